@@ -1,0 +1,122 @@
+"""Unions, overlaps and nesting of [start, end) intervals in integer nanoseconds, all vectorised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+_NONE = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """Disjoint intervals in ascending order. Overlapping time counts once; touching intervals are merged.
+
+    `starts` and `ends` have shape (n,), in ns; `total_before[i]` is the time covered before `starts[i]`.
+    """
+
+    starts: Ints
+    ends: Ints
+    total_before: Ints
+
+    @classmethod
+    def of(cls, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Union:
+        """Union of any intervals, in any order; those without length cover nothing."""
+        start, end = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
+        real = end > start
+        start, end = start[real], end[real]
+        if not len(start):
+            return EMPTY
+        order = np.argsort(start, kind="stable")
+        start, reach = start[order], np.maximum.accumulate(end[order])
+        first = np.concatenate(([True], start[1:] > reach[:-1]))
+        last = np.concatenate((first[1:], [True]))
+        return cls._sorted(start[first], reach[last])
+
+    @classmethod
+    def _sorted(cls, starts: Ints, ends: Ints) -> Union:
+        before = np.zeros(len(starts), np.int64)
+        np.cumsum((ends - starts)[:-1], out=before[1:])
+        return cls(starts, ends, before)
+
+    @property
+    def total(self) -> int:
+        """Covered time in ns."""
+        return int(self.total_before[-1] + self.ends[-1] - self.starts[-1]) if len(self.starts) else 0
+
+    def before(self, times: npt.ArrayLike) -> Ints:
+        """Time covered before each of `times`, in ns; same shape as `times`."""
+        at = np.asarray(times, np.int64)
+        if not len(self.starts):
+            return np.zeros(at.shape, np.int64)
+        i = np.searchsorted(self.starts, at, side="right") - 1
+        inside = np.minimum(at, self.ends[i]) - self.starts[i]
+        covered: Ints = np.where(i < 0, 0, self.total_before[i] + inside)
+        return covered
+
+    def within(self, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Ints:
+        """Time covered inside each window [start, end), in ns; one value per window."""
+        return self.before(ends) - self.before(starts)
+
+    def __or__(self, other: Union) -> Union:
+        """Time covered by either."""
+        if not len(self.starts) or not len(other.starts):
+            return self if len(self.starts) else other
+        return Union.of(np.concatenate((self.starts, other.starts)), np.concatenate((self.ends, other.ends)))
+
+    def __and__(self, other: Union) -> Union:
+        """Time covered by both."""
+        if not len(self.starts) or not len(other.starts):
+            return EMPTY
+        edges = np.unique(np.concatenate((self.starts, self.ends, other.starts, other.ends)))
+        start, end = edges[:-1], edges[1:]
+        both = (self.within(start, end) > 0) & (other.within(start, end) > 0)
+        return Union.of(start[both], end[both])
+
+    def gaps(self, start: int, end: int) -> tuple[Ints, Ints]:
+        """The uncovered intervals of the window [start, end), ascending: (starts, ends)."""
+        low, high = np.searchsorted(self.ends, start, "right"), np.searchsorted(self.starts, end, "left")
+        opens = np.concatenate(([start], self.ends[low:high]))
+        closes = np.concatenate((self.starts[low:high], [end]))
+        real = closes > opens
+        return opens[real], closes[real]
+
+
+EMPTY = Union(_NONE, _NONE, _NONE)
+
+
+def nest(lanes: npt.ArrayLike, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Ints:
+    """Index of each interval's innermost enclosing interval on the same lane, -1 at the top; shape (n,).
+
+    A lane is a thread. Intervals that overlap without nesting (rounded clocks) get the innermost one that is open at
+    their start. Of two equal intervals the one that comes first in the input encloses the other.
+    """
+    lane, start, end = np.asarray(lanes), np.asarray(starts, np.int64), np.asarray(ends, np.int64)
+    order = np.lexsort((-end, start, lane))
+    parent = np.full(len(order), -1, np.int64)
+    cuts = np.flatnonzero(np.diff(lane[order])) + 1
+    for rows in np.split(order, cuts):
+        found = _parents(start[rows], end[rows])
+        parent[rows] = np.where(found < 0, -1, rows[found])
+    return parent
+
+
+def _parents(start: Ints, end: Ints) -> Ints:
+    """Parents within one lane, sorted by start then longest first: the last earlier interval one level up."""
+    index = np.arange(len(start))
+    ended = np.searchsorted(np.sort(end), start, side="right") - (end == start)  # one without length is not over yet
+    depth = np.maximum(index - ended, 0)
+    parent = np.full(len(start), -1, np.int64)
+    by_depth = np.argsort(depth, kind="stable")
+    levels = np.split(by_depth, np.flatnonzero(np.diff(depth[by_depth])) + 1)
+    for above, level in zip(levels, levels[1:], strict=False):
+        at = np.searchsorted(above, level) - 1
+        candidate = np.where(at < 0, -1, above[at])
+        open_still = (candidate >= 0) & (end[candidate] >= start[level])
+        parent[level] = np.where(open_still, candidate, -1)
+    return parent

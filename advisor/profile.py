@@ -1,0 +1,235 @@
+"""Profile: what a profiler recorded, as tidy polars tables. Readers fill it, metrics read it, nothing else knows formats.
+
+Times are integer nanoseconds on one clock per profile. Unknown is null, never a sentinel; `lacks` says why.
+`worker` is the rank where the profile knows it, else the order of the files. Ids are row numbers of their table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import polars as pl
+from polars.datatypes import DataType, DataTypeClass
+
+from advisor.errors import ReadError
+
+DEVICE_OP_KINDS: Final = pl.Enum(["kernel", "collective", "memcpy", "memset"])
+HOST_OP_KINDS: Final = pl.Enum(
+    [
+        *("op", "runtime", "sync", "allocator", "input", "collective", "annotation", "module", "python"),
+        *("compile", "gc", "overhead"),
+    ]
+)
+MEMORY_KINDS: Final = pl.Enum(["pageable", "pinned", "device", "managed"])
+TEXT: Final = pl.Categorical()
+
+Schema = dict[str, DataType | DataTypeClass]
+
+SCHEMAS: Final[dict[str, Schema]] = {
+    "workers": {
+        "worker": pl.Int32,
+        "name": pl.String,
+        "host": pl.String,
+        "pid": pl.Int64,
+        "rank": pl.Int32,
+        "world_size": pl.Int32,
+        "backend": pl.String,
+        "framework": pl.String,
+        "producer": pl.String,
+        "file": pl.String,
+        "clock_offset_ns": pl.Int64,
+    },
+    "devices": {
+        "worker": pl.Int32,
+        "device": pl.Int32,
+        "name": pl.String,
+        "memory_bytes": pl.Int64,
+        "sm_count": pl.Int32,
+        "capability": pl.Float64,
+        "max_threads_per_sm": pl.Int32,
+    },
+    # One row per step and device; device is null where the step is the host's alone. The window [start, start + dur)
+    # ends with the last kernel the step launched; the host's own range is kept beside it.
+    "steps": {
+        "worker": pl.Int32,
+        "device": pl.Int32,
+        "step": pl.Int32,
+        "name": pl.String,
+        "start_ns": pl.Int64,
+        "dur_ns": pl.Int64,
+        "host_start_ns": pl.Int64,
+        "host_dur_ns": pl.Int64,
+        "incomplete": pl.String,  # why the recording does not hold the whole step; null when it does
+    },
+    "device_ops": {
+        "id": pl.Int64,
+        "worker": pl.Int32,
+        "device": pl.Int32,
+        "stream": pl.Int64,
+        "kind": DEVICE_OP_KINDS,
+        "name": TEXT,
+        "start_ns": pl.Int64,
+        "dur_ns": pl.Int64,
+        "step": pl.Int32,
+        "launch": pl.Int64,  # host_ops.id of the runtime call
+        "op": pl.Int64,  # host_ops.id of the innermost framework op around that call
+        "bytes": pl.Int64,
+        "copy_kind": TEXT,  # HtoD, DtoH, DtoD, PtoP, HtoH
+        "source_memory": MEMORY_KINDS,
+        "target_memory": MEMORY_KINDS,
+        "grid": pl.Int64,  # blocks in all
+        "block": pl.Int32,  # threads per block
+        "registers": pl.Int32,
+        "shared_bytes": pl.Int32,
+        "occupancy": pl.Float64,  # 0..1, as the profiler estimated it
+        "blocks_per_sm": pl.Float64,
+        "graph": pl.Int64,
+    },
+    "host_ops": {
+        "id": pl.Int64,
+        "worker": pl.Int32,
+        "thread": pl.Int64,
+        "kind": HOST_OP_KINDS,
+        "name": TEXT,
+        "start_ns": pl.Int64,
+        "dur_ns": pl.Int64,
+        "parent": pl.Int64,  # host_ops.id of the innermost enclosing range on the same thread
+        "step": pl.Int32,
+        "correlation": pl.Int64,
+        "sequence": pl.Int64,  # autograd's number: a backward op bears its forward op's
+        "shapes": TEXT,  # JSON text
+        "dtypes": TEXT,  # JSON text
+        "stack": TEXT,  # innermost frame first, separated by ;
+    },
+    # What a stream or a thread waited for, as CUPTI's synchronisation records tell it.
+    "syncs": {
+        "worker": pl.Int32,
+        "device": pl.Int32,
+        "stream": pl.Int64,
+        "kind": TEXT,
+        "start_ns": pl.Int64,
+        "dur_ns": pl.Int64,
+        "correlation": pl.Int64,
+        "wait_on_stream": pl.Int64,
+    },
+    "collectives": {
+        "device_op": pl.Int64,
+        "worker": pl.Int32,
+        "group": pl.String,
+        "group_size": pl.Int32,
+        "sequence": pl.Int64,
+        "op": TEXT,
+        "dtype": TEXT,
+        "elements_in": pl.Int64,
+        "elements_out": pl.Int64,
+        "bytes": pl.Int64,
+        "ranks": pl.String,
+    },
+    "allocations": {
+        "worker": pl.Int32,
+        "device": pl.Int32,  # null: host memory
+        "thread": pl.Int64,
+        "at_ns": pl.Int64,
+        "bytes": pl.Int64,  # negative: freed
+        "address": pl.Int64,
+        "allocated_bytes": pl.Int64,
+        "reserved_bytes": pl.Int64,
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The tables named in SCHEMAS, with exactly those columns.
+
+    `lacks` maps a table or `table.column` to the reason why the source could not supply it; `salvaged` says in
+    sentences what was repaired or dropped while reading.
+    """
+
+    workers: pl.DataFrame
+    devices: pl.DataFrame
+    steps: pl.DataFrame
+    device_ops: pl.DataFrame
+    host_ops: pl.DataFrame
+    syncs: pl.DataFrame
+    collectives: pl.DataFrame
+    allocations: pl.DataFrame
+    format: str
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    salvaged: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Check every table against its schema: a reader that breaks it is a bug, not a bad file."""
+        for name, schema in SCHEMAS.items():
+            found = getattr(self, name).schema
+            if found != pl.Schema(schema):
+                wrong = sorted(set(found.items()) ^ set(pl.Schema(schema).items()), key=str)
+                raise TypeError(f"table {name} breaks its schema: {wrong}")
+
+    def why_lacking(self, need: str) -> str | None:
+        """Reason why `table` or `table.column` is absent, or None where it is there."""
+        return self.lacks.get(need) or self.lacks.get(need.partition(".")[0])
+
+
+def table(name: str, columns: Mapping[str, object] | pl.DataFrame | None = None) -> pl.DataFrame:
+    """Table `name` of a Profile from some of its columns: cast to the schema, ordered, absent columns null."""
+    frame = columns if isinstance(columns, pl.DataFrame) else pl.DataFrame(columns or {})
+    absent = [pl.lit(None).alias(column) for column in SCHEMAS[name] if column not in frame.columns]
+    return frame.with_columns(absent).select(pl.col(c).cast(dtype) for c, dtype in SCHEMAS[name].items())
+
+
+def join(profiles: Sequence[Profile]) -> Profile:
+    """One profile of several workers, each numbered as its own file numbered it.
+
+    Raises:
+        ReadError: two of them claim the same worker number.
+    """
+    if len(profiles) == 1:
+        return profiles[0]
+    workers = pl.concat([p.workers for p in profiles])
+    if workers["worker"].is_duplicated().any():
+        files = ", ".join(workers.filter(pl.col("worker").is_duplicated())["file"])
+        raise ReadError(f"{files}: more than one file of the same rank; check them apart, or keep one file per rank")
+    shifted = [_shift_ids(p, before) for p, before in zip(profiles, _rows_before(profiles), strict=True)]
+    return Profile(
+        **{name: pl.concat([getattr(p, name) for p in shifted]) for name in SCHEMAS},
+        format=profiles[0].format,
+        lacks=_common(profiles),
+        salvaged=tuple(note for p in profiles for note in p.salvaged),
+    )
+
+
+def _rows_before(profiles: Sequence[Profile]) -> list[tuple[int, int]]:
+    """Rows of (device_ops, host_ops) in all profiles before each."""
+    before, device_ops, host_ops = [], 0, 0
+    for profile in profiles:
+        before.append((device_ops, host_ops))
+        device_ops, host_ops = device_ops + profile.device_ops.height, host_ops + profile.host_ops.height
+    return before
+
+
+def _shift_ids(profile: Profile, before: tuple[int, int]) -> Profile:
+    device_ops, host_ops = before
+    return Profile(
+        workers=profile.workers,
+        devices=profile.devices,
+        steps=profile.steps,
+        device_ops=profile.device_ops.with_columns(
+            pl.col("id") + device_ops, pl.col("launch") + host_ops, pl.col("op") + host_ops
+        ),
+        host_ops=profile.host_ops.with_columns(pl.col("id") + host_ops, pl.col("parent") + host_ops),
+        syncs=profile.syncs,
+        collectives=profile.collectives.with_columns(pl.col("device_op") + device_ops),
+        allocations=profile.allocations,
+        format=profile.format,
+        lacks=profile.lacks,
+        salvaged=profile.salvaged,
+    )
+
+
+def _common(profiles: Sequence[Profile]) -> dict[str, str]:
+    """What every one of the profiles lacks: a table that some supply is not lacking as a whole."""
+    first, *others = profiles
+    return {need: why for need, why in first.lacks.items() if all(p.why_lacking(need) for p in others)}

@@ -1,0 +1,213 @@
+"""Reads PyTorch Profiler (Kineto) traces: Chrome-trace JSON, gzipped or not, of CUDA, ROCm and CPU runs."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import IO, Final
+
+import polars as pl
+
+from advisor.errors import ReadError
+from advisor.profile import DEVICE_OP_KINDS, Profile, table
+from advisor.readers.kineto.columns import Columns
+from advisor.readers.kineto.decode import Device, Distributed, Header, Trace
+from advisor.readers.kineto.links import steps, with_launches, with_parents
+from advisor.readers.kineto.names import DTYPE_BYTES, collective_op, copy_kind, copy_memory, host_kinds, is_collective
+from advisor.readers.kineto.source import Source
+
+FORMAT: Final = "kineto"
+
+_TRACE_SIGN = re.compile(rb'"(?:traceEvents|schemaVersion|deviceProperties|ph)"\s*:')
+
+
+def sniff(name: str, head: bytes) -> bool:
+    """Whether a file named `name` that begins (after gunzip) with `head` looks like a trace of this format."""
+    return name.endswith((".pt.trace.json", ".pt.trace.json.gz")) or _TRACE_SIGN.search(head) is not None
+
+
+def read(stream: IO[bytes], name: str, worker: int = 0, on_read: Callable[[int], object] = lambda _: None) -> Profile:
+    """The profile of one worker.
+
+    Args:
+        stream: The file's bytes, gzipped or not.
+        name: Path or URL, for messages.
+        worker: Number to use where the file does not tell its rank.
+        on_read: Told the number of bytes taken from `stream`, for a progress bar.
+
+    Raises:
+        ReadError: Nothing of it can be read.
+    """
+    trace, columns = Trace(name), Columns()
+    with _without_collector():
+        for events in trace.chunks(Source(stream, on_read=on_read)):
+            columns.add(events)
+    if columns.untimed:
+        trace.salvaged.append(f"{columns.untimed:,} events without a valid start and length left out")
+    profile = _profile(trace, columns, name, worker)
+    if not (profile.host_ops.height or profile.device_ops.height):
+        raise ReadError(f"{name}: no host or device activity in it; record it with torch.profiler.profile(...)")
+    return profile
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Millions of short-lived events would make the garbage collector scan them over and over."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _profile(trace: Trace, columns: Columns, name: str, default_worker: int) -> Profile:
+    header = trace.header
+    rank = header.distributedInfo.rank if header.distributedInfo else None
+    worker = default_worker if rank is None else rank
+    base_ns = header.baseTimeNanoseconds or 0
+    host = with_parents(_host(columns, base_ns))
+    step_rows, device = steps(host, with_launches(_device(columns, base_ns), host))
+    tables = {
+        "workers": _workers(header, columns, name, worker),
+        "devices": _devices(header),
+        "steps": step_rows,
+        "device_ops": device,
+        "host_ops": host,
+        "syncs": columns.syncs.with_columns(pl.col("start_ns") + base_ns),
+        "collectives": _collectives(device),
+        "allocations": _allocations(columns, base_ns),
+    }
+    profile = Profile(
+        **{key: table(key, frame.with_columns(worker=pl.lit(worker, pl.Int32))) for key, frame in tables.items()},
+        format=FORMAT,
+        salvaged=tuple(trace.salvaged),
+    )
+    return replace(profile, lacks=_lacks(profile, header))
+
+
+def _host(columns: Columns, base_ns: int) -> pl.DataFrame:
+    host = columns.host
+    names = host.select("started_as", "name").unique()
+    kinds = names.with_columns(kind=host_kinds(pl.col("started_as"), pl.col("name").cast(pl.String)))
+    return host.join(kinds, on=["started_as", "name"], how="left", maintain_order="left").with_columns(
+        pl.col("start_ns") + base_ns
+    )
+
+
+def _device(columns: Columns, base_ns: int) -> pl.DataFrame:
+    device = columns.device
+    names = device.select("name").unique().with_columns(text=pl.col("name").cast(pl.String))
+    told = names.select(
+        "name",
+        copy_kind=copy_kind(pl.col("text")),
+        source_memory=copy_memory(pl.col("text"), 1),
+        target_memory=copy_memory(pl.col("text"), 2),
+        communicates=is_collective(names["text"]),
+    )
+    communicates = (pl.col("kind") == "kernel") & pl.col("communicates")
+    return device.join(told, on="name", how="left", maintain_order="left").with_columns(
+        pl.col("start_ns") + base_ns,
+        kind=pl.when(communicates).then(pl.lit("collective", DEVICE_OP_KINDS)).otherwise("kind"),
+        occupancy=pl.col("occupancy_percent") / 100,
+    )
+
+
+def _workers(header: Header, columns: Columns, name: str, worker: int) -> pl.DataFrame:
+    info = header.distributedInfo or Distributed()
+    return pl.DataFrame(
+        {
+            "name": [re.split(r"[./]", name.rsplit("/", 1)[-1])[0] or f"worker{worker}"],
+            "pid": [columns.pid],
+            "rank": [info.rank],
+            "world_size": [info.world_size],
+            "backend": [info.backend],
+            "framework": ["pytorch"],
+            "producer": [f"Kineto schema {header.schemaVersion}" if header.schemaVersion else "Kineto"],
+            "file": [name],
+        }
+    )
+
+
+def _devices(header: Header) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "device": [d.id for d in header.deviceProperties],
+            "name": [d.name or None for d in header.deviceProperties],
+            "memory_bytes": [d.totalGlobalMem for d in header.deviceProperties],
+            "sm_count": [d.numSms for d in header.deviceProperties],
+            "capability": [_capability(d) for d in header.deviceProperties],
+            "max_threads_per_sm": [d.maxThreadsPerMultiprocessor for d in header.deviceProperties],
+        }
+    )
+
+
+def _capability(device: Device) -> float | None:
+    return None if device.computeMajor is None else device.computeMajor + (device.computeMinor or 0) / 10
+
+
+def _collectives(device: pl.DataFrame) -> pl.DataFrame:
+    """Bytes by nccl-tests' convention: what all ranks hold together for a gather, what one rank sends otherwise."""
+    elements = pl.when(pl.col("collective").str.contains("(?i)all_?gather")).then("elements_out").otherwise("elements_in")
+    return device.filter(pl.col("kind") == "collective").select(
+        "group",
+        "group_size",
+        "sequence",
+        "dtype",
+        "elements_in",
+        "elements_out",
+        "ranks",
+        device_op="id",
+        op=pl.coalesce("collective", collective_op(pl.col("name").cast(pl.String))),
+        bytes=elements * pl.col("dtype").replace_strict(DTYPE_BYTES, default=None, return_dtype=pl.Int64),
+    )
+
+
+def _allocations(columns: Columns, base_ns: int) -> pl.DataFrame:
+    return columns.memory.with_columns(
+        pl.col("at_ns") + base_ns, device=pl.when(pl.col("device_type") != 0).then("device")
+    )
+
+
+def _lacks(profile: Profile, header: Header) -> dict[str, str]:
+    """Why each absent table or column is absent, in terms of how the profile was recorded."""
+    device, host = profile.device_ops, profile.host_ops
+    absent = {
+        "steps": not profile.steps.height,
+        "device_ops": not device.height,
+        "device_ops.occupancy": not device["occupancy"].count(),
+        "device_ops.grid": not device["grid"].count(),
+        "device_ops.launch": not device["launch"].count(),
+        "host_ops": not host.height,
+        "host_ops.shapes": not host["shapes"].count(),
+        "host_ops.stack": not host["stack"].count(),
+        "devices": not profile.devices.height,
+        "syncs": not profile.syncs.height,
+        "allocations": not profile.allocations.height,
+        "allocations.allocated_bytes": not profile.allocations["allocated_bytes"].count(),
+        "collectives": not profile.collectives.height,
+        "collectives.bytes": not profile.collectives["bytes"].count(),
+    }
+    return {need: _WHY_ABSENT[need] for need, gone in absent.items() if gone}
+
+
+_WHY_ABSENT: Final = {
+    "steps": "no ProfilerStep#N markers: call prof.step() once per training step",
+    "device_ops": "no GPU activity was recorded: the job ran on the CPU, or ProfilerActivity.CUDA was not given",
+    "device_ops.occupancy": "the profiler estimated no occupancy (CUPTI does, ROCm does not)",
+    "device_ops.grid": "no launch dimensions were recorded",
+    "device_ops.launch": "no CUDA runtime calls were recorded: nothing links the device's work to the host",
+    "host_ops": "no host activity was recorded: ProfilerActivity.CPU was not given",
+    "host_ops.shapes": "recorded without record_shapes=True",
+    "host_ops.stack": "recorded without with_stack=True",
+    "devices": "the trace does not describe its devices",
+    "syncs": "no synchronisation records: they need _ExperimentalConfig(enable_cuda_sync_events=True)",
+    "allocations": "recorded without profile_memory=True",
+    "allocations.allocated_bytes": "the profiler recorded no running totals (PyTorch before 1.10)",
+    "collectives": "no collective ran in the recording",
+    "collectives.bytes": "the collectives bear no sizes (recorded before PyTorch 2.3)",
+}

@@ -1,0 +1,287 @@
+"""From bytes to typed trace events, a chunk at a time, repairing what can be repaired and saying so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from advisor.errors import ReadError
+from advisor.readers.kineto.source import Source
+
+_LOOK_BACK_BYTES: Final = 64 << 10
+_BETWEEN: Final = b" \t\r\n,"  # what may stand between two events
+
+_LIST_OPENS = re.compile(rb'\A\s*\[|"traceEvents"\s*:\s*\[')
+_BOUNDARY = re.compile(rb'\}(?=\s*,\s*\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|args)")')
+_JSON_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|,(?=\s*[\]}])|-?\b(?:NaN|Infinity|inf|nan)\b|[\x00-\x1f]', re.DOTALL)
+_CONTROL = re.compile(rb"[\x00-\x1f]")
+
+
+class Args(msgspec.Struct, gc=False):
+    """The arguments that the tables need, in every spelling that PyTorch has used."""
+
+    correlation: int | None = None
+    external_id: int | None = msgspec.field(default=None, name="External id")
+    external_id_2020: int | None = msgspec.field(default=None, name="external id")
+    stream: int | str | None = None
+    device: int | None = None
+    bytes: int | str | None = None
+    kind: str | int | None = None
+    grid: list[int] | str | None = None
+    block: list[int] | str | None = None
+    registers: int | None = msgspec.field(default=None, name="registers per thread")
+    shared_bytes: int | None = msgspec.field(default=None, name="shared memory")
+    occupancy_percent: float | None = msgspec.field(default=None, name="est. achieved occupancy %")
+    blocks_per_sm: float | None = msgspec.field(default=None, name="blocks per SM")
+    graph: int | None = msgspec.field(default=None, name="graph id")
+    shapes: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input Dims")
+    dtypes: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input type")
+    stack: str | None = msgspec.field(default=None, name="Call stack")
+    sequence: int | None = msgspec.field(default=None, name="Sequence number")
+    sync_kind: str | None = msgspec.field(default=None, name="cuda_sync_kind")
+    wait_on_stream: int | None = None
+    device_type: int | None = msgspec.field(default=None, name="Device Type")
+    device_id: int | None = msgspec.field(default=None, name="Device Id")
+    size: int | None = msgspec.field(default=None, name="Bytes")
+    address: int | None = msgspec.field(default=None, name="Addr")
+    allocated: int | None = msgspec.field(default=None, name="Total Allocated")
+    reserved: int | None = msgspec.field(default=None, name="Total Reserved")
+    collective: str | None = msgspec.field(default=None, name="Collective name")
+    dtype: str | None = None
+    elements_in: int | None = msgspec.field(default=None, name="In msg nelems")
+    elements_out: int | None = msgspec.field(default=None, name="Out msg nelems")
+    group: str | int | None = msgspec.field(default=None, name="Process Group Name")
+    group_size: int | None = msgspec.field(default=None, name="Group size")
+    group_ranks: str | None = msgspec.field(default=None, name="Process Group Ranks")
+    collective_sequence: int | None = msgspec.field(default=None, name="Seq")
+
+
+NO_ARGS: Final = Args()
+
+
+class Event(msgspec.Struct, gc=False):
+    """One entry of `traceEvents`; times in microseconds as the file has them."""
+
+    ph: str | None = None
+    cat: str | None = None
+    name: str | None = None
+    pid: int | str | None = None
+    tid: int | str | None = None
+    ts: float | None = None
+    dur: float | None = None
+    args: Args | None = None
+
+
+class Device(msgspec.Struct):
+    """One entry of `deviceProperties`."""
+
+    id: int
+    name: str | None = None
+    totalGlobalMem: int | None = None  # noqa: N815 - the file's spelling
+    computeMajor: int | None = None  # noqa: N815
+    computeMinor: int | None = None  # noqa: N815
+    numSms: int | None = None  # noqa: N815
+    maxThreadsPerMultiprocessor: int | None = None  # noqa: N815
+
+
+class Distributed(msgspec.Struct):
+    """`distributedInfo`; each part may be absent."""
+
+    rank: int | None = None
+    world_size: int | None = None
+    backend: str | None = None
+
+
+class Header(msgspec.Struct):
+    """What is kept of a trace's top level. Job names, hosts and environments found there are not."""
+
+    schemaVersion: int | None = None  # noqa: N815 - the file's spelling
+    deviceProperties: list[Device] = msgspec.field(default_factory=list)  # noqa: N815
+    distributedInfo: Distributed | None = None  # noqa: N815
+    baseTimeNanoseconds: int | None = None  # noqa: N815
+    cuda_runtime_version: int | None = None
+    hip_runtime_version: int | None = None
+    profile_memory: int | None = None
+    with_stack: int | None = None
+    record_shapes: int | None = None
+
+
+class _Document(Header):
+    traceEvents: list[Event] = msgspec.field(default_factory=list)  # noqa: N815
+
+
+_events = msgspec.json.Decoder(list[Event])
+_raw_events = msgspec.json.Decoder(list[msgspec.Raw])
+_event = msgspec.json.Decoder(Event)
+_header = msgspec.json.Decoder(Header)
+_document = msgspec.json.Decoder(_Document)
+
+
+@dataclass(slots=True)
+class Trace:
+    """One trace file being read: iterate `chunks()` once, then `header` and `salvaged` are complete."""
+
+    name: str
+    header: Header = field(default_factory=Header)
+    salvaged: list[str] = field(default_factory=list)
+    dropped: int = 0
+    decoded: int = 0
+
+    def chunks(self, source: Source) -> Iterator[list[Event]]:
+        """Events in file order, one list per stretch of text.
+
+        Text is cut where one event seems to end and the next to begin. A wrong guess cannot be decoded, so it is
+        kept and more text is added: a file laid out in some other way ends up decoded as one whole document.
+
+        Raises:
+            ReadError: this is no trace, or nothing of it can be read.
+        """
+        pieces = iter(source)
+        text, opening = self._open(pieces)
+        pending, retry_at = bytearray(b"[" + text), 0
+        for piece in pieces:
+            pending += piece
+            cut = _last_boundary(pending) if len(pending) >= retry_at else 0
+            rest = bytes(pending[cut:])
+            pending[cut:] = b"]"
+            events = self._decode(pending) if cut else None
+            if events is None:
+                pending[cut:] = rest
+                retry_at = 2 * len(pending)
+                continue
+            yield events
+            pending, retry_at = bytearray(b"[" + rest.lstrip(_BETWEEN)), 0
+        yield self._decode_tail(bytes(pending[1:]), opening)
+        self._conclude(source)
+
+    def _open(self, pieces: Iterator[bytes]) -> tuple[bytes, bytes]:
+        """Read up to the start of the event list: (text after it, what must precede that text to make a document)."""
+        head = b""
+        for text in pieces:
+            head += text
+            if found := _LIST_OPENS.search(head):
+                before = head[: found.start()]
+                if before.strip():
+                    self._read_header(before + b'"traceEvents":[]}')
+                    return head[found.end() :], b'{"traceEvents":['
+                return head[found.end() :], b"["
+        raise ReadError(f"{self.name}: {_what_is_it(head)}")
+
+    def _read_header(self, text: bytes) -> None:
+        for attempt in (text, _repair(text)):
+            try:
+                self.header = _header.decode(attempt)
+            except (ValueError, RecursionError):
+                continue
+            return
+        self.salvaged.append("the header could not be read: devices and ranks are unknown")
+
+    def _decode(self, document: bytes | bytearray) -> list[Event] | None:
+        """Events of the list `document`, or None where it is no list."""
+        try:
+            events = _events.decode(document)
+        except (ValueError, RecursionError):
+            repaired = self._decode_each(document)
+            if repaired is None:
+                return None
+            events = repaired
+        self.decoded += len(events)
+        return events
+
+    def _decode_each(self, document: bytes | bytearray) -> list[Event] | None:
+        """Events one by one, leaving out those that are wrong in themselves."""
+        try:
+            raws = _raw_events.decode(_repair(document))
+        except (ValueError, RecursionError):
+            return None
+        events = [event for raw in raws if (event := _decode_one(raw)) is not None]
+        self.dropped += len(raws) - len(events)
+        if not self.salvaged:
+            self.salvaged.append("some events are malformed: repaired where possible, else left out")
+        return events
+
+    def _decode_tail(self, text: bytes, opening: bytes) -> list[Event]:
+        """The last events and what follows the list; a file that ends early gives what is whole."""
+        for attempt in (text, _repair(text)):
+            try:
+                if opening == b"[":
+                    events = _events.decode(b"[" + attempt)
+                else:
+                    document = _document.decode(opening + attempt)
+                    self.header, events = _merged(self.header, document), document.traceEvents
+            except (ValueError, RecursionError):
+                continue
+            self.decoded += len(events)
+            return events
+        return self._salvage(text)
+
+    def _salvage(self, text: bytes) -> list[Event]:
+        """Every event of a broken tail that can be decoded on its own; the one cut in two is no loss to count."""
+        repaired = _repair(text)
+        cuts = [match.end() for match in _BOUNDARY.finditer(repaired)]
+        pieces = [repaired[a:b].strip(_BETWEEN) for a, b in pairwise([0, *cuts, len(repaired)])]
+        events = [event for piece in pieces if (event := _decode_one(piece)) is not None]
+        self.dropped += max(0, len(pieces) - len(events) - 1)
+        self.decoded += len(events)
+        self.salvaged.append("the file ends early or its end is damaged: read up to the last whole event")
+        return events
+
+    def _conclude(self, source: Source) -> None:
+        if source.broken:
+            self.salvaged.append(source.broken)
+        if self.dropped > 0:
+            self.salvaged.append(f"{self.dropped:,} unreadable events left out")
+        if not self.decoded:
+            raise ReadError(f"{self.name}: its list of trace events is empty; record the profile again")
+
+
+def _last_boundary(text: bytes | bytearray) -> int:
+    """Where the last event but one seems to end; 0 where no such place is found."""
+    reach = _LOOK_BACK_BYTES
+    while True:
+        start = max(0, len(text) - reach)
+        ends = [match.end() for match in _BOUNDARY.finditer(text, start)]
+        if ends:
+            return ends[-1]
+        if not start:
+            return 0
+        reach *= 4
+
+
+def _repair(text: bytes | bytearray) -> bytes:
+    """The same text as valid JSON where only encoding, control characters, NaN or trailing commas were wrong."""
+    return _JSON_TOKEN.sub(_repair_token, text.decode("utf-8", "replace").encode())
+
+
+def _repair_token(match: re.Match[bytes]) -> bytes:
+    token = match[0]
+    if token.startswith(b'"'):
+        return _CONTROL.sub(b" ", token)
+    return b"" if token == b"," else b"null"
+
+
+def _decode_one(text: bytes | msgspec.Raw) -> Event | None:
+    try:
+        return _event.decode(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _merged(before: Header, after: Header) -> Header:
+    """Top-level fields may stand on either side of the events."""
+    return Header(*(getattr(after, f) or getattr(before, f) for f in Header.__struct_fields__))
+
+
+def _what_is_it(text: bytes) -> str:
+    if not text.strip():
+        return "empty file; record the profile again"
+    if text.startswith(b"version https://git-lfs"):
+        return "a Git LFS pointer, not the profile itself; run `git lfs pull`"
+    if text.lstrip().startswith(b"{"):
+        return 'no "traceEvents" in it: not a profile, or cut off before its events; record the profile again'
+    return "not a PyTorch Profiler trace (no JSON); give the *.pt.trace.json[.gz] file"

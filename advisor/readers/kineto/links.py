@@ -1,0 +1,127 @@
+"""What Kineto leaves to be worked out: which range encloses which, what launched what, and where the steps are."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.intervals import Ints, nest
+from advisor.readers.kineto.names import STEP
+
+_CUT_OFF_SHARE: Final = 0.8  # of the previous step's device work: torch-tb-profiler's rule for a last step cut short
+_LAUNCHERS: Final = ["runtime", "sync", "allocator"]
+_WORK: Final = ["op", "collective"]
+
+
+def with_parents(host: pl.DataFrame) -> pl.DataFrame:
+    """Adds `id` (row number) and `parent` (id of the innermost enclosing range of the same thread)."""
+    start = host["start_ns"].to_numpy()
+    parent = nest(host["thread"].fill_null(-1).to_numpy(), start, start + host["dur_ns"].to_numpy())
+    return host.with_columns(
+        id=pl.int_range(pl.len(), dtype=pl.Int64), parent=pl.Series(parent).replace(-1, None)
+    )
+
+
+def with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
+    """Adds `id`, `launch` (the runtime call) and `op` (the innermost framework op around it).
+
+    The op is the one whose range encloses the call. External ids changed their meaning over PyTorch's versions and
+    serve only where no range does.
+    """
+    calls = host.filter(pl.col("kind").is_in(_LAUNCHERS) & pl.col("correlation").is_not_null()).unique(
+        "correlation", keep="first", maintain_order=True
+    )
+    device = device.with_columns(id=pl.int_range(pl.len(), dtype=pl.Int64)).join(
+        calls.select("correlation", launch="id"), on="correlation", how="left", maintain_order="left"
+    )
+    enclosing = _innermost(host, device["launch"].fill_null(-1).to_numpy())
+    named = host.filter(pl.col("kind").is_in(_WORK) & (pl.col("external_id") > 0)).unique("external_id", keep="first")
+    return (
+        device.with_columns(enclosing=pl.Series(enclosing).replace(-1, None))
+        .join(named.select("external_id", named="id"), on="external_id", how="left", maintain_order="left")
+        .with_columns(op=pl.coalesce("enclosing", pl.when(pl.col("launch").is_null()).then("named")))
+    )
+
+
+def _innermost(host: pl.DataFrame, rows: Ints) -> Ints:
+    """Climbs from each host row (-1: none) to the nearest enclosing framework op; shape of `rows`."""
+    if not host.height:
+        return np.full(len(rows), -1, np.int64)
+    parent = host["parent"].fill_null(-1).to_numpy()
+    is_work = host["kind"].is_in(_WORK).to_numpy()
+    at = rows.copy()
+    while len(climbing := np.flatnonzero((at >= 0) & ~is_work[at])):
+        at[climbing] = parent[at[climbing]]
+    return at
+
+
+def steps(host: pl.DataFrame, device: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Steps per device, and the device ops with their `step`.
+
+    A step owns the device ops whose runtime call lies wholly inside its `ProfilerStep#N` range. Its window on a
+    device starts at the later of that range's start and the previous step's end, and ends at the later of the
+    range's end and the end of its last kernel there (torch-tb-profiler's rule). Without such ranges there is none.
+    """
+    marked = _marked(host)
+    launch = host.select("id", call_start="start_ns", call_end=pl.col("start_ns") + pl.col("dur_ns"))
+    owned = device.join(launch, left_on="launch", right_on="id", how="left", maintain_order="left")
+    step = _containing(marked, owned["call_start"], owned["call_end"])
+    device = device.with_columns(step=step)
+    devices = device.filter(pl.col("step").is_not_null())["device"].unique().sort().to_list() or [None]
+    return pl.concat([_windows(marked, device, number) for number in devices]), device
+
+
+def _marked(host: pl.DataFrame) -> pl.DataFrame:
+    number = pl.col("name").cast(pl.String).str.extract(STEP).cast(pl.Int32, strict=False)
+    return (
+        host.lazy()
+        .filter(pl.col("kind") == "annotation")
+        .select(step=number, name=pl.col("name").cast(pl.String), host_start_ns="start_ns", host_dur_ns="dur_ns")
+        .filter(pl.col("step").is_not_null())
+        .unique("step", keep="first")
+        .sort("host_start_ns", "step")
+        .collect()
+    )
+
+
+def _containing(marked: pl.DataFrame, starts: pl.Series, ends: pl.Series) -> pl.Series:
+    """Number of the marked step that contains each [start, end), null where none does or the span is unknown."""
+    if not marked.height:
+        return pl.repeat(None, len(starts), dtype=pl.Int32, eager=True)
+    opens = marked["host_start_ns"].to_numpy()
+    closes = opens + marked["host_dur_ns"].to_numpy()
+    begin, finish = starts.fill_null(-1).to_numpy(), ends.fill_null(-1).to_numpy()
+    i = np.searchsorted(opens, begin, side="right") - 1
+    inside = (i >= 0) & (finish <= closes[i]) & starts.is_not_null().to_numpy()
+    return pl.select(pl.when(pl.Series(inside)).then(marked["step"].gather(np.maximum(i, 0)))).to_series()
+
+
+def _windows(marked: pl.DataFrame, device: pl.DataFrame, number: int | None) -> pl.DataFrame:
+    """The steps of one device (None: of the host alone)."""
+    mine = device.filter(pl.col("device") == number) if number is not None else device.clear()
+    kernel_end = pl.when(pl.col("kind") == "kernel").then(pl.col("start_ns") + pl.col("dur_ns")).max()
+    ends = mine.group_by("step").agg(kernel_end=kernel_end, ops=pl.len())
+    host_end = pl.col("host_start_ns") + pl.col("host_dur_ns")
+    end = pl.max_horizontal(host_end, "kernel_end").cum_max()
+    start = pl.max_horizontal("host_start_ns", end.shift(1))
+    return (
+        marked.join(ends, on="step", how="left", maintain_order="left")
+        .with_columns(start_ns=start, dur_ns=end - start, device=pl.lit(number, pl.Int32))
+        .with_columns(incomplete=_cut_off() if number is not None else pl.lit(None, pl.String))
+        .drop("kernel_end", "ops")
+    )
+
+
+def _cut_off() -> pl.Expr:
+    """Why a step at the end of the recording is not whole, null where it is."""
+    after = pl.col("ops").fill_null(0).reverse().cum_sum().reverse()  # ops in this step and all later ones
+    is_last = pl.int_range(pl.len()) == pl.len() - 1
+    short = is_last & (pl.col("ops") < _CUT_OFF_SHARE * pl.col("ops").shift(1))
+    return (
+        pl.when(after == 0)
+        .then(pl.lit("none of its device work was recorded"))
+        .when(short)
+        .then(pl.lit("the recording ended before its device work did"))
+    )

@@ -1,0 +1,89 @@
+"""A file's decompressed text in bounded pieces, read ahead on a second thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, Final
+
+from isal import isal_zlib
+
+PIECE_BYTES: Final = 4 << 20  # larger pieces cost page faults, smaller ones frames
+_READ_BYTES: Final = 64 << 10  # compressed; what is lost in front of a damaged spot
+_TRAILER_BYTES: Final = 8  # checksum and length: fed apart, so that a wrong checksum loses no text
+_GZIP_WINDOW: Final = 31
+
+
+class Source:
+    """Iterates over the text of `stream`, gzipped or not. Afterwards `broken` says whether its end is missing.
+
+    Inflating runs on another thread (the library releases the interpreter's lock), one piece ahead of the reader.
+    `on_read` is told the number of bytes taken from the file each time.
+    """
+
+    def __init__(
+        self, stream: IO[bytes], size: int = PIECE_BYTES, on_read: Callable[[int], object] = lambda _: None
+    ) -> None:
+        self.broken: str | None = None
+        self._stream, self._size, self._on_read = stream, size, on_read
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Pieces of about `size` bytes; the last may be shorter."""
+        pieces = self._pieces()
+        with ThreadPoolExecutor(1) as ahead:
+            coming = ahead.submit(next, pieces, None)
+            while (piece := coming.result()) is not None:
+                coming = ahead.submit(next, pieces, None)
+                yield piece
+
+    def _pieces(self) -> Iterator[bytes]:
+        first = self._read(_READ_BYTES)
+        if first.startswith(b"\x1f\x8b"):
+            yield from _joined(self._inflate(first), self._size)
+        else:
+            yield first
+            while piece := self._read(self._size):
+                yield piece
+
+    def _read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        self._on_read(len(data))
+        return data
+
+    def _inflate(self, first: bytes) -> Iterator[bytes]:
+        """Text of all gzip members; stops with `broken` set where the data is damaged or ends early."""
+        inflate, inside = isal_zlib.decompressobj(_GZIP_WINDOW), False
+        for block in self._compressed(first):
+            rest = block
+            while rest:
+                try:
+                    yield inflate.decompress(rest, self._size)
+                except (isal_zlib.error, EOFError):
+                    self.broken = "the gzip data is damaged (or its checksum is wrong): read up to the damage"
+                    return
+                rest, inside = inflate.unconsumed_tail, not inflate.eof
+                if inflate.eof:
+                    rest = inflate.unused_data.lstrip(b"\0")  # padding is legal between and after members
+                    inflate = isal_zlib.decompressobj(_GZIP_WINDOW)
+        if inside:
+            self.broken = "the gzip data ends early: read up to its end"
+
+    def _compressed(self, held: bytes) -> Iterator[bytes]:
+        while block := self._read(_READ_BYTES):
+            held += block
+            yield held[:-_TRAILER_BYTES]
+            held = held[-_TRAILER_BYTES:]
+        yield held[:-_TRAILER_BYTES]
+        yield held[-_TRAILER_BYTES:]
+
+
+def _joined(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
+    held: list[bytes] = []
+    total = 0
+    for piece in pieces:
+        held.append(piece)
+        total += len(piece)
+        if total >= size:
+            yield b"".join(held)
+            held, total = [], 0
+    yield b"".join(held)
