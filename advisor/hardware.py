@@ -44,7 +44,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     forms: frozenset[str] = frozenset()
     """Words of a device name that tell this variant of the model from others."""
     datacenter: bool = False
-    """The chip is in no other line of products, so figures identify it without a name."""
+    """The chip is sold for data centres and hardly elsewhere, so figures identify it without a name."""
     sm_count: int | None = None
     max_threads_per_sm: int | None = None
     boost_clock_ghz: float | None = None

@@ -19,7 +19,7 @@ DEVICE_OP_KINDS: Final = pl.Enum(["kernel", "collective", "memcpy", "memset"])
 HOST_OP_KINDS: Final = pl.Enum(
     [
         *("op", "runtime", "sync", "allocator", "input", "collective", "annotation", "module", "python"),
-        *("compile", "gc", "overhead"),
+        *("compile", "gc", "step", "overhead"),
     ]
 )
 MEMORY_KINDS: Final = pl.Enum(["pageable", "pinned", "device", "managed"])

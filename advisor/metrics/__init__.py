@@ -1,0 +1,23 @@
+"""Named numbers computed from a Profile's tables. Importing this package registers every metric."""
+
+from __future__ import annotations
+
+from advisor.metrics import breakdown, device, idle, kernels, memory, steps, syncs, tensorcores, transfers
+from advisor.metrics.registry import METRICS, Measurements, Metric, dtypes, measure
+
+__all__ = [
+    "METRICS",
+    "Measurements",
+    "Metric",
+    "breakdown",
+    "device",
+    "dtypes",
+    "idle",
+    "kernels",
+    "measure",
+    "memory",
+    "steps",
+    "syncs",
+    "tensorcores",
+    "transfers",
+]

@@ -12,11 +12,12 @@ from typing import IO, Final
 import polars as pl
 
 from advisor.errors import ReadError
+from advisor.kernelnames import family
 from advisor.profile import DEVICE_OP_KINDS, Profile, table
 from advisor.readers.kineto.columns import Columns
 from advisor.readers.kineto.decode import Device, Distributed, Header, Trace
 from advisor.readers.kineto.links import steps, with_launches, with_parents
-from advisor.readers.kineto.names import DTYPE_BYTES, collective_op, copy_kind, copy_memory, host_kinds, is_collective
+from advisor.readers.kineto.names import DTYPE_BYTES, collective_op, copy_kind, copy_memory, host_kinds
 from advisor.readers.kineto.source import Source
 
 FORMAT: Final = "kineto"
@@ -74,13 +75,13 @@ def _profile(trace: Trace, columns: Columns, name: str, default_worker: int) -> 
     step_rows, device = steps(host, with_launches(_device(columns, base_ns), host))
     tables = {
         "workers": _workers(header, columns, name, worker),
-        "devices": _devices(header),
+        "devices": _seen(_devices(header), device),
         "steps": step_rows,
         "device_ops": device,
         "host_ops": host,
         "syncs": columns.syncs.with_columns(pl.col("start_ns") + base_ns),
         "collectives": _collectives(device),
-        "allocations": _allocations(columns, base_ns),
+        "allocations": _allocations(columns, device, base_ns),
     }
     profile = Profile(
         **{key: table(key, frame.with_columns(worker=pl.lit(worker, pl.Int32))) for key, frame in tables.items()},
@@ -107,7 +108,7 @@ def _device(columns: Columns, base_ns: int) -> pl.DataFrame:
         copy_kind=copy_kind(pl.col("text")),
         source_memory=copy_memory(pl.col("text"), 1),
         target_memory=copy_memory(pl.col("text"), 2),
-        communicates=is_collective(names["text"]),
+        communicates=family(names["text"]) == "collective",
     )
     communicates = (pl.col("kind") == "kernel") & pl.col("communicates")
     return device.join(told, on="name", how="left", maintain_order="left").with_columns(
@@ -136,7 +137,7 @@ def _workers(header: Header, columns: Columns, name: str, worker: int) -> pl.Dat
 def _devices(header: Header) -> pl.DataFrame:
     return pl.DataFrame(
         {
-            "device": [d.id for d in header.deviceProperties],
+            "device": pl.Series([d.id for d in header.deviceProperties], dtype=pl.Int64),
             "name": [d.name or None for d in header.deviceProperties],
             "memory_bytes": [d.totalGlobalMem for d in header.deviceProperties],
             "sm_count": [d.numSms for d in header.deviceProperties],
@@ -144,6 +145,16 @@ def _devices(header: Header) -> pl.DataFrame:
             "max_threads_per_sm": [d.maxThreadsPerMultiprocessor for d in header.deviceProperties],
         }
     )
+
+
+def _seen(devices: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """The described devices, with a row for each that ran ops under a number of its own.
+
+    ROCm numbers devices by agent in activities and by index elsewhere; that is no obstacle while all are alike.
+    """
+    undescribed = ops.select(device=pl.col("device").cast(pl.Int64)).unique().join(devices, on="device", how="anti")
+    alike = devices.drop("device").unique()
+    return pl.concat([devices, undescribed.join(alike, how="cross")]) if alike.height == 1 else devices
 
 
 def _capability(device: Device) -> float | None:
@@ -167,10 +178,14 @@ def _collectives(device: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _allocations(columns: Columns, base_ns: int) -> pl.DataFrame:
-    return columns.memory.with_columns(
+def _allocations(columns: Columns, ops: pl.DataFrame, base_ns: int) -> pl.DataFrame:
+    """Allocations; one device's, under another number (see `_seen`), are those of the one device that ran ops."""
+    rows = columns.memory.with_columns(
         pl.col("at_ns") + base_ns, device=pl.when(pl.col("device_type") != 0).then("device")
     )
+    ran, held = ops["device"].unique().to_list(), rows["device"].drop_nulls().unique().to_list()
+    same = len(ran) == len(held) == 1
+    return rows.with_columns(pl.col("device").replace(held[0], ran[0])) if same else rows
 
 
 def _lacks(profile: Profile, header: Header) -> dict[str, str]:

@@ -77,7 +77,7 @@ def _marked(host: pl.DataFrame) -> pl.DataFrame:
     number = pl.col("name").cast(pl.String).str.extract(STEP).cast(pl.Int32, strict=False)
     return (
         host.lazy()
-        .filter(pl.col("kind") == "annotation")
+        .filter(pl.col("kind") == "step")
         .select(step=number, name=pl.col("name").cast(pl.String), host_start_ns="start_ns", host_dur_ns="dur_ns")
         .filter(pl.col("step").is_not_null())
         .unique("step", keep="first")

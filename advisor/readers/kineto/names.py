@@ -36,7 +36,7 @@ STEP: Final = r"^ProfilerStep\s*#\s*(\d+)$"
 _REFINED: Final = [
     ("op|annotation", r"^enumerate\(Data(?:Loader|Pipe)\)#", "input"),
     ("op|annotation", r"^(?:gloo|mpi|ucc):", "collective"),  # nccl:* only launches; its kernels communicate
-    ("op|annotation", STEP, "annotation"),
+    ("op|annotation", STEP, "step"),
     ("op|annotation", r"^Optimizer\.(?:step|zero_grad)#|^DataParallel\.|^DistributedDataParallel\.", "annotation"),
     ("op|annotation|python", r"compile_inner|call_user_compiler|compile_fx|fx_codegen_and_compile", "compile"),
     ("op|annotation|python", r"^(?:Python GC|gc\.collect)|<built-in function collect>", "gc"),
@@ -74,13 +74,7 @@ DTYPE_BYTES: Final = {
     **dict.fromkeys(["Byte", "Char", "Bool", "Float8_e4m3fn", "Float8_e5m2"], 1),
 }
 
-_COLLECTIVE: Final = r"(?i)nccl(?:Dev|Symk)?\w*Kernel|^nccl|mscclKernel|cross_device_reduce|allreduce_fusion|^(?:rccl|hccl)"
 _COLLECTIVE_OP: Final = r"(?i)(all_?reduce|all_?gather|reduce_?scatter|broadcast|all_?to_?all|send_?recv|reduce|barrier)"
-
-
-def is_collective(names: pl.Series) -> pl.Series:
-    """Whether a kernel of that name moves data between ranks: NCCL, RCCL, MSCCL, vLLM's and TensorRT-LLM's."""
-    return names.str.contains(_COLLECTIVE)
 
 
 def collective_op(name: pl.Expr) -> pl.Expr:

@@ -1,0 +1,50 @@
+# Everything that people and machines run here. Each target makes what it needs; a second call is quick.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+DEMO ?= $(firstword $(wildcard fixtures/*/*.pt.trace.json.gz))
+REPORT ?= report.html
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check cover docs bench
+
+help: ## List these targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+demo: $(VENV)/.installed ## Check a recorded profile and write report.html
+	$(BIN)/advisor check $(DEMO) -o $(REPORT)
+	@echo "The report: $(abspath $(REPORT))"
+
+test: $(VENV)/.installed-test ## Run all tests
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.installed-test ## Lint, types, import directions, rule book, generated docs
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/advisor rules test
+	$(BIN)/python docs/generate.py --check
+
+cover: $(VENV)/.installed-test ## Run all tests and show the lines and branches that none of them takes
+	$(BIN)/python -m pytest --cov --cov-report=term-missing:skip-covered
+
+docs: $(VENV)/.installed-test ## Write the docs that are generated from the code and the rules
+	$(BIN)/python docs/generate.py
+
+bench: $(VENV)/.installed ## Compare reader and check with the floor, on 1 GB (BENCH=--peers: with other tools as well)
+	$(BIN)/python benchmarks/kineto.py $(BENCH)
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.installed-test: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	@touch $@ $(VENV)/.installed
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11; run: make PYTHON=python3.11"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' || { echo "$(PYTHON) has no ensurepip; run: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)

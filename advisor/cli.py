@@ -1,0 +1,210 @@
+"""The command line: each command parses, makes one library call, renders, and picks the exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, TypeVar
+
+import typer
+
+from advisor.errors import AdvisorError, UsageError
+
+if TYPE_CHECKING:
+    from advisor.config import Config
+    from advisor.engine import Progress
+    from advisor.report import FailOn, Report
+
+# Heavy imports stand inside the commands: `advisor --help` answers at once.
+
+Format: TypeAlias = Literal["terminal", "markdown", "json", "html"]
+_Choice = TypeVar("_Choice", bound=str)
+_SUFFIXES: dict[str, Format] = {".html": "html", ".htm": "html", ".json": "json", ".md": "markdown", ".txt": "terminal"}
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Why a GPU job is slow, what to change, and what the change is worth.",
+)
+rules_app = typer.Typer(no_args_is_help=True, help="The rule book: list, show and test rules.")
+metrics_app = typer.Typer(no_args_is_help=True, help="The metrics that rules can use.")
+app.add_typer(rules_app, name="rules")
+app.add_typer(metrics_app, name="metrics")
+
+ConfigPath = Annotated[
+    Path | None, typer.Option("--config", help="advisor.yaml to use; by default the nearest one above the folder.")
+]
+
+
+@app.command()
+def check(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Profiles: files, folders or URLs.")],
+    output: Annotated[
+        list[Path] | None,
+        typer.Option("--output", "-o", help="Also write a report; its kind by suffix: .html .json .md .txt. Repeatable."),
+    ] = None,
+    format_: Annotated[
+        str, typer.Option("--format", "-f", metavar="FORMAT", help="Standard output: terminal, markdown, json or html.")
+    ] = "terminal",
+    fail_on: Annotated[
+        str, typer.Option("--fail-on", metavar="LEVEL", help="Exit 1 at this severity: high, medium, low or never.")
+    ] = "never",
+    steps: Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, or A:B.")] = "steady",
+    config: ConfigPath = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Evidence, every fix and the places.")] = False,
+) -> None:
+    """Find out why the profiled jobs are slow, and what to change."""
+    from advisor.engine import check as run_check
+
+    standard = _chosen("--format", format_, ("terminal", "markdown", "json", "html"))
+    level: FailOn = _chosen("--fail-on", fail_on, ("high", "medium", "low", "never"))
+    files = {path: _format_of(path) for path in output or []}
+    with _progress() as progress:
+        report = run_check(paths, config=_config(config), steps=steps, progress=progress)
+    for path, kind in files.items():
+        _write(path, _rendered(report, kind, verbose=True))
+    sys.stdout.write(_rendered(report, standard, verbose=verbose, to_screen=True))
+    raise typer.Exit(report.exit_code(level))
+
+
+@rules_app.command("list")
+def rules_list(config: ConfigPath = None) -> None:
+    """One line per rule: its id, its severities and its title."""
+    from advisor.engine import rule_book
+
+    for rule in rule_book(_config(config)).values():
+        typer.echo(f"{rule.id:28} {'/'.join(rule.severity):12} {rule.title}")
+
+
+@rules_app.command("show")
+def rules_show(rule_id: Annotated[str, typer.Argument(metavar="ID")], config: ConfigPath = None) -> None:
+    """The page of one rule: what it means, when it fires, what to change, where its numbers come from."""
+    from advisor.engine import rule_book
+    from advisor.reference import rule_page
+
+    book = rule_book(_config(config))
+    if rule_id not in book:
+        raise UsageError(f"no rule is called {rule_id!r}; `advisor rules list` names them all")
+    typer.echo(rule_page(book[rule_id]), nl=False)
+
+
+@rules_app.command("test")
+def rules_test(
+    folder: Annotated[Path | None, typer.Argument(metavar="[DIR]", help="A folder of rules; the shipped ones if absent.")] = None,
+) -> None:
+    """Lint the rules of a folder and run their cases; exit 2 if anything is wrong."""
+    from advisor import metrics
+    from advisor.resources import rules_folder
+    from advisor.rulebook import load
+    from advisor.rulelint import lint
+
+    tested = folder or rules_folder()
+    shipped = load([rules_folder()])
+    if problems := lint(tested, metrics.dtypes(), shipped):
+        raise UsageError("\n".join(problems))
+    rules = load([tested])
+    typer.echo(f"{len(rules)} rules, {sum(len(rule.cases) for rule in rules.values())} cases: all right")
+
+
+@metrics_app.command("list")
+def metrics_list() -> None:
+    """One line per metric: its name, its unit and its meaning."""
+    from advisor.metrics import METRICS
+
+    for metric in sorted(METRICS.values(), key=lambda m: m.name):
+        typer.echo(f"{metric.name:30} {metric.unit:7} {metric.meaning}")
+
+
+@metrics_app.command("show")
+def metrics_show(name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
+    """One metric with its formula, its source and what it needs from a profile."""
+    from advisor.metrics import METRICS
+    from advisor.reference import metric_entry
+
+    if name not in METRICS:
+        raise UsageError(f"no metric is called {name!r}; `advisor metrics list` names them all")
+    typer.echo(metric_entry(METRICS[name]), nl=False)
+
+
+def main() -> None:
+    """Entry point of the `advisor` command, and the only place that catches AdvisorError."""
+    try:
+        app(standalone_mode=True)
+    except AdvisorError as error:
+        typer.echo(f"advisor: {_one_screen_safe(str(error))}", err=True)
+        sys.exit(error.exit_code)
+
+
+def _config(path: Path | None) -> Config:
+    from advisor.config import find, load
+
+    return load(path or find(Path.cwd()))
+
+
+def _chosen(option: str, value: str, allowed: tuple[_Choice, ...]) -> _Choice:
+    for candidate in allowed:
+        if value == candidate:
+            return candidate
+    raise UsageError(f"{option} {value}: not one of {', '.join(allowed)}")
+
+
+def _format_of(path: Path) -> Format:
+    if path.suffix.lower() not in _SUFFIXES:
+        raise UsageError(f"-o {path}: no kind of report has that suffix; use one of {' '.join(_SUFFIXES)}")
+    return _SUFFIXES[path.suffix.lower()]
+
+
+def _rendered(report: Report, kind: Format, *, verbose: bool, to_screen: bool = False) -> str:
+    if kind == "terminal":
+        from advisor.render import terminal
+
+        return terminal.render(report, verbose=verbose, **(terminal.this_screen() if to_screen else {}))
+    if kind == "html":
+        from advisor.render import html
+
+        return html.render(report)
+    if kind == "markdown":
+        from advisor.render import markdown
+
+        return markdown.render(report)
+    from advisor.render import json
+
+    return json.render(report)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write beside the target, then rename: a reader never sees half a report."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(text, "utf-8")
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise UsageError(f"-o {path}: cannot be written: {error.strerror}") from None
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A progress bar on standard error for large files; nothing where that is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress as Bar, TextColumn
+
+    from advisor.discover import size
+
+    with Bar(
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), console=Console(stderr=True), transient=True
+    ) as bar:
+
+        def started(file: str) -> Callable[[int], object]:
+            task = bar.add_task(Path(file).name, total=size(file))
+            return lambda count: bar.advance(task, count)
+
+        yield started

@@ -1,0 +1,85 @@
+"""`advisor.yaml`, or `[tool.advisor]` in pyproject.toml: rule folders, overrides and suppressions."""
+
+from __future__ import annotations
+
+import datetime as dt
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from advisor.errors import UsageError
+from advisor.report import Severity
+
+_NAMES = ("advisor.yaml", "advisor.yml")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Override(_Strict):
+    """Other parameters or another severity for one rule."""
+
+    params: Mapping[str, float] = {}
+    severity: Severity | None = None
+
+
+class Suppress(_Strict):
+    """A rule not to report, why, and the last day on which that holds."""
+
+    rule: str
+    reason: Annotated[str, StringConstraints(strip_whitespace=True, min_length=3)]
+    until: dt.date
+
+
+class Config(_Strict):
+    """What a user may set. Rule folders are relative to the file that names them."""
+
+    rules: tuple[Path, ...] = ()
+    overrides: Mapping[str, Override] = {}
+    suppress: Annotated[tuple[Suppress, ...], Field(default_factory=tuple)]
+
+
+def find(start: Path) -> Path | None:
+    """The nearest configuration at or above `start`: advisor.yaml, or a pyproject.toml with [tool.advisor]."""
+    for folder in (start, *start.parents):
+        for name in _NAMES:
+            if (folder / name).is_file():
+                return folder / name
+        project = folder / "pyproject.toml"
+        if project.is_file() and "[tool.advisor" in project.read_text("utf-8", errors="replace"):
+            return project
+    return None
+
+
+def load(path: Path | None) -> Config:
+    """The configuration in `path`; the default one where that is None.
+
+    Raises:
+        UsageError: it cannot be read, or says something unknown.
+    """
+    if path is None:
+        return Config(suppress=())
+    try:
+        config = Config.model_validate(_data(path))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        what = "no such setting" if first["type"] == "extra_forbidden" else first["msg"]
+        raise UsageError(f"{path}: {place}: {what}") from None
+    folders = tuple((path.parent / folder).resolve() for folder in config.rules)
+    return config.model_copy(update={"rules": folders})
+
+
+def _data(path: Path) -> object:
+    try:
+        text = path.read_text("utf-8")
+        if path.suffix == ".toml":
+            return tomllib.loads(text).get("tool", {}).get("advisor", {})
+        return yaml.safe_load(text) or {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None

@@ -1,0 +1,103 @@
+"""The gaps: every idle instant of a device in the used steps, and its one cause."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from advisor.intervals import EMPTY
+from advisor.lens import Lane
+
+_QUEUED_NS: Final = 5_000  # a queued op starts this soon after the one before it
+_HOST_CAUSES: Final = ("input", "compile", "gc", "allocator")  # kinds of host ops, the first to cover an instant owns it
+CAUSES: Final = (*_HOST_CAUSES, "sync", "host_bound", "queued", "dependency", "unknown")
+
+MEANINGS: Final[dict[str, tuple[str, str]]] = {
+    "input": ("the data loader is being asked for the next batch", "an input range is open"),
+    "compile": ("code is being compiled", "a compilation range is open"),
+    "gc": ("Python's garbage collector runs", "a garbage collection is open"),
+    "allocator": ("device memory is being allocated or freed", "a cudaMalloc, cudaFree or the like is open"),
+    "sync": (
+        "the host had been waiting for the device and has nothing queued when it resumes",
+        "a synchronising call was open when the device ran dry, and the next op was not yet launched",
+    ),
+    "host_bound": (
+        "the host has not yet launched the next op",
+        "the call that launched the next op returned after the device ran dry",
+    ),
+    "queued": ("the next op is queued and about to start", "that call returned before; the gap is at most 5 us"),
+    "dependency": (
+        "the next op is queued but waits for another stream or rank",
+        "that call returned before; the gap is over 5 us",
+    ),
+    "unknown": (
+        "nothing tells why",
+        "the next op's launch was not recorded, or the recording begins or ends there and marks no steps",
+    ),
+}
+
+
+def gaps(lane: Lane) -> pl.DataFrame:
+    """Idle intervals of the lane's device inside the used steps, each split by cause.
+
+    Columns: window (row of `lane.steps`), start_ns, end_ns, next (device op that ends the gap; null at the end of the
+    window), and `<cause>_ns` for every cause, which sum to end_ns - start_ns. All streams of the device are merged
+    first. Time under an input, compilation, garbage collection or allocator range belongs to that range; what is left
+    of a gap has one cause, told by when the next op was launched.
+    """
+    found = [lane.busy.gaps(int(a), int(b)) for a, b in zip(lane.starts, lane.ends, strict=True)]
+    frame = pl.DataFrame(
+        {
+            "window": np.repeat(np.arange(len(found)), [len(opens) for opens, _ in found]),
+            "start_ns": np.concatenate([opens for opens, _ in found]) if found else np.empty(0, np.int64),
+            "end_ns": np.concatenate([closes for _, closes in found]) if found else np.empty(0, np.int64),
+        }
+    )
+    return _split(_with_next(frame, lane), lane).drop("launch", "launched_ns")
+
+
+def _with_next(frame: pl.DataFrame, lane: Lane) -> pl.DataFrame:
+    """Adds the op that ends each gap, and when the call that launched it returned."""
+    launches = lane.host.select(launch="id", launched_ns=pl.col("start_ns") + pl.col("dur_ns"))
+    ending = (
+        lane.ops.sort("start_ns", "id")
+        .unique("start_ns", keep="first", maintain_order=True)
+        .select(end_ns="start_ns", next="id", launch="launch")
+        .join(launches, on="launch", how="left")
+    )
+    return frame.join(ending, on="end_ns", how="left", maintain_order="left")
+
+
+def _split(frame: pl.DataFrame, lane: Lane) -> pl.DataFrame:
+    start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+    covered, so_far, parts = EMPTY, np.zeros(len(start), np.int64), {}
+    for cause in _HOST_CAUSES:
+        covered = covered | lane.host_spans(cause)
+        now = covered.within(start, end)
+        parts[f"{cause}_ns"] = now - so_far
+        so_far = now
+    rest = _cause_of_rest(frame, lane)
+    parts |= {f"{cause}_ns": np.where(rest == cause, end - start - so_far, 0) for cause in CAUSES[len(_HOST_CAUSES) :]}
+    return frame.with_columns(pl.Series(name, values, dtype=pl.Int64) for name, values in parts.items())
+
+
+def _cause_of_rest(frame: pl.DataFrame, lane: Lane) -> npt.NDArray[np.str_]:
+    """Cause of the time in each gap that no host range explains; shape (gaps,).
+
+    A gap that ends its window has no next op there: the device waits for the host to begin the next step. At the
+    edges of a recording without steps, the device may be busy with work that was launched or runs outside it.
+    """
+    start, length = frame["start_ns"].to_numpy(), (frame["end_ns"] - frame["start_ns"]).to_numpy()
+    is_last = frame["next"].is_null().to_numpy()
+    launched = frame["launched_ns"].fill_null(-1).to_numpy()
+    host_is_late = is_last | (launched > start)
+    was_waiting = lane.host_spans("sync").within(start - 1, start) > 0
+    at_edge = np.isin(start, lane.starts) | is_last if not lane.marked else np.zeros(len(start), bool)
+    return np.select(
+        [at_edge, host_is_late & was_waiting, host_is_late, launched < 0, length <= _QUEUED_NS],
+        ["unknown", "sync", "host_bound", "unknown", "queued"],
+        "dependency",
+    )

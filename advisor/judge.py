@@ -1,0 +1,254 @@
+"""The judge: rules against measurements; shares out savings so that none is promised twice; ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from advisor import wording
+from advisor.metrics.registry import METRICS, Measurements
+from advisor.report import (
+    SEVERITIES,
+    Evidence,
+    Finding,
+    Fix,
+    NotEvaluable,
+    Place,
+    Reach,
+    Saving,
+    Suppressed,
+    Symptom,
+)
+from advisor.rulebook import Applies, Rule
+from advisor.verdicts import Verdict, verdicts
+
+CERTAINTY: Final = {"high": 1.0, "medium": 0.7, "low": 0.4}
+"""Weight of a saving's midpoint by the rule's confidence: the expected saving, which ranks findings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suppression:
+    """A rule that the configuration silences; `until` is the last day on which it does, ISO 8601."""
+
+    rule: str
+    reason: str
+    until: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The five outcomes of a rule book on one run."""
+
+    findings: tuple[Finding, ...]
+    not_evaluable: tuple[NotEvaluable, ...]
+    passed: tuple[str, ...]
+    not_applicable: tuple[str, ...]
+    suppressed: tuple[Suppressed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fired:
+    """A rule that fired: its worst row and all workers it holds for."""
+
+    rule: Rule
+    verdict: Verdict
+    row: Mapping[str, object]
+    workers: tuple[int, ...]
+
+    @property
+    def expected_ms(self) -> float:
+        low, high = self.verdict.low_ms, self.verdict.high_ms
+        return 0.0 if low is None or high is None else (low + high) / 2 * CERTAINTY[self.rule.confidence]
+
+
+def judge(found: Measurements, rules: Mapping[str, Rule], suppressions: Sequence[Suppression], today: str) -> Judgement:
+    """Judge one run.
+
+    Args:
+        found: Its metrics.
+        rules: The rule book, by id.
+        suppressions: What not to report, and until when.
+        today: ISO 8601 date to hold the expiry dates against.
+    """
+    rows = found.frames["worker"]
+    fired: list[_Fired] = []
+    unknown, passed, elsewhere = [], [], []
+    for rule in rules.values():
+        applicable = rows.filter(_applies(rule.applies, found))
+        if not applicable.height:
+            elsewhere.append(rule.id)
+            continue
+        outcomes = verdicts(rule, applicable)
+        if hits := [v for v in outcomes if v.outcome == "fired"]:
+            fired.append(_worst(rule, hits, applicable))
+        elif missing := [v for v in outcomes if v.outcome == "not_evaluable"]:
+            unknown.append(_not_evaluable(rule, missing, found))
+        else:
+            passed.append(rule.id)
+    silenced = {s.rule: s for s in suppressions if s.until is None or s.until >= today}
+    suppressed = tuple(
+        Suppressed(rule=f.rule.id, title=f.rule.title, severity=f.verdict.severity or "low", reason=s.reason, until=s.until)
+        for f in fired
+        if (s := silenced.get(f.rule.id))
+    )
+    findings = _findings([f for f in fired if f.rule.id not in silenced], found)
+    return Judgement(findings, tuple(unknown), tuple(passed), tuple(elsewhere), suppressed)
+
+
+def _applies(applies: Applies, found: Measurements) -> pl.Series:
+    """Per row of the worker frame, whether the rule makes sense there; an unknown capability is left to the rule."""
+    rows, profile = found.frames["worker"], found.lens.profile
+    frameworks = dict(profile.workers.select("worker", "framework").rows())
+    fits = [
+        (not applies.framework or frameworks.get(row["worker"]) in applies.framework)
+        and (not applies.format or profile.format in applies.format)
+        and (applies.device is None or applies.device == (row["device"] is not None))
+        and (applies.min_capability is None or row["capability"] is None or row["capability"] >= applies.min_capability)
+        for row in rows.select("worker", "device", "capability").iter_rows(named=True)
+    ]
+    return pl.Series(fits, dtype=pl.Boolean)
+
+
+def _worst(rule: Rule, hits: Sequence[Verdict], rows: pl.DataFrame) -> _Fired:
+    """The row with the highest severity, then the largest saving; the first of equals."""
+    worst = min(hits, key=lambda v: (SEVERITIES.index(v.severity or "low"), -(v.high_ms or 0.0), v.row))
+    workers = tuple(rows["worker"].gather([v.row for v in hits]).to_list())
+    return _Fired(rule, worst, rows.row(worst.row, named=True), workers)
+
+
+def _not_evaluable(rule: Rule, verdicts_: Iterable[Verdict], found: Measurements) -> NotEvaluable:
+    missing = dict.fromkeys(metric for verdict in verdicts_ for metric in verdict.missing)
+    return NotEvaluable(
+        rule=rule.id, title=rule.title, missing={metric: found.reasons.get(metric, "unknown") for metric in missing}
+    )
+
+
+def _findings(fired: Sequence[_Fired], found: Measurements) -> tuple[Finding, ...]:
+    """Findings ranked; a symptom that a fired cause explains is shown under that cause only."""
+    ids = {f.rule.id: f for f in fired}
+    explained = {symptom for f in fired for symptom in f.rule.explains}
+    causes = [f for f in fired if not (f.rule.symptom and f.rule.id in explained)]
+    shared = _shared_out(causes)
+    findings = [_finding(f, shared[f.rule.id], [ids[s] for s in f.rule.explains if s in ids], found) for f in causes]
+    expected = {f.rule.id: _expected(shared[f.rule.id], f.rule.confidence) for f in causes}
+    return tuple(
+        sorted(findings, key=lambda f: (f.saving is None, -expected[f.rule], SEVERITIES.index(f.severity), f.rule))
+    )
+
+
+def _expected(saving: tuple[float, float] | None, confidence: str) -> float:
+    return 0.0 if saving is None else sum(saving) / 2 * CERTAINTY[confidence]
+
+
+def _shared_out(causes: Sequence[_Fired]) -> dict[str, tuple[float, float] | None]:
+    """Low and high saving per rule: what all claim from one part of a worker's step never exceeds that part.
+
+    Rules that explain others come first, then those with more to win.
+    """
+    left: dict[tuple[object, str], float] = {}
+    shared: dict[str, tuple[float, float] | None] = {}
+    explained = {symptom for f in causes for symptom in f.rule.explains}
+    for f in sorted(causes, key=lambda f: (f.rule.id in explained, -f.expected_ms, f.rule.id)):
+        if f.rule.saving is None or f.verdict.low_ms is None or f.verdict.high_ms is None:
+            shared[f.rule.id] = None
+            continue
+        pool = (f.row["worker"], f.rule.saving.of)
+        available = left.get(pool, _pool_ms(f))
+        high = min(max(f.verdict.high_ms, 0.0), available)
+        low = min(max(f.verdict.low_ms, 0.0), high)
+        left[pool] = available - high
+        shared[f.rule.id] = (low, high)
+    return shared
+
+
+def _pool_ms(f: _Fired) -> float:
+    """Milliseconds per step in the part of the step that the rule's saving comes out of."""
+    share, mean = f.row[f"{f.rule.saving.of}_share"] if f.rule.saving else None, f.row["step_mean_ms"]
+    return float(share) * float(mean) if isinstance(share, float) and isinstance(mean, float) else 0.0
+
+
+def _finding(
+    f: _Fired, shared: tuple[float, float] | None, symptoms: Iterable[_Fired], found: Measurements
+) -> Finding:
+    rule = f.rule
+    shown = _shown(f)
+    worker = f.row["worker"]
+    assert isinstance(worker, int)  # noqa: S101 - the frame's key
+    return Finding(
+        key=rule.id,
+        rule=rule.id,
+        title=rule.title,
+        severity=f.verdict.severity or "low",
+        confidence=rule.confidence,
+        saving=_saving(rule, shared, f.row["step_mean_ms"]),
+        scope=Reach(workers=f.workers, steps=_used_steps(found, worker)),
+        says=_said(f, found),
+        why=" ".join(rule.why.split()),
+        evidence=tuple(
+            Evidence(metric=m, value=f.row[m], unit=METRICS[m].unit, meaning=METRICS[m].meaning, limit=limit)
+            for m, limit in shown.items()
+        ),
+        where=_places(shown, worker, found),
+        fixes=tuple(Fix(framework=x.framework, do=" ".join(x.do.split()), code=x.code, link=x.link) for x in rule.fixes),
+        symptoms=tuple(
+            Symptom(rule=s.rule.id, title=s.rule.title, says=_said(s, found))
+            for s in symptoms
+            if s.rule.symptom
+        ),
+        explains=rule.explains,
+        docs=f"docs/rules/{rule.id}.md",
+    )
+
+
+def _said(f: _Fired, found: Measurements) -> str:
+    return wording.say(f.rule.says, {**f.row, **f.rule.params, **wording.PHRASES[found.lens.marked]})
+
+
+def _shown(f: _Fired) -> dict[str, float | None]:
+    """The metrics that the verdict rests on, with what they were held against; then those the rule adds."""
+    parsed = f.rule.expressions(f.row)
+    limits = parsed["when"].limits(f.rule.params)
+    if reached := parsed.get(f"severity.{f.verdict.severity}"):
+        limits |= reached.limits(f.rule.params)
+    judged = (name for key, e in parsed.items() if not key.startswith("saving") for name in sorted(e.names))
+    names = dict.fromkeys(name for name in (*judged, *f.rule.shows) if name in METRICS)
+    return {name: limits.get(name) for name in names}
+
+
+def _used_steps(found: Measurements, worker: int) -> tuple[int, ...]:
+    lane = next(lane for lane in found.lens.critical if lane.worker == worker)
+    return tuple(lane.steps["step"].to_list()) if lane.marked else ()
+
+
+def _places(shown: Iterable[str], worker: int, found: Measurements) -> tuple[Place, ...]:
+    """The places that the first metric with any names: ten at most."""
+    lane = next(lane for lane in found.lens.critical if lane.worker == worker)
+    for metric in shown:
+        if (rows := found.places(metric, worker)).height:
+            ops = lane.host.select(op="id", op_name="name", stack="stack")
+            told = rows.join(ops, on="op", how="left", maintain_order="left") if "op" in rows.columns else rows
+            return tuple(_place(row, lane.worker, lane.device) for row in told.iter_rows(named=True))
+    return ()
+
+
+def _place(row: Mapping[str, object], worker: int, device: int | None) -> Place:
+    told = {"op": row.get("op_name"), "stack": row.get("stack"), "step": row.get("step")}
+    plain = {name: row[name] for name in ("table", "name", "start_ns", "dur_ns")}
+    return Place.model_validate({"worker": worker, "device": device, **told, **plain})
+
+
+def _saving(rule: Rule, shared: tuple[float, float] | None, step_ms: object) -> Saving | None:
+    if shared is None or rule.saving is None or not isinstance(step_ms, float) or not step_ms:
+        return None
+    low, high = shared
+    return Saving(
+        low_ms=low,
+        high_ms=high,
+        low_share=low / step_ms,
+        high_share=high / step_ms,
+        of=rule.saving.of,
+        method=" ".join(rule.saving.method.split()),
+    )

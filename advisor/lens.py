@@ -1,0 +1,254 @@
+"""What every metric looks through: the profile over the steps that are used, one lane per worker and device."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from advisor.errors import UsageError
+from advisor.hardware import Gpu, match
+from advisor.intervals import EMPTY, Ints, Union
+from advisor.profile import Profile
+
+_MAD_TO_SIGMA: Final = 1.4826  # of a normal distribution
+_FENCE_SIGMAS: Final = 3
+_ENOUGH_STEPS: Final = 3
+_SLOW_CALL_NS: Final = 50_000  # a runtime call that takes longer waits for something (HTA's outlier threshold)
+_RANGE = re.compile(r"^(\d*):(\d*)$")
+
+STEADY: Final = "steady"
+ALL: Final = "all"
+
+
+@dataclass(frozen=True, eq=False)
+class Lane:
+    """One device of one worker (device None: a worker that used none) over its used steps.
+
+    `starts` and `ends` are the step windows in ns, shape (steps,), ascending and disjoint. `ops` holds the device's
+    ops and `host` the worker's host ops, whole recording each: what surrounds a step can explain it.
+    """
+
+    worker: int
+    device: int | None
+    marked: bool
+    steps: pl.DataFrame
+    ops: pl.DataFrame
+    host: pl.DataFrame
+    allocations: pl.DataFrame
+    facts: Mapping[str, Any]  # the device's row; empty where nothing is known of it
+    _computed: dict[Callable[[Lane], pl.DataFrame], pl.DataFrame] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def starts(self) -> Ints:
+        """Start of each window in ns."""
+        return self.steps["start_ns"].to_numpy()
+
+    @cached_property
+    def ends(self) -> Ints:
+        """End of each window in ns."""
+        return self.starts + self.steps["dur_ns"].to_numpy()
+
+    @cached_property
+    def total_ns(self) -> int:
+        """Length of all windows together."""
+        return int(self.steps["dur_ns"].sum())
+
+    @cached_property
+    def gpu(self) -> Gpu | None:
+        """What the hardware table knows of the device; None where it cannot be told which it is."""
+        facts = self.facts
+        return match(
+            facts.get("name"),
+            memory_bytes=facts.get("memory_bytes"),
+            sm_count=facts.get("sm_count"),
+            capability=facts.get("capability"),
+        )
+
+    @cached_property
+    def busy(self) -> Union:
+        """When at least one kernel, copy or memset runs on the device."""
+        return spans(self.ops)
+
+    @cached_property
+    def blocked(self) -> Union:
+        """When a host thread waits for the device: inside a synchronising call, or held up by a full launch queue."""
+        calls = self.host.filter(pl.col("kind").is_in(["sync", "runtime"]))
+        waits = spans(calls.filter(pl.col("kind") == "sync"))
+        held_up = spans(calls.filter((pl.col("kind") == "runtime") & (pl.col("dur_ns") > _SLOW_CALL_NS)))
+        return waits | (held_up & self.busy)
+
+    @cached_property
+    def used_ops(self) -> pl.DataFrame:
+        """Device ops that start inside a window, with the `window` (row of `steps`) they start in."""
+        return _inside(self.ops, self.starts, self.ends)
+
+    @cached_property
+    def used_host(self) -> pl.DataFrame:
+        """Host ops that start inside the host's range of a used step, with the `window`."""
+        host_start = self.steps["host_start_ns"].to_numpy()
+        return _inside(self.host, host_start, host_start + self.steps["host_dur_ns"].to_numpy())
+
+    def once(self, compute: Callable[[Lane], pl.DataFrame]) -> pl.DataFrame:
+        """`compute(self)`, computed at its first use: several metrics share it."""
+        if compute not in self._computed:
+            self._computed[compute] = compute(self)
+        return self._computed[compute]
+
+    def host_spans(self, *kinds: str) -> Union:
+        """When a host op of one of these kinds is open on any of the worker's threads."""
+        return spans(self.host.filter(pl.col("kind").is_in(kinds)))
+
+    def share(self, union: Union) -> float | None:
+        """Part of the windows that `union` covers, 0..1; None where there is no time at all."""
+        return float(union.within(self.starts, self.ends).sum() / self.total_ns) if self.total_ns else None
+
+    def per_step_ms(self, total_ns: float) -> float:
+        """Mean milliseconds per used step."""
+        return total_ns / 1e6 / max(1, self.steps.height)
+
+
+@dataclass(frozen=True, eq=False)
+class Lens:
+    """A profile seen over some of its steps.
+
+    `steps` are the profile's steps with `left_out`: why a step is not used, null where it is.
+    `marked` is False where the profile marks no steps: then one window spans the whole recording.
+    """
+
+    profile: Profile
+    steps: pl.DataFrame
+    marked: bool
+
+    @cached_property
+    def lanes(self) -> list[Lane]:
+        """Every worker's devices, in order."""
+        return [self._lane(worker, device) for worker, device in self._keys]
+
+    @cached_property
+    def critical(self) -> list[Lane]:
+        """Per worker, the device whose used steps take longest: it sets the worker's pace."""
+        longest: dict[int, Lane] = {}
+        for lane in self.lanes:
+            if lane.worker not in longest or lane.total_ns > longest[lane.worker].total_ns:
+                longest[lane.worker] = lane
+        return list(longest.values())
+
+    @property
+    def _keys(self) -> list[tuple[int, int | None]]:
+        return self.steps.select("worker", "device").unique().sort("worker", "device").rows()
+
+    def _lane(self, worker: int, device: int | None) -> Lane:
+        mine = (pl.col("worker") == worker) & pl.col("device").eq_missing(device)
+        profile = self.profile
+        facts = profile.devices.filter(mine).to_dicts()
+        return Lane(
+            worker=worker,
+            device=device,
+            marked=self.marked,
+            steps=self.steps.filter(mine & pl.col("left_out").is_null()).sort("start_ns"),
+            ops=profile.device_ops.filter(mine),
+            host=profile.host_ops.filter(pl.col("worker") == worker),
+            allocations=profile.allocations.filter(mine),
+            facts=facts[0] if facts else {},
+        )
+
+
+def look(profile: Profile, choice: str = STEADY) -> Lens:
+    """The profile over the steps that `choice` names: `steady`, `all`, or `A:B` (step numbers, B excluded).
+
+    Raises:
+        UsageError: `choice` is none of these, or leaves no step.
+    """
+    marked = bool(profile.steps.height)
+    steps = profile.steps if marked else _whole(profile)
+    lanes = [_left_out(lane, profile, choice) for lane in steps.partition_by("worker", "device", maintain_order=True)]
+    return Lens(profile, pl.concat(lanes), marked)
+
+
+def spans(ops: pl.DataFrame) -> Union:
+    """Union of the time ranges of device or host ops."""
+    start = ops["start_ns"].to_numpy()
+    return Union.of(start, start + ops["dur_ns"].to_numpy()) if ops.height else EMPTY
+
+
+def _inside(ops: pl.DataFrame, starts: Ints, ends: Ints) -> pl.DataFrame:
+    if not len(starts):
+        return ops.clear().with_columns(window=pl.lit(0, pl.Int64))
+    at = ops["start_ns"].to_numpy()
+    window = np.searchsorted(starts, at, side="right") - 1
+    inside = (window >= 0) & (at < ends[window])
+    return ops.with_columns(window=pl.Series(window)).filter(pl.Series(inside, dtype=pl.Boolean))
+
+
+def _whole(profile: Profile) -> pl.DataFrame:
+    """One window per device (or worker) from its first event to its last, where no steps are marked."""
+    end = pl.col("start_ns") + pl.col("dur_ns")
+    on_host = profile.host_ops.group_by("worker").agg(host_start=pl.min("start_ns"), host_end=end.max())
+    on_device = profile.device_ops.group_by("worker", "device").agg(first=pl.min("start_ns"), last=end.max())
+    start, stop = pl.min_horizontal("host_start", "first"), pl.max_horizontal("host_end", "last")
+    return (
+        on_host.join(on_device, on="worker", how="full", coalesce=True)
+        .select(
+            "worker",
+            "device",
+            step=pl.lit(0, pl.Int32),
+            name=pl.lit("whole recording"),
+            start_ns=start,
+            dur_ns=stop - start,
+            host_start_ns=pl.coalesce("host_start", start),
+            host_dur_ns=pl.coalesce(pl.col("host_end") - pl.col("host_start"), stop - start),
+            incomplete=pl.lit(None, pl.String),
+        )
+        .sort("worker", "device")
+    )
+
+
+def _left_out(steps: pl.DataFrame, profile: Profile, choice: str) -> pl.DataFrame:
+    """One lane's steps with `left_out`."""
+    reason = pl.col("incomplete")
+    if (span := _RANGE.match(choice)) is not None:
+        low, high = int(span[1] or 0), int(span[2] or 2**31 - 1)
+        asked = pl.col("step").is_between(low, high, closed="left")
+        steps = steps.with_columns(left_out=pl.when(~asked).then(pl.lit(f"outside --steps {choice}")).otherwise(reason))
+        if not steps["left_out"].null_count():
+            raise UsageError(f"--steps {choice}: no complete step in that range; the profile holds {_held(steps)}")
+        return steps
+    if choice not in {STEADY, ALL}:
+        raise UsageError(f"--steps {choice}: not steady, all or A:B (as in 10:20)")
+    whole = steps.with_columns(left_out=reason)
+    return _steady(whole, profile) if choice == STEADY else whole
+
+
+def _held(steps: pl.DataFrame) -> str:
+    return f"steps {steps['step'].min()} to {steps['step'].max()}"
+
+
+def _steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
+    """Leave out steps with compilation and outliers, unless fewer than three would remain."""
+    worker = steps["worker"][0]
+    compiling = spans(profile.host_ops.filter((pl.col("worker") == worker) & (pl.col("kind") == "compile")))
+    host_start = steps["host_start_ns"].to_numpy()
+    compiled = compiling.within(host_start, host_start + steps["host_dur_ns"].to_numpy()) > 0
+    steps = steps.with_columns(compiled=pl.Series(compiled, dtype=pl.Boolean))
+    usable = pl.col("left_out").is_null() & ~pl.col("compiled")
+    calm = pl.col("dur_ns").filter(usable)
+    median = calm.median()
+    spread = (calm - median).abs().median()
+    fence = median + _FENCE_SIGMAS * _MAD_TO_SIGMA * spread
+    judged = steps.with_columns(
+        steady=pl.coalesce("left_out", pl.when("compiled").then(pl.lit("compilation ran in it"))),
+        slow=pl.format("outlier: {} ms, the median is {}", _ms("dur_ns"), (median / 1e6).round(1)),
+        is_slow=usable & (pl.col("dur_ns") > fence),
+    ).with_columns(steady=pl.coalesce("steady", pl.when("is_slow").then("slow")))
+    kept = "steady" if judged["steady"].null_count() >= _ENOUGH_STEPS else "left_out"
+    return judged.with_columns(left_out=pl.col(kept)).select(*steps.columns[:-1])
+
+
+def _ms(column: str) -> pl.Expr:
+    return (pl.col(column) / 1e6).round(1)

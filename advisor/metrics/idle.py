@@ -1,0 +1,146 @@
+"""Why the device idles: the shares of each cause, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.gaps import CAUSES, MEANINGS, gaps
+from advisor.lens import Lane
+from advisor.metrics.registry import Metric, Missing, Value, measures
+from advisor.text import percent
+
+_LAUNCH_FLOOR_NS: Final = 1_500  # the gap that remains between two ops however they are launched
+_SOURCE: Final = "HTA's host wait and kernel wait, refined; 5 us is the p90 of queued gaps in public H100 and B200 traces"
+_NEEDS: Final = ("device_ops", "device_ops.launch")
+_ANY: Final = pl.lit(True)  # noqa: FBT003 - polars takes it so
+_LONG_GAP_NS: Final = 1_000_000  # no launch takes that long: the host does something else in between
+_UNTOLD_SHARE: Final = 0.05  # of the step: with more idle time of unknown cause, no cause's share can be told
+
+
+def _longest(cause: str, only: pl.Expr = _ANY) -> Callable[[Lane], pl.DataFrame]:
+    """Where the device idled longest for this cause, among the gaps that satisfy `only`."""
+
+    def places(lane: Lane) -> pl.DataFrame:
+        found = lane.once(gaps).filter(pl.col(f"{cause}_ns") > 0, only)
+        return found.sort(f"{cause}_ns", "start_ns", descending=[True, False]).select(
+            table=pl.lit("gaps"),
+            name=pl.lit(f"device idle: {MEANINGS[cause][0]}"),
+            step=pl.col("window").replace_strict(list(range(lane.steps.height)), lane.steps["step"]),
+            start_ns="start_ns",
+            dur_ns=pl.col("end_ns") - pl.col("start_ns"),
+        )
+
+    return places
+
+
+@measures(
+    Metric(
+        "device_busy_share",
+        "share",
+        "Part of the step in which anything runs on the device: kernels, copies, memsets, collectives.",
+        "union of the device's ops over all streams inside the steps / step time",
+        needs=("device_ops",),
+    ),
+    Metric(
+        "idle_share",
+        "share",
+        "Part of the step in which nothing runs on the device; the idle causes below sum to it.",
+        "1 - device_busy_share",
+        needs=("device_ops",),
+    ),
+    *(
+        Metric(
+            f"{cause}_idle_share",
+            "share",
+            f"Part of the step in which the device idles and {meaning}.",
+            f"idle time, all streams merged, in which {rule} / step time",
+            _SOURCE,
+            _NEEDS,
+            _longest(cause),
+        )
+        for cause, (meaning, rule) in MEANINGS.items()
+    ),
+    Metric(
+        "launch_gap_share",
+        "share",
+        "Part of the step in which the device idles in host-bound gaps of up to 1 ms: the price of launching op by op.",
+        "host-bound idle time in gaps of at most 1 ms / step time",
+        _SOURCE,
+        _NEEDS,
+        _longest("host_bound", pl.col("host_bound_ns") <= _LONG_GAP_NS),
+    ),
+    Metric(
+        "launch_gaps_per_step",
+        "number",
+        "How often per step the device waits for the host to launch, up to 1 ms each.",
+        "host-bound gaps of at most 1 ms / steps",
+        _SOURCE,
+        _NEEDS,
+    ),
+    Metric(
+        "launch_gap_recoverable_ms",
+        "ms",
+        "Idle time per step that faster launching could remove.",
+        "sum over host-bound gaps of at most 1 ms of max(0, gap - 1.5 us) / steps",
+        "1.5 us is the median gap between queued kernels in public H100 and B200 traces",
+        _NEEDS,
+    ),
+    Metric(
+        "host_busy_share",
+        "share",
+        "Part of the step in which the device idles for over 1 ms on end while the host does other work.",
+        "host-bound idle time in gaps of over 1 ms / step time",
+        _SOURCE,
+        _NEEDS,
+        _longest("host_bound", pl.col("host_bound_ns") > _LONG_GAP_NS),
+    ),
+    Metric("sync_idle_ms", "ms", "Idle time per step after synchronisation.", "sync_idle_share x step_mean_ms", _SOURCE, _NEEDS),
+    Metric(
+        "idle_causes",
+        "text",
+        "The causes of the idle time, the largest first.",
+        "the three largest of the idle shares, of at least 1 % of the step each",
+        _SOURCE,
+        ("device_ops",),
+    ),
+)
+def idle(lane: Lane) -> Mapping[str, Value]:
+    """Busy and idle shares of the used steps, and the causes of the idle part."""
+    if not lane.total_ns:
+        return {}
+    busy = lane.share(lane.busy) or 0.0
+    found = lane.once(gaps)
+    shares = {cause: found[f"{cause}_ns"].sum() / lane.total_ns for cause in CAUSES}
+    values: dict[str, Value] = {f"{cause}_idle_share": share for cause, share in shares.items()}
+    values |= {"device_busy_share": busy, "idle_share": 1 - busy, "idle_causes": _in_words(shares)}
+    values |= _launching(lane, found)
+    if shares["unknown"] >= _UNTOLD_SHARE:
+        values |= dict.fromkeys(_DOUBTFUL, Missing(f"{percent(shares['unknown'])} of the time is idle and nothing tells why"))
+    return values
+
+
+_DOUBTFUL: Final = (
+    *("host_bound_idle_share", "sync_idle_share", "queued_idle_share", "dependency_idle_share", "sync_idle_ms"),
+    *("launch_gap_share", "launch_gaps_per_step", "launch_gap_recoverable_ms", "host_busy_share"),
+)
+
+
+def _launching(lane: Lane, found: pl.DataFrame) -> dict[str, Value]:
+    host_bound = found["host_bound_ns"].to_numpy()
+    short = host_bound[(host_bound > 0) & (host_bound <= _LONG_GAP_NS)]
+    return {
+        "launch_gap_share": short.sum() / lane.total_ns,
+        "launch_gaps_per_step": len(short) / lane.steps.height,
+        "launch_gap_recoverable_ms": lane.per_step_ms(float(np.maximum(short - _LAUNCH_FLOOR_NS, 0).sum())),
+        "host_busy_share": host_bound[host_bound > _LONG_GAP_NS].sum() / lane.total_ns,
+        "sync_idle_ms": lane.per_step_ms(float(found["sync_ns"].sum())),
+    }
+
+
+def _in_words(shares: Mapping[str, float]) -> str:
+    largest = sorted(((share, cause) for cause, share in shares.items() if share >= 0.01), reverse=True)[:3]  # noqa: PLR2004
+    return "; ".join(f"{MEANINGS[cause][0]} ({percent(share)})" for share, cause in largest)

@@ -1,0 +1,112 @@
+"""The kernels of the steps: how many, how long, and how well they fill the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.kernelnames import classify
+from advisor.lens import Lane, spans
+from advisor.metrics.registry import Metric, Value, measures, tabulates
+
+_SMALL_NS: Final = 10_000  # shorter than the host takes to launch the next one
+_TB: Final = "torch-tb-profiler's GPU summary"
+_NEEDS: Final = ("device_ops",)
+
+
+def _kernels(lane: Lane) -> pl.DataFrame:
+    return lane.used_ops.filter(pl.col("kind") == "kernel")
+
+
+@measures(
+    Metric("kernels_per_step", "number", "Compute kernels launched per step.", "kernels / steps", needs=_NEEDS),
+    Metric("kernel_ms", "ms", "Kernel time per step, overlapping kernels each counted.", "sum of durations / steps", needs=_NEEDS),
+    Metric("median_kernel_us", "us", "Typical kernel length.", "median of the kernel durations", needs=_NEEDS),
+    Metric(
+        "small_kernel_share",
+        "share",
+        "Part of the kernels, by number, that are shorter than 10 us.",
+        "kernels under 10 us / kernels",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "gpu_utilization",
+        "share",
+        "Part of the time from the first used step's start to the last one's end in which a kernel runs.",
+        "union of kernels and collectives inside that span / span",
+        _TB,
+        _NEEDS,
+    ),
+    Metric(
+        "sm_efficiency",
+        "share",
+        "How much of the device's multiprocessors the running kernels could fill.",
+        "integral of min(1, sum over running kernels of blocks per SM) over the same span / span",
+        _TB,
+        (*_NEEDS, "device_ops.occupancy"),
+    ),
+    Metric(
+        "occupancy",
+        "share",
+        "Estimated occupancy of the multiprocessors while kernels run.",
+        "mean of the profiler's estimated achieved occupancy, weighted by the kernels' time in the steps",
+        _TB,
+        (*_NEEDS, "device_ops.occupancy"),
+    ),
+)
+def kernels(lane: Lane) -> Mapping[str, Value]:
+    """Counts and lengths over the used steps, utilisation over the span that holds them."""
+    ran = _kernels(lane)
+    if not lane.total_ns:
+        return {}
+    durations = ran["dur_ns"]
+    return {
+        "kernels_per_step": ran.height / lane.steps.height,
+        "kernel_ms": lane.per_step_ms(float(durations.sum())),
+        "median_kernel_us": durations.median() / 1e3 if ran.height else None,
+        "small_kernel_share": (durations < _SMALL_NS).mean() if ran.height else None,
+        **_filling(lane),
+    }
+
+
+def _filling(lane: Lane) -> dict[str, Value]:
+    running = lane.ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
+    first, last = int(lane.starts.min()), int(lane.ends.max())
+    start = running["start_ns"].clip(first, last).to_numpy()
+    end = (running["start_ns"] + running["dur_ns"]).clip(first, last).to_numpy()
+    filled = _capped_integral(start, end, running["blocks_per_sm"].fill_null(0).to_numpy())
+    weight, occupancy = (end - start).astype(np.float64), running["occupancy"].to_numpy()
+    weight = np.where(np.isnan(occupancy), 0.0, weight)
+    return {
+        "gpu_utilization": float(spans(running).within([first], [last])[0]) / (last - first),
+        "sm_efficiency": filled / (last - first),
+        "occupancy": float((np.nan_to_num(occupancy) * weight).sum() / weight.sum()) if weight.any() else None,
+    }
+
+
+def _capped_integral(start: np.typing.NDArray[np.int64], end: np.typing.NDArray[np.int64], level: np.typing.NDArray[np.float64]) -> float:
+    """Integral over time of min(1, sum of the levels of the open intervals), in ns."""
+    times = np.concatenate((start, end))
+    order = np.argsort(times, kind="stable")
+    running = np.cumsum(np.concatenate((level, -level))[order])
+    return float((np.minimum(running[:-1], 1.0).clip(0.0) * np.diff(times[order])).sum())
+
+
+@tabulates("kernel")
+def kernel_table(lane: Lane) -> pl.DataFrame:
+    """One row per kernel name: name, calls, total_ms, mean_us, max_us, min_us, kernel_time_share, family, tensor_cores."""
+    ran = _kernels(lane).with_columns(pl.col("name").cast(pl.String))
+    duration = pl.col("dur_ns")
+    rows = ran.group_by("name").agg(
+        calls=pl.len(),
+        total_ms=duration.sum() / 1e6,
+        mean_us=duration.mean() / 1e3,
+        max_us=duration.max() / 1e3,
+        min_us=duration.min() / 1e3,
+        kernel_time_share=duration.sum() / max(1, int(ran["dur_ns"].sum())),
+    )
+    told = classify(rows["name"]).select("name", "family", "tensor_cores")
+    return rows.join(told, on="name", how="left").sort("total_ms", "name", descending=[True, False])

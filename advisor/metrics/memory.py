@@ -1,0 +1,77 @@
+"""Device memory: the peak, how near it is to the device's capacity, and what the allocator holds idle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.lens import Lane
+from advisor.metrics.registry import Metric, Missing, Value, measures
+
+_NEEDS: Final = ("device_ops", "allocations", "allocations.allocated_bytes")
+
+
+def _at_peak(lane: Lane) -> pl.DataFrame:
+    peak = lane.allocations.sort("allocated_bytes", descending=True, nulls_last=True).head(1)
+    return peak.select(
+        start_ns="at_ns", dur_ns=pl.lit(0, pl.Int64), table=pl.lit("allocations"), name=pl.lit("memory peak")
+    )
+
+
+@measures(
+    Metric(
+        "peak_memory_bytes",
+        "bytes",
+        "Most device memory that tensors held at once, over the whole recording.",
+        "max of the allocator's running total of allocated bytes",
+        "torch-tb-profiler's Peak Memory Usage",
+        _NEEDS,
+        _at_peak,
+    ),
+    Metric(
+        "peak_memory_share",
+        "share",
+        "That peak as a part of the device's memory.",
+        "peak_memory_bytes / device memory",
+        "torch-tb-profiler",
+        (*_NEEDS, "devices"),
+        _at_peak,
+    ),
+    Metric(
+        "reserved_memory_bytes",
+        "bytes",
+        "Most device memory that the caching allocator held.",
+        "max of the allocator's running total of reserved bytes",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "fragmentation",
+        "share",
+        "Part of the reserved memory that no tensor used when most was reserved.",
+        "1 - allocated / reserved, at the moment of most reserved bytes (the last of equals)",
+        needs=_NEEDS,
+    ),
+)
+def memory(lane: Lane) -> Mapping[str, Value]:
+    """Peaks over the whole recording: the memory must suffice for every step, used here or not."""
+    held = lane.allocations.filter(pl.col("allocated_bytes").is_not_null())
+    if not held.height:
+        return dict.fromkeys(_NAMES, Missing("no allocation on this device was recorded"))
+    peak, reserved = int(held["allocated_bytes"].max()), held["reserved_bytes"].max()
+    capacity = lane.facts.get("memory_bytes")
+    values: dict[str, Value] = {
+        "peak_memory_bytes": peak,
+        "peak_memory_share": peak / capacity if capacity else Missing("the device's memory size is not known"),
+    }
+    if not reserved:
+        return values
+    fullest = held.filter(pl.col("reserved_bytes") == reserved).sort("at_ns").tail(1)
+    return values | {
+        "reserved_memory_bytes": int(reserved),
+        "fragmentation": 1 - fullest["allocated_bytes"].item() / int(reserved),
+    }
+
+
+_NAMES: Final = ("peak_memory_bytes", "peak_memory_share", "reserved_memory_bytes", "fragmentation")

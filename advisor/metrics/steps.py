@@ -1,0 +1,50 @@
+"""How long the steps take, and how even they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from advisor.lens import Lane
+from advisor.metrics.registry import Metric, Value, measures
+
+
+@measures(
+    Metric("steps", "count", "Steps used.", "number of steps left after `--steps`"),
+    Metric("step_ms", "ms", "Typical step time.", "median over the used steps of (window end - window start)"),
+    Metric("step_mean_ms", "ms", "Mean step time; what shares and savings are relative to.", "sum of the windows / steps"),
+    Metric("step_cv", "ratio", "Unevenness of the steps.", "sample standard deviation / mean of the step times"),
+    Metric(
+        "host_active_ms",
+        "ms",
+        "Host work per step: the step cannot get shorter than this while the host does the same work.",
+        "mean over steps of (the host's own range - time it was blocked in calls that wait for the device)",
+        needs=("host_ops",),
+    ),
+    Metric(
+        "device_slack_ms",
+        "ms",
+        "By how much device work could shrink per step before the host alone sets the pace.",
+        "max(0, step_mean_ms - host_active_ms)",
+        needs=("host_ops", "device_ops"),
+    ),
+)
+def step_times(lane: Lane) -> Mapping[str, Value]:
+    """Step times and the host's part in them."""
+    times = lane.steps["dur_ns"] / 1e6
+    host_active = _host_active_ms(lane)
+    return {
+        "steps": lane.steps.height,
+        "step_ms": times.median(),
+        "step_mean_ms": times.mean(),
+        "step_cv": times.std() / times.mean() if lane.steps.height > 1 else None,
+        "host_active_ms": host_active,
+        "device_slack_ms": None if host_active is None else max(0.0, times.mean() - host_active),
+    }
+
+
+def _host_active_ms(lane: Lane) -> float | None:
+    """Blocked: any runtime call while the device is busy, if it takes longer than launching ever should."""
+    start = lane.steps["host_start_ns"].to_numpy()
+    end = start + lane.steps["host_dur_ns"].to_numpy()
+    blocked = lane.blocked.within(start, end)
+    return lane.per_step_ms(float((end - start - blocked).sum())) if len(start) else None

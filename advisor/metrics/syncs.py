@@ -1,0 +1,74 @@
+"""Synchronisation: how often the host waits for the device, and which ops make it wait."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.gaps import gaps
+from advisor.lens import Lane
+from advisor.metrics.registry import Metric, Value, measures
+from advisor.text import ms
+
+_NEEDS: Final = ("device_ops", "device_ops.launch")
+_NAMED: Final = 3
+
+
+@measures(
+    Metric(
+        "syncs_per_step",
+        "number",
+        "Synchronising calls per step, on any thread.",
+        "cudaStreamSynchronize, cudaDeviceSynchronize, cudaEventSynchronize and blocking cudaMemcpy calls / steps",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "sync_calls",
+        "text",
+        "What made the host wait before the device idled, the most idle time first.",
+        "idle time after synchronisation, summed by the outermost framework op around the call that waited",
+        needs=_NEEDS,
+    ),
+)
+def syncs(lane: Lane) -> Mapping[str, Value]:
+    """Number of waits, and the ops behind those that left the device idle; an empty text where none did."""
+    calls = lane.used_host.filter(pl.col("kind") == "sync")
+    found = lane.once(gaps).filter(pl.col("sync_ns") > 0)
+    by_call = found.with_columns(call=_open_at(lane, found["start_ns"])).group_by("call").agg(pl.sum("sync_ns"))
+    top = by_call.filter(pl.col("call").is_not_null()).sort("sync_ns", "call", descending=[True, False]).head(_NAMED)
+    return {
+        "syncs_per_step": calls.height / max(1, lane.steps.height),
+        "sync_calls": ", ".join(f"{call} ({ms(lane.per_step_ms(ns))})" for call, ns in top.rows()),
+    }
+
+
+def _open_at(lane: Lane, times: pl.Series) -> pl.Series:
+    """Name of what was synchronising at each of the times, null where nothing was."""
+    calls = lane.host.filter(pl.col("kind") == "sync").sort("start_ns")
+    if not calls.height:
+        return pl.repeat(None, len(times), dtype=pl.String, eager=True)
+    start = calls["start_ns"].to_numpy()
+    row = np.searchsorted(start, times.to_numpy(), side="right") - 1
+    names = _around(lane, calls).gather(np.maximum(row, 0))
+    end = start + calls["dur_ns"].to_numpy()
+    still_open = (row >= 0) & (end[row] >= times.to_numpy())
+    return pl.select(pl.when(pl.Series(still_open)).then(names)).to_series()
+
+
+def _around(lane: Lane, calls: pl.DataFrame) -> pl.Series:
+    """For each call the outermost `aten::` op around it, else the call itself: `.item()` shows as aten::item."""
+    host = lane.host
+    name = host["name"].cast(pl.String)
+    parent = host["parent"].fill_null(-1).to_numpy()
+    first = int(host["id"][0])  # ids of one worker are consecutive
+    is_op = name.str.starts_with("aten::").to_numpy()
+    best = calls["id"].to_numpy() - first
+    at = best.copy()
+    while (climbing := np.flatnonzero(at >= 0)).size:
+        best[climbing] = np.where(is_op[at[climbing]], at[climbing], best[climbing])
+        above = parent[at[climbing]]
+        at[climbing] = np.where(above >= 0, above - first, -1)
+    return name.gather(best)

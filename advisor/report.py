@@ -1,0 +1,214 @@
+"""Report: everything that a check found out, as one frozen value. Its JSON form is the contract with other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Severity: TypeAlias = Literal["high", "medium", "low"]
+Confidence: TypeAlias = Literal["high", "medium", "low"]
+FailOn: TypeAlias = Literal["high", "medium", "low", "never"]
+Value: TypeAlias = float | int | str | None
+
+SCHEMA_VERSION: Final = 1
+SEVERITIES: Final[tuple[Severity, ...]] = ("high", "medium", "low")
+FINDINGS_EXIT_CODE: Final = 1
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Saving(_Frozen):
+    """Step time that a fix gives back: an interval, and the part of the step it comes out of."""
+
+    low_ms: float
+    high_ms: float
+    low_share: float
+    high_share: float
+    of: str
+    method: str
+
+
+class Evidence(_Frozen):
+    """A number behind a finding; `limit` is what it was compared with."""
+
+    metric: str
+    value: Value
+    unit: str
+    meaning: str
+    limit: float | None = None
+
+
+class Place(_Frozen):
+    """A spot in the recording that shows a finding; times in ns on the profile's clock."""
+
+    table: str
+    name: str
+    worker: int
+    device: int | None
+    step: int | None
+    start_ns: int
+    dur_ns: int
+    op: str | None = None
+    stack: str | None = None
+
+
+class Fix(_Frozen):
+    """What to change, for one framework or any."""
+
+    framework: str
+    do: str
+    code: str | None = None
+    link: str | None = None
+
+
+class Reach(_Frozen):
+    """Where a finding holds."""
+
+    workers: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+class Symptom(_Frozen):
+    """A finding that a cause accounts for: shown under that cause."""
+
+    rule: str
+    title: str
+    says: str
+
+
+class Finding(_Frozen):
+    """One rule that fired in one run; numbers and places are those of the worker that has most to win."""
+
+    key: str
+    rule: str
+    title: str
+    severity: Severity
+    confidence: Confidence
+    saving: Saving | None
+    scope: Reach
+    says: str
+    why: str
+    evidence: tuple[Evidence, ...]
+    where: tuple[Place, ...]
+    fixes: tuple[Fix, ...]
+    symptoms: tuple[Symptom, ...]
+    explains: tuple[str, ...]
+    docs: str
+
+
+class NotEvaluable(_Frozen):
+    """A rule that could not be judged; `missing` maps each metric it lacked to the reason."""
+
+    rule: str
+    title: str
+    missing: Mapping[str, str]
+
+
+class Suppressed(_Frozen):
+    """A rule that fired and was suppressed in the configuration."""
+
+    rule: str
+    title: str
+    severity: Severity
+    reason: str
+    until: str | None
+
+
+class LeftOutStep(_Frozen):
+    """A step that was recorded and not used."""
+
+    worker: int
+    device: int | None
+    step: int
+    why: str
+
+
+class Steps(_Frozen):
+    """How many steps the critical worker's numbers rest on."""
+
+    marked: bool
+    count: int
+    used: int
+    step_ms: float | None
+    step_mean_ms: float | None
+    left_out: tuple[LeftOutStep, ...]
+
+
+class Worker(_Frozen):
+    """One process of the job."""
+
+    worker: int
+    rank: int | None
+    name: str
+    file: str
+
+
+class Device(_Frozen):
+    """One device of one worker."""
+
+    worker: int
+    device: int
+    name: str | None
+    model: str | None
+    memory_bytes: int | None
+
+
+class Source(_Frozen):
+    """What was read."""
+
+    path: str
+    format: str
+    framework: str | None
+    world_size: int | None
+    workers: tuple[Worker, ...]
+    devices: tuple[Device, ...]
+    steps: Steps
+    salvaged: tuple[str, ...]
+    lacks: Mapping[str, str]
+
+
+class Run(_Frozen):
+    """One job: what was read, where its step goes, what to change, and what could not be told."""
+
+    name: str
+    verdict: str
+    source: Source
+    breakdown: Mapping[str, float]
+    findings: tuple[Finding, ...]
+    not_evaluable: tuple[NotEvaluable, ...]
+    passed: tuple[str, ...]
+    not_applicable: tuple[str, ...]
+    suppressed: tuple[Suppressed, ...]
+    metrics: Mapping[str, tuple[Mapping[str, Value], ...]]
+
+    @property
+    def worst(self) -> Severity | None:
+        """Highest severity among the findings, None where there are none."""
+        return next((s for s in SEVERITIES if any(f.severity == s for f in self.findings)), None)
+
+
+class Unreadable(_Frozen):
+    """A file or folder that held no profile that could be read."""
+
+    path: str
+    why: str
+
+
+class Report(_Frozen):
+    """All runs of one `advisor check`."""
+
+    schema_version: Annotated[int, Field(ge=1)] = SCHEMA_VERSION
+    advisor_version: str
+    runs: tuple[Run, ...]
+    unreadable: tuple[Unreadable, ...] = ()
+
+    def exit_code(self, fail_on: FailOn) -> int:
+        """1 if a finding is at least as severe as `fail_on`, else 0."""
+        if fail_on == "never":
+            return 0
+        grave = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
+        return FINDINGS_EXIT_CODE if any(f.severity in grave for run in self.runs for f in run.findings) else 0

@@ -1,0 +1,212 @@
+"""Rules as data: what a rule file may say, and how it is loaded with an error at its file and line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from advisor.errors import RuleError, UsageError
+from advisor.expressions import Expression, ExpressionError, parse
+from advisor.report import SEVERITIES, Confidence, Severity
+
+Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Framework: TypeAlias = Literal["pytorch", "tensorflow", "jax", "any"]
+Pool: TypeAlias = Literal[
+    "compute", "memcpy", "memset", "collective", "input", "compile",
+    "gc_idle", "allocator_idle", "sync_idle", "host_bound_idle", "queued_idle", "dependency_idle",
+]  # fmt: skip
+"""Parts of the step that a saving may come out of; no two of them share time."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Applies(_Strict):
+    """Where a rule makes sense; elsewhere it is not applicable, and silent. An absent condition admits all."""
+
+    framework: tuple[Framework, ...] = ()
+    format: tuple[str, ...] = ()
+    device: bool | None = None
+    min_capability: float | None = None
+
+
+class Saving(_Strict):
+    """Step time that the fix gives back: two expressions, and the part of the step that it comes out of."""
+
+    of: Pool
+    low_ms: str | float
+    high_ms: str | float
+    method: Text
+
+
+class Fix(_Strict):
+    """What to change, with code and the page that documents it."""
+
+    framework: Annotated[Framework, Field(alias="for")]
+    do: Text
+    code: str | None = None
+    link: Annotated[str, StringConstraints(pattern=r"^https://")] | None = None
+
+
+class Reference(_Strict):
+    """Where a threshold or a claim comes from."""
+
+    what: Text
+    where: Text
+
+
+class Case(_Strict):
+    """A test of the rule: metrics as given, the rest unknown."""
+
+    name: Text
+    given: Mapping[str, float | str]
+    fires: Severity | Literal[False] | None = None
+    saves: tuple[float, float] | None = None
+    not_evaluable: tuple[str, ...] | None = None
+
+
+class Rule(_Strict):
+    """One rule file."""
+
+    id: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+    title: Text
+    scope: Literal["worker"] = "worker"
+    applies: Applies = Applies()
+    params: Mapping[str, float] = {}
+    when: str | bool
+    severity: Mapping[Severity, str | bool]
+    confidence: Confidence
+    saving: Saving | None = None
+    symptom: bool = False
+    explains: tuple[str, ...] = ()
+    shows: tuple[str, ...] = ()
+    says: Text
+    why: Text
+    fixes: Annotated[tuple[Fix, ...], Field(min_length=1)]
+    references: Annotated[tuple[Reference, ...], Field(min_length=1)]
+    cases: tuple[Case, ...]
+
+    def adjusted(self, params: Mapping[str, float], severity: Severity | None) -> Self:
+        """The same rule with other parameters, or always at one severity."""
+        forced = {severity: True} if severity else self.severity
+        return self.model_copy(update={"params": {**self.params, **params}, "severity": forced})
+
+    @cached_property
+    def texts(self) -> dict[str, str | bool | float]:
+        """Every expression of the rule by the key it stands under."""
+        found: dict[str, str | bool | float] = {"when": self.when}
+        found |= {f"severity.{level}": self.severity[level] for level in SEVERITIES if level in self.severity}
+        if self.saving:
+            found |= {"saving.low_ms": self.saving.low_ms, "saving.high_ms": self.saving.high_ms}
+        return found
+
+    def expressions(self, metrics: Iterable[str]) -> dict[str, Expression]:
+        """The rule's expressions, parsed; `metrics` are the names they may use beside the rule's parameters.
+
+        Raises:
+            RuleError: one of them cannot be used; the message starts with its key.
+        """
+        known = {*metrics, *self.params}
+        parsed = {}
+        for key, text in self.texts.items():
+            try:
+                parsed[key] = parse(text if isinstance(text, bool) else str(text), known)
+            except ExpressionError as error:
+                raise RuleError(f"{key}: {error}") from None
+        return parsed
+
+
+class RuleFile:
+    """One file's YAML with the line of every key, so that an error can say where it is."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lines: dict[tuple[str | int, ...], int] = {}
+        self.data = self._parsed()
+
+    def _parsed(self) -> object:
+        try:
+            node = yaml.compose(self.path.read_text("utf-8"), Loader=_Loader)
+        except yaml.MarkedYAMLError as error:
+            line = error.problem_mark.line + 1 if error.problem_mark else 1
+            raise RuleError(f"{self.path}:{line}: {error.problem or 'not YAML'}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise RuleError(f"{self.path}: cannot be read: {error}") from None
+        if not isinstance(node, yaml.MappingNode):
+            raise RuleError(f"{self.path}:1: a rule file is a mapping that starts with `id:`")
+        self._note_lines(node, ())
+        return yaml.load(self.path.read_text("utf-8"), Loader=_Loader)  # noqa: S506 - _Loader is the safe loader
+
+    def _note_lines(self, node: yaml.Node, at: tuple[str | int, ...]) -> None:
+        self.lines[at] = node.start_mark.line + 1
+        if isinstance(node, yaml.SequenceNode):
+            for index, item in enumerate(node.value):
+                self._note_lines(item, (*at, index))
+        elif isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in node.value:
+                if key.value in seen:
+                    raise RuleError(f"{self.path}:{key.start_mark.line + 1}: {key.value}: this key stands here twice")
+                seen.add(key.value)
+                self._note_lines(value, (*at, key.value))
+                self.lines[(*at, key.value)] = key.start_mark.line + 1
+
+    def error(self, at: Sequence[str | int], message: str) -> RuleError:
+        """The error at the nearest place in the file that is known."""
+        place = tuple(at)
+        while place not in self.lines:
+            place = place[:-1]
+        name = ".".join(str(part) for part in at)
+        return RuleError(f"{self.path}:{self.lines[place]}: {f'{name}: ' if name else ''}{message}")
+
+    def rule(self) -> Rule:
+        """The rule in the file.
+
+        Raises:
+            RuleError: the first thing that is wrong with its form.
+        """
+        try:
+            return Rule.model_validate(self.data)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise self.error(first["loc"], _in_words(first)) from None
+
+
+_Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is ten times faster
+
+
+def _in_words(error: Any) -> str:  # noqa: ANN401 - pydantic's error dictionary
+    if error["type"] == "extra_forbidden":
+        return "no such key in a rule"
+    return "missing" if error["type"] == "missing" else str(error["msg"])
+
+
+def load(folders: Iterable[Path]) -> dict[str, Rule]:
+    """The rules of all `*.yaml` files in the folders, by id; a later folder replaces a rule of the same id.
+
+    Raises:
+        RuleError: a file that is no rule, or two files of one folder with one id.
+        UsageError: a folder that does not exist.
+    """
+    book: dict[str, Rule] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(f"{folder}: no such rule folder")
+        found: dict[str, Rule] = {}
+        for file in _files(folder):
+            rule = file.rule()
+            if rule.id in found:
+                raise file.error(("id",), f"{rule.id} is the id of another rule in this folder too")
+            found[rule.id] = rule
+        book |= found
+    return dict(sorted(book.items()))
+
+
+def _files(folder: Path) -> Iterator[RuleFile]:
+    return (RuleFile(path) for path in sorted(folder.glob("*.yaml")))

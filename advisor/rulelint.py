@@ -1,0 +1,130 @@
+"""What makes a rule trustworthy: every name known, every parameter used, and its own cases right."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+import polars as pl
+
+from advisor import wording
+from advisor.errors import RuleError
+from advisor.rulebook import Case, Rule, RuleFile
+from advisor.verdicts import verdicts
+
+
+def lint(folder: Path, metrics: Mapping[str, type[pl.DataType]], known_rules: Collection[str]) -> list[str]:
+    """Everything that is wrong with the rule files of a folder, one `path:line: message` each.
+
+    Args:
+        folder: Where the `*.yaml` files are.
+        metrics: Every metric with its type.
+        known_rules: Ids of other rules that `explains` may name.
+    """
+    found: list[str] = []
+    files = [RuleFile(path) for path in _yaml(folder, found)]
+    rules = {}
+    for file in files:
+        try:
+            rules[file.path] = file.rule()
+        except RuleError as error:
+            found.append(str(error))
+    ids = {*known_rules, *(rule.id for rule in rules.values())}
+    for file in files:
+        if file.path in rules:
+            rule = rules[file.path]
+            found += [str(file.error(at, message)) for at, message in _problems(rule, metrics, ids)]
+            if rule.id != file.path.stem:
+                found.append(str(file.error(("id",), f"{rule.id}: the file must be named {rule.id}.yaml")))
+    return found + [f"{folder}: {message}" for message in _cycles({rule.id: rule for rule in rules.values()})]
+
+
+def _yaml(folder: Path, found: list[str]) -> Iterator[Path]:
+    for path in sorted(folder.glob("*.yaml")):
+        try:
+            RuleFile(path)
+        except RuleError as error:
+            found.append(str(error))
+            continue
+        yield path
+
+
+def _problems(
+    rule: Rule, metrics: Mapping[str, type[pl.DataType]], ids: Collection[str]
+) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    try:
+        expressions = rule.expressions(metrics)
+        said = wording.names(rule.says)
+    except (RuleError, ValueError) as error:
+        key, _, message = str(error).partition(": ")
+        known_key = key in rule.texts
+        yield (tuple(key.split(".")) if known_key else ("says",)), (message if known_key else str(error))
+        return
+    for name in sorted(said - {*metrics, *rule.params, *wording.PHRASES[True]}):
+        yield ("says",), f"unknown metric or parameter {name!r}"
+    used = said.union(*(expression.names for expression in expressions.values()))
+    for name in rule.params:
+        if name not in used:
+            yield ("params", name), "this parameter is not used"
+        if name in metrics:
+            yield ("params", name), "this is the name of a metric"
+    for index, name in enumerate(rule.shows):
+        if name not in metrics:
+            yield ("shows", index), f"unknown metric {name!r}"
+    for index, other in enumerate(rule.explains):
+        if other not in ids:
+            yield ("explains", index), f"no rule has the id {other!r}"
+    if True not in rule.severity.values():
+        yield ("severity",), "one level must be `true`, for rows that reach no other"
+    yield from _case_problems(rule, metrics, judged=set().union(*(e.names for k, e in expressions.items() if not k.startswith("saving"))))
+
+
+def _case_problems(
+    rule: Rule, metrics: Mapping[str, type[pl.DataType]], judged: set[str]
+) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    if not any(case.fires for case in rule.cases):
+        yield ("cases",), "no case in which the rule fires"
+    if not any(case.fires is False for case in rule.cases):
+        yield ("cases",), "no case in which the rule does not fire"
+    if judged - rule.params.keys() and not any(case.not_evaluable for case in rule.cases):
+        yield ("cases",), "no case in which the rule cannot be judged (not_evaluable)"
+    for index, case in enumerate(rule.cases):
+        unknown = sorted(case.given.keys() - metrics.keys())
+        message = f"unknown metric {unknown[0]!r}" if unknown else _failure(rule, case, metrics)
+        if message:
+            yield ("cases", index), f"case {case.name!r}: {message}"
+
+
+def _failure(rule: Rule, case: Case, metrics: Mapping[str, type[pl.DataType]]) -> str | None:
+    """How the rule's verdict on the case differs from what the case demands, None where it does not."""
+    row = pl.DataFrame({name: [case.given.get(name)] for name in metrics}, schema=dict(metrics), strict=False)
+    verdict = verdicts(rule, row)[0]
+    if case.not_evaluable is not None:
+        missing = set(verdict.missing)
+        return None if missing >= set(case.not_evaluable) and missing else f"it is {verdict.outcome}"
+    if verdict.outcome == "not_evaluable":
+        return f"not evaluable without {', '.join(verdict.missing)}"
+    if (verdict.severity or False) != case.fires:
+        return f"fires {verdict.severity or False}, not {case.fires}"
+    if case.saves and not _close(case.saves, (verdict.low_ms, verdict.high_ms)):
+        return f"saves {verdict.low_ms} to {verdict.high_ms} ms, not {case.saves[0]} to {case.saves[1]}"
+    return None
+
+
+def _close(expected: tuple[float, float], found: tuple[float | None, float | None]) -> bool:
+    return all(b is not None and math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-3) for a, b in zip(expected, found, strict=True))
+
+
+def _cycles(rules: Mapping[str, Rule]) -> Iterator[str]:
+    """`explains` must form no circle: a cause cannot be its own symptom."""
+    for start in rules:
+        seen, ahead = set(), list(rules[start].explains)
+        while ahead:
+            rule = ahead.pop()
+            if rule == start:
+                yield f"{start} explains itself over a circle of rules"
+                break
+            if rule in rules and rule not in seen:
+                seen.add(rule)
+                ahead += rules[rule].explains

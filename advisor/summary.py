@@ -1,0 +1,99 @@
+"""From a judged run to its entry in the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.judge import Judgement
+from advisor.lens import Lane, Lens
+from advisor.metrics.breakdown import CATEGORIES
+from advisor.metrics.registry import Measurements
+from advisor.profile import Profile
+from advisor.report import Device, LeftOutStep, Run, Source, Steps, Value, Worker
+from advisor.text import ms
+
+_MOST_ROWS: Final = 100  # of a table of kernels: the rest is a thousandth of the time
+
+
+def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> Run:
+    """The report's entry for one run."""
+    slowest = max(found.lens.critical, key=lambda lane: lane.total_ns / max(1, lane.steps.height))
+    row = found.frames["worker"].filter(pl.col("worker") == slowest.worker).row(0, named=True)
+    return Run(
+        name=name,
+        verdict=_verdict(judged, row, marked=found.lens.marked),
+        source=_source(path, found.lens, slowest, row),
+        breakdown={category: row[f"{category}_share"] or 0.0 for category in CATEGORIES},
+        findings=judged.findings,
+        not_evaluable=judged.not_evaluable,
+        passed=judged.passed,
+        not_applicable=judged.not_applicable,
+        suppressed=judged.suppressed,
+        metrics={scope: tuple(frame.head(_MOST_ROWS).to_dicts()) for scope, frame in found.frames.items()},
+    )
+
+
+def _verdict(judged: Judgement, row: Mapping[str, Value], *, marked: bool) -> str:
+    """One sentence: the first finding and what it is worth, or what the absence of findings means."""
+    if not judged.findings:
+        could, could_not = len(judged.passed), len(judged.not_evaluable)
+        rest = f"; {could_not} more could not be judged" if could_not else ""
+        return f"Nothing found by the {could} rules that could be judged{rest}."
+    first = judged.findings[0]
+    if first.saving is None:
+        return f"{first.title}."
+    whole = f"each {ms(row['step_mean_ms'])} step" if marked else f"the {ms(row['step_mean_ms'])} recorded"
+    return f"{first.title}: {ms(first.saving.low_ms)} to {ms(first.saving.high_ms)} of {whole} to win."
+
+
+def _source(path: str, lens: Lens, lane: Lane, row: Mapping[str, Value]) -> Source:
+    profile = lens.profile
+    return Source(
+        path=path,
+        format=profile.format,
+        framework=_common(profile.workers["framework"]),
+        world_size=_common(profile.workers["world_size"]),
+        workers=tuple(Worker(**w) for w in profile.workers.select("worker", "rank", "name", "file").to_dicts()),
+        devices=_devices(lens),
+        steps=_steps(lens, lane, row),
+        salvaged=tuple(profile.salvaged),
+        lacks=dict(profile.lacks),
+    )
+
+
+def _devices(lens: Lens) -> tuple[Device, ...]:
+    return tuple(
+        Device(
+            worker=lane.worker,
+            device=lane.device,
+            name=lane.facts.get("name"),
+            model=lane.gpu.id if lane.gpu else None,
+            memory_bytes=lane.facts.get("memory_bytes"),
+        )
+        for lane in lens.lanes
+        if lane.device is not None
+    )
+
+
+def _steps(lens: Lens, lane: Lane, row: Mapping[str, Value]) -> Steps:
+    mine = lens.steps.filter(pl.col("worker") == lane.worker, pl.col("device").eq_missing(lane.device))
+    left_out = lens.steps.filter(pl.col("left_out").is_not_null()).select(
+        "worker", "device", "step", why="left_out"
+    )
+    return Steps(
+        marked=lens.marked,
+        count=mine.height if lens.marked else 0,
+        used=lane.steps.height if lens.marked else 0,
+        step_ms=row["step_ms"],
+        step_mean_ms=row["step_mean_ms"],
+        left_out=tuple(LeftOutStep(**step) for step in left_out.to_dicts()),
+    )
+
+
+def _common(values: pl.Series) -> str | int | None:
+    """The value that all workers share, None where they differ."""
+    distinct = values.unique()
+    return distinct.item() if len(distinct) == 1 else None

@@ -1,0 +1,57 @@
+"""One rule against rows of metrics: fired, passed or not evaluable, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import polars as pl
+
+from advisor.report import SEVERITIES, Severity
+from advisor.rulebook import Rule
+
+Outcome: TypeAlias = Literal["fired", "passed", "not_evaluable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a rule says of one row. `missing` names the metrics whose absence kept it from judging.
+
+    `low_ms` and `high_ms` are None where the rule claims no saving or the saving cannot be told.
+    """
+
+    row: int
+    outcome: Outcome
+    severity: Severity | None = None
+    missing: tuple[str, ...] = ()
+    low_ms: float | None = None
+    high_ms: float | None = None
+
+
+def verdicts(rule: Rule, rows: pl.DataFrame) -> list[Verdict]:
+    """One verdict per row of `rows`, whose columns are metrics.
+
+    A null in any metric that `when` or `severity` names makes the row not evaluable, decided before evaluation.
+
+    Raises:
+        RuleError: an expression of the rule is wrong.
+    """
+    parsed = rule.expressions(rows.columns)
+    judged = [key for key in parsed if key == "when" or key.startswith("severity.")]
+    needed = sorted(set().union(*(parsed[key].names for key in judged)) - rule.params.keys())
+    values = {key: expression.over(rows, rule.params).to_list() for key, expression in parsed.items()}
+    nulls = rows.select(pl.col(needed).is_null()).rows(named=True) if needed else [{}] * rows.height
+    return [_verdict(rule, row, values, [m for m in needed if nulls[row][m]]) for row in range(rows.height)]
+
+
+def _verdict(rule: Rule, row: int, values: dict[str, list[object]], missing: Iterable[str]) -> Verdict:
+    if missing := tuple(missing):
+        return Verdict(row, "not_evaluable", missing=missing)
+    if not values["when"][row]:
+        return Verdict(row, "passed")
+    levels = [level for level in SEVERITIES if level in rule.severity and values[f"severity.{level}"][row]]
+    low, high = (values.get(f"saving.{end}_ms", {row: None})[row] for end in ("low", "high"))  # type: ignore[call-overload]
+    if low is None or high is None:
+        low = high = None
+    return Verdict(row, "fired", levels[0] if levels else "low", (), low, high)

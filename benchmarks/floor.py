@@ -1,0 +1,42 @@
+"""What no reader can do without, and the reader, on one trace: floor.py whole|chunks|reader TRACE."""
+
+import gc
+import sys
+from pathlib import Path
+
+import msgspec
+from isal import igzip
+
+from advisor.readers.kineto import read
+from advisor.readers.kineto.decode import Event, Header, Trace
+from advisor.readers.kineto.source import Source
+
+
+class Document(Header):
+    """A trace file decoded at once, into the reader's own types."""
+
+    traceEvents: list[Event] = msgspec.field(default_factory=list)  # noqa: N815 - the file's spelling
+
+
+def whole(trace: Path) -> None:
+    """Inflate all, decode all: the fewest calls, the most memory."""
+    gc.disable()
+    msgspec.json.decode(igzip.decompress(trace.read_bytes()), type=Document)
+
+
+def chunks(trace: Path) -> None:
+    """Inflate and decode piece by piece as the reader does, keeping nothing."""
+    gc.disable()
+    with trace.open("rb") as stream:
+        for _events in Trace(trace.name).chunks(Source(stream)):
+            pass
+
+
+def reader(trace: Path) -> None:
+    """The reader: everything up to the tables of a Profile."""
+    with trace.open("rb") as stream:
+        read(stream, trace.name)
+
+
+if __name__ == "__main__":
+    {"whole": whole, "chunks": chunks, "reader": reader}[sys.argv[1]](Path(sys.argv[2]))

@@ -1,0 +1,30 @@
+"""What the other tools do with one trace, started with the Python of their own environment: peers.py NAME TRACE."""
+
+import sys
+import tempfile
+
+
+def traceinsight(trace: str) -> None:
+    """Holistic Trace Analysis: load, then the analyses that a check needs too."""
+    from hta.trace_analysis import TraceAnalysis  # noqa: PLC0415 - each tool alone in its process
+
+    analysis = TraceAnalysis(trace_files={0: trace}, trace_dir="")
+    analysis.get_temporal_breakdown(visualize=False)
+    analysis.get_idle_time_breakdown(visualize=False)
+    analysis.get_gpu_kernel_breakdown(visualize=False)
+    analysis.get_comm_comp_overlap(visualize=False)
+    analysis.get_cuda_kernel_launch_stats(visualize=False)
+    analysis.get_queue_length_summary()
+
+
+def torch_tb_profiler(trace: str) -> None:
+    """PyTorch's TensorBoard plugin: parse one worker's file and generate its views."""
+    from torch_tb_profiler.profiler.data import RunProfileData  # noqa: PLC0415
+    from torch_tb_profiler.profiler.run_generator import RunGenerator  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory() as cache:
+        RunGenerator("worker", None, RunProfileData.parse("worker", None, trace, cache)).generate_run_profile()
+
+
+if __name__ == "__main__":
+    {"traceinsight": traceinsight, "torch-tb-profiler": torch_tb_profiler}[sys.argv[1]](sys.argv[2])
