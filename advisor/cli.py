@@ -46,7 +46,9 @@ def check(
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Profiles: files, folders or URLs.")],
     output: Annotated[
         list[Path] | None,
-        typer.Option("--output", "-o", help="Also write a report; its kind by suffix: .html .json .md .txt. Repeatable."),
+        typer.Option(
+            "--output", "-o", help="Also write a report; its kind by suffix: .html .json .md .txt. Repeatable."
+        ),
     ] = None,
     format_: Annotated[
         str, typer.Option("--format", "-f", metavar="FORMAT", help="Standard output: terminal, markdown, json or html.")
@@ -95,7 +97,9 @@ def rules_show(rule_id: Annotated[str, typer.Argument(metavar="ID")], config: Co
 
 @rules_app.command("test")
 def rules_test(
-    folder: Annotated[Path | None, typer.Argument(metavar="[DIR]", help="A folder of rules; the shipped ones if absent.")] = None,
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="A folder of rules; the shipped ones if absent.")
+    ] = None,
 ) -> None:
     """Lint the rules of a folder and run their cases; exit 2 if anything is wrong."""
     from advisor import metrics
@@ -136,7 +140,9 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except AdvisorError as error:
-        typer.echo(f"advisor: {_one_screen_safe(str(error))}", err=True)
+        from advisor.text import plain
+
+        typer.echo(f"advisor: {plain(str(error))}", err=True)
         sys.exit(error.exit_code)
 
 
@@ -195,7 +201,8 @@ def _progress() -> Iterator[Progress]:
         yield lambda _: lambda _: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress as Bar, TextColumn
+    from rich.progress import BarColumn, DownloadColumn, TextColumn
+    from rich.progress import Progress as Bar
 
     from advisor.discover import size
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from advisor.errors import UsageError
 from advisor.report import Severity
@@ -41,7 +41,7 @@ class Config(_Strict):
 
     rules: tuple[Path, ...] = ()
     overrides: Mapping[str, Override] = {}
-    suppress: Annotated[tuple[Suppress, ...], Field(default_factory=tuple)]
+    suppress: tuple[Suppress, ...] = ()
 
 
 def find(start: Path) -> Path | None:
@@ -63,7 +63,7 @@ def load(path: Path | None) -> Config:
         UsageError: it cannot be read, or says something unknown.
     """
     if path is None:
-        return Config(suppress=())
+        return Config()
     try:
         config = Config.model_validate(_data(path))
     except ValidationError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -16,7 +16,7 @@ from advisor.judge import Suppression, judge
 from advisor.lens import STEADY, look
 from advisor.profile import Profile, join
 from advisor.readers import reader
-from advisor.report import Report, Run, Unreadable
+from advisor.report import Report, Unreadable
 from advisor.resources import rules_folder
 from advisor.rulebook import Rule, load
 from advisor.rulelint import lint
@@ -32,7 +32,7 @@ def check(
     config: Config | None = None,
     steps: str = STEADY,
     today: dt.date | None = None,
-    progress: Progress = lambda _: lambda _: None,
+    progress: Progress | None = None,
 ) -> Report:
     """Check every run under `paths`.
 
@@ -47,18 +47,44 @@ def check(
         NothingFound: none of the paths holds a readable profile.
         UsageError: the configuration, a rule or `steps` is wrong.
     """
-    config = config or Config(suppress=())
+    config = config or Config()
     rules = rule_book(config)
+    silenced = _active(config, today or dt.datetime.now(dt.UTC).date())
     found, rejected = discover(paths)
     unreadable = [Unreadable(path=r.path, why=r.why) for r in rejected]
-    runs = [
-        _judged(name, one.path, profile, rules, config, steps, today or dt.datetime.now(dt.UTC).date())
-        for one in found
-        for name, profile in _profiles(one, progress, unreadable)
-    ]
+    runs = []
+    for one in found:
+        for name, profile in _profiles(one, progress or _silent, unreadable):
+            measured = metrics.measure(look(profile, steps))
+            runs.append(summarise(name, one.path, measured, judge(measured, rules, silenced)))
     if not runs:
         raise NothingFound("; ".join(f"{u.path}: {u.why}" for u in unreadable) or "no profile given")
     return Report(advisor_version=__version__, runs=tuple(runs), unreadable=tuple(unreadable))
+
+
+def read(path: str) -> Profile:
+    """The profile of the one run at `path`: a file, a folder or a URL.
+
+    Raises:
+        ReadError: there is no readable run, or more than one.
+    """
+    found, rejected = discover([path])
+    unreadable = [Unreadable(path=r.path, why=r.why) for r in rejected]
+    profiles = [profile for one in found for _, profile in _profiles(one, _silent, unreadable)]
+    if not profiles:
+        raise NothingFound("; ".join(f"{u.path}: {u.why}" for u in unreadable) or f"{path}: no profile")
+    if len(profiles) > 1:
+        raise ReadError(f"{path}: holds {len(profiles)} runs; give the path of one")
+    return profiles[0]
+
+
+def _silent(_: str) -> Callable[[int], object]:
+    return lambda _: None
+
+
+def _active(config: Config, today: dt.date) -> dict[str, Suppression]:
+    """The suppressions that have not expired, by rule."""
+    return {s.rule: Suppression(s.reason, s.until.isoformat()) for s in config.suppress if s.until >= today}
 
 
 def rule_book(config: Config) -> dict[str, Rule]:
@@ -96,11 +122,3 @@ def _profiles(found: Found, progress: Progress, unreadable: list[Unreadable]) ->
     if len(set(ranks)) == len(ranks):
         return [(found.name, join(profiles))]
     return [(f"{found.name}/{Path(p.workers['file'][0]).name}", p) for p in profiles]
-
-
-def _judged(
-    name: str, path: str, profile: Profile, rules: Mapping[str, Rule], config: Config, steps: str, today: dt.date
-) -> Run:
-    found = metrics.measure(look(profile, steps))
-    suppressions = [Suppression(s.rule, s.reason, s.until.isoformat()) for s in config.suppress]
-    return summarise(name, path, found, judge(found, rules, suppressions, today.isoformat()))

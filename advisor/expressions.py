@@ -13,8 +13,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
-_TOKEN = re.compile(r"\s*(?:(?P<word>[A-Za-z_]\w*)|(?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)|(?P<text>'[^']*')|(?P<mark><=|>=|<>|!=|[-+*/%()<>=,]))")
-_KEYWORDS = frozenset({"AND", "OR", "NOT", "CASE", "WHEN", "THEN", "ELSE", "END", "BETWEEN", "IN", "TRUE", "FALSE", "ABS"})
+_TOKEN = re.compile(
+    r"\s*(?:(?P<word>[A-Za-z_]\w*)|(?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)|(?P<text>'[^']*')|(?P<mark><=|>=|<>|!=|[-+*/%()<>=,]))"
+)
+_KEYWORDS = frozenset(
+    {"AND", "OR", "NOT", "CASE", "WHEN", "THEN", "ELSE", "END", "BETWEEN", "IN", "TRUE", "FALSE", "ABS"}
+)
 
 
 class ExpressionError(ValueError):
@@ -54,7 +58,9 @@ def parse(text: str | bool, known: Iterable[str]) -> Expression:  # noqa: FBT001
     names = {word for word in _words(text) if word.upper() not in _KEYWORDS}
     for name in sorted(names - known):
         near = difflib.get_close_matches(name, known, n=1)
-        raise ExpressionError(f"unknown metric or parameter {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        raise ExpressionError(
+            f"unknown metric or parameter {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+        )
     try:
         expr = pl.sql_expr(text)
     except pl.exceptions.PolarsError as error:

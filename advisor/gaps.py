@@ -12,7 +12,12 @@ from advisor.intervals import EMPTY
 from advisor.lens import Lane
 
 _QUEUED_NS: Final = 5_000  # a queued op starts this soon after the one before it
-_HOST_CAUSES: Final = ("input", "compile", "gc", "allocator")  # kinds of host ops, the first to cover an instant owns it
+_HOST_CAUSES: Final = (
+    "input",
+    "compile",
+    "gc",
+    "allocator",
+)  # kinds of host ops, the first to cover an instant owns it
 CAUSES: Final = (*_HOST_CAUSES, "sync", "host_bound", "queued", "dependency", "unknown")
 
 MEANINGS: Final[dict[str, tuple[str, str]]] = {

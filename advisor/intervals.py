@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -114,7 +115,7 @@ def _parents(start: Ints, end: Ints) -> Ints:
     parent = np.full(len(start), -1, np.int64)
     by_depth = np.argsort(depth, kind="stable")
     levels = np.split(by_depth, np.flatnonzero(np.diff(depth[by_depth])) + 1)
-    for above, level in zip(levels, levels[1:], strict=False):
+    for above, level in pairwise(levels):
         at = np.searchsorted(above, level) - 1
         candidate = np.where(at < 0, -1, above[at])
         open_still = (candidate >= 0) & (end[candidate] >= start[level])

@@ -19,6 +19,7 @@ from advisor.report import (
     Place,
     Reach,
     Saving,
+    Severity,
     Suppressed,
     Symptom,
 )
@@ -31,9 +32,8 @@ CERTAINTY: Final = {"high": 1.0, "medium": 0.7, "low": 0.4}
 
 @dataclass(frozen=True, slots=True)
 class Suppression:
-    """A rule that the configuration silences; `until` is the last day on which it does, ISO 8601."""
+    """Why a rule's finding is not reported, and until when (ISO 8601)."""
 
-    rule: str
     reason: str
     until: str | None = None
 
@@ -59,43 +59,44 @@ class _Fired:
     workers: tuple[int, ...]
 
     @property
+    def severity(self) -> Severity:
+        return self.verdict.severity or "low"
+
+    @property
     def expected_ms(self) -> float:
         low, high = self.verdict.low_ms, self.verdict.high_ms
         return 0.0 if low is None or high is None else (low + high) / 2 * CERTAINTY[self.rule.confidence]
 
 
-def judge(found: Measurements, rules: Mapping[str, Rule], suppressions: Sequence[Suppression], today: str) -> Judgement:
+def judge(found: Measurements, rules: Mapping[str, Rule], suppressions: Mapping[str, Suppression]) -> Judgement:
     """Judge one run.
 
     Args:
         found: Its metrics.
         rules: The rule book, by id.
-        suppressions: What not to report, and until when.
-        today: ISO 8601 date to hold the expiry dates against.
+        suppressions: By rule id, the findings not to report.
     """
     rows = found.frames["worker"]
     fired: list[_Fired] = []
     unknown, passed, elsewhere = [], [], []
     for rule in rules.values():
         applicable = rows.filter(_applies(rule.applies, found))
+        outcomes = verdicts(rule, applicable)
         if not applicable.height:
             elsewhere.append(rule.id)
-            continue
-        outcomes = verdicts(rule, applicable)
-        if hits := [v for v in outcomes if v.outcome == "fired"]:
+        elif hits := [v for v in outcomes if v.outcome == "fired"]:
             fired.append(_worst(rule, hits, applicable))
         elif missing := [v for v in outcomes if v.outcome == "not_evaluable"]:
             unknown.append(_not_evaluable(rule, missing, found))
         else:
             passed.append(rule.id)
-    silenced = {s.rule: s for s in suppressions if s.until is None or s.until >= today}
-    suppressed = tuple(
-        Suppressed(rule=f.rule.id, title=f.rule.title, severity=f.verdict.severity or "low", reason=s.reason, until=s.until)
-        for f in fired
-        if (s := silenced.get(f.rule.id))
-    )
-    findings = _findings([f for f in fired if f.rule.id not in silenced], found)
+    suppressed = tuple(_suppressed(f, s) for f in fired if (s := suppressions.get(f.rule.id)))
+    findings = _findings([f for f in fired if f.rule.id not in suppressions], found)
     return Judgement(findings, tuple(unknown), tuple(passed), tuple(elsewhere), suppressed)
+
+
+def _suppressed(f: _Fired, why: Suppression) -> Suppressed:
+    return Suppressed(rule=f.rule.id, title=f.rule.title, severity=f.severity, reason=why.reason, until=why.until)
 
 
 def _applies(applies: Applies, found: Measurements) -> pl.Series:
@@ -170,9 +171,7 @@ def _pool_ms(f: _Fired) -> float:
     return float(share) * float(mean) if isinstance(share, float) and isinstance(mean, float) else 0.0
 
 
-def _finding(
-    f: _Fired, shared: tuple[float, float] | None, symptoms: Iterable[_Fired], found: Measurements
-) -> Finding:
+def _finding(f: _Fired, shared: tuple[float, float] | None, symptoms: Iterable[_Fired], found: Measurements) -> Finding:
     rule = f.rule
     shown = _shown(f)
     worker = f.row["worker"]
@@ -181,7 +180,7 @@ def _finding(
         key=rule.id,
         rule=rule.id,
         title=rule.title,
-        severity=f.verdict.severity or "low",
+        severity=f.severity,
         confidence=rule.confidence,
         saving=_saving(rule, shared, f.row["step_mean_ms"]),
         scope=Reach(workers=f.workers, steps=_used_steps(found, worker)),
@@ -192,11 +191,11 @@ def _finding(
             for m, limit in shown.items()
         ),
         where=_places(shown, worker, found),
-        fixes=tuple(Fix(framework=x.framework, do=" ".join(x.do.split()), code=x.code, link=x.link) for x in rule.fixes),
+        fixes=tuple(
+            Fix(framework=x.framework, do=" ".join(x.do.split()), code=x.code, link=x.link) for x in rule.fixes
+        ),
         symptoms=tuple(
-            Symptom(rule=s.rule.id, title=s.rule.title, says=_said(s, found))
-            for s in symptoms
-            if s.rule.symptom
+            Symptom(rule=s.rule.id, title=s.rule.title, says=_said(s, found)) for s in symptoms if s.rule.symptom
         ),
         explains=rule.explains,
         docs=f"docs/rules/{rule.id}.md",
@@ -211,7 +210,7 @@ def _shown(f: _Fired) -> dict[str, float | None]:
     """The metrics that the verdict rests on, with what they were held against; then those the rule adds."""
     parsed = f.rule.expressions(f.row)
     limits = parsed["when"].limits(f.rule.params)
-    if reached := parsed.get(f"severity.{f.verdict.severity}"):
+    if reached := parsed.get(f"severity.{f.severity}"):
         limits |= reached.limits(f.rule.params)
     judged = (name for key, e in parsed.items() if not key.startswith("saving") for name in sorted(e.names))
     names = dict.fromkeys(name for name in (*judged, *f.rule.shows) if name in METRICS)

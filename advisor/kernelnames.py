@@ -47,12 +47,12 @@ _FAMILY: Rules = (
     ("other", r"^nccl:"),  # a range around a call, not a kernel
     (
         "collective",
-        r"""(?:^|[^a-z])(?:n|r|h|ms|one)ccl | cross_device_reduce | quickreduce | deep_ep:: | nvshmem | userbuffers
-        | multimem_ | ^(?:\w+::)*\w*(?:all[_-]?reduce|all[_-]?gather|reduce[_-]?scatter|all[_-]?to[_-]?all)
-        | ^collective-permute""",
+        r"""^nccl | nccl(?:dev|kernel|symk) | rccl | msccl | hccl | oneccl | cross_device_reduce | deep_ep:: | nvshmem
+        | userbuffers | multimem_ | ^collective-permute
+        | ^(?:\w*::)*\w*(?:all[_-]?reduce|all[_-]?gather|reduce[_-]?scatter|all[_-]?to[_-]?all)""",
     ),
     ("compiled", r"^triton_(?:poi|red|per|for|split_scan)_ | nvfuser_(?:[^m]|multi)"),
-    ("index", r"_and_cache | kv_buffer | cache_kernel | gather_cache | gather_and_maybe"),
+    ("index", r"_and_cache | kv_buffer | cache_kernel | gather_and_maybe | gather_cache"),
     (
         "attention",
         r"""flash_?(?:fwd|bwd|attn|attention|mla|fprop|bprop) | flash:: | fmha | attn_(?:fwd|bwd) | attention | _sdpa_
@@ -60,7 +60,7 @@ _FAMILY: Rules = (
     ),
     (
         "convolution",
-        r"""conv(?:olution|olve|[123]d|nd|_|\dx\d) | asmconv | [fdw](?:prop|grad) | [hs\d]cudnn | winograd | fft2d_
+        r"""conv(?:olution|olve|[123]d|nd|_|\dx\d) | asmconv | [fdw](?:prop|grad) | [hs468]cudnn | winograd | fft2d_
         | cutlass_cudnn | igemm_(?:fwd|bwd|wrw) | im2col | im[23]d2col | col2im | cask_\w+::compute | kern_precompute
         | direct_group""",
     ),
@@ -69,7 +69,7 @@ _FAMILY: Rules = (
     ("normalisation", r"(?:layer|rms|batch|group|instance)_?norm | bn_[fb]w | gamma_?beta | (?:^|[_:])ln_[fb]wd"),
     (
         "gemm",
-        r"""(?:^|[^b])gemm | cijk_ | nvjet | matmul | (?:^|[_:])(?:scaled_|add)?b?mm(?:_|$) | mul_mat_q | marlin
+        r"""gemm | cijk_ | nvjet | matmul | _b?mm_ | _b?mm$ | ^b?mm_ | ^b?mm$ | _addmm | mul_mat_q | marlin
         | machete | flatmm | mfma | splitkreduce | epilogue::impl | fused_moe_kernel | contractionkernel""",
     ),
     ("softmax", r"soft_?max"),
@@ -81,13 +81,14 @@ _FAMILY: Rules = (
     ("pooling", r"pool(?:_|ing|2d|3d|$)"),
     ("cat", r"catarray | concat | chunk_cat"),
     ("reduction", r"reduce | reduction | nll_?loss | nllcriterion | cross_entropy | (?:^|[_:])sum"),
-    ("copy", r"copy | memcpy | (?:^|[^d])cast"),  # but a broadcast copies nothing
+    ("copy", r"copy | memcpy | withcast | _cast | cast_"),
     ("elementwise", r"elementwise_kernel_with_index"),
     ("index", r"index | indices | gather | scatter | permut | rout(?:ing|e) | moe | offsets_range"),
     (
         "elementwise",
-        r"""elementwise | pointwise | eigenmetakernel | (?:^|[^e])fill | memset | rotary | rope_ | act_and_mul | silu
-        | gelu | swiglu | activation | bias_ | op_tensor | subtensorop | scalepacked | parallel_?for""",
+        r"""elementwise | pointwise | eigenmetakernel | ^fill | _fill | ::fill | fillbuffer | memset | rotary | rope_
+        | act_and_mul | silu | gelu | swiglu | activation | bias_ | op_tensor | subtensorop | scalepacked
+        | parallel_?for""",
     ),
     ("compiled", r"^(?:loop|input|wrapped)_ | fusion(?:_\d+)*(?:\.kd)?$"),
 )
@@ -100,7 +101,7 @@ _COPY_FUNCTOR = r"direct_copy_kernel|float(?:16|8\w*)_copy_kernel|copy_device_to
 _HELPERS = r"""(?x)
     split_?k_?reduce | reducesplitk | postgsu | epilogue::impl | finalize_matmul | repack | permute_cols | reduce_wgrad
     | compute\w*offsets | kern_precompute | winograd_nonfused | generatewinograd | im2col | im[23]d2col | col2im
-    | fft2d_ | dot_do_o | convert_d[kq] | clear_d[kq] | bwdpreprocess | bwdpostprocess | bwdconvert | prepare_varlen
+    | fft2d_ | dot_do_o | convert_d[kq] | clear_d[kq] | bwdpreprocess | bwdpostprocess | prepare_varlen
     | merge_attn | (?:splitkv|fwd|mla|attn)_?combine | conv_depthwise | depthwiseconv | causal_conv1d"""
 
 _TENSOR_CORES: Rules = (
@@ -108,15 +109,15 @@ _TENSOR_CORES: Rules = (
         "used",
         r"""tensorop | tensor\d+x\d+x\d | warpgroupsize | _mi\d+x\d | mfma | gtcx | _xdl | sm(?:80|90|120)_\d+x\d+x
         | [hs](?:884|1688|16816|161616) | [dcbi](?:884|8816|1688|16816|16832)(?:gemm|cudnn|[fdw](?:prop|grad)|_)
-        | (?:^|[^a-z])(?:[hibdqu]|wg|qg|w)mma | gmma | tmaumma | tcgen05""",
+        | [_:][hibdu]mma | ^[hibdu]mma | wmma | gmma | tmaumma | tcgen05""",
     ),
     (  # Instructions of the ordinary cores, and engines that are older than Tensor Cores and were never changed.
         "unused",
-        r"""simt | ffma | dfma | (?:^|[^a-z])sgemm | scudnn | hcudnn | maxwell_ | pascal_ | gemv | gevm | gemm(?:sn|k1)_
-        | (?:volta|turing|ampere)_(?:fp16_)?[a-z]{1,2}gemm_ | gemm_?\d+x\d+_(?:nn|nt|tn)_kernel | (?:^|\s)dot_kernel
-        | convolve\w*_(?:sgemm|engine) | [dw]grad\w*_engine | 2d_grouped_direct | _dl(?:ops)?_
+        r"""simt | ffma | dfma | _sgemm | ^sgemm | (?:volta|turing|ampere)_(?:fp16_)?[a-z]{1,2}gemm_ | maxwell_
+        | pascal_ | gemm(?:sn|k1)_ | gemm_?\d+x\d+_(?:nn|nt|tn)_kernel | gemv | gevm | mul_mat_vec | ^dot_kernel
+        | \sdot_kernel | scudnn | hcudnn | convolve\w*_(?:sgemm|engine) | [dw]grad\w*_engine | 2d_grouped_direct | naive_conv
         | fmha_cutlass[fb]_(?:f32\w*_sm(?:50|70|75)|bf16\w*_sm70|\w*_sm50) | batchdecodewith | contractionkernel
-        | cijk_.*_mt\d+x\d+x\d+_s[en]_ | gtcn | asmconv_v | naive_conv | mul_mat_vec""",
+        | cijk_.*_mt\d+x\d+x\d+_s[en]_ | _dl(?:ops)?_ | gtcn | asmconv_v""",
     ),
     (  # Libraries and operands that there are only with Tensor Cores.
         "used",
@@ -130,15 +131,15 @@ _TENSOR_CORES: Rules = (
 # Of two different inputs the wider one, at whose rate they are multiplied: fp8 with fp4 is fp8, bf16 with fp4 is bf16.
 # Tensile (`Cijk_<A>_<B>_<type>...`) and nvJet (`nvjet_<type>...`) code the type of the inputs in a letter.
 _TYPES: Rules = (
-    ("fp64", r"d(?:884|1688|16816)gemm | (?:^|[^a-z])[dz]gemm | f64f64 | <double | cijk_[a-z]+_[a-z]+_[dz]"),
-    ("fp8", r"(?:^|[^u])e[45]m[23] | fp8(?:[^k]|$) | float8 | nvjet_(?:sm\d+_)?[qr] | cijk_[a-z]+_[a-z]+_[bf]8"),
+    ("fp64", r"d(?:884|1688|16816)gemm | _[dz]gemm | ^[dz]gemm | f64f64 | <double | cijk_[a-z]+_[a-z]+_[dz]"),
+    ("fp8", r"e[45]m[23] | fp8 | float8 | nvjet_(?:sm\d+_)?[qr] | cijk_[a-z]+_[a-z]+_[bf]8"),
     ("bf16", r"bf16 | bfloat | df16b | xdl\w*?[ie_]t{2,3}f | nvjet_(?:sm\d+_)?t | cijk_[a-z]+_[a-z]+_b"),
     ("fp4", r"e2m1 | fp4 | nvjet_(?:sm\d+_)?o"),
     ("int8", r"i(?:8816|16832)(?:gemm|cudnn) | i8i8 | i8f32 | s8s8 | int8 | cijk_[a-z]+_[a-z]+_(?:4x)?i8"),
     (
         "fp16",
         r"""fp16 | f16f16 | _f16_(?:\w*gemm|aligned|s\d) | gemm_f16 | half | float16 | _hgemm | df16_
-        | (?:^|[^a-z])h(?:884|1688|16816) | (?:volta|turing)_\w*(?:hmma|884|1688) | nvjet_(?:sm\d+_)?h
+        | h(?:884|1688|16816) | (?:volta|turing)_\w*(?:hmma|884|1688) | nvjet_(?:sm\d+_)?h
         | cijk_[a-z]+_[a-z]+_h""",
     ),
     ("tf32", r"tf32 | tfloat32 | s1688 | fmha_cutlass[fb]_f32\w*_sm8 | cijk_[a-z]+_[a-z]+_s_mx"),
@@ -200,7 +201,7 @@ def _lazily(names: pl.Series) -> pl.LazyFrame:
     return frame.with_columns(
         family=pl.col("kind").cast(FAMILIES),
         tensor_cores=pl.when("multiplies").then(_first(_TENSOR_CORES, text) == "used").otherwise("multiplies"),
-        element_type=_first(_TYPES, _without_result(product)),
+        element_type=_first(_TYPES, _inputs(product)),
         alignment=product.str.extract(r"_align[abc]?(\d+)").cast(pl.UInt8, strict=False),
     )
 
@@ -208,12 +209,18 @@ def _lazily(names: pl.Series) -> pl.LazyFrame:
 def _subject(name: pl.Expr) -> pl.Expr:
     """The part that says what the kernel is, in lower case.
 
-    That is its own name without return type and arguments; but of a template that runs what it is given, everything.
+    That is its own name without return type, anonymous namespace and arguments (nor FBGEMM's name, which promises a
+    product that most of its kernels are not); but of a template that runs what it is given, everything.
     """
-    prefix = r"^(?:void )?(?:std::enable_if<.*?>::type )?"
-    head = name.str.extract(prefix + r"((?:[^<(]|\(anonymous namespace\)|<unnamed>)*)")
+    plain = name.str.replace_many(["(anonymous namespace)::", "<unnamed>::", "fbgemm"], [""])
+    plain = plain.str.replace(r"^(?:void )?(?:std::enable_if<.*?>::type )?", "")
+    head = _before(_before(plain, "<"), "(")
     is_wrapper = head.str.contains(r"^(?:cutlass\w*|ck|ck_tile|thrust)::")
     return pl.when(is_wrapper).then(name).otherwise(head).str.to_lowercase()
+
+
+def _before(text: pl.Expr, mark: str) -> pl.Expr:
+    return text.str.split_exact(mark, 1).struct.field("field_0")
 
 
 def _kind(name: pl.Expr, subject: pl.Expr) -> pl.Expr:
@@ -227,9 +234,10 @@ def _multiplies(kind: pl.Expr, subject: pl.Expr) -> pl.Expr:
     return kind.is_in([*_PRODUCTS, "other"]) & ~subject.str.contains(_HELPERS)
 
 
-def _without_result(name: pl.Expr) -> pl.Expr:
-    """The name without the type of the result, where it holds that too: `bmm_<result>_<inputs>`, `Qkv<in>O<result>`."""
+def _inputs(name: pl.Expr) -> pl.Expr:
+    """The name without types that are not of an input: `bmm_<result>_<inputs>`, `Qkv<in>O<result>`, scales, caches."""
     name = name.str.replace(r"^(?:bmm|gemm)_(?:mx)?(?:b?float16|e\dm\d)_", "")
+    name = name.str.replace_many(["ue4m3", "ue8m0", "fp8kvcache"], [""])
     return name.str.replace(r"(_q\w*?(?:float16|e\dm\d))o(?:b?float16|e\dm\d)", "$1")
 
 

@@ -52,7 +52,8 @@ class Lane:
     @cached_property
     def ends(self) -> Ints:
         """End of each window in ns."""
-        return self.starts + self.steps["dur_ns"].to_numpy()
+        ends: Ints = self.starts + self.steps["dur_ns"].to_numpy()
+        return ends
 
     @cached_property
     def total_ns(self) -> int:
@@ -226,7 +227,7 @@ def _left_out(steps: pl.DataFrame, profile: Profile, choice: str) -> pl.DataFram
 
 
 def _held(steps: pl.DataFrame) -> str:
-    return f"steps {steps['step'].min()} to {steps['step'].max()}"
+    return f"steps {steps['step'].to_list()[0]} to {steps['step'].to_list()[-1]}"
 
 
 def _steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:

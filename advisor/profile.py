@@ -1,4 +1,4 @@
-"""Profile: what a profiler recorded, as tidy polars tables. Readers fill it, metrics read it, nothing else knows formats.
+"""Profile: what a profiler recorded, as tidy polars tables. Readers fill it, metrics read it.
 
 Times are integer nanoseconds on one clock per profile. Unknown is null, never a sentinel; `lacks` says why.
 `worker` is the rank where the profile knows it, else the order of the files. Ids are row numbers of their table.
@@ -7,7 +7,7 @@ Times are integer nanoseconds on one clock per profile. Unknown is null, never a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import polars as pl
@@ -168,6 +168,12 @@ class Profile:
                 wrong = sorted(set(found.items()) ^ set(pl.Schema(schema).items()), key=str)
                 raise TypeError(f"table {name} breaks its schema: {wrong}")
 
+    @classmethod
+    def of(cls, tables: Mapping[str, pl.DataFrame], *, format: str, salvaged: Sequence[str] = ()) -> Profile:  # noqa: A002
+        """A profile from some of its tables and columns; what is absent is empty or null."""
+        filled = {name: table(name, tables.get(name)) for name in SCHEMAS}
+        return cls(**filled, format=format, salvaged=tuple(salvaged), lacks={})
+
     def why_lacking(self, need: str) -> str | None:
         """Reason why `table` or `table.column` is absent, or None where it is there."""
         return self.lacks.get(need) or self.lacks.get(need.partition(".")[0])
@@ -193,12 +199,12 @@ def join(profiles: Sequence[Profile]) -> Profile:
         files = ", ".join(workers.filter(pl.col("worker").is_duplicated())["file"])
         raise ReadError(f"{files}: more than one file of the same rank; check them apart, or keep one file per rank")
     shifted = [_shift_ids(p, before) for p, before in zip(profiles, _rows_before(profiles), strict=True)]
-    return Profile(
-        **{name: pl.concat([getattr(p, name) for p in shifted]) for name in SCHEMAS},
+    joined = Profile.of(
+        {name: pl.concat([getattr(p, name) for p in shifted]) for name in SCHEMAS},
         format=profiles[0].format,
-        lacks=_common(profiles),
-        salvaged=tuple(note for p in profiles for note in p.salvaged),
+        salvaged=[note for p in profiles for note in p.salvaged],
     )
+    return replace(joined, lacks=_common(profiles))
 
 
 def _rows_before(profiles: Sequence[Profile]) -> list[tuple[int, int]]:
@@ -212,20 +218,13 @@ def _rows_before(profiles: Sequence[Profile]) -> list[tuple[int, int]]:
 
 def _shift_ids(profile: Profile, before: tuple[int, int]) -> Profile:
     device_ops, host_ops = before
-    return Profile(
-        workers=profile.workers,
-        devices=profile.devices,
-        steps=profile.steps,
+    return replace(
+        profile,
         device_ops=profile.device_ops.with_columns(
             pl.col("id") + device_ops, pl.col("launch") + host_ops, pl.col("op") + host_ops
         ),
         host_ops=profile.host_ops.with_columns(pl.col("id") + host_ops, pl.col("parent") + host_ops),
-        syncs=profile.syncs,
         collectives=profile.collectives.with_columns(pl.col("device_op") + device_ops),
-        allocations=profile.allocations,
-        format=profile.format,
-        lacks=profile.lacks,
-        salvaged=profile.salvaged,
     )
 
 

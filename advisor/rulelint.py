@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 import polars as pl
 
@@ -12,6 +13,9 @@ from advisor import wording
 from advisor.errors import RuleError
 from advisor.rulebook import Case, Rule, RuleFile
 from advisor.verdicts import verdicts
+
+Problem: TypeAlias = tuple[tuple[str | int, ...], str]
+"""Where in the file, as keys and indices, and what is wrong there."""
 
 
 def lint(folder: Path, metrics: Mapping[str, type[pl.DataType]], known_rules: Collection[str]) -> list[str]:
@@ -50,9 +54,7 @@ def _yaml(folder: Path, found: list[str]) -> Iterator[Path]:
         yield path
 
 
-def _problems(
-    rule: Rule, metrics: Mapping[str, type[pl.DataType]], ids: Collection[str]
-) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def _problems(rule: Rule, metrics: Mapping[str, type[pl.DataType]], ids: Collection[str]) -> Iterator[Problem]:
     try:
         expressions = rule.expressions(metrics)
         said = wording.names(rule.says)
@@ -61,12 +63,19 @@ def _problems(
         known_key = key in rule.texts
         yield (tuple(key.split(".")) if known_key else ("says",)), (message if known_key else str(error))
         return
-    for name in sorted(said - {*metrics, *rule.params, *wording.PHRASES[True]}):
-        yield ("says",), f"unknown metric or parameter {name!r}"
+    yield from _name_problems(rule, metrics, ids, said)
     used = said.union(*(expression.names for expression in expressions.values()))
     for name in rule.params:
         if name not in used:
             yield ("params", name), "this parameter is not used"
+    judged = {name for key, e in expressions.items() if not key.startswith("saving") for name in e.names}
+    yield from _case_problems(rule, metrics, judged)
+
+
+def _name_problems(rule: Rule, metrics: Collection[str], ids: Collection[str], said: set[str]) -> Iterator[Problem]:
+    for name in sorted(said - {*metrics, *rule.params, *wording.PHRASES[True]}):
+        yield ("says",), f"unknown metric or parameter {name!r}"
+    for name in rule.params:
         if name in metrics:
             yield ("params", name), "this is the name of a metric"
     for index, name in enumerate(rule.shows):
@@ -77,12 +86,9 @@ def _problems(
             yield ("explains", index), f"no rule has the id {other!r}"
     if True not in rule.severity.values():
         yield ("severity",), "one level must be `true`, for rows that reach no other"
-    yield from _case_problems(rule, metrics, judged=set().union(*(e.names for k, e in expressions.items() if not k.startswith("saving"))))
 
 
-def _case_problems(
-    rule: Rule, metrics: Mapping[str, type[pl.DataType]], judged: set[str]
-) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def _case_problems(rule: Rule, metrics: Mapping[str, type[pl.DataType]], judged: set[str]) -> Iterator[Problem]:
     if not any(case.fires for case in rule.cases):
         yield ("cases",), "no case in which the rule fires"
     if not any(case.fires is False for case in rule.cases):
@@ -113,7 +119,9 @@ def _failure(rule: Rule, case: Case, metrics: Mapping[str, type[pl.DataType]]) -
 
 
 def _close(expected: tuple[float, float], found: tuple[float | None, float | None]) -> bool:
-    return all(b is not None and math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-3) for a, b in zip(expected, found, strict=True))
+    return all(
+        b is not None and math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-3) for a, b in zip(expected, found, strict=True)
+    )
 
 
 def _cycles(rules: Mapping[str, Rule]) -> Iterator[str]:

@@ -11,7 +11,6 @@ from advisor.judge import Judgement
 from advisor.lens import Lane, Lens
 from advisor.metrics.breakdown import CATEGORIES
 from advisor.metrics.registry import Measurements
-from advisor.profile import Profile
 from advisor.report import Device, LeftOutStep, Run, Source, Steps, Value, Worker
 from advisor.text import ms
 
@@ -80,9 +79,7 @@ def _devices(lens: Lens) -> tuple[Device, ...]:
 
 def _steps(lens: Lens, lane: Lane, row: Mapping[str, Value]) -> Steps:
     mine = lens.steps.filter(pl.col("worker") == lane.worker, pl.col("device").eq_missing(lane.device))
-    left_out = lens.steps.filter(pl.col("left_out").is_not_null()).select(
-        "worker", "device", "step", why="left_out"
-    )
+    left_out = lens.steps.filter(pl.col("left_out").is_not_null()).select("worker", "device", "step", why="left_out")
     return Steps(
         marked=lens.marked,
         count=mine.height if lens.marked else 0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import polars as pl
 
@@ -45,13 +45,13 @@ def verdicts(rule: Rule, rows: pl.DataFrame) -> list[Verdict]:
     return [_verdict(rule, row, values, [m for m in needed if nulls[row][m]]) for row in range(rows.height)]
 
 
-def _verdict(rule: Rule, row: int, values: dict[str, list[object]], missing: Iterable[str]) -> Verdict:
+def _verdict(rule: Rule, row: int, values: dict[str, list[Any]], missing: Iterable[str]) -> Verdict:
     if missing := tuple(missing):
         return Verdict(row, "not_evaluable", missing=missing)
     if not values["when"][row]:
         return Verdict(row, "passed")
     levels = [level for level in SEVERITIES if level in rule.severity and values[f"severity.{level}"][row]]
-    low, high = (values.get(f"saving.{end}_ms", {row: None})[row] for end in ("low", "high"))  # type: ignore[call-overload]
+    low, high = (values.get(f"saving.{end}_ms", {row: None})[row] for end in ("low", "high"))
     if low is None or high is None:
         low = high = None
     return Verdict(row, "fired", levels[0] if levels else "low", (), low, high)

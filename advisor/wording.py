@@ -10,15 +10,17 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from advisor import text
 
-
-PHRASES = {True: {"each_step": "each step", "per_step": "per step"}, False: {"each_step": "the recording", "per_step": "in all"}}
+PHRASES = {
+    True: {"each_step": "each step", "per_step": "per step"},
+    False: {"each_step": "the recording", "per_step": "in all"},
+}
 """What the sentences call the window that the numbers hold for, by whether the profile marks steps."""
 
 
 @cache
 def _environment() -> ImmutableSandboxedEnvironment:
     # The output is plain text: each renderer escapes it for its own medium.
-    environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)  # noqa: S701
+    environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
     environment.filters |= {name: getattr(text, name) for name in ("percent", "ms", "us", "bytes_", "number")}
     environment.filters["bytes"] = text.bytes_
     return environment

@@ -44,7 +44,9 @@ def _metrics() -> list[Metric]:
 
 @measures(
     *_metrics(),
-    Metric("input_exposed_ms", "ms", "Time per step that passes waiting for input.", "input_share x step_mean_ms", _SOURCE),
+    Metric(
+        "input_exposed_ms", "ms", "Time per step that passes waiting for input.", "input_share x step_mean_ms", _SOURCE
+    ),
 )
 def breakdown(lane: Lane) -> Mapping[str, Value]:
     """Shares of the used steps by category; they sum to 1."""

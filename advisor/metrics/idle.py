@@ -14,10 +14,13 @@ from advisor.metrics.registry import Metric, Missing, Value, measures
 from advisor.text import percent
 
 _LAUNCH_FLOOR_NS: Final = 1_500  # the gap that remains between two ops however they are launched
-_SOURCE: Final = "HTA's host wait and kernel wait, refined; 5 us is the p90 of queued gaps in public H100 and B200 traces"
+_SOURCE: Final = (
+    "HTA's host wait and kernel wait, refined; 5 us is the p90 of queued gaps in public H100 and B200 traces"
+)
 _NEEDS: Final = ("device_ops", "device_ops.launch")
 _ANY: Final = pl.lit(True)  # noqa: FBT003 - polars takes it so
 _LONG_GAP_NS: Final = 1_000_000  # no launch takes that long: the host does something else in between
+_WORTH_NAMING_SHARE: Final = 0.01
 _UNTOLD_SHARE: Final = 0.05  # of the step: with more idle time of unknown cause, no cause's share can be told
 
 
@@ -98,7 +101,14 @@ def _longest(cause: str, only: pl.Expr = _ANY) -> Callable[[Lane], pl.DataFrame]
         _NEEDS,
         _longest("host_bound", pl.col("host_bound_ns") > _LONG_GAP_NS),
     ),
-    Metric("sync_idle_ms", "ms", "Idle time per step after synchronisation.", "sync_idle_share x step_mean_ms", _SOURCE, _NEEDS),
+    Metric(
+        "sync_idle_ms",
+        "ms",
+        "Idle time per step after synchronisation.",
+        "sync_idle_share x step_mean_ms",
+        _SOURCE,
+        _NEEDS,
+    ),
     Metric(
         "idle_causes",
         "text",
@@ -114,12 +124,14 @@ def idle(lane: Lane) -> Mapping[str, Value]:
         return {}
     busy = lane.share(lane.busy) or 0.0
     found = lane.once(gaps)
-    shares = {cause: found[f"{cause}_ns"].sum() / lane.total_ns for cause in CAUSES}
+    shares = {cause: float(found[f"{cause}_ns"].sum()) / lane.total_ns for cause in CAUSES}
     values: dict[str, Value] = {f"{cause}_idle_share": share for cause, share in shares.items()}
     values |= {"device_busy_share": busy, "idle_share": 1 - busy, "idle_causes": _in_words(shares)}
     values |= _launching(lane, found)
     if shares["unknown"] >= _UNTOLD_SHARE:
-        values |= dict.fromkeys(_DOUBTFUL, Missing(f"{percent(shares['unknown'])} of the time is idle and nothing tells why"))
+        values |= dict.fromkeys(
+            _DOUBTFUL, Missing(f"{percent(shares['unknown'])} of the time is idle and nothing tells why")
+        )
     return values
 
 
@@ -142,5 +154,5 @@ def _launching(lane: Lane, found: pl.DataFrame) -> dict[str, Value]:
 
 
 def _in_words(shares: Mapping[str, float]) -> str:
-    largest = sorted(((share, cause) for cause, share in shares.items() if share >= 0.01), reverse=True)[:3]  # noqa: PLR2004
+    largest = sorted(((s, cause) for cause, s in shares.items() if s >= _WORTH_NAMING_SHARE), reverse=True)[:3]
     return "; ".join(f"{MEANINGS[cause][0]} ({percent(share)})" for share, cause in largest)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from advisor.kernelnames import classify
@@ -23,7 +24,13 @@ def _kernels(lane: Lane) -> pl.DataFrame:
 
 @measures(
     Metric("kernels_per_step", "number", "Compute kernels launched per step.", "kernels / steps", needs=_NEEDS),
-    Metric("kernel_ms", "ms", "Kernel time per step, overlapping kernels each counted.", "sum of durations / steps", needs=_NEEDS),
+    Metric(
+        "kernel_ms",
+        "ms",
+        "Kernel time per step, overlapping kernels each counted.",
+        "sum of durations / steps",
+        needs=_NEEDS,
+    ),
     Metric("median_kernel_us", "us", "Typical kernel length.", "median of the kernel durations", needs=_NEEDS),
     Metric(
         "small_kernel_share",
@@ -62,19 +69,19 @@ def kernels(lane: Lane) -> Mapping[str, Value]:
     ran = _kernels(lane)
     if not lane.total_ns:
         return {}
-    durations = ran["dur_ns"]
+    durations = ran["dur_ns"].to_numpy()
     return {
         "kernels_per_step": ran.height / lane.steps.height,
         "kernel_ms": lane.per_step_ms(float(durations.sum())),
-        "median_kernel_us": durations.median() / 1e3 if ran.height else None,
-        "small_kernel_share": (durations < _SMALL_NS).mean() if ran.height else None,
+        "median_kernel_us": float(np.median(durations)) / 1e3 if ran.height else None,
+        "small_kernel_share": float((durations < _SMALL_NS).mean()) if ran.height else None,
         **_filling(lane),
     }
 
 
 def _filling(lane: Lane) -> dict[str, Value]:
     running = lane.ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
-    first, last = int(lane.starts.min()), int(lane.ends.max())
+    first, last = int(lane.starts[0]), int(lane.ends[-1])
     start = running["start_ns"].clip(first, last).to_numpy()
     end = (running["start_ns"] + running["dur_ns"]).clip(first, last).to_numpy()
     filled = _capped_integral(start, end, running["blocks_per_sm"].fill_null(0).to_numpy())
@@ -87,7 +94,7 @@ def _filling(lane: Lane) -> dict[str, Value]:
     }
 
 
-def _capped_integral(start: np.typing.NDArray[np.int64], end: np.typing.NDArray[np.int64], level: np.typing.NDArray[np.float64]) -> float:
+def _capped_integral(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], level: npt.NDArray[np.float64]) -> float:
     """Integral over time of min(1, sum of the levels of the open intervals), in ns."""
     times = np.concatenate((start, end))
     order = np.argsort(times, kind="stable")
@@ -97,7 +104,10 @@ def _capped_integral(start: np.typing.NDArray[np.int64], end: np.typing.NDArray[
 
 @tabulates("kernel")
 def kernel_table(lane: Lane) -> pl.DataFrame:
-    """One row per kernel name: name, calls, total_ms, mean_us, max_us, min_us, kernel_time_share, family, tensor_cores."""
+    """One row per kernel name, the most time first.
+
+    Columns: name, calls, total_ms, mean_us, max_us, min_us, kernel_time_share, family, tensor_cores.
+    """
     ran = _kernels(lane).with_columns(pl.col("name").cast(pl.String))
     duration = pl.col("dur_ns")
     rows = ran.group_by("name").agg(

@@ -59,7 +59,8 @@ def memory(lane: Lane) -> Mapping[str, Value]:
     held = lane.allocations.filter(pl.col("allocated_bytes").is_not_null())
     if not held.height:
         return dict.fromkeys(_NAMES, Missing("no allocation on this device was recorded"))
-    peak, reserved = int(held["allocated_bytes"].max()), held["reserved_bytes"].max()
+    peak = int(held["allocated_bytes"].to_numpy().max())
+    reserved = int(held["reserved_bytes"].fill_null(0).to_numpy().max())
     capacity = lane.facts.get("memory_bytes")
     values: dict[str, Value] = {
         "peak_memory_bytes": peak,
@@ -69,8 +70,8 @@ def memory(lane: Lane) -> Mapping[str, Value]:
         return values
     fullest = held.filter(pl.col("reserved_bytes") == reserved).sort("at_ns").tail(1)
     return values | {
-        "reserved_memory_bytes": int(reserved),
-        "fragmentation": 1 - fullest["allocated_bytes"].item() / int(reserved),
+        "reserved_memory_bytes": reserved,
+        "fragmentation": 1 - fullest["allocated_bytes"].item() / reserved,
     }
 
 

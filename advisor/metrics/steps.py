@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from advisor.lens import Lane
 from advisor.metrics.registry import Metric, Value, measures
 
@@ -11,7 +13,9 @@ from advisor.metrics.registry import Metric, Value, measures
 @measures(
     Metric("steps", "count", "Steps used.", "number of steps left after `--steps`"),
     Metric("step_ms", "ms", "Typical step time.", "median over the used steps of (window end - window start)"),
-    Metric("step_mean_ms", "ms", "Mean step time; what shares and savings are relative to.", "sum of the windows / steps"),
+    Metric(
+        "step_mean_ms", "ms", "Mean step time; what shares and savings are relative to.", "sum of the windows / steps"
+    ),
     Metric("step_cv", "ratio", "Unevenness of the steps.", "sample standard deviation / mean of the step times"),
     Metric(
         "host_active_ms",
@@ -30,15 +34,18 @@ from advisor.metrics.registry import Metric, Value, measures
 )
 def step_times(lane: Lane) -> Mapping[str, Value]:
     """Step times and the host's part in them."""
-    times = lane.steps["dur_ns"] / 1e6
+    times = lane.steps["dur_ns"].to_numpy() / 1e6
+    if not len(times):
+        return {"steps": 0}
+    mean = float(times.mean())
     host_active = _host_active_ms(lane)
     return {
         "steps": lane.steps.height,
-        "step_ms": times.median(),
-        "step_mean_ms": times.mean(),
-        "step_cv": times.std() / times.mean() if lane.steps.height > 1 else None,
+        "step_ms": float(np.median(times)),
+        "step_mean_ms": mean,
+        "step_cv": float(times.std(ddof=1)) / mean if len(times) > 1 else None,
         "host_active_ms": host_active,
-        "device_slack_ms": None if host_active is None else max(0.0, times.mean() - host_active),
+        "device_slack_ms": None if host_active is None else max(0.0, mean - host_active),
     }
 
 

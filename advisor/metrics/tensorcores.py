@@ -19,7 +19,9 @@ _SIXTEEN_BIT_OR_LESS: Final = ["fp16", "bf16", "fp8", "fp4", "int8"]
 _PRODUCTS: Final = ["aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::linear", "aten::matmul"]
 _TYPES: Final = {"float": "fp32", "double": "fp64", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
 _NEEDS: Final = ("device_ops",)
-_SOURCE: Final = "kernel names first, then the launching op's dtype and what the device supports; see docs/metrics/tensor-cores.md"
+_SOURCE: Final = (
+    "kernel names first, then the launching op's dtype and what the device supports; see docs/metrics/tensor-cores.md"
+)
 
 
 def candidates(lane: Lane) -> pl.DataFrame:
@@ -79,8 +81,8 @@ def _is_tiny(name: str, shapes: str | None) -> bool | None:
     matrices = [shape for shape in _parsed(shapes) if isinstance(shape, list) and len(shape) >= 2]  # noqa: PLR2004
     if len(matrices) < 2:  # noqa: PLR2004 - two factors
         return None
-    sides = [*matrices[-2][-2:], *matrices[-1][-2:]]
-    return min(sides) < _SMALLEST_DIM
+    sides = [side for matrix in matrices[-2:] for side in matrix[-2:] if isinstance(side, int)]
+    return min(sides, default=0) < _SMALLEST_DIM
 
 
 def _parsed(text: str | None) -> list[object]:
@@ -93,7 +95,9 @@ def _parsed(text: str | None) -> list[object]:
 
 def _largest_ops(lane: Lane, unused: pl.DataFrame) -> str:
     """`aten::mm (12.3 ms), ...`: time per step of the three ops with the most; empty where there are none."""
-    by_op = unused.filter(pl.col("op_name").is_not_null()).group_by(pl.col("op_name").cast(pl.String)).agg(pl.sum("dur_ns"))
+    by_op = (
+        unused.filter(pl.col("op_name").is_not_null()).group_by(pl.col("op_name").cast(pl.String)).agg(pl.sum("dur_ns"))
+    )
     top = by_op.sort("dur_ns", "op_name", descending=[True, False]).head(3)
     return ", ".join(f"{name} ({ms(lane.per_step_ms(ns))})" for name, ns in top.rows())
 
@@ -195,7 +199,7 @@ def tensor_cores(lane: Lane) -> Mapping[str, Value]:
         "tensor_core_unused_share": unused / lane.total_ns,
         "tensor_core_unused_ms": lane.per_step_ms(unused),
         "tensor_core_unused_ops": _largest_ops(lane, found.filter(pl.col("verdict") == "unused")),
-        "sixteen_bit_share": short["dur_ns"].sum() / typed["dur_ns"].sum() if typed.height else None,
+        "sixteen_bit_share": int(short["dur_ns"].sum()) / int(typed["dur_ns"].sum()) if typed.height else None,
     }
 
 

@@ -1,4 +1,4 @@
-"""One module or package per profile format; each has `sniff` and `read`."""
+"""One module or package per profile format, each with `read`; how files are told apart stands in `advisor.discover`."""
 
 from __future__ import annotations
 

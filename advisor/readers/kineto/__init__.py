@@ -13,7 +13,7 @@ import polars as pl
 
 from advisor.errors import ReadError
 from advisor.kernelnames import family
-from advisor.profile import DEVICE_OP_KINDS, Profile, table
+from advisor.profile import DEVICE_OP_KINDS, Profile
 from advisor.readers.kineto.columns import Columns
 from advisor.readers.kineto.decode import Device, Distributed, Header, Trace
 from advisor.readers.kineto.links import steps, with_launches, with_parents
@@ -21,13 +21,6 @@ from advisor.readers.kineto.names import DTYPE_BYTES, collective_op, copy_kind, 
 from advisor.readers.kineto.source import Source
 
 FORMAT: Final = "kineto"
-
-_TRACE_SIGN = re.compile(rb'"(?:traceEvents|schemaVersion|deviceProperties|ph)"\s*:')
-
-
-def sniff(name: str, head: bytes) -> bool:
-    """Whether a file named `name` that begins (after gunzip) with `head` looks like a trace of this format."""
-    return name.endswith((".pt.trace.json", ".pt.trace.json.gz")) or _TRACE_SIGN.search(head) is not None
 
 
 def read(stream: IO[bytes], name: str, worker: int = 0, on_read: Callable[[int], object] = lambda _: None) -> Profile:
@@ -83,12 +76,9 @@ def _profile(trace: Trace, columns: Columns, name: str, default_worker: int) -> 
         "collectives": _collectives(device),
         "allocations": _allocations(columns, device, base_ns),
     }
-    profile = Profile(
-        **{key: table(key, frame.with_columns(worker=pl.lit(worker, pl.Int32))) for key, frame in tables.items()},
-        format=FORMAT,
-        salvaged=tuple(trace.salvaged),
-    )
-    return replace(profile, lacks=_lacks(profile, header))
+    numbered = {key: frame.with_columns(worker=pl.lit(worker, pl.Int32)) for key, frame in tables.items()}
+    profile = Profile.of(numbered, format=FORMAT, salvaged=trace.salvaged)
+    return replace(profile, lacks=_lacks(profile))
 
 
 def _host(columns: Columns, base_ns: int) -> pl.DataFrame:
@@ -163,7 +153,9 @@ def _capability(device: Device) -> float | None:
 
 def _collectives(device: pl.DataFrame) -> pl.DataFrame:
     """Bytes by nccl-tests' convention: what all ranks hold together for a gather, what one rank sends otherwise."""
-    elements = pl.when(pl.col("collective").str.contains("(?i)all_?gather")).then("elements_out").otherwise("elements_in")
+    elements = (
+        pl.when(pl.col("collective").str.contains("(?i)all_?gather")).then("elements_out").otherwise("elements_in")
+    )
     return device.filter(pl.col("kind") == "collective").select(
         "group",
         "group_size",
@@ -188,7 +180,7 @@ def _allocations(columns: Columns, ops: pl.DataFrame, base_ns: int) -> pl.DataFr
     return rows.with_columns(pl.col("device").replace(held[0], ran[0])) if same else rows
 
 
-def _lacks(profile: Profile, header: Header) -> dict[str, str]:
+def _lacks(profile: Profile) -> dict[str, str]:
     """Why each absent table or column is absent, in terms of how the profile was recorded."""
     device, host = profile.device_ops, profile.host_ops
     absent = {

@@ -16,9 +16,10 @@ from advisor.readers.kineto.source import Source
 _LOOK_BACK_BYTES: Final = 64 << 10
 _BETWEEN: Final = b" \t\r\n,"  # what may stand between two events
 
+_REPAIRED: Final = "some of the file is malformed: repaired where possible"
 _LIST_OPENS = re.compile(rb'\A\s*\[|"traceEvents"\s*:\s*\[')
 _BOUNDARY = re.compile(rb'\}(?=\s*,\s*\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|args)")')
-_JSON_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|,(?=\s*[\]}])|-?\b(?:NaN|Infinity|inf|nan)\b|[\x00-\x1f]', re.DOTALL)
+_JSON_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|,(?=\s*[\]}])|-?\b(?:NaN|Infinity|inf|nan)\b', re.DOTALL)
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 
 
@@ -173,11 +174,12 @@ class Trace:
         raise ReadError(f"{self.name}: {_what_is_it(head)}")
 
     def _read_header(self, text: bytes) -> None:
-        for attempt in (text, _repair(text)):
+        for repaired in (False, True):
             try:
-                self.header = _header.decode(attempt)
+                self.header = _header.decode(_repair(text) if repaired else text)
             except (ValueError, RecursionError):
                 continue
+            self._note_if(repaired)
             return
         self.salvaged.append("the header could not be read: devices and ranks are unknown")
 
@@ -201,13 +203,13 @@ class Trace:
             return None
         events = [event for raw in raws if (event := _decode_one(raw)) is not None]
         self.dropped += len(raws) - len(events)
-        if not self.salvaged:
-            self.salvaged.append("some events are malformed: repaired where possible, else left out")
+        self._note_if(repaired=True)
         return events
 
     def _decode_tail(self, text: bytes, opening: bytes) -> list[Event]:
         """The last events and what follows the list; a file that ends early gives what is whole."""
-        for attempt in (text, _repair(text)):
+        for repaired in (False, True):
+            attempt = _repair(text) if repaired else text
             try:
                 if opening == b"[":
                     events = _events.decode(b"[" + attempt)
@@ -216,9 +218,14 @@ class Trace:
                     self.header, events = _merged(self.header, document), document.traceEvents
             except (ValueError, RecursionError):
                 continue
+            self._note_if(repaired)
             self.decoded += len(events)
             return events
         return self._salvage(text)
+
+    def _note_if(self, repaired: bool) -> None:  # noqa: FBT001 - says what it is
+        if repaired and _REPAIRED not in self.salvaged:
+            self.salvaged.append(_REPAIRED)
 
     def _salvage(self, text: bytes) -> list[Event]:
         """Every event of a broken tail that can be decoded on its own; the one cut in two is no loss to count."""

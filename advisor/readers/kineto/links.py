@@ -19,9 +19,7 @@ def with_parents(host: pl.DataFrame) -> pl.DataFrame:
     """Adds `id` (row number) and `parent` (id of the innermost enclosing range of the same thread)."""
     start = host["start_ns"].to_numpy()
     parent = nest(host["thread"].fill_null(-1).to_numpy(), start, start + host["dur_ns"].to_numpy())
-    return host.with_columns(
-        id=pl.int_range(pl.len(), dtype=pl.Int64), parent=pl.Series(parent).replace(-1, None)
-    )
+    return host.with_columns(id=pl.int_range(pl.len(), dtype=pl.Int64), parent=pl.Series(parent).replace(-1, None))
 
 
 def with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
@@ -116,9 +114,10 @@ def _windows(marked: pl.DataFrame, device: pl.DataFrame, number: int | None) -> 
 
 def _cut_off() -> pl.Expr:
     """Why a step at the end of the recording is not whole, null where it is."""
-    after = pl.col("ops").fill_null(0).reverse().cum_sum().reverse()  # ops in this step and all later ones
-    is_last = pl.int_range(pl.len()) == pl.len() - 1
-    short = is_last & (pl.col("ops") < _CUT_OFF_SHARE * pl.col("ops").shift(1))
+    ops = pl.col("ops").fill_null(0)
+    after = ops.reverse().cum_sum().reverse()  # in this step and all later ones
+    is_last = (after > 0) & (after == ops)
+    short = is_last & (ops < _CUT_OFF_SHARE * ops.shift(1))
     return (
         pl.when(after == 0)
         .then(pl.lit("none of its device work was recorded"))

@@ -51,7 +51,11 @@ def host_kinds(started_as: pl.Expr, name: pl.Expr) -> pl.Expr:
     """Kind of a host op from its category's kind and its name; `name` must be a string."""
     kind = started_as
     for starts, pattern, refined in reversed(_REFINED):
-        kind = pl.when(started_as.is_in(starts.split("|")) & name.str.contains(pattern)).then(pl.lit(refined)).otherwise(kind)
+        kind = (
+            pl.when(started_as.is_in(starts.split("|")) & name.str.contains(pattern))
+            .then(pl.lit(refined))
+            .otherwise(kind)
+        )
     return kind.cast(HOST_OP_KINDS)
 
 
@@ -74,7 +78,9 @@ DTYPE_BYTES: Final = {
     **dict.fromkeys(["Byte", "Char", "Bool", "Float8_e4m3fn", "Float8_e5m2"], 1),
 }
 
-_COLLECTIVE_OP: Final = r"(?i)(all_?reduce|all_?gather|reduce_?scatter|broadcast|all_?to_?all|send_?recv|reduce|barrier)"
+_COLLECTIVE_OP: Final = (
+    r"(?i)(all_?reduce|all_?gather|reduce_?scatter|broadcast|all_?to_?all|send_?recv|reduce|barrier)"
+)
 
 
 def collective_op(name: pl.Expr) -> pl.Expr:

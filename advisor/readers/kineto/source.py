@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Final
 
 from isal import isal_zlib
+from isal.igzip_lib import IsalError
 
 PIECE_BYTES: Final = 4 << 20  # larger pieces cost page faults, smaller ones frames
 _READ_BYTES: Final = 64 << 10  # compressed; what is lost in front of a damaged spot
@@ -58,7 +59,7 @@ class Source:
             while rest:
                 try:
                     yield inflate.decompress(rest, self._size)
-                except (isal_zlib.error, EOFError):
+                except (IsalError, EOFError):
                     self.broken = "the gzip data is damaged (or its checksum is wrong): read up to the damage"
                     return
                 rest, inside = inflate.unconsumed_tail, not inflate.eof

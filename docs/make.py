@@ -1,0 +1,67 @@
+"""Writes the generated pages of docs/: rules, metrics and the command line. `--check` only says what is out of date."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from advisor.resources import rules_folder
+
+from advisor.metrics import METRICS
+from advisor.reference import metrics_page, rule_page, rules_index
+from advisor.rulebook import load
+
+HERE = Path(__file__).parent
+COMMANDS = (
+    [],
+    ["check"],
+    ["rules"],
+    ["rules", "list"],
+    ["rules", "show"],
+    ["rules", "test"],
+    ["metrics", "list"],
+    ["metrics", "show"],
+)
+
+
+def pages() -> dict[Path, str]:
+    """Every generated page by its path."""
+    rules = load([rules_folder()])
+    made = {HERE / "rules" / f"{rule.id}.md": rule_page(rule) for rule in rules.values()}
+    made[HERE / "rules" / "index.md"] = rules_index(rules.values())
+    made[HERE / "metrics.md"] = metrics_page(METRICS)
+    made[HERE / "usage.md"] = usage_page()
+    return made
+
+
+def usage_page() -> str:
+    """The help of every command, as it prints it."""
+    parts = [
+        "# Command line",
+        *(f"## advisor {' '.join(words)}".rstrip() + f"\n\n```text\n{_help(words)}\n```" for words in COMMANDS),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _help(words: list[str]) -> str:
+    command = [sys.executable, "-m", "advisor", *words, "--help"]
+    environment = {"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    return "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())
+
+
+def main() -> None:
+    """Write, or with `--check` compare."""
+    stale = [path for path, text in pages().items() if not path.exists() or path.read_text("utf-8") != text]
+    if "--check" in sys.argv[1:]:
+        if stale:
+            sys.exit("out of date, run `make docs`: " + ", ".join(str(path.relative_to(HERE.parent)) for path in stale))
+        return
+    for path, text in pages().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main()
