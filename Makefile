@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-DEMO ?= $(firstword $(wildcard fixtures/*/*.pt.trace.json.gz))
+DEMO ?= fixtures/simulated-input-bound-v100
 REPORT ?= report.html
 
 .DEFAULT_GOAL := help
@@ -25,13 +25,13 @@ check: $(VENV)/.installed-test ## Lint, types, import directions, rule book, gen
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/advisor rules test
-	$(BIN)/python docs/generate.py --check
+	$(BIN)/python docs/make.py --check
 
 cover: $(VENV)/.installed-test ## Run all tests and show the lines and branches that none of them takes
 	$(BIN)/python -m pytest --cov --cov-report=term-missing:skip-covered
 
 docs: $(VENV)/.installed-test ## Write the docs that are generated from the code and the rules
-	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/make.py
 
 bench: $(VENV)/.installed ## Compare reader and check with the floor, on 1 GB (BENCH=--peers: with other tools as well)
 	$(BIN)/python benchmarks/kineto.py $(BENCH)

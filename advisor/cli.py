@@ -16,12 +16,15 @@ from advisor.errors import AdvisorError, UsageError
 if TYPE_CHECKING:
     from advisor.config import Config
     from advisor.engine import Progress
-    from advisor.report import FailOn, Report
+    from advisor.report import Report
 
 # Heavy imports stand inside the commands: `advisor --help` answers at once.
 
 Format: TypeAlias = Literal["terminal", "markdown", "json", "html"]
+FailOn: TypeAlias = Literal["high", "medium", "low", "never"]
 _Choice = TypeVar("_Choice", bound=str)
+_FORMATS: tuple[Format, ...] = ("terminal", "markdown", "json", "html")
+_LEVELS: tuple[FailOn, ...] = ("high", "medium", "low", "never")
 _SUFFIXES: dict[str, Format] = {".html": "html", ".htm": "html", ".json": "json", ".md": "markdown", ".txt": "terminal"}
 
 app = typer.Typer(
@@ -63,8 +66,8 @@ def check(
     """Find out why the profiled jobs are slow, and what to change."""
     from advisor.engine import check as run_check
 
-    standard = _chosen("--format", format_, ("terminal", "markdown", "json", "html"))
-    level: FailOn = _chosen("--fail-on", fail_on, ("high", "medium", "low", "never"))
+    standard = _chosen("--format", format_, _FORMATS)
+    level = _chosen("--fail-on", fail_on, _LEVELS)
     files = {path: _format_of(path) for path in output or []}
     with _progress() as progress:
         report = run_check(paths, config=_config(config), steps=steps, progress=progress)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO, Any, Final, cast
+from typing import IO, Any, Final, NamedTuple, cast
 from urllib.parse import unquote
 
 from advisor.errors import AdvisorError, ReadError, UsageError
@@ -45,63 +45,41 @@ class Rejected:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(NamedTuple):
     """A kind of profile and what tells it.
 
     Attributes:
         name: The reader's name in `advisor.readers`.
         title: What to call such a file.
-        readable: Whether there is a reader.
         own: Endings, in lower case, that no other program gives its files.
         shared: Endings that others use too: there `sign` decides.
-        sign: What the first bytes, unpacked, contain.
+        sign: Regular expression for what the first bytes, unpacked, contain.
         openings: What a file with an `own` ending must begin with if its sign comes late.
+        readable: Whether there is a reader.
     """
 
     name: str
     title: str
-    readable: bool
     own: tuple[str, ...]
     shared: tuple[str, ...]
-    sign: re.Pattern[bytes]
+    sign: bytes
     openings: tuple[bytes, ...] = (b"",)
+    readable: bool = False
 
 
 # The first match wins: the viewer data of TensorFlow and JAX are Chrome traces too.
 FORMATS: Final = (
+    Format("xplane", "a TensorFlow or JAX profile", (".xplane.pb",), (), rb'"highres-ticks"'),
+    Format("nsys", "an Nsight Systems profile", (".nsys-rep", ".qdrep"), (".sqlite",), rb"^SQLite(?s:.)*TARGET_INFO"),
+    Format("memory", "a PyTorch memory profile", (".memory.json", ".memory.json.gz"), (), rb"(?!)"),
     Format(
-        name="xplane",
-        title="a TensorFlow or JAX profile",
-        readable=False,
-        own=(".xplane.pb",),
-        shared=(".trace.json.gz",),
-        sign=re.compile(rb'"highres-ticks"'),
-    ),
-    Format(
-        name="nsys",
-        title="an Nsight Systems profile",
-        readable=False,
-        own=(".nsys-rep", ".qdrep"),
-        shared=(".sqlite",),
-        sign=re.compile(rb"^SQLite format 3\0(?s:.)*TARGET_INFO"),
-    ),
-    Format(
-        name="memory",
-        title="a PyTorch memory profile",
-        readable=False,
-        own=(".memory.json", ".memory.json.gz"),
-        shared=(),
-        sign=re.compile(rb"(?!)"),  # none: only the name tells
-    ),
-    Format(
-        name="kineto",
-        title="a PyTorch Profiler trace",
-        readable=True,
-        own=(".pt.trace.json", ".pt.trace.json.gz"),
-        shared=(".json", ".json.gz"),
-        sign=re.compile(rb'"(?:traceEvents|deviceProperties|distributedInfo)"\s*:|"ph"\s*:\s*"'),
+        "kineto",
+        "a PyTorch Profiler trace",
+        (".pt.trace.json", ".pt.trace.json.gz"),
+        (".json", ".json.gz"),
+        rb'"(?:traceEvents|deviceProperties|distributedInfo)"\s*:|"ph"\s*:\s*"',
         openings=(b"{", b"["),
+        readable=True,
     ),
 )
 
@@ -184,8 +162,7 @@ def size(path: str) -> int | None:
 # ---------------------------------------------------------------------------------------------- what a file is
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
+class _Look(NamedTuple):
     """What the first bytes of a file tell: its kind, where known, and why it cannot be read, if so."""
 
     path: str
@@ -205,7 +182,7 @@ def _in_folder(path: str, files: list[str], closed: list[Rejected]) -> tuple[lis
     looks = [look for look in map(_look, files, _heads(files)) if look.kind]
     good = {look.path for look in looks if not look.why}
     twins = {path for path in good if f"{path}.gz" in good}
-    looks = [replace(look, why=_TWIN) if look.path in twins else look for look in looks]
+    looks = [look._replace(why=_TWIN) if look.path in twins else look for look in looks]
     rejected = closed + _summed_up(look for look in looks if look.why)
     if not (good or rejected):
         rejected = [Rejected(path, f"no profile in this folder; {_READS}")]
@@ -222,7 +199,7 @@ def _look(path: str, head: bytes | Exception) -> _Look:
     if head.startswith(b"version https://git-lfs"):
         return _Look(path, likely, "a Git LFS pointer in place of the file; fetch that with `git lfs pull`")
     text = _unpacked(head)
-    kind = own or next((kind for kind in FORMATS if kind.sign.search(text)), None)
+    kind = own or next((kind for kind in FORMATS if re.search(kind.sign, text)), None)
     return _Look(path, kind, _objection(kind, text))
 
 
@@ -232,7 +209,7 @@ def _objection(kind: Format | None, text: bytes) -> str:
         return f"{kind.title}; {_READS}"
     if not text:
         return "nothing of this gzip file can be unpacked; record or copy it again"
-    if kind and (kind.sign.search(text) or text.lstrip(_BLANK).startswith(kind.openings)):
+    if kind and (re.search(kind.sign, text) or text.lstrip(_BLANK).startswith(kind.openings)):
         return ""
     if kind:
         return f"{kind.title} by its name but not by its content; record or copy it again"
@@ -260,7 +237,7 @@ def _summed_up(looks: Iterable[_Look]) -> list[Rejected]:
     for look in looks:
         alike[_folder(look.path), look.why].append(look.path)
     return [
-        Rejected(first, f"{why} (so are {len(others)} more in this folder)" if others else why)
+        Rejected(first, f"{why} (and {len(others)} more here)" if others else why)
         for (_, why), (first, *others) in alike.items()
     ]
 
@@ -346,31 +323,35 @@ def _listing(path: str) -> tuple[list[str], list[Rejected]] | None:
 
 
 def _walked(root: str) -> tuple[list[str], list[Rejected]]:
-    """As `_listing`. Links are followed last and no folder is entered twice: loops end, and real names win."""
+    """As `_listing`; links are followed last, so that a folder goes by its real name."""
     files: list[str] = []
     closed: list[Rejected] = []
-    pending, seen = [root], set()
+    pending, seen = [root], set[tuple[int, int]]()
     while pending:
         folder = pending.pop()
         try:
-            about = Path(folder).stat()
-            entries = sorted((entry.name, entry) for entry in os.scandir(folder))
+            entries = _entries(folder, seen)
         except OSError as error:
             if folder == root:
                 raise
             closed.append(Rejected(folder, _says(error)))
             continue
-        if (about.st_dev, about.st_ino) in seen:
-            continue
-        seen.add((about.st_dev, about.st_ino))
-        for name, entry in entries:
-            if name.startswith("."):
-                continue
+        for entry in entries:
             if Path(entry).is_dir():
                 pending.insert(0 if entry.is_symlink() else len(pending), entry.path)
             else:
                 files.append(entry.path)
     return sorted(files, key=_natural), closed
+
+
+def _entries(folder: str, seen: set[tuple[int, int]]) -> list[os.DirEntry[str]]:
+    """What lies in a folder and is not hidden; nothing where it was seen before, by whatever name: so loops end."""
+    about = Path(folder).stat()
+    if (about.st_dev, about.st_ino) in seen:
+        return []
+    seen.add((about.st_dev, about.st_ino))
+    with os.scandir(folder) as entries:
+        return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
 
 
 def _heads(paths: Sequence[str]) -> Iterator[bytes | Exception]:
@@ -380,8 +361,10 @@ def _heads(paths: Sequence[str]) -> Iterator[bytes | Exception]:
         return
     store = _store(paths[0])[0]
     for at in range(0, len(paths), _HEADS_AT_ONCE):
-        inner = [_store(path)[1] for path in paths[at : at + _HEADS_AT_ONCE]]
-        yield from store.cat_ranges(inner, 0, _HEAD_BYTES, on_error="return")
+        some = paths[at : at + _HEADS_AT_ONCE]
+        heads = store.cat_ranges([_store(path)[1] for path in some], 0, _HEAD_BYTES, on_error="return")
+        for path, head in zip(some, heads, strict=True):  # S3 refuses a range of an empty object
+            yield b"" if isinstance(head, Exception) and size(path) == 0 else head
 
 
 def _head(path: str) -> bytes | Exception:
@@ -441,7 +424,7 @@ def _reaching(path: str) -> Iterator[None]:
 def _says(error: Exception) -> str:
     said = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0]
     if isinstance(error, FileNotFoundError):
-        return f"{said}; check the path"
+        return "no such file, folder or bucket; check the path"
     if isinstance(error, PermissionError):
         return f"{said}; check its permissions or your credentials"
-    return f"{said}; try again or copy it to a folder"
+    return f"{said}; check the path and the access to it"

@@ -74,10 +74,13 @@ class Union:
         """Time covered by both."""
         if not len(self.starts) or not len(other.starts):
             return EMPTY
-        edges = np.unique(np.concatenate((self.starts, self.ends, other.starts, other.ends)))
-        start, end = edges[:-1], edges[1:]
-        both = (self.within(start, end) > 0) & (other.within(start, end) > 0)
-        return Union.of(start[both], end[both])
+        first = np.searchsorted(other.ends, self.starts, "right")
+        count = np.searchsorted(other.starts, self.ends, "left") - first  # of the other's intervals that each meets
+        mine = np.repeat(np.arange(len(self.starts)), count)
+        theirs = np.arange(len(mine)) - np.repeat(np.cumsum(count) - count - first, count)
+        return Union.of(
+            np.maximum(self.starts[mine], other.starts[theirs]), np.minimum(self.ends[mine], other.ends[theirs])
+        )
 
     def gaps(self, start: int, end: int) -> tuple[Ints, Ints]:
         """The uncovered intervals of the window [start, end), ascending: (starts, ends)."""

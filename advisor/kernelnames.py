@@ -115,9 +115,9 @@ _TENSOR_CORES: Rules = (
         "unused",
         r"""simt | ffma | dfma | _sgemm | ^sgemm | (?:volta|turing|ampere)_(?:fp16_)?[a-z]{1,2}gemm_ | maxwell_
         | pascal_ | gemm(?:sn|k1)_ | gemm_?\d+x\d+_(?:nn|nt|tn)_kernel | gemv | gevm | mul_mat_vec | ^dot_kernel
-        | \sdot_kernel | scudnn | hcudnn | convolve\w*_(?:sgemm|engine) | [dw]grad\w*_engine | 2d_grouped_direct | naive_conv
-        | fmha_cutlass[fb]_(?:f32\w*_sm(?:50|70|75)|bf16\w*_sm70|\w*_sm50) | batchdecodewith | contractionkernel
-        | cijk_.*_mt\d+x\d+x\d+_s[en]_ | _dl(?:ops)?_ | gtcn | asmconv_v""",
+        | \sdot_kernel | scudnn | hcudnn | convolve\w*_(?:sgemm|engine) | [dw]grad\w*_engine | 2d_grouped_direct
+        | naive_conv | fmha_cutlass[fb]_(?:f32\w*_sm(?:50|70|75)|bf16\w*_sm70|\w*_sm50) | batchdecodewith
+        | contractionkernel | cijk_.*_mt\d+x\d+x\d+_s[en]_ | _dl(?:ops)?_ | gtcn | asmconv_v""",
     ),
     (  # Libraries and operands that there are only with Tensor Cores.
         "used",

@@ -12,7 +12,7 @@ from advisor.lens import Lane, Lens
 from advisor.metrics.breakdown import CATEGORIES
 from advisor.metrics.registry import Measurements
 from advisor.report import Device, LeftOutStep, Run, Source, Steps, Value, Worker
-from advisor.text import ms
+from advisor.text import interval, ms
 
 _MOST_ROWS: Final = 100  # of a table of kernels: the rest is a thousandth of the time
 
@@ -23,7 +23,7 @@ def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> R
     row = found.frames["worker"].filter(pl.col("worker") == slowest.worker).row(0, named=True)
     return Run(
         name=name,
-        verdict=_verdict(judged, row, marked=found.lens.marked),
+        verdict=_verdict(judged, row["step_mean_ms"], marked=found.lens.marked),
         source=_source(path, found.lens, slowest, row),
         breakdown={category: row[f"{category}_share"] or 0.0 for category in CATEGORIES},
         findings=judged.findings,
@@ -35,7 +35,7 @@ def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> R
     )
 
 
-def _verdict(judged: Judgement, row: Mapping[str, Value], *, marked: bool) -> str:
+def _verdict(judged: Judgement, step_ms: float, *, marked: bool) -> str:
     """One sentence: the first finding and what it is worth, or what the absence of findings means."""
     if not judged.findings:
         could, could_not = len(judged.passed), len(judged.not_evaluable)
@@ -44,8 +44,8 @@ def _verdict(judged: Judgement, row: Mapping[str, Value], *, marked: bool) -> st
     first = judged.findings[0]
     if first.saving is None:
         return f"{first.title}."
-    whole = f"each {ms(row['step_mean_ms'])} step" if marked else f"the {ms(row['step_mean_ms'])} recorded"
-    return f"{first.title}: {ms(first.saving.low_ms)} to {ms(first.saving.high_ms)} of {whole} to win."
+    whole = f"each {ms(step_ms)} step" if marked else f"the {ms(step_ms)} recorded"
+    return f"{first.title}: {interval(first.saving.low_ms, first.saving.high_ms)} of {whole} to win."
 
 
 def _source(path: str, lens: Lens, lane: Lane, row: Mapping[str, Value]) -> Source:

@@ -1,29 +1,162 @@
-"""Numbers as people read them: three significant digits, a unit, and "could not tell" for what is not known."""
+"""Numbers and names as people read them: few digits, a unit, "could not tell" for the unknown, nothing that acts."""
 
 from __future__ import annotations
 
-UNKNOWN = "could not tell"
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from itertools import groupby
+from typing import Final
+
+UNKNOWN: Final = "could not tell"
+
+_ELLIPSIS: Final = "\N{HORIZONTAL ELLIPSIS}"
+_DASH: Final = "\N{EN DASH}"
+_SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+# Control characters drive a terminal, bidirectional marks make text read as what it is not, lone surrogates cannot be
+# encoded. Zero-width joiners stay: emoji and several scripts need them.
+_ACTS: Final = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
 
 
-def _sig(v):
-    return f"{v:.3g}"
+def _of_known(wording: Callable[[float], str]) -> Callable[[float | None], str]:
+    """Lets a wording of numbers answer "could not tell" to None, and to what is no number."""
+
+    @wraps(wording)
+    def worded(value: float | None) -> str:
+        return UNKNOWN if value is None or not math.isfinite(value) else wording(value)
+
+    return worded
 
 
-def ms(v):
-    return UNKNOWN if v is None else f"{_sig(v)} ms"
+@_of_known
+def number(value: float) -> str:
+    """A number without a unit: `1,235`, `12.3`, `0.0043`."""
+    return _rounded(value, 3)
 
 
-def us(v):
-    return UNKNOWN if v is None else f"{_sig(v)} us"
+@_of_known
+def percent(share: float) -> str:
+    """A share of 1 as `33 %`; one decimal below 10 % and next to 100 %, so that neither end is claimed by rounding."""
+    points = 100 * share
+    if 0 < points < 0.05:  # noqa: PLR2004 - half of the last digit shown
+        return "<0.1 %"
+    if 99.95 <= points < 100:  # noqa: PLR2004 - the same
+        return ">99.9 %"
+    near_an_end = points < 9.95 or 99 < points < 100  # noqa: PLR2004 - where a decimal tells something
+    return f"{_trimmed(points, 1 if near_an_end else 0)} %"
 
 
-def percent(v):
-    return UNKNOWN if v is None else f"{100 * v:.3g} %"
+@_of_known
+def ms(value: float) -> str:
+    """A duration in milliseconds, in the unit that suits it: `178 ms`, `5.2 ms`, `1.23 s`, `43 µs`."""
+    size = abs(value)
+    if size >= 999.5:  # noqa: PLR2004 - what would round to 1,000 ms
+        return f"{_rounded(value / 1e3, 3)} s"
+    if size >= 0.1 or not size:  # noqa: PLR2004 - "0.53 ms" compares with a step of 178 ms, "530 µs" does not
+        return f"{_rounded(value, 2)} ms"
+    if size >= 1e-4:  # noqa: PLR2004 - the same, for nanoseconds
+        return f"{_rounded(value * 1e3, 2)} \N{MICRO SIGN}s"
+    return f"{_rounded(value * 1e6, 2)} ns"
 
 
-def number(v):
-    return UNKNOWN if v is None else f"{v:.3g}"
+@_of_known
+def us(value: float) -> str:
+    """A duration in microseconds, in the unit that suits it."""
+    return ms(value / 1e3)
 
 
-def bytes_(v):
-    return UNKNOWN if v is None else f"{v / 1e6:.3g} MB"
+@_of_known
+def ns(value: float) -> str:
+    """A duration in nanoseconds, in the unit that suits it."""
+    return ms(value / 1e6)
+
+
+@_of_known
+def bytes_(value: float) -> str:
+    """A size in binary units: `15.9 GiB`."""
+    power = min(int(math.log2(abs(value)) / 10), len(_SIZES) - 1) if abs(value) >= 1 else 0
+    return f"{_rounded(value / 1024**power, 3)} {_SIZES[power]}"
+
+
+def quantity(value: float | str | None, unit: str) -> str:
+    """A metric's value in its unit; text stays as it is."""
+    if value is None or isinstance(value, str):
+        return UNKNOWN if value is None else value
+    return _QUANTITIES.get(unit, number)(value)
+
+
+def interval(low: float, high: float, shown: Callable[[float], str] = ms, *, dash: str = " to ") -> str:
+    """Both ends with one unit, `30 to 59 ms`; one number where they read the same; `up to 59 ms` from (next to) zero."""
+    first, last = shown(low), shown(high)
+    if low * 1000 <= high:
+        return f"up to {last}"
+    return last if first == last else f"{without_shared_unit(first, last)}{dash}{last}"
+
+
+def without_shared_unit(first: str, last: str) -> str:
+    """`first` without its unit where `last` has the same: `30 ms`, `59 ms` gives `30`."""
+    amount, _, unit = first.rpartition(" ")
+    return amount if amount and last.endswith(f" {unit}") else first
+
+
+def percents(low: float, high: float) -> str:
+    """Two shares as a range, with an en dash between them and one sign."""
+    return interval(low, high, percent, dash=_DASH)
+
+
+def count(amount: int, noun: str) -> str:
+    """`1 step`, `1,200 steps`."""
+    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
+
+
+def listing(parts: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1]))) if parts else ""
+
+
+def runs_of(numbers: Iterable[int]) -> str:
+    """Whole numbers with those in a row drawn together: 0, 1, 2, 5 as `0` to `2` with an en dash, then `, 5`."""
+    in_a_row = groupby(enumerate(sorted(set(numbers))), key=lambda item: item[1] - item[0])
+    rows = [[number for _, number in row] for _, row in in_a_row]
+    return ", ".join(str(row[0]) if len(row) == 1 else f"{row[0]}{_DASH}{row[-1]}" for row in rows)
+
+
+def plain(text: str) -> str:
+    """The text with every character that would act, not show, replaced by U+FFFD; newlines stay, tabs are expanded."""
+    return _ACTS.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n").expandtabs(4))
+
+
+def one_line(text: str, most: int = 2000) -> str:
+    """Plain text with its white space collapsed, `most` characters long at most."""
+    return shortened(" ".join(plain(text).split()), most)
+
+
+def shortened(text: str, most: int) -> str:
+    """The text, cut with an ellipsis where it is longer than `most` characters."""
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}{_ELLIPSIS}"
+
+
+def _rounded(value: float, significant: int) -> str:
+    """Rounded to so many digits, whole numbers kept whole; thousands grouped, no zeros after the last decimal."""
+    if not value:
+        return "0"
+    magnitude = math.floor(math.log10(abs(value)))
+    if not -5 <= magnitude < 15:  # noqa: PLR2004 - beyond these a power of ten is shorter
+        return f"{value:.{significant}g}"
+    return _trimmed(value, max(0, significant - 1 - magnitude))
+
+
+def _trimmed(value: float, decimals: int) -> str:
+    digits = f"{value:,.{decimals}f}"
+    return digits.rstrip("0").rstrip(".") if "." in digits else digits
+
+
+_QUANTITIES: Final[dict[str, Callable[[float], str]]] = {
+    "ms": ms,
+    "us": us,
+    "share": percent,
+    "bytes": bytes_,
+}

@@ -30,6 +30,7 @@ class Cost:
     """What one process took; its peak memory is that of its largest process, where it starts others."""
 
     wall_s: float
+    cpu_s: float
     peak_mb: float
 
 
@@ -83,18 +84,19 @@ def _run(command: list[str]) -> Cost:
         if process.returncode:
             said.seek(0)
             sys.exit(f"{' '.join(command)}: exit code {process.returncode}\n{said.read().decode(errors='replace')}")
-    return Cost(wall_s, usage.ru_maxrss * 1024 / 1e6)
+    return Cost(wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e6)
 
 
 def _print_long(costs: dict[str, list[Cost]]) -> None:
     walls = {name: median(cost.wall_s for cost in runs) for name, runs in costs.items()}
     floor_s = min(wall for name, wall in walls.items() if name.startswith("floor"))
-    print("| what | median s | least to most s | times the floor | times the check | peak MB |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    print("| what | median s | least to most s | CPU s | times the floor | times the check | peak MB |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     for name, runs in costs.items():
         spread = f"{min(run.wall_s for run in runs):.2f} to {max(run.wall_s for run in runs):.2f}"
+        cpu = f"{median(run.cpu_s for run in runs):.2f}"
         ratios = f"{walls[name] / floor_s:.2f} | {walls[name] / walls['advisor check']:.2f}"
-        print(f"| {name} | {walls[name]:.2f} | {spread} | {ratios} | {max(run.peak_mb for run in runs):.0f} |")
+        print(f"| {name} | {walls[name]:.2f} | {spread} | {cpu} | {ratios} | {max(run.peak_mb for run in runs):.0f} |")
 
 
 def _print_short(trace: Path, rounds: int = 9) -> None:

@@ -28,7 +28,8 @@ def candidates(lane: Lane) -> pl.DataFrame:
     """Kernels of the used steps that multiply matrices, with `verdict` (used, unused, unknown) and `dtype`.
 
     Matrix times vector, and products with a side under 64 where shapes tell, are bound by memory and left out. An
-    undecided name is settled where the multiplication's type has no Tensor Core path on the device.
+    undecided name is settled where the multiplication's type has no Tensor Core path on the device. Kernels whose name
+    tells no family may or may not multiply: they are never called unused for their type alone.
     """
     kernels = lane.used_ops.filter(pl.col("kind") == "kernel")
     names = kernels.select("name").unique().with_columns(text=pl.col("name").cast(pl.String))
@@ -37,7 +38,7 @@ def candidates(lane: Lane) -> pl.DataFrame:
     found = kernels.join(told, on="name", how="left").join(ops, on="op", how="left")
     found = found.filter("multiplies", pl.col("family") != "gemv", ~pl.col("tiny").fill_null(value=False))
     dtype = pl.coalesce("element_type", "op_dtype")
-    impossible = dtype.is_in(_without_path(lane))
+    impossible = dtype.is_in(_without_path(lane)) & (pl.col("family") != "other")
     verdict = (
         pl.when(pl.col("tensor_cores")).then(pl.lit("used"))
         .when(~pl.col("tensor_cores") | impossible).then(pl.lit("unused"))

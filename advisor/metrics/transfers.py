@@ -66,7 +66,7 @@ def transfers(lane: Lane) -> Mapping[str, Value]:
     pageable = _pageable(lane.used_ops)
     copies = spans(pageable)
     hiding = spans(lane.ops.filter(pl.col("kind").is_in(["kernel", "collective"])))
-    exposed = copies.total - (copies & hiding).total
+    exposed = copies.total - int(hiding.within(copies.starts, copies.ends).sum())
     return {
         "pageable_copy_share": lane.share(copies),
         "pageable_copy_bytes_per_step": float(pageable["bytes"].sum()) / max(1, lane.steps.height),

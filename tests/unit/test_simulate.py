@@ -59,21 +59,21 @@ def calls(run: Machine) -> list[tuple[str, int, int]]:
 
 
 class TestModel:
-    """Constants: a launch call 4.5 us, its way to an idle stream 6.5, a queued gap 1.2, waking a blocked host 2."""
+    """In us: a launch call 4.5, its way to an idle stream 6.5, a queued gap 1.2, waking a host 2, recording 0.2."""
 
     def test_one_kernel_then_a_wait(self) -> None:
         run = machine()
         run.launch(kernel(100))
         run.synchronize(DEFAULT)
         assert device_times(run) == [(6_500, 106_500)]
-        assert calls(run) == [("cudaLaunchKernel", 0, 4_500), ("cudaStreamSynchronize", 4_500, 108_500)]
+        assert calls(run) == [("cudaLaunchKernel", 0, 4_500), ("cudaStreamSynchronize", 4_700, 108_500)]
 
     def test_a_kernel_after_the_wait_starts_from_an_idle_stream(self) -> None:
         run = machine()
         run.launch(kernel(100))
         run.synchronize()
         run.launch(kernel(10))
-        assert device_times(run)[1] == (115_000, 125_000)
+        assert device_times(run)[1] == (115_200, 125_200)
 
     def test_a_queued_kernel_follows_the_one_before(self) -> None:
         run = machine()
@@ -84,30 +84,30 @@ class TestModel:
     def test_streams_run_beside_each_other_unless_one_waits_for_the_other(self) -> None:
         run = machine()
         run.launch(kernel(100))
-        run.launch(kernel(10), SIDE)  # called at 4.5 us
+        run.launch(kernel(10), SIDE)  # called at 4.7 us
         run.order(DEFAULT, OTHER)
         run.launch(kernel(10), OTHER)
-        assert device_times(run) == [(6_500, 106_500), (11_000, 21_000), (107_700, 117_700)]
+        assert device_times(run) == [(6_500, 106_500), (11_200, 21_200), (107_700, 117_700)]
 
     def test_waiting_for_a_stream_that_is_done_costs_only_the_call(self) -> None:
         run = machine()
         run.launch(kernel(1))
         run.work(50)
         run.synchronize(DEFAULT)
-        assert calls(run)[1] == ("cudaStreamSynchronize", 54_500, 55_500)
+        assert calls(run)[1] == ("cudaStreamSynchronize", 54_700, 55_700)
 
     def test_a_pinned_copy_returns_at_once(self) -> None:
         run = machine()
         run.copy("HtoD (Pinned -> Device)", 10_000, 10)  # 1 us, and 10 kB at 10 bytes a nanosecond
         assert device_times(run) == [(6_500, 8_500)]
-        assert run.now == 4_500
+        assert run.now == 4_700
 
     def test_a_pageable_copy_waits_for_the_stream_and_for_itself(self) -> None:
         run = machine()
         run.launch(kernel(100))
         run.copy("HtoD (Pageable -> Device)", 10_000, 10)
-        assert device_times(run)[1] == (113_000, 115_000)  # called at 4.5, the stream is dry at 106.5
-        assert calls(run)[1] == ("cudaMemcpyAsync", 4_500, 117_000)
+        assert device_times(run)[1] == (113_000, 115_000)  # called at 4.7, the stream is dry at 106.5
+        assert calls(run)[1] == ("cudaMemcpyAsync", 4_700, 117_000)
 
     def test_a_graph_is_one_call_and_its_kernels_in_a_row(self) -> None:
         run = machine()
@@ -130,7 +130,7 @@ class TestModel:
         run.launch(kernel(100))
         run.launch(kernel(10), OTHER)
         run.free(1 << 20, 250)
-        assert run.now == 106_500 + 250_000
+        assert run.now == 106_500 + 250_000 + 200
 
     def test_two_workers_share_the_batches(self) -> None:
         workers = simulate.Workers(2)
@@ -150,14 +150,14 @@ class TestModel:
         run = machine()
         with run.span("cpu_op", "outer"), run.span("cpu_op", "inner"):
             run.work(1)
-        assert [(span.start_ns, span.end_ns) for span in run.spans] == [(0, 2_600), (400, 2_200)]
+        assert [(span.start_ns, span.end_ns) for span in run.spans] == [(0, 2_000), (200, 1_600)]
 
     def test_a_step_ends_where_each_device_ends(self) -> None:
         run = machine()
         with run.step(3):
             run.launch(kernel(100))
             run.launch(kernel(10), OTHER)
-        assert run.steps[0].device_end_ns == {0: 106_900, 1: 21_400}
+        assert run.steps[0].device_end_ns == {0: 106_700, 1: 21_400}
 
 
 ACTIONS = st.lists(

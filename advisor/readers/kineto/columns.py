@@ -10,7 +10,6 @@ from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 import polars as pl
 
 from advisor.profile import DEVICE_OP_KINDS, TEXT
@@ -44,13 +43,14 @@ class Columns:
             categories[event.cat].append(event)
         for category, found in categories.items():
             if category in DEVICE_CATEGORIES:
-                self._device.append(self._device_frame(DEVICE_CATEGORIES[category], self._timed(found)))
+                self._device.append(self._timed(self._device_frame(DEVICE_CATEGORIES[category], found)))
             elif category in HOST_CATEGORIES:
-                self._host.append(self._host_frame(HOST_CATEGORIES[category], self._timed(found)))
+                self._host.append(self._timed(self._host_frame(HOST_CATEGORIES[category], found)))
             elif category == "cuda_sync":
-                self._syncs.append(self._sync_frame(self._timed(found)))
+                self._syncs.append(self._timed(self._sync_frame(found)))
             elif category in {None, "cpu_instant_event"}:
-                self._memory.append(self._memory_frame([e for e in found if e.name == "[memory]" and e.ts is not None]))
+                memory = self._memory_frame([e for e in found if e.name == "[memory]"])
+                self._memory.append(memory.filter(pl.col("at_ns").is_not_null()))
 
     @property
     def device(self) -> pl.DataFrame:
@@ -75,10 +75,11 @@ class Columns:
         """Allocations and frees."""
         return pl.concat([self._memory_frame([]), *self._memory])
 
-    def _timed(self, events: list[Event]) -> list[Event]:
-        timed = [e for e in events if e.dur is not None and e.ts is not None and 0 <= e.dur < _EXACT_US > abs(e.ts)]
-        self.untimed += len(events) - len(timed)
-        return timed
+    def _timed(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The events that can be placed in time."""
+        placed = frame.filter(pl.col("start_ns").is_not_null() & (pl.col("dur_ns") >= 0))
+        self.untimed += frame.height - placed.height
+        return placed
 
     def _device_frame(self, kind: str, events: list[Event]) -> pl.DataFrame:
         args = _args(events)
@@ -195,10 +196,12 @@ def _spans(events: list[Event]) -> dict[str, pl.Series]:
 
 
 def _nanoseconds(microseconds: list[float | None]) -> pl.Series:
-    """Whole and fractional parts apart: the product as one double would lose hundreds of nanoseconds."""
-    us = np.array(microseconds, np.float64)
-    whole = np.floor(us)
-    return pl.Series(whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64))
+    """Null where absent or out of range. Whole and fractional parts apart: one product would lose 100s of ns."""
+    us = pl.Series(microseconds, dtype=pl.Float64)
+    inside = us.is_between(-_EXACT_US, _EXACT_US)
+    whole = us.floor()
+    ns = pl.select(pl.when(inside).then(whole)).to_series().cast(pl.Int64) * 1000
+    return ns + ((us - whole) * 1000).round().cast(pl.Int64, strict=False)
 
 
 def _ints(args: Sequence[Args], attribute: str) -> pl.Series:
