@@ -45,6 +45,6 @@ $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
 	@touch $@ $(VENV)/.installed
 
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11; run: make PYTHON=python3.11"; exit 1; }
-	@$(PYTHON) -c 'import ensurepip' || { echo "$(PYTHON) has no ensurepip; run: apt-get install python3-venv"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11; run: make PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' || { echo "$(PYTHON) has no ensurepip; run: apt-get install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)

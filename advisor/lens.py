@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import polars as pl
@@ -21,6 +21,8 @@ _FENCE_SIGMAS: Final = 3
 _ENOUGH_STEPS: Final = 3
 _SLOW_CALL_NS: Final = 50_000  # a runtime call that takes longer waits for something (HTA's outlier threshold)
 _RANGE = re.compile(r"^(\d*):(\d*)$")
+
+T = TypeVar("T")
 
 STEADY: Final = "steady"
 ALL: Final = "all"
@@ -42,7 +44,7 @@ class Lane:
     host: pl.DataFrame
     allocations: pl.DataFrame
     facts: Mapping[str, Any]  # the device's row; empty where nothing is known of it
-    _computed: dict[Callable[[Lane], pl.DataFrame], pl.DataFrame] = field(default_factory=dict, repr=False)
+    _computed: dict[Callable[[Lane], Any], Any] = field(default_factory=dict, repr=False)
 
     @cached_property
     def starts(self) -> Ints:
@@ -95,11 +97,12 @@ class Lane:
         host_start = self.steps["host_start_ns"].to_numpy()
         return _inside(self.host, host_start, host_start + self.steps["host_dur_ns"].to_numpy())
 
-    def once(self, compute: Callable[[Lane], pl.DataFrame]) -> pl.DataFrame:
+    def once(self, compute: Callable[[Lane], T]) -> T:
         """`compute(self)`, computed at its first use: several metrics share it."""
         if compute not in self._computed:
             self._computed[compute] = compute(self)
-        return self._computed[compute]
+        result: T = self._computed[compute]
+        return result
 
     def host_spans(self, *kinds: str) -> Union:
         """When a host op of one of these kinds is open on any of the worker's threads."""

@@ -89,9 +89,9 @@ def quantity(value: float | str | None, unit: str) -> str:
 
 
 def interval(low: float, high: float, shown: Callable[[float], str] = ms, *, dash: str = " to ") -> str:
-    """Both ends with one unit, `30 to 59 ms`; one number where they read the same; `up to 59 ms` from (next to) zero."""
+    """Both ends with one unit, `30 to 59 ms`; one number where they read the same; `up to 59 ms` from about zero."""
     first, last = shown(low), shown(high)
-    if low * 1000 <= high:
+    if 0 < high >= low * 1000:
         return f"up to {last}"
     return last if first == last else f"{without_shared_unit(first, last)}{dash}{last}"
 

@@ -13,7 +13,7 @@ from advisor.reference import metrics_page, rule_page, rules_index
 from advisor.rulebook import load
 
 HERE = Path(__file__).parent
-COMMANDS = (
+COMMANDS: tuple[list[str], ...] = (
     [],
     ["check"],
     ["rules"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.metrics import breakdown, device, idle, kernels, memory, steps, syncs, tensorcores, transfers
+from advisor.metrics import breakdown, device, idle, kernels, memory, steps, syncs, tensorcores, transfers, whatif
 from advisor.metrics.registry import METRICS, Measurements, Metric, dtypes, measure
 
 __all__ = [
@@ -20,4 +20,5 @@ __all__ = [
     "syncs",
     "tensorcores",
     "transfers",
+    "whatif",
 ]

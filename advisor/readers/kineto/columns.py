@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import polars as pl
@@ -17,8 +17,12 @@ from advisor.readers.kineto.decode import Args, Event
 from advisor.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES
 
 _INTEGER: Final = re.compile(r"-?\d{1,18}")
-_EXACT_US: Final = 2.0**53  # beyond it a double no longer holds every microsecond
+_LATEST_US: Final = 2.0**52  # in 2112; with a base time and a duration it stays below 2**63 ns
+_LONGEST_NS: Final = 2**50  # 13 days
+_NO_LANE: Final = [-1, 0xFFFFFFFF]  # CUPTI's "no stream" or "all of them", with and without a sign
 _NO_ARGS: Final = Args()
+
+Integer: TypeAlias = type[pl.Int32] | type[pl.Int64]
 
 
 @dataclass(slots=True)
@@ -77,7 +81,7 @@ class Columns:
 
     def _timed(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The events that can be placed in time."""
-        placed = frame.filter(pl.col("start_ns").is_not_null() & (pl.col("dur_ns") >= 0))
+        placed = frame.filter(pl.col("start_ns").is_not_null() & pl.col("dur_ns").is_between(0, _LONGEST_NS))
         self.untimed += frame.height - placed.height
         return placed
 
@@ -86,7 +90,7 @@ class Columns:
         frame = {
             "kind": pl.repeat(kind, len(events), dtype=DEVICE_OP_KINDS, eager=True),
             **_spans(events),
-            "device": self._lanes([a.device for a in args], [e.pid for e in events]),
+            "device": self._lanes([a.device for a in args], [e.pid for e in events], pl.Int32),
             "stream": self._lanes([a.stream for a in args], [e.tid for e in events]),
             "correlation": _ints(args, "correlation"),
             "external_id": _external_ids(args),
@@ -96,9 +100,9 @@ class Columns:
             return pl.DataFrame(frame | {"bytes": self._integers([a.bytes for a in args])})
         frame |= {
             "grid": _products([a.grid for a in args]),
-            "block": _products([a.block for a in args]),
-            "registers": _ints(args, "registers"),
-            "shared_bytes": _ints(args, "shared_bytes"),
+            "block": _products([a.block for a in args], pl.Int32),
+            "registers": _ints(args, "registers", pl.Int32),
+            "shared_bytes": _ints(args, "shared_bytes", pl.Int32),
             "occupancy_percent": pl.Series([a.occupancy_percent for a in args], dtype=pl.Float64),
             "blocks_per_sm": pl.Series([a.blocks_per_sm for a in args], dtype=pl.Float64),
         }
@@ -113,7 +117,7 @@ class Columns:
             "elements_in": _ints(args, "elements_in"),
             "elements_out": _ints(args, "elements_out"),
             "group": pl.Series([None if a.group is None else str(a.group) for a in args], dtype=pl.String),
-            "group_size": _ints(args, "group_size"),
+            "group_size": _ints(args, "group_size", pl.Int32),
             "ranks": pl.Series([a.group_ranks for a in args], dtype=pl.String),
             "sequence": _ints(args, "collective_sequence"),
         }
@@ -144,10 +148,10 @@ class Columns:
             {
                 **_spans(events),
                 "kind": pl.Series([a.sync_kind for a in args], dtype=pl.String).cast(TEXT),
-                "device": self._lanes([a.device for a in args], [e.pid for e in events]),
+                "device": self._lanes([a.device for a in args], [e.pid for e in events], pl.Int32),
                 "stream": self._lanes([a.stream for a in args], [e.tid for e in events]),
                 "correlation": _ints(args, "correlation"),
-                "wait_on_stream": _ints(args, "wait_on_stream"),
+                "wait_on_stream": _ints(args, "wait_on_stream").replace(_NO_LANE, None),
             }
         )
 
@@ -158,7 +162,7 @@ class Columns:
                 "at_ns": _nanoseconds([e.ts for e in events]),
                 "thread": self._integers([e.tid for e in events]),
                 "device_type": _ints(args, "device_type"),
-                "device": _ints(args, "device_id"),
+                "device": _ints(args, "device_id", pl.Int32),
                 "bytes": _ints(args, "size"),
                 "address": _ints(args, "address"),
                 "allocated_bytes": _ints(args, "allocated"),
@@ -166,12 +170,15 @@ class Columns:
             }
         )
 
-    def _lanes(self, first: list[int | str | None], second: list[int | str | None]) -> pl.Series:
+    def _lanes(
+        self, first: list[int | str | None], second: list[int | str | None], dtype: Integer = pl.Int64
+    ) -> pl.Series:
         """Device or stream numbers: the argument where given, else the row the event was drawn on."""
-        return self._integers([b if a is None else a for a, b in zip(first, second, strict=True)])
+        lanes = self._integers([b if a is None else a for a, b in zip(first, second, strict=True)])
+        return lanes.replace(_NO_LANE, None).cast(dtype, strict=False)
 
     def _integers(self, values: list[int | str | None]) -> pl.Series:
-        return pl.Series(list(map(self._number, values)), dtype=pl.Int64)
+        return _whole(list(map(self._number, values)))
 
     def _number(self, value: int | str | None) -> int | None:
         """The integer in `7`, `"7"` or `"stream 7"`; each distinct text is parsed once."""
@@ -198,29 +205,34 @@ def _spans(events: list[Event]) -> dict[str, pl.Series]:
 def _nanoseconds(microseconds: list[float | None]) -> pl.Series:
     """Null where absent or out of range. Whole and fractional parts apart: one product would lose 100s of ns."""
     us = pl.Series(microseconds, dtype=pl.Float64)
-    inside = us.is_between(-_EXACT_US, _EXACT_US)
+    inside = us.is_between(-_LATEST_US, _LATEST_US)
     whole = us.floor()
     ns = pl.select(pl.when(inside).then(whole)).to_series().cast(pl.Int64) * 1000
     return ns + ((us - whole) * 1000).round().cast(pl.Int64, strict=False)
 
 
-def _ints(args: Sequence[Args], attribute: str) -> pl.Series:
-    return pl.Series(list(map(attrgetter(attribute), args)), dtype=pl.Int64)
+def _ints(args: Sequence[Args], attribute: str, dtype: Integer = pl.Int64) -> pl.Series:
+    return _whole(list(map(attrgetter(attribute), args)), dtype)
+
+
+def _whole(values: list[int | None], dtype: Integer = pl.Int64) -> pl.Series:
+    """Null where a number does not fit."""
+    return pl.Series(values, dtype=dtype, strict=False)
 
 
 def _external_ids(args: Sequence[Args]) -> pl.Series:
-    return pl.Series([a.external_id if a.external_id is not None else a.external_id_2020 for a in args], dtype=pl.Int64)
+    return _whole([a.external_id if a.external_id is not None else a.external_id_2020 for a in args])
 
 
 _AXES: Final = 3
 
 
-def _products(sizes: list[Any]) -> pl.Series:
+def _products(sizes: list[Any], dtype: Integer = pl.Int64) -> pl.Series:
     """Grid or block size as one number; null where it is not given as x, y and z."""
     whole = (s if isinstance(s, list) and len(s) == _AXES else None for s in sizes)
-    return pl.Series([s and s[0] * s[1] * s[2] for s in whole], dtype=pl.Int64)
+    return _whole([s and s[0] * s[1] * s[2] for s in whole], dtype)
 
 
 def _raw_texts(raws: list[msgspec.Raw]) -> pl.Series:
     """JSON fragments as they stand in the file; absent ones are null."""
-    return pl.Series([bytes(raw) or None for raw in raws], dtype=pl.Binary).cast(pl.String).cast(TEXT)
+    return pl.Series([str(raw, "utf-8", "replace") or None for raw in raws], dtype=pl.String).cast(TEXT)

@@ -1,0 +1,118 @@
+"""What changes would give back: the recorded steps replayed with one thing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.gaps import gaps
+from advisor.lens import Lane
+from advisor.metrics.registry import Metric, Value, measures
+from advisor.products import candidates
+from advisor.replay import Replay, replay
+
+_TRUSTED_ERROR: Final = 0.05  # a replay of the unchanged steps further off than this is not used
+_LONG_GAP_NS: Final = 1_000_000
+_LAUNCH_FLOOR_NS: Final = 1_500
+_GRAPH_FACTOR: Final = 0.1  # host time per launch when captured or compiled
+_MODEST_SPEEDUP: Final = 1.5
+_USUAL_SPEEDUP: Final = 3.0
+_SOURCE: Final = "advisor.replay, after Daydream (USENIX ATC 2020); 5 % as in ByteDance's straggler study (OSDI 2025)"
+_NEEDS: Final = ("device_ops",)
+_ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
+
+
+def trusted_replay(lane: Lane) -> Replay | None:
+    """The lane's replay, or None where it cannot be made or does not reproduce the recording within 5 %."""
+    made = replay(lane)
+    return made if made is not None and abs(_error(made)) <= _TRUSTED_ERROR else None
+
+
+def _error(made: Replay) -> float:
+    return made.step_ms / made.recorded_ms - 1
+
+
+@measures(
+    Metric(
+        "replay_error",
+        "share",
+        "How far the replay of the unchanged steps is from the recorded step time; savings rest on it.",
+        "replayed step time / recorded step time - 1",
+        _SOURCE,
+        (*_NEEDS, "device_ops.launch"),
+    ),
+    Metric(
+        "input_gain_ms",
+        "ms",
+        "Step time given back if batches were always there in time.",
+        "replay without the host's time in the data loader" + _ELSE + "input_exposed_ms",
+        _SOURCE,
+    ),
+    Metric(
+        "launch_gain_ms",
+        "ms",
+        "Step time given back if launching cost a tenth, as with a captured or compiled step.",
+        "replay with launches, and host work of at most 1 ms between them, a tenth as long"
+        + _ELSE
+        + "host-bound gaps of at most 1 ms less 1.5 us each",
+        _SOURCE,
+        (*_NEEDS, "device_ops.launch"),
+    ),
+    Metric(
+        "sync_gain_ms",
+        "ms",
+        "Step time given back if no call waited for the device.",
+        "replay without waits" + _ELSE + "sync_idle_ms",
+        _SOURCE,
+        (*_NEEDS, "device_ops.launch"),
+    ),
+    Metric(
+        "tensor_core_modest_gain_ms",
+        "ms",
+        "Step time given back if the matrix kernels without Tensor Cores were 1.5 times as fast.",
+        "replay with those kernels' durations / 1.5" + _ELSE + "0, as the host may set the pace",
+        _SOURCE,
+        _NEEDS,
+    ),
+    Metric(
+        "tensor_core_gain_ms",
+        "ms",
+        "Step time given back if those kernels were three times as fast and the host kept up.",
+        "2/3 of their time per step",
+        "Daydream takes compute-bound kernels as 3 times as fast in mixed precision",
+        _NEEDS,
+    ),
+)
+def what_if(lane: Lane) -> Mapping[str, Value]:
+    """Gains per step of single changes, each from the unchanged recording."""
+    made, trusted = lane.once(replay), lane.once(trusted_replay)
+    unused = lane.once(candidates).filter(pl.col("verdict") == "unused")
+    values: dict[str, Value] = {
+        "replay_error": None if made is None else _error(made),
+        "tensor_core_gain_ms": lane.per_step_ms(int(unused["dur_ns"].sum()) * (1 - 1 / _USUAL_SPEEDUP)),
+    }
+    if trusted is None:
+        return values | _without_replay(lane)
+    return values | {
+        "input_gain_ms": trusted.saved_ms(trusted.without_host(lane.host_spans("input"))),
+        "launch_gain_ms": trusted.saved_ms(trusted.with_launches(_GRAPH_FACTOR, _LONG_GAP_NS)),
+        "sync_gain_ms": trusted.saved_ms(trusted.without_waits()),
+        "tensor_core_modest_gain_ms": trusted.saved_ms(trusted.with_ops(unused["id"].to_numpy(), 1 / _MODEST_SPEEDUP)),
+    }
+
+
+def _without_replay(lane: Lane) -> dict[str, Value]:
+    """Bounds from the gaps alone, where no replay can be trusted."""
+    if lane.device is None:
+        waiting = lane.host_spans("input").within(lane.starts, lane.ends)
+        return {"input_gain_ms": lane.per_step_ms(int(waiting.sum()))}
+    found = lane.once(gaps)
+    short = found.filter(pl.col("host_bound_ns").is_between(1, _LONG_GAP_NS))["host_bound_ns"]
+    return {
+        "input_gain_ms": lane.per_step_ms(int(found["input_ns"].sum())),
+        "launch_gain_ms": lane.per_step_ms(int((short - _LAUNCH_FLOOR_NS).clip(0).sum())),
+        "sync_gain_ms": lane.per_step_ms(int(found["sync_ns"].sum())),
+        "tensor_core_modest_gain_ms": 0.0,
+    }

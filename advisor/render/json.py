@@ -1,0 +1,68 @@
+"""A report as JSON, the contract with other programs, and its schema: `python -m advisor.render.json` prints that."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Final
+
+from pydantic import ValidationError
+
+from advisor.errors import ReadError
+from advisor.report import SCHEMA_VERSION, Report
+from advisor.text import one_line
+
+_SCHEMA_ID: Final = f"report-{SCHEMA_VERSION}.json"
+
+
+def render(report: Report) -> str:
+    """The report as one JSON object: keys in the order of the contract, ASCII only, byte for byte reproducible."""
+    return json.dumps(report.model_dump(mode="json"), indent=1, allow_nan=False) + "\n"
+
+
+def load(text: str | bytes, path: str = "report") -> Report:
+    """The report that `render` wrote.
+
+    Args:
+        text: JSON.
+        path: Where it comes from, for messages.
+
+    Raises:
+        ReadError: it is no JSON, no report, or one of a later version.
+    """
+    try:
+        report = Report.model_validate_json(text)
+    except ValidationError as error:
+        raise ReadError(f"{path}: {_told(text, error)}") from None
+    if report.schema_version > SCHEMA_VERSION:
+        raise ReadError(f"{path}: {_too_new(report.schema_version)}")
+    return report
+
+
+def schema() -> str:
+    """The JSON Schema of a report."""
+    described = Report.model_json_schema(mode="serialization")
+    titled = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": _SCHEMA_ID, **described}
+    return json.dumps(titled, indent=2, sort_keys=True) + "\n"
+
+
+def _told(text: str | bytes, error: ValidationError) -> str:
+    """What is wrong with the first thing that is, on one line."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    what = one_line(first["msg"], 200)
+    if first["type"] == "json_invalid":
+        return f"is no JSON ({what}); `advisor check -o report.json` writes a report"
+    document = json.loads(text)
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        return _too_new(version)
+    where = ".".join(str(step) for step in first["loc"]) or "the document"
+    return f"is no report: {one_line(where, 100)}: {what}; `advisor check -o report.json` writes one"
+
+
+def _too_new(version: int) -> str:
+    return f"is a report of version {version}, and this advisor reads up to {SCHEMA_VERSION}: use a newer one"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(schema())

@@ -1,0 +1,174 @@
+"""A report as a comment on a pull request or in a chat: GitHub's and GitLab's Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from advisor.render import words
+from advisor.report import Finding, Fix, Report, Run, Severity
+from advisor.text import UNKNOWN, count, one_line, percent, plain, quantity, shortened
+
+MOST_CHARACTERS: Final = 60_000
+"""GitHub refuses a comment of more than 65,536; what calls `render` may want to add a line of its own."""
+
+_TABLE_FINDINGS: Final = 5
+_LONGEST: Final = 600  # characters of one text
+_LONGEST_CODE: Final = 4000
+_SHAPES: Final[dict[Severity, str]] = {"high": "▲", "medium": "◆", "low": "●"}
+# What either of the two reads as markup; underscores inside words are none.
+_MARKUP: Final = re.compile(r"[\\`*\[\]|<>&~$^@#]|(?<!\w)_|_(?!\w)|^[-+=/]|^\d+[.)]")
+# Where a sign meets the name or number that it would make a mention, an issue, a label, a link or an emoji.
+_REFERENCE: Final = re.compile(
+    r'(?<=[@#!%~$^&])(?=[\w"{])|(?<=:)(?=//)|(?<=www)(?=\.)|(?<=\bGH)(?=-\d)|(?<=:)(?=[\w+-]+:)', re.IGNORECASE
+)
+_APART: Final = "\N{ZERO WIDTH SPACE}"
+
+
+def render(report: Report, *, most: int = MOST_CHARACTERS) -> str:
+    """The report as Markdown.
+
+    Args:
+        report: What to draw.
+        most: Characters at most; details that would exceed it are left out, and the last line says so.
+    """
+    blocks = [block for run in report.runs for block in _run(run)]
+    if len(report.runs) != 1 or report.unreadable:
+        blocks = [*_overview(report), *blocks]
+    blocks.append(f"<sub>gpu-advisor {escape(report.advisor_version)}</sub>")
+    return _within(blocks, most)
+
+
+def escape(text: str, most: int = _LONGEST) -> str:
+    """The text on one line, as itself: it formats nothing, links nowhere, mentions nobody and ends no table's cell.
+
+    Signs become character references, which hold in Markdown and in the HTML between it.
+    """
+    apart = _REFERENCE.sub(_APART, one_line(text, most))
+    return _MARKUP.sub(lambda sign: f"{sign[0][:-1]}&#{ord(sign[0][-1])};", apart).replace(_APART, "&#8203;")
+
+
+def _prose(text: str) -> str:
+    """Escaped text; its `code` spans as such."""
+    spans = words.code_spans(one_line(text, _LONGEST))
+    return "".join(f"<code>{escape(part)}</code>" if code else escape(part) for code, part in spans)
+
+
+def _name(text: str) -> str:
+    return f"<code>{escape(text, 200)}</code>"
+
+
+def _within(blocks: Sequence[str], most: int) -> str:
+    """The blocks up to `most` characters; each is complete in itself, so that the cut breaks none."""
+    cut = "Shortened: the full report is in the JSON or HTML file.\n"
+    kept: list[str] = []
+    room = most - len(cut)
+    for block in blocks:
+        room -= len(block) + 2
+        if room < 0:
+            return "\n\n".join([*kept, cut])
+        kept.append(block)
+    return "\n\n".join(kept) + "\n"
+
+
+def _overview(report: Report) -> Iterator[str]:
+    yield f"### {escape(words.overview(report))}"
+    if report.unreadable:
+        yield "\n".join(f"- not read: {_name(file.path)}: {escape(file.why)}" for file in report.unreadable[:20])
+
+
+def _run(run: Run) -> Iterator[str]:
+    steps = run.source.steps
+    yield f"### {escape(run.verdict)}"
+    yield " · ".join(
+        [f"**{escape(run.name, 100)}**", *(escape(phrase, 200) for phrase in words.what_was_read(run.source))]
+    )
+    if run.findings:
+        yield _findings(run)
+    shares = [f"{escape(s.category, 40)} {percent(s.share)}" for s in words.segments(run)]
+    yield f"Where the time goes ({escape(words.whole(steps))}): {', '.join(shares) or UNKNOWN}."
+    for number, finding in enumerate(run.findings[:_TABLE_FINDINGS], 1):
+        yield _details(f"{number}. {escape(finding.title, 200)}", *_finding(finding, run))
+    yield from _unknowns(run)
+    yield from _what_was_read(run)
+
+
+def _findings(run: Run) -> str:
+    rows = ["| | Finding | A fix gives back | Confidence |", "| --- | --- | --- | --- |"]
+    for finding in run.findings[:_TABLE_FINDINGS]:
+        saving = words.saving(finding, run.source.steps) or "nothing that shows in the step"
+        sure = ", ".join(filter(None, (finding.confidence, words.reach(finding, run))))
+        severity = f"{_SHAPES[finding.severity]} {finding.severity}"
+        rows.append(f"| {severity} | {escape(finding.title, 200)} | {escape(saving)} | {escape(sure)} |")
+    if len(run.findings) > _TABLE_FINDINGS:
+        rows.append(f"| | and {len(run.findings) - _TABLE_FINDINGS} more | | |")
+    return "\n".join(rows)
+
+
+def _finding(finding: Finding, run: Run) -> Iterator[str]:
+    yield _prose(finding.says)
+    if finding.symptoms:
+        yield "\n".join(f"- also seen: **{escape(s.title, 200)}** {_prose(s.says)}" for s in finding.symptoms)
+    mine, others = words.fixes(finding, run.source.framework)
+    for fix in (*mine, *others):
+        yield from _fix(fix)
+    yield f"**Why** {_prose(finding.why)}"
+    if finding.saving:
+        yield f"**Saving** of {_name(finding.saving.of)}: {_prose(finding.saving.method)}"
+    if finding.evidence:
+        yield _table(
+            ("Evidence", "Value", "Limit", "Meaning"),
+            [
+                (
+                    _name(e.metric),
+                    escape(quantity(e.value, e.unit)),
+                    "" if e.limit is None else escape(quantity(e.limit, e.unit)),
+                    _prose(e.meaning),
+                )
+                for e in finding.evidence
+            ],
+        )
+    if finding.where:
+        yield "\n".join(f"- {_name(place.name)}: {escape(words.spot(place))}" for place in finding.where)
+
+
+def _fix(fix: Fix) -> Iterator[str]:
+    link = words.web_link(fix.link)
+    yield f"**Fix ({escape(fix.framework, 40)})** {_prose(fix.do)}{f' [Documentation](<{link}>)' if link else ''}"
+    if fix.code:
+        yield _code(fix.code)
+
+
+def _code(text: str) -> str:
+    """A fenced block; the fence is longer than any in the text."""
+    text = shortened(plain(text).rstrip(), _LONGEST_CODE)
+    fence = max(["``", *re.findall("`+", text)], key=len) + "`"
+    return f"{fence}\n{text}\n{fence}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+
+
+def _unknowns(run: Run) -> Iterator[str]:
+    """What could not be told; open where nothing was found, because silence is no health."""
+    if not run.not_evaluable:
+        return
+    lines = [f"- {', '.join(map(_name, rules))}: {_prose(why)}" for why, rules in words.unknowns(run.not_evaluable)]
+    heading = f"What could not be told ({count(len(run.not_evaluable), 'rule')})"
+    yield _details(heading, "\n".join(lines)) if run.findings else f"**{heading}**\n\n" + "\n".join(lines)
+
+
+def _what_was_read(run: Run) -> Iterator[str]:
+    notes = [f"left out: {which}: {why}" for which, why in words.left_out(run.source)]
+    notes += [f"salvaged: {note}" for note in run.source.salvaged]
+    notes += [f"lacks {what}: {why}" for what, why in run.source.lacks.items()]
+    notes += [f"suppressed: {s.rule}: {s.reason}" + (f", until {s.until}" if s.until else "") for s in run.suppressed]
+    notes += [words.tally(run)]
+    yield _details("What was read", "\n".join(f"- {escape(note)}" for note in notes[:50]))
+
+
+def _details(summary: str, *blocks: str) -> str:
+    """A folded part; the empty lines make its inside Markdown again."""
+    return "\n\n".join([f"<details><summary>{summary}</summary>", *blocks, "</details>"])

@@ -1,0 +1,82 @@
+"""Lines of text under a width, for a terminal that may lack colours or Unicode. What goes in is made plain first."""
+
+from __future__ import annotations
+
+import io
+from typing import Final, TypeAlias
+
+from rich.console import Console
+from rich.text import Text
+
+from advisor.text import plain, shortened
+
+_LONGEST: Final = 2000  # characters of one text
+_ASCII: Final = str.maketrans(
+    {
+        **dict(zip("█▓▒░═─┄·▲◆●└→µ×–", "#=+-%*~|!*-`>ux-", strict=True)),  # noqa: RUF001 - what is drawn
+        "…": "...",
+    }
+)
+
+Part: TypeAlias = str | tuple[str, str]
+"""A piece of a line: text, or text with its style."""
+
+
+class Page:
+    """A growing text; `width` is that of its lines, in columns."""
+
+    def __init__(self, width: int, *, color: bool, unicode: bool) -> None:
+        self.width = width
+        self._unicode = unicode
+        self._out = io.StringIO()
+        self._console = Console(
+            file=self._out,
+            width=width,
+            color_system="standard" if color else None,
+            force_terminal=color,
+            force_interactive=False,
+            no_color=not color,
+            legacy_windows=False,
+            _environ={},
+        )
+
+    def add(self, *parts: Part, margin: int = 0, hang: int = 0, most: int | None = None) -> None:
+        """One paragraph, wrapped; `hang` indents all but its first line, `most` is its greatest number of lines."""
+        paragraph = Text()
+        for part in parts:
+            text, style = (part, "") if isinstance(part, str) else part
+            paragraph.append(self._shown(text), style)
+        lines = list(paragraph.wrap(self._console, self.width - margin - hang))
+        if most and len(lines) > most:
+            lines = [*lines[: most - 1], self._cut(lines[most - 1], self.width - margin - hang)]
+        for number, line in enumerate(lines):
+            line.rstrip()
+            indent = Text(" " * (margin + (hang if number else 0)))
+            self._console.print(indent + line, soft_wrap=True)
+
+    def code(self, text: str, margin: int) -> None:
+        """Lines that keep their breaks and indentation."""
+        for line in plain(text).rstrip().split("\n"):
+            self._console.print(Text(" " * margin + self._shown(line), "cyan"), soft_wrap=True)
+
+    def gap(self) -> None:
+        """An empty line."""
+        self._console.print()
+
+    def text(self) -> str:
+        """Everything that was added."""
+        return self._out.getvalue().rstrip("\n") + "\n"
+
+    def _cut(self, line: Text, width: int) -> Text:
+        """The line with an ellipsis behind its last word that leaves room for one."""
+        ellipsis = self._shown("…")
+        line.rstrip()
+        while line.cell_len + len(ellipsis) > width:
+            blank = line.plain.rstrip().rfind(" ")
+            line.right_crop(len(line) - blank if blank > 0 else 1)
+            line.rstrip()
+        return line.append(ellipsis)
+
+    def _shown(self, text: str) -> str:
+        text = shortened(plain(text).replace("\n", " "), _LONGEST)
+        return text if self._unicode else text.translate(_ASCII).encode("ascii", "replace").decode()

@@ -1,0 +1,213 @@
+"""A report for a terminal: one screen, and with `verbose` everything behind it."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from typing import Final, TypedDict
+
+from advisor.render import words
+from advisor.render.page import Page, Part
+from advisor.report import Evidence, Finding, Fix, Report, Run, Severity
+from advisor.text import UNKNOWN, count, listing, one_line, percent, quantity, shortened
+
+_FULL_FINDINGS, _ROOMY_FINDINGS = 5, 3  # more do not fit one screen; more do not with space around them
+_UNKNOWNS, _NOTES = 3, 3
+_NARROW, _WIDE = 60, 110  # text wider than this is hard to read, narrower leaves no room beside the labels
+_MARGIN: Final = 3
+
+_STYLES: Final[dict[Severity, str]] = {"high": "bold red", "medium": "bold yellow", "low": "bold blue"}
+_SHAPES: Final[dict[Severity, str]] = {"high": "▲", "medium": "◆", "low": "●"}
+_FILLS: Final = "█▓▒░═─┄·:"
+_FILL_STYLES: Final = ("cyan", "magenta", "yellow", "blue", "green", "red", "bright_cyan", "bright_magenta", "white")
+
+
+class _Depth(IntEnum):
+    """How much of a finding is drawn: its value is the most lines of what it says."""
+
+    ALL = 0
+    SHORTEST = 1
+    SHORT = 2
+
+
+class Screen(TypedDict, total=False):
+    """What standard output can show."""
+
+    width: int
+    color: bool
+    unicode: bool
+
+
+def this_screen() -> Screen:
+    """What standard output can show; NO_COLOR, FORCE_COLOR and COLUMNS are heeded."""
+    wanted = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    return {
+        "width": shutil.get_terminal_size((80, 24)).columns,
+        "color": not os.environ.get("NO_COLOR") and (wanted or bool(os.environ.get("FORCE_COLOR"))),
+        "unicode": codecs.lookup(sys.stdout.encoding or "ascii").name.startswith("utf"),
+    }
+
+
+def render(report: Report, *, verbose: bool = False, width: int = 80, color: bool = False, unicode: bool = True) -> str:
+    """The report as lines of text.
+
+    Args:
+        report: What to draw.
+        verbose: Also evidence, reasons, every fix and place, passed rules and left-out steps.
+        width: Columns of the terminal.
+        color: Whether to use the terminal's colours.
+        unicode: Whether more than ASCII can be shown.
+    """
+    page = Page(max(_NARROW, min(width, _WIDE)), color=color, unicode=unicode)
+    if len(report.runs) != 1 or report.unreadable:
+        page.add((words.overview(report), "bold"))
+        for file in report.unreadable:
+            page.add(f"not read: {shortened(file.path, 200)}: {file.why}", margin=_MARGIN, most=None if verbose else 2)
+        page.gap()
+    for run in report.runs:
+        _run(page, run, verbose=verbose)
+    return page.text()
+
+
+def _run(page: Page, run: Run, *, verbose: bool) -> None:
+    shown = run.findings if verbose else run.findings[:_FULL_FINDINGS]
+    depth = _Depth.ALL if verbose else _Depth.SHORT if len(shown) <= _ROOMY_FINDINGS else _Depth.SHORTEST
+    _read(page, run, verbose=verbose)
+    page.gap()
+    page.add((run.verdict, "bold"), most=None if verbose else 3)
+    page.gap()
+    _breakdown(page, run)
+    page.gap()
+    for number, finding in enumerate(shown, 1):
+        _finding(page, run, finding, number, depth)
+        if depth != _Depth.SHORTEST:
+            page.gap()
+    if hidden := len(run.findings) - len(shown):
+        page.add(f"and {hidden} more with less to win", margin=_MARGIN)
+    if depth == _Depth.SHORTEST:
+        page.gap()
+    _unknowns(page, run, verbose=verbose)
+    if verbose:
+        _other_rules(page, run)
+    page.add((words.tally(run), "dim"))
+    if run.findings and not verbose:
+        page.add(("-v shows the evidence, every fix and where to look", "dim"))
+    page.gap()
+
+
+def _read(page: Page, run: Run, *, verbose: bool) -> None:
+    """What the numbers rest on: a line, then what was left out or saved from a broken file."""
+    page.add((shortened(run.name, 60), "bold"), "  ", " · ".join(words.what_was_read(run.source)), hang=_MARGIN)
+    notes = [f"left out: {which}: {why}" for which, why in words.left_out(run.source)]
+    notes += [f"salvaged: {note}" for note in run.source.salvaged]
+    if verbose:
+        notes = [f"read from {run.source.path}", *notes]
+        notes += [f"lacks {what}: {why}" for what, why in run.source.lacks.items()]
+    for note in notes if verbose else notes[:_NOTES]:
+        page.add((note, "dim"), margin=_MARGIN, hang=_MARGIN, most=None if verbose else 1)
+    if not verbose and len(notes) > _NOTES:
+        page.add((f"and {count(len(notes) - _NOTES, 'more note')}", "dim"), margin=_MARGIN)
+
+
+def _breakdown(page: Page, run: Run) -> None:
+    """The step as one bar, and what its parts are."""
+    drawn = words.segments(run)
+    if not drawn:
+        page.add("Where the time goes: ", UNKNOWN)
+        return
+    fills = [(_FILLS[n % len(_FILLS)], _FILL_STYLES[n % len(_FILL_STYLES)]) for n in range(len(drawn))]
+    ends = [round(page.width * min(s.start + s.share, 1.0)) for s in drawn]
+    lengths = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+    page.add(*((fill * length, style) for (fill, style), length in zip(fills, lengths, strict=True)))
+    entries = [f"{shortened(one_line(s.category), 20)} {percent(s.share)}" for s in drawn]
+    for row in _rows(entries, page.width):
+        page.add(*(part for n in row for part in ((fills[n][0], fills[n][1]), f" {entries[n]}   ")))
+
+
+def _rows(entries: Sequence[str], width: int) -> Iterator[list[int]]:
+    """Numbers of the entries that stand on each line of a legend."""
+    row: list[int] = []
+    for number, entry in enumerate(entries):
+        if row and sum(len(entries[n]) + 5 for n in row) + len(entry) + 2 > width:
+            yield row
+            row = []
+        row.append(number)
+    yield row
+
+
+def _finding(page: Page, run: Run, finding: Finding, number: int, depth: _Depth) -> None:
+    full = depth == _Depth.ALL
+    label = f"{_SHAPES[finding.severity]} {finding.severity.upper()}"
+    page.add(f"{number}  ", (label, _STYLES[finding.severity]), ("  " + finding.title, "bold"), hang=_MARGIN, most=2)
+    if worth := _worth(finding, run, verbose=full):
+        page.add((worth, "green"), margin=_MARGIN)
+    page.add(finding.says, margin=_MARGIN, most=depth)
+    for symptom in finding.symptoms:
+        page.add(f"└ {symptom.title}: {symptom.says}", margin=_MARGIN, hang=2, most=None if full else 1)
+    mine, others = words.fixes(finding, run.source.framework)
+    if full:
+        _reasons(page, finding)
+        for fix in (*mine, *others):
+            _fix(page, fix)
+    elif mine:
+        page.add(f"→ {mine[0].do}", margin=_MARGIN, most=1)
+
+
+def _worth(finding: Finding, run: Run, *, verbose: bool) -> str:
+    saving = words.saving(finding, run.source.steps)
+    sure = f"{finding.confidence} confidence" if verbose or finding.confidence != "high" else None
+    return ", ".join(filter(None, (saving and f"gives back {saving}", sure, words.reach(finding, run))))
+
+
+def _reasons(page: Page, finding: Finding) -> None:
+    page.add(("Why  ", "bold"), finding.why, margin=_MARGIN, hang=5)
+    if finding.saving:
+        page.add(("Saving  ", "bold"), f"of {finding.saving.of}: {finding.saving.method}", margin=_MARGIN, hang=8)
+    for evidence in finding.evidence:
+        page.add(("Evidence  ", "bold"), *_evidence(evidence), margin=_MARGIN, hang=10)
+    for place in finding.where:
+        inside = f", in {place.op}" if place.op else ""
+        page.add(("Where  ", "bold"), f"{place.name}{inside}; {words.spot(place)}", margin=_MARGIN, hang=7)
+        if place.stack:
+            page.code(place.stack, margin=_MARGIN + 7)
+
+
+def _evidence(evidence: Evidence) -> Iterator[Part]:
+    limit = "" if evidence.limit is None else f" (limit {quantity(evidence.limit, evidence.unit)})"
+    yield f"{evidence.metric} {quantity(evidence.value, evidence.unit)}{limit}: "
+    yield (evidence.meaning, "dim")
+
+
+def _fix(page: Page, fix: Fix) -> None:
+    page.add((f"Fix ({fix.framework})  ", "bold"), fix.do, margin=_MARGIN, hang=5)
+    if fix.code:
+        page.code(fix.code, margin=_MARGIN + 5)
+    if link := words.web_link(fix.link):
+        page.code(link, margin=_MARGIN + 5)
+
+
+def _unknowns(page: Page, run: Run, *, verbose: bool) -> None:
+    """What could not be told, and why."""
+    if not run.not_evaluable:
+        return
+    page.add(("Could not tell", "bold"))
+    reasons = words.unknowns(run.not_evaluable)
+    for why, rules in reasons if verbose else reasons[:_UNKNOWNS]:
+        named = rules if verbose or len(rules) <= _UNKNOWNS else [*rules[:2], f"{len(rules) - 2} more"]
+        page.add(f"{listing(named)}: {why}", margin=_MARGIN, hang=_MARGIN, most=None if verbose else 2)
+    if not verbose and len(reasons) > _UNKNOWNS:
+        page.add(f"and for {count(len(reasons) - _UNKNOWNS, 'other reason')}", margin=_MARGIN)
+
+
+def _other_rules(page: Page, run: Run) -> None:
+    for rule in run.suppressed:
+        until = f", until {rule.until}" if rule.until else ""
+        page.add(f"suppressed: {rule.rule} ({rule.severity}): {rule.reason}{until}", hang=_MARGIN)
+    if run.passed:
+        page.add(f"found nothing: {', '.join(run.passed)}", hang=_MARGIN)
+    if run.not_applicable:
+        page.add(f"not applicable here: {', '.join(run.not_applicable)}", hang=_MARGIN)

@@ -1,0 +1,176 @@
+"""What every kind of report says in the same words. Nothing here is escaped: each renderer does that for its medium."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from advisor.report import Finding, Fix, NotEvaluable, Place, Report, Run, Source, Steps
+from advisor.text import count, interval, listing, ms, ns, percents, runs_of, without_shared_unit
+
+CATEGORIES: Final = {
+    "compute": "kernels run",
+    "memcpy": "copies run, and no kernel",
+    "memset": "only memsets run",
+    "collective": "only communication runs, hidden behind nothing",
+    "launch": "the device idles, the host is in a CUDA or HIP call",
+    "input": "the device idles, the data loader is asked for the next batch",
+    "compile": "the device idles, code is being compiled",
+    "host": "the device idles, other host code runs",
+    "output": "the device idles, results are copied to the host",
+    "other": "nothing that was recorded runs",
+}
+"""Categories of the breakdown, in one line each."""
+
+_WEB: Final = re.compile(r"https?://[^\s<>\"'`|\\()\[\]{}\x00-\x20\x7f-\U0010ffff]+")
+_CODE: Final = re.compile(r"`([^`\n]+)`")
+
+
+class Segment(NamedTuple):
+    """One category of the breakdown: its share of the step, and the share of all categories before it."""
+
+    category: str
+    share: float
+    start: float
+    ms: float | None
+
+    @property
+    def meaning(self) -> str:
+        """What happens in this part of the step; empty for a category of a profiler's own."""
+        return CATEGORIES.get(self.category, "")
+
+
+def segments(run: Run) -> list[Segment]:
+    """The categories that take any time, in the order of the breakdown."""
+    drawn: list[Segment] = []
+    start, step_ms = 0.0, run.source.steps.step_mean_ms
+    for category, share in run.breakdown.items():
+        if share > 0:
+            drawn.append(Segment(category, share, start, None if step_ms is None else share * step_ms))
+            start += share
+    return drawn
+
+
+def whole(steps: Steps) -> str:
+    """What shares are shares of, with its mean length: `178 ms a step`, or `2.3 s recorded`."""
+    return f"{ms(steps.step_mean_ms)} {'a step' if steps.marked else 'recorded'}"
+
+
+def saving(finding: Finding, steps: Steps) -> str | None:
+    """`30 to 59 of 178 ms a step (17-33 %)`; None where the finding names no saving."""
+    if finding.saving is None:
+        return None
+    won = finding.saving
+    if won.high_ms <= 0:
+        return "nothing beyond what the findings above give back"
+    time = interval(won.low_ms, won.high_ms)
+    if steps.step_mean_ms is None:
+        return time
+    time = without_shared_unit(time, ms(steps.step_mean_ms))
+    return f"{time} of {whole(steps)} ({percents(won.low_share, won.high_share)})"
+
+
+def what_was_read(source: Source) -> list[str]:
+    """Format, workers, devices and steps, a phrase each."""
+    return [_format(source), _workers(source), _devices(source), _steps(source.steps)]
+
+
+def left_out(source: Source) -> list[tuple[str, str]]:
+    """The steps left out, those with one reason together: `step 7`, `steps 3-4 of workers 0-7`; and the reason."""
+    by_reason: dict[str, list[tuple[int, int]]] = {}
+    for step in source.steps.left_out:
+        by_reason.setdefault(step.why, []).append((step.step, step.worker))
+    return [(_which(steps, len(source.workers)), why) for why, steps in by_reason.items()]
+
+
+def unknowns(rules: Iterable[NotEvaluable]) -> list[tuple[str, list[str]]]:
+    """Why rules could not be judged, and which; the rules with the same reasons together."""
+    by_reason: dict[str, list[str]] = {}
+    for rule in rules:
+        by_reason.setdefault("; ".join(dict.fromkeys(rule.missing.values())) or "no reason given", []).append(rule.rule)
+    return list(by_reason.items())
+
+
+def tally(run: Run) -> str:
+    """How the rules came out, so that silence does not pass for health: `8 rules: 3 found something, ...`."""
+    fired = {finding.rule for finding in run.findings} | {s.rule for finding in run.findings for s in finding.symptoms}
+    outcomes = {
+        "found something": len(fired),
+        "found nothing": len(run.passed),
+        "could not be judged": len(run.not_evaluable),
+        "suppressed": len(run.suppressed),
+    }
+    told = [f"{amount:,} {outcome}" for outcome, amount in outcomes.items() if amount]
+    return f"{count(sum(outcomes.values()), 'rule')}: {listing(told)}" if told else "no rule applied"
+
+
+def overview(report: Report) -> str:
+    """`3 runs, 6 findings: 2 high, 4 medium; 2 files could not be read`."""
+    severities = Counter(finding.severity for run in report.runs for finding in run.findings)
+    each = [f"{severities[s]} {s}" for s in ("high", "medium", "low") if severities[s]]
+    found = f"{count(severities.total(), 'finding')}{': ' if each else ''}{', '.join(each)}"
+    unread = f"; {count(len(report.unreadable), 'file')} could not be read" if report.unreadable else ""
+    return f"{count(len(report.runs), 'run')}, {found}{unread}"
+
+
+def reach(finding: Finding, run: Run) -> str | None:
+    """The workers that a finding holds for, where there are several: `workers 0-2, 5 of 8`."""
+    if len(run.source.workers) <= 1:
+        return None
+    workers = finding.scope.workers
+    return f"{'worker' if len(workers) == 1 else 'workers'} {runs_of(workers)} of {len(run.source.workers)}"
+
+
+def fixes(finding: Finding, framework: str | None) -> tuple[Sequence[Fix], Sequence[Fix]]:
+    """The fixes for the run's framework, and the others; all count as the run's where it has none of its own."""
+    own = [fix for fix in finding.fixes if framework is None or fix.framework in {framework, "any"}]
+    return (own, [fix for fix in finding.fixes if fix not in own]) if own else (finding.fixes, [])
+
+
+def spot(place: Place) -> str:
+    """Where in the recording a place lies: `step 9, worker 0, device 0: 61 ms from 310 ms on`."""
+    owner = [f"step {place.step}"] if place.step is not None else []
+    owner += [f"worker {place.worker}"] + ([f"device {place.device}"] if place.device is not None else [])
+    return f"{', '.join(owner)}: {ns(place.dur_ns)} at {place.start_ns / 1e6:,.3f} ms"
+
+
+def web_link(text: str | None) -> str | None:
+    """The text if it is a plain web address that no medium can read as anything else."""
+    return text if text and _WEB.fullmatch(text) else None
+
+
+def code_spans(text: str) -> list[tuple[bool, str]]:
+    """The text cut at its `code` spans; each part with whether it is code."""
+    return [(number % 2 == 1, part) for number, part in enumerate(_CODE.split(text)) if part]
+
+
+def _format(source: Source) -> str:
+    return f"{source.framework} profile ({source.format})" if source.framework else f"{source.format} profile"
+
+
+def _workers(source: Source) -> str:
+    read = len(source.workers)
+    if source.world_size and source.world_size > read:
+        return f"{read} of {count(source.world_size, 'rank')}"
+    return count(read, "worker")
+
+
+def _devices(source: Source) -> str:
+    kinds = Counter(device.name or "unnamed device" for device in source.devices)
+    many = [f"{amount} \N{MULTIPLICATION SIGN} {name}" if amount > 1 else name for name, amount in kinds.items()]
+    return listing(many) or "no device"
+
+
+def _steps(steps: Steps) -> str:
+    if not steps.marked:
+        return f"no steps marked, {ms(steps.step_ms)} recorded" if steps.step_ms is not None else "no steps marked"
+    used = count(steps.used, "step") if steps.used == steps.count else f"{steps.used} of {steps.count} steps used"
+    return f"{used}, {ms(steps.step_ms)} at the median"
+
+
+def _which(steps: Sequence[tuple[int, int]], workers: int) -> str:
+    numbers, owners = {step for step, _ in steps}, {worker for _, worker in steps}
+    which = f"{'step' if len(numbers) == 1 else 'steps'} {runs_of(numbers)}"
+    return f"{which} of {'worker' if len(owners) == 1 else 'workers'} {runs_of(owners)}" if workers > 1 else which

@@ -1,0 +1,225 @@
+"""What-if: the recorded steps run again on a model of host, streams and synchronisation, with something changed.
+
+The model is the dependency graph of Daydream (USENIX ATC 2020) and Lumos (MLSys 2025), reduced to what the trace of
+one worker always holds: the host makes its calls one after the other; an op starts when its stream is free and its
+call was made; a waiting call returns when the ops launched before it are done. So a saving is never the sum of the
+kernel times saved: where the host sets the pace, the replay says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from advisor.intervals import Ints, Union
+from advisor.lens import Lane
+
+_SLOW_CALL_NS: Final = 50_000  # a launch that takes longer waited for something (HTA's outlier threshold)
+_LAUNCH_NS: Final = 6_000  # from a call to its op on an idle device: median of public H100 and B200 traces
+_MOST_CALLS: Final = 100_000  # enough for a mean; a longer recording is replayed up to here
+_CALLS: Final = ["runtime", "sync", "allocator"]
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """The calls of the host and the ops of one device; times in ns.
+
+    Per call in order, shape (calls,): `free` (when the host was free for it), `start`, `gap` (host work between),
+    `own` (the call's time without waiting), `waits` (whether it returns only after all ops launched so far).
+    Per op by stream and start, shape (ops,): `op` (device op id), `by` (index of its call), `stream`, `dur`, `delay`
+    (from when stream and call were ready to its start, as recorded: what the model does not explain).
+    """
+
+    free: Ints
+    start: Ints
+    gap: Ints
+    own: Ints
+    waits: Mask
+    op: Ints
+    by: Ints
+    stream: Ints
+    dur: Ints
+    delay: Ints
+    busy_until: Mapping[int, int]  # stream: when it is done with what was called before the first call
+    launch_ns: int
+    tail_ns: int  # host work after the last call
+    steps: int
+    recorded_ms: float
+
+    @property
+    def step_ms(self) -> float:
+        """Mean step time of the replay; with nothing changed it is close to `recorded_ms`."""
+        return self._makespan() / 1e6 / self.steps
+
+    def saved_ms(self, changed: Replay) -> float:
+        """How much shorter the changed replay's mean step is; never negative."""
+        return max(0.0, self.step_ms - changed.step_ms)
+
+    def without_host(self, spans: Union, kept: float = 0.0) -> Replay:
+        """With the host's work during `spans` reduced to the part `kept` of it."""
+        return replace(self, gap=self.gap - _part(spans.within(self.free, self.start), 1 - kept))
+
+    def with_ops(self, ops: Ints, factor: float) -> Replay:
+        """With the duration of these device ops multiplied by `factor`."""
+        return replace(self, dur=np.where(np.isin(self.op, ops), _part(self.dur, factor), self.dur))
+
+    def without_waits(self) -> Replay:
+        """With no call waiting for the device."""
+        return replace(self, waits=np.zeros_like(self.waits))
+
+    def with_launches(self, factor: float, longest_ns: int) -> Replay:
+        """With each call, and the host work before it where that is at most `longest_ns`, taking `factor` as long."""
+        gap = np.where(self.gap <= longest_ns, _part(self.gap, factor), self.gap)
+        return replace(self, gap=gap, own=np.where(self.waits, self.own, _part(self.own, factor)))
+
+    def _makespan(self) -> int:
+        """Time until all host and device work is done, stretch by stretch between waiting calls."""
+        host, done = 0, {stream: self.busy_until.get(stream, 0) for stream in np.unique(self.stream).tolist()}
+        for calls, ops in self._stretches():
+            start = host + np.cumsum(self.gap[calls] + self.own[calls]) - self.own[calls]
+            for stream, rows in ops:
+                ready = start[self.by[rows] - calls.start] + self.launch_ns
+                done[stream] = _end(done[stream], ready, self.dur[rows] + self.delay[rows])
+            last = calls.stop - 1
+            began = int(start[-1])
+            host = int(self.own[last]) + (max(began, *done.values()) if self.waits[last] else began)
+        return max(host + self.tail_ns, *done.values(), 0)
+
+    def _stretches(self) -> Iterator[tuple[slice, list[tuple[int, slice]]]]:
+        """Calls up to and including each waiting one, with their ops per stream."""
+        ends = np.flatnonzero(self.waits) + 1
+        bounds = np.unique(np.concatenate(([0], ends, [len(self.start)])))
+        lanes = []
+        for stream in np.unique(self.stream):
+            first, last = np.searchsorted(self.stream, [stream, stream + 1])
+            lanes.append((int(stream), first + np.searchsorted(np.maximum.accumulate(self.by[first:last]), bounds)))
+        for i, (first, last) in enumerate(pairwise(bounds.tolist())):
+            ops = [(stream, slice(at[i], at[i + 1])) for stream, at in lanes if at[i + 1] > at[i]]
+            yield slice(first, last), ops
+
+
+def replay(lane: Lane) -> Replay | None:
+    """The lane's longest run of consecutive used steps; None where nothing links ops to calls."""
+    steps = _consecutive(lane.steps)
+    if not steps.height or not lane.ops["launch"].count():
+        return None
+    begin, host_end = int(steps["host_start_ns"][0]), int((steps["host_start_ns"] + steps["host_dur_ns"])[-1])
+    end = int((steps["start_ns"] + steps["dur_ns"])[-1])
+    calls = _calls(lane, begin, max(end, host_end))
+    if not calls.height or calls.height > _MOST_CALLS:
+        return None if not calls.height else replay(_first_half(lane, steps))
+    start = calls["start_ns"].to_numpy()
+    returned = start + calls["dur_ns"].to_numpy()
+    free = np.maximum.accumulate(np.concatenate(([begin], returned[:-1])))
+    ops = _ops(lane, calls)
+    launch_ns = _launch_ns(ops)
+    waits, own = _waiting(lane, calls)
+    ready = np.maximum(ops["free"].to_numpy(), ops["called"].to_numpy() + launch_ns)
+    return Replay(
+        free=free,
+        start=np.maximum(start, free),
+        gap=np.maximum(start - free, 0),
+        own=own,
+        waits=waits,
+        **{name: ops[name].to_numpy() for name in ("op", "by", "stream", "dur")},
+        delay=np.maximum(ops["start_ns"].to_numpy() - ready, 0),
+        busy_until=_still_running(lane, begin),
+        launch_ns=launch_ns,
+        tail_ns=max(0, host_end - int(returned.max())),
+        steps=steps.height,
+        recorded_ms=(max(end, host_end) - begin) / 1e6 / steps.height,
+    )
+
+
+def _consecutive(steps: pl.DataFrame) -> pl.DataFrame:
+    """The longest run of steps whose numbers follow each other; the first of equals."""
+    run = (steps["step"].diff().fill_null(1) != 1).cum_sum().alias("run")
+    runs = steps.with_columns(run).partition_by("run", maintain_order=True)
+    return max(runs, key=lambda part: part.height, default=steps)
+
+
+def _first_half(lane: Lane, steps: pl.DataFrame) -> Lane:
+    return replace(lane, steps=steps.head(max(1, steps.height // 2)))
+
+
+def _calls(lane: Lane, begin: int, end: int) -> pl.DataFrame:
+    """Calls in [begin, end) that launch ops of this device, or wait."""
+    launching = lane.ops["launch"].drop_nulls().unique()
+    return lane.host.filter(
+        pl.col("kind").is_in(_CALLS),
+        pl.col("start_ns").is_between(begin, end, closed="left"),
+        pl.col("id").is_in(launching.implode()) | (pl.col("kind") == "sync") | (pl.col("dur_ns") > _SLOW_CALL_NS),
+    ).sort("start_ns", "id")
+
+
+def _ops(lane: Lane, calls: pl.DataFrame) -> pl.DataFrame:
+    """The calls' ops by stream: op, by, stream, start_ns, dur, free (when the stream was), called."""
+    end = pl.col("start_ns") + pl.col("dur_ns")
+    indexed = calls.select(launch="id", called="start_ns", by=pl.int_range(pl.len(), dtype=pl.Int64))
+    return (
+        lane.ops.sort("stream", "start_ns", "id")
+        .with_columns(free=end.cum_max().shift(1, fill_value=0).over("stream"))
+        .join(indexed, on="launch", maintain_order="left")
+        .select("by", "stream", "start_ns", "free", "called", op="id", dur="dur_ns")
+    )
+
+
+def _launch_ns(ops: pl.DataFrame) -> int:
+    """From a call to the start of its op on a stream that was free by then; the usual figure where none tells."""
+    alone = ops.filter(pl.col("free") < pl.col("called"))
+    latency = (alone["start_ns"] - alone["called"]).to_numpy()
+    usual = int(np.median(latency)) if len(latency) else _LAUNCH_NS
+    return usual if 0 < usual < _SLOW_CALL_NS else _LAUNCH_NS
+
+
+def _still_running(lane: Lane, begin: int) -> dict[int, int]:
+    """For how long after `begin` each stream is busy with what was called before."""
+    end = pl.col("start_ns") + pl.col("dur_ns")
+    before = lane.ops.join(lane.host.select(launch="id", called="start_ns"), on="launch").filter(
+        pl.col("called") < begin, end > begin
+    )
+    return dict(before.group_by("stream").agg(end.max() - begin).rows())
+
+
+def _waiting(lane: Lane, calls: pl.DataFrame) -> tuple[Mask, Ints]:
+    """Which calls wait for the device, and what each takes apart from waiting.
+
+    A synchronising call, or a slow one, that returned while or just after the device was busy waited for it; what it
+    took after the device ran dry is its own. A slow launch was held up by a full queue: it takes what launches take.
+    """
+    start = calls["start_ns"].to_numpy()
+    end = start + calls["dur_ns"].to_numpy()
+    length = end - start
+    is_sync = calls["kind"].is_in(["sync", "allocator"]).to_numpy()  # cudaFree waits for the device too
+    is_copy = calls["name"].cast(pl.String).str.contains("(?i)memcpy").to_numpy()
+    slow = length > _SLOW_CALL_NS
+    last_done = _latest_end(lane, end)
+    waited = (last_done > start) & (is_sync | (slow & is_copy))
+    usual = int(np.median(length[~slow & ~is_sync])) if (~slow & ~is_sync).any() else 0
+    held_up = slow & ~waited & ~is_sync & (lane.busy.within(start, end) > length // 2)
+    own = np.where(waited, end - np.maximum(last_done, start), np.where(held_up, np.minimum(length, usual), length))
+    return waited, own
+
+
+def _latest_end(lane: Lane, times: Ints) -> Ints:
+    """End of the last device op that ended at or before each of the times; 0 before the first."""
+    ends = np.sort((lane.ops["start_ns"] + lane.ops["dur_ns"]).to_numpy())
+    return np.concatenate(([0], ends))[np.searchsorted(ends, times, side="right")]
+
+
+def _end(free: int, ready: Ints, cost: Ints) -> int:
+    """When a stream that is free at `free` has run ops that are ready at those times and take so long, in order."""
+    total = np.cumsum(cost)
+    return int(total[-1]) + max(free, int((ready - total + cost).max()))
+
+
+def _part(values: Ints, factor: float) -> Ints:
+    return np.rint(values * factor).astype(np.int64)

@@ -1,0 +1,455 @@
+"""Reports made by hand for the tests of the renderers, and to look at: `python tests/render_samples.py FOLDER`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from advisor.report import (
+    Device,
+    Evidence,
+    Finding,
+    Fix,
+    LeftOutStep,
+    NotEvaluable,
+    Place,
+    Reach,
+    Report,
+    Run,
+    Saving,
+    Severity,
+    Source,
+    Steps,
+    Suppressed,
+    Symptom,
+    Unreadable,
+    Worker,
+)
+
+Model = TypeVar("Model", bound=BaseModel)
+
+STEP_MS = 177.6
+NO_MEMORY = "the profile has no memory events: record with profile_memory=True"
+NO_SHAPES = "no shapes were recorded: record with record_shapes=True"
+NO_DEVICE = "this worker used no device in the recording"
+
+
+def saving(low_ms: float, high_ms: float, of: str, method: str) -> Saving:
+    shares = {"low_share": low_ms / STEP_MS, "high_share": high_ms / STEP_MS}
+    return Saving(low_ms=low_ms, high_ms=high_ms, of=of, method=method, **shares)
+
+
+def place(name: str, start_ms: float, dur_ms: float, step: int | None = 9, **more: str) -> Place:
+    times = {"start_ns": int(start_ms * 1e6), "dur_ns": int(dur_ms * 1e6)}
+    return Place(table="host_ops", name=name, worker=0, device=0, step=step, **times, **more)
+
+
+INPUT_BOUND = Finding(
+    key="input-bound",
+    rule="input-bound",
+    title="The GPU waits for input data",
+    severity="high",
+    confidence="high",
+    saving=saving(
+        29.65,
+        59.3,
+        "input",
+        "At most the time in which the step does nothing but wait for the loader. At least half of it: batches that "
+        "arrive in time still have to be handed over.",
+    ),
+    scope=Reach(workers=(0,), steps=(8, 9, 10, 11, 12, 13)),
+    says="33 % of each step (59 ms of 178 ms) passes waiting for the data loader, with the GPU idle.",
+    why="The training loop asks the loader for a batch, and the batch is not ready. Reading, decoding, augmenting and "
+    "collating take longer than the GPU takes to train on a batch, or they run in the training process itself, one "
+    "after the other with everything else. The wait is counted only where nothing runs on the GPU and no CUDA call "
+    "is in progress, so a wait that hides behind running kernels is no part of it.",
+    evidence=(
+        Evidence(
+            metric="input_share",
+            value=0.334,
+            unit="share",
+            meaning="Part of the step in which the device idles while the data loader is asked for the next batch.",
+            limit=0.2,
+        ),
+        Evidence(
+            metric="input_exposed_ms", value=59.3, unit="ms", meaning="Time per step that passes waiting for input."
+        ),
+    ),
+    where=tuple(
+        place("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 310 + 178 * i, 61.2 - i, 9 + i)
+        for i in range(3)
+    ),
+    fixes=(
+        Fix(
+            framework="pytorch",
+            do="Let worker processes prepare batches ahead of time. Start with four per GPU and raise it while the "
+            "wait shrinks.",
+            code="loader = DataLoader(\n    dataset, batch_size=..., num_workers=4, prefetch_factor=2,\n"
+            "    persistent_workers=True, pin_memory=True,\n)\n",
+            link="https://docs.pytorch.org/docs/stable/data.html#single-and-multi-process-data-loading",
+        ),
+        Fix(
+            framework="pytorch",
+            do="If workers are already there, make a batch cheaper: decode and resize once and store the result, move "
+            "augmentation to the GPU, read from fewer and larger files.",
+            link="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
+        ),
+        Fix(
+            framework="tensorflow",
+            do="Prefetch, and run the map and the reading in parallel.",
+            code="ds = ds.map(parse, num_parallel_calls=tf.data.AUTOTUNE).batch(n).prefetch(tf.data.AUTOTUNE)\n",
+            link="https://www.tensorflow.org/guide/data_performance",
+        ),
+        Fix(
+            framework="jax",
+            do="Prefetch batches to the device from a background thread or a loader with worker processes.",
+            link="https://docs.jax.dev/en/latest/notebooks/data_loading.html",
+        ),
+    ),
+    symptoms=(
+        Symptom(
+            rule="low-gpu-utilisation",
+            title="The GPU is idle most of the time",
+            says="Something runs on the GPU in only 46 % of each step. The rest of the time: 33 % input, 15 % launch.",
+        ),
+    ),
+    explains=("low-gpu-utilisation",),
+    docs="docs/rules/input-bound.md",
+)
+
+TENSOR_CORES = Finding(
+    key="tensor-cores-unused",
+    rule="tensor-cores-unused",
+    title="Matrix kernels run without Tensor Cores",
+    severity="medium",
+    confidence="medium",
+    saving=saving(5.2, 41.4, "compute", "These kernels 1.5 to 3 times as fast."),
+    scope=Reach(workers=(0,), steps=(8, 9, 10, 11, 12, 13)),
+    says="62 ms of each step (35 %) are matrix kernels that could use the Tensor Cores of the Tesla V100-DGXS-32GB and "
+    "do not: aten::cudnn_convolution_backward 41 ms, aten::cudnn_convolution 21 ms.",
+    why="Tensor Cores multiply 16-bit (from Ampere on also TF32) matrices several times as fast as the ordinary cores "
+    "multiply 32-bit ones. A kernel counts as unused when its name says so, or when the type of its inputs has no "
+    "Tensor Core path on this device.",
+    evidence=(
+        Evidence(
+            metric="tensor_core_unused_share",
+            value=0.349,
+            unit="share",
+            meaning="Part of the step spent in kernels that could use Tensor Cores and do not.",
+            limit=0.05,
+        ),
+        Evidence(
+            metric="tensor_core_unused_ms",
+            value=62.0,
+            unit="ms",
+            meaning="Time per step of kernels that could use Tensor Cores and do not.",
+        ),
+        Evidence(
+            metric="tensor_core_unknown_share",
+            value=None,
+            unit="share",
+            meaning="Part of the kernel time of which neither the name nor the launching op tells.",
+        ),
+        Evidence(metric="device_name", value="Tesla V100-DGXS-32GB", unit="text", meaning="Name of the device."),
+    ),
+    where=(
+        place(
+            "volta_scudnn_128x64_relu_interior_nn_v1",
+            402.1,
+            1.83,
+            op="aten::cudnn_convolution",
+            stack="train.py(61): train_step\ntorchvision/models/resnet.py(285): _forward_impl",
+        ),
+        place("volta_sgemm_128x64_nt", 451.7, 0.74, op="aten::mm"),
+    ),
+    fixes=(
+        Fix(
+            framework="pytorch",
+            do="Train in mixed precision; `bfloat16` from Ampere on, `float16` with a gradient scaler before.",
+            code='scaler = torch.amp.GradScaler("cuda")\nwith torch.autocast("cuda", dtype=torch.float16):\n'
+            "    loss = criterion(model(x), y)\nscaler.scale(loss).backward()\nscaler.step(optimizer)\n",
+            link="https://docs.pytorch.org/docs/stable/amp.html",
+        ),
+    ),
+    symptoms=(),
+    explains=(),
+    docs="docs/rules/tensor-cores-unused.md",
+)
+
+LAUNCH_BOUND = Finding(
+    key="launch-bound",
+    rule="launch-bound",
+    title="The GPU waits for the host to launch work",
+    severity="medium",
+    confidence="medium",
+    saving=saving(6.1, 12.2, "host_bound_idle", "At most the idle time before ops that the host launched too late."),
+    scope=Reach(workers=(0,), steps=(8, 9, 10, 11, 12, 13)),
+    says="6.9 % of each step the GPU is idle because the next kernel has not been launched yet: 412 such gaps per "
+    "step, kernels of 38 \N{MICRO SIGN}s at the median.",
+    why="Python and the framework need 5 to 20 us of host time for each op they launch. Where the kernels are shorter "
+    "than that the GPU runs dry and waits for the next launch.",
+    evidence=(
+        Evidence(
+            metric="launch_gap_share",
+            value=0.069,
+            unit="share",
+            meaning="Part of the step in which the device idles because the host launched the next op too late.",
+            limit=0.05,
+        ),
+    ),
+    where=(),
+    fixes=(
+        Fix(
+            framework="pytorch",
+            do='Compile the model; mode "reduce-overhead" also captures it in CUDA graphs, which launch with one call.',
+            code='model = torch.compile(model, mode="reduce-overhead")\n',
+            link="https://docs.pytorch.org/docs/stable/generated/torch.compile.html",
+        ),
+    ),
+    symptoms=(),
+    explains=("low-gpu-utilisation",),
+    docs="docs/rules/launch-bound.md",
+)
+
+RESNET = Run(
+    name="resnet50-workers0",
+    verdict="The GPU waits for input data: 30 to 59 ms of each 178 ms step to win.",
+    source=Source(
+        path="logs/resnet50-workers0",
+        format="kineto",
+        framework="pytorch",
+        world_size=None,
+        workers=(
+            Worker(
+                worker=0,
+                rank=None,
+                name="worker0",
+                file="logs/resnet50-workers0/worker0.1623143089861.pt.trace.json.gz",
+            ),
+        ),
+        devices=(
+            Device(
+                worker=0, device=0, name="Tesla V100-DGXS-32GB", model="v100-dgxs-32gb", memory_bytes=34_084_028_416
+            ),
+        ),
+        steps=Steps(
+            marked=True,
+            count=8,
+            used=6,
+            step_ms=177.4,
+            step_mean_ms=STEP_MS,
+            left_out=(
+                LeftOutStep(worker=0, device=0, step=7, why="not recorded from its beginning"),
+                LeftOutStep(worker=0, device=0, step=14, why="412 ms long, more than median + 3 x MAD"),
+            ),
+        ),
+        salvaged=("worker0.1623143089861.pt.trace.json.gz: cut off after 83 MB; what came before was read",),
+        lacks={"allocations": NO_MEMORY, "host_ops.shapes": NO_SHAPES},
+    ),
+    breakdown={
+        "compute": 0.4412,
+        "memcpy": 0.0108,
+        "memset": 0.0011,
+        "collective": 0.0,
+        "launch": 0.1489,
+        "input": 0.334,
+        "compile": 0.0,
+        "host": 0.0517,
+        "other": 0.0123,
+    },
+    findings=(INPUT_BOUND, TENSOR_CORES, LAUNCH_BOUND),
+    not_evaluable=(
+        NotEvaluable(
+            rule="memory-near-capacity",
+            title="GPU memory is nearly full",
+            missing={"peak_memory_share": NO_MEMORY, "peak_memory_bytes": NO_MEMORY},
+        ),
+        NotEvaluable(
+            rule="small-matrices",
+            title="Matrix sizes fit the Tensor Cores badly",
+            missing={"gemm_waste_share": NO_SHAPES},
+        ),
+    ),
+    passed=("frequent-synchronisation", "too-few-steps"),
+    not_applicable=("slow-rank",),
+    suppressed=(
+        Suppressed(
+            rule="pageable-copies",
+            title="Copies between host and GPU use pageable memory",
+            severity="low",
+            reason="the dataset library cannot pin, fixed upstream",
+            until="2027-03-01",
+        ),
+    ),
+    metrics={"worker": ({"worker": 0, "input_share": 0.334, "step_ms": 177.4, "occupancy": None, "steps": 6},)},
+)
+
+
+def changed(model: Model, **fields: object) -> Model:
+    """A copy with other fields, checked like any other."""
+    return type(model).model_validate({**dict(model), **fields})
+
+
+def report(*runs: Run, unreadable: tuple[Unreadable, ...] = ()) -> Report:
+    return Report(advisor_version="0.1.0", runs=runs, unreadable=unreadable)
+
+
+def cpu_only() -> Report:
+    """A recording without a device and without step marks: most rules cannot be judged."""
+    steps = Steps(marked=False, count=0, used=0, step_ms=2310.0, step_mean_ms=2310.0, left_out=())
+    source = changed(
+        RESNET.source, path="logs/cpu-only", devices=(), steps=steps, salvaged=(), lacks={"device_ops": NO_DEVICE}
+    )
+    unknown = tuple(
+        NotEvaluable(rule=rule, title=rule.replace("-", " "), missing={f"{rule}_share": NO_DEVICE})
+        for rule in ("launch-bound", "pageable-copies", "low-gpu-utilisation", "tensor-cores-unused")
+    )
+    run = changed(
+        RESNET,
+        name="cpu-only",
+        verdict="Nothing found by the 2 rules that could be judged; 4 more could not be judged.",
+        source=source,
+        breakdown={"input": 0.12, "host": 0.86, "other": 0.02},
+        findings=(),
+        not_evaluable=unknown,
+        passed=("input-bound", "too-few-steps"),
+        suppressed=(),
+    )
+    return report(run)
+
+
+def healthy() -> Report:
+    """Every rule could be judged, and none found anything."""
+    run = changed(
+        RESNET,
+        name="tuned",
+        verdict="Nothing found by the 11 rules that could be judged.",
+        source=changed(RESNET.source, salvaged=(), lacks={}),
+        findings=(),
+        not_evaluable=(),
+        passed=tuple(f"rule-{n}" for n in range(11)),
+        not_applicable=(),
+        suppressed=(),
+        breakdown={"compute": 0.97, "memcpy": 0.01, "other": 0.02},
+    )
+    return report(run)
+
+
+def unknown() -> Report:
+    """Nothing at all could be told."""
+    steps = Steps(marked=False, count=0, used=0, step_ms=None, step_mean_ms=None, left_out=())
+    run = changed(
+        cpu_only().runs[0],
+        source=changed(RESNET.source, framework=None, workers=(), devices=(), steps=steps),
+        breakdown={},
+        passed=(),
+        metrics={},
+    )
+    return report(run)
+
+
+def many_workers() -> Report:
+    """Eight workers on eight devices, a finding that holds for some of them, and no saving for it."""
+    source = changed(
+        RESNET.source,
+        world_size=16,
+        workers=tuple(Worker(worker=n, rank=n, name=f"rank{n}", file=f"rank{n}.json") for n in range(8)),
+        devices=tuple(
+            Device(worker=n, device=0, name="NVIDIA H100 80GB HBM3", model="h100-sxm", memory_bytes=85_520_809_984)
+            for n in range(8)
+        ),
+    )
+    finding = changed(
+        INPUT_BOUND, saving=None, confidence="low", severity="low", scope=Reach(workers=(0, 1, 2, 5), steps=(3, 4))
+    )
+    spent = changed(LAUNCH_BOUND, saving=saving(0, 0, "host_bound_idle", "None is left of what others claim."))
+    return report(changed(RESNET, name="llama-16x", source=source, findings=(TENSOR_CORES, spent, finding)))
+
+
+def several() -> Report:
+    """Three runs and two files that could not be read."""
+    unreadable = (
+        Unreadable(path="logs/broken.json", why="is empty"),
+        Unreadable(path="logs/notes.txt", why="is no profile: neither JSON nor XPlane"),
+    )
+    return report(RESNET, cpu_only().runs[0], many_workers().runs[0], unreadable=unreadable)
+
+
+def crowded(amount: int = 200) -> Report:
+    """More findings than anybody reads."""
+    severities: tuple[Severity, ...] = ("high", "medium", "low")
+    findings = tuple(
+        changed(
+            (INPUT_BOUND, TENSOR_CORES, LAUNCH_BOUND)[n % 3],
+            key=f"finding-{n}",
+            title=f"Finding number {n + 1}",
+            severity=severities[3 * n // amount],
+        )
+        for n in range(amount)
+    )
+    return report(changed(RESNET, name="crowded", findings=findings))
+
+
+def hostile(text: str) -> Report:
+    """The rich report with `text` in every field that may hold text, keys of mappings included."""
+    tagged = (*SEVERITY_FIELDS, "schema_version")
+
+    def put(value: object, key: str = "") -> object:
+        if isinstance(value, dict):
+            return {(f"{k}{text}" if key in MAPPINGS else k): put(v, k) for k, v in value.items()}
+        if isinstance(value, list | tuple):
+            return [put(v, key) for v in value]
+        return f"{text}{value}" if isinstance(value, str) and key not in tagged else value
+
+    runs = (RESNET, many_workers().runs[0])
+    full = report(*runs, unreadable=(Unreadable(path="broken", why="empty"),))
+    return Report.model_validate(put(full.model_dump()))
+
+
+MAPPINGS = ("missing", "lacks", "breakdown")
+SEVERITY_FIELDS = ("severity", "confidence")
+
+HOSTILE = {
+    "script": "<script>fetch('//evil.example')</script>",
+    "attribute": "\"'><img src=x onerror=alert(1)>",
+    "style": "</style></code></details></td></svg><style>*{display:none}</style>",
+    "template": "{{ 7 * 7 }}{% raw %}",
+    "ansi": "\x1b[31mred\x1b]8;;https://evil.example\x07link\x9b2J",
+    "null": "a\x00b\x08c\x7fd\r\ne\tf",
+    "rtl": "abc\u202edef\u2066ghi\u200f",
+    "long": "x" * 10_000,
+    "emoji": "👩\u200d🚀🔥漢字",
+    "pipes": "a|b\\|c\n|---|---|\n",
+    "blocks": "\n\n# title\n\n- item\n\n```\ncode\n```\n<!-- \n",
+    "backticks": "`code` ``` ```` `",
+    "links": "[click](javascript:alert(1)) ![x](https://evil.example/x.png) https://evil.example www.evil.example",
+    "mentions": "@torvalds #1 !2 $3 %4 &5 ~label org/repo#6 GH-7 me@evil.example",
+    "actions": "/close\n/assign @root\n",
+    "emphasis": "**bold** _it_ ~~gone~~ $x$ &lt; 1. 2) + = ---",
+    "markup": "[red]alert[/red] [link=https://evil.example]x[/link] :bomb:",
+}
+
+SAMPLES = {
+    "resnet": report(RESNET),
+    "cpu-only": cpu_only(),
+    "healthy": healthy(),
+    "unknown": unknown(),
+    "many-workers": many_workers(),
+    "several": several(),
+    "crowded": crowded(),
+    "none": report(unreadable=(Unreadable(path="logs", why="holds no profile"),)),
+    **{f"hostile-{name}": hostile(text) for name, text in HOSTILE.items()},
+}
+
+if __name__ == "__main__":
+    from advisor.render import html, markdown, terminal
+
+    folder = Path(sys.argv[1])
+    for name, sample in SAMPLES.items():
+        (folder / f"{name}.html").write_text(html.render(sample))
+        (folder / f"{name}.md").write_text(markdown.render(sample))
+        (folder / f"{name}.txt").write_text(terminal.render(sample, color=True))
+        (folder / f"{name}-v.txt").write_text(terminal.render(sample, verbose=True))
