@@ -158,10 +158,11 @@ def _shared_out(causes: Sequence[_Fired]) -> dict[str, tuple[float, float] | Non
             continue
         pool = (f.row["worker"], f.rule.saving.of)
         available = left.get(pool, _pool_ms(f))
-        high = min(max(f.verdict.high_ms, 0.0), available)
+        high = max(f.verdict.high_ms, 0.0)
         low = min(max(f.verdict.low_ms, 0.0), high)
-        left[pool] = available - high
-        shared[f.rule.id] = (low, high)
+        part = min(1.0, available / high) if high else 0.0
+        left[pool] = available - part * high
+        shared[f.rule.id] = (part * low, part * high)
     return shared
 
 

@@ -46,7 +46,7 @@ def main() -> None:
         parser.error("no recorded trace in fixtures/: give one with --input")
     trace = _long_trace(options.input, int(options.gigabytes * 1e9))
     print(f"{_machine()}\n\n{options.input.name} repeated: {_mb(_text_bytes(trace))} MB of text, ", end="")
-    print(f"{_mb(trace.stat().st_size)} MB gzipped, {options.rounds} rounds\n", flush=True)
+    print(f"{_mb(trace.stat().st_size)} MB gzipped; rounds: {options.rounds}\n", flush=True)
     _print_long(_measure(_commands(trace, with_peers=options.peers), options.rounds))
     if FIXTURES:
         _print_short(min(FIXTURES, key=lambda path: abs(_text_bytes(path) - SMALL_BYTES)))

@@ -18,7 +18,7 @@ _LONGEST: Final = 600  # characters of one text
 _LONGEST_CODE: Final = 4000
 _SHAPES: Final[dict[Severity, str]] = {"high": "▲", "medium": "◆", "low": "●"}
 # What either of the two reads as markup; underscores inside words are none.
-_MARKUP: Final = re.compile(r"[\\`*\[\]|<>&~$^@#]|(?<!\w)_|_(?!\w)|^[-+=/]|^\d+[.)]")
+_MARKUP: Final = re.compile(r"[\\`*\[\]|<>&~$^@#]|(?<![^\W_])_+|_+(?![^\W_])|^[-+=/]|^\d+[.)](?!\S)")
 # Where a sign meets the name or number that it would make a mention, an issue, a label, a link or an emoji.
 _REFERENCE: Final = re.compile(
     r'(?<=[@#!%~$^&])(?=[\w"{])|(?<=:)(?=//)|(?<=www)(?=\.)|(?<=\bGH)(?=-\d)|(?<=:)(?=[\w+-]+:)', re.IGNORECASE
@@ -45,14 +45,22 @@ def escape(text: str, most: int = _LONGEST) -> str:
 
     Signs become character references, which hold in Markdown and in the HTML between it.
     """
-    apart = _REFERENCE.sub(_APART, one_line(text, most))
-    return _MARKUP.sub(lambda sign: f"{sign[0][:-1]}&#{ord(sign[0][-1])};", apart).replace(_APART, "&#8203;")
+    return _escaped(one_line(text, most))
+
+
+def _escaped(line: str) -> str:
+    apart = _REFERENCE.sub(_APART, line)
+    return _MARKUP.sub(lambda signs: "".join(map(_reference, signs[0])), apart).replace(_APART, _reference(_APART))
+
+
+def _reference(sign: str) -> str:
+    return sign if sign.isdigit() else f"&#{ord(sign)};"
 
 
 def _prose(text: str) -> str:
     """Escaped text; its `code` spans as such."""
     spans = words.code_spans(one_line(text, _LONGEST))
-    return "".join(f"<code>{escape(part)}</code>" if code else escape(part) for code, part in spans)
+    return "".join(f"<code>{_escaped(part)}</code>" if code else _escaped(part) for code, part in spans)
 
 
 def _name(text: str) -> str:
@@ -87,7 +95,7 @@ def _run(run: Run) -> Iterator[str]:
     if run.findings:
         yield _findings(run)
     shares = [f"{escape(s.category, 40)} {percent(s.share)}" for s in words.segments(run)]
-    yield f"Where the time goes ({escape(words.whole(steps))}): {', '.join(shares) or UNKNOWN}."
+    yield f"Where {words.whole(steps)} goes: {', '.join(shares) or UNKNOWN}."
     for number, finding in enumerate(run.findings[:_TABLE_FINDINGS], 1):
         yield _details(f"{number}. {escape(finding.title, 200)}", *_finding(finding, run))
     yield from _unknowns(run)
@@ -109,7 +117,7 @@ def _findings(run: Run) -> str:
 def _finding(finding: Finding, run: Run) -> Iterator[str]:
     yield _prose(finding.says)
     if finding.symptoms:
-        yield "\n".join(f"- also seen: **{escape(s.title, 200)}** {_prose(s.says)}" for s in finding.symptoms)
+        yield "\n".join(f"- also seen: **{escape(s.title, 200)}**: {_prose(s.says)}" for s in finding.symptoms)
     mine, others = words.fixes(finding, run.source.framework)
     for fix in (*mine, *others):
         yield from _fix(fix)

@@ -54,8 +54,9 @@ def segments(run: Run) -> list[Segment]:
 
 
 def whole(steps: Steps) -> str:
-    """What shares are shares of, with its mean length: `178 ms a step`, or `2.3 s recorded`."""
-    return f"{ms(steps.step_mean_ms)} {'a step' if steps.marked else 'recorded'}"
+    """What shares are shares of, with its mean length: `a step of 178 ms`, or `the recording of 2.3 s`."""
+    what = "a step" if steps.marked else "the recording"
+    return what if steps.step_mean_ms is None else f"{what} of {ms(steps.step_mean_ms)}"
 
 
 def saving(finding: Finding, steps: Steps) -> str | None:
@@ -68,8 +69,8 @@ def saving(finding: Finding, steps: Steps) -> str | None:
     time = interval(won.low_ms, won.high_ms)
     if steps.step_mean_ms is None:
         return time
-    time = without_shared_unit(time, ms(steps.step_mean_ms))
-    return f"{time} of {whole(steps)} ({percents(won.low_share, won.high_share)})"
+    step, shares = ms(steps.step_mean_ms), percents(won.low_share, won.high_share)
+    return f"{without_shared_unit(time, step)} of {step} {'a step' if steps.marked else 'recorded'} ({shares})"
 
 
 def what_was_read(source: Source) -> list[str]:

@@ -230,7 +230,7 @@ _AXES: Final = 3
 def _products(sizes: list[Any], dtype: Integer = pl.Int64) -> pl.Series:
     """Grid or block size as one number; null where it is not given as x, y and z."""
     whole = (s if isinstance(s, list) and len(s) == _AXES else None for s in sizes)
-    return _whole([s and s[0] * s[1] * s[2] for s in whole], dtype)
+    return _whole([None if s is None else s[0] * s[1] * s[2] for s in whole], dtype)
 
 
 def _raw_texts(raws: list[msgspec.Raw]) -> pl.Series:

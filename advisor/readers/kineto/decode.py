@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
@@ -14,13 +15,19 @@ from advisor.errors import ReadError
 from advisor.readers.kineto.source import Source
 
 _LOOK_BACK_BYTES: Final = 64 << 10
+_LONGEST_HEAD_BYTES: Final = 16 << 20  # real ones have a few kB
 _BETWEEN: Final = b" \t\r\n,"  # what may stand between two events
 
 _REPAIRED: Final = "some of the file is malformed: repaired where possible"
 _LIST_OPENS = re.compile(rb'\A\s*\[|"traceEvents"\s*:\s*\[')
 _BOUNDARY = re.compile(rb'\}(?=\s*,\s*\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|args)")')
-_JSON_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|,(?=\s*[\]}])|-?\b(?:NaN|Infinity|inf|nan)\b', re.DOTALL)
+# Possessive, and with strings that never end: linear on hostile text.
+_JSON_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|,(?=\s*[\]}])|-?\b(?:NaN|Infinity|inf|nan)\b', re.DOTALL)
 _CONTROL = re.compile(rb"[\x00-\x1f]")
+
+Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
+Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Clock: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]  # in ns since 1970: up to 2116
 
 
 class Args(msgspec.Struct, gc=False):
@@ -32,7 +39,6 @@ class Args(msgspec.Struct, gc=False):
     stream: int | str | None = None
     device: int | None = None
     bytes: int | str | None = None
-    kind: str | int | None = None
     grid: list[int] | str | None = None
     block: list[int] | str | None = None
     registers: int | None = msgspec.field(default=None, name="registers per thread")
@@ -62,9 +68,6 @@ class Args(msgspec.Struct, gc=False):
     collective_sequence: int | None = msgspec.field(default=None, name="Seq")
 
 
-NO_ARGS: Final = Args()
-
-
 class Event(msgspec.Struct, gc=False):
     """One entry of `traceEvents`; times in microseconds as the file has them."""
 
@@ -81,20 +84,20 @@ class Event(msgspec.Struct, gc=False):
 class Device(msgspec.Struct):
     """One entry of `deviceProperties`."""
 
-    id: int
+    id: Int32
     name: str | None = None
-    totalGlobalMem: int | None = None  # noqa: N815 - the file's spelling
-    computeMajor: int | None = None  # noqa: N815
-    computeMinor: int | None = None  # noqa: N815
-    numSms: int | None = None  # noqa: N815
-    maxThreadsPerMultiprocessor: int | None = None  # noqa: N815
+    totalGlobalMem: Int64 | None = None  # noqa: N815 - the file's spelling
+    computeMajor: Int32 | None = None  # noqa: N815
+    computeMinor: Int32 | None = None  # noqa: N815
+    numSms: Int32 | None = None  # noqa: N815
+    maxThreadsPerMultiprocessor: Int32 | None = None  # noqa: N815
 
 
 class Distributed(msgspec.Struct):
     """`distributedInfo`; each part may be absent."""
 
-    rank: int | None = None
-    world_size: int | None = None
+    rank: Int32 | None = None
+    world_size: Int32 | None = None
     backend: str | None = None
 
 
@@ -104,16 +107,15 @@ class Header(msgspec.Struct):
     schemaVersion: int | None = None  # noqa: N815 - the file's spelling
     deviceProperties: list[Device] = msgspec.field(default_factory=list)  # noqa: N815
     distributedInfo: Distributed | None = None  # noqa: N815
-    baseTimeNanoseconds: int | None = None  # noqa: N815
-    cuda_runtime_version: int | None = None
-    hip_runtime_version: int | None = None
-    profile_memory: int | None = None
-    with_stack: int | None = None
-    record_shapes: int | None = None
+    baseTimeNanoseconds: Clock | None = None  # noqa: N815
 
 
 class _Document(Header):
     traceEvents: list[Event] = msgspec.field(default_factory=list)  # noqa: N815
+
+
+class _Undecoded(msgspec.Struct):
+    traceEvents: list[msgspec.Raw]  # noqa: N815
 
 
 _events = msgspec.json.Decoder(list[Event])
@@ -121,6 +123,7 @@ _raw_events = msgspec.json.Decoder(list[msgspec.Raw])
 _event = msgspec.json.Decoder(Event)
 _header = msgspec.json.Decoder(Header)
 _document = msgspec.json.Decoder(_Document)
+_undecoded = msgspec.json.Decoder(_Undecoded)
 
 
 @dataclass(slots=True)
@@ -132,6 +135,7 @@ class Trace:
     salvaged: list[str] = field(default_factory=list)
     dropped: int = 0
     decoded: int = 0
+    cut_off: bool = False  # the file's end is missing, and with it, perhaps, device work of its last steps
 
     def chunks(self, source: Source) -> Iterator[list[Event]]:
         """Events in file order, one list per stretch of text.
@@ -143,7 +147,7 @@ class Trace:
             ReadError: this is no trace, or nothing of it can be read.
         """
         pieces = iter(source)
-        text, opening = self._open(pieces)
+        text, opening = self._open(pieces, source)
         pending, retry_at = bytearray(b"[" + text), 0
         for piece in pieces:
             pending += piece
@@ -160,25 +164,28 @@ class Trace:
         yield self._decode_tail(bytes(pending[1:]), opening)
         self._conclude(source)
 
-    def _open(self, pieces: Iterator[bytes]) -> tuple[bytes, bytes]:
+    def _open(self, pieces: Iterator[bytes], source: Source) -> tuple[bytes, bytes]:
         """Read up to the start of the event list: (text after it, what must precede that text to make a document)."""
         head = b""
         for text in pieces:
-            head += text
+            head = (head + text).removeprefix(codecs.BOM_UTF8)
             if found := _LIST_OPENS.search(head):
                 before = head[: found.start()]
                 if before.strip():
                     self._read_header(before + b'"traceEvents":[]}')
                     return head[found.end() :], b'{"traceEvents":['
                 return head[found.end() :], b"["
-        raise ReadError(f"{self.name}: {_what_is_it(head)}")
+            if len(head) > _LONGEST_HEAD_BYTES:
+                break
+        raise ReadError(f"{self.name}: {_what_is_it(head, source.broken)}")
 
     def _read_header(self, text: bytes) -> None:
         for repaired in (False, True):
             try:
-                self.header = _header.decode(_repair(text) if repaired else text)
+                header = _header.decode(_repair(text) if repaired else text)
             except (ValueError, RecursionError):
                 continue
+            self.header = _merged(self.header, header)
             self._note_if(repaired)
             return
         self.salvaged.append("the header could not be read: devices and ranks are unknown")
@@ -198,9 +205,11 @@ class Trace:
     def _decode_each(self, document: bytes | bytearray) -> list[Event] | None:
         """Events one by one, leaving out those that are wrong in themselves."""
         try:
-            raws = _raw_events.decode(_repair(document))
+            return self._one_by_one(_raw_events.decode(_repair(document)))
         except (ValueError, RecursionError):
             return None
+
+    def _one_by_one(self, raws: Sequence[bytes | msgspec.Raw]) -> list[Event]:
         events = [event for raw in raws if (event := _decode_one(raw)) is not None]
         self.dropped += len(raws) - len(events)
         self._note_if(repaired=True)
@@ -208,35 +217,44 @@ class Trace:
 
     def _decode_tail(self, text: bytes, opening: bytes) -> list[Event]:
         """The last events and what follows the list; a file that ends early gives what is whole."""
-        for repaired in (False, True):
-            attempt = _repair(text) if repaired else text
+        events = self._decode_end(text, opening)
+        return self._salvage(text, opening) if events is None else events
+
+    def _decode_end(self, text: bytes, opening: bytes) -> list[Event] | None:
+        return self._decode(opening + text) if opening == b"[" else self._decode_document(opening + text)
+
+    def _decode_document(self, text: bytes) -> list[Event] | None:
+        """Events of the document `text`, whose other fields are the header's; None where it is no document."""
+        try:
+            document = _document.decode(text)
+            self.header, events = _merged(self.header, document), document.traceEvents
+        except (ValueError, RecursionError):
             try:
-                if opening == b"[":
-                    events = _events.decode(b"[" + attempt)
-                else:
-                    document = _document.decode(opening + attempt)
-                    self.header, events = _merged(self.header, document), document.traceEvents
+                repaired = _repair(text)
+                events = self._one_by_one(_undecoded.decode(repaired).traceEvents)
             except (ValueError, RecursionError):
-                continue
-            self._note_if(repaired)
-            self.decoded += len(events)
-            return events
-        return self._salvage(text)
+                return None
+            self._read_header(repaired)
+        self.decoded += len(events)
+        return events
 
     def _note_if(self, repaired: bool) -> None:  # noqa: FBT001 - says what it is
         if repaired and _REPAIRED not in self.salvaged:
             self.salvaged.append(_REPAIRED)
 
-    def _salvage(self, text: bytes) -> list[Event]:
-        """Every event of a broken tail that can be decoded on its own; the one cut in two is no loss to count."""
+    def _salvage(self, text: bytes, opening: bytes) -> list[Event]:
+        """Every event of a broken stretch that can be decoded on its own; the one cut in two is no loss to count."""
         repaired = _repair(text)
         cuts = [match.end() for match in _BOUNDARY.finditer(repaired)]
-        pieces = [repaired[a:b].strip(_BETWEEN) for a, b in pairwise([0, *cuts, len(repaired)])]
-        events = [event for piece in pieces if (event := _decode_one(piece)) is not None]
-        self.dropped += max(0, len(pieces) - len(events) - 1)
+        *pieces, last = (repaired[a:b].strip(_BETWEEN) for a, b in pairwise([0, *cuts, len(repaired)]))
+        events = self._one_by_one(pieces)
+        end = self._decode_end(last, opening)
+        if end is None:
+            end = [event] if (event := _decode_one(last)) else []
+            self.cut_off = not end or end[0].name != _LAST_EVENT
+        self.salvaged.append(_CUT_SHORT if self.cut_off else _REPAIRED)
         self.decoded += len(events)
-        self.salvaged.append("the file ends early or its end is damaged: read up to the last whole event")
-        return events
+        return events + end
 
     def _conclude(self, source: Source) -> None:
         if source.broken:

@@ -1,0 +1,110 @@
+"""A report as one HTML page that needs nothing else: no network, no fonts, and a policy that forbids both."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from advisor import text
+from advisor.render import words
+from advisor.report import Report
+from advisor.resources import reports_folder
+
+_LONGEST: Final = 2000  # characters of one text: the whole of it is in the JSON
+_ICON: Final = (
+    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
+    "%3Crect y='6' width='16' height='5' rx='2' fill='%23b9bfd0'/%3E"
+    "%3Crect y='6' width='10' height='5' rx='2' fill='%233b4fd8'/%3E%3C/svg%3E"
+)
+
+
+def render(report: Report) -> str:
+    """The report as a page for any browser, light or dark, wide or narrow, on screen or on paper."""
+    style, script = _asset("report.css"), _asset("report.js")
+    return (
+        _environment()
+        .get_template("report.html")
+        .render(report=report, style=style, script=script, policy=_policy(style, script), icon=Markup(_ICON))  # noqa: S704 - our own constant
+    )
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(reports_folder() / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.globals |= {"words": words}
+    environment.filters |= {
+        "percent": text.percent,
+        "ms": text.ms,
+        "bytes": text.bytes_,
+        "quantity": text.quantity,
+        "listing": text.listing,
+        "count": text.count,
+        "link": words.web_link,
+        "code": _code,
+        "prose": _prose,
+        "points": _points,
+        "names": _names,
+    }
+    return environment
+
+
+@cache
+def _asset(name: str) -> Markup:
+    """Style or script, as it stands in its element; the policy allows it by its hash."""
+    return Markup((reports_folder() / "templates" / name).read_text("utf-8"))  # noqa: S704 - ships with the package
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing may be loaded, sent or run but the page's own style, script and icon."""
+    return (
+        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(content: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+
+def _shown(value: object) -> object:
+    """What a template prints for a value, before it is escaped."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return text.UNKNOWN if value is None else value
+    return text.shortened(text.plain(value), _LONGEST)
+
+
+def _prose(value: str) -> Markup:
+    """Escaped text; its `code` spans as such."""
+    spans = words.code_spans(text.one_line(value, _LONGEST))
+    return Markup().join(Markup("<code>{}</code>").format(part) if code else escape(part) for code, part in spans)
+
+
+def _code(value: str) -> Markup:
+    """Escaped lines, with a chance to break a long name behind each of its parts."""
+    cut = text.shortened(text.plain(value).rstrip(), 2 * _LONGEST)
+    return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[_/.:#])(?=\w)", cut))
+
+
+def _points(share: float) -> str:
+    """A share as a length on a bar, in percent."""
+    return f"{100 * min(max(share, 0.0), 1.0):.2f}"
+
+
+def _names(values: Iterable[object], attribute: str) -> list[str]:
+    """The distinct values of an attribute, in order."""
+    return list(dict.fromkeys(str(getattr(value, attribute)) for value in values))
