@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -111,16 +110,9 @@ def nest(lanes: npt.ArrayLike, starts: npt.ArrayLike, ends: npt.ArrayLike) -> In
 
 
 def _parents(start: Ints, end: Ints) -> Ints:
-    """Parents within one lane, sorted by start then longest first: the last earlier interval one level up."""
-    index = np.arange(len(start))
-    ended = np.searchsorted(np.sort(end), start, side="right") - (end == start)  # one without length is not over yet
-    depth = np.maximum(index - ended, 0)
-    parent = np.full(len(start), -1, np.int64)
-    by_depth = np.argsort(depth, kind="stable")
-    levels = np.split(by_depth, np.flatnonzero(np.diff(depth[by_depth])) + 1)
-    for above, level in pairwise(levels):
-        at = np.searchsorted(above, level) - 1
-        candidate = np.where(at < 0, -1, above[at])
-        open_still = (candidate >= 0) & (end[candidate] >= start[level])
-        parent[level] = np.where(open_still, candidate, -1)
+    """Parents within one lane, sorted by start then longest first: the nearest earlier interval that is still open."""
+    end = np.maximum(end, start + 1)  # one without length is open for the instant
+    parent, rows = np.arange(-1, len(start) - 1), np.arange(len(start))
+    while len(rows := rows[(parent[rows] >= 0) & (end[parent[rows]] <= start[rows])]):
+        parent[rows] = parent[parent[rows]]  # all that lies between the two was over when the later one began
     return parent

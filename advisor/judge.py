@@ -128,31 +128,51 @@ def _not_evaluable(rule: Rule, verdicts_: Iterable[Verdict], found: Measurements
 
 
 def _findings(fired: Sequence[_Fired], found: Measurements) -> tuple[Finding, ...]:
-    """Findings ranked; a symptom that a fired cause explains is shown under that cause only."""
-    ids = {f.rule.id: f for f in fired}
-    explained = {symptom for f in fired for symptom in f.rule.explains}
-    causes = [f for f in fired if not (f.rule.symptom and f.rule.id in explained)]
-    shared = _shared_out(causes)
-    findings = [_finding(f, shared[f.rule.id], [ids[s] for s in f.rule.explains if s in ids], found) for f in causes]
-    expected = {f.rule.id: _expected(shared[f.rule.id], f.rule.confidence) for f in causes}
+    """Findings ranked, each with what it accounts for beneath it."""
+    shared = _shared_out(fired)
+    ranked = sorted(fired, key=lambda f: _rank(f, shared[f.rule.id]))
+    above = {f.rule.id: _cause(f, ranked, shared) for f in ranked}
+    beneath: dict[str, list[_Fired]] = {}
+    for f in ranked:
+        if (root := _root(f.rule.id, above)) != f.rule.id:
+            beneath.setdefault(root, []).append(f)
     return tuple(
-        sorted(findings, key=lambda f: (f.saving is None, -expected[f.rule], SEVERITIES.index(f.severity), f.rule))
+        _finding(f, shared[f.rule.id], beneath.get(f.rule.id, ()), found) for f in ranked if above[f.rule.id] is None
     )
+
+
+def _cause(f: _Fired, ranked: Iterable[_Fired], shared: Mapping[str, tuple[float, float] | None]) -> str | None:
+    """The first of the fired rules that explains this one, unless what they leave of it is more than they take."""
+    causes = [c.rule.id for c in ranked if f.rule.id in c.rule.explains]
+    if not causes:
+        return None
+    rest = shared[f.rule.id]
+    taken = max((shared[cause] or (0.0, 0.0))[1] for cause in causes)
+    return None if rest is not None and rest[1] > taken else causes[0]
+
+
+def _root(rule: str, above: Mapping[str, str | None]) -> str:
+    while (cause := above[rule]) is not None:
+        rule = cause
+    return rule
+
+
+def _rank(f: _Fired, saving: tuple[float, float] | None) -> tuple[object, ...]:
+    return saving is None, -_expected(saving, f.rule.confidence), SEVERITIES.index(f.severity), f.rule.id
 
 
 def _expected(saving: tuple[float, float] | None, confidence: str) -> float:
     return 0.0 if saving is None else sum(saving) / 2 * CERTAINTY[confidence]
 
 
-def _shared_out(causes: Sequence[_Fired]) -> dict[str, tuple[float, float] | None]:
+def _shared_out(fired: Sequence[_Fired]) -> dict[str, tuple[float, float] | None]:
     """Low and high saving per rule: what all claim from one part of a worker's step never exceeds that part.
 
-    Rules that explain others come first, then those with more to win.
+    Causes take before what they explain, then those with more to win; a claim that is cut keeps its proportions.
     """
     left: dict[tuple[object, str], float] = {}
     shared: dict[str, tuple[float, float] | None] = {}
-    explained = {symptom for f in causes for symptom in f.rule.explains}
-    for f in sorted(causes, key=lambda f: (f.rule.id in explained, -f.expected_ms, f.rule.id)):
+    for f in sorted(fired, key=lambda f: (_depth(f, fired), -f.expected_ms, f.rule.id)):
         if f.rule.saving is None or f.verdict.low_ms is None or f.verdict.high_ms is None:
             shared[f.rule.id] = None
             continue
@@ -166,13 +186,18 @@ def _shared_out(causes: Sequence[_Fired]) -> dict[str, tuple[float, float] | Non
     return shared
 
 
+def _depth(f: _Fired, fired: Sequence[_Fired]) -> int:
+    """Length of the longest chain of fired causes above a rule; the linter keeps `explains` free of circles."""
+    return max((1 + _depth(c, fired) for c in fired if f.rule.id in c.rule.explains), default=0)
+
+
 def _pool_ms(f: _Fired) -> float:
     """Milliseconds per step in the part of the step that the rule's saving comes out of."""
     share, mean = f.row[f"{f.rule.saving.of}_share"] if f.rule.saving else None, f.row["step_mean_ms"]
     return float(share) * float(mean) if isinstance(share, float) and isinstance(mean, float) else 0.0
 
 
-def _finding(f: _Fired, shared: tuple[float, float] | None, symptoms: Iterable[_Fired], found: Measurements) -> Finding:
+def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_Fired], found: Measurements) -> Finding:
     rule = f.rule
     shown = _shown(f)
     worker = f.row["worker"]
@@ -196,7 +221,7 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, symptoms: Iterable[_
             Fix(framework=x.framework, do=" ".join(x.do.split()), code=x.code, link=x.link) for x in rule.fixes
         ),
         symptoms=tuple(
-            Symptom(rule=s.rule.id, title=s.rule.title, says=_said(s, found)) for s in symptoms if s.rule.symptom
+            Symptom(rule=s.rule.id, title=s.rule.title, says=_said(s, found)) for s in beneath if s.rule.symptom
         ),
         explains=rule.explains,
         docs=f"docs/rules/{rule.id}.md",

@@ -56,6 +56,7 @@ def _environment() -> Environment:
         "count": text.count,
         "link": words.web_link,
         "code": _code,
+        "lines": _lines,
         "prose": _prose,
         "points": _points,
         "names": _names,
@@ -95,9 +96,14 @@ def _prose(value: str) -> Markup:
 
 
 def _code(value: str) -> Markup:
-    """Escaped lines, with a chance to break a long name behind each of its parts."""
-    cut = text.shortened(text.plain(value).rstrip(), 2 * _LONGEST)
-    return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[_/.:#])(?=\w)", cut))
+    """An escaped name, with a chance to break a long one behind each of its parts."""
+    parts = re.split(r"(?<=[_/.:#])(?=\w)", text.one_line(value, _LONGEST))
+    return Markup("<wbr>").join(escape(part) for part in parts)
+
+
+def _lines(value: str) -> str:
+    """Lines that keep their breaks and indentation."""
+    return text.shortened(text.plain(value).rstrip(), 2 * _LONGEST)
 
 
 def _points(share: float) -> str:

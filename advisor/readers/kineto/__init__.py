@@ -65,7 +65,7 @@ def _profile(trace: Trace, columns: Columns, name: str, default_worker: int) -> 
     worker = default_worker if rank is None else rank
     base_ns = header.baseTimeNanoseconds or 0
     host = with_parents(_host(columns, base_ns))
-    step_rows, device = steps(host, with_launches(_device(columns, base_ns), host))
+    step_rows, device = steps(host, with_launches(_device(columns, base_ns), host), cut_off=trace.cut_off)
     tables = {
         "workers": _workers(header, columns, name, worker),
         "devices": _seen(_devices(header), device),
@@ -78,7 +78,7 @@ def _profile(trace: Trace, columns: Columns, name: str, default_worker: int) -> 
     }
     numbered = {key: frame.with_columns(worker=pl.lit(worker, pl.Int32)) for key, frame in tables.items()}
     profile = Profile.of(numbered, format=FORMAT, salvaged=trace.salvaged)
-    return replace(profile, lacks=_lacks(profile))
+    return replace(profile, lacks=_lacks(profile, " (or lost: the file ends early)" if trace.cut_off else ""))
 
 
 def _host(columns: Columns, base_ns: int) -> pl.DataFrame:
@@ -142,7 +142,9 @@ def _seen(devices: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
 
     ROCm numbers devices by agent in activities and by index elsewhere; that is no obstacle while all are alike.
     """
-    undescribed = ops.select(device=pl.col("device").cast(pl.Int64)).unique().join(devices, on="device", how="anti")
+    undescribed = (
+        ops.select(device=pl.col("device").cast(pl.Int64)).unique().drop_nulls().join(devices, on="device", how="anti")
+    )
     alike = devices.drop("device").unique()
     return pl.concat([devices, undescribed.join(alike, how="cross")]) if alike.height == 1 else devices
 
@@ -180,7 +182,7 @@ def _allocations(columns: Columns, ops: pl.DataFrame, base_ns: int) -> pl.DataFr
     return rows.with_columns(pl.col("device").replace(held[0], ran[0])) if same else rows
 
 
-def _lacks(profile: Profile) -> dict[str, str]:
+def _lacks(profile: Profile, caveat: str) -> dict[str, str]:
     """Why each absent table or column is absent, in terms of how the profile was recorded."""
     device, host = profile.device_ops, profile.host_ops
     absent = {
@@ -199,7 +201,7 @@ def _lacks(profile: Profile) -> dict[str, str]:
         "collectives": not profile.collectives.height,
         "collectives.bytes": not profile.collectives["bytes"].count(),
     }
-    return {need: _WHY_ABSENT[need] for need, gone in absent.items() if gone}
+    return {need: _WHY_ABSENT[need] + caveat for need, gone in absent.items() if gone}
 
 
 _WHY_ABSENT: Final = {

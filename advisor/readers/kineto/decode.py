@@ -19,6 +19,8 @@ _LONGEST_HEAD_BYTES: Final = 16 << 20  # real ones have a few kB
 _BETWEEN: Final = b" \t\r\n,"  # what may stand between two events
 
 _REPAIRED: Final = "some of the file is malformed: repaired where possible"
+_CUT_OFF: Final = "the file ends early or its end is damaged: read up to the last whole event"
+_LAST_EVENT: Final = "Record Window End"  # what Kineto writes last: the list is whole where it is there
 _LIST_OPENS = re.compile(rb'\A\s*\[|"traceEvents"\s*:\s*\[')
 _BOUNDARY = re.compile(rb'\}(?=\s*,\s*\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|args)")')
 # Possessive, and with strings that never end: linear on hostile text.
@@ -159,10 +161,13 @@ class Trace:
                 pending[cut:] = rest
                 retry_at = 2 * len(pending)
                 continue
+            self.decoded += len(events)
             yield events
             pending, retry_at = bytearray(b"[" + rest.lstrip(_BETWEEN)), 0
-        yield self._decode_tail(bytes(pending[1:]), opening)
+        events = self._decode_tail(bytes(pending[1:]), opening)
+        self.decoded += len(events)
         self._conclude(source)
+        yield events
 
     def _open(self, pieces: Iterator[bytes], source: Source) -> tuple[bytes, bytes]:
         """Read up to the start of the event list: (text after it, what must precede that text to make a document)."""
@@ -177,7 +182,7 @@ class Trace:
                 return head[found.end() :], b"["
             if len(head) > _LONGEST_HEAD_BYTES:
                 break
-        raise ReadError(f"{self.name}: {_what_is_it(head, source.broken)}")
+        raise ReadError(f"{self.name}: {source.broken if source.broken and not head else _what_is_it(head)}")
 
     def _read_header(self, text: bytes) -> None:
         for repaired in (False, True):
@@ -186,34 +191,23 @@ class Trace:
             except (ValueError, RecursionError):
                 continue
             self.header = _merged(self.header, header)
-            self._note_if(repaired)
+            if repaired:
+                self._note(_REPAIRED)
             return
         self.salvaged.append("the header could not be read: devices and ranks are unknown")
 
     def _decode(self, document: bytes | bytearray) -> list[Event] | None:
-        """Events of the list `document`, or None where it is no list."""
+        """Events of the list `document`, one by one where some are wrong in themselves; None where it is no list."""
         try:
-            events = _events.decode(document)
+            return _events.decode(document)
         except (ValueError, RecursionError):
-            repaired = self._decode_each(document)
-            if repaired is None:
-                return None
-            events = repaired
-        self.decoded += len(events)
-        return events
-
-    def _decode_each(self, document: bytes | bytearray) -> list[Event] | None:
-        """Events one by one, leaving out those that are wrong in themselves."""
+            pass
         try:
-            return self._one_by_one(_raw_events.decode(_repair(document)))
+            raws = _raw_events.decode(_repair(document))
         except (ValueError, RecursionError):
             return None
-
-    def _one_by_one(self, raws: Sequence[bytes | msgspec.Raw]) -> list[Event]:
-        events = [event for raw in raws if (event := _decode_one(raw)) is not None]
-        self.dropped += len(raws) - len(events)
-        self._note_if(repaired=True)
-        return events
+        self._note(_REPAIRED)
+        return self._one_by_one(raws)
 
     def _decode_tail(self, text: bytes, opening: bytes) -> list[Event]:
         """The last events and what follows the list; a file that ends early gives what is whole."""
@@ -224,23 +218,22 @@ class Trace:
         return self._decode(opening + text) if opening == b"[" else self._decode_document(opening + text)
 
     def _decode_document(self, text: bytes) -> list[Event] | None:
-        """Events of the document `text`, whose other fields are the header's; None where it is no document."""
+        """Like `_decode`, for a document: its other fields are the header's."""
         try:
             document = _document.decode(text)
-            self.header, events = _merged(self.header, document), document.traceEvents
         except (ValueError, RecursionError):
-            try:
-                repaired = _repair(text)
-                events = self._one_by_one(_undecoded.decode(repaired).traceEvents)
-            except (ValueError, RecursionError):
-                return None
-            self._read_header(repaired)
-        self.decoded += len(events)
-        return events
+            return self._repair_document(_repair(text))
+        self.header = _merged(self.header, document)
+        return document.traceEvents
 
-    def _note_if(self, repaired: bool) -> None:  # noqa: FBT001 - says what it is
-        if repaired and _REPAIRED not in self.salvaged:
-            self.salvaged.append(_REPAIRED)
+    def _repair_document(self, text: bytes) -> list[Event] | None:
+        try:
+            raws = _undecoded.decode(text).traceEvents
+        except (ValueError, RecursionError):
+            return None
+        self._note(_REPAIRED)
+        self._read_header(text)
+        return self._one_by_one(raws)
 
     def _salvage(self, text: bytes, opening: bytes) -> list[Event]:
         """Every event of a broken stretch that can be decoded on its own; the one cut in two is no loss to count."""
@@ -252,17 +245,28 @@ class Trace:
         if end is None:
             end = [event] if (event := _decode_one(last)) else []
             self.cut_off = not end or end[0].name != _LAST_EVENT
-        self.salvaged.append(_CUT_SHORT if self.cut_off else _REPAIRED)
-        self.decoded += len(events)
+            self._note(_CUT_OFF)
+        else:
+            self._note(_REPAIRED)
         return events + end
+
+    def _one_by_one(self, raws: Sequence[bytes | msgspec.Raw]) -> list[Event]:
+        events = [event for raw in raws if (event := _decode_one(raw)) is not None]
+        self.dropped += len(raws) - len(events)
+        return events
+
+    def _note(self, what: str) -> None:
+        if what not in self.salvaged:
+            self.salvaged.append(what)
 
     def _conclude(self, source: Source) -> None:
         if source.broken:
             self.salvaged.append(source.broken)
-        if self.dropped > 0:
+        if self.dropped:
             self.salvaged.append(f"{self.dropped:,} unreadable events left out")
         if not self.decoded:
-            raise ReadError(f"{self.name}: its list of trace events is empty; record the profile again")
+            why = "none of its trace events can be read" if self.dropped else "its list of trace events is empty"
+            raise ReadError(f"{self.name}: {why}; record the profile again")
 
 
 def _last_boundary(text: bytes | bytearray) -> int:

@@ -55,8 +55,8 @@ def _innermost(host: pl.DataFrame, rows: Ints) -> Ints:
     return at
 
 
-def steps(host: pl.DataFrame, device: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Steps per device, and the device ops with their `step`.
+def steps(host: pl.DataFrame, device: pl.DataFrame, *, cut_off: bool) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Steps per device, and the device ops with their `step`; `cut_off` says that the file's end is missing.
 
     A step owns the device ops whose runtime call lies wholly inside its `ProfilerStep#N` range. Its window on a
     device starts at the later of that range's start and the previous step's end, and ends at the later of the
@@ -68,7 +68,7 @@ def steps(host: pl.DataFrame, device: pl.DataFrame) -> tuple[pl.DataFrame, pl.Da
     step = _containing(marked, owned["call_start"], owned["call_end"])
     device = device.with_columns(step=step)
     devices = device.filter(pl.col("step").is_not_null())["device"].unique().sort().to_list() or [None]
-    return pl.concat([_windows(marked, device, number) for number in devices]), device
+    return pl.concat([_windows(marked, device, number, cut_off=cut_off) for number in devices]), device
 
 
 def _marked(host: pl.DataFrame) -> pl.DataFrame:
@@ -96,7 +96,7 @@ def _containing(marked: pl.DataFrame, starts: pl.Series, ends: pl.Series) -> pl.
     return pl.select(pl.when(pl.Series(inside)).then(marked["step"].gather(np.maximum(i, 0)))).to_series()
 
 
-def _windows(marked: pl.DataFrame, device: pl.DataFrame, number: int | None) -> pl.DataFrame:
+def _windows(marked: pl.DataFrame, device: pl.DataFrame, number: int | None, *, cut_off: bool) -> pl.DataFrame:
     """The steps of one device (None: of the host alone)."""
     mine = device.filter(pl.col("device") == number) if number is not None else device.clear()
     kernel_end = pl.when(pl.col("kind") == "kernel").then(pl.col("start_ns") + pl.col("dur_ns")).max()
@@ -107,13 +107,19 @@ def _windows(marked: pl.DataFrame, device: pl.DataFrame, number: int | None) -> 
     return (
         marked.join(ends, on="step", how="left", maintain_order="left")
         .with_columns(start_ns=start, dur_ns=end - start, device=pl.lit(number, pl.Int32))
-        .with_columns(incomplete=_cut_off() if number is not None else pl.lit(None, pl.String))
+        .with_columns(incomplete=_incomplete(host_only=number is None, cut_off=cut_off))
         .drop("kernel_end", "ops")
     )
 
 
-def _cut_off() -> pl.Expr:
-    """Why a step at the end of the recording is not whole, null where it is."""
+def _incomplete(*, host_only: bool, cut_off: bool) -> pl.Expr:
+    """Why a step at the end of the recording is not whole, null where it is.
+
+    Kineto writes the device's work after the host's, in order of time: a file that is cut off lacks that of the last
+    steps, and perhaps a part of the last step that has any.
+    """
+    if host_only:
+        return pl.lit("the file ends early: device work may be missing" if cut_off else None, pl.String)
     ops = pl.col("ops").fill_null(0)
     after = ops.reverse().cum_sum().reverse()  # in this step and all later ones
     is_last = (after > 0) & (after == ops)
@@ -121,6 +127,8 @@ def _cut_off() -> pl.Expr:
     return (
         pl.when(after == 0)
         .then(pl.lit("none of its device work was recorded"))
+        .when(is_last & cut_off)
+        .then(pl.lit("the file ends before its device work may have"))
         .when(short)
         .then(pl.lit("the recording ended before its device work did"))
     )

@@ -13,6 +13,7 @@ PIECE_BYTES: Final = 4 << 20  # larger pieces cost page faults, smaller ones fra
 _READ_BYTES: Final = 64 << 10  # compressed; what is lost in front of a damaged spot
 _TRAILER_BYTES: Final = 8  # checksum and length: fed apart, so that a wrong checksum loses no text
 _GZIP_WINDOW: Final = 31
+_PADDING: Final = b"\0"  # legal between and after gzip members
 
 
 class Source:
@@ -55,7 +56,7 @@ class Source:
         """Text of all gzip members; stops with `broken` set where the data is damaged or ends early."""
         inflate, inside = isal_zlib.decompressobj(_GZIP_WINDOW), False
         for block in self._compressed(first):
-            rest = block
+            rest = block if inside else block.lstrip(_PADDING)
             while rest:
                 try:
                     yield inflate.decompress(rest, self._size)
@@ -64,7 +65,7 @@ class Source:
                     return
                 rest, inside = inflate.unconsumed_tail, not inflate.eof
                 if inflate.eof:
-                    rest = inflate.unused_data.lstrip(b"\0")  # padding is legal between and after members
+                    rest = inflate.unused_data.lstrip(_PADDING)
                     inflate = isal_zlib.decompressobj(_GZIP_WINDOW)
         if inside:
             self.broken = "the gzip data ends early: read up to its end"
