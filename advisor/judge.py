@@ -102,9 +102,8 @@ def _suppressed(f: _Fired, why: Suppression) -> Suppressed:
 def _applies(applies: Applies, found: Measurements) -> pl.Series:
     """Per row of the worker frame, whether the rule makes sense there; an unknown capability is left to the rule."""
     rows, profile = found.frames["worker"], found.lens.profile
-    frameworks = dict(profile.workers.select("worker", "framework").rows())
     fits = [
-        (not applies.framework or frameworks.get(row["worker"]) in applies.framework)
+        (not applies.framework or _framework(found, row["worker"]) in applies.framework)
         and (not applies.format or profile.format in applies.format)
         and (applies.device is None or applies.device == (row["device"] is not None))
         and (applies.min_capability is None or row["capability"] is None or row["capability"] >= applies.min_capability)
@@ -217,14 +216,25 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
             for m, limit in shown.items()
         ),
         where=_places(shown, worker, found),
-        fixes=tuple(
-            Fix(framework=x.framework, do=" ".join(x.do.split()), code=x.code, link=x.link) for x in rule.fixes
-        ),
+        fixes=_fixes(rule, _framework(found, worker)),
         symptoms=tuple(
             Symptom(rule=s.rule.id, title=s.rule.title, says=_said(s, found)) for s in beneath if s.rule.symptom
         ),
         explains=rule.explains,
         docs=f"docs/rules/{rule.id}.md",
+    )
+
+
+def _framework(found: Measurements, worker: int) -> str | None:
+    return dict(found.lens.profile.workers.select("worker", "framework").rows()).get(worker)
+
+
+def _fixes(rule: Rule, framework: str | None) -> tuple[Fix, ...]:
+    """The fixes for the job's framework; all of them where it is not known or the rule has none for it."""
+    meant = [fix for fix in rule.fixes if framework is None or fix.framework in {framework, "any"}]
+    return tuple(
+        Fix(framework=fix.framework, do=" ".join(fix.do.split()), code=fix.code, link=fix.link)
+        for fix in meant or rule.fixes
     )
 
 

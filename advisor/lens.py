@@ -136,11 +136,11 @@ class Lens:
 
     @cached_property
     def critical(self) -> list[Lane]:
-        """Per worker, the device whose used steps take longest: it sets the worker's pace."""
+        """Per worker, the device whose used steps take longest on average: it sets the worker's pace."""
         longest: dict[int, Lane] = {}
         for lane in self.lanes:
-            if lane.worker not in longest or lane.total_ns > longest[lane.worker].total_ns:
-                longest[lane.worker] = lane
+            rival = longest.get(lane.worker, lane)
+            longest[lane.worker] = max(rival, lane, key=lambda one: one.per_step_ms(one.total_ns))
         return list(longest.values())
 
     @property
@@ -155,7 +155,7 @@ class Lens:
             worker=worker,
             device=device,
             marked=self.marked,
-            steps=self.steps.filter(mine & pl.col("left_out").is_null()).sort("start_ns"),
+            steps=self.steps.filter(mine & pl.col("left_out").is_null()).sort("start_ns", maintain_order=True),
             ops=profile.device_ops.filter(mine),
             host=profile.host_ops.filter(pl.col("worker") == worker),
             allocations=profile.allocations.filter(mine),

@@ -14,7 +14,7 @@ _NEEDS: Final = ("device_ops", "allocations", "allocations.allocated_bytes")
 
 
 def _at_peak(lane: Lane) -> pl.DataFrame:
-    peak = lane.allocations.sort("allocated_bytes", descending=True, nulls_last=True).head(1)
+    peak = lane.allocations.sort("allocated_bytes", "at_ns", descending=[True, False], nulls_last=True).head(1)
     return peak.select(
         start_ns="at_ns", dur_ns=pl.lit(0, pl.Int64), table=pl.lit("allocations"), name=pl.lit("memory peak")
     )
@@ -68,7 +68,7 @@ def memory(lane: Lane) -> Mapping[str, Value]:
     }
     if not reserved:
         return values
-    fullest = held.filter(pl.col("reserved_bytes") == reserved).sort("at_ns").tail(1)
+    fullest = held.filter(pl.col("reserved_bytes") == reserved).sort("at_ns", maintain_order=True).tail(1)
     return values | {
         "reserved_memory_bytes": reserved,
         "fragmentation": 1 - fullest["allocated_bytes"].item() / reserved,

@@ -43,7 +43,7 @@ def step_times(lane: Lane) -> Mapping[str, Value]:
         "steps": lane.steps.height,
         "step_ms": float(np.median(times)),
         "step_mean_ms": mean,
-        "step_cv": float(times.std(ddof=1)) / mean if len(times) > 1 else None,
+        "step_cv": float(times.std(ddof=1)) / mean if len(times) > 1 and mean else None,
         "host_active_ms": host_active,
         "device_slack_ms": None if host_active is None else max(0.0, mean - host_active),
     }

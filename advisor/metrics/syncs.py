@@ -35,12 +35,14 @@ _NAMED: Final = 3
 )
 def syncs(lane: Lane) -> Mapping[str, Value]:
     """Number of waits, and the ops behind those that left the device idle; an empty text where none did."""
+    if not lane.total_ns:
+        return {}
     calls = lane.used_host.filter(pl.col("kind") == "sync")
     found = lane.once(gaps).filter(pl.col("sync_ns") > 0)
     by_call = found.with_columns(call=_open_at(lane, found["start_ns"])).group_by("call").agg(pl.sum("sync_ns"))
     top = by_call.filter(pl.col("call").is_not_null()).sort("sync_ns", "call", descending=[True, False]).head(_NAMED)
     return {
-        "syncs_per_step": calls.height / max(1, lane.steps.height),
+        "syncs_per_step": calls.height / lane.steps.height,
         "sync_calls": ", ".join(f"{call} ({ms(lane.per_step_ms(ns))})" for call, ns in top.rows()),
     }
 

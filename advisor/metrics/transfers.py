@@ -13,6 +13,7 @@ from advisor.metrics.registry import Metric, Missing, Value, measures
 _PCIE_EFFICIENCY: Final = 0.88  # of the link's rate that a pinned copy reaches
 _PCIE_SOURCE: Final = "55.4 of 63 GB/s measured on 8xH200 nodes (stas00/ml-engineering, network/README.md)"
 _NEEDS: Final = ("device_ops",)
+_NO_SIZES: Final = Missing("the copies bear no sizes")
 
 
 def _pageable(ops: pl.DataFrame) -> pl.DataFrame:
@@ -63,22 +64,31 @@ def _longest_pageable(lane: Lane) -> pl.DataFrame:
 )
 def transfers(lane: Lane) -> Mapping[str, Value]:
     """Copies in the used steps; a step without pageable copies has zero of them."""
+    if not lane.total_ns:
+        return {}
     pageable = _pageable(lane.used_ops)
     copies = spans(pageable)
     hiding = spans(lane.ops.filter(pl.col("kind").is_in(["kernel", "collective"])))
     exposed = copies.total - int(hiding.within(copies.starts, copies.ends).sum())
     return {
         "pageable_copy_share": lane.share(copies),
-        "pageable_copy_bytes_per_step": float(pageable["bytes"].sum()) / max(1, lane.steps.height),
+        "pageable_copy_bytes_per_step": _bytes_per_step(lane, pageable),
         "pageable_copy_exposed_ms": lane.per_step_ms(exposed),
         "pageable_copy_pinned_ms": _pinned_ms(lane, pageable, exposed),
         "memcpy_ms": lane.per_step_ms(spans(lane.used_ops.filter(pl.col("kind") == "memcpy")).total),
     }
 
 
+def _bytes_per_step(lane: Lane, pageable: pl.DataFrame) -> Value:
+    sizes = pageable["bytes"]
+    return _NO_SIZES if sizes.null_count() else float(sizes.sum()) / lane.steps.height
+
+
 def _pinned_ms(lane: Lane, pageable: pl.DataFrame, exposed_ns: int) -> Value:
     if not pageable.height:
         return 0.0
+    if pageable["bytes"].null_count():
+        return _NO_SIZES
     if lane.gpu is None or lane.gpu.pcie_gbs is None:
         return Missing("the device's PCIe rate is not known")
     pinned_ns = float(pageable["bytes"].sum()) / (_PCIE_EFFICIENCY * lane.gpu.pcie_gbs)  # GB/s is bytes per ns

@@ -17,7 +17,7 @@ from advisor.render import words
 from advisor.report import Report
 from advisor.resources import reports_folder
 
-_LONGEST: Final = 2000  # characters of one text: the whole of it is in the JSON
+_LONGEST, _LONGEST_PROSE, _LONGEST_CODE = 400, 1500, 4000  # characters of one text: the whole of it is in the JSON
 _ICON: Final = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
     "%3Crect y='6' width='16' height='5' rx='2' fill='%23b9bfd0'/%3E"
@@ -91,7 +91,7 @@ def _shown(value: object) -> object:
 
 def _prose(value: str) -> Markup:
     """Escaped text; its `code` spans as such."""
-    spans = words.code_spans(text.one_line(value, _LONGEST))
+    spans = words.code_spans(text.one_line(value, _LONGEST_PROSE))
     return Markup().join(Markup("<code>{}</code>").format(part) if code else escape(part) for code, part in spans)
 
 
@@ -103,7 +103,7 @@ def _code(value: str) -> Markup:
 
 def _lines(value: str) -> str:
     """Lines that keep their breaks and indentation."""
-    return text.shortened(text.plain(value).rstrip(), 2 * _LONGEST)
+    return text.shortened(text.plain(value).rstrip(), _LONGEST_CODE)
 
 
 def _points(share: float) -> str:

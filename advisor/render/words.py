@@ -15,11 +15,11 @@ CATEGORIES: Final = {
     "memcpy": "copies run, and no kernel",
     "memset": "only memsets run",
     "collective": "only communication runs, hidden behind nothing",
-    "launch": "the device idles, the host is in a CUDA or HIP call",
-    "input": "the device idles, the data loader is asked for the next batch",
-    "compile": "the device idles, code is being compiled",
-    "host": "the device idles, other host code runs",
-    "output": "the device idles, results are copied to the host",
+    "launch": "waiting for calls of CUDA or HIP",
+    "input": "waiting for the data loader",
+    "compile": "waiting for code to be compiled",
+    "host": "waiting for other host code",
+    "output": "waiting for results to reach the host",
     "other": "nothing that was recorded runs",
 }
 """Categories of the breakdown, in one line each."""

@@ -198,8 +198,7 @@ def _lacks(profile: Profile, caveat: str) -> dict[str, str]:
         "syncs": not profile.syncs.height,
         "allocations": not profile.allocations.height,
         "allocations.allocated_bytes": not profile.allocations["allocated_bytes"].count(),
-        "collectives": not profile.collectives.height,
-        "collectives.bytes": not profile.collectives["bytes"].count(),
+        "collectives.bytes": profile.collectives.height > 0 and not profile.collectives["bytes"].count(),
     }
     return {need: _WHY_ABSENT[need] + caveat for need, gone in absent.items() if gone}
 
@@ -217,6 +216,5 @@ _WHY_ABSENT: Final = {
     "syncs": "no synchronisation records: they need _ExperimentalConfig(enable_cuda_sync_events=True)",
     "allocations": "recorded without profile_memory=True",
     "allocations.allocated_bytes": "the profiler recorded no running totals (PyTorch before 1.10)",
-    "collectives": "no collective ran in the recording",
     "collectives.bytes": "the collectives bear no sizes (recorded before PyTorch 2.3)",
 }

@@ -98,6 +98,7 @@ def _containing(marked: pl.DataFrame, starts: pl.Series, ends: pl.Series) -> pl.
 
 def _windows(marked: pl.DataFrame, device: pl.DataFrame, number: int | None, *, cut_off: bool) -> pl.DataFrame:
     """The steps of one device (None: of the host alone)."""
+    incomplete = _unsure() if cut_off else _cut_off() if number is not None else pl.lit(None, pl.String)
     mine = device.filter(pl.col("device") == number) if number is not None else device.clear()
     kernel_end = pl.when(pl.col("kind") == "kernel").then(pl.col("start_ns") + pl.col("dur_ns")).max()
     ends = mine.group_by("step").agg(kernel_end=kernel_end, ops=pl.len())
@@ -107,19 +108,13 @@ def _windows(marked: pl.DataFrame, device: pl.DataFrame, number: int | None, *, 
     return (
         marked.join(ends, on="step", how="left", maintain_order="left")
         .with_columns(start_ns=start, dur_ns=end - start, device=pl.lit(number, pl.Int32))
-        .with_columns(incomplete=_incomplete(host_only=number is None, cut_off=cut_off))
+        .with_columns(incomplete=incomplete)
         .drop("kernel_end", "ops")
     )
 
 
-def _incomplete(*, host_only: bool, cut_off: bool) -> pl.Expr:
-    """Why a step at the end of the recording is not whole, null where it is.
-
-    Kineto writes the device's work after the host's, in order of time: a file that is cut off lacks that of the last
-    steps, and perhaps a part of the last step that has any.
-    """
-    if host_only:
-        return pl.lit("the file ends early: device work may be missing" if cut_off else None, pl.String)
+def _cut_off() -> pl.Expr:
+    """Why a step at the end of the recording is not whole, null where it is."""
     ops = pl.col("ops").fill_null(0)
     after = ops.reverse().cum_sum().reverse()  # in this step and all later ones
     is_last = (after > 0) & (after == ops)
@@ -127,8 +122,17 @@ def _incomplete(*, host_only: bool, cut_off: bool) -> pl.Expr:
     return (
         pl.when(after == 0)
         .then(pl.lit("none of its device work was recorded"))
-        .when(is_last & cut_off)
-        .then(pl.lit("the file ends before its device work may have"))
         .when(short)
         .then(pl.lit("the recording ended before its device work did"))
     )
+
+
+def _unsure() -> pl.Expr:
+    """Why a step of a file that ends early may not be whole, null where it surely is.
+
+    Kineto writes the device's work last, buffer by buffer and not always in order of time, so that any step may lack
+    some. Steps that agree on how much they have, while none has more, have it all.
+    """
+    ops = pl.col("ops").fill_null(0)
+    most = (ops > 0) & (ops == ops.max())
+    return pl.when(~(most & (most.sum() > 1))).then(pl.lit("the file ends early and may lack some of its device work"))

@@ -1,0 +1,204 @@
+"""How well the findings and savings hold on jobs whose truth is known; writes docs/scorecard.md."""
+
+from __future__ import annotations
+
+import io
+import statistics
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "fixtures" / "make"))
+
+from simulator import FAULTS, case  # noqa: E402 - the scripts of fixtures/ are no package
+
+from advisor import metrics  # noqa: E402
+from advisor.engine import read, rule_book  # noqa: E402
+from advisor.config import Config  # noqa: E402
+from advisor.judge import judge  # noqa: E402
+from advisor.lens import look  # noqa: E402
+from advisor.profile import Profile  # noqa: E402
+from advisor.readers import kineto  # noqa: E402
+from advisor.report import Finding  # noqa: E402
+from advisor.summary import summarise  # noqa: E402
+
+SEEDS = 20
+RULES = rule_book(Config())
+SHARED = ROOT.parent / "shared" / "traces" / "kineto"
+
+
+@dataclass(frozen=True)
+class Known:
+    """A job and what is true of it; `saved_ms` bounds the truth where it was measured two ways."""
+
+    name: str
+    group: str
+    first: tuple[str, ...]
+    must_fire: tuple[str, ...]
+    must_not_fire: tuple[str, ...]
+    saved_ms: tuple[float, float] | None
+    step_ms: float
+
+
+@dataclass(frozen=True)
+class Score:
+    """What was found of it."""
+
+    job: Known
+    findings: tuple[Finding, ...]
+    beneath: frozenset[str]
+
+    @property
+    def named(self) -> set[str]:
+        """Every rule that fired, alone or under its cause."""
+        return {f.rule for f in self.findings} | self.beneath
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the job's fault, or a healthy job's absence of any, comes first."""
+        if not self.job.first:
+            return not any(f.severity != "low" for f in self.findings)
+        return bool(self.findings) and self.findings[0].rule in self.job.first
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The saving of the finding that names the fault."""
+        named = (f for f in self.findings if f.rule in (self.job.first or self.job.must_fire) and f.saving)
+        found = next(named, None)
+        return (found.saving.low_ms, found.saving.high_ms) if found and found.saving else None
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the interval holds the truth; None where there is nothing to hold."""
+        if self.job.saved_ms is None or self.interval is None:
+            return None
+        low, high = self.interval
+        slack = 0.01 * self.job.step_ms  # of the step: what two runs of one job differ by
+        return low - slack <= self.job.saved_ms[0] and self.job.saved_ms[1] <= high + slack
+
+    @property
+    def failures(self) -> list[str]:
+        """What is wrong, in words."""
+        wrong = [f"`{r}` silent" for r in self.job.must_fire if r in RULES and r not in self.named]
+        wrong += [f"`{r}` fired" for r in self.job.must_not_fire if r in self.named]
+        if not self.is_first:
+            wrong.append(f"first: {self.findings[0].rule if self.findings else 'nothing'}")
+        if self.holds is False and self.interval and self.job.saved_ms:
+            wrong.append("saves {:.1f} to {:.1f} ms, truth {:.1f} to {:.1f}".format(*self.interval, *self.job.saved_ms))
+        return wrong
+
+
+def main() -> None:
+    """Score all jobs, write the page, print it."""
+    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS
+    scores = [scored(job, profile) for job, profile in (*recorded(), *pairs(), *simulated(seeds))]
+    page = "\n\n".join(["# Score card", HEAD.format(seeds=seeds), *tables(scores), *misses(scores)]) + "\n"
+    (ROOT / "docs" / "scorecard.md").write_text(page, "utf-8")
+    print(page)
+
+
+HEAD = (
+    "Jobs whose truth is known: recorded ones whose unprofiled step time was measured with and without the fault, a "
+    "public pair of the same job, and simulated ones ({seeds} seeds per fault and GPU) whose counterfactual was "
+    "simulated too. Made by `make score`; the misses stand last, every one of them."
+)
+
+
+def scored(job: Known, profile: Profile) -> Score:
+    """Run the engine on one job."""
+    found = metrics.measure(look(profile))
+    run = summarise(job.name, job.name, found, judge(found, RULES, {}))
+    beneath = frozenset(s.rule for f in run.findings for s in f.symptoms)
+    return Score(job, run.findings, beneath)
+
+
+def recorded() -> Iterator[tuple[Known, Profile]]:
+    """The committed fixtures."""
+    for file in sorted((ROOT / "fixtures").glob("*/case.yaml")):
+        facts = yaml.safe_load(file.read_text("utf-8"))
+        kind = "simulated fixture" if facts.get("simulated") else "recorded"
+        yield known(file.parent.name, kind, facts), read(str(file.parent))
+
+
+def pairs() -> Iterator[tuple[Known, Profile]]:
+    """The public ResNet-50 pair: the same job with 0 and 4 loader workers, gained 36.5 ms (means) to 50.8 (medians)."""
+    slow, quick = SHARED / "resnet50-v100-workers0", SHARED / "resnet50-v100-workers4"
+    if slow.exists():
+        loader = ("input-bound", "single-process-data-loader")
+        yield Known("resnet50-v100-workers0", "recorded", loader, ("input-bound",), (), (36.5, 50.8), 177.6), read(str(slow))
+        silent = Known("resnet50-v100-workers4", "recorded", ("amp-unused", "tensor-cores-unused"), (), loader, None, 126.7)
+        yield silent, read(str(quick))
+
+
+def simulated(seeds: int) -> Iterator[tuple[Known, Profile]]:
+    """Every fault on every GPU that can have it."""
+    for name, fault in FAULTS.items():
+        for gpu in fault.gpus:
+            for seed in range(seeds):
+                made = case(name, gpu, seed)
+                job = known(f"{name} on {gpu}, seed {seed}", f"simulated {name}", made.facts)
+                yield job, kineto.read(io.BytesIO(made.faulty.kineto()), job.name)
+
+
+def known(name: str, group: str, facts: dict[str, object]) -> Known:
+    """The truth of a case.yaml; a saving under 1 % of the step is none."""
+    truth = facts["truth"]
+    saved = sorted(truth[key] for key in ("saved_ms", "saved_mean_ms") if key in truth)
+    must = tuple(facts["must_fire"])
+    first = tuple(facts.get("first") or must)
+    step = truth["faulty_step_ms"]
+    return Known(
+        name,
+        group,
+        first,
+        must,
+        tuple(facts["must_not_fire"]),
+        (saved[0], saved[-1]) if must and saved[-1] > 0.01 * step else None,
+        step,
+    )
+
+
+def tables(scores: list[Score]) -> Iterator[str]:
+    """A line per group of jobs."""
+    groups: dict[str, list[Score]] = defaultdict(list)
+    for score in scores:
+        groups[score.job.group].append(score)
+    rows = ["| jobs | number | fault first | rules right | interval holds | median width of the step |", "| --- | --- | --- | --- | --- | --- |"]
+    for group, members in groups.items():
+        holds = [s.holds for s in members if s.holds is not None]
+        widths = [(s.interval[1] - s.interval[0]) / s.job.step_ms for s in members if s.interval]
+        right = sum(not any("silent" in f or "fired" in f for f in s.failures) for s in members)
+        rows.append(
+            f"| {group} | {len(members)} | {share(sum(s.is_first for s in members), len(members))} | "
+            f"{share(right, len(members))} | {share(sum(holds), len(holds))} | "
+            f"{f'{100 * statistics.median(widths):.0f} %' if widths else 'none claimed'} |"
+        )
+    yield "\n".join(rows)
+    every = [s.holds for s in scores if s.holds is not None]
+    widths = [(s.interval[1] - s.interval[0]) / s.job.step_ms for s in scores if s.interval]
+    yield (
+        f"Over all: the fault first in {share(sum(s.is_first for s in scores), len(scores))}, the truth inside the "
+        f"interval in {share(sum(every), len(every))}, median width {100 * statistics.median(widths):.0f} % of the step."
+    )
+
+
+def misses(scores: list[Score]) -> Iterator[str]:
+    """Every failure, counted by job and kind."""
+    counted = Counter((s.job.group, s.job.name.split(",")[0], f) for s in scores for f in s.failures)
+    yield "## Misses"
+    lines = [f"- {name}: {what}" + (f" ({n} times)" if n > 1 else "") for (_, name, what), n in counted.items()]
+    yield "\n".join(lines) or "None."
+
+
+def share(part: int, whole: int) -> str:
+    """`19 of 20`, or a dash where there is nothing to count."""
+    return f"{part} of {whole}" if whole else "-"
+
+
+if __name__ == "__main__":
+    main()
