@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from advisor.intervals import EMPTY, Ints
+from advisor.intervals import EMPTY
 from advisor.lens import Lane
 
 _QUEUED_NS: Final = 5_000  # a queued op starts this soon after the one before it
@@ -97,18 +97,11 @@ def _cause_of_rest(frame: pl.DataFrame, lane: Lane) -> npt.NDArray[np.str_]:
     """
     start, length = frame["start_ns"].to_numpy(), (frame["end_ns"] - frame["start_ns"]).to_numpy()
     is_last, untold = frame["next"].is_null().to_numpy(), frame["launched_ns"].is_null().to_numpy()
-    ran_dry = _ran_dry(lane, start)
-    host_is_late = is_last | ~untold & (frame["launched_ns"].fill_null(0).to_numpy() > ran_dry)
-    was_waiting = lane.host_spans("sync").within(ran_dry - 1, ran_dry) > 0
+    host_is_late = is_last | ~untold & (frame["launched_ns"].fill_null(0).to_numpy() > start)
+    was_waiting = lane.host_spans("sync").within(start - 1, start) > 0
     at_edge = np.isin(start, lane.starts) | is_last if not lane.marked else np.zeros(len(start), bool)
     return np.select(
         [at_edge, host_is_late & was_waiting, host_is_late, untold, length <= _QUEUED_NS],
         ["unknown", "sync", "host_bound", "unknown", "queued"],
         "dependency",
     )
-
-
-def _ran_dry(lane: Lane, starts: Ints) -> Ints:
-    """When the device finished what it ran before each gap: before the window, where the gap goes on from there."""
-    ends = np.concatenate((starts[:1], lane.busy.ends))  # of a device that ran nothing before, the gap's own start
-    return ends[np.searchsorted(lane.busy.ends, starts, side="right")]

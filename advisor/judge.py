@@ -217,9 +217,7 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
         ),
         where=_places(shown, worker, found),
         fixes=_fixes(rule, _framework(found, worker)),
-        symptoms=tuple(
-            Symptom(rule=s.rule.id, title=s.rule.title, says=_said(s, found)) for s in beneath if s.rule.symptom
-        ),
+        symptoms=tuple(Symptom(rule=s.rule.id, title=s.rule.title, says=_said(s, found)) for s in beneath),
         explains=rule.explains,
         docs=f"docs/rules/{rule.id}.md",
     )

@@ -18,8 +18,8 @@ sys.path.append(str(ROOT / "fixtures" / "make"))
 from simulator import FAULTS, case  # noqa: E402 - the scripts of fixtures/ are no package
 
 from advisor import metrics  # noqa: E402
-from advisor.engine import read, rule_book  # noqa: E402
 from advisor.config import Config  # noqa: E402
+from advisor.engine import read, rule_book  # noqa: E402
 from advisor.judge import judge  # noqa: E402
 from advisor.lens import look  # noqa: E402
 from advisor.profile import Profile  # noqa: E402
@@ -130,8 +130,13 @@ def pairs() -> Iterator[tuple[Known, Profile]]:
     slow, quick = SHARED / "resnet50-v100-workers0", SHARED / "resnet50-v100-workers4"
     if slow.exists():
         loader = ("input-bound", "single-process-data-loader")
-        yield Known("resnet50-v100-workers0", "recorded", loader, ("input-bound",), (), (36.5, 50.8), 177.6), read(str(slow))
-        silent = Known("resnet50-v100-workers4", "recorded", ("amp-unused", "tensor-cores-unused"), (), loader, None, 126.7)
+        yield (
+            Known("resnet50-v100-workers0", "recorded", loader, ("input-bound",), (), (36.5, 50.8), 177.6),
+            read(str(slow)),
+        )
+        silent = Known(
+            "resnet50-v100-workers4", "recorded", ("amp-unused", "tensor-cores-unused"), (), loader, None, 126.7
+        )
         yield silent, read(str(quick))
 
 
@@ -168,7 +173,10 @@ def tables(scores: list[Score]) -> Iterator[str]:
     groups: dict[str, list[Score]] = defaultdict(list)
     for score in scores:
         groups[score.job.group].append(score)
-    rows = ["| jobs | number | fault first | rules right | interval holds | median width of the step |", "| --- | --- | --- | --- | --- | --- |"]
+    rows = [
+        "| jobs | number | fault first | rules right | interval holds | median width of the step |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
     for group, members in groups.items():
         holds = [s.holds for s in members if s.holds is not None]
         widths = [(s.interval[1] - s.interval[0]) / s.job.step_ms for s in members if s.interval]

@@ -58,7 +58,12 @@ def on_host(kind: str, start: float, end: float, **columns: object) -> Row:
 def step(number: int, start: float, end: float, host: tuple[float, float] | None = None, **columns: object) -> Row:
     """A step whose window is `start` to `end`; the host's own range is the same where not given."""
     of_host = {f"host_{column}": ns for column, ns in span(*host or (start, end)).items()}
-    return {"step": number, "name": f"ProfilerStep#{number}", "device": 0, "worker": 0} | columns | span(start, end) | of_host
+    return (
+        {"step": number, "name": f"ProfilerStep#{number}", "device": 0, "worker": 0}
+        | columns
+        | span(start, end)
+        | of_host
+    )
 
 
 def profile(
