@@ -12,7 +12,7 @@ REPORT ?= report.html
 help: ## List these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
-demo: $(VENV)/.installed ## Check a recorded profile and write report.html
+demo: $(VENV)/.installed ## Check a sample profile and write report.html
 	$(BIN)/advisor check $(DEMO) -o $(REPORT)
 	@echo "The report: $(abspath $(REPORT))"
 

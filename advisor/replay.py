@@ -212,7 +212,9 @@ def _waiting(lane: Lane, calls: pl.DataFrame) -> tuple[Mask, Ints]:
 def _latest_end(lane: Lane, times: Ints) -> Ints:
     """End of the last device op that ended at or before each of the times; 0 before the first."""
     ends = np.sort((lane.ops["start_ns"] + lane.ops["dur_ns"]).to_numpy())
-    return np.concatenate(([0], ends))[np.searchsorted(ends, times, side="right")]
+    ended = np.concatenate((np.zeros(1, np.int64), ends))
+    latest: Ints = ended[np.searchsorted(ends, times, side="right")]
+    return latest
 
 
 def _end(free: int, ready: Ints, cost: Ints) -> int:

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -150,7 +151,7 @@ def simulated(seeds: int) -> Iterator[tuple[Known, Profile]]:
                 yield job, kineto.read(io.BytesIO(made.faulty.kineto()), job.name)
 
 
-def known(name: str, group: str, facts: dict[str, object]) -> Known:
+def known(name: str, group: str, facts: dict[str, Any]) -> Known:
     """The truth of a case.yaml; a saving under 1 % of the step is none."""
     truth = facts["truth"]
     saved = sorted(truth[key] for key in ("saved_ms", "saved_mean_ms") if key in truth)

@@ -200,7 +200,9 @@ def _lacks(profile: Profile, caveat: str) -> dict[str, str]:
         "allocations.allocated_bytes": not profile.allocations["allocated_bytes"].count(),
         "collectives.bytes": profile.collectives.height > 0 and not profile.collectives["bytes"].count(),
     }
-    return {need: _WHY_ABSENT[need] + caveat for need, gone in absent.items() if gone}
+    whole = {need for need, gone in absent.items() if gone and "." not in need}
+    named = [need for need, gone in absent.items() if gone and (need in whole or need.partition(".")[0] not in whole)]
+    return {need: _WHY_ABSENT[need] + caveat for need in named}
 
 
 _WHY_ABSENT: Final = {

@@ -60,7 +60,7 @@ class Source:
             while rest:
                 try:
                     yield inflate.decompress(rest, self._size)
-                except (IsalError, EOFError):
+                except (IsalError, EOFError):  # type: ignore[misc]  # the stub gives it no base
                     self.broken = "the gzip data is damaged (or its checksum is wrong): read up to the damage"
                     return
                 rest, inside = inflate.unconsumed_tail, not inflate.eof
