@@ -24,6 +24,7 @@ _SLOW_CALL_NS: Final = 50_000  # a launch that takes longer waited for something
 _LAUNCH_NS: Final = 6_000  # from a call to its op on an idle device: median of public H100 and B200 traces
 _MOST_CALLS: Final = 100_000  # enough for a mean; a longer recording is replayed up to here
 _CALLS: Final = ["runtime", "sync", "allocator"]
+TRUSTED_ERROR: Final = 0.05  # a replay of the unchanged steps that is further off than this is not used
 
 Mask = npt.NDArray[np.bool_]
 
@@ -59,6 +60,11 @@ class Replay:
         """Mean step time of the replay; with nothing changed it is close to `recorded_ms`."""
         return self._makespan() / 1e6 / self.steps
 
+    @property
+    def error(self) -> float:
+        """How far the replayed step time is from the recorded one, as a share of it."""
+        return self.step_ms / self.recorded_ms - 1
+
     def saved_ms(self, changed: Replay) -> float:
         """How much shorter the changed replay's mean step is; never negative."""
         return max(0.0, self.step_ms - changed.step_ms)
@@ -70,6 +76,13 @@ class Replay:
     def with_ops(self, ops: Ints, factor: float) -> Replay:
         """With the duration of these device ops multiplied by `factor`."""
         return replace(self, dur=np.where(np.isin(self.op, ops), _part(self.dur, factor), self.dur))
+
+    def with_durations(self, ops: Ints, dur: Ints) -> Replay:
+        """With these device ops (ids) taking so many ns; ids that are not of the replay are ignored."""
+        order = np.argsort(ops)
+        ids, new = ops[order], dur[order]
+        at = np.minimum(np.searchsorted(ids, self.op), max(0, len(ids) - 1))
+        return replace(self, dur=np.where(ids[at] == self.op, new[at], self.dur)) if len(ids) else self
 
     def without_waits(self) -> Replay:
         """With no call waiting for the device."""
@@ -139,6 +152,12 @@ def replay(lane: Lane) -> Replay | None:
     )
 
 
+def trusted_replay(lane: Lane) -> Replay | None:
+    """The lane's replay, or None where it cannot be made or does not reproduce the recording within 5 %."""
+    made = lane.once(replay)
+    return made if made is not None and abs(made.error) <= TRUSTED_ERROR else None
+
+
 def _consecutive(steps: pl.DataFrame) -> pl.DataFrame:
     """The longest run of steps whose numbers follow each other; the first of equals."""
     run = (steps["step"].diff().fill_null(1) != 1).cum_sum().alias("run")
@@ -205,7 +224,8 @@ def _waiting(lane: Lane, calls: pl.DataFrame) -> tuple[Mask, Ints]:
     waited = (last_done > start) & (is_sync | (slow & is_copy))
     usual = int(np.median(length[~slow & ~is_sync])) if (~slow & ~is_sync).any() else 0
     held_up = slow & ~waited & ~is_sync & (lane.busy.within(start, end) > length // 2)
-    own = np.where(waited, end - np.maximum(last_done, start), np.where(held_up, np.minimum(length, usual), length))
+    apart: Ints = np.where(held_up, np.minimum(length, usual), length)
+    own: Ints = np.where(waited, end - np.maximum(last_done, start), apart)
     return waited, own
 
 
@@ -224,4 +244,5 @@ def _end(free: int, ready: Ints, cost: Ints) -> int:
 
 
 def _part(values: Ints, factor: float) -> Ints:
-    return np.rint(values * factor).astype(np.int64)
+    scaled: Ints = np.rint(values * factor).astype(np.int64)
+    return scaled

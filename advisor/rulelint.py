@@ -97,12 +97,12 @@ def _case_problems(rule: Rule, metrics: Mapping[str, type[pl.DataType]], judged:
         yield ("cases",), "no case in which the rule cannot be judged (not_evaluable)"
     for index, case in enumerate(rule.cases):
         unknown = sorted(case.given.keys() - metrics.keys())
-        message = f"unknown metric {unknown[0]!r}" if unknown else _failure(rule, case, metrics)
+        message = f"unknown metric {unknown[0]!r}" if unknown else failure(rule, case, metrics)
         if message:
             yield ("cases", index), f"case {case.name!r}: {message}"
 
 
-def _failure(rule: Rule, case: Case, metrics: Mapping[str, type[pl.DataType]]) -> str | None:
+def failure(rule: Rule, case: Case, metrics: Mapping[str, type[pl.DataType]]) -> str | None:
     """How the rule's verdict on the case differs from what the case demands, None where it does not."""
     row = pl.DataFrame({name: [case.given.get(name)] for name in metrics}, schema=dict(metrics), strict=False)
     verdict = verdicts(rule, row)[0]

@@ -140,16 +140,16 @@ def shortened(text: str, most: int) -> str:
 
 
 def _rounded(value: float, significant: int) -> str:
-    """Rounded to so many digits, whole numbers kept whole; thousands grouped, no zeros after the last decimal."""
-    if not value:
-        return "0"
-    magnitude = math.floor(math.log10(abs(value)))
-    if not -5 <= magnitude < 15:  # noqa: PLR2004 - beyond these a power of ten is shorter
+    """Rounded to so many digits, but never in front of the decimal point."""
+    if 0 < abs(value) < 1e-5:  # noqa: PLR2004 - below this a power of ten is shorter
         return f"{value:.{significant}g}"
-    return _trimmed(value, max(0, significant - 1 - magnitude))
+    return _trimmed(value, max(0, significant - 1 - math.floor(math.log10(abs(value) or 1))))
 
 
 def _trimmed(value: float, decimals: int) -> str:
+    """Thousands grouped, no zeros behind the last decimal that is none."""
+    if abs(value) >= 1e15:  # noqa: PLR2004 - beyond this a power of ten is shorter
+        return f"{value:.3g}"
     digits = f"{value:,.{decimals}f}"
     return digits.rstrip("0").rstrip(".") if "." in digits else digits
 

@@ -71,6 +71,7 @@ def _measure(commands: dict[str, list[str]], rounds: int) -> dict[str, list[Cost
     for _ in range(rounds):
         for name, command in commands.items():
             costs[name].append(_run(command))
+            print(f"{name}: {costs[name][-1].wall_s:.2f} s", file=sys.stderr)
     return costs
 
 

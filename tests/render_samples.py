@@ -1,4 +1,4 @@
-"""Reports made by hand for the tests of the renderers, and to look at: `python tests/render_samples.py FOLDER`."""
+"""Reports made by hand for the tests of the renderers, and to look at: `python -m tests.render_samples FOLDER`."""
 
 from __future__ import annotations
 

@@ -11,9 +11,8 @@ from advisor.gaps import gaps
 from advisor.lens import Lane
 from advisor.metrics.registry import Metric, Value, measures
 from advisor.products import candidates
-from advisor.replay import Replay, replay
+from advisor.replay import replay, trusted_replay
 
-_TRUSTED_ERROR: Final = 0.05  # a replay of the unchanged steps further off than this is not used
 _LONG_GAP_NS: Final = 1_000_000
 _LAUNCH_FLOOR_NS: Final = 1_500
 _GRAPH_FACTOR: Final = 0.1  # host time per launch when captured or compiled
@@ -22,16 +21,6 @@ _USUAL_SPEEDUP: Final = 3.0
 _SOURCE: Final = "advisor.replay, after Daydream (USENIX ATC 2020); 5 % as in ByteDance's straggler study (OSDI 2025)"
 _NEEDS: Final = ("device_ops",)
 _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
-
-
-def trusted_replay(lane: Lane) -> Replay | None:
-    """The lane's replay, or None where it cannot be made or does not reproduce the recording within 5 %."""
-    made = replay(lane)
-    return made if made is not None and abs(_error(made)) <= _TRUSTED_ERROR else None
-
-
-def _error(made: Replay) -> float:
-    return made.step_ms / made.recorded_ms - 1
 
 
 @measures(
@@ -90,7 +79,7 @@ def what_if(lane: Lane) -> Mapping[str, Value]:
     made, trusted = lane.once(replay), lane.once(trusted_replay)
     unused = lane.once(candidates).filter(pl.col("verdict") == "unused")
     values: dict[str, Value] = {
-        "replay_error": None if made is None else _error(made),
+        "replay_error": None if made is None else made.error,
         "tensor_core_gain_ms": lane.per_step_ms(int(unused["dur_ns"].sum()) * (1 - 1 / _USUAL_SPEEDUP)),
     }
     if trusted is None:

@@ -15,7 +15,8 @@ from advisor.render.page import Page, Part
 from advisor.report import Evidence, Finding, Fix, Report, Run, Severity
 from advisor.text import UNKNOWN, count, listing, one_line, percent, quantity, shortened
 
-_FULL_FINDINGS, _ROOMY_FINDINGS = 5, 3  # more do not fit one screen; more do not with space around them
+# So many findings fit one screen; so many with two lines for what they say; so many with space between them.
+_MOST, _TWO_LINES, _SPACED = 5, 4, 3
 _UNKNOWNS, _NOTES = 3, 3
 _NARROW, _WIDE = 60, 110  # text wider than this is hard to read, narrower leaves no room beside the labels
 _MARGIN: Final = 3
@@ -65,17 +66,23 @@ def render(report: Report, *, verbose: bool = False, width: int = 80, color: boo
     page = Page(max(_NARROW, min(width, _WIDE)), color=color, unicode=unicode)
     if len(report.runs) != 1 or report.unreadable:
         page.add((words.overview(report), "bold"))
-        for file in report.unreadable:
-            page.add(f"not read: {shortened(file.path, 200)}: {file.why}", margin=_MARGIN, most=None if verbose else 2)
+        _unreadable(page, report, verbose=verbose)
         page.gap()
     for run in report.runs:
         _run(page, run, verbose=verbose)
     return page.text()
 
 
+def _unreadable(page: Page, report: Report, *, verbose: bool) -> None:
+    for file in report.unreadable if verbose else report.unreadable[:_MOST]:
+        page.add(f"not read: {shortened(file.path, 200)}: {file.why}", margin=_MARGIN, most=None if verbose else 2)
+    if not verbose and len(report.unreadable) > _MOST:
+        page.add(f"and {len(report.unreadable) - _MOST} more", margin=_MARGIN)
+
+
 def _run(page: Page, run: Run, *, verbose: bool) -> None:
-    shown = run.findings if verbose else run.findings[:_FULL_FINDINGS]
-    depth = _Depth.ALL if verbose else _Depth.SHORT if len(shown) <= _ROOMY_FINDINGS else _Depth.SHORTEST
+    shown = run.findings if verbose else run.findings[:_MOST]
+    depth = _Depth.ALL if verbose else _Depth.SHORT if len(shown) <= _TWO_LINES else _Depth.SHORTEST
     _read(page, run, verbose=verbose)
     page.gap()
     page.add((run.verdict, "bold"), most=None if verbose else 3)
@@ -84,11 +91,11 @@ def _run(page: Page, run: Run, *, verbose: bool) -> None:
     page.gap()
     for number, finding in enumerate(shown, 1):
         _finding(page, run, finding, number, depth)
-        if depth != _Depth.SHORTEST:
+        if verbose or len(shown) <= _SPACED:
             page.gap()
     if hidden := len(run.findings) - len(shown):
         page.add(f"and {hidden} more with less to win", margin=_MARGIN)
-    if depth == _Depth.SHORTEST:
+    if not verbose and len(shown) > _SPACED:
         page.gap()
     _unknowns(page, run, verbose=verbose)
     if verbose:

@@ -66,10 +66,11 @@ def saving(finding: Finding, steps: Steps) -> str | None:
     won = finding.saving
     if won.high_ms <= 0:
         return "nothing beyond what the findings above give back"
-    time = interval(won.low_ms, won.high_ms)
-    if steps.step_mean_ms is None:
+    time, shares = interval(won.low_ms, won.high_ms), percents(won.low_share, won.high_share)
+    if won.high_share <= 0:
         return time
-    step, shares = ms(steps.step_mean_ms), percents(won.low_share, won.high_share)
+    # The step is that of the worker that the finding speaks of, which need not be the slowest.
+    step = ms(won.high_ms / won.high_share)
     return f"{without_shared_unit(time, step)} of {step} {'a step' if steps.marked else 'recorded'} ({shares})"
 
 

@@ -82,7 +82,7 @@ def test_traces_are_told_by_their_content(tmp_path: Path, content: bytes):
 
 
 def test_a_name_speaks_for_a_trace_whose_signs_come_late(tmp_path: Path):
-    late = b'{"metadata": "' + b"x" * (1 << 20) + b'", "traceEvents": []}'
+    late = b'\n{"metadata": "' + b"x" * (1 << 20) + b'", "traceEvents": []}'
     assert only(put(tmp_path / "a.pt.trace.json", late))
     assert only(put(tmp_path / "a.pt.trace.json.gz", late))
     assert why(put(tmp_path / "a.json", late)).startswith("not a profile")
@@ -233,6 +233,16 @@ def test_a_folder_with_nothing_is_rejected(tmp_path: Path, files: tuple[str, ...
     assert why(tmp_path).startswith("no profile in this folder; this version reads PyTorch Profiler traces")
 
 
+def test_a_folder_of_profiles_of_another_kind_is_no_empty_folder(tmp_path: Path):
+    path = put(tmp_path / "plugins" / "profile" / "run" / "host.xplane.pb")
+    put(tmp_path / "plugins" / "profile" / "run" / "host.trace.json.gz", b'{"metadata":{"highres-ticks":true}}')
+    found, rejected = discover([str(tmp_path)])
+    assert found == []
+    assert [Path(r.path).parent for r in rejected] == [Path(path).parent]
+    assert rejected[0].why.startswith("a TensorFlow or JAX profile; ")
+    assert rejected[0].why.endswith(" (and 1 more here)")
+
+
 def test_an_unpacked_copy_counts_once(tmp_path: Path):
     put(tmp_path / "rank0.json")
     packed = put(tmp_path / "rank0.json.gz")
@@ -251,7 +261,8 @@ def test_an_unpacked_copy_stands_in_for_a_damaged_gzip_file(tmp_path: Path):
 
 def test_links_are_followed_once(tmp_path: Path):
     real = put(tmp_path / "logs" / "run" / "rank0.json")
-    (tmp_path / "logs" / "a-link").symlink_to(tmp_path / "logs" / "run")
+    for link in ("a-link", "z-link"):
+        (tmp_path / "logs" / link).symlink_to(tmp_path / "logs" / "run")
     (tmp_path / "logs" / "run" / "loop").symlink_to(tmp_path / "logs")
     (tmp_path / "logs" / "self").symlink_to(tmp_path / "logs" / "self")
     put(tmp_path / "store" / "rank0.json")

@@ -205,7 +205,7 @@ def test_no_input_raises(name: str, memory: int | None, sm_count: int | None, ca
 
 
 @given(names, st.sampled_from([str.upper, str.lower, str.title]), st.sampled_from([" ", "  ", "\t", " \n", "-", "_"]))
-def test_case_white_space_and_punctuation_do_not_matter(name: str, recase: Any, space: str) -> None:  # noqa: ANN401
+def test_case_white_space_and_punctuation_do_not_matter(name: str, recase: Any, space: str) -> None:
     assert match(space + recase(name).replace(" ", space) + space) == match(name)
 
 

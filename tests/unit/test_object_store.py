@@ -46,35 +46,38 @@ class Store:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
+    """Its address; the environment leads all S3 clients there."""
     moto = pytest.importorskip("moto.server")
+    s3fs = pytest.importorskip("s3fs")
     server = moto.ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def store(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    s3fs = pytest.importorskip("s3fs")
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in {
-        "ENDPOINT_URL": server,
+    settings = {
+        "ENDPOINT_URL": f"http://{host}:{port}",
         "ACCESS_KEY_ID": "tester",
         "SECRET_ACCESS_KEY": "tester",
         "DEFAULT_REGION": "us-east-1",
         "CONFIG_FILE": os.devnull,
         "SHARED_CREDENTIALS_FILE": os.devnull,
         "EC2_METADATA_DISABLED": "true",
-    }.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    s3fs.S3FileSystem.clear_instance_cache()
+    }
+    with pytest.MonkeyPatch.context() as environment:
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            environment.delenv(name)
+        for name, value in settings.items():
+            environment.setenv(f"AWS_{name}", value)
+        environment.setenv("no_proxy", host)
+        s3fs.S3FileSystem.clear_instance_cache()
+        yield settings["ENDPOINT_URL"]
+        s3fs.S3FileSystem.clear_instance_cache()
+    server.stop()
+
+
+@pytest.fixture
+def store(server: str) -> Iterator[Store]:
     store = Store(server)
     yield store
     store.refuse_unknown_keys(after_requests=float("inf"))
-    s3fs.S3FileSystem.clear_instance_cache()
 
 
 @pytest.mark.network_server
@@ -114,11 +117,12 @@ def test_one_object(store: Store):
 
 
 @pytest.mark.network_server
-def test_what_came_since_the_last_look_is_seen(store: Store):
-    store.put("job/rank0.json")
-    assert len(discover([store.url("job")])[0][0].files) == 1
-    fsspec.filesystem("s3", skip_instance_cache=True).pipe(f"{store.bucket}/job/rank1.json", PACKED)
-    assert len(discover([store.url("job")])[0][0].files) == 2
+def test_an_earlier_look_is_not_remembered(store: Store):
+    rank0, rank1 = store.put("job/rank0.json"), store.url("job/rank1.json")
+    assert discover([store.url("job")])[0][0].files == (rank0,)
+    fsspec.filesystem("s3", skip_instance_cache=True).pipe(rank1, PACKED)
+    assert discover([rank1])[0][0].files == (rank1,)
+    assert discover([store.url("job")])[0][0].files == (rank0, rank1)
 
 
 @pytest.mark.network_server
@@ -166,9 +170,10 @@ def test_refused_access(store: Store):
 def test_no_credentials(store: Store, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    type(store.files).clear_instance_cache()  # the next look makes a new connection
+    type(store.files).clear_instance_cache()  # a new client looks for credentials anew
     with pytest.raises(ReadError, match=r"Unable to locate credentials; check the path and the access to it"):
         discover([store.url("job")])
+    type(store.files).clear_instance_cache()
 
 
 # ---------------------------------------------------------------------------------------------- memory
@@ -204,3 +209,12 @@ def test_a_file_in_memory(memory: str):
 def test_nothing_in_memory(memory: str):
     with pytest.raises(ReadError, match="no such file, folder or bucket"):
         discover([f"{memory}/nothing"])
+
+
+def test_a_run_at_the_root_of_a_store():
+    fsspec.filesystem("memory").pipe("/rank0.json", PACKED)
+    try:
+        (run,), _ = discover(["memory://"])
+    finally:
+        fsspec.filesystem("memory").rm("/rank0.json")
+    assert (run.name, run.path, run.files) == ("memory://", "memory://", ("memory:///rank0.json",))

@@ -19,6 +19,7 @@ from advisor.readers.kineto.decode import Device, Distributed, Header, Trace
 from advisor.readers.kineto.links import steps, with_launches, with_parents
 from advisor.readers.kineto.names import DTYPE_BYTES, collective_op, copy_kind, copy_memory, host_kinds
 from advisor.readers.kineto.source import Source
+from advisor.text import count
 
 FORMAT: Final = "kineto"
 
@@ -40,7 +41,7 @@ def read(stream: IO[bytes], name: str, worker: int = 0, on_read: Callable[[int],
         for events in trace.chunks(Source(stream, on_read=on_read)):
             columns.add(events)
     if columns.untimed:
-        trace.salvaged.append(f"{columns.untimed:,} events without a valid start and length left out")
+        trace.salvaged.append(f"{count(columns.untimed, 'event')} without a valid start and length left out")
     profile = _profile(trace, columns, name, worker)
     if not (profile.host_ops.height or profile.device_ops.height):
         raise ReadError(f"{name}: no host or device activity in it; record it with torch.profiler.profile(...)")

@@ -13,6 +13,7 @@ import msgspec
 
 from advisor.errors import ReadError
 from advisor.readers.kineto.source import Source
+from advisor.text import count
 
 _LOOK_BACK_BYTES: Final = 64 << 10
 _LONGEST_HEAD_BYTES: Final = 16 << 20  # real ones have a few kB
@@ -263,7 +264,7 @@ class Trace:
         if source.broken:
             self.salvaged.append(source.broken)
         if self.dropped:
-            self.salvaged.append(f"{self.dropped:,} unreadable events left out")
+            self.salvaged.append(f"{count(self.dropped, 'unreadable event')} left out")
         if not self.decoded:
             why = "none of its trace events can be read" if self.dropped else "its list of trace events is empty"
             raise ReadError(f"{self.name}: {why}; record the profile again")

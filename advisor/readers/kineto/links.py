@@ -28,7 +28,7 @@ def with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     The op is the one whose range encloses the call. External ids changed their meaning over PyTorch's versions and
     serve only where no range does.
     """
-    calls = host.filter(pl.col("kind").is_in(_LAUNCHERS) & pl.col("correlation").is_not_null()).unique(
+    calls = host.filter(pl.col("kind").is_in(_LAUNCHERS) & (pl.col("correlation") > 0)).unique(
         "correlation", keep="first", maintain_order=True
     )
     device = device.with_columns(id=pl.int_range(pl.len(), dtype=pl.Int64)).join(

@@ -1,0 +1,88 @@
+"""Kernels that belong together: an attention computed step by step, an optimizer's updates, chains of elementwise work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import polars as pl
+
+from advisor.lens import Lane, spans
+from advisor.workload import kernels
+
+_LEAST_CHAIN: Final = 3  # one after another, of a size: two alone may be any two
+_ELEMENTWISE: Final = ["elementwise", "copy", "rng"]
+_PASSED: Final = [*_ELEMENTWISE, "layout", "index"]  # in an attention: scaling, masks, dropout, casts, permutations
+_BATCHED: Final = ["aten::bmm", "aten::baddbmm", "aten::matmul", "aten::einsum"]
+_UPDATES: Final = r"^Optimizer\.step#"
+
+PARTS: Final = pl.Enum(["optimizer", "attention", "layout", "chain"])
+
+
+def parts(lane: Lane) -> pl.DataFrame:
+    """The kernels of the steps with `part`, the pattern that each belongs to (PARTS; null: none), and `run`.
+
+    A kernel belongs to one pattern at most, the first of
+    - optimizer: launched inside an `Optimizer.step#...` annotation;
+    - attention: a softmax between batched products, with those products and what lies between, see `_in_attention`;
+    - layout: conversions between NCHW and NHWC by name, and any transposition that a convolution launches;
+    - chain: at least three elementwise kernels in a row on one stream over equally many elements (where shapes do not
+      tell: with equal grids and blocks); those of one chain share their `run`.
+    """
+    found = lane.once(kernels).with_columns(part=pl.lit(None, PARTS))
+    found = _named(found, "optimizer", _in_optimizer(lane, found))
+    found = _named(found, "attention", _in_attention(found))
+    name, op = pl.col("name").cast(pl.String), pl.col("op_name").fill_null("")
+    converts = (pl.col("family") == "layout") & (name.str.contains("(?i)nchw|nhwc") | op.str.contains("(?i)conv"))
+    found = _named(found, "layout", converts)
+    size = pl.struct("elements", pl.when(pl.col("elements").is_null()).then(pl.struct("grid", "block")))
+    single = pl.col("part").is_null() & pl.col("family").is_in(_ELEMENTWISE)
+    found = found.with_columns(run=pl.struct("stream", single, size).rle_id())
+    return _named(found, "chain", single & (pl.len().over("run") >= _LEAST_CHAIN))
+
+
+def _named(found: pl.DataFrame, part: str, belongs: pl.Expr | pl.Series) -> pl.DataFrame:
+    """With the kernels that belong, and are not of a part yet, made part of this one."""
+    return found.with_columns(
+        part=pl.when(pl.col("part").is_null() & belongs).then(pl.lit(part, PARTS)).otherwise("part")
+    )
+
+
+def _in_optimizer(lane: Lane, found: pl.DataFrame) -> pl.Series:
+    """Whether each kernel was launched while an optimizer updated its parameters."""
+    calls = lane.host.select(launch="id", called="start_ns")
+    updates = lane.host.filter(pl.col("kind") == "annotation", pl.col("name").cast(pl.String).str.contains(_UPDATES))
+    called = found.select("launch").join(calls, on="launch", how="left", maintain_order="left")["called"]
+    at = called.fill_null(-1).to_numpy()
+    return pl.Series(spans(updates).within(at, at + 1) > 0, dtype=pl.Boolean)
+
+
+def _in_attention(found: pl.DataFrame) -> pl.Series:
+    """Whether each kernel is part of an attention that is computed product by product.
+
+    Scaling, masks, dropout, casts and permutations are passed over. Of the other kernels of the stream, the one before
+    a softmax and the one after must be batched products; backward two of each, as a product has two gradients.
+    """
+    passed = pl.col("family").is_in(_PASSED)
+    product = pl.col("op_name").is_in(_BATCHED) & (pl.col("family") == "gemm") & pl.col("part").is_null()
+    softmax = (pl.col("family") == "softmax") & ~pl.col("op_name").fill_null("").str.contains("log_softmax")
+    gradient = pl.col("name").cast(pl.String).str.contains("(?i)backward|bwd")
+    main = found.filter(~passed).with_columns(product=product.fill_null(value=False))
+    main = main.with_columns(
+        forward=softmax & ~gradient & _at("product", (-1, 1), every=True),
+        backward=softmax & gradient & _at("product", (-2, -1, 1, 2), every=True),
+    )
+    # A softmax `n` places later reaches back to here, one `n` places earlier reaches on.
+    main = main.select(
+        "id",
+        inside=_at("forward", (-1, 0, 1)) | _at("backward", (-2, -1, 0, 1, 2)),
+        goes_on=_at("forward", (0, 1)) | _at("backward", (-1, 0, 1, 2)),
+    )
+    rows = found.join(main, on="id", how="left", maintain_order="left")
+    return rows.select(pl.coalesce("inside", pl.col("goes_on").forward_fill().over("stream"), pl.lit(False))).to_series()  # noqa: FBT003
+
+
+def _at(column: str, places: Iterable[int], *, every: bool = False) -> pl.Expr:
+    """Whether the column is true at any (or every) of these places from each row on, in its stream."""
+    there = [pl.col(column).shift(-place, fill_value=False).over("stream") for place in places]
+    return pl.all_horizontal(there) if every else pl.any_horizontal(there)

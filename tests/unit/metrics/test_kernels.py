@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+
+from advisor.metrics.kernels import kernel_table, kernels
+from advisor.metrics.registry import Value
+from advisor.profile import Profile
+from tests.tables import kernel, lane, on_device, profile, step
+
+STEP = [step(1, 0, 100)]
+
+
+def values(made: Profile) -> dict[str, Value]:
+    return dict(kernels(lane(made)))
+
+
+def test_counts_and_lengths_are_of_kernels_that_start_in_the_steps_used():
+    steps = [step(1, 0, 100), step(2, 100, 200), step(3, 200, 300, incomplete="cut")]
+    device = [
+        *(kernel(0, 5), kernel(10, 19.999), kernel(30, 40), kernel(190, 230)),
+        *(kernel(250, 260), on_device("collective", 50, 90), on_device("memcpy", 90, 95)),
+    ]
+    found = values(profile(device, steps=steps))
+    assert found["kernels_per_step"] == 2
+    assert found["kernel_ms"] == pytest.approx((5 + 9.999 + 10 + 40) / 2 / 1e3)
+    assert found["median_kernel_us"] == pytest.approx((9.999 + 10) / 2)
+    assert found["small_kernel_share"] == 0.5  # 10 us are not under 10 us
+
+
+def test_steps_without_kernels_have_no_typical_kernel():
+    found = values(profile([on_device("memcpy", 0, 50)], steps=STEP))
+    assert (found["kernels_per_step"], found["gpu_utilization"]) == (0, 0)
+    assert found["median_kernel_us"] is found["small_kernel_share"] is found["occupancy"] is None
+
+
+def test_utilisation_is_over_the_span_of_the_steps_with_collectives_and_without_copies():
+    # us          0    20   40   60   80   100
+    # steps       |-- 1 --|         |-- 3 --|     2 is left out; its time counts
+    # kernels  ======  ===    ===            =====
+    # collective                 =====
+    # memcpy                           ====
+    steps = [step(1, 0, 40), step(2, 40, 60, incomplete="cut"), step(3, 60, 100)]
+    device = [kernel(-10, 10), kernel(20, 30), kernel(45, 50), kernel(95, 140)]
+    device += [on_device("collective", 48, 60), on_device("memcpy", 70, 80)]
+    assert values(profile(device, steps=steps))["gpu_utilization"] == pytest.approx(0.4)  # 10 + 10 + 15 + 5
+
+
+def test_sm_efficiency_adds_up_what_runs_together_to_at_most_1():
+    # us               0    20   40   60        100
+    # blocks per SM    0.5--------                    0 to 40
+    #                       0.8--------               20 to 60
+    # filled           0.5  1.0  0.8                  10 + 20 + 16
+    device = [kernel(0, 40, blocks_per_sm=0.5), kernel(20, 60, blocks_per_sm=0.8, stream=8), kernel(60, 100)]
+    assert values(profile(device, steps=STEP))["sm_efficiency"] == pytest.approx(0.46)
+
+
+def test_occupancy_is_weighted_by_the_time_inside_the_span():
+    # The first kernel has 20 us inside, the second 60; the third reports none.
+    device = [kernel(-20, 20, occupancy=0.9), kernel(20, 80, occupancy=0.5), kernel(80, 100)]
+    assert values(profile(device, steps=STEP))["occupancy"] == pytest.approx((20 * 0.9 + 60 * 0.5) / 80)
+
+
+def test_one_row_per_kernel_name_the_most_time_first():
+    device = [kernel(0, 10, name="volta_sgemm_128x64_nn"), kernel(10, 16, name="b"), kernel(20, 30, name="b")]
+    rows = kernel_table(lane(profile([*device, kernel(30, 34, name="a"), on_device("memcpy", 40, 90)], steps=STEP)))
+    columns = ["name", "calls", "total_ms", "mean_us", "max_us", "min_us", "kernel_time_share", "tensor_cores"]
+    assert rows.select(columns).rows() == [
+        ("b", 2, 0.016, 8, 10, 6, pytest.approx(16 / 30), None),
+        ("volta_sgemm_128x64_nn", 1, 0.010, 10, 10, 10, pytest.approx(10 / 30), False),
+        ("a", 1, 0.004, 4, 4, 4, pytest.approx(4 / 30), None),
+    ]
+
+
+def test_a_step_without_length_has_no_kernels_to_count():
+    assert values(profile([kernel(0, 10)], steps=[step(1, 0, 0)])) == {}

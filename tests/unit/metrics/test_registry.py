@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from advisor.lens import look
+from advisor.metrics import METRICS, dtypes
+from advisor.metrics.registry import Metric, measure, measures
+from tests.tables import V100, kernel, measured, on_host, profile, step
+
+STEP = [step(1, 0, 100)]
+PLAIN = profile([kernel(0, 50, 0)], [on_host("op", 0, 10)], STEP)
+
+
+def test_every_metric_has_a_column_of_its_type_in_every_scope():
+    found = measured(PLAIN)
+    for scope in ("worker", "device"):
+        assert dict(found.frames[scope].schema) == {"worker": pl.Int32, "device": pl.Int32, **dtypes()}
+    assert found.frames["step"]["worker"].to_list() == [0]
+    assert found.frames["kernel"].height == 1
+
+
+def test_every_metric_is_documented():
+    for metric in METRICS.values():
+        assert metric.meaning.endswith(".")
+        assert metric.formula
+        assert not metric.unit == "share" or metric.meaning.startswith(("Part of", "How ", "Estimated", "That peak"))
+
+
+def test_a_name_is_registered_once():
+    with pytest.raises(ValueError, match="step_ms"):
+        measures(Metric("step_ms", "ms", "Again.", "x"))(lambda _: {})
+
+
+def test_a_null_has_a_reason_and_a_value_none():
+    found = measured(PLAIN)
+    (row,) = found.frames["worker"].to_dicts()
+    assert {name for name, value in row.items() if value is None} == set(found.reasons)
+    assert found.reasons["step_cv"] == "nothing in the steps used that it could be computed from"
+    assert found.reasons["peak_memory_bytes"] == "no allocation on this device was recorded"
+
+
+@pytest.mark.parametrize("need", ["device_ops.launch", "device_ops"])
+def test_what_the_recording_lacks_is_the_reason(need: str):
+    found = measured(replace(PLAIN, lacks={need: "not recorded"}))
+    (row,) = found.frames["worker"].to_dicts()
+    assert row["host_bound_idle_share"] is None
+    assert found.reasons["host_bound_idle_share"] == "not recorded"
+    assert row["step_ms"] is not None
+
+
+def test_a_worker_without_a_device_is_told_from_a_recording_without_one():
+    alone = profile([], [on_host("op", 0, 10)], [step(1, 0, 100, device=None)])
+    assert measured(alone).reasons["idle_share"] == "this worker used no device in the recording"
+    lacking = replace(alone, lacks={"device_ops": "ProfilerActivity.CUDA was not given"})
+    assert measured(lacking).reasons["idle_share"] == "ProfilerActivity.CUDA was not given"
+    assert measured(lacking).frames["worker"]["host_share"].item() == pytest.approx(0.1)
+
+
+def test_what_is_no_number_becomes_null():
+    odd = [kernel(0, 50, occupancy=math.inf, blocks_per_sm=math.nan)]
+    found = measured(profile(odd, steps=STEP))
+    assert found.frames["worker"].select("occupancy", "sm_efficiency").row(0) == (None, None)
+    assert found.reasons.keys() >= {"occupancy", "sm_efficiency"}
+
+
+def test_without_a_step_used_nothing_of_the_steps_is_claimed():
+    host = [on_host("input", 0, 10), on_host("sync", 20, 30)]
+    found = measured(profile([kernel(0, 50, 0)], host, [step(1, 0, 100, incomplete="cut")]))
+    (row,) = found.frames["worker"].to_dicts()
+    known = {name for name, value in row.items() if value is not None}
+    assert known == {"worker", "device", "device_name", "capability", "steps"}
+
+
+def test_a_worker_s_row_is_that_of_its_critical_device():
+    # us         0    100  200
+    # device 0   |-1-||-2-|          two steps of 100
+    # device 1   |- 1 -||- 2 -|      one of 120 and one of 130, which begin later
+    steps = [step(1, 0, 100), step(2, 100, 200), step(1, 10, 130, device=1), step(2, 130, 260, device=1)]
+    device = [kernel(0, 50), kernel(100, 150), kernel(10, 130, device=1), kernel(130, 140, device=1)]
+    found = measured(profile(device, steps=steps, devices=[V100, V100 | {"device": 1}]))
+    assert found.frames["device"].select("device", "step_mean_ms", "device_busy_share").rows() == [
+        (0, pytest.approx(0.1), pytest.approx(0.5)),
+        (1, pytest.approx(0.125), pytest.approx(0.52)),
+    ]
+    assert found.frames["worker"].equals(found.frames["device"].filter(pl.col("device") == 1))
+    assert found.frames["step"].select("device", "step", "step_ms").rows() == [
+        (0, 1, pytest.approx(0.1)),
+        (0, 2, pytest.approx(0.1)),
+        (1, 1, pytest.approx(0.12)),
+        (1, 2, pytest.approx(0.13)),
+    ]
+
+
+def test_places_of_a_metric_that_names_none():
+    assert measure(look(PLAIN)).places("step_ms", 0).is_empty()

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+
+from advisor.metrics.registry import METRICS
+from advisor.metrics.whatif import what_if
+from advisor.profile import Profile
+from tests.tables import kernel, lane, on_host, profile, step, worker_row
+
+
+# us        0                 100   120     200       The host asks for a batch, launches, and waits.
+# input     |------------------|
+# launch                       ||                     99 to 100 and so on
+# kernel                       =======                100 to 150
+# sync                          |----|                101 to 150
+def waiting_for_input(steps: int = 4) -> Profile:
+    host, device = [], []
+    for t in range(0, 200 * steps, 200):
+        host += [on_host("input", t, t + 90), on_host("sync", t + 101, t + 150)]
+        device += [kernel(t + 106, t + 150, t + 100)]
+    return profile(device, host, [step(i, 200 * i, 200 * i + 200) for i in range(steps)])
+
+
+def test_input_that_is_always_there_gives_back_the_time_it_took():
+    found = what_if(lane(waiting_for_input()))
+    assert found["replay_error"] == pytest.approx(0, abs=0.05)
+    assert found["input_gain_ms"] == pytest.approx(0.09, rel=0.05)
+
+
+def test_without_launches_the_gaps_alone_bound_the_gains():
+    made = profile([kernel(0, 50), kernel(80, 100)], [on_host("input", 60, 70)], [step(1, 0, 100)])
+    found = what_if(lane(made))
+    assert found["replay_error"] is None
+    assert found["input_gain_ms"] == pytest.approx(0.01)
+    assert found["tensor_core_modest_gain_ms"] == 0
+
+
+def test_on_the_host_alone_input_counts_in_full():
+    made = profile(host_ops=[on_host("input", 0, 30)], steps=[step(1, 0, 100, device=None)])
+    assert worker_row(made)["input_gain_ms"] == pytest.approx(0.03)
+    assert worker_row(made)["launch_gain_ms"] is None
+
+
+def test_no_gain_is_negative_or_longer_than_the_step():
+    row = worker_row(waiting_for_input())
+    for name in METRICS:
+        if name.endswith("_gain_ms"):
+            assert 0 <= row[name] <= row["step_mean_ms"]

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from advisor.errors import ReadError
+from advisor.render.json import load, render, schema
+from tests.render_samples import RESNET, SAMPLES, changed, hostile, report
+
+COMMITTED = Path(__file__).parents[3] / "reports" / "schema" / "report-1.json"
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_what_is_written_can_be_read_and_is_the_same(sample: str):
+    text = render(SAMPLES[sample])
+    assert load(text) == SAMPLES[sample]
+    assert render(load(text)) == text
+
+
+@settings(max_examples=25)
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_text_survives(text: str):
+    assert load(render(hostile(text))) == hostile(text)
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_the_output_is_safe_for_any_terminal_and_encoding(sample: str):
+    text = render(SAMPLES[sample])
+    assert text.isascii()
+    assert text.endswith("}\n")
+    assert all(c.isprintable() or c == "\n" for c in text)
+
+
+def test_the_breakdown_keeps_its_order():
+    assert list(json.loads(render(SAMPLES["resnet"]))["runs"][0]["breakdown"]) == list(RESNET.breakdown)
+
+
+def test_whole_numbers_stay_whole():
+    assert json.loads(render(SAMPLES["resnet"]))["runs"][0]["metrics"]["worker"][0]["steps"] == 6
+    assert isinstance(load(render(SAMPLES["resnet"])).runs[0].metrics["worker"][0]["steps"], int)
+
+
+def test_no_number_that_json_lacks_can_enter():
+    with pytest.raises(ValidationError):
+        changed(RESNET, breakdown={"compute": math.nan})
+    with pytest.raises(ValidationError):
+        changed(RESNET, metrics={"worker": ({"share": math.inf},)})
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "is no JSON"),
+        ("[1", "is no JSON"),
+        (b"\xff\xfe", "is no JSON"),
+        ("[" * 5000, "is no JSON"),
+        ('"\\ud800"', "is no JSON"),
+        ("[]", "is no report: the document"),
+        ("3", "is no report: the document"),
+        ("{}", "is no report: advisor_version"),
+        ('{"advisor_version": "1", "runs": [{"verdict": ""}]}', "is no report: runs.0.name"),
+        ('{"advisor_version": "1", "runs": [], "x\\u001b[31m\\n": 1}', "is no report: x\ufffd[31m: Extra inputs"),
+        ('{"schema_version": 2, "jobs": []}', "is a report of version 2"),
+        ('{"schema_version": 2, "advisor_version": "9", "runs": []}', "is a report of version 2"),
+        ('{"schema_version": 0, "advisor_version": "9", "runs": []}', "is no report: schema_version"),
+    ],
+)
+def test_what_is_no_report_is_refused_in_one_line(text: str | bytes, told: str):
+    with pytest.raises(ReadError) as refused:
+        load(text, "old.json")
+    assert str(refused.value).startswith(f"old.json: {told}")
+    assert len(str(refused.value).splitlines()) == 1
+
+
+@settings(max_examples=50)
+@given(st.binary(max_size=200))
+def test_bytes_are_a_report_or_a_read_error(content: bytes):
+    with pytest.raises(ReadError):
+        load(content)
+
+
+def test_the_committed_schema_is_this_one():
+    assert COMMITTED.read_text("utf-8") == schema(), (
+        "regenerate it: python -m advisor.render.json > reports/schema/report-1.json"
+    )
+
+
+def test_the_schema_describes_what_is_written():
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
+    validator = jsonschema.Draft202012Validator(json.loads(schema()))
+    for sample in SAMPLES.values():
+        validator.validate(json.loads(render(sample)))
+    broken = json.loads(render(report(RESNET)))
+    broken["runs"][0]["findings"][0]["severity"] = "terrible"
+    assert not validator.is_valid(broken)

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import html
+import re
+from functools import cache
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from advisor.render import markdown
+from advisor.text import one_line
+from tests.render_samples import HOSTILE, RESNET, SAMPLES, changed, hostile, report
+
+PARSER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+APART = "\N{ZERO WIDTH SPACE}"
+OURS = {"details", "summary", "code", "sub"}
+REFERENCE = re.compile(r"[@#!%~$^&][\w\"{]|\bGH-\d|://|\bwww\.", re.IGNORECASE)
+
+
+@cache
+def tokens(text: str) -> list[Token]:
+    return [part for token in PARSER.parse(text) for part in (token, *(token.children or ()))]
+
+
+@cache
+def drawn(text: str) -> str:
+    return markdown.render(hostile(text), most=10**7)
+
+
+def of(text: str, kind: str) -> list[Token]:
+    return [token for token in tokens(text) if token.type == kind]
+
+
+def shown(text: str) -> str:
+    """What a reader sees outside of code blocks."""
+    parts = [t.content for t in tokens(text) if t.type in {"text", "code_inline"}]
+    return "\n".join(parts + [html.unescape(t.content) for t in tokens(text) if t.type == "html_block"])
+
+
+def test_a_comment_has_a_verdict_a_table_and_folded_details():
+    text = markdown.render(SAMPLES["resnet"])
+    assert text.splitlines()[0] == f"### {RESNET.verdict}"
+    assert "| ▲ high | The GPU waits for input data | 30 to 59 of 178 ms a step (17\N{EN DASH}33 %) | high |" in text
+    assert "input 33 %" in text
+    assert text.count("<details>") == text.count("</details>") == 5
+    for told in (
+        "num_workers=4",
+        "Fix (jax)",
+        "small-matrices",
+        "salvaged: worker0",
+        "suppressed: pageable-copies",
+        "left out: step 7",
+    ):
+        assert told in text
+
+
+def test_only_documentation_is_linked():
+    links = {token.attrs["href"] for token in of(markdown.render(SAMPLES["resnet"]), "link_open")}
+    assert links == {fix.link for finding in RESNET.findings for fix in finding.fixes}
+
+
+def test_code_in_a_sentence_is_code():
+    assert "<code>bfloat16</code> from Ampere on" in markdown.render(SAMPLES["resnet"])
+
+
+def test_what_could_not_be_told_is_open_where_nothing_was_found():
+    text = markdown.render(SAMPLES["cpu-only"])
+    assert "**What could not be told (4 rules)**" in text
+    assert "4 could not be judged" in text
+
+
+def test_of_many_findings_five_are_shown():
+    text = markdown.render(SAMPLES["crowded"])
+    assert len(of(text, "tr_open")) > 6
+    assert "| | and 195 more | | |" in text
+    assert "Finding number 5<" in text
+    assert "Finding number 6" not in text
+
+
+def test_several_runs_begin_with_an_overview():
+    text = markdown.render(SAMPLES["several"])
+    assert text.startswith("### 3 runs, 6 findings: 1 high, 4 medium, 1 low; 2 files could not be read")
+    assert "- not read: <code>logs/broken.json</code>: is empty" in text
+    assert len(of(text, "heading_open")) == 4
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_nothing_from_a_trace_is_markup(text: str):
+    ours, peaceful = drawn(text), drawn("")
+    for kind in ("heading_open", "table_open", "tr_open", "td_open", "fence", "bullet_list_open", "list_item_open"):
+        assert len(of(ours, kind)) == len(of(peaceful, kind)), kind
+    for kind in (
+        "image",
+        "ordered_list_open",
+        "blockquote_open",
+        "hr",
+        "code_block",
+        "em_open",
+        "s_open",
+        "code_inline",
+    ):
+        assert not of(ours, kind), kind
+    assert {t.attrs["href"] for t in of(ours, "link_open")} <= {t.attrs["href"] for t in of(peaceful, "link_open")}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_no_html_but_our_own(text: str):
+    for token in (*of(drawn(text), "html_inline"), *of(drawn(text), "html_block")):
+        assert set(re.findall(r"<[^a-z]*([a-z]+)", token.content, re.IGNORECASE)) <= OURS
+        assert "=" not in "".join(re.findall(r"<[^>]*>", token.content))
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_nobody_is_mentioned_and_nothing_is_referred_to(text: str):
+    assert not REFERENCE.search(shown(drawn(text)))
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_no_line_is_a_command(text: str):
+    outside = re.sub(r"(?ms)^(`{3,})\n.*?^\1$", "", drawn(text))
+    assert not any(line.startswith("/") for line in outside.splitlines())
+
+
+@settings(max_examples=300)
+@given(st.text())
+@example("1. item")
+@example("__init__ _x_ a_b *c*")
+@example("&lt; &#64; &amp;copy; \\")
+@example("a|b")
+@example("`x``y")
+@example("- [ ] task")
+def test_escaped_text_reads_as_itself(value: str):
+    (_, paragraph, *_) = [*PARSER.parse(markdown.escape(value, 300) or "x"), None]
+    assert paragraph is not None
+    assert {child.type for child in paragraph.children or ()} <= {"text", "text_special"}
+    seen = "".join(child.content for child in paragraph.children or ())
+    assert seen.replace(APART, "") == (one_line(value, 300) or "x")
+
+
+@given(st.text(st.sampled_from("`\n ~a\r\t"), max_size=60))
+def test_a_code_block_ends_where_the_code_does(code: str):
+    finding = changed(RESNET.findings[2], fixes=(changed(RESNET.findings[2].fixes[0], code=code + "end"),))
+    text = markdown.render(report(changed(RESNET, findings=(finding,))))
+    (fence,) = of(text, "fence")
+    assert fence.content.endswith("end\n")
+    assert text.count("</details>") == text.count("<details>")
+
+
+@pytest.mark.parametrize("most", [200, 1000, 5000, 20_000])
+@pytest.mark.parametrize("sample", ["resnet", "crowded", "several", "hostile-long", "hostile-blocks"])
+def test_a_comment_is_no_longer_than_allowed_and_no_part_is_broken(sample: str, most: int):
+    text = markdown.render(SAMPLES[sample], most=most)
+    assert len(text) <= most
+    assert text.count("<details>") == text.count("</details>")
+    whole = markdown.render(SAMPLES[sample], most=10**7)
+    assert (text == whole) or text.endswith("Shortened: the full report is in the JSON or HTML file.\n")
+
+
+def test_the_longest_comment_is_one_that_github_takes():
+    assert max(len(markdown.render(sample)) for sample in SAMPLES.values()) < 65_536

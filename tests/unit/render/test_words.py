@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import pytest
+
+from advisor.render import words
+from advisor.report import LeftOutStep, Place, Steps
+from tests.render_samples import INPUT_BOUND, LAUNCH_BOUND, RESNET, SAMPLES, TENSOR_CORES, changed, cpu_only, saving
+
+STEPS = RESNET.source.steps
+MARKED = {"marked": True, "count": 8, "used": 8, "step_ms": 177.4, "step_mean_ms": 177.6, "left_out": ()}
+EIGHT = SAMPLES["many-workers"].runs[0]
+
+
+def test_a_saving_is_told_of_its_own_step():
+    assert words.saving(INPUT_BOUND, STEPS) == "30 to 59 of 178 ms a step (17\N{EN DASH}33 %)"
+    other = changed(INPUT_BOUND, saving=changed(saving(10, 20, "input", ""), low_share=0.05, high_share=0.1))
+    assert words.saving(other, STEPS) == "10 to 20 of 200 ms a step (5\N{EN DASH}10 %)"
+
+
+def test_a_saving_from_nothing_on_is_told_as_up_to():
+    finding = changed(INPUT_BOUND, saving=saving(0, 59.3, "input", ""))
+    assert words.saving(finding, STEPS) == "up to 59 of 178 ms a step (up to 33 %)"
+
+
+def test_a_saving_that_others_have_claimed_says_so():
+    finding = changed(INPUT_BOUND, saving=saving(0, 0, "input", ""))
+    assert words.saving(finding, STEPS) == "nothing beyond what the findings above give back"
+
+
+def test_without_marked_steps_nothing_is_called_a_step():
+    assert (
+        words.saving(INPUT_BOUND, cpu_only().runs[0].source.steps) == "30 to 59 of 178 ms recorded (17\N{EN DASH}33 %)"
+    )
+    assert words.whole(cpu_only().runs[0].source.steps) == "the recording of 2.31 s"
+
+
+def test_no_saving_has_no_words():
+    assert words.saving(changed(INPUT_BOUND, saving=None), STEPS) is None
+
+
+@pytest.mark.parametrize(
+    ("sample", "expected"),
+    [
+        (
+            "resnet",
+            ["pytorch profile (kineto)", "1 worker", "Tesla V100-DGXS-32GB", "6 of 8 steps used, 177 ms at the median"],
+        ),
+        ("cpu-only", ["pytorch profile (kineto)", "1 worker", "no device", "no steps marked, 2.31 s recorded"]),
+        ("unknown", ["kineto profile", "0 workers", "no device", "no steps marked"]),
+    ],
+)
+def test_what_was_read(sample: str, expected: list[str]):
+    assert words.what_was_read(SAMPLES[sample].runs[0].source) == expected
+
+
+def test_many_ranks_and_devices_are_counted():
+    _, workers, devices, _ = words.what_was_read(EIGHT.source)
+    assert (workers, devices) == ("8 of 16 ranks", "8 \N{MULTIPLICATION SIGN} NVIDIA H100 80GB HBM3")
+
+
+@pytest.mark.parametrize(
+    ("used", "expected"), [(8, "8 steps, 177 ms"), (0, "0 of 8 steps used, 177 ms"), (1, "1 of 8 steps used")]
+)
+def test_steps_that_were_used(used: int, expected: str):
+    source = changed(RESNET.source, steps=Steps(**MARKED | {"used": used}))
+    assert words.what_was_read(source)[-1].startswith(expected)
+
+
+def test_steps_left_out_for_one_reason_stand_together():
+    left_out = tuple(LeftOutStep(worker=w, device=0, step=s, why="compiles") for w in (0, 1, 2) for s in (3, 4))
+    steps = Steps(**MARKED | {"left_out": (*left_out, LeftOutStep(worker=5, device=0, step=9, why="outlier"))})
+    assert words.left_out(changed(EIGHT.source, steps=steps)) == [
+        ("steps 3\N{EN DASH}4 of workers 0\N{EN DASH}2", "compiles"),
+        ("step 9 of worker 5", "outlier"),
+    ]
+
+
+def test_segments_fill_the_step_in_the_order_of_the_breakdown():
+    drawn = words.segments(RESNET)
+    assert [s.category for s in drawn] == [c for c, share in RESNET.breakdown.items() if share]
+    assert [s.start for s in drawn] == pytest.approx([0, 0.4412, 0.452, 0.4531, 0.602, 0.936, 0.9877])
+    assert drawn[4].ms == pytest.approx(0.334 * 177.6)
+
+
+def test_rules_that_lack_the_same_are_told_together():
+    assert words.unknowns(cpu_only().runs[0].not_evaluable) == [
+        (
+            "this worker used no device in the recording",
+            ["launch-bound", "pageable-copies", "low-gpu-utilisation", "tensor-cores-unused"],
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sample", "expected"),
+    [
+        ("resnet", "9 rules: 4 found something, 2 found nothing, 2 could not be judged and 1 suppressed"),
+        ("cpu-only", "6 rules: 2 found nothing and 4 could not be judged"),
+        ("healthy", "11 rules: 11 found nothing"),
+        ("unknown", "4 rules: 4 could not be judged"),
+    ],
+)
+def test_silence_does_not_pass_for_health(sample: str, expected: str):
+    assert words.tally(SAMPLES[sample].runs[0]) == expected
+
+
+def test_overview_counts_by_severity():
+    assert (
+        words.overview(SAMPLES["several"]) == "3 runs, 6 findings: 1 high, 4 medium, 1 low; 2 files could not be read"
+    )
+    assert words.overview(SAMPLES["none"]) == "0 runs, 0 findings; 1 file could not be read"
+
+
+def test_reach_is_told_where_there_are_several_workers():
+    assert words.reach(INPUT_BOUND, RESNET) is None
+    assert words.reach(EIGHT.findings[-1], EIGHT) == "workers 0\N{EN DASH}2, 5 of 8"
+    assert words.reach(EIGHT.findings[0], EIGHT) == "worker 0 of 8"
+
+
+def test_fixes_for_the_framework_of_the_run_come_first():
+    mine, others = words.fixes(INPUT_BOUND, "tensorflow")
+    assert [fix.framework for fix in mine] == ["tensorflow"]
+    assert [fix.framework for fix in others] == ["pytorch", "pytorch", "jax"]
+
+
+@pytest.mark.parametrize("framework", [None, "a framework of tomorrow"])
+def test_where_no_fix_is_for_the_framework_all_are_shown(framework: str | None):
+    mine, others = words.fixes(INPUT_BOUND, framework)
+    assert (len(mine), list(others)) == (4, [])
+
+
+def test_spots_name_step_and_time():
+    place = Place(
+        table="host_ops", name="x", worker=3, device=None, step=None, start_ns=1_234_567_890, dur_ns=61_200_000
+    )
+    assert words.spot(place) == "worker 3: 61 ms at 1,234.568 ms"
+    assert words.spot(TENSOR_CORES.where[0]) == "step 9, worker 0, device 0: 1.8 ms at 402.100 ms"
+
+
+@pytest.mark.parametrize("link", ["https://docs.pytorch.org/a_b.html#c-d", "http://x.example/?a=1&b=2"])
+def test_web_addresses_are_links(link: str):
+    assert words.web_link(link) == link
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "javascript:alert(1)",
+        "https://",
+        "https://a b",
+        "https://a\n",
+        'https://a"b',
+        "https://a>b",
+        "https://a)b",
+        " https://a",
+        "file:///etc/passwd",
+        "https://\N{CYRILLIC SMALL LETTER A}.example",
+    ],
+)
+def test_anything_else_is_none(text: str | None):
+    assert words.web_link(text) is None
+
+
+def test_code_spans_are_cut_out():
+    assert words.code_spans("Set `pin_memory=True` and `x`, not ` alone.") == [
+        (False, "Set "),
+        (True, "pin_memory=True"),
+        (False, " and "),
+        (True, "x"),
+        (False, ", not ` alone."),
+    ]
+    assert LAUNCH_BOUND.fixes[0].link == words.web_link(LAUNCH_BOUND.fixes[0].link)

@@ -1,0 +1,312 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+import pytest
+
+from advisor.errors import UsageError
+from advisor.lens import Lens, look
+from advisor.profile import Profile
+from advisor.readers.kineto.links import steps as windows
+from tests.tables import A100, V100, Row, kernel, lane, on_device, on_host, profile, step
+
+
+def of_lengths(*lengths: float, **more: Sequence[Row]) -> Profile:
+    """Steps 0, 1, 2, ... of these lengths in us, one after the other."""
+    ends = [sum(lengths[: i + 1]) for i in range(len(lengths))]
+    return profile(
+        steps=[step(i, end - dur, end) for i, (dur, end) in enumerate(zip(lengths, ends, strict=True))], **more
+    )
+
+
+def used(made: Profile, choice: str = "steady") -> list[int]:
+    return lane(made, choice).steps["step"].to_list()
+
+
+def why(made: Profile, number: int, choice: str = "steady") -> str | None:
+    return look(made, choice).steps.filter(pl.col("step") == number)["left_out"].item()
+
+
+# ------------------------------------------------------------------------------------ the steps rule
+
+
+def test_a_step_lasts_until_its_last_kernel_ends_and_the_next_begins_there():
+    # us      0    10   20   30   40   50   60
+    # host    |-- 1 ---||-- 2 ---||-- 3 ---|
+    # calls      a  b        c        d
+    # kernels      aaaaaaa                         to 18
+    #                     bbbbbbb                  to 25, so step 1 is 0 to 25
+    #                            cc                to 28: step 2 is 25 to 40, its host's end
+    #                                     ddddddd  to 62: step 3 is 40 to 62
+    host = [*(on_host("step", 20 * i, 20 * i + 20, name=f"ProfilerStep#{i + 1}") for i in range(3))]
+    device = [kernel(8, 18, 5), kernel(18, 25, 8), kernel(26, 28, 24), kernel(50, 62, 44)]
+    rows, ops = windows_of(host, device)
+    assert rows.select("step", "start_ns", "dur_ns", "host_start_ns", "host_dur_ns", "incomplete").rows() == [
+        (1, 0, 25_000, 0, 20_000, None),
+        (2, 25_000, 15_000, 20_000, 20_000, None),
+        (3, 40_000, 22_000, 40_000, 20_000, None),
+    ]
+    assert ops["step"].to_list() == [1, 1, 2, 3]
+
+
+def test_an_op_whose_call_crosses_a_boundary_belongs_to_no_step():
+    host = [on_host("step", 0, 20, name="ProfilerStep#1"), on_host("step", 20, 40, name="ProfilerStep#2")]
+    device = [kernel(5, 6, 4), kernel(22, 30, 20.5), kernel(45, 46, 44), kernel(31, 32, 30), kernel(50, 51)]
+    rows, ops = windows_of(host, device)
+    assert ops["step"].to_list() == [1, None, None, 2, None]
+    assert rows["dur_ns"].to_list() == [20_000, 20_000]
+
+
+def test_a_copy_does_not_lengthen_its_step():
+    host = [on_host("step", 0, 20, name="ProfilerStep#1")]
+    rows, _ = windows_of(host, [on_device("memcpy", 10, 50, 5), kernel(10, 21, 6)])
+    assert rows["dur_ns"].to_list() == [21_000]
+
+
+@pytest.mark.xfail(reason="the window ends with the last compute kernel and cuts a collective after it off")
+def test_a_collective_lengthens_its_step_as_any_kernel_does():
+    host = [on_host("step", 0, 20, name="ProfilerStep#1")]
+    rows, _ = windows_of(host, [kernel(10, 21, 6), on_device("collective", 21, 30, 7)])
+    assert rows["dur_ns"].to_list() == [30_000]
+
+
+def test_steps_at_the_end_that_were_cut_short_say_so():
+    host = [*(on_host("step", 20 * i, 20 * i + 20, name=f"ProfilerStep#{i + 1}") for i in range(4))]
+    per_step = [5, 5, 3, 0]  # 3 is less than 80 % of 5
+    device = [
+        kernel(20 * i + 2 * j + 3, 20 * i + 2 * j + 4, 20 * i + 2 * j + 2) for i in range(4) for j in range(per_step[i])
+    ]
+    rows, _ = windows_of(host, device)
+    assert rows["incomplete"].to_list() == [
+        None,
+        None,
+        "the recording ended before its device work did",
+        "none of its device work was recorded",
+    ]
+
+
+def test_each_device_of_a_worker_has_windows_of_its_own():
+    host = [on_host("step", 0, 20, name="ProfilerStep#1"), on_host("step", 20, 40, name="ProfilerStep#2")]
+    device = [kernel(5, 25, 3), kernel(26, 30, 25), kernel(5, 10, 4, device=1), kernel(30, 55, 28, device=1)]
+    rows, _ = windows_of(host, device)
+    assert rows.select("device", "start_ns", "dur_ns").rows() == [
+        (0, 0, 25_000),
+        (0, 25_000, 15_000),
+        (1, 0, 20_000),
+        (1, 20_000, 35_000),
+    ]
+
+
+def windows_of(host: Sequence[Row], device: Sequence[Row]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    made = profile(device, host)
+    return windows(made.host_ops, made.device_ops, cut_off=False)
+
+
+# ------------------------------------------------------------------------------------- steady steps
+
+
+def test_steps_over_the_fence_are_left_out():
+    # The median is 100, the deviations 20 10 10 0 10 44.477 44.479, their median 10: the fence is at 144.478.
+    made = of_lengths(80, 90, 90, 100, 110, 144.477, 144.479)
+    assert used(made) == [0, 1, 2, 3, 4, 5]
+    assert used(made, "all") == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_a_step_left_out_says_how_long_it_is():
+    made = of_lengths(80_000, 90_000, 90_000, 100_000, 110_000, 120_000, 190_500)
+    assert why(made, 6) == "outlier: 190.5 ms, the median is 100.0"
+    assert why(made, 0) is None
+    assert why(made, 6, "all") is None
+
+
+def test_a_short_step_is_no_outlier():
+    assert used(of_lengths(1, 100, 100, 101, 102)) == [0, 1, 2, 3, 4]
+
+
+def test_steps_with_compilation_are_left_out_and_do_not_move_the_fence():
+    compiling = [on_host("compile", 0, 900), on_host("compile", 1_050, 1_051)]
+    made = of_lengths(1_000, 100, 100, 100, 101, 160, host_ops=compiling)
+    assert used(made) == [2, 3, 4]
+    assert [why(made, i) for i in (0, 1)] == ["compilation ran in it"] * 2
+    assert (why(made, 5) or "").startswith("outlier")
+
+
+def test_compilation_by_another_worker_or_between_the_host_s_ranges_is_nothing_to_a_step():
+    steps = [step(i, 100 * i, 100 * i + 100, host=(100 * i, 100 * i + 50)) for i in range(4)]
+    elsewhere = [on_host("compile", 10, 20, worker=1), on_host("compile", 160, 190)]
+    assert used(profile(steps=steps, host_ops=elsewhere)) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "compiled", "expected"),
+    [
+        ((100, 100, 100, 500), False, [0, 1, 2]),
+        ((100, 100, 100, 500), True, [0, 1, 2, 3]),  # two would be left
+        ((100, 500), False, [0, 1]),
+        ((100,), True, [0]),
+    ],
+)
+def test_where_fewer_than_three_remain_all_complete_steps_are_used(
+    lengths: tuple[float, ...], expected: list[int], *, compiled: bool
+):
+    made = of_lengths(*lengths, host_ops=[on_host("compile", 5, 6)] if compiled else [])
+    assert used(made) == expected
+
+
+@pytest.mark.parametrize("choice", ["steady", "all", "0:9"])
+def test_incomplete_steps_are_never_used(choice: str):
+    steps = [step(i, 100 * i, 100 * i + 100, incomplete="cut" if i == 2 else None) for i in range(3)]
+    made = profile(steps=steps)
+    assert used(made, choice) == [0, 1]
+    assert why(made, 2, choice) == "cut"
+
+
+def test_each_device_has_its_own_outliers():
+    lengths = {0: [100, 100, 100, 100, 300], 1: [100, 100, 100, 100, 100]}
+    steps = [step(i, 300 * i, 300 * i + n, device=d) for d, of in lengths.items() for i, n in enumerate(of)]
+    assert [one.steps.height for one in look(profile(steps=steps)).lanes] == [4, 5]
+
+
+# -------------------------------------------------------------------------------------- chosen steps
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [("1:3", [1, 2]), (":2", [0, 1]), ("3:", [3]), (":", [0, 1, 2, 3]), ("2:999999999999", [2, 3])],
+)
+def test_a_range_of_steps_excludes_its_end(choice: str, expected: list[int]):
+    made = of_lengths(100, 100, 100, 900)
+    assert used(made, choice) == expected
+    left_out = set(range(4)) - set(expected)
+    assert all(why(made, number, choice) == f"outside --steps {choice}" for number in left_out)
+
+
+@pytest.mark.parametrize("choice", ["7:9", "2:2", "3:1"])
+def test_a_range_without_a_step_names_those_there_are(choice: str):
+    with pytest.raises(UsageError, match=f"--steps {choice}: .* the profile holds steps 0 to 3"):
+        look(of_lengths(100, 100, 100, 100), choice)
+
+
+def test_a_range_of_incomplete_steps_alone_is_refused():
+    made = profile(steps=[step(1, 0, 100), step(2, 100, 200, incomplete="cut")])
+    with pytest.raises(UsageError, match="no complete step"):
+        look(made, "2:3")
+
+
+@pytest.mark.parametrize("choice", ["", "5", "-1:2", "a:b", "1:2:3", "Steady"])
+def test_another_choice_is_refused(choice: str):
+    with pytest.raises(UsageError, match="not steady, all or A:B"):
+        look(of_lengths(100, 100), choice)
+
+
+# ------------------------------------------------------------------------- recordings without steps
+
+
+def test_without_steps_one_window_spans_each_device_s_part_of_the_recording():
+    # us      0    10   20   30   40   50
+    # host         |------------|
+    # device 0        ====                    the host's 10 is first, its 36 last
+    # device 1              ===========       to 45
+    made = profile([kernel(14, 18), kernel(24, 45, device=1)], [on_host("op", 10, 36)])
+    lens = look(made)
+    assert not lens.marked
+    assert [(one.device, one.starts.tolist(), one.ends.tolist()) for one in lens.lanes] == [
+        (0, [10_000], [36_000]),
+        (1, [10_000], [45_000]),
+    ]
+    assert [one.device for one in lens.critical] == [1]
+
+
+def test_a_worker_without_a_device_has_one_lane_without_one():
+    lens = look(profile(host_ops=[on_host("op", 10, 36)]))
+    assert [(one.device, one.total_ns) for one in lens.lanes] == [(None, 26_000)]
+    assert not lens.lanes[0].ops.height
+
+
+def test_device_work_alone_is_a_recording_too():
+    assert lane(profile([kernel(14, 18), kernel(24, 45)])).total_ns == 31_000
+
+
+# --------------------------------------------------------------------------------------------- lanes
+
+
+def test_a_lane_sees_its_own_device_and_its_own_worker():
+    device = [kernel(0, 1, worker=w, device=d) for w in (0, 1) for d in (0, 1)]
+    host = [on_host("op", 0, 1, worker=w, name=f"op{w}") for w in (0, 1)]
+    steps = [step(1, 0, 10, worker=w, device=d) for w in (1, 0) for d in (1, 0)]
+    lens = look(profile(device, host, steps, devices=[V100, A100 | {"worker": 1, "device": 1}]))
+    assert [(one.worker, one.device) for one in lens.lanes] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert [one.ops.height for one in lens.lanes] == [1] * 4
+    assert [one.host["name"].to_list() for one in lens.lanes] == [["op0"], ["op0"], ["op1"], ["op1"]]
+    assert [one.gpu.model if one.gpu else None for one in lens.lanes] == ["V100", None, None, "A100"]
+
+
+def test_an_op_belongs_to_the_window_it_starts_in():
+    # us        0    10   20   30   40   50
+    # windows        |--------||--------|     and none from 35 on
+    # ops          aa b          cc   d e
+    steps = [step(1, 10, 20), step(2, 20, 35)]
+    device = [kernel(9, 12), kernel(10, 11), kernel(19, 24), kernel(20, 21), kernel(34, 99), kernel(35, 36)]
+    ran = lane(profile(device, steps=steps)).used_ops
+    assert ran.select("id", "window").rows() == [(1, 0), (2, 0), (3, 1), (4, 1)]
+
+
+def test_an_op_is_not_lost_to_a_window_without_length():
+    steps = [step(1, 0, 10), step(2, 10, 10), step(3, 10, 20)]
+    assert lane(profile([kernel(10, 12)], steps=steps)).used_ops["window"].to_list() == [2]
+
+
+def test_host_ops_belong_to_the_host_s_own_range():
+    made = profile(host_ops=[on_host("op", t, t + 1) for t in (4, 5, 14, 15)], steps=[step(1, 10, 30, host=(5, 15))])
+    assert lane(made).used_host["id"].to_list() == [1, 2]
+
+
+def test_the_host_is_blocked_in_waits_and_in_launches_that_a_busy_device_holds_up():
+    # us        0        100       200       300
+    # device    ==========          =====
+    # sync         ===                              10 to 20
+    # launch         ==========                     60 to 120: 60 us, of which the device is busy for 40
+    # launch                     ==                 200 to 210: quick
+    host = [on_host("sync", 10, 20), on_host("runtime", 60, 120), on_host("runtime", 200, 210)]
+    made = profile([kernel(0, 100), kernel(190, 240)], host, [step(1, 0, 300)])
+    assert lane(made).blocked.within([0, 60_000, 100_000], [60_000, 100_000, 300_000]).tolist() == [10_000, 40_000, 0]
+
+
+def test_what_is_computed_once_is_kept():
+    calls: list[int] = []
+    one = lane(of_lengths(100))
+
+    def height(of: object) -> int:
+        assert of is one
+        calls.append(1)
+        return one.steps.height
+
+    assert (one.once(height), one.once(height), calls) == (1, 1, [1])
+
+
+# ------------------------------------------------------------------------------- the critical device
+
+
+def two_devices(first: Sequence[float], second: Sequence[float]) -> Lens:
+    """Steps of one worker whose lengths differ from device to device, beginning together every 1,000 us."""
+    of = {0: first, 1: second}
+    return look(profile(steps=[step(i, 1e3 * i, 1e3 * i + n, device=d) for d in of for i, n in enumerate(of[d])]))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "critical"),
+    [
+        ([100, 100, 100], [110, 110, 110], 1),
+        ([110, 110, 110], [100, 100, 100], 0),
+        ([100, 100, 100], [100, 100, 100], 0),  # the first of equals
+        ([100, 100, 100, 100, 100], [110, 110, 110, 110, 900], 1),  # though fewer of its steps are steady
+    ],
+)
+def test_the_critical_device_has_the_longest_steps(first: list[float], second: list[float], critical: int):
+    assert [one.device for one in two_devices(first, second).critical] == [critical]
+
+
+def test_every_worker_has_a_critical_device():
+    steps = [step(1, 0, 10 * w + d, worker=w, device=d) for w in (1, 2) for d in (1, 2)]
+    assert [(one.worker, one.device) for one in look(profile(steps=steps)).critical] == [(1, 2), (2, 2)]

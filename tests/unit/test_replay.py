@@ -1,0 +1,141 @@
+"""The replay on timelines small enough to work out by hand; times in microseconds."""
+
+import numpy as np
+import pytest
+
+from advisor.intervals import Union
+from advisor.lens import look
+from advisor.profile import Profile, table
+from advisor.replay import replay
+
+US = 1000
+
+
+def lane(calls, ops, step=(0, 1000), host=None):
+    """One step, the host's range like the window; calls are (kind, name, start, dur), ops (call, stream, kind, start, dur)."""
+    calls_table = {
+        "id": range(len(calls)),
+        "worker": 0,
+        "thread": 1,
+        "kind": [kind for kind, *_ in calls],
+        "name": [name for _, name, *_ in calls],
+        "start_ns": [start * US for *_, start, _ in calls],
+        "dur_ns": [dur * US for *_, dur in calls],
+    }
+    device = {
+        "id": range(len(ops)),
+        "worker": 0,
+        "device": 0,
+        "launch": [call for call, *_ in ops],
+        "stream": [stream for _, stream, *_ in ops],
+        "kind": [kind for _, _, kind, *_ in ops],
+        "name": "k",
+        "start_ns": [start * US for *_, start, _ in ops],
+        "dur_ns": [dur * US for *_, dur in ops],
+    }
+    host_begin, host_length = host or step
+    steps = {
+        "worker": [0],
+        "device": [0],
+        "step": [1],
+        "name": ["s"],
+        "start_ns": [step[0] * US],
+        "dur_ns": [step[1] * US],
+        "host_start_ns": [host_begin * US],
+        "host_dur_ns": [host_length * US],
+    }
+    tables = {"workers": {"worker": [0]}, "steps": steps, "device_ops": device, "host_ops": calls_table}
+    made = Profile.of({name: table(name, columns) for name, columns in tables.items()}, format="test")
+    return look(made).lanes[0]
+
+
+#          0    10        20                       110
+# host     launch(5) at 0, launch(5) at 5
+# device        [10 .... 60][60 ........ 110]
+BACK_TO_BACK = (
+    [("runtime", "cudaLaunchKernel", 0, 5), ("runtime", "cudaLaunchKernel", 5, 5)],
+    [(0, 7, "kernel", 10, 50), (1, 7, "kernel", 60, 50)],
+)
+
+
+def test_unchanged_it_takes_as_long_as_recorded():
+    made = replay(lane(*BACK_TO_BACK, step=(0, 110)))
+    assert made.step_ms == pytest.approx(0.110)
+    assert made.recorded_ms == pytest.approx(0.110)
+
+
+def test_a_kernel_on_the_critical_path_is_saved_whole():
+    made = replay(lane(*BACK_TO_BACK, step=(0, 110), host=(0, 12)))
+    assert made.saved_ms(made.with_ops(np.array([1]), 0.0)) == pytest.approx(0.050)
+
+
+# host     launch at 0 ... 300 of host work ... launch at 305, tail to 400
+# device   [10 .. 60]                              [315 .. 365]
+HOST_BOUND = (
+    [("runtime", "cudaLaunchKernel", 0, 5), ("runtime", "cudaLaunchKernel", 305, 5)],
+    [(0, 7, "kernel", 10, 50), (1, 7, "kernel", 315, 50)],
+)
+
+
+def test_a_host_bound_step_does_not_notice_faster_kernels():
+    made = replay(lane(*HOST_BOUND, step=(0, 400)))
+    assert made.step_ms == pytest.approx(0.400)
+    assert made.saved_ms(made.with_ops(np.array([0, 1]), 0.5)) == 0.0
+
+
+def test_host_work_that_goes_away_brings_the_next_launch_forward():
+    # without [5, 305) the second call is made at 5: device 10-60, 60-110; the host's tail of 90 ends at 100
+    made = replay(lane(*HOST_BOUND, step=(0, 400)))
+    changed = made.without_host(Union.of([5 * US], [305 * US]))
+    assert made.saved_ms(changed) == pytest.approx(0.400 - 0.110)
+
+
+def test_half_of_it_kept_saves_half():
+    made = replay(lane(*HOST_BOUND, step=(0, 400)))
+    assert made.saved_ms(made.without_host(Union.of([5 * US], [305 * US]), kept=0.5)) == pytest.approx(0.150)
+
+
+# host     launch at 0, sync 5..62 (the kernel ends at 60), launch at 62
+# device   [10 .... 60]            [72 ... 122]
+SYNC = (
+    [
+        ("runtime", "cudaLaunchKernel", 0, 5),
+        ("sync", "cudaStreamSynchronize", 5, 57),
+        ("runtime", "cudaLaunchKernel", 62, 5),
+    ],
+    [(0, 7, "kernel", 10, 50), (2, 7, "kernel", 72, 50)],
+)
+
+
+def test_a_wait_holds_the_host_until_the_device_is_done():
+    assert replay(lane(*SYNC, step=(0, 122))).step_ms == pytest.approx(0.122)
+
+
+def test_without_the_wait_the_second_kernel_follows_the_first():
+    # the call itself still takes the 2 us it took after the device was done: launch at 7, kernel 60-110
+    made = replay(lane(*SYNC, step=(0, 122)))
+    assert made.saved_ms(made.without_waits()) == pytest.approx(0.012)
+
+
+def test_faster_kernels_end_the_wait_earlier():
+    made = replay(lane(*SYNC, step=(0, 122)))
+    assert made.saved_ms(made.with_ops(np.array([0]), 0.5)) == pytest.approx(0.025)
+
+
+def test_streams_run_side_by_side():
+    calls = [("runtime", "cudaLaunchKernel", 0, 5), ("runtime", "cudaLaunchKernel", 5, 5)]
+    made = replay(lane(calls, [(0, 7, "kernel", 10, 50), (1, 8, "kernel", 15, 100)], step=(0, 115)))
+    assert made.step_ms == pytest.approx(0.115)
+    assert made.saved_ms(made.with_ops(np.array([0]), 0.0)) == 0.0
+
+
+def test_launches_that_cost_a_tenth():
+    made = replay(lane(*HOST_BOUND, step=(0, 400)))
+    # work between the calls of 300 us is at most 1 ms: 30 us; second call at 0.5 + 30 = 30.5
+    changed = made.with_launches(0.1, 1_000_000)
+    assert made.saved_ms(changed) > 0.250
+
+
+def test_nothing_linked_is_nothing_replayed():
+    unlinked = lane(BACK_TO_BACK[0], [(None, 7, "kernel", 10, 50)], step=(0, 110))
+    assert replay(unlinked) is None

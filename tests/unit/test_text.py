@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advisor import text
+from advisor.text import UNKNOWN, interval, one_line, percents, plain, quantity, runs_of, shortened
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+DIRECTIONS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0, "0 ms"),
+        (177.6, "178 ms"),
+        (59.3, "59 ms"),
+        (9.96, "10 ms"),
+        (5.23, "5.2 ms"),
+        (0.53, "0.53 ms"),
+        (0.09, "90 µs"),
+        (0.0043, "4.3 µs"),
+        (0.00002, "20 ns"),
+        (999.4, "999 ms"),
+        (999.5, "1 s"),
+        (1234.5, "1.23 s"),
+        (5_400_000, "5,400 s"),
+        (-5.2, "-5.2 ms"),
+    ],
+)
+def test_durations_take_the_unit_that_suits_them(value: float, expected: str):
+    assert text.ms(value) == expected
+    assert text.us(value * 1e3) == text.ns(value * 1e6) == expected
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [
+        (0, "0 %"),
+        (0.0003, "<0.1 %"),
+        (0.0043, "0.4 %"),
+        (0.05, "5 %"),
+        (0.0996, "10 %"),
+        (0.334, "33 %"),
+        (0.985, "98 %"),
+        (0.996, "99.6 %"),
+        (0.9996, ">99.9 %"),
+        (1, "100 %"),
+        (1.5, "150 %"),
+    ],
+)
+def test_a_share_claims_neither_end_by_rounding(share: float, expected: str):
+    assert text.percent(share) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(0, "0"), (12, "12"), (1234.5, "1,234"), (12.34, "12.3"), (0.0043, "0.0043"), (1e-9, "1e-09")],
+)
+def test_numbers_have_three_digits(value: float, expected: str):
+    assert text.number(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(0, "0 B"), (1023, "1,023 B"), (1024, "1 KiB"), (17_071_734_784, "15.9 GiB"), (1 << 60, "1,024 PiB")],
+)
+def test_sizes_are_binary(value: float, expected: str):
+    assert text.bytes_(value) == expected
+
+
+@pytest.mark.parametrize("wording", [text.ms, text.us, text.ns, text.percent, text.number, text.bytes_])
+@pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
+def test_what_is_no_number_could_not_be_told(wording: Callable[[float | None], str], value: float | None):
+    assert wording(value) == UNKNOWN
+
+
+@pytest.mark.parametrize("wording", [text.ms, text.us, text.ns, text.percent, text.number, text.bytes_])
+@given(value=FINITE)
+def test_every_number_has_a_short_wording(wording: Callable[[float | None], str], value: float):
+    assert 0 < len(wording(value)) <= 26
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e6))
+def test_wording_keeps_the_order_of_shares(one: float, other: float):
+    def read(words: str) -> float:
+        bound = float(words.strip("<> %").replace(",", ""))
+        return bound + (-0.01 if words[0] == "<" else 0.01 if words[0] == ">" else 0)
+
+    low, high = sorted((one, other))
+    assert read(text.percent(low)) <= read(text.percent(high))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (29.65, 59.3, "30 to 59 ms"),
+        (900, 1200, "900 ms to 1.2 s"),
+        (59.1, 59.3, "59 ms"),
+        (0, 59.3, "up to 59 ms"),
+        (0.001, 59.3, "up to 59 ms"),
+        (0, 0, "0 ms"),
+    ],
+)
+def test_intervals_name_their_unit_once(low: float, high: float, expected: str):
+    assert interval(low, high) == expected
+
+
+def test_ranges_of_shares():
+    assert percents(0.17, 0.334) == "17\N{EN DASH}33 %"
+    assert percents(0, 0.3) == "up to 30 %"
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "expected"),
+    [
+        (0.334, "share", "33 %"),
+        (59.3, "ms", "59 ms"),
+        (38, "us", "38 µs"),
+        (1024, "bytes", "1 KiB"),
+        (412, "count", "412"),
+        (1.5, "ratio", "1.5"),
+        ("Tesla V100", "text", "Tesla V100"),
+        ("odd", "ms", "odd"),
+        (7, "a unit of tomorrow", "7"),
+        (None, "share", UNKNOWN),
+    ],
+)
+def test_quantities_by_unit(value: float | str | None, unit: str, expected: str):
+    assert quantity(value, unit) == expected
+
+
+def test_counts_and_lists():
+    assert [text.count(n, "step") for n in (0, 1, 1200)] == ["0 steps", "1 step", "1,200 steps"]
+    assert [text.listing(list("abc"[:n])) for n in range(4)] == ["", "a", "a and b", "a, b and c"]
+
+
+def test_numbers_in_a_row_are_drawn_together():
+    assert runs_of([]) == ""
+    assert runs_of([7, 0, 1, 2, 2, 5, 8]) == "0\N{EN DASH}2, 5, 7\N{EN DASH}8"
+
+
+@given(st.sets(st.integers(-50, 50)))
+def test_numbers_in_a_row_lose_none(numbers: set[int]):
+    told: set[int] = set()
+    for part in filter(None, runs_of(numbers).split(", ")):
+        first, _, last = part.partition("\N{EN DASH}")
+        told |= set(range(int(first), int(last or first) + 1))
+    assert told == numbers
+
+
+@given(st.text())
+def test_plain_text_acts_on_nothing(value: str):
+    for character in plain(value).replace("\n", ""):
+        assert unicodedata.category(character) not in {"Cc", "Cs", "Zl", "Zp"}
+        assert unicodedata.bidirectional(character) not in DIRECTIONS
+
+
+@pytest.mark.parametrize("value", ["aten::mm <b> [red] `x`", "\N{WOMAN}\u200d\N{ROCKET}", "שלום", "é\nü"])
+def test_plain_text_keeps_what_only_shows(value: str):
+    assert plain(value) == value
+
+
+def test_line_ends_and_tabs_become_plain():
+    assert plain("a\r\nb\tc") == "a\nb   c"
+
+
+def test_plain_text_shows_where_something_was():
+    assert plain("a\x1b[31mb\x00\u202e\ud800") == "a\ufffd[31mb\ufffd\ufffd\ufffd"
+
+
+@given(st.text(), st.integers(1, 50))
+def test_a_line_is_one_and_no_longer_than_asked(value: str, most: int):
+    line = one_line(value, most)
+    assert len(line) <= most
+    assert len(line.splitlines()) <= 1
+    assert line == line.strip()
+
+
+def test_shortened_text_says_so():
+    assert shortened("abcdef", 6) == "abcdef"
+    assert shortened("abc def", 5) == "abc\N{HORIZONTAL ELLIPSIS}"
