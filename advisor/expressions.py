@@ -86,9 +86,10 @@ def _words(text: str) -> list[str]:
 
 
 def _finite(values: pl.Series) -> pl.Series:
-    """Infinities and NaN become null: polars answers TRUE to NaN > x."""
-    if not values.dtype.is_float():
+    """Numbers as floats; infinities and NaN become null: polars answers TRUE to NaN > x."""
+    if not values.dtype.is_numeric():
         return values
+    values = values.cast(pl.Float64)  # a literal is a decimal
     return pl.select(pl.when(values.is_finite()).then(values)).to_series().alias("value")
 
 

@@ -175,14 +175,22 @@ def _shared_out(fired: Sequence[_Fired]) -> dict[str, tuple[float, float] | None
         if f.rule.saving is None or f.verdict.low_ms is None or f.verdict.high_ms is None:
             shared[f.rule.id] = None
             continue
-        pool = (f.row["worker"], f.rule.saving.of)
-        available = left.get(pool, _pool_ms(f))
+        pools = {(f.row["worker"], pool): _pool_ms(f, pool) for pool in (f.rule.saving.of, *f.rule.saving.beyond)}
+        left = pools | left
         high = max(f.verdict.high_ms, 0.0)
         low = min(max(f.verdict.low_ms, 0.0), high)
-        part = min(1.0, available / high) if high else 0.0
-        left[pool] = available - part * high
+        part = min(1.0, sum(left[pool] for pool in pools) / high) if high else 0.0
         shared[f.rule.id] = (part * low, part * high)
+        _take(part * high, left, pools)
     return shared
+
+
+def _take(claim: float, left: dict[tuple[object, str], float], pools: Iterable[tuple[object, str]]) -> None:
+    """Takes a claim out of what is left in the pools, the first one first."""
+    for pool in pools:
+        taken = min(claim, left[pool])
+        left[pool] -= taken
+        claim -= taken
 
 
 def _depth(f: _Fired, fired: Sequence[_Fired]) -> int:
@@ -190,9 +198,9 @@ def _depth(f: _Fired, fired: Sequence[_Fired]) -> int:
     return max((1 + _depth(c, fired) for c in fired if f.rule.id in c.rule.explains), default=0)
 
 
-def _pool_ms(f: _Fired) -> float:
-    """Milliseconds per step in the part of the step that the rule's saving comes out of."""
-    share, mean = f.row[f"{f.rule.saving.of}_share"] if f.rule.saving else None, f.row["step_mean_ms"]
+def _pool_ms(f: _Fired, pool: str) -> float:
+    """Milliseconds per step in that part of the step."""
+    share, mean = f.row[f"{pool}_share"], f.row["step_mean_ms"]
     return float(share) * float(mean) if isinstance(share, float) and isinstance(mean, float) else 0.0
 
 

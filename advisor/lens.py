@@ -24,6 +24,7 @@ _RANGE = re.compile(r"^(\d*):(\d*)$")
 
 T = TypeVar("T")
 
+_OUTSIDE: Final = "outside --steps"
 STEADY: Final = "steady"
 ALL: Final = "all"
 
@@ -32,14 +33,17 @@ ALL: Final = "all"
 class Lane:
     """One device of one worker (device None: a worker that used none) over its used steps.
 
-    `starts` and `ends` are the step windows in ns, shape (steps,), ascending and disjoint. `ops` holds the device's
-    ops and `host` the worker's host ops, whole recording each: what surrounds a step can explain it.
+    `starts` and `ends` are the step windows in ns, shape (steps,), ascending and disjoint. `uneven` are the steps left
+    out because they took too long or compiled. `ops` holds the device's ops and `host` the worker's host ops, whole
+    recording each: what surrounds a step can explain it. `devices` is how many the worker used.
     """
 
     worker: int
     device: int | None
     marked: bool
     steps: pl.DataFrame
+    uneven: pl.DataFrame
+    devices: int
     ops: pl.DataFrame
     host: pl.DataFrame
     allocations: pl.DataFrame
@@ -151,11 +155,14 @@ class Lens:
         mine = (pl.col("worker") == worker) & pl.col("device").eq_missing(device)
         profile = self.profile
         facts = profile.devices.filter(mine).to_dicts()
+        asked = pl.col("incomplete").is_null() & ~pl.col("left_out").str.starts_with(_OUTSIDE)
         return Lane(
             worker=worker,
             device=device,
             marked=self.marked,
             steps=self.steps.filter(mine & pl.col("left_out").is_null()).sort("start_ns", maintain_order=True),
+            uneven=self.steps.filter(mine & asked).sort("start_ns", maintain_order=True),
+            devices=profile.device_ops.filter(pl.col("worker") == worker)["device"].n_unique(),
             ops=profile.device_ops.filter(mine),
             host=profile.host_ops.filter(pl.col("worker") == worker),
             allocations=profile.allocations.filter(mine),
@@ -219,7 +226,7 @@ def _left_out(steps: pl.DataFrame, profile: Profile, choice: str) -> pl.DataFram
     if (span := _RANGE.match(choice)) is not None:
         low, high = int(span[1] or 0), int(span[2] or 2**31 - 1)
         asked = pl.col("step").is_between(low, high, closed="left")
-        steps = steps.with_columns(left_out=pl.when(~asked).then(pl.lit(f"outside --steps {choice}")).otherwise(reason))
+        steps = steps.with_columns(left_out=pl.when(~asked).then(pl.lit(f"{_OUTSIDE} {choice}")).otherwise(reason))
         if not steps["left_out"].null_count():
             raise UsageError(f"--steps {choice}: no complete step in that range; the profile holds {_held(steps)}")
         return steps

@@ -1,9 +1,9 @@
 """What-if: the recorded steps run again on a model of host, streams and synchronisation, with something changed.
 
 The model is the dependency graph of Daydream (USENIX ATC 2020) and Lumos (MLSys 2025), reduced to what the trace of
-one worker always holds: the host makes its calls one after the other; an op starts when its stream is free and its
-call was made; a waiting call returns when the ops launched before it are done. So a saving is never the sum of the
-kernel times saved: where the host sets the pace, the replay says so.
+one worker always holds: the host makes its calls one after the other; an op starts when its stream is free, its call
+was made, and what it waits for on another stream is done; a waiting call returns when the ops launched before it are
+done. So a saving is never the sum of the kernel times saved: where the host sets the pace, the replay says so.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from advisor.intervals import Ints, Union
 from advisor.lens import Lane
 
 _SLOW_CALL_NS: Final = 50_000  # a launch that takes longer waited for something (HTA's outlier threshold)
+_EVENT_NS: Final = 10_000  # an op that starts so soon after one of another stream ended had waited for it
+_QUEUED_NS: Final = 5_000  # a queued op starts this soon after the one before it
+_PAUSE_NS: Final = 1_200  # between two queued ops: the least median of public H100 and B200 traces
 _LAUNCH_NS: Final = 6_000  # from a call to its op on an idle device: median of public H100 and B200 traces
 _MOST_CALLS: Final = 100_000  # enough for a mean; a longer recording is replayed up to here
 _CALLS: Final = ["runtime", "sync", "allocator"]
@@ -33,12 +36,15 @@ Mask = npt.NDArray[np.bool_]
 class Replay:
     """The calls of the host and the ops of one device; times in ns.
 
-    Per call in order, shape (calls,): `free` (when the host was free for it), `start`, `gap` (host work between),
-    `own` (the call's time without waiting), `waits` (whether it returns only after all ops launched so far).
-    Per op by stream and start, shape (ops,): `op` (device op id), `by` (index of its call), `stream`, `dur`, `delay`
-    (from when stream and call were ready to its start, as recorded: what the model does not explain).
+    Per call in order, shape (calls,): `call` (host op id), `free` (when the host was free for it), `start`, `gap` (host
+    work between), `own` (the call's time without waiting), `waits` (whether it returns only after all ops launched so
+    far). Per op by stream and start, shape (ops,): `op` (device op id), `by` (index of its call), `stream`, `dur`,
+    `pause` (what the stream needs before it, however early it was launched), `delay` (from when all it waits for was
+    ready to its start, as recorded: what the model does not explain).
+    `orders`, shape (n, 3): from this call (index) on, this stream goes on after what that other stream holds by then.
     """
 
+    call: Ints
     free: Ints
     start: Ints
     gap: Ints
@@ -48,7 +54,9 @@ class Replay:
     by: Ints
     stream: Ints
     dur: Ints
+    pause: Ints
     delay: Ints
+    orders: Ints
     busy_until: Mapping[int, int]  # stream: when it is done with what was called before the first call
     launch_ns: int
     tail_ns: int  # host work after the last call
@@ -78,11 +86,21 @@ class Replay:
         return replace(self, dur=np.where(np.isin(self.op, ops), _part(self.dur, factor), self.dur))
 
     def with_durations(self, ops: Ints, dur: Ints) -> Replay:
-        """With these device ops (ids) taking so many ns; ids that are not of the replay are ignored."""
+        """With these device ops (ids, each once) taking so many ns; one that takes none is gone, with its delay."""
         order = np.argsort(ops)
         ids, new = ops[order], dur[order]
         at = np.minimum(np.searchsorted(ids, self.op), max(0, len(ids) - 1))
-        return replace(self, dur=np.where(ids[at] == self.op, new[at], self.dur)) if len(ids) else self
+        meant = ids[at] == self.op if len(ids) else np.zeros(len(self.op), bool)
+        changed = np.where(meant, new[at], self.dur) if len(ids) else self.dur
+        gone = meant & (changed == 0)
+        return replace(
+            self, dur=changed, pause=np.where(gone, 0, self.pause), delay=np.where(gone, 0, self.delay)
+        )
+
+    def without_calls(self, calls: Ints) -> Replay:
+        """With these calls (host op ids) taking no time and waiting for nothing."""
+        gone = np.isin(self.call, calls)
+        return replace(self, own=np.where(gone, 0, self.own), waits=self.waits & ~gone)
 
     def without_waits(self) -> Replay:
         """With no call waiting for the device."""
@@ -97,19 +115,21 @@ class Replay:
         """Time until all host and device work is done, stretch by stretch between waiting calls."""
         host, done = 0, {stream: self.busy_until.get(stream, 0) for stream in np.unique(self.stream).tolist()}
         for calls, ops in self._stretches():
+            for _, stream, awaited in self.orders[slice(*np.searchsorted(self.orders[:, 0], [calls.start, calls.stop]))]:
+                done[stream] = max(done[stream], done[awaited])
             start = host + np.cumsum(self.gap[calls] + self.own[calls]) - self.own[calls]
             for stream, rows in ops:
-                ready = start[self.by[rows] - calls.start] + self.launch_ns
-                done[stream] = _end(done[stream], ready, self.dur[rows] + self.delay[rows])
+                ready = start[self.by[rows] - calls.start] + self.launch_ns - self.pause[rows]
+                done[stream] = _end(done[stream], ready, self.pause[rows] + self.dur[rows] + self.delay[rows])
             last = calls.stop - 1
             began = int(start[-1])
             host = int(self.own[last]) + (max(began, *done.values()) if self.waits[last] else began)
         return max(host + self.tail_ns, *done.values(), 0)
 
     def _stretches(self) -> Iterator[tuple[slice, list[tuple[int, slice]]]]:
-        """Calls up to and including each waiting one, with their ops per stream."""
+        """Calls up to a waiting one, or to where a stream begins to wait for another, with their ops per stream."""
         ends = np.flatnonzero(self.waits) + 1
-        bounds = np.unique(np.concatenate(([0], ends, [len(self.start)])))
+        bounds = np.unique(np.concatenate(([0], ends, self.orders[:, 0], [len(self.start)])))
         lanes = []
         for stream in np.unique(self.stream):
             first, last = np.searchsorted(self.stream, [stream, stream + 1])
@@ -135,15 +155,20 @@ def replay(lane: Lane) -> Replay | None:
     ops = _ops(lane, calls)
     launch_ns = _launch_ns(ops)
     waits, own = _waiting(lane, calls)
-    ready = np.maximum(ops["free"].to_numpy(), ops["called"].to_numpy() + launch_ns)
+    ready, orders = _ready(ops, launch_ns)
+    pause = _pause(ops, launch_ns)
+    late = np.maximum(ready, ops["free"].to_numpy() + pause)
     return Replay(
+        call=calls["id"].to_numpy(),
         free=free,
         start=np.maximum(start, free),
         gap=np.maximum(start - free, 0),
         own=own,
         waits=waits,
         **{name: ops[name].to_numpy() for name in ("op", "by", "stream", "dur")},
-        delay=np.maximum(ops["start_ns"].to_numpy() - ready, 0),
+        pause=pause,
+        delay=np.maximum(ops["start_ns"].to_numpy() - late, 0),
+        orders=orders,
         busy_until=_still_running(lane, begin),
         launch_ns=launch_ns,
         tail_ns=max(0, host_end - int(returned.max())),
@@ -189,6 +214,31 @@ def _ops(lane: Lane, calls: pl.DataFrame) -> pl.DataFrame:
         .join(indexed, on="launch", maintain_order="left")
         .select("by", "stream", "start_ns", "free", "called", op="id", dur="dur_ns")
     )
+
+
+def _ready(ops: pl.DataFrame, launch_ns: int) -> tuple[Ints, Ints]:
+    """When all that each op waits for was done, and the `orders` among streams that can be told.
+
+    Traces seldom say which stream waits for which. But an op that starts just after the last op on another stream
+    ended, though its own stream and call were ready before, had waited for that one.
+    """
+    start, by, stream = (ops[name].to_numpy() for name in ("start_ns", "by", "stream"))
+    ready = np.maximum(ops["free"].to_numpy(), ops["called"].to_numpy() + launch_ns)
+    end = start + ops["dur"].to_numpy()
+    order = np.argsort(end, kind="stable")
+    last = np.concatenate(([-1], order))[np.searchsorted(end[order], start, side="right")]
+    done = np.where(last >= 0, end[last], 0)
+    waited = (done > ready) & (start - done <= _EVENT_NS) & (stream[last] != stream) & (by[last] < by)
+    orders = np.stack((by[waited], stream[waited], stream[last[waited]]), axis=1)
+    return np.where(waited, done, ready), orders[np.argsort(orders[:, 0], kind="stable")]
+
+
+def _pause(ops: pl.DataFrame, launch_ns: int) -> Ints:
+    """The least time that a stream takes from one op to the next, per op; less where that was seen to do."""
+    between = (ops["start_ns"] - ops["free"]).to_numpy()
+    queued = (ops["called"] + launch_ns < ops["free"]).to_numpy() & (between >= 0) & (between <= _QUEUED_NS)
+    usual = int(np.median(between[queued])) if queued.any() else _PAUSE_NS
+    return np.clip(between, 0, usual)
 
 
 def _launch_ns(ops: pl.DataFrame) -> int:

@@ -18,9 +18,12 @@ Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_le
 Framework: TypeAlias = Literal["pytorch", "tensorflow", "jax", "any"]
 Pool: TypeAlias = Literal[
     "compute", "memcpy", "memset", "collective", "input", "compile",
-    "gc_idle", "allocator_idle", "sync_idle", "host_bound_idle", "queued_idle", "dependency_idle",
+    "gc_idle", "allocator_idle", "sync_idle", "host_bound_idle", "queued_idle", "dependency_idle", "outliers",
 ]  # fmt: skip
-"""Parts of the step that a saving may come out of; no two of them share time."""
+"""Parts of the step that a saving may come out of; no two of them share time.
+
+`outliers` is what the steps that were left out as uneven add to the mean of all steps.
+"""
 
 
 class _Strict(BaseModel):
@@ -37,9 +40,14 @@ class Applies(_Strict):
 
 
 class Saving(_Strict):
-    """Step time that the fix gives back: two expressions, and the part of the step that it comes out of."""
+    """Step time that the fix gives back: two expressions, and the part of the step that it comes out of.
+
+    `beyond` are the parts that it draws on, in order, once the first is used up: without the wait for input the copy of
+    the next batch is hidden too.
+    """
 
     of: Pool
+    beyond: tuple[Pool, ...] = ()
     low_ms: str | float
     high_ms: str | float
     method: Text

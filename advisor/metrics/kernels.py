@@ -84,8 +84,8 @@ def _filling(lane: Lane) -> dict[str, Value]:
     first, last = int(lane.starts[0]), int(lane.ends[-1])
     start = running["start_ns"].clip(first, last).to_numpy()
     end = (running["start_ns"] + running["dur_ns"]).clip(first, last).to_numpy()
-    filled = _capped_integral(start, end, running["blocks_per_sm"].fill_null(0).to_numpy())
-    weight, occupancy = (end - start).astype(np.float64), running["occupancy"].to_numpy()
+    filled = _capped_integral(start, end, running["blocks_per_sm"].fill_null(0).clip(0, 1).to_numpy())
+    weight, occupancy = (end - start).astype(np.float64), running["occupancy"].clip(0, 1).to_numpy()
     weight = np.where(np.isnan(occupancy), 0.0, weight)
     return {
         "gpu_utilization": float(spans(running).within([first], [last])[0]) / (last - first),

@@ -76,6 +76,8 @@ _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 
 )
 def what_if(lane: Lane) -> Mapping[str, Value]:
     """Gains per step of single changes, each from the unchanged recording."""
+    if not lane.total_ns:
+        return {}
     made, trusted = lane.once(replay), lane.once(trusted_replay)
     unused = lane.once(candidates).filter(pl.col("verdict") == "unused")
     values: dict[str, Value] = {

@@ -12,7 +12,7 @@ US = 1000
 
 
 def lane(calls, ops, step=(0, 1000), host=None):
-    """One step, the host's range like the window; calls are (kind, name, start, dur), ops (call, stream, kind, start, dur)."""
+    """One step. Calls are (kind, name, start, dur), ops (call, stream, kind, start, dur); the host's range is `host`."""
     calls_table = {
         "id": range(len(calls)),
         "worker": 0,

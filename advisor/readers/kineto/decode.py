@@ -17,6 +17,7 @@ from advisor.text import count
 
 _LOOK_BACK_BYTES: Final = 64 << 10
 _LONGEST_HEAD_BYTES: Final = 16 << 20  # real ones have a few kB
+_PATIENCE_BYTES: Final = 8 << 20  # of text that cannot be decoded, before it is taken to be damaged
 _BETWEEN: Final = b" \t\r\n,"  # what may stand between two events
 
 _REPAIRED: Final = "some of the file is malformed: repaired where possible"
@@ -24,8 +25,17 @@ _CUT_OFF: Final = "the file ends early or its end is damaged: read up to the las
 _LAST_EVENT: Final = "Record Window End"  # what Kineto writes last: the list is whole where it is there
 _LIST_OPENS = re.compile(rb'\A\s*\[|"traceEvents"\s*:\s*\[')
 _BOUNDARY = re.compile(rb'\}(?=\s*,\s*\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|args)")')
-# Possessive, and with strings that never end: linear on hostile text.
-_JSON_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|,(?=\s*[\]}])|-?\b(?:NaN|Infinity|inf|nan)\b', re.DOTALL)
+# Possessive throughout: linear on hostile text.
+_JSON_RUN = re.compile(
+    rb"""
+    ( (?: "[^"\\\x00-\x1f]*+" | "(?:[^"\\\x00-\x1f]++|\\[^\x00-\x1f])*+" | [^",NIin-]++
+        | -(?![NIin]) | ,(?!\s*+[\]}]) | null )++ )  # all is well
+    | "(?:[^"\\]++|\\.)*+"?                          # a string with control characters, or without an end
+    | ,                                              # in front of a closing bracket
+    | -?\b(?:NaN|Infinity|inf|nan)\b
+    """,
+    re.DOTALL | re.VERBOSE,
+)
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 
 Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
@@ -144,7 +154,8 @@ class Trace:
         """Events in file order, one list per stretch of text.
 
         Text is cut where one event seems to end and the next to begin. A wrong guess cannot be decoded, so it is
-        kept and more text is added: a file laid out in some other way ends up decoded as one whole document.
+        kept and more text is added: a file laid out in some other way ends up decoded as one whole document. Where
+        enough of it still cannot be decoded, it is damaged.
 
         Raises:
             ReadError: this is no trace, or nothing of it can be read.
@@ -158,6 +169,9 @@ class Trace:
             rest = bytes(pending[cut:])
             pending[cut:] = b"]"
             events = self._decode(pending) if cut else None
+            if events is None and cut > _PATIENCE_BYTES:
+                self._note(_REPAIRED)
+                events = self._one_by_one(_apart(_repair(pending[1:-1])))
             if events is None:
                 pending[cut:] = rest
                 retry_at = 2 * len(pending)
@@ -238,9 +252,7 @@ class Trace:
 
     def _salvage(self, text: bytes, opening: bytes) -> list[Event]:
         """Every event of a broken stretch that can be decoded on its own; the one cut in two is no loss to count."""
-        repaired = _repair(text)
-        cuts = [match.end() for match in _BOUNDARY.finditer(repaired)]
-        *pieces, last = (repaired[a:b].strip(_BETWEEN) for a, b in pairwise([0, *cuts, len(repaired)]))
+        *pieces, last = _apart(_repair(text))
         events = self._one_by_one(pieces)
         end = self._decode_end(last, opening)
         if end is None:
@@ -285,14 +297,22 @@ def _last_boundary(text: bytes | bytearray) -> int:
 
 def _repair(text: bytes | bytearray) -> bytes:
     """The same text as valid JSON where only encoding, control characters, NaN or trailing commas were wrong."""
-    return _JSON_TOKEN.sub(_repair_token, text.decode("utf-8", "replace").encode())
+    return _JSON_RUN.sub(_repair_run, text.decode("utf-8", "replace").encode())
 
 
-def _repair_token(match: re.Match[bytes]) -> bytes:
-    token = match[0]
-    if token.startswith(b'"'):
-        return _CONTROL.sub(b" ", token)
-    return b"" if token == b"," else b"null"
+def _repair_run(match: re.Match[bytes]) -> bytes:
+    run = match[0]
+    if match[1] is not None:
+        return run
+    if run.startswith(b'"'):
+        return _CONTROL.sub(b" ", run)
+    return b"" if run == b"," else b"null"
+
+
+def _apart(text: bytes) -> list[bytes]:
+    """Text cut at every place where one event seems to end and the next to begin."""
+    cuts = [match.end() for match in _BOUNDARY.finditer(text)]
+    return [text[a:b].strip(_BETWEEN) for a, b in pairwise([0, *cuts, len(text)])]
 
 
 def _decode_one(text: bytes | msgspec.Raw) -> Event | None:

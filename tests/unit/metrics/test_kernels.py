@@ -60,6 +60,14 @@ def test_occupancy_is_weighted_by_the_time_inside_the_span():
     assert values(profile(device, steps=STEP))["occupancy"] == pytest.approx((20 * 0.9 + 60 * 0.5) / 80)
 
 
+def test_figures_that_cannot_be_do_no_harm():
+    # More than all and less than none are taken as all and none; the last kernel fills half for 50 us.
+    odd = [kernel(0, 20, blocks_per_sm=1e308, occupancy=1e306), kernel(20, 50, blocks_per_sm=-5, occupancy=-2)]
+    found = values(profile([*odd, kernel(50, 100, blocks_per_sm=0.5, occupancy=0.5)], steps=STEP))
+    assert found["sm_efficiency"] == pytest.approx(0.2 + 0.25)
+    assert found["occupancy"] == pytest.approx(0.2 + 0.25)
+
+
 def test_one_row_per_kernel_name_the_most_time_first():
     device = [kernel(0, 10, name="volta_sgemm_128x64_nn"), kernel(10, 16, name="b"), kernel(20, 30, name="b")]
     rows = kernel_table(lane(profile([*device, kernel(30, 34, name="a"), on_device("memcpy", 40, 90)], steps=STEP)))

@@ -1,0 +1,34 @@
+"""What kernels would take if they were run otherwise, from the device's peaks, and what that gives back."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from advisor.hardware import Gpu
+from advisor.lens import Lane
+from advisor.replay import trusted_replay
+
+
+def gains_ms(lane: Lane, found: pl.DataFrame, slowest: pl.Expr, fastest: pl.Expr) -> tuple[float, float]:
+    """Step time given back, at least and at most, if each of these kernels took `slowest` or `fastest` ns instead.
+
+    By replay of the recorded steps, so that a host or another stream that sets the pace is accounted for. Where no
+    replay can be trusted: nothing at least, and at most what the kernels lose.
+    """
+    left = found.select(slow=_whole(slowest), fast=_whole(fastest), id="id", now="dur_ns")
+    trusted = lane.once(trusted_replay)
+    if trusted is None:
+        return 0.0, max(0.0, lane.per_step_ms(float((left["now"] - left["fast"]).sum())))
+    ids = left["id"].to_numpy()
+    saved = [trusted.saved_ms(trusted.with_durations(ids, left[end].to_numpy())) for end in ("slow", "fast")]
+    return min(saved), max(saved)
+
+
+def memory_ns(nbytes: pl.Expr, gpu: Gpu | None, share: float) -> pl.Expr:
+    """Time to move so many bytes at this share of the device's memory bandwidth; 0 where either is not known."""
+    rate = gpu.memory_bandwidth_gbs if gpu else None  # GB/s is bytes per ns
+    return (nbytes / (share * rate)).fill_null(0.0) if rate else pl.lit(0.0)
+
+
+def _whole(ns: pl.Expr) -> pl.Expr:
+    return ns.cast(pl.Float64).round().cast(pl.Int64)

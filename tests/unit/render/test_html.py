@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections import Counter
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advisor.render import html
+from tests.render_samples import HOSTILE, RESNET, SAMPLES, changed, hostile, report
+
+TEMPLATES = Path(__file__).parents[3] / "reports" / "templates"
+VOID = {"meta", "link", "wbr"}
+ATTRIBUTES = {
+    *("lang", "charset", "http-equiv", "content", "name", "rel", "href", "id", "class", "type", "hidden", "open"),
+    *("scope", "tabindex", "aria-hidden", "aria-label", "aria-labelledby", "aria-live"),
+    *("viewbox", "x", "y", "width", "height", "rx", "cx", "cy", "r", "d"),
+}
+
+
+class Page(HTMLParser):
+    """A page's elements, attributes and text; refuses what is not closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str, str]] = []
+        self.inside: dict[str, list[str]] = {}
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_startendtag(tag, attrs)
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        for tag in {*self._open[-1:], "html"}:
+            self.inside.setdefault(tag, []).append(data)
+
+    def text(self, tag: str = "html") -> str:
+        return "".join(self.inside.get(tag, []))
+
+    def values(self, name: str) -> list[str]:
+        return [value for _, found, value in self.attributes if found == name]
+
+
+@cache
+def page(sample: str) -> Page:
+    return Page(html.render(SAMPLES[sample]))
+
+
+@cache
+def hostile_page(text: str) -> Page:
+    return Page(html.render(hostile(text)))
+
+
+def test_the_page_tells_what_counts():
+    text = page("resnet").text()
+    for told in (
+        RESNET.verdict,
+        "6 of 8 steps used, 177 ms at the median",
+        "30 to 59 of 178 ms a step (17\N{EN DASH}33 %)",
+        "loader = DataLoader(",
+        "The GPU is idle most of the time",
+        "no shapes were recorded: record with record_shapes=True",
+        "step 7: not recorded from its beginning",
+        "cut off after 83 MB",
+        "the dataset library cannot pin, fixed upstream",
+        "frequent-synchronisation",
+        "Written by gpu-advisor 0.1.0",
+    ):
+        assert told in text
+
+
+def test_severity_is_told_by_a_word_and_a_shape():
+    drawn = html.render(SAMPLES["many-workers"])
+    for severity, shape in {"medium": "<path", "low": "<circle"}.items():
+        assert re.search(rf'<li class="severity {severity}"><svg[^>]*>{shape}[^>]*></svg>{severity}</li>', drawn)
+
+
+def test_the_saving_is_drawn_to_scale():
+    finding = changed(RESNET.findings[0], saving=changed(RESNET.findings[0].saving, low_share=0.125, high_share=0.5))
+    drawn = html.render(report(changed(RESNET, findings=(finding,))))
+    assert 'class="possible" width="50.00%"' in drawn
+    assert 'class="certain" width="12.50%"' in drawn
+
+
+def test_the_breakdown_is_drawn_to_scale():
+    drawn = html.render(report(changed(RESNET, breakdown={"compute": 0.75, "memset": 0.0, "input": 0.25})))
+    assert 'class="fill c-compute" x="0.00%" width="75.00%"' in drawn
+    assert 'class="fill c-input" x="75.00%" width="25.00%"' in drawn
+    assert "memset" not in Page(drawn).text("span")
+
+
+def test_shares_that_no_step_can_have_stay_inside():
+    drawn = html.render(report(changed(RESNET, breakdown={"compute": 7.5, "input": 1e300})))
+    assert all(0 <= float(width[:-1]) <= 100 for width in Page(drawn).values("width") if width.endswith("%"))
+
+
+def test_other_frameworks_are_folded_away():
+    drawn = html.render(SAMPLES["resnet"])
+    folded = drawn.index("With tensorflow and jax")
+    assert drawn.index("num_workers=4") < folded < drawn.index("ds.map")
+
+
+def test_no_findings_are_no_health():
+    text = page("cpu-only").text()
+    assert "No findings" in text
+    assert "6 rules: 2 found nothing and 4 could not be judged" in text
+    assert "this worker used no device in the recording" in text
+
+
+def test_several_runs_are_linked_from_the_top():
+    links = [href for href in page("several").values("href") if href.startswith("#")]
+    assert links == ["#run-1", "#run-2", "#run-3"]
+    assert "is no profile: neither JSON nor XPlane" in page("several").text()
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_names_inside_the_page_are_unique_and_lead_somewhere(sample: str):
+    ids = Counter(page(sample).values("id"))
+    assert not [name for name, amount in ids.items() if amount > 1]
+    inside = [href[1:] for href in page(sample).values("href") if href.startswith("#")]
+    assert {*page(sample).values("aria-labelledby"), *inside} <= ids.keys()
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_only_our_script_and_style_and_their_hashes(sample: str):
+    (policy,) = [v for v in page(sample).values("content") if v.startswith("default-src")]
+    for element, file in {"script": "report.js", "style": "report.css"}.items():
+        content = (TEMPLATES / file).read_text("utf-8")
+        assert page(sample).tags[element] == 1
+        assert page(sample).text(element) == content
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{element}-src 'sha256-{digest}';" in policy
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+    assert "http" not in policy
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_no_attribute_runs_styles_or_loads_anything(sample: str):
+    assert {name for _, name, _ in page(sample).attributes} <= ATTRIBUTES
+    trusted = {fix.link for finding in RESNET.findings for fix in finding.fixes}
+    for tag, name, value in page(sample).attributes:
+        if name == "href":
+            assert value in trusted or value.startswith(("#run-", "data:image/svg+xml,")), tag
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_nothing_from_a_trace_is_an_element(text: str):
+    ours, peaceful = hostile_page(text).tags, hostile_page("").tags
+    formatting = {
+        "wbr",
+        "code",
+        "a",
+    }  # breaks in names, `code` in sentences, and documentation that is no link any more
+    assert {t: n for t, n in ours.items() if t not in {*formatting, "span"}} == {
+        t: n for t, n in peaceful.items() if t not in {*formatting, "span"}
+    }
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_nothing_from_a_trace_leaves_its_attribute(text: str):
+    def attributes(of: Page) -> Counter[tuple[str, str]]:
+        return Counter((tag, name) for tag, name, _ in of.attributes if tag not in {"a", "span"})
+
+    assert attributes(hostile_page(text)) == attributes(hostile_page(""))
+
+
+def test_hostile_text_is_shown_as_itself():
+    assert HOSTILE["script"] in hostile_page(HOSTILE["script"]).text("h2")
+    assert HOSTILE["template"] in hostile_page(HOSTILE["template"]).text("h2")
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
+def test_any_text_leaves_a_page_whole(text: str):
+    drawn = html.render(hostile(text))
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", drawn)
+    assert Page(drawn).tags["li"] == hostile_page("").tags["li"]
+
+
+def test_a_page_is_small():
+    assert len(html.render(SAMPLES["resnet"])) < 50_000
+    assert len(html.render(SAMPLES["hostile-long"])) < 300_000
+
+
+@pytest.mark.parametrize("template", sorted(TEMPLATES.glob("*.html")), ids=lambda path: path.name)
+def test_templates_only_draw(template: Path):
+    for expression in re.findall(r"\{[{%](.*?)[%}]\}", template.read_text("utf-8"), re.DOTALL):
+        assert not re.search(r"\s[+*/-]\s|\bmacro\b|\bnamespace\b|\|\s*safe\b", expression), expression

@@ -1,0 +1,139 @@
+"""The command line as people and scripts meet it: outputs, exit codes, one-line errors."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FIXTURE = ROOT / "fixtures" / "simulated-input-bound-v100"
+HEALTHY = ROOT / "fixtures" / "simulated-healthy-a100"
+
+
+@pytest.fixture
+def advisor(tmp_path):
+    def run(*words, **options):
+        command = [sys.executable, "-W", "error", "-m", "advisor", *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False, **options)
+
+    return run
+
+
+def test_check_prints_the_verdict_and_exits_with_0(advisor):
+    done = advisor("check", FIXTURE)
+    assert done.returncode == 0
+    assert "input-bound" in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("level", "code"), [("high", 1), ("low", 1), ("never", 0)])
+def test_fail_on_decides_the_exit_code(advisor, level, code):
+    assert advisor("check", FIXTURE, "--fail-on", level).returncode == code
+
+
+def test_a_healthy_job_passes_at_the_lowest_level(advisor):
+    assert advisor("check", HEALTHY, "--fail-on", "low").returncode == 0
+
+
+def test_reports_are_written_by_suffix(advisor, tmp_path):
+    done = advisor("check", FIXTURE, "-o", "r.html", "-o", "r.json", "-o", "r.md", "-o", "r.txt")
+    assert done.returncode == 0
+    assert (tmp_path / "r.html").read_text().lstrip().lower().startswith("<!doctype html>")
+    assert json.loads((tmp_path / "r.json").read_text())["schema_version"] == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["r.html", "r.json", "r.md", "r.txt"]
+
+
+def test_json_on_standard_output_is_the_same_twice(advisor):
+    first, second = advisor("check", FIXTURE, "-f", "json"), advisor("check", FIXTURE, "-f", "json")
+    assert first.stdout == second.stdout
+    assert json.loads(first.stdout)["runs"][0]["findings"]
+
+
+def test_several_runs_come_in_one_report(advisor):
+    done = advisor("check", FIXTURE, HEALTHY, "-f", "json")
+    assert [r["name"] for r in json.loads(done.stdout)["runs"]] == [FIXTURE.name, HEALTHY.name]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["check", "nowhere"], 3, "nowhere"),
+        (["check", "."], 3, "."),
+        (["check", FIXTURE, "-o", "r.pdf"], 2, "-o r.pdf: no kind of report has that suffix"),
+        (["check", FIXTURE, "-o", "no/such/folder/r.md"], 2, "-o no/such/folder/r.md: cannot be written"),
+        (["check", FIXTURE, "-f", "xml"], 2, "--format xml: not one of"),
+        (["check", FIXTURE, "--fail-on", "sometimes"], 2, "--fail-on sometimes: not one of"),
+        (["check", FIXTURE, "--steps", "some"], 2, "--steps some: not steady, all or A:B"),
+        (["check", FIXTURE, "--steps", "900:950"], 2, "--steps 900:950: no complete step in that range"),
+        (["check", FIXTURE, "--config", "missing.yaml"], 2, "missing.yaml: cannot be read"),
+        (["rules", "show", "ghost"], 2, "no rule is called 'ghost'"),
+        (["metrics", "show", "ghost"], 2, "no metric is called 'ghost'"),
+        (["rules", "test", "nowhere"], 2, "nowhere: no such rule folder"),
+    ],
+)
+def test_an_error_is_one_line_with_the_right_exit_code(advisor, tmp_path, words, code, message):
+    done = advisor(*words)
+    assert done.returncode == code, done.stderr
+    assert done.stderr.startswith("advisor: ")
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_overrides_and_suppressions_from_advisor_yaml(advisor, tmp_path):
+    (tmp_path / "advisor.yaml").write_text(
+        "suppress: [{rule: input-bound, reason: known, until: 2999-01-01}]\n", encoding="utf-8"
+    )
+    run = json.loads(advisor("check", FIXTURE, "-f", "json").stdout)["runs"][0]
+    assert run["suppressed"][0]["rule"] == "input-bound"
+    (tmp_path / "advisor.yaml").write_text("overrides: {input-bound: {params: {moderate: 0.99, high: 0.999}}}\n")
+    assert "input-bound" in json.loads(advisor("check", FIXTURE, "-f", "json").stdout)["runs"][0]["passed"]
+
+
+def test_an_expired_suppression_no_longer_holds(advisor, tmp_path):
+    (tmp_path / "advisor.yaml").write_text("suppress: [{rule: input-bound, reason: known, until: 2020-01-01}]\n")
+    assert not json.loads(advisor("check", FIXTURE, "-f", "json").stdout)["runs"][0]["suppressed"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("overides: {}", "overides: no such setting"),
+        ("suppress: [{rule: input-bound, until: 2027-01-01}]", "reason"),
+        ("suppress: [{rule: inputbound, reason: why not, until: 2027-01-01}]", "did you mean 'input-bound'?"),
+        ("rules: [nowhere]", "no such rule folder"),
+        ("a: [", "cannot be read"),
+    ],
+)
+def test_a_wrong_configuration_is_said(advisor, tmp_path, text, message):
+    (tmp_path / "advisor.yaml").write_text(text)
+    done = advisor("check", FIXTURE)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_users_rule_is_judged_with_the_others(advisor, tmp_path):
+    (tmp_path / "ours").mkdir()
+    page = (ROOT / "docs" / "writing-a-rule.md").read_text("utf-8")
+    example = page.split("```yaml\n")[1].split("```")[0]
+    (tmp_path / "ours" / "mostly-memcpy.yaml").write_text(example)
+    (tmp_path / "advisor.yaml").write_text("rules: [ours]\n")
+    assert "1 rules, 3 cases: all right" in advisor("rules", "test", "ours").stdout
+    assert "mostly-memcpy" in json.loads(advisor("check", FIXTURE, "-f", "json").stdout)["runs"][0]["passed"]
+
+
+def test_rules_and_metrics_are_listed_and_shown(advisor):
+    assert "input-bound" in advisor("rules", "list").stdout
+    assert "input_share >= moderate" in advisor("rules", "show", "input-bound").stdout
+    assert "input_share" in advisor("metrics", "list").stdout
+    assert "formula" in advisor("metrics", "show", "input_share").stdout
+
+
+def test_a_closed_pipe_is_no_traceback(tmp_path):
+    line = f"{sys.executable} -m advisor check {FIXTURE} -v | head -1"
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, cwd=tmp_path, check=False)  # noqa: S602
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,186 @@
+"""The judge on hand-made metrics: outcomes, causes above symptoms, savings shared out, ranking."""
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advisor import metrics
+from advisor.judge import Suppression, judge
+from advisor.lens import look
+from advisor.metrics.registry import Measurements
+from advisor.profile import Profile, table
+from advisor.rulebook import Rule
+
+
+def rule(name, when="input_share > 0.1", **changes):
+    form = {
+        "id": name,
+        "title": name.title(),
+        "when": when,
+        "severity": {"medium": True},
+        "confidence": "high",
+        "says": "{{ input_share | percent }} of {{ each_step }}",
+        "why": "because",
+        "fixes": [{"for": "any", "do": "less"}],
+        "references": [{"what": "x", "where": "y"}],
+        "cases": [],
+    }
+    return Rule.model_validate(form | changes)
+
+
+def saving(low, high, of="input"):
+    return {"saving": {"of": of, "low_ms": low, "high_ms": high, "method": "m"}}
+
+
+def measured(*rows, **reasons):
+    """Measurements with these rows of worker metrics, 100 ms a step."""
+    workers = {"worker": list(range(len(rows)))}
+    steps = {
+        "worker": workers["worker"],
+        "device": 0,
+        "step": 1,
+        "start_ns": 0,
+        "dur_ns": 100,
+        "host_start_ns": 0,
+        "host_dur_ns": 9,
+    }
+    tables = {"workers": table("workers", {**workers, "framework": "pytorch"}), "steps": table("steps", steps)}
+    lens = look(Profile.of(tables, format="kineto"))
+    base = {"device": 0, "step_mean_ms": 100.0}
+    schema = {"worker": pl.Int32, "device": pl.Int32, **metrics.dtypes()}
+    frame = pl.DataFrame([{"worker": i, **base, **row} for i, row in enumerate(rows)], schema=schema)
+    return Measurements(lens, {"worker": frame, "device": frame}, reasons)
+
+
+def judged(found, *rules, silenced=None):
+    return judge(found, {r.id: r for r in rules}, silenced or {})
+
+
+def savings(judgement):
+    return {f.rule: (f.saving.low_ms, f.saving.high_ms) for f in judgement.findings if f.saving}
+
+
+def test_a_rule_that_holds_is_a_finding_with_its_sentence_and_evidence():
+    finding = judged(measured({"input_share": 0.5}), rule("a")).findings[0]
+    assert (finding.says, finding.severity) == ("50 % of each step", "medium")
+    assert [(e.metric, e.value, e.limit) for e in finding.evidence] == [("input_share", 0.5, 0.1)]
+
+
+def test_a_rule_that_does_not_hold_has_passed():
+    assert judged(measured({"input_share": 0.1}), rule("a")).passed == ("a",)
+
+
+def test_an_unknown_metric_makes_it_not_evaluable_and_says_why():
+    outcome = judged(measured({}, input_share="no loader"), rule("a", "input_share > 0.1 OR step_mean_ms > 1"))
+    assert outcome.not_evaluable[0].missing == {"input_share": "no loader"}
+    assert not outcome.findings
+
+
+def test_one_worker_that_fires_outweighs_one_that_cannot_be_judged():
+    outcome = judged(measured({}, {"input_share": 0.5}), rule("a"))
+    assert outcome.findings[0].scope.workers == (1,)
+
+
+def test_elsewhere_a_rule_is_not_applicable():
+    other = rule("a", applies={"framework": ["jax"]})
+    assert judged(measured({"input_share": 0.5}), other).not_applicable == ("a",)
+
+
+def test_a_suppressed_rule_is_told_with_its_reason():
+    outcome = judged(measured({"input_share": 0.5}), rule("a"), silenced={"a": Suppression("known", "2027-01-01")})
+    assert not outcome.findings
+    assert (outcome.suppressed[0].rule, outcome.suppressed[0].reason) == ("a", "known")
+
+
+def test_what_two_rules_claim_from_one_part_never_exceeds_it():
+    found = measured({"input_share": 0.3})
+    shares = savings(judged(found, rule("a", **saving(10, 20)), rule("b", **saving(10, 25))))
+    assert shares == {"b": (10.0, 25.0), "a": (2.5, 5.0)}  # 30 ms in all; the larger takes first
+
+
+def test_the_worst_workers_saving_counts():
+    found = measured({"input_share": 0.2, "input_gain_ms": 5.0}, {"input_share": 0.4, "input_gain_ms": 30.0})
+    assert savings(judged(found, rule("a", **saving("input_gain_ms / 2", "input_gain_ms")))) == {"a": (15.0, 30.0)}
+
+
+def test_a_saving_that_cannot_be_told_is_none():
+    finding = judged(measured({"input_share": 0.5}), rule("a", **saving(1, "input_gain_ms"))).findings[0]
+    assert finding.saving is None
+
+
+def test_a_symptom_stands_under_its_cause_only():
+    cause, symptom = rule("cause", explains=["symptom"]), rule("symptom", symptom=True)
+    findings = judged(measured({"input_share": 0.5}), cause, symptom).findings
+    assert [f.rule for f in findings] == ["cause"]
+    assert [s.rule for s in findings[0].symptoms] == ["symptom"]
+
+
+def test_a_symptom_without_a_cause_stands_alone():
+    silent = rule("cause", "input_share > 0.9", explains=["symptom"])
+    assert [f.rule for f in judged(measured({"input_share": 0.5}), silent, rule("symptom", symptom=True)).findings] == [
+        "symptom"
+    ]
+
+
+def test_what_a_cause_leaves_of_its_effect_is_shown_if_it_is_more():
+    cause = rule("cause", explains=["effect"], **saving(5, 10))
+    findings = judged(measured({"input_share": 0.3}), cause, rule("effect", **saving(15, 30))).findings
+    assert {f.rule: f.saving.high_ms for f in findings} == {"effect": 20.0, "cause": 10.0}
+
+
+def test_what_a_cause_leaves_of_its_effect_is_not_shown_if_it_is_less():
+    cause = rule("cause", explains=["effect"], **saving(10, 20))
+    findings = judged(measured({"input_share": 0.3}), cause, rule("effect", **saving(15, 30))).findings
+    assert [f.rule for f in findings] == ["cause"]
+    assert [s.rule for s in findings[0].symptoms] == ["effect"]
+
+
+def test_a_chain_of_causes_gathers_under_the_first():
+    chain = [rule("a", explains=["b"], **saving(20, 30)), rule("b", explains=["c"]), rule("c", symptom=True)]
+    findings = judged(measured({"input_share": 0.3}), *chain).findings
+    assert [f.rule for f in findings] == ["a"]
+    assert {s.rule for s in findings[0].symptoms} == {"b", "c"}
+
+
+def test_rank_is_by_expected_saving_then_severity_then_name():
+    found = measured({"input_share": 0.3, "host_bound_idle_share": 0.3})
+    rules = [
+        rule("unsure", confidence="low", **saving(20, 28, "host_bound_idle")),
+        rule("sure", **saving(10, 12)),
+        rule("b"),
+        rule("a"),
+        rule("grave", severity={"high": True}),
+    ]
+    assert [f.rule for f in judged(found, *rules).findings] == ["sure", "unsure", "grave", "a", "b"]
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100), st.sampled_from(["input", "compute"])), max_size=8),
+    st.floats(0, 0.5),
+    st.floats(0, 0.5),
+)
+def test_savings_never_exceed_their_part(claims, input_share, compute_share):
+    found = measured({"input_share": input_share, "compute_share": compute_share})
+    rules = [rule(f"r{i}", True, **saving(min(a, b), max(a, b), of)) for i, (a, b, of) in enumerate(claims)]
+    outcome = judged(found, *rules)
+    for of, share in (("input", input_share), ("compute", compute_share)):
+        claimed = [f.saving for f in outcome.findings if f.saving and f.saving.of == of]
+        assert sum(s.high_ms for s in claimed) <= 100 * share + 1e-6
+        assert all(0 <= s.low_ms <= s.high_ms for s in claimed)
+
+
+@pytest.mark.parametrize("phrase", ["each_step", "per_step"])
+def test_a_recording_without_steps_is_not_called_one(phrase):
+    profile = Profile.of(
+        {
+            "workers": table("workers", {"worker": [0]}),
+            "host_ops": table("host_ops", {"worker": [0], "start_ns": 0, "dur_ns": 9}),
+        },
+        format="kineto",
+    )
+    schema = {"worker": pl.Int32, "device": pl.Int32, **metrics.dtypes()}
+    frame = pl.DataFrame([{"worker": 0, "input_share": 0.5, "step_mean_ms": 1.0}], schema=schema)
+    found = Measurements(look(profile), {"worker": frame}, {})
+    said = judged(found, rule("a", says="{{ " + phrase + " }}")).findings[0].says
+    assert "step" not in said
