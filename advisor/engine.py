@@ -21,6 +21,7 @@ from advisor.resources import rules_folder
 from advisor.rulebook import Rule, load
 from advisor.rulelint import lint
 from advisor.summary import summarise
+from advisor.text import plain
 
 Progress: TypeAlias = Callable[[str], Callable[[int], object]]
 """Told the file that is about to be read; gives back what is told each number of bytes read."""
@@ -51,7 +52,7 @@ def check(
     rules = rule_book(config)
     silenced = _active(config, today or dt.datetime.now(dt.UTC).date())
     found, rejected = discover(paths)
-    unreadable = [Unreadable(path=r.path, why=r.why) for r in rejected]
+    unreadable = [_unreadable(r.path, r.why) for r in rejected]
     runs = []
     for one in found:
         for name, profile in _profiles(one, progress or _silent, unreadable):
@@ -69,13 +70,17 @@ def read(path: str) -> Profile:
         ReadError: there is no readable run, or more than one.
     """
     found, rejected = discover([path])
-    unreadable = [Unreadable(path=r.path, why=r.why) for r in rejected]
+    unreadable = [_unreadable(r.path, r.why) for r in rejected]
     profiles = [profile for one in found for _, profile in _profiles(one, _silent, unreadable)]
     if not profiles:
         raise NothingFound("; ".join(f"{u.path}: {u.why}" for u in unreadable) or f"{path}: no profile")
     if len(profiles) > 1:
         raise ReadError(f"{path}: holds {len(profiles)} runs; give the path of one")
     return profiles[0]
+
+
+def _unreadable(path: str, why: str) -> Unreadable:
+    return Unreadable(path=plain(path), why=plain(why))
 
 
 def _silent(_: str) -> Callable[[int], object]:
@@ -115,7 +120,7 @@ def _profiles(found: Found, progress: Progress, unreadable: list[Unreadable]) ->
             with open_file(file) as stream:
                 profiles.append(reader(found.format).read(stream, file, number, progress(file)))
         except ReadError as error:
-            unreadable.append(Unreadable(path=file, why=str(error).removeprefix(f"{file}: ")))
+            unreadable.append(_unreadable(file, str(error).removeprefix(f"{file}: ")))
     if not profiles:
         return []
     ranks = [rank for profile in profiles for rank in profile.workers["worker"]]

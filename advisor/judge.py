@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
 from advisor import wording
+from advisor.lens import Lane
 from advisor.metrics.registry import METRICS, Measurements
 from advisor.report import (
     SEVERITIES,
@@ -271,14 +272,16 @@ def _places(shown: Iterable[str], worker: int, found: Measurements) -> tuple[Pla
         if (rows := found.places(metric, worker)).height:
             ops = lane.host.select(op="id", op_name="name", stack="stack")
             told = rows.join(ops, on="op", how="left", maintain_order="left") if "op" in rows.columns else rows
-            return tuple(_place(row, lane.worker, lane.device) for row in told.iter_rows(named=True))
+            return tuple(_place(row, lane, found.lens.profile.start_ns) for row in told.iter_rows(named=True))
     return ()
 
 
-def _place(row: Mapping[str, object], worker: int, device: int | None) -> Place:
+def _place(row: Mapping[str, Any], lane: Lane, begin: int) -> Place:
     told = {"op": row.get("op_name"), "stack": row.get("stack"), "step": row.get("step")}
     plain = {name: row[name] for name in ("table", "name", "start_ns", "dur_ns")}
-    return Place.model_validate({"worker": worker, "device": device, **told, **plain})
+    return Place.model_validate(
+        {"worker": lane.worker, "device": lane.device, "at_ms": (row["start_ns"] - begin) / 1e6, **told, **plain}
+    )
 
 
 def _saving(rule: Rule, shared: tuple[float, float] | None, step_ms: object) -> Saving | None:

@@ -79,7 +79,9 @@ def _in_attention(found: pl.DataFrame) -> pl.Series:
         goes_on=_at("forward", (0, 1)) | _at("backward", (-1, 0, 1, 2)),
     )
     rows = found.join(main, on="id", how="left", maintain_order="left")
-    return rows.select(pl.coalesce("inside", pl.col("goes_on").forward_fill().over("stream"), pl.lit(False))).to_series()  # noqa: FBT003
+    return rows.select(
+        pl.coalesce("inside", pl.col("goes_on").forward_fill().over("stream"), pl.lit(False))
+    ).to_series()  # noqa: FBT003
 
 
 def _at(column: str, places: Iterable[int], *, every: bool = False) -> pl.Expr:

@@ -174,6 +174,12 @@ class Profile:
         filled = {name: table(name, tables.get(name)) for name in SCHEMAS}
         return cls(**filled, format=format, salvaged=tuple(salvaged), lacks={})
 
+    @property
+    def start_ns(self) -> int:
+        """The first instant that anything was recorded at; 0 where nothing was."""
+        starts = pl.concat([self.host_ops["start_ns"], self.device_ops["start_ns"]]).to_numpy()
+        return int(starts.min()) if len(starts) else 0
+
     def why_lacking(self, need: str) -> str | None:
         """Reason why `table` or `table.column` is absent, or None where it is there."""
         return self.lacks.get(need) or self.lacks.get(need.partition(".")[0])

@@ -93,9 +93,7 @@ class Replay:
         meant = ids[at] == self.op if len(ids) else np.zeros(len(self.op), bool)
         changed = np.where(meant, new[at], self.dur) if len(ids) else self.dur
         gone = meant & (changed == 0)
-        return replace(
-            self, dur=changed, pause=np.where(gone, 0, self.pause), delay=np.where(gone, 0, self.delay)
-        )
+        return replace(self, dur=changed, pause=np.where(gone, 0, self.pause), delay=np.where(gone, 0, self.delay))
 
     def without_calls(self, calls: Ints) -> Replay:
         """With these calls (host op ids) taking no time and waiting for nothing."""
@@ -115,7 +113,8 @@ class Replay:
         """Time until all host and device work is done, stretch by stretch between waiting calls."""
         host, done = 0, {stream: self.busy_until.get(stream, 0) for stream in np.unique(self.stream).tolist()}
         for calls, ops in self._stretches():
-            for _, stream, awaited in self.orders[slice(*np.searchsorted(self.orders[:, 0], [calls.start, calls.stop]))]:
+            first, after = np.searchsorted(self.orders[:, 0], [calls.start, calls.stop])
+            for _, stream, awaited in self.orders[first:after].tolist():
                 done[stream] = max(done[stream], done[awaited])
             start = host + np.cumsum(self.gap[calls] + self.own[calls]) - self.own[calls]
             for stream, rows in ops:
@@ -155,9 +154,10 @@ def replay(lane: Lane) -> Replay | None:
     ops = _ops(lane, calls)
     launch_ns = _launch_ns(ops)
     waits, own = _waiting(lane, calls)
-    ready, orders = _ready(ops, launch_ns)
-    pause = _pause(ops, launch_ns)
-    late = np.maximum(ready, ops["free"].to_numpy() + pause)
+    arrival = ops["called"].to_numpy() + launch_ns
+    stream_free, orders = _free(ops, arrival)
+    pause = _pause(ops["start_ns"].to_numpy() - stream_free, queued=arrival < stream_free)
+    ready = np.maximum(stream_free + pause, arrival)
     return Replay(
         call=calls["id"].to_numpy(),
         free=free,
@@ -167,7 +167,7 @@ def replay(lane: Lane) -> Replay | None:
         waits=waits,
         **{name: ops[name].to_numpy() for name in ("op", "by", "stream", "dur")},
         pause=pause,
-        delay=np.maximum(ops["start_ns"].to_numpy() - late, 0),
+        delay=np.maximum(ops["start_ns"].to_numpy() - ready, 0),
         orders=orders,
         busy_until=_still_running(lane, begin),
         launch_ns=launch_ns,
@@ -216,29 +216,29 @@ def _ops(lane: Lane, calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _ready(ops: pl.DataFrame, launch_ns: int) -> tuple[Ints, Ints]:
-    """When all that each op waits for was done, and the `orders` among streams that can be told.
+def _free(ops: pl.DataFrame, arrival: Ints) -> tuple[Ints, Ints]:
+    """When each op's stream was free for it, and the `orders` among streams that can be told.
 
-    Traces seldom say which stream waits for which. But an op that starts just after the last op on another stream
-    ended, though its own stream and call were ready before, had waited for that one.
+    Traces seldom say which stream waits for which. But an op that starts just after the newest op that another stream
+    held ended, though its own stream was free and its launch had arrived before, had waited for that one.
     """
-    start, by, stream = (ops[name].to_numpy() for name in ("start_ns", "by", "stream"))
-    ready = np.maximum(ops["free"].to_numpy(), ops["called"].to_numpy() + launch_ns)
+    start, by, stream, free = (ops[name].to_numpy() for name in ("start_ns", "by", "stream", "free"))
     end = start + ops["dur"].to_numpy()
     order = np.argsort(end, kind="stable")
     last = np.concatenate(([-1], order))[np.searchsorted(end[order], start, side="right")]
     done = np.where(last >= 0, end[last], 0)
-    waited = (done > ready) & (start - done <= _EVENT_NS) & (stream[last] != stream) & (by[last] < by)
+    late = (done > np.maximum(free, arrival)) & (start - done <= _EVENT_NS)
+    follows = np.minimum(last + 1, len(last) - 1)
+    newest = (follows == last) | (stream[follows] != stream[last]) | (by[follows] >= by)
+    waited = late & newest & (stream[last] != stream) & (by[last] < by)
     orders = np.stack((by[waited], stream[waited], stream[last[waited]]), axis=1)
-    return np.where(waited, done, ready), orders[np.argsort(orders[:, 0], kind="stable")]
+    return np.where(waited, done, free), orders[np.argsort(orders[:, 0], kind="stable")]
 
 
-def _pause(ops: pl.DataFrame, launch_ns: int) -> Ints:
+def _pause(between: Ints, queued: Mask) -> Ints:
     """The least time that a stream takes from one op to the next, per op; less where that was seen to do."""
-    between = (ops["start_ns"] - ops["free"]).to_numpy()
-    queued = (ops["called"] + launch_ns < ops["free"]).to_numpy() & (between >= 0) & (between <= _QUEUED_NS)
-    usual = int(np.median(between[queued])) if queued.any() else _PAUSE_NS
-    return np.clip(between, 0, usual)
+    seen = between[queued & (between >= 0) & (between <= _QUEUED_NS)]
+    return np.clip(between, 0, int(np.median(seen)) if len(seen) else _PAUSE_NS)
 
 
 def _launch_ns(ops: pl.DataFrame) -> int:
@@ -250,12 +250,12 @@ def _launch_ns(ops: pl.DataFrame) -> int:
 
 
 def _still_running(lane: Lane, begin: int) -> dict[int, int]:
-    """For how long after `begin` each stream is busy with what was called before."""
+    """For how long after `begin` each stream is busy with what was called before, recorded or not."""
     end = pl.col("start_ns") + pl.col("dur_ns")
-    before = lane.ops.join(lane.host.select(launch="id", called="start_ns"), on="launch").filter(
-        pl.col("called") < begin, end > begin
-    )
-    return dict(before.group_by("stream").agg(end.max() - begin).rows())
+    ops = lane.ops.join(lane.host.select(launch="id", called="start_ns"), on="launch", how="left")
+    first = pl.col("start_ns").filter(pl.col("called") >= begin).min()
+    earlier = (pl.col("called") < begin) | (pl.col("called").is_null() & (pl.col("start_ns") < first))
+    return dict(ops.filter(earlier, end > begin).group_by("stream").agg(end.max() - begin).rows())
 
 
 def _waiting(lane: Lane, calls: pl.DataFrame) -> tuple[Mask, Ints]:

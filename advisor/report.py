@@ -43,7 +43,10 @@ class Evidence(_Frozen):
 
 
 class Place(_Frozen):
-    """A spot in the recording that shows a finding; times in ns on the profile's clock."""
+    """A spot in the recording that shows a finding.
+
+    `start_ns` is on the profile's clock, `at_ms` counts from the first instant recorded.
+    """
 
     table: str
     name: str
@@ -51,6 +54,7 @@ class Place(_Frozen):
     device: int | None
     step: int | None
     start_ns: int
+    at_ms: float
     dur_ns: int
     op: str | None = None
     stack: str | None = None

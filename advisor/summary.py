@@ -12,7 +12,7 @@ from advisor.lens import Lane, Lens
 from advisor.metrics.breakdown import CATEGORIES
 from advisor.metrics.registry import Measurements
 from advisor.report import Device, LeftOutStep, Run, Source, Steps, Value, Worker
-from advisor.text import interval, ms
+from advisor.text import interval, ms, plain
 
 _MOST_ROWS: Final = 100  # of a table of kernels: the rest is a thousandth of the time
 
@@ -22,7 +22,7 @@ def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> R
     slowest = max(found.lens.critical, key=lambda lane: lane.total_ns / max(1, lane.steps.height))
     row = found.frames["worker"].filter(pl.col("worker") == slowest.worker).row(0, named=True)
     return Run(
-        name=name,
+        name=plain(name),
         verdict=_verdict(judged, row["step_mean_ms"], marked=found.lens.marked),
         source=_source(path, found.lens, slowest, row),
         breakdown={category: row[f"{category}_share"] or 0.0 for category in CATEGORIES},
@@ -51,11 +51,14 @@ def _verdict(judged: Judgement, step_ms: float, *, marked: bool) -> str:
 def _source(path: str, lens: Lens, lane: Lane, row: Mapping[str, Value]) -> Source:
     profile = lens.profile
     return Source(
-        path=path,
+        path=plain(path),
         format=profile.format,
         framework=_common(profile.workers["framework"]),
         world_size=_common(profile.workers["world_size"]),
-        workers=tuple(Worker(**w) for w in profile.workers.select("worker", "rank", "name", "file").to_dicts()),
+        workers=tuple(
+            Worker(**w | {"file": plain(w["file"]), "name": plain(w["name"])})
+            for w in profile.workers.select("worker", "rank", "name", "file").to_dicts()
+        ),
         devices=_devices(lens),
         steps=_steps(lens, lane, row),
         salvaged=tuple(profile.salvaged),

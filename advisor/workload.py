@@ -65,9 +65,9 @@ def _ops(lane: Lane, found: pl.DataFrame) -> pl.DataFrame:
     keys = ["name", "shapes", "dtypes"]
     kinds = ops.select(keys).unique(maintain_order=True)
     told = [_told(*row) for row in kinds.select(pl.all().cast(pl.String)).rows()]
-    return ops.join(kinds.hstack(pl.DataFrame(told, _TOLD, orient="row")), on=keys, how="left", nulls_equal=True).select(
-        op="id", *(pl.col(name) for name in _TOLD)
-    )
+    return ops.join(
+        kinds.hstack(pl.DataFrame(told, _TOLD, orient="row")), on=keys, how="left", nulls_equal=True
+    ).select(op="id", *(pl.col(name) for name in _TOLD))
 
 
 _TOLD: Final = {
@@ -104,7 +104,9 @@ def _count(shape: Sequence[int]) -> int:
 
 def _is_shape(value: object) -> bool:
     """Whether it is a tensor's shape; a list of tensors holds lists, a scalar has none."""
-    return isinstance(value, list) and bool(value) and all(isinstance(side, int) and 0 <= side <= _MOST for side in value)
+    return (
+        isinstance(value, list) and bool(value) and all(isinstance(side, int) and 0 <= side <= _MOST for side in value)
+    )
 
 
 def _parsed(text: str | None) -> list[object]:

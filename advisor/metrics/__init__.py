@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
-from advisor.metrics import breakdown, device, idle, kernels, memory, steps, syncs, tensorcores, transfers, whatif
+from advisor.metrics import (
+    breakdown,
+    device,
+    fusion,
+    grids,
+    idle,
+    kernels,
+    layouts,
+    memory,
+    precision,
+    prefetch,
+    steps,
+    syncs,
+    tensorcores,
+    transfers,
+    whatif,
+)
 from advisor.metrics.registry import METRICS, Measurements, Metric, dtypes, measure
 
 __all__ = [
@@ -12,10 +28,15 @@ __all__ = [
     "breakdown",
     "device",
     "dtypes",
+    "fusion",
+    "grids",
     "idle",
     "kernels",
+    "layouts",
     "measure",
     "memory",
+    "precision",
+    "prefetch",
     "steps",
     "syncs",
     "tensorcores",

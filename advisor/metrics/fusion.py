@@ -17,7 +17,9 @@ _FUSED_RATES: Final = (0.25, 0.75)  # of the peak: see the metric's source
 _MORE_WORK: Final = (1.25, 1.0)  # the backward pass computes the scores anew
 _FUSED_LEFT: Final = (0.6, 1 / 3)  # of the time, where peak or shapes are not known
 _EMULATED: Final = 3  # TF32 products per fp32 product in the memory-efficient kernels
-_OPTIMIZER_LEFT: Final = (0.45, 0.2)  # of the time, once one kernel does all
+_UPDATE_BYTES: Final = (28, 20)  # per fp32 parameter in one kernel: Adam; SGD with momentum
+_UPDATE_RATES: Final = (0.6, 1.0)  # of the memory bandwidth
+_UPDATE_LEFT: Final = (0.65, 0.2)  # of the time, where shapes or bandwidth are not known
 _NEEDS: Final = ("device_ops",)
 _REPLAYED: Final = "; replay of the recorded steps with that; where no replay can be trusted, 0 and the kernels' loss"
 
@@ -84,9 +86,7 @@ def attention(lane: Lane) -> Mapping[str, Value]:
     Metric("elementwise_chain_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS),
     Metric("elementwise_chain_ops", "text", "The ops that launched them.", "the three with the most", needs=_NEEDS),
     Metric("elementwise_chains_per_step", "number", "Such chains per step.", "chains / steps", needs=_NEEDS),
-    Metric(
-        "elementwise_chain_kernels", "number", "Kernels in a chain.", "mean of the chains' kernels", needs=_NEEDS
-    ),
+    Metric("elementwise_chain_kernels", "number", "Kernels in a chain.", "mean of the chains' kernels", needs=_NEEDS),
     Metric(
         "chain_least_gain_ms",
         "ms",
@@ -137,16 +137,21 @@ def elementwise(lane: Lane) -> Mapping[str, Value]:
         "optimizer_least_gain_ms",
         "ms",
         "Step time on the device that a fused optimizer gives back at least.",
-        f"those kernels replaced by one that takes 45 % of their time{_REPLAYED}",
-        "SGD with momentum in three kernels per tensor moves 44 bytes per fp32 parameter, a fused one 20",
+        "those kernels replaced by one that moves 28 bytes per parameter at 60 % of the memory bandwidth, parameters being "
+        "the elements that its ops cover (median over the ops); 65 % of their time where shapes or bandwidth are not "
+        f"known{_REPLAYED}",
+        "fused Adam reads the gradient and reads and writes parameter and two moments, all fp32; 65 %: SGD with momentum, "
+        "20 bytes instead of 32 in three kernels",
         _NEEDS,
     ),
     Metric(
         "optimizer_gain_ms",
         "ms",
         "Step time on the device that a fused optimizer gives back at most.",
-        f"those kernels replaced by one that takes 20 % of their time{_REPLAYED}",
-        "Adam in eight to twelve kernels per tensor moves 84 to 140 bytes per fp32 parameter, a fused one 28",
+        "the same with 20 bytes at the full bandwidth; 20 % of their time where shapes or bandwidth are not "
+        f"known{_REPLAYED}",
+        "fused SGD with momentum reads the gradient and reads and writes parameter and momentum; 20 %: Adam, 28 bytes "
+        "instead of up to 140 in twelve kernels",
         _NEEDS,
     ),
 )
@@ -156,8 +161,8 @@ def optimizer(lane: Lane) -> Mapping[str, Value]:
         return {}
     found = _single_tensor(lane)
     first = pl.int_range(pl.len()).over("window") == 0
-    whole = pl.col("dur_ns").sum().over("window")
-    slow, fast = (pl.when(first).then(whole * left).otherwise(0) for left in _OPTIMIZER_LEFT)
+    steps = max(1, found["window"].n_unique())
+    slow, fast = (pl.when(first).then(left / steps).otherwise(0) for left in _update_ns(lane, found))
     values = (*_extent(lane, found), found.height / lane.steps.height, *gains_ms(lane, found, slow, fast))
     return dict(zip(_OPTIMIZER, values, strict=True))
 
@@ -199,6 +204,20 @@ def _fused_ns(lane: Lane, found: pl.DataFrame) -> tuple[float, float]:
         return _FUSED_LEFT[0] * now, _FUSED_LEFT[1] * now
     least_ns = float(flops.to_series().sum()) / 1e3  # the peak is in TFLOP/s: 1e3 operations per ns
     slow, fast = (more * least_ns / rate for more, rate in zip(_MORE_WORK, _FUSED_RATES, strict=True))
+    return slow, fast
+
+
+def _update_ns(lane: Lane, found: pl.DataFrame) -> tuple[float, float]:
+    """Longest and shortest time of fused kernels that make the same updates."""
+    now = float(found["dur_ns"].sum())
+    covered = found.group_by("op_name").agg(pl.sum("elements"), known=pl.col("elements").count() == pl.len())
+    rate = lane.gpu.memory_bandwidth_gbs if lane.gpu else None  # GB/s is bytes per ns
+    if not rate or not covered.height or not covered["known"].all():
+        return _UPDATE_LEFT[0] * now, _UPDATE_LEFT[1] * now
+    parameters = float(covered.select(pl.median("elements")).item())
+    slow, fast = (
+        min(now, parameters * b / (part * rate)) for b, part in zip(_UPDATE_BYTES, _UPDATE_RATES, strict=True)
+    )
     return slow, fast
 
 

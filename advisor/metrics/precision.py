@@ -207,9 +207,7 @@ def _left(gpu: Gpu, ratio: float, end: int, rates: tuple[float, float], element_
     return pl.min_horizontal("dur_ns", pl.max_horizontal(faster, memory_ns(moved, gpu, _BANDWIDTH[end])))
 
 
-def _in_sixteen_bits(
-    lane: Lane, gpu: Gpu, half: str, products: pl.DataFrame
-) -> tuple[pl.DataFrame, pl.Expr, pl.Expr]:
+def _in_sixteen_bits(lane: Lane, gpu: Gpu, half: str, products: pl.DataFrame) -> tuple[pl.DataFrame, pl.Expr, pl.Expr]:
     """The products and the kernels around them that move 32-bit values, and the longest and shortest each would take."""
     name = pl.col("name").cast(pl.String)
     norm = (pl.col("family") == "normalisation") & name.str.contains("(?i)batch_?norm|bn_[fb]w")

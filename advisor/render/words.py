@@ -135,7 +135,7 @@ def spot(place: Place) -> str:
     """Where in the recording a place lies: `step 9, worker 0, device 0: 61 ms from 310 ms on`."""
     owner = [f"step {place.step}"] if place.step is not None else []
     owner += [f"worker {place.worker}"] + ([f"device {place.device}"] if place.device is not None else [])
-    return f"{', '.join(owner)}: {ns(place.dur_ns)} at {place.start_ns / 1e6:,.3f} ms"
+    return f"{', '.join(owner)}: {ns(place.dur_ns)} at {place.at_ms:,.3f} ms"
 
 
 def web_link(text: str | None) -> str | None:

@@ -52,9 +52,13 @@ def peer(trace: str) -> dict[str, Any]:
 
 
 @cache
-def events(trace: str) -> list[Event]:
+def document(trace: str) -> dict[str, Any]:
     (path,) = (SHARED / "traces/kineto" / trace).glob("*.json.gz")
-    return json.loads(gzip.decompress(path.read_bytes()), strict=False)["traceEvents"]  # type: ignore[no-any-return]
+    return json.loads(gzip.decompress(path.read_bytes()), strict=False)  # type: ignore[no-any-return]
+
+
+def events(trace: str) -> list[Event]:
+    return document(trace)["traceEvents"]  # type: ignore[no-any-return]
 
 
 # ----------------------------------------------------------------------------------------- the peer
@@ -163,12 +167,8 @@ def covered(spans: Spans) -> float:
 def test_peak_memory_is_the_raw_events_largest_total():
     trace = "memory-events-nccl"
     held = [e["args"] for e in events(trace) if e["name"] == "[memory]" and e["args"]["Device Type"] == 1]
-    row = worker(trace)
-    assert row["peak_memory_bytes"] == max(args["Total Allocated"] for args in held)
+    (capacity,) = {device["totalGlobalMem"] for device in document(trace)["deviceProperties"]}
+    peak, row = max(args["Total Allocated"] for args in held), worker(trace)
+    assert row["peak_memory_bytes"] == peak
+    assert row["peak_memory_share"] == pytest.approx(peak / capacity)
     assert row["reserved_memory_bytes"] == max(args["Total Reserved"] for args in held)
-    assert (
-        0
-        < row["peak_memory_share"]
-        < row["reserved_memory_bytes"] / row["peak_memory_bytes"] * row["peak_memory_share"]
-        < 1
-    )

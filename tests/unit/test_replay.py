@@ -12,7 +12,7 @@ US = 1000
 
 
 def lane(calls, ops, step=(0, 1000), host=None):
-    """One step. Calls are (kind, name, start, dur), ops (call, stream, kind, start, dur); the host's range is `host`."""
+    """One step: calls are (kind, name, start, dur), ops (call, stream, kind, start, dur), `host` is the host's range."""
     calls_table = {
         "id": range(len(calls)),
         "worker": 0,
@@ -84,10 +84,10 @@ def test_a_host_bound_step_does_not_notice_faster_kernels():
 
 
 def test_host_work_that_goes_away_brings_the_next_launch_forward():
-    # without [5, 305) the second call is made at 5: device 10-60, 60-110; the host's tail of 90 ends at 100
+    # without [5, 305) the second call is made at 5: device 10-60, 61.2-111.2; the host's tail of 90 ends at 100
     made = replay(lane(*HOST_BOUND, step=(0, 400)))
     changed = made.without_host(Union.of([5 * US], [305 * US]))
-    assert made.saved_ms(changed) == pytest.approx(0.400 - 0.110)
+    assert made.saved_ms(changed) == pytest.approx(0.400 - 0.1112)
 
 
 def test_half_of_it_kept_saves_half():
@@ -112,9 +112,9 @@ def test_a_wait_holds_the_host_until_the_device_is_done():
 
 
 def test_without_the_wait_the_second_kernel_follows_the_first():
-    # the call itself still takes the 2 us it took after the device was done: launch at 7, kernel 60-110
+    # the call itself still takes the 2 us it took after the device was done: launch at 7, kernel 61.2-111.2
     made = replay(lane(*SYNC, step=(0, 122)))
-    assert made.saved_ms(made.without_waits()) == pytest.approx(0.012)
+    assert made.saved_ms(made.without_waits()) == pytest.approx(0.0108)
 
 
 def test_faster_kernels_end_the_wait_earlier():
@@ -134,6 +134,42 @@ def test_launches_that_cost_a_tenth():
     # work between the calls of 300 us is at most 1 ms: 30 us; second call at 0.5 + 30 = 30.5
     changed = made.with_launches(0.1, 1_000_000)
     assert made.saved_ms(changed) > 0.250
+
+
+# host     copy(5) at 0, launch(5) at 5
+# stream 8 [10 ........ 60]
+# stream 7                 [63 .. 113]   waits for the copy
+COPIED = (
+    [("runtime", "cudaMemcpyAsync", 0, 5), ("runtime", "cudaLaunchKernel", 5, 5)],
+    [(0, 8, "memcpy", 10, 50), (1, 7, "kernel", 63, 50)],
+)
+
+
+def test_an_op_waits_for_the_other_stream_that_it_was_seen_to_wait_for():
+    made = replay(lane(*COPIED, step=(0, 113), host=(0, 12)))
+    assert made.step_ms == pytest.approx(0.113)
+    assert made.saved_ms(made.with_ops(np.array([0]), 0.5)) == pytest.approx(0.025)
+
+
+def test_an_op_that_starts_long_after_another_stream_ended_did_not_wait_for_it():
+    calls, (copy, (launch, stream, kind, _, dur)) = COPIED
+    made = replay(lane(calls, [copy, (launch, stream, kind, 71, dur)], step=(0, 121), host=(0, 12)))
+    assert made.saved_ms(made.with_ops(np.array([0]), 0.0)) == 0.0
+
+
+def test_calls_that_are_not_made_take_no_time_and_wait_for_nothing():
+    # without the synchronisation the launch is at 5, and the second kernel follows the first: 61.2-111.2
+    made = replay(lane(*SYNC, step=(0, 122)))
+    assert made.saved_ms(made.without_calls(np.array([1]))) == pytest.approx(0.0108)
+
+
+def test_a_pause_is_as_long_as_queued_ops_were_seen_to_take():
+    # without [15, 300) the last call is made at 15, its kernel follows the third one: 169-219 instead of 310-360
+    calls = [("runtime", "cudaLaunchKernel", at, 5) for at in (0, 5, 10, 300)]
+    starts = (10, 63, 116, 310)
+    made = replay(lane(calls, [(i, 7, "kernel", at, 50) for i, at in enumerate(starts)], step=(0, 360), host=(0, 305)))
+    assert made.step_ms == pytest.approx(0.360)
+    assert made.saved_ms(made.without_host(Union.of([15 * US], [300 * US]))) == pytest.approx(0.360 - 0.219)
 
 
 def test_nothing_linked_is_nothing_replayed():

@@ -6,38 +6,22 @@ import codecs
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
 from advisor.errors import ReadError
+from advisor.readers.kineto.repair import BETWEEN, apart, last_boundary, repaired
 from advisor.readers.kineto.source import Source
 from advisor.text import count
 
-_LOOK_BACK_BYTES: Final = 64 << 10
 _LONGEST_HEAD_BYTES: Final = 16 << 20  # real ones have a few kB
 _PATIENCE_BYTES: Final = 8 << 20  # of text that cannot be decoded, before it is taken to be damaged
-_BETWEEN: Final = b" \t\r\n,"  # what may stand between two events
 
 _REPAIRED: Final = "some of the file is malformed: repaired where possible"
 _CUT_OFF: Final = "the file ends early or its end is damaged: read up to the last whole event"
 _LAST_EVENT: Final = "Record Window End"  # what Kineto writes last: the list is whole where it is there
 _LIST_OPENS = re.compile(rb'\A\s*\[|"traceEvents"\s*:\s*\[')
-_BOUNDARY = re.compile(rb'\}(?=\s*,\s*\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|args)")')
-# Possessive throughout: linear on hostile text.
-_JSON_RUN = re.compile(
-    rb"""
-    ( (?: "[^"\\\x00-\x1f]*+" | "(?:[^"\\\x00-\x1f]++|\\[^\x00-\x1f])*+" | [^",NIin-]++
-        | -(?![NIin]) | ,(?!\s*+[\]}]) | null )++ )  # all is well
-    | "(?:[^"\\]++|\\.)*+"?                          # a string with control characters, or without an end
-    | ,                                              # in front of a closing bracket
-    | -?\b(?:NaN|Infinity|inf|nan)\b
-    """,
-    re.DOTALL | re.VERBOSE,
-)
-_CONTROL = re.compile(rb"[\x00-\x1f]")
-
 Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
 Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Clock: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]  # in ns since 1970: up to 2116
@@ -165,20 +149,20 @@ class Trace:
         pending, retry_at = bytearray(b"[" + text), 0
         for piece in pieces:
             pending += piece
-            cut = _last_boundary(pending) if len(pending) >= retry_at else 0
+            cut = last_boundary(pending) if len(pending) >= retry_at else 0
             rest = bytes(pending[cut:])
             pending[cut:] = b"]"
             events = self._decode(pending) if cut else None
             if events is None and cut > _PATIENCE_BYTES:
                 self._note(_REPAIRED)
-                events = self._one_by_one(_apart(_repair(pending[1:-1])))
+                events = self._one_by_one(apart(repaired(pending[1:-1])))
             if events is None:
                 pending[cut:] = rest
                 retry_at = 2 * len(pending)
                 continue
             self.decoded += len(events)
             yield events
-            pending, retry_at = bytearray(b"[" + rest.lstrip(_BETWEEN)), 0
+            pending, retry_at = bytearray(b"[" + rest.lstrip(BETWEEN)), 0
         events = self._decode_tail(bytes(pending[1:]), opening)
         self.decoded += len(events)
         self._conclude(source)
@@ -200,13 +184,13 @@ class Trace:
         raise ReadError(f"{self.name}: {source.broken if source.broken and not head else _what_is_it(head)}")
 
     def _read_header(self, text: bytes) -> None:
-        for repaired in (False, True):
+        for attempt in (text, repaired(text)):
             try:
-                header = _header.decode(_repair(text) if repaired else text)
+                header = _header.decode(attempt)
             except (ValueError, RecursionError):
                 continue
             self.header = _merged(self.header, header)
-            if repaired:
+            if attempt != text:
                 self._note(_REPAIRED)
             return
         self.salvaged.append("the header could not be read: devices and ranks are unknown")
@@ -218,7 +202,7 @@ class Trace:
         except (ValueError, RecursionError):
             pass
         try:
-            raws = _raw_events.decode(_repair(document))
+            raws = _raw_events.decode(repaired(document))
         except (ValueError, RecursionError):
             return None
         self._note(_REPAIRED)
@@ -237,7 +221,7 @@ class Trace:
         try:
             document = _document.decode(text)
         except (ValueError, RecursionError):
-            return self._repair_document(_repair(text))
+            return self._repair_document(repaired(text))
         self.header = _merged(self.header, document)
         return document.traceEvents
 
@@ -252,7 +236,7 @@ class Trace:
 
     def _salvage(self, text: bytes, opening: bytes) -> list[Event]:
         """Every event of a broken stretch that can be decoded on its own; the one cut in two is no loss to count."""
-        *pieces, last = _apart(_repair(text))
+        *pieces, last = apart(repaired(text))
         events = self._one_by_one(pieces)
         end = self._decode_end(last, opening)
         if end is None:
@@ -280,39 +264,6 @@ class Trace:
         if not self.decoded:
             why = "none of its trace events can be read" if self.dropped else "its list of trace events is empty"
             raise ReadError(f"{self.name}: {why}; record the profile again")
-
-
-def _last_boundary(text: bytes | bytearray) -> int:
-    """Where the last event but one seems to end; 0 where no such place is found."""
-    reach = _LOOK_BACK_BYTES
-    while True:
-        start = max(0, len(text) - reach)
-        ends = [match.end() for match in _BOUNDARY.finditer(text, start)]
-        if ends:
-            return ends[-1]
-        if not start:
-            return 0
-        reach *= 4
-
-
-def _repair(text: bytes | bytearray) -> bytes:
-    """The same text as valid JSON where only encoding, control characters, NaN or trailing commas were wrong."""
-    return _JSON_RUN.sub(_repair_run, text.decode("utf-8", "replace").encode())
-
-
-def _repair_run(match: re.Match[bytes]) -> bytes:
-    run = match[0]
-    if match[1] is not None:
-        return run
-    if run.startswith(b'"'):
-        return _CONTROL.sub(b" ", run)
-    return b"" if run == b"," else b"null"
-
-
-def _apart(text: bytes) -> list[bytes]:
-    """Text cut at every place where one event seems to end and the next to begin."""
-    cuts = [match.end() for match in _BOUNDARY.finditer(text)]
-    return [text[a:b].strip(_BETWEEN) for a, b in pairwise([0, *cuts, len(text)])]
 
 
 def _decode_one(text: bytes | msgspec.Raw) -> Event | None:

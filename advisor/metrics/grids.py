@@ -1,0 +1,150 @@
+"""How kernels fill the device: too few blocks for its multiprocessors, a last wave of few, few threads on each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.lens import Lane
+from advisor.metrics.registry import Metric, Missing, Value, measures
+from advisor.roofline import gains_ms
+from advisor.workload import kernels, largest, longest
+
+_REGISTERS: Final = 65_536  # per multiprocessor, allocated by the warp in units of 256
+_WARP: Final = 32
+_UNIT: Final = 256
+_RESERVED_BYTES: Final = 1_024  # of shared memory per block, from capability 8.0 on
+# Per multiprocessor and compute capability: shared memory in KiB, blocks.
+_LIMITS: Final = {
+    7.0: (96, 32),
+    7.5: (64, 16),
+    8.0: (164, 32),
+    8.6: (100, 16),
+    8.9: (100, 24),
+    9.0: (228, 32),
+    10.0: (228, 32),
+    12.0: (100, 24),
+}
+_LAST_WAVE: Final = 1.2  # waves rounded up over waves: less costs too little to be worth a change
+_LOW_OCCUPANCY: Final = 0.25
+_TILED: Final = ["gemm", "convolution", "attention"]  # blocks of equal work; they hide latency without many threads
+_NEEDS: Final = ("device_ops", "device_ops.grid")
+_OCCUPANCY_NEEDS: Final = (*_NEEDS, "device_ops.occupancy")
+
+
+def _few_blocks(lane: Lane) -> pl.DataFrame:
+    return lane.once(kernels).filter(pl.col("blocks_per_sm") < 1)
+
+
+def _tails(lane: Lane) -> pl.DataFrame:
+    """Tiled kernels of more than one wave, with `lost`: the part of their time that the last wave leaves unused."""
+    waves = pl.col("blocks_per_sm") / _resident(lane)
+    found = lane.once(kernels).filter(pl.col("family").is_in(_TILED)).with_columns(waves=waves)
+    rounded = pl.col("waves").ceil()
+    found = found.filter(pl.col("waves") > 1, rounded / pl.col("waves") > _LAST_WAVE)
+    return found.with_columns(lost=1 - pl.col("waves") / rounded)
+
+
+def _thin(lane: Lane) -> pl.DataFrame:
+    """Kernels other than tiled ones of few resident threads, though there are blocks for all multiprocessors."""
+    return lane.once(kernels).filter(
+        ~pl.col("family").is_in(_TILED),
+        pl.col("occupancy").is_between(0, _LOW_OCCUPANCY, closed="none"),
+        pl.col("blocks_per_sm") >= 1,
+    )
+
+
+@measures(
+    Metric(
+        "few_blocks_share",
+        "share",
+        "Part of the step in kernels with fewer blocks than the device has multiprocessors.",
+        "time of kernels with under one block per multiprocessor / step time",
+        "launch dimensions",
+        _NEEDS,
+        lambda lane: longest(_few_blocks(lane)),
+    ),
+    Metric(
+        "few_blocks_fill",
+        "share",
+        "Part of the multiprocessors that those kernels have a block for.",
+        "mean of blocks / multiprocessors, weighted by the kernels' time",
+        needs=_NEEDS,
+    ),
+    Metric("few_blocks_ops", "text", "The ops that launched them.", "the three with the most time", needs=_NEEDS),
+    Metric(
+        "tail_wave_share",
+        "share",
+        "Part of the step lost while the last, partly filled wave of a matrix kernel's blocks runs.",
+        "sum over GEMM, convolution and attention kernels of more than one wave, with waves rounded up over waves above 1.2, "
+        "of time x (1 - waves / waves rounded up) / step time; waves = blocks / (multiprocessors x blocks that fit on one, "
+        "by threads, registers and shared memory)",
+        "NVIDIA GPU Performance Background User's Guide; limits of the CUDA C++ Programming Guide",
+        _NEEDS,
+        lambda lane: longest(_tails(lane)),
+    ),
+    Metric("tail_wave_ops", "text", "The ops that launched them.", "the three with the most time", needs=_NEEDS),
+    Metric(
+        "tail_wave_gain_ms",
+        "ms",
+        "Step time that whole waves give back at most.",
+        "replay of the recorded steps without that part of those kernels; where no replay can be trusted, that part",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "low_occupancy_share",
+        "share",
+        "Part of the step in kernels, other than of matrices, that keep under a quarter of the device's threads.",
+        "time of kernels with an estimated occupancy above 0 and under 25 % and at least one block per multiprocessor, "
+        "without GEMM, convolution and attention / step time",
+        "the profiler's estimate; matrix kernels hide latency with few threads",
+        _OCCUPANCY_NEEDS,
+        lambda lane: longest(_thin(lane)),
+    ),
+    Metric(
+        "low_occupancy_ops", "text", "The ops that launched them.", "the three with the most", needs=_OCCUPANCY_NEEDS
+    ),
+)
+def grids(lane: Lane) -> Mapping[str, Value]:
+    """How kernels fill the device, as far as their launch dimensions tell."""
+    if not lane.total_ns:
+        return {}
+    few, thin = _few_blocks(lane), _thin(lane)
+    values: dict[str, Value] = {
+        "few_blocks_share": int(few["dur_ns"].sum()) / lane.total_ns,
+        "few_blocks_fill": few.select((pl.col("blocks_per_sm") * pl.col("dur_ns")).sum() / pl.sum("dur_ns")).item(),
+        "few_blocks_ops": largest(lane, few),
+        "low_occupancy_share": int(thin["dur_ns"].sum()) / lane.total_ns,
+        "low_occupancy_ops": largest(lane, thin),
+    }
+    return values | _last_waves(lane)
+
+
+def _last_waves(lane: Lane) -> dict[str, Value]:
+    if lane.facts.get("capability") not in _LIMITS or not lane.facts.get("max_threads_per_sm"):
+        why = Missing("how many blocks fit on a multiprocessor of this device is not known")
+        return dict.fromkeys(("tail_wave_share", "tail_wave_ops", "tail_wave_gain_ms"), why)
+    found = _tails(lane)
+    lost = found.select((pl.col("lost") * pl.col("dur_ns")).sum()).item()
+    whole = pl.col("dur_ns") * (1 - pl.col("lost"))
+    return {
+        "tail_wave_share": lost / lane.total_ns,
+        "tail_wave_ops": largest(lane, found),
+        "tail_wave_gain_ms": gains_ms(lane, found, whole, whole)[1],
+    }
+
+
+def _resident(lane: Lane) -> pl.Expr:
+    """Blocks of a kernel that fit on one multiprocessor; null where its registers or block size are not known."""
+    capability = lane.facts.get("capability") or 0.0
+    shared_kib, blocks = _LIMITS.get(capability, (0, 0))
+    warps = (pl.col("block") / _WARP).ceil()
+    registers = warps * (pl.col("registers") * _WARP / _UNIT).ceil() * _UNIT
+    reserved = _RESERVED_BYTES if capability >= 8 else 0  # noqa: PLR2004 - Ampere
+    by_shared = (shared_kib * 1024) // (pl.col("shared_bytes") + reserved)
+    by_threads = (lane.facts.get("max_threads_per_sm") or 0) // (warps * _WARP)
+    fits = pl.min_horizontal(pl.lit(blocks), by_threads, (_REGISTERS / registers).floor(), by_shared)
+    known = pl.col("registers").is_not_null() & pl.col("block").is_not_null() & pl.col("shared_bytes").is_not_null()
+    return pl.when(known & (fits >= 1)).then(fits)

@@ -1,0 +1,86 @@
+"""Copies from pinned memory that hold up the kernels, though they could run beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.lens import Lane, spans
+from advisor.metrics.registry import Metric, Value, measures
+from advisor.roofline import gains_ms
+
+_LEAST_BYTES: Final = 1_000_000  # a batch; scalars and small tensors are not worth a stream
+_STILL_SEEN: Final = 0.3  # of a prefetched copy: the host has to be ahead by a whole copy for all of it to be hidden
+_NEEDS: Final = ("device_ops",)
+
+
+def _copies(lane: Lane) -> pl.DataFrame:
+    """Large copies to the device, none of them from pageable memory: those cannot run beside anything."""
+    return lane.used_ops.filter(
+        pl.col("kind") == "memcpy",
+        pl.col("copy_kind") == "HtoD",
+        pl.col("source_memory").eq("pageable").not_().fill_null(value=True),
+        pl.col("bytes") >= _LEAST_BYTES,
+    )
+
+
+def _longest(lane: Lane) -> pl.DataFrame:
+    return (
+        _copies(lane)
+        .sort("dur_ns", "start_ns", descending=[True, False])
+        .select("step", "start_ns", "dur_ns", "op", table=pl.lit("device_ops"), name=pl.col("name").cast(pl.String))
+    )
+
+
+@measures(
+    Metric(
+        "exposed_copy_share",
+        "share",
+        "Part of the step in which a batch is copied from pinned memory and nothing else runs on the device.",
+        "union of copies of at least 1 MB from host memory that is not pageable, without its overlap with kernels and "
+        "collectives / step time",
+        needs=_NEEDS,
+        where=_longest,
+    ),
+    Metric("exposed_copy_ms", "ms", "The same, per step.", "that time / steps", needs=_NEEDS),
+    Metric(
+        "exposed_copy_bytes_per_step",
+        "number",
+        "Bytes of those copies per step.",
+        "sum of their bytes / steps",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "copy_least_gain_ms",
+        "ms",
+        "Step time that copying ahead gives back at least.",
+        "replay of the recorded steps with those copies at 30 % of their time; where no replay can be trusted, 0",
+        "own choice: how much is hidden depends on how far ahead the host is",
+        _NEEDS,
+    ),
+    Metric(
+        "copy_gain_ms",
+        "ms",
+        "Step time that copying ahead gives back at most.",
+        "replay of the recorded steps without those copies; where no replay can be trusted, their time",
+        needs=_NEEDS,
+    ),
+)
+def prefetch(lane: Lane) -> Mapping[str, Value]:
+    """Copies of batches; zero where all of them are hidden or there are none."""
+    if not lane.total_ns:
+        return {}
+    found = _copies(lane)
+    copies = spans(found)
+    hiding = spans(lane.ops.filter(pl.col("kind").is_in(["kernel", "collective"])))
+    exposed = copies.total - int(hiding.within(copies.starts, copies.ends).sum())
+    low, high = gains_ms(lane, found, pl.col("dur_ns") * _STILL_SEEN, pl.lit(0))
+    return {
+        "exposed_copy_share": exposed / lane.total_ns,
+        "exposed_copy_ms": lane.per_step_ms(exposed),
+        "exposed_copy_bytes_per_step": float(found["bytes"].sum()) / lane.steps.height,
+        "copy_least_gain_ms": low,
+        "copy_gain_ms": high,
+    }
