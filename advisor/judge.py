@@ -277,7 +277,8 @@ def _places(shown: Iterable[str], worker: int, found: Measurements) -> tuple[Pla
 
 
 def _place(row: Mapping[str, Any], lane: Lane, begin: int) -> Place:
-    told = {"op": row.get("op_name"), "stack": row.get("stack"), "step": row.get("step")}
+    op = row.get("op_name")
+    told = {"op": op if op != row["name"] else None, "stack": row.get("stack"), "step": row.get("step")}
     plain = {name: row[name] for name in ("table", "name", "start_ns", "dur_ns")}
     return Place.model_validate(
         {"worker": lane.worker, "device": lane.device, "at_ms": (row["start_ns"] - begin) / 1e6, **told, **plain}

@@ -43,7 +43,7 @@ def saving(low_ms: float, high_ms: float, of: str, method: str) -> Saving:
 
 
 def place(name: str, start_ms: float, dur_ms: float, step: int | None = 9, **more: str) -> Place:
-    times = {"start_ns": int(start_ms * 1e6), "dur_ns": int(dur_ms * 1e6)}
+    times = {"start_ns": int(start_ms * 1e6), "at_ms": start_ms, "dur_ns": int(dur_ms * 1e6)}
     return Place(table="host_ops", name=name, worker=0, device=0, step=step, **times, **more)
 
 

@@ -28,6 +28,14 @@ CATEGORIES: Final = (*_ORDER, "other")
 _SOURCE: Final = "the sweep of torch-tb-profiler's overview, with every collective kernel counted as communication"
 
 
+def _longest_waits(lane: Lane) -> pl.DataFrame:
+    """The longest requests for a batch in the used steps."""
+    waits = lane.used_host.filter(pl.col("kind") == "input").sort("dur_ns", "start_ns", descending=[True, False])
+    step = pl.col("window").replace_strict(list(range(lane.steps.height)), lane.steps["step"])
+    name = pl.col("name").cast(pl.String)
+    return waits.select("start_ns", "dur_ns", step=step, table=pl.lit("host_ops"), name=name, op=pl.col("id"))
+
+
 def _metrics() -> list[Metric]:
     meanings = {name: meaning for name, (_, _, meaning) in _ORDER.items()} | {"other": "nothing that was recorded runs"}
     return [
@@ -37,6 +45,7 @@ def _metrics() -> list[Metric]:
             f"Part of the step in which {meaning}.",
             f"time of {name} outside {', '.join(CATEGORIES[:i])} / step time" if i else "time of compute / step time",
             _SOURCE,
+            where=_longest_waits if name == "input" else None,
         )
         for i, (name, meaning) in enumerate(meanings.items())
     ]

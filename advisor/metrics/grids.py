@@ -14,6 +14,7 @@ from advisor.workload import kernels, largest, longest
 
 _REGISTERS: Final = 65_536  # per multiprocessor, allocated by the warp in units of 256
 _WARP: Final = 32
+_THREADS: Final = 2_048  # per multiprocessor, where neither profile nor hardware table tells
 _UNIT: Final = 256
 _RESERVED_BYTES: Final = 1_024  # of shared memory per block, from capability 8.0 on
 # Per multiprocessor and compute capability: shared memory in KiB, blocks.
@@ -34,14 +35,20 @@ _NEEDS: Final = ("device_ops", "device_ops.grid")
 _OCCUPANCY_NEEDS: Final = (*_NEEDS, "device_ops.occupancy")
 
 
+def _launched(lane: Lane) -> pl.DataFrame:
+    """The kernels, with blocks per multiprocessor wherever the device's multiprocessors are known."""
+    count = pl.lit(lane.facts.get("sm_count"), pl.Float64)
+    return lane.once(kernels).with_columns(pl.coalesce("blocks_per_sm", pl.col("grid") / count))
+
+
 def _few_blocks(lane: Lane) -> pl.DataFrame:
-    return lane.once(kernels).filter(pl.col("blocks_per_sm") < 1)
+    return lane.once(_launched).filter(pl.col("blocks_per_sm") < 1)
 
 
 def _tails(lane: Lane) -> pl.DataFrame:
     """Tiled kernels of more than one wave, with `lost`: the part of their time that the last wave leaves unused."""
     waves = pl.col("blocks_per_sm") / _resident(lane)
-    found = lane.once(kernels).filter(pl.col("family").is_in(_TILED)).with_columns(waves=waves)
+    found = lane.once(_launched).filter(pl.col("family").is_in(_TILED)).with_columns(waves=waves)
     rounded = pl.col("waves").ceil()
     found = found.filter(pl.col("waves") > 1, rounded / pl.col("waves") > _LAST_WAVE)
     return found.with_columns(lost=1 - pl.col("waves") / rounded)
@@ -49,7 +56,7 @@ def _tails(lane: Lane) -> pl.DataFrame:
 
 def _thin(lane: Lane) -> pl.DataFrame:
     """Kernels other than tiled ones of few resident threads, though there are blocks for all multiprocessors."""
-    return lane.once(kernels).filter(
+    return lane.once(_launched).filter(
         ~pl.col("family").is_in(_TILED),
         pl.col("occupancy").is_between(0, _LOW_OCCUPANCY, closed="none"),
         pl.col("blocks_per_sm") >= 1,
@@ -111,6 +118,8 @@ def grids(lane: Lane) -> Mapping[str, Value]:
     """How kernels fill the device, as far as their launch dimensions tell."""
     if not lane.total_ns:
         return {}
+    if lane.once(kernels).height and not lane.once(_launched)["blocks_per_sm"].count():
+        return dict.fromkeys(_NAMES, Missing("how many multiprocessors the device has is not known"))
     few, thin = _few_blocks(lane), _thin(lane)
     values: dict[str, Value] = {
         "few_blocks_share": int(few["dur_ns"].sum()) / lane.total_ns,
@@ -123,7 +132,7 @@ def grids(lane: Lane) -> Mapping[str, Value]:
 
 
 def _last_waves(lane: Lane) -> dict[str, Value]:
-    if lane.facts.get("capability") not in _LIMITS or not lane.facts.get("max_threads_per_sm"):
+    if lane.gpu is None or lane.gpu.vendor != "NVIDIA" or lane.gpu.capability not in _LIMITS:
         why = Missing("how many blocks fit on a multiprocessor of this device is not known")
         return dict.fromkeys(("tail_wave_share", "tail_wave_ops", "tail_wave_gain_ms"), why)
     found = _tails(lane)
@@ -138,13 +147,23 @@ def _last_waves(lane: Lane) -> dict[str, Value]:
 
 def _resident(lane: Lane) -> pl.Expr:
     """Blocks of a kernel that fit on one multiprocessor; null where its registers or block size are not known."""
-    capability = lane.facts.get("capability") or 0.0
+    capability, threads = (lane.gpu.capability, lane.gpu.max_threads_per_sm) if lane.gpu else (0.0, None)
     shared_kib, blocks = _LIMITS.get(capability, (0, 0))
     warps = (pl.col("block") / _WARP).ceil()
     registers = warps * (pl.col("registers") * _WARP / _UNIT).ceil() * _UNIT
     reserved = _RESERVED_BYTES if capability >= 8 else 0  # noqa: PLR2004 - Ampere
-    by_shared = (shared_kib * 1024) // (pl.col("shared_bytes") + reserved)
-    by_threads = (lane.facts.get("max_threads_per_sm") or 0) // (warps * _WARP)
-    fits = pl.min_horizontal(pl.lit(blocks), by_threads, (_REGISTERS / registers).floor(), by_shared)
-    known = pl.col("registers").is_not_null() & pl.col("block").is_not_null() & pl.col("shared_bytes").is_not_null()
+    limits = (
+        pl.lit(blocks),
+        ((threads or _THREADS) / (warps * _WARP)).floor(),
+        (_REGISTERS / registers).floor(),
+        (shared_kib * 1024 / (pl.col("shared_bytes") + reserved)).floor(),
+    )
+    known = pl.all_horizontal(pl.col("registers", "block", "shared_bytes").is_not_null())
+    fits = pl.min_horizontal(limits)
     return pl.when(known & (fits >= 1)).then(fits)
+
+
+_NAMES: Final = (
+    *("few_blocks_share", "few_blocks_fill", "few_blocks_ops", "low_occupancy_share", "low_occupancy_ops"),
+    *("tail_wave_share", "tail_wave_ops", "tail_wave_gain_ms"),
+)

@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.hardware import Gpu, has_tensor_cores
+from advisor.hardware import Gpu
 from advisor.lens import Lane
 from advisor.metrics.registry import Metric, Missing, Value, measures
 from advisor.patterns import parts
@@ -114,7 +114,7 @@ def mixed_precision(lane: Lane) -> Mapping[str, Value]:
     if gpu is None or not lane.total_ns:
         return dict.fromkeys(_SIXTEEN, _UNKNOWN_GPU)
     half = next((dtype for dtype in ("bf16", "fp16") if gpu.supports(dtype)), None)
-    if half is None or not has_tensor_cores(gpu.capability, lane.facts.get("name") or ""):
+    if half is None:
         return dict.fromkeys(_SIXTEEN, Missing("the device has no Tensor Cores for 16-bit types"))
     found = _thirty_two_bit(lane)
     low, high = gains_ms(lane, *_in_sixteen_bits(lane, gpu, half, found))

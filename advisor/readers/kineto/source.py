@@ -56,14 +56,16 @@ class Source:
         """Text of all gzip members; stops with `broken` set where the data is damaged or ends early."""
         inflate, inside = isal_zlib.decompressobj(_GZIP_WINDOW), False
         for block in self._compressed(first):
-            rest = block if inside else block.lstrip(_PADDING)
-            while rest:
+            rest, more = block if inside else block.lstrip(_PADDING), False
+            while rest or more:
                 try:
-                    yield inflate.decompress(rest, self._size)
+                    text = inflate.decompress(rest, self._size)
                 except (IsalError, EOFError):  # type: ignore[misc]  # the stub gives it no base
                     self.broken = "the gzip data is damaged (or its checksum is wrong): read up to the damage"
                     return
+                yield text
                 rest, inside = inflate.unconsumed_tail, not inflate.eof
+                more = inside and len(text) == self._size  # held back inside the library
                 if inflate.eof:
                     rest = inflate.unused_data.lstrip(_PADDING)
                     inflate = isal_zlib.decompressobj(_GZIP_WINDOW)

@@ -131,7 +131,7 @@ def test_where_no_fix_is_for_the_framework_all_are_shown(framework: str | None):
 
 def test_spots_name_step_and_time():
     place = Place(
-        table="host_ops", name="x", worker=3, device=None, step=None, start_ns=1_234_567_890, dur_ns=61_200_000
+        table="host_ops", name="x", worker=3, device=None, step=None, start_ns=99, at_ms=1234.56789, dur_ns=61_200_000
     )
     assert words.spot(place) == "worker 3: 61 ms at 1,234.568 ms"
     assert words.spot(TENSOR_CORES.where[0]) == "step 9, worker 0, device 0: 1.8 ms at 402.100 ms"
