@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
 
 from advisor import wording
-from advisor.lens import Lane
 from advisor.metrics.registry import METRICS, Measurements
 from advisor.report import (
     SEVERITIES,
@@ -266,23 +265,11 @@ def _used_steps(found: Measurements, worker: int) -> tuple[int, ...]:
 
 
 def _places(shown: Iterable[str], worker: int, found: Measurements) -> tuple[Place, ...]:
-    """The places that the first metric with any names: ten at most."""
-    lane = next(lane for lane in found.lens.critical if lane.worker == worker)
+    """The places of the first metric that names any."""
     for metric in shown:
         if (rows := found.places(metric, worker)).height:
-            ops = lane.host.select(op="id", op_name="name", stack="stack")
-            told = rows.join(ops, on="op", how="left", maintain_order="left") if "op" in rows.columns else rows
-            return tuple(_place(row, lane, found.lens.profile.start_ns) for row in told.iter_rows(named=True))
+            return tuple(Place.model_validate(row) for row in rows.to_dicts())
     return ()
-
-
-def _place(row: Mapping[str, Any], lane: Lane, begin: int) -> Place:
-    op = row.get("op_name")
-    told = {"op": op if op != row["name"] else None, "stack": row.get("stack"), "step": row.get("step")}
-    plain = {name: row[name] for name in ("table", "name", "start_ns", "dur_ns")}
-    return Place.model_validate(
-        {"worker": lane.worker, "device": lane.device, "at_ms": (row["start_ns"] - begin) / 1e6, **told, **plain}
-    )
 
 
 def _saving(rule: Rule, shared: tuple[float, float] | None, step_ms: object) -> Saving | None:

@@ -13,6 +13,7 @@ Pairs = list[tuple[int, int]]
 
 LAST_US = 120
 DEVICES = (0, 1)
+KERNELS = ("kernel", "volta_sgemm_128x64_nn", "volta_fp16_s884gemm_fp16_128x64_ldg8_f2f_nn", "softmax_warp_forward")
 
 moments = st.integers(0, LAST_US)
 
@@ -32,6 +33,7 @@ def device_ops(draw: st.DrawFn) -> Row:
     )
     return made | {
         "device": draw(st.sampled_from(DEVICES)),
+        "name": draw(st.sampled_from(KERNELS)),
         "stream": draw(st.sampled_from([7, 8, 9])),
         "source_memory": draw(st.sampled_from([None, "pageable", "pinned"])),
         "bytes": draw(st.none() | st.integers(0, 10**6)),

@@ -88,10 +88,26 @@ class Measurements:
     reasons: Mapping[str, str]
 
     def places(self, metric: str, worker: int) -> pl.DataFrame:
-        """At most ten places in the recording behind a worker's value; empty where the metric names none."""
+        """At most ten places in the recording behind a worker's value, as a report names them; empty where none."""
         where = METRICS[metric].where
         lane = next(lane for lane in self.lens.critical if lane.worker == worker)
-        return where(lane).head(MOST_PLACES) if where else pl.DataFrame()
+        if where is None or not (rows := where(lane).head(MOST_PLACES)).height:
+            return pl.DataFrame()
+        ops = lane.host.select(id="id", op_name=pl.col("name").cast(pl.String), stack=pl.col("stack").cast(pl.String))
+        op = pl.col("op") if "op" in rows.columns else pl.lit(None, pl.Int64)
+        told = rows.with_columns(id=op).join(ops, on="id", how="left", maintain_order="left")
+        return told.select(
+            "table",
+            "name",
+            "start_ns",
+            "dur_ns",
+            "stack",
+            worker=pl.lit(lane.worker),
+            device=pl.lit(lane.device, pl.Int32),
+            step=pl.col("step") if "step" in rows.columns else pl.lit(None, pl.Int32),
+            at_ms=(pl.col("start_ns") - self.lens.profile.start_ns) / 1e6,
+            op=pl.when(pl.col("op_name") != pl.col("name")).then("op_name"),
+        )
 
 
 def dtypes() -> dict[str, type[pl.DataType]]:

@@ -4,7 +4,7 @@ import pytest
 
 from advisor.gaps import CAUSES
 from advisor.metrics.idle import idle
-from advisor.metrics.registry import METRICS, Missing
+from advisor.metrics.registry import Missing
 from advisor.profile import Profile
 from tests.tables import kernel, lane, measured, on_device, on_host, profile, step
 
@@ -93,7 +93,5 @@ def test_at_most_ten_places_are_given():
 
 
 def places(made: Profile, metric: str) -> list[tuple[object, ...]]:
-    found = METRICS[metric].where
-    assert found
-    assert measured(made).places(metric, 0).equals(found(lane(made)).head(10))
-    return found(lane(made)).head(10).select("step", "start_ns", "dur_ns").rows()
+    found = measured(made).places(metric, 0)
+    return found.select("step", "start_ns", "dur_ns").rows() if found.height else []

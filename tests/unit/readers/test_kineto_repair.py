@@ -77,10 +77,9 @@ def test_the_last_boundary_is_found_however_far_back_it_lies():
     assert last_boundary(text) == text.index(b"2}") + 2
 
 
-@given(st.lists(st.fixed_dictionaries({"ph": st.text("X{},[] ", max_size=3), "args": VALID}), min_size=1, max_size=5))
+flat = st.dictionaries(st.text(max_size=4), st.integers() | st.text("a}{,[] :", max_size=9), max_size=3)
+
+
+@given(st.lists(st.fixed_dictionaries({"ph": st.just("X"), "args": flat}), min_size=1, max_size=5))
 def test_events_come_apart_whole(events: list[dict[str, Any]]):
-    text = json.dumps(events).encode()[1:-1]
-    inside = json.dumps([event["args"] for event in events]).encode()
-    parts = apart(text)
-    assert b"".join(parts) in text.replace(b"}, {", b"}{")
-    assert [json.loads(part) for part in parts] == events or last_boundary(inside)
+    assert [json.loads(part) for part in apart(json.dumps(events).encode()[1:-1])] == events
