@@ -10,9 +10,12 @@ import polars as pl
 from advisor.gaps import gaps
 from advisor.intervals import EMPTY, Union
 from advisor.lens import Lane, spans
+from advisor.text import ms, percent
 
 LONG_GAP_NS: Final = 1_000_000  # no launch takes that long: the host does something else in between
 PYTHON_NS: Final = 50_000  # interpreting the code around a launch takes 5 to 20 us; over 50 it is work of its own
+_UNTOLD_SHARE: Final = 0.05  # of the step: with more idle time of unknown cause, no cause's share can be told
+_NAMED: Final = 3
 _CALLS: Final = ["runtime", "sync", "allocator"]
 _DISPATCH: Final = ["op", "collective", *_CALLS]
 _ACCOUNTED: Final = ["input", "compile", "gc", "allocator"]  # as in advisor.gaps: causes of their own
@@ -37,25 +40,28 @@ def stalls(lane: Lane) -> Union:
 
 
 def python_work(lane: Lane) -> Union:
-    """Stretches of 50 us to 1 ms in which the training threads run no framework op and make no call."""
-    ops = lane.once(training_ops)
-    busy = spans(ops.filter(pl.col("kind").is_in(_DISPATCH))) | lane.host_spans(*_ACCOUNTED)
-    between = minus(host_windows(lane), busy)
+    """Stretches of 50 us to 1 ms in which the training threads run no framework op and make no call.
+
+    Those of the steps left out as uneven are among them: they may be what made a step uneven.
+    """
+    between = between_ops(lane, pl.concat([lane.steps, lane.uneven]))
     length = between.ends - between.starts
     worth = (length > PYTHON_NS) & (length <= LONG_GAP_NS)
     return Union.of(between.starts[worth], between.ends[worth])
+
+
+def between_ops(lane: Lane, steps: pl.DataFrame) -> Union:
+    """When the host, in these steps, runs no framework op and nothing else that accounts for the time."""
+    ops = lane.once(training_ops)
+    start = steps["host_start_ns"].to_numpy()
+    windows = Union.of(start, start + steps["host_dur_ns"].to_numpy())
+    return minus(windows, spans(ops.filter(pl.col("kind").is_in(_DISPATCH))) | lane.host_spans(*_ACCOUNTED))
 
 
 def optimizer_work(lane: Lane) -> Union:
     """When an optimizer updates its parameters, as `Optimizer.step#...` ranges tell."""
     name = pl.col("name").cast(pl.String)
     return spans(lane.host.filter(pl.col("kind") == "annotation", name.str.starts_with("Optimizer.step#")))
-
-
-def host_windows(lane: Lane) -> Union:
-    """The host's own ranges of the used steps."""
-    start = lane.steps["host_start_ns"].to_numpy()
-    return Union.of(start, start + lane.steps["host_dur_ns"].to_numpy())
 
 
 def busiest(lane: Lane, when: Union) -> pl.DataFrame:
@@ -65,7 +71,9 @@ def busiest(lane: Lane, when: Union) -> pl.DataFrame:
     """
     ops = lane.once(training_ops).filter(pl.col("kind").is_in([*_WORK, "step"]))
     start = ops["start_ns"].to_numpy()
-    inside = ops.select("id", "parent", "name", "kind", ns=pl.Series(when.within(start, start + ops["dur_ns"].to_numpy())))
+    inside = ops.select(
+        "id", "parent", "name", "kind", ns=pl.Series(when.within(start, start + ops["dur_ns"].to_numpy()))
+    )
     of_children = inside.group_by("parent").agg(children_ns=pl.sum("ns")).drop_nulls()
     own = inside.join(of_children, left_on="id", right_on="parent", how="left")
     name = pl.when(pl.col("kind") != "step").then(pl.col("name").cast(pl.String))
@@ -75,6 +83,22 @@ def busiest(lane: Lane, when: Union) -> pl.DataFrame:
         .filter(pl.col("self_ns") > 0)
         .sort("self_ns", "name", descending=[True, False])
     )
+
+
+def in_words(lane: Lane, ran: pl.DataFrame) -> str:
+    """`a (1.2 ms), b (0.3 ms)`: the three of `busiest` with the most time per step; what has no name is left out."""
+    named = ran.drop_nulls("name").head(_NAMED)
+    return ", ".join(f"{name} ({ms(lane.per_step_ms(ns))})" for name, ns in named.rows())
+
+
+def untold(lane: Lane) -> str | None:
+    """Why it cannot be told what the device waited for, or None where it can."""
+    if lane.device is None or not lane.total_ns:
+        return None
+    if not lane.ops["launch"].count():
+        return "no runtime calls were recorded: nothing links the device's work to the host"
+    share = float(lane.once(gaps)["unknown_ns"].sum()) / lane.total_ns
+    return f"{percent(share)} of the time is idle and nothing tells why" if share >= _UNTOLD_SHARE else None
 
 
 def minus(union: Union, other: Union) -> Union:

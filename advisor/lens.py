@@ -163,8 +163,8 @@ class Lens:
             steps=self.steps.filter(mine & pl.col("left_out").is_null()).sort("start_ns", maintain_order=True),
             uneven=self.steps.filter(mine & asked).sort("start_ns", maintain_order=True),
             devices=profile.device_ops.filter(pl.col("worker") == worker)["device"].n_unique(),
-            ops=profile.device_ops.filter(mine),
-            host=profile.host_ops.filter(pl.col("worker") == worker),
+            ops=_rows(profile.device_ops, mine),
+            host=_rows(profile.host_ops, pl.col("worker") == worker),
             allocations=profile.allocations.filter(mine),
             facts=facts[0] if facts else {},
         )
@@ -186,6 +186,11 @@ def spans(ops: pl.DataFrame) -> Union:
     """Union of the time ranges of device or host ops."""
     start = ops["start_ns"].to_numpy()
     return Union.of(start, start + ops["dur_ns"].to_numpy()) if ops.height else EMPTY
+
+
+def _rows(table: pl.DataFrame, mine: pl.Expr) -> pl.DataFrame:
+    """The rows of one lane; the table itself, not a copy, where all of them are."""
+    return table if table.select(mine.all()).item() else table.filter(mine)
 
 
 def _inside(ops: pl.DataFrame, starts: Ints, ends: Ints) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""Kernels that belong together: an attention computed step by step, an optimizer's updates, chains of elementwise work."""
+"""Kernels that belong together: attention computed step by step, an optimizer's updates, chains of elementwise work."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Final
 
 import polars as pl
 
-from advisor.lens import Lane, spans
+from advisor.hostwork import optimizer_work
+from advisor.lens import Lane
 from advisor.workload import kernels
 
 _LEAST_CHAIN: Final = 3  # one after another, of a size: two alone may be any two
 _ELEMENTWISE: Final = ["elementwise", "copy", "rng"]
 _PASSED: Final = [*_ELEMENTWISE, "layout", "index"]  # in an attention: scaling, masks, dropout, casts, permutations
 _BATCHED: Final = ["aten::bmm", "aten::baddbmm", "aten::matmul", "aten::einsum"]
-_UPDATES: Final = r"^Optimizer\.step#"
 
 PARTS: Final = pl.Enum(["optimizer", "attention", "layout", "chain"])
 
@@ -36,25 +36,30 @@ def parts(lane: Lane) -> pl.DataFrame:
     converts = (pl.col("family") == "layout") & (name.str.contains("(?i)nchw|nhwc") | op.str.contains("(?i)conv"))
     found = _named(found, "layout", converts)
     size = pl.struct("elements", pl.when(pl.col("elements").is_null()).then(pl.struct("grid", "block")))
-    single = pl.col("part").is_null() & pl.col("family").is_in(_ELEMENTWISE)
+    told = pl.col("elements").is_not_null() | pl.col("grid").is_not_null()
+    single = pl.col("part").is_null() & pl.col("family").is_in(_ELEMENTWISE) & told
     found = found.with_columns(run=pl.struct("stream", single, size).rle_id())
     return _named(found, "chain", single & (pl.len().over("run") >= _LEAST_CHAIN))
 
 
-def _named(found: pl.DataFrame, part: str, belongs: pl.Expr | pl.Series) -> pl.DataFrame:
-    """With the kernels that belong, and are not of a part yet, made part of this one."""
-    return found.with_columns(
-        part=pl.when(pl.col("part").is_null() & belongs).then(pl.lit(part, PARTS)).otherwise("part")
-    )
+def part(lane: Lane, name: str) -> pl.DataFrame:
+    """The kernels that belong to one pattern."""
+    return lane.once(parts).filter(pl.col("part") == name)
+
+
+def _named(found: pl.DataFrame, name: str, belongs: pl.Expr | pl.Series) -> pl.DataFrame:
+    """With the kernels that belong, and are of no part yet, made part of this one."""
+    mine = pl.col("part").is_null() & belongs
+    return found.with_columns(part=pl.when(mine).then(pl.lit(name, PARTS)).otherwise("part"))
 
 
 def _in_optimizer(lane: Lane, found: pl.DataFrame) -> pl.Series:
     """Whether each kernel was launched while an optimizer updated its parameters."""
     calls = lane.host.select(launch="id", called="start_ns")
-    updates = lane.host.filter(pl.col("kind") == "annotation", pl.col("name").cast(pl.String).str.contains(_UPDATES))
     called = found.select("launch").join(calls, on="launch", how="left", maintain_order="left")["called"]
-    at = called.fill_null(-1).to_numpy()
-    return pl.Series(spans(updates).within(at, at + 1) > 0, dtype=pl.Boolean)
+    at = called.fill_null(0).to_numpy()
+    during = optimizer_work(lane).within(at, at + 1) > 0
+    return pl.Series(during & called.is_not_null().to_numpy(), dtype=pl.Boolean)
 
 
 def _in_attention(found: pl.DataFrame) -> pl.Series:
@@ -63,25 +68,23 @@ def _in_attention(found: pl.DataFrame) -> pl.Series:
     Scaling, masks, dropout, casts and permutations are passed over. Of the other kernels of the stream, the one before
     a softmax and the one after must be batched products; backward two of each, as a product has two gradients.
     """
-    passed = pl.col("family").is_in(_PASSED)
     product = pl.col("op_name").is_in(_BATCHED) & (pl.col("family") == "gemm") & pl.col("part").is_null()
     softmax = (pl.col("family") == "softmax") & ~pl.col("op_name").fill_null("").str.contains("log_softmax")
     gradient = pl.col("name").cast(pl.String).str.contains("(?i)backward|bwd")
-    main = found.filter(~passed).with_columns(product=product.fill_null(value=False))
+    main = found.filter(~pl.col("family").is_in(_PASSED)).with_columns(product=product.fill_null(value=False))
     main = main.with_columns(
         forward=softmax & ~gradient & _at("product", (-1, 1), every=True),
         backward=softmax & gradient & _at("product", (-2, -1, 1, 2), every=True),
     )
-    # A softmax `n` places later reaches back to here, one `n` places earlier reaches on.
+    # A softmax some places on reaches back to here, one some places before reaches on.
     main = main.select(
         "id",
         inside=_at("forward", (-1, 0, 1)) | _at("backward", (-2, -1, 0, 1, 2)),
         goes_on=_at("forward", (0, 1)) | _at("backward", (-1, 0, 1, 2)),
     )
     rows = found.join(main, on="id", how="left", maintain_order="left")
-    return rows.select(
-        pl.coalesce("inside", pl.col("goes_on").forward_fill().over("stream"), pl.lit(False))
-    ).to_series()  # noqa: FBT003
+    between = pl.col("goes_on").forward_fill().over("stream").fill_null(value=False)
+    return rows.select(pl.coalesce("inside", between)).to_series()
 
 
 def _at(column: str, places: Iterable[int], *, every: bool = False) -> pl.Expr:

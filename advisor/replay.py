@@ -104,6 +104,10 @@ class Replay:
         """With no call waiting for the device."""
         return replace(self, waits=np.zeros_like(self.waits))
 
+    def without_pauses(self) -> Replay:
+        """With ops that follow each other at once where they are queued, as those of a captured graph do."""
+        return replace(self, pause=np.zeros_like(self.pause))
+
     def with_launches(self, factor: float, longest_ns: int) -> Replay:
         """With each call, and the host work before it where that is at most `longest_ns`, taking `factor` as long."""
         gap = np.where(self.gap <= longest_ns, _part(self.gap, factor), self.gap)

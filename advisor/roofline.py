@@ -10,6 +10,9 @@ from advisor.hardware import Gpu
 from advisor.lens import Lane
 from advisor.replay import trusted_replay
 
+REPLAYED: Final = "; replayed; without a replay that can be trusted, 0 at least and what the kernels lose at most"
+"""Ends the formula of a gain from `gains_ms`."""
+
 _UNPROFILED: Final = 0.5  # of the recorded host time per call: what launching may take when no profiler records it
 _LONG_GAP_NS: Final = 1_000_000  # in a longer gap between calls the host does something else
 
@@ -28,8 +31,7 @@ def gains_ms(lane: Lane, found: pl.DataFrame, slowest: pl.Expr, fastest: pl.Expr
     ids, slow, fast = (left[column].to_numpy() for column in ("id", "slow", "fast"))
     low = trusted.saved_ms(trusted.with_durations(ids, slow))
     unprofiled = trusted.with_launches(_UNPROFILED, _LONG_GAP_NS)
-    saved = [one.saved_ms(one.with_durations(ids, fast)) for one in (trusted, unprofiled)]
-    return low, max(low, *saved)
+    return low, max(low, *(one.saved_ms(one.with_durations(ids, fast)) for one in (trusted, unprofiled)))
 
 
 def memory_ns(nbytes: pl.Expr, gpu: Gpu | None, share: float) -> pl.Expr:

@@ -14,30 +14,40 @@ from advisor.lens import Lane
 from advisor.text import ms
 
 _FLOATS: Final = {"float": "fp32", "double": "fp64", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
-_BYTES: Final = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 _PRODUCTS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "linear", "matmul"})
 _NAMED: Final = 3
 _MOST: Final = 1 << 62  # what a column of integers holds; more elements than any device has
 
-Sides = tuple[int, int, int, int]
+_TOLD: Final = {
+    "op_name": pl.String,
+    "op_dtype": pl.String,
+    "elements": pl.Int64,
+    "count": pl.Int64,
+    "m": pl.Int64,
+    "n": pl.Int64,
+    "k": pl.Int64,
+}
 
 
 def kernels(lane: Lane) -> pl.DataFrame:
     """Compute kernels of the used steps, ordered by stream and start.
 
-    Adds to the columns of `device_ops`: family, multiplies, tensor_cores, element_type and alignment as the name tells
-    (advisor.kernelnames); of the op, op_name (text), op_dtype (its first floating-point input's), elements (of its largest
-    input), element_bytes, and of a product of `count` pairs of (m x k) and (k x n) matrices count, m, n and k. Null
-    where the profile does not tell.
+    Adds to the columns of `device_ops` family, multiplies, tensor_cores, element_type and alignment, as the name tells
+    (advisor.kernelnames), and of the launching op: op_name; op_dtype, of its first floating-point input; elements, of
+    its largest input; and of a product of `count` pairs of (m x k) and (k x n) matrices count, m, n and k. Null where
+    the profile does not tell.
     """
     found = lane.used_ops.filter(pl.col("kind") == "kernel")
     names = found.select("name").unique().with_columns(text=pl.col("name").cast(pl.String))
     told = names.hstack(classify(names["text"]).drop("name")).drop("text")
-    return (
-        found.join(told, on="name", how="left")
-        .join(_ops(lane, found), on="op", how="left")
-        .sort("stream", "start_ns", "id")
-    )
+    ops = _ops(lane, found)
+    return found.join(told, on="name", how="left").join(ops, on="op", how="left").sort("stream", "start_ns", "id")
+
+
+def extent(lane: Lane, found: pl.DataFrame) -> tuple[float, float, str]:
+    """How much of the step these kernels take: the share, ms per step, and the ops that launched them."""
+    total = int(found["dur_ns"].sum())
+    return total / lane.total_ns, lane.per_step_ms(total), largest(lane, found)
 
 
 def largest(lane: Lane, found: pl.DataFrame) -> str:
@@ -64,30 +74,19 @@ def _ops(lane: Lane, found: pl.DataFrame) -> pl.DataFrame:
     ops = lane.host.filter(pl.col("id").is_in(found["op"].drop_nulls().unique().implode()))
     keys = ["name", "shapes", "dtypes"]
     kinds = ops.select(keys).unique(maintain_order=True)
-    told = [_told(*row) for row in kinds.select(pl.all().cast(pl.String)).rows()]
-    return ops.join(
-        kinds.hstack(pl.DataFrame(told, _TOLD, orient="row")), on=keys, how="left", nulls_equal=True
-    ).select(op="id", *(pl.col(name) for name in _TOLD))
-
-
-_TOLD: Final = {
-    "op_name": pl.String,
-    "op_dtype": pl.String,
-    "element_bytes": pl.Int64,
-    "elements": pl.Int64,
-    **dict.fromkeys(("count", "m", "n", "k"), pl.Int64),
-}
+    rows = [_told(*row) for row in kinds.select(pl.all().cast(pl.String)).rows()]
+    kinds = kinds.hstack(pl.DataFrame(rows, _TOLD, orient="row"))
+    return ops.join(kinds, on=keys, how="left", nulls_equal=True).select(pl.col("id").alias("op"), *_TOLD)
 
 
 def _told(name: str | None, shapes: str | None, dtypes: str | None) -> tuple[object, ...]:
     dtype = next((_FLOATS[text] for text in _parsed(dtypes) if isinstance(text, str) and text in _FLOATS), None)
-    tensors = [shape for shape in _parsed(shapes) if _is_shape(shape)]
+    tensors = [shape for shape in _parsed(shapes) if isinstance(shape, list) and _is_shape(shape)]
     sides = _sides(tensors) if (name or "").removeprefix("aten::") in _PRODUCTS else None
-    elements = max((_count(shape) for shape in tensors), default=None)
-    return name, dtype, _BYTES.get(dtype or ""), elements, *(sides or (None,) * 4)
+    return name, dtype, max(map(_elements, tensors), default=None), *(sides or (None,) * 4)
 
 
-def _sides(tensors: Sequence[list[int]]) -> Sides | None:
+def _sides(tensors: Sequence[list[int]]) -> tuple[int, int, int, int] | None:
     """(count, m, n, k) of the product of the last two tensors that are matrices or batches of them."""
     matrices = [shape for shape in tensors if len(shape) >= 2]  # noqa: PLR2004 - a matrix has rows and columns
     if len(matrices) < 2:  # noqa: PLR2004 - two factors
@@ -95,18 +94,16 @@ def _sides(tensors: Sequence[list[int]]) -> Sides | None:
     left, right = matrices[-2:]
     (rows, inner), (first, second) = left[-2:], right[-2:]
     columns = second if inner == first else first  # of a linear layer, whose weight is stored transposed
-    return _count(left[:-2]), rows, columns, inner
+    return _elements(left[:-2]), rows, columns, inner
 
 
-def _count(shape: Sequence[int]) -> int:
+def _elements(shape: Sequence[int]) -> int:
     return min(prod(shape), _MOST)
 
 
-def _is_shape(value: object) -> bool:
-    """Whether it is a tensor's shape; a list of tensors holds lists, a scalar has none."""
-    return (
-        isinstance(value, list) and bool(value) and all(isinstance(side, int) and 0 <= side <= _MOST for side in value)
-    )
+def _is_shape(value: Sequence[object]) -> bool:
+    """Whether it is a tensor's shape; a list of tensors holds lists, a scalar's is empty."""
+    return bool(value) and all(isinstance(side, int) and 0 <= side <= _MOST for side in value)
 
 
 def _parsed(text: str | None) -> list[object]:

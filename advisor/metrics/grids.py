@@ -65,6 +65,15 @@ def _thin(lane: Lane) -> pl.DataFrame:
 
 @measures(
     Metric(
+        "few_blocks_lost_share",
+        "share",
+        "Part of the multiprocessors' time in the step that kernels with too few blocks for them leave unused.",
+        "sum over kernels with under one block per multiprocessor of time x (1 - blocks / multiprocessors) / step time",
+        "launch dimensions",
+        _NEEDS,
+        lambda lane: longest(_few_blocks(lane)),
+    ),
+    Metric(
         "few_blocks_share",
         "share",
         "Part of the step in kernels with fewer blocks than the device has multiprocessors.",
@@ -85,9 +94,9 @@ def _thin(lane: Lane) -> pl.DataFrame:
         "tail_wave_share",
         "share",
         "Part of the step lost while the last, partly filled wave of a matrix kernel's blocks runs.",
-        "sum over GEMM, convolution and attention kernels of more than one wave, with waves rounded up over waves above 1.2, "
-        "of time x (1 - waves / waves rounded up) / step time; waves = blocks / (multiprocessors x blocks that fit on one, "
-        "by threads, registers and shared memory)",
+        "sum over GEMM, convolution and attention kernels of more than one wave, with waves rounded up over waves "
+        "above 1.2, of time x (1 - waves / waves rounded up) / step time; waves = blocks / (multiprocessors x blocks "
+        "that fit on one, by threads, registers and shared memory)",
         "NVIDIA GPU Performance Background User's Guide; limits of the CUDA C++ Programming Guide",
         _NEEDS,
         lambda lane: longest(_tails(lane)),
@@ -121,9 +130,11 @@ def grids(lane: Lane) -> Mapping[str, Value]:
     if lane.once(kernels).height and not lane.once(_launched)["blocks_per_sm"].count():
         return dict.fromkeys(_NAMES, Missing("how many multiprocessors the device has is not known"))
     few, thin = _few_blocks(lane), _thin(lane)
+    whole, filled = few.select(pl.sum("dur_ns"), filled=(pl.col("blocks_per_sm") * pl.col("dur_ns")).sum()).row(0)
     values: dict[str, Value] = {
-        "few_blocks_share": int(few["dur_ns"].sum()) / lane.total_ns,
-        "few_blocks_fill": few.select((pl.col("blocks_per_sm") * pl.col("dur_ns")).sum() / pl.sum("dur_ns")).item(),
+        "few_blocks_lost_share": (whole - filled) / lane.total_ns,
+        "few_blocks_share": whole / lane.total_ns,
+        "few_blocks_fill": filled / whole if whole else 1.0,
         "few_blocks_ops": largest(lane, few),
         "low_occupancy_share": int(thin["dur_ns"].sum()) / lane.total_ns,
         "low_occupancy_ops": largest(lane, thin),
@@ -164,6 +175,13 @@ def _resident(lane: Lane) -> pl.Expr:
 
 
 _NAMES: Final = (
-    *("few_blocks_share", "few_blocks_fill", "few_blocks_ops", "low_occupancy_share", "low_occupancy_ops"),
+    *(
+        "few_blocks_lost_share",
+        "few_blocks_share",
+        "few_blocks_fill",
+        "few_blocks_ops",
+        "low_occupancy_share",
+        "low_occupancy_ops",
+    ),
     *("tail_wave_share", "tail_wave_ops", "tail_wave_gain_ms"),
 )

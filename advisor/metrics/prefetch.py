@@ -56,7 +56,7 @@ def _longest(lane: Lane) -> pl.DataFrame:
         "copy_least_gain_ms",
         "ms",
         "Step time that copying ahead gives back at least.",
-        "replay of the recorded steps with those copies at 30 % of their time; where no replay can be trusted, 0",
+        "replay of the recorded steps with those copies at 30 % of their time; 0 where none can be trusted",
         "own choice: how much is hidden depends on how far ahead the host is",
         _NEEDS,
     ),
@@ -64,7 +64,7 @@ def _longest(lane: Lane) -> pl.DataFrame:
         "copy_gain_ms",
         "ms",
         "Step time that copying ahead gives back at most.",
-        "replay of the recorded steps without those copies; where no replay can be trusted, exposed_copy_ms, the most in any case",
+        "replay of the recorded steps without those copies; exposed_copy_ms where that is less, or none can be trusted",
         needs=_NEEDS,
     ),
 )

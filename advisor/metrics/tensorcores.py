@@ -11,7 +11,7 @@ from advisor.hardware import has_tensor_cores
 from advisor.lens import Lane
 from advisor.metrics.registry import Metric, Missing, Value, measures
 from advisor.products import candidates
-from advisor.text import ms
+from advisor.workload import largest, longest
 
 _SIXTEEN_BIT_OR_LESS: Final = ["fp16", "bf16", "fp8", "fp4", "int8"]
 _NEEDS: Final = ("device_ops",)
@@ -20,25 +20,8 @@ _SOURCE: Final = (
 )
 
 
-def _largest_ops(lane: Lane, unused: pl.DataFrame) -> str:
-    """`aten::mm (12.3 ms), ...`: time per step of the three ops with the most; empty where there are none."""
-    by_op = (
-        unused.filter(pl.col("op_name").is_not_null()).group_by(pl.col("op_name").cast(pl.String)).agg(pl.sum("dur_ns"))
-    )
-    top = by_op.sort("dur_ns", "op_name", descending=[True, False]).head(3)
-    return ", ".join(f"{name} ({ms(lane.per_step_ms(ns))})" for name, ns in top.rows())
-
-
-def _longest_unused(lane: Lane) -> pl.DataFrame:
-    """The longest call of each kernel that could use Tensor Cores and does not, by the kernel's total time."""
-    unused = lane.once(candidates).filter(pl.col("verdict") == "unused")
-    longest = unused.sort("dur_ns", descending=True).group_by("name", maintain_order=True).first()
-    totals = unused.group_by("name").agg(total=pl.col("dur_ns").sum())
-    return (
-        longest.join(totals, on="name")
-        .sort("total", "start_ns", descending=[True, False])
-        .select("step", "start_ns", "dur_ns", "op", table=pl.lit("device_ops"), name=pl.col("name").cast(pl.String))
-    )
+def _unused(lane: Lane) -> pl.DataFrame:
+    return lane.once(candidates).filter(pl.col("verdict") == "unused")
 
 
 @measures(
@@ -73,7 +56,7 @@ def _longest_unused(lane: Lane) -> pl.DataFrame:
         "time of kernels judged unused / step time",
         _SOURCE,
         _NEEDS,
-        _longest_unused,
+        lambda lane: longest(_unused(lane)),
     ),
     Metric(
         "tensor_core_unused_ms",
@@ -82,7 +65,7 @@ def _longest_unused(lane: Lane) -> pl.DataFrame:
         "time of kernels judged unused / steps",
         _SOURCE,
         _NEEDS,
-        _longest_unused,
+        lambda lane: longest(_unused(lane)),
     ),
     Metric(
         "tensor_core_unused_ops",
@@ -125,7 +108,7 @@ def tensor_cores(lane: Lane) -> Mapping[str, Value]:
         "tensor_core_unknown_share": unknown / all_ns,
         "tensor_core_unused_share": unused / lane.total_ns,
         "tensor_core_unused_ms": lane.per_step_ms(unused),
-        "tensor_core_unused_ops": _largest_ops(lane, found.filter(pl.col("verdict") == "unused")),
+        "tensor_core_unused_ops": largest(lane, _unused(lane)),
         "sixteen_bit_share": int(short["dur_ns"].sum()) / int(typed["dur_ns"].sum()) if typed.height else None,
     }
 

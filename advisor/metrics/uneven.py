@@ -1,4 +1,4 @@
-"""Steps that were left out because they took too long or compiled: what they cost on average, and what made them long."""
+"""Steps left out because they took too long or compiled: what they cost on average, and what made them long."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from advisor.hostwork import busiest, minus
+from advisor.hostwork import busiest, minus, python_work
 from advisor.intervals import EMPTY, Ints, Union
 from advisor.lens import Lane, spans
 from advisor.metrics.registry import Metric, Value, measures
@@ -23,11 +24,17 @@ _CAUSES: Final = {
     "checkpoint": "saving a checkpoint",
     "allocator": "taking or freeing device memory",
     "input": "waiting for the data loader",
+    "python": "Python between framework ops",
     "unknown": "other host work",
 }
 _NAMED: Final = 3
+_SPREAD: Final = (
+    3 * 1.4826
+)  # of the median absolute deviation: how short a steady step gets, as the fence says how long
 _TELLING_SHARE: Final = 0.1  # of the excess: causes below are not named
-_SOURCE: Final = "steps are uneven above median + 3 x 1.4826 x MAD of the complete steps, or where compilation ran in them"
+_SOURCE: Final = (
+    "steps are uneven above median + 3 x 1.4826 x MAD of the complete steps, or where compilation ran in them"
+)
 
 
 def _places(lane: Lane) -> pl.DataFrame:
@@ -40,8 +47,8 @@ def _places(lane: Lane) -> pl.DataFrame:
     Metric(
         "outliers_share",
         "share",
-        "What the steps left out as uneven add to the mean step.",
-        "sum over them of max(0, step - median of the used steps) / complete steps / step_mean_ms",
+        "What the steps left out as uneven add to the mean step at most.",
+        "sum over them of max(0, step - (median - 3 x 1.4826 x MAD of the used steps)) / complete steps / step_mean_ms",
         _SOURCE,
         where=_places,
     ),
@@ -49,10 +56,17 @@ def _places(lane: Lane) -> pl.DataFrame:
     Metric(
         "outlier_excess_ms",
         "ms",
-        "What those steps add to the mean step, apart from waiting for input.",
-        "sum over them of (step - median - input time beyond the used steps' mean) / complete steps",
+        "What those steps add to the mean step.",
+        "sum over them of max(0, step - median of the used steps) / complete steps",
         _SOURCE,
         where=_places,
+    ),
+    Metric(
+        "outlier_most_ms",
+        "ms",
+        "The same at most: had they been as short as the used steps get.",
+        "the same with median - 3 x 1.4826 x MAD in place of the median",
+        _SOURCE,
     ),
     Metric(
         "outlier_ratio",
@@ -77,6 +91,14 @@ def _places(lane: Lane) -> pl.DataFrame:
         _SOURCE,
     ),
     Metric(
+        "outlier_python_ms",
+        "ms",
+        "What Python between framework ops in those steps adds to the mean step.",
+        "sum over them of Python's time (50 us to 1 ms on end) beyond the used steps' mean, at most their excess / "
+        "complete steps",
+        _SOURCE,
+    ),
+    Metric(
         "compiling_steps",
         "count",
         "Steps in which code was compiled although a step without compilation had come before.",
@@ -89,6 +111,12 @@ def _places(lane: Lane) -> pl.DataFrame:
         "sum over them of max(0, step - median of the steps without compilation) / complete steps",
         where=_places,
     ),
+    Metric(
+        "compiling_most_ms",
+        "ms",
+        "The same at most: had they been as short as the others get.",
+        "the same with median - 3 x 1.4826 x MAD in place of the median",
+    ),
 )
 def uneven(lane: Lane) -> Mapping[str, Value]:
     """What uneven steps cost; zero where every complete step is used and none compiles."""
@@ -96,18 +124,20 @@ def uneven(lane: Lane) -> Mapping[str, Value]:
         return {}
     whole = lane.steps.height + lane.uneven.height
     compiled = _compiled(lane, lane.uneven)
-    typical = float(np.median(lane.steps["dur_ns"].to_numpy()))
+    typical, short = _usual(lane.steps)
     long = lane.uneven.filter(~compiled)
-    excess = (lane.uneven["dur_ns"].to_numpy() - typical).clip(0)
     beyond = _beyond(lane, long)
-    beyond_input = np.minimum(beyond["input"], excess[~compiled.to_numpy()])
+    excess = _excess(long, typical)
+    most, mean = _excess(lane.uneven, short).sum(), lane.total_ns / lane.steps.height
     return {
-        "outliers_share": float(excess.sum()) / whole / (lane.total_ns / lane.steps.height) if lane.total_ns else None,
+        "outliers_share": float(most) / whole / mean if mean else None,
         "outlier_steps": long.height,
-        "outlier_excess_ms": float((excess[~compiled.to_numpy()] - beyond_input).sum()) / whole / 1e6,
-        "outlier_ratio": float(long["dur_ns"].max()) / typical if long.height and typical else 1.0,
+        "outlier_excess_ms": float(excess.sum()) / whole / 1e6,
+        "outlier_most_ms": float(_excess(long, short).sum()) / whole / 1e6,
+        "outlier_ratio": float(long["dur_ns"].to_numpy().max()) / typical if long.height and typical else 1.0,
         "outlier_causes": _in_words(lane, long, beyond),
-        "outlier_input_ms": float(beyond_input.sum()) / whole / 1e6,
+        "outlier_input_ms": float(np.minimum(beyond["input"], excess).sum()) / whole / 1e6,
+        "outlier_python_ms": float(np.minimum(beyond["python"], excess).sum()) / whole / 1e6,
         **_compiling(lane, whole),
     }
 
@@ -116,13 +146,25 @@ def _compiling(lane: Lane, whole: int) -> dict[str, Value]:
     """Steps that compile after the first that did not; before it, compilation is start-up."""
     steps = pl.concat([lane.steps, lane.uneven]).sort("start_ns")
     compiled = _compiled(lane, steps).to_numpy()
-    late = compiled & (np.cumsum(~compiled) > 0)
-    length = steps["dur_ns"].to_numpy()
-    typical = float(np.median(length[~compiled])) if late.any() else 0.0
+    late = steps.filter(pl.Series(compiled & (np.cumsum(~compiled) > 0), dtype=pl.Boolean))
+    typical, short = _usual(steps.filter(pl.Series(~compiled, dtype=pl.Boolean))) if late.height else (0.0, 0.0)
     return {
-        "compiling_steps": int(late.sum()),
-        "compiling_excess_ms": float((length[late] - typical).clip(0).sum()) / whole / 1e6,
+        "compiling_steps": late.height,
+        "compiling_excess_ms": float(_excess(late, typical).sum()) / whole / 1e6,
+        "compiling_most_ms": float(_excess(late, short).sum()) / whole / 1e6,
     }
+
+
+def _usual(steps: pl.DataFrame) -> tuple[float, float]:
+    """The median length of these steps, and how short they get."""
+    length = steps["dur_ns"].to_numpy()
+    median = float(np.median(length))
+    return median, median - _SPREAD * float(np.median(np.abs(length - median)))
+
+
+def _excess(steps: pl.DataFrame, usual: float) -> npt.NDArray[np.float64]:
+    longer: npt.NDArray[np.float64] = (steps["dur_ns"].to_numpy() - usual).clip(0)
+    return longer
 
 
 def _compiled(lane: Lane, steps: pl.DataFrame) -> pl.Series:
@@ -132,7 +174,7 @@ def _compiled(lane: Lane, steps: pl.DataFrame) -> pl.Series:
 
 
 def _beyond(lane: Lane, steps: pl.DataFrame) -> dict[str, Ints]:
-    """By cause, the time in each of `steps` beyond the mean of the used steps, in ns; the first cause owns an instant."""
+    """By cause, the ns in each of `steps` beyond the mean of the used steps; the first cause owns an instant."""
     usual, found = dict(_owned(lane, lane.steps)), dict(_owned(lane, steps))
     return {cause: np.maximum(found[cause] - int(usual[cause].mean()), 0) for cause in found}
 
@@ -160,6 +202,7 @@ def _when(lane: Lane) -> Iterator[tuple[str, Union]]:
     yield "checkpoint", saving | spans(lane.ops.filter(pl.col("copy_kind") == "DtoH"))
     yield "allocator", lane.host_spans("allocator")
     yield "input", lane.host_spans("input")
+    yield "python", lane.once(python_work)
 
 
 def _in_words(lane: Lane, steps: pl.DataFrame, beyond: Mapping[str, Ints]) -> str:

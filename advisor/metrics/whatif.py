@@ -10,14 +10,11 @@ import polars as pl
 from advisor.gaps import gaps
 from advisor.lens import Lane
 from advisor.metrics.registry import Metric, Value, measures
-from advisor.products import candidates
 from advisor.replay import replay, trusted_replay
 
 _LONG_GAP_NS: Final = 1_000_000
 _LAUNCH_FLOOR_NS: Final = 1_500
 _GRAPH_FACTOR: Final = 0.1  # host time per launch when captured or compiled
-_MODEST_SPEEDUP: Final = 1.5
-_USUAL_SPEEDUP: Final = 3.0
 _SOURCE: Final = "advisor.replay, after Daydream (USENIX ATC 2020); 5 % as in ByteDance's straggler study (OSDI 2025)"
 _NEEDS: Final = ("device_ops",)
 _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
@@ -57,40 +54,19 @@ _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 
         _SOURCE,
         (*_NEEDS, "device_ops.launch"),
     ),
-    Metric(
-        "tensor_core_modest_gain_ms",
-        "ms",
-        "Step time given back if the matrix kernels without Tensor Cores were 1.5 times as fast.",
-        "replay with those kernels' durations / 1.5" + _ELSE + "0, as the host may set the pace",
-        _SOURCE,
-        _NEEDS,
-    ),
-    Metric(
-        "tensor_core_gain_ms",
-        "ms",
-        "Step time given back if those kernels were three times as fast and the host kept up.",
-        "2/3 of their time per step",
-        "Daydream takes compute-bound kernels as 3 times as fast in mixed precision",
-        _NEEDS,
-    ),
 )
 def what_if(lane: Lane) -> Mapping[str, Value]:
     """Gains per step of single changes, each from the unchanged recording."""
     if not lane.total_ns:
         return {}
     made, trusted = lane.once(replay), lane.once(trusted_replay)
-    unused = lane.once(candidates).filter(pl.col("verdict") == "unused")
-    values: dict[str, Value] = {
-        "replay_error": None if made is None else made.error,
-        "tensor_core_gain_ms": lane.per_step_ms(int(unused["dur_ns"].sum()) * (1 - 1 / _USUAL_SPEEDUP)),
-    }
+    values: dict[str, Value] = {"replay_error": None if made is None else made.error}
     if trusted is None:
         return values | _without_replay(lane)
     return values | {
         "input_gain_ms": trusted.saved_ms(trusted.without_host(lane.host_spans("input"))),
         "launch_gain_ms": trusted.saved_ms(trusted.with_launches(_GRAPH_FACTOR, _LONG_GAP_NS)),
         "sync_gain_ms": trusted.saved_ms(trusted.without_waits()),
-        "tensor_core_modest_gain_ms": trusted.saved_ms(trusted.with_ops(unused["id"].to_numpy(), 1 / _MODEST_SPEEDUP)),
     }
 
 
@@ -105,5 +81,4 @@ def _without_replay(lane: Lane) -> dict[str, Value]:
         "input_gain_ms": lane.per_step_ms(int(found["input_ns"].sum())),
         "launch_gain_ms": lane.per_step_ms(int((short - _LAUNCH_FLOOR_NS).clip(0).sum())),
         "sync_gain_ms": lane.per_step_ms(int(found["sync_ns"].sum())),
-        "tensor_core_modest_gain_ms": 0.0,
     }

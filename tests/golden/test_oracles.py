@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from advisor.engine import read
-from advisor.lens import look
-from advisor.metrics import Measurements, measure
+from advisor.lens import Lane, look
+from advisor.metrics import breakdown, kernels, memory, steps
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 pytestmark = pytest.mark.skipif(not (SHARED / "oracles").is_dir(), reason="../shared is not here")
@@ -37,12 +37,19 @@ Spans = list[tuple[float, float]]
 
 
 @cache
-def ours(trace: str) -> Measurements:
-    return measure(look(read(str(SHARED / "traces/kineto" / trace)), "all"))
+def lane(trace: str) -> Lane:
+    (only,) = look(read(str(SHARED / "traces/kineto" / trace)), "all").lanes
+    return only
 
 
+@cache
 def worker(trace: str) -> dict[str, Any]:
-    return ours(trace).frames["worker"].row(0, named=True)
+    one = lane(trace)
+    return dict(breakdown.breakdown(one) | kernels.kernels(one) | steps.step_times(one) | memory.memory(one))
+
+
+def step_rows(trace: str) -> dict[int, dict[str, Any]]:
+    return {row["step"]: row for row in breakdown.step_table(lane(trace)).to_dicts()}
 
 
 @cache
@@ -77,18 +84,17 @@ def test_every_category_is_the_peer_s(trace: str, role: str):
 @pytest.mark.parametrize("trace", WITHOUT_NCCL)
 def test_every_category_of_every_step_is_the_peer_s(trace: str):
     raw = peer(trace)["raw"]
-    rows = {str(row["step"]): row for row in ours(trace).frames["step"].to_dicts()}
-    assert rows.keys() == raw["steps"].keys()
+    rows = step_rows(trace)
+    assert {str(number) for number in rows} == raw["steps"].keys()
     for number, costs in raw["steps"].items():
         expected = {f"{ROLES[role]}_share": us / costs[-1] for role, us in zip(raw["roles"][:-1], costs, strict=False)}
-        assert {name: rows[number][name] for name in expected} == pytest.approx(expected, abs=POINT)
+        assert {name: rows[int(number)][name] for name in expected} == pytest.approx(expected, abs=POINT)
 
 
 @pytest.mark.parametrize("trace", [*WITHOUT_NCCL, *WITH_NCCL])
 def test_steps_and_their_lengths_are_the_peer_s(trace: str):
     raw = peer(trace)["raw"]
-    steps = ours(trace).frames["step"]
-    lengths = dict(zip(steps["step"].cast(str), steps["step_ms"], strict=True))
+    lengths = {str(number): row["step_ms"] for number, row in step_rows(trace).items()}
     assert lengths == pytest.approx({number: us[-1] / 1e3 for number, us in raw["steps"].items()}, rel=1e-5)
     assert worker(trace)["step_mean_ms"] == pytest.approx(raw["avg_costs"][-1] / 1e3, rel=1e-5)
 
@@ -106,7 +112,7 @@ def test_calls_and_time_of_every_kernel_are_the_peer_s_with_collectives_apart(tr
     columns = [column["name"] for column in table["columns"]]
     rows = [dict(zip(columns, row, strict=True)) for row in table["rows"]]
     expected = {row["Name"]: (row["Calls"], row["Total Duration (us)"]) for row in rows if "nccl" not in row["Name"]}
-    found = {row["name"]: (row["calls"], row["total_ms"] * 1e3) for row in ours(trace).frames["kernel"].to_dicts()}
+    found = {row["name"]: (row["calls"], row["total_ms"] * 1e3) for row in kernels.kernel_table(lane(trace)).to_dicts()}
     assert found == {name: (calls, pytest.approx(us, abs=1)) for name, (calls, us) in expected.items()}
 
 
@@ -115,7 +121,7 @@ def test_calls_and_time_of_every_kernel_are_the_peer_s_with_collectives_apart(tr
 
 @pytest.mark.parametrize("trace", WITH_NCCL)
 def test_exposed_communication_is_what_the_raw_events_say(trace: str):
-    rows = {row["step"]: row for row in ours(trace).frames["step"].to_dicts()}
+    rows = step_rows(trace)
     number = sorted(rows)[1]
     start, end = window(trace, number)
     ours_us = rows[number]["collective_share"] * rows[number]["step_ms"] * 1e3

@@ -168,7 +168,9 @@ def _collectives(device: pl.DataFrame) -> pl.DataFrame:
         "elements_out",
         "ranks",
         device_op="id",
-        op=pl.coalesce("collective", collective_op(pl.col("name").cast(pl.String))),
+        op=pl.coalesce(
+            collective_op(pl.col("collective")), "collective", collective_op(pl.col("name").cast(pl.String))
+        ),
         bytes=elements * pl.col("dtype").replace_strict(DTYPE_BYTES, default=None, return_dtype=pl.Int64),
     )
 

@@ -1,0 +1,93 @@
+"""Attention computed product by product, its scores moved through memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.lens import Lane
+from advisor.metrics.registry import Metric, Missing, Value, measures
+from advisor.patterns import part, parts
+from advisor.roofline import REPLAYED, gains_ms
+from advisor.workload import extent, longest
+
+_RATES: Final = (0.25, 0.75)  # of the peak
+_MORE_WORK: Final = (1.25, 1.0)
+_LEFT: Final = (0.6, 1 / 3)  # of the time, where peak or shapes are not known
+_EMULATED: Final = 3  # TF32 products for one of fp32 in the memory-efficient kernels
+_NEEDS: Final = ("device_ops",)
+
+
+@measures(
+    Metric(
+        "unfused_attention_share",
+        "share",
+        "Part of the step in which attention is computed product by product.",
+        "time of softmax kernels between batched products, of those products and of what lies between / step time",
+        needs=_NEEDS,
+        where=lambda lane: longest(part(lane, "attention")),
+    ),
+    Metric("unfused_attention_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS),
+    Metric("unfused_attention_ops", "text", "The ops that launched them.", "the three with the most", needs=_NEEDS),
+    Metric(
+        "attention_least_gain_ms",
+        "ms",
+        "Step time that a fused attention gives back at least.",
+        "those kernels replaced by 1.25 times their products' arithmetic at 25 % of the peak for the type (fp32: a "
+        f"third of TF32's, where that is more); 60 % of their time where shapes or peak are not known{REPLAYED}",
+        "25 %: memory-efficient kernels on a V100; 1.25: the backward pass computes the scores anew",
+        _NEEDS,
+    ),
+    Metric(
+        "attention_gain_ms",
+        "ms",
+        "Step time that a fused attention gives back at most.",
+        "those kernels replaced by their products' arithmetic at 75 % of that peak; a third of their time where shapes "
+        f"or peak are not known{REPLAYED}",
+        "FlashAttention-2 reaches up to 73 % of an A100's peak, FlashAttention-3 75 % of an H100's (their papers)",
+        _NEEDS,
+    ),
+)
+def attention(lane: Lane) -> Mapping[str, Value]:
+    """Attention outside fused kernels; unknown where products and softmax ran whose ops were not recorded."""
+    if not lane.total_ns:
+        return {}
+    found, is_product = part(lane, "attention"), pl.col("family") == "gemm"
+    nameless = lane.once(parts).filter(pl.col("op_name").is_null(), pl.col("family").is_in(["gemm", "softmax"]))
+    if not found.height and nameless["family"].n_unique() > 1:
+        return dict.fromkeys(_NAMES, Missing("the ops that launched the matrix products were not recorded"))
+    products_ns = max(1, int(found.filter(is_product)["dur_ns"].sum()))
+    slow, fast = (
+        pl.when(is_product).then(pl.col("dur_ns") * (left / products_ns)).otherwise(0)
+        for left in _fused_ns(lane, found)
+    )
+    return dict(zip(_NAMES, (*extent(lane, found), *gains_ms(lane, found, slow, fast)), strict=True))
+
+
+_NAMES: Final = (
+    *("unfused_attention_share", "unfused_attention_ms", "unfused_attention_ops"),
+    *("attention_least_gain_ms", "attention_gain_ms"),
+)
+
+
+def _fused_ns(lane: Lane, found: pl.DataFrame) -> tuple[float, float]:
+    """Longest and shortest time of fused kernels that do all of it; never more than now."""
+    now = float(found["dur_ns"].sum())
+    flops = 2.0 * pl.col("count") * pl.col("m") * pl.col("n") * pl.col("k")
+    at_peak = found.filter(pl.col("family") == "gemm").select(ns=flops / _peak(lane) / 1e3)["ns"]  # 1e3 per TFLOP/s
+    if not len(at_peak) or at_peak.null_count():
+        return _LEFT[0] * now, _LEFT[1] * now
+    least = float(at_peak.to_numpy().sum())
+    slow, fast = (min(now, more * least / rate) for more, rate in zip(_MORE_WORK, _RATES, strict=True))
+    return slow, fast
+
+
+def _peak(lane: Lane) -> pl.Expr:
+    """The device's peak for the type of each product in TFLOP/s, as fused attention computes it."""
+    peaks = dict(lane.gpu.peak_tflops) if lane.gpu else {}
+    if "fp32" in peaks:
+        peaks["fp32"] = max(peaks["fp32"], peaks.get("tf32", 0.0) / _EMULATED)
+    dtype = pl.coalesce("op_dtype", "element_type")
+    return dtype.replace_strict(peaks, default=None, return_dtype=pl.Float64) if peaks else pl.lit(None, pl.Float64)

@@ -1,0 +1,115 @@
+"""The driver's allocator: calls that take or give back device memory, and how much of it the framework holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.lens import Lane
+from advisor.metrics.registry import Metric, Missing, Value, measures
+from advisor.replay import trusted_replay
+from advisor.text import ms
+
+_NAMED: Final = 3
+_NEEDS: Final = ("device_ops", "device_ops.launch")
+_FREES: Final = r"(?i)free|unmap"
+_HOST_MEMORY: Final = r"(?i)host"
+_LEFT: Final = 0.3
+
+
+def _calls(lane: Lane) -> pl.DataFrame:
+    """Calls of the used steps that take or free device memory; pinned host memory is another matter."""
+    name = pl.col("name").cast(pl.String)
+    return lane.used_host.filter(pl.col("kind") == "allocator", ~name.str.contains(_HOST_MEMORY))
+
+
+def _longest(lane: Lane) -> pl.DataFrame:
+    return (
+        _calls(lane)
+        .sort("dur_ns", "start_ns", descending=[True, False])
+        .select(
+            "step", "start_ns", "dur_ns", op="parent", table=pl.lit("host_ops"), name=pl.col("name").cast(pl.String)
+        )
+    )
+
+
+@measures(
+    Metric(
+        "allocator_calls_per_step",
+        "number",
+        "Calls per step that take device memory from the driver or give it back.",
+        "cudaMalloc, cudaFree, hipMalloc, hipFree and the like, not those for host memory / steps",
+        needs=_NEEDS,
+        where=_longest,
+    ),
+    Metric(
+        "allocator_frees_per_step",
+        "number",
+        "Those of them that give memory back; each waits until the device has nothing left to do.",
+        "calls with free or unmap in their name / steps",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "allocator_calls",
+        "text",
+        "Which calls those are, the most time first.",
+        "their time per step, summed by name",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "allocator_least_gain_ms",
+        "ms",
+        "Step time given back if seven tenths of those calls went away.",
+        "0.7 x allocator_gain_ms",
+        "own choice: memory that grows with the batch's shape is still taken at times",
+        _NEEDS,
+    ),
+    Metric(
+        "allocator_gain_ms",
+        "ms",
+        "Step time given back if those calls went away.",
+        "replay without them and their waiting; where the replay of the unchanged steps is off by more than 5 %: "
+        "allocator_idle_share x step_mean_ms",
+        "advisor.replay",
+        _NEEDS,
+    ),
+    Metric(
+        "reserved_memory_share",
+        "share",
+        "Most device memory that the caching allocator held, as a part of the device's.",
+        "reserved_memory_bytes / device memory",
+        needs=("device_ops", "devices", "allocations", "allocations.allocated_bytes"),
+    ),
+)
+def churn(lane: Lane) -> Mapping[str, Value]:
+    """What taking and freeing device memory costs; zero where no step does."""
+    if not lane.total_ns:
+        return {}
+    calls = _calls(lane)
+    gain = _gain_ms(lane, calls)
+    name = pl.col("name").cast(pl.String)
+    by_name = calls.group_by(name=name).agg(pl.sum("dur_ns")).sort("dur_ns", "name", descending=[True, False])
+    return {
+        "allocator_calls_per_step": calls.height / lane.steps.height,
+        "allocator_frees_per_step": calls.filter(name.str.contains(_FREES)).height / lane.steps.height,
+        "allocator_calls": ", ".join(f"{n} ({ms(lane.per_step_ms(ns))})" for n, ns in by_name.head(_NAMED).rows()),
+        "allocator_least_gain_ms": (1 - _LEFT) * gain,
+        "allocator_gain_ms": gain,
+        "reserved_memory_share": _reserved(lane),
+    }
+
+
+def _gain_ms(lane: Lane, calls: pl.DataFrame) -> float:
+    trusted = lane.once(trusted_replay)
+    if trusted is None:
+        return lane.per_step_ms((lane.share(lane.host_spans("allocator")) or 0.0) * lane.total_ns)
+    return trusted.saved_ms(trusted.without_calls(calls["id"].to_numpy()))
+
+
+def _reserved(lane: Lane) -> Value:
+    capacity, held = lane.facts.get("memory_bytes"), lane.allocations["reserved_bytes"].drop_nulls()
+    if not capacity:
+        return Missing("the device's memory size is not known")
+    return int(held.max()) / capacity if held.len() else Missing("the recording holds no totals of reserved memory")  # type: ignore[arg-type]  # integers

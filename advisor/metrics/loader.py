@@ -1,0 +1,44 @@
+"""The data loader inside the training process: what of the wait for input more processes would take away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.lens import Lane, spans
+from advisor.metrics.registry import Metric, Value, measures
+
+_OWN_PROCESS: Final = "_SingleProcessDataLoaderIter"
+
+
+def _single(lane: Lane) -> pl.DataFrame:
+    name = pl.col("name").cast(pl.String)
+    return lane.host.filter(pl.col("kind") == "input", name.str.contains(_OWN_PROCESS, literal=True))
+
+
+def _longest(lane: Lane) -> pl.DataFrame:
+    used = _single(lane).join(lane.used_host.select("id", "window"), on="id", how="semi")
+    return used.sort("dur_ns", "start_ns", descending=[True, False]).select(
+        "step", "start_ns", "dur_ns", op="id", table=pl.lit("host_ops"), name=pl.col("name").cast(pl.String)
+    )
+
+
+@measures(
+    Metric(
+        "single_process_input_share",
+        "share",
+        "Part of the step in which the training process itself loads the next batch and nothing else goes on.",
+        "time of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ outside device work and calls / step time",
+        "the range that PyTorch's DataLoader records when num_workers is 0",
+        where=_longest,
+    ),
+)
+def loader(lane: Lane) -> Mapping[str, Value]:
+    """Loading in the training process; zero where worker processes load, or no loader was recorded."""
+    if not lane.total_ns:
+        return {}
+    covered = lane.busy | lane.host_spans("collective", "runtime", "sync", "allocator")
+    loading = (covered | spans(_single(lane))).within(lane.starts, lane.ends) - covered.within(lane.starts, lane.ends)
+    return {"single_process_input_share": float(loading.sum()) / lane.total_ns}

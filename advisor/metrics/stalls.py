@@ -1,0 +1,216 @@
+"""Host work that leaves the device idle on end: ops that run on the CPU, other work, logging."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.hostwork import busiest, in_words, inside, launch_gaps, minus, stalls, training_ops, untold
+from advisor.intervals import Union
+from advisor.lens import Lane, spans
+from advisor.metrics.registry import Metric, Missing, Value, measures
+from advisor.replay import trusted_replay
+
+_LONG_OP_NS: Final = 50_000  # views and sizes take a few us; what takes longer computes
+_LEFT_ON_DEVICE: Final = (0.25, 0.0)
+_LEFT_OF_STALL: Final = (0.5, 0.0)
+_LEAST_BYTES: Final = 1024  # a scalar is read, a tensor is moved
+_NEEDS: Final = ("device_ops", "device_ops.launch", "host_ops")
+_ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
+_LOGGING: Final = (
+    r"(?:^|/)(?:logging/__init__|tqdm/|wandb/|mlflow/|tensorboardX/|torch/utils/tensorboard/)|<built-in function print>"
+)
+
+
+def _cpu_places(lane: Lane) -> pl.DataFrame:
+    return (
+        lane.once(_cpu_ops)
+        .join(lane.used_host.select("id"), on="id", how="semi")
+        .sort("dur_ns", "start_ns", descending=[True, False])
+        .select("step", "start_ns", "dur_ns", op="id", table=pl.lit("host_ops"), name=pl.col("name").cast(pl.String))
+    )
+
+
+@measures(
+    Metric(
+        "host_op_share",
+        "share",
+        "Part of the step in which the device idles while framework ops compute on the CPU.",
+        "idle time in host-bound gaps during ops of 50 us or more that launch nothing, the loader's aside / step time",
+        "TensorFlow's op placement and XProf's host compute, seen from the device's side",
+        _NEEDS,
+        _cpu_places,
+    ),
+    Metric(
+        "host_op_names",
+        "text",
+        "Which ops those are, the most idle time first.",
+        "idle time during them, summed by name",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "host_op_least_gain_ms",
+        "ms",
+        "Step time given back at least if those ops ran on the device.",
+        f"replay with a quarter of their time left{_ELSE}0",
+        "own choice: a device is rarely less than four times as fast, and the launch comes on top",
+        _NEEDS,
+    ),
+    Metric(
+        "host_op_gain_ms",
+        "ms",
+        "Step time that this gives back at most.",
+        f"replay without them{_ELSE}host_op_share x step_mean_ms",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "bounced_copies_per_step",
+        "number",
+        "Copies per step that bring to the host as many bytes as another one takes back to the device.",
+        "sum over sizes of at least 1 KiB of min(copies DtoH, copies HtoD) in each step / steps",
+        needs=_NEEDS,
+    ),
+)
+def host_ops(lane: Lane) -> Mapping[str, Value]:
+    """Framework ops on the CPU that the device waits for."""
+    if not lane.total_ns:
+        return {}
+    if why := untold(lane):
+        return dict.fromkeys(_HOST_OPS, Missing(why))
+    waiting, ops = lane.once(launch_gaps) | lane.once(stalls), lane.once(_cpu_ops)
+    lost = spans(ops) & waiting
+    start = ops["start_ns"].to_numpy()
+    by_name = (
+        ops.with_columns(ns=pl.Series(waiting.within(start, start + ops["dur_ns"].to_numpy())))
+        .group_by(name=pl.col("name").cast(pl.String))
+        .agg(pl.sum("ns"))
+        .filter(pl.col("ns") > 0)
+        .sort("ns", "name", descending=[True, False])
+    )
+    least, most = _gains(lane, spans(ops), lost, _LEFT_ON_DEVICE)
+    return {
+        "host_op_share": lost.total / lane.total_ns,
+        "host_op_names": in_words(lane, by_name),
+        "host_op_least_gain_ms": least,
+        "host_op_gain_ms": most,
+        "bounced_copies_per_step": _bounced(lane),
+    }
+
+
+@measures(
+    Metric(
+        "stall_causes",
+        "text",
+        "What the host did while the device idled for over 1 ms on end, as far as it was recorded.",
+        "the three ranges with the most time of their own in host-bound gaps of over 1 ms; where only the step's own "
+        "range was open, empty",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "stall_least_gain_ms",
+        "ms",
+        "Step time given back if half of that work went elsewhere.",
+        f"replay with half of the host's time in those gaps{_ELSE}half of it",
+        "half: own choice",
+        _NEEDS,
+    ),
+    Metric(
+        "stall_gain_ms",
+        "ms",
+        "Step time given back if all of it went elsewhere.",
+        f"replay without the host's time in those gaps{_ELSE}host_busy_share x step_mean_ms",
+        needs=_NEEDS,
+    ),
+)
+def stalled(lane: Lane) -> Mapping[str, Value]:
+    """Long gaps in which the host does something else than launching."""
+    if not lane.total_ns:
+        return {}
+    if why := untold(lane):
+        return dict.fromkeys(("stall_causes", "stall_least_gain_ms", "stall_gain_ms"), Missing(why))
+    lost = lane.once(stalls)
+    least, most = _gains(lane, lost, lost, _LEFT_OF_STALL)
+    return {"stall_causes": in_words(lane, busiest(lane, lost)), "stall_least_gain_ms": least, "stall_gain_ms": most}
+
+
+_HOST_OPS: Final = ("host_op_share", "host_op_names", "host_op_least_gain_ms", "host_op_gain_ms")
+
+
+def _logging(lane: Lane) -> pl.DataFrame:
+    return lane.host.filter(pl.col("kind") == "python", pl.col("name").cast(pl.String).str.contains(_LOGGING))
+
+
+def _logging_places(lane: Lane) -> pl.DataFrame:
+    used = _logging(lane).join(lane.used_host.select("id"), on="id", how="semi")
+    return used.sort("dur_ns", "start_ns", descending=[True, False]).select(
+        "step", "start_ns", "dur_ns", table=pl.lit("host_ops"), name=pl.col("name").cast(pl.String)
+    )
+
+
+@measures(
+    Metric(
+        "logging_share",
+        "share",
+        "Part of the step that passes in logging.",
+        "time in frames of logging, tqdm, wandb, mlflow, TensorBoard writers and print, with a device only while it "
+        "idles / step time",
+        where=_logging_places,
+    ),
+)
+def logging(lane: Lane) -> Mapping[str, Value]:
+    """Logging, where Python's frames were recorded."""
+    if not lane.total_ns:
+        return {}
+    if not (lane.host["kind"] == "python").any():
+        return {"logging_share": Missing("recorded without with_stack=True")}
+    found = spans(_logging(lane))
+    return {"logging_share": lane.share(found if lane.device is None else minus(found, lane.busy))}
+
+
+def _gains(lane: Lane, work: Union, lost: Union, left: tuple[float, float]) -> tuple[float, float]:
+    """Gains per step, in ms, of reducing the host's work to the two parts; bounds from the idle time without replay."""
+    trusted = lane.once(trusted_replay)
+    if trusted is None:
+        most = lane.per_step_ms(lost.total)
+        return (1 - left[0]) * most if left == _LEFT_OF_STALL else 0.0, most
+    least, most = (trusted.saved_ms(trusted.without_host(work, part)) for part in left)
+    return least, most
+
+
+def _bounced(lane: Lane) -> Value:
+    copies = lane.used_ops.filter(pl.col("copy_kind").cast(pl.String).is_in(["DtoH", "HtoD"]))
+    if copies["bytes"].null_count():
+        return Missing("the copies bear no sizes")
+    there, back = (pl.col("copy_kind").cast(pl.String) == kind for kind in ("DtoH", "HtoD"))
+    pairs = (
+        copies.filter(pl.col("bytes") >= _LEAST_BYTES)
+        .group_by("window", "bytes")
+        .agg(n=pl.min_horizontal(there.sum(), back.sum()))
+    )
+    return float(pairs["n"].sum()) / lane.steps.height
+
+
+def _cpu_ops(lane: Lane) -> pl.DataFrame:
+    """Framework ops of 50 us or more on the training threads that launch nothing, the outermost of each."""
+    ops = lane.once(training_ops)
+    around = _around(lane, ops.filter(pl.col("kind").is_in(["runtime", "sync", "allocator"])))
+    quiet = ops.filter(pl.col("kind") == "op", ~pl.col("id").is_in(around.implode()))
+    outermost = quiet.filter(~pl.col("parent").fill_null(-1).is_in(quiet["id"].implode()))
+    return outermost.filter(pl.col("dur_ns") >= _LONG_OP_NS, ~inside(lane.host_spans("input", "compile"), outermost))
+
+
+def _around(lane: Lane, calls: pl.DataFrame) -> pl.Series:
+    """Ids of all ranges around these calls."""
+    if not calls.height:
+        return pl.Series([], dtype=pl.Int64)
+    first = int(lane.host["id"][0])  # ids of one worker are consecutive
+    parent = (lane.host["parent"].fill_null(first - 1) - first).to_numpy()
+    around = np.zeros(len(parent), bool)
+    at = np.unique(parent[(calls["id"] - first).to_numpy()])
+    while len(at := at[at >= 0][~around[at[at >= 0]]]):
+        around[at] = True
+        at = np.unique(parent[at])
+    return pl.Series(np.flatnonzero(around) + first, dtype=pl.Int64)
