@@ -55,7 +55,8 @@ def between_ops(lane: Lane, steps: pl.DataFrame) -> Union:
     ops = lane.once(training_ops)
     start = steps["host_start_ns"].to_numpy()
     windows = Union.of(start, start + steps["host_dur_ns"].to_numpy())
-    return minus(windows, spans(ops.filter(pl.col("kind").is_in(_DISPATCH))) | lane.host_spans(*_ACCOUNTED))
+    running = spans(ops.filter(pl.col("kind").is_in(_DISPATCH)))
+    return minus(windows, running | lane.host_spans("collective", *_ACCOUNTED))
 
 
 def optimizer_work(lane: Lane) -> Union:

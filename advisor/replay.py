@@ -78,8 +78,13 @@ class Replay:
         return max(0.0, self.step_ms - changed.step_ms)
 
     def without_host(self, spans: Union, kept: float = 0.0) -> Replay:
-        """With the host's work during `spans` reduced to the part `kept` of it."""
-        return replace(self, gap=self.gap - _part(spans.within(self.free, self.start), 1 - kept))
+        """With the host's work during `spans`, calls that do not wait included, reduced to the part `kept` of it."""
+        working = np.where(self.waits, 0, self.own)
+        return replace(
+            self,
+            gap=self.gap - _part(spans.within(self.free, self.start), 1 - kept),
+            own=self.own - _part(spans.within(self.start, self.start + working), 1 - kept),
+        )
 
     def with_ops(self, ops: Ints, factor: float) -> Replay:
         """With the duration of these device ops multiplied by `factor`."""

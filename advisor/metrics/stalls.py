@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import numpy as np
 import polars as pl
 
 from advisor.hostwork import busiest, in_words, inside, launch_gaps, minus, stalls, training_ops, untold
@@ -17,11 +16,17 @@ from advisor.replay import trusted_replay
 _LONG_OP_NS: Final = 50_000  # views and sizes take a few us; what takes longer computes
 _LEFT_ON_DEVICE: Final = (0.25, 0.0)
 _LEFT_OF_STALL: Final = (0.5, 0.0)
+_METADATA: Final = (  # computes nothing: views, sizes, memory that is set aside
+    r"^aten::(?:\w*view\w*|reshape|as_strided\w*|slice|select|narrow|t|transpose|permute|expand\w*|(?:un)?squeeze_?|detach_?"
+    r"|alias|(?:new_)?empty\w*|resize\w*|set_|unbind|split\w*|chunk|(?:un)?flatten\w*|to|_to_copy|lift_fresh|item"
+    r"|_local_scalar_dense|result_type|is_\w+|record_stream)$"
+)
 _LEAST_BYTES: Final = 1024  # a scalar is read, a tensor is moved
 _NEEDS: Final = ("device_ops", "device_ops.launch", "host_ops")
 _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
 _LOGGING: Final = (
-    r"(?:^|/)(?:logging/__init__|tqdm/|wandb/|mlflow/|tensorboardX/|torch/utils/tensorboard/)|<built-in function print>"
+    r"(?:^|/)(?:logging/__init__|wandb/|mlflow/|tensorboardX/|torch/utils/tensorboard/)|<built-in function print>"
+    r"|(?:^|/)tqdm/.*: (?:refresh|display|fp_write|print_status)"  # not its loop, which stays open around the steps
 )
 
 
@@ -39,7 +44,8 @@ def _cpu_places(lane: Lane) -> pl.DataFrame:
         "host_op_share",
         "share",
         "Part of the step in which the device idles while framework ops compute on the CPU.",
-        "idle time in host-bound gaps during ops of 50 us or more that launch nothing, the loader's aside / step time",
+        "idle time in host-bound gaps during aten ops of 50 us or more that contain neither calls nor other ops, views, "
+        "allocations and the loader's aside / step time",
         "TensorFlow's op placement and XProf's host compute, seen from the device's side",
         _NEEDS,
         _cpu_places,
@@ -194,23 +200,13 @@ def _bounced(lane: Lane) -> Value:
 
 
 def _cpu_ops(lane: Lane) -> pl.DataFrame:
-    """Framework ops of 50 us or more on the training threads that launch nothing, the outermost of each."""
+    """Framework ops of 50 us or more on the training threads that contain neither calls nor other ops."""
     ops = lane.once(training_ops)
-    around = _around(lane, ops.filter(pl.col("kind").is_in(["runtime", "sync", "allocator"])))
-    quiet = ops.filter(pl.col("kind") == "op", ~pl.col("id").is_in(around.implode()))
-    outermost = quiet.filter(~pl.col("parent").fill_null(-1).is_in(quiet["id"].implode()))
-    return outermost.filter(pl.col("dur_ns") >= _LONG_OP_NS, ~inside(lane.host_spans("input", "compile"), outermost))
-
-
-def _around(lane: Lane, calls: pl.DataFrame) -> pl.Series:
-    """Ids of all ranges around these calls."""
-    if not calls.height:
-        return pl.Series([], dtype=pl.Int64)
-    first = int(lane.host["id"][0])  # ids of one worker are consecutive
-    parent = (lane.host["parent"].fill_null(first - 1) - first).to_numpy()
-    around = np.zeros(len(parent), bool)
-    at = np.unique(parent[(calls["id"] - first).to_numpy()])
-    while len(at := at[at >= 0][~around[at[at >= 0]]]):
-        around[at] = True
-        at = np.unique(parent[at])
-    return pl.Series(np.flatnonzero(around) + first, dtype=pl.Int64)
+    name = pl.col("name").cast(pl.String)
+    computing = ops.filter(
+        pl.col("kind") == "op",
+        pl.col("dur_ns") >= _LONG_OP_NS,
+        name.str.starts_with("aten::") & ~name.str.contains(_METADATA),
+        ~pl.col("id").is_in(ops["parent"].drop_nulls().unique().implode()),
+    )
+    return computing.filter(~inside(lane.host_spans("input", "compile"), computing))

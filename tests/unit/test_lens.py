@@ -125,11 +125,12 @@ def test_a_short_step_is_no_outlier():
 
 
 def test_steps_with_compilation_are_left_out_and_do_not_move_the_fence():
-    compiling = [on_host("compile", 0, 900), on_host("compile", 1_050, 1_051)]
-    made = of_lengths(1_000, 100, 100, 100, 101, 160, host_ops=compiling)
-    assert used(made) == [2, 3, 4]
-    assert [why(made, i) for i in (0, 1)] == ["compilation ran in it"] * 2
-    assert (why(made, 5) or "").startswith("outlier")
+    # Of 100 100 101 160 the median is 100.5 and the fence at 102.7; with the first five steps it would be at 575.
+    compiling = [on_host("compile", 0, 900), on_host("compile", 1_000, 1_360)]
+    made = of_lengths(300, 220, 250, 280, 310, 100, 100, 101, 160, host_ops=compiling)
+    assert used(made) == [5, 6, 7]
+    assert [why(made, i) for i in range(5)] == ["compilation ran in it"] * 5
+    assert (why(made, 8) or "").startswith("outlier")
 
 
 def test_compilation_by_another_worker_or_between_the_host_s_ranges_is_nothing_to_a_step():

@@ -17,7 +17,7 @@ from advisor.profile import DEVICE_OP_KINDS, Profile
 from advisor.readers.kineto.columns import Columns
 from advisor.readers.kineto.decode import Device, Distributed, Header, Trace
 from advisor.readers.kineto.links import steps, with_launches, with_parents
-from advisor.readers.kineto.names import DTYPE_BYTES, collective_op, copy_kind, copy_memory, host_kinds
+from advisor.readers.kineto.names import DTYPE_BYTES, collective_op, copy_kind, copy_memory
 from advisor.readers.kineto.source import Source
 from advisor.text import count
 
@@ -83,12 +83,7 @@ def _profile(trace: Trace, columns: Columns, name: str, default_worker: int) -> 
 
 
 def _host(columns: Columns, base_ns: int) -> pl.DataFrame:
-    host = columns.host
-    names = host.select("started_as", "name").unique()
-    kinds = names.with_columns(kind=host_kinds(pl.col("started_as"), pl.col("name").cast(pl.String)))
-    return host.join(kinds, on=["started_as", "name"], how="left", maintain_order="left").with_columns(
-        pl.col("start_ns") + base_ns
-    )
+    return columns.host.with_columns(pl.col("start_ns") + base_ns)
 
 
 def _device(columns: Columns, base_ns: int) -> pl.DataFrame:

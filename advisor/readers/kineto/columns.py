@@ -12,9 +12,9 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import polars as pl
 
-from advisor.profile import DEVICE_OP_KINDS, TEXT
+from advisor.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, TEXT
 from advisor.readers.kineto.decode import Args, Event
-from advisor.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES
+from advisor.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES, host_kinds
 
 _INTEGER: Final = re.compile(r"-?\d{1,18}")
 _LATEST_US: Final = 2.0**52  # in 2112; with a base time and a duration it stays below 2**63 ns
@@ -38,6 +38,7 @@ class Columns:
     _host: list[pl.DataFrame] = field(default_factory=list)
     _memory: list[pl.DataFrame] = field(default_factory=list)
     _syncs: list[pl.DataFrame] = field(default_factory=list)
+    _known_kinds: defaultdict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
     _numbers: dict[int | str | None, int | None] = field(default_factory=dict)
 
     def add(self, events: Iterable[Event]) -> None:
@@ -127,7 +128,7 @@ class Columns:
             self.pid = self._number(events[0].pid)
         args = _args(events)
         frame = {
-            "started_as": pl.repeat(kind, len(events), dtype=pl.String, eager=True),
+            "kind": self._kinds(kind, [e.name or "" for e in events]),
             **_spans(events),
             "thread": self._integers([e.tid for e in events]),
             "correlation": _ints(args, "correlation"),
@@ -141,6 +142,14 @@ class Columns:
                 "stack": pl.Series([a.stack or None for a in args], dtype=pl.String).cast(TEXT),
             }
         return pl.DataFrame(frame)
+
+    def _kinds(self, started_as: str, names: list[str]) -> pl.Series:
+        """Kinds of host ops; each distinct name is judged once."""
+        known = self._known_kinds[started_as]
+        if new := [name for name in set(names) if name not in known]:
+            told = pl.DataFrame({"name": new}).select("name", host_kinds(pl.lit(started_as), pl.col("name")))
+            known |= dict(told.rows())
+        return pl.Series([known[name] for name in names], dtype=HOST_OP_KINDS)
 
     def _sync_frame(self, events: list[Event]) -> pl.DataFrame:
         args = _args(events)

@@ -28,19 +28,27 @@ def with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     The op is the one whose range encloses the call. External ids changed their meaning over PyTorch's versions and
     serve only where no range does.
     """
-    calls = host.filter(pl.col("kind").is_in(_LAUNCHERS) & (pl.col("correlation") > 0)).unique(
-        "correlation", keep="first", maintain_order=True
+    calls = (
+        host.lazy()
+        .filter(pl.col("kind").is_in(_LAUNCHERS) & (pl.col("correlation") > 0))
+        .select("correlation", launch="id")
+        .unique("correlation", keep="first", maintain_order=True)
+        .collect()
     )
     device = device.with_columns(id=pl.int_range(pl.len(), dtype=pl.Int64)).join(
-        calls.select("correlation", launch="id"), on="correlation", how="left", maintain_order="left"
+        calls, on="correlation", how="left", maintain_order="left"
     )
     enclosing = _innermost(host, device["launch"].fill_null(-1).to_numpy())
-    named = host.filter(pl.col("kind").is_in(_WORK) & (pl.col("external_id") > 0)).unique("external_id", keep="first")
-    return (
-        device.with_columns(enclosing=pl.Series(enclosing).replace(-1, None))
-        .join(named.select("external_id", named="id"), on="external_id", how="left", maintain_order="left")
-        .with_columns(op=pl.coalesce("enclosing", pl.when(pl.col("launch").is_null()).then("named")))
-    )
+    device = device.with_columns(op=pl.Series(enclosing).replace(-1, None))
+    return _named(device, host) if device["launch"].null_count() else device
+
+
+def _named(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
+    """Fills in `op` by external id for ops whose call was not recorded."""
+    works = host.filter(pl.col("kind").is_in(_WORK) & (pl.col("external_id") > 0))
+    named = works.select("external_id", named="id").unique("external_id", keep="first")
+    found = device.join(named, on="external_id", how="left", maintain_order="left")
+    return found.with_columns(op=pl.coalesce("op", pl.when(pl.col("launch").is_null()).then("named")))
 
 
 def _innermost(host: pl.DataFrame, rows: Ints) -> Ints:

@@ -69,6 +69,7 @@ def test_the_name_decides_then_the_type_and_the_device(name: str, dtype: str | N
 def test_the_first_tensor_of_floating_point_gives_the_type():
     op = on_host("op", 0, 1, name="aten::embedding", dtypes='["long int", "", "float", "c10::Half"]')
     assert candidates(lane(ran(OPEN, op)))["dtype"].to_list() == ["fp32"]
+    assert candidates(lane(ran(HALF, op)))["dtype"].to_list() == ["fp16"]  # the name knows better
 
 
 @pytest.mark.parametrize(
