@@ -7,7 +7,7 @@ REPORT ?= report.html
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check cover docs bench
+.PHONY: help demo test check cover docs bench score
 
 help: ## List these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -35,6 +35,9 @@ docs: $(VENV)/.installed-test ## Write the docs that are generated from the code
 
 bench: $(VENV)/.installed ## Compare reader and check with the floor, on 1 GB (BENCH=--peers: with other tools as well)
 	$(BIN)/python benchmarks/kineto.py $(BENCH)
+
+score: $(VENV)/.installed ## Score findings and savings on jobs whose truth is known; writes docs/scorecard.md
+	$(BIN)/python benchmarks/scorecard.py
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable .

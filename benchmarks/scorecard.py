@@ -164,7 +164,7 @@ def known(name: str, group: str, facts: dict[str, Any]) -> Known:
         first,
         must,
         tuple(facts["must_not_fire"]),
-        (saved[0], saved[-1]) if must and saved[-1] > 0.01 * step else None,
+        (saved[0], saved[-1]) if first and saved[-1] > 0.01 * step else None,
         step,
     )
 

@@ -31,6 +31,11 @@ def test_a_range_that_is_no_framework_op_does_not_name_it():
     assert syncs(lane(profile(DEVICE, host, [step(1, 0, 110)])))["sync_calls"] == "cudaStreamSynchronize (40 µs)"
 
 
+def test_a_wait_that_returns_as_the_device_runs_dry_is_named():
+    made = profile(DEVICE, [on_host("sync", 10, 20, name="cudaStreamSynchronize")], [step(1, 0, 100)])
+    assert syncs(lane(made))["sync_calls"] == "cudaStreamSynchronize (40 µs)"
+
+
 def test_waits_of_one_op_are_added_up_per_step_and_three_are_named():
     device = [kernel(100 * i, 100 * i + 50, 100 * i - 1) for i in range(6)]  # each ends in a wait
     waits = [on_host("sync", 100 * i + 40, 100 * i + 51, name=name) for i, name in enumerate("aabcd")]
