@@ -207,7 +207,7 @@ def _progress() -> Iterator[Progress]:
     from rich.progress import BarColumn, DownloadColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    from advisor.discover import size
+    from advisor.storage import size
 
     with Bar(
         TextColumn("{task.description}"), BarColumn(), DownloadColumn(), console=Console(stderr=True), transient=True

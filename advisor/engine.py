@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from advisor import __version__, metrics
 from advisor.config import Config
-from advisor.discover import Found, discover, open_file
+from advisor.discover import Found, discover
 from advisor.errors import NothingFound, ReadError, RuleError, UsageError
 from advisor.judge import Suppression, judge
 from advisor.lens import STEADY, look
@@ -20,6 +20,7 @@ from advisor.report import Report, Unreadable
 from advisor.resources import rules_folder
 from advisor.rulebook import Rule, load
 from advisor.rulelint import lint
+from advisor.storage import open_file
 from advisor.summary import summarise
 from advisor.text import plain
 

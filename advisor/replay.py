@@ -154,7 +154,7 @@ def replay(lane: Lane) -> Replay | None:
         return None
     begin, host_end = int(steps["host_start_ns"][0]), int((steps["host_start_ns"] + steps["host_dur_ns"])[-1])
     end = int((steps["start_ns"] + steps["dur_ns"])[-1])
-    calls = _calls(lane, begin, max(end, host_end))
+    calls = _calls(lane, begin, host_end)  # ahead of the device, the host already launches for steps that are not used
     if not calls.height or calls.height > _MOST_CALLS:
         return None if not calls.height else replay(_first_half(lane, steps))
     start = calls["start_ns"].to_numpy()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+import numpy as np
 import polars as pl
 
-from advisor.hostwork import minus
+from advisor.hostwork import inside, minus
+from advisor.intervals import Union
 from advisor.lens import Lane, spans
 from advisor.metrics.registry import Metric, Value, measures
 from advisor.replay import trusted_replay
@@ -42,6 +44,12 @@ _LEFT: Final = 0.5
         "advisor.replay",
     ),
     Metric(
+        "launched_kernels_per_step",
+        "number",
+        "Kernels per step that were launched one by one.",
+        "kernels with a recorded kernel launch / steps",
+    ),
+    Metric(
         "anomaly_checks_per_step",
         "number",
         "Gradients per step that are searched for NaN, as torch.autograd.detect_anomaly does.",
@@ -55,6 +63,14 @@ _LEFT: Final = 0.5
         "time of aten::isnan, aten::any and the reading of the result, called by autograd's engine itself / steps",
         "torch/csrc/autograd/engine.cpp",
     ),
+    Metric(
+        "anomaly_gain_ms",
+        "ms",
+        "Step time given back without those checks.",
+        "replay without the host's time in them, their calls and their kernels; where no replay can be trusted, or "
+        "without a device: anomaly_ms",
+        "advisor.replay",
+    ),
 )
 def debugging(lane: Lane) -> Mapping[str, Value]:
     """Aids that wait for every kernel or check every gradient."""
@@ -65,10 +81,12 @@ def debugging(lane: Lane) -> Mapping[str, Value]:
     checks = _checks(lane)
     return {
         "blocking_launch_share": blocking.height / launched.height if launched.height else 0.0,
+        "launched_kernels_per_step": launched.height / lane.steps.height,
         "blocking_gain_ms": _unblocked_ms(lane, blocking),
         "anomaly_checks_per_step": checks.filter(pl.col("name").cast(pl.String) == _CHECKS[0]).height
         / lane.steps.height,
         "anomaly_ms": lane.per_step_ms(spans(checks).total),
+        "anomaly_gain_ms": _unchecked_ms(lane, spans(checks)),
     }
 
 
@@ -83,6 +101,17 @@ def _launched(lane: Lane) -> pl.DataFrame:
 def _unblocked_ms(lane: Lane, blocking: pl.DataFrame) -> float:
     trusted = lane.once(trusted_replay)
     return trusted.saved_ms(trusted.without_calls(blocking["launch"].to_numpy())) if trusted else 0.0
+
+
+def _unchecked_ms(lane: Lane, checking: Union) -> float:
+    trusted = lane.once(trusted_replay)
+    if trusted is None or not checking.total:
+        return lane.per_step_ms(checking.total)
+    calls = lane.host.filter(pl.col("kind").is_in(["runtime", "sync"]))
+    calls = calls.filter(inside(checking, calls))
+    kernels = lane.ops.join(calls.select(launch="id"), on="launch", how="semi")["id"].to_numpy()
+    unchecked = trusted.without_host(checking).without_calls(calls["id"].to_numpy())
+    return trusted.saved_ms(unchecked.with_durations(kernels, np.zeros_like(kernels)))
 
 
 def _checks(lane: Lane) -> pl.DataFrame:

@@ -44,7 +44,7 @@ def _cpu_places(lane: Lane) -> pl.DataFrame:
         "host_op_share",
         "share",
         "Part of the step in which the device idles while framework ops compute on the CPU.",
-        "idle time in host-bound gaps during aten ops of 50 us or more that contain neither calls nor other ops, views, "
+        "idle time in host-bound gaps during aten ops of 50 us or more that hold neither calls nor other ops, views, "
         "allocations and the loader's aside / step time",
         "TensorFlow's op placement and XProf's host compute, seen from the device's side",
         _NEEDS,

@@ -48,7 +48,7 @@ def _places(lane: Lane) -> pl.DataFrame:
         "outliers_share",
         "share",
         "What the steps left out as uneven add to the mean step at most.",
-        "sum over them of max(0, step - (median - 3 x 1.4826 x MAD of the used steps)) / complete steps / step_mean_ms",
+        "outlier_most_ms and the same for steps with compilation / step_mean_ms",
         _SOURCE,
         where=_places,
     ),
@@ -65,7 +65,7 @@ def _places(lane: Lane) -> pl.DataFrame:
         "outlier_most_ms",
         "ms",
         "The same at most: had they been as short as the used steps get.",
-        "the same with median - 3 x 1.4826 x MAD in place of the median",
+        "the same with that median less 3 x 1.4826 x MAD (at least 1 %) in its place",
         _SOURCE,
     ),
     Metric(
@@ -115,7 +115,7 @@ def _places(lane: Lane) -> pl.DataFrame:
         "compiling_most_ms",
         "ms",
         "The same at most: had they been as short as the others get.",
-        "the same with median - 3 x 1.4826 x MAD in place of the median",
+        "the same with that median less 3 x 1.4826 x MAD (at least 1 %) in its place",
     ),
 )
 def uneven(lane: Lane) -> Mapping[str, Value]:

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.discover import Found, Rejected, discover, open_file, recordings, size
+from advisor.discover import Found, Rejected, discover, recordings
 from advisor.errors import ReadError, UsageError
+from advisor.storage import open_file, size
 
 TRACE = b'{"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2}]}'
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 7\n"

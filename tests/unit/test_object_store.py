@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from advisor import discover as room
-from advisor.discover import discover, open_file, size
+from advisor import storage as room
+from advisor.discover import discover
 from advisor.errors import ReadError
+from advisor.storage import open_file, size
 
 fsspec = pytest.importorskip("fsspec")
 

@@ -1,0 +1,198 @@
+"""Files on disk and in object stores: opening, sizes, listings and first bytes, with one-line errors of our own."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any, Final, cast
+from urllib.parse import unquote
+
+from advisor.errors import AdvisorError, ReadError, UsageError
+
+_EXTRAS: Final = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
+HEAD_BYTES: Final = 64 << 10
+_HEADS_AT_ONCE: Final = 64
+_BLOCK_BYTES: Final = 8 << 20
+_BLOCKS: Final = 3  # of a remote file in memory: the one before, the one being read, the one on its way
+
+
+def open_file(path: str) -> IO[bytes]:
+    """A file or URL, to be read from its beginning to its end.
+
+    Raises:
+        ReadError: It cannot be opened; raised by a URL's `read` as well, where the connection breaks.
+        UsageError: A URL's protocol is unknown, or its package is missing.
+    """
+    path = tidy(path)
+    with _reaching(path):
+        if not is_url(path):
+            return Path(path).open("rb")
+        store, inner = _store(path)
+        options = {"cache_type": "background", "cache_options": {"maxblocks": _BLOCKS}}
+        return cast("IO[bytes]", _RemoteFile(store.open(inner, "rb", block_size=_BLOCK_BYTES, **options), path))
+
+
+def size(path: str) -> int | None:
+    """Bytes in a file or URL; None where that cannot be told."""
+    path = tidy(path)
+    try:
+        with _reaching(path):
+            if not is_url(path):
+                return Path(path).stat().st_size
+            store, inner = _store(path)
+            return cast("int | None", store.size(inner))
+    except ReadError:
+        return None
+
+
+def natural(text: str) -> tuple[list[str | int], str]:
+    """A sorting key that puts rank2 before rank10."""
+    parts = re.split(r"([0-9]+)", text.lower())
+    return [int(part) if at % 2 else part for at, part in enumerate(parts)], text
+
+
+def is_url(path: str) -> bool:
+    """Whether a path names something in a store."""
+    return "://" in path
+
+
+def tidy(path: str) -> str:
+    """A path or URL as it is used inside: no `file://`, no slash at the end.
+
+    Raises:
+        UsageError: It is empty.
+    """
+    if not path:
+        raise UsageError("an empty path was given; name a file, a folder or a URL")
+    if path.startswith("file://"):
+        path = unquote(path.removeprefix("file://"))
+    protocol, sign, rest = path.rpartition("://")
+    return protocol + sign + (rest.rstrip("/") or rest[:1])
+
+
+def listing(path: str) -> tuple[list[str], list[tuple[str, str]]] | None:
+    """All files under a folder in natural order, and (sub-folder, why) for closed ones; None if `path` is a file."""
+    with _reaching(path):
+        if not is_url(path):
+            return _walked(path) if stat.S_ISDIR(Path(path).stat().st_mode) else None
+        store, inner = _store(path)
+        store.invalidate_cache()  # it may remember an earlier look
+        if store.info(inner)["type"] == "file":
+            return None
+        below = [file[len(inner) :] for file in store.find(inner)]
+    return sorted((path + file for file in below if "/." not in file), key=natural), []
+
+
+def _walked(root: str) -> tuple[list[str], list[tuple[str, str]]]:
+    """As `listing`; links are followed last, so that a folder goes by its real name."""
+    files: list[str] = []
+    closed: list[tuple[str, str]] = []
+    pending, seen = [root], set[tuple[int, int]]()
+    while pending:
+        folder = pending.pop()
+        try:
+            entries = _entries(folder, seen)
+        except OSError as error:
+            if folder == root:
+                raise
+            closed.append((folder, says(error)))
+            continue
+        for entry in entries:
+            if Path(entry).is_dir():
+                pending.insert(0 if entry.is_symlink() else len(pending), entry.path)
+            else:
+                files.append(entry.path)
+    return sorted(files, key=natural), closed
+
+
+def _entries(folder: str, seen: set[tuple[int, int]]) -> list[os.DirEntry[str]]:
+    """What lies in a folder and is not hidden; nothing where it was seen before, by whatever name: so loops end."""
+    about = Path(folder).stat()
+    if (about.st_dev, about.st_ino) in seen:
+        return []
+    seen.add((about.st_dev, about.st_ino))
+    with os.scandir(folder) as entries:
+        return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
+
+
+def heads(paths: Sequence[str]) -> Iterator[bytes | Exception]:
+    """The first bytes of each file, or what hindered; all of `paths` on disk or in one store."""
+    if not (paths and is_url(paths[0])):
+        yield from map(_head, paths)
+        return
+    store = _store(paths[0])[0]
+    for at in range(0, len(paths), _HEADS_AT_ONCE):
+        some = paths[at : at + _HEADS_AT_ONCE]
+        heads = store.cat_ranges([_store(path)[1] for path in some], 0, HEAD_BYTES, on_error="return")
+        for path, head in zip(some, heads, strict=True):  # S3 refuses a range of an empty object
+            yield b"" if isinstance(head, Exception) and size(path) == 0 else head
+
+
+def _head(path: str) -> bytes | Exception:
+    try:
+        if not stat.S_ISREG(Path(path).stat().st_mode):
+            return OSError("not a regular file; save its content as one")
+        with Path(path).open("rb") as file:
+            return file.read(HEAD_BYTES)
+    except OSError as error:
+        return error
+
+
+class _RemoteFile(io.RawIOBase):
+    """A store's file, whose errors are ours."""
+
+    def __init__(self, file: IO[bytes], path: str) -> None:
+        self._file, self._path = file, path
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1, /) -> bytes:
+        with _reaching(self._path):
+            return self._file.read(size)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+def _store(url: str) -> tuple[Any, str]:
+    """The fsspec file system of a URL, and its name for what the URL names."""
+    protocol = url.rpartition("://")[0].rpartition("::")[2]
+    try:
+        return cast("tuple[Any, str]", import_module("fsspec.core").url_to_fs(url))  # 0.1 s, needed by few
+    except ImportError as error:
+        remedy = f"pip install 'gpu-advisor[{_EXTRAS[protocol]}]'" if protocol in _EXTRAS else str(error)
+        raise UsageError(f"{url}: the package for {protocol}:// is not installed: {remedy}") from error
+    except ValueError as error:
+        raise UsageError(f"{url}: {error}; copy the files to a folder and give that") from error
+
+
+@contextmanager
+def _reaching(path: str) -> Iterator[None]:
+    """Turns what goes wrong on the way to a file into a ReadError."""
+    try:
+        yield
+    except AdvisorError:
+        raise
+    except Exception as error:
+        if not (is_url(path) or isinstance(error, OSError)):  # each store's client has errors of its own
+            raise
+        raise ReadError(f"{path}: {says(error)}") from error
+
+
+def says(error: Exception) -> str:
+    """What hindered, in one line, and what to do."""
+    said = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0]
+    if isinstance(error, FileNotFoundError):
+        return "no such file, folder or bucket; check the path"
+    if isinstance(error, PermissionError):
+        return f"{said}; check its permissions or your credentials"
+    return f"{said}; check the path and the access to it"

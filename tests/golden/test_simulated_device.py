@@ -1,0 +1,68 @@
+"""What runs on the device: simulated jobs whose fault is known, and what its repair saves."""
+
+from __future__ import annotations
+
+import io
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from advisor.judge import judge
+from advisor.lens import look
+from advisor.metrics import measure
+from advisor.readers import kineto
+from advisor.report import Finding
+from advisor.resources import rules_folder
+from advisor.rulebook import load
+
+ROOT = Path(__file__).parents[2]
+RULES = (
+    *("amp-unused", "tf32-off", "misaligned-matmul", "unfused-attention", "elementwise-chains", "layout-transposes"),
+    *("optimizer-not-fused", "copy-not-overlapped", "few-blocks", "tail-wave", "low-occupancy"),
+)
+JOBS = [
+    ("tensor-cores-unused", "v100", 3, "amp-unused"),
+    ("tf32-off", "a100", 4, "tf32-off"),
+    ("tf32-off", "h100", 5, "tf32-off"),
+    ("optimizer-not-fused", "a100", 6, "optimizer-not-fused"),
+    ("unfused-attention", "h100", 7, "unfused-attention"),
+    ("layout-transposes", "v100", 8, "layout-transposes"),
+    ("elementwise-chains", "a100", 9, "elementwise-chains"),
+    ("copy-not-overlapped", "h100", 10, "copy-not-overlapped"),
+]
+
+
+@cache
+def simulated(fault: str, gpu: str, seed: int) -> tuple[dict[str, Finding], float, float]:
+    """The group's findings by rule, what the repair saves in ms, and the step in ms."""
+    sys.path.append(str(ROOT / "fixtures" / "make"))
+    from simulator import case  # noqa: PLC0415 - the scripts of fixtures/ are no package
+
+    made = case(fault, gpu, seed)
+    found = measure(look(kineto.read(io.BytesIO(made.faulty.kineto()), fault)))
+    book = load([rules_folder()])
+    findings = judge(found, {rule: book[rule] for rule in RULES}, {}).findings
+    return {finding.rule: finding for finding in findings}, made.saved_ms, made.faulty.step_ms
+
+
+@pytest.mark.parametrize(("fault", "gpu", "seed", "rule"), JOBS)
+def test_the_fault_comes_first_and_its_saving_holds_the_truth(fault: str, gpu: str, seed: int, rule: str):
+    findings, saved_ms, step_ms = simulated(fault, gpu, seed)
+    assert next(iter(findings)) == rule
+    saving = findings[rule].saving
+    assert saving
+    assert saving.low_ms - 0.01 * step_ms <= saved_ms <= saving.high_ms + 0.01 * step_ms
+    assert saving.high_ms - saving.low_ms <= 0.2 * step_ms
+
+
+@pytest.mark.parametrize(("fault", "gpu"), [("none", "v100"), ("none", "h100"), ("logged-loss", "a100")])
+def test_a_healthy_job_raises_nothing(fault: str, gpu: str):
+    assert simulated(fault, gpu, 11)[0] == {}
+
+
+def test_a_batch_too_small_for_the_device_is_named_without_a_saving():
+    findings, _, _ = simulated("few-blocks", "a100", 12)
+    assert list(findings) == ["few-blocks"]
+    assert findings["few-blocks"].saving is None
