@@ -28,9 +28,8 @@ _CAUSES: Final = {
     "unknown": "other host work",
 }
 _NAMED: Final = 3
-_SPREAD: Final = (
-    3 * 1.4826
-)  # of the median absolute deviation: how short a steady step gets, as the fence says how long
+_SPREAD: Final = 3 * 1.4826  # of the median absolute deviation: how short steady steps get, as the fence tells how long
+_LEAST_SPREAD: Final = 0.01  # of the median: no two recordings of one job agree more closely
 _TELLING_SHARE: Final = 0.1  # of the excess: causes below are not named
 _SOURCE: Final = (
     "steps are uneven above median + 3 x 1.4826 x MAD of the complete steps, or where compilation ran in them"
@@ -159,7 +158,7 @@ def _usual(steps: pl.DataFrame) -> tuple[float, float]:
     """The median length of these steps, and how short they get."""
     length = steps["dur_ns"].to_numpy()
     median = float(np.median(length))
-    return median, median - _SPREAD * float(np.median(np.abs(length - median)))
+    return median, median - max(_SPREAD * float(np.median(np.abs(length - median))), _LEAST_SPREAD * median)
 
 
 def _excess(steps: pl.DataFrame, usual: float) -> npt.NDArray[np.float64]:
