@@ -16,6 +16,7 @@ LONG_GAP_NS: Final = 1_000_000  # no launch takes that long: the host does somet
 PYTHON_NS: Final = 50_000  # interpreting the code around a launch takes 5 to 20 us; over 50 it is work of its own
 _UNTOLD_SHARE: Final = 0.05  # of the step: with more idle time of unknown cause, no cause's share can be told
 _NAMED: Final = 3
+_NOTHING: Final = "nothing that was recorded"
 _CALLS: Final = ["runtime", "sync", "allocator"]
 _DISPATCH: Final = ["op", "collective", *_CALLS]
 _ACCOUNTED: Final = ["input", "compile", "gc", "allocator"]  # as in advisor.gaps: causes of their own
@@ -68,28 +69,32 @@ def optimizer_work(lane: Lane) -> Union:
 def busiest(lane: Lane, when: Union) -> pl.DataFrame:
     """What ran on the training threads during `when`: name and self_ns, the time of a range outside those within it.
 
-    Ordered by time, most first. What no range but the step's own covers has the name null.
+    Ordered by time, most first. The name is null for the time in which no range was open.
     """
-    ops = lane.once(training_ops).filter(pl.col("kind").is_in([*_WORK, "step"]))
+    ops = lane.once(training_ops).filter(pl.col("kind").is_in(_WORK))
     start = ops["start_ns"].to_numpy()
-    inside = ops.select(
-        "id", "parent", "name", "kind", ns=pl.Series(when.within(start, start + ops["dur_ns"].to_numpy()))
+    spent = ops.select("id", "parent", "name", ns=pl.Series(when.within(start, start + ops["dur_ns"].to_numpy())))
+    of_children = spent.group_by("parent").agg(children_ns=pl.sum("ns")).drop_nulls()
+    own = spent.join(of_children, left_on="id", right_on="parent", how="left").select(
+        name=pl.col("name").cast(pl.String), self_ns=(pl.col("ns") - pl.col("children_ns").fill_null(0)).clip(0)
     )
-    of_children = inside.group_by("parent").agg(children_ns=pl.sum("ns")).drop_nulls()
-    own = inside.join(of_children, left_on="id", right_on="parent", how="left")
-    name = pl.when(pl.col("kind") != "step").then(pl.col("name").cast(pl.String))
-    return (
-        own.group_by(name=name)
-        .agg(self_ns=(pl.col("ns") - pl.col("children_ns").fill_null(0)).clip(0).sum())
-        .filter(pl.col("self_ns") > 0)
-        .sort("self_ns", "name", descending=[True, False])
-    )
+    nothing = pl.DataFrame({"name": [None], "self_ns": [minus(when, spans(ops)).total]}, schema=own.schema)
+    return pl.concat([own, nothing]).group_by("name").sum().sort("self_ns", "name", descending=[True, False])
 
 
 def in_words(lane: Lane, ran: pl.DataFrame) -> str:
-    """`a (1.2 ms), b (0.3 ms)`: the three of `busiest` with the most time per step; what has no name is left out."""
-    named = ran.drop_nulls("name").head(_NAMED)
-    return ", ".join(f"{name} ({ms(lane.per_step_ms(ns))})" for name, ns in named.rows())
+    """`a (1.2 ms), b (0.3 ms)`: the three of `busiest` with the most time per step; empty where there are none."""
+    top = ran.filter(pl.col("self_ns") > 0).head(_NAMED)
+    return ", ".join(f"{name or _NOTHING} ({ms(lane.per_step_ms(ns))})" for name, ns in top.rows())
+
+
+def places(lane: Lane, rows: pl.DataFrame, op: str = "id") -> pl.DataFrame:
+    """Those of the host ops that lie in used steps, as places to point at, the longest first; `op` holds the op's id."""
+    number = pl.col("window").replace_strict(list(range(lane.steps.height)), lane.steps["step"], return_dtype=pl.Int32)
+    found = rows.drop("step").join(lane.used_host.select("id", "window"), on="id").with_columns(step=number, op=op)
+    return found.sort("dur_ns", "start_ns", descending=[True, False]).select(
+        "step", "start_ns", "dur_ns", "op", table=pl.lit("host_ops"), name=pl.col("name").cast(pl.String)
+    )
 
 
 def untold(lane: Lane) -> str | None:

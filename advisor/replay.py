@@ -29,6 +29,9 @@ _MOST_CALLS: Final = 100_000  # enough for a mean; a longer recording is replaye
 _CALLS: Final = ["runtime", "sync", "allocator"]
 TRUSTED_ERROR: Final = 0.05  # a replay of the unchanged steps that is further off than this is not used
 
+UNPROFILED: Final = 0.5
+"""Part of the recorded host time per call that launching may take when no profiler records it."""
+
 Mask = npt.NDArray[np.bool_]
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 import polars as pl
 
+from advisor.hostwork import places
 from advisor.lens import Lane
 from advisor.metrics.registry import Metric, Missing, Value, measures
 from advisor.replay import trusted_replay
@@ -25,16 +26,6 @@ def _calls(lane: Lane) -> pl.DataFrame:
     return lane.used_host.filter(pl.col("kind") == "allocator", ~name.str.contains(_HOST_MEMORY))
 
 
-def _longest(lane: Lane) -> pl.DataFrame:
-    return (
-        _calls(lane)
-        .sort("dur_ns", "start_ns", descending=[True, False])
-        .select(
-            "step", "start_ns", "dur_ns", op="parent", table=pl.lit("host_ops"), name=pl.col("name").cast(pl.String)
-        )
-    )
-
-
 @measures(
     Metric(
         "allocator_calls_per_step",
@@ -42,7 +33,7 @@ def _longest(lane: Lane) -> pl.DataFrame:
         "Calls per step that take device memory from the driver or give it back.",
         "cudaMalloc, cudaFree, hipMalloc, hipFree and the like, not those for host memory / steps",
         needs=_NEEDS,
-        where=_longest,
+        where=lambda lane: places(lane, _calls(lane).drop("window"), op="parent"),
     ),
     Metric(
         "allocator_frees_per_step",

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.hostwork import inside, minus
+from advisor.hostwork import inside, minus, places
 from advisor.intervals import Union
 from advisor.lens import Lane, spans
 from advisor.metrics.registry import Metric, Value, measures
@@ -127,11 +127,7 @@ def _checks(lane: Lane) -> pl.DataFrame:
         "Part of the step in which the profiler itself holds everything up.",
         "time of CUPTI's overhead records (Activity Buffer Request, Lazy Function Loading and the like) while the "
         "device idles / step time",
-        where=lambda lane: (
-            lane.used_host.filter(pl.col("kind") == "overhead")
-            .sort("dur_ns", descending=True)
-            .select("step", "start_ns", "dur_ns", table=pl.lit("host_ops"), name=pl.col("name").cast(pl.String))
-        ),
+        where=lambda lane: places(lane, lane.host.filter(pl.col("kind") == "overhead")),
     ),
     Metric(
         "tracing_share",
@@ -166,9 +162,7 @@ def profiling(lane: Lane) -> Mapping[str, Value]:
         "Forward passes of torch.nn.DataParallel per step.",
         "ranges named DataParallel.forward / steps",
         "torch-tb-profiler's rule on DataParallel",
-        where=lambda lane: _replicated(lane).select(
-            "step", "start_ns", "dur_ns", table=pl.lit("host_ops"), name=pl.col("name").cast(pl.String)
-        ),
+        where=lambda lane: places(lane, _replicated(lane).drop("window")),
     ),
 )
 def devices(lane: Lane) -> Mapping[str, Value]:

@@ -7,6 +7,7 @@ from typing import Final
 
 import polars as pl
 
+from advisor.hostwork import places
 from advisor.lens import Lane, spans
 from advisor.metrics.registry import Metric, Value, measures
 
@@ -18,13 +19,6 @@ def _single(lane: Lane) -> pl.DataFrame:
     return lane.host.filter(pl.col("kind") == "input", name.str.contains(_OWN_PROCESS, literal=True))
 
 
-def _longest(lane: Lane) -> pl.DataFrame:
-    used = _single(lane).join(lane.used_host.select("id", "window"), on="id", how="semi")
-    return used.sort("dur_ns", "start_ns", descending=[True, False]).select(
-        "step", "start_ns", "dur_ns", op="id", table=pl.lit("host_ops"), name=pl.col("name").cast(pl.String)
-    )
-
-
 @measures(
     Metric(
         "single_process_input_share",
@@ -32,7 +26,7 @@ def _longest(lane: Lane) -> pl.DataFrame:
         "Part of the step in which the training process itself loads the next batch and nothing else goes on.",
         "time of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ outside device work and calls / step time",
         "the range that PyTorch's DataLoader records when num_workers is 0",
-        where=_longest,
+        where=lambda lane: places(lane, _single(lane)),
     ),
 )
 def loader(lane: Lane) -> Mapping[str, Value]:

@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.hostwork import busiest, in_words, inside, launch_gaps, minus, stalls, training_ops, untold
+from advisor.hostwork import busiest, in_words, inside, launch_gaps, minus, places, stalls, training_ops, untold
 from advisor.intervals import Union
 from advisor.lens import Lane, spans
 from advisor.metrics.registry import Metric, Missing, Value, measures
@@ -30,15 +30,6 @@ _LOGGING: Final = (
 )
 
 
-def _cpu_places(lane: Lane) -> pl.DataFrame:
-    return (
-        lane.once(_cpu_ops)
-        .join(lane.used_host.select("id"), on="id", how="semi")
-        .sort("dur_ns", "start_ns", descending=[True, False])
-        .select("step", "start_ns", "dur_ns", op="id", table=pl.lit("host_ops"), name=pl.col("name").cast(pl.String))
-    )
-
-
 @measures(
     Metric(
         "host_op_share",
@@ -48,7 +39,7 @@ def _cpu_places(lane: Lane) -> pl.DataFrame:
         "allocations and the loader's aside / step time",
         "TensorFlow's op placement and XProf's host compute, seen from the device's side",
         _NEEDS,
-        _cpu_places,
+        lambda lane: places(lane, lane.once(_cpu_ops)),
     ),
     Metric(
         "host_op_names",
@@ -92,9 +83,8 @@ def host_ops(lane: Lane) -> Mapping[str, Value]:
     by_name = (
         ops.with_columns(ns=pl.Series(waiting.within(start, start + ops["dur_ns"].to_numpy())))
         .group_by(name=pl.col("name").cast(pl.String))
-        .agg(pl.sum("ns"))
-        .filter(pl.col("ns") > 0)
-        .sort("ns", "name", descending=[True, False])
+        .agg(self_ns=pl.sum("ns"))
+        .sort("self_ns", "name", descending=[True, False])
     )
     least, most = _gains(lane, spans(ops), lost, _LEFT_ON_DEVICE)
     return {
@@ -149,13 +139,6 @@ def _logging(lane: Lane) -> pl.DataFrame:
     return lane.host.filter(pl.col("kind") == "python", pl.col("name").cast(pl.String).str.contains(_LOGGING))
 
 
-def _logging_places(lane: Lane) -> pl.DataFrame:
-    used = _logging(lane).join(lane.used_host.select("id"), on="id", how="semi")
-    return used.sort("dur_ns", "start_ns", descending=[True, False]).select(
-        "step", "start_ns", "dur_ns", table=pl.lit("host_ops"), name=pl.col("name").cast(pl.String)
-    )
-
-
 @measures(
     Metric(
         "logging_share",
@@ -163,7 +146,7 @@ def _logging_places(lane: Lane) -> pl.DataFrame:
         "Part of the step that passes in logging.",
         "time in frames of logging, tqdm, wandb, mlflow, TensorBoard writers and print, with a device only while it "
         "idles / step time",
-        where=_logging_places,
+        where=lambda lane: places(lane, _logging(lane)),
     ),
 )
 def logging(lane: Lane) -> Mapping[str, Value]:

@@ -45,6 +45,23 @@ def test_one_step_of_more_calls_than_are_replayed_is_judged_by_its_gaps(monkeypa
     assert what_if(lane(waiting_for_input(steps=1)))["input_gain_ms"] == pytest.approx(0.09)
 
 
+@pytest.mark.xfail(raises=TypeError, reason="max(began, *()) where no op was called in the steps")
+def test_a_wait_for_what_was_called_before_the_steps():
+    made = profile([kernel(0, 50, -1)], [on_host("sync", 10, 52)], [step(1, 0, 100)])
+    assert what_if(lane(made))["sync_gain_ms"] is not None
+
+
+@pytest.mark.xfail(raises=IndexError, reason="ops of a stream are taken to run in the order of their calls")
+def test_ops_that_run_in_another_order_than_they_were_called():
+    # us        0    5    10   15   20   30   40   50
+    # called    c a            b                        at 0, 2 and 15
+    # sync           |--|                               5 to 9
+    # device      ccccc             bbbbbb    aaaaaa    one stream
+    device = [kernel(3, 8, 0), kernel(40, 50, 2), kernel(20, 30, 15)]
+    made = profile(device, [on_host("sync", 5, 9)], [step(1, -2, 100)])
+    assert what_if(lane(made))["replay_error"] is not None
+
+
 def test_no_gain_is_negative_or_longer_than_the_step():
     found = what_if(lane(waiting_for_input()))
     gains = [value for name, value in found.items() if name.endswith("_gain_ms")]
