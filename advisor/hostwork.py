@@ -89,7 +89,7 @@ def in_words(lane: Lane, ran: pl.DataFrame) -> str:
 
 
 def places(lane: Lane, rows: pl.DataFrame, op: str = "id") -> pl.DataFrame:
-    """Those of the host ops that lie in used steps, as places to point at, the longest first; `op` holds the op's id."""
+    """Those of the host ops that lie in used steps, as places to point at; `op` holds the id of the op to name."""
     number = pl.col("window").replace_strict(list(range(lane.steps.height)), lane.steps["step"], return_dtype=pl.Int32)
     found = rows.drop("step").join(lane.used_host.select("id", "window"), on="id").with_columns(step=number, op=op)
     return found.sort("dur_ns", "start_ns", descending=[True, False]).select(

@@ -9,8 +9,9 @@ import polars as pl
 
 from advisor.lens import Lane
 from advisor.metrics.registry import Metric, Missing, Value, measures
+from advisor.patterns import parts
 from advisor.roofline import gains_ms
-from advisor.workload import kernels, largest, longest
+from advisor.workload import largest, longest
 
 _REGISTERS: Final = 65_536  # per multiprocessor, allocated by the warp in units of 256
 _WARP: Final = 32
@@ -38,11 +39,12 @@ _OCCUPANCY_NEEDS: Final = (*_NEEDS, "device_ops.occupancy")
 def _launched(lane: Lane) -> pl.DataFrame:
     """The kernels, with blocks per multiprocessor wherever the device's multiprocessors are known."""
     count = pl.lit(lane.facts.get("sm_count"), pl.Float64)
-    return lane.once(kernels).with_columns(pl.coalesce("blocks_per_sm", pl.col("grid") / count))
+    return lane.once(parts).with_columns(pl.coalesce("blocks_per_sm", pl.col("grid") / count))
 
 
 def _few_blocks(lane: Lane) -> pl.DataFrame:
-    return lane.once(_launched).filter(pl.col("blocks_per_sm") < 1)
+    is_optimizer = pl.col("part").eq_missing(pl.lit("optimizer"))  # more work per step makes none of it larger
+    return lane.once(_launched).filter(pl.col("blocks_per_sm") < 1, ~is_optimizer)
 
 
 def _tails(lane: Lane) -> pl.DataFrame:
@@ -68,7 +70,8 @@ def _thin(lane: Lane) -> pl.DataFrame:
         "few_blocks_lost_share",
         "share",
         "Part of the multiprocessors' time in the step that kernels with too few blocks for them leave unused.",
-        "sum over kernels with under one block per multiprocessor of time x (1 - blocks / multiprocessors) / step time",
+        "sum over kernels with under one block per multiprocessor, without the optimizer's, of time x (1 - blocks / "
+        "multiprocessors) / step time",
         "launch dimensions",
         _NEEDS,
         lambda lane: longest(_few_blocks(lane)),
@@ -77,7 +80,7 @@ def _thin(lane: Lane) -> pl.DataFrame:
         "few_blocks_share",
         "share",
         "Part of the step in kernels with fewer blocks than the device has multiprocessors.",
-        "time of kernels with under one block per multiprocessor / step time",
+        "time of kernels with under one block per multiprocessor, without the optimizer's / step time",
         "launch dimensions",
         _NEEDS,
         lambda lane: longest(_few_blocks(lane)),
@@ -127,7 +130,7 @@ def grids(lane: Lane) -> Mapping[str, Value]:
     """How kernels fill the device, as far as their launch dimensions tell."""
     if not lane.total_ns:
         return {}
-    if lane.once(kernels).height and not lane.once(_launched)["blocks_per_sm"].count():
+    if lane.once(parts).height and not lane.once(_launched)["blocks_per_sm"].count():
         return dict.fromkeys(_NAMES, Missing("how many multiprocessors the device has is not known"))
     few, thin = _few_blocks(lane), _thin(lane)
     whole, filled = few.select(pl.sum("dur_ns"), filled=(pl.col("blocks_per_sm") * pl.col("dur_ns")).sum()).row(0)

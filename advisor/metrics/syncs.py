@@ -28,15 +28,6 @@ _VALUE_BYTES: Final = 1024  # a value is read, a tensor is moved
         needs=_NEEDS,
     ),
     Metric(
-        "reading_gain_ms",
-        "ms",
-        "Step time given back if nothing was read back from the device, and nothing waited for it.",
-        "replay without waits, synchronising calls, and copies to the host of under 1 KiB; where the replay of the "
-        "unchanged steps is off by more than 5 %: idle time after synchronisation",
-        "advisor.replay",
-        _NEEDS,
-    ),
-    Metric(
         "sync_calls",
         "text",
         "What made the host wait before the device idled, the most idle time first.",
@@ -54,22 +45,34 @@ def syncs(lane: Lane) -> Mapping[str, Value]:
     top = by_call.filter(pl.col("call").is_not_null()).sort("sync_ns", "call", descending=[True, False]).head(_NAMED)
     return {
         "syncs_per_step": calls.height / lane.steps.height,
-        "reading_gain_ms": _unread_ms(lane, int(found["sync_ns"].sum())),
         "sync_calls": ", ".join(f"{call} ({ms(lane.per_step_ms(ns))})" for call, ns in top.rows()),
     }
 
 
-def _unread_ms(lane: Lane, idle_ns: int) -> float:
+@measures(
+    Metric(
+        "reading_gain_ms",
+        "ms",
+        "Step time given back if nothing was read back from the device, and nothing waited for it.",
+        "replay without waits, synchronising calls, and copies to the host of under 1 KiB; where the replay of the "
+        "unchanged steps is off by more than 5 %: idle time after synchronisation",
+        "advisor.replay",
+        _NEEDS,
+    ),
+)
+def reading(lane: Lane) -> Mapping[str, Value]:
     """What the replay gives back without waits and without the small copies that they are for."""
+    if not lane.total_ns:
+        return {}
     trusted = lane.once(trusted_replay)
     if trusted is None:
-        return lane.per_step_ms(idle_ns)
+        return {"reading_gain_ms": lane.per_step_ms(int(lane.once(gaps)["sync_ns"].sum()))}
     read = lane.ops.filter(pl.col("copy_kind") == "DtoH", pl.col("bytes") < _VALUE_BYTES)
-    syncs = lane.host.filter(pl.col("kind") == "sync")["id"]
-    calls = pl.concat([syncs, read["launch"].drop_nulls()]).to_numpy()
+    waiting = lane.host.filter(pl.col("kind") == "sync")["id"]
+    calls = pl.concat([waiting, read["launch"].drop_nulls()]).to_numpy()
     ids = read["id"].to_numpy()
     unread = trusted.without_waits().without_calls(calls).with_durations(ids, np.zeros_like(ids))
-    return trusted.saved_ms(unread)
+    return {"reading_gain_ms": trusted.saved_ms(unread)}
 
 
 def _open_at(lane: Lane, times: pl.Series) -> pl.Series:

@@ -155,7 +155,7 @@ def uneven(lane: Lane) -> Mapping[str, Value]:
 
 
 def _acts_always(lane: Lane, cause: str) -> bool:
-    """Whether a cause acts in the used steps too, in 5 % of their time: then its rule counts the uneven ones as well."""
+    """Whether a cause acts in 5 % of the used steps too: then its own rule counts the uneven ones as well."""
     when = minus(dict(_when(lane))[cause], lane.busy)
     return (lane.share(when) or 0.0) >= _ALWAYS_SHARE
 
