@@ -96,9 +96,10 @@ def _cause_of_rest(frame: pl.DataFrame, lane: Lane) -> npt.NDArray[np.str_]:
     edges of a recording without steps, the device may be busy with work that was launched or runs outside it.
     """
     start, length = frame["start_ns"].to_numpy(), (frame["end_ns"] - frame["start_ns"]).to_numpy()
+    dry = lane.busy.last_end(start)  # before the window's start, where the gap lies across it
     is_last, untold = frame["next"].is_null().to_numpy(), frame["launched_ns"].is_null().to_numpy()
-    host_is_late = is_last | ~untold & (frame["launched_ns"].fill_null(0).to_numpy() > start)
-    was_waiting = lane.host_spans("sync").within(start - 1, start) > 0
+    host_is_late = is_last | ~untold & (frame["launched_ns"].fill_null(0).to_numpy() > dry)
+    was_waiting = lane.host_spans("sync").within(dry - 1, dry) > 0
     at_edge = np.isin(start, lane.starts) | is_last if not lane.marked else np.zeros(len(start), bool)
     return np.select(
         [at_edge, host_is_late & was_waiting, host_is_late, untold, length <= _QUEUED_NS],

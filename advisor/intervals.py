@@ -59,6 +59,13 @@ class Union:
         covered: Ints = np.where(i < 0, 0, self.total_before[i] + inside)
         return covered
 
+    def last_end(self, times: npt.ArrayLike) -> Ints:
+        """End of the last interval that ended at or before each of `times`; the time itself where none has."""
+        at = np.asarray(times, np.int64)
+        i = np.searchsorted(self.ends, at, side="right") - 1
+        ended: Ints = np.where(i < 0, at, self.ends[i]) if len(self.ends) else at
+        return ended
+
     def within(self, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Ints:
         """Time covered inside each window [start, end), in ns; one value per window."""
         return self.before(ends) - self.before(starts)

@@ -236,5 +236,5 @@ def _shift_ids(profile: Profile, before: tuple[int, int]) -> Profile:
 
 def _common(profiles: Sequence[Profile]) -> dict[str, str]:
     """What every one of the profiles lacks: a table that some supply is not lacking as a whole."""
-    first, *others = profiles
-    return {need: why for need, why in first.lacks.items() if all(p.why_lacking(need) for p in others)}
+    reasons = {need: why for profile in reversed(profiles) for need, why in profile.lacks.items()}
+    return {need: why for need, why in reasons.items() if all(p.why_lacking(need) for p in profiles)}

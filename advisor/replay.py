@@ -130,12 +130,15 @@ class Replay:
                 done[stream] = max(done[stream], done[awaited])
             start = host + np.cumsum(self.gap[calls] + self.own[calls]) - self.own[calls]
             for stream, rows in ops:
-                ready = start[self.by[rows] - calls.start] + self.launch_ns - self.pause[rows]
+                call = np.maximum(
+                    self.by[rows] - calls.start, 0
+                )  # one called earlier may run later than this stretch's
+                ready = start[call] + self.launch_ns - self.pause[rows]
                 done[stream] = _end(done[stream], ready, self.pause[rows] + self.dur[rows] + self.delay[rows])
             last = calls.stop - 1
             began = int(start[-1])
-            host = int(self.own[last]) + (max(began, *done.values()) if self.waits[last] else began)
-        return max(host + self.tail_ns, *done.values(), 0)
+            host = int(self.own[last]) + (max([began, *done.values()]) if self.waits[last] else began)
+        return max([host + self.tail_ns, *done.values(), 0])
 
     def _stretches(self) -> Iterator[tuple[slice, list[tuple[int, slice]]]]:
         """Calls up to a waiting one, or to where a stream begins to wait for another, with their ops per stream."""
@@ -158,8 +161,10 @@ def replay(lane: Lane) -> Replay | None:
     begin, host_end = int(steps["host_start_ns"][0]), int((steps["host_start_ns"] + steps["host_dur_ns"])[-1])
     end = int((steps["start_ns"] + steps["dur_ns"])[-1])
     calls = _calls(lane, begin, host_end)  # ahead of the device, the host already launches for steps that are not used
-    if not calls.height or calls.height > _MOST_CALLS:
-        return None if not calls.height else replay(_first_half(lane, steps))
+    if not calls.height:
+        return None
+    if calls.height > _MOST_CALLS:
+        return replay(_first_half(lane, steps)) if steps.height > 1 else None
     start = calls["start_ns"].to_numpy()
     returned = start + calls["dur_ns"].to_numpy()
     free = np.maximum.accumulate(np.concatenate(([begin], returned[:-1])))
@@ -203,7 +208,7 @@ def _consecutive(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _first_half(lane: Lane, steps: pl.DataFrame) -> Lane:
-    return replace(lane, steps=steps.head(max(1, steps.height // 2)))
+    return replace(lane, steps=steps.head(steps.height // 2))
 
 
 def _calls(lane: Lane, begin: int, end: int) -> pl.DataFrame:

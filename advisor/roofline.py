@@ -8,12 +8,13 @@ import polars as pl
 
 from advisor.hardware import Gpu
 from advisor.lens import Lane
-from advisor.replay import UNPROFILED, trusted_replay
+from advisor.replay import UNPROFILED, Replay, trusted_replay
 
 REPLAYED: Final = "; replayed; without a replay that can be trusted, 0 at least and what the kernels lose at most"
 """Ends the formula of a gain from `gains_ms`."""
 
 _LONG_GAP_NS: Final = 1_000_000  # in a longer gap between calls the host does something else
+_NEGLIGIBLE: Final = 0.002  # of the step: not worth a replay
 
 
 def gains_ms(lane: Lane, found: pl.DataFrame, slowest: pl.Expr, fastest: pl.Expr) -> tuple[float, float]:
@@ -21,22 +22,33 @@ def gains_ms(lane: Lane, found: pl.DataFrame, slowest: pl.Expr, fastest: pl.Expr
 
     At least: by replay of the recorded steps, where a host or another stream that sets the pace does not notice faster
     kernels. At most: the same, or more in a replay whose host is twice as fast as the profiler let it be and never
-    waits for a batch. Where no replay can be trusted: nothing at least, and at most what the kernels lose.
+    waits for a batch. Where no replay can be trusted, or it is about less than 0.2 % of the step: nothing at least, and
+    at most what the kernels lose.
     """
     left = found.select(slow=_whole(slowest), fast=_whole(fastest), id="id", now="dur_ns")
-    trusted = lane.once(trusted_replay)
-    if trusted is None:
-        return 0.0, max(0.0, lane.per_step_ms(float((left["now"] - left["fast"]).sum())))
+    lost_ns = max(0.0, float((left["now"] - left["fast"]).sum()))
+    worlds = lane.once(_worlds)
+    if not worlds or lost_ns < _NEGLIGIBLE * lane.total_ns:
+        return 0.0, lane.per_step_ms(lost_ns)
     ids, slow, fast = (left[column].to_numpy() for column in ("id", "slow", "fast"))
-    low = trusted.saved_ms(trusted.with_durations(ids, slow))
-    unhindered = trusted.without_host(lane.host_spans("input")).with_launches(UNPROFILED, _LONG_GAP_NS)
-    return low, max(low, *(one.saved_ms(one.with_durations(ids, fast)) for one in (trusted, unhindered)))
+    recorded, before_ms = worlds[0]
+    low = max(0.0, before_ms - recorded.with_durations(ids, slow).step_ms)
+    return low, max(low, *(before_ms - world.with_durations(ids, fast).step_ms for world, before_ms in worlds))
 
 
 def memory_ns(nbytes: pl.Expr, gpu: Gpu | None, share: float) -> pl.Expr:
     """Time to move so many bytes at this share of the device's memory bandwidth; 0 where either is not known."""
     rate = gpu.memory_bandwidth_gbs if gpu else None  # GB/s is bytes per ns
     return (nbytes / (share * rate)).fill_null(0.0) if rate else pl.lit(0.0)
+
+
+def _worlds(lane: Lane) -> list[tuple[Replay, float]]:
+    """The steps as recorded, and with a host that profiler and loader do not hinder, each with its step time in ms."""
+    trusted = lane.once(trusted_replay)
+    if trusted is None:
+        return []
+    unhindered = trusted.without_host(lane.host_spans("input")).with_launches(UNPROFILED, _LONG_GAP_NS)
+    return [(one, one.step_ms) for one in (trusted, unhindered)]
 
 
 def _whole(ns: pl.Expr) -> pl.Expr:

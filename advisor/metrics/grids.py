@@ -15,7 +15,6 @@ from advisor.workload import largest, longest
 
 _REGISTERS: Final = 65_536  # per multiprocessor, allocated by the warp in units of 256
 _WARP: Final = 32
-_THREADS: Final = 2_048  # per multiprocessor, where neither profile nor hardware table tells
 _UNIT: Final = 256
 _RESERVED_BYTES: Final = 1_024  # of shared memory per block, from capability 8.0 on
 # Per multiprocessor and compute capability: shared memory in KiB, blocks.
@@ -168,7 +167,7 @@ def _resident(lane: Lane) -> pl.Expr:
     reserved = _RESERVED_BYTES if capability >= 8 else 0  # noqa: PLR2004 - Ampere
     limits = (
         pl.lit(blocks),
-        ((threads or _THREADS) / (warps * _WARP)).floor(),
+        ((threads or 0) / (warps * _WARP)).floor(),
         (_REGISTERS / registers).floor(),
         (shared_kib * 1024 / (pl.col("shared_bytes") + reserved)).floor(),
     )

@@ -126,9 +126,12 @@ def idle(lane: Lane) -> Mapping[str, Value]:
     found = lane.once(gaps)
     shares = {cause: float(found[f"{cause}_ns"].sum()) / lane.total_ns for cause in CAUSES}
     values: dict[str, Value] = {f"{cause}_idle_share": share for cause, share in shares.items()}
-    values |= {"device_busy_share": busy, "idle_share": 1 - busy, "idle_causes": _in_words(shares)}
+    values |= {"device_busy_share": busy, "idle_share": 1 - busy}
     values |= _launching(lane, found)
-    if shares["unknown"] >= _UNTOLD_SHARE:
+    untold = shares["unknown"] >= _UNTOLD_SHARE
+    told = {cause: share for cause, share in shares.items() if not (untold and f"{cause}_idle_share" in _DOUBTFUL)}
+    values["idle_causes"] = _in_words(told)
+    if untold:
         values |= dict.fromkeys(
             _DOUBTFUL, Missing(f"{percent(shares['unknown'])} of the time is idle and nothing tells why")
         )

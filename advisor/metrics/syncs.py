@@ -41,7 +41,8 @@ def syncs(lane: Lane) -> Mapping[str, Value]:
         return {}
     calls = lane.used_host.filter(pl.col("kind") == "sync")
     found = lane.once(gaps).filter(pl.col("sync_ns") > 0)
-    by_call = found.with_columns(call=_open_at(lane, found["start_ns"])).group_by("call").agg(pl.sum("sync_ns"))
+    ran_dry = pl.Series(lane.busy.last_end(found["start_ns"]))
+    by_call = found.with_columns(call=_open_at(lane, ran_dry)).group_by("call").agg(pl.sum("sync_ns"))
     top = by_call.filter(pl.col("call").is_not_null()).sort("sync_ns", "call", descending=[True, False]).head(_NAMED)
     return {
         "syncs_per_step": calls.height / lane.steps.height,

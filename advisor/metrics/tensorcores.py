@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.hardware import has_tensor_cores
-from advisor.lens import Lane
+from advisor.lens import Lane, spans
 from advisor.metrics.registry import Metric, Missing, Value, measures
 from advisor.products import candidates
 from advisor.workload import largest, longest
@@ -53,7 +53,7 @@ def _unused(lane: Lane) -> pl.DataFrame:
         "tensor_core_unused_share",
         "share",
         "Part of the step in which a matrix kernel runs without the Tensor Cores that the device has.",
-        "time of kernels judged unused / step time",
+        "union of the kernels judged unused, inside the steps / step time",
         _SOURCE,
         _NEEDS,
         lambda lane: longest(_unused(lane)),
@@ -62,7 +62,7 @@ def _unused(lane: Lane) -> pl.DataFrame:
         "tensor_core_unused_ms",
         "ms",
         "The same, per step.",
-        "time of kernels judged unused / steps",
+        "union of the kernels judged unused, inside the steps / steps",
         _SOURCE,
         _NEEDS,
         lambda lane: longest(_unused(lane)),
@@ -100,16 +100,17 @@ def tensor_cores(lane: Lane) -> Mapping[str, Value]:
     used, unused, unknown = (
         int(found.filter(pl.col("verdict") == verdict)["dur_ns"].sum()) for verdict in ("used", "unused", "unknown")
     )
-    typed = found.filter(pl.col("dtype").is_not_null())
-    short = typed.filter(pl.col("dtype").is_in(_SIXTEEN_BIT_OR_LESS))
+    in_steps = int(spans(_unused(lane)).within(lane.starts, lane.ends).sum())  # overlapping kernels count once
+    typed_ns = int(found.filter(pl.col("dtype").is_not_null())["dur_ns"].sum())
+    short_ns = int(found.filter(pl.col("dtype").is_in(_SIXTEEN_BIT_OR_LESS))["dur_ns"].sum())
     return {
         "tensor_core_share": used / all_ns,
         "tensor_core_eligible_share": (used + unused) / all_ns,
         "tensor_core_unknown_share": unknown / all_ns,
-        "tensor_core_unused_share": unused / lane.total_ns,
-        "tensor_core_unused_ms": lane.per_step_ms(unused),
+        "tensor_core_unused_share": in_steps / lane.total_ns,
+        "tensor_core_unused_ms": lane.per_step_ms(in_steps),
         "tensor_core_unused_ops": largest(lane, _unused(lane)),
-        "sixteen_bit_share": int(short["dur_ns"].sum()) / int(typed["dur_ns"].sum()) if typed.height else None,
+        "sixteen_bit_share": short_ns / typed_ns if typed_ns else None,
     }
 
 

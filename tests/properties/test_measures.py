@@ -18,8 +18,8 @@ from advisor.metrics import METRICS, breakdown, idle, kernels, measure, memory, 
 from advisor.profile import SCHEMAS, Profile
 from tests.strategies import Pairs, intervals, profiles
 
-some = settings(max_examples=20, deadline=None)
-few = settings(max_examples=10, deadline=None)
+some = settings(max_examples=15, deadline=None)
+few = settings(max_examples=8, deadline=None)
 
 Row: TypeAlias = dict[str, object]
 

@@ -153,7 +153,6 @@ def test_a_gap_over_a_boundary_of_steps_is_cut_there():
     ]
 
 
-@pytest.mark.xfail(reason="a gap is judged from where its window begins, not from when the device ran dry")
 def test_a_wait_at_the_end_of_a_step_explains_the_gap_beyond_it():
     waits, steps = [on_host("sync", 40, 60)], [step(1, 0, 100), step(2, 100, 200)]
     made = profile([kernel(0, 50, 0), kernel(150, 200, 140)], waits, steps)

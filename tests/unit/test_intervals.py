@@ -70,6 +70,11 @@ def test_time_before_each_of_many_moments():
     assert COVERED.before([-1, 0, 3, 5, 7, 10, 12, 15, 99]).tolist() == [0, 0, 3, 5, 5, 5, 7, 10, 10]
 
 
+def test_the_last_end_before_each_of_many_moments():
+    assert COVERED.last_end([-1, 0, 4, 5, 7, 12, 15, 99]).tolist() == [-1, 0, 4, 5, 5, 5, 15, 15]
+    assert EMPTY.last_end([3, 4]).tolist() == [3, 4]
+
+
 def test_either_and_both():
     # ..0....5....10...15...20
     #   =====     =====

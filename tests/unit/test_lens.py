@@ -64,7 +64,6 @@ def test_a_copy_does_not_lengthen_its_step():
     assert rows["dur_ns"].to_list() == [21_000]
 
 
-@pytest.mark.xfail(reason="the window ends with the last compute kernel and cuts a collective after it off")
 def test_a_collective_lengthens_its_step_as_any_kernel_does():
     host = [on_host("step", 0, 20, name="ProfilerStep#1")]
     rows, _ = windows_of(host, [kernel(10, 21, 6), on_device("collective", 21, 30, 7)])

@@ -101,7 +101,6 @@ def test_notes_are_gathered_and_only_what_all_lack_is_lacking():
     assert joined.lacks == {"syncs": "a", "host_ops.stack": "c"}
 
 
-@pytest.mark.xfail(reason="join looks only at what the first profile lacks by that very name")
 def test_a_column_that_one_lacks_with_its_table_and_the_other_alone_is_lacking():
     first = of_worker(0, kernels=1, lacks={"host_ops": "no host"})
     second = of_worker(1, kernels=1, lacks={"host_ops.stack": "no stacks"})

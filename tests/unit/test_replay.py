@@ -12,7 +12,7 @@ US = 1000
 
 
 def lane(calls, ops, step=(0, 1000), host=None):
-    """One step: calls are (kind, name, start, dur), ops (call, stream, kind, start, dur), `host` is the host's range."""
+    """One step: calls (kind, name, start, dur), ops (call, stream, kind, start, dur), `host` the host's range."""
     calls_table = {
         "id": range(len(calls)),
         "worker": 0,

@@ -5,7 +5,7 @@ import pytest
 from advisor.metrics.grids import grids
 from advisor.metrics.registry import Missing
 from tests.device_bound import ADD, GEMM, op, queued
-from tests.tables import A100, V100, Row
+from tests.tables import A100, V100, Row, on_host
 
 H100 = A100 | {"name": "NVIDIA H100 80GB HBM3", "capability": 9.0, "sm_count": 132}
 MI250 = A100 | {"name": "AMD Instinct MI250X", "capability": 9.0, "sm_count": 110, "memory_bytes": 64 << 30}
@@ -20,6 +20,11 @@ def test_kernels_with_fewer_blocks_than_multiprocessors_leave_the_others_unused(
     assert found["few_blocks_lost_share"] == pytest.approx(0.3 + 0.05)
     assert found["few_blocks_fill"] == pytest.approx((100 + 150) / 600)
     assert found["few_blocks_ops"] == "aten::mm (0.4 ms), aten::add (0.2 ms)"
+
+
+def test_the_optimizer_s_kernels_are_left_out_as_a_larger_batch_does_not_fill_them():
+    update = on_host("annotation", 0, 9, name="Optimizer.step#SGD.step")
+    assert grids(queued((ADD, 980, {"blocks_per_sm": 0.25}), ranges=[update]))["few_blocks_share"] == 0
 
 
 def test_blocks_per_multiprocessor_follow_from_the_grid_where_the_profiler_does_not_say():

@@ -64,7 +64,6 @@ def test_with_a_twentieth_of_unknown_cause_the_others_are_untold(unknown_us: flo
         assert isinstance(values[name], Missing) is not told
 
 
-@pytest.mark.xfail(reason="idle_causes names the causes that _DOUBTFUL withholds")
 def test_a_cause_that_is_untold_is_not_named_either():
     made = profile([kernel(0, 20, 0), kernel(40, 60), kernel(80, 100, 79)], steps=[step(1, 0, 100)])
     assert "launched" not in str(idle(lane(made))["idle_causes"])

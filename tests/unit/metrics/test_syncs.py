@@ -31,6 +31,11 @@ def test_a_range_that_is_no_framework_op_does_not_name_it():
     assert syncs(lane(profile(DEVICE, host, [step(1, 0, 110)])))["sync_calls"] == "cudaStreamSynchronize (40 µs)"
 
 
+def test_a_wait_names_the_gap_beyond_its_step_too():
+    steps = [step(1, 0, 30), step(2, 30, 110)]
+    assert syncs(lane(profile(DEVICE, ITEM, steps)))["sync_calls"] == "aten::item (20 µs)"  # 40 in two steps
+
+
 def test_a_wait_that_returns_as_the_device_runs_dry_is_named():
     made = profile(DEVICE, [on_host("sync", 10, 20, name="cudaStreamSynchronize")], [step(1, 0, 100)])
     assert syncs(lane(made))["sync_calls"] == "cudaStreamSynchronize (40 µs)"

@@ -150,5 +150,10 @@ def test_without_tensor_cores_or_knowing_of_them_nothing_is_said(device: Row, wh
     assert found.keys() == tensor_cores(lane(MIXED)).keys()
 
 
+def test_products_without_length_have_no_type_worth_a_share():
+    made = profile([kernel(0, 10, name=ADD), kernel(20, 20, name=HALF)], steps=[step(1, 0, 100)])
+    assert tensor_cores(lane(made))["sixteen_bit_share"] is None
+
+
 def test_without_kernels_there_are_no_shares():
     assert tensor_cores(lane(profile([], [], [step(1, 0, 100)]))) == {}
