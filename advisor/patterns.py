@@ -56,7 +56,8 @@ def _named(found: pl.DataFrame, name: str, belongs: pl.Expr | pl.Series) -> pl.D
 def _in_optimizer(lane: Lane, found: pl.DataFrame) -> pl.Series:
     """Whether each kernel was launched while an optimizer updated its parameters."""
     calls = lane.host.select(launch="id", called="start_ns")
-    called = found.select("launch").join(calls, on="launch", how="left", maintain_order="left")["called"]
+    launched = found.select("launch", "start_ns").join(calls, on="launch", how="left", maintain_order="left")
+    called = launched["called"] if lane.device is not None else launched["start_ns"]
     at = called.fill_null(0).to_numpy()
     during = optimizer_work(lane).within(at, at + 1) > 0
     return pl.Series(during & called.is_not_null().to_numpy(), dtype=pl.Boolean)

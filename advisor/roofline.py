@@ -23,10 +23,12 @@ def gains_ms(lane: Lane, found: pl.DataFrame, slowest: pl.Expr, fastest: pl.Expr
     At least: by replay of the recorded steps, where a host or another stream that sets the pace does not notice faster
     kernels. At most: the same, or more in a replay whose host is twice as fast as the profiler let it be and never
     waits for a batch. Where no replay can be trusted, or it is about less than 0.2 % of the step: nothing at least, and
-    at most what the kernels lose.
+    at most what the kernels lose. Without a device the ops of the host lose what they lose.
     """
     left = found.select(slow=_whole(slowest), fast=_whole(fastest), id="id", now="dur_ns")
     lost_ns = max(0.0, float((left["now"] - left["fast"]).sum()))
+    if lane.device is None:  # one op after another: what they lose, the step loses
+        return max(0.0, lane.per_step_ms(float((left["now"] - left["slow"]).sum()))), lane.per_step_ms(lost_ns)
     worlds = lane.once(_worlds)
     if not worlds or lost_ns < _NEGLIGIBLE * lane.total_ns:
         return 0.0, lane.per_step_ms(lost_ns)

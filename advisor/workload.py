@@ -1,4 +1,4 @@
-"""What the device computes in the used steps: every kernel with what its name and the op that launched it tell."""
+"""What is computed in the used steps: every kernel with what its name and its op tell; on the host the ops themselves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Final
 
 import polars as pl
 
-from advisor.kernelnames import classify
+from advisor.hostwork import inside, training_ops
+from advisor.kernelnames import FAMILIES, classify
 from advisor.lens import Lane
 from advisor.text import ms
 
@@ -17,6 +18,24 @@ _FLOATS: Final = {"float": "fp32", "double": "fp64", "c10::Half": "fp16", "c10::
 _PRODUCTS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "linear", "matmul"})
 _NAMED: Final = 3
 _MOST: Final = 1 << 62  # what a column of integers holds; more elements than any device has
+_DISPATCH_NS: Final = 10_000  # an op on the host that takes less is mostly dispatch
+_OWN_SHARE: Final = 0.8  # of an op's time outside the ops within it: it computes, and does not only call
+
+# The families of ops that compute on the host, by the name after `aten::`; the rest is "other".
+_ON_HOST: Final = (
+    ("gemm", r"^(?:mm|addmm|bmm|baddbmm|linear|matmul)$"),
+    ("attention", r"^_?scaled_dot_product"),
+    ("softmax", r"softmax"),
+    ("copy", r"^(?:copy_?|clone|contiguous|_to_copy)$"),
+    ("rng", r"^(?:native_dropout|bernoulli_?|normal_|uniform_|random_)"),
+    (
+        "elementwise",
+        r"""^(?:add|sub|rsub|mul|div|pow|sqrt|rsqrt|square|reciprocal|neg|abs|sign|exp2?|expm1|log(?:2|10|1p)?|sin|cos|tanh
+        |sigmoid|erf|gelu|silu|mish|(?:leaky_)?relu6?|elu|softplus|hardswish|hardtanh|threshold|clamp(?:_min|_max)?
+        |where|masked_fill|maximum|minimum|addcmul|addcdiv|lerp|fill|zero|eq|ne|lt|le|gt|ge
+        )_?(?:_backward)?$""",
+    ),
+)
 
 _TOLD: Final = {
     "op_name": pl.String,
@@ -36,7 +55,12 @@ def kernels(lane: Lane) -> pl.DataFrame:
     (advisor.kernelnames), and of the launching op: op_name; op_dtype, of its first floating-point input; elements, of
     its largest input; and of a product of `count` pairs of (m x k) and (k x n) matrices count, m, n and k. Null where
     the profile does not tell.
+
+    Where the worker uses no device, the framework ops that compute stand for kernels, `id` and `op` being their own and
+    `stream` their thread: see `_on_host`.
     """
+    if lane.device is None:
+        return _on_host(lane)
     found = lane.used_ops.filter(pl.col("kind") == "kernel")
     names = found.select("name").unique().with_columns(text=pl.col("name").cast(pl.String))
     told = names.hstack(classify(names["text"]).drop("name")).drop("text")
@@ -67,6 +91,33 @@ def longest(found: pl.DataFrame) -> pl.DataFrame:
         .sort("total", "start_ns", descending=[True, False])
         .select("step", "start_ns", "dur_ns", "op", table=pl.lit("device_ops"), name=pl.col("name").cast(pl.String))
     )
+
+
+def _on_host(lane: Lane) -> pl.DataFrame:
+    """Ops of the training threads that take at least 10 us, four fifths of it outside the ops within them."""
+    ops = lane.used_host.filter(pl.col("kind") == "op").join(lane.once(training_ops).select("id"), on="id", how="semi")
+    ops = ops.filter(~inside(lane.host_spans("input"), ops))
+    within = ops.group_by("parent").agg(within_ns=pl.sum("dur_ns")).drop_nulls()
+    name, own = pl.col("name").cast(pl.String), pl.col("dur_ns") - pl.col("within_ns").fill_null(0)
+    leaves = ops.join(within, left_on="id", right_on="parent", how="left").filter(
+        name.str.starts_with("aten::"), pl.col("dur_ns") >= _DISPATCH_NS, own >= _OWN_SHARE * pl.col("dur_ns")
+    )
+    bare = name.str.replace("^aten::", "")
+    family = pl.coalesce(
+        pl.when(bare.str.contains("(?x)" + pattern)).then(pl.lit(label)) for label, pattern in _ON_HOST
+    )
+    rows = leaves.select(
+        *("id", "worker", "name", "start_ns", "dur_ns", "step", "window"),
+        op="id",
+        stream="thread",
+        family=family.fill_null("other").cast(FAMILIES),
+        multiplies=pl.lit(False),  # noqa: FBT003 - of Tensor Cores there is nothing to ask
+    )
+    blank = lane.ops.clear().with_columns(
+        tensor_cores=pl.lit(None, pl.Boolean), element_type=pl.lit(None, pl.String), alignment=pl.lit(None, pl.UInt8)
+    )
+    rows = pl.concat([blank, rows], how="diagonal")
+    return rows.join(_ops(lane, rows), on="op", how="left").sort("stream", "start_ns", "id")
 
 
 def _ops(lane: Lane, found: pl.DataFrame) -> pl.DataFrame:

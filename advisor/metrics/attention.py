@@ -17,7 +17,6 @@ _RATES: Final = (0.25, 0.75)  # of the peak
 _MORE_WORK: Final = (1.25, 1.0)
 _LEFT: Final = (0.6, 1 / 3)  # of the time, where peak or shapes are not known
 _EMULATED: Final = 3  # TF32 products for one of fp32 in the memory-efficient kernels
-_NEEDS: Final = ("device_ops",)
 
 
 @measures(
@@ -26,11 +25,10 @@ _NEEDS: Final = ("device_ops",)
         "share",
         "Part of the step in which attention is computed product by product.",
         "time of softmax kernels between batched products, of those products and of what lies between / step time",
-        needs=_NEEDS,
         where=lambda lane: longest(part(lane, "attention")),
     ),
-    Metric("unfused_attention_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS),
-    Metric("unfused_attention_ops", "text", "The ops that launched them.", "the three with the most", needs=_NEEDS),
+    Metric("unfused_attention_ms", "ms", "The same, per step.", "time of those kernels / steps"),
+    Metric("unfused_attention_ops", "text", "The ops that launched them.", "the three with the most"),
     Metric(
         "attention_least_gain_ms",
         "ms",
@@ -38,7 +36,6 @@ _NEEDS: Final = ("device_ops",)
         "those kernels replaced by 1.25 times their products' arithmetic at 25 % of the peak for the type (fp32: a "
         f"third of TF32's, where that is more); 60 % of their time where shapes or peak are not known{REPLAYED}",
         "25 %: memory-efficient kernels on a V100; 1.25: the backward pass computes the scores anew",
-        _NEEDS,
     ),
     Metric(
         "attention_gain_ms",
@@ -47,7 +44,6 @@ _NEEDS: Final = ("device_ops",)
         "those kernels replaced by their products' arithmetic at 75 % of that peak; a third of their time where shapes "
         f"or peak are not known{REPLAYED}",
         "FlashAttention-2 reaches up to 73 % of an A100's peak, FlashAttention-3 75 % of an H100's (their papers)",
-        _NEEDS,
     ),
 )
 def attention(lane: Lane) -> Mapping[str, Value]:

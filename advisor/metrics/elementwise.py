@@ -13,8 +13,6 @@ from advisor.patterns import part
 from advisor.roofline import REPLAYED, gains_ms
 from advisor.workload import extent, longest
 
-_NEEDS: Final = ("device_ops",)
-
 
 @measures(
     Metric(
@@ -23,20 +21,18 @@ _NEEDS: Final = ("device_ops",)
         "Part of the step spent in chains of elementwise kernels.",
         "time of elementwise, copy and random-number kernels of which at least three follow each other on a stream "
         "over equally many elements, without those of optimizer, attention and layout changes / step time",
-        needs=_NEEDS,
         where=lambda lane: longest(part(lane, "chain")),
     ),
-    Metric("elementwise_chain_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS),
-    Metric("elementwise_chain_ops", "text", "The ops that launched them.", "the three with the most", needs=_NEEDS),
-    Metric("elementwise_chains_per_step", "number", "Such chains per step.", "chains / steps", needs=_NEEDS),
-    Metric("elementwise_chain_kernels", "number", "Kernels in a chain.", "mean over the chains", needs=_NEEDS),
+    Metric("elementwise_chain_ms", "ms", "The same, per step.", "time of those kernels / steps"),
+    Metric("elementwise_chain_ops", "text", "The ops that launched them.", "the three with the most"),
+    Metric("elementwise_chains_per_step", "number", "Such chains per step.", "chains / steps"),
+    Metric("elementwise_chain_kernels", "number", "Kernels in a chain.", "mean over the chains"),
     Metric(
         "chain_least_gain_ms",
         "ms",
         "Step time that fusing each chain gives back at least.",
         f"one kernel per chain, twice as long as its longest{REPLAYED}",
         "twice: other inputs, and values that the backward pass needs, still have to be moved",
-        _NEEDS,
     ),
     Metric(
         "chain_gain_ms",
@@ -44,7 +40,6 @@ _NEEDS: Final = ("device_ops",)
         "Step time that fusing each chain gives back at most.",
         f"one kernel per chain, as long as its shortest{REPLAYED}",
         "the shortest reads and writes as many values once: a fused kernel cannot do with less",
-        _NEEDS,
     ),
 )
 def elementwise(lane: Lane) -> Mapping[str, Value]:

@@ -108,7 +108,9 @@ def _windows(marked: pl.DataFrame, device: pl.DataFrame, number: int | None, *, 
     """The steps of one device (None: of the host alone)."""
     incomplete = _unsure() if cut_off else _cut_off() if number is not None else pl.lit(None, pl.String)
     mine = device.filter(pl.col("device") == number) if number is not None else device.clear()
-    kernel_end = pl.when(pl.col("kind").is_in(["kernel", "collective"])).then(pl.col("start_ns") + pl.col("dur_ns")).max()
+    kernel_end = (
+        pl.when(pl.col("kind").is_in(["kernel", "collective"])).then(pl.col("start_ns") + pl.col("dur_ns")).max()
+    )
     ends = mine.group_by("step").agg(kernel_end=kernel_end, ops=pl.len())
     host_end = pl.col("host_start_ns") + pl.col("host_dur_ns")
     end = pl.max_horizontal(host_end, "kernel_end").cum_max()
