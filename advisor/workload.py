@@ -1,4 +1,4 @@
-"""What is computed in the used steps: every kernel with what its name and its op tell; on the host the ops themselves."""
+"""What is computed in the used steps: every kernel, or on the host every op, with what its names and inputs tell."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ _MOST: Final = 1 << 62  # what a column of integers holds; more elements than an
 _DISPATCH_NS: Final = 10_000  # an op on the host that takes less is mostly dispatch
 _OWN_SHARE: Final = 0.8  # of an op's time outside the ops within it: it computes, and does not only call
 
+# Ops that give storage or another view of it, and compute nothing however long they take.
+_BOOKKEEPING: Final = r"""(?x)
+    ^(?:(?:new_)?empty\w* | \w*view\w* | _?reshape\w* | t | transpose | permute | expand\w* | as_strided\w* | slice | select
+    | narrow | split\w* | chunk | unbind | (?:un)?(?:squeeze|flatten)\w* | detach_? | alias | resolve_\w+ | resize_ | set_)$"""
 # The families of ops that compute on the host, by the name after `aten::`; the rest is "other".
 _ON_HOST: Final = (
     ("gemm", r"^(?:mm|addmm|bmm|baddbmm|linear|matmul)$"),
@@ -94,15 +98,17 @@ def longest(found: pl.DataFrame) -> pl.DataFrame:
 
 
 def _on_host(lane: Lane) -> pl.DataFrame:
-    """Ops of the training threads that take at least 10 us, four fifths of it outside the ops within them."""
+    """Ops of the training threads that compute, for at least 10 us, four fifths of it outside the ops within them."""
     ops = lane.used_host.filter(pl.col("kind") == "op").join(lane.once(training_ops).select("id"), on="id", how="semi")
     ops = ops.filter(~inside(lane.host_spans("input"), ops))
     within = ops.group_by("parent").agg(within_ns=pl.sum("dur_ns")).drop_nulls()
     name, own = pl.col("name").cast(pl.String), pl.col("dur_ns") - pl.col("within_ns").fill_null(0)
-    leaves = ops.join(within, left_on="id", right_on="parent", how="left").filter(
-        name.str.starts_with("aten::"), pl.col("dur_ns") >= _DISPATCH_NS, own >= _OWN_SHARE * pl.col("dur_ns")
-    )
     bare = name.str.replace("^aten::", "")
+    leaves = ops.join(within, left_on="id", right_on="parent", how="left").filter(
+        name.str.starts_with("aten::") & ~bare.str.contains(_BOOKKEEPING),
+        pl.col("dur_ns") >= _DISPATCH_NS,
+        own >= _OWN_SHARE * pl.col("dur_ns"),
+    )
     family = pl.coalesce(
         pl.when(bare.str.contains("(?x)" + pattern)).then(pl.lit(label)) for label, pattern in _ON_HOST
     )

@@ -15,7 +15,7 @@ from advisor.workload import extent, longest
 
 _RATES: Final = (0.25, 0.75)  # of the peak
 _MORE_WORK: Final = (1.25, 1.0)
-_LEFT: Final = (0.6, 1 / 3)  # of the time, where peak or shapes are not known
+_LEFT: Final = (0.6, 0.13)  # of the time, where peak or shapes are not known
 _EMULATED: Final = 3  # TF32 products for one of fp32 in the memory-efficient kernels
 
 
