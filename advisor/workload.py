@@ -23,8 +23,9 @@ _OWN_SHARE: Final = 0.8  # of an op's time outside the ops within it: it compute
 
 # Ops that give storage or another view of it, and compute nothing however long they take.
 _BOOKKEEPING: Final = r"""(?x)
-    ^(?:(?:new_)?empty\w* | \w*view\w* | _?reshape\w* | t | transpose | permute | expand\w* | as_strided\w* | slice | select
-    | narrow | split\w* | chunk | unbind | (?:un)?(?:squeeze|flatten)\w* | detach_? | alias | resolve_\w+ | resize_ | set_)$"""
+    ^(?:(?:new_)?empty\w* | \w*view\w* | _?reshape\w* | t | transpose | permute | expand\w* | as_strided\w* | slice
+    | select | narrow | split\w* | chunk | unbind | (?:un)?(?:squeeze|flatten)\w* | detach_? | alias | resolve_\w+
+    | resize_ | set_)$"""
 # The families of ops that compute on the host, by the name after `aten::`; the rest is "other".
 _ON_HOST: Final = (
     ("gemm", r"^(?:mm|addmm|bmm|baddbmm|linear|matmul)$"),

@@ -1,4 +1,4 @@
-"""What runs on the device: simulated jobs whose fault is known, and what its repair saves."""
+"""What is computed: simulated and recorded jobs whose fault is known, and what its repair saves."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from advisor.engine import read
 from advisor.judge import judge
 from advisor.lens import look
 from advisor.metrics import measure
+from advisor.profile import Profile
 from advisor.readers import kineto
 from advisor.report import Finding
 from advisor.resources import rules_folder
@@ -41,10 +43,14 @@ def simulated(fault: str, gpu: str, seed: int) -> tuple[dict[str, Finding], floa
     from simulator import case  # noqa: PLC0415 - the scripts of fixtures/ are no package
 
     made = case(fault, gpu, seed)
-    found = measure(look(kineto.read(io.BytesIO(made.faulty.kineto()), fault)))
+    found = judged(kineto.read(io.BytesIO(made.faulty.kineto()), fault))
+    return found, made.saved_ms, made.faulty.step_ms
+
+
+def judged(profile: Profile) -> dict[str, Finding]:
     book = load([rules_folder()])
-    findings = judge(found, {rule: book[rule] for rule in RULES}, {}).findings
-    return {finding.rule: finding for finding in findings}, made.saved_ms, made.faulty.step_ms
+    findings = judge(measure(look(profile)), {rule: book[rule] for rule in RULES}, {}).findings
+    return {finding.rule: finding for finding in findings}
 
 
 @pytest.mark.parametrize(("fault", "gpu", "seed", "rule"), JOBS)
@@ -66,3 +72,17 @@ def test_a_batch_too_small_for_the_device_is_named_without_a_saving():
     findings, _, _ = simulated("few-blocks", "a100", 12)
     assert list(findings) == ["few-blocks"]
     assert findings["few-blocks"].saving is None
+
+
+@pytest.mark.parametrize(
+    ("fixture", "fires"),
+    [
+        ("torch-cpu-elementwise-chains", ["elementwise-chains"]),
+        ("torch-cpu-unfused-attention", ["unfused-attention"]),
+        ("torch-cpu-for-loop-optimizer", []),  # on the host that is eager-optimizer's
+        ("torch-cpu-none", []),
+        ("torch-cpu-zero-workers", []),
+    ],
+)
+def test_what_a_cpu_computes_is_judged_by_its_ops(fixture: str, fires: list[str]):
+    assert list(judged(read(str(ROOT / "fixtures" / fixture)))) == fires

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -67,6 +68,65 @@ def test_kernels_come_by_stream_then_start_without_copies():
         (7, 30_000, "gemm"),
         (9, 50_000, "elementwise"),
     ]
+
+
+# us              0        100      200      300      400
+# aten::linear    |--------------------------|               calls, and computes nothing itself
+#   aten::mm        |---------------------|
+# aten::mul                                    |----|
+#   aten::to                                    ||           5 us within the 50
+# aten::transpose                                     |---|  another view, however long it takes
+# input                                                         |------|
+#   aten::div                                                    |---|
+def on_the_host() -> Lane:
+    ran = [
+        on_host("op", 0, 270, name="aten::linear"),
+        on_host("op", 10, 250, name="aten::mm", parent=0, shapes="[[8, 4], [4, 2]]", dtypes='["float", "float"]'),
+        on_host("op", 280, 330, name="aten::mul"),
+        on_host("op", 290, 295, name="aten::to", parent=2),
+        on_host("op", 340, 380, name="aten::transpose"),
+        on_host("input", 400, 470),
+        on_host("op", 410, 450, name="aten::div", parent=5),
+        on_host("op", 500, 550, name="aten::_softmax_backward_data"),
+        on_host("op", 560, 569, name="aten::add"),  # under 10 us: dispatch
+        on_host("op", 570, 600, name="torch::nn::Linear"),
+        on_host("op", 0, 600, name="aten::sort", thread=9),  # of no training thread
+        on_host("step", 0, 600, name="ProfilerStep#1"),
+    ]
+    return lane(profile(host_ops=ran, steps=[step(1, 0, 600, device=None)], devices=[]))
+
+
+def test_without_a_device_the_ops_that_compute_stand_for_kernels():
+    found = kernels(on_the_host())
+    assert found.select("op_name", "family", pl.col("dur_ns") // 1000, "id").rows() == [
+        ("aten::mm", "gemm", 240, 1),
+        ("aten::mul", "elementwise", 50, 2),
+        ("aten::_softmax_backward_data", "softmax", 50, 7),
+    ]
+    assert found["k"].to_list() == [4, None, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        *[(name, "elementwise") for name in ("add_", "gelu_backward", "pow", "clamp_min", "masked_fill_", "where")],
+        *[(name, "other") for name in ("sum", "native_layer_norm", "cat", "addr", "logcumsumexp")],
+        *[(name, "gemm") for name in ("bmm", "baddbmm")],
+        *[("copy_", "copy"), ("native_dropout", "rng"), ("_log_softmax", "softmax")],
+        *[("_scaled_dot_product_flash_attention_for_cpu", "attention")],
+    ],
+)
+def test_the_name_of_an_op_tells_what_it_computes(name: str, family: str):
+    made = profile(host_ops=[on_host("op", 0, 50, name=f"aten::{name}")], steps=[step(1, 0, 60, device=None)])
+    assert kernels(lane(made))["family"].to_list() == [family]
+
+
+@pytest.mark.parametrize(
+    "name", ["view", "_unsafe_view", "empty_strided", "t", "expand_as", "unsqueeze", "resolve_conj"]
+)
+def test_giving_storage_or_another_view_of_it_is_no_computing(name: str):
+    made = profile(host_ops=[on_host("op", 0, 50, name=f"aten::{name}")], steps=[step(1, 0, 60, device=None)])
+    assert kernels(lane(made)).height == 0
 
 
 def mixed() -> Lane:
