@@ -6,10 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from advisor.resources import rules_folder
-
 from advisor.metrics import METRICS
 from advisor.reference import metrics_page, rule_page, rules_index
+from advisor.resources import rules_folder
 from advisor.rulebook import load
 
 HERE = Path(__file__).parent

@@ -35,8 +35,8 @@ _EMULATED: Final = 3  # TF32 products for one of fp32 in the memory-efficient ke
         "Step time that a fused attention gives back at least.",
         "those kernels replaced by 1.25 times their products' arithmetic at 25 % of the peak for the type (fp32: a "
         f"third of TF32's, where that is more); half of their time where shapes or peak are not known{REPLAYED}",
-        "25 %: memory-efficient kernels on a V100; 1.25: the backward pass computes the scores anew; half: FlashAttention "
-        "is twice as fast or more (Dao et al., 2022)",
+        "25 %: memory-efficient kernels on a V100; 1.25: the backward pass computes the scores anew; half: "
+        "FlashAttention is twice as fast or more (Dao et al., 2022)",
     ),
     Metric(
         "attention_gain_ms",

@@ -115,7 +115,7 @@ def test_causes_sum_to_the_idle_time_to_the_nanosecond(made: Profile):
 
 
 # Shares that add up the durations of kernels that overlap: tests/unit/metrics/test_registry.py expects them to fail.
-SUMMED = {"tensor_core_unused_share", "thirty_two_bit_share", "few_blocks_share", "few_blocks_lost_share"}
+SUMMED = {"thirty_two_bit_share", "few_blocks_share", "few_blocks_lost_share"}
 SUMMED |= {"low_occupancy_share", "layout_transpose_share", "unfused_attention_share", "elementwise_chain_share"}
 
 

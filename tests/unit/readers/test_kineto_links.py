@@ -53,8 +53,9 @@ def test_where_the_call_was_not_recorded_the_external_id_is_all_there_is(spellin
 
 
 def test_where_the_call_lies_outside_every_op_the_external_id_is_not_believed():
-    made = profile(op(0, 10, "named", **{"External id": 7}), call(20, 5, 1), kernel(40, 5, 1, **{"External id": 7}))
-    assert launched(made) == [("cudaLaunchKernel", None)]
+    named = {"External id": 7}
+    made = profile(op(0, 10, "named", **named), call(20, 5, 1), kernel(40, 5, 1, **named), kernel(50, 5, 2, **named))
+    assert launched(made) == [("cudaLaunchKernel", None), (None, "named")]
 
 
 @pytest.mark.parametrize("nothing", [0, -1, None])
