@@ -179,7 +179,10 @@ def look(profile: Profile, choice: str = STEADY) -> Lens:
     marked = bool(profile.steps.height)
     steps = profile.steps if marked else _whole(profile)
     lanes = [_left_out(lane, profile, choice) for lane in steps.partition_by("worker", "device", maintain_order=True)]
-    return Lens(profile, pl.concat(lanes), marked)
+    looked = pl.concat(lanes)
+    if _RANGE.match(choice) and not looked["left_out"].null_count():
+        raise UsageError(f"--steps {choice}: no complete step in that range; the profile holds {_held(looked)}")
+    return Lens(profile, looked, marked)
 
 
 def spans(ops: pl.DataFrame) -> Union:
@@ -231,10 +234,7 @@ def _left_out(steps: pl.DataFrame, profile: Profile, choice: str) -> pl.DataFram
     if (span := _RANGE.match(choice)) is not None:
         low, high = int(span[1] or 0), int(span[2] or 2**31 - 1)
         asked = pl.col("step").is_between(low, high, closed="left")
-        steps = steps.with_columns(left_out=pl.when(~asked).then(pl.lit(f"{_OUTSIDE} {choice}")).otherwise(reason))
-        if not steps["left_out"].null_count():
-            raise UsageError(f"--steps {choice}: no complete step in that range; the profile holds {_held(steps)}")
-        return steps
+        return steps.with_columns(left_out=pl.when(~asked).then(pl.lit(f"{_OUTSIDE} {choice}")).otherwise(reason))
     if choice not in {STEADY, ALL}:
         raise UsageError(f"--steps {choice}: not steady, all or A:B (as in 10:20)")
     whole = steps.with_columns(left_out=reason)

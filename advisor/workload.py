@@ -11,7 +11,7 @@ import polars as pl
 
 from advisor.hostwork import inside, training_ops
 from advisor.kernelnames import FAMILIES, classify
-from advisor.lens import Lane
+from advisor.lens import Lane, spans
 from advisor.text import ms
 
 _FLOATS: Final = {"float": "fp32", "double": "fp64", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
@@ -75,7 +75,7 @@ def kernels(lane: Lane) -> pl.DataFrame:
 
 def extent(lane: Lane, found: pl.DataFrame) -> tuple[float, float, str]:
     """How much of the step these kernels take: the share, ms per step, and the ops that launched them."""
-    total = int(found["dur_ns"].sum())
+    total = int(spans(found).within(lane.starts, lane.ends).sum())  # overlapping kernels count once
     return total / lane.total_ns, lane.per_step_ms(total), largest(lane, found)
 
 
@@ -89,12 +89,13 @@ def largest(lane: Lane, found: pl.DataFrame) -> str:
 def longest(found: pl.DataFrame) -> pl.DataFrame:
     """The longest call of each kernel, the kernel with the most time first, as places to point at."""
     totals = found.group_by("name").agg(total=pl.col("dur_ns").sum())
+    table = pl.when(pl.col("kind").is_null()).then(pl.lit("host_ops")).otherwise(pl.lit("device_ops"))
     return (
         found.sort("dur_ns", "start_ns", descending=[True, False])
         .unique("name", keep="first", maintain_order=True)
         .join(totals, on="name")
         .sort("total", "start_ns", descending=[True, False])
-        .select("step", "start_ns", "dur_ns", "op", table=pl.lit("device_ops"), name=pl.col("name").cast(pl.String))
+        .select("step", "start_ns", "dur_ns", "op", table=table, name=pl.col("name").cast(pl.String))
     )
 
 

@@ -192,7 +192,7 @@ def tables(scores: list[Score]) -> Iterator[str]:
     widths = [(s.interval[1] - s.interval[0]) / s.job.step_ms for s in scores if s.interval]
     yield (
         f"Over all: the fault first in {share(sum(s.is_first for s in scores), len(scores))}, the truth inside the "
-        f"interval in {share(sum(every), len(every))}, median width {100 * statistics.median(widths):.0f} % of the step."
+        f"interval in {share(sum(every), len(every))}, median width {100 * statistics.median(widths):.0f} % of a step."
     )
 
 

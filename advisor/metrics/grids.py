@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.lens import Lane
+from advisor.lens import Lane, spans
 from advisor.metrics.registry import Metric, Missing, Value, measures
 from advisor.patterns import parts
 from advisor.roofline import gains_ms
@@ -133,12 +133,13 @@ def grids(lane: Lane) -> Mapping[str, Value]:
         return dict.fromkeys(_NAMES, Missing("how many multiprocessors the device has is not known"))
     few, thin = _few_blocks(lane), _thin(lane)
     whole, filled = few.select(pl.sum("dur_ns"), filled=(pl.col("blocks_per_sm") * pl.col("dur_ns")).sum()).row(0)
+    fill, share = (filled / whole if whole else 1.0), lane.share(spans(few)) or 0.0
     values: dict[str, Value] = {
-        "few_blocks_lost_share": (whole - filled) / lane.total_ns,
-        "few_blocks_share": whole / lane.total_ns,
-        "few_blocks_fill": filled / whole if whole else 1.0,
+        "few_blocks_lost_share": (1 - fill) * share,
+        "few_blocks_share": share,
+        "few_blocks_fill": fill,
         "few_blocks_ops": largest(lane, few),
-        "low_occupancy_share": int(thin["dur_ns"].sum()) / lane.total_ns,
+        "low_occupancy_share": lane.share(spans(thin)),
         "low_occupancy_ops": largest(lane, thin),
     }
     return values | _last_waves(lane)

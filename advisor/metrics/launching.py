@@ -121,7 +121,7 @@ def _python_places(lane: Lane) -> pl.DataFrame:
         "python_calls",
         "text",
         "What Python ran in that time, as far as it was recorded.",
-        "the three ranges with the most time of their own then; empty where only the step's own range was open",
+        "the three ranges with the most time of their own then, and the time in which none was open",
     ),
 )
 def python_bound(lane: Lane) -> Mapping[str, Value]:

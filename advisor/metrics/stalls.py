@@ -16,6 +16,7 @@ from advisor.replay import trusted_replay
 _LONG_OP_NS: Final = 50_000  # views and sizes take a few us; what takes longer computes
 _LEFT_ON_DEVICE: Final = (0.25, 0.0)
 _LEFT_OF_STALL: Final = (0.5, 0.0)
+_HOST_OPS: Final = ("host_op_share", "host_op_names", "host_op_least_gain_ms", "host_op_gain_ms")
 _METADATA: Final = (  # computes nothing: views, sizes, memory that is set aside
     r"^aten::(?:\w*view\w*|reshape|as_strided\w*|slice|select|narrow|t|transpose|permute|expand\w*|(?:un)?squeeze_?|detach_?"
     r"|alias|(?:new_)?empty\w*|resize\w*|set_|unbind|split\w*|chunk|(?:un)?flatten\w*|to|_to_copy|lift_fresh|item"
@@ -101,15 +102,15 @@ def host_ops(lane: Lane) -> Mapping[str, Value]:
         "stall_causes",
         "text",
         "What the host did while the device idled for over 1 ms on end, as far as it was recorded.",
-        "the three ranges with the most time of their own in host-bound gaps of over 1 ms; where only the step's own "
-        "range was open, empty",
+        "the three ranges with the most time of their own in host-bound gaps of over 1 ms, and the time in which none "
+        "was open",
         needs=_NEEDS,
     ),
     Metric(
         "stall_least_gain_ms",
         "ms",
         "Step time given back if half of that work went elsewhere.",
-        f"replay with half of the host's time in those gaps{_ELSE}half of it",
+        f"replay with half of the host's time in those gaps{_ELSE}0",
         "half: own choice",
         _NEEDS,
     ),
@@ -130,9 +131,6 @@ def stalled(lane: Lane) -> Mapping[str, Value]:
     lost = lane.once(stalls)
     least, most = _gains(lane, lost, lost, _LEFT_OF_STALL)
     return {"stall_causes": in_words(lane, busiest(lane, lost)), "stall_least_gain_ms": least, "stall_gain_ms": most}
-
-
-_HOST_OPS: Final = ("host_op_share", "host_op_names", "host_op_least_gain_ms", "host_op_gain_ms")
 
 
 def _logging(lane: Lane) -> pl.DataFrame:
@@ -163,8 +161,7 @@ def _gains(lane: Lane, work: Union, lost: Union, left: tuple[float, float]) -> t
     """Gains per step, in ms, of reducing the host's work to the two parts; bounds from the idle time without replay."""
     trusted = lane.once(trusted_replay)
     if trusted is None:
-        most = lane.per_step_ms(lost.total)
-        return (1 - left[0]) * most if left == _LEFT_OF_STALL else 0.0, most
+        return 0.0, lane.per_step_ms(lost.total)
     least, most = (trusted.saved_ms(trusted.without_host(work, part)) for part in left)
     return least, most
 

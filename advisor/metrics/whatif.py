@@ -23,7 +23,7 @@ _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 
 @measures(
     Metric(
         "replay_error",
-        "share",
+        "ratio",
         "How far the replay of the unchanged steps is from the recorded step time; savings rest on it.",
         "replayed step time / recorded step time - 1",
         _SOURCE,

@@ -115,10 +115,6 @@ def test_causes_sum_to_the_idle_time_to_the_nanosecond(made: Profile):
 
 
 # Shares that add up the durations of kernels that overlap: tests/unit/metrics/test_registry.py expects them to fail.
-SUMMED = {"thirty_two_bit_share", "few_blocks_share", "few_blocks_lost_share"}
-SUMMED |= {"low_occupancy_share", "layout_transpose_share", "unfused_attention_share", "elementwise_chain_share"}
-
-
 @settings(few, phases=[Phase.reuse, Phase.generate])  # shrinking would take minutes
 @given(profiles(), st.sampled_from(["all", "steady"]))
 def test_a_metric_is_a_number_in_its_range_or_null_with_a_reason(made: Profile, choice: str):
@@ -132,7 +128,7 @@ def test_a_metric_is_a_number_in_its_range_or_null_with_a_reason(made: Profile, 
                 assert math.isfinite(value)
                 if name != "replay_error":  # a difference, of either sign
                     assert value >= 0, name
-                    assert value <= 1 or metric.unit != "share" or name in SUMMED, name
+                    assert value <= 1 or metric.unit != "share", name
     for frame in found.frames.values():
         assert not any(frame[name].is_nan().any() for name, dtype in frame.schema.items() if dtype.is_float())
 

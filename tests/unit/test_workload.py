@@ -104,6 +104,7 @@ def test_without_a_device_the_ops_that_compute_stand_for_kernels():
         ("aten::_softmax_backward_data", "softmax", 50, 7),
     ]
     assert found["k"].to_list() == [4, None, None]
+    assert longest(found).row(0, named=True).items() >= {"table": "host_ops", "name": "aten::mm", "op": 1}.items()
 
 
 @pytest.mark.parametrize(

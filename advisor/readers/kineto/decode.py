@@ -149,7 +149,9 @@ class Trace:
         pending, retry_at = bytearray(b"[" + text), 0
         for piece in pieces:
             pending += piece
-            cut = last_boundary(pending) if len(pending) >= retry_at else 0
+            if len(pending) < retry_at:
+                continue
+            cut = last_boundary(pending)
             rest = bytes(pending[cut:])
             pending[cut:] = b"]"
             events = self._decode(pending) if cut else None

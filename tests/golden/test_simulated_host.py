@@ -1,0 +1,85 @@
+"""What the host does: simulated jobs whose fault is known, and what its repair saves."""
+
+from __future__ import annotations
+
+import io
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from advisor.judge import judge
+from advisor.lens import look
+from advisor.metrics import measure
+from advisor.readers import kineto
+from advisor.report import Finding
+from advisor.resources import rules_folder
+from advisor.rulebook import load
+
+ROOT = Path(__file__).parents[2]
+RULES = (
+    *("input-bound", "single-process-data-loader", "launch-bound", "small-kernels", "eager-optimizer", "python-bound"),
+    *("host-op-placement", "host-stalls", "allocator-churn", "memory-fragmentation", "step-outliers"),
+    *("compile-in-steady-steps", "dataparallel-instead-of-ddp", "debug-overhead", "logging-overhead"),
+    *("profiler-overhead", "frequent-synchronisation", "low-gpu-utilisation"),
+)
+JOBS = [
+    ("input-bound", "v100", 11, "single-process-data-loader"),
+    ("slow-workers", "a100", 12, "input-bound"),
+    ("launch-bound", "h100", 13, "small-kernels"),
+    ("python-bound", "a100", 14, "python-bound"),
+    ("frequent-synchronisation", "h100", 15, "frequent-synchronisation"),
+    ("allocator-churn", "v100", 16, "allocator-churn"),
+    ("checkpoint-stall", "a100", 17, "step-outliers"),
+    ("step-outliers", "h100", 18, "step-outliers"),
+    ("compile-in-steady-steps", "v100", 19, "compile-in-steady-steps"),
+]
+
+
+@cache
+def simulated(fault: str, gpu: str, seed: int) -> tuple[list[Finding], float]:
+    """The group's findings, and what the repair saves in ms."""
+    sys.path.append(str(ROOT / "fixtures" / "make"))
+    from simulator import case  # noqa: PLC0415 - the scripts of fixtures/ are no package
+
+    made = case(fault, gpu, seed)
+    found = measure(look(kineto.read(io.BytesIO(made.faulty.kineto()), fault)))
+    book = load([rules_folder()])
+    return list(judge(found, {rule: book[rule] for rule in RULES}, {}).findings), made.saved_ms
+
+
+@pytest.mark.parametrize(("fault", "gpu", "seed", "rule"), JOBS)
+def test_the_fault_comes_first_and_its_saving_holds_the_truth(fault, gpu, seed, rule):
+    (first, *_), saved_ms = simulated(fault, gpu, seed)
+    assert first.rule == rule
+    assert first.saving is not None
+    assert first.saving.low_ms <= saved_ms <= first.saving.high_ms
+
+
+@pytest.mark.parametrize(("fault", "gpu", "seed", "symptoms"), [
+    ("input-bound", "v100", 11, {"input-bound"}),
+    ("launch-bound", "h100", 13, {"launch-bound", "low-gpu-utilisation"}),
+    ("python-bound", "a100", 14, {"launch-bound"}),
+])  # fmt: skip
+def test_the_cause_is_shown_with_what_it_accounts_for(fault, gpu, seed, symptoms):
+    (first, *_), _ = simulated(fault, gpu, seed)
+    assert symptoms <= {symptom.rule for symptom in first.symptoms}
+
+
+@pytest.mark.parametrize(
+    ("fault", "gpu", "seed", "words"),
+    [
+        ("checkpoint-stall", "a100", 17, "saving a checkpoint"),
+        ("step-outliers", "h100", 18, "nothing that was recorded"),
+    ],
+)
+def test_a_long_step_s_cause_is_named(fault, gpu, seed, words):
+    (first, *_), _ = simulated(fault, gpu, seed)
+    assert words in first.says
+
+
+@pytest.mark.parametrize(("fault", "gpu"), [("none", "v100"), ("none", "h100"), ("logged-loss", "a100")])
+def test_a_healthy_job_raises_nothing_above_low(fault, gpu):
+    findings, _ = simulated(fault, gpu, 5)
+    assert {finding.severity for finding in findings} <= {"low"}

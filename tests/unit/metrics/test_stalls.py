@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import pytest
+
+from advisor.metrics.registry import Missing
+from advisor.metrics.stalls import host_ops, logging, stalled
+from tests.tables import Row, kernel, lane, measured, on_device, on_host, profile, step
+
+# us        0 1  5      25                101 105    125
+# host      ||                             |      110        calls of 1 us, 4 us before their kernels start
+# kernels        =======                      ========
+DEVICE = [kernel(5, 25, 2), kernel(105, 125, 102)]
+STEPS = [step(1, 0, 125, host=(0, 110))]
+RANDOM = on_host("op", 20, 90, name="aten::normal_", thread=2)
+
+
+def on_cpu(*host: Row):
+    return host_ops(lane(profile(DEVICE, host, STEPS)))
+
+
+def test_an_op_without_calls_that_the_device_waits_for_ran_on_the_cpu():
+    found = on_cpu(RANDOM)
+    assert found["host_op_share"] == pytest.approx(65 / 125)  # the first 5 us of it are hidden
+    assert found["host_op_names"] == "aten::normal_ (65 µs)"
+
+
+def test_without_it_the_next_launch_comes_so_much_earlier():
+    # 99 us before the call become 29, or with a quarter left 46.5: the kernel starts at 35 or 52.5 instead of 105
+    found = on_cpu(RANDOM)
+    assert found["host_op_gain_ms"] == pytest.approx(0.070)
+    assert found["host_op_least_gain_ms"] == pytest.approx(0.0525)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        RANDOM | {"dur_ns": 49_999},
+        RANDOM | {"name": "aten::view"},
+        RANDOM | {"name": "aten::empty_strided"},
+        RANDOM | {"name": "autograd::engine::evaluate_function: SumBackward1"},
+        RANDOM | {"thread": 9},
+    ],
+    ids=["short", "view", "allocation", "not aten", "another thread"],
+)
+def test_what_does_not_compute_on_the_launching_thread_is_left_out(other):
+    assert on_cpu(other)["host_op_share"] == 0
+
+
+def test_the_op_that_holds_another_is_not_counted_beside_it():
+    found = on_cpu(on_host("op", 15, 95, name="aten::randn", thread=2), RANDOM | {"parent": 0})
+    assert found["host_op_names"] == "aten::normal_ (65 µs)"
+
+
+def test_an_op_with_a_call_in_it_launches():
+    found = on_cpu(RANDOM, on_host("runtime", 30, 31, name="cudaMemcpyAsync", thread=2, parent=0))
+    assert found["host_op_share"] == 0
+
+
+def test_the_data_loader_s_ops_are_its_own():
+    assert on_cpu(RANDOM, on_host("input", 10, 95, thread=2))["host_op_share"] == 0
+
+
+def test_places_are_the_ops_on_the_cpu():
+    (place,) = measured(profile(DEVICE, [RANDOM], STEPS)).places("host_op_share", 0).to_dicts()
+    assert (place["step"], place["name"]) == (1, "aten::normal_")
+
+
+def copy(kind: str, at: float, size: int | None) -> Row:
+    return on_device("memcpy", at, at + 1, at, copy_kind=kind, bytes=size)
+
+
+def bounced(*copies: Row):
+    steps = [step(1, 0, 100), step(2, 100, 200)]
+    return host_ops(lane(profile([kernel(0, 200, 0), *copies], steps=steps)))["bounced_copies_per_step"]
+
+
+def test_a_copy_there_and_one_of_the_same_size_back_bounce():
+    assert bounced(copy("DtoH", 10, 4096), copy("HtoD", 20, 4096)) == 0.5
+    assert bounced(copy("DtoH", 10, 4096), copy("HtoD", 20, 8192)) == 0
+    assert bounced(copy("DtoH", 10, 4096), copy("HtoD", 120, 4096)) == 0  # in the next step
+    assert bounced(copy("DtoH", 10, 1023), copy("HtoD", 20, 1023)) == 0
+    assert bounced(*(copy("DtoH", 10, 1024), copy("HtoD", 20, 1024), copy("HtoD", 30, 1024))) == 0.5
+
+
+def test_copies_without_sizes_tell_nothing():
+    assert bounced(copy("DtoH", 10, None)) == Missing("the copies bear no sizes")
+
+
+# A stall: the second kernel is launched 2 ms later.
+LATE = [kernel(5, 25, 2), kernel(2105, 2125, 2102)]
+LATE_STEPS = [step(1, 0, 2125, host=(0, 2110))]
+
+
+def test_a_stall_is_named_by_what_ran():
+    host = [on_host("annotation", 100, 1600, name="validate", thread=2)]
+    found = stalled(lane(profile(LATE, host, LATE_STEPS)))
+    assert found["stall_causes"] == "validate (1.5 ms), nothing that was recorded (0.58 ms), cudaLaunchKernel (1 µs)"
+
+
+def test_without_the_stall_the_next_kernel_follows():
+    # 2,099 us before the call, 2,076 of them idle, become 23 (or half of the idle ones more): the call at 25 or 1063
+    found = stalled(lane(profile(LATE, steps=LATE_STEPS)))
+    assert found["stall_gain_ms"] == pytest.approx(2.076)
+    assert found["stall_least_gain_ms"] == pytest.approx(1.038)
+
+
+def test_short_gaps_are_no_stall():
+    assert stalled(lane(profile(DEVICE, steps=STEPS))) == {
+        "stall_causes": "",
+        "stall_least_gain_ms": 0,
+        "stall_gain_ms": 0,
+    }
+
+
+def test_without_launches_the_host_s_part_is_not_known():
+    made = lane(profile([kernel(0, 20), kernel(60, 80)], steps=[step(1, 0, 80)]))
+    told = {name: value for name, value in (host_ops(made) | stalled(made)).items() if not isinstance(value, Missing)}
+    assert told == {}
+
+
+LOG = on_host("python", 40, 70, name="logging/__init__.py(1517): debug", thread=2)
+
+
+def test_logging_counts_while_the_device_idles():
+    early = LOG | {"start_ns": 15_000}  # 10 of its 30 us are hidden
+    assert logging(lane(profile(DEVICE, [early], STEPS)))["logging_share"] == pytest.approx(20 / 125)
+
+
+def test_logging_counts_always_on_a_cpu():
+    made = lane(profile([], [on_host("step", 0, 100), LOG], [step(1, 0, 100, device=None)]))
+    assert logging(made)["logging_share"] == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("site-packages/wandb/sdk/wandb_run.py(1700): log", True),
+        ("torch/utils/tensorboard/writer.py(349): add_scalar", True),
+        ("<built-in function print>", True),
+        ("tqdm/std.py(1198): refresh", True),
+        ("tqdm/std.py(1160): __iter__", False),
+        ("catalogging/__init__.py(1): debug", False),
+        ("train.py(10): log", False),
+    ],
+)
+def test_frames_of_loggers_are_told_by_name(name, counts):
+    found = logging(lane(profile(DEVICE, [LOG | {"name": name}], STEPS)))
+    assert (found["logging_share"] > 0) == counts
+
+
+def test_without_stacks_logging_is_not_known():
+    assert logging(lane(profile(DEVICE, steps=STEPS)))["logging_share"] == Missing("recorded without with_stack=True")
+
+
+def test_without_a_step_nothing_is_known():
+    made = lane(profile(DEVICE, steps=[step(1, 0, 125, incomplete="cut")]))
+    assert host_ops(made) == stalled(made) == logging(made) == {}
