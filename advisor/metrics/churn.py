@@ -93,6 +93,8 @@ def churn(lane: Lane) -> Mapping[str, Value]:
 
 
 def _gain_ms(lane: Lane, calls: pl.DataFrame) -> float:
+    if not calls.height:
+        return 0.0
     trusted = lane.once(trusted_replay)
     if trusted is None:
         return lane.per_step_ms((lane.share(lane.host_spans("allocator")) or 0.0) * lane.total_ns)

@@ -160,7 +160,7 @@ def logging(lane: Lane) -> Mapping[str, Value]:
 def _gains(lane: Lane, work: Union, lost: Union, left: tuple[float, float]) -> tuple[float, float]:
     """Gains per step, in ms, of reducing the host's work to the two parts; bounds from the idle time without replay."""
     trusted = lane.once(trusted_replay)
-    if trusted is None:
+    if trusted is None or not lost.total:
         return 0.0, lane.per_step_ms(lost.total)
     least, most = (trusted.saved_ms(trusted.without_host(work, part)) for part in left)
     return least, most

@@ -107,7 +107,7 @@ def test_any_values_in_any_field(made: list[dict[str, Any]], before: dict[str, A
     profile = outcome(json.dumps(before | {"traceEvents": [*LAUNCH, *made]} | after).encode())
     assert profile
     assert profile.host_ops.height >= 3
-    assert profile.device_ops.height >= 1
+    assert profile.device_ops.height >= 1 or profile.salvaged
     known = {*HOST_CATEGORIES, *DEVICE_CATEGORIES, "cuda_sync"}
     expected = sum(isinstance(e.get("cat"), str) and e["cat"] in known for e in [*LAUNCH, *made])
     found = profile.host_ops.height + profile.device_ops.height + profile.syncs.height
