@@ -137,8 +137,8 @@ def _checks(lane: Lane) -> pl.DataFrame:
         "Estimated part of the step that recording ops and Python calls costs the host.",
         "(1 us x framework ops and runtime calls + 0.2 us x Python calls of the steps) / step time, at most the part "
         "in which the device idles",
-        "a lower estimate, PyTorch 2.13 and Python 3.11: 0.5 to 1.1 us per op in six recordings of a loop of tiny ops, 1.7 "
-        "in the median of 32 recordings of all kinds; 0.2 us per Python call in one loop of 5,000",
+        "a lower estimate, PyTorch 2.13 and Python 3.11: 0.5 to 1.1 us per op in six recordings of a loop of tiny ops, "
+        "1.7 in the median of 32 recordings of all kinds; 0.2 us per Python call in one loop of 5,000",
     ),
     Metric("python_frames_per_step", "number", "Python calls recorded per step.", "python and module ranges / steps"),
 )

@@ -34,10 +34,8 @@ _RECORDED_NS: Final = 1_000  # what recording one op costs the host
 _CPU_LEFT: Final = (0.75, 0.5)
 _OWN: Final = "own choice"
 _COST: Final = (
-    "1 us per op: 0.5 to 1.1 in six recordings of a loop of tiny ops, with and without the profiler; 32 recordings of all "
-    "kinds scatter more, with a median of 1.7 and quartiles of 1.0 and 3.1 (PyTorch 2.13, record_shapes, a shared machine)"
-)
-    "1 us: four loops of 500 to 2,900 ops a step, with and without the profiler (PyTorch 2.13, record_shapes)"
+    "1 us per op: 0.5 to 1.1 in six recordings of a loop of tiny ops, with and without the profiler; 32 recordings of "
+    "all kinds scatter more: median 1.7, quartiles 1.0 and 3.1 (PyTorch 2.13, record_shapes, a shared machine)"
 )
 _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
 
