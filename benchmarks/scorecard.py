@@ -106,7 +106,7 @@ def main() -> None:
 HEAD = (
     "Jobs whose truth is known: recorded ones whose unprofiled step time was measured with and without the fault, a "
     "public pair of the same job, and simulated ones ({seeds} seeds per fault and GPU) whose counterfactual was "
-    "simulated too. Made by `make score`; the misses stand last, every one of them. The misses among the recorded jobs: "
+    "simulated too. Made by `make score`; all misses stand last. Of the misses among recorded jobs: "
     "their unprofiled truth was measured on a busy machine, on which the step was slower than in the profile."
 )
 
