@@ -284,8 +284,10 @@ def _waiting(lane: Lane, calls: pl.DataFrame) -> tuple[Mask, Ints]:
     start = calls["start_ns"].to_numpy()
     end = start + calls["dur_ns"].to_numpy()
     length = end - start
-    is_sync = calls["kind"].is_in(["sync", "allocator"]).to_numpy()  # cudaFree waits for the device too
-    is_copy = calls["name"].cast(pl.String).str.contains("(?i)memcpy").to_numpy()
+    name = calls["name"].cast(pl.String)
+    frees = (calls["kind"] == "allocator") & name.str.contains("(?i)free|unmap")  # they wait, taking memory does not
+    is_sync = ((calls["kind"] == "sync") | frees).to_numpy()
+    is_copy = name.str.contains("(?i)memcpy").to_numpy()
     slow = length > _SLOW_CALL_NS
     last_done = _latest_end(lane, end)
     waited = (last_done > start) & (is_sync | (slow & is_copy))

@@ -7,6 +7,7 @@ from typing import Final
 
 import polars as pl
 
+from advisor.gaps import gaps
 from advisor.hostwork import places
 from advisor.lens import Lane
 from advisor.metrics.registry import Metric, Missing, Value, measures
@@ -97,7 +98,7 @@ def _gain_ms(lane: Lane, calls: pl.DataFrame) -> float:
         return 0.0
     trusted = lane.once(trusted_replay)
     if trusted is None:
-        return lane.per_step_ms((lane.share(lane.host_spans("allocator")) or 0.0) * lane.total_ns)
+        return lane.per_step_ms(int(lane.once(gaps)["allocator_ns"].sum()))
     return trusted.saved_ms(trusted.without_calls(calls["id"].to_numpy()))
 
 

@@ -18,7 +18,7 @@ from advisor.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES
 from tests.strategies_kineto import LAUNCH, event, events, headers, kernel, op, read, text
 
 SMALL = Path(__file__).parents[2].parent / "shared/traces/kineto/triton-one-kernel/rank0.pt.trace.json.gz"
-PATIENT = settings(deadline=timedelta(seconds=5), max_examples=60)
+PATIENT = settings(deadline=timedelta(seconds=5), max_examples=40)
 
 MADE = text(
     *LAUNCH,
@@ -101,7 +101,7 @@ def test_a_real_trace_with_bytes_changed_and_its_end_cut_off(changes: list[tuple
         outcome(original[: int(kept * len(original))])
 
 
-@settings(PATIENT, max_examples=200)
+@settings(PATIENT, max_examples=120)
 @given(st.lists(events, max_size=6), headers, headers)
 def test_any_values_in_any_field(made: list[dict[str, Any]], before: dict[str, Any], after: dict[str, Any]):
     profile = outcome(json.dumps(before | {"traceEvents": [*LAUNCH, *made]} | after).encode())

@@ -172,6 +172,23 @@ def test_a_pause_is_as_long_as_queued_ops_were_seen_to_take():
     assert made.saved_ms(made.without_host(Union.of([15 * US], [300 * US]))) == pytest.approx(0.360 - 0.219)
 
 
+# host     launches at 0 and 5, cudaMalloc 20 .. 80, launch at 90
+# device   [10 ..... 60][60 ................. 210][210 . 220]
+def test_taking_memory_waits_for_nothing_although_a_kernel_ends_meanwhile():
+    calls = [*BACK_TO_BACK[0], ("allocator", "cudaMalloc", 20, 60), ("runtime", "cudaLaunchKernel", 90, 5)]
+    ops = [(0, 7, "kernel", 10, 50), (1, 7, "kernel", 60, 150), (3, 7, "kernel", 210, 10)]
+    made = replay(lane(calls, ops, step=(0, 220), host=(0, 100)))
+    assert made.waits.tolist() == [False, False, False, False]
+    assert made.step_ms == pytest.approx(0.220)
+
+
+def test_giving_memory_back_waits_for_all_that_was_launched():
+    calls = [*BACK_TO_BACK[0], ("allocator", "cudaFree", 20, 95)]  # the device is done at 110, 5 us before its return
+    made = replay(lane(calls, BACK_TO_BACK[1], step=(0, 115)))
+    assert made.waits.tolist() == [False, False, True]
+    assert made.own.tolist()[2] == 5 * US
+
+
 def test_nothing_linked_is_nothing_replayed():
     unlinked = lane(BACK_TO_BACK[0], [(None, 7, "kernel", 10, 50)], step=(0, 110))
     assert replay(unlinked) is None

@@ -43,6 +43,14 @@ def test_without_the_calls_the_next_launch_comes_so_much_earlier():
     assert found["allocator_least_gain_ms"] == pytest.approx(0.049)
 
 
+def test_where_no_replay_is_to_be_trusted_the_idle_time_counts_not_the_waiting():
+    # the step's own range holds no launch: of 70 us in the call the device idles in 20
+    made = profile(
+        [kernel(0, 40, -1), kernel(60, 100, -1)], [on_host("allocator", 10, 80, name="cudaFree")], [step(1, 0, 100)]
+    )
+    assert churn(lane(made))["allocator_gain_ms"] == pytest.approx(0.020)
+
+
 def test_places_are_the_calls_with_the_op_around_them():
     host = [on_host("op", 25, 99, name="aten::empty", thread=2), FREE | {"parent": 0}]
     (place,) = measured(profile(DEVICE, host, STEPS)).places("allocator_calls_per_step", 0).to_dicts()
