@@ -76,11 +76,11 @@ def judge(found: Measurements, rules: Mapping[str, Rule], suppressions: Mapping[
         rules: The rule book, by id.
         suppressions: By rule id, the findings not to report.
     """
-    rows = found.frames["worker"]
     fired: list[_Fired] = []
     unknown, passed, elsewhere = [], [], []
     for rule in rules.values():
-        applicable = rows.filter(_applies(rule.applies, found))
+        rows = found.rows(rule.scope)
+        applicable = rows.filter(_applies(rule.applies, rows, found))
         outcomes = verdicts(rule, applicable)
         if not applicable.height:
             elsewhere.append(rule.id)
@@ -99,9 +99,9 @@ def _suppressed(f: _Fired, why: Suppression) -> Suppressed:
     return Suppressed(rule=f.rule.id, title=f.rule.title, severity=f.severity, reason=why.reason, until=why.until)
 
 
-def _applies(applies: Applies, found: Measurements) -> pl.Series:
-    """Per row of the worker frame, whether the rule makes sense there; an unknown capability is left to the rule."""
-    rows, profile = found.frames["worker"], found.lens.profile
+def _applies(applies: Applies, rows: pl.DataFrame, found: Measurements) -> pl.Series:
+    """Per row, whether the rule makes sense there; an unknown capability is left to the rule."""
+    profile = found.lens.profile
     fits = [
         (not applies.framework or _framework(found, row["worker"]) in applies.framework)
         and (not applies.format or profile.format in applies.format)
@@ -207,8 +207,7 @@ def _pool_ms(f: _Fired, pool: str) -> float:
 def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_Fired], found: Measurements) -> Finding:
     rule = f.rule
     shown = _shown(f)
-    worker = f.row["worker"]
-    assert isinstance(worker, int)  # noqa: S101 - the frame's key
+    worker = _worker(f)
     return Finding(
         key=rule.id,
         rule=rule.id,
@@ -244,8 +243,14 @@ def _fixes(rule: Rule, framework: str | None) -> tuple[Fix, ...]:
     )
 
 
+def _worker(f: _Fired) -> int:
+    worker = f.row["worker"]
+    assert isinstance(worker, int)  # noqa: S101 - the frame's key
+    return worker
+
+
 def _said(f: _Fired, found: Measurements) -> str:
-    return wording.say(f.rule.says, {**f.row, **f.rule.params, **wording.PHRASES[found.lens.marked]})
+    return wording.say(f.rule.says, {**f.row, **f.rule.params, **wording.PHRASES[found.lens.of(_worker(f)).marked]})
 
 
 def _shown(f: _Fired) -> dict[str, float | None]:
@@ -260,7 +265,7 @@ def _shown(f: _Fired) -> dict[str, float | None]:
 
 
 def _used_steps(found: Measurements, worker: int) -> tuple[int, ...]:
-    lane = next(lane for lane in found.lens.critical if lane.worker == worker)
+    lane = found.lens.of(worker)
     return tuple(lane.steps["step"].to_list()) if lane.marked else ()
 
 

@@ -86,7 +86,7 @@ class Rule(_Strict):
 
     id: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
     title: Text
-    scope: Literal["worker"] = "worker"
+    scope: Literal["worker", "run"] = "worker"
     applies: Applies = Applies()
     params: Mapping[str, float] = {}
     when: str | bool

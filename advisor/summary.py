@@ -19,11 +19,11 @@ _MOST_ROWS: Final = 100  # of a table of kernels: the rest is a thousandth of th
 
 def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> Run:
     """The report's entry for one run."""
-    slowest = max(found.lens.critical, key=lambda lane: lane.total_ns / max(1, lane.steps.height))
-    row = found.frames["worker"].filter(pl.col("worker") == slowest.worker).row(0, named=True)
+    slowest = found.lens.slowest
+    row = found.frames["run"].row(0, named=True)
     return Run(
         name=plain(name),
-        verdict=_verdict(judged, row["step_mean_ms"], marked=found.lens.marked),
+        verdict=_verdict(judged, row["step_mean_ms"], marked=slowest.marked),
         source=_source(path, found.lens, slowest, row),
         breakdown={category: row[f"{category}_share"] or 0.0 for category in CATEGORIES},
         findings=judged.findings,
@@ -84,9 +84,9 @@ def _steps(lens: Lens, lane: Lane, row: Mapping[str, Value]) -> Steps:
     mine = lens.steps.filter(pl.col("worker") == lane.worker, pl.col("device").eq_missing(lane.device))
     left_out = lens.steps.filter(pl.col("left_out").is_not_null()).select("worker", "device", "step", why="left_out")
     return Steps(
-        marked=lens.marked,
-        count=mine.height if lens.marked else 0,
-        used=lane.steps.height if lens.marked else 0,
+        marked=lane.marked,
+        count=mine.height if lane.marked else 0,
+        used=lane.steps.height if lane.marked else 0,
         step_ms=row["step_ms"],
         step_mean_ms=row["step_mean_ms"],
         left_out=tuple(LeftOutStep(**step) for step in left_out.to_dicts()),

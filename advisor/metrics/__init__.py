@@ -28,16 +28,18 @@ from advisor.metrics import (
     uneven,
     whatif,
 )
-from advisor.metrics.registry import METRICS, Measurements, Metric, dtypes, measure
+from advisor.metrics.registry import METRICS, Measurements, Metric, Part, conclude, dtypes, measure, measure_part
 
 __all__ = [
     "METRICS",
     "Measurements",
     "Metric",
+    "Part",
     "alignment",
     "attention",
     "breakdown",
     "churn",
+    "conclude",
     "device",
     "dtypes",
     "elementwise",
@@ -49,6 +51,7 @@ __all__ = [
     "layouts",
     "loader",
     "measure",
+    "measure_part",
     "memory",
     "optimizers",
     "precision",
