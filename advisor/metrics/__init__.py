@@ -26,6 +26,7 @@ from advisor.metrics import (
     tensorcores,
     transfers,
     uneven,
+    waiting,
     whatif,
 )
 from advisor.metrics.registry import METRICS, Measurements, Metric, Part, conclude, dtypes, measure, measure_part
@@ -62,5 +63,6 @@ __all__ = [
     "tensorcores",
     "transfers",
     "uneven",
+    "waiting",
     "whatif",
 ]
