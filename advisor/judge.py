@@ -108,10 +108,15 @@ def _applies(applies: Applies, rows: pl.DataFrame, found: Measurements) -> pl.Se
         (not applies.framework or _framework(found, row["worker"]) in applies.framework)
         and (not applies.format or profile.format in applies.format)
         and (applies.device is None or applies.device == (row["device"] is not None))
+        and (applies.distributed is None or applies.distributed == _distributed(row))
         and (applies.min_capability is None or row["capability"] is None or row["capability"] >= applies.min_capability)
-        for row in rows.select("worker", "device", "capability").iter_rows(named=True)
+        for row in rows.iter_rows(named=True)
     ]
     return pl.Series(fits, dtype=pl.Boolean)
+
+
+def _distributed(row: Mapping[str, float | None]) -> bool:
+    return (row.get("ranks_in_job") or 0) > 1 or (row.get("collective_share") or 0) > 0
 
 
 def _worst(rule: Rule, hits: Sequence[Verdict], rows: pl.DataFrame) -> _Fired:

@@ -33,11 +33,15 @@ class _Strict(BaseModel):
 
 
 class Applies(_Strict):
-    """Where a rule makes sense; elsewhere it is not applicable, and silent. An absent condition admits all."""
+    """Where a rule makes sense; elsewhere it is not applicable, and silent. An absent condition admits all.
+
+    A job is distributed if it has several ranks or any collective.
+    """
 
     framework: tuple[Framework, ...] = ()
     format: tuple[str, ...] = ()
     device: bool | None = None
+    distributed: bool | None = None
     min_capability: float | None = None
 
 
