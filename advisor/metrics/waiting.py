@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from advisor.job import Job
@@ -46,12 +47,19 @@ def untold(job: Job) -> Missing | None:
         "mean of the common steps - wait_ms",
         _SOURCE,
     ),
+    Metric(
+        "own_step_excess_ms",
+        "ms",
+        "By how much that is more than it takes the typical rank.",
+        "own_step_ms - its median over the ranks",
+        _SOURCE,
+    ),
 )
 def waits(job: Job, position: int) -> Mapping[str, Value]:
     """One rank's waiting."""
     why = untold(job)
     if why:
-        return dict.fromkeys(("wait_ms", "wait_share", "transfer_ms", "own_step_ms"), why)
+        return dict.fromkeys(("wait_ms", "wait_share", "transfer_ms", "own_step_ms", "own_step_excess_ms"), why)
     mine = job.pace.filter(pl.col("rank") == position)
     means = mine.select((pl.col("dur_ns", "wait_ns", "transfer_ns", "own_ns").mean()) / 1e6).row(0, named=True)
     return {
@@ -59,7 +67,13 @@ def waits(job: Job, position: int) -> Mapping[str, Value]:
         "wait_share": means["wait_ns"] / means["dur_ns"] if means["dur_ns"] else None,
         "transfer_ms": means["transfer_ns"],
         "own_step_ms": means["own_ns"],
+        "own_step_excess_ms": means["own_ns"] - job.once(_typical_own_ms),
     }
+
+
+def _typical_own_ms(job: Job) -> float:
+    own = job.pace.group_by("rank").agg(pl.mean("own_ns"))["own_ns"]
+    return float(np.median(own.to_numpy())) / 1e6
 
 
 @measures_jobs(
