@@ -205,8 +205,8 @@ def model_ns(way: Link, op: str, group_size: int, nbytes: Floats) -> Floats:
     Left out: trees, which in this model gain at most 1 % on one node; what limits single channels, which no entry of
     the table reaches; NVLS, the reduction in the switch, which serves all_reduce on more than 4 GPUs of a Hopper or
     Blackwell node from 2 MiB on. Against the measured curves of 8 GPUs the mean error is 14 % (H100, 30 % at most),
-    18 % (H200, 39 %) and 25 % (B200, 58 %): too long for large messages, for want of NVLS, too short for small ones, on a
-    B200 up to 256 MiB.
+    18 % (H200, 39 %) and 25 % (B200, 58 %): too long for large messages, for want of NVLS, too short for small ones
+    (on a B200 up to 256 MiB).
 
     NaN for ops that NCCL does not model: point-to-point and what is made of it.
     """
@@ -232,8 +232,8 @@ def curve_ns(curve: Mapping[float, float], group_size: int, nbytes: Floats) -> F
     """Time of an all_reduce read off a measured curve (MiB -> bus bandwidth in GB/s).
 
     Interpolated as a power of the size between two points. Below the smallest size its time, above the largest its
-    bandwidth. A point that is left out of the table's curves comes back within 22 % (H100), 14 % (H200), 46 % (B200);
-    points between are twice as near. How well a curve of one machine holds for another is not known.
+    bandwidth. A point that is left out of the table's curves comes back within 22 % (H100), 14 % (H200), 46 % (B200).
+    How well a curve of one machine holds for another is not known.
     """
     size = np.array(list(curve)) * _MIB
     moved = 2 * (group_size - 1) / group_size * size
