@@ -67,7 +67,7 @@ KERNELS: dict[str, list[tuple[str, str | None]]] = {
         ("void vllm::cross_device_reduce_2stage<float, 2>(vllm::RankData*, vllm::RankSignals)", "all_reduce"),
         ("aiter::cross_device_reduce_2stage<bf16,8,false>", "all_reduce"),
         (
-            "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<__nv_bfloat16, 8, false>",
+            "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<__nv_bfloat16, 8>",
             "all_reduce",
         ),
         ("void tensorrt_llm::kernels::ar_fusion::allreduce_fusion_kernel_twoshot_sync<half, 4>(int)", "all_reduce"),

@@ -159,30 +159,23 @@ def _collectives(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     )
     elements = pl.when(pl.col("op").is_in(["all_gather", "gather"])).then("elements_out").otherwise("elements_in")
     size = pl.col("dtype").replace_strict(DTYPE_BYTES, default=None, return_dtype=pl.Int64)
-    return (
-        found.drop("op")
-        .with_columns(op=told)
-        .select(
-            "group",
-            "group_size",
-            "sequence",
-            "op",
-            "dtype",
-            "elements_in",
-            "elements_out",
-            "ranks",
-            device_op="id",
-            bytes=pl.when(pl.col("op") != "barrier").then(elements * size),
-        )
+    return found.with_columns(op=told).select(
+        "group",
+        "group_size",
+        "sequence",
+        "op",
+        "dtype",
+        "elements_in",
+        "elements_out",
+        "ranks",
+        device_op="id",
+        bytes=pl.when(pl.col("op") != "barrier").then(elements * size),
     )
 
 
 def _range_around(calls: pl.Series, host: pl.DataFrame) -> pl.Series:
     """Name of the range that a backend (`nccl:...`) opens right around each call, by host_ops.id; null where none."""
-    parents = host.select(call="id", range="parent").join(
-        host.select(range="id", name=pl.col("name").cast(pl.String)), on="range"
-    )
-    names = calls.alias("call").to_frame().join(parents, on="call", how="left", maintain_order="left")["name"]
+    names = host["name"].gather(host["parent"].gather(calls)).cast(pl.String)
     return pl.select(pl.when(names.str.contains(r"^\w*ccl:")).then(names)).to_series()
 
 
