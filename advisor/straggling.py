@@ -180,7 +180,9 @@ class Graph:
 
 
 def replay(ops: pl.DataFrame, edges: pl.DataFrame | None = None, *, kept: Collection[str] = ()) -> Replay | None:
-    """The steps of a job, ready to be run again; None where there are none or operations wait for each other in a ring.
+    """The steps of a job, ready to be run again; None where that cannot be.
+
+    That is, where there are none, a step takes no time, or operations wait for each other in a ring.
 
     `ops` has one row per operation:
         op: its id, unique; rank; step
@@ -211,6 +213,8 @@ def replay(ops: pl.DataFrame, edges: pl.DataFrame | None = None, *, kept: Collec
     graph = _graph(rows, wave[unit][order], place[after], place[before])
     recorded, typical = rows["transfer_ns"].to_numpy(), rows["typical_ns"].to_numpy()
     times = graph.step_ns(np.stack((recorded, typical), axis=1)) / 1e6
+    if not times.all():
+        return None
     steps = _recorded(ops).with_columns(step_ms=times[:, 0], ideal_ms=times[:, 1])
     return Replay(rows.drop("row", "unit", "transfer_ns", "typical_ns"), recorded, typical, graph, steps)
 
