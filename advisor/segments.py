@@ -47,7 +47,8 @@ def operations(
     after that; what it took beyond to start is of type `HOST`. A segment waits for a collective if kernels started
     right after its end on an idle device, in at least half of the steps and ranks that have such a collective.
     So replayed unchanged, all starts as recorded. Segments are alike (`group`) if the same cut precedes them: the
-    n-th collective of a type, on ranks and steps with the same number of each.
+    n-th collective of a type, on ranks and steps with the same number of each. A rank on which a collective was queued
+    is cut where it would have been ready by what the other ranks and steps show, so that like is compared with like.
     """
     windows = _windows(steps, collectives)
     ran = _collectives(windows, collectives)
