@@ -90,7 +90,7 @@ class Replay:
     def by(self, column: str) -> pl.DataFrame:
         """What each value of a column of `ops` has to do with the slow-down: column, slowdown, explained_share.
 
-        `slowdown` is T with only these operations as recorded, over T_ideal (equations 2 to 4 of the study).
+        `slowdown` is T with only these operations as recorded, over T_ideal (equations 2 and 4 of the study).
         `explained_share` is (T - T with only these operations typical) / (T - T_ideal), as its equation 5; null where
         there is no slow-down to explain. The shares need not sum to one: two ranks that are equally late explain
         nothing each by itself. Sorted by share, then slow-down, the greatest first. Times are means over the steps.
