@@ -137,7 +137,7 @@ def pairs() -> Iterator[tuple[Known, Profile]]:
             read(str(slow)),
         )
         silent = Known(
-            "resnet50-v100-workers4", "recorded", ("amp-unused", "tensor-cores-unused"), (), loader, None, 126.7
+            "resnet50-v100-workers4", "recorded", ("amp-unused",), (), loader, None, 126.7
         )
         yield silent, read(str(quick))
 
