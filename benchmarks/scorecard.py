@@ -136,9 +136,7 @@ def pairs() -> Iterator[tuple[Known, Profile]]:
             Known("resnet50-v100-workers0", "recorded", loader, ("input-bound",), (), (36.5, 50.8), 177.6),
             read(str(slow)),
         )
-        silent = Known(
-            "resnet50-v100-workers4", "recorded", ("amp-unused",), (), loader, None, 126.7
-        )
+        silent = Known("resnet50-v100-workers4", "recorded", ("amp-unused",), (), loader, None, 126.7)
         yield silent, read(str(quick))
 
 
