@@ -147,7 +147,7 @@ def simulated(seeds: int) -> Iterator[tuple[Known, Profile]]:
             for seed in range(seeds):
                 made = case(name, gpu, seed)
                 job = known(f"{name} on {gpu}, seed {seed}", f"simulated {name}", made.facts)
-                yield job, kineto.read(io.BytesIO(made.faulty.kineto()), job.name)
+                yield job, kineto.read(io.BytesIO(next(made.files())[1]), job.name)
 
 
 def known(name: str, group: str, facts: dict[str, Any]) -> Known:
