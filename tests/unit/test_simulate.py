@@ -369,7 +369,7 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("arguments", "says"),
         [
-            (["--fault", "tensor-cores-unused", "--gpu", "a100"], "occurs on v100 only"),
+            (["--fault", "amp-unused", "--gpu", "a100"], "occurs on v100 only"),
             (["--steps", "2"], "record 5 or more"),
         ],
     )
