@@ -22,6 +22,7 @@ from advisor.rank import CALLS, Rank
 _CLOSE_NS: Final = 20_000  # ends of one collective coincide so nearly: eight V100 in one host differ by at most 7 us
 _CLOSE_SHARE: Final = 0.1  # or by this part of its shortest member
 _TRUSTED_SHARE: Final = 0.9  # of a kind's matches that must pass for the kind to be believed
+_BELIEVED_SHARE: Final = 0.9  # of the time in collectives that must be in trusted matches
 _SAME_CLOCK_NS: Final = 1_000_000  # files whose collectives end this close together share a host's clock
 
 T = TypeVar("T")
@@ -69,11 +70,28 @@ class Job:
         return [f"worker {r.worker}, GPU {r.device}" if several else f"rank {r.worker}" for r in self.ranks]
 
     @cached_property
+    def guests(self) -> list[int]:
+        """Positions of devices that a process works on beside its own: it meets the other ranks on another device."""
+        meets = [bool(rank.calls.height) for rank in self.ranks]
+        at_home = {rank.worker for rank, met in zip(self.ranks, meets, strict=True) if met}
+        return [i for i, rank in enumerate(self.ranks) if not meets[i] and rank.worker in at_home]
+
+    @cached_property
+    def members(self) -> list[int]:
+        """Positions of the ranks that make up the job: all but the guests."""
+        return [position for position in range(len(self.ranks)) if position not in self.guests]
+
+    @cached_property
     def steps(self) -> list[int]:
-        """Numbers of the steps that every rank uses; where they share none, of those that every rank recorded whole."""
-        used = [set(rank.steps.filter("used")["step"]) for rank in self.ranks]
-        whole = [set(rank.steps["step"]) for rank in self.ranks]
-        return sorted(set.intersection(*used) or set.intersection(*whole)) if self.ranks else []
+        """Numbers of the steps that every member uses; where they share none, of those that all recorded whole."""
+        used = [set(self.ranks[i].steps.filter("used")["step"]) for i in self.members]
+        return sorted(set.intersection(*used)) or self.whole_steps if used else []
+
+    @cached_property
+    def whole_steps(self) -> list[int]:
+        """Numbers of the steps that every member recorded whole, the uneven ones too."""
+        whole = [set(self.ranks[i].steps["step"]) for i in self.members]
+        return sorted(set.intersection(*whole)) if whole else []
 
     @cached_property
     def clock(self) -> Clock:
@@ -103,14 +121,32 @@ class Job:
         return float(length[self.calls["trusted"].to_numpy()].sum() / length.sum()) if length.sum() else None
 
     @cached_property
+    def untold(self) -> str | None:
+        """Why nothing can be said of who waits for whom; None where it can."""
+        here, all_ = len(self.ranks), self.world_size
+        if here == 1:
+            rest = "" if all_ is None else f" of {all_}"
+            return f"1 rank{rest} recorded: who waits for whom needs the traces of the others beside it"
+        if self.matched_share is None:
+            return "the ranks met in no collective that was recorded"
+        if self.matched_share < _BELIEVED_SHARE:
+            rest = f"{1 - self.matched_share:.0%} of the time in collectives"
+            return f"{rest} could not be matched between the ranks: their ends do not coincide"
+        return None if self.steps else "the ranks have no step in common"
+
+    @cached_property
     def pace(self) -> pl.DataFrame:
-        """A row per rank and common step: what it does by itself, and what it waits for the others.
+        """A row per member and common step: what it does by itself, and what it waits for the others.
 
         Columns: rank, step, dur_ns, wait_ns (waiting for a later rank that no kernel of its own covers), transfer_ns
         (the rest of the time in collectives that none covers), own_ns = dur_ns - wait_ns, work_ns, input_ns, kernels.
         """
-        rows = [_pace(i, rank, self) for i, rank in enumerate(self.ranks)]
-        return pl.concat(rows)
+        return self.whole_pace.filter(pl.col("step").is_in(self.steps))
+
+    @cached_property
+    def whole_pace(self) -> pl.DataFrame:
+        """The same over `whole_steps`."""
+        return pl.concat([_pace(i, self.ranks[i], self) for i in self.members])
 
     @cached_property
     def waits(self) -> pl.DataFrame:
@@ -215,7 +251,7 @@ def _judged(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _pace(position: int, rank: Rank, job: Job) -> pl.DataFrame:
-    steps = rank.steps.filter(pl.col("step").is_in(job.steps)).sort("step")
+    steps = rank.steps.filter(pl.col("step").is_in(job.whole_steps)).sort("step")
     start = steps["start_ns"].to_numpy() - job.clock.offsets_ns[position]
     end = start + steps["dur_ns"].to_numpy()
     mine = job.calls.filter(pl.col("rank") == position)
