@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Final, NamedTuple, TypeAlias
 
 from advisor import metrics
-from advisor.discover import Found
+from advisor.discover import RANK, Found
 from advisor.errors import ReadError
 from advisor.lens import look
 from advisor.metrics import Part
@@ -25,7 +24,6 @@ Progress: TypeAlias = Callable[[str], Callable[[int], object]]
 """Told the file that is about to be read; gives back what is told each number of bytes read."""
 
 _WORTH_BYTES: Final = 4 << 20  # of gzipped traces: below, starting a process takes longer than what it saves
-_RANK: Final = re.compile(r"(?:rank|worker|node|host)[-_.]?(\d+)", re.IGNORECASE)
 _DIED: Final = "the process that read it was killed, most likely for want of memory; try again with --processes 1"
 
 
@@ -70,7 +68,7 @@ def _files(found: Found) -> list[_File]:
 
 def _numbers(files: Sequence[str]) -> list[int]:
     """Worker numbers for files that do not tell their rank: from their names where those differ, else in order."""
-    told = [_RANK.findall(file.rpartition("/")[2]) for file in files]
+    told = [RANK.findall(file.rpartition("/")[2]) for file in files]
     numbers = [int(found[-1]) for found in told if found]
     return numbers if len(set(numbers)) == len(files) else list(range(len(files)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from advisor.job import Job
@@ -39,10 +40,17 @@ _RULE: Final = "over the steps that every rank uses; only time that no kernel of
         "mean over all steps that every rank recorded whole of (step - exposed waiting)",
         _SOURCE,
     ),
+    Metric(
+        "own_step_excess_ms",
+        "ms",
+        "By how much that is more than it takes the typical rank.",
+        "own_step_ms - its median over the ranks",
+        _SOURCE,
+    ),
 )
 def waits(job: Job, position: int) -> Mapping[str, Value]:
     """One rank's waiting."""
-    names = ("wait_ms", "wait_share", "transfer_ms", "own_step_ms", "own_whole_step_ms")
+    names = ("wait_ms", "wait_share", "transfer_ms", "own_step_ms", "own_whole_step_ms", "own_step_excess_ms")
     if job.untold:
         return dict.fromkeys(names, Missing(job.untold))
     if position in job.guests:
@@ -56,7 +64,13 @@ def waits(job: Job, position: int) -> Mapping[str, Value]:
         "transfer_ms": means["transfer_ns"],
         "own_step_ms": means["own_ns"],
         "own_whole_step_ms": whole.select(pl.mean("own_ns") / 1e6).item(),
+        "own_step_excess_ms": means["own_ns"] - job.once(_typical_own_ms),
     }
+
+
+def _typical_own_ms(job: Job) -> float:
+    own = job.pace.group_by("rank").agg(pl.mean("own_ns"))["own_ns"]
+    return float(np.median(own.to_numpy())) / 1e6
 
 
 @measures_jobs(
