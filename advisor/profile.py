@@ -180,6 +180,11 @@ class Profile:
         starts = pl.concat([self.host_ops["start_ns"], self.device_ops["start_ns"]]).to_numpy()
         return int(starts.min()) if len(starts) else 0
 
+    def emptied(self) -> Profile:
+        """The same without the tables of single events."""
+        events = ("device_ops", "host_ops", "syncs", "collectives", "allocations")
+        return replace(self, **{name: getattr(self, name).clear() for name in events})
+
     def why_lacking(self, need: str) -> str | None:
         """Reason why `table` or `table.column` is absent, or None where it is there."""
         return self.lacks.get(need) or self.lacks.get(need.partition(".")[0])
