@@ -73,6 +73,24 @@ def _typical_own_ms(job: Job) -> float:
     return float(np.median(own.to_numpy())) / 1e6
 
 
+@measures_ranks(
+    Metric(
+        "outlier_awaited_ms",
+        "ms",
+        "What waiting for later ranks in the steps left out as uneven adds to the mean step.",
+        "sum over those steps of exposed waiting / steps that every rank recorded whole; 0 where waiting could not be told",
+        _SOURCE,
+    ),
+)
+def awaited(job: Job, position: int) -> Mapping[str, Value]:
+    """Steps that were long because another rank was late are no fault of this one."""
+    if job.untold or position in job.guests or not job.whole_steps:
+        return {"outlier_awaited_ms": 0.0}
+    used = job.ranks[position].steps.filter("used")["step"]
+    mine = job.whole_pace.filter(pl.col("rank") == position, ~pl.col("step").is_in(used.implode()))
+    return {"outlier_awaited_ms": float(mine["wait_ns"].sum()) / 1e6 / len(job.whole_steps)}
+
+
 @measures_jobs(
     Metric("ranks_recorded", "count", "Ranks whose traces are here.", "number of worker and device pairs"),
     Metric(
