@@ -132,17 +132,21 @@ def _worst(rule: Rule, hits: Sequence[Verdict], rows: pl.DataFrame) -> _Fired:
     worst = min(hits, key=lambda v: (SEVERITIES.index(v.severity or "low"), -(v.high_ms or 0.0), v.row))
     workers = tuple(rows["worker"].gather([v.row for v in hits]).to_list())
     fired = _Fired(rule, worst, rows.row(worst.row, named=True), workers, worst.low_ms, worst.high_ms)
-    own = rows["own_whole_step_ms"].to_list() if "own_whole_step_ms" in rows.columns else []
-    alone = len(own) < _SEVERAL or None in own or worst.low_ms is None or worst.high_ms is None
+    of_ranks = [_told(rows, name) for name in ("own_whole_step_ms", "alone_whole_step_ms")]
+    alone = not all(of_ranks) or worst.low_ms is None or worst.high_ms is None
     if alone or (rule.saving and _of_all_ranks(rule.saving.of)):
         return fired
-    lows, highs = _less(own, {v.row: v.low_ms for v in hits}), _less(own, {v.row: v.high_ms for v in hits})
-    return replace(
-        fired,
-        low_ms=max(0.0, max(own) - max(lows)),
-        high_ms=max(0.0, max(own) - max(highs)),
-        evens_ms=max(0.0, _lateness(own) - _lateness(highs)),
-    )
+    own, apart = of_ranks
+    lows, highs = _less(own, {v.row: v.low_ms for v in hits}), _less(apart, {v.row: v.high_ms for v in hits})
+    low, high = max(0.0, max(own) - max(lows)), max(0.0, max(apart) - max(highs))
+    evens = max(0.0, _lateness(apart) - _lateness(highs)) if _told(rows, "persistent_skew_ms") else 0.0
+    return replace(fired, low_ms=min(low, high), high_ms=high, evens_ms=evens)
+
+
+def _told(rows: pl.DataFrame, metric: str) -> list[float]:
+    """The metric of every rank, where there are several and all of them tell it; else none."""
+    values = rows[metric].to_list() if metric in rows.columns else []
+    return [] if len(values) < _SEVERAL or None in values else values
 
 
 def _of_all_ranks(pool: str) -> bool:

@@ -41,6 +41,13 @@ _RULE: Final = "over the steps that every rank uses; only time that no kernel of
         _SOURCE,
     ),
     Metric(
+        "alone_whole_step_ms",
+        "ms",
+        "The same without any time in collectives that nothing hides: how far ranks that wait less hide transfers again.",
+        "mean over the same steps of (step - time in collectives that no kernel of the rank's own covers)",
+        _SOURCE,
+    ),
+    Metric(
         "own_step_excess_ms",
         "ms",
         "By how much that is more than it takes the typical rank.",
@@ -50,7 +57,10 @@ _RULE: Final = "over the steps that every rank uses; only time that no kernel of
 )
 def waits(job: Job, position: int) -> Mapping[str, Value]:
     """One rank's waiting."""
-    names = ("wait_ms", "wait_share", "transfer_ms", "own_step_ms", "own_whole_step_ms", "own_step_excess_ms")
+    names = (
+        *("wait_ms", "wait_share", "transfer_ms"),
+        *("own_step_ms", "own_whole_step_ms", "alone_whole_step_ms", "own_step_excess_ms"),
+    )
     if job.untold:
         return dict.fromkeys(names, Missing(job.untold))
     if position in job.guests:
@@ -64,6 +74,7 @@ def waits(job: Job, position: int) -> Mapping[str, Value]:
         "transfer_ms": means["transfer_ns"],
         "own_step_ms": means["own_ns"],
         "own_whole_step_ms": whole.select(pl.mean("own_ns") / 1e6).item(),
+        "alone_whole_step_ms": whole.select((pl.mean("own_ns") - pl.mean("transfer_ns")) / 1e6).item(),
         "own_step_excess_ms": means["own_ns"] - job.once(_typical_own_ms),
     }
 
