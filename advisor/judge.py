@@ -285,7 +285,9 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
         severity=f.severity,
         confidence=rule.confidence,
         saving=_saving(rule, shared, f.row["step_mean_ms"]),
-        scope=Reach(workers=f.workers if rule.scope == "worker" else _all_workers(found), steps=_used_steps(found, worker)),
+        scope=Reach(
+            workers=f.workers if rule.scope == "worker" else _all_workers(found), steps=_used_steps(found, worker)
+        ),
         says=_said(f, found),
         why=" ".join(rule.why.split()),
         evidence=tuple(

@@ -84,7 +84,9 @@ def part(worker: int, own: Sequence[float], *, longest: Sequence[float], ahead: 
     return measure_part(look(recorded(worker, own, longest=longest, ahead=ahead, size=size), "all"))
 
 
-def recorded(worker: int, own: Sequence[float], *, longest: Sequence[float], ahead: float = 0, size: int = 8) -> Profile:
+def recorded(
+    worker: int, own: Sequence[float], *, longest: Sequence[float], ahead: float = 0, size: int = 8
+) -> Profile:
     ops, steps, told = [], [], []
     at = 0.0
     for number, (mine, most) in enumerate(zip(own, longest, strict=True)):
@@ -97,8 +99,7 @@ def recorded(worker: int, own: Sequence[float], *, longest: Sequence[float], ahe
         at += most + 100
     host = [on_host("op", steps[0]["start_ns"] / US, at + ahead, worker=worker)]
     workers = [{"worker": worker, "rank": worker, "world_size": size, "framework": "pytorch"}]
-    made = profile(ops, host, steps, devices=[V100 | {"worker": worker}], collectives=told, workers=workers)
-    return made
+    return profile(ops, host, steps, devices=[V100 | {"worker": worker}], collectives=told, workers=workers)
 
 
 def together(parts: Sequence[Part]) -> Measurements:

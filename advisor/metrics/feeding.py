@@ -57,7 +57,9 @@ def staggered(job: Job) -> Mapping[str, Value]:
         return dict.fromkeys(_STAGGER, 0.0) | {"launch_order": ""}
     begun = _begun(process)
     if begun.height < _ENOUGH_STEPS:
-        return dict.fromkeys(_STAGGER, Missing(f"fewer than {_ENOUGH_STEPS} steps in which all devices of a process work"))
+        return dict.fromkeys(
+            _STAGGER, Missing(f"fewer than {_ENOUGH_STEPS} steps in which all devices of a process work")
+        )
     starts = begun.drop("step").to_numpy().T / 1e6  # (devices, steps)
     stagger = float((starts.max(axis=0) - starts.min(axis=0)).mean())
     usual = np.argsort(starts.argsort(axis=0).argsort(axis=0).mean(axis=1), kind="stable")
@@ -89,7 +91,9 @@ def _begun(process: Sequence[Rank]) -> pl.DataFrame:
     """A row per step that all devices use: step, and when each device's first kernel starts, in ns."""
     found = process[0].steps.filter("used").select("step")
     for i, rank in enumerate(process):
-        first = rank.steps.filter("used", pl.col("first_ns").is_not_null()).select("step", pl.col("first_ns").alias(f"{i}"))
+        first = rank.steps.filter("used", pl.col("first_ns").is_not_null()).select(
+            "step", pl.col("first_ns").alias(f"{i}")
+        )
         found = found.join(first, on="step", how="inner")
     origin = pl.min_horizontal(pl.exclude("step"))
     return found.sort("step").with_columns(pl.exclude("step") - origin)

@@ -62,7 +62,9 @@ def slow_kernels(job: Job) -> Mapping[str, Value]:
     compared = job.once(_compared)
     if not compared.height:
         return dict.fromkeys(_RATIOS, Missing("the ranks run different kernels: there is nothing to compare"))
-    rank, ratio, share = compared.sort("ratio", "rank", descending=[True, False]).select("rank", "ratio", "share").row(0)
+    rank, ratio, share = (
+        compared.sort("ratio", "rank", descending=[True, False]).select("rank", "ratio", "share").row(0)
+    )
     least, most = _gains(job, rank, ratio)
     return {
         "slow_kernels_rank": job.names[rank],
@@ -109,7 +111,9 @@ def _weighted_median(pairs: pl.Series) -> float | None:
 def _gains(job: Job, rank: int, ratio: float) -> tuple[float, float]:
     """What the job's step gets shorter by if this rank's kernels took as long as elsewhere: low and high, in ms."""
     alone = pl.col("own_ns") - pl.col("transfer_ns")
-    means = job.pace.group_by("rank").agg(own=pl.mean("own_ns") / 1e6, alone=alone.mean() / 1e6, work=pl.mean("work_ns"))
+    means = job.pace.group_by("rank").agg(
+        own=pl.mean("own_ns") / 1e6, alone=alone.mean() / 1e6, work=pl.mean("work_ns")
+    )
     mine, others = means.filter(pl.col("rank") == rank), means.filter(pl.col("rank") != rank)
     saved = (1 - 1 / max(1.0, ratio)) * float(mine["work"].item()) / 1e6
     low, high = (

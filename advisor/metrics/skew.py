@@ -91,15 +91,15 @@ def _moving(values: Floats) -> float:
         "wait = latest start - own start, as TraceLens and ByteDance's study have it",
     ),
     Metric("waiting_most", "text", "The rank that waits longest for others.", "largest mean exposed waiting"),
-    Metric(
-        "waiting_most_share", "share", "Part of its time that this rank waits.", "mean exposed waiting / mean step"
-    ),
+    Metric("waiting_most_share", "share", "Part of its time that this rank waits.", "mean exposed waiting / mean step"),
     Metric("awaited_most", "text", "The rank that the others wait for longest.", "largest sum of exposed waiting"),
 )
 def waiting(job: Job) -> Mapping[str, Value]:
     """Who waits, and for whom."""
     if job.untold:
-        return dict.fromkeys(("waiting_share", "waiting_most", "waiting_most_share", "awaited_most"), Missing(job.untold))
+        return dict.fromkeys(
+            ("waiting_share", "waiting_most", "waiting_most_share", "awaited_most"), Missing(job.untold)
+        )
     by_rank = job.pace.group_by("rank", maintain_order=True).agg(pl.mean("wait_ns", "dur_ns"))
     most = by_rank.sort("wait_ns", descending=True, maintain_order=True).row(0, named=True)
     awaited = job.waits.group_by("last").agg(pl.sum("wait_ns")).sort("wait_ns", "last", descending=[True, False])

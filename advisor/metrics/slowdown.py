@@ -19,7 +19,9 @@ _TYPES: Final = {
     segments.HOST: "hosts that launch late",
     straggling.START: "ranks that begin the step late",
 }
-_SOURCE: Final = "what-if analysis of ByteDance's straggler study (OSDI 2025, arXiv 2505.05713), on the recorded kernels"
+_SOURCE: Final = (
+    "what-if analysis of ByteDance's straggler study (OSDI 2025, arXiv 2505.05713), on the recorded kernels"
+)
 _NAMES: Final = (
     *("straggler_slowdown", "straggler_replay_error", "straggler_rank", "straggler_rank_explains"),
     *("straggler_operation", "straggler_operation_explains"),

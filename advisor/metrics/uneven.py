@@ -68,7 +68,8 @@ def _places(lane: Lane) -> pl.DataFrame:
         "ms",
         "The same apart from what slows down every other step too.",
         "outlier_excess_ms, less outlier_input_ms where the used steps wait for input in 5 % of their time or "
-        "outlier_input_steps_share is a fifth, less outlier_python_ms where Python keeps the device idle (without a device: works) in 5 % of it",
+        "outlier_input_steps_share is a fifth, less outlier_python_ms "
+        "where Python keeps the device idle (without a device: works) in 5 % of it",
         _SOURCE,
         where=_places,
     ),
@@ -148,7 +149,9 @@ def uneven(lane: Lane) -> Mapping[str, Value]:
     excess = _excess(long, typical)
     by_input, by_python = (float(np.minimum(beyond[cause], excess).sum()) for cause in ("input", "python"))
     starved = _mostly_input(beyond["input"], excess) / whole
-    elsewhere = by_input * (starved >= _OFTEN_SHARE or _acts_always(lane, "input")) + by_python * _acts_always(lane, "python")
+    elsewhere = by_input * (starved >= _OFTEN_SHARE or _acts_always(lane, "input")) + by_python * _acts_always(
+        lane, "python"
+    )
     most, mean = _excess(lane.uneven, short).sum(), lane.total_ns / lane.steps.height
     return {
         "outliers_share": float(most) / whole / mean if mean else None,

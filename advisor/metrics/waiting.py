@@ -43,7 +43,7 @@ _RULE: Final = "over the steps that every rank uses; only time that no kernel of
     Metric(
         "alone_whole_step_ms",
         "ms",
-        "The same without any time in collectives that nothing hides: how far ranks that wait less hide transfers again.",
+        "The same without any time in collectives that nothing hides: ranks that wait less hide more.",
         "mean over the same steps of (step - time in collectives that no kernel of the rank's own covers)",
         _SOURCE,
     ),
@@ -89,7 +89,7 @@ def _typical_own_ms(job: Job) -> float:
         "outlier_awaited_ms",
         "ms",
         "What waiting for later ranks in the steps left out as uneven adds to the mean step.",
-        "sum over those steps of exposed waiting / steps that every rank recorded whole; 0 where waiting could not be told",
+        "sum over those steps of exposed waiting / steps that every rank recorded whole; 0 where it could not be told",
         _SOURCE,
     ),
 )

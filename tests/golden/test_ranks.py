@@ -1,4 +1,4 @@
-"""Jobs of many ranks: a recorded one against what was worked out from its raw events, simulated ones against their fault."""
+"""Jobs of many ranks: a recorded one against its raw events, simulated ones against their fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must not change the verdict on a job's ranks: the files' order, their clocks, and an innocent rank that is missing."""
+"""What must not change the verdict on a job's ranks: the files' order, their clocks, a missing innocent rank."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ from advisor.judge import judge
 from advisor.metrics import Measurements, skew
 from advisor.resources import rules_folder
 from advisor.rulebook import load
-from tests.ranks import job, part, rank, spent, together
 from tests.ranks import call as collective
+from tests.ranks import job, part, rank, spent, together
 
 RANKS: Final = 5
 STEPS: Final = 10
-RULES: Final = ("straggler-rank", "data-imbalance", "throttled-gpu", "collective-waiting", "idle-ranks", "launch-staggered")
+RULES: Final = (
+    "straggler-rank",
+    "data-imbalance",
+    "throttled-gpu",
+    "collective-waiting",
+    "idle-ranks",
+    "launch-staggered",
+)
 BOOK: Final = load([rules_folder()])
 FIRST: Final = {"slow": "throttled-gpu", "moving": "data-imbalance", "healthy": None}
 

@@ -46,10 +46,18 @@ def test_calls_bear_the_step_that_they_start_in():
 
 
 def test_calls_bear_what_is_known_of_the_collective():
-    told = [{"device_op": 1, "worker": 0, "op": "allreduce", "group": "data", "sequence": 4, "bytes": 8, "group_size": 2}]
+    told = [
+        {"device_op": 1, "worker": 0, "op": "allreduce", "group": "data", "sequence": 4, "bytes": 8, "group_size": 2}
+    ]
     made = reduced([kernel(0, 5), on_device("collective", 10, 20)], collectives=told)
     row = made.calls.row(0, named=True)
-    assert (row["op"], row["group"], row["sequence"], row["bytes"], row["end_ns"]) == ("allreduce", "data", 4, 8, 20 * US)
+    assert (row["op"], row["group"], row["sequence"], row["bytes"], row["end_ns"]) == (
+        "allreduce",
+        "data",
+        4,
+        8,
+        20 * US,
+    )
 
 
 def test_without_a_device_the_hosts_collectives_count():
