@@ -1,0 +1,234 @@
+"""Host planes: what ran on the threads, which range asked for which, and what the allocators gave and took."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from advisor.intervals import Ints, nest
+from advisor.profile import HOST_OP_KINDS, TEXT
+from advisor.readers.xplane.names import (
+    ALLOCATES,
+    CALL_FACTS,
+    FREES,
+    HLO_COLLECTIVE,
+    ITERATOR_FACTS,
+    REGION_ASKED,
+    REGION_CLOSES,
+    REGION_OPENS,
+    TF_TYPES,
+    host_kinds,
+    inputs,
+)
+from advisor.readers.xplane.plane import Events, Plane
+
+_OF_ALLOCATIONS: Final = {
+    *("allocator_name", "bytes_allocated", "bytes_available", "fragmentation", "requested_bytes", "allocation_bytes"),
+    *("addr", "tf_op", "region_type", "data_type", "tensor_shapes", "index_on_host"),
+}
+_OF_RANGES: Final = {
+    *("group_id", "correlation_id", "is_eager", "shape", "tensor_shapes", "hlo_op", "memcpy_details", "step_num"),
+    *("_pt", "_p", "_ct", "_c"),
+    *ITERATOR_FACTS,
+    *CALL_FACTS,
+}
+_UNSEEN: Final = (REGION_OPENS, REGION_CLOSES, REGION_ASKED)  # they tell what belongs together, and are no work
+_END_MARK: Final = r"^end: "
+_GPU_ALLOCATOR: Final = r"(?i)^(?:GPU_|gpu_async_|xla_gpu_)(\d{1,9})"
+_HOST_ALLOCATOR: Final = r"(?i)host|cpu"
+
+
+class Host(NamedTuple):
+    """Tables of one plane: ranges (host_ops with group, hop and step_num for the links) and allocations."""
+
+    ranges: pl.DataFrame
+    allocations: pl.DataFrame
+
+
+def host(plane: Plane) -> Host:
+    """The ranges and allocations of a host plane.
+
+    Ranges are in the order of the file. `parent` is a row of them; `asked_by` is the row that handed the work over from
+    another thread, where the profile tells.
+    """
+    events = plane.events(range(len(plane.lines)), _OF_RANGES | _OF_ALLOCATIONS)
+    names = pl.Series("name", [*plane.names.names, ""], dtype=pl.String)
+    name = names.cast(TEXT).gather(events.what)
+    thread = np.array([line.id for line in plane.lines] or [0], np.int64)[events.line]
+    about = pl.DataFrame(
+        {"name": name, "thread": thread, "start_ns": events.start_ns, "dur_ns": events.dur_ns}, schema_overrides=_TIMES
+    )
+    of_memory = names.is_in([ALLOCATES, FREES]).gather(events.what).to_numpy()
+    ranges = _ranges(events, about, host_kinds(names).gather(events.what))
+    return Host(_linked(ranges.filter(~of_memory)), _allocations(events, about, of_memory))
+
+
+_TIMES: Final = {"thread": pl.Int64, "start_ns": pl.Int64, "dur_ns": pl.Int64}
+
+
+def _ranges(events: Events, about: pl.DataFrame, kind: pl.Series) -> pl.DataFrame:
+    hlo_op = events.text("hlo_op")
+    told = inputs(_first(events.text("shape"), events.text("tensor_shapes")))
+    frame = about.with_columns(
+        *told.get_columns(),
+        kind=kind,
+        correlation=events.number("correlation_id"),
+        group=events.number("group_id"),
+        step_num=events.number("step_num"),
+        eager=_flag(events.number("is_eager")),
+        details=_details(events),
+        producer=_link(events, "_pt", "_p"),
+        consumer=_link(events, "_ct", "_c"),
+    )
+    free = pl.col("kind").is_in(["annotation", "op"])
+    is_call = free & (pl.col("correlation") > 0)
+    waits = events.text("memcpy_details").cast(pl.String).str.contains(r"\basync:0\b").fill_null(value=False)
+    hlo = hlo_op.cast(pl.String)
+    is_step = pl.col("step_num").is_not_null() & (pl.col("kind") == "annotation")
+    return frame.with_columns(
+        kind=pl.when(is_step).then(_kind("step"))
+        .when(is_call & waits).then(_kind("sync"))
+        .when(is_call).then(_kind("runtime"))
+        .when(free & hlo.str.contains(HLO_COLLECTIVE)).then(_kind("collective"))
+        .when(free & hlo.is_not_null()).then(_kind("op"))
+        .otherwise("kind")
+    )  # fmt: skip
+
+
+def _kind(name: str) -> pl.Expr:
+    return pl.lit(name, HOST_OP_KINDS)
+
+
+def _flag(number: pl.Series) -> pl.Series:
+    return number.cast(pl.Boolean, strict=False)
+
+
+def _first(one: pl.Series, other: pl.Series) -> pl.Series:
+    return one if other.null_count() == len(other) else pl.select(pl.coalesce(one, other)).to_series()
+
+
+def _link(events: Events, kind: str, number: str) -> pl.Series:
+    """One number for a hand-over between threads, of its kind and its own; null where the event bears none."""
+    return events.number(number) * 31 + events.number(kind)
+
+
+def _details(events: Events) -> pl.Series:
+    """JSON of what is told of iterators and of calls of tf.functions."""
+    facts = {**ITERATOR_FACTS, **CALL_FACTS}
+    rows = np.flatnonzero(events.stats.has("parent_id") | events.stats.has("tf_function_call") | _roots(events))
+    if not len(rows):
+        return pl.repeat(None, len(events.line), dtype=TEXT, eager=True)
+    columns = {
+        key: (events.text(key) if dtype == pl.String else events.number(key)).gather(rows) for key, dtype in facts.items()
+    }
+    distinct = pl.DataFrame(columns).with_columns(pl.col(TEXT).cast(pl.String))
+    quoted = [
+        pl.format(f'"{key}":{{}}', _quoted(key) if dtype == pl.String else pl.col(key)) for key, dtype in facts.items()
+    ]
+    inner = pl.concat_str(quoted, separator=",", ignore_nulls=True)
+    written = distinct.select(pl.concat_str(pl.lit("{"), inner, pl.lit("}"))).to_series()
+    at = np.full(len(events.line), len(rows))
+    at[rows] = np.arange(len(rows))
+    return pl.concat([written.cast(TEXT), pl.Series([None], dtype=TEXT)]).gather(at)
+
+
+def _roots(events: Events) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Iterators that no other asks: they have an id but no parent."""
+    return events.stats.has("id") & events.stats.has("name")
+
+
+def _quoted(key: str) -> pl.Expr:
+    return pl.format('"{}"', pl.col(key).str.replace_all(r'["\\\x00-\x1f]', "?"))
+
+
+def _linked(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Adds `parent` and `asked_by`; what only tells of regions goes, its part of the links stays."""
+    ranges = _with_regions(ranges)
+    start = ranges["start_ns"].to_numpy()
+    parent = nest(ranges["thread"].to_numpy(), start, start + ranges["dur_ns"].to_numpy())
+    asked_by = _asked_by(ranges)
+    name = pl.col("name").cast(pl.String)
+    seen = ranges.select(~name.is_in(_UNSEEN) & ~name.str.contains(_END_MARK)).to_series().to_numpy()
+    asked_by = np.where(asked_by < 0, _inherited(parent, asked_by, seen), asked_by)
+    place = np.where(seen, np.cumsum(seen) - 1, -1)
+    columns = {"parent": _seen(parent, parent, seen), "asked_by": _seen(asked_by, parent, seen)}
+    return (
+        ranges.with_columns(pl.Series(key, np.where(at < 0, -1, place[at])).replace(-1, None) for key, at in columns.items())
+        .filter(pl.Series(seen))
+        .drop("producer", "consumer")
+    )
+
+
+def _with_regions(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Ranges in which a start of a region lasts until the end of the region; the ends are gone."""
+    name = pl.col("name").cast(pl.String)
+    regions = (
+        ranges.with_row_index("row")
+        .filter(name.is_in([REGION_OPENS, REGION_CLOSES]))
+        .select("row", "thread", "start_ns", opens=name == REGION_OPENS)
+        .sort("thread", "start_ns", "row")
+        .with_columns(closed=(~pl.col("opens")).shift(-1), next=pl.col("start_ns").shift(-1), other=pl.col("thread").shift(-1))
+        .filter("opens", "closed", pl.col("other") == pl.col("thread"))
+    )
+    if not regions.height:
+        return ranges.filter(name != REGION_CLOSES)
+    dur = ranges["dur_ns"].to_numpy().copy()
+    dur[regions["row"].to_numpy()] = (regions["next"] - regions["start_ns"]).to_numpy()
+    return ranges.with_columns(dur_ns=pl.Series(dur)).filter(name != REGION_CLOSES)
+
+
+def _asked_by(ranges: pl.DataFrame) -> Ints:
+    """Row of the event that handed over what each consumer does, -1 where there is none."""
+    rows = ranges.select("producer", "consumer", row=pl.int_range(pl.len(), dtype=pl.Int64))
+    producers = rows.filter(pl.col("producer").is_not_null()).unique("producer", keep="first")
+    found = rows.join(producers.select(consumer="producer", by="row"), on="consumer", how="left", maintain_order="left")
+    by: Ints = found["by"].fill_null(-1).to_numpy()
+    return by
+
+
+def _inherited(parent: Ints, asked_by: Ints, seen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:
+    """What asked for the unseen range that encloses each: the seen ranges in a region inherit from it."""
+    of_parent = np.where(parent < 0, -1, asked_by[parent])
+    return np.where((parent >= 0) & ~seen[parent], of_parent, -1)
+
+
+def _seen(at: Ints, parent: Ints, seen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:
+    """The nearest seen range around each row that `at` names, itself included; -1 where there is none."""
+    at = at.copy()
+    while len(hidden := np.flatnonzero((at >= 0) & ~seen[at])):
+        at[hidden] = parent[at[hidden]]
+    return at
+
+
+def _allocations(events: Events, about: pl.DataFrame, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pl.DataFrame:
+    name = pl.col("name").cast(pl.String)
+    amount = pl.col("amount")
+    allocator = pl.col("allocator").cast(pl.String)
+    return (
+        about.with_columns(
+            allocator=events.text("allocator_name"),
+            amount=events.number("allocation_bytes"),
+            address=events.number("addr"),
+            allocated_bytes=events.number("bytes_allocated"),
+            requested_bytes=events.number("requested_bytes"),
+            available_bytes=events.number("bytes_available"),
+            fragmentation=events.number("fragmentation", pl.Float64),
+            framework_op=events.text("tf_op"),
+            region=events.text("region_type"),
+            dtype=events.number("data_type").replace_strict(TF_TYPES, default=None, return_dtype=pl.String).cast(TEXT),
+            shape=_first(events.text("tensor_shapes"), events.text("shape")),
+            index=events.number("index_on_host"),
+        )
+        .filter(pl.Series(chosen))
+        .with_columns(
+            at_ns="start_ns",
+            bytes=pl.when(name == FREES).then(-amount).otherwise(amount),
+            device=pl.coalesce(
+                pl.when(~allocator.str.contains(_HOST_ALLOCATOR)).then(allocator.str.extract(_GPU_ALLOCATOR).cast(pl.Int32)),
+                pl.col("index").cast(pl.Int32, strict=False),
+            ),
+        )
+        .drop("name", "start_ns", "dur_ns", "amount", "index")
+    )
