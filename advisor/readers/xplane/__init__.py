@@ -129,7 +129,9 @@ class _Parts:
 
 
 def _profile(parts: _Parts, salvaged: list[str], name: str, worker: int) -> Profile:
-    host = _based(_stacked(parts.ranges, _RANGES), parts.base_ns).with_columns(id=pl.int_range(pl.len(), dtype=pl.Int64))
+    host = _based(_stacked(parts.ranges, _RANGES), parts.base_ns).with_columns(
+        id=pl.int_range(pl.len(), dtype=pl.Int64)
+    )
     ops = with_launches(_based(_stacked(parts.ops, _OPS), parts.base_ns), host)
     step_rows, host, ops = steps(host, ops, _based(_stacked(parts.drawn, _DRAWN), parts.base_ns))
     seen = pl.DataFrame(parts.described, schema=_DESCRIBED)
@@ -149,7 +151,9 @@ def _profile(parts: _Parts, salvaged: list[str], name: str, worker: int) -> Prof
 
 _LINKED: Final = {"id", "worker", "step", "launch", "op", "blocks_per_sm"}
 _RANGES: Final = {
-    **dict.fromkeys(["thread", "start_ns", "dur_ns", "correlation", "group", "step_num", "parent", "asked_by"], pl.Int64),
+    **dict.fromkeys(
+        ["thread", "start_ns", "dur_ns", "correlation", "group", "step_num", "parent", "asked_by"], pl.Int64
+    ),
     **{column: table("host_ops").schema[column] for column in ("name", "kind", "shapes", "dtypes", "eager", "details")},
 }
 _OPS: Final = {

@@ -55,7 +55,9 @@ def described(plane: Plane, number: int) -> dict[str, object]:
     major, minor = (_whole(stats.get(f"compute_cap_{part}")) for part in ("major", "minor"))
     return {
         "device": number,
-        "name": next((str(stats[key]) for key in ("device_name", "gpu_device_name", "device_type_string") if key in stats), None),
+        "name": next(
+            (str(stats[key]) for key in ("device_name", "gpu_device_name", "device_type_string") if key in stats), None
+        ),
         "memory_bytes": _whole(stats.get("memory_size")),
         "sm_count": _whole(stats.get("core_count")),
         "capability": None if major is None else major + (minor or 0) / 10,
@@ -76,7 +78,9 @@ def _ops(plane: Plane, lines: list[int], number: int) -> pl.DataFrame:
     labels = [label or name for name, label in zip(plane.names.names, plane.names.labels, strict=True)]
     names = pl.DataFrame({"name": pl.Series([*labels, ""], dtype=pl.String)})
     names = names.with_columns(
-        communicates=family(names["name"]) == "collective", blit=pl.col("name").str.extract(_BLIT), text=pl.col("name").cast(TEXT)
+        communicates=family(names["name"]) == "collective",
+        blit=pl.col("name").str.extract(_BLIT),
+        text=pl.col("name").cast(TEXT),
     )
     what = names[events.what]
     stream = np.array([line.id for line in plane.lines] or [0], np.int64)[events.line]

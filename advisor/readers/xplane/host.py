@@ -12,12 +12,15 @@ from advisor.profile import HOST_OP_KINDS, TEXT
 from advisor.readers.xplane.names import (
     ALLOCATES,
     CALL_FACTS,
+    EAGER_OP,
+    EXECUTES,
     FREES,
     HLO_COLLECTIVE,
     ITERATOR_FACTS,
     REGION_ASKED,
     REGION_CLOSES,
     REGION_OPENS,
+    REQUEST,
     TF_TYPES,
     host_kinds,
     inputs,
@@ -30,11 +33,12 @@ _OF_ALLOCATIONS: Final = {
 }
 _OF_RANGES: Final = {
     *("group_id", "correlation_id", "is_eager", "shape", "tensor_shapes", "hlo_op", "memcpy_details", "step_num"),
-    *("_pt", "_p", "_ct", "_c"),
+    *("_pt", "_p", "_ct", "_c", "iter_num"),
     *ITERATOR_FACTS,
     *CALL_FACTS,
 }
 _UNSEEN: Final = (REGION_OPENS, REGION_CLOSES, REGION_ASKED)  # they tell what belongs together, and are no work
+_MOST_UNSEEN: Final = 64  # in a row
 _END_MARK: Final = r"^end: "
 _GPU_ALLOCATOR: Final = r"(?i)^(?:GPU_|gpu_async_|xla_gpu_)(\d{1,9})"
 _HOST_ALLOCATOR: Final = r"(?i)host|cpu"
@@ -78,6 +82,7 @@ def _ranges(events: Events, about: pl.DataFrame, kind: pl.Series) -> pl.DataFram
         group=events.number("group_id"),
         step_num=events.number("step_num"),
         eager=_flag(events.number("is_eager")),
+        execution=_execution(events),
         details=_details(events),
         producer=_link(events, "_pt", "_p"),
         consumer=_link(events, "_ct", "_c"),
@@ -87,7 +92,10 @@ def _ranges(events: Events, about: pl.DataFrame, kind: pl.Series) -> pl.DataFram
     waits = events.text("memcpy_details").cast(pl.String).str.contains(r"\basync:0\b").fill_null(value=False)
     hlo = hlo_op.cast(pl.String)
     is_step = pl.col("step_num").is_not_null() & (pl.col("kind") == "annotation")
+    by_name = about["name"].unique()
+    eager_ops = by_name.filter(by_name.cast(pl.String).str.contains(EAGER_OP))
     return frame.with_columns(
+        eager=pl.when((pl.col("kind") == "op") & pl.col("name").is_in(eager_ops.implode())).then(True).otherwise("eager"),  # noqa: FBT003
         kind=pl.when(is_step).then(_kind("step"))
         .when(is_call & waits).then(_kind("sync"))
         .when(is_call).then(_kind("runtime"))
@@ -114,6 +122,11 @@ def _link(events: Events, kind: str, number: str) -> pl.Series:
     return events.number(number) * 31 + events.number(kind)
 
 
+def _execution(events: Events) -> pl.Series:
+    """One number for what runs in one go of TensorFlow's executor, whose events bear it; null elsewhere."""
+    return events.number("id") * 31 + events.number("iter_num")
+
+
 def _details(events: Events) -> pl.Series:
     """JSON of what is told of iterators and of calls of tf.functions."""
     facts = {**ITERATOR_FACTS, **CALL_FACTS}
@@ -121,7 +134,8 @@ def _details(events: Events) -> pl.Series:
     if not len(rows):
         return pl.repeat(None, len(events.line), dtype=TEXT, eager=True)
     columns = {
-        key: (events.text(key) if dtype == pl.String else events.number(key)).gather(rows) for key, dtype in facts.items()
+        key: (events.text(key) if dtype == pl.String else events.number(key)).gather(rows)
+        for key, dtype in facts.items()
     }
     distinct = pl.DataFrame(columns).with_columns(pl.col(TEXT).cast(pl.String))
     quoted = [
@@ -149,15 +163,19 @@ def _linked(ranges: pl.DataFrame) -> pl.DataFrame:
     start = ranges["start_ns"].to_numpy()
     parent = nest(ranges["thread"].to_numpy(), start, start + ranges["dur_ns"].to_numpy())
     asked_by = _asked_by(ranges)
-    name = pl.col("name").cast(pl.String)
-    seen = ranges.select(~name.is_in(_UNSEEN) & ~name.str.contains(_END_MARK)).to_series().to_numpy()
-    asked_by = np.where(asked_by < 0, _inherited(parent, asked_by, seen), asked_by)
+    hidden = ranges["name"].unique().cast(pl.String)
+    hidden = hidden.filter(hidden.is_in(_UNSEEN) | hidden.str.contains(_END_MARK))
+    seen = ~ranges["name"].is_in(hidden.cast(TEXT).implode()).fill_null(value=False).to_numpy()
+    around = np.where(asked_by < 0, parent, asked_by)  # where an unseen one leads to
+    asked_by = np.where((asked_by < 0) & (parent >= 0) & ~seen[parent], parent, asked_by)
     place = np.where(seen, np.cumsum(seen) - 1, -1)
-    columns = {"parent": _seen(parent, parent, seen), "asked_by": _seen(asked_by, parent, seen)}
+    columns = {"parent": _seen(parent, parent, seen), "asked_by": _seen(asked_by, around, seen)}
     return (
-        ranges.with_columns(pl.Series(key, np.where(at < 0, -1, place[at])).replace(-1, None) for key, at in columns.items())
+        ranges.with_columns(
+            pl.Series(key, np.where(at < 0, -1, place[at])).replace(-1, None) for key, at in columns.items()
+        )
         .filter(pl.Series(seen))
-        .drop("producer", "consumer")
+        .drop("producer", "consumer", "execution")
     )
 
 
@@ -169,7 +187,9 @@ def _with_regions(ranges: pl.DataFrame) -> pl.DataFrame:
         .filter(name.is_in([REGION_OPENS, REGION_CLOSES]))
         .select("row", "thread", "start_ns", opens=name == REGION_OPENS)
         .sort("thread", "start_ns", "row")
-        .with_columns(closed=(~pl.col("opens")).shift(-1), next=pl.col("start_ns").shift(-1), other=pl.col("thread").shift(-1))
+        .with_columns(
+            closed=(~pl.col("opens")).shift(-1), next=pl.col("start_ns").shift(-1), other=pl.col("thread").shift(-1)
+        )
         .filter("opens", "closed", pl.col("other") == pl.col("thread"))
     )
     if not regions.height:
@@ -180,29 +200,42 @@ def _with_regions(ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _asked_by(ranges: pl.DataFrame) -> Ints:
-    """Row of the event that handed over what each consumer does, -1 where there is none."""
-    rows = ranges.select("producer", "consumer", row=pl.int_range(pl.len(), dtype=pl.Int64))
-    producers = rows.filter(pl.col("producer").is_not_null()).unique("producer", keep="first")
-    found = rows.join(producers.select(consumer="producer", by="row"), on="consumer", how="left", maintain_order="left")
-    by: Ints = found["by"].fill_null(-1).to_numpy()
+    """Row of the event that handed over what each consumer does, -1 where there is none.
+
+    Events of one hand-over bear one number. A request for input on a thread of its own bears none, but the number of
+    the executor's run that it belongs to.
+    """
+    name, row = pl.col("name").cast(pl.String), pl.int_range(pl.len(), dtype=pl.Int64)
+    rows = ranges.select("producer", "consumer", "execution", "name", row=row)
+    by = np.full(ranges.height, -1)
+    executed = rows.filter(pl.col("execution").is_not_null())
+    for givers, takers in (
+        (
+            executed.filter(name == EXECUTES).select("row", key="execution"),
+            executed.filter(name.str.contains(REQUEST)).select("row", key="execution"),
+        ),
+        (rows.select("row", key="producer").drop_nulls(), rows.select("row", key="consumer").drop_nulls()),
+    ):
+        first = givers.unique("key", keep="first").select("key", by="row")
+        found = takers.join(first, on="key").filter(pl.col("by") != pl.col("row"))
+        by[found["row"].to_numpy()] = found["by"].to_numpy()
     return by
 
 
-def _inherited(parent: Ints, asked_by: Ints, seen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:
-    """What asked for the unseen range that encloses each: the seen ranges in a region inherit from it."""
-    of_parent = np.where(parent < 0, -1, asked_by[parent])
-    return np.where((parent >= 0) & ~seen[parent], of_parent, -1)
-
-
-def _seen(at: Ints, parent: Ints, seen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:
+def _seen(at: Ints, around: Ints, seen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:
     """The nearest seen range around each row that `at` names, itself included; -1 where there is none."""
     at = at.copy()
-    while len(hidden := np.flatnonzero((at >= 0) & ~seen[at])):
-        at[hidden] = parent[at[hidden]]
+    for _ in range(_MOST_UNSEEN):
+        if not len(hidden := np.flatnonzero((at >= 0) & ~seen[at])):
+            return at
+        at[hidden] = around[at[hidden]]
+    at[(at >= 0) & ~seen[at]] = -1  # they lead in a circle
     return at
 
 
-def _allocations(events: Events, about: pl.DataFrame, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pl.DataFrame:
+def _allocations(
+    events: Events, about: pl.DataFrame, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]
+) -> pl.DataFrame:
     name = pl.col("name").cast(pl.String)
     amount = pl.col("amount")
     allocator = pl.col("allocator").cast(pl.String)
@@ -226,7 +259,9 @@ def _allocations(events: Events, about: pl.DataFrame, chosen: np.ndarray[tuple[i
             at_ns="start_ns",
             bytes=pl.when(name == FREES).then(-amount).otherwise(amount),
             device=pl.coalesce(
-                pl.when(~allocator.str.contains(_HOST_ALLOCATOR)).then(allocator.str.extract(_GPU_ALLOCATOR).cast(pl.Int32)),
+                pl.when(~allocator.str.contains(_HOST_ALLOCATOR)).then(
+                    allocator.str.extract(_GPU_ALLOCATOR).cast(pl.Int32)
+                ),
                 pl.col("index").cast(pl.Int32, strict=False),
             ),
         )

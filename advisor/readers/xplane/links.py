@@ -104,8 +104,10 @@ def _titled() -> pl.Expr:
     """`train 7`; a drawn step's name is its number."""
     name = pl.col("name").cast(pl.String)
     is_number = name.str.contains(r"^\d*$")
-    return pl.when(is_number).then(pl.format("step {}", name)).otherwise(
-        pl.concat_str([name, pl.col("number").cast(pl.String)], separator=" ", ignore_nulls=True)
+    return (
+        pl.when(is_number)
+        .then(pl.format("step {}", name))
+        .otherwise(pl.concat_str([name, pl.col("number").cast(pl.String)], separator=" ", ignore_nulls=True))
     )
 
 
@@ -158,7 +160,9 @@ def _drawn_windows(drawn: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
     end = pl.col("start_ns") + pl.col("dur_ns")
     host_end = pl.col("host_start_ns") + pl.col("host_dur_ns")
     found = drawn.sort("device", "start_ns").join(of_host, on="group", how="left", maintain_order="left")
-    found = found.with_columns(start_ns=pl.min_horizontal("host_start_ns", "start_ns"), end=pl.max_horizontal(host_end, end))
+    found = found.with_columns(
+        start_ns=pl.min_horizontal("host_start_ns", "start_ns"), end=pl.max_horizontal(host_end, end)
+    )
     before = pl.col("end").cum_max().shift(1).over("device")
     return found.with_columns(start_ns=pl.max_horizontal("start_ns", before)).select(
         "device",

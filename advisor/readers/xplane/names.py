@@ -27,7 +27,10 @@ STEP_LINE: Final = "Steps"
 TPU_LINE: Final = "XLA Ops"
 
 TF_OP: Final = r"^[^:\s$]+:[A-Za-z_]\w*$"  # scope/name:Type
+EAGER_OP: Final = r"^EagerLocalExecute: "
 ITERATOR: Final = r"^Iterator::"
+REQUEST: Final = r"^IteratorGetNext\w*Op::DoCompute$"
+EXECUTES: Final = "ExecutorState::Process"
 REGION_OPENS: Final = "ThreadpoolListener::StartRegion"
 REGION_CLOSES: Final = "ThreadpoolListener::StopRegion"
 REGION_ASKED: Final = "ThreadpoolListener::Record"
@@ -44,6 +47,8 @@ _KINDS: Final = [
         "compile",
     ),
     (r"^\$", "python"),
+    (r"^EagerLocalExecute: (?:_|Iterator|\w*(?:Dataset|Iterator))", "annotation"),  # functions; those they ask for data
+    (EAGER_OP, "op"),
     (
         r"^(?:backend_compile|lower_sharding_computation|lower_jaxpr|trace_to_jaxpr|tf\.function-graph_building)"
         r"|(?:Client|Compiler|JitCompiler)::(?:Compile|RunBackend|RunHloPasses|CompileAndLoad)"
@@ -93,8 +98,17 @@ CALL_FACTS: Final = {"tf_function_call": pl.String, "tracing_count": pl.Int64}
 # TensorFlow's numbers for types, tensorflow/core/framework/types.proto.
 TF_TYPES: Final = {
     **dict(enumerate(["float", "double", "int32", "uint8", "int16", "int8", "string", "complex64", "int64"], start=1)),
-    **{10: "bool", 14: "bfloat16", 17: "uint16", 18: "complex128", 19: "half", 20: "resource", 21: "variant"},
-    **{22: "uint32", 23: "uint64", 24: "float8_e5m2", 25: "float8_e4m3fn"},
+    10: "bool",
+    14: "bfloat16",
+    17: "uint16",
+    18: "complex128",
+    19: "half",
+    20: "resource",
+    21: "variant",
+    22: "uint32",
+    23: "uint64",
+    24: "float8_e5m2",
+    25: "float8_e4m3fn",
 }
 # The spelling that `dtypes` has everywhere.
 _DTYPES: Final = {"half": "c10::Half", "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double"}
@@ -122,11 +136,15 @@ def copies(details: pl.Series, names: pl.Series) -> pl.DataFrame:
     sides = name.str.extract_groups(r"(?i)mem(?:cpy|ory ?copy)\W*([HDPA])\w*?(?:to|2)([HDPA])")
     letters = [sides.struct.field(side).str.to_uppercase() for side in ("1", "2")]
     size = text.str.extract(r"\bsize:(\d{1,18})").cast(pl.Int64, strict=False)
-    return pl.select(details=details, names=names).rename({"names": "name"}).select(
-        bytes=pl.when(size > 0).then(size),
-        copy_kind=pl.format("{}to{}", *letters).cast(TEXT),
-        source_memory=_memory(text.str.extract(r"\bkind_src:(\w+)")),
-        target_memory=_memory(text.str.extract(r"\bkind_dst:(\w+)")),
+    return (
+        pl.select(details=details, names=names)
+        .rename({"names": "name"})
+        .select(
+            bytes=pl.when(size > 0).then(size),
+            copy_kind=pl.format("{}to{}", *letters).cast(TEXT),
+            source_memory=_memory(text.str.extract(r"\bkind_src:(\w+)")),
+            target_memory=_memory(text.str.extract(r"\bkind_dst:(\w+)")),
+        )
     )
 
 
@@ -142,15 +160,22 @@ def launches(details: pl.Series) -> pl.DataFrame:
     """
     text = pl.col("details").cast(pl.String)
     shared = pl.sum_horizontal(
-        _number(text, "shm"), _number(text, "static_shared"), _number(text, "dynamic_shared"), _number(text, "group_mem")
+        _number(text, "shm"),
+        _number(text, "static_shared"),
+        _number(text, "dynamic_shared"),
+        _number(text, "group_mem"),
     )
     percent = text.str.extract(r"\bocc_pct:([\d.]{1,9})").cast(pl.Float64, strict=False)
-    return details.alias("details").to_frame().select(
-        grid=_product(text, "grid"),
-        block=_fits(_product(text, "block")),
-        registers=_fits(_number(text, "regs")),
-        shared_bytes=_fits(pl.when(text.str.contains(r"\b(?:shm|\w+_shared|group_mem):\d")).then(shared)),
-        occupancy=pl.when((percent > 0) & (percent <= 100)).then(percent / 100),  # noqa: PLR2004 - percent
+    return (
+        details.alias("details")
+        .to_frame()
+        .select(
+            grid=_product(text, "grid"),
+            block=_fits(_product(text, "block")),
+            registers=_fits(_number(text, "regs")),
+            shared_bytes=_fits(pl.when(text.str.contains(r"\b(?:shm|\w+_shared|group_mem):\d")).then(shared)),
+            occupancy=pl.when((percent > 0) & (percent <= 100)).then(percent / 100),  # noqa: PLR2004 - percent
+        )
     )
 
 

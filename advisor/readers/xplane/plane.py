@@ -209,24 +209,22 @@ class Plane:
 
     @cached_property
     def lines(self) -> list[Line]:
-        """The plane's lines in file order."""
-        return [self._line(message) for message in self._lines]
-
-    @cached_property
-    def _lines(self) -> list[Message]:
+        """The plane's lines in file order; what stands in front of their events tells them."""
         spans = zip(self._top.starts.tolist(), self._top.ends.tolist(), strict=True)
-        messages = [self.buffer.split(a, b, _EVENTS) for a, b in spans]
-        self.cut_lines = sum(not message.whole for message in messages)
-        return messages
+        return [self._line({f.number: f for f in self.buffer.head(a, b, _EVENTS)}) for a, b in spans]
 
-    def _line(self, message: Message) -> Line:
-        told = {f.number: f for f in message.fields}
+    def _line(self, told: Mapping[int, Field]) -> Line:
         name = self._text(told[11]) if 11 in told else ""
         return Line(_signed(told[1].value) if 1 in told else 0, name or (self._text(told[2]) if 2 in told else ""))
 
+    def _message(self, line: int) -> Message:
+        message = self.buffer.split(int(self._top.starts[line]), int(self._top.ends[line]), _EVENTS)
+        self.cut_lines += not message.whole
+        return message
+
     def events(self, lines: Collection[int], wanted: Collection[str]) -> Events:
         """The events of these lines (rows of `lines`), with the stats named in `wanted`."""
-        chosen = [self._lines[i] for i in lines]
+        chosen = [self._message(line) for line in lines]
         began = np.array([_timestamp(message) for message in chosen], np.int64)
         count = [len(message.starts) for message in chosen]
         row = np.repeat(np.arange(len(chosen)), count)

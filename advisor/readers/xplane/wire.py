@@ -112,9 +112,11 @@ class Buffer:
         try:
             while at < end:
                 if data[at] == listed:
-                    size = data[at + 1]
+                    size, more = data[at + 1], data[at + 2]
                     if size < _MORE:
                         at += 2
+                    elif more < _MORE:  # spelt out: it is as frequent as the case before
+                        size, at = size + (more << 7) - _MORE, at + 3
                     else:
                         size, at = self._varint(at + 1, end)
                     begin(at)
@@ -129,6 +131,17 @@ class Buffer:
         if ends and ends[-1] > end:
             starts.pop(), ends.pop()
         return Message(fields, np.array(starts, np.int64), np.array(ends, np.int64), whole)
+
+    def head(self, start: int, end: int, many: int) -> list[Field]:
+        """The fields of a message in front of its long list, or all that are whole where it has none."""
+        at, fields = start, list[Field]()
+        try:
+            while at < end and self.data[at] != many << 3 | BYTES:
+                field, at = self._field(at, end)
+                fields.append(field)
+        except Malformed:
+            pass
+        return fields
 
     def _field(self, at: int, end: int) -> tuple[Field, int]:
         """One field and where it ends."""
