@@ -5,15 +5,15 @@ What the tables hold, for those who compute with them:
 - `workers.framework`: `tensorflow`, `jax`, or null; `name` is the host's name as the file bears it.
 - `host_ops.kind`: `step` (Trace, StepTraceAnnotation, TraceContext: what bears a step number), `op` (TensorFlow's
   `scope/name:Type`; XLA ops that run on the CPU, by the HLO's name), `collective` (XLA's, on the CPU), `input` (the
-  requests of a step, `IteratorGetNext*`), `pipeline` (what tf.data does for them on any thread: `Iterator::A::B`, by its
-  long name), `compile` (XLA, JAX's lowering, tf.function's tracing), `python` (`$file.py:12 function`), `runtime`, `sync`,
-  `allocator` (CUDA and HIP calls; on old TensorFlow named after the kernel or copy that they launch), `annotation` (all
-  other ranges: TraceAnnotation, tf.profiler.experimental.Trace, and those that the frameworks set themselves, such as
-  `ExecutorState::Process`, `EagerExecute`, `PjitFunction(step)`).
+  requests of a step, `IteratorGetNext*`), `pipeline` (what tf.data does for them on any thread: `Iterator::A::B`, by
+  its long name), `compile` (XLA, JAX's lowering, tf.function's tracing), `python` (`$file.py:12 function`), `runtime`,
+  `sync`, `allocator` (CUDA and HIP calls; on old TensorFlow named after the kernel or copy that they launch),
+  `annotation` (all other ranges: TraceAnnotation, tf.profiler.experimental.Trace, and those that the frameworks set
+  themselves, such as `ExecutorState::Process`, `EagerExecute`, `PjitFunction(step)`).
 - `host_ops.details`: JSON; of an iterator `id`, `parent_id` (the iterator that asked), `name`, `parallelism`,
   `autotune`, `buffer_limit`, ...; of a call of a tf.function `tf_function_call` (`notTraced-xla`) and `tracing_count`.
 - `host_ops.shapes`, `dtypes`: of the inputs, JSON, in the spelling that PyTorch's have. `eager`: outside a graph.
-- `host_ops.step`: by the group that TensorFlow wrote down, or else by nesting and by what asked for it on another thread.
+- `host_ops.step`: by the group that TensorFlow wrote down, or by nesting and by what asked for it on another thread.
 - `device_ops.framework_op`: `jit(f)/dot_general` or `scope/name:Type` as the device op bears it, whether or not `op` is
   known; `hlo_module`, `hlo_category`, `eager`. AMD's copies by kernel (`__amd_rocclr_copyBuffer`) are kind `memcpy`.
 - `allocations`: also those of the host (device null), one running total per `allocator`.
@@ -23,14 +23,14 @@ Kept of a file's environment is the process id and JAX's version; nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import IO, Final
 
 import polars as pl
 
 from advisor.errors import ReadError
-from advisor.profile import Profile, table
+from advisor.profile import SCHEMAS, Profile, Schema
 from advisor.readers.xplane import device as devices
 from advisor.readers.xplane.host import host as host_tables
 from advisor.readers.xplane.links import steps, with_launches
@@ -99,13 +99,11 @@ class _Parts:
             before = sum(frame.height for frame in self.ranges)
             self.ranges.append(found.ranges.with_columns(pl.col("parent", "asked_by") + before))
             self.allocations.append(found.allocations)
-        elif (gpu := GPU_PLANE.match(plane.name)) or (tpu := TPU_PLANE.match(plane.name)):
-            number = int((gpu or tpu)[1])
-            told = (devices.gpu if gpu else devices.tpu)(plane, number)
-            self.ops.append(told.ops)
-            self.drawn.append(told.steps)
-            self.described.append(devices.described(plane, number))
-            self.is_tpu |= not gpu
+        elif found_gpu := GPU_PLANE.match(plane.name):
+            self._add_device(plane, int(found_gpu[1]), devices.gpu)
+        elif found_tpu := TPU_PLANE.match(plane.name):
+            self._add_device(plane, int(found_tpu[1]), devices.tpu)
+            self.is_tpu = True
         elif plane.name == TASK_PLANE:
             start = plane.stats.get("profile_start_time")
             self.base_ns = start if isinstance(start, int) and 0 < start < _LATEST_NS else 0
@@ -116,6 +114,12 @@ class _Parts:
         self.untimed += plane.untimed
         self.malformed += plane.malformed
         self.cut_lines += plane.cut_lines
+
+    def _add_device(self, plane: Plane, number: int, told: Callable[[Plane, int], devices.Device]) -> None:
+        found = told(plane, number)
+        self.ops.append(found.ops)
+        self.drawn.append(found.steps)
+        self.described.append(devices.described(plane, number))
 
     def notes(self) -> list[str]:
         """What was left out, in sentences."""
@@ -142,7 +146,7 @@ def _profile(parts: _Parts, salvaged: list[str], name: str, worker: int) -> Prof
         "device_ops": _with_load(ops, seen),
         "host_ops": host,
         "collectives": _collectives(ops),
-        "allocations": _based(_stacked(parts.allocations, {"at_ns": pl.Int64}), parts.base_ns, "at_ns"),
+        "allocations": _based(_stacked(parts.allocations, {"at_ns": pl.Int64()}), parts.base_ns, "at_ns"),
     }
     numbered = {key: frame.with_columns(worker=pl.lit(worker, pl.Int32)) for key, frame in tables.items()}
     profile = Profile.of(numbered, format=FORMAT, salvaged=salvaged)
@@ -150,29 +154,29 @@ def _profile(parts: _Parts, salvaged: list[str], name: str, worker: int) -> Prof
 
 
 _LINKED: Final = {"id", "worker", "step", "launch", "op", "blocks_per_sm"}
-_RANGES: Final = {
+_RANGES: Final[Schema] = {
     **dict.fromkeys(
         ["thread", "start_ns", "dur_ns", "correlation", "group", "step_num", "parent", "asked_by"], pl.Int64
     ),
-    **{column: table("host_ops").schema[column] for column in ("name", "kind", "shapes", "dtypes", "eager", "details")},
+    **{column: SCHEMAS["host_ops"][column] for column in ("name", "kind", "shapes", "dtypes", "eager", "details")},
 }
-_OPS: Final = {
-    **{column: dtype for column, dtype in table("device_ops").schema.items() if column not in _LINKED},
+_OPS: Final[Schema] = {
+    **{column: dtype for column, dtype in SCHEMAS["device_ops"].items() if column not in _LINKED},
     **dict.fromkeys(["correlation", "group"], pl.Int64),
 }
-_DRAWN: Final = {
+_DRAWN: Final[Schema] = {
     **dict.fromkeys(["start_ns", "dur_ns", "group", "number"], pl.Int64),
     "device": pl.Int32,
     "name": pl.String,
 }
 _DESCRIBED: Final = {
     column: dtype
-    for column, dtype in table("devices").schema.items()
+    for column, dtype in SCHEMAS["devices"].items()
     if column in {"device", "name", "memory_bytes", "sm_count", "capability"}
 }
 
 
-def _stacked(frames: list[pl.DataFrame], schema: Mapping[str, pl.DataType | type[pl.DataType]]) -> pl.DataFrame:
+def _stacked(frames: list[pl.DataFrame], schema: Schema) -> pl.DataFrame:
     return pl.concat([pl.DataFrame(schema=schema), *frames], how="diagonal_relaxed")
 
 

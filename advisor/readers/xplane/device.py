@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from advisor.intervals import Ints
 from advisor.kernelnames import family
 from advisor.profile import DEVICE_OP_KINDS, TEXT
 from advisor.readers.xplane.names import (
@@ -26,6 +27,7 @@ _STATS: Final = {
     *("theoretical_occupancy_pct", "cuda_graph_exec_id", "cuda_graph_id", "graph_exec_id"),
     *("tf_op", "name", "level 0", "annotation", "hlo_op", "hlo_module", "hlo_category"),
 }
+_NAMES: Final = ("device_name", "gpu_device_name", "device_type_string")
 _NO_OP: Final = r"^XlaModule:?$"  # what tf_op holds where XLA compiled the program whole
 _BLIT: Final = r"^__amd_rocclr_(copy|fill)Buffer"  # AMD copies and fills with kernels of its runtime
 
@@ -74,7 +76,6 @@ def _is_derived(line: Line) -> bool:
 
 
 def _ops(plane: Plane, lines: list[int], number: int) -> pl.DataFrame:
-    events = plane.events(lines, _STATS)
     labels = [label or name for name, label in zip(plane.names.names, plane.names.labels, strict=True)]
     names = pl.DataFrame({"name": pl.Series([*labels, ""], dtype=pl.String)})
     names = names.with_columns(
@@ -82,29 +83,33 @@ def _ops(plane: Plane, lines: list[int], number: int) -> pl.DataFrame:
         blit=pl.col("name").str.extract(_BLIT),
         text=pl.col("name").cast(TEXT),
     )
-    what = names[events.what]
-    stream = np.array([line.id for line in plane.lines] or [0], np.int64)[events.line]
-    return (
-        pl.DataFrame({"stream": stream, "start_ns": events.start_ns, "dur_ns": events.dur_ns})
-        .with_columns(
-            *copies(events.text("memcpy_details"), what["text"]).get_columns(),
-            *launches(events.text("kernel_details")).get_columns(),
-            name=what["text"],
-            kind=_kinds(events, what),
-            device=pl.lit(number, pl.Int32),
-            correlation=events.number("correlation_id"),
-            group=events.number("group_id"),
-            eager=events.number("is_eager").cast(pl.Boolean, strict=False),
-            graph=_first(events.number("cuda_graph_exec_id"), events.number("cuda_graph_id")),
-            framework_op=_framework_op(events),
-            hlo_module=events.text("hlo_module"),
-            hlo_category=events.text("hlo_category"),
-        )
-        .with_columns(
-            pl.coalesce("occupancy", _share(events.number("theoretical_occupancy_pct", pl.Float64))).alias("occupancy"),
-            copy_kind=pl.when(pl.col("kind") == "memcpy").then("copy_kind"),
-        )
-    )
+    streams = np.array([line.id for line in plane.lines] or [0], np.int64)
+    found = [_some_ops(events, names[events.what], streams) for events in plane.events(lines, _STATS)]
+    return pl.concat(found).with_columns(device=pl.lit(number, pl.Int32))
+
+
+def _some_ops(events: Events, what: pl.DataFrame, streams: Ints) -> pl.DataFrame:
+    occupancy = _share(events.number("theoretical_occupancy_pct", pl.Float64))
+    launch = launches(events.text("kernel_details"))
+    columns = {
+        "name": what["text"],
+        "kind": _kinds(events, what),
+        "stream": streams[events.line],
+        "start_ns": events.start_ns,
+        "dur_ns": events.dur_ns,
+        "correlation": events.number("correlation_id"),
+        "group": events.number("group_id"),
+        "eager": events.number("is_eager").cast(pl.Boolean, strict=False),
+        "graph": _first(events.number("cuda_graph_exec_id"), events.number("cuda_graph_id")),
+        "framework_op": _framework_op(events),
+        "hlo_module": events.text("hlo_module"),
+        "hlo_category": events.text("hlo_category"),
+        **copies(events.text("memcpy_details"), what["text"]).to_dict(),
+        **launch.to_dict(),
+        "occupancy": _first(launch["occupancy"], occupancy),
+    }
+    of_copy = pl.when(pl.col("kind") == "memcpy").then("copy_kind")
+    return pl.DataFrame(columns).with_columns(copy_kind=of_copy)
 
 
 def _kinds(events: Events, what: pl.DataFrame) -> pl.Series:
@@ -142,12 +147,18 @@ def _first(one: pl.Series, other: pl.Series) -> pl.Series:
 def _marked(plane: Plane, number: int) -> pl.DataFrame:
     """The steps of the line that the profiler draws them on."""
     lines = [i for i, line in enumerate(plane.lines) if line.name == STEP_LINE]
-    events = plane.events(lines, {"group_id", "step_name", "step_num"})
-    names = pl.Series([*plane.names.names, ""], dtype=pl.String).gather(events.what)
-    told = events.text("step_name").cast(pl.String)
-    return pl.DataFrame({"start_ns": events.start_ns, "dur_ns": events.dur_ns}).with_columns(
-        device=pl.lit(number, pl.Int32),
-        group=events.number("group_id"),
-        name=_first(told, names),
-        number=_first(events.number("step_num"), names.cast(pl.Int64, strict=False)),
-    )
+    names = pl.Series([*plane.names.names, ""], dtype=pl.String)
+    found = [_some_steps(events, names) for events in plane.events(lines, {"group_id", "step_name", "step_num"})]
+    return pl.concat(found).with_columns(device=pl.lit(number, pl.Int32))
+
+
+def _some_steps(events: Events, names: pl.Series) -> pl.DataFrame:
+    name = names.gather(events.what)
+    columns = {
+        "start_ns": events.start_ns,
+        "dur_ns": events.dur_ns,
+        "group": events.number("group_id"),
+        "name": _first(events.text("step_name").cast(pl.String), name),
+        "number": _first(events.number("step_num"), name.cast(pl.Int64, strict=False)),
+    }
+    return pl.DataFrame(columns)

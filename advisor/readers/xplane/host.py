@@ -37,7 +37,9 @@ _OF_RANGES: Final = {
     *ITERATOR_FACTS,
     *CALL_FACTS,
 }
-_UNSEEN: Final = (REGION_OPENS, REGION_CLOSES, REGION_ASKED)  # they tell what belongs together, and are no work
+_ROLES: Final = (REGION_OPENS, REGION_CLOSES, REGION_ASKED, EXECUTES, ALLOCATES, FREES)
+_REQUEST, _END = "request", "end"
+_UNSEEN: Final = (REGION_OPENS, REGION_CLOSES, REGION_ASKED, _END)  # they tell what belongs together, and are no work
 _MOST_UNSEEN: Final = 64  # in a row
 _END_MARK: Final = r"^end: "
 _GPU_ALLOCATOR: Final = r"(?i)^(?:GPU_|gpu_async_|xla_gpu_)(\d{1,9})"
@@ -45,7 +47,7 @@ _HOST_ALLOCATOR: Final = r"(?i)host|cpu"
 
 
 class Host(NamedTuple):
-    """Tables of one plane: ranges (host_ops with group, hop and step_num for the links) and allocations."""
+    """Tables of one plane: ranges (host_ops, with what the links need) and allocations."""
 
     ranges: pl.DataFrame
     allocations: pl.DataFrame
@@ -57,52 +59,63 @@ def host(plane: Plane) -> Host:
     Ranges are in the order of the file. `parent` is a row of them; `asked_by` is the row that handed the work over from
     another thread, where the profile tells.
     """
-    events = plane.events(range(len(plane.lines)), _OF_RANGES | _OF_ALLOCATIONS)
-    names = pl.Series("name", [*plane.names.names, ""], dtype=pl.String)
-    name = names.cast(TEXT).gather(events.what)
-    thread = np.array([line.id for line in plane.lines] or [0], np.int64)[events.line]
-    about = pl.DataFrame(
-        {"name": name, "thread": thread, "start_ns": events.start_ns, "dur_ns": events.dur_ns}, schema_overrides=_TIMES
+    names, ranges, allocations = _named(plane), list[pl.DataFrame](), list[pl.DataFrame]()
+    threads = np.array([line.id for line in plane.lines] or [0], np.int64)
+    for events in plane.events(range(len(plane.lines)), _OF_RANGES | _OF_ALLOCATIONS):
+        about = names[events.what].with_columns(
+            pl.Series("thread", threads[events.line]),
+            pl.Series("start_ns", events.start_ns),
+            pl.Series("dur_ns", events.dur_ns),
+        )
+        of_memory = about["role"].is_in([ALLOCATES, FREES]).fill_null(value=False).to_numpy()
+        ranges.append(_ranges(events, about, np.flatnonzero(~of_memory)))
+        allocations.append(_allocations(events, about, np.flatnonzero(of_memory)))
+    return Host(_linked(pl.concat(ranges)), pl.concat(allocations))
+
+
+def _named(plane: Plane) -> pl.DataFrame:
+    """A row per name of the plane's events: name, kind, role (what it does for the links), and whether an eager op."""
+    name = pl.col("text")
+    role = pl.when(name.is_in(_ROLES)).then(name).when(name.str.contains(REQUEST)).then(pl.lit(_REQUEST))
+    frame = pl.DataFrame({"text": pl.Series([*plane.names.names, ""], dtype=pl.String)})
+    return frame.select(
+        name=name.cast(TEXT),
+        kind=host_kinds(frame["text"]),
+        role=role.when(name.str.contains(_END_MARK)).then(pl.lit(_END)).cast(pl.Enum([*_ROLES, _REQUEST, _END])),
+        eager_op=name.str.contains(EAGER_OP),
     )
-    of_memory = names.is_in([ALLOCATES, FREES]).gather(events.what).to_numpy()
-    ranges = _ranges(events, about, host_kinds(names).gather(events.what))
-    return Host(_linked(ranges.filter(~of_memory)), _allocations(events, about, of_memory))
 
 
-_TIMES: Final = {"thread": pl.Int64, "start_ns": pl.Int64, "dur_ns": pl.Int64}
-
-
-def _ranges(events: Events, about: pl.DataFrame, kind: pl.Series) -> pl.DataFrame:
-    hlo_op = events.text("hlo_op")
-    told = inputs(_first(events.text("shape"), events.text("tensor_shapes")))
-    frame = about.with_columns(
-        *told.get_columns(),
-        kind=kind,
-        correlation=events.number("correlation_id"),
-        group=events.number("group_id"),
-        step_num=events.number("step_num"),
-        eager=_flag(events.number("is_eager")),
-        execution=_execution(events),
-        details=_details(events),
-        producer=_link(events, "_pt", "_p"),
-        consumer=_link(events, "_ct", "_c"),
-    )
+def _ranges(events: Events, about: pl.DataFrame, rows: Ints) -> pl.DataFrame:
+    columns = {
+        "correlation": events.number("correlation_id"),
+        "group": events.number("group_id"),
+        "step_num": events.number("step_num"),
+        "eager": _flag(events.number("is_eager")),
+        "execution": events.number("id") * 31 + events.number("iter_num"),  # one go of TensorFlow's executor
+        "details": _details(events),
+        "producer": _link(events, "_pt", "_p"),
+        "consumer": _link(events, "_ct", "_c"),
+        "hlo": events.text("hlo_op"),
+        "copies": events.text("memcpy_details"),
+        "inputs": _first(events.text("shape"), events.text("tensor_shapes")),
+    }
+    frame = pl.DataFrame({**about.to_dict(), **columns})[rows]
     free = pl.col("kind").is_in(["annotation", "op"])
     is_call = free & (pl.col("correlation") > 0)
-    waits = events.text("memcpy_details").cast(pl.String).str.contains(r"\basync:0\b").fill_null(value=False)
-    hlo = hlo_op.cast(pl.String)
+    waits = pl.col("copies").cast(pl.String).str.contains(r"\basync:0\b").fill_null(value=False)
+    hlo = pl.col("hlo").cast(pl.String)
     is_step = pl.col("step_num").is_not_null() & (pl.col("kind") == "annotation")
-    by_name = about["name"].unique()
-    eager_ops = by_name.filter(by_name.cast(pl.String).str.contains(EAGER_OP))
     return frame.with_columns(
-        eager=pl.when((pl.col("kind") == "op") & pl.col("name").is_in(eager_ops.implode())).then(True).otherwise("eager"),  # noqa: FBT003
+        *inputs(frame["inputs"]).get_columns(),
+        eager=pl.when((pl.col("kind") == "op") & pl.col("eager_op")).then(pl.lit(True)).otherwise("eager"),  # noqa: FBT003
         kind=pl.when(is_step).then(_kind("step"))
         .when(is_call & waits).then(_kind("sync"))
         .when(is_call).then(_kind("runtime"))
         .when(free & hlo.str.contains(HLO_COLLECTIVE)).then(_kind("collective"))
         .when(free & hlo.is_not_null()).then(_kind("op"))
-        .otherwise("kind")
-    )  # fmt: skip
+        .otherwise("kind"),
+    ).drop("hlo", "copies", "inputs", "eager_op")  # fmt: skip
 
 
 def _kind(name: str) -> pl.Expr:
@@ -120,11 +133,6 @@ def _first(one: pl.Series, other: pl.Series) -> pl.Series:
 def _link(events: Events, kind: str, number: str) -> pl.Series:
     """One number for a hand-over between threads, of its kind and its own; null where the event bears none."""
     return events.number(number) * 31 + events.number(kind)
-
-
-def _execution(events: Events) -> pl.Series:
-    """One number for what runs in one go of TensorFlow's executor, whose events bear it; null elsewhere."""
-    return events.number("id") * 31 + events.number("iter_num")
 
 
 def _details(events: Events) -> pl.Series:
@@ -162,41 +170,35 @@ def _linked(ranges: pl.DataFrame) -> pl.DataFrame:
     ranges = _with_regions(ranges)
     start = ranges["start_ns"].to_numpy()
     parent = nest(ranges["thread"].to_numpy(), start, start + ranges["dur_ns"].to_numpy())
-    asked_by = _asked_by(ranges)
-    hidden = ranges["name"].unique().cast(pl.String)
-    hidden = hidden.filter(hidden.is_in(_UNSEEN) | hidden.str.contains(_END_MARK))
-    seen = ~ranges["name"].is_in(hidden.cast(TEXT).implode()).fill_null(value=False).to_numpy()
+    asked_by = _asked_by(ranges.select("producer", "consumer", "execution", "role"))
+    seen = ~ranges["role"].is_in(_UNSEEN).fill_null(value=False).to_numpy()
     around = np.where(asked_by < 0, parent, asked_by)  # where an unseen one leads to
     asked_by = np.where((asked_by < 0) & (parent >= 0) & ~seen[parent], parent, asked_by)
     place = np.where(seen, np.cumsum(seen) - 1, -1)
     columns = {"parent": _seen(parent, parent, seen), "asked_by": _seen(asked_by, around, seen)}
     return (
-        ranges.with_columns(
-            pl.Series(key, np.where(at < 0, -1, place[at])).replace(-1, None) for key, at in columns.items()
-        )
+        ranges.drop("producer", "consumer", "execution", "role")
+        .with_columns(pl.Series(key, np.where(at < 0, -1, place[at])).replace(-1, None) for key, at in columns.items())
         .filter(pl.Series(seen))
-        .drop("producer", "consumer", "execution")
     )
 
 
 def _with_regions(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Ranges in which a start of a region lasts until the end of the region; the ends are gone."""
-    name = pl.col("name").cast(pl.String)
+    """Ranges in which the start of a region lasts until the region's end; the ends are gone."""
+    role = pl.col("role")
+    row = pl.int_range(pl.len(), dtype=pl.Int64)
     regions = (
-        ranges.with_row_index("row")
-        .filter(name.is_in([REGION_OPENS, REGION_CLOSES]))
-        .select("row", "thread", "start_ns", opens=name == REGION_OPENS)
+        ranges.select("thread", "start_ns", "role", row=row)
+        .filter(role.is_in([REGION_OPENS, REGION_CLOSES]))
         .sort("thread", "start_ns", "row")
-        .with_columns(
-            closed=(~pl.col("opens")).shift(-1), next=pl.col("start_ns").shift(-1), other=pl.col("thread").shift(-1)
-        )
-        .filter("opens", "closed", pl.col("other") == pl.col("thread"))
+        .with_columns(next=pl.col("start_ns").shift(-1), ends=role.shift(-1), other=pl.col("thread").shift(-1))
+        .filter(role == REGION_OPENS, pl.col("ends") == REGION_CLOSES, pl.col("other") == pl.col("thread"))
     )
-    if not regions.height:
-        return ranges.filter(name != REGION_CLOSES)
-    dur = ranges["dur_ns"].to_numpy().copy()
-    dur[regions["row"].to_numpy()] = (regions["next"] - regions["start_ns"]).to_numpy()
-    return ranges.with_columns(dur_ns=pl.Series(dur)).filter(name != REGION_CLOSES)
+    if regions.height:
+        dur = ranges["dur_ns"].to_numpy().copy()
+        dur[regions["row"].to_numpy()] = (regions["next"] - regions["start_ns"]).to_numpy()
+        ranges = ranges.with_columns(dur_ns=pl.Series(dur))
+    return ranges.filter((role != REGION_CLOSES).fill_null(value=True))
 
 
 def _asked_by(ranges: pl.DataFrame) -> Ints:
@@ -205,19 +207,18 @@ def _asked_by(ranges: pl.DataFrame) -> Ints:
     Events of one hand-over bear one number. A request for input on a thread of its own bears none, but the number of
     the executor's run that it belongs to.
     """
-    name, row = pl.col("name").cast(pl.String), pl.int_range(pl.len(), dtype=pl.Int64)
-    rows = ranges.select("producer", "consumer", "execution", "name", row=row)
+    rows = ranges.with_columns(row=pl.int_range(pl.len(), dtype=pl.Int64))
     by = np.full(ranges.height, -1)
-    executed = rows.filter(pl.col("execution").is_not_null())
+    role = pl.col("role")
     for givers, takers in (
         (
-            executed.filter(name == EXECUTES).select("row", key="execution"),
-            executed.filter(name.str.contains(REQUEST)).select("row", key="execution"),
+            rows.filter(role == EXECUTES).select("row", key="execution"),
+            rows.filter(role == _REQUEST).select("row", key="execution"),
         ),
-        (rows.select("row", key="producer").drop_nulls(), rows.select("row", key="consumer").drop_nulls()),
+        (rows.select("row", key="producer"), rows.select("row", key="consumer")),
     ):
-        first = givers.unique("key", keep="first").select("key", by="row")
-        found = takers.join(first, on="key").filter(pl.col("by") != pl.col("row"))
+        first = givers.drop_nulls().unique("key", keep="first").select("key", by="row")
+        found = takers.drop_nulls().join(first, on="key").filter(pl.col("by") != pl.col("row"))
         by[found["row"].to_numpy()] = found["by"].to_numpy()
     return by
 
@@ -233,37 +234,29 @@ def _seen(at: Ints, around: Ints, seen: np.ndarray[tuple[int], np.dtype[np.bool_
     return at
 
 
-def _allocations(
-    events: Events, about: pl.DataFrame, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]
-) -> pl.DataFrame:
-    name = pl.col("name").cast(pl.String)
-    amount = pl.col("amount")
+def _allocations(events: Events, about: pl.DataFrame, rows: Ints) -> pl.DataFrame:
+    columns = {
+        "at_ns": about["start_ns"],
+        "thread": about["thread"],
+        "role": about["role"],
+        "allocator": events.text("allocator_name"),
+        "bytes": events.number("allocation_bytes"),
+        "address": events.number("addr"),
+        "allocated_bytes": events.number("bytes_allocated"),
+        "requested_bytes": events.number("requested_bytes"),
+        "available_bytes": events.number("bytes_available"),
+        "fragmentation": events.number("fragmentation", pl.Float64),
+        "framework_op": events.text("tf_op"),
+        "region": events.text("region_type"),
+        "dtype": events.number("data_type"),
+        "shape": _first(events.text("tensor_shapes"), events.text("shape")),
+        "index": events.number("index_on_host"),
+    }
     allocator = pl.col("allocator").cast(pl.String)
-    return (
-        about.with_columns(
-            allocator=events.text("allocator_name"),
-            amount=events.number("allocation_bytes"),
-            address=events.number("addr"),
-            allocated_bytes=events.number("bytes_allocated"),
-            requested_bytes=events.number("requested_bytes"),
-            available_bytes=events.number("bytes_available"),
-            fragmentation=events.number("fragmentation", pl.Float64),
-            framework_op=events.text("tf_op"),
-            region=events.text("region_type"),
-            dtype=events.number("data_type").replace_strict(TF_TYPES, default=None, return_dtype=pl.String).cast(TEXT),
-            shape=_first(events.text("tensor_shapes"), events.text("shape")),
-            index=events.number("index_on_host"),
-        )
-        .filter(pl.Series(chosen))
-        .with_columns(
-            at_ns="start_ns",
-            bytes=pl.when(name == FREES).then(-amount).otherwise(amount),
-            device=pl.coalesce(
-                pl.when(~allocator.str.contains(_HOST_ALLOCATOR)).then(
-                    allocator.str.extract(_GPU_ALLOCATOR).cast(pl.Int32)
-                ),
-                pl.col("index").cast(pl.Int32, strict=False),
-            ),
-        )
-        .drop("name", "start_ns", "dur_ns", "amount", "index")
+    number = pl.when(~allocator.str.contains(_HOST_ALLOCATOR)).then(allocator.str.extract(_GPU_ALLOCATOR))
+    return pl.DataFrame({key: series.gather(rows) for key, series in columns.items()}).select(
+        pl.exclude("role", "index", "bytes", "dtype"),
+        bytes=pl.when(pl.col("role") == FREES).then(-pl.col("bytes")).otherwise("bytes"),
+        dtype=pl.col("dtype").replace_strict(TF_TYPES, default=None, return_dtype=pl.String).cast(TEXT),
+        device=pl.coalesce(number.cast(pl.Int32, strict=False), pl.col("index").cast(pl.Int32, strict=False)),
     )

@@ -37,25 +37,26 @@ REGION_ASKED: Final = "ThreadpoolListener::Record"
 ALLOCATES: Final = "MemoryAllocation"
 FREES: Final = "MemoryDeallocation"
 
+# Python's side of compilation in JAX; then what XLA, JAX and tf.function call it.
+_LOWERING: Final = (
+    r"^\$(?:pxla|mlir|compiler|pjit|partial_eval|dispatch)\.py:\d+ (?:_pjit_lower|lower_\w+|_?trace_\w+"
+    r"|backend_compile\w*|compile_or_get_cached|_cached_compilation|from_hlo)$"
+)
+_COMPILING: Final = (
+    r"^(?:backend_compile|lower_sharding_computation|lower_jaxpr|trace_to_jaxpr|tf\.function-graph_building)"
+    r"|(?:Client|Compiler|JitCompiler)::(?:Compile|RunBackend|RunHloPasses|CompileAndLoad)"
+    r"|^(?:Xla|XLA)(?:Compile|CompilationCache|::Compile)|^XLA::\w+ LLO|^HLO passes|CompileCpuExecutable"
+    r"|CompileModuleTo|^GpuCompiler|^NVPTXCompiler|^AMDGPUCompiler|^ptxas|^Autotun(?:e|ing)"
+)
 # (pattern of the name, kind); the first that matches decides, and what none matches is an annotation: ranges that the
 # frameworks and their users name freely.
 _KINDS: Final = [
     (r"^\$gc collect|^\$gc\.py|<built-in function collect>", "gc"),
-    (
-        r"^\$(?:pxla|mlir|compiler|pjit|partial_eval|dispatch)\.py:\d+ (?:_pjit_lower|lower_\w+|_?trace_\w+"
-        r"|backend_compile\w*|compile_or_get_cached|_cached_compilation|from_hlo)$",
-        "compile",
-    ),
+    (_LOWERING, "compile"),
     (r"^\$", "python"),
     (r"^EagerLocalExecute: (?:_|Iterator|\w*(?:Dataset|Iterator))", "annotation"),  # functions; those they ask for data
     (EAGER_OP, "op"),
-    (
-        r"^(?:backend_compile|lower_sharding_computation|lower_jaxpr|trace_to_jaxpr|tf\.function-graph_building)"
-        r"|(?:Client|Compiler|JitCompiler)::(?:Compile|RunBackend|RunHloPasses|CompileAndLoad)"
-        r"|^(?:Xla|XLA)(?:Compile|CompilationCache|::Compile)|^XLA::\w+ LLO|^HLO passes|CompileCpuExecutable"
-        r"|CompileModuleTo|^GpuCompiler|^NVPTXCompiler|^AMDGPUCompiler|^ptxas|^Autotun(?:e|ing)",
-        "compile",
-    ),
+    (_COMPILING, "compile"),
     (r"^(?:[^:\s]+/)?IteratorGetNext", "input"),  # asked for in the step: the wait for input
     (ITERATOR, "pipeline"),
     (r"^(?:Prefetch|MapAndBatch|ParallelMap|ParallelInterleave|ParallelBatch)\w*(?:Produce|Consume)$", "pipeline"),

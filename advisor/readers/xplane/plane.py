@@ -8,7 +8,7 @@ name, 4 display_name, 5 stats}; XStatMetadata{1 id, 2 name}. Source: xplane.prot
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, NamedTuple, TypeAlias
@@ -28,6 +28,7 @@ _DOUBLE, _INT, _STR, _BYTES, _REF = 2, 4, 5, 6, 7
 _LATEST_NS: Final = (1 << 62) - (1 << 54)  # in 2115; with an offset and a base time it stays below 2**63
 _LATEST_PS: Final = 1 << 62  # 53 days
 _LONGEST_NS: Final = 1 << 50  # 13 days
+_AT_ONCE: Final = 1 << 17  # events whose columns are held together, beside what is made of them
 _HALF_NS: Final = 500  # in ps
 
 
@@ -63,6 +64,10 @@ class _Borne(NamedTuple):
     kind: npt.NDArray[np.int8]
     value: npt.NDArray[np.uint64]
     length: npt.NDArray[np.int32]
+
+    def at(self, rows: Ints) -> _Borne:
+        """Those in these places."""
+        return _Borne(self.row[rows], self.stat[rows], self.kind[rows], self.value[rows], self.length[rows])
 
 
 _NOTHING_BORNE: Final = _Borne(
@@ -139,8 +144,7 @@ class Stats:
         return pl.concat([referred, spelt.cast(TEXT), _no_text(1)]).gather(at)
 
 
-@dataclass(frozen=True, eq=False)
-class Events:
+class Events(NamedTuple):
     """Events of some lines in file order.
 
     `line` is the row of `Plane.lines`, `what` the row of the plane's names; `start_ns` and `dur_ns` are rounded once
@@ -214,25 +218,35 @@ class Plane:
         return [self._line({f.number: f for f in self.buffer.head(a, b, _EVENTS)}) for a, b in spans]
 
     def _line(self, told: Mapping[int, Field]) -> Line:
-        name = self._text(told[11]) if 11 in told else ""
-        return Line(_signed(told[1].value) if 1 in told else 0, name or (self._text(told[2]) if 2 in told else ""))
+        names = (self._text(told[number]) for number in (11, 2) if number in told)  # the name to show, or else its own
+        return Line(_signed(told[1].value) if 1 in told else 0, next(filter(None, names), ""))
 
     def _message(self, line: int) -> Message:
         message = self.buffer.split(int(self._top.starts[line]), int(self._top.ends[line]), _EVENTS)
         self.cut_lines += not message.whole
         return message
 
-    def events(self, lines: Collection[int], wanted: Collection[str]) -> Events:
-        """The events of these lines (rows of `lines`), with the stats named in `wanted`."""
+    def events(self, lines: Collection[int], wanted: Collection[str]) -> Iterator[Events]:
+        """The events of these lines (rows of `lines`) with the stats named in `wanted`, so many at a time."""
         chosen = [self._message(line) for line in lines]
         began = np.array([_timestamp(message) for message in chosen], np.int64)
-        count = [len(message.starts) for message in chosen]
-        row = np.repeat(np.arange(len(chosen)), count)
+        row = np.repeat(np.arange(len(chosen)), [len(message.starts) for message in chosen])
         starts, ends = (
             np.concatenate([getattr(m, side) for m in chosen] or [np.empty(0, np.int64)]) for side in ("starts", "ends")
         )
+        del chosen
+        stats = self._chosen(wanted)
+        of_names = self._stats([self._found(self.names.stats, stats)], len(self.names.ids) + 1)
+        number = np.array(lines, np.int64)
+        for at in range(0, max(1, len(starts)), _AT_ONCE):
+            of_line = row[at : at + _AT_ONCE]
+            some = self._events(starts[at : at + _AT_ONCE], ends[at : at + _AT_ONCE], began[of_line], stats)
+            yield some._replace(line=number[of_line[some.line]], of_names=of_names)
+
+    def _events(self, starts: Ints, ends: Ints, began: Ints, wanted: Mask) -> Events:
+        """The events at these places, whose line has its timestamp in `began`; their `line` is their place instead."""
         ids, offset, length = (np.zeros(len(starts), np.uint64) for _ in range(3))
-        bad, borne, chosen_stats = np.zeros(len(starts), bool), list[_Borne](), self._chosen(wanted)
+        bad, borne = np.zeros(len(starts), bool), list[_Borne]()
         for found, broken in self.buffer.fields(starts, ends):
             for number, column in ((1, ids), (2, offset), (3, length)):
                 some = found.of(number)
@@ -240,20 +254,15 @@ class Plane:
             bad[found.of(5).owner] = True  # a sum over events, which has no time of its own
             bad[broken] = True
             self.malformed += len(broken)
-            borne.append(self._found(_bytes(found.of(4)), chosen_stats))
-        start, dur, timed = _times(began[row], offset, length)
+            borne.append(self._found(_bytes(found.of(4)), wanted))
+        start, dur, timed = _times(began, offset, length)
         self.untimed += int((~timed & ~bad).sum())
         kept = np.flatnonzero(timed & ~bad)
         place = np.full(len(starts), -1, np.int32)
         place[kept] = np.arange(len(kept))
-        return Events(
-            np.array(lines, np.int64)[row[kept]],
-            self.names.rows(ids[kept].view(np.int64)),
-            start[kept],
-            dur[kept],
-            self._stats(borne, len(kept), place),
-            self._stats([self._found(self.names.stats, chosen_stats)], len(self.names.ids) + 1),
-        )
+        what = self.names.rows(ids[kept].view(np.int64))
+        stats = self._stats(borne, len(kept), place)
+        return Events(kept, what, start[kept], dur[kept], stats, Stats(0, {}, self.buffer, self._stat_names))
 
     def _names(self, number: int) -> Names:
         """The map of event or stat names under this field number of the plane."""
@@ -314,7 +323,7 @@ class Plane:
         columns = {}
         for stat, rows in zip(stats.tolist(), np.split(order, first[1:]), strict=False):
             mine = rows[borne.row[rows] >= 0]
-            columns[self._stat_names.names[stat]] = _Borne(*(column[mine] for column in borne))
+            columns[self._stat_names.names[stat]] = borne.at(mine)
         return Stats(height, columns, self.buffer, self._stat_names)
 
 

@@ -37,7 +37,7 @@ _PACKING: Final = [
 ]
 
 
-class Malformed(ValueError):
+class MalformedError(ValueError):
     """Bytes that are no field of a message."""
 
 
@@ -125,7 +125,7 @@ class Buffer:
                 else:
                     field, at = self._field(at, end)
                     fields.append(field)
-        except Malformed:
+        except MalformedError:
             at = end + 1
         whole = at == end
         if ends and ends[-1] > end:
@@ -139,7 +139,7 @@ class Buffer:
             while at < end and self.data[at] != many << 3 | BYTES:
                 field, at = self._field(at, end)
                 fields.append(field)
-        except Malformed:
+        except MalformedError:
             pass
         return fields
 
@@ -155,7 +155,7 @@ class Buffer:
         else:
             size = {FIXED64: 8, FIXED32: 4}.get(kind, end)
         if size > end - at:
-            raise Malformed
+            raise MalformedError
         return Field(tag >> 3, at, at + size), at + size
 
     def _varint(self, at: int, end: int) -> tuple[int, int]:
@@ -165,7 +165,7 @@ class Buffer:
             value |= (byte & 0x7F) << 7 * shift
             if byte < _MORE:
                 return value & (2**64 - 1), at + shift + 1
-        raise Malformed
+        raise MalformedError
 
     def text(self, start: int, end: int) -> str:
         """A string of the file; what is no UTF-8 is replaced."""
