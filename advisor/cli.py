@@ -15,7 +15,7 @@ from advisor.errors import AdvisorError, UsageError
 
 if TYPE_CHECKING:
     from advisor.config import Config
-    from advisor.engine import Progress
+    from advisor.parts import Progress
     from advisor.report import Report
 
 # Heavy imports stand inside the commands: `advisor --help` answers at once.
@@ -60,6 +60,9 @@ def check(
         str, typer.Option("--fail-on", metavar="LEVEL", help="Exit 1 at this severity: high, medium, low or never.")
     ] = "never",
     steps: Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, or A:B.")] = "steady",
+    processes: Annotated[
+        int, typer.Option("--processes", min=1, help="Files of one run to read at a time; by default one per core.")
+    ] = os.cpu_count() or 1,
     config: ConfigPath = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Evidence, every fix and the places.")] = False,
 ) -> None:
@@ -70,7 +73,7 @@ def check(
     level = _chosen("--fail-on", fail_on, _LEVELS)
     files = {path: _format_of(path) for path in output or []}
     with _progress() as progress:
-        report = run_check(paths, config=_config(config), steps=steps, progress=progress)
+        report = run_check(paths, config=_config(config), steps=steps, progress=progress, processes=processes)
     for path, kind in files.items():
         _write(path, _rendered(report, kind, verbose=True))
     sys.stdout.write(_rendered(report, standard, verbose=verbose, to_screen=True))

@@ -85,14 +85,17 @@ _BLANK: Final = b"\xef\xbb\xbf \t\r\n"
 _RECORDING: Final = re.compile(
     r"[._-]?(?:step|iter|iteration|epoch)[._-]?([0-9]+)|(?:^|[._-])([0-9]{10,})(?:\.[0-9]+)?(?![^._-])", re.IGNORECASE
 )
+RANK: Final = re.compile(r"(?:rank|worker|node|host)[-_.]?([0-9]+)", re.IGNORECASE)
+"""What tells a worker in a file's name."""
 _SUFFIX: Final = re.compile(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$|(?<=.)\.[^.]*$", re.IGNORECASE)
 
 
 def discover(paths: Sequence[str]) -> tuple[list[Found], list[Rejected]]:
     """The runs under `paths`, and what could not be taken.
 
-    A file is a run of its own. The profiles directly in a folder are one run, or several where its workers recorded
-    several times. Folders are searched to any depth, without hidden ones; their other files are passed over.
+    A file is a run of its own, unless others in its folder are given whose names differ in the rank alone. The profiles
+    directly in a folder are one run, or several where its workers recorded several times. Folders are searched to any
+    depth, without hidden ones; their other files are passed over.
 
     Args:
         paths: Files, folders, and URLs of either in any store that fsspec knows (`s3://bucket/prefix`).
@@ -108,7 +111,7 @@ def discover(paths: Sequence[str]) -> tuple[list[Found], list[Rejected]]:
         runs, others = _in_file(path) if below is None else _in_folder(path, *below)
         found |= dict.fromkeys(runs)
         rejected |= dict.fromkeys(others)
-    return _named(list(found)), list(rejected)
+    return _named(_together(found)), list(rejected)
 
 
 def recordings(files: Iterable[str]) -> list[tuple[str, ...]]:
@@ -205,6 +208,30 @@ def _summed_up(looks: Iterable[_Look]) -> list[Rejected]:
 # ---------------------------------------------------------------------------------------------- runs and their names
 
 
+def _together(runs: Iterable[Found]) -> list[Found]:
+    """Files given one by one whose names differ in the rank alone (`rank*.json.gz`) are one run."""
+    alike: dict[tuple[str, ...], list[Found]] = defaultdict(list)
+    for run in runs:
+        single = run.files == (run.path,) and RANK.search(_stem(run.path))
+        key = (run.format, _folder(run.path), _kin(run.path)) if single else (run.format, *run.files)
+        alike[key].append(run)
+    return [
+        first
+        if not others
+        else replace(first, path=_folder(first.path), files=_sorted(run.path for run in (first, *others)))
+        for first, *others in alike.values()
+    ]
+
+
+def _kin(file: str) -> str:
+    """The name without what tells the rank, and the moment it was written at."""
+    return RANK.sub("", re.sub(r"[0-9]{10,}", "", _stem(file)))
+
+
+def _sorted(files: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(files, key=natural))
+
+
 def _runs(looks: Iterable[_Look]) -> Iterator[Found]:
     """One or several runs per folder, so far named by their numbers only."""
     of_folder: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
@@ -241,7 +268,7 @@ def _stem(file: str) -> str:
 
 
 def _folder(file: str) -> str:
-    return file.rpartition("/")[0] or "/"
+    return file.rpartition("/")[0] or ("/" if file.startswith("/") else ".")
 
 
 def _recorded(file: str) -> list[int]:

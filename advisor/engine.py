@@ -6,35 +6,33 @@ import datetime as dt
 import difflib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
-from advisor import __version__, metrics
+import polars as pl
+
+from advisor import __version__, metrics, parts
 from advisor.config import Config
 from advisor.discover import Found, discover
 from advisor.errors import NothingFound, ReadError, RuleError, UsageError
 from advisor.judge import Suppression, judge
-from advisor.lens import STEADY, look
+from advisor.lens import STEADY
+from advisor.metrics import Part
+from advisor.parts import Progress, unreadable
 from advisor.profile import Profile, join
-from advisor.readers import reader
-from advisor.report import Report, Unreadable
+from advisor.report import Report
 from advisor.resources import rules_folder
 from advisor.rulebook import Rule, load
 from advisor.rulelint import lint
-from advisor.storage import open_file
 from advisor.summary import summarise
-from advisor.text import plain
-
-Progress: TypeAlias = Callable[[str], Callable[[int], object]]
-"""Told the file that is about to be read; gives back what is told each number of bytes read."""
 
 
-def check(
+def check(  # noqa: PLR0913 - all but the paths are options with a default
     paths: Sequence[str],
     *,
     config: Config | None = None,
     steps: str = STEADY,
     today: dt.date | None = None,
     progress: Progress | None = None,
+    processes: int = 1,
 ) -> Report:
     """Check every run under `paths`.
 
@@ -44,6 +42,8 @@ def check(
         steps: `steady`, `all` or `A:B`.
         today: Date to hold the suppressions' expiry against; the current one by default.
         progress: Where to report the bytes read.
+        processes: How many files of one run to read side by side, each in a process of its own. A script that asks for
+            more than one needs the guard `if __name__ == "__main__":`, as always with multiprocessing.
 
     Raises:
         NothingFound: none of the paths holds a readable profile.
@@ -53,15 +53,17 @@ def check(
     rules = rule_book(config)
     silenced = _active(config, today or dt.datetime.now(dt.UTC).date())
     found, rejected = discover(paths)
-    unreadable = [_unreadable(r.path, r.why) for r in rejected]
+    lost = [unreadable(r.path, r.why) for r in rejected]
     runs = []
     for one in found:
-        for name, profile in _profiles(one, progress or _silent, unreadable):
-            measured = metrics.measure(look(profile, steps))
-            runs.append(summarise(name, one.path, measured, judge(measured, rules, silenced)))
+        measured, broken = parts.parts(one, steps, progress or _silent, processes)
+        lost += broken
+        for name, of_job in _jobs(one, measured):
+            whole = metrics.conclude(of_job)
+            runs.append(summarise(name, one.path, whole, judge(whole, rules, silenced)))
     if not runs:
-        raise NothingFound("; ".join(f"{u.path}: {u.why}" for u in unreadable) or "no profile given")
-    return Report(advisor_version=__version__, runs=tuple(runs), unreadable=tuple(unreadable))
+        raise NothingFound("; ".join(f"{u.path}: {u.why}" for u in lost) or "no profile given")
+    return Report(advisor_version=__version__, runs=tuple(runs), unreadable=tuple(lost))
 
 
 def read(path: str) -> Profile:
@@ -71,17 +73,32 @@ def read(path: str) -> Profile:
         ReadError: there is no readable run, or more than one.
     """
     found, rejected = discover([path])
-    unreadable = [_unreadable(r.path, r.why) for r in rejected]
-    profiles = [profile for one in found for _, profile in _profiles(one, _silent, unreadable)]
+    lost = [unreadable(r.path, r.why) for r in rejected]
+    profiles = []
+    for one in found:
+        whole, broken = parts.read(one, _silent)
+        profiles += [join(whole)] if whole and not _repeated(p.workers for p in whole) else whole
+        lost += broken
     if not profiles:
-        raise NothingFound("; ".join(f"{u.path}: {u.why}" for u in unreadable) or f"{path}: no profile")
+        raise NothingFound("; ".join(f"{u.path}: {u.why}" for u in lost) or f"{path}: no profile")
     if len(profiles) > 1:
         raise ReadError(f"{path}: holds {len(profiles)} runs; give the path of one")
     return profiles[0]
 
 
-def _unreadable(path: str, why: str) -> Unreadable:
-    return Unreadable(path=plain(path), why=plain(why))
+def _jobs(found: Found, measured: Sequence[Part]) -> list[tuple[str, Sequence[Part]]]:
+    """The run's parts together; files that claim one and the same rank are different jobs and come one by one."""
+    workers = [part.lens.profile.workers for part in measured]
+    if not _repeated(workers):
+        return [(found.name, measured)] if measured else []
+    files = [Path(table["file"][0]).name for table in workers]
+    return [(f"{found.name}/{file}", [part]) for file, part in zip(files, measured, strict=True)]
+
+
+def _repeated(workers: Iterable[pl.DataFrame]) -> bool:
+    """Whether two files claim the same rank."""
+    ranks = [rank for table in workers for rank in table["worker"]]
+    return len(set(ranks)) < len(ranks)
 
 
 def _silent(_: str) -> Callable[[int], object]:
@@ -111,20 +128,3 @@ def rule_book(config: Config) -> dict[str, Rule]:
             raise UsageError(f"no rule is called {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
     changed = {name: book[name].adjusted(o.params, o.severity) for name, o in config.overrides.items()}
     return book | changed
-
-
-def _profiles(found: Found, progress: Progress, unreadable: list[Unreadable]) -> Iterable[tuple[str, Profile]]:
-    """The run's profile; files that claim one and the same rank are different jobs and come one by one."""
-    profiles: list[Profile] = []
-    for number, file in enumerate(found.files):
-        try:
-            with open_file(file) as stream:
-                profiles.append(reader(found.format).read(stream, file, number, progress(file)))
-        except ReadError as error:
-            unreadable.append(_unreadable(file, str(error).removeprefix(f"{file}: ")))
-    if not profiles:
-        return []
-    ranks = [rank for profile in profiles for rank in profile.workers["worker"]]
-    if len(set(ranks)) == len(ranks):
-        return [(found.name, join(profiles))]
-    return [(f"{found.name}/{Path(p.workers['file'][0]).name}", p) for p in profiles]

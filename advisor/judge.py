@@ -57,6 +57,8 @@ class _Fired:
     verdict: Verdict
     row: Mapping[str, object]
     workers: tuple[int, ...]
+    low_ms: float | None
+    high_ms: float | None
 
     @property
     def severity(self) -> Severity:
@@ -64,7 +66,7 @@ class _Fired:
 
     @property
     def expected_ms(self) -> float:
-        low, high = self.verdict.low_ms, self.verdict.high_ms
+        low, high = self.low_ms, self.high_ms
         return 0.0 if low is None or high is None else (low + high) / 2 * CERTAINTY[self.rule.confidence]
 
 
@@ -76,11 +78,11 @@ def judge(found: Measurements, rules: Mapping[str, Rule], suppressions: Mapping[
         rules: The rule book, by id.
         suppressions: By rule id, the findings not to report.
     """
-    rows = found.frames["worker"]
     fired: list[_Fired] = []
     unknown, passed, elsewhere = [], [], []
     for rule in rules.values():
-        applicable = rows.filter(_applies(rule.applies, found))
+        rows = found.rows(rule.scope)
+        applicable = rows.filter(_applies(rule.applies, rows, found))
         outcomes = verdicts(rule, applicable)
         if not applicable.height:
             elsewhere.append(rule.id)
@@ -99,24 +101,40 @@ def _suppressed(f: _Fired, why: Suppression) -> Suppressed:
     return Suppressed(rule=f.rule.id, title=f.rule.title, severity=f.severity, reason=why.reason, until=why.until)
 
 
-def _applies(applies: Applies, found: Measurements) -> pl.Series:
-    """Per row of the worker frame, whether the rule makes sense there; an unknown capability is left to the rule."""
-    rows, profile = found.frames["worker"], found.lens.profile
+def _applies(applies: Applies, rows: pl.DataFrame, found: Measurements) -> pl.Series:
+    """Per row, whether the rule makes sense there; an unknown capability is left to the rule."""
+    profile = found.lens.profile
     fits = [
         (not applies.framework or _framework(found, row["worker"]) in applies.framework)
         and (not applies.format or profile.format in applies.format)
         and (applies.device is None or applies.device == (row["device"] is not None))
+        and (applies.distributed is None or applies.distributed == _distributed(row))
         and (applies.min_capability is None or row["capability"] is None or row["capability"] >= applies.min_capability)
-        for row in rows.select("worker", "device", "capability").iter_rows(named=True)
+        for row in rows.iter_rows(named=True)
     ]
     return pl.Series(fits, dtype=pl.Boolean)
 
 
+def _distributed(row: Mapping[str, float | None]) -> bool:
+    return (row.get("ranks_in_job") or 0) > 1 or (row.get("collective_share") or 0) > 0
+
+
 def _worst(rule: Rule, hits: Sequence[Verdict], rows: pl.DataFrame) -> _Fired:
-    """The row with the highest severity, then the largest saving; the first of equals."""
+    """The row with the highest severity, then the largest saving; the first of equals. The saving is the job's."""
     worst = min(hits, key=lambda v: (SEVERITIES.index(v.severity or "low"), -(v.high_ms or 0.0), v.row))
     workers = tuple(rows["worker"].gather([v.row for v in hits]).to_list())
-    return _Fired(rule, worst, rows.row(worst.row, named=True), workers)
+    own = rows["own_step_ms"].to_list() if "own_step_ms" in rows.columns else []
+    low, high = worst.low_ms, worst.high_ms
+    if len(own) > 1 and None not in own and low is not None and high is not None:
+        low = _of_the_job(own, {v.row: v.low_ms for v in hits})
+        high = _of_the_job(own, {v.row: v.high_ms for v in hits})
+    return _Fired(rule, worst, rows.row(worst.row, named=True), workers, low, high)
+
+
+def _of_the_job(own: Sequence[float], saved: Mapping[int, float | None]) -> float:
+    """What the job's step gets shorter by when each rank's own part of it does: the slowest rank sets the pace."""
+    left = [ms - (saved.get(row) or 0.0) for row, ms in enumerate(own)]
+    return max(0.0, max(own) - max(left))
 
 
 def _not_evaluable(rule: Rule, verdicts_: Iterable[Verdict], found: Measurements) -> NotEvaluable:
@@ -172,13 +190,13 @@ def _shared_out(fired: Sequence[_Fired]) -> dict[str, tuple[float, float] | None
     left: dict[tuple[object, str], float] = {}
     shared: dict[str, tuple[float, float] | None] = {}
     for f in sorted(fired, key=lambda f: (_depth(f, fired), -f.expected_ms, f.rule.id)):
-        if f.rule.saving is None or f.verdict.low_ms is None or f.verdict.high_ms is None:
+        if f.rule.saving is None or f.low_ms is None or f.high_ms is None:
             shared[f.rule.id] = None
             continue
         pools = {(f.row["worker"], pool): _pool_ms(f, pool) for pool in (f.rule.saving.of, *f.rule.saving.beyond)}
         left = pools | left
-        high = max(f.verdict.high_ms, 0.0)
-        low = min(max(f.verdict.low_ms, 0.0), high)
+        high = max(f.high_ms, 0.0)
+        low = min(max(f.low_ms, 0.0), high)
         part = min(1.0, sum(left[pool] for pool in pools) / high) if high else 0.0
         shared[f.rule.id] = (part * low, part * high)
         _take(part * high, left, pools)
@@ -207,8 +225,7 @@ def _pool_ms(f: _Fired, pool: str) -> float:
 def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_Fired], found: Measurements) -> Finding:
     rule = f.rule
     shown = _shown(f)
-    worker = f.row["worker"]
-    assert isinstance(worker, int)  # noqa: S101 - the frame's key
+    worker = _worker(f)
     return Finding(
         key=rule.id,
         rule=rule.id,
@@ -244,8 +261,14 @@ def _fixes(rule: Rule, framework: str | None) -> tuple[Fix, ...]:
     )
 
 
+def _worker(f: _Fired) -> int:
+    worker = f.row["worker"]
+    assert isinstance(worker, int)  # noqa: S101 - the frame's key
+    return worker
+
+
 def _said(f: _Fired, found: Measurements) -> str:
-    return wording.say(f.rule.says, {**f.row, **f.rule.params, **wording.PHRASES[found.lens.marked]})
+    return wording.say(f.rule.says, {**f.row, **f.rule.params, **wording.PHRASES[found.lens.of(_worker(f)).marked]})
 
 
 def _shown(f: _Fired) -> dict[str, float | None]:
@@ -260,7 +283,7 @@ def _shown(f: _Fired) -> dict[str, float | None]:
 
 
 def _used_steps(found: Measurements, worker: int) -> tuple[int, ...]:
-    lane = next(lane for lane in found.lens.critical if lane.worker == worker)
+    lane = found.lens.of(worker)
     return tuple(lane.steps["step"].to_list()) if lane.marked else ()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
@@ -47,7 +47,10 @@ class Lane:
     ops: pl.DataFrame
     host: pl.DataFrame
     allocations: pl.DataFrame
+    collectives: pl.DataFrame
     facts: Mapping[str, Any]  # the device's row; empty where nothing is known of it
+    process: Mapping[str, Any]  # the worker's row
+    visible: int | None  # devices that the worker's process sees; None where the recording does not tell
     _computed: dict[Callable[[Lane], Any], Any] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -60,6 +63,11 @@ class Lane:
         """End of each window in ns."""
         ends: Ints = self.starts + self.steps["dur_ns"].to_numpy()
         return ends
+
+    @cached_property
+    def complete(self) -> pl.DataFrame:
+        """The used and the uneven steps together."""
+        return pl.concat([self.steps, self.uneven]).sort("start_ns", maintain_order=True)
 
     @cached_property
     def total_ns(self) -> int:
@@ -120,23 +128,23 @@ class Lane:
         """Mean milliseconds per used step."""
         return total_ns / 1e6 / max(1, self.steps.height)
 
+    def emptied(self) -> Lane:
+        """The same without its ops."""
+        tables = {name: getattr(self, name).clear() for name in ("ops", "host", "allocations", "collectives")}
+        return replace(self, **tables, _computed={})
+
 
 @dataclass(frozen=True, eq=False)
 class Lens:
     """A profile seen over some of its steps.
 
-    `steps` are the profile's steps with `left_out`: why a step is not used, null where it is.
-    `marked` is False where the profile marks no steps: then one window spans the whole recording.
+    `steps` are the profile's steps with `left_out`: why a step is not used, null where it is. A worker that marks no
+    steps has one that spans its whole recording. `lanes` are every worker's devices, in order.
     """
 
     profile: Profile
     steps: pl.DataFrame
-    marked: bool
-
-    @cached_property
-    def lanes(self) -> list[Lane]:
-        """Every worker's devices, in order."""
-        return [self._lane(worker, device) for worker, device in self._keys]
+    lanes: tuple[Lane, ...]
 
     @cached_property
     def critical(self) -> list[Lane]:
@@ -148,26 +156,17 @@ class Lens:
         return list(longest.values())
 
     @property
-    def _keys(self) -> list[tuple[int, int | None]]:
-        return self.steps.select("worker", "device").unique().sort("worker", "device").rows()
+    def slowest(self) -> Lane:
+        """The worker whose steps take longest on average."""
+        return max(self.critical, key=lambda lane: lane.per_step_ms(lane.total_ns))
 
-    def _lane(self, worker: int, device: int | None) -> Lane:
-        mine = (pl.col("worker") == worker) & pl.col("device").eq_missing(device)
-        profile = self.profile
-        facts = profile.devices.filter(mine).to_dicts()
-        asked = pl.col("incomplete").is_null() & ~pl.col("left_out").str.starts_with(_OUTSIDE)
-        return Lane(
-            worker=worker,
-            device=device,
-            marked=self.marked,
-            steps=self.steps.filter(mine & pl.col("left_out").is_null()).sort("start_ns", maintain_order=True),
-            uneven=self.steps.filter(mine & asked).sort("start_ns", maintain_order=True),
-            devices=profile.device_ops.filter(pl.col("worker") == worker)["device"].n_unique(),
-            ops=_rows(profile.device_ops, mine),
-            host=_rows(profile.host_ops, pl.col("worker") == worker),
-            allocations=profile.allocations.filter(mine),
-            facts=facts[0] if facts else {},
-        )
+    def of(self, worker: int) -> Lane:
+        """The lane that sets this worker's pace."""
+        return next(lane for lane in self.critical if lane.worker == worker)
+
+    def emptied(self) -> Lens:
+        """The same without the tables of single events: what a report still needs once everything is measured."""
+        return Lens(self.profile.emptied(), self.steps, tuple(lane.emptied() for lane in self.lanes))
 
 
 def look(profile: Profile, choice: str = STEADY) -> Lens:
@@ -176,13 +175,39 @@ def look(profile: Profile, choice: str = STEADY) -> Lens:
     Raises:
         UsageError: `choice` is none of these, or leaves no step.
     """
-    marked = bool(profile.steps.height)
-    steps = profile.steps if marked else _whole(profile)
+    unmarked = _whole(profile).join(profile.steps, on="worker", how="anti")
+    steps = pl.concat([profile.steps, unmarked])
     lanes = [_left_out(lane, profile, choice) for lane in steps.partition_by("worker", "device", maintain_order=True)]
     looked = pl.concat(lanes)
     if _RANGE.match(choice) and not looked["left_out"].null_count():
         raise UsageError(f"--steps {choice}: no complete step in that range; the profile holds {_held(looked)}")
-    return Lens(profile, looked, marked)
+    keys = looked.select("worker", "device").unique().sort("worker", "device").rows()
+    marked = set(profile.steps["worker"])
+    return Lens(profile, looked, tuple(_lane(profile, looked, *key, marked=key[0] in marked) for key in keys))
+
+
+def _lane(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None, *, marked: bool) -> Lane:
+    mine = (pl.col("worker") == worker) & pl.col("device").eq_missing(device)
+    seen = profile.devices.filter(pl.col("worker") == worker)
+    facts = seen.filter(mine).to_dicts()
+    process = profile.workers.filter(pl.col("worker") == worker).to_dicts()
+    ops = _rows(profile.device_ops, mine)
+    asked = pl.col("incomplete").is_null() & ~pl.col("left_out").str.starts_with(_OUTSIDE)
+    return Lane(
+        worker=worker,
+        device=device,
+        marked=marked,
+        steps=steps.filter(mine & pl.col("left_out").is_null()).sort("start_ns", maintain_order=True),
+        uneven=steps.filter(mine & asked).sort("start_ns", maintain_order=True),
+        devices=profile.device_ops.filter(pl.col("worker") == worker)["device"].n_unique(),
+        ops=ops,
+        host=_rows(profile.host_ops, pl.col("worker") == worker),
+        allocations=profile.allocations.filter(mine),
+        collectives=profile.collectives.join(ops.select("id"), left_on="device_op", right_on="id", how="semi"),
+        facts=facts[0] if facts else {},
+        process=process[0] if process else {},
+        visible=seen.height or None,
+    )
 
 
 def spans(ops: pl.DataFrame) -> Union:

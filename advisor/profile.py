@@ -133,6 +133,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "elements_out": pl.Int64,
         "bytes": pl.Int64,
         "ranks": pl.String,
+        "peer": pl.Int32,  # global rank at the other end of a send or recv
     },
     "allocations": {
         "worker": pl.Int32,
@@ -194,6 +195,11 @@ class Profile:
         """The first instant that anything was recorded at; 0 where nothing was."""
         starts = pl.concat([self.host_ops["start_ns"], self.device_ops["start_ns"]]).to_numpy()
         return int(starts.min()) if len(starts) else 0
+
+    def emptied(self) -> Profile:
+        """The same without the tables of single events."""
+        events = ("device_ops", "host_ops", "syncs", "collectives", "allocations")
+        return replace(self, **{name: getattr(self, name).clear() for name in events})
 
     def why_lacking(self, need: str) -> str | None:
         """Reason why `table` or `table.column` is absent, or None where it is there."""

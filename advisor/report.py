@@ -162,7 +162,7 @@ class Device(_Frozen):
 
 
 class Source(_Frozen):
-    """What was read."""
+    """What was read; `notes` say what holds and what does not where the job is not here as a whole."""
 
     path: str
     format: str
@@ -172,6 +172,7 @@ class Source(_Frozen):
     devices: tuple[Device, ...]
     steps: Steps
     salvaged: tuple[str, ...]
+    notes: tuple[str, ...] = ()
     lacks: Mapping[str, str]
 
 

@@ -33,11 +33,15 @@ class _Strict(BaseModel):
 
 
 class Applies(_Strict):
-    """Where a rule makes sense; elsewhere it is not applicable, and silent. An absent condition admits all."""
+    """Where a rule makes sense; elsewhere it is not applicable, and silent. An absent condition admits all.
+
+    A job is distributed if it has several ranks or any collective.
+    """
 
     framework: tuple[Framework, ...] = ()
     format: tuple[str, ...] = ()
     device: bool | None = None
+    distributed: bool | None = None
     min_capability: float | None = None
 
 
@@ -86,7 +90,7 @@ class Rule(_Strict):
 
     id: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
     title: Text
-    scope: Literal["worker"] = "worker"
+    scope: Literal["worker", "run"] = "worker"
     applies: Applies = Applies()
     params: Mapping[str, float] = {}
     when: str | bool

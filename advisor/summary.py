@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import polars as pl
@@ -12,18 +12,19 @@ from advisor.lens import Lane, Lens
 from advisor.metrics.breakdown import CATEGORIES
 from advisor.metrics.registry import Measurements
 from advisor.report import Device, LeftOutStep, Run, Source, Steps, Value, Worker
-from advisor.text import interval, ms, plain
+from advisor.text import interval, ms, percent, plain, runs_of
 
+_MATCHED: Final = 0.99  # of the time in collectives: less is worth a word
 _MOST_ROWS: Final = 100  # of a table of kernels: the rest is a thousandth of the time
 
 
 def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> Run:
     """The report's entry for one run."""
-    slowest = max(found.lens.critical, key=lambda lane: lane.total_ns / max(1, lane.steps.height))
-    row = found.frames["worker"].filter(pl.col("worker") == slowest.worker).row(0, named=True)
+    slowest = found.lens.slowest
+    row = found.frames["run"].row(0, named=True)
     return Run(
         name=plain(name),
-        verdict=_verdict(judged, row["step_mean_ms"], marked=found.lens.marked),
+        verdict=_verdict(judged, row["step_mean_ms"], marked=slowest.marked),
         source=_source(path, found.lens, slowest, row),
         breakdown={category: row[f"{category}_share"] or 0.0 for category in CATEGORIES},
         findings=judged.findings,
@@ -62,8 +63,24 @@ def _source(path: str, lens: Lens, lane: Lane, row: Mapping[str, Value]) -> Sour
         devices=_devices(lens),
         steps=_steps(lens, lane, row),
         salvaged=tuple(profile.salvaged),
+        notes=tuple(_notes(lens, row)),
         lacks=dict(profile.lacks),
     )
+
+
+def _notes(lens: Lens, row: Mapping[str, Value]) -> Iterator[str]:
+    """What the reader should know of the ranks before trusting what is said of the job."""
+    here, job = row.get("ranks_recorded"), row.get("ranks_in_job")
+    if isinstance(here, int) and isinstance(job, int) and here < job:
+        rest = "what is said of waiting counts only these" if here > 1 else "who waits for whom cannot be told from one"
+        names = runs_of(lane.worker for lane in lens.critical)
+        yield f"{here} of {job} ranks recorded ({names}): each rank's own numbers hold; {rest}"
+    if len(set(lens.profile.workers["world_size"].drop_nulls())) > 1:
+        yield "the files disagree on the number of ranks: they may be of different jobs; keep one job per folder"
+    if isinstance(shift := row.get("clock_shift_ms"), float) and shift:
+        yield f"the ranks' clocks differ by up to {ms(shift)}; aligned by the ends of their collectives"
+    if isinstance(matched := row.get("matched_share"), float) and matched < _MATCHED:
+        yield f"{percent(1 - matched)} of the time in collectives could not be matched between the ranks"
 
 
 def _devices(lens: Lens) -> tuple[Device, ...]:
@@ -84,9 +101,9 @@ def _steps(lens: Lens, lane: Lane, row: Mapping[str, Value]) -> Steps:
     mine = lens.steps.filter(pl.col("worker") == lane.worker, pl.col("device").eq_missing(lane.device))
     left_out = lens.steps.filter(pl.col("left_out").is_not_null()).select("worker", "device", "step", why="left_out")
     return Steps(
-        marked=lens.marked,
-        count=mine.height if lens.marked else 0,
-        used=lane.steps.height if lens.marked else 0,
+        marked=lane.marked,
+        count=mine.height if lane.marked else 0,
+        used=lane.steps.height if lane.marked else 0,
         step_ms=row["step_ms"],
         step_mean_ms=row["step_mean_ms"],
         left_out=tuple(LeftOutStep(**step) for step in left_out.to_dicts()),

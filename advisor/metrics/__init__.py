@@ -26,18 +26,21 @@ from advisor.metrics import (
     tensorcores,
     transfers,
     uneven,
+    waiting,
     whatif,
 )
-from advisor.metrics.registry import METRICS, Measurements, Metric, dtypes, measure
+from advisor.metrics.registry import METRICS, Measurements, Metric, Part, conclude, dtypes, measure, measure_part
 
 __all__ = [
     "METRICS",
     "Measurements",
     "Metric",
+    "Part",
     "alignment",
     "attention",
     "breakdown",
     "churn",
+    "conclude",
     "device",
     "dtypes",
     "elementwise",
@@ -49,6 +52,7 @@ __all__ = [
     "layouts",
     "loader",
     "measure",
+    "measure_part",
     "memory",
     "optimizers",
     "precision",
@@ -59,5 +63,6 @@ __all__ = [
     "tensorcores",
     "transfers",
     "uneven",
+    "waiting",
     "whatif",
 ]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 import polars as pl
 
+from advisor.job import Job, job_of
 from advisor.lens import Lane, Lens
+from advisor.profile import join
+from advisor.rank import Rank, rank_of
 
+Scope: TypeAlias = Literal["worker", "run"]
 Unit: TypeAlias = Literal["ms", "us", "share", "ratio", "number", "count", "bytes", "text"]
 
 MOST_PLACES: Final = 10
@@ -21,7 +26,7 @@ _NOTHING: Final = "nothing in the steps used that it could be computed from"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One named number per device; the row of a worker is that of its critical device.
+    """One named number per device; the row of a worker is that of its critical device. Of scope run: one per job.
 
     `needs` names the tables and columns (`table` or `table.column`) without which it cannot be told. `where` gives
     the places in the recording that the number comes from, the most telling first.
@@ -34,6 +39,7 @@ class Metric:
     source: str = ""
     needs: tuple[str, ...] = ()
     where: Callable[[Lane], pl.DataFrame] | None = None
+    scope: Scope = "worker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +52,56 @@ class Missing:
 Value: TypeAlias = float | str | Missing | None
 Measure: TypeAlias = Callable[[Lane], Mapping[str, Value]]
 Tabulate: TypeAlias = Callable[[Lane], pl.DataFrame]
+MeasureJob: TypeAlias = Callable[[Job], Mapping[str, Value]]
+MeasureRank: TypeAlias = Callable[[Job, int], Mapping[str, Value]]
+TabulateJob: TypeAlias = Callable[[Job], pl.DataFrame]
 
 METRICS: Final[dict[str, Metric]] = {}
 TABLES: Final[dict[str, Tabulate]] = {}
+JOB_TABLES: Final[dict[str, TabulateJob]] = {}
 _MEASURES: Final[list[tuple[tuple[Metric, ...], Measure]]] = []
+_OF_RANKS: Final[list[tuple[tuple[Metric, ...], MeasureRank]]] = []
+_OF_JOBS: Final[list[tuple[tuple[Metric, ...], MeasureJob]]] = []
 
 
 def measures(*metrics: Metric) -> Callable[[Measure], Measure]:
     """Registers a function from a lane to the values of `metrics`; a value left out or None could not be told."""
 
     def register(function: Measure) -> Measure:
-        if clash := METRICS.keys() & {m.name for m in metrics}:
-            raise ValueError(f"metrics registered twice: {sorted(clash)}")
-        METRICS.update({m.name: m for m in metrics})
+        _enter(metrics)
         _MEASURES.append((metrics, function))
         return function
 
     return register
+
+
+def measures_ranks(*metrics: Metric) -> Callable[[MeasureRank], MeasureRank]:
+    """Registers a function from a job and the position of one of its ranks to that rank's values."""
+
+    def register(function: MeasureRank) -> MeasureRank:
+        _enter(metrics)
+        _OF_RANKS.append((metrics, function))
+        return function
+
+    return register
+
+
+def measures_jobs(*metrics: Metric) -> Callable[[MeasureJob], MeasureJob]:
+    """Registers a function from a job to its values: one number for all ranks together."""
+
+    def register(function: MeasureJob) -> MeasureJob:
+        entered = tuple(replace(metric, scope="run") for metric in metrics)
+        _enter(entered)
+        _OF_JOBS.append((entered, function))
+        return function
+
+    return register
+
+
+def _enter(metrics: Sequence[Metric]) -> None:
+    if clash := METRICS.keys() & {m.name for m in metrics}:
+        raise ValueError(f"metrics registered twice: {sorted(clash)}")
+    METRICS.update({m.name: m for m in metrics})
 
 
 def tabulates(scope: str) -> Callable[[Tabulate], Tabulate]:
@@ -75,74 +114,187 @@ def tabulates(scope: str) -> Callable[[Tabulate], Tabulate]:
     return register
 
 
+def tabulates_jobs(scope: str) -> Callable[[TabulateJob], TabulateJob]:
+    """Registers a function from a job to a frame; its docstring names the columns."""
+
+    def register(function: TabulateJob) -> TabulateJob:
+        JOB_TABLES[scope] = function
+        return function
+
+    return register
+
+
+Kept: TypeAlias = Mapping[tuple[str, int], pl.DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one file's lanes tell by themselves; the job's metrics need the parts of all files.
+
+    `device` has a row per lane. `places` holds the places of every metric, by metric and worker, once the events that
+    they come from are let go; None as long as they can still be looked up.
+    """
+
+    lens: Lens
+    device: pl.DataFrame
+    tables: Mapping[str, pl.DataFrame]
+    reasons: Mapping[str, str]
+    ranks: tuple[Rank, ...]
+    places: Kept | None = None
+
+    def emptied(self) -> Part:
+        """The same without the tables of single events: small enough to be kept for every rank of a large job."""
+        workers = [lane.worker for lane in self.lens.critical]
+        found = {(name, w): rows for name in METRICS for w in workers if (rows := _places(self.lens, name, w)).height}
+        small = replace(self, lens=self.lens.emptied(), places=found)
+        # a table cut out of another keeps the other's memory: only a copy lets it go
+        copied: Part = pickle.loads(pickle.dumps(small))  # noqa: S301 - our own bytes
+        return copied
+
+
 @dataclass(frozen=True, slots=True)
 class Measurements:
     """Every metric of a profile.
 
     `frames` holds one frame per scope. `device` has a row per lane and a column per metric, `worker` the rows of the
-    critical devices, the other scopes a row per step, op or kernel. `reasons[metric]` says why a value is null.
+    critical devices, `run` one row: that of the worker whose steps take longest, with what holds for the job as a
+    whole. The other scopes have a row per step, op, kernel or collective. `reasons[metric]` says why a value is null.
     """
 
     lens: Lens
     frames: Mapping[str, pl.DataFrame]
     reasons: Mapping[str, str]
+    kept: Kept | None = None
+    of_job: Mapping[str, Value] = field(default_factory=dict)
+
+    def rows(self, scope: Scope) -> pl.DataFrame:
+        """The rows that rules of this scope are held against; what holds for the whole job stands in each of them."""
+        if scope == "run":
+            return self.frames["run"]
+        told = {name: None if isinstance(value, Missing) else value for name, value in self.of_job.items()}
+        types = dtypes()
+        return self.frames["worker"].with_columns(pl.lit(v, types[name]).alias(name) for name, v in told.items())
 
     def places(self, metric: str, worker: int) -> pl.DataFrame:
         """At most ten places in the recording behind a worker's value, as a report names them; empty where none."""
-        where = METRICS[metric].where
-        lane = next(lane for lane in self.lens.critical if lane.worker == worker)
-        if where is None or not (rows := where(lane).head(MOST_PLACES)).height:
-            return pl.DataFrame()
-        ops = lane.host.select(id="id", op_name=pl.col("name").cast(pl.String), stack=pl.col("stack").cast(pl.String))
-        op = pl.col("op") if "op" in rows.columns else pl.lit(None, pl.Int64)
-        told = rows.with_columns(id=op).join(ops, on="id", how="left", maintain_order="left")
-        return told.select(
-            "table",
-            "name",
-            "start_ns",
-            "dur_ns",
-            "stack",
-            worker=pl.lit(lane.worker),
-            device=pl.lit(lane.device, pl.Int32),
-            step=pl.col("step") if "step" in rows.columns else pl.lit(None, pl.Int32),
-            at_ms=(pl.col("start_ns") - self.lens.profile.start_ns) / 1e6,
-            op=pl.when(pl.col("op_name") != pl.col("name")).then("op_name"),
-        )
+        if self.kept is None:
+            return _places(self.lens, metric, worker)
+        return self.kept.get((metric, worker), pl.DataFrame())
+
+
+def _places(lens: Lens, metric: str, worker: int) -> pl.DataFrame:
+    where = METRICS[metric].where
+    lane = lens.of(worker)
+    if where is None or not (rows := where(lane).head(MOST_PLACES)).height:
+        return pl.DataFrame()
+    ops = lane.host.select(id="id", op_name=pl.col("name").cast(pl.String), stack=pl.col("stack").cast(pl.String))
+    op = pl.col("op") if "op" in rows.columns else pl.lit(None, pl.Int64)
+    told = rows.with_columns(id=op).join(ops, on="id", how="left", maintain_order="left")
+    return told.select(
+        "table",
+        "name",
+        "start_ns",
+        "dur_ns",
+        "stack",
+        worker=pl.lit(lane.worker),
+        device=pl.lit(lane.device, pl.Int32),
+        step=pl.col("step") if "step" in rows.columns else pl.lit(None, pl.Int32),
+        at_ms=(pl.col("start_ns") - lens.profile.start_ns) / 1e6,
+        op=pl.when(pl.col("op_name") != pl.col("name")).then("op_name"),
+    )
 
 
 def dtypes() -> dict[str, type[pl.DataType]]:
     """Column type of every metric."""
-    return {name: _DTYPES.get(metric.unit, pl.Float64) for name, metric in METRICS.items()}
+    return {name: _dtype(metric) for name, metric in METRICS.items()}
+
+
+def _dtype(metric: Metric) -> type[pl.DataType]:
+    return _DTYPES.get(metric.unit, pl.Float64)
 
 
 def measure(lens: Lens) -> Measurements:
     """Compute every registered metric over the steps that the lens uses."""
+    return conclude([measure_part(lens)])
+
+
+def measure_part(lens: Lens) -> Part:
+    """Compute what the lanes of one file tell by themselves."""
     reasons: dict[str, str] = {}
     rows = [_row(lane, lens, reasons) for lane in lens.lanes]
-    device = pl.DataFrame(rows, schema={"worker": pl.Int32, "device": pl.Int32, **dtypes()}, orient="row")
-    critical = {(lane.worker, lane.device) for lane in lens.critical}
-    worker = device.filter(pl.Series([(lane.worker, lane.device) in critical for lane in lens.lanes], dtype=pl.Boolean))
+    columns = {metric.name: _dtype(metric) for metrics, _ in _MEASURES for metric in metrics}
+    device = pl.DataFrame(rows, schema={"worker": pl.Int32, "device": pl.Int32, **columns}, orient="row")
     tables = {scope: _stacked(function, lens.lanes) for scope, function in TABLES.items()}
-    return Measurements(lens, {"worker": worker, "device": device, **tables}, reasons)
+    return Part(lens, device, tables, reasons, tuple(rank_of(lane) for lane in lens.lanes))
+
+
+def conclude(parts: Sequence[Part]) -> Measurements:
+    """The measurements of a job from those of its files: adds what only all ranks together tell."""
+    lens = _joined([part.lens for part in parts])
+    reasons = {name: why for part in parts for name, why in part.reasons.items()}
+    job = job_of([rank for part in parts for rank in part.ranks])
+    of_ranks = [_values(_OF_RANKS, reasons, lens, job, position) for position in range(len(job.ranks))]
+    of_job = _values(_OF_JOBS, reasons, lens, job)
+    device = pl.concat([part.device for part in parts]).sort("worker", "device", nulls_last=False, maintain_order=True)
+    device = _beside(device, of_ranks, [m for metrics, _ in _OF_RANKS for m in metrics])
+    pacing = {(lane.worker, lane.device) for lane in lens.critical}
+    paces = [key in pacing for key in device.select("worker", "device").iter_rows()]
+    worker = device.filter(pl.Series(paces, dtype=pl.Boolean))
+    slowest = worker.filter(pl.col("worker") == lens.slowest.worker)
+    tables = {scope: pl.concat([part.tables[scope] for part in parts]) for scope in TABLES}
+    tables |= {scope: function(job) for scope, function in JOB_TABLES.items()}
+    run = _beside(slowest, [of_job], [m for metrics, _ in _OF_JOBS for m in metrics])
+    frames = {"run": run, "worker": worker, "device": device, **tables}
+    return Measurements(lens, frames, reasons, _kept(parts), of_job)
+
+
+def _joined(lenses: Sequence[Lens]) -> Lens:
+    if len(lenses) == 1:
+        return lenses[0]
+    lanes = sorted((lane for lens in lenses for lane in lens.lanes), key=lambda lane: lane.worker)
+    return Lens(join([lens.profile for lens in lenses]), pl.concat([lens.steps for lens in lenses]), tuple(lanes))
+
+
+def _kept(parts: Sequence[Part]) -> Kept | None:
+    if len(parts) == 1:
+        return parts[0].places
+    return {key: rows for part in parts for key, rows in (part.places or part.emptied().places or {}).items()}
+
+
+def _beside(frame: pl.DataFrame, rows: Sequence[Mapping[str, Value]], metrics: Sequence[Metric]) -> pl.DataFrame:
+    """The frame with more metrics, one mapping per row."""
+    schema = {metric.name: _dtype(metric) for metric in metrics}
+    return frame.hstack(pl.DataFrame([dict(row) for row in rows], schema=schema, orient="row"))
 
 
 def _row(lane: Lane, lens: Lens, reasons: dict[str, str]) -> dict[str, object]:
     """Values of one lane; those that are missing become null and leave their reason in `reasons`."""
-    row: dict[str, object] = {"worker": lane.worker, "device": lane.device}
-    for metrics, function in _MEASURES:
-        values = function(lane)
+    return {"worker": lane.worker, "device": lane.device, **_values(_MEASURES, reasons, lens, lane)}
+
+
+def _values(
+    measures_: Iterable[tuple[tuple[Metric, ...], Callable[..., Mapping[str, Value]]]],
+    reasons: dict[str, str],
+    lens: Lens,
+    *given: object,
+) -> dict[str, Value]:
+    """What the functions make of what is given, null where it is missing; the reason goes to `reasons`."""
+    found: dict[str, Value] = {}
+    device = given[0].device if isinstance(given[0], Lane) else 0
+    for metrics, function in measures_:
+        values = function(*given)
         for metric in metrics:
-            value = _checked(values.get(metric.name), metric, lane, lens)
+            value = _checked(values.get(metric.name), metric, device, lens)
             if isinstance(value, Missing):
                 reasons[metric.name] = value.why
                 value = None
-            row[metric.name] = value
-    return row
+            found[metric.name] = value
+    return found
 
 
-def _checked(value: Value, metric: Metric, lane: Lane, lens: Lens) -> Value:
+def _checked(value: Value, metric: Metric, device: int | None, lens: Lens) -> Value:
     """The value, or Missing where the recording lacks what it needs or the arithmetic gave no number."""
-    if lane.device is None and "device_ops" in metric.needs and not lens.profile.why_lacking("device_ops"):
+    if device is None and "device_ops" in metric.needs and not lens.profile.why_lacking("device_ops"):
         return Missing(_NO_DEVICE)
     lacking = [why for need in metric.needs if (why := lens.profile.why_lacking(need))]
     if lacking:

@@ -88,6 +88,11 @@ def _run(page: Page, run: Run, *, verbose: bool) -> None:
     page.add((run.verdict, "bold"), most=None if verbose else 3)
     page.gap()
     _breakdown(page, run)
+    odd = words.odd_ranks(run)
+    for line in odd if verbose else odd[:_NOTES]:
+        page.add(line, hang=_MARGIN)
+    if not verbose and len(odd) > _NOTES:
+        page.add(f"and {count(len(odd) - _NOTES, 'more rank')} unlike the typical one", margin=_MARGIN)
     page.gap()
     for number, finding in enumerate(shown, 1):
         _finding(page, run, finding, number, depth)
@@ -110,7 +115,7 @@ def _read(page: Page, run: Run, *, verbose: bool) -> None:
     """What the numbers rest on: a line, then what was left out or saved from a broken file."""
     page.add((shortened(run.name, 60), "bold"), "  ", " · ".join(words.what_was_read(run.source)), hang=_MARGIN)
     notes = [f"left out: {which}: {why}" for which, why in words.left_out(run.source)]
-    notes += [f"salvaged: {note}" for note in run.source.salvaged]
+    notes = [*run.source.notes, *notes, *(f"salvaged: {note}" for note in run.source.salvaged)]
     if verbose:
         notes = [f"read from {run.source.path}", *notes]
         notes += [f"lacks {what}: {why}" for what, why in run.source.lacks.items()]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from advisor.report import Finding, Fix, NotEvaluable, Place, Report, Run, Source, Steps
+from advisor.report import Finding, Fix, NotEvaluable, Place, Report, Run, Source, Steps, Value
 from advisor.text import count, interval, listing, ms, ns, percents, runs_of, without_shared_unit
 
 CATEGORIES: Final = {
@@ -24,6 +24,7 @@ CATEGORIES: Final = {
 }
 """Categories of the breakdown, in one line each."""
 
+_ODD: Final = 0.05  # of the typical rank's time: smaller differences are not worth a line
 _WEB: Final = re.compile(r"https?://[^\s<>\"'`|\\()\[\]{}\x00-\x20\x7f-\U0010ffff]+")
 _CODE: Final = re.compile(r"`([^`\n]+)`")
 
@@ -123,6 +124,33 @@ def reach(finding: Finding, run: Run) -> str | None:
         return None
     workers = finding.scope.workers
     return f"{'worker' if len(workers) == 1 else 'workers'} {runs_of(workers)} of {len(run.source.workers)}"
+
+
+_PACE: Final = ("own_step_ms", "own_step_excess_ms", "wait_ms")
+
+
+class _Pace(NamedTuple):
+    row: Mapping[str, Value]
+    own_ms: float
+    excess_ms: float
+    wait_ms: float
+
+
+def odd_ranks(run: Run) -> list[str]:
+    """A line for each rank that takes clearly longer or shorter by itself than the typical one, the oddest first."""
+    told = [_Pace(row, *map(row.get, _PACE)) for row in run.metrics.get("device", ())]  # type: ignore[arg-type] # checked below
+    known = [rank for rank in told if rank.excess_ms is not None and rank.own_ms is not None]
+    odd = [rank for rank in known if abs(rank.excess_ms) >= _ODD * max(rank.own_ms - rank.excess_ms, 0)]
+    return [
+        f"{_rank(rank.row, run)}: {ms(rank.own_ms)} by itself, {ms(abs(rank.excess_ms))}"
+        f" {'more' if rank.excess_ms > 0 else 'less'} than the typical rank; waits {ms(rank.wait_ms)}"
+        for rank in sorted(odd, key=lambda rank: -abs(rank.excess_ms))
+    ]
+
+
+def _rank(row: Mapping[str, Value], run: Run) -> str:
+    several = len(run.source.devices) > len(run.source.workers)
+    return f"worker {row['worker']}, GPU {row['device']}" if several else f"rank {row['worker']}"
 
 
 def fixes(finding: Finding, framework: str | None) -> tuple[Sequence[Fix], Sequence[Fix]]:

@@ -139,6 +139,25 @@ def test_the_files_of_a_folder_are_the_workers_of_one_run(tmp_path: Path):
     assert names(run.files) == [f"rank{rank}.pt.trace.json.gz" for rank in (0, 2, 10)]
 
 
+def test_files_that_differ_in_the_rank_alone_are_one_run(tmp_path: Path):
+    given_ = [put(tmp_path / f"job/{name}.pt.trace.json") for name in ("rank10", "rank2", "other", "eval_rank2")]
+    found, rejected = discover(given_)
+    assert rejected == []
+    assert [(run.name, names(run.files)) for run in found] == [
+        ("job", ["rank2.pt.trace.json", "rank10.pt.trace.json"]),
+        ("other", ["other.pt.trace.json"]),
+        ("eval_rank2", ["eval_rank2.pt.trace.json"]),
+    ]
+
+
+def test_ranks_of_the_working_folder_are_a_run_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for number in (0, 1):
+        put(tmp_path / f"here/rank{number}.pt.trace.json")
+    monkeypatch.chdir(tmp_path / "here")
+    (run,), _ = discover(["rank0.pt.trace.json", "rank1.pt.trace.json"])
+    assert run.name == "here"
+
+
 def test_successive_recordings_are_runs_of_their_own(tmp_path: Path):
     for file in ("w1.1623143089900", "w0.1623143099861", "w0.1623143089861", "w1.1623143099000", "w0.9000000000"):
         put(tmp_path / "job" / f"{file}.pt.trace.json")

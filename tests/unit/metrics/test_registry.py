@@ -17,8 +17,11 @@ PLAIN = profile([kernel(0, 50, 0)], [on_host("op", 0, 10)], STEP)
 
 def test_every_metric_has_a_column_of_its_type_in_every_scope():
     found = measured(PLAIN)
+    keys = {"worker": pl.Int32, "device": pl.Int32}
+    of_lanes = {name: dtype for name, dtype in dtypes().items() if METRICS[name].scope == "worker"}
     for scope in ("worker", "device"):
-        assert dict(found.frames[scope].schema) == {"worker": pl.Int32, "device": pl.Int32, **dtypes()}
+        assert dict(found.frames[scope].schema) == keys | of_lanes
+    assert dict(found.frames["run"].schema) == dict(found.rows("worker").schema) == keys | dtypes()
     assert found.frames["step"]["worker"].to_list() == [0]
     assert found.frames["kernel"].height == 1
 
@@ -36,7 +39,7 @@ def test_a_name_is_registered_once():
 
 def test_a_null_has_a_reason_and_a_value_none():
     found = measured(PLAIN)
-    (row,) = found.frames["worker"].to_dicts()
+    (row,) = found.frames["run"].to_dicts()
     assert {name for name, value in row.items() if value is None} == set(found.reasons)
     assert found.reasons["step_cv"] == "nothing in the steps used that it could be computed from"
     assert found.reasons["peak_memory_bytes"] == "no allocation on this device was recorded"

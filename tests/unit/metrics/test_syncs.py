@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from advisor.lens import look
 from advisor.metrics.syncs import syncs
 from tests.tables import kernel, lane, on_host, profile, step
 
@@ -62,4 +63,5 @@ def test_a_wait_of_the_second_worker_is_found_by_its_own_ids():
     second = [row | {"worker": 1, "parent": None if i == 0 else i + 2} for i, row in enumerate(ITEM)]
     device = [row | {"worker": 1} for row in DEVICE]
     made = profile(device, [*of_first, *second], [step(1, 0, 110, worker=1)])
-    assert syncs(lane(made))["sync_calls"] == "aten::item (40 µs)"
+    (_, of_second) = look(made, "all").lanes
+    assert syncs(of_second)["sync_calls"] == "aten::item (40 µs)"

@@ -1,0 +1,249 @@
+"""All ranks of a job together: one clock, the collectives that they met in, and who waited for whom.
+
+Collectives are matched by the group's sequence number where all ranks bear one, else by their order within the step.
+Members of a collective leave it together: where the ends of a match do not coincide, or its shortest member does not
+span the time from the last arrival to the end, the match is wrong and nothing is said about it (the self-check of
+ByteDance's straggler study, OSDI 2025: 0.97 to 1.00 where the grouping is right, 0.25 to 0.91 where it is not).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import polars as pl
+
+from advisor.intervals import EMPTY, Ints, Union
+from advisor.rank import CALLS, Rank
+
+_CLOSE_NS: Final = 20_000  # ends of one collective coincide so nearly: eight V100 in one host differ by at most 7 us
+_CLOSE_SHARE: Final = 0.1  # or by this part of its shortest member
+_TRUSTED_SHARE: Final = 0.9  # of a kind's matches that must pass for the kind to be believed
+_SAME_CLOCK_NS: Final = 1_000_000  # files whose collectives end this close together share a host's clock
+
+T = TypeVar("T")
+_NO_CALLS: Final = {"rank": pl.Int64, **CALLS}
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How far each rank's clock is ahead of the first one's, and what that rests on.
+
+    `offsets_ns` has shape (ranks,). `residual_ns` is the median spread of the ends of a collective once the offsets
+    are taken off; None where no two ranks met.
+    """
+
+    offsets_ns: Ints
+    residual_ns: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """The ranks of one job, in order of worker and device."""
+
+    ranks: Sequence[Rank]
+    _computed: dict[Callable[[Job], Any], Any] = field(default_factory=dict, repr=False)
+
+    def once(self, compute: Callable[[Job], T]) -> T:
+        """`compute(self)`, computed at its first use: several metrics share it."""
+        if compute not in self._computed:
+            self._computed[compute] = compute(self)
+        result: T = self._computed[compute]
+        return result
+
+    @cached_property
+    def world_size(self) -> int | None:
+        """How many ranks the job has: as the ranks were told, at least as many as were recorded; None if unknown."""
+        told = [rank.world_size for rank in self.ranks if rank.world_size]
+        if told:
+            return max(*told, len(self.ranks))
+        return len(self.ranks) if len(self.ranks) > 1 else None
+
+    @cached_property
+    def names(self) -> list[str]:
+        """What to call each rank: `rank 3`, or `worker 0, GPU 3` where a process drives several devices."""
+        several = len({rank.worker for rank in self.ranks}) < len(self.ranks)
+        return [f"worker {r.worker}, GPU {r.device}" if several else f"rank {r.worker}" for r in self.ranks]
+
+    @cached_property
+    def steps(self) -> list[int]:
+        """Numbers of the steps that every rank uses; where they share none, of those that every rank recorded whole."""
+        used = [set(rank.steps.filter("used")["step"]) for rank in self.ranks]
+        whole = [set(rank.steps["step"]) for rank in self.ranks]
+        return sorted(set.intersection(*used) or set.intersection(*whole)) if self.ranks else []
+
+    @cached_property
+    def clock(self) -> Clock:
+        """The ranks' clocks, held against each other by the ends of the collectives they met in."""
+        return _clock(self._matches, len(self.ranks))
+
+    @cached_property
+    def _matches(self) -> pl.DataFrame:
+        """Every rank's calls with the `instance` they are part of, on the files' own clocks."""
+        shown = [r.calls.select(pl.lit(i, pl.Int64).alias("rank"), *CALLS) for i, r in enumerate(self.ranks)]
+        return _matched(pl.concat(shown) if shown else pl.DataFrame(schema=_NO_CALLS))
+
+    @cached_property
+    def calls(self) -> pl.DataFrame:
+        """Every rank's collectives on the common clock, a row per rank and call.
+
+        Columns: those of CALLS, `rank` (position in `ranks`), `instance`; `met` (ranks recorded that took part),
+        `trusted` (the match passes the self-check), and where it does `last` (rank that arrived last), `wait_ns`
+        (until the last arrival) and `transfer_ns` (from then to the end).
+        """
+        return _judged(_shifted(self._matches, self.clock.offsets_ns))
+
+    @cached_property
+    def matched_share(self) -> float | None:
+        """Part of the time in collectives that is in trusted matches; None where there are none."""
+        length = (self.calls["end_ns"] - self.calls["start_ns"]).to_numpy()
+        return float(length[self.calls["trusted"].to_numpy()].sum() / length.sum()) if length.sum() else None
+
+    @cached_property
+    def pace(self) -> pl.DataFrame:
+        """A row per rank and common step: what it does by itself, and what it waits for the others.
+
+        Columns: rank, step, dur_ns, wait_ns (waiting for a later rank that no kernel of its own covers), transfer_ns
+        (the rest of the time in collectives that none covers), own_ns = dur_ns - wait_ns, work_ns, input_ns, kernels.
+        """
+        rows = [_pace(i, rank, self) for i, rank in enumerate(self.ranks)]
+        return pl.concat(rows)
+
+    @cached_property
+    def waits(self) -> pl.DataFrame:
+        """Who waits for whom, over the common steps: rank, last, wait_ns (not covered by the waiter's kernels)."""
+        calls = self.calls.filter("trusted", pl.col("step").is_in(self.steps), pl.col("rank") != pl.col("last"))
+        exposed = [_uncovered(calls.filter(pl.col("rank") == i), r.work, self, i) for i, r in enumerate(self.ranks)]
+        return pl.concat(exposed).group_by("rank", "last").agg(pl.sum("wait_ns")).sort("rank", "last")
+
+
+def job_of(ranks: Sequence[Rank]) -> Job:
+    """The job of these ranks."""
+    return Job(sorted(ranks, key=lambda rank: (rank.worker, -1 if rank.device is None else rank.device)))
+
+
+def _matched(calls: pl.DataFrame) -> pl.DataFrame:
+    """Calls with `instance`: equal for the calls of different ranks that are one collective."""
+    keyed = calls.with_columns(group_key=pl.col("group").fill_null(""), ranks_key=pl.col("ranks").fill_null(""))
+    family = ["group_key", "ranks_key", "op"]
+    numbered = pl.col("sequence").is_not_null().all().over(family) & (
+        pl.struct("rank", "sequence").is_unique().all().over(family)
+    )
+    order = pl.int_range(pl.len()).over("rank", "step", *family, order_by="start_ns")
+    keyed = keyed.with_columns(
+        by_number=pl.when(numbered).then("sequence"),
+        by_step=pl.when(~numbered).then(pl.col("step").fill_null(-1)),
+        by_order=pl.when(~numbered).then(order),
+    )
+    instance = pl.struct(*family, "by_number", "by_step", "by_order").rank("dense").cast(pl.Int64)
+    outside = ~numbered & pl.col("step").is_null()
+    return keyed.with_columns(instance=pl.when(~outside).then(instance)).drop(
+        "group_key", "ranks_key", "by_number", "by_step", "by_order"
+    )
+
+
+def _shifted(calls: pl.DataFrame, offsets_ns: Ints) -> pl.DataFrame:
+    offset = pl.Series(offsets_ns[calls["rank"].to_numpy()], dtype=pl.Int64)
+    return calls.with_columns(pl.col("start_ns") - offset, pl.col("end_ns") - offset)
+
+
+def _clock(calls: pl.DataFrame, ranks: int) -> Clock:
+    """Offsets rank by rank: the median by which its collectives end later than those of a rank already placed."""
+    zero = np.zeros(ranks, np.int64)
+    met = calls.filter(pl.col("instance").is_not_null()).select("rank", "instance", "end_ns")
+    met = met.filter(pl.len().over("instance") > 1)
+    if not met.height:
+        return Clock(zero, None)
+    offsets = _placed(met, ranks)
+    if np.abs(offsets).max() < _SAME_CLOCK_NS:
+        offsets = zero
+    ends = met.with_columns(pl.col("end_ns") - pl.Series(offsets[met["rank"].to_numpy()]))
+    spread = ends.group_by("instance").agg(pl.max("end_ns") - pl.min("end_ns"))["end_ns"]
+    return Clock(offsets, float(np.median(spread.to_numpy())))
+
+
+def _placed(met: pl.DataFrame, ranks: int) -> Ints:
+    offsets = np.zeros(ranks, np.int64)
+    placed, open_ = {int(met["rank"].min())}, set(met["rank"]) - {int(met["rank"].min())}  # type: ignore[arg-type]
+    while open_:
+        known = met.filter(pl.col("rank").is_in(list(placed)))
+        known = known.with_columns(pl.col("end_ns") - pl.Series(offsets[known["rank"].to_numpy()]))
+        ends = known.group_by("instance").agg(known_ns=pl.median("end_ns"))
+        later = met.filter(pl.col("rank").is_in(list(open_))).join(ends, on="instance")
+        if not later.height:
+            placed.add(open_.pop())  # it shares no collective with the ranks before it: its clock stays as it is
+            continue
+        found = later.group_by("rank").agg(offset=(pl.col("end_ns") - pl.col("known_ns")).median())
+        for rank, offset in found.rows():
+            offsets[rank] = round(offset)
+            placed.add(rank)
+            open_.discard(rank)
+    return offsets
+
+
+def _judged(calls: pl.DataFrame) -> pl.DataFrame:
+    """Calls with what their match tells, where it passes the self-check."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    known = pl.col("instance").is_not_null()
+    last_start = pl.max("start_ns").over("instance")
+    spread = pl.max("end_ns").over("instance") - pl.min("end_ns").over("instance")
+    shortest = length.min().over("instance")
+    span = pl.max("end_ns").over("instance") - last_start
+    close = pl.max_horizontal(pl.lit(_CLOSE_NS), (shortest * _CLOSE_SHARE).cast(pl.Int64))
+    told = calls.with_columns(
+        met=pl.when(known).then(pl.len().over("instance")).otherwise(1),
+        coincides=known & (spread <= close) & ((span - shortest).abs() <= close),
+    )
+    family = [pl.col("group").fill_null(""), "op"]
+    several = pl.col("met") > 1
+    believed = pl.col("coincides").filter(several).mean().over(family).fill_null(0) >= _TRUSTED_SHARE
+    trusted = several & pl.col("coincides") & believed
+    last = pl.col("rank").sort_by("start_ns").last().over("instance")
+    wait = (last_start - pl.col("start_ns")).clip(0, length)
+    return (
+        told.with_columns(trusted=trusted)
+        .with_columns(
+            last=pl.when("trusted").then(last),
+            wait_ns=pl.when("trusted").then(wait),
+            transfer_ns=pl.when("trusted").then(length - wait),
+        )
+        .drop("coincides")
+    )
+
+
+def _pace(position: int, rank: Rank, job: Job) -> pl.DataFrame:
+    steps = rank.steps.filter(pl.col("step").is_in(job.steps)).sort("step")
+    start = steps["start_ns"].to_numpy() - job.clock.offsets_ns[position]
+    end = start + steps["dur_ns"].to_numpy()
+    mine = job.calls.filter(pl.col("rank") == position)
+    work = _on_clock(rank.work, int(job.clock.offsets_ns[position]))
+    inside = Union.of(mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy())
+    waited = mine.filter("trusted")
+    begun = waited["start_ns"].to_numpy()
+    waiting = Union.of(begun, begun + waited["wait_ns"].to_numpy())
+    exposed = _beyond(inside, work, start, end)
+    wait = _beyond(waiting, work, start, end)
+    return steps.select(
+        "step", "dur_ns", "work_ns", "input_ns", "kernels", rank=pl.lit(position, pl.Int64)
+    ).with_columns(
+        wait_ns=pl.Series(wait), transfer_ns=pl.Series(exposed - wait), own_ns=pl.col("dur_ns") - pl.Series(wait)
+    )
+
+
+def _beyond(union: Union, covered: Union, starts: Ints, ends: Ints) -> Ints:
+    """Time in each window that `union` covers and `covered` does not."""
+    return (union | covered).within(starts, ends) - covered.within(starts, ends)
+
+
+def _on_clock(union: Union, offset_ns: int) -> Union:
+    return Union.of(union.starts - offset_ns, union.ends - offset_ns) if len(union.starts) else EMPTY
+
+
+def _uncovered(calls: pl.DataFrame, work: Union, job: Job, position: int) -> pl.DataFrame:
+    """Each call's wait without the part that the rank's own kernels cover."""
+    start = calls["start_ns"].to_numpy() + job.clock.offsets_ns[position]
+    wait = calls["wait_ns"].to_numpy()
+    return calls.select("rank", "last", wait_ns=pl.Series(wait - work.within(start, start + wait), dtype=pl.Int64))

@@ -1,0 +1,136 @@
+"""How long each rank waits for the others in collectives, and what that rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.job import Job
+from advisor.metrics.registry import Metric, Missing, Value, measures_jobs, measures_ranks, tabulates_jobs
+
+_BELIEVED_SHARE: Final = 0.9  # of the time in collectives that must be in trusted matches
+_SOURCE: Final = "wait = latest start - own start, transfer = the rest, as TraceLens and ByteDance's study have it"
+_RULE: Final = "over the steps that every rank uses; only time that no kernel of the rank's own covers"
+
+
+def untold(job: Job) -> Missing | None:
+    """Why nothing can be said of who waits for whom; None where it can."""
+    here, all_ = len(job.ranks), job.world_size
+    if here == 1:
+        rest = "" if all_ is None else f" of {all_}"
+        return Missing(f"1 rank{rest} recorded: who waits for whom needs the traces of the others beside it")
+    if job.matched_share is None:
+        return Missing("the ranks met in no collective that was recorded")
+    if job.matched_share < _BELIEVED_SHARE:
+        rest = f"{1 - job.matched_share:.0%} of the time in collectives"
+        return Missing(f"{rest} could not be matched between the ranks: their ends do not coincide")
+    return None if job.steps else Missing("the ranks have no step in common")
+
+
+@measures_ranks(
+    Metric("wait_ms", "ms", "Time per step in which the rank waits for a later one.", _RULE, _SOURCE),
+    Metric("wait_share", "share", "The same as a part of the step.", "wait_ms / mean of the common steps", _SOURCE),
+    Metric(
+        "transfer_ms",
+        "ms",
+        "Time per step in which data moves between ranks and nothing else runs on the device.",
+        "time in collectives that none of the rank's kernels covers, less wait_ms",
+        _SOURCE,
+    ),
+    Metric(
+        "own_step_ms",
+        "ms",
+        "What the step takes this rank by itself: the slowest rank's sets the job's pace.",
+        "mean of the common steps - wait_ms",
+        _SOURCE,
+    ),
+    Metric(
+        "own_step_excess_ms",
+        "ms",
+        "By how much that is more than it takes the typical rank.",
+        "own_step_ms - its median over the ranks",
+        _SOURCE,
+    ),
+)
+def waits(job: Job, position: int) -> Mapping[str, Value]:
+    """One rank's waiting."""
+    why = untold(job)
+    if why:
+        return dict.fromkeys(("wait_ms", "wait_share", "transfer_ms", "own_step_ms", "own_step_excess_ms"), why)
+    mine = job.pace.filter(pl.col("rank") == position)
+    means = mine.select((pl.col("dur_ns", "wait_ns", "transfer_ns", "own_ns").mean()) / 1e6).row(0, named=True)
+    return {
+        "wait_ms": means["wait_ns"],
+        "wait_share": means["wait_ns"] / means["dur_ns"] if means["dur_ns"] else None,
+        "transfer_ms": means["transfer_ns"],
+        "own_step_ms": means["own_ns"],
+        "own_step_excess_ms": means["own_ns"] - job.once(_typical_own_ms),
+    }
+
+
+def _typical_own_ms(job: Job) -> float:
+    own = job.pace.group_by("rank").agg(pl.mean("own_ns"))["own_ns"]
+    return float(np.median(own.to_numpy())) / 1e6
+
+
+@measures_jobs(
+    Metric("ranks_recorded", "count", "Ranks whose traces are here.", "number of worker and device pairs"),
+    Metric(
+        "ranks_in_job",
+        "count",
+        "Ranks that the job has.",
+        "the world size that the ranks were told, at least ranks_recorded",
+    ),
+    Metric(
+        "matched_share",
+        "share",
+        "Part of the time in collectives whose members on the other ranks were found.",
+        "time in matches that pass the self-check / time in collectives; the check: ends coincide within 20 us or a"
+        " tenth of the shortest member, which spans the time from the last arrival to the end",
+        "the self-check of ByteDance's straggler study (OSDI 2025)",
+    ),
+    Metric(
+        "clock_shift_ms",
+        "ms",
+        "By how much the ranks' clocks differ at most; everything else here has it taken off.",
+        "largest difference between the median ends of the collectives of two ranks, 0 below 1 ms: one host",
+        "dPRO (MLSys 2022) on why clocks must be aligned",
+    ),
+    Metric(
+        "clock_residual_us",
+        "us",
+        "How far apart the ends of a collective still are on the common clock.",
+        "median over collectives of (last end - first end)",
+    ),
+)
+def ranks(job: Job) -> Mapping[str, Value]:
+    """How much of the job is here, and how well the ranks fit together."""
+    alone = len(job.ranks) == 1
+    offsets = job.clock.offsets_ns
+    met = job.clock.residual_ns
+    return {
+        "ranks_recorded": len(job.ranks),
+        "ranks_in_job": job.world_size or Missing("the recording does not tell how many ranks the job has"),
+        "matched_share": None if alone else job.matched_share,
+        "clock_shift_ms": None if met is None else float(offsets.max() - offsets.min()) / 1e6,
+        "clock_residual_us": None if met is None else met / 1e3,
+    }
+
+
+@tabulates_jobs("wait")
+def who_waits(job: Job) -> pl.DataFrame:
+    """A row per pair of ranks: waiting, awaited (positions), waiting_name, awaited_name, wait_ms per step."""
+    if untold(job):
+        schema = {"waiting": pl.Int64, "awaited": pl.Int64, "waiting_name": pl.String, "awaited_name": pl.String}
+        return pl.DataFrame(schema=schema | {"wait_ms": pl.Float64})
+    names = pl.Series(job.names)
+    return job.waits.select(
+        waiting="rank",
+        awaited="last",
+        waiting_name=names.gather(job.waits["rank"]),
+        awaited_name=names.gather(job.waits["last"]),
+        wait_ms=pl.col("wait_ns") / 1e6 / len(job.steps),
+    )

@@ -1,0 +1,123 @@
+"""The files of one run, each read and measured by itself, several at a time where that pays."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Final, NamedTuple, TypeAlias
+
+from advisor import metrics
+from advisor.discover import RANK, Found
+from advisor.errors import ReadError
+from advisor.lens import look
+from advisor.metrics import Part
+from advisor.profile import Profile
+from advisor.readers import reader
+from advisor.report import Unreadable
+from advisor.storage import open_file, size
+from advisor.text import plain
+
+Progress: TypeAlias = Callable[[str], Callable[[int], object]]
+"""Told the file that is about to be read; gives back what is told each number of bytes read."""
+
+_WORTH_BYTES: Final = 4 << 20  # of gzipped traces: below, starting a process takes longer than what it saves
+_DIED: Final = "the process that read it was killed, most likely for want of memory; try again with --processes 1"
+
+
+def parts(found: Found, steps: str, progress: Progress, processes: int) -> tuple[list[Part], list[Unreadable]]:
+    """What each file of a run tells by itself, in the order of the files; and the files that could not be read.
+
+    Args:
+        found: The run.
+        steps: As in `advisor.lens.look`.
+        progress: Where to report the bytes read.
+        processes: How many files to read side by side.
+
+    Raises:
+        UsageError: `steps` is wrong.
+    """
+    files = _files(found)
+    many = min(processes, len(files))
+    if many > 1 and sum(size(file.path) or 0 for file in files) > _WORTH_BYTES:
+        outcomes = _side_by_side(files, steps, progress, many)
+    else:
+        outcomes = [_part(file, steps, progress(file.path), keep=len(files) == 1) for file in files]
+    return [o for o in outcomes if isinstance(o, Part)], [o for o in outcomes if isinstance(o, Unreadable)]
+
+
+def read(found: Found, progress: Progress) -> tuple[list[Profile], list[Unreadable]]:
+    """The profile of each file of a run; and the files that could not be read."""
+    outcomes = [_read(file, progress(file.path)) for file in _files(found)]
+    return [o for o in outcomes if isinstance(o, Profile)], [o for o in outcomes if isinstance(o, Unreadable)]
+
+
+class _File(NamedTuple):
+    """One worker's file, and the number to give that worker where the file does not tell its rank."""
+
+    format: str
+    path: str
+    number: int
+
+
+def _files(found: Found) -> list[_File]:
+    return [_File(found.format, *one) for one in zip(found.files, _numbers(found.files), strict=True)]
+
+
+def _numbers(files: Sequence[str]) -> list[int]:
+    """Worker numbers for files that do not tell their rank: from their names where those differ, else in order."""
+    told = [RANK.findall(file.rpartition("/")[2]) for file in files]
+    numbers = [int(found[-1]) for found in told if found]
+    return numbers if len(set(numbers)) == len(files) else list(range(len(files)))
+
+
+def _read(file: _File, on_read: Callable[[int], object]) -> Profile | Unreadable:
+    try:
+        with open_file(file.path) as stream:
+            profile: Profile = reader(file.format).read(stream, file.path, file.number, on_read)
+    except ReadError as error:
+        return unreadable(file.path, str(error).removeprefix(f"{file.path}: "))
+    return profile
+
+
+def unreadable(path: str, why: str) -> Unreadable:
+    """A file that could not be read, in text that is safe to show."""
+    return Unreadable(path=plain(path), why=plain(why))
+
+
+def _part(file: _File, steps: str, on_read: Callable[[int], object], *, keep: bool) -> Part | Unreadable:
+    """One file measured; without its events, unless they are to be kept."""
+    profile = _read(file, on_read)
+    if isinstance(profile, Unreadable):
+        return profile
+    part = metrics.measure_part(look(profile, steps))
+    return part if keep else part.emptied()
+
+
+def _side_by_side(files: Iterable[_File], steps: str, progress: Progress, processes: int) -> list[Part | Unreadable]:
+    # A forked process would inherit polars' locks, but not the threads that hold them.
+    context = multiprocessing.get_context("spawn")
+    threads = max(1, (os.cpu_count() or 1) // processes)
+    with ProcessPoolExecutor(processes, context, initializer=_share_cores, initargs=(threads,)) as pool:
+        started = [(file.path, progress(file.path), pool.submit(_alone, file, steps)) for file in files]
+        return [_outcome(path, told, future) for path, told, future in started]
+
+
+def _outcome(path: str, told: Callable[[int], object], future: Future[Part | Unreadable]) -> Part | Unreadable:
+    try:
+        outcome = future.result()
+    except BrokenProcessPool:
+        return unreadable(path, _DIED)
+    told(size(path) or 0)
+    return outcome
+
+
+def _share_cores(threads: int) -> None:
+    """Polars reads this when its threads first start."""
+    os.environ["POLARS_MAX_THREADS"] = str(threads)
+
+
+def _alone(file: _File, steps: str) -> Part | Unreadable:
+    return _part(file, steps, lambda _: None, keep=False)

@@ -1,0 +1,134 @@
+"""What the other ranks of a job need to know of one: small tables that stay when a rank's own events are let go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import polars as pl
+
+from advisor.hardware import Gpu
+from advisor.intervals import Ints, Union
+from advisor.lens import Lane, spans
+
+_END: Final = pl.col("start_ns") + pl.col("dur_ns")
+CALLS: Final = {
+    "id": pl.Int64,  # device_ops.id, or host_ops.id where `on_host`
+    "on_host": pl.Boolean,
+    "step": pl.Int32,  # the step in whose window it starts, null outside of all
+    "stream": pl.Int64,
+    "op": pl.String,
+    "group": pl.String,
+    "ranks": pl.String,
+    "group_size": pl.Int32,
+    "sequence": pl.Int64,
+    "bytes": pl.Int64,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Rank:
+    """One lane of a job, reduced to what comparing ranks needs; times on its own file's clock.
+
+    `steps` has a row per complete step: step, start_ns, dur_ns, host_start_ns, used, work_ns (a kernel that is no
+    collective runs), input_ns (the device idles while the loader is asked), kernels (number of them), first_ns (start
+    of the first one, null where there is none). `calls` has a row per collective (see CALLS) and `work` holds when
+    other kernels run. `kernels` has a row per name, grid and block in the used steps: number, median_ns, total_ns.
+    `visible` is how many devices the process sees, None where the recording does not tell.
+    """
+
+    worker: int
+    device: int | None
+    facts: Mapping[str, Any]  # the worker's row
+    gpu: Gpu | None
+    visible: int | None
+    marked: bool
+    steps: pl.DataFrame
+    calls: pl.DataFrame
+    work: Union
+    kernels: pl.DataFrame
+
+    @property
+    def world_size(self) -> int | None:
+        """How many ranks the job has, as this one was told."""
+        size: int | None = self.facts.get("world_size")
+        return size
+
+
+def rank_of(lane: Lane) -> Rank:
+    """The lane reduced to a Rank."""
+    work = spans(lane.ops.filter(pl.col("kind") == "kernel"))
+    return Rank(
+        worker=lane.worker,
+        device=lane.device,
+        facts=lane.process,
+        gpu=lane.gpu,
+        visible=lane.visible,
+        marked=lane.marked,
+        steps=_steps(lane, work),
+        calls=_calls(lane),
+        work=work,
+        kernels=_kernels(lane),
+    )
+
+
+def _steps(lane: Lane, work: Union) -> pl.DataFrame:
+    steps = lane.complete
+    start, end = (steps.select(start=pl.col("start_ns"), end=_END)[name].to_numpy() for name in ("start", "end"))
+    waits = lane.host_spans("input")
+    number, first = _first_kernels(lane, start, end)
+    return steps.select("step", "start_ns", "dur_ns", "host_start_ns").with_columns(
+        used=pl.col("step").is_in(lane.steps["step"].implode()),
+        work_ns=pl.Series(work.within(start, end)),
+        input_ns=pl.Series((waits | lane.busy).within(start, end) - lane.busy.within(start, end)),
+        kernels=pl.Series(number),
+        first_ns=first,
+    )
+
+
+def _first_kernels(lane: Lane, start: Ints, end: Ints) -> tuple[Ints, pl.Series]:
+    """Per window, how many kernels start in it, and when the first one does."""
+    begun = lane.ops.filter(pl.col("kind") == "kernel")["start_ns"].sort()
+    low, high = begun.search_sorted(pl.Series(start)), begun.search_sorted(pl.Series(end))
+    first = begun.extend_constant(None, 1).gather(low)
+    return (high - low).cast(pl.Int64).to_numpy(), pl.select(pl.when(high > low).then(first)).to_series()
+
+
+def _calls(lane: Lane) -> pl.DataFrame:
+    """The lane's collectives; those of the host where the worker used no device."""
+    if lane.device is None:
+        calls = lane.host.filter(pl.col("kind") == "collective")
+        op = pl.col("name").cast(pl.String).str.extract(r"^\w+:(\w+)")
+        known = calls.select("id", "start_ns", end_ns=_END, on_host=True, op=op, stream=pl.col("thread"))
+    else:
+        told = lane.collectives.rename({"device_op": "id"}).with_columns(pl.col("op").cast(pl.String))
+        ops = lane.ops.filter(pl.col("kind") == "collective").select("id", "start_ns", "stream", end_ns=_END)
+        known = ops.join(told, on="id", how="left", maintain_order="left").with_columns(on_host=False)
+    return _in_steps(_shaped(known), lane).sort("start_ns", maintain_order=True)
+
+
+def _shaped(calls: pl.DataFrame) -> pl.DataFrame:
+    absent = [pl.lit(None).alias(name) for name in CALLS if name not in calls.columns]
+    return calls.with_columns(absent).select(pl.col(name).cast(dtype) for name, dtype in CALLS.items())
+
+
+def _in_steps(calls: pl.DataFrame, lane: Lane) -> pl.DataFrame:
+    """The calls with the complete step that each starts in."""
+    windows = lane.complete.select("step", begin="start_ns", stop=_END).sort("begin")
+    held = (
+        calls.drop("step")
+        .sort("start_ns", maintain_order=True)
+        .join_asof(windows, left_on="start_ns", right_on="begin", strategy="backward", check_sortedness=False)
+    )
+    inside = pl.col("start_ns") < pl.col("stop")
+    return held.with_columns(step=pl.when(inside).then("step")).select(CALLS.keys())
+
+
+def _kernels(lane: Lane) -> pl.DataFrame:
+    ran = lane.used_ops.filter(pl.col("kind") == "kernel")
+    return ran.group_by(pl.col("name").cast(pl.String), "grid", "block").agg(
+        number=pl.len(), median_ns=pl.median("dur_ns"), total_ns=pl.sum("dur_ns")
+    )
