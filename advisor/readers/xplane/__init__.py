@@ -30,6 +30,7 @@ from typing import IO, Final
 import polars as pl
 
 from advisor.errors import ReadError
+from advisor.kernelnames import collective_op
 from advisor.profile import SCHEMAS, Profile, Schema
 from advisor.readers.xplane import device as devices
 from advisor.readers.xplane.host import host as host_tables
@@ -40,7 +41,6 @@ from advisor.readers.xplane.names import (
     METADATA_PLANE,
     TASK_PLANE,
     TPU_PLANE,
-    collective_op,
 )
 from advisor.readers.xplane.plane import Plane
 from advisor.readers.xplane.space import Space
@@ -218,10 +218,9 @@ def _framework(host: pl.DataFrame, ops: pl.DataFrame) -> str | None:
 
 
 def _collectives(ops: pl.DataFrame) -> pl.DataFrame:
-    told = pl.coalesce("hlo_category", "name").cast(pl.String)
-    return ops.filter(pl.col("kind") == "collective").select(
-        device_op="id", op=pl.coalesce(collective_op(pl.col("name").cast(pl.String)), collective_op(told))
-    )
+    found = ops.filter(pl.col("kind") == "collective")
+    told = pl.coalesce(collective_op(found["name"]), collective_op(found["hlo_category"]))
+    return found.select(device_op="id", op=told)
 
 
 def _lacks(profile: Profile) -> dict[str, str]:

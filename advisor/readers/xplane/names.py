@@ -73,11 +73,6 @@ HLO_COLLECTIVE: Final = (
 )
 HLO_COPY: Final = r"^(?:copy-start|copy-done|async-copy|data formatting)"
 
-_COLLECTIVE_OP: Final = (
-    r"(?i)(all[-_]?reduce|all[-_]?gather|reduce[-_]?scatter|broadcast|all[-_]?to[-_]?all|send[-_]?recv"
-    r"|collective[-_]?permute|reduce|barrier)"
-)
-
 # What is told of an iterator, in the order it is written down.
 ITERATOR_FACTS: Final = {
     "id": pl.Int64,
@@ -121,11 +116,6 @@ def host_kinds(names: pl.Series) -> pl.Series:
     told = [pl.when(pl.col("name").str.contains(pattern)).then(pl.lit(kind)) for pattern, kind in _KINDS]
     kind = pl.coalesce(*told, pl.lit("annotation")).cast(HOST_OP_KINDS).alias("kind")
     return names.alias("name").to_frame().select(kind).to_series()
-
-
-def collective_op(name: pl.Expr) -> pl.Expr:
-    """allreduce, allgather, ... from the name of a kernel or XLA op, null where it does not say."""
-    return name.str.extract(_COLLECTIVE_OP).str.to_lowercase().str.replace_all("[-_]", "")
 
 
 def copies(details: pl.Series, names: pl.Series) -> pl.DataFrame:
