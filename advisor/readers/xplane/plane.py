@@ -135,9 +135,8 @@ class Stats:
         texts = pl.Series([*self._texts.names, None], dtype=pl.String).cast(TEXT)
         referred = texts.gather(self._texts.rows(found.value[is_ref].view(np.int64)))
         starts = found.value[is_str].view(np.int64)
-        data = self._buffer.data
         spans = zip(starts.tolist(), (starts + found.length[is_str]).tolist(), strict=True)
-        spelt = pl.Series([bytes(data[a:b]) for a, b in spans], dtype=pl.Binary).cast(pl.String, strict=False)
+        spelt = pl.Series([self._buffer.text(a, b) for a, b in spans], dtype=pl.String)
         at = np.full(self.height, len(referred) + len(spelt))
         at[found.row[is_ref]] = np.arange(len(referred))
         at[found.row[is_str]] = len(referred) + np.arange(len(spelt))

@@ -119,6 +119,7 @@ class Buffer:
                         size, at = size + (more << 7) - _MORE, at + 3
                     else:
                         size, at = self._varint(at + 1, end)
+                        size = min(size, self.size)  # no more than there is, and than an array holds
                     begin(at)
                     at += size
                     finish(at)
