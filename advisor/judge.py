@@ -55,9 +55,9 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class _Fired:
-    """A rule that fired: its worst row and all workers it holds for.
+    """A rule that fired: the row it is told of, all workers it holds for, and what the job's step gets shorter by.
 
-    `evens_ms` is by how much the ranks differ less once its high saving is had: from the latest to the typical one.
+    `evens_ms` is by how much the ranks differ less once the high saving is had: from the latest to the typical one.
     """
 
     rule: Rule
@@ -94,8 +94,8 @@ def judge(found: Measurements, rules: Mapping[str, Rule], suppressions: Mapping[
         outcomes = verdicts(rule, applicable)
         if not applicable.height:
             elsewhere.append(rule.id)
-        elif hits := [v for v in outcomes if v.outcome == "fired"]:
-            fired.append(_worst(rule, hits, applicable))
+        elif any(v.outcome == "fired" for v in outcomes):
+            fired.append(_fired(rule, outcomes, applicable, found.pace))
         elif missing := [v for v in outcomes if v.outcome == "not_evaluable"]:
             unknown.append(_not_evaluable(rule, missing, found))
         else:
@@ -127,26 +127,51 @@ def _distributed(row: Mapping[str, float | None]) -> bool:
     return (row.get("ranks_in_job") or 0) > 1 or (row.get("collective_share") or 0) > 0
 
 
-def _worst(rule: Rule, hits: Sequence[Verdict], rows: pl.DataFrame) -> _Fired:
-    """The row with the highest severity, then the largest saving; the first of equals. The saving is the job's."""
-    worst = min(hits, key=lambda v: (SEVERITIES.index(v.severity or "low"), -(v.high_ms or 0.0), v.row))
-    workers = tuple(rows["worker"].gather([v.row for v in hits]).to_list())
-    fired = _Fired(rule, worst, rows.row(worst.row, named=True), workers, worst.low_ms, worst.high_ms)
-    of_ranks = [_told(rows, name) for name in ("own_whole_step_ms", "alone_whole_step_ms")]
-    alone = not all(of_ranks) or worst.low_ms is None or worst.high_ms is None
-    if alone or (rule.saving and _of_all_ranks(rule.saving.of)):
+def _fired(rule: Rule, outcomes: Sequence[Verdict], rows: pl.DataFrame, pace: int) -> _Fired:
+    """The rule's finding, told of the worker that sets the job's pace, where that is known, else of the worst."""
+    workers = rows["worker"].to_list()
+    hits = [v for v in outcomes if v.outcome == "fired"]
+    own = _of_each(rows, "own_whole_step_ms") or _of_each(rows, "own_step_ms")
+    shown = min(
+        hits,
+        key=lambda v: (
+            bool(own) and workers[v.row] != pace,
+            SEVERITIES.index(v.severity or "low"),
+            -(v.high_ms or 0.0),
+            v.row,
+        ),
+    )
+    row, held = rows.row(shown.row, named=True), tuple(workers[v.row] for v in hits)
+    fired = _Fired(rule, shown, row, held, shown.low_ms, shown.high_ms)
+    if not own or fired.low_ms is None or fired.high_ms is None or _levels(rule):
         return fired
-    own, apart = of_ranks
-    lows, highs = _less(own, {v.row: v.low_ms for v in hits}), _less(apart, {v.row: v.high_ms for v in hits})
-    low, high = max(0.0, max(own) - max(lows)), max(0.0, max(apart) - max(highs))
-    evens = max(0.0, _lateness(apart) - _lateness(highs)) if _told(rows, "persistent_skew_ms") else 0.0
+    apart = _of_each(rows, "alone_whole_step_ms") or own
+    low = _of_the_job(own, _left(own, [v.low_ms for v in outcomes]))
+    left = _left(apart, [v.high_ms for v in outcomes])
+    high = _of_the_job(apart, left)
+    evens = max(0.0, _lateness(apart) - _lateness(left)) if _of_each(rows, "persistent_skew_ms") else 0.0
     return replace(fired, low_ms=min(low, high), high_ms=high, evens_ms=evens)
 
 
-def _told(rows: pl.DataFrame, metric: str) -> list[float]:
+def _of_each(rows: pl.DataFrame, metric: str) -> list[float]:
     """The metric of every rank, where there are several and all of them tell it; else none."""
     values = rows[metric].to_list() if metric in rows.columns else []
     return [] if len(values) < _SEVERAL or None in values else values
+
+
+def _left(own: Sequence[float], saved: Sequence[float | None]) -> list[float]:
+    """What is left of each rank's own part of the step."""
+    return [ms - (gain or 0.0) for ms, gain in zip(own, saved, strict=True)]
+
+
+def _of_the_job(own: Sequence[float], left: Sequence[float]) -> float:
+    """What the job's step gets shorter by when each rank's own part of it does: the slowest rank sets the pace."""
+    return max(0.0, max(own) - max(left))
+
+
+def _lateness(own: Sequence[float]) -> float:
+    """By how much the latest rank exceeds the typical one, which is the lower median."""
+    return max(own) - sorted(own)[(len(own) - 1) // 2]
 
 
 def _of_all_ranks(pool: str) -> bool:
@@ -154,14 +179,9 @@ def _of_all_ranks(pool: str) -> bool:
     return METRICS[f"{pool}_share"].scope == "run"
 
 
-def _less(own: Sequence[float], saved: Mapping[int, float | None]) -> list[float]:
-    """What is left of each rank's own part of the step: the slowest rank sets the job's pace."""
-    return [ms - (saved.get(row) or 0.0) for row, ms in enumerate(own)]
-
-
-def _lateness(own: Sequence[float]) -> float:
-    """By how much the latest rank exceeds the typical one, which is the lower median."""
-    return max(own) - sorted(own)[(len(own) - 1) // 2]
+def _levels(rule: Rule) -> bool:
+    """Whether the rule's saving is that ranks wait less for each other."""
+    return rule.saving is not None and _of_all_ranks(rule.saving.of)
 
 
 def _not_evaluable(rule: Rule, verdicts_: Iterable[Verdict], found: Measurements) -> NotEvaluable:
@@ -198,17 +218,12 @@ def _cause(f: _Fired, ranked: Iterable[_Fired], shared: Mapping[str, tuple[float
         return causes[0].rule.id
     if rest[1] > max(takes):
         return None
-    return causes[takes.index(max(takes)) if _levels(f) else 0].rule.id
-
-
-def _levels(f: _Fired) -> bool:
-    """Whether the rule's saving is that ranks wait less for each other."""
-    return f.rule.saving is not None and _of_all_ranks(f.rule.saving.of)
+    return causes[takes.index(max(takes)) if _levels(f.rule) else 0].rule.id
 
 
 def _takes(cause: _Fired, f: _Fired, shared: Mapping[str, tuple[float, float] | None]) -> float:
     """What a cause takes of what another rule is about."""
-    if _levels(f) and not _levels(cause):
+    if _levels(f.rule) and not _levels(cause.rule):
         return cause.evens_ms
     return (shared[cause.rule.id] or (0.0, 0.0))[1]
 
@@ -286,7 +301,9 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
         confidence=rule.confidence,
         saving=_saving(rule, shared, f.row["step_mean_ms"]),
         scope=Reach(
-            workers=f.workers if rule.scope == "worker" else _all_workers(found), steps=_used_steps(found, worker)
+            workers=f.workers if rule.scope == "worker" else _all_workers(found),
+            steps=_used_steps(found, worker),
+            told_of=worker,
         ),
         says=_said(f, found),
         why=" ".join(rule.why.split()),
