@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
@@ -145,7 +146,10 @@ class Part:
         """The same without the tables of single events: small enough to be kept for every rank of a large job."""
         workers = [lane.worker for lane in self.lens.critical]
         found = {(name, w): rows for name in METRICS for w in workers if (rows := _places(self.lens, name, w)).height}
-        return replace(self, lens=self.lens.emptied(), places=found)
+        small = replace(self, lens=self.lens.emptied(), places=found)
+        # a table cut out of another keeps the other's memory: only a copy lets it go
+        copied: Part = pickle.loads(pickle.dumps(small))  # noqa: S301 - our own bytes
+        return copied
 
 
 @dataclass(frozen=True, slots=True)
