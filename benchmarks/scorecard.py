@@ -143,8 +143,9 @@ def pairs() -> Iterator[tuple[Known, Iterable[Profile]]]:
 
 def simulated(seeds: int) -> Iterator[tuple[Known, Iterable[Profile]]]:
     """Every fault on every GPU that can have it."""
-    for name, fault in (*FAULTS.items(), *FLEET_FAULTS.items()):
-        for gpu in fault.gpus:
+    gpus = {name: fault.gpus for name, fault in FAULTS.items()} | {name: f.gpus for name, f in FLEET_FAULTS.items()}
+    for name, possible in gpus.items():
+        for gpu in possible:
             for seed in range(seeds):
                 made = case(name, gpu, seed)
                 job = known(f"{name} on {gpu}, seed {seed}", f"simulated {name}", made.facts)

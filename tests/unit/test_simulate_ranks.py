@@ -30,8 +30,8 @@ import simulate  # noqa: E402 - the scripts of fixtures/ are no package
 from simulator import cluster, groups, links  # noqa: E402
 
 GPUS = simulate.GPUS
-WITHOUT_NCCL = {"gloo-on-gpu"}
-MANY = [name for name in simulate.FLEET_FAULTS if name != "staggered-launches"]
+REPLICAS = [name for name in simulate.FLEET_FAULTS if name not in {"staggered-launches", "pipeline-bubbles"}]
+NCCL = [name for name in REPLICAS if name != "gloo-on-gpu"]
 
 
 @cache
@@ -108,7 +108,7 @@ class TestCoupledTimeline:
             machine.work(late_us * rank)
             machine.launch(simulate.Kernel("compute", 100))
             network = groups.Network(meeting, rank, 0, jitter=False)
-            group = groups.Nccl(machine, GPUS["a100"], network, 1 / groups.LINK_SHARE)
+            group = groups.Nccl(machine, GPUS["a100"], rank, network, 1 / groups.LINK_SHARE)
             group.all_reduce(300_000)
             group.wait()
             machine.launch(simulate.Kernel("optimizer", 10))
@@ -141,7 +141,7 @@ class TestCoupledTimeline:
 
 
 class TestConservation:
-    @pytest.mark.parametrize("name", [name for name in MANY if name not in WITHOUT_NCCL])
+    @pytest.mark.parametrize("name", NCCL)
     def test_a_collective_ends_together_and_starts_with_its_last(self, name: str) -> None:
         for kernels in coupled(case(name).faulty):
             ends = [op.end_ns for op in kernels]
@@ -150,20 +150,20 @@ class TestConservation:
             assert transfer == pytest.approx(max(ends) - max(op.start_ns for op in kernels), abs=groups.SPREAD_NS)
             assert transfer > 10_000
 
-    @pytest.mark.parametrize("name", MANY)
+    @pytest.mark.parametrize("name", REPLICAS)
     def test_every_rank_sums_every_gradient_once_a_step(self, name: str) -> None:
         run = case(name).faulty
         parameters = sum(run.fleet.job.tapes[0].parameters)
         for trace in run.processes:
             for step in trace.machine.steps:
                 spans = [s for s in trace.machine.spans if step.start_ns <= s.start_ns < step.host_end_ns]
-                if name in WITHOUT_NCCL:
+                if name not in NCCL:
                     summed = [s.args["Input Dims"] for s in spans if s.name == "gloo:all_reduce"]
                 else:
                     summed = [s.args["Input Dims"] for s in spans if s.name == "nccl:all_reduce"]
-                assert sum(shape[0][0] for shape in summed) == parameters  # type: ignore[index]  # of what is simulated
+                assert sum(shape[0][0] for shape in summed) == parameters
 
-    @pytest.mark.parametrize("name", [name for name in MANY if name not in WITHOUT_NCCL | {"no-overlap"}])
+    @pytest.mark.parametrize("name", [name for name in NCCL if name != "no-overlap"])
     def test_a_bucket_waits_for_its_gradients_and_the_optimizer_for_all_buckets(self, name: str) -> None:
         for trace in case(name).faulty.processes:
             ops = trace.machine.device_ops
@@ -223,6 +223,32 @@ class TestConservation:
             assert ratio > 1
             if is_large:  # all but the hops, which the link does not change
                 assert ratio == pytest.approx(1 / made.fault.severity(made.seed)["link_share"], rel=0.12)
+
+
+class TestPipeline:
+    def test_a_message_leaves_when_both_are_there(self) -> None:
+        sent = [nccl(trace.machine) for trace in case("pipeline-bubbles").faulty.processes]
+        for rank in range(3):
+            here = [op for op in sent[rank] if rank + 1 in {op.args["Src Rank"], op.args["Dst Rank"]}]
+            there = [op for op in sent[rank + 1] if rank in {op.args["Src Rank"], op.args["Dst Rank"]}]
+            assert len(here) == len(there) == 6 * 2 * 4  # steps, directions, micro-batches
+            for one, other in zip(here, there, strict=True):
+                assert one.args["Src Rank"] == other.args["Src Rank"]
+                assert abs(one.end_ns - other.end_ns) <= groups.SPREAD_NS
+                assert min(one.end_ns, other.end_ns) > max(one.start_ns, other.start_ns)
+
+    def test_stages_run_one_after_the_other(self) -> None:
+        runs = [trace.machine for trace in case("pipeline-bubbles").faulty.processes]
+        for number in range(6):
+            first = [
+                min(
+                    op.start_ns
+                    for op in run.device_ops
+                    if "gemm" in op.name and op.start_ns >= run.steps[number].start_ns
+                )
+                for run in runs
+            ]
+            assert first == sorted(first)
 
 
 class TestFaults:
