@@ -17,6 +17,11 @@ from advisor.text import ms
 _ENOUGH_STEPS: Final = 3
 _TELLING_SHARE: Final = 0.1  # of the lateness: parts below are not named
 _TELLING_COUNT: Final = 0.05  # more kernels than the typical rank: fewer are not named
+_MOSTLY: Final = 0.5
+_IN_STAGES: Final = (
+    "ranks wait in sends and receives mostly: in a pipeline the slowest stage alone does not set the step"
+)
+_WAITING: Final = ("waiting_share", "waiting_most", "waiting_most_share", "pipeline_wait_share", "awaited_most")
 _PARTS: Final = {"work": "kernels", "input": "waiting for input", "other": "other work of the host, or idling"}
 _SOURCE: Final = (
     "persistent against moving as ByteDance's straggler study (OSDI 2025) tells a bad worker from uneven data"
@@ -92,6 +97,12 @@ def _moving(values: Floats) -> float:
     ),
     Metric("waiting_most", "text", "The rank that waits longest for others.", "largest mean exposed waiting"),
     Metric("waiting_most_share", "share", "Part of its time that this rank waits.", "mean exposed waiting / mean step"),
+    Metric(
+        "pipeline_wait_share",
+        "share",
+        "Part of all ranks' time that passes waiting for another rank to send or receive: the bubbles of a pipeline.",
+        "the same of exposed waiting in sends and receives",
+    ),
     Metric("awaited_most", "text", "The rank that the others wait for longest.", "largest sum of exposed waiting"),
 )
 def waiting(job: Job) -> Mapping[str, Value]:
@@ -100,12 +111,13 @@ def waiting(job: Job) -> Mapping[str, Value]:
         return dict.fromkeys(
             ("waiting_share", "waiting_most", "waiting_most_share", "awaited_most"), Missing(job.untold)
         )
-    by_rank = job.pace.group_by("rank", maintain_order=True).agg(pl.mean("wait_ns", "dur_ns"))
+    by_rank = job.pace.group_by("rank", maintain_order=True).agg(pl.mean("wait_ns", "paired_ns", "dur_ns"))
     most = by_rank.sort("wait_ns", descending=True, maintain_order=True).row(0, named=True)
     awaited = job.waits.group_by("last").agg(pl.sum("wait_ns")).sort("wait_ns", "last", descending=[True, False])
     names = [job.names[rank] for rank in awaited["last"]]
     return {
         "waiting_share": _ratio(by_rank["wait_ns"].mean(), by_rank["dur_ns"].mean()),
+        "pipeline_wait_share": _ratio(by_rank["paired_ns"].mean(), by_rank["dur_ns"].mean()),
         "waiting_most": job.names[most["rank"]],
         "waiting_most_share": _ratio(most["wait_ns"], most["dur_ns"]),
         "awaited_most": names[0] if names else Missing("no rank waits for another"),
@@ -207,6 +219,8 @@ def skew(job: Job) -> Mapping[str, Value]:
     split = [metric.name for metric in _SPLIT]
     if job.untold:
         return dict.fromkeys(("skew_ms", "skew_share", "common_steps", *split), Missing(job.untold))
+    if _staged(job):
+        return dict.fromkeys(("skew_ms", "skew_share", "common_steps", *split), Missing(_IN_STAGES))
     ranks, count = job.once(_ranks), len(job.steps)
     lost = _persistent(ranks.alone) + _moving(ranks.alone)
     share = min(1.0, lost / ranks.step_ms) if ranks.step_ms else None
@@ -216,6 +230,12 @@ def skew(job: Job) -> Mapping[str, Value]:
         why = Missing(f"{steps} in common: who is always late and who only this time takes {_ENOUGH_STEPS} to tell")
         return whole | dict.fromkeys(split, why)
     return whole | _split(ranks) | _late(ranks)
+
+
+def _staged(job: Job) -> bool:
+    """Whether ranks wait for each other in sends and receives rather than in collectives."""
+    waited = job.pace.select(pl.sum("paired_ns", "wait_ns")).row(0)
+    return bool(waited[0] > _MOSTLY * waited[1])
 
 
 def _split(ranks: _Ranks) -> dict[str, Value]:

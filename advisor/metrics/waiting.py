@@ -95,6 +95,8 @@ def _typical_own_ms(job: Job) -> float:
 )
 def awaited(job: Job, position: int) -> Mapping[str, Value]:
     """Steps that were long because another rank was late are no fault of this one."""
+    if not job.ranks[position].steps["used"].any():
+        return {}
     if job.untold or position in job.guests or not job.whole_steps:
         return {"outlier_awaited_ms": 0.0}
     used = job.ranks[position].steps.filter("used")["step"]

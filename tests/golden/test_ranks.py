@@ -137,5 +137,12 @@ def test_garbage_collection_on_one_rank_after_the_other_is_waiting_and_no_uneven
     assert not {"data-imbalance", "straggler-rank", "throttled-gpu"} & spoken(run)
 
 
+def test_the_bubbles_of_a_pipeline_are_waiting_and_its_stages_no_stragglers(tmp_path: Path):
+    run, _, _ = simulated("pipeline-bubbles", tmp_path)
+    assert run.findings[0].rule == "collective-waiting"
+    assert "pipeline" in run.findings[0].says
+    assert "straggler-rank" in {n.rule for n in run.not_evaluable}
+
+
 def spoken(run: Run) -> set[str]:
     return {f.rule for f in run.findings} | {s.rule for f in run.findings for s in f.symptoms}

@@ -60,6 +60,31 @@ def test_groups_and_ops_are_kept_apart():
     assert len(set(instances(job(first, other)))) == 3
 
 
+def test_a_send_is_matched_with_the_receive_at_its_other_end_by_their_order():
+    """Each rank numbers its own sends and receives; those of other pairs lie in between."""
+    first = rank(0, [call(0, 100, op="send", peer=1, sequence=1), call(200, 300, op="send", peer=1, sequence=2)])
+    second = rank(
+        1,
+        [
+            call(60, 100, op="recv", peer=0, sequence=1),
+            call(120, 150, op="send", peer=2, sequence=2),
+            call(260, 300, op="recv", peer=0, sequence=3),
+        ],
+    )
+    third = rank(2, [call(110, 150, op="recv", peer=1, sequence=1)])
+    made = job(first, second, third)
+    a, b, c, d, e, f = instances(made)
+    assert (a, b, d) == (c, e, f)
+    assert len({a, b, d}) == 3
+    assert made.matched_share == 1
+    assert made.clock.offsets_ns.tolist() == [0, 0, 0]
+
+
+def test_a_send_to_nobody_known_is_matched_with_none():
+    made = job(rank(0, [call(0, 100, op="send", sequence=1)]), rank(1, [call(0, 100, op="recv", sequence=1)]))
+    assert instances(made) == [None, None]
+
+
 # ------------------------------------------------------------------------------------ which are believed
 
 
