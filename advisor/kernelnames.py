@@ -37,6 +37,12 @@ FAMILIES = pl.Enum(
     ]
 )
 
+COLLECTIVES = (
+    *("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter"),
+    *("send", "recv", "send_recv", "barrier"),
+)
+"""What a collective does; send_recv is a kernel of transfers that its name does not tell apart."""
+
 _PRODUCTS = ["gemm", "gemv", "convolution", "attention"]
 
 # (label, pattern): the first match wins. Patterns are verbose, in lower case, and searched in lower-case text.
