@@ -72,17 +72,9 @@ def copy_memory(name: pl.Expr, side: int) -> pl.Expr:
 
 # Element sizes by c10 name, as NCCL metadata spells them.
 DTYPE_BYTES: Final = {
-    **dict.fromkeys(["Double", "Long", "ComplexFloat"], 8),
-    **dict.fromkeys(["Float", "Int"], 4),
-    **dict.fromkeys(["Half", "BFloat16", "Short"], 2),
-    **dict.fromkeys(["Byte", "Char", "Bool", "Float8_e4m3fn", "Float8_e5m2"], 1),
+    "ComplexDouble": 16,
+    **dict.fromkeys(["Double", "Long", "UInt64", "ComplexFloat"], 8),
+    **dict.fromkeys(["Float", "Int", "UInt32", "ComplexHalf"], 4),
+    **dict.fromkeys(["Half", "BFloat16", "Short", "UInt16"], 2),
+    **dict.fromkeys(["Byte", "Char", "Bool", "Float8_e4m3fn", "Float8_e5m2", "Float8_e4m3fnuz", "Float8_e5m2fnuz"], 1),
 }
-
-_COLLECTIVE_OP: Final = (
-    r"(?i)(all_?reduce|all_?gather|reduce_?scatter|broadcast|all_?to_?all|send_?recv|reduce|barrier)"
-)
-
-
-def collective_op(name: pl.Expr) -> pl.Expr:
-    """all_reduce, all_gather, ... from a collective kernel's name, null where it does not say."""
-    return name.str.extract(_COLLECTIVE_OP).str.to_lowercase().str.replace_all("_", "")
