@@ -52,6 +52,7 @@ class Rank:
     calls: pl.DataFrame
     work: Union
     kernels: pl.DataFrame
+    trains: bool | None = None  # whether a backward pass ran in the recording; None where no framework op tells
 
     @property
     def world_size(self) -> int | None:
@@ -74,6 +75,7 @@ def rank_of(lane: Lane) -> Rank:
         calls=_calls(lane),
         work=work,
         kernels=_kernels(lane),
+        trains=_trains(lane),
     )
 
 
@@ -128,6 +130,11 @@ def _in_forward(lane: Lane, ops: pl.DataFrame) -> pl.Series:
 def _shaped(calls: pl.DataFrame) -> pl.DataFrame:
     absent = [pl.lit(None).alias(name) for name in CALLS if name not in calls.columns]
     return calls.with_columns(absent).select(pl.col(name).cast(dtype) for name, dtype in CALLS.items())
+
+
+def _trains(lane: Lane) -> bool | None:
+    name = lane.host.filter(pl.col("kind") == "op")["name"].unique().cast(pl.String)
+    return bool(name.str.contains("^autograd::|Backward").any()) if len(name) else None
 
 
 def _in_steps(calls: pl.DataFrame, lane: Lane) -> pl.DataFrame:

@@ -26,6 +26,7 @@ _ENOUGH_CALLS: Final = 3
 _REDUCTIONS: Final = ["all_reduce", "reduce_scatter"]
 _NO_SIZES: Final = Missing("the collectives bear no sizes")
 _NONE: Final = Missing("no collective ran on a device in the steps that are used")
+_NO_STEPS: Final = Missing("the ranks have no step in common")
 
 _TRANSFER: Final = (
     "transfer: from the last arrival to the end, of the member for which that is shortest; where not all members were"
@@ -112,7 +113,7 @@ def bandwidths(job: Job) -> Mapping[str, Value]:
     """Bandwidths and times, measured and expected."""
     calls = job.once(traffic)
     if not calls.height:
-        return _all_missing(_BANDWIDTHS, _NONE)
+        return dict.fromkeys(_BANDWIDTHS, _NONE)
     known = calls.filter(pl.col("expected_ns").is_not_null(), pl.col("transfer_ns") > 0)
     why = _untold(calls)
     return {
@@ -151,7 +152,7 @@ _BANDWIDTHS: Final = (
         "ms",
         "How much of that the backward pass could hide.",
         "the same, of at most 2/3 of the kernels' time (the backward pass computes two products for each one of the"
-        " forward pass) less what hides communication already",
+        " forward pass) less what hides communication already; nothing where no backward pass ran",
         "PyTorch Distributed (VLDB 2020): gradients are reduced while the rest of the backward pass computes",
     ),
     Metric(
@@ -163,15 +164,16 @@ _BANDWIDTHS: Final = (
     Metric(
         "slow_transfer_ms",
         "ms",
-        "What the job's step would get shorter by if the large collectives took the expected time.",
-        f"of min(exposed, transfer - expected time) over {_LARGE}, {_GAIN}",
+        "What the job's step would get shorter by at most if the large collectives took the expected time.",
+        f"of min(exposed transfers of the step, sum of transfer - expected time) over {_LARGE}, {_GAIN}; a call that"
+        " is hidden counts too, since it holds up those queued after it",
         "ByteDance straggler study (OSDI 2025): only what is exposed counts",
     ),
     Metric(
         "slow_transfer_least_ms",
         "ms",
-        "The same with three quarters of the expected bandwidth.",
-        "as slow_transfer_ms, with expected time / 0.75",
+        "The same at least: with three quarters of the expected bandwidth, and what each call itself exposes.",
+        f"of min(exposed, transfer - expected time / 0.75), call by call, {_GAIN}",
         "Daydream (USENIX ATC 2020): NCCL inside training took 34 % longer than alone",
     ),
 )
@@ -181,20 +183,32 @@ def exposures(job: Job) -> Mapping[str, Value]:
     names = ("exposed_transfer_ms", "hideable_transfer_ms", "hideable_least_ms")
     slow = ("slow_transfer_ms", "slow_transfer_least_ms")
     if not calls.height:
-        return _all_missing((*names, *slow), _NONE)
+        return _nothing(job, (*names, *slow))
     exposed = calls.with_columns(saved_ns="exposed_ns")
     large = calls.filter(pl.col("bytes") >= _LARGE_BYTES, pl.col("expected_ns").is_not_null())
-    longer = {name: pl.col("transfer_ns") - pl.col("expected_ns") / part for name, part in zip(slow, (1.0, _IN_TRAINING), strict=True)}
-    untold = _untold(calls)
+    told = {
+        "slow_transfer_ms": gain_ms(job, _shorter(exposed, large, 1.0)),
+        "slow_transfer_least_ms": gain_ms(job, large.with_columns(saved_ns=_at_most_exposed(_longer(_IN_TRAINING)))),
+    }
     return {
         names[0]: gain_ms(job, exposed),
         names[1]: gain_ms(job, _hideable(job, calls, exposed)),
         names[2]: gain_ms(job, _hideable(job, calls, exposed.filter("exact"))),
-        **{
-            name: gain_ms(job, large.with_columns(saved_ns=_at_most_exposed(part))) if large.height else untold
-            for name, part in longer.items()
-        },
+        **(told if large.height else dict.fromkeys(slow, _untold(calls))),
     }
+
+
+def _longer(part: float) -> pl.Expr:
+    """By how much a transfer exceeds its expected time, at that part of the expected bandwidth."""
+    return pl.col("transfer_ns") - pl.col("expected_ns") / part
+
+
+def _shorter(exposed: pl.DataFrame, large: pl.DataFrame, part: float) -> pl.DataFrame:
+    """Per rank and step, what shorter transfers save at most: one that is hidden holds up those queued after it."""
+    key = ["rank", "step"]
+    queued = large.group_by(key).agg(longer_ns=_longer(part).clip(0).cast(pl.Int64).sum())
+    seen = exposed.group_by(key).agg(pl.sum("exposed_ns"))
+    return queued.join(seen, on=key).select(*key, saved_ns=pl.min_horizontal("longer_ns", "exposed_ns"))
 
 
 @measures_jobs(
@@ -225,10 +239,10 @@ def small_messages(job: Job) -> Mapping[str, Value]:
     names = ("small_reductions_per_step", "small_reduction_share", "merge_gain_ms")
     calls = job.once(traffic)
     if not calls.height:
-        return _all_missing(names, _NONE)
+        return _nothing(job, names)
     reductions = calls.filter(pl.col("op").is_in(_REDUCTIONS))
     if reductions["bytes"].null_count():
-        return _all_missing(names, _NO_SIZES)
+        return dict.fromkeys(names, _NO_SIZES)
     small = reductions.filter(pl.col("bytes") < _SMALL_BYTES)
     total = int(reductions["bytes"].sum())
     return {
@@ -287,12 +301,11 @@ def small_messages(job: Job) -> Mapping[str, Value]:
 def whereabouts(job: Job) -> Mapping[str, Value]:
     """Broadcasts of buffers, groups that span nodes, and links between pairs."""
     calls = job.once(traffic)
-    names = (
-        *("buffer_broadcasts_per_step", "buffer_broadcast_ms", "cross_node_share", "cross_node_ms"),
-        *("cross_node_halved_ms", "slowest_pair", "slowest_pair_share"),
-    )
     if not calls.height:
-        return _all_missing(names, _NONE)
+        names = ("buffer_broadcasts_per_step", "buffer_broadcast_ms", "cross_node_ms", "cross_node_halved_ms")
+        return _nothing(job, (*names, "cross_node_share")) | dict.fromkeys(
+            ("slowest_pair", "slowest_pair_share"), _NONE
+        )
     return {**_broadcasts(job, calls), **_across(job, calls), **_pairs(calls)}
 
 
@@ -329,8 +342,9 @@ def collective_table(job: Job) -> pl.DataFrame:
     )
 
 
-def _all_missing(names: tuple[str, ...], why: Missing) -> dict[str, Value]:
-    return dict.fromkeys(names, why)
+def _nothing(job: Job, names: tuple[str, ...]) -> dict[str, Value]:
+    """Zero where there is a step and no collective in it."""
+    return dict.fromkeys(names, 0.0 if job.steps else _NO_STEPS)
 
 
 def _untold(calls: pl.DataFrame) -> Missing:
@@ -359,14 +373,14 @@ def _reached(job: Job, calls: pl.DataFrame) -> dict[str, Value]:
     moved = pl.col("bytes") * pl.col("bus_factor")
     sized = calls.filter(moved > 0, pl.col("transfer_ns") > 0).with_columns(moved=moved)
     if not sized.height:
-        return _all_missing(names, _untold(calls))
+        return dict.fromkeys(names, _untold(calls))
     large = sized.filter(pl.col("bytes") >= _LARGE_BYTES)
     known = large.filter(pl.col("expected_ns").is_not_null())
     shown = next(some for some in (known, large, sized) if some.height)
     found: dict[str, Value] = {names[0]: float(shown["moved"].sum()) / float(shown["transfer_ns"].sum())}
     if not known.height:
         why = _untold(large) if large.height else Missing("no collective of 4 MiB or more: the start-up hides the link")
-        return found | _all_missing(names[1:], why)
+        return found | dict.fromkeys(names[1:], why)
     found[names[1]] = float(known["moved"].sum()) / float(known["expected_ns"].sum())
     share = float(known["expected_ns"].sum()) / float(known["transfer_ns"].sum())
     told = (_share(known.filter("exact"), known, "dur_ns") or 0.0) >= _MOSTLY
@@ -384,6 +398,8 @@ def _at_most_exposed(longer: pl.Expr) -> pl.Expr:
 
 def _hideable(job: Job, calls: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFrame:
     """Per rank and step, the exposed time for which there is computation left to hide it behind."""
+    training = [position for position, rank in enumerate(job.ranks) if rank.trains is not False]
+    exposed = exposed.filter(pl.col("rank").is_in(training))
     key = ["rank", "step"]
     hidden = calls.group_by(key).agg(hidden_ns=(pl.col("transfer_ns") - pl.col("exposed_ns")).sum())
     open_ = job.pace.join(hidden, on=key, how="left").select(
@@ -433,11 +449,17 @@ def _across(job: Job, calls: pl.DataFrame) -> dict[str, Value]:
     names = ("cross_node_share", "cross_node_ms", "cross_node_halved_ms")
     told = calls.filter(pl.col("spans_nodes").is_not_null())
     if (_share(told, calls, "transfer_ns") or 0.0) < _MOSTLY:
-        return _all_missing(names, Missing("which ranks the groups hold, or how many GPUs a host has, is not recorded"))
+        return dict.fromkeys(
+            names, Missing("which ranks the groups hold, or how many GPUs a host has, is not recorded")
+        )
     across = told.filter("spans_nodes").with_columns(saved_ns="exposed_ns")
     wide = across.filter(pl.col("dtype") == "Float")
     halved = wide.with_columns(saved_ns=_at_most_exposed(pl.col("transfer_ns") / 2))
-    return {names[0]: _share(across, calls, "transfer_ns"), names[1]: gain_ms(job, across), names[2]: gain_ms(job, halved)}
+    return {
+        names[0]: _share(across, calls, "transfer_ns"),
+        names[1]: gain_ms(job, across),
+        names[2]: gain_ms(job, halved),
+    }
 
 
 def _pairs(calls: pl.DataFrame) -> dict[str, Value]:
@@ -445,9 +467,11 @@ def _pairs(calls: pl.DataFrame) -> dict[str, Value]:
     between = calls.filter(pl.col("peers").list.len() == 2, pl.col("bytes") >= _LARGE_BYTES, pl.col("transfer_ns") > 0)  # noqa: PLR2004 - a pair
     moved = pl.col("bytes") * pl.col("bus_factor")
     speeds = between.group_by("peers").agg(pl.len(), gbs=moved.sum() / pl.sum("transfer_ns"))
-    speeds = speeds.filter(pl.col("len") >= _ENOUGH_CALLS, pl.col("gbs").is_not_null()).sort("gbs", maintain_order=False)
+    speeds = speeds.filter(pl.col("len") >= _ENOUGH_CALLS, pl.col("gbs").is_not_null()).sort(
+        "gbs", maintain_order=False
+    )
     if speeds.height <= 1:
-        return _all_missing(names, Missing("no groups of two, with sizes, between which links could be compared"))
+        return dict.fromkeys(names, Missing("no groups of two, with sizes, between which links could be compared"))
     slowest = speeds.row(0, named=True)
     typical = float(np.median(speeds["gbs"].to_numpy()))
     return {names[0]: "ranks {} and {}".format(*slowest["peers"]), names[1]: slowest["gbs"] / typical}
