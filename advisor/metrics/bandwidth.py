@@ -384,10 +384,10 @@ def _reached(job: Job, calls: pl.DataFrame) -> dict[str, Value]:
     found[names[1]] = float(known["moved"].sum()) / float(known["expected_ns"].sum())
     share = float(known["expected_ns"].sum()) / float(known["transfer_ns"].sum())
     told = (_share(known.filter("exact"), known, "dur_ns") or 0.0) >= _MOSTLY
-    here, all_ = len(job.ranks), job.world_size or "unknown"
+    here, all_ = len(job.ranks), job.world_size or "an unknown number of"
     waits = Missing(
-        f"{here} of {all_} ranks matched: waiting for the others cannot be told from the transfer; the shortest calls"
-        f" reach {percent(share)} of what the links allow"
+        f"waiting for late ranks cannot be told from the transfer ({here} of {all_} ranks recorded, or not matched); the"
+        f" shortest calls reach {percent(share)} of what the links allow"
     )
     return found | {names[2]: share if told or share >= _SURELY_FAST else waits}
 
