@@ -126,6 +126,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "elements_out": pl.Int64,
         "bytes": pl.Int64,
         "ranks": pl.String,
+        "peer": pl.Int32,  # global rank at the other end of a send or recv
     },
     "allocations": {
         "worker": pl.Int32,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from advisor import metrics
 from advisor.judge import Suppression, judge
 from advisor.lens import look
-from advisor.metrics.registry import Measurements
+from advisor.metrics.registry import Measurements, pace_of
 from advisor.profile import Profile, table
 from advisor.rulebook import Rule
 
@@ -50,7 +50,11 @@ def measured(*rows, **reasons):
     base = {"device": 0, "step_mean_ms": 100.0}
     schema = {"worker": pl.Int32, "device": pl.Int32, **metrics.dtypes()}
     frame = pl.DataFrame([{"worker": i, **base, **row} for i, row in enumerate(rows)], schema=schema)
-    return Measurements(lens, {"worker": frame, "device": frame}, reasons)
+    return Measurements(lens, {"worker": frame, "device": frame, "run": paced(frame)}, reasons)
+
+
+def paced(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.filter(pl.col("worker") == pace_of(frame))
 
 
 def judged(found, *rules, silenced=None):
@@ -181,6 +185,6 @@ def test_a_recording_without_steps_is_not_called_one(phrase):
     )
     schema = {"worker": pl.Int32, "device": pl.Int32, **metrics.dtypes()}
     frame = pl.DataFrame([{"worker": 0, "input_share": 0.5, "step_mean_ms": 1.0}], schema=schema)
-    found = Measurements(look(profile), {"worker": frame}, {})
+    found = Measurements(look(profile), {"worker": frame, "run": frame}, {})
     said = judged(found, rule("a", says="{{ " + phrase + " }}")).findings[0].says
     assert "step" not in said

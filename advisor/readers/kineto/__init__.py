@@ -169,6 +169,7 @@ def _collectives(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
         "elements_out",
         "ranks",
         device_op="id",
+        peer=pl.when(pl.col("peer") >= 0).then("peer"),
         bytes=pl.when(pl.col("op") != "barrier").then(elements * size),
     )
 

@@ -121,6 +121,7 @@ class Columns:
             "group_size": _ints(args, "group_size", pl.Int32),
             "ranks": pl.Series([a.group_ranks for a in args], dtype=pl.String),
             "sequence": _ints(args, "collective_sequence"),
+            "peer": _whole([a.source_rank if a.target_rank is None else a.target_rank for a in args], pl.Int32),
         }
 
     def _host_frame(self, kind: str, events: list[Event]) -> pl.DataFrame:

@@ -146,6 +146,20 @@ def test_collectives_and_their_bytes(collective: str, op_: str | None, size: int
     assert (row["group"], row["group_size"], row["sequence"], row["ranks"]) == ("0", 8, 4, "[0, 1, ...]")
 
 
+@pytest.mark.parametrize(
+    ("collective", "args", "peer"),
+    [
+        ("send", {"Dst Rank": 3}, 3),
+        ("recv", {"Src Rank": 0}, 0),
+        ("send", {"Dst Rank": -1}, None),
+        ("send", {"Dst Rank": 2**40}, None),
+        ("allreduce", {}, None),
+    ],
+)
+def test_the_other_end_of_a_transfer(collective: str, args: Event, peer: int | None):
+    assert one(profile(op(0, 10), nccl(collective, **args)), "collectives")["peer"] == peer
+
+
 def test_a_collective_without_metadata_is_known_by_its_name():
     made = profile(op(0, 10), kernel(40, 30, 1, "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)"))
     row = one(made, "collectives")
