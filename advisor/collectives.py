@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from advisor import network
 from advisor.hardware import Gpu
 from advisor.job import Job
 
+LARGE_BYTES: Final = 4 << 20
+"""From here on the link counts for more than the start-up."""
+
 _VARYING: Final = ["all_to_all", "send", "recv", "send_recv"]  # what they carry may differ from step to step
+_PLACES: Final = 3  # large collectives in a step; fewer do not show whether the times follow the sizes
+_SPREAD: Final = 0.2  # of the median: between the tenth and the last tenth of times over expected times
 _LENGTH: Final = pl.col("end_ns") - pl.col("start_ns")
 
 
@@ -35,6 +41,9 @@ def traffic(job: Job) -> pl.DataFrame:
             shortest. Where not all members were recorded, the shortest of the calls that are alike (op, group and
             bytes; without sizes, place in the step): no less was needed, and some of it may still be waiting.
         exact: whether it is the first of these.
+        told: whether it is the transfer: exact, or at least half of the members were recorded and the times follow the
+            sizes all through the step, as a link's do. Waiting for a rank that is missing does not: how late it is
+            depends on what it computes in between.
         exposed_ns: the part of the transfer, at the end of the call, that no kernel of the rank covers.
         bus_factor, spans_nodes, peers (the group's ranks), and what `advisor.network.expected` tells: guide_ns,
             model_ns, curve_ns, expected_ns, basis, why.
@@ -45,9 +54,11 @@ def traffic(job: Job) -> pl.DataFrame:
     placed = network.placement(calls["ranks"], calls["group_size"], devices).rename({"ranks": "peers"})
     calls = calls.drop("ranks", "group").hstack(placed)
     expected = network.expected(calls, gpu_of(job), devices)
-    return calls.hstack(expected).with_columns(
+    calls = calls.hstack(expected).with_columns(
         bus_factor=network.bus_factor(pl.col("op"), pl.col("group_size").cast(pl.Int64))
     )
+    follows = pl.lit(_follow_sizes(calls))
+    return calls.with_columns(told=pl.col("exact") | (pl.col("mostly") & follows)).drop("mostly", "met_ns")
 
 
 def gain_ms(job: Job, saved: pl.DataFrame) -> float:
@@ -80,16 +91,29 @@ def _with_transfer(job: Job) -> pl.DataFrame:
     shortest = pl.when(varies).then("dur_ns").otherwise(pl.min("dur_ns").over(alike))
     same_size = pl.col("bytes").n_unique().over("instance") == 1
     matched = pl.when("trusted").then(pl.min("transfer_ns").over("instance"))
+    matches = pl.col("trusted") & same_size
     told = placed.with_columns(
-        exact=(pl.col("trusted") & same_size & (pl.col("met") == members)).fill_null(value=False),
+        exact=(matches & (pl.col("met") == members)).fill_null(value=False),
+        mostly=(matches & (2 * pl.col("met") >= members)).fill_null(value=False),
         matched=matched,
         shortest=shortest,
     )
     bound = pl.min_horizontal("matched", "shortest")
     return told.with_columns(transfer_ns=pl.when("exact").then("matched").otherwise(bound)).select(
         *("rank", "step", "op", "group", "ranks", "group_size", "bytes", "dtype", "of_buffers", "instance"),
-        *("start_ns", "end_ns", "dur_ns", "transfer_ns", "exact"),
+        *("start_ns", "end_ns", "dur_ns", "transfer_ns", "exact", "mostly"),
+        met_ns="matched",
     )
+
+
+def _follow_sizes(calls: pl.DataFrame) -> bool:
+    """Whether large collectives take as much of their expected time wherever in the step they are."""
+    large = calls.filter("mostly", pl.col("bytes") >= LARGE_BYTES, pl.col("expected_ns") > 0)
+    each = large.group_by("step", "instance").agg((pl.col("met_ns") / pl.col("expected_ns")).first().alias("times"))
+    if each.height < _PLACES * max(1, each["step"].n_unique()):
+        return False
+    low, median, high = np.quantile(each["times"].to_numpy(), [0.1, 0.5, 0.9])
+    return bool(high - low <= _SPREAD * median)
 
 
 def _exposed(job: Job, calls: pl.DataFrame) -> pl.Series:

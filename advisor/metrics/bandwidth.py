@@ -8,14 +8,13 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.collectives import devices_of, gain_ms, gpu_of, traffic
+from advisor.collectives import LARGE_BYTES, devices_of, gain_ms, gpu_of, traffic
 from advisor.job import Job
 from advisor.metrics.registry import Metric, Missing, Value, measures_jobs, tabulates_jobs
 from advisor.network import expected
 from advisor.text import percent
 
 _MIB: Final = 1 << 20
-_LARGE_BYTES: Final = 4 * _MIB  # from here on the link counts for more than the start-up
 _SMALL_BYTES: Final = 8 * _MIB
 _BUCKET_BYTES: Final = 25 * _MIB  # DistributedDataParallel's default
 _IN_TRAINING: Final = 0.75  # of the bandwidth that a collective reaches alone
@@ -106,7 +105,8 @@ _LARGE: Final = "calls of 4 MiB and more for which a time is expected"
         "transfer_told_share",
         "share",
         "Part of the time in collectives for which waiting can be told from the transfer.",
-        "time in calls all of whose members were recorded and matched / time in collectives",
+        "time in calls that all their members were recorded and matched of, or half of them where the times follow"
+        " the sizes all through the step / time in collectives",
     ),
 )
 def bandwidths(job: Job) -> Mapping[str, Value]:
@@ -129,7 +129,7 @@ def bandwidths(job: Job) -> Mapping[str, Value]:
             "curve_ns",
             Missing("the hardware table has no measured curve for these groups"),
         ),
-        "transfer_told_share": _share(calls.filter("exact"), calls, "dur_ns"),
+        "transfer_told_share": _share(calls.filter("told"), calls, "dur_ns"),
     }
 
 
@@ -159,7 +159,7 @@ _BANDWIDTHS: Final = (
         "hideable_least_ms",
         "ms",
         "The same, of transfers that are surely no waiting.",
-        "as hideable_transfer_ms, of the calls that all their members were recorded of",
+        "as hideable_transfer_ms, of the calls that transfer_told_share counts",
     ),
     Metric(
         "slow_transfer_ms",
@@ -185,7 +185,7 @@ def exposures(job: Job) -> Mapping[str, Value]:
     if not calls.height:
         return _nothing(job, (*names, *slow))
     exposed = calls.with_columns(saved_ns="exposed_ns")
-    large = calls.filter(pl.col("bytes") >= _LARGE_BYTES, pl.col("expected_ns").is_not_null())
+    large = calls.filter(pl.col("bytes") >= LARGE_BYTES, pl.col("expected_ns").is_not_null())
     told = {
         "slow_transfer_ms": gain_ms(job, _shorter(exposed, large, 1.0)),
         "slow_transfer_least_ms": gain_ms(job, large.with_columns(saved_ns=_at_most_exposed(_longer(_IN_TRAINING)))),
@@ -193,7 +193,7 @@ def exposures(job: Job) -> Mapping[str, Value]:
     return {
         names[0]: gain_ms(job, exposed),
         names[1]: gain_ms(job, _hideable(job, calls, exposed)),
-        names[2]: gain_ms(job, _hideable(job, calls, exposed.filter("exact"))),
+        names[2]: gain_ms(job, _hideable(job, calls, exposed.filter("told"))),
         **(told if large.height else dict.fromkeys(slow, _untold(calls))),
     }
 
@@ -374,7 +374,7 @@ def _reached(job: Job, calls: pl.DataFrame) -> dict[str, Value]:
     sized = calls.filter(moved > 0, pl.col("transfer_ns") > 0).with_columns(moved=moved)
     if not sized.height:
         return dict.fromkeys(names, _untold(calls))
-    large = sized.filter(pl.col("bytes") >= _LARGE_BYTES)
+    large = sized.filter(pl.col("bytes") >= LARGE_BYTES)
     known = large.filter(pl.col("expected_ns").is_not_null())
     shown = next(some for some in (known, large, sized) if some.height)
     found: dict[str, Value] = {names[0]: float(shown["moved"].sum()) / float(shown["transfer_ns"].sum())}
@@ -383,11 +383,11 @@ def _reached(job: Job, calls: pl.DataFrame) -> dict[str, Value]:
         return found | dict.fromkeys(names[1:], why)
     found[names[1]] = float(known["moved"].sum()) / float(known["expected_ns"].sum())
     share = float(known["expected_ns"].sum()) / float(known["transfer_ns"].sum())
-    told = (_share(known.filter("exact"), known, "dur_ns") or 0.0) >= _MOSTLY
+    told = (_share(known.filter("told"), known, "dur_ns") or 0.0) >= _MOSTLY
     here, all_ = len(job.ranks), job.world_size or "an unknown number of"
     waits = Missing(
-        f"waiting for late ranks cannot be told from the transfer ({here} of {all_} ranks recorded, or not matched); the"
-        f" shortest calls reach {percent(share)} of what the links allow"
+        f"waiting for late ranks cannot be told from the transfer ({here} of {all_} ranks recorded, or not matched);"
+        f" the shortest calls reach {percent(share)} of what the links allow"
     )
     return found | {names[2]: share if told or share >= _SURELY_FAST else waits}
 
@@ -428,7 +428,7 @@ def _merge_gain(job: Job, calls: pl.DataFrame, small: pl.DataFrame) -> Value:
 
 
 def _pace_of_large(calls: pl.DataFrame) -> float:
-    large = calls.filter(pl.col("bytes") >= _LARGE_BYTES, pl.col("expected_ns").is_not_null(), pl.col("exact"))
+    large = calls.filter(pl.col("bytes") >= LARGE_BYTES, pl.col("expected_ns").is_not_null(), pl.col("told"))
     reached = float(large["expected_ns"].sum()) / float(large["transfer_ns"].sum()) if large.height else 1.0
     return min(1.0, reached)
 
@@ -464,7 +464,7 @@ def _across(job: Job, calls: pl.DataFrame) -> dict[str, Value]:
 
 def _pairs(calls: pl.DataFrame) -> dict[str, Value]:
     names = ("slowest_pair", "slowest_pair_share")
-    between = calls.filter(pl.col("peers").list.len() == 2, pl.col("bytes") >= _LARGE_BYTES, pl.col("transfer_ns") > 0)  # noqa: PLR2004 - a pair
+    between = calls.filter(pl.col("peers").list.len() == 2, pl.col("bytes") >= LARGE_BYTES, pl.col("transfer_ns") > 0)  # noqa: PLR2004 - a pair
     moved = pl.col("bytes") * pl.col("bus_factor")
     speeds = between.group_by("peers").agg(pl.len(), gbs=moved.sum() / pl.sum("transfer_ns"))
     speeds = speeds.filter(pl.col("len") >= _ENOUGH_CALLS, pl.col("gbs").is_not_null()).sort(

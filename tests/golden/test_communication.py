@@ -51,7 +51,9 @@ def outcome(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """What fired of the rules on communication, and what could not be told."""
     (report,) = check([str(TRACES / name)]).runs
     fired = {f.rule: f for f in report.findings}
-    return {r: f for r, f in fired.items() if r in OURS}, {u.rule: u.missing for u in report.not_evaluable if u.rule in OURS}
+    return {r: f for r, f in fired.items() if r in OURS}, {
+        u.rule: u.missing for u in report.not_evaluable if u.rule in OURS
+    }
 
 
 def test_bandwidth_of_one_rank_of_two_is_a_lower_bound():
@@ -114,7 +116,8 @@ def test_reductions_of_one_place_in_the_step_are_held_to_the_shortest():
 def test_eight_ranks_that_wait_for_each_other_have_little_to_hide():
     row = run("dlrm-8rank-v100")
     # 11 of rank 1's 20 ms pass in collectives; 0.2 of them move data.
-    assert row["communication_ms"] == pytest.approx(11.3, abs=0.1)
+    of_ranks = dict(measured("dlrm-8rank-v100").frames["worker"].select("worker", "communication_ms").rows())
+    assert of_ranks[1] == pytest.approx(11.3, abs=0.1)
     assert row["transfer_told_share"] == 1
     assert row["exposed_transfer_ms"] < 0.25
     fired, _ = outcome("dlrm-8rank-v100")

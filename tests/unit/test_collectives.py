@@ -30,7 +30,12 @@ def collective(start: float, end: float, rank: int, **facts: Any) -> tuple[Row, 
 
 
 def job(
-    calls: list[tuple[Row, Row]], kernels: list[Row], host: list[Row] = (), world_size: int = 2, steps: int = 1
+    calls: list[tuple[Row, Row]],
+    kernels: list[Row],
+    host: list[Row] = (),
+    world_size: int = 2,
+    steps: int = 1,
+    devices: int = 2,
 ) -> Job:
     """The job of ranks that each take 1000 us for a step."""
     ranks = {op["worker"] for op, _ in calls}
@@ -38,7 +43,7 @@ def job(
         [*(op for op, _ in calls), *kernels],
         host,
         [step(n + 1, 1000 * n, 1000 * (n + 1), worker=rank) for rank in ranks for n in range(steps)],
-        devices=[A100 | {"worker": rank, "device": device} for rank in ranks for device in range(2)],
+        devices=[A100 | {"worker": rank, "device": device} for rank in ranks for device in range(8)],
         collectives=[{"device_op": i} | facts for i, (_, facts) in enumerate(calls)],
     )
     made = replace(made, workers=made.workers.with_columns(world_size=pl.lit(world_size, pl.Int32)))
@@ -115,13 +120,39 @@ def test_one_rank_of_two_has_an_upper_bound_of_the_transfer():
 
 
 def test_a_bound_that_is_fast_enough_is_told():
-    quick = job([collective(100, 100 + EXPECTED_US / 0.8, 0)], [])
-    assert bandwidths(quick)["link_reached_share"] == pytest.approx(0.8, rel=1e-4)
-    assert isinstance(bandwidths(job([collective(100, 100 + EXPECTED_US / 0.79, 0)], []))["link_reached_share"], Missing)
+    fast, slower = (job([collective(100, 100 + EXPECTED_US / share, 0)], []) for share in (0.8, 0.79))
+    assert bandwidths(fast)["link_reached_share"] == pytest.approx(0.8, rel=1e-4)
+    assert isinstance(bandwidths(slower)["link_reached_share"], Missing)
+
+
+@pytest.mark.parametrize(
+    ("members", "lasts", "told"),
+    [
+        (4, (100, 105, 110), True),
+        (5, (100, 105, 110), False),  # less than half of them
+        (4, (100, 105), False),  # too few to show that times follow sizes
+        (4, (100, 150, 110), False),  # a rank that is missing may be late for the second
+        (2, (100, 150), True),  # all are here
+    ],
+)
+def test_half_of_the_members_tell_of_the_transfer_where_times_follow_sizes(
+    members: int, lasts: tuple[int, ...], *, told: bool
+):
+    facts = {"group_size": members, "ranks": f"{list(range(members))}"}
+    calls = [
+        collective(200 * i + 10 * rank, 200 * i + 10 + us, rank, sequence=i, **facts)
+        for i, us in enumerate(lasts)
+        for rank in (0, 1)
+    ]
+    rows = traffic(job(calls, [], world_size=members))
+    assert rows["exact"].to_list() == [members == 2] * rows.height
+    assert rows["told"].to_list() == [told] * rows.height
 
 
 def test_without_sizes_calls_are_alike_by_their_place():
-    calls = [collective(start, start + long, 0, bytes=None) for start, long in ((0, 50), (500, 300), (1000, 70), (1500, 200))]
+    calls = [
+        collective(start, start + long, 0, bytes=None) for start, long in ((0, 50), (500, 300), (1000, 70), (1500, 200))
+    ]
     assert traffic(job(calls, [], steps=2))["transfer_ns"].to_list() == [50_000, 200_000, 50_000, 200_000]
     varying = [(op, facts | {"op": "all_to_all"}) for op, facts in calls]
     assert traffic(job(varying, [], steps=2))["transfer_ns"].to_list() == [50_000, 300_000, 70_000, 200_000]
@@ -153,8 +184,8 @@ def test_buffers_are_told_from_other_broadcasts_by_what_launched_them():
 
 
 def test_groups_that_span_nodes():
-    # Hosts show two GPUs each: ranks 0 and 2 lie on different ones.
-    calls = [collective(100, 400, rank, ranks="[0, 2]") for rank in (0, 1)]
+    # Hosts show eight GPUs each: ranks 0 and 8 lie on different ones.
+    calls = [collective(100, 400, rank, ranks="[0, 8]") for rank in (0, 1)]
     found = whereabouts(job(calls, []))
     assert found["cross_node_share"] == 1
     assert found["cross_node_ms"] == pytest.approx(0.3)

@@ -18,7 +18,9 @@ GLOO = on_host("collective", 100, 400, name="gloo:all_reduce", thread=9)
 def made(device: list[Row], host: list[Row] = (), *, sizes: list[int | None] = (), **more: Any) -> Profile:
     """A profile whose collectives are all-reduces of these sizes, in order."""
     rows = [i for i, op in enumerate(device) if op["kind"] == "collective"]
-    told = [{"device_op": i, "worker": 0, "op": "all_reduce", "bytes": size} for i, size in zip(rows, sizes, strict=False)]
+    told = [
+        {"device_op": i, "worker": 0, "op": "all_reduce", "bytes": size} for i, size in zip(rows, sizes, strict=False)
+    ]
     return profile(device, host, STEP, collectives=told, **more)
 
 
