@@ -35,7 +35,6 @@ def job(
     host: list[Row] = (),
     world_size: int = 2,
     steps: int = 1,
-    devices: int = 2,
 ) -> Job:
     """The job of ranks that each take 1000 us for a step."""
     ranks = {op["worker"] for op, _ in calls}
