@@ -103,6 +103,23 @@ def test_what_two_rules_claim_from_one_part_never_exceeds_it():
     assert shares == {"b": (10.0, 25.0), "a": (2.5, 5.0)}  # 30 ms in all; the larger takes first
 
 
+def test_the_slowest_rank_sets_what_the_job_saves():
+    # by themselves 100, 80 and 70 ms; without their waits for input 60, 75 and 30: the job goes from 100 to 75
+    rows = [(100.0, 0.5, 40.0), (80.0, 0.1, 5.0), (70.0, 0.6, 40.0)]
+    found = measured(*({"own_step_ms": o, "input_share": i, "input_gain_ms": g} for o, i, g in rows))
+    (finding,) = judged(found, rule("a", **saving("0", "input_gain_ms"))).findings
+    assert finding.saving.high_ms == pytest.approx(25.0)
+    assert finding.scope.told_of == 0  # the worst is rank 2, but nobody waits for it
+
+
+def test_a_rank_that_nobody_waits_for_saves_the_job_nothing():
+    rows = [(100.0, 0.0, 0.0), (60.0, 0.6, 30.0)]
+    found = measured(*({"own_step_ms": o, "input_share": i, "input_gain_ms": g} for o, i, g in rows))
+    (finding,) = judged(found, rule("a", **saving("0", "input_gain_ms"))).findings
+    assert finding.saving.high_ms == 0.0
+    assert finding.scope.told_of == 1
+
+
 def test_the_worst_workers_saving_counts():
     found = measured({"input_share": 0.2, "input_gain_ms": 5.0}, {"input_share": 0.4, "input_gain_ms": 30.0})
     assert savings(judged(found, rule("a", **saving("input_gain_ms / 2", "input_gain_ms")))) == {"a": (15.0, 30.0)}
