@@ -83,6 +83,7 @@ def gain_ms(job: Job, saved: pl.DataFrame) -> float:
 
 def _with_transfer(job: Job) -> pl.DataFrame:
     calls = job.calls.filter(~pl.col("on_host"), pl.col("step").is_in(job.steps))
+    calls = calls.with_columns(bytes=pl.when(pl.col("bytes") >= 0).then("bytes"))
     members = pl.coalesce(pl.col("group_size").cast(pl.Int64), pl.lit(job.world_size, pl.Int64))
     alike = ["op", "group", "ranks", "bytes", "dtype", "place"]
     place = pl.int_range(pl.len()).over("rank", "step", "op", order_by="start_ns")

@@ -25,7 +25,8 @@ _SHAPE: Final = ["name", "grid", "block", "op_name", "shapes"]
 
 def _collectives(lane: Lane) -> pl.DataFrame:
     """The device's collectives that start in used steps, with `does` (all_reduce, ...) and `size` in bytes."""
-    told = lane.collectives.select(id="device_op", does=pl.col("op").cast(pl.String), size="bytes")
+    size = pl.when(pl.col("bytes") >= 0).then("bytes")
+    told = lane.collectives.select(id="device_op", does=pl.col("op").cast(pl.String), size=size)
     return lane.used_ops.filter(pl.col("kind") == "collective").join(told, on="id", how="left", maintain_order="left")
 
 

@@ -247,3 +247,17 @@ def test_what_is_saved_is_at_most_what_is_seen(calls: list[tuple[int, int, int]]
     assert 0 <= slow <= exposed + 1e-9
     assert exposed <= longest / 1e6
     assert gain_ms(found, rows.with_columns(saved_ns=pl.lit(0))) == 0
+
+
+@given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.sampled_from([None, -1, 0, 1, 2, 2**31 - 1]))))
+def test_sizes_of_any_kind_break_nothing(facts: list[tuple[int, int | None]]):
+    calls = [
+        collective(10 * i, 10 * i + 9, rank, bytes=size, group_size=members, sequence=i)
+        for i, (size, members) in enumerate(facts)
+        for rank in (0, 1)
+    ]
+    made = job([*calls, *CALLS], [])
+    for measure in (bandwidths, exposures, small_messages, whereabouts):
+        for value in measure(made).values():
+            assert isinstance(value, str | Missing) or value >= 0
+    assert collective_table(made).height
