@@ -14,6 +14,7 @@ from advisor.job import Job
 LARGE_BYTES: Final = 4 << 20
 """From here on the link counts for more than the start-up."""
 
+_MOST_BYTES: Final = 1 << 48  # more than any message has: sums of such sizes stay within 64 bits
 _VARYING: Final = ["all_to_all", "send", "recv", "send_recv"]  # what they carry may differ from step to step
 _PLACES: Final = 3  # large collectives in a step; fewer do not show whether the times follow the sizes
 _SPREAD: Final = 0.2  # of the median: between the tenth and the last tenth of times over expected times
@@ -83,7 +84,7 @@ def gain_ms(job: Job, saved: pl.DataFrame) -> float:
 
 def _with_transfer(job: Job) -> pl.DataFrame:
     calls = job.calls.filter(~pl.col("on_host"), pl.col("step").is_in(job.steps))
-    calls = calls.with_columns(bytes=pl.when(pl.col("bytes") >= 0).then("bytes"))
+    calls = calls.with_columns(bytes=pl.when(pl.col("bytes").is_between(0, _MOST_BYTES)).then("bytes"))
     members = pl.coalesce(pl.col("group_size").cast(pl.Int64), pl.lit(job.world_size, pl.Int64))
     alike = ["op", "group", "ranks", "bytes", "dtype", "place"]
     place = pl.int_range(pl.len()).over("rank", "step", "op", order_by="start_ns")

@@ -14,6 +14,7 @@ from advisor.lens import Lane, spans
 from advisor.metrics.registry import Metric, Missing, Value, measures
 
 _SMALL_BYTES: Final = 8 << 20
+_MOST_BYTES: Final = 1 << 48  # more than any message has: sums of such sizes stay within 64 bits
 _SHORT_NS: Final = 50_000
 _ENOUGH: Final = 3
 _BESIDE: Final = 0.5  # of a kernel's time that collectives must cover for it to count as slowed down
@@ -25,7 +26,7 @@ _SHAPE: Final = ["name", "grid", "block", "op_name", "shapes"]
 
 def _collectives(lane: Lane) -> pl.DataFrame:
     """The device's collectives that start in used steps, with `does` (all_reduce, ...) and `size` in bytes."""
-    size = pl.when(pl.col("bytes") >= 0).then("bytes")
+    size = pl.when(pl.col("bytes").is_between(0, _MOST_BYTES)).then("bytes")
     told = lane.collectives.select(id="device_op", does=pl.col("op").cast(pl.String), size=size)
     return lane.used_ops.filter(pl.col("kind") == "collective").join(told, on="id", how="left", maintain_order="left")
 
