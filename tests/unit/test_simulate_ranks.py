@@ -7,9 +7,8 @@ import io
 import itertools
 import json
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from threading import BrokenBarrierError, Thread
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -27,16 +26,17 @@ ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "fixtures" / "make"))
 
 import simulate  # noqa: E402 - the scripts of fixtures/ are no package
-from simulator import cluster, groups, links  # noqa: E402
+import simulator  # noqa: E402
+from simulator import groups, links  # noqa: E402
 
-GPUS = simulate.GPUS
-REPLICAS = [name for name in simulate.FLEET_FAULTS if name not in {"staggered-launches", "pipeline-bubbles"}]
+GPUS = simulator.GPUS
+REPLICAS = [name for name in simulator.FLEET_FAULTS if name not in {"staggered-launches", "pipeline-bubbles"}]
 NCCL = [name for name in REPLICAS if name != "gloo-on-gpu"]
 
 
 @cache
 def case(name: str, gpu: str = "a100", seed: int = 1, steps: int = 6, ranks: int = 4) -> Case:
-    made: Case = simulate.case(name, gpu, seed, steps, ranks)
+    made: Case = simulator.case(name, gpu, seed, steps, ranks)
     return made
 
 
@@ -73,25 +73,23 @@ class TestLinks:
 
 class TestRendezvous:
     def test_everyone_learns_when_the_last_came_each_time(self) -> None:
-        meeting = simulate.Rendezvous(3)
-        heard: list[list[int]] = [[], [], []]
+        meeting = simulator.Rendezvous(3)
 
-        def attend(index: int) -> None:
-            for round_ in range(50):
-                heard[index].append(meeting.latest(index, 1000 * round_ + 7 * ((index + round_) % 3)))
+        def attend(index: int) -> list[int]:
+            return [meeting.latest(index, 1000 * turn + 7 * ((index + turn) % 3)) for turn in range(50)]
 
-        threads = [Thread(target=attend, args=(index,)) for index in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert heard == [[1000 * round_ + 14 for round_ in range(50)]] * 3
+        heard = simulator.together([partial(attend, index) for index in range(3)])
+        assert heard == [[1000 * turn + 14 for turn in range(50)]] * 3
 
-    def test_nobody_waits_for_one_who_failed(self) -> None:
-        meeting = simulate.Rendezvous(2)
-        meeting.abandon()
-        with pytest.raises(BrokenBarrierError):
-            meeting.latest(0, 0)
+    def test_those_who_wait_in_vain_are_told(self) -> None:
+        first, second = simulator.Rendezvous(2), simulator.Rendezvous(2)
+        with pytest.raises(RuntimeError, match="programs 0, 1 wait for each other"):
+            simulator.together([lambda: first.latest(0, 0), lambda: second.latest(1, 0), lambda: 0])
+
+    def test_an_error_of_one_reaches_the_caller(self) -> None:
+        meeting = simulator.Rendezvous(2)
+        with pytest.raises(ZeroDivisionError):
+            simulator.together([lambda: meeting.latest(0, 0), lambda: 1 // 0])
 
 
 class TestCoupledTimeline:
@@ -100,24 +98,20 @@ class TestCoupledTimeline:
     @staticmethod
     def run(late_us: float) -> list[Machine]:
         """Each computes 100 us, then sums 1.2 MB on the other stream; the second comes `late_us` later."""
-        meeting = simulate.Rendezvous(2)
-        machines = [simulate.Machine(jitter=False) for _ in range(2)]
+        meeting = simulator.Rendezvous(2)
+        machines = [simulator.Machine(jitter=False) for _ in range(2)]
 
         def program(rank: int) -> None:
             machine = machines[rank]
             machine.work(late_us * rank)
-            machine.launch(simulate.Kernel("compute", 100))
+            machine.launch(simulator.Kernel("compute", 100))
             network = groups.Network(meeting, rank, 0, jitter=False)
             group = groups.Nccl(machine, GPUS["a100"], rank, network, 1 / groups.LINK_SHARE)
             group.all_reduce(300_000)
             group.wait()
-            machine.launch(simulate.Kernel("optimizer", 10))
+            machine.launch(simulator.Kernel("optimizer", 10))
 
-        threads = [Thread(target=program, args=(rank,)) for rank in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        simulator.together([partial(program, rank) for rank in range(2)])
         return machines
 
     def test_the_transfer_starts_when_the_last_has_come_and_all_end_together(self) -> None:
@@ -253,7 +247,7 @@ class TestPipeline:
 
 class TestFaults:
     @pytest.mark.parametrize("gpu", GPUS)
-    @pytest.mark.parametrize("name", [name for name in simulate.FLEET_FAULTS if name != "healthy-ranks"])
+    @pytest.mark.parametrize("name", [name for name in simulator.FLEET_FAULTS if name != "healthy-ranks"])
     def test_a_fault_costs_time_and_its_repair_gives_it_back(self, name: str, gpu: str) -> None:
         made = case(name, gpu)
         assert 0.05 * made.faulty.step_ms <= made.saved_ms <= made.faulty.step_ms
@@ -262,13 +256,13 @@ class TestFaults:
         assert case("healthy-ranks").saved_ms == 0
 
     def test_rules_speak_or_stay_silent(self) -> None:
-        for name, fault in simulate.FLEET_FAULTS.items():
+        for name, fault in simulator.FLEET_FAULTS.items():
             assert not set(fault.fires) & (set(fault.may) | set(fault.silent)), name
             assert bool(fault.first) == (name != "healthy-ranks"), name
             assert fault.says.endswith("."), name
 
-    def test_the_same_seed_gives_the_same_bytes_whatever_the_threads_do(self) -> None:
-        again = simulate.case("slow-rank", "a100", 1, 6, 4)
+    def test_the_same_seed_gives_the_same_bytes(self) -> None:
+        again = simulator.case("slow-rank", "a100", 1, 6, 4)
         assert list(again.files()) == list(case("slow-rank").files())
 
     def test_small_buckets_are_some_hundred(self) -> None:
@@ -280,14 +274,6 @@ class TestFaults:
             ops = [op for op in trace.machine.device_ops if step.start_ns <= op.start_ns <= step.host_end_ns]
             starts = [min(op.start_ns for op in ops if op.stream[0] == device) for device in range(4)]
             assert all(later - sooner > 1_000_000 for sooner, later in itertools.pairwise(starts))
-
-    def test_an_error_on_one_rank_reaches_the_caller(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def failing(_: object, number: int) -> None:
-            raise ZeroDivisionError(number)
-
-        monkeypatch.setattr(cluster.Replica, "step", failing)
-        with pytest.raises(ZeroDivisionError):
-            simulate.case("slow-rank", "v100", 0, 5, 2)
 
 
 class TestFiles:
@@ -331,10 +317,10 @@ class TestFiles:
         assert read.host_ops.filter(pl.col("kind") == "collective").height > 0
 
     def test_clocks_may_be_off(self) -> None:
-        recording = simulate.Recording(skewed=True)
+        recording = simulator.Recording(skewed=True)
         plain, skewed = (
             [json.loads(text)["traceEvents"] for _, text in case("slow-rank").files(how)]
-            for how in (simulate.Recording(), recording)
+            for how in (simulator.Recording(), recording)
         )
         shifts = []
         for before, after in zip(plain, skewed, strict=True):
@@ -344,7 +330,7 @@ class TestFiles:
         assert len(set(shifts)) == 4
 
     def test_ranks_may_be_missing_and_files_numbered_otherwise(self) -> None:
-        files = dict(case("slow-rank").files(simulate.Recording(missing=(2,), shuffled=True)))
+        files = dict(case("slow-rank").files(simulator.Recording(missing=(2,), shuffled=True)))
         ranks = {name.split(".")[0]: json.loads(text)["distributedInfo"]["rank"] for name, text in files.items()}
         assert sorted(ranks.values()) == [0, 1, 3]
         assert any(name != f"worker{rank}" for name, rank in ranks.items())
