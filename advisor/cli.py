@@ -64,6 +64,11 @@ def check(
     processes: Annotated[
         int, typer.Option("--processes", min=1, help="Files of one run to read at a time; by default one per core.")
     ] = os.cpu_count() or 1,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", metavar="NAME", help="Of the runs in a TensorFlow or JAX log folder; else the newest."),
+    ] = None,
+    all_runs: Annotated[bool, typer.Option("--all-runs", help="All runs in such a folder.")] = False,
     config: ConfigPath = None,
     baseline: Annotated[
         str | None, typer.Option("--baseline", metavar="REPORT", help="An earlier report.json: marks what is new.")
@@ -78,7 +83,14 @@ def check(
     files = {path: _format_of(path) for path in output or []}
     with _progress() as progress:
         report = run_check(
-            paths, config=_config(config), steps=steps, progress=progress, processes=processes, baseline=baseline
+            paths,
+            config=_config(config),
+            steps=steps,
+            progress=progress,
+            processes=processes,
+            run=run,
+            all_runs=all_runs,
+            baseline=baseline,
         )
     for path, kind in files.items():
         _write(path, _rendered(report, kind, verbose=True))
