@@ -60,6 +60,10 @@ def check(
         str, typer.Option("--fail-on", metavar="LEVEL", help="Exit 1 at this severity: high, medium, low or never.")
     ] = "never",
     steps: Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, or A:B.")] = "steady",
+    step_range: Annotated[
+        str | None,
+        typer.Option("--step-range", metavar="REGEX", help="Ranges to take for steps, by name; NVTX ranges, say."),
+    ] = None,
     processes: Annotated[
         int, typer.Option("--processes", min=1, help="Files of one run to read at a time; by default one per core.")
     ] = os.cpu_count() or 1,
@@ -73,7 +77,14 @@ def check(
     level = _chosen("--fail-on", fail_on, _LEVELS)
     files = {path: _format_of(path) for path in output or []}
     with _progress() as progress:
-        report = run_check(paths, config=_config(config), steps=steps, progress=progress, processes=processes)
+        report = run_check(
+            paths,
+            config=_config(config),
+            steps=steps,
+            progress=progress,
+            processes=processes,
+            step_range=step_range,
+        )
     for path, kind in files.items():
         _write(path, _rendered(report, kind, verbose=True))
     sys.stdout.write(_rendered(report, standard, verbose=verbose, to_screen=True))

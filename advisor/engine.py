@@ -33,6 +33,7 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
     today: dt.date | None = None,
     progress: Progress | None = None,
     processes: int = 1,
+    step_range: str | None = None,
 ) -> Report:
     """Check every run under `paths`.
 
@@ -44,10 +45,11 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
         progress: Where to report the bytes read.
         processes: How many files of one run to read side by side, each in a process of its own. A script that asks for
             more than one needs the guard `if __name__ == "__main__":`, as always with multiprocessing.
+        step_range: Regular expression of the host's ranges that are steps, in place of those that the profile marks.
 
     Raises:
         NothingFound: none of the paths holds a readable profile.
-        UsageError: the configuration, a rule or `steps` is wrong.
+        UsageError: the configuration, a rule, `steps` or `step_range` is wrong.
     """
     config = config or Config()
     rules = rule_book(config)
@@ -56,7 +58,7 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
     lost = [unreadable(r.path, r.why) for r in rejected]
     runs = []
     for one in found:
-        measured, broken = parts.parts(one, steps, progress or _silent, processes)
+        measured, broken = parts.parts(one, steps, progress or _silent, processes, step_range)
         lost += broken
         for name, of_job in _jobs(one, measured):
             whole = metrics.conclude(of_job)
