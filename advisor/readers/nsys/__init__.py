@@ -31,7 +31,7 @@ from polars.datatypes import DataTypeClass
 from advisor.callnames import collective_op
 from advisor.errors import ReadError
 from advisor.links import innermost, steps, with_launches, with_parents
-from advisor.profile import Profile, join
+from advisor.profile import SCHEMAS, Profile, join
 from advisor.readers.nsys import events
 from advisor.readers.nsys.gpus import devices, samples_by_device
 from advisor.readers.nsys.stepping import choose
@@ -45,6 +45,8 @@ NEEDS_PATH: Final = True
 _RECORD: Final = "record it with `nsys profile --trace=cuda,nvtx,osrt`"
 _LATEST_EPOCH_NS: Final = 1 << 61  # in 2043
 _PID_BITS: Final = 24
+_NOTICEABLE_NS: Final = 100_000_000
+_FIRST_CALLS: Final = r"^(?:cuInit|cuModuleGetLoadingMode|cuDevicePrimaryCtxRetain|cuCtxCreate)"  # once, at the beginning
 _FRAMEWORKS: Final = [
     (r"at::native|at::cuda|c10::|^aten::|^void at::", "pytorch"),
     (r"^tensorflow::|Eigen::|^tf_", "tensorflow"),
@@ -85,35 +87,31 @@ def _profile(export: Export, name: str, number: int, step_range: str | None) -> 
         raise ReadError(f"{name}: no CUDA activity and no NVTX range in it; {_RECORD}")
     host, device = _assigned(host, processes), _assigned(device, processes)
     tables = {
-        "devices": devices(export, device, processes),
-        "syncs": events.syncs(export, host),
-        "allocations": events.allocations(export),
+        "host_ops": host,
+        "device_ops": device,
+        "devices": devices(export, device),
+        "syncs": _assigned(events.syncs(export, host), processes),
+        "allocations": _assigned(events.allocations(export), processes),
     }
-    clock_ns = _clock(export)
-    workers = _numbered(processes, number, events.mpi_ranks(export))
-    about = {"file": name, "producer": _producer(export), "several": len(processes) > 1}
-    parts = [
-        _of_process(
-            host.filter(_is(process)),
-            device.filter(_is(process)),
-            {table: rows.filter(_is(process)) for table, rows in tables.items()},
-            workers.row(at, named=True) | about,
-            step_range,
-            clock_ns,
-        )
-        for at, process in enumerate(processes)
-    ]
-    profile = join(parts)
+    workers = _numbered(processes, number, events.mpi_ranks(export)).with_columns(
+        file=pl.lit(name), producer=pl.lit(_producer(export)), several=pl.lit(len(processes) > 1)
+    )
+    profile = join(
+        [
+            _of_process({table: rows.filter(_is(process)) for table, rows in tables.items()}, worker, step_range)
+            for process, worker in zip(processes, workers.to_dicts(), strict=True)
+        ]
+    )
     of_job = {
         "threads": events.threads(export),
         "os_calls": events.os_calls(export),
         "off_cpu": events.off_cpu(export),
-        "gpu_samples": samples_by_device(export, events.gpu_samples(export), tables["devices"]),
+        "gpu_samples": samples_by_device(events.gpu_samples(export), tables["devices"]),
     }
-    shared = Profile.of({t: _on_clock(_owned(rows, workers), clock_ns) for t, rows in of_job.items()}, format=FORMAT)
+    shared = Profile.of({table: _owned(rows, workers) for table, rows in of_job.items()}, format=FORMAT)
     profile = replace(profile, **{table: getattr(shared, table) for table in of_job})
-    notes = list(dict.fromkeys([*profile.salvaged, *_notes(export, device)]))
-    return replace(profile, salvaged=tuple(notes), lacks=_lacks(profile, export))
+    notes = tuple(dict.fromkeys([*profile.salvaged, *_notes(export, device)]))
+    return replace(_on_clock(profile, _clock(export)), salvaged=notes, lacks=_lacks(profile))
 
 
 # ------------------------------------------------------------------------------------------------ processes
@@ -158,15 +156,9 @@ def _numbered(processes: list[int | None], file: int, mpi_ranks: pl.DataFrame) -
 
 def _owned(rows: pl.DataFrame, workers: pl.DataFrame) -> pl.DataFrame:
     """Rows of any process of the job with their worker: the process's own, else the only one."""
-    if "worker" in rows.columns or "process" not in rows.columns:
-        return (
-            rows.join(workers.select("process", "worker"), on="process", how="left")
-            if "process" in rows.columns
-            else rows
-        )
-    only = workers["worker"][0] if workers.height == 1 else None
+    only = pl.lit(workers["worker"][0] if workers.height == 1 else None, pl.Int32)
     owned = rows.join(workers.select("process", "worker"), on="process", how="left", maintain_order="left")
-    return owned.with_columns(pl.col("worker").fill_null(only), pid=_pid("process"))
+    return owned.with_columns(worker=pl.coalesce("worker", only), pid=_pid("process"))
 
 
 def _pid(process: str) -> pl.Expr:
@@ -176,48 +168,44 @@ def _pid(process: str) -> pl.Expr:
 # ------------------------------------------------------------------------------------------------ one process
 
 
-def _of_process(
-    host: pl.DataFrame,
-    device: pl.DataFrame,
-    others: Mapping[str, pl.DataFrame],
-    worker: Mapping[str, object],
-    step_range: str | None,
-    clock_ns: int,
-) -> Profile:
-    host = with_parents(host)
-    device = with_launches(device, host)
+def _of_process(tables: Mapping[str, pl.DataFrame], worker: Mapping[str, object], step_range: str | None) -> Profile:
+    host = with_parents(tables["host_ops"])
+    device = with_launches(tables["device_ops"], host)
     chosen = choose(host, device, step_range)
     step_rows, device = steps(host, device, chosen.marked, cut_off=False)
-    work = device.filter(pl.col("kind").is_in(["kernel", "collective"]))
-    begins = work["start_ns"].min()
-    ends = (device["start_ns"] + device["dur_ns"]).max()
-    tables = {
+    begins_ns, ends_ns = _work(host, device)
+    filled = {
+        **tables,
         "workers": _worker(worker, host, device).with_columns(
-            work_start_ns=pl.lit(begins, pl.Int64), work_end_ns=pl.lit(ends if begins is not None else None, pl.Int64)
+            work_start_ns=pl.lit(begins_ns, pl.Int64), work_end_ns=pl.lit(ends_ns, pl.Int64)
         ),
-        "devices": others["devices"],
         "steps": step_rows,
         "device_ops": device,
         "host_ops": host,
-        "syncs": others["syncs"],
         "collectives": _collectives(host, device),
-        "allocations": others["allocations"],
     }
-    numbered = {
-        table: _on_clock(rows, clock_ns).with_columns(worker=pl.lit(worker["worker"], pl.Int32))
-        for table, rows in tables.items()
-    }
+    numbered = {table: rows.with_columns(worker=pl.lit(worker["worker"], pl.Int32)) for table, rows in filled.items()}
     notes = [chosen.how] if chosen.how else []
-    if not step_rows.height and begins is not None:
-        notes += _start_up(host, device, begins)
+    if not step_rows.height and begins_ns is not None:
+        notes += _start_up(host, device, begins_ns)
     if worker["several"]:
         notes = [f"process {worker['pid']}: {note}" for note in notes]
     return Profile.of(numbered, format=FORMAT, salvaged=notes)
 
 
+def _work(host: pl.DataFrame, device: pl.DataFrame) -> tuple[int | None, int | None]:
+    """When the first kernel begins and the last device op ends; (None, None) where the start was not recorded."""
+    kernels = device.filter(pl.col("kind").is_in(["kernel", "collective"]))
+    if not kernels.height:
+        return None, None
+    begins_ns = int(kernels["start_ns"].to_numpy().min())
+    before = host.filter(pl.col("start_ns") < begins_ns)["name"].unique().cast(pl.String)
+    ends_ns = int((device["start_ns"] + device["dur_ns"]).to_numpy().max())
+    return (begins_ns, ends_ns) if before.str.contains(_FIRST_CALLS).any() else (None, None)
+
+
 def _worker(worker: Mapping[str, object], host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
-    file = Path(str(worker["file"])).name
-    stem = file.partition(".")[0] or file
+    stem = Path(str(worker["file"])).stem
     return pl.DataFrame(
         {
             "name": [f"{stem}-{worker['pid']}" if worker["several"] else stem],
@@ -239,20 +227,14 @@ def _framework(host: pl.DataFrame, device: pl.DataFrame) -> str | None:
     return next((label for pattern, label in _FRAMEWORKS if texts.str.contains(pattern).any()), None)
 
 
-def _start_up(host: pl.DataFrame, device: pl.DataFrame, begins: int) -> list[str]:
+def _start_up(host: pl.DataFrame, device: pl.DataFrame, begins_ns: int) -> list[str]:
     """How much came before the first kernel, where anything did."""
-    before = device.filter(pl.col("start_ns") < begins, pl.col("kind") == "memcpy")
-    first = pl.concat([host["start_ns"], device["start_ns"]]).min()
-    length_ns = begins - first if isinstance(first, int) else 0
-    if not (before.height or length_ns > _NOTICEABLE_NS):
+    copies = device.filter(pl.col("start_ns") < begins_ns, pl.col("kind") == "memcpy")
+    first_ns = int(pl.concat([host["start_ns"], device["start_ns"]]).to_numpy().min())
+    if not copies.height and begins_ns - first_ns < _NOTICEABLE_NS:
         return []
-    copied = (
-        f", {count(before.height, 'copy')} of {bytes_(int(before['bytes'].sum()))} among it" if before.height else ""
-    )
-    return [f"the {ms(length_ns / 1e6)} before the first kernel are start-up and count in no step{copied}"]
-
-
-_NOTICEABLE_NS: Final = 100_000_000
+    copied = f", copies of {bytes_(int(copies['bytes'].sum()))} among it" if copies.height else ""
+    return [f"the {ms((begins_ns - first_ns) / 1e6)} before the first kernel are start-up and count in no step{copied}"]
 
 
 def _collectives(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
@@ -277,9 +259,14 @@ def _clock(export: Export) -> int:
     return int(sane[0]) if sane.len() else 0
 
 
-def _on_clock(rows: pl.DataFrame, clock_ns: int) -> pl.DataFrame:
+def _on_clock(profile: Profile, clock_ns: int) -> Profile:
     moments = ("start_ns", "host_start_ns", "at_ns", "work_start_ns", "work_end_ns")
-    return rows.with_columns(pl.col(column) + clock_ns for column in moments if column in rows.columns)
+    tables = {table: getattr(profile, table) for table in SCHEMAS}
+    shifted = {
+        table: rows.with_columns(pl.col(column) + clock_ns for column in moments if column in rows.columns)
+        for table, rows in tables.items()
+    }
+    return replace(profile, **shifted)
 
 
 def _producer(export: Export) -> str:
@@ -297,13 +284,13 @@ def _notes(export: Export, device: pl.DataFrame) -> list[str]:
         notes.append(f"{count(left_open, 'NVTX range')} never closed, left out")
     if "whole_graph" in device.columns and (whole := device["whole_graph"].sum()):
         notes.append(
-            f"{count(whole, 'launch')} of CUDA graphs recorded as a whole: what runs, waits or idles inside one could not "
-            "be told (--cuda-graph-trace=node records it)"
+            f"CUDA graphs recorded as a whole each ({count(int(whole), 'time')}): what runs, waits or idles inside one "
+            "could not be told (--cuda-graph-trace=node records it)"
         )
     return notes
 
 
-def _lacks(profile: Profile, export: Export) -> dict[str, str]:
+def _lacks(profile: Profile) -> dict[str, str]:
     """Why each absent table or column is absent, in terms of how the profile was recorded."""
     device, host = profile.device_ops, profile.host_ops
     told = profile.devices["name"].count()

@@ -197,7 +197,7 @@ def open_ranges(export: Export) -> int:
 
 
 def mpi_ranks(export: Export) -> pl.DataFrame:
-    """process and rank, as nsys or a thread's NVTX name tell it."""
+    """Process and rank, as nsys or a thread's NVTX name tell it."""
     table = export.rows("MPI_RANKS", _ints("globalPid", "rank"), needs=("globalPid", "rank"))
     columns: dict[str, DataTypeClass] = {**_ints("eventType", "globalTid"), "text": pl.String}
     where = f'"eventType" = {names.NVTX_THREAD}'

@@ -24,7 +24,7 @@ _GPU: Final[dict[str, DataTypeClass]] = {
 _GENERATIONS: Final = [(r"(?i)sm_?90", 9.0), (r"(?i)sm_?100", 10.0)]
 
 
-def devices(export: Export, ops: pl.DataFrame, processes: list[int | None]) -> pl.DataFrame:
+def devices(export: Export, ops: pl.DataFrame) -> pl.DataFrame:
     """One row per process and device that it used; name and figures are null where they could not be told.
 
     A process's device is the GPU that TARGET_INFO_CUDA_DEVICE says it is, else any where all are alike, else the one with
@@ -43,7 +43,7 @@ def devices(export: Export, ops: pl.DataFrame, processes: list[int | None]) -> p
     return found.join(facts, left_on="gpu", right_on="known", how="left")
 
 
-def samples_by_device(export: Export, samples: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:
+def samples_by_device(samples: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:
     """Samples of the GPUs that the job used, by process and device."""
     if not samples.height:
         return samples.with_columns(process=pl.lit(None, pl.Int64), device=pl.lit(None, pl.Int32))

@@ -11,8 +11,19 @@ from advisor.profile import MEMORY_KINDS
 
 # ENUM_CUDA_MEMCPY_OPER; arrays lie in device memory, UVM migrations go by where the pages come from and go to.
 COPY_KINDS: Final = {
-    **{1: "HtoD", 2: "DtoH", 3: "HtoD", 4: "DtoH", 5: "DtoD", 6: "DtoD", 7: "DtoD", 8: "DtoD", 9: "HtoH", 10: "PtoP"},
-    **{11: "HtoD", 12: "DtoH", 13: "DtoD"},
+    1: "HtoD",
+    2: "DtoH",
+    3: "HtoD",
+    4: "DtoH",
+    5: "DtoD",
+    6: "DtoD",
+    7: "DtoD",
+    8: "DtoD",
+    9: "HtoH",
+    10: "PtoP",
+    11: "HtoD",
+    12: "DtoH",
+    13: "DtoD",
 }
 # ENUM_CUDA_MEM_KIND: 3 is an array, 5 and 6 are static variables, 7 is unknown.
 MEMORY: Final = {0: "pageable", 1: "pinned", 2: "device", 3: "device", 4: "managed", 5: "device", 6: "managed"}
@@ -59,7 +70,7 @@ _INPUT: Final = (
 
 
 def api_name(name: pl.Expr) -> pl.Expr:
-    """cudaMalloc from cudaMalloc_v3020."""
+    """CudaMalloc from cudaMalloc_v3020."""
     return name.str.replace(_VERSION, "")
 
 

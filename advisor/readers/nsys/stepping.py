@@ -13,6 +13,7 @@ from advisor.text import percent
 
 _REPEATS: Final = 3
 _ENOUGH_SHARE: Final = 0.8  # of the device's work between the first and the last: what a step is made of, is no step
+_FEWEST_OPS: Final = 10  # device ops per range: fewer are no training step, unless a CUDA graph is among them
 _RANGES: Final = ["annotation", "step"]
 
 
@@ -27,7 +28,8 @@ def choose(host: pl.DataFrame, device: pl.DataFrame, pattern: str | None) -> Cho
     """The steps of one process: those named, else `ProfilerStep#N`, else the ranges that repeat and hold the work.
 
     The last are the ranges of one thread whose names, digits apart, are alike; at least three of them, inside no other
-    range that repeats; which launched at least 80 % of what kept the device busy between the first of them and the last.
+    range that repeats; which launched ten device ops or more on average, or CUDA graphs, and at least 80 % of what kept
+    the device busy between the first of them and the last.
     Where several kinds do, the one that covers most of the device's busy time. A range that is repeated inside a step,
     an attention call say, launches too little of it.
 
@@ -50,7 +52,7 @@ def choose(host: pl.DataFrame, device: pl.DataFrame, pattern: str | None) -> Cho
 
 def _repeating(host: pl.DataFrame, device: pl.DataFrame) -> Chosen:
     launched = (
-        device.select("start_ns", "dur_ns", row="launch")
+        device.select("start_ns", "dur_ns", "graph", row="launch")
         .drop_nulls()
         .join(host.select(row="id", call_start="start_ns", call_end=pl.col("start_ns") + pl.col("dur_ns")), on="row")
     )
@@ -59,8 +61,8 @@ def _repeating(host: pl.DataFrame, device: pl.DataFrame) -> Chosen:
         marked = as_steps(found)
         if marked.height < _REPEATS:
             continue
-        held, between = _coverage(marked, launched)
-        if held > most and held >= _ENOUGH_SHARE * between:
+        held, between, enough = _coverage(marked, launched)
+        if enough and held > most and held >= _ENOUGH_SHARE * between:
             how = (
                 f'steps are the {marked.height} NVTX ranges "{label}" of one thread, which launched '
                 f"{percent(held / between)} of the device's work between the first and the last; others: --step-range"
@@ -86,13 +88,17 @@ def _candidates(host: pl.DataFrame) -> pl.DataFrame:
     return several.join(threads.unique("label", keep="first"), on=["label", "thread"], how="semi", nulls_equal=True)
 
 
-def _coverage(marked: pl.DataFrame, launched: pl.DataFrame) -> tuple[int, int]:
-    """Busy time of the device from launches inside the ranges, and from all between the first and the last, in ns."""
+def _coverage(marked: pl.DataFrame, launched: pl.DataFrame) -> tuple[int, int, bool]:
+    """Busy time of the device from launches inside the ranges, and from all between the first and the last, in ns.
+
+    And whether the ranges launched enough to be steps.
+    """
     first = marked["host_start_ns"][0]
     last = int((marked["host_start_ns"] + marked["host_dur_ns"]).to_numpy().max())
-    inside = containing(marked, launched["call_start"], launched["call_end"]).is_not_null()
-    between = (launched["call_start"] >= first) & (launched["call_end"] <= last)
-    return _busy(launched.filter(inside)), _busy(launched.filter(between))
+    inside = launched.filter(containing(marked, launched["call_start"], launched["call_end"]).is_not_null())
+    between = launched.filter((launched["call_start"] >= first) & (launched["call_end"] <= last))
+    graphs = inside["graph"].count() >= marked.height
+    return _busy(inside), _busy(between), inside.height >= _FEWEST_OPS * marked.height or graphs
 
 
 def _busy(ops: pl.DataFrame) -> int:

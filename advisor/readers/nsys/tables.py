@@ -73,7 +73,7 @@ class Export:
         return pl.DataFrame(schema=dict(types))
 
     def strings(self, *columns: pl.Series) -> pl.DataFrame:
-        """id and value of the texts that these columns refer to."""
+        """Id and value of the texts that these columns refer to."""
         types = {"id": pl.Int64, "value": pl.String}
         ids = pl.concat([pl.Series(dtype=pl.Int64), *columns]).drop_nulls().unique().sort().to_list()
         parts = [pl.DataFrame(schema=types)]
