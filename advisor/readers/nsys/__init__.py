@@ -45,8 +45,12 @@ NEEDS_PATH: Final = True
 _RECORD: Final = "record it with `nsys profile --trace=cuda,nvtx,osrt`"
 _LATEST_EPOCH_NS: Final = 1 << 61  # in 2043
 _PID_BITS: Final = 24
+_LAUNCHES: Final = r"^cu(?:da)?(?:Launch|GraphLaunch)"
+_FEW_SHARE: Final = 0.05
 _NOTICEABLE_NS: Final = 100_000_000
-_FIRST_CALLS: Final = r"^(?:cuInit|cuModuleGetLoadingMode|cuDevicePrimaryCtxRetain|cuCtxCreate)"  # once, at the beginning
+_FIRST_CALLS: Final = (
+    r"^(?:cuInit|cuModuleGetLoadingMode|cuDevicePrimaryCtxRetain|cuCtxCreate)"  # once, at the beginning
+)
 _FRAMEWORKS: Final = [
     (r"at::native|at::cuda|c10::|^aten::|^void at::", "pytorch"),
     (r"^tensorflow::|Eigen::|^tf_", "tensorflow"),
@@ -71,7 +75,7 @@ def read(
         step_range: Regular expression of the NVTX ranges to take for steps.
 
     Raises:
-        ReadError: Nothing of it can be read, or it holds no CUDA activity and no NVTX range.
+        ReadError: Nothing of it can be read, or it holds no GPU activity.
         UsageError: `step_range` is no regular expression.
     """
     with opened(path, name) as export:
@@ -82,9 +86,9 @@ def read(
 
 def _profile(export: Export, name: str, number: int, step_range: str | None) -> Profile:
     host, device = events.host_ops(export), events.device_ops(export)
+    if not device.height:
+        raise ReadError(f"{name}: no GPU activity in it, so nothing can be told; {_RECORD}")
     processes = _processes(host, device)
-    if not processes:
-        raise ReadError(f"{name}: no CUDA activity and no NVTX range in it; {_RECORD}")
     host, device = _assigned(host, processes), _assigned(device, processes)
     tables = {
         "host_ops": host,
@@ -118,17 +122,11 @@ def _profile(export: Export, name: str, number: int, step_range: str | None) -> 
 
 
 def _processes(host: pl.DataFrame, device: pl.DataFrame) -> list[int | None]:
-    """The processes that used a device, in order; where none did, the one that did most of all else.
-
-    Null stands for one that an old schema does not name.
-    """
-    used = device["process"].unique()
-    known = host["process"].drop_nulls()
+    """The processes that used a device, in order; null stands for one that an old schema does not name."""
+    used, known = device["process"].unique(), host["process"].drop_nulls()
     if used.null_count() and known.n_unique() == 1:  # there is one that it can be
         used = used.fill_null(known[0]).unique()
-    if used.len():
-        return used.sort(nulls_last=True).to_list()
-    return known.mode().sort().head(1).to_list()
+    return used.sort(nulls_last=True).to_list()
 
 
 def _assigned(rows: pl.DataFrame, processes: list[int | None]) -> pl.DataFrame:
@@ -293,18 +291,19 @@ def _notes(export: Export, device: pl.DataFrame) -> list[str]:
 def _lacks(profile: Profile) -> dict[str, str]:
     """Why each absent table or column is absent, in terms of how the profile was recorded."""
     device, host = profile.device_ops, profile.host_ops
-    told = profile.devices["name"].count()
+    kernels = device.filter(pl.col("kind").is_in(["kernel", "collective"]))
+    launched = host.filter(pl.col("name").cast(pl.String).str.contains(_LAUNCHES)).height
     absent = {
         "steps": not profile.steps.height,
-        "device_ops": not device.height,
+        "device_ops": launched > 0 and not kernels.height,
         "device_ops.occupancy": True,
-        "device_ops.grid": not device["grid"].count(),
+        "device_ops.grid": kernels["grid"].null_count() > _FEW_SHARE * kernels.height,
         "device_ops.launch": not device["launch"].count(),
         "device_ops.bytes": device["kind"].is_in(["memcpy", "memset"]).any() and not device["bytes"].count(),
         "host_ops": not host.height,
         "host_ops.shapes": not host["shapes"].count(),
         "host_ops.stack": True,
-        "devices": not told,
+        "devices": not profile.devices["name"].count(),
         "syncs": not profile.syncs.height,
         "allocations": not profile.allocations.height,
         "allocations.allocated_bytes": True,
@@ -325,7 +324,7 @@ def _lacks(profile: Profile) -> dict[str, str]:
 _WHY_ABSENT: Final = {
     "steps": "no NVTX range repeats and holds the device's work as training steps do: put each step in one, or name the "
     "ranges with --step-range REGEX",
-    "device_ops": "no GPU activity was recorded: the job ran on the CPU, or nsys was not given --trace=cuda",
+    "device_ops": "kernels were launched, but the export holds none of them; export it again",
     "device_ops.occupancy": "Nsight Systems estimates no occupancy",
     "device_ops.grid": "no launch dimensions were recorded (of CUDA graphs: --cuda-graph-trace=node)",
     "device_ops.launch": "no CUDA calls were recorded: nothing links the device's work to the host",

@@ -53,7 +53,7 @@ def choose(host: pl.DataFrame, device: pl.DataFrame, pattern: str | None) -> Cho
 def _repeating(host: pl.DataFrame, device: pl.DataFrame) -> Chosen:
     launched = (
         device.select("start_ns", "dur_ns", "graph", row="launch")
-        .drop_nulls()
+        .drop_nulls("row")
         .join(host.select(row="id", call_start="start_ns", call_end=pl.col("start_ns") + pl.col("dur_ns")), on="row")
     )
     best, most = Chosen(profiler_steps(host.clear()), ""), 0
