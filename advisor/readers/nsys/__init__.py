@@ -131,7 +131,8 @@ def _processes(host: pl.DataFrame, device: pl.DataFrame) -> list[int | None]:
 
 def _assigned(rows: pl.DataFrame, processes: list[int | None]) -> pl.DataFrame:
     """Rows of no told process belong to the only one, where there is only one."""
-    return rows.with_columns(pl.col("process").fill_null(processes[0])) if len(processes) == 1 else rows
+    only = pl.lit(processes[0] if len(processes) == 1 else None, pl.Int64)
+    return rows.with_columns(pl.coalesce("process", only))
 
 
 def _is(process: int | None) -> pl.Expr:

@@ -59,7 +59,7 @@ GPU_METRICS: Final = [
 
 _VERSION: Final = r"_v\d{4,}$"  # cudaMalloc_v3020; cuGetProcAddress_v2 is a name of its own
 _EMITTED: Final = r"^(.*?), (?:seq|op_id|sizes|input_op_ids) = "  # torch.autograd.profiler.emit_nvtx
-_OP: Final = r"^(?:aten|c10d?|torch|prims|nccl|autograd|torchvision|\w+)::|^\w+$"
+_OP: Final = r"^[\w:.]+$|^autograd::"  # an operator's name, unlike one that a person gave, has no blanks
 _OP_DOMAINS: Final = ["tensorflow-core", "TSL"]
 # Ranges that people put around asking for the next batch; PyTorch's own are told by `host_kinds`.
 _INPUT: Final = (

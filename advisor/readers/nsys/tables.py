@@ -187,8 +187,8 @@ def _text(column: pl.Series) -> pl.Series:
     """Bytes as text; what is not UTF-8 is replaced."""
     if column.dtype != pl.Binary:  # a column of nulls alone
         return column.cast(pl.String)
-    text = column.cast(pl.String, strict=False)
-    if text.null_count() == column.null_count():
-        return text
-    lenient = [None if value is None else value.decode("utf-8", "replace") for value in column]
-    return pl.Series(column.name, lenient, dtype=pl.String)
+    try:
+        return column.cast(pl.String)
+    except pl.exceptions.ComputeError:
+        lenient = [None if value is None else value.decode("utf-8", "replace") for value in column]
+        return pl.Series(column.name, lenient, dtype=pl.String)
