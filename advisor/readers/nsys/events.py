@@ -28,7 +28,12 @@ def device_ops(export: Export) -> pl.DataFrame:
     """Kernels, collectives, copies, memsets, and launches of CUDA graphs whose nodes were not recorded."""
     parts = [_kernels(export), _copies(export), _memsets(export)]
     parts.append(_graphs(export, parts[0]))
-    return pl.concat(parts, how="diagonal").filter(pl.col("device").is_not_null())
+    found = pl.concat(parts, how="diagonal")
+    # Every schema tells the device; where a mangled one does not, it can only be the one that the process used.
+    sole = pl.when(pl.col("device").n_unique() - pl.col("device").has_nulls() <= 1).then(
+        pl.col("device").max().fill_null(0)
+    )
+    return found.with_columns(pl.coalesce("device", sole.over("process"))).drop_nulls("device")
 
 
 def host_ops(export: Export) -> pl.DataFrame:
@@ -229,7 +234,7 @@ def _kernels(export: Export) -> pl.DataFrame:
     return found.join(known, on="name", how="left", maintain_order="left").select(
         *_on_device(),
         kind=kind.cast(DEVICE_OP_KINDS),
-        name=pl.col("name").cast(TEXT),
+        name=_name(),
         grid=_product("gridX", "gridY", "gridZ").cast(pl.Int64, strict=False),
         block=_product("blockX", "blockY", "blockZ").cast(pl.Int32, strict=False),
         registers=_small("registersPerThread"),
@@ -297,7 +302,7 @@ def _calls(export: Export) -> pl.DataFrame:
         "start_ns",
         "dur_ns",
         *_whose(),
-        name=pl.col("name").cast(TEXT),
+        name=_name(),
         kind=pl.col("kind").fill_null("runtime"),
         correlation="correlationId",
     )
@@ -377,7 +382,11 @@ def _thread() -> pl.Expr:
 
 
 def _stream() -> pl.Expr:
-    return pl.col("streamId")
+    return pl.col("streamId").fill_null(0)
+
+
+def _name() -> pl.Expr:
+    return pl.col("name").fill_null("?").cast(TEXT)
 
 
 def _size() -> pl.Expr:
