@@ -108,9 +108,10 @@ def discover(paths: Sequence[str]) -> tuple[list[Found], list[Rejected]]:
     """The runs under `paths`, and what could not be taken.
 
     A file is a run of its own, unless others in its folder are given whose names differ in the rank alone. The profiles
-    directly in a folder are one run, or several where its workers recorded several times, or with several profilers.
-    Folders are searched to any depth, without hidden ones; their other files are passed over. A folder of Parquet tables
-    that Nsight Systems exported counts as one file.
+    directly in a folder are one run, or several where its workers recorded several times, or with several profilers; of
+    Nsight Systems' exports, which people name as they like, those whose names differ in numbers alone are one. Folders
+    are searched to any depth, without hidden ones; their other files are passed over. A folder of Parquet tables that
+    Nsight Systems exported counts as one file.
 
     Args:
         paths: Files, folders, and URLs of either in any store that fsspec knows (`s3://bucket/prefix`).
@@ -263,11 +264,16 @@ def _sorted(files: Iterable[str]) -> tuple[str, ...]:
 
 def _runs(looks: Iterable[_Look]) -> Iterator[Found]:
     """One or several runs per folder, so far named by their numbers only."""
-    of_folder: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    of_folder: dict[str, dict[tuple[str, str], list[str]]] = defaultdict(lambda: defaultdict(list))
     for look in looks:
-        of_folder[_folder(look.path)][look.kind.name if look.kind else ""].append(look.path)
-    for folder, kinds in of_folder.items():
-        runs = [(kind, run) for kind, files in kinds.items() for run in recordings(files)]
+        kind = look.kind.name if look.kind else ""
+        job = re.sub(r"[0-9]+", "#", _stem(look.path)) if look.kind == _NSYS else ""
+        of_folder[_folder(look.path)][kind, job].append(look.path)
+    for folder, jobs in of_folder.items():
+        alone = [files[0] for (kind, _), files in jobs.items() if kind == _NSYS.name and len(files) == 1]
+        yield from (Found("", file, _NSYS.name, (file,)) for file in alone)
+        others = {job: files for job, files in jobs.items() if files[0] not in alone}
+        runs = [(kind, run) for (kind, _), files in others.items() for run in recordings(files)]
         for number, (kind, run) in enumerate(runs, start=1):
             yield Found(f"#{number}" if number > 1 else "", folder, kind, run)
 

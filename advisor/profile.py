@@ -40,8 +40,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "producer": pl.String,
         "file": pl.String,
         "clock_offset_ns": pl.Int64,
-        # Where the recorder watches a process from its start to its end: when the first kernel begins and the last device
-        # op ends. What lies before is start-up. Null where it was started and stopped amid the work.
+        # Where the recorder watches a process from its start: when the first kernel begins and the last device op ends.
+        # What lies before is start-up. Null where the recorder was started amid the work.
         "work_start_ns": pl.Int64,
         "work_end_ns": pl.Int64,
     },
@@ -141,7 +141,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "allocated_bytes": pl.Int64,
         "reserved_bytes": pl.Int64,
     },
-    # Threads of the job's processes, those of data loaders among them; worker is null where it is not told whose they are.
+    # Threads of the job's processes, those of data loaders among them; worker is null where it is not told whose.
     "threads": {
         "worker": pl.Int32,
         "pid": pl.Int64,

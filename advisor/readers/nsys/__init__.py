@@ -2,14 +2,15 @@
 
 One worker per process that used a device. What the tables hold:
 
-- device_ops: kernels under their demangled names; copies and memsets under the names that Kineto gives them, with bytes,
-  kind and both kinds of memory; a launch of a CUDA graph whose nodes were not recorded is one kernel, "CUDA graph <id>".
+- device_ops: kernels under their demangled names; copies and memsets under the names that Kineto gives them, with
+  bytes, kind and both kinds of memory; a launch of a CUDA graph whose nodes were not recorded is one kernel,
+  "CUDA graph <id>".
 - host_ops: CUDA calls without nsys' version suffix (kinds runtime, sync, allocator); NVTX ranges, as `op` (PyTorch's
-  emit_nvtx, TensorFlow's and XLA's domains; names without ", op_id = ...", shapes and sequence numbers in their columns),
-  `input` (PyTorch's DataLoader, and names such as "load batch"), `step`, or `annotation`, NCCL's API calls among them;
-  the profiler's own work (`overhead`).
-- steps: see `advisor.readers.nsys.stepping`. `workers.work_start_ns` is when the first kernel began: what comes before is
-  start-up, and `salvaged` says how much it was.
+  emit_nvtx, TensorFlow's and XLA's domains; names without ", op_id = ...", shapes and sequence numbers in their
+  columns), `input` (PyTorch's DataLoader, and names such as "load batch"), `step`, or `annotation`, NCCL's API calls
+  among them; the profiler's own work (`overhead`).
+- steps: see `advisor.readers.nsys.stepping`. `workers.work_start_ns` is when the first kernel began: what comes before
+  is start-up, and `salvaged` says how much it was.
 - syncs: named as Kineto names them. collectives: NCCL kernels, with group and bytes where the export decoded NCCL's
   payloads. allocations: the driver's (`reserved_bytes`), with --cuda-memory-usage.
 - threads, os_calls, off_cpu: of all processes of the job; worker is null where several workers could own them.
@@ -323,8 +324,8 @@ def _lacks(profile: Profile) -> dict[str, str]:
 
 
 _WHY_ABSENT: Final = {
-    "steps": "no NVTX range repeats and holds the device's work as training steps do: put each step in one, or name the "
-    "ranges with --step-range REGEX",
+    "steps": "no NVTX range repeats and holds the device's work as training steps do: put each step in one, or name "
+    "the ranges with --step-range REGEX",
     "device_ops": "kernels were launched, but the export holds none of them; export it again",
     "device_ops.occupancy": "Nsight Systems estimates no occupancy",
     "device_ops.grid": "no launch dimensions were recorded (of CUDA graphs: --cuda-graph-trace=node)",

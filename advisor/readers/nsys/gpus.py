@@ -27,9 +27,9 @@ _GENERATIONS: Final = [(r"(?i)sm_?90", 9.0), (r"(?i)sm_?100", 10.0)]
 def devices(export: Export, ops: pl.DataFrame) -> pl.DataFrame:
     """One row per process and device that it used; name and figures are null where they could not be told.
 
-    A process's device is the GPU that TARGET_INFO_CUDA_DEVICE says it is, else any where all are alike, else the one with
-    that CUDA number. Without a list, kernels built for one generation alone tell the compute capability. Graphics chips
-    without multiprocessors, as other vendors' are listed, are not the job's.
+    A process's device is the GPU that TARGET_INFO_CUDA_DEVICE says it is, else any where all are alike, else the one
+    with that CUDA number. Without a list, kernels built for one generation alone tell the compute capability. Graphics
+    chips without multiprocessors, as other vendors' are listed, are not the job's.
     """
     used = ops.select("process", "device").unique().sort("process", "device", nulls_last=True)
     told = _gpus(export)

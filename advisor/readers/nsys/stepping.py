@@ -18,7 +18,7 @@ _RANGES: Final = ["annotation", "step"]
 
 
 class Chosen(NamedTuple):
-    """The ranges taken for steps (see `advisor.links.steps`), and how that was decided, in a sentence; empty if told."""
+    """The ranges taken for steps (see `advisor.links.steps`), and how that was decided; empty where it was told."""
 
     marked: pl.DataFrame
     how: str
@@ -28,10 +28,9 @@ def choose(host: pl.DataFrame, device: pl.DataFrame, pattern: str | None) -> Cho
     """The steps of one process: those named, else `ProfilerStep#N`, else the ranges that repeat and hold the work.
 
     The last are the ranges of one thread whose names, digits apart, are alike; at least three of them, inside no other
-    range that repeats; which launched ten device ops or more on average, or CUDA graphs, and at least 80 % of what kept
-    the device busy between the first of them and the last.
-    Where several kinds do, the one that covers most of the device's busy time. A range that is repeated inside a step,
-    an attention call say, launches too little of it.
+    range that repeats; which launched ten device ops or more on average, or CUDA graphs, and at least 80 % of what
+    kept the device busy between the first of them and the last. Where several kinds do, the one that covers most of the
+    device's busy time. A range that is repeated inside a step, an attention call say, launches too little of it.
 
     Args:
         host: The process's host ops, with `id` and `parent`.

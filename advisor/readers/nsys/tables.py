@@ -32,7 +32,6 @@ _EXPORT_S: Final = 1_800
 _BROKEN: Final = (
     "the database is damaged or cut short; export it again with `nsys export --type=sqlite`, or copy it again"
 )
-_CASTS: Final = {pl.Int64: "cast({} as integer)", pl.Float64: "cast({} as real)"}
 _PRIVATE: Final = ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV", "ProcessStreams")  # they can hold secrets
 
 
@@ -94,9 +93,11 @@ def opened(path: Path, name: str) -> Iterator[Export]:
         if path.is_dir():
             yield Export(_Folder(path))
         elif path.suffix.lower() in {".nsys-rep", ".qdrep"}:
-            with TemporaryDirectory(prefix="advisor-") as folder:
-                with _connected(_exported(path, Path(folder), name)) as tables:
-                    yield Export(tables)
+            with (
+                TemporaryDirectory(prefix="advisor-") as folder,
+                _connected(_exported(path, Path(folder), name)) as tables,
+            ):
+                yield Export(tables)
         else:
             with _connected(path) as tables:
                 yield Export(tables)
@@ -123,7 +124,7 @@ class _Database:
         wanted = ", ".join(f'{self._cast(column, dtype)} as "{column}"' for column, dtype in types.items())
         found = self._fetch(f'select {wanted} from "{table}"' + (f" where {where}" if where else ""))  # noqa: S608 - names of ours
         texts = [_text(found[column]) for column, dtype in types.items() if dtype == pl.String]
-        return found.with_columns(texts).cast(dict(types))
+        return found.with_columns(texts).select(pl.col(column).cast(dtype) for column, dtype in types.items())
 
     def _fetch(self, query: str) -> pl.DataFrame:
         with self._connection.cursor() as cursor:
@@ -134,7 +135,9 @@ class _Database:
     @staticmethod
     def _cast(column: str, dtype: DataTypeClass) -> str:
         # As bytes, since texts need not be UTF-8.
-        return _CASTS.get(dtype, f"cast(substr({{}}, 1, {_LONGEST_TEXT}) as blob)").format(f'"{column}"')
+        if dtype == pl.String:
+            return f'cast(substr("{column}", 1, {_LONGEST_TEXT}) as blob)'
+        return f'cast("{column}" as {"real" if dtype == pl.Float64 else "integer"})'
 
 
 class _Folder:

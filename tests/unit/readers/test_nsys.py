@@ -220,14 +220,10 @@ def test_a_backtrace_repeats_no_call(read_):
         ("scaled dot product attention", "scaled dot product attention", "annotation", None, None),
     ],
 )
-def test_ranges_tell_ops_inputs_and_annotations(read_, text, name, kind, sequence, shapes):
+def test_ranges_tell_ops_inputs_and_annotations(read_, text, name, kind, sequence, shapes):  # noqa: PLR0913, PLR0917 - a column each
     made: Profile = read_({"NVTX_EVENTS": [nvtx(0, 5, text)], KERNEL: [kernel(9, 10)]})
-    assert only(made.host_ops, "name", "kind", "sequence", "shapes") == (
-        name or text.partition(", ")[0],
-        kind,
-        sequence,
-        shapes,
-    )
+    told = (name or text.partition(", ")[0], kind, sequence, shapes)
+    assert only(made.host_ops, "name", "kind", "sequence", "shapes") == told
 
 
 def test_texts_stand_in_the_row_or_in_the_list_of_strings(read_):
