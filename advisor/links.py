@@ -112,7 +112,8 @@ def named_ranges(host: pl.DataFrame, pattern: str) -> pl.DataFrame:
     try:
         found = ranges.filter(name.str.contains(pattern)).collect()
     except pl.exceptions.ComputeError as error:
-        raise UsageError(f"--step-range {pattern}: not a regular expression: {str(error).splitlines()[-1]}") from None
+        what = next((line.strip() for line in str(error).splitlines() if line.startswith("error: ")), "it is invalid")
+        raise UsageError(f"--step-range {pattern}: not a regular expression ({what})") from None
     return as_steps(found)
 
 

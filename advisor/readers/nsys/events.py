@@ -382,7 +382,7 @@ def _thread() -> pl.Expr:
 
 
 def _stream() -> pl.Expr:
-    return pl.col("streamId").fill_null(0)
+    return _small("streamId").fill_null(0).cast(pl.Int64)
 
 
 def _name() -> pl.Expr:
