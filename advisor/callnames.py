@@ -1,4 +1,4 @@
-"""What the names of host ranges, driver calls and collective kernels mean, whichever profiler recorded them."""
+"""What the names of host ranges and driver calls mean, whichever profiler recorded them."""
 
 from __future__ import annotations
 
@@ -35,13 +35,3 @@ def host_kinds(started_as: pl.Expr, name: pl.Expr) -> pl.Expr:
             .otherwise(kind)
         )
     return kind.cast(HOST_OP_KINDS)
-
-
-_COLLECTIVE_OP: Final = (
-    r"(?i)(all_?reduce|all_?gather|reduce_?scatter|broadcast|all_?to_?all|send_?recv|reduce|barrier)"
-)
-
-
-def collective_op(name: pl.Expr) -> pl.Expr:
-    """all_reduce, all_gather, ... from a collective kernel's name, null where it does not say."""
-    return name.str.extract(_COLLECTIVE_OP).str.to_lowercase().str.replace_all("_", "")

@@ -37,6 +37,12 @@ FAMILIES = pl.Enum(
     ]
 )
 
+COLLECTIVES = (
+    *("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter"),
+    *("send", "recv", "send_recv", "barrier"),
+)
+"""What a collective does; send_recv is a kernel of transfers that its name does not tell apart."""
+
 _PRODUCTS = ["gemm", "gemv", "convolution", "attention"]
 
 # (label, pattern): the first match wins. Patterns are verbose, in lower case, and searched in lower-case text.
@@ -47,9 +53,9 @@ _FAMILY: Rules = (
     ("other", r"^nccl:"),  # a range around a call, not a kernel
     (
         "collective",
-        r"""^nccl | nccl(?:dev|kernel|symk) | rccl | msccl | hccl | oneccl | cross_device_reduce | deep_ep:: | nvshmem
-        | userbuffers | multimem_ | ^collective-permute
-        | ^(?:\w*::)*\w*(?:all[_-]?reduce|all[_-]?gather|reduce[_-]?scatter|all[_-]?to[_-]?all)""",
+        r"""^nccl | nccl(?:dev|kernel|sym) | rccl | msccl | hccl | ^hcom_ | oneccl | cross_device_reduce | deep_ep::
+        | nvshmem | userbuffers | multimem_ | ^collective-(?:permute|broadcast)
+        | ^(?:\w*::)*[\w-]*(?:all[_-]?reduce|all[_-]?gather|reduce[_-]?scatter|all[_-]?to[_-]?all)""",
     ),
     ("compiled", r"^triton_(?:poi|red|per|for|split_scan)_ | nvfuser_(?:[^m]|multi)"),
     ("index", r"_and_cache | kv_buffer | cache_kernel | gather_and_maybe | gather_cache"),
@@ -91,6 +97,22 @@ _FAMILY: Rules = (
         | parallel_?for""",
     ),
     ("compiled", r"^(?:loop|input|wrapped)_ | fusion(?:_\d+)*(?:\.kd)?$"),
+)
+
+# What a collective does, by the name of its kernel, of the range around the call, or of the profiler's metadata.
+_COLLECTIVE: Rules = (
+    ("barrier", r"barrier"),  # PyTorch's is an all_reduce of one element: nccl:all_reduce_barrier
+    ("reduce_scatter", r"reduce[_-]?scatter | userbuffers_\w*_rs(?:_|$)"),
+    ("all_gather", r"all[_-]?gather | userbuffers_\w*_ag(?:_|$)"),
+    ("all_reduce", r"all[_-]?reduce | cross_device_reduce | userbuffers_fp16_sum"),
+    ("all_to_all", r"all[_-]?to[_-]?all | deep_ep::\w+::(?:dispatch|combine)"),
+    ("send_recv", r"send_?recv | collective-permute"),
+    ("broadcast", r"broadcast"),
+    ("gather", r"gather"),
+    ("scatter", r"scatter"),
+    ("reduce", r"reduce"),
+    ("send", r"(?:^|[_:.]|push)i?send"),
+    ("recv", r"(?:^|[_:.]|push)i?recv"),
 )
 
 # PyTorch copies with its generic kernels: only their functor tells.
@@ -187,6 +209,16 @@ def element_type(names: pl.Series) -> pl.Series:
 def alignment(names: pl.Series) -> pl.Series:
     """UInt8: the N of `alignN` in CUTLASS and cuDNN names, in elements; null where the name holds none."""
     return _lazily(names).select("alignment").collect().to_series()
+
+
+def collective_op(names: pl.Series) -> pl.Series:
+    """String: which of COLLECTIVES it is; null where the name does not say, as of `ncclDevKernel_Generic`.
+
+    Names that are no collective's are not told from others: ask `family` first. The names of NCCL's kernels are right
+    about the operation, not about algorithm and protocol.
+    """
+    text = pl.col("name").pipe(_subject)
+    return names.cast(pl.String).alias("name").to_frame().select(op=_first(_COLLECTIVE, text)).to_series()
 
 
 def _lazily(names: pl.Series) -> pl.LazyFrame:

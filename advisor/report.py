@@ -70,10 +70,11 @@ class Fix(_Frozen):
 
 
 class Reach(_Frozen):
-    """Where a finding holds."""
+    """Where a finding holds; `told_of` is the worker whose numbers and places it shows."""
 
     workers: tuple[int, ...]
     steps: tuple[int, ...]
+    told_of: int | None = None
 
 
 class Symptom(_Frozen):
@@ -85,7 +86,10 @@ class Symptom(_Frozen):
 
 
 class Finding(_Frozen):
-    """One rule that fired in one run; numbers and places are those of the worker that has most to win."""
+    """One rule that fired in one run; numbers and places are those of the worker that has most to win.
+
+    `new` says whether a baseline lacked it; null where there was none, or it could not tell.
+    """
 
     key: str
     rule: str
@@ -102,6 +106,7 @@ class Finding(_Frozen):
     symptoms: tuple[Symptom, ...]
     explains: tuple[str, ...]
     docs: str
+    new: bool | None = None
 
 
 class NotEvaluable(_Frozen):
@@ -123,16 +128,22 @@ class Suppressed(_Frozen):
 
 
 class LeftOutStep(_Frozen):
-    """A step that was recorded and not used."""
+    """A step that was recorded and not used.
+
+    `step_ms` is null where the recording does not hold the whole of it; `outlier` says that it was left out for
+    nothing but its length.
+    """
 
     worker: int
     device: int | None
     step: int
     why: str
+    step_ms: float | None = None
+    outlier: bool = False
 
 
 class Steps(_Frozen):
-    """How many steps the critical worker's numbers rest on."""
+    """How many steps the numbers of `worker` rest on: the one that sets the job's pace."""
 
     marked: bool
     count: int
@@ -140,6 +151,7 @@ class Steps(_Frozen):
     step_ms: float | None
     step_mean_ms: float | None
     left_out: tuple[LeftOutStep, ...]
+    worker: int | None = None
 
 
 class Worker(_Frozen):

@@ -85,7 +85,7 @@ _ARGUMENTS = [
     *("registers per thread", "shared memory", "est. achieved occupancy %", "blocks per SM", "Input Dims"),
     *("Input type", "Call stack", "Sequence number", "cuda_sync_kind", "wait_on_stream", "Device Type", "Device Id"),
     *("Bytes", "Addr", "Total Allocated", "Total Reserved", "Collective name", "dtype", "In msg nelems"),
-    *("Out msg nelems", "Process Group Name", "Group size", "Process Group Ranks", "Seq"),
+    *("Out msg nelems", "Process Group Name", "Group size", "Process Group Ranks", "Seq", "Src Rank", "Dst Rank"),
 ]
 _arguments = st.dictionaries(st.sampled_from(_ARGUMENTS), st.integers(0, 3) | anything, max_size=5)
 events = st.fixed_dictionaries({}, optional=_fields | {"args": _arguments | anything})

@@ -138,7 +138,7 @@ def test_collectives_of_two_ranks():
 
 
 def test_a_gather_is_sized_by_what_comes_out():
-    row = read("vllm-eager-b200").collectives.filter(pl.col("op") == "allgather").row(0, named=True)
+    row = read("vllm-eager-b200").collectives.filter(pl.col("op") == "all_gather").row(0, named=True)
     assert (row["elements_in"] * row["group_size"], row["bytes"]) == (row["elements_out"], 2 * row["elements_out"])
 
 

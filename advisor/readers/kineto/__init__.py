@@ -11,9 +11,8 @@ from typing import IO, Final
 
 import polars as pl
 
-from advisor.callnames import collective_op
 from advisor.errors import ReadError
-from advisor.kernelnames import family
+from advisor.kernelnames import collective_op, family
 from advisor.links import named_ranges, steps, with_launches, with_parents
 from advisor.profile import DEVICE_OP_KINDS, Profile
 from advisor.readers.kineto.columns import Columns
@@ -84,7 +83,7 @@ def _profile(trace: Trace, columns: Columns, name: str, default_worker: int, ste
         "device_ops": device,
         "host_ops": host,
         "syncs": columns.syncs.with_columns(pl.col("start_ns") + base_ns),
-        "collectives": _collectives(device),
+        "collectives": _collectives(device, host),
         "allocations": _allocations(columns, device, base_ns),
     }
     numbered = {key: frame.with_columns(worker=pl.lit(worker, pl.Int32)) for key, frame in tables.items()}
@@ -159,25 +158,35 @@ def _capability(device: Device) -> float | None:
     return None if device.computeMajor is None else device.computeMajor + (device.computeMinor or 0) / 10
 
 
-def _collectives(device: pl.DataFrame) -> pl.DataFrame:
+def _collectives(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     """Bytes by nccl-tests' convention: what all ranks hold together for a gather, what one rank sends otherwise."""
-    elements = (
-        pl.when(pl.col("collective").str.contains("(?i)all_?gather")).then("elements_out").otherwise("elements_in")
+    found = device.filter(pl.col("kind") == "collective")
+    told = pl.coalesce(
+        collective_op(found["collective"]),
+        collective_op(_range_around(found["launch"], host)),  # knows an all_to_all where the kernel says SendRecv
+        collective_op(found["name"]),
     )
-    return device.filter(pl.col("kind") == "collective").select(
+    elements = pl.when(pl.col("op").is_in(["all_gather", "gather"])).then("elements_out").otherwise("elements_in")
+    size = pl.col("dtype").replace_strict(DTYPE_BYTES, default=None, return_dtype=pl.Int64)
+    return found.with_columns(op=told).select(
         "group",
         "group_size",
         "sequence",
+        "op",
         "dtype",
         "elements_in",
         "elements_out",
         "ranks",
         device_op="id",
-        op=pl.coalesce(
-            collective_op(pl.col("collective")), "collective", collective_op(pl.col("name").cast(pl.String))
-        ),
-        bytes=elements * pl.col("dtype").replace_strict(DTYPE_BYTES, default=None, return_dtype=pl.Int64),
+        peer=pl.when(pl.col("peer") >= 0).then("peer"),
+        bytes=pl.when(pl.col("op") != "barrier").then(elements * size),
     )
+
+
+def _range_around(calls: pl.Series, host: pl.DataFrame) -> pl.Series:
+    """Name of the range that a backend (`nccl:...`) opens right around each call, by host_ops.id; null where none."""
+    names = host["name"].gather(host["parent"].gather(calls)).cast(pl.String)
+    return pl.select(pl.when(names.str.contains(r"^\w*ccl:")).then(names)).to_series()
 
 
 def _allocations(columns: Columns, ops: pl.DataFrame, base_ns: int) -> pl.DataFrame:

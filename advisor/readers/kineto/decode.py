@@ -63,6 +63,8 @@ class Args(msgspec.Struct, gc=False):
     group_size: int | None = msgspec.field(default=None, name="Group size")
     group_ranks: str | None = msgspec.field(default=None, name="Process Group Ranks")
     collective_sequence: int | None = msgspec.field(default=None, name="Seq")
+    source_rank: int | None = msgspec.field(default=None, name="Src Rank")
+    target_rank: int | None = msgspec.field(default=None, name="Dst Rank")
 
 
 class Event(msgspec.Struct, gc=False):

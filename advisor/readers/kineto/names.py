@@ -44,8 +44,9 @@ def copy_memory(name: pl.Expr, side: int) -> pl.Expr:
 
 # Element sizes by c10 name, as NCCL metadata spells them.
 DTYPE_BYTES: Final = {
-    **dict.fromkeys(["Double", "Long", "ComplexFloat"], 8),
-    **dict.fromkeys(["Float", "Int"], 4),
-    **dict.fromkeys(["Half", "BFloat16", "Short"], 2),
-    **dict.fromkeys(["Byte", "Char", "Bool", "Float8_e4m3fn", "Float8_e5m2"], 1),
+    "ComplexDouble": 16,
+    **dict.fromkeys(["Double", "Long", "UInt64", "ComplexFloat"], 8),
+    **dict.fromkeys(["Float", "Int", "UInt32", "ComplexHalf"], 4),
+    **dict.fromkeys(["Half", "BFloat16", "Short", "UInt16"], 2),
+    **dict.fromkeys(["Byte", "Char", "Bool", "Float8_e4m3fn", "Float8_e5m2", "Float8_e4m3fnuz", "Float8_e5m2fnuz"], 1),
 }

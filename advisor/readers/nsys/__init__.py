@@ -29,8 +29,8 @@ from typing import Final
 import polars as pl
 from polars.datatypes import DataTypeClass
 
-from advisor.callnames import collective_op
 from advisor.errors import ReadError
+from advisor.kernelnames import collective_op
 from advisor.links import innermost, steps, with_launches, with_parents
 from advisor.profile import SCHEMAS, Profile, join
 from advisor.readers.nsys import events
@@ -242,11 +242,10 @@ def _collectives(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     found = device.filter(pl.col("kind") == "collective").rename({"id": "device_op"})
     call = innermost(host, found["launch"], host["nccl"].fill_null(value=False))
     told = host.select("id", "group", "group_size", bytes=pl.col("message_bytes"), api=pl.col("name").cast(pl.String))
-    return (
-        found.select("device_op", kernel=pl.col("name").cast(pl.String), id=call)
-        .join(told, on="id", how="left", maintain_order="left")
-        .with_columns(op=pl.coalesce(collective_op(pl.col("kernel")), collective_op(pl.col("api"))))
-    )
+    rows = found.select("device_op", kernel=pl.col("name").cast(pl.String), id=call)
+    rows = rows.join(told, on="id", how="left", maintain_order="left")
+    ops = [collective_op(rows[column]).alias(column) for column in ("kernel", "api")]
+    return rows.with_columns(op=pl.select(pl.coalesce(ops)).to_series())
 
 
 # ------------------------------------------------------------------------------------------------ the whole file

@@ -121,17 +121,23 @@ def nccl(collective: str, name: str = "ncclDevKernel_Generic", **args: object) -
 @pytest.mark.parametrize(
     ("collective", "op_", "size"),
     [
-        ("allreduce", "allreduce", 200),
-        ("_allgather_base", "allgather", 1600),
-        ("all_gather", "allgather", 1600),
-        ("allgather_into_tensor_coalesced", "allgather", 1600),
-        ("_reduce_scatter_base", "reducescatter", 200),
+        ("allreduce", "all_reduce", 200),
+        ("_allgather_base", "all_gather", 1600),
+        ("all_gather", "all_gather", 1600),
+        ("allgather_into_tensor_coalesced", "all_gather", 1600),
+        ("_reduce_scatter_base", "reduce_scatter", 200),
         ("broadcast", "broadcast", 200),
-        ("all_to_allv", "alltoall", 200),
+        ("all_to_allv", "all_to_all", 200),
+        ("gather", "gather", 1600),
+        ("scatter", "scatter", 200),
+        ("reduce", "reduce", 200),
         ("send", "send", 200),
+        ("recv", "recv", 200),
+        ("barrier", "barrier", None),
+        ("end_coalescing", None, None),
     ],
 )
-def test_collectives_and_their_bytes(collective: str, op_: str, size: int):
+def test_collectives_and_their_bytes(collective: str, op_: str | None, size: int | None):
     made = profile(op(0, 10), nccl(collective))
     row = one(made, "collectives")
     assert made.device_ops["kind"].to_list() == ["collective"]
@@ -140,11 +146,47 @@ def test_collectives_and_their_bytes(collective: str, op_: str, size: int):
     assert (row["group"], row["group_size"], row["sequence"], row["ranks"]) == ("0", 8, 4, "[0, 1, ...]")
 
 
+@pytest.mark.parametrize(
+    ("collective", "args", "peer"),
+    [
+        ("send", {"Dst Rank": 3}, 3),
+        ("recv", {"Src Rank": 0}, 0),
+        ("send", {"Dst Rank": -1}, None),
+        ("send", {"Dst Rank": 2**40}, None),
+        ("allreduce", {}, None),
+    ],
+)
+def test_the_other_end_of_a_transfer(collective: str, args: Event, peer: int | None):
+    assert one(profile(op(0, 10), nccl(collective, **args)), "collectives")["peer"] == peer
+
+
 def test_a_collective_without_metadata_is_known_by_its_name():
     made = profile(op(0, 10), kernel(40, 30, 1, "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)"))
     row = one(made, "collectives")
-    assert (row["op"], row["bytes"], row["group"]) == ("allreduce", None, None)
+    assert (row["op"], row["bytes"], row["group"]) == ("all_reduce", None, None)
     assert "PyTorch 2.3" in made.lacks["collectives.bytes"]
+
+
+@pytest.mark.parametrize(
+    ("around", "op_"),
+    [
+        ("nccl:all_to_all", "all_to_all"),
+        ("nccl:all_reduce_barrier", "barrier"),
+        ("nccl:send 0->1", "send"),
+        ("nccl:recv 1<-0", "recv"),
+        ("nccl:coalesced", "send_recv"),
+        ("all_to_all of the experts", "send_recv"),
+    ],
+)
+def test_the_backends_range_knows_more_than_the_kernels_name(around: str, op_: str):
+    launched = [event("user_annotation", around, 1, 8), call(2, 1, 1)]
+    made = profile(op(0, 10), *launched, kernel(40, 30, 1, "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclWorkElem)"))
+    assert one(made, "collectives")["op"] == op_
+
+
+def test_metadata_know_more_than_the_range():
+    made = profile(op(0, 10), event("user_annotation", "nccl:all_reduce", 1, 8), call(2, 1, 1), nccl("barrier"))
+    assert one(made, "collectives")["op"] == "barrier"
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("Float", 400), ("Long", 800), ("Byte", 100), ("Quaternion", None)])

@@ -81,7 +81,7 @@ def test_nccl_kernels_are_collectives(read_):
         {KERNEL: [kernel(0, 9, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096>)")]}
     )
     assert only(made.device_ops, "kind") == "collective"
-    assert only(made.collectives, "op", "bytes") == ("allreduce", None)
+    assert only(made.collectives, "op", "bytes") == ("all_reduce", None)
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_nccl_payloads_give_bytes_and_group(read_):
         },
         {RUNTIME: [call(5, 7, correlation=1)], KERNEL: [kernel(9, 30, "ncclDevKernel_Sum_f32", correlationId=1)]},
     )
-    assert only(made.collectives, "op", "group", "group_size", "bytes") == ("allreduce", "4711", 8, 4096)
+    assert only(made.collectives, "op", "group", "group_size", "bytes") == ("all_reduce", "4711", 8, 4096)
 
 
 def test_the_profilers_own_work_is_overhead(read_):
