@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import yaml
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 
 from advisor.errors import UsageError
 from advisor.report import Severity
@@ -36,12 +37,44 @@ class Suppress(_Strict):
     until: dt.date
 
 
+class Fleet(_Strict):
+    """What the weekly report of a fleet needs to know beside its runs.
+
+    Attributes:
+        paths: Regular expressions searched in each run's path; their named groups are labels (`team`, `job`, `owner`,
+            `model`, `commit`, `host`, `started`), the last match wins.
+        prices: Price of a GPU-hour by GPU type, as the report names it.
+        currency: What the prices are in.
+        prices_as_of: When the prices were looked up.
+        prices_from: Where.
+        gpu_hours_per_week: What the fleet pays for altogether; tells which share of it was profiled.
+    """
+
+    paths: tuple[str, ...] = ()
+    prices: Mapping[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = {}
+    currency: str = "USD"
+    prices_as_of: dt.date | None = None
+    prices_from: str | None = None
+    gpu_hours_per_week: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+
+    @field_validator("paths")
+    @classmethod
+    def _compiles(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
+        for path in paths:
+            try:
+                re.compile(path)
+            except re.error as error:
+                raise ValueError(f"{path!r} is no regular expression: {error}") from None
+        return paths
+
+
 class Config(_Strict):
     """What a user may set. Rule folders are relative to the file that names them."""
 
     rules: tuple[Path, ...] = ()
     overrides: Mapping[str, Override] = {}
     suppress: tuple[Suppress, ...] = ()
+    fleet: Fleet = Fleet()
 
 
 def find(start: Path) -> Path | None:

@@ -19,11 +19,11 @@ from advisor.discover import Found, discover
 from advisor.errors import NothingFound, ReadError, RuleError, UsageError
 from advisor.judge import Suppression, judge
 from advisor.lens import STEADY
-from advisor.metrics import Part
+from advisor.metrics import Measurements, Part
 from advisor.parts import Progress, unreadable
 from advisor.profile import Profile, join
 from advisor.render import json
-from advisor.report import Report, Run
+from advisor.report import Report, Run, Unreadable
 from advisor.resources import rules_folder
 from advisor.rulebook import Rule, load
 from advisor.rulelint import lint
@@ -69,20 +69,34 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
     config = config or Config()
     earlier = None if baseline is None else saved(baseline)
     rules = rule_book(config)
-    silenced = _active(config, today or dt.datetime.now(dt.UTC).date())
+    silenced = suppressions(config, today or dt.datetime.now(dt.UTC).date())
     found, rejected = discover(paths, run=run, all_runs=all_runs)
     lost = [unreadable(r.path, r.why) for r in rejected]
     runs = []
     for one in found:
-        measured, broken = parts.parts(one, steps, progress or _silent, processes, step_range)
+        jobs, broken = measured(one, steps, progress, processes, step_range)
         lost += broken
-        for name, of_job in _jobs(one, measured):
-            whole = metrics.conclude(of_job)
-            runs.append(summarise(name, one.path, whole, judge(whole, rules, silenced)))
+        runs += [summarise(name, one.path, whole, judge(whole, rules, silenced)) for name, whole in jobs]
     if not runs:
         raise NothingFound("; ".join(f"{u.path}: {u.why}" for u in lost) or "no profile given")
     report = Report(advisor_version=__version__, runs=tuple(runs), unreadable=tuple(lost))
     return sides.mark_new(report, earlier) if earlier else report
+
+
+def measured(
+    found: Found,
+    steps: str = STEADY,
+    progress: Progress | None = None,
+    processes: int = 1,
+    step_range: str | None = None,
+) -> tuple[list[tuple[str, Measurements]], list[Unreadable]]:
+    """The jobs in one run's files, each with its name; and the files that could not be read. Arguments as in `check`.
+
+    Raises:
+        UsageError: `steps` or `step_range` is wrong.
+    """
+    read_, broken = parts.parts(found, steps, progress or _silent, processes, step_range)
+    return [(name, metrics.conclude(of_job)) for name, of_job in _jobs(found, read_)], broken
 
 
 def compare(  # noqa: PLR0913 - all but the paths are options with a default
@@ -164,13 +178,13 @@ def read(path: str) -> Profile:
     return profiles[0]
 
 
-def _jobs(found: Found, measured: Sequence[Part]) -> list[tuple[str, Sequence[Part]]]:
+def _jobs(found: Found, read_: Sequence[Part]) -> list[tuple[str, Sequence[Part]]]:
     """The run's parts together; files that claim one and the same rank are different jobs and come one by one."""
-    workers = [part.lens.profile.workers for part in measured]
+    workers = [part.lens.profile.workers for part in read_]
     if not _repeated(workers):
-        return [(found.name, measured)] if measured else []
+        return [(found.name, read_)] if read_ else []
     files = [Path(table["file"][0]).name for table in workers]
-    return [(f"{found.name}/{file}", [part]) for file, part in zip(files, measured, strict=True)]
+    return [(f"{found.name}/{file}", [part]) for file, part in zip(files, read_, strict=True)]
 
 
 def _repeated(workers: Iterable[pl.DataFrame]) -> bool:
@@ -183,7 +197,7 @@ def _silent(_: str) -> Callable[[int], object]:
     return lambda _: None
 
 
-def _active(config: Config, today: dt.date) -> dict[str, Suppression]:
+def suppressions(config: Config, today: dt.date) -> dict[str, Suppression]:
     """The suppressions that have not expired, by rule."""
     return {s.rule: Suppression(s.reason, s.until.isoformat()) for s in config.suppress if s.until >= today}
 

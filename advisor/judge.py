@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
 import polars as pl
 
 from advisor import wording
-from advisor.metrics.registry import METRICS, Measurements
+from advisor.metrics.registry import METRICS, Scope
 from advisor.report import (
     SEVERITIES,
     Evidence,
@@ -32,6 +32,38 @@ CERTAINTY: Final = {"high": 1.0, "medium": 0.7, "low": 0.4}
 
 _SEVERAL: Final = 2
 _UNEVEN: Final = "skew"  # the part of the step that ranks lose because they are not equally long
+
+
+class Measured(Protocol):
+    """What the judge asks of a run: just measured, or kept from earlier."""
+
+    @property
+    def format(self) -> str:
+        """The reader's name."""
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        """All workers, ascending."""
+
+    @property
+    def pace(self) -> int:
+        """The worker that sets the job's pace."""
+
+    @property
+    def reasons(self) -> Mapping[str, str]:
+        """Per metric that could not be told, why."""
+
+    def rows(self, scope: Scope) -> pl.DataFrame:
+        """The rows that rules of this scope are held against, a column per metric."""
+
+    def framework(self, worker: int) -> str | None:
+        """The worker's framework, where it is known."""
+
+    def used_steps(self, worker: int) -> tuple[int, ...] | None:
+        """The numbers of the steps that the worker's values rest on; None where it marks no steps."""
+
+    def places(self, metric: str, worker: int) -> pl.DataFrame:
+        """Places in the recording behind a value, the most telling first; empty where none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +110,7 @@ class _Fired:
         return 0.0 if low is None or high is None else (low + high) / 2 * CERTAINTY[self.rule.confidence]
 
 
-def judge(found: Measurements, rules: Mapping[str, Rule], suppressions: Mapping[str, Suppression]) -> Judgement:
+def judge(found: Measured, rules: Mapping[str, Rule], suppressions: Mapping[str, Suppression]) -> Judgement:
     """Judge one run.
 
     Args:
@@ -109,12 +141,11 @@ def _suppressed(f: _Fired, why: Suppression) -> Suppressed:
     return Suppressed(rule=f.rule.id, title=f.rule.title, severity=f.severity, reason=why.reason, until=why.until)
 
 
-def _applies(applies: Applies, rows: pl.DataFrame, found: Measurements) -> pl.Series:
+def _applies(applies: Applies, rows: pl.DataFrame, found: Measured) -> pl.Series:
     """Per row, whether the rule makes sense there; an unknown capability is left to the rule."""
-    profile = found.lens.profile
     fits = [
-        (not applies.framework or _framework(found, row["worker"]) in applies.framework)
-        and (not applies.format or profile.format in applies.format)
+        (not applies.framework or found.framework(row["worker"]) in applies.framework)
+        and (not applies.format or found.format in applies.format)
         and (applies.device is None or applies.device == (row["device"] is not None))
         and (applies.distributed is None or applies.distributed == _distributed(row))
         and (applies.min_capability is None or row["capability"] is None or row["capability"] >= applies.min_capability)
@@ -184,14 +215,14 @@ def _levels(rule: Rule) -> bool:
     return rule.saving is not None and _of_all_ranks(rule.saving.of)
 
 
-def _not_evaluable(rule: Rule, verdicts_: Iterable[Verdict], found: Measurements) -> NotEvaluable:
+def _not_evaluable(rule: Rule, verdicts_: Iterable[Verdict], found: Measured) -> NotEvaluable:
     missing = dict.fromkeys(metric for verdict in verdicts_ for metric in verdict.missing)
     return NotEvaluable(
         rule=rule.id, title=rule.title, missing={metric: found.reasons.get(metric, "unknown") for metric in missing}
     )
 
 
-def _findings(fired: Sequence[_Fired], found: Measurements) -> tuple[Finding, ...]:
+def _findings(fired: Sequence[_Fired], found: Measured) -> tuple[Finding, ...]:
     """Findings ranked, each with what it accounts for beneath it."""
     shared = _shared_out(fired)
     ranked = sorted(fired, key=lambda f: _rank(f, shared[f.rule.id]))
@@ -289,7 +320,7 @@ def _pool_ms(f: _Fired, pool: str) -> float:
     return float(share) * float(mean) if isinstance(share, float) and isinstance(mean, float) else 0.0
 
 
-def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_Fired], found: Measurements) -> Finding:
+def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_Fired], found: Measured) -> Finding:
     rule = f.rule
     shown = _shown(f)
     worker = _worker(f)
@@ -301,8 +332,8 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
         confidence=rule.confidence,
         saving=_saving(rule, shared, f.row["step_mean_ms"]),
         scope=Reach(
-            workers=f.workers if rule.scope == "worker" else _all_workers(found),
-            steps=_used_steps(found, worker),
+            workers=f.workers if rule.scope == "worker" else found.workers,
+            steps=found.used_steps(worker) or (),
             told_of=worker,
         ),
         says=_said(f, found),
@@ -312,19 +343,11 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
             for m, limit in shown.items()
         ),
         where=_places(shown, worker, found),
-        fixes=_fixes(rule, _framework(found, worker)),
+        fixes=_fixes(rule, found.framework(worker)),
         symptoms=tuple(Symptom(rule=s.rule.id, title=s.rule.title, says=_said(s, found)) for s in beneath),
         explains=rule.explains,
         docs=f"docs/rules/{rule.id}.md",
     )
-
-
-def _all_workers(found: Measurements) -> tuple[int, ...]:
-    return tuple(sorted(lane.worker for lane in found.lens.critical))
-
-
-def _framework(found: Measurements, worker: int) -> str | None:
-    return dict(found.lens.profile.workers.select("worker", "framework").rows()).get(worker)
 
 
 def _fixes(rule: Rule, framework: str | None) -> tuple[Fix, ...]:
@@ -342,8 +365,9 @@ def _worker(f: _Fired) -> int:
     return worker
 
 
-def _said(f: _Fired, found: Measurements) -> str:
-    return wording.say(f.rule.says, {**f.row, **f.rule.params, **wording.PHRASES[found.lens.of(_worker(f)).marked]})
+def _said(f: _Fired, found: Measured) -> str:
+    marked = found.used_steps(_worker(f)) is not None
+    return wording.say(f.rule.says, {**f.row, **f.rule.params, **wording.PHRASES[marked]})
 
 
 def _shown(f: _Fired) -> dict[str, float | None]:
@@ -357,12 +381,7 @@ def _shown(f: _Fired) -> dict[str, float | None]:
     return {name: limits.get(name) for name in names}
 
 
-def _used_steps(found: Measurements, worker: int) -> tuple[int, ...]:
-    lane = found.lens.of(worker)
-    return tuple(lane.steps["step"].to_list()) if lane.marked else ()
-
-
-def _places(shown: Iterable[str], worker: int, found: Measurements) -> tuple[Place, ...]:
+def _places(shown: Iterable[str], worker: int, found: Measured) -> tuple[Place, ...]:
     """The places of the first metric that names any."""
     for metric in shown:
         if (rows := found.places(metric, worker)).height:

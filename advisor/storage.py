@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import os
 import re
@@ -74,6 +75,26 @@ def size(path: str) -> int | None:
             return cast("int | None", store.size(inner))
     except ReadError:
         return None
+
+
+def stamp(path: str) -> tuple[str, dt.datetime | None]:
+    """What changes when a file or URL is written anew, and when that was last, in UTC; None where it is not told.
+
+    Raises:
+        ReadError: It cannot be reached.
+    """
+    path = tidy(path)
+    with _reaching(path):
+        if not is_url(path):
+            about = Path(path).stat()
+            return f"{about.st_size}-{about.st_mtime_ns}", dt.datetime.fromtimestamp(about.st_mtime, dt.UTC)
+        store, inner = _store(path)
+        told = store.info(inner)
+    written = next((told[key] for key in ("LastModified", "last_modified", "updated", "mtime") if told.get(key)), None)
+    if isinstance(written, str):
+        written = dt.datetime.fromisoformat(written)
+    when = written.astimezone(dt.UTC) if isinstance(written, dt.datetime) else None
+    return f"{told.get('size')}-{told.get('ETag') or told.get('etag') or written}", when
 
 
 def natural(text: str) -> tuple[list[str | int], str]:

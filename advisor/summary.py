@@ -27,7 +27,7 @@ def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> R
     row = found.frames["run"].row(0, named=True)
     return Run(
         name=plain(name),
-        verdict=_verdict(judged, row["step_mean_ms"], marked=slowest.marked),
+        verdict=verdict(judged, row["step_mean_ms"], marked=slowest.marked),
         source=_source(path, found.lens, slowest, row),
         breakdown={category: row[f"{category}_share"] or 0.0 for category in CATEGORIES},
         findings=judged.findings,
@@ -46,7 +46,7 @@ def _kept(scope: str, frame: pl.DataFrame, lens: Lens) -> pl.DataFrame:
     return frame if scope in _EVERY_ROW else frame.head(_MOST_ROWS)
 
 
-def _verdict(judged: Judgement, step_ms: float, *, marked: bool) -> str:
+def verdict(judged: Judgement, step_ms: float, *, marked: bool) -> str:
     """One sentence: the first finding and what it is worth, or what the absence of findings means."""
     if not judged.findings:
         could, could_not = len(judged.passed), len(judged.not_evaluable)

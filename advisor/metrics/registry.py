@@ -168,9 +168,28 @@ class Measurements:
     of_job: Mapping[str, Value] = field(default_factory=dict)
 
     @property
+    def format(self) -> str:
+        """The name of the reader that the profile comes from."""
+        return self.lens.profile.format
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        """All workers, ascending."""
+        return tuple(sorted(lane.worker for lane in self.lens.critical))
+
+    @property
     def pace(self) -> int:
         """The worker that sets the job's pace."""
         return int(self.rows("run")["worker"].item())
+
+    def framework(self, worker: int) -> str | None:
+        """The worker's framework, where the profile tells it."""
+        return dict(self.lens.profile.workers.select("worker", "framework").rows()).get(worker)
+
+    def used_steps(self, worker: int) -> tuple[int, ...] | None:
+        """The numbers of the steps that the worker's values rest on; None where it marks no steps."""
+        lane = self.lens.of(worker)
+        return tuple(lane.steps["step"].to_list()) if lane.marked else None
 
     def rows(self, scope: Scope) -> pl.DataFrame:
         """The rows that rules of this scope are held against; what holds for the whole job stands in each of them."""
