@@ -3,6 +3,7 @@
 AdvisorError
  ├─ UsageError        what the user typed or configured            exit 2
  │   └─ RuleError     a rule file: `rules/x.yaml:6: ...`           exit 2
+ ├─ StoreError        a fleet's store cannot be used               exit 3
  └─ ReadError         a profile that cannot be read                exit 3
      └─ NothingFound  no profile where one was expected            exit 3
 
@@ -34,3 +35,9 @@ class ReadError(AdvisorError):
 
 class NothingFound(ReadError):  # noqa: N818 - reads as what it says
     """No profile was found in any of the given places."""
+
+
+class StoreError(AdvisorError):
+    """A fleet's store cannot be read or written."""
+
+    exit_code = 3

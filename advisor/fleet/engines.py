@@ -1,0 +1,175 @@
+"""Where the runs of a batch are worked on: processes of this machine, or the workers of a Dask cluster.
+
+Both are `concurrent.futures` executors. A task may run twice; what it returns is written once, or twice to the same end.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from advisor.errors import StoreError, UsageError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+LOCAL: Final = "local"
+_DASK: Final = "dask="
+_CONNECT_S: Final = "15s"
+KILLED: Final = "the process that read it was killed, most likely for want of memory; ingest it where there is more"
+
+
+class Killed(Exception):  # noqa: N818 - says what happened to a process, and is told as an outcome
+    """The process that worked on a task died, and nothing but that task can be the reason."""
+
+
+class Engine(Protocol):
+    """Something that opens executors; `width` tasks keep one busy."""
+
+    width: int
+
+    def executor(self) -> Executor:
+        """A new executor."""
+
+    def close(self) -> None:
+        """Let go of what all executors share."""
+
+
+@dataclass
+class Local:
+    """Processes of this machine, each with its share of the cores."""
+
+    width: int
+
+    def executor(self) -> Executor:
+        # A forked process would inherit polars' locks, but not the threads that hold them.
+        context = multiprocessing.get_context("spawn")
+        threads = max(1, (os.cpu_count() or 1) // self.width)
+        return ProcessPoolExecutor(self.width, context, initializer=_start, initargs=(threads,))
+
+    def close(self) -> None:
+        """Nothing is shared."""
+
+
+@dataclass
+class Dask:
+    """The workers of a Dask cluster."""
+
+    client: Client
+
+    @property
+    def width(self) -> int:  # type: ignore[override] # it changes: workers come and go
+        return 2 * max(1, sum(self.client.nthreads().values()))
+
+    def executor(self) -> Executor:
+        executor: Executor = self.client.get_executor(pure=False)
+        return executor
+
+    def close(self) -> None:
+        self.client.close()
+
+
+def engine(text: str, processes: int) -> Engine:
+    """The engine that the command line names: `local`, or `dask=ADDRESS` of a scheduler.
+
+    Raises:
+        UsageError: it is neither, Dask is not installed, or no scheduler answers.
+    """
+    if text == LOCAL:
+        return Local(processes)
+    if not text.startswith(_DASK):
+        raise UsageError(f"--engine {text}: neither local nor dask=ADDRESS, such as dask=tcp://head:8786")
+    try:
+        from distributed import Client  # noqa: PLC0415 - only fleets need it
+    except ImportError:
+        raise UsageError("--engine dask needs more packages: pip install 'gpu-advisor[fleet]'") from None
+    try:
+        return Dask(Client(text.removeprefix(_DASK), timeout=_CONNECT_S, set_as_default=False))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--engine {text}: no Dask scheduler answers there: {error}") from None
+
+
+def each(
+    where: Engine, function: Callable[[Task], Result], tasks: Iterable[Task]
+) -> Iterator[tuple[Task, Result | Exception]]:
+    """Every task with what the function makes of it, or what went wrong with it alone, as they get done.
+
+    A process that dies takes a pool with it, and all that the pool worked on: each of those is done again alone, so
+    that the guilty one is told from the others.
+
+    Raises:
+        StoreError: the cluster is lost as a whole.
+    """
+    waiting, pool = iter(tasks), where.executor()
+    running: dict[Any, Task] = {}
+    try:
+        while True:
+            lost = _fill(pool, function, waiting, running, where.width)
+            if not (running or lost):
+                return
+            done, _ = wait(running, return_when=FIRST_COMPLETED) if running and not lost else wait(running)
+            finished = [(running.pop(future), future) for future in done]
+            if any(isinstance(future.exception(), BrokenExecutor) for _, future in finished if not future.cancelled()):
+                finished += [(running.pop(future), future) for future in wait(running).done]
+            for task, future in finished:
+                try:
+                    yield task, future.result()
+                except BrokenExecutor:
+                    lost.append(task)
+                except CancelledError:
+                    raise StoreError("the Dask cluster went away; start it and run this again: what is stored stays") from None
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is this task's
+                    yield task, Killed(KILLED) if type(error).__name__ == "KilledWorker" else error
+            if lost:
+                pool.shutdown(wait=False, cancel_futures=True)
+                yield from ((task, _alone(function, task)) for task in lost)
+                pool = where.executor()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _fill(
+    pool: Executor, function: Callable[[Task], Result], waiting: Iterator[Task], running: dict[Any, Task], width: int
+) -> list[Task]:
+    """Hands out tasks until enough are running; gives back the one that a broken pool refused."""
+    while len(running) < width:
+        task = next(waiting, None)
+        if task is None:
+            break
+        try:
+            running[pool.submit(function, task)] = task
+        except BrokenExecutor:
+            return [task]
+    return []
+
+
+def _alone(function: Callable[[Task], Result], task: Task) -> Result | Exception:
+    with Local(1).executor() as pool:
+        try:
+            return pool.submit(function, task).result()
+        except BrokenExecutor:
+            return Killed(KILLED)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this task's
+            return error
+
+
+def _start(threads: int) -> None:
+    """A process of the pool: it leaves Ctrl-C to its parent, and ends when that is gone."""
+    os.environ["POLARS_MAX_THREADS"] = str(threads)  # read when polars' threads first start
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_with_parent, daemon=True).start()
+
+
+def _with_parent() -> None:
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)

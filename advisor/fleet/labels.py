@@ -1,0 +1,177 @@
+"""What a fleet knows of a run beside its profile: team, job, owner, GPU-hours, price, and when it ran.
+
+Later sources win: the command line, the path, the `run.yaml` nearest to the profile.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Final
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from advisor.errors import ReadError, UsageError
+from advisor.storage import open_file
+from advisor.text import one_line, plain
+
+FILE: Final = "run.yaml"
+_MOST_BYTES: Final = 1 << 16
+_LONGEST: Final = 300
+
+SYSTEMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+    "slurm": {
+        "job": ("SLURM_JOB_NAME",),
+        "team": ("SLURM_JOB_ACCOUNT",),
+        "owner": ("SLURM_JOB_USER",),
+        "slurm_job_id": ("SLURM_JOB_ID",),
+        "partition": ("SLURM_JOB_PARTITION",),
+    },
+    "kubernetes": {
+        "job": ("JOB_NAME", "POD_NAME", "HOSTNAME"),
+        "team": ("POD_NAMESPACE", "NAMESPACE"),
+        "node": ("NODE_NAME",),
+    },
+    "wandb": {
+        "job": ("WANDB_NAME",),
+        "team": ("WANDB_ENTITY",),
+        "model": ("WANDB_PROJECT",),
+        "owner": ("WANDB_USERNAME",),
+        "wandb_run_id": ("WANDB_RUN_ID",),
+    },
+}
+"""By system, the label that each of its environment variables tells; Kubernetes' are those that the downward API is
+commonly mapped to."""
+
+
+class Labels(BaseModel):
+    """Labels of one run; `other` are those of names that nothing here gives a meaning."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    team: str | None = None
+    job: str | None = None
+    owner: str | None = None
+    model: str | None = None
+    commit: str | None = None
+    host: str | None = None
+    hosts: Mapping[int, str] = {}
+    gpu_hours: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    price: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    started: dt.datetime | dt.date | None = None
+    other: Mapping[str, str] = {}
+
+    def canonical(self) -> str:
+        """As JSON: the same labels give the same text."""
+        return json.dumps(self.model_dump(mode="json", exclude_defaults=True), sort_keys=True)
+
+    @property
+    def when(self) -> dt.datetime | None:
+        """When the run started, in UTC; a time without a zone is taken for UTC."""
+        if self.started is None:
+            return None
+        if not isinstance(self.started, dt.datetime):
+            return dt.datetime.combine(self.started, dt.time(), dt.UTC)
+        return self.started.replace(tzinfo=self.started.tzinfo or dt.UTC).astimezone(dt.UTC)
+
+
+def given(pairs: Iterable[str], systems: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Labels from the command line: `key=value`, and what the environment of a scheduler tells.
+
+    Raises:
+        UsageError: a pair or a system is none.
+    """
+    found: dict[str, str] = {}
+    for system in systems:
+        if system not in SYSTEMS:
+            raise UsageError(f"--labels-from {system}: not one of {', '.join(SYSTEMS)}")
+        told = {label: next((environment[n] for n in names if environment.get(n)), None) for label, names in SYSTEMS[system].items()}
+        found |= {label: value for label, value in told.items() if value is not None}
+    for pair in pairs:
+        key, sign, value = pair.partition("=")
+        if not (key and sign):
+            raise UsageError(f"--label {pair}: give it as KEY=VALUE")
+        found[key] = value
+    labels_of(found)
+    return found
+
+
+def labels_of(*sources: Mapping[str, object]) -> Labels:
+    """The labels in these sources, a later one's over an earlier one's.
+
+    Raises:
+        UsageError: a value is of the wrong kind.
+    """
+    told: dict[str, object] = {}
+    other: dict[str, str] = {}
+    for source in sources:
+        for key, value in source.items():
+            if value is None:
+                continue
+            if key in Labels.model_fields and key != "other":
+                told[key] = _short(value) if isinstance(value, str) else value
+            else:
+                other[_short(str(key))] = _short(str(value))
+    try:
+        return Labels.model_validate({**told, "other": other})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UsageError(f"label {'.'.join(map(str, first['loc'][:2]))}: {one_line(first['msg'], 200)}") from None
+
+
+def of_path(path: str, patterns: Sequence[str]) -> dict[str, str]:
+    """The named groups of every pattern that is found in the path."""
+    matches = [match for pattern in patterns if (match := re.search(pattern, path))]
+    return {label: value for match in matches for label, value in match.groupdict().items() if value is not None}
+
+
+def of_file(path: str) -> dict[str, object]:
+    """What a `run.yaml` says.
+
+    Raises:
+        ReadError: it cannot be read, or is no mapping.
+    """
+    with open_file(path) as stream:
+        text = stream.read(_MOST_BYTES + 1)
+    if len(text) > _MOST_BYTES:
+        raise ReadError(f"{path}: larger than any list of labels")
+    try:
+        told = yaml.safe_load(text.decode("utf-8"))
+    except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise ReadError(f"{path}: not YAML: {one_line(str(error), 200)}") from None
+    if not isinstance(told, dict):
+        raise ReadError(f"{path}: a list of labels is a mapping, `team: vision` for one")
+    return {str(key): value for key, value in told.items()}
+
+
+def week_of(moment: dt.datetime) -> str:
+    """ISO week, `2026-W47`."""
+    year, week, _ = moment.isocalendar()
+    return f"{year}-W{week:02}"
+
+
+def weeks_before(week: str, number: int) -> list[str]:
+    """The `number` weeks before this one, ascending."""
+    monday = monday_of(week)
+    return [week_of(monday - dt.timedelta(weeks=back)) for back in range(number, 0, -1)]
+
+
+def monday_of(week: str) -> dt.datetime:
+    """The first instant of an ISO week, in UTC.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        if not re.fullmatch(r"\d{4}-W\d{2}", week):
+            raise ValueError(week)  # noqa: TRY301 - the same answer as to week 60
+        return dt.datetime.combine(dt.date.fromisoformat(f"{week}-1"), dt.time(), dt.UTC)
+    except ValueError:
+        raise UsageError(f"{week}: no ISO week; write it as 2026-W47") from None
+
+
+def _short(text: str) -> str:
+    return one_line(plain(text), _LONGEST)

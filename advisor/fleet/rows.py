@@ -1,0 +1,217 @@
+"""A checked run as rows of the store, and a stored run as something that can be judged again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, TypeAlias
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict
+
+from advisor import __version__
+from advisor.judge import CERTAINTY, Judgement, Measured, Suppression
+from advisor.metrics import METRICS, Measurements, dtypes
+from advisor.metrics.registry import Scope
+from advisor.report import Finding, Place, Run, Value
+from advisor.rulebook import Rule
+
+Row: TypeAlias = dict[str, Any]
+Rows: TypeAlias = dict[str, list[Row]]
+"""Rows by table of the store."""
+
+_HOURS_PER_MS: Final = 1 / 3.6e6
+_KEPT_SCOPES: Final = frozenset({"run", "worker", "device", "step"})
+_NEWER: Final = "the run was ingested by a version that did not measure this; ingest its profile again"
+
+
+class Kept(BaseModel):
+    """What judging a run again needs beside its report. Keys of places are `metric/worker`."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    frameworks: Mapping[int, str | None]
+    used_steps: Mapping[int, tuple[int, ...] | None]
+    reasons: Mapping[str, str]
+    places: Mapping[str, tuple[Place, ...]]
+
+
+def kept(found: Measurements) -> Kept:
+    """What has to be kept of a run's measurements, all of it small."""
+    spots = {
+        f"{name}/{worker}": tuple(Place.model_validate(row) for row in rows.to_dicts())
+        for name, metric in METRICS.items()
+        if metric.where is not None
+        for worker in found.workers
+        if (rows := found.places(name, worker)).height
+    }
+    return Kept(
+        frameworks={worker: found.framework(worker) for worker in found.workers},
+        used_steps={worker: found.used_steps(worker) for worker in found.workers},
+        reasons=dict(found.reasons),
+        places=spots,
+    )
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A run out of the store, as the judge asks for it: the metrics in its report, and what was kept beside."""
+
+    run: Run
+    kept: Kept
+
+    @property
+    def format(self) -> str:
+        return self.run.source.format
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        return tuple(sorted(self.kept.used_steps))
+
+    @property
+    def pace(self) -> int:
+        return int(self.rows("run")["worker"].item())
+
+    @cached_property
+    def reasons(self) -> Mapping[str, str]:
+        then = self.run.metrics["run"][0]
+        return {**{name: _NEWER for name in METRICS if name not in then}, **self.kept.reasons}
+
+    @cached_property
+    def _frames(self) -> dict[Scope, pl.DataFrame]:
+        (whole,) = self.run.metrics["run"]
+        of_job = {name: value for name, value in whole.items() if name in METRICS and METRICS[name].scope == "run"}
+        return {"run": _metrics([whole]), "worker": _metrics([{**row, **of_job} for row in self.run.metrics["worker"]])}
+
+    def rows(self, scope: Scope) -> pl.DataFrame:
+        return self._frames[scope]
+
+    def framework(self, worker: int) -> str | None:
+        return self.kept.frameworks.get(worker)
+
+    def used_steps(self, worker: int) -> tuple[int, ...] | None:
+        return self.kept.used_steps.get(worker)
+
+    def places(self, metric: str, worker: int) -> pl.DataFrame:
+        return pl.DataFrame([place.model_dump() for place in self.kept.places.get(f"{metric}/{worker}", ())])
+
+
+def _metrics(rows: Sequence[Mapping[str, Value]]) -> pl.DataFrame:
+    schema: dict[str, Any] = {"worker": pl.Int32, "device": pl.Int32, **dtypes()}
+    columns = [{name: row.get(name) for name in schema} for row in rows]
+    return pl.DataFrame(columns, schema=schema, orient="row", strict=False)
+
+
+def judgement(run: Run, judged: Judgement, verdict: str) -> Run:
+    """The run with another judgement."""
+    return run.model_copy(
+        update={
+            "verdict": verdict,
+            "findings": judged.findings,
+            "not_evaluable": judged.not_evaluable,
+            "passed": judged.passed,
+            "not_applicable": judged.not_applicable,
+            "suppressed": judged.suppressed,
+        }
+    )
+
+
+def rule_set(rules: Mapping[str, Rule], silenced: Mapping[str, Suppression]) -> str:
+    """A short name of all that judging depends on: another rule, limit or suppression gives another."""
+    told = [rule.model_dump(mode="json") for rule in rules.values()]
+    quiet = [(name, s.reason, s.until) for name, s in sorted(silenced.items())]
+    return hashlib.blake2b(json.dumps([told, quiet], sort_keys=True).encode(), digest_size=6).hexdigest()
+
+
+def measured_rows(run: Run, hosts: Mapping[int, str], host: str | None) -> Rows:
+    """The rows that a new rule set does not change: those of the run's workers."""
+    ranks = {worker.worker: worker.rank for worker in run.source.workers}
+    gpus = {(device.worker, device.device): device.model or device.name for device in run.source.devices}
+    rows = []
+    for scope in ("run", "worker"):
+        for row in run.metrics[scope]:
+            worker, device = row["worker"], row["device"]
+            assert isinstance(worker, int)  # noqa: S101 - the frame's key
+            gpu = gpus.get((worker, device)) if isinstance(device, int) else None
+            about = {"scope": scope, "rank": ranks.get(worker), "host": hosts.get(worker, host), "gpu": gpu}
+            rows.append({**row, **about})
+    return {"workers": rows}
+
+
+def judged_rows(run: Run, kept_: Kept, rules: str) -> Rows:
+    """The rows that a new rule set changes; the row of `runs` lacks what is known beside the profile."""
+    small = run.model_copy(update={"metrics": {s: rows for s, rows in run.metrics.items() if s in _KEPT_SCOPES}})
+    about = {
+        "status": "checked",
+        "name": run.name,
+        "path": run.source.path,
+        **_measures(run),
+        **_worth(run.findings),
+        "verdict": run.verdict,
+        "worst": run.worst,
+        "passed": list(run.passed),
+        "not_evaluable": [missing.rule for missing in run.not_evaluable],
+        "rule_set": rules,
+        "advisor_version": __version__,
+    }
+    report = {"report": small.model_dump_json(), "kept": kept_.model_dump_json()}
+    return {"runs": [about], "findings": list(_findings(run)), "reports": [report]}
+
+
+def _measures(run: Run) -> Row:
+    row = run.metrics["run"][0]
+    steps, mean = run.source.steps.used or 1, run.source.steps.step_mean_ms
+    gpus = len(run.source.devices)
+    types = {device.model or device.name for device in run.source.devices}
+    return {
+        "format": run.source.format,
+        "framework": run.source.framework,
+        "gpu_type": types.pop() if len(types) == 1 else ("mixed" if types else None),
+        "gpus": max(gpus, run.source.world_size or 0),
+        "world_size": run.source.world_size,
+        "workers": len(run.source.workers),
+        "steps": run.source.steps.used,
+        "step_ms": run.source.steps.step_ms,
+        "recorded_hours": None if mean is None else steps * mean * _HOURS_PER_MS * gpus,
+        "busy_share": row.get("device_busy_share"),
+        "breakdown": json.dumps(dict(run.breakdown)),
+    }
+
+
+def _worth(findings: Sequence[Finding]) -> Row:
+    """What all fixes together give back; parts of the step are promised once, so that they add up."""
+    savings = [(f.saving.low_share, f.saving.high_share, expected(f)) for f in findings if f.saving]
+    sums = [min(1.0, sum(column)) for column in zip(*savings, strict=True)] if savings else [0.0, 0.0, 0.0]
+    return dict(zip(("low_share", "high_share", "expected_share"), sums, strict=True))
+
+
+def expected(finding: Finding) -> float | None:
+    """The middle of a finding's saving, as a share of the step, weighed with how sure the rule is."""
+    saving = finding.saving
+    return None if saving is None else (saving.low_share + saving.high_share) / 2 * CERTAINTY[finding.confidence]
+
+
+def _findings(run: Run) -> Iterator[Row]:
+    for rank, f in enumerate(run.findings, start=1):
+        saving = f.saving.model_dump(exclude={"method"}) if f.saving else {}
+        yield {
+            **{"rule": f.rule, "title": f.title, "severity": f.severity, "confidence": f.confidence, "rank": rank},
+            **saving,
+            "expected_share": expected(f),
+            "worker": f.scope.told_of,
+            "workers": list(f.scope.workers),
+            "says": f.says,
+        }
+    for quiet in run.suppressed:
+        yield {"rule": quiet.rule, "title": quiet.title, "severity": quiet.severity, "suppressed": quiet.reason}
+
+
+def as_measured(report: str, kept_: str) -> Stored:
+    """A run out of the store's table `reports`."""
+    return Stored(Run.model_validate_json(report), Kept.model_validate_json(kept_))
+
+
+__all__ = ["Kept", "Measured", "Row", "Rows", "Stored", "as_measured", "judged_rows", "judgement", "kept", "measured_rows", "rule_set"]

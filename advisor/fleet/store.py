@@ -1,0 +1,326 @@
+"""The fleet's store: four Delta Lake tables, partitioned by ISO week, in a folder or an object store.
+
+| table | one row per |
+| --- | --- |
+| runs | run, and file or folder that could not be read |
+| findings | finding of a run, suppressed ones included |
+| workers | worker of a run, and one (`scope` run) for the job as a whole; a column per metric |
+| reports | run: its report as JSON, and what judging it again needs |
+
+A write replaces all rows of the runs it is given, in the order reports, workers, findings, runs: a run counts once its
+row in `runs` is there, so that a write that is cut off leaves nothing behind that counts, and doing it again mends it.
+Two writers that meet are put one after the other by a transaction id that all commits share; the second looks anew.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from advisor.errors import ReadError, StoreError, UsageError
+from advisor.metrics import dtypes
+from advisor.storage import is_url, tidy
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+Schema = dict[str, Any]
+
+WEEK: Final = "week"
+KEYS: Final[Schema] = {"week": pl.String, "recording": pl.String, "run_id": pl.String}
+_TIME: Final = pl.Datetime("us", "UTC")
+LABELS: Final = ("team", "job", "owner", "model", "commit")
+
+SCHEMAS: Final[dict[str, Schema]] = {
+    "runs": {
+        **KEYS,
+        "status": pl.String,  # checked or unreadable
+        "reason": pl.String,  # why it could not be read
+        "name": pl.String,
+        "path": pl.String,
+        "fingerprint": pl.String,  # changes when a file is written anew
+        "digests": pl.List(pl.String),  # one per file, of its content
+        "bytes": pl.Int64,
+        "started": _TIME,
+        "started_from": pl.String,  # label, path or file: where `started` comes from
+        "ingested": _TIME,
+        **dict.fromkeys(LABELS, pl.String),
+        "labels": pl.String,  # all of them, as JSON
+        "gpu_hours": pl.Float64,  # as labelled
+        "recorded_hours": pl.Float64,  # GPU-hours in the steps that were used
+        "price": pl.Float64,  # of a GPU-hour, as labelled
+        "format": pl.String,
+        "framework": pl.String,
+        "gpu_type": pl.String,
+        "gpus": pl.Int64,
+        "world_size": pl.Int64,
+        "workers": pl.Int64,
+        "steps": pl.Int64,
+        "step_ms": pl.Float64,
+        "busy_share": pl.Float64,
+        "low_share": pl.Float64,  # of the step, that all findings' fixes give back
+        "high_share": pl.Float64,
+        "expected_share": pl.Float64,
+        "breakdown": pl.String,  # JSON: category to share of the step
+        "verdict": pl.String,
+        "worst": pl.String,
+        "passed": pl.List(pl.String),
+        "not_evaluable": pl.List(pl.String),
+        "rule_set": pl.String,
+        "advisor_version": pl.String,
+    },
+    "findings": {
+        **KEYS,
+        "rule": pl.String,
+        "title": pl.String,
+        "severity": pl.String,
+        "confidence": pl.String,
+        "rank": pl.Int64,
+        "of": pl.String,
+        "low_ms": pl.Float64,
+        "high_ms": pl.Float64,
+        "low_share": pl.Float64,
+        "high_share": pl.Float64,
+        "expected_share": pl.Float64,
+        "worker": pl.Int64,  # that it is told of
+        "workers": pl.List(pl.Int64),
+        "says": pl.String,
+        "suppressed": pl.String,  # why; null where it is not
+    },
+    "workers": {
+        **KEYS,
+        "scope": pl.String,
+        "worker": pl.Int32,
+        "device": pl.Int32,
+        "rank": pl.Int64,
+        "host": pl.String,
+        "gpu": pl.String,
+        **dtypes(),
+    },
+    "reports": {**KEYS, "report": pl.String, "kept": pl.String},
+}
+TABLES: Final = ("reports", "workers", "findings", "runs")  # in the order they are written in
+
+_APP: Final = "gpu-advisor"
+_TRIES: Final = 60
+_WAIT_S: Final = 0.5
+_CONDITIONAL: Final = {"aws_conditional_put": "etag"}  # S3 refuses a commit that another writer made first
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The tables under `uri`: a folder, or a URL of S3 (s3://) or Google (gs://).
+
+    `options` go to the object store's client, for credentials, regions and endpoints that the environment does not tell.
+    """
+
+    uri: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def write(
+        self, rows: Mapping[str, pl.DataFrame], key: str, values: Iterable[str], weeks: Iterable[str] = ()
+    ) -> None:
+        """Replace the rows whose `key` (`recording` or `run_id`) is one of `values`, in the tables of `rows`.
+
+        Args:
+            rows: By table; every one of `values` loses its rows in these tables, whether there are new ones or not.
+            key: What tells the rows to replace.
+            values: Of `key`.
+            weeks: Where the rows to replace can lie; anywhere by default, which opens the files of all weeks.
+
+        Raises:
+            StoreError: the store cannot be written; what was there before still is.
+        """
+        gone, where = sorted(set(values)), sorted(set(weeks))
+        within = f"{_among(WEEK, where)} AND " if where else ""
+        for name in TABLES:
+            if name in rows and gone:
+                self._replace(name, _filled(name, rows[name]), within + _among(key, gone))
+
+    def scan(self, name: str, weeks: Sequence[str] | None = None) -> pl.LazyFrame:
+        """A table, lazily; only the files of these weeks are opened. Empty where the store has no such table.
+
+        Raises:
+            StoreError: it cannot be reached.
+        """
+        with self._reaching():
+            table = self._open(name)
+            if table is None:
+                return pl.LazyFrame(schema=SCHEMAS[name])
+            frame = pl.scan_delta(table, storage_options=self._options() or None)
+            known = frame.collect_schema()
+        absent = [pl.lit(None, kind).alias(column) for column, kind in SCHEMAS[name].items() if column not in known]
+        frame = frame.with_columns(absent)
+        return frame if weeks is None else frame.filter(pl.col(WEEK).is_in(list(weeks)))
+
+    def collect(self, frame: pl.LazyFrame) -> pl.DataFrame:
+        """What a scan gives.
+
+        Raises:
+            StoreError: a file of the store is gone or unreadable.
+        """
+        with self._reaching():
+            return frame.collect(engine="streaming")
+
+    def exists(self) -> bool:
+        """Whether anything was ever written here."""
+        with self._reaching():
+            return self._open("runs") is not None
+
+    def weeks(self) -> list[str]:
+        """The weeks that hold runs, ascending."""
+        return sorted(self.collect(self.scan("runs").select(pl.col(WEEK).unique()))[WEEK])
+
+    def compact(self) -> dict[str, int]:
+        """Few large files in place of many small ones; removes those that no version of the last week needs.
+
+        Returns:
+            Files left, by table.
+        """
+        left = {}
+        for name in TABLES:
+            with self._reaching():
+                if (table := self._open(name)) is not None:
+                    table.optimize.compact()
+                    table.vacuum(dry_run=False)
+                    table.create_checkpoint()
+                    left[name] = len(table.file_uris())
+        return left
+
+    def prune(self, before: str) -> int:
+        """Forget the weeks before this one; their files go with the next `compact` a week later.
+
+        Returns:
+            Rows of `runs` that were removed.
+        """
+        old = f"{WEEK} < '{before}'"
+        forgotten = self.collect(self.scan("runs").filter(pl.col(WEEK) < before).select(pl.len())).item()
+        for name in reversed(TABLES):  # what counts goes first
+            self._replace(name, pl.DataFrame(schema=SCHEMAS[name]), old)
+        return int(forgotten)
+
+    def _replace(self, name: str, rows: pl.DataFrame, predicate: str) -> None:
+        from deltalake import CommitProperties, Transaction, write_deltalake
+        from deltalake.exceptions import CommitFailedError
+
+        for attempt in range(_TRIES):
+            with self._reaching():
+                table = self._created(name)
+                # retries inside would keep the snapshot that the other writer has changed: ours look anew
+                shared = CommitProperties(app_transactions=[Transaction(_APP, time.time_ns())], max_commit_retries=0)
+                try:
+                    write_deltalake(
+                        table,
+                        _as_stored(rows, table),
+                        mode="overwrite",
+                        predicate=predicate,
+                        schema_mode="merge",
+                        commit_properties=shared,
+                    )
+                except CommitFailedError:
+                    if attempt == _TRIES - 1:
+                        raise
+                else:
+                    return
+            time.sleep(random.uniform(0, min(_WAIT_S, 0.02 * 2**attempt)))  # noqa: S311 - spreads writers, hides nothing
+
+    def _open(self, name: str) -> DeltaTable | None:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        try:
+            return DeltaTable(self._path(name), storage_options=self._options() or None)
+        except TableNotFoundError:
+            return None
+
+    def _created(self, name: str) -> DeltaTable:
+        from deltalake import write_deltalake
+
+        if (table := self._open(name)) is not None:
+            return table
+        if not is_url(self.uri):
+            Path(self._path(name)).mkdir(parents=True, exist_ok=True)
+        empty = pl.DataFrame(schema=SCHEMAS[name])
+        options = self._options() or None
+        try:
+            write_deltalake(self._path(name), empty, mode="error", partition_by=[WEEK], storage_options=options)
+        except Exception:
+            if self._open(name) is None:  # else another writer was first
+                raise
+        table = self._open(name)
+        assert table is not None  # noqa: S101 - it was written above
+        return table
+
+    def _path(self, name: str) -> str:
+        return f"{tidy(self.uri)}/{name}"
+
+    def _options(self) -> dict[str, str]:
+        return {**(_CONDITIONAL if self.uri.startswith(("s3://", "s3a://")) else {}), **self.options}
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """Turns what goes wrong on the way to the store into a StoreError."""
+        from deltalake.exceptions import DeltaError
+
+        try:
+            yield
+        except (DeltaError, OSError, pl.exceptions.PolarsError) as error:
+            said = " ".join(str(error).split())[:300]
+            raise StoreError(f"{self.uri}: the fleet store cannot be used: {said}; check the path, the room and the access") from error
+
+
+def opened(uri: str, options: Iterable[str] = ()) -> Store:
+    """The store at a path or URL, with options as `key=value`.
+
+    Raises:
+        UsageError: an option has no value, or the package for stores is missing.
+    """
+    try:
+        import deltalake  # noqa: F401, PLC0415 - only fleets need it
+    except ImportError:
+        raise UsageError("the fleet store needs more packages: pip install 'gpu-advisor[fleet]'") from None
+    pairs = [option.partition("=") for option in options]
+    if wrong := [key for key, sign, _ in pairs if not (key and sign)]:
+        raise UsageError(f"--option {wrong[0]}: give it as KEY=VALUE")
+    return Store(tidy(uri), {key: value for key, _, value in pairs})
+
+
+def existing(store: Store) -> Store:
+    """The store itself.
+
+    Raises:
+        ReadError: nothing was ever written to it.
+    """
+    if not store.exists():
+        raise ReadError(f"{store.uri}: holds no fleet store; `advisor fleet ingest ROOT --store {store.uri}` makes one")
+    return store
+
+
+def frame(name: str, rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
+    """Rows of a table, with all its columns; a row's keys that are no columns are left out."""
+    schema = SCHEMAS[name]
+    return pl.DataFrame([{column: row.get(column) for column in schema} for row in rows], schema=schema, orient="row")
+
+
+def _filled(name: str, rows: pl.DataFrame) -> pl.DataFrame:
+    absent = [pl.lit(None, kind).alias(column) for column, kind in SCHEMAS[name].items() if column not in rows.columns]
+    return rows.with_columns(absent)
+
+
+def _among(key: str, values: Sequence[str]) -> str:
+    quoted = ", ".join("'" + value.replace("'", "''") + "'" for value in values)
+    return f"{key} IN ({quoted})"
+
+
+def _as_stored(rows: pl.DataFrame, table: DeltaTable) -> pl.DataFrame:
+    """The rows with the types that an earlier version gave the columns they share."""
+    stored = pl.Schema(table.schema().to_arrow())
+    shared = [pl.col(name).cast(stored[name], strict=False) for name in rows.columns if name in stored]
+    return rows.with_columns(shared)

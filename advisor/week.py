@@ -1,0 +1,218 @@
+"""One week of a fleet as one frozen value; its JSON form is a contract like the report's."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Final, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict
+
+from advisor.report import Severity
+
+SCHEMA_VERSION: Final = 1
+Status: TypeAlias = Literal["new", "persisting", "fixed", "suppressed"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Prices(_Frozen):
+    """What money was counted with; `fallback` says whose price a run has that is labelled with none."""
+
+    currency: str
+    by_gpu: Mapping[str, float]
+    as_of: dt.date | None
+    source: str | None
+
+
+class Hours(_Frozen):
+    """GPU-hours of some runs.
+
+    `paid` are labelled GPU-hours, or those of the recorded steps where a run has no label (`estimated` of the runs).
+    `busy` is the share of the steps in which the device works, applied to all hours; null where no run tells it.
+    `low`, `high` and `expected` are what fixes give back. Money is null where no run has a price; it counts `priced`
+    runs only.
+    """
+
+    runs: int
+    estimated: int
+    paid: float
+    busy: float | None
+    wasted: float | None
+    low: float
+    high: float
+    expected: float
+    priced: int
+    paid_money: float | None
+    expected_money: float | None
+
+
+class Group(_Frozen):
+    """The hours of a team, a model or a GPU type; null stands for the runs without that label."""
+
+    name: str | None
+    hours: Hours
+
+
+class RuleTotal(_Frozen):
+    """One rule over all runs in which it fired, suppressed ones left out."""
+
+    rule: str
+    title: str
+    severity: Severity
+    runs: int
+    jobs: int
+    owners: tuple[str, ...]
+    teams: tuple[str, ...]
+    low: float
+    high: float
+    expected: float
+    money: float | None
+    new: int
+    persisting: int
+
+
+class JobFinding(_Frozen):
+    """One rule on one job; `weeks` is in how many of the weeks looked at it fired, this one included."""
+
+    rule: str
+    title: str
+    job: str
+    team: str | None
+    owner: str | None
+    severity: Severity
+    status: Status
+    weeks: int
+    runs: int
+    low: float
+    high: float
+    expected: float
+    money: float | None
+    says: str
+    reason: str | None
+    run_id: str
+
+
+class RunTotal(_Frozen):
+    """One run with what its fixes give back."""
+
+    run_id: str
+    name: str
+    job: str
+    team: str | None
+    owner: str | None
+    gpu_type: str | None
+    verdict: str
+    paid: float
+    estimated: bool
+    expected: float
+    money: float | None
+
+
+class Change(_Frozen):
+    """A job's typical step against that of the four weeks before, on the same kind and number of GPUs.
+
+    `ratio` is over the runs' median steps, 95 % interval `low` to `high`; `hours` are the week's GPU-hours of the job.
+    """
+
+    job: str
+    team: str | None
+    gpu_type: str | None
+    before_ms: float
+    after_ms: float
+    ratio: float
+    low: float
+    high: float
+    runs: int
+    runs_before: int
+    hours: float
+    run_id: str
+
+
+class Repeat(_Frozen):
+    """A host or GPU that a rule about slow ranks named in several runs; `runs` is how many it took part in."""
+
+    host: str
+    gpu: str | None
+    named: int
+    runs: int
+    rules: tuple[str, ...]
+
+
+class Trend(_Frozen):
+    """One week of the trend: shares are weighed with GPU-hours."""
+
+    week: str
+    runs: int
+    paid: float
+    busy_share: float | None
+    shares: Mapping[str, float]
+
+
+class Realised(_Frozen):
+    """A finding that is fixed: what it promised of the step, and what the step got shorter by, as shares."""
+
+    job: str
+    rule: str
+    title: str
+    team: str | None
+    predicted_low: float
+    predicted_high: float
+    realised: float
+    runs: int
+    runs_before: int
+    within: bool
+    with_others: bool
+
+
+class Unreadable(_Frozen):
+    """Recordings that could not be read for one reason; `path` is one of them."""
+
+    why: str
+    runs: int
+    path: str
+
+
+class Coverage(_Frozen):
+    """What the week's numbers rest on, and what they leave out."""
+
+    runs: int
+    unreadable: int
+    without_gpu_hours: int
+    without_price: int
+    profiled_share: float | None
+    not_evaluable: Mapping[str, int]
+    reasons: tuple[Unreadable, ...]
+    rule_sets: Mapping[str, int]
+
+
+class Week(_Frozen):
+    """The report of one ISO week."""
+
+    schema_version: int = SCHEMA_VERSION
+    advisor_version: str
+    week: str
+    weeks_before: int
+    prices: Prices
+    total: Hours
+    teams: tuple[Group, ...]
+    models: tuple[Group, ...]
+    gpu_types: tuple[Group, ...]
+    rules: tuple[RuleTotal, ...]
+    findings: tuple[JobFinding, ...]
+    findings_left_out: int
+    runs: tuple[RunTotal, ...]
+    regressions: tuple[Change, ...]
+    wins: tuple[Change, ...]
+    too_few_to_compare: int
+    repeats: tuple[Repeat, ...]
+    trend: tuple[Trend, ...]
+    realised: tuple[Realised, ...]
+    coverage: Coverage
+
+    @property
+    def headline(self) -> RuleTotal | None:
+        """The rule with the most to win."""
+        return self.rules[0] if self.rules else None
