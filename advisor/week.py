@@ -152,19 +152,28 @@ class Trend(_Frozen):
 
 
 class Realised(_Frozen):
-    """A finding that is fixed: what it promised of the step, and what the step got shorter by, as shares."""
+    """A job whose findings were fixed: what they promised of its step together, and what it got shorter by, as shares.
+
+    `before_ms` and `after_ms` are medians over the runs' typical steps: of the week that last had the findings, and of
+    this one, on the same kind and number of GPUs.
+    """
 
     job: str
-    rule: str
-    title: str
     team: str | None
-    predicted_low: float
-    predicted_high: float
+    titles: tuple[str, ...]
+    low: float
+    high: float
     realised: float
+    before_ms: float
+    after_ms: float
     runs: int
     runs_before: int
-    within: bool
-    with_others: bool
+    run_id: str
+
+    @property
+    def kept(self) -> bool:
+        """Whether what was promised came true: at least the lower end."""
+        return self.realised >= self.low
 
 
 class Unreadable(_Frozen):

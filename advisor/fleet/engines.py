@@ -126,7 +126,9 @@ def each(
                 except BrokenExecutor:
                     lost.append(task)
                 except CancelledError:
-                    raise StoreError("the Dask cluster went away; start it and run this again: what is stored stays") from None
+                    raise StoreError(
+                        "the Dask cluster went away; start it and run this again: what is stored stays"
+                    ) from None
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is this task's
                     yield task, Killed(KILLED) if type(error).__name__ == "KilledWorker" else error
             if lost:

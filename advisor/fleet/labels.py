@@ -88,7 +88,10 @@ def given(pairs: Iterable[str], systems: Iterable[str], environment: Mapping[str
     for system in systems:
         if system not in SYSTEMS:
             raise UsageError(f"--labels-from {system}: not one of {', '.join(SYSTEMS)}")
-        told = {label: next((environment[n] for n in names if environment.get(n)), None) for label, names in SYSTEMS[system].items()}
+        told = {
+            label: next((environment[n] for n in names if environment.get(n)), None)
+            for label, names in SYSTEMS[system].items()
+        }
         found |= {label: value for label, value in told.items() if value is not None}
     for pair in pairs:
         key, sign, value = pair.partition("=")

@@ -214,4 +214,16 @@ def as_measured(report: str, kept_: str) -> Stored:
     return Stored(Run.model_validate_json(report), Kept.model_validate_json(kept_))
 
 
-__all__ = ["Kept", "Measured", "Row", "Rows", "Stored", "as_measured", "judged_rows", "judgement", "kept", "measured_rows", "rule_set"]
+__all__ = [
+    "Kept",
+    "Measured",
+    "Row",
+    "Rows",
+    "Stored",
+    "as_measured",
+    "judged_rows",
+    "judgement",
+    "kept",
+    "measured_rows",
+    "rule_set",
+]

@@ -30,9 +30,9 @@ def render(report: Report) -> str:
     return page("report.html", ["report.css"], report=report)
 
 
-def page(template: str, styles: Iterable[str], **shown: object) -> str:
+def page(template: str, styles: Iterable[str], scripts: Iterable[str] = ("report.js",), **shown: object) -> str:
     """A template of ours as a page that may load nothing, with what it shows."""
-    style, script = Markup().join(map(_asset, styles)), _asset("report.js")
+    style, script = (Markup().join(map(_asset, names)) for names in (styles, scripts))
     icon = Markup(_ICON)  # noqa: S704 - our own constant
     frame = {"style": style, "script": script, "policy": _policy(style, script), "icon": icon}
     return _environment().get_template(template).render(**frame, **shown)

@@ -1,0 +1,39 @@
+"""A week on a terminal: the verdict and the tables that tell most."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from advisor.render.fleet import words
+from advisor.render.page import Page
+from advisor.week import Week
+
+_WIDTH: Final = 100
+_LINES: Final = 8
+_SHOWN: Final = ("rules", "teams", "regressions", "wins", "realised", "hosts", "unreadable")
+
+
+def render(week: Week, *, width: int = _WIDTH, color: bool = False, unicode: bool = True, verbose: bool = False) -> str:
+    """The week as text; `verbose` shows every table, and all of their lines."""
+    page = Page(width, color=color, unicode=unicode)
+    page.add((words.headline(week), "bold"))
+    for fact in words.facts(week):
+        page.add(fact, margin=2, hang=2)
+    for section in words.sections(week):
+        if section.lines and (verbose or section.id in _SHOWN):
+            _add(page, section, len(section.lines) if verbose else _LINES)
+    page.gap()
+    for caveat in words.caveats(week):
+        page.add(caveat, hang=2)
+    return page.text()
+
+
+def _add(page: Page, section: words.Section, most: int) -> None:
+    page.gap()
+    page.add((section.title, "bold"))
+    for line in section.lines[:most]:
+        first, *others = (cell.text for cell in line.cells)
+        told = [f"{head.lower()} {text}" for head, text in zip(section.heads[1:], others, strict=True) if text]
+        page.add((first, "cyan"), f"  {', '.join(told)}", margin=2, hang=4)
+    if len(section.lines) > most:
+        page.add(f"and {len(section.lines) - most:,} more", margin=2)
