@@ -28,6 +28,7 @@ Format: TypeAlias = Literal["terminal", "markdown", "json", "html"]
 FailOn: TypeAlias = Literal["high", "medium", "low", "never"]
 _Choice = TypeVar("_Choice", bound=str)
 _FORMATS: tuple[Format, ...] = ("terminal", "markdown", "json", "html")
+_CORES = os.cpu_count() or 1
 _LEVELS: tuple[FailOn, ...] = ("high", "medium", "low", "never")
 _SUFFIXES: dict[str, Format] = {".html": "html", ".htm": "html", ".json": "json", ".md": "markdown", ".txt": "terminal"}
 
@@ -247,7 +248,7 @@ def fleet_ingest(
         typer.Option("--labels-from", metavar="SYSTEM", help="Environment to label by: slurm, kubernetes or wandb."),
     ] = None,
     engine: EngineName = "local",
-    processes: EngineProcesses = os.cpu_count() or 1,
+    processes: EngineProcesses = _CORES,
     option: StoreOptions = None,
     config: ConfigPath = None,
 ) -> None:
@@ -266,7 +267,8 @@ def fleet_ingest(
         typer.echo(f"advisor: {plain(note)}", err=True)
     gone = f", {done.gone} gone meanwhile" if done.gone else ""
     typer.echo(
-        f"{done.recordings} recordings: {done.known} known, {done.runs} runs added, {done.unreadable} could not be read{gone}"
+        f"{done.recordings} recordings: {done.known} known, {done.runs} runs added, "
+        f"{done.unreadable} could not be read{gone}"
     )
 
 
@@ -275,7 +277,7 @@ def fleet_rejudge(
     store: StoreUri,
     week: WeekName = None,
     engine: EngineName = "local",
-    processes: EngineProcesses = os.cpu_count() or 1,
+    processes: EngineProcesses = _CORES,
     option: StoreOptions = None,
     config: ConfigPath = None,
 ) -> None:

@@ -1,6 +1,6 @@
 """Where the runs of a batch are worked on: processes of this machine, or the workers of a Dask cluster.
 
-Both are `concurrent.futures` executors. A task may run twice; what it returns is written once, or twice to the same end.
+Both are `concurrent.futures` executors. A task may run twice; what it returns is written to the same end each time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class Killed(Exception):  # noqa: N818 - says what happened to a process, and is
 class Engine(Protocol):
     """Something that opens executors; `width` tasks keep one busy."""
 
-    width: int
+    @property
+    def width(self) -> int:
+        """How many tasks to hand out at a time."""
 
     def executor(self) -> Executor:
         """A new executor."""
@@ -51,6 +53,7 @@ class Local:
     width: int
 
     def executor(self) -> Executor:
+        """A pool of new processes."""
         # A forked process would inherit polars' locks, but not the threads that hold them.
         context = multiprocessing.get_context("spawn")
         threads = max(1, (os.cpu_count() or 1) // self.width)
@@ -67,14 +70,18 @@ class Dask:
     client: Client
 
     @property
-    def width(self) -> int:  # type: ignore[override] # it changes: workers come and go
-        return 2 * max(1, sum(self.client.nthreads().values()))
+    def width(self) -> int:
+        """Two tasks per thread; workers come and go."""
+        threads: dict[str, int] = self.client.nthreads()
+        return 2 * max(1, sum(threads.values()))
 
     def executor(self) -> Executor:
+        """The cluster as an executor."""
         executor: Executor = self.client.get_executor(pure=False)
         return executor
 
     def close(self) -> None:
+        """Leave the cluster, which goes on."""
         self.client.close()
 
 
@@ -89,7 +96,7 @@ def engine(text: str, processes: int) -> Engine:
     if not text.startswith(_DASK):
         raise UsageError(f"--engine {text}: neither local nor dask=ADDRESS, such as dask=tcp://head:8786")
     try:
-        from distributed import Client  # noqa: PLC0415 - only fleets need it
+        from distributed import Client
     except ImportError:
         raise UsageError("--engine dask needs more packages: pip install 'gpu-advisor[fleet]'") from None
     try:

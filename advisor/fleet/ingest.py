@@ -25,7 +25,7 @@ from advisor.fleet.rows import Row, Rows, as_measured, judged_rows, judgement, k
 from advisor.fleet.store import TABLES, Store, frame
 from advisor.judge import Suppression, judge
 from advisor.rulebook import Rule
-from advisor.storage import is_url, open_file, size, stamp, tidy
+from advisor.storage import is_url, listing, open_file, size, stamp, tidy
 from advisor.summary import summarise, verdict
 from advisor.text import one_line, plain
 
@@ -119,8 +119,9 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     settings = Settings(config or Config(), today or dt.datetime.now(dt.UTC).date())
     rule_book(settings.config)  # a wrong rule is said once, here, and not for each run
     found, rejected = discover([_absolute(root) for root in roots], all_runs=True)
+    rejected = [one for one in rejected if one.path not in map(_absolute, roots) or listing(one.path) is None]
     if not (found or rejected):
-        raise NothingFound(f"{', '.join(roots)}: no profile there")
+        raise NothingFound(f"{', '.join(roots)}: no profile there; give a folder of recordings")
     jobs, gone = _jobs(found, settings, labels or {})
     bad = [_rejected(one, settings) for one in rejected]
     earlier = _earlier(store, [*jobs, *bad])
@@ -344,6 +345,7 @@ def examine(job: Job) -> Done:
     if not jobs and not any(size(file) is not None for file in job.found.files):
         return Done("", gone=True)
     rows: dict[str, list[Row]] = defaultdict(list)
+    keys = {"week": week_of(job.started), "recording": recording, "digests": list(digests)}
     for number, (name, whole) in enumerate(jobs):
         run = summarise(name, job.found.path, whole, judge(whole, rules, silenced))
         keep = kept(whole)
@@ -351,17 +353,14 @@ def examine(job: Job) -> Done:
         hosts = {**dict(whole.lens.profile.workers.select("worker", "host").drop_nulls().rows()), **job.labels.hosts}
         of_run = judged_rows(run, keep, version) | measured_rows(run, hosts, job.labels.host)
         of_run["runs"][0] |= _beside(job) | {"bytes": job.bytes if not number else 0}
-        _collect(rows, of_run, job, recording, run_id, digests)
+        _collect(rows, of_run, keys | {"run_id": run_id})
     for number, bad in enumerate(broken):
         run_id = f"{recording}-u{number}"
-        _collect(rows, _bad_rows(job, bad.path, bad.why), job, recording, run_id, digests)
+        _collect(rows, _bad_rows(job, bad.path, bad.why), keys | {"run_id": run_id})
     return Done(recording, {name: rows[name] for name in TABLES}, digests=digests)
 
 
-def _collect(
-    rows: dict[str, list[Row]], more: Rows, job: Job, recording: str, run_id: str, digests: Sequence[str]
-) -> None:
-    keys = {"week": week_of(job.started), "recording": recording, "run_id": run_id, "digests": list(digests)}
+def _collect(rows: dict[str, list[Row]], more: Rows, keys: Row) -> None:
     for name, added in more.items():
         rows[name] += [{**row, **keys} for row in added]
 
@@ -436,7 +435,7 @@ class Again:
     settings: Settings
 
 
-def rejudge(
+def rejudge(  # noqa: PLR0913 - all but the first two are options
     store: Store,
     engine: Engine,
     *,

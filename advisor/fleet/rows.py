@@ -13,7 +13,7 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict
 
 from advisor import __version__
-from advisor.judge import CERTAINTY, Judgement, Measured, Suppression
+from advisor.judge import CERTAINTY, Judgement, Suppression
 from advisor.metrics import METRICS, Measurements, dtypes
 from advisor.metrics.registry import Scope
 from advisor.report import Finding, Place, Run, Value
@@ -65,18 +65,22 @@ class Stored:
 
     @property
     def format(self) -> str:
+        """The reader's name."""
         return self.run.source.format
 
     @property
     def workers(self) -> tuple[int, ...]:
+        """All workers, ascending."""
         return tuple(sorted(self.kept.used_steps))
 
     @property
     def pace(self) -> int:
+        """The worker that sets the job's pace."""
         return int(self.rows("run")["worker"].item())
 
     @cached_property
     def reasons(self) -> Mapping[str, str]:
+        """Why a metric is null; one that came later was never measured."""
         then = self.run.metrics["run"][0]
         return {**{name: _NEWER for name in METRICS if name not in then}, **self.kept.reasons}
 
@@ -87,15 +91,19 @@ class Stored:
         return {"run": _metrics([whole]), "worker": _metrics([{**row, **of_job} for row in self.run.metrics["worker"]])}
 
     def rows(self, scope: Scope) -> pl.DataFrame:
+        """A row per worker, or the job's; a column per metric of now."""
         return self._frames[scope]
 
     def framework(self, worker: int) -> str | None:
+        """The worker's framework, where it is known."""
         return self.kept.frameworks.get(worker)
 
     def used_steps(self, worker: int) -> tuple[int, ...] | None:
+        """The steps that its values rest on; None where it marks none."""
         return self.kept.used_steps.get(worker)
 
     def places(self, metric: str, worker: int) -> pl.DataFrame:
+        """The places that were kept."""
         return pl.DataFrame([place.model_dump() for place in self.kept.places.get(f"{metric}/{worker}", ())])
 
 
@@ -198,7 +206,11 @@ def _findings(run: Run) -> Iterator[Row]:
     for rank, f in enumerate(run.findings, start=1):
         saving = f.saving.model_dump(exclude={"method"}) if f.saving else {}
         yield {
-            **{"rule": f.rule, "title": f.title, "severity": f.severity, "confidence": f.confidence, "rank": rank},
+            "rule": f.rule,
+            "title": f.title,
+            "severity": f.severity,
+            "confidence": f.confidence,
+            "rank": rank,
             **saving,
             "expected_share": expected(f),
             "worker": f.scope.told_of,
@@ -212,18 +224,3 @@ def _findings(run: Run) -> Iterator[Row]:
 def as_measured(report: str, kept_: str) -> Stored:
     """A run out of the store's table `reports`."""
     return Stored(Run.model_validate_json(report), Kept.model_validate_json(kept_))
-
-
-__all__ = [
-    "Kept",
-    "Measured",
-    "Row",
-    "Rows",
-    "Stored",
-    "as_measured",
-    "judged_rows",
-    "judgement",
-    "kept",
-    "measured_rows",
-    "rule_set",
-]

@@ -33,7 +33,8 @@ def listed(store: Store, week: str | None) -> Iterator[str]:
     for row in rows.iter_rows(named=True):
         said = row["verdict"] if row["status"] == "checked" else f"{row['status']}: {row['reason']}"
         name = one_line(row["job"] or row["name"] or "", 40)
-        yield f"{shortened(row['run_id'], 50):34} {one_line(row['team'] or '-', 20):12} {name:28} {one_line(said or '', 200)}"
+        team = one_line(row["team"] or "-", 20)
+        yield f"{shortened(row['run_id'], 50):34} {team:12} {name:28} {one_line(said or '', 200)}"
 
 
 def report_of(store: Store, run_id: str) -> Report:

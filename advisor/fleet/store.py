@@ -118,7 +118,7 @@ _CONDITIONAL: Final = {"aws_conditional_put": "etag"}  # S3 refuses a commit tha
 class Store:
     """The tables under `uri`: a folder, or a URL of S3 (s3://) or Google (gs://).
 
-    `options` go to the object store's client, for credentials, regions and endpoints that the environment does not tell.
+    `options` go to the object store's client: credentials, regions and endpoints that the environment does not tell.
     """
 
     uri: str
@@ -287,7 +287,7 @@ def opened(uri: str, options: Iterable[str] = ()) -> Store:
         UsageError: an option has no value, or the package for stores is missing.
     """
     try:
-        import deltalake  # noqa: F401, PLC0415 - only fleets need it
+        import deltalake  # noqa: F401 - whether it is there
     except ImportError:
         raise UsageError("the fleet store needs more packages: pip install 'gpu-advisor[fleet]'") from None
     pairs = [option.partition("=") for option in options]

@@ -86,7 +86,7 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None) -> Week:
     past = fired.join(earlier.select("week", "run_id", *_LIKE, "step_ms"), on="run_id")
     fixed = _fixed(runs, findings, past)
     listed = sorted([*_job_findings(findings, past), *_fixed_findings(fixed)], key=_by_worth)
-    regressions, wins, too_few = _changes(runs, earlier)
+    regressions, wins, too_few = _changes(runs, earlier.filter(pl.col("week").is_in(before[-_COMPARED_WEEKS:])))
     return Week(
         advisor_version=__version__,
         week=week,
@@ -356,9 +356,8 @@ def _changes(runs: pl.DataFrame, earlier: pl.DataFrame) -> tuple[tuple[Change, .
 
     The sample is the runs' typical step times: steps of one run are not independent of each other.
     """
-    since = sorted(earlier["week"].unique())[-_COMPARED_WEEKS:] if earlier.height else []
     after = _times(runs, pl.col("team", "run_id").first(), pl.col("hours").sum())
-    before = _times(earlier.filter(pl.col("week").is_in(since)))
+    before = _times(earlier)
     both = after.join(before, on=_LIKE, nulls_equal=True, suffix="_before")
     enough = pl.min_horizontal(pl.col("times").list.len(), pl.col("times_before").list.len()) >= _LEAST_RUNS
     ratio = pl.col("times").list.median() / pl.col("times_before").list.median()
@@ -396,8 +395,10 @@ def _trend(runs: pl.DataFrame) -> tuple[Trend, ...]:
     """Per week, where the GPU-hours go."""
     kinds = pl.Struct(dict.fromkeys(CATEGORIES, pl.Float64))
     told = runs.with_columns(pl.col("breakdown").str.json_decode(kinds).alias("parts"))
-    weighed = [_mean(pl.col("parts").struct.field(name)).alias(name) for name in CATEGORIES]
-    grouped = told.group_by("week").agg(runs=pl.len(), paid=pl.col("hours").sum(), busy_share=_mean(pl.col("busy_share")), *weighed)  # fmt: skip
+    weighed = {name: _mean(pl.col("parts").struct.field(name)) for name in CATEGORIES}
+    grouped = told.group_by("week").agg(
+        runs=pl.len(), paid=pl.col("hours").sum(), busy_share=_mean(pl.col("busy_share")), **weighed
+    )
     return tuple(
         Trend(
             shares={name: row[name] for name in CATEGORIES if row[name] is not None},
@@ -445,7 +446,7 @@ def _repeats(store: Store, week: str, findings: pl.DataFrame, runs: pl.DataFrame
 def _coverage(rows: pl.DataFrame, fleet: Fleet) -> Coverage:
     runs, bad = rows.filter(pl.col("status") == "checked"), rows.filter(pl.col("status") != "checked")
     reasons = bad.group_by("reason").agg(runs=pl.len(), path=pl.col("path").min())
-    unknown = runs["not_evaluable"].explode(empty_as_null=False).value_counts().sort("count", "not_evaluable", descending=[True, False])  # fmt: skip
+    unknown = runs["not_evaluable"].explode(empty_as_null=False).value_counts()
     paid = fleet.gpu_hours_per_week
     return Coverage(
         runs=runs.height,
@@ -453,7 +454,7 @@ def _coverage(rows: pl.DataFrame, fleet: Fleet) -> Coverage:
         without_gpu_hours=int(runs["estimated"].sum()),
         without_price=runs["money"].null_count(),
         profiled_share=None if paid is None else float(runs["gpu_hours"].sum()) / paid,
-        not_evaluable=_counts(unknown),
+        not_evaluable=_counts(unknown.sort("count", "not_evaluable", descending=[True, False])),
         reasons=tuple(
             Unreadable(why=row["reason"] or "unknown", runs=row["runs"], path=row["path"])
             for row in reasons.sort(["runs", "reason"], descending=[True, False]).head(_MOST_REASONS).to_dicts()

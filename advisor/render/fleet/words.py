@@ -73,8 +73,8 @@ def caveats(week: Week) -> list[str]:
     told = ["Extrapolated: what the recorded steps of a run tell is applied to all of its GPU-hours."]
     if total.estimated:
         told.append(
-            f"{total.estimated:,} of {count(total.runs, 'run')} are not labelled with GPU-hours: those of their recorded"
-            " steps count, which is far less than the job took."
+            f"{total.estimated:,} of {count(total.runs, 'run')} are not labelled with GPU-hours: those of their"
+            " recorded steps count, far less than the job took."
         )
     if prices.by_gpu:
         when = f", as of {prices.as_of}" if prices.as_of else ", of no known date"
@@ -257,7 +257,7 @@ def _changes(id_: str, title: str, changes: Sequence[Change], too_few: int) -> S
         )
         for change in changes
     ]
-    lead = "Median step of the job's runs, on the same kind and number of GPUs; the interval is a 95 % bootstrap over runs."
+    lead = "Median step of the job's runs on the same kind and number of GPUs; 95 % interval by bootstrap over runs."
     if too_few:
         lead += f" {count(too_few, 'job')} with too few runs to tell."
     heads = ("Job", "Team", "GPU", "Step", "Change", "Runs before and now")
@@ -287,7 +287,7 @@ def _realised(week: Week) -> Section:
         for one in week.realised
     ]
     heads = ("Job", "Fixed", "Team", "Promised", "Came", "Kept", "Step")
-    lead = "What was promised of the step, and what it got shorter by since; other changes to the job count in it too."
+    lead = "What was promised of the step, and what it got shorter by since; other changes count in it too."
     return Section(
         "realised", "Fixed: promised and realised", lead, heads, tuple(lines), "Nothing with a saving was fixed.", 3
     )

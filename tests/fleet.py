@@ -1,0 +1,111 @@
+"""Fleets built by hand: tiny traces in folders, rows of the store, and what the processes of an engine run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from advisor.fleet import ingest as room
+from advisor.fleet.store import Store, frame
+
+WEEK = "2026-W47"
+MONDAY = datetime(2026, 11, 16, 12, tzinfo=UTC)
+
+
+def trace(folder: Path, number: int = 1, rank: int | None = None) -> Path:
+    """A trace of one step of `number` + 100 us with one kernel; another number gives another content."""
+    folder.mkdir(parents=True, exist_ok=True)
+    step = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 1, "tid": 1, "ts": 10, "dur": 100 + number}
+    kernel = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 20, "dur": 50, "args": {"device": 0, "stream": 7}}
+    told: dict[str, Any] = {"schemaVersion": 1, "traceEvents": [step, kernel]}
+    if rank is not None:
+        told["distributedInfo"] = {"rank": rank, "world_size": 2}
+    file = folder / f"rank{rank or 0}.pt.trace.json"
+    file.write_text(json.dumps(told))
+    os.utime(file, (MONDAY.timestamp() + number,) * 2)
+    return file
+
+
+def broken(folder: Path, number: int = 1) -> Path:
+    """A trace without events."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "rank0.pt.trace.json"
+    file.write_text(json.dumps({"schemaVersion": number, "traceEvents": []}))
+    os.utime(file, (MONDAY.timestamp() + number,) * 2)
+    return file
+
+
+class _Here(Executor):
+    """Does what it is given at once, in this process."""
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - as an executor does
+            future.set_exception(error)
+        return future
+
+
+@dataclass
+class Here:
+    """An engine without processes."""
+
+    width: int = 1
+
+    def executor(self) -> Executor:
+        return _Here()
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def run_row(run_id: str, **columns: Any) -> dict[str, Any]:
+    """A checked run of 100 GPU-hours on an idle half: 10 ms a step."""
+    base = {
+        **{"week": WEEK, "recording": run_id, "run_id": run_id, "status": "checked", "name": run_id, "path": f"/{run_id}"},
+        **{"gpu_hours": 100.0, "recorded_hours": 0.1, "gpu_type": "a100", "gpus": 8, "step_ms": 10.0, "busy_share": 0.5},
+        **{"low_share": 0.0, "high_share": 0.0, "expected_share": 0.0, "breakdown": '{"compute": 0.5, "other": 0.5}'},
+        **{"verdict": "v", "passed": [], "not_evaluable": [], "rule_set": "r1", "started": MONDAY},
+    }
+    return base | columns
+
+
+def finding_row(run_id: str, rule: str = "input-bound", low: float = 0.1, high: float = 0.3, **columns: Any) -> dict[str, Any]:
+    """A finding worth 10 to 30 % of the step, of high confidence."""
+    base = {
+        **{"week": WEEK, "recording": run_id, "run_id": run_id, "rule": rule, "title": rule.title(), "severity": "high"},
+        **{"low_share": low, "high_share": high, "expected_share": (low + high) / 2, "rank": 1, "says": "it waits"},
+        **{"worker": 0, "workers": [0]},
+    }
+    return base | columns
+
+
+def stored(store: Store, **rows: list[dict[str, Any]]) -> Store:
+    """The store with these rows."""
+    for name, of in rows.items():
+        store.write({name: frame(name, of)}, "run_id", [row["run_id"] for row in of])
+    return store
+
+
+def add_or_die(number: int) -> int:
+    """One more than the number; 13 kills its process, 14 raises."""
+    if number == 13:  # noqa: PLR2004 - as the docstring has it
+        os.kill(os.getpid(), signal.SIGKILL)
+    if number == 14:  # noqa: PLR2004 - the same
+        raise ValueError("fourteen")
+    return number + 1
+
+
+def examine_or_die(job: room.Job) -> room.Done:
+    """As `examine`, but the run called killer kills its process."""
+    if "killer" in job.found.path:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return room.examine(job)

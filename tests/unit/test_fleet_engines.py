@@ -1,0 +1,30 @@
+"""Engines with real processes: a task that kills its process costs itself and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.errors import UsageError
+from advisor.fleet.engines import Killed, Local, each, engine
+from tests.fleet import add_or_die
+
+
+def test_every_task_once_whatever_the_others_do():
+    outcomes = dict(each(Local(2), add_or_die, range(10, 18)))
+    assert sorted(outcomes) == list(range(10, 18))
+    assert isinstance(outcomes.pop(13), Killed)
+    assert isinstance(outcomes.pop(14), ValueError)
+    assert outcomes == {number: number + 1 for number in (10, 11, 12, 15, 16, 17)}
+
+
+def test_nothing_to_do():
+    assert list(each(Local(1), add_or_die, [])) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("ray", "neither local nor dask=ADDRESS"), ("dask=nonsense://x", "no Dask scheduler answers")],
+)
+def test_an_engine_that_is_none(text, message):
+    with pytest.raises(UsageError, match=message):
+        engine(text, 1)

@@ -1,0 +1,214 @@
+"""Ingest and judging again: what becomes a row, and that doing it twice changes nothing."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import date
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from advisor.config import Config
+from advisor.errors import NothingFound, ReadError, UsageError
+from tests.fleet import Here, broken, trace
+
+pytest.importorskip("deltalake")
+
+from advisor.fleet import ingest as room
+from advisor.fleet.ingest import ingest, rejudge
+from advisor.fleet.store import TABLES, Store
+
+TODAY = date(2026, 11, 21)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(str(tmp_path / "store"))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    trace(tmp_path / "root/a", 1)
+    trace(tmp_path / "root/b", 2)
+    broken(tmp_path / "root/c")
+    return tmp_path / "root"
+
+
+def taken(root, store, **options):
+    return ingest([str(root)], store, Here(), today=TODAY, **options)
+
+
+def rows(store, name="runs"):
+    return store.collect(store.scan(name)).sort("run_id")
+
+
+def contents(store):
+    return {name: rows(store, name).drop("ingested", strict=False).sort(pl.all().exclude(pl.List, pl.Null)).to_dicts() for name in TABLES}
+
+
+def test_every_run_and_every_bad_one_is_a_row(root, store):
+    done = taken(root, store)
+    assert (done.recordings, done.runs, done.unreadable, done.known) == (3, 2, 1, 0)
+    runs = rows(store).sort("path")
+    assert runs["status"].to_list() == ["checked", "checked", "unreadable"]
+    assert runs["week"].to_list() == ["2026-W47"] * 3
+    assert runs["step_ms"].to_list() == [0.101, 0.102, None]
+    assert "empty" in runs["reason"][2]
+    workers = rows(store, "workers")
+    assert sorted(workers["scope"]) == ["run", "run", "worker", "worker"]
+    assert workers.filter(scope="worker")["step_ms"].sort().to_list() == [0.101, 0.102]
+
+
+def test_a_second_ingest_adds_nothing(root, store):
+    taken(root, store)
+    before = contents(store)
+    done = taken(root, store)
+    assert (done.recordings, done.known, done.runs, done.unreadable) == (3, 3, 0, 0)
+    assert contents(store) == before
+
+
+def test_a_copy_elsewhere_is_the_same_run(root, store):
+    taken(root, store)
+    shutil.copytree(root / "a", root / "copy-of-a")
+    done = taken(root, store)
+    assert (done.known, done.runs) == (4, 0)
+    assert rows(store).height == 3
+
+
+def test_two_copies_in_one_batch_are_one_run(root, store):
+    shutil.copytree(root / "a", root / "z")
+    assert taken(root, store).runs == 2
+    assert rows(store).height == 3
+
+
+def test_a_mended_file_takes_the_place_of_the_bad_row(root, store):
+    taken(root, store)
+    trace(root / "c", 3)
+    assert taken(root, store).runs == 1
+    assert rows(store)["status"].to_list() == ["checked"] * 3
+
+
+def test_a_rank_that_comes_later_takes_the_place_of_the_run_without_it(tmp_path, store):
+    trace(tmp_path / "root/job", 1, rank=0)
+    taken(tmp_path / "root", store)
+    trace(tmp_path / "root/job", 2, rank=1)
+    taken(tmp_path / "root", store)
+    assert rows(store)["workers"].to_list() == [2]
+    assert rows(store, "workers").filter(scope="worker").height == 2
+
+
+def test_another_recording_at_the_same_place_is_another_run(root, store):
+    taken(root, store)
+    trace(root / "a", 9)
+    taken(root, store)
+    assert rows(store).height == 4
+
+
+def test_labels_the_nearest_says_last(root, store):
+    (root / "run.yaml").write_text("team: vision\ngpu_hours: 8\n")
+    (root / "b/run.yaml").write_text("team: speech\nprice: 2.5\nhosts: {0: node7}\nqueue: fast\nstarted: 2026-10-01\n")
+    config = Config.model_validate({"fleet": {"paths": [r"/(?P<job>[^/]+)$"]}})
+    taken(root, store, config=config, labels={"team": "nobody", "owner": "ann"})
+    runs = rows(store).filter(status="checked").sort("job")
+    assert runs.select("job", "team", "owner", "gpu_hours", "price", "week").rows() == [
+        ("a", "vision", "ann", 8.0, None, "2026-W47"),
+        ("b", "speech", "ann", None, 2.5, "2026-W40"),
+    ]
+    assert rows(store, "workers").filter(scope="worker")["host"].drop_nulls().to_list() == ["node7"]
+    assert '"queue": "fast"' in runs["labels"][1]
+
+
+def test_changed_labels_are_taken_over(root, store):
+    taken(root, store)
+    (root / "a/run.yaml").write_text("team: vision\nstarted: 2026-10-01\n")
+    done = taken(root, store)
+    assert (done.known, done.runs) == (2, 1)
+    assert sorted(rows(store).filter(status="checked").select("team", "week").rows(), key=str) == [
+        ("vision", "2026-W40"),
+        (None, "2026-W47"),
+    ]
+
+
+def test_a_wrong_run_yaml_costs_its_labels_only(root, store):
+    (root / "a/run.yaml").write_text("gpu_hours: many\n")
+    done = taken(root, store)
+    assert done.runs == 2
+    assert "gpu_hours" in done.notes[0]
+
+
+def test_a_run_that_is_deleted_meanwhile_is_no_row(root, store, monkeypatch):
+    digest = room._digest
+
+    def vanishing(path):
+        if "/a/" in path:
+            shutil.rmtree(root / "a")
+        return digest(path)
+
+    monkeypatch.setattr(room, "_digest", vanishing)
+    done = taken(root, store)
+    assert (done.runs, done.gone, done.unreadable) == (1, 1, 1)
+    assert rows(store).height == 2
+
+
+def test_nothing_to_ingest(tmp_path, store):
+    with pytest.raises(NothingFound):
+        taken(tmp_path, store)
+    with pytest.raises(ReadError, match="no such file"):
+        taken(tmp_path / "nowhere", store)
+
+
+def test_a_wrong_rule_is_said_before_anything_is_read(root, store):
+    with pytest.raises(UsageError, match="no rule is called"):
+        taken(root, store, config=Config.model_validate({"overrides": {"no-such-rule": {}}}))
+    assert not store.exists()
+
+
+# ---------------------------------------------------------------------------------------------- judging again
+
+
+def test_judging_again_by_the_same_rules_does_nothing(root, store):
+    taken(root, store)
+    assert rejudge(store, Here(), today=TODAY) == 0
+
+
+def test_other_rules_judge_without_the_traces_as_ingest_would_have(root, store, tmp_path):
+    rule = {"rules": [], "overrides": {"low-gpu-utilisation": {"severity": "low"}}}
+    changed = Config.model_validate(rule)
+    taken(root, store)
+    other = Store(str(tmp_path / "other"))
+    taken(root, other, config=changed)
+    shutil.rmtree(root)
+    assert contents(store) != contents(other)
+    assert rejudge(store, Here(), config=changed, today=TODAY) == 2
+    assert contents(store) == contents(other)
+    assert rejudge(store, Here(), config=changed, today=TODAY) == 0
+
+
+def test_a_finding_that_is_suppressed_later(root, store):
+    taken(root, store)
+    fired = rows(store, "findings")["rule"].unique().to_list()
+    assert fired
+    quiet = [{"rule": rule, "reason": "known", "until": "2027-01-01"} for rule in fired]
+    rejudge(store, Here(), config=Config.model_validate({"suppress": quiet}), today=TODAY)
+    assert rows(store, "findings").filter(pl.col("rule").is_in(fired))["suppressed"].unique().to_list() == ["known"]
+
+
+# ---------------------------------------------------------------------------------------------- older stores
+
+
+def test_a_store_of_an_older_version_is_read_and_written(root, store):
+    taken(root, store)
+    new = {name: rows(store, name) for name in TABLES}
+    shutil.rmtree(store.uri)
+    from deltalake import write_deltalake
+
+    for name, frame in new.items():
+        old = frame.drop("step_ms", "of", strict=False).filter(pl.col("run_id") == frame["run_id"][0])
+        write_deltalake(f"{store.uri}/{name}", old, partition_by=["week"])
+    assert rows(store)["step_ms"].to_list() == [None]
+    done = taken(root, store)
+    assert done.known == 1
+    assert rows(store).height == 3
+    assert {0.101, 0.102} & set(rows(store)["step_ms"])
+    assert {0.101, 0.102} & set(rows(store, "workers")["step_ms"])

@@ -1,0 +1,196 @@
+"""The week's figures, each computed by hand from a handful of rows."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("deltalake")
+
+from advisor.config import Fleet
+from advisor.errors import NothingFound, UsageError
+from advisor.fleet.labels import monday_of, week_of, weeks_before
+from advisor.fleet.store import Store
+from advisor.fleet.weekly import weekly
+from tests.fleet import WEEK, finding_row, run_row, stored
+
+LAST = "2026-W46"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(str(tmp_path / "store"))
+
+
+def of(status, week):
+    return [(f.job, f.rule, f.weeks) for f in week.findings if f.status == status]
+
+
+def test_gpu_hours_and_money_by_hand(store):
+    saves = {"low_share": 0.1, "high_share": 0.3, "expected_share": 0.2}
+    stored(
+        store,
+        runs=[
+            run_row("a", team="vision", **saves),  # 100 h: 50 busy, 10 to 30 to win
+            run_row("b", team="vision", gpu_hours=None, recorded_hours=2.0, price=5.0),  # 2 h recorded, 10 USD
+            run_row("c", team="speech", gpu_type="odd", busy_share=None, gpu_hours=50.0),  # no price, busy unknown
+            run_row("d", status="unreadable", reason="empty", gpu_hours=None, recorded_hours=None),
+            run_row("e", status="unreadable", reason="empty", gpu_hours=None, recorded_hours=None),
+        ],
+        findings=[finding_row("a")],
+    )
+    found = weekly(store, Fleet(prices={"a100": 2.0}, prices_as_of=date(2026, 11, 1), gpu_hours_per_week=600))
+    total = found.total
+    assert (total.runs, total.estimated, total.paid, total.priced) == (3, 1, 152.0, 2)
+    assert (total.busy, total.wasted) == (51.0, 51.0)
+    assert (total.low, total.high, total.expected) == pytest.approx((10, 30, 20))
+    assert (total.paid_money, total.expected_money) == pytest.approx((210, 40))
+    assert [(g.name, g.hours.paid, g.hours.paid_money) for g in found.teams] == [("vision", 102, 210), ("speech", 50, None)]
+    (rule,) = found.rules
+    assert (rule.rule, rule.runs, rule.jobs, rule.new) == ("input-bound", 1, 1, 1)
+    assert (rule.low, rule.high, rule.expected, rule.money) == pytest.approx((10, 30, 20, 40))
+    assert rule.teams == ("vision",)
+    assert [(r.run_id, r.expected) for r in found.runs] == [("a", pytest.approx(20))]
+    coverage = found.coverage
+    assert (coverage.runs, coverage.unreadable, coverage.without_gpu_hours, coverage.without_price) == (3, 2, 1, 1)
+    assert coverage.profiled_share == 0.25
+    assert [(u.why, u.runs) for u in coverage.reasons] == [("empty", 2)]
+
+
+def test_new_persisting_suppressed_and_fixed(store):
+    stored(
+        store,
+        runs=[
+            *(run_row(f"{week}-{job}", week=week, job=job) for week in ("2026-W44", LAST) for job in ("x", "y", "z")),
+            run_row("x", job="x"),
+            run_row("y", job="y", passed=["input-bound"], step_ms=8.0),
+            run_row("z", job="z", not_evaluable=["input-bound"]),
+        ],
+        findings=[
+            *(finding_row(f"{week}-x", week=week) for week in ("2026-W44", LAST)),
+            *(finding_row(f"{LAST}-{job}", week=LAST) for job in "yz"),
+            finding_row("x"),
+            finding_row("x", "new-rule"),
+            finding_row("x", "old-rule", suppressed="known", low_share=None, high_share=None, expected_share=None),
+        ],
+    )
+    found = weekly(store, Fleet(), WEEK)
+    assert of("persisting", found) == [("x", "input-bound", 3)]
+    assert of("new", found) == [("x", "new-rule", 1)]
+    assert of("suppressed", found) == [("x", "old-rule", 1)]
+    assert of("fixed", found) == [("y", "input-bound", 0)]  # z's is not: the rule could not be judged
+    (came,) = found.realised
+    assert (came.job, came.low, came.high, came.before_ms, came.after_ms) == ("y", 0.1, 0.3, 10.0, 8.0)
+    assert came.realised == pytest.approx(0.2)
+    assert came.kept
+    assert "old-rule" not in [rule.rule for rule in found.rules]
+
+
+def test_a_fix_on_other_gpus_is_not_compared(store):
+    stored(
+        store,
+        runs=[run_row("p", week=LAST, job="y"), run_row("y", job="y", gpus=4, passed=["input-bound"], step_ms=8.0)],
+        findings=[finding_row("p", week=LAST)],
+    )
+    found = weekly(store, Fleet())
+    assert found.realised == ()
+    assert of("fixed", found) == []
+
+
+def test_slower_faster_and_too_few_runs(store):
+    def series(job, week, *times):
+        return [run_row(f"{job}-{week}-{i}", job=job, week=week, step_ms=ms) for i, ms in enumerate(times)]
+
+    steady = (10.0, 10.1, 9.9, 10.0, 10.2, 9.8)
+    stored(
+        store,
+        runs=[
+            *(row for job in ("slow", "fast", "same", "few") for row in series(job, LAST, *steady)),
+            *series("slow", "2026-W41", 99, 99, 99, 99, 99, 99, 99),  # more than four weeks ago
+            *series("slow", WEEK, *(1.2 * ms for ms in steady)),
+            *series("fast", WEEK, *(0.8 * ms for ms in steady)),
+            *series("same", WEEK, *(1.01 * ms for ms in steady)),
+            *series("few", WEEK, 20.0, 20.0),
+        ],
+    )
+    found = weekly(store, Fleet())
+    (slower,) = found.regressions
+    assert (slower.job, slower.runs, slower.runs_before, slower.hours) == ("slow", 6, 6, 600)
+    assert (slower.before_ms, slower.after_ms, slower.ratio) == pytest.approx((10, 12, 1.2))
+    assert 1.15 < slower.low <= slower.ratio <= slower.high < 1.25
+    assert [(win.job, win.ratio) for win in found.wins] == [("fast", pytest.approx(0.8))]
+    assert found.too_few_to_compare == 1
+
+
+def test_hosts_that_are_slow_in_two_runs(store):
+    workers = [
+        {"week": WEEK, "recording": run, "run_id": run, "scope": "worker", "worker": rank, "device": 0, "host": host}
+        for run in "abc"
+        for rank, host in enumerate(("good", "bad"))
+    ]
+    store = stored(
+        store,
+        runs=[run_row(name) for name in "abc"],
+        findings=[
+            finding_row("a", "straggler-rank", worker=1),
+            finding_row("b", "throttled-gpu", worker=1),
+            finding_row("c", "straggler-rank", worker=0),
+            finding_row("c", "input-bound", worker=1),
+        ],
+    )
+    from advisor.fleet.store import frame
+
+    store.write({"workers": frame("workers", workers)}, "run_id", "abc")
+    (host,) = weekly(store, Fleet()).repeats
+    assert (host.host, host.gpu, host.named, host.runs) == ("bad", "GPU 0", 2, 3)
+    assert host.rules == ("straggler-rank", "throttled-gpu")
+
+
+def test_the_trend_is_weighed_with_gpu_hours(store):
+    stored(
+        store,
+        runs=[
+            run_row("a", busy_share=0.9, breakdown='{"compute": 0.9, "other": 0.1}', gpu_hours=300.0),
+            run_row("b", busy_share=0.1, breakdown='{"compute": 0.1, "other": 0.9}'),
+            run_row("c", week=LAST),
+        ],
+    )
+    last, now = weekly(store, Fleet()).trend
+    assert (last.week, last.paid, last.busy_share) == (LAST, 100, 0.5)
+    assert (now.runs, now.paid, now.busy_share) == (2, 400, pytest.approx(0.7))
+    assert now.shares == pytest.approx({"compute": 0.7, "other": 0.3})
+
+
+def test_rows_of_a_write_that_was_cut_off_count_nowhere(store):
+    stored(store, findings=[finding_row("lost")], runs=[run_row("a")])
+    found = weekly(store, Fleet())
+    assert found.rules == ()
+    assert found.findings == ()
+
+
+def test_weeks():
+    assert week_of(monday_of("2026-W01")) == "2026-W01"
+    assert monday_of("2026-W01").date() == date(2025, 12, 29)
+    assert weeks_before("2026-W02", 3) == ["2025-W51", "2025-W52", "2026-W01"]
+    for wrong in ("2026-47", "2026-W60", "2025-W53", "W47"):
+        with pytest.raises(UsageError, match="no ISO week"):
+            monday_of(wrong)
+
+
+def test_a_week_without_runs(store):
+    with pytest.raises(NothingFound, match="any week"):
+        weekly(store, Fleet())
+    stored(store, runs=[run_row("a")])
+    with pytest.raises(NothingFound, match="it holds 2026-W47 to 2026-W47"):
+        weekly(store, Fleet(), "2026-W40")
+
+
+def test_prune_forgets_older_weeks_and_compact_keeps_all_rows(store):
+    stored(store, runs=[run_row("a", week=LAST), run_row("b"), run_row("c")], findings=[finding_row("a", week=LAST)])
+    assert store.compact()["runs"] == 2
+    assert store.prune(WEEK) == 1
+    assert store.weeks() == [WEEK]
+    assert store.collect(store.scan("findings")).height == 0
+    assert store.collect(store.scan("runs")).height == 2
