@@ -22,8 +22,25 @@ MONDAY = datetime(2026, 11, 16, 12, tzinfo=UTC)
 def trace(folder: Path, number: int = 1, rank: int | None = None) -> Path:
     """A trace of one step of `number` + 100 us with one kernel; another number gives another content."""
     folder.mkdir(parents=True, exist_ok=True)
-    step = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 1, "tid": 1, "ts": 10, "dur": 100 + number}
-    kernel = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 20, "dur": 50, "args": {"device": 0, "stream": 7}}
+    step = {
+        "ph": "X",
+        "cat": "user_annotation",
+        "name": "ProfilerStep#1",
+        "pid": 1,
+        "tid": 1,
+        "ts": 10,
+        "dur": 100 + number,
+    }
+    kernel = {
+        "ph": "X",
+        "cat": "kernel",
+        "name": "k",
+        "pid": 0,
+        "tid": 7,
+        "ts": 20,
+        "dur": 50,
+        "args": {"device": 0, "stream": 7},
+    }
     told: dict[str, Any] = {"schemaVersion": 1, "traceEvents": [step, kernel]}
     if rank is not None:
         told["distributedInfo"] = {"rank": rank, "world_size": 2}
@@ -70,20 +87,49 @@ class Here:
 def run_row(run_id: str, **columns: Any) -> dict[str, Any]:
     """A checked run of 100 GPU-hours on an idle half: 10 ms a step."""
     base = {
-        **{"week": WEEK, "recording": run_id, "run_id": run_id, "status": "checked", "name": run_id, "path": f"/{run_id}"},
-        **{"gpu_hours": 100.0, "recorded_hours": 0.1, "gpu_type": "a100", "gpus": 8, "step_ms": 10.0, "busy_share": 0.5},
-        **{"low_share": 0.0, "high_share": 0.0, "expected_share": 0.0, "breakdown": '{"compute": 0.5, "other": 0.5}'},
-        **{"verdict": "v", "passed": [], "not_evaluable": [], "rule_set": "r1", "started": MONDAY},
+        "week": WEEK,
+        "recording": run_id,
+        "run_id": run_id,
+        "status": "checked",
+        "name": run_id,
+        "path": f"/{run_id}",
+        "gpu_hours": 100.0,
+        "recorded_hours": 0.1,
+        "gpu_type": "a100",
+        "gpus": 8,
+        "step_ms": 10.0,
+        "busy_share": 0.5,
+        "low_share": 0.0,
+        "high_share": 0.0,
+        "expected_share": 0.0,
+        "breakdown": '{"compute": 0.5, "other": 0.5}',
+        "verdict": "v",
+        "passed": [],
+        "not_evaluable": [],
+        "rule_set": "r1",
+        "started": MONDAY,
     }
     return base | columns
 
 
-def finding_row(run_id: str, rule: str = "input-bound", low: float = 0.1, high: float = 0.3, **columns: Any) -> dict[str, Any]:
+def finding_row(
+    run_id: str, rule: str = "input-bound", low: float = 0.1, high: float = 0.3, **columns: Any
+) -> dict[str, Any]:
     """A finding worth 10 to 30 % of the step, of high confidence."""
     base = {
-        **{"week": WEEK, "recording": run_id, "run_id": run_id, "rule": rule, "title": rule.title(), "severity": "high"},
-        **{"low_share": low, "high_share": high, "expected_share": (low + high) / 2, "rank": 1, "says": "it waits"},
-        **{"worker": 0, "workers": [0]},
+        "week": WEEK,
+        "recording": run_id,
+        "run_id": run_id,
+        "rule": rule,
+        "title": rule.title(),
+        "severity": "high",
+        "low_share": low,
+        "high_share": high,
+        "expected_share": (low + high) / 2,
+        "rank": 1,
+        "says": "it waits",
+        "worker": 0,
+        "workers": [0],
     }
     return base | columns
 
@@ -97,9 +143,9 @@ def stored(store: Store, **rows: list[dict[str, Any]]) -> Store:
 
 def add_or_die(number: int) -> int:
     """One more than the number; 13 kills its process, 14 raises."""
-    if number == 13:  # noqa: PLR2004 - as the docstring has it
+    if number == 13:
         os.kill(os.getpid(), signal.SIGKILL)
-    if number == 14:  # noqa: PLR2004 - the same
+    if number == 14:
         raise ValueError("fourteen")
     return number + 1
 

@@ -133,7 +133,9 @@ def test_a_run_that_kills_its_process_costs_that_run_only(tmp_path, monkeypatch)
 def test_a_full_disk_loses_nothing_that_was_written(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1500k", "none", disk], check=False, capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1500k", "none", disk], check=False, capture_output=True
+    )
     if mounted.returncode:
         pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.decode().strip()}")
     try:
@@ -167,7 +169,9 @@ def test_a_thousand_runs_of_which_fifty_are_broken(tmp_path):
 def process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process of its own session, killed with all its children."""
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    one = subprocess.Popen(arguments, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, start_new_session=True, **quiet)  # type: ignore[call-overload] # as Popen has it
+    one = subprocess.Popen(
+        arguments, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, start_new_session=True, **quiet
+    )  # type: ignore[call-overload] # as Popen has it
     try:
         yield one
     finally:

@@ -13,7 +13,7 @@ from advisor.config import Config
 from advisor.errors import NothingFound, ReadError, UsageError
 from tests.fleet import Here, broken, trace
 
-pytest.importorskip("deltalake")
+deltalake = pytest.importorskip("deltalake")
 
 from advisor.fleet import ingest as room
 from advisor.fleet.ingest import ingest, rejudge
@@ -44,7 +44,10 @@ def rows(store, name="runs"):
 
 
 def contents(store):
-    return {name: rows(store, name).drop("ingested", strict=False).sort(pl.all().exclude(pl.List, pl.Null)).to_dicts() for name in TABLES}
+    return {
+        name: rows(store, name).drop("ingested", strict=False).sort(pl.all().exclude(pl.List, pl.Null)).to_dicts()
+        for name in TABLES
+    }
 
 
 def test_every_run_and_every_bad_one_is_a_row(root, store):
@@ -138,7 +141,7 @@ def test_a_wrong_run_yaml_costs_its_labels_only(root, store):
 
 
 def test_a_run_that_is_deleted_meanwhile_is_no_row(root, store, monkeypatch):
-    digest = room._digest
+    digest = room._digest  # noqa: SLF001 - the first look at a file's content
 
     def vanishing(path):
         if "/a/" in path:
@@ -201,11 +204,9 @@ def test_a_store_of_an_older_version_is_read_and_written(root, store):
     taken(root, store)
     new = {name: rows(store, name) for name in TABLES}
     shutil.rmtree(store.uri)
-    from deltalake import write_deltalake
-
     for name, frame in new.items():
         old = frame.drop("step_ms", "of", strict=False).filter(pl.col("run_id") == frame["run_id"][0])
-        write_deltalake(f"{store.uri}/{name}", old, partition_by=["week"])
+        deltalake.write_deltalake(f"{store.uri}/{name}", old, partition_by=["week"])
     assert rows(store)["step_ms"].to_list() == [None]
     done = taken(root, store)
     assert done.known == 1

@@ -12,7 +12,7 @@ pytest.importorskip("deltalake")
 from advisor.config import Fleet
 from advisor.errors import NothingFound, UsageError
 from advisor.fleet.labels import monday_of, week_of, weeks_before
-from advisor.fleet.store import Store
+from advisor.fleet.store import Store, frame
 from advisor.fleet.weekly import weekly
 from tests.fleet import WEEK, finding_row, run_row, stored
 
@@ -47,7 +47,10 @@ def test_gpu_hours_and_money_by_hand(store):
     assert (total.busy, total.wasted) == (51.0, 51.0)
     assert (total.low, total.high, total.expected) == pytest.approx((10, 30, 20))
     assert (total.paid_money, total.expected_money) == pytest.approx((210, 40))
-    assert [(g.name, g.hours.paid, g.hours.paid_money) for g in found.teams] == [("vision", 102, 210), ("speech", 50, None)]
+    assert [(g.name, g.hours.paid, g.hours.paid_money) for g in found.teams] == [
+        ("vision", 102, 210),
+        ("speech", 50, None),
+    ]
     (rule,) = found.rules
     assert (rule.rule, rule.runs, rule.jobs, rule.new) == ("input-bound", 1, 1, 1)
     assert (rule.low, rule.high, rule.expected, rule.money) == pytest.approx((10, 30, 20, 40))
@@ -140,8 +143,6 @@ def test_hosts_that_are_slow_in_two_runs(store):
             finding_row("c", "input-bound", worker=1),
         ],
     )
-    from advisor.fleet.store import frame
-
     store.write({"workers": frame("workers", workers)}, "run_id", "abc")
     (host,) = weekly(store, Fleet()).repeats
     assert (host.host, host.gpu, host.named, host.runs) == ("bad", "GPU 0", 2, 3)
