@@ -22,6 +22,14 @@ COMMANDS: tuple[list[str], ...] = (
     ["rules", "test"],
     ["metrics", "list"],
     ["metrics", "show"],
+    ["fleet"],
+    ["fleet", "ingest"],
+    ["fleet", "rejudge"],
+    ["fleet", "report"],
+    ["fleet", "runs"],
+    ["fleet", "show"],
+    ["fleet", "compact"],
+    ["fleet", "prune"],
 )
 
 

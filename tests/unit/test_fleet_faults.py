@@ -19,14 +19,11 @@ import polars as pl
 import pytest
 
 from advisor.errors import StoreError
-from advisor.fleet.engines import Local, engine
-from tests.fleet import Here, broken, examine_or_die, trace
-
-pytest.importorskip("deltalake")
-
 from advisor.fleet import ingest as room
+from advisor.fleet.engines import Local, engine
 from advisor.fleet.ingest import ingest
 from advisor.fleet.store import Store
+from tests.fleet import Here, broken, examine_or_die, trace
 from tests.unit.test_object_store import server  # noqa: F401 - a fixture
 
 ROOT = Path(__file__).parents[2]

@@ -6,18 +6,16 @@ import shutil
 from datetime import date
 from pathlib import Path
 
+import deltalake
 import polars as pl
 import pytest
 
 from advisor.config import Config
 from advisor.errors import NothingFound, ReadError, UsageError
-from tests.fleet import Here, broken, trace
-
-deltalake = pytest.importorskip("deltalake")
-
 from advisor.fleet import ingest as room
 from advisor.fleet.ingest import ingest, rejudge
 from advisor.fleet.store import TABLES, Store
+from tests.fleet import Here, broken, trace
 
 TODAY = date(2026, 11, 21)
 

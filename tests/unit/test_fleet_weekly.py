@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("deltalake")
-
 from advisor.config import Fleet
 from advisor.errors import NothingFound, UsageError
 from advisor.fleet.labels import monday_of, week_of, weeks_before

@@ -1,0 +1,111 @@
+"""The week drawn, and the examples of its documentation: options that exist, links that lead somewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from datetime import date
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+
+from advisor import cli
+from advisor.config import Fleet
+from advisor.fleet.ingest import ingest
+from advisor.fleet.show import listed, pages, report_of
+from advisor.fleet.store import Store
+from advisor.fleet.weekly import weekly
+from advisor.render.fleet import html, markdown, terminal
+from advisor.render.fleet import json as as_json
+from tests.fleet import Here, finding_row, run_row, stored, trace
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "docs/examples").glob("fleet*"))
+EVIL = "<script>alert(1)</script> | @everyone [x](http://evil)"
+
+
+@pytest.fixture
+def week(tmp_path):
+    store = Store(str(tmp_path / "store"))
+    runs = [
+        run_row("a", team="vision", job="resnet", owner="ann", expected_share=0.2, high_share=0.3, low_share=0.1),
+        run_row("b", team="speech", job=EVIL, verdict=EVIL),
+        run_row("c", status="unreadable", reason=EVIL, path=EVIL),
+        run_row("d", week="2026-W46"),
+    ]
+    stored(store, runs=runs, findings=[finding_row("a"), finding_row("b", "other", 0.0, 0.1, says=EVIL, title=EVIL)])
+    return weekly(store, Fleet(prices={"a100": 2.0}, prices_from=EVIL))
+
+
+def test_the_page_shows_text_as_text_and_links_its_runs(week):
+    page = html.render(week, links="fleet-runs")
+    assert "<script>alert" not in page
+    assert 'href="fleet-runs/a.html"' in page
+    assert "default-src &#39;none&#39;" in page
+    assert "<option>speech</option>" in page
+    assert 'data-team="vision"' in page
+    assert "http" not in re.sub(r"xmlns=&#39;[^&]*|http://evil", "", page.split("</style>")[1])
+    assert 'href="' not in html.render(week).split("</style>")[1].replace('href="#', "")
+
+
+def test_markdown_formats_nothing_that_comes_from_a_profile(week):
+    text = markdown.render(week, links="https://reports.example")
+    assert "<script>" not in text
+    assert "@everyone" not in text
+    assert "(http://evil)" not in text
+    assert "(<https://reports.example/a.html>)" in text
+    assert "20 GPU-h" in text
+    assert len(markdown.render(week, most=1500)) <= 1500
+
+
+def test_the_terminal_tells_the_rule_and_what_it_rests_on(week):
+    text = terminal.render(week, width=80)
+    assert text.startswith("2026-W47: Input-Bound: 20 GPU-h to win in 1 job")
+    assert "Extrapolated" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert len(terminal.render(week, verbose=True)) > len(text)
+
+
+def test_the_json_is_the_value_and_its_schema_is_up_to_date(week):
+    assert type(week).model_validate_json(as_json.render(week)) == week
+    assert json.loads(as_json.render(week))["week"] == "2026-W47"
+    assert (ROOT / "reports/schema/week-1.json").read_text("utf-8") == as_json.schema()
+
+
+def test_a_runs_report_out_of_the_store(tmp_path):
+    trace(tmp_path / "root/a", 1)
+    store = Store(str(tmp_path / "store"))
+    ingest([str(tmp_path / "root")], store, Here(), today=date(2026, 11, 21))
+    (line,) = listed(store, None)
+    run_id = line.split()[0]
+    assert report_of(store, run_id[:8]).runs[0].name == "a"
+    found = weekly(store, Fleet())
+    assert {name.removesuffix(".html") for name in pages(store, found)} <= {run_id}
+
+
+# ---------------------------------------------------------------------------------------------- examples
+
+
+def commands(text: str) -> list[list[str]]:
+    found = re.findall(r"advisor (fleet (?:[^\n#`]|(?<=\S)#)+)", text)
+    return [shlex.split(re.sub(r'"?\$\([^)]*\)"?|"?\$\w+"?', "x", line)) for line in found if "--store" in line]
+
+
+@pytest.mark.parametrize("path", [*EXAMPLES, ROOT / "docs/fleet.md"], ids=lambda path: path.name)
+def test_every_command_of_the_docs_has_options_that_exist(path):
+    told = commands(path.read_text("utf-8"))
+    assert told
+    for arguments in told:
+        group = typer.main.get_command(cli.app).commands["fleet"]
+        command = group.commands[arguments[1]]
+        command.make_context(arguments[1], arguments[2:])
+
+
+def test_the_examples_are_yaml():
+    assert len(EXAMPLES) == 3
+    for path in EXAMPLES:
+        if path.suffix == ".yaml":
+            assert yaml.safe_load(path.read_text("utf-8"))
