@@ -139,11 +139,13 @@ def each(
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is this task's
                     yield task, Killed(KILLED) if type(error).__name__ == "KilledWorker" else error
             if lost:
-                pool.shutdown(wait=False, cancel_futures=True)
+                pool.shutdown(wait=False)
                 yield from ((task, _alone(function, task)) for task in lost)
                 pool = where.executor()
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        for future in running:
+            future.cancel()
+        pool.shutdown(wait=False)
 
 
 def _fill(
