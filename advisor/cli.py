@@ -288,8 +288,10 @@ def fleet_rejudge(
 
     target, weeks = existing(opened(store, option or ())), None if week is None else [week]
     with _working(engine_of(engine, processes)) as where, _progress_of_runs() as progress:
-        number = rejudge(target, where, config=_config(config), weeks=weeks, progress=progress)
-    typer.echo(f"{number} runs judged again")
+        done = rejudge(target, where, config=_config(config), weeks=weeks, progress=progress)
+    for note in done.notes:
+        typer.echo(f"advisor: {note}", err=True)
+    typer.echo(f"{done.runs} runs judged again")
 
 
 @fleet_app.command("report")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final, Protocol, get_args
 
 import polars as pl
 
@@ -120,8 +120,9 @@ def judge(found: Measured, rules: Mapping[str, Rule], suppressions: Mapping[str,
     """
     fired: list[_Fired] = []
     unknown, passed, elsewhere = [], [], []
+    of_scope = {scope: found.rows(scope) for scope in get_args(Scope)}
     for rule in rules.values():
-        rows = found.rows(rule.scope)
+        rows = of_scope[rule.scope]
         applicable = rows.filter(_applies(rule.applies, rows, found))
         outcomes = verdicts(rule, applicable)
         if not applicable.height:

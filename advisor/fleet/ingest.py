@@ -35,7 +35,7 @@ Progress = Callable[[int], Callable[[int], object]]
 _FLUSH_S: Final = 5.0  # of work that a kill at the worst moment costs
 _FLUSH_RUNS: Final = 256
 _BLOCK_BYTES: Final = 8 << 20
-_REJUDGED_AT_ONCE: Final = 512
+_READ_AT_ONCE: Final = 512  # stored reports in memory
 _UNCHECKED: Final = ("unreadable", "killed")
 
 
@@ -134,11 +134,15 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
         writer.add(job, Done(_bad(job.found), _bad_rows(job, job.found.path, job.note or "")))
     notes = [f"{job.found.path}: {job.note}" for job in fresh if job.note]
     vanished = gone
-    for job, outcome in each(engine, examine, fresh):
-        done = outcome if isinstance(outcome, Done) else _failed(job, outcome)
-        vanished += done.gone
-        writer.add(job, done)
-        told(1)
+    try:
+        for job, outcome in each(engine, examine, fresh):
+            done = outcome if isinstance(outcome, Done) else _failed(job, outcome)
+            vanished += done.gone
+            writer.add(job, done)
+            told(1)
+    except KeyboardInterrupt:
+        writer.flush()
+        raise
     writer.flush()
     return Ingested(
         recordings=len(found) + len(rejected),
@@ -400,8 +404,8 @@ def _book(settings: Settings) -> tuple[Mapping[str, Rule], Mapping[str, Suppress
 
 def _digest(path: str) -> str:
     """Of a file's content; of a folder of tables, of all its files'."""
-    if not is_url(path) and Path(path).is_dir():
-        return _hashed(*(_digest(str(file)) for file in sorted(Path(path).rglob("*")) if file.is_file()))
+    if (below := listing(path)) is not None:
+        return _hashed(*map(_digest, below[0]))
     told = hashlib.blake2b(digest_size=16)
     with open_file(path) as stream:
         while block := stream.read(_BLOCK_BYTES):
@@ -435,6 +439,14 @@ class Again:
     settings: Settings
 
 
+@dataclass(frozen=True, slots=True)
+class Rejudged:
+    """How many runs were judged again; a note on each that could not be."""
+
+    runs: int
+    notes: tuple[str, ...]
+
+
 def rejudge(  # noqa: PLR0913 - all but the first two are options
     store: Store,
     engine: Engine,
@@ -443,11 +455,8 @@ def rejudge(  # noqa: PLR0913 - all but the first two are options
     weeks: Sequence[str] | None = None,
     today: dt.date | None = None,
     progress: Progress | None = None,
-) -> int:
+) -> Rejudged:
     """Judge the stored runs again whose rule set is another one by now, without reading a profile.
-
-    Returns:
-        How many runs were judged.
 
     Raises:
         StoreError: the store cannot be written; the same command goes on from there.
@@ -457,35 +466,39 @@ def rejudge(  # noqa: PLR0913 - all but the first two are options
     version = _book(settings)[2]
     stale = store.scan("runs", weeks).filter(pl.col("status") == "checked", pl.col("rule_set").ne_missing(version))
     left = store.collect(stale.select("week", "run_id").sort("week", "run_id"))
-    told, judged = (progress or _silent)(left.height), 0
-    for some in _pieces(left):
-        rows: Rows = {"runs": [], "findings": [], "reports": []}
-        done = []
-        for task, outcome in each(engine, again, list(_stored(store, some, settings))):
-            if isinstance(outcome, Exception):
-                raise outcome
-            done.append(task.row["run_id"])
-            for name, more in outcome.items():
-                rows[name] += more
-            told(1)
-        store.write({name: frame(name, of) for name, of in rows.items()}, "run_id", done, some["week"].unique())
-        judged += len(done)
-    return judged
+    told, judged, notes = (progress or _silent)(left.height), 0, []
+    batch: list[tuple[Again, Rows]] = []
+    for task, outcome in each(engine, again, _stored(store, left, settings)):
+        if isinstance(outcome, Exception):
+            notes.append(f"{task.row['run_id']}: cannot be judged again: {one_line(str(outcome), 200)}")
+        else:
+            batch.append((task, outcome))
+            judged += 1
+        if len(batch) >= _FLUSH_RUNS:
+            _rewrite(store, batch)
+            batch = []
+        told(1)
+    _rewrite(store, batch)
+    return Rejudged(judged, tuple(notes))
 
 
-def _pieces(left: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    return (left.slice(at, _REJUDGED_AT_ONCE) for at in range(0, left.height, _REJUDGED_AT_ONCE))
+def _rewrite(store: Store, batch: Sequence[tuple[Again, Rows]]) -> None:
+    tables = {name: [row for _, rows in batch for row in rows[name]] for name in ("runs", "findings", "reports")}
+    ids, weeks = zip(*((task.row["run_id"], task.row["week"]) for task, _ in batch), strict=True) if batch else ((), ())
+    store.write({name: frame(name, rows) for name, rows in tables.items()}, "run_id", ids, weeks)
 
 
-def _stored(store: Store, some: pl.DataFrame, settings: Settings) -> Iterator[Again]:
-    mine = pl.col("run_id").is_in(some["run_id"].implode())
-    weeks = some["week"].unique().to_list()
-    runs = store.collect(store.scan("runs", weeks).filter(mine))
-    texts = store.collect(store.scan("reports", weeks).filter(mine).select("run_id", "report", "kept"))
-    kept_of = {run_id: (report, beside) for run_id, report, beside in texts.iter_rows()}
-    for row in runs.to_dicts():
-        if row["run_id"] in kept_of:
-            yield Again(row, *kept_of[row["run_id"]], settings)
+def _stored(store: Store, left: pl.DataFrame, settings: Settings) -> Iterator[Again]:
+    """The runs with their reports, some hundred at a time."""
+    for some in left.iter_slices(_READ_AT_ONCE):
+        mine = pl.col("run_id").is_in(some["run_id"].implode())
+        weeks = some["week"].unique().to_list()
+        runs = store.collect(store.scan("runs", weeks).filter(mine))
+        texts = store.collect(store.scan("reports", weeks).filter(mine).select("run_id", "report", "kept"))
+        kept_of = {run_id: (report, beside) for run_id, report, beside in texts.iter_rows()}
+        for row in runs.to_dicts():
+            if row["run_id"] in kept_of:
+                yield Again(row, *kept_of[row["run_id"]], settings)
 
 
 def again(task: Again) -> Rows:

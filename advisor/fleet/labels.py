@@ -50,7 +50,7 @@ commonly mapped to."""
 class Labels(BaseModel):
     """Labels of one run; `other` are those of names that nothing here gives a meaning."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
 
     team: str | None = None
     job: str | None = None

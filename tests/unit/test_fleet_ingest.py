@@ -107,14 +107,14 @@ def test_another_recording_at_the_same_place_is_another_run(root, store):
 
 
 def test_labels_the_nearest_says_last(root, store):
-    (root / "run.yaml").write_text("team: vision\ngpu_hours: 8\n")
+    (root / "run.yaml").write_text("team: vision\ngpu_hours: 8\ncommit: 1234567\n")
     (root / "b/run.yaml").write_text("team: speech\nprice: 2.5\nhosts: {0: node7}\nqueue: fast\nstarted: 2026-10-01\n")
     config = Config.model_validate({"fleet": {"paths": [r"/(?P<job>[^/]+)$"]}})
     taken(root, store, config=config, labels={"team": "nobody", "owner": "ann"})
     runs = rows(store).filter(status="checked").sort("job")
-    assert runs.select("job", "team", "owner", "gpu_hours", "price", "week").rows() == [
-        ("a", "vision", "ann", 8.0, None, "2026-W47"),
-        ("b", "speech", "ann", None, 2.5, "2026-W40"),
+    assert runs.select("job", "team", "owner", "gpu_hours", "price", "commit", "week").rows() == [
+        ("a", "vision", "ann", 8.0, None, "1234567", "2026-W47"),
+        ("b", "speech", "ann", None, 2.5, None, "2026-W40"),
     ]
     assert rows(store, "workers").filter(scope="worker")["host"].drop_nulls().to_list() == ["node7"]
     assert '"queue": "fast"' in runs["labels"][1]
@@ -170,7 +170,7 @@ def test_a_wrong_rule_is_said_before_anything_is_read(root, store):
 
 def test_judging_again_by_the_same_rules_does_nothing(root, store):
     taken(root, store)
-    assert rejudge(store, Here(), today=TODAY) == 0
+    assert rejudge(store, Here(), today=TODAY).runs == 0
 
 
 def test_other_rules_judge_without_the_traces_as_ingest_would_have(root, store, tmp_path):
@@ -181,9 +181,9 @@ def test_other_rules_judge_without_the_traces_as_ingest_would_have(root, store, 
     taken(root, other, config=changed)
     shutil.rmtree(root)
     assert contents(store) != contents(other)
-    assert rejudge(store, Here(), config=changed, today=TODAY) == 2
+    assert rejudge(store, Here(), config=changed, today=TODAY).runs == 2
     assert contents(store) == contents(other)
-    assert rejudge(store, Here(), config=changed, today=TODAY) == 0
+    assert rejudge(store, Here(), config=changed, today=TODAY).runs == 0
 
 
 def test_a_finding_that_is_suppressed_later(root, store):
@@ -193,6 +193,18 @@ def test_a_finding_that_is_suppressed_later(root, store):
     quiet = [{"rule": rule, "reason": "known", "until": "2027-01-01"} for rule in fired]
     rejudge(store, Here(), config=Config.model_validate({"suppress": quiet}), today=TODAY)
     assert rows(store, "findings").filter(pl.col("rule").is_in(fired))["suppressed"].unique().to_list() == ["known"]
+
+
+def test_a_stored_report_that_cannot_be_read_costs_that_run_only(root, store):
+    taken(root, store)
+    reports = rows(store, "reports")
+    odd = reports.head(1).with_columns(report=pl.lit('{"made": "by a later version"}'))
+    store.write({"reports": odd}, "run_id", odd["run_id"])
+    changed = Config.model_validate({"overrides": {"low-gpu-utilisation": {"severity": "low"}}})
+    done = rejudge(store, Here(), config=changed, today=TODAY)
+    assert done.runs == 1
+    assert odd["run_id"].item() in done.notes[0]
+    assert rows(store)["rule_set"].n_unique() == 3  # the new one, the old one, and none of the bad run
 
 
 # ---------------------------------------------------------------------------------------------- older stores
@@ -211,3 +223,28 @@ def test_a_store_of_an_older_version_is_read_and_written(root, store):
     assert rows(store).height == 3
     assert {0.101, 0.102} & set(rows(store)["step_ms"])
     assert {0.101, 0.102} & set(rows(store, "workers")["step_ms"])
+
+
+def test_a_folder_in_a_store_of_objects(root, store):
+    fsspec = pytest.importorskip("fsspec")
+    files = fsspec.filesystem("memory")
+    files.put(str(root), "/fleet-root", recursive=True)
+    try:
+        first = ingest(["memory://fleet-root"], store, Here(), today=TODAY)
+        again = ingest(["memory://fleet-root"], store, Here(), today=TODAY)
+        here = ingest([str(root)], store, Here(), today=TODAY)
+    finally:
+        files.rm("/fleet-root", recursive=True)
+    assert (first.runs, first.unreadable) == (2, 1)
+    assert again.known == 3
+    assert (here.known, here.runs, here.unreadable) == (3, 0, 0)
+
+
+def test_ctrl_c_keeps_what_is_done(root, store):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        taken(root, store, progress=lambda _: interrupted)
+    assert rows(store).filter(status="checked").height == 1
+    assert taken(root, store).runs == 1

@@ -12,6 +12,7 @@ from advisor.errors import NothingFound, UsageError
 from advisor.fleet.labels import monday_of, week_of, weeks_before
 from advisor.fleet.store import Store, frame
 from advisor.fleet.weekly import weekly
+from advisor.render.fleet import terminal
 from tests.fleet import WEEK, finding_row, run_row, stored
 
 LAST = "2026-W46"
@@ -167,6 +168,14 @@ def test_rows_of_a_write_that_was_cut_off_count_nowhere(store):
     found = weekly(store, Fleet())
     assert found.rules == ()
     assert found.findings == ()
+
+
+def test_a_week_of_bad_runs_only(store):
+    stored(store, runs=[run_row("a", status="unreadable", reason="empty"), run_row("b", week=LAST)])
+    found = weekly(store, Fleet())
+    assert (found.total.runs, found.total.paid, found.total.busy, found.total.paid_money) == (0, 0, None, None)
+    assert (found.coverage.unreadable, found.rules, found.headline) == (1, (), None)
+    assert "no run could be read" in terminal.render(found)
 
 
 def test_weeks():

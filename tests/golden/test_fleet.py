@@ -1,0 +1,47 @@
+"""Real recordings in a store: what the report says is what checking them one by one says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from advisor.config import Fleet
+from advisor.engine import check
+from advisor.fleet.engines import Local
+from advisor.fleet.ingest import ingest
+from advisor.fleet.store import Store
+from advisor.fleet.weekly import weekly
+from advisor.judge import CERTAINTY
+
+TRACES = Path(__file__).parents[2].parent / "shared/traces"
+if not TRACES.is_dir():
+    TRACES = Path(__file__).parents[3].parent / "shared/traces"
+ROOTS = [str(TRACES / name) for name in ("kineto", "malformed")]
+
+
+@pytest.mark.skipif(not TRACES.is_dir(), reason="the recorded traces are not here")
+def test_the_report_of_real_recordings(tmp_path):
+    store = Store(str(tmp_path / "store"))
+    first = ingest(ROOTS, store, Local(2))
+    again = ingest(ROOTS, store, Local(2))
+    assert (again.known, again.runs, again.unreadable) == (first.recordings, 0, 0)
+    checked = check(ROOTS, all_runs=True)
+    assert (first.runs, first.unreadable) == (len(checked.runs), len(checked.unreadable))
+    found = weekly(store, Fleet(), max(store.weeks()))
+    assert found.coverage.runs + found.coverage.unreadable == first.runs + first.unreadable
+    assert sum(reason.runs for reason in found.coverage.reasons) == first.unreadable
+    assert found.headline is not None
+    assert found.headline.rule == _worth_most(checked)
+
+
+def _worth_most(report):
+    """The rule whose savings come to the most time on the most GPUs, over the steps that were used."""
+    hours = Counter()
+    for run in report.runs:
+        for finding in run.findings:
+            if finding.saving:
+                middle = (finding.saving.low_ms + finding.saving.high_ms) / 2 * CERTAINTY[finding.confidence]
+                hours[finding.rule] += middle * (run.source.steps.used or 1) * len(run.source.devices)
+    return hours.most_common(1)[0][0]
