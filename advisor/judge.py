@@ -274,9 +274,9 @@ def _said(f: _Fired, found: Measurements) -> str:
 def _shown(f: _Fired) -> dict[str, float | None]:
     """The metrics that the verdict rests on, with what they were held against; then those the rule adds."""
     parsed = f.rule.expressions(f.row)
-    limits = parsed["when"].limits(f.rule.params)
+    limits = parsed["when"].limits(f.row, f.rule.params)
     if reached := parsed.get(f"severity.{f.severity}"):
-        limits |= reached.limits(f.rule.params)
+        limits |= reached.limits(f.row, f.rule.params)
     judged = (name for key, e in parsed.items() if not key.startswith("saving") for name in sorted(e.names))
     names = dict.fromkeys(name for name in (*judged, *f.rule.shows) if name in METRICS)
     return {name: limits.get(name) for name in names}
