@@ -25,6 +25,7 @@ _METADATA: Final = (  # computes nothing: views, sizes, memory that is set aside
 _LEAST_BYTES: Final = 1024  # a scalar is read, a tensor is moved
 _NEEDS: Final = ("device_ops", "device_ops.launch", "host_ops")
 _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
+_NO_PYTHON: Final = "no Python calls were recorded: with_stack=True records them in recent PyTorch"
 _LOGGING: Final = (
     r"(?:^|/)(?:logging/__init__|wandb/|mlflow/|tensorboardX/|torch/utils/tensorboard/)|<built-in function print>"
     r"|(?:^|/)tqdm/.*: (?:refresh|display|fp_write|print_status)"  # not its loop, which stays open around the steps
@@ -152,7 +153,7 @@ def logging(lane: Lane) -> Mapping[str, Value]:
     if not lane.total_ns:
         return {}
     if not (lane.host["kind"] == "python").any():
-        return {"logging_share": Missing("recorded without with_stack=True")}
+        return {"logging_share": Missing(_NO_PYTHON)}
     found = spans(_logging(lane))
     return {"logging_share": lane.share(found if lane.device is None else minus(found, lane.busy))}
 
