@@ -24,7 +24,7 @@ from advisor.report import (
     Symptom,
 )
 from advisor.rulebook import Applies, Rule
-from advisor.verdicts import Verdict, verdicts
+from advisor.verdicts import Verdict, fixes_in_order, verdicts
 
 CERTAINTY: Final = {"high": 1.0, "medium": 0.7, "low": 0.4}
 """Weight of a saving's midpoint by the rule's confidence: the expected saving, which ranks findings."""
@@ -241,7 +241,7 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
             for m, limit in shown.items()
         ),
         where=_places(shown, worker, found),
-        fixes=_fixes(rule, _framework(found, worker)),
+        fixes=_fixes(f, _framework(found, worker)),
         symptoms=tuple(Symptom(rule=s.rule.id, title=s.rule.title, says=_said(s, found)) for s in beneath),
         explains=rule.explains,
         docs=f"docs/rules/{rule.id}.md",
@@ -252,12 +252,13 @@ def _framework(found: Measurements, worker: int) -> str | None:
     return dict(found.lens.profile.workers.select("worker", "framework").rows()).get(worker)
 
 
-def _fixes(rule: Rule, framework: str | None) -> tuple[Fix, ...]:
+def _fixes(f: _Fired, framework: str | None) -> tuple[Fix, ...]:
     """The fixes for the job's framework; all of them where it is not known or the rule has none for it."""
-    meant = [fix for fix in rule.fixes if framework is None or fix.framework in {framework, "any"}]
+    ordered = fixes_in_order(f.rule, f.row)
+    meant = [fix for fix in ordered if framework is None or fix.framework in {framework, "any"}]
     return tuple(
         Fix(framework=fix.framework, do=" ".join(fix.do.split()), code=fix.code, link=fix.link)
-        for fix in meant or rule.fixes
+        for fix in meant or ordered
     )
 
 

@@ -60,9 +60,13 @@ class Saving(_Strict):
 
 
 class Fix(_Strict):
-    """What to change, with code and the page that documents it."""
+    """What to change, with code and the page that documents it.
+
+    Where fixes differ by cause, `when` says of which one this is: an expression over metrics and parameters.
+    """
 
     framework: Annotated[Framework, Field(alias="for")]
+    when: str | None = None
     do: Text
     code: str | None = None
     link: Annotated[str, StringConstraints(pattern=r"^https://")] | None = None
@@ -76,13 +80,14 @@ class Reference(_Strict):
 
 
 class Case(_Strict):
-    """A test of the rule: metrics as given, the rest unknown."""
+    """A test of the rule: metrics as given, the rest unknown. `fix` is how the first fix begins."""
 
     name: Text
     given: Mapping[str, float | str]
     fires: Severity | Literal[False] | None = None
     saves: tuple[float, float] | None = None
     not_evaluable: tuple[str, ...] | None = None
+    fix: Text | None = None
 
 
 class Rule(_Strict):
@@ -133,6 +138,22 @@ class Rule(_Strict):
                 parsed[key] = parse(text if isinstance(text, bool) else str(text), known)
             except ExpressionError as error:
                 raise RuleError(f"{key}: {error}") from None
+        return parsed
+
+    def fix_conditions(self, metrics: Iterable[str]) -> dict[int, Expression]:
+        """The conditions of the fixes that have one, parsed, by their position.
+
+        Raises:
+            RuleError: one of them cannot be used; the message starts with its place, `fixes.0.when`.
+        """
+        known = {*metrics, *self.params}
+        parsed = {}
+        for index, fix in enumerate(self.fixes):
+            try:
+                if fix.when is not None:
+                    parsed[index] = parse(fix.when, known)
+            except ExpressionError as error:
+                raise RuleError(f"fixes.{index}.when: {error}") from None
         return parsed
 
 
