@@ -11,6 +11,7 @@ import polars as pl
 from advisor import wording
 from advisor.metrics.registry import METRICS, Measurements
 from advisor.report import (
+    OUTLIERS,
     SEVERITIES,
     Evidence,
     Finding,
@@ -232,7 +233,7 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
         title=rule.title,
         severity=f.severity,
         confidence=rule.confidence,
-        saving=_saving(rule, shared, f.row["step_mean_ms"]),
+        saving=_saving(f, shared),
         scope=Reach(workers=f.workers, steps=_used_steps(found, worker)),
         says=_said(f, found),
         why=" ".join(rule.why.split()),
@@ -296,8 +297,14 @@ def _places(shown: Iterable[str], worker: int, found: Measurements) -> tuple[Pla
     return ()
 
 
-def _saving(rule: Rule, shared: tuple[float, float] | None, step_ms: object) -> Saving | None:
-    if shared is None or rule.saving is None or not isinstance(step_ms, float) or not step_ms:
+def _saving(f: _Fired, shared: tuple[float, float] | None) -> Saving | None:
+    """What is saved of the mean step; of that with the uneven steps, where it is they that get shorter."""
+    rule = f.rule
+    if shared is None or rule.saving is None:
+        return None
+    step_ms = f.row.get("complete_step_mean_ms") if rule.saving.of == OUTLIERS else None
+    step_ms = step_ms or f.row["step_mean_ms"]
+    if not isinstance(step_ms, float) or not step_ms:
         return None
     low, high = shared
     return Saving(

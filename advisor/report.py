@@ -15,6 +15,8 @@ Value: TypeAlias = float | int | str | None
 SCHEMA_VERSION: Final = 1
 SEVERITIES: Final[tuple[Severity, ...]] = ("high", "medium", "low")
 FINDINGS_EXIT_CODE: Final = 1
+OUTLIERS: Final = "outliers"
+"""The part of the mean step that uneven steps add; a saving of it is relative to the mean of all complete steps."""
 
 
 class _Frozen(BaseModel):

@@ -11,7 +11,7 @@ from advisor.judge import Judgement
 from advisor.lens import Lane, Lens
 from advisor.metrics.breakdown import CATEGORIES
 from advisor.metrics.registry import Measurements
-from advisor.report import Device, LeftOutStep, Run, Source, Steps, Value, Worker
+from advisor.report import OUTLIERS, Device, LeftOutStep, Run, Source, Steps, Value, Worker
 from advisor.text import interval, ms, percent, plain, runs_of
 
 _MATCHED: Final = 0.99  # of the time in collectives: less is worth a word
@@ -45,8 +45,12 @@ def _verdict(judged: Judgement, step_ms: float, *, marked: bool) -> str:
     first = judged.findings[0]
     if first.saving is None:
         return f"{first.title}."
+    won = first.saving
+    if won.high_share > 0:  # of the worker that the finding speaks of, which need not be the slowest
+        step_ms = won.high_ms / won.high_share
     whole = f"each {ms(step_ms)} step" if marked else f"the {ms(step_ms)} recorded"
-    return f"{first.title}: {interval(first.saving.low_ms, first.saving.high_ms)} of {whole} to win."
+    uneven = " (uneven ones included)" if won.of == OUTLIERS else ""
+    return f"{first.title}: {interval(won.low_ms, won.high_ms)} of {whole}{uneven} to win."
 
 
 def _source(path: str, lens: Lens, lane: Lane, row: Mapping[str, Value]) -> Source:

@@ -93,6 +93,13 @@ def _places(lane: Lane) -> pl.DataFrame:
         _SOURCE,
     ),
     Metric(
+        "outlier_cause",
+        "text",
+        "The first of those causes in one word; empty where there are no such steps.",
+        f"one of {', '.join(_CAUSES)} with the most time; other host work is host, or unknown if not recorded",
+        _SOURCE,
+    ),
+    Metric(
         "outlier_input_ms",
         "ms",
         "What waiting for input in those steps adds to the mean step.",
@@ -148,6 +155,7 @@ def uneven(lane: Lane) -> Mapping[str, Value]:
         "outlier_most_ms": (float(_excess(long, short).sum()) - elsewhere) / whole / 1e6,
         "outlier_ratio": float(long["dur_ns"].to_numpy().max()) / typical if long.height and typical else 1.0,
         "outlier_causes": _in_words(lane, long, beyond),
+        "outlier_cause": _first_cause(lane, long, beyond) if long.height else "",
         "outlier_input_ms": by_input / whole / 1e6,
         "outlier_python_ms": by_python / whole / 1e6,
         **_compiling(lane, whole),
@@ -230,13 +238,24 @@ def _in_words(lane: Lane, steps: pl.DataFrame, beyond: Mapping[str, Ints]) -> st
     return ", ".join(f"{_named(lane, steps, cause)} ({ms(ns / 1e6)})" for ns, cause in told)
 
 
+def _first_cause(lane: Lane, steps: pl.DataFrame, beyond: Mapping[str, Ints]) -> str:
+    cause = max(beyond, key=lambda cause: int(beyond[cause].sum()))
+    return "host" if cause == "unknown" and _other_work(lane, steps) is not None else cause
+
+
 def _named(lane: Lane, steps: pl.DataFrame, cause: str) -> str:
     """The cause in words; of other host work, what ran, or that nothing of it was recorded."""
     if cause != "unknown":
         return _CAUSES[cause]
+    name = _other_work(lane, steps)
+    return "nothing that was recorded" if name is None else f"{_CAUSES[cause]}: {name}"
+
+
+def _other_work(lane: Lane, steps: pl.DataFrame) -> str | None:
+    """What ran most in the time of these steps that no cause owns; None where it was nothing that was recorded."""
     start = steps["start_ns"].to_numpy()
     rest = Union.of(start, start + steps["dur_ns"].to_numpy())
     for _, when in _when(lane):
         rest = minus(rest, when)
-    name, _ = busiest(lane, rest).row(0)
-    return "nothing that was recorded" if name is None else f"{_CAUSES[cause]}: {name}"
+    name: str | None = busiest(lane, rest)["name"][0]
+    return name

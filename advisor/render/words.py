@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from advisor.report import Finding, Fix, NotEvaluable, Place, Report, Run, Source, Steps, Value
+from advisor.report import OUTLIERS, Finding, Fix, NotEvaluable, Place, Report, Run, Source, Steps, Value
 from advisor.text import count, interval, listing, ms, ns, percents, runs_of, without_shared_unit
 
 CATEGORIES: Final = {
@@ -72,7 +72,8 @@ def saving(finding: Finding, steps: Steps) -> str | None:
         return time
     # The step is that of the worker that the finding speaks of, which need not be the slowest.
     step = ms(won.high_ms / won.high_share)
-    return f"{without_shared_unit(time, step)} of {step} {'a step' if steps.marked else 'recorded'} ({shares})"
+    of = "a step, uneven ones included" if won.of == OUTLIERS else "a step" if steps.marked else "recorded"
+    return f"{without_shared_unit(time, step)} of {step} {of} ({shares})"
 
 
 def what_was_read(source: Source) -> list[str]:
@@ -197,7 +198,7 @@ def _steps(steps: Steps) -> str:
     if not steps.marked:
         return f"no steps marked, {ms(steps.step_ms)} recorded" if steps.step_ms is not None else "no steps marked"
     used = count(steps.used, "step") if steps.used == steps.count else f"{steps.used} of {steps.count} steps used"
-    return f"{used}, {ms(steps.step_ms)} at the median"
+    return used if steps.step_mean_ms is None or not steps.used else f"{used}, {ms(steps.step_mean_ms)} on average"
 
 
 def _which(steps: Sequence[tuple[int, int]], workers: int) -> str:

@@ -37,7 +37,7 @@ def test_the_screen_tells_what_counts():
     for told in (
         "resnet50-workers0",
         "pytorch profile (kineto)",
-        "6 of 8 steps used, 177 ms at the median",
+        "6 of 8 steps used, 178 ms on average",
         "left out: step 7: not recorded from its beginning",
         "salvaged: worker0",
         RESNET.verdict,

@@ -43,7 +43,7 @@ def test_no_saving_has_no_words():
     [
         (
             "resnet",
-            ["pytorch profile (kineto)", "1 worker", "Tesla V100-DGXS-32GB", "6 of 8 steps used, 177 ms at the median"],
+            ["pytorch profile (kineto)", "1 worker", "Tesla V100-DGXS-32GB", "6 of 8 steps used, 178 ms on average"],
         ),
         ("cpu-only", ["pytorch profile (kineto)", "1 worker", "no device", "no steps marked, 2.31 s recorded"]),
         ("unknown", ["kineto profile", "0 workers", "no device", "no steps marked"]),
@@ -59,7 +59,7 @@ def test_many_ranks_and_devices_are_counted():
 
 
 @pytest.mark.parametrize(
-    ("used", "expected"), [(8, "8 steps, 177 ms"), (0, "0 of 8 steps used, 177 ms"), (1, "1 of 8 steps used")]
+    ("used", "expected"), [(8, "8 steps, 178 ms on average"), (0, "0 of 8 steps used"), (1, "1 of 8 steps used")]
 )
 def test_steps_that_were_used(used: int, expected: str):
     source = changed(RESNET.source, steps=Steps(**MARKED | {"used": used}))
