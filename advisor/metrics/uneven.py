@@ -11,7 +11,7 @@ import polars as pl
 
 from advisor.hostwork import busiest, minus, python_work
 from advisor.intervals import EMPTY, Ints, Union
-from advisor.lens import Lane, spans
+from advisor.lens import FILLING, Lane, spans
 from advisor.metrics.registry import Metric, Value, measures
 from advisor.text import ms
 
@@ -33,7 +33,8 @@ _LEAST_SPREAD: Final = 0.03  # of the median: step times of one job vary by 1 to
 _ALWAYS_SHARE: Final = 0.05
 _TELLING_SHARE: Final = 0.1  # of the excess: causes below are not named
 _SOURCE: Final = (
-    "steps are uneven above median + 3 x 1.4826 x MAD of the complete steps, or where compilation ran in them"
+    "steps are uneven above median + 3 x 1.4826 x MAD of the complete steps and 1.1 x their median, or where "
+    "compilation ran in them; a first one in which the host got ahead of the device is left out, but is no outlier"
 )
 
 
@@ -102,14 +103,14 @@ def _places(lane: Lane) -> pl.DataFrame:
     Metric(
         "outlier_input_ms",
         "ms",
-        "What waiting for input in those steps adds to the mean step.",
+        "What waiting for input adds to the mean step in those steps, and in a first one left out.",
         "sum over them of input time beyond the used steps' mean, at most their excess / complete steps",
         _SOURCE,
     ),
     Metric(
         "outlier_python_ms",
         "ms",
-        "What Python between framework ops in those steps adds to the mean step.",
+        "What Python between framework ops adds to the mean step in those steps, and in a first one left out.",
         "sum over them of Python's time (50 us to 1 ms on end) beyond the used steps' mean, at most their excess / "
         "complete steps",
         _SOURCE,
@@ -141,11 +142,15 @@ def uneven(lane: Lane) -> Mapping[str, Value]:
     whole = lane.steps.height + lane.uneven.height
     compiled = _compiled(lane, lane.uneven)
     typical, short = _usual(lane.steps)
-    long = lane.uneven.filter(~compiled)
+    filling = pl.col("left_out").str.starts_with(FILLING).fill_null(value=False)
+    left_out, long = lane.uneven.filter(~compiled), lane.uneven.filter(~compiled & ~filling)
     beyond = _beyond(lane, long)
     excess = _excess(long, typical)
-    by_input, by_python = (float(np.minimum(beyond[cause], excess).sum()) for cause in ("input", "python"))
-    elsewhere = by_input * _acts_always(lane, "input") + by_python * _acts_always(lane, "python")
+    elsewhere = sum(
+        float(np.minimum(beyond[cause], excess).sum()) * _acts_always(lane, cause) for cause in ("input", "python")
+    )
+    beyond_all, excess_all = _beyond(lane, left_out), _excess(left_out, typical)
+    by_input, by_python = (float(np.minimum(beyond_all[cause], excess_all).sum()) for cause in ("input", "python"))
     most, mean = _excess(lane.uneven, short).sum(), lane.total_ns / lane.steps.height
     return {
         "outliers_share": float(most) / whole / mean if mean else None,

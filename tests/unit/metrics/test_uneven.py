@@ -79,6 +79,19 @@ def test_a_cause_counts_beyond_what_the_used_steps_have_of_it():
     assert values["outlier_input_ms"] == pytest.approx(0.200 / 6)
 
 
+def test_a_first_step_that_fills_the_queue_is_no_outlier_but_bounds_what_python_costs():
+    steps = [
+        step(0, 0, 300, host=(0, 100)),
+        *(step(i, 200 + 100 * i, 300 + 100 * i, host=(100 * i, 100 * i + 100)) for i in range(1, 6)),
+    ]
+    device = [kernel(200, 300, 90), *(kernel(200 + 100 * i, 300 + 100 * i, 100 * i + 90) for i in range(1, 6))]
+    values = uneven(lane(profile(device, [], steps), "steady"))
+    assert values["outlier_steps"] == values["outlier_excess_ms"] == 0
+    assert values["outlier_ratio"] == 1
+    assert values["outlier_cause"] == ""
+    assert values["outlier_python_ms"] > 0
+
+
 STALLED = [*STEPS[:5], step(5, 500, 1800)]  # over 1 ms without an op: no Python between ops
 
 
