@@ -63,6 +63,11 @@ def check(
     processes: Annotated[
         int, typer.Option("--processes", min=1, help="Files of one run to read at a time; by default one per core.")
     ] = os.cpu_count() or 1,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", metavar="NAME", help="Of the runs in a TensorFlow or JAX log folder; else the newest."),
+    ] = None,
+    all_runs: Annotated[bool, typer.Option("--all-runs", help="All runs in such a folder.")] = False,
     config: ConfigPath = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Evidence, every fix and the places.")] = False,
 ) -> None:
@@ -73,7 +78,15 @@ def check(
     level = _chosen("--fail-on", fail_on, _LEVELS)
     files = {path: _format_of(path) for path in output or []}
     with _progress() as progress:
-        report = run_check(paths, config=_config(config), steps=steps, progress=progress, processes=processes)
+        report = run_check(
+            paths,
+            config=_config(config),
+            steps=steps,
+            progress=progress,
+            processes=processes,
+            run=run,
+            all_runs=all_runs,
+        )
     for path, kind in files.items():
         _write(path, _rendered(report, kind, verbose=True))
     sys.stdout.write(_rendered(report, standard, verbose=verbose, to_screen=True))

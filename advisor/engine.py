@@ -33,6 +33,8 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
     today: dt.date | None = None,
     progress: Progress | None = None,
     processes: int = 1,
+    run: str | None = None,
+    all_runs: bool = False,
 ) -> Report:
     """Check every run under `paths`.
 
@@ -44,6 +46,8 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
         progress: Where to report the bytes read.
         processes: How many files of one run to read side by side, each in a process of its own. A script that asks for
             more than one needs the guard `if __name__ == "__main__":`, as always with multiprocessing.
+        run: Of the runs in one TensorFlow or JAX log folder, the one to check instead of the newest.
+        all_runs: Check all of them.
 
     Raises:
         NothingFound: none of the paths holds a readable profile.
@@ -52,7 +56,7 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
     config = config or Config()
     rules = rule_book(config)
     silenced = _active(config, today or dt.datetime.now(dt.UTC).date())
-    found, rejected = discover(paths)
+    found, rejected = discover(paths, run=run, all_runs=all_runs)
     lost = [unreadable(r.path, r.why) for r in rejected]
     runs = []
     for one in found:

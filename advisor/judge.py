@@ -52,7 +52,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class _Fired:
-    """A rule that fired: its worst row and all workers it holds for."""
+    """A rule that fired: the row it is told of, all workers it holds for, and what the job's step gets shorter by."""
 
     rule: Rule
     verdict: Verdict
@@ -87,8 +87,8 @@ def judge(found: Measurements, rules: Mapping[str, Rule], suppressions: Mapping[
         outcomes = verdicts(rule, applicable)
         if not applicable.height:
             elsewhere.append(rule.id)
-        elif hits := [v for v in outcomes if v.outcome == "fired"]:
-            fired.append(_worst(rule, hits, applicable))
+        elif any(v.outcome == "fired" for v in outcomes):
+            fired.append(_fired(rule, outcomes, applicable, found.pace))
         elif missing := [v for v in outcomes if v.outcome == "not_evaluable"]:
             unknown.append(_not_evaluable(rule, missing, found))
         else:
@@ -120,21 +120,32 @@ def _distributed(row: Mapping[str, float | None]) -> bool:
     return (row.get("ranks_in_job") or 0) > 1 or (row.get("collective_share") or 0) > 0
 
 
-def _worst(rule: Rule, hits: Sequence[Verdict], rows: pl.DataFrame) -> _Fired:
-    """The row with the highest severity, then the largest saving; the first of equals. The saving is the job's."""
-    worst = min(hits, key=lambda v: (SEVERITIES.index(v.severity or "low"), -(v.high_ms or 0.0), v.row))
-    workers = tuple(rows["worker"].gather([v.row for v in hits]).to_list())
-    own = rows["own_step_ms"].to_list() if "own_step_ms" in rows.columns else []
-    low, high = worst.low_ms, worst.high_ms
-    if len(own) > 1 and None not in own and low is not None and high is not None:
-        low = _of_the_job(own, {v.row: v.low_ms for v in hits})
-        high = _of_the_job(own, {v.row: v.high_ms for v in hits})
-    return _Fired(rule, worst, rows.row(worst.row, named=True), workers, low, high)
+def _fired(rule: Rule, outcomes: Sequence[Verdict], rows: pl.DataFrame, pace: int) -> _Fired:
+    """The rule's finding, told of the worker that sets the job's pace, where that is known, else of the worst."""
+    workers = rows["worker"].to_list()
+    hits = [v for v in outcomes if v.outcome == "fired"]
+    own: list[float | None] = rows["own_step_ms"].to_list() if "own_step_ms" in rows.columns else [None]
+    times = [ms for ms in own if ms is not None]
+    known = len(own) == len(times) > 1
+    shown = min(
+        hits,
+        key=lambda v: (
+            known and workers[v.row] != pace,
+            SEVERITIES.index(v.severity or "low"),
+            -(v.high_ms or 0.0),
+            v.row,
+        ),
+    )
+    low, high = shown.low_ms, shown.high_ms
+    if known and low is not None and high is not None:
+        low = _of_the_job(times, [v.low_ms for v in outcomes])
+        high = _of_the_job(times, [v.high_ms for v in outcomes])
+    return _Fired(rule, shown, rows.row(shown.row, named=True), tuple(workers[v.row] for v in hits), low, high)
 
 
-def _of_the_job(own: Sequence[float], saved: Mapping[int, float | None]) -> float:
+def _of_the_job(own: Sequence[float], saved: Sequence[float | None]) -> float:
     """What the job's step gets shorter by when each rank's own part of it does: the slowest rank sets the pace."""
-    left = [ms - (saved.get(row) or 0.0) for row, ms in enumerate(own)]
+    left = [ms - (gain or 0.0) for ms, gain in zip(own, saved, strict=True)]
     return max(0.0, max(own) - max(left))
 
 
@@ -234,7 +245,7 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
         severity=f.severity,
         confidence=rule.confidence,
         saving=_saving(f, shared),
-        scope=Reach(workers=f.workers, steps=_used_steps(found, worker)),
+        scope=Reach(workers=f.workers, steps=_used_steps(found, worker), told_of=worker),
         says=_said(f, found),
         why=" ".join(rule.why.split()),
         evidence=tuple(

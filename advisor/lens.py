@@ -158,11 +158,6 @@ class Lens:
             longest[lane.worker] = max(rival, lane, key=lambda one: one.per_step_ms(one.total_ns))
         return list(longest.values())
 
-    @property
-    def slowest(self) -> Lane:
-        """The worker whose steps take longest on average."""
-        return max(self.critical, key=lambda lane: lane.per_step_ms(lane.total_ns))
-
     def of(self, worker: int) -> Lane:
         """The lane that sets this worker's pace."""
         return next(lane for lane in self.critical if lane.worker == worker)

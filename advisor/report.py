@@ -72,10 +72,11 @@ class Fix(_Frozen):
 
 
 class Reach(_Frozen):
-    """Where a finding holds."""
+    """Where a finding holds; `told_of` is the worker whose numbers and places it shows."""
 
     workers: tuple[int, ...]
     steps: tuple[int, ...]
+    told_of: int | None = None
 
 
 class Symptom(_Frozen):
@@ -134,7 +135,7 @@ class LeftOutStep(_Frozen):
 
 
 class Steps(_Frozen):
-    """How many steps the critical worker's numbers rest on."""
+    """How many steps the numbers of `worker` rest on: the one that sets the job's pace."""
 
     marked: bool
     count: int
@@ -142,6 +143,7 @@ class Steps(_Frozen):
     step_ms: float | None
     step_mean_ms: float | None
     left_out: tuple[LeftOutStep, ...]
+    worker: int | None = None
 
 
 class Worker(_Frozen):

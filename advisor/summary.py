@@ -20,7 +20,7 @@ _MOST_ROWS: Final = 100  # of a table of kernels: the rest is a thousandth of th
 
 def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> Run:
     """The report's entry for one run."""
-    slowest = found.lens.slowest
+    slowest = found.lens.of(found.pace)
     row = found.frames["run"].row(0, named=True)
     return Run(
         name=plain(name),
@@ -111,6 +111,7 @@ def _steps(lens: Lens, lane: Lane, row: Mapping[str, Value]) -> Steps:
         step_ms=row["step_ms"],
         step_mean_ms=row["step_mean_ms"],
         left_out=tuple(LeftOutStep(**step) for step in left_out.to_dicts()),
+        worker=lane.worker,
     )
 
 

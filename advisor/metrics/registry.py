@@ -157,7 +157,7 @@ class Measurements:
     """Every metric of a profile.
 
     `frames` holds one frame per scope. `device` has a row per lane and a column per metric, `worker` the rows of the
-    critical devices, `run` one row: that of the worker whose steps take longest, with what holds for the job as a
+    critical devices, `run` one row: that of the worker that sets the job's pace, with what holds for the job as a
     whole. The other scopes have a row per step, op, kernel or collective. `reasons[metric]` says why a value is null.
     """
 
@@ -166,6 +166,11 @@ class Measurements:
     reasons: Mapping[str, str]
     kept: Kept | None = None
     of_job: Mapping[str, Value] = field(default_factory=dict)
+
+    @property
+    def pace(self) -> int:
+        """The worker that sets the job's pace."""
+        return int(self.rows("run")["worker"].item())
 
     def rows(self, scope: Scope) -> pl.DataFrame:
         """The rows that rules of this scope are held against; what holds for the whole job stands in each of them."""
@@ -240,12 +245,19 @@ def conclude(parts: Sequence[Part]) -> Measurements:
     pacing = {(lane.worker, lane.device) for lane in lens.critical}
     paces = [key in pacing for key in device.select("worker", "device").iter_rows()]
     worker = device.filter(pl.Series(paces, dtype=pl.Boolean))
-    slowest = worker.filter(pl.col("worker") == lens.slowest.worker)
+    slowest = worker.filter(pl.col("worker") == pace_of(worker))
     tables = {scope: pl.concat([part.tables[scope] for part in parts]) for scope in TABLES}
     tables |= {scope: function(job) for scope, function in JOB_TABLES.items()}
     run = _beside(slowest, [of_job], [m for metrics, _ in _OF_JOBS for m in metrics])
     frames = {"run": run, "worker": worker, "device": device, **tables}
     return Measurements(lens, frames, reasons, _kept(parts), of_job)
+
+
+def pace_of(worker: pl.DataFrame) -> int:
+    """The worker that sets the job's pace: whose step takes longest by itself, where that is known of all."""
+    own = worker.get_column("own_step_ms", default=pl.Series([None], dtype=pl.Float64))
+    steps = worker["step_mean_ms"].fill_null(0) if own.null_count() else own
+    return int(worker["worker"].gather([steps.arg_max() or 0]).item())
 
 
 def _joined(lenses: Sequence[Lens]) -> Lens:
