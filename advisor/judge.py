@@ -33,10 +33,11 @@ CERTAINTY: Final = {"high": 1.0, "medium": 0.7, "low": 0.4}
 
 @dataclass(frozen=True, slots=True)
 class Suppression:
-    """Why a rule's finding is not reported, and until when (ISO 8601)."""
+    """Why a rule's finding is not reported, and until when (ISO 8601); expired, it is reported again."""
 
     reason: str
     until: str | None = None
+    expired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class Judgement:
     passed: tuple[str, ...]
     not_applicable: tuple[str, ...]
     suppressed: tuple[Suppressed, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +95,15 @@ def judge(found: Measurements, rules: Mapping[str, Rule], suppressions: Mapping[
             unknown.append(_not_evaluable(rule, missing, found))
         else:
             passed.append(rule.id)
-    suppressed = tuple(_suppressed(f, s) for f in fired if (s := suppressions.get(f.rule.id)))
-    findings = _findings([f for f in fired if f.rule.id not in suppressions], found)
-    return Judgement(findings, tuple(unknown), tuple(passed), tuple(elsewhere), suppressed)
+    active = {rule: s for rule, s in suppressions.items() if not s.expired}
+    suppressed = tuple(_suppressed(f, s) for f in fired if (s := active.get(f.rule.id)))
+    findings = _findings([f for f in fired if f.rule.id not in active], found)
+    notes = [
+        f"the suppression of {f.rule.id} expired on {s.until} ({s.reason})"
+        for f in fired
+        if (s := suppressions.get(f.rule.id)) and s.expired
+    ]
+    return Judgement(findings, tuple(unknown), tuple(passed), tuple(elsewhere), suppressed, tuple(notes))
 
 
 def _suppressed(f: _Fired, why: Suppression) -> Suppressed:

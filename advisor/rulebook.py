@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from advisor.errors import RuleError, UsageError
+from advisor.errors import RuleError, UsageError, form_in_words
 from advisor.expressions import Expression, ExpressionError, parse
 from advisor.report import SEVERITIES, Confidence, Severity
 
@@ -218,9 +218,7 @@ _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is t
 
 
 def _in_words(error: Any) -> str:  # noqa: ANN401 - pydantic's error dictionary
-    if error["type"] == "extra_forbidden":
-        return "no such key in a rule"
-    return "missing" if error["type"] == "missing" else str(error["msg"])
+    return "no such key in a rule" if error["type"] == "extra_forbidden" else form_in_words(error)
 
 
 def load(folders: Iterable[Path]) -> dict[str, Rule]:

@@ -105,7 +105,7 @@ def _run(run: Run) -> Iterator[str]:
 def _findings(run: Run) -> str:
     rows = ["| | Finding | A fix gives back | Confidence |", "| --- | --- | --- | --- |"]
     for finding in run.findings[:_TABLE_FINDINGS]:
-        saving = words.saving(finding, run.source.steps) or "nothing that shows in the step"
+        saving = words.saving(finding, run.source.steps) or "not estimated"
         sure = ", ".join(filter(None, (finding.confidence, words.reach(finding, run))))
         severity = f"{_SHAPES[finding.severity]} {finding.severity}"
         rows.append(f"| {severity} | {escape(finding.title, 200)} | {escape(saving)} | {escape(sure)} |")

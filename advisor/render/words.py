@@ -115,8 +115,9 @@ def overview(report: Report) -> str:
     severities = Counter(finding.severity for run in report.runs for finding in run.findings)
     each = [f"{severities[s]} {s}" for s in ("high", "medium", "low") if severities[s]]
     found = f"{count(severities.total(), 'finding')}{': ' if each else ''}{', '.join(each)}"
-    unread = f"; {count(len(report.unreadable), 'file')} could not be read" if report.unreadable else ""
-    return f"{count(len(report.runs), 'run')}, {found}{unread}"
+    unread = sum(1 + len(file.others) for file in report.unreadable)
+    rest = f"; {count(unread, 'file')} could not be read" if unread else ""
+    return f"{count(len(report.runs), 'run')}, {found}{rest}"
 
 
 def reach(finding: Finding, run: Run) -> str | None:

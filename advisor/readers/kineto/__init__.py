@@ -43,7 +43,7 @@ def read(stream: IO[bytes], name: str, worker: int = 0, on_read: Callable[[int],
     if columns.untimed:
         trace.salvaged.append(f"{count(columns.untimed, 'event')} without a valid start and length left out")
     profile = _profile(trace, columns, name, worker)
-    if not (profile.host_ops.height or profile.device_ops.height):
+    if not ((profile.host_ops["kind"] != "step").any() or profile.device_ops.height):
         raise ReadError(f"{name}: no host or device activity in it; record it with torch.profiler.profile(...)")
     return profile
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.render import words
-from advisor.report import LeftOutStep, Place, Steps
+from advisor.report import LeftOutStep, Place, Report, Steps, Unreadable
 from tests.render_samples import INPUT_BOUND, LAUNCH_BOUND, RESNET, SAMPLES, TENSOR_CORES, changed, cpu_only, saving
 
 STEPS = RESNET.source.steps
@@ -172,3 +172,8 @@ def test_code_spans_are_cut_out():
         (False, ", not ` alone."),
     ]
     assert LAUNCH_BOUND.fixes[0].link == words.web_link(LAUNCH_BOUND.fixes[0].link)
+
+
+def test_files_that_could_not_be_read_for_one_reason_are_all_counted():
+    lost = (Unreadable(path="a", why="empty (and 2 more here)", others=("b", "c")), Unreadable(path="d", why="torn"))
+    assert words.overview(Report(advisor_version="1", runs=(), unreadable=lost)).endswith("; 4 files could not be read")
