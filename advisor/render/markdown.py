@@ -94,6 +94,8 @@ def _run(run: Run) -> Iterator[str]:
     )
     if run.findings:
         yield _findings(run)
+    if order := words.ranking(run):
+        yield f"<sub>{escape(order[0].upper() + order[1:])}.</sub>"
     shares = [f"{escape(s.category, 40)} {percent(s.share)}" for s in words.segments(run)]
     yield f"Where {words.whole(steps)} goes: {', '.join(shares) or UNKNOWN}."
     for number, finding in enumerate(run.findings[:_TABLE_FINDINGS], 1):
@@ -123,7 +125,7 @@ def _finding(finding: Finding, run: Run) -> Iterator[str]:
         yield from _fix(fix)
     yield f"**Why** {_prose(finding.why)}"
     if finding.saving:
-        yield f"**Saving** of {_name(finding.saving.of)}: {_prose(finding.saving.method)}"
+        yield f"**Saving** out of {escape(words.pool(finding.saving.of))}: {_prose(finding.saving.method)}"
     if finding.evidence:
         yield _table(
             ("Evidence", "Value", "Limit", "Meaning"),

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from advisor.report import OUTLIERS, Finding, Fix, NotEvaluable, Place, Report, Run, Source, Steps, Value
+from advisor.report import OUTLIERS, SEVERITIES, Finding, Fix, NotEvaluable, Place, Report, Run, Source, Steps, Value
 from advisor.text import count, interval, listing, ms, ns, percents, runs_of, without_shared_unit
 
 CATEGORIES: Final = {
@@ -24,6 +24,29 @@ CATEGORIES: Final = {
 }
 """Categories of the breakdown, in one line each."""
 
+POOLS: Final = {
+    "compute": "the time in which kernels run",
+    "memcpy": "the time in which copies run, and no kernel",
+    "memset": "the time in which only memsets run",
+    "collective": "the time in which only communication runs",
+    "input": "the wait for the data loader",
+    "compile": "the time in which code is compiled",
+    "gc_idle": "the time in which the GPU idles during garbage collection",
+    "allocator_idle": "the time in which the GPU idles while memory is taken or given back",
+    "sync_idle": "the time in which the GPU idles after the host has waited for it",
+    "host_bound_idle": "the time in which the GPU waits for the host to launch",
+    "queued_idle": "the pauses between queued kernels",
+    "dependency_idle": "the time in which the GPU waits for another stream or rank",
+    "outliers": "what uneven steps add to the mean step",
+    "host_work": "the work of the host, which has no GPU",
+}
+"""The parts of a step that savings come out of, in words."""
+
+_LIBRARY: Final = re.compile(
+    r"site-packages|dist-packages|(?:^|/)torch/|/lib/python3|<built-in|<frozen|(?:^|/)runpy\.py"
+)
+_FRAMES: Final = 5
+_SENTENCE: Final = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
 _ODD: Final = 0.05  # of the typical rank's time: smaller differences are not worth a line
 _WEB: Final = re.compile(r"https?://[^\s<>\"'`|\\()\[\]{}\x00-\x20\x7f-\U0010ffff]+")
 _CODE: Final = re.compile(r"`([^`\n]+)`")
@@ -168,6 +191,39 @@ def spot(place: Place) -> str:
     owner = [f"step {place.step}"] if place.step is not None else []
     owner += [f"worker {place.worker}"] + ([f"device {place.device}"] if place.device is not None else [])
     return f"{', '.join(owner)}: {ns(place.dur_ns)} at {place.at_ms:,.3f} ms"
+
+
+def pool(of: str) -> str:
+    """A part of the step in words; the name itself for one of a profiler's own."""
+    return POOLS.get(of, of)
+
+
+def first_sentence(text: str) -> str:
+    """The text up to its first full stop that ends a sentence."""
+    return _SENTENCE.split(text, maxsplit=1)[0]
+
+
+def frames(stack: str) -> list[str]:
+    """The few frames of a stack that tell most: the user's own, innermost first; of libraries where there are none."""
+    told = [frame.strip() for frame in re.split(r"[;\n]", stack) if frame.strip()]
+    own = [frame for frame in told if not _LIBRARY.search(frame)]
+    return (own or told)[:_FRAMES]
+
+
+def alike(places: Iterable[Place]) -> list[list[Place]]:
+    """Places of one name and op together, in the order in which the names first come."""
+    groups: dict[tuple[str, str | None], list[Place]] = {}
+    for place in places:
+        groups.setdefault((place.name, place.op), []).append(place)
+    return list(groups.values())
+
+
+def ranking(run: Run) -> str | None:
+    """How the findings are ordered, where their severities alone would order them otherwise."""
+    levels = [SEVERITIES.index(finding.severity) for finding in run.findings]
+    if levels == sorted(levels):
+        return None
+    return "ranked by what a fix is expected to give back; high, medium and low say how much time is affected"
 
 
 def web_link(text: str | None) -> str | None:
