@@ -177,6 +177,8 @@ def metrics_show(name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
     from advisor.metrics import METRICS
     from advisor.reference import metric_entry
 
+    if name not in METRICS and f"{name}_share" in METRICS:
+        name = f"{name}_share"  # a part of the step, as savings name it
     if name not in METRICS:
         raise UsageError(f"no metric is called {name!r}; `advisor metrics list` names them all")
     typer.echo(metric_entry(METRICS[name]), nl=False)

@@ -171,6 +171,7 @@ def test_rules_and_metrics_are_listed_and_shown(advisor):
     assert "input_share >= moderate" in advisor("rules", "show", "input-bound").stdout
     assert "input_share" in advisor("metrics", "list").stdout
     assert "formula" in advisor("metrics", "show", "input_share").stdout
+    assert "## host_bound_idle_share" in advisor("metrics", "show", "host_bound_idle").stdout
 
 
 def test_a_closed_pipe_is_no_traceback(tmp_path):

@@ -261,6 +261,13 @@ def test_a_header_that_makes_no_sense_costs_the_header_only(header: Event):
         assert (found.host_ops.height, found.device_ops.height, found.devices.height) == (3, 1, 0)
 
 
+def test_a_number_of_a_device_that_is_no_whole_one_does_not_cost_the_header():
+    odd = V100 | {"id": 0.0, "totalGlobalMem": 17e9, "numSms": 80.5}
+    found = profile(*LAUNCH, deviceProperties=[odd])
+    assert NO_HEADER not in found.salvaged
+    assert found.devices.select("device", "memory_bytes", "sm_count").rows() == [(0, 17_000_000_000, None)]
+
+
 def test_a_flag_that_nobody_needs_does_not_cost_the_header():
     found = profile(*LAUNCH, deviceProperties=[V100], with_stack=True, record_shapes="yes", cuda_runtime_version=[12])
     assert (found.devices.height, found.salvaged) == (1, ())
