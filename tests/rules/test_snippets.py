@@ -10,14 +10,15 @@ from advisor.resources import rules_folder
 from advisor.rulebook import load
 
 BOOK = load([rules_folder()])
-COMMANDS = "torchrun|unset|ncu|numactl|nvidia-smi|export|nsys|pip"
+COMMANDS = "dcgmi|torchrun|unset|ncu|numactl|nvidia-smi|export|nsys|pip"
 SHELL = re.compile(rf"^\s*(?:# in the environment of the job|[A-Z][A-Z0-9_]*=|(?:{COMMANDS}) )", re.MULTILINE)
 # What any training script has, under the names that the frameworks' own documentation gives it.
 READERS = """
     model criterion loss optimizer lr loader dataset batch x y q k v params state state_dict path step features group
     sample_batch train_step tokens images labels grads metrics epoch log_dir on_trace_ready gpu ds batch_size rank
     local_rank device devices scheduler logger running_loss first second grads_and_vars nodes gpus_per_node a b n shape
-    parse block width loss_sum correct count
+    parse block width loss_sum correct count stages lengths max_tokens world_size length_of bucket_boundaries
+    bucket_batch_sizes
 """
 MODULES = """
     torch F nn np os tf jax jnp optax ocp dist DataLoader DDP FSDP fully_shard Mesh lax partial
