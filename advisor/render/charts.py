@@ -15,7 +15,7 @@ import vl_convert
 
 from advisor.render import words
 from advisor.report import Run, Value
-from advisor.text import bytes_, count, ms, one_line
+from advisor.text import bytes_, count, ms, one_line, percent
 
 Row = Mapping[str, Value]
 Rows = Sequence[Row]
@@ -443,7 +443,7 @@ def _capacity(run: Run) -> str | None:
 def _alone(run: Run) -> dict[str, Any]:
     """The breakdown as one bar with a legend beside it, on white."""
     segments = words.segments(run)
-    names = [f"{s.category}  {s.share:.0%}" + (f"  {ms(s.ms)}" if s.ms is not None else "") for s in segments]
+    names = [f"{s.category}  {percent(s.share)}" + (f", {ms(s.ms)}" if s.ms is not None else "") for s in segments]
     rows = [
         {"part": name, "share": s.share, "order": i} for i, (name, s) in enumerate(zip(names, segments, strict=True))
     ]

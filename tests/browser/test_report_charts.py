@@ -55,14 +55,6 @@ class Opened:
 Open = Callable[..., Opened]
 
 
-@pytest.fixture(scope="session")
-def browser() -> Iterator[playwright.Browser]:
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
 @pytest.fixture
 def opened(browser: playwright.Browser, tmp_path: Path) -> Iterator[Open]:
     contexts = []

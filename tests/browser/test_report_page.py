@@ -63,14 +63,6 @@ class Visit:
 Open = Callable[..., Visit]
 
 
-@pytest.fixture(scope="session")
-def browser() -> Iterator[playwright.Browser]:
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
 @pytest.fixture
 def visit(browser: playwright.Browser, tmp_path: Path) -> Iterator[Open]:
     contexts = []
