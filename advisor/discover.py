@@ -11,6 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from advisor.errors import UsageError
 from advisor.storage import HEAD_BYTES, heads, is_url, listing, natural, says, tidy
 
 
@@ -63,7 +64,14 @@ class Format(NamedTuple):
 
 # The first match wins: the viewer data of TensorFlow and JAX are Chrome traces too.
 FORMATS: Final = (
-    Format("xplane", "a TensorFlow or JAX profile", (".xplane.pb",), (), rb'"highres-ticks"'),
+    Format("xplane", "a TensorFlow or JAX profile", (".xplane.pb",), (), rb"(?!)", readable=True),
+    Format(
+        "viewer",
+        "the trace viewer's copy of a TensorFlow or JAX profile, without most of it; give the *.xplane.pb of that run",
+        (),
+        (),
+        rb'"highres-ticks"',
+    ),
     Format("nsys", "an Nsight Systems profile", (".nsys-rep", ".qdrep"), (".sqlite",), rb"^SQLite(?s:.)*TARGET_INFO"),
     Format("memory", "a PyTorch memory profile", (".memory.json", ".memory.json.gz"), (), rb"(?!)"),
     Format(
@@ -77,7 +85,10 @@ FORMATS: Final = (
     ),
 )
 
-_READS: Final = "this version reads PyTorch Profiler traces (*.pt.trace.json, *.pt.trace.json.gz) only"
+_READS: Final = (
+    "this version reads PyTorch Profiler traces (*.pt.trace.json, *.pt.trace.json.gz)"
+    " and TensorFlow and JAX profiles (*.xplane.pb) only"
+)
 _TWIN: Final = "the unpacked copy of the .gz beside it, which is read instead"
 _BLANK: Final = b"\xef\xbb\xbf \t\r\n"
 
@@ -87,30 +98,40 @@ _RECORDING: Final = re.compile(
 )
 RANK: Final = re.compile(r"(?:rank|worker|node|host)[-_.]?([0-9]+)", re.IGNORECASE)
 """What tells a worker in a file's name."""
-_SUFFIX: Final = re.compile(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$|(?<=.)\.[^.]*$", re.IGNORECASE)
+_SUFFIX: Final = re.compile(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$|\.xplane\.pb$|(?<=.)\.[^.]*$", re.IGNORECASE)
+_LAYOUT: Final = ("plugins", "profile", "run")
+_RUN_FOLDER: Final = re.compile(
+    r"^(.*?)/?\bplugins/profile/([^/]+)$"
+)  # as TensorFlow, JAX and TensorBoard lay them out
 
 
-def discover(paths: Sequence[str]) -> tuple[list[Found], list[Rejected]]:
+def discover(
+    paths: Sequence[str], *, run: str | None = None, all_runs: bool = False
+) -> tuple[list[Found], list[Rejected]]:
     """The runs under `paths`, and what could not be taken.
 
     A file is a run of its own, unless others in its folder are given whose names differ in the rank alone. The profiles
     directly in a folder are one run, or several where its workers recorded several times. Folders are searched to any
-    depth, without hidden ones; their other files are passed over.
+    depth, without hidden ones; their other files are passed over. Of the runs that TensorFlow or JAX recorded into one
+    log folder (`plugins/profile/<run>`) the newest is taken, unless the path is that of a run.
 
     Args:
         paths: Files, folders, and URLs of either in any store that fsspec knows (`s3://bucket/prefix`).
+        run: The run to take of each such log folder instead, by the name of its own folder.
+        all_runs: Whether to take all of them.
 
     Raises:
         ReadError: One of `paths` does not exist or is closed to us.
-        UsageError: A URL's protocol is unknown, or its package is missing.
+        UsageError: A URL's protocol is unknown, or its package is missing; no run is called `run`.
     """
     found: dict[Found, None] = {}  # each once, in order: `paths` may overlap
     rejected: dict[Rejected, None] = {}
     for path in map(tidy, paths):
         below = listing(path)
         runs, others = _in_file(path) if below is None else _in_folder(path, *below)
-        found |= dict.fromkeys(runs)
-        rejected |= dict.fromkeys(others)
+        chosen, left = _chosen(path, runs, run, all_runs=all_runs)
+        found |= dict.fromkeys(chosen)
+        rejected |= dict.fromkeys([*others, *left])
     return _named(_together(found)), list(rejected)
 
 
@@ -144,12 +165,19 @@ def _in_folder(path: str, files: list[str], closed: list[tuple[str, str]]) -> tu
     files = [file for file in files if _kind(file, lambda kind: kind.own + kind.shared)]
     looks = [look for look in map(_look, files, heads(files)) if look.kind]
     good = {look.path for look in looks if not look.why}
+    looks = [look for look in looks if not _is_viewers_copy(look, good)]
     twins = {path for path in good if f"{path}.gz" in good}
     looks = [look._replace(why=_TWIN) if look.path in twins else look for look in looks]
     rejected = [Rejected(*one) for one in closed] + _summed_up(look for look in looks if look.why)
     if not (good or rejected):
         rejected = [Rejected(path, f"no profile in this folder; {_READS}")]
     return list(_runs(look for look in looks if not look.why)), rejected
+
+
+def _is_viewers_copy(look: _Look, good: set[str]) -> bool:
+    """Whether the profile itself lies beside this file and is read: then nobody misses the copy."""
+    is_viewers = look.kind is not None and look.kind.name == "viewer"
+    return is_viewers and f"{_folder(look.path)}/{_stem(look.path)}.xplane.pb" in good
 
 
 def _look(path: str, head: bytes | Exception) -> _Look:
@@ -208,6 +236,34 @@ def _summed_up(looks: Iterable[_Look]) -> list[Rejected]:
 # ---------------------------------------------------------------------------------------------- runs and their names
 
 
+def _chosen(
+    path: str, runs: Sequence[Found], name: str | None, *, all_runs: bool
+) -> tuple[list[Found], list[Rejected]]:
+    """The runs to take of those found under a path, and a word on those left in log folders that hold several."""
+    several = defaultdict(list)  # by log folder
+    kept, left = list[Found](), list[Rejected]()
+    for one in runs:
+        layout = _RUN_FOLDER.match(one.path)
+        if all_runs or layout is None or one.path == path:
+            kept.append(one)
+        else:
+            several[layout[1] or "."].append(one)
+    for log, held in several.items():
+        named = {_last(one.path): one for one in sorted(held, key=lambda one: natural(one.path))}
+        taken = name or list(named)[-1]
+        if taken not in named:
+            raise UsageError(f"--run {name}: {log} holds no such run, but {', '.join(named)}")
+        kept.append(named.pop(taken))
+        if named:
+            others = f"{len(named)} more run{'s' if len(named) > 1 else ''}"
+            left.append(Rejected(log, f"{taken} was taken of it; for its {others} give --all-runs or --run NAME"))
+    return kept, left
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
 def _together(runs: Iterable[Found]) -> list[Found]:
     """Files given one by one whose names differ in the rank alone (`rank*.json.gz`) are one run."""
     alike: dict[tuple[str, ...], list[Found]] = defaultdict(list)
@@ -238,9 +294,14 @@ def _runs(looks: Iterable[_Look]) -> Iterator[Found]:
     for look in looks:
         of_folder[_folder(look.path)][look.kind.name if look.kind else ""].append(look.path)
     for folder, kinds in of_folder.items():
-        runs = [(kind, run) for kind, files in kinds.items() for run in recordings(files)]
+        runs = [(kind, run) for kind, files in kinds.items() for run in _split(kind, files)]
         for number, (kind, run) in enumerate(runs, start=1):
             yield Found(f"#{number}" if number > 1 else "", folder, kind, run)
+
+
+def _split(kind: str, files: list[str]) -> list[tuple[str, ...]]:
+    """The runs among the files of a folder; TensorFlow and JAX give each run a folder of its own."""
+    return [_sorted(files)] if kind == "xplane" else recordings(files)
 
 
 def _named(runs: Sequence[Found]) -> list[Found]:
@@ -260,6 +321,10 @@ def _names(run: Found) -> list[str]:
     path = run.path.partition("://")[2] if is_url(run.path) else Path(run.path).resolve().as_posix()
     *above, last = [part for part in path.split("/") if part] or [run.path]
     parts = [*above, _stem(last) if run.files == (run.path,) else last]
+    if above[-2:] == ["plugins", "profile"] and len(parts) > len(_LAYOUT):
+        *above, log, _, _, moment = parts  # the log folder's name tells more than the moment
+        names = [log, *("/".join([*above[len(above) - depth :], log, moment]) for depth in range(len(above) + 1))]
+        return [*(name + run.name for name in names), run.path + run.name]
     return ["/".join(parts[-depth:]) + run.name for depth in range(1, len(parts) + 1)] + [run.path + run.name]
 
 

@@ -20,6 +20,7 @@ HOST_OP_KINDS: Final = pl.Enum(
     [
         *("op", "runtime", "sync", "allocator", "input", "collective", "annotation", "module", "python"),
         *("compile", "gc", "step", "overhead"),
+        "pipeline",  # a stage of the input pipeline at work; `input` is the request that waits for it
     ]
 )
 MEMORY_KINDS: Final = pl.Enum(["pageable", "pinned", "device", "managed"])
@@ -86,6 +87,10 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "occupancy": pl.Float64,  # 0..1, as the profiler estimated it
         "blocks_per_sm": pl.Float64,
         "graph": pl.Int64,
+        "framework_op": TEXT,  # name of the framework op as the device op itself bears it: `op` may be untold
+        "hlo_module": TEXT,  # of XLA
+        "hlo_category": TEXT,
+        "eager": pl.Boolean,  # launched outside tf.function and tf.Graph
     },
     "host_ops": {
         "id": pl.Int64,
@@ -102,6 +107,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "shapes": TEXT,  # JSON text
         "dtypes": TEXT,  # JSON text
         "stack": TEXT,  # innermost frame first, separated by ;
+        "eager": pl.Boolean,
+        "details": TEXT,  # JSON text: what a reader was told beyond these columns, by the profiler's own keys
     },
     # What a stream or a thread waited for, as CUPTI's synchronisation records tell it.
     "syncs": {
@@ -136,7 +143,15 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "bytes": pl.Int64,  # negative: freed
         "address": pl.Int64,
         "allocated_bytes": pl.Int64,
-        "reserved_bytes": pl.Int64,
+        "reserved_bytes": pl.Int64,  # what the caching allocator took for good; null where it takes all it may
+        "allocator": TEXT,
+        "requested_bytes": pl.Int64,
+        "available_bytes": pl.Int64,  # what the allocator may still give, in any number of pieces
+        "fragmentation": pl.Float64,  # 0..1, of that: outside its largest piece
+        "framework_op": TEXT,  # that asked for it
+        "region": TEXT,  # output, temp, dynamic, ...
+        "dtype": TEXT,
+        "shape": TEXT,
     },
 }
 

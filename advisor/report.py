@@ -71,10 +71,11 @@ class Fix(_Frozen):
 
 
 class Reach(_Frozen):
-    """Where a finding holds."""
+    """Where a finding holds; `told_of` is the worker whose numbers and places it shows."""
 
     workers: tuple[int, ...]
     steps: tuple[int, ...]
+    told_of: int | None = None
 
 
 class Symptom(_Frozen):
@@ -89,6 +90,7 @@ class Finding(_Frozen):
     """One rule that fired in one run; numbers and places are those of the worker that has most to win.
 
     `condition` is what the rule asks for, in its own language; its names are those of the evidence.
+    `new` says whether a baseline lacked it; null where there was none, or it could not tell.
     """
 
     key: str
@@ -107,6 +109,7 @@ class Finding(_Frozen):
     explains: tuple[str, ...]
     docs: str
     condition: str | None = None
+    new: bool | None = None
 
 
 class NotEvaluable(_Frozen):
@@ -128,16 +131,22 @@ class Suppressed(_Frozen):
 
 
 class LeftOutStep(_Frozen):
-    """A step that was recorded and not used."""
+    """A step that was recorded and not used.
+
+    `step_ms` is null where the recording does not hold the whole of it; `outlier` says that it was left out for
+    nothing but its length.
+    """
 
     worker: int
     device: int | None
     step: int
     why: str
+    step_ms: float | None = None
+    outlier: bool = False
 
 
 class Steps(_Frozen):
-    """How many steps the critical worker's numbers rest on."""
+    """How many steps the numbers of `worker` rest on: the one that sets the job's pace."""
 
     marked: bool
     count: int
@@ -145,6 +154,7 @@ class Steps(_Frozen):
     step_ms: float | None
     step_mean_ms: float | None
     left_out: tuple[LeftOutStep, ...]
+    worker: int | None = None
 
 
 class Worker(_Frozen):
@@ -219,7 +229,7 @@ class Events(_Frozen):
 
 
 class Timeline(_Frozen):
-    """The longest used step of the slowest worker: what ran, and why the device idled.
+    """The longest used step of the worker that sets the pace: what ran, and why the device idled.
 
     `recorded` is how many events the step has; the shortest are left out where that is more than a page can show.
     `shows` gives, by the key of a finding, the stretches that show it.

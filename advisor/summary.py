@@ -9,8 +9,9 @@ import polars as pl
 
 from advisor import timeline as worst
 from advisor.judge import Judgement
-from advisor.lens import Lane, Lens
+from advisor.lens import OUTLIER, Lane, Lens
 from advisor.metrics.breakdown import CATEGORIES
+from advisor.metrics.operations import pooled
 from advisor.metrics.registry import Measurements
 from advisor.report import (
     Device,
@@ -31,23 +32,23 @@ from advisor.text import interval, ms, one_line, percent, plain, runs_of
 
 _MATCHED: Final = 0.99  # of the time in collectives: less is worth a word
 _MOST_ROWS: Final = 100  # of a table of kernels: the rest is a thousandth of the time
+_EVERY_ROW: Final = frozenset({"run", "worker", "device", "step"})
 _MOST_ROWS_OF: Final = {
-    "worker": 1024,
-    "device": 1024,
-    "step": 1000,
+    "recorded_step": 1000,
     "kernel_group": 400,
     "operator": 400,
     "memory": 600,
 }
 _MOST_PACES: Final = 4096  # ranks x steps: more cells than a heat map has room for
 _MOST_PAIRS: Final = 4096  # of ranks that wait for each other
-_OF_LANE: Final = ("step", "kernel_group", "operator", "memory")  # drawn for one lane: that which sets the job's pace
+_OF_LANE: Final = ("recorded_step", "kernel_group", "operator", "memory")  # drawn for that which sets the job's pace
 _LONGEST: Final = 200  # characters of a name in a timeline
+_POOLED: Final = frozenset({"launch", "op"})
 
 
 def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> Run:
     """The report's entry for one run."""
-    slowest = found.lens.slowest
+    slowest = found.lens.of(found.pace)
     row = found.frames["run"].row(0, named=True)
     return Run(
         name=plain(name),
@@ -59,13 +60,22 @@ def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> R
         passed=judged.passed,
         not_applicable=judged.not_applicable,
         suppressed=judged.suppressed,
-        metrics={scope: tuple(_rows(scope, frame, slowest).to_dicts()) for scope, frame in found.frames.items()},
+        metrics={
+            scope: tuple(_rows(scope, frame, found.lens, slowest).to_dicts()) for scope, frame in found.frames.items()
+        },
         timeline=_timeline(found.timeline, judged.findings),
     )
 
 
-def _rows(scope: str, frame: pl.DataFrame, slowest: Lane) -> pl.DataFrame:
-    """The rows of a table that the report keeps."""
+def _rows(scope: str, frame: pl.DataFrame, lens: Lens, lane: Lane) -> pl.DataFrame:
+    """The rows of a table that the report keeps: all steps and devices; launches and ops of all devices together.
+
+    What is only drawn is kept for the lane that sets the job's pace.
+    """
+    if scope in _POOLED:
+        return pooled(frame, sum(lane.steps.height for lane in lens.lanes))
+    if scope in _EVERY_ROW:
+        return frame
     if scope == "pace":
         ranks = frame["rank"].n_unique()
         every = max(1, -(-frame.height // _MOST_PACES))  # sampled evenly over the steps
@@ -74,7 +84,7 @@ def _rows(scope: str, frame: pl.DataFrame, slowest: Lane) -> pl.DataFrame:
     if scope == "wait":
         return frame.top_k(_MOST_PAIRS, by="wait_ms").sort("waiting", "awaited")
     if scope in _OF_LANE:
-        frame = frame.filter(pl.col("worker") == slowest.worker, pl.col("device").eq_missing(slowest.device))
+        frame = frame.filter(pl.col("worker") == lane.worker, pl.col("device").eq_missing(lane.device))
     return frame.head(_MOST_ROWS_OF.get(scope, _MOST_ROWS))
 
 
@@ -179,7 +189,14 @@ def _devices(lens: Lens) -> tuple[Device, ...]:
 
 def _steps(lens: Lens, lane: Lane, row: Mapping[str, Value]) -> Steps:
     mine = lens.steps.filter(pl.col("worker") == lane.worker, pl.col("device").eq_missing(lane.device))
-    left_out = lens.steps.filter(pl.col("left_out").is_not_null()).select("worker", "device", "step", why="left_out")
+    left_out = lens.steps.filter(pl.col("left_out").is_not_null()).select(
+        "worker",
+        "device",
+        "step",
+        why="left_out",
+        step_ms=pl.when(pl.col("incomplete").is_null()).then(pl.col("dur_ns") / 1e6),
+        outlier=pl.col("left_out").str.starts_with(OUTLIER),
+    )
     return Steps(
         marked=lane.marked,
         count=mine.height if lane.marked else 0,
@@ -187,6 +204,7 @@ def _steps(lens: Lens, lane: Lane, row: Mapping[str, Value]) -> Steps:
         step_ms=row["step_ms"],
         step_mean_ms=row["step_mean_ms"],
         left_out=tuple(LeftOutStep(**step) for step in left_out.to_dicts()),
+        worker=lane.worker,
     )
 
 

@@ -18,7 +18,8 @@ Outcome: TypeAlias = Literal["fired", "passed", "not_evaluable"]
 class Verdict:
     """What a rule says of one row. `missing` names the metrics whose absence kept it from judging.
 
-    `low_ms` and `high_ms` are None where the rule claims no saving or the saving cannot be told.
+    `low_ms` and `high_ms` are None where the rule claims no saving or the saving cannot be told; a row that passes has
+    them too.
     """
 
     row: int
@@ -48,10 +49,10 @@ def verdicts(rule: Rule, rows: pl.DataFrame) -> list[Verdict]:
 def _verdict(rule: Rule, row: int, values: dict[str, list[Any]], missing: Iterable[str]) -> Verdict:
     if missing := tuple(missing):
         return Verdict(row, "not_evaluable", missing=missing)
-    if not values["when"][row]:
-        return Verdict(row, "passed")
     levels = [level for level in SEVERITIES if level in rule.severity and values[f"severity.{level}"][row]]
     low, high = (values.get(f"saving.{end}_ms", {row: None})[row] for end in ("low", "high"))
     if low is None or high is None:
         low = high = None
+    if not values["when"][row]:
+        return Verdict(row, "passed", None, (), low, high)
     return Verdict(row, "fired", levels[0] if levels else "low", (), low, high)

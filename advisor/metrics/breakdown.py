@@ -68,15 +68,21 @@ def breakdown(lane: Lane) -> Mapping[str, Value]:
 
 @tabulates("step")
 def step_table(lane: Lane) -> pl.DataFrame:
-    """One row per step: step, name, start_ns, step_ms, left_out and `<category>_share` for each category.
+    """One row per used step: step, name, start_ns, step_ms and `<category>_share` for each category."""
+    return _divided(lane, lane.steps)
 
-    Steps that the recording does not hold whole are not among them; `left_out` says why one is not used, else null.
-    """
-    steps = lane.complete
+
+@tabulates("recorded_step")
+def recorded_steps(lane: Lane) -> pl.DataFrame:
+    """The same for every step that was recorded whole, with `left_out`: why it is not used, null where it is."""
+    return _divided(lane, lane.complete).with_columns(lane.complete["left_out"])
+
+
+def _divided(lane: Lane, steps: pl.DataFrame) -> pl.DataFrame:
     starts = steps["start_ns"].to_numpy()
     ends = starts + steps["dur_ns"].to_numpy()
     length = np.maximum(ends - starts, 1)
-    return steps.select("step", "name", "start_ns", "left_out", step_ms=pl.col("dur_ns") / 1e6).with_columns(
+    return steps.select("step", "name", "start_ns", step_ms=pl.col("dur_ns") / 1e6).with_columns(
         pl.Series(f"{category}_share", time / length) for category, time in _sweep(lane, starts, ends)
     )
 

@@ -133,7 +133,7 @@ class Part:
     """What one file's lanes tell by themselves; the job's metrics need the parts of all files.
 
     `device` has a row per lane. `places` holds the places of every metric, by metric and worker, once the events that
-    they come from are let go; None as long as they can still be looked up. So does `timeline`, of the slowest lane.
+    they come from are let go; None as long as they can still be looked up. So do `timelines`, by worker.
     """
 
     lens: Lens
@@ -142,13 +142,14 @@ class Part:
     reasons: Mapping[str, str]
     ranks: tuple[Rank, ...]
     places: Kept | None = None
-    timeline: Timeline | None = None
+    timelines: Mapping[int, Timeline | None] = field(default_factory=dict)
 
     def emptied(self) -> Part:
         """The same without the tables of single events: small enough to be kept for every rank of a large job."""
         workers = [lane.worker for lane in self.lens.critical]
         found = {(name, w): rows for name in METRICS for w in workers if (rows := _places(self.lens, name, w)).height}
-        small = replace(self, lens=self.lens.emptied(), places=found, timeline=_worst_step(self.lens))
+        drawn = {worker: _worst_step(self.lens, worker) for worker in workers}
+        small = replace(self, lens=self.lens.emptied(), places=found, timelines=drawn)
         # a table cut out of another keeps the other's memory: only a copy lets it go
         copied: Part = pickle.loads(pickle.dumps(small))  # noqa: S301 - our own bytes
         return copied
@@ -159,7 +160,7 @@ class Measurements:
     """Every metric of a profile.
 
     `frames` holds one frame per scope. `device` has a row per lane and a column per metric, `worker` the rows of the
-    critical devices, `run` one row: that of the worker whose steps take longest, with what holds for the job as a
+    critical devices, `run` one row: that of the worker that sets the job's pace, with what holds for the job as a
     whole. The other scopes have a row per step, op, kernel or collective. `reasons[metric]` says why a value is null.
     """
 
@@ -168,7 +169,12 @@ class Measurements:
     reasons: Mapping[str, str]
     kept: Kept | None = None
     of_job: Mapping[str, Value] = field(default_factory=dict)
-    drawn: Timeline | None = None
+    drawn: Mapping[int, Timeline | None] = field(default_factory=dict)
+
+    @property
+    def pace(self) -> int:
+        """The worker that sets the job's pace."""
+        return int(self.rows("run")["worker"].item())
 
     def rows(self, scope: Scope) -> pl.DataFrame:
         """The rows that rules of this scope are held against; what holds for the whole job stands in each of them."""
@@ -180,8 +186,8 @@ class Measurements:
 
     @property
     def timeline(self) -> Timeline | None:
-        """The longest used step of the slowest lane, to be drawn; None where there is none."""
-        return _worst_step(self.lens) if self.kept is None else self.drawn
+        """The longest used step of the worker that sets the pace, to be drawn; None where there is none."""
+        return _worst_step(self.lens, self.pace) if self.kept is None else self.drawn.get(self.pace)
 
     def places(self, metric: str, worker: int) -> pl.DataFrame:
         """At most ten places in the recording behind a worker's value, as a report names them; empty where none."""
@@ -190,8 +196,8 @@ class Measurements:
         return self.kept.get((metric, worker), pl.DataFrame())
 
 
-def _worst_step(lens: Lens) -> Timeline | None:
-    return worst_step(lens.slowest, {name: metric.where for name, metric in METRICS.items() if metric.where})
+def _worst_step(lens: Lens, worker: int) -> Timeline | None:
+    return worst_step(lens.of(worker), {name: metric.where for name, metric in METRICS.items() if metric.where})
 
 
 def _places(lens: Lens, metric: str, worker: int) -> pl.DataFrame:
@@ -252,13 +258,20 @@ def conclude(parts: Sequence[Part]) -> Measurements:
     pacing = {(lane.worker, lane.device) for lane in lens.critical}
     paces = [key in pacing for key in device.select("worker", "device").iter_rows()]
     worker = device.filter(pl.Series(paces, dtype=pl.Boolean))
-    slowest = worker.filter(pl.col("worker") == lens.slowest.worker)
+    slowest = worker.filter(pl.col("worker") == pace_of(worker))
     tables = {scope: pl.concat([part.tables[scope] for part in parts]) for scope in TABLES}
     tables |= {scope: function(job) for scope, function in JOB_TABLES.items()}
     run = _beside(slowest, [of_job], [m for metrics, _ in _OF_JOBS for m in metrics])
     frames = {"run": run, "worker": worker, "device": device, **tables}
-    drawn = next((part.timeline for part in parts if part.lens.slowest.worker == lens.slowest.worker), None)
+    drawn = {worker: timeline for part in parts for worker, timeline in part.timelines.items()}
     return Measurements(lens, frames, reasons, _kept(parts), of_job, drawn)
+
+
+def pace_of(worker: pl.DataFrame) -> int:
+    """The worker that sets the job's pace: whose step takes longest by itself, where that is known of all."""
+    own = worker.get_column("own_step_ms", default=pl.Series([None], dtype=pl.Float64))
+    steps = worker["step_mean_ms"].fill_null(0) if own.null_count() else own
+    return int(worker["worker"].gather([steps.arg_max() or 0]).item())
 
 
 def _joined(lenses: Sequence[Lens]) -> Lens:

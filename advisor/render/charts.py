@@ -157,7 +157,7 @@ def _shares(row: Row, whole_ms: float) -> Iterable[tuple[int, str, float]]:
 
 
 def _steps(run: Run) -> Chart | None:
-    rows = run.metrics.get("step", ())
+    rows = run.metrics.get("recorded_step", ())
     if len(rows) + len(run.source.steps.left_out) <= 1 or not run.source.steps.marked or not rows:
         return None
     bars, labels = [], []

@@ -30,23 +30,20 @@ _ICON: Final = (
 def render(report: Report) -> str:
     """The report as a page for any browser, light or dark, wide or narrow, on screen or on paper."""
     drawn = [charts.charts(run) for run in report.runs]
-    style = _asset("report.css")
     # what draws the charts is larger than all the rest: a page without any does without it
     scripts = [*([_bundle()] if any(drawn) else []), *(_asset(name) for name in _SCRIPTS)]
     data = [payload(run, {c.name: c.spec for c in made}) for run, made in zip(report.runs, drawn, strict=True)]
-    return (
-        _environment()
-        .get_template("report.html")
-        .render(
-            report=report,
-            charts=drawn,
-            payloads=[Markup(text_) for text_ in data],  # noqa: S704 - escaped where it is made
-            style=style,
-            scripts=scripts,
-            policy=escape(_policy(style, scripts)),
-            icon=Markup(_ICON),  # noqa: S704 - our own constant
-        )
-    )
+    payloads = [Markup(one) for one in data]  # noqa: S704 - escaped where it is made
+    return page("report.html", ["report.css"], scripts, report=report, charts=drawn, payloads=payloads)
+
+
+def page(template: str, styles: Iterable[str], scripts: Iterable[str] | None = None, **shown: object) -> str:
+    """A template of ours as a page that may load nothing, with what it shows; `report.js` is its script by default."""
+    style = Markup().join(map(_asset, styles))
+    run = [_asset("report.js")] if scripts is None else list(scripts)
+    icon = Markup(_ICON)  # noqa: S704 - our own constant
+    frame = {"style": style, "scripts": run, "policy": escape(_policy(style, run)), "icon": icon}
+    return _environment().get_template(template).render(**frame, **shown)
 
 
 @cache

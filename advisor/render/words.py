@@ -96,7 +96,7 @@ def saving(finding: Finding, steps: Steps) -> str | None:
 
 def what_was_read(source: Source) -> list[str]:
     """Format, workers, devices and steps, a phrase each."""
-    return [_format(source), _workers(source), _devices(source), _steps(source.steps)]
+    return [_format(source), _workers(source), _devices(source), _steps(source.steps) + _paced(source)]
 
 
 def left_out(source: Source) -> list[tuple[str, str]]:
@@ -206,8 +206,10 @@ def reach(finding: Finding, run: Run) -> str | None:
     """The workers that a finding holds for, where there are several: `workers 0-2, 5 of 8`."""
     if len(run.source.workers) <= 1:
         return None
-    workers = finding.scope.workers
-    return f"{'worker' if len(workers) == 1 else 'workers'} {runs_of(workers)} of {len(run.source.workers)}"
+    workers, told_of = finding.scope.workers, finding.scope.told_of
+    held = f"{'worker' if len(workers) == 1 else 'workers'} {runs_of(workers)} of {len(run.source.workers)}"
+    elsewhere = len(workers) > 1 and told_of not in {None, run.source.steps.worker}
+    return f"{held}, numbers of worker {told_of}" if elsewhere else held
 
 
 _PACE: Final = ("own_step_ms", "own_step_excess_ms", "wait_ms")
@@ -282,6 +284,11 @@ def _steps(steps: Steps) -> str:
         return f"no steps marked, {ms(steps.step_ms)} recorded" if steps.step_ms is not None else "no steps marked"
     used = count(steps.used, "step") if steps.used == steps.count else f"{steps.used} of {steps.count} steps used"
     return f"{used}, {ms(steps.step_ms)} at the median"
+
+
+def _paced(source: Source) -> str:
+    """Whose step the numbers are of, where there are several."""
+    return f" in worker {source.steps.worker}, which sets the pace" if len(source.workers) > 1 else ""
 
 
 def _which(steps: Sequence[tuple[int, int]], workers: int) -> str:

@@ -109,8 +109,8 @@ def test_a_truncated_gzip_file_is_taken(tmp_path: Path):
         ("manifest.json", b'{"schemaVersion": 2, "layers": []}', "not a profile"),  # a container image's
         ("report.json", b'{"schema_version": 1, "advisor_version": "0.1.0"}', "a report of advisor"),
         ("notes.txt", b"hello", "not a profile"),
-        ("h.xplane.pb", b"\x0a\x00", "TensorFlow or JAX profile; this version reads PyTorch Profiler traces"),
-        ("h.trace.json", b'{"metadata":{"highres-ticks":true},"traceEvents":[]}', "TensorFlow or JAX profile"),
+        ("h.xplane.pb", b"", "empty"),
+        ("h.trace.json", b'{"metadata":{"highres-ticks":true},"traceEvents":[]}', "give the *.xplane.pb of that run"),
         ("r.nsys-rep", b"NVIDIA", "Nsight Systems profile; this version reads PyTorch Profiler traces"),
         ("r.sqlite", b"SQLite format 3\0 CREATE TABLE TARGET_INFO_GPU", "Nsight Systems profile"),
         ("mlflow.sqlite", b"SQLite format 3\0 CREATE TABLE runs", "not a profile"),
@@ -233,7 +233,7 @@ def test_profiles_in_a_folder_that_cannot_be_read_are_told_once_per_reason(tmp_p
     for rank in (1, 2, 3):
         put(tmp_path / f"rank{rank}.pt.trace.json", b"")
     put(tmp_path / "rank4.json", LFS)
-    put(tmp_path / "host.xplane.pb", b"x")
+    put(tmp_path / "host.nsys-rep", b"x")
     (tmp_path / "rank5.json").symlink_to(tmp_path / "gone")
     found, rejected = discover([str(tmp_path)])
     assert names(found[0].files) == ["rank0.pt.trace.json"]
@@ -241,7 +241,7 @@ def test_profiles_in_a_folder_that_cannot_be_read_are_told_once_per_reason(tmp_p
     assert told["rank1.pt.trace.json"].startswith("empty")
     assert told["rank1.pt.trace.json"].endswith("(and 2 more here)")
     assert "git lfs" in told["rank4.json"]
-    assert "TensorFlow" in told["host.xplane.pb"]
+    assert "Nsight" in told["host.nsys-rep"]
     assert "no such file" in told["rank5.json"]
     assert len(told) == 4
 
@@ -254,13 +254,61 @@ def test_a_folder_with_nothing_is_rejected(tmp_path: Path, files: tuple[str, ...
 
 
 def test_a_folder_of_profiles_of_another_kind_is_no_empty_folder(tmp_path: Path):
-    path = put(tmp_path / "plugins" / "profile" / "run" / "host.xplane.pb")
-    put(tmp_path / "plugins" / "profile" / "run" / "host.trace.json.gz", b'{"metadata":{"highres-ticks":true}}')
+    path = put(tmp_path / "plugins" / "profile" / "run" / "host.trace.json.gz", VIEWERS)
+    put(tmp_path / "plugins" / "profile" / "run" / "host2.trace.json.gz", VIEWERS)
     found, rejected = discover([str(tmp_path)])
     assert found == []
     assert [Path(r.path).parent for r in rejected] == [Path(path).parent]
-    assert rejected[0].why.startswith("a TensorFlow or JAX profile; ")
+    assert rejected[0].why.startswith("the trace viewer's copy of a TensorFlow or JAX profile, ")
     assert rejected[0].why.endswith(" (and 1 more here)")
+
+
+# ---------------------------------------------------------------------------------------------- TensorFlow and JAX
+
+VIEWERS = b'{"metadata":{"highres-ticks":true}}'
+
+
+def profiled(log: Path, *runs: str, hosts: tuple[str, ...] = ("h",)) -> Path:
+    for run in runs:
+        for host in hosts:
+            put(log / "plugins" / "profile" / run / f"{host}.xplane.pb", b"\n\x00")
+            put(log / "plugins" / "profile" / run / f"{host}.trace.json.gz", VIEWERS)
+    return log
+
+
+def test_the_hosts_of_a_run_are_its_workers_and_the_viewers_copies_are_passed_over(tmp_path: Path):
+    run = only(profiled(tmp_path / "job", "2026_01_02", hosts=("10.0.0.10_6009", "10.0.0.9_6009")))
+    assert (run.name, run.format) == ("job", "xplane")
+    assert names(run.files) == ["10.0.0.9_6009.xplane.pb", "10.0.0.10_6009.xplane.pb"]
+
+
+def test_the_newest_run_of_a_log_folder_is_taken_and_the_others_are_told(tmp_path: Path):
+    log = profiled(tmp_path / "job", "2026_01_02_03_04_05", "2026_01_10_03_04_05", "2025_12_31_00_00_00")
+    found, rejected = discover([str(log)])
+    assert [(run.name, Path(run.path).name) for run in found] == [("job", "2026_01_10_03_04_05")]
+    assert [(r.path, r.why.partition(";")[0]) for r in rejected] == [(str(log), "2026_01_10_03_04_05 was taken of it")]
+    assert "its 2 more runs give --all-runs or --run NAME" in rejected[0].why
+
+
+def test_a_run_can_be_named_given_by_its_path_or_all_be_taken(tmp_path: Path):
+    log = profiled(tmp_path / "job", "a", "b")
+    (run,), _ = discover([str(log)], run="a")
+    assert Path(run.path).name == "a"
+    assert only(log / "plugins" / "profile" / "a").path.endswith("/a")
+    found, rejected = discover([str(log)], all_runs=True)
+    assert [run.name for run in found] == ["job/a", "job/b"]
+    assert rejected == []
+    with pytest.raises(UsageError, match=r"--run c: .*/job holds no such run, but a, b"):
+        discover([str(log)], run="c")
+
+
+def test_log_folders_are_chosen_from_one_by_one(tmp_path: Path):
+    for job in ("x", "y"):
+        profiled(tmp_path / job, "1", "2")
+    put(tmp_path / "rank0.pt.trace.json")
+    found, rejected = discover([str(tmp_path)])
+    assert {run.name for run in found} == {tmp_path.name, "x", "y"}
+    assert len(rejected) == 2
 
 
 def test_an_unpacked_copy_counts_once(tmp_path: Path):
@@ -408,7 +456,14 @@ def test_every_folder_of_real_traces_is_a_run():
 
 
 @real
-@pytest.mark.parametrize("folder", ["xplane", "nsys", "stragglers"])
+def test_every_real_log_folder_of_tensorflow_and_jax_is_a_run():
+    found, rejected = discover([str(TRACES / "xplane")])
+    assert rejected == []
+    assert {run.name for run in found} == {path.name for path in (TRACES / "xplane").iterdir() if path.is_dir()}
+
+
+@real
+@pytest.mark.parametrize("folder", ["nsys", "stragglers"])
 def test_real_profiles_of_other_kinds_are_rejected(folder: str):
     found, rejected = discover([str(TRACES / folder)])
     assert found == []
@@ -436,6 +491,8 @@ def test_malformed_files_are_taken_or_rejected_with_a_reason():
         "trailing-comma.pt.trace.json",
         "truncated-60pct.pt.trace.json.gz",
         "truncated-mid-event.pt.trace.json",
+        "truncated.xplane.pb",
+        "utf8-mangled.xplane.pb",
     ]
     assert {name: reason.partition(";")[0] for name, reason in left.items()} == {
         "empty.pt.trace.json": "empty: the recording or a copy of it broke off",
@@ -445,8 +502,6 @@ def test_malformed_files_are_taken_or_rejected_with_a_reason():
         "no-kernel-table.nsys.sqlite": "an Nsight Systems profile",
         "truncated-4KB.nsys-rep": "an Nsight Systems profile",
         "truncated-half.nsys.sqlite": "an Nsight Systems profile",
-        "truncated.xplane.pb": "a TensorFlow or JAX profile",
-        "utf8-mangled.xplane.pb": "a TensorFlow or JAX profile",
     }
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from advisor import metrics
 from advisor.judge import Suppression, judge
 from advisor.lens import look
-from advisor.metrics.registry import Measurements
+from advisor.metrics.registry import Measurements, pace_of
 from advisor.profile import Profile, table
 from advisor.rulebook import Rule
 
@@ -50,7 +50,11 @@ def measured(*rows, **reasons):
     base = {"device": 0, "step_mean_ms": 100.0}
     schema = {"worker": pl.Int32, "device": pl.Int32, **metrics.dtypes()}
     frame = pl.DataFrame([{"worker": i, **base, **row} for i, row in enumerate(rows)], schema=schema)
-    return Measurements(lens, {"worker": frame, "device": frame}, reasons)
+    return Measurements(lens, {"worker": frame, "device": frame, "run": paced(frame)}, reasons)
+
+
+def paced(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.filter(pl.col("worker") == pace_of(frame))
 
 
 def judged(found, *rules, silenced=None):
@@ -97,6 +101,62 @@ def test_what_two_rules_claim_from_one_part_never_exceeds_it():
     found = measured({"input_share": 0.3})
     shares = savings(judged(found, rule("a", **saving(10, 20)), rule("b", **saving(10, 25))))
     assert shares == {"b": (10.0, 25.0), "a": (2.5, 5.0)}  # 30 ms in all; the larger takes first
+
+
+def test_the_slowest_rank_sets_what_the_job_saves():
+    # by themselves 100, 80 and 70 ms; without their waits for input 60, 75 and 30: the job goes from 100 to 75
+    rows = [(100.0, 0.5, 40.0), (80.0, 0.1, 5.0), (70.0, 0.6, 40.0)]
+    found = measured(*({"own_step_ms": o, "input_share": i, "input_gain_ms": g} for o, i, g in rows))
+    (finding,) = judged(found, rule("a", **saving("0", "input_gain_ms"))).findings
+    assert finding.saving.high_ms == pytest.approx(25.0)
+    assert finding.scope.told_of == 0  # the worst is rank 2, but nobody waits for it
+
+
+def test_a_rank_that_nobody_waits_for_saves_the_job_nothing():
+    rows = [(100.0, 0.0, 0.0), (60.0, 0.6, 30.0)]
+    found = measured(*({"own_step_ms": o, "input_share": i, "input_gain_ms": g} for o, i, g in rows))
+    (finding,) = judged(found, rule("a", **saving("0", "input_gain_ms"))).findings
+    assert finding.saving.high_ms == 0.0
+    assert finding.scope.told_of == 1
+
+
+def uneven(*gains, own=(100.0, 60.0, 60.0), steps_enough=True):
+    """Three ranks, of which the first is 40 ms late; what each wins without its waits for input."""
+    base = {"input_share": 0.5, "skew_share": 0.4, "persistent_skew_ms": 40.0 if steps_enough else None}
+    return measured(*({**base, "own_whole_step_ms": o, "input_gain_ms": g} for o, g in zip(own, gains, strict=True)))
+
+
+LATE = rule("late", scope="run", **saving(0, 40, "skew"))
+LOADER = rule("loader", explains=["late"], **saving(0, "input_gain_ms"))
+
+
+def test_what_evens_out_the_ranks_explains_what_they_lose_to_each_other():
+    (finding,) = judged(uneven(40.0, 0.0, 0.0), LOADER, LATE).findings
+    assert (finding.rule, finding.saving.high_ms) == ("loader", 40.0)
+    assert [s.rule for s in finding.symptoms] == ["late"]
+
+
+def test_what_shortens_all_ranks_alike_does_not():
+    assert savings(judged(uneven(30.0, 30.0, 30.0), LOADER, LATE)) == {"late": (0.0, 40.0), "loader": (0.0, 30.0)}
+
+
+def test_what_evens_them_out_in_part_leaves_the_rest():
+    assert savings(judged(uneven(10.0, 0.0, 0.0), LOADER, LATE)) == {"late": (0.0, 30.0), "loader": (0.0, 10.0)}
+
+
+def test_one_step_tells_no_cause_of_lateness():
+    found = uneven(40.0, 0.0, 0.0, steps_enough=False)
+    assert savings(judged(found, LOADER, LATE)) == {"late": (0.0, 40.0), "loader": (0.0, 40.0)}
+
+
+def test_what_ranks_lose_to_each_other_is_lost_once_whichever_rank_a_rule_is_told_of():
+    other = rule("other", **saving(0, 30, "skew"))
+    assert savings(judged(uneven(0.0, 0.0, 0.0), LATE, other)) == {"late": (0.0, 40.0)} | {"other": (0.0, 0.0)}
+
+
+def test_a_finding_on_the_job_holds_for_all_its_workers():
+    (finding,) = judged(uneven(0.0, 0.0, 0.0), LATE).findings
+    assert finding.scope.workers == (0, 1, 2)
 
 
 def test_the_worst_workers_saving_counts():
@@ -181,6 +241,6 @@ def test_a_recording_without_steps_is_not_called_one(phrase):
     )
     schema = {"worker": pl.Int32, "device": pl.Int32, **metrics.dtypes()}
     frame = pl.DataFrame([{"worker": 0, "input_share": 0.5, "step_mean_ms": 1.0}], schema=schema)
-    found = Measurements(look(profile), {"worker": frame}, {})
+    found = Measurements(look(profile), {"worker": frame, "run": frame}, {})
     said = judged(found, rule("a", says="{{ " + phrase + " }}")).findings[0].says
     assert "step" not in said

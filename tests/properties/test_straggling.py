@@ -1,0 +1,184 @@
+"""Laws of the straggler what-if, on jobs that start all that can start."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advisor.intervals import Union
+from advisor.segments import operations
+from advisor.straggling import Replay, replay
+
+some = settings(max_examples=25, deadline=None)
+
+US: Final = 1000
+FIGURES: Final = ["slowdown", "explained_share"]
+
+
+@st.composite
+def loops(draw) -> pl.DataFrame:
+    """Operations of a job without gaps: in each step every rank computes, then all meet, and so on."""
+    ranks, steps, rounds = (draw(st.integers(1, most)) for most in (4, 3, 4))
+    length = st.integers(1, 50).map(lambda us: us * US)
+    rows = []
+    for step in range(steps):
+        at = np.zeros(ranks, np.int64)
+        for number in range(rounds):
+            compute = np.array([draw(length) for _ in range(ranks)])
+            end = int((at + compute).max()) + draw(length)
+            for rank in range(ranks):
+                start = int(at[rank] + compute[rank])
+                rows.append((rank, step, f"compute {number}", "compute", int(at[rank]), int(compute[rank]), None))
+                rows.append((rank, step, "all_reduce", "collective", start, end - start, number))
+            at[:] = end
+    names = ["rank", "step", "type", "kind", "start_ns", "dur_ns", "instance"]
+    table = pl.DataFrame(rows, schema=names, orient="row", infer_schema_length=None)
+    return table.with_columns(op=pl.int_range(pl.len(), dtype=pl.Int64), queue=pl.lit("main"))
+
+
+def again(ops: pl.DataFrame) -> Replay:
+    made = replay(ops)
+    assert made is not None
+    return made
+
+
+def figures(made: Replay) -> list[float]:
+    tables = [made.by_rank.sort("rank"), made.by_type.sort("type")]
+    parts = [table[name].fill_null(-1).to_list() for table in tables for name in FIGURES]
+    return [made.step_ms, made.ideal_ms, *(value for part in parts for value in part)]
+
+
+@some
+@given(loops())
+def test_the_unchanged_replay_is_the_recording(ops):
+    made = again(ops)
+    assert made.steps["step_ms"].to_list() == pytest.approx(made.steps["recorded_ms"].to_list())
+
+
+@some
+@given(loops())
+def test_changing_nothing_changes_nothing_and_changing_all_gives_every_step_its_ideal(ops):
+    made = again(ops)
+    nothing, everything = np.zeros(len(made.ops), bool), np.ones(len(made.ops), bool)
+    if (made.step_ms - made.ideal_ms) / made.step_ms > 0.001:
+        assert made.explained(nothing) == pytest.approx(0, abs=1e-9)
+        assert made.explained(everything) == pytest.approx(1)
+    else:
+        assert made.explained(nothing) is made.explained(everything) is None
+    assert made.steps["ideal_ms"].n_unique() == 1  # the steps are alike
+    all_at_once = made.ops.with_columns(job=pl.lit("it"))
+    whole = Replay(all_at_once, made.recorded, made.typical, made.graph, made.steps).by("job")
+    assert whole["slowdown"][0] == pytest.approx(made.slowdown)
+
+
+@some
+@given(loops())
+def test_a_replay_of_the_ideal_has_nothing_to_explain(ops):
+    made = again(ops)
+    ideal = made.ops.with_columns(dur_ns=pl.Series(made.typical)).drop_nulls("op")
+    # the members of an instance take as long as their transfer: nobody waits any more
+    steady = again(ideal.with_columns(start_ns=pl.col("dur_ns").cum_sum().shift(fill_value=0).over("step", "rank")))
+    assert steady.slowdown == pytest.approx(1)
+    assert steady.ideal_ms == pytest.approx(made.ideal_ms)
+    assert steady.by_rank["explained_share"].null_count() == steady.by_rank.height
+
+
+@some
+@given(loops())
+def test_no_rank_is_quicker_than_its_own_work(ops):
+    made = again(ops)
+    work = ops.with_columns(own=pl.col("dur_ns").min().over("step", "instance", "type", "rank"))
+    own = work.filter(pl.col("kind") == "compute").group_by("step", "rank").agg(pl.col("own").sum() / 1e6)
+    least = own.group_by("step").agg(pl.col("own").max()).sort("step")["own"]
+    assert (made.steps["step_ms"] >= least - 1e-9).all()
+
+
+@some
+@given(loops(), st.randoms(use_true_random=False), st.lists(st.integers(-5_000_000, 5_000_000), min_size=4, max_size=4))
+def test_neither_the_order_of_rows_nor_the_clocks_of_ranks_matter(ops, random, shifts):
+    order = list(range(len(ops)))
+    random.shuffle(order)
+    offset = pl.col("rank").replace_strict(dict(enumerate(shifts)), return_dtype=pl.Int64) * US
+    moved = again(ops.with_columns(pl.col("start_ns") + offset)[order])
+    assert figures(moved) == pytest.approx(figures(again(ops)), abs=1e-5)
+
+
+@st.composite
+def profiled(draw):
+    """A profiled data-parallel job: buckets reduced beside the backward pass, the optimizer after the last one."""
+    ranks, steps, buckets = draw(st.integers(2, 5)), draw(st.integers(1, 3)), draw(st.integers(1, 5))
+    transfer = draw(st.integers(50, 3000)) * US
+    slow, factor = draw(st.integers(0, ranks - 1)), draw(st.sampled_from([1.0, 1.5]))
+    shifts = [draw(st.integers(-5_000_000, 5_000_000)) * US for _ in range(ranks)]
+    pace = np.where(np.arange(ranks) == slow, factor, 1.0)
+    forward, backward, update = (np.rint(pace * us * US).astype(np.int64) for us in (4000, 1000, 500))
+    kernels, windows, collectives = [], [], []
+    at = np.zeros(ranks, np.int64)
+
+    def run(length, gap):
+        start = at + gap
+        kernels.extend((rank, int(start[rank]), int((start + length)[rank])) for rank in range(ranks))
+        return start + length
+
+    for step in range(steps):
+        begin, free = at.copy(), np.zeros(ranks, np.int64)
+        at = run(forward, 70 * US)
+        for number in range(buckets):
+            at = run(backward, 2 * US)
+            start = np.maximum(at + 3 * US, free + 2 * US)
+            free[:] = start.max() + transfer
+            collectives.extend(
+                (rank, step, int(start[rank]), int(free[rank]), number, "all_reduce", 7) for rank in range(ranks)
+            )
+        at = run(update, np.maximum(at, free) - at + 5 * US)
+        windows.extend((rank, step, int(begin[rank]), int(at[rank])) for rank in range(ranks))
+        at = at + 4 * US
+    busy = {
+        rank: Union.of(
+            [start + shifts[rank] for r, start, _ in kernels if r == rank],
+            [end + shifts[rank] for r, _, end in kernels if r == rank],
+        )
+        for rank in range(ranks)
+    }
+    clock = pl.col("rank").replace_strict(dict(enumerate(shifts)), return_dtype=pl.Int64)
+    on_clock = [pl.col("start_ns") + clock, pl.col("end_ns") + clock]
+    names = ["rank", "step", "start_ns", "end_ns", "instance", "type", "stream"]
+    return (
+        busy,
+        pl.DataFrame(windows, schema=names[:4], orient="row").with_columns(on_clock),
+        pl.DataFrame(collectives, schema=names, orient="row").with_columns(on_clock),
+        slow if factor > 1 else None,
+    )
+
+
+@some
+@given(profiled())
+def test_a_profiled_job_is_replayed_as_recorded_and_its_slow_rank_is_named(job):
+    busy, steps, collectives, slow = job
+    made = replay(*operations(busy, steps, collectives))
+    assert made is not None
+    assert made.steps["step_ms"].to_list() == pytest.approx(made.steps["recorded_ms"].to_list(), rel=1e-6)
+    if slow is None:
+        assert made.slowdown == pytest.approx(1, abs=1e-3)
+    else:
+        assert made.slowdown > 1
+        assert made.by_rank["rank"][0] == slow
+        assert made.by_rank["explained_share"][0] == pytest.approx(1, abs=0.05)
+        assert made.by_type["type"][0] == "compute"
+
+
+@some
+@given(profiled())
+def test_work_is_not_lost_among_segments(job):
+    busy, steps, collectives, _ = job
+    ops, _ = operations(busy, steps, collectives)
+    compute = ops.filter(pl.col("type") == "compute")
+    assert {r: union.total for r, union in busy.items()} == dict(
+        compute.group_by("rank").agg(pl.col("dur_ns").sum()).iter_rows()
+    )
+    assert (ops["dur_ns"] >= 0).all()

@@ -1,0 +1,116 @@
+"""Whatever is in the file, the reader gives a Profile that keeps its promises, or one line that says why not."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advisor.errors import ReadError
+from advisor.profile import Profile
+from tests.strategies_xplane import HOST, JAX, field, messages, plane, read, spaces
+
+SMALL = Path(__file__).parents[2].parent / "shared/traces/xplane/jax-cpu/plugins/profile"
+PATIENT = settings(deadline=timedelta(seconds=5), max_examples=60)
+
+
+def outcome(data: bytes) -> Profile | None:
+    """What was read, checked; None where it was refused as it should be."""
+    try:
+        profile = read(data)
+    except ReadError as error:
+        assert str(error).startswith("a/host.xplane.pb: ")
+        assert "\n" not in str(error)
+        return None
+    assert_consistent(profile)
+    return profile
+
+
+def assert_consistent(profile: Profile) -> None:
+    """Every reference leads somewhere, no time runs backwards or off the scale, and no note is longer than a line."""
+    host, device = profile.host_ops, profile.device_ops
+    assert host.height or device.height
+    assert host["id"].to_list() == list(range(host.height))
+    assert device["id"].to_list() == list(range(device.height))
+    for reference in (host["parent"], device["launch"], device["op"]):
+        assert reference.drop_nulls().is_between(0, host.height - 1).all()
+    for spans in (host, device, profile.steps):
+        assert (spans["dur_ns"] >= 0).all()
+        assert (spans["start_ns"] + spans["dur_ns"] >= spans["start_ns"]).all()
+    assert set(device["step"].drop_nulls()) <= set(profile.steps["step"])
+    assert not profile.steps.select("device", "step").is_duplicated().any()
+    assert profile.collectives["device_op"].is_between(0, device.height - 1).all()
+    assert device["occupancy"].drop_nulls().is_between(0, 1).all()
+    assert all("\n" not in note for note in profile.salvaged)
+
+
+def flipped(data: bytes, places: list[tuple[float, int]]) -> bytes:
+    """Data with a byte changed at each place, given as a share of the length and what to change."""
+    changed = bytearray(data)
+    for share, change in places:
+        changed[int(share * len(data))] ^= change
+    return bytes(changed)
+
+
+places = st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), min_size=1, max_size=4)
+
+
+@PATIENT
+@given(st.binary(max_size=300) | messages)
+def test_any_bytes(data: bytes):
+    outcome(data)
+    outcome(field(1, data))
+    outcome(field(1, field(2, HOST) + field(3, data)))
+    outcome(field(1, field(2, HOST) + field(4, data) + field(5, data) + field(3, field(4, data))))
+    outcome(JAX + data)
+    outcome(JAX[: len(JAX) // 2] + data + JAX[len(JAX) // 2 :])
+
+
+@PATIENT
+@given(places, st.floats(0, 1))
+def test_a_profile_with_bytes_changed_and_its_end_cut_off(changes: list[tuple[float, int]], kept: float):
+    changed = flipped(JAX, changes)
+    outcome(changed)
+    outcome(changed[: int(kept * len(JAX))])
+    cut = outcome(JAX[: int(kept * len(JAX))])
+    assert cut is None or cut.salvaged or kept > 0.9
+
+
+@settings(PATIENT, max_examples=15)
+@given(places, st.floats(0, 1))
+def test_a_real_profile_with_bytes_changed_and_its_end_cut_off(changes: list[tuple[float, int]], kept: float):
+    if not SMALL.is_dir():
+        pytest.skip(f"{SMALL} is not there")
+    (data,) = (path.read_bytes() for path in SMALL.glob("*/*.xplane.pb"))
+    outcome(flipped(data, changes))
+    outcome(data[: int(kept * len(data))])
+
+
+@settings(PATIENT, max_examples=150)
+@given(spaces)
+def test_any_values_in_any_stat(data: bytes):
+    outcome(data)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f",  # a plane of 2**63 bytes
+        b"\x0a" + b"\xff" * 11,
+        field(1, field(2, HOST) + field(3, b"\x22\xff\xff\xff\xff\x0f")),  # an event of 4 GB
+        field(1, field(2, HOST) + field(3, field(4, b"\x22\x00" * 100_000))),  # one with 100,000 stats
+        field(1, field(2, HOST) + field(3, b"\x22\x00" * 100_000)),  # 100,000 empty events
+        field(1, field(2, HOST) + b"\x2a\x00" * 50_000),
+        field(1, field(2, HOST) + b"\x1a\x00" * 20_000),  # 20,000 empty lines
+        b"\x0a\x00" * 1_000,
+        plane(HOST)[:-1] * 3,
+    ],
+    ids=lambda hostile: repr(hostile[:24]),
+)
+def test_what_may_take_for_ever_or_all_memory(hostile: bytes):
+    outcome(hostile)
+    profile = outcome(JAX + hostile)
+    assert profile is None or profile.steps.height == 2
