@@ -7,7 +7,7 @@ const COLOR_OF = {
   op: "--idle-4", runtime: "--idle-2", sync: "--gap-sync", allocator: "--gap-allocator", input: "--gap-input",
   compile: "--gap-compile", gc: "--gap-gc", annotation: "--idle-5", module: "--idle-5", step: "--idle-5",
 };
-const TEXT_ON = { "--busy-1": "--on-accent", "--idle-2": "--paper", "--busy-2": "--on-accent", "--busy-4": "--on-accent", "--gap-input": "--on-accent", "--gap-sync": "--on-accent" };
+const TEXT_ON = { "--busy-1": "--on-accent", "--idle-2": "--paper", "--busy-2": "--on-accent", "--busy-4": "--on-accent", "--gap-input": "--on-gap", "--gap-sync": "--on-accent" };
 
 const length = ns => {
   for (const [unit, size] of [["s", 1e9], ["ms", 1e6], ["us", 1e3]]) {
