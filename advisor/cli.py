@@ -21,12 +21,22 @@ if TYPE_CHECKING:
 
 # Heavy imports stand inside the commands: `advisor --help` answers at once.
 
-Format: TypeAlias = Literal["terminal", "markdown", "json", "html"]
+Format: TypeAlias = Literal["terminal", "markdown", "json", "html", "sarif"]
+Picture: TypeAlias = Literal["svg", "png"]
 FailOn: TypeAlias = Literal["high", "medium", "low", "never"]
 _Choice = TypeVar("_Choice", bound=str)
-_FORMATS: tuple[Format, ...] = ("terminal", "markdown", "json", "html")
+_FORMATS: tuple[Format, ...] = ("terminal", "markdown", "json", "html", "sarif")
 _LEVELS: tuple[FailOn, ...] = ("high", "medium", "low", "never")
-_SUFFIXES: dict[str, Format] = {".html": "html", ".htm": "html", ".json": "json", ".md": "markdown", ".txt": "terminal"}
+_OF_COMPARISONS: tuple[Format, ...] = ("terminal", "markdown", "json", "html")
+_PICTURES: dict[str, Picture] = {".svg": "svg", ".png": "png"}
+_SUFFIXES: dict[str, Format] = {
+    ".html": "html",
+    ".htm": "html",
+    ".json": "json",
+    ".md": "markdown",
+    ".txt": "terminal",
+    ".sarif": "sarif",
+}
 
 app = typer.Typer(
     add_completion=False,
@@ -68,11 +78,17 @@ def check(
     output: Annotated[
         list[Path] | None,
         typer.Option(
-            "--output", "-o", help="Also write a report; its kind by suffix: .html .json .md .txt. Repeatable."
+            "--output",
+            "-o",
+            help="Also write a report; its kind by suffix: .html .json .md .txt .sarif; or .svg .png, a picture of"
+            " where a step of the first run goes. Repeatable.",
         ),
     ] = None,
     format_: Annotated[
-        str, typer.Option("--format", "-f", metavar="FORMAT", help="Standard output: terminal, markdown, json or html.")
+        str,
+        typer.Option(
+            "--format", "-f", metavar="FORMAT", help="Standard output: terminal, markdown, json, html or sarif."
+        ),
     ] = "terminal",
     fail_on: Annotated[
         str,
@@ -120,9 +136,29 @@ def check(
             baseline=baseline,
         )
     for path, kind in files.items():
-        _write(path, _rendered(report, kind, verbose=True))
+        _write(path, _content(report, kind))
     sys.stdout.write(_rendered(report, standard, verbose=verbose, to_screen=True))
     raise typer.Exit(report.exit_code(level))
+
+
+@app.command()
+def excerpt(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Profile of one run: a file, a folder or a URL.")],
+    finding: Annotated[str, typer.Option("--finding", metavar="KEY", help="The finding to show, as `check` names it.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it: .json or .json.gz.")],
+    steps: Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, or A:B.")] = "steady",
+    config: ConfigPath = None,
+) -> None:
+    """Cut out the part of a recording that shows a finding, for Perfetto and chrome://tracing."""
+    import gzip
+    import json
+
+    from advisor.engine import excerpt as cut
+
+    if not output.name.lower().endswith((".json", ".json.gz")):
+        raise UsageError(f"-o {output}: a trace ends in .json or .json.gz")
+    trace = json.dumps(cut(path, finding, config=_config(config), steps=steps), separators=(",", ":")).encode()
+    _write(output, gzip.compress(trace, mtime=0) if output.suffix.lower() == ".gz" else trace)
 
 
 @app.command()
@@ -162,14 +198,14 @@ def compare(
     from advisor.comparison import fail_on as wanted
     from advisor.engine import compare as run_compare
 
-    standard = _chosen("--format", format_, _FORMATS)
+    standard = _chosen("--format", format_, _OF_COMPARISONS)
     failing = wanted(fail_on or ["slower"])
-    files = {path: _format_of(path) for path in output or []}
+    files = {path: _comparison_format_of(path) for path in output or []}
     sides = [base, *(more_base or [])], [head, *(more_head or [])]
     with _progress() as progress:
         found = run_compare(*sides, config=_config(config), steps=steps, progress=progress, processes=processes)
     for path, kind in files.items():
-        _write(path, _rendered_comparison(found, kind, verbose=True))
+        _write(path, _rendered_comparison(found, kind, verbose=True).encode())
     sys.stdout.write(_rendered_comparison(found, standard, verbose=verbose, to_screen=True))
     raise typer.Exit(found.exit_code(failing, strict=strict))
 
@@ -267,10 +303,26 @@ def _chosen(option: str, value: str, allowed: tuple[_Choice, ...]) -> _Choice:
     raise UsageError(f"{option} {value}: not one of {', '.join(allowed)}")
 
 
-def _format_of(path: Path) -> Format:
-    if path.suffix.lower() not in _SUFFIXES:
-        raise UsageError(f"-o {path}: no kind of report has that suffix; use one of {' '.join(_SUFFIXES)}")
-    return _SUFFIXES[path.suffix.lower()]
+def _format_of(path: Path) -> Format | Picture:
+    kinds: dict[str, Format | Picture] = {**_SUFFIXES, **_PICTURES}
+    if path.suffix.lower() not in kinds:
+        raise UsageError(f"-o {path}: no kind of report has that suffix; use one of {' '.join(kinds)}")
+    return kinds[path.suffix.lower()]
+
+
+def _comparison_format_of(path: Path) -> Format:
+    suffixes = {suffix: kind for suffix, kind in _SUFFIXES.items() if kind in _OF_COMPARISONS}
+    if path.suffix.lower() not in suffixes:
+        raise UsageError(f"-o {path}: no kind of comparison has that suffix; use one of {' '.join(suffixes)}")
+    return suffixes[path.suffix.lower()]
+
+
+def _content(report: Report, kind: Format | Picture) -> bytes:
+    if kind == "svg" or kind == "png":  # noqa: PLR1714 - mypy narrows on comparisons
+        from advisor.render import charts
+
+        return charts.breakdown(report.runs[0], kind)
+    return _rendered(report, kind, verbose=True).encode()
 
 
 def _rendered(report: Report, kind: Format, *, verbose: bool, to_screen: bool = False) -> str:
@@ -282,6 +334,10 @@ def _rendered(report: Report, kind: Format, *, verbose: bool, to_screen: bool = 
         from advisor.render import html
 
         return html.render(report)
+    if kind == "sarif":
+        from advisor.render import sarif
+
+        return sarif.render(report)
     if kind == "markdown":
         from advisor.render import markdown
 
@@ -302,11 +358,11 @@ def _rendered_comparison(found: Comparison, kind: Format, *, verbose: bool, to_s
     return render(found)
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, content: bytes) -> None:
     """Write beside the target, then rename: a reader never sees half a report."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        partial.write_text(text, "utf-8")
+        partial.write_bytes(content)
         partial.replace(path)
     except OSError as error:
         partial.unlink(missing_ok=True)

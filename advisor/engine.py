@@ -14,12 +14,13 @@ import polars as pl
 
 from advisor import __version__, metrics, parts
 from advisor import compare as sides
+from advisor import excerpt as cut
 from advisor.comparison import Comparison
 from advisor.config import Config
 from advisor.discover import Found, discover
 from advisor.errors import NothingFound, ReadError, RuleError, UsageError
 from advisor.judge import Suppression, judge
-from advisor.lens import STEADY
+from advisor.lens import STEADY, look
 from advisor.metrics import Part
 from advisor.parts import Progress, unreadable
 from advisor.profile import Profile, join
@@ -165,6 +166,31 @@ def read(path: str) -> Profile:
     if len(profiles) > 1:
         raise ReadError(f"{path}: holds {len(profiles)} runs; give the path of one")
     return profiles[0]
+
+
+def excerpt(path: str, key: str, *, config: Config | None = None, steps: str = STEADY) -> dict[str, object]:
+    """A Chrome trace, as a JSON object, of the part of the one run at `path` that shows a finding.
+
+    Args:
+        path: A file, a folder or a URL.
+        key: The finding, by its rule's name.
+        config: Rule folders and overrides, as for `check`.
+        steps: As for `check`.
+
+    Raises:
+        ReadError: there is no readable run, or more than one.
+        UsageError: nothing of that name was found in the run.
+    """
+    profile = read(path)
+    measured = metrics.measure(look(profile, steps))
+    findings = judge(measured, rule_book(config or Config()), {}).findings
+    shown = next((f for f in findings if key in {f.key, f.rule, *(s.rule for s in f.symptoms)}), None)
+    if shown is None:
+        raise UsageError(
+            f"--finding {key}: not found in {path}; found: {', '.join(f.key for f in findings) or 'nothing'}"
+        )
+    worker = shown.where[0].worker if shown.where else shown.scope.workers[0]
+    return cut.excerpt(profile, measured.lens.of(worker), findings, shown)
 
 
 def _jobs(found: Found, measured: Sequence[Part]) -> list[tuple[str, Sequence[Part]]]:

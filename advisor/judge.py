@@ -317,7 +317,14 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
         says=_said(f, found),
         why=" ".join(rule.why.split()),
         evidence=tuple(
-            Evidence(metric=m, value=f.row[m], unit=METRICS[m].unit, meaning=METRICS[m].meaning, limit=limit)
+            Evidence(
+                metric=m,
+                value=f.row[m],
+                unit=METRICS[m].unit,
+                meaning=METRICS[m].meaning,
+                limit=limit,
+                formula=METRICS[m].formula,
+            )
             for m, limit in shown.items()
         ),
         where=_places(shown, worker, found),
@@ -325,6 +332,7 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
         symptoms=tuple(Symptom(rule=s.rule.id, title=s.rule.title, says=_said(s, found)) for s in beneath),
         explains=rule.explains,
         docs=f"docs/rules/{rule.id}.md",
+        condition=" ".join(str(rule.when).split()),
     )
 
 

@@ -16,6 +16,7 @@ COMMANDS: tuple[list[str], ...] = (
     [],
     ["check"],
     ["compare"],
+    ["excerpt"],
     ["rules"],
     ["rules", "list"],
     ["rules", "show"],

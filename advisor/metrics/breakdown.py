@@ -59,7 +59,7 @@ def _metrics() -> list[Metric]:
 )
 def breakdown(lane: Lane) -> Mapping[str, Value]:
     """Shares of the used steps by category; they sum to 1."""
-    owned = {category: int(time.sum()) for category, time in _sweep(lane)}
+    owned = {category: int(time.sum()) for category, time in _sweep(lane, lane.starts, lane.ends)}
     if not lane.total_ns:
         return {}
     shares: dict[str, Value] = {f"{category}_share": time / lane.total_ns for category, time in owned.items()}
@@ -69,21 +69,33 @@ def breakdown(lane: Lane) -> Mapping[str, Value]:
 @tabulates("step")
 def step_table(lane: Lane) -> pl.DataFrame:
     """One row per used step: step, name, start_ns, step_ms and `<category>_share` for each category."""
-    length = np.maximum(lane.ends - lane.starts, 1)
-    return lane.steps.select("step", "name", "start_ns", step_ms=pl.col("dur_ns") / 1e6).with_columns(
-        pl.Series(f"{category}_share", time / length) for category, time in _sweep(lane)
+    return _divided(lane, lane.steps)
+
+
+@tabulates("recorded_step")
+def recorded_steps(lane: Lane) -> pl.DataFrame:
+    """The same for every step that was recorded whole, with `left_out`: why it is not used, null where it is."""
+    return _divided(lane, lane.complete).with_columns(lane.complete["left_out"])
+
+
+def _divided(lane: Lane, steps: pl.DataFrame) -> pl.DataFrame:
+    starts = steps["start_ns"].to_numpy()
+    ends = starts + steps["dur_ns"].to_numpy()
+    length = np.maximum(ends - starts, 1)
+    return steps.select("step", "name", "start_ns", step_ms=pl.col("dur_ns") / 1e6).with_columns(
+        pl.Series(f"{category}_share", time / length) for category, time in _sweep(lane, starts, ends)
     )
 
 
-def _sweep(lane: Lane) -> Iterator[tuple[str, Ints]]:
+def _sweep(lane: Lane, starts: Ints, ends: Ints) -> Iterator[tuple[str, Ints]]:
     """For each category, the time in every window that it covers and no earlier category does."""
-    covered, before = EMPTY, np.zeros(len(lane.starts), np.int64)
+    covered, before = EMPTY, np.zeros(len(starts), np.int64)
     for category, (device_kinds, host_kinds, _) in _ORDER.items():
         covered = covered | _spans(lane.ops, device_kinds) | _spans(lane.host, host_kinds)
-        so_far = covered.within(lane.starts, lane.ends)
+        so_far = covered.within(starts, ends)
         yield category, so_far - before
         before = so_far
-    yield "other", lane.ends - lane.starts - before
+    yield "other", ends - starts - before
 
 
 def _spans(ops: pl.DataFrame, kinds: list[str]) -> Union:

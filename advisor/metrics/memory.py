@@ -8,8 +8,9 @@ from typing import Final
 import polars as pl
 
 from advisor.lens import Lane
-from advisor.metrics.registry import Metric, Missing, Value, measures
+from advisor.metrics.registry import Metric, Missing, Value, measures, tabulates
 
+_MOST_POINTS: Final = 600  # more than a chart has pixels for
 _NEEDS: Final = ("device_ops", "allocations", "allocations.allocated_bytes")
 
 
@@ -73,6 +74,20 @@ def memory(lane: Lane) -> Mapping[str, Value]:
         "reserved_memory_bytes": reserved,
         "fragmentation": 1 - fullest["allocated_bytes"].item() / reserved,
     }
+
+
+@tabulates("memory")
+def memory_curve(lane: Lane) -> pl.DataFrame:
+    """Memory over the recording: start_ns, allocated_bytes, reserved_bytes; the fullest moment of each of 600 spans."""
+    held = lane.allocations.filter(pl.col("allocated_bytes").is_not_null()).sort("at_ns", maintain_order=True)
+    at = pl.col("at_ns")
+    length = ((at.max() - at.min()) // _MOST_POINTS).clip(1)
+    spans = held.group_by(((at - at.min()) // length).alias("span"), maintain_order=True)
+    return spans.agg(
+        start_ns=at.sort_by("allocated_bytes").last(),
+        allocated_bytes=pl.max("allocated_bytes"),
+        reserved_bytes=pl.max("reserved_bytes"),
+    ).drop("span")
 
 
 _NAMES: Final = ("peak_memory_bytes", "peak_memory_share", "reserved_memory_bytes", "fragmentation")

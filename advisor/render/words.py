@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from advisor.report import OUTLIERS, SEVERITIES, Finding, Fix, NotEvaluable, Place, Report, Run, Source, Steps, Value
-from advisor.text import count, interval, listing, ms, ns, percents, runs_of, without_shared_unit
+from advisor.text import count, interval, listing, ms, ns, percents, quantity, runs_of, without_shared_unit
 
 CATEGORIES: Final = {
     "compute": "kernels run",
@@ -47,8 +47,27 @@ _LIBRARY: Final = re.compile(
 )
 _FRAMES: Final = 5
 _SENTENCE: Final = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
+CAUSES: Final = {
+    "input": "waits for the data loader",
+    "compile": "code is being compiled",
+    "gc": "Python collects garbage",
+    "allocator": "device memory is allocated or freed",
+    "sync": "the host had waited for the device",
+    "host_bound": "the next op is not launched yet",
+    "queued": "the next op is about to start",
+    "dependency": "waits for another stream or rank",
+    "unknown": "nothing tells why",
+}
+"""Why a device idles, in one line each."""
+
+_OPTIONS: Final = {
+    "record_shapes=True": "the input shapes of every op",
+    "profile_memory=True": "how full the memory is",
+    "with_stack=True": "the source lines; slows the host, so in a second recording",
+}
 _ODD: Final = 0.05  # of the typical rank's time: smaller differences are not worth a line
 _WEB: Final = re.compile(r"https?://[^\s<>\"'`|\\()\[\]{}\x00-\x20\x7f-\U0010ffff]+")
+_NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _CODE: Final = re.compile(r"`([^`\n]+)`")
 
 
@@ -118,6 +137,71 @@ def unknowns(rules: Iterable[NotEvaluable]) -> list[tuple[str, list[str]]]:
     for rule in rules:
         by_reason.setdefault("; ".join(dict.fromkeys(rule.missing.values())) or "no reason given", []).append(rule.rule)
     return list(by_reason.items())
+
+
+def recording(run: Run) -> str | None:
+    """The profiler call with the options that this profile was recorded without; None where no reason names one."""
+    reasons = [*run.source.lacks.values(), *(why for rule in run.not_evaluable for why in rule.missing.values())]
+    options = [f"    {option},  # {gives}\n" for option, gives in _OPTIONS.items() if any(option in r for r in reasons)]
+    if not options:
+        return None
+    return (
+        "with torch.profiler.profile(\n"
+        "    activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],\n"
+        "    schedule=schedule(skip_first=10, wait=1, warmup=2, active=10, repeat=1),\n"
+        '    on_trace_ready=tensorboard_trace_handler("logdir"),\n'
+        f"{''.join(options)}) as prof:\n"
+        "    for batch in loader:\n"
+        "        train_step(batch)\n"
+        "        prof.step()  # marks the end of a step\n"
+    )
+
+
+def filled_in(finding: Finding) -> str | None:
+    """The rule's condition with the numbers of this run in the place of its names; None where it is not known."""
+    if finding.condition is None:
+        return None
+    known = {e.metric: quantity(e.value, e.unit) for e in finding.evidence}
+    return _NAME.sub(lambda name: known.get(name[0], name[0]), finding.condition)
+
+
+def shown_in_timeline(finding: Finding, run: Run) -> bool:
+    """Whether the timeline has a stretch that shows the finding."""
+    return run.timeline is not None and bool(run.timeline.shows.get(finding.key))
+
+
+def timeline_title(run: Run) -> str:
+    """`The longest of the steps used: step 9 of rank 3, 178 ms`."""
+    drawn = run.timeline
+    if drawn is None:
+        return ""
+    which = f"step {drawn.step}" if drawn.step is not None else "the whole recording"
+    rank = f" of rank {drawn.worker}" if len(run.source.workers) > 1 else ""
+    return f"{which}{rank}, {ns(drawn.dur_ns)}"
+
+
+def timeline_sample(run: Run) -> str | None:
+    """What of the step's events is left out; None where they are all there."""
+    drawn = run.timeline
+    if drawn is None or drawn.recorded <= len(drawn.events.name):
+        return None
+    return f"{len(drawn.events.name):,} of {drawn.recorded:,} events: the shortest are left out"
+
+
+def tensor_cores(run: Run) -> list[tuple[str, float, str]]:
+    """How the kernel time divides by its use of Tensor Cores: what, share, and the word for its colour."""
+    row = next(iter(run.metrics.get("run", ())), {})
+    names = ("tensor_core_share", "tensor_core_eligible_share", "tensor_core_unknown_share")
+    used, eligible, unknown = (value if isinstance(value := row.get(name), float) else None for name in names)
+    if used is None or eligible is None:
+        return []
+    parts = [
+        ("uses them", used, "compute"),
+        ("could use them", max(0.0, eligible - used), "memcpy"),
+        ("could not tell", unknown or 0.0, "launch"),
+        ("has no use for them", max(0.0, 1 - eligible - (unknown or 0.0)), "other"),
+    ]
+    return [part for part in parts if part[1] > 0]
 
 
 def tally(run: Run) -> str:

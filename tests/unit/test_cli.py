@@ -1,5 +1,6 @@
 """The command line as people and scripts meet it: outputs, exit codes, one-line errors."""
 
+import gzip
 import json
 import subprocess
 import sys
@@ -43,6 +44,41 @@ def test_reports_are_written_by_suffix(advisor, tmp_path):
     assert (tmp_path / "r.html").read_text().lstrip().lower().startswith("<!doctype html>")
     assert json.loads((tmp_path / "r.json").read_text())["schema_version"] == 1
     assert sorted(p.name for p in tmp_path.iterdir()) == ["r.html", "r.json", "r.md", "r.txt"]
+
+
+def test_a_picture_of_the_breakdown_is_written_by_suffix(advisor, tmp_path):
+    assert advisor("check", FIXTURE, "-o", "b.svg", "-o", "b.png").returncode == 0
+    drawn = (tmp_path / "b.svg").read_text()
+    assert drawn.startswith("<svg")
+    assert "compute" in drawn
+    assert "var(" not in drawn
+    assert (tmp_path / "b.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_sarif_is_written_by_suffix(advisor, tmp_path):
+    assert advisor("check", FIXTURE, "-o", "r.sarif").returncode == 0
+    assert json.loads((tmp_path / "r.sarif").read_text())["version"] == "2.1.0"
+
+
+def test_an_excerpt_shows_the_finding_that_is_asked_for(advisor, tmp_path):
+    assert advisor("excerpt", FIXTURE, "--finding", "input-bound", "-o", "w.json.gz").returncode == 0
+    trace = json.loads(gzip.decompress((tmp_path / "w.json.gz").read_bytes()))
+    assert trace["advisor"]["finding"]
+    assert any(event.get("cat") == "finding" for event in trace["traceEvents"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--finding", "nothing-such", "-o", "w.json"), "--finding nothing-such: not found in"),
+        (("--finding", "input-bound", "-o", "w.txt"), "-o w.txt: a trace ends in .json or .json.gz"),
+    ],
+)
+def test_an_excerpt_that_cannot_be_made_says_why(advisor, words, message):
+    done = advisor("excerpt", FIXTURE, *words)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_json_on_standard_output_is_the_same_twice(advisor):
