@@ -86,6 +86,12 @@ class Lane:
         )
 
     @cached_property
+    def reserved(self) -> pl.DataFrame:
+        """The device's allocations; `reserved_bytes` is all that an allocator may give where it takes that at once."""
+        may_give = pl.col("allocated_bytes") + pl.col("available_bytes")
+        return self.allocations.with_columns(pl.coalesce("reserved_bytes", may_give))
+
+    @cached_property
     def busy(self) -> Union:
         """When at least one kernel, copy or memset runs on the device."""
         return spans(self.ops)

@@ -57,9 +57,9 @@ def kernels(lane: Lane) -> pl.DataFrame:
     """Compute kernels of the used steps, ordered by stream and start.
 
     Adds to the columns of `device_ops` family, multiplies, tensor_cores, element_type and alignment, as the name tells
-    (advisor.kernelnames), and of the launching op: op_name; op_dtype, of its first floating-point input; elements, of
-    its largest input; and of a product of `count` pairs of (m x k) and (k x n) matrices count, m, n and k. Null where
-    the profile does not tell.
+    (advisor.kernelnames), and of the launching op: op_name, which may be all that the kernel bears of it; op_dtype, of
+    its first floating-point input; elements, of its largest input; and of a product of `count` pairs of (m x k) and
+    (k x n) matrices count, m, n and k. Null where the profile does not tell.
 
     Where the worker uses no device, the framework ops that compute stand for kernels, `id` and `op` being their own and
     `stream` their thread: see `_on_host`.
@@ -70,7 +70,8 @@ def kernels(lane: Lane) -> pl.DataFrame:
     names = found.select("name").unique().with_columns(text=pl.col("name").cast(pl.String))
     told = names.hstack(classify(names["text"]).drop("name")).drop("text")
     ops = _ops(lane, found)
-    return found.join(told, on="name", how="left").join(ops, on="op", how="left").sort("stream", "start_ns", "id")
+    found = found.join(told, on="name", how="left").join(ops, on="op", how="left").sort("stream", "start_ns", "id")
+    return found.with_columns(pl.coalesce("op_name", pl.col("framework_op").cast(pl.String)).alias("op_name"))
 
 
 def extent(lane: Lane, found: pl.DataFrame) -> tuple[float, float, str]:

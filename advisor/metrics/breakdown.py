@@ -156,7 +156,7 @@ def _layers(lane: Lane) -> tuple[_Layer, ...]:
 
 
 def _of_windows(lane: Lane) -> pl.DataFrame:
-    """The host's work for each used step, as far as it lies in that step's window: what is prefetched holds no one up."""
+    """The host's work for each used step, as far as it lies in that step's window: what is prefetched is left out."""
     windows = lane.steps.select("step", opens="start_ns", closes=pl.col("start_ns") + pl.col("dur_ns"))
     end = pl.min_horizontal(pl.col("start_ns") + pl.col("dur_ns"), "closes")
     return (

@@ -25,9 +25,16 @@ _METADATA: Final = (  # computes nothing: views, sizes, memory that is set aside
 _LEAST_BYTES: Final = 1024  # a scalar is read, a tensor is moved
 _NEEDS: Final = ("device_ops", "device_ops.launch", "host_ops")
 _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
+_NO_FRAMES: Final = {
+    "tensorflow": "recorded without Python's calls: tf.profiler.experimental.ProfilerOptions(python_tracer_level=1)",
+    "jax": "recorded without Python's calls: jax.profiler.ProfileOptions().python_tracer_level = 1",
+    None: "recorded without with_stack=True",
+}
 _LOGGING: Final = (
     r"(?:^|/)(?:logging/__init__|wandb/|mlflow/|tensorboardX/|torch/utils/tensorboard/)|<built-in function print>"
     r"|(?:^|/)tqdm/.*: (?:refresh|display|fp_write|print_status)"  # not its loop, which stays open around the steps
+    r"|^\$builtins print$|^\$__init__\.py:\d+ (?:debug|info|warning|error|critical|_log|handle)$"  # of XPlane
+    r"|^\$(?:wandb_\w+\.py|std\.py:\d+ (?:refresh|display|fp_write|print_status))"
 )
 
 
@@ -152,7 +159,7 @@ def logging(lane: Lane) -> Mapping[str, Value]:
     if not lane.total_ns:
         return {}
     if not (lane.host["kind"] == "python").any():
-        return {"logging_share": Missing("recorded without with_stack=True")}
+        return {"logging_share": Missing(_NO_FRAMES.get(lane.process.get("framework"), _NO_FRAMES[None]))}
     found = spans(_logging(lane))
     return {"logging_share": lane.share(found if lane.device is None else minus(found, lane.busy))}
 
