@@ -17,6 +17,7 @@ from advisor.text import ms
 _FLOATS: Final = {"float": "fp32", "double": "fp64", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
 _PRODUCTS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "linear", "matmul"})
 _NAMED: Final = 3
+_TYPE: Final = r"^(?:[^:\s]+:|jit\(.*/)([A-Za-z_][\w-]*)$"  # of `scope/name:Type` and `jit(f)/dot_general`
 _MOST: Final = 1 << 62  # what a column of integers holds; more elements than any device has
 _DISPATCH_NS: Final = 10_000  # an op on the host that takes less is mostly dispatch
 _OWN_SHARE: Final = 0.8  # of an op's time outside the ops within it: it computes, and does not only call
@@ -81,8 +82,11 @@ def extent(lane: Lane, found: pl.DataFrame) -> tuple[float, float, str]:
 
 
 def largest(lane: Lane, found: pl.DataFrame) -> str:
-    """`aten::mm (12.3 ms), ...`: time per step of the three ops (or where no op is known, kernels) with the most."""
-    by = pl.coalesce("op_name", pl.col("name").cast(pl.String)).alias("by")
+    """`aten::mm (12.3 ms), ...`: time per step of the three ops (or where no op is known, kernels) with the most.
+
+    Of TensorFlow and JAX those of one type are one: each op of a graph has a name of its own.
+    """
+    by = pl.coalesce(pl.col("op_name").str.extract(_TYPE), "op_name", pl.col("name").cast(pl.String)).alias("by")
     top = found.group_by(by).agg(pl.sum("dur_ns")).sort("dur_ns", "by", descending=[True, False]).head(_NAMED)
     return ", ".join(f"{name} ({ms(lane.per_step_ms(ns))})" for name, ns in top.rows())
 
