@@ -19,6 +19,7 @@ _OF_XLA: Final = ("tensorflow", "jax")
 _ELSEWHERE: Final = Missing("told of TensorFlow and JAX only")
 _NEEDS: Final = ("device_ops",)
 _SIXTEEN: Final = ["fp16", "bf16"]
+_TOLD: Final = 0.5
 _TRACED: Final = r'"tf_function_call":"(?:traced|eager)'
 _IS_CALL: Final = '"tf_function_call":'
 
@@ -41,6 +42,8 @@ _IS_CALL: Final = '"tf_function_call":'
 )
 def devices(lane: Lane) -> Mapping[str, Value]:
     """Devices seen and used."""
+    if not lane.total_ns:
+        return {}
     working = {"devices_working": runs_of(lane.working)}
     if lane.visible is None:
         return dict.fromkeys(("devices_visible", "devices_idle"), Missing("the profile describes no device")) | working
@@ -59,7 +62,7 @@ def devices(lane: Lane) -> Mapping[str, Value]:
         "between_steps_share",
         "share",
         "Part of the time from the first step's start to the last one's end that is in no step.",
-        "time between the host's ranges of consecutive complete steps / (that + those ranges)",
+        "time between the host's ranges of consecutive complete steps / (that + those ranges); 0 for one step",
     ),
 )
 def recorded(lane: Lane) -> Mapping[str, Value]:
@@ -71,9 +74,8 @@ def recorded(lane: Lane) -> Mapping[str, Value]:
 
 def _between_steps(lane: Lane) -> Value:
     steps = lane.complete.sort("host_start_ns")
-    follows = steps["step"].diff().drop_nulls()
-    if not lane.marked or not follows.len() or not follows.eq(1).all():
-        return Missing("fewer than two steps, or not all between the first and the last, are marked and complete")
+    if not steps["step"].diff().drop_nulls().eq(1).all():
+        return Missing("not all steps between the first and the last are complete")
     start, end = steps["host_start_ns"].to_numpy(), (steps["host_start_ns"] + steps["host_dur_ns"]).to_numpy()
     return 1 - Union.of(start, end).total / max(1, int(end.max() - start.min()))
 
@@ -176,7 +178,8 @@ def _calls(lane: Lane, told: str) -> pl.DataFrame:
         "sixteen_bit_kernel_share",
         "share",
         "Part of the kernel time on 16-bit floating point, bfloat16 included.",
-        "time of kernels whose op's first floating-point input, or else whose name, is of 16 bits / time of kernels",
+        "time of kernels whose op's first floating-point input, or else whose name, is of 16 bits / time of kernels; "
+        "unknown where the type is known of less than half of that time",
         f"{_XPROF}, device compute precisions, which counts bfloat16 as 32 bits",
         _NEEDS,
     ),
@@ -216,12 +219,18 @@ def _uncompiled(lane: Lane) -> pl.DataFrame:
     return lane.once(kernels).filter(pl.col("hlo_module").is_null())
 
 
+_BITS: Final = ("sixteen_bit_kernel_share", "sixteen_bit_kernel_ops")
+
+
 def _bits(lane: Lane) -> dict[str, Value]:
     ran = lane.once(kernels)
     total = int(ran["dur_ns"].sum())
     if not total or lane.device is None:
         return {}
-    found = ran.filter(pl.coalesce("op_dtype", "element_type").is_in(_SIXTEEN))
+    told = ran.with_columns(dtype=pl.coalesce("op_dtype", "element_type"))
+    if told.filter(pl.col("dtype").is_not_null())["dur_ns"].sum() < _TOLD * total:
+        return dict.fromkeys(_BITS, Missing("of most kernels the profile does not tell the type of the values"))
+    found = told.filter(pl.col("dtype").is_in(_SIXTEEN))
     return {
         "sixteen_bit_kernel_share": float(found["dur_ns"].sum()) / total,
         "sixteen_bit_kernel_ops": largest(lane, found),

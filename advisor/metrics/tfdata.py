@@ -12,9 +12,7 @@ from advisor.lens import Lane, spans
 from advisor.metrics.registry import Metric, Missing, Value, measures, tabulates
 
 _GUIDE: Final = "TensorFlow guide, Analyze tf.data performance with the TF Profiler"
-_NONE: Final = Missing(
-    "no tf.data iterators were recorded: the input comes from elsewhere, or host_tracer_level was below 2"
-)
+_NONE: Final = Missing("what asks tf.data was recorded, its iterators were not: host_tracer_level was below 2")
 # What can be done about a transformation, after the guide's classes; the first that matches.
 _CLASSES: Final = (
     ("source", r"^(?:TFRecord|TextLine|FixedLengthRecord|SSTable|RecordIO|LMDB|Csv|ListFiles|MatchingFiles)"),
@@ -88,12 +86,12 @@ def pipeline(lane: Lane) -> Mapping[str, Value]:
     if not lane.total_ns:
         return {}
     rows = lane.once(iterators)
-    if not rows.height:
+    if not rows.height and _asks(lane):
         return dict.fromkeys(_NAMES, _NONE)
     slow = int(rows.filter(pl.col("parent").is_null())["slow_calls"].sum()) / max(1, lane.complete.height)
     blamed = bottleneck(rows)
     if blamed is None:
-        nothing = Missing("no step waits for tf.data")
+        nothing = Missing("no step waits for tf.data")  # which may not be used at all
         zero = dict.fromkeys(("tf_data_share", "tf_data_part", "tf_data_ms"), 0.0)
         return dict.fromkeys(_NAMES, nothing) | zero | {"tf_data_slow_calls_per_step": slow}
     row = rows.filter(pl.col("iterator") == blamed).row(0, named=True)
@@ -107,6 +105,12 @@ def pipeline(lane: Lane) -> Mapping[str, Value]:
         "tf_data_parallelism": float(row["parallelism"] or 1),
         "tf_data_slow_calls_per_step": slow,
     }
+
+
+def _asks(lane: Lane) -> bool:
+    """Whether a step asks tf.data for input."""
+    asks = (pl.col("kind") == "input") & pl.col("name").cast(pl.String).str.contains("IteratorGetNext", literal=True)
+    return bool(lane.host.select(asks.any()).item())
 
 
 _NAMES: Final = (
@@ -161,7 +165,7 @@ def stages(lane: Lane) -> Mapping[str, Value]:
 
 def _host_stages(lane: Lane) -> dict[str, Value]:
     rows = lane.once(iterators)
-    if not rows.height:
+    if not rows.height and _asks(lane):
         return {f"{stage.replace(' ', '_')}_ms": _NONE for stage in STAGES}
     steps = max(1, lane.complete.height)
     spent = dict(rows.group_by("stage").agg(pl.sum("self_ns")).rows())
