@@ -25,6 +25,8 @@ _RANGE = re.compile(r"^(\d*):(\d*)$")
 T = TypeVar("T")
 
 _OUTSIDE: Final = "outside --steps"
+OUTLIER: Final = "outlier"
+"""How the reason begins why a step is left out for nothing but its length."""
 STEADY: Final = "steady"
 ALL: Final = "all"
 
@@ -235,13 +237,20 @@ def _inside(ops: pl.DataFrame, starts: Ints, ends: Ints) -> pl.DataFrame:
 
 
 def _whole(profile: Profile) -> pl.DataFrame:
-    """One window per device (or worker) from its first event to its last, where no steps are marked."""
+    """One window per device (or worker) from its first event to its last, where no steps are marked.
+
+    Where the profile tells when a worker's work began and ended, start-up and shutdown stay outside.
+    """
     end = pl.col("start_ns") + pl.col("dur_ns")
     on_host = profile.host_ops.group_by("worker").agg(host_start=pl.min("start_ns"), host_end=end.max())
     on_device = profile.device_ops.group_by("worker", "device").agg(first=pl.min("start_ns"), last=end.max())
-    start, stop = pl.min_horizontal("host_start", "first"), pl.max_horizontal("host_end", "last")
+    work = profile.workers.select("worker", "work_start_ns", "work_end_ns")
+    start = pl.coalesce("work_start_ns", pl.min_horizontal("host_start", "first"))
+    stop = pl.coalesce("work_end_ns", pl.max_horizontal("host_end", "last"))
+    of_host = pl.col("work_start_ns").is_null() & pl.col("host_start").is_not_null()
     return (
         on_host.join(on_device, on="worker", how="full", coalesce=True)
+        .join(work, on="worker", how="left")
         .select(
             "worker",
             "device",
@@ -249,8 +258,8 @@ def _whole(profile: Profile) -> pl.DataFrame:
             name=pl.lit("whole recording"),
             start_ns=start,
             dur_ns=stop - start,
-            host_start_ns=pl.coalesce("host_start", start),
-            host_dur_ns=pl.coalesce(pl.col("host_end") - pl.col("host_start"), stop - start),
+            host_start_ns=pl.when(of_host).then("host_start").otherwise(start),
+            host_dur_ns=pl.when(of_host).then(pl.col("host_end") - pl.col("host_start")).otherwise(stop - start),
             incomplete=pl.lit(None, pl.String),
         )
         .sort("worker", "device")
@@ -288,7 +297,7 @@ def _steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
     fence = median + _FENCE_SIGMAS * _MAD_TO_SIGMA * spread
     judged = steps.with_columns(
         steady=pl.coalesce("left_out", pl.when("compiled").then(pl.lit("compilation ran in it"))),
-        slow=pl.format("outlier: {} ms, the median is {}", _ms("dur_ns"), (median / 1e6).round(1)),
+        slow=pl.format(f"{OUTLIER}: {{}} ms, the median is {{}}", _ms("dur_ns"), (median / 1e6).round(1)),
         is_slow=usable & (pl.col("dur_ns") > fence),
     ).with_columns(steady=pl.coalesce("steady", pl.when("is_slow").then("slow")))
     kept = "steady" if judged["steady"].null_count() >= _ENOUGH_STEPS else "left_out"

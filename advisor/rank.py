@@ -24,6 +24,9 @@ CALLS: Final = {
     "group_size": pl.Int32,
     "sequence": pl.Int64,
     "bytes": pl.Int64,
+    "peer": pl.Int32,  # global rank at the other end of a send or recv
+    "dtype": pl.String,
+    "of_buffers": pl.Boolean,  # a broadcast that DistributedDataParallel's forward makes; null where not told
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
 }
@@ -50,6 +53,7 @@ class Rank:
     calls: pl.DataFrame
     work: Union
     kernels: pl.DataFrame
+    trains: bool | None = None  # whether a backward pass ran in the recording; None where no framework op tells
 
     @property
     def world_size(self) -> int | None:
@@ -72,6 +76,7 @@ def rank_of(lane: Lane) -> Rank:
         calls=_calls(lane),
         work=work,
         kernels=_kernels(lane),
+        trains=_trains(lane),
     )
 
 
@@ -105,14 +110,32 @@ def _calls(lane: Lane) -> pl.DataFrame:
         known = calls.select("id", "start_ns", end_ns=_END, on_host=True, op=op, stream=pl.col("thread"))
     else:
         told = lane.collectives.rename({"device_op": "id"}).with_columns(pl.col("op").cast(pl.String))
-        ops = lane.ops.filter(pl.col("kind") == "collective").select("id", "start_ns", "stream", end_ns=_END)
-        known = ops.join(told, on="id", how="left", maintain_order="left").with_columns(on_host=False)
+        ops = lane.ops.filter(pl.col("kind") == "collective")
+        ops = ops.select("id", "start_ns", "stream", end_ns=_END, in_forward=_in_forward(lane, ops))
+        known = ops.join(told, on="id", how="left", maintain_order="left").with_columns(
+            on_host=False, of_buffers=(pl.col("op") == "broadcast") & pl.col("in_forward")
+        )
     return _in_steps(_shaped(known), lane).sort("start_ns", maintain_order=True)
+
+
+def _in_forward(lane: Lane, ops: pl.DataFrame) -> pl.Series:
+    """Whether each op was launched in DistributedDataParallel's forward; null where its launch was not recorded."""
+    forward = spans(lane.host.filter(pl.col("name").cast(pl.String) == "DistributedDataParallel.forward"))
+    calls = lane.host.select("id", called_ns="start_ns")
+    called = ops.select("launch").join(calls, left_on="launch", right_on="id", how="left", maintain_order="left")
+    at = called["called_ns"].fill_null(0).to_numpy()
+    inside = pl.Series(forward.within(at, at + 1) > 0, dtype=pl.Boolean)
+    return pl.select(pl.when(called["called_ns"].is_not_null()).then(inside)).to_series()
 
 
 def _shaped(calls: pl.DataFrame) -> pl.DataFrame:
     absent = [pl.lit(None).alias(name) for name in CALLS if name not in calls.columns]
     return calls.with_columns(absent).select(pl.col(name).cast(dtype) for name, dtype in CALLS.items())
+
+
+def _trains(lane: Lane) -> bool | None:
+    name = lane.host.filter(pl.col("kind") == "op")["name"].unique().cast(pl.String)
+    return bool(name.str.contains("^autograd::|Backward").any()) if len(name) else None
 
 
 def _in_steps(calls: pl.DataFrame, lane: Lane) -> pl.DataFrame:

@@ -15,6 +15,7 @@ HERE = Path(__file__).parent
 COMMANDS: tuple[list[str], ...] = (
     [],
     ["check"],
+    ["compare"],
     ["rules"],
     ["rules", "list"],
     ["rules", "show"],
