@@ -313,10 +313,6 @@ def test_a_jax_loop_that_loads_by_itself_waits_twenty_milliseconds_a_step():
     """Found by its place in the step, whatever its author called it; XProf says 0."""
     row = judged("jax-cpu").frames["run"].row(0, named=True)
     assert 20 < row["input_exposed_ms"] < 22
-    renamed = read("jax-cpu")
-    names = renamed.host_ops["name"].cast(pl.String).replace({"load_batch": "x"})
-    kinds = renamed.host_ops.filter(names == "x")["kind"].cast(pl.String)
-    assert set(kinds) == {"input"}
 
 
 @cache
