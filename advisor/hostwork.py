@@ -23,12 +23,27 @@ _DISPATCH: Final = ["op", "collective", *_CALLS]
 _ACCOUNTED: Final = ["input", "compile", "gc", "allocator"]  # as in advisor.gaps: causes of their own
 _WORK: Final = ["op", "annotation", "module", "python", "collective", *_CALLS]
 
+_HANDED_OVER: Final = pl.col("step").is_not_null() & (pl.col("kind") != "pipeline")
+
 
 def training_ops(lane: Lane) -> pl.DataFrame:
-    """Host ops of the threads that launch the device's work or bear the steps: not those of loaders or loggers."""
+    """Host ops of the threads that launch the device's work or bear the steps: not those of loaders or loggers.
+
+    Without a device also what these hand over to other threads, as far as the profile tells: TensorFlow and XLA compute
+    on pools of threads.
+    """
     launching = pl.col("id").is_in(lane.ops["launch"].drop_nulls().unique().implode())
     threads = lane.host.filter(launching | (pl.col("kind") == "step"))["thread"].unique()
-    return lane.host.filter(pl.col("thread").is_in(threads.implode())) if threads.len() else lane.host
+    mine = pl.col("thread").is_in(threads.implode())
+    if lane.device is None:
+        mine |= _HANDED_OVER
+    return lane.host.filter(mine) if threads.len() else lane.host
+
+
+def handed_over(lane: Lane) -> Union:
+    """When a thread other than the step's own works for a step; nothing where the profile does not link threads."""
+    threads = lane.host.filter(pl.col("kind") == "step")["thread"].unique()
+    return spans(lane.host.filter(_HANDED_OVER, ~pl.col("thread").is_in(threads.implode())))
 
 
 def launch_gaps(lane: Lane) -> Union:
@@ -58,6 +73,8 @@ def between_ops(lane: Lane, steps: pl.DataFrame) -> Union:
     start = steps["host_start_ns"].to_numpy()
     windows = Union.of(start, start + steps["host_dur_ns"].to_numpy())
     running = spans(ops.filter(pl.col("kind").is_in(_DISPATCH)))
+    if lane.device is None:
+        running |= handed_over(lane)
     return minus(windows, running | lane.host_spans("collective", *_ACCOUNTED))
 
 

@@ -49,6 +49,7 @@ class Lane:
     steps: pl.DataFrame
     uneven: pl.DataFrame
     devices: int
+    working: tuple[int, ...]  # the worker's devices that ran kernels
     ops: pl.DataFrame
     host: pl.DataFrame
     allocations: pl.DataFrame
@@ -89,6 +90,12 @@ class Lane:
             sm_count=facts.get("sm_count"),
             capability=facts.get("capability"),
         )
+
+    @cached_property
+    def reserved(self) -> pl.DataFrame:
+        """The device's allocations; `reserved_bytes` is all that an allocator may give where it takes that at once."""
+        may_give = pl.col("allocated_bytes") + pl.col("available_bytes")
+        return self.allocations.with_columns(pl.coalesce("reserved_bytes", may_give))
 
     @cached_property
     def busy(self) -> Union:
@@ -192,6 +199,7 @@ def _lane(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
     facts = seen.filter(mine).to_dicts()
     process = profile.workers.filter(pl.col("worker") == worker).to_dicts()
     ops = _rows(profile.device_ops, mine)
+    used = profile.device_ops.filter(pl.col("worker") == worker)
     asked = pl.col("incomplete").is_null() & ~pl.col("left_out").str.starts_with(_OUTSIDE)
     return Lane(
         worker=worker,
@@ -199,7 +207,8 @@ def _lane(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
         marked=marked,
         steps=steps.filter(mine & pl.col("left_out").is_null()).sort("start_ns", maintain_order=True),
         uneven=steps.filter(mine & asked).sort("start_ns", maintain_order=True),
-        devices=profile.device_ops.filter(pl.col("worker") == worker)["device"].n_unique(),
+        devices=used["device"].n_unique(),
+        working=tuple(used.filter(pl.col("kind") == "kernel")["device"].drop_nulls().unique().sort()),
         ops=ops,
         host=_rows(profile.host_ops, pl.col("worker") == worker),
         allocations=profile.allocations.filter(mine),

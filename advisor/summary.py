@@ -30,7 +30,7 @@ from advisor.report import (
     Value,
     Worker,
 )
-from advisor.text import count, interval, ms, one_line, percent, plain, runs_of
+from advisor.text import bytes_, count, interval, ms, one_line, percent, plain, runs_of
 
 _MATCHED: Final = 0.99  # of the time in collectives: less is worth a word
 _MOST_ROWS: Final = 100  # of a table of kernels: the rest is a thousandth of the time
@@ -195,13 +195,21 @@ def _devices(lens: Lens) -> tuple[Device, ...]:
         Device(
             worker=lane.worker,
             device=lane.device,
-            name=lane.facts.get("name"),
+            name=lane.facts.get("name") or (lane.gpu.model if lane.gpu else _described(lane.facts)),
             model=lane.gpu.id if lane.gpu else None,
             memory_bytes=lane.facts.get("memory_bytes"),
         )
         for lane in lens.lanes
         if lane.device is not None
     )
+
+
+def _described(facts: Mapping[str, object]) -> str | None:
+    """What is known of a device without a name that could be any of several models."""
+    capability, memory = facts.get("capability"), facts.get("memory_bytes")
+    of = f" of capability {capability}" if capability else ""
+    sized = f" with {bytes_(memory)}" if isinstance(memory, int) and memory else ""
+    return f"GPU{of}{sized}" if of or sized else None
 
 
 def _steps(lens: Lens, lane: Lane, row: Mapping[str, Value]) -> Steps:

@@ -114,7 +114,7 @@ def _gain_ms(lane: Lane, calls: pl.DataFrame) -> float:
 
 
 def _reserved(lane: Lane) -> Value:
-    capacity, held = lane.facts.get("memory_bytes"), lane.allocations["reserved_bytes"].drop_nulls()
+    capacity, held = lane.facts.get("memory_bytes"), lane.reserved["reserved_bytes"].drop_nulls()
     if not capacity:
         return Missing("the device's memory size is not known")
     return int(held.max()) / capacity if held.len() else Missing("the recording holds no totals of reserved memory")  # type: ignore[arg-type]  # integers

@@ -29,10 +29,16 @@ _STALLS: Final = ("stall_causes", "stall_first_use_part", "stall_least_gain_ms",
 _SILENT_SHARE: Final = 0.05  # of the recording, as for idle time of unknown cause
 _SILENT: Final = "nothing was recorded on the host, and no steps say that the job was at work"
 _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
-_NO_PYTHON: Final = "no Python calls were recorded: with_stack=True records them in recent PyTorch"
+_NO_FRAMES: Final = {
+    "tensorflow": "recorded without Python's calls: tf.profiler.experimental.ProfilerOptions(python_tracer_level=1)",
+    "jax": "recorded without Python's calls: jax.profiler.ProfileOptions().python_tracer_level = 1",
+    None: "no Python calls were recorded: with_stack=True records them in recent PyTorch",
+}
 _LOGGING: Final = (
     r"(?:^|/)(?:logging/__init__|wandb/|mlflow/|tensorboardX/|torch/utils/tensorboard/)|<built-in function print>"
     r"|(?:^|/)tqdm/.*: (?:refresh|display|fp_write|print_status)"  # not its loop, which stays open around the steps
+    r"|^\$builtins print$|^\$__init__\.py:\d+ (?:debug|info|warning|error|critical|_log|handle)$"  # of XPlane
+    r"|^\$(?:wandb_\w+\.py|std\.py:\d+ (?:refresh|display|fp_write|print_status))"
 )
 
 
@@ -184,7 +190,7 @@ def logging(lane: Lane) -> Mapping[str, Value]:
     if not lane.total_ns:
         return {}
     if not (lane.host["kind"] == "python").any():
-        return {"logging_share": Missing(_NO_PYTHON)}
+        return {"logging_share": Missing(_NO_FRAMES.get(lane.process.get("framework"), _NO_FRAMES[None]))}
     found = spans(_logging(lane))
     return {"logging_share": lane.share(found if lane.device is None else minus(found, lane.busy))}
 
