@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from advisor.comparison import Comparison as Comparison
     from advisor.engine import check as check
     from advisor.engine import read as read
     from advisor.report import Report as Report
@@ -14,7 +15,12 @@ from advisor.errors import AdvisorError as AdvisorError
 
 __version__ = "0.1.0"
 
-_PUBLIC = {"check": "advisor.engine", "read": "advisor.engine", "Report": "advisor.report"}
+_PUBLIC = {
+    "Comparison": "advisor.comparison",
+    "check": "advisor.engine",
+    "read": "advisor.engine",
+    "Report": "advisor.report",
+}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the module holds

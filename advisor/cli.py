@@ -14,6 +14,7 @@ import typer
 from advisor.errors import AdvisorError, UsageError
 
 if TYPE_CHECKING:
+    from advisor.comparison import Comparison
     from advisor.config import Config
     from advisor.parts import Progress
     from advisor.report import Report
@@ -69,6 +70,9 @@ def check(
     ] = None,
     all_runs: Annotated[bool, typer.Option("--all-runs", help="All runs in such a folder.")] = False,
     config: ConfigPath = None,
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", metavar="REPORT", help="An earlier report.json: marks what is new.")
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Evidence, every fix and the places.")] = False,
 ) -> None:
     """Find out why the profiled jobs are slow, and what to change."""
@@ -86,11 +90,61 @@ def check(
             processes=processes,
             run=run,
             all_runs=all_runs,
+            baseline=baseline,
         )
     for path, kind in files.items():
         _write(path, _rendered(report, kind, verbose=True))
     sys.stdout.write(_rendered(report, standard, verbose=verbose, to_screen=True))
     raise typer.Exit(report.exit_code(level))
+
+
+@app.command()
+def compare(
+    base: Annotated[str, typer.Argument(metavar="BASE", help="Before: a profile, folder, URL or saved report.json.")],
+    head: Annotated[str, typer.Argument(metavar="HEAD", help="After: the same.")],
+    more_base: Annotated[
+        list[str] | None, typer.Option("--base", metavar="PATH", help="Another run of the base. Repeatable.")
+    ] = None,
+    more_head: Annotated[
+        list[str] | None, typer.Option("--head", metavar="PATH", help="Another run of the head. Repeatable.")
+    ] = None,
+    output: Annotated[
+        list[Path] | None,
+        typer.Option("--output", "-o", help="Also write it; its kind by suffix: .html .json .md .txt. Repeatable."),
+    ] = None,
+    format_: Annotated[
+        str, typer.Option("--format", "-f", metavar="FORMAT", help="Standard output: terminal, markdown, json or html.")
+    ] = "terminal",
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-on",
+            metavar="WHAT",
+            help="Exit 1 if so: slower (the default), slower:PERCENT, new-high, never. Repeatable.",
+        ),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 4 if nothing can be told.")] = False,
+    steps: Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, or A:B.")] = "steady",
+    processes: Annotated[
+        int, typer.Option("--processes", min=1, help="Files of one run to read at a time; by default one per core.")
+    ] = os.cpu_count() or 1,
+    config: ConfigPath = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every finding, kernel and op.")] = False,
+) -> None:
+    """Tell whether a change made the job slower, and why."""
+    from advisor.comparison import fail_on as wanted
+    from advisor.engine import compare as run_compare
+
+    standard = _chosen("--format", format_, _FORMATS)
+    failing = wanted(fail_on or ["slower"])
+    files = {path: _format_of(path) for path in output or []}
+    sides = [base, *(more_base or [])], [head, *(more_head or [])]
+    with _progress() as progress:
+        found = run_compare(*sides, config=_config(config), steps=steps, progress=progress, processes=processes)
+    for path, kind in files.items():
+        _write(path, _rendered_comparison(found, kind, verbose=True))
+    sys.stdout.write(_rendered_comparison(found, standard, verbose=verbose, to_screen=True))
+    raise typer.Exit(found.exit_code(failing, strict=strict))
 
 
 @rules_app.command("list")
@@ -200,6 +254,17 @@ def _rendered(report: Report, kind: Format, *, verbose: bool, to_screen: bool = 
     from advisor.render import json
 
     return json.render(report)
+
+
+def _rendered_comparison(found: Comparison, kind: Format, *, verbose: bool, to_screen: bool = False) -> str:
+    from advisor.render.compared import html, json, markdown, terminal
+
+    if kind == "terminal":
+        from advisor.render.terminal import this_screen
+
+        return terminal.render(found, verbose=verbose, **(this_screen() if to_screen else {}))
+    render: Callable[[Comparison], str] = {"html": html.render, "markdown": markdown.render, "json": json.render}[kind]
+    return render(found)
 
 
 def _write(path: Path, text: str) -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import polars as pl
 
 from advisor import __version__, metrics, parts
+from advisor import compare as sides
+from advisor.comparison import Comparison
 from advisor.config import Config
 from advisor.discover import Found, discover
 from advisor.errors import NothingFound, ReadError, RuleError, UsageError
@@ -18,11 +22,15 @@ from advisor.lens import STEADY
 from advisor.metrics import Part
 from advisor.parts import Progress, unreadable
 from advisor.profile import Profile, join
-from advisor.report import Report
+from advisor.render import json
+from advisor.report import Report, Run
 from advisor.resources import rules_folder
 from advisor.rulebook import Rule, load
 from advisor.rulelint import lint
+from advisor.storage import HEAD_BYTES, listing, open_file
 from advisor.summary import summarise
+
+_MOST_BYTES: Final = 1 << 29  # a report of thousands of ranks is a tenth of it
 
 
 def check(  # noqa: PLR0913 - all but the paths are options with a default
@@ -35,6 +43,7 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
     processes: int = 1,
     run: str | None = None,
     all_runs: bool = False,
+    baseline: str | None = None,
 ) -> Report:
     """Check every run under `paths`.
 
@@ -48,12 +57,15 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
             more than one needs the guard `if __name__ == "__main__":`, as always with multiprocessing.
         run: Of the runs in one TensorFlow or JAX log folder, the one to check instead of the newest.
         all_runs: Check all of them.
+        baseline: A report saved as JSON; findings say whether they are new against it.
 
     Raises:
         NothingFound: none of the paths holds a readable profile.
+        ReadError: the baseline is no report.
         UsageError: the configuration, a rule or `steps` is wrong.
     """
     config = config or Config()
+    earlier = None if baseline is None else saved(baseline)
     rules = rule_book(config)
     silenced = _active(config, today or dt.datetime.now(dt.UTC).date())
     found, rejected = discover(paths, run=run, all_runs=all_runs)
@@ -67,7 +79,67 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
             runs.append(summarise(name, one.path, whole, judge(whole, rules, silenced)))
     if not runs:
         raise NothingFound("; ".join(f"{u.path}: {u.why}" for u in lost) or "no profile given")
-    return Report(advisor_version=__version__, runs=tuple(runs), unreadable=tuple(lost))
+    report = Report(advisor_version=__version__, runs=tuple(runs), unreadable=tuple(lost))
+    return sides.mark_new(report, earlier) if earlier else report
+
+
+def compare(  # noqa: PLR0913 - all but the paths are options with a default
+    base: Sequence[str],
+    head: Sequence[str],
+    *,
+    config: Config | None = None,
+    steps: str = STEADY,
+    today: dt.date | None = None,
+    progress: Progress | None = None,
+    processes: int = 1,
+) -> Comparison:
+    """Compare the runs under `head` with those under `base`.
+
+    Args:
+        base: Profiles, folders or URLs of them, and reports saved as JSON; every run in them is one of this side's.
+        head: The same of the other side.
+        config: As in `check`, like all that follow.
+        steps: Also outliers count, except where this is a range.
+        today: As in `check`.
+        progress: As in `check`.
+        processes: As in `check`.
+
+    Raises:
+        NothingFound: a side holds no readable profile and no report.
+        ReadError: a report cannot be read.
+        UsageError: the configuration, a rule or `steps` is wrong.
+    """
+    checked = partial(check, config=config, steps=steps, today=today, progress=progress, processes=processes)
+    return sides.compare(*(_runs(paths, checked) for paths in (base, head)), advisor_version=__version__)
+
+
+def _runs(paths: Sequence[str], checked: Callable[[Sequence[str]], Report]) -> list[Run]:
+    """Every run of one side: those of saved reports as they are, those of profiles checked."""
+    reports = {path: saved(path) for path in paths if _is_report(path)}
+    profiles = [path for path in paths if path not in reports]
+    read_ = [*reports.values(), *([checked(profiles)] if profiles else [])]
+    return [run for report in read_ for run in report.runs]
+
+
+def _is_report(path: str) -> bool:
+    if listing(path) is not None:
+        return False
+    with open_file(path) as stream:
+        head = stream.read(HEAD_BYTES)
+    return head.lstrip().startswith(b"{") and b'"advisor_version"' in head
+
+
+def saved(path: str) -> Report:
+    """A report saved as JSON.
+
+    Raises:
+        ReadError: it cannot be opened, is no report, or is too large for one.
+    """
+    with open_file(path) as stream:
+        text = stream.read(_MOST_BYTES + 1)
+    if len(text) > _MOST_BYTES:
+        raise ReadError(f"{path}: larger than any report; give the profile itself")
+    return json.load(text, path)
 
 
 def read(path: str) -> Profile:

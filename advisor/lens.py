@@ -25,6 +25,8 @@ _RANGE = re.compile(r"^(\d*):(\d*)$")
 T = TypeVar("T")
 
 _OUTSIDE: Final = "outside --steps"
+OUTLIER: Final = "outlier"
+"""How the reason begins why a step is left out for nothing but its length."""
 STEADY: Final = "steady"
 ALL: Final = "all"
 
@@ -279,7 +281,7 @@ def _steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
     fence = median + _FENCE_SIGMAS * _MAD_TO_SIGMA * spread
     judged = steps.with_columns(
         steady=pl.coalesce("left_out", pl.when("compiled").then(pl.lit("compilation ran in it"))),
-        slow=pl.format("outlier: {} ms, the median is {}", _ms("dur_ns"), (median / 1e6).round(1)),
+        slow=pl.format(f"{OUTLIER}: {{}} ms, the median is {{}}", _ms("dur_ns"), (median / 1e6).round(1)),
         is_slow=usable & (pl.col("dur_ns") > fence),
     ).with_columns(steady=pl.coalesce("steady", pl.when("is_slow").then("slow")))
     kept = "steady" if judged["steady"].null_count() >= _ENOUGH_STEPS else "left_out"

@@ -86,7 +86,10 @@ class Symptom(_Frozen):
 
 
 class Finding(_Frozen):
-    """One rule that fired in one run; numbers and places are those of the worker that has most to win."""
+    """One rule that fired in one run; numbers and places are those of the worker that has most to win.
+
+    `new` says whether a baseline lacked it; null where there was none, or it could not tell.
+    """
 
     key: str
     rule: str
@@ -103,6 +106,7 @@ class Finding(_Frozen):
     symptoms: tuple[Symptom, ...]
     explains: tuple[str, ...]
     docs: str
+    new: bool | None = None
 
 
 class NotEvaluable(_Frozen):
@@ -124,12 +128,18 @@ class Suppressed(_Frozen):
 
 
 class LeftOutStep(_Frozen):
-    """A step that was recorded and not used."""
+    """A step that was recorded and not used.
+
+    `step_ms` is null where the recording does not hold the whole of it; `outlier` says that it was left out for
+    nothing but its length.
+    """
 
     worker: int
     device: int | None
     step: int
     why: str
+    step_ms: float | None = None
+    outlier: bool = False
 
 
 class Steps(_Frozen):

@@ -8,14 +8,17 @@ from typing import Final
 import polars as pl
 
 from advisor.judge import Judgement
-from advisor.lens import Lane, Lens
+from advisor.lens import OUTLIER, Lane, Lens
 from advisor.metrics.breakdown import CATEGORIES
+from advisor.metrics.operations import pooled
 from advisor.metrics.registry import Measurements
 from advisor.report import Device, LeftOutStep, Run, Source, Steps, Value, Worker
 from advisor.text import interval, ms, percent, plain, runs_of
 
 _MATCHED: Final = 0.99  # of the time in collectives: less is worth a word
 _MOST_ROWS: Final = 100  # of a table of kernels: the rest is a thousandth of the time
+_EVERY_ROW: Final = frozenset({"run", "worker", "device", "step"})
+_POOLED: Final = frozenset({"launch", "op"})
 
 
 def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> Run:
@@ -32,8 +35,15 @@ def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> R
         passed=judged.passed,
         not_applicable=judged.not_applicable,
         suppressed=judged.suppressed,
-        metrics={scope: tuple(frame.head(_MOST_ROWS).to_dicts()) for scope, frame in found.frames.items()},
+        metrics={scope: tuple(_kept(scope, frame, found.lens).to_dicts()) for scope, frame in found.frames.items()},
     )
+
+
+def _kept(scope: str, frame: pl.DataFrame, lens: Lens) -> pl.DataFrame:
+    """What of a table goes into the report: steps and devices all, single launches and ops for all devices together."""
+    if scope in _POOLED:
+        return pooled(frame, sum(lane.steps.height for lane in lens.lanes))
+    return frame if scope in _EVERY_ROW else frame.head(_MOST_ROWS)
 
 
 def _verdict(judged: Judgement, step_ms: float, *, marked: bool) -> str:
@@ -99,7 +109,14 @@ def _devices(lens: Lens) -> tuple[Device, ...]:
 
 def _steps(lens: Lens, lane: Lane, row: Mapping[str, Value]) -> Steps:
     mine = lens.steps.filter(pl.col("worker") == lane.worker, pl.col("device").eq_missing(lane.device))
-    left_out = lens.steps.filter(pl.col("left_out").is_not_null()).select("worker", "device", "step", why="left_out")
+    left_out = lens.steps.filter(pl.col("left_out").is_not_null()).select(
+        "worker",
+        "device",
+        "step",
+        why="left_out",
+        step_ms=pl.when(pl.col("incomplete").is_null()).then(pl.col("dur_ns") / 1e6),
+        outlier=pl.col("left_out").str.starts_with(OUTLIER),
+    )
     return Steps(
         marked=lane.marked,
         count=mine.height if lane.marked else 0,

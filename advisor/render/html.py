@@ -27,12 +27,15 @@ _ICON: Final = (
 
 def render(report: Report) -> str:
     """The report as a page for any browser, light or dark, wide or narrow, on screen or on paper."""
-    style, script = _asset("report.css"), _asset("report.js")
-    return (
-        _environment()
-        .get_template("report.html")
-        .render(report=report, style=style, script=script, policy=_policy(style, script), icon=Markup(_ICON))  # noqa: S704 - our own constant
-    )
+    return page("report.html", ["report.css"], report=report)
+
+
+def page(template: str, styles: Iterable[str], **shown: object) -> str:
+    """A template of ours as a page that may load nothing, with what it shows."""
+    style, script = Markup().join(map(_asset, styles)), _asset("report.js")
+    icon = Markup(_ICON)  # noqa: S704 - our own constant
+    frame = {"style": style, "script": script, "policy": _policy(style, script), "icon": icon}
+    return _environment().get_template(template).render(**frame, **shown)
 
 
 @cache

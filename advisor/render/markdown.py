@@ -37,7 +37,7 @@ def render(report: Report, *, most: int = MOST_CHARACTERS) -> str:
     if len(report.runs) != 1 or report.unreadable:
         blocks = [*_overview(report), *blocks]
     blocks.append(f"<sub>gpu-advisor {escape(report.advisor_version)}</sub>")
-    return _within(blocks, most)
+    return within(blocks, most)
 
 
 def escape(text: str, most: int = _LONGEST) -> str:
@@ -57,17 +57,18 @@ def _reference(sign: str) -> str:
     return sign if sign.isdigit() else f"&#{ord(sign)};"
 
 
-def _prose(text: str) -> str:
+def prose(text: str) -> str:
     """Escaped text; its `code` spans as such."""
     spans = words.code_spans(one_line(text, _LONGEST))
     return "".join(f"<code>{_escaped(part)}</code>" if code else _escaped(part) for code, part in spans)
 
 
-def _name(text: str) -> str:
+def name(text: str) -> str:
+    """Escaped text as code."""
     return f"<code>{escape(text, 200)}</code>"
 
 
-def _within(blocks: Sequence[str], most: int) -> str:
+def within(blocks: Sequence[str], most: int) -> str:
     """The blocks up to `most` characters; each is complete in itself, so that the cut breaks none."""
     cut = "Shortened: the full report is in the JSON or HTML file.\n"
     kept: list[str] = []
@@ -83,7 +84,7 @@ def _within(blocks: Sequence[str], most: int) -> str:
 def _overview(report: Report) -> Iterator[str]:
     yield f"### {escape(words.overview(report))}"
     if report.unreadable:
-        yield "\n".join(f"- not read: {_name(file.path)}: {escape(file.why)}" for file in report.unreadable[:20])
+        yield "\n".join(f"- not read: {name(file.path)}: {escape(file.why)}" for file in report.unreadable[:20])
 
 
 def _run(run: Run) -> Iterator[str]:
@@ -97,7 +98,7 @@ def _run(run: Run) -> Iterator[str]:
     shares = [f"{escape(s.category, 40)} {percent(s.share)}" for s in words.segments(run)]
     yield f"Where {words.whole(steps)} goes: {', '.join(shares) or UNKNOWN}."
     for number, finding in enumerate(run.findings[:_TABLE_FINDINGS], 1):
-        yield _details(f"{number}. {escape(finding.title, 200)}", *_finding(finding, run))
+        yield details(f"{number}. {escape(finding.title, 200)}", *_finding(finding, run))
     yield from _unknowns(run)
     yield from _what_was_read(run)
 
@@ -115,35 +116,35 @@ def _findings(run: Run) -> str:
 
 
 def _finding(finding: Finding, run: Run) -> Iterator[str]:
-    yield _prose(finding.says)
+    yield prose(finding.says)
     if finding.symptoms:
-        yield "\n".join(f"- also seen: **{escape(s.title, 200)}**: {_prose(s.says)}" for s in finding.symptoms)
+        yield "\n".join(f"- also seen: **{escape(s.title, 200)}**: {prose(s.says)}" for s in finding.symptoms)
     mine, others = words.fixes(finding, run.source.framework)
     for fix in (*mine, *others):
         yield from _fix(fix)
-    yield f"**Why** {_prose(finding.why)}"
+    yield f"**Why** {prose(finding.why)}"
     if finding.saving:
-        yield f"**Saving** of {_name(finding.saving.of)}: {_prose(finding.saving.method)}"
+        yield f"**Saving** of {name(finding.saving.of)}: {prose(finding.saving.method)}"
     if finding.evidence:
-        yield _table(
+        yield table(
             ("Evidence", "Value", "Limit", "Meaning"),
             [
                 (
-                    _name(e.metric),
+                    name(e.metric),
                     escape(quantity(e.value, e.unit)),
                     "" if e.limit is None else escape(quantity(e.limit, e.unit)),
-                    _prose(e.meaning),
+                    prose(e.meaning),
                 )
                 for e in finding.evidence
             ],
         )
     if finding.where:
-        yield "\n".join(f"- {_name(place.name)}: {escape(words.spot(place))}" for place in finding.where)
+        yield "\n".join(f"- {name(place.name)}: {escape(words.spot(place))}" for place in finding.where)
 
 
 def _fix(fix: Fix) -> Iterator[str]:
     link = words.web_link(fix.link)
-    yield f"**Fix ({escape(fix.framework, 40)})** {_prose(fix.do)}{f' [Documentation](<{link}>)' if link else ''}"
+    yield f"**Fix ({escape(fix.framework, 40)})** {prose(fix.do)}{f' [Documentation](<{link}>)' if link else ''}"
     if fix.code:
         yield _code(fix.code)
 
@@ -155,7 +156,8 @@ def _code(text: str) -> str:
     return f"{fence}\n{text}\n{fence}"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of cells that are Markdown already."""
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
@@ -163,9 +165,9 @@ def _unknowns(run: Run) -> Iterator[str]:
     """What could not be told; open where nothing was found, because silence is no health."""
     if not run.not_evaluable:
         return
-    lines = [f"- {', '.join(map(_name, rules))}: {_prose(why)}" for why, rules in words.unknowns(run.not_evaluable)]
+    lines = [f"- {', '.join(map(name, rules))}: {prose(why)}" for why, rules in words.unknowns(run.not_evaluable)]
     heading = f"What could not be told ({count(len(run.not_evaluable), 'rule')})"
-    yield _details(heading, "\n".join(lines)) if run.findings else f"**{heading}**\n\n" + "\n".join(lines)
+    yield details(heading, "\n".join(lines)) if run.findings else f"**{heading}**\n\n" + "\n".join(lines)
 
 
 def _what_was_read(run: Run) -> Iterator[str]:
@@ -175,9 +177,9 @@ def _what_was_read(run: Run) -> Iterator[str]:
     notes += [f"lacks {what}: {why}" for what, why in run.source.lacks.items()]
     notes += [f"suppressed: {s.rule}: {s.reason}" + (f", until {s.until}" if s.until else "") for s in run.suppressed]
     notes += [words.tally(run)]
-    yield _details("What was read", "\n".join(f"- {escape(note)}" for note in notes[:50]))
+    yield details("What was read", "\n".join(f"- {escape(note)}" for note in notes[:50]))
 
 
-def _details(summary: str, *blocks: str) -> str:
+def details(summary: str, *blocks: str) -> str:
     """A folded part; the empty lines make its inside Markdown again."""
     return "\n\n".join([f"<details><summary>{summary}</summary>", *blocks, "</details>"])

@@ -1,0 +1,196 @@
+"""Comparison: what two sets of runs tell about a change, as one frozen value. Its JSON form is a contract as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from advisor.errors import UsageError
+from advisor.report import FINDINGS_EXIT_CODE, Saving, Severity
+
+Verdict: TypeAlias = Literal["faster", "slower", "same", "inconclusive"]
+Obstacle: TypeAlias = Literal["no-steps", "hardware", "world-size", "few-steps", "profiler", "noise"]
+Work: TypeAlias = Literal["kernel", "collective", "memcpy", "memset", "op"]
+WorkStatus: TypeAlias = Literal["appeared", "vanished", "count", "slower", "faster"]
+FindingStatus: TypeAlias = Literal["new", "worse", "kept", "better", "gone", "untold"]
+
+SCHEMA_VERSION: Final = 1
+INCONCLUSIVE_EXIT_CODE: Final = 4
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Series(_Frozen):
+    """The steps of one run: every complete one that did not compile, outliers included; the job's slowest rank each."""
+
+    run: str
+    steps_ms: tuple[float, ...]
+
+
+class Side(_Frozen):
+    """What was measured of one side.
+
+    `cv` is the steps' standard deviation over their mean. `devices` are the names of the devices, each once.
+    """
+
+    series: tuple[Series, ...]
+    steps: int
+    median_ms: float | None
+    mean_ms: float | None
+    cv: float | None
+    devices: tuple[str, ...]
+    world_size: int | None
+
+
+class StepChange(_Frozen):
+    """The head's median step time over the base's: a ratio above 1 is slower; `low` and `high` bound it (95 %).
+
+    `p` is the two-sided Mann-Whitney probability; `least` the smallest change that counts, as a share.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    p: float
+    least: float
+
+
+class Shift(_Frozen):
+    """One category of the breakdown, in ms per used step."""
+
+    category: str
+    base_ms: float
+    head_ms: float
+
+    @property
+    def change_ms(self) -> float:
+        """Above zero: it takes longer than before."""
+        return self.head_ms - self.base_ms
+
+
+class Amount(_Frozen):
+    """How often a kind of work is done per step, and how long once takes on average; ops without those inside them."""
+
+    per_step: float
+    mean_us: float
+    ms_per_step: float
+
+
+class WorkChange(_Frozen):
+    """A kernel, copy or framework op that differs between the sides.
+
+    `size` is a kernel's grid and block, a copy's bytes or an op's shapes; null where the whole name appeared or
+    vanished. A side that lacks it is null. `p` is the Welch probability after Benjamini and Hochberg, of a status that
+    a test decides.
+    """
+
+    work: Work
+    name: str
+    size: str | None
+    status: WorkStatus
+    base: Amount | None
+    head: Amount | None
+    p: float | None = None
+
+    @property
+    def change_ms(self) -> float:
+        """Per step, above zero: it takes longer than before."""
+        return (self.head.ms_per_step if self.head else 0) - (self.base.ms_per_step if self.base else 0)
+
+
+class Found(_Frozen):
+    """A finding on one side; `under` names the finding that accounts for it, where it was but a symptom of that."""
+
+    severity: Severity | None
+    saving: Saving | None
+    says: str
+    under: str | None = None
+
+
+class FindingChange(_Frozen):
+    """What became of a finding; `untold`: one side found it, the other could not judge or suppressed it (`why`)."""
+
+    key: str
+    rule: str
+    title: str
+    status: FindingStatus
+    base: Found | None
+    head: Found | None
+    why: str | None = None
+
+
+class FailOn(_Frozen):
+    """What counts as a regression: a slower head, from a share of 1 on; findings of high severity that are new."""
+
+    slower: float | None = 0.0
+    new_high: bool = False
+
+
+class Comparison(_Frozen):
+    """Whether the head is slower than the base, and why.
+
+    `reason` says in a sentence what the verdict rests on, `obstacle` what kept it from being told. `cause` is the
+    category of the breakdown that moved most in the verdict's direction. `change` is null where step times cannot be
+    held against each other at all.
+    """
+
+    schema_version: Annotated[int, Field(ge=1)] = SCHEMA_VERSION
+    advisor_version: str
+    verdict: Verdict
+    reason: str
+    obstacle: Obstacle | None
+    cause: Shift | None
+    change: StepChange | None
+    base: Side
+    head: Side
+    breakdown: tuple[Shift, ...]
+    work: tuple[WorkChange, ...]
+    findings: tuple[FindingChange, ...]
+    notes: tuple[str, ...] = ()
+
+    def exit_code(self, fail_on: FailOn | None = None, *, strict: bool = False) -> int:
+        """1 for a regression as `fail_on` has it (by default, a slower head), 4 if nothing can be told and `strict`."""
+        wanted = fail_on or FailOn()
+        ratio = self.change.ratio if self.change else 1.0
+        slower = self.verdict == "slower" and wanted.slower is not None and ratio >= 1 + wanted.slower
+        if slower or (wanted.new_high and any(map(_grave, self.findings))):
+            return FINDINGS_EXIT_CODE
+        return INCONCLUSIVE_EXIT_CODE if strict and self.verdict == "inconclusive" else 0
+
+
+def fail_on(options: Iterable[str]) -> FailOn:
+    """What `--fail-on` asks for: `slower`, `slower:PERCENT`, `new-high` or `never`, any number of them.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    wanted: dict[str, float | bool | None] = {"slower": None, "new_high": False}
+    for option in options:
+        name, colon, percent = option.partition(":")
+        if name == "slower":
+            wanted["slower"] = _share(option, percent) if colon else 0.0
+        elif option == "new-high":
+            wanted["new_high"] = True
+        elif option != "never":
+            raise UsageError(f"--fail-on {option}: not slower, slower:PERCENT, new-high or never")
+    return FailOn.model_validate(wanted)
+
+
+def _share(option: str, percent: str) -> float:
+    try:
+        value = float(percent.removesuffix("%"))
+    except ValueError:
+        value = -1
+    if not 0 <= value <= 1e6:  # noqa: PLR2004 - whatever is more is a slip
+        raise UsageError(f"--fail-on {option}: {percent!r} is no percentage; write slower:5 for 5 %")
+    return value / 100
+
+
+def _grave(change: FindingChange) -> bool:
+    """New at high severity, or known before and high only now."""
+    now_high = change.head is not None and change.head.severity == "high"
+    return now_high and change.status in {"new", "worse"} and (change.base is None or change.base.severity != "high")

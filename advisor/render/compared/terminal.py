@@ -1,0 +1,115 @@
+"""A comparison for a terminal: one screen, and with `verbose` everything behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from advisor.comparison import Comparison, FindingChange, FindingStatus, Verdict, WorkChange
+from advisor.render.compared import words
+from advisor.render.page import Page
+from advisor.text import count, ms, one_line, shortened
+
+_STYLES: Final[dict[Verdict, str]] = {
+    "slower": "bold red",
+    "faster": "bold green",
+    "same": "bold",
+    "inconclusive": "bold yellow",
+}
+_MARKS: Final[dict[FindingStatus, str]] = {"new": "bold red", "worse": "bold red", "gone": "green", "better": "green"}
+_FILLS: Final = "█▓▒░═─┄·:"
+_FILL_STYLES: Final = ("cyan", "magenta", "yellow", "blue", "green", "red", "bright_cyan", "bright_magenta", "white")
+_NARROW, _WIDE = 60, 110
+_MARGIN: Final = 3
+_MOST_FINDINGS, _MOST_WORK = 6, 8
+_LABEL: Final = 6
+_NAMED_AT: Final = 55  # column at which the name of a kernel or op starts
+
+
+def render(
+    found: Comparison, *, verbose: bool = False, width: int = 80, color: bool = False, unicode: bool = True
+) -> str:
+    """The comparison as lines of text; the arguments are those of `advisor.render.terminal.render`."""
+    page = Page(max(_NARROW, min(width, _WIDE)), color=color, unicode=unicode)
+    page.add((words.headline(found), _STYLES[found.verdict]), hang=_MARGIN)
+    if found.change or found.verdict != "inconclusive":
+        page.add(words.certainty(found), margin=_MARGIN)
+    page.add(("base  ", "bold"), words.side(found.base), hang=_LABEL)
+    page.add(("head  ", "bold"), words.side(found.head), hang=_LABEL)
+    for note in found.notes:
+        page.add((note, "dim"), margin=_MARGIN, hang=_MARGIN)
+    page.gap()
+    if found.breakdown:
+        _breakdown(page, found)
+    _findings(page, words.findings(found), verbose=verbose)
+    _work(page, found.work, verbose=verbose)
+    page.add((words.tally(found), "dim"), hang=_MARGIN)
+    return page.text()
+
+
+def _breakdown(page: Page, found: Comparison) -> None:
+    """Both steps as bars on one scale, and what moved."""
+    order = {s.category: number for number, s in enumerate(words.shifts(found))}
+    for label, bars in zip(("base", "head"), words.bars(found), strict=True):
+        shown = [bar for bar in bars if bar.category in order]
+        room = page.width - _LABEL
+        ends = [round(room * min(bar.start + bar.share, 1.0)) for bar in shown]
+        lengths = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+        drawn = [
+            (_fill(order[bar.category]) * n, _style(order[bar.category])) for bar, n in zip(shown, lengths, strict=True)
+        ]
+        page.add((f"{label:{_LABEL}}", "bold"), *drawn)
+    for shift in words.shifts(found):
+        number = order[shift.category]
+        category = shortened(one_line(shift.category), 20)
+        change = words.signed_ms(shift.change_ms)
+        told = (
+            f" {category:12}{ms(shift.base_ms):>10}{ms(shift.head_ms):>10}{change:>11}  {words.meaning(shift.category)}"
+        )
+        page.add((_fill(number), _style(number)), told, margin=_LABEL, most=1)
+    page.gap()
+
+
+def _fill(number: int) -> str:
+    return _FILLS[number % len(_FILLS)]
+
+
+def _style(number: int) -> str:
+    return _FILL_STYLES[number % len(_FILL_STYLES)]
+
+
+def _findings(page: Page, changes: Sequence[FindingChange], *, verbose: bool) -> None:
+    shown = changes if verbose else changes[:_MOST_FINDINGS]
+    for change in shown:
+        found = change.head or change.base
+        worth = found and words.worth(found)
+        said = f"{words.STATUSES[change.status]:10}"
+        page.add(
+            (said, _MARKS.get(change.status, "dim")),
+            f" {change.title}",
+            (f"  {worth}" if worth else "", "dim"),
+            hang=11,
+        )
+        if change.why:
+            page.add((change.why, "dim"), margin=11, most=None if verbose else 1)
+        if verbose and found:
+            page.add(found.says, margin=11)
+    if len(changes) > len(shown):
+        page.add(f"and {count(len(changes) - len(shown), 'more finding')}", margin=11)
+    if changes:
+        page.gap()
+
+
+def _work(page: Page, changes: Sequence[WorkChange], *, verbose: bool) -> None:
+    shown = changes if verbose else changes[:_MOST_WORK]
+    for change in shown:
+        amounts = f"{words.amount(change.base)} \N{RIGHTWARDS ARROW} {words.amount(change.head)}"
+        start = f"{change.status:9} {words.signed_ms(change.change_ms):>9}  "
+        name = one_line(change.name, 2000 if verbose else page.width - _NAMED_AT)
+        page.add(start, (f"{amounts:{_NAMED_AT - len(start) - 2}}  ", "dim"), name, hang=_NAMED_AT)
+        if verbose and change.size:
+            page.add((words.size(change), "dim"), margin=_NAMED_AT)
+    if len(changes) > len(shown):
+        page.add(f"and {len(changes) - len(shown)} kernels and ops that moved less; -v shows them", margin=_MARGIN)
+    if changes:
+        page.gap()

@@ -1,0 +1,141 @@
+"""Whether two samples of step times differ, and by how much: intervals and tests, no names and no verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import comb
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Sample: TypeAlias = Sequence[Floats]
+"""Step times of one side, an array per run; none is empty and every time is above zero."""
+
+RESAMPLES: Final = 10_000
+LEVEL: Final = 0.95
+_SEED: Final = 20_170_704  # the same recordings give the same interval
+_AT_ONCE: Final = 4_000_000  # resampled times in memory
+_FEW, _FEWEST = 10, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """Two sides' step times held against each other.
+
+    `ratio` is the median of the head's steps over that of the base's, `low` and `high` bound it (95 %), `p` is the
+    two-sided Mann-Whitney probability, `steps` the smaller number of steps, `least_p` the smallest probability that so
+    few steps could give.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    p: float
+    steps: int
+    least_p: float
+
+    @property
+    def alpha(self) -> float:
+        """Below which the probability must be: 0.01, and 0.05 where fewer than ten steps could hardly reach that."""
+        return 0.05 if self.steps < _FEW else 0.01
+
+    @property
+    def undecidable(self) -> bool:
+        """Whether so few steps cannot differ significantly, whatever they are."""
+        return self.least_p >= self.alpha
+
+    def least_effect(self, least: float) -> float:
+        """The smallest change that counts; 10 % below five steps a side."""
+        return least if self.steps >= _FEWEST else max(least, 0.10)
+
+    def differs(self, least: float) -> bool:
+        """Whether the sides differ, and by `least` (a share of 1) or more.
+
+        Below ten steps a side the whole interval has to lie beyond the smallest change that counts: the bootstrap of
+        a median is too narrow there, and an interval that merely excludes 1 raises too many false alarms.
+        """
+        factor = 1 + self.least_effect(least)
+        margin = 1 + least if self.steps < _FEW else 1.0
+        beyond = self.low > margin or self.high < 1 / margin
+        return self.p < self.alpha and beyond and not 1 / factor < self.ratio < factor
+
+    def within(self, margin: float) -> bool:
+        """Whether the interval rules out a change by `margin` (a share of 1) or more, either way."""
+        return 1 / (1 + margin) < self.low and self.high < 1 + margin
+
+
+def contrast(base: Sample, head: Sample) -> Contrast:
+    """The head's step times over the base's."""
+    before, after = np.concatenate(base), np.concatenate(head)
+    rng = np.random.default_rng(_SEED)
+    ratios = _medians(head, rng) / _medians(base, rng)
+    low, high = np.quantile(ratios, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Contrast(
+        ratio=float(np.median(after) / np.median(before)),
+        low=float(low),
+        high=float(high),
+        p=float(stats.mannwhitneyu(before, after).pvalue),
+        steps=min(len(before), len(after)),
+        least_p=2 / comb(len(before) + len(after), len(before)),
+    )
+
+
+def wander(sample: Sample) -> float | None:
+    """How far a side's runs stray from one to the next: Q3 + 3 IQR of the changes of their medians; None below ten.
+
+    The threshold of rustc-perf, from the runs at hand.
+    """
+    if len(sample) < _FEW:
+        return None
+    medians = np.array([np.median(run) for run in sample])
+    first, third = np.quantile(np.abs(medians[1:] / medians[:-1] - 1), [0.25, 0.75])
+    return float(third + 3 * (third - first))
+
+
+def welch(first: Sequence[Floats], second: Sequence[Floats]) -> Floats:
+    """Two-sided Welch probabilities, adjusted after Benjamini and Hochberg.
+
+    Args:
+        first: Means, standard deviations and numbers of the one side, each of shape (tests,).
+        second: The same of the other.
+
+    Returns:
+        Shape (tests,); NaN where the numbers do not allow a test. Only the tests made are counted in the adjustment.
+    """
+    (_, spread, number), (_, other_spread, other_number) = first, second
+    testable = (number > 1) & (other_number > 1) & (spread + other_spread > 0)
+    adjusted = np.full(len(number), np.nan)
+    if testable.any():
+        a, s, n, b, t, m = (values[testable] for values in (*first, *second))
+        p = stats.ttest_ind_from_stats(a, s, n, b, t, m, equal_var=False).pvalue  # type: ignore[arg-type] # the stubs want whole numbers typed as such
+        adjusted[testable] = stats.false_discovery_control(np.clip(p, 0, 1))
+    return adjusted
+
+
+def _medians(sample: Sample, rng: np.random.Generator) -> Floats:
+    """Medians of resamples, shape (RESAMPLES,): runs with replacement, then each run's steps."""
+    lengths = np.array([len(run) for run in sample])
+    widest, runs = int(lengths.max()), len(sample)
+    table = np.full((runs, widest), np.inf)
+    for row, run in zip(table, sample, strict=True):
+        row[: len(run)] = run
+    size = max(1, _AT_ONCE // (runs * widest))
+    chunks = [_chunk(table, lengths, min(size, RESAMPLES - at), rng) for at in range(0, RESAMPLES, size)]
+    return np.concatenate(chunks)
+
+
+def _chunk(table: Floats, lengths: npt.NDArray[np.int64], resamples: int, rng: np.random.Generator) -> Floats:
+    runs, widest = table.shape
+    chosen = rng.integers(0, runs, (resamples, runs)) if runs > 1 else np.zeros((resamples, 1), np.int64)
+    sizes = lengths[chosen]
+    steps = (rng.random((resamples, runs, widest)) * sizes[..., None]).astype(np.int64)
+    drawn = table[chosen[..., None], steps]
+    drawn[np.arange(widest) >= sizes[..., None]] = np.inf  # a shorter run gives as many as it has
+    drawn = np.sort(drawn.reshape(resamples, -1), axis=1)
+    total, row = sizes.sum(axis=1), np.arange(resamples)
+    middle: Floats = (drawn[row, (total - 1) // 2] + drawn[row, total // 2]) / 2
+    return middle
