@@ -47,7 +47,7 @@ class Project:
     def pull_of(self, branch: Branch) -> int | None:
         """None: a job of a merge request knows its number, and another has none."""
         del branch
-        return None  # noqa: PLR1711, RET501 - mypy wants it
+        return None
 
     def thread(self, number: int) -> Thread:
         """The notes of a merge request."""
