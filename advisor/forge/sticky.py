@@ -121,7 +121,8 @@ class Draft:
         head = _marker(self.key, _State(fingerprint=self.fingerprint(most), now=now, earlier=earlier))
         foot = "\n\n".join(filter(None, (self._about(), _history(earlier))))
         room = most - len(head) - len(foot) - len("\n\n\n\n")
-        return f"{head}\n{fitted(defused(self.markdown(room)), room).rstrip()}\n\n{foot}".rstrip() + "\n"
+        text = fitted(defused(self.markdown(room)[: room + 1]), room)  # one more character tells that it was longer
+        return f"{head}\n{text.rstrip()}\n\n{foot}".rstrip() + "\n"
 
     def _about(self) -> str:
         """The line that says what commit this is about and where the whole report is."""

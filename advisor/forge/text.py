@@ -51,9 +51,9 @@ def fitted(markdown: str, most: int) -> str:
 
     It is cut between blocks, if that leaves half of the room; else after a line, or at last after a word.
     """
-    if len(closed := _closed(markdown)) <= most:
+    if len(markdown) <= most and len(closed := _closed(markdown)) <= most:
         return closed
-    lines = _LINE.findall(markdown)
+    lines = _LINE.findall(markdown[:most])
     room = most - len(_CUT) - _CLOSING
     ends = [0, *accumulate(map(len, lines))]
     fitting = sum(end <= room for end in ends) - 1
