@@ -153,7 +153,7 @@ def _least(base: Side) -> float:
 
 
 def _step_change(found: Contrast, least: float) -> StepChange:
-    return StepChange(ratio=found.ratio, low=found.low, high=found.high, p=found.p, least=found.least_effect(least))
+    return StepChange(ratio=found.ratio, low=found.low, high=found.high, p=found.p, least=least)
 
 
 # ---------------------------------------------------------------------------------------------- the verdict
@@ -228,8 +228,9 @@ def _recording_costs(
     """Why the verdict does not hold if what recording costs differs between the sides by enough to be the change."""
     costs = [_overhead_ms(runs) for runs in (base, head)]
     extra = (costs[1] - costs[0]) / base_ms if base_ms else 0.0
-    unexplained = change.ratio - (max(extra, 0) if change.ratio > 1 else min(extra, 0))
-    if unexplained >= 1 + least or unexplained <= 1 / (1 + least):
+    slower = change.ratio > 1
+    unexplained = change.ratio - (max(extra, 0) if slower else min(extra, 0))
+    if unexplained >= 1 + least if slower else unexplained <= 1 / (1 + least):
         return None
     return (
         f"profiler overhead: recording costs about {ms(costs[0])} a step on the base and {ms(costs[1])} on the head, "

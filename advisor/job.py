@@ -1,6 +1,7 @@
 """All ranks of a job together: one clock, the collectives that they met in, and who waited for whom.
 
-Collectives are matched by the group's sequence number where all ranks bear one, else by their order within the step.
+Collectives are matched by the group's sequence number where all ranks bear one, else by their order within the step; a
+send is matched with its receive by the two ranks and the order between them.
 Members of a collective leave it together: where the ends of a match do not coincide, or its shortest member does not
 span the time from the last arrival to the end, the match is wrong and nothing is said about it (the self-check of
 ByteDance's straggler study, OSDI 2025: 0.97 to 1.00 where the grouping is right, 0.25 to 0.91 where it is not).
@@ -22,10 +23,12 @@ from advisor.rank import CALLS, Rank
 _CLOSE_NS: Final = 20_000  # ends of one collective coincide so nearly: eight V100 in one host differ by at most 7 us
 _CLOSE_SHARE: Final = 0.1  # or by this part of its shortest member
 _TRUSTED_SHARE: Final = 0.9  # of a kind's matches that must pass for the kind to be believed
+_PAIRED: Final = ("send", "recv")
+_BELIEVED_SHARE: Final = 0.9  # of the time in collectives that must be in trusted matches
 _SAME_CLOCK_NS: Final = 1_000_000  # files whose collectives end this close together share a host's clock
 
 T = TypeVar("T")
-_NO_CALLS: Final = {"rank": pl.Int64, **CALLS}
+_NO_CALLS: Final = {"rank": pl.Int64, "worker": pl.Int32, **CALLS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +72,28 @@ class Job:
         return [f"worker {r.worker}, GPU {r.device}" if several else f"rank {r.worker}" for r in self.ranks]
 
     @cached_property
+    def guests(self) -> list[int]:
+        """Positions of devices that a process works on beside its own: it meets the other ranks on another device."""
+        meets = [bool(rank.calls.height) for rank in self.ranks]
+        at_home = {rank.worker for rank, met in zip(self.ranks, meets, strict=True) if met}
+        return [i for i, rank in enumerate(self.ranks) if not meets[i] and rank.worker in at_home]
+
+    @cached_property
+    def members(self) -> list[int]:
+        """Positions of the ranks that make up the job: all but the guests."""
+        return [position for position in range(len(self.ranks)) if position not in self.guests]
+
+    @cached_property
     def steps(self) -> list[int]:
-        """Numbers of the steps that every rank uses; where they share none, of those that every rank recorded whole."""
-        used = [set(rank.steps.filter("used")["step"]) for rank in self.ranks]
-        whole = [set(rank.steps["step"]) for rank in self.ranks]
-        return sorted(set.intersection(*used) or set.intersection(*whole)) if self.ranks else []
+        """Numbers of the steps that every member uses; where they share none, of those that all recorded whole."""
+        used = [set(self.ranks[i].steps.filter("used")["step"]) for i in self.members]
+        return sorted(set.intersection(*used)) or self.whole_steps if used else []
+
+    @cached_property
+    def whole_steps(self) -> list[int]:
+        """Numbers of the steps that every member recorded whole, the uneven ones too."""
+        whole = [set(self.ranks[i].steps["step"]) for i in self.members]
+        return sorted(set.intersection(*whole)) if whole else []
 
     @cached_property
     def clock(self) -> Clock:
@@ -83,7 +103,10 @@ class Job:
     @cached_property
     def _matches(self) -> pl.DataFrame:
         """Every rank's calls with the `instance` they are part of, on the files' own clocks."""
-        shown = [r.calls.select(pl.lit(i, pl.Int64).alias("rank"), *CALLS) for i, r in enumerate(self.ranks)]
+        shown = [
+            r.calls.select(pl.lit(i, pl.Int64).alias("rank"), pl.lit(r.worker, pl.Int32).alias("worker"), *CALLS)
+            for i, r in enumerate(self.ranks)
+        ]
         return _matched(pl.concat(shown) if shown else pl.DataFrame(schema=_NO_CALLS))
 
     @cached_property
@@ -103,14 +126,33 @@ class Job:
         return float(length[self.calls["trusted"].to_numpy()].sum() / length.sum()) if length.sum() else None
 
     @cached_property
+    def untold(self) -> str | None:
+        """Why nothing can be said of who waits for whom; None where it can."""
+        here, all_ = len(self.ranks), self.world_size
+        if here == 1:
+            rest = "" if all_ is None else f" of {all_}"
+            return f"1 rank{rest} recorded: who waits for whom needs the traces of the others beside it"
+        if self.matched_share is None:
+            return "the ranks met in no collective that was recorded"
+        if self.matched_share < _BELIEVED_SHARE:
+            rest = f"{1 - self.matched_share:.0%} of the time in collectives"
+            return f"{rest} could not be matched between the ranks: their ends do not coincide"
+        return None if self.steps else "the ranks have no step in common"
+
+    @cached_property
     def pace(self) -> pl.DataFrame:
-        """A row per rank and common step: what it does by itself, and what it waits for the others.
+        """A row per member and common step: what it does by itself, and what it waits for the others.
 
         Columns: rank, step, dur_ns, wait_ns (waiting for a later rank that no kernel of its own covers), transfer_ns
-        (the rest of the time in collectives that none covers), own_ns = dur_ns - wait_ns, work_ns, input_ns, kernels.
+        (the rest of the time in collectives that none covers), own_ns = dur_ns - wait_ns, work_ns, input_ns, kernels;
+        paired_ns is the part of wait_ns in sends and receives.
         """
-        rows = [_pace(i, rank, self) for i, rank in enumerate(self.ranks)]
-        return pl.concat(rows)
+        return self.whole_pace.filter(pl.col("step").is_in(self.steps))
+
+    @cached_property
+    def whole_pace(self) -> pl.DataFrame:
+        """The same over `whole_steps`."""
+        return pl.concat([_pace(i, self.ranks[i], self) for i in self.members])
 
     @cached_property
     def waits(self) -> pl.DataFrame:
@@ -126,11 +168,25 @@ def job_of(ranks: Sequence[Rank]) -> Job:
 
 
 def _matched(calls: pl.DataFrame) -> pl.DataFrame:
-    """Calls with `instance`: equal for the calls of different ranks that are one collective."""
-    keyed = calls.with_columns(group_key=pl.col("group").fill_null(""), ranks_key=pl.col("ranks").fill_null(""))
-    family = ["group_key", "ranks_key", "op"]
-    numbered = pl.col("sequence").is_not_null().all().over(family) & (
-        pl.struct("rank", "sequence").is_unique().all().over(family)
+    """Calls with `instance`: equal for the calls of different ranks that are one collective, or a send and its recv.
+
+    Every rank counts its sends and receives by itself, so that those are matched by their order between two ranks.
+    """
+    pair = pl.col("op").is_in(_PAIRED).fill_null(value=False)
+    sender = pl.when(pl.col("op") == "send").then("worker").otherwise("peer")
+    receiver = pl.when(pl.col("op") == "send").then("peer").otherwise("worker")
+    keyed = calls.with_columns(
+        group_key=pl.col("group").fill_null(""),
+        ranks_key=pl.col("ranks").fill_null(""),
+        op_key=pl.when(pair).then(pl.lit(_PAIRED[0])).otherwise("op"),
+        sender=pl.when(pair).then(sender),
+        receiver=pl.when(pair).then(receiver),
+    )
+    family = ["group_key", "ranks_key", "op_key", "sender", "receiver"]
+    numbered = (
+        ~pair
+        & pl.col("sequence").is_not_null().all().over(family)
+        & pl.struct("rank", "sequence").is_unique().all().over(family)
     )
     order = pl.int_range(pl.len()).over("rank", "step", *family, order_by="start_ns")
     keyed = keyed.with_columns(
@@ -139,9 +195,9 @@ def _matched(calls: pl.DataFrame) -> pl.DataFrame:
         by_order=pl.when(~numbered).then(order),
     )
     instance = pl.struct(*family, "by_number", "by_step", "by_order").rank("dense").cast(pl.Int64)
-    outside = ~numbered & pl.col("step").is_null()
-    return keyed.with_columns(instance=pl.when(~outside).then(instance)).drop(
-        "group_key", "ranks_key", "by_number", "by_step", "by_order"
+    unknown = (~numbered & pl.col("step").is_null()) | (pair & pl.col("peer").is_null())
+    return keyed.with_columns(instance=pl.when(~unknown).then(instance)).drop(
+        "worker", *family, "by_number", "by_step", "by_order"
     )
 
 
@@ -215,7 +271,7 @@ def _judged(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _pace(position: int, rank: Rank, job: Job) -> pl.DataFrame:
-    steps = rank.steps.filter(pl.col("step").is_in(job.steps)).sort("step")
+    steps = rank.steps.filter(pl.col("step").is_in(job.whole_steps)).sort("step")
     start = steps["start_ns"].to_numpy() - job.clock.offsets_ns[position]
     end = start + steps["dur_ns"].to_numpy()
     mine = job.calls.filter(pl.col("rank") == position)
@@ -224,12 +280,18 @@ def _pace(position: int, rank: Rank, job: Job) -> pl.DataFrame:
     waited = mine.filter("trusted")
     begun = waited["start_ns"].to_numpy()
     waiting = Union.of(begun, begun + waited["wait_ns"].to_numpy())
+    paired = waited.filter(pl.col("op").is_in(_PAIRED))
+    begun = paired["start_ns"].to_numpy()
+    between_two = Union.of(begun, begun + paired["wait_ns"].to_numpy())
     exposed = _beyond(inside, work, start, end)
     wait = _beyond(waiting, work, start, end)
     return steps.select(
         "step", "dur_ns", "work_ns", "input_ns", "kernels", rank=pl.lit(position, pl.Int64)
     ).with_columns(
-        wait_ns=pl.Series(wait), transfer_ns=pl.Series(exposed - wait), own_ns=pl.col("dur_ns") - pl.Series(wait)
+        wait_ns=pl.Series(wait),
+        paired_ns=pl.Series(_beyond(between_two, work, start, end)),
+        transfer_ns=pl.Series(exposed - wait),
+        own_ns=pl.col("dur_ns") - pl.Series(wait),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import polars as pl
@@ -30,6 +30,10 @@ CERTAINTY: Final = {"high": 1.0, "medium": 0.7, "low": 0.4}
 """Weight of a saving's midpoint by the rule's confidence: the expected saving, which ranks findings."""
 
 
+_SEVERAL: Final = 2
+_UNEVEN: Final = "skew"  # the part of the step that ranks lose because they are not equally long
+
+
 @dataclass(frozen=True, slots=True)
 class Suppression:
     """Why a rule's finding is not reported, and until when (ISO 8601)."""
@@ -51,7 +55,10 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class _Fired:
-    """A rule that fired: the row it is told of, all workers it holds for, and what the job's step gets shorter by."""
+    """A rule that fired: the row it is told of, all workers it holds for, and what the job's step gets shorter by.
+
+    `evens_ms` is by how much the ranks differ less once the high saving is had: from the latest to the typical one.
+    """
 
     rule: Rule
     verdict: Verdict
@@ -59,6 +66,7 @@ class _Fired:
     workers: tuple[int, ...]
     low_ms: float | None
     high_ms: float | None
+    evens_ms: float = 0.0
 
     @property
     def severity(self) -> Severity:
@@ -123,29 +131,57 @@ def _fired(rule: Rule, outcomes: Sequence[Verdict], rows: pl.DataFrame, pace: in
     """The rule's finding, told of the worker that sets the job's pace, where that is known, else of the worst."""
     workers = rows["worker"].to_list()
     hits = [v for v in outcomes if v.outcome == "fired"]
-    own: list[float | None] = rows["own_step_ms"].to_list() if "own_step_ms" in rows.columns else [None]
-    times = [ms for ms in own if ms is not None]
-    known = len(own) == len(times) > 1
+    own = _of_each(rows, "own_whole_step_ms") or _of_each(rows, "own_step_ms")
     shown = min(
         hits,
         key=lambda v: (
-            known and workers[v.row] != pace,
+            bool(own) and workers[v.row] != pace,
             SEVERITIES.index(v.severity or "low"),
             -(v.high_ms or 0.0),
             v.row,
         ),
     )
-    low, high = shown.low_ms, shown.high_ms
-    if known and low is not None and high is not None:
-        low = _of_the_job(times, [v.low_ms for v in outcomes])
-        high = _of_the_job(times, [v.high_ms for v in outcomes])
-    return _Fired(rule, shown, rows.row(shown.row, named=True), tuple(workers[v.row] for v in hits), low, high)
+    row, held = rows.row(shown.row, named=True), tuple(workers[v.row] for v in hits)
+    fired = _Fired(rule, shown, row, held, shown.low_ms, shown.high_ms)
+    if not own or fired.low_ms is None or fired.high_ms is None or _levels(rule):
+        return fired
+    apart = _of_each(rows, "alone_whole_step_ms") or own
+    low = _of_the_job(own, _left(own, [v.low_ms for v in outcomes]))
+    left = _left(apart, [v.high_ms for v in outcomes])
+    high = _of_the_job(apart, left)
+    evens = max(0.0, _lateness(apart) - _lateness(left)) if _of_each(rows, "persistent_skew_ms") else 0.0
+    return replace(fired, low_ms=min(low, high), high_ms=high, evens_ms=evens)
 
 
-def _of_the_job(own: Sequence[float], saved: Sequence[float | None]) -> float:
+def _of_each(rows: pl.DataFrame, metric: str) -> list[float]:
+    """The metric of every rank, where there are several and all of them tell it; else none."""
+    values = rows[metric].to_list() if metric in rows.columns else []
+    return [] if len(values) < _SEVERAL or None in values else values
+
+
+def _left(own: Sequence[float], saved: Sequence[float | None]) -> list[float]:
+    """What is left of each rank's own part of the step."""
+    return [ms - (gain or 0.0) for ms, gain in zip(own, saved, strict=True)]
+
+
+def _of_the_job(own: Sequence[float], left: Sequence[float]) -> float:
     """What the job's step gets shorter by when each rank's own part of it does: the slowest rank sets the pace."""
-    left = [ms - (gain or 0.0) for ms, gain in zip(own, saved, strict=True)]
     return max(0.0, max(own) - max(left))
+
+
+def _lateness(own: Sequence[float]) -> float:
+    """By how much the latest rank exceeds the typical one, which is the lower median."""
+    return max(own) - sorted(own)[(len(own) - 1) // 2]
+
+
+def _of_all_ranks(pool: str) -> bool:
+    """Whether a part of the step is the job's, not each rank's own."""
+    return METRICS[f"{pool}_share"].scope == "run"
+
+
+def _levels(rule: Rule) -> bool:
+    """Whether the rule's saving is that ranks wait less for each other."""
+    return rule.saving is not None and _of_all_ranks(rule.saving.of)
 
 
 def _not_evaluable(rule: Rule, verdicts_: Iterable[Verdict], found: Measurements) -> NotEvaluable:
@@ -170,13 +206,26 @@ def _findings(fired: Sequence[_Fired], found: Measurements) -> tuple[Finding, ..
 
 
 def _cause(f: _Fired, ranked: Iterable[_Fired], shared: Mapping[str, tuple[float, float] | None]) -> str | None:
-    """The first of the fired rules that explains this one, unless what they leave of it is more than they take."""
-    causes = [c.rule.id for c in ranked if f.rule.id in c.rule.explains]
+    """The fired rule that explains this one, unless what is left of it is more than its causes take.
+
+    That is the first one; of what all ranks lose, the one that evens them out most.
+    """
+    causes = [c for c in ranked if f.rule.id in c.rule.explains]
     if not causes:
         return None
-    rest = shared[f.rule.id]
-    taken = max((shared[cause] or (0.0, 0.0))[1] for cause in causes)
-    return None if rest is not None and rest[1] > taken else causes[0]
+    rest, takes = shared[f.rule.id], [_takes(c, f, shared) for c in causes]
+    if rest is None:
+        return causes[0].rule.id
+    if rest[1] > max(takes):
+        return None
+    return causes[takes.index(max(takes)) if _levels(f.rule) else 0].rule.id
+
+
+def _takes(cause: _Fired, f: _Fired, shared: Mapping[str, tuple[float, float] | None]) -> float:
+    """What a cause takes of what another rule is about."""
+    if _levels(f.rule) and not _levels(cause.rule):
+        return cause.evens_ms
+    return (shared[cause.rule.id] or (0.0, 0.0))[1]
 
 
 def _root(rule: str, above: Mapping[str, str | None]) -> str:
@@ -204,14 +253,21 @@ def _shared_out(fired: Sequence[_Fired]) -> dict[str, tuple[float, float] | None
         if f.rule.saving is None or f.low_ms is None or f.high_ms is None:
             shared[f.rule.id] = None
             continue
-        pools = {(f.row["worker"], pool): _pool_ms(f, pool) for pool in (f.rule.saving.of, *f.rule.saving.beyond)}
+        pools = {_key(f, pool): _pool_ms(f, pool) for pool in (f.rule.saving.of, *f.rule.saving.beyond)}
         left = pools | left
         high = max(f.high_ms, 0.0)
         low = min(max(f.low_ms, 0.0), high)
         part = min(1.0, sum(left[pool] for pool in pools) / high) if high else 0.0
         shared[f.rule.id] = (part * low, part * high)
         _take(part * high, left, pools)
+        if f.evens_ms:
+            left = {_key(f, _UNEVEN): _pool_ms(f, _UNEVEN)} | left
+            _take(min(part * f.evens_ms, left[_key(f, _UNEVEN)]), left, [_key(f, _UNEVEN)])
     return shared
+
+
+def _key(f: _Fired, pool: str) -> tuple[object, str]:
+    return None if _of_all_ranks(pool) else f.row["worker"], pool
 
 
 def _take(claim: float, left: dict[tuple[object, str], float], pools: Iterable[tuple[object, str]]) -> None:
@@ -244,7 +300,11 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
         severity=f.severity,
         confidence=rule.confidence,
         saving=_saving(rule, shared, f.row["step_mean_ms"]),
-        scope=Reach(workers=f.workers, steps=_used_steps(found, worker), told_of=worker),
+        scope=Reach(
+            workers=f.workers if rule.scope == "worker" else _all_workers(found),
+            steps=_used_steps(found, worker),
+            told_of=worker,
+        ),
         says=_said(f, found),
         why=" ".join(rule.why.split()),
         evidence=tuple(
@@ -257,6 +317,10 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
         explains=rule.explains,
         docs=f"docs/rules/{rule.id}.md",
     )
+
+
+def _all_workers(found: Measurements) -> tuple[int, ...]:
+    return tuple(sorted(lane.worker for lane in found.lens.critical))
 
 
 def _framework(found: Measurements, worker: int) -> str | None:

@@ -24,6 +24,7 @@ CALLS: Final = {
     "group_size": pl.Int32,
     "sequence": pl.Int64,
     "bytes": pl.Int64,
+    "peer": pl.Int32,  # global rank at the other end of a send or recv
     "dtype": pl.String,
     "of_buffers": pl.Boolean,  # a broadcast that DistributedDataParallel's forward makes; null where not told
     "start_ns": pl.Int64,

@@ -19,12 +19,12 @@ Framework: TypeAlias = Literal["pytorch", "tensorflow", "jax", "any"]
 Pool: TypeAlias = Literal[
     "compute", "memcpy", "memset", "collective", "input", "compile",
     "gc_idle", "allocator_idle", "sync_idle", "host_bound_idle", "queued_idle", "dependency_idle", "outliers",
-    "host_work",
+    "host_work", "skew",
 ]  # fmt: skip
 """Parts of the step that a saving may come out of; no two of them share time.
 
 `outliers` is what the steps that were left out as uneven add to the mean of all steps, `host_work` the work of a worker
-without a device.
+without a device, `skew` what the ranks of a job wait for the latest of them: the job's, not each worker's.
 """
 
 

@@ -45,12 +45,8 @@ class Contrast:
 
     @property
     def undecidable(self) -> bool:
-        """Whether so few steps cannot differ significantly, whatever they are."""
-        return self.least_p >= self.alpha
-
-    def least_effect(self, least: float) -> float:
-        """The smallest change that counts; 10 % below five steps a side."""
-        return least if self.steps >= _FEWEST else max(least, 0.10)
+        """Whether there are too few steps: four a side come out one after the other by chance in 1 of 35 times."""
+        return self.steps < _FEWEST or self.least_p >= self.alpha
 
     def differs(self, least: float) -> bool:
         """Whether the sides differ, and by `least` (a share of 1) or more.
@@ -58,10 +54,10 @@ class Contrast:
         Below ten steps a side the whole interval has to lie beyond the smallest change that counts: the bootstrap of
         a median is too narrow there, and an interval that merely excludes 1 raises too many false alarms.
         """
-        factor = 1 + self.least_effect(least)
         margin = 1 + least if self.steps < _FEW else 1.0
         beyond = self.low > margin or self.high < 1 / margin
-        return self.p < self.alpha and beyond and not 1 / factor < self.ratio < factor
+        enough = not 1 / (1 + least) < self.ratio < 1 + least
+        return not self.undecidable and self.p < self.alpha and beyond and enough
 
     def within(self, margin: float) -> bool:
         """Whether the interval rules out a change by `margin` (a share of 1) or more, either way."""

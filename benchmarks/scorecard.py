@@ -6,8 +6,9 @@ import io
 import statistics
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "fixtures" / "make"))
 
-from simulator import FAULTS, case  # noqa: E402 - the scripts of fixtures/ are no package
+from simulator import FAULTS, FLEET_FAULTS, case  # noqa: E402 - the scripts of fixtures/ are no package
 
 from advisor import metrics  # noqa: E402
 from advisor.config import Config  # noqa: E402
@@ -97,7 +98,7 @@ class Score:
 def main() -> None:
     """Score all jobs, write the page, print it."""
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS
-    scores = [scored(job, profile) for job, profile in (*recorded(), *pairs(), *simulated(seeds))]
+    scores = [scored(job, ranks) for job, ranks in chain(recorded(), pairs(), simulated(seeds))]
     page = "\n\n".join(["# Score card", HEAD.format(seeds=seeds), *tables(scores), *misses(scores)]) + "\n"
     (ROOT / "docs" / "scorecard.md").write_text(page, "utf-8")
     print(page)
@@ -111,45 +112,44 @@ HEAD = (
 )
 
 
-def scored(job: Known, profile: Profile) -> Score:
-    """Run the engine on one job."""
-    found = metrics.measure(look(profile))
+def scored(job: Known, ranks: Iterable[Profile]) -> Score:
+    """Run the engine on one job, given as the profile of each of its ranks."""
+    found = metrics.conclude([metrics.measure_part(look(profile)) for profile in ranks])
     run = summarise(job.name, job.name, found, judge(found, RULES, {}))
     beneath = frozenset(s.rule for f in run.findings for s in f.symptoms)
     return Score(job, run.findings, beneath)
 
 
-def recorded() -> Iterator[tuple[Known, Profile]]:
+def recorded() -> Iterator[tuple[Known, Iterable[Profile]]]:
     """The committed fixtures."""
     for file in sorted((ROOT / "fixtures").glob("*/case.yaml")):
         facts = yaml.safe_load(file.read_text("utf-8"))
         kind = "simulated fixture" if facts.get("simulated") else "recorded"
-        yield known(file.parent.name, kind, facts), read(str(file.parent))
+        yield known(file.parent.name, kind, facts), [read(str(trace)) for trace in sorted(file.parent.glob("*.gz"))]
 
 
-def pairs() -> Iterator[tuple[Known, Profile]]:
+def pairs() -> Iterator[tuple[Known, Iterable[Profile]]]:
     """The public ResNet-50 pair: the same job with 0 and 4 loader workers, gained 36.5 ms (means) to 50.8 (medians)."""
     slow, quick = SHARED / "resnet50-v100-workers0", SHARED / "resnet50-v100-workers4"
     if slow.exists():
         loader = ("input-bound", "single-process-data-loader")
         yield (
             Known("resnet50-v100-workers0", "recorded", loader, ("input-bound",), (), (36.5, 50.8), 177.6),
-            read(str(slow)),
+            [read(str(slow))],
         )
-        silent = Known(
-            "resnet50-v100-workers4", "recorded", ("amp-unused", "tensor-cores-unused"), (), loader, None, 126.7
-        )
-        yield silent, read(str(quick))
+        silent = Known("resnet50-v100-workers4", "recorded", ("amp-unused",), (), loader, None, 126.7)
+        yield silent, [read(str(quick))]
 
 
-def simulated(seeds: int) -> Iterator[tuple[Known, Profile]]:
+def simulated(seeds: int) -> Iterator[tuple[Known, Iterable[Profile]]]:
     """Every fault on every GPU that can have it."""
-    for name, fault in FAULTS.items():
-        for gpu in fault.gpus:
+    gpus = {name: fault.gpus for name, fault in FAULTS.items()} | {name: f.gpus for name, f in FLEET_FAULTS.items()}
+    for name, possible in gpus.items():
+        for gpu in possible:
             for seed in range(seeds):
                 made = case(name, gpu, seed)
                 job = known(f"{name} on {gpu}, seed {seed}", f"simulated {name}", made.facts)
-                yield job, kineto.read(io.BytesIO(made.faulty.kineto()), job.name)
+                yield job, (kineto.read(io.BytesIO(text), file) for file, text in made.files())
 
 
 def known(name: str, group: str, facts: dict[str, Any]) -> Known:

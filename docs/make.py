@@ -15,6 +15,8 @@ HERE = Path(__file__).parent
 COMMANDS: tuple[list[str], ...] = (
     [],
     ["check"],
+    ["compare"],
+    ["comment"],
     ["rules"],
     ["rules", "list"],
     ["rules", "show"],

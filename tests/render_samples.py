@@ -120,38 +120,37 @@ INPUT_BOUND = Finding(
     docs="docs/rules/input-bound.md",
 )
 
-TENSOR_CORES = Finding(
-    key="tensor-cores-unused",
-    rule="tensor-cores-unused",
-    title="Matrix kernels run without Tensor Cores",
+THIRTY_TWO_BIT = Finding(
+    key="amp-unused",
+    rule="amp-unused",
+    title="Matrices are multiplied in 32 bits",
     severity="medium",
     confidence="medium",
     saving=saving(5.2, 41.4, "compute", "These kernels 1.5 to 3 times as fast."),
     scope=Reach(workers=(0,), steps=(8, 9, 10, 11, 12, 13)),
-    says="62 ms of each step (35 %) are matrix kernels that could use the Tensor Cores of the Tesla V100-DGXS-32GB and "
-    "do not: aten::cudnn_convolution_backward 41 ms, aten::cudnn_convolution 21 ms.",
-    why="Tensor Cores multiply 16-bit (from Ampere on also TF32) matrices several times as fast as the ordinary cores "
-    "multiply 32-bit ones. A kernel counts as unused when its name says so, or when the type of its inputs has no "
-    "Tensor Core path on this device.",
+    says="62 ms of each step (35 %) are matrix kernels on 32-bit inputs, which the Tesla V100-DGXS-32GB multiplies "
+    "faster in 16 bits: aten::cudnn_convolution_backward 41 ms, aten::cudnn_convolution 21 ms.",
+    why="Tensor Cores multiply 16-bit matrices several times as fast as the ordinary cores multiply 32-bit ones, and "
+    "every other kernel moves half the bytes. Mixed precision keeps weights and optimizer state in 32 bits.",
     evidence=(
         Evidence(
-            metric="tensor_core_unused_share",
+            metric="thirty_two_bit_share",
             value=0.349,
             unit="share",
-            meaning="Part of the step spent in kernels that could use Tensor Cores and do not.",
+            meaning="Part of the step in which 32-bit matrices are multiplied that TF32 would make no faster.",
             limit=0.05,
         ),
         Evidence(
-            metric="tensor_core_unused_ms",
+            metric="thirty_two_bit_ms",
             value=62.0,
             unit="ms",
-            meaning="Time per step of kernels that could use Tensor Cores and do not.",
+            meaning="The same, per step.",
         ),
         Evidence(
-            metric="tensor_core_unknown_share",
+            metric="sixteen_bit_share",
             value=None,
             unit="share",
-            meaning="Part of the kernel time of which neither the name nor the launching op tells.",
+            meaning="Part of the matrix kernels' time spent on inputs of 16 bits or fewer.",
         ),
         Evidence(metric="device_name", value="Tesla V100-DGXS-32GB", unit="text", meaning="Name of the device."),
     ),
@@ -176,7 +175,7 @@ TENSOR_CORES = Finding(
     ),
     symptoms=(),
     explains=(),
-    docs="docs/rules/tensor-cores-unused.md",
+    docs="docs/rules/amp-unused.md",
 )
 
 LAUNCH_BOUND = Finding(
@@ -260,7 +259,7 @@ RESNET = Run(
         "host": 0.0517,
         "other": 0.0123,
     },
-    findings=(INPUT_BOUND, TENSOR_CORES, LAUNCH_BOUND),
+    findings=(INPUT_BOUND, THIRTY_TWO_BIT, LAUNCH_BOUND),
     not_evaluable=(
         NotEvaluable(
             rule="memory-near-capacity",
@@ -305,7 +304,7 @@ def cpu_only() -> Report:
     )
     unknown = tuple(
         NotEvaluable(rule=rule, title=rule.replace("-", " "), missing={f"{rule}_share": NO_DEVICE})
-        for rule in ("launch-bound", "pageable-copies", "low-gpu-utilisation", "tensor-cores-unused")
+        for rule in ("launch-bound", "pageable-copies", "low-gpu-utilisation", "amp-unused")
     )
     run = changed(
         RESNET,
@@ -366,7 +365,7 @@ def many_workers() -> Report:
         INPUT_BOUND, saving=None, confidence="low", severity="low", scope=Reach(workers=(0, 1, 2, 5), steps=(3, 4))
     )
     spent = changed(LAUNCH_BOUND, saving=saving(0, 0, "host_bound_idle", "None is left of what others claim."))
-    return report(changed(RESNET, name="llama-16x", source=source, findings=(TENSOR_CORES, spent, finding)))
+    return report(changed(RESNET, name="llama-16x", source=source, findings=(THIRTY_TWO_BIT, spent, finding)))
 
 
 def several() -> Report:
@@ -383,7 +382,7 @@ def crowded(amount: int = 200) -> Report:
     severities: tuple[Severity, ...] = ("high", "medium", "low")
     findings = tuple(
         changed(
-            (INPUT_BOUND, TENSOR_CORES, LAUNCH_BOUND)[n % 3],
+            (INPUT_BOUND, THIRTY_TWO_BIT, LAUNCH_BOUND)[n % 3],
             key=f"finding-{n}",
             title=f"Finding number {n + 1}",
             severity=severities[3 * n // amount],

@@ -31,6 +31,8 @@ _NAMED: Final = 3
 _SPREAD: Final = 3 * 1.4826  # of the median absolute deviation: how short steady steps get, as the fence tells how long
 _LEAST_SPREAD: Final = 0.03  # of the median: step times of one job vary by 1 to 3 % anyway
 _ALWAYS_SHARE: Final = 0.05
+_OFTEN_SHARE: Final = 0.2  # of the complete steps: what makes so many long is no exception
+_MOSTLY: Final = 0.5
 _TELLING_SHARE: Final = 0.1  # of the excess: causes below are not named
 _SOURCE: Final = (
     "steps are uneven above median + 3 x 1.4826 x MAD of the complete steps, or where compilation ran in them"
@@ -65,8 +67,9 @@ def _places(lane: Lane) -> pl.DataFrame:
         "outlier_own_ms",
         "ms",
         "The same apart from what slows down every other step too.",
-        "outlier_excess_ms, less outlier_input_ms where the used steps wait for input in 5 % of their time, less "
-        "outlier_python_ms where Python keeps the device idle (without a device: works) in 5 % of it",
+        "outlier_excess_ms, less outlier_input_ms where the used steps wait for input in 5 % of their time or "
+        "outlier_input_steps_share is a fifth, less outlier_python_ms "
+        "where Python keeps the device idle (without a device: works) in 5 % of it",
         _SOURCE,
         where=_places,
     ),
@@ -97,6 +100,13 @@ def _places(lane: Lane) -> pl.DataFrame:
         "ms",
         "What waiting for input in those steps adds to the mean step.",
         "sum over them of input time beyond the used steps' mean, at most their excess / complete steps",
+        _SOURCE,
+    ),
+    Metric(
+        "outlier_input_steps_share",
+        "share",
+        "Part of the complete steps that are left out for their length and wait for input in most of it.",
+        "such steps of which half of the excess over the used steps is input, if there are several / complete steps",
         _SOURCE,
     ),
     Metric(
@@ -138,7 +148,10 @@ def uneven(lane: Lane) -> Mapping[str, Value]:
     beyond = _beyond(lane, long)
     excess = _excess(long, typical)
     by_input, by_python = (float(np.minimum(beyond[cause], excess).sum()) for cause in ("input", "python"))
-    elsewhere = by_input * _acts_always(lane, "input") + by_python * _acts_always(lane, "python")
+    starved = _mostly_input(beyond["input"], excess) / whole
+    elsewhere = by_input * (starved >= _OFTEN_SHARE or _acts_always(lane, "input")) + by_python * _acts_always(
+        lane, "python"
+    )
     most, mean = _excess(lane.uneven, short).sum(), lane.total_ns / lane.steps.height
     return {
         "outliers_share": float(most) / whole / mean if mean else None,
@@ -149,6 +162,7 @@ def uneven(lane: Lane) -> Mapping[str, Value]:
         "outlier_ratio": float(long["dur_ns"].to_numpy().max()) / typical if long.height and typical else 1.0,
         "outlier_causes": _in_words(lane, long, beyond),
         "outlier_input_ms": by_input / whole / 1e6,
+        "outlier_input_steps_share": starved,
         "outlier_python_ms": by_python / whole / 1e6,
         **_compiling(lane, whole),
     }
@@ -158,6 +172,12 @@ def _acts_always(lane: Lane, cause: str) -> bool:
     """Whether a cause acts in 5 % of the used steps too: then its own rule counts the uneven ones as well."""
     when = minus(dict(_when(lane))[cause], lane.busy)
     return (lane.share(when) or 0.0) >= _ALWAYS_SHARE
+
+
+def _mostly_input(waited: Ints, excess: npt.NDArray[np.float64]) -> int:
+    """How many steps are long because of input; one alone is an exception."""
+    many = int(((excess > 0) & (waited >= _MOSTLY * excess)).sum())
+    return many if many > 1 else 0
 
 
 def _compiling(lane: Lane, whole: int) -> dict[str, Value]:

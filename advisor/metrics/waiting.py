@@ -11,23 +11,9 @@ import polars as pl
 from advisor.job import Job
 from advisor.metrics.registry import Metric, Missing, Value, measures_jobs, measures_ranks, tabulates_jobs
 
-_BELIEVED_SHARE: Final = 0.9  # of the time in collectives that must be in trusted matches
 _SOURCE: Final = "wait = latest start - own start, transfer = the rest, as TraceLens and ByteDance's study have it"
+_GUEST: Final = "this device is another rank's: the process meets the others on a device of its own"
 _RULE: Final = "over the steps that every rank uses; only time that no kernel of the rank's own covers"
-
-
-def untold(job: Job) -> Missing | None:
-    """Why nothing can be said of who waits for whom; None where it can."""
-    here, all_ = len(job.ranks), job.world_size
-    if here == 1:
-        rest = "" if all_ is None else f" of {all_}"
-        return Missing(f"1 rank{rest} recorded: who waits for whom needs the traces of the others beside it")
-    if job.matched_share is None:
-        return Missing("the ranks met in no collective that was recorded")
-    if job.matched_share < _BELIEVED_SHARE:
-        rest = f"{1 - job.matched_share:.0%} of the time in collectives"
-        return Missing(f"{rest} could not be matched between the ranks: their ends do not coincide")
-    return None if job.steps else Missing("the ranks have no step in common")
 
 
 @measures_ranks(
@@ -48,6 +34,20 @@ def untold(job: Job) -> Missing | None:
         _SOURCE,
     ),
     Metric(
+        "own_whole_step_ms",
+        "ms",
+        "The same with the uneven steps: what savings, which count those too, are held against.",
+        "mean over all steps that every rank recorded whole of (step - exposed waiting)",
+        _SOURCE,
+    ),
+    Metric(
+        "alone_whole_step_ms",
+        "ms",
+        "The same without any time in collectives that nothing hides: ranks that wait less hide more.",
+        "mean over the same steps of (step - time in collectives that no kernel of the rank's own covers)",
+        _SOURCE,
+    ),
+    Metric(
         "own_step_excess_ms",
         "ms",
         "By how much that is more than it takes the typical rank.",
@@ -57,9 +57,15 @@ def untold(job: Job) -> Missing | None:
 )
 def waits(job: Job, position: int) -> Mapping[str, Value]:
     """One rank's waiting."""
-    why = untold(job)
-    if why:
-        return dict.fromkeys(("wait_ms", "wait_share", "transfer_ms", "own_step_ms", "own_step_excess_ms"), why)
+    names = (
+        *("wait_ms", "wait_share", "transfer_ms"),
+        *("own_step_ms", "own_whole_step_ms", "alone_whole_step_ms", "own_step_excess_ms"),
+    )
+    if job.untold:
+        return dict.fromkeys(names, Missing(job.untold))
+    if position in job.guests:
+        return dict.fromkeys(names, Missing(_GUEST))
+    whole = job.whole_pace.filter(pl.col("rank") == position)
     mine = job.pace.filter(pl.col("rank") == position)
     means = mine.select((pl.col("dur_ns", "wait_ns", "transfer_ns", "own_ns").mean()) / 1e6).row(0, named=True)
     return {
@@ -67,6 +73,8 @@ def waits(job: Job, position: int) -> Mapping[str, Value]:
         "wait_share": means["wait_ns"] / means["dur_ns"] if means["dur_ns"] else None,
         "transfer_ms": means["transfer_ns"],
         "own_step_ms": means["own_ns"],
+        "own_whole_step_ms": whole.select(pl.mean("own_ns") / 1e6).item(),
+        "alone_whole_step_ms": whole.select((pl.mean("own_ns") - pl.mean("transfer_ns")) / 1e6).item(),
         "own_step_excess_ms": means["own_ns"] - job.once(_typical_own_ms),
     }
 
@@ -74,6 +82,26 @@ def waits(job: Job, position: int) -> Mapping[str, Value]:
 def _typical_own_ms(job: Job) -> float:
     own = job.pace.group_by("rank").agg(pl.mean("own_ns"))["own_ns"]
     return float(np.median(own.to_numpy())) / 1e6
+
+
+@measures_ranks(
+    Metric(
+        "outlier_awaited_ms",
+        "ms",
+        "What waiting for later ranks in the steps left out as uneven adds to the mean step.",
+        "sum over those steps of exposed waiting / steps that every rank recorded whole; 0 where it could not be told",
+        _SOURCE,
+    ),
+)
+def awaited(job: Job, position: int) -> Mapping[str, Value]:
+    """Steps that were long because another rank was late are no fault of this one."""
+    if not job.ranks[position].steps["used"].any():
+        return {}
+    if job.untold or position in job.guests or not job.whole_steps:
+        return {"outlier_awaited_ms": 0.0}
+    used = job.ranks[position].steps.filter("used")["step"]
+    mine = job.whole_pace.filter(pl.col("rank") == position, ~pl.col("step").is_in(used.implode()))
+    return {"outlier_awaited_ms": float(mine["wait_ns"].sum()) / 1e6 / len(job.whole_steps)}
 
 
 @measures_jobs(
@@ -123,7 +151,7 @@ def ranks(job: Job) -> Mapping[str, Value]:
 @tabulates_jobs("wait")
 def who_waits(job: Job) -> pl.DataFrame:
     """A row per pair of ranks: waiting, awaited (positions), waiting_name, awaited_name, wait_ms per step."""
-    if untold(job):
+    if job.untold:
         schema = {"waiting": pl.Int64, "awaited": pl.Int64, "waiting_name": pl.String, "awaited_name": pl.String}
         return pl.DataFrame(schema=schema | {"wait_ms": pl.Float64})
     names = pl.Series(job.names)

@@ -108,7 +108,7 @@ def _findings(run: Run) -> str:
     for finding in run.findings[:_TABLE_FINDINGS]:
         saving = words.saving(finding, run.source.steps) or "nothing that shows in the step"
         sure = ", ".join(filter(None, (finding.confidence, words.reach(finding, run))))
-        severity = f"{_SHAPES[finding.severity]} {finding.severity}"
+        severity = f"{_SHAPES[finding.severity]} {finding.severity}{', **new**' if finding.new else ''}"
         rows.append(f"| {severity} | {escape(finding.title, 200)} | {escape(saving)} | {escape(sure)} |")
     if len(run.findings) > _TABLE_FINDINGS:
         rows.append(f"| | and {len(run.findings) - _TABLE_FINDINGS} more | | |")

@@ -154,7 +154,10 @@ def _rows(entries: Sequence[str], width: int) -> Iterator[list[int]]:
 def _finding(page: Page, run: Run, finding: Finding, number: int, depth: _Depth) -> None:
     full = depth == _Depth.ALL
     label = f"{_SHAPES[finding.severity]} {finding.severity.upper()}"
-    page.add(f"{number}  ", (label, _STYLES[finding.severity]), ("  " + finding.title, "bold"), hang=_MARGIN, most=2)
+    new = ("  NEW", "bold red") if finding.new else ""
+    page.add(
+        f"{number}  ", (label, _STYLES[finding.severity]), new, ("  " + finding.title, "bold"), hang=_MARGIN, most=2
+    )
     if worth := _worth(finding, run, verbose=full):
         page.add((worth, "green"), margin=_MARGIN)
     page.add(finding.says, margin=_MARGIN, most=depth)

@@ -25,7 +25,7 @@ RULES = (
     *("optimizer-not-fused", "copy-not-overlapped", "few-blocks", "tail-wave", "low-occupancy"),
 )
 JOBS = [
-    ("tensor-cores-unused", "v100", 3, "amp-unused"),
+    ("amp-unused", "v100", 3, "amp-unused"),
     ("tf32-off", "a100", 4, "tf32-off"),
     ("tf32-off", "h100", 5, "tf32-off"),
     ("optimizer-not-fused", "a100", 6, "optimizer-not-fused"),

@@ -137,3 +137,38 @@ def test_a_closed_pipe_is_no_traceback(tmp_path):
     line = f"{sys.executable} -m advisor check {FIXTURE} -v | head -1"
     done = subprocess.run(line, shell=True, capture_output=True, text=True, cwd=tmp_path, check=False)  # noqa: S602
     assert "Traceback" not in done.stderr
+
+
+def test_compare_writes_every_kind_and_fails_where_asked(advisor, tmp_path):
+    names = ["c.html", "c.json", "c.md", "c.txt"]
+    done = advisor("compare", FIXTURE, FIXTURE, "--strict", *(word for name in names for word in ("-o", name)))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("No change")
+    assert json.loads((tmp_path / "c.json").read_text())["verdict"] == "same"
+    assert sorted(p.name for p in tmp_path.iterdir()) == names
+    assert (tmp_path / "c.md").read_text().startswith("### ")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--fail-on", "new-high"], 1, "hardware"),
+        (["--strict"], 4, "hardware"),
+        ([], 0, "hardware"),
+        (["--fail-on", "nonsense"], 2, "not slower, slower:PERCENT, new-high or never"),
+        (["--head", "missing"], 3, "missing"),
+        (["--base", HEALTHY, "--head", FIXTURE], 0, "hardware"),
+    ],
+)
+def test_exit_codes_of_compare(advisor, words, code, said):
+    done = advisor("compare", HEALTHY, FIXTURE, *words)
+    assert done.returncode == code
+    assert said in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_baseline_marks_what_is_new(advisor):
+    advisor("check", HEALTHY, "-o", "base.json")
+    done = advisor("check", FIXTURE, "--baseline", "base.json")
+    assert "NEW" in done.stdout
+    assert advisor("check", FIXTURE, "--baseline", "none.json").returncode == 3

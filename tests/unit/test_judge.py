@@ -120,6 +120,45 @@ def test_a_rank_that_nobody_waits_for_saves_the_job_nothing():
     assert finding.scope.told_of == 1
 
 
+def uneven(*gains, own=(100.0, 60.0, 60.0), steps_enough=True):
+    """Three ranks, of which the first is 40 ms late; what each wins without its waits for input."""
+    base = {"input_share": 0.5, "skew_share": 0.4, "persistent_skew_ms": 40.0 if steps_enough else None}
+    return measured(*({**base, "own_whole_step_ms": o, "input_gain_ms": g} for o, g in zip(own, gains, strict=True)))
+
+
+LATE = rule("late", scope="run", **saving(0, 40, "skew"))
+LOADER = rule("loader", explains=["late"], **saving(0, "input_gain_ms"))
+
+
+def test_what_evens_out_the_ranks_explains_what_they_lose_to_each_other():
+    (finding,) = judged(uneven(40.0, 0.0, 0.0), LOADER, LATE).findings
+    assert (finding.rule, finding.saving.high_ms) == ("loader", 40.0)
+    assert [s.rule for s in finding.symptoms] == ["late"]
+
+
+def test_what_shortens_all_ranks_alike_does_not():
+    assert savings(judged(uneven(30.0, 30.0, 30.0), LOADER, LATE)) == {"late": (0.0, 40.0), "loader": (0.0, 30.0)}
+
+
+def test_what_evens_them_out_in_part_leaves_the_rest():
+    assert savings(judged(uneven(10.0, 0.0, 0.0), LOADER, LATE)) == {"late": (0.0, 30.0), "loader": (0.0, 10.0)}
+
+
+def test_one_step_tells_no_cause_of_lateness():
+    found = uneven(40.0, 0.0, 0.0, steps_enough=False)
+    assert savings(judged(found, LOADER, LATE)) == {"late": (0.0, 40.0), "loader": (0.0, 40.0)}
+
+
+def test_what_ranks_lose_to_each_other_is_lost_once_whichever_rank_a_rule_is_told_of():
+    other = rule("other", **saving(0, 30, "skew"))
+    assert savings(judged(uneven(0.0, 0.0, 0.0), LATE, other)) == {"late": (0.0, 40.0)} | {"other": (0.0, 0.0)}
+
+
+def test_a_finding_on_the_job_holds_for_all_its_workers():
+    (finding,) = judged(uneven(0.0, 0.0, 0.0), LATE).findings
+    assert finding.scope.workers == (0, 1, 2)
+
+
 def test_the_worst_workers_saving_counts():
     found = measured({"input_share": 0.2, "input_gain_ms": 5.0}, {"input_share": 0.4, "input_gain_ms": 30.0})
     assert savings(judged(found, rule("a", **saving("input_gain_ms / 2", "input_gain_ms")))) == {"a": (15.0, 30.0)}

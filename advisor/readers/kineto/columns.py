@@ -121,7 +121,7 @@ class Columns:
             "group_size": _ints(args, "group_size", pl.Int32),
             "ranks": pl.Series([a.group_ranks for a in args], dtype=pl.String),
             "sequence": _ints(args, "collective_sequence"),
-            "peer": _whole([a.source_rank if a.target_rank is None else a.target_rank for a in args], pl.Int32),
+            "peer": _whole([_peer(a) for a in args], pl.Int32),
         }
 
     def _host_frame(self, kind: str, events: list[Event]) -> pl.DataFrame:
@@ -246,3 +246,8 @@ def _products(sizes: list[Any], dtype: Integer = pl.Int64) -> pl.Series:
 def _raw_texts(raws: list[msgspec.Raw]) -> pl.Series:
     """JSON fragments as they stand in the file; absent ones are null."""
     return pl.Series([str(raw, "utf-8", "replace") or None for raw in raws], dtype=pl.String).cast(TEXT)
+
+
+def _peer(args: Args) -> int | None:
+    """The other end of a send or recv; some writers name both ends."""
+    return args.source_rank if args.collective == "recv" or args.target_rank is None else args.target_rank

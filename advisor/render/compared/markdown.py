@@ -30,8 +30,8 @@ def render(found: Comparison, *, most: int = MOST_CHARACTERS) -> str:
 
 def _blocks(found: Comparison) -> Iterator[str]:
     yield f"### {_SHAPES[found.verdict]} {escape(words.headline(found), 300)}"
-    if found.verdict != "inconclusive" or found.change:
-        yield escape(words.certainty(found))
+    if certainty := words.certainty(found):
+        yield escape(certainty)
     yield f"base: {escape(words.side(found.base))}<br>head: {escape(words.side(found.head))}"
     changes = words.findings(found)
     if changes:

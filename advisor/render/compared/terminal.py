@@ -32,8 +32,8 @@ def render(
     """The comparison as lines of text; the arguments are those of `advisor.render.terminal.render`."""
     page = Page(max(_NARROW, min(width, _WIDE)), color=color, unicode=unicode)
     page.add((words.headline(found), _STYLES[found.verdict]), hang=_MARGIN)
-    if found.change or found.verdict != "inconclusive":
-        page.add(words.certainty(found), margin=_MARGIN)
+    if certainty := words.certainty(found):
+        page.add(certainty, margin=_MARGIN)
     page.add(("base  ", "bold"), words.side(found.base), hang=_LABEL)
     page.add(("head  ", "bold"), words.side(found.head), hang=_LABEL)
     for note in found.notes:
@@ -105,10 +105,12 @@ def _work(page: Page, changes: Sequence[WorkChange], *, verbose: bool) -> None:
     for change in shown:
         amounts = f"{words.amount(change.base)} \N{RIGHTWARDS ARROW} {words.amount(change.head)}"
         start = f"{change.status:9} {words.signed_ms(change.change_ms):>9}  "
-        name = one_line(change.name, 2000 if verbose else page.width - _NAMED_AT)
-        page.add(start, (f"{amounts:{_NAMED_AT - len(start) - 2}}  ", "dim"), name, hang=_NAMED_AT)
-        if verbose and change.size:
-            page.add((words.size(change), "dim"), margin=_NAMED_AT)
+        amounts = f"{amounts:{_NAMED_AT - len(start) - 2}}  "
+        if verbose:
+            page.add(start, (amounts, "dim"))
+            page.add(f"{change.name} ", (words.size(change), "dim"), margin=len(start), hang=_MARGIN)
+        else:
+            page.add(start, (amounts, "dim"), one_line(change.name, page.width - _NAMED_AT), most=1)
     if len(changes) > len(shown):
         page.add(f"and {len(changes) - len(shown)} kernels and ops that moved less; -v shows them", margin=_MARGIN)
     if changes:

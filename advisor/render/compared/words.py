@@ -46,13 +46,13 @@ def times(found: Comparison) -> str:
 
 
 def certainty(found: Comparison) -> str:
-    """What the verdict rests on: the interval, where there is one, and the reason."""
-    reason = found.reason[:1].upper() + found.reason[1:]
+    """What the verdict rests on: the reason, unless the headline is that, and the interval; empty where neither."""
+    reason = "" if found.verdict == "inconclusive" else f"{found.reason[:1].upper()}{found.reason[1:]}. "
     if found.change is None or found.obstacle in {"hardware", "world-size"}:
-        return f"{reason}."
+        return reason.rstrip()
     low, high = signed_share(found.change.low - 1), signed_share(found.change.high - 1)
     change = signed_share(found.change.ratio - 1)
-    return f"{reason}. The change of the median step is {change}, with 95 % confidence {low} to {high}."
+    return f"{reason}The change of the median step is {change}, with 95 % confidence {low} to {high}."
 
 
 def side(of: Side) -> str:
@@ -96,7 +96,7 @@ def worth(found: Found | None) -> str:
     if found is None:
         return "\N{EN DASH}"
     if found.under:
-        return f"accounted for by: {found.under}"
+        return "part of another finding"
     if found.saving is None or found.saving.high_ms <= 0:
         return "nothing that shows"
     return interval(found.saving.low_ms, found.saving.high_ms)

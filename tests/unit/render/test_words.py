@@ -4,7 +4,7 @@ import pytest
 
 from advisor.render import words
 from advisor.report import LeftOutStep, Place, Steps
-from tests.render_samples import INPUT_BOUND, LAUNCH_BOUND, RESNET, SAMPLES, TENSOR_CORES, changed, cpu_only, saving
+from tests.render_samples import INPUT_BOUND, LAUNCH_BOUND, RESNET, SAMPLES, THIRTY_TWO_BIT, changed, cpu_only, saving
 
 STEPS = RESNET.source.steps
 MARKED = {"marked": True, "count": 8, "used": 8, "step_ms": 177.4, "step_mean_ms": 177.6, "left_out": ()}
@@ -86,7 +86,7 @@ def test_rules_that_lack_the_same_are_told_together():
     assert words.unknowns(cpu_only().runs[0].not_evaluable) == [
         (
             "this worker used no device in the recording",
-            ["launch-bound", "pageable-copies", "low-gpu-utilisation", "tensor-cores-unused"],
+            ["launch-bound", "pageable-copies", "low-gpu-utilisation", "amp-unused"],
         )
     ]
 
@@ -134,7 +134,7 @@ def test_spots_name_step_and_time():
         table="host_ops", name="x", worker=3, device=None, step=None, start_ns=99, at_ms=1234.56789, dur_ns=61_200_000
     )
     assert words.spot(place) == "worker 3: 61 ms at 1,234.568 ms"
-    assert words.spot(TENSOR_CORES.where[0]) == "step 9, worker 0, device 0: 1.8 ms at 402.100 ms"
+    assert words.spot(THIRTY_TWO_BIT.where[0]) == "step 9, worker 0, device 0: 1.8 ms at 402.100 ms"
 
 
 @pytest.mark.parametrize("link", ["https://docs.pytorch.org/a_b.html#c-d", "http://x.example/?a=1&b=2"])

@@ -1,0 +1,127 @@
+"""Comparisons made by hand for the tests of their renderers; every text of a profile begins with `text`."""
+
+from __future__ import annotations
+
+from advisor.comparison import (
+    Amount,
+    Comparison,
+    FindingChange,
+    Found,
+    Series,
+    Shift,
+    Side,
+    StepChange,
+    Verdict,
+    WorkChange,
+)
+from advisor.report import Saving, Severity
+
+
+def found(severity: Severity | None = "high", text: str = "", high_ms: float = 59.0) -> Found:
+    saving = Saving(low_ms=30, high_ms=high_ms, low_share=0.2, high_share=0.3, of="input", method="m")
+    return Found(severity=severity, saving=saving, says=f"{text}33 % of each step waits for `next`.")
+
+
+def side(text: str, *steps: float) -> Side:
+    ordered = sorted(steps)
+    return Side(
+        series=(Series(run=f"{text}job", steps_ms=steps),),
+        steps=len(steps),
+        median_ms=ordered[len(steps) // 2] if steps else None,
+        mean_ms=sum(steps) / len(steps) if steps else None,
+        cv=0.01 if steps else None,
+        devices=(f"{text}Tesla V100",),
+        world_size=1,
+    )
+
+
+def slower(text: str = "", amount: int = 7) -> Comparison:
+    """Slower because of its input, with everything that can be told and `amount` findings."""
+    findings = (
+        FindingChange(
+            key="a", rule=f"{text}a", title=f"{text}The loader is late", status="new", base=None, head=found(text=text)
+        ),
+        FindingChange(
+            key="b",
+            rule="b",
+            title=f"{text}Kernels are tiny",
+            status="untold",
+            base=found("low", text),
+            head=None,
+            why=f"{text}the head could not tell: no shapes",
+        ),
+        *(
+            FindingChange(
+                key=f"k{n}", rule=f"k{n}", title=f"Finding {n}", status="kept", base=found("low"), head=found("low")
+            )
+            for n in range(amount - 2)
+        ),
+    )
+    once, twice = (
+        Amount(per_step=1.0, mean_us=377.0, ms_per_step=0.377),
+        Amount(per_step=2, mean_us=377, ms_per_step=0.754),
+    )
+    work = (
+        WorkChange(
+            work="kernel",
+            name=f"{text}void k<float>(int*)",
+            size="8 \N{MULTIPLICATION SIGN} 128",
+            status="count",
+            base=once,
+            head=twice,
+        ),
+        WorkChange(
+            work="op", name=f"{text}aten::copy_", size=f"{text}[[3,224],[]]", status="appeared", base=None, head=once
+        ),
+        *(
+            WorkChange(work="op", name=f"aten::op{n}", size=None, status="slower", base=once, head=twice, p=0.001)
+            for n in range(40)
+        ),
+    )
+    input_ = Shift(category="input", base_ms=0.4, head_ms=59.4)
+    return Comparison(
+        advisor_version=f"{text}0.1",
+        verdict="slower",
+        reason=f"{text}the steps differ beyond their noise (p = 0.041, 3 steps against 3)",
+        obstacle=None,
+        cause=input_,
+        change=StepChange(ratio=177 / 127, low=1.033, high=1.47, p=0.041, least=0.02),
+        base=side(text, 126.0, 127.0, 163.0),
+        head=side(text, 166.0, 177.0, 188.0),
+        breakdown=(
+            Shift(category="compute", base_ms=99, head_ms=98.5),
+            input_,
+            Shift(category="x", base_ms=0, head_ms=0),
+        ),
+        work=work,
+        findings=findings,
+        notes=(f"{text}the head was read from a damaged file",),
+    )
+
+
+def with_verdict(verdict: Verdict) -> Comparison:
+    return slower().model_copy(update={"verdict": verdict, "cause": slower().cause if verdict == "slower" else None})
+
+
+def nothing() -> Comparison:
+    """Two sides of which nothing is known."""
+    return Comparison(
+        advisor_version="0.1",
+        verdict="inconclusive",
+        reason="no marked, complete step to time on the base and head",
+        obstacle="no-steps",
+        cause=None,
+        change=None,
+        base=side(""),
+        head=side(""),
+        breakdown=(),
+        work=(),
+        findings=(),
+    )
+
+
+SAMPLES = {
+    "slower": slower(),
+    **{verdict: with_verdict(verdict) for verdict in ("faster", "same", "inconclusive")},
+    "nothing": nothing(),
+}

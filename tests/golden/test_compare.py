@@ -1,0 +1,111 @@
+"""`advisor compare` on real recordings: verdicts that were worked out from the step times by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from advisor.comparison import Comparison, FailOn
+from advisor.engine import check, compare, saved
+from advisor.errors import NothingFound, ReadError
+from advisor.render import json
+
+TRACES = Path(__file__).parents[2].parent / "shared/traces/kineto"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+WORKERS0, WORKERS4 = (str(TRACES / f"resnet50-v100-workers{n}") for n in (0, 4))
+HEALTHY, WAITING = (str(FIXTURES / f"simulated-{name}") for name in ("healthy-a100", "input-bound-v100"))
+
+real = pytest.mark.skipif(not TRACES.is_dir(), reason=f"{TRACES} is not there")
+
+
+def statuses(found: Comparison) -> dict[str, str]:
+    return {change.key: change.status for change in found.findings}
+
+
+@real
+def test_more_loader_workers_make_the_job_faster_because_of_its_input():
+    found = compare([WORKERS0], [WORKERS4])
+    assert found.verdict == "faster"
+    assert found.base.mean_ms == pytest.approx(177.6, abs=0.05)
+    assert found.head.mean_ms == pytest.approx(141.1, abs=0.05)
+    assert found.base.median_ms == pytest.approx(177.4, abs=0.05)
+    assert found.head.median_ms == pytest.approx(126.7, abs=0.05)
+    assert (found.base.steps, found.head.steps) == (6, 6)
+    assert found.change is not None
+    assert found.change.p == pytest.approx(0.041, abs=0.0005)
+    assert found.cause is not None
+    assert found.cause.category == "input"
+    assert statuses(found)["input-bound"] == statuses(found)["single-process-data-loader"] == "gone"
+    assert found.exit_code(strict=True) == 0
+    assert any(w.name == "aten::div" and w.status == "vanished" for w in found.work)
+
+
+@real
+def test_fewer_make_it_slower_and_the_check_fails():
+    found = compare([WORKERS4], [WORKERS0])
+    assert (found.verdict, found.exit_code()) == ("slower", 1)
+    assert found.exit_code(FailOn(slower=0.5)) == 0
+    assert statuses(found)["input-bound"] == "new"
+
+
+@real
+@pytest.mark.parametrize("job", ["resnet50-v100-workers0", "resnet50-v100-workers4", "ddp-a100-6steps"])
+def test_a_run_against_itself_is_the_same(job: str):
+    found = compare([str(TRACES / job)], [str(TRACES / job)])
+    assert (found.verdict, found.work) == ("same", ())
+    assert set(statuses(found).values()) == {"kept"}
+
+
+@real
+def test_two_steps_a_side_are_too_few():
+    found = compare([WORKERS0], [WORKERS4], steps="9:11")
+    assert (found.verdict, found.obstacle, found.exit_code(strict=True)) == ("inconclusive", "few-steps", 4)
+
+
+@real
+def test_other_hardware_is_explained_and_not_judged():
+    found = compare([str(TRACES / "ddp-a100-6steps")], [WORKERS0])
+    assert (found.verdict, found.obstacle, found.cause) == ("inconclusive", "hardware", None)
+    assert found.breakdown
+    assert found.work
+    assert found.findings
+
+
+@real
+def test_a_saved_report_stands_for_its_profile(tmp_path: Path):
+    report = tmp_path / "base.json"
+    report.write_text(json.render(check([WORKERS0])))
+    assert compare([str(report)], [WORKERS4]) == compare([WORKERS0], [WORKERS4])
+
+
+@real
+def test_several_runs_make_one_side(tmp_path: Path):
+    second = tmp_path / "second.json"
+    second.write_text(json.render(check([WORKERS4])))
+    found = compare([WORKERS4, str(second)], [WORKERS0])
+    assert (len(found.base.series), found.base.steps, found.head.steps) == (2, 12, 6)
+    assert found.verdict == "slower"
+
+
+def test_a_baseline_marks_new_findings(tmp_path: Path):
+    before = tmp_path / "before.json"
+    before.write_text(json.render(check([HEALTHY])))
+    (run,) = check([WAITING], baseline=str(before)).runs
+    assert run.findings
+    assert all(finding.new for finding in run.findings)
+    before.write_text(json.render(check([WAITING])))
+    (run,) = check([WAITING], baseline=str(before)).runs
+    assert not any(finding.new for finding in run.findings)
+
+
+def test_what_is_no_report_or_profile_is_refused(tmp_path: Path):
+    broken = tmp_path / "report.json"
+    broken.write_text('{"advisor_version": "1", "runs": 3}')
+    with pytest.raises(ReadError, match="is no report"):
+        compare([str(broken)], [WAITING])
+    with pytest.raises(ReadError, match="is no report"):
+        saved(str(broken))
+    broken.write_text("hello")
+    with pytest.raises(NothingFound):
+        compare([WAITING], [str(broken)])

@@ -1,0 +1,148 @@
+"""Jobs of many ranks: a recorded one against its raw events, simulated ones against their fault."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from advisor import metrics, parts
+from advisor.discover import discover
+from advisor.engine import check
+from advisor.job import Job, job_of
+from advisor.metrics import Part
+from advisor.report import Run
+
+ROOT = Path(__file__).parents[2]
+DLRM = ROOT.parent / "shared/traces/kineto/dlrm-8rank-v100"
+recorded = pytest.mark.skipif(not DLRM.is_dir(), reason=f"{DLRM} is not there")
+
+# ---------------------------------------------------------------------------------------- eight V100, one step
+
+
+@cache
+def dlrm_parts() -> list[Part]:
+    (found,), _ = discover([str(DLRM)])
+    read, lost = parts.parts(found, "steady", lambda _: lambda _: None, 1)
+    assert not lost
+    return list(read)
+
+
+@cache
+def dlrm() -> Job:
+    return job_of([rank for part in dlrm_parts() for rank in part.ranks])
+
+
+@recorded
+def test_its_collectives_are_matched_and_end_together():
+    calls = dlrm().calls
+    assert (calls["met"] == 8).all()
+    assert calls["trusted"].all()
+    assert dlrm().clock.offsets_ns.tolist() == [0] * 8  # one host
+    spread = calls.group_by("instance").agg(us=(pl.max("end_ns") - pl.min("end_ns")) / 1e3)["us"]
+    assert len(spread) == 8
+    assert spread.max() == 7
+
+
+@recorded
+def test_ranks_1_and_3_compute_most_and_wait_most():
+    pace = dlrm().pace.sort("rank")
+    work = (pace["work_ns"] / 1e6).to_list()
+    assert work[1] == pytest.approx(1.246, abs=0.001)
+    assert work[3] == pytest.approx(1.240, abs=0.001)
+    assert sum(work[i] for i in (0, 2, 4, 5, 6, 7)) / 6 == pytest.approx(1.063, abs=0.001)
+    assert (pace["dur_ns"].min() / 1e6, pace["dur_ns"].max() / 1e6) == pytest.approx((12.5, 19.9), abs=0.01)
+    waits = dlrm().calls.group_by("rank").agg(ms=pl.sum("wait_ns") / 1e6).sort("rank")["ms"].to_list()
+    assert waits == pytest.approx([5.6, 11.1, 3.3, 9.6, 6.4, 6.0, 3.3, 1.5], abs=0.05)
+
+
+@recorded
+def test_who_arrives_last():
+    last = dlrm().calls.filter(pl.col("rank") == 0).sort("start_ns")["last"].to_list()
+    assert last == [7, 7, 7, 7, 7, 5, 5, 4]
+
+
+@recorded
+def test_its_steps_begin_far_apart():
+    begins = [rank.steps["start_ns"].min() for rank in dlrm().ranks]
+    assert (max(begins) - min(begins)) / 1e6 == pytest.approx(7.5, abs=0.05)
+
+
+@recorded
+def test_with_one_step_nobody_is_called_a_straggler():
+    run = check([str(DLRM)]).runs[0]
+    spoken = {f.rule for f in run.findings} | {s.rule for f in run.findings for s in f.symptoms}
+    assert not spoken & {"straggler-rank", "data-imbalance", "throttled-gpu"}
+    why = {n.rule: n.missing for n in run.not_evaluable}
+    assert "1 step in common" in why["straggler-rank"]["late_rank_share"]
+    assert "1 step in common" in why["data-imbalance"]["moving_skew_share"]
+    assert "collective-waiting" in spoken
+
+
+@recorded
+def test_its_numbers_do_not_depend_on_which_file_is_read_first():
+    forth, back = (metrics.conclude(list(order)) for order in (dlrm_parts(), dlrm_parts()[::-1]))
+    names = ["skew_ms", "waiting_share", "waiting_most", "straggler_slowdown", "matched_share"]
+    assert forth.frames["run"].select(names).rows() == back.frames["run"].select(names).rows()
+
+
+# ---------------------------------------------------------------------------------------- simulated faults
+
+FAULTS = {
+    "healthy-ranks": None,
+    "slow-rank": "throttled-gpu",
+    "moving-slow-rank": "data-imbalance",
+    "data-wait-one-rank": "input-bound",
+    "staggered-launches": "launch-staggered",
+}
+
+
+def simulated(name: str, folder: Path, **recording: object):
+    """The job's report, what its repair saves, and its step, both in ms."""
+    sys.path.append(str(ROOT / "fixtures" / "make"))
+    from simulator import case  # noqa: PLC0415 - the scripts of fixtures/ are no package
+    from simulator.case import Recording  # noqa: PLC0415
+
+    made = case(name, "a100", 3, ranks=8)
+    options = Recording(**recording)
+    for file, text in made.files(options):
+        (folder / file).write_bytes(text)
+    return check([str(folder)]).runs[0], made.saved_ms, made.faulty.step_ms
+
+
+@pytest.mark.parametrize(("fault", "rule"), FAULTS.items())
+def test_a_simulated_fault_is_named_first_and_its_saving_holds_the_truth(fault: str, rule: str | None, tmp_path: Path):
+    run, saved_ms, step_ms = simulated(fault, tmp_path)
+    assert [f.rule for f in run.findings][:1] == ([rule] if rule else [])
+    if rule:
+        saving = run.findings[0].saving
+        assert saving
+        assert saving.low_ms - 0.01 * step_ms <= saved_ms <= saving.high_ms + 0.01 * step_ms
+        assert saving.high_ms - saving.low_ms <= 0.2 * step_ms
+
+
+@pytest.mark.parametrize("fault", ["healthy-ranks", "slow-rank", "moving-slow-rank", "data-wait-one-rank"])
+def test_neither_clocks_nor_names_nor_a_missing_rank_change_the_verdict(fault: str, tmp_path: Path):
+    run, _, _ = simulated(fault, tmp_path, skewed=True, shuffled=True, missing=(0,))  # of seed 3 rank 1 is the odd one
+    assert len(run.source.workers) == 7
+    assert [f.rule for f in run.findings][:1] == ([FAULTS[fault]] if FAULTS[fault] else [])
+
+
+def test_garbage_collection_on_one_rank_after_the_other_is_waiting_and_no_uneven_data(tmp_path: Path):
+    run, _, _ = simulated("gc-pauses", tmp_path)
+    assert run.findings[0].rule in {"collective-waiting", "host-stalls"}
+    assert not {"data-imbalance", "straggler-rank", "throttled-gpu"} & spoken(run)
+
+
+def test_the_bubbles_of_a_pipeline_are_waiting_and_its_stages_no_stragglers(tmp_path: Path):
+    run, _, _ = simulated("pipeline-bubbles", tmp_path)
+    assert run.findings[0].rule == "collective-waiting"
+    assert "pipeline" in run.findings[0].says
+    assert "straggler-rank" in {n.rule for n in run.not_evaluable}
+
+
+def spoken(run: Run) -> set[str]:
+    return {f.rule for f in run.findings} | {s.rule for f in run.findings for s in f.symptoms}

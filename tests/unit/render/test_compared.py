@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+from typing import get_args
+
+import cmarkgfm
+import pytest
+from cmarkgfm.cmark import Options
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advisor.comparison import Comparison, Verdict
+from advisor.errors import ReadError
+from advisor.render.compared import html as page
+from advisor.render.compared import json as contract
+from advisor.render.compared import markdown, terminal, words
+from tests.comparisons import SAMPLES, slower
+from tests.render_samples import HOSTILE
+
+COMMITTED = Path(__file__).parents[3] / "reports" / "schema" / "comparison-1.json"
+MENTION = re.compile(r"[@#!][\w\"{]|\bGH-\d|://|\bwww\.", re.IGNORECASE)
+SCREEN = 45  # lines of a comment that are open, as GitHub draws it: a table's row is one
+
+
+def drawn(text: str) -> str:
+    """The comment as GitHub's own parser draws it."""
+    return cmarkgfm.github_flavored_markdown_to_html(text, options=Options.CMARK_OPT_UNSAFE)
+
+
+def tags(text: str) -> list[str]:
+    """The elements drawn; what a profile puts between backticks may be code."""
+    return [tag for tag in re.findall(r"</?[a-z0-9]+", drawn(text)) if tag not in {"<code", "</code"}]
+
+
+# ------------------------------------------------------------------------------------------ words
+
+
+def test_the_headline_tells_verdict_size_and_cause():
+    assert words.headline(slower()) == "Slower: 127 → 177 ms a step (+39 %), most of it input (+59 ms)"
+    assert words.headline(SAMPLES["same"]) == "No change: 177 ms a step (+39 %)"
+    assert words.headline(SAMPLES["nothing"]) == "Inconclusive: no marked, complete step to time on the base and head"
+
+
+def test_a_cause_that_is_less_than_half_is_not_most():
+    other = slower().breakdown[0].model_copy(update={"head_ms": 300.0})
+    found = slower().model_copy(update={"breakdown": (other, *slower().breakdown[1:])})
+    assert "above all input" in words.headline(found)
+
+
+def test_the_tally_counts():
+    assert words.tally(slower()) == "findings: 1 new, 5 as before, 1 could not tell; 1 kernel and 41 ops changed"
+    assert words.tally(SAMPLES["nothing"]) == "no findings on either side; no kernel or op changed"
+
+
+def test_bars_share_a_scale():
+    base, head = words.bars(slower())
+    assert head[-1].start + head[-1].share == pytest.approx(1.0)
+    assert base[-1].start + base[-1].share == pytest.approx(99.4 / 157.9)
+
+
+def test_strips_share_an_axis():
+    base, head = words.strips(slower())
+    assert (base.low_ms, base.high_ms) == (head.low_ms, head.high_ms) == (pytest.approx(122.9), pytest.approx(191.1))
+    assert 0 < base.steps[0] < base.median < head.median < head.steps[-1] < 1
+
+
+# ------------------------------------------------------------------------------------------ JSON
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_json_comes_back_the_same(sample: str):
+    text = contract.render(SAMPLES[sample])
+    assert contract.load(text) == SAMPLES[sample]
+    assert text.isascii()
+
+
+def test_the_committed_schema_is_that_of_the_code():
+    assert COMMITTED.read_text("utf-8") == contract.schema(), (
+        "run: python -m advisor.render.compared.json > reports/schema/comparison-1.json"
+    )
+
+
+def test_the_schema_describes_what_is_written():
+    described = json.loads(contract.schema())
+    assert set(json.loads(contract.render(slower()))) == set(described["properties"])
+    assert set(described["properties"]["verdict"]["enum"]) == set(get_args(Verdict))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema_version": 1}', "nonsense"])
+def test_what_is_no_comparison_is_refused_on_one_line(text: str):
+    with pytest.raises(ReadError, match=r"^c\.json: is no comparison: .*advisor compare -o") as refused:
+        contract.load(text, "c.json")
+    assert "\n" not in str(refused.value)
+
+
+# ------------------------------------------------------------------------------------------ Markdown
+
+
+def test_the_verdict_is_in_the_first_line():
+    text = markdown.render(slower())
+    assert html.unescape(text.splitlines()[0]) == f"### 🔴 {words.headline(slower())}"
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_what_is_open_fits_a_screen(sample: str):
+    text = markdown.render(SAMPLES[sample])
+    folded = re.sub(r"(?s)<details><summary>(.*?)</summary>.*?</details>", r"\1", text)
+    assert len([line for line in folded.splitlines() if line]) <= SCREEN
+    assert len(folded) < 3000
+
+
+def test_five_findings_are_in_the_table():
+    text = markdown.render(slower(amount=30))
+    table = text[: text.index("<details>")]
+    assert table.count("\n| ") == 1 + 1 + 5 + 1
+    assert "and 25 more" in table
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_github_draws_tables_and_folded_parts(sample: str):
+    shown = tags(markdown.render(SAMPLES[sample]))
+    assert shown.count("<details") == shown.count("</details")
+    assert shown.count("<h3") == 1
+    rich = sample != "nothing"
+    assert shown.count("<table") == (3 if rich else 0)
+    assert ('lang="mermaid"' in drawn(markdown.render(SAMPLES[sample]))) == rich
+
+
+def test_the_chart_has_both_sides():
+    chart = re.search(r"(?s)```mermaid\n(.*?)\n```", markdown.render(slower()))
+    assert chart is not None
+    assert chart[1].split("\n") == [
+        "xychart-beta",
+        '  x-axis ["compute", "input"]',
+        '  y-axis "ms a step"',
+        "  bar [98.500, 59.400]",
+        "  line [99.000, 0.400]",
+    ]
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_nothing_from_a_profile_is_markup_or_a_mention(text: str):
+    ours, peaceful = markdown.render(slower(text), most=10**7), markdown.render(slower(), most=10**7)
+    assert tags(ours) == tags(peaceful)
+    seen = html.unescape(re.sub(r"<[^>]*>", "", re.sub(r"(?s)```mermaid.*?```", "", ours)))
+    assert not MENTION.search(seen)
+
+
+@settings(max_examples=50)
+@given(st.text(max_size=40))
+def test_whatever_the_text_the_comment_keeps_its_shape(text: str):
+    assert tags(markdown.render(slower(text))) == tags(markdown.render(slower()))
+
+
+def test_a_comment_that_grows_too_long_is_cut_between_blocks():
+    text = markdown.render(slower(), most=1500)
+    assert len(text) <= 1500
+    assert "Shortened" in text
+    assert text.count("<details>") == text.count("</details>")
+
+
+# ------------------------------------------------------------------------------------------ terminal
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize("width", [60, 80, 110])
+def test_lines_fit_the_terminal(sample: str, width: int):
+    short, full = (terminal.render(SAMPLES[sample], width=width, verbose=verbose) for verbose in (False, True))
+    assert max(len(line) for line in (short + full).splitlines()) <= width
+    assert len(short.splitlines()) <= 50
+
+
+def test_the_terminal_shows_verdict_categories_findings_and_work():
+    text = terminal.render(slower())
+    for told in (
+        "Slower: 127 → 177 ms",
+        "input",
+        "+59 ms",
+        "new        The loader is late",
+        "1 \N{MULTIPLICATION SIGN} 0.38 ms → 2 \N{MULTIPLICATION SIGN} 0.38 ms",
+    ):
+        assert told in text
+    assert "-v shows them" in text
+    assert "aten::op39" in terminal.render(slower(), verbose=True)
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_nothing_drives_the_terminal(text: str):
+    shown = terminal.render(slower(text), verbose=True)
+    assert all(c.isprintable() or c == "\n" or ord(c) > 127 for c in shown)
+    assert "\x1b" not in shown
+
+
+def test_plain_terminals_get_ascii():
+    assert terminal.render(slower(), unicode=False).isascii()
+
+
+# ------------------------------------------------------------------------------------------ HTML
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_the_page_holds_everything_and_loads_nothing(sample: str):
+    text = page.render(SAMPLES[sample])
+    assert "default-src 'none'" in html.unescape(text)
+    assert not re.search(r"(?:src|href)=\"(?!data:|#)", text)
+    assert f'<h2 id="verdict">{words.headline(SAMPLES[sample])}</h2>' in html.unescape(text)
+    for heading in ("What was compared", "Findings", "Kernels and operators that differ"):
+        assert heading in text
+
+
+def test_the_page_draws_both_sides():
+    text = page.render(slower())
+    assert text.count('class="strip"') == text.count('class="breakdown"') == 2
+    assert text.count('class="step"') == 6
+    assert "aten::<wbr>op39" in text
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_nothing_from_a_profile_is_html(text: str):
+    def elements(found: Comparison) -> list[str]:
+        return re.findall(r"</?(?!wbr|code)[a-z0-9]+", page.render(found))
+
+    assert elements(slower(text)) == elements(slower())

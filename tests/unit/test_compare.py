@@ -1,0 +1,370 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from advisor.compare import compare, mark_new
+from advisor.comparison import Comparison, FailOn, fail_on
+from advisor.errors import NothingFound, UsageError
+from advisor.report import (
+    Device,
+    Finding,
+    LeftOutStep,
+    NotEvaluable,
+    Reach,
+    Report,
+    Run,
+    Saving,
+    Source,
+    Steps,
+    Suppressed,
+    Symptom,
+    Worker,
+)
+
+V100 = Device(worker=0, device=0, name="Tesla V100-SXM2-16GB", model="v100-sxm2-16gb", memory_bytes=None)
+A100 = Device(worker=0, device=0, name="NVIDIA A100-SXM4-40GB", model="a100-sxm4-40gb", memory_bytes=None)
+STEADY = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8, 100.1, 99.9, 100.4, 99.6, 100.3]
+Rows = Sequence[Mapping[str, float | int | str | None]]
+
+
+def run(times: Sequence[float] = STEADY, *, findings: Sequence[Finding] = (), **given) -> Run:
+    """A run of one worker whose steps take `times`, in ms."""
+    mean = sum(times) / len(times) if times else None
+    steps = Steps(
+        marked=given.get("marked", True),
+        count=len(times),
+        used=len(times),
+        step_ms=mean,
+        step_mean_ms=mean,
+        left_out=given.get("left_out", ()),
+    )
+    workers = given.get("workers", (0,))
+    source = Source(
+        path="x",
+        format="kineto",
+        framework="pytorch",
+        world_size=given.get("world_size"),
+        workers=tuple(Worker(worker=n, rank=n, name=str(n), file="f") for n in workers),
+        devices=(given.get("device", V100),),
+        steps=steps,
+        salvaged=(),
+        lacks={},
+    )
+    step = [{"worker": 0, "device": 0, "step": n, "step_ms": time} for n, time in enumerate(times)]
+    return Run(
+        name=given.get("name", "job"),
+        verdict="",
+        source=source,
+        breakdown=given.get("breakdown", {"compute": 1.0}),
+        findings=tuple(findings),
+        not_evaluable=given.get("not_evaluable", ()),
+        passed=given.get("passed", ()),
+        not_applicable=(),
+        suppressed=given.get("suppressed", ()),
+        metrics={
+            "step": tuple(given.get("step", step)),
+            "launch": tuple(given.get("launch", ())),
+            "op": tuple(given.get("op", ())),
+            "run": (given.get("row", {"step_mean_ms": mean}),),
+        },
+    )
+
+
+def held(base: Run | Sequence[Run], head: Run | Sequence[Run]) -> Comparison:
+    sides = [[side] if isinstance(side, Run) else list(side) for side in (base, head)]
+    return compare(*sides, advisor_version="0")
+
+
+def finding(rule: str, severity="medium", high_share: float = 0.1, symptoms: Sequence[str] = ()) -> Finding:
+    saving = Saving(low_ms=0, high_ms=100 * high_share, low_share=0, high_share=high_share, of="x", method="")
+    return Finding(
+        key=rule,
+        rule=rule,
+        title=rule,
+        severity=severity,
+        confidence="high",
+        saving=saving,
+        scope=Reach(workers=(0,), steps=()),
+        says="",
+        why="",
+        evidence=(),
+        where=(),
+        fixes=(),
+        symptoms=tuple(Symptom(rule=s, title=s, says="") for s in symptoms),
+        explains=(),
+        docs="",
+    )
+
+
+def times(by: float) -> list[float]:
+    return [time * by for time in STEADY]
+
+
+# ------------------------------------------------------------------------------------------ the verdict
+
+
+@pytest.mark.parametrize(
+    ("by", "verdict", "code"),
+    [(1.1, "slower", 1), (0.9, "faster", 0), (1.01, "same", 0), (0.99, "same", 0), (1.0, "same", 0)],
+)
+def test_the_verdict_and_the_exit_code(by: float, verdict: str, code: int):
+    found = held(run(), run(times(by)))
+    assert (found.verdict, found.obstacle, found.exit_code()) == (verdict, None, code)
+    assert found.change is not None
+    assert found.change.ratio == pytest.approx(by)
+
+
+def test_noise_is_no_verdict():
+    wild = [60.0, 140.0, 75.0, 125.0, 90.0, 110.0, 65.0, 135.0, 80.0, 120.0]
+    found = held(run(wild), run([t * 1.04 for t in wild]))
+    assert (found.verdict, found.obstacle) == ("inconclusive", "noise")
+    assert found.exit_code() == 0
+    assert found.exit_code(strict=True) == 4
+
+
+def test_two_steps_are_too_few_even_against_themselves():
+    for other in ([100.0, 101.0], [300.0, 301.0]):
+        found = held(run([100.0, 101.0]), run(other))
+        assert (found.verdict, found.obstacle) == ("inconclusive", "few-steps")
+
+
+def test_a_run_against_itself_is_the_same_however_noisy():
+    wild = [60.0, 140.0, 75.0, 125.0, 90.0, 300.0]
+    assert held(run(wild), run(wild)).verdict == "same"
+
+
+@pytest.mark.parametrize(
+    ("changed", "obstacle"),
+    [
+        ({"device": A100}, "hardware"),
+        ({"world_size": 8}, "world-size"),
+        ({"workers": (0, 1)}, "world-size"),
+        ({"marked": False}, "no-steps"),
+        ({"times": ()}, "no-steps"),
+    ],
+)
+def test_what_cannot_be_compared(changed, obstacle):
+    found = held(run(breakdown={"compute": 1.0}), run(changed.pop("times", times(2.0)), **changed))
+    assert (found.verdict, found.obstacle) == ("inconclusive", obstacle)
+    assert found.cause is None
+
+
+def test_one_model_under_two_names_is_the_same_hardware():
+    renamed = V100.model_copy(update={"name": "Tesla V100"})
+    assert held(run(), run(device=renamed)).verdict == "same"
+
+
+def test_outliers_count_and_compiling_steps_do_not():
+    left_out = (
+        LeftOutStep(worker=0, device=0, step=20, why="outlier", step_ms=500.0, outlier=True),
+        LeftOutStep(worker=0, device=0, step=21, why="compilation ran in it", step_ms=900.0),
+        LeftOutStep(worker=0, device=0, step=22, why="cut off", step_ms=None),
+    )
+    found = held(run(left_out=left_out), run())
+    assert found.base.series[0].steps_ms == (*STEADY, 500.0)
+
+
+def test_a_step_is_as_long_as_its_slowest_rank_of_those_recorded_on_both_sides():
+    def rows(*ranks: tuple[int, float]) -> Rows:
+        return [{"worker": w, "device": 0, "step": n, "step_ms": t} for w, t in ranks for n in range(3)]
+
+    base = run(world_size=8, workers=(0, 1, 2), step=rows((0, 10.0), (1, 12.0), (2, 50.0)))
+    head = run(world_size=8, workers=(0, 1), step=rows((0, 10.0), (1, 12.0)))
+    found = held(base, head)
+    assert found.base.median_ms == found.head.median_ms == 12.0
+    assert any("2 ranks" in note for note in found.notes)
+
+
+def test_what_recording_costs_may_be_the_whole_change():
+    costly = {"step_mean_ms": 110.0, "profiler_share": 0.0, "tracing_share": 0.1}
+    found = held(run(), run(times(1.1), row=costly))
+    assert (found.verdict, found.obstacle) == ("inconclusive", "profiler")
+    assert held(run(), run(times(1.3), row=costly)).verdict == "slower"
+    assert held(run(row=costly), run(times(1.1), row=costly)).verdict == "slower"
+    assert held(run(row=costly), run(times(0.95))).obstacle == "profiler"
+
+
+def test_several_runs_that_stray_do_not_make_one_of_them_slower():
+    base = [run(times(level), name=str(n)) for n, level in enumerate((0.9, 1.0, 1.1))]
+    head = [run(times(level), name=str(n)) for n, level in enumerate((0.95, 1.06, 1.12))]
+    assert held(base, head).verdict == "inconclusive"
+    assert held(base[1], head[1]).verdict == "slower"
+    assert held(base, head).base.steps == 36
+
+
+def test_ten_runs_that_stray_raise_the_smallest_change_that_counts():
+    base = [run(times(1.0 if n % 2 else 1.08), name=str(n)) for n in range(10)]
+    found = held(base, [run(times(1.09), name=str(n)) for n in range(10)])
+    assert found.change is not None
+    assert found.change.least > 0.07
+    assert found.verdict != "slower"
+
+
+def test_no_run_is_an_error():
+    with pytest.raises(NothingFound, match="head: no run"):
+        compare([run()], [], advisor_version="0")
+
+
+# ------------------------------------------------------------------------------------------ what fails
+
+
+def test_fail_on():
+    assert fail_on(["slower"]) == FailOn(slower=0.0)
+    assert fail_on(["slower:5"]) == fail_on(["slower:5%"]) == FailOn(slower=0.05)
+    assert fail_on(["new-high"]) == FailOn(slower=None, new_high=True)
+    assert fail_on(["never"]) == FailOn(slower=None)
+    for wrong in ("slow", "slower:", "slower:x", "slower:-1", "slower:nan", "new-high:3"):
+        with pytest.raises(UsageError, match="--fail-on"):
+            fail_on([wrong])
+
+
+def test_a_slow_down_below_the_limit_passes():
+    found = held(run(), run(times(1.1)))
+    assert found.exit_code(FailOn(slower=0.15)) == 0
+    assert found.exit_code(FailOn(slower=0.05)) == 1
+    assert found.exit_code(FailOn(slower=None)) == 0
+
+
+def test_new_high_fails_and_only_that():
+    new_high = FailOn(slower=None, new_high=True)
+    grave, mild = finding("a", "high"), finding("a", "medium")
+    assert held(run(passed=("a",)), run(findings=[grave])).exit_code(new_high) == 1
+    assert held(run(findings=[mild]), run(findings=[grave])).exit_code(new_high) == 1
+    assert held(run(findings=[grave]), run(findings=[grave])).exit_code(new_high) == 0
+    assert held(run(passed=("a",)), run(findings=[mild])).exit_code(new_high) == 0
+    unknown = NotEvaluable(rule="a", title="a", missing={"m": "why"})
+    assert held(run(not_evaluable=(unknown,)), run(findings=[grave])).exit_code(new_high) == 0
+
+
+# ------------------------------------------------------------------------------------------ why
+
+
+def test_the_category_that_moved_is_the_cause():
+    found = held(
+        run(breakdown={"compute": 0.9, "input": 0.1}), run(times(1.5), breakdown={"compute": 0.6, "input": 0.4})
+    )
+    assert found.verdict == "slower"
+    assert found.cause is not None
+    assert found.cause.category == "input"
+    assert found.cause.change_ms == pytest.approx(150.0 * 0.4 - 100.0 * 0.1, rel=0.01)
+
+
+def kernel(name: str, calls_per_step: float, mean_us: float, sd_us: float | None = 1.0, grid: int = 8):
+    return {
+        "kind": "kernel",
+        "name": name,
+        "grid": grid,
+        "block": 128,
+        "bytes": None,
+        "calls": int(calls_per_step * 12),
+        "calls_per_step": calls_per_step,
+        "ms_per_step": calls_per_step * mean_us / 1e3,
+        "mean_us": mean_us,
+        "sd_us": sd_us,
+    }
+
+
+def test_kernels_that_appear_vanish_change_count_or_get_slower():
+    base = [kernel("gone", 10, 100), kernel("twice", 10, 100), kernel("slow", 10, 100), kernel("calm", 10, 100)]
+    base += [kernel("noisy", 10, 100, 90.0), kernel("tiny", 1, 1)]
+    head = [kernel("here", 10, 100), kernel("twice", 20, 100), kernel("slow", 10, 150), kernel("calm", 10, 101)]
+    head += [kernel("noisy", 10, 110, 90.0), kernel("tiny", 1, 2)]
+    found = held(run(launch=base), run(launch=head))
+    assert {w.name: w.status for w in found.work} == {
+        "gone": "vanished",
+        "here": "appeared",
+        "twice": "count",
+        "slow": "slower",
+    }
+    slow = next(w for w in found.work if w.name == "slow")
+    assert slow.change_ms == pytest.approx(0.5)
+    assert slow.p is not None
+    assert slow.p < 1e-6
+    assert slow.size == "8 \N{MULTIPLICATION SIGN} 128"
+
+
+def test_sizes_of_a_name_on_one_side_only_are_told_as_one():
+    base = [kernel("gone", 10, 100, grid=1), kernel("gone", 10, 200, grid=2), kernel("resized", 10, 100, grid=1)]
+    found = held(run(launch=base), run(launch=[kernel("resized", 10, 100, grid=4)]))
+    assert [(w.name, w.status, w.size) for w in found.work] == [
+        ("gone", "vanished", None),
+        ("resized", "vanished", "1 \N{MULTIPLICATION SIGN} 128"),
+        ("resized", "appeared", "4 \N{MULTIPLICATION SIGN} 128"),
+    ]
+    assert found.work[0].base is not None
+    assert found.work[0].base.mean_us == pytest.approx(150.0)
+
+
+def test_where_a_table_was_cut_nothing_vanishes():
+    rows = [kernel(f"k{n}", 1, 10.0) for n in range(2000)]
+    assert held(run(launch=rows), run(launch=[kernel("new", 10, 500)])).work == ()
+
+
+def test_a_report_without_the_tables_says_so():
+    old = run()
+    old = old.model_copy(update={"metrics": {"step": old.metrics["step"]}})
+    found = held(old, run(launch=[kernel("k", 10, 100)]))
+    assert found.work == ()
+    assert any("without tables" in note for note in found.notes)
+
+
+# ------------------------------------------------------------------------------------------ findings
+
+
+def test_what_became_of_findings():
+    unknown = NotEvaluable(rule="lost", title="lost", missing={"m": "no shapes"})
+    quiet = Suppressed(rule="quiet", title="quiet", severity="low", reason="known", until=None)
+    base = run(
+        findings=[
+            finding("kept"),
+            finding("worse"),
+            finding("better", high_share=0.3),
+            finding("fixed", symptoms=["seen"]),
+            finding("lost"),
+            finding("quiet"),
+            finding("unruled"),
+        ],
+        passed=("new",),
+    )
+    head = run(
+        findings=[finding("kept", high_share=0.105), finding("worse", "high"), finding("better"), finding("new")],
+        passed=("fixed", "seen"),
+        not_evaluable=(unknown,),
+        suppressed=(quiet,),
+    )
+    found = {f.key: (f.status, f.why) for f in held(base, head).findings}
+    assert found == {
+        "new": ("new", None),
+        "worse": ("worse", None),
+        "fixed": ("gone", None),
+        "seen": ("gone", None),
+        "better": ("better", None),
+        "kept": ("kept", None),
+        "lost": ("untold", "the head could not tell: no shapes"),
+        "quiet": ("untold", "suppressed on the head"),
+        "unruled": ("untold", "the head was checked without this rule"),
+    }
+
+
+def test_of_several_runs_at_least_half_must_have_a_finding():
+    runs = [run(findings=[finding("often"), finding("once")]), run(findings=[finding("often")]), run()]
+    assert [f.key for f in held(runs, run(passed=("often", "once"))).findings] == ["often"]
+
+
+def test_a_baseline_marks_what_is_new():
+    unknown = NotEvaluable(rule="unknown", title="u", missing={"m": "why"})
+    old = Report(
+        advisor_version="0",
+        runs=(run(findings=[finding("old", symptoms=["seen"])], passed=("new",), not_evaluable=(unknown,)),),
+    )
+    now = run(name="elsewhere", findings=[finding(rule) for rule in ("old", "seen", "new", "unknown")])
+    marked = mark_new(Report(advisor_version="0", runs=(now,)), old)
+    assert [f.new for f in marked.runs[0].findings] == [False, False, True, None]
+
+
+def test_of_several_runs_the_baseline_of_the_same_name_counts():
+    old = Report(advisor_version="0", runs=(run(name="a", passed=("x",)), run(name="b", findings=[finding("x")])))
+    new = Report(advisor_version="0", runs=tuple(run(name=n, findings=[finding("x")]) for n in ("a", "b", "c")))
+    assert [r.findings[0].new for r in mark_new(new, old).runs] == [True, False, None]
