@@ -173,6 +173,7 @@ def comment(
     key: Annotated[
         str, typer.Option("--key", metavar="NAME", help="Tells several comments on one pull request apart.")
     ] = "default",
+    post: Annotated[bool, typer.Option("--comment/--no-comment", help="Whether to comment.")] = True,
     status: Annotated[bool, typer.Option("--status", help="Also set a commit status.")] = False,
     check_run: Annotated[
         bool, typer.Option("--check-run", help="Also add a check run, with remarks on the lines that findings name.")
@@ -195,7 +196,7 @@ def comment(
     kind = _chosen("--forge", forge, KINDS) if forge else None
     told = message.read(file, fail_on or [])
     where = situation(os.environ, kind, repo=repo, number=pr, commit=commit, link=link, api_url=api_url)
-    wanted = deliver.Wanted(key=key, check_run=check_run, status=status, root=root)
+    wanted = deliver.Wanted(key=key, comment=post, check_run=check_run, status=status, root=root)
     if dry_run:
         sys.stdout.write(deliver.dry_run(told, where, wanted))
         return

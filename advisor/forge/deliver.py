@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -29,9 +29,10 @@ _RIGHTS: Final = {
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to post beside the comment, and under which key; `root` is the checkout that annotations refer to."""
+    """What to post, and under which key; `root` is the checkout that annotations refer to."""
 
     key: str = "default"
+    comment: bool = True
     check_run: bool = False
     status: bool = False
     root: Path = Path()
@@ -58,6 +59,11 @@ def deliver(message: Message, where: Situation, wanted: Wanted, patience: Patien
         UsageError: no token, no such pull request, or something is asked for that the host or message does not have.
     """
     _check(message, where, wanted)
+    if wanted.comment and where.number is None and where.branch is None:
+        yield Told(f"no comment: {where.event} is no event of a pull request")
+        wanted = replace(wanted, comment=False)
+    if not (wanted.comment or wanted.status or wanted.check_run):
+        return
     if not where.token:
         if not where.fork:
             raise UsageError(f"no token: set {_TOKENS[where.kind]}, or look at the comment with --dry-run")
@@ -72,9 +78,11 @@ def deliver(message: Message, where: Situation, wanted: Wanted, patience: Patien
 
 
 def _comment(host: Host, message: Message, where: Situation, wanted: Wanted) -> Iterator[Told]:
+    if not wanted.comment:
+        return
     number = where.number or (host.pull_of(where.branch) if where.branch else None)
     if number is None:
-        yield Told(f"no comment: {_no_pull_request(where)}")
+        yield Told("no comment: no open pull request has its head at that commit; a later push has a run of its own")
         return
     outcome, note = post(host.thread(number), _draft(message, where, wanted), _today())
     yield Told(f"comment on {where.repo} {number}: {outcome} {note.url}".rstrip())
@@ -105,7 +113,7 @@ def _check(message: Message, where: Situation, wanted: Wanted) -> None:
         raise UsageError("--status and --check-run need a commit; give --commit")
     if not where.repo:
         raise UsageError("neither GitHub Actions nor GitLab CI is to be seen here; give --forge, --repo and --pr")
-    if where.number is None and where.branch is None and where.event is None:
+    if wanted.comment and where.number is None and where.branch is None and where.event is None:
         raise UsageError("no event of a pull request is to be seen here; give --pr NUMBER")
 
 
@@ -129,12 +137,6 @@ def _host(where: Situation, token: str, patience: Patience) -> Host:
         return Project(where.api_url, where.repo, token, patience)
     except ImportError as error:
         raise UsageError(f"{error.name or 'a package'} is not installed: pip install 'gpu-advisor[bot]'") from None
-
-
-def _no_pull_request(where: Situation) -> str:
-    if where.branch:
-        return f"no open pull request has its head at {where.branch.commit}; a later push has a run of its own"
-    return f"{where.event} is no event of a pull request"
 
 
 def _refused(why: str, where: Situation) -> Told:
