@@ -3,7 +3,7 @@
 import pytest
 
 from advisor.forge.source import annotated
-from tests.render_samples import TENSOR_CORES, changed
+from tests.render_samples import THIRTY_TWO_BIT, changed
 
 
 @pytest.fixture
@@ -17,8 +17,8 @@ def checkout(tmp_path):
 
 
 def spots(root, *stacks):
-    where = tuple(changed(TENSOR_CORES.where[0], stack=stack) for stack in stacks)
-    return [(a.path, a.line) for a in annotated([changed(TENSOR_CORES, where=where)], root)]
+    where = tuple(changed(THIRTY_TWO_BIT.where[0], stack=stack) for stack in stacks)
+    return [(a.path, a.line) for a in annotated([changed(THIRTY_TWO_BIT, where=where)], root)]
 
 
 @pytest.mark.parametrize(
@@ -49,10 +49,10 @@ def test_a_line_is_remarked_once_by_each_finding(checkout):
 
 
 def test_a_remark_says_what_the_finding_says(checkout):
-    place = changed(TENSOR_CORES.where[0], stack="train.py(5): a")
-    (remark,) = annotated([changed(TENSOR_CORES, where=(place,))], checkout)
-    assert remark.title == TENSOR_CORES.title
-    assert remark.message.startswith(TENSOR_CORES.says)
+    place = changed(THIRTY_TWO_BIT.where[0], stack="train.py(5): a")
+    (remark,) = annotated([changed(THIRTY_TWO_BIT, where=(place,))], checkout)
+    assert remark.title == THIRTY_TWO_BIT.title
+    assert remark.message.startswith(THIRTY_TWO_BIT.says)
     assert place.name in remark.message
 
 
