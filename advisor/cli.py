@@ -61,6 +61,10 @@ def check(
         str, typer.Option("--fail-on", metavar="LEVEL", help="Exit 1 at this severity: high, medium, low or never.")
     ] = "never",
     steps: Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, or A:B.")] = "steady",
+    step_range: Annotated[
+        str | None,
+        typer.Option("--step-range", metavar="REGEX", help="Ranges to take for steps, by name; NVTX ranges, say."),
+    ] = None,
     processes: Annotated[
         int, typer.Option("--processes", min=1, help="Files of one run to read at a time; by default one per core.")
     ] = os.cpu_count() or 1,
@@ -88,6 +92,7 @@ def check(
             steps=steps,
             progress=progress,
             processes=processes,
+            step_range=step_range,
             run=run,
             all_runs=all_runs,
             baseline=baseline,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -72,7 +72,14 @@ FORMATS: Final = (
         (),
         rb'"highres-ticks"',
     ),
-    Format("nsys", "an Nsight Systems profile", (".nsys-rep", ".qdrep"), (".sqlite",), rb"^SQLite(?s:.)*TARGET_INFO"),
+    Format(
+        "nsys",
+        "an Nsight Systems profile",
+        (".nsys-rep", ".qdrep"),
+        (".sqlite",),
+        rb"^SQLite(?s:.)*(?:TARGET_INFO|ENUM_NSYS|ENUM_CUDA|NVTX_EVENTS|CUPTI_ACTIVITY|StringIds)",
+        readable=True,
+    ),
     Format("memory", "a PyTorch memory profile", (".memory.json", ".memory.json.gz"), (), rb"(?!)"),
     Format(
         "kineto",
@@ -85,11 +92,15 @@ FORMATS: Final = (
     ),
 )
 
+_NSYS: Final = next(kind for kind in FORMATS if kind.name == "nsys")
 _READS: Final = (
-    "this version reads PyTorch Profiler traces (*.pt.trace.json, *.pt.trace.json.gz)"
-    " and TensorFlow and JAX profiles (*.xplane.pb) only"
+    "this version reads PyTorch Profiler traces (*.pt.trace.json, *.pt.trace.json.gz), TensorFlow and JAX profiles "
+    "(*.xplane.pb), and Nsight Systems exports (*.sqlite, parquetdir; *.nsys-rep where nsys is installed)"
 )
 _TWIN: Final = "the unpacked copy of the .gz beside it, which is read instead"
+_EXPORTED: Final = "its export beside it is read instead"
+_TABLES: Final = ("StringIds.parquet", "META_DATA_EXPORT.parquet")  # one of them is in every parquetdir export
+_FOLDER_SUFFIX: Final = "_pqtdir"
 _BLANK: Final = b"\xef\xbb\xbf \t\r\n"
 
 # `rank0_step_12.1694128201545`: what tells one recording of a worker from its next
@@ -111,9 +122,11 @@ def discover(
     """The runs under `paths`, and what could not be taken.
 
     A file is a run of its own, unless others in its folder are given whose names differ in the rank alone. The profiles
-    directly in a folder are one run, or several where its workers recorded several times. Folders are searched to any
-    depth, without hidden ones; their other files are passed over. Of the runs that TensorFlow or JAX recorded into one
-    log folder (`plugins/profile/<run>`) the newest is taken, unless the path is that of a run.
+    directly in a folder are one run, or several where its workers recorded several times, or with several profilers; of
+    Nsight Systems' exports, which people name as they like, those whose names differ in numbers alone are one. Folders
+    are searched to any depth, without hidden ones; their other files are passed over. A folder of Parquet tables that
+    Nsight Systems exported counts as one file. Of the runs that TensorFlow or JAX recorded into
+    one log folder (`plugins/profile/<run>`) the newest is taken, unless the path is that of a run.
 
     Args:
         paths: Files, folders, and URLs of either in any store that fsspec knows (`s3://bucket/prefix`).
@@ -162,16 +175,30 @@ def _in_file(path: str) -> tuple[list[Found], list[Rejected]]:
 
 
 def _in_folder(path: str, files: list[str], closed: list[tuple[str, str]]) -> tuple[list[Found], list[Rejected]]:
+    exports = sorted({_folder(file) for file in files if file.rpartition("/")[2] in _TABLES}, key=natural)
+    if path in exports:
+        return [Found("", path, _NSYS.name, (path,))], []
     files = [file for file in files if _kind(file, lambda kind: kind.own + kind.shared)]
     looks = [look for look in map(_look, files, heads(files)) if look.kind]
+    looks += [_Look(export, _NSYS) for export in exports]
     good = {look.path for look in looks if not look.why}
     looks = [look for look in looks if not _is_viewers_copy(look, good)]
-    twins = {path for path in good if f"{path}.gz" in good}
-    looks = [look._replace(why=_TWIN) if look.path in twins else look for look in looks]
+    looks = [look._replace(why=look.why or _twin(look.path, good)) for look in looks]
     rejected = [Rejected(*one) for one in closed] + _summed_up(look for look in looks if look.why)
     if not (good or rejected):
         rejected = [Rejected(path, f"no profile in this folder; {_READS}")]
     return list(_runs(look for look in looks if not look.why)), rejected
+
+
+def _twin(path: str, good: Container[str]) -> str:
+    """Why a file is passed over for another of the same content; empty where it is not."""
+    if f"{path}.gz" in good:
+        return _TWIN
+    stem = path.removesuffix(_FOLDER_SUFFIX)
+    if stem == path and path.lower().endswith(_NSYS.own):
+        stem = path.rpartition(".")[0]
+    others = {f"{stem}.sqlite", f"{stem}{_FOLDER_SUFFIX}"} if not path.endswith(_FOLDER_SUFFIX) else {f"{stem}.sqlite"}
+    return _EXPORTED if stem != path and any(other in good for other in others) else ""
 
 
 def _is_viewers_copy(look: _Look, good: set[str]) -> bool:
@@ -290,11 +317,16 @@ def _sorted(files: Iterable[str]) -> tuple[str, ...]:
 
 def _runs(looks: Iterable[_Look]) -> Iterator[Found]:
     """One or several runs per folder, so far named by their numbers only."""
-    of_folder: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    of_folder: dict[str, dict[tuple[str, str], list[str]]] = defaultdict(lambda: defaultdict(list))
     for look in looks:
-        of_folder[_folder(look.path)][look.kind.name if look.kind else ""].append(look.path)
-    for folder, kinds in of_folder.items():
-        runs = [(kind, run) for kind, files in kinds.items() for run in _split(kind, files)]
+        kind = look.kind.name if look.kind else ""
+        job = re.sub(r"[0-9]+", "#", _stem(look.path)) if look.kind == _NSYS else ""
+        of_folder[_folder(look.path)][kind, job].append(look.path)
+    for folder, jobs in of_folder.items():
+        alone = [files[0] for (kind, _), files in jobs.items() if kind == _NSYS.name and len(files) == 1]
+        yield from (Found("", file, _NSYS.name, (file,)) for file in alone)
+        others = {job: files for job, files in jobs.items() if files[0] not in alone}
+        runs = [(kind, run) for (kind, _), files in others.items() for run in _split(kind, files)]
         for number, (kind, run) in enumerate(runs, start=1):
             yield Found(f"#{number}" if number > 1 else "", folder, kind, run)
 

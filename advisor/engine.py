@@ -41,6 +41,7 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
     today: dt.date | None = None,
     progress: Progress | None = None,
     processes: int = 1,
+    step_range: str | None = None,
     run: str | None = None,
     all_runs: bool = False,
     baseline: str | None = None,
@@ -55,6 +56,7 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
         progress: Where to report the bytes read.
         processes: How many files of one run to read side by side, each in a process of its own. A script that asks for
             more than one needs the guard `if __name__ == "__main__":`, as always with multiprocessing.
+        step_range: Regular expression of the host's ranges that are steps, in place of those that the profile marks.
         run: Of the runs in one TensorFlow or JAX log folder, the one to check instead of the newest.
         all_runs: Check all of them.
         baseline: A report saved as JSON; findings say whether they are new against it.
@@ -62,7 +64,7 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
     Raises:
         NothingFound: none of the paths holds a readable profile.
         ReadError: the baseline is no report.
-        UsageError: the configuration, a rule or `steps` is wrong.
+        UsageError: the configuration, a rule, `steps` or `step_range` is wrong.
     """
     config = config or Config()
     earlier = None if baseline is None else saved(baseline)
@@ -72,7 +74,7 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
     lost = [unreadable(r.path, r.why) for r in rejected]
     runs = []
     for one in found:
-        measured, broken = parts.parts(one, steps, progress or _silent, processes)
+        measured, broken = parts.parts(one, steps, progress or _silent, processes, step_range)
         lost += broken
         for name, of_job in _jobs(one, measured):
             whole = metrics.conclude(of_job)

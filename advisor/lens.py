@@ -228,13 +228,20 @@ def _inside(ops: pl.DataFrame, starts: Ints, ends: Ints) -> pl.DataFrame:
 
 
 def _whole(profile: Profile) -> pl.DataFrame:
-    """One window per device (or worker) from its first event to its last, where no steps are marked."""
+    """One window per device (or worker) from its first event to its last, where no steps are marked.
+
+    Where the profile tells when a worker's work began and ended, start-up and shutdown stay outside.
+    """
     end = pl.col("start_ns") + pl.col("dur_ns")
     on_host = profile.host_ops.group_by("worker").agg(host_start=pl.min("start_ns"), host_end=end.max())
     on_device = profile.device_ops.group_by("worker", "device").agg(first=pl.min("start_ns"), last=end.max())
-    start, stop = pl.min_horizontal("host_start", "first"), pl.max_horizontal("host_end", "last")
+    work = profile.workers.select("worker", "work_start_ns", "work_end_ns")
+    start = pl.coalesce("work_start_ns", pl.min_horizontal("host_start", "first"))
+    stop = pl.coalesce("work_end_ns", pl.max_horizontal("host_end", "last"))
+    of_host = pl.col("work_start_ns").is_null() & pl.col("host_start").is_not_null()
     return (
         on_host.join(on_device, on="worker", how="full", coalesce=True)
+        .join(work, on="worker", how="left")
         .select(
             "worker",
             "device",
@@ -242,8 +249,8 @@ def _whole(profile: Profile) -> pl.DataFrame:
             name=pl.lit("whole recording"),
             start_ns=start,
             dur_ns=stop - start,
-            host_start_ns=pl.coalesce("host_start", start),
-            host_dur_ns=pl.coalesce(pl.col("host_end") - pl.col("host_start"), stop - start),
+            host_start_ns=pl.when(of_host).then("host_start").otherwise(start),
+            host_dur_ns=pl.when(of_host).then(pl.col("host_end") - pl.col("host_start")).otherwise(stop - start),
             incomplete=pl.lit(None, pl.String),
         )
         .sort("worker", "device")

@@ -17,7 +17,7 @@ from advisor.metrics import Part
 from advisor.profile import Profile
 from advisor.readers import reader
 from advisor.report import Unreadable
-from advisor.storage import open_file, size
+from advisor.storage import local, open_file, size
 from advisor.text import plain
 
 Progress: TypeAlias = Callable[[str], Callable[[int], object]]
@@ -27,7 +27,9 @@ _WORTH_BYTES: Final = 4 << 20  # of gzipped traces: below, starting a process ta
 _DIED: Final = "the process that read it was killed, most likely for want of memory; try again with --processes 1"
 
 
-def parts(found: Found, steps: str, progress: Progress, processes: int) -> tuple[list[Part], list[Unreadable]]:
+def parts(
+    found: Found, steps: str, progress: Progress, processes: int, step_range: str | None = None
+) -> tuple[list[Part], list[Unreadable]]:
     """What each file of a run tells by itself, in the order of the files; and the files that could not be read.
 
     Args:
@@ -35,11 +37,12 @@ def parts(found: Found, steps: str, progress: Progress, processes: int) -> tuple
         steps: As in `advisor.lens.look`.
         progress: Where to report the bytes read.
         processes: How many files to read side by side.
+        step_range: Regular expression of the ranges that are steps; by default the reader tells them.
 
     Raises:
-        UsageError: `steps` is wrong.
+        UsageError: `steps` or `step_range` is wrong.
     """
-    files = _files(found)
+    files = _files(found, step_range)
     many = min(processes, len(files))
     if many > 1 and sum(size(file.path) or 0 for file in files) > _WORTH_BYTES:
         outcomes = _side_by_side(files, steps, progress, many)
@@ -60,10 +63,11 @@ class _File(NamedTuple):
     format: str
     path: str
     number: int
+    step_range: str | None
 
 
-def _files(found: Found) -> list[_File]:
-    return [_File(found.format, *one) for one in zip(found.files, _numbers(found.files), strict=True)]
+def _files(found: Found, step_range: str | None = None) -> list[_File]:
+    return [_File(found.format, *one, step_range) for one in zip(found.files, _numbers(found.files), strict=True)]
 
 
 def _numbers(files: Sequence[str]) -> list[int]:
@@ -74,9 +78,10 @@ def _numbers(files: Sequence[str]) -> list[int]:
 
 
 def _read(file: _File, on_read: Callable[[int], object]) -> Profile | Unreadable:
+    module = reader(file.format)
     try:
-        with open_file(file.path) as stream:
-            profile: Profile = reader(file.format).read(stream, file.path, file.number, on_read)
+        with (local if module.NEEDS_PATH else open_file)(file.path) as source:
+            profile: Profile = module.read(source, file.path, file.number, on_read, file.step_range)
     except ReadError as error:
         return unreadable(file.path, str(error).removeprefix(f"{file.path}: "))
     return profile

@@ -41,6 +41,10 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "producer": pl.String,
         "file": pl.String,
         "clock_offset_ns": pl.Int64,
+        # Where the recorder watches a process from its start: when the first kernel begins and the last device op ends.
+        # What lies before is start-up. Null where the recorder was started amid the work.
+        "work_start_ns": pl.Int64,
+        "work_end_ns": pl.Int64,
     },
     "devices": {
         "worker": pl.Int32,
@@ -153,6 +157,41 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "dtype": TEXT,
         "shape": TEXT,
     },
+    # Threads of the job's processes, those of data loaders among them; worker is null where it is not told whose.
+    "threads": {
+        "worker": pl.Int32,
+        "pid": pl.Int64,
+        "thread": pl.Int64,
+        "name": pl.String,
+    },
+    # Calls of the operating system that took a while: reading files, waiting for locks.
+    "os_calls": {
+        "worker": pl.Int32,
+        "pid": pl.Int64,
+        "thread": pl.Int64,
+        "name": TEXT,
+        "start_ns": pl.Int64,
+        "dur_ns": pl.Int64,
+    },
+    # When a thread was on no CPU, from its leaving one to its return.
+    "off_cpu": {
+        "worker": pl.Int32,
+        "pid": pl.Int64,
+        "thread": pl.Int64,
+        "start_ns": pl.Int64,
+        "dur_ns": pl.Int64,
+        "cpu": pl.Int32,  # that it left
+        "next_cpu": pl.Int32,  # that it returned to
+        "state": TEXT,  # as the scheduler named it (Running: it could have gone on); null where it was not told
+    },
+    # Hardware counters sampled at a fixed rate, of the whole device whoever uses it.
+    "gpu_samples": {
+        "worker": pl.Int32,
+        "device": pl.Int32,
+        "metric": TEXT,  # sm_active, sm_issue, tensor_active, dram_read, dram_write, nvlink_rx, pcie_tx, ...
+        "at_ns": pl.Int64,
+        "value": pl.Float64,  # 0..1 of the peak
+    },
 }
 
 
@@ -172,6 +211,10 @@ class Profile:
     syncs: pl.DataFrame
     collectives: pl.DataFrame
     allocations: pl.DataFrame
+    threads: pl.DataFrame
+    os_calls: pl.DataFrame
+    off_cpu: pl.DataFrame
+    gpu_samples: pl.DataFrame
     format: str
     lacks: Mapping[str, str] = field(default_factory=dict)
     salvaged: Sequence[str] = ()
@@ -198,7 +241,8 @@ class Profile:
 
     def emptied(self) -> Profile:
         """The same without the tables of single events."""
-        events = ("device_ops", "host_ops", "syncs", "collectives", "allocations")
+        kept = ("workers", "devices", "steps")
+        events = [name for name in SCHEMAS if name not in kept]
         return replace(self, **{name: getattr(self, name).clear() for name in events})
 
     def why_lacking(self, need: str) -> str | None:

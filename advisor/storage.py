@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import os
 import re
+import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, Any, Final, cast
 from urllib.parse import unquote
 
@@ -36,6 +38,29 @@ def open_file(path: str) -> IO[bytes]:
         store, inner = _store(path)
         options = {"cache_type": "background", "cache_options": {"maxblocks": _BLOCKS}}
         return cast("IO[bytes]", _RemoteFile(store.open(inner, "rb", block_size=_BLOCK_BYTES, **options), path))
+
+
+@contextmanager
+def local(path: str) -> Iterator[Path]:
+    """A file or folder on disk; one in a store as a copy, which is removed afterwards.
+
+    Raises:
+        ReadError: It cannot be reached or copied.
+        UsageError: A URL's protocol is unknown, or its package is missing.
+    """
+    path = tidy(path)
+    if not is_url(path):
+        yield Path(path)
+        return
+    with TemporaryDirectory(prefix="advisor-") as folder:
+        target = Path(folder) / path.rpartition("/")[2]
+        below = listing(path)
+        for file in [path] if below is None else below[0]:
+            copy = Path(f"{target}{file.removeprefix(path)}")
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            with open_file(file) as source, _reaching(file), copy.open("wb") as sink:
+                shutil.copyfileobj(source, sink, _BLOCK_BYTES)
+        yield target
 
 
 def size(path: str) -> int | None:

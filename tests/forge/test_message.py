@@ -31,8 +31,6 @@ CALLS = re.compile(r"[@#!%~$](?=\w)|&(?=\d)|\bGH-\d", re.IGNORECASE)
 CODE = re.compile(r"<pre>.*?</pre>", re.DOTALL)
 SAFE = r"p|h\d|table|thead|tbody|t[hrd]|details|summary|strong|em|code|sub|ul|ol|li|br|a"
 RAW = re.compile(rf"<(?!/?(?:{SAFE})\b)[^!][^>]*>")
-    r"<(?!/?(?:p|h\d|table|thead|tbody|t[hrd]|details|summary|strong|em|code|sub|ul|ol|li|br|a)\b)[^!][^>]*>"
-)
 
 
 def calls_nobody(body):

@@ -111,8 +111,6 @@ def test_a_truncated_gzip_file_is_taken(tmp_path: Path):
         ("notes.txt", b"hello", "not a profile"),
         ("h.xplane.pb", b"", "empty"),
         ("h.trace.json", b'{"metadata":{"highres-ticks":true},"traceEvents":[]}', "give the *.xplane.pb of that run"),
-        ("r.nsys-rep", b"NVIDIA", "Nsight Systems profile; this version reads PyTorch Profiler traces"),
-        ("r.sqlite", b"SQLite format 3\0 CREATE TABLE TARGET_INFO_GPU", "Nsight Systems profile"),
         ("mlflow.sqlite", b"SQLite format 3\0 CREATE TABLE runs", "not a profile"),
         ("w.memory.json", b"[[1], [2]]", "PyTorch memory profile; this version reads PyTorch Profiler traces"),
     ],
@@ -233,7 +231,7 @@ def test_profiles_in_a_folder_that_cannot_be_read_are_told_once_per_reason(tmp_p
     for rank in (1, 2, 3):
         put(tmp_path / f"rank{rank}.pt.trace.json", b"")
     put(tmp_path / "rank4.json", LFS)
-    put(tmp_path / "host.nsys-rep", b"x")
+    put(tmp_path / "host.memory.json", b"[]")
     (tmp_path / "rank5.json").symlink_to(tmp_path / "gone")
     found, rejected = discover([str(tmp_path)])
     assert names(found[0].files) == ["rank0.pt.trace.json"]
@@ -241,7 +239,7 @@ def test_profiles_in_a_folder_that_cannot_be_read_are_told_once_per_reason(tmp_p
     assert told["rank1.pt.trace.json"].startswith("empty")
     assert told["rank1.pt.trace.json"].endswith("(and 2 more here)")
     assert "git lfs" in told["rank4.json"]
-    assert "Nsight" in told["host.nsys-rep"]
+    assert "memory profile" in told["host.memory.json"]
     assert "no such file" in told["rank5.json"]
     assert len(told) == 4
 
@@ -463,12 +461,59 @@ def test_every_real_log_folder_of_tensorflow_and_jax_is_a_run():
 
 
 @real
-@pytest.mark.parametrize("folder", ["nsys", "stragglers"])
+@pytest.mark.parametrize("folder", ["stragglers"])
 def test_real_profiles_of_other_kinds_are_rejected(folder: str):
     found, rejected = discover([str(TRACES / folder)])
     assert found == []
     assert rejected
     assert all("this version reads PyTorch Profiler traces" in r.why for r in rejected)
+
+
+@real
+def test_every_real_nsight_export_is_a_run():
+    found, rejected = discover([str(TRACES / "nsys")])
+    assert rejected == []
+    assert {run.files for run in found} == {(str(path),) for path in (TRACES / "nsys").iterdir()}
+
+
+# ------------------------------------------------------------------------------------------ nsight systems
+
+SQLITE = b"SQLite format 3\0 CREATE TABLE TARGET_INFO_GPU"
+
+
+def test_exports_whose_names_differ_in_numbers_are_one_run(tmp_path: Path):
+    for name in ("rank0.sqlite", "rank1.sqlite", "other.sqlite"):
+        put(tmp_path / name, SQLITE)
+    found, rejected = discover([str(tmp_path)])
+    assert rejected == []
+    assert sorted(names(run.files) for run in found) == [["other.sqlite"], ["rank0.sqlite", "rank1.sqlite"]]
+
+
+def test_profiles_of_two_formats_are_two_runs(tmp_path: Path):
+    put(tmp_path / "report.sqlite", SQLITE)
+    put(tmp_path / "report.pt.trace.json")
+    found, rejected = discover([str(tmp_path)])
+    assert rejected == []
+    assert sorted(run.format for run in found) == ["kineto", "nsys"]
+    assert len({run.name for run in found}) == 2
+
+
+def test_a_folder_of_exported_tables_is_one_file(tmp_path: Path):
+    for name in ("StringIds", "CUPTI_ACTIVITY_KIND_KERNEL"):
+        put(tmp_path / "report_pqtdir" / f"{name}.parquet", b"PAR1")
+    for path in (tmp_path, tmp_path / "report_pqtdir"):
+        assert only(path).files == (str(tmp_path / "report_pqtdir"),)
+
+
+@pytest.mark.parametrize("export", ["report.sqlite", "report_pqtdir/StringIds.parquet"])
+def test_a_report_is_passed_over_for_its_export(tmp_path: Path, export: str):
+    put(tmp_path / "report.nsys-rep", b"x")
+    put(tmp_path / export, SQLITE)
+    found, rejected = discover([str(tmp_path)])
+    assert len(found) == 1
+    assert [(Path(r.path).name, r.why) for r in rejected] == [
+        ("report.nsys-rep", "its export beside it is read instead")
+    ]
 
 
 @real
@@ -488,8 +533,11 @@ def test_malformed_files_are_taken_or_rejected_with_a_reason():
         "nan-inf-durations.pt.trace.json",
         "negative-missing-null-events.pt.trace.json",
         "no-events.pt.trace.json",
+        "no-kernel-table.nsys.sqlite",
         "trailing-comma.pt.trace.json",
+        "truncated-4KB.nsys-rep",
         "truncated-60pct.pt.trace.json.gz",
+        "truncated-half.nsys.sqlite",
         "truncated-mid-event.pt.trace.json",
         "truncated.xplane.pb",
         "utf8-mangled.xplane.pb",
@@ -499,9 +547,6 @@ def test_malformed_files_are_taken_or_rejected_with_a_reason():
         "lfs-pointer.report1.nsys-rep": "a Git LFS pointer in place of the file",
         "lfs-pointer.report1.sqlite": "a Git LFS pointer in place of the file",
         "lfs-pointer.trace_training.json": "a Git LFS pointer in place of the file",
-        "no-kernel-table.nsys.sqlite": "an Nsight Systems profile",
-        "truncated-4KB.nsys-rep": "an Nsight Systems profile",
-        "truncated-half.nsys.sqlite": "an Nsight Systems profile",
     }
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from advisor.errors import UsageError
 from advisor.lens import Lens, look
+from advisor.links import steps as windows
 from advisor.profile import Profile
-from advisor.readers.kineto.links import steps as windows
 from tests.tables import A100, V100, Row, kernel, lane, on_device, on_host, profile, step
 
 

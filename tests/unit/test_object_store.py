@@ -7,13 +7,14 @@ import os
 import urllib.request
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from advisor import storage as room
 from advisor.discover import discover
 from advisor.errors import ReadError
-from advisor.storage import open_file, size
+from advisor.storage import local, open_file, size
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -205,6 +206,24 @@ def test_a_file_in_memory(memory: str):
     url = f"{memory}/job/rank9.pt.trace.json.gz"
     (run,), _ = discover([url])
     assert (run.name, run.path, run.files) == ("rank9", url, (url,))
+
+
+def test_a_file_in_memory_is_copied_to_be_read_from_disk(memory: str):
+    with local(f"{memory}/job/rank9.pt.trace.json.gz") as path:
+        assert path.name == "rank9.pt.trace.json.gz"
+        assert path.read_bytes() == PACKED
+    assert not path.exists()
+
+
+def test_a_folder_in_memory_is_copied_to_be_read_from_disk(memory: str):
+    with local(f"{memory}/job") as path:
+        assert sorted(file.name for file in path.iterdir()) == ["rank10.pt.trace.json.gz", "rank9.pt.trace.json.gz"]
+    assert not path.exists()
+
+
+def test_what_lies_on_disk_is_not_copied(tmp_path: Path):
+    with local(str(tmp_path)) as path:
+        assert path == tmp_path
 
 
 def test_nothing_in_memory(memory: str):

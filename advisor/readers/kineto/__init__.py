@@ -13,18 +13,25 @@ import polars as pl
 
 from advisor.errors import ReadError
 from advisor.kernelnames import collective_op, family
+from advisor.links import named_ranges, steps, with_launches, with_parents
 from advisor.profile import DEVICE_OP_KINDS, Profile
 from advisor.readers.kineto.columns import Columns
 from advisor.readers.kineto.decode import Device, Distributed, Header, Trace
-from advisor.readers.kineto.links import steps, with_launches, with_parents
 from advisor.readers.kineto.names import DTYPE_BYTES, copy_kind, copy_memory
 from advisor.readers.kineto.source import Source
 from advisor.text import count
 
 FORMAT: Final = "kineto"
+NEEDS_PATH: Final = False
 
 
-def read(stream: IO[bytes], name: str, worker: int = 0, on_read: Callable[[int], object] = lambda _: None) -> Profile:
+def read(
+    stream: IO[bytes],
+    name: str,
+    worker: int = 0,
+    on_read: Callable[[int], object] = lambda _: None,
+    step_range: str | None = None,
+) -> Profile:
     """The profile of one worker.
 
     Args:
@@ -32,6 +39,7 @@ def read(stream: IO[bytes], name: str, worker: int = 0, on_read: Callable[[int],
         name: Path or URL, for messages.
         worker: Number to use where the file does not tell its rank.
         on_read: Told the number of bytes taken from `stream`, for a progress bar.
+        step_range: Regular expression of the ranges to take for steps, in place of `ProfilerStep#N`.
 
     Raises:
         ReadError: Nothing of it can be read.
@@ -42,7 +50,7 @@ def read(stream: IO[bytes], name: str, worker: int = 0, on_read: Callable[[int],
             columns.add(events)
     if columns.untimed:
         trace.salvaged.append(f"{count(columns.untimed, 'event')} without a valid start and length left out")
-    profile = _profile(trace, columns, name, worker)
+    profile = _profile(trace, columns, name, worker, step_range)
     if not (profile.host_ops.height or profile.device_ops.height):
         raise ReadError(f"{name}: no host or device activity in it; record it with torch.profiler.profile(...)")
     return profile
@@ -60,13 +68,14 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _profile(trace: Trace, columns: Columns, name: str, default_worker: int) -> Profile:
+def _profile(trace: Trace, columns: Columns, name: str, default_worker: int, step_range: str | None) -> Profile:
     header = trace.header
     rank = header.distributedInfo.rank if header.distributedInfo else None
     worker = default_worker if rank is None else rank
     base_ns = header.baseTimeNanoseconds or 0
     host = with_parents(_host(columns, base_ns))
-    step_rows, device = steps(host, with_launches(_device(columns, base_ns), host), cut_off=trace.cut_off)
+    marked = named_ranges(host, step_range) if step_range else None
+    step_rows, device = steps(host, with_launches(_device(columns, base_ns), host), marked, cut_off=trace.cut_off)
     tables = {
         "workers": _workers(header, columns, name, worker),
         "devices": _seen(_devices(header), device),

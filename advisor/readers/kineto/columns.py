@@ -12,9 +12,10 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import polars as pl
 
+from advisor.callnames import host_kinds
 from advisor.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, TEXT
 from advisor.readers.kineto.decode import Args, Event
-from advisor.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES, host_kinds
+from advisor.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES
 
 _INTEGER: Final = re.compile(r"-?\d{1,18}")
 _LATEST_US: Final = 2.0**52  # in 2112; with a base time and a duration it stays below 2**63 ns

@@ -29,7 +29,7 @@ from typing import IO, Final
 
 import polars as pl
 
-from advisor.errors import ReadError
+from advisor.errors import ReadError, UsageError
 from advisor.kernelnames import collective_op
 from advisor.profile import SCHEMAS, Profile, Schema
 from advisor.readers.xplane import device as devices
@@ -47,6 +47,7 @@ from advisor.readers.xplane.space import Space
 from advisor.text import count
 
 FORMAT: Final = "xplane"
+NEEDS_PATH: Final = False
 
 _LATEST_NS: Final = (1 << 62) - (1 << 54)
 _OF_JAX: Final = r"^PjitFunction\(|^\$pjit\.py|^pjit\("
@@ -54,7 +55,13 @@ _OF_TENSORFLOW: Final = r"^(?:ExecutorState::|Eager(?:Kernel)?Execute|FunctionRu
 _TPU_NOTE: Final = "a TPU profile: its XLA ops are read as kernels; what only TPUs have is left out"
 
 
-def read(stream: IO[bytes], name: str, worker: int = 0, on_read: Callable[[int], object] = lambda _: None) -> Profile:
+def read(
+    stream: IO[bytes],
+    name: str,
+    worker: int = 0,
+    on_read: Callable[[int], object] = lambda _: None,
+    step_range: str | None = None,
+) -> Profile:
     """The profile of one host.
 
     Args:
@@ -62,10 +69,14 @@ def read(stream: IO[bytes], name: str, worker: int = 0, on_read: Callable[[int],
         name: Path or URL, for messages.
         worker: Number of the host: the file does not tell its rank.
         on_read: Told the number of bytes taken from `stream`, for a progress bar.
+        step_range: Must be None.
 
     Raises:
         ReadError: Nothing of it can be read.
+        UsageError: `step_range` was given: these profiles bear their steps' numbers.
     """
+    if step_range is not None:
+        raise UsageError(f"--step-range: the steps of {name} are told by their numbers, not by names; leave it out")
     space, parts = Space(name, stream, on_read), _Parts()
     for plane in space.planes():
         parts.add(plane)

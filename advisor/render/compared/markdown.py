@@ -81,7 +81,9 @@ def _chart(found: Comparison) -> str:
     shown = words.shifts(found)
     names = ", ".join(f'"{_NO_LETTER.sub("", s.category)[:20] or "unnamed"}"' for s in shown)
     base, head = (", ".join(f"{value:.3f}" for value in values) for values in zip(*_columns(shown), strict=True))
-    lines = ["xychart-beta", f"  x-axis [{names}]", '  y-axis "ms a step"', f"  bar [{head}]", f"  line [{base}]"]
+    top = max((value for both in _columns(shown) for value in both), default=1)
+    axes = [f"  x-axis [{names}]", f'  y-axis "ms a step" 0 --> {1.05 * top:.3f}']
+    lines = ["xychart-beta", *axes, f"  bar [{head}]", f"  line [{base}]"]
     return "\n".join(["```mermaid", *lines, "```"])
 
 

@@ -3,14 +3,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from advisor.readers.kineto.names import (
-    DEVICE_CATEGORIES,
-    DTYPE_BYTES,
-    HOST_CATEGORIES,
-    copy_kind,
-    copy_memory,
-    host_kinds,
-)
+from advisor.callnames import host_kinds
+from advisor.readers.kineto.names import DEVICE_CATEGORIES, DTYPE_BYTES, HOST_CATEGORIES, copy_kind, copy_memory
 
 
 def refined(started_as: str, name: str) -> str:

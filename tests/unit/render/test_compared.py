@@ -135,7 +135,7 @@ def test_the_chart_has_both_sides():
     assert chart[1].split("\n") == [
         "xychart-beta",
         '  x-axis ["compute", "input"]',
-        '  y-axis "ms a step"',
+        '  y-axis "ms a step" 0 --> 103.950',
         "  bar [98.500, 59.400]",
         "  line [99.000, 0.400]",
     ]

@@ -1,4 +1,4 @@
-"""What Kineto leaves to be worked out: which range encloses which, what launched what, and where the steps are."""
+"""What profilers leave to be worked out: which range encloses which, what launched what, and where the steps are."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.intervals import Ints, nest
-from advisor.readers.kineto.names import STEP
+from advisor.callnames import STEP
+from advisor.errors import UsageError
+from advisor.intervals import nest
 
 _CUT_OFF_SHARE: Final = 0.8  # of the previous step's device work: torch-tb-profiler's rule for a last step cut short
 _LAUNCHERS: Final = ["runtime", "sync", "allocator"]
+_CALLS: Final = [*_LAUNCHERS, "overhead"]
 _WORK: Final = ["op", "collective"]
 
 
@@ -38,9 +40,9 @@ def with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     device = device.with_columns(id=pl.int_range(pl.len(), dtype=pl.Int64)).join(
         calls, on="correlation", how="left", maintain_order="left"
     )
-    enclosing = _innermost(host, device["launch"].fill_null(-1).to_numpy())
-    device = device.with_columns(op=pl.Series(enclosing).replace(-1, None))
-    return _named(device, host) if device["launch"].null_count() else device
+    enclosing = innermost(host, device["launch"], host["kind"].is_in(_WORK))
+    device = device.with_columns(op=enclosing)
+    return _named(device, host) if "external_id" in device.columns and device["launch"].null_count() else device
 
 
 def _named(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
@@ -51,35 +53,42 @@ def _named(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     return found.with_columns(op=pl.coalesce("op", pl.when(pl.col("launch").is_null()).then("named")))
 
 
-def _innermost(host: pl.DataFrame, rows: Ints) -> Ints:
-    """Climbs from each host row (-1: none) to the nearest enclosing framework op; shape of `rows`."""
+def innermost(host: pl.DataFrame, rows: pl.Series, wanted: pl.Series) -> pl.Series:
+    """For each host row (its id; null: none) the nearest wanted one: itself or a range around it; null where none is.
+
+    `wanted` has one flag per host row.
+    """
     if not host.height:
-        return np.full(len(rows), -1, np.int64)
-    parent = host["parent"].fill_null(-1).to_numpy()
-    is_work = host["kind"].is_in(_WORK).to_numpy()
-    at = rows.copy()
-    while len(climbing := np.flatnonzero((at >= 0) & ~is_work[at])):
+        return pl.repeat(None, len(rows), dtype=pl.Int64, eager=True)
+    parent, is_wanted = host["parent"].fill_null(-1).to_numpy(), wanted.to_numpy()
+    at = rows.fill_null(-1).to_numpy().copy()
+    while len(climbing := np.flatnonzero((at >= 0) & ~is_wanted[at])):
         at[climbing] = parent[at[climbing]]
-    return at
+    return pl.Series(at).replace(-1, None)
 
 
-def steps(host: pl.DataFrame, device: pl.DataFrame, *, cut_off: bool) -> tuple[pl.DataFrame, pl.DataFrame]:
+def steps(
+    host: pl.DataFrame, device: pl.DataFrame, marked: pl.DataFrame | None = None, *, cut_off: bool
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Steps per device, and the device ops with their `step`; `cut_off` says that the file's end is missing.
 
-    A step owns the device ops whose runtime call lies wholly inside its `ProfilerStep#N` range. Its window on a
+    `marked` are the ranges on the host that are steps, disjoint and in order: step, name, host_start_ns, host_dur_ns;
+    where not given, those called `ProfilerStep#N`. A step owns the device ops whose runtime call lies wholly inside its
+    range. Its window on a
     device starts at the later of that range's start and the previous step's end, and ends at the later of the
     range's end and the end of its last kernel there (torch-tb-profiler's rule). Without such ranges there is none.
     """
-    marked = _marked(host)
+    marked = profiler_steps(host) if marked is None else marked
     launch = host.select("id", call_start="start_ns", call_end=pl.col("start_ns") + pl.col("dur_ns"))
     owned = device.join(launch, left_on="launch", right_on="id", how="left", maintain_order="left")
-    step = _containing(marked, owned["call_start"], owned["call_end"])
+    step = containing(marked, owned["call_start"], owned["call_end"])
     device = device.with_columns(step=step)
     devices = device.filter(pl.col("step").is_not_null())["device"].unique().sort().to_list() or [None]
     return pl.concat([_windows(marked, device, number, cut_off=cut_off) for number in devices]), device
 
 
-def _marked(host: pl.DataFrame) -> pl.DataFrame:
+def profiler_steps(host: pl.DataFrame) -> pl.DataFrame:
+    """The ranges called `ProfilerStep#N`, each number once."""
     number = pl.col("name").cast(pl.String).str.extract(STEP).cast(pl.Int32, strict=False)
     return (
         host.lazy()
@@ -92,7 +101,41 @@ def _marked(host: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _containing(marked: pl.DataFrame, starts: pl.Series, ends: pl.Series) -> pl.Series:
+def named_ranges(host: pl.DataFrame, pattern: str) -> pl.DataFrame:
+    """The annotations and ops whose name matches, as steps; of nested ones the outermost.
+
+    Raises:
+        UsageError: `pattern` is no regular expression.
+    """
+    name = pl.col("name").cast(pl.String)
+    ranges = host.lazy().filter(~pl.col("kind").is_in(_CALLS))
+    try:
+        found = ranges.filter(name.str.contains(pattern)).collect()
+    except pl.exceptions.ComputeError as error:
+        what = next((line.strip() for line in str(error).splitlines() if line.startswith("error: ")), "it is invalid")
+        raise UsageError(f"--step-range {pattern}: not a regular expression ({what})") from None
+    return as_steps(found)
+
+
+def as_steps(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Ranges of the host as steps in order of time, without those that begin before another one is over.
+
+    They keep the last number in their names where these numbers ascend, and are counted from 0 where not.
+    """
+    end = pl.col("start_ns") + pl.col("dur_ns")
+    ordered = ranges.sort("start_ns", "dur_ns", descending=[False, True])
+    apart = ordered.filter((pl.col("start_ns") >= end.cum_max().shift(1)).fill_null(True))  # noqa: FBT003 - polars takes it so
+    told = apart["name"].cast(pl.String).str.extract(r"(\d+)\D*$").cast(pl.Int32, strict=False)
+    ascends = not told.null_count() and bool((told.diff().drop_nulls() > 0).all())
+    return apart.select(
+        step=told if ascends else pl.int_range(pl.len(), dtype=pl.Int32),
+        name=pl.col("name").cast(pl.String),
+        host_start_ns="start_ns",
+        host_dur_ns="dur_ns",
+    )
+
+
+def containing(marked: pl.DataFrame, starts: pl.Series, ends: pl.Series) -> pl.Series:
     """Number of the marked step that contains each [start, end), null where none does or the span is unknown."""
     if not marked.height:
         return pl.repeat(None, len(starts), dtype=pl.Int32, eager=True)

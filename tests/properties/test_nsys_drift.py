@@ -1,0 +1,201 @@
+"""Whatever tables, columns and values an export lacks or mangles, it is read or refused, and never read wrongly."""
+
+from __future__ import annotations
+
+import copy as copying
+import itertools
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advisor.errors import ReadError
+from advisor.lens import look
+from advisor.metrics import conclude, measure_part
+from advisor.profile import Profile
+from advisor.readers import nsys
+from tests.strategies_nsys import (
+    GRAPH,
+    MEMCPY,
+    MEMSET,
+    RUNTIME,
+    SYNC,
+    Row,
+    call,
+    copy,
+    memset,
+    nvtx,
+    pid,
+    string,
+    tid,
+    together,
+    training,
+    write,
+    write_parquet,
+)
+
+
+def _ids(**columns: object) -> Row:
+    return {"deviceId": 0, "streamId": 7, "globalPid": pid(100), "contextId": 1} | columns
+
+
+FULL: dict[str, list[Row]] = together(
+    training(4),
+    {
+        RUNTIME: [
+            call(-900, -890, "cuInit"),
+            call(900, 905, "cudaMemcpyAsync_v3020", 501),
+            call(906, 990, "cudaStreamSynchronize_v3020", 502),
+            call(950, 955, "cudaGraphLaunch_v10000", 503),
+        ],
+        MEMCPY: [copy(-500, -400), copy(905, 950, correlationId=501)],
+        MEMSET: [memset(960, 965)],
+        GRAPH: [{"start": 5_000, "end": 5_100, "correlationId": 503, "graphId": 2, "graphExecId": 3} | _ids()],
+        SYNC: [{"start": 906, "end": 990, "correlationId": 502, "syncType": 3} | _ids()],
+        "NVTX_EVENTS": [
+            nvtx(None, None, "NCCL", eventType=75, domainId=1),
+            nvtx(1, 3, "ncclAllReduce", domainId=1, jsonText='{"Message size [bytes]": 8}', jsonTextId=None),
+            nvtx(0, 9, "aten::mm, seq = 3, op_id = 4, sizes = [[2, 2], [2, 2]]"),
+            nvtx(0, None, "left open"),
+        ],
+        "PROFILER_OVERHEAD": [{"start": 0, "end": 9, "globalTid": tid(100), "nameId": string("CUPTI Buffer flush")}],
+        "OSRT_API": [{"start": 0, "end": 90_000, "globalTid": tid(100), "nameId": string("read")}],
+        "SCHED_EVENTS": [
+            {"start": 0, "cpu": 1, "isSchedIn": 0, "globalTid": tid(100), "threadState": 1},
+            {"start": 90_000, "cpu": 2, "isSchedIn": 1, "globalTid": tid(100), "threadState": 0},
+        ],
+        "ENUM_SAMPLING_THREAD_STATE": [{"id": 1, "label": "Running"}],
+        "ThreadNames": [{"nameId": string("main"), "globalTid": tid(100)}],
+        "TARGET_INFO_GPU": [
+            {
+                "id": 0,
+                "name": "NVIDIA A100",
+                "totalMemory": 1 << 30,
+                "smCount": 108,
+                "computeMajor": 8,
+                "computeMinor": 0,
+            }
+            | {"cuDevice": 0, "maxWarpsPerSm": 64, "threadsPerWarp": 32}
+        ],
+        "TARGET_INFO_CUDA_DEVICE": [{"gpuId": 0, "cudaId": 0, "pid": 100}],
+        "TARGET_INFO_SESSION_START_TIME": [{"utcEpochNs": 1_700_000_000_000_000_000}],
+        "META_DATA_EXPORT": [{"name": "EXPORT_PRODUCT_VERSION", "value": "2025.1"}],
+        "TARGET_INFO_GPU_METRICS": [{"typeId": 256, "metricId": 4, "metricName": "SMs Active [Throughput %]"}],
+        "GPU_METRICS": [{"timestamp": 10, "typeId": 256, "metricId": 4, "value": 50}],
+        "CUDA_GPU_MEMORY_USAGE_EVENTS": [
+            {"start": 1, "bytes": 9, "memoryOperationType": 0, "address": 1, "memKind": 2} | _ids()
+        ],
+        "MPI_RANKS": [{"globalPid": pid(100), "rank": 0}],
+    },
+)
+COLUMNS = sorted({(table, column) for table, rows in FULL.items() for row in rows for column in row})
+VALUES: st.SearchStrategy[Any] = st.one_of(
+    st.none(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(),
+    st.text(max_size=8),
+    st.binary(max_size=8),
+    st.sampled_from(["aten::mm, sizes = [[", "ProfilerStep#99999999999", "MPI Rank 9", -1, 0, 1, 59, 60, 75]),
+)
+
+
+def opened(tables: dict[str, list[Row]], *, parquet: bool = False) -> Profile:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "a.sqlite"
+        return nsys.read(write_parquet(path.with_name("a_pqtdir"), tables) if parquet else write(path, tables), "a")
+
+
+def without(table: str, column: str | None = None) -> dict[str, list[Row]]:
+    tables = dict(FULL)
+    rows = tables.pop(table)
+    if column is not None:
+        tables[table] = [{key: value for key, value in row.items() if key != column} for row in rows]
+    return {name: rows for name, rows in tables.items() if any(rows)}
+
+
+WHOLE = opened(FULL)
+UNSURE = {  # what a column's absence may put in other words
+    "utcEpochNs": ("start_ns",),
+    "demangledName": ("name",),
+    "copyKind": ("name",),
+    "srcKind": ("name",),
+    "dstKind": ("name",),
+    "memKind": ("name",),
+    "graphId": ("name",),
+    "id": ("name",),
+    "value": ("name",),
+    "streamId": ("stream",),
+}
+
+
+def known(profile: Profile, table: str) -> dict[str, list[object]]:
+    """The values of each column, without ids, which are row numbers."""
+    ids = {"id", "launch", "op", "parent", "device_op"}
+    return {
+        column.name: column.to_list()
+        for column in getattr(profile, table).cast(pl.String, strict=False)
+        if column.name not in ids
+    }
+
+
+@pytest.mark.parametrize("table", FULL)
+def test_each_table_may_be_absent(table: str):
+    conclude([measure_part(look(opened(without(table))))])
+
+
+@pytest.mark.parametrize(("table", "column"), COLUMNS)
+def test_each_column_may_be_absent_and_changes_no_other(table: str, column: str):
+    made = opened(without(table, column))
+    if column in {"start", "end"}:  # then the table means nothing
+        return
+    for name, values in known(made, "device_ops").items():
+        whole = known(WHOLE, "device_ops")[name]
+        told = [value for value in values if value is not None]
+        assert len(values) == len(whole)
+        assert name in UNSURE.get(column, ()) or all(value in whole for value in told)
+
+
+def test_the_whole_of_it_fills_every_table():
+    tables = ("workers", "devices", "steps", "device_ops", "host_ops", "syncs", "allocations", "threads", "os_calls")
+    assert all(getattr(WHOLE, table).height for table in (*tables, "off_cpu", "gpu_samples"))
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_any_part_of_an_export_with_any_values_is_read_or_refused(data: st.DataObject):
+    tables = copying.deepcopy(FULL)
+    for table in data.draw(st.lists(st.sampled_from(sorted(tables)), max_size=8, unique=True)):
+        del tables[table]
+    left = [(table, column) for table, column in COLUMNS if table in tables]
+    for table, column in data.draw(st.lists(st.sampled_from(left), max_size=6)) if left else []:
+        for row in tables[table]:
+            row.pop(column, None)
+        tables[table] = [row for row in tables[table] if row]
+    for table, column in data.draw(st.lists(st.sampled_from(left), max_size=8)) if left else []:
+        rows = [row for row in tables[table] if column in row]
+        for row in itertools.islice(rows, data.draw(st.integers(0, 3)), None, data.draw(st.integers(1, 5))):
+            row[column] = data.draw(VALUES)
+    try:
+        made = opened(tables)
+    except ReadError:
+        return
+    conclude([measure_part(look(made))])
+
+
+@settings(max_examples=40)
+@given(st.binary(min_size=1, max_size=64), st.floats(0, 1), st.booleans())
+def test_a_database_cut_short_or_overwritten_is_read_or_refused(noise: bytes, at: float, cut: bool):  # noqa: FBT001 - drawn
+    with TemporaryDirectory() as folder:
+        path = write(Path(folder) / "a.sqlite", FULL)
+        content = bytearray(path.read_bytes())
+        place = int(at * (len(content) - 1))
+        content[place : None if cut else place + len(noise)] = b"" if cut else noise
+        path.write_bytes(content)
+        try:
+            nsys.read(path, "a")
+        except ReadError as error:
+            assert str(error).startswith("a: ")

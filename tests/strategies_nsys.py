@@ -1,0 +1,135 @@
+"""Tiny Nsight Systems exports built by hand: times in ns, one dict per row, only what the test is about.
+
+A table has the columns that its rows have, as the exports of different versions do.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from advisor.profile import Profile
+from advisor.readers import nsys
+
+Row = dict[str, Any]
+Tables = Mapping[str, list[Row]]
+
+KERNEL, MEMCPY, MEMSET = (f"CUPTI_ACTIVITY_KIND_{name}" for name in ("KERNEL", "MEMCPY", "MEMSET"))
+RUNTIME, SYNC, GRAPH = (f"CUPTI_ACTIVITY_KIND_{name}" for name in ("RUNTIME", "SYNCHRONIZATION", "GRAPH_TRACE"))
+VM = 1 << 48
+STRINGS: dict[str, int] = {}
+
+
+def pid(number: int) -> int:
+    return VM + (number << 24)
+
+
+def tid(process: int, thread: int | None = None) -> int:
+    return pid(process) + (process if thread is None else thread)
+
+
+def string(text: str) -> int:
+    return STRINGS.setdefault(text, len(STRINGS) + 1)
+
+
+def kernel(start: int, end: int, name: str = "gemm", process: int = 100, **columns: object) -> Row:
+    ids = {"deviceId": 0, "streamId": 7, "globalPid": pid(process), "correlationId": None}
+    size = {"gridX": 2, "gridY": 3, "gridZ": 1, "blockX": 32, "blockY": 4, "blockZ": 1}
+    return {"start": start, "end": end, "demangledName": string(name), "shortName": string(name)} | ids | size | columns
+
+
+def copy(start: int, end: int, **columns: object) -> Row:
+    """A copy of 400 bytes from pageable host memory."""
+    ids = {"deviceId": 0, "streamId": 7, "globalPid": pid(100), "correlationId": None}
+    return {"start": start, "end": end, "bytes": 400, "copyKind": 1, "srcKind": 0, "dstKind": 2} | ids | columns
+
+
+def memset(start: int, end: int, **columns: object) -> Row:
+    ids = {"deviceId": 0, "streamId": 7, "globalPid": pid(100), "correlationId": None}
+    return {"start": start, "end": end, "bytes": 64, "value": 0, "memKind": 2} | ids | columns
+
+
+def call(
+    start: int, end: int, name: str = "cudaLaunchKernel_v7000", correlation: int | None = None, **columns: object
+) -> Row:
+    ids = {"eventClass": 0, "globalTid": tid(100), "correlationId": correlation, "returnValue": 0}
+    return {"start": start, "end": end, "nameId": string(name)} | ids | columns
+
+
+def nvtx(start: int | None, end: int | None, text: str | None, **columns: object) -> Row:
+    ids = {"eventType": 59, "globalTid": tid(100), "domainId": 0, "textId": None}
+    return {"start": start, "end": end, "text": text} | ids | columns
+
+
+def launched(at: int, start: int, end: int, correlation: int, **columns: object) -> Tables:
+    """A kernel and the call of 2 ns that launched it at `at`."""
+    return {
+        RUNTIME: [call(at, at + 2, correlation=correlation)],
+        KERNEL: [kernel(start, end, correlationId=correlation, **columns)],
+    }
+
+
+def together(*parts: Tables) -> dict[str, list[Row]]:
+    tables: dict[str, list[Row]] = {}
+    for part in parts:
+        for name, rows in part.items():
+            tables[name] = tables.get(name, []) + rows
+    return tables
+
+
+def training(steps: int, kernels: int = 10, name: str = "step {}") -> Tables:
+    """Steps of 1,000 ns from 1,000 on, each a range around that many launches and kernels of 40 ns."""
+    parts: list[Tables] = []
+    for step in range(steps):
+        begin = 1_000 * (step + 1)
+        parts.append({"NVTX_EVENTS": [nvtx(begin, begin + 900, name.format(step))]})
+        for k in range(kernels):
+            at = begin + 50 * k
+            parts.append(launched(at + 5, at + 10, at + 50, 1_000 * step + k + 1))
+    return together(*parts)
+
+
+def write(path: Path, tables: Tables) -> Path:
+    """The tables as a database; with the texts that they refer to, and an environment that nobody may read."""
+    path.unlink(missing_ok=True)
+    with sqlite3.connect(path) as connection:
+        for name, rows in _filled(tables).items():
+            columns = list(dict.fromkeys(column for row in rows for column in row))
+            shown = ", ".join(f'"{column}"' for column in columns)
+            connection.execute(f'create table "{name}" ({shown})')
+            places = ", ".join("?" * len(columns))
+            values = ([row.get(column) for column in columns] for row in rows)
+            connection.executemany(f'insert into "{name}" values ({places})', values)  # noqa: S608 - names of ours
+    connection.close()
+    return path
+
+
+def write_parquet(folder: Path, tables: Tables) -> Path:
+    """The same as a parquetdir export."""
+    folder.mkdir()
+    for name, rows in _filled(tables).items():
+        pl.DataFrame(rows, infer_schema_length=None).write_parquet(folder / f"{name}.parquet")
+    return folder
+
+
+def _filled(tables: Tables) -> Tables:
+    environment = {"devStateName": "x", "name": "env", "value": "SECRET=1"}
+    strings = [{"id": number, "value": text} for text, number in STRINGS.items()]
+    return {
+        "StringIds": [*strings, {"id": 10**6, "value": "SECRET=1"}],
+        "TARGET_INFO_SYSTEM_ENV": [environment],
+        "META_DATA_CAPTURE": [{"name": "ENVIRONMENT_VARIABLE", "value": "SECRET=1"}],
+        **{name: rows for name, rows in tables.items() if rows},
+    }
+
+
+def read(tables: Tables, folder: Path, **options: Any) -> Profile:
+    return nsys.read(write(folder / "report.sqlite", tables), "report.sqlite", **options)
+
+
+def gpus(rows: Iterable[Row]) -> Tables:
+    return {"TARGET_INFO_GPU": list(rows)}
