@@ -270,11 +270,14 @@ def test_the_gitlab_installation_asks_pip_for_the_package(tmp_path, gitlab):
     fake = tmp_path / "bin" / "python3"
     fake.write_text('#!/bin/sh\nmkdir -p "$3/bin" && cp "$0" "$3/bin/python" && echo "$@" >>asked\n')
     fake.chmod(0o755)
-    done = job(tmp_path, gitlab, scripts=slice(0, 1), profile="x", PATH=f"{tmp_path}/bin:/usr/bin:/bin")
+    package = "gpu-advisor[bot] @ git+https://gitlab.test/ml/advisor@v1"
+    done = job(
+        tmp_path, gitlab, scripts=slice(0, 1), profile="x", package=package, PATH=f"{tmp_path}/bin:/usr/bin:/bin"
+    )
     asked = (tmp_path / "asked").read_text().splitlines()
     assert done.returncode == 0, done.stderr
     assert asked[0] == "-m venv .gpu-advisor-venv"
-    assert asked[1].endswith("gpu-advisor[bot]")
+    assert asked[1].endswith(f"--disable-pip-version-check {package}")
 
 
 def test_both_files_are_as_their_hosts_describe_them(tmp_path):
@@ -285,3 +288,25 @@ def test_both_files_are_as_their_hosts_describe_them(tmp_path):
         words = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", str(file)]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout
+
+
+RECIPES = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "pull-requests.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=range(len(RECIPES)))
+def test_the_recipes_are_as_their_hosts_describe_them(tmp_path, recipe):
+    words = yaml.load(recipe, yaml.BaseLoader)  # noqa: S506 - text only; another loader reads `on` as true
+    gitlab = "include" in words
+    if "jobs" not in words and not gitlab:
+        words["jobs"] = {"x": {"runs-on": "x", "steps": [{"run": "x"}]}}  # a part of a workflow
+    file = tmp_path / "recipe.json"
+    file.write_text(re.sub(r'"(true|false|\d+)"', r"\1", json.dumps(words)).replace('""', "null"))
+    schema = "vendor.gitlab-ci" if gitlab else "vendor.github-workflows"
+    check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, str(file)]
+    done = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    inputs = [step.get("with", {}) for job in words.get("jobs", {}).values() for step in job.get("steps", [])]
+    ours = [each for each in inputs if "profile" in each]
+    assert all(set(each) <= set(ACTION["inputs"]) for each in ours)
+    if gitlab:
+        assert set(words["include"][0]["inputs"]) <= set(HEADER["spec"]["inputs"])
