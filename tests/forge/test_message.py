@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.errors import ReadError, UsageError
-from advisor.forge.deliver import Wanted, dry_run
-from advisor.forge.message import read
+from advisor.forge.deliver import Wanted, deliver, dry_run
+from advisor.forge.message import Message, read
 from advisor.forge.situation import Situation
 from advisor.forge.sticky import Draft
 from advisor.forge.text import defused
@@ -154,3 +154,17 @@ def test_a_wrong_command_is_an_error_of_one_line(tmp_path, words, code, said):
     assert done.stderr.startswith("advisor: ")
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_without_the_extra_packages_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "github", None)
+    monkeypatch.delitem(sys.modules, "advisor.forge.github", raising=False)
+    where = Situation(kind="github", api_url="http://127.0.0.1:1", repo="a/b", token="t", number=1)
+    with pytest.raises(UsageError, match=r"pip install 'gpu-advisor\[bot\]'"):
+        list(deliver(Message("v", lambda _: "v"), where, Wanted()))
+
+
+def test_a_report_of_several_runs_says_how_many(tmp_path):
+    message = read(saved(tmp_path, SAMPLES["several"]), [])
+    assert "runs" in message.verdict
+    assert len(message.findings) == sum(len(run.findings) for run in SAMPLES["several"].runs)
