@@ -45,6 +45,23 @@ ConfigPath = Annotated[
 ]
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from advisor import __version__
+
+        typer.echo(f"advisor {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def advisor(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Why a GPU job is slow, what to change, and what the change is worth."""
+
+
 @app.command()
 def check(
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Profiles: files, folders or URLs.")],
@@ -58,7 +75,12 @@ def check(
         str, typer.Option("--format", "-f", metavar="FORMAT", help="Standard output: terminal, markdown, json or html.")
     ] = "terminal",
     fail_on: Annotated[
-        str, typer.Option("--fail-on", metavar="LEVEL", help="Exit 1 at this severity: high, medium, low or never.")
+        str,
+        typer.Option(
+            "--fail-on",
+            metavar="LEVEL",
+            help="Exit 1 at this severity: high, medium, low or never; 3 if too little can be told.",
+        ),
     ] = "never",
     steps: Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, or A:B.")] = "steady",
     step_range: Annotated[
@@ -244,13 +266,19 @@ def rules_test(
     from advisor.resources import rules_folder
     from advisor.rulebook import load
     from advisor.rulelint import lint
+    from advisor.text import count
 
     tested = folder or rules_folder()
     shipped = load([rules_folder()])
     if problems := lint(tested, metrics.dtypes(), shipped):
         raise UsageError("\n".join(problems))
     rules = load([tested])
-    typer.echo(f"{len(rules)} rules, {sum(len(rule.cases) for rule in rules.values())} cases: all right")
+    if not rules:
+        raise UsageError(f"{tested}: no rule in this folder; a rule is a *.yaml file")
+    for name in sorted(rules.keys() & shipped.keys()) if folder else ():
+        typer.echo(f"{name} takes the place of the shipped rule")
+    cases = sum(len(rule.cases) for rule in rules.values())
+    typer.echo(f"{count(len(rules), 'rule')}, {count(cases, 'case')}: all right")
 
 
 @metrics_app.command("list")
@@ -268,6 +296,8 @@ def metrics_show(name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
     from advisor.metrics import METRICS
     from advisor.reference import metric_entry
 
+    if name not in METRICS and f"{name}_share" in METRICS:
+        name = f"{name}_share"  # a part of the step, as savings name it
     if name not in METRICS:
         raise UsageError(f"no metric is called {name!r}; `advisor metrics list` names them all")
     typer.echo(metric_entry(METRICS[name]), nl=False)

@@ -16,6 +16,7 @@ LONG_GAP_NS: Final = 1_000_000  # no launch takes that long: the host does somet
 PYTHON_NS: Final = 50_000  # interpreting the code around a launch takes 5 to 20 us; over 50 it is work of its own
 _UNTOLD_SHARE: Final = 0.05  # of the step: with more idle time of unknown cause, no cause's share can be told
 _NAMED: Final = 3
+_WRAPPERS: Final = r"\): (?:_call_impl|_wrapped_call_impl|decorate_context|wrapper|inner)$"  # around any function
 _NOTHING: Final = "nothing that was recorded"
 _CALLS: Final = ["runtime", "sync", "allocator"]
 _DISPATCH: Final = ["op", "collective", *_CALLS]
@@ -80,6 +81,28 @@ def busiest(lane: Lane, when: Union) -> pl.DataFrame:
     )
     nothing = pl.DataFrame({"name": [None], "self_ns": [minus(when, spans(ops)).total]}, schema=own.schema)
     return pl.concat([own, nothing]).group_by("name").sum().sort("self_ns", "name", descending=[True, False])
+
+
+def telling(lane: Lane, when: Union) -> pl.DataFrame:
+    """As `busiest`, but by the outermost ranges that lie in `when` for half of their time or more.
+
+    An op is named, not the views that it consists of; a function, not what it calls. Where no such range is open, the
+    time is that of the ranges around, as in `busiest`.
+    """
+    ops = lane.once(training_ops).filter(pl.col("kind").is_in(_WORK)).with_columns(pl.col("name").cast(pl.String))
+    start = ops["start_ns"].to_numpy()
+    ops = ops.with_columns(
+        self_ns=pl.Series(when.within(start, start + ops["dur_ns"].to_numpy()), dtype=pl.Int64),
+        end_ns=pl.col("start_ns") + pl.col("dur_ns"),
+    )
+    mine = ops.filter(
+        pl.col("self_ns") > 0, 2 * pl.col("self_ns") >= pl.col("dur_ns"), ~pl.col("name").str.contains(_WRAPPERS)
+    ).sort("thread", "start_ns", "end_ns", descending=[False, False, True])
+    before = pl.col("end_ns").cum_max().shift(1).over("thread")
+    outermost = mine.filter(before.is_null() | (pl.col("start_ns") >= before))
+    rest = busiest(lane, minus(when, spans(outermost)))
+    named = pl.concat([outermost.select("name", "self_ns"), rest])
+    return named.group_by("name").sum().sort("self_ns", "name", descending=[True, False])
 
 
 def in_words(lane: Lane, ran: pl.DataFrame) -> str:

@@ -15,6 +15,9 @@ Value: TypeAlias = float | int | str | None
 SCHEMA_VERSION: Final = 1
 SEVERITIES: Final[tuple[Severity, ...]] = ("high", "medium", "low")
 FINDINGS_EXIT_CODE: Final = 1
+UNJUDGED_EXIT_CODE: Final = 3
+OUTLIERS: Final = "outliers"
+"""The part of the mean step that uneven steps add; a saving of it is relative to the mean of all complete steps."""
 
 
 class _Frozen(BaseModel):
@@ -207,12 +210,24 @@ class Run(_Frozen):
         """Highest severity among the findings, None where there are none."""
         return next((s for s in SEVERITIES if any(f.severity == s for f in self.findings)), None)
 
+    @property
+    def judged(self) -> int:
+        """How many rules could be judged."""
+        found = {f.rule for f in self.findings} | {s.rule for f in self.findings for s in f.symptoms}
+        return len(found) + len(self.passed) + len(self.suppressed)
+
+    @property
+    def tells_too_little(self) -> bool:
+        """Whether more rules could not be judged than could: then silence means nothing."""
+        return len(self.not_evaluable) > self.judged
+
 
 class Unreadable(_Frozen):
-    """A file or folder that held no profile that could be read."""
+    """A file or folder that held no profile that could be read; `others` beside it, for the same reason."""
 
     path: str
     why: str
+    others: tuple[str, ...] = ()
 
 
 class Report(_Frozen):
@@ -224,8 +239,13 @@ class Report(_Frozen):
     unreadable: tuple[Unreadable, ...] = ()
 
     def exit_code(self, fail_on: FailOn) -> int:
-        """1 if a finding is at least as severe as `fail_on`, else 0."""
+        """1 if a finding is at least as severe as `fail_on`; else 3 if a run tells too little to pass; else 0.
+
+        0 in any case where `fail_on` is `never`.
+        """
         if fail_on == "never":
             return 0
         grave = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
-        return FINDINGS_EXIT_CODE if any(f.severity in grave for run in self.runs for f in run.findings) else 0
+        if any(f.severity in grave for run in self.runs for f in run.findings):
+            return FINDINGS_EXIT_CODE
+        return UNJUDGED_EXIT_CODE if any(run.tells_too_little for run in self.runs) else 0

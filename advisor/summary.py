@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -12,8 +13,8 @@ from advisor.lens import OUTLIER, Lane, Lens
 from advisor.metrics.breakdown import CATEGORIES
 from advisor.metrics.operations import pooled
 from advisor.metrics.registry import Measurements
-from advisor.report import Device, LeftOutStep, Run, Source, Steps, Value, Worker
-from advisor.text import interval, ms, percent, plain, runs_of
+from advisor.report import OUTLIERS, Device, LeftOutStep, Run, Source, Steps, Value, Worker
+from advisor.text import count, interval, ms, percent, plain, runs_of
 
 _MATCHED: Final = 0.99  # of the time in collectives: less is worth a word
 _MOST_ROWS: Final = 100  # of a table of kernels: the rest is a thousandth of the time
@@ -25,10 +26,11 @@ def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> R
     """The report's entry for one run."""
     slowest = found.lens.of(found.pace)
     row = found.frames["run"].row(0, named=True)
-    return Run(
+    source = _source(path, found.lens, slowest, row)
+    run = Run(
         name=plain(name),
         verdict=_verdict(judged, row["step_mean_ms"], marked=slowest.marked),
-        source=_source(path, found.lens, slowest, row),
+        source=source.model_copy(update={"notes": (*source.notes, *judged.notes)}),
         breakdown={category: row[f"{category}_share"] or 0.0 for category in CATEGORIES},
         findings=judged.findings,
         not_evaluable=judged.not_evaluable,
@@ -37,6 +39,16 @@ def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> R
         suppressed=judged.suppressed,
         metrics={scope: tuple(_kept(scope, frame, found.lens).to_dicts()) for scope, frame in found.frames.items()},
     )
+    return run.model_copy(update={"verdict": _too_little(run)}) if run.tells_too_little else run
+
+
+def _too_little(run: Run) -> str:
+    """The verdict where most rules could not be judged: how many, and the reason that most of them have."""
+    reasons = Counter(why for rule in run.not_evaluable for why in dict.fromkeys(rule.missing.values()))
+    no_step = run.source.steps.marked and not run.source.steps.used
+    why = "none of its steps is complete" if no_step else reasons.most_common(1)[0][0]
+    rules = count(run.judged + len(run.not_evaluable), "rule")
+    return f"Too little to judge this job by: {len(run.not_evaluable)} of {rules} could not be judged ({why})."
 
 
 def _kept(scope: str, frame: pl.DataFrame, lens: Lens) -> pl.DataFrame:
@@ -55,8 +67,12 @@ def _verdict(judged: Judgement, step_ms: float, *, marked: bool) -> str:
     first = judged.findings[0]
     if first.saving is None:
         return f"{first.title}."
+    won = first.saving
+    if won.high_share > 0:  # of the worker that the finding speaks of, which need not be the slowest
+        step_ms = won.high_ms / won.high_share
     whole = f"each {ms(step_ms)} step" if marked else f"the {ms(step_ms)} recorded"
-    return f"{first.title}: {interval(first.saving.low_ms, first.saving.high_ms)} of {whole} to win."
+    uneven = " (uneven ones included)" if won.of == OUTLIERS else ""
+    return f"{first.title}: {interval(won.low_ms, won.high_ms)} of {whole}{uneven} to win."
 
 
 def _source(path: str, lens: Lens, lane: Lane, row: Mapping[str, Value]) -> Source:

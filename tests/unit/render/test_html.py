@@ -74,7 +74,7 @@ def test_the_page_tells_what_counts():
     text = page("resnet").text()
     for told in (
         RESNET.verdict,
-        "6 of 8 steps used, 177 ms at the median",
+        "6 of 8 steps used, 178 ms on average",
         "30 to 59 of 178 ms a step (17\N{EN DASH}33 %)",
         "loader = DataLoader(",
         "The GPU is idle most of the time",
