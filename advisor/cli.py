@@ -210,6 +210,66 @@ def compare(
     raise typer.Exit(found.exit_code(failing, strict=strict))
 
 
+@app.command()
+def comment(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="JSON of `advisor check` or `advisor compare`, or Markdown.")
+    ],
+    forge: Annotated[
+        str | None, typer.Option("--forge", metavar="HOST", help="github or gitlab; by default as CI tells.")
+    ] = None,
+    repo: Annotated[
+        str | None, typer.Option("--repo", metavar="OWNER/NAME", help="By default the one that CI runs for.")
+    ] = None,
+    pr: Annotated[
+        int | None, typer.Option("--pr", metavar="NUMBER", min=1, help="Pull or merge request; by default the event's.")
+    ] = None,
+    commit: Annotated[
+        str | None, typer.Option("--commit", metavar="SHA", help="What was measured; by default the event's head.")
+    ] = None,
+    link: Annotated[
+        str | None, typer.Option("--link", metavar="URL", help="The full report; by default the page of the CI run.")
+    ] = None,
+    api_url: Annotated[
+        str | None, typer.Option("--api-url", metavar="URL", help="Of GitHub Enterprise or an own GitLab.")
+    ] = None,
+    key: Annotated[
+        str, typer.Option("--key", metavar="NAME", help="Tells several comments on one pull request apart.")
+    ] = "default",
+    post: Annotated[bool, typer.Option("--comment/--no-comment", help="Whether to comment.")] = True,
+    status: Annotated[bool, typer.Option("--status", help="Also set a commit status.")] = False,
+    check_run: Annotated[
+        bool, typer.Option("--check-run", help="Also add a check run, with remarks on the lines that findings name.")
+    ] = False,
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option("--fail-on", metavar="WHAT", help="When status and check run fail; as in check and compare."),
+    ] = None,
+    root: Annotated[Path, typer.Option("--root", metavar="DIR", help="The checkout that remarks refer to.")] = Path(),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the comment and post nothing.")] = False,
+) -> None:
+    """Post a report as the one comment on a pull request, and edit it from then on.
+
+    The token is GITHUB_TOKEN or GITLAB_TOKEN of the environment.
+    """
+    from advisor.forge import deliver, message
+    from advisor.forge.situation import KINDS, situation
+    from advisor.text import plain
+
+    kind = _chosen("--forge", forge, KINDS) if forge else None
+    told = message.read(file, fail_on or [])
+    where = situation(os.environ, kind, repo=repo, number=pr, commit=commit, link=link, api_url=api_url)
+    wanted = deliver.Wanted(key=key, comment=post, check_run=check_run, status=status, root=root)
+    if dry_run:
+        sys.stdout.write(deliver.dry_run(told, where, wanted))
+        return
+    for done in deliver.deliver(told, where, wanted):
+        if done.hint and os.environ.get("GITHUB_ACTIONS"):
+            typer.echo(f"::warning title=gpu-advisor::{plain(done.line)}")
+        else:
+            typer.echo(f"advisor: {plain(done.line)}", err=done.hint)
+
+
 @rules_app.command("list")
 def rules_list(config: ConfigPath = None) -> None:
     """One line per rule: its id, its severities and its title."""

@@ -17,6 +17,7 @@ COMMANDS: tuple[list[str], ...] = (
     ["check"],
     ["compare"],
     ["excerpt"],
+    ["comment"],
     ["rules"],
     ["rules", "list"],
     ["rules", "show"],
