@@ -7,7 +7,6 @@ import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import polars as pl
@@ -17,11 +16,10 @@ from advisor import compare as sides
 from advisor import excerpt as cut
 from advisor.comparison import Comparison
 from advisor.config import Config
-from advisor.discover import Found, discover
+from advisor.discover import discover
 from advisor.errors import NothingFound, ReadError, RuleError, UsageError
 from advisor.judge import Suppression, judge
 from advisor.lens import STEADY, look
-from advisor.metrics import Part
 from advisor.parts import Progress, unreadable
 from advisor.profile import Profile, join
 from advisor.render import json
@@ -79,10 +77,10 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
     for one in found:
         measured, broken = parts.parts(one, steps, progress or _silent, processes, step_range)
         lost += broken
-        for name, of_job in _jobs(one, measured):
+        for name, of_job, notes in parts.jobs(one, measured):
             whole = metrics.conclude(of_job)
             judged = judge(whole, rules, silenced)
-            runs.append(summarise(name, one.path, whole, replace(judged, notes=(*judged.notes, *replaced))))
+            runs.append(summarise(name, one.path, whole, replace(judged, notes=(*judged.notes, *notes, *replaced))))
     if not runs:
         raise NothingFound("; ".join(f"{u.path}: {u.why}" for u in lost) or "no profile given")
     report = Report(advisor_version=__version__, runs=tuple(runs), unreadable=tuple(lost))
@@ -191,15 +189,6 @@ def excerpt(path: str, key: str, *, config: Config | None = None, steps: str = S
         )
     worker = shown.where[0].worker if shown.where else shown.scope.workers[0]
     return cut.excerpt(profile, measured.lens.of(worker), findings, shown)
-
-
-def _jobs(found: Found, measured: Sequence[Part]) -> list[tuple[str, Sequence[Part]]]:
-    """The run's parts together; files that claim one and the same rank are different jobs and come one by one."""
-    workers = [part.lens.profile.workers for part in measured]
-    if not _repeated(workers):
-        return [(found.name, measured)] if measured else []
-    files = [Path(table["file"][0]).name for table in workers]
-    return [(f"{found.name}/{file}", [part]) for file, part in zip(files, measured, strict=True)]
 
 
 def _repeated(workers: Iterable[pl.DataFrame]) -> bool:

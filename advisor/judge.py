@@ -163,9 +163,9 @@ def _fired(rule: Rule, outcomes: Sequence[Verdict], rows: pl.DataFrame, pace: in
 
 
 def _of_each(rows: pl.DataFrame, metric: str) -> list[float]:
-    """The metric of every rank, where there are several and all of them tell it; else none."""
-    values = rows[metric].to_list() if metric in rows.columns else []
-    return [] if len(values) < _SEVERAL or None in values else values
+    """The metric of every rank where several tell it, 0 for one that is left out of the comparison; else none."""
+    values = rows[metric] if metric in rows.columns else pl.Series(dtype=pl.Float64)
+    return values.fill_null(0.0).to_list() if values.count() >= _SEVERAL else []
 
 
 def _left(own: Sequence[float], saved: Sequence[float | None]) -> list[float]:

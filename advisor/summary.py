@@ -182,11 +182,17 @@ def _notes(lens: Lens, row: Mapping[str, Value]) -> Iterator[str]:
         rest = "what is said of waiting counts only these" if here > 1 else "who waits for whom cannot be told from one"
         names = runs_of(lane.worker for lane in lens.critical)
         yield f"{here} of {job} ranks recorded ({names}): each rank's own numbers hold; {rest}"
+    if left_out := row.get("ranks_apart"):
+        yield f"{left_out} left out where ranks are compared: none of the steps that most ranks recorded is whole there"
+    common, used = row.get("common_steps"), row.get("steps")
+    if isinstance(common, int) and isinstance(used, int) and 0 < common < used:
+        yield f"what is said across ranks rests on the {count(common, 'step')} that all of them recorded"
     if len(set(lens.profile.workers["world_size"].drop_nulls())) > 1:
         yield "the files disagree on the number of ranks: they may be of different jobs; keep one job per folder"
-    if isinstance(shift := row.get("clock_shift_ms"), float) and shift:
+    matched = row.get("matched_share")
+    if isinstance(shift := row.get("clock_shift_ms"), float) and shift and isinstance(matched, float) and matched:
         yield f"the ranks' clocks differ by up to {ms(shift)}; aligned by the ends of their collectives"
-    if isinstance(matched := row.get("matched_share"), float) and matched < _MATCHED:
+    if isinstance(matched, float) and matched < _MATCHED:
         yield f"{percent(1 - matched)} of the time in collectives could not be matched between the ranks"
 
 

@@ -268,9 +268,9 @@ def conclude(parts: Sequence[Part]) -> Measurements:
 
 
 def pace_of(worker: pl.DataFrame) -> int:
-    """The worker that sets the job's pace: whose step takes longest by itself, where that is known of all."""
+    """The worker that sets the job's pace: whose step takes longest by itself, where that is known."""
     own = worker.get_column("own_step_ms", default=pl.Series([None], dtype=pl.Float64))
-    steps = worker["step_mean_ms"].fill_null(0) if own.null_count() else own
+    steps = own if own.count() else worker["step_mean_ms"].fill_null(0)
     return int(worker["worker"].gather([steps.arg_max() or 0]).item())
 
 
