@@ -13,7 +13,7 @@ from advisor.roofline import gains_ms
 
 _LEAST_BYTES: Final = 1_000_000  # a batch; scalars and small tensors are not worth a stream
 _STILL_SEEN: Final = 0.3  # of a prefetched copy: the host has to be ahead by a whole copy for all of it to be hidden
-_NEEDS: Final = ("device_ops",)
+_NEEDS: Final = ("device_ops", "device_ops.name")
 
 
 def _copies(lane: Lane) -> pl.DataFrame:
