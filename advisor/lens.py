@@ -39,8 +39,9 @@ class Lane:
 
     `starts` and `ends` are the step windows in ns, shape (steps,), ascending and disjoint. `uneven` are the steps left
     out because they took too long or compiled. `ops` holds the device's ops and `host` the worker's host ops, whole
-    recording each: what surrounds a step can explain it. `devices` is how many the worker used. `threads`, `os_calls` and
-    `off_cpu` are the worker's and those of processes of the job that could be any worker's; `gpu_samples` the device's.
+    recording each: what surrounds a step can explain it. `devices` is how many the worker used. `threads`, `os_calls`
+    and `off_cpu` are the worker's and those of processes of the job that could be any worker's; `gpu_samples` are the
+    device's.
     """
 
     worker: int

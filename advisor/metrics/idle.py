@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.gaps import CAUSES, MEANINGS, gaps
+from advisor.hostwork import waits_that_cost
 from advisor.lens import Lane
 from advisor.metrics.registry import Metric, Missing, Value, measures
 from advisor.text import percent
@@ -63,7 +64,7 @@ def _longest(cause: str, only: pl.Expr = _ANY) -> Callable[[Lane], pl.DataFrame]
             f"idle time, all streams merged, in which {rule} / step time",
             _SOURCE,
             _NEEDS,
-            _longest(cause),
+            waits_that_cost if cause == "sync" else _longest(cause),
         )
         for cause, (meaning, rule) in MEANINGS.items()
     ),

@@ -7,6 +7,7 @@ from typing import Final
 
 import polars as pl
 
+from advisor.hostwork import device_places
 from advisor.lens import Lane, spans
 from advisor.metrics.registry import Metric, Value, measures
 from advisor.roofline import gains_ms
@@ -27,11 +28,7 @@ def _copies(lane: Lane) -> pl.DataFrame:
 
 
 def _longest(lane: Lane) -> pl.DataFrame:
-    return (
-        _copies(lane)
-        .sort("dur_ns", "start_ns", descending=[True, False])
-        .select("step", "start_ns", "dur_ns", "op", table=pl.lit("device_ops"), name=pl.col("name").cast(pl.String))
-    )
+    return device_places(lane, _copies(lane))
 
 
 @measures(
@@ -50,6 +47,13 @@ def _longest(lane: Lane) -> pl.DataFrame:
         "number",
         "Bytes of those copies per step.",
         "sum of their bytes / steps",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "exposed_copy_same_stream_share",
+        "share",
+        "Part of the time of those copies that is queued in one stream with kernels, which cannot run meanwhile.",
+        "time of those copies on streams that run kernels too / time of those copies; 0 without copies",
         needs=_NEEDS,
     ),
     Metric(
@@ -81,6 +85,13 @@ def prefetch(lane: Lane) -> Mapping[str, Value]:
         "exposed_copy_share": exposed / lane.total_ns,
         "exposed_copy_ms": lane.per_step_ms(exposed),
         "exposed_copy_bytes_per_step": float(found["bytes"].sum()) / lane.steps.height,
+        "exposed_copy_same_stream_share": _beside_kernels(lane, found),
         "copy_least_gain_ms": min(low, lane.per_step_ms(exposed)),
         "copy_gain_ms": min(high, lane.per_step_ms(exposed)),
     }
+
+
+def _beside_kernels(lane: Lane, found: pl.DataFrame) -> float:
+    streams = lane.ops.filter(pl.col("kind") == "kernel")["stream"].unique()
+    queued = found.filter(pl.col("stream").is_in(streams.implode()))
+    return float(queued["dur_ns"].sum()) / max(1, int(found["dur_ns"].sum()))
