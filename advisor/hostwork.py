@@ -99,7 +99,7 @@ def places(lane: Lane, rows: pl.DataFrame, op: str = "id") -> pl.DataFrame:
 
 
 def idle_after_waits(lane: Lane) -> pl.DataFrame:
-    """What synchronising calls cost: window, start_ns, end_ns and sync_ns of each gap after one, and its `call` (id)."""
+    """Gaps after synchronising calls: window, start_ns, end_ns, sync_ns, and `call`, the id of the one that waited."""
     found = lane.once(gaps).filter(pl.col("sync_ns") > 0)
     ran_dry = lane.busy.last_end(found["start_ns"].to_numpy())
     calls = lane.host.filter(pl.col("kind") == "sync").sort("start_ns")

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.gaps import gaps
-from advisor.hostwork import device_places, inside, minus
+from advisor.hostwork import LONG_GAP_NS, device_places, inside, minus
 from advisor.intervals import EMPTY, Union
 from advisor.lens import Lane, spans
 from advisor.metrics.registry import Metric, Value, measures
@@ -48,11 +48,12 @@ def _memsets(lane: Lane) -> pl.DataFrame:
 
 
 def _cost(lane: Lane, ops: pl.DataFrame) -> Union:
-    """When nothing computes because of these ops: their calls last, they run, or the device idles after them."""
+    """When nothing computes because of these ops: their calls last, they run, or the device idles briefly after them."""
     if not ops.height:
         return EMPTY
     calls = spans(_calls(lane, ops))
-    found = lane.once(gaps).filter((pl.col("host_bound_ns") > 0) | (pl.col("sync_ns") > 0))
+    late = pl.col("host_bound_ns") + pl.col("sync_ns")
+    found = lane.once(gaps).filter(late.is_between(1, LONG_GAP_NS))  # in a longer one the host does something else
     dry = lane.busy.last_end(found["start_ns"].to_numpy())
     after = found.filter(inside(calls, pl.DataFrame({"start_ns": np.maximum(dry - 1, 0)})))
     idle = Union.of(after["start_ns"].to_numpy(), after["end_ns"].to_numpy()) if after.height else EMPTY
@@ -91,7 +92,7 @@ def _gains(lane: Lane, ops: pl.DataFrame, share: float) -> tuple[float, float]:
         "sync_copy_cost_share",
         "share",
         "Part of the step in which nothing computes because of them.",
-        "time in those calls, in their copies, and idle right after them, without what kernels and collectives cover "
+        "time in those calls, in their copies, and idle for up to 1 ms after them, without what kernels and collectives cover "
         "/ step time",
         _SOURCE,
         _NEEDS,
@@ -146,7 +147,7 @@ def synchronous_copies(lane: Lane) -> Mapping[str, Value]:
         "sync_memset_cost_share",
         "share",
         "Part of the step in which nothing computes because of them.",
-        "time in those calls, in their memsets, and idle right after them, without what kernels and collectives cover "
+        "time in those calls, in their memsets, and idle for up to 1 ms after them, without what kernels and collectives cover "
         "/ step time",
         _SOURCE,
         _NEEDS,

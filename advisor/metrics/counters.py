@@ -56,7 +56,7 @@ _ROOFS: Final = "60 % of the peak: Nsight Compute's speed-of-light rule calls le
         "compute_bound_share",
         "share",
         "Part of the step in which arithmetic limits what runs.",
-        "samples in the steps with SM Issue or Tensor Active of at least 60 % and more than DRAM / samples in the steps",
+        "samples in the steps with SM Issue or Tensor Active of at least 60 % and more than DRAM / samples there",
         _ROOFS,
         _NEEDS,
     ),

@@ -36,11 +36,13 @@ def _blocked(lane: Lane) -> pl.DataFrame:
     A thread loads that is named so, and the training process' own threads while they ask for a batch.
     """
     named = lane.threads.filter(pl.col("name").str.contains(_LOADERS)).select("pid", "thread").unique()
-    name = pl.col("name").cast(pl.String)
-    cause = (
-        pl.when(name.str.contains(_FILES)).then(pl.lit("files")).when(name.str.contains(_LOCKS)).then(pl.lit("locks"))
+    text = pl.col("name").cast(pl.String)
+    cause = pl.coalesce(
+        pl.when(text.str.contains(pattern)).then(pl.lit(cause))
+        for cause, pattern in (("files", _FILES), ("locks", _LOCKS))
     )
-    calls = lane.os_calls.with_columns(cause=cause).filter(pl.col("cause").is_not_null())
+    causes = lane.os_calls.select("name").unique().with_columns(cause=cause).drop_nulls()
+    calls = lane.os_calls.join(causes, on="name", maintain_order="left")
     asking = lane.host.filter(pl.col("kind") == "input")
     own = calls.filter(
         pl.col("pid") == lane.process.get("pid"), pl.col("thread").is_in(asking["thread"].unique().implode())
@@ -70,8 +72,8 @@ def _longest_blocked(lane: Lane) -> pl.DataFrame:
         "loader_blocked_share",
         "share",
         "Part of the step that waits for a batch while a loading thread waits for a file or a lock.",
-        "time in which an input range is open, the device idles, and a thread named as a loader's, or the one that asks, "
-        "is in read, open, stat and the like, or takes a lock / step time",
+        "time in which an input range is open, the device idles, and a thread named as a loader's, or the one that "
+        "asks, is in read, open, stat and the like, or takes a lock / step time",
         "OS runtime calls as Nsight Systems records them (--trace=osrt)",
         ("os_calls",),
         _longest_blocked,
