@@ -30,6 +30,10 @@ _WHY_UNTOLD: Final = Missing(
 _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
 
 
+def _of_process(lane: Lane) -> pl.Expr:
+    return pl.col("pid") == pl.lit(lane.process.get("pid"), pl.Int64)
+
+
 def _blocked(lane: Lane) -> pl.DataFrame:
     """Calls of loading threads that wait for a file or a lock, with what for (`cause`).
 
@@ -45,7 +49,7 @@ def _blocked(lane: Lane) -> pl.DataFrame:
     calls = lane.os_calls.join(causes, on="name", maintain_order="left")
     asking = lane.host.filter(pl.col("kind") == "input")
     own = calls.filter(
-        pl.col("pid") == lane.process.get("pid"), pl.col("thread").is_in(asking["thread"].unique().implode())
+        _of_process(lane), pl.col("thread").is_in(asking["thread"].unique().implode())
     )
     during = spans(asking)
     start = own["start_ns"].to_numpy()
@@ -126,7 +130,7 @@ def blocked_loaders(lane: Lane) -> Mapping[str, Value]:
 def _starved(lane: Lane) -> pl.DataFrame | None:
     """When a training thread had work and no CPU; None where that cannot be told from waiting."""
     threads = lane.once(training_ops)["thread"].unique()
-    mine = (pl.col("pid") == lane.process.get("pid")) & pl.col("thread").is_in(threads.implode())
+    mine = _of_process(lane) & pl.col("thread").is_in(threads.implode())
     away = lane.off_cpu.filter(mine)
     state = pl.col("state").cast(pl.String)
     told = away.filter(state.is_not_null())
