@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -13,12 +14,13 @@ import polars as pl
 
 from advisor import __version__, metrics, parts
 from advisor import compare as sides
+from advisor import excerpt as cut
 from advisor.comparison import Comparison
 from advisor.config import Config
 from advisor.discover import Found, discover
 from advisor.errors import NothingFound, ReadError, RuleError, UsageError
 from advisor.judge import Suppression, judge
-from advisor.lens import STEADY
+from advisor.lens import STEADY, look
 from advisor.metrics import Part
 from advisor.parts import Progress, unreadable
 from advisor.profile import Profile, join
@@ -69,16 +71,18 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
     config = config or Config()
     earlier = None if baseline is None else saved(baseline)
     rules = rule_book(config)
-    silenced = _active(config, today or dt.datetime.now(dt.UTC).date())
+    silenced = _suppressions(config, today or dt.datetime.now(dt.UTC).date())
+    replaced = _replaced(config)
     found, rejected = discover(paths, run=run, all_runs=all_runs)
-    lost = [unreadable(r.path, r.why) for r in rejected]
+    lost = [unreadable(r.path, r.why, r.others) for r in rejected]
     runs = []
     for one in found:
         measured, broken = parts.parts(one, steps, progress or _silent, processes, step_range)
         lost += broken
         for name, of_job in _jobs(one, measured):
             whole = metrics.conclude(of_job)
-            runs.append(summarise(name, one.path, whole, judge(whole, rules, silenced)))
+            judged = judge(whole, rules, silenced)
+            runs.append(summarise(name, one.path, whole, replace(judged, notes=(*judged.notes, *replaced))))
     if not runs:
         raise NothingFound("; ".join(f"{u.path}: {u.why}" for u in lost) or "no profile given")
     report = Report(advisor_version=__version__, runs=tuple(runs), unreadable=tuple(lost))
@@ -151,7 +155,7 @@ def read(path: str) -> Profile:
         ReadError: there is no readable run, or more than one.
     """
     found, rejected = discover([path])
-    lost = [unreadable(r.path, r.why) for r in rejected]
+    lost = [unreadable(r.path, r.why, r.others) for r in rejected]
     profiles = []
     for one in found:
         whole, broken = parts.read(one, _silent)
@@ -162,6 +166,31 @@ def read(path: str) -> Profile:
     if len(profiles) > 1:
         raise ReadError(f"{path}: holds {len(profiles)} runs; give the path of one")
     return profiles[0]
+
+
+def excerpt(path: str, key: str, *, config: Config | None = None, steps: str = STEADY) -> dict[str, object]:
+    """A Chrome trace, as a JSON object, of the part of the one run at `path` that shows a finding.
+
+    Args:
+        path: A file, a folder or a URL.
+        key: The finding, by its rule's name.
+        config: Rule folders and overrides, as for `check`.
+        steps: As for `check`.
+
+    Raises:
+        ReadError: there is no readable run, or more than one.
+        UsageError: nothing of that name was found in the run.
+    """
+    profile = read(path)
+    measured = metrics.measure(look(profile, steps))
+    findings = judge(measured, rule_book(config or Config()), {}).findings
+    shown = next((f for f in findings if key in {f.key, f.rule, *(s.rule for s in f.symptoms)}), None)
+    if shown is None:
+        raise UsageError(
+            f"--finding {key}: not found in {path}; found: {', '.join(f.key for f in findings) or 'nothing'}"
+        )
+    worker = shown.where[0].worker if shown.where else shown.scope.workers[0]
+    return cut.excerpt(profile, measured.lens.of(worker), findings, shown)
 
 
 def _jobs(found: Found, measured: Sequence[Part]) -> list[tuple[str, Sequence[Part]]]:
@@ -179,13 +208,20 @@ def _repeated(workers: Iterable[pl.DataFrame]) -> bool:
     return len(set(ranks)) < len(ranks)
 
 
+def _replaced(config: Config) -> list[str]:
+    """A word on each shipped rule that one of the user's takes the place of."""
+    taken = load([rules_folder()]).keys() & load(config.rules).keys() if config.rules else ()
+    return [f"{name} is your own rule, in place of the shipped one" for name in sorted(taken)]
+
+
 def _silent(_: str) -> Callable[[int], object]:
     return lambda _: None
 
 
-def _active(config: Config, today: dt.date) -> dict[str, Suppression]:
-    """The suppressions that have not expired, by rule."""
-    return {s.rule: Suppression(s.reason, s.until.isoformat()) for s in config.suppress if s.until >= today}
+def _suppressions(config: Config, today: dt.date) -> dict[str, Suppression]:
+    """The suppressions by rule; of several for one, that which holds longest."""
+    ordered = sorted(config.suppress, key=lambda s: s.until)
+    return {s.rule: Suppression(s.reason, s.until.isoformat(), expired=s.until < today) for s in ordered}
 
 
 def rule_book(config: Config) -> dict[str, Rule]:
@@ -204,5 +240,9 @@ def rule_book(config: Config) -> dict[str, Rule]:
         if name not in book:
             near = difflib.get_close_matches(name, book, n=1)
             raise UsageError(f"no rule is called {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    for name, override in config.overrides.items():
+        if unknown := sorted(override.params.keys() - book[name].params.keys()):
+            known = ", ".join(book[name].params) or "none"
+            raise UsageError(f"overrides.{name}.params.{unknown[0]}: no such parameter; {name} has {known}")
     changed = {name: book[name].adjusted(o.params, o.severity) for name, o in config.overrides.items()}
     return book | changed

@@ -17,18 +17,34 @@ PYTHON_NS: Final = 50_000  # interpreting the code around a launch takes 5 to 20
 _UNTOLD_SHARE: Final = 0.05  # of the step: with more idle time of unknown cause, no cause's share can be told
 _NAMED: Final = 3
 _MOST_PLACES: Final = 10
+_WRAPPERS: Final = r"\): (?:_call_impl|_wrapped_call_impl|decorate_context|wrapper|inner)$"  # around any function
 _NOTHING: Final = "nothing that was recorded"
 _CALLS: Final = ["runtime", "sync", "allocator"]
 _DISPATCH: Final = ["op", "collective", *_CALLS]
 _ACCOUNTED: Final = ["input", "compile", "gc", "allocator"]  # as in advisor.gaps: causes of their own
 _WORK: Final = ["op", "annotation", "module", "python", "collective", *_CALLS]
 
+_HANDED_OVER: Final = pl.col("step").is_not_null() & (pl.col("kind") != "pipeline")
+
 
 def training_ops(lane: Lane) -> pl.DataFrame:
-    """Host ops of the threads that launch the device's work or bear the steps: not those of loaders or loggers."""
+    """Host ops of the threads that launch the device's work or bear the steps: not those of loaders or loggers.
+
+    Without a device also what these hand over to other threads, as far as the profile tells: TensorFlow and XLA compute
+    on pools of threads.
+    """
     launching = pl.col("id").is_in(lane.ops["launch"].drop_nulls().unique().implode())
     threads = lane.host.filter(launching | (pl.col("kind") == "step"))["thread"].unique()
-    return lane.host.filter(pl.col("thread").is_in(threads.implode())) if threads.len() else lane.host
+    mine = pl.col("thread").is_in(threads.implode())
+    if lane.device is None:
+        mine |= _HANDED_OVER
+    return lane.host.filter(mine) if threads.len() else lane.host
+
+
+def handed_over(lane: Lane) -> Union:
+    """When a thread other than the step's own works for a step; nothing where the profile does not link threads."""
+    threads = lane.host.filter(pl.col("kind") == "step")["thread"].unique()
+    return spans(lane.host.filter(_HANDED_OVER, ~pl.col("thread").is_in(threads.implode())))
 
 
 def launch_gaps(lane: Lane) -> Union:
@@ -58,6 +74,8 @@ def between_ops(lane: Lane, steps: pl.DataFrame) -> Union:
     start = steps["host_start_ns"].to_numpy()
     windows = Union.of(start, start + steps["host_dur_ns"].to_numpy())
     running = spans(ops.filter(pl.col("kind").is_in(_DISPATCH)))
+    if lane.device is None:
+        running |= handed_over(lane)
     return minus(windows, running | lane.host_spans("collective", *_ACCOUNTED))
 
 
@@ -81,6 +99,28 @@ def busiest(lane: Lane, when: Union) -> pl.DataFrame:
     )
     nothing = pl.DataFrame({"name": [None], "self_ns": [minus(when, spans(ops)).total]}, schema=own.schema)
     return pl.concat([own, nothing]).group_by("name").sum().sort("self_ns", "name", descending=[True, False])
+
+
+def telling(lane: Lane, when: Union) -> pl.DataFrame:
+    """As `busiest`, but by the outermost ranges that lie in `when` for half of their time or more.
+
+    An op is named, not the views that it consists of; a function, not what it calls. Where no such range is open, the
+    time is that of the ranges around, as in `busiest`.
+    """
+    ops = lane.once(training_ops).filter(pl.col("kind").is_in(_WORK)).with_columns(pl.col("name").cast(pl.String))
+    start = ops["start_ns"].to_numpy()
+    ops = ops.with_columns(
+        self_ns=pl.Series(when.within(start, start + ops["dur_ns"].to_numpy()), dtype=pl.Int64),
+        end_ns=pl.col("start_ns") + pl.col("dur_ns"),
+    )
+    mine = ops.filter(
+        pl.col("self_ns") > 0, 2 * pl.col("self_ns") >= pl.col("dur_ns"), ~pl.col("name").str.contains(_WRAPPERS)
+    ).sort("thread", "start_ns", "end_ns", descending=[False, False, True])
+    before = pl.col("end_ns").cum_max().shift(1).over("thread")
+    outermost = mine.filter(before.is_null() | (pl.col("start_ns") >= before))
+    rest = busiest(lane, minus(when, spans(outermost)))
+    named = pl.concat([outermost.select("name", "self_ns"), rest])
+    return named.group_by("name").sum().sort("self_ns", "name", descending=[True, False])
 
 
 def in_words(lane: Lane, ran: pl.DataFrame) -> str:

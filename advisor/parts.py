@@ -87,9 +87,9 @@ def _read(file: _File, on_read: Callable[[int], object]) -> Profile | Unreadable
     return profile
 
 
-def unreadable(path: str, why: str) -> Unreadable:
-    """A file that could not be read, in text that is safe to show."""
-    return Unreadable(path=plain(path), why=plain(why))
+def unreadable(path: str, why: str, others: Iterable[str] = ()) -> Unreadable:
+    """A file that could not be read, and others for the same reason, in text that is safe to show."""
+    return Unreadable(path=plain(path), why=plain(why), others=tuple(map(plain, others)))
 
 
 def _part(file: _File, steps: str, on_read: Callable[[int], object], *, keep: bool) -> Part | Unreadable:

@@ -48,7 +48,7 @@ def _memsets(lane: Lane) -> pl.DataFrame:
 
 
 def _cost(lane: Lane, ops: pl.DataFrame) -> Union:
-    """When nothing computes because of these ops: their calls last, they run, or the device idles briefly after them."""
+    """When nothing computes because of these ops: during their calls, while they run, and in short gaps after them."""
     if not ops.height:
         return EMPTY
     calls = spans(_calls(lane, ops))
@@ -92,8 +92,8 @@ def _gains(lane: Lane, ops: pl.DataFrame, share: float) -> tuple[float, float]:
         "sync_copy_cost_share",
         "share",
         "Part of the step in which nothing computes because of them.",
-        "time in those calls, in their copies, and idle for up to 1 ms after them, without what kernels and collectives cover "
-        "/ step time",
+        "time in those calls, in their copies, and idle for up to 1 ms after them, without what kernels and "
+        "collectives cover / step time",
         _SOURCE,
         _NEEDS,
         lambda lane: device_places(lane, _copies(lane)),
@@ -147,8 +147,8 @@ def synchronous_copies(lane: Lane) -> Mapping[str, Value]:
         "sync_memset_cost_share",
         "share",
         "Part of the step in which nothing computes because of them.",
-        "time in those calls, in their memsets, and idle for up to 1 ms after them, without what kernels and collectives cover "
-        "/ step time",
+        "time in those calls, in their memsets, and idle for up to 1 ms after them, without what kernels and "
+        "collectives cover / step time",
         _SOURCE,
         _NEEDS,
         lambda lane: device_places(lane, _memsets(lane)),

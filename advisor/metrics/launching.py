@@ -153,6 +153,8 @@ def _python_with_device(lane: Lane) -> dict[str, Value]:
 
 def _python_alone(lane: Lane) -> dict[str, Value]:
     ops = _steps_ops(lane)
+    if not ops.height:
+        return dict.fromkeys(_PYTHON, Missing("no framework op was recorded in these steps"))
     ops = ops.filter(~inside(optimizer_work(lane), ops))
     within = ops.group_by("parent").agg(within=pl.sum("dur_ns")).drop_nulls()
     own = ops.join(within, left_on="id", right_on="parent", how="left").select(

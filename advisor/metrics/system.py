@@ -48,9 +48,7 @@ def _blocked(lane: Lane) -> pl.DataFrame:
     causes = lane.os_calls.select("name").unique().with_columns(cause=cause).drop_nulls()
     calls = lane.os_calls.join(causes, on="name", maintain_order="left")
     asking = lane.host.filter(pl.col("kind") == "input")
-    own = calls.filter(
-        _of_process(lane), pl.col("thread").is_in(asking["thread"].unique().implode())
-    )
+    own = calls.filter(_of_process(lane), pl.col("thread").is_in(asking["thread"].unique().implode()))
     during = spans(asking)
     start = own["start_ns"].to_numpy()
     inside = during.within(start, start + own["dur_ns"].to_numpy()) > 0

@@ -148,6 +148,25 @@ def ranks(job: Job) -> Mapping[str, Value]:
     }
 
 
+@tabulates_jobs("pace")
+def paces(job: Job) -> pl.DataFrame:
+    """A row per rank and common step, where there are several ranks.
+
+    Columns: rank (position), name, step, step_ms, own_ms, wait_ms; the last two null where waiting cannot be told.
+    """
+    names = pl.Series(job.names, dtype=pl.String)
+    told = pl.lit(len(job.ranks) > 1 and job.untold is None)
+    rows = job.pace if len(job.ranks) > 1 else job.pace.clear()
+    return rows.select(
+        rank="rank",
+        name=names.gather(rows["rank"]),
+        step="step",
+        step_ms=pl.col("dur_ns") / 1e6,
+        own_ms=pl.when(told).then(pl.col("own_ns") / 1e6),
+        wait_ms=pl.when(told).then(pl.col("wait_ns") / 1e6),
+    )
+
+
 @tabulates_jobs("wait")
 def who_waits(job: Job) -> pl.DataFrame:
     """A row per pair of ranks: waiting, awaited (positions), waiting_name, awaited_name, wait_ms per step."""

@@ -119,6 +119,28 @@ def test_a_step_left_out_says_how_long_it_is():
     assert why(made, 6, "all") is None
 
 
+def test_in_very_even_runs_an_outlier_takes_at_least_a_tenth_more():
+    even = (10_000, 10_000, 10_001, 10_001)
+    assert used(of_lengths(*even, 10_999)) == [0, 1, 2, 3, 4]
+    assert used(of_lengths(*even, 11_002)) == [0, 1, 2, 3]
+
+
+def first_then_even(host: float, first: float, **columns: object):
+    """A first step of `first` us whose host range takes `host`; five of 100, the host ahead of the device."""
+    steps = [step(0, 0, first, host=(0, host), **columns)]
+    steps += [
+        step(i, first + 100 * i - 100, first + 100 * i, host=(90 * i, 90 * i + 90), **columns) for i in range(1, 6)
+    ]
+    return profile(steps=steps)
+
+
+def test_a_first_step_in_which_the_host_gets_ahead_is_left_out_and_no_outlier():
+    assert why(first_then_even(95, 150), 0) == "first recorded: 0.2 ms, while the host got ahead of the device"
+    assert why(first_then_even(95, 105), 0) is not None  # though less than a tenth longer
+    assert (why(first_then_even(140, 150), 0) or "").startswith("outlier")  # the host itself took longer
+    assert (why(first_then_even(95, 150, device=None), 0) or "").startswith("outlier")  # no device to fill
+
+
 def test_a_short_step_is_no_outlier():
     assert used(of_lengths(1, 100, 100, 101, 102)) == [0, 1, 2, 3, 4]
 
