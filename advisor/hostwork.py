@@ -157,9 +157,10 @@ def idle_after_waits(lane: Lane) -> pl.DataFrame:
 def waits_that_cost(lane: Lane) -> pl.DataFrame:
     """The calls that waited, each with the idle time that followed, as places to point at, the costliest first."""
     calls = lane.host.select("id", "parent", "dur_ns", call_start="start_ns", called=pl.col("name").cast(pl.String))
-    found = lane.once(idle_after_waits).join(calls, left_on="call", right_on="id", maintain_order="left")
+    after = lane.once(idle_after_waits).group_by("call").agg(pl.min("window"), pl.sum("sync_ns"))
+    found = after.join(calls, left_on="call", right_on="id")
     return (
-        found.sort("sync_ns", "start_ns", descending=[True, False])
+        found.sort("sync_ns", "call_start", descending=[True, False])
         .head(_MOST_PLACES)
         .select(
             step=pl.col("window").replace_strict(
