@@ -16,6 +16,7 @@ LONG_GAP_NS: Final = 1_000_000  # no launch takes that long: the host does somet
 PYTHON_NS: Final = 50_000  # interpreting the code around a launch takes 5 to 20 us; over 50 it is work of its own
 _UNTOLD_SHARE: Final = 0.05  # of the step: with more idle time of unknown cause, no cause's share can be told
 _NAMED: Final = 3
+_MOST_PLACES: Final = 10
 _WRAPPERS: Final = r"\): (?:_call_impl|_wrapped_call_impl|decorate_context|wrapper|inner)$"  # around any function
 _NOTHING: Final = "nothing that was recorded"
 _CALLS: Final = ["runtime", "sync", "allocator"]
@@ -135,6 +136,72 @@ def places(lane: Lane, rows: pl.DataFrame, op: str = "id") -> pl.DataFrame:
     return found.sort("dur_ns", "start_ns", descending=[True, False]).select(
         "step", "start_ns", "dur_ns", "op", table=pl.lit("host_ops"), name=pl.col("name").cast(pl.String)
     )
+
+
+def idle_after_waits(lane: Lane) -> pl.DataFrame:
+    """Gaps after synchronising calls: window, start_ns, end_ns, sync_ns, and `call`, the id of the one that waited."""
+    found = lane.once(gaps).filter(pl.col("sync_ns") > 0)
+    ran_dry = lane.busy.last_end(found["start_ns"].to_numpy())
+    calls = lane.host.filter(pl.col("kind") == "sync").sort("start_ns")
+    if not calls.height or not found.height:
+        return found.clear().select("window", "start_ns", "end_ns", "sync_ns", call=pl.lit(None, pl.Int64))
+    start = calls["start_ns"].to_numpy()
+    row = np.searchsorted(start, ran_dry, side="right") - 1
+    still_open = (row >= 0) & ((start + calls["dur_ns"].to_numpy())[row] >= ran_dry)
+    call = calls["id"].gather(np.maximum(row, 0))
+    return found.select(
+        "window", "start_ns", "end_ns", "sync_ns", call=pl.when(pl.Series(still_open, dtype=pl.Boolean)).then(call)
+    )
+
+
+def waits_that_cost(lane: Lane) -> pl.DataFrame:
+    """The calls that waited, each with the idle time that followed, as places to point at, the costliest first."""
+    calls = lane.host.select("id", "parent", "dur_ns", call_start="start_ns", called=pl.col("name").cast(pl.String))
+    after = lane.once(idle_after_waits).group_by("call").agg(pl.min("window"), pl.sum("sync_ns"))
+    found = after.join(calls, left_on="call", right_on="id")
+    return (
+        found.sort("sync_ns", "call_start", descending=[True, False])
+        .head(_MOST_PLACES)
+        .select(
+            step=pl.col("window").replace_strict(
+                list(range(lane.steps.height)), lane.steps["step"], return_dtype=pl.Int32
+            ),
+            start_ns="call_start",
+            dur_ns="dur_ns",
+            op="parent",
+            table=pl.lit("host_ops"),
+            name=pl.format("{}, then the device idles for {}", "called", _in_ms("sync_ns")),
+        )
+    )
+
+
+def device_places(lane: Lane, ops: pl.DataFrame) -> pl.DataFrame:
+    """Device ops as places to point at, the longest first: which call launched each, in what op or range, what follows.
+
+    Only for as many as are shown: what follows is looked up for each.
+    """
+    first = ops.sort("dur_ns", "start_ns", descending=[True, False]).head(_MOST_PLACES)
+    calls = lane.host.select("parent", launch="id", called=pl.col("name").cast(pl.String))
+    idle = lane.once(gaps).select(end_ns="start_ns", idle_ns=pl.col("end_ns") - pl.col("start_ns"))
+    told = (
+        first.with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
+        .join(calls, on="launch", how="left", maintain_order="left")
+        .join(idle, on="end_ns", how="left", maintain_order="left")
+    )
+    by = pl.format(" by {}", "called").fill_null("")
+    after = pl.format(", then the device idles for {}", _in_ms("idle_ns")).fill_null("")
+    return told.select(
+        "step",
+        "start_ns",
+        "dur_ns",
+        op=pl.coalesce("op", "parent"),
+        table=pl.lit("device_ops"),
+        name=pl.concat_str(pl.col("name").cast(pl.String), by, after),
+    )
+
+
+def _in_ms(column: str) -> pl.Expr:
+    return pl.col(column).map_elements(lambda ns: ms(ns / 1e6), return_dtype=pl.String)
 
 
 def untold(lane: Lane) -> str | None:

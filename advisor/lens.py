@@ -23,6 +23,8 @@ _ENOUGH_STEPS: Final = 3
 _SLOW_CALL_NS: Final = 50_000  # a runtime call that takes longer waits for something (HTA's outlier threshold)
 _RANGE = re.compile(r"^(\d*):(\d*)$")
 
+_EVENTS: Final = ("ops", "host", "allocations", "collectives", "threads", "os_calls", "off_cpu", "gpu_samples")
+
 T = TypeVar("T")
 
 _OUTSIDE: Final = "outside --steps"
@@ -40,7 +42,9 @@ class Lane:
 
     `starts` and `ends` are the step windows in ns, shape (steps,), ascending and disjoint. `uneven` are the steps left
     out because they took too long or compiled. `ops` holds the device's ops and `host` the worker's host ops, whole
-    recording each: what surrounds a step can explain it. `devices` is how many the worker used.
+    recording each: what surrounds a step can explain it. `devices` is how many the worker used. `threads`, `os_calls`
+    and `off_cpu` are the worker's and those of processes of the job that could be any worker's; `gpu_samples` are the
+    device's.
     """
 
     worker: int
@@ -54,6 +58,10 @@ class Lane:
     host: pl.DataFrame
     allocations: pl.DataFrame
     collectives: pl.DataFrame
+    threads: pl.DataFrame
+    os_calls: pl.DataFrame
+    off_cpu: pl.DataFrame
+    gpu_samples: pl.DataFrame
     facts: Mapping[str, Any]  # the device's row; empty where nothing is known of it
     process: Mapping[str, Any]  # the worker's row
     visible: int | None  # devices that the worker's process sees; None where the recording does not tell
@@ -142,8 +150,7 @@ class Lane:
 
     def emptied(self) -> Lane:
         """The same without its ops."""
-        tables = {name: getattr(self, name).clear() for name in ("ops", "host", "allocations", "collectives")}
-        return replace(self, **tables, _computed={})
+        return replace(self, **{name: getattr(self, name).clear() for name in _EVENTS}, _computed={})
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,6 +206,7 @@ def _lane(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
     facts = seen.filter(mine).to_dicts()
     process = profile.workers.filter(pl.col("worker") == worker).to_dicts()
     ops = _rows(profile.device_ops, mine)
+    possibly = pl.col("worker").eq(worker).fill_null(value=True)  # not told whose it is
     used = profile.device_ops.filter(pl.col("worker") == worker)
     asked = pl.col("incomplete").is_null() & ~pl.col("left_out").str.starts_with(_OUTSIDE)
     return Lane(
@@ -213,6 +221,10 @@ def _lane(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
         host=_rows(profile.host_ops, pl.col("worker") == worker),
         allocations=profile.allocations.filter(mine),
         collectives=profile.collectives.join(ops.select("id"), left_on="device_op", right_on="id", how="semi"),
+        threads=_rows(profile.threads, possibly),
+        os_calls=_rows(profile.os_calls, possibly),
+        off_cpu=_rows(profile.off_cpu, possibly),
+        gpu_samples=_rows(profile.gpu_samples, mine),
         facts=facts[0] if facts else {},
         process=process[0] if process else {},
         visible=seen.height or None,

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.gaps import CAUSES, MEANINGS, gaps
-from advisor.hostwork import minus
+from advisor.hostwork import minus, waits_that_cost
 from advisor.intervals import Union
 from advisor.lens import Lane, spans
 from advisor.metrics.registry import Metric, Missing, Value, measures
@@ -20,6 +20,7 @@ _SOURCE: Final = (
     "HTA's host wait and kernel wait, refined; 5 us is the p90 of queued gaps in public H100 and B200 traces"
 )
 _NEEDS: Final = ("device_ops", "device_ops.launch")
+_AMONG_KERNELS: Final = ("queued", "dependency")  # inside a CUDA graph too
 _ANY: Final = pl.lit(True)  # noqa: FBT003 - polars takes it so
 _LONG_GAP_NS: Final = 1_000_000  # no launch takes that long: the host does something else in between
 _WORTH_NAMING_SHARE: Final = 0.01
@@ -55,7 +56,7 @@ def _longest(cause: str, only: pl.Expr = _ANY) -> Callable[[Lane], pl.DataFrame]
         "share",
         "Part of the step in which nothing runs on the device; the idle causes below sum to it.",
         "1 - device_busy_share",
-        needs=("device_ops",),
+        needs=("device_ops", "device_ops.name"),
     ),
     *(
         Metric(
@@ -64,8 +65,8 @@ def _longest(cause: str, only: pl.Expr = _ANY) -> Callable[[Lane], pl.DataFrame]
             f"Part of the step in which the device idles and {meaning}.",
             f"idle time, all streams merged, in which {rule} / step time",
             _SOURCE,
-            _NEEDS,
-            _longest(cause),
+            (*_NEEDS, "device_ops.name") if cause in _AMONG_KERNELS else _NEEDS,
+            waits_that_cost if cause == "sync" else _longest(cause),
         )
         for cause, (meaning, rule) in MEANINGS.items()
     ),

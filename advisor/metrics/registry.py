@@ -322,7 +322,9 @@ def _checked(value: Value, metric: Metric, device: int | None, lens: Lens) -> Va
     """The value, or Missing where the recording lacks what it needs or the arithmetic gave no number."""
     if device is None and "device_ops" in metric.needs and not lens.profile.why_lacking("device_ops"):
         return Missing(_NO_DEVICE)
-    lacking = [why for need in metric.needs if (why := lens.profile.why_lacking(need))]
+    # what the device's columns lack is nothing to a worker whose ops run on the host
+    needs = [need for need in metric.needs if device is not None or not need.startswith("device_ops.")]
+    lacking = [why for need in needs if (why := lens.profile.why_lacking(need))]
     if lacking:
         return Missing(lacking[0])
     if value is None or (isinstance(value, float) and not math.isfinite(value)):

@@ -338,3 +338,16 @@ def test_the_critical_device_has_the_longest_steps(first: list[float], second: l
 def test_every_worker_has_a_critical_device():
     steps = [step(1, 0, 10 * w + d, worker=w, device=d) for w in (1, 2) for d in (1, 2)]
     assert [(one.worker, one.device) for one in look(profile(steps=steps)).critical] == [(1, 2), (2, 2)]
+
+
+def test_what_could_be_any_worker_s_is_in_every_lane_and_gone_once_emptied():
+    told = [{"worker": worker, "pid": 1, "thread": 1, "start_ns": 0, "dur_ns": 1} for worker in (0, 1, None)]
+    samples = [{"worker": 0, "device": device, "metric": "sm_active", "at_ns": 1, "value": 0.5} for device in (0, 1)]
+    made = profile(
+        [kernel(0, 10), kernel(0, 10, worker=1)], os_calls=told, off_cpu=told, threads=told[:0], gpu_samples=samples
+    )
+    for lane_ in look(made, "all").lanes:
+        assert lane_.os_calls["worker"].to_list() == lane_.off_cpu["worker"].to_list() == [lane_.worker, None]
+        assert lane_.gpu_samples.height == (lane_.worker == 0)
+        small = lane_.emptied()
+        assert not any(table.height for table in (small.os_calls, small.off_cpu, small.threads, small.gpu_samples))
