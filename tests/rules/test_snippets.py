@@ -18,7 +18,7 @@ READERS = """
     sample_batch train_step tokens images labels grads metrics epoch log_dir on_trace_ready gpu ds batch_size rank
     local_rank device devices scheduler logger running_loss first second grads_and_vars nodes gpus_per_node a b n shape
     parse block width loss_sum correct count stages lengths max_tokens world_size length_of bucket_boundaries
-    bucket_batch_sizes
+    bucket_batch_sizes steps batches make_model pattern parse_batch run
 """
 MODULES = """
     torch F nn np os tf jax jnp optax ocp dist DataLoader DDP FSDP fully_shard Mesh lax partial

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import polars as pl
 import pytest
 
 from advisor.lens import Lane
@@ -128,5 +127,5 @@ def test_work_on_other_threads_for_a_step_is_no_python():
     found = python_bound(lane(profile((), host, [step(1, 0, 100, device=None)])))
     assert found["python_bound_share"] == pytest.approx(0.15)
     apart = [row | {"step": None} for row in host]
-    assert python_bound(lane(profile((), apart, [step(1, 0, 100, device=None)])))["python_bound_share"] == 1.0
-    assert pl.DataFrame(host).height == 2
+    found = python_bound(lane(profile((), apart, [step(1, 0, 100, device=None)])))
+    assert isinstance(found["python_bound_share"], Missing)  # nothing says that the other thread works for the step
