@@ -130,7 +130,5 @@ def _exposed(job: Job, calls: pl.DataFrame, pause_ns: int) -> pl.Series:
         mine = calls.with_row_index("row").filter(pl.col("rank") == position)
         work, end = rank.work.bridged(pause_ns), mine["end_ns"].to_numpy() + job.clock.offsets_ns[position]
         length = mine.select(pl.min_horizontal("transfer_ns", "dur_ns")).to_series().to_numpy()
-        found.append(
-            mine.select("row", exposed=pl.Series(length - work.within(end - length, end), dtype=pl.Int64))
-        )
+        found.append(mine.select("row", exposed=pl.Series(length - work.within(end - length, end), dtype=pl.Int64)))
     return pl.concat(found).sort("row")["exposed"] if found else pl.Series([], dtype=pl.Int64)

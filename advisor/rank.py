@@ -38,9 +38,10 @@ class Rank:
 
     `steps` has a row per complete step: step, start_ns, dur_ns, host_start_ns, used, work_ns (a kernel that is no
     collective runs), input_ns (the device idles while the loader is asked), kernels (number of them), first_ns (start
-    of the first one, null where there is none), called_ns (start of the call that launched it, null where unknown). `calls` has a row per collective (see CALLS) and `work` holds when
-    other kernels run. `kernels` has a row per name, grid and block in the used steps: number, median_ns, total_ns.
-    `visible` is how many devices the process sees, None where the recording does not tell.
+    of the first one, null where there is none), called_ns (start of the call that launched it, null where unknown).
+    `calls` has a row per collective (see CALLS) and `work` holds when other kernels run. `kernels` has a row per name,
+    grid and block in the used steps: number, median_ns, total_ns. `visible` is how many devices the process sees, None
+    where the recording does not tell.
     """
 
     worker: int

@@ -25,8 +25,8 @@ _ENOUGH_STEPS: Final = 3
     Metric(
         "launch_stagger_ms",
         "ms",
-        "How long after the first device of a process its last one starts to work in a step, because the host feeds it no "
-        "sooner.",
+        "How long after the first device of a process its last one starts to work in a step, because the host feeds it "
+        "no sooner.",
         "mean over steps of the least of (last - first start of the first kernel on each of the process's devices) and "
         "(last - first call that launches it): what was launched and still waits is not waiting for the host; 0 where "
         "every process feeds one device",
@@ -44,8 +44,8 @@ _ENOUGH_STEPS: Final = 3
     Metric(
         "launch_alike_share",
         "share",
-        "How alike the work of a process's devices is: 1 where they are replicas, less where one has another part of the "
-        "model and needs what the other makes.",
+        "How alike the work of a process's devices is: 1 where they are replicas, less where one has another part of "
+        "the model and needs what the other makes.",
         "sum of the least / sum of the largest number of calls per step on a device, over kernels (name, grid, block)",
     ),
     Metric("launch_order", "text", "The devices in the order in which they usually start.", "by their mean place"),
@@ -102,7 +102,7 @@ def _feeder(job: Job) -> Sequence[Rank] | None:
 
 
 def _begun(process: Sequence[Rank], when: str) -> pl.DataFrame:
-    """A row per step that all devices use: step, and when each device's first kernel starts or was called for, in ns."""
+    """A row per step that all devices use: step, and when each one's first kernel starts or was called for, in ns."""
     found = process[0].steps.filter("used").select("step")
     for i, rank in enumerate(process):
         first = rank.steps.filter("used", pl.col(when).is_not_null()).select("step", pl.col(when).alias(f"{i}"))

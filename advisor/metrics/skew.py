@@ -164,15 +164,15 @@ _SPLIT: Final = (
         "moving_most_ms",
         "ms",
         "What evening that out gives back at most.",
-        "mean over steps of the largest alone time - the level that is left: the mean over ranks and steps, or more where"
-        " a rank takes longer for good: the mean over steps of the rank that has most in all other steps; over the common"
-        " steps or over all complete ones, whose unevenness may be the same, where that is more",
+        "mean over steps of the largest alone time - the level that is left: the mean over ranks and steps, or more"
+        " where a rank takes longer for good: the mean over steps of the rank that has most in all other steps; over"
+        " the common steps or over all complete ones, whose unevenness may be the same, where that is more",
         "cross-validation: in few steps the largest mean of a rank is large by chance too",
     ),
     Metric(
         "moving_host_ms",
         "ms",
-        "The moving part of the time that is neither kernels nor waiting for input: host work that the device waits for.",
+        "The moving part of the time that is neither kernels nor waiting for input: the device waits for the host.",
         "moving_skew_ms, of alone time - time in kernels - waiting for input",
     ),
     Metric(
@@ -185,9 +185,9 @@ _SPLIT: Final = (
     Metric(
         "pauses_most_ms",
         "ms",
-        "The same at most: transfers hide behind kernels again, and waits that a pause just before the steps caused count.",
-        "mean step - largest mean over steps of a rank's alone time, of the rest no more than its median; over the common"
-        " steps or over all complete ones, where that is more",
+        "The same at most: transfers hide behind kernels again, and waits count whose pause came before the steps.",
+        "mean step - largest mean over steps of a rank's alone time, of the rest no more than its median; over the"
+        " common steps or over all complete ones, where that is more",
     ),
     Metric(
         "persistent_compute_ms",

