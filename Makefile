@@ -30,8 +30,9 @@ check: $(VENV)/.installed-test ## Lint, types, import directions, rule book, gen
 cover: $(VENV)/.installed-test ## Run all tests and show the lines and branches that none of them takes
 	$(BIN)/python -m pytest --cov --cov-report=term-missing:skip-covered
 
-docs: $(VENV)/.installed-test ## Write the docs that are generated from the code and the rules
+docs: $(VENV)/.installed-docs ## Write the docs that are generated from the code and the rules, and build site/
 	$(BIN)/python docs/make.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python docs/build_site.py
 
 bench: $(VENV)/.installed ## Compare reader and check with the floor, on 1 GB (BENCH=--peers: with other tools as well)
 	$(BIN)/python benchmarks/kineto.py $(BENCH)
@@ -45,6 +46,10 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 
 $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-docs: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	@touch $@ $(VENV)/.installed
 
 $(BIN)/python:

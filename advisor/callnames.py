@@ -21,6 +21,7 @@ _REFINED: Final = [
     ("python", r"^nn\.Module: ", "module"),
     ("runtime", r"^(?:cuda|hip)(?:Device|Stream|Event)Synchronize|^cu(?:Ctx|Stream|Event)Synchronize", "sync"),
     ("runtime", r"^(?:cuda|hip)(?:Memcpy|MemcpyFromSymbol|MemcpyToSymbol|Memcpy2D|Memcpy3D)(?:_v\d+)?$", "sync"),
+    ("runtime", r"^cuMemcpy(?:HtoD|DtoH|2D|2DUnaligned|3D)?(?:_v\d+)?$", "sync"),
     ("runtime", r"^(?:cuda|hip)(?:Ext|Host)?(?:Malloc|Free|Alloc)|^cuMem(?:Alloc|Free|Create|Map|Unmap)", "allocator"),
 ]
 

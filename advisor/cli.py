@@ -24,13 +24,23 @@ if TYPE_CHECKING:
 
 # Heavy imports stand inside the commands: `advisor --help` answers at once.
 
-Format: TypeAlias = Literal["terminal", "markdown", "json", "html"]
+Format: TypeAlias = Literal["terminal", "markdown", "json", "html", "sarif"]
+Picture: TypeAlias = Literal["svg", "png"]
 FailOn: TypeAlias = Literal["high", "medium", "low", "never"]
 _Choice = TypeVar("_Choice", bound=str)
-_FORMATS: tuple[Format, ...] = ("terminal", "markdown", "json", "html")
+_FORMATS: tuple[Format, ...] = ("terminal", "markdown", "json", "html", "sarif")
 _CORES = os.cpu_count() or 1
 _LEVELS: tuple[FailOn, ...] = ("high", "medium", "low", "never")
-_SUFFIXES: dict[str, Format] = {".html": "html", ".htm": "html", ".json": "json", ".md": "markdown", ".txt": "terminal"}
+_OF_COMPARISONS: tuple[Format, ...] = ("terminal", "markdown", "json", "html")
+_PICTURES: dict[str, Picture] = {".svg": "svg", ".png": "png"}
+_SUFFIXES: dict[str, Format] = {
+    ".html": "html",
+    ".htm": "html",
+    ".json": "json",
+    ".md": "markdown",
+    ".txt": "terminal",
+    ".sarif": "sarif",
+}
 
 app = typer.Typer(
     add_completion=False,
@@ -51,20 +61,48 @@ ConfigPath = Annotated[
 ]
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from advisor import __version__
+
+        typer.echo(f"advisor {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def advisor(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Why a GPU job is slow, what to change, and what the change is worth."""
+
+
 @app.command()
 def check(
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Profiles: files, folders or URLs.")],
     output: Annotated[
         list[Path] | None,
         typer.Option(
-            "--output", "-o", help="Also write a report; its kind by suffix: .html .json .md .txt. Repeatable."
+            "--output",
+            "-o",
+            help="Also write a report; its kind by suffix: .html .json .md .txt .sarif; or .svg .png, a picture of"
+            " where a step of the first run goes. Repeatable.",
         ),
     ] = None,
     format_: Annotated[
-        str, typer.Option("--format", "-f", metavar="FORMAT", help="Standard output: terminal, markdown, json or html.")
+        str,
+        typer.Option(
+            "--format", "-f", metavar="FORMAT", help="Standard output: terminal, markdown, json, html or sarif."
+        ),
     ] = "terminal",
     fail_on: Annotated[
-        str, typer.Option("--fail-on", metavar="LEVEL", help="Exit 1 at this severity: high, medium, low or never.")
+        str,
+        typer.Option(
+            "--fail-on",
+            metavar="LEVEL",
+            help="Exit 1 at this severity: high, medium, low or never; 3 if too little can be told.",
+        ),
     ] = "never",
     steps: Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, or A:B.")] = "steady",
     step_range: Annotated[
@@ -104,9 +142,29 @@ def check(
             baseline=baseline,
         )
     for path, kind in files.items():
-        _write(path, _rendered(report, kind, verbose=True))
+        _write(path, _content(report, kind))
     sys.stdout.write(_rendered(report, standard, verbose=verbose, to_screen=True))
     raise typer.Exit(report.exit_code(level))
+
+
+@app.command()
+def excerpt(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Profile of one run: a file, a folder or a URL.")],
+    finding: Annotated[str, typer.Option("--finding", metavar="KEY", help="The finding to show, as `check` names it.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it: .json or .json.gz.")],
+    steps: Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, or A:B.")] = "steady",
+    config: ConfigPath = None,
+) -> None:
+    """Cut out the part of a recording that shows a finding, for Perfetto and chrome://tracing."""
+    import gzip
+    import json
+
+    from advisor.engine import excerpt as cut
+
+    if not output.name.lower().endswith((".json", ".json.gz")):
+        raise UsageError(f"-o {output}: a trace ends in .json or .json.gz")
+    trace = json.dumps(cut(path, finding, config=_config(config), steps=steps), separators=(",", ":")).encode()
+    _write(output, gzip.compress(trace, mtime=0) if output.suffix.lower() == ".gz" else trace)
 
 
 @app.command()
@@ -146,16 +204,76 @@ def compare(
     from advisor.comparison import fail_on as wanted
     from advisor.engine import compare as run_compare
 
-    standard = _chosen("--format", format_, _FORMATS)
+    standard = _chosen("--format", format_, _OF_COMPARISONS)
     failing = wanted(fail_on or ["slower"])
-    files = {path: _format_of(path) for path in output or []}
+    files = {path: _comparison_format_of(path) for path in output or []}
     sides = [base, *(more_base or [])], [head, *(more_head or [])]
     with _progress() as progress:
         found = run_compare(*sides, config=_config(config), steps=steps, progress=progress, processes=processes)
     for path, kind in files.items():
-        _write(path, _rendered_comparison(found, kind, verbose=True))
+        _write(path, _rendered_comparison(found, kind, verbose=True).encode())
     sys.stdout.write(_rendered_comparison(found, standard, verbose=verbose, to_screen=True))
     raise typer.Exit(found.exit_code(failing, strict=strict))
+
+
+@app.command()
+def comment(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="JSON of `advisor check` or `advisor compare`, or Markdown.")
+    ],
+    forge: Annotated[
+        str | None, typer.Option("--forge", metavar="HOST", help="github or gitlab; by default as CI tells.")
+    ] = None,
+    repo: Annotated[
+        str | None, typer.Option("--repo", metavar="OWNER/NAME", help="By default the one that CI runs for.")
+    ] = None,
+    pr: Annotated[
+        int | None, typer.Option("--pr", metavar="NUMBER", min=1, help="Pull or merge request; by default the event's.")
+    ] = None,
+    commit: Annotated[
+        str | None, typer.Option("--commit", metavar="SHA", help="What was measured; by default the event's head.")
+    ] = None,
+    link: Annotated[
+        str | None, typer.Option("--link", metavar="URL", help="The full report; by default the page of the CI run.")
+    ] = None,
+    api_url: Annotated[
+        str | None, typer.Option("--api-url", metavar="URL", help="Of GitHub Enterprise or an own GitLab.")
+    ] = None,
+    key: Annotated[
+        str, typer.Option("--key", metavar="NAME", help="Tells several comments on one pull request apart.")
+    ] = "default",
+    post: Annotated[bool, typer.Option("--comment/--no-comment", help="Whether to comment.")] = True,
+    status: Annotated[bool, typer.Option("--status", help="Also set a commit status.")] = False,
+    check_run: Annotated[
+        bool, typer.Option("--check-run", help="Also add a check run, with remarks on the lines that findings name.")
+    ] = False,
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option("--fail-on", metavar="WHAT", help="When status and check run fail; as in check and compare."),
+    ] = None,
+    root: Annotated[Path, typer.Option("--root", metavar="DIR", help="The checkout that remarks refer to.")] = Path(),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the comment and post nothing.")] = False,
+) -> None:
+    """Post a report as the one comment on a pull request, and edit it from then on.
+
+    The token is GITHUB_TOKEN or GITLAB_TOKEN of the environment.
+    """
+    from advisor.forge import deliver, message
+    from advisor.forge.situation import KINDS, situation
+    from advisor.text import plain
+
+    kind = _chosen("--forge", forge, KINDS) if forge else None
+    told = message.read(file, fail_on or [])
+    where = situation(os.environ, kind, repo=repo, number=pr, commit=commit, link=link, api_url=api_url)
+    wanted = deliver.Wanted(key=key, comment=post, check_run=check_run, status=status, root=root)
+    if dry_run:
+        sys.stdout.write(deliver.dry_run(told, where, wanted))
+        return
+    for done in deliver.deliver(told, where, wanted):
+        if done.hint and os.environ.get("GITHUB_ACTIONS"):
+            typer.echo(f"::warning title=gpu-advisor::{plain(done.line)}")
+        else:
+            typer.echo(f"advisor: {plain(done.line)}", err=done.hint)
 
 
 @rules_app.command("list")
@@ -190,13 +308,19 @@ def rules_test(
     from advisor.resources import rules_folder
     from advisor.rulebook import load
     from advisor.rulelint import lint
+    from advisor.text import count
 
     tested = folder or rules_folder()
     shipped = load([rules_folder()])
     if problems := lint(tested, metrics.dtypes(), shipped):
         raise UsageError("\n".join(problems))
     rules = load([tested])
-    typer.echo(f"{len(rules)} rules, {sum(len(rule.cases) for rule in rules.values())} cases: all right")
+    if not rules:
+        raise UsageError(f"{tested}: no rule in this folder; a rule is a *.yaml file")
+    for name in sorted(rules.keys() & shipped.keys()) if folder else ():
+        typer.echo(f"{name} takes the place of the shipped rule")
+    cases = sum(len(rule.cases) for rule in rules.values())
+    typer.echo(f"{count(len(rules), 'rule')}, {count(cases, 'case')}: all right")
 
 
 @metrics_app.command("list")
@@ -214,6 +338,8 @@ def metrics_show(name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
     from advisor.metrics import METRICS
     from advisor.reference import metric_entry
 
+    if name not in METRICS and f"{name}_share" in METRICS:
+        name = f"{name}_share"  # a part of the step, as savings name it
     if name not in METRICS:
         raise UsageError(f"no metric is called {name!r}; `advisor metrics list` names them all")
     typer.echo(metric_entry(METRICS[name]), nl=False)
@@ -318,8 +444,8 @@ def fleet_report(
     from advisor.fleet.store import existing, opened
     from advisor.fleet.weekly import weekly
 
-    standard = _chosen("--format", format_, _FORMATS)
-    files = {path: _format_of(path) for path in output or []}
+    standard = _chosen("--format", format_, _OF_COMPARISONS)
+    files = {path: _chosen("-o", _format_of(path), _OF_COMPARISONS) for path in output or []}
     target = existing(opened(store, option or ()))
     found = weekly(target, _config(config).fleet, week)
     for path, kind in files.items():
@@ -327,8 +453,8 @@ def fleet_report(
         if kind == "html":
             for name, text in pages(target, found).items():
                 (path.parent / beside).mkdir(parents=True, exist_ok=True)
-                _write(path.parent / beside / name, text)
-        _write(path, _rendered_week(found, kind, links or (beside if kind == "html" else None), verbose=True))
+                _write(path.parent / beside / name, text.encode())
+        _write(path, _rendered_week(found, kind, links or (beside if kind == "html" else None), verbose=True).encode())
     sys.stdout.write(_rendered_week(found, standard, links, verbose=verbose, to_screen=True))
 
 
@@ -356,10 +482,10 @@ def fleet_show(
     from advisor.fleet.show import report_of
     from advisor.fleet.store import existing, opened
 
-    files = {path: _format_of(path) for path in output or []}
+    files = {path: _chosen("-o", _format_of(path), _FORMATS) for path in output or []}
     report = report_of(existing(opened(store, option or ())), run_id)
     for path, kind in files.items():
-        _write(path, _rendered(report, kind, verbose=True))
+        _write(path, _rendered(report, kind, verbose=True).encode())
     sys.stdout.write(_rendered(report, "terminal", verbose=verbose, to_screen=True))
 
 
@@ -410,10 +536,26 @@ def _chosen(option: str, value: str, allowed: tuple[_Choice, ...]) -> _Choice:
     raise UsageError(f"{option} {value}: not one of {', '.join(allowed)}")
 
 
-def _format_of(path: Path) -> Format:
-    if path.suffix.lower() not in _SUFFIXES:
-        raise UsageError(f"-o {path}: no kind of report has that suffix; use one of {' '.join(_SUFFIXES)}")
-    return _SUFFIXES[path.suffix.lower()]
+def _format_of(path: Path) -> Format | Picture:
+    kinds: dict[str, Format | Picture] = {**_SUFFIXES, **_PICTURES}
+    if path.suffix.lower() not in kinds:
+        raise UsageError(f"-o {path}: no kind of report has that suffix; use one of {' '.join(kinds)}")
+    return kinds[path.suffix.lower()]
+
+
+def _comparison_format_of(path: Path) -> Format:
+    suffixes = {suffix: kind for suffix, kind in _SUFFIXES.items() if kind in _OF_COMPARISONS}
+    if path.suffix.lower() not in suffixes:
+        raise UsageError(f"-o {path}: no kind of comparison has that suffix; use one of {' '.join(suffixes)}")
+    return suffixes[path.suffix.lower()]
+
+
+def _content(report: Report, kind: Format | Picture) -> bytes:
+    if kind == "svg" or kind == "png":  # noqa: PLR1714 - mypy narrows on comparisons
+        from advisor.render import charts
+
+        return charts.breakdown(report.runs[0], kind)
+    return _rendered(report, kind, verbose=True).encode()
 
 
 def _rendered(report: Report, kind: Format, *, verbose: bool, to_screen: bool = False) -> str:
@@ -425,6 +567,10 @@ def _rendered(report: Report, kind: Format, *, verbose: bool, to_screen: bool = 
         from advisor.render import html
 
         return html.render(report)
+    if kind == "sarif":
+        from advisor.render import sarif
+
+        return sarif.render(report)
     if kind == "markdown":
         from advisor.render import markdown
 
@@ -457,11 +603,11 @@ def _rendered_week(found: Week, kind: Format, links: str | None, *, verbose: boo
     return html.render(found, links=links) if kind == "html" else markdown.render(found, links=links)
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, content: bytes) -> None:
     """Write beside the target, then rename: a reader never sees half a report."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        partial.write_text(text, "utf-8")
+        partial.write_bytes(content)
         partial.replace(path)
     except OSError as error:
         partial.unlink(missing_ok=True)

@@ -18,6 +18,7 @@ _MOST_BYTES: Final = 1 << 48  # more than any message has: sums of such sizes st
 _VARYING: Final = ["all_to_all", "send", "recv", "send_recv"]  # what they carry may differ from step to step
 _PLACES: Final = 3  # large collectives in a step; fewer do not show whether the times follow the sizes
 _SPREAD: Final = 0.2  # of the median: between the tenth and the last tenth of times over expected times
+_PAUSE_NS: Final = 5_000  # a queued kernel starts this soon after the one before it
 _LENGTH: Final = pl.col("end_ns") - pl.col("start_ns")
 
 
@@ -46,11 +47,15 @@ def traffic(job: Job) -> pl.DataFrame:
             sizes all through the step, as a link's do. Waiting for a rank that is missing does not: how late it is
             depends on what it computes in between.
         exposed_ns: the part of the transfer, at the end of the call, that no kernel of the rank covers.
+        awaited_ns: the same without the pauses of at most 5 us between kernels, which are there without transfers too.
         bus_factor, spans_nodes, peers (the group's ranks), and what `advisor.network.expected` tells: guide_ns,
             model_ns, curve_ns, expected_ns, basis, why.
     """
     calls = _with_transfer(job)
-    calls = calls.with_columns(pl.Series("exposed_ns", _exposed(job, calls), dtype=pl.Int64))
+    calls = calls.with_columns(
+        pl.Series("exposed_ns", _exposed(job, calls, 0), dtype=pl.Int64),
+        pl.Series("awaited_ns", _exposed(job, calls, _PAUSE_NS), dtype=pl.Int64),
+    )
     devices = devices_of(job)
     placed = network.placement(calls["ranks"], calls["group_size"], devices).rename({"ranks": "peers"})
     calls = calls.drop("ranks", "group").hstack(placed)
@@ -118,14 +123,12 @@ def _follow_sizes(calls: pl.DataFrame) -> bool:
     return bool(high - low <= _SPREAD * median)
 
 
-def _exposed(job: Job, calls: pl.DataFrame) -> pl.Series:
-    """Per call, the time at its end, as long as the transfer, that no kernel of the rank covers."""
+def _exposed(job: Job, calls: pl.DataFrame, pause_ns: int) -> pl.Series:
+    """Per call, the time at its end, as long as the transfer, that the rank's kernels and such pauses do not cover."""
     found = []
     for position, rank in enumerate(job.ranks):
         mine = calls.with_row_index("row").filter(pl.col("rank") == position)
-        end = mine["end_ns"].to_numpy() + job.clock.offsets_ns[position]
+        work, end = rank.work.bridged(pause_ns), mine["end_ns"].to_numpy() + job.clock.offsets_ns[position]
         length = mine.select(pl.min_horizontal("transfer_ns", "dur_ns")).to_series().to_numpy()
-        found.append(
-            mine.select("row", exposed=pl.Series(length - rank.work.within(end - length, end), dtype=pl.Int64))
-        )
+        found.append(mine.select("row", exposed=pl.Series(length - work.within(end - length, end), dtype=pl.Int64)))
     return pl.concat(found).sort("row")["exposed"] if found else pl.Series([], dtype=pl.Int64)

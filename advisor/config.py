@@ -12,7 +12,7 @@ from typing import Annotated
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 
-from advisor.errors import UsageError
+from advisor.errors import UsageError, form_in_words
 from advisor.report import Severity
 
 _NAMES = ("advisor.yaml", "advisor.yml")
@@ -102,7 +102,7 @@ def load(path: Path | None) -> Config:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        what = "no such setting" if first["type"] == "extra_forbidden" else first["msg"]
+        what = "no such setting" if first["type"] == "extra_forbidden" else form_in_words(first)
         raise UsageError(f"{path}: {place}: {what}") from None
     folders = tuple((path.parent / folder).resolve() for folder in config.rules)
     return config.model_copy(update={"rules": folders})

@@ -34,10 +34,11 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A file or folder that holds nothing readable: why, and what to do."""
+    """A file or folder that holds nothing readable: why, and what to do; `others` beside it are alike."""
 
     path: str
     why: str
+    others: tuple[str, ...] = ()
 
 
 class Format(NamedTuple):
@@ -255,7 +256,7 @@ def _summed_up(looks: Iterable[_Look]) -> list[Rejected]:
     for look in looks:
         alike[_folder(look.path), look.why].append(look.path)
     return [
-        Rejected(first, f"{why} (and {len(others)} more here)" if others else why)
+        Rejected(first, f"{why} (and {len(others)} more here)" if others else why, tuple(others))
         for (_, why), (first, *others) in alike.items()
     ]
 

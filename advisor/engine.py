@@ -5,21 +5,22 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import polars as pl
 
 from advisor import __version__, metrics, parts
 from advisor import compare as sides
+from advisor import excerpt as cut
 from advisor.comparison import Comparison
 from advisor.config import Config
 from advisor.discover import Found, discover
 from advisor.errors import NothingFound, ReadError, RuleError, UsageError
 from advisor.judge import Suppression, judge
-from advisor.lens import STEADY
-from advisor.metrics import Measurements, Part
+from advisor.lens import STEADY, look
+from advisor.metrics import Measurements
 from advisor.parts import Progress, unreadable
 from advisor.profile import Profile, join
 from advisor.render import json
@@ -70,13 +71,16 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
     earlier = None if baseline is None else saved(baseline)
     rules = rule_book(config)
     silenced = suppressions(config, today or dt.datetime.now(dt.UTC).date())
+    changed = replaced(config)
     found, rejected = discover(paths, run=run, all_runs=all_runs)
-    lost = [unreadable(r.path, r.why) for r in rejected]
+    lost = [unreadable(r.path, r.why, r.others) for r in rejected]
     runs = []
     for one in found:
         jobs, broken = measured(one, steps, progress, processes, step_range)
         lost += broken
-        runs += [summarise(name, one.path, whole, judge(whole, rules, silenced)) for name, whole in jobs]
+        for name, whole, notes in jobs:
+            judged = judge(whole, rules, silenced)
+            runs.append(summarise(name, one.path, whole, replace(judged, notes=(*judged.notes, *notes, *changed))))
     if not runs:
         raise NothingFound("; ".join(f"{u.path}: {u.why}" for u in lost) or "no profile given")
     report = Report(advisor_version=__version__, runs=tuple(runs), unreadable=tuple(lost))
@@ -89,14 +93,16 @@ def measured(
     progress: Progress | None = None,
     processes: int = 1,
     step_range: str | None = None,
-) -> tuple[list[tuple[str, Measurements]], list[Unreadable]]:
-    """The jobs in one run's files, each with its name; and the files that could not be read. Arguments as in `check`.
+) -> tuple[list[tuple[str, Measurements, Sequence[str]]], list[Unreadable]]:
+    """The jobs in one run's files, each with its name and what to note of its files; and the unreadable files.
+
+    Arguments as in `check`.
 
     Raises:
         UsageError: `steps` or `step_range` is wrong.
     """
     read_, broken = parts.parts(found, steps, progress or _silent, processes, step_range)
-    return [(name, metrics.conclude(of_job)) for name, of_job in _jobs(found, read_)], broken
+    return [(name, metrics.conclude(of_job), notes) for name, of_job, notes in parts.jobs(found, read_)], broken
 
 
 def compare(  # noqa: PLR0913 - all but the paths are options with a default
@@ -165,7 +171,7 @@ def read(path: str) -> Profile:
         ReadError: there is no readable run, or more than one.
     """
     found, rejected = discover([path])
-    lost = [unreadable(r.path, r.why) for r in rejected]
+    lost = [unreadable(r.path, r.why, r.others) for r in rejected]
     profiles = []
     for one in found:
         whole, broken = parts.read(one, _silent)
@@ -178,13 +184,29 @@ def read(path: str) -> Profile:
     return profiles[0]
 
 
-def _jobs(found: Found, read_: Sequence[Part]) -> list[tuple[str, Sequence[Part]]]:
-    """The run's parts together; files that claim one and the same rank are different jobs and come one by one."""
-    workers = [part.lens.profile.workers for part in read_]
-    if not _repeated(workers):
-        return [(found.name, read_)] if read_ else []
-    files = [Path(table["file"][0]).name for table in workers]
-    return [(f"{found.name}/{file}", [part]) for file, part in zip(files, read_, strict=True)]
+def excerpt(path: str, key: str, *, config: Config | None = None, steps: str = STEADY) -> dict[str, object]:
+    """A Chrome trace, as a JSON object, of the part of the one run at `path` that shows a finding.
+
+    Args:
+        path: A file, a folder or a URL.
+        key: The finding, by its rule's name.
+        config: Rule folders and overrides, as for `check`.
+        steps: As for `check`.
+
+    Raises:
+        ReadError: there is no readable run, or more than one.
+        UsageError: nothing of that name was found in the run.
+    """
+    profile = read(path)
+    measured = metrics.measure(look(profile, steps))
+    findings = judge(measured, rule_book(config or Config()), {}).findings
+    shown = next((f for f in findings if key in {f.key, f.rule, *(s.rule for s in f.symptoms)}), None)
+    if shown is None:
+        raise UsageError(
+            f"--finding {key}: not found in {path}; found: {', '.join(f.key for f in findings) or 'nothing'}"
+        )
+    worker = shown.where[0].worker if shown.where else shown.scope.workers[0]
+    return cut.excerpt(profile, measured.lens.of(worker), findings, shown)
 
 
 def _repeated(workers: Iterable[pl.DataFrame]) -> bool:
@@ -193,13 +215,20 @@ def _repeated(workers: Iterable[pl.DataFrame]) -> bool:
     return len(set(ranks)) < len(ranks)
 
 
+def replaced(config: Config) -> list[str]:
+    """A word on each shipped rule that one of the user's takes the place of."""
+    taken = load([rules_folder()]).keys() & load(config.rules).keys() if config.rules else ()
+    return [f"{name} is your own rule, in place of the shipped one" for name in sorted(taken)]
+
+
 def _silent(_: str) -> Callable[[int], object]:
     return lambda _: None
 
 
 def suppressions(config: Config, today: dt.date) -> dict[str, Suppression]:
-    """The suppressions that have not expired, by rule."""
-    return {s.rule: Suppression(s.reason, s.until.isoformat()) for s in config.suppress if s.until >= today}
+    """The suppressions by rule; of several for one, that which holds longest."""
+    ordered = sorted(config.suppress, key=lambda s: s.until)
+    return {s.rule: Suppression(s.reason, s.until.isoformat(), expired=s.until < today) for s in ordered}
 
 
 def rule_book(config: Config) -> dict[str, Rule]:
@@ -218,5 +247,9 @@ def rule_book(config: Config) -> dict[str, Rule]:
         if name not in book:
             near = difflib.get_close_matches(name, book, n=1)
             raise UsageError(f"no rule is called {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    for name, override in config.overrides.items():
+        if unknown := sorted(override.params.keys() - book[name].params.keys()):
+            known = ", ".join(book[name].params) or "none"
+            raise UsageError(f"overrides.{name}.params.{unknown[0]}: no such parameter; {name} has {known}")
     changed = {name: book[name].adjusted(o.params, o.severity) for name, o in config.overrides.items()}
     return book | changed

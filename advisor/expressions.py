@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -16,9 +16,9 @@ import polars as pl
 _TOKEN = re.compile(
     r"\s*(?:(?P<word>[A-Za-z_]\w*)|(?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)|(?P<text>'[^']*')|(?P<mark><=|>=|<>|!=|[-+*/%()<>=,]))"
 )
-_KEYWORDS = frozenset(
-    {"AND", "OR", "NOT", "CASE", "WHEN", "THEN", "ELSE", "END", "BETWEEN", "IN", "TRUE", "FALSE", "ABS"}
-)
+_CLAUSES = frozenset({"AND", "OR", "NOT", "CASE", "WHEN", "THEN", "ELSE", "END", "BETWEEN", "IN"})
+_KEYWORDS = _CLAUSES | {"TRUE", "FALSE", "ABS"}
+_COMPARING = frozenset({"<", "<=", ">", ">=", "=", "<>", "!="})
 
 
 class ExpressionError(ValueError):
@@ -40,11 +40,19 @@ class Expression:
         value = value if len(value) == frame.height else value.new_from_index(0, frame.height)
         return _finite(value)
 
-    def limits(self, params: Mapping[str, float]) -> dict[str, float]:
-        """What each metric is directly compared with, where that is a parameter or a number."""
-        found = re.findall(r"([A-Za-z_]\w*)\s*(?:<=|>=|<|>|=)\s*([A-Za-z_]\w*|\d+(?:\.\d+)?)", self.text)
-        pairs = {name: params.get(limit, _number(limit)) for name, limit in found if name not in params}
-        return {name: limit for name, limit in pairs.items() if limit is not None}
+    def limits(self, row: Mapping[str, object], params: Mapping[str, float]) -> dict[str, float]:
+        """What each metric is held against in this row: the value of all that stands across from it.
+
+        A metric that is compared as a part of something, or with what has no value here, has no limit.
+        """
+        of_metrics = {name: row[name] for name in self.names if name not in params}
+        frame = pl.DataFrame([of_metrics]) if of_metrics else pl.DataFrame({"": [None]})
+        found = {}
+        for name, across in _comparisons(self.text):
+            value = None if name in params else parse(across, self.names).over(frame, params)[0]
+            if isinstance(value, float):
+                found[name] = value
+        return found
 
 
 def parse(text: str | bool, known: Iterable[str]) -> Expression:  # noqa: FBT001 - YAML's `true`
@@ -62,22 +70,54 @@ def parse(text: str | bool, known: Iterable[str]) -> Expression:  # noqa: FBT001
             f"unknown metric or parameter {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
         )
     try:
-        expr = pl.sql_expr(text)
+        expr = pl.sql_expr(_quoted(text))
     except pl.exceptions.PolarsError as error:
         raise ExpressionError(f"not an expression: {text!r} ({str(error).splitlines()[0]})") from None
     return Expression(text, frozenset(names), expr)
 
 
-def _words(text: str) -> list[str]:
-    words, at = [], 0
-    text = text.rstrip()
+def _tokens(text: str) -> Iterator[re.Match[str]]:
+    at, text = 0, text.rstrip()
     while at < len(text):
         token = _TOKEN.match(text, at)
         if token is None:
             raise ExpressionError(f"not an expression: {text[at : at + 10]!r} in {text!r}")
         at = token.end()
+        yield token
+
+
+def _quoted(text: str) -> str:
+    """The text with its names in quotes: a parameter may be called `limit`, which SQL reads as a clause."""
+    tokens = ((token[0].strip(), token["word"]) for token in _tokens(text))
+    return " ".join(f'"{token}"' if word and word.upper() not in _KEYWORDS else token for token, word in tokens)
+
+
+def _comparisons(text: str) -> Iterator[tuple[str, str]]:
+    """Each name that stands alone on the left of a comparison, and the expression across from it."""
+    tokens = [token[0].strip() for token in _tokens(text)]
+    for at, sign in enumerate(tokens):
+        alone = at == 1 or (at > 1 and (tokens[at - 2] == "(" or tokens[at - 2].upper() in _CLAUSES))
+        if sign in _COMPARING and alone and tokens[at - 1].isidentifier():
+            across = list(_operand(tokens[at + 1 :]))
+            if "CASE" not in map(str.upper, across):
+                yield tokens[at - 1], " ".join(across)
+
+
+def _operand(tokens: Iterable[str]) -> Iterator[str]:
+    """The tokens up to the end of the arithmetic that they begin with."""
+    depth = 0
+    for word in tokens:
+        depth += (word == "(") - (word == ")")
+        if depth < 0 or (not depth and (word in _COMPARING or word.upper() in _CLAUSES - {"CASE"})):
+            return
+        yield word
+
+
+def _words(text: str) -> list[str]:
+    words = []
+    for token in _tokens(text):
         if word := token["word"]:
-            if text[at:].lstrip().startswith("(") and word.upper() not in _KEYWORDS:
+            if text[token.end() :].lstrip().startswith("(") and word.upper() not in _KEYWORDS:
                 raise ExpressionError(f"{word}(...) is not allowed: a rule compares and combines metrics, row by row")
             if word.upper() in {"IS", "NULL", "OVER"}:
                 raise ExpressionError(f"{word.upper()} is not allowed: a null makes the rule not evaluable by itself")
@@ -91,10 +131,3 @@ def _finite(values: pl.Series) -> pl.Series:
         return values
     values = values.cast(pl.Float64)  # a literal is a decimal
     return pl.select(pl.when(values.is_finite()).then(values)).to_series().alias("value")
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None

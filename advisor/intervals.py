@@ -88,6 +88,12 @@ class Union:
             np.maximum(self.starts[mine], other.starts[theirs]), np.minimum(self.ends[mine], other.ends[theirs])
         )
 
+    def bridged(self, longest: int) -> Union:
+        """The same with the gaps covered that are no longer than so many ns."""
+        apart = self.starts[1:] - self.ends[:-1] > longest
+        ends = np.concatenate((apart, [True])) if len(self.ends) else np.zeros(0, bool)
+        return Union._sorted(self.starts[np.roll(ends, 1)], self.ends[ends])
+
     def gaps(self, start: int, end: int) -> tuple[Ints, Ints]:
         """The uncovered intervals of the window [start, end), ascending: (starts, ends)."""
         low, high = np.searchsorted(self.ends, start, "right"), np.searchsorted(self.starts, end, "left")

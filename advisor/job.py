@@ -9,6 +9,7 @@ ByteDance's straggler study, OSDI 2025: 0.97 to 1.00 where the grouping is right
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -79,9 +80,17 @@ class Job:
         return [i for i, rank in enumerate(self.ranks) if not meets[i] and rank.worker in at_home]
 
     @cached_property
+    def apart(self) -> list[int]:
+        """Positions of ranks that recorded none of the steps that most did: cut off, or recorded at another time."""
+        whole = {i: set(rank.steps["step"]) for i, rank in enumerate(self.ranks) if i not in self.guests}
+        times = Counter(step for steps in whole.values() for step in steps)
+        common = {step for step, ranks in times.items() if 2 * ranks >= len(whole)}
+        return [i for i, steps in whole.items() if common and not steps & common]
+
+    @cached_property
     def members(self) -> list[int]:
-        """Positions of the ranks that make up the job: all but the guests."""
-        return [position for position in range(len(self.ranks)) if position not in self.guests]
+        """Positions of the ranks that make up the job: all but the guests and those apart."""
+        return [i for i in range(len(self.ranks)) if i not in self.guests and i not in self.apart]
 
     @cached_property
     def steps(self) -> list[int]:
@@ -107,7 +116,9 @@ class Job:
             r.calls.select(pl.lit(i, pl.Int64).alias("rank"), pl.lit(r.worker, pl.Int32).alias("worker"), *CALLS)
             for i, r in enumerate(self.ranks)
         ]
-        return _matched(pl.concat(shown) if shown else pl.DataFrame(schema=_NO_CALLS))
+        matched = _matched(pl.concat(shown) if shown else pl.DataFrame(schema=_NO_CALLS))
+        strange = pl.col("rank").is_in(self.apart)
+        return matched.with_columns(instance=pl.when(~strange).then("instance"))
 
     @cached_property
     def calls(self) -> pl.DataFrame:
@@ -122,14 +133,15 @@ class Job:
     @cached_property
     def matched_share(self) -> float | None:
         """Part of the time in collectives that is in trusted matches; None where there are none."""
-        length = (self.calls["end_ns"] - self.calls["start_ns"]).to_numpy()
-        return float(length[self.calls["trusted"].to_numpy()].sum() / length.sum()) if length.sum() else None
+        calls = self.calls.filter(pl.col("rank").is_in(self.members))
+        length = (calls["end_ns"] - calls["start_ns"]).to_numpy()
+        return float(length[calls["trusted"].to_numpy()].sum() / length.sum()) if length.sum() else None
 
     @cached_property
     def untold(self) -> str | None:
         """Why nothing can be said of who waits for whom; None where it can."""
-        here, all_ = len(self.ranks), self.world_size
-        if here == 1:
+        here, all_ = len(self.members), self.world_size
+        if here <= 1:
             rest = "" if all_ is None else f" of {all_}"
             return f"1 rank{rest} recorded: who waits for whom needs the traces of the others beside it"
         if self.matched_share is None:

@@ -11,6 +11,7 @@ import polars as pl
 from advisor import wording
 from advisor.metrics.registry import METRICS, Scope
 from advisor.report import (
+    OUTLIERS,
     SEVERITIES,
     Evidence,
     Finding,
@@ -24,7 +25,7 @@ from advisor.report import (
     Symptom,
 )
 from advisor.rulebook import Applies, Rule
-from advisor.verdicts import Verdict, verdicts
+from advisor.verdicts import Verdict, fixes_in_order, verdicts
 
 CERTAINTY: Final = {"high": 1.0, "medium": 0.7, "low": 0.4}
 """Weight of a saving's midpoint by the rule's confidence: the expected saving, which ranks findings."""
@@ -68,10 +69,11 @@ class Measured(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Suppression:
-    """Why a rule's finding is not reported, and until when (ISO 8601)."""
+    """Why a rule's finding is not reported, and until when (ISO 8601); expired, it is reported again."""
 
     reason: str
     until: str | None = None
+    expired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ class Judgement:
     passed: tuple[str, ...]
     not_applicable: tuple[str, ...]
     suppressed: tuple[Suppressed, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +136,15 @@ def judge(found: Measured, rules: Mapping[str, Rule], suppressions: Mapping[str,
             unknown.append(_not_evaluable(rule, missing, found))
         else:
             passed.append(rule.id)
-    suppressed = tuple(_suppressed(f, s) for f in fired if (s := suppressions.get(f.rule.id)))
-    findings = _findings([f for f in fired if f.rule.id not in suppressions], found)
-    return Judgement(findings, tuple(unknown), tuple(passed), tuple(elsewhere), suppressed)
+    active = {rule: s for rule, s in suppressions.items() if not s.expired}
+    suppressed = tuple(_suppressed(f, s) for f in fired if (s := active.get(f.rule.id)))
+    findings = _findings([f for f in fired if f.rule.id not in active], found)
+    notes = [
+        f"the suppression of {f.rule.id} expired on {s.until} ({s.reason})"
+        for f in fired
+        if (s := suppressions.get(f.rule.id)) and s.expired
+    ]
+    return Judgement(findings, tuple(unknown), tuple(passed), tuple(elsewhere), suppressed, tuple(notes))
 
 
 def _suppressed(f: _Fired, why: Suppression) -> Suppressed:
@@ -186,9 +195,9 @@ def _fired(rule: Rule, outcomes: Sequence[Verdict], rows: pl.DataFrame, pace: in
 
 
 def _of_each(rows: pl.DataFrame, metric: str) -> list[float]:
-    """The metric of every rank, where there are several and all of them tell it; else none."""
-    values = rows[metric].to_list() if metric in rows.columns else []
-    return [] if len(values) < _SEVERAL or None in values else values
+    """The metric of every rank where several tell it, 0 for one that is left out of the comparison; else none."""
+    values = rows[metric] if metric in rows.columns else pl.Series(dtype=pl.Float64)
+    return values.fill_null(0.0).to_list() if values.count() >= _SEVERAL else []
 
 
 def _left(own: Sequence[float], saved: Sequence[float | None]) -> list[float]:
@@ -331,7 +340,7 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
         title=rule.title,
         severity=f.severity,
         confidence=rule.confidence,
-        saving=_saving(rule, shared, f.row["step_mean_ms"]),
+        saving=_saving(f, shared),
         scope=Reach(
             workers=f.workers if rule.scope == "worker" else found.workers,
             steps=found.used_steps(worker) or (),
@@ -340,23 +349,32 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
         says=_said(f, found),
         why=" ".join(rule.why.split()),
         evidence=tuple(
-            Evidence(metric=m, value=f.row[m], unit=METRICS[m].unit, meaning=METRICS[m].meaning, limit=limit)
+            Evidence(
+                metric=m,
+                value=f.row[m],
+                unit=METRICS[m].unit,
+                meaning=METRICS[m].meaning,
+                limit=limit,
+                formula=METRICS[m].formula,
+            )
             for m, limit in shown.items()
         ),
         where=_places(shown, worker, found),
-        fixes=_fixes(rule, found.framework(worker)),
+        fixes=_fixes(f, found.framework(worker)),
         symptoms=tuple(Symptom(rule=s.rule.id, title=s.rule.title, says=_said(s, found)) for s in beneath),
         explains=rule.explains,
         docs=f"docs/rules/{rule.id}.md",
+        condition=" ".join(str(rule.when).split()),
     )
 
 
-def _fixes(rule: Rule, framework: str | None) -> tuple[Fix, ...]:
+def _fixes(f: _Fired, framework: str | None) -> tuple[Fix, ...]:
     """The fixes for the job's framework; all of them where it is not known or the rule has none for it."""
-    meant = [fix for fix in rule.fixes if framework is None or fix.framework in {framework, "any"}]
+    ordered = fixes_in_order(f.rule, f.row)
+    meant = [fix for fix in ordered if framework is None or fix.framework in {framework, "any"}]
     return tuple(
         Fix(framework=fix.framework, do=" ".join(fix.do.split()), code=fix.code, link=fix.link)
-        for fix in meant or rule.fixes
+        for fix in meant or ordered
     )
 
 
@@ -374,9 +392,9 @@ def _said(f: _Fired, found: Measured) -> str:
 def _shown(f: _Fired) -> dict[str, float | None]:
     """The metrics that the verdict rests on, with what they were held against; then those the rule adds."""
     parsed = f.rule.expressions(f.row)
-    limits = parsed["when"].limits(f.rule.params)
+    limits = parsed["when"].limits(f.row, f.rule.params)
     if reached := parsed.get(f"severity.{f.severity}"):
-        limits |= reached.limits(f.rule.params)
+        limits |= reached.limits(f.row, f.rule.params)
     judged = (name for key, e in parsed.items() if not key.startswith("saving") for name in sorted(e.names))
     names = dict.fromkeys(name for name in (*judged, *f.rule.shows) if name in METRICS)
     return {name: limits.get(name) for name in names}
@@ -390,8 +408,14 @@ def _places(shown: Iterable[str], worker: int, found: Measured) -> tuple[Place, 
     return ()
 
 
-def _saving(rule: Rule, shared: tuple[float, float] | None, step_ms: object) -> Saving | None:
-    if shared is None or rule.saving is None or not isinstance(step_ms, float) or not step_ms:
+def _saving(f: _Fired, shared: tuple[float, float] | None) -> Saving | None:
+    """What is saved of the mean step; of that with the uneven steps, where it is they that get shorter."""
+    rule = f.rule
+    if shared is None or rule.saving is None:
+        return None
+    step_ms = f.row.get("complete_step_mean_ms") if rule.saving.of == OUTLIERS else None
+    step_ms = step_ms or f.row["step_mean_ms"]
+    if not isinstance(step_ms, float) or not step_ms:
         return None
     low, high = shared
     return Saving(

@@ -18,15 +18,20 @@ from advisor.profile import Profile
 
 _MAD_TO_SIGMA: Final = 1.4826  # of a normal distribution
 _FENCE_SIGMAS: Final = 3
+_LEAST_OUTLIER: Final = 1.1  # times the median: in very even runs three sigmas are a fraction of a per cent
 _ENOUGH_STEPS: Final = 3
 _SLOW_CALL_NS: Final = 50_000  # a runtime call that takes longer waits for something (HTA's outlier threshold)
 _RANGE = re.compile(r"^(\d*):(\d*)$")
+
+_EVENTS: Final = ("ops", "host", "allocations", "collectives", "threads", "os_calls", "off_cpu", "gpu_samples")
 
 T = TypeVar("T")
 
 _OUTSIDE: Final = "outside --steps"
 OUTLIER: Final = "outlier"
 """How the reason begins why a step is left out for nothing but its length."""
+FILLING: Final = "first recorded"
+"""How the reason begins for which a step is left out in which the host, at its usual pace, got ahead of the device."""
 STEADY: Final = "steady"
 ALL: Final = "all"
 
@@ -37,7 +42,9 @@ class Lane:
 
     `starts` and `ends` are the step windows in ns, shape (steps,), ascending and disjoint. `uneven` are the steps left
     out because they took too long or compiled. `ops` holds the device's ops and `host` the worker's host ops, whole
-    recording each: what surrounds a step can explain it. `devices` is how many the worker used.
+    recording each: what surrounds a step can explain it. `devices` is how many the worker used. `threads`, `os_calls`
+    and `off_cpu` are the worker's and those of processes of the job that could be any worker's; `gpu_samples` are the
+    device's.
     """
 
     worker: int
@@ -46,10 +53,15 @@ class Lane:
     steps: pl.DataFrame
     uneven: pl.DataFrame
     devices: int
+    working: tuple[int, ...]  # the worker's devices that ran kernels
     ops: pl.DataFrame
     host: pl.DataFrame
     allocations: pl.DataFrame
     collectives: pl.DataFrame
+    threads: pl.DataFrame
+    os_calls: pl.DataFrame
+    off_cpu: pl.DataFrame
+    gpu_samples: pl.DataFrame
     facts: Mapping[str, Any]  # the device's row; empty where nothing is known of it
     process: Mapping[str, Any]  # the worker's row
     visible: int | None  # devices that the worker's process sees; None where the recording does not tell
@@ -86,6 +98,12 @@ class Lane:
             sm_count=facts.get("sm_count"),
             capability=facts.get("capability"),
         )
+
+    @cached_property
+    def reserved(self) -> pl.DataFrame:
+        """The device's allocations; `reserved_bytes` is all that an allocator may give where it takes that at once."""
+        may_give = pl.col("allocated_bytes") + pl.col("available_bytes")
+        return self.allocations.with_columns(pl.coalesce("reserved_bytes", may_give))
 
     @cached_property
     def busy(self) -> Union:
@@ -132,8 +150,7 @@ class Lane:
 
     def emptied(self) -> Lane:
         """The same without its ops."""
-        tables = {name: getattr(self, name).clear() for name in ("ops", "host", "allocations", "collectives")}
-        return replace(self, **tables, _computed={})
+        return replace(self, **{name: getattr(self, name).clear() for name in _EVENTS}, _computed={})
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,6 +206,8 @@ def _lane(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
     facts = seen.filter(mine).to_dicts()
     process = profile.workers.filter(pl.col("worker") == worker).to_dicts()
     ops = _rows(profile.device_ops, mine)
+    possibly = pl.col("worker").eq(worker).fill_null(value=True)  # not told whose it is
+    used = profile.device_ops.filter(pl.col("worker") == worker)
     asked = pl.col("incomplete").is_null() & ~pl.col("left_out").str.starts_with(_OUTSIDE)
     return Lane(
         worker=worker,
@@ -196,11 +215,16 @@ def _lane(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
         marked=marked,
         steps=steps.filter(mine & pl.col("left_out").is_null()).sort("start_ns", maintain_order=True),
         uneven=steps.filter(mine & asked).sort("start_ns", maintain_order=True),
-        devices=profile.device_ops.filter(pl.col("worker") == worker)["device"].n_unique(),
+        devices=used["device"].n_unique(),
+        working=tuple(used.filter(pl.col("kind") == "kernel")["device"].drop_nulls().unique().sort()),
         ops=ops,
         host=_rows(profile.host_ops, pl.col("worker") == worker),
         allocations=profile.allocations.filter(mine),
         collectives=profile.collectives.join(ops.select("id"), left_on="device_op", right_on="id", how="semi"),
+        threads=_rows(profile.threads, possibly),
+        os_calls=_rows(profile.os_calls, possibly),
+        off_cpu=_rows(profile.off_cpu, possibly),
+        gpu_samples=_rows(profile.gpu_samples, mine),
         facts=facts[0] if facts else {},
         process=process[0] if process else {},
         visible=seen.height or None,
@@ -282,17 +306,34 @@ def _steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
     compiled = compiling.within(host_start, host_start + steps["host_dur_ns"].to_numpy()) > 0
     steps = steps.with_columns(compiled=pl.Series(compiled, dtype=pl.Boolean))
     usable = pl.col("left_out").is_null() & ~pl.col("compiled")
-    calm = pl.col("dur_ns").filter(usable)
-    median = calm.median()
-    spread = (calm - median).abs().median()
-    fence = median + _FENCE_SIGMAS * _MAD_TO_SIGMA * spread
+    median, fence = _median_and_fence(pl.col("dur_ns").filter(usable))
+    host_median, host_fence = _median_and_fence(pl.col("host_dur_ns").filter(usable))
+    slow = usable & (pl.col("dur_ns") > fence)
+    # The device's queue is empty when the recording starts: the first window holds the host's lead as well.
+    filling = (pl.int_range(pl.len()) == 0) & pl.col("device").is_not_null()
+    usual_host = pl.col("host_dur_ns") <= pl.max_horizontal(host_fence, _LEAST_OUTLIER * host_median)
+    filling &= usual_host & (pl.col("dur_ns") > pl.col("host_dur_ns"))
+    lengths = (_ms("dur_ns"), (median / 1e6).round(1))
     judged = steps.with_columns(
-        steady=pl.coalesce("left_out", pl.when("compiled").then(pl.lit("compilation ran in it"))),
-        slow=pl.format(f"{OUTLIER}: {{}} ms, the median is {{}}", _ms("dur_ns"), (median / 1e6).round(1)),
-        is_slow=usable & (pl.col("dur_ns") > fence),
-    ).with_columns(steady=pl.coalesce("steady", pl.when("is_slow").then("slow")))
+        steady=pl.coalesce(
+            "left_out",
+            pl.when("compiled").then(pl.lit("compilation ran in it")),
+            pl.when(slow & filling).then(
+                pl.format(f"{FILLING}: {{}} ms, while the host got ahead of the device", lengths[0])
+            ),
+            pl.when(slow & (pl.col("dur_ns") >= _LEAST_OUTLIER * median)).then(
+                pl.format(f"{OUTLIER}: {{}} ms, the median is {{}}", *lengths)
+            ),
+        )
+    )
     kept = "steady" if judged["steady"].null_count() >= _ENOUGH_STEPS else "left_out"
     return judged.with_columns(left_out=pl.col(kept)).select(*steps.columns[:-1])
+
+
+def _median_and_fence(lengths: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
+    """The median, and three standard deviations above it, told robustly."""
+    median = lengths.median()
+    return median, median + _FENCE_SIGMAS * _MAD_TO_SIGMA * (lengths - median).abs().median()
 
 
 def _ms(column: str) -> pl.Expr:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from advisor import metrics
@@ -18,7 +20,7 @@ from advisor.profile import Profile
 from advisor.readers import reader
 from advisor.report import Unreadable
 from advisor.storage import local, open_file, size
-from advisor.text import plain
+from advisor.text import plain, runs_of
 
 Progress: TypeAlias = Callable[[str], Callable[[int], object]]
 """Told the file that is about to be read; gives back what is told each number of bytes read."""
@@ -70,6 +72,34 @@ def _files(found: Found, step_range: str | None = None) -> list[_File]:
     return [_File(found.format, *one, step_range) for one in zip(found.files, _numbers(found.files), strict=True)]
 
 
+def jobs(found: Found, measured: Sequence[Part]) -> Iterator[tuple[str, list[Part], list[str]]]:
+    """The jobs that the files of a run are of: name, parts and what is to be said of them.
+
+    Two files that claim one rank are of different jobs: the second file of each rank belongs to the second job.
+    """
+    found_jobs: list[list[Part]] = []
+    for part in measured:
+        mine = _claimed([part])
+        home = next((job for job in found_jobs if not mine & _claimed(job)), None)
+        if home is None:
+            found_jobs.append([part])
+        else:
+            home.append(part)
+    repeated = runs_of(rank for rank, times in Counter(r for p in measured for r in _claimed([p])).items() if times > 1)
+    note = f"more than one file claims rank {repeated}: taken as different jobs; keep one job per folder"
+    for number, job in enumerate(found_jobs, start=1):
+        alone = f"/{_files_of(job)[0]}" if len(job) == 1 else f"#{number}"
+        yield found.name + (alone if number > 1 else ""), job, [note] if repeated else []
+
+
+def _claimed(job: Sequence[Part]) -> set[int]:
+    return {worker for part in job for worker in part.lens.profile.workers["worker"]}
+
+
+def _files_of(job: Sequence[Part]) -> list[str]:
+    return [Path(file).name for part in job for file in part.lens.profile.workers["file"]]
+
+
 def _numbers(files: Sequence[str]) -> list[int]:
     """Worker numbers for files that do not tell their rank: from their names where those differ, else in order."""
     told = [RANK.findall(file.rpartition("/")[2]) for file in files]
@@ -87,9 +117,9 @@ def _read(file: _File, on_read: Callable[[int], object]) -> Profile | Unreadable
     return profile
 
 
-def unreadable(path: str, why: str) -> Unreadable:
-    """A file that could not be read, in text that is safe to show."""
-    return Unreadable(path=plain(path), why=plain(why))
+def unreadable(path: str, why: str, others: Iterable[str] = ()) -> Unreadable:
+    """A file that could not be read, and others for the same reason, in text that is safe to show."""
+    return Unreadable(path=plain(path), why=plain(why), others=tuple(map(plain, others)))
 
 
 def _part(file: _File, steps: str, on_read: Callable[[int], object], *, keep: bool) -> Part | Unreadable:

@@ -15,6 +15,7 @@ _LEAST_CHAIN: Final = 3  # one after another, of a size: two alone may be any tw
 _ELEMENTWISE: Final = ["elementwise", "copy", "rng"]
 _PASSED: Final = [*_ELEMENTWISE, "layout", "index"]  # in an attention: scaling, masks, dropout, casts, permutations
 _BATCHED: Final = ["aten::bmm", "aten::baddbmm", "aten::matmul", "aten::einsum"]
+_BATCHED_TYPES: Final = r":(?:BatchMatMul\w*|Einsum)$|/dot_general$"  # of TensorFlow and JAX
 
 PARTS: Final = pl.Enum(["optimizer", "attention", "layout", "chain"])
 
@@ -69,7 +70,8 @@ def _in_attention(found: pl.DataFrame) -> pl.Series:
     Scaling, masks, dropout, casts and permutations are passed over. Of the other kernels of the stream, the one before
     a softmax and the one after must be batched products; backward two of each, as a product has two gradients.
     """
-    product = pl.col("op_name").is_in(_BATCHED) & (pl.col("family") == "gemm") & pl.col("part").is_null()
+    batched = pl.col("op_name").is_in(_BATCHED) | pl.col("op_name").str.contains(_BATCHED_TYPES)
+    product = batched & (pl.col("family") == "gemm") & pl.col("part").is_null()
     softmax = (pl.col("family") == "softmax") & ~pl.col("op_name").fill_null("").str.contains("log_softmax")
     gradient = pl.col("name").cast(pl.String).str.contains("(?i)backward|bwd")
     main = found.filter(~pl.col("family").is_in(_PASSED)).with_columns(product=product.fill_null(value=False))

@@ -38,9 +38,10 @@ class Rank:
 
     `steps` has a row per complete step: step, start_ns, dur_ns, host_start_ns, used, work_ns (a kernel that is no
     collective runs), input_ns (the device idles while the loader is asked), kernels (number of them), first_ns (start
-    of the first one, null where there is none). `calls` has a row per collective (see CALLS) and `work` holds when
-    other kernels run. `kernels` has a row per name, grid and block in the used steps: number, median_ns, total_ns.
-    `visible` is how many devices the process sees, None where the recording does not tell.
+    of the first one, null where there is none), called_ns (start of the call that launched it, null where unknown).
+    `calls` has a row per collective (see CALLS) and `work` holds when other kernels run. `kernels` has a row per name,
+    grid and block in the used steps: number, median_ns, total_ns. `visible` is how many devices the process sees, None
+    where the recording does not tell.
     """
 
     worker: int
@@ -84,22 +85,26 @@ def _steps(lane: Lane, work: Union) -> pl.DataFrame:
     steps = lane.complete
     start, end = (steps.select(start=pl.col("start_ns"), end=_END)[name].to_numpy() for name in ("start", "end"))
     waits = lane.host_spans("input")
-    number, first = _first_kernels(lane, start, end)
+    number, first, called = _first_kernels(lane, start, end)
     return steps.select("step", "start_ns", "dur_ns", "host_start_ns").with_columns(
         used=pl.col("step").is_in(lane.steps["step"].implode()),
         work_ns=pl.Series(work.within(start, end)),
         input_ns=pl.Series((waits | lane.busy).within(start, end) - lane.busy.within(start, end)),
         kernels=pl.Series(number),
         first_ns=first,
+        called_ns=called,
     )
 
 
-def _first_kernels(lane: Lane, start: Ints, end: Ints) -> tuple[Ints, pl.Series]:
-    """Per window, how many kernels start in it, and when the first one does."""
-    begun = lane.ops.filter(pl.col("kind") == "kernel")["start_ns"].sort()
+def _first_kernels(lane: Lane, start: Ints, end: Ints) -> tuple[Ints, pl.Series, pl.Series]:
+    """Per window, how many kernels start in it, when the first one does, and when the host called for that one."""
+    kernels = lane.ops.filter(pl.col("kind") == "kernel").select("start_ns", "launch").sort("start_ns", "launch")
+    begun = kernels["start_ns"]
     low, high = begun.search_sorted(pl.Series(start)), begun.search_sorted(pl.Series(end))
-    first = begun.extend_constant(None, 1).gather(low)
-    return (high - low).cast(pl.Int64).to_numpy(), pl.select(pl.when(high > low).then(first)).to_series()
+    first = kernels[pl.select(pl.when(high > low).then(low)).to_series()]
+    calls = lane.host.select(launch="id", called_ns="start_ns")
+    first = first.join(calls, on="launch", how="left", maintain_order="left")
+    return (high - low).cast(pl.Int64).to_numpy(), first["start_ns"], first["called_ns"]
 
 
 def _calls(lane: Lane) -> pl.DataFrame:

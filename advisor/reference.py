@@ -7,7 +7,7 @@ from textwrap import indent
 from typing import Final
 
 from advisor.metrics.registry import Metric
-from advisor.rulebook import Case, Rule
+from advisor.rulebook import Case, Fix, Rule
 
 _SYMPTOM: Final = " · a symptom, shown alone only where no cause explains it"
 _HEAD: Final = (
@@ -27,7 +27,7 @@ def rule_page(rule: Rule) -> str:
         _conditions(rule),
         *_saving(rule),
         "## What to change",
-        *(_fix(fix.framework, fix.do, fix.code, fix.link) for fix in rule.fixes),
+        *(_fix(fix) for fix in rule.fixes),
         *_explained(rule),
         "## Sources",
         "\n".join(f"- {' '.join(r.what.split())}: {r.where}." for r in rule.references),
@@ -80,9 +80,11 @@ def _saving(rule: Rule) -> Iterator[str]:
     yield f"From `{low}` to `{high}` milliseconds a step, out of the part of the step called `{rule.saving.of}`."
 
 
-def _fix(framework: str, do: str, code: str | None, link: str | None) -> str:
-    parts = [f"**{framework}**: {' '.join(do.split())}" + (f" ([documentation]({link}))" if link else "")]
-    return _joined(*parts, *([indent(code.rstrip(), "    ")] if code else [])).rstrip()
+def _fix(fix: Fix) -> str:
+    first = f" (first where `{' '.join(fix.when.split())}`)" if fix.when else ""
+    link = f" ([documentation]({fix.link}))" if fix.link else ""
+    parts = [f"**{fix.framework}**{first}: {' '.join(fix.do.split())}{link}"]
+    return _joined(*parts, *([indent(fix.code.rstrip(), "    ")] if fix.code else [])).rstrip()
 
 
 def _explained(rule: Rule) -> Iterator[str]:

@@ -15,6 +15,9 @@ Value: TypeAlias = float | int | str | None
 SCHEMA_VERSION: Final = 1
 SEVERITIES: Final[tuple[Severity, ...]] = ("high", "medium", "low")
 FINDINGS_EXIT_CODE: Final = 1
+UNJUDGED_EXIT_CODE: Final = 3
+OUTLIERS: Final = "outliers"
+"""The part of the mean step that uneven steps add; a saving of it is relative to the mean of all complete steps."""
 
 
 class _Frozen(BaseModel):
@@ -33,13 +36,14 @@ class Saving(_Frozen):
 
 
 class Evidence(_Frozen):
-    """A number behind a finding; `limit` is what it was compared with."""
+    """A number behind a finding; `limit` is what it was compared with, `formula` says how it is computed."""
 
     metric: str
     value: Value
     unit: str
     meaning: str
     limit: float | None = None
+    formula: str | None = None
 
 
 class Place(_Frozen):
@@ -88,6 +92,7 @@ class Symptom(_Frozen):
 class Finding(_Frozen):
     """One rule that fired in one run; numbers and places are those of the worker that has most to win.
 
+    `condition` is what the rule asks for, in its own language; its names are those of the evidence.
     `new` says whether a baseline lacked it; null where there was none, or it could not tell.
     """
 
@@ -106,6 +111,7 @@ class Finding(_Frozen):
     symptoms: tuple[Symptom, ...]
     explains: tuple[str, ...]
     docs: str
+    condition: str | None = None
     new: bool | None = None
 
 
@@ -188,6 +194,63 @@ class Source(_Frozen):
     lacks: Mapping[str, str]
 
 
+class Track(_Frozen):
+    """A stream of the device or a thread of the host."""
+
+    kind: Literal["stream", "thread"]
+    number: int
+
+
+class Idle(_Frozen):
+    """A stretch in which the device runs nothing, and why; times in ns from the timeline's start."""
+
+    start_ns: int
+    dur_ns: int
+    cause: str
+
+
+class Span(_Frozen):
+    """A stretch of a timeline, in ns from its start."""
+
+    start_ns: int
+    dur_ns: int
+
+
+class Events(_Frozen):
+    """The events of a timeline, a column each and all of one length.
+
+    `track` counts into the timeline's tracks, `name` and `kind` into its texts; times are in ns from its start. `depth`
+    says how many ranges of the same track enclose the event.
+    """
+
+    track: tuple[int, ...]
+    name: tuple[int, ...]
+    kind: tuple[int, ...]
+    depth: tuple[int, ...]
+    start_ns: tuple[int, ...]
+    dur_ns: tuple[int, ...]
+
+
+class Timeline(_Frozen):
+    """The longest used step of the worker that sets the pace: what ran, and why the device idled.
+
+    `recorded` is how many events the step has; the shortest are left out where that is more than a page can show.
+    `shows` gives, by the key of a finding, the stretches that show it.
+    """
+
+    worker: int
+    device: int | None
+    step: int | None
+    start_ns: int
+    dur_ns: int
+    recorded: int
+    tracks: tuple[Track, ...]
+    texts: tuple[str, ...]
+    events: Events
+    idle: tuple[Idle, ...]
+    shows: Mapping[str, tuple[Span, ...]]
+
+
 class Run(_Frozen):
     """One job: what was read, where its step goes, what to change, and what could not be told."""
 
@@ -201,18 +264,31 @@ class Run(_Frozen):
     not_applicable: tuple[str, ...]
     suppressed: tuple[Suppressed, ...]
     metrics: Mapping[str, tuple[Mapping[str, Value], ...]]
+    timeline: Timeline | None = None
 
     @property
     def worst(self) -> Severity | None:
         """Highest severity among the findings, None where there are none."""
         return next((s for s in SEVERITIES if any(f.severity == s for f in self.findings)), None)
 
+    @property
+    def judged(self) -> int:
+        """How many rules could be judged."""
+        found = {f.rule for f in self.findings} | {s.rule for f in self.findings for s in f.symptoms}
+        return len(found) + len(self.passed) + len(self.suppressed)
+
+    @property
+    def tells_too_little(self) -> bool:
+        """Whether more rules could not be judged than could: then silence means nothing."""
+        return len(self.not_evaluable) > self.judged
+
 
 class Unreadable(_Frozen):
-    """A file or folder that held no profile that could be read."""
+    """A file or folder that held no profile that could be read; `others` beside it, for the same reason."""
 
     path: str
     why: str
+    others: tuple[str, ...] = ()
 
 
 class Report(_Frozen):
@@ -224,8 +300,13 @@ class Report(_Frozen):
     unreadable: tuple[Unreadable, ...] = ()
 
     def exit_code(self, fail_on: FailOn) -> int:
-        """1 if a finding is at least as severe as `fail_on`, else 0."""
+        """1 if a finding is at least as severe as `fail_on`; else 3 if a run tells too little to pass; else 0.
+
+        0 in any case where `fail_on` is `never`.
+        """
         if fail_on == "never":
             return 0
         grave = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
-        return FINDINGS_EXIT_CODE if any(f.severity in grave for run in self.runs for f in run.findings) else 0
+        if any(f.severity in grave for run in self.runs for f in run.findings):
+            return FINDINGS_EXIT_CODE
+        return UNJUDGED_EXIT_CODE if any(run.tells_too_little for run in self.runs) else 0

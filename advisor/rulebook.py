@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from advisor.errors import RuleError, UsageError
+from advisor.errors import RuleError, UsageError, form_in_words
 from advisor.expressions import Expression, ExpressionError, parse
 from advisor.report import SEVERITIES, Confidence, Severity
 
@@ -60,9 +60,13 @@ class Saving(_Strict):
 
 
 class Fix(_Strict):
-    """What to change, with code and the page that documents it."""
+    """What to change, with code and the page that documents it.
+
+    Where fixes differ by cause, `when` says of which one this is: an expression over metrics and parameters.
+    """
 
     framework: Annotated[Framework, Field(alias="for")]
+    when: str | None = None
     do: Text
     code: str | None = None
     link: Annotated[str, StringConstraints(pattern=r"^https://")] | None = None
@@ -76,13 +80,14 @@ class Reference(_Strict):
 
 
 class Case(_Strict):
-    """A test of the rule: metrics as given, the rest unknown."""
+    """A test of the rule: metrics as given, the rest unknown. `fix` is how the first fix begins."""
 
     name: Text
     given: Mapping[str, float | str]
     fires: Severity | Literal[False] | None = None
     saves: tuple[float, float] | None = None
     not_evaluable: tuple[str, ...] | None = None
+    fix: Text | None = None
 
 
 class Rule(_Strict):
@@ -133,6 +138,22 @@ class Rule(_Strict):
                 parsed[key] = parse(text if isinstance(text, bool) else str(text), known)
             except ExpressionError as error:
                 raise RuleError(f"{key}: {error}") from None
+        return parsed
+
+    def fix_conditions(self, metrics: Iterable[str]) -> dict[int, Expression]:
+        """The conditions of the fixes that have one, parsed, by their position.
+
+        Raises:
+            RuleError: one of them cannot be used; the message starts with its place, `fixes.0.when`.
+        """
+        known = {*metrics, *self.params}
+        parsed = {}
+        for index, fix in enumerate(self.fixes):
+            try:
+                if fix.when is not None:
+                    parsed[index] = parse(fix.when, known)
+            except ExpressionError as error:
+                raise RuleError(f"fixes.{index}.when: {error}") from None
         return parsed
 
 
@@ -197,9 +218,7 @@ _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is t
 
 
 def _in_words(error: Any) -> str:  # noqa: ANN401 - pydantic's error dictionary
-    if error["type"] == "extra_forbidden":
-        return "no such key in a rule"
-    return "missing" if error["type"] == "missing" else str(error["msg"])
+    return "no such key in a rule" if error["type"] == "extra_forbidden" else form_in_words(error)
 
 
 def load(folders: Iterable[Path]) -> dict[str, Rule]:

@@ -12,7 +12,7 @@ import polars as pl
 from advisor import wording
 from advisor.errors import RuleError
 from advisor.rulebook import Case, Rule, RuleFile
-from advisor.verdicts import verdicts
+from advisor.verdicts import fixes_in_order, verdicts
 
 Problem: TypeAlias = tuple[tuple[str | int, ...], str]
 """Where in the file, as keys and indices, and what is wrong there."""
@@ -57,19 +57,24 @@ def _yaml(folder: Path, found: list[str]) -> Iterator[Path]:
 def _problems(rule: Rule, metrics: Mapping[str, type[pl.DataType]], ids: Collection[str]) -> Iterator[Problem]:
     try:
         expressions = rule.expressions(metrics)
+        conditions = rule.fix_conditions(metrics)
         said = wording.names(rule.says)
     except (RuleError, ValueError) as error:
         key, _, message = str(error).partition(": ")
-        known_key = key in rule.texts
-        yield (tuple(key.split(".")) if known_key else ("says",)), (message if known_key else str(error))
+        of_expression = key in rule.texts or key.startswith("fixes.")
+        yield (_path(key) if of_expression else ("says",)), (message if of_expression else str(error))
         return
     yield from _name_problems(rule, metrics, ids, said)
-    used = said.union(*(expression.names for expression in expressions.values()))
+    used = said.union(*(expression.names for expression in (*expressions.values(), *conditions.values())))
     for name in rule.params:
         if name not in used:
             yield ("params", name), "this parameter is not used"
     judged = {name for key, e in expressions.items() if not key.startswith("saving") for name in e.names}
     yield from _case_problems(rule, metrics, judged)
+
+
+def _path(key: str) -> tuple[str | int, ...]:
+    return tuple(int(part) if part.isdigit() else part for part in key.split("."))
 
 
 def _name_problems(rule: Rule, metrics: Collection[str], ids: Collection[str], said: set[str]) -> Iterator[Problem]:
@@ -115,6 +120,9 @@ def failure(rule: Rule, case: Case, metrics: Mapping[str, type[pl.DataType]]) ->
         return f"fires {verdict.severity or False}, not {case.fires}"
     if case.saves and not _close(case.saves, (verdict.low_ms, verdict.high_ms)):
         return f"saves {verdict.low_ms} to {verdict.high_ms} ms, not {case.saves[0]} to {case.saves[1]}"
+    first = fixes_in_order(rule, row.row(0, named=True))[0]
+    if case.fix and not first.do.startswith(case.fix):
+        return f"its first fix is {first.do[:40]!r}, not {case.fix!r}"
     return None
 
 

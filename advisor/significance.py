@@ -9,7 +9,6 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Sample: TypeAlias = Sequence[Floats]
@@ -66,6 +65,8 @@ class Contrast:
 
 def contrast(base: Sample, head: Sample) -> Contrast:
     """The head's step times over the base's."""
+    from scipy import stats  # noqa: PLC0415 - half a second that only a comparison needs
+
     before, after = np.concatenate(base), np.concatenate(head)
     rng = np.random.default_rng(_SEED)
     ratios = _medians(head, rng) / _medians(base, rng)
@@ -102,6 +103,8 @@ def welch(first: Sequence[Floats], second: Sequence[Floats]) -> Floats:
     Returns:
         Shape (tests,); NaN where the numbers do not allow a test. Only the tests made are counted in the adjustment.
     """
+    from scipy import stats  # noqa: PLC0415 - half a second that only a comparison needs
+
     (_, spread, number), (_, other_spread, other_number) = first, second
     testable = (number > 1) & (other_number > 1) & (spread + other_spread > 0)
     adjusted = np.full(len(number), np.nan)

@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import polars as pl
 
+from advisor import timeline as worst
 from advisor.judge import Judgement
 from advisor.lens import OUTLIER, Lane, Lens
 from advisor.metrics.breakdown import CATEGORIES
 from advisor.metrics.operations import pooled
 from advisor.metrics.registry import Measurements
-from advisor.report import Device, LeftOutStep, Run, Source, Steps, Value, Worker
-from advisor.text import interval, ms, percent, plain, runs_of
+from advisor.report import (
+    OUTLIERS,
+    Device,
+    Events,
+    Finding,
+    Idle,
+    LeftOutStep,
+    Run,
+    Source,
+    Span,
+    Steps,
+    Timeline,
+    Track,
+    Value,
+    Worker,
+)
+from advisor.text import bytes_, count, interval, ms, one_line, percent, plain, runs_of
 
 _MATCHED: Final = 0.99  # of the time in collectives: less is worth a word
 _MOST_ROWS: Final = 100  # of a table of kernels: the rest is a thousandth of the time
 _EVERY_ROW: Final = frozenset({"run", "worker", "device", "step"})
+_MOST_ROWS_OF: Final = {
+    "recorded_step": 1000,
+    "kernel_group": 400,
+    "operator": 400,
+    "memory": 600,
+}
+_MOST_PACES: Final = 4096  # ranks x steps: more cells than a heat map has room for
+_MOST_PAIRS: Final = 4096  # of ranks that wait for each other
+_OF_LANE: Final = ("recorded_step", "kernel_group", "operator", "memory")  # drawn for that which sets the job's pace
+_LONGEST: Final = 200  # characters of a name in a timeline
 _POOLED: Final = frozenset({"launch", "op"})
 
 
@@ -25,28 +52,117 @@ def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> R
     """The report's entry for one run."""
     slowest = found.lens.of(found.pace)
     row = found.frames["run"].row(0, named=True)
-    return Run(
+    source = _source(path, found.lens, slowest, row)
+    run = Run(
         name=plain(name),
-        verdict=verdict(judged, row["step_mean_ms"], marked=slowest.marked),
-        source=_source(path, found.lens, slowest, row),
+        verdict=_verdict(judged, row["step_mean_ms"], marked=slowest.marked),
+        source=source.model_copy(update={"notes": (*source.notes, *judged.notes)}),
         breakdown={category: row[f"{category}_share"] or 0.0 for category in CATEGORIES},
         findings=judged.findings,
         not_evaluable=judged.not_evaluable,
         passed=judged.passed,
         not_applicable=judged.not_applicable,
         suppressed=judged.suppressed,
-        metrics={scope: tuple(_kept(scope, frame, found.lens).to_dicts()) for scope, frame in found.frames.items()},
+        metrics={
+            scope: tuple(_rows(scope, frame, found.lens, slowest).to_dicts()) for scope, frame in found.frames.items()
+        },
+        timeline=_timeline(found.timeline, judged.findings),
+    )
+    return run.model_copy(update={"verdict": _too_little(run)}) if run.tells_too_little else run
+
+
+def judged_again(run: Run, judged: Judgement, notes: Sequence[str]) -> Run:
+    """A run's entry with another judgement.
+
+    Args:
+        run: The entry as it is.
+        judged: The judgement to put in the place of its own.
+        notes: All notes on what was read, those of the judgement included.
+    """
+    steps = run.source.steps
+    fresh = run.model_copy(
+        update={
+            "verdict": _verdict(judged, steps.step_mean_ms or 0.0, marked=steps.marked),
+            "source": run.source.model_copy(update={"notes": tuple(notes)}),
+            "findings": judged.findings,
+            "not_evaluable": judged.not_evaluable,
+            "passed": judged.passed,
+            "not_applicable": judged.not_applicable,
+            "suppressed": judged.suppressed,
+        }
+    )
+    return fresh.model_copy(update={"verdict": _too_little(fresh)}) if fresh.tells_too_little else fresh
+
+
+def _too_little(run: Run) -> str:
+    """The verdict where most rules could not be judged: how many, and the reason that most of them have."""
+    reasons = Counter(why for rule in run.not_evaluable for why in dict.fromkeys(rule.missing.values()))
+    no_step = run.source.steps.marked and not run.source.steps.used
+    why = "none of its steps is complete" if no_step else reasons.most_common(1)[0][0]
+    rules = count(run.judged + len(run.not_evaluable), "rule")
+    return f"Too little to judge this job by: {len(run.not_evaluable)} of {rules} could not be judged ({why})."
+
+
+def _rows(scope: str, frame: pl.DataFrame, lens: Lens, lane: Lane) -> pl.DataFrame:
+    """The rows of a table that the report keeps: all steps and devices; launches and ops of all devices together.
+
+    What is only drawn is kept for the lane that sets the job's pace.
+    """
+    if scope in _POOLED:
+        return pooled(frame, sum(lane.steps.height for lane in lens.lanes))
+    if scope in _EVERY_ROW:
+        return frame
+    if scope == "pace":
+        ranks = frame["rank"].n_unique()
+        every = max(1, -(-frame.height // _MOST_PACES))  # sampled evenly over the steps
+        kept = frame["step"].unique().sort().gather_every(every if ranks else 1)
+        return frame.filter(pl.col("step").is_in(kept.implode())).head(_MOST_PACES)
+    if scope == "wait":
+        return frame.top_k(_MOST_PAIRS, by="wait_ms").sort("waiting", "awaited")
+    if scope in _OF_LANE:
+        frame = frame.filter(pl.col("worker") == lane.worker, pl.col("device").eq_missing(lane.device))
+    return frame.head(_MOST_ROWS_OF.get(scope, _MOST_ROWS))
+
+
+def _timeline(drawn: worst.Timeline | None, findings: Sequence[Finding]) -> Timeline | None:
+    if drawn is None:
+        return None
+    tracks = drawn.events.select("on_device", "track").unique(maintain_order=True)
+    names = drawn.events["name"].unique(maintain_order=True).append(drawn.events["kind"].unique(maintain_order=True))
+    texts = names.unique(maintain_order=True)
+    number = {text: i for i, text in enumerate(texts)}
+    place = {key: i for i, key in enumerate(tracks.rows())}
+    return Timeline(
+        worker=drawn.worker,
+        device=drawn.device,
+        step=drawn.step,
+        start_ns=drawn.start_ns,
+        dur_ns=drawn.dur_ns,
+        recorded=drawn.recorded,
+        tracks=tuple(Track(kind="stream" if on else "thread", number=n or 0) for on, n in tracks.rows()),
+        texts=tuple(one_line(text or "", _LONGEST) for text in texts),
+        events=Events(
+            track=tuple(place[key] for key in drawn.events.select("on_device", "track").rows()),
+            name=tuple(number[name] for name in drawn.events["name"]),
+            kind=tuple(number[kind] for kind in drawn.events["kind"]),
+            **{name: tuple(drawn.events[name]) for name in ("depth", "start_ns", "dur_ns")},
+        ),
+        idle=tuple(Idle(**row) for row in drawn.idle.to_dicts()),
+        shows={f.key: spans for f in findings if f.scope.workers and (spans := _spans(f, drawn))},
     )
 
 
-def _kept(scope: str, frame: pl.DataFrame, lens: Lens) -> pl.DataFrame:
-    """What of a table goes into the report: steps and devices all, single launches and ops for all devices together."""
-    if scope in _POOLED:
-        return pooled(frame, sum(lane.steps.height for lane in lens.lanes))
-    return frame if scope in _EVERY_ROW else frame.head(_MOST_ROWS)
+def _spans(finding: Finding, drawn: worst.Timeline) -> tuple[Span, ...]:
+    """The places of the first of the finding's metrics that has any in the step; else the idle time it comes out of."""
+    for item in finding.evidence:
+        if (found := drawn.evidence.get(item.metric)) is not None:
+            return tuple(Span(**row) for row in found.to_dicts())
+    causes = [finding.saving.of.removesuffix("_idle")] if finding.saving else []
+    idle = drawn.idle.filter(pl.col("cause").is_in(causes)).top_k(_MOST_ROWS, by="dur_ns").sort("start_ns")
+    return tuple(Span(**row) for row in idle.select("start_ns", "dur_ns").to_dicts())
 
 
-def verdict(judged: Judgement, step_ms: float, *, marked: bool) -> str:
+def _verdict(judged: Judgement, step_ms: float, *, marked: bool) -> str:
     """One sentence: the first finding and what it is worth, or what the absence of findings means."""
     if not judged.findings:
         could, could_not = len(judged.passed), len(judged.not_evaluable)
@@ -55,8 +171,12 @@ def verdict(judged: Judgement, step_ms: float, *, marked: bool) -> str:
     first = judged.findings[0]
     if first.saving is None:
         return f"{first.title}."
+    won = first.saving
+    if won.high_share > 0:  # of the worker that the finding speaks of, which need not be the slowest
+        step_ms = won.high_ms / won.high_share
     whole = f"each {ms(step_ms)} step" if marked else f"the {ms(step_ms)} recorded"
-    return f"{first.title}: {interval(first.saving.low_ms, first.saving.high_ms)} of {whole} to win."
+    uneven = " (uneven ones included)" if won.of == OUTLIERS else ""
+    return f"{first.title}: {interval(won.low_ms, won.high_ms)} of {whole}{uneven} to win."
 
 
 def _source(path: str, lens: Lens, lane: Lane, row: Mapping[str, Value]) -> Source:
@@ -85,11 +205,17 @@ def _notes(lens: Lens, row: Mapping[str, Value]) -> Iterator[str]:
         rest = "what is said of waiting counts only these" if here > 1 else "who waits for whom cannot be told from one"
         names = runs_of(lane.worker for lane in lens.critical)
         yield f"{here} of {job} ranks recorded ({names}): each rank's own numbers hold; {rest}"
+    if left_out := row.get("ranks_apart"):
+        yield f"{left_out} left out where ranks are compared: none of the steps that most ranks recorded is whole there"
+    common, used = row.get("common_steps"), row.get("steps")
+    if isinstance(common, int) and isinstance(used, int) and 0 < common < used:
+        yield f"what is said across ranks rests on the {count(common, 'step')} that all of them recorded"
     if len(set(lens.profile.workers["world_size"].drop_nulls())) > 1:
         yield "the files disagree on the number of ranks: they may be of different jobs; keep one job per folder"
-    if isinstance(shift := row.get("clock_shift_ms"), float) and shift:
+    matched = row.get("matched_share")
+    if isinstance(shift := row.get("clock_shift_ms"), float) and shift and isinstance(matched, float) and matched:
         yield f"the ranks' clocks differ by up to {ms(shift)}; aligned by the ends of their collectives"
-    if isinstance(matched := row.get("matched_share"), float) and matched < _MATCHED:
+    if isinstance(matched, float) and matched < _MATCHED:
         yield f"{percent(1 - matched)} of the time in collectives could not be matched between the ranks"
 
 
@@ -98,13 +224,21 @@ def _devices(lens: Lens) -> tuple[Device, ...]:
         Device(
             worker=lane.worker,
             device=lane.device,
-            name=lane.facts.get("name"),
+            name=lane.facts.get("name") or (lane.gpu.model if lane.gpu else _described(lane.facts)),
             model=lane.gpu.id if lane.gpu else None,
             memory_bytes=lane.facts.get("memory_bytes"),
         )
         for lane in lens.lanes
         if lane.device is not None
     )
+
+
+def _described(facts: Mapping[str, object]) -> str | None:
+    """What is known of a device without a name that could be any of several models."""
+    capability, memory = facts.get("capability"), facts.get("memory_bytes")
+    of = f" of capability {capability}" if capability else ""
+    sized = f" with {bytes_(memory)}" if isinstance(memory, int) and memory else ""
+    return f"GPU{of}{sized}" if of or sized else None
 
 
 def _steps(lens: Lens, lane: Lane, row: Mapping[str, Value]) -> Steps:

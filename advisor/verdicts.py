@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import polars as pl
 
+from advisor.expressions import Expression
 from advisor.report import SEVERITIES, Severity
-from advisor.rulebook import Rule
+from advisor.rulebook import Fix, Rule
 
 Outcome: TypeAlias = Literal["fired", "passed", "not_evaluable"]
 
@@ -44,6 +45,27 @@ def verdicts(rule: Rule, rows: pl.DataFrame) -> list[Verdict]:
     values = {key: expression.over(rows, rule.params).to_list() for key, expression in parsed.items()}
     nulls = rows.select(pl.col(needed).is_null()).rows(named=True) if needed else [{}] * rows.height
     return [_verdict(rule, row, values, [m for m in needed if nulls[row][m]]) for row in range(rows.height)]
+
+
+def fixes_in_order(rule: Rule, row: Mapping[str, object]) -> Sequence[Fix]:
+    """The rule's fixes as they matter in this row of metrics.
+
+    First those whose condition holds, then those without one, last those whose condition does not hold or is unknown.
+
+    Raises:
+        RuleError: a condition is wrong.
+    """
+    conditions = rule.fix_conditions(row)
+    order = {True: 0, None: 1, False: 2}
+    held = [None if n not in conditions else _holds(conditions[n], row, rule) for n in range(len(rule.fixes))]
+    return [fix for _, fix in sorted(zip(held, rule.fixes, strict=True), key=lambda pair: order[pair[0]])]
+
+
+def _holds(condition: Expression, row: Mapping[str, object], rule: Rule) -> bool:
+    known = {name: row[name] for name in condition.names - rule.params.keys()}
+    if None in known.values():
+        return False
+    return bool(condition.over(pl.DataFrame([known or {"": None}]), rule.params)[0])
 
 
 def _verdict(rule: Rule, row: int, values: dict[str, list[Any]], missing: Iterable[str]) -> Verdict:

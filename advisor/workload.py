@@ -17,6 +17,7 @@ from advisor.text import ms
 _FLOATS: Final = {"float": "fp32", "double": "fp64", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
 _PRODUCTS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "linear", "matmul"})
 _NAMED: Final = 3
+_TYPE: Final = r"^(?:[^:\s]+:|jit\(.*/)([A-Za-z_][\w-]*)$"  # of `scope/name:Type` and `jit(f)/dot_general`
 _MOST: Final = 1 << 62  # what a column of integers holds; more elements than any device has
 _DISPATCH_NS: Final = 10_000  # an op on the host that takes less is mostly dispatch
 _OWN_SHARE: Final = 0.8  # of an op's time outside the ops within it: it computes, and does not only call
@@ -57,9 +58,9 @@ def kernels(lane: Lane) -> pl.DataFrame:
     """Compute kernels of the used steps, ordered by stream and start.
 
     Adds to the columns of `device_ops` family, multiplies, tensor_cores, element_type and alignment, as the name tells
-    (advisor.kernelnames), and of the launching op: op_name; op_dtype, of its first floating-point input; elements, of
-    its largest input; and of a product of `count` pairs of (m x k) and (k x n) matrices count, m, n and k. Null where
-    the profile does not tell.
+    (advisor.kernelnames), and of the launching op: op_name, which may be all that the kernel bears of it; op_dtype, of
+    its first floating-point input; elements, of its largest input; and of a product of `count` pairs of (m x k) and
+    (k x n) matrices count, m, n and k. Null where the profile does not tell.
 
     Where the worker uses no device, the framework ops that compute stand for kernels, `id` and `op` being their own and
     `stream` their thread: see `_on_host`.
@@ -70,7 +71,8 @@ def kernels(lane: Lane) -> pl.DataFrame:
     names = found.select("name").unique().with_columns(text=pl.col("name").cast(pl.String))
     told = names.hstack(classify(names["text"]).drop("name")).drop("text")
     ops = _ops(lane, found)
-    return found.join(told, on="name", how="left").join(ops, on="op", how="left").sort("stream", "start_ns", "id")
+    found = found.join(told, on="name", how="left").join(ops, on="op", how="left").sort("stream", "start_ns", "id")
+    return found.with_columns(pl.coalesce("op_name", pl.col("framework_op").cast(pl.String)).alias("op_name"))
 
 
 def extent(lane: Lane, found: pl.DataFrame) -> tuple[float, float, str]:
@@ -80,8 +82,11 @@ def extent(lane: Lane, found: pl.DataFrame) -> tuple[float, float, str]:
 
 
 def largest(lane: Lane, found: pl.DataFrame) -> str:
-    """`aten::mm (12.3 ms), ...`: time per step of the three ops (or where no op is known, kernels) with the most."""
-    by = pl.coalesce("op_name", pl.col("name").cast(pl.String)).alias("by")
+    """`aten::mm (12.3 ms), ...`: time per step of the three ops (or where no op is known, kernels) with the most.
+
+    Of TensorFlow and JAX those of one type are one: each op of a graph has a name of its own.
+    """
+    by = pl.coalesce(pl.col("op_name").str.extract(_TYPE), "op_name", pl.col("name").cast(pl.String)).alias("by")
     top = found.group_by(by).agg(pl.sum("dur_ns")).sort("dur_ns", "by", descending=[True, False]).head(_NAMED)
     return ", ".join(f"{name} ({ms(lane.per_step_ms(ns))})" for name, ns in top.rows())
 

@@ -16,6 +16,8 @@ COMMANDS: tuple[list[str], ...] = (
     [],
     ["check"],
     ["compare"],
+    ["excerpt"],
+    ["comment"],
     ["rules"],
     ["rules", "list"],
     ["rules", "show"],

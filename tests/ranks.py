@@ -18,7 +18,7 @@ from tests.tables import US, V100, Row, kernel, on_device, on_host, profile, ste
 STEPS = {
     **dict.fromkeys(("step", "start_ns", "dur_ns", "host_start_ns"), pl.Int64),
     "used": pl.Boolean,
-    **dict.fromkeys(("work_ns", "input_ns", "kernels", "first_ns"), pl.Int64),
+    **dict.fromkeys(("work_ns", "input_ns", "kernels", "first_ns", "called_ns"), pl.Int64),
 }
 KERNELS = {"name": pl.String, "grid": pl.Int64, "block": pl.Int32, "number": pl.UInt32} | dict.fromkeys(
     ("median_ns", "total_ns"), pl.Float64
@@ -64,7 +64,7 @@ def rank(  # noqa: PLR0913 - a rank's tables, each optional
         visible=visible,
         marked=True,
         steps=pl.DataFrame(rows, schema=STEPS).with_columns(
-            pl.col("step").cast(pl.Int32), pl.col("start_ns", "first_ns") + shift
+            pl.col("step").cast(pl.Int32), pl.col("start_ns", "first_ns", "called_ns") + shift
         ),
         calls=shown.with_columns(pl.col("start_ns", "end_ns") + shift),
         work=busy,

@@ -10,9 +10,11 @@ from pydantic import BaseModel
 
 from advisor.report import (
     Device,
+    Events,
     Evidence,
     Finding,
     Fix,
+    Idle,
     LeftOutStep,
     NotEvaluable,
     Place,
@@ -22,10 +24,14 @@ from advisor.report import (
     Saving,
     Severity,
     Source,
+    Span,
     Steps,
     Suppressed,
     Symptom,
+    Timeline,
+    Track,
     Unreadable,
+    Value,
     Worker,
 )
 
@@ -73,6 +79,7 @@ INPUT_BOUND = Finding(
             unit="share",
             meaning="Part of the step in which the device idles while the data loader is asked for the next batch.",
             limit=0.2,
+            formula="time of input outside compute, memcpy, memset, collective, launch / step time",
         ),
         Evidence(
             metric="input_exposed_ms", value=59.3, unit="ms", meaning="Time per step that passes waiting for input."
@@ -118,6 +125,7 @@ INPUT_BOUND = Finding(
     ),
     explains=("low-gpu-utilisation",),
     docs="docs/rules/input-bound.md",
+    condition="input_share >= moderate",
 )
 
 THIRTY_TWO_BIT = Finding(
@@ -213,6 +221,72 @@ LAUNCH_BOUND = Finding(
     docs="docs/rules/launch-bound.md",
 )
 
+STEP_ROWS = tuple(
+    {
+        "worker": 0,
+        "device": 0,
+        "step": n,
+        "step_ms": 412.0 if n == 14 else 170.0 + n,
+        "left_out": "412 ms long, more than median + 3 x MAD" if n == 14 else None,
+        "compute_share": 0.5,
+        "launch_share": 0.2,
+        "input_share": 0.3,
+    }
+    for n in range(8, 15)
+)
+
+
+def kernel_row(n: int) -> dict[str, Value]:
+    return {
+        "name": f"volta_sgemm_{n}",
+        "op": "aten::mm" if n % 2 else "aten::addmm",
+        "shapes": f"[[{n}, 64], [64, 64]]",
+        "grid": 64,
+        "block": 128 * (n % 3 + 1),
+        "registers": 32,
+        "occupancy": 0.5,
+        "family": "gemm",
+        "tensor_cores": (0.0, 1.0, None)[n % 3],
+        "calls": 6 * n + 1,
+        "total_ms": 40.0 - n,
+    }
+
+
+def operator_row(n: int) -> dict[str, Value]:
+    called = {"calls": n + 1, "host_ms": 0.5 * n, "device_ms": 20.0 - n}
+    return {"name": f"aten::op_{n % 10}", "shapes": f"[[{n}]]", "stack": None, **called}
+
+
+def timeline(amount: int = 400) -> Timeline:
+    """A step in which kernels follow one another on a stream and ops nest on a thread, the loader before them."""
+    half = amount // 2
+    gap = 59_000_000
+    each = 118_000_000 // half
+    start = [gap + i * each for i in range(half)]
+    return Timeline(
+        worker=0,
+        device=0,
+        step=9,
+        start_ns=310_000_000,
+        dur_ns=178_000_000,
+        recorded=amount + 5,
+        tracks=(Track(kind="stream", number=7), Track(kind="thread", number=25738)),
+        texts=("volta_sgemm_128x64_nt", "aten::mm", "kernel", "op"),
+        events=Events(
+            track=(0,) * half + (1,) * half,
+            name=(0,) * half + (1,) * half,
+            kind=(2,) * half + (3,) * half,
+            depth=(0,) * half + tuple(i % 3 for i in range(half)),
+            start_ns=(*start, *start),
+            dur_ns=(each - each // 4,) * amount,
+        ),
+        idle=(Idle(start_ns=0, dur_ns=gap, cause="input"), Idle(start_ns=gap + each, dur_ns=each, cause="sync")),
+        shows={"input-bound": (Span(start_ns=0, dur_ns=gap),)},
+    )
+
+
+TIMELINE = timeline()
+
 RESNET = Run(
     name="resnet50-workers0",
     verdict="The GPU waits for input data: 30 to 59 ms of each 178 ms step to win.",
@@ -283,7 +357,17 @@ RESNET = Run(
             until="2027-03-01",
         ),
     ),
-    metrics={"worker": ({"worker": 0, "input_share": 0.334, "step_ms": 177.4, "occupancy": None, "steps": 6},)},
+    metrics={
+        "worker": ({"worker": 0, "input_share": 0.334, "step_ms": 177.4, "occupancy": None, "steps": 6},),
+        "run": ({"tensor_core_share": 0.1, "tensor_core_eligible_share": 0.5, "tensor_core_unknown_share": 0.05},),
+        "recorded_step": STEP_ROWS,
+        "kernel_group": tuple(kernel_row(n) for n in range(40)),
+        "operator": tuple(operator_row(n) for n in range(20)),
+        "memory": tuple(
+            {"start_ns": n * 10**6, "allocated_bytes": 2**30 * (n % 7 + 1), "reserved_bytes": 2**33} for n in range(50)
+        ),
+    },
+    timeline=TIMELINE,
 )
 
 
@@ -365,7 +449,54 @@ def many_workers() -> Report:
         INPUT_BOUND, saving=None, confidence="low", severity="low", scope=Reach(workers=(0, 1, 2, 5), steps=(3, 4))
     )
     spent = changed(LAUNCH_BOUND, saving=saving(0, 0, "host_bound_idle", "None is left of what others claim."))
-    return report(changed(RESNET, name="llama-16x", source=source, findings=(THIRTY_TWO_BIT, spent, finding)))
+    metrics = {**RESNET.metrics, **of_ranks(8)}
+    run = changed(RESNET, name="llama-16x", source=source, findings=(THIRTY_TWO_BIT, spent, finding), metrics=metrics)
+    return report(run)
+
+
+def of_ranks(ranks: int, steps: int = 6) -> dict[str, tuple[dict[str, Value], ...]]:
+    """The tables that only jobs of many ranks have: rank 1 is slow, all others wait for it."""
+    shares = {"compute_share": 0.5, "collective_share": 0.2, "input_share": 0.3}
+    names = [f"rank {n}" for n in range(ranks)]
+    return {
+        "device": tuple({"worker": n, "device": 0, "step_mean_ms": 100.0 + n, **shares} for n in range(ranks)),
+        "pace": tuple(
+            {"rank": n, "name": names[n], "step": s, "step_ms": 100.0, "own_ms": 90.0 + 9 * (n == 1), "wait_ms": 9.0}
+            for n in range(ranks)
+            for s in range(steps)
+        ),
+        "wait": tuple(
+            {"waiting": n, "awaited": 1, "waiting_name": names[n], "awaited_name": names[1], "wait_ms": 8.5 + n}
+            for n in range(ranks)
+            if n != 1
+        ),
+        "collective": tuple(
+            {
+                "op": "all_reduce",
+                "group_size": ranks,
+                "bytes": 2**n,
+                "dtype": "Float",
+                "calls": 48,
+                "transfer_us": 20 + 2**n / 1e5,
+                "exact": n % 2,
+                "algorithm_gbs": 2**n / (20e3 + 2**n / 1e2),
+                "bus_gbs": 1.75 * 2**n / (20e3 + 2**n / 1e2),
+                "expected_us": 15 + 2**n / 2e5,
+                "basis": "model",
+                "exposed_ms": 1.0,
+            }
+            for n in range(14, 28, 2)
+        ),
+    }
+
+
+def large(ranks: int = 64) -> Report:
+    """Many ranks and a timeline of the most events that a page shows."""
+    run = many_workers().runs[0]
+    workers = tuple(Worker(worker=n, rank=n, name=f"rank{n}", file=f"rank{n}.json") for n in range(ranks))
+    metrics = {**run.metrics, **of_ranks(ranks, 50)}
+    source = changed(run.source, workers=workers, devices=(), world_size=ranks)
+    return report(changed(run, name="large", source=source, metrics=metrics, timeline=timeline(10_000)))
 
 
 def several() -> Report:
@@ -394,11 +525,11 @@ def crowded(amount: int = 200) -> Report:
 
 def hostile(text: str) -> Report:
     """The rich report with `text` in every field that may hold text, keys of mappings included."""
-    tagged = (*SEVERITY_FIELDS, "schema_version")
+    tagged = (*SEVERITY_FIELDS, "schema_version", "kind")
 
     def put(value: object, key: str = "") -> object:
         if isinstance(value, dict):
-            return {(f"{k}{text}" if key in MAPPINGS else k): put(v, k) for k, v in value.items()}
+            return {(f"{text}{k}" if key in MAPPINGS else k): put(v, k) for k, v in value.items()}
         if isinstance(value, list | tuple):
             return [put(v, key) for v in value]
         return f"{text}{value}" if isinstance(value, str) and key not in tagged else value
@@ -408,7 +539,7 @@ def hostile(text: str) -> Report:
     return Report.model_validate(put(full.model_dump()))
 
 
-MAPPINGS = ("missing", "lacks", "breakdown")
+MAPPINGS = ("missing", "lacks", "breakdown", "shows")
 SEVERITY_FIELDS = ("severity", "confidence")
 
 HOSTILE = {
@@ -439,6 +570,7 @@ SAMPLES = {
     "many-workers": many_workers(),
     "several": several(),
     "crowded": crowded(),
+    "large": large(),
     "none": report(unreadable=(Unreadable(path="logs", why="holds no profile"),)),
     **{f"hostile-{name}": hostile(text) for name, text in HOSTILE.items()},
 }

@@ -16,21 +16,24 @@ import polars as pl
 
 from advisor import __version__
 from advisor.config import Config
-from advisor.discover import Found, Rejected, discover
-from advisor.engine import measured, rule_book, suppressions
+from advisor.discover import Found, discover
+from advisor.engine import measured, replaced, rule_book, suppressions
 from advisor.errors import AdvisorError, NothingFound, ReadError, UsageError
 from advisor.fleet.engines import Engine, Killed, each
 from advisor.fleet.labels import FILE, Labels, labels_of, of_file, of_path, week_of
-from advisor.fleet.rows import Row, Rows, as_measured, judged_rows, judgement, kept, measured_rows, rule_set
+from advisor.fleet.rows import Row, Rows, as_measured, judged_rows, kept, measured_rows, rule_set
 from advisor.fleet.store import TABLES, Store, frame
 from advisor.judge import Suppression, judge
 from advisor.rulebook import Rule
 from advisor.storage import is_url, listing, open_file, size, stamp, tidy
-from advisor.summary import summarise, verdict
+from advisor.summary import judged_again, summarise
 from advisor.text import one_line, plain
 
 Progress = Callable[[int], Callable[[int], object]]
 """Told how many runs there are to work on; gives back what is told of each number that is done."""
+
+Book = tuple[Mapping[str, Rule], Mapping[str, Suppression], str, tuple[str, ...]]
+"""The rules, the suppressions, a name for both, and notes on rules that were replaced."""
 
 _FLUSH_S: Final = 5.0  # of work that a kill at the worst moment costs
 _FLUSH_RUNS: Final = 256
@@ -123,7 +126,7 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     if not (found or rejected):
         raise NothingFound(f"{', '.join(roots)}: no profile there; give a folder of recordings")
     jobs, gone = _jobs(found, settings, labels or {})
-    bad = [_rejected(one, settings) for one in rejected]
+    bad = [_rejected(path, one.why, settings) for one in rejected for path in (one.path, *one.others)]
     earlier = _earlier(store, [*jobs, *bad])
     known = set(earlier.filter(~pl.col("status").eq("killed"))["fingerprint"])
     fresh = [_with_candidates(job, earlier) for job in jobs if job.fingerprint not in known]
@@ -145,7 +148,7 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
         raise
     writer.flush()
     return Ingested(
-        recordings=len(found) + len(rejected),
+        recordings=len(found) + len(bad),
         known=len(jobs) + len(bad) - len(fresh) - len(fresh_bad) + writer.copies,
         runs=writer.counts["checked"],
         unreadable=sum(writer.counts[status] for status in _UNCHECKED),
@@ -272,18 +275,18 @@ def _jobs(found: Iterable[Found], settings: Settings, labels: Mapping[str, str])
     return jobs, gone
 
 
-def _rejected(one: Rejected, settings: Settings) -> Job:
+def _rejected(path: str, why: str, settings: Settings) -> Job:
     """What discovery could not take, in the form of a job that is done."""
     try:
-        mark, written = stamp(one.path)
+        mark, written = stamp(path)
     except AdvisorError:
         mark, written = "", None
     return Job(
-        found=Found(one.path, one.path, "", (one.path,)),
+        found=Found(path, path, "", (path,)),
         labels=Labels(),
-        note=one.why,
-        fingerprint=_hashed(one.path, one.why, mark),
-        bytes=size(one.path) or 0,
+        note=why,
+        fingerprint=_hashed(path, why, mark),
+        bytes=size(path) or 0,
         started=written or dt.datetime.now(dt.UTC),
         started_from="file",
         settings=settings,
@@ -344,15 +347,17 @@ def examine(job: Job) -> Done:
     recording = _hashed(*sorted(digests))
     if recording in job.candidates:
         return Done(recording, known=True)
-    rules, silenced, version = _book(job.settings)
+    rules, silenced, version, changed = _book(job.settings)
     jobs, broken = measured(job.found)
     if not jobs and not any(size(file) is not None for file in job.found.files):
         return Done("", gone=True)
     rows: dict[str, list[Row]] = defaultdict(list)
     keys = {"week": week_of(job.started), "recording": recording, "digests": list(digests)}
-    for number, (name, whole) in enumerate(jobs):
-        run = summarise(name, job.found.path, whole, judge(whole, rules, silenced))
-        keep = kept(whole)
+    for number, (name, whole, notes) in enumerate(jobs):
+        judged = judge(whole, rules, silenced)
+        own = summarise(name, job.found.path, whole, replace(judged, notes=()))
+        keep = kept(whole, own.source.notes, notes)
+        run = judged_again(own, judged, (*keep.notes, *judged.notes, *keep.file_notes, *changed))
         run_id = f"{recording}-{number}" if number else recording
         hosts = {**dict(whole.lens.profile.workers.select("worker", "host").drop_nulls().rows()), **job.labels.hosts}
         of_run = judged_rows(run, keep, version) | measured_rows(run, hosts, job.labels.host)
@@ -391,14 +396,14 @@ def _bad_rows(job: Job, path: str, why: str, status: str = "unreadable") -> Rows
 
 
 @lru_cache(maxsize=1)
-def _book_of(config: str, today: dt.date) -> tuple[Mapping[str, Rule], Mapping[str, Suppression], str]:
+def _book_of(config: str, today: dt.date) -> Book:
     read = Config.model_validate_json(config)
     rules, silenced = rule_book(read), suppressions(read, today)
-    return rules, silenced, rule_set(rules, silenced)
+    return rules, silenced, rule_set(rules, silenced), tuple(replaced(read))
 
 
-def _book(settings: Settings) -> tuple[Mapping[str, Rule], Mapping[str, Suppression], str]:
-    """The rules, the suppressions that hold today, and a name for both; loaded once in a process."""
+def _book(settings: Settings) -> Book:
+    """What to judge by; loaded once in a process."""
     return _book_of(settings.config.model_dump_json(), settings.today)
 
 
@@ -503,11 +508,10 @@ def _stored(store: Store, left: pl.DataFrame, settings: Settings) -> Iterator[Ag
 
 def again(task: Again) -> Rows:
     """One stored run judged anew: its rows of `runs`, `findings` and `reports`."""
-    rules, silenced, version = _book(task.settings)
+    rules, silenced, version, changed = _book(task.settings)
     found = as_measured(task.report, task.kept)
-    judged = judge(found, rules, silenced)
-    steps = found.run.source.steps
-    run = judgement(found.run, judged, verdict(judged, steps.step_mean_ms or 0.0, marked=steps.marked))
+    judged, beside = judge(found, rules, silenced), found.kept
+    run = judged_again(found.run, judged, (*beside.notes, *judged.notes, *beside.file_notes, *changed))
     rows = judged_rows(run, found.kept, version)
     keys = {key: task.row[key] for key in ("week", "recording", "run_id")}
     rows["runs"] = [{**task.row, **rows["runs"][0]}]

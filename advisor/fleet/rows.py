@@ -13,7 +13,7 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict
 
 from advisor import __version__
-from advisor.judge import CERTAINTY, Judgement, Suppression
+from advisor.judge import CERTAINTY, Suppression
 from advisor.metrics import METRICS, Measurements, dtypes
 from advisor.metrics.registry import Scope
 from advisor.report import Finding, Place, Run, Value
@@ -29,17 +29,22 @@ _NEWER: Final = "the run was ingested by a version that did not measure this; in
 
 
 class Kept(BaseModel):
-    """What judging a run again needs beside its report. Keys of places are `metric/worker`."""
+    """What judging a run again needs beside its report.
+
+    `notes` are those on what was read, `file_notes` those on its files. Keys of places are `metric/worker`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     frameworks: Mapping[int, str | None]
     used_steps: Mapping[int, tuple[int, ...] | None]
     reasons: Mapping[str, str]
+    notes: tuple[str, ...]
+    file_notes: tuple[str, ...]
     places: Mapping[str, tuple[Place, ...]]
 
 
-def kept(found: Measurements) -> Kept:
+def kept(found: Measurements, notes: Sequence[str], file_notes: Sequence[str]) -> Kept:
     """What has to be kept of a run's measurements, all of it small."""
     spots = {
         f"{name}/{worker}": tuple(Place.model_validate(row) for row in rows.to_dicts())
@@ -52,6 +57,8 @@ def kept(found: Measurements) -> Kept:
         frameworks={worker: found.framework(worker) for worker in found.workers},
         used_steps={worker: found.used_steps(worker) for worker in found.workers},
         reasons=dict(found.reasons),
+        notes=tuple(notes),
+        file_notes=tuple(file_notes),
         places=spots,
     )
 
@@ -113,24 +120,10 @@ def _metrics(rows: Sequence[Mapping[str, Value]]) -> pl.DataFrame:
     return pl.DataFrame(columns, schema=schema, orient="row", strict=False)
 
 
-def judgement(run: Run, judged: Judgement, verdict: str) -> Run:
-    """The run with another judgement."""
-    return run.model_copy(
-        update={
-            "verdict": verdict,
-            "findings": judged.findings,
-            "not_evaluable": judged.not_evaluable,
-            "passed": judged.passed,
-            "not_applicable": judged.not_applicable,
-            "suppressed": judged.suppressed,
-        }
-    )
-
-
 def rule_set(rules: Mapping[str, Rule], silenced: Mapping[str, Suppression]) -> str:
     """A short name of all that judging depends on: another rule, limit or suppression gives another."""
     told = [rule.model_dump(mode="json") for rule in rules.values()]
-    quiet = [(name, s.reason, s.until) for name, s in sorted(silenced.items())]
+    quiet = [(name, s.reason, s.until, s.expired) for name, s in sorted(silenced.items())]
     return hashlib.blake2b(json.dumps([told, quiet], sort_keys=True).encode(), digest_size=6).hexdigest()
 
 
@@ -151,7 +144,8 @@ def measured_rows(run: Run, hosts: Mapping[int, str], host: str | None) -> Rows:
 
 def judged_rows(run: Run, kept_: Kept, rules: str) -> Rows:
     """The rows that a new rule set changes; the row of `runs` lacks what is known beside the profile."""
-    small = run.model_copy(update={"metrics": {s: rows for s, rows in run.metrics.items() if s in _KEPT_SCOPES}})
+    tables = {scope: rows for scope, rows in run.metrics.items() if scope in _KEPT_SCOPES}
+    small = run.model_copy(update={"metrics": tables, "timeline": None})  # what is only drawn is large
     about = {
         "status": "checked",
         "name": run.name,

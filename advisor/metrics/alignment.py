@@ -16,7 +16,7 @@ from advisor.workload import extent, longest
 _PADDED: Final = (0.9, 0.6)  # of the kernel's time
 _STEP_OF: Final = {"fp16": 8, "bf16": 8, "tf32": 4}  # elements in 16 bytes
 _FORWARD: Final = ["aten::addmm", "aten::linear", "aten::bmm", "aten::baddbmm"]  # n and k are lengths of rows there
-_NEEDS: Final = ("device_ops",)
+_NEEDS: Final = ("device_ops", "device_ops.name")
 
 
 @measures(

@@ -17,6 +17,7 @@ _RATES: Final = (0.25, 0.75)  # of the peak
 _MORE_WORK: Final = (1.25, 1.0)
 _LEFT: Final = (0.5, 0.13)  # of the time, where peak or shapes are not known
 _EMULATED: Final = 3  # TF32 products for one of fp32 in the memory-efficient kernels
+_NEEDS: Final = ("device_ops.name",)
 
 
 @measures(
@@ -26,9 +27,10 @@ _EMULATED: Final = 3  # TF32 products for one of fp32 in the memory-efficient ke
         "Part of the step in which attention is computed product by product.",
         "time of softmax kernels between batched products, of those products and of what lies between / step time",
         where=lambda lane: longest(part(lane, "attention")),
+        needs=_NEEDS,
     ),
-    Metric("unfused_attention_ms", "ms", "The same, per step.", "time of those kernels / steps"),
-    Metric("unfused_attention_ops", "text", "The ops that launched them.", "the three with the most"),
+    Metric("unfused_attention_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS),
+    Metric("unfused_attention_ops", "text", "The ops that launched them.", "the three with the most", needs=_NEEDS),
     Metric(
         "attention_least_gain_ms",
         "ms",
@@ -37,6 +39,7 @@ _EMULATED: Final = 3  # TF32 products for one of fp32 in the memory-efficient ke
         f"third of TF32's, where that is more); half of their time where shapes or peak are not known{REPLAYED}",
         "25 %: memory-efficient kernels on a V100; 1.25: the backward pass computes the scores anew; half: "
         "FlashAttention is twice as fast or more (Dao et al., 2022)",
+        needs=_NEEDS,
     ),
     Metric(
         "attention_gain_ms",
@@ -46,6 +49,7 @@ _EMULATED: Final = 3  # TF32 products for one of fp32 in the memory-efficient ke
         f"peak are not known{REPLAYED}",
         "FlashAttention-2 reaches up to 73 % of an A100's peak, FlashAttention-3 75 % of an H100's; 13 %: "
         "FlashAttention's 7.6 times on GPT-2 (their papers)",
+        needs=_NEEDS,
     ),
 )
 def attention(lane: Lane) -> Mapping[str, Value]:

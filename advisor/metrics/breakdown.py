@@ -1,9 +1,9 @@
-"""Where the step goes: one priority sweep, in the order and the vocabulary that PyTorch's users know."""
+"""Where the step goes: one priority sweep, in the order that the users of each framework know from its own tools."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -12,20 +12,66 @@ from advisor.intervals import EMPTY, Ints, Union
 from advisor.lens import Lane, spans
 from advisor.metrics.registry import Metric, Value, measures, tabulates
 
-# Category: (kinds of device ops, kinds of host ops, meaning). The first category that covers an instant owns it, so
-# an overlapped collective is compute and only an exposed one is collective.
-_ORDER: Final[dict[str, tuple[list[str], list[str], str]]] = {
-    "compute": (["kernel"], [], "a kernel runs on the device"),
-    "memcpy": (["memcpy"], [], "a copy runs on the device, and no kernel"),
-    "memset": (["memset"], [], "only a memset runs on the device"),
-    "collective": (["collective"], ["collective"], "only a collective runs: communication that nothing hides"),
-    "launch": ([], ["runtime", "sync", "allocator"], "the device idles while the host is in a CUDA or HIP call"),
-    "input": ([], ["input"], "the device idles while the data loader is asked for the next batch"),
-    "compile": ([], ["compile"], "the device idles while code is being compiled"),
-    "host": ([], ["op", "annotation", "module", "python", "gc"], "the device idles while other host code runs"),
+_MEANINGS: Final = {
+    "compute": "a kernel runs on the device",
+    "memcpy": "a copy runs on the device, and no kernel",
+    "memset": "only a memset runs on the device",
+    "collective": "only a collective runs: communication that nothing hides",
+    "launch": "the device idles while the host is in a CUDA or HIP call",
+    "input": "the device idles while the data loader is asked for the next batch",
+    "compile": "the device idles while code is being compiled",
+    "host": "the device idles while other host code runs",
+    "other": "nothing that was recorded runs",
 }
-CATEGORIES: Final = (*_ORDER, "other")
-_SOURCE: Final = "the sweep of torch-tb-profiler's overview, with every collective kernel counted as communication"
+CATEGORIES: Final = tuple(_MEANINGS)
+
+
+class _Layer(NamedTuple):
+    """What owns an instant that no layer before it covers; `device` and `host` select the ops, None: none."""
+
+    category: str
+    device: pl.Expr | None = None
+    host: pl.Expr | None = None
+
+
+_KIND: Final = pl.col("kind")
+_TO_DEVICE: Final = (_KIND == "memcpy") & pl.col("copy_kind").cast(pl.String).eq_missing("HtoD")
+_CALLS: Final = _KIND.is_in(["runtime", "sync", "allocator"])
+_CODE: Final = _KIND.is_in(["op", "annotation", "module", "python", "gc"])
+_EXECUTOR: Final = pl.col("name").cast(pl.String).str.starts_with("ExecutorState::Process")
+_COLLECTIVE: Final = _Layer("collective", _KIND == "collective", _KIND == "collective")
+_INPUT: Final = _Layer("input", host=_KIND == "input")
+_COMPILE: Final = _Layer("compile", host=_KIND == "compile")
+
+# An overlapped collective is compute, and only an exposed one is collective.
+_OF_PYTORCH: Final = (
+    _Layer("compute", _KIND == "kernel"),
+    _Layer("memcpy", _KIND == "memcpy"),
+    _Layer("memset", _KIND == "memset"),
+    _COLLECTIVE,
+    _Layer("launch", host=_CALLS),
+    _INPUT,
+    _COMPILE,
+    _Layer("host", host=_CODE),
+)
+# A wait for input owns an instant before the calls do, and a copy to the device only what the host leaves.
+_OF_TENSORFLOW: Final = (
+    _Layer("compute", _KIND == "kernel"),
+    _Layer("memcpy", (_KIND == "memcpy") & ~_TO_DEVICE),
+    _Layer("memset", _KIND == "memset"),
+    _INPUT,
+    _COLLECTIVE,
+    _Layer("launch", host=_CALLS | _EXECUTOR),
+    _Layer("memcpy", _TO_DEVICE),
+    _COMPILE,
+    _Layer("host", host=_CODE),
+)
+_ON_CPU: Final = (_INPUT, _COLLECTIVE, _COMPILE, _Layer("host", host=_CODE | _CALLS))  # the executor computes
+_FRAMEWORKS_OF_XLA: Final = ("tensorflow", "jax")
+_SOURCE: Final = (
+    "the sweep of torch-tb-profiler's overview, with every collective kernel counted as communication; of TensorFlow "
+    "and JAX that of TensorFlow 2.12's step-time breakdown, with copies to the device apart from input"
+)
 
 
 def _longest_waits(lane: Lane) -> pl.DataFrame:
@@ -37,18 +83,31 @@ def _longest_waits(lane: Lane) -> pl.DataFrame:
 
 
 def _metrics() -> list[Metric]:
-    meanings = {name: meaning for name, (_, _, meaning) in _ORDER.items()} | {"other": "nothing that was recorded runs"}
     return [
         Metric(
             f"{name}_share",
             "share",
             f"Part of the step in which {meaning}.",
-            f"time of {name} outside {', '.join(CATEGORIES[:i])} / step time" if i else "time of compute / step time",
+            f"time of {name} outside {_before(name)} / step time; of TensorFlow and JAX {_of_tensorflow(name)}",
             _SOURCE,
             where=_longest_waits if name == "input" else None,
         )
-        for i, (name, meaning) in enumerate(meanings.items())
+        for name, meaning in _MEANINGS.items()
     ]
+
+
+def _before(name: str) -> str:
+    return ", ".join(CATEGORIES[: CATEGORIES.index(name)]) or "nothing"
+
+
+def _of_tensorflow(name: str) -> str:
+    order = [layer.category for layer in _OF_TENSORFLOW]
+    before = list(dict.fromkeys(order[: order.index(name)] if name in order else order))
+    told = f"outside {', '.join(before)}" if before else "the same"
+    return {
+        "launch": f"{told}, `ExecutorState::Process` counted as a call",
+        "memcpy": f"{told}, of copies to the device outside input, collective and launch as well",
+    }.get(name, told) + ("" if name in {"compute", "memcpy", "memset", "other"} else ", by the step's own host work")
 
 
 @measures(
@@ -59,7 +118,7 @@ def _metrics() -> list[Metric]:
 )
 def breakdown(lane: Lane) -> Mapping[str, Value]:
     """Shares of the used steps by category; they sum to 1."""
-    owned = {category: int(time.sum()) for category, time in _sweep(lane)}
+    owned = {category: int(time.sum()) for category, time in _sweep(lane, lane.steps)}
     if not lane.total_ns:
         return {}
     shares: dict[str, Value] = {f"{category}_share": time / lane.total_ns for category, time in owned.items()}
@@ -69,22 +128,57 @@ def breakdown(lane: Lane) -> Mapping[str, Value]:
 @tabulates("step")
 def step_table(lane: Lane) -> pl.DataFrame:
     """One row per used step: step, name, start_ns, step_ms and `<category>_share` for each category."""
-    length = np.maximum(lane.ends - lane.starts, 1)
-    return lane.steps.select("step", "name", "start_ns", step_ms=pl.col("dur_ns") / 1e6).with_columns(
-        pl.Series(f"{category}_share", time / length) for category, time in _sweep(lane)
+    return _divided(lane, lane.steps)
+
+
+@tabulates("recorded_step")
+def recorded_steps(lane: Lane) -> pl.DataFrame:
+    """The same for every step that was recorded whole, with `left_out`: why it is not used, null where it is."""
+    return _divided(lane, lane.complete).with_columns(lane.complete["left_out"])
+
+
+def _divided(lane: Lane, steps: pl.DataFrame) -> pl.DataFrame:
+    length = np.maximum(steps["dur_ns"].to_numpy(), 1)
+    return steps.select("step", "name", "start_ns", step_ms=pl.col("dur_ns") / 1e6).with_columns(
+        pl.Series(f"{category}_share", time / length) for category, time in _sweep(lane, steps)
     )
 
 
-def _sweep(lane: Lane) -> Iterator[tuple[str, Ints]]:
-    """For each category, the time in every window that it covers and no earlier category does."""
-    covered, before = EMPTY, np.zeros(len(lane.starts), np.int64)
-    for category, (device_kinds, host_kinds, _) in _ORDER.items():
-        covered = covered | _spans(lane.ops, device_kinds) | _spans(lane.host, host_kinds)
-        so_far = covered.within(lane.starts, lane.ends)
-        yield category, so_far - before
+def _sweep(lane: Lane, steps: pl.DataFrame) -> Iterator[tuple[str, Ints]]:
+    """For each category, the time in every window that it covers and no earlier layer does."""
+    starts = steps["start_ns"].to_numpy()
+    ends = starts + steps["dur_ns"].to_numpy()
+    layers = _layers(lane)
+    host = lane.host if layers is _OF_PYTORCH or not lane.marked else _of_windows(lane, steps)
+    owned = {category: np.zeros(steps.height, np.int64) for category in CATEGORIES}
+    covered, before = EMPTY, np.zeros(steps.height, np.int64)
+    for layer in layers:
+        covered = covered | _spans(lane.ops, layer.device) | _spans(host, layer.host)
+        so_far = covered.within(starts, ends)
+        owned[layer.category] += so_far - before
         before = so_far
-    yield "other", lane.ends - lane.starts - before
+    owned["other"] = ends - starts - before
+    yield from owned.items()
 
 
-def _spans(ops: pl.DataFrame, kinds: list[str]) -> Union:
-    return spans(ops.filter(pl.col("kind").is_in(kinds))) if kinds else EMPTY
+def _layers(lane: Lane) -> tuple[_Layer, ...]:
+    if lane.process.get("framework") not in _FRAMEWORKS_OF_XLA:
+        return _OF_PYTORCH
+    return _ON_CPU if lane.device is None else _OF_TENSORFLOW
+
+
+def _of_windows(lane: Lane, steps: pl.DataFrame) -> pl.DataFrame:
+    """The host's work for each used step, as far as it lies in that step's window: what is prefetched is left out."""
+    windows = steps.select("step", opens="start_ns", closes=pl.col("start_ns") + pl.col("dur_ns"))
+    end = pl.min_horizontal(pl.col("start_ns") + pl.col("dur_ns"), "closes")
+    return (
+        lane.host.select("kind", "name", "step", "start_ns", "dur_ns")
+        .join(windows, on="step")
+        .with_columns(pl.max_horizontal("start_ns", "opens"), end=end)
+        .filter(pl.col("end") > pl.col("start_ns"))
+        .with_columns(dur_ns=pl.col("end") - pl.col("start_ns"))
+    )
+
+
+def _spans(ops: pl.DataFrame, which: pl.Expr | None) -> Union:
+    return EMPTY if which is None else spans(ops.filter(which))

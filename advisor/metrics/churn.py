@@ -44,6 +44,14 @@ def _calls(lane: Lane) -> pl.DataFrame:
         needs=_NEEDS,
     ),
     Metric(
+        "allocator_frees_in_ops_part",
+        "share",
+        "How many of those that give memory back do so inside ordinary framework ops.",
+        "those of them inside an op of the framework / all of them; 0 where there are none",
+        "a caching allocator frees nothing inside an op unless memory is full; without caching every op frees its own",
+        _NEEDS,
+    ),
+    Metric(
         "allocator_calls",
         "text",
         "Which calls those are, the most time first.",
@@ -83,9 +91,12 @@ def churn(lane: Lane) -> Mapping[str, Value]:
     gain = _gain_ms(lane, calls)
     name = pl.col("name").cast(pl.String)
     by_name = calls.group_by(name=name).agg(pl.sum("dur_ns")).sort("dur_ns", "name", descending=[True, False])
+    frees = calls.filter(name.str.contains(_FREES))
+    ops = lane.host.filter(pl.col("kind") == "op").select(parent="id")
     return {
+        "allocator_frees_in_ops_part": frees.join(ops, on="parent", how="semi").height / max(1, frees.height),
         "allocator_calls_per_step": calls.height / lane.steps.height,
-        "allocator_frees_per_step": calls.filter(name.str.contains(_FREES)).height / lane.steps.height,
+        "allocator_frees_per_step": frees.height / lane.steps.height,
         "allocator_calls": ", ".join(f"{n} ({ms(lane.per_step_ms(ns))})" for n, ns in by_name.head(_NAMED).rows()),
         "allocator_least_gain_ms": (1 - _LEFT) * gain,
         "allocator_gain_ms": gain,
@@ -103,7 +114,7 @@ def _gain_ms(lane: Lane, calls: pl.DataFrame) -> float:
 
 
 def _reserved(lane: Lane) -> Value:
-    capacity, held = lane.facts.get("memory_bytes"), lane.allocations["reserved_bytes"].drop_nulls()
+    capacity, held = lane.facts.get("memory_bytes"), lane.reserved["reserved_bytes"].drop_nulls()
     if not capacity:
         return Missing("the device's memory size is not known")
     return int(held.max()) / capacity if held.len() else Missing("the recording holds no totals of reserved memory")  # type: ignore[arg-type]  # integers

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from advisor.gaps import gaps
 from advisor.hostwork import minus
 from advisor.intervals import Union
 from advisor.lens import Lane, spans
@@ -21,6 +22,7 @@ _BESIDE: Final = 0.5  # of a kernel's time that collectives must cover for it to
 _DEVICE: Final = ("device_ops",)
 _SIZES: Final = ("device_ops", "collectives.bytes")
 _NONE: Final = Missing("no collective ran on this device in the steps that are used")
+_CALLS: Final = r"^(?:c10d::|record_param_comms$)"
 _SHAPE: Final = ["name", "grid", "block", "op_name", "shapes"]
 
 
@@ -223,6 +225,34 @@ def through_the_host(lane: Lane) -> Mapping[str, Value]:
         "host_collective_idle_ms": _per_step(lane, idle),
         "host_collective_copy_bytes_per_step": float(copies["bytes"].sum()) / lane.steps.height if sized else None,
     }
+
+
+@measures(
+    Metric(
+        "collective_call_ms",
+        "ms",
+        "Time per step that the host spends in calls of collectives for the device, as far as they were recorded.",
+        "union of c10d:: ops, record_param_comms and the calls that launch collectives, inside the steps / steps",
+        needs=_DEVICE,
+    ),
+    Metric(
+        "collective_call_idle_ms",
+        "ms",
+        "Time per step for which the device idles at most because of these calls.",
+        "min(collective_call_ms, host-bound and queued idle time per step)",
+        needs=_DEVICE,
+    ),
+)
+def calling(lane: Lane) -> Mapping[str, Value]:
+    """What collectives cost the host; zero where none of their calls was recorded."""
+    if not lane.total_ns:
+        return {}
+    launching = lane.once(_collectives)["launch"].drop_nulls().unique()
+    named = pl.col("name").cast(pl.String).str.contains(_CALLS)
+    calls = lane.host.filter(named | pl.col("id").is_in(launching.implode()))
+    taken = _per_step(lane, spans(calls)) if launching.len() else 0.0
+    idle = lane.once(gaps).select(pl.sum("host_bound_ns") + pl.sum("queued_ns")).item()
+    return {"collective_call_ms": taken, "collective_call_idle_ms": min(taken, lane.per_step_ms(idle))}
 
 
 @measures(

@@ -13,6 +13,8 @@ from advisor.patterns import part
 from advisor.roofline import REPLAYED, gains_ms
 from advisor.workload import extent, longest
 
+_NEEDS: Final = ("device_ops.name",)
+
 
 @measures(
     Metric(
@@ -22,17 +24,19 @@ from advisor.workload import extent, longest
         "time of elementwise, copy and random-number kernels of which at least three follow each other on a stream "
         "over equally many elements, without those of optimizer, attention and layout changes / step time",
         where=lambda lane: longest(part(lane, "chain")),
+        needs=_NEEDS,
     ),
-    Metric("elementwise_chain_ms", "ms", "The same, per step.", "time of those kernels / steps"),
-    Metric("elementwise_chain_ops", "text", "The ops that launched them.", "the three with the most"),
-    Metric("elementwise_chains_per_step", "number", "Such chains per step.", "chains / steps"),
-    Metric("elementwise_chain_kernels", "number", "Kernels in a chain.", "mean over the chains"),
+    Metric("elementwise_chain_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS),
+    Metric("elementwise_chain_ops", "text", "The ops that launched them.", "the three with the most", needs=_NEEDS),
+    Metric("elementwise_chains_per_step", "number", "Such chains per step.", "chains / steps", needs=_NEEDS),
+    Metric("elementwise_chain_kernels", "number", "Kernels in a chain.", "mean over the chains", needs=_NEEDS),
     Metric(
         "chain_least_gain_ms",
         "ms",
         "Step time that fusing each chain gives back at least.",
         f"one kernel per chain, twice as long as its longest{REPLAYED}",
         "twice: other inputs, and values that the backward pass needs, still have to be moved",
+        needs=_NEEDS,
     ),
     Metric(
         "chain_gain_ms",
@@ -40,6 +44,7 @@ from advisor.workload import extent, longest
         "Step time that fusing each chain gives back at most.",
         f"one kernel per chain, as long as its shortest{REPLAYED}",
         "the shortest reads and writes as many values once: a fused kernel cannot do with less",
+        needs=_NEEDS,
     ),
 )
 def elementwise(lane: Lane) -> Mapping[str, Value]:

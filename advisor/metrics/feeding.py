@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from advisor.intervals import Ints
 from advisor.job import Job
 from advisor.metrics.registry import Metric, Missing, Value, measures_jobs
 from advisor.rank import Rank
@@ -15,7 +16,7 @@ from advisor.text import listing
 
 _STAGGER: Final = (
     *("launch_stagger_ms", "launch_stagger_share", "launch_order_share"),
-    *("launch_order", "launch_least_ms", "launch_most_ms"),
+    *("launch_order", "launch_alike_share", "launch_least_ms", "launch_most_ms"),
 )
 _ENOUGH_STEPS: Final = 3
 
@@ -24,9 +25,11 @@ _ENOUGH_STEPS: Final = 3
     Metric(
         "launch_stagger_ms",
         "ms",
-        "How long after the first device of a process its last one starts to work in a step.",
-        "mean over steps of (last - first start of the first kernel on each of the process's devices); 0 where every "
-        "process feeds one device",
+        "How long after the first device of a process its last one starts to work in a step, because the host feeds it "
+        "no sooner.",
+        "mean over steps of the least of (last - first start of the first kernel on each of the process's devices) and "
+        "(last - first call that launches it): what was launched and still waits is not waiting for the host; 0 where "
+        "every process feeds one device",
         "the gpu_private case of TensorFlow's GPU performance guide, seen from the devices' side",
     ),
     Metric(
@@ -37,6 +40,13 @@ _ENOUGH_STEPS: Final = 3
         "share",
         "How regularly the devices start in the same order.",
         "pairs of devices and steps in which the one starts first that usually does / all of them",
+    ),
+    Metric(
+        "launch_alike_share",
+        "share",
+        "How alike the work of a process's devices is: 1 where they are replicas, less where one has another part of "
+        "the model and needs what the other makes.",
+        "sum of the least / sum of the largest number of calls per step on a device, over kernels (name, grid, block)",
     ),
     Metric("launch_order", "text", "The devices in the order in which they usually start.", "by their mean place"),
     Metric(
@@ -54,14 +64,17 @@ def staggered(job: Job) -> Mapping[str, Value]:
     """How far apart one process starts its devices."""
     process = _feeder(job)
     if process is None:
-        return dict.fromkeys(_STAGGER, 0.0) | {"launch_order": ""}
-    begun = _begun(process)
+        return dict.fromkeys(_STAGGER, 0.0) | {"launch_order": "", "launch_alike_share": 1.0}
+    begun, called = _begun(process, "first_ns"), _begun(process, "called_ns")
     if begun.height < _ENOUGH_STEPS:
         return dict.fromkeys(
             _STAGGER, Missing(f"fewer than {_ENOUGH_STEPS} steps in which all devices of a process work")
         )
+    begun = begun.join(called.select("step"), on="step", how="semi")
+    if begun.height < _ENOUGH_STEPS:
+        return dict.fromkeys(_STAGGER, Missing("what launched the first kernels of the steps was not recorded"))
     starts = begun.drop("step").to_numpy().T / 1e6  # (devices, steps)
-    stagger = float((starts.max(axis=0) - starts.min(axis=0)).mean())
+    stagger = float(np.minimum(_apart(begun), _apart(called)).mean()) / 1e6
     usual = np.argsort(starts.argsort(axis=0).argsort(axis=0).mean(axis=1), kind="stable")
     in_order = [starts[a] <= starts[b] for i, a in enumerate(usual) for b in usual[i + 1 :]]
     steps = pl.concat([rank.steps.filter(pl.col("step").is_in(begun["step"].implode())) for rank in process])
@@ -72,6 +85,7 @@ def staggered(job: Job) -> Mapping[str, Value]:
         "launch_stagger_share": min(1.0, stagger / step_ms) if step_ms else None,
         "launch_order_share": float(np.mean(in_order)),
         "launch_order": listing([f"GPU {process[i].device}" for i in usual]),
+        "launch_alike_share": _alike(process),
         "launch_least_ms": least,
         "launch_most_ms": most,
     }
@@ -87,16 +101,30 @@ def _feeder(job: Job) -> Sequence[Rank] | None:
     return most if len(most) > 1 else None
 
 
-def _begun(process: Sequence[Rank]) -> pl.DataFrame:
-    """A row per step that all devices use: step, and when each device's first kernel starts, in ns."""
+def _begun(process: Sequence[Rank], when: str) -> pl.DataFrame:
+    """A row per step that all devices use: step, and when each one's first kernel starts or was called for, in ns."""
     found = process[0].steps.filter("used").select("step")
     for i, rank in enumerate(process):
-        first = rank.steps.filter("used", pl.col("first_ns").is_not_null()).select(
-            "step", pl.col("first_ns").alias(f"{i}")
-        )
+        first = rank.steps.filter("used", pl.col(when).is_not_null()).select("step", pl.col(when).alias(f"{i}"))
         found = found.join(first, on="step", how="inner")
     origin = pl.min_horizontal(pl.exclude("step"))
     return found.sort("step").with_columns(pl.exclude("step") - origin)
+
+
+def _apart(begun: pl.DataFrame) -> Ints:
+    """From the first to the last device, per step."""
+    times = begun.sort("step").drop("step").to_numpy()
+    apart: Ints = times.max(axis=1) - times.min(axis=1)
+    return apart
+
+
+def _alike(process: Sequence[Rank]) -> float:
+    """How much of the kernels that any of the devices runs all of them run, as often."""
+    kernel = ["name", "grid", "block"]
+    each = [rank.kernels.select(*kernel, per_step=pl.col("number") / rank.steps["used"].sum()) for rank in process]
+    numbers = pl.concat(each).group_by(kernel).agg(pl.len(), least=pl.min("per_step"), most=pl.max("per_step"))
+    least = numbers.filter(pl.col("len") == len(process))["least"].sum()
+    return float(least) / float(numbers["most"].sum()) if numbers.height else 1.0
 
 
 def _gains(job: Job, process: Sequence[Rank], steps: Sequence[int], step_ms: float) -> tuple[float, float]:

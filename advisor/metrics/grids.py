@@ -31,7 +31,7 @@ _LIMITS: Final = {
 _LAST_WAVE: Final = 1.2  # waves rounded up over waves: less costs too little to be worth a change
 _LOW_OCCUPANCY: Final = 0.25
 _TILED: Final = ["gemm", "convolution", "attention"]  # blocks of equal work; they hide latency without many threads
-_NEEDS: Final = ("device_ops", "device_ops.grid")
+_NEEDS: Final = ("device_ops", "device_ops.name", "device_ops.grid")
 _OCCUPANCY_NEEDS: Final = (*_NEEDS, "device_ops.occupancy")
 
 

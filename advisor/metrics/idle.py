@@ -9,7 +9,9 @@ import numpy as np
 import polars as pl
 
 from advisor.gaps import CAUSES, MEANINGS, gaps
-from advisor.lens import Lane
+from advisor.hostwork import minus, waits_that_cost
+from advisor.intervals import Union
+from advisor.lens import Lane, spans
 from advisor.metrics.registry import Metric, Missing, Value, measures
 from advisor.text import percent
 
@@ -18,6 +20,7 @@ _SOURCE: Final = (
     "HTA's host wait and kernel wait, refined; 5 us is the p90 of queued gaps in public H100 and B200 traces"
 )
 _NEEDS: Final = ("device_ops", "device_ops.launch")
+_AMONG_KERNELS: Final = ("queued", "dependency")  # inside a CUDA graph too
 _ANY: Final = pl.lit(True)  # noqa: FBT003 - polars takes it so
 _LONG_GAP_NS: Final = 1_000_000  # no launch takes that long: the host does something else in between
 _WORTH_NAMING_SHARE: Final = 0.01
@@ -53,7 +56,7 @@ def _longest(cause: str, only: pl.Expr = _ANY) -> Callable[[Lane], pl.DataFrame]
         "share",
         "Part of the step in which nothing runs on the device; the idle causes below sum to it.",
         "1 - device_busy_share",
-        needs=("device_ops",),
+        needs=("device_ops", "device_ops.name"),
     ),
     *(
         Metric(
@@ -62,8 +65,8 @@ def _longest(cause: str, only: pl.Expr = _ANY) -> Callable[[Lane], pl.DataFrame]
             f"Part of the step in which the device idles and {meaning}.",
             f"idle time, all streams merged, in which {rule} / step time",
             _SOURCE,
-            _NEEDS,
-            _longest(cause),
+            (*_NEEDS, "device_ops.name") if cause in _AMONG_KERNELS else _NEEDS,
+            waits_that_cost if cause == "sync" else _longest(cause),
         )
         for cause, (meaning, rule) in MEANINGS.items()
     ),
@@ -110,6 +113,14 @@ def _longest(cause: str, only: pl.Expr = _ANY) -> Callable[[Lane], pl.DataFrame]
         _NEEDS,
     ),
     Metric(
+        "startup_share",
+        "share",
+        "Part of a recording without steps that passes in calls of CUDA or HIP before the device's first op: start-up.",
+        "idle time of unknown cause before that op during runtime and synchronising calls / step time; 0 with steps",
+        "CUDA sets itself up, and loads its libraries, in the first calls of a process",
+        ("device_ops",),
+    ),
+    Metric(
         "idle_causes",
         "text",
         "The causes of the idle time, the largest first.",
@@ -129,8 +140,11 @@ def idle(lane: Lane) -> Mapping[str, Value]:
     values |= {"device_busy_share": busy, "idle_share": 1 - busy}
     values |= _launching(lane, found)
     untold = shares["unknown"] >= _UNTOLD_SHARE
+    startup, longest = _startup(lane)
     told = {cause: share for cause, share in shares.items() if not (untold and f"{cause}_idle_share" in _DOUBTFUL)}
-    values["idle_causes"] = _in_words(told)
+    told["unknown"] -= startup
+    values["startup_share"] = startup
+    values["idle_causes"] = _in_words({_words(cause): share for cause, share in told.items()} | {longest: startup})
     if untold:
         values |= dict.fromkeys(
             _DOUBTFUL, Missing(f"{percent(shares['unknown'])} of the time is idle and nothing tells why")
@@ -156,6 +170,25 @@ def _launching(lane: Lane, found: pl.DataFrame) -> dict[str, Value]:
     }
 
 
+def _startup(lane: Lane) -> tuple[float, str]:
+    """Share of the time in which the process sets CUDA or HIP up, and that in words; steps begin after it."""
+    if lane.marked or not lane.ops.height:
+        return 0.0, ""
+    first = int(lane.ops["start_ns"].min())  # type: ignore[arg-type]  # integers
+    before = Union.of(lane.starts, np.minimum(lane.ends, first))
+    calls = lane.host.filter(pl.col("kind").is_in(["runtime", "sync"]), pl.col("start_ns") < first)
+    setting_up = minus(spans(calls) & before, lane.host_spans("input", "compile", "gc", "allocator"))
+    if not calls.height or not setting_up.total:
+        return 0.0, ""
+    longest = calls.sort("dur_ns", descending=True)["name"].cast(pl.String)[0]
+    return setting_up.total / lane.total_ns, f"CUDA or HIP starts up, longest in {longest}"
+
+
+def _words(cause: str) -> str:
+    return MEANINGS[cause][0]
+
+
 def _in_words(shares: Mapping[str, float]) -> str:
-    largest = sorted(((s, cause) for cause, s in shares.items() if s >= _WORTH_NAMING_SHARE), reverse=True)[:3]
-    return "; ".join(f"{MEANINGS[cause][0]} ({percent(share)})" for share, cause in largest)
+    """The three largest, by what they are in words."""
+    largest = sorted(((s, words) for words, s in shares.items() if s >= _WORTH_NAMING_SHARE), reverse=True)[:3]
+    return "; ".join(f"{words} ({percent(share)})" for share, words in largest)

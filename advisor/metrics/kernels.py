@@ -15,7 +15,7 @@ from advisor.metrics.registry import Metric, Value, measures, tabulates
 
 _SMALL_NS: Final = 10_000  # shorter than the host takes to launch the next one
 _TB: Final = "torch-tb-profiler's GPU summary"
-_NEEDS: Final = ("device_ops",)
+_NEEDS: Final = ("device_ops", "device_ops.name")
 
 
 def _kernels(lane: Lane) -> pl.DataFrame:
@@ -100,6 +100,25 @@ def _capped_integral(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], l
     order = np.argsort(times, kind="stable")
     running = np.cumsum(np.concatenate((level, -level))[order])
     return float((np.minimum(running[:-1], 1.0).clip(0.0) * np.diff(times[order])).sum())
+
+
+@tabulates("kernel_group")
+def kernel_groups(lane: Lane) -> pl.DataFrame:
+    """One row per kernel name, launching op, grid and block, the most time first: what tables are grouped from.
+
+    Columns: name, op, shapes (JSON text, of the op), grid, block, registers, occupancy, calls, total_ms, family,
+    tensor_cores.
+    """
+    ops = lane.host.select(op="id", op_name=pl.col("name").cast(pl.String), shapes=pl.col("shapes").cast(pl.String))
+    ran = _kernels(lane).join(ops, on="op", how="left").with_columns(pl.col("name").cast(pl.String))
+    rows = ran.group_by("name", op="op_name", shapes="shapes", grid="grid", block="block").agg(
+        registers=pl.max("registers"),
+        occupancy=pl.mean("occupancy"),
+        calls=pl.len(),
+        total_ms=pl.sum("dur_ns") / 1e6,
+    )
+    told = classify(rows["name"].unique()).select("name", "family", "tensor_cores")
+    return rows.join(told, on="name", how="left").sort("total_ms", "name", "grid", descending=[True, False, False])
 
 
 @tabulates("kernel")

@@ -11,6 +11,7 @@ from advisor.hostwork import (
     LONG_GAP_NS,
     between_ops,
     busiest,
+    handed_over,
     in_words,
     inside,
     launch_gaps,
@@ -153,6 +154,8 @@ def _python_with_device(lane: Lane) -> dict[str, Value]:
 
 def _python_alone(lane: Lane) -> dict[str, Value]:
     ops = _steps_ops(lane)
+    if not (ops.height or handed_over(lane).total):
+        return dict.fromkeys(_PYTHON, Missing("no framework op was recorded in these steps"))
     ops = ops.filter(~inside(optimizer_work(lane), ops))
     within = ops.group_by("parent").agg(within=pl.sum("dur_ns")).drop_nulls()
     own = ops.join(within, left_on="id", right_on="parent", how="left").select(

@@ -14,7 +14,7 @@ from advisor.roofline import REPLAYED, gains_ms
 from advisor.workload import extent, longest
 
 _REMAINING: Final = 0.25
-_NEEDS: Final = ("device_ops",)
+_NEEDS: Final = ("device_ops", "device_ops.name")
 
 
 @measures(

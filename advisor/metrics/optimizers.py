@@ -16,7 +16,7 @@ from advisor.workload import extent, longest
 _MOVED_BYTES: Final = (28, 20)  # per fp32 parameter in one kernel, at most and at least
 _RATES: Final = (0.6, 1.0)  # of the memory bandwidth
 _LEFT: Final = (0.65, 0.2)  # of the time, where shapes or bandwidth are not known
-_NEEDS: Final = ("device_ops",)
+_NEEDS: Final = ("device_ops", "device_ops.name")
 
 
 @measures(

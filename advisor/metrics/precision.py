@@ -22,7 +22,7 @@ _BANDWIDTH: Final = (0.8, 1.0)
 _HALVED: Final = (0.75, 0.5)  # of a memory-bound kernel's time in 16 bits: half its bytes, where autocast reaches it
 _HALVING: Final = ["elementwise", "pooling", "cat"]
 _WORTH_TF32: Final = 1.5  # of the fp32 peak; GeForce boards multiply TF32 no faster than fp32
-_NEEDS: Final = ("device_ops",)
+_NEEDS: Final = ("device_ops", "device_ops.name")
 
 _TF32_SOURCE: Final = (
     "0.35: whole training steps reach 38 to 57 % of the Tensor Cores' peak (Llama 3 report, Megatron-LM), ordinary "

@@ -7,13 +7,14 @@ from typing import Final
 
 import polars as pl
 
+from advisor.hostwork import device_places
 from advisor.lens import Lane, spans
 from advisor.metrics.registry import Metric, Value, measures
 from advisor.roofline import gains_ms
 
 _LEAST_BYTES: Final = 1_000_000  # a batch; scalars and small tensors are not worth a stream
 _STILL_SEEN: Final = 0.3  # of a prefetched copy: the host has to be ahead by a whole copy for all of it to be hidden
-_NEEDS: Final = ("device_ops",)
+_NEEDS: Final = ("device_ops", "device_ops.name")
 
 
 def _copies(lane: Lane) -> pl.DataFrame:
@@ -27,11 +28,7 @@ def _copies(lane: Lane) -> pl.DataFrame:
 
 
 def _longest(lane: Lane) -> pl.DataFrame:
-    return (
-        _copies(lane)
-        .sort("dur_ns", "start_ns", descending=[True, False])
-        .select("step", "start_ns", "dur_ns", "op", table=pl.lit("device_ops"), name=pl.col("name").cast(pl.String))
-    )
+    return device_places(lane, _copies(lane))
 
 
 @measures(
@@ -50,6 +47,13 @@ def _longest(lane: Lane) -> pl.DataFrame:
         "number",
         "Bytes of those copies per step.",
         "sum of their bytes / steps",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "exposed_copy_same_stream_share",
+        "share",
+        "Part of the time of those copies that is queued in one stream with kernels, which cannot run meanwhile.",
+        "time of those copies on streams that run kernels too / time of those copies; 0 without copies",
         needs=_NEEDS,
     ),
     Metric(
@@ -81,6 +85,13 @@ def prefetch(lane: Lane) -> Mapping[str, Value]:
         "exposed_copy_share": exposed / lane.total_ns,
         "exposed_copy_ms": lane.per_step_ms(exposed),
         "exposed_copy_bytes_per_step": float(found["bytes"].sum()) / lane.steps.height,
+        "exposed_copy_same_stream_share": _beside_kernels(lane, found),
         "copy_least_gain_ms": min(low, lane.per_step_ms(exposed)),
         "copy_gain_ms": min(high, lane.per_step_ms(exposed)),
     }
+
+
+def _beside_kernels(lane: Lane, found: pl.DataFrame) -> float:
+    streams = lane.ops.filter(pl.col("kind") == "kernel")["stream"].unique()
+    queued = found.filter(pl.col("stream").is_in(streams.implode()))
+    return float(queued["dur_ns"].sum()) / max(1, int(found["dur_ns"].sum()))

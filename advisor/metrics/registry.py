@@ -14,6 +14,7 @@ from advisor.job import Job, job_of
 from advisor.lens import Lane, Lens
 from advisor.profile import join
 from advisor.rank import Rank, rank_of
+from advisor.timeline import Timeline, worst_step
 
 Scope: TypeAlias = Literal["worker", "run"]
 Unit: TypeAlias = Literal["ms", "us", "share", "ratio", "number", "count", "bytes", "text"]
@@ -132,7 +133,7 @@ class Part:
     """What one file's lanes tell by themselves; the job's metrics need the parts of all files.
 
     `device` has a row per lane. `places` holds the places of every metric, by metric and worker, once the events that
-    they come from are let go; None as long as they can still be looked up.
+    they come from are let go; None as long as they can still be looked up. So do `timelines`, by worker.
     """
 
     lens: Lens
@@ -141,12 +142,14 @@ class Part:
     reasons: Mapping[str, str]
     ranks: tuple[Rank, ...]
     places: Kept | None = None
+    timelines: Mapping[int, Timeline | None] = field(default_factory=dict)
 
     def emptied(self) -> Part:
         """The same without the tables of single events: small enough to be kept for every rank of a large job."""
         workers = [lane.worker for lane in self.lens.critical]
         found = {(name, w): rows for name in METRICS for w in workers if (rows := _places(self.lens, name, w)).height}
-        small = replace(self, lens=self.lens.emptied(), places=found)
+        drawn = {worker: _worst_step(self.lens, worker) for worker in workers}
+        small = replace(self, lens=self.lens.emptied(), places=found, timelines=drawn)
         # a table cut out of another keeps the other's memory: only a copy lets it go
         copied: Part = pickle.loads(pickle.dumps(small))  # noqa: S301 - our own bytes
         return copied
@@ -166,6 +169,7 @@ class Measurements:
     reasons: Mapping[str, str]
     kept: Kept | None = None
     of_job: Mapping[str, Value] = field(default_factory=dict)
+    drawn: Mapping[int, Timeline | None] = field(default_factory=dict)
 
     @property
     def format(self) -> str:
@@ -199,11 +203,20 @@ class Measurements:
         types = dtypes()
         return self.frames["worker"].with_columns(pl.lit(v, types[name]).alias(name) for name, v in told.items())
 
+    @property
+    def timeline(self) -> Timeline | None:
+        """The longest used step of the worker that sets the pace, to be drawn; None where there is none."""
+        return _worst_step(self.lens, self.pace) if self.kept is None else self.drawn.get(self.pace)
+
     def places(self, metric: str, worker: int) -> pl.DataFrame:
         """At most ten places in the recording behind a worker's value, as a report names them; empty where none."""
         if self.kept is None:
             return _places(self.lens, metric, worker)
         return self.kept.get((metric, worker), pl.DataFrame())
+
+
+def _worst_step(lens: Lens, worker: int) -> Timeline | None:
+    return worst_step(lens.of(worker), {name: metric.where for name, metric in METRICS.items() if metric.where})
 
 
 def _places(lens: Lens, metric: str, worker: int) -> pl.DataFrame:
@@ -269,13 +282,14 @@ def conclude(parts: Sequence[Part]) -> Measurements:
     tables |= {scope: function(job) for scope, function in JOB_TABLES.items()}
     run = _beside(slowest, [of_job], [m for metrics, _ in _OF_JOBS for m in metrics])
     frames = {"run": run, "worker": worker, "device": device, **tables}
-    return Measurements(lens, frames, reasons, _kept(parts), of_job)
+    drawn = {worker: timeline for part in parts for worker, timeline in part.timelines.items()}
+    return Measurements(lens, frames, reasons, _kept(parts), of_job, drawn)
 
 
 def pace_of(worker: pl.DataFrame) -> int:
-    """The worker that sets the job's pace: whose step takes longest by itself, where that is known of all."""
+    """The worker that sets the job's pace: whose step takes longest by itself, where that is known."""
     own = worker.get_column("own_step_ms", default=pl.Series([None], dtype=pl.Float64))
-    steps = worker["step_mean_ms"].fill_null(0) if own.null_count() else own
+    steps = own if own.count() else worker["step_mean_ms"].fill_null(0)
     return int(worker["worker"].gather([steps.arg_max() or 0]).item())
 
 
@@ -327,7 +341,9 @@ def _checked(value: Value, metric: Metric, device: int | None, lens: Lens) -> Va
     """The value, or Missing where the recording lacks what it needs or the arithmetic gave no number."""
     if device is None and "device_ops" in metric.needs and not lens.profile.why_lacking("device_ops"):
         return Missing(_NO_DEVICE)
-    lacking = [why for need in metric.needs if (why := lens.profile.why_lacking(need))]
+    # what the device's columns lack is nothing to a worker whose ops run on the host
+    needs = [need for need in metric.needs if device is not None or not need.startswith("device_ops.")]
+    lacking = [why for need in needs if (why := lens.profile.why_lacking(need))]
     if lacking:
         return Missing(lacking[0])
     if value is None or (isinstance(value, float) and not math.isfinite(value)):

@@ -164,7 +164,7 @@ def _idle(job: Job) -> list[str] | None:
 
 def _unused(job: Job) -> int:
     """Devices that the processes of one host see and leave alone."""
-    if job.world_size and job.world_size > len(job.members):
+    if job.apart or (job.world_size and job.world_size > len(job.members)):
         return 0
     seen: dict[object, int] = {}
     used: dict[object, set[int]] = {}

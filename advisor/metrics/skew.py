@@ -61,10 +61,19 @@ class _Ranks:
 
 
 def _ranks(job: Job) -> _Ranks:
-    pace = job.pace.with_columns(alone_ns=pl.col("own_ns") - pl.col("transfer_ns")).sort("rank", "step")
+    return _cells(job, job.pace)
+
+
+def _whole_ranks(job: Job) -> _Ranks:
+    """The same over all complete steps, the uneven ones too."""
+    return _cells(job, job.whole_pace)
+
+
+def _cells(job: Job, pace: pl.DataFrame) -> _Ranks:
+    pace = pace.with_columns(alone_ns=pl.col("own_ns") - pl.col("transfer_ns")).sort("rank", "step")
 
     def table(column: str, scale: float) -> Floats:
-        cells: Floats = pace[column].to_numpy().reshape(len(job.members), len(job.steps)) / scale
+        cells: Floats = pace[column].to_numpy().reshape(len(job.members), -1) / scale
         return cells
 
     own, alone, work, waited = (table(f"{name}_ns", 1e6) for name in ("own", "alone", "work", "input"))
@@ -152,6 +161,35 @@ _SPLIT: Final = (
         "moving_skew_ms",
     ),
     Metric(
+        "moving_most_ms",
+        "ms",
+        "What evening that out gives back at most.",
+        "mean over steps of the largest alone time - the level that is left: the mean over ranks and steps, or more"
+        " where a rank takes longer for good: the mean over steps of the rank that has most in all other steps; over"
+        " the common steps or over all complete ones, whose unevenness may be the same, where that is more",
+        "cross-validation: in few steps the largest mean of a rank is large by chance too",
+    ),
+    Metric(
+        "moving_host_ms",
+        "ms",
+        "The moving part of the time that is neither kernels nor waiting for input: the device waits for the host.",
+        "moving_skew_ms, of alone time - time in kernels - waiting for input",
+    ),
+    Metric(
+        "pauses_least_ms",
+        "ms",
+        "What the job's step gets shorter by at least if no rank's host paused.",
+        "mean over steps of the largest step without waiting - the same once each rank has, of what is neither kernels"
+        " nor waiting for input, no more than its median over steps",
+    ),
+    Metric(
+        "pauses_most_ms",
+        "ms",
+        "The same at most: transfers hide behind kernels again, and waits count whose pause came before the steps.",
+        "mean step - largest mean over steps of a rank's alone time, of the rest no more than its median; over the"
+        " common steps or over all complete ones, where that is more",
+    ),
+    Metric(
         "persistent_compute_ms",
         "ms",
         "The persistent part of the time in kernels.",
@@ -229,7 +267,7 @@ def skew(job: Job) -> Mapping[str, Value]:
         steps = "1 step" if count == 1 else f"{count} steps"
         why = Missing(f"{steps} in common: who is always late and who only this time takes {_ENOUGH_STEPS} to tell")
         return whole | dict.fromkeys(split, why)
-    return whole | _split(ranks) | _late(ranks)
+    return whole | _split(ranks) | _at_most((ranks, job.once(_whole_ranks))) | _late(ranks)
 
 
 def _staged(job: Job) -> bool:
@@ -245,12 +283,44 @@ def _split(ranks: _Ranks) -> dict[str, Value]:
         "moving_skew_ms": moving,
         "moving_skew_share": min(1.0, moving / ranks.step_ms) if ranks.step_ms else None,
         "moving_least_ms": min(moving, _moving(ranks.own)),
+        "moving_host_ms": _moving(ranks.other),
+        "pauses_least_ms": _pauses_least(ranks),
         "persistent_compute_ms": _persistent(ranks.work),
         "moving_compute_ms": _moving(ranks.work),
         "persistent_input_ms": _persistent(ranks.input),
         "moving_input_ms": _moving(ranks.input),
         "moving_causes": _in_words(_moving_parts(ranks)),
     }
+
+
+def _evened_out(values: Floats) -> float:
+    """What each rank has once the steps are alike: the mean, or what one has for good.
+
+    The rank with the largest mean has it in part by chance: so the one that is looked at in a step is that with the
+    largest mean of all other steps.
+    """
+    others = values.sum(axis=1, keepdims=True) - values
+    lasting = np.take_along_axis(values, others.argmax(axis=0)[None, :], axis=0)
+    return float(max(values.mean(), lasting.mean()))
+
+
+def _at_most(several: tuple[_Ranks, ...]) -> dict[str, Value]:
+    """The most that evening out gives back, over some steps or over others."""
+    return {
+        "moving_most_ms": max(float(r.alone.max(axis=0).mean()) - _evened_out(r.alone) for r in several),
+        "pauses_most_ms": max(r.step_ms - float((r.alone - _paused(r)).mean(axis=1).max()) for r in several),
+    }
+
+
+def _pauses_least(ranks: _Ranks) -> float:
+    """What the job's step surely loses to them."""
+    return float(ranks.own.max(axis=0).mean() - (ranks.own - _paused(ranks)).max(axis=0).mean())
+
+
+def _paused(ranks: _Ranks) -> Floats:
+    """Host work of a step that the rank does not have in its usual one."""
+    more: Floats = (ranks.other - np.median(ranks.other, axis=1, keepdims=True)).clip(0)
+    return more
 
 
 def _moving_parts(ranks: _Ranks) -> dict[str, float]:

@@ -7,11 +7,12 @@ from typing import Final
 
 import polars as pl
 
-from advisor.hostwork import busiest, in_words, inside, launch_gaps, minus, places, stalls, training_ops, untold
+from advisor.hostwork import in_words, inside, launch_gaps, minus, places, stalls, telling, training_ops, untold
 from advisor.intervals import Union
 from advisor.lens import Lane, spans
 from advisor.metrics.registry import Metric, Missing, Value, measures
 from advisor.replay import trusted_replay
+from advisor.text import percent
 
 _LONG_OP_NS: Final = 50_000  # views and sizes take a few us; what takes longer computes
 _LEFT_ON_DEVICE: Final = (0.25, 0.0)
@@ -24,10 +25,20 @@ _METADATA: Final = (  # computes nothing: views, sizes, memory that is set aside
 )
 _LEAST_BYTES: Final = 1024  # a scalar is read, a tensor is moved
 _NEEDS: Final = ("device_ops", "device_ops.launch", "host_ops")
+_STALLS: Final = ("stall_causes", "stall_first_use_part", "stall_least_gain_ms", "stall_gain_ms")
+_SILENT_SHARE: Final = 0.05  # of the recording, as for idle time of unknown cause
+_SILENT: Final = "nothing was recorded on the host, and no steps say that the job was at work"
 _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
+_NO_FRAMES: Final = {
+    "tensorflow": "recorded without Python's calls: tf.profiler.experimental.ProfilerOptions(python_tracer_level=1)",
+    "jax": "recorded without Python's calls: jax.profiler.ProfileOptions().python_tracer_level = 1",
+    None: "no Python calls were recorded: with_stack=True records them in recent PyTorch",
+}
 _LOGGING: Final = (
     r"(?:^|/)(?:logging/__init__|wandb/|mlflow/|tensorboardX/|torch/utils/tensorboard/)|<built-in function print>"
     r"|(?:^|/)tqdm/.*: (?:refresh|display|fp_write|print_status)"  # not its loop, which stays open around the steps
+    r"|^\$builtins print$|^\$__init__\.py:\d+ (?:debug|info|warning|error|critical|_log|handle)$"  # of XPlane
+    r"|^\$(?:wandb_\w+\.py|std\.py:\d+ (?:refresh|display|fp_write|print_status))"
 )
 
 
@@ -102,9 +113,19 @@ def host_ops(lane: Lane) -> Mapping[str, Value]:
         "stall_causes",
         "text",
         "What the host did while the device idled for over 1 ms on end, as far as it was recorded.",
-        "the three ranges with the most time of their own in host-bound gaps of over 1 ms, and the time in which none "
-        "was open",
+        "the three outermost ranges with the most time in host-bound gaps of over 1 ms, of those that lie in them for "
+        "half of their time or more; otherwise by their own time; and the time in which none was open",
         needs=_NEEDS,
+    ),
+    Metric(
+        "stall_first_use_part",
+        "share",
+        "How much of that time passes in single launches, or in the ops around them: a kernel's first use.",
+        "host-bound gaps of over 1 ms while a call that launches is open, or the op right around it outside other ops "
+        "/ all of them; 0 without such gaps",
+        "no launch takes 1 ms but that which loads the kernel's code (lazy loading, CUDA C++ Programming Guide), fills "
+        "a library's caches or chooses an algorithm",
+        _NEEDS,
     ),
     Metric(
         "stall_least_gain_ms",
@@ -127,10 +148,27 @@ def stalled(lane: Lane) -> Mapping[str, Value]:
     if not lane.total_ns:
         return {}
     if why := untold(lane):
-        return dict.fromkeys(("stall_causes", "stall_least_gain_ms", "stall_gain_ms"), Missing(why))
+        return dict.fromkeys(_STALLS, Missing(why))
     lost = lane.once(stalls)
+    ran = telling(lane, lost)
+    silent = int(ran.filter(pl.col("name").is_null())["self_ns"].sum()) / lane.total_ns
+    if not lane.marked and silent >= _SILENT_SHARE:
+        return dict.fromkeys(_STALLS, Missing(f"{percent(silent)} of the time {_SILENT}"))
     least, most = _gains(lane, lost, lost, _LEFT_OF_STALL)
-    return {"stall_causes": in_words(lane, busiest(lane, lost)), "stall_least_gain_ms": least, "stall_gain_ms": most}
+    return {
+        "stall_causes": in_words(lane, ran),
+        "stall_first_use_part": (spans(_launching(lane)) & lost).total / lost.total if lost.total else 0.0,
+        "stall_least_gain_ms": least,
+        "stall_gain_ms": most,
+    }
+
+
+def _launching(lane: Lane) -> pl.DataFrame:
+    """Calls that launched something, and the framework ops right around them."""
+    calls = lane.host.join(lane.ops.select(id="launch").drop_nulls().unique(), on="id", how="semi")
+    around = lane.host.filter(pl.col("kind") == "op").join(calls.select(id="parent").unique(), on="id", how="semi")
+    inner = lane.host.filter(pl.col("kind") == "op").join(around.select(parent="id"), on="parent", how="semi")
+    return pl.concat([calls, around.filter(~pl.col("id").is_in(inner["parent"].implode()))])
 
 
 def _logging(lane: Lane) -> pl.DataFrame:
@@ -152,7 +190,7 @@ def logging(lane: Lane) -> Mapping[str, Value]:
     if not lane.total_ns:
         return {}
     if not (lane.host["kind"] == "python").any():
-        return {"logging_share": Missing("recorded without with_stack=True")}
+        return {"logging_share": Missing(_NO_FRAMES.get(lane.process.get("framework"), _NO_FRAMES[None]))}
     found = spans(_logging(lane))
     return {"logging_share": lane.share(found if lane.device is None else minus(found, lane.busy))}
 

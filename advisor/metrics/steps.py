@@ -16,6 +16,12 @@ from advisor.metrics.registry import Metric, Value, measures
     Metric(
         "step_mean_ms", "ms", "Mean step time; what shares and savings are relative to.", "sum of the windows / steps"
     ),
+    Metric(
+        "complete_step_mean_ms",
+        "ms",
+        "Mean step time with the steps left out as uneven: what the saving of such steps is relative to.",
+        "sum of the complete steps / their number",
+    ),
     Metric("step_cv", "ratio", "Unevenness of the steps.", "sample standard deviation / mean of the step times"),
     Metric(
         "host_active_ms",
@@ -43,6 +49,7 @@ def step_times(lane: Lane) -> Mapping[str, Value]:
         "steps": lane.steps.height,
         "step_ms": float(np.median(times)),
         "step_mean_ms": mean,
+        "complete_step_mean_ms": float(lane.complete["dur_ns"].to_numpy().mean() / 1e6),
         "step_cv": float(times.std(ddof=1)) / mean if len(times) > 1 and mean else None,
         "host_active_ms": host_active,
         "device_slack_ms": None if host_active is None else max(0.0, mean - host_active),

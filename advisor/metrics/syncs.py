@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.gaps import gaps
+from advisor.hostwork import idle_after_waits
 from advisor.lens import Lane
 from advisor.metrics.registry import Metric, Value, measures
 from advisor.replay import trusted_replay
@@ -40,10 +41,9 @@ def syncs(lane: Lane) -> Mapping[str, Value]:
     if not lane.total_ns:
         return {}
     calls = lane.used_host.filter(pl.col("kind") == "sync")
-    found = lane.once(gaps).filter(pl.col("sync_ns") > 0)
-    ran_dry = pl.Series(lane.busy.last_end(found["start_ns"]))
-    by_call = found.with_columns(call=_open_at(lane, ran_dry)).group_by("call").agg(pl.sum("sync_ns"))
-    top = by_call.filter(pl.col("call").is_not_null()).sort("sync_ns", "call", descending=[True, False]).head(_NAMED)
+    found = lane.once(idle_after_waits).drop_nulls("call")
+    by_call = found.group_by(call=_around(lane, found["call"])).agg(pl.sum("sync_ns")) if found.height else found
+    top = by_call.select("call", "sync_ns").sort("sync_ns", "call", descending=[True, False]).head(_NAMED)
     return {
         "syncs_per_step": calls.height / lane.steps.height,
         "sync_calls": ", ".join(f"{call} ({ms(lane.per_step_ms(ns))})" for call, ns in top.rows()),
@@ -76,27 +76,14 @@ def reading(lane: Lane) -> Mapping[str, Value]:
     return {"reading_gain_ms": trusted.saved_ms(unread)}
 
 
-def _open_at(lane: Lane, times: pl.Series) -> pl.Series:
-    """Name of what was synchronising at each of the times, null where nothing was."""
-    calls = lane.host.filter(pl.col("kind") == "sync").sort("start_ns")
-    if not calls.height:
-        return pl.repeat(None, len(times), dtype=pl.String, eager=True)
-    start = calls["start_ns"].to_numpy()
-    row = np.searchsorted(start, times.to_numpy(), side="right") - 1
-    names = _around(lane, calls).gather(np.maximum(row, 0))
-    end = start + calls["dur_ns"].to_numpy()
-    still_open = (row >= 0) & (end[row] >= times.to_numpy())
-    return pl.select(pl.when(pl.Series(still_open)).then(names)).to_series()
-
-
-def _around(lane: Lane, calls: pl.DataFrame) -> pl.Series:
+def _around(lane: Lane, calls: pl.Series) -> pl.Series:
     """For each call the outermost `aten::` op around it, else the call itself: `.item()` shows as aten::item."""
     host = lane.host
     name = host["name"].cast(pl.String)
     parent = host["parent"].fill_null(-1).to_numpy()
     first = int(host["id"][0])  # ids of one worker are consecutive
     is_op = name.str.starts_with("aten::").to_numpy()
-    best = calls["id"].to_numpy() - first
+    best = calls.to_numpy() - first
     at = best.copy()
     while (climbing := np.flatnonzero(at >= 0)).size:
         best[climbing] = np.where(is_op[at[climbing]], at[climbing], best[climbing])

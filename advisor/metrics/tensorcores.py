@@ -14,7 +14,7 @@ from advisor.products import candidates
 from advisor.workload import largest, longest
 
 _SIXTEEN_BIT_OR_LESS: Final = ["fp16", "bf16", "fp8", "fp4", "int8"]
-_NEEDS: Final = ("device_ops",)
+_NEEDS: Final = ("device_ops", "device_ops.name")
 _SOURCE: Final = (
     "kernel names first, then the launching op's dtype and what the device supports; see docs/metrics/tensor-cores.md"
 )

@@ -7,6 +7,7 @@ from typing import Final
 
 import polars as pl
 
+from advisor.hostwork import device_places
 from advisor.lens import Lane, spans
 from advisor.metrics.registry import Metric, Missing, Value, measures
 
@@ -22,11 +23,7 @@ def _pageable(ops: pl.DataFrame) -> pl.DataFrame:
 
 
 def _longest_pageable(lane: Lane) -> pl.DataFrame:
-    return (
-        _pageable(lane.used_ops)
-        .sort("dur_ns", "start_ns", descending=[True, False])
-        .select("step", "start_ns", "dur_ns", "op", table=pl.lit("device_ops"), name=pl.col("name").cast(pl.String))
-    )
+    return device_places(lane, _pageable(lane.used_ops))
 
 
 @measures(

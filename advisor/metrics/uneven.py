@@ -11,7 +11,7 @@ import polars as pl
 
 from advisor.hostwork import busiest, minus, python_work
 from advisor.intervals import EMPTY, Ints, Union
-from advisor.lens import Lane, spans
+from advisor.lens import FILLING, Lane, spans
 from advisor.metrics.registry import Metric, Value, measures
 from advisor.text import ms
 
@@ -35,7 +35,8 @@ _OFTEN_SHARE: Final = 0.2  # of the complete steps: what makes so many long is n
 _MOSTLY: Final = 0.5
 _TELLING_SHARE: Final = 0.1  # of the excess: causes below are not named
 _SOURCE: Final = (
-    "steps are uneven above median + 3 x 1.4826 x MAD of the complete steps, or where compilation ran in them"
+    "steps are uneven above median + 3 x 1.4826 x MAD of the complete steps and 1.1 x their median, or where "
+    "compilation ran in them; a first one in which the host got ahead of the device is left out, but is no outlier"
 )
 
 
@@ -96,9 +97,16 @@ def _places(lane: Lane) -> pl.DataFrame:
         _SOURCE,
     ),
     Metric(
+        "outlier_cause",
+        "text",
+        "The first of those causes in one word; empty where there are no such steps.",
+        f"one of {', '.join(_CAUSES)} with the most time; other host work is host, or unknown if not recorded",
+        _SOURCE,
+    ),
+    Metric(
         "outlier_input_ms",
         "ms",
-        "What waiting for input in those steps adds to the mean step.",
+        "What waiting for input adds to the mean step in those steps, and in a first one left out.",
         "sum over them of input time beyond the used steps' mean, at most their excess / complete steps",
         _SOURCE,
     ),
@@ -112,7 +120,7 @@ def _places(lane: Lane) -> pl.DataFrame:
     Metric(
         "outlier_python_ms",
         "ms",
-        "What Python between framework ops in those steps adds to the mean step.",
+        "What Python between framework ops adds to the mean step in those steps, and in a first one left out.",
         "sum over them of Python's time (50 us to 1 ms on end) beyond the used steps' mean, at most their excess / "
         "complete steps",
         _SOURCE,
@@ -144,14 +152,17 @@ def uneven(lane: Lane) -> Mapping[str, Value]:
     whole = lane.steps.height + lane.uneven.height
     compiled = _compiled(lane, lane.uneven)
     typical, short = _usual(lane.steps)
-    long = lane.uneven.filter(~compiled)
+    filling = pl.col("left_out").str.starts_with(FILLING).fill_null(value=False)
+    left_out, long = lane.uneven.filter(~compiled), lane.uneven.filter(~compiled & ~filling)
     beyond = _beyond(lane, long)
     excess = _excess(long, typical)
-    by_input, by_python = (float(np.minimum(beyond[cause], excess).sum()) for cause in ("input", "python"))
+    inputs, pythons = (float(np.minimum(beyond[cause], excess).sum()) for cause in ("input", "python"))
     starved = _mostly_input(beyond["input"], excess) / whole
-    elsewhere = by_input * (starved >= _OFTEN_SHARE or _acts_always(lane, "input")) + by_python * _acts_always(
+    elsewhere = inputs * (starved >= _OFTEN_SHARE or _acts_always(lane, "input")) + pythons * _acts_always(
         lane, "python"
     )
+    beyond_all, excess_all = _beyond(lane, left_out), _excess(left_out, typical)
+    by_input, by_python = (float(np.minimum(beyond_all[cause], excess_all).sum()) for cause in ("input", "python"))
     most, mean = _excess(lane.uneven, short).sum(), lane.total_ns / lane.steps.height
     return {
         "outliers_share": float(most) / whole / mean if mean else None,
@@ -161,6 +172,7 @@ def uneven(lane: Lane) -> Mapping[str, Value]:
         "outlier_most_ms": (float(_excess(long, short).sum()) - elsewhere) / whole / 1e6,
         "outlier_ratio": float(long["dur_ns"].to_numpy().max()) / typical if long.height and typical else 1.0,
         "outlier_causes": _in_words(lane, long, beyond),
+        "outlier_cause": _first_cause(lane, long, beyond) if long.height else "",
         "outlier_input_ms": by_input / whole / 1e6,
         "outlier_input_steps_share": starved,
         "outlier_python_ms": by_python / whole / 1e6,
@@ -250,13 +262,24 @@ def _in_words(lane: Lane, steps: pl.DataFrame, beyond: Mapping[str, Ints]) -> st
     return ", ".join(f"{_named(lane, steps, cause)} ({ms(ns / 1e6)})" for ns, cause in told)
 
 
+def _first_cause(lane: Lane, steps: pl.DataFrame, beyond: Mapping[str, Ints]) -> str:
+    cause = max(beyond, key=lambda cause: int(beyond[cause].sum()))
+    return "host" if cause == "unknown" and _other_work(lane, steps) is not None else cause
+
+
 def _named(lane: Lane, steps: pl.DataFrame, cause: str) -> str:
     """The cause in words; of other host work, what ran, or that nothing of it was recorded."""
     if cause != "unknown":
         return _CAUSES[cause]
+    name = _other_work(lane, steps)
+    return "nothing that was recorded" if name is None else f"{_CAUSES[cause]}: {name}"
+
+
+def _other_work(lane: Lane, steps: pl.DataFrame) -> str | None:
+    """What ran most in the time of these steps that no cause owns; None where it was nothing that was recorded."""
     start = steps["start_ns"].to_numpy()
     rest = Union.of(start, start + steps["dur_ns"].to_numpy())
     for _, when in _when(lane):
         rest = minus(rest, when)
-    name, _ = busiest(lane, rest).row(0)
-    return "nothing that was recorded" if name is None else f"{_CAUSES[cause]}: {name}"
+    name: str | None = busiest(lane, rest)["name"][0]
+    return name

@@ -10,9 +10,11 @@ import polars as pl
 
 from advisor.job import Job
 from advisor.metrics.registry import Metric, Missing, Value, measures_jobs, measures_ranks, tabulates_jobs
+from advisor.text import listing
 
 _SOURCE: Final = "wait = latest start - own start, transfer = the rest, as TraceLens and ByteDance's study have it"
 _GUEST: Final = "this device is another rank's: the process meets the others on a device of its own"
+_APART: Final = "this rank recorded none of the steps that most ranks did"
 _RULE: Final = "over the steps that every rank uses; only time that no kernel of the rank's own covers"
 
 
@@ -65,6 +67,8 @@ def waits(job: Job, position: int) -> Mapping[str, Value]:
         return dict.fromkeys(names, Missing(job.untold))
     if position in job.guests:
         return dict.fromkeys(names, Missing(_GUEST))
+    if position in job.apart:
+        return dict.fromkeys(names, Missing(_APART))
     whole = job.whole_pace.filter(pl.col("rank") == position)
     mine = job.pace.filter(pl.col("rank") == position)
     means = mine.select((pl.col("dur_ns", "wait_ns", "transfer_ns", "own_ns").mean()) / 1e6).row(0, named=True)
@@ -97,7 +101,7 @@ def awaited(job: Job, position: int) -> Mapping[str, Value]:
     """Steps that were long because another rank was late are no fault of this one."""
     if not job.ranks[position].steps["used"].any():
         return {}
-    if job.untold or position in job.guests or not job.whole_steps:
+    if job.untold or position not in job.members or not job.whole_steps:
         return {"outlier_awaited_ms": 0.0}
     used = job.ranks[position].steps.filter("used")["step"]
     mine = job.whole_pace.filter(pl.col("rank") == position, ~pl.col("step").is_in(used.implode()))
@@ -106,6 +110,12 @@ def awaited(job: Job, position: int) -> Mapping[str, Value]:
 
 @measures_jobs(
     Metric("ranks_recorded", "count", "Ranks whose traces are here.", "number of worker and device pairs"),
+    Metric(
+        "ranks_apart",
+        "text",
+        "Ranks that are left out where ranks are compared.",
+        "those that recorded whole none of the steps that half of the ranks or more did: cut off, or at another time",
+    ),
     Metric(
         "ranks_in_job",
         "count",
@@ -141,11 +151,31 @@ def ranks(job: Job) -> Mapping[str, Value]:
     met = job.clock.residual_ns
     return {
         "ranks_recorded": len(job.ranks),
+        "ranks_apart": listing([job.names[i] for i in job.apart]),
         "ranks_in_job": job.world_size or Missing("the recording does not tell how many ranks the job has"),
         "matched_share": None if alone else job.matched_share,
         "clock_shift_ms": None if met is None else float(offsets.max() - offsets.min()) / 1e6,
         "clock_residual_us": None if met is None else met / 1e3,
     }
+
+
+@tabulates_jobs("pace")
+def paces(job: Job) -> pl.DataFrame:
+    """A row per rank and common step, where there are several ranks.
+
+    Columns: rank (position), name, step, step_ms, own_ms, wait_ms; the last two null where waiting cannot be told.
+    """
+    names = pl.Series(job.names, dtype=pl.String)
+    told = pl.lit(len(job.ranks) > 1 and job.untold is None)
+    rows = job.pace if len(job.ranks) > 1 else job.pace.clear()
+    return rows.select(
+        rank="rank",
+        name=names.gather(rows["rank"]),
+        step="step",
+        step_ms=pl.col("dur_ns") / 1e6,
+        own_ms=pl.when(told).then(pl.col("own_ns") / 1e6),
+        wait_ms=pl.when(told).then(pl.col("wait_ns") / 1e6),
+    )
 
 
 @tabulates_jobs("wait")

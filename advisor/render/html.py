@@ -13,10 +13,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from advisor import text
-from advisor.render import words
+from advisor.render import charts, words
+from advisor.render.payload import payload
 from advisor.report import Report
 from advisor.resources import reports_folder
 
+_SCRIPTS: Final = ("report.js", "charts.js", "tables.js", "timeline.js")
 _LONGEST, _LONGEST_PROSE, _LONGEST_CODE = 400, 1500, 4000  # characters of one text: the whole of it is in the JSON
 _ICON: Final = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
@@ -27,14 +29,20 @@ _ICON: Final = (
 
 def render(report: Report) -> str:
     """The report as a page for any browser, light or dark, wide or narrow, on screen or on paper."""
-    return page("report.html", ["report.css"], report=report)
+    drawn = [charts.charts(run) for run in report.runs]
+    # what draws the charts is larger than all the rest: a page without any does without it
+    scripts = [*([_bundle()] if any(drawn) else []), *(asset(name) for name in _SCRIPTS)]
+    data = [payload(run, {c.name: c.spec for c in made}) for run, made in zip(report.runs, drawn, strict=True)]
+    payloads = [Markup(one) for one in data]  # noqa: S704 - escaped where it is made
+    return page("report.html", ["report.css"], scripts, report=report, charts=drawn, payloads=payloads)
 
 
-def page(template: str, styles: Iterable[str], scripts: Iterable[str] = ("report.js",), **shown: object) -> str:
-    """A template of ours as a page that may load nothing, with what it shows."""
-    style, script = (Markup().join(map(_asset, names)) for names in (styles, scripts))
+def page(template: str, styles: Iterable[str], scripts: Iterable[str] | None = None, **shown: object) -> str:
+    """A template of ours as a page that may load nothing, with what it shows; `report.js` is its script by default."""
+    style = Markup().join(map(asset, styles))
+    run = [asset("report.js")] if scripts is None else list(scripts)
     icon = Markup(_ICON)  # noqa: S704 - our own constant
-    frame = {"style": style, "script": script, "policy": _policy(style, script), "icon": icon}
+    frame = {"style": style, "scripts": run, "policy": escape(_policy(style, run)), "icon": icon}
     return _environment().get_template(template).render(**frame, **shown)
 
 
@@ -68,15 +76,20 @@ def _environment() -> Environment:
 
 
 @cache
-def _asset(name: str) -> Markup:
+def asset(name: str) -> Markup:
     """Style or script, as it stands in its element; the policy allows it by its hash."""
     return Markup((reports_folder() / "templates" / name).read_text("utf-8"))  # noqa: S704 - ships with the package
 
 
-def _policy(style: str, script: str) -> str:
-    """Nothing may be loaded, sent or run but the page's own style, script and icon."""
+@cache
+def _bundle() -> Markup:
+    return Markup(charts.bundle())  # noqa: S704 - Vega's own
+
+
+def _policy(style: str, scripts: Iterable[str]) -> str:
+    """Nothing may be loaded, sent or run but the page's own style, scripts and icon."""
     return (
-        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; "
+        f"default-src 'none'; style-src {_hash(style)}; script-src {' '.join(map(_hash, scripts))}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
 

@@ -95,6 +95,8 @@ def _run(run: Run) -> Iterator[str]:
     )
     if run.findings:
         yield _findings(run)
+    if order := words.ranking(run):
+        yield f"<sub>{escape(order[0].upper() + order[1:])}.</sub>"
     shares = [f"{escape(s.category, 40)} {percent(s.share)}" for s in words.segments(run)]
     yield f"Where {words.whole(steps)} goes: {', '.join(shares) or UNKNOWN}."
     for number, finding in enumerate(run.findings[:_TABLE_FINDINGS], 1):
@@ -106,7 +108,7 @@ def _run(run: Run) -> Iterator[str]:
 def _findings(run: Run) -> str:
     rows = ["| | Finding | A fix gives back | Confidence |", "| --- | --- | --- | --- |"]
     for finding in run.findings[:_TABLE_FINDINGS]:
-        saving = words.saving(finding, run.source.steps) or "nothing that shows in the step"
+        saving = words.saving(finding, run.source.steps) or "not estimated"
         sure = ", ".join(filter(None, (finding.confidence, words.reach(finding, run))))
         severity = f"{_SHAPES[finding.severity]} {finding.severity}{', **new**' if finding.new else ''}"
         rows.append(f"| {severity} | {escape(finding.title, 200)} | {escape(saving)} | {escape(sure)} |")
@@ -124,7 +126,7 @@ def _finding(finding: Finding, run: Run) -> Iterator[str]:
         yield from _fix(fix)
     yield f"**Why** {prose(finding.why)}"
     if finding.saving:
-        yield f"**Saving** of {name(finding.saving.of)}: {prose(finding.saving.method)}"
+        yield f"**Saving** out of {escape(words.pool(finding.saving.of))}: {prose(finding.saving.method)}"
     if finding.evidence:
         yield table(
             ("Evidence", "Value", "Limit", "Meaning"),

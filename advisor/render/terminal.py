@@ -12,7 +12,7 @@ from typing import Final, TypedDict
 
 from advisor.render import words
 from advisor.render.page import Page, Part
-from advisor.report import Evidence, Finding, Fix, Report, Run, Severity
+from advisor.report import Evidence, Finding, Fix, Place, Report, Run, Severity
 from advisor.text import UNKNOWN, count, listing, one_line, percent, quantity, shortened
 
 # So many findings fit one screen; so many with two lines for what they say; so many with space between them.
@@ -20,11 +20,23 @@ _MOST, _TWO_LINES, _SPACED = 5, 4, 3
 _UNKNOWNS, _NOTES = 3, 3
 _NARROW, _WIDE = 60, 110  # text wider than this is hard to read, narrower leaves no room beside the labels
 _MARGIN: Final = 3
+_NAME, _SPOTS = 120, 3  # characters of a kernel's name; places of one name
 
 _STYLES: Final[dict[Severity, str]] = {"high": "bold red", "medium": "bold yellow", "low": "bold blue"}
 _SHAPES: Final[dict[Severity, str]] = {"high": "▲", "medium": "◆", "low": "●"}
-_FILLS: Final = "█▓▒░═─┄·:"
-_FILL_STYLES: Final = ("cyan", "magenta", "yellow", "blue", "green", "red", "bright_cyan", "bright_magenta", "white")
+_FILLS: Final = "█▓▒░═─┄·:/"  # one for each category
+_FILL_STYLES: Final = (
+    "cyan",
+    "magenta",
+    "yellow",
+    "blue",
+    "green",
+    "red",
+    "bright_cyan",
+    "bright_magenta",
+    "white",
+    "bright_black",
+)
 
 
 class _Depth(IntEnum):
@@ -104,10 +116,13 @@ def _run(page: Page, run: Run, *, verbose: bool) -> None:
         page.gap()
     _unknowns(page, run, verbose=verbose)
     if verbose:
+        if order := words.ranking(run):
+            page.add(order[0].upper() + order[1:])
         _other_rules(page, run)
     page.add((words.tally(run), "dim"))
     if run.findings and not verbose:
-        page.add(("-v shows the evidence, every fix and where to look", "dim"))
+        ranked = "Ranked by gain. " if words.ranking(run) else ""
+        page.add((f"{ranked}-v shows the evidence, every fix and where to look", "dim"))
     page.gap()
 
 
@@ -131,7 +146,9 @@ def _breakdown(page: Page, run: Run) -> None:
     if not drawn:
         page.add("Where the time goes: ", UNKNOWN)
         return
-    fills = [(_FILLS[n % len(_FILLS)], _FILL_STYLES[n % len(_FILL_STYLES)]) for n in range(len(drawn))]
+    kinds = [*words.CATEGORIES, *(s.category for s in drawn if s.category not in words.CATEGORIES)]
+    signs = [kinds.index(s.category) for s in drawn]  # one category, one sign, whatever the run
+    fills = [(_FILLS[n % len(_FILLS)], _FILL_STYLES[n % len(_FILL_STYLES)]) for n in signs]
     ends = [round(page.width * min(s.start + s.share, 1.0)) for s in drawn]
     lengths = [end - start for start, end in zip([0, *ends], ends, strict=False)]
     page.add(*((fill * length, style) for (fill, style), length in zip(fills, lengths, strict=True)))
@@ -169,7 +186,8 @@ def _finding(page: Page, run: Run, finding: Finding, number: int, depth: _Depth)
         for fix in (*mine, *others):
             _fix(page, fix)
     elif mine:
-        page.add(f"→ {mine[0].do}", margin=_MARGIN, most=1)
+        fits = _Depth.SHORT if len(run.findings) <= _SPACED else _Depth.SHORTEST
+        page.add(f"→ {words.first_sentence(mine[0].do)}", margin=_MARGIN, hang=2, most=fits)
 
 
 def _worth(finding: Finding, run: Run, *, verbose: bool) -> str:
@@ -181,14 +199,25 @@ def _worth(finding: Finding, run: Run, *, verbose: bool) -> str:
 def _reasons(page: Page, finding: Finding) -> None:
     page.add(("Why  ", "bold"), finding.why, margin=_MARGIN, hang=5)
     if finding.saving:
-        page.add(("Saving  ", "bold"), f"of {finding.saving.of}: {finding.saving.method}", margin=_MARGIN, hang=8)
+        of = words.pool(finding.saving.of)
+        page.add(("Saving  ", "bold"), f"out of {of}: {finding.saving.method}", margin=_MARGIN, hang=8)
     for evidence in finding.evidence:
         page.add(("Evidence  ", "bold"), *_evidence(evidence), margin=_MARGIN, hang=10)
-    for place in finding.where:
-        inside = f", in {place.op}" if place.op else ""
-        page.add(("Where  ", "bold"), f"{place.name}{inside}; {words.spot(place)}", margin=_MARGIN, hang=7)
-        if place.stack:
-            page.code(place.stack, margin=_MARGIN + 7)
+    for group in words.alike(finding.where):
+        _where(page, group)
+
+
+def _where(page: Page, places: Sequence[Place]) -> None:
+    """Places of one name: the name, the first few spots, and the user's lines of the first."""
+    first = places[0]
+    inside = f", in {shortened(first.op, _NAME)}" if first.op else ""
+    page.add(("Where  ", "bold"), f"{shortened(one_line(first.name), _NAME)}{inside}", margin=_MARGIN, hang=7)
+    for place in places[:_SPOTS]:
+        page.add(words.spot(place), margin=_MARGIN + 7)
+    if len(places) > _SPOTS:
+        page.add(f"and {len(places) - _SPOTS} more", margin=_MARGIN + 7)
+    if first.stack:
+        page.code("\n".join(words.frames(first.stack)), margin=_MARGIN + 7)
 
 
 def _evidence(evidence: Evidence) -> Iterator[Part]:

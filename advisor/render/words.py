@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from advisor.report import Finding, Fix, NotEvaluable, Place, Report, Run, Source, Steps, Value
-from advisor.text import count, interval, listing, ms, ns, percents, runs_of, without_shared_unit
+from advisor.report import OUTLIERS, SEVERITIES, Finding, Fix, NotEvaluable, Place, Report, Run, Source, Steps, Value
+from advisor.text import count, interval, listing, ms, ns, percents, quantity, runs_of, without_shared_unit
 
 CATEGORIES: Final = {
     "compute": "kernels run",
@@ -24,8 +24,50 @@ CATEGORIES: Final = {
 }
 """Categories of the breakdown, in one line each."""
 
+POOLS: Final = {
+    "compute": "the time in which kernels run",
+    "memcpy": "the time in which copies run, and no kernel",
+    "memset": "the time in which only memsets run",
+    "collective": "the time in which only communication runs",
+    "input": "the wait for the data loader",
+    "compile": "the time in which code is compiled",
+    "gc_idle": "the time in which the GPU idles during garbage collection",
+    "allocator_idle": "the time in which the GPU idles while memory is taken or given back",
+    "sync_idle": "the time in which the GPU idles after the host has waited for it",
+    "host_bound_idle": "the time in which the GPU waits for the host to launch",
+    "queued_idle": "the pauses between queued kernels",
+    "dependency_idle": "the time in which the GPU waits for another stream or rank",
+    "outliers": "what uneven steps add to the mean step",
+    "host_work": "the work of the host, which has no GPU",
+}
+"""The parts of a step that savings come out of, in words."""
+
+_LIBRARY: Final = re.compile(
+    r"site-packages|dist-packages|(?:^|/)torch/|/lib/python3|<built-in|<frozen|(?:^|/)runpy\.py"
+)
+_FRAMES: Final = 5
+_SENTENCE: Final = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
+CAUSES: Final = {
+    "input": "waits for the data loader",
+    "compile": "code is being compiled",
+    "gc": "Python collects garbage",
+    "allocator": "device memory is allocated or freed",
+    "sync": "the host had waited for the device",
+    "host_bound": "the next op is not launched yet",
+    "queued": "the next op is about to start",
+    "dependency": "waits for another stream or rank",
+    "unknown": "nothing tells why",
+}
+"""Why a device idles, in one line each."""
+
+_OPTIONS: Final = {
+    "record_shapes=True": "the input shapes of every op",
+    "profile_memory=True": "how full the memory is",
+    "with_stack=True": "the source lines; slows the host, so in a second recording",
+}
 _ODD: Final = 0.05  # of the typical rank's time: smaller differences are not worth a line
 _WEB: Final = re.compile(r"https?://[^\s<>\"'`|\\()\[\]{}\x00-\x20\x7f-\U0010ffff]+")
+_NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _CODE: Final = re.compile(r"`([^`\n]+)`")
 
 
@@ -72,7 +114,8 @@ def saving(finding: Finding, steps: Steps) -> str | None:
         return time
     # The step is that of the worker that the finding speaks of, which need not be the slowest.
     step = ms(won.high_ms / won.high_share)
-    return f"{without_shared_unit(time, step)} of {step} {'a step' if steps.marked else 'recorded'} ({shares})"
+    of = "a step, uneven ones included" if won.of == OUTLIERS else "a step" if steps.marked else "recorded"
+    return f"{without_shared_unit(time, step)} of {step} {of} ({shares})"
 
 
 def what_was_read(source: Source) -> list[str]:
@@ -96,6 +139,71 @@ def unknowns(rules: Iterable[NotEvaluable]) -> list[tuple[str, list[str]]]:
     return list(by_reason.items())
 
 
+def recording(run: Run) -> str | None:
+    """The profiler call with the options that this profile was recorded without; None where no reason names one."""
+    reasons = [*run.source.lacks.values(), *(why for rule in run.not_evaluable for why in rule.missing.values())]
+    options = [f"    {option},  # {gives}\n" for option, gives in _OPTIONS.items() if any(option in r for r in reasons)]
+    if not options:
+        return None
+    return (
+        "with torch.profiler.profile(\n"
+        "    activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],\n"
+        "    schedule=schedule(skip_first=10, wait=1, warmup=2, active=10, repeat=1),\n"
+        '    on_trace_ready=tensorboard_trace_handler("logdir"),\n'
+        f"{''.join(options)}) as prof:\n"
+        "    for batch in loader:\n"
+        "        train_step(batch)\n"
+        "        prof.step()  # marks the end of a step\n"
+    )
+
+
+def filled_in(finding: Finding) -> str | None:
+    """The rule's condition with the numbers of this run in the place of its names; None where it is not known."""
+    if finding.condition is None:
+        return None
+    known = {e.metric: quantity(e.value, e.unit) for e in finding.evidence}
+    return _NAME.sub(lambda name: known.get(name[0], name[0]), finding.condition)
+
+
+def shown_in_timeline(finding: Finding, run: Run) -> bool:
+    """Whether the timeline has a stretch that shows the finding."""
+    return run.timeline is not None and bool(run.timeline.shows.get(finding.key))
+
+
+def timeline_title(run: Run) -> str:
+    """`The longest of the steps used: step 9 of rank 3, 178 ms`."""
+    drawn = run.timeline
+    if drawn is None:
+        return ""
+    which = f"step {drawn.step}" if drawn.step is not None else "the whole recording"
+    rank = f" of rank {drawn.worker}" if len(run.source.workers) > 1 else ""
+    return f"{which}{rank}, {ns(drawn.dur_ns)}"
+
+
+def timeline_sample(run: Run) -> str | None:
+    """What of the step's events is left out; None where they are all there."""
+    drawn = run.timeline
+    if drawn is None or drawn.recorded <= len(drawn.events.name):
+        return None
+    return f"{len(drawn.events.name):,} of {drawn.recorded:,} events: the shortest are left out"
+
+
+def tensor_cores(run: Run) -> list[tuple[str, float, str]]:
+    """How the kernel time divides by its use of Tensor Cores: what, share, and the word for its colour."""
+    row = next(iter(run.metrics.get("run", ())), {})
+    names = ("tensor_core_share", "tensor_core_eligible_share", "tensor_core_unknown_share")
+    used, eligible, unknown = (value if isinstance(value := row.get(name), float) else None for name in names)
+    if used is None or eligible is None:
+        return []
+    parts = [
+        ("uses them", used, "compute"),
+        ("could use them", max(0.0, eligible - used), "memcpy"),
+        ("could not tell", unknown or 0.0, "launch"),
+        ("has no use for them", max(0.0, 1 - eligible - (unknown or 0.0)), "other"),
+    ]
+    return [part for part in parts if part[1] > 0]
+
+
 def tally(run: Run) -> str:
     """How the rules came out, so that silence does not pass for health: `8 rules: 3 found something, ...`."""
     fired = {finding.rule for finding in run.findings} | {s.rule for finding in run.findings for s in finding.symptoms}
@@ -114,8 +222,9 @@ def overview(report: Report) -> str:
     severities = Counter(finding.severity for run in report.runs for finding in run.findings)
     each = [f"{severities[s]} {s}" for s in ("high", "medium", "low") if severities[s]]
     found = f"{count(severities.total(), 'finding')}{': ' if each else ''}{', '.join(each)}"
-    unread = f"; {count(len(report.unreadable), 'file')} could not be read" if report.unreadable else ""
-    return f"{count(len(report.runs), 'run')}, {found}{unread}"
+    unread = sum(1 + len(file.others) for file in report.unreadable)
+    rest = f"; {count(unread, 'file')} could not be read" if unread else ""
+    return f"{count(len(report.runs), 'run')}, {found}{rest}"
 
 
 def reach(finding: Finding, run: Run) -> str | None:
@@ -168,6 +277,39 @@ def spot(place: Place) -> str:
     return f"{', '.join(owner)}: {ns(place.dur_ns)} at {place.at_ms:,.3f} ms"
 
 
+def pool(of: str) -> str:
+    """A part of the step in words; the name itself for one of a profiler's own."""
+    return POOLS.get(of, of)
+
+
+def first_sentence(text: str) -> str:
+    """The text up to its first full stop that ends a sentence."""
+    return _SENTENCE.split(text, maxsplit=1)[0]
+
+
+def frames(stack: str) -> list[str]:
+    """The few frames of a stack that tell most: the user's own, innermost first; of libraries where there are none."""
+    told = [frame.strip() for frame in re.split(r"[;\n]", stack) if frame.strip()]
+    own = [frame for frame in told if not _LIBRARY.search(frame)]
+    return (own or told)[:_FRAMES]
+
+
+def alike(places: Iterable[Place]) -> list[list[Place]]:
+    """Places of one name and op together, in the order in which the names first come."""
+    groups: dict[tuple[str, str | None], list[Place]] = {}
+    for place in places:
+        groups.setdefault((place.name, place.op), []).append(place)
+    return list(groups.values())
+
+
+def ranking(run: Run) -> str | None:
+    """How the findings are ordered, where their severities alone would order them otherwise."""
+    levels = [SEVERITIES.index(finding.severity) for finding in run.findings]
+    if levels == sorted(levels):
+        return None
+    return "ranked by what a fix is expected to give back; high, medium and low say how much time is affected"
+
+
 def web_link(text: str | None) -> str | None:
     """The text if it is a plain web address that no medium can read as anything else."""
     return text if text and _WEB.fullmatch(text) else None
@@ -199,7 +341,7 @@ def _steps(steps: Steps) -> str:
     if not steps.marked:
         return f"no steps marked, {ms(steps.step_ms)} recorded" if steps.step_ms is not None else "no steps marked"
     used = count(steps.used, "step") if steps.used == steps.count else f"{steps.used} of {steps.count} steps used"
-    return f"{used}, {ms(steps.step_ms)} at the median"
+    return used if steps.step_mean_ms is None or not steps.used else f"{used}, {ms(steps.step_mean_ms)} on average"
 
 
 def _paced(source: Source) -> str:

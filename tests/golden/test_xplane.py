@@ -13,8 +13,13 @@ import pytest
 
 from advisor.errors import ReadError
 from advisor.intervals import Union
+from advisor.judge import judge
+from advisor.lens import look
+from advisor.metrics import Measurements, measure
 from advisor.profile import Profile
 from advisor.readers import xplane
+from advisor.resources import rules_folder
+from advisor.rulebook import load
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 TRACES = SHARED / "traces/xplane"
@@ -226,3 +231,97 @@ def test_no_secret_of_a_recording_is_kept():
             ]
         )
         assert "/data/traces/xplane-generated" not in text
+
+
+def test_input_and_launching_as_tensorflow_told_them_when_it_still_did():
+    """TensorFlow 2.12 on the GPU that sets the pace; current XProf says 0 for both."""
+    analysis = oracle("tf-gpu-multi-worker.tensorflow-2.12.1.overview_page")["input_analysis"]
+    (step,) = analysis["step_details"]
+    slowest = judged("tf-gpu-multi-worker").frames["run"].row(0, named=True)
+    ms = slowest["step_mean_ms"]
+    assert ms == pytest.approx(step["step_time_ms"], abs=1e-6)
+    assert slowest["input_share"] * ms == pytest.approx(step["host_wait_input_ms"], abs=5e-3)
+    assert slowest["launch_share"] * ms == pytest.approx(step["host_prepare_ms"], abs=1e-3)
+    assert (slowest["compute_share"] + slowest["memcpy_share"]) * ms == pytest.approx(
+        step["device_compute_ms"], abs=5e-3
+    )
+    assert slowest["other_share"] * ms == pytest.approx(step["unknown_time_ms"], abs=5e-3)
+
+
+def test_input_ops_as_tensorflow_told_them():
+    analysis = oracle("tf-gpu-multi-worker.tensorflow-2.12.1.overview_page")["input_analysis"]
+    found = judged("tf-gpu-multi-worker")
+    told = {row["iterator"]: row for row in found.frames["iterator"].filter(pl.col("device") == 6).to_dicts()}
+    for op in analysis["input_op_details"]:
+        row = told[op["op_name"]]
+        assert row["calls"] == int(op["count"])
+        assert (row["total_ms"], row["self_ms"]) == pytest.approx((op["time_in_ms"], op["self_time_in_ms"]))
+        assert row["stage"] == op["category"].lower()
+    assert found.frames["run"]["preprocessing_ms"].item() == pytest.approx(
+        analysis["input_time_breakdown"]["preprocessing_us"] / 1e3
+    )
+
+
+def test_sixteen_bits_as_xprof_tells_them():
+    """30.5 % are casts and random numbers; no matrix is multiplied, so of Tensor Cores nothing is said."""
+    told = oracle("tf-gpu-multi-worker.tensorflow-2.12.1.overview_page")["analysis"]["device_compute_16bit_percent"]
+    found = judged("tf-gpu-multi-worker")
+    of_devices = found.frames["device"]
+    assert of_devices["sixteen_bit_kernel_share"].mean() == pytest.approx(told / 100, abs=0.002)
+    assert of_devices["tensor_core_share"].to_list() == [0.0, 0.0]
+    assert all(op in of_devices["sixteen_bit_kernel_ops"][0] for op in ("GreaterEqual", "Mul"))
+
+
+def test_memory_is_held_against_the_device_s_size():
+    row = judged("tf-gpu-multi-worker").frames["run"].row(0, named=True)
+    assert row["peak_memory_share"] == pytest.approx(6_210_111_488 / 16_945_512_448)
+    assert row["reserved_memory_bytes"] == 15_477_102_400
+    assert row["fragmentation"] == pytest.approx(0, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "fires", "silent"),
+    [
+        (
+            "tf-gpu-multi-worker",
+            {"tf-data-bottleneck", "input-bound", "launch-bound", "idle-devices"},
+            {"python-bound"},
+        ),
+        ("tf-input-bound", {"tf-data-bottleneck", "input-bound"}, {"python-bound", "eager-execution"}),
+        ("tf-compute-bound", set(), {"input-bound", "tf-data-bottleneck", "python-bound"}),
+        ("jax-cpu", {"input-bound"}, {"python-bound", "tf-data-bottleneck"}),
+        ("jax08_gemm-mi300", {"idle-devices"}, set()),
+        ("jax_conv_minimal_08-mi300", set(), {"idle-devices"}),
+    ],
+)
+def test_findings(name: str, fires: set[str], silent: set[str]):
+    found = findings(name)
+    assert fires <= found.keys()
+    assert not silent & found.keys()
+
+
+def test_the_iterator_to_blame_is_named():
+    """`map` without parallel calls, fused by tf.data with the batch after it."""
+    row = judged("tf-input-bound").frames["run"].row(0, named=True)
+    assert row["input_share"] == pytest.approx(0.988, abs=5e-4)
+    assert (row["tf_data_bottleneck"], row["tf_data_class"]) == ("MapAndBatch", "map")
+    assert "MapAndBatch" in findings("tf-input-bound")["tf-data-bottleneck"]
+    assert "GPU 4, 6" in findings("tf-gpu-multi-worker")["idle-devices"]
+
+
+def test_a_jax_loop_that_loads_by_itself_waits_twenty_milliseconds_a_step():
+    """Found by its place in the step, whatever its author called it; XProf says 0."""
+    row = judged("jax-cpu").frames["run"].row(0, named=True)
+    assert 20 < row["input_exposed_ms"] < 22
+
+
+@cache
+def judged(name: str) -> Measurements:
+    return measure(look(read(name), "all"))
+
+
+@cache
+def findings(name: str) -> dict[str, str]:
+    """What each rule that fired says, those beneath a cause too."""
+    found = judge(judged(name), load([rules_folder()]), {}).findings
+    return {one.rule: one.says for f in found for one in (f, *f.symptoms)}

@@ -21,6 +21,7 @@ STEPS: Final = 10
 RULES: Final = (
     "straggler-rank",
     "data-imbalance",
+    "uncoordinated-pauses",
     "throttled-gpu",
     "collective-waiting",
     "idle-ranks",

@@ -1,5 +1,6 @@
 """The command line as people and scripts meet it: outputs, exit codes, one-line errors."""
 
+import gzip
 import json
 import subprocess
 import sys
@@ -45,6 +46,41 @@ def test_reports_are_written_by_suffix(advisor, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["r.html", "r.json", "r.md", "r.txt"]
 
 
+def test_a_picture_of_the_breakdown_is_written_by_suffix(advisor, tmp_path):
+    assert advisor("check", FIXTURE, "-o", "b.svg", "-o", "b.png").returncode == 0
+    drawn = (tmp_path / "b.svg").read_text()
+    assert drawn.startswith("<svg")
+    assert "compute" in drawn
+    assert "var(" not in drawn
+    assert (tmp_path / "b.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_sarif_is_written_by_suffix(advisor, tmp_path):
+    assert advisor("check", FIXTURE, "-o", "r.sarif").returncode == 0
+    assert json.loads((tmp_path / "r.sarif").read_text())["version"] == "2.1.0"
+
+
+def test_an_excerpt_shows_the_finding_that_is_asked_for(advisor, tmp_path):
+    assert advisor("excerpt", FIXTURE, "--finding", "input-bound", "-o", "w.json.gz").returncode == 0
+    trace = json.loads(gzip.decompress((tmp_path / "w.json.gz").read_bytes()))
+    assert trace["advisor"]["finding"]
+    assert any(event.get("cat") == "finding" for event in trace["traceEvents"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--finding", "nothing-such", "-o", "w.json"), "--finding nothing-such: not found in"),
+        (("--finding", "input-bound", "-o", "w.txt"), "-o w.txt: a trace ends in .json or .json.gz"),
+    ],
+)
+def test_an_excerpt_that_cannot_be_made_says_why(advisor, words, message):
+    done = advisor("excerpt", FIXTURE, *words)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_json_on_standard_output_is_the_same_twice(advisor):
     first, second = advisor("check", FIXTURE, "-f", "json"), advisor("check", FIXTURE, "-f", "json")
     assert first.stdout == second.stdout
@@ -71,6 +107,7 @@ def test_several_runs_come_in_one_report(advisor):
         (["rules", "show", "ghost"], 2, "no rule is called 'ghost'"),
         (["metrics", "show", "ghost"], 2, "no metric is called 'ghost'"),
         (["rules", "test", "nowhere"], 2, "nowhere: no such rule folder"),
+        (["rules", "test", ROOT / "docs"], 2, "no rule in this folder"),
     ],
 )
 def test_an_error_is_one_line_with_the_right_exit_code(advisor, tmp_path, words, code, message):
@@ -95,7 +132,9 @@ def test_overrides_and_suppressions_from_advisor_yaml(advisor, tmp_path):
 
 def test_an_expired_suppression_no_longer_holds(advisor, tmp_path):
     (tmp_path / "advisor.yaml").write_text("suppress: [{rule: input-bound, reason: known, until: 2020-01-01}]\n")
-    assert not json.loads(advisor("check", FIXTURE, "-f", "json").stdout)["runs"][0]["suppressed"]
+    run = json.loads(advisor("check", FIXTURE, "-f", "json").stdout)["runs"][0]
+    assert not run["suppressed"]
+    assert "the suppression of input-bound expired on 2020-01-01 (known)" in run["source"]["notes"]
 
 
 @pytest.mark.parametrize(
@@ -105,6 +144,13 @@ def test_an_expired_suppression_no_longer_holds(advisor, tmp_path):
         ("suppress: [{rule: input-bound, until: 2027-01-01}]", "reason"),
         ("suppress: [{rule: inputbound, reason: why not, until: 2027-01-01}]", "did you mean 'input-bound'?"),
         ("rules: [nowhere]", "no such rule folder"),
+        ("rules: nowhere", "rules: must be a list"),
+        ("suppress: [{rule: input-bound, reason: why not, until: soon}]", "until: must be a date, as 2027-01-31"),
+        ("overrides: {input-bound: {params: {moderate: much}}}", "params.moderate: must be a number"),
+        (
+            "overrides: {input-bound: {params: {moderat: 0.1}}}",
+            "overrides.input-bound.params.moderat: no such parameter; input-bound has moderate, high",
+        ),
         ("a: [", "cannot be read"),
     ],
 )
@@ -122,8 +168,38 @@ def test_a_users_rule_is_judged_with_the_others(advisor, tmp_path):
     example = page.split("```yaml\n")[1].split("```")[0]
     (tmp_path / "ours" / "mostly-memcpy.yaml").write_text(example)
     (tmp_path / "advisor.yaml").write_text("rules: [ours]\n")
-    assert "1 rules, 3 cases: all right" in advisor("rules", "test", "ours").stdout
+    assert "1 rule, 3 cases: all right" in advisor("rules", "test", "ours").stdout
     assert "mostly-memcpy" in json.loads(advisor("check", FIXTURE, "-f", "json").stdout)["runs"][0]["passed"]
+
+
+def test_a_rule_that_takes_the_place_of_a_shipped_one_is_said(advisor, tmp_path):
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "ours" / "input-bound.yaml").write_text((ROOT / "rules" / "input-bound.yaml").read_text("utf-8"))
+    (tmp_path / "advisor.yaml").write_text("rules: [ours]\n")
+    assert "input-bound takes the place of the shipped rule" in advisor("rules", "test", "ours").stdout
+    notes = json.loads(advisor("check", FIXTURE, "-f", "json").stdout)["runs"][0]["source"]["notes"]
+    assert "input-bound is your own rule, in place of the shipped one" in notes
+
+
+def test_a_lone_step_is_no_profile(advisor, tmp_path):
+    event = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 1, "tid": 1, "ts": 0, "dur": 9000}
+    (tmp_path / "one.pt.trace.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": [event]}))
+    done = advisor("check", "one.pt.trace.json")
+    assert done.returncode == 3
+    assert "no host or device activity" in done.stderr
+
+
+def test_the_version_is_told(advisor):
+    assert advisor("--version").stdout.startswith("advisor 0.")
+
+
+def test_a_run_of_which_little_can_be_told_does_not_pass(advisor, tmp_path):
+    (whole,) = FIXTURE.glob("*.json.gz")
+    (tmp_path / "cut.pt.trace.json.gz").write_bytes(whole.read_bytes()[: whole.stat().st_size * 6 // 10])
+    for level, code in (("high", 3), ("never", 0)):
+        done = advisor("check", "cut.pt.trace.json.gz", "--fail-on", level)
+        assert done.returncode == code
+        assert "Too little to judge this job by" in done.stdout
 
 
 def test_rules_and_metrics_are_listed_and_shown(advisor):
@@ -131,6 +207,7 @@ def test_rules_and_metrics_are_listed_and_shown(advisor):
     assert "input_share >= moderate" in advisor("rules", "show", "input-bound").stdout
     assert "input_share" in advisor("metrics", "list").stdout
     assert "formula" in advisor("metrics", "show", "input_share").stdout
+    assert "## host_bound_idle_share" in advisor("metrics", "show", "host_bound_idle").stdout
 
 
 def test_a_closed_pipe_is_no_traceback(tmp_path):

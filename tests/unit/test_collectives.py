@@ -86,6 +86,13 @@ def test_the_rank_that_takes_longest_decides_what_is_saved():
     assert found["hideable_transfer_ms"] == 0  # rank 1 hides as much as its backward pass takes
 
 
+def test_pauses_between_kernels_are_exposed_but_nothing_waits_for_the_transfer_in_them():
+    beside = [kernel(100, 300), kernel(303, 400)]
+    rows = traffic(job([collective(100, 400, rank) for rank in (0, 1)], [op | {"worker": 0} for op in beside]))
+    mine = rows.filter(pl.col("rank") == 0)
+    assert (mine["exposed_ns"].item(), mine["awaited_ns"].item()) == (3_000, 0)
+
+
 def test_a_hidden_call_holds_up_those_behind_it():
     calls = [collective(start, start + 300, rank) for start in (100, 400) for rank in (0, 1)]
     hidden = job(calls, [kernel(100, 400, worker=rank) for rank in (0, 1)])

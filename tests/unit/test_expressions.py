@@ -30,9 +30,28 @@ def test_nan_is_no_number_and_no_verdict_is_taken_from_it():
     assert over("share - other", [float("nan")]) == [None]
 
 
-def test_limits_name_what_a_metric_is_held_against():
-    expression = parse("share >= limit AND other < 0.5", KNOWN)
-    assert expression.limits({"limit": 0.2}) == {"share": 0.2, "other": 0.5}
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        ("share >= limit AND other < 0.5", {"share": 0.2, "other": 0.5}),
+        ("share >= limit * other", {"share": 1.6}),
+        ("share >= limit * (other - 2) + 1 OR other < 9", {"share": 2.2, "other": 9.0}),
+        ("NOT (share > other) AND other > 1", {"share": 8.0, "other": 1.0}),
+        ("share + other > limit", {}),
+        ("limit > share", {}),
+        ("limit * (share) >= 3", {}),
+        ("share > 1 / (other - 8)", {}),
+        ("share > CASE WHEN other > 1 THEN 2 ELSE 3 END", {"other": 1.0}),
+        ("CASE WHEN share > 2 THEN other > 3 ELSE FALSE END", {"share": 2.0, "other": 3.0}),
+        ("share BETWEEN 1 AND 2", {}),
+    ],
+)
+def test_a_limit_is_the_value_of_all_that_a_metric_is_held_against(text, limits):
+    assert parse(text, KNOWN).limits({"share": 4.0, "other": 8.0}, {"limit": 0.2}) == pytest.approx(limits)
+
+
+def test_what_is_unknown_is_no_limit():
+    assert parse("share > other", KNOWN).limits({"share": 1.0, "other": None}, {}) == {}
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,16 @@ def test_gaps_are_what_a_window_holds_uncovered(window: tuple[int, int], expecte
     assert gaps(COVERED, *window) == expected
 
 
+@pytest.mark.parametrize(
+    ("longest", "expected"), [(0, [(0, 4), (5, 9), (11, 12)]), (1, [(0, 9), (11, 12)]), (2, [(0, 12)])]
+)
+def test_short_gaps_are_bridged(longest: int, expected: Pairs):
+    made = union((0, 4), (5, 9), (11, 12)).bridged(longest)
+    assert pairs(made) == expected
+    assert made.total == sum(end - start for start, end in expected)
+    assert EMPTY.bridged(longest).total == 0
+
+
 def test_gaps_of_nothing_are_the_window():
     assert gaps(EMPTY, 3, 8) == [(3, 8)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 
 from tests.ranks import call, job, rank, spent
@@ -217,3 +218,28 @@ def test_matched_share_is_by_time():
     b = rank(1, [call(0, 300), call(900, 1000, op="broadcast")])
     assert job(a, b).matched_share == pytest.approx(0.75)
     assert np.isclose(job(a, b).clock.residual_ns, 250_000)
+
+
+def test_a_rank_that_recorded_none_of_the_others_steps_is_left_out():
+    # ranks 0, 1 and 2 recorded steps 1 and 2, rank 3 was cut off before a step was over, rank 4 recorded step 50
+    whole = [spent(1, 0, 10), spent(2, 10, 20)]
+    alike = [rank(i, [], whole) for i in range(3)]
+    made = job(*alike, rank(3), rank(4, [], [spent(50, 0, 10)]))
+    assert made.apart == [3, 4]
+    assert made.members == [0, 1, 2]
+    assert made.steps == [1, 2]
+
+
+def test_a_rank_that_is_left_out_is_matched_with_none():
+    whole = [spent(1, 0, 10), spent(2, 10, 20)]
+    met = [call(2, 4, sequence=7)]
+    made = job(rank(0, met, whole), rank(1, met, whole), rank(2, met, [spent(9, 0, 10)]))
+    assert made.apart == [2]
+    assert made.calls.filter(pl.col("rank") == 2)["met"].to_list() == [1]
+    assert made.matched_share == 1.0
+
+
+def test_two_ranks_without_a_common_step_are_both_kept_and_nothing_is_said():
+    made = job(rank(0, [], [spent(1, 0, 10)]), rank(1, [], [spent(2, 0, 10)]))
+    assert made.apart == []
+    assert made.untold

@@ -169,6 +169,24 @@ def test_a_saving_that_cannot_be_told_is_none():
     assert finding.saving is None
 
 
+def test_the_fix_whose_condition_holds_comes_first_and_the_one_whose_does_not_last():
+    fixes = [
+        {"for": "any", "do": "not here", "when": "input_share > 0.9"},
+        {"for": "any", "do": "unknown", "when": "device_name = 'A' OR input_share > 0"},
+        {"for": "any", "do": "always"},
+        {"for": "jax", "do": "elsewhere", "when": "input_share > 0.1"},
+        {"for": "any", "do": "here", "when": "input_share BETWEEN 0.4 AND 0.6"},
+    ]
+    finding = judged(measured({"input_share": 0.5}), rule("a", fixes=fixes)).findings[0]
+    assert [fix.do for fix in finding.fixes] == ["here", "always", "not here", "unknown"]
+
+
+def test_what_uneven_steps_cost_is_a_part_of_the_mean_with_them():
+    found = measured({"input_share": 0.5, "outliers_share": 0.5, "complete_step_mean_ms": 150.0})
+    won = judged(found, rule("a", **saving(15, 30, of="outliers"))).findings[0].saving
+    assert (won.low_share, won.high_share) == (0.1, 0.2)
+
+
 def test_a_symptom_stands_under_its_cause_only():
     cause, symptom = rule("cause", explains=["symptom"]), rule("symptom", symptom=True)
     findings = judged(measured({"input_share": 0.5}), cause, symptom).findings

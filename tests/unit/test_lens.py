@@ -119,6 +119,28 @@ def test_a_step_left_out_says_how_long_it_is():
     assert why(made, 6, "all") is None
 
 
+def test_in_very_even_runs_an_outlier_takes_at_least_a_tenth_more():
+    even = (10_000, 10_000, 10_001, 10_001)
+    assert used(of_lengths(*even, 10_999)) == [0, 1, 2, 3, 4]
+    assert used(of_lengths(*even, 11_002)) == [0, 1, 2, 3]
+
+
+def first_then_even(host: float, first: float, **columns: object):
+    """A first step of `first` us whose host range takes `host`; five of 100, the host ahead of the device."""
+    steps = [step(0, 0, first, host=(0, host), **columns)]
+    steps += [
+        step(i, first + 100 * i - 100, first + 100 * i, host=(90 * i, 90 * i + 90), **columns) for i in range(1, 6)
+    ]
+    return profile(steps=steps)
+
+
+def test_a_first_step_in_which_the_host_gets_ahead_is_left_out_and_no_outlier():
+    assert why(first_then_even(95, 150), 0) == "first recorded: 0.2 ms, while the host got ahead of the device"
+    assert why(first_then_even(95, 105), 0) is not None  # though less than a tenth longer
+    assert (why(first_then_even(140, 150), 0) or "").startswith("outlier")  # the host itself took longer
+    assert (why(first_then_even(95, 150, device=None), 0) or "").startswith("outlier")  # no device to fill
+
+
 def test_a_short_step_is_no_outlier():
     assert used(of_lengths(1, 100, 100, 101, 102)) == [0, 1, 2, 3, 4]
 
@@ -316,3 +338,16 @@ def test_the_critical_device_has_the_longest_steps(first: list[float], second: l
 def test_every_worker_has_a_critical_device():
     steps = [step(1, 0, 10 * w + d, worker=w, device=d) for w in (1, 2) for d in (1, 2)]
     assert [(one.worker, one.device) for one in look(profile(steps=steps)).critical] == [(1, 2), (2, 2)]
+
+
+def test_what_could_be_any_worker_s_is_in_every_lane_and_gone_once_emptied():
+    told = [{"worker": worker, "pid": 1, "thread": 1, "start_ns": 0, "dur_ns": 1} for worker in (0, 1, None)]
+    samples = [{"worker": 0, "device": device, "metric": "sm_active", "at_ns": 1, "value": 0.5} for device in (0, 1)]
+    made = profile(
+        [kernel(0, 10), kernel(0, 10, worker=1)], os_calls=told, off_cpu=told, threads=told[:0], gpu_samples=samples
+    )
+    for lane_ in look(made, "all").lanes:
+        assert lane_.os_calls["worker"].to_list() == lane_.off_cpu["worker"].to_list() == [lane_.worker, None]
+        assert lane_.gpu_samples.height == (lane_.worker == 0)
+        small = lane_.emptied()
+        assert not any(table.height for table in (small.os_calls, small.off_cpu, small.threads, small.gpu_samples))

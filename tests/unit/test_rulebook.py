@@ -66,6 +66,16 @@ def test_a_right_rule_has_no_problems(folder):
             "6: severity: one level must be `true`, for rows that reach no other",
         ),
         ("of: memcpy", "of: coffee", "8: saving.of:"),
+        (
+            "{for: any, do",
+            "{for: any, when: memcpy_shar > 0, do",
+            "12: fixes.0.when: unknown metric or parameter 'memcpy_shar'",
+        ),
+        (
+            "saves: [15.0, 30.0]",
+            "fix: Copy more",
+            "16: cases.0: case 'long': its first fix is 'Copy less.', not 'Copy more'",
+        ),
         ("each_step }}", "each_stop }}", "9: says: unknown metric or parameter 'each_stop'"),
         ("{{ memcpy_share |", "{{ memcpy_share |||", "9: says:"),
         ("confidence: high", "confidence: high\nexplains: [ghost]", "8: explains.0: no rule has the id 'ghost'"),

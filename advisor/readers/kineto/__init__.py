@@ -51,7 +51,7 @@ def read(
     if columns.untimed:
         trace.salvaged.append(f"{count(columns.untimed, 'event')} without a valid start and length left out")
     profile = _profile(trace, columns, name, worker, step_range)
-    if not (profile.host_ops.height or profile.device_ops.height):
+    if not ((profile.host_ops["kind"] != "step").any() or profile.device_ops.height):
         raise ReadError(f"{name}: no host or device activity in it; record it with torch.profiler.profile(...)")
     return profile
 
@@ -210,7 +210,7 @@ def _lacks(profile: Profile, caveat: str) -> dict[str, str]:
         "device_ops.launch": not device["launch"].count(),
         "host_ops": not host.height,
         "host_ops.shapes": not host["shapes"].count(),
-        "host_ops.stack": not host["stack"].count(),
+        "host_ops.stack": not host["stack"].count() and not (host["kind"] == "python").any(),
         "devices": not profile.devices.height,
         "syncs": not profile.syncs.height,
         "allocations": not profile.allocations.height,
@@ -230,7 +230,7 @@ _WHY_ABSENT: Final = {
     "device_ops.launch": "no CUDA runtime calls were recorded: nothing links the device's work to the host",
     "host_ops": "no host activity was recorded: ProfilerActivity.CPU was not given",
     "host_ops.shapes": "recorded without record_shapes=True",
-    "host_ops.stack": "recorded without with_stack=True",
+    "host_ops.stack": "neither stacks nor Python calls were recorded: with_stack=True records them",
     "devices": "the trace does not describe its devices",
     "syncs": "no synchronisation records: they need _ExperimentalConfig(enable_cuda_sync_events=True)",
     "allocations": "recorded without profile_memory=True",

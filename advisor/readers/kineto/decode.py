@@ -190,7 +190,7 @@ class Trace:
     def _read_header(self, text: bytes) -> None:
         for attempt in (text, repaired(text)):
             try:
-                header = _header.decode(attempt)
+                header = _decoded_header(attempt)
             except (ValueError, RecursionError):
                 continue
             self.header = _merged(self.header, header)
@@ -275,6 +275,29 @@ def _decode_one(text: bytes | msgspec.Raw) -> Event | None:
         return _event.decode(text)
     except (ValueError, RecursionError):
         return None
+
+
+def _decoded_header(text: bytes | bytearray) -> Header:
+    """The header; numbers of devices that are no whole ones are taken where they are equal to one, else as unknown.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    try:
+        return _header.decode(text)
+    except msgspec.ValidationError:
+        fields = msgspec.json.decode(text)
+        devices = fields.get("deviceProperties") if isinstance(fields, dict) else None
+        if not isinstance(devices, list) or not all(isinstance(device, dict) for device in devices):
+            raise
+        whole = [{name: _whole(value) for name, value in device.items()} for device in devices]
+        return msgspec.convert(fields | {"deviceProperties": whole}, Header)
+
+
+def _whole(value: object) -> object:
+    if not isinstance(value, float):
+        return value
+    return int(value) if value.is_integer() else None
 
 
 def _merged(before: Header, after: Header) -> Header:

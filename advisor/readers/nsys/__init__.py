@@ -116,7 +116,7 @@ def _profile(export: Export, name: str, number: int, step_range: str | None) -> 
     shared = Profile.of({table: _owned(rows, workers) for table, rows in of_job.items()}, format=FORMAT)
     profile = replace(profile, **{table: getattr(shared, table) for table in of_job})
     notes = tuple(dict.fromkeys([*profile.salvaged, *_notes(export, device)]))
-    return replace(_on_clock(profile, _clock(export)), salvaged=notes, lacks=_lacks(profile))
+    return replace(_on_clock(profile, _clock(export)), salvaged=notes, lacks=_lacks(profile, _hidden_share(device)))
 
 
 # ------------------------------------------------------------------------------------------------ processes
@@ -289,7 +289,17 @@ def _notes(export: Export, device: pl.DataFrame) -> list[str]:
     return notes
 
 
-def _lacks(profile: Profile) -> dict[str, str]:
+def _hidden_share(device: pl.DataFrame) -> float:
+    """Part of the kernels' time that lies in CUDA graphs recorded as a whole; 0..1."""
+    if "whole_graph" not in device.columns:
+        return 0.0
+    ran = device.filter(pl.col("kind").is_in(["kernel", "collective"])).with_columns(
+        pl.col("whole_graph").fill_null(value=False)
+    )
+    return float(ran.filter("whole_graph")["dur_ns"].sum()) / max(1, int(ran["dur_ns"].sum()))
+
+
+def _lacks(profile: Profile, hidden_share: float) -> dict[str, str]:
     """Why each absent table or column is absent, in terms of how the profile was recorded."""
     device, host = profile.device_ops, profile.host_ops
     kernels = device.filter(pl.col("kind").is_in(["kernel", "collective"]))
@@ -297,6 +307,7 @@ def _lacks(profile: Profile) -> dict[str, str]:
     absent = {
         "steps": not profile.steps.height,
         "device_ops": launched > 0 and not kernels.height,
+        "device_ops.name": hidden_share > _FEW_SHARE,
         "device_ops.occupancy": True,
         "device_ops.grid": kernels["grid"].null_count() > _FEW_SHARE * kernels.height,
         "device_ops.launch": not device["launch"].count(),
@@ -326,6 +337,7 @@ _WHY_ABSENT: Final = {
     "steps": "no NVTX range repeats and holds the device's work as training steps do: put each step in one, or name "
     "the ranges with --step-range REGEX",
     "device_ops": "kernels were launched, but the export holds none of them; export it again",
+    "device_ops.name": "CUDA graphs were recorded as a whole, not what runs in them (--cuda-graph-trace=node)",
     "device_ops.occupancy": "Nsight Systems estimates no occupancy",
     "device_ops.grid": "no launch dimensions were recorded (of CUDA graphs: --cuda-graph-trace=node)",
     "device_ops.launch": "no CUDA calls were recorded: nothing links the device's work to the host",

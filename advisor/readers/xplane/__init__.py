@@ -5,8 +5,9 @@ What the tables hold, for those who compute with them:
 - `workers.framework`: `tensorflow`, `jax`, or null; `name` is the host's name as the file bears it.
 - `host_ops.kind`: `step` (Trace, StepTraceAnnotation, TraceContext: what bears a step number), `op` (TensorFlow's
   `scope/name:Type`; XLA ops that run on the CPU, by the HLO's name), `collective` (XLA's, on the CPU), `input` (the
-  requests of a step, `IteratorGetNext*`), `pipeline` (what tf.data does for them on any thread: `Iterator::A::B`, by
-  its long name), `compile` (XLA, JAX's lowering, tf.function's tracing), `python` (`$file.py:12 function`), `runtime`,
+  requests of a step, `IteratorGetNext*`; where there are none, what a step's thread does before it dispatches),
+  `pipeline` (what tf.data does for them on any thread: `Iterator::A::B`, by its long name), `compile` (XLA, JAX's
+  lowering, tf.function's tracing), `python` (`$file.py:12 function`), `runtime`,
   `sync`, `allocator` (CUDA and HIP calls; on old TensorFlow named after the kernel or copy that they launch),
   `annotation` (all other ranges: TraceAnnotation, tf.profiler.experimental.Trace, and those that the frameworks set
   themselves, such as `ExecutorState::Process`, `EagerExecute`, `PjitFunction(step)`).
@@ -34,7 +35,7 @@ from advisor.kernelnames import collective_op
 from advisor.profile import SCHEMAS, Profile, Schema
 from advisor.readers.xplane import device as devices
 from advisor.readers.xplane.host import host as host_tables
-from advisor.readers.xplane.links import steps, with_launches
+from advisor.readers.xplane.links import steps, with_launches, with_loads
 from advisor.readers.xplane.names import (
     GPU_PLANE,
     HOST_PLANES,
@@ -149,6 +150,7 @@ def _profile(parts: _Parts, salvaged: list[str], name: str, worker: int) -> Prof
     )
     ops = with_launches(_based(_stacked(parts.ops, _OPS), parts.base_ns), host)
     step_rows, host, ops = steps(host, ops, _based(_stacked(parts.drawn, _DRAWN), parts.base_ns))
+    host = with_loads(host)
     seen = pl.DataFrame(parts.described, schema=_DESCRIBED)
     tables = {
         "workers": _workers(parts, host, ops, name),

@@ -8,14 +8,20 @@ import numpy as np
 import polars as pl
 
 from advisor.intervals import Ints
-from advisor.profile import TEXT
+from advisor.profile import HOST_OP_KINDS, TEXT
 from advisor.readers.xplane.names import copies
 
 _LAUNCHERS: Final = ["runtime", "sync", "allocator"]
 _WORK: Final = ["op", "collective"]
 _JUMPS: Final = 40  # each doubles how far is seen: more than any chain of hand-overs is long
 _CUT_OFF_SHARE: Final = 0.8  # of the previous step's device work: torch-tb-profiler's rule for a last step cut short
+_LOAD_NS: Final = 10_000  # what the host does in less before it dispatches is the loop itself
+_DISPATCH: Final = r"^(?:PjitFunction\(|TFE_|EagerExecute|FunctionRun|SessionRun|ExecutorState::)|Execut(?:e|able)"
+_DISPATCHES: Final = ["op", "runtime", "sync", "collective", "compile"]
 _MARK_COLUMNS: Final = ["group", "step", "name", "host_start_ns", "host_dur_ns"]
+
+
+Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 def with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
@@ -72,6 +78,44 @@ def steps(
     device = _of_launches(device, host, marks)
     used = device.filter(pl.col("step").is_not_null())["device"].unique().sort().to_list() or [None]
     return pl.concat([_windows(marks, device, number) for number in used]), host, device
+
+
+def with_loads(host: pl.DataFrame) -> pl.DataFrame:
+    """Where no request for input was recorded, what stands in for it is of kind `input`, told by its place alone.
+
+    That is what a step's thread does in the step before it hands anything to the framework to compute: the outermost
+    ranges, of users or of Python, that hold no dispatch and end before the step's first one.
+    """
+    kind, end = pl.col("kind"), pl.col("start_ns") + pl.col("dur_ns")
+    if not (host["kind"] == "step").any() or (host["kind"] == "input").any():
+        return host
+    marks = host.filter(kind == "step")
+    threads = pl.col("thread").is_in(marks["thread"].unique().implode())
+    dispatches = threads & (kind.is_in(_DISPATCHES) | pl.col("name").cast(pl.String).str.contains(_DISPATCH))
+    holds = _around(host, host.select(dispatches).to_series().fill_null(value=False).to_numpy())
+    before = pl.col("parent").fill_null(-1)
+    frame = host.select("id", "thread", "step", "kind", "dur_ns", "start_ns", parent=before, end=end).with_columns(
+        holds=pl.Series(holds), dispatches=host.select(dispatches).to_series()
+    )
+    first = frame.filter("dispatches", pl.col("step").is_not_null()).group_by("step").agg(first=pl.min("start_ns"))
+    of_parent = frame.select(parent="id", opens=(kind == "step") | (pl.col("holds") & ~pl.col("dispatches")))
+    loads = (
+        frame.filter(threads, kind.is_in(["annotation", "python"]), ~pl.col("holds"), pl.col("dur_ns") >= _LOAD_NS)
+        .join(first, on="step")
+        .join(of_parent, on="parent")
+        .filter("opens", pl.col("end") <= pl.col("first"))
+    )
+    is_load = pl.col("id").is_in(loads["id"].implode())
+    return host.with_columns(kind=pl.when(is_load).then(pl.lit("input", HOST_OP_KINDS)).otherwise("kind"))
+
+
+def _around(host: pl.DataFrame, marked: Mask) -> Mask:
+    """Whether each range is marked or encloses one that is."""
+    parent = host["parent"].fill_null(-1).to_numpy()
+    around, at = marked.copy(), np.flatnonzero(marked)
+    while len(at := np.unique(parent[at])) and len(at := at[(at >= 0) & ~around[at]]):
+        around[at] = True
+    return around
 
 
 def _marks(host: pl.DataFrame) -> pl.DataFrame:

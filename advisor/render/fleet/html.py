@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.render.fleet import words
-from advisor.render.html import page
+from advisor.render.html import asset, page
 from advisor.week import Week
 
 
@@ -14,11 +14,5 @@ def render(week: Week, *, links: str | None = None) -> str:
         week: What to draw.
         links: Folder or URL of the runs' reports; without it nothing is linked.
     """
-    return page(
-        "fleet.html",
-        ["report.css", "fleet.css"],
-        scripts=["report.js", "fleet.js"],
-        week=week,
-        fleet=words,
-        links=links,
-    )
+    scripts = [asset("report.js"), asset("fleet.js")]
+    return page("fleet.html", ["report.css", "fleet.css"], scripts, week=week, fleet=words, links=links)

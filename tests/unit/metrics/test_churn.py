@@ -31,6 +31,13 @@ def test_frees_are_told_by_name(name, frees):
     assert churn(lane(profile(DEVICE, [FREE | {"name": name}], STEPS)))["allocator_frees_per_step"] == frees
 
 
+def test_frees_inside_ops_are_told_from_those_between_them():
+    host = [on_host("op", 25, 97, name="aten::conv2d", thread=2), FREE | {"parent": 0}]
+    assert churn(lane(profile(DEVICE, host, STEPS)))["allocator_frees_in_ops_part"] == 1
+    assert churn(lane(profile(DEVICE, [FREE], STEPS)))["allocator_frees_in_ops_part"] == 0
+    assert churn(lane(profile(DEVICE, [], STEPS)))["allocator_frees_in_ops_part"] == 0
+
+
 def test_host_memory_is_another_matter():
     host = [FREE | {"name": "cudaHostAlloc"}, FREE | {"name": "hipHostFree"}]
     assert churn(lane(profile(DEVICE, host, STEPS)))["allocator_calls_per_step"] == 0

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from advisor.metrics.communication import between_devices, calls, contention, exposure, sizes, through_the_host
+from advisor.metrics.communication import between_devices, calling, calls, contention, exposure, sizes, through_the_host
 from advisor.metrics.registry import Missing
 from advisor.profile import Profile
 from tests.tables import Row, kernel, lane, on_device, on_host, profile, step, worker_row
@@ -50,6 +50,21 @@ def test_without_collectives_there_is_nothing_to_hide():
     found = exposure(lane(made([kernel(0, 10)])))
     assert found["communication_ms"] == 0
     assert isinstance(found["overlap_share"], Missing)
+
+
+def test_calls_of_collectives_take_the_hosts_time_and_may_leave_the_device_idle():
+    # The call of the second collective returns at 395 us, 65 us after the device ran dry.
+    host = [
+        on_host("op", 0, 20, name="c10d::allreduce_"),
+        on_host("runtime", 10, 15, parent=0),
+        on_host("op", 300, 395, name="c10d::allreduce_"),
+        on_host("runtime", 350, 395, parent=2),
+    ]
+    device = [on_device("collective", 30, 330, launch=1), on_device("collective", 400, 1000, launch=3)]
+    found = calling(lane(made(device, host)))
+    assert found["collective_call_ms"] == pytest.approx(0.115)
+    assert found["collective_call_idle_ms"] == pytest.approx(0.1)  # 70 us, and 30 before the first
+    assert calling(lane(made(DEVICE)))["collective_call_idle_ms"] == 0
 
 
 def test_sizes_of_messages():

@@ -80,6 +80,18 @@ def test_the_causes_in_words_are_the_three_largest_of_a_percent_or_more():
     assert idle(lane(hardly))["idle_causes"] == ""
 
 
+def test_calls_before_the_first_op_of_a_recording_without_steps_are_start_up():
+    # us 0 to 80 one call, of which 10 to 20 are memory's; the first kernel at 90, launched in the us before 89
+    host = [on_host("runtime", 0, 80, name="cudaDeviceGetStreamPriorityRange", thread=2), on_host("allocator", 10, 20)]
+    device = [kernel(90, 100, 89)]
+    values = idle(lane(profile(device, host)))
+    assert values["startup_share"] == pytest.approx(0.71)
+    assert values["idle_causes"].startswith(
+        "CUDA or HIP starts up, longest in cudaDeviceGetStreamPriorityRange (71 %); device memory is being"
+    )
+    assert idle(lane(profile(device, host, [step(1, 0, 100)])))["startup_share"] == 0
+
+
 def test_places_of_a_cause_are_its_gaps_the_longest_first():
     assert places(LAUNCHING, "host_bound_idle_share") == [(1, 5_000_000, 3_000_000), (1, 2_000_000, 500_000)]
     assert places(LAUNCHING, "launch_gap_share") == [(1, 2_000_000, 500_000)]

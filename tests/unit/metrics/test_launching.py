@@ -63,6 +63,11 @@ def test_on_a_cpu_python_and_tiny_ops_count():
     assert found["python_least_gain_ms"] == pytest.approx(0.25 * 0.068)
 
 
+def test_a_cpu_s_steps_without_a_single_op_tell_nothing_of_python():
+    values = python_bound(lane(profile([], [on_host("step", 0, 100)], [CPU_STEP]))).values()
+    assert all(isinstance(value, Missing) for value in values)
+
+
 def test_an_op_is_tiny_by_its_own_time():
     nested = [*CPU, on_host("op", 12, 36, parent=1)]  # leaves the first op 6 us of its own
     assert python_bound(lane(profile([], nested, [CPU_STEP])))["python_bound_share"] == pytest.approx(0.76)

@@ -53,3 +53,8 @@ def test_without_launches_the_exposed_time_is_the_most():
     found = prefetch(lane(profile(ran, steps=[step(1, 0, 1000)])))
     assert found["copy_least_gain_ms"] == 0
     assert found["copy_gain_ms"] == pytest.approx(0.2)
+
+
+def test_copies_in_one_stream_with_kernels_are_told_from_those_in_one_of_their_own():
+    assert prefetch(with_kernels(copied(stream=7)))["exposed_copy_same_stream_share"] == 1
+    assert prefetch(with_kernels(copied(stream=9)))["exposed_copy_same_stream_share"] == 0

@@ -10,8 +10,11 @@ from tests.ranks import call, job, rank, spent
 from tests.tables import US
 
 
-def racing(own, *, input_us=None, kernels=None, transfer=100):
-    """Ranks that compute for `own[rank][step]` ms and then meet in a collective that takes 100 us from the last on."""
+def racing(own, *, input_us=None, kernels=None, transfer=100, busy=None):
+    """Ranks that compute for `own[rank][step]` ms and then meet in a collective that takes 100 us from the last on.
+
+    With `busy`, they compute for no more than so many ms of that: their host pauses in the rest.
+    """
     longest = [max(step) for step in zip(*own, strict=True)]
     starts = [sum(longest[:i]) * 1000 + i * transfer for i in range(len(longest))]
     made = []
@@ -22,9 +25,9 @@ def racing(own, *, input_us=None, kernels=None, transfer=100):
             wait = (input_us or {}).get(number, 0)
             calls.append(call(begin + ms * 1000, end, step=i))
             count = (kernels or {}).get(number, 10)
-            busy = ms * 1000 - wait
-            steps.append(spent(i, begin, end, work_ns=round(busy * US), input_ns=round(wait * US), kernels=count))
-            work.append((begin + wait, begin + ms * 1000))
+            works = min(busy or ms, ms) * 1000 - wait
+            steps.append(spent(i, begin, end, work_ns=round(works * US), input_ns=round(wait * US), kernels=count))
+            work.append((begin + wait, begin + wait + works))
         made.append(rank(number, calls, steps, work))
     return job(*made)
 
@@ -49,6 +52,28 @@ def test_another_rank_each_time_is_moving_skew():
     assert found["moving_input_ms"] == pytest.approx(0)
     assert found["late_rank_ms"] == 0
     assert found["moving_causes"] == "kernels (4 ms more)"
+    assert found["moving_most_ms"] == pytest.approx(14 - mean)  # evened out, every rank takes the mean
+    assert found["moving_host_ms"] == pytest.approx(0)
+
+
+def test_evening_out_leaves_what_one_rank_has_for_good():
+    found = skew.skew(racing([[20, 20, 20, 20], [10, 24, 10, 10], [10, 10, 10, 24]]))
+    assert found["moving_most_ms"] == pytest.approx(22 - 20)  # rank 0 has most, whichever step is left out
+
+
+def test_a_rank_that_is_latest_by_chance_does_not_set_the_level():
+    found = skew.skew(racing([[14, 10, 10, 10], [10, 14, 10, 14], [10, 10, 14, 10]]))
+    assert found["moving_skew_ms"] == pytest.approx(14 - 12)  # rank 1 was latest twice
+    assert found["moving_most_ms"] == pytest.approx(14 - 136 / 12)
+
+
+def test_pauses_of_the_host_that_move_are_told_from_uneven_batches():
+    own, busy = [[14, 10, 10, 10], [10, 10, 15, 10], [10, 10, 10, 10]], 10
+    found = skew.skew(racing(own, busy=busy))
+    assert found["moving_compute_ms"] == pytest.approx(0)
+    assert found["moving_host_ms"] == pytest.approx(found["moving_skew_ms"]) == pytest.approx(49 / 4 - 45 / 4)
+    assert found["pauses_least_ms"] == pytest.approx(9 / 4)  # without them, every step takes 10 ms and the transfer
+    assert found["pauses_most_ms"] == pytest.approx(9 / 4 + 0.1)
 
 
 def test_the_two_parts_make_up_the_whole():
@@ -147,14 +172,21 @@ def test_devices_that_are_seen_and_not_used_count_where_every_rank_is_here(world
 # ---------------------------------------------------------------------------------------- one process, many devices
 
 
-def fed(device, firsts, work=20):
-    """A device of worker 0 whose first kernel of step i starts `firsts[i]` us into its 100 us."""
+def fed(device, firsts, work=20, called=None, kernels=()):
+    """A device of worker 0 whose first kernel of step i starts `firsts[i]` us into its 100 us, called just before."""
+    begun = [100 * i + first for i, first in enumerate(firsts)]
+    asked = [100 * i + first for i, first in enumerate(called or firsts)]
     steps = [
-        spent(i, 100 * i, 100 * i + 100, first_ns=round((100 * i + first) * US), work_ns=work * US)
-        for i, first in enumerate(firsts)
+        spent(i, 100 * i, 100 * i + 100, first_ns=start * US, called_ns=(by - 5) * US, work_ns=work * US)
+        for i, (start, by) in enumerate(zip(begun, asked, strict=True))
     ]
     calls = [call(100 * i + first + work, 100 * i + 100, step=i) for i, first in enumerate(firsts)]
-    return rank(0, calls, steps, [(100 * i + f, 100 * i + f + work) for i, f in enumerate(firsts)], device=device)
+    work_ = [(start, start + work) for start in begun]
+    return rank(0, calls, steps, work_, device=device, kernels=[ran(name, n) for name, n in kernels])
+
+
+def ran(name, number):
+    return {"name": name, "grid": 1, "block": 1, "number": number, "median_ns": 1.0, "total_ns": 1.0}
 
 
 def test_devices_that_start_one_after_the_other_in_every_step_are_staggered():
@@ -171,6 +203,22 @@ def test_devices_that_start_one_after_the_other_in_every_step_are_staggered():
 def test_devices_that_start_in_another_order_each_time_are_not_in_order():
     found = feeding.staggered(job(fed(0, [0, 30, 60]), fed(1, [30, 60, 0]), fed(2, [60, 0, 30])))
     assert found["launch_order_share"] < 0.6
+
+
+def test_a_device_whose_first_kernel_is_queued_early_waits_for_another_device_not_for_the_host():
+    found = feeding.staggered(job(fed(0, [0] * 3), fed(1, [30] * 3, called=[2] * 3)))
+    assert found["launch_stagger_ms"] == pytest.approx(0.002)
+
+
+def test_a_device_that_is_called_early_and_starts_with_the_others_is_not_staggered():
+    found = feeding.staggered(job(fed(0, [30] * 3, called=[0] * 3), fed(1, [31] * 3, called=[30] * 3)))
+    assert found["launch_stagger_ms"] == pytest.approx(0.001)
+
+
+def test_devices_are_alike_as_far_as_they_run_the_same_kernels_as_often():
+    two = (fed(0, [0] * 3, kernels=[("a", 30), ("b", 6)]), fed(1, [30] * 3, kernels=[("a", 24), ("c", 3)]))
+    assert feeding.staggered(job(*two))["launch_alike_share"] == pytest.approx(8 / (10 + 2 + 1))
+    assert feeding.staggered(job(two[0], fed(1, [9] * 3, kernels=[("a", 30), ("b", 6)])))["launch_alike_share"] == 1
 
 
 def test_a_process_per_device_is_not_staggered():

@@ -104,9 +104,43 @@ def test_without_the_stall_the_next_kernel_follows():
     assert found["stall_least_gain_ms"] == pytest.approx(1.038)
 
 
+def test_an_op_is_named_and_not_the_views_it_consists_of():
+    host = [on_host("annotation", 0, 2110, name="forward", thread=2)]
+    host += [on_host("op", 100, 1500, name="aten::unflatten_dense_tensors", thread=2, parent=0)]
+    host += [on_host("op", 100 * i, 100 * i + 95, name="aten::view", thread=2, parent=1) for i in range(1, 15)]
+    found = stalled(lane(profile(LATE, host, LATE_STEPS)))
+    assert found["stall_causes"].startswith("forward (2.1 ms)")  # all of it is in the stall
+    host[0] |= {"dur_ns": 5_000_000}
+    found = stalled(lane(profile(LATE, host, LATE_STEPS)))
+    assert found["stall_causes"].startswith("aten::unflatten_dense_tensors (1.4 ms), forward (0.68 ms)")
+
+
+def test_a_single_long_launch_is_a_kernel_s_first_use():
+    slow = kernel(2105, 2125, 2102)
+    slow["call"] |= {"start_ns": 102_000, "dur_ns": 2_000_000}
+    assert stalled(lane(profile([LATE[0], slow], steps=LATE_STEPS)))["stall_first_use_part"] == pytest.approx(
+        0.96, abs=0.01
+    )
+    assert stalled(lane(profile(LATE, steps=LATE_STEPS)))["stall_first_use_part"] == pytest.approx(0, abs=0.001)
+
+
+def test_the_op_right_around_a_launch_belongs_to_its_first_use():
+    op = on_host("op", 100, 2103, name="aten::addmm", thread=2)
+    call = on_host("runtime", 2101, 2102, name="cudaLaunchKernel", thread=2, parent=0)
+    made = profile([LATE[0], LATE[1] | {"call": None, "launch": 1}], [op, call], LATE_STEPS)
+    assert stalled(lane(made))["stall_first_use_part"] == pytest.approx(0.96, abs=0.01)
+
+
+def test_where_nothing_was_recorded_and_no_steps_are_marked_the_host_s_work_is_not_known():
+    causes = stalled(lane(profile(LATE)))["stall_causes"]
+    assert isinstance(causes, Missing)
+    assert causes.why.startswith("98 % of the time nothing was recorded on the host")
+
+
 def test_short_gaps_are_no_stall():
     assert stalled(lane(profile(DEVICE, steps=STEPS))) == {
         "stall_causes": "",
+        "stall_first_use_part": 0,
         "stall_least_gain_ms": 0,
         "stall_gain_ms": 0,
     }
@@ -149,7 +183,9 @@ def test_frames_of_loggers_are_told_by_name(name, counts):
 
 
 def test_without_stacks_logging_is_not_known():
-    assert logging(lane(profile(DEVICE, steps=STEPS)))["logging_share"] == Missing("recorded without with_stack=True")
+    why = logging(lane(profile(DEVICE, steps=STEPS)))["logging_share"]
+    assert isinstance(why, Missing)
+    assert why.why.startswith("no Python calls were recorded")
 
 
 def test_without_a_step_nothing_is_known():

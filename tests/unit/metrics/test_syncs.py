@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from advisor.lens import look
+from advisor.metrics.registry import METRICS
 from advisor.metrics.syncs import syncs
 from tests.tables import kernel, lane, on_host, profile, step
 
@@ -65,3 +66,12 @@ def test_a_wait_of_the_second_worker_is_found_by_its_own_ids():
     made = profile(device, [*of_first, *second], [step(1, 0, 110, worker=1)])
     (_, of_second) = look(made, "all").lanes
     assert syncs(of_second)["sync_calls"] == "aten::item (40 µs)"
+
+
+def test_places_are_the_calls_that_cost_most_with_the_range_around_them_and_the_idle_time_that_follows():
+    where = METRICS["sync_idle_share"].where
+    assert where
+    host = [on_host("annotation", 0, 90, name="train"), on_host("sync", 10, 22, name="cudaStreamSynchronize", parent=0)]
+    (row,) = where(lane(profile(DEVICE, host, [step(1, 0, 110)]))).to_dicts()
+    assert row["name"] == "cudaStreamSynchronize, then the device idles for 40 µs"
+    assert (row["table"], row["start_ns"], row["dur_ns"], row["op"], row["step"]) == ("host_ops", 10_000, 12_000, 0, 1)

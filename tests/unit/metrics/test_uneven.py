@@ -41,7 +41,7 @@ def test_without_uneven_steps_nothing_is_lost():
     values = found(steps=STEPS[:5])
     assert values["outliers_share"] == values["outlier_excess_ms"] == values["outlier_most_ms"] == 0
     assert values["outlier_ratio"] == 1
-    assert values["outlier_causes"] == ""
+    assert values["outlier_causes"] == values["outlier_cause"] == ""
 
 
 def test_copies_to_the_host_are_a_checkpoint():
@@ -68,7 +68,8 @@ def test_a_kind_of_range_names_the_cause(kind, words):
 
 
 def test_longer_kernels_are_a_cause_too():
-    assert found(more=[kernel(600, 800, 590)])["outlier_causes"] == "longer kernels (0.2 ms)"
+    values = found(more=[kernel(600, 800, 590)])
+    assert (values["outlier_causes"], values["outlier_cause"]) == ("longer kernels (0.2 ms)", "compute")
 
 
 def test_a_cause_counts_beyond_what_the_used_steps_have_of_it():
@@ -78,16 +79,31 @@ def test_a_cause_counts_beyond_what_the_used_steps_have_of_it():
     assert values["outlier_input_ms"] == pytest.approx(0.200 / 6)
 
 
+def test_a_first_step_that_fills_the_queue_is_no_outlier_but_bounds_what_python_costs():
+    steps = [
+        step(0, 0, 300, host=(0, 100)),
+        *(step(i, 200 + 100 * i, 300 + 100 * i, host=(100 * i, 100 * i + 100)) for i in range(1, 6)),
+    ]
+    device = [kernel(200, 300, 90), *(kernel(200 + 100 * i, 300 + 100 * i, 100 * i + 90) for i in range(1, 6))]
+    values = uneven(lane(profile(device, [], steps), "steady"))
+    assert values["outlier_steps"] == values["outlier_excess_ms"] == 0
+    assert values["outlier_ratio"] == 1
+    assert values["outlier_cause"] == ""
+    assert values["outlier_python_ms"] > 0
+
+
 STALLED = [*STEPS[:5], step(5, 500, 1800)]  # over 1 ms without an op: no Python between ops
 
 
 def test_other_host_work_is_named_by_what_ran():
     host = [on_host("annotation", 570, 1770, name="validate", thread=2)]
     assert found(host, steps=STALLED)["outlier_causes"] == "other host work: validate (1.2 ms)"
+    assert found(host, steps=STALLED)["outlier_cause"] == "host"
 
 
 def test_what_nothing_recorded_explains_is_said_so():
     assert found(steps=STALLED)["outlier_causes"] == "nothing that was recorded (1.2 ms)"
+    assert found(steps=STALLED)["outlier_cause"] == "unknown"
 
 
 def test_python_between_ops_is_a_cause():

@@ -261,6 +261,13 @@ def test_a_header_that_makes_no_sense_costs_the_header_only(header: Event):
         assert (found.host_ops.height, found.device_ops.height, found.devices.height) == (3, 1, 0)
 
 
+def test_a_number_of_a_device_that_is_no_whole_one_does_not_cost_the_header():
+    odd = V100 | {"id": 0.0, "totalGlobalMem": 17e9, "numSms": 80.5}
+    found = profile(*LAUNCH, deviceProperties=[odd])
+    assert NO_HEADER not in found.salvaged
+    assert found.devices.select("device", "memory_bytes", "sm_count").rows() == [(0, 17_000_000_000, None)]
+
+
 def test_a_flag_that_nobody_needs_does_not_cost_the_header():
     found = profile(*LAUNCH, deviceProperties=[V100], with_stack=True, record_shapes="yes", cuda_runtime_version=[12])
     assert (found.devices.height, found.salvaged) == (1, ())
@@ -274,7 +281,7 @@ JOB = text(*STEPS, *WORK, LAST, after={"deviceProperties": [V100]})
 
 
 def test_wherever_the_file_ends_what_is_whole_before_that_is_read():
-    for at in range(JOB.index(b"}") + 30, JOB.index(b'{"ph": "X", "name": "Record'), 53):
+    for at in range(JOB.index(b"ProfilerStep#1"), JOB.index(b'{"ph": "X", "name": "Record'), 53):
         found = read(JOB[:at])
         assert CUT_OFF in found.salvaged
         whole = JOB[:at].count(b"}}")  # the last does not count if too little of the next tells that it ended

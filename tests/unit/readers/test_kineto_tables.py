@@ -212,6 +212,7 @@ def test_a_group_may_be_a_number():
     [
         (op(0, 1, **{"Input Dims": [[1]]}), "host_ops.shapes"),
         (op(0, 1, **{"Call stack": "f"}), "host_ops.stack"),
+        (event("python_function", "train.py(3): main", 0, 9), "host_ops.stack"),
         (kernel(0, 1, 1, **{"est. achieved occupancy %": 0}), "device_ops.occupancy"),
         (kernel(0, 1, 1, grid=[1, 1, 1]), "device_ops.grid"),
         (event("cuda_sync", "s", 0, 1), "syncs"),

@@ -127,6 +127,14 @@ def test_graph_launches_without_nodes_are_kernels_and_said(read_):
     assert only(made.device_ops, "kind", "name", "dur_ns", "graph", "launch") == ("kernel", "CUDA graph 5", 80, 5, 0)
     assert "CUDA graphs recorded as a whole each (1 time)" in made.salvaged[0]
     assert "--cuda-graph-trace=node" in made.lacks["device_ops.grid"]
+    assert "--cuda-graph-trace=node" in made.lacks["device_ops.name"]
+
+
+@pytest.mark.parametrize(("kernel_ends", "hides"), [(1_520, False), (1_519, True)])
+def test_graphs_of_up_to_a_twentieth_of_the_kernels_time_hide_nothing(read_, kernel_ends: int, hides: bool):  # noqa: FBT001 - a case
+    whole = {"start": 1_600, "end": 1_680, "deviceId": 0, "streamId": 7, "globalPid": pid(100), "graphId": 5}
+    made: Profile = read_({GRAPH: [whole], KERNEL: [kernel(0, kernel_ends)]})
+    assert ("device_ops.name" in made.lacks) is hides
 
 
 def test_of_graphs_with_nodes_the_nodes_count(read_):

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from advisor.render import terminal
+from advisor.render import terminal, words
+from advisor.report import Fix, Place
 from tests.render_samples import HOSTILE, RESNET, SAMPLES, changed, hostile, report
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -37,7 +38,7 @@ def test_the_screen_tells_what_counts():
     for told in (
         "resnet50-workers0",
         "pytorch profile (kineto)",
-        "6 of 8 steps used, 177 ms at the median",
+        "6 of 8 steps used, 178 ms on average",
         "left out: step 7: not recorded from its beginning",
         "salvaged: worker0",
         RESNET.verdict,
@@ -125,7 +126,38 @@ def test_colour_changes_nothing_but_colour():
 def test_the_bar_is_as_wide_as_the_page():
     bar = next(line for line in lines("resnet") if line.startswith("██"))
     assert len(bar) == 80
-    assert bar.count("═") == pytest.approx(0.334 * 80, abs=1)
+    assert bar.count("─") == pytest.approx(0.334 * 80, abs=1)
+
+
+def test_a_category_has_the_same_sign_in_every_run_and_no_other_has_it():
+    alone = terminal.render(report(changed(RESNET, breakdown={"input": 1.0})))
+    assert "─ input 100 %" in alone
+    each = dict.fromkeys(words.CATEGORIES, 1 / len(words.CATEGORIES))
+    legend = terminal.render(report(changed(RESNET, breakdown=each)))
+    signs = [re.search(rf"(\S) {category} 10 %", legend)[1] for category in words.CATEGORIES]
+    assert signs[5] == "─"
+    assert len(set(signs)) == len(signs)
+
+
+def test_the_first_sentence_of_a_fix_stands_whole_where_few_findings_leave_room():
+    said = "Take this out of that and put it where it does no harm, then look again at what the profile says of it."
+    finding = changed(RESNET.findings[0], fixes=(Fix(framework="any", do=f"{said} More of the same."),))
+    screen = terminal.render(report(changed(RESNET, findings=(finding,))))
+    assert said in " ".join(screen.split())
+    assert "More of the same" not in screen
+
+
+def test_places_of_one_name_are_told_together_three_at_most():
+    place = Place(table="gaps", name="idle", worker=0, device=0, step=1, start_ns=0, at_ms=0.0, dur_ns=1_000_000)
+    many = tuple(changed(place, at_ms=float(n)) for n in range(10))
+    stack = "torch/nn/modules/module.py(1): _call_impl;train.py(7): forward;/usr/lib/python3.11/runpy.py(1): run"
+    finding = changed(RESNET.findings[0], where=(*many, changed(place, name="k" * 400, stack=stack)))
+    text = terminal.render(report(changed(RESNET, findings=(finding,))), verbose=True)
+    assert text.count("1 ms at") == 4
+    assert "and 7 more" in text
+    assert "k" * 120 not in re.sub(r"\s", "", text)
+    assert "train.py(7): forward" in text
+    assert "_call_impl" not in text
 
 
 def test_shares_that_no_step_can_have_break_no_line():

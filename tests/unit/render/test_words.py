@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.render import words
-from advisor.report import LeftOutStep, Place, Steps
+from advisor.report import LeftOutStep, Place, Report, Steps, Unreadable
 from tests.render_samples import INPUT_BOUND, LAUNCH_BOUND, RESNET, SAMPLES, THIRTY_TWO_BIT, changed, cpu_only, saving
 
 STEPS = RESNET.source.steps
@@ -43,7 +43,7 @@ def test_no_saving_has_no_words():
     [
         (
             "resnet",
-            ["pytorch profile (kineto)", "1 worker", "Tesla V100-DGXS-32GB", "6 of 8 steps used, 177 ms at the median"],
+            ["pytorch profile (kineto)", "1 worker", "Tesla V100-DGXS-32GB", "6 of 8 steps used, 178 ms on average"],
         ),
         ("cpu-only", ["pytorch profile (kineto)", "1 worker", "no device", "no steps marked, 2.31 s recorded"]),
         ("unknown", ["kineto profile", "0 workers", "no device", "no steps marked"]),
@@ -59,7 +59,7 @@ def test_many_ranks_and_devices_are_counted():
 
 
 @pytest.mark.parametrize(
-    ("used", "expected"), [(8, "8 steps, 177 ms"), (0, "0 of 8 steps used, 177 ms"), (1, "1 of 8 steps used")]
+    ("used", "expected"), [(8, "8 steps, 178 ms on average"), (0, "0 of 8 steps used"), (1, "1 of 8 steps used")]
 )
 def test_steps_that_were_used(used: int, expected: str):
     source = changed(RESNET.source, steps=Steps(**MARKED | {"used": used}))
@@ -172,3 +172,8 @@ def test_code_spans_are_cut_out():
         (False, ", not ` alone."),
     ]
     assert LAUNCH_BOUND.fixes[0].link == words.web_link(LAUNCH_BOUND.fixes[0].link)
+
+
+def test_files_that_could_not_be_read_for_one_reason_are_all_counted():
+    lost = (Unreadable(path="a", why="empty (and 2 more here)", others=("b", "c")), Unreadable(path="d", why="torn"))
+    assert words.overview(Report(advisor_version="1", runs=(), unreadable=lost)).endswith("; 4 files could not be read")

@@ -1,0 +1,141 @@
+"""A small Chrome trace of the part of a recording that shows a finding, for Perfetto and chrome://tracing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import polars as pl
+
+from advisor.lens import Lane
+from advisor.profile import Profile
+from advisor.report import Finding
+from advisor.text import one_line
+
+MOST_EVENTS: Final = 100_000  # the longest; what opens quickly in a viewer
+_AROUND: Final = 2  # lengths of a place to show on both sides of it where no step encloses it
+_LEAST_NS: Final = 1_000_000
+_LONGEST: Final = 1000  # characters of a text
+_FINDINGS_PID: Final = 1_000_000  # a number that no device and no host process of the excerpt bears
+_HOST_PID: Final = 1000
+_END: Final = pl.col("start_ns") + pl.col("dur_ns")
+
+Event = Mapping[str, Any]
+
+
+def excerpt(profile: Profile, lane: Lane, findings: Iterable[Finding], shown: Finding) -> dict[str, Any]:
+    """The trace as a JSON object.
+
+    The window is the step that holds the first place of the finding; where it names none, the longest used step; where
+    no steps are marked, the place and as much again on both sides.
+
+    Args:
+        profile: What was read, with its events.
+        lane: The worker and device that the finding speaks of.
+        findings: All findings of the run: those with a place in the window get a track of their own.
+        shown: The finding to show.
+    """
+    start, end = window(lane, shown)
+    inside = (pl.col("start_ns") < end) & (start < _END)
+    mine = pl.col("worker") == lane.worker
+    device = profile.device_ops.filter(mine, inside)
+    host = profile.host_ops.filter(mine, inside)
+    events = [*_names(device, host), *_findings(findings, lane.worker, start, end)]
+    kept = max(0, MOST_EVENTS - device.height)
+    events += _device(device.top_k(MOST_EVENTS, by="dur_ns").sort("start_ns"), start)
+    events += _host(host.top_k(kept, by="dur_ns").sort("start_ns"), start)
+    events += _flows(device, host, start)
+    told = {"finding": shown.key, "worker": lane.worker, "start_ns": start, "dur_ns": end - start}
+    return {"traceEvents": events, "displayTimeUnit": "ms", "advisor": told}
+
+
+def window(lane: Lane, finding: Finding) -> tuple[int, int]:
+    """Start and end of what to show, in ns on the profile's clock."""
+    place = next((p for p in finding.where if p.worker == lane.worker), None)
+    steps = lane.steps
+    if place is not None:
+        held = steps.filter(pl.col("start_ns") < place.start_ns + max(place.dur_ns, 1), place.start_ns < _END)
+        if lane.marked and held.height:
+            return _span(held.row(0, named=True))
+        around = max(_AROUND * place.dur_ns, _LEAST_NS)
+        return place.start_ns - around, place.start_ns + place.dur_ns + around
+    if steps.height:
+        return _span(steps.sort("dur_ns").row(-1, named=True))
+    ranges = pl.concat([ops.select("start_ns", end_ns=_END) for ops in (lane.ops, lane.host)])
+    return int(ranges["start_ns"].to_numpy().min()), int(ranges["end_ns"].to_numpy().max())
+
+
+def _span(row: Mapping[str, int]) -> tuple[int, int]:
+    return row["start_ns"], row["start_ns"] + row["dur_ns"]
+
+
+def _us(ns: int) -> float:
+    return ns / 1000
+
+
+def _meta(what: str, pid: int, name: str, tid: int | None = None) -> Event:
+    return {"ph": "M", "name": what, "pid": pid, **({} if tid is None else {"tid": tid}), "args": {"name": name}}
+
+
+def _names(device: pl.DataFrame, host: pl.DataFrame) -> Iterator[Event]:
+    yield _meta("process_name", _FINDINGS_PID, "Findings of gpu-advisor")
+    yield {"ph": "M", "name": "process_sort_index", "pid": _FINDINGS_PID, "args": {"sort_index": -1}}
+    for gpu, stream in device.select("device", "stream").unique().sort("device", "stream").rows():
+        yield _meta("process_name", gpu, f"GPU {gpu}")
+        yield _meta("thread_name", gpu, f"stream {stream}", stream or 0)
+    yield _meta("process_name", _HOST_PID, "host")
+    for thread in sorted(host["thread"].unique().drop_nulls()):
+        yield _meta("thread_name", _HOST_PID, f"thread {thread}", thread)
+
+
+def _findings(findings: Iterable[Finding], worker: int, start: int, end: int) -> Iterator[Event]:
+    for row, finding in enumerate(findings):
+        places = [p for p in finding.where if p.worker == worker and p.start_ns < end and p.start_ns + p.dur_ns > start]
+        if places:
+            yield _meta("thread_name", _FINDINGS_PID, one_line(finding.title, _LONGEST), row)
+        for place in places:
+            yield {
+                "ph": "X",
+                "cat": "finding",
+                "name": one_line(finding.title, _LONGEST),
+                "pid": _FINDINGS_PID,
+                "tid": row,
+                "ts": _us(place.start_ns - start),
+                "dur": _us(max(place.dur_ns, 1)),
+                "args": {"rule": finding.rule, "severity": finding.severity, "says": one_line(finding.says, _LONGEST)},
+            }
+
+
+def _device(ops: pl.DataFrame, start: int) -> Iterator[Event]:
+    columns = ("device", "stream", "kind", "name", "start_ns", "dur_ns", "bytes", "grid", "block")
+    for gpu, stream, kind, name, at, dur, size, grid, block in ops.select(columns).iter_rows():
+        told = {"bytes": size, "grid": grid, "block": block}
+        args = {key: value for key, value in told.items() if value is not None}
+        yield _complete(gpu, stream or 0, kind, name, at - start, dur, args)
+
+
+def _host(ops: pl.DataFrame, start: int) -> Iterator[Event]:
+    for thread, kind, name, at, dur, shapes in ops.select(
+        "thread", "kind", "name", "start_ns", "dur_ns", "shapes"
+    ).iter_rows():
+        args = {} if shapes is None else {"Input Dims": one_line(shapes, _LONGEST)}
+        yield _complete(_HOST_PID, thread or 0, kind, name, at - start, dur, args)
+
+
+def _complete(  # noqa: PLR0913, PLR0917 - the fields of an event
+    pid: int, tid: int, kind: str, name: str | None, at: int, dur: int, args: Mapping[str, Any]
+) -> Event:
+    text = one_line(name or "", _LONGEST)
+    return {"ph": "X", "cat": kind, "name": text, "pid": pid, "tid": tid, "ts": _us(at), "dur": _us(dur), "args": args}
+
+
+def _flows(device: pl.DataFrame, host: pl.DataFrame, start: int) -> Iterator[Event]:
+    """An arrow from each launch to what it launched."""
+    calls = host.select(launch="id", thread="thread", called_ns="start_ns")
+    launched = device.drop_nulls("launch").join(calls, on="launch")
+    for number, thread, called, gpu, stream, at in launched.select(
+        "id", "thread", "called_ns", "device", "stream", "start_ns"
+    ).iter_rows():
+        flow = {"cat": "launch", "name": "launch", "id": number}
+        yield {"ph": "s", **flow, "pid": _HOST_PID, "tid": thread or 0, "ts": _us(called - start)}
+        yield {"ph": "f", "bp": "e", **flow, "pid": gpu, "tid": stream or 0, "ts": _us(at - start)}

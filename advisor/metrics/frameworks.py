@@ -1,0 +1,276 @@
+"""What the tools of TensorFlow and JAX put first: devices at work, eager ops, XLA's share, 16 bits, launching."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.hostwork import minus, places
+from advisor.intervals import Union
+from advisor.lens import Lane, spans
+from advisor.metrics.registry import Metric, Missing, Value, measures
+from advisor.text import runs_of
+from advisor.workload import kernels, largest, longest
+
+_XPROF: Final = "XProf's overview page"
+_OF_XLA: Final = ("tensorflow", "jax")
+_ELSEWHERE: Final = Missing("told of TensorFlow and JAX only")
+_NEEDS: Final = ("device_ops",)
+_SIXTEEN: Final = ["fp16", "bf16"]
+_TOLD: Final = 0.5
+_TRACED: Final = r'"tf_function_call":"(?:traced|eager)'
+_IS_CALL: Final = '"tf_function_call":'
+
+
+@measures(
+    Metric(
+        "devices_visible",
+        "count",
+        "Devices that the worker's process sees.",
+        "devices that the profile describes",
+        f"{_XPROF}, run environment",
+    ),
+    Metric(
+        "devices_working",
+        "text",
+        "Which of them it ran kernels on.",
+        "numbers of the devices with kernels",
+    ),
+    Metric("devices_idle", "count", "How many it ran none on.", "devices_visible - devices with kernels"),
+)
+def devices(lane: Lane) -> Mapping[str, Value]:
+    """Devices seen and used."""
+    if not lane.total_ns:
+        return {}
+    working = {"devices_working": runs_of(lane.working)}
+    if lane.visible is None:
+        return dict.fromkeys(("devices_visible", "devices_idle"), Missing("the profile describes no device")) | working
+    return working | {"devices_visible": lane.visible, "devices_idle": lane.visible - len(lane.working)}
+
+
+@measures(
+    Metric(
+        "device_events",
+        "count",
+        "Events that were recorded of the device.",
+        "rows of device ops, whole recording",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "between_steps_share",
+        "share",
+        "Part of the time from the first step's start to the last one's end that is in no step.",
+        "time between the host's ranges of consecutive complete steps / (that + those ranges); 0 for one step",
+    ),
+)
+def recorded(lane: Lane) -> Mapping[str, Value]:
+    """How much of the job the recording and its marks hold."""
+    if not lane.total_ns:
+        return {}
+    return {"device_events": lane.ops.height, "between_steps_share": _between_steps(lane)}
+
+
+def _between_steps(lane: Lane) -> Value:
+    steps = lane.complete.sort("host_start_ns")
+    if not steps["step"].diff().drop_nulls().eq(1).all():
+        return Missing("not all steps between the first and the last are complete")
+    start, end = steps["host_start_ns"].to_numpy(), (steps["host_start_ns"] + steps["host_dur_ns"]).to_numpy()
+    return 1 - Union.of(start, end).total / max(1, int(end.max() - start.min()))
+
+
+@measures(
+    Metric(
+        "host_eager_share",
+        "share",
+        "Part of the framework ops' time on the host that is spent on ops outside tf.function and tf.Graph.",
+        "time of eager ops / time of all ops of the steps, those inside others not counted",
+        f"{_XPROF}, TF ops executed eagerly on the host",
+        where=lambda lane: places(lane, _eager(lane).drop("window")),
+    ),
+    Metric(
+        "eager_ops_per_step",
+        "number",
+        "Ops per step that the host runs outside tf.function and tf.Graph.",
+        "such ops / steps, those inside others not counted",
+    ),
+    Metric(
+        "device_eager_share",
+        "share",
+        "Part of the device's kernel time that such ops launched.",
+        "time of kernels of eager ops / time of kernels, where the profile tells which are",
+        f"{_XPROF}, TF ops executed eagerly on the device",
+    ),
+    Metric(
+        "function_tracing_share",
+        "share",
+        "Part of the time in calls of tf.functions in which the function was traced anew or ran eagerly.",
+        "union of such calls / union of all calls of tf.functions in the recording",
+        "XProf's tf.function statistics",
+        where=lambda lane: places(lane, _calls(lane, _TRACED)),
+    ),
+)
+def eager(lane: Lane) -> Mapping[str, Value]:
+    """How much runs outside of graphs; of JAX and PyTorch nothing is told."""
+    if not lane.total_ns:
+        return {}
+    if lane.process.get("framework") != "tensorflow":
+        return dict.fromkeys(_EAGER, Missing("told of TensorFlow only"))
+    ops, eager_ops = _outermost(lane), _eager(lane)
+    total, mine = int(ops["dur_ns"].sum()), int(eager_ops["dur_ns"].sum())
+    ran = lane.used_ops.filter(pl.col("kind") == "kernel", pl.col("eager").is_not_null())
+    calls, traced = spans(_calls(lane, _IS_CALL)), spans(_calls(lane, _TRACED))
+    return {
+        "host_eager_share": mine / total if total else None,
+        "eager_ops_per_step": eager_ops.height / lane.steps.height,
+        "device_eager_share": float(ran.filter("eager")["dur_ns"].sum()) / max(1, int(ran["dur_ns"].sum()))
+        if ran.height
+        else Missing("the profile does not tell which kernels are of eager ops"),
+        "function_tracing_share": traced.total / calls.total
+        if calls.total
+        else Missing("no call of a tf.function was recorded"),
+    }
+
+
+_EAGER: Final = ("host_eager_share", "eager_ops_per_step", "device_eager_share", "function_tracing_share")
+
+
+def _outermost(lane: Lane) -> pl.DataFrame:
+    """Framework ops of the used steps that stand in no other, without those of the input pipeline."""
+    ops = lane.used_host.filter(pl.col("kind") == "op", pl.col("step").is_not_null() | pl.lit(not lane.marked))
+    return ops.filter(~pl.col("parent").fill_null(-1).is_in(ops["id"].implode()))
+
+
+def _eager(lane: Lane) -> pl.DataFrame:
+    return _outermost(lane).filter(pl.col("eager").fill_null(value=False))
+
+
+def _calls(lane: Lane, told: str) -> pl.DataFrame:
+    return lane.host.filter(pl.col("details").cast(pl.String).str.contains(told))
+
+
+@measures(
+    Metric(
+        "xla_share",
+        "share",
+        "Part of the kernel time that XLA compiled.",
+        "time of kernels that belong to an XLA module / time of kernels",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "outside_compilation_share",
+        "share",
+        "Part of the kernel time outside XLA's modules, in a job that uses XLA.",
+        "1 - xla_share; 0 where XLA compiled nothing",
+        f"{_XPROF}, ops that run outside compilation",
+        _NEEDS,
+        lambda lane: longest(_uncompiled(lane)),
+    ),
+    Metric(
+        "outside_compilation_ops",
+        "text",
+        "The ops that launched those kernels.",
+        "the three with the most time",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "sixteen_bit_kernel_share",
+        "share",
+        "Part of the kernel time on 16-bit floating point, bfloat16 included.",
+        "time of kernels whose op's first floating-point input, or else whose name, is of 16 bits / time of kernels; "
+        "unknown where the type is known of less than half of that time",
+        f"{_XPROF}, device compute precisions, which counts bfloat16 as 32 bits",
+        _NEEDS,
+    ),
+    Metric(
+        "sixteen_bit_kernel_ops",
+        "text",
+        "The ops with the most of that time.",
+        "the three with the most time",
+        needs=_NEEDS,
+    ),
+)
+def compiled(lane: Lane) -> Mapping[str, Value]:
+    """What XLA compiled and what runs in 16 bits."""
+    if not lane.total_ns:
+        return {}
+    bits = _bits(lane)
+    if lane.process.get("framework") not in _OF_XLA:
+        return {**dict.fromkeys(_XLA, _ELSEWHERE), **bits}
+    ran = lane.once(kernels)
+    total = int(ran["dur_ns"].sum())
+    if not total:
+        return {}
+    outside = _uncompiled(lane)
+    share = float(outside["dur_ns"].sum()) / total
+    return {
+        "xla_share": 1 - share,
+        "outside_compilation_share": share if share < 1 else 0.0,
+        "outside_compilation_ops": largest(lane, outside),
+        **bits,
+    }
+
+
+_XLA: Final = ("xla_share", "outside_compilation_share", "outside_compilation_ops")
+
+
+def _uncompiled(lane: Lane) -> pl.DataFrame:
+    return lane.once(kernels).filter(pl.col("hlo_module").is_null())
+
+
+_BITS: Final = ("sixteen_bit_kernel_share", "sixteen_bit_kernel_ops")
+
+
+def _bits(lane: Lane) -> dict[str, Value]:
+    ran = lane.once(kernels)
+    total = int(ran["dur_ns"].sum())
+    if not total or lane.device is None:
+        return {}
+    told = ran.with_columns(dtype=pl.coalesce("op_dtype", "element_type"))
+    if told.filter(pl.col("dtype").is_not_null())["dur_ns"].sum() < _TOLD * total:
+        return dict.fromkeys(_BITS, Missing("of most kernels the profile does not tell the type of the values"))
+    found = told.filter(pl.col("dtype").is_in(_SIXTEEN))
+    return {
+        "sixteen_bit_kernel_share": float(found["dur_ns"].sum()) / total,
+        "sixteen_bit_kernel_ops": largest(lane, found),
+    }
+
+
+@measures(
+    Metric(
+        "input_during_launch_share",
+        "share",
+        "Part of the step in which the device idles, TensorFlow launches, and tf.data works on other threads.",
+        "idle time in calls and `ExecutorState::Process` during which an iterator of tf.data is at work / step time",
+        f"{_XPROF}: kernel launch may be held up by tf.data; here seen on the threads",
+        where=lambda lane: places(lane, lane.host.filter(_launching())),
+    ),
+    Metric(
+        "input_during_launch_part",
+        "share",
+        "How much of that launching it is.",
+        "the same / idle time in calls and `ExecutorState::Process`",
+    ),
+)
+def contention(lane: Lane) -> Mapping[str, Value]:
+    """Launching that competes with tf.data for processors."""
+    if not lane.total_ns:
+        return {}
+    if lane.device is None:
+        return dict.fromkeys(_CONTENTION, Missing("this worker used no device in the recording"))
+    waits = minus(spans(lane.host.filter(_launching())), lane.busy | lane.host_spans("input"))
+    launching = waits & Union.of(lane.starts, lane.ends)
+    both = (launching & lane.host_spans("pipeline")).total
+    return {
+        "input_during_launch_share": both / lane.total_ns,
+        "input_during_launch_part": both / launching.total if launching.total else 0.0,
+    }
+
+
+_CONTENTION: Final = ("input_during_launch_share", "input_during_launch_part")
+
+
+def _launching() -> pl.Expr:
+    executes = pl.col("name").cast(pl.String).str.starts_with("ExecutorState::Process")
+    return pl.col("kind").is_in(["runtime", "sync", "allocator"]) | executes

@@ -1,0 +1,93 @@
+"""What comes before the first step: once per job, and so apart from all that each step costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.lens import Lane, spans
+from advisor.metrics.registry import Metric, Missing, Value, measures
+from advisor.text import ms
+
+_END: Final = pl.col("start_ns") + pl.col("dur_ns")
+_NAMED: Final = 3
+_NAMES: Final = ("startup_ms", "startup_copy_ms", "startup_copy_bytes", "startup_pageable_bytes", "startup_work")
+_AMID: Final = Missing("the recorder was started amid the work")
+_NEEDS: Final = ("device_ops",)
+
+
+def _begin_ns(lane: Lane) -> int | None:
+    """When the first step begins on the device, or where none is marked the first kernel; None where it was missed."""
+    first_kernel = lane.process.get("work_start_ns")
+    if first_kernel is None:
+        return None
+    in_steps = lane.ops.filter(pl.col("step").is_not_null())["start_ns"]
+    return int(in_steps.to_numpy().min()) if in_steps.len() else int(first_kernel)
+
+
+def _copies(lane: Lane) -> pl.DataFrame:
+    return lane.ops.filter(pl.col("kind") == "memcpy", pl.col("start_ns") < (_begin_ns(lane) or 0))
+
+
+def _longest(lane: Lane) -> pl.DataFrame:
+    found = _copies(lane).sort("dur_ns", "start_ns", descending=[True, False])
+    return found.select("start_ns", "dur_ns", "op", table=pl.lit("device_ops"), name=pl.col("name").cast(pl.String))
+
+
+@measures(
+    Metric(
+        "startup_ms",
+        "ms",
+        "Time before the first step, or the first kernel where no steps are marked; not per step.",
+        "start of the first step's first op on the device - first event recorded of the worker",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "startup_copy_ms",
+        "ms",
+        "Time in that during which a copy runs on the device.",
+        "union of the copies that begin before the first step",
+        needs=_NEEDS,
+        where=_longest,
+    ),
+    Metric("startup_copy_bytes", "bytes", "What they copy.", "sum of their bytes", needs=_NEEDS),
+    Metric(
+        "startup_pageable_bytes",
+        "bytes",
+        "What of it comes from pageable memory.",
+        "sum of the bytes of copies from pageable memory",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "startup_work",
+        "text",
+        "The CUDA calls and compilation that take longest before the first step.",
+        "the three with the most time, by name",
+        needs=_NEEDS,
+    ),
+)
+def startup(lane: Lane) -> Mapping[str, Value]:
+    """Start-up as a whole; unknown where the recorder did not see it."""
+    begin_ns = _begin_ns(lane)
+    if begin_ns is None:
+        return dict.fromkeys(_NAMES, _AMID)
+    copies = _copies(lane)
+    first_ns = min(int(table["start_ns"].to_numpy().min()) for table in (lane.host, lane.ops) if table.height)
+    calls = lane.host.filter(
+        pl.col("kind").is_in(["runtime", "sync", "allocator", "compile"]), pl.col("start_ns") < begin_ns
+    )
+    top = (
+        calls.group_by(name=pl.col("name").cast(pl.String))
+        .agg(ns=(pl.min_horizontal(_END, begin_ns) - pl.col("start_ns")).sum())
+        .sort("ns", "name", descending=[True, False])
+        .head(_NAMED)
+    )
+    return {
+        "startup_ms": (begin_ns - first_ns) / 1e6,
+        "startup_copy_ms": spans(copies).total / 1e6,
+        "startup_copy_bytes": int(copies["bytes"].sum()),
+        "startup_pageable_bytes": int(copies.filter(pl.col("source_memory") == "pageable")["bytes"].sum()),
+        "startup_work": ", ".join(f"{name} ({ms(ns / 1e6)})" for name, ns in top.rows()),
+    }

@@ -1,0 +1,203 @@
+"""The input pipeline of tf.data: which iterator the step waits for, and where the host's time for input goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.iterators import STAGES, bottleneck, iterators, path_to, waits
+from advisor.lens import Lane, spans
+from advisor.metrics.registry import Metric, Missing, Value, measures, tabulates
+
+_GUIDE: Final = "TensorFlow guide, Analyze tf.data performance with the TF Profiler"
+_NONE: Final = Missing("what asks tf.data was recorded, its iterators were not: host_tracer_level was below 2")
+# What can be done about a transformation, after the guide's classes; the first that matches.
+_CLASSES: Final = (
+    ("source", r"^(?:TFRecord|TextLine|FixedLengthRecord|SSTable|RecordIO|LMDB|Csv|ListFiles|MatchingFiles)"),
+    ("python", r"^(?:Generator|PyFunc|FlatMap|Interleave)$"),
+    ("map", r"^(?:Map|Filter|Scan|GroupBy\w*|MapDefun)(?:V\d+)?$"),
+    ("parallel", r"^(?:Parallel\w+|MapAndBatch|MapAndFilter)(?:V\d+)?$"),
+    ("batch", r"^(?:Batch|PaddedBatch|DenseToRaggedBatch|Unbatch|Rebatch|DenseToSparseBatch)(?:V\d+)?$"),
+)
+
+
+def _slowest_calls(lane: Lane) -> pl.DataFrame:
+    blamed = bottleneck(lane.once(iterators))
+    name = pl.col("name").cast(pl.String).str.replace_all(r"\[\d+\]", "")
+    mine = lane.host.filter(pl.col("kind") == "pipeline", name == blamed) if blamed else lane.host.clear()
+    return mine.sort("dur_ns", "start_ns", descending=[True, False]).select(
+        "step", "start_ns", "dur_ns", op="id", table=pl.lit("host_ops"), name=pl.col("name").cast(pl.String)
+    )
+
+
+@measures(
+    Metric(
+        "tf_data_bottleneck",
+        "text",
+        "The transformation of tf.data that holds up the others.",
+        "the iterator with the most blocking time of its own",
+        _GUIDE,
+        where=_slowest_calls,
+    ),
+    Metric(
+        "tf_data_class",
+        "text",
+        "What kind of transformation that is, by what can be done: source, python, map, parallel, batch, other.",
+        "by its name; one that could run calls in parallel but runs one is a map",
+        _GUIDE,
+    ),
+    Metric(
+        "tf_data_path",
+        "text",
+        "The critical path of the pipeline: the transformations from the one that is asked down to the bottleneck.",
+        "the parts of the iterator's long name",
+        _GUIDE,
+    ),
+    Metric(
+        "tf_data_share",
+        "share",
+        "Part of the step that passes waiting for that transformation itself.",
+        "time in the steps in which a request for input is open, the device does nothing, the iterator or one that "
+        "asks it is at work, and none that it asks is, on any thread / step time",
+        _GUIDE,
+    ),
+    Metric(
+        "tf_data_part", "share", "How much of the waiting for input that is.", "the same / all such waiting", _GUIDE
+    ),
+    Metric("tf_data_ms", "ms", "The same, per step.", "tf_data_share x step_mean_ms"),
+    Metric(
+        "tf_data_parallelism",
+        "number",
+        "How many calls of the bottleneck run at once.",
+        "parallelism as recorded; 1 where it has none",
+    ),
+    Metric(
+        "tf_data_slow_calls_per_step",
+        "number",
+        "Calls of whole pipelines per step that take more than 50 us.",
+        "calls of top iterators of more than 50 us / steps of the recording",
+        _GUIDE,
+    ),
+)
+def pipeline(lane: Lane) -> Mapping[str, Value]:
+    """The iterator to blame; where nothing waits, its share is zero."""
+    if not lane.total_ns:
+        return {}
+    rows = lane.once(iterators)
+    if not rows.height and _asks(lane):
+        return dict.fromkeys(_NAMES, _NONE)
+    slow = int(rows.filter(pl.col("parent").is_null())["slow_calls"].sum()) / max(1, lane.complete.height)
+    blamed = bottleneck(rows)
+    if blamed is None:
+        nothing = Missing("no step waits for tf.data")  # which may not be used at all
+        zero = dict.fromkeys(("tf_data_share", "tf_data_part", "tf_data_ms"), 0.0)
+        return dict.fromkeys(_NAMES, nothing) | zero | {"tf_data_slow_calls_per_step": slow}
+    row = rows.filter(pl.col("iterator") == blamed).row(0, named=True)
+    return {
+        "tf_data_bottleneck": row["transformation"],
+        "tf_data_class": _class(row["transformation"], row["parallelism"] or 1),
+        "tf_data_path": " > ".join(path_to(blamed)),
+        "tf_data_share": row["waited_ns"] / lane.total_ns,
+        "tf_data_part": row["waited_ns"] / waits(lane).total,
+        "tf_data_ms": lane.per_step_ms(row["waited_ns"]),
+        "tf_data_parallelism": float(row["parallelism"] or 1),
+        "tf_data_slow_calls_per_step": slow,
+    }
+
+
+def _asks(lane: Lane) -> bool:
+    """Whether a step asks tf.data for input."""
+    asks = (pl.col("kind") == "input") & pl.col("name").cast(pl.String).str.contains("IteratorGetNext", literal=True)
+    return bool(lane.host.select(asks.any()).item())
+
+
+_NAMES: Final = (
+    *("tf_data_bottleneck", "tf_data_class", "tf_data_path", "tf_data_share", "tf_data_part", "tf_data_ms"),
+    *("tf_data_parallelism", "tf_data_slow_calls_per_step"),
+)
+
+
+def _class(transformation: str, parallelism: int) -> str:
+    """One that could run calls in parallel, and runs one, was not asked to: tf.data fuses a map with its batch."""
+    told = pl.select(pl.lit(transformation).alias("t")).select(
+        pl.coalesce(*(pl.when(pl.col("t").str.contains(p)).then(pl.lit(c)) for c, p in _CLASSES), pl.lit("other"))
+    )
+    return "map" if told.item() == "parallel" and parallelism <= 1 else str(told.item())
+
+
+@measures(
+    *(
+        Metric(
+            f"{stage.replace(' ', '_')}_ms",
+            "ms",
+            f"Time per step of the whole recording that tf.data's iterators spend on {meaning}, all threads together.",
+            f"sum of the iterators' own time, of stage {stage} / steps",
+            "XProf's input pipeline analyzer, host side; its fourth stage, the enqueue, is the copy to the device",
+        )
+        for stage, meaning in zip(
+            STAGES,
+            ("reading files when asked to", "reading files ahead of being asked", "everything but reading files"),
+            strict=True,
+        )
+    ),
+    Metric(
+        "enqueue_share",
+        "share",
+        "Part of the step in which the device waits for a copy from the host and nothing else runs on it.",
+        "copies to the device outside kernels, collectives and other copies / step time",
+        "XProf's input pipeline analyzer, device side: host to device",
+        ("device_ops",),
+        where=lambda lane: (
+            _to_device(lane.used_ops)
+            .sort("dur_ns", "start_ns", descending=[True, False])
+            .select("step", "start_ns", "dur_ns", "op", table=pl.lit("device_ops"), name=pl.col("name").cast(pl.String))
+        ),
+    ),
+)
+def stages(lane: Lane) -> Mapping[str, Value]:
+    """The four stages of the host's side of input."""
+    if not lane.total_ns:
+        return {}
+    return {**_host_stages(lane), "enqueue_share": _enqueue_share(lane)}
+
+
+def _host_stages(lane: Lane) -> dict[str, Value]:
+    rows = lane.once(iterators)
+    if not rows.height and _asks(lane):
+        return {f"{stage.replace(' ', '_')}_ms": _NONE for stage in STAGES}
+    steps = max(1, lane.complete.height)
+    spent = dict(rows.group_by("stage").agg(pl.sum("self_ns")).rows())
+    return {f"{stage.replace(' ', '_')}_ms": spent.get(stage, 0) / 1e6 / steps for stage in STAGES}
+
+
+def _to_device(ops: pl.DataFrame) -> pl.DataFrame:
+    return ops.filter(pl.col("kind") == "memcpy", pl.col("copy_kind").cast(pl.String) == "HtoD")
+
+
+def _enqueue_share(lane: Lane) -> float:
+    copies = _to_device(lane.ops)["id"]
+    others = spans(lane.ops.filter(~pl.col("id").is_in(copies.implode())))
+    both = lane.busy.within(lane.starts, lane.ends).sum()
+    return float(both - others.within(lane.starts, lane.ends).sum()) / lane.total_ns
+
+
+@tabulates("iterator")
+def iterator_table(lane: Lane) -> pl.DataFrame:
+    """One row per iterator of tf.data, those that ask before those that are asked; the graph of the pipeline.
+
+    Columns: iterator, parent (iterator; null: asked by the step), transformation, stage, calls, slow_calls, total_ms,
+    self_ms (outside other iterators, per thread), waited_ms (of the used steps), parallelism, critical (on the path to
+    the bottleneck), bottleneck.
+    """
+    rows = lane.once(iterators)
+    blamed = bottleneck(rows) or ""
+    return rows.select(
+        *("iterator", "parent", "transformation", "stage", "calls", "slow_calls"),
+        *((pl.col(f"{name}_ns") / 1e6).alias(f"{name}_ms") for name in ("total", "self", "waited")),
+        "parallelism",
+        critical=(pl.lit(blamed) == pl.col("iterator"))
+        | pl.lit(blamed).str.starts_with(pl.concat_str(pl.col("iterator"), pl.lit("::"))),
+        bottleneck=pl.col("iterator") == blamed,
+    )

@@ -1,0 +1,72 @@
+"""What a page's script draws from: specifications of charts, the timeline and the tables, as one JSON text per run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from advisor.render import words
+from advisor.report import Run, Timeline, Value
+from advisor.text import one_line, plain
+
+_LONGEST: Final = 240  # characters of a name in a table
+_DIGITS: Final = 4  # significant ones
+_KERNELS: Final = (
+    *("name", "op", "shapes", "grid", "block", "registers", "occupancy", "family", "tensor_cores", "calls", "total_ms"),
+)
+_OPERATORS: Final = ("name", "shapes", "stack", "calls", "host_ms", "device_ms")
+_ESCAPES: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+
+
+def payload(run: Run, specs: Mapping[str, object]) -> str:
+    """The data of one run; nothing in it can end the element it stands in or act as markup.
+
+    Args:
+        run: The run.
+        specs: The specifications of its charts, by name.
+    """
+    data = {
+        "charts": specs,
+        "tables": {
+            "kernels": _table(run, "kernel_group", _KERNELS),
+            "operators": _table(run, "operator", _OPERATORS),
+        },
+        "timeline": None if run.timeline is None else _timeline(run, run.timeline),
+    }
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).translate(_ESCAPES)
+
+
+def _table(run: Run, scope: str, columns: Sequence[str]) -> dict[str, object] | None:
+    rows = run.metrics.get(scope, ())
+    return {"columns": columns, "rows": [[_cell(row.get(c)) for c in columns] for row in rows]} if rows else None
+
+
+def _cell(value: Value) -> Value:
+    if isinstance(value, str):
+        return one_line(value, _LONGEST)
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
+
+
+def _timeline(run: Run, drawn: Timeline) -> dict[str, object]:
+    titles = {finding.key: finding.title for finding in run.findings}
+    return {
+        "dur": drawn.dur_ns,
+        "tracks": [{"kind": t.kind, "label": f"{t.kind} {t.number}"} for t in drawn.tracks],
+        "texts": [plain(text) for text in drawn.texts],
+        "events": drawn.events.model_dump(),
+        "idle": {
+            "cause": [idle.cause for idle in drawn.idle],
+            "start_ns": [idle.start_ns for idle in drawn.idle],
+            "dur_ns": [idle.dur_ns for idle in drawn.idle],
+        },
+        "causes": words.CAUSES,
+        "shows": [
+            {
+                "key": key,
+                "title": one_line(titles.get(key, key), _LONGEST),
+                "spans": [[s.start_ns, s.dur_ns] for s in spans],
+            }
+            for key, spans in drawn.shows.items()
+        ],
+    }

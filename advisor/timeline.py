@@ -1,0 +1,130 @@
+"""The worst step of a lane as it can be drawn: what ran on its streams and threads, and why the device idled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.gaps import CAUSES, gaps
+from advisor.lens import Lane
+
+MOST_EVENTS: Final = 10_000  # more than one page can show; the shortest go first
+_MOST_SPANS: Final = 200  # of evidence for one metric
+_NOT_DRAWN: Final = ["python", "overhead"]  # frames of the interpreter: too many to read, and the ops say what they do
+_END: Final = pl.col("start_ns") + pl.col("dur_ns")
+_COLUMNS: Final = ("on_device", "track", "kind", "name", "start_ns", "dur_ns")
+
+Where = Callable[[Lane], pl.DataFrame]
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """One step of one lane; times in ns from `start_ns`, the step's start on the file's clock.
+
+    `events` has on_device, track (stream or thread), kind, name, start_ns, dur_ns and depth (how many ranges of the
+    same track enclose it), at most MOST_EVENTS of `recorded`. `idle` has start_ns, dur_ns and cause for every stretch
+    in which the device runs nothing. `evidence` holds start_ns and dur_ns of the places behind a metric.
+    """
+
+    worker: int
+    device: int | None
+    step: int | None
+    start_ns: int
+    dur_ns: int
+    recorded: int
+    events: pl.DataFrame
+    idle: pl.DataFrame
+    evidence: Mapping[str, pl.DataFrame]
+
+
+def worst_step(lane: Lane, wheres: Mapping[str, Where]) -> Timeline | None:
+    """The longest used step of the lane; None where it has none.
+
+    Args:
+        lane: With its events.
+        wheres: By metric, what gives the places behind it.
+    """
+    if not lane.steps.height:
+        return None
+    number = int(lane.steps["dur_ns"].arg_max() or 0)
+    row = lane.steps.row(number, named=True)
+    start, length = row["start_ns"], row["dur_ns"]
+    events = pl.concat([_device(lane, start, length), _host(lane, start, length)])
+    return Timeline(
+        worker=lane.worker,
+        device=lane.device,
+        step=row["step"] if lane.marked else None,
+        start_ns=start,
+        dur_ns=length,
+        recorded=events.height,
+        events=_longest(events),
+        idle=_idle(lane, number, start),
+        evidence={
+            name: spans for name, where in wheres.items() if (spans := _shown(where(lane), start, length)).height
+        },
+    )
+
+
+def _device(lane: Lane, start: int, length: int) -> pl.DataFrame:
+    return _drawn(_within(lane.ops, start, length).with_columns(track="stream", on_device=True), start)
+
+
+def _host(lane: Lane, start: int, length: int) -> pl.DataFrame:
+    drawn = lane.host.filter(~pl.col("kind").is_in(_NOT_DRAWN))
+    return _drawn(_within(drawn, start, length).with_columns(track="thread", on_device=False), start)
+
+
+def _within(rows: pl.DataFrame, start: int, length: int) -> pl.DataFrame:
+    return rows.filter(pl.col("start_ns") < start + length, start < _END)
+
+
+def _drawn(rows: pl.DataFrame, start: int) -> pl.DataFrame:
+    text = (pl.col("kind", "name").cast(pl.String), pl.col("start_ns") - start)
+    return _nested(rows.with_columns(*text).select(_COLUMNS).sort("track", "start_ns", -pl.col("dur_ns")))
+
+
+def _nested(rows: pl.DataFrame) -> pl.DataFrame:
+    """Adds `depth`: of the ranges of the track that began before, those still open."""
+    parts = [part.with_columns(depth=_depths(part)) for part in rows.partition_by("track", maintain_order=True)]
+    return pl.concat(parts) if parts else rows.with_columns(depth=pl.lit(0, pl.Int64))
+
+
+def _depths(track: pl.DataFrame) -> pl.Series:
+    start = track["start_ns"].to_numpy()
+    ends = np.sort(start + track["dur_ns"].to_numpy())
+    open_ = np.arange(len(start)) - np.searchsorted(ends, start, side="right")
+    return pl.Series(np.maximum(open_, 0), dtype=pl.Int64)
+
+
+def _longest(events: pl.DataFrame) -> pl.DataFrame:
+    """At most MOST_EVENTS of them: the longest of the device and of the host, half of each where both have many."""
+    if events.height <= MOST_EVENTS:
+        return events
+    device, host = events.filter("on_device"), events.filter(~pl.col("on_device"))
+    of_device = min(device.height, max(MOST_EVENTS // 2, MOST_EVENTS - host.height))
+    kept = [device.top_k(of_device, by="dur_ns"), host.top_k(MOST_EVENTS - of_device, by="dur_ns")]
+    return pl.concat(kept).sort(~pl.col("on_device"), "track", "start_ns", "depth")
+
+
+def _idle(lane: Lane, window: int, start: int) -> pl.DataFrame:
+    """Idle stretches of the window with the cause that accounts for most of each; none where there is no device."""
+    if lane.device is None:
+        return pl.DataFrame(schema={"start_ns": pl.Int64, "dur_ns": pl.Int64, "cause": pl.String})
+    found = lane.once(gaps).filter(pl.col("window") == window)
+    parts = found.select(f"{cause}_ns" for cause in CAUSES).to_numpy()
+    cause = pl.Series([CAUSES[i] for i in parts.argmax(axis=1)], dtype=pl.String)
+    rows = found.select(pl.col("start_ns") - start, dur_ns=pl.col("end_ns") - pl.col("start_ns")).with_columns(
+        cause=cause
+    )
+    return rows.top_k(MOST_EVENTS // 2, by="dur_ns").sort("start_ns")
+
+
+def _shown(places: pl.DataFrame, start: int, length: int) -> pl.DataFrame:
+    if not places.height:
+        return pl.DataFrame(schema={"start_ns": pl.Int64, "dur_ns": pl.Int64})
+    here = _within(places, start, length).head(_MOST_SPANS)
+    return here.select(pl.col("start_ns").cast(pl.Int64) - start, pl.col("dur_ns").cast(pl.Int64))

@@ -1,0 +1,39 @@
+// Vega-Lite's charts, each drawn when it comes near the screen; its expressions are interpreted, never compiled.
+"use strict";
+
+const layersOf = spec => (spec.layer ?? [spec]).map(layer => layer.data?.values ?? spec.data?.values ?? []);
+
+const drawChart = async plot => {
+  const spec = dataOf(plot.dataset.run).charts[plot.dataset.chart];
+  // the figure has a name; the unnamed parts of its drawing are nothing to read out
+  const drawing = plot.appendChild(make("div", { ariaHidden: "true" }));
+  await window.vegaEmbed(drawing, structuredClone(spec), {
+    actions: false, ast: true, defaultStyle: false, renderer: "svg", mode: "vega-lite",
+    tooltip: { disableDefaultStyle: true },
+  });
+  plot.dataset.drawn = "yes";
+};
+
+const near = new IntersectionObserver(entries => {
+  for (const entry of entries.filter(one => one.isIntersecting)) {
+    near.unobserve(entry.target);
+    drawChart(entry.target);
+  }
+}, { rootMargin: "600px" });
+
+for (const plot of document.querySelectorAll(".plot")) {
+  const figure = plot.closest("figure");
+  figure.hidden = false;
+  near.observe(plot);
+  figure.querySelector(".csv").addEventListener("click", () => {
+    const rows = layersOf(dataOf(plot.dataset.run).charts[plot.dataset.chart])[0];
+    const columns = Object.keys(rows[0] ?? {}).filter(name => !["order", "place", "across"].includes(name));
+    download(`${plot.dataset.run}-${plot.dataset.chart}`, columns, rows.map(row => columns.map(name => row[name])));
+  });
+}
+addEventListener("beforeprint", () => {
+  for (const plot of document.querySelectorAll(".plot:not([data-drawn])")) {
+    near.unobserve(plot);
+    drawChart(plot);
+  }
+});

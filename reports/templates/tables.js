@@ -1,0 +1,126 @@
+// Tables of kernels and operators: grouped, sorted and filtered here, from the rows that the page holds.
+"use strict";
+
+const FEW = 15;
+const MATRICES = new Set(["gemm", "convolution", "attention"]);  // families that multiply matrices
+const sum = (rows, at) => rows.reduce((total, row) => total + (row[at] ?? 0), 0);
+const shown = value => {
+  if (value === null || value === undefined) return "could not tell";
+  if (typeof value !== "number") return value;
+  return value.toLocaleString("en", { maximumSignificantDigits: Math.abs(value) >= 1000 ? 6 : 3 });
+};
+const use = row => {
+  if (row.tensor_cores === null || row.tensor_cores === undefined) return "could not tell";
+  return row.tensor_cores > 0 ? "used" : MATRICES.has(row.family) ? "not used" : "no use for them";
+};
+
+const KINDS = {
+  kernels: {
+    title: "Kernels",
+    by: { kernel: r => r.name, "launching op": r => r.op ?? "none recorded", "shapes of the op": r => `${r.op ?? "no op"} ${r.shapes ?? "no shapes"}`,
+      "grid and block": r => `${r.grid ?? "?"} blocks of ${r.block ?? "?"} threads`, family: r => r.family ?? "other", "Tensor Cores": r => use(r) },
+    weight: "total_ms",
+    columns: { calls: g => sum(g, "calls"), ms: g => sum(g, "total_ms"), "mean us": g => 1e3 * sum(g, "total_ms") / Math.max(1, sum(g, "calls")),
+      "Tensor Cores": g => { const all = new Set(g.map(r => use(r))); return all.size === 1 ? [...all][0] : "partly"; } },
+    sort: "ms",
+  },
+  operators: {
+    title: "Operators",
+    by: { operator: r => r.name, "input shapes": r => `${r.name} ${r.shapes ?? "no shapes recorded"}`, "call stack": r => `${r.name} ${r.stack ?? "no stack recorded"}` },
+    weight: "device_ms",
+    columns: { calls: g => sum(g, "calls"), "device ms": g => sum(g, "device_ms"), "host ms": g => sum(g, "host_ms") },
+    sort: "device ms",
+  },
+};
+
+const bar = share => {
+  const svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("aria-hidden", "true");
+  for (const [kind, width] of [["track", 1], ["certain", share]]) {
+    const rect = document.createElementNS(SVG, "rect");
+    rect.setAttribute("class", kind);
+    rect.setAttribute("width", `${(100 * width).toFixed(2)}%`);
+    rect.setAttribute("height", "100%");
+    rect.setAttribute("rx", "3");
+    svg.append(rect);
+  }
+  return svg;
+};
+
+const drawTable = (place, table, run) => {
+  const kind = KINDS[place.dataset.table];
+  const rows = table.rows.map(row => Object.fromEntries(table.columns.map((name, i) => [name, row[i]])));
+  const all = sum(rows, kind.weight);
+  const state = { by: Object.keys(kind.by)[0], sort: kind.sort, down: true, filter: "", whole: false };
+
+  const grouping = make("select", { ariaLabel: `Group ${kind.title.toLowerCase()} by` }, ...Object.keys(kind.by).map(name => make("option", { value: name, textContent: `by ${name}` })));
+  const filter = make("input", { type: "search", placeholder: "Filter", ariaLabel: `Filter ${kind.title.toLowerCase()}` });
+  const csv = make("button", { type: "button", className: "small", textContent: "CSV" });
+  const more = make("button", { type: "button", className: "small" });
+  const told = make("span", { role: "status" });
+  const head = make("tr"), body = make("tbody");
+  csv.setAttribute("aria-label", `${kind.title} as CSV`);
+
+  const grouped = () => {
+    const groups = new Map();
+    for (const row of rows) {
+      const key = kind.by[state.by](row);
+      groups.has(key) ? groups.get(key).push(row) : groups.set(key, [row]);
+    }
+    const made = [...groups].map(([key, members]) => ({
+      key, share: all ? sum(members, kind.weight) / all : 0,
+      cells: Object.fromEntries(Object.entries(kind.columns).map(([name, value]) => [name, value(members)])),
+    }));
+    const wanted = state.filter.toLowerCase(), field = g => state.sort === "key" ? g.key : g.cells[state.sort];
+    const order = (a, b) => typeof field(a) === "number" ? field(a) - field(b) : String(field(a)).localeCompare(String(field(b)), "en");
+    return made.filter(g => g.key.toLowerCase().includes(wanted)).sort((a, b) => (state.down ? -order(a, b) : order(a, b)));
+  };
+
+  const header = (name, label, number) => {
+    const button = make("button", { type: "button", textContent: label + (state.sort === name ? (state.down ? " ↓" : " ↑") : "") });
+    button.dataset.sort = name;
+    const cell = make("th", { scope: "col", className: number ? "number" : "" }, button);
+    if (state.sort === name) cell.setAttribute("aria-sort", state.down ? "descending" : "ascending");
+    button.addEventListener("click", () => {
+      [state.sort, state.down] = [name, state.sort === name ? !state.down : name !== "key"];
+      draw();
+      head.querySelector(`[data-sort="${CSS.escape(name)}"]`).focus();
+    });
+    return cell;
+  };
+
+  const draw = () => {
+    const groups = grouped(), visible = state.whole ? groups : groups.slice(0, FEW);
+    head.replaceChildren(header("key", state.by, false), ...Object.keys(kind.columns).map(name => header(name, name, true)),
+      make("th", { scope: "col", className: "share", textContent: "share" }));
+    body.replaceChildren(...visible.map(g => make("tr", {}, make("th", { scope: "row", title: g.key }, make("span", { textContent: g.key })),
+      ...Object.values(g.cells).map(value => make("td", { className: "number", textContent: shown(value) })),
+      make("td", { className: "share", title: `${(100 * g.share).toFixed(1)} %` }, bar(g.share), make("span", { className: "unseen", textContent: `${(100 * g.share).toFixed(1)} %` })))));
+    told.textContent = `${visible.length.toLocaleString("en")} of ${groups.length.toLocaleString("en")}`;
+    more.hidden = groups.length <= FEW;
+    more.textContent = state.whole ? "Show fewer" : "Show all";
+  };
+
+  grouping.addEventListener("change", () => { state.by = grouping.value; draw(); });
+  filter.addEventListener("input", () => { state.filter = filter.value; draw(); });
+  more.addEventListener("click", () => { state.whole = !state.whole; draw(); });
+  csv.addEventListener("click", () => {
+    const groups = grouped();
+    download(`${run}-${place.dataset.table}`, [state.by, ...Object.keys(kind.columns), "share"], groups.map(g => [g.key, ...Object.values(g.cells), g.share]));
+  });
+  const scroll = make("div", { className: "scroll", tabIndex: 0 }, make("table", {}, make("thead", {}, head), body));
+  scroll.setAttribute("role", "region");
+  scroll.setAttribute("aria-label", kind.title);
+  place.append(make("h4", { textContent: kind.title }), make("div", { className: "bar" }, make("span", { className: "buttons" }, grouping, filter), csv),
+    scroll, make("div", { className: "below" }, told, more));
+  draw();
+};
+
+for (const section of document.querySelectorAll(".tables")) {
+  const { tables } = dataOf(section.dataset.run);
+  section.hidden = false;
+  for (const place of section.querySelectorAll(".table")) {
+    const table = tables[place.dataset.table];
+    if (table) drawTable(place, table, section.dataset.run); else place.remove();
+  }
+}

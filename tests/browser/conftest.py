@@ -1,0 +1,16 @@
+"""One browser for all tests of this folder: Playwright starts only once in a process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=Path("/usr/bin/chromium"), args=["--no-sandbox"])
+        yield opened
+        opened.close()

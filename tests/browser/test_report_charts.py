@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from advisor.render import html
+from tests.render_samples import SAMPLES
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+axe = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
+
+CHROMIUM = Path("/usr/bin/chromium")
+AXE = Path(axe.__file__).parent / "axe.min.js"
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no Chromium at {CHROMIUM}: apt-get install chromium"),
+]
+SCROLL = """async () => {
+  for (let y = 0; y < document.documentElement.scrollHeight; y += 500) {
+    scrollTo(0, y);
+    await new Promise(done => setTimeout(done, 60));
+  }
+}"""
+SERIOUS = """async () => {
+  const found = await axe.run(document, { resultTypes: ["violations"] });
+  return found.violations.filter(v => ["serious", "critical"].includes(v.impact))
+    .map(v => `${v.id}: ${v.nodes.slice(0, 3).map(n => n.html.slice(0, 120))}`);
+}"""
+
+
+class Opened:
+    """A report in a browser, scrolled through once, with everything that it asked for and complained of."""
+
+    def __init__(self, page: playwright.Page, url: str) -> None:
+        self.page = page
+        self.trouble: list[str] = []
+        page.on("console", lambda message: self.trouble.append(message.text))
+        page.on("pageerror", lambda error: self.trouble.append(str(error)))
+        page.on("request", lambda request: request.url == url or self.trouble.append(request.url))
+        page.goto(url)
+        page.evaluate(SCROLL)
+
+    def names(self) -> list[str]:
+        return self.page.locator("[data-table=kernels] tbody th").all_inner_texts()
+
+    def window(self) -> tuple[int, int]:
+        self.page.wait_for_timeout(50)
+        seen = self.page.locator(".timeline canvas").evaluate("c => [+c.dataset.from, +c.dataset.to]")
+        return seen[0], seen[1]
+
+
+Open = Callable[..., Opened]
+
+
+@pytest.fixture
+def opened(browser: playwright.Browser, tmp_path: Path) -> Iterator[Open]:
+    contexts = []
+
+    def opener(sample: str, *, width: int = 1100, **options: object) -> Opened:
+        file = tmp_path / "report.html"
+        file.write_text(html.render(SAMPLES[sample]), "utf-8")
+        contexts.append(browser.new_context(viewport={"width": width, "height": 800}, **options))
+        return Opened(contexts[-1].new_page(), file.as_uri())
+
+    yield opener
+    for context in contexts:
+        context.close()
+
+
+@pytest.mark.parametrize(
+    ("sample", "amount"), [("resnet", 2), ("many-workers", 6), ("large", 6), ("hostile-script", 8)]
+)
+def test_every_chart_is_drawn_and_the_page_stays_quiet(opened: Open, sample: str, amount: int):
+    made = opened(sample)
+    playwright.expect(made.page.locator(".plot[data-drawn] svg")).to_have_count(amount)
+    assert made.trouble == []
+
+
+@pytest.mark.parametrize("sample", ["many-workers", "large"])
+def test_charts_and_tables_fit_a_phone(opened: Open, sample: str):
+    made = opened(sample, width=360)
+    assert made.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("sample", ["resnet", "many-workers", "several", "none"])
+def test_axe_finds_nothing_serious(opened: Open, sample: str, scheme: str):
+    made = opened(sample, color_scheme=scheme)
+    made.page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+    made.page.evaluate(AXE.read_text("utf-8"))
+    assert made.page.evaluate(SERIOUS) == []
+
+
+def test_the_steps_left_out_are_marked(opened: Open):
+    marks = opened("resnet").page.locator("[data-chart=steps] text", has_text="\N{MULTIPLICATION X}")
+    assert marks.count() == 2
+
+
+@pytest.mark.parametrize("press", ["click", "Enter"])
+def test_a_table_is_sorted_by_its_heads(opened: Open, press: str):
+    made = opened("resnet")
+    calls = made.page.locator("[data-table=kernels] [data-sort=calls]")
+    assert made.names()[0] == "volta_sgemm_0"
+    calls.click() if press == "click" else calls.press(press)
+    assert made.names()[0] == "volta_sgemm_39"
+    assert made.page.locator("[data-table=kernels] th[aria-sort]").get_attribute("aria-sort") == "descending"
+    calls.click() if press == "click" else calls.press(press)
+    assert made.names()[0] == "volta_sgemm_0"
+
+
+def test_a_table_is_filtered_and_grouped(opened: Open):
+    made = opened("resnet")
+    table = made.page.locator("[data-table=kernels]")
+    table.locator("input").fill("SGEMM_3")
+    assert sorted(made.names()) == ["volta_sgemm_3", *(f"volta_sgemm_{n}" for n in range(30, 40))]
+    table.locator("input").fill("")
+    table.locator("select").select_option("launching op")
+    assert made.names() == ["aten::addmm", "aten::mm"]
+    assert table.locator("tbody tr").first.locator("td").nth(1).inner_text() == "420"  # 40 + 38 + ... + 2 ms
+
+
+def test_a_table_comes_as_csv_that_no_spreadsheet_runs(opened: Open, tmp_path: Path):
+    made = opened("hostile-actions")
+    with made.page.expect_download() as caught:
+        made.page.locator("[data-table=kernels] button", has_text="CSV").first.click()
+    caught.value.save_as(tmp_path / "kernels.csv")
+    with (tmp_path / "kernels.csv").open(newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows[0][:2] == ["kernel", "calls"]
+    assert len(rows) == 41
+    evaluated = made.page.evaluate("[cellOf('=1+1'), cellOf('a,\"b\"'), cellOf(-1), cellOf(null)]")
+    assert evaluated == ["'=1+1", '"a,""b"""', "-1", ""]
+
+
+def test_the_timeline_zooms_and_moves_by_keyboard(opened: Open):
+    made = opened("resnet")
+    canvas = made.page.locator(".timeline canvas")
+    whole = made.window()
+    assert whole == (0, 178_000_000)
+    canvas.press("+")
+    near = made.window()
+    assert near[1] - near[0] == pytest.approx(0.6 * whole[1], rel=0.01)
+    canvas.press("ArrowRight")
+    assert made.window()[0] > near[0]
+    canvas.press("Home")
+    assert made.window()[0] == 0
+    canvas.press("0")
+    assert made.window() == whole
+    canvas.press("ArrowDown")
+    assert "waits for the data loader" in made.page.locator(".readout").inner_text()
+    assert made.trouble == []
+
+
+def test_the_timeline_zooms_and_moves_by_mouse(opened: Open):
+    made = opened("resnet")
+    canvas = made.page.locator(".timeline canvas")
+    made.page.locator("[data-do=in]").click()
+    near = made.window()
+    assert near[1] - near[0] == pytest.approx(89_000_000, rel=0.01)
+    box = canvas.bounding_box()
+    made.page.mouse.move(box["x"] + 400, box["y"] + 60)
+    made.page.mouse.down()
+    made.page.mouse.move(box["x"] + 200, box["y"] + 60)
+    made.page.mouse.up()
+    assert made.window()[0] > near[0]
+    made.page.locator("[data-do=all]").click()
+    assert made.window() == (0, 178_000_000)
+
+
+def test_what_the_mouse_points_at_is_told(opened: Open):
+    made = opened("resnet")
+    canvas = made.page.locator(".timeline canvas")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    made.page.mouse.move(box["x"] + 20, box["y"] + 22 + 18 + 6)
+    assert "Idle: waits for the data loader 59 ms" in made.page.locator(".readout").inner_text()
+    made.page.mouse.move(box["x"] + 700, box["y"] + 22 + 18 + 14 + 6 + 18 + 6)
+    assert "volta_sgemm_128x64_nt kernel, stream 7" in made.page.locator(".readout").inner_text()
+
+
+def test_a_finding_is_shown_in_the_timeline(opened: Open):
+    made = opened("resnet")
+    made.page.locator("[data-show=input-bound]").click()
+    assert made.page.locator(".timeline select").input_value() == "input-bound"
+    assert "1 place in this step" in made.page.locator(".readout").inner_text()
+    assert made.page.evaluate("document.activeElement.tagName") == "CANVAS"
+
+
+@pytest.mark.parametrize("press", ["click", "Enter"])
+def test_the_theme_can_be_chosen(opened: Open, press: str):
+    made = opened("resnet", color_scheme="dark")
+    button = made.page.locator("#theme")
+    paper = []
+    for _ in range(3):
+        button.click() if press == "click" else button.press(press)
+        paper.append(made.page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert paper == ["rgb(255, 255, 255)", "rgb(16, 18, 22)", "rgb(16, 18, 22)"]
+
+
+def test_ten_thousand_events_are_painted(opened: Open):
+    made = opened("large")
+    painted = made.page.locator(".timeline canvas").evaluate(
+        "c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v > 0)"
+    )
+    assert painted
+    assert "10,000 of 10,005 events" in made.page.locator(".timeline").inner_text()

@@ -1,0 +1,47 @@
+"""Recorded loops of TensorFlow and JAX whose fault is known: what must fire, what must not, what the repair saves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from advisor import read
+from advisor.judge import judge
+from advisor.lens import look
+from advisor.metrics import measure
+from advisor.report import Finding
+from advisor.resources import rules_folder
+from advisor.rulebook import load
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+CASES = sorted(path.parent.name for kind in ("tensorflow", "jax") for path in FIXTURES.glob(f"{kind}-cpu-*/case.yaml"))
+
+
+def facts(name: str) -> Any:
+    return yaml.safe_load((FIXTURES / name / "case.yaml").read_text())
+
+
+def findings(name: str) -> tuple[Finding, ...]:
+    return judge(measure(look(read(str(FIXTURES / name)))), load([rules_folder()]), {}).findings
+
+
+def test_there_are_fixtures():
+    assert len(CASES) == 8
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_fault_is_found_and_nothing_that_is_not_there(name: str):
+    told, found = facts(name), findings(name)
+    fired = {one.rule for f in found for one in (f, *f.symptoms)}
+    assert set(told["must_fire"]) <= fired
+    assert not set(told["must_not_fire"]) & fired
+
+
+@pytest.mark.parametrize("name", ["tensorflow-cpu-serial-map", "tensorflow-cpu-generator", "jax-cpu-slow-loader"])
+def test_the_saving_holds_the_truth(name: str):
+    saving = findings(name)[0].saving
+    assert saving is not None
+    assert saving.low_ms <= facts(name)["truth"]["saved_ms"] <= saving.high_ms

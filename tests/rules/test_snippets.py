@@ -1,0 +1,50 @@
+"""The code of every fix: Python that compiles, in which every name is made, imported or one that the reader has."""
+
+import ast
+import builtins
+import re
+
+import pytest
+
+from advisor.resources import rules_folder
+from advisor.rulebook import load
+
+BOOK = load([rules_folder()])
+COMMANDS = "dcgmi|torchrun|unset|ncu|numactl|nvidia-smi|export|nsys|pip"
+SHELL = re.compile(rf"^\s*(?:# in the environment of the job|[A-Z][A-Z0-9_]*=|(?:{COMMANDS}) )", re.MULTILINE)
+# What any training script has, under the names that the frameworks' own documentation gives it.
+READERS = """
+    model criterion loss optimizer lr loader dataset batch x y q k v params state state_dict path step features group
+    sample_batch train_step tokens images labels grads metrics epoch log_dir on_trace_ready gpu ds batch_size rank
+    local_rank device devices scheduler logger running_loss first second grads_and_vars nodes gpus_per_node a b n shape
+    parse block width loss_sum correct count stages lengths max_tokens world_size length_of bucket_boundaries
+    bucket_batch_sizes steps batches make_model pattern parse_batch run
+"""
+MODULES = """
+    torch F nn np os tf jax jnp optax ocp dist DataLoader DDP FSDP fully_shard Mesh lax partial
+    DistributedDataParallel BackwardPrefetch init_device_mesh
+"""
+KNOWN = {*READERS.split(), *MODULES.split(), *dir(builtins)}
+
+
+def snippets():
+    for rule in BOOK.values():
+        for number, fix in enumerate(rule.fixes):
+            if fix.code and not SHELL.search(fix.code):
+                yield pytest.param(fix.code, id=f"{rule.id}-{number}")
+
+
+@pytest.mark.parametrize("code", list(snippets()))
+def test_a_snippet_compiles_and_its_names_are_known(code):
+    tree = ast.parse(code)
+    loaded = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    assert loaded - made(tree) - KNOWN == set()
+
+
+def made(tree):
+    nodes = list(ast.walk(tree))
+    names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    names |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    names |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+    return names | {(alias.asname or alias.name).partition(".")[0] for node in imports for alias in node.names}

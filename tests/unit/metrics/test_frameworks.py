@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from advisor.lens import Lane
+from advisor.metrics.breakdown import breakdown
+from advisor.metrics.frameworks import compiled, contention, devices, eager, recorded
+from advisor.metrics.memory import memory
+from advisor.metrics.registry import Missing
+from tests.tables import V100, kernel, lane, on_device, on_host, profile, step
+
+
+def of_tensorflow(one: Lane) -> Lane:
+    return replace(one, process={**one.process, "framework": "tensorflow"}, _computed={})
+
+
+def test_devices_seen_and_used():
+    seen = [V100 | {"device": i} for i in range(4)]
+    ops = [kernel(0, 1, device=2), on_device("memcpy", 0, 1, device=3)]
+    found = devices(lane(profile(ops, steps=[step(1, 0, 10, device=2)], devices=seen)))
+    assert found == {"devices_visible": 4, "devices_idle": 3, "devices_working": "2"}
+
+
+def test_time_between_steps():
+    steps = [step(1, 0, 100), step(2, 150, 250), step(3, 300, 400)]
+    assert recorded(lane(profile([kernel(0, 1)], steps=steps)))["between_steps_share"] == pytest.approx(0.25)
+    apart = recorded(lane(profile([kernel(0, 1)], steps=[step(1, 0, 100), step(5, 150, 250)])))
+    assert isinstance(apart["between_steps_share"], Missing)
+
+
+def test_eager_ops_count_once_however_they_nest():
+    host = [
+        on_host("op", 0, 30, name="EagerLocalExecute: MatMul", eager=True, step=1),
+        on_host("op", 5, 25, name="MatMul:MatMul", eager=True, step=1, parent=0),
+        on_host("op", 40, 50, name="model/Relu:Relu", eager=False, step=1),
+        on_host("op", 60, 90, name="of the pipeline:Cast", eager=True),  # asked for by no step
+    ]
+    found = eager(of_tensorflow(lane(profile((), host, [step(1, 0, 100, device=None)]))))
+    assert found["host_eager_share"] == pytest.approx(0.75)
+    assert found["eager_ops_per_step"] == 1
+    assert isinstance(eager(lane(profile((), host, [step(1, 0, 100, device=None)])))["host_eager_share"], Missing)
+
+
+def test_calls_of_functions_that_trace():
+    host = [
+        on_host("annotation", 0, 30, details='{"tf_function_call":"traced-nonXla","tracing_count":2}'),
+        on_host("annotation", 40, 50, details='{"tf_function_call":"notTraced-nonXla","tracing_count":2}'),
+    ]
+    found = eager(of_tensorflow(lane(profile((), host, [step(1, 0, 100, device=None)]))))
+    assert found["function_tracing_share"] == pytest.approx(0.75)
+
+
+def test_what_xla_left_out_and_what_runs_in_sixteen_bits():
+    half = on_host("op", 0, 1, name="a/b:Mul", dtypes='["c10::BFloat16"]', shapes="[[4]]")
+    single = on_host("op", 2, 3, name="a/c:Mul", dtypes='["float"]', shapes="[[4]]")
+    ops = [
+        kernel(0, 30, op=0, hlo_module="jit_f"),
+        kernel(40, 50, op=1, framework_op="a/c:Mul"),
+    ]
+    found = compiled(of_tensorflow(lane(profile(ops, [half, single], [step(1, 0, 100)]))))
+    assert found["xla_share"] == pytest.approx(0.75)
+    assert found["outside_compilation_share"] == pytest.approx(0.25)
+    assert found["outside_compilation_ops"] == "Mul (10 µs)"
+    assert found["sixteen_bit_kernel_share"] == pytest.approx(0.75)
+    untold = compiled(of_tensorflow(lane(profile([kernel(0, 30)], steps=[step(1, 0, 100)]))))
+    assert untold["outside_compilation_share"] == 0
+    assert isinstance(untold["sixteen_bit_kernel_share"], Missing)
+
+
+def test_launching_while_tf_data_works():
+    host = [
+        on_host("annotation", 0, 40, name="ExecutorState::Process", step=1),
+        on_host("pipeline", 20, 90, name="Iterator::Map", thread=2),
+    ]
+    found = contention(lane(profile([kernel(30, 60)], host, [step(1, 0, 100)])))
+    assert found["input_during_launch_share"] == pytest.approx(0.1)  # 20 to 30
+    assert found["input_during_launch_part"] == pytest.approx(1 / 3)
+
+
+def test_tensorflow_s_order_of_the_breakdown():
+    """A request for input owns an instant before the executor; of another step it owns none."""
+    host = [
+        on_host("annotation", 0, 60, name="ExecutorState::Process", step=1),
+        on_host("input", 10, 30, step=1),
+        on_host("input", 30, 50, step=2),
+        on_host("op", 55, 80, step=1),
+    ]
+    ops = [kernel(0, 20), on_device("memcpy", 50, 70, copy_kind="HtoD"), on_device("memcpy", 80, 85, copy_kind="DtoH")]
+    found = breakdown(of_tensorflow(lane(profile(ops, host, [step(1, 0, 100)]))))
+    shares = {name.removesuffix("_share"): share for name, share in found.items() if name.endswith("_share")}
+    assert {name: round(share, 6) for name, share in shares.items() if share} == {
+        "compute": 0.2,  # 0 to 20
+        "input": 0.1,  # 20 to 30
+        "launch": 0.3,  # 30 to 60
+        "memcpy": 0.15,  # 60 to 70, to the device after launching; 80 to 85
+        "host": 0.1,  # 70 to 80
+        "other": 0.15,
+    }
+
+
+def test_on_a_cpu_the_executor_is_no_launch():
+    host = [on_host("annotation", 0, 60, name="ExecutorState::Process", step=1), on_host("input", 60, 80, step=1)]
+    found = breakdown(of_tensorflow(lane(profile((), host, [step(1, 0, 100, device=None)]))))
+    assert (found["launch_share"], found["host_share"], found["input_share"]) == (0.0, 0.6, 0.2)
+
+
+def test_memory_that_an_allocator_takes_all_at_once():
+    """Of 10 bytes 8 are used at the peak; of the 2 that are free half are outside the largest piece."""
+    rows = [
+        {"worker": 0, "device": 0, "at_ns": at, "allocated_bytes": a, "available_bytes": 10 - a, "fragmentation": f}
+        for at, a, f in ((1, 4, 0.0), (2, 8, 0.5), (3, 6, 0.9))
+    ]
+    found = memory(lane(profile([kernel(0, 1)], steps=[step(1, 0, 10)], allocations=rows)))
+    assert (found["reserved_memory_bytes"], found["peak_memory_bytes"]) == (10, 8)
+    assert found["fragmentation"] == pytest.approx(0.1)
+
+
+def test_work_on_other_threads_for_a_step_is_no_python():
+    from advisor.metrics.launching import python_bound  # noqa: PLC0415
+
+    host = [
+        on_host("step", 0, 100, name="train", step=1),
+        on_host("annotation", 10, 95, name="ThunkExecutor::Execute", step=1, thread=2),
+    ]
+    found = python_bound(lane(profile((), host, [step(1, 0, 100, device=None)])))
+    assert found["python_bound_share"] == pytest.approx(0.15)
+    apart = [row | {"step": None} for row in host]
+    found = python_bound(lane(profile((), apart, [step(1, 0, 100, device=None)])))
+    assert isinstance(found["python_bound_share"], Missing)  # nothing says that the other thread works for the step

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from advisor.metrics.registry import METRICS, Missing, Value
+from advisor.metrics.startup import startup
+from tests.tables import US, Row, kernel, lane, on_device, on_host, pageable, profile, step
+
+# us       -1000   -900    -400   0      50
+# calls    cuInit  cudaMemcpyAsync
+# copies           =========             =====   of 100 bytes each
+# kernel                          =====
+HOST = [on_host("runtime", -1_000, -950, name="cuInit"), on_host("runtime", -900, -400, name="cudaMemcpyAsync")]
+DEVICE = [pageable(-900, -500, bytes=100), kernel(0, 40), pageable(50, 60, bytes=100)]
+
+
+def found(*more: Row, steps: tuple[Row, ...] = (), began: float | None = 0) -> dict[str, Value]:
+    begins = None if began is None else round(began * US)
+    workers = [{"worker": 0, "work_start_ns": begins, "work_end_ns": begins and 60 * US}]
+    return dict(startup(lane(profile([*DEVICE, *more], HOST, steps, workers=workers))))
+
+
+def test_what_comes_before_the_first_kernel_is_told_once():
+    assert found() == {
+        "startup_ms": 1.0,
+        "startup_copy_ms": 0.4,
+        "startup_copy_bytes": 100,
+        "startup_pageable_bytes": 100,
+        "startup_work": "cudaMemcpyAsync (0.5 ms), cuInit (50 µs)",
+    }
+
+
+def test_marked_steps_begin_later_than_the_first_kernel():
+    in_step = kernel(70, 80, step=1)
+    told = found(in_step, steps=(step(1, 70, 80),))
+    assert told["startup_ms"] == 1.07
+    assert told["startup_copy_bytes"] == 200
+
+
+def test_copies_within_the_device_are_no_pageable_ones():
+    inner = on_device("memcpy", -300, -200, copy_kind="DtoD", bytes=7)
+    told = found(inner)
+    assert (told["startup_copy_bytes"], told["startup_pageable_bytes"]) == (107, 100)
+    assert told["startup_copy_ms"] == 0.5
+
+
+def test_a_recorder_started_amid_the_work_saw_no_start():
+    told = found(began=None)
+    assert all(isinstance(value, Missing) for value in told.values())
+
+
+def test_places_are_the_longest_copies_before_it():
+    where = METRICS["startup_copy_ms"].where
+    assert where
+    workers = [{"worker": 0, "work_start_ns": 0, "work_end_ns": 60 * US}]
+    rows = where(lane(profile(DEVICE, HOST, workers=workers)))
+    assert rows.select("start_ns", "dur_ns").rows() == [(-900_000, 400_000)]

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from advisor.engine import check, excerpt, read
+from advisor.errors import UsageError
+from advisor.excerpt import window
+from advisor.lens import look
+from advisor.report import Finding, Place
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "simulated-sync-a100"
+
+
+@pytest.fixture(scope="module")
+def findings() -> tuple[Finding, ...]:
+    return check([str(FIXTURE)]).runs[0].findings
+
+
+@pytest.fixture(scope="module")
+def lane():
+    return look(read(str(FIXTURE))).lanes[0]
+
+
+def at(finding: Finding, start_ns: int, dur_ns: int) -> Finding:
+    spot = Place(table="host_ops", name="x", worker=0, device=0, step=None, start_ns=start_ns, at_ms=0, dur_ns=dur_ns)
+    return finding.model_copy(update={"where": (spot,)})
+
+
+def test_the_step_around_the_place_is_shown(findings, lane):
+    step = lane.steps.row(1, named=True)
+    shown = window(lane, at(findings[0], step["start_ns"] + 10, 5))
+    assert shown == (step["start_ns"], step["start_ns"] + step["dur_ns"])
+
+
+def test_without_a_place_the_longest_step_is_shown(findings, lane):
+    shown = window(lane, findings[0].model_copy(update={"where": ()}))
+    assert shown[1] - shown[0] == lane.steps["dur_ns"].max()
+
+
+def test_outside_of_all_steps_the_place_and_what_is_around_it_is_shown(findings, lane):
+    before = lane.steps["start_ns"].min() - 10**10
+    assert window(lane, at(findings[0], before, 10**6)) == (before - 2 * 10**6, before + 3 * 10**6)
+
+
+def test_the_excerpt_holds_what_ran_the_launches_and_the_findings(findings):
+    trace = excerpt(str(FIXTURE), findings[0].key)
+    events = trace["traceEvents"]
+    kinds = {event.get("cat") for event in events}
+    assert {"kernel", "op", "runtime", "finding", "launch"} <= kinds
+    told = trace["advisor"]
+    drawn = [event for event in events if event["ph"] == "X"]
+    assert all(event["ts"] < told["dur_ns"] / 1e3 and event["ts"] + event["dur"] > 0 for event in drawn)
+    ends = {event["id"] for event in events if event["ph"] == "f"}
+    assert ends == {event["id"] for event in events if event["ph"] == "s"}
+    lanes = {(event["pid"], event["tid"]) for event in drawn}
+    named = {(event["pid"], event["tid"]) for event in events if event["name"] == "thread_name"}
+    assert lanes <= named
+
+
+def test_what_was_not_found_cannot_be_shown():
+    with pytest.raises(UsageError, match=r"--finding launchbound: not found in .*; found: "):
+        excerpt(str(FIXTURE), "launchbound")
