@@ -166,7 +166,7 @@ def _rules(week: Week) -> Section:
         )
         for rule in week.rules[:MOST_LINES]
     ]
-    heads = ("Rule", "Owners", "Jobs", "Runs", "New", "To win", "Expected", "Worth")
+    heads = ("Rule", "Owners or teams", "Jobs", "Runs", "New", "To win", "Expected", "Worth")
     return Section(
         "rules", "What to fix first", "Rules by what their fixes give back.", heads, tuple(lines), "No rule fired.", 2
     )
