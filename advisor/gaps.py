@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from advisor.intervals import EMPTY
+from advisor.intervals import EMPTY, Ints
 from advisor.lens import Lane
 
 _QUEUED_NS: Final = 5_000  # a queued op starts this soon after the one before it
+_LONG_NS: Final = 1_000_000  # no launch takes that long: the host does something else in between
 _HOST_CAUSES: Final = (
     "input",
     "compile",
@@ -27,11 +28,11 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "allocator": ("device memory is being allocated or freed", "a cudaMalloc, cudaFree or the like is open"),
     "sync": (
         "the host had been waiting for the device and has nothing queued when it resumes",
-        "a synchronising call was open when the device ran dry, and the next op was not yet launched",
+        "a synchronising call was open when the device ran dry; up to its return, where over 1 ms follows",
     ),
     "host_bound": (
         "the host has not yet launched the next op",
-        "the call that launched the next op returned after the device ran dry",
+        "the call that launched the next op returned after the device ran dry, or over 1 ms after the wait returned",
     ),
     "queued": ("the next op is queued and about to start", "that call returned before; the gap is at most 5 us"),
     "dependency": (
@@ -49,9 +50,11 @@ def gaps(lane: Lane) -> pl.DataFrame:
     """Idle intervals of the lane's device inside the used steps, each split by cause.
 
     Columns: window (row of `lane.steps`), start_ns, end_ns, next (device op that ends the gap; null at the end of the
-    window), and `<cause>_ns` for every cause, which sum to end_ns - start_ns. All streams of the device are merged
+    window), late_ns (the instant from which a host-bound part of the gap is host-bound: its start, or where a wait
+    returned), and `<cause>_ns` for every cause, which sum to end_ns - start_ns. All streams of the device are merged
     first. Time under an input, compilation, garbage collection or allocator range belongs to that range; what is left
-    of a gap has one cause, told by when the next op was launched.
+    of a gap has one cause, told by when the next op was launched. Only a gap after a wait has two where the wait
+    returned over 1 ms before the gap's end: from then on the host does something else than to wait or to launch.
     """
     found = [lane.busy.gaps(int(a), int(b)) for a, b in zip(lane.starts, lane.ends, strict=True)]
     frame = pl.DataFrame(
@@ -85,8 +88,27 @@ def _split(frame: pl.DataFrame, lane: Lane) -> pl.DataFrame:
         parts[f"{cause}_ns"] = now - so_far
         so_far = now
     rest = _cause_of_rest(frame, lane)
-    parts |= {f"{cause}_ns": np.where(rest == cause, end - start - so_far, 0) for cause in CAUSES[len(_HOST_CAUSES) :]}
+    late = np.where(rest == "sync", _returned(start, end, lane), start)
+    before = late - start - covered.within(start, late)
+    after = end - late - covered.within(late, end)
+    parts |= {f"{cause}_ns": np.where(rest == cause, after, 0) for cause in CAUSES[len(_HOST_CAUSES) :]}
+    waited = rest == "sync"
+    parts["sync_ns"] = np.where(waited, before, 0)
+    parts["host_bound_ns"] = np.where(waited, after, parts["host_bound_ns"])
+    parts["late_ns"] = late
     return frame.with_columns(pl.Series(name, values, dtype=pl.Int64) for name, values in parts.items())
+
+
+def _returned(start: Ints, end: Ints, lane: Lane) -> Ints:
+    """Until when each gap after a wait is the wait's: until its end, or where that is over 1 ms later, the return."""
+    waits = lane.host_spans("sync")
+    if not len(waits.starts):
+        return end
+    dry = lane.busy.last_end(start)
+    open_at = np.maximum(np.searchsorted(waits.starts, dry - 1, side="right") - 1, 0)
+    returned = waits.ends[open_at].clip(start, end)
+    until: Ints = np.where(end - returned > _LONG_NS, returned, end)
+    return until
 
 
 def _cause_of_rest(frame: pl.DataFrame, lane: Lane) -> npt.NDArray[np.str_]:

@@ -223,7 +223,7 @@ def minus(union: Union, other: Union) -> Union:
 
 def _late(lane: Lane, which: pl.Expr) -> Union:
     found = lane.once(gaps).filter(pl.col("host_bound_ns") > 0, which)
-    late = Union.of(found["start_ns"].to_numpy(), found["end_ns"].to_numpy())
+    late = Union.of(found["late_ns"].to_numpy(), found["end_ns"].to_numpy())
     return minus(late, lane.host_spans(*_ACCOUNTED))
 
 

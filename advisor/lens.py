@@ -20,6 +20,8 @@ _MAD_TO_SIGMA: Final = 1.4826  # of a normal distribution
 _FENCE_SIGMAS: Final = 3
 _LEAST_OUTLIER: Final = 1.1  # times the median: in very even runs three sigmas are a fraction of a per cent
 _ENOUGH_STEPS: Final = 3
+_FIRST_USES: Final = 0.5  # of what the first step takes longer: with so much of it, first uses made it long
+_LOADING: Final = r"^(?:cu|hip)(?:Module|Library)(?:Load|Get)|^(?:cu|hip)KernelGet"
 _SLOW_CALL_NS: Final = 50_000  # a runtime call that takes longer waits for something (HTA's outlier threshold)
 _RANGE = re.compile(r"^(\d*):(\d*)$")
 
@@ -31,7 +33,10 @@ _OUTSIDE: Final = "outside --steps"
 OUTLIER: Final = "outlier"
 """How the reason begins why a step is left out for nothing but its length."""
 FILLING: Final = "first recorded"
-"""How the reason begins for which a step is left out in which the host, at its usual pace, got ahead of the device."""
+"""How the reason begins for which a first step is left out whose length the steps after it do not have.
+
+The host, at its usual pace, got ahead of the device; or kernels were used for the first time.
+"""
 STEADY: Final = "steady"
 ALL: Final = "all"
 
@@ -313,6 +318,8 @@ def _steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
     filling = (pl.int_range(pl.len()) == 0) & pl.col("device").is_not_null()
     usual_host = pl.col("host_dur_ns") <= pl.max_horizontal(host_fence, _LEAST_OUTLIER * host_median)
     filling &= usual_host & (pl.col("dur_ns") > pl.col("host_dur_ns"))
+    loading_ns = _first_uses_ns(steps, profile)
+    loading = (pl.int_range(pl.len()) == 0) & (loading_ns >= _FIRST_USES * (pl.col("dur_ns") - median))
     lengths = (_ms("dur_ns"), (median / 1e6).round(1))
     judged = steps.with_columns(
         steady=pl.coalesce(
@@ -321,6 +328,13 @@ def _steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
             pl.when(slow & filling).then(
                 pl.format(f"{FILLING}: {{}} ms, while the host got ahead of the device", lengths[0])
             ),
+            pl.when(slow & loading).then(
+                pl.format(
+                    f"{FILLING}: {{}} ms, start-up: first uses of kernels take {{}} ms of it",
+                    lengths[0],
+                    pl.lit(round(loading_ns / 1e6, 1)),
+                )
+            ),
             pl.when(slow & (pl.col("dur_ns") >= _LEAST_OUTLIER * median)).then(
                 pl.format(f"{OUTLIER}: {{}} ms, the median is {{}}", *lengths)
             ),
@@ -328,6 +342,26 @@ def _steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
     )
     kept = "steady" if judged["steady"].null_count() >= _ENOUGH_STEPS else "left_out"
     return judged.with_columns(left_out=pl.col(kept)).select(*steps.columns[:-1])
+
+
+def _first_uses_ns(steps: pl.DataFrame, profile: Profile) -> int:
+    """Time in the first step in which its device idles while kernels' code is loaded, by a call or by a first launch.
+
+    CUDA loads a kernel's code when it is first launched (lazy loading, CUDA C++ Programming Guide). A launch that is
+    the first recorded but not the process's first takes microseconds, and so adds nothing.
+    """
+    worker, device = steps["worker"][0], steps["device"][0]
+    if device is None:
+        return 0
+    host = profile.host_ops.filter(pl.col("worker") == worker)
+    ops = profile.device_ops.filter(pl.col("worker") == worker, pl.col("launch").is_not_null())
+    first = ops.filter(pl.col("kind") == "kernel").sort("start_ns").unique("name", keep="first")["launch"]
+    loads = pl.col("name").cast(pl.String).str.contains(_LOADING)
+    calls = host.filter(pl.col("kind") == "runtime", pl.col("id").is_in(first.implode()) | loads)
+    busy = spans(profile.device_ops.filter(pl.col("worker") == worker, pl.col("device") == device))
+    start, length = int(steps["start_ns"][0]), int(steps["dur_ns"][0])
+    within = spans(calls) & Union.of([start], [start + length])
+    return within.total - (within & busy).total
 
 
 def _median_and_fence(lengths: pl.Expr) -> tuple[pl.Expr, pl.Expr]:

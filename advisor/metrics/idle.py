@@ -32,12 +32,13 @@ def _longest(cause: str, only: pl.Expr = _ANY) -> Callable[[Lane], pl.DataFrame]
 
     def places(lane: Lane) -> pl.DataFrame:
         found = lane.once(gaps).filter(pl.col(f"{cause}_ns") > 0, only)
+        begin = pl.col("late_ns" if cause == "host_bound" else "start_ns")
         return found.sort(f"{cause}_ns", "start_ns", descending=[True, False]).select(
             table=pl.lit("gaps"),
             name=pl.lit(f"device idle: {MEANINGS[cause][0]}"),
             step=pl.col("window").replace_strict(list(range(lane.steps.height)), lane.steps["step"]),
-            start_ns="start_ns",
-            dur_ns=pl.col("end_ns") - pl.col("start_ns"),
+            start_ns=begin,
+            dur_ns=pl.col("end_ns") - begin,
         )
 
     return places

@@ -8,6 +8,7 @@ from advisor import metrics
 from advisor.resources import rules_folder
 from advisor.rulebook import load
 from advisor.rulelint import failure, lint
+from advisor.verdicts import fixes_in_order
 
 BOOK = load([rules_folder()])
 NAMES = metrics.dtypes()
@@ -42,3 +43,29 @@ def test_every_fix_links_to_documentation_and_every_limit_has_a_source(rule):
     assert any(fix.link for fix in rule.fixes)
     assert rule.references
     assert len(" ".join(rule.why.split())) > 100
+
+
+@pytest.mark.parametrize("framework", ["pytorch", "tensorflow", "jax"])
+@pytest.mark.parametrize(
+    ("cause", "begins"),
+    [
+        ("checkpoint", "Save"),
+        ("collective", "Record all ranks"),
+        ("gc", "Keep Python's garbage"),
+        ("input", "Prefetch more"),
+        ("python", "Look for what"),
+        ("host", "Look for what"),
+        ("unknown", "Keep Python's garbage"),
+        ("compute", "Compare the shapes"),
+        ("allocator", ("Keep sizes alike", "Leave preallocation")),
+    ],
+)
+def test_an_uneven_step_is_answered_by_its_cause_in_every_framework(framework, cause, begins):
+    ordered = fixes_in_order(BOOK["step-outliers"], {"outlier_cause": cause})
+    first = next(fix for fix in ordered if fix.framework in {framework, "any"})
+    assert first.do.startswith(begins)
+
+
+def test_what_is_told_any_framework_of_uneven_steps_is_of_no_other_and_needs_no_gpu():
+    told = [fix for fix in BOOK["step-outliers"].fixes if fix.framework != "pytorch"]
+    assert not [fix.do for fix in told if re.search("torch|nvidia-smi", f"{fix.do} {fix.code} {fix.link}")]

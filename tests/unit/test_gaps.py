@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.gaps import CAUSES, MEANINGS, gaps
+from advisor.hostwork import launch_gaps, stalls
 from advisor.profile import Profile
 from tests.tables import kernel, lane, on_device, on_host, profile, step
 
@@ -94,6 +95,44 @@ def test_a_wait_that_was_not_open_when_the_device_ran_dry_is_no_cause(wait: tupl
 def test_a_wait_delays_nothing_that_was_queued():
     waits = [on_host("sync", 10, 22)]
     assert found(profile([kernel(0, 20, 0), kernel(23, 100, 9)], waits, STEP)) == [(20, 23, {"queued": 3})]
+
+
+def test_what_follows_a_wait_for_over_1_ms_is_the_hosts():
+    # us        0    20   22                2000   2100
+    # kernels   =====                        ======
+    # sync        |-------|                               10 to 22
+    # launched                              a at 1998
+    steps, waits = [step(1, 0, 2100)], [on_host("sync", 10, 22)]
+    made = profile([kernel(0, 20, 0), kernel(2000, 2100, 1998)], waits, steps)
+    assert found(made) == [(20, 2000, {"sync": 2, "host_bound": 1978})]
+    assert gaps(lane(made))["late_ns"].to_list() == [22_000]
+    (stalled,) = zip(stalls(lane(made)).starts, stalls(lane(made)).ends, strict=True)
+    assert stalled == (22_000, 2_000_000)
+    assert not launch_gaps(lane(made)).total
+
+
+def test_up_to_1_ms_after_the_wait_is_the_waits():
+    steps, waits = [step(1, 0, 2100)], [on_host("sync", 10, 22)]
+    made = profile([kernel(0, 20, 0), kernel(1022, 2100, 1020)], waits, steps)
+    assert found(made) == [(20, 1022, {"sync": 1002})]
+    made = profile([kernel(0, 20, 0), kernel(1022.001, 2100, 1020)], waits, steps)
+    assert found(made) == [(20, 1022.001, {"sync": 2, "host_bound": 1000.001})]
+
+
+def test_a_wait_that_stays_open_owns_the_time_however_long():
+    steps, waits = [step(1, 0, 5000)], [on_host("sync", 10, 4500)]
+    made = profile([kernel(0, 20, 0), kernel(4600, 5000, 4599)], waits, steps)
+    assert found(made) == [(20, 4600, {"sync": 4580})]
+
+
+def test_ranges_before_and_after_the_return_own_their_time_on_their_side():
+    # us        20   24   30    40   60                 2030
+    # sync      |---------|                              10 to 30
+    # gc             |-----------|                       24 to 40
+    # input                           |-- 60 to 160 --|
+    host = [on_host("sync", 10, 30), on_host("gc", 24, 40, thread=3), on_host("input", 60, 160)]
+    made = profile([kernel(0, 20, 0), kernel(2030, 2100, 2029)], host, [step(1, 0, 2100)])
+    assert found(made) == [(20, 2030, {"input": 100, "gc": 16, "sync": 4, "host_bound": 1890})]
 
 
 # --------------------------------------------------------------------------------------- host ranges

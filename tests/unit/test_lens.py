@@ -9,7 +9,7 @@ from advisor.errors import UsageError
 from advisor.lens import Lens, look
 from advisor.links import steps as windows
 from advisor.profile import Profile
-from tests.tables import A100, V100, Row, kernel, lane, on_device, on_host, profile, step
+from tests.tables import A100, V100, Row, kernel, lane, on_device, on_host, profile, span, step
 
 
 def of_lengths(*lengths: float, **more: Sequence[Row]) -> Profile:
@@ -139,6 +139,40 @@ def test_a_first_step_in_which_the_host_gets_ahead_is_left_out_and_no_outlier():
     assert why(first_then_even(95, 105), 0) is not None  # though less than a tenth longer
     assert (why(first_then_even(140, 150), 0) or "").startswith("outlier")  # the host itself took longer
     assert (why(first_then_even(95, 150, device=None), 0) or "").startswith("outlier")  # no device to fill
+
+
+def first_uses(*launches: Row, step_us: float = 700, busy: Sequence[Row] = ()):
+    """A first step of `step_us` us and four of 200: the excess of the first is 500 where nothing else is said."""
+    ends = [step_us + 200 * i for i in range(5)]
+    steps = [step(0, 0, step_us), *(step(i + 1, ends[i], ends[i + 1]) for i in range(4))]
+    return why(profile([*busy, *launches], steps=steps), 0) or ""
+
+
+def launched(name: str, call_start: float, call_end: float, **columns: object) -> Row:
+    call = {"kind": "runtime", "name": "cudaLaunchKernel"} | span(call_start, call_end)
+    return kernel(call_end, call_end + 10, call_end, name=name) | {"call": call} | columns
+
+
+def test_a_first_step_that_first_uses_of_kernels_made_long_is_start_up_and_no_outlier():
+    # Two first launches of 200 and 50 us, the device idle: 250 us, half of the excess of 500.
+    told = first_uses(launched("a", 0, 200), launched("b", 210, 260))
+    assert told == "first recorded: 0.7 ms, start-up: first uses of kernels take 0.2 ms of it"
+    assert first_uses(launched("a", 0, 200), launched("b", 210, 259)).startswith("outlier")  # 249 of 500
+
+
+def test_a_second_launch_of_a_kernel_or_one_while_the_device_is_busy_is_no_first_use():
+    assert first_uses(launched("a", 0, 200), launched("a", 210, 260)).startswith("outlier")
+    busy = [kernel(150, 250, 1, name="c")]  # covers 50 us of a's launch and 40 us of b's; its own takes 1
+    assert first_uses(launched("a", 0, 200), launched("b", 210, 260), busy=busy).startswith("outlier")
+
+
+def test_loading_a_library_is_a_first_use_and_only_the_first_step_can_be_start_up():
+    lengths, calls = (800, 200, 200, 200, 200), [on_host("runtime", 0, 400, name="cuLibraryLoadData")]
+    made = of_lengths(*lengths, host_ops=calls)
+    assert why(made, 0) == "first recorded: 0.8 ms, start-up: first uses of kernels take 0.4 ms of it"
+    later = [on_host("runtime", 800, 1_200, name="cuLibraryLoadData")]
+    made = of_lengths(200, 200, 200, 200, 800, host_ops=later)
+    assert (why(made, 4) or "").startswith("outlier")
 
 
 def test_a_short_step_is_no_outlier():
