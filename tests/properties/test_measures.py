@@ -128,7 +128,8 @@ def test_a_metric_is_a_number_in_its_range_or_null_with_a_reason(made: Profile, 
                 assert math.isfinite(value)
                 if name not in {"replay_error", "own_step_excess_ms"}:  # differences, of either sign
                     assert value >= 0, name
-                    assert value <= 1 or metric.unit != "share", name
+                    # uneven steps may add more than a whole even one
+                    assert value <= 1 or metric.unit != "share" or name == "outliers_share", name
     for frame in found.frames.values():
         assert not any(frame[name].is_nan().any() for name, dtype in frame.schema.items() if dtype.is_float())
 
