@@ -125,7 +125,8 @@ def recorded() -> Iterator[tuple[Known, Iterable[Profile]]]:
     for file in sorted((ROOT / "fixtures").glob("*/case.yaml")):
         facts = yaml.safe_load(file.read_text("utf-8"))
         kind = "simulated fixture" if facts.get("simulated") else "recorded"
-        yield known(file.parent.name, kind, facts), [read(str(trace)) for trace in sorted(file.parent.glob("*.gz"))]
+        traces = sorted(file.parent.glob("*.gz")) or [file.parent]  # TensorFlow's and JAX's lie deeper
+        yield known(file.parent.name, kind, facts), [read(str(trace)) for trace in traces]
 
 
 def pairs() -> Iterator[tuple[Known, Iterable[Profile]]]:
