@@ -174,7 +174,6 @@ def test_devices_that_are_seen_and_not_used_count_where_every_rank_is_here(world
 
 def test_a_device_that_only_receives_copies_is_used():
     def seen(device: int) -> Rank:
-        made = rank(device, [call(0, 10)], [spent(1, 0, 10, work_ns=5 * US)], device=device, visible=8)
         return replace(
             rank(device, [call(0, 10)], [spent(1, 0, 10, work_ns=5 * US)], device=device, visible=8), used=(1, 4, 6)
         )
