@@ -17,6 +17,11 @@ _REFINED: Final = [
     ("op|annotation", STEP, "step"),
     ("op|annotation", r"^Optimizer\.(?:step|zero_grad)#|^DataParallel\.|^DistributedDataParallel\.", "annotation"),
     ("op|annotation|python", r"compile_inner|call_user_compiler|compile_fx|fx_codegen_and_compile", "compile"),
+    # nvFuser's ranges around what it does once per fusion: lowering, NVRTC, loading the module.
+    ("op|annotation", r"^(?:FusionKernelRuntime|KernelExecutor|ExecutorDispatch|FusionExecutor)::compile", "compile"),
+    ("op|annotation", r"^(?:CompiledKernel|ExprEvalExecutor)::(?:compile|CompiledKernel)", "compile"),
+    ("op|annotation", r"^FusionKernelRuntime::FusionKernelRuntime$|::compileNewKRT$", "compile"),
+    ("op|annotation", r"^GpuLower::|^executor_utils::N(?:VRTC|vrtc)", "compile"),
     ("op|annotation|python", r"^(?:Python GC|gc\.collect)|<built-in function collect>", "gc"),
     ("python", r"^nn\.Module: ", "module"),
     ("runtime", r"^(?:cuda|hip)(?:Device|Stream|Event)Synchronize|^cu(?:Ctx|Stream|Event)Synchronize", "sync"),

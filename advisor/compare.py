@@ -547,7 +547,7 @@ def _notes(base: Sequence[Run], head: Sequence[Run], ranks: frozenset[int]) -> I
         if not all(_told(scope, runs) for scope in _SIZES):
             yield f"the {name} is a report without tables of kernels and ops: write it again from its profile"
         if any(run.source.salvaged for run in runs):
-            yield f"the {name} was read from a damaged file"
+            yield f"notes on how the {name} was read stand in its own report"
 
 
 def _pairs(base: Sequence[Run], head: Sequence[Run], of: Callable[[Run], object]) -> Iterator[tuple[object, object]]:

@@ -58,6 +58,7 @@ class Lane:
     steps: pl.DataFrame
     uneven: pl.DataFrame
     devices: int
+    used: tuple[int, ...]  # the worker's devices that ran anything, copies too
     working: tuple[int, ...]  # the worker's devices that ran kernels
     ops: pl.DataFrame
     host: pl.DataFrame
@@ -221,6 +222,7 @@ def _lane(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
         steps=steps.filter(mine & pl.col("left_out").is_null()).sort("start_ns", maintain_order=True),
         uneven=steps.filter(mine & asked).sort("start_ns", maintain_order=True),
         devices=used["device"].n_unique(),
+        used=tuple(used["device"].drop_nulls().unique().sort()),
         working=tuple(used.filter(pl.col("kind") == "kernel")["device"].drop_nulls().unique().sort()),
         ops=ops,
         host=_rows(profile.host_ops, pl.col("worker") == worker),

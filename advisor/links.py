@@ -10,9 +10,12 @@ import polars as pl
 from advisor.callnames import STEP
 from advisor.errors import UsageError
 from advisor.intervals import nest
+from advisor.text import plain
 
 _CUT_OFF_SHARE: Final = 0.8  # of the previous step's device work: torch-tb-profiler's rule for a last step cut short
 _LAUNCHERS: Final = ["runtime", "sync", "allocator"]
+_NAMED: Final = 8
+_NAME_LENGTH: Final = 60
 _CALLS: Final = [*_LAUNCHERS, "overhead"]
 _WORK: Final = ["op", "collective"]
 
@@ -107,14 +110,37 @@ def named_ranges(host: pl.DataFrame, pattern: str) -> pl.DataFrame:
     Raises:
         UsageError: `pattern` is no regular expression.
     """
+    return as_steps(_matching(host, pattern))
+
+
+def require_ranges(host: pl.DataFrame, pattern: str) -> None:
+    """See that a range is called like that.
+
+    Raises:
+        UsageError: none is, or `pattern` is no regular expression.
+    """
+    if not _matching(host, pattern).height:
+        raise UsageError(f"--step-range {pattern}: no range is called like that; {_ranges_there(host)}")
+
+
+def _matching(host: pl.DataFrame, pattern: str) -> pl.DataFrame:
     name = pl.col("name").cast(pl.String)
-    ranges = host.lazy().filter(~pl.col("kind").is_in(_CALLS))
     try:
-        found = ranges.filter(name.str.contains(pattern)).collect()
+        return host.lazy().filter(~pl.col("kind").is_in(_CALLS)).filter(name.str.contains(pattern)).collect()
     except pl.exceptions.ComputeError as error:
         what = next((line.strip() for line in str(error).splitlines() if line.startswith("error: ")), "it is invalid")
         raise UsageError(f"--step-range {pattern}: not a regular expression ({what})") from None
-    return as_steps(found)
+
+
+def _ranges_there(host: pl.DataFrame) -> str:
+    """The ranges' names, digits apart, in words: those of people's own first, then by time."""
+    label = pl.col("name").cast(pl.String).str.replace_all(r"\d+", "#")
+    own = pl.col("kind").is_in(["step", "annotation"]).any()
+    ranges = host.lazy().filter(~pl.col("kind").is_in(_CALLS))
+    there = ranges.group_by(label=label).agg(own=own, ns=pl.sum("dur_ns")).drop_nulls("label").collect()
+    longest = there.sort("own", "ns", "label", descending=[True, True, False])["label"].head(_NAMED)
+    names = ", ".join(plain(name)[:_NAME_LENGTH] for name in longest)
+    return f"there are {names}" if names else "no range was recorded"
 
 
 def as_steps(ranges: pl.DataFrame) -> pl.DataFrame:

@@ -54,6 +54,7 @@ class Rank:
     calls: pl.DataFrame
     work: Union
     kernels: pl.DataFrame
+    used: tuple[int, ...] = ()  # devices on which its process ran anything, copies too
     trains: bool | None = None  # whether a backward pass ran in the recording; None where no framework op tells
 
     @property
@@ -72,6 +73,7 @@ def rank_of(lane: Lane) -> Rank:
         facts=lane.process,
         gpu=lane.gpu,
         visible=lane.visible,
+        used=lane.used,
         marked=lane.marked,
         steps=_steps(lane, work),
         calls=_calls(lane),

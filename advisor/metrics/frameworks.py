@@ -38,7 +38,7 @@ _IS_CALL: Final = '"tf_function_call":'
         "Which of them it ran kernels on.",
         "numbers of the devices with kernels",
     ),
-    Metric("devices_idle", "count", "How many it ran none on.", "devices_visible - devices with kernels"),
+    Metric("devices_idle", "count", "How many it ran nothing on.", "devices_visible - devices with any op, copies too"),
 )
 def devices(lane: Lane) -> Mapping[str, Value]:
     """Devices seen and used."""
@@ -47,7 +47,7 @@ def devices(lane: Lane) -> Mapping[str, Value]:
     working = {"devices_working": runs_of(lane.working)}
     if lane.visible is None:
         return dict.fromkeys(("devices_visible", "devices_idle"), Missing("the profile describes no device")) | working
-    return working | {"devices_visible": lane.visible, "devices_idle": lane.visible - len(lane.working)}
+    return working | {"devices_visible": lane.visible, "devices_idle": lane.visible - len(lane.used)}
 
 
 @measures(

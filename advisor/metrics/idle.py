@@ -24,6 +24,7 @@ _AMONG_KERNELS: Final = ("queued", "dependency")  # inside a CUDA graph too
 _ANY: Final = pl.lit(True)  # noqa: FBT003 - polars takes it so
 _LONG_GAP_NS: Final = 1_000_000  # no launch takes that long: the host does something else in between
 _WORTH_NAMING_SHARE: Final = 0.01
+_EITHER: Final = "a launch or other work was late, could not tell which"
 _UNTOLD_SHARE: Final = 0.05  # of the step: with more idle time of unknown cause, no cause's share can be told
 
 
@@ -125,7 +126,7 @@ def _longest(cause: str, only: pl.Expr = _ANY) -> Callable[[Lane], pl.DataFrame]
         "idle_causes",
         "text",
         "The causes of the idle time, the largest first.",
-        "the three largest of the idle shares, of at least 1 % of the step each",
+        "the three largest of the idle shares, of at least 1 % of the step each; as one where not told apart",
         _SOURCE,
         ("device_ops",),
     ),
@@ -142,10 +143,11 @@ def idle(lane: Lane) -> Mapping[str, Value]:
     values |= _launching(lane, found)
     untold = shares["unknown"] >= _UNTOLD_SHARE
     startup, longest = _startup(lane)
-    told = {cause: share for cause, share in shares.items() if not (untold and f"{cause}_idle_share" in _DOUBTFUL)}
-    told["unknown"] -= startup
+    doubtful = {cause: share for cause, share in shares.items() if untold and f"{cause}_idle_share" in _DOUBTFUL}
+    told = {_words(cause): share for cause, share in shares.items() if cause not in doubtful}
+    told[_words("unknown")] -= startup
     values["startup_share"] = startup
-    values["idle_causes"] = _in_words({_words(cause): share for cause, share in told.items()} | {longest: startup})
+    values["idle_causes"] = _in_words(told | {longest: startup, _EITHER: sum(doubtful.values())})
     if untold:
         values |= dict.fromkeys(
             _DOUBTFUL, Missing(f"{percent(shares['unknown'])} of the time is idle and nothing tells why")

@@ -66,7 +66,7 @@ def tf32(lane: Lane) -> Mapping[str, Value]:
     """What TF32 would speed up; zero where the device has none that is faster."""
     gpu = lane.gpu
     if gpu is None or not lane.total_ns:
-        return dict.fromkeys(_TF32, _UNKNOWN_GPU)
+        return dict.fromkeys(_TF32, _no_peaks(lane))
     found, ratio = _tf32_off(lane), gpu.tensor_core_gain("fp32", "tf32") or 1.0
     slow, fast = (_left(gpu, ratio, _TO_TF32, end, 4) for end in (0, 1))
     return dict(zip(_TF32, (*extent(lane, found), *gains_ms(lane, found, slow, fast)), strict=True))
@@ -107,7 +107,7 @@ def mixed_precision(lane: Lane) -> Mapping[str, Value]:
     """What 16-bit types would speed up."""
     gpu = lane.gpu
     if gpu is None or not lane.total_ns:
-        return dict.fromkeys(_SIXTEEN, _UNKNOWN_GPU)
+        return dict.fromkeys(_SIXTEEN, _no_peaks(lane))
     half = next((dtype for dtype in ("bf16", "fp16") if gpu.supports(dtype)), None)
     if half is None:
         return dict.fromkeys(_SIXTEEN, Missing("the device has no Tensor Cores for 16-bit types"))
@@ -121,7 +121,14 @@ _SIXTEEN: Final = (
     *("thirty_two_bit_share", "thirty_two_bit_ms", "thirty_two_bit_ops"),
     *("sixteen_bit_least_gain_ms", "sixteen_bit_gain_ms"),
 )
-_UNKNOWN_GPU: Final = Missing("it cannot be told which GPU this is, and so how fast it multiplies which type")
+
+
+def _no_peaks(lane: Lane) -> Missing:
+    """Why it is not known how fast the device multiplies which type: it has no name, or one the table lacks."""
+    name = lane.facts.get("name")
+    if not name:
+        return Missing("it cannot be told which GPU this is, and so how fast it multiplies which type")
+    return Missing(f"the peaks of {name} are not in the table of GPUs, and so not how fast it multiplies which type")
 
 
 def _is_tf32_off(lane: Lane) -> pl.Expr:

@@ -12,8 +12,12 @@ from advisor.lens import Lane, spans
 from advisor.metrics.registry import Metric, Value, measures
 from advisor.roofline import gains_ms
 
-_LEAST_BYTES: Final = 1_000_000  # a batch; scalars and small tensors are not worth a stream
+_LEAST_BYTES: Final = 1_000_000  # scalars and small tensors are not worth a stream
 _STILL_SEEN: Final = 0.3  # of a prefetched copy: the host has to be ahead by a whole copy for all of it to be hidden
+_WHOLE_STEP: Final = 0.5  # of a step: what is open that long is around everything, and tells of no copy
+_DEEPEST: Final = 64
+_RANGES: Final = ["op", "annotation", "module", "input"]
+_PARAMETERS: Final = r"(?i)^FSDP::|FullyShardedDataParallel\.|^DeepSpeedZeRO|partition_parameters|_fetch_sub_module"
 _NEEDS: Final = ("device_ops", "device_ops.name")
 
 
@@ -35,7 +39,7 @@ def _longest(lane: Lane) -> pl.DataFrame:
     Metric(
         "exposed_copy_share",
         "share",
-        "Part of the step in which a batch is copied from pinned memory and nothing else runs on the device.",
+        "Part of the step in which data is copied to the device from pinned memory and nothing else runs on it.",
         "union of copies of at least 1 MB from host memory that is not pageable, without its overlap with kernels and "
         "collectives / step time",
         needs=_NEEDS,
@@ -57,6 +61,21 @@ def _longest(lane: Lane) -> pl.DataFrame:
         needs=_NEEDS,
     ),
     Metric(
+        "exposed_copy_of",
+        "text",
+        "Range or op in which most of those copies were asked for; empty where none was open.",
+        "by time of those copies, the outermost range around the launching call that is no step and takes less than "
+        "half a step, digits apart",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "exposed_copy_parameter_share",
+        "share",
+        "Part of the time of those copies that fetches parameters kept in host memory.",
+        "those launched inside a range of FSDP or DeepSpeed ZeRO / time of those copies; 0 without copies",
+        needs=_NEEDS,
+    ),
+    Metric(
         "copy_least_gain_ms",
         "ms",
         "Step time that copying ahead gives back at least.",
@@ -73,7 +92,7 @@ def _longest(lane: Lane) -> pl.DataFrame:
     ),
 )
 def prefetch(lane: Lane) -> Mapping[str, Value]:
-    """Copies of batches; zero where all of them are hidden or there are none."""
+    """Copies to the device; zero where all of them are hidden or there are none."""
     if not lane.total_ns:
         return {}
     found = _copies(lane)
@@ -86,6 +105,7 @@ def prefetch(lane: Lane) -> Mapping[str, Value]:
         "exposed_copy_ms": lane.per_step_ms(exposed),
         "exposed_copy_bytes_per_step": float(found["bytes"].sum()) / lane.steps.height,
         "exposed_copy_same_stream_share": _beside_kernels(lane, found),
+        **_asked_by(lane, found),
         "copy_least_gain_ms": min(low, lane.per_step_ms(exposed)),
         "copy_gain_ms": min(high, lane.per_step_ms(exposed)),
     }
@@ -95,3 +115,34 @@ def _beside_kernels(lane: Lane, found: pl.DataFrame) -> float:
     streams = lane.ops.filter(pl.col("kind") == "kernel")["stream"].unique()
     queued = found.filter(pl.col("stream").is_in(streams.implode()))
     return float(queued["dur_ns"].sum()) / max(1, int(found["dur_ns"].sum()))
+
+
+def _asked_by(lane: Lane, found: pl.DataFrame) -> dict[str, Value]:
+    """What the ranges around the launching calls tell of the copies."""
+    around = _around(lane, found)
+    of = around.filter(pl.col("telling")).unique("id", keep="last", maintain_order=True)
+    by_name = of.group_by(pl.col("name").str.replace_all(r"\d+", "#")).agg(pl.sum("copy_ns"))
+    top = by_name.sort("copy_ns", "name", descending=[True, False])["name"].head(1).to_list()
+    gathers = around.filter(pl.col("name").str.contains(_PARAMETERS)).unique("id")["copy_ns"].sum()
+    return {
+        "exposed_copy_of": top[0] if top else "",
+        "exposed_copy_parameter_share": float(gathers) / max(1, int(found["dur_ns"].sum())),
+    }
+
+
+def _around(lane: Lane, found: pl.DataFrame) -> pl.DataFrame:
+    """Id and copy_ns of each copy with the name of every range around its launching call, the innermost first."""
+    longest_ns = lane.total_ns / max(1, lane.steps.height) * _WHOLE_STEP
+    ranges = lane.host.select(
+        "parent",
+        at="id",
+        name=pl.col("name").cast(pl.String),
+        telling=pl.col("kind").is_in(_RANGES) & (pl.col("dur_ns") < longest_ns),
+    )
+    calls = found.select("id", copy_ns="dur_ns", at="launch").drop_nulls("at")
+    now = calls.join(ranges.select("at", "parent"), on="at").select("id", "copy_ns", at="parent").drop_nulls("at")
+    levels = [now.clear().join(ranges, on="at")]
+    while now.height and len(levels) < _DEEPEST:
+        levels.append(now.join(ranges, on="at"))
+        now = levels[-1].select("id", "copy_ns", at="parent").drop_nulls("at")
+    return pl.concat(levels)

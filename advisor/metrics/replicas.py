@@ -172,5 +172,5 @@ def _unused(job: Job) -> int:
         if rank.device is not None and rank.visible:
             host = rank.facts.get("host")
             seen[host] = max(seen.get(host, 0), rank.visible)
-            used.setdefault(host, set()).add(rank.device)
+            used.setdefault(host, set()).update((rank.device, *rank.used))
     return max((max(0, seen[host] - len(used[host])) for host in seen), default=0)

@@ -175,7 +175,7 @@ def _unknowns(run: Run) -> Iterator[str]:
 def _what_was_read(run: Run) -> Iterator[str]:
     notes = [*run.source.notes, *words.odd_ranks(run)]
     notes += [f"left out: {which}: {why}" for which, why in words.left_out(run.source)]
-    notes += [f"salvaged: {note}" for note in run.source.salvaged]
+    notes += [f"note: {note}" for note in run.source.salvaged]
     notes += [f"lacks {what}: {why}" for what, why in run.source.lacks.items()]
     notes += [f"suppressed: {s.rule}: {s.reason}" + (f", until {s.until}" if s.until else "") for s in run.suppressed]
     notes += [words.tally(run)]

@@ -130,7 +130,7 @@ def _read(page: Page, run: Run, *, verbose: bool) -> None:
     """What the numbers rest on: a line, then what was left out or saved from a broken file."""
     page.add((shortened(run.name, 60), "bold"), "  ", " · ".join(words.what_was_read(run.source)), hang=_MARGIN)
     notes = [f"left out: {which}: {why}" for which, why in words.left_out(run.source)]
-    notes = [*run.source.notes, *notes, *(f"salvaged: {note}" for note in run.source.salvaged)]
+    notes = [*run.source.notes, *notes, *(f"note: {note}" for note in run.source.salvaged)]
     if verbose:
         notes = [f"read from {run.source.path}", *notes]
         notes += [f"lacks {what}: {why}" for what, why in run.source.lacks.items()]

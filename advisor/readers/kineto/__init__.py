@@ -13,7 +13,7 @@ import polars as pl
 
 from advisor.errors import ReadError
 from advisor.kernelnames import collective_op, family
-from advisor.links import named_ranges, steps, with_launches, with_parents
+from advisor.links import named_ranges, require_ranges, steps, with_launches, with_parents
 from advisor.profile import DEVICE_OP_KINDS, Profile
 from advisor.readers.kineto.columns import Columns
 from advisor.readers.kineto.decode import Device, Distributed, Header, Trace
@@ -74,7 +74,9 @@ def _profile(trace: Trace, columns: Columns, name: str, default_worker: int, ste
     worker = default_worker if rank is None else rank
     base_ns = header.baseTimeNanoseconds or 0
     host = with_parents(_host(columns, base_ns))
-    marked = named_ranges(host, step_range) if step_range else None
+    if step_range is not None:
+        require_ranges(host, step_range)
+    marked = None if step_range is None else named_ranges(host, step_range)
     step_rows, device = steps(host, with_launches(_device(columns, base_ns), host), marked, cut_off=trace.cut_off)
     tables = {
         "workers": _workers(header, columns, name, worker),

@@ -31,7 +31,7 @@ from polars.datatypes import DataTypeClass
 
 from advisor.errors import ReadError
 from advisor.kernelnames import collective_op
-from advisor.links import innermost, steps, with_launches, with_parents
+from advisor.links import innermost, require_ranges, steps, with_launches, with_parents
 from advisor.profile import SCHEMAS, Profile, join
 from advisor.readers.nsys import events
 from advisor.readers.nsys.gpus import devices, samples_by_device
@@ -77,7 +77,7 @@ def read(
 
     Raises:
         ReadError: Nothing of it can be read, or it holds no GPU activity.
-        UsageError: `step_range` is no regular expression.
+        UsageError: `step_range` is no regular expression, or fits no range.
     """
     with opened(path, name) as export:
         profile = _profile(export, name, worker, step_range)
@@ -89,6 +89,8 @@ def _profile(export: Export, name: str, number: int, step_range: str | None) -> 
     host, device = events.host_ops(export), events.device_ops(export)
     if not device.height:
         raise ReadError(f"{name}: no GPU activity in it, so nothing can be told; {_RECORD}")
+    if step_range is not None:
+        require_ranges(host, step_range)
     processes = _processes(host, device)
     host, device = _assigned(host, processes), _assigned(device, processes)
     tables = {

@@ -42,7 +42,7 @@ def choose(host: pl.DataFrame, device: pl.DataFrame, pattern: str | None) -> Cho
     """
     if pattern is not None:
         marked = named_ranges(host, pattern)
-        return Chosen(marked, "" if marked.height else f"no range is called like --step-range {pattern}")
+        return Chosen(marked, "" if marked.height else f"a process has no range called like --step-range {pattern}")
     marked = profiler_steps(host)
     if marked.height:
         return Chosen(marked, "")

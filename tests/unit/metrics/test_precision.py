@@ -96,3 +96,10 @@ def test_places_are_the_kernels_themselves(metric: str, name: str):
     assert places
     rows = places(queued((SGEMM, 50, {"on": 0}), (TF32, 30, {"on": 0}), (GEMM, 10, {}), ops=OPS))
     assert rows["name"].to_list() == [name]
+
+
+def test_a_gpu_that_has_a_name_is_not_called_unknown():
+    (why,) = {str(value) for value in tf32(queued((SGEMM, 100, {"on": 0}), ops=OPS, device=UNKNOWN)).values()}
+    assert "the peaks of Something New are not in the table of GPUs" in why
+    (why,) = {str(value) for value in mixed_precision(queued((SGEMM, 100, {}), device={"device": 0})).values()}
+    assert "it cannot be told which GPU this is" in why

@@ -4,7 +4,7 @@ import pytest
 
 from advisor.lens import Lane
 from advisor.metrics.prefetch import prefetch
-from tests.tables import Row, kernel, lane, on_device, profile, step
+from tests.tables import Row, kernel, lane, on_device, on_host, profile, step
 
 PINNED = {"copy_kind": "HtoD", "source_memory": "pinned", "target_memory": "device", "bytes": 2_000_000}
 
@@ -35,6 +35,7 @@ def test_a_copy_on_the_kernels_stream_can_be_made_ahead():
 )
 def test_other_copies_are_left_out(columns: dict[str, object]):
     found = prefetch(with_kernels(copied(**columns)))
+    assert found.pop("exposed_copy_of") == ""
     assert set(found.values()) == {0}
 
 
@@ -58,3 +59,22 @@ def test_without_launches_the_exposed_time_is_the_most():
 def test_copies_in_one_stream_with_kernels_are_told_from_those_in_one_of_their_own():
     assert prefetch(with_kernels(copied(stream=7)))["exposed_copy_same_stream_share"] == 1
     assert prefetch(with_kernels(copied(stream=9)))["exposed_copy_same_stream_share"] == 0
+
+
+def test_the_outermost_range_that_is_not_around_all_tells_what_is_copied():
+    # us: forward 0 to 900 is around everything; FSDP's range 1 to 10 holds the op 1 to 9, which launches 300 us of copy
+    ranges = [
+        on_host("annotation", 0, 900, thread=2, name="forward"),
+        on_host("annotation", 1, 10, thread=2, name="FSDP::pre_forward (block.14.layer.1)", parent=0),
+        on_host("op", 1, 9, thread=2, name="aten::to", parent=1),
+    ]
+    ran = [copied(), copied(320, 420), kernel(420, 1000, 4)]
+    ran[0]["call"] |= {"parent": 2}
+    found = prefetch(lane(profile(ran, ranges, [step(1, 0, 1000)])))
+    assert found["exposed_copy_of"] == "FSDP::pre_forward (block.#.layer.#)"
+    assert found["exposed_copy_parameter_share"] == pytest.approx(300 / 400)
+
+
+def test_a_copy_of_no_telling_range_is_of_unknown_content():
+    found = prefetch(with_kernels(copied()))
+    assert (found["exposed_copy_of"], found["exposed_copy_parameter_share"]) == ("", 0)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from advisor.metrics import feeding, replicas, skew, slowdown
 from advisor.metrics.registry import Missing
+from advisor.rank import Rank
 from tests.ranks import call, job, rank, spent
 from tests.tables import US
 
@@ -167,6 +170,15 @@ def test_devices_that_are_seen_and_not_used_count_where_every_rank_is_here(world
         for i in range(2)
     ]
     assert replicas.idle_ranks(job(*ranks))["idle_devices"] == unused
+
+
+def test_a_device_that_only_receives_copies_is_used():
+    def seen(device: int) -> Rank:
+        return replace(
+            rank(device, [call(0, 10)], [spent(1, 0, 10, work_ns=5 * US)], device=device, visible=8), used=(1, 4, 6)
+        )
+
+    assert replicas.idle_ranks(job(seen(4), seen(6)))["idle_devices"] == 5
 
 
 # ---------------------------------------------------------------------------------------- one process, many devices

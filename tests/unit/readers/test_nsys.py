@@ -388,10 +388,13 @@ def test_a_pattern_names_the_steps(read_):
         read_({KERNEL: [kernel(0, 1)], "NVTX_EVENTS": ranges}, step_range="(")
 
 
-def test_a_pattern_that_fits_nothing_is_said(read_):
-    made: Profile = read_(training(4), step_range="nothing")
-    assert not made.steps.height
-    assert made.salvaged == ("no range is called like --step-range nothing",)
+def test_a_pattern_that_fits_nothing_is_refused_with_the_names_that_are_there(read_):
+    ranges = [nvtx(1_000 * n, 1_000 * n + 900, f"epoch {n} it") for n in (1, 2)]
+    there = "--step-range nothing: no range is called like that; there are epoch # it"
+    with pytest.raises(UsageError, match=f"^{there}$"):
+        read_({"NVTX_EVENTS": ranges}, launched(1_005, 1_010, 1_020, 1), step_range="nothing")
+    with pytest.raises(UsageError, match=r"no range was recorded$"):
+        read_({KERNEL: [kernel(0, 1)]}, step_range="nothing")
 
 
 def test_start_up_is_what_comes_before_the_first_kernel(read_):

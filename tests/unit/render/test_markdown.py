@@ -50,7 +50,7 @@ def test_a_comment_has_a_verdict_a_table_and_folded_details():
         "num_workers=4",
         "Fix (jax)",
         "small-matrices",
-        "salvaged: worker0",
+        "note: worker0",
         "suppressed: pageable-copies",
         "left out: step 7",
     ):

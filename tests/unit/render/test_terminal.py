@@ -40,7 +40,7 @@ def test_the_screen_tells_what_counts():
         "pytorch profile (kineto)",
         "6 of 8 steps used, 178 ms on average",
         "left out: step 7: not recorded from its beginning",
-        "salvaged: worker0",
+        "note: worker0",
         RESNET.verdict,
         "input 33 %",
         "1  ▲ HIGH  The GPU waits for input data",
