@@ -224,3 +224,7 @@ def test_nothing_from_a_profile_is_html(text: str):
         return re.findall(r"</?(?!wbr|code)[a-z0-9]+", page.render(found))
 
     assert elements(slower(text)) == elements(slower())
+
+
+def test_the_page_has_what_its_script_asks_for():
+    assert 'id="theme"' in page.render(slower())
