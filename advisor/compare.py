@@ -41,8 +41,9 @@ _SAME: Final = 0.05  # what an interval has to rule out before two sides count a
 _ALPHA: Final = 0.01  # of adjusted probabilities of kernels and ops
 _WORTH: Final = 0.001  # of the base's step: work that moves less is not listed
 _OTHER_COUNT: Final = 0.05  # by which the number per step has to differ
-_SAVING_MOVED: Final = 0.01  # of the step: a finding whose saving moves less is the same finding
+_SAVING_MOVED: Final = 0.01  # of the base's step: a finding whose saving moves less is the same finding
 _MOST_WORK: Final = 200
+_LONGEST_NOTE: Final = 300
 _CUT: Final = 2000  # rows of a report's tables; beyond, what is missing may only have been cut off
 _SIZES: Final[dict[str, dict[str, type[pl.DataType]]]] = {
     "launch": {"kind": pl.String, "name": pl.String, "grid": pl.Int64, "block": pl.Int64, "bytes": pl.Int64},
@@ -73,7 +74,8 @@ def compare(base: Sequence[Run], head: Sequence[Run], *, advisor_version: str) -
     before, after = _side(base, ranks), _side(head, ranks)
     change = _contrast(before, after)
     decided = _verdict(base, head, before, after, change)
-    breakdown = _breakdown(base, head)
+    breakdown = _breakdown(base, head, ranks)
+    step_ms = sum(shift.base_ms for shift in breakdown) or sum(shift.head_ms for shift in breakdown)
     return Comparison(
         advisor_version=advisor_version,
         verdict=decided.verdict,
@@ -84,8 +86,8 @@ def compare(base: Sequence[Run], head: Sequence[Run], *, advisor_version: str) -
         base=before,
         head=after,
         breakdown=breakdown,
-        work=_work(base, head),
-        findings=tuple(_findings(base, head)),
+        work=_work(base, head, _WORTH * step_ms),
+        findings=tuple(_findings(base, head, _SAVING_MOVED * step_ms)),
         notes=tuple(_notes(base, head, ranks)),
     )
 
@@ -187,7 +189,7 @@ def _verdict(base: Sequence[Run], head: Sequence[Run], before: Side, after: Side
 
 def _alike(before: Side, after: Side, change: Contrast, margin: float, measured: str) -> _Decided:
     """Steps that do not differ are the same only where a change that matters can be ruled out."""
-    if [one.steps_ms for one in before.series] == [one.steps_ms for one in after.series]:
+    if sorted(one.steps_ms for one in before.series) == sorted(one.steps_ms for one in after.series):
         return _Decided("same", "both sides are the same recording")
     if change.within(margin):
         return _Decided("same", f"a change of {percent(margin)} or more can be ruled out ({measured})")
@@ -261,21 +263,32 @@ def _signed(ratio: float) -> str:
 # ---------------------------------------------------------------------------------------------- where the time went
 
 
-def _breakdown(base: Sequence[Run], head: Sequence[Run]) -> tuple[Shift, ...]:
-    before, after = _categories(base), _categories(head)
+def _breakdown(base: Sequence[Run], head: Sequence[Run], ranks: frozenset[int]) -> tuple[Shift, ...]:
+    before, after = _categories(base, ranks), _categories(head, ranks)
     return tuple(
         Shift(category=name, base_ms=before.get(name, 0.0), head_ms=after.get(name, 0.0))
         for name in dict.fromkeys([*before, *after])
     )
 
 
-def _categories(runs: Sequence[Run]) -> dict[str, float]:
+def _categories(runs: Sequence[Run], ranks: frozenset[int]) -> dict[str, float]:
     """Milliseconds per used step by category, a mean over the runs."""
-    timed = [run for run in runs if run.source.steps.step_mean_ms is not None and run.breakdown]
+    timed = list(filter(None, (_parts_ms(run, ranks) for run in runs)))
     totals: Counter[str] = Counter()
-    for run in timed:
-        totals.update({name: share * (run.source.steps.step_mean_ms or 0) for name, share in run.breakdown.items()})
+    for parts in timed:
+        totals.update(parts)
     return {name: total / len(timed) for name, total in totals.items()}
+
+
+def _parts_ms(run: Run, ranks: frozenset[int]) -> dict[str, float]:
+    """Milliseconds per used step of the rank that sets the pace; of the slowest that counts where that one does not."""
+    steps = run.source.steps
+    if steps.worker is None or steps.worker in ranks:
+        return {name: share * steps.step_mean_ms for name, share in run.breakdown.items() if steps.step_mean_ms}
+    rows = [row for row in run.metrics.get("device", ()) if row.get("worker") in ranks]
+    slowest = max(rows, key=lambda row: _number(row, "step_mean_ms"), default={})
+    whole = _number(slowest, "step_mean_ms")
+    return {name: whole * _number(slowest, f"{name}_share") for name in run.breakdown} if whole else {}
 
 
 def _cause(verdict: Verdict, breakdown: Sequence[Shift]) -> Shift | None:
@@ -290,9 +303,8 @@ def _cause(verdict: Verdict, breakdown: Sequence[Shift]) -> Shift | None:
 # ---------------------------------------------------------------------------------------------- kernels and ops
 
 
-def _work(base: Sequence[Run], head: Sequence[Run]) -> tuple[WorkChange, ...]:
+def _work(base: Sequence[Run], head: Sequence[Run], least_ms: float) -> tuple[WorkChange, ...]:
     """What work appeared, vanished, is done more or less often, or takes longer or shorter; most time moved first."""
-    least_ms = _WORTH * (sum(_categories(base).values()) or sum(_categories(head).values()))
     frames = [_work_table(scope, base, head) for scope in _SIZES]
     changed = [change for frame in frames for change in _work_changes(frame, least_ms)]
     return tuple(sorted(changed, key=lambda one: -abs(one.change_ms))[:_MOST_WORK])
@@ -421,11 +433,11 @@ def _amount(row: Mapping[str, object], suffix: str) -> Amount | None:
 # ---------------------------------------------------------------------------------------------- findings
 
 
-def _findings(base: Sequence[Run], head: Sequence[Run]) -> Iterator[FindingChange]:
+def _findings(base: Sequence[Run], head: Sequence[Run], least_ms: float) -> Iterator[FindingChange]:
     """Every finding of either side, new ones first, then by how grave they are."""
     before, after = _common(base), _common(head)
     keys = dict.fromkeys([*after, *before])
-    changes = [_finding_change(key, before.get(key), after.get(key), base, head) for key in keys]
+    changes = [_finding_change(key, before.get(key), after.get(key), base, head, least_ms) for key in keys]
     yield from sorted(changes, key=lambda change: (_STATUSES.index(change.status), _gravity(change)))
 
 
@@ -463,13 +475,18 @@ def _known(run: Run) -> Iterator[tuple[str, _Known]]:
         yield finding.key, _Known(finding.rule, finding.title, found)
 
 
-def _finding_change(
-    key: str, before: _Known | None, after: _Known | None, base: Sequence[Run], head: Sequence[Run]
+def _finding_change(  # noqa: PLR0913, PLR0917 - both sides of a key, twice
+    key: str,
+    before: _Known | None,
+    after: _Known | None,
+    base: Sequence[Run],
+    head: Sequence[Run],
+    least_ms: float,
 ) -> FindingChange:
     status: FindingStatus
     why = None
     if before and after:
-        known, status = after, _moved(before.found, after.found)
+        known, status = after, _moved(before.found, after.found, least_ms)
     elif after:
         known, status, why = after, "new", _unheld(after.rule, base, "base")
     elif before:
@@ -500,14 +517,17 @@ def _unheld(rule: str, runs: Sequence[Run], side: str) -> str | None:
     return None
 
 
-def _moved(before: Found, after: Found) -> FindingStatus:
-    """Whether a finding of both sides weighs more than before: by its severity, then by the share it would save."""
+def _moved(before: Found, after: Found, least_ms: float) -> FindingStatus:
+    """Whether a finding of both sides weighs more than before: by its severity, then by the time it would save.
+
+    Not by its share of the step: that moves wherever the rest of the step does.
+    """
     change = 0
     if before.severity and after.severity:
         change = SEVERITIES.index(before.severity) - SEVERITIES.index(after.severity)
     if not change and before.saving and after.saving:
-        gained = after.saving.high_share - before.saving.high_share
-        change = int(gained >= _SAVING_MOVED) - int(gained <= -_SAVING_MOVED)
+        gained = after.saving.high_ms - before.saving.high_ms
+        change = int(gained >= least_ms) - int(gained <= -least_ms)
     return "worse" if change > 0 else "better" if change < 0 else "kept"
 
 
@@ -546,8 +566,9 @@ def _notes(base: Sequence[Run], head: Sequence[Run], ranks: frozenset[int]) -> I
     for name, runs in (("base", base), ("head", head)):
         if not all(_told(scope, runs) for scope in _SIZES):
             yield f"the {name} is a report without tables of kernels and ops: write it again from its profile"
-        if any(run.source.salvaged for run in runs):
-            yield f"notes on how the {name} was read stand in its own report"
+        if read := list(dict.fromkeys(note for run in runs for note in run.source.salvaged)):
+            more = f" (and {len(read) - 1} more)" if len(read) > 1 else ""
+            yield f"noted while reading the {name}: {one_line(read[0], _LONGEST_NOTE)}{more}"
 
 
 def _pairs(base: Sequence[Run], head: Sequence[Run], of: Callable[[Run], object]) -> Iterator[tuple[object, object]]:

@@ -121,7 +121,7 @@ def compare(  # noqa: PLR0913 - all but the paths are options with a default
         base: Profiles, folders or URLs of them, and reports saved as JSON; every run in them is one of this side's.
         head: The same of the other side.
         config: As in `check`, like all that follow.
-        steps: Also outliers count, except where this is a range.
+        steps: Also outliers count, except where this is a range. Of saved reports they are fixed: only the default.
         today: As in `check`.
         progress: As in `check`.
         processes: As in `check`.
@@ -131,6 +131,10 @@ def compare(  # noqa: PLR0913 - all but the paths are options with a default
         ReadError: a report cannot be read.
         UsageError: the configuration, a rule or `steps` is wrong.
     """
+    if fixed := [path for path in (*base, *head) if _is_report(path)] if steps != STEADY else []:
+        raise UsageError(
+            f"--steps {steps}: {fixed[0]} is a saved report, whose steps are fixed; give the profile instead"
+        )
     checked = partial(check, config=config, steps=steps, today=today, progress=progress, processes=processes)
     return sides.compare(*(_runs(paths, checked) for paths in (base, head)), advisor_version=__version__)
 

@@ -33,14 +33,14 @@ def excerpt(profile: Profile, lane: Lane, findings: Iterable[Finding], shown: Fi
         profile: What was read, with its events.
         lane: The worker and device that the finding speaks of.
         findings: All findings of the run: those with a place in the window get a track of their own.
-        shown: The finding to show.
+        shown: The finding to show, one of them; the window as a whole where it names no place.
     """
     start, end = window(lane, shown)
     inside = (pl.col("start_ns") < end) & (start < _END)
     mine = pl.col("worker") == lane.worker
     device = profile.device_ops.filter(mine, inside)
     host = profile.host_ops.filter(mine, inside)
-    events = [*_names(device, host), *_findings(findings, lane.worker, start, end)]
+    events = [*_names(device, host), *_findings(findings, shown, lane.worker, start, end)]
     kept = max(0, MOST_EVENTS - device.height)
     events += _device(device.top_k(MOST_EVENTS, by="dur_ns").sort("start_ns"), start)
     events += _host(host.top_k(kept, by="dur_ns").sort("start_ns"), start)
@@ -88,20 +88,27 @@ def _names(device: pl.DataFrame, host: pl.DataFrame) -> Iterator[Event]:
         yield _meta("thread_name", _HOST_PID, f"thread {thread}", thread)
 
 
-def _findings(findings: Iterable[Finding], worker: int, start: int, end: int) -> Iterator[Event]:
+def _findings(findings: Iterable[Finding], shown: Finding, worker: int, start: int, end: int) -> Iterator[Event]:
+    """A track for each finding with a place in the window; one that names none is drawn over the whole of it."""
     for row, finding in enumerate(findings):
-        places = [p for p in finding.where if p.worker == worker and p.start_ns < end and p.start_ns + p.dur_ns > start]
+        places = [
+            (p.start_ns, p.dur_ns)
+            for p in finding.where
+            if p.worker == worker and p.start_ns < end and p.start_ns + p.dur_ns > start
+        ]
+        if not places and finding.key == shown.key:
+            places = [(start, end - start)]
         if places:
             yield _meta("thread_name", _FINDINGS_PID, one_line(finding.title, _LONGEST), row)
-        for place in places:
+        for at, dur in places:
             yield {
                 "ph": "X",
                 "cat": "finding",
                 "name": one_line(finding.title, _LONGEST),
                 "pid": _FINDINGS_PID,
                 "tid": row,
-                "ts": _us(place.start_ns - start),
-                "dur": _us(max(place.dur_ns, 1)),
+                "ts": _us(at - start),
+                "dur": _us(max(dur, 1)),
                 "args": {"rule": finding.rule, "severity": finding.severity, "says": one_line(finding.says, _LONGEST)},
             }
 

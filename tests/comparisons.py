@@ -95,7 +95,7 @@ def slower(text: str = "", amount: int = 7) -> Comparison:
         ),
         work=work,
         findings=findings,
-        notes=(f"{text}the head was read from a damaged file",),
+        notes=(f"{text}noted while reading the head: the file ends early",),
     )
 
 

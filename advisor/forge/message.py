@@ -23,6 +23,7 @@ from advisor.report import Finding, Report
 from advisor.text import one_line, plain
 
 _MOST_BYTES: Final = 256 << 20
+_KINDS: Final = (".json", ".md")
 _LEVELS: Final = ("high", "medium", "low", "never")
 _TAGS: Final = re.compile(r"<[^>]*>|^#+|[*`]")
 _NO_VERDICT: Final = "no verdict"
@@ -45,15 +46,18 @@ def read(path: Path, fail_on: list[str]) -> Message:
     """The message in a file.
 
     Args:
-        path: A `.json` that `advisor check` or `advisor compare` wrote, or Markdown.
+        path: A `.json` that `advisor check` or `advisor compare` wrote, or a `.md`.
         fail_on: What counts as failed, in the words of the command that wrote the file; by default as there.
 
     Raises:
         ReadError: it is none of these.
         UsageError: `fail_on` is none of the words.
     """
+    kind = path.suffix.lower()
+    if kind not in _KINDS:
+        raise ReadError(f"{path}: is neither .json nor .md; give what `advisor check -o report.json` wrote")
     text = _text(path)
-    if path.suffix.lower() != ".json":
+    if kind == ".md":
         if fail_on:
             raise UsageError(f"--fail-on: {path} is Markdown, which tells no severity; give the JSON instead")
         return Message(_first_line(text), lambda _: text)

@@ -235,7 +235,10 @@ def _ranks(run: Run) -> Chart | None:
         )
         .properties(width="container", height=len(rows) * _row_px(len(rows)))
     )
-    says = "Where a mean step of each rank goes, colours as above; the longest bar sets the pace of the job."
+    says = (
+        "Where a mean step of each rank goes, colours as above. "
+        "The rank whose step takes longest by itself, waiting left out, sets the pace of the job."
+    )
     return Chart("ranks", "Rank by rank", says, _spec(drawn))
 
 

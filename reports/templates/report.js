@@ -56,8 +56,8 @@ for (const button of document.querySelectorAll("button.copy")) {
 const themes = ["", "light", "dark"], themeButton = document.getElementById("theme");
 const themed = new Set();
 const tellTheme = () => { for (const redraw of themed) redraw(); };
-themeButton.hidden = false;
-themeButton.addEventListener("click", () => {
+if (themeButton) themeButton.hidden = false;
+themeButton?.addEventListener("click", () => {
   const root = document.documentElement, now = root.dataset.theme ?? "";
   const next = themes[(themes.indexOf(now) + 1) % themes.length];
   if (next) root.dataset.theme = next; else delete root.dataset.theme;

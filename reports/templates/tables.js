@@ -30,6 +30,7 @@ const KINDS = {
     weight: "device_ms",
     columns: { calls: g => sum(g, "calls"), "device ms": g => sum(g, "device_ms"), "host ms": g => sum(g, "host_ms") },
     sort: "device ms",
+    hostOnly: { weight: "host_ms", sort: "host ms" },  // of a job without a device
   },
 };
 
@@ -48,8 +49,9 @@ const bar = share => {
 };
 
 const drawTable = (place, table, run) => {
-  const kind = KINDS[place.dataset.table];
   const rows = table.rows.map(row => Object.fromEntries(table.columns.map((name, i) => [name, row[i]])));
+  const usual = KINDS[place.dataset.table];
+  const kind = sum(rows, usual.weight) > 0 ? usual : { ...usual, ...usual.hostOnly };
   const all = sum(rows, kind.weight);
   const state = { by: Object.keys(kind.by)[0], sort: kind.sort, down: true, filter: "", whole: false };
 
@@ -96,7 +98,7 @@ const drawTable = (place, table, run) => {
     body.replaceChildren(...visible.map(g => make("tr", {}, make("th", { scope: "row", title: g.key }, make("span", { textContent: g.key })),
       ...Object.values(g.cells).map(value => make("td", { className: "number", textContent: shown(value) })),
       make("td", { className: "share", title: `${(100 * g.share).toFixed(1)} %` }, bar(g.share), make("span", { className: "unseen", textContent: `${(100 * g.share).toFixed(1)} %` })))));
-    told.textContent = `${visible.length.toLocaleString("en")} of ${groups.length.toLocaleString("en")}`;
+    told.textContent = !groups.length ? `no ${place.dataset.table.slice(0, -1)} matches` : `${visible.length.toLocaleString("en")} of ${groups.length.toLocaleString("en")}`;
     more.hidden = groups.length <= FEW;
     more.textContent = state.whole ? "Show fewer" : "Show all";
   };

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from advisor.render import html
+from advisor.render.compared import html as compared
+from tests.comparisons import slower
 from tests.render_samples import SAMPLES
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -116,10 +118,35 @@ def test_a_table_is_filtered_and_grouped(opened: Open):
     table = made.page.locator("[data-table=kernels]")
     table.locator("input").fill("SGEMM_3")
     assert sorted(made.names()) == ["volta_sgemm_3", *(f"volta_sgemm_{n}" for n in range(30, 40))]
+    table.locator("input").fill("nothing of that name")
+    assert table.locator("[role=status]").inner_text() == "no kernel matches"
     table.locator("input").fill("")
     table.locator("select").select_option("launching op")
     assert made.names() == ["aten::addmm", "aten::mm"]
     assert table.locator("tbody tr").first.locator("td").nth(1).inner_text() == "420"  # 40 + 38 + ... + 2 ms
+
+
+def test_operators_of_a_job_without_a_device_are_weighed_by_host_time(opened: Open, monkeypatch: pytest.MonkeyPatch):
+    run = SAMPLES["resnet"].runs[0]
+    rows = tuple(
+        {"name": name, "shapes": None, "stack": None, "calls": 1, "host_ms": time, "device_ms": 0.0}
+        for name, time in (("short", 1.0), ("long", 3.0))
+    )
+    alone = run.model_copy(update={"metrics": {**run.metrics, "operator": rows}})
+    monkeypatch.setitem(SAMPLES, "host", SAMPLES["resnet"].model_copy(update={"runs": (alone,)}))
+    table = opened("host").page.locator("[data-table=operators]")
+    assert table.locator("tbody th").all_inner_texts() == ["long", "short"]
+    assert table.locator("td.share").first.get_attribute("title") == "75.0 %"
+
+
+def test_the_page_of_a_comparison_stays_quiet_and_has_the_theme(browser: playwright.Browser, tmp_path: Path):
+    file = tmp_path / "compare.html"
+    file.write_text(compared.render(slower()), "utf-8")
+    with browser.new_context() as context:
+        made = Opened(context.new_page(), file.as_uri())
+        made.page.locator("#theme").click()
+        assert made.page.locator("html").get_attribute("data-theme") == "light"
+        assert made.trouble == []
 
 
 def test_a_table_comes_as_csv_that_no_spreadsheet_runs(opened: Open, tmp_path: Path):

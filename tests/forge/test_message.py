@@ -93,6 +93,8 @@ def test_markdown_says_its_first_line_and_is_defused(tmp_path):
         ("no.json", b"{}", "is no report"),
         ("no.json", b'{"verdict": 1}', "is no comparison"),
         ("no.md", b"\xff\xfe", "is no UTF-8 text"),
+        ("no.html", b"<!doctype html>", "is neither .json nor .md"),
+        ("no", b"# v", "is neither .json nor .md"),
     ],
 )
 def test_a_file_that_says_nothing_is_an_error_of_one_line(tmp_path, name, content, said):

@@ -216,6 +216,14 @@ def test_a_closed_pipe_is_no_traceback(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_the_steps_of_a_saved_report_are_fixed(advisor):
+    assert advisor("check", FIXTURE, "-o", "r.json").returncode == 0
+    done = advisor("compare", "r.json", "r.json", "--steps", "3:5")
+    assert done.returncode == 2
+    assert "--steps 3:5: r.json is a saved report" in done.stderr
+    assert advisor("compare", "r.json", "r.json").returncode == 0
+
+
 def test_compare_writes_every_kind_and_fails_where_asked(advisor, tmp_path):
     names = ["c.html", "c.json", "c.md", "c.txt"]
     done = advisor("compare", FIXTURE, FIXTURE, "--strict", *(word for name in names for word in ("-o", name)))

@@ -135,6 +135,11 @@ def test_a_run_against_itself_is_the_same_however_noisy():
     assert held(run(wild), run(wild)).verdict == "same"
 
 
+def test_the_same_runs_in_another_order_are_the_same():
+    wild = [run([60.0, 140.0, 75.0, 125.0, 90.0, 300.0]), run([50.0, 190.0, 70.0, 150.0, 80.0, 200.0])]
+    assert held(wild, wild[::-1]).verdict == "same"
+
+
 @pytest.mark.parametrize(
     ("changed", "obstacle"),
     [
@@ -175,6 +180,20 @@ def test_a_step_is_as_long_as_its_slowest_rank_of_those_recorded_on_both_sides()
     found = held(base, head)
     assert found.base.median_ms == found.head.median_ms == 12.0
     assert any("2 ranks" in note for note in found.notes)
+
+
+def test_the_breakdown_is_of_a_rank_whose_steps_count():
+    """Worker 2 sets the base's pace, but the head lacks it: the slower of the other two stands for the base."""
+    rows = tuple(
+        {"worker": w, "device": 0, "step_mean_ms": t, "compute_share": c, "input_share": 1 - c}
+        for w, t, c in ((0, 10.0, 1.0), (1, 12.0, 0.75), (2, 50.0, 0.1))
+    )
+    base = run([50.0] * 3, world_size=8, workers=(0, 1, 2), breakdown={"compute": 0.1, "input": 0.9})
+    steps = base.source.steps.model_copy(update={"worker": 2})
+    source = base.source.model_copy(update={"steps": steps})
+    base = base.model_copy(update={"source": source, "metrics": {**base.metrics, "device": rows}})
+    found = held(base, run([12.0] * 3, world_size=8, workers=(0, 1)))
+    assert {shift.category: shift.base_ms for shift in found.breakdown} == {"compute": 9.0, "input": 3.0}
 
 
 def test_what_recording_costs_may_be_the_whole_change():
@@ -346,6 +365,22 @@ def test_what_became_of_findings():
         "quiet": ("untold", "suppressed on the head"),
         "unruled": ("untold", "the head was checked without this rule"),
     }
+
+
+def test_a_finding_is_as_before_where_only_the_rest_of_the_step_shrank():
+    same_ms = finding("f").model_copy(
+        update={"saving": Saving(low_ms=0, high_ms=10, low_share=0, high_share=0.2, of="x", method="")}
+    )
+    assert [f.status for f in held(run(findings=[finding("f")]), run(times(0.5), findings=[same_ms])).findings] == [
+        "kept"
+    ]
+
+
+def test_what_the_reader_noted_is_told_as_it_is():
+    noted = run()
+    source = noted.source.model_copy(update={"salvaged": ("the middle export of three was read", "2 events left out")})
+    found = held(run(), noted.model_copy(update={"source": source}))
+    assert "noted while reading the head: the middle export of three was read (and 1 more)" in found.notes
 
 
 def test_of_several_runs_at_least_half_must_have_a_finding():

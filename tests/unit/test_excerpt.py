@@ -6,6 +6,7 @@ import pytest
 
 from advisor.engine import check, excerpt, read
 from advisor.errors import UsageError
+from advisor.excerpt import excerpt as cut
 from advisor.excerpt import window
 from advisor.lens import look
 from advisor.report import Finding, Place
@@ -57,6 +58,13 @@ def test_the_excerpt_holds_what_ran_the_launches_and_the_findings(findings):
     lanes = {(event["pid"], event["tid"]) for event in drawn}
     named = {(event["pid"], event["tid"]) for event in events if event["name"] == "thread_name"}
     assert lanes <= named
+
+
+def test_a_finding_without_places_is_drawn_over_the_whole_window(findings, lane):
+    shown = findings[0].model_copy(update={"where": ()})
+    trace = cut(read(str(FIXTURE)), lane, [shown, *findings[1:]], shown)
+    drawn = [(e["ts"], e["dur"]) for e in trace["traceEvents"] if e.get("cat") == "finding" and e["tid"] == 0]
+    assert drawn == [(0, trace["advisor"]["dur_ns"] / 1e3)]
 
 
 def test_what_was_not_found_cannot_be_shown():

@@ -46,12 +46,17 @@ def times(found: Comparison) -> str:
 
 
 def certainty(found: Comparison) -> str:
-    """What the verdict rests on: the reason, unless the headline is that, and the interval; empty where neither."""
+    """What the verdict rests on: the reason, unless the headline is that, and the interval; empty where neither.
+
+    One step spans no interval.
+    """
     reason = "" if found.verdict == "inconclusive" else f"{found.reason[:1].upper()}{found.reason[1:]}. "
     if found.change is None or found.obstacle in {"hardware", "world-size"}:
         return reason.rstrip()
-    low, high = signed_share(found.change.low - 1), signed_share(found.change.high - 1)
     change = signed_share(found.change.ratio - 1)
+    if min(found.base.steps, found.head.steps) < 2:  # noqa: PLR2004 - one step does not vary
+        return f"{reason}The change of the median step is {change}."
+    low, high = signed_share(found.change.low - 1), signed_share(found.change.high - 1)
     return f"{reason}The change of the median step is {change}, with 95 % confidence {low} to {high}."
 
 

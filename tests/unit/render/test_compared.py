@@ -224,3 +224,15 @@ def test_nothing_from_a_profile_is_html(text: str):
         return re.findall(r"</?(?!wbr|code)[a-z0-9]+", page.render(found))
 
     assert elements(slower(text)) == elements(slower())
+
+
+def test_the_page_has_what_its_script_asks_for():
+    assert 'id="theme"' in page.render(slower())
+
+
+def test_one_step_a_side_spans_no_interval():
+    one = slower().base.model_copy(update={"steps": 1})
+    assert "95 %" in words.certainty(slower())
+    assert words.certainty(slower().model_copy(update={"base": one})).endswith(
+        "The change of the median step is +39 %."
+    )
