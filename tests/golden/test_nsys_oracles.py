@@ -119,7 +119,7 @@ def test_copies_equal_nsys_stats(trace: str):
 @pytest.mark.parametrize("trace", ["h200-single-step", "llm-2.7b-a100-nvtx", "llm-3070ti-17k-kernels"])
 def test_ranges_equal_nsys_stats(trace: str):
     found = defaultdict(list)
-    ranges = profile(trace).host_ops.filter(pl.col("kind").is_in(["op", "annotation", "input", "step"]))
+    ranges = profile(trace).host_ops.filter(pl.col("kind").is_in(["op", "annotation", "input", "step", "compile"]))
     for name, dur in ranges.select("name", "dur_ns").rows():
         found[name].append(dur)
     with (ORACLES / f"{trace}_nvtx_pushpop_sum.csv").open(newline="") as file:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 from advisor.text import UNKNOWN, count, interval, listing, ms, number, percent, percents
@@ -336,3 +337,9 @@ def _untold(coverage: Coverage) -> Section:
     if len(coverage.rule_sets) > 1:
         lead += " The runs were judged by different ones; `advisor fleet rejudge` makes them alike."
     return Section("untold", "What could not be told", lead, ("Rule", "Runs", "Share"), tuple(lines), "Nothing.")
+
+
+def stacked(shares: Mapping[str, float]) -> list[tuple[str, float, float]]:
+    """Category, where it begins in the bar, and its share."""
+    starts = accumulate(shares.values(), initial=0.0)
+    return [(category, start, share) for (category, share), start in zip(shares.items(), starts, strict=False)]
