@@ -36,6 +36,7 @@ docs: $(VENV)/.installed-docs ## Write the docs that are generated from the code
 
 bench: $(VENV)/.installed ## Compare reader and check with the floor, on 1 GB (BENCH=--peers: with other tools as well)
 	$(BIN)/python benchmarks/kineto.py $(BENCH)
+	$(BIN)/python benchmarks/ranks.py $(BENCH)
 
 score: $(VENV)/.installed ## Score findings and savings on jobs whose truth is known; writes docs/scorecard.md
 	$(BIN)/python benchmarks/scorecard.py
