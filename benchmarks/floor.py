@@ -7,9 +7,10 @@ from pathlib import Path
 import msgspec
 from isal import igzip
 
+from advisor.chrome.source import Source
+from advisor.chrome.trace import Trace
 from advisor.readers.kineto import read
-from advisor.readers.kineto.decode import Event, Header, Trace
-from advisor.readers.kineto.source import Source
+from advisor.readers.kineto.decode import KINETO, Event, Header
 
 
 class Document(Header):
@@ -28,7 +29,7 @@ def chunks(trace: Path) -> None:
     """Inflate and decode piece by piece as the reader does, keeping nothing."""
     gc.disable()
     with trace.open("rb") as stream:
-        for _events in Trace(trace.name).chunks(Source(stream)):
+        for _events in Trace(trace.name, KINETO).chunks(Source(stream)):
             pass
 
 
