@@ -1,4 +1,4 @@
-"""What no reader can do without, and the reader, on one trace: floor.py whole|chunks|reader TRACE."""
+"""What no reader can do without, and the readers, on one trace: floor.py whole|chunks|reader|xplane TRACE."""
 
 import gc
 import sys
@@ -11,6 +11,7 @@ from advisor.chrome.source import Source
 from advisor.chrome.trace import Trace
 from advisor.readers.kineto import read
 from advisor.readers.kineto.decode import KINETO, Event, Header
+from advisor.readers.xplane import read as read_xplane
 
 
 class Document(Header):
@@ -39,5 +40,11 @@ def reader(trace: Path) -> None:
         read(stream, trace.name)
 
 
+def xplane(profile: Path) -> None:
+    """The reader of XPlane."""
+    with profile.open("rb") as stream:
+        read_xplane(stream, profile.name)
+
+
 if __name__ == "__main__":
-    {"whole": whole, "chunks": chunks, "reader": reader}[sys.argv[1]](Path(sys.argv[2]))
+    {"whole": whole, "chunks": chunks, "reader": reader, "xplane": xplane}[sys.argv[1]](Path(sys.argv[2]))
