@@ -144,7 +144,7 @@ def _timeline(drawn: worst.Timeline | None, findings: Sequence[Finding]) -> Time
         start_ns=drawn.start_ns,
         dur_ns=drawn.dur_ns,
         recorded=drawn.recorded,
-        tracks=tuple(Track(kind="stream" if on else "thread", number=n or 0) for on, n in tracks.rows()),
+        tracks=tuple(_track(on_device, number or 0, drawn.threads) for on_device, number in tracks.rows()),
         texts=tuple(one_line(text or "", _LONGEST) for text in texts),
         events=Events(
             track=tuple(place[key] for key in drawn.events.select("on_device", "track").rows()),
@@ -155,6 +155,11 @@ def _timeline(drawn: worst.Timeline | None, findings: Sequence[Finding]) -> Time
         idle=tuple(Idle(**row) for row in drawn.idle.to_dicts()),
         shows={f.key: spans for f in findings if f.scope.workers and (spans := _spans(f, drawn))},
     )
+
+
+def _track(on_device: bool, number: int, threads: Mapping[int, str]) -> Track:  # noqa: FBT001 - a row's column
+    name = None if on_device else threads.get(number)
+    return Track(kind="stream" if on_device else "thread", number=number, name=name and one_line(name, _LONGEST))
 
 
 def _spans(finding: Finding, drawn: worst.Timeline) -> tuple[Span, ...]:

@@ -52,7 +52,7 @@ def _timeline(run: Run, drawn: Timeline) -> dict[str, object]:
     titles = {finding.key: finding.title for finding in run.findings}
     return {
         "dur": drawn.dur_ns,
-        "tracks": [{"kind": t.kind, "label": f"{t.kind} {t.number}"} for t in drawn.tracks],
+        "tracks": [{"kind": t.kind, "label": words.track(t)} for t in drawn.tracks],
         "texts": [plain(text) for text in drawn.texts],
         "events": drawn.events.model_dump(),
         "idle": {

@@ -44,15 +44,17 @@ _REQUEST, _END = "request", "end"
 _UNSEEN: Final = (REGION_OPENS, REGION_CLOSES, REGION_ASKED, _END)  # they tell what belongs together, and are no work
 _MOST_UNSEEN: Final = 64  # in a row
 _END_MARK: Final = r"^end: "
+_THREADS: Final = {"thread": pl.Int64, "name": pl.String}
 _GPU_ALLOCATOR: Final = r"(?i)^(?:GPU_|gpu_async_|xla_gpu_)(\d{1,9})"
 _HOST_ALLOCATOR: Final = r"(?i)host|cpu"
 
 
 class Host(NamedTuple):
-    """Tables of one plane: ranges (host_ops, with what the links need) and allocations."""
+    """Tables of one plane: ranges (host_ops, with what the links need), allocations and the names of threads."""
 
     ranges: pl.DataFrame
     allocations: pl.DataFrame
+    threads: pl.DataFrame
 
 
 def host(plane: Plane) -> Host:
@@ -72,7 +74,14 @@ def host(plane: Plane) -> Host:
         of_memory = about["role"].is_in([ALLOCATES, FREES]).fill_null(value=False).to_numpy()
         ranges.append(_ranges(events, about, np.flatnonzero(~of_memory)))
         allocations.append(_allocations(events, about, np.flatnonzero(of_memory)))
-    return Host(_linked(pl.concat(ranges)), pl.concat(allocations))
+    return Host(_linked(pl.concat(ranges)), pl.concat(allocations), _threads(plane))
+
+
+def _threads(plane: Plane) -> pl.DataFrame:
+    """Names of the threads; a number at the end repeats the thread's own."""
+    named = pl.DataFrame([(line.id, line.name) for line in plane.lines], schema=_THREADS, orient="row")
+    name = pl.col("name").str.replace(r"/-?\d+$", "")
+    return named.with_columns(name).filter(pl.col("name") != "")
 
 
 def _named(plane: Plane) -> pl.DataFrame:
