@@ -18,6 +18,7 @@ _ENOUGH_STEPS: Final = 3
 _TELLING_SHARE: Final = 0.1  # of the lateness: parts below are not named
 _TELLING_COUNT: Final = 0.05  # more kernels than the typical rank: fewer are not named
 _MOSTLY: Final = 0.5
+_PAIRED: Final = ("send", "recv")
 _IN_STAGES: Final = (
     "ranks wait in sends and receives mostly: in a pipeline the slowest stage alone does not set the step"
 )
@@ -113,7 +114,7 @@ def _moving(values: Floats) -> float:
         "pipeline_wait_share",
         "share",
         "Part of all ranks' time that passes waiting for another rank to send or receive: the bubbles of a pipeline.",
-        "the same of exposed waiting in sends and receives",
+        "the same of exposed waiting in sends and receives; 0 where there are none",
     ),
     Metric(
         "awaited_most",
@@ -131,11 +132,13 @@ def _moving(values: Floats) -> float:
 def waiting(job: Job) -> Mapping[str, Value]:
     """Who waits, and for whom."""
     if job.untold:
-        return dict.fromkeys(_WAITING, Missing(job.untold))
+        sends = job.calls.filter(pl.col("op").is_in(_PAIRED) | pl.col("op").is_null()).height
+        return dict.fromkeys(_WAITING, Missing(job.untold)) | ({} if sends else {"pipeline_wait_share": 0.0})
     by_rank = job.pace.group_by("rank", maintain_order=True).agg(pl.mean("wait_ns", "paired_ns", "dur_ns"))
     most = by_rank.sort("wait_ns", descending=True, maintain_order=True).row(0, named=True)
     awaited = job.waits.group_by("last").agg(pl.sum("wait_ns")).sort("wait_ns", "last", descending=[True, False])
-    longest = _ratio(float(awaited["wait_ns"].max() or 0), float(awaited["wait_ns"].sum())) or 0.0
+    spent = awaited["wait_ns"].to_numpy()
+    longest = float(spent[0] / spent.sum()) if spent.sum() else 0.0
     return {
         "waiting_share": _ratio(by_rank["wait_ns"].mean(), by_rank["dur_ns"].mean()),
         "pipeline_wait_share": _ratio(by_rank["paired_ns"].mean(), by_rank["dur_ns"].mean()),
