@@ -97,7 +97,7 @@ def test_several_runs_come_in_one_report(advisor):
     [
         (["check", "nowhere"], 3, "nowhere"),
         (["check", "."], 3, "."),
-        (["check", FIXTURE, "-o", "r.pdf"], 2, "-o r.pdf: no kind of report has that suffix"),
+        (["check", FIXTURE, "-o", "r.pdf"], 2, "-o r.pdf: nothing that is written here has that suffix"),
         (["check", FIXTURE, "-o", "no/such/folder/r.md"], 2, "-o no/such/folder/r.md: cannot be written"),
         (["check", FIXTURE, "-f", "xml"], 2, "--format xml: not one of"),
         (["check", FIXTURE, "--fail-on", "sometimes"], 2, "--fail-on sometimes: not one of"),
