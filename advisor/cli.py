@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from advisor.comparison import Comparison
     from advisor.config import Config
     from advisor.fleet.engines import Engine
-    from advisor.fleet.ingest import Progress as RunProgress
+    from advisor.fleet.engines import Progress as RunProgress
     from advisor.parts import Progress
     from advisor.report import Report
     from advisor.week import Week
@@ -409,7 +409,7 @@ def fleet_rejudge(
 ) -> None:
     """Judge stored runs by the rules as they are now, without reading a profile; of all weeks unless one is given."""
     from advisor.fleet.engines import engine as engine_of
-    from advisor.fleet.ingest import rejudge
+    from advisor.fleet.rejudge import rejudge
     from advisor.fleet.store import existing, opened
 
     target, weeks = existing(opened(store, option or ())), None if week is None else [week]

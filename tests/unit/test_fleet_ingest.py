@@ -12,8 +12,9 @@ import pytest
 
 from advisor.config import Config
 from advisor.errors import NothingFound, ReadError, UsageError
-from advisor.fleet import ingest as room
-from advisor.fleet.ingest import ingest, rejudge
+from advisor.fleet import examine as room
+from advisor.fleet.ingest import ingest
+from advisor.fleet.rejudge import rejudge
 from advisor.fleet.store import TABLES, Store
 from tests.fleet import Here, broken, trace
 
