@@ -451,7 +451,7 @@ def fleet_report(
     for path, kind in files.items():
         beside = f"{path.stem}-runs"
         if kind == "html":
-            for name, text in pages(target, found).items():
+            for name, text in pages(target, found):
                 (path.parent / beside).mkdir(parents=True, exist_ok=True)
                 _write(path.parent / beside / name, text.encode())
         _write(path, _rendered_week(found, kind, links or (beside if kind == "html" else None), verbose=True).encode())

@@ -58,7 +58,7 @@ def _unreached(job: Job, error: ReadError) -> Done:
     """A recording that vanished after it was found leaves no row; one that cannot be fetched is tried again."""
     if vanished(error):
         return Done("", gone=True)
-    return Done(unread(job.found), bad_rows(job, job.found.path, str(error), status="unreached"))
+    return Done(unread(job.found), bad_rows(job, job.found.path, str(error), status="unreachable"))
 
 
 def _examined(job: Job, found: Found, digests: tuple[str, ...]) -> Done:

@@ -14,7 +14,7 @@ import polars as pl
 
 from advisor import __version__
 from advisor.config import Config
-from advisor.discover import discover
+from advisor.discover import Found, discover
 from advisor.engine import rule_book
 from advisor.errors import NothingFound
 from advisor.fleet.engines import Engine, Killed, Progress, each, silent
@@ -28,7 +28,8 @@ from advisor.text import one_line, plain
 
 _FLUSH_S: Final = 5.0  # of work that a kill at the worst moment costs
 _FLUSH_RUNS: Final = 256
-_UNCHECKED: Final = ("unreadable", "killed", "unreached")
+_FLUSH_CHARACTERS: Final = 1 << 27  # of reports and drawings in memory
+_UNCHECKED: Final = ("unreadable", "killed", "unreachable")
 _RETRIED: Final = pl.col("status").is_in(_UNCHECKED[1:]) | (
     pl.col("status").eq("unreadable") & pl.col("advisor_version").ne_missing(__version__)  # may read it now
 )
@@ -76,8 +77,10 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     """
     settings = Settings(config or Config(), today or dt.datetime.now(dt.UTC).date())
     rule_book(settings.config)  # a wrong rule is said once, here, and not for each run
-    found, rejected = discover([_absolute(root) for root in roots], all_runs=True)
-    rejected = [one for one in rejected if one.path not in map(_absolute, roots) or listing(one.path) is None]
+    places = [_absolute(root) for root in roots]
+    found, rejected = discover(places, all_runs=True)
+    found = [replace(one, name=_name(one, places)) for one in found]
+    rejected = [one for one in rejected if one.path not in places or listing(one.path) is None]
     if not (found or rejected):
         raise NothingFound(f"{', '.join(roots)}: no profile there; give a folder of recordings")
     there = recordings(found, rejected, settings, labels or {})
@@ -127,6 +130,7 @@ class _Writer:
         self._rows: dict[str, list[Row]] = {name: [] for name in TABLES}
         self._replaced: set[str] = set()
         self._weeks: set[str] = set()
+        self._characters = 0
 
     def add(self, job: Job, done: Done) -> None:
         """One recording's rows; they are written now if the last time is long ago."""
@@ -135,7 +139,8 @@ class _Writer:
         elif not done.gone:
             self._written.add(done.recording)
             self._gather(job, done)
-        if time.monotonic() - self._last > _FLUSH_S or len(self._replaced) >= _FLUSH_RUNS:
+        full = len(self._replaced) >= _FLUSH_RUNS or self._characters > _FLUSH_CHARACTERS
+        if full or time.monotonic() - self._last > _FLUSH_S:
             self.flush()
 
     def _gather(self, job: Job, done: Done) -> None:
@@ -144,6 +149,7 @@ class _Writer:
         self._weeks |= {week_of(job.started), *old["week"]}
         for name, rows in done.rows.items():
             self._rows[name] += rows
+        self._characters += sum(len(row["drawing"]) for row in done.rows.get("drawings", ()))
         self.counts.update(row["status"] for row in done.rows["runs"])
 
     def flush(self) -> None:
@@ -188,6 +194,13 @@ def _failed(job: Job, error: Exception) -> Done:
         return Done(unread(job.found), bad_rows(job, job.found.path, str(error), status="killed"))
     why = f"{type(error).__name__}: {one_line(str(error), 300)}; please report this as a bug"
     return Done(unread(job.found), bad_rows(job, job.found.path, why))
+
+
+def _name(one: Found, roots: Sequence[str]) -> str:
+    """What a run goes by: its place under the root, which does not depend on what else lies there."""
+    below = min((one.path.removeprefix(f"{root}/") for root in roots), key=len)
+    _, sign, number = one.name.rpartition("#")  # of several recordings in one place
+    return one.name if below == one.path else below + (sign + number if number.isdigit() else "")
 
 
 def _absolute(root: str) -> str:

@@ -13,8 +13,10 @@ import typer
 import yaml
 
 from advisor import cli
-from advisor.config import Fleet
+from advisor.config import Config, Fleet
+from advisor.engine import check
 from advisor.fleet.ingest import ingest
+from advisor.fleet.rejudge import rejudge
 from advisor.fleet.show import listed, pages, report_of
 from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
@@ -83,7 +85,32 @@ def test_a_runs_report_out_of_the_store(tmp_path):
     run_id = line.split()[0]
     assert report_of(store, run_id[:8]).runs[0].name == "a"
     found = weekly(store, Fleet())
-    assert {name.removesuffix(".html") for name in pages(store, found)} <= {run_id}
+    assert {name.removesuffix(".html") for name, _ in pages(store, found)} <= {run_id}
+
+
+@pytest.mark.parametrize("case", ["simulated-input-bound-v100", "simulated-ranks-slow-rank-a100"])
+def test_the_stored_report_is_the_one_that_check_writes(tmp_path, case):
+    store = Store(str(tmp_path / "store"))
+    ingest([str(ROOT / "fixtures" / case)], store, Here(), today=date(2026, 11, 21))
+    (run,) = report_of(store, "").runs
+    (checked,) = check([str(ROOT / "fixtures" / case)], today=date(2026, 11, 21)).runs
+    assert run.timeline is not None
+    assert run == checked
+
+
+def test_a_report_without_a_drawing_lacks_what_is_drawn_and_judging_again_keeps_it(tmp_path):
+    store = Store(str(tmp_path / "store"))
+    ingest([str(ROOT / "fixtures/simulated-input-bound-v100")], store, Here(), today=date(2026, 11, 21))
+    changed = Config.model_validate({"suppress": [{"rule": "input-bound", "reason": "known", "until": "2027-01-01"}]})
+    rejudge(store, Here(), config=changed, today=date(2026, 11, 21))
+    (run,) = report_of(store, "").runs
+    assert run.timeline.events.track
+    assert set(run.timeline.shows) <= {finding.key for finding in run.findings}
+    drawing = store.collect(store.scan("drawings"))
+    store.write({"drawings": drawing.clear()}, "run_id", drawing["run_id"])
+    (run,) = report_of(store, "").runs
+    assert run.timeline is None
+    assert "kernel" not in run.metrics
 
 
 # ---------------------------------------------------------------------------------------------- examples
