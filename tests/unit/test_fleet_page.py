@@ -20,7 +20,7 @@ from advisor.fleet.rejudge import rejudge
 from advisor.fleet.show import listed, pages, report_of
 from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
-from advisor.render.fleet import html, markdown, terminal
+from advisor.render.fleet import html, markdown, terminal, words
 from advisor.render.fleet import json as as_json
 from tests.fleet import Here, finding_row, run_row, stored, trace
 
@@ -65,10 +65,25 @@ def test_markdown_formats_nothing_that_comes_from_a_profile(week):
 
 def test_the_terminal_tells_the_rule_and_what_it_rests_on(week):
     text = terminal.render(week, width=80)
-    assert text.startswith("2026-W47: Input-Bound: 20 GPU-h to win in 1 job")
+    first = " ".join(text.splitlines()[:2])
+    assert first == "2026-W47: 20 of the 200 GPU-h paid can be won back. First: Input-Bound (20 GPU-h in 1 job)"
+    assert "20 GPU-h (10 %) back by fixes (40 USD), 10 to 30 GPU-h if every finding holds" in " ".join(text.split())
     assert "Extrapolated" in text
     assert max(map(len, text.splitlines())) <= 80
     assert len(terminal.render(week, verbose=True)) > len(text)
+
+
+def test_small_amounts_come_in_a_unit_that_suits_them():
+    shown = [words.gpu_hours(hours) for hours in (1235.0, 0.1, 0.05, 0.0005, 0.0)]
+    assert shown == ["1,235 GPU-h", "0.1 GPU-h", "3 GPU-min", "1.8 GPU-s", "0 GPU-h"]
+
+
+def test_what_no_run_is_labelled_with_is_not_called_paid(tmp_path):
+    store = stored(Store(str(tmp_path / "store")), runs=[run_row("a", gpu_hours=None, expected_share=0.5)])
+    text = terminal.render(weekly(store, Fleet()))
+    assert "0.1 GPU-h recorded" in text
+    assert "paid 0.1 GPU-h recorded" in text
+    assert "GPU-h paid" not in text
 
 
 def test_the_json_is_the_value_and_its_schema_is_up_to_date(week):

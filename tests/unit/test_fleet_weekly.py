@@ -86,6 +86,7 @@ def test_new_persisting_suppressed_and_fixed(store):
     (came,) = found.realised
     assert (came.job, came.low, came.high, came.before_ms, came.after_ms) == ("y", 0.1, 0.3, 10.0, 8.0)
     assert came.realised == pytest.approx(0.2)
+    assert came.brought == pytest.approx(25)  # 100 hours at 8 ms would have been 125 at 10 ms
     assert came.kept
     assert "old-rule" not in [rule.rule for rule in found.rules]
 
