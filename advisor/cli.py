@@ -356,7 +356,23 @@ EngineName = Annotated[
 EngineProcesses = Annotated[
     int, typer.Option("--processes", min=1, help="Runs to check at a time on this machine; by default one per core.")
 ]
-WeekName = Annotated[str | None, typer.Option("--week", metavar="WEEK", help="As 2026-W47; by default the last one.")]
+
+
+def _week(text: str | None) -> str | None:
+    from advisor.fleet.labels import named_week
+
+    return named_week(text)
+
+
+WeekName = Annotated[
+    str | None,
+    typer.Option(
+        "--week",
+        metavar="WEEK",
+        callback=_week,
+        help="As 2026-W47, or last for the one that ended last; by default the newest in the store.",
+    ),
+]
 
 
 @fleet_app.command("ingest")
@@ -401,7 +417,10 @@ def fleet_ingest(
 @fleet_app.command("rejudge")
 def fleet_rejudge(
     store: StoreUri,
-    week: WeekName = None,
+    week: Annotated[
+        str | None,
+        typer.Option("--week", metavar="WEEK", callback=_week, help="As 2026-W47, or last; by default all weeks."),
+    ] = None,
     engine: EngineName = "local",
     processes: EngineProcesses = _CORES,
     option: StoreOptions = None,

@@ -1,4 +1,4 @@
-"""What no reader can do without, and the reader, on one trace: floor.py whole|chunks|reader TRACE."""
+"""What no reader can do without, and the reader, trace by trace: floor.py whole|chunks|reader TRACE..."""
 
 import gc
 import sys
@@ -39,4 +39,5 @@ def reader(trace: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"whole": whole, "chunks": chunks, "reader": reader}[sys.argv[1]](Path(sys.argv[2]))
+    for path in map(Path, sys.argv[2:]):
+        {"whole": whole, "chunks": chunks, "reader": reader}[sys.argv[1]](path)

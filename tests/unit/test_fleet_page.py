@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import typer
-import yaml
 
 from advisor import cli
 from advisor.config import Config, Fleet
@@ -144,10 +143,3 @@ def test_every_command_of_the_docs_has_options_that_exist(path):
         group = typer.main.get_command(cli.app).commands["fleet"]
         command = group.commands[arguments[1]]
         command.make_context(arguments[1], arguments[2:])
-
-
-def test_the_examples_are_yaml():
-    assert len(EXAMPLES) == 3
-    for path in EXAMPLES:
-        if path.suffix == ".yaml":
-            assert yaml.safe_load(path.read_text("utf-8"))
