@@ -1,0 +1,268 @@
+"""The command line: each command parses, makes one library call, renders, and picks the exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+import typer
+
+from advisor.cli.book import metrics_app, rules_app
+from advisor.cli.fleet import fleet_app
+from advisor.cli.output import (
+    FORMATS,
+    OF_COMPARISONS,
+    PICTURES,
+    ConfigPath,
+    chosen,
+    config_of,
+    content,
+    kinds_of,
+    progress_of_files,
+    rendered,
+    rendered_comparison,
+    write,
+)
+from advisor.errors import AdvisorError, UsageError
+
+FailOn: TypeAlias = Literal["high", "medium", "low", "never"]
+_LEVELS: tuple[FailOn, ...] = ("high", "medium", "low", "never")
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Why a GPU job is slow, what to change, and what the change is worth.",
+)
+app.add_typer(rules_app, name="rules")
+app.add_typer(metrics_app, name="metrics")
+app.add_typer(fleet_app, name="fleet")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from advisor import __version__
+
+        typer.echo(f"advisor {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def advisor(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Why a GPU job is slow, what to change, and what the change is worth."""
+
+
+@app.command()
+def check(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Profiles: files, folders or URLs.")],
+    output: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Also write a report; its kind by suffix: .html .json .md .txt .sarif; or .svg .png, a picture of"
+            " where a step of the first run goes. Repeatable.",
+        ),
+    ] = None,
+    format_: Annotated[
+        str,
+        typer.Option(
+            "--format", "-f", metavar="FORMAT", help="Standard output: terminal, markdown, json, html or sarif."
+        ),
+    ] = "terminal",
+    fail_on: Annotated[
+        str,
+        typer.Option(
+            "--fail-on",
+            metavar="LEVEL",
+            help="Exit 1 at this severity: high, medium, low or never; 3 if too little can be told.",
+        ),
+    ] = "never",
+    steps: Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, or A:B.")] = "steady",
+    step_range: Annotated[
+        str | None,
+        typer.Option("--step-range", metavar="REGEX", help="Ranges to take for steps, by name; NVTX ranges, say."),
+    ] = None,
+    processes: Annotated[
+        int, typer.Option("--processes", min=1, help="Files of one run to read at a time; by default one per core.")
+    ] = os.cpu_count() or 1,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", metavar="NAME", help="Of the runs in a TensorFlow or JAX log folder; else the newest."),
+    ] = None,
+    all_runs: Annotated[bool, typer.Option("--all-runs", help="All runs in such a folder.")] = False,
+    config: ConfigPath = None,
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", metavar="REPORT", help="An earlier report.json: marks what is new.")
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Evidence, every fix and the places.")] = False,
+) -> None:
+    """Find out why the profiled jobs are slow, and what to change."""
+    from advisor.engine import check as run_check
+
+    standard = chosen("--format", format_, FORMATS)
+    level = chosen("--fail-on", fail_on, _LEVELS)
+    files = kinds_of(output, (*FORMATS, *PICTURES))
+    with progress_of_files() as progress:
+        report = run_check(
+            paths,
+            config=config_of(config),
+            steps=steps,
+            progress=progress,
+            processes=processes,
+            step_range=step_range,
+            run=run,
+            all_runs=all_runs,
+            baseline=baseline,
+        )
+    for path, kind in files.items():
+        write(path, content(report, kind))
+    sys.stdout.write(rendered(report, standard, verbose=verbose, to_screen=True))
+    raise typer.Exit(report.exit_code(level))
+
+
+@app.command()
+def excerpt(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Profile of one run: a file, a folder or a URL.")],
+    finding: Annotated[str, typer.Option("--finding", metavar="KEY", help="The finding to show, as `check` names it.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it: .json or .json.gz.")],
+    steps: Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, or A:B.")] = "steady",
+    config: ConfigPath = None,
+) -> None:
+    """Cut out the part of a recording that shows a finding, for Perfetto and chrome://tracing."""
+    import gzip
+    import json
+
+    from advisor.engine import excerpt as cut
+
+    if not output.name.lower().endswith((".json", ".json.gz")):
+        raise UsageError(f"-o {output}: a trace ends in .json or .json.gz")
+    trace = json.dumps(cut(path, finding, config=config_of(config), steps=steps), separators=(",", ":")).encode()
+    write(output, gzip.compress(trace, mtime=0) if output.suffix.lower() == ".gz" else trace)
+
+
+@app.command()
+def compare(
+    base: Annotated[str, typer.Argument(metavar="BASE", help="Before: a profile, folder, URL or saved report.json.")],
+    head: Annotated[str, typer.Argument(metavar="HEAD", help="After: the same.")],
+    more_base: Annotated[
+        list[str] | None, typer.Option("--base", metavar="PATH", help="Another run of the base. Repeatable.")
+    ] = None,
+    more_head: Annotated[
+        list[str] | None, typer.Option("--head", metavar="PATH", help="Another run of the head. Repeatable.")
+    ] = None,
+    output: Annotated[
+        list[Path] | None,
+        typer.Option("--output", "-o", help="Also write it; its kind by suffix: .html .json .md .txt. Repeatable."),
+    ] = None,
+    format_: Annotated[
+        str, typer.Option("--format", "-f", metavar="FORMAT", help="Standard output: terminal, markdown, json or html.")
+    ] = "terminal",
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-on",
+            metavar="WHAT",
+            help="Exit 1 if so: slower (the default), slower:PERCENT, new-high, never. Repeatable.",
+        ),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 4 if nothing can be told.")] = False,
+    steps: Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, or A:B.")] = "steady",
+    processes: Annotated[
+        int, typer.Option("--processes", min=1, help="Files of one run to read at a time; by default one per core.")
+    ] = os.cpu_count() or 1,
+    config: ConfigPath = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every finding, kernel and op.")] = False,
+) -> None:
+    """Tell whether a change made the job slower, and why."""
+    from advisor.comparison import fail_on as wanted
+    from advisor.engine import compare as run_compare
+
+    standard = chosen("--format", format_, OF_COMPARISONS)
+    failing = wanted(fail_on or ["slower"])
+    files = kinds_of(output, OF_COMPARISONS)
+    sides = [base, *(more_base or [])], [head, *(more_head or [])]
+    with progress_of_files() as progress:
+        found = run_compare(*sides, config=config_of(config), steps=steps, progress=progress, processes=processes)
+    for path, kind in files.items():
+        write(path, rendered_comparison(found, kind, verbose=True).encode())
+    sys.stdout.write(rendered_comparison(found, standard, verbose=verbose, to_screen=True))
+    raise typer.Exit(found.exit_code(failing, strict=strict))
+
+
+@app.command()
+def comment(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="JSON of `advisor check` or `advisor compare`, or Markdown.")
+    ],
+    forge: Annotated[
+        str | None, typer.Option("--forge", metavar="HOST", help="github or gitlab; by default as CI tells.")
+    ] = None,
+    repo: Annotated[
+        str | None, typer.Option("--repo", metavar="OWNER/NAME", help="By default the one that CI runs for.")
+    ] = None,
+    pr: Annotated[
+        int | None, typer.Option("--pr", metavar="NUMBER", min=1, help="Pull or merge request; by default the event's.")
+    ] = None,
+    commit: Annotated[
+        str | None, typer.Option("--commit", metavar="SHA", help="What was measured; by default the event's head.")
+    ] = None,
+    link: Annotated[
+        str | None, typer.Option("--link", metavar="URL", help="The full report; by default the page of the CI run.")
+    ] = None,
+    api_url: Annotated[
+        str | None, typer.Option("--api-url", metavar="URL", help="Of GitHub Enterprise or an own GitLab.")
+    ] = None,
+    key: Annotated[
+        str, typer.Option("--key", metavar="NAME", help="Tells several comments on one pull request apart.")
+    ] = "default",
+    post: Annotated[bool, typer.Option("--comment/--no-comment", help="Whether to comment.")] = True,
+    status: Annotated[bool, typer.Option("--status", help="Also set a commit status.")] = False,
+    check_run: Annotated[
+        bool, typer.Option("--check-run", help="Also add a check run, with remarks on the lines that findings name.")
+    ] = False,
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option("--fail-on", metavar="WHAT", help="When status and check run fail; as in check and compare."),
+    ] = None,
+    root: Annotated[Path, typer.Option("--root", metavar="DIR", help="The checkout that remarks refer to.")] = Path(),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the comment and post nothing.")] = False,
+) -> None:
+    """Post a report as the one comment on a pull request, and edit it from then on.
+
+    The token is GITHUB_TOKEN or GITLAB_TOKEN of the environment.
+    """
+    from advisor.forge import deliver, message
+    from advisor.forge.situation import KINDS, situation
+    from advisor.text import plain
+
+    kind = chosen("--forge", forge, KINDS) if forge else None
+    told = message.read(file, fail_on or [])
+    where = situation(os.environ, kind, repo=repo, number=pr, commit=commit, link=link, api_url=api_url)
+    wanted = deliver.Wanted(key=key, comment=post, check_run=check_run, status=status, root=root)
+    if dry_run:
+        sys.stdout.write(deliver.dry_run(told, where, wanted))
+        return
+    for done in deliver.deliver(told, where, wanted):
+        if done.hint and os.environ.get("GITHUB_ACTIONS"):
+            typer.echo(f"::warning title=gpu-advisor::{plain(done.line)}")
+        else:
+            typer.echo(f"advisor: {plain(done.line)}", err=done.hint)
+
+
+def main() -> None:
+    """Entry point of the `advisor` command, and the only place that catches AdvisorError."""
+    try:
+        app(standalone_mode=True)
+    except AdvisorError as error:
+        from advisor.text import plain
+
+        typer.echo(f"advisor: {plain(str(error))}", err=True)
+        sys.exit(error.exit_code)

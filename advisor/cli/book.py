@@ -1,0 +1,83 @@
+"""`advisor rules` and `advisor metrics`: what the engine knows, looked up and tested."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from advisor.cli.output import ConfigPath, config_of
+from advisor.errors import UsageError
+
+rules_app = typer.Typer(no_args_is_help=True, help="The rule book: list, show and test rules.")
+metrics_app = typer.Typer(no_args_is_help=True, help="The metrics that rules can use.")
+
+
+@rules_app.command("list")
+def rules_list(config: ConfigPath = None) -> None:
+    """One line per rule: its id, its severities and its title."""
+    from advisor.engine import rule_book
+
+    for rule in rule_book(config_of(config)).values():
+        typer.echo(f"{rule.id:28} {'/'.join(rule.severity):12} {rule.title}")
+
+
+@rules_app.command("show")
+def rules_show(rule_id: Annotated[str, typer.Argument(metavar="ID")], config: ConfigPath = None) -> None:
+    """The page of one rule: what it means, when it fires, what to change, where its numbers come from."""
+    from advisor.engine import rule_book
+    from advisor.reference import rule_page
+
+    book = rule_book(config_of(config))
+    if rule_id not in book:
+        raise UsageError(f"no rule is called {rule_id!r}; `advisor rules list` names them all")
+    typer.echo(rule_page(book[rule_id]), nl=False)
+
+
+@rules_app.command("test")
+def rules_test(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="A folder of rules; the shipped ones if absent.")
+    ] = None,
+) -> None:
+    """Lint the rules of a folder and run their cases; exit 2 if anything is wrong."""
+    from advisor import metrics
+    from advisor.resources import rules_folder
+    from advisor.rulebook import load
+    from advisor.rulelint import lint
+    from advisor.text import count
+
+    tested = folder or rules_folder()
+    shipped = load([rules_folder()])
+    if problems := lint(tested, metrics.dtypes(), shipped):
+        raise UsageError("\n".join(problems))
+    rules = load([tested])
+    if not rules:
+        raise UsageError(f"{tested}: no rule in this folder; a rule is a *.yaml file")
+    for name in sorted(rules.keys() & shipped.keys()) if folder else ():
+        typer.echo(f"{name} takes the place of the shipped rule")
+    cases = sum(len(rule.cases) for rule in rules.values())
+    typer.echo(f"{count(len(rules), 'rule')}, {count(cases, 'case')}: all right")
+
+
+@metrics_app.command("list")
+def metrics_list() -> None:
+    """One line per metric: its name, its unit and its meaning."""
+    from advisor.metrics import METRICS
+
+    for metric in sorted(METRICS.values(), key=lambda m: m.name):
+        typer.echo(f"{metric.name:30} {metric.unit:7} {metric.meaning}")
+
+
+@metrics_app.command("show")
+def metrics_show(name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
+    """One metric with its formula, its source and what it needs from a profile."""
+    from advisor.metrics import METRICS
+    from advisor.reference import metric_entry
+
+    if name not in METRICS and f"{name}_share" in METRICS:
+        name = f"{name}_share"  # a part of the step, as savings name it
+    if name not in METRICS:
+        raise UsageError(f"no metric is called {name!r}; `advisor metrics list` names them all")
+    typer.echo(metric_entry(METRICS[name]), nl=False)

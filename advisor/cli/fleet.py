@@ -1,0 +1,226 @@
+"""`advisor fleet`: a store of all runs, and the report of a week."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from advisor.cli.output import (
+    FORMATS,
+    OF_COMPARISONS,
+    ConfigPath,
+    chosen,
+    config_of,
+    kinds_of,
+    progress_of_runs,
+    rendered,
+    rendered_week,
+    write,
+)
+
+if TYPE_CHECKING:
+    from advisor.fleet.engines import Engine
+
+_CORES = os.cpu_count() or 1
+
+fleet_app = typer.Typer(no_args_is_help=True, help="All runs of a fleet: a store of them, and the report of a week.")
+
+StoreUri = Annotated[str, typer.Option("--store", metavar="URI", help="The fleet store: a folder, s3:// or gs://.")]
+StoreOptions = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="KEY=VALUE", help="For the object store, such as aws_endpoint. Repeatable."),
+]
+EngineName = Annotated[
+    str, typer.Option("--engine", metavar="ENGINE", help="local, or dask=ADDRESS of a Dask scheduler.")
+]
+EngineProcesses = Annotated[
+    int, typer.Option("--processes", min=1, help="Runs to check at a time on this machine; by default one per core.")
+]
+
+
+def _week(text: str | None) -> str | None:
+    from advisor.fleet.labels import named_week
+
+    return named_week(text)
+
+
+WeekName = Annotated[
+    str | None,
+    typer.Option(
+        "--week",
+        metavar="WEEK",
+        callback=_week,
+        help="As 2026-W47, or last for the one that ended last; by default the newest in the store.",
+    ),
+]
+
+
+@fleet_app.command("ingest")
+def fleet_ingest(
+    roots: Annotated[list[str], typer.Argument(metavar="ROOT...", help="Folders of profiles, or URLs.")],
+    store: StoreUri,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label", metavar="KEY=VALUE", help="Of all runs: team, job, owner, model, gpu_hours. Repeatable."
+        ),
+    ] = None,
+    labels_from: Annotated[
+        list[str] | None,
+        typer.Option("--labels-from", metavar="SYSTEM", help="Environment to label by: slurm, kubernetes or wandb."),
+    ] = None,
+    engine: EngineName = "local",
+    processes: EngineProcesses = _CORES,
+    option: StoreOptions = None,
+    config: ConfigPath = None,
+) -> None:
+    """Check every run under the roots that the store does not hold, and write it there."""
+    from advisor.fleet.engines import engine as engine_of
+    from advisor.fleet.ingest import ingest
+    from advisor.fleet.labels import given
+    from advisor.fleet.store import opened
+    from advisor.text import plain
+
+    target, settings = opened(store, option or ()), config_of(config)
+    labels = given(label or (), labels_from or (), os.environ)
+    with _working(engine_of(engine, processes)) as where, progress_of_runs() as progress:
+        done = ingest(roots, target, where, config=settings, labels=labels, progress=progress)
+    for note in done.notes:
+        typer.echo(f"advisor: {plain(note)}", err=True)
+    gone = f", {done.gone} gone meanwhile" if done.gone else ""
+    typer.echo(
+        f"{done.recordings} recordings: {done.known} known, {done.runs} runs added, "
+        f"{done.unreadable} could not be read{gone}"
+    )
+
+
+@fleet_app.command("rejudge")
+def fleet_rejudge(
+    store: StoreUri,
+    week: Annotated[
+        str | None,
+        typer.Option("--week", metavar="WEEK", callback=_week, help="As 2026-W47, or last; by default all weeks."),
+    ] = None,
+    engine: EngineName = "local",
+    processes: EngineProcesses = _CORES,
+    option: StoreOptions = None,
+    config: ConfigPath = None,
+) -> None:
+    """Judge stored runs by the rules as they are now, without reading a profile; of all weeks unless one is given."""
+    from advisor.fleet.engines import engine as engine_of
+    from advisor.fleet.rejudge import rejudge
+    from advisor.fleet.store import existing, opened
+
+    target, weeks = existing(opened(store, option or ())), None if week is None else [week]
+    with _working(engine_of(engine, processes)) as where, progress_of_runs() as progress:
+        done = rejudge(target, where, config=config_of(config), weeks=weeks, progress=progress)
+    for note in done.notes:
+        typer.echo(f"advisor: {note}", err=True)
+    typer.echo(f"{done.runs} runs judged again")
+
+
+@fleet_app.command("report")
+def fleet_report(
+    store: StoreUri,
+    week: WeekName = None,
+    output: Annotated[
+        list[Path] | None,
+        typer.Option("--output", "-o", help="Write it; its kind by suffix: .html .json .md .txt. Repeatable."),
+    ] = None,
+    format_: Annotated[
+        str, typer.Option("--format", "-f", metavar="FORMAT", help="Standard output: terminal, markdown, json or html.")
+    ] = "terminal",
+    links: Annotated[
+        str | None,
+        typer.Option("--links", metavar="URL", help="Where the runs' reports will lie; by default beside the .html."),
+    ] = None,
+    option: StoreOptions = None,
+    config: ConfigPath = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every table.")] = False,
+) -> None:
+    """What the fleet's GPU-hours of a week went into, and what to fix first."""
+    from advisor.fleet.show import pages
+    from advisor.fleet.store import existing, opened
+    from advisor.fleet.weekly import weekly
+
+    standard = chosen("--format", format_, OF_COMPARISONS)
+    files = kinds_of(output, OF_COMPARISONS)
+    target = existing(opened(store, option or ()))
+    found = weekly(target, config_of(config).fleet, week)
+    for path, kind in files.items():
+        beside = f"{path.stem}-runs"
+        if kind == "html":
+            for name, text in pages(target, found):
+                (path.parent / beside).mkdir(parents=True, exist_ok=True)
+                write(path.parent / beside / name, text.encode())
+        write(path, rendered_week(found, kind, links or (beside if kind == "html" else None), verbose=True).encode())
+    sys.stdout.write(rendered_week(found, standard, links, verbose=verbose, to_screen=True))
+
+
+@fleet_app.command("runs")
+def fleet_runs(store: StoreUri, week: WeekName = None, option: StoreOptions = None) -> None:
+    """One line per run of a week: its id, team, job and verdict."""
+    from advisor.fleet.show import listed
+    from advisor.fleet.store import existing, opened
+
+    for line in listed(existing(opened(store, option or ())), week):
+        typer.echo(line)
+
+
+@fleet_app.command("show")
+def fleet_show(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or its beginning.")],
+    store: StoreUri,
+    output: Annotated[
+        list[Path] | None, typer.Option("--output", "-o", help="Write it: .html .json .md .txt. Repeatable.")
+    ] = None,
+    option: StoreOptions = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Evidence, every fix and the places.")] = False,
+) -> None:
+    """The report of one run, as it was checked or last judged."""
+    from advisor.fleet.show import report_of
+    from advisor.fleet.store import existing, opened
+
+    files = kinds_of(output, FORMATS)
+    report = report_of(existing(opened(store, option or ())), run_id)
+    for path, kind in files.items():
+        write(path, rendered(report, kind, verbose=True).encode())
+    sys.stdout.write(rendered(report, "terminal", verbose=verbose, to_screen=True))
+
+
+@fleet_app.command("compact")
+def fleet_compact(store: StoreUri, option: StoreOptions = None) -> None:
+    """Put the store's many small files together; run it once a day or week."""
+    from advisor.fleet.store import existing, opened
+
+    left = existing(opened(store, option or ())).compact()
+    typer.echo(", ".join(f"{name}: {number} files" for name, number in left.items()))
+
+
+@fleet_app.command("prune")
+def fleet_prune(
+    store: StoreUri,
+    before: Annotated[str, typer.Option("--before", metavar="WEEK", help="First week to keep, as 2026-W01.")],
+    option: StoreOptions = None,
+) -> None:
+    """Forget the weeks before one."""
+    from advisor.fleet.labels import monday_of
+    from advisor.fleet.store import existing, opened
+
+    monday_of(before)
+    typer.echo(f"{existing(opened(store, option or ())).prune(before)} runs forgotten")
+
+
+@contextmanager
+def _working(engine: Engine) -> Iterator[Engine]:
+    """An engine that is let go of at the end."""
+    try:
+        yield engine
+    finally:
+        engine.close()

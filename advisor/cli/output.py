@@ -1,0 +1,185 @@
+"""What commands share: the kinds of output by suffix, rendering, writing whole files or none, progress on screen."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, TypeVar
+
+import typer
+
+from advisor.errors import UsageError
+
+if TYPE_CHECKING:
+    from advisor.comparison import Comparison
+    from advisor.config import Config
+    from advisor.fleet.engines import Progress as RunProgress
+    from advisor.parts import Progress
+    from advisor.report import Report
+    from advisor.week import Week
+
+# Heavy imports stand inside the functions: `advisor --help` answers at once.
+
+Format: TypeAlias = Literal["terminal", "markdown", "json", "html", "sarif"]
+Picture: TypeAlias = Literal["svg", "png"]
+_Choice = TypeVar("_Choice", bound=str)
+
+FORMATS: tuple[Format, ...] = ("terminal", "markdown", "json", "html", "sarif")
+OF_COMPARISONS: tuple[Format, ...] = ("terminal", "markdown", "json", "html")
+PICTURES: tuple[Picture, ...] = ("svg", "png")
+_SUFFIXES = {
+    "html": (".html", ".htm"),
+    "json": (".json",),
+    "markdown": (".md",),
+    "terminal": (".txt",),
+    "sarif": (".sarif",),
+    "svg": (".svg",),
+    "png": (".png",),
+}
+
+ConfigPath = Annotated[
+    Path | None, typer.Option("--config", help="advisor.yaml to use; by default the nearest one above the folder.")
+]
+
+
+def config_of(path: Path | None) -> Config:
+    """The settings of `--config`, or of the nearest advisor.yaml."""
+    from advisor.config import find, load
+
+    return load(path or find(Path.cwd()))
+
+
+def chosen(option: str, value: str, allowed: tuple[_Choice, ...]) -> _Choice:
+    """The value of an option that allows only some."""
+    for candidate in allowed:
+        if value == candidate:
+            return candidate
+    raise UsageError(f"{option} {value}: not one of {', '.join(allowed)}")
+
+
+def kinds_of(paths: list[Path] | None, allowed: tuple[_Choice, ...]) -> dict[Path, _Choice]:
+    """Each file that a command is to write, with what to write into it: told by its suffix."""
+    return {path: _kind_of(path, allowed) for path in paths or []}
+
+
+def _kind_of(path: Path, allowed: tuple[_Choice, ...]) -> _Choice:
+    for kind in allowed:
+        if path.suffix.lower() in _SUFFIXES[kind]:
+            return kind
+    known = " ".join(suffix for kind in allowed for suffix in _SUFFIXES[kind])
+    raise UsageError(f"-o {path}: nothing that is written here has that suffix; use one of {known}")
+
+
+def content(report: Report, kind: Format | Picture) -> bytes:
+    """What goes into a file: of a picture, that of the first run."""
+    if kind == "svg" or kind == "png":  # noqa: PLR1714 - mypy narrows on comparisons
+        from advisor.render import charts
+
+        return charts.breakdown(report.runs[0], kind)
+    return rendered(report, kind, verbose=True).encode()
+
+
+def rendered(report: Report, kind: Format, *, verbose: bool, to_screen: bool = False) -> str:
+    """A report as text; in the colours and the width of the terminal if `to_screen`."""
+    if kind == "terminal":
+        from advisor.render import terminal
+
+        return terminal.render(report, verbose=verbose, **(terminal.this_screen() if to_screen else {}))
+    if kind == "html":
+        from advisor.render import html
+
+        return html.render(report)
+    if kind == "sarif":
+        from advisor.render import sarif
+
+        return sarif.render(report)
+    if kind == "markdown":
+        from advisor.render import markdown
+
+        return markdown.render(report)
+    from advisor.render import json
+
+    return json.render(report)
+
+
+def rendered_comparison(found: Comparison, kind: Format, *, verbose: bool, to_screen: bool = False) -> str:
+    """A comparison as text."""
+    from advisor.render.compared import html, json, markdown, terminal
+
+    if kind == "terminal":
+        from advisor.render.terminal import this_screen
+
+        return terminal.render(found, verbose=verbose, **(this_screen() if to_screen else {}))
+    render: Callable[[Comparison], str] = {"html": html.render, "markdown": markdown.render, "json": json.render}[kind]
+    return render(found)
+
+
+def rendered_week(found: Week, kind: Format, links: str | None, *, verbose: bool, to_screen: bool = False) -> str:
+    """A weekly report as text; `links` says where the runs' reports lie."""
+    from advisor.render.fleet import html, json, markdown, terminal
+
+    if kind == "terminal":
+        from advisor.render.terminal import this_screen
+
+        return terminal.render(found, verbose=verbose, **(this_screen() if to_screen else {}))
+    if kind == "json":
+        return json.render(found)
+    return html.render(found, links=links) if kind == "html" else markdown.render(found, links=links)
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write beside the target, then rename: a reader never sees half a report."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_bytes(content)
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise UsageError(f"-o {path}: cannot be written: {error.strerror}") from None
+
+
+@contextmanager
+def progress_of_files() -> Iterator[Progress]:
+    """A progress bar on standard error for large files; nothing where that is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    from advisor.storage import size
+
+    with Bar(
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), console=Console(stderr=True), transient=True
+    ) as bar:
+
+        def started(file: str) -> Callable[[int], object]:
+            task = bar.add_task(Path(file).name, total=size(file))
+            return lambda count: bar.advance(task, count)
+
+        yield started
+
+
+@contextmanager
+def progress_of_runs() -> Iterator[RunProgress]:
+    """A bar that counts runs, on standard error; nothing where that is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    with Bar(
+        BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True
+    ) as bar:
+
+        def started(runs: int) -> Callable[[int], object]:
+            task = bar.add_task("runs", total=runs)
+            return lambda count: bar.advance(task, count)
+
+        yield started
