@@ -40,7 +40,6 @@ _EVERY_ROW: Final = frozenset({"run", "worker", "device", "step"})
 _MOST_ROWS_OF: Final = {
     "recorded_step": 1000,
     "kernel_group": 400,
-    "operator": 400,
     "memory": 600,
     "call_tree": MOST_FRAMES,
 }
@@ -49,7 +48,6 @@ _MOST_PAIRS: Final = 4096  # of ranks that wait for each other
 _OF_LANE: Final = (
     "recorded_step",
     "kernel_group",
-    "operator",
     "memory",
     "call_tree",
 )  # drawn for that which sets the job's pace

@@ -143,6 +143,31 @@ def test_time_of_host_ops_equals_xprofs(name: str):
         assert told.get(own, told.get(row["operation"])) == pytest.approx(row["total_time"], abs=1e-2)
 
 
+def test_device_time_of_ops_adds_up_to_that_of_xprofs_kernels():
+    """XProf's own table of ops has no device time on GPUs any more; its kernels, each listed twice, bear no ops."""
+    kernels = {tuple(row.values())[1:]: row for row in rows(oracle("tf-gpu-multi-worker.xprof-2.24.2.kernel_stats"))}
+    found = judged("tf-gpu-multi-worker")
+    used = pl.concat([lane.used_ops for lane in found.lens.lanes])
+    copies = used.filter(pl.col("kind") == "memcpy", pl.col("framework_op").is_not_null())["dur_ns"].sum() / 1e6
+    assert found.frames["op"]["device_ms"].sum() - copies == pytest.approx(
+        sum(row["total_duration_us"] for row in kernels.values()) / 1e3, rel=1e-3
+    )
+
+
+@pytest.mark.parametrize("name", ["tf-compute-bound", "tf-input-bound"])
+def test_own_time_of_host_ops_equals_xprofs(name: str):
+    """Of ops that ran in steps only: XProf's table covers the whole recording."""
+    mine = judged(name).frames["op"].group_by("name").agg(pl.sum("self_ms", "total_ms"))
+    told = {op: (own, whole) for op, own, whole in mine.rows()}
+    listed = {
+        f"{row['operation']}:{row['type']}": (row["total_self_time"] / 1e3, row["total_time"] / 1e3)
+        for row in rows(oracle(f"{name}.xprof-2.24.2.framework_op_stats")[0])
+    }
+    same = [op for op, (_, whole) in listed.items() if op in told and told[op][1] == pytest.approx(whole, abs=1e-2)]
+    assert len(same) > 10
+    assert [told[op][0] for op in same] == pytest.approx([listed[op][0] for op in same], abs=1e-2)
+
+
 @pytest.mark.parametrize("name", ["tf-compute-bound", "tf-input-bound"])
 def test_waiting_for_input_equals_xprofs_step_by_step(name: str):
     profile = read(name)
