@@ -28,8 +28,9 @@ from advisor.readers.xplane.names import (
 from advisor.readers.xplane.plane import Events, Plane
 
 _OF_ALLOCATIONS: Final = {
-    *("allocator_name", "bytes_allocated", "bytes_available", "fragmentation", "requested_bytes", "allocation_bytes"),
-    *("addr", "tf_op", "region_type", "data_type", "tensor_shapes", "index_on_host"),
+    *("allocator_name", "bytes_allocated", "bytes_reserved", "peak_bytes_in_use", "bytes_available", "fragmentation"),
+    *("requested_bytes", "allocation_bytes", "addr", "tf_op", "region_type", "data_type", "tensor_shapes"),
+    "index_on_host",
 }
 OF_RANGES: Final = {
     *("group_id", "correlation_id", "is_eager", "shape", "tensor_shapes", "hlo_op", "memcpy_details", "step_num"),
@@ -254,6 +255,8 @@ def _allocations(events: Events, about: pl.DataFrame, rows: Ints) -> pl.DataFram
         "bytes": events.number("allocation_bytes"),
         "address": events.number("addr"),
         "allocated_bytes": events.number("bytes_allocated"),
+        "stack_bytes": events.number("bytes_reserved"),
+        "lifetime_peak_bytes": events.number("peak_bytes_in_use"),
         "requested_bytes": events.number("requested_bytes"),
         "available_bytes": events.number("bytes_available"),
         "fragmentation": events.number("fragmentation", pl.Float64),
