@@ -103,6 +103,8 @@ def _run(run: Run) -> Iterator[str]:
         yield f"<sub>{escape(order[0].upper() + order[1:])}.</sub>"
     shares = [f"{escape(s.category, 40)} {percent(s.share)}" for s in words.segments(run)]
     yield f"Where {words.whole(steps)} goes: {', '.join(shares) or UNKNOWN}."
+    if told := words.headlines(run):
+        yield f"In numbers: {escape(', '.join(f'{what} {value}' for what, value in told))}."
     for number, finding in enumerate(run.findings[:_TABLE_FINDINGS], 1):
         yield details(f"{number}. {escape(finding.title, 200)}", *_finding(finding, run))
     yield from _unknowns(run)
@@ -199,7 +201,7 @@ def _unknowns(run: Run) -> Iterator[str]:
 
 
 def _what_was_read(run: Run) -> Iterator[str]:
-    notes = [*run.source.notes, *words.odd_ranks(run)]
+    notes = [*run.source.notes, *(words.odd_ranks(run) or words.hosts(run))]
     notes += [f"left out: {which}: {why}" for which, why in words.left_out(run.source)]
     notes += [f"note: {note}" for note in run.source.salvaged]
     notes += [f"lacks {what}: {why}" for what, why in run.source.lacks.items()]

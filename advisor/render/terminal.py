@@ -100,11 +100,7 @@ def _run(page: Page, run: Run, *, verbose: bool) -> None:
     page.add((run.verdict, "bold"), most=None if verbose else 3)
     page.gap()
     _breakdown(page, run)
-    odd = words.odd_ranks(run)
-    for line in odd if verbose else odd[:_NOTES]:
-        page.add(line, hang=_MARGIN)
-    if not verbose and len(odd) > _NOTES:
-        page.add(f"and {count(len(odd) - _NOTES, 'more rank')} unlike the typical one", margin=_MARGIN)
+    _headlines(page, run, verbose=verbose)
     page.gap()
     for number, finding in enumerate(shown, 1):
         _finding(page, run, finding, number, depth)
@@ -155,6 +151,20 @@ def _breakdown(page: Page, run: Run) -> None:
     entries = [f"{shortened(one_line(s.category), 20)} {percent(s.share)}" for s in drawn]
     for row in _rows(entries, page.width):
         page.add(*(part for n in row for part in ((fills[n][0], fills[n][1]), f" {entries[n]}   ")))
+
+
+def _headlines(page: Page, run: Run, *, verbose: bool) -> None:
+    """The numbers that people look for first, and the ranks that are unlike the others."""
+    told = words.headlines(run) if verbose or run.source.framework in words.OF_XLA else []
+    if told:
+        page.add((" · ".join(f"{what} {value}" for what, value in told), "dim"), most=None if verbose else 2)
+    odd = words.odd_ranks(run)
+    lines = odd or words.hosts(run)
+    for line in lines if verbose else lines[:_NOTES]:
+        page.add(line, hang=_MARGIN)
+    if not verbose and len(lines) > _NOTES:
+        unlike = " unlike the typical one" if odd else ""
+        page.add(f"and {count(len(lines) - _NOTES, 'more rank')}{unlike}", margin=_MARGIN)
 
 
 def _rows(entries: Sequence[str], width: int) -> Iterator[list[int]]:
