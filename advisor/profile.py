@@ -233,6 +233,11 @@ class Profile:
         filled = {name: table(name, tables.get(name)) for name in SCHEMAS}
         return cls(**filled, format=format, salvaged=tuple(salvaged), lacks={})
 
+    def numbered(self, worker: int) -> Profile:
+        """The profile of one worker under another number."""
+        changed = {name: getattr(self, name).with_columns(worker=pl.lit(worker, pl.Int32)) for name in SCHEMAS}
+        return replace(self, **changed)
+
     @property
     def start_ns(self) -> int:
         """The first instant that anything was recorded at; 0 where nothing was."""
