@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from advisor.report import OUTLIERS, SEVERITIES, Finding, Fix, NotEvaluable, Place, Report, Run, Source, Steps, Value
-from advisor.text import count, interval, listing, ms, ns, percents, quantity, runs_of, without_shared_unit
+from advisor.text import count, interval, listing, ms, ns, percent, percents, quantity, runs_of, without_shared_unit
 
 CATEGORIES: Final = {
     "compute": "kernels run",
@@ -265,6 +265,40 @@ def odd_ranks(run: Run) -> list[str]:
         f" {'more' if rank.excess_ms > 0 else 'less'} than the typical rank; waits {ms(rank.wait_ms)}"
         for rank in sorted(odd, key=lambda rank: -abs(rank.excess_ms))
     ]
+
+
+def bandwidth(run: Run) -> str | None:
+    """What the large collectives reach of what their links allow; None where there are none, or no sizes.
+
+    Where waiting for late ranks could not be told from the transfer, the largest messages tell most, and that at least.
+    """
+    row = next(iter(run.metrics.get("run", ())), {})
+    reached, allowed, share = (row.get(name) for name in _BANDWIDTH)
+    if isinstance(reached, float) and isinstance(allowed, float) and isinstance(share, float):
+        return (
+            f"collectives of 4 MiB and more: bus bandwidth of {_gbs(reached)} where the links allow {_gbs(allowed)}"
+            f" ({percent(share)})"
+        )
+    large = [c for c in run.metrics.get("collective", ()) if _number(c, "bytes") >= _LARGE and _number(c, "bus_gbs")]
+    if not large:
+        return None
+    most = max(large, key=lambda c: (_number(c, "bytes"), _number(c, "bus_gbs")))
+    named = f"{most['op']} of {quantity(most['bytes'], 'bytes')} between {most['group_size']} ranks"
+    algorithm, bus = (_gbs(_number(most, name)) for name in ("algorithm_gbs", "bus_gbs"))
+    return f"{named}: at least {algorithm} algorithm and {bus} bus bandwidth (waiting for late ranks is in it)"
+
+
+_BANDWIDTH: Final = ("bus_bandwidth_gbs", "expected_bus_bandwidth_gbs", "link_reached_share")
+_LARGE: Final = 4 << 20
+
+
+def _gbs(value: float) -> str:
+    return f"{quantity(value, 'number')} GB/s"
+
+
+def _number(row: Mapping[str, Value], name: str) -> float:
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _rank(row: Mapping[str, Value], run: Run) -> str:
