@@ -367,6 +367,7 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
         explains=rule.explains,
         docs=f"docs/rules/{rule.id}.md",
         condition=" ".join(str(rule.when).split()),
+        params={name: value for name, value in rule.params.items() if name in rule.expressions(f.row)["when"].names},
     )
 
 

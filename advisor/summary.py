@@ -9,6 +9,7 @@ from typing import Final
 import polars as pl
 
 from advisor import timeline as worst
+from advisor.calltree import MOST_FRAMES
 from advisor.judge import Judgement
 from advisor.lens import OUTLIER, Lane, Lens
 from advisor.metrics.breakdown import CATEGORIES
@@ -41,10 +42,17 @@ _MOST_ROWS_OF: Final = {
     "kernel_group": 400,
     "operator": 400,
     "memory": 600,
+    "call_tree": MOST_FRAMES,
 }
 _MOST_PACES: Final = 4096  # ranks x steps: more cells than a heat map has room for
 _MOST_PAIRS: Final = 4096  # of ranks that wait for each other
-_OF_LANE: Final = ("recorded_step", "kernel_group", "operator", "memory")  # drawn for that which sets the job's pace
+_OF_LANE: Final = (
+    "recorded_step",
+    "kernel_group",
+    "operator",
+    "memory",
+    "call_tree",
+)  # drawn for that which sets the job's pace
 _LONGEST: Final = 200  # characters of a name in a timeline
 _POOLED: Final = frozenset({"launch", "op"})
 

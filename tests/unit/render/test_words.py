@@ -207,3 +207,36 @@ def test_code_spans_are_cut_out():
 def test_files_that_could_not_be_read_for_one_reason_are_all_counted():
     lost = (Unreadable(path="a", why="empty (and 2 more here)", others=("b", "c")), Unreadable(path="d", why="torn"))
     assert words.overview(Report(advisor_version="1", runs=(), unreadable=lost)).endswith("; 4 files could not be read")
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("input_share >= moderate", "33 % >= 5 %"),
+        ("moderate <= input_share AND input_exposed_ms >= least", "5 % <= 33 % AND 59 ms >= 10 ms"),
+        ("input_exposed_ms >= moderate * 178", "59 ms >= 0.05 * 178"),
+        ("(input_share >= moderate OR unheard_of > least)", "(33 % >= 5 % OR unheard_of > 10)"),
+    ],
+)
+def test_the_numbers_of_a_condition_stand_in_units(condition: str, expected: str):
+    finding = changed(INPUT_BOUND, condition=condition, params={"moderate": 0.05, "least": 10.0})
+    assert words.filled_in(finding) == expected
+
+
+def test_a_flame_graph_is_called_after_its_frames():
+    assert words.flame(RESNET) == (
+        "Device time by module and operator",
+        (
+            "Time of kernels and copies under what launched them, where they overlap each counted; "
+            "the backward pass counts where the forward op ran."
+        ),
+        "a step: 100 ms",
+    )
+    rows = ({"id": 0, "parent": None, "name": "aten::mm", "kind": "op", "total_ms": 3.0, "self_ms": 3.0},)
+    alone = changed(cpu_only().runs[0], metrics={"call_tree": rows})
+    assert words.flame(alone) == (
+        "Host time by operator",
+        "Time of the host's ranges, all threads together.",
+        "the recording: 3 ms",
+    )
+    assert words.flame(changed(RESNET, metrics={})) is None
