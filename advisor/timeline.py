@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -11,6 +11,7 @@ import polars as pl
 
 from advisor.gaps import CAUSES, gaps
 from advisor.lens import Lane
+from advisor.text import told_apart
 
 MOST_EVENTS: Final = 10_000  # more than one page can show; the shortest go first
 _MOST_SPANS: Final = 200  # of evidence for one metric
@@ -27,7 +28,8 @@ class Timeline:
 
     `events` has on_device, track (stream or thread), kind, name, start_ns, dur_ns and depth (how many ranges of the
     same track enclose it), at most MOST_EVENTS of `recorded`. `idle` has start_ns, dur_ns and cause for every stretch
-    in which the device runs nothing. `evidence` holds start_ns and dur_ns of the places behind a metric.
+    in which the device runs nothing. `evidence` holds start_ns and dur_ns of the places behind a metric. `threads` are
+    the names of threads, where they are known.
     """
 
     worker: int
@@ -39,6 +41,7 @@ class Timeline:
     events: pl.DataFrame
     idle: pl.DataFrame
     evidence: Mapping[str, pl.DataFrame]
+    threads: Mapping[int, str] = field(default_factory=dict)
 
 
 def worst_step(lane: Lane, wheres: Mapping[str, Where]) -> Timeline | None:
@@ -63,10 +66,17 @@ def worst_step(lane: Lane, wheres: Mapping[str, Where]) -> Timeline | None:
         recorded=events.height,
         events=_longest(events),
         idle=_idle(lane, number, start),
+        threads=thread_names(lane.threads),
         evidence={
             name: spans for name, where in wheres.items() if (spans := _shown(lane.once(where), start, length)).height
         },
     )
+
+
+def thread_names(threads: pl.DataFrame) -> dict[int, str]:
+    """What threads are called, told apart where several have one name."""
+    named = threads.drop_nulls(["thread", "name"]).unique("thread", keep="first", maintain_order=True)
+    return dict(zip(named["thread"].to_list(), told_apart(named["name"].to_list()), strict=True))
 
 
 def _device(lane: Lane, start: int, length: int) -> pl.DataFrame:

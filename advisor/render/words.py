@@ -7,7 +7,20 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from advisor.report import OUTLIERS, SEVERITIES, Finding, Fix, NotEvaluable, Place, Report, Run, Source, Steps, Value
+from advisor.report import (
+    OUTLIERS,
+    SEVERITIES,
+    Finding,
+    Fix,
+    NotEvaluable,
+    Place,
+    Report,
+    Run,
+    Source,
+    Steps,
+    Track,
+    Value,
+)
 from advisor.text import count, interval, listing, ms, ns, percent, percents, quantity, runs_of, without_shared_unit
 
 CATEGORIES: Final = {
@@ -192,6 +205,11 @@ def timeline_title(run: Run) -> str:
     which = f"step {drawn.step}" if drawn.step is not None else "the whole recording"
     rank = f" of rank {drawn.worker}" if len(run.source.workers) > 1 else ""
     return f"{which}{rank}, {ns(drawn.dur_ns)}"
+
+
+def track(drawn: Track) -> str:
+    """`stream 7`, `thread 1234`, or the thread's name."""
+    return f"{drawn.kind} {drawn.number}" if drawn.name is None else f"thread {drawn.name}"
 
 
 def timeline_sample(run: Run) -> str | None:
