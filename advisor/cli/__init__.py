@@ -11,6 +11,7 @@ import typer
 
 from advisor.cli.book import metrics_app, rules_app
 from advisor.cli.fleet import fleet_app
+from advisor.cli.memory import reuse_freed
 from advisor.cli.output import (
     FORMATS,
     OF_COMPARISONS,
@@ -259,6 +260,7 @@ def comment(
 
 def main() -> None:
     """Entry point of the `advisor` command, and the only place that catches AdvisorError."""
+    reuse_freed()
     try:
         app(standalone_mode=True)
     except AdvisorError as error:

@@ -109,13 +109,17 @@ def kernel_groups(lane: Lane) -> pl.DataFrame:
     Columns: name, op, shapes (JSON text, of the op), grid, block, registers, occupancy, calls, total_ms, family,
     tensor_cores.
     """
-    ops = lane.host.select(op="id", op_name=pl.col("name").cast(pl.String), shapes=pl.col("shapes").cast(pl.String))
-    ran = _kernels(lane).join(ops, on="op", how="left").with_columns(pl.col("name").cast(pl.String))
-    rows = ran.group_by("name", op="op_name", shapes="shapes", grid="grid", block="block").agg(
-        registers=pl.max("registers"),
-        occupancy=pl.mean("occupancy"),
-        calls=pl.len(),
-        total_ms=pl.sum("dur_ns") / 1e6,
+    ops = lane.host.select("shapes", op="id", op_name="name")
+    ran = _kernels(lane).join(ops, on="op", how="left")
+    rows = (
+        ran.group_by("name", op="op_name", shapes="shapes", grid="grid", block="block")
+        .agg(
+            registers=pl.max("registers"),
+            occupancy=pl.mean("occupancy"),
+            calls=pl.len(),
+            total_ms=pl.sum("dur_ns") / 1e6,
+        )
+        .with_columns(pl.col("name", "op", "shapes").cast(pl.String))
     )
     told = classify(rows["name"].unique()).select("name", "family", "tensor_cores")
     return rows.join(told, on="name", how="left").sort("total_ms", "name", "grid", descending=[True, False, False])
@@ -127,15 +131,18 @@ def kernel_table(lane: Lane) -> pl.DataFrame:
 
     Columns: name, calls, total_ms, mean_us, max_us, min_us, kernel_time_share, family, tensor_cores.
     """
-    ran = _kernels(lane).with_columns(pl.col("name").cast(pl.String))
-    duration = pl.col("dur_ns")
-    rows = ran.group_by("name").agg(
-        calls=pl.len(),
-        total_ms=duration.sum() / 1e6,
-        mean_us=duration.mean() / 1e3,
-        max_us=duration.max() / 1e3,
-        min_us=duration.min() / 1e3,
-        kernel_time_share=duration.sum() / max(1, int(ran["dur_ns"].sum())),
+    ran, duration = _kernels(lane), pl.col("dur_ns")
+    rows = (
+        ran.group_by("name")
+        .agg(
+            calls=pl.len(),
+            total_ms=duration.sum() / 1e6,
+            mean_us=duration.mean() / 1e3,
+            max_us=duration.max() / 1e3,
+            min_us=duration.min() / 1e3,
+            kernel_time_share=duration.sum() / max(1, int(ran["dur_ns"].sum())),
+        )
+        .with_columns(pl.col("name").cast(pl.String))
     )
     told = classify(rows["name"]).select("name", "family", "tensor_cores")
     return rows.join(told, on="name", how="left").sort("total_ms", "name", descending=[True, False])
