@@ -591,3 +591,34 @@ def test_the_environment_is_never_asked_for(tmp_path: Path, monkeypatch: pytest.
     read(together(training(3), {MEMCPY: [copy(0, 5)]}), tmp_path)
     assert asked
     assert not [query for query in asked if "CAPTURE" in query or "ENV" in query or "*" in query]
+
+
+@pytest.mark.parametrize(
+    ("kernel_name", "range_name", "framework"),
+    [
+        ("void at::native::vectorized_elementwise_kernel<4>", "x", "pytorch"),
+        ("void Eigen::internal::EigenMetaKernel<float>", "x", "tensorflow"),
+        ("loop_add_fusion_3", "x", "jax"),
+        ("gemm", "XlaModule:#prefix=jit(f)/jit(main)#,hlo_module=jit_f,program_id=1#", "jax"),
+        ("saxpy(double *, double *, int)", "step 1", "cuda"),
+    ],
+)
+def test_names_betray_the_framework_and_without_any_it_is_a_cuda_program(
+    read_, kernel_name: str, range_name: str, framework: str
+):
+    made: Profile = read_({"NVTX_EVENTS": [nvtx(0, 100, range_name)]}, launched(5, 20, 60, 9, name=kernel_name))
+    assert only(made.workers, "framework") == framework
+
+
+def test_where_only_whole_graphs_were_recorded_the_framework_is_not_known(read_):
+    graph = {
+        "start": 9,
+        "end": 90,
+        "deviceId": 0,
+        "streamId": 7,
+        "globalPid": pid(100),
+        "correlationId": 1,
+        "graphId": 2,
+    }
+    made: Profile = read_({RUNTIME: [call(5, 7, "cudaGraphLaunch_v10000", 1)], GRAPH: [graph]})
+    assert only(made.workers, "framework") is None
