@@ -20,6 +20,7 @@ from advisor.report import (
     Steps,
     Suppressed,
     Symptom,
+    Unreadable,
     Worker,
 )
 
@@ -156,6 +157,11 @@ def test_what_cannot_be_compared(changed, obstacle):
     assert found.cause is None
 
 
+def test_a_recording_without_a_whole_step_is_not_told_to_mark_its_steps():
+    assert "record it again" in held(run(), run(())).reason
+    assert "prof.step()" in held(run(), run(marked=False)).reason
+
+
 def test_one_model_under_two_names_is_the_same_hardware():
     renamed = V100.model_copy(update={"name": "Tesla V100"})
     assert held(run(), run(device=renamed)).verdict == "same"
@@ -254,7 +260,32 @@ def test_new_high_fails_and_only_that():
     assert held(run(findings=[grave]), run(findings=[grave])).exit_code(new_high) == 0
     assert held(run(passed=("a",)), run(findings=[mild])).exit_code(new_high) == 0
     unknown = NotEvaluable(rule="a", title="a", missing={"m": "why"})
-    assert held(run(not_evaluable=(unknown,)), run(findings=[grave])).exit_code(new_high) == 0
+    untold = run(not_evaluable=(unknown,), passed=("b",))
+    assert held(untold, run(findings=[grave])).exit_code(new_high) == 0
+
+
+def test_a_side_that_is_broken_never_passes():
+    """As `check` has it: what could not be read, or judged, is no good news."""
+    unknown = NotEvaluable(rule="a", title="a", missing={"m": "cut off"})
+    dumb = run((), not_evaluable=(unknown,))
+    never, new_high = FailOn(slower=None), FailOn(slower=None, new_high=True)
+    assert [held(run(), dumb).exit_code(wanted) for wanted in (FailOn(), new_high, never)] == [3, 3, 0]
+    assert held(run(), run(not_evaluable=(unknown,))).exit_code() == 0  # the step times tell
+    assert held(run(), run(not_evaluable=(unknown,))).exit_code(new_high) == 3
+    lost = Unreadable(path="rank7.json", why="empty", others=("rank8.json",))
+    found = compare([run()], [run()], advisor_version="0", unreadable=((), (lost,)))
+    assert (found.verdict, found.head.unreadable, found.exit_code()) == ("same", 2, 3)
+    assert "not read of the head: rank7.json: empty (and 1 more file for the same reason)" in found.notes
+    assert compare([run()], [run(times(1.2))], advisor_version="0", unreadable=((), (lost,))).exit_code() == 1
+
+
+def test_runs_of_one_side_on_different_hardware_are_no_sample():
+    mixed = [run(name="a"), run(name="b", device=A100)]
+    found = held(mixed, mixed)
+    assert (found.verdict, found.obstacle) == ("inconclusive", "hardware")
+    assert "within a side" in found.reason
+    sizes = [run(name="a", world_size=8), run(name="b", world_size=16)]
+    assert held(sizes, sizes).obstacle == "world-size"
 
 
 # ------------------------------------------------------------------------------------------ why
@@ -327,6 +358,46 @@ def test_a_report_without_the_tables_says_so():
     found = held(old, run(launch=[kernel("k", 10, 100)]))
     assert found.work == ()
     assert any("without tables" in note for note in found.notes)
+
+
+def tree(*frames: tuple[int | None, str, float, float]) -> Rows:
+    return [
+        {"id": n, "parent": parent, "name": name, "kind": "module", "total_ms": total, "self_ms": own}
+        for n, (parent, name, total, own) in enumerate(frames)
+    ]
+
+
+def with_tree(rows: Rows) -> Run:
+    one = run()
+    return one.model_copy(update={"metrics": {**one.metrics, "call_tree": tuple(rows)}})
+
+
+def test_modules_are_matched_along_their_paths():
+    base = with_tree(tree((None, "Net", 10, 1), (0, "Conv", 6, 6), (0, "Norm", 3, 0), (2, "Conv", 3, 3)))
+    head = with_tree(tree((None, "Net", 14, 1), (0, "Conv", 9, 9), (0, "Head", 4, 4)))
+    frames = held(base, head).frames
+    assert [(f.parent, f.name, f.base_ms, f.head_ms, f.head_self_ms) for f in frames] == [
+        (None, "Net", 10, 14, 1),
+        (0, "Conv", 6, 9, 9),
+        (0, "Head", 0, 4, 4),
+        (0, "Norm", 3, 0, 0),
+        (3, "Conv", 3, 0, 0),
+    ]
+    assert frames[1].change_ms == 3
+    twice = held([base, with_tree(tree((None, "Net", 20, 2)))], head).frames
+    assert (twice[0].base_ms, twice[0].base_self_ms) == (15, 1.5)
+
+
+def test_without_a_tree_on_both_sides_there_is_none():
+    assert held(with_tree(tree((None, "Net", 10, 1))), run()).frames == ()
+
+
+def test_a_tree_that_is_none_is_drawn_as_far_as_it_is():
+    loose = [{"id": 0, "parent": 7, "name": "lost", "kind": "op", "total_ms": 1.0, "self_ms": 1.0}]
+    cut = [{"id": 1, "parent": None, "name": None, "kind": "op", "total_ms": 2.0, "self_ms": None}]
+    assert [(f.name, f.base_ms, f.base_self_ms) for f in held(*[with_tree([*loose, *cut])] * 2).frames] == [
+        (None, 2, 0)
+    ]
 
 
 # ------------------------------------------------------------------------------------------ findings

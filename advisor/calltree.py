@@ -1,0 +1,259 @@
+"""Where the time goes by module: device time, or without a device host time, along the ranges that cause it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from advisor.intervals import Ints
+from advisor.lens import Lane
+
+MOST_FRAMES: Final = 400  # the rest is too small to be seen
+_FRAMES: Final = ("module", "op", "annotation", "input", "collective", "compile")
+_ENGINE: Final = "autograd::engine::evaluate_function: "
+_PREFIX: Final = rf"^(?:{_ENGINE}|nn\.Module: )"
+_NONE: Final = np.empty(0, np.int64)
+_SCHEMA: Final = {
+    "id": pl.Int64,
+    "parent": pl.Int64,
+    "name": pl.String,
+    "kind": pl.String,
+    "total_ms": pl.Float64,
+    "self_ms": pl.Float64,
+}
+
+
+class _Tree(NamedTuple):
+    """Frames of equal paths, parents before their children: one element each of `parent`, `name`, `kind`, `self_ns`."""
+
+    parent: Ints
+    name: list[str | None]
+    kind: list[str]
+    self_ns: Ints
+
+
+def call_tree(lane: Lane) -> pl.DataFrame:
+    """One row per path of frames in the used steps, parents first: what a flame graph is drawn from.
+
+    Columns: id (0, 1, ...), parent (null at the top), name (null: what caused it was not recorded), kind (module, op,
+    annotation, ..., or scope: a part of the name that the compiler gave an op), total_ms and self_ms per used step.
+
+    Time is that of kernels, copies and memsets, each counted where they overlap, at the ranges that launched them; of a
+    worker without a device it is the host's. What the autograd engine runs counts where the forward op ran: both bear
+    one sequence number (PyTorch, `torch.autograd.profiler.emit_nvtx`). Only the MOST_FRAMES largest are kept.
+    """
+    trees = [_on_host(lane)] if lane.device is None else [_named(lane), _launched(lane)]
+    return _table(_joined([tree for tree in trees if len(tree.parent)]), max(1, lane.steps.height))
+
+
+def _is_named() -> pl.Expr:
+    """Of device ops: the compiler gave them a path of scopes."""
+    return pl.col("framework_op").cast(pl.String).str.contains("/", literal=True).fill_null(value=False)
+
+
+def _named(lane: Lane) -> _Tree:
+    """By the scopes in the names of the ops: `jit(train)/dense/dot_general`."""
+    ops = lane.used_ops.filter(_is_named()).group_by(pl.col("framework_op").cast(pl.String)).agg(pl.sum("dur_ns"))
+    own = dict(ops.rows())
+    paths = {parts[:depth] for parts in map(_scopes, own) for depth in range(1, len(parts) + 1)}
+    order = sorted(paths, key=lambda path: (len(path), path))
+    number = {path: i for i, path in enumerate(order)}
+    self_ns = np.zeros(len(order), np.int64)
+    for name, spent in own.items():
+        self_ns[number[_scopes(name)]] += spent
+    parent = np.array([number.get(path[:-1], -1) for path in order], np.int64)
+    whole = {_scopes(name) for name in own}
+    return _Tree(parent, [path[-1] for path in order], ["op" if p in whole else "scope" for p in order], self_ns)
+
+
+def _scopes(name: str) -> tuple[str, ...]:
+    return tuple(part for part in name.rstrip(":").split("/") if part) or (name,)
+
+
+def _launched(lane: Lane) -> _Tree:
+    """By the ranges of the host that launched the device ops."""
+    ops = lane.used_ops.filter(~_is_named())
+    rows = lane.host.sort("id")
+    at = _positions(rows, ops.select(pl.coalesce("launch", "op")).to_series())
+    return _grown(rows, at, ops["dur_ns"].to_numpy())
+
+
+def _on_host(lane: Lane) -> _Tree:
+    """By the host's own ranges; time inside another range of the thread is that range's."""
+    rows = lane.host.sort("id")
+    used = lane.used_host.filter(pl.col("kind").is_in(_FRAMES))
+    at = _positions(rows, used["id"])
+    spent = used["dur_ns"].to_numpy().copy()
+    outer = _nearest(rows["kind"].is_in(_FRAMES).to_numpy(), _parents(rows))
+    around = _above(outer, _parents(rows))[at]
+    place = np.full(rows.height, -1, np.int64)
+    place[at] = np.arange(len(at))
+    inside = (around >= 0) & (place[around] >= 0)
+    np.subtract.at(spent, place[around[inside]], used["dur_ns"].to_numpy()[inside])
+    return _grown(rows, at, np.maximum(spent, 0))
+
+
+def _positions(rows: pl.DataFrame, ids: pl.Series) -> Ints:
+    """Where in `rows`, sorted by id, these ids are; -1 for null and unknown ones."""
+    known, wanted = rows["id"].to_numpy(), ids.fill_null(-1).to_numpy()
+    if not len(known):
+        return np.full(len(wanted), -1, np.int64)
+    at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    return np.where(known[at] == wanted, at, -1)
+
+
+def _parents(rows: pl.DataFrame) -> Ints:
+    return _positions(rows, rows["parent"])
+
+
+def _nearest(kept: npt.NDArray[np.bool_], parent: Ints) -> Ints:
+    """Of each range itself or the innermost around it that is kept; -1 where none is. Each round doubles the reach."""
+    up = np.where(kept, np.arange(len(parent)), parent)
+    while len(up):
+        further = _above(up, up)
+        if np.array_equal(further, up):
+            break
+        up = further
+    return up
+
+
+def _above(of: Ints, row: Ints) -> Ints:
+    """`of[row]`, and -1 where `row` is -1."""
+    return np.where(row >= 0, of[row], -1) if len(of) else np.full(len(row), -1, np.int64)
+
+
+def _grown(rows: pl.DataFrame, at: Ints, spent_ns: Ints) -> _Tree:
+    """The tree of the frames around the rows `at`, each of which has spent so much."""
+    parent, kind = _parents(rows), rows["kind"].cast(pl.String)
+    kept = rows["kind"].is_in(_FRAMES).to_numpy() & ~_around_modules(kind, parent)
+    frame = _nearest(kept, parent)
+    outer = _above(frame, parent)
+    outer = np.where(_engine(rows) & (outer < 0), _forward(rows, frame, kind), outer)
+    owner = _above(frame, at)
+    needed = _ancestry(owner, outer)
+    names = rows["name"].cast(pl.String).str.replace(_PREFIX, "").gather(needed)
+    code = names.rank("dense").cast(pl.Int64).fill_null(0).to_numpy()
+    inner = np.full(rows.height, -1, np.int64)
+    inner[needed] = np.arange(len(needed))
+    node, first, above = _merged(code, _above(inner, outer[needed]))
+    lost = int(spent_ns[owner < 0].sum())
+    self_ns = np.zeros(len(first) + (lost > 0), np.int64)
+    np.add.at(self_ns, node[inner[owner[owner >= 0]]], spent_ns[owner >= 0])
+    name: list[str | None] = names.gather(first).to_list()
+    kinds: list[str] = kind.gather(needed[first]).to_list()
+    if lost > 0:  # launched by nothing that was recorded
+        self_ns[-1] = lost
+        above, name, kinds = np.append(above, -1), [*name, None], [*kinds, "op"]
+    return _Tree(above, name, kinds, self_ns)
+
+
+def _around_modules(kind: pl.Series, parent: Ints) -> npt.NDArray[np.bool_]:
+    """Annotations with modules inside: `forward` around all modules would take the backward pass for its own."""
+    around = np.zeros(len(kind), np.bool_)
+    up = np.unique(parent[(kind == "module").to_numpy()])
+    while len(up := up[(up >= 0) & ~around[up]]):
+        around[up] = True
+        up = np.unique(parent[up])
+    return np.asarray(around & (kind == "annotation").to_numpy(), np.bool_)
+
+
+def _engine(rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
+    calls = rows["name"].cast(pl.String).str.starts_with(_ENGINE).fill_null(value=False)
+    return np.asarray(calls.to_numpy(), np.bool_)
+
+
+def _forward(rows: pl.DataFrame, frame: Ints, kind: pl.Series) -> Ints:
+    """Of each row the module around the forward op with its sequence number; -1 where there is none.
+
+    Ops that record nothing for autograd bear the number of the next that does: the last to start is that one.
+    """
+    is_module = (kind == "module").to_numpy()
+    module = _nearest(is_module, _parents(rows))
+    engine = _nearest(_engine(rows), _parents(rows)) >= 0
+    forward = pl.Series((_above(module, frame) >= 0) & ~engine)  # a recomputed op lies inside its own backward
+    numbered = rows.select("sequence", "start_ns", row=pl.int_range(pl.len())).filter(
+        forward, pl.col("sequence").is_not_null()
+    )
+    last = numbered.sort("start_ns").unique("sequence", keep="last").select("sequence", "row")
+    found = rows.select("sequence").join(last, on="sequence", how="left", maintain_order="left")["row"]
+    return _above(module, found.fill_null(-1).to_numpy())
+
+
+def _ancestry(owner: Ints, outer: Ints) -> Ints:
+    """The rows that own something and all around them, ascending."""
+    seen = np.zeros(len(outer), np.bool_)
+    up = np.unique(owner)
+    while len(up := up[up >= 0]) and len(up := up[~seen[up]]):
+        seen[up] = True
+        up = np.unique(outer[up])
+    return np.flatnonzero(seen)
+
+
+def _merged(code: Ints, outer: Ints) -> tuple[Ints, Ints, Ints]:
+    """Rows of one path are one node: the node of each row, and of each node its first row and its parent node.
+
+    A row with the name of the one around it is the same frame: the engine's call and what it calls, or a recursion.
+    """
+    node = np.full(len(code), -1, np.int64)
+    first, above = node[:0], node[:0]
+    for level in _levels(outer):
+        up = _above(node, outer[level])
+        same = (outer[level] >= 0) & (code[level] == code[outer[level]])
+        node[level[same]] = up[same]
+        fresh, its = level[~same], up[~same]
+        _, at, of = np.unique(np.stack((its, code[fresh])), axis=1, return_index=True, return_inverse=True)
+        node[fresh] = len(first) + of.reshape(-1)
+        first, above = np.append(first, fresh[at]), np.append(above, its[at])
+    return node, first, above
+
+
+def _levels(parent: Ints) -> list[Ints]:
+    """The rows by how many are around them, the outermost first. Each round doubles the reach."""
+    depth, up = (parent >= 0).astype(np.int64), parent
+    while (up >= 0).any():
+        depth, up = depth + np.where(up >= 0, depth[up], 0), _above(up, up)
+    order = np.argsort(depth, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1) if len(order) else []
+
+
+def _joined(trees: Sequence[_Tree]) -> _Tree:
+    """Trees side by side."""
+    before = np.cumsum([0, *(len(tree.parent) for tree in trees)])
+    return _Tree(
+        np.concatenate(
+            [_NONE, *(np.where(t.parent < 0, -1, t.parent + n) for t, n in zip(trees, before, strict=False))]
+        ),
+        [name for tree in trees for name in tree.name],
+        [kind for tree in trees for kind in tree.kind],
+        np.concatenate([_NONE, *(tree.self_ns for tree in trees)]),
+    )
+
+
+def _table(tree: _Tree, steps: int) -> pl.DataFrame:
+    """The largest frames; what surrounds a frame is no smaller and comes before it, so none loses its parent."""
+    total = tree.self_ns.copy()
+    levels = _levels(tree.parent)
+    depth = np.zeros(len(total), np.int64)
+    for number, level in reversed(list(enumerate(levels))):
+        depth[level] = number
+        inner = level[tree.parent[level] >= 0]
+        np.add.at(total, tree.parent[inner], total[inner])
+    kept = np.lexsort((depth, -total))[:MOST_FRAMES]
+    kept = kept[total[kept] > 0]
+    kept = kept[np.lexsort((-total[kept], depth[kept]))]
+    number_of = np.full(len(total), -1, np.int64)
+    number_of[kept] = np.arange(len(kept))
+    parent = pl.Series(_above(number_of, tree.parent[kept]), dtype=pl.Int64)
+    rows = {
+        "id": np.arange(len(kept)),
+        "parent": parent.set(parent < 0, None),
+        "name": [tree.name[i] for i in kept],
+        "kind": [tree.kind[i] for i in kept],
+        "total_ms": total[kept] / 1e6 / steps,
+        "self_ms": tree.self_ns[kept] / 1e6 / steps,
+    }
+    return pl.DataFrame(rows, schema=_SCHEMA)
