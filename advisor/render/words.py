@@ -68,7 +68,8 @@ _OPTIONS: Final = {
     "with_stack=True": "the source lines; slows the host, so in a second recording",
 }
 _NSYS_OPTIONS: Final = (
-    *("--cuda-graph-trace=node", "--cuda-memory-usage=true", "--cpuctxsw=process-tree", "--gpu-metrics-devices=all"),
+    *("--cuda-graph-trace=node", "--cuda-memory-usage=true", "--cpuctxsw=process-tree"),
+    *("--gpu-metrics-devices=all", "--pytorch=autograd-shapes-nvtx"),
 )
 _ODD: Final = 0.05  # of the typical rank's time: smaller differences are not worth a line
 _WEB: Final = re.compile(r"https?://[^\s<>\"'`|\\()\[\]{}\x00-\x20\x7f-\U0010ffff]+")

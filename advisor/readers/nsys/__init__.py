@@ -75,7 +75,7 @@ def read(
         worker: Which of several files of one job this is, counted from 0. The processes of all files are numbered
             through where the files hold equally many, and by their MPI ranks where these are told.
         on_read: Told the file's size once it is read.
-        step_range: Regular expression of the NVTX ranges to take for steps.
+        step_range: Regular expression of the NVTX ranges to take for steps, by their whole names.
 
     Raises:
         ReadError: Nothing of it can be read, or it holds no GPU activity.
@@ -339,7 +339,7 @@ def _lacks(profile: Profile, hidden_share: float) -> dict[str, str]:
     }
 
 
-_OF_PYTORCH: Final = {"host_ops.shapes": ": record with torch.autograd.profiler.emit_nvtx(record_shapes=True)"}
+_OF_PYTORCH: Final = {"host_ops.shapes": ": record with --pytorch=autograd-shapes-nvtx"}
 _WHY_ABSENT: Final = {
     "steps": "no NVTX range repeats and holds the device's work as training steps do: put each step in one, or name "
     "the ranges with --step-range REGEX",
@@ -360,5 +360,5 @@ _WHY_ABSENT: Final = {
     "os_calls": "recorded without --trace=osrt",
     "off_cpu": "recorded without --cpuctxsw=process-tree",
     "off_cpu.state": "the scheduler's reasons were not recorded",
-    "gpu_samples": "recorded without --gpu-metrics-devices",
+    "gpu_samples": "recorded without --gpu-metrics-devices=all",
 }

@@ -123,7 +123,12 @@ def gpu_samples(export: Export) -> pl.DataFrame:
         found.filter(_sane("timestamp"), pl.col("value").is_between(0, 1_000))
         .join(wanted.select("typeId", "metricId", pl.col("metric").cast(TEXT)), on=["typeId", "metricId"])
         .group_by(gpu=pl.col("typeId") & 0xFF, metric=pl.col("metric"), at_ns=pl.col("timestamp"))
-        .agg(value=pl.sum("value") / 100)
+        .agg(several=pl.sum("value") / 100, value=pl.max("value") / 100)
+        # A link's traffic comes in parts (requests, responses, user data); anything else is told twice.
+        .with_columns(
+            value=pl.when(pl.col("metric").cast(pl.String).str.starts_with("nvlink")).then("several").otherwise("value")
+        )
+        .drop("several")
         .sort("gpu", "metric", "at_ns")
     )
 

@@ -199,9 +199,9 @@ def test_what_was_not_recorded_is_asked_for_in_the_profilers_own_words():
     told = words.recording(lacking("kineto", "recorded without record_shapes=True"))
     assert told is not None
     assert told.startswith("with torch.profiler.profile(")
-    nsys = lacking("nsys", "recorded without --cuda-memory-usage=true", "record with emit_nvtx(record_shapes=True)")
+    nsys = lacking("nsys", "recorded without --cuda-memory-usage=true", "no record_shapes=True")
     assert words.recording(nsys) == "nsys profile --trace=cuda,nvtx,osrt \\\n    --cuda-memory-usage=true <command>\n"
-    assert words.recording(lacking("nsys", "record with emit_nvtx(record_shapes=True)")) is None
+    assert words.recording(lacking("nsys", "no record_shapes=True")) is None
     assert words.recording(lacking("xplane", "record with with_stack=True")) is None
 
 
