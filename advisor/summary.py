@@ -73,7 +73,7 @@ def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> R
         metrics={
             scope: tuple(_rows(scope, frame, found.lens, slowest).to_dicts()) for scope, frame in found.frames.items()
         },
-        timeline=_timeline(found.timeline, judged.findings),
+        timeline=_timeline(found.timeline(e.metric for f in judged.findings for e in f.evidence), judged.findings),
     )
     return run.model_copy(update={"verdict": _too_little(run)}) if run.tells_too_little else run
 

@@ -80,6 +80,10 @@ _OPTIONS: Final = {
     "profile_memory=True": "how full the memory is",
     "with_stack=True": "the source lines; slows the host, so in a second recording",
 }
+_NSYS_OPTIONS: Final = (
+    *("--cuda-graph-trace=node", "--cuda-memory-usage=true", "--cpuctxsw=process-tree"),
+    *("--gpu-metrics-devices=all", "--pytorch=autograd-shapes-nvtx"),
+)
 _ODD: Final = 0.05  # of the typical rank's time: smaller differences are not worth a line
 _WEB: Final = re.compile(r"https?://[^\s<>\"'`|\\()\[\]{}\x00-\x20\x7f-\U0010ffff]+")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
@@ -158,10 +162,13 @@ def unknowns(rules: Iterable[NotEvaluable]) -> list[tuple[str, list[str]]]:
 
 
 def recording(run: Run) -> str | None:
-    """The profiler call with the options that this profile was recorded without; None where no reason names one."""
+    """The profiler's call with the options that this profile was recorded without; None where no reason names one."""
     reasons = [*run.source.lacks.values(), *(why for rule in run.not_evaluable for why in rule.missing.values())]
     options = [f"    {option},  # {gives}\n" for option, gives in _OPTIONS.items() if any(option in r for r in reasons)]
-    if not options:
+    if run.source.format == "nsys":
+        asked = [f" \\\n    {option}" for option in _NSYS_OPTIONS if any(option in r for r in reasons)]
+        return f"nsys profile --trace=cuda,nvtx,osrt{''.join(asked)} <command>\n" if asked else None
+    if not options or run.source.format != "kineto":
         return None
     return (
         "with torch.profiler.profile(\n"
@@ -423,6 +430,8 @@ def code_spans(text: str) -> list[tuple[bool, str]]:
 
 
 def _format(source: Source) -> str:
+    if source.framework == "cuda":
+        return f"CUDA program ({source.format})"
     return f"{source.framework} profile ({source.format})" if source.framework else f"{source.format} profile"
 
 

@@ -40,7 +40,7 @@ def read(
         name: Path or URL, for messages.
         worker: Number to use where the file does not tell its rank.
         on_read: Told the number of bytes taken from `stream`, for a progress bar.
-        step_range: Regular expression of the ranges to take for steps, in place of `ProfilerStep#N`.
+        step_range: Regular expression of the whole names of the ranges to take for steps, in place of `ProfilerStep#N`.
 
     Raises:
         ReadError: Nothing of it can be read.
