@@ -246,6 +246,38 @@ def flame(run: Run) -> Flame | None:
     )
 
 
+class Held(NamedTuple):
+    """Some of the memory at the peak: what asked for it and in which part of the program, and how much of all."""
+
+    name: str
+    within: str | None
+    is_code: bool
+    blocks: int | None
+    bytes: float
+    share: float
+
+
+_HELD: Final = {"others": "all others", "earlier": "held before the recording began, such as weights"}
+
+
+def peak(run: Run) -> list[Held]:
+    """What held the memory when it was fullest, the most first; what was there before, and the rest, last."""
+    rows = run.metrics.get("memory_peak", ())
+    total = sum(float(row.get("bytes") or 0) for row in rows)
+    return [
+        Held(
+            name=_HELD.get(str(row.get("what"))) or str(row.get("op") or "asked for outside any recorded op"),
+            within=None if row.get("within") is None else str(row["within"]),
+            is_code=row.get("op") is not None,
+            blocks=blocks if isinstance(blocks := row.get("blocks"), int) else None,
+            bytes=float(row.get("bytes") or 0),
+            share=float(row.get("bytes") or 0) / total,
+        )
+        for row in rows
+        if total
+    ]
+
+
 def tally(run: Run) -> str:
     """How the rules came out, so that silence does not pass for health: `8 rules: 3 found something, ...`."""
     fired = {finding.rule for finding in run.findings} | {s.rule for finding in run.findings for s in finding.symptoms}
