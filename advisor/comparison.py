@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 
 from advisor.errors import UsageError
-from advisor.report import FINDINGS_EXIT_CODE, Saving, Severity
+from advisor.report import FINDINGS_EXIT_CODE, UNJUDGED_EXIT_CODE, Saving, Severity
 
 Verdict: TypeAlias = Literal["faster", "slower", "same", "inconclusive"]
 Obstacle: TypeAlias = Literal["no-steps", "hardware", "world-size", "few-steps", "profiler", "noise"]
@@ -25,16 +25,23 @@ class _Frozen(BaseModel):
 
 
 class Series(_Frozen):
-    """The steps of one run: every complete one that did not compile, outliers included; the job's slowest rank each."""
+    """The steps of one run: every complete one that did not compile, outliers included; the job's slowest rank each.
+
+    `worker` is the rank whose step the breakdown takes apart. `tells_too_little` says that more rules could not be
+    judged than could.
+    """
 
     run: str
     steps_ms: tuple[float, ...]
+    worker: int | None = None
+    tells_too_little: bool = False
 
 
 class Side(_Frozen):
     """What was measured of one side.
 
     `cv` is the steps' standard deviation over their mean. `devices` are the names of the devices, each once.
+    `unreadable` is the number of files that could not be read.
     """
 
     series: tuple[Series, ...]
@@ -44,6 +51,12 @@ class Side(_Frozen):
     cv: float | None
     devices: tuple[str, ...]
     world_size: int | None
+    unreadable: int = 0
+
+    @property
+    def tells_too_little(self) -> bool:
+        """Whether a run of it does: then a finding that is not there means nothing."""
+        return any(one.tells_too_little for one in self.series)
 
 
 class StepChange(_Frozen):
@@ -153,12 +166,26 @@ class Comparison(_Frozen):
     notes: tuple[str, ...] = ()
 
     def exit_code(self, fail_on: FailOn | None = None, *, strict: bool = False) -> int:
-        """1 for a regression as `fail_on` has it (by default, a slower head), 4 if nothing can be told and `strict`."""
+        """What `advisor compare` exits with.
+
+        Args:
+            fail_on: What counts as a regression; by default, a slower head.
+            strict: Whether to fail where nothing can be told.
+
+        Returns:
+            1 for a regression; else 3 where files of a side could not be read, or a side tells too little for what is
+            asked, unless nothing counts as a regression; else 4 for `inconclusive`, if `strict`; else 0.
+        """
         wanted = fail_on or FailOn()
         ratio = self.change.ratio if self.change else 1.0
         slower = self.verdict == "slower" and wanted.slower is not None and ratio >= 1 + wanted.slower
         if slower or (wanted.new_high and any(map(_grave, self.findings))):
             return FINDINGS_EXIT_CODE
+        unread = self.base.unreadable or self.head.unreadable
+        untold = self.base.tells_too_little or self.head.tells_too_little
+        unsure = untold and (wanted.new_high or self.verdict == "inconclusive")
+        if wanted != FailOn(slower=None) and (unread or unsure):
+            return UNJUDGED_EXIT_CODE
         return INCONCLUSIVE_EXIT_CODE if strict and self.verdict == "inconclusive" else 0
 
 

@@ -136,15 +136,16 @@ def compare(  # noqa: PLR0913 - all but the paths are options with a default
             f"--steps {steps}: {fixed[0]} is a saved report, whose steps are fixed; give the profile instead"
         )
     checked = partial(check, config=config, steps=steps, today=today, progress=progress, processes=processes)
-    return sides.compare(*(_runs(paths, checked) for paths in (base, head)), advisor_version=__version__)
+    (before, lost), (after, lost_too) = (_runs(paths, checked) for paths in (base, head))
+    return sides.compare(before, after, advisor_version=__version__, unreadable=(lost, lost_too))
 
 
-def _runs(paths: Sequence[str], checked: Callable[[Sequence[str]], Report]) -> list[Run]:
-    """Every run of one side: those of saved reports as they are, those of profiles checked."""
+def _runs(paths: Sequence[str], checked: Callable[[Sequence[str]], Report]) -> tuple[list[Run], list[Unreadable]]:
+    """Every run of one side, those of saved reports as they are, those of profiles checked; and what is unreadable."""
     reports = {path: saved(path) for path in paths if _is_report(path)}
     profiles = [path for path in paths if path not in reports]
     read_ = [*reports.values(), *([checked(profiles)] if profiles else [])]
-    return [run for report in read_ for run in report.runs]
+    return [run for report in read_ for run in report.runs], [lost for report in read_ for lost in report.unreadable]
 
 
 def _is_report(path: str) -> bool:

@@ -21,6 +21,7 @@ _FENCE_SIGMAS: Final = 3
 _LEAST_OUTLIER: Final = 1.1  # times the median: in very even runs three sigmas are a fraction of a per cent
 _ENOUGH_STEPS: Final = 3
 _FIRST_USES: Final = 0.5  # of what the first step takes longer: with so much of it, first uses made it long
+_TOLD_APART: Final = ["input", "gc", "compile", "allocator", "sync"]
 _LOADING: Final = r"^(?:cu|hip)(?:Module|Library)(?:Load|Get)|^(?:cu|hip)KernelGet"
 _SLOW_CALL_NS: Final = 50_000  # a runtime call that takes longer waits for something (HTA's outlier threshold)
 _RANGE = re.compile(r"^(\d*):(\d*)$")
@@ -35,7 +36,8 @@ OUTLIER: Final = "outlier"
 FILLING: Final = "first recorded"
 """How the reason begins for which a first step is left out whose length the steps after it do not have.
 
-The host, at its usual pace, got ahead of the device; or kernels were used for the first time.
+The host, at its usual pace, got ahead of the device; kernels were used for the first time; or, without a device, the
+ops that every step runs took longer.
 """
 STEADY: Final = "steady"
 ALL: Final = "all"
@@ -315,13 +317,16 @@ def _steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
     usable = pl.col("left_out").is_null() & ~pl.col("compiled")
     median, fence = _median_and_fence(pl.col("dur_ns").filter(usable))
     host_median, host_fence = _median_and_fence(pl.col("host_dur_ns").filter(usable))
-    slow = usable & (pl.col("dur_ns") > fence)
+    slow = usable & (pl.col("dur_ns") > fence) & (pl.col("dur_ns") >= _LEAST_OUTLIER * median)
     # The device's queue is empty when the recording starts: the first window holds the host's lead as well.
-    filling = (pl.int_range(pl.len()) == 0) & pl.col("device").is_not_null()
+    first = pl.int_range(pl.len()) == 0
+    filling = first & pl.col("device").is_not_null()
     usual_host = pl.col("host_dur_ns") <= pl.max_horizontal(host_fence, _LEAST_OUTLIER * host_median)
     filling &= usual_host & (pl.col("dur_ns") > pl.col("host_dur_ns"))
     loading_ns = _first_uses_ns(steps, profile)
-    loading = (pl.int_range(pl.len()) == 0) & (loading_ns >= _FIRST_USES * (pl.col("dur_ns") - median))
+    loading = first & (loading_ns >= _FIRST_USES * (pl.col("dur_ns") - median))
+    slower_ns = _slower_ops_ns(steps, profile)
+    cold = first & (slower_ns >= _FIRST_USES * (pl.col("dur_ns") - median))
     lengths = (_ms("dur_ns"), (median / 1e6).round(1))
     judged = steps.with_columns(
         steady=pl.coalesce(
@@ -337,9 +342,14 @@ def _steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
                     pl.lit(round(loading_ns / 1e6, 1)),
                 )
             ),
-            pl.when(slow & (pl.col("dur_ns") >= _LEAST_OUTLIER * median)).then(
-                pl.format(f"{OUTLIER}: {{}} ms, the median is {{}}", *lengths)
+            pl.when(slow & cold).then(
+                pl.format(
+                    f"{FILLING}: {{}} ms, start-up: its usual ops take {{}} ms more",
+                    lengths[0],
+                    pl.lit(round(slower_ns / 1e6, 1)),
+                )
             ),
+            pl.when(slow).then(pl.format(f"{OUTLIER}: {{}} ms, the median is {{}}", *lengths)),
         )
     )
     kept = "steady" if judged["steady"].null_count() >= _ENOUGH_STEPS else "left_out"
@@ -364,6 +374,28 @@ def _first_uses_ns(steps: pl.DataFrame, profile: Profile) -> int:
     start, length = int(steps["start_ns"][0]), int(steps["dur_ns"][0])
     within = spans(calls) & Union.of([start], [start + length])
     return within.total - (within & busy).total
+
+
+def _slower_ops_ns(steps: pl.DataFrame, profile: Profile) -> int:
+    """What the ops of a first step without a device take beyond their usual time, where the next steps run them too.
+
+    Caches are cold and the recorder begins its work: the same ops take longer. Where the step runs others, or more of
+    them, or waits in a range that has a cause of its own, that is no start-up, and counts for nothing here.
+    """
+    if steps["device"][0] is not None or steps.height <= _ENOUGH_STEPS:
+        return 0
+    host = profile.host_ops.filter(pl.col("worker") == steps["worker"][0])
+    starts = steps["host_start_ns"].to_numpy()
+    ends = starts + steps["host_dur_ns"].to_numpy()
+    ops = _inside(host.filter(pl.col("kind") == "op"), starts, ends)
+    times = ops.group_by("name", "window").len()
+    most = times.filter(pl.col("window") > 0).group_by("name").agg(usual=pl.max("len"))
+    more = times.filter(pl.col("window") == 0).join(most, on="name", how="left")
+    usual = pl.col("name").is_in(more.filter(pl.col("len") <= pl.col("usual"))["name"].implode())
+    running = spans(ops.filter(usual))
+    apart = spans(host.filter(pl.col("kind").is_in(_TOLD_APART))) | spans(ops.filter(~usual))
+    taken = running.within(starts, ends) - (running & apart).within(starts, ends)
+    return max(0, int(taken[0] - np.median(taken[1:])))
 
 
 def _median_and_fence(lengths: pl.Expr) -> tuple[pl.Expr, pl.Expr]:

@@ -19,12 +19,13 @@ Framework: TypeAlias = Literal["pytorch", "tensorflow", "jax", "any"]
 Pool: TypeAlias = Literal[
     "compute", "memcpy", "memset", "collective", "input", "compile",
     "gc_idle", "allocator_idle", "sync_idle", "host_bound_idle", "queued_idle", "dependency_idle", "outliers",
-    "host_work", "skew",
+    "host_work", "skew", "pipeline_wait",
 ]  # fmt: skip
 """Parts of the step that a saving may come out of; no two of them share time.
 
 `outliers` is what the steps that were left out as uneven add to the mean of all steps, `host_work` the work of a worker
-without a device, `skew` what the ranks of a job wait for the latest of them: the job's, not each worker's.
+without a device, `skew` what the ranks of a job wait for the latest of them, `pipeline_wait` what they wait in sends
+and receives: the job's, not each worker's.
 """
 
 
@@ -102,6 +103,8 @@ class Rule(_Strict):
     severity: Mapping[Severity, str | bool]
     confidence: Confidence
     saving: Saving | None = None
+    about: str | None = None
+    """A metric that names the one rank which a rule of scope `run` is about."""
     symptom: bool = False
     explains: tuple[str, ...] = ()
     shows: tuple[str, ...] = ()

@@ -8,7 +8,8 @@ what it has to do with it.
 The model. Operations of one rank and queue run in order. An operation starts when all it waits for has ended. The
 members of an instance (a collective, or a send with its receive) transfer when the last has arrived and end together,
 so the transfer takes as long as the shortest member. Typical is the mean for compute and the median for transfers.
-Steps are replayed each by itself; the ranks begin as far apart as they did.
+Steps are replayed each by itself; the ranks begin as far apart as they did. Where a step follows another, how late a
+rank begins can be what made it late in the step before: that is told by `carried`, and counts there alone.
 """
 
 from __future__ import annotations
@@ -150,7 +151,8 @@ class Graph:
     `unit` is each operation's unit, `first_edge` where each unit's edges begin. The first wave, of the `START`
     operations, waits for nothing.
     `lanes` sorts the operations by step and rank; `lane_cuts` and `step_cuts` say where each begins, `begins` which
-    operation begins each lane.
+    operation begins each lane. `behind` is by how much the latest rank came late out of the step before each, in ns; -1
+    where that is not known.
     """
 
     unit: Ints
@@ -163,9 +165,14 @@ class Graph:
     lane_cuts: Ints
     step_cuts: Ints
     begins: Ints
+    behind: Ints
 
     def step_ns(self, durations: Matrix) -> Matrix:
-        """Time of each step, shape (steps, what-ifs), from durations of shape (ops, what-ifs): the longest paths."""
+        """Time of each step, shape (steps, what-ifs), from durations of shape (ops, what-ifs): the longest paths.
+
+        That is from the last rank's end of the step before to the last rank's end; where the former is not known, the
+        longest time from a rank's own begin to its own end.
+        """
         end = np.empty_like(durations)
         end[: self.op_cuts[1]] = durations[: self.op_cuts[1]]
         for wave in range(1, len(self.op_cuts) - 1):
@@ -174,12 +181,20 @@ class Graph:
             edges = slice(self.edge_cuts[wave], self.edge_cuts[wave + 1])
             ready = np.maximum.reduceat(end[self.edges[edges]], self.first_edge[units] - edges.start, axis=0)
             end[ops] = ready[self.unit[ops] - units.start] + durations[ops]
-        took = np.maximum.reduceat(end[self.lanes], self.lane_cuts, axis=0) - end[self.begins]
-        longest: Matrix = np.maximum.reduceat(took, self.step_cuts, axis=0)
+        ended = np.maximum.reduceat(end[self.lanes], self.lane_cuts, axis=0)
+        own = np.maximum.reduceat(ended - end[self.begins], self.step_cuts, axis=0)
+        onward = np.maximum.reduceat(ended, self.step_cuts, axis=0) - self.behind[:, None]
+        longest: Matrix = np.where(self.behind[:, None] < 0, own, onward)
         return longest
 
 
-def replay(ops: pl.DataFrame, edges: pl.DataFrame | None = None, *, kept: Collection[str] = ()) -> Replay | None:
+def replay(
+    ops: pl.DataFrame,
+    edges: pl.DataFrame | None = None,
+    *,
+    kept: Collection[str] = (),
+    carried: pl.DataFrame | None = None,
+) -> Replay | None:
     """The steps of a job, ready to be run again; None where that cannot be.
 
     That is, where there are none, a step takes no time, or operations wait for each other in a ring.
@@ -196,11 +211,12 @@ def replay(ops: pl.DataFrame, edges: pl.DataFrame | None = None, *, kept: Collec
         group: optional, operations that would take as long as each other if nothing straggled; else those of a type
         and any column that tells ranks or operations apart, for `Replay.by`.
     `edges` says what else an operation waits for, across queues: op, after (ids); those to unknown ids are ignored.
-    `kept` are types that keep their recorded duration in the ideal too.
+    `kept` are types that keep their recorded duration in the ideal too. `carried` says for steps that follow another
+    how much later than the first rank to begin each rank came out of the step before: step, rank, carried_ns.
     """
     if ops.is_empty():
         return None
-    rows = _rows(ops, kept)
+    rows = _rows(ops, kept, carried)
     unit = rows["unit"].to_numpy()
     after, before = _edges(rows, edges)
     wave = _waves(len(rows), unit[before], unit[after])
@@ -215,12 +231,15 @@ def replay(ops: pl.DataFrame, edges: pl.DataFrame | None = None, *, kept: Collec
     times = graph.step_ns(np.stack((recorded, typical), axis=1)) / 1e6
     if not times.all():
         return None
-    steps = _recorded(ops).with_columns(step_ms=times[:, 0], ideal_ms=times[:, 1])
-    return Replay(rows.drop("row", "unit", "transfer_ns", "typical_ns"), recorded, typical, graph, steps)
+    steps = _recorded(ops, rows).with_columns(step_ms=times[:, 0], ideal_ms=times[:, 1])
+    return Replay(rows.drop("row", "unit", "transfer_ns", "typical_ns", "carried_ns"), recorded, typical, graph, steps)
 
 
-def _rows(ops: pl.DataFrame, kept: Collection[str]) -> pl.DataFrame:
-    """The operations and the ranks' begins, with row, unit (the first row of the instance), transfer_ns, typical_ns."""
+def _rows(ops: pl.DataFrame, kept: Collection[str], carried: pl.DataFrame | None) -> pl.DataFrame:
+    """The operations and the ranks' begins, with row, unit (the first row of the instance), transfer_ns, typical_ns.
+
+    `carried_ns` is of the ranks' begins what they brought along; null where that is not known, and of operations.
+    """
     given = set(ops.columns)
     defaults = {"stage": pl.lit(None, pl.Int64), "group": pl.col("type").cast(pl.String)}
     together = pl.col("instance").is_not_null()
@@ -230,10 +249,12 @@ def _rows(ops: pl.DataFrame, kept: Collection[str]) -> pl.DataFrame:
         .with_columns(value.alias(name) for name, value in defaults.items() if name not in given)
         .with_columns(transfer_ns=pl.when(together).then(pl.col("dur_ns").min().over(mine)).otherwise("dur_ns"))
     )
-    rows = pl.concat([_begins(known), known]).with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
-    taken = pl.col("transfer_ns")
+    begins = _brought(_begins(known), carried)
+    rows = pl.concat([begins, known], how="diagonal").with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
+    brought = pl.col("carried_ns").fill_null(0)
+    taken = pl.col("transfer_ns") - brought
     usual = pl.when(pl.col("kind") == "compute").then(taken.mean()).otherwise(taken.median())
-    typical = usual.round().cast(pl.Int64).over("kind", "type", "group")
+    typical = usual.round().cast(pl.Int64).over("kind", "type", "group") + brought
     return rows.with_columns(
         unit=pl.when(together).then(pl.col("row").first().over(mine)).otherwise("row"),
         typical_ns=pl.when(pl.col("type").is_in(list(kept))).then("transfer_ns").otherwise(typical),
@@ -264,6 +285,15 @@ def _begins(ops: pl.DataFrame) -> pl.DataFrame:
         .with_columns(dur_ns=pl.col("transfer_ns"))
         .select(ops.columns)
     )
+
+
+def _brought(begins: pl.DataFrame, carried: pl.DataFrame | None) -> pl.DataFrame:
+    """The ranks' begins with `carried_ns`, at most what they are late; known of all ranks of a step or of none."""
+    if carried is None:
+        return begins.with_columns(carried_ns=pl.lit(None, pl.Int64))
+    told = begins.join(carried, on=["step", "rank"], how="left", maintain_order="left")
+    known = pl.col("carried_ns").is_not_null().all().over("step")
+    return told.with_columns(carried_ns=pl.when(known).then(pl.col("carried_ns").clip(0, pl.col("transfer_ns"))))
 
 
 def _edges(rows: pl.DataFrame, given: pl.DataFrame | None) -> tuple[Ints, Ints]:
@@ -319,6 +349,7 @@ def _graph(rows: pl.DataFrame, wave: Ints, after: Ints, before: Ints) -> Graph:
     lane_begin = begin | (lane["rank"] != lane["rank"].shift(1)).fill_null(value=True).to_numpy()
     is_begin = rows["op"].is_null().to_numpy()[lanes]
     unit_cuts = np.searchsorted(wave[is_first], waves)
+    brought = rows["carried_ns"].fill_null(-1).to_numpy()
     return Graph(
         unit=unit,
         edges=before[edge_order],
@@ -330,14 +361,18 @@ def _graph(rows: pl.DataFrame, wave: Ints, after: Ints, before: Ints) -> Graph:
         lane_cuts=np.flatnonzero(lane_begin),
         step_cuts=np.flatnonzero(begin[lane_begin]),
         begins=lanes[is_begin],
+        behind=np.maximum.reduceat(brought[lanes[is_begin]], np.flatnonzero(begin[lane_begin])),
     )
 
 
-def _recorded(ops: pl.DataFrame) -> pl.DataFrame:
-    """Recorded time of each step, by step: that of the rank which takes longest; its clock alone matters."""
+def _recorded(ops: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    """Recorded time of each step, by step, as `Graph.step_ns` tells it; of each rank its own clock alone matters."""
     took = (pl.col("start_ns") + pl.col("dur_ns")).max() - pl.col("start_ns").min()
-    lanes = ops.group_by("step", "rank").agg(took.alias("took"))
-    return lanes.group_by("step").agg(recorded_ms=pl.col("took").max() / 1e6).sort("step")
+    begins = rows.filter(pl.col("op").is_null()).select("step", "rank", "transfer_ns", "carried_ns")
+    lanes = ops.group_by("step", "rank").agg(took.alias("took")).join(begins, on=["step", "rank"])
+    onward = (pl.col("transfer_ns") + pl.col("took")).max() - pl.col("carried_ns").max()
+    told = pl.coalesce(onward, pl.col("took").max()) / 1e6
+    return lanes.group_by("step").agg(recorded_ms=told).sort("step")
 
 
 def _codes(column: pl.Series) -> tuple[Ints, pl.Series]:

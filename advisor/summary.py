@@ -22,6 +22,7 @@ from advisor.report import (
     Finding,
     Idle,
     LeftOutStep,
+    NotEvaluable,
     Run,
     Source,
     Span,
@@ -104,11 +105,15 @@ def judged_again(run: Run, judged: Judgement, notes: Sequence[str]) -> Run:
 
 def _too_little(run: Run) -> str:
     """The verdict where most rules could not be judged: how many, and the reason that most of them have."""
-    reasons = Counter(why for rule in run.not_evaluable for why in dict.fromkeys(rule.missing.values()))
     no_step = run.source.steps.marked and not run.source.steps.used
-    why = "none of its steps is complete" if no_step else reasons.most_common(1)[0][0]
+    why = "none of its steps is complete" if no_step else _commonest(run.not_evaluable)[0]
     rules = count(run.judged + len(run.not_evaluable), "rule")
     return f"Too little to judge this job by: {len(run.not_evaluable)} of {rules} could not be judged ({why})."
+
+
+def _commonest(unjudged: Sequence[NotEvaluable]) -> tuple[str, int]:
+    """The reason that most of the rules which could not be judged have, and how many have it."""
+    return Counter(why for rule in unjudged for why in dict.fromkeys(rule.missing.values())).most_common(1)[0]
 
 
 def _rows(scope: str, frame: pl.DataFrame, lens: Lens, lane: Lane) -> pl.DataFrame:
@@ -172,10 +177,16 @@ def _spans(finding: Finding, drawn: worst.Timeline) -> tuple[Span, ...]:
 
 def _verdict(judged: Judgement, step_ms: float, *, marked: bool) -> str:
     """One sentence: the first finding and what it is worth, or what the absence of findings means."""
-    if not judged.findings:
-        could, could_not = len(judged.passed), len(judged.not_evaluable)
-        rest = f"; {could_not} more could not be judged" if could_not else ""
-        return f"Nothing found by the {could} rules that could be judged{rest}."
+    if all(finding.saving is None and finding.severity == "low" for finding in judged.findings):
+        found = "No gain found" if judged.findings else "Nothing found"
+        could = count(len(judged.passed) + len({finding.rule for finding in judged.findings}), "rule")
+        could_not = len(judged.not_evaluable)
+        rest = ""
+        if could_not:
+            why, times = _commonest(judged.not_evaluable)
+            of_them = "" if times == could_not else f", {times} of them"
+            rest = f"; {could_not} more could not be judged{of_them} because {why}"
+        return f"{found} by the {could} that could be judged{rest}."
     first = judged.findings[0]
     if first.saving is None:
         return f"{first.title}."

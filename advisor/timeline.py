@@ -64,7 +64,7 @@ def worst_step(lane: Lane, wheres: Mapping[str, Where]) -> Timeline | None:
         events=_longest(events),
         idle=_idle(lane, number, start),
         evidence={
-            name: spans for name, where in wheres.items() if (spans := _shown(where(lane), start, length)).height
+            name: spans for name, where in wheres.items() if (spans := _shown(lane.once(where), start, length)).height
         },
     )
 

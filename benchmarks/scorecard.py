@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import io
+import os
 import statistics
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, starmap
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +33,6 @@ from advisor.readers import kineto  # noqa: E402
 from advisor.report import Finding  # noqa: E402
 from advisor.summary import summarise  # noqa: E402
 
-SEEDS = 20
 RULES = rule_book(Config())
 SHARED = ROOT.parent / "shared" / "traces" / "kineto"
 
@@ -97,18 +100,25 @@ class Score:
 
 def main() -> None:
     """Score all jobs, write the page, print it."""
-    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS
-    scores = [scored(job, ranks) for job, ranks in chain(recorded(), pairs(), simulated(seeds))]
-    page = "\n\n".join(["# Score card", HEAD.format(seeds=seeds), *tables(scores), *misses(scores)]) + "\n"
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20, help="per fault of one worker and GPU")
+    parser.add_argument("--seeds-of-many", type=int, default=5, help="per fault of many ranks and GPU")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args()
+    tasks = list(simulated(options.seeds, options.seeds_of_many))
+    with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
+        scores = [*starmap(scored, chain(recorded(), pairs())), *pool.map(score_simulated, *zip(*tasks, strict=True))]
+    page = "\n\n".join(["# Score card", HEAD.format(**vars(options)), *tables(scores), *misses(scores)]) + "\n"
     (ROOT / "docs" / "scorecard.md").write_text(page, "utf-8")
     print(page)
 
 
 HEAD = (
     "Jobs whose truth is known: recorded ones whose unprofiled step time was measured with and without the fault, a "
-    "public pair of the same job, and simulated ones ({seeds} seeds per fault and GPU) whose counterfactual was "
-    "simulated too. Made by `make score`; all misses stand last. Of the misses among recorded jobs: "
-    "their unprofiled truth was measured on a busy machine, on which the step was slower than in the profile."
+    "public pair of the same job, and simulated ones ({seeds} seeds per fault and GPU, {seeds_of_many} where the job "
+    "has many ranks) whose counterfactual was simulated too. Made by `make score`; all misses stand last. Of the "
+    "misses among recorded jobs: their unprofiled truth was measured on a busy machine, on which the step was slower "
+    "than in the profile."
 )
 
 
@@ -142,15 +152,18 @@ def pairs() -> Iterator[tuple[Known, Iterable[Profile]]]:
         yield silent, [read(str(quick))]
 
 
-def simulated(seeds: int) -> Iterator[tuple[Known, Iterable[Profile]]]:
-    """Every fault on every GPU that can have it."""
-    gpus = {name: fault.gpus for name, fault in FAULTS.items()} | {name: f.gpus for name, f in FLEET_FAULTS.items()}
-    for name, possible in gpus.items():
-        for gpu in possible:
-            for seed in range(seeds):
-                made = case(name, gpu, seed)
-                job = known(f"{name} on {gpu}, seed {seed}", f"simulated {name}", made.facts)
-                yield job, (kineto.read(io.BytesIO(text), file) for file, text in made.files())
+def simulated(seeds: int, seeds_of_many: int) -> Iterator[tuple[str, str, int]]:
+    """Every fault on every GPU that can have it, with each seed."""
+    for faults, number in ((FAULTS, seeds), (FLEET_FAULTS, seeds_of_many)):
+        for name, fault in faults.items():
+            yield from ((name, gpu, seed) for gpu in fault.gpus for seed in range(number))
+
+
+def score_simulated(name: str, gpu: str, seed: int) -> Score:
+    """Simulate a job and score it."""
+    made = case(name, gpu, seed)
+    job = known(f"{name} on {gpu}, seed {seed}", f"simulated {name}", made.facts)
+    return scored(job, (kineto.read(io.BytesIO(text), file) for file, text in made.files()))
 
 
 def known(name: str, group: str, facts: dict[str, Any]) -> Known:

@@ -113,7 +113,7 @@ def bandwidths(job: Job) -> Mapping[str, Value]:
     """Bandwidths and times, measured and expected."""
     calls = job.once(traffic)
     if not calls.height:
-        return dict.fromkeys(_BANDWIDTHS, _NONE)
+        return dict.fromkeys(_BANDWIDTHS, _none(job))
     known = calls.filter(pl.col("expected_ns").is_not_null(), pl.col("transfer_ns") > 0)
     why = _untold(calls)
     return {
@@ -305,7 +305,7 @@ def whereabouts(job: Job) -> Mapping[str, Value]:
     if not calls.height:
         names = ("buffer_broadcasts_per_step", "buffer_broadcast_ms", "cross_node_ms", "cross_node_halved_ms")
         return _nothing(job, (*names, "cross_node_share")) | dict.fromkeys(
-            ("slowest_pair", "slowest_pair_share"), _NONE
+            ("slowest_pair", "slowest_pair_share"), _none(job)
         )
     return {**_broadcasts(job, calls), **_across(job, calls), **_pairs(calls)}
 
@@ -346,6 +346,11 @@ def collective_table(job: Job) -> pl.DataFrame:
 def _nothing(job: Job, names: tuple[str, ...]) -> dict[str, Value]:
     """Zero where there is a step and no collective in it."""
     return dict.fromkeys(names, 0.0 if job.steps else _NO_STEPS)
+
+
+def _none(job: Job) -> Missing:
+    """Why there is no collective to measure."""
+    return _NONE if job.steps else _NO_STEPS
 
 
 def _untold(calls: pl.DataFrame) -> Missing:

@@ -109,16 +109,24 @@ def kernel_groups(lane: Lane) -> pl.DataFrame:
     Columns: name, op, shapes (JSON text, of the op), grid, block, registers, occupancy, calls, total_ms, family,
     tensor_cores.
     """
-    ops = lane.host.select(op="id", op_name=pl.col("name").cast(pl.String), shapes=pl.col("shapes").cast(pl.String))
-    ran = _kernels(lane).join(ops, on="op", how="left").with_columns(pl.col("name").cast(pl.String))
-    rows = ran.group_by("name", op="op_name", shapes="shapes", grid="grid", block="block").agg(
-        registers=pl.max("registers"),
-        occupancy=pl.mean("occupancy"),
-        calls=pl.len(),
-        total_ms=pl.sum("dur_ns") / 1e6,
+    ops = lane.host.select("shapes", op="id", op_name="name")
+    ran = _kernels(lane).join(ops, on="op", how="left")
+    keys = ("name", "op", "shapes", "grid", "block")
+    rows = (
+        ran.group_by("name", "shapes", "grid", "block", op="op_name")
+        .agg(
+            registers=pl.max("registers"),
+            occupancy=pl.mean("occupancy"),
+            calls=pl.len(),
+            total_ms=pl.sum("dur_ns") / 1e6,
+        )
+        .with_columns(pl.col("name", "op", "shapes").cast(pl.String))
     )
     told = classify(rows["name"].unique()).select("name", "family", "tensor_cores")
-    return rows.join(told, on="name", how="left").sort("total_ms", "name", "grid", descending=[True, False, False])
+    most_first = rows.sort("total_ms", *keys, descending=[True, *[False] * len(keys)], nulls_last=True)
+    return most_first.select(*keys, "registers", "occupancy", "calls", "total_ms").join(
+        told, on="name", how="left", maintain_order="left"
+    )
 
 
 @tabulates("kernel")

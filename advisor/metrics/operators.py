@@ -19,9 +19,11 @@ def operator_table(lane: Lane) -> pl.DataFrame:
     inner = called.group_by(id="parent").agg(inner_ns=pl.sum("dur_ns")).drop_nulls("id")
     launched = lane.ops.group_by(id="op").agg(device_ns=pl.sum("dur_ns")).drop_nulls("id")
     own = called.join(inner, on="id", how="left").join(launched, on="id", how="left")
-    rows = own.group_by(*(pl.col(c).cast(pl.String) for c in ("name", "shapes", "stack"))).agg(
+    rows = own.group_by("name", "shapes", "stack").agg(
         calls=pl.len(),
         host_ms=(pl.col("dur_ns") - pl.col("inner_ns").fill_null(0)).clip(0).sum() / 1e6,
         device_ms=pl.col("device_ns").fill_null(0).sum() / 1e6,
     )
-    return rows.sort("device_ms", "host_ms", "name", "shapes", descending=[True, True, False, False])
+    told = rows.with_columns(pl.col("name", "shapes", "stack").cast(pl.String))
+    keys = ("name", "shapes", "stack")
+    return told.sort("device_ms", "host_ms", *keys, descending=[True, True, *[False] * len(keys)], nulls_last=True)

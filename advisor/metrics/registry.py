@@ -222,11 +222,12 @@ def _worst_step(lens: Lens, worker: int) -> Timeline | None:
 def _places(lens: Lens, metric: str, worker: int) -> pl.DataFrame:
     where = METRICS[metric].where
     lane = lens.of(worker)
-    if where is None or not (rows := where(lane).head(MOST_PLACES)).height:
+    if where is None or not (rows := lane.once(where).head(MOST_PLACES)).height:
         return pl.DataFrame()
-    ops = lane.host.select(id="id", op_name=pl.col("name").cast(pl.String), stack=pl.col("stack").cast(pl.String))
-    op = pl.col("op") if "op" in rows.columns else pl.lit(None, pl.Int64)
-    told = rows.with_columns(id=op).join(ops, on="id", how="left", maintain_order="left")
+    rows = rows.with_columns(id=pl.col("op") if "op" in rows.columns else pl.lit(None, pl.Int64))
+    ops = lane.host.filter(pl.col("id").is_in(rows["id"].implode()))  # a few: names become text row by row
+    names = ops.select("id", pl.col("stack").cast(pl.String), op_name=pl.col("name").cast(pl.String))
+    told = rows.join(names, on="id", how="left", maintain_order="left")
     return told.select(
         "table",
         "name",

@@ -18,10 +18,14 @@ _ENOUGH_STEPS: Final = 3
 _TELLING_SHARE: Final = 0.1  # of the lateness: parts below are not named
 _TELLING_COUNT: Final = 0.05  # more kernels than the typical rank: fewer are not named
 _MOSTLY: Final = 0.5
+_PAIRED: Final = ("send", "recv")
 _IN_STAGES: Final = (
     "ranks wait in sends and receives mostly: in a pipeline the slowest stage alone does not set the step"
 )
-_WAITING: Final = ("waiting_share", "waiting_most", "waiting_most_share", "pipeline_wait_share", "awaited_most")
+_WAITING: Final = (
+    *("waiting_share", "waiting_most", "waiting_most_share", "pipeline_wait_share"),
+    *("awaited_most", "awaited_most_share"),
+)
 _PARTS: Final = {"work": "kernels", "input": "waiting for input", "other": "other work of the host, or idling"}
 _SOURCE: Final = (
     "persistent against moving as ByteDance's straggler study (OSDI 2025) tells a bad worker from uneven data"
@@ -110,26 +114,38 @@ def _moving(values: Floats) -> float:
         "pipeline_wait_share",
         "share",
         "Part of all ranks' time that passes waiting for another rank to send or receive: the bubbles of a pipeline.",
-        "the same of exposed waiting in sends and receives",
+        "the same of exposed waiting in sends and receives; 0 where there are none",
     ),
-    Metric("awaited_most", "text", "The rank that the others wait for longest.", "largest sum of exposed waiting"),
+    Metric(
+        "awaited_most",
+        "text",
+        "The rank that the others mostly wait for; empty where there is none.",
+        "largest sum of exposed waiting for it, if awaited_most_share is a half or more",
+    ),
+    Metric(
+        "awaited_most_share",
+        "share",
+        "Part of the waiting that is for the rank which is waited for longest.",
+        "largest sum of exposed waiting for one rank / sum for all",
+    ),
 )
 def waiting(job: Job) -> Mapping[str, Value]:
     """Who waits, and for whom."""
     if job.untold:
-        return dict.fromkeys(
-            ("waiting_share", "waiting_most", "waiting_most_share", "awaited_most"), Missing(job.untold)
-        )
+        sends = job.calls.filter(pl.col("op").is_in(_PAIRED) | pl.col("op").is_null()).height
+        return dict.fromkeys(_WAITING, Missing(job.untold)) | ({} if sends else {"pipeline_wait_share": 0.0})
     by_rank = job.pace.group_by("rank", maintain_order=True).agg(pl.mean("wait_ns", "paired_ns", "dur_ns"))
     most = by_rank.sort("wait_ns", descending=True, maintain_order=True).row(0, named=True)
     awaited = job.waits.group_by("last").agg(pl.sum("wait_ns")).sort("wait_ns", "last", descending=[True, False])
-    names = [job.names[rank] for rank in awaited["last"]]
+    spent = awaited["wait_ns"].to_numpy()
+    longest = float(spent[0] / spent.sum()) if spent.sum() else 0.0
     return {
         "waiting_share": _ratio(by_rank["wait_ns"].mean(), by_rank["dur_ns"].mean()),
         "pipeline_wait_share": _ratio(by_rank["paired_ns"].mean(), by_rank["dur_ns"].mean()),
         "waiting_most": job.names[most["rank"]],
         "waiting_most_share": _ratio(most["wait_ns"], most["dur_ns"]),
-        "awaited_most": names[0] if names else Missing("no rank waits for another"),
+        "awaited_most": job.names[awaited["last"][0]] if longest >= _MOSTLY else "",
+        "awaited_most_share": longest,
     }
 
 

@@ -33,7 +33,8 @@ _NAMES: Final = (
         "straggler_slowdown",
         "ratio",
         "How many times as long the step takes as without stragglers.",
-        "replayed step / step replayed with every operation at the mean (kernels) or median (transfers) of its like",
+        "replayed step / step replayed with every operation at the mean (kernels) or median (transfers) of its like; "
+        "a step lasts from the last rank's end of the step before to the last rank's end",
         _SOURCE,
     ),
     Metric(
@@ -121,7 +122,24 @@ def _replayed(job: Job) -> straggling.Replay | None:
         type=pl.col("op").fill_null("collective"),
         stream=pl.col("stream").fill_null(0),
     )
-    return straggling.replay(*segments.operations(busy, pl.concat(windows), calls))
+    every = pl.concat(windows)
+    return straggling.replay(*segments.operations(busy, every, calls), carried=_carried(job, every))
+
+
+def _carried(job: Job, windows: pl.DataFrame) -> pl.DataFrame:
+    """By how much each rank ends a step later than the first one begins the next: step (the next), rank, carried_ns."""
+    end = pl.col("start_ns") + pl.col("dur_ns")
+    before = [
+        job.ranks[i].steps.select(
+            pl.col("step").cast(pl.Int64) + 1,
+            rank=pl.lit(i, pl.Int64),
+            ended_ns=end - int(job.clock.offsets_ns[i]),
+        )
+        for i in job.members
+    ]
+    first = windows.group_by("step").agg(first_ns=pl.min("start_ns"))
+    late = pl.concat(before).join(first, on="step")
+    return late.select("step", "rank", carried_ns=(pl.col("ended_ns") - pl.col("first_ns")).clip(0))
 
 
 def _shifted(union: Union, offset_ns: int) -> Union:

@@ -18,7 +18,7 @@ from advisor.text import ms
 _SAVING: Final = r"torch/serialization\.py\(\d+\): save|torch\.save|[Cc]heckpoint"
 _CAUSES: Final = {
     "compute": "longer kernels",
-    "collective": "waiting for other ranks",
+    "collective": "communication with other ranks",
     "compile": "compilation",
     "gc": "garbage collection",
     "checkpoint": "saving a checkpoint",
@@ -36,8 +36,8 @@ _MOSTLY: Final = 0.5
 _TELLING_SHARE: Final = 0.1  # of the excess: causes below are not named
 _SOURCE: Final = (
     "steps are uneven above median + 3 x 1.4826 x MAD of the complete steps and 1.1 x their median, or where "
-    "compilation ran in them; a first one in which the host got ahead of the device, or in which first uses of kernels "
-    "take half of the excess or more, is left out, but is no outlier"
+    "compilation ran in them; a first one in which the host got ahead of the device, or of whose excess first uses of "
+    "kernels (without a device: ops that all other steps run too) take half or more, is left out, but is no outlier"
 )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from advisor.render import words
-from advisor.report import Finding, Fix, Report, Run, Severity
+from advisor.render import mermaid, words
+from advisor.report import SEVERITIES, Finding, Fix, Report, Run, Severity
 from advisor.text import UNKNOWN, count, one_line, percent, plain, quantity, shortened
 
 MOST_CHARACTERS: Final = 60_000
@@ -93,6 +94,9 @@ def _run(run: Run) -> Iterator[str]:
     yield " · ".join(
         [f"**{escape(run.name, 100)}**", *(escape(phrase, 200) for phrase in words.what_was_read(run.source))]
     )
+    yield f"**{escape(counts(run))}**"
+    if chart := _chart(run):
+        yield chart
     if run.findings:
         yield _findings(run)
     if order := words.ranking(run):
@@ -103,6 +107,28 @@ def _run(run: Run) -> Iterator[str]:
         yield details(f"{number}. {escape(finding.title, 200)}", *_finding(finding, run))
     yield from _unknowns(run)
     yield from _what_was_read(run)
+
+
+def counts(run: Run) -> str:
+    """`4 findings: 2 high, 1 medium, 1 low; 1 new; 26 rules found nothing; 3 could not be judged`."""
+    severities = Counter(finding.severity for finding in run.findings)
+    told = ", ".join(f"{severities[one]} {one}" for one in SEVERITIES if severities[one])
+    parts = [f"{count(len(run.findings), 'finding')}: {told}" if told else "No findings"]
+    if new := sum(finding.new is True for finding in run.findings):
+        parts.append(f"{new} new")
+    parts.append(f"{count(len(run.passed), 'rule')} found nothing")
+    if run.not_evaluable:
+        parts.append(f"{len(run.not_evaluable)} could not be judged")
+    return "; ".join(parts)
+
+
+def _chart(run: Run) -> str | None:
+    """The step as a bar; what the first finding's fix shortens stands out."""
+    step_ms = run.source.steps.step_mean_ms or 0.0
+    name = "step" if run.source.steps.marked else "recorded"
+    parts = mermaid.bar(name, [(category, share * step_ms) for category, share in run.breakdown.items()])
+    first = next((finding.saving for finding in run.findings if finding.saving), None)
+    return mermaid.bars([parts], first.of if first else None)
 
 
 def _findings(run: Run) -> str:

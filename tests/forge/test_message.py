@@ -28,7 +28,7 @@ FIXTURE = ROOT / "fixtures" / "simulated-input-bound-v100"
 HERE = Situation(kind="github", api_url="", repo="", token=None, commit="a" * 40, link="https://ci.test/run/1")
 DAY = dt.date(2026, 1, 2)
 CALLS = re.compile(r"[@#!%~$](?=\w)|&(?=\d)|\bGH-\d", re.IGNORECASE)
-CODE = re.compile(r"<pre>.*?</pre>", re.DOTALL)
+CODE = re.compile(r"<pre\b.*?</pre>", re.DOTALL)
 SAFE = r"p|h\d|table|thead|tbody|t[hrd]|details|summary|strong|em|code|sub|ul|ol|li|br|a"
 RAW = re.compile(rf"<(?!/?(?:{SAFE})\b)[^!][^>]*>")
 

@@ -73,6 +73,13 @@ def test_other_hardware_is_explained_and_not_judged():
 
 
 @real
+@pytest.mark.parametrize("broken", ["", "truncated-60pct.pt.trace.json.gz"])
+def test_a_malformed_side_never_passes(broken: str):
+    malformed = str(TRACES.parent / "malformed" / broken)
+    assert compare([malformed], [malformed]).exit_code() == compare([WORKERS0], [malformed]).exit_code() == 3
+
+
+@real
 def test_a_saved_report_stands_for_its_profile(tmp_path: Path):
     report = tmp_path / "base.json"
     report.write_text(json.render(check([WORKERS0])))

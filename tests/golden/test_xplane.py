@@ -309,6 +309,13 @@ def test_the_iterator_to_blame_is_named():
     assert "GPU 4, 6" in findings("tf-gpu-multi-worker")["idle-devices"]
 
 
+def test_idle_devices_are_told_once():
+    """What the job as a whole leaves idle is said beneath what the process leaves idle."""
+    found = judge(judged("tf-gpu-multi-worker"), load([rules_folder()]), {}).findings
+    (idle,) = [f for f in found if {"idle-devices", "idle-ranks"} & {f.rule, *(s.rule for s in f.symptoms)}]
+    assert (idle.rule, [s.rule for s in idle.symptoms]) == ("idle-devices", ["idle-ranks"])
+
+
 def test_a_jax_loop_that_loads_by_itself_waits_twenty_milliseconds_a_step():
     """Found by its place in the step, whatever its author called it; XProf says 0."""
     row = judged("jax-cpu").frames["run"].row(0, named=True)

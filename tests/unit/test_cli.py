@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,17 @@ def test_check_prints_the_verdict_and_exits_with_0(advisor):
     assert done.returncode == 0
     assert "input-bound" in done.stdout
     assert done.stderr == ""
+
+
+def test_the_same_profile_gives_the_same_bytes_however_many_threads_and_whatever_the_hash_seed(advisor):
+    said = [
+        advisor(
+            "check", FIXTURE, "-f", "json", env={**os.environ, "PYTHONHASHSEED": seed, "POLARS_MAX_THREADS": threads}
+        )
+        for seed, threads in (("1", "1"), ("2", "4"))
+    ]
+
+    assert said[0].stdout == said[1].stdout != ""
 
 
 @pytest.mark.parametrize(("level", "code"), [("high", 1), ("low", 1), ("never", 0)])

@@ -231,7 +231,15 @@ def test_no_collectives_cost_nothing():
     assert small_messages(none)["merge_gain_ms"] == 0
     assert whereabouts(none)["cross_node_ms"] == 0
     assert collective_table(none).height == 0
-    assert isinstance(bandwidths(none)["link_reached_share"], Missing)
+    assert bandwidths(none)["link_reached_share"] == Missing("no collective ran on a device in the steps that are used")
+
+
+def test_ranks_without_a_common_step_are_not_said_to_run_no_collectives():
+    ranks = [job([collective(100, 600, r)], [kernel(0, 100, worker=r)]).ranks[0] for r in (0, 1)]
+    other = replace(ranks[1], steps=ranks[1].steps.with_columns(pl.col("step") + 5))
+    apart = job_of([ranks[0], other])
+    assert bandwidths(apart)["link_reached_share"] == Missing("the ranks have no step in common")
+    assert whereabouts(apart)["slowest_pair"] == Missing("the ranks have no step in common")
 
 
 @given(

@@ -20,6 +20,7 @@ from advisor.report import (
     Steps,
     Suppressed,
     Symptom,
+    Unreadable,
     Worker,
 )
 
@@ -156,6 +157,11 @@ def test_what_cannot_be_compared(changed, obstacle):
     assert found.cause is None
 
 
+def test_a_recording_without_a_whole_step_is_not_told_to_mark_its_steps():
+    assert "record it again" in held(run(), run(())).reason
+    assert "prof.step()" in held(run(), run(marked=False)).reason
+
+
 def test_one_model_under_two_names_is_the_same_hardware():
     renamed = V100.model_copy(update={"name": "Tesla V100"})
     assert held(run(), run(device=renamed)).verdict == "same"
@@ -254,7 +260,32 @@ def test_new_high_fails_and_only_that():
     assert held(run(findings=[grave]), run(findings=[grave])).exit_code(new_high) == 0
     assert held(run(passed=("a",)), run(findings=[mild])).exit_code(new_high) == 0
     unknown = NotEvaluable(rule="a", title="a", missing={"m": "why"})
-    assert held(run(not_evaluable=(unknown,)), run(findings=[grave])).exit_code(new_high) == 0
+    untold = run(not_evaluable=(unknown,), passed=("b",))
+    assert held(untold, run(findings=[grave])).exit_code(new_high) == 0
+
+
+def test_a_side_that_is_broken_never_passes():
+    """As `check` has it: what could not be read, or judged, is no good news."""
+    unknown = NotEvaluable(rule="a", title="a", missing={"m": "cut off"})
+    dumb = run((), not_evaluable=(unknown,))
+    never, new_high = FailOn(slower=None), FailOn(slower=None, new_high=True)
+    assert [held(run(), dumb).exit_code(wanted) for wanted in (FailOn(), new_high, never)] == [3, 3, 0]
+    assert held(run(), run(not_evaluable=(unknown,))).exit_code() == 0  # the step times tell
+    assert held(run(), run(not_evaluable=(unknown,))).exit_code(new_high) == 3
+    lost = Unreadable(path="rank7.json", why="empty", others=("rank8.json",))
+    found = compare([run()], [run()], advisor_version="0", unreadable=((), (lost,)))
+    assert (found.verdict, found.head.unreadable, found.exit_code()) == ("same", 2, 3)
+    assert "not read of the head: rank7.json: empty (and 1 more file for the same reason)" in found.notes
+    assert compare([run()], [run(times(1.2))], advisor_version="0", unreadable=((), (lost,))).exit_code() == 1
+
+
+def test_runs_of_one_side_on_different_hardware_are_no_sample():
+    mixed = [run(name="a"), run(name="b", device=A100)]
+    found = held(mixed, mixed)
+    assert (found.verdict, found.obstacle) == ("inconclusive", "hardware")
+    assert "within a side" in found.reason
+    sizes = [run(name="a", world_size=8), run(name="b", world_size=16)]
+    assert held(sizes, sizes).obstacle == "world-size"
 
 
 # ------------------------------------------------------------------------------------------ why

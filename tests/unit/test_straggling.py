@@ -74,6 +74,39 @@ def test_a_rank_that_is_late_once():
     assert of_rank_1["slowdown"].to_list() == pytest.approx([1.4, 1.0])
 
 
+# us       0        10     15   20        30  35       45     50  55
+# rank 0   forward  | sum  |tail| forward  | sum, waits 15    |tail|
+# rank 1   forward  | sum  | tail of 20     | forward  | sum  |tail|
+LATE_OUT = [
+    *(op(rank, "forward", 0, 10) for rank in (0, 1)),
+    *(op(rank, "all_reduce", 10, 5, instance="a") for rank in (0, 1)),
+    op(0, "tail", 15, 5),
+    op(1, "tail", 15, 20),
+    op(0, "forward", 20, 10, step=2),
+    op(1, "forward", 35, 10, step=2),
+    op(0, "all_reduce", 30, 20, step=2, instance="a"),
+    op(1, "all_reduce", 45, 5, step=2, instance="a"),
+    *(op(rank, "tail", 50, 5, step=2) for rank in (0, 1)),
+]
+
+
+def test_lateness_that_a_rank_brings_along_counts_in_the_step_that_made_it_late():
+    carried = pl.DataFrame({"step": [2, 2], "rank": [0, 1], "carried_ns": [0, 15 * US]})
+    job = made(*LATE_OUT, carried=carried)
+    tail = (5 + 20 + 5 + 5) / 4
+    assert job.steps["recorded_ms"].to_list() == pytest.approx([0.035, 0.020])  # from 35 to 55
+    assert job.steps["step_ms"].to_list() == pytest.approx([0.035, 0.020])
+    assert job.steps["ideal_ms"].to_list() == pytest.approx([0.015 + tail / 1000] * 2)
+    assert told(job.by_type, "explained_share")["start"] == pytest.approx(0)
+    untold = made(*LATE_OUT)  # rank 0 takes 35 us for step 2 too, of which it waits 15
+    assert untold.steps["recorded_ms"].to_list() == pytest.approx([0.035, 0.035])
+
+
+def test_lateness_that_not_all_ranks_tell_is_not_taken_off():
+    carried = pl.DataFrame({"step": [2], "rank": [1], "carried_ns": [15 * US]})
+    assert made(*LATE_OUT, carried=carried).steps["step_ms"].to_list() == pytest.approx([0.035, 0.035])
+
+
 def test_a_transfer_that_is_slow_once_counts_without_the_waiting_for_it():
     rows = [
         op(rank, "all_reduce", 10 * rank, took - 10 * rank, step=step, instance="a")

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from advisor.comparison import Comparison, FindingChange, Shift, Verdict, WorkChange
+from advisor.comparison import Comparison, FindingChange, Verdict, WorkChange
+from advisor.render import mermaid
 from advisor.render.compared import words
 from advisor.render.markdown import MOST_CHARACTERS, details, escape, name, prose, table, within
-from advisor.text import count, ms
+from advisor.text import ms
 
 _MOST_FINDINGS: Final = 5
 _MOST_WORK: Final = 15
+_MOST_NOTES: Final = 3  # that stand open
 _SHAPES: Final[dict[Verdict, str]] = {"slower": "🔴", "faster": "🟢", "same": "⚪", "inconclusive": "🟡"}
-_NO_LETTER: Final = re.compile(r"[^A-Za-z0-9 _]")
 _GRAVITY: Final = {"high": "▲ high", "medium": "◆ medium", "low": "● low"}
 
 
@@ -30,22 +30,33 @@ def render(found: Comparison, *, most: int = MOST_CHARACTERS) -> str:
 
 def _blocks(found: Comparison) -> Iterator[str]:
     yield f"### {_SHAPES[found.verdict]} {escape(words.headline(found), 300)}"
+    yield f"**{escape(words.counts(found))}**"
     if certainty := words.certainty(found):
         yield escape(certainty)
-    yield f"base: {escape(words.side(found.base))}<br>head: {escape(words.side(found.head))}"
+    if chart := _chart(found):
+        yield chart
     changes = words.findings(found)
     if changes:
         yield _findings(changes)
-    yield f"{escape(words.tally(found).capitalize())}."
+    if found.notes[:_MOST_NOTES]:
+        yield "\n".join(f"- {escape(note, 300)}" for note in found.notes[:_MOST_NOTES])
     if found.breakdown:
-        yield details("Where a step goes", *_breakdown(found))
+        yield details("Where a step goes", _breakdown(found))
     if found.work:
-        yield details(f"What changed in the work ({count(len(found.work), 'row')})", *_work(found.work))
+        yield details(f"What changed in the work ({escape(words.work(found))})", *_work(found.work))
     if changes:
         yield details(f"Findings in words ({len(changes)})", "\n".join(map(_told, changes)))
-    if found.notes:
-        yield "\n".join(f"- {escape(note)}" for note in found.notes)
+    yield details("What was compared", _compared(found))
     yield f"<sub>gpu-advisor {escape(found.advisor_version)}</sub>"
+
+
+def _chart(found: Comparison) -> str | None:
+    """Both steps, one above the other; what moved most stands out."""
+    sides = (
+        ("base", [(shift.category, shift.base_ms) for shift in found.breakdown]),
+        ("head", [(shift.category, shift.head_ms) for shift in found.breakdown]),
+    )
+    return mermaid.bars([mermaid.bar(*side) for side in sides], found.cause.category if found.cause else None)
 
 
 def _findings(changes: Sequence[FindingChange]) -> str:
@@ -61,34 +72,32 @@ def _findings(changes: Sequence[FindingChange]) -> str:
     ]
     if len(changes) > _MOST_FINDINGS:
         rows.append(("", "", f"and {len(changes) - _MOST_FINDINGS} more", "", ""))
-    return table(("", "", "Finding", "A fix gave back", "A fix gives back"), rows)
+    return table(("", "", "Finding", "A fix saves, base", "A fix saves, head"), rows)
 
 
-def _breakdown(found: Comparison) -> Iterator[str]:
-    yield _chart(found)
-    yield "Milliseconds a step, outliers left out. Bars: head. Line: base."
-    yield table(
-        ("Category", "Base", "Head", "Change"),
+def _breakdown(found: Comparison) -> str:
+    """The table adds up: parts, their sum, and the way from there to the medians of the headline."""
+    return table(
+        ("", "", "Base", "Head", "Change"),
         [
-            (escape(s.category, 40), escape(ms(s.base_ms)), escape(ms(s.head_ms)), escape(words.signed_ms(s.change_ms)))
-            for s in words.shifts(found)
+            tuple(_strong(cell, row) for cell in (escape(row.name, 40), escape(row.meaning, 160), *_amounts(row)))
+            for row in words.rows(found)
         ],
     )
 
 
-def _chart(found: Comparison) -> str:
-    """A Mermaid chart of both breakdowns; its text is ours, a category's name is cut to letters."""
-    shown = words.shifts(found)
-    names = ", ".join(f'"{_NO_LETTER.sub("", s.category)[:20] or "unnamed"}"' for s in shown)
-    base, head = (", ".join(f"{value:.3f}" for value in values) for values in zip(*_columns(shown), strict=True))
-    top = max((value for both in _columns(shown) for value in both), default=1)
-    axes = [f"  x-axis [{names}]", f'  y-axis "ms a step" 0 --> {1.05 * top:.3f}']
-    lines = ["xychart-beta", *axes, f"  bar [{head}]", f"  line [{base}]"]
-    return "\n".join(["```mermaid", *lines, "```"])
+def _strong(cell: str, row: words.Row) -> str:
+    return f"**{cell}**" if row.kind == "sum" else cell
 
 
-def _columns(shown: Sequence[Shift]) -> list[tuple[float, float]]:
-    return [(shift.base_ms, shift.head_ms) for shift in shown]
+def _amounts(row: words.Row) -> tuple[str, str, str]:
+    shown = words.signed_ms if row.kind == "rest" else ms
+    return escape(shown(row.base_ms)), escape(shown(row.head_ms)), escape(words.signed_ms(row.change_ms))
+
+
+def _compared(found: Comparison) -> str:
+    lines = [f"base: {words.side(found.base)}", f"head: {words.side(found.head)}", *found.notes[_MOST_NOTES:]]
+    return "\n".join(f"- {escape(line)}" for line in lines)
 
 
 def _work(changes: Sequence[WorkChange]) -> Iterator[str]:
@@ -96,7 +105,7 @@ def _work(changes: Sequence[WorkChange]) -> Iterator[str]:
         ("", "What", "Base, per step", "Head, per step", "Change"),
         [
             (
-                c.status,
+                escape(words.work_status(c)),
                 name(c.name) + (f" {escape(words.size(c), 60)}" if c.size else ""),
                 escape(words.amount(c.base)),
                 escape(words.amount(c.head)),

@@ -59,14 +59,15 @@ def _breakdown(page: Page, found: Comparison) -> None:
             (_fill(order[bar.category]) * n, _style(order[bar.category])) for bar, n in zip(shown, lengths, strict=True)
         ]
         page.add((f"{label:{_LABEL}}", "bold"), *drawn)
-    for shift in words.shifts(found):
-        number = order[shift.category]
-        category = shortened(one_line(shift.category), 20)
-        change = words.signed_ms(shift.change_ms)
+    for row in words.rows(found):
+        number = order.get(row.name)
+        drawn_ms = words.signed_ms if row.kind == "rest" else ms
         told = (
-            f" {category:12}{ms(shift.base_ms):>10}{ms(shift.head_ms):>10}{change:>11}  {words.meaning(shift.category)}"
+            f" {shortened(one_line(row.name), 20):20}{drawn_ms(row.base_ms):>9}{drawn_ms(row.head_ms):>9}"
+            f"{words.signed_ms(row.change_ms):>9}  {row.meaning}"
         )
-        page.add((_fill(number), _style(number)), told, margin=_LABEL, most=1)
+        swatch = (" ", "") if number is None else (_fill(number), _style(number))
+        page.add(swatch, (told, "bold" if row.kind == "sum" else ""), margin=_LABEL, most=1)
     page.gap()
 
 
@@ -104,7 +105,7 @@ def _work(page: Page, changes: Sequence[WorkChange], *, verbose: bool) -> None:
     shown = changes if verbose else changes[:_MOST_WORK]
     for change in shown:
         amounts = f"{words.amount(change.base)} \N{RIGHTWARDS ARROW} {words.amount(change.head)}"
-        start = f"{change.status:9} {words.signed_ms(change.change_ms):>9}  "
+        start = f"{words.work_status(change):10} {words.signed_ms(change.change_ms):>9}  "
         amounts = f"{amounts:{_NAMED_AT - len(start) - 2}}  "
         if verbose:
             page.add(start, (amounts, "dim"))

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from advisor.comparison import Amount, Comparison, FindingChange, FindingStatus, Found, Shift, Side, WorkChange
+from advisor.comparison import (
+    Amount,
+    Comparison,
+    FindingChange,
+    FindingStatus,
+    Found,
+    Shift,
+    Side,
+    WorkChange,
+    WorkStatus,
+)
 from advisor.render import words
-from advisor.text import UNKNOWN, count, interval, listing, ms, number, percent, us, without_shared_unit
+from advisor.text import UNKNOWN, count, interval, listing, ms, number, percent, runs_of, us, without_shared_unit
 
 _MINUS: Final = "\N{MINUS SIGN}"
 _SEEN: Final = 0.005  # of the longer step: categories below it are no bar anybody could see
@@ -22,6 +32,20 @@ STATUSES: Final[dict[FindingStatus, str]] = {
     "untold": "could not tell",
 }
 """What became of a finding, in words."""
+
+_WORK: Final[dict[WorkStatus, str]] = {
+    "appeared": "new",
+    "vanished": "gone",
+    "slower": "slower",
+    "faster": "faster",
+}
+
+
+def work_status(change: WorkChange) -> str:
+    """What became of a kernel or op, in a word or two."""
+    if change.status == "count" and change.base and change.head:
+        return "more often" if change.head.per_step > change.base.per_step else "less often"
+    return _WORK.get(change.status, change.status)
 
 
 def headline(found: Comparison) -> str:
@@ -68,20 +92,28 @@ def side(of: Side) -> str:
 
 
 def tally(found: Comparison) -> str:
-    """`1 new finding (high), 2 gone, 3 as before; 12 kernels and 4 ops differ`."""
-    return f"{_findings(found.findings)}; {_work(found.work)}"
+    """`findings: 1 new, 2 gone, 3 as before; 12 kernels and 4 ops changed`."""
+    told = statuses(found)
+    return f"{f'findings: {told}' if told else 'no findings on either side'}; {work(found)} changed"
 
 
-def _findings(changes: Sequence[FindingChange]) -> str:
-    shown = Counter(change.status for change in changes if not _symptom(change))
-    parts = [f"{shown[status]} {word}" for status, word in STATUSES.items() if shown[status]]
-    return f"findings: {', '.join(parts)}" if parts else "no findings on either side"
+def counts(found: Comparison) -> str:
+    """`6 findings: 1 new, 2 gone, 3 as before`, for where the work has a heading of its own."""
+    told = statuses(found)
+    return f"{count(len(findings(found)), 'finding')}: {told}" if told else "No findings on either side"
 
 
-def _work(changes: Sequence[WorkChange]) -> str:
-    ops = sum(change.work == "op" for change in changes)
-    parts = [count(amount, noun) for amount, noun in ((len(changes) - ops, "kernel"), (ops, "op")) if amount]
-    return f"{listing(parts)} changed" if parts else "no kernel or op changed"
+def statuses(found: Comparison) -> str:
+    """How many findings are new, worse and so on; empty where there is none."""
+    shown = Counter(change.status for change in findings(found))
+    return ", ".join(f"{shown[status]} {word}" for status, word in STATUSES.items() if shown[status])
+
+
+def work(found: Comparison) -> str:
+    """`12 kernels and 4 ops`."""
+    ops = sum(change.work == "op" for change in found.work)
+    parts = [count(amount, noun) for amount, noun in ((len(found.work) - ops, "kernel"), (ops, "op")) if amount]
+    return listing(parts) or "no kernel or op"
 
 
 def findings(found: Comparison) -> list[FindingChange]:
@@ -150,6 +182,54 @@ def shifts(found: Comparison) -> list[Shift]:
     """The categories that take any time worth seeing on either side."""
     longest = max(sum(s.base_ms for s in found.breakdown), sum(s.head_ms for s in found.breakdown))
     return [s for s in found.breakdown if max(s.base_ms, s.head_ms) > _SEEN * longest]
+
+
+class Row(NamedTuple):
+    """A line of the breakdown's table, in ms a step on both sides; `kind` tells parts from what they add up to."""
+
+    kind: Literal["part", "sum", "rest"]
+    name: str
+    meaning: str
+    base_ms: float
+    head_ms: float
+
+    @property
+    def change_ms(self) -> float:
+        """Above zero: it takes longer than before."""
+        return self.head_ms - self.base_ms
+
+
+def rows(found: Comparison) -> list[Row]:
+    """The parts of the step, their sum, and what leads from it to the median of the headline: all of it adds up.
+
+    The parts are those of the even steps of one rank, on average; the median is of every step, of its slowest rank.
+    """
+    shown = shifts(found)
+    parts = [Row("part", s.category, meaning(s.category), s.base_ms, s.head_ms) for s in shown]
+    hidden = [s for s in found.breakdown if s not in shown]
+    if any(s.base_ms or s.head_ms for s in hidden):
+        less = listing([s.category for s in hidden])
+        parts.append(Row("part", "the rest", less, sum(s.base_ms for s in hidden), sum(s.head_ms for s in hidden)))
+    base, head = (sum(getattr(row, side) for row in parts) for side in ("base_ms", "head_ms"))
+    before, after = found.base.median_ms, found.head.median_ms
+    if not parts or before is None or after is None:
+        return parts
+    many = any((side.world_size or 0) > 1 for side in (found.base, found.head))
+    counted = "outliers count there, and of each step its slowest rank" if many else "outliers count there"
+    return [
+        *parts,
+        Row("sum", "even steps, mean", _taken_apart(found) if many else "", base, head),
+        Row("rest", "to the median of all", counted, before - base, after - head),
+        Row("sum", "all steps, median", "the times of the verdict", before, after),
+    ]
+
+
+def _taken_apart(found: Comparison) -> str:
+    """Whose steps the parts are of."""
+    base, head = ({one.worker for one in side.series if one.worker is not None} for side in (found.base, found.head))
+    if base == head:
+        return f"of rank {runs_of(base)}" if base else ""
+    return f"of rank {runs_of(base) or UNKNOWN} on the base and {runs_of(head) or UNKNOWN} on the head"
 
 
 class Strip(NamedTuple):

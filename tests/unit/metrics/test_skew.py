@@ -116,6 +116,17 @@ def test_who_waits_and_for_whom():
     assert (found["waiting_most"], found["awaited_most"]) == ("rank 0", "rank 1")
     assert found["waiting_most_share"] == pytest.approx(3 / 13.1)
     assert found["waiting_share"] == pytest.approx((3 + 0 + 2.5) / 3 / 13.1)
+    assert found["awaited_most_share"] == 1
+
+
+def test_a_rank_is_named_only_if_half_of_the_waiting_is_for_it():
+    half = [[14, 10], [10, 14], [10, 10]]  # two ranks wait 4 ms for rank 0, then two for rank 1
+    found = skew.waiting(racing(half))
+    assert (found["awaited_most"], found["awaited_most_share"]) == ("rank 0", 0.5)
+    thirds = skew.waiting(racing([[14, 10, 10], [10, 14, 10], [10, 10, 14]]))
+    assert (thirds["awaited_most"], thirds["awaited_most_share"]) == ("", pytest.approx(1 / 3))
+    nobody = skew.waiting(racing([[10, 10], [10, 10]]))
+    assert (nobody["awaited_most"], nobody["awaited_most_share"]) == ("", 0)
 
 
 # ---------------------------------------------------------------------------------------- slow kernels
@@ -265,4 +276,5 @@ def test_the_slow_down_is_what_the_late_rank_costs():
 def test_without_the_other_ranks_nothing_is_told():
     alone = rank(0, [call(0, 10)], [spent(1, 0, 10)], facts={"world_size": 8})
     for measure in (skew.skew, skew.waiting, replicas.slow_kernels, slowdown.slowdown, replicas.idle_ranks):
-        assert all(isinstance(value, Missing) for value in measure(job(alone)).values())
+        told = {name for name, value in measure(job(alone)).items() if not isinstance(value, Missing)}
+        assert told <= {"pipeline_wait_share"}  # it sends nothing

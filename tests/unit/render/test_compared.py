@@ -12,8 +12,9 @@ from cmarkgfm.cmark import Options
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.comparison import Comparison, Verdict
+from advisor.comparison import Comparison, Side, Verdict
 from advisor.errors import ReadError
+from advisor.render import mermaid
 from advisor.render.compared import html as page
 from advisor.render.compared import json as contract
 from advisor.render.compared import markdown, terminal, words
@@ -129,16 +130,50 @@ def test_github_draws_tables_and_folded_parts(sample: str):
     assert ('lang="mermaid"' in drawn(markdown.render(SAMPLES[sample]))) == rich
 
 
-def test_the_chart_has_both_sides():
+def test_the_chart_has_both_sides_and_marks_the_cause():
     chart = re.search(r"(?s)```mermaid\n(.*?)\n```", markdown.render(slower()))
     assert chart is not None
     assert chart[1].split("\n") == [
-        "xychart-beta",
-        '  x-axis ["compute", "input"]',
-        '  y-axis "ms a step" 0 --> 103.950',
-        "  bar [98.500, 59.400]",
-        "  line [99.000, 0.400]",
+        *("---", "displayMode: compact", "---", "gantt", "  dateFormat x"),
+        *("  axisFormat %Q ms", "  tickInterval 20millisecond"),
+        *("  section base", "  compute :t0p0, 0, 99"),
+        *("  section head", "  compute :t1p0, 0, 98", "  input :crit, t1p1, 98, 158"),
     ]
+
+
+def test_a_chart_names_only_what_is_long_enough_and_ours():
+    drawn = mermaid.bars([mermaid.bar("step", [("compute", 9.0), ("host", 0.1), ("click x href", 2.0), ("y", 2.0)])])
+    assert drawn is not None
+    assert drawn.splitlines()[6:-1] == [
+        *("  axisFormat %-S ms", "  tickInterval 2000millisecond", "  section step"),
+        *("  compute :t0p0, 0, 9000", "  unlisted :done, t0p1, 9000, 13000", "  rest :done, t0p2, 13000, 13100"),
+    ]
+    assert mermaid.bars([]) is mermaid.bars([mermaid.bar("step", [("compute", 0.0)])]) is None
+
+
+def test_the_breakdown_adds_up_to_the_medians_of_the_headline():
+    rows = words.rows(slower())
+    parts = [row for row in rows if row.kind == "part"]
+    whole, rest, median = rows[len(parts) :]
+    for side in ("base_ms", "head_ms", "change_ms"):
+        assert sum(getattr(row, side) for row in parts) == pytest.approx(getattr(whole, side))
+        assert getattr(whole, side) + getattr(rest, side) == pytest.approx(getattr(median, side))
+    assert (median.base_ms, median.head_ms) == (127.0, 177.0)
+    for text in (markdown.render(slower()), terminal.render(slower()), page.render(slower())):
+        assert "all steps, median" in text
+
+
+def test_of_many_ranks_the_breakdown_says_whose_it_is():
+    def of(side: Side, worker: int) -> Side:
+        series = tuple(one.model_copy(update={"worker": worker}) for one in side.series)
+        return side.model_copy(update={"world_size": 8, "series": series})
+
+    both = slower().model_copy(update={"base": of(slower().base, 1), "head": of(slower().head, 3)})
+    meanings = {row.name: row.meaning for row in words.rows(both)}
+    assert meanings["even steps, mean"] == "of rank 1 on the base and 3 on the head"
+    assert "its slowest rank" in meanings["to the median of all"]
+    alike = both.model_copy(update={"head": of(slower().head, 1)})
+    assert {row.name: row.meaning for row in words.rows(alike)}["even steps, mean"] == "of rank 1"
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)

@@ -15,6 +15,7 @@ from advisor.text import one_line
 from tests.render_samples import HOSTILE, RESNET, SAMPLES, changed, hostile, report
 
 PARSER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+SCREEN = 45  # lines
 APART = "\N{ZERO WIDTH SPACE}"
 OURS = {"details", "summary", "code", "sub"}
 REFERENCE = re.compile(r"[@#!%~$^&][\w\"{]|\bGH-\d|://|\bwww\.", re.IGNORECASE)
@@ -55,6 +56,26 @@ def test_a_comment_has_a_verdict_a_table_and_folded_details():
         "left out: step 7",
     ):
         assert told in text
+
+
+def test_the_counts_come_before_the_table():
+    text = markdown.render(SAMPLES["resnet"])
+    assert text.splitlines()[4] == "**3 findings: 1 high, 2 medium; 2 rules found nothing; 2 could not be judged**"
+    marked = changed(RESNET, findings=(changed(RESNET.findings[0], new=True), *RESNET.findings[1:]))
+    assert "; 1 new;" in markdown.counts(marked)
+
+
+@pytest.mark.parametrize("sample", ["resnet", "cpu-only", "crowded"])
+def test_what_is_open_fits_a_screen(sample: str):
+    text = re.sub(r"(?s)```mermaid.*?```", "\n" * 6, markdown.render(SAMPLES[sample]))  # as high as it is drawn
+    folded = re.sub(r"(?s)<details><summary>(.*?)</summary>.*?</details>", r"\1", text)
+    assert len(folded.splitlines()) <= SCREEN
+
+
+def test_the_chart_marks_what_the_first_fix_shortens():
+    chart = next(token.content for token in of(markdown.render(SAMPLES["resnet"]), "fence") if token.info == "mermaid")
+    assert "  section step\n" in chart
+    assert re.search(r"^  input :crit, ", chart, re.MULTILINE)
 
 
 def test_only_documentation_is_linked():
@@ -120,7 +141,7 @@ def test_nobody_is_mentioned_and_nothing_is_referred_to(text: str):
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_no_line_is_a_command(text: str):
-    outside = re.sub(r"(?ms)^(`{3,})\n.*?^\1$", "", drawn(text))
+    outside = re.sub(r"(?ms)^(`{3,})\w*\n.*?^\1$", "", drawn(text))
     assert not any(line.startswith("/") for line in outside.splitlines())
 
 
@@ -144,7 +165,7 @@ def test_escaped_text_reads_as_itself(value: str):
 def test_a_code_block_ends_where_the_code_does(code: str):
     finding = changed(RESNET.findings[2], fixes=(changed(RESNET.findings[2].fixes[0], code=code + "end"),))
     text = markdown.render(report(changed(RESNET, findings=(finding,))))
-    (fence,) = of(text, "fence")
+    (_, fence) = of(text, "fence")  # the chart comes first
     assert fence.content.endswith("end\n")
     assert text.count("</details>") == text.count("<details>")
 

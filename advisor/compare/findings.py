@@ -1,0 +1,136 @@
+"""What became of each finding: new, worse, gone, better, as before, or not to be told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Final, NamedTuple
+
+from advisor.comparison import FindingChange, FindingStatus, Found
+from advisor.report import SEVERITIES, Finding, Report, Run
+
+
+def mark_new(report: Report, baseline: Report) -> Report:
+    """The report with each finding marked: is it new against the baseline's run of the same name, or its only one?"""
+    return report.model_copy(
+        update={"runs": tuple(_marked(run, _counterpart(run, report, baseline)) for run in report.runs)}
+    )
+
+
+def finding_changes(base: Sequence[Run], head: Sequence[Run], least_ms: float) -> Iterator[FindingChange]:
+    """Every finding of either side, new ones first, then by how grave they are."""
+    before, after = _common(base), _common(head)
+    keys = dict.fromkeys([*after, *before])
+    changes = [_finding_change(key, before.get(key), after.get(key), base, head, least_ms) for key in keys]
+    yield from sorted(changes, key=lambda change: (_STATUSES.index(change.status), _gravity(change)))
+
+
+_STATUSES: Final[tuple[FindingStatus, ...]] = ("new", "worse", "gone", "better", "kept", "untold")
+
+
+def _gravity(change: FindingChange) -> tuple[int, float]:
+    found = change.head or change.base
+    worth = -found.saving.high_ms if found and found.saving else 0.0
+    return SEVERITIES.index(found.severity) if found and found.severity else len(SEVERITIES), worth
+
+
+class _Known(NamedTuple):
+    rule: str
+    title: str
+    found: Found
+
+
+def _common(runs: Sequence[Run]) -> dict[str, _Known]:
+    """The findings and symptoms that at least half of the runs have, each as the first of them has it."""
+    each = [dict(_known(run)) for run in runs]
+    times = Counter(key for one in each for key in one)
+    first = {key: known for one in reversed(each) for key, known in one.items()}
+    return {key: first[key] for key in dict.fromkeys(chain(*each)) if 2 * times[key] >= len(runs)}
+
+
+def _known(run: Run) -> Iterator[tuple[str, _Known]]:
+    """By key, a run's symptoms and then its findings: what is both counts as the finding."""
+    for finding in run.findings:
+        for symptom in finding.symptoms:
+            found = Found(severity=None, saving=None, says=symptom.says, under=finding.title)
+            yield symptom.rule, _Known(symptom.rule, symptom.title, found)
+    for finding in run.findings:
+        found = Found(severity=finding.severity, saving=finding.saving, says=finding.says)
+        yield finding.key, _Known(finding.rule, finding.title, found)
+
+
+def _finding_change(  # noqa: PLR0913, PLR0917 - both sides of a key, twice
+    key: str,
+    before: _Known | None,
+    after: _Known | None,
+    base: Sequence[Run],
+    head: Sequence[Run],
+    least_ms: float,
+) -> FindingChange:
+    status: FindingStatus
+    why = None
+    if before and after:
+        known, status = after, _moved(before.found, after.found, least_ms)
+    elif after:
+        known, status, why = after, "new", _unheld(after.rule, base, "base")
+    elif before:
+        known, status, why = before, "gone", _unheld(before.rule, head, "head")
+    else:
+        raise ValueError(f"{key}: a finding of neither side")
+    return FindingChange(
+        key=key,
+        rule=known.rule,
+        title=known.title,
+        status="untold" if why else status,
+        base=before and before.found,
+        head=after and after.found,
+        why=why,
+    )
+
+
+def _unheld(rule: str, runs: Sequence[Run], side: str) -> str | None:
+    """Why the absence of a rule's finding from these runs does not mean that it passed; None where it does."""
+    for run in runs:
+        for unknown in run.not_evaluable:
+            if unknown.rule == rule:
+                return f"the {side} could not tell: {'; '.join(dict.fromkeys(unknown.missing.values()))}"
+        if any(s.rule == rule for s in run.suppressed):
+            return f"suppressed on the {side}"
+        if rule not in {*run.passed, *run.not_applicable, *(known.rule for _, known in _known(run))}:
+            return f"the {side} was checked without this rule"
+    return None
+
+
+def _moved(before: Found, after: Found, least_ms: float) -> FindingStatus:
+    """Whether a finding of both sides weighs more than before: by its severity, then by the time it would save.
+
+    Not by its share of the step: that moves wherever the rest of the step does.
+    """
+    change = 0
+    if before.severity and after.severity:
+        change = SEVERITIES.index(before.severity) - SEVERITIES.index(after.severity)
+    if not change and before.saving and after.saving:
+        gained = after.saving.high_ms - before.saving.high_ms
+        change = int(gained >= least_ms) - int(gained <= -least_ms)
+    return "worse" if change > 0 else "better" if change < 0 else "kept"
+
+
+def _counterpart(run: Run, report: Report, baseline: Report) -> Run | None:
+    alone = len(report.runs) == len(baseline.runs) == 1
+    return baseline.runs[0] if alone else next((old for old in baseline.runs if old.name == run.name), None)
+
+
+def _marked(run: Run, old: Run | None) -> Run:
+    if old is None:
+        return run
+    known = dict(_known(old))
+    findings = tuple(f.model_copy(update={"new": _is_new(f, known, old)}) for f in run.findings)
+    return run.model_copy(update={"findings": findings})
+
+
+def _is_new(finding: Finding, known: Mapping[str, _Known], old: Run) -> bool | None:
+    """None where the baseline could not judge the rule."""
+    if finding.key in known:
+        return False
+    return None if _unheld(finding.rule, [old], "baseline") else True
