@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from statistics import median
 
-from kineto import BIN, CACHE, HERE, Cost, _machine, _measure, _mb, _peer_python
+from kineto import BIN, CACHE, HERE, Cost, _machine, _mb, _measure, _peer_python
 
 RECORDED = sorted((HERE.parents[1] / "shared/traces/xplane/tf-gpu-multi-worker").rglob("*.xplane.pb"))
 FIXTURES = sorted((HERE.parent / "fixtures").glob("tensorflow-cpu-*/plugins/profile/run/*.xplane.pb"))

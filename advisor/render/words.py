@@ -210,10 +210,10 @@ def tensor_cores(run: Run) -> list[tuple[str, float, str]]:
     if used is None or eligible is None:
         return []
     parts = [
-        ("uses them", used, "compute"),
+        ("use them", used, "compute"),
         ("could use them", max(0.0, eligible - used), "memcpy"),
         ("could not tell", unknown or 0.0, "launch"),
-        ("has no use for them", max(0.0, 1 - eligible - (unknown or 0.0)), "other"),
+        ("no gain from them", max(0.0, 1 - eligible - (unknown or 0.0)), "other"),
     ]
     return [part for part in parts if part[1] > 0]
 
