@@ -24,12 +24,14 @@ class Found:
         path: The file or folder that it was found in.
         format: The reader's name in `advisor.readers`.
         files: One per worker, in natural order (rank2 before rank10).
+        copies: Where their bytes are read instead, in the same order; empty where at their places.
     """
 
     name: str
     path: str
     format: str
     files: tuple[str, ...]
+    copies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What no reader can do without, and the readers, on one trace: floor.py whole|chunks|reader|xplane TRACE."""
+"""What no reader can do without, and the readers, trace by trace: floor.py whole|chunks|reader|xplane TRACE..."""
 
 import gc
 import sys
@@ -47,4 +47,5 @@ def xplane(profile: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"whole": whole, "chunks": chunks, "reader": reader, "xplane": xplane}[sys.argv[1]](Path(sys.argv[2]))
+    for path in map(Path, sys.argv[2:]):
+        {"whole": whole, "chunks": chunks, "reader": reader, "xplane": xplane}[sys.argv[1]](path)
