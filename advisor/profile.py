@@ -39,6 +39,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "backend": pl.String,
         "framework": pl.String,
         "producer": pl.String,
+        "software": pl.String,  # versions of what the job ran on
+        "options": pl.String,  # what the profiler was asked to record
         "file": pl.String,
         "clock_offset_ns": pl.Int64,
         # Where the recorder watches a process from its start: when the first kernel begins and the last device op ends.

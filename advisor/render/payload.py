@@ -13,7 +13,7 @@ from advisor.text import one_line, plain
 _LONGEST: Final = 240  # characters of a name in a table
 _DIGITS: Final = 4  # significant ones
 _KERNELS: Final = (
-    *("name", "op", "shapes", "grid", "block", "registers", "occupancy", "family", "tensor_cores", "calls", "total_ms"),
+    *("name", "op", "shapes", "grid", "block", "registers", "occupancy", "family", "verdict", "calls", "total_ms"),
 )
 _FRAMES: Final = ("id", "parent", "name", "kind", "total_ms", "self_ms")
 _OPERATORS: Final = (

@@ -235,10 +235,10 @@ def tensor_cores(run: Run) -> list[tuple[str, float, str]]:
     if used is None or eligible is None:
         return []
     parts = [
-        ("uses them", used, "compute"),
+        ("use them", used, "compute"),
         ("could use them", max(0.0, eligible - used), "memcpy"),
         ("could not tell", unknown or 0.0, "launch"),
-        ("has no use for them", max(0.0, 1 - eligible - (unknown or 0.0)), "other"),
+        ("no gain from them", max(0.0, 1 - eligible - (unknown or 0.0)), "other"),
     ]
     return [part for part in parts if part[1] > 0]
 
@@ -271,6 +271,38 @@ def flame(run: Run) -> Flame | None:
         f"{counted[whose]}{backward}.",
         f"{when}: {ms(total)}",
     )
+
+
+class Held(NamedTuple):
+    """Some of the memory at the peak: what asked for it and in which part of the program, and how much of all."""
+
+    name: str
+    within: str | None
+    is_code: bool
+    blocks: int | None
+    bytes: float
+    share: float
+
+
+_HELD: Final = {"others": "all others", "earlier": "held before the recording began, such as weights"}
+
+
+def peak(run: Run) -> list[Held]:
+    """What held the memory when it was fullest, the most first; what was there before, and the rest, last."""
+    rows = run.metrics.get("memory_peak", ())
+    total = sum(float(row.get("bytes") or 0) for row in rows)
+    return [
+        Held(
+            name=_HELD.get(str(row.get("what"))) or str(row.get("op") or "asked for outside any recorded op"),
+            within=None if row.get("within") is None else str(row["within"]),
+            is_code=row.get("op") is not None,
+            blocks=blocks if isinstance(blocks := row.get("blocks"), int) else None,
+            bytes=float(row.get("bytes") or 0),
+            share=float(row.get("bytes") or 0) / total,
+        )
+        for row in rows
+        if total
+    ]
 
 
 def tally(run: Run) -> str:

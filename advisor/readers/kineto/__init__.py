@@ -20,6 +20,7 @@ from advisor.profile import DEVICE_OP_KINDS, Profile
 from advisor.readers.kineto.columns import Columns
 from advisor.readers.kineto.decode import KINETO, Device, Distributed, Event, Header
 from advisor.readers.kineto.names import DTYPE_BYTES, copy_kind, copy_memory
+from advisor.readers.kineto.software import options, software
 from advisor.text import count
 
 FORMAT: Final = "kineto"
@@ -139,6 +140,8 @@ def _workers(header: Header, info: Distributed, columns: Columns, name: str, wor
             "backend": [info.backend],
             "framework": ["pytorch"],
             "producer": [f"Kineto schema {header.schemaVersion}" if header.schemaVersion else "Kineto"],
+            "software": [software(header)],
+            "options": [options(header)],
             "file": [name],
         }
     )
