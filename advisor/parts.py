@@ -60,16 +60,18 @@ def read(found: Found, progress: Progress) -> tuple[list[Profile], list[Unreadab
 
 
 class _File(NamedTuple):
-    """One worker's file, and the number to give that worker where the file does not tell its rank."""
+    """One worker's file, where its bytes are, and the number to give that worker where it does not tell its rank."""
 
     format: str
     path: str
+    at: str
     number: int
     step_range: str | None
 
 
 def _files(found: Found, step_range: str | None = None) -> list[_File]:
-    return [_File(found.format, *one, step_range) for one in zip(found.files, _numbers(found.files), strict=True)]
+    told = zip(found.files, found.copies or found.files, _numbers(found.files), strict=True)
+    return [_File(found.format, *one, step_range) for one in told]
 
 
 def jobs(found: Found, measured: Sequence[Part]) -> Iterator[tuple[str, list[Part], list[str]]]:
@@ -110,7 +112,7 @@ def _numbers(files: Sequence[str]) -> list[int]:
 def _read(file: _File, on_read: Callable[[int], object]) -> Profile | Unreadable:
     module = reader(file.format)
     try:
-        with (local if module.NEEDS_PATH else open_file)(file.path) as source:
+        with (local if module.NEEDS_PATH else open_file)(file.at) as source:
             profile: Profile = module.read(source, file.path, file.number, on_read, file.step_range)
     except ReadError as error:
         return unreadable(file.path, str(error).removeprefix(f"{file.path}: "))

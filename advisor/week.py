@@ -155,7 +155,8 @@ class Realised(_Frozen):
     """A job whose findings were fixed: what they promised of its step together, and what it got shorter by, as shares.
 
     `before_ms` and `after_ms` are medians over the runs' typical steps: of the week that last had the findings, and of
-    this one, on the same kind and number of GPUs.
+    this one, on the same kind and number of GPUs. `brought` are the GPU-hours that this week's runs of the job would
+    have taken more at the step of before.
     """
 
     job: str
@@ -164,6 +165,7 @@ class Realised(_Frozen):
     low: float
     high: float
     realised: float
+    brought: float
     before_ms: float
     after_ms: float
     runs: int

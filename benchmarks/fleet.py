@@ -1,8 +1,8 @@
 """What a fleet costs: the week's report over a store of many runs, and what ingest takes beside checking.
 
 `python benchmarks/fleet.py [RUNS]` makes a synthetic store (a million runs of a year by default) in a temporary folder
-and prints time and peak memory of `advisor fleet report` as the store grows, then the throughput of an ingest in one
-process against checking the same traces one after the other.
+and prints time and peak memory of `advisor fleet report` as the store grows, then what an ingest gets through with one
+process, against checking the same traces one after the other and against the floor: inflating and decoding them.
 """
 
 from __future__ import annotations
@@ -13,17 +13,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
 from enlarge import enlarge
 
-from advisor.engine import check
-from advisor.fleet.engines import Local
-from advisor.fleet.ingest import ingest
 from advisor.fleet.labels import monday_of, weeks_before
 from advisor.fleet.store import Store
 
@@ -42,7 +39,7 @@ RULES: Final = (
     "straggler-rank",
 )
 TRACES: Final = 4
-TRACE_BYTES: Final = 30_000_000
+TRACE_BYTES: Final = 100_000_000
 _MB: Final = 1e6
 
 
@@ -51,11 +48,15 @@ def main() -> None:
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     with tempfile.TemporaryDirectory(prefix="advisor-fleet-") as folder:
         store = Store(f"{folder}/store")
-        print("| runs in the store | weeks | of the week | report | peak memory |\n| --: | --: | --: | --: | --: |")
+        print("| runs in the store | weeks | of the week | report | of a core | peak memory |")
+        print("| --: | --: | --: | --: | --: | --: |", flush=True)
         fill(store, runs // WEEKS, folder)
-        print("\n| ingest, one process | MB/s |\n| --- | --: |")
-        for name, rate in throughput(folder):
-            print(f"| {name} | {rate:.1f} |", flush=True)
+        print("\n| one process | MB/s | MB/s of a core | of the floor |\n| --- | --: | --: | --: |")
+        floor = None
+        for name, cost, text in throughput(folder):
+            rate = text / _MB / cost.cpu_s
+            floor = floor or rate
+            print(f"| {name} | {text / _MB / cost.wall_s:.1f} | {rate:.1f} | {rate / floor:.2f} |", flush=True)
 
 
 def fill(store: Store, per_week: int, folder: str) -> None:
@@ -65,20 +66,33 @@ def fill(store: Store, per_week: int, folder: str) -> None:
         rows = made(week, per_week, rng)
         store.write(rows, "week", [week], [week])
         if number in {WEEKS // 4, WEEKS // 2, WEEKS}:
-            seconds, peak = reported(store, folder)
-            told = f"| {number * per_week:,} | {number} | {per_week:,} | {seconds:.1f} s | {peak / 1e9:.2f} GB |"
-            print(told, flush=True)
+            took = reported(store, folder)
+            told = f"| {number * per_week:,} | {number} | {per_week:,} | {took.wall_s:.1f} s | {took.cpu_s:.1f} s"
+            print(f"{told} | {took.peak_bytes / 1e9:.2f} GB |", flush=True)
 
 
-def reported(store: Store, folder: str) -> tuple[float, float]:
-    """Seconds and bytes of the command, in a process of its own."""
+class Cost(NamedTuple):
+    """What a command took, its child processes included."""
+
+    wall_s: float
+    cpu_s: float
+    peak_bytes: int
+
+
+def cost(*command: str) -> Cost:
+    """The cost of a command; the peak is that of the largest one so far."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
-    command = [sys.executable, "-m", "advisor", "fleet", "report", "--store", store.uri, "-o", f"{folder}/fleet.json"]
-    subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
-    seconds = time.perf_counter() - start
+    subprocess.run([sys.executable, *command], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+    wall = time.perf_counter() - start
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return seconds, max(after.ru_maxrss, before.ru_maxrss) * 1024
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Cost(wall, cpu, after.ru_maxrss * 1024)
+
+
+def reported(store: Store, folder: str) -> Cost:
+    """Of `advisor fleet report`."""
+    return cost("-m", "advisor", "fleet", "report", "--store", store.uri, "-o", f"{folder}/fleet.json")
 
 
 def made(week: str, number: int, rng: np.random.Generator) -> dict[str, pl.DataFrame]:
@@ -127,27 +141,24 @@ def made(week: str, number: int, rng: np.random.Generator) -> dict[str, pl.DataF
     return {"runs": runs, "findings": findings, "workers": workers}
 
 
-def throughput(folder: str) -> list[tuple[str, float]]:
-    """MB of traces, unpacked, per second and core: checking alone, and with all that ingest adds."""
-    root, store = Path(folder) / "traces", Store(f"{folder}/ingested")
+def throughput(folder: str) -> Iterator[tuple[str, Cost, int]]:
+    """What was done, what it took, and the bytes of text in the traces that it read."""
+    root, store = Path(folder) / "traces", f"{folder}/ingested"
     short = next(iter(sorted((ROOT / "fixtures").glob("*/*.pt.trace.json.gz"))))
     for number in range(TRACES):
         (root / f"job{number}").mkdir(parents=True)
         enlarge(short, root / f"job{number}/rank0.pt.trace.json.gz", TRACE_BYTES + number)
-    unpacked = sum(len(gzip.decompress(trace.read_bytes())) for trace in root.rglob("*.gz"))
-    check([str(root / "job0")])  # imports and caches
-    ways: dict[str, Callable[[], object]] = {
-        "checking alone": lambda: check([str(root)]),
-        "ingest, the start of its process included": lambda: ingest([str(root)], store, Local(1)),
-        "ingest of what is known": lambda: ingest([str(root)], store, Local(1)),
+    traces = sorted(root.rglob("*.gz"))
+    text = sum(len(gzip.decompress(trace.read_bytes())) for trace in traces)
+    ingest = ("-m", "advisor", "fleet", "ingest", str(root), "--store", store, "--processes", "1")
+    ways: dict[str, tuple[str, ...]] = {
+        "floor: inflate and decode, keep nothing": ("benchmarks/floor.py", "chunks", *map(str, traces)),
+        "`advisor check`": ("-m", "advisor", "check", str(root), "--processes", "1"),
+        "`advisor fleet ingest`": ingest,
+        "the same again": ingest,
     }
-    return [(name, unpacked / _MB / _seconds(way)) for name, way in ways.items()]
-
-
-def _seconds(way: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    way()
-    return time.perf_counter() - start
+    for name, command in ways.items():
+        yield name, cost(*command), text
 
 
 if __name__ == "__main__":

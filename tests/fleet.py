@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from advisor.fleet import ingest as room
+from advisor.fleet import examine as room
+from advisor.fleet.recordings import Job
 from advisor.fleet.store import Store, frame
 
 WEEK = "2026-W47"
@@ -150,7 +151,7 @@ def add_or_die(number: int) -> int:
     return number + 1
 
 
-def examine_or_die(job: room.Job) -> room.Done:
+def examine_or_die(job: Job) -> room.Done:
     """As `examine`, but the run called killer kills its process."""
     if "killer" in job.found.path:
         os.kill(os.getpid(), signal.SIGKILL)

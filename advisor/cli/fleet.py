@@ -42,7 +42,23 @@ EngineName = Annotated[
 EngineProcesses = Annotated[
     int, typer.Option("--processes", min=1, help="Runs to check at a time on this machine; by default one per core.")
 ]
-WeekName = Annotated[str | None, typer.Option("--week", metavar="WEEK", help="As 2026-W47; by default the last one.")]
+
+
+def _week(text: str | None) -> str | None:
+    from advisor.fleet.labels import named_week
+
+    return named_week(text)
+
+
+WeekName = Annotated[
+    str | None,
+    typer.Option(
+        "--week",
+        metavar="WEEK",
+        callback=_week,
+        help="As 2026-W47, or last for the one that ended last; by default the newest in the store.",
+    ),
+]
 
 
 @fleet_app.command("ingest")
@@ -87,7 +103,10 @@ def fleet_ingest(
 @fleet_app.command("rejudge")
 def fleet_rejudge(
     store: StoreUri,
-    week: WeekName = None,
+    week: Annotated[
+        str | None,
+        typer.Option("--week", metavar="WEEK", callback=_week, help="As 2026-W47, or last; by default all weeks."),
+    ] = None,
     engine: EngineName = "local",
     processes: EngineProcesses = _CORES,
     option: StoreOptions = None,
@@ -95,7 +114,7 @@ def fleet_rejudge(
 ) -> None:
     """Judge stored runs by the rules as they are now, without reading a profile; of all weeks unless one is given."""
     from advisor.fleet.engines import engine as engine_of
-    from advisor.fleet.ingest import rejudge
+    from advisor.fleet.rejudge import rejudge
     from advisor.fleet.store import existing, opened
 
     target, weeks = existing(opened(store, option or ())), None if week is None else [week]
@@ -137,7 +156,7 @@ def fleet_report(
     for path, kind in files.items():
         beside = f"{path.stem}-runs"
         if kind == "html":
-            for name, text in pages(target, found).items():
+            for name, text in pages(target, found):
                 (path.parent / beside).mkdir(parents=True, exist_ok=True)
                 write(path.parent / beside / name, text.encode())
         write(path, rendered_week(found, kind, links or (beside if kind == "html" else None), verbose=True).encode())

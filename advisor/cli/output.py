@@ -16,7 +16,7 @@ from advisor.errors import UsageError
 if TYPE_CHECKING:
     from advisor.comparison import Comparison
     from advisor.config import Config
-    from advisor.fleet.ingest import Progress as RunProgress
+    from advisor.fleet.engines import Progress as RunProgress
     from advisor.parts import Progress
     from advisor.report import Report
     from advisor.week import Week

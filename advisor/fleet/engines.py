@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, ProcessPoolExecutor, wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 from advisor.errors import StoreError, UsageError
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+
+Progress: TypeAlias = Callable[[int], Callable[[int], object]]
+"""Told how many tasks there are; gives back what is told of each number that is done."""
 
 LOCAL: Final = "local"
 _DASK: Final = "dask="
@@ -146,6 +149,11 @@ def each(
         for future in running:
             future.cancel()
         pool.shutdown(wait=False)
+
+
+def silent(_: int) -> Callable[[int], object]:
+    """Progress that nobody is told of."""
+    return lambda _: None
 
 
 def _fill(

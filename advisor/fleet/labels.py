@@ -19,6 +19,7 @@ from advisor.storage import open_file
 from advisor.text import one_line, plain
 
 FILE: Final = "run.yaml"
+LAST: Final = "last"
 _MOST_BYTES: Final = 1 << 16
 _LONGEST: Final = 300
 
@@ -156,6 +157,20 @@ def week_of(moment: dt.datetime) -> str:
     return f"{year}-W{week:02}"
 
 
+def named_week(text: str | None, now: dt.datetime | None = None) -> str | None:
+    """A week as a user names it: as `2026-W47`, or `last` for the one that ended last.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if text is None:
+        return None
+    if text == LAST:
+        return weeks_before(week_of((now or dt.datetime.now(dt.UTC)).astimezone(dt.UTC)), 1)[0]
+    monday_of(text)
+    return text
+
+
 def weeks_before(week: str, number: int) -> list[str]:
     """The `number` weeks before this one, ascending."""
     monday = monday_of(week)
@@ -173,7 +188,7 @@ def monday_of(week: str) -> dt.datetime:
             raise ValueError(week)  # noqa: TRY301 - the same answer as to week 60
         return dt.datetime.combine(dt.date.fromisoformat(f"{week}-1"), dt.time(), dt.UTC)
     except ValueError:
-        raise UsageError(f"{week}: no ISO week; write it as 2026-W47") from None
+        raise UsageError(f"{week}: no ISO week; write it as 2026-W47, or last") from None
 
 
 def _short(text: str) -> str:

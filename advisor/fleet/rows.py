@@ -16,7 +16,7 @@ from advisor import __version__
 from advisor.judge import CERTAINTY, Suppression
 from advisor.metrics import METRICS, Measurements, dtypes
 from advisor.metrics.registry import Scope
-from advisor.report import Finding, Place, Run, Value
+from advisor.report import Finding, Place, Run, Timeline, Value
 from advisor.rulebook import Rule
 
 Row: TypeAlias = dict[str, Any]
@@ -61,6 +61,15 @@ def kept(found: Measurements, notes: Sequence[str], file_notes: Sequence[str]) -
         file_notes=tuple(file_notes),
         places=spots,
     )
+
+
+class Drawing(BaseModel):
+    """What is large in a run's report and only drawn: its timeline, the tables of kernels, operators and such."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    metrics: Mapping[str, tuple[Mapping[str, Value], ...]]
+    timeline: Timeline | None
 
 
 @dataclass(frozen=True)
@@ -139,13 +148,18 @@ def measured_rows(run: Run, hosts: Mapping[int, str], host: str | None) -> Rows:
             gpu = gpus.get((worker, device)) if isinstance(device, int) else None
             about = {"scope": scope, "rank": ranks.get(worker), "host": hosts.get(worker, host), "gpu": gpu}
             rows.append({**row, **about})
-    return {"workers": rows}
+    return {"workers": rows, "drawings": [{"drawing": _drawing(run).model_dump_json()}]}
+
+
+def _drawing(run: Run) -> Drawing:
+    tables = {scope: rows for scope, rows in run.metrics.items() if scope not in _KEPT_SCOPES}
+    return Drawing(metrics=tables, timeline=run.timeline)
 
 
 def judged_rows(run: Run, kept_: Kept, rules: str) -> Rows:
     """The rows that a new rule set changes; the row of `runs` lacks what is known beside the profile."""
     tables = {scope: rows for scope, rows in run.metrics.items() if scope in _KEPT_SCOPES}
-    small = run.model_copy(update={"metrics": tables, "timeline": None})  # what is only drawn is large
+    small = run.model_copy(update={"metrics": tables, "timeline": None})
     about = {
         "status": "checked",
         "name": run.name,
@@ -213,6 +227,23 @@ def _findings(run: Run) -> Iterator[Row]:
         }
     for quiet in run.suppressed:
         yield {"rule": quiet.rule, "title": quiet.title, "severity": quiet.severity, "suppressed": quiet.reason}
+
+
+def as_checked(report: str, drawing: str | None) -> Run:
+    """A run's entry in the report of `advisor check`, out of the tables `reports` and `drawings`.
+
+    Without a drawing (an older version wrote none) it lacks what is drawn. Of what a drawing shows of findings, those
+    that the run no longer has are left out.
+    """
+    run = Run.model_validate_json(report)
+    if drawing is None:
+        return run
+    drawn = Drawing.model_validate_json(drawing)
+    found = {finding.key for finding in run.findings}
+    timeline = drawn.timeline and drawn.timeline.model_copy(
+        update={"shows": {key: spans for key, spans in drawn.timeline.shows.items() if key in found}}
+    )
+    return run.model_copy(update={"metrics": {**run.metrics, **drawn.metrics}, "timeline": timeline})
 
 
 def as_measured(report: str, kept_: str) -> Stored:

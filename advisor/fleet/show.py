@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import polars as pl
 
 from advisor import __version__
 from advisor.errors import NothingFound, UsageError
+from advisor.fleet.rows import as_checked
 from advisor.fleet.store import Store
 from advisor.render import html
 from advisor.render.fleet.words import linked
@@ -16,7 +18,7 @@ from advisor.text import one_line, shortened
 from advisor.week import Week
 
 _ID: pl.Expr = pl.col("run_id")
-_SEVERAL = 2
+_AT_ONCE: Final = 32  # reports in memory
 
 
 def listed(store: Store, week: str | None) -> Iterator[str]:
@@ -44,26 +46,35 @@ def report_of(store: Store, run_id: str) -> Report:
         NothingFound: there is none.
         UsageError: there are several.
     """
-    found = _reports(store, _ID.str.starts_with(run_id))
-    exact = [run for name, run in found if name == run_id]
-    if not found:
+    starts = store.scan("reports").filter(_ID.str.starts_with(run_id))
+    found = store.collect(starts.select("week", "run_id").sort("run_id"))
+    ids = found["run_id"].to_list()
+    if not ids:
         raise NothingFound(
             f"{store.uri}: no checked run whose id starts with {run_id}; `advisor fleet runs` lists them"
         )
-    if not exact and len(found) >= _SEVERAL:
-        raise UsageError(f"{run_id}: {len(found)} runs start so: {', '.join(name for name, _ in found[:5])}")
-    return _report(exact[0] if exact else found[0][1])
+    if run_id not in ids and len(ids) > 1:
+        raise UsageError(f"{run_id}: {len(ids)} runs start so: {', '.join(ids[:5])}")
+    chosen = run_id if run_id in ids else ids[0]
+    ((_, run),) = _runs(store, [chosen], found.filter(run_id=chosen)["week"].to_list())
+    return _report(run)
 
 
-def pages(store: Store, week: Week) -> dict[str, str]:
-    """By file name, the report of every run that the week's report leads to."""
-    runs = _reports(store, _ID.is_in(linked(week)), [week.week])
-    return {f"{name}.html": html.render(_report(run)) for name, run in runs}
+def pages(store: Store, week: Week) -> Iterator[tuple[str, str]]:
+    """File names and the reports of all runs that the week's report leads to, one after the other."""
+    ids = linked(week)
+    for some in (ids[at : at + _AT_ONCE] for at in range(0, len(ids), _AT_ONCE)):
+        yield from ((f"{name}.html", html.render(_report(run))) for name, run in _runs(store, some, [week.week]))
 
 
-def _reports(store: Store, which: pl.Expr, weeks: Sequence[str] | None = None) -> list[tuple[str, Run]]:
-    rows = store.collect(store.scan("reports", weeks).filter(which).select("run_id", "report").sort("run_id"))
-    return [(name, Run.model_validate_json(text)) for name, text in rows.iter_rows()]
+def _runs(store: Store, ids: Sequence[str], weeks: Sequence[str]) -> Iterator[tuple[str, Run]]:
+    """Runs as they were checked or last judged."""
+    mine = _ID.is_in(ids)
+    texts, drawn = (
+        dict(store.collect(store.scan(name, weeks).filter(mine).select("run_id", column)).iter_rows())
+        for name, column in (("reports", "report"), ("drawings", "drawing"))
+    )
+    return ((name, as_checked(text, drawn.get(name))) for name, text in sorted(texts.items()))
 
 
 def _report(run: Run) -> Report:

@@ -1,4 +1,4 @@
-"""The fleet's store: four Delta Lake tables, partitioned by ISO week, in a folder or an object store.
+"""The fleet's store: five Delta Lake tables, partitioned by ISO week, in a folder or an object store.
 
 | table | one row per |
 | --- | --- |
@@ -6,8 +6,9 @@
 | findings | finding of a run, suppressed ones included |
 | workers | worker of a run, and one (`scope` run) for the job as a whole; a column per metric |
 | reports | run: its report as JSON, and what judging it again needs |
+| drawings | run: what its report only draws, as JSON: large, opened for single runs, and judging changes none of it |
 
-A write replaces all rows of the runs it is given, in the order reports, workers, findings, runs: a run counts once its
+A write replaces all rows of the runs it is given, `runs` last: a run counts once its
 row in `runs` is there, so that a write that is cut off leaves nothing behind that counts, and doing it again mends it.
 Two writers that meet are put one after the other by a transaction id that all commits share; the second looks anew.
 """
@@ -105,12 +106,14 @@ SCHEMAS: Final[dict[str, Schema]] = {
         **dtypes(),
     },
     "reports": {**KEYS, "report": pl.String, "kept": pl.String},
+    "drawings": {**KEYS, "drawing": pl.String},
 }
-TABLES: Final = ("reports", "workers", "findings", "runs")  # in the order they are written in
+TABLES: Final = ("drawings", "reports", "workers", "findings", "runs")  # in the order they are written in
 
 _APP: Final = "gpu-advisor"
 _TRIES: Final = 60
 _WAIT_S: Final = 0.5
+_STATISTICS: Final = 64  # characters of a smallest and largest value: else the log holds whole reports
 _CONDITIONAL: Final = {"aws_conditional_put": "etag"}  # S3 refuses a commit that another writer made first
 
 
@@ -209,7 +212,7 @@ class Store:
         return int(forgotten)
 
     def _replace(self, name: str, rows: pl.DataFrame, predicate: str) -> None:
-        from deltalake import CommitProperties, Transaction, write_deltalake
+        from deltalake import CommitProperties, Transaction, WriterProperties, write_deltalake
         from deltalake.exceptions import CommitFailedError
 
         for attempt in range(_TRIES):
@@ -225,6 +228,7 @@ class Store:
                         predicate=predicate,
                         schema_mode="merge",
                         commit_properties=shared,
+                        writer_properties=WriterProperties(compression="ZSTD", statistics_truncate_length=_STATISTICS),
                     )
                 except CommitFailedError:
                     if attempt == _TRIES - 1:

@@ -332,6 +332,7 @@ def _realised(fixed: pl.DataFrame, runs: pl.DataFrame, earlier: pl.DataFrame) ->
         Realised(
             job=row["job_key"],
             realised=1 - row["step_ms"] / row["step_ms_before"],
+            brought=row["hours"] * (row["step_ms_before"] / row["step_ms"] - 1),
             before_ms=row["step_ms_before"],
             after_ms=row["step_ms"],
             runs=row["number"],
@@ -345,7 +346,7 @@ def _realised(fixed: pl.DataFrame, runs: pl.DataFrame, earlier: pl.DataFrame) ->
 
 def _medians(runs: pl.DataFrame) -> pl.DataFrame:
     timed = runs.filter(pl.col("step_ms") > 0)
-    return timed.group_by(*_LIKE).agg(pl.col("step_ms").median(), number=pl.len())
+    return timed.group_by(*_LIKE).agg(pl.col("step_ms").median(), pl.col("hours").sum(), number=pl.len())
 
 
 # ---------------------------------------------------------------------------------------------- over the weeks

@@ -39,6 +39,8 @@ POOLS: Final = {
     "dependency_idle": "the time in which the GPU waits for another stream or rank",
     "outliers": "what uneven steps add to the mean step",
     "host_work": "the work of the host, which has no GPU",
+    "skew": "the time in which ranks wait for the latest of them",
+    "pipeline_wait": "the time in which ranks wait for another to send or receive",
 }
 """The parts of a step that savings come out of, in words."""
 
@@ -270,11 +272,17 @@ def overview(report: Report) -> str:
 
 
 def reach(finding: Finding, run: Run) -> str | None:
-    """The workers that a finding holds for, where there are several: `workers 0-2, 5 of 8`."""
-    if len(run.source.workers) <= 1:
+    """The workers that a finding holds for, where there are several: `workers 0-2, 5 of 8`, `all 8 workers`."""
+    read = len(run.source.workers)
+    if read <= 1:
         return None
     workers, told_of = finding.scope.workers, finding.scope.told_of
-    held = f"{'worker' if len(workers) == 1 else 'workers'} {runs_of(workers)} of {len(run.source.workers)}"
+    partly = bool(run.source.world_size and run.source.world_size > read)
+    if len(workers) == read:
+        held = f"all {read} that were recorded" if partly else f"all {read} workers"
+    else:
+        which = f"{'worker' if len(workers) == 1 else 'workers'} {runs_of(workers)}"
+        held = f"{which} of the {read} recorded" if partly else f"{which} of {read}"
     elsewhere = len(workers) > 1 and told_of not in {None, run.source.steps.worker}
     return f"{held}, numbers of worker {told_of}" if elsewhere else held
 

@@ -55,6 +55,8 @@ def exact(store: Store, checked: int, bad: int = 0) -> None:
     ]
     reports = store.collect(store.scan("reports"))
     assert (reports.height, reports["run_id"].n_unique()) == (checked, checked)
+    drawings = store.collect(store.scan("drawings").select("run_id"))
+    assert sorted(drawings["run_id"]) == sorted(reports["run_id"])
     workers = store.collect(store.scan("workers"))
     assert (workers.height, workers.select("run_id", "scope").n_unique()) == (2 * checked, 2 * checked)
     findings = store.collect(store.scan("findings"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from datetime import date
 from pathlib import Path
 
@@ -10,10 +11,12 @@ import deltalake
 import polars as pl
 import pytest
 
+from advisor import storage
 from advisor.config import Config
 from advisor.errors import NothingFound, ReadError, UsageError
-from advisor.fleet import ingest as room
-from advisor.fleet.ingest import ingest, rejudge
+from advisor.fleet import examine as room
+from advisor.fleet.ingest import ingest
+from advisor.fleet.rejudge import rejudge
 from advisor.fleet.store import TABLES, Store
 from tests.fleet import Here, broken, trace
 
@@ -152,6 +155,47 @@ def test_a_run_that_is_deleted_meanwhile_is_no_row(root, store, monkeypatch):
     assert rows(store).height == 2
 
 
+def test_what_cannot_be_fetched_is_a_row_and_tried_again(root, store, monkeypatch):
+    def closed(path):
+        raise ReadError(f"{path}: the connection broke; check the path and the access to it")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(room, "local", closed)
+        done = taken(root, store)
+    assert (done.runs, done.gone, done.unreadable) == (0, 0, 3)
+    assert rows(store)["status"].to_list() == ["unreachable"] * 3
+    assert "the connection broke" in rows(store)["reason"][0]
+    done = taken(root, store)
+    assert (done.runs, done.unreadable, done.known) == (2, 1, 0)
+    assert sorted(rows(store)["status"]) == ["checked", "checked", "unreadable"]
+
+
+def test_a_newer_version_reads_again_what_an_older_one_could_not(root, store):
+    taken(root, store)
+    old = rows(store).with_columns(advisor_version=pl.lit("0.0.1"))
+    store.write({"runs": old}, "run_id", old["run_id"])
+    done = taken(root, store)
+    assert (done.known, done.runs, done.unreadable) == (2, 0, 1)
+    assert rows(store).height == 3
+
+
+def test_a_bad_run_keeps_its_labels(root, store):
+    (root / "c/run.yaml").write_text("team: vision\nstarted: 2026-10-01\n")
+    taken(root, store)
+    assert rows(store).filter(status="unreadable").select("team", "week").rows() == [("vision", "2026-W40")]
+
+
+def test_a_run_goes_by_its_place_under_the_root(root, store, tmp_path):
+    trace(root / "x/nightly", 5)
+    trace(root / "y/nightly", 6)
+    taken(root, store)
+    assert rows(store).filter(status="checked")["name"].sort().to_list() == ["a", "b", "x/nightly", "y/nightly"]
+    alone = Store(str(tmp_path / "alone"))
+    shutil.rmtree(root / "y")
+    taken(root, alone)
+    assert "x/nightly" in rows(alone)["name"].to_list()
+
+
 def test_nothing_to_ingest(tmp_path, store):
     with pytest.raises(NothingFound):
         taken(tmp_path, store)
@@ -238,6 +282,29 @@ def test_a_folder_in_a_store_of_objects(root, store):
     assert (first.runs, first.unreadable) == (2, 1)
     assert again.known == 3
     assert (here.known, here.runs, here.unreadable) == (3, 0, 0)
+
+
+def test_a_recording_elsewhere_is_fetched_once(root, store, monkeypatch):
+    fsspec = pytest.importorskip("fsspec")
+    files = fsspec.filesystem("memory")
+    opened = Counter()
+    open_file = storage.open_file
+
+    def counted(path):
+        opened[path.rpartition("/fleet-once/")[2]] += 1
+        return open_file(path)
+
+    monkeypatch.setattr(storage, "open_file", counted)
+    files.put(str(root), "/fleet-once", recursive=True)
+    try:
+        done = ingest(["memory://fleet-once"], store, Here(), today=TODAY)
+    finally:
+        files.rm("/fleet-once", recursive=True)
+    assert done.runs == 2
+    assert {name: times for name, times in opened.items() if "://" in name or "/" in name} == {
+        f"{job}/rank0.pt.trace.json": 1 for job in "abc"
+    }
+    assert set(rows(store).filter(status="checked")["path"]) == {"memory://fleet-once/a", "memory://fleet-once/b"}
 
 
 def test_ctrl_c_keeps_what_is_done(root, store):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
 
 from advisor.config import Fleet
 from advisor.errors import NothingFound, UsageError
-from advisor.fleet.labels import monday_of, week_of, weeks_before
+from advisor.fleet.labels import monday_of, named_week, week_of, weeks_before
 from advisor.fleet.store import Store, frame
 from advisor.fleet.weekly import weekly
 from advisor.render.fleet import terminal
@@ -86,6 +86,7 @@ def test_new_persisting_suppressed_and_fixed(store):
     (came,) = found.realised
     assert (came.job, came.low, came.high, came.before_ms, came.after_ms) == ("y", 0.1, 0.3, 10.0, 8.0)
     assert came.realised == pytest.approx(0.2)
+    assert came.brought == pytest.approx(25)  # 100 hours at 8 ms would have been 125 at 10 ms
     assert came.kept
     assert "old-rule" not in [rule.rule for rule in found.rules]
 
@@ -185,6 +186,16 @@ def test_weeks():
     for wrong in ("2026-47", "2026-W60", "2025-W53", "W47"):
         with pytest.raises(UsageError, match="no ISO week"):
             monday_of(wrong)
+
+
+def test_the_week_that_ended_last():
+    monday, sunday = (datetime(2026, 11, day, 7, tzinfo=UTC) for day in (16, 22))
+    assert named_week("last", monday) == LAST
+    assert named_week("last", sunday) == LAST
+    assert named_week(WEEK) == WEEK
+    assert named_week(None) is None
+    with pytest.raises(UsageError, match="or last"):
+        named_week("next")
 
 
 def test_a_week_without_runs(store):

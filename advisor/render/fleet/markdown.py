@@ -9,7 +9,8 @@ from advisor.render.fleet import words
 from advisor.render.markdown import MOST_CHARACTERS, escape, prose, table, within
 from advisor.week import Week
 
-_LINES: Final = 10
+_LINES: Final = 8
+_LEFT_OUT: Final = frozenset({"models", "gpus", "untold"})  # what nobody acts on first: the page and the JSON have it
 _LONGEST: Final = 160
 
 
@@ -25,10 +26,10 @@ def render(week: Week, *, links: str | None = None, most: int = MOST_CHARACTERS)
 
 
 def _blocks(week: Week, links: str | None) -> Iterator[str]:
-    yield f"### {escape(words.headline(week), 300)}"
+    yield f"### {escape(words.headline(week), 400)}"
     yield "\n".join(f"- {escape(fact)}" for fact in words.facts(week))
     for section in words.sections(week):
-        if section.lines:
+        if section.lines and section.id not in _LEFT_OUT:
             yield from _section(section, links)
     yield "\n".join(f"- {escape(caveat)}" for caveat in words.caveats(week))
     yield f"<sub>gpu-advisor {escape(week.advisor_version)}</sub>"

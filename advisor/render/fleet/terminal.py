@@ -33,7 +33,13 @@ def _add(page: Page, section: words.Section, most: int) -> None:
     page.add((section.title, "bold"))
     for line in section.lines[:most]:
         first, *others = (cell.text for cell in line.cells)
-        told = [f"{head.lower()} {text}" for head, text in zip(section.heads[1:], others, strict=True) if text]
-        page.add((first, "cyan"), f"  {', '.join(told)}", margin=2, hang=4)
+        told = [f"{head.lower()} {text}" for head, text in zip(section.heads[1:], others, strict=True) if tells(text)]
+        page.add((first, "cyan"), margin=2, hang=2)
+        page.add(", ".join(told), margin=6)
     if len(section.lines) > most:
-        page.add(f"and {len(section.lines) - most:,} more", margin=2)
+        page.add(f"and {len(section.lines) - most:,} more; -v shows them", margin=2)
+
+
+def tells(text: str) -> bool:
+    """Whether a cell says anything."""
+    return text not in {"", "0", words.label(None), "\N{EN DASH}"}

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-from advisor.text import UNKNOWN, count, interval, listing, ms, number, percent, percents
+from advisor.text import UNKNOWN, count, interval, listing, ms, number, percent, percents, without_shared_unit
 from advisor.week import Change, Coverage, Group, Hours, JobFinding, Week
 
 MOST_LINES: Final = 20
 _NO_LABEL: Final = "(no label)"
+_NONE: Final = "\N{EN DASH}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +25,18 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One row of a table, and the team that it is about."""
+    """One row of a table, the team that it is about, and the dark and the whole length of its bar, of 1."""
 
     cells: tuple[Cell, ...]
     team: str | None = None
+    bar: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
     """A table with its title and what has to be known to read it; `empty` stands in place of a table without rows.
 
-    The first `texts` columns hold text, the others numbers.
+    The first `texts` columns hold text, the others numbers. `of_teams` are tables whose lines are each of one team.
     """
 
     id: str
@@ -44,28 +46,55 @@ class Section:
     lines: tuple[Line, ...]
     empty: str
     texts: int = 1
+    of_teams: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number that stands for itself: what it is, and what has to be known beside it."""
+
+    name: str
+    value: str
+    beside: str
 
 
 def headline(week: Week) -> str:
     """The verdict of the week, in one sentence."""
-    top = week.headline
+    top, total = week.headline, week.total
     if not week.coverage.runs:
         return f"{week.week}: no run could be read"
     if top is None or not top.expected:
         return f"{week.week}: nothing to win found in {count(week.coverage.runs, 'run')}"
-    return f"{week.week}: {top.title}: {gpu_hours(top.expected)} to win in {count(top.jobs, 'job')}"
+    whole = f"{amount(total.expected, total.paid)} of the {gpu_hours(total.paid)} {_paid(total)} can be won back"
+    return f"{week.week}: {whole}. First: {top.title} ({gpu_hours(top.expected)} in {count(top.jobs, 'job')})"
 
 
 def facts(week: Week) -> list[str]:
     """What the week came to, a phrase each."""
     total, currency = week.total, week.prices.currency
-    told = [
-        f"{count(total.runs, 'run')} checked, {week.coverage.unreadable:,} could not be read",
-        f"{gpu_hours(total.paid)} paid{_cost(total.paid_money, currency)}",
+    return [
+        f"{gpu_hours(total.paid)} {_paid(total)}{_cost(total.paid_money, currency)}",
         f"{_of(total.busy, total.paid)} busy, {_of(total.wasted, total.paid)} not",
-        f"{_range(total)} to win, {gpu_hours(total.expected)} expected{_cost(total.expected_money, currency)}",
+        f"{_of(total.expected, total.paid)} back by fixes{_cost(total.expected_money, currency)}, {_range(total)}",
+        f"{count(total.runs, 'run')} checked, {week.coverage.unreadable:,} could not be read",
     ]
-    return [fact for fact in told if fact]
+
+
+def figures(hours: Hours, week: Week, *, all_teams: bool) -> list[Figure]:
+    """What the hours of all runs or of a team's came to."""
+    currency, coverage = week.prices.currency, week.coverage
+    spent = "" if hours.paid_money is None else money(hours.paid_money, currency)
+    won = "" if hours.expected_money is None else money(hours.expected_money, currency)
+    told = [
+        Figure("Recorded" if hours.estimated == hours.runs else "Paid", gpu_hours(hours.paid), spent),
+        Figure("Busy", _share(hours.busy, hours.paid), "" if hours.busy is None else gpu_hours(hours.busy)),
+        Figure("To win", gpu_hours(hours.expected), _joined(_share(hours.expected, hours.paid), won)),
+    ]
+    profiled = (
+        "" if coverage.profiled_share is None else f"{percent(coverage.profiled_share)} of all GPU-hours profiled"
+    )
+    bad = f"{coverage.unreadable:,} more could not be read" if coverage.unreadable else ""
+    return [*told, Figure("Runs", f"{hours.runs:,}", _joined(bad, profiled) if all_teams else "")]
 
 
 def caveats(week: Week) -> list[str]:
@@ -112,23 +141,52 @@ def linked(week: Week) -> list[str]:
     return list(dict.fromkeys(cell.run for cell in cells if cell.run))
 
 
-def team_names(week: Week) -> list[str]:
-    """The teams that a page can be narrowed to."""
-    return sorted({group.name for group in week.teams if group.name})
+def teams(week: Week) -> list[tuple[str, Hours]]:
+    """The teams that a page can be narrowed to, and their hours; runs without a team go by what stands for that."""
+    return sorted((label(group.name), group.hours) for group in week.teams)
+
+
+def label(name: str | None) -> str:
+    """A label, or what stands for its absence."""
+    return name or _NO_LABEL
 
 
 def gpu_hours(hours: float) -> str:
-    """An amount of GPU-hours."""
-    return f"{number(hours)} GPU-h"
+    """An amount of GPU-hours, in the unit that suits it."""
+    if not hours or hours >= 0.1:  # noqa: PLR2004 - below, a decimal hour tells nobody anything
+        return f"{number(hours)} GPU-h"
+    return f"{number(hours * 60)} GPU-min" if hours >= 0.1 / 60 else f"{number(hours * 3600)} GPU-s"
 
 
-def money(amount: float | None, currency: str) -> str:
+def amount(part: float, whole: float) -> str:
+    """GPU-hours without their unit where the whole, which is named next, has the same."""
+    return without_shared_unit(gpu_hours(part), gpu_hours(whole))
+
+
+def _paid(hours: Hours) -> str:
+    return "recorded" if hours.estimated == hours.runs else "paid"
+
+
+def _joined(*parts: str) -> str:
+    return ", ".join(filter(None, parts))
+
+
+def _share(part: float | None, whole: float) -> str:
+    return UNKNOWN if part is None or not whole else percent(part / whole)
+
+
+def _won(hours: float, shown: str) -> str:
+    """An estimate; a dash where there is none."""
+    return shown if hours else _NONE
+
+
+def money(sum_: float | None, currency: str) -> str:
     """An amount of money; a dash where there is no price."""
-    return "\N{EN DASH}" if amount is None else f"{_amount(amount)} {currency}"
+    return _NONE if sum_ is None else f"{_amount(sum_)} {currency}"
 
 
-def _amount(amount: float) -> str:
-    return f"{amount:,.0f}" if abs(amount) >= 100 else number(amount)  # noqa: PLR2004 - cents tell nothing above
+def _amount(sum_: float) -> str:
+    return f"{sum_:,.0f}" if abs(sum_) >= 100 else number(sum_)  # noqa: PLR2004 - cents tell nothing above
 
 
 def _cost(amount: float | None, currency: str) -> str:
@@ -140,7 +198,7 @@ def _of(part: float | None, whole: float) -> str:
 
 
 def _range(total: Hours) -> str:
-    return interval(total.low, total.high, gpu_hours)
+    return f"{interval(total.low, total.high, gpu_hours)} if every finding holds"
 
 
 def _price_list(week: Week) -> str:
@@ -152,33 +210,38 @@ def _cells(*texts: str | Cell) -> tuple[Cell, ...]:
 
 
 def _rules(week: Week) -> Section:
+    shown = week.rules[:MOST_LINES]
+    longest = max((rule.high for rule in shown), default=0.0)
     lines = [
         Line(
             _cells(
                 rule.title,
-                listing(rule.owners) or listing(rule.teams) or "\N{EN DASH}",
+                listing(rule.owners) or listing(rule.teams) or _NONE,
+                _won(rule.expected, gpu_hours(rule.expected)),
+                _won(rule.expected, money(rule.money, week.prices.currency)),
+                _won(rule.high, interval(rule.low, rule.high, gpu_hours)),
                 f"{rule.jobs:,}",
-                f"{rule.runs:,}",
                 f"{rule.new:,}",
-                interval(rule.low, rule.high, gpu_hours),
-                gpu_hours(rule.expected),
-                money(rule.money, week.prices.currency),
-            )
+                f"{rule.runs:,}",
+            ),
+            bar=(rule.low / longest, rule.high / longest) if rule.high else None,
         )
-        for rule in week.rules[:MOST_LINES]
+        for rule in shown
     ]
-    heads = ("Rule", "Owners or teams", "Jobs", "Runs", "New", "To win", "Expected", "Worth")
-    return Section(
-        "rules", "What to fix first", "Rules by what their fixes give back.", heads, tuple(lines), "No rule fired.", 2
+    heads = ("Rule", "Owners or teams", "Expected", "Worth", "To win", "Jobs", "New", "Runs")
+    lead = (
+        "Rules by what their fixes give back; a dash where that cannot be estimated. The bar shows the low and the high"
+        " end."
     )
+    return Section("rules", "What to fix first", lead, heads, tuple(lines), "No rule fired.", 2)
 
 
 def _findings(week: Week) -> Section:
     lines = [_finding(finding, week) for finding in week.findings]
     left_out = f" {count(week.findings_left_out, 'smaller one')} left out." if week.findings_left_out else ""
     lead = f"One line per job and rule, over this week and the {count(week.weeks_before, 'week')} before.{left_out}"
-    heads = ("Finding", "Job", "Team", "Status", "Runs", "Expected", "Worth")
-    return Section("findings", "Findings", lead, heads, tuple(lines), "None.", 4)
+    heads = ("Finding", "Job", "Team", "Status", "Expected", "Worth", "Runs")
+    return Section("findings", "Findings", lead, heads, tuple(lines), "None.", 4, of_teams=True)
 
 
 def _finding(finding: JobFinding, week: Week) -> Line:
@@ -187,13 +250,13 @@ def _finding(finding: JobFinding, week: Week) -> Line:
         _cells(
             Cell(finding.title, finding.run_id),
             finding.job,
-            finding.team or _NO_LABEL,
+            label(finding.team),
             status(finding),
+            "" if gone else _won(finding.expected, gpu_hours(finding.expected)),
+            "" if gone else _won(finding.expected, money(finding.money, week.prices.currency)),
             "" if gone else f"{finding.runs:,}",
-            "" if gone else gpu_hours(finding.expected),
-            "" if gone else money(finding.money, week.prices.currency),
         ),
-        finding.team,
+        label(finding.team),
     )
 
 
@@ -204,24 +267,27 @@ def status(finding: JobFinding) -> str:
     return f"suppressed: {finding.reason}" if finding.status == "suppressed" else finding.status
 
 
-def _groups(week: Week, id_: str, title: str, head: str, groups: Iterable[Group]) -> Section:
+def _groups(week: Week, id_: str, title: str, head: str, groups: Sequence[Group]) -> Section:
+    longest = max((group.hours.paid for group in groups), default=0.0)
     lines = [
         Line(
             _cells(
-                group.name or _NO_LABEL,
-                f"{group.hours.runs:,}",
-                gpu_hours(group.hours.paid),
-                UNKNOWN if group.hours.busy is None else gpu_hours(group.hours.busy),
+                label(group.name),
+                gpu_hours(group.hours.paid) + (" recorded" if group.hours.estimated == group.hours.runs else ""),
+                _share(group.hours.busy, group.hours.paid),
                 UNKNOWN if group.hours.wasted is None else gpu_hours(group.hours.wasted),
-                gpu_hours(group.hours.expected),
-                money(group.hours.expected_money, week.prices.currency),
+                _won(group.hours.expected, gpu_hours(group.hours.expected)),
+                _won(group.hours.expected, money(group.hours.expected_money, week.prices.currency)),
+                f"{group.hours.runs:,}",
             ),
-            group.name if id_ == "teams" else None,
+            label(group.name) if id_ == "teams" else None,
+            ((group.hours.busy or 0.0) / longest, group.hours.paid / longest) if longest else None,
         )
         for group in groups
     ]
-    heads = (head, "Runs", "Paid", "Busy", "Wasted", "To win, expected", "Worth")
-    return Section(id_, title, "GPU-hours, the most to win first.", heads, tuple(lines[: 2 * MOST_LINES]), "None.")
+    heads = (head, "Paid", "Busy", "Wasted", "Expected to win", "Worth", "Runs")
+    lead = "The most to win first. The bar shows the GPU-hours paid, dark where the GPUs were busy."
+    return Section(id_, title, lead, heads, tuple(lines[: 2 * MOST_LINES]), "None.", of_teams=id_ == "teams")
 
 
 def _runs(week: Week) -> Section:
@@ -230,17 +296,17 @@ def _runs(week: Week) -> Section:
             _cells(
                 Cell(run.name, run.run_id),
                 run.verdict,
-                run.team or _NO_LABEL,
+                label(run.team),
                 gpu_hours(run.paid) + (" recorded" if run.estimated else ""),
                 gpu_hours(run.expected),
                 money(run.money, week.prices.currency),
             ),
-            run.team,
+            label(run.team),
         )
         for run in week.runs
     ]
-    heads = ("Run", "Verdict", "Team", "Paid", "To win, expected", "Worth")
-    return Section("runs", "Runs with the most to win", "", heads, tuple(lines), "None.", 3)
+    heads = ("Run", "Verdict", "Team", "Paid", "Expected to win", "Worth")
+    return Section("runs", "Runs with the most to win", "", heads, tuple(lines), "None.", 3, of_teams=True)
 
 
 def _changes(id_: str, title: str, changes: Sequence[Change], too_few: int) -> Section:
@@ -248,27 +314,28 @@ def _changes(id_: str, title: str, changes: Sequence[Change], too_few: int) -> S
         Line(
             _cells(
                 Cell(change.job, change.run_id),
-                change.team or _NO_LABEL,
+                label(change.team),
                 change.gpu_type or UNKNOWN,
                 f"{ms(change.before_ms)} to {ms(change.after_ms)}",
-                _signed(change),
+                _by(change),
                 f"{change.runs_before:,} and {change.runs:,}",
+                gpu_hours(change.hours),
             ),
-            change.team,
+            label(change.team),
         )
         for change in changes
     ]
     lead = "Median step of the job's runs on the same kind and number of GPUs; 95 % interval by bootstrap over runs."
     if too_few:
         lead += f" {count(too_few, 'job')} with too few runs to tell."
-    heads = ("Job", "Team", "GPU", "Step", "Change", "Runs before and now")
-    return Section(id_, title, lead, heads, tuple(lines), "None that can be told.", 3)
+    heads = ("Job", "Team", "GPU", "Step", "By", "Runs before and now", "Paid")
+    return Section(id_, title, lead, heads, tuple(lines), "None that can be told.", 3, of_teams=True)
 
 
-def _signed(change: Change) -> str:
-    """The change of the step with its interval: `+8 % (+6 to +11 %)`."""
-    middle, low, high = (100 * (ratio - 1) for ratio in (change.ratio, change.low, change.high))
-    return f"{middle:+.1f} % ({low:+.1f} to {high:+.1f} %)"
+def _by(change: Change) -> str:
+    """How much longer or shorter the step got, with its interval: `8 % (6 to 11 %)`."""
+    middle, one, other = (abs(ratio - 1) for ratio in (change.ratio, change.low, change.high))
+    return f"{percent(middle)} ({interval(min(one, other), max(one, other), percent)})"
 
 
 def _realised(week: Week) -> Section:
@@ -277,26 +344,36 @@ def _realised(week: Week) -> Section:
             _cells(
                 Cell(one.job, one.run_id),
                 listing(one.titles),
-                one.team or _NO_LABEL,
+                label(one.team),
                 percents(one.low, one.high),
                 percent(one.realised),
+                gpu_hours(one.brought) if one.brought > 0 else "nothing",
                 "yes" if one.kept else "no",
                 f"{ms(one.before_ms)} to {ms(one.after_ms)}",
             ),
-            one.team,
+            label(one.team),
         )
         for one in week.realised
     ]
-    heads = ("Job", "Fixed", "Team", "Promised", "Came", "Kept", "Step")
-    lead = "What was promised of the step, and what it got shorter by since; other changes count in it too."
+    heads = ("Job", "Fixed", "Team", "Promised", "Came", "Brought", "Kept", "Step")
+    kept = sum(one.kept for one in week.realised)
+    score = f"{kept} of {count(len(lines), 'promise')} kept. " if lines else ""
+    lead = f"{score}What was promised of the step, and what it got shorter by; other changes count in it too."
     return Section(
-        "realised", "Fixed: promised and realised", lead, heads, tuple(lines), "Nothing with a saving was fixed.", 3
+        "realised",
+        "Fixed: promised and realised",
+        lead,
+        heads,
+        tuple(lines),
+        "Nothing with a saving was fixed.",
+        3,
+        of_teams=True,
     )
 
 
 def _repeats(week: Week) -> Section:
     lines = [
-        Line(_cells(one.host, one.gpu or "\N{EN DASH}", listing(one.rules), f"{one.named:,} of {one.runs:,}"))
+        Line(_cells(one.host, one.gpu or _NONE, listing(one.rules), f"{one.named:,} of {one.runs:,}"))
         for one in week.repeats
     ]
     lead = "Hosts whose rank others waited for in two runs or more. Hosts come from labels."
@@ -308,14 +385,14 @@ def _trend(week: Week) -> Section:
     lines = [
         Line(
             _cells(
-                one.week, f"{one.runs:,}", gpu_hours(one.paid), percent(one.busy_share), ", ".join(_largest(one.shares))
+                one.week, ", ".join(_largest(one.shares)), percent(one.busy_share), gpu_hours(one.paid), f"{one.runs:,}"
             )
         )
         for one in week.trend
     ]
-    lead = "Shares are weighed with GPU-hours."
+    lead = "Of each hour paid: shares of the steps weighed with GPU-hours."
     return Section(
-        "trend", "Trend", lead, ("Week", "Runs", "Paid", "Busy", "Where the rest goes"), tuple(lines), "None."
+        "trend", "Trend", lead, ("Week", "Where the rest goes", "Busy", "Paid", "Runs"), tuple(lines), "None.", 2
     )
 
 

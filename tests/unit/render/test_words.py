@@ -113,8 +113,18 @@ def test_overview_counts_by_severity():
 
 def test_reach_is_told_where_there_are_several_workers():
     assert words.reach(INPUT_BOUND, RESNET) is None
-    assert words.reach(EIGHT.findings[-1], EIGHT) == "workers 0\N{EN DASH}2, 5 of 8"
-    assert words.reach(EIGHT.findings[0], EIGHT) == "worker 0 of 8"
+    whole = changed(EIGHT, source=changed(EIGHT.source, world_size=8))
+    assert words.reach(EIGHT.findings[-1], whole) == "workers 0\N{EN DASH}2, 5 of 8"
+    assert words.reach(EIGHT.findings[0], whole) == "worker 0 of 8"
+    scope = changed(EIGHT.findings[0].scope, workers=tuple(range(8)))
+    assert words.reach(changed(EIGHT.findings[0], scope=scope), whole) == "all 8 workers"
+
+
+def test_reach_is_among_the_ranks_that_were_recorded():
+    assert (EIGHT.source.world_size, len(EIGHT.source.workers)) == (16, 8)
+    assert words.reach(EIGHT.findings[-1], EIGHT) == "workers 0\N{EN DASH}2, 5 of the 8 recorded"
+    scope = changed(EIGHT.findings[0].scope, workers=tuple(range(8)))
+    assert words.reach(changed(EIGHT.findings[0], scope=scope), EIGHT) == "all 8 that were recorded"
 
 
 def test_fixes_for_the_framework_of_the_run_come_first():

@@ -1,0 +1,137 @@
+"""One recording read, measured and judged: its rows of the store."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+from advisor import __version__
+from advisor.config import Config
+from advisor.discover import Found
+from advisor.engine import measured, replaced, rule_book, suppressions
+from advisor.errors import ReadError
+from advisor.fleet.labels import week_of
+from advisor.fleet.recordings import Job, Settings, hashed, unread, vanished
+from advisor.fleet.rows import Row, Rows, judged_rows, kept, measured_rows, rule_set
+from advisor.fleet.store import TABLES
+from advisor.judge import Suppression, judge
+from advisor.rulebook import Rule
+from advisor.storage import listing, local, open_file, size
+from advisor.summary import judged_again, summarise
+from advisor.text import plain
+
+Book: TypeAlias = tuple[Mapping[str, Rule], Mapping[str, Suppression], str, tuple[str, ...]]
+"""The rules, the suppressions, a name for both, and notes on rules that were replaced."""
+
+_BLOCK_BYTES: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of one recording; without rows if it is known already, or gone."""
+
+    recording: str
+    rows: Rows = field(default_factory=dict)
+    known: bool = False
+    gone: bool = False
+    digests: tuple[str, ...] = ()
+
+
+def examine(job: Job) -> Done:
+    """Read, measure and judge one recording, in whatever process this is; what lies elsewhere is fetched once."""
+    with ExitStack() as fetched:
+        try:
+            copies = tuple(str(fetched.enter_context(local(file))) for file in job.found.files)
+            digests = tuple(map(_digest, copies))
+        except ReadError as error:
+            return _unreached(job, error)
+        return _examined(job, replace(job.found, copies=copies), digests)
+
+
+def _unreached(job: Job, error: ReadError) -> Done:
+    """A recording that vanished after it was found leaves no row; one that cannot be fetched is tried again."""
+    if vanished(error):
+        return Done("", gone=True)
+    return Done(unread(job.found), bad_rows(job, job.found.path, str(error), status="unreachable"))
+
+
+def _examined(job: Job, found: Found, digests: tuple[str, ...]) -> Done:
+    recording = hashed(*sorted(digests))
+    if recording in job.candidates:
+        return Done(recording, known=True)
+    rules, silenced, version, changed = book(job.settings)
+    jobs, broken = measured(found)
+    if not jobs and not any(size(file) is not None for file in found.copies):
+        return Done("", gone=True)
+    rows: dict[str, list[Row]] = defaultdict(list)
+    keys = {"week": week_of(job.started), "recording": recording, "digests": list(digests)}
+    for number, (name, whole, notes) in enumerate(jobs):
+        judged = judge(whole, rules, silenced)
+        own = summarise(name, found.path, whole, replace(judged, notes=()))
+        keep = kept(whole, own.source.notes, notes)
+        run = judged_again(own, judged, (*keep.notes, *judged.notes, *keep.file_notes, *changed))
+        run_id = f"{recording}-{number}" if number else recording
+        hosts = {**dict(whole.lens.profile.workers.select("worker", "host").drop_nulls().rows()), **job.labels.hosts}
+        of_run = judged_rows(run, keep, version) | measured_rows(run, hosts, job.labels.host)
+        of_run["runs"][0] |= _beside(job) | {"bytes": job.bytes if not number else 0}
+        _collect(rows, of_run, keys | {"run_id": run_id})
+    for number, bad in enumerate(broken):
+        run_id = f"{recording}-u{number}"
+        _collect(rows, bad_rows(job, bad.path, bad.why), keys | {"run_id": run_id})
+    return Done(recording, {name: rows[name] for name in TABLES}, digests=digests)
+
+
+def _collect(rows: dict[str, list[Row]], more: Rows, keys: Row) -> None:
+    for name, added in more.items():
+        rows[name] += [{**row, **keys} for row in added]
+
+
+def _beside(job: Job) -> Row:
+    """The columns of `runs` that the profile does not tell."""
+    labels = job.labels
+    return {
+        "reason": job.note,
+        "fingerprint": job.fingerprint,
+        "bytes": job.bytes,
+        "started": job.started,
+        "started_from": job.started_from,
+        "ingested": dt.datetime.now(dt.UTC),
+        **{name: getattr(labels, name) for name in ("team", "job", "owner", "model", "commit", "gpu_hours", "price")},
+        "labels": labels.canonical(),
+    }
+
+
+def bad_rows(job: Job, path: str, why: str, status: str = "unreadable") -> Rows:
+    """The row of what was not checked, and why."""
+    keys = {"week": week_of(job.started), "recording": unread(job.found), "run_id": unread(job.found)}
+    about = {"status": status, "name": plain(job.found.name), "path": plain(path), "advisor_version": __version__}
+    return {"runs": [{**keys, **_beside(job), **about, "reason": plain(why)}]}
+
+
+@lru_cache(maxsize=1)
+def _book_of(config: str, today: dt.date) -> Book:
+    read = Config.model_validate_json(config)
+    rules, silenced = rule_book(read), suppressions(read, today)
+    return rules, silenced, rule_set(rules, silenced), tuple(replaced(read))
+
+
+def book(settings: Settings) -> Book:
+    """What to judge by; loaded once in a process."""
+    return _book_of(settings.config.model_dump_json(), settings.today)
+
+
+def _digest(path: str) -> str:
+    """Of a file's content; of a folder of tables, of all its files'."""
+    if (below := listing(path)) is not None:
+        return hashed(*map(_digest, below[0]))
+    told = hashlib.blake2b(digest_size=16)
+    with open_file(path) as stream:
+        while block := stream.read(_BLOCK_BYTES):
+            told.update(block)
+    return told.hexdigest()

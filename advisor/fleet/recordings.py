@@ -1,0 +1,168 @@
+"""What there is to ingest: every recording with its labels, its week and the mark that tells known from new."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from advisor.config import Config
+from advisor.discover import Found, Rejected
+from advisor.errors import AdvisorError, ReadError, UsageError
+from advisor.fleet.labels import FILE, Labels, labels_of, of_file, of_path
+from advisor.storage import size, stamp
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What every run of a batch is checked with."""
+
+    config: Config
+    today: dt.date
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One recording to ingest: where it lies, what is known of it, and the recordings that it may be a copy of."""
+
+    found: Found
+    labels: Labels
+    note: str | None  # what is wrong with its labels
+    fingerprint: str
+    bytes: int
+    started: dt.datetime
+    started_from: str
+    settings: Settings
+    candidates: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Recordings:
+    """What lies under some roots: to check, not to be read (`note` says why), and the number that is gone by now."""
+
+    jobs: tuple[Job, ...]
+    bad: tuple[Job, ...]
+    gone: int
+
+
+def recordings(
+    found: Iterable[Found], rejected: Iterable[Rejected], settings: Settings, labels: Mapping[str, str]
+) -> Recordings:
+    """What discovery found, as jobs.
+
+    Args:
+        found: Runs.
+        rejected: Files and folders that are none.
+        settings: What they are checked with.
+        labels: Of all of them; a path's or a `run.yaml`'s go before these.
+    """
+    files = _RunFiles()
+    jobs, bad, gone = [], [], 0
+    for one in found:
+        try:
+            stamps = [stamp(file) for file in one.files]
+        except ReadError as error:
+            if vanished(error):
+                gone += 1
+            else:
+                bad.append(_refused(one.path, str(error), settings, labels, files))
+            continue
+        known, note = _labelled(one, settings.config, labels, files)
+        marks = [part for file, (mark, _) in zip(one.files, stamps, strict=True) for part in (file, mark)]
+        jobs.append(
+            Job(
+                found=one,
+                labels=known,
+                note=note,
+                fingerprint=hashed(*marks, known.canonical(), note or ""),
+                bytes=sum(size(file) or 0 for file in one.files),
+                started=_started(known, (moment for _, moment in stamps)),
+                started_from="label" if known.when else "file",
+                settings=settings,
+            )
+        )
+    bad += [_refused(path, r.why, settings, labels, files) for r in rejected for path in (r.path, *r.others)]
+    return Recordings(tuple(jobs), tuple(bad), gone)
+
+
+def vanished(error: ReadError) -> bool:
+    """Whether what could not be read is not there any more."""
+    return isinstance(error.__cause__, FileNotFoundError)
+
+
+def _refused(path: str, why: str, settings: Settings, labels: Mapping[str, str], files: _RunFiles) -> Job:
+    """What cannot be read, in the form of a job that is done."""
+    try:
+        mark, written = stamp(path)
+    except AdvisorError:
+        mark, written = "", None
+    found = Found(path, path, "", (path,))
+    known, _ = _labelled(found, settings.config, labels, files)
+    return Job(
+        found=found,
+        labels=known,
+        note=why,
+        fingerprint=hashed(path, why, mark, known.canonical()),
+        bytes=size(path) or 0,
+        started=_started(known, [written]),
+        started_from="label" if known.when else "file",
+        settings=settings,
+    )
+
+
+def _started(labels: Labels, written: Iterable[dt.datetime | None]) -> dt.datetime:
+    """When a run started; for want of a label, when its newest file was written."""
+    return labels.when or max(filter(None, written), default=dt.datetime.now(dt.UTC))
+
+
+class _RunFiles:
+    """The `run.yaml` of folders, each read once."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, dict[str, object] | None] = {}
+
+    def nearest(self, path: str) -> dict[str, object]:
+        """That of the folder or the nearest one above it.
+
+        Raises:
+            ReadError: it is no list of labels.
+        """
+        folder = path
+        while folder and not folder.endswith(("://", ":/")):
+            if folder not in self._seen:
+                self._seen[folder] = self._read(f"{folder}/{FILE}")
+            if (told := self._seen[folder]) is not None:
+                return told
+            folder = folder.rpartition("/")[0]
+        return {}
+
+    @staticmethod
+    def _read(path: str) -> dict[str, object] | None:
+        if size(path) is None:
+            return None
+        return of_file(path)
+
+
+def _labelled(one: Found, config: Config, given: Mapping[str, str], files: _RunFiles) -> tuple[Labels, str | None]:
+    """A run's labels, and what is wrong with them: a run does not stay out for its labels."""
+    of_place = of_path(one.path, config.fleet.paths)
+    folder = one.path if one.files != (one.path,) else one.path.rpartition("/")[0]
+    try:
+        return labels_of(given, of_place, files.nearest(folder)), None
+    except (ReadError, UsageError) as error:
+        why = str(error)
+    try:
+        return labels_of(given, of_place), why
+    except UsageError:
+        return labels_of(given), why
+
+
+def hashed(*parts: str) -> str:
+    """A name for these texts together."""
+    return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+
+
+def unread(found: Found) -> str:
+    """The name of a recording that was never read: by its place, for want of its content."""
+    return hashed("unread", found.path, *found.files)

@@ -1,0 +1,107 @@
+"""Stored runs judged anew, from what was measured of them; no profile is read."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from advisor.config import Config
+from advisor.fleet.engines import Engine, Progress, each, silent
+from advisor.fleet.examine import book
+from advisor.fleet.recordings import Settings
+from advisor.fleet.rows import Row, Rows, as_measured, judged_rows
+from advisor.fleet.store import Store, frame
+from advisor.judge import judge
+from advisor.summary import judged_again
+from advisor.text import one_line
+
+_FLUSH_RUNS: Final = 256
+_READ_AT_ONCE: Final = 512  # stored reports in memory
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """One stored run to judge anew."""
+
+    row: Row
+    report: str
+    kept: str
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Rejudged:
+    """How many runs were judged again; a note on each that could not be."""
+
+    runs: int
+    notes: tuple[str, ...]
+
+
+def rejudge(  # noqa: PLR0913 - all but the first two are options
+    store: Store,
+    engine: Engine,
+    *,
+    config: Config | None = None,
+    weeks: Sequence[str] | None = None,
+    today: dt.date | None = None,
+    progress: Progress | None = None,
+) -> Rejudged:
+    """Judge the stored runs again whose rule set is another one by now, without reading a profile.
+
+    Raises:
+        StoreError: the store cannot be written; the same command goes on from there.
+        UsageError: the configuration is wrong.
+    """
+    settings = Settings(config or Config(), today or dt.datetime.now(dt.UTC).date())
+    version = book(settings)[2]
+    stale = store.scan("runs", weeks).filter(pl.col("status") == "checked", pl.col("rule_set").ne_missing(version))
+    left = store.collect(stale.select("week", "run_id").sort("week", "run_id"))
+    told, judged, notes = (progress or silent)(left.height), 0, []
+    batch: list[tuple[Again, Rows]] = []
+    for task, outcome in each(engine, again, _stored(store, left, settings)):
+        if isinstance(outcome, Exception):
+            notes.append(f"{task.row['run_id']}: cannot be judged again: {one_line(str(outcome), 200)}")
+        else:
+            batch.append((task, outcome))
+            judged += 1
+        if len(batch) >= _FLUSH_RUNS:
+            _rewrite(store, batch)
+            batch = []
+        told(1)
+    _rewrite(store, batch)
+    return Rejudged(judged, tuple(notes))
+
+
+def _rewrite(store: Store, batch: Sequence[tuple[Again, Rows]]) -> None:
+    tables = {name: [row for _, rows in batch for row in rows[name]] for name in ("runs", "findings", "reports")}
+    ids, weeks = zip(*((task.row["run_id"], task.row["week"]) for task, _ in batch), strict=True) if batch else ((), ())
+    store.write({name: frame(name, rows) for name, rows in tables.items()}, "run_id", ids, weeks)
+
+
+def _stored(store: Store, left: pl.DataFrame, settings: Settings) -> Iterator[Again]:
+    """The runs with their reports, some hundred at a time."""
+    for some in left.iter_slices(_READ_AT_ONCE):
+        mine = pl.col("run_id").is_in(some["run_id"].implode())
+        weeks = some["week"].unique().to_list()
+        runs = store.collect(store.scan("runs", weeks).filter(mine))
+        texts = store.collect(store.scan("reports", weeks).filter(mine).select("run_id", "report", "kept"))
+        kept_of = {run_id: (report, beside) for run_id, report, beside in texts.iter_rows()}
+        for row in runs.to_dicts():
+            if row["run_id"] in kept_of:
+                yield Again(row, *kept_of[row["run_id"]], settings)
+
+
+def again(task: Again) -> Rows:
+    """One stored run judged anew: its rows of `runs`, `findings` and `reports`."""
+    rules, silenced, version, changed = book(task.settings)
+    found = as_measured(task.report, task.kept)
+    judged, beside = judge(found, rules, silenced), found.kept
+    run = judged_again(found.run, judged, (*beside.notes, *judged.notes, *beside.file_notes, *changed))
+    rows = judged_rows(run, found.kept, version)
+    keys = {key: task.row[key] for key in ("week", "recording", "run_id")}
+    rows["runs"] = [{**task.row, **rows["runs"][0]}]
+    return {name: [{**row, **keys} for row in of] for name, of in rows.items()}

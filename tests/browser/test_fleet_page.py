@@ -1,0 +1,132 @@
+"""The fleet's page in a real browser: it loads nothing, narrows to a team by keyboard, and can be read by everybody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advisor.config import Fleet
+from advisor.fleet.store import Store
+from advisor.fleet.weekly import weekly
+from advisor.render.fleet import html
+from tests.fleet import finding_row, run_row, stored
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+
+CHROMIUM = Path("/usr/bin/chromium")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no Chromium at {CHROMIUM}: apt-get install chromium"),
+]
+LONG = "x" * 300
+PLACES = "tr[data-team]:visible"
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory) -> Path:
+    """Three teams and runs without one; vision has more findings than fit on a table's first part."""
+    folder = tmp_path_factory.mktemp("fleet")
+    saves = {"low_share": 0.1, "high_share": 0.3, "expected_share": 0.2}
+    runs = [
+        *(run_row(f"v{i}", job=f"job{i}", team="vision", owner="ann", **saves) for i in range(14)),
+        run_row("s", job="asr", team="speech", gpu_hours=40.0),
+        run_row("l", job=LONG, team=LONG, verdict=LONG, **saves),
+        run_row("n", job="nobody", **saves),
+        run_row("bad", status="unreadable", reason="empty: do it again", path=f"/{LONG}"),
+        *(run_row(f"p{week}", job="asr", team="speech", week=f"2026-W{week}") for week in (44, 45, 46)),
+    ]
+    findings = [
+        *(finding_row(f"v{i}", low=0.1, high=0.3) for i in range(14)),
+        finding_row("l", "other-rule"),
+        finding_row("n"),
+    ]
+    store = stored(Store(str(folder / "store")), runs=runs, findings=findings)
+    week = weekly(store, Fleet(prices={"a100": 2.0}, gpu_hours_per_week=4000))
+    file = folder / "fleet.html"
+    file.write_text(html.render(week, links="fleet-runs"), "utf-8")
+    return file
+
+
+@pytest.fixture
+def visit(browser: Any, page_file: Path) -> Iterator[Any]:
+    contexts = []
+
+    def opened(*, hash_: str = "", width: int = 1100, **options: Any) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": 800}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.asked, page.complaints = [], []
+        page.on("request", lambda request: page.asked.append(request.url))
+        page.on("console", lambda message: page.complaints.append(message.text))
+        page.on("pageerror", lambda error: page.complaints.append(str(error)))
+        page.goto(page_file.as_uri() + hash_)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1100])
+def test_a_page_that_loads_nothing_and_that_everybody_can_read(visit, page_file, scheme, width):
+    page = visit(color_scheme=scheme, width=width)
+    page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+    assert (page.asked, page.complaints) == ([page_file.as_uri()], [])
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    found = axe.Axe().run(page)
+    assert [(v["id"], [n["html"] for n in v["nodes"]][:3]) for v in found.response["violations"]] == []
+
+
+def test_a_team_is_chosen_by_keyboard(visit):
+    page = visit()
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.id") == "team":
+            break
+    page.keyboard.press("s")  # as in any list: the entry that begins so
+    playwright.expect(page.locator("#team")).to_have_value("speech")
+    assert {row.get_attribute("data-team") for row in page.locator(PLACES).all()} == {"speech"}
+    playwright.expect(page.locator("dl.figures:visible")).to_contain_text("40 GPU-h")
+    playwright.expect(page.locator("#findings ~ .none")).to_have_text("None of this team.")
+    assert page.locator("#rules").is_hidden()
+    assert page.url.endswith("#team=speech")
+    page.select_option("#team", "")
+    assert page.locator("#rules").is_visible()
+    assert page.locator("dl.figures:visible").count() == 1
+    assert page.locator(".none").count() == 0
+    assert page.complaints == []
+
+
+def test_a_link_to_a_team(visit):
+    page = visit(hash_="#team=vision")
+    assert page.locator("#team").input_value() == "vision"
+    assert page.locator("section:has(#findings) tr[data-team]:visible").count() == 14  # also those that were folded
+    assert page.locator("section:has(#findings) summary").inner_text() == "4 more"
+    page.select_option("#team", "(no label)")
+    assert page.locator("section:has(#findings) tr[data-team]:visible").count() == 1
+    assert visit(hash_="#team=nobody").locator("#rules").is_visible()
+
+
+def test_without_scripts_the_page_shows_all_teams(visit):
+    page = visit(java_script_enabled=False)
+    assert page.locator("#team").is_hidden()
+    assert page.locator("dl.figures:visible").count() == 1
+    assert page.locator("#rules").is_visible()
+
+
+def test_items_lead_to_the_reports_of_their_runs(visit):
+    page = visit()
+    assert page.locator("section:has(#runs) a").first.get_attribute("href").startswith("fleet-runs/")
+
+
+def test_paper_has_every_line(visit):
+    page = visit()
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("section:has(#findings) tr[data-team]:visible").count() == 16
+    assert page.locator("#theme").is_hidden()
