@@ -201,6 +201,11 @@ def flame(found: Comparison) -> Flame | None:
     )
 
 
+def where(found: Comparison) -> str:
+    """The heading of the breakdown: without marked steps it is that of all that was recorded."""
+    return "Where a step goes" if found.base.steps and found.head.steps else "Where the recording goes"
+
+
 class Row(NamedTuple):
     """A line of the breakdown's table, in ms a step on both sides; `kind` tells parts from what they add up to."""
 
