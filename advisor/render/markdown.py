@@ -109,6 +109,11 @@ def _run(run: Run) -> Iterator[str]:
     yield from _what_was_read(run)
 
 
+def graded(severity: Severity) -> str:
+    """A severity with its sign, on one line however narrow its cell."""
+    return f"{_SHAPES[severity]}&nbsp;{severity}"
+
+
 def counts(run: Run) -> str:
     """`4 findings: 2 high, 1 medium, 1 low; 1 new; 26 rules found nothing; 3 could not be judged`."""
     severities = Counter(finding.severity for finding in run.findings)
@@ -136,7 +141,7 @@ def _findings(run: Run) -> str:
     for finding in run.findings[:_TABLE_FINDINGS]:
         saving = words.saving(finding, run.source.steps) or "not estimated"
         sure = ", ".join(filter(None, (finding.confidence, words.reach(finding, run))))
-        severity = f"{_SHAPES[finding.severity]} {finding.severity}{', **new**' if finding.new else ''}"
+        severity = f"{graded(finding.severity)}{', **new**' if finding.new else ''}"
         rows.append(f"| {severity} | {escape(finding.title, 200)} | {escape(saving)} | {escape(sure)} |")
     if len(run.findings) > _TABLE_FINDINGS:
         rows.append(f"| | and {len(run.findings) - _TABLE_FINDINGS} more | | |")
