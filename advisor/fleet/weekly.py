@@ -206,6 +206,7 @@ def _coverage(rows: pl.DataFrame, fleet: Fleet) -> Coverage:
         unreadable=bad.height,
         without_gpu_hours=int(runs["estimated"].sum()),
         without_price=runs["money"].null_count(),
+        gpus_without_price=tuple(runs.filter(pl.col("money").is_null())["gpu_type"].drop_nulls().unique().sort()),
         profiled_share=None if paid is None else float(runs["gpu_hours"].sum()) / paid,
         not_evaluable=_counts(unknown.sort("count", "not_evaluable", descending=[True, False])),
         reasons=tuple(

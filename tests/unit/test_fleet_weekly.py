@@ -57,6 +57,7 @@ def test_gpu_hours_and_money_by_hand(store):
     assert [(r.run_id, r.expected) for r in found.runs] == [("a", pytest.approx(20))]
     coverage = found.coverage
     assert (coverage.runs, coverage.unreadable, coverage.without_gpu_hours, coverage.without_price) == (3, 2, 1, 1)
+    assert coverage.gpus_without_price == ("odd",)
     assert coverage.profiled_share == 0.25
     assert [(u.why, u.runs) for u in coverage.reasons] == [("empty", 2)]
 

@@ -110,7 +110,9 @@ def caveats(week: Week) -> list[str]:
         when = f", as of {prices.as_of}" if prices.as_of else ", of no known date"
         told.append(f"Prices{f' from {prices.source}' if prices.source else ''}{when}: {_price_list(week)}.")
     if total.priced < total.runs:
-        told.append(f"Money counts {total.priced:,} of {count(total.runs, 'run')}: the others have no price.")
+        which = listing(week.coverage.gpus_without_price)
+        why = f"the others have no price{f' ({which}: set it under fleet.prices in advisor.yaml)' if which else ''}"
+        told.append(f"Money counts {total.priced:,} of {count(total.runs, 'run')}: {why}.")
     if week.coverage.profiled_share is not None:
         told.append(f"{percent(week.coverage.profiled_share)} of the fleet's GPU-hours were profiled.")
     return told
