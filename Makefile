@@ -34,9 +34,10 @@ docs: $(VENV)/.installed-docs ## Write the docs that are generated from the code
 	$(BIN)/python docs/make.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python docs/build_site.py
 
-bench: $(VENV)/.installed ## Compare reader and check with the floor, on 1 GB (BENCH=--peers: with other tools as well)
+bench: $(VENV)/.installed ## Compare reader and check with the floor, on 1 GB, and with XProf (BENCH=--peers: with more tools)
 	$(BIN)/python benchmarks/kineto.py $(BENCH)
 	$(BIN)/python benchmarks/ranks.py $(BENCH)
+	$(BIN)/python benchmarks/xplane.py $(BENCH)
 
 score: $(VENV)/.installed ## Score findings and savings on jobs whose truth is known; writes docs/scorecard.md
 	$(BIN)/python benchmarks/scorecard.py

@@ -158,8 +158,7 @@ def _around_modules(kind: pl.Series, parent: Ints) -> npt.NDArray[np.bool_]:
     while len(up := up[(up >= 0) & ~around[up]]):
         around[up] = True
         up = np.unique(parent[up])
-    around &= (kind == "annotation").to_numpy()
-    return around
+    return np.asarray(around & (kind == "annotation").to_numpy(), np.bool_)
 
 
 def _engine(rows: pl.DataFrame) -> npt.NDArray[np.bool_]:

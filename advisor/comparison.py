@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 
 from advisor.errors import UsageError
-from advisor.report import FINDINGS_EXIT_CODE, UNJUDGED_EXIT_CODE, Saving, Severity
+from advisor.report import FINDINGS_EXIT_CODE, UNJUDGED_EXIT_CODE, Place, Saving, Severity
 
 Verdict: TypeAlias = Literal["faster", "slower", "same", "inconclusive"]
 Obstacle: TypeAlias = Literal["no-steps", "hardware", "world-size", "few-steps", "profiler", "noise"]
@@ -115,13 +115,38 @@ class WorkChange(_Frozen):
         return (self.head.ms_per_step if self.head else 0) - (self.base.ms_per_step if self.base else 0)
 
 
+class Frame(_Frozen):
+    """A module, scope or op that causes device time (host time, without a device), in ms per used step of each side.
+
+    `parent` counts into the frames, and is null at the top; a parent stands before its children. `name` is null for
+    what nothing recorded caused. A total is the frame's own time and that of the frames below it.
+    """
+
+    parent: int | None
+    name: str | None
+    kind: str
+    base_ms: float
+    base_self_ms: float
+    head_ms: float
+    head_self_ms: float
+
+    @property
+    def change_ms(self) -> float:
+        """Above zero: it takes longer than before."""
+        return self.head_ms - self.base_ms
+
+
 class Found(_Frozen):
-    """A finding on one side; `under` names the finding that accounts for it, where it was but a symptom of that."""
+    """A finding on one side; `under` names the finding that accounts for it, where it was but a symptom of that.
+
+    `where` are the places that have a call stack: those that lead to source lines.
+    """
 
     severity: Severity | None
     saving: Saving | None
     says: str
     under: str | None = None
+    where: tuple[Place, ...] = ()
 
 
 class FindingChange(_Frozen):
@@ -163,6 +188,7 @@ class Comparison(_Frozen):
     breakdown: tuple[Shift, ...]
     work: tuple[WorkChange, ...]
     findings: tuple[FindingChange, ...]
+    frames: tuple[Frame, ...] = ()
     notes: tuple[str, ...] = ()
 
     def exit_code(self, fail_on: FailOn | None = None, *, strict: bool = False) -> int:

@@ -69,11 +69,12 @@ class Format(NamedTuple):
 FORMATS: Final = (
     Format("xplane", "a TensorFlow or JAX profile", (".xplane.pb",), (), rb"(?!)", readable=True),
     Format(
-        "viewer",
-        "the trace viewer's copy of a TensorFlow or JAX profile, without most of it; give the *.xplane.pb of that run",
+        "xplane",
+        "the trace viewer's copy of a TensorFlow or JAX profile",
         (),
         (),
         rb'"highres-ticks"',
+        readable=True,
     ),
     Format(
         "nsys",
@@ -95,10 +96,12 @@ FORMATS: Final = (
     ),
 )
 
+_VIEWERS: Final = next(kind for kind in FORMATS if not (kind.own or kind.shared))
 _NSYS: Final = next(kind for kind in FORMATS if kind.name == "nsys")
 _READS: Final = (
     "this version reads PyTorch Profiler traces (*.pt.trace.json, *.pt.trace.json.gz), TensorFlow and JAX profiles "
-    "(*.xplane.pb), and Nsight Systems exports (*.sqlite, parquetdir; *.nsys-rep where nsys is installed)"
+    "(*.xplane.pb, or the *.trace.json.gz beside it), and Nsight Systems exports (*.sqlite, parquetdir; *.nsys-rep "
+    "where nsys is installed)"
 )
 _TWIN: Final = "the unpacked copy of the .gz beside it, which is read instead"
 _EXPORTED: Final = "its export beside it is read instead"
@@ -206,8 +209,7 @@ def _twin(path: str, good: Container[str]) -> str:
 
 def _is_viewers_copy(look: _Look, good: set[str]) -> bool:
     """Whether the profile itself lies beside this file and is read: then nobody misses the copy."""
-    is_viewers = look.kind is not None and look.kind.name == "viewer"
-    return is_viewers and f"{_folder(look.path)}/{_stem(look.path)}.xplane.pb" in good
+    return look.kind == _VIEWERS and f"{_folder(look.path)}/{_stem(look.path)}.xplane.pb" in good
 
 
 def _look(path: str, head: bytes | Exception) -> _Look:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, get_args
@@ -32,6 +33,7 @@ CERTAINTY: Final = {"high": 1.0, "medium": 0.7, "low": 0.4}
 
 
 _SEVERAL: Final = 2
+_NAMED_RANK: Final = re.compile(r"(?:rank|worker) (\d+)")  # as the job names its ranks
 _UNEVEN: Final = "skew"  # the part of the step that ranks lose because they are not equally long
 
 
@@ -342,7 +344,7 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
         confidence=rule.confidence,
         saving=_saving(f, shared),
         scope=Reach(
-            workers=f.workers if rule.scope == "worker" else found.workers,
+            workers=f.workers if rule.scope == "worker" else _about(f) or found.workers,
             steps=found.used_steps(worker) or (),
             told_of=worker,
         ),
@@ -365,6 +367,7 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
         explains=rule.explains,
         docs=f"docs/rules/{rule.id}.md",
         condition=" ".join(str(rule.when).split()),
+        params={name: value for name, value in rule.params.items() if name in rule.expressions(f.row)["when"].names},
     )
 
 
@@ -382,6 +385,12 @@ def _worker(f: _Fired) -> int:
     worker = f.row["worker"]
     assert isinstance(worker, int)  # noqa: S101 - the frame's key
     return worker
+
+
+def _about(f: _Fired) -> tuple[int, ...]:
+    """The worker of the one rank that the finding is about, as the metric names it; none where it is about all."""
+    named = _NAMED_RANK.match(str(f.row.get(f.rule.about))) if f.rule.about else None
+    return (int(named[1]),) if named else ()
 
 
 def _said(f: _Fired, found: Measured) -> str:

@@ -92,7 +92,8 @@ class Symptom(_Frozen):
 class Finding(_Frozen):
     """One rule that fired in one run; numbers and places are those of the worker that has most to win.
 
-    `condition` is what the rule asks for, in its own language; its names are those of the evidence.
+    `condition` is what the rule asks for, in its own language; its names are those of the evidence and of `params`, the
+    rule's thresholds.
     `new` says whether a baseline lacked it; null where there was none, or it could not tell.
     """
 
@@ -112,6 +113,7 @@ class Finding(_Frozen):
     explains: tuple[str, ...]
     docs: str
     condition: str | None = None
+    params: Mapping[str, float] = {}
     new: bool | None = None
 
 

@@ -103,6 +103,8 @@ class Rule(_Strict):
     severity: Mapping[Severity, str | bool]
     confidence: Confidence
     saving: Saving | None = None
+    about: str | None = None
+    """A metric that names the one rank which a rule of scope `run` is about."""
     symptom: bool = False
     explains: tuple[str, ...] = ()
     shows: tuple[str, ...] = ()

@@ -86,6 +86,8 @@ def _name_problems(rule: Rule, metrics: Collection[str], ids: Collection[str], s
     for index, name in enumerate(rule.shows):
         if name not in metrics:
             yield ("shows", index), f"unknown metric {name!r}"
+    if rule.about is not None and rule.about not in metrics:
+        yield ("about",), f"unknown metric {rule.about!r}"
     for index, other in enumerate(rule.explains):
         if other not in ids:
             yield ("explains", index), f"no rule has the id {other!r}"

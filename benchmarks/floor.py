@@ -1,4 +1,4 @@
-"""What no reader can do without, and the reader, trace by trace: floor.py whole|chunks|reader TRACE..."""
+"""What no reader can do without, and the readers, trace by trace: floor.py whole|chunks|reader|xplane TRACE..."""
 
 import gc
 import sys
@@ -7,9 +7,11 @@ from pathlib import Path
 import msgspec
 from isal import igzip
 
+from advisor.chrome.source import Source
+from advisor.chrome.trace import Trace
 from advisor.readers.kineto import read
-from advisor.readers.kineto.decode import Event, Header, Trace
-from advisor.readers.kineto.source import Source
+from advisor.readers.kineto.decode import KINETO, Event, Header
+from advisor.readers.xplane import read as read_xplane
 
 
 class Document(Header):
@@ -28,7 +30,7 @@ def chunks(trace: Path) -> None:
     """Inflate and decode piece by piece as the reader does, keeping nothing."""
     gc.disable()
     with trace.open("rb") as stream:
-        for _events in Trace(trace.name).chunks(Source(stream)):
+        for _events in Trace(trace.name, KINETO).chunks(Source(stream)):
             pass
 
 
@@ -38,6 +40,12 @@ def reader(trace: Path) -> None:
         read(stream, trace.name)
 
 
+def xplane(profile: Path) -> None:
+    """The reader of XPlane."""
+    with profile.open("rb") as stream:
+        read_xplane(stream, profile.name)
+
+
 if __name__ == "__main__":
     for path in map(Path, sys.argv[2:]):
-        {"whole": whole, "chunks": chunks, "reader": reader}[sys.argv[1]](path)
+        {"whole": whole, "chunks": chunks, "reader": reader, "xplane": xplane}[sys.argv[1]](path)

@@ -122,11 +122,14 @@ def _long_trace(short: Path, size_bytes: int) -> Path:
     return long
 
 
-def _peer_python() -> str:
-    python = CACHE / "peers/bin/python"
+def _peer_python(*packages: str) -> str:
+    """The Python of an environment that has these packages; those for Kineto traces by default."""
+    packages = packages or PEERS
+    home = CACHE / ("peers" if packages == PEERS else "-".join(packages))
+    python = home / "bin/python"
     if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", CACHE / "peers"], check=True)
-    subprocess.run([python, "-m", "pip", "install", "--quiet", *PEERS], check=True)
+        subprocess.run([sys.executable, "-m", "venv", home], check=True)
+    subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
     return str(python)
 
 

@@ -2,6 +2,7 @@
 
 import sys
 import tempfile
+from pathlib import Path
 
 
 def traceinsight(trace: str) -> None:
@@ -26,5 +27,19 @@ def torch_tb_profiler(trace: str) -> None:
         RunGenerator("worker", None, RunProfileData.parse("worker", None, trace, cache)).generate_run_profile()
 
 
+def xprof(trace: str) -> None:
+    """XProf: the overview page of one host; what it writes beside the profile for a second time is thrown away."""
+    from xprof.convert import raw_to_tool_data  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory() as folder:
+        profile = Path(folder, "plugins/profile/run/host.xplane.pb")
+        profile.parent.mkdir(parents=True)
+        profile.symlink_to(trace)
+        page, _ = raw_to_tool_data.xspace_to_tool_data([str(profile)], "overview_page", {"use_saved_result": False})
+        if not page:
+            sys.exit(f"xprof made no page of {trace}")
+
+
 if __name__ == "__main__":
-    {"traceinsight": traceinsight, "torch-tb-profiler": torch_tb_profiler}[sys.argv[1]](sys.argv[2])
+    tools = {"traceinsight": traceinsight, "torch-tb-profiler": torch_tb_profiler, "xprof": xprof}
+    tools[sys.argv[1]](sys.argv[2])

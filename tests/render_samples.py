@@ -126,6 +126,7 @@ INPUT_BOUND = Finding(
     explains=("low-gpu-utilisation",),
     docs="docs/rules/input-bound.md",
     condition="input_share >= moderate",
+    params={"moderate": 0.05},
 )
 
 THIRTY_TWO_BIT = Finding(
@@ -257,6 +258,21 @@ def operator_row(n: int) -> dict[str, Value]:
     return {"name": f"aten::op_{n % 10}", "shapes": f"[[{n}]]", "stack": None, **called}
 
 
+def frame_rows(layers: int = 4) -> tuple[dict[str, Value], ...]:
+    """A model of layers, the first the longest, each with one op; beside it what was launched by nothing known."""
+    rows: list[dict[str, Value]] = [
+        {"id": 0, "parent": None, "name": "Net_0", "kind": "module", "total_ms": 90.0, "self_ms": 0.0},
+        {"id": 1, "parent": None, "name": None, "kind": "op", "total_ms": 10.0, "self_ms": 10.0},
+    ]
+    for n in range(layers):
+        spent = 90.0 * 2 ** (layers - 1 - n) / (2**layers - 1)
+        of_layer = {"name": f"Linear_{n}", "kind": "module", "total_ms": spent, "self_ms": 0.0}
+        rows.append({"id": 2 + 2 * n, "parent": 0, **of_layer})
+        of_op = {"name": "aten::linear", "kind": "op", "total_ms": spent, "self_ms": spent}
+        rows.append({"id": 3 + 2 * n, "parent": 2 + 2 * n, **of_op})
+    return tuple(rows)
+
+
 def timeline(amount: int = 400) -> Timeline:
     """A step in which kernels follow one another on a stream and ops nest on a thread, the loader before them."""
     half = amount // 2
@@ -362,6 +378,7 @@ RESNET = Run(
         "run": ({"tensor_core_share": 0.1, "tensor_core_eligible_share": 0.5, "tensor_core_unknown_share": 0.05},),
         "recorded_step": STEP_ROWS,
         "kernel_group": tuple(kernel_row(n) for n in range(40)),
+        "call_tree": frame_rows(),
         "operator": tuple(operator_row(n) for n in range(20)),
         "memory": tuple(
             {"start_ns": n * 10**6, "allocated_bytes": 2**30 * (n % 7 + 1), "reserved_bytes": 2**33} for n in range(50)
@@ -539,7 +556,7 @@ def hostile(text: str) -> Report:
     return Report.model_validate(put(full.model_dump()))
 
 
-MAPPINGS = ("missing", "lacks", "breakdown", "shows")
+MAPPINGS = ("missing", "lacks", "breakdown", "shows", "params")
 SEVERITY_FIELDS = ("severity", "confidence")
 
 HOSTILE = {

@@ -11,6 +11,7 @@ from typing import Final
 from advisor.compare import steps, work
 from advisor.compare.breakdown import cause, shifts
 from advisor.compare.findings import finding_changes, mark_new
+from advisor.compare.modules import frames
 from advisor.compare.steps import LEAST_EFFECT
 from advisor.comparison import Comparison
 from advisor.errors import NothingFound
@@ -63,6 +64,7 @@ def compare(
         breakdown=moved,
         work=work.changes(base, head, _WORTH * step_ms),
         findings=tuple(finding_changes(base, head, _SAVING_MOVED * step_ms)),
+        frames=frames(base, head),
         notes=tuple(_notes(base, head, ranks, unreadable)),
     )
 

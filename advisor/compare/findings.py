@@ -56,7 +56,8 @@ def _known(run: Run) -> Iterator[tuple[str, _Known]]:
             found = Found(severity=None, saving=None, says=symptom.says, under=finding.title)
             yield symptom.rule, _Known(symptom.rule, symptom.title, found)
     for finding in run.findings:
-        found = Found(severity=finding.severity, saving=finding.saving, says=finding.says)
+        where = tuple(place for place in finding.where if place.stack)
+        found = Found(severity=finding.severity, saving=finding.saving, says=finding.says, where=where)
         yield finding.key, _Known(finding.rule, finding.title, found)
 
 

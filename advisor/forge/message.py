@@ -14,12 +14,13 @@ from typing import Final
 from advisor.comparison import Comparison
 from advisor.comparison import fail_on as comparison_fails_on
 from advisor.errors import ReadError, UsageError
+from advisor.forge.source import Pointer, pointers, pointers_of_changes
 from advisor.render import json as report_json
 from advisor.render import markdown, words
 from advisor.render.compared import json as comparison_json
 from advisor.render.compared import markdown as compared_markdown
 from advisor.render.compared import words as compared_words
-from advisor.report import Finding, Report
+from advisor.report import Report
 from advisor.text import one_line, plain
 
 _MOST_BYTES: Final = 256 << 20
@@ -39,7 +40,7 @@ class Message:
     verdict: str
     markdown: Callable[[int], str]
     failed: bool | None = None
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Pointer, ...] = ()
 
 
 def read(path: Path, fail_on: list[str]) -> Message:
@@ -72,14 +73,15 @@ def _of_report(report: Report, fail_on: list[str]) -> Message:
         if level == known:
             single = len(report.runs) == 1 and not report.unreadable
             verdict = report.runs[0].verdict if single else words.overview(report)
-            findings = tuple(finding for run in report.runs for finding in run.findings)
+            findings = pointers(finding for run in report.runs for finding in run.findings)
             return Message(verdict, _drawn(partial(markdown.render, report)), bool(report.exit_code(known)), findings)
     raise UsageError(f"--fail-on {level}: for a report, one of {', '.join(_LEVELS)}")
 
 
 def _of_comparison(found: Comparison, fail_on: list[str]) -> Message:
     failed = bool(found.exit_code(comparison_fails_on(fail_on or ["slower"])))
-    return Message(compared_words.headline(found), _drawn(partial(compared_markdown.render, found)), failed)
+    blamed = pointers_of_changes(found.findings)
+    return Message(compared_words.headline(found), _drawn(partial(compared_markdown.render, found)), failed, blamed)
 
 
 def _drawn(render: Callable[..., str]) -> Callable[[int], str]:

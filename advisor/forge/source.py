@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Final, NamedTuple
 
-from advisor.report import Finding, Severity
+from advisor.comparison import FindingChange
+from advisor.report import Finding, Place, Severity
 from advisor.text import one_line
 
 _FRAME: Final = re.compile(r"^\s*(?P<file>[^\x00]{1,1000}?)\((?P<line>\d{1,7})\)")
@@ -27,7 +28,31 @@ class Annotation:
     message: str
 
 
-def annotated(findings: Iterable[Finding], root: Path) -> list[Annotation]:
+class Pointer(NamedTuple):
+    """A finding that names places."""
+
+    key: str
+    title: str
+    severity: Severity
+    says: str
+    where: Sequence[Place]
+
+
+def pointers(findings: Iterable[Finding]) -> tuple[Pointer, ...]:
+    """The findings of a report."""
+    return tuple(Pointer(f.key, f.title, f.severity, f.says, f.where) for f in findings)
+
+
+def pointers_of_changes(changes: Iterable[FindingChange]) -> tuple[Pointer, ...]:
+    """The findings of a comparison that the change is to blame for: those that are new or worse."""
+    return tuple(
+        Pointer(change.key, change.title, change.head.severity, change.head.says, change.head.where)
+        for change in changes
+        if change.status in {"new", "worse"} and change.head and change.head.severity
+    )
+
+
+def annotated(findings: Iterable[Pointer], root: Path) -> list[Annotation]:
     """One remark for each finding and line: the innermost frame of each place that lies in the checkout at `root`."""
     found: dict[tuple[str, str, int], Annotation] = {}
     known: dict[str, tuple[str, int] | None] = {}
@@ -58,12 +83,15 @@ def _spot(stack: str | None, root: Path, known: dict[str, tuple[str, int] | None
 def _in_checkout(name: str, root: Path) -> tuple[str, int] | None:
     """The checkout's file of that name, and its number of lines.
 
-    A job runs in other folders than the checkout: the longest end of its path that exists here is the file. One name
-    alone is no evidence for a file that was installed elsewhere.
+    A job may run in other folders than the checkout: then the longest end of its path that exists here is the file. One
+    name alone is no evidence for a file that was installed elsewhere.
     """
     parts = PurePosixPath(name.replace("\\", "/")).parts
     if ".." in parts or "site-packages" in parts or "dist-packages" in parts:
         return None
+    above = PurePosixPath(root.resolve()).parts
+    if parts[: len(above)] == above:
+        parts = parts[len(above) :]
     for first in range(len(parts) if len(parts) == 1 else len(parts) - 1):
         candidate = PurePosixPath(*(part for part in parts[first:] if part != "/"))
         file = root / candidate

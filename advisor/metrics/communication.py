@@ -49,6 +49,11 @@ def _longest(lane: Lane) -> pl.DataFrame:
     )
 
 
+def _host_places(lane: Lane) -> pl.DataFrame:
+    found = lane.once(_on_host).sort("dur_ns", "start_ns", descending=[True, False])
+    return found.select("step", "start_ns", "dur_ns", table=pl.lit("host_ops"), name=pl.col("name").cast(pl.String))
+
+
 @measures(
     Metric(
         "collectives_per_step",
@@ -224,6 +229,36 @@ def through_the_host(lane: Lane) -> Mapping[str, Value]:
         "host_collective_ms": lane.per_step_ms(spans(ranges).total),
         "host_collective_idle_ms": _per_step(lane, idle),
         "host_collective_copy_bytes_per_step": float(copies["bytes"].sum()) / lane.steps.height if sized else None,
+    }
+
+
+@measures(
+    Metric(
+        "host_collective_exposed_ms",
+        "ms",
+        "Time per step in which a collective runs on the host and no framework op on another thread.",
+        "(union of those ranges - union of the ops of other threads, c10d's own left out) inside the steps / steps",
+        where=_host_places,
+    ),
+    Metric(
+        "host_collective_exposed_share",
+        "share",
+        "The same as a part of the step.",
+        "host_collective_exposed_ms / step_mean_ms",
+    ),
+)
+def exposed_on_host(lane: Lane) -> Mapping[str, Value]:
+    """Host collectives that no computation of the host hides; zero where there are none."""
+    if not lane.total_ns:
+        return {}
+    ranges = lane.once(_on_host)
+    its_own = pl.col("name").cast(pl.String).str.contains(_CALLS)
+    others = ~pl.col("thread").is_in(ranges["thread"].unique().implode())
+    ops = lane.host.filter(pl.col("kind") == "op", others & ~its_own) if ranges.height else lane.host.clear()
+    exposed = minus(spans(ranges), spans(ops))
+    return {
+        "host_collective_exposed_ms": _per_step(lane, exposed),
+        "host_collective_exposed_share": lane.share(exposed),
     }
 
 

@@ -18,7 +18,7 @@ from advisor.text import ms
 _SAVING: Final = r"torch/serialization\.py\(\d+\): save|torch\.save|[Cc]heckpoint"
 _CAUSES: Final = {
     "compute": "longer kernels",
-    "collective": "waiting for other ranks",
+    "collective": "communication with other ranks",
     "compile": "compilation",
     "gc": "garbage collection",
     "checkpoint": "saving a checkpoint",

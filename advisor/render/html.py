@@ -18,7 +18,7 @@ from advisor.render.payload import payload
 from advisor.report import Report
 from advisor.resources import reports_folder
 
-_SCRIPTS: Final = ("report.js", "charts.js", "tables.js", "timeline.js")
+_SCRIPTS: Final = ("report.js", "charts.js", "tables.js", "timeline.js", "flame.js")
 _LONGEST, _LONGEST_PROSE, _LONGEST_CODE = 400, 1500, 4000  # characters of one text: the whole of it is in the JSON
 _ICON: Final = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"

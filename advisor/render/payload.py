@@ -15,6 +15,7 @@ _DIGITS: Final = 4  # significant ones
 _KERNELS: Final = (
     *("name", "op", "shapes", "grid", "block", "registers", "occupancy", "family", "tensor_cores", "calls", "total_ms"),
 )
+_FRAMES: Final = ("id", "parent", "name", "kind", "total_ms", "self_ms")
 _OPERATORS: Final = ("name", "shapes", "stack", "calls", "host_ms", "device_ms")
 _ESCAPES: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
@@ -32,6 +33,7 @@ def payload(run: Run, specs: Mapping[str, object]) -> str:
             "kernels": _table(run, "kernel_group", _KERNELS),
             "operators": _table(run, "operator", _OPERATORS),
         },
+        "flame": _table(run, "call_tree", _FRAMES),
         "timeline": None if run.timeline is None else _timeline(run, run.timeline),
     }
     return json.dumps(data, separators=(",", ":"), allow_nan=False).translate(_ESCAPES)

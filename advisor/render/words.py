@@ -39,6 +39,8 @@ POOLS: Final = {
     "dependency_idle": "the time in which the GPU waits for another stream or rank",
     "outliers": "what uneven steps add to the mean step",
     "host_work": "the work of the host, which has no GPU",
+    "skew": "the time in which ranks wait for the latest of them",
+    "pipeline_wait": "the time in which ranks wait for another to send or receive",
 }
 """The parts of a step that savings come out of, in words."""
 
@@ -68,6 +70,9 @@ _OPTIONS: Final = {
 _ODD: Final = 0.05  # of the typical rank's time: smaller differences are not worth a line
 _WEB: Final = re.compile(r"https?://[^\s<>\"'`|\\()\[\]{}\x00-\x20\x7f-\U0010ffff]+")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
+_COMPARED: Final = re.compile(  # one name with one name: a factor has no unit
+    r"(?:^|\bAND\b|\bOR\b|\()\s*([A-Za-z_]\w*)\s*(?:[<>]=?|=)\s*([A-Za-z_]\w*)\s*(?=$|\bAND\b|\bOR\b|\))"
+)
 _CODE: Final = re.compile(r"`([^`\n]+)`")
 
 
@@ -158,10 +163,19 @@ def recording(run: Run) -> str | None:
 
 
 def filled_in(finding: Finding) -> str | None:
-    """The rule's condition with the numbers of this run in the place of its names; None where it is not known."""
+    """The rule's condition with the numbers of this run in the place of its names; None where it is not known.
+
+    A threshold is worded in the unit of the metric that it is held against.
+    """
     if finding.condition is None:
         return None
+    units = {e.metric: e.unit for e in finding.evidence}
+    for left, right in _COMPARED.findall(finding.condition):
+        units |= {
+            name: units[of] for name, of in ((left, right), (right, left)) if name in finding.params and of in units
+        }
     known = {e.metric: quantity(e.value, e.unit) for e in finding.evidence}
+    known |= {name: quantity(value, units.get(name, "number")) for name, value in finding.params.items()}
     return _NAME.sub(lambda name: known.get(name[0], name[0]), finding.condition)
 
 
@@ -204,6 +218,36 @@ def tensor_cores(run: Run) -> list[tuple[str, float, str]]:
     return [part for part in parts if part[1] > 0]
 
 
+class Flame(NamedTuple):
+    """The words around a flame graph; `all` stands on the frame that holds all others."""
+
+    title: str
+    says: str
+    all: str
+
+
+def flame(run: Run) -> Flame | None:
+    """What the time of a step by module is called: after what its frames are; None where there are no frames."""
+    rows = run.metrics.get("call_tree", ())
+    if not rows:
+        return None
+    kinds = {row.get("kind") for row in rows}
+    parts = [next((kind for kind in ("module", "scope", "annotation") if kind in kinds), None), "operator"]
+    whose = "device" if run.source.devices else "host"
+    total = sum(float(row.get("total_ms") or 0) for row in rows if row.get("parent") is None)
+    when = "a step" if run.source.steps.marked else "the recording"
+    counted = {
+        "device": "Time of kernels and copies under what launched them, where they overlap each counted",
+        "host": "Time of the host's ranges, all threads together",
+    }
+    backward = "; the backward pass counts where the forward op ran" if "module" in kinds else ""
+    return Flame(
+        f"{whose.capitalize()} time by {listing([part for part in parts if part])}",
+        f"{counted[whose]}{backward}.",
+        f"{when}: {ms(total)}",
+    )
+
+
 def tally(run: Run) -> str:
     """How the rules came out, so that silence does not pass for health: `8 rules: 3 found something, ...`."""
     fired = {finding.rule for finding in run.findings} | {s.rule for finding in run.findings for s in finding.symptoms}
@@ -228,11 +272,17 @@ def overview(report: Report) -> str:
 
 
 def reach(finding: Finding, run: Run) -> str | None:
-    """The workers that a finding holds for, where there are several: `workers 0-2, 5 of 8`."""
-    if len(run.source.workers) <= 1:
+    """The workers that a finding holds for, where there are several: `workers 0-2, 5 of 8`, `all 8 workers`."""
+    read = len(run.source.workers)
+    if read <= 1:
         return None
     workers, told_of = finding.scope.workers, finding.scope.told_of
-    held = f"{'worker' if len(workers) == 1 else 'workers'} {runs_of(workers)} of {len(run.source.workers)}"
+    partly = bool(run.source.world_size and run.source.world_size > read)
+    if len(workers) == read:
+        held = f"all {read} that were recorded" if partly else f"all {read} workers"
+    else:
+        which = f"{'worker' if len(workers) == 1 else 'workers'} {runs_of(workers)}"
+        held = f"{which} of the {read} recorded" if partly else f"{which} of {read}"
     elsewhere = len(workers) > 1 and told_of not in {None, run.source.steps.worker}
     return f"{held}, numbers of worker {told_of}" if elsewhere else held
 

@@ -13,6 +13,13 @@ const make = (tag, fields = {}, ...children) => {
   return element;
 };
 
+const length = ns => {
+  for (const [unit, size] of [["s", 1e9], ["ms", 1e6], ["µs", 1e3]]) {
+    if (Math.abs(ns) >= size) return `${Number((ns / size).toPrecision(3)).toLocaleString("en")} ${unit}`;
+  }
+  return `${Math.round(ns)} ns`;
+};
+
 const SVG = "http://www.w3.org/2000/svg";
 const swatch = color => {
   const svg = document.createElementNS(SVG, "svg"), rect = document.createElementNS(SVG, "rect");

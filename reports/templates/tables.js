@@ -20,7 +20,7 @@ const KINDS = {
     by: { kernel: r => r.name, "launching op": r => r.op ?? "none recorded", "shapes of the op": r => `${r.op ?? "no op"} ${r.shapes ?? "no shapes"}`,
       "grid and block": r => `${r.grid ?? "?"} blocks of ${r.block ?? "?"} threads`, family: r => r.family ?? "other", "Tensor Cores": r => use(r) },
     weight: "total_ms",
-    columns: { calls: g => sum(g, "calls"), ms: g => sum(g, "total_ms"), "mean us": g => 1e3 * sum(g, "total_ms") / Math.max(1, sum(g, "calls")),
+    columns: { calls: g => sum(g, "calls"), ms: g => sum(g, "total_ms"), "mean µs": g => 1e3 * sum(g, "total_ms") / Math.max(1, sum(g, "calls")),
       "Tensor Cores": g => { const all = new Set(g.map(r => use(r))); return all.size === 1 ? [...all][0] : "partly"; } },
     sort: "ms",
   },

@@ -9,13 +9,6 @@ const COLOR_OF = {
 };
 const TEXT_ON = { "--busy-1": "--on-accent", "--idle-2": "--paper", "--busy-2": "--on-accent", "--busy-4": "--on-accent", "--gap-input": "--on-gap", "--gap-sync": "--on-accent" };
 
-const length = ns => {
-  for (const [unit, size] of [["s", 1e9], ["ms", 1e6], ["us", 1e3]]) {
-    if (Math.abs(ns) >= size) return `${Number((ns / size).toPrecision(3)).toLocaleString("en")} ${unit}`;
-  }
-  return `${Math.round(ns)} ns`;
-};
-
 const colors = () => {
   const probe = document.body.appendChild(make("i", { hidden: true })), found = {};
   return name => {

@@ -216,6 +216,69 @@ def test_a_finding_is_shown_in_the_timeline(opened: Open):
     assert made.page.evaluate("document.activeElement.tagName") == "CANVAS"
 
 
+def labels(made: Opened) -> list[str]:
+    return made.page.locator(".flame [role=treeitem]:visible").all_inner_texts()
+
+
+def test_the_frames_are_drawn_to_scale_and_named(opened: Open):
+    made = opened("resnet")
+    frames = made.page.locator(".flame [role=treeitem]")
+    whole = frames.first.bounding_box()["width"]
+    widths = [frames.nth(i).bounding_box()["width"] / whole for i in range(3)]
+    assert widths == pytest.approx([1, 0.9, 0.1], abs=0.005)
+    assert frames.first.inner_text() == "a step: 100 ms"
+    assert frames.nth(3).get_attribute("aria-label") == "Linear_0: module, 48 ms, 48.0 %"
+    assert frames.nth(2).get_attribute("aria-label") == "what launched it was not recorded: op, 10 ms, 10.0 %"
+
+
+def test_a_frame_is_zoomed_by_mouse_and_all_are_back_by_a_button(opened: Open):
+    made = opened("resnet")
+    before = labels(made)
+    made.page.locator(".flame [role=treeitem]", has_text="Linear_1").click()
+    assert labels(made) == ["a step: 100 ms", "Net_0", "Linear_1", "aten::linear"]
+    assert "Linear_1 module, 24 ms, 24.0 %" in made.page.locator(".flame .readout").inner_text()
+    made.page.locator(".flame [data-do=all]").click()
+    assert labels(made) == before
+    assert made.trouble == []
+
+
+def test_the_frames_are_walked_through_by_keyboard(opened: Open):
+    made = opened("resnet")
+    keys = made.page.keyboard
+    made.page.locator(".flame [role=treeitem]").first.focus()
+    focused = "document.activeElement.getAttribute('aria-label')"
+    walked = []
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight", "ArrowDown", "ArrowUp"):
+        keys.press(key)
+        walked.append(made.page.evaluate(focused).partition(":")[0])
+    assert walked == ["Net_0", "Linear_0", "Linear_1", "aten", "Linear_1"]
+    keys.press("Enter")
+    assert labels(made) == ["a step: 100 ms", "Net_0", "Linear_1", "aten::linear"]
+    keys.press("Escape")
+    assert len(labels(made)) > 4
+    assert made.page.locator(".flame [tabindex='0']").count() == 1  # one stop for the tabulator
+
+
+def test_frames_of_a_comparison_tell_what_they_were(opened: Open):
+    made = opened("resnet")
+    made.page.evaluate("""() => {
+      const section = document.querySelector(".flame");
+      section.querySelector("[role=tree]").replaceChildren();
+      drawFlame(section, {
+        columns: ["id", "parent", "name", "kind", "total_ms", "self_ms", "base_ms"],
+        rows: [["a", null, "longer", 60, 40], ["b", null, "shorter", 20, 50], ["c", null, "fresh", 20, null]]
+          .map(([id, parent, name, now, then]) => [id, parent, name, "op", now, now, then]),
+      });
+    }""")
+    frames = made.page.locator(".flame [role=treeitem]")
+    assert [frames.nth(i).get_attribute("class") for i in (1, 2, 3)] == [
+        "frame k-op longer",
+        "frame k-op shorter",
+        "frame k-op longer",
+    ]
+    assert frames.nth(3).get_attribute("aria-label") == "fresh: op, 20 ms, 20.0 %, was not there"
+
+
 @pytest.mark.parametrize("press", ["click", "Enter"])
 def test_the_theme_can_be_chosen(opened: Open, press: str):
     made = opened("resnet", color_scheme="dark")

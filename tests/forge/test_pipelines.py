@@ -168,6 +168,48 @@ def test_a_comment_that_cannot_be_posted_leaves_the_build_green(tmp_path, server
     assert not server.comments
 
 
+@pytest.mark.parametrize(
+    ("inputs", "name"),
+    [({}, "gpu-advisor"), ({"key": "bert"}, "gpu-advisor-bert"), ({"key": "bert", "artifact": ""}, "")],
+)
+def test_the_artifacts_of_a_matrix_have_names_of_their_own(tmp_path, inputs, name):
+    runner = Runner(tmp_path, {"profile": str(FAST), **inputs})
+    wrapper(runner.temp / "gpu-advisor-venv/bin/advisor")
+    runner.step("Look")
+    assert runner.outputs["look"]["artifact"] == name
+    assert runner.value(STEPS["Upload"]["with"]["name"]) == name
+    assert runner.holds(STEPS["Upload"]["if"]) == bool(name)
+
+
+def test_remarks_are_relative_to_the_checkout_of_the_change(tmp_path, server):
+    """The recipe checks out base and change side by side; the stacks name the change's files by their whole path."""
+    runner = Runner(tmp_path, {"profile": str(SLOW), "check-run": "true", "root": "head"}, server, pull_request())
+    for side in ("base", "head"):
+        (runner.workspace / side).mkdir()
+        (runner.workspace / side / "train.py").write_text("x\n" * 20)
+    wrapper(runner.temp / "gpu-advisor-venv/bin/advisor")
+    runner.step("Look")
+    file = Path(runner.outputs["look"]["report"]) / "report.json"
+    report = json.loads(file.read_text())
+    for place in report["runs"][0]["findings"][0]["where"]:
+        place["stack"] = f"{runner.workspace}/head/train.py(7): <module>"
+    file.write_text(json.dumps(report))
+    assert runner.step("Comment").returncode == 0
+    (run,) = server.runs.values()
+    assert {(a["path"], a["start_line"]) for a in run["annotations"]} == {("train.py", 7)}
+
+
+def test_a_comparison_fails_where_a_side_could_not_be_read(tmp_path, server):
+    (tmp_path / "head").mkdir()
+    (tmp_path / "head" / "rank0.pt.trace.json").write_bytes(next(FAST.iterdir()).read_bytes()[:0])
+    for file in FAST.iterdir():
+        (tmp_path / "head" / file.name).symlink_to(file)
+    wanted = {"profile": str(tmp_path / "head"), "baseline": str(FAST), "fail-on": "slower", "status": "true"}
+    assert Runner(tmp_path, wanted, server, pull_request()).all()[1] == 3
+    assert "not read of the head" in next(iter(server.comments.values()))["body"]
+    assert server.statuses[0]["state"] == "failure"
+
+
 def test_words_in_inputs_are_never_run(tmp_path, server):
     wanted = {"profile": f"{FAST}\n$(touch pwned)\n`touch pwned`; touch pwned", "key": "$(touch pwned)"}
     runner = Runner(tmp_path, wanted, server, pull_request())
@@ -280,6 +322,17 @@ def test_the_gitlab_installation_asks_pip_for_the_package(tmp_path, gitlab):
     assert asked[1].endswith(f"--disable-pip-version-check {package}")
 
 
+def test_extras_are_asked_of_pip(tmp_path):
+    for extras, asked in (("", "[bot]"), ("s3", "[bot,s3]"), ("s3,gcs", "[bot,s3,gcs]")):
+        folder = tmp_path / f"with-{extras}"
+        folder.mkdir()
+        fake = folder / "python3"
+        fake.write_text('#!/bin/sh\nmkdir -p "$3/bin" && cp "$0" "$3/bin/python" && echo "$@" >>"$HOME/asked"\n')
+        fake.chmod(0o755)
+        assert Runner(folder, {"extras": extras, "python": str(fake)}).step("Install").returncode == 0
+        assert (folder / "asked").read_text().splitlines()[1].endswith(f"{ROOT}{asked}")
+
+
 def test_both_files_are_as_their_hosts_describe_them(tmp_path):
     component = tmp_path / "component.json"
     filled = json.dumps(COMPONENT).replace('"$[[ inputs.needs ]]"', '["profile"]')
@@ -310,3 +363,51 @@ def test_the_recipes_are_as_their_hosts_describe_them(tmp_path, recipe):
     assert all(set(each) <= set(ACTION["inputs"]) for each in ours)
     if gitlab:
         assert set(words["include"][0]["inputs"]) <= set(HEADER["spec"]["inputs"])
+
+
+def script(recipe, name):
+    """What the step of that name runs, out of the recipes."""
+    steps = [step for job in yaml.safe_load(recipe)["jobs"].values() for step in job["steps"]]
+    return next(step["run"] for step in steps if step.get("name") == name)
+
+
+def test_the_recipe_of_the_fleet_store_gives_several_baselines(tmp_path):
+    (recipe,) = [each for each in RECIPES if "advisor fleet ingest" in each]
+    wrapper(tmp_path / "bin" / "advisor")
+    env = {
+        "PATH": f"{tmp_path}/bin:/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "STORE": str(tmp_path / "store"),
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+        "GITHUB_SHA": SHA,
+    }
+
+    def bash(text):
+        words = ["bash", "-e", "-c", text]
+        done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    for fixture in (FAST, SLOW):
+        (tmp_path / "profiles").unlink(missing_ok=True)
+        (tmp_path / "profiles").symlink_to(fixture)
+        bash(script(recipe, "Store the run of main"))
+    bash(script(recipe, "Fetch the runs of main"))
+    begin, *reports, end = (tmp_path / "output").read_text().splitlines()
+    assert (begin, end, len(reports)) == ("reports<<END", "END", 2)
+    head = [sys.executable, "-m", "advisor", "compare", reports[0], str(FAST), "--fail-on", "never"]
+    done = subprocess.run(head, cwd=tmp_path, env=env | {"PYTHONPATH": str(ROOT)}, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_recipe_for_forks_tells_of_failures_too_and_says_what_fails():
+    (recipe,) = [each for each in RECIPES if "workflow_run:" in each]
+    (job,) = yaml.safe_load(recipe)["jobs"].values()
+    assert '["success", "failure"]' in job["if"]
+    assert "conclusion" in job["if"]
+    download, post = job["steps"]
+    assert download["continue-on-error"] is True
+    assert post["if"] == f"steps.{download['id']}.outcome == 'success'"
+    words = post["run"].replace("\\\n", " ").split()
+    assert words[words.index("comment") :] == [
+        *("comment", "report/report.json", "--status", "--fail-on", "slower:5", "--fail-on", "new-high")
+    ]

@@ -2,7 +2,8 @@
 
 import pytest
 
-from advisor.forge.source import annotated
+from advisor.comparison import FindingChange, Found
+from advisor.forge.source import annotated, pointers, pointers_of_changes
 from tests.render_samples import THIRTY_TWO_BIT, changed
 
 
@@ -18,7 +19,7 @@ def checkout(tmp_path):
 
 def spots(root, *stacks):
     where = tuple(changed(THIRTY_TWO_BIT.where[0], stack=stack) for stack in stacks)
-    return [(a.path, a.line) for a in annotated([changed(THIRTY_TWO_BIT, where=where)], root)]
+    return [(a.path, a.line) for a in annotated(pointers([changed(THIRTY_TWO_BIT, where=where)]), root)]
 
 
 @pytest.mark.parametrize(
@@ -50,10 +51,30 @@ def test_a_line_is_remarked_once_by_each_finding(checkout):
 
 def test_a_remark_says_what_the_finding_says(checkout):
     place = changed(THIRTY_TWO_BIT.where[0], stack="train.py(5): a")
-    (remark,) = annotated([changed(THIRTY_TWO_BIT, where=(place,))], checkout)
+    (remark,) = annotated(pointers([changed(THIRTY_TWO_BIT, where=(place,))]), checkout)
     assert remark.title == THIRTY_TWO_BIT.title
     assert remark.message.startswith(THIRTY_TWO_BIT.says)
     assert place.name in remark.message
+
+
+def test_a_script_of_the_checkout_itself_is_found_by_its_whole_path(checkout):
+    """Two checkouts side by side: the one that is meant is that of the root."""
+    assert spots(checkout, f"{checkout}/train.py(5): <module>") == [("train.py", 5)]
+    assert spots(checkout, f"{checkout.parent}/other/train.py(5): <module>") == []
+
+
+def test_a_comparison_points_at_what_is_new_or_worse(checkout):
+    place = changed(THIRTY_TWO_BIT.where[0], stack="train.py(5): a")
+
+    def change(key, status, severity="high"):
+        found = Found(severity=severity, saving=None, says=f"{key}.", where=(place,))
+        sides = {"base": found, "head": None} if status == "gone" else {"base": None, "head": found}
+        return FindingChange(key=key, rule=key, title=key, status=status, **sides)
+
+    changes = [change("a", "new"), change("b", "kept"), change("c", "gone"), change("d", "worse", "low")]
+    changes.append(change("symptom", "new", None))
+    told = [(a.title, a.severity, a.path, a.line) for a in annotated(pointers_of_changes(changes), checkout)]
+    assert told == [("a", "high", "train.py", 5), ("d", "low", "train.py", 5)]
 
 
 def test_a_link_out_of_the_checkout_is_not_followed(checkout):

@@ -132,3 +132,15 @@ def test_matrix_products_beside_a_collective_take_longer():
     # 1024 x 512 products of ddp-a100-6steps: 14 us beside all-to-all and all-reduce, 9 alone.
     assert run("ddp-a100-6steps")["contention_ratio"] == pytest.approx(1.6, abs=0.05)
     assert "nccl-contention" in outcome("ddp-a100-6steps")[0]
+
+
+def test_ranks_on_cpus_that_mostly_communicate_are_told_so():
+    """One rank of 300: the time is there, but not whether it is the network's or a late rank's."""
+    (run,) = check([str(TRACES / "cpu-only")]).runs
+    first = run.findings[0]
+    assert (first.rule, first.severity, first.saving.low_ms if first.saving else None) == (
+        *("communication-on-cpus", "high"),
+        0,
+    )
+    assert "waiting for a late rank" in first.says
+    assert not any("waiting for other ranks" in f.says for f in run.findings)

@@ -360,6 +360,46 @@ def test_a_report_without_the_tables_says_so():
     assert any("without tables" in note for note in found.notes)
 
 
+def tree(*frames: tuple[int | None, str, float, float]) -> Rows:
+    return [
+        {"id": n, "parent": parent, "name": name, "kind": "module", "total_ms": total, "self_ms": own}
+        for n, (parent, name, total, own) in enumerate(frames)
+    ]
+
+
+def with_tree(rows: Rows) -> Run:
+    one = run()
+    return one.model_copy(update={"metrics": {**one.metrics, "call_tree": tuple(rows)}})
+
+
+def test_modules_are_matched_along_their_paths():
+    base = with_tree(tree((None, "Net", 10, 1), (0, "Conv", 6, 6), (0, "Norm", 3, 0), (2, "Conv", 3, 3)))
+    head = with_tree(tree((None, "Net", 14, 1), (0, "Conv", 9, 9), (0, "Head", 4, 4)))
+    frames = held(base, head).frames
+    assert [(f.parent, f.name, f.base_ms, f.head_ms, f.head_self_ms) for f in frames] == [
+        (None, "Net", 10, 14, 1),
+        (0, "Conv", 6, 9, 9),
+        (0, "Head", 0, 4, 4),
+        (0, "Norm", 3, 0, 0),
+        (3, "Conv", 3, 0, 0),
+    ]
+    assert frames[1].change_ms == 3
+    twice = held([base, with_tree(tree((None, "Net", 20, 2)))], head).frames
+    assert (twice[0].base_ms, twice[0].base_self_ms) == (15, 1.5)
+
+
+def test_without_a_tree_on_both_sides_there_is_none():
+    assert held(with_tree(tree((None, "Net", 10, 1))), run()).frames == ()
+
+
+def test_a_tree_that_is_none_is_drawn_as_far_as_it_is():
+    loose = [{"id": 0, "parent": 7, "name": "lost", "kind": "op", "total_ms": 1.0, "self_ms": 1.0}]
+    cut = [{"id": 1, "parent": None, "name": None, "kind": "op", "total_ms": 2.0, "self_ms": None}]
+    assert [(f.name, f.base_ms, f.base_self_ms) for f in held(*[with_tree([*loose, *cut])] * 2).frames] == [
+        (None, 2, 0)
+    ]
+
+
 # ------------------------------------------------------------------------------------------ findings
 
 

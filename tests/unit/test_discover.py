@@ -110,7 +110,6 @@ def test_a_truncated_gzip_file_is_taken(tmp_path: Path):
         ("report.json", b'{"schema_version": 1, "advisor_version": "0.1.0"}', "a report of advisor"),
         ("notes.txt", b"hello", "not a profile"),
         ("h.xplane.pb", b"", "empty"),
-        ("h.trace.json", b'{"metadata":{"highres-ticks":true},"traceEvents":[]}', "give the *.xplane.pb of that run"),
         ("mlflow.sqlite", b"SQLite format 3\0 CREATE TABLE runs", "not a profile"),
         ("w.memory.json", b"[[1], [2]]", "PyTorch memory profile; this version reads PyTorch Profiler traces"),
     ],
@@ -251,14 +250,15 @@ def test_a_folder_with_nothing_is_rejected(tmp_path: Path, files: tuple[str, ...
     assert why(tmp_path).startswith("no profile in this folder; this version reads PyTorch Profiler traces")
 
 
-def test_a_folder_of_profiles_of_another_kind_is_no_empty_folder(tmp_path: Path):
-    path = put(tmp_path / "plugins" / "profile" / "run" / "host.trace.json.gz", VIEWERS)
-    put(tmp_path / "plugins" / "profile" / "run" / "host2.trace.json.gz", VIEWERS)
-    found, rejected = discover([str(tmp_path)])
-    assert found == []
-    assert [Path(r.path).parent for r in rejected] == [Path(path).parent]
-    assert rejected[0].why.startswith("the trace viewer's copy of a TensorFlow or JAX profile, ")
-    assert rejected[0].why.endswith(" (and 1 more here)")
+def test_the_viewers_copies_are_read_where_the_profile_itself_is_not_there(tmp_path: Path):
+    """Of one host the profile was kept, of the others not: they are one run all the same."""
+    folder = tmp_path / "job" / "plugins" / "profile" / "run"
+    put(folder / "host1.xplane.pb", b"\n\x00")
+    for host in ("host1", "host2", "host3"):
+        put(folder / f"{host}.trace.json.gz", VIEWERS)
+    run = only(tmp_path)
+    assert (run.name, run.format) == ("job", "xplane")
+    assert names(run.files) == ["host1.xplane.pb", "host2.trace.json.gz", "host3.trace.json.gz"]
 
 
 # ---------------------------------------------------------------------------------------------- TensorFlow and JAX

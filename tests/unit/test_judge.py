@@ -159,6 +159,15 @@ def test_a_finding_on_the_job_holds_for_all_its_workers():
     assert finding.scope.workers == (0, 1, 2)
 
 
+def test_a_finding_on_the_job_that_is_about_one_rank_holds_for_that():
+    about = LATE.model_copy(update={"about": "late_rank"})
+    rows = [{"input_share": 0.5, "late_rank": name} for name in ("rank 2", "rank 2", "rank 2")]
+    assert judged(measured(*rows), about).findings[0].scope.workers == (2,)
+    of_device = [row | {"late_rank": "worker 1, GPU 5"} for row in rows]
+    assert judged(measured(*of_device), about).findings[0].scope.workers == (1,)
+    assert judged(measured(*({"input_share": 0.5} for _ in rows)), about).findings[0].scope.workers == (0, 1, 2)
+
+
 def test_the_worst_workers_saving_counts():
     found = measured({"input_share": 0.2, "input_gain_ms": 5.0}, {"input_share": 0.4, "input_gain_ms": 30.0})
     assert savings(judged(found, rule("a", **saving("input_gain_ms / 2", "input_gain_ms")))) == {"a": (15.0, 30.0)}

@@ -11,14 +11,15 @@ from typing import IO, Final
 
 import polars as pl
 
+from advisor.chrome.source import Source
+from advisor.chrome.trace import Trace
 from advisor.errors import ReadError
 from advisor.kernelnames import collective_op, family
 from advisor.links import named_ranges, require_ranges, steps, with_launches, with_parents
 from advisor.profile import DEVICE_OP_KINDS, Profile
 from advisor.readers.kineto.columns import Columns
-from advisor.readers.kineto.decode import Device, Distributed, Header, Trace
+from advisor.readers.kineto.decode import KINETO, Device, Distributed, Event, Header
 from advisor.readers.kineto.names import DTYPE_BYTES, copy_kind, copy_memory
-from advisor.readers.kineto.source import Source
 from advisor.text import count
 
 FORMAT: Final = "kineto"
@@ -44,7 +45,7 @@ def read(
     Raises:
         ReadError: Nothing of it can be read.
     """
-    trace, columns = Trace(name), Columns()
+    trace, columns = Trace(name, KINETO), Columns()
     with _without_collector():
         for events in trace.chunks(Source(stream, on_read=on_read)):
             columns.add(events)
@@ -68,7 +69,9 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _profile(trace: Trace, columns: Columns, name: str, default_worker: int, step_range: str | None) -> Profile:
+def _profile(
+    trace: Trace[Event, Header], columns: Columns, name: str, default_worker: int, step_range: str | None
+) -> Profile:
     header = trace.header
     rank = header.distributedInfo.rank if header.distributedInfo else None
     worker = default_worker if rank is None else rank

@@ -1,5 +1,7 @@
 """Reads XPlane profiles (`*.xplane.pb`) of TensorFlow, JAX and XLA: NVIDIA and AMD GPUs, TPUs as far as generic, CPUs.
 
+Where a run has none, the trace viewer's copy of it (`*.trace.json.gz`, see `viewer`) is read as far as it goes.
+
 What the tables hold, for those who compute with them:
 
 - `workers.framework`: `tensorflow`, `jax`, or null; `name` is the host's name as the file bears it.
@@ -24,6 +26,7 @@ Kept of a file's environment is the process id and JAX's version; nothing else.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import IO, Final
@@ -45,6 +48,7 @@ from advisor.readers.xplane.names import (
 )
 from advisor.readers.xplane.plane import Plane
 from advisor.readers.xplane.space import Space
+from advisor.readers.xplane.viewer import LACKS, Viewed
 from advisor.text import count
 
 FORMAT: Final = "xplane"
@@ -78,10 +82,14 @@ def read(
     """
     if step_range is not None:
         raise UsageError(f"--step-range: the steps of {name} are told by their numbers, not by names; leave it out")
-    space, parts = Space(name, stream, on_read), _Parts()
+    is_copy = name.removesuffix(".gz").endswith(".json")
+    space = Viewed(name, stream, on_read) if is_copy else Space(name, stream, on_read)
+    parts = _Parts()
     for plane in space.planes():
         parts.add(plane)
     profile = _profile(parts, [*space.salvaged, *parts.notes()], name, worker)
+    if is_copy:
+        profile = replace(profile, lacks={**profile.lacks, **LACKS})
     if not (profile.host_ops.height or profile.device_ops.height):
         raise ReadError(f"{name}: no host or device activity in it; record it around some steps")
     return profile
@@ -211,7 +219,7 @@ def _workers(parts: _Parts, host: pl.DataFrame, ops: pl.DataFrame, name: str) ->
     file = name.rsplit("/", 1)[-1]
     return pl.DataFrame(
         {
-            "name": [file.removesuffix(".gz").removesuffix(".xplane.pb") or "host"],
+            "name": [re.sub(r"(?:\.xplane\.pb|\.trace\.json)?(?:\.gz)?$", "", file) or "host"],
             "pid": [parts.pid],
             "framework": ["jax" if told else _framework(host, ops)],
             "producer": [told or "XPlane"],

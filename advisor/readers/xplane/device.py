@@ -22,11 +22,16 @@ from advisor.readers.xplane.names import (
 )
 from advisor.readers.xplane.plane import Events, Line, Plane
 
-_STATS: Final = {
+OF_OPS: Final = {
     *("correlation_id", "group_id", "is_eager", "kernel_details", "memcpy_details", "memset_details"),
     *("theoretical_occupancy_pct", "cuda_graph_exec_id", "cuda_graph_id", "graph_exec_id"),
     *("tf_op", "name", "level 0", "annotation", "hlo_op", "hlo_module", "hlo_category"),
 }
+"""The stats that are read of what runs on a device."""
+
+OF_STEPS: Final = {"group_id", "step_name", "step_num"}
+"""Those of the steps that the profiler drew."""
+
 _NAMES: Final = ("device_name", "gpu_device_name", "device_type_string")
 _NO_OP: Final = r"^XlaModule:?$"  # what tf_op holds where XLA compiled the program whole
 _BLIT: Final = r"^__amd_rocclr_(copy|fill)Buffer"  # AMD copies and fills with kernels of its runtime
@@ -84,7 +89,7 @@ def _ops(plane: Plane, lines: list[int], number: int) -> pl.DataFrame:
         text=pl.col("name").cast(TEXT),
     )
     streams = np.array([line.id for line in plane.lines] or [0], np.int64)
-    found = [_some_ops(events, names[events.what], streams) for events in plane.events(lines, _STATS)]
+    found = [_some_ops(events, names[events.what], streams) for events in plane.events(lines, OF_OPS)]
     return pl.concat(found).with_columns(device=pl.lit(number, pl.Int32))
 
 
@@ -148,7 +153,7 @@ def _marked(plane: Plane, number: int) -> pl.DataFrame:
     """The steps of the line that the profiler draws them on."""
     lines = [i for i, line in enumerate(plane.lines) if line.name == STEP_LINE]
     names = pl.Series([*plane.names.names, ""], dtype=pl.String)
-    found = [_some_steps(events, names) for events in plane.events(lines, {"group_id", "step_name", "step_num"})]
+    found = [_some_steps(events, names) for events in plane.events(lines, OF_STEPS)]
     return pl.concat(found).with_columns(device=pl.lit(number, pl.Int32))
 
 

@@ -31,12 +31,14 @@ _OF_ALLOCATIONS: Final = {
     *("allocator_name", "bytes_allocated", "bytes_available", "fragmentation", "requested_bytes", "allocation_bytes"),
     *("addr", "tf_op", "region_type", "data_type", "tensor_shapes", "index_on_host"),
 }
-_OF_RANGES: Final = {
+OF_RANGES: Final = {
     *("group_id", "correlation_id", "is_eager", "shape", "tensor_shapes", "hlo_op", "memcpy_details", "step_num"),
     *("_pt", "_p", "_ct", "_c", "iter_num"),
     *ITERATOR_FACTS,
     *CALL_FACTS,
 }
+"""The stats that are read of ranges on the host."""
+
 _ROLES: Final = (REGION_OPENS, REGION_CLOSES, REGION_ASKED, EXECUTES, ALLOCATES, FREES)
 _REQUEST, _END = "request", "end"
 _UNSEEN: Final = (REGION_OPENS, REGION_CLOSES, REGION_ASKED, _END)  # they tell what belongs together, and are no work
@@ -61,7 +63,7 @@ def host(plane: Plane) -> Host:
     """
     names, ranges, allocations = _named(plane), list[pl.DataFrame](), list[pl.DataFrame]()
     threads = np.array([line.id for line in plane.lines] or [0], np.int64)
-    for events in plane.events(range(len(plane.lines)), _OF_RANGES | _OF_ALLOCATIONS):
+    for events in plane.events(range(len(plane.lines)), OF_RANGES | _OF_ALLOCATIONS):
         about = names[events.what].with_columns(
             pl.Series("thread", threads[events.line]),
             pl.Series("start_ns", events.start_ns),

@@ -160,7 +160,10 @@ def _by_group(ops: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
 
 
 def _owned(host: pl.DataFrame, marks: pl.DataFrame) -> pl.Series:
-    """The step of each host op: that of its group, or of the range that it, or what asked for it, stands in."""
+    """The step of each host op: that of its group, or of the range that it, or what asked for it, stands in.
+
+    Where no hand-over between threads was recorded at all, time takes its place.
+    """
     steps = np.full(host.height, -1, np.int64)
     if marks.height:
         at = np.arange(host.height)
@@ -176,6 +179,8 @@ def _owned(host: pl.DataFrame, marks: pl.DataFrame) -> pl.Series:
         of_mark[marks["id"].to_numpy()] = marks["step"].to_numpy()
         steps = of_mark[owner]
     owned = pl.Series("step", steps).replace(-1, None).cast(pl.Int32)
+    if host["asked_by"].null_count() == host.height:
+        owned = pl.select(pl.coalesce(owned, _during(host["start_ns"].to_numpy(), marks)).alias("step")).to_series()
     groups = marks.select("group", of_group="step").drop_nulls().unique("group", keep="first")
     return (
         host.select("group", owned)
@@ -189,14 +194,18 @@ def _of_launches(device: pl.DataFrame, host: pl.DataFrame, marks: pl.DataFrame) 
     """Device ops with the step of their launching call, by the time of the call where it is not linked to any."""
     calls = host.select("id", "step", at="start_ns")
     found = device.join(calls, left_on="launch", right_on="id", how="left", maintain_order="left")
-    during = marks.select("step", opens="host_start_ns", closes=pl.col("host_start_ns") + pl.col("host_dur_ns"))
-    opens, closes = during["opens"].to_numpy(), during["closes"].to_numpy()
-    at = found["at"].fill_null(-1).to_numpy()
-    i = np.searchsorted(opens, at, side="right") - 1
-    inside = (i >= 0) & (at < closes[i]) if len(opens) else np.zeros(len(at), bool)
-    by_time = pl.Series(during["step"].gather(np.where(inside, i, 0))) if len(opens) else pl.lit(None, pl.Int32)
-    timed = pl.when(pl.Series(inside, dtype=pl.Boolean)).then(by_time)
+    timed = _during(found["at"].fill_null(-1).to_numpy(), marks)
     return found.with_columns(step=pl.coalesce("step", timed)).drop("at")
+
+
+def _during(at: Ints, marks: pl.DataFrame) -> pl.Series:
+    """The step in whose range on the host each instant lies, null where in none; shape of `at`."""
+    if not marks.height:
+        return pl.repeat(None, len(at), dtype=pl.Int32, eager=True)
+    opens, closes = marks["host_start_ns"].to_numpy(), (marks["host_start_ns"] + marks["host_dur_ns"]).to_numpy()
+    i = np.searchsorted(opens, at, side="right") - 1
+    inside = pl.Series((i >= 0) & (at < closes[i]), dtype=pl.Boolean)
+    return pl.select(pl.when(inside).then(marks["step"].gather(np.maximum(i, 0)))).to_series()
 
 
 def _drawn_windows(drawn: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:

@@ -6,7 +6,16 @@ from typing import Any
 import polars as pl
 import pytest
 
-from advisor.metrics.communication import between_devices, calling, calls, contention, exposure, sizes, through_the_host
+from advisor.metrics.communication import (
+    between_devices,
+    calling,
+    calls,
+    contention,
+    exposed_on_host,
+    exposure,
+    sizes,
+    through_the_host,
+)
 from advisor.metrics.registry import Missing
 from advisor.profile import Profile
 from tests.tables import Row, kernel, lane, on_device, on_host, profile, step, worker_row
@@ -117,6 +126,17 @@ def test_copies_without_collectives_on_the_host_are_batches():
     host = [on_host("op", 0, 20, name="c10d::allreduce_")]
     found = through_the_host(lane(made([on_device("memcpy", 50, 100, 10, copy_kind="HtoD", bytes=1000)], host)))
     assert found["host_collective_idle_ms"] == found["host_collective_copy_bytes_per_step"] == 0
+
+
+def test_without_a_device_what_the_ranks_exchange_is_hidden_by_ops_of_other_threads():
+    # us       0   100   200   300   400    gloo runs from 100 to 400, an op until 150, c10d's own until 380
+    host = [GLOO, on_host("op", 50, 150, name="aten::mm"), on_host("op", 150, 380, name="c10d::allreduce_")]
+    inside = on_host("op", 200, 300, name="aten::add", thread=9)  # the sum itself
+    steps = [step(1, 0, 1000, device=None)]
+    found = exposed_on_host(lane(profile([], [*host, inside], steps)))
+    assert found["host_collective_exposed_ms"] == pytest.approx(0.25)
+    assert found["host_collective_exposed_share"] == pytest.approx(0.25)
+    assert exposed_on_host(lane(profile([], host[1:], steps)))["host_collective_exposed_ms"] == 0
 
 
 def alike(starts: list[float], us: float, **columns: Any) -> list[Row]:

@@ -58,7 +58,7 @@ def test_a_range_that_saves_is_a_checkpoint():
     ("kind", "words"),
     [
         ("gc", "garbage collection"),
-        ("collective", "waiting for other ranks"),
+        ("collective", "communication with other ranks"),
         ("allocator", "taking or freeing device memory"),
         ("input", "waiting for the data loader"),
     ],

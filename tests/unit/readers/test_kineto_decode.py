@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from advisor.chrome.source import Source
+from advisor.chrome.trace import Trace
 from advisor.errors import ReadError
 from advisor.profile import SCHEMAS, Profile
-from advisor.readers.kineto.decode import Trace
-from advisor.readers.kineto.source import Source
+from advisor.readers.kineto.decode import KINETO
 from tests.strategies_kineto import LAUNCH, Event, call, event, kernel, op, profile, read, step, text
 
 REPAIRED = "some of the file is malformed: repaired where possible"
@@ -26,7 +27,7 @@ LAST = event(None, "Record Window End", 200)
 
 def in_pieces(trace: bytes, size: int) -> tuple[Trace, list[str | None]]:
     """What a trace is read as in pieces of `size` bytes: itself, and the names of its events."""
-    decoded = Trace("t.json")
+    decoded = Trace("t.json", KINETO)
     packed = gzip.compress(trace)  # of plain files, the first piece is never small
     names = [event.name for chunk in decoded.chunks(Source(io.BytesIO(packed), size=size)) for event in chunk]
     return decoded, names
@@ -60,7 +61,7 @@ def test_a_cut_at_any_byte_is_no_loss():
             yield from (document[:at], document[at:])
 
     for at in range(len(document)):
-        trace = Trace("t.json")
+        trace = Trace("t.json", KINETO)
         names = [event.name for chunk in trace.chunks(InTwo(io.BytesIO())) for event in chunk]
         assert (names, trace.salvaged) == ([*NAMES, "ProfilerStep#1", "aten::mm", "cudaLaunchKernel", "gemm"], []), at
 
@@ -78,7 +79,7 @@ def test_after_a_wrong_cut_reading_goes_on_in_pieces():
     misleading = op(0, 1, '},{"ph":"X"' * 300)
     trace = text(misleading, *(op(i, 1) for i in range(500)))
     pieces = Source(io.BytesIO(gzip.compress(trace)), size=1_000)
-    chunks = [len(chunk) for chunk in Trace("t.json").chunks(pieces)]
+    chunks = [len(chunk) for chunk in Trace("t.json", KINETO).chunks(pieces)]
     assert sum(chunks) == 501
     assert max(chunks) < 100
 
@@ -171,7 +172,7 @@ def test_a_huge_file_without_events_is_not_read_to_its_end():
 
     endless = Endless()
     with pytest.raises(ReadError, match='no "traceEvents"'):
-        list(Trace("t.json").chunks(Source(endless)))
+        list(Trace("t.json", KINETO).chunks(Source(endless)))
     assert endless.given < 64 << 20
 
 
@@ -233,9 +234,9 @@ def test_damage_between_two_events_may_cost_both(damage: bytes):
 
 
 def test_in_a_large_file_damage_costs_no_more_than_that(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("advisor.readers.kineto.decode._PATIENCE_BYTES", 5_000)
+    monkeypatch.setattr("advisor.chrome.trace._PATIENCE_BYTES", 5_000)
     trace = text(*(op(i, 1, f"op {i}") for i in range(500))).replace(b'"op 250"', b'"op 250')
-    decoded = Trace("t.json")
+    decoded = Trace("t.json", KINETO)
     chunks = list(decoded.chunks(Source(io.BytesIO(gzip.compress(trace)), size=2_000)))
     assert [event.name for chunk in chunks for event in chunk] == [f"op {i}" for i in range(500) if i != 250]
     assert max(map(len, chunks)) < 130  # it does not wait for the file's end

@@ -113,8 +113,18 @@ def test_overview_counts_by_severity():
 
 def test_reach_is_told_where_there_are_several_workers():
     assert words.reach(INPUT_BOUND, RESNET) is None
-    assert words.reach(EIGHT.findings[-1], EIGHT) == "workers 0\N{EN DASH}2, 5 of 8"
-    assert words.reach(EIGHT.findings[0], EIGHT) == "worker 0 of 8"
+    whole = changed(EIGHT, source=changed(EIGHT.source, world_size=8))
+    assert words.reach(EIGHT.findings[-1], whole) == "workers 0\N{EN DASH}2, 5 of 8"
+    assert words.reach(EIGHT.findings[0], whole) == "worker 0 of 8"
+    scope = changed(EIGHT.findings[0].scope, workers=tuple(range(8)))
+    assert words.reach(changed(EIGHT.findings[0], scope=scope), whole) == "all 8 workers"
+
+
+def test_reach_is_among_the_ranks_that_were_recorded():
+    assert (EIGHT.source.world_size, len(EIGHT.source.workers)) == (16, 8)
+    assert words.reach(EIGHT.findings[-1], EIGHT) == "workers 0\N{EN DASH}2, 5 of the 8 recorded"
+    scope = changed(EIGHT.findings[0].scope, workers=tuple(range(8)))
+    assert words.reach(changed(EIGHT.findings[0], scope=scope), EIGHT) == "all 8 that were recorded"
 
 
 def test_fixes_for_the_framework_of_the_run_come_first():
@@ -177,3 +187,36 @@ def test_code_spans_are_cut_out():
 def test_files_that_could_not_be_read_for_one_reason_are_all_counted():
     lost = (Unreadable(path="a", why="empty (and 2 more here)", others=("b", "c")), Unreadable(path="d", why="torn"))
     assert words.overview(Report(advisor_version="1", runs=(), unreadable=lost)).endswith("; 4 files could not be read")
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("input_share >= moderate", "33 % >= 5 %"),
+        ("moderate <= input_share AND input_exposed_ms >= least", "5 % <= 33 % AND 59 ms >= 10 ms"),
+        ("input_exposed_ms >= moderate * 178", "59 ms >= 0.05 * 178"),
+        ("(input_share >= moderate OR unheard_of > least)", "(33 % >= 5 % OR unheard_of > 10)"),
+    ],
+)
+def test_the_numbers_of_a_condition_stand_in_units(condition: str, expected: str):
+    finding = changed(INPUT_BOUND, condition=condition, params={"moderate": 0.05, "least": 10.0})
+    assert words.filled_in(finding) == expected
+
+
+def test_a_flame_graph_is_called_after_its_frames():
+    assert words.flame(RESNET) == (
+        "Device time by module and operator",
+        (
+            "Time of kernels and copies under what launched them, where they overlap each counted; "
+            "the backward pass counts where the forward op ran."
+        ),
+        "a step: 100 ms",
+    )
+    rows = ({"id": 0, "parent": None, "name": "aten::mm", "kind": "op", "total_ms": 3.0, "self_ms": 3.0},)
+    alone = changed(cpu_only().runs[0], metrics={"call_tree": rows})
+    assert words.flame(alone) == (
+        "Host time by operator",
+        "Time of the host's ranges, all threads together.",
+        "the recording: 3 ms",
+    )
+    assert words.flame(changed(RESNET, metrics={})) is None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.readers.kineto.source import Source
+from advisor.chrome.source import Source
 
 TEXT = "".join(random.Random(1).choices("abcdefghij {}[],", k=200_000)).encode()  # noqa: S311 - no secret
 PACKED = gzip.compress(TEXT, mtime=0)
