@@ -31,7 +31,7 @@ from advisor.metrics import dtypes
 from advisor.storage import is_url, tidy
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, WriterProperties
 
 Schema = dict[str, Any]
 _Result = TypeVar("_Result")
@@ -115,6 +115,7 @@ TABLES: Final = ("drawings", "reports", "workers", "findings", "runs")  # in the
 _APP: Final = "gpu-advisor"
 _TRIES: Final = 60
 _WAIT_S: Final = 0.5
+_TOGETHER: Final = {"drawings": 32, "reports": 128}  # rows: few large texts are unpacked to get at one
 _STATISTICS: Final = 64  # characters of a smallest and largest value: else the log holds whole reports
 _CONDITIONAL: Final = {"aws_conditional_put": "etag"}  # S3 refuses a commit that another writer made first
 
@@ -196,7 +197,7 @@ class Store:
     def _compacted(self, name: str) -> int | None:
         if (table := self._open(name)) is None:
             return None
-        table.optimize.compact()
+        table.optimize.compact(writer_properties=_written(name))
         table.vacuum(dry_run=False)
         table.create_checkpoint()
         return len(table.file_uris())
@@ -217,7 +218,7 @@ class Store:
         self._retried(partial(self._overwrite, name, rows, predicate))
 
     def _overwrite(self, name: str, rows: pl.DataFrame, predicate: str) -> None:
-        from deltalake import CommitProperties, Transaction, WriterProperties, write_deltalake
+        from deltalake import CommitProperties, Transaction, write_deltalake
 
         table = self._created(name)
         write_deltalake(
@@ -230,7 +231,7 @@ class Store:
             commit_properties=CommitProperties(
                 app_transactions=[Transaction(_APP, time.time_ns())], max_commit_retries=0
             ),
-            writer_properties=WriterProperties(compression="ZSTD", statistics_truncate_length=_STATISTICS),
+            writer_properties=_written(name),
         )
 
     def _retried(self, commit: Callable[[], _Result]) -> _Result:
@@ -330,6 +331,14 @@ def frame(name: str, rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
 def _filled(name: str, rows: pl.DataFrame) -> pl.DataFrame:
     absent = [pl.lit(None, kind).alias(column) for column, kind in SCHEMAS[name].items() if column not in rows.columns]
     return rows.with_columns(absent)
+
+
+def _written(name: str) -> WriterProperties:
+    from deltalake import WriterProperties
+
+    return WriterProperties(
+        compression="ZSTD", statistics_truncate_length=_STATISTICS, max_row_group_size=_TOGETHER.get(name)
+    )
 
 
 def _among(key: str, values: Sequence[str]) -> str:
