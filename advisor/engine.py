@@ -80,11 +80,21 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
         lost += broken
         for name, whole, notes in jobs:
             judged = judge(whole, rules, silenced)
-            runs.append(summarise(name, one.path, whole, replace(judged, notes=(*judged.notes, *notes, *changed))))
+            told = (*judged.notes, *notes, *_beside(one, found), *changed)
+            runs.append(summarise(name, one.path, whole, replace(judged, notes=told)))
     if not runs:
         raise NothingFound("; ".join(f"{u.path}: {u.why}" for u in lost) or "no profile given")
     report = Report(advisor_version=__version__, runs=tuple(runs), unreadable=tuple(lost))
     return sides.mark_new(report, earlier) if earlier else report
+
+
+def _beside(one: Found, found: Iterable[Found]) -> list[str]:
+    """What is to be noted of a run in whose folder there are others that another profiler recorded."""
+    folder = one.files[0].rpartition("/")[0]
+    formats = sorted({other.format for other in found if other.files[0].rpartition("/")[0] == folder})
+    if len(formats) == 1:
+        return []
+    return [f"{' and '.join(formats)} profiles lie in this folder: taken as different runs, even if of one job"]
 
 
 def measured(
@@ -114,6 +124,7 @@ def compare(  # noqa: PLR0913 - all but the paths are options with a default
     today: dt.date | None = None,
     progress: Progress | None = None,
     processes: int = 1,
+    step_range: str | None = None,
 ) -> Comparison:
     """Compare the runs under `head` with those under `base`.
 
@@ -125,17 +136,25 @@ def compare(  # noqa: PLR0913 - all but the paths are options with a default
         today: As in `check`.
         progress: As in `check`.
         processes: As in `check`.
+        step_range: As in `check`; of saved reports the steps are fixed.
 
     Raises:
         NothingFound: a side holds no readable profile and no report.
         ReadError: a report cannot be read.
-        UsageError: the configuration, a rule or `steps` is wrong.
+        UsageError: the configuration, a rule, `steps` or `step_range` is wrong.
     """
-    if fixed := [path for path in (*base, *head) if _is_report(path)] if steps != STEADY else []:
-        raise UsageError(
-            f"--steps {steps}: {fixed[0]} is a saved report, whose steps are fixed; give the profile instead"
-        )
-    checked = partial(check, config=config, steps=steps, today=today, progress=progress, processes=processes)
+    asked = f"--steps {steps}" if steps != STEADY else "--step-range" if step_range else ""
+    if fixed := [path for path in (*base, *head) if _is_report(path)] if asked else []:
+        raise UsageError(f"{asked}: {fixed[0]} is a saved report, whose steps are fixed; give the profile instead")
+    checked = partial(
+        check,
+        config=config,
+        steps=steps,
+        today=today,
+        progress=progress,
+        processes=processes,
+        step_range=step_range,
+    )
     (before, lost), (after, lost_too) = (_runs(paths, checked) for paths in (base, head))
     return sides.compare(before, after, advisor_version=__version__, unreadable=(lost, lost_too))
 

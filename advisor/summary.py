@@ -73,7 +73,7 @@ def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> R
         metrics={
             scope: tuple(_rows(scope, frame, found.lens, slowest).to_dicts()) for scope, frame in found.frames.items()
         },
-        timeline=_timeline(found.timeline, judged.findings),
+        timeline=_timeline(found.timeline(e.metric for f in judged.findings for e in f.evidence), judged.findings),
     )
     return run.model_copy(update={"verdict": _too_little(run)}) if run.tells_too_little else run
 
@@ -217,7 +217,34 @@ def _source(path: str, lens: Lens, lane: Lane, row: Mapping[str, Value]) -> Sour
         salvaged=tuple(profile.salvaged),
         notes=tuple(_notes(lens, row)),
         lacks=dict(profile.lacks),
+        environment=_environment(lens),
     )
+
+
+def _environment(lens: Lens) -> dict[str, str]:
+    """Hardware, software, communication and recording: what the workers tell alike once, the rest side by side."""
+    workers = lens.profile.workers
+    hardware = Counter(_hardware(lane) for lane in lens.lanes if lane.device is not None)
+    told = {
+        "hardware": [f"{n} \N{MULTIPLICATION SIGN} {kind}" if n > 1 else kind for kind, n in hardware.items()],
+        "software": workers["software"].drop_nulls().unique(maintain_order=True).to_list(),
+        "communication": workers["backend"].drop_nulls().unique(maintain_order=True).to_list(),
+        "profiler": workers["producer"].drop_nulls().unique(maintain_order=True).to_list(),
+        "recorded with": workers["options"].drop_nulls().unique(maintain_order=True).to_list(),
+    }
+    return {what: one_line("; ".join(values), _LONGEST) for what, values in told.items() if values}
+
+
+def _hardware(lane: Lane) -> str:
+    """`NVIDIA H100 80GB HBM3 (79.2 GiB, 132 multiprocessors, capability 9)`."""
+    memory, multiprocessors, capability = (lane.facts.get(f) for f in ("memory_bytes", "sm_count", "capability"))
+    known = [
+        bytes_(memory) if isinstance(memory, int) else None,
+        count(multiprocessors, "multiprocessor") if isinstance(multiprocessors, int) else None,
+        f"capability {capability:g}" if isinstance(capability, float) else None,
+    ]
+    name = lane.facts.get("name") or (lane.gpu.model if lane.gpu else "unnamed device")
+    return f"{name} ({', '.join(filter(None, known))})" if any(known) else str(name)
 
 
 def _notes(lens: Lens, row: Mapping[str, Value]) -> Iterator[str]:

@@ -56,15 +56,15 @@ def worst_step(lane: Lane, wheres: Mapping[str, Where]) -> Timeline | None:
     number = int(lane.steps["dur_ns"].arg_max() or 0)
     row = lane.steps.row(number, named=True)
     start, length = row["start_ns"], row["dur_ns"]
-    events = pl.concat([_device(lane, start, length), _host(lane, start, length)])
+    device, host = _device(lane, start, length), _host(lane, start, length)
     return Timeline(
         worker=lane.worker,
         device=lane.device,
         step=row["step"] if lane.marked else None,
         start_ns=start,
         dur_ns=length,
-        recorded=events.height,
-        events=_longest(events),
+        recorded=device.height + host.height,
+        events=_longest(device, host),
         idle=_idle(lane, number, start),
         threads=thread_names(lane.threads),
         evidence={
@@ -93,8 +93,8 @@ def _within(rows: pl.DataFrame, start: int, length: int) -> pl.DataFrame:
 
 
 def _drawn(rows: pl.DataFrame, start: int) -> pl.DataFrame:
-    text = (pl.col("kind", "name").cast(pl.String), pl.col("start_ns") - start)
-    return _nested(rows.with_columns(*text).select(_COLUMNS).sort("track", "start_ns", -pl.col("dur_ns")))
+    shifted = rows.with_columns(pl.col("start_ns") - start).select(_COLUMNS)
+    return _nested(shifted.sort("track", "start_ns", "dur_ns", descending=[False, False, True]))
 
 
 def _nested(rows: pl.DataFrame) -> pl.DataFrame:
@@ -110,14 +110,14 @@ def _depths(track: pl.DataFrame) -> pl.Series:
     return pl.Series(np.maximum(open_, 0), dtype=pl.Int64)
 
 
-def _longest(events: pl.DataFrame) -> pl.DataFrame:
+def _longest(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     """At most MOST_EVENTS of them: the longest of the device and of the host, half of each where both have many."""
-    if events.height <= MOST_EVENTS:
-        return events
-    device, host = events.filter("on_device"), events.filter(~pl.col("on_device"))
-    of_device = min(device.height, max(MOST_EVENTS // 2, MOST_EVENTS - host.height))
-    kept = [device.top_k(of_device, by="dur_ns"), host.top_k(MOST_EVENTS - of_device, by="dur_ns")]
-    return pl.concat(kept).sort(~pl.col("on_device"), "track", "start_ns", "depth")
+    kept = [device, host]
+    if device.height + host.height > MOST_EVENTS:
+        of_device = min(device.height, max(MOST_EVENTS // 2, MOST_EVENTS - host.height))
+        longest = device.top_k(of_device, by="dur_ns"), host.top_k(MOST_EVENTS - of_device, by="dur_ns")
+        kept = [rows.sort("track", "start_ns", "depth") for rows in longest]
+    return pl.concat(rows.with_columns(pl.col("kind", "name").cast(pl.String)) for rows in kept)
 
 
 def _idle(lane: Lane, window: int, start: int) -> pl.DataFrame:

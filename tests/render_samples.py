@@ -247,7 +247,7 @@ def kernel_row(n: int) -> dict[str, Value]:
         "registers": 32,
         "occupancy": 0.5,
         "family": "gemm",
-        "tensor_cores": (0.0, 1.0, None)[n % 3],
+        "verdict": ("unused", "used", "unknown", "no use")[n % 4],
         "calls": 6 * n + 1,
         "total_ms": 40.0 - n,
     }
@@ -337,6 +337,12 @@ RESNET = Run(
         ),
         salvaged=("worker0.1623143089861.pt.trace.json.gz: cut off after 83 MB; what came before was read",),
         lacks={"allocations": NO_MEMORY, "host_ops.shapes": NO_SHAPES},
+        environment={
+            "hardware": "Tesla V100-DGXS-32GB (31.7 GiB, 80 multiprocessors, capability 7)",
+            "software": "CUDA 11.3, driver for CUDA 11.4",
+            "profiler": "Kineto schema 1",
+            "recorded with": "with_stack",
+        },
     ),
     breakdown={
         "compute": 0.4412,
@@ -556,7 +562,7 @@ def hostile(text: str) -> Report:
     return Report.model_validate(put(full.model_dump()))
 
 
-MAPPINGS = ("missing", "lacks", "breakdown", "shows", "params")
+MAPPINGS = ("missing", "lacks", "breakdown", "shows", "params", "environment")
 SEVERITY_FIELDS = ("severity", "confidence")
 
 HOSTILE = {

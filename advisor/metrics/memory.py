@@ -7,6 +7,7 @@ from typing import Final
 
 import polars as pl
 
+from advisor.alive import alive_at_peak
 from advisor.lens import Lane
 from advisor.metrics.registry import Metric, Missing, Value, measures, tabulates
 
@@ -146,6 +147,12 @@ def memory_curve(lane: Lane) -> pl.DataFrame:
         allocated_bytes=pl.max("allocated_bytes"),
         reserved_bytes=pl.max("reserved_bytes"),
     ).drop("span")
+
+
+@tabulates("memory_peak")
+def at_peak(lane: Lane) -> pl.DataFrame:
+    """What held the memory when it was fullest, the most first: what, op, within, blocks, bytes."""
+    return alive_at_peak(lane)
 
 
 _NAMES: Final = (

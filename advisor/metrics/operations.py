@@ -28,10 +28,9 @@ def launch_table(lane: Lane) -> pl.DataFrame:
     """
     copies = ~pl.col("kind").is_in(["kernel", "collective"])
     keys = ["kind", "name", "grid", "block", "bytes"]
-    ran = lane.used_ops.select(
-        pl.col("kind", "name").cast(pl.String), "grid", "block", "dur_ns", bytes=pl.when(copies).then("bytes")
-    )
-    return ran.group_by(keys).agg(_SPREAD).sort(keys, nulls_last=True)
+    ran = lane.used_ops.select("kind", "name", "grid", "block", "dur_ns", bytes=pl.when(copies).then("bytes"))
+    found = ran.group_by(keys).agg(_SPREAD).with_columns(pl.col("kind", "name").cast(pl.String))
+    return found.sort(keys, nulls_last=True)
 
 
 @tabulates("op")

@@ -111,6 +111,11 @@ def _run(run: Run) -> Iterator[str]:
     yield from _what_was_read(run)
 
 
+def graded(severity: Severity) -> str:
+    """A severity with its sign, on one line however narrow its cell."""
+    return f"{_SHAPES[severity]}&nbsp;{severity}"
+
+
 def counts(run: Run) -> str:
     """`4 findings: 2 high, 1 medium, 1 low; 1 new; 26 rules found nothing; 3 could not be judged`."""
     severities = Counter(finding.severity for finding in run.findings)
@@ -138,7 +143,7 @@ def _findings(run: Run) -> str:
     for finding in run.findings[:_TABLE_FINDINGS]:
         saving = words.saving(finding, run.source.steps) or "not estimated"
         sure = ", ".join(filter(None, (finding.confidence, words.reach(finding, run))))
-        severity = f"{_SHAPES[finding.severity]} {finding.severity}{', **new**' if finding.new else ''}"
+        severity = f"{graded(finding.severity)}{', **new**' if finding.new else ''}"
         rows.append(f"| {severity} | {escape(finding.title, 200)} | {escape(saving)} | {escape(sure)} |")
     if len(run.findings) > _TABLE_FINDINGS:
         rows.append(f"| | and {len(run.findings) - _TABLE_FINDINGS} more | | |")
@@ -201,7 +206,8 @@ def _unknowns(run: Run) -> Iterator[str]:
 
 
 def _what_was_read(run: Run) -> Iterator[str]:
-    notes = [*run.source.notes, *(words.odd_ranks(run) or words.hosts(run))]
+    links = words.bandwidth(run)
+    notes = [*run.source.notes, *(words.odd_ranks(run) or words.hosts(run)), *([links] if links else [])]
     notes += [f"left out: {which}: {why}" for which, why in words.left_out(run.source)]
     notes += [f"note: {note}" for note in run.source.salvaged]
     notes += [f"lacks {what}: {why}" for what, why in run.source.lacks.items()]

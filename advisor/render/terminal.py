@@ -101,6 +101,7 @@ def _run(page: Page, run: Run, *, verbose: bool) -> None:
     page.gap()
     _breakdown(page, run)
     _headlines(page, run, verbose=verbose)
+    _ranks(page, run, verbose=verbose)
     page.gap()
     for number, finding in enumerate(shown, 1):
         _finding(page, run, finding, number, depth)
@@ -120,6 +121,19 @@ def _run(page: Page, run: Run, *, verbose: bool) -> None:
         ranked = "Ranked by gain. " if words.ranking(run) else ""
         page.add((f"{ranked}-v shows the evidence, every fix and where to look", "dim"))
     page.gap()
+
+
+def _ranks(page: Page, run: Run, *, verbose: bool) -> None:
+    """A line for each rank unlike the others, or else for each host, and one on what moves between them."""
+    odd = words.odd_ranks(run)
+    lines = odd or words.hosts(run)
+    for line in lines if verbose else lines[:_NOTES]:
+        page.add(line, hang=_MARGIN)
+    if not verbose and len(lines) > _NOTES:
+        unlike = " unlike the typical one" if odd else ""
+        page.add(f"and {count(len(lines) - _NOTES, 'more rank')}{unlike}", margin=_MARGIN)
+    if links := words.bandwidth(run):
+        page.add(links, hang=_MARGIN)
 
 
 def _read(page: Page, run: Run, *, verbose: bool) -> None:
@@ -154,17 +168,10 @@ def _breakdown(page: Page, run: Run) -> None:
 
 
 def _headlines(page: Page, run: Run, *, verbose: bool) -> None:
-    """The numbers that people look for first, and the ranks that are unlike the others."""
+    """The numbers that people look for first."""
     told = words.headlines(run) if verbose or run.source.framework in words.OF_XLA else []
     if told:
         page.add((" · ".join(f"{what} {value}" for what, value in told), "dim"), most=None if verbose else 2)
-    odd = words.odd_ranks(run)
-    lines = odd or words.hosts(run)
-    for line in lines if verbose else lines[:_NOTES]:
-        page.add(line, hang=_MARGIN)
-    if not verbose and len(lines) > _NOTES:
-        unlike = " unlike the typical one" if odd else ""
-        page.add(f"and {count(len(lines) - _NOTES, 'more rank')}{unlike}", margin=_MARGIN)
 
 
 def _rows(entries: Sequence[str], width: int) -> Iterator[list[int]]:

@@ -124,6 +124,8 @@ def test_a_table_is_filtered_and_grouped(opened: Open):
     table.locator("select").select_option("launching op")
     assert made.names() == ["aten::addmm", "aten::mm"]
     assert table.locator("tbody tr").first.locator("td").nth(1).inner_text() == "420"  # 40 + 38 + ... + 2 ms
+    table.locator("select").select_option("Tensor Cores")
+    assert made.names() == ["could use them", "use them", "could not tell", "no gain from them"]
 
 
 def test_operators_of_a_job_without_a_device_are_weighed_by_host_time(opened: Open, monkeypatch: pytest.MonkeyPatch):
