@@ -308,6 +308,59 @@ def flame(run: Run) -> Flame | None:
     )
 
 
+class Stage(NamedTuple):
+    """One transformation of tf.data with those that it asks for elements; `waited` is its part of all waiting."""
+
+    name: str
+    facts: list[str]
+    waited: float
+    critical: bool
+    bottleneck: bool
+    asks: list[Stage]
+
+
+def pipelines(run: Run) -> list[Stage]:
+    """The pipelines of tf.data that the steps ask, each from the transformation that is asked first."""
+    rows = run.metrics.get("iterator", ())
+    whole = sum(float(row.get("waited_ms") or 0) for row in rows)
+    known = {row.get("iterator") for row in rows}
+    inner: dict[Value, list[Mapping[str, Value]]] = {}
+    for row in rows:
+        inner.setdefault(row.get("parent") if row.get("parent") in known else None, []).append(row)
+
+    def stage(row: Mapping[str, Value], depth: int) -> Stage:
+        asked = inner.get(row.get("iterator"), []) if depth < _DEEPEST else []
+        waited = float(row.get("waited_ms") or 0) / whole if whole else 0.0
+        return Stage(
+            name=str(row.get("transformation")),
+            facts=_facts(row, run.source.steps),
+            waited=waited,
+            critical=bool(row.get("critical")),
+            bottleneck=bool(row.get("bottleneck")),
+            asks=[stage(one, depth + 1) for one in asked],
+        )
+
+    return [stage(row, 0) for row in inner.get(None, [])]
+
+
+_DEEPEST: Final = 40
+
+
+def _facts(row: Mapping[str, Value], steps: Steps) -> list[str]:
+    """How long the steps wait for a transformation, how long it works, how often it is asked, how much runs at once."""
+    each = "each" if steps.used > 1 else "in all"
+    waited, works = (
+        float(row.get(f"{name}_ms") or 0) / max(1, n) for name, n in (("waited", steps.used), ("self", steps.count))
+    )
+    calls, parallel = row.get("calls"), row.get("parallelism")
+    return [
+        f"steps wait {ms(waited)} {each}" if waited > 0 else "no step waits for it",
+        f"works {ms(works)} a step" if steps.count > 1 else f"works {ms(works)}",
+        *([count(calls, "call")] if isinstance(calls, int) else []),
+        *([f"{parallel} at once"] if isinstance(parallel, int) else []),
+    ]
+
+
 class Held(NamedTuple):
     """Some of the memory at the peak: what asked for it and in which part of the program, and how much of all."""
 

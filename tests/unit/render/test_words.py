@@ -4,7 +4,17 @@ import pytest
 
 from advisor.render import words
 from advisor.report import LeftOutStep, Place, Report, Steps, Unreadable
-from tests.render_samples import INPUT_BOUND, LAUNCH_BOUND, RESNET, SAMPLES, THIRTY_TWO_BIT, changed, cpu_only, saving
+from tests.render_samples import (
+    INPUT_BOUND,
+    LAUNCH_BOUND,
+    PIPELINE,
+    RESNET,
+    SAMPLES,
+    THIRTY_TWO_BIT,
+    changed,
+    cpu_only,
+    saving,
+)
 
 STEPS = RESNET.source.steps
 MARKED = {"marked": True, "count": 8, "used": 8, "step_ms": 177.4, "step_mean_ms": 177.6, "left_out": ()}
@@ -292,3 +302,30 @@ def test_hosts_and_what_takes_most_of_their_steps():
         "worker 0 (h0): 20 ms a step, mostly compute (60 %)",
     ]
     assert words.hosts(changed(run, source=changed(source, workers=workers[:1]))) == []
+
+
+def test_the_memory_at_the_peak_is_told_with_its_part_of_all():
+    assert [(part.name, part.within, part.is_code, part.share) for part in words.peak(RESNET)] == [
+        ("aten::conv2d", "Bottleneck", True, pytest.approx(4 / 7)),
+        ("asked for outside any recorded op", "backward pass", False, pytest.approx(1 / 7)),
+        ("all others", None, False, pytest.approx(0.5 / 7)),
+        ("held before the recording began, such as weights", None, False, pytest.approx(1.5 / 7)),
+    ]
+    assert words.peak(changed(RESNET, metrics={})) == []
+
+
+def test_a_pipeline_is_told_from_the_top_with_times_per_step():
+    (top,) = words.pipelines(SAMPLES["tensorflow"].runs[0])
+    assert (top.name, top.critical, top.bottleneck, top.waited) == ("Prefetch", True, False, 0.1)
+    assert top.facts == ["steps wait 1 ms each", "works 0.5 ms a step", "12 calls"]
+    (held,) = top.asks
+    assert (held.name, held.bottleneck, held.waited) == ("Map", True, 0.9)
+    assert held.facts == ["steps wait 9 ms each", "works 50 ms a step", "12 calls", "1 at once"]
+    assert [stage.name for stage in held.asks[0].asks] == ["TFRecord", "Range"]
+    assert held.asks[0].facts[0] == "no step waits for it"
+
+
+def test_a_pipeline_of_which_the_top_was_lost_is_told_from_what_is_there():
+    rows = tuple({**row, "parent": row["iterator"]} for row in PIPELINE)  # nonsense: each asks itself
+    assert words.pipelines(changed(RESNET, metrics={"iterator": rows})) == []
+    assert [s.name for s in words.pipelines(changed(RESNET, metrics={"iterator": PIPELINE[2:]}))] == ["Zip"]
