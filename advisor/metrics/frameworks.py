@@ -169,7 +169,8 @@ def placement(lane: Lane) -> Mapping[str, Value]:
     innermost = ops.filter(~pl.col("id").is_in(ops["parent"].drop_nulls().implode()))
     if not innermost.height:
         return {"device_op_share": Missing("no framework op was recorded on the host")}
-    return {"device_op_share": float(innermost["id"].is_in(lane.ops["op"].drop_nulls().unique().implode()).mean() or 0)}
+    launching = innermost.filter(pl.col("id").is_in(lane.ops["op"].drop_nulls().unique().implode())).height
+    return {"device_op_share": launching / innermost.height}
 
 
 @measures(

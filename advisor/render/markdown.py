@@ -14,6 +14,7 @@ from advisor.text import UNKNOWN, count, one_line, percent, plain, quantity, sho
 MOST_CHARACTERS: Final = 60_000
 """GitHub refuses a comment of more than 65,536; what calls `render` may want to add a line of its own."""
 
+_MOST_LINES: Final = 40
 _TABLE_FINDINGS: Final = 5
 _LONGEST: Final = 600  # characters of one text
 _LONGEST_CODE: Final = 4000
@@ -107,6 +108,9 @@ def _run(run: Run) -> Iterator[str]:
         yield f"In numbers: {escape(', '.join(f'{what} {value}' for what, value in told))}."
     for number, finding in enumerate(run.findings[:_TABLE_FINDINGS], 1):
         yield details(f"{number}. {escape(finding.title, 200)}", *_finding(finding, run))
+    if lines := words.pipeline_lines(run):
+        rows = "\n".join(f"{'  ' * depth}- {escape(line)}" for depth, line in lines[:_MOST_LINES])
+        yield details("The input pipeline of tf.data", rows)
     yield from _unknowns(run)
     yield from _what_was_read(run)
 

@@ -20,6 +20,7 @@ _MOST, _TWO_LINES, _SPACED = 5, 4, 3
 _UNKNOWNS, _NOTES = 3, 3
 _NARROW, _WIDE = 60, 110  # text wider than this is hard to read, narrower leaves no room beside the labels
 _MARGIN: Final = 3
+_DEEPEST: Final = 30  # columns that a line moves in
 _NAME, _SPOTS = 120, 3  # characters of a kernel's name; places of one name
 
 _STYLES: Final[dict[Severity, str]] = {"high": "bold red", "medium": "bold yellow", "low": "bold blue"}
@@ -111,6 +112,8 @@ def _run(page: Page, run: Run, *, verbose: bool) -> None:
         page.add(f"and {hidden} more with less to win", margin=_MARGIN)
     if not verbose and len(shown) > _SPACED:
         page.gap()
+    if verbose:
+        _pipelines(page, run)
     _unknowns(page, run, verbose=verbose)
     if verbose:
         if order := words.ranking(run):
@@ -211,6 +214,17 @@ def _worth(finding: Finding, run: Run, *, verbose: bool) -> str:
     saving = words.saving(finding, run.source.steps)
     sure = f"{finding.confidence} confidence" if verbose or finding.confidence != "high" else None
     return ", ".join(filter(None, (saving and f"gives back {saving}", sure, words.reach(finding, run))))
+
+
+def _pipelines(page: Page, run: Run) -> None:
+    lines = words.pipeline_lines(run)
+    if not lines:
+        return
+    page.add(("The input pipeline of tf.data, from what a step asks down", "bold"))
+    for depth, line in lines:
+        margin = min(_MARGIN + 2 * depth, _DEEPEST)
+        page.add(f"└ {line}" if depth else line, margin=margin, hang=2)
+    page.gap()
 
 
 def _reasons(page: Page, finding: Finding) -> None:

@@ -346,6 +346,21 @@ def pipelines(run: Run) -> list[Stage]:
 _DEEPEST: Final = 40
 
 
+def pipeline_lines(run: Run) -> list[tuple[int, str]]:
+    """The pipelines of tf.data in words, a line per transformation: how deep below the step, and its facts."""
+    lines: list[tuple[int, str]] = []
+
+    def tell(stage: Stage, depth: int) -> None:
+        mark = ", the bottleneck" if stage.bottleneck else ", on the critical path" if stage.critical else ""
+        lines.append((depth, f"{stage.name}{mark}: {', '.join(stage.facts)}"))
+        for one in stage.asks:
+            tell(one, depth + 1)
+
+    for stage in pipelines(run):
+        tell(stage, 0)
+    return lines
+
+
 def _facts(row: Mapping[str, Value], steps: Steps) -> list[str]:
     """How long the steps wait for a transformation, how long it works, how often it is asked, how much runs at once."""
     each = "each" if steps.used > 1 else "in all"

@@ -329,3 +329,13 @@ def test_a_pipeline_of_which_the_top_was_lost_is_told_from_what_is_there():
     rows = tuple({**row, "parent": row["iterator"]} for row in PIPELINE)  # nonsense: each asks itself
     assert words.pipelines(changed(RESNET, metrics={"iterator": rows})) == []
     assert [s.name for s in words.pipelines(changed(RESNET, metrics={"iterator": PIPELINE[2:]}))] == ["Zip"]
+
+
+def test_a_pipeline_in_words_is_a_line_for_each_transformation():
+    lines = words.pipeline_lines(SAMPLES["tensorflow"].runs[0])
+    assert lines[:2] == [
+        (0, "Prefetch, on the critical path: steps wait 1 ms each, works 0.5 ms a step, 12 calls"),
+        (1, "Map, the bottleneck: steps wait 9 ms each, works 50 ms a step, 12 calls, 1 at once"),
+    ]
+    assert [depth for depth, _ in lines] == [0, 1, 2, 3, 3]
+    assert words.pipeline_lines(RESNET) == []
