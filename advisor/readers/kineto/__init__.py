@@ -20,6 +20,7 @@ from advisor.profile import DEVICE_OP_KINDS, Profile
 from advisor.readers.kineto.columns import Columns
 from advisor.readers.kineto.decode import KINETO, Device, Distributed, Event, Header
 from advisor.readers.kineto.names import DTYPE_BYTES, copy_kind, copy_memory
+from advisor.readers.kineto.software import options, software
 from advisor.text import count
 
 FORMAT: Final = "kineto"
@@ -40,7 +41,7 @@ def read(
         name: Path or URL, for messages.
         worker: Number to use where the file does not tell its rank.
         on_read: Told the number of bytes taken from `stream`, for a progress bar.
-        step_range: Regular expression of the ranges to take for steps, in place of `ProfilerStep#N`.
+        step_range: Regular expression of the whole names of the ranges to take for steps, in place of `ProfilerStep#N`.
 
     Raises:
         ReadError: Nothing of it can be read.
@@ -139,6 +140,8 @@ def _workers(header: Header, info: Distributed, columns: Columns, name: str, wor
             "backend": [info.backend],
             "framework": ["pytorch"],
             "producer": [f"Kineto schema {header.schemaVersion}" if header.schemaVersion else "Kineto"],
+            "software": [software(header)],
+            "options": [options(header)],
             "file": [name],
         }
     )

@@ -209,6 +209,22 @@ def test_files_that_could_not_be_read_for_one_reason_are_all_counted():
     assert words.overview(Report(advisor_version="1", runs=(), unreadable=lost)).endswith("; 4 files could not be read")
 
 
+def lacking(format_: str, *reasons: str):
+    run = Report.model_validate(SAMPLES["resnet"].model_dump()).runs[0]
+    lacks = {f"table_{n}": reason for n, reason in enumerate(reasons)}
+    return changed(run, source=changed(run.source, format=format_, lacks=lacks), not_evaluable=())
+
+
+def test_what_was_not_recorded_is_asked_for_in_the_profilers_own_words():
+    told = words.recording(lacking("kineto", "recorded without record_shapes=True"))
+    assert told is not None
+    assert told.startswith("with torch.profiler.profile(")
+    nsys = lacking("nsys", "recorded without --cuda-memory-usage=true", "no record_shapes=True")
+    assert words.recording(nsys) == "nsys profile --trace=cuda,nvtx,osrt \\\n    --cuda-memory-usage=true <command>\n"
+    assert words.recording(lacking("nsys", "no record_shapes=True")) is None
+    assert words.recording(lacking("xplane", "record with with_stack=True")) is None
+
+
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [
