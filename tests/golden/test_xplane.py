@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 import polars as pl
 import pytest
 
+from advisor.cli import main
 from advisor.engine import check
 from advisor.errors import ReadError
 from advisor.intervals import Union
@@ -419,3 +421,50 @@ def test_the_numbers_that_the_overview_page_puts_first():
         "eager ops": "0 %",
         "memory peak": "5.78 GiB (37 %)",
     }
+
+
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        (MALFORMED / "truncated.xplane.pb", "cut off at 1.0 MB"),
+        (MALFORMED / "utf8-mangled.xplane.pb", "its bytes were changed"),
+        (b"\x0a\x00", "no host or device activity in it"),
+        (b"", "empty: the recording or a copy of it broke off"),
+        (None, "no profile in this folder"),
+    ],
+)
+def test_what_cannot_be_read_ends_the_command_with_one_line(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    broken: Path | bytes | None,
+    why: str,
+):
+    """A run's folder without a profile, with an empty one, one of empty planes, and files that were damaged."""
+    folder = tmp_path / "plugins/profile/run"
+    folder.mkdir(parents=True)
+    if isinstance(broken, bytes):
+        (folder / "host.xplane.pb").write_bytes(broken)
+    path = broken if isinstance(broken, Path) else tmp_path
+    assert exit_code(monkeypatch, path) == 3
+    told = capsys.readouterr()
+    assert why in told.err
+    assert len(told.err.splitlines()) == 1
+    assert not told.out
+
+
+def test_of_a_tpu_what_is_generic_is_told_and_what_is_not_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    assert exit_code(monkeypatch, TRACES / "tpu-inference") == 0
+    told = capsys.readouterr().out
+    assert "4 × TPU v6 Lite" in told  # noqa: RUF001 - as it is printed
+    assert "note: a TPU profile" in told
+
+
+def exit_code(monkeypatch: pytest.MonkeyPatch, path: Path) -> int | str | None:
+    """That of `advisor check` on the path."""
+    monkeypatch.setattr(sys, "argv", ["advisor", "check", str(path)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code
