@@ -148,6 +148,22 @@ def test_operators_of_a_job_without_a_device_are_weighed_by_host_time(opened: Op
     assert table.locator("td.share").first.get_attribute("title") == "75.0 %"
 
 
+def test_operators_are_grouped_by_type_whatever_the_framework_calls_them(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+):
+    run = SAMPLES["resnet"].runs[0]
+    named = ("scope/a/MatMul:MatMul", "scope/b/MatMul_1:MatMul", "jit(f)/dot_general", "aten::mm")
+    rows = tuple(
+        {"name": name, "shapes": None, "calls_per_step": 1, "ms_per_step": 1.0, "device_ms_per_step": 2.0**-n}
+        for n, name in enumerate(named)
+    )
+    typed = run.model_copy(update={"metrics": {**run.metrics, "op": rows}})
+    monkeypatch.setitem(SAMPLES, "typed", SAMPLES["resnet"].model_copy(update={"runs": (typed,)}))
+    table = opened("typed").page.locator("[data-table=operators]")
+    table.locator("select").select_option("type")
+    assert table.locator("tbody th").all_inner_texts() == ["MatMul", "dot_general", "mm"]
+
+
 def test_the_page_of_a_comparison_stays_quiet_and_has_the_theme(browser: playwright.Browser, tmp_path: Path):
     file = tmp_path / "compare.html"
     file.write_text(compared.render(slower()), "utf-8")
