@@ -148,9 +148,7 @@ def test_operators_of_a_job_without_a_device_are_weighed_by_host_time(opened: Op
     assert table.locator("td.share").first.get_attribute("title") == "75.0 %"
 
 
-def test_operators_are_grouped_by_type_whatever_the_framework_calls_them(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-):
+def test_operators_are_grouped_by_type_whatever_the_framework_calls_them(opened: Open, monkeypatch: pytest.MonkeyPatch):
     run = SAMPLES["resnet"].runs[0]
     named = ("scope/a/MatMul:MatMul", "scope/b/MatMul_1:MatMul", "jit(f)/dot_general", "aten::mm")
     rows = tuple(
