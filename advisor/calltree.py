@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from advisor.intervals import Ints
+from advisor.intervals import Ints, above, nearest
 from advisor.lens import Lane
 
-MOST_FRAMES: Final = 400  # the rest is too small to be seen
+MOST_FRAMES: Final = 600  # the rest is too small to be seen
 _FRAMES: Final = ("module", "op", "annotation", "input", "collective", "compile")
-_ENGINE: Final = "autograd::engine::evaluate_function: "
-_PREFIX: Final = rf"^(?:{_ENGINE}|nn\.Module: )"
+ENGINE: Final = "autograd::engine::evaluate_function: "
+_PREFIX: Final = rf"^(?:{ENGINE}|nn\.Module: )"
 _NONE: Final = np.empty(0, np.int64)
 _SCHEMA: Final = {
     "id": pl.Int64,
@@ -88,8 +88,8 @@ def _on_host(lane: Lane) -> _Tree:
     used = lane.used_host.filter(pl.col("kind").is_in(_FRAMES))
     at = _positions(rows, used["id"])
     spent = used["dur_ns"].to_numpy().copy()
-    outer = _nearest(rows["kind"].is_in(_FRAMES).to_numpy(), _parents(rows))
-    around = _above(outer, _parents(rows))[at]
+    outer = nearest(rows["kind"].is_in(_FRAMES).to_numpy(), _parents(rows))
+    around = above(outer, _parents(rows))[at]
     place = np.full(rows.height, -1, np.int64)
     place[at] = np.arange(len(at))
     inside = (around >= 0) & (place[around] >= 0)
@@ -110,36 +110,20 @@ def _parents(rows: pl.DataFrame) -> Ints:
     return _positions(rows, rows["parent"])
 
 
-def _nearest(kept: npt.NDArray[np.bool_], parent: Ints) -> Ints:
-    """Of each range itself or the innermost around it that is kept; -1 where none is. Each round doubles the reach."""
-    up = np.where(kept, np.arange(len(parent)), parent)
-    while len(up):
-        further = _above(up, up)
-        if np.array_equal(further, up):
-            break
-        up = further
-    return up
-
-
-def _above(of: Ints, row: Ints) -> Ints:
-    """`of[row]`, and -1 where `row` is -1."""
-    return np.where(row >= 0, of[row], -1) if len(of) else np.full(len(row), -1, np.int64)
-
-
 def _grown(rows: pl.DataFrame, at: Ints, spent_ns: Ints) -> _Tree:
     """The tree of the frames around the rows `at`, each of which has spent so much."""
     parent, kind = _parents(rows), rows["kind"].cast(pl.String)
     kept = rows["kind"].is_in(_FRAMES).to_numpy() & ~_around_modules(kind, parent)
-    frame = _nearest(kept, parent)
-    outer = _above(frame, parent)
+    frame = nearest(kept, parent)
+    outer = above(frame, parent)
     outer = np.where(_engine(rows) & (outer < 0), _forward(rows, frame, kind), outer)
-    owner = _above(frame, at)
+    owner = above(frame, at)
     needed = _ancestry(owner, outer)
     names = rows["name"].cast(pl.String).str.replace(_PREFIX, "").gather(needed)
     code = names.rank("dense").cast(pl.Int64).fill_null(0).to_numpy()
     inner = np.full(rows.height, -1, np.int64)
     inner[needed] = np.arange(len(needed))
-    node, first, above = _merged(code, _above(inner, outer[needed]))
+    node, first, around = _merged(code, above(inner, outer[needed]))
     lost = int(spent_ns[owner < 0].sum())
     self_ns = np.zeros(len(first) + (lost > 0), np.int64)
     np.add.at(self_ns, node[inner[owner[owner >= 0]]], spent_ns[owner >= 0])
@@ -147,8 +131,8 @@ def _grown(rows: pl.DataFrame, at: Ints, spent_ns: Ints) -> _Tree:
     kinds: list[str] = kind.gather(needed[first]).to_list()
     if lost > 0:  # launched by nothing that was recorded
         self_ns[-1] = lost
-        above, name, kinds = np.append(above, -1), [*name, None], [*kinds, "op"]
-    return _Tree(above, name, kinds, self_ns)
+        around, name, kinds = np.append(around, -1), [*name, None], [*kinds, "op"]
+    return _Tree(around, name, kinds, self_ns)
 
 
 def _around_modules(kind: pl.Series, parent: Ints) -> npt.NDArray[np.bool_]:
@@ -162,7 +146,7 @@ def _around_modules(kind: pl.Series, parent: Ints) -> npt.NDArray[np.bool_]:
 
 
 def _engine(rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
-    calls = rows["name"].cast(pl.String).str.starts_with(_ENGINE).fill_null(value=False)
+    calls = rows["name"].cast(pl.String).str.starts_with(ENGINE).fill_null(value=False)
     return np.asarray(calls.to_numpy(), np.bool_)
 
 
@@ -172,15 +156,15 @@ def _forward(rows: pl.DataFrame, frame: Ints, kind: pl.Series) -> Ints:
     Ops that record nothing for autograd bear the number of the next that does: the last to start is that one.
     """
     is_module = (kind == "module").to_numpy()
-    module = _nearest(is_module, _parents(rows))
-    engine = _nearest(_engine(rows), _parents(rows)) >= 0
-    forward = pl.Series((_above(module, frame) >= 0) & ~engine)  # a recomputed op lies inside its own backward
+    module = nearest(is_module, _parents(rows))
+    engine = nearest(_engine(rows), _parents(rows)) >= 0
+    forward = pl.Series((above(module, frame) >= 0) & ~engine)  # a recomputed op lies inside its own backward
     numbered = rows.select("sequence", "start_ns", row=pl.int_range(pl.len())).filter(
         forward, pl.col("sequence").is_not_null()
     )
     last = numbered.sort("start_ns").unique("sequence", keep="last").select("sequence", "row")
     found = rows.select("sequence").join(last, on="sequence", how="left", maintain_order="left")["row"]
-    return _above(module, found.fill_null(-1).to_numpy())
+    return above(module, found.fill_null(-1).to_numpy())
 
 
 def _ancestry(owner: Ints, outer: Ints) -> Ints:
@@ -199,23 +183,23 @@ def _merged(code: Ints, outer: Ints) -> tuple[Ints, Ints, Ints]:
     A row with the name of the one around it is the same frame: the engine's call and what it calls, or a recursion.
     """
     node = np.full(len(code), -1, np.int64)
-    first, above = node[:0], node[:0]
+    first, around = node[:0], node[:0]
     for level in _levels(outer):
-        up = _above(node, outer[level])
+        up = above(node, outer[level])
         same = (outer[level] >= 0) & (code[level] == code[outer[level]])
         node[level[same]] = up[same]
         fresh, its = level[~same], up[~same]
         _, at, of = np.unique(np.stack((its, code[fresh])), axis=1, return_index=True, return_inverse=True)
         node[fresh] = len(first) + of.reshape(-1)
-        first, above = np.append(first, fresh[at]), np.append(above, its[at])
-    return node, first, above
+        first, around = np.append(first, fresh[at]), np.append(around, its[at])
+    return node, first, around
 
 
 def _levels(parent: Ints) -> list[Ints]:
     """The rows by how many are around them, the outermost first. Each round doubles the reach."""
     depth, up = (parent >= 0).astype(np.int64), parent
     while (up >= 0).any():
-        depth, up = depth + np.where(up >= 0, depth[up], 0), _above(up, up)
+        depth, up = depth + np.where(up >= 0, depth[up], 0), above(up, up)
     order = np.argsort(depth, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1) if len(order) else []
 
@@ -247,7 +231,7 @@ def _table(tree: _Tree, steps: int) -> pl.DataFrame:
     kept = kept[np.lexsort((-total[kept], depth[kept]))]
     number_of = np.full(len(total), -1, np.int64)
     number_of[kept] = np.arange(len(kept))
-    parent = pl.Series(_above(number_of, tree.parent[kept]), dtype=pl.Int64)
+    parent = pl.Series(above(number_of, tree.parent[kept]), dtype=pl.Int64)
     rows = {
         "id": np.arange(len(kept)),
         "parent": parent.set(parent < 0, None),

@@ -122,6 +122,24 @@ def nest(lanes: npt.ArrayLike, starts: npt.ArrayLike, ends: npt.ArrayLike) -> In
     return parent
 
 
+def nearest(kept: npt.NDArray[np.bool_], parent: Ints) -> Ints:
+    """Of each interval itself or the innermost around it that is kept; -1 where none is. Each round doubles the reach.
+
+    Args:
+        kept: Which intervals count, shape (n,).
+        parent: The interval around each, as from `nest`.
+    """
+    up = np.where(kept, np.arange(len(parent)), parent)
+    while not np.array_equal(further := above(up, up), up):
+        up = further
+    return up
+
+
+def above(of: Ints, row: Ints) -> Ints:
+    """`of[row]`, and -1 where `row` is -1."""
+    return np.where(row >= 0, of[row], -1) if len(of) else np.full(len(row), -1, np.int64)
+
+
 def _parents(start: Ints, end: Ints) -> Ints:
     """Parents within one lane, sorted by start then longest first: the nearest earlier interval that is still open."""
     end = np.maximum(end, start + 1)  # one without length is open for the instant

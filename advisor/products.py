@@ -6,6 +6,7 @@ from typing import Final
 
 import polars as pl
 
+from advisor import hardware
 from advisor.lens import Lane
 from advisor.workload import kernels
 
@@ -29,6 +30,24 @@ def candidates(lane: Lane) -> pl.DataFrame:
         .otherwise(pl.lit("unknown"))
     )  # fmt: skip
     return found.with_columns(verdict=verdict, dtype=dtype).sort("start_ns")
+
+
+def verdicts(lane: Lane) -> pl.DataFrame:
+    """Every compute kernel of the used steps, by `id`, with its `verdict`: that of `candidates`, else `no use`.
+
+    Null where the device has no Tensor Cores, or it cannot be told whether it has.
+    """
+    ran = lane.used_ops.filter(pl.col("kind") == "kernel").select("id")
+    judged = ran.join(lane.once(candidates).select("id", "verdict"), on="id", how="left")
+    told = pl.col("verdict").fill_null("no use") if has_tensor_cores(lane) else pl.lit(None, pl.String)
+    return judged.with_columns(verdict=told)
+
+
+def has_tensor_cores(lane: Lane) -> bool | None:
+    """Whether the device has Tensor Cores; None where it cannot be told."""
+    if lane.gpu is not None:
+        return bool(lane.gpu.tensor_dtypes)
+    return hardware.has_tensor_cores(lane.facts.get("capability"), lane.facts.get("name") or "")
 
 
 def _without_path(lane: Lane) -> list[str]:

@@ -182,7 +182,11 @@ class Device(_Frozen):
 
 
 class Source(_Frozen):
-    """What was read; `notes` say what holds and what does not where the job is not here as a whole."""
+    """What was read; `notes` say what holds and what does not where the job is not here as a whole.
+
+    `environment` is what the job ran on and how it was recorded, as far as the profile tells: hardware, software,
+    profiler, options; never the environment of a process.
+    """
 
     path: str
     format: str
@@ -194,13 +198,15 @@ class Source(_Frozen):
     salvaged: tuple[str, ...]
     notes: tuple[str, ...] = ()
     lacks: Mapping[str, str]
+    environment: Mapping[str, str] = {}
 
 
 class Track(_Frozen):
-    """A stream of the device or a thread of the host."""
+    """A stream of the device or a thread of the host; `name` is the thread's, null where it is not known."""
 
     kind: Literal["stream", "thread"]
     number: int
+    name: str | None = None
 
 
 class Idle(_Frozen):

@@ -40,7 +40,6 @@ _EVERY_ROW: Final = frozenset({"run", "worker", "device", "step"})
 _MOST_ROWS_OF: Final = {
     "recorded_step": 1000,
     "kernel_group": 400,
-    "operator": 400,
     "memory": 600,
     "call_tree": MOST_FRAMES,
 }
@@ -49,7 +48,6 @@ _MOST_PAIRS: Final = 4096  # of ranks that wait for each other
 _OF_LANE: Final = (
     "recorded_step",
     "kernel_group",
-    "operator",
     "memory",
     "call_tree",
 )  # drawn for that which sets the job's pace
@@ -75,7 +73,7 @@ def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> R
         metrics={
             scope: tuple(_rows(scope, frame, found.lens, slowest).to_dicts()) for scope, frame in found.frames.items()
         },
-        timeline=_timeline(found.timeline, judged.findings),
+        timeline=_timeline(found.timeline(e.metric for f in judged.findings for e in f.evidence), judged.findings),
     )
     return run.model_copy(update={"verdict": _too_little(run)}) if run.tells_too_little else run
 
@@ -152,7 +150,7 @@ def _timeline(drawn: worst.Timeline | None, findings: Sequence[Finding]) -> Time
         start_ns=drawn.start_ns,
         dur_ns=drawn.dur_ns,
         recorded=drawn.recorded,
-        tracks=tuple(Track(kind="stream" if on else "thread", number=n or 0) for on, n in tracks.rows()),
+        tracks=tuple(_track(on_device, number or 0, drawn.threads) for on_device, number in tracks.rows()),
         texts=tuple(one_line(text or "", _LONGEST) for text in texts),
         events=Events(
             track=tuple(place[key] for key in drawn.events.select("on_device", "track").rows()),
@@ -163,6 +161,11 @@ def _timeline(drawn: worst.Timeline | None, findings: Sequence[Finding]) -> Time
         idle=tuple(Idle(**row) for row in drawn.idle.to_dicts()),
         shows={f.key: spans for f in findings if f.scope.workers and (spans := _spans(f, drawn))},
     )
+
+
+def _track(on_device: bool, number: int, threads: Mapping[int, str]) -> Track:  # noqa: FBT001 - a row's column
+    name = None if on_device else threads.get(number)
+    return Track(kind="stream" if on_device else "thread", number=number, name=name and one_line(name, _LONGEST))
 
 
 def _spans(finding: Finding, drawn: worst.Timeline) -> tuple[Span, ...]:
@@ -214,7 +217,34 @@ def _source(path: str, lens: Lens, lane: Lane, row: Mapping[str, Value]) -> Sour
         salvaged=tuple(profile.salvaged),
         notes=tuple(_notes(lens, row)),
         lacks=dict(profile.lacks),
+        environment=_environment(lens),
     )
+
+
+def _environment(lens: Lens) -> dict[str, str]:
+    """Hardware, software, communication and recording: what the workers tell alike once, the rest side by side."""
+    workers = lens.profile.workers
+    hardware = Counter(_hardware(lane) for lane in lens.lanes if lane.device is not None)
+    told = {
+        "hardware": [f"{n} \N{MULTIPLICATION SIGN} {kind}" if n > 1 else kind for kind, n in hardware.items()],
+        "software": workers["software"].drop_nulls().unique(maintain_order=True).to_list(),
+        "communication": workers["backend"].drop_nulls().unique(maintain_order=True).to_list(),
+        "profiler": workers["producer"].drop_nulls().unique(maintain_order=True).to_list(),
+        "recorded with": workers["options"].drop_nulls().unique(maintain_order=True).to_list(),
+    }
+    return {what: one_line("; ".join(values), _LONGEST) for what, values in told.items() if values}
+
+
+def _hardware(lane: Lane) -> str:
+    """`NVIDIA H100 80GB HBM3 (79.2 GiB, 132 multiprocessors, capability 9)`."""
+    memory, multiprocessors, capability = (lane.facts.get(f) for f in ("memory_bytes", "sm_count", "capability"))
+    known = [
+        bytes_(memory) if isinstance(memory, int) else None,
+        count(multiprocessors, "multiprocessor") if isinstance(multiprocessors, int) else None,
+        f"capability {capability:g}" if isinstance(capability, float) else None,
+    ]
+    name = lane.facts.get("name") or (lane.gpu.model if lane.gpu else "unnamed device")
+    return f"{name} ({', '.join(filter(None, known))})" if any(known) else str(name)
 
 
 def _notes(lens: Lens, row: Mapping[str, Value]) -> Iterator[str]:

@@ -247,15 +247,15 @@ def kernel_row(n: int) -> dict[str, Value]:
         "registers": 32,
         "occupancy": 0.5,
         "family": "gemm",
-        "tensor_cores": (0.0, 1.0, None)[n % 3],
+        "verdict": ("unused", "used", "unknown", "no use")[n % 4],
         "calls": 6 * n + 1,
         "total_ms": 40.0 - n,
     }
 
 
 def operator_row(n: int) -> dict[str, Value]:
-    called = {"calls": n + 1, "host_ms": 0.5 * n, "device_ms": 20.0 - n}
-    return {"name": f"aten::op_{n % 10}", "shapes": f"[[{n}]]", "stack": None, **called}
+    spent = {"ms_per_step": 0.5 * n, "total_ms_per_step": 0.6 * n, "device_ms_per_step": 20.0 - n}
+    return {"name": f"aten::op_{n % 10}", "shapes": f"[[{n}]]", "stack": None, "calls_per_step": n + 1, **spent}
 
 
 def frame_rows(layers: int = 4) -> tuple[dict[str, Value], ...]:
@@ -337,6 +337,12 @@ RESNET = Run(
         ),
         salvaged=("worker0.1623143089861.pt.trace.json.gz: cut off after 83 MB; what came before was read",),
         lacks={"allocations": NO_MEMORY, "host_ops.shapes": NO_SHAPES},
+        environment={
+            "hardware": "Tesla V100-DGXS-32GB (31.7 GiB, 80 multiprocessors, capability 7)",
+            "software": "CUDA 11.3, driver for CUDA 11.4",
+            "profiler": "Kineto schema 1",
+            "recorded with": "with_stack",
+        },
     ),
     breakdown={
         "compute": 0.4412,
@@ -379,7 +385,7 @@ RESNET = Run(
         "recorded_step": STEP_ROWS,
         "kernel_group": tuple(kernel_row(n) for n in range(40)),
         "call_tree": frame_rows(),
-        "operator": tuple(operator_row(n) for n in range(20)),
+        "op": tuple(operator_row(n) for n in range(20)),
         "memory": tuple(
             {"start_ns": n * 10**6, "allocated_bytes": 2**30 * (n % 7 + 1), "reserved_bytes": 2**33} for n in range(50)
         ),
@@ -556,7 +562,7 @@ def hostile(text: str) -> Report:
     return Report.model_validate(put(full.model_dump()))
 
 
-MAPPINGS = ("missing", "lacks", "breakdown", "shows", "params")
+MAPPINGS = ("missing", "lacks", "breakdown", "shows", "params", "environment")
 SEVERITY_FIELDS = ("severity", "confidence")
 
 HOSTILE = {

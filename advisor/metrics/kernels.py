@@ -12,6 +12,7 @@ import polars as pl
 from advisor.kernelnames import classify
 from advisor.lens import Lane, spans
 from advisor.metrics.registry import Metric, Value, measures, tabulates
+from advisor.products import verdicts
 
 _SMALL_NS: Final = 10_000  # shorter than the host takes to launch the next one
 _TB: Final = "torch-tb-profiler's GPU summary"
@@ -106,26 +107,27 @@ def _capped_integral(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], l
 def kernel_groups(lane: Lane) -> pl.DataFrame:
     """One row per kernel name, launching op, grid and block, the most time first: what tables are grouped from.
 
-    Columns: name, op, shapes (JSON text, of the op), grid, block, registers, occupancy, calls, total_ms, family,
-    tensor_cores.
+    Columns: name, op, shapes (JSON text, of the op), grid, block, registers, occupancy, calls, total_ms, family (of a
+    kernel that communicates, collective), tensor_cores, and verdict on their use: used, unused, unknown, no use; null
+    of kernels that communicate, and of a device without.
     """
-    ops = lane.host.select("shapes", op="id", op_name="name")
-    ran = _kernels(lane).join(ops, on="op", how="left")
-    keys = ("name", "op", "shapes", "grid", "block")
-    rows = (
-        ran.group_by("name", "shapes", "grid", "block", op="op_name")
-        .agg(
-            registers=pl.max("registers"),
-            occupancy=pl.mean("occupancy"),
-            calls=pl.len(),
-            total_ms=pl.sum("dur_ns") / 1e6,
-        )
-        .with_columns(pl.col("name", "op", "shapes").cast(pl.String))
+    ops = lane.host.select(op="id", op_name=pl.col("name").cast(pl.String), shapes=pl.col("shapes").cast(pl.String))
+    ran = lane.used_ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
+    ran = ran.join(ops, on="op", how="left").join(lane.once(verdicts), on="id", how="left")
+    name = pl.col("name").cast(pl.String)
+    rows = ran.group_by(name, "shapes", "grid", "block", "kind", "verdict", op="op_name").agg(
+        registers=pl.max("registers"),
+        occupancy=pl.mean("occupancy"),
+        calls=pl.len(),
+        total_ms=pl.sum("dur_ns") / 1e6,
     )
-    told = classify(rows["name"].unique()).select("name", "family", "tensor_cores")
-    most_first = rows.sort("total_ms", *keys, descending=[True, *[False] * len(keys)], nulls_last=True)
-    return most_first.select(*keys, "registers", "occupancy", "calls", "total_ms").join(
-        told, on="name", how="left", maintain_order="left"
+    told = classify(rows["name"].unique()).select("name", pl.col("family").cast(pl.String), "tensor_cores")
+    communicates = pl.col("kind") == "collective"
+    return (
+        rows.join(told, on="name", how="left")
+        .with_columns(family=pl.when(communicates).then(pl.lit("collective")).otherwise("family"))
+        .drop("kind")
+        .sort("total_ms", "name", "grid", descending=[True, False, False])
     )
 
 
@@ -135,15 +137,18 @@ def kernel_table(lane: Lane) -> pl.DataFrame:
 
     Columns: name, calls, total_ms, mean_us, max_us, min_us, kernel_time_share, family, tensor_cores.
     """
-    ran = _kernels(lane).with_columns(pl.col("name").cast(pl.String))
-    duration = pl.col("dur_ns")
-    rows = ran.group_by("name").agg(
-        calls=pl.len(),
-        total_ms=duration.sum() / 1e6,
-        mean_us=duration.mean() / 1e3,
-        max_us=duration.max() / 1e3,
-        min_us=duration.min() / 1e3,
-        kernel_time_share=duration.sum() / max(1, int(ran["dur_ns"].sum())),
+    ran, duration = _kernels(lane), pl.col("dur_ns")
+    rows = (
+        ran.group_by("name")
+        .agg(
+            calls=pl.len(),
+            total_ms=duration.sum() / 1e6,
+            mean_us=duration.mean() / 1e3,
+            max_us=duration.max() / 1e3,
+            min_us=duration.min() / 1e3,
+            kernel_time_share=duration.sum() / max(1, int(ran["dur_ns"].sum())),
+        )
+        .with_columns(pl.col("name").cast(pl.String))
     )
     told = classify(rows["name"]).select("name", "family", "tensor_cores")
     return rows.join(told, on="name", how="left").sort("total_ms", "name", descending=[True, False])

@@ -7,10 +7,9 @@ from typing import Final
 
 import polars as pl
 
-from advisor.hardware import has_tensor_cores
 from advisor.lens import Lane, spans
 from advisor.metrics.registry import Metric, Missing, Value, measures
-from advisor.products import candidates
+from advisor.products import candidates, has_tensor_cores
 from advisor.workload import largest, longest
 
 _SIXTEEN_BIT_OR_LESS: Final = ["fp16", "bf16", "fp8", "fp4", "int8"]
@@ -86,9 +85,7 @@ def _unused(lane: Lane) -> pl.DataFrame:
 )
 def tensor_cores(lane: Lane) -> Mapping[str, Value]:
     """Shares by verdict; all unknown where it cannot be told whether the device has Tensor Cores."""
-    has = has_tensor_cores(lane.facts.get("capability"), lane.facts.get("name") or "")
-    if lane.gpu is not None:
-        has = bool(lane.gpu.tensor_dtypes)
+    has = has_tensor_cores(lane)
     if has is None:
         return dict.fromkeys(_NAMES, Missing("it cannot be told whether the device has Tensor Cores"))
     if not has:

@@ -7,8 +7,21 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from advisor.report import OUTLIERS, SEVERITIES, Finding, Fix, NotEvaluable, Place, Report, Run, Source, Steps, Value
-from advisor.text import count, interval, listing, ms, ns, percents, quantity, runs_of, without_shared_unit
+from advisor.report import (
+    OUTLIERS,
+    SEVERITIES,
+    Finding,
+    Fix,
+    NotEvaluable,
+    Place,
+    Report,
+    Run,
+    Source,
+    Steps,
+    Track,
+    Value,
+)
+from advisor.text import count, interval, listing, ms, ns, percent, percents, quantity, runs_of, without_shared_unit
 
 CATEGORIES: Final = {
     "compute": "kernels run",
@@ -67,6 +80,10 @@ _OPTIONS: Final = {
     "profile_memory=True": "how full the memory is",
     "with_stack=True": "the source lines; slows the host, so in a second recording",
 }
+_NSYS_OPTIONS: Final = (
+    *("--cuda-graph-trace=node", "--cuda-memory-usage=true", "--cpuctxsw=process-tree"),
+    *("--gpu-metrics-devices=all", "--pytorch=autograd-shapes-nvtx"),
+)
 _ODD: Final = 0.05  # of the typical rank's time: smaller differences are not worth a line
 _WEB: Final = re.compile(r"https?://[^\s<>\"'`|\\()\[\]{}\x00-\x20\x7f-\U0010ffff]+")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
@@ -145,10 +162,13 @@ def unknowns(rules: Iterable[NotEvaluable]) -> list[tuple[str, list[str]]]:
 
 
 def recording(run: Run) -> str | None:
-    """The profiler call with the options that this profile was recorded without; None where no reason names one."""
+    """The profiler's call with the options that this profile was recorded without; None where no reason names one."""
     reasons = [*run.source.lacks.values(), *(why for rule in run.not_evaluable for why in rule.missing.values())]
     options = [f"    {option},  # {gives}\n" for option, gives in _OPTIONS.items() if any(option in r for r in reasons)]
-    if not options:
+    if run.source.format == "nsys":
+        asked = [f" \\\n    {option}" for option in _NSYS_OPTIONS if any(option in r for r in reasons)]
+        return f"nsys profile --trace=cuda,nvtx,osrt{''.join(asked)} <command>\n" if asked else None
+    if not options or run.source.format != "kineto":
         return None
     return (
         "with torch.profiler.profile(\n"
@@ -194,6 +214,11 @@ def timeline_title(run: Run) -> str:
     return f"{which}{rank}, {ns(drawn.dur_ns)}"
 
 
+def track(drawn: Track) -> str:
+    """`stream 7`, `thread 1234`, or the thread's name."""
+    return f"{drawn.kind} {drawn.number}" if drawn.name is None else f"thread {drawn.name}"
+
+
 def timeline_sample(run: Run) -> str | None:
     """What of the step's events is left out; None where they are all there."""
     drawn = run.timeline
@@ -210,10 +235,10 @@ def tensor_cores(run: Run) -> list[tuple[str, float, str]]:
     if used is None or eligible is None:
         return []
     parts = [
-        ("uses them", used, "compute"),
+        ("use them", used, "compute"),
         ("could use them", max(0.0, eligible - used), "memcpy"),
         ("could not tell", unknown or 0.0, "launch"),
-        ("has no use for them", max(0.0, 1 - eligible - (unknown or 0.0)), "other"),
+        ("no gain from them", max(0.0, 1 - eligible - (unknown or 0.0)), "other"),
     ]
     return [part for part in parts if part[1] > 0]
 
@@ -246,6 +271,38 @@ def flame(run: Run) -> Flame | None:
         f"{counted[whose]}{backward}.",
         f"{when}: {ms(total)}",
     )
+
+
+class Held(NamedTuple):
+    """Some of the memory at the peak: what asked for it and in which part of the program, and how much of all."""
+
+    name: str
+    within: str | None
+    is_code: bool
+    blocks: int | None
+    bytes: float
+    share: float
+
+
+_HELD: Final = {"others": "all others", "earlier": "held before the recording began, such as weights"}
+
+
+def peak(run: Run) -> list[Held]:
+    """What held the memory when it was fullest, the most first; what was there before, and the rest, last."""
+    rows = run.metrics.get("memory_peak", ())
+    total = sum(float(row.get("bytes") or 0) for row in rows)
+    return [
+        Held(
+            name=_HELD.get(str(row.get("what"))) or str(row.get("op") or "asked for outside any recorded op"),
+            within=None if row.get("within") is None else str(row["within"]),
+            is_code=row.get("op") is not None,
+            blocks=blocks if isinstance(blocks := row.get("blocks"), int) else None,
+            bytes=float(row.get("bytes") or 0),
+            share=float(row.get("bytes") or 0) / total,
+        )
+        for row in rows
+        if total
+    ]
 
 
 def tally(run: Run) -> str:
@@ -307,6 +364,40 @@ def odd_ranks(run: Run) -> list[str]:
         f" {'more' if rank.excess_ms > 0 else 'less'} than the typical rank; waits {ms(rank.wait_ms)}"
         for rank in sorted(odd, key=lambda rank: -abs(rank.excess_ms))
     ]
+
+
+def bandwidth(run: Run) -> str | None:
+    """What the large collectives reach of what their links allow; None where there are none, or no sizes.
+
+    Where waiting for late ranks could not be told from the transfer, the largest messages tell most, and that at least.
+    """
+    row = next(iter(run.metrics.get("run", ())), {})
+    reached, allowed, share = (row.get(name) for name in _BANDWIDTH)
+    if isinstance(reached, float) and isinstance(allowed, float) and isinstance(share, float):
+        return (
+            f"collectives of 4 MiB and more: bus bandwidth of {_gbs(reached)} where the links allow {_gbs(allowed)}"
+            f" ({percent(share)})"
+        )
+    large = [c for c in run.metrics.get("collective", ()) if _number(c, "bytes") >= _LARGE and _number(c, "bus_gbs")]
+    if not large:
+        return None
+    most = max(large, key=lambda c: (_number(c, "bytes"), _number(c, "bus_gbs")))
+    named = f"{most['op']} of {quantity(most['bytes'], 'bytes')} between {most['group_size']} ranks"
+    algorithm, bus = (_gbs(_number(most, name)) for name in ("algorithm_gbs", "bus_gbs"))
+    return f"{named}: at least {algorithm} algorithm and {bus} bus bandwidth (waiting for late ranks is in it)"
+
+
+_BANDWIDTH: Final = ("bus_bandwidth_gbs", "expected_bus_bandwidth_gbs", "link_reached_share")
+_LARGE: Final = 4 << 20
+
+
+def _gbs(value: float) -> str:
+    return f"{quantity(value, 'number')} GB/s"
+
+
+def _number(row: Mapping[str, Value], name: str) -> float:
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _rank(row: Mapping[str, Value], run: Run) -> str:
@@ -371,6 +462,8 @@ def code_spans(text: str) -> list[tuple[bool, str]]:
 
 
 def _format(source: Source) -> str:
+    if source.framework == "cuda":
+        return f"CUDA program ({source.format})"
     return f"{source.framework} profile ({source.format})" if source.framework else f"{source.format} profile"
 
 

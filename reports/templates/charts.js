@@ -1,6 +1,8 @@
 // Vega-Lite's charts, each drawn when it comes near the screen; its expressions are interpreted, never compiled.
 "use strict";
 
+const AXES = 50;  // px
+
 const layersOf = spec => (spec.layer ?? [spec]).map(layer => layer.data?.values ?? spec.data?.values ?? []);
 
 const drawChart = async plot => {
@@ -12,6 +14,7 @@ const drawChart = async plot => {
     tooltip: { disableDefaultStyle: true },
   });
   plot.dataset.drawn = "yes";
+  plot.style.minHeight = "";
 };
 
 const near = new IntersectionObserver(entries => {
@@ -24,6 +27,7 @@ const near = new IntersectionObserver(entries => {
 for (const plot of document.querySelectorAll(".plot")) {
   const figure = plot.closest("figure");
   figure.hidden = false;
+  plot.style.minHeight = `${(dataOf(plot.dataset.run).charts[plot.dataset.chart].height ?? 0) + AXES}px`;  // so that nothing jumps
   near.observe(plot);
   figure.querySelector(".csv").addEventListener("click", () => {
     const rows = layersOf(dataOf(plot.dataset.run).charts[plot.dataset.chart])[0];

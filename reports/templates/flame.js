@@ -3,7 +3,7 @@
 // in a comparison, base_ms: then a frame is as wide as it is now and coloured by what it has become.
 "use strict";
 
-const NARROWEST = 2.5, LABELLED = 24, FRAME = 22;  // px
+const NARROWEST = 2.5, LABELLED = 32, FRAME = 22;  // px
 
 const framesOf = table => {
   const all = table.rows.map(row => Object.fromEntries(table.columns.map((name, i) => [name, row[i]])));

@@ -2,17 +2,14 @@
 "use strict";
 
 const FEW = 15;
-const MATRICES = new Set(["gemm", "convolution", "attention"]);  // families that multiply matrices
 const sum = (rows, at) => rows.reduce((total, row) => total + (row[at] ?? 0), 0);
 const shown = (value, signed) => {
   if (value === null || value === undefined) return "could not tell";
   if (typeof value !== "number") return value;
   return value.toLocaleString("en", { maximumSignificantDigits: Math.abs(value) >= 1000 ? 6 : 3, signDisplay: signed ? "exceptZero" : "auto" });
 };
-const use = row => {
-  if (row.tensor_cores === null || row.tensor_cores === undefined) return "could not tell";
-  return row.tensor_cores > 0 ? "used" : MATRICES.has(row.family) ? "not used" : "no use for them";
-};
+const USES = { used: "use them", unused: "could use them", unknown: "could not tell", "no use": "no gain from them" };
+const use = row => row.family === "collective" ? "communication" : USES[row.verdict] ?? "could not tell";
 
 const KINDS = {
   kernels: {
@@ -27,10 +24,11 @@ const KINDS = {
   operators: {
     title: "Operators",
     by: { operator: r => r.name, "input shapes": r => `${r.name} ${r.shapes ?? "no shapes recorded"}`, "call stack": r => `${r.name} ${r.stack ?? "no stack recorded"}` },
-    weight: "device_ms",
-    columns: { calls: g => sum(g, "calls"), "device ms": g => sum(g, "device_ms"), "host ms": g => sum(g, "host_ms") },
+    weight: "device_ms_per_step",
+    columns: { "calls a step": g => sum(g, "calls_per_step"), "device ms": g => sum(g, "device_ms_per_step"), "host ms": g => sum(g, "ms_per_step"),
+      "host ms, with ops inside": g => sum(g, "total_ms_per_step") },
     sort: "device ms",
-    hostOnly: { weight: "host_ms", sort: "host ms" },  // of a job without a device
+    hostOnly: { weight: "ms_per_step", sort: "host ms" },  // of a job without a device
   },
   work: {  // of a comparison: what differs between its sides
     title: "Kernels and operators that differ",
@@ -58,10 +56,14 @@ const bar = share => {
   return svg;
 };
 
+const CORES = "Tensor Cores";
+const without = (fields, name) => Object.fromEntries(Object.entries(fields).filter(([key]) => key !== name));
+
 const drawTable = (place, table, run) => {
   const rows = table.rows.map(row => Object.fromEntries(table.columns.map((name, i) => [name, row[i]])));
   const usual = KINDS[place.dataset.table];
-  const kind = sum(rows, usual.weight) > 0 ? usual : { ...usual, ...usual.hostOnly };
+  const kind = sum(rows, usual.weight) > 0 ? { ...usual } : { ...usual, ...usual.hostOnly };
+  if (rows.every(row => row.verdict === null)) Object.assign(kind, { by: without(kind.by, CORES), columns: without(kind.columns, CORES) });
   const all = sum(rows, kind.weight);
   const state = { by: Object.keys(kind.by)[0], sort: kind.sort, down: true, filter: "", whole: false };
 

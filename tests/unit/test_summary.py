@@ -22,3 +22,12 @@ def test_a_remark_on_the_recording_is_no_verdict_on_the_job():
 
     assert [finding.rule for finding in run.findings] == ["too-few-steps"]
     assert run.verdict.startswith(f"No gain found by the {len(run.passed) + 1} rules that could be judged")
+
+
+def test_the_environment_is_what_the_job_ran_on_and_how_it_was_recorded():
+    (run,) = check([str(Path(HEALTHY).parent / "simulated-ranks-healthy-a100")]).runs
+    told = run.source.environment
+    assert told["hardware"].startswith(f"{len(run.source.devices)} \N{MULTIPLICATION SIGN} NVIDIA A100")
+    assert "multiprocessors, capability 8" in told["hardware"]
+    assert told["communication"] == "nccl"
+    assert told["profiler"] == "Kineto schema 1"

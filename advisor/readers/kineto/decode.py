@@ -84,6 +84,7 @@ class Distributed(msgspec.Struct):
     rank: Int32 | None = None
     world_size: Int32 | None = None
     backend: str | None = None
+    nccl_version: object = None
 
 
 class Header(msgspec.Struct):
@@ -93,6 +94,16 @@ class Header(msgspec.Struct):
     deviceProperties: list[Device] = msgspec.field(default_factory=list)  # noqa: N815
     distributedInfo: Distributed | None = None  # noqa: N815
     baseTimeNanoseconds: Clock | None = None  # noqa: N815
+    # Nobody computes with these: what they should not be is taken as unknown, and costs nothing else.
+    cuda_runtime_version: object = None
+    cuda_driver_version: object = None
+    hip_runtime_version: object = None
+    hip_driver_version: object = None
+    record_shapes: object = None
+    profile_memory: object = None
+    with_stack: object = None
+    with_flops: object = None
+    with_modules: object = None
 
 
 def _decoded_header(text: bytes | bytearray) -> Header:

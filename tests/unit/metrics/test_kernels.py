@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import polars as pl
 import pytest
 
-from advisor.metrics.kernels import kernel_table, kernels
+from advisor.metrics.kernels import kernel_groups, kernel_table, kernels
 from advisor.metrics.registry import Value
+from advisor.metrics.tensorcores import tensor_cores
 from advisor.profile import Profile
-from tests.tables import kernel, lane, on_device, profile, step
+from tests.tables import V100, kernel, lane, on_device, profile, step
 
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
 STEP = [step(1, 0, 100)]
 
 
@@ -81,3 +84,34 @@ def test_one_row_per_kernel_name_the_most_time_first():
 
 def test_a_step_without_length_has_no_kernels_to_count():
     assert values(profile([kernel(0, 10)], steps=[step(1, 0, 0)])) == {}
+
+
+def test_kernels_that_communicate_are_in_the_table_of_groups():
+    device = [
+        kernel(0, 10, name=ADD),
+        on_device("collective", 20, 90, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL"),
+    ]
+    rows = kernel_groups(lane(profile(device, steps=STEP)))
+    assert rows.select("name", "family", "verdict", "calls").rows() == [
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "collective", None, 1),
+        (ADD, "elementwise", "no use", 1),
+    ]
+
+
+def test_the_table_and_the_shares_of_tensor_cores_agree():
+    names = {"volta_h884gemm_128x64_ldg8_nn": 10, "volta_sgemm_128x64_nn": 20, "cutlass_gemm_kernel": 30, ADD: 40}
+    ends = [sum([*names.values()][: i + 1]) for i in range(len(names))]
+    device = [kernel(end - dur, end, name=name) for (name, dur), end in zip(names.items(), ends, strict=True)]
+    seen = lane(profile([*device, on_device("collective", 100, 150)], steps=[step(1, 0, 200)]))
+    spent = dict(kernel_groups(seen).group_by("verdict").agg(pl.sum("total_ms")).rows())
+    shares = tensor_cores(seen)
+    assert spent["used"] == pytest.approx(0.1 * shares["tensor_core_share"])
+    assert spent["unused"] == pytest.approx(0.1 * (shares["tensor_core_eligible_share"] - shares["tensor_core_share"]))
+    assert spent["unknown"] == pytest.approx(0.1 * shares["tensor_core_unknown_share"])
+    assert spent[None] == pytest.approx(0.05)  # communicates
+
+
+def test_of_a_device_without_tensor_cores_nothing_is_said():
+    without = V100 | {"name": "Tesla P100-SXM2-16GB", "capability": 6.0}
+    rows = kernel_groups(lane(profile([kernel(0, 10, name="volta_sgemm_128x64_nn")], steps=STEP, devices=[without])))
+    assert rows["verdict"].to_list() == [None]

@@ -38,6 +38,28 @@ def test_the_rank_is_the_worker():
         assert set(getattr(made, table)["worker"]) == {5}
 
 
+def test_versions_and_options_are_told():
+    header = {
+        "cuda_runtime_version": 12040,
+        "cuda_driver_version": 13000,
+        "record_shapes": 1,
+        "with_stack": 1,
+        "with_flops": 0,
+        "distributedInfo": {"nccl_version": "2.17.1"},
+    }
+    worker = one(profile(*LAUNCH, **header), "workers")
+    assert worker["software"] == "CUDA 12.4, driver for CUDA 13.0, NCCL 2.17.1"
+    assert worker["options"] == "record_shapes, with_stack"
+    assert one(profile(*LAUNCH, hip_runtime_version=60443483), "workers")["software"] == "HIP 6.4.43483"
+
+
+@pytest.mark.parametrize("odd", [None, "x" * 99, "<b>", [], {}, True, -1, 0, 2**70, 1.5, [[[]]]])
+def test_versions_that_make_no_sense_are_unknown(odd: object):
+    info = {"nccl_version": odd, "rank": 3}
+    worker = one(profile(*LAUNCH, cuda_runtime_version=odd, hip_runtime_version=odd, distributedInfo=info), "workers")
+    assert (worker["software"], worker["options"], worker["rank"]) == (None, None, 3)
+
+
 @pytest.mark.parametrize("info", [None, {}, {"backend": "nccl"}, {"rank": None}])
 def test_where_no_rank_is_told_the_worker_has_the_number_given(info: Event | None):
     made = profile(*LAUNCH, distributedInfo=info)
