@@ -45,12 +45,8 @@ _MOST_ROWS_OF: Final = {
 }
 _MOST_PACES: Final = 4096  # ranks x steps: more cells than a heat map has room for
 _MOST_PAIRS: Final = 4096  # of ranks that wait for each other
-_OF_LANE: Final = (
-    "recorded_step",
-    "kernel_group",
-    "memory",
-    "call_tree",
-)  # drawn for that which sets the job's pace
+# drawn for the lane that sets the job's pace
+_OF_LANE: Final = frozenset({"recorded_step", "kernel_group", "memory", "memory_peak", "call_tree", "iterator"})
 _LONGEST: Final = 200  # characters of a name in a timeline
 _POOLED: Final = frozenset({"launch", "op"})
 

@@ -88,7 +88,7 @@ def test_charts_and_tables_fit_a_phone(opened: Open, sample: str):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("sample", ["resnet", "many-workers", "several", "none"])
+@pytest.mark.parametrize("sample", ["resnet", "many-workers", "tensorflow", "several", "none"])
 def test_axe_finds_nothing_serious(opened: Open, sample: str, scheme: str):
     made = opened(sample, color_scheme=scheme)
     made.page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
