@@ -38,6 +38,7 @@ bench: $(VENV)/.installed ## Compare reader and check with the floor, on 1 GB, a
 	$(BIN)/python benchmarks/kineto.py $(BENCH)
 	$(BIN)/python benchmarks/ranks.py $(BENCH)
 	$(BIN)/python benchmarks/xplane.py $(BENCH)
+	$(BIN)/python benchmarks/nsys.py $(BENCH)
 
 score: $(VENV)/.installed ## Score findings and savings on jobs whose truth is known; writes docs/scorecard.md
 	$(BIN)/python benchmarks/scorecard.py

@@ -80,11 +80,21 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
         lost += broken
         for name, whole, notes in jobs:
             judged = judge(whole, rules, silenced)
-            runs.append(summarise(name, one.path, whole, replace(judged, notes=(*judged.notes, *notes, *changed))))
+            told = (*judged.notes, *notes, *_beside(one, found), *changed)
+            runs.append(summarise(name, one.path, whole, replace(judged, notes=told)))
     if not runs:
         raise NothingFound("; ".join(f"{u.path}: {u.why}" for u in lost) or "no profile given")
     report = Report(advisor_version=__version__, runs=tuple(runs), unreadable=tuple(lost))
     return sides.mark_new(report, earlier) if earlier else report
+
+
+def _beside(one: Found, found: Iterable[Found]) -> list[str]:
+    """What is to be noted of a run in whose folder there are others that another profiler recorded."""
+    folder = one.files[0].rpartition("/")[0]
+    formats = sorted({other.format for other in found if other.files[0].rpartition("/")[0] == folder})
+    if len(formats) == 1:
+        return []
+    return [f"{' and '.join(formats)} profiles lie in this folder: taken as different runs, even if of one job"]
 
 
 def measured(

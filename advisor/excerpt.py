@@ -11,6 +11,7 @@ from advisor.lens import Lane
 from advisor.profile import Profile
 from advisor.report import Finding
 from advisor.text import one_line
+from advisor.timeline import thread_names
 
 MOST_EVENTS: Final = 100_000  # the longest; what opens quickly in a viewer
 _AROUND: Final = 2  # lengths of a place to show on both sides of it where no step encloses it
@@ -18,6 +19,7 @@ _LEAST_NS: Final = 1_000_000
 _LONGEST: Final = 1000  # characters of a text
 _FINDINGS_PID: Final = 1_000_000  # a number that no device and no host process of the excerpt bears
 _HOST_PID: Final = 1000
+_MOST_TID: Final = 1 << 31
 _END: Final = pl.col("start_ns") + pl.col("dur_ns")
 
 Event = Mapping[str, Any]
@@ -40,11 +42,15 @@ def excerpt(profile: Profile, lane: Lane, findings: Iterable[Finding], shown: Fi
     mine = pl.col("worker") == lane.worker
     device = profile.device_ops.filter(mine, inside)
     host = profile.host_ops.filter(mine, inside)
-    events = [*_names(device, host), *_findings(findings, shown, lane.worker, start, end)]
+    tids = _tids(host)
+    events = [
+        *_names(device, tids, thread_names(profile.threads.filter(mine))),
+        *_findings(findings, shown, lane.worker, start, end),
+    ]
     kept = max(0, MOST_EVENTS - device.height)
     events += _device(device.top_k(MOST_EVENTS, by="dur_ns").sort("start_ns"), start)
-    events += _host(host.top_k(kept, by="dur_ns").sort("start_ns"), start)
-    events += _flows(device, host, start)
+    events += _host(host.top_k(kept, by="dur_ns").sort("start_ns"), tids, start)
+    events += _flows(device, host, tids, start)
     told = {"finding": shown.key, "worker": lane.worker, "start_ns": start, "dur_ns": end - start}
     return {"traceEvents": events, "displayTimeUnit": "ms", "advisor": told}
 
@@ -77,15 +83,21 @@ def _meta(what: str, pid: int, name: str, tid: int | None = None) -> Event:
     return {"ph": "M", "name": what, "pid": pid, **({} if tid is None else {"tid": tid}), "args": {"name": name}}
 
 
-def _names(device: pl.DataFrame, host: pl.DataFrame) -> Iterator[Event]:
+def _tids(host: pl.DataFrame) -> dict[int, int]:
+    """The number that each thread bears in the excerpt: its own, or its place where viewers cannot tell that number."""
+    threads = sorted(host["thread"].unique().drop_nulls())
+    return {thread: thread if 0 <= thread < _MOST_TID else place for place, thread in enumerate(threads, 1)}
+
+
+def _names(device: pl.DataFrame, tids: Mapping[int, int], named: Mapping[int, str]) -> Iterator[Event]:
     yield _meta("process_name", _FINDINGS_PID, "Findings of gpu-advisor")
     yield {"ph": "M", "name": "process_sort_index", "pid": _FINDINGS_PID, "args": {"sort_index": -1}}
     for gpu, stream in device.select("device", "stream").unique().sort("device", "stream").rows():
         yield _meta("process_name", gpu, f"GPU {gpu}")
         yield _meta("thread_name", gpu, f"stream {stream}", stream or 0)
     yield _meta("process_name", _HOST_PID, "host")
-    for thread in sorted(host["thread"].unique().drop_nulls()):
-        yield _meta("thread_name", _HOST_PID, f"thread {thread}", thread)
+    for thread, tid in tids.items():
+        yield _meta("thread_name", _HOST_PID, one_line(named.get(thread, f"thread {thread}"), _LONGEST), tid)
 
 
 def _findings(findings: Iterable[Finding], shown: Finding, worker: int, start: int, end: int) -> Iterator[Event]:
@@ -121,12 +133,12 @@ def _device(ops: pl.DataFrame, start: int) -> Iterator[Event]:
         yield _complete(gpu, stream or 0, kind, name, at - start, dur, args)
 
 
-def _host(ops: pl.DataFrame, start: int) -> Iterator[Event]:
+def _host(ops: pl.DataFrame, tids: Mapping[int, int], start: int) -> Iterator[Event]:
     for thread, kind, name, at, dur, shapes in ops.select(
         "thread", "kind", "name", "start_ns", "dur_ns", "shapes"
     ).iter_rows():
         args = {} if shapes is None else {"Input Dims": one_line(shapes, _LONGEST)}
-        yield _complete(_HOST_PID, thread or 0, kind, name, at - start, dur, args)
+        yield _complete(_HOST_PID, tids.get(thread, 0), kind, name, at - start, dur, args)
 
 
 def _complete(  # noqa: PLR0913, PLR0917 - the fields of an event
@@ -136,7 +148,7 @@ def _complete(  # noqa: PLR0913, PLR0917 - the fields of an event
     return {"ph": "X", "cat": kind, "name": text, "pid": pid, "tid": tid, "ts": _us(at), "dur": _us(dur), "args": args}
 
 
-def _flows(device: pl.DataFrame, host: pl.DataFrame, start: int) -> Iterator[Event]:
+def _flows(device: pl.DataFrame, host: pl.DataFrame, tids: Mapping[int, int], start: int) -> Iterator[Event]:
     """An arrow from each launch to what it launched."""
     calls = host.select(launch="id", thread="thread", called_ns="start_ns")
     launched = device.drop_nulls("launch").join(calls, on="launch")
@@ -144,5 +156,5 @@ def _flows(device: pl.DataFrame, host: pl.DataFrame, start: int) -> Iterator[Eve
         "id", "thread", "called_ns", "device", "stream", "start_ns"
     ).iter_rows():
         flow = {"cat": "launch", "name": "launch", "id": number}
-        yield {"ph": "s", **flow, "pid": _HOST_PID, "tid": thread or 0, "ts": _us(called - start)}
+        yield {"ph": "s", **flow, "pid": _HOST_PID, "tid": tids.get(thread, 0), "ts": _us(called - start)}
         yield {"ph": "f", "bp": "e", **flow, "pid": gpu, "tid": stream or 0, "ts": _us(at - start)}

@@ -13,13 +13,9 @@ from advisor.lens import Lane
 
 _QUEUED_NS: Final = 5_000  # a queued op starts this soon after the one before it
 _LONG_NS: Final = 1_000_000  # no launch takes that long: the host does something else in between
-_HOST_CAUSES: Final = (
-    "input",
-    "compile",
-    "gc",
-    "allocator",
-)  # kinds of host ops, the first to cover an instant owns it
-CAUSES: Final = (*_HOST_CAUSES, "sync", "host_bound", "queued", "dependency", "unknown")
+HOST_CAUSES: Final = ("input", "compile", "gc", "allocator")
+"""Kinds of host ops that are causes: the first to cover an instant owns it."""
+CAUSES: Final = (*HOST_CAUSES, "sync", "host_bound", "queued", "dependency", "unknown")
 
 MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "input": ("the data loader is being asked for the next batch", "an input range is open"),
@@ -82,7 +78,7 @@ def _with_next(frame: pl.DataFrame, lane: Lane) -> pl.DataFrame:
 def _split(frame: pl.DataFrame, lane: Lane) -> pl.DataFrame:
     start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
     covered, so_far, parts = EMPTY, np.zeros(len(start), np.int64), {}
-    for cause in _HOST_CAUSES:
+    for cause in HOST_CAUSES:
         covered = covered | lane.host_spans(cause)
         now = covered.within(start, end)
         parts[f"{cause}_ns"] = now - so_far
@@ -91,7 +87,7 @@ def _split(frame: pl.DataFrame, lane: Lane) -> pl.DataFrame:
     late = np.where(rest == "sync", _returned(start, end, lane), start)
     before = late - start - covered.within(start, late)
     after = end - late - covered.within(late, end)
-    parts |= {f"{cause}_ns": np.where(rest == cause, after, 0) for cause in CAUSES[len(_HOST_CAUSES) :]}
+    parts |= {f"{cause}_ns": np.where(rest == cause, after, 0) for cause in CAUSES[len(HOST_CAUSES) :]}
     waited = rest == "sync"
     parts["sync_ns"] = np.where(waited, before, 0)
     parts["host_bound_ns"] = np.where(waited, after, parts["host_bound_ns"])

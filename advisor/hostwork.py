@@ -156,7 +156,7 @@ def idle_after_waits(lane: Lane) -> pl.DataFrame:
 
 def waits_that_cost(lane: Lane) -> pl.DataFrame:
     """The calls that waited, each with the idle time that followed, as places to point at, the costliest first."""
-    calls = lane.host.select("id", "parent", "dur_ns", call_start="start_ns", called=pl.col("name").cast(pl.String))
+    calls = lane.host.select("id", "parent", "dur_ns", call_start="start_ns", called="name")
     after = lane.once(idle_after_waits).group_by("call").agg(pl.min("window"), pl.sum("sync_ns"))
     found = after.join(calls, left_on="call", right_on="id")
     return (
@@ -181,7 +181,7 @@ def device_places(lane: Lane, ops: pl.DataFrame) -> pl.DataFrame:
     Only for as many as are shown: what follows is looked up for each.
     """
     first = ops.sort("dur_ns", "start_ns", descending=[True, False]).head(_MOST_PLACES)
-    calls = lane.host.select("parent", launch="id", called=pl.col("name").cast(pl.String))
+    calls = lane.host.select("parent", launch="id", called="name")
     idle = lane.once(gaps).select(end_ns="start_ns", idle_ns=pl.col("end_ns") - pl.col("start_ns"))
     told = (
         first.with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))

@@ -33,6 +33,7 @@ CERTAINTY: Final = {"high": 1.0, "medium": 0.7, "low": 0.4}
 
 
 _SEVERAL: Final = 2
+_NO_FRAMEWORK: Final = "cuda"
 _NAMED_RANK: Final = re.compile(r"(?:rank|worker) (\d+)")  # as the job names its ranks
 _UNEVEN: Final = "skew"  # the part of the step that ranks lose because they are not equally long
 
@@ -156,7 +157,7 @@ def _suppressed(f: _Fired, why: Suppression) -> Suppressed:
 def _applies(applies: Applies, rows: pl.DataFrame, found: Measured) -> pl.Series:
     """Per row, whether the rule makes sense there; an unknown capability is left to the rule."""
     fits = [
-        (not applies.framework or found.framework(row["worker"]) in applies.framework)
+        (not applies.framework or (found.framework(row["worker"]) or "any") in applies.framework)
         and (not applies.format or found.format in applies.format)
         and (applies.device is None or applies.device == (row["device"] is not None))
         and (applies.distributed is None or applies.distributed == _distributed(row))
@@ -362,7 +363,7 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
             for m, limit in shown.items()
         ),
         where=_places(shown, worker, found),
-        fixes=_fixes(f, found.framework(worker)),
+        fixes=_fixes(f, found.framework(worker), found.format),
         symptoms=tuple(Symptom(rule=s.rule.id, title=s.rule.title, says=_said(s, found)) for s in beneath),
         explains=rule.explains,
         docs=f"docs/rules/{rule.id}.md",
@@ -371,10 +372,17 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
     )
 
 
-def _fixes(f: _Fired, framework: str | None) -> tuple[Fix, ...]:
-    """The fixes for the job's framework; all of them where it is not known or the rule has none for it."""
+def _fixes(f: _Fired, framework: str | None, format_: str) -> tuple[Fix, ...]:
+    """The fixes for the job's framework; all of them where it is not known or the rule has none for it.
+
+    Only those that go with the profile's format, unless there is none. A program of no framework gets what is meant for
+    any only where the rule has nothing for it.
+    """
     ordered = fixes_in_order(f.rule, f.row)
+    ordered = [fix for fix in ordered if not fix.format or format_ in fix.format] or ordered
     meant = [fix for fix in ordered if framework is None or fix.framework in {framework, "any"}]
+    if framework == _NO_FRAMEWORK:
+        meant = [fix for fix in meant if fix.framework == framework] or meant
     return tuple(
         Fix(framework=fix.framework, do=" ".join(fix.do.split()), code=fix.code, link=fix.link)
         for fix in meant or ordered

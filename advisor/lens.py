@@ -74,6 +74,7 @@ class Lane:
     process: Mapping[str, Any]  # the worker's row
     visible: int | None  # devices that the worker's process sees; None where the recording does not tell
     _computed: dict[Callable[[Lane], Any], Any] = field(default_factory=dict, repr=False)
+    _host_spans: dict[tuple[str, ...], Union] = field(default_factory=dict, repr=False)
 
     @cached_property
     def starts(self) -> Ints:
@@ -146,7 +147,9 @@ class Lane:
 
     def host_spans(self, *kinds: str) -> Union:
         """When a host op of one of these kinds is open on any of the worker's threads."""
-        return spans(self.host.filter(pl.col("kind").is_in(kinds)))
+        if kinds not in self._host_spans:
+            self._host_spans[kinds] = spans(self.host.filter(pl.col("kind").is_in(kinds)))
+        return self._host_spans[kinds]
 
     def share(self, union: Union) -> float | None:
         """Part of the windows that `union` covers, 0..1; None where there is no time at all."""
@@ -158,7 +161,7 @@ class Lane:
 
     def emptied(self) -> Lane:
         """The same without its ops."""
-        return replace(self, **{name: getattr(self, name).clear() for name in _EVENTS}, _computed={})
+        return replace(self, **{name: getattr(self, name).clear() for name in _EVENTS}, _computed={}, _host_spans={})
 
 
 @dataclass(frozen=True, eq=False)

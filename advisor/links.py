@@ -105,7 +105,7 @@ def profiler_steps(host: pl.DataFrame) -> pl.DataFrame:
 
 
 def named_ranges(host: pl.DataFrame, pattern: str) -> pl.DataFrame:
-    """The annotations and ops whose name matches, as steps; of nested ones the outermost.
+    """The annotations and ops whose whole name matches, as steps; of nested ones the outermost.
 
     Raises:
         UsageError: `pattern` is no regular expression.
@@ -114,19 +114,22 @@ def named_ranges(host: pl.DataFrame, pattern: str) -> pl.DataFrame:
 
 
 def require_ranges(host: pl.DataFrame, pattern: str) -> None:
-    """See that a range is called like that.
+    """See that a range's whole name matches.
 
     Raises:
         UsageError: none is, or `pattern` is no regular expression.
     """
     if not _matching(host, pattern).height:
-        raise UsageError(f"--step-range {pattern}: no range is called like that; {_ranges_there(host)}")
+        part = f".*(?:{pattern}).*"
+        inside = f" (the whole name must match; {part} would)" if _matching(host, part).height else ""
+        raise UsageError(f"--step-range {pattern}: no range is called like that{inside}; {_ranges_there(host)}")
 
 
 def _matching(host: pl.DataFrame, pattern: str) -> pl.DataFrame:
-    name = pl.col("name").cast(pl.String)
+    ranges = host.filter(~pl.col("kind").is_in(_CALLS))
     try:
-        return host.lazy().filter(~pl.col("kind").is_in(_CALLS)).filter(name.str.contains(pattern)).collect()
+        pl.Series([""]).str.contains(pattern)  # by itself: in a group, `a)|(b` would be one
+        return ranges.filter(pl.col("name").cast(pl.String).str.contains(f"^(?:{pattern})$"))
     except pl.exceptions.ComputeError as error:
         what = next((line.strip() for line in str(error).splitlines() if line.startswith("error: ")), "it is invalid")
         raise UsageError(f"--step-range {pattern}: not a regular expression ({what})") from None

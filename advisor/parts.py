@@ -26,6 +26,7 @@ Progress: TypeAlias = Callable[[str], Callable[[int], object]]
 """Told the file that is about to be read; gives back what is told each number of bytes read."""
 
 _WORTH_BYTES: Final = 4 << 20  # of gzipped traces: below, starting a process takes longer than what it saves
+_ONE_RANK_A_FILE: Final = "kineto"
 _DIED: Final = "the process that read it was killed, most likely for want of memory; try again with --processes 1"
 
 
@@ -44,13 +45,18 @@ def parts(
     Raises:
         UsageError: `steps` or `step_range` is wrong.
     """
-    files = _files(found, step_range)
+    outcomes = _outcomes(_files(found, step_range), steps, progress, processes)
+    if _one_rank_for_all(outcomes) and _told_by_names(found.files):
+        renamed = [file._replace(forced=True) for file in _files(found, step_range)]
+        outcomes = _outcomes(renamed, steps, progress, processes)
+    return [o for o in outcomes if isinstance(o, Part)], [o for o in outcomes if isinstance(o, Unreadable)]
+
+
+def _outcomes(files: Sequence[_File], steps: str, progress: Progress, processes: int) -> Sequence[Part | Unreadable]:
     many = min(processes, len(files))
     if many > 1 and sum(size(file.path) or 0 for file in files) > _WORTH_BYTES:
-        outcomes = _side_by_side(files, steps, progress, many)
-    else:
-        outcomes = [_part(file, steps, progress(file.path), keep=len(files) == 1) for file in files]
-    return [o for o in outcomes if isinstance(o, Part)], [o for o in outcomes if isinstance(o, Unreadable)]
+        return _side_by_side(files, steps, progress, many)
+    return [_part(file, steps, progress(file.path), keep=len(files) == 1) for file in files]
 
 
 def read(found: Found, progress: Progress) -> tuple[list[Profile], list[Unreadable]]:
@@ -60,13 +66,17 @@ def read(found: Found, progress: Progress) -> tuple[list[Profile], list[Unreadab
 
 
 class _File(NamedTuple):
-    """One worker's file, where its bytes are, and the number to give that worker where it does not tell its rank."""
+    """One worker's file, where its bytes are, and the number to give that worker.
+
+    The number counts where the file does not tell its rank, or if `forced`.
+    """
 
     format: str
     path: str
     at: str
     number: int
     step_range: str | None
+    forced: bool = False
 
 
 def _files(found: Found, step_range: str | None = None) -> list[_File]:
@@ -87,11 +97,16 @@ def jobs(found: Found, measured: Sequence[Part]) -> Iterator[tuple[str, list[Par
             found_jobs.append([part])
         else:
             home.append(part)
+    numbered = _numbered_by(found, measured)
     repeated = runs_of(rank for rank, times in Counter(r for p in measured for r in _claimed([p])).items() if times > 1)
     note = f"more than one file claims rank {repeated}: taken as different jobs; keep one job per folder"
     for number, job in enumerate(found_jobs, start=1):
         alone = f"/{_files_of(job)[0]}" if len(job) == 1 else f"#{number}"
-        yield found.name + (alone if number > 1 else ""), job, [note] if repeated else []
+        yield (
+            found.name + (alone if number > 1 else ""),
+            job,
+            [*([note] if repeated else []), *([numbered] if numbered else [])],
+        )
 
 
 def _claimed(job: Sequence[Part]) -> set[int]:
@@ -102,11 +117,46 @@ def _files_of(job: Sequence[Part]) -> list[str]:
     return [Path(file).name for part in job for file in part.lens.profile.workers["file"]]
 
 
+def _numbered_by(found: Found, measured: Sequence[Part]) -> str | None:
+    """Where the numbers of the ranks are from, if not from the files themselves."""
+    rows = [row for part in measured for row in part.lens.profile.workers.select("worker", "rank").rows()]
+    if found.format != _ONE_RANK_A_FILE or len(rows) <= 1:
+        return None
+    names = "the file names" if _told_by_names(found.files) else "the order of the file names"
+    if any(rank is not None and rank != worker for worker, rank in rows):
+        return f"all files say rank {rows[0][1]}, but are of different processes: the ranks are taken from {names}"
+    untold = sum(rank is None for _, rank in rows)
+    if not untold:
+        return None
+    which = "the files do" if untold == len(rows) else f"{untold} of {len(rows)} files do"
+    return f"{which} not tell their rank: it is taken from {names}"
+
+
+def _one_rank_for_all(outcomes: Sequence[Part | Unreadable]) -> bool:
+    """Whether all files say one and the same rank of a larger job, and are recordings of different processes."""
+    told = [
+        row
+        for part in outcomes
+        if isinstance(part, Part)
+        for row in part.lens.profile.workers.select("rank", "world_size", "host", "pid").rows()
+    ]
+    ranks, sizes = {row[0] for row in told}, {row[1] for row in told}
+    processes = {row[2:] for row in told}
+    alone = sizes == {1} or None in ranks
+    return len(told) > 1 and len(ranks) == 1 and not alone and len(processes) == len(told)
+
+
+def _told_by_names(files: Sequence[str]) -> bool:
+    """Whether every file's name tells a rank of its own."""
+    told = [RANK.findall(file.rpartition("/")[2]) for file in files]
+    return all(told) and len({int(found[-1]) for found in told}) == len(files)
+
+
 def _numbers(files: Sequence[str]) -> list[int]:
     """Worker numbers for files that do not tell their rank: from their names where those differ, else in order."""
-    told = [RANK.findall(file.rpartition("/")[2]) for file in files]
-    numbers = [int(found[-1]) for found in told if found]
-    return numbers if len(set(numbers)) == len(files) else list(range(len(files)))
+    if not _told_by_names(files):
+        return list(range(len(files)))
+    return [int(RANK.findall(file.rpartition("/")[2])[-1]) for file in files]
 
 
 def _read(file: _File, on_read: Callable[[int], object]) -> Profile | Unreadable:
@@ -114,6 +164,7 @@ def _read(file: _File, on_read: Callable[[int], object]) -> Profile | Unreadable
     try:
         with (local if module.NEEDS_PATH else open_file)(file.at) as source:
             profile: Profile = module.read(source, file.path, file.number, on_read, file.step_range)
+            profile = profile.numbered(file.number) if file.forced else profile
     except ReadError as error:
         return unreadable(file.path, str(error).removeprefix(f"{file.path}: "))
     return profile

@@ -150,6 +150,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "address": pl.Int64,
         "allocated_bytes": pl.Int64,
         "reserved_bytes": pl.Int64,  # what the caching allocator took for good; null where it takes all it may
+        "stack_bytes": pl.Int64,  # beside allocated_bytes: what the running program holds for its own (TPUs)
+        "lifetime_peak_bytes": pl.Int64,  # most that was allocated at once since the process began
         "allocator": TEXT,
         "requested_bytes": pl.Int64,
         "available_bytes": pl.Int64,  # what the allocator may still give, in any number of pieces
@@ -234,6 +236,11 @@ class Profile:
         """A profile from some of its tables and columns; what is absent is empty or null."""
         filled = {name: table(name, tables.get(name)) for name in SCHEMAS}
         return cls(**filled, format=format, salvaged=tuple(salvaged), lacks={})
+
+    def numbered(self, worker: int) -> Profile:
+        """The profile of one worker under another number."""
+        changed = {name: getattr(self, name).with_columns(worker=pl.lit(worker, pl.Int32)) for name in SCHEMAS}
+        return replace(self, **changed)
 
     @property
     def start_ns(self) -> int:

@@ -159,6 +159,7 @@ def _in_steps(calls: pl.DataFrame, lane: Lane) -> pl.DataFrame:
 
 def _kernels(lane: Lane) -> pl.DataFrame:
     ran = lane.used_ops.filter(pl.col("kind") == "kernel")
-    return ran.group_by(pl.col("name").cast(pl.String), "grid", "block").agg(
+    found = ran.group_by("name", "grid", "block").agg(
         number=pl.len(), median_ns=pl.median("dur_ns"), total_ns=pl.sum("dur_ns")
     )
+    return found.with_columns(pl.col("name").cast(pl.String))

@@ -83,7 +83,8 @@ def _saving(rule: Rule) -> Iterator[str]:
 def _fix(fix: Fix) -> str:
     first = f" (first where `{' '.join(fix.when.split())}`)" if fix.when else ""
     link = f" ([documentation]({fix.link}))" if fix.link else ""
-    parts = [f"**{fix.framework}**{first}: {' '.join(fix.do.split())}{link}"]
+    of = f" ({', '.join(fix.format)} profiles)" if fix.format else ""
+    parts = [f"**{fix.framework}**{of}{first}: {' '.join(fix.do.split())}{link}"]
     return _joined(*parts, *([indent(fix.code.rstrip(), "    ")] if fix.code else [])).rstrip()
 
 

@@ -202,10 +202,11 @@ class Source(_Frozen):
 
 
 class Track(_Frozen):
-    """A stream of the device or a thread of the host."""
+    """A stream of the device or a thread of the host; `name` is the thread's, null where it is not known."""
 
     kind: Literal["stream", "thread"]
     number: int
+    name: str | None = None
 
 
 class Idle(_Frozen):

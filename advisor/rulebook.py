@@ -15,7 +15,8 @@ from advisor.expressions import Expression, ExpressionError, parse
 from advisor.report import SEVERITIES, Confidence, Severity
 
 Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-Framework: TypeAlias = Literal["pytorch", "tensorflow", "jax", "any"]
+Framework: TypeAlias = Literal["pytorch", "tensorflow", "jax", "cuda", "any"]
+"""`cuda` is a program of its own, of no framework. `any` is in `applies` one of which it could not be told."""
 Pool: TypeAlias = Literal[
     "compute", "memcpy", "memset", "collective", "input", "compile",
     "gc_idle", "allocator_idle", "sync_idle", "host_bound_idle", "queued_idle", "dependency_idle", "outliers",
@@ -63,10 +64,12 @@ class Saving(_Strict):
 class Fix(_Strict):
     """What to change, with code and the page that documents it.
 
-    Where fixes differ by cause, `when` says of which one this is: an expression over metrics and parameters.
+    Where fixes differ by cause, `when` says of which one this is: an expression over metrics and parameters. Where they
+    differ by profiler, as advice on recording does, `format` says for whose profiles this one is.
     """
 
     framework: Annotated[Framework, Field(alias="for")]
+    format: tuple[str, ...] = ()
     when: str | None = None
     do: Text
     code: str | None = None

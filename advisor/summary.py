@@ -40,16 +40,13 @@ _EVERY_ROW: Final = frozenset({"run", "worker", "device", "step"})
 _MOST_ROWS_OF: Final = {
     "recorded_step": 1000,
     "kernel_group": 400,
-    "operator": 400,
     "memory": 600,
     "call_tree": MOST_FRAMES,
 }
 _MOST_PACES: Final = 4096  # ranks x steps: more cells than a heat map has room for
 _MOST_PAIRS: Final = 4096  # of ranks that wait for each other
 # drawn for the lane that sets the job's pace
-_OF_LANE: Final = frozenset(
-    {"recorded_step", "kernel_group", "operator", "memory", "memory_peak", "call_tree", "iterator"}
-)
+_OF_LANE: Final = frozenset({"recorded_step", "kernel_group", "memory", "memory_peak", "call_tree", "iterator"})
 _LONGEST: Final = 200  # characters of a name in a timeline
 _POOLED: Final = frozenset({"launch", "op"})
 
@@ -72,7 +69,7 @@ def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> R
         metrics={
             scope: tuple(_rows(scope, frame, found.lens, slowest).to_dicts()) for scope, frame in found.frames.items()
         },
-        timeline=_timeline(found.timeline, judged.findings),
+        timeline=_timeline(found.timeline(e.metric for f in judged.findings for e in f.evidence), judged.findings),
     )
     return run.model_copy(update={"verdict": _too_little(run)}) if run.tells_too_little else run
 
@@ -149,7 +146,7 @@ def _timeline(drawn: worst.Timeline | None, findings: Sequence[Finding]) -> Time
         start_ns=drawn.start_ns,
         dur_ns=drawn.dur_ns,
         recorded=drawn.recorded,
-        tracks=tuple(Track(kind="stream" if on else "thread", number=n or 0) for on, n in tracks.rows()),
+        tracks=tuple(_track(on_device, number or 0, drawn.threads) for on_device, number in tracks.rows()),
         texts=tuple(one_line(text or "", _LONGEST) for text in texts),
         events=Events(
             track=tuple(place[key] for key in drawn.events.select("on_device", "track").rows()),
@@ -160,6 +157,11 @@ def _timeline(drawn: worst.Timeline | None, findings: Sequence[Finding]) -> Time
         idle=tuple(Idle(**row) for row in drawn.idle.to_dicts()),
         shows={f.key: spans for f in findings if f.scope.workers and (spans := _spans(f, drawn))},
     )
+
+
+def _track(on_device: bool, number: int, threads: Mapping[int, str]) -> Track:  # noqa: FBT001 - a row's column
+    name = None if on_device else threads.get(number)
+    return Track(kind="stream" if on_device else "thread", number=number, name=name and one_line(name, _LONGEST))
 
 
 def _spans(finding: Finding, drawn: worst.Timeline) -> tuple[Span, ...]:

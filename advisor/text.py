@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from itertools import groupby
@@ -115,6 +116,15 @@ def count(amount: int, noun: str) -> str:
 def listing(parts: Sequence[str]) -> str:
     """`a, b and c`."""
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1]))) if parts else ""
+
+
+def told_apart(names: Sequence[str]) -> list[str]:
+    """The names, those that occur several times numbered in their order: `pool 1`, `pool 2`."""
+    times, so_far, told = Counter(names), Counter[str](), list[str]()
+    for name in names:
+        so_far[name] += 1
+        told.append(f"{name} {so_far[name]}" if times[name] > 1 else name)
+    return told
 
 
 def runs_of(numbers: Iterable[int]) -> str:

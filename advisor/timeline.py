@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -11,6 +11,7 @@ import polars as pl
 
 from advisor.gaps import CAUSES, gaps
 from advisor.lens import Lane
+from advisor.text import told_apart
 
 MOST_EVENTS: Final = 10_000  # more than one page can show; the shortest go first
 _MOST_SPANS: Final = 200  # of evidence for one metric
@@ -27,7 +28,8 @@ class Timeline:
 
     `events` has on_device, track (stream or thread), kind, name, start_ns, dur_ns and depth (how many ranges of the
     same track enclose it), at most MOST_EVENTS of `recorded`. `idle` has start_ns, dur_ns and cause for every stretch
-    in which the device runs nothing. `evidence` holds start_ns and dur_ns of the places behind a metric.
+    in which the device runs nothing. `evidence` holds start_ns and dur_ns of the places behind a metric. `threads` are
+    the names of threads, where they are known.
     """
 
     worker: int
@@ -39,6 +41,7 @@ class Timeline:
     events: pl.DataFrame
     idle: pl.DataFrame
     evidence: Mapping[str, pl.DataFrame]
+    threads: Mapping[int, str] = field(default_factory=dict)
 
 
 def worst_step(lane: Lane, wheres: Mapping[str, Where]) -> Timeline | None:
@@ -53,20 +56,27 @@ def worst_step(lane: Lane, wheres: Mapping[str, Where]) -> Timeline | None:
     number = int(lane.steps["dur_ns"].arg_max() or 0)
     row = lane.steps.row(number, named=True)
     start, length = row["start_ns"], row["dur_ns"]
-    events = pl.concat([_device(lane, start, length), _host(lane, start, length)])
+    device, host = _device(lane, start, length), _host(lane, start, length)
     return Timeline(
         worker=lane.worker,
         device=lane.device,
         step=row["step"] if lane.marked else None,
         start_ns=start,
         dur_ns=length,
-        recorded=events.height,
-        events=_longest(events),
+        recorded=device.height + host.height,
+        events=_longest(device, host),
         idle=_idle(lane, number, start),
+        threads=thread_names(lane.threads),
         evidence={
             name: spans for name, where in wheres.items() if (spans := _shown(lane.once(where), start, length)).height
         },
     )
+
+
+def thread_names(threads: pl.DataFrame) -> dict[int, str]:
+    """What threads are called, told apart where several have one name."""
+    named = threads.drop_nulls(["thread", "name"]).unique("thread", keep="first", maintain_order=True)
+    return dict(zip(named["thread"].to_list(), told_apart(named["name"].to_list()), strict=True))
 
 
 def _device(lane: Lane, start: int, length: int) -> pl.DataFrame:
@@ -83,8 +93,8 @@ def _within(rows: pl.DataFrame, start: int, length: int) -> pl.DataFrame:
 
 
 def _drawn(rows: pl.DataFrame, start: int) -> pl.DataFrame:
-    text = (pl.col("kind", "name").cast(pl.String), pl.col("start_ns") - start)
-    return _nested(rows.with_columns(*text).select(_COLUMNS).sort("track", "start_ns", -pl.col("dur_ns")))
+    shifted = rows.with_columns(pl.col("start_ns") - start).select(_COLUMNS)
+    return _nested(shifted.sort("track", "start_ns", "dur_ns", descending=[False, False, True]))
 
 
 def _nested(rows: pl.DataFrame) -> pl.DataFrame:
@@ -100,14 +110,14 @@ def _depths(track: pl.DataFrame) -> pl.Series:
     return pl.Series(np.maximum(open_, 0), dtype=pl.Int64)
 
 
-def _longest(events: pl.DataFrame) -> pl.DataFrame:
+def _longest(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     """At most MOST_EVENTS of them: the longest of the device and of the host, half of each where both have many."""
-    if events.height <= MOST_EVENTS:
-        return events
-    device, host = events.filter("on_device"), events.filter(~pl.col("on_device"))
-    of_device = min(device.height, max(MOST_EVENTS // 2, MOST_EVENTS - host.height))
-    kept = [device.top_k(of_device, by="dur_ns"), host.top_k(MOST_EVENTS - of_device, by="dur_ns")]
-    return pl.concat(kept).sort(~pl.col("on_device"), "track", "start_ns", "depth")
+    kept = [device, host]
+    if device.height + host.height > MOST_EVENTS:
+        of_device = min(device.height, max(MOST_EVENTS // 2, MOST_EVENTS - host.height))
+        longest = device.top_k(of_device, by="dur_ns"), host.top_k(MOST_EVENTS - of_device, by="dur_ns")
+        kept = [rows.sort("track", "start_ns", "depth") for rows in longest]
+    return pl.concat(rows.with_columns(pl.col("kind", "name").cast(pl.String)) for rows in kept)
 
 
 def _idle(lane: Lane, window: int, start: int) -> pl.DataFrame:

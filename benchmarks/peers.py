@@ -1,4 +1,7 @@
-"""What the other tools do with one trace, started with the Python of their own environment: peers.py NAME TRACE."""
+"""What the other tools do with a trace, started with the Python of their own environment: peers.py NAME TRACE.
+
+traceinsight takes a folder of one trace per rank too.
+"""
 
 import sys
 import tempfile
@@ -9,7 +12,8 @@ def traceinsight(trace: str) -> None:
     """Holistic Trace Analysis: load, then the analyses that a check needs too."""
     from hta.trace_analysis import TraceAnalysis  # noqa: PLC0415 - each tool alone in its process
 
-    analysis = TraceAnalysis(trace_files={0: trace}, trace_dir="")
+    files = sorted(Path(trace).glob("*.json.gz")) if Path(trace).is_dir() else [trace]
+    analysis = TraceAnalysis(trace_files={rank: str(file) for rank, file in enumerate(files)}, trace_dir="")
     analysis.get_temporal_breakdown(visualize=False)
     analysis.get_idle_time_breakdown(visualize=False)
     analysis.get_gpu_kernel_breakdown(visualize=False)

@@ -254,8 +254,8 @@ def kernel_row(n: int) -> dict[str, Value]:
 
 
 def operator_row(n: int) -> dict[str, Value]:
-    called = {"calls": n + 1, "host_ms": 0.5 * n, "device_ms": 20.0 - n}
-    return {"name": f"aten::op_{n % 10}", "shapes": f"[[{n}]]", "stack": None, **called}
+    spent = {"ms_per_step": 0.5 * n, "total_ms_per_step": 0.6 * n, "device_ms_per_step": 20.0 - n}
+    return {"name": f"aten::op_{n % 10}", "shapes": f"[[{n}]]", "stack": None, "calls_per_step": n + 1, **spent}
 
 
 def frame_rows(layers: int = 4) -> tuple[dict[str, Value], ...]:
@@ -391,7 +391,7 @@ RESNET = Run(
             {"what": "others", "op": None, "within": None, "blocks": 46, "bytes": 2**29},
             {"what": "earlier", "op": None, "within": None, "blocks": None, "bytes": 3 * 2**29},
         ),
-        "operator": tuple(operator_row(n) for n in range(20)),
+        "op": tuple(operator_row(n) for n in range(20)),
         "memory": tuple(
             {"start_ns": n * 10**6, "allocated_bytes": 2**30 * (n % 7 + 1), "reserved_bytes": 2**33} for n in range(50)
         ),

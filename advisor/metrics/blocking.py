@@ -25,26 +25,28 @@ _SOURCE: Final = "CUDA runtime API, API synchronization behavior; nsys analyze, 
 _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
 
 
-def _launched_by(lane: Lane, pattern: str) -> pl.DataFrame:
-    """Device ops of the used steps whose launching call is called so and not asynchronous, with its name (`called`)."""
-    called = pl.col("name").cast(pl.String)
-    is_one = called.str.contains(pattern) & ~called.str.contains("Async|Batch|Peer")
-    calls = lane.host.filter(pl.col("kind").is_in(["runtime", "sync"]), is_one)
-    return lane.used_ops.join(calls.select(launch="id", called=called), on="launch", maintain_order="left")
+def _launched_by(lane: Lane, ops: pl.DataFrame, pattern: str) -> pl.DataFrame:
+    """Those device ops whose launching call is called so and not asynchronous, with its name (`called`)."""
+    calls = lane.host.filter(pl.col("id").is_in(ops["launch"].drop_nulls().implode()))
+    named = calls.filter(pl.col("kind").is_in(["runtime", "sync"])).select(
+        launch="id", called=pl.col("name").cast(pl.String)
+    )
+    is_one = pl.col("called").str.contains(pattern) & ~pl.col("called").str.contains("Async|Batch|Peer")
+    return ops.join(named.filter(is_one), on="launch", maintain_order="left")
 
 
 def _copies(lane: Lane) -> pl.DataFrame:
     """Copies that block the host: not those within the device, nor small ones from pageable memory."""
     way = pl.col("copy_kind").cast(pl.String)
     staged = (way == "HtoD") & (pl.col("source_memory") == "pageable") & (pl.col("bytes") <= _STAGED_BYTES)
-    found = _launched_by(lane, _COPY).filter(pl.col("kind") == "memcpy", (way != "DtoD").fill_null(value=True))
-    return found.filter(~staged.fill_null(value=False))
+    copies = lane.used_ops.filter(pl.col("kind") == "memcpy", (way != "DtoD").fill_null(value=True))
+    return _launched_by(lane, copies.filter(~staged.fill_null(value=False)), _COPY)
 
 
 def _memsets(lane: Lane) -> pl.DataFrame:
     """Memsets that block the host: of pinned host memory and of managed memory."""
     blocks = pl.col("target_memory").is_in(["pinned", "managed"]).fill_null(value=False)
-    return _launched_by(lane, _MEMSET).filter(pl.col("kind") == "memset", blocks)
+    return _launched_by(lane, lane.used_ops.filter(pl.col("kind") == "memset", blocks), _MEMSET)
 
 
 def _cost(lane: Lane, ops: pl.DataFrame) -> Union:

@@ -148,17 +148,24 @@ def _sweep(lane: Lane, steps: pl.DataFrame) -> Iterator[tuple[str, Ints]]:
     """For each category, the time in every window that it covers and no earlier layer does."""
     starts = steps["start_ns"].to_numpy()
     ends = starts + steps["dur_ns"].to_numpy()
-    layers = _layers(lane)
-    host = lane.host if layers is _OF_PYTORCH or not lane.marked else _of_windows(lane, steps)
+    alike = _layers(lane) is _OF_PYTORCH or not lane.marked
     owned = {category: np.zeros(steps.height, np.int64) for category in CATEGORIES}
-    covered, before = EMPTY, np.zeros(steps.height, np.int64)
-    for layer in layers:
-        covered = covered | _spans(lane.ops, layer.device) | _spans(host, layer.host)
+    before = np.zeros(steps.height, np.int64)
+    for category, covered in lane.once(_covered) if alike else _covered(lane, _of_windows(lane, steps)):
         so_far = covered.within(starts, ends)
-        owned[layer.category] += so_far - before
+        owned[category] += so_far - before
         before = so_far
     owned["other"] = ends - starts - before
     yield from owned.items()
+
+
+def _covered(lane: Lane, host: pl.DataFrame | None = None) -> list[tuple[str, Union]]:
+    """Per layer its category, and the time that it or one before it covers; `host` are the host ops that count."""
+    host, covered, found = lane.host if host is None else host, EMPTY, []
+    for layer in _layers(lane):
+        covered = covered | _spans(lane.ops, layer.device) | _spans(host, layer.host)
+        found.append((layer.category, covered))
+    return found
 
 
 def _layers(lane: Lane) -> tuple[_Layer, ...]:

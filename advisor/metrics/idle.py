@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.gaps import CAUSES, MEANINGS, gaps
+from advisor.gaps import CAUSES, HOST_CAUSES, MEANINGS, gaps
 from advisor.hostwork import minus, waits_that_cost
 from advisor.intervals import Union
 from advisor.lens import Lane, spans
@@ -29,20 +29,33 @@ _UNTOLD_SHARE: Final = 0.05  # of the step: with more idle time of unknown cause
 
 
 def _longest(cause: str, only: pl.Expr = _ANY) -> Callable[[Lane], pl.DataFrame]:
-    """Where the device idled longest for this cause, among the gaps that satisfy `only`."""
+    """Where the device idled longest for this cause, among the gaps that satisfy `only`; no more of a gap than that."""
 
     def places(lane: Lane) -> pl.DataFrame:
         found = lane.once(gaps).filter(pl.col(f"{cause}_ns") > 0, only)
-        begin = pl.col("late_ns" if cause == "host_bound" else "start_ns")
-        return found.sort(f"{cause}_ns", "start_ns", descending=[True, False]).select(
-            table=pl.lit("gaps"),
-            name=pl.lit(f"device idle: {MEANINGS[cause][0]}"),
-            step=pl.col("window").replace_strict(list(range(lane.steps.height)), lane.steps["step"]),
-            start_ns=begin,
-            dur_ns=pl.col("end_ns") - begin,
+        begin = found["late_ns" if cause == "host_bound" else "start_ns"]
+        mine = _owned(lane, Union.of(begin, found["end_ns"]), cause)
+        window = np.searchsorted(lane.starts, mine.starts, side="right") - 1
+        return (
+            pl.DataFrame({"start_ns": mine.starts, "dur_ns": mine.ends - mine.starts})
+            .select(
+                "start_ns",
+                "dur_ns",
+                table=pl.lit("gaps"),
+                name=pl.lit(f"device idle: {MEANINGS[cause][0]}"),
+                step=lane.steps["step"].gather(window),
+            )
+            .sort("dur_ns", "start_ns", descending=[True, False])
         )
 
     return places
+
+
+def _owned(lane: Lane, idle: Union, cause: str) -> Union:
+    """What of the gaps of a cause is the cause's, and not that of a range of the host that owns it before."""
+    before = HOST_CAUSES[: HOST_CAUSES.index(cause)] if cause in HOST_CAUSES else HOST_CAUSES
+    mine = idle & lane.host_spans(cause) if cause in HOST_CAUSES else idle
+    return minus(mine, lane.host_spans(*before))
 
 
 @measures(

@@ -137,15 +137,18 @@ def kernel_table(lane: Lane) -> pl.DataFrame:
 
     Columns: name, calls, total_ms, mean_us, max_us, min_us, kernel_time_share, family, tensor_cores.
     """
-    ran = _kernels(lane).with_columns(pl.col("name").cast(pl.String))
-    duration = pl.col("dur_ns")
-    rows = ran.group_by("name").agg(
-        calls=pl.len(),
-        total_ms=duration.sum() / 1e6,
-        mean_us=duration.mean() / 1e3,
-        max_us=duration.max() / 1e3,
-        min_us=duration.min() / 1e3,
-        kernel_time_share=duration.sum() / max(1, int(ran["dur_ns"].sum())),
+    ran, duration = _kernels(lane), pl.col("dur_ns")
+    rows = (
+        ran.group_by("name")
+        .agg(
+            calls=pl.len(),
+            total_ms=duration.sum() / 1e6,
+            mean_us=duration.mean() / 1e3,
+            max_us=duration.max() / 1e3,
+            min_us=duration.min() / 1e3,
+            kernel_time_share=duration.sum() / max(1, int(ran["dur_ns"].sum())),
+        )
+        .with_columns(pl.col("name").cast(pl.String))
     )
     told = classify(rows["name"]).select("name", "family", "tensor_cores")
     return rows.join(told, on="name", how="left").sort("total_ms", "name", descending=[True, False])

@@ -12,12 +12,13 @@ from advisor.lens import Lane
 from advisor.metrics.registry import Metric, Missing, Value, measures, tabulates
 
 _MOST_POINTS: Final = 600  # more than a chart has pixels for
+_XPROF: Final = "XProf's memory profile"
+_OF_BFC: Final = Missing("only the allocators of TensorFlow and JAX record it")
 _NEEDS: Final = ("device_ops", "allocations", "allocations.allocated_bytes")
 
 
 def _at_peak(lane: Lane) -> pl.DataFrame:
-    peak = lane.allocations.sort("allocated_bytes", "at_ns", descending=[True, False], nulls_last=True).head(1)
-    return peak.select(
+    return _fullest(lane.allocations).select(
         start_ns="at_ns", dur_ns=pl.lit(0, pl.Int64), table=pl.lit("allocations"), name=pl.lit("memory peak")
     )
 
@@ -26,8 +27,8 @@ def _at_peak(lane: Lane) -> pl.DataFrame:
     Metric(
         "peak_memory_bytes",
         "bytes",
-        "Most device memory that tensors held at once, over the whole recording.",
-        "max of the allocator's running total of allocated bytes",
+        "Most device memory that was held at once, over the whole recording: by tensors, on TPUs by the stack too.",
+        "max of the allocator's running total of allocated bytes, and of the stack's where that is told",
         "torch-tb-profiler's Peak Memory Usage",
         _NEEDS,
         _at_peak,
@@ -40,6 +41,30 @@ def _at_peak(lane: Lane) -> pl.DataFrame:
         "torch-tb-profiler",
         (*_NEEDS, "devices"),
         _at_peak,
+    ),
+    Metric(
+        "peak_memory_at_ms",
+        "ms",
+        "When that was, from the first instant recorded.",
+        "first instant of the peak - start of the first host range or device op",
+        _XPROF,
+        _NEEDS,
+    ),
+    *(
+        Metric(f"{name}_memory_bytes", "bytes", f"{meaning} at the peak.", f"{how}, at the peak", _XPROF, _NEEDS)
+        for name, meaning, how in (
+            ("heap", "Memory that tensors hold", "allocated bytes"),
+            ("stack", "Memory that the running program holds for its own, as on TPUs,", "reserved bytes; 0 on GPUs"),
+            ("free", "Memory that the allocator could still give", "available bytes"),
+        )
+    ),
+    Metric(
+        "lifetime_peak_memory_bytes",
+        "bytes",
+        "Most device memory that tensors held at once since the process began: the recording may not hold it.",
+        "max of what the allocator says of its own peak",
+        _XPROF,
+        _NEEDS,
     ),
     Metric(
         "reserved_memory_bytes",
@@ -65,12 +90,19 @@ def memory(lane: Lane) -> Mapping[str, Value]:
     held = lane.reserved.filter(pl.col("allocated_bytes").is_not_null())
     if not held.height:
         return dict.fromkeys(_NAMES, Missing("no allocation on this device was recorded"))
-    peak = int(held["allocated_bytes"].to_numpy().max())
+    (fullest,) = _fullest(held).to_dicts()
+    stack = fullest["stack_bytes"] or 0
+    peak = fullest["allocated_bytes"] + stack
     reserved = int(held["reserved_bytes"].fill_null(0).to_numpy().max())
     capacity = lane.facts.get("memory_bytes")
     values: dict[str, Value] = {
         "peak_memory_bytes": peak,
         "peak_memory_share": peak / capacity if capacity else Missing("the device's memory size is not known"),
+        "peak_memory_at_ms": (fullest["at_ns"] - _start_ns(lane)) / 1e6,
+        "heap_memory_bytes": fullest["allocated_bytes"],
+        "stack_memory_bytes": stack,
+        "free_memory_bytes": _or_untold(fullest["available_bytes"]),
+        "lifetime_peak_memory_bytes": _or_untold(held["lifetime_peak_bytes"].max()),
     }
     if not reserved:
         return values
@@ -81,11 +113,26 @@ def _fragmentation(held: pl.DataFrame, reserved: int) -> float | None:
     """Of what the allocator holds; of one that takes all at once, what is free and not in one piece."""
     if held["fragmentation"].count():
         in_pieces = pl.col("fragmentation") * pl.col("available_bytes") / pl.col("reserved_bytes")
-        peak = held.sort("allocated_bytes", "at_ns", descending=[True, False], nulls_last=True).head(1)
-        told: float | None = peak.select(in_pieces).item()
+        told: float | None = _fullest(held).select(in_pieces).item()
         return told
     fullest = held.filter(pl.col("reserved_bytes") == reserved).sort("at_ns", maintain_order=True).tail(1)
     return 1 - float(fullest["allocated_bytes"].item()) / reserved
+
+
+def _fullest(allocations: pl.DataFrame) -> pl.DataFrame:
+    """The row at which most is held, the first of equals; nothing where nothing is told."""
+    held = pl.col("allocated_bytes") + pl.col("stack_bytes").fill_null(0)
+    told = allocations.filter(pl.col("allocated_bytes").is_not_null())
+    return told.sort(held, "at_ns", descending=[True, False]).head(1)
+
+
+def _start_ns(lane: Lane) -> int:
+    starts = [int(table["start_ns"].to_numpy().min()) for table in (lane.host, lane.ops) if table.height]
+    return min(starts, default=int(lane.allocations["at_ns"].to_numpy().min()))
+
+
+def _or_untold(value: object) -> Value:
+    return int(value) if isinstance(value, int) else _OF_BFC
 
 
 @tabulates("memory")
@@ -108,4 +155,7 @@ def at_peak(lane: Lane) -> pl.DataFrame:
     return alive_at_peak(lane)
 
 
-_NAMES: Final = ("peak_memory_bytes", "peak_memory_share", "reserved_memory_bytes", "fragmentation")
+_NAMES: Final = (
+    *("peak_memory_bytes", "peak_memory_share", "peak_memory_at_ms", "heap_memory_bytes", "stack_memory_bytes"),
+    *("free_memory_bytes", "lifetime_peak_memory_bytes", "reserved_memory_bytes", "fragmentation"),
+)

@@ -28,27 +28,61 @@ def launch_table(lane: Lane) -> pl.DataFrame:
     """
     copies = ~pl.col("kind").is_in(["kernel", "collective"])
     keys = ["kind", "name", "grid", "block", "bytes"]
-    ran = lane.used_ops.select(
-        pl.col("kind", "name").cast(pl.String), "grid", "block", "dur_ns", bytes=pl.when(copies).then("bytes")
-    )
-    return ran.group_by(keys).agg(_SPREAD).sort(keys, nulls_last=True)
+    ran = lane.used_ops.select("kind", "name", "grid", "block", "dur_ns", bytes=pl.when(copies).then("bytes"))
+    found = ran.group_by(keys).agg(_SPREAD).with_columns(pl.col("kind", "name").cast(pl.String))
+    return found.sort(keys, nulls_last=True)
 
 
 @tabulates("op")
 def op_table(lane: Lane) -> pl.DataFrame:
-    """One row per framework op's name and shapes in the used steps, in the time outside the ops within it.
+    """One row per framework op's name, input shapes and caller in the used steps; sorted by them.
 
-    Columns: name, shapes (null where not recorded), calls, mean_us, sd_us (null for one call).
+    What ran on the device for an op that was not recorded on the host, as of a compiled program, has a row of its own
+    by the name that the device op bears.
+
+    Columns: name, shapes and stack (innermost frame first; null where not recorded), eager; calls on the host, total_ms
+    and self_ms (outside the ops within it, as XProf and torch-tb-profiler count), mean_us and sd_us of that per call
+    (null for none, or one); device_calls and device_ms, of the device ops that it launches itself.
     """
-    keys = ["name", "shapes"]
+    on_host, on_device = _on_host(lane), _on_device(lane)
+    keys = ["name", "shapes", "stack", "eager"]
+    rows = on_host.join(on_device, on=keys, how="full", coalesce=True, nulls_equal=True)
+    return rows.with_columns(pl.exclude(*keys, "mean_us", "sd_us").fill_null(0)).sort(keys, nulls_last=True)
+
+
+def _keys() -> list[pl.Expr]:
+    shapes = pl.col("shapes").cast(pl.String).str.replace_all(r"\s", "").str.slice(0, _LONGEST_SHAPES)
+    return [pl.col("name").cast(pl.String), shapes, pl.col("stack").cast(pl.String), pl.col("eager")]
+
+
+def _on_host(lane: Lane) -> pl.DataFrame:
     ops = lane.used_host.filter(pl.col("kind") == "op")
     within = ops.group_by("parent").agg(within_ns=pl.sum("dur_ns")).drop_nulls()
     own = ops.join(within, left_on="id", right_on="parent", how="left", maintain_order="left").select(
-        pl.col("name").cast(pl.String),
-        pl.col("shapes").cast(pl.String).str.replace_all(r"\s", "").str.slice(0, _LONGEST_SHAPES),
-        dur_ns=(pl.col("dur_ns") - pl.col("within_ns").fill_null(0)).clip(0),
+        *_keys(), whole_ns="dur_ns", dur_ns=(pl.col("dur_ns") - pl.col("within_ns").fill_null(0)).clip(0)
     )
-    return own.group_by(keys).agg(_SPREAD).sort(keys, nulls_last=True)
+    return own.group_by("name", "shapes", "stack", "eager").agg(
+        *_SPREAD, total_ms=pl.sum("whole_ns") / 1e6, self_ms=pl.sum("dur_ns") / 1e6
+    )
+
+
+def _on_device(lane: Lane) -> pl.DataFrame:
+    """By the op that launched it; where that is another than the one that the device op names, or none, by the name."""
+    ops = lane.host.filter(pl.col("kind") == "op").select(*_keys(), op="id")
+    named = pl.col("framework_op").cast(pl.String)
+    ran = lane.used_ops.select("op", "dur_ns", named=named).join(ops, on="op", how="left", maintain_order="left")
+    other = pl.col("named").is_not_null() & pl.col("name").ne_missing(pl.col("named"))
+    keys = ["name", "shapes", "stack", "eager"]
+    told = ran.with_columns(
+        pl.when(other).then("named").otherwise("name").alias("name"),
+        *(pl.when(~other).then(key).alias(key) for key in keys[1:]),
+    )
+    counted = told.group_by(keys).agg(device_calls=pl.len(), device_ms=pl.sum("dur_ns") / 1e6)
+    return counted.filter(pl.col("name").is_not_null())
+
+
+_NUMBERS: Final = {"calls", "mean_us", "sd_us", "self_ms", "total_ms", "device_calls", "device_ms"}
+_SUMS: Final = ("total_ms", "device_calls", "device_ms")
 
 
 def pooled(table: pl.DataFrame, steps: int) -> pl.DataFrame:
@@ -59,9 +93,11 @@ def pooled(table: pl.DataFrame, steps: int) -> pl.DataFrame:
         steps: Used steps of all devices together.
 
     Returns:
-        Without worker and device, with calls_per_step and ms_per_step, both per device.
+        Without worker and device, with calls_per_step and ms_per_step (of an op, of the host's time of its own), and
+        of ops total_ms_per_step, device_calls_per_step and device_ms_per_step; all per device.
     """
-    keys = [name for name in table.columns if name not in {"worker", "device", "calls", "mean_us", "sd_us"}]
+    keys = [name for name in table.columns if name not in {"worker", "device", *_NUMBERS}]
+    sums = [name for name in _SUMS if name in table.columns]
     number, mean = pl.col("calls"), pl.col("mean_us")
     whole_mean = (number * mean).sum() / number.sum()
     # Chan, Golub and LeVeque 1979: squares about the common mean from those about each part's
@@ -71,7 +107,10 @@ def pooled(table: pl.DataFrame, steps: int) -> pl.DataFrame:
         calls=total,
         calls_per_step=total / max(1, steps),
         ms_per_step=(number * mean).sum() / 1e3 / max(1, steps),
-        mean_us=whole_mean,
+        mean_us=pl.when(total > 0).then(whole_mean),
         sd_us=pl.when(total > 1).then((squares / (total - 1)).sqrt()),
+        **{f"{name}_per_step": pl.col(name).sum() / max(1, steps) for name in sums},
     )
-    return together.sort("ms_per_step", *keys, descending=[True, *[False] * len(keys)], nulls_last=True).head(MOST_ROWS)
+    spent = pl.sum_horizontal("ms_per_step", *(["device_ms_per_step"] if sums else []))
+    most_first = [spent, *(pl.col(key) for key in keys)]
+    return together.sort(most_first, descending=[True, *[False] * len(keys)], nulls_last=True).head(MOST_ROWS)

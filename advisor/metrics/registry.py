@@ -148,7 +148,7 @@ class Part:
         """The same without the tables of single events: small enough to be kept for every rank of a large job."""
         workers = [lane.worker for lane in self.lens.critical]
         found = {(name, w): rows for name in METRICS for w in workers if (rows := _places(self.lens, name, w)).height}
-        drawn = {worker: _worst_step(self.lens, worker) for worker in workers}
+        drawn = {worker: _worst_step(self.lens, worker, METRICS) for worker in workers}
         small = replace(self, lens=self.lens.emptied(), places=found, timelines=drawn)
         # a table cut out of another keeps the other's memory: only a copy lets it go
         copied: Part = pickle.loads(pickle.dumps(small))  # noqa: S301 - our own bytes
@@ -203,10 +203,12 @@ class Measurements:
         types = dtypes()
         return self.frames["worker"].with_columns(pl.lit(v, types[name]).alias(name) for name, v in told.items())
 
-    @property
-    def timeline(self) -> Timeline | None:
-        """The longest used step of the worker that sets the pace, to be drawn; None where there is none."""
-        return _worst_step(self.lens, self.pace) if self.kept is None else self.drawn.get(self.pace)
+    def timeline(self, shown: Iterable[str]) -> Timeline | None:
+        """The longest used step of the worker that sets the pace, to be drawn; None where there is none.
+
+        `shown` are the metrics whose places are to be marked; it may bear those of others as well.
+        """
+        return _worst_step(self.lens, self.pace, shown) if self.kept is None else self.drawn.get(self.pace)
 
     def places(self, metric: str, worker: int) -> pl.DataFrame:
         """At most ten places in the recording behind a worker's value, as a report names them; empty where none."""
@@ -215,8 +217,9 @@ class Measurements:
         return self.kept.get((metric, worker), pl.DataFrame())
 
 
-def _worst_step(lens: Lens, worker: int) -> Timeline | None:
-    return worst_step(lens.of(worker), {name: metric.where for name, metric in METRICS.items() if metric.where})
+def _worst_step(lens: Lens, worker: int, shown: Iterable[str]) -> Timeline | None:
+    wheres = ((name, METRICS[name].where) for name in dict.fromkeys(shown))
+    return worst_step(lens.of(worker), {name: where for name, where in wheres if where})
 
 
 def _places(lens: Lens, metric: str, worker: int) -> pl.DataFrame:

@@ -32,7 +32,8 @@ _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 
 _NO_FRAMES: Final = {
     "tensorflow": "recorded without Python's calls: tf.profiler.experimental.ProfilerOptions(python_tracer_level=1)",
     "jax": "recorded without Python's calls: jax.profiler.ProfileOptions().python_tracer_level = 1",
-    None: "no Python calls were recorded: with_stack=True records them in recent PyTorch",
+    "pytorch": "no Python calls were recorded: with_stack=True records them in recent PyTorch",
+    None: "no Python calls were recorded",
 }
 _LOGGING: Final = (
     r"(?:^|/)(?:logging/__init__|wandb/|mlflow/|tensorboardX/|torch/utils/tensorboard/)|<built-in function print>"

@@ -183,7 +183,7 @@ def uneven(lane: Lane) -> Mapping[str, Value]:
 
 def _acts_always(lane: Lane, cause: str) -> bool:
     """Whether a cause acts in 5 % of the used steps too: then its own rule counts the uneven ones as well."""
-    when = minus(dict(_when(lane))[cause], lane.busy)
+    when = minus(lane.once(_when)[cause], lane.busy)
     return (lane.share(when) or 0.0) >= _ALWAYS_SHARE
 
 
@@ -234,7 +234,7 @@ def _owned(lane: Lane, steps: pl.DataFrame) -> Iterator[tuple[str, Ints]]:
     starts = steps["start_ns"].to_numpy()
     ends = starts + steps["dur_ns"].to_numpy()
     covered, before = EMPTY, np.zeros(len(starts), np.int64)
-    for cause, when in _when(lane):
+    for cause, when in lane.once(_when).items():
         covered = covered | when
         so_far = covered.within(starts, ends)
         yield cause, so_far - before
@@ -242,18 +242,21 @@ def _owned(lane: Lane, steps: pl.DataFrame) -> Iterator[tuple[str, Ints]]:
     yield "unknown", ends - starts - before
 
 
-def _when(lane: Lane) -> Iterator[tuple[str, Union]]:
+def _when(lane: Lane) -> dict[str, Union]:
     """When each cause acts, by priority."""
     kind, name = pl.col("kind"), pl.col("name").cast(pl.String)
-    yield "compute", spans(lane.ops.filter(kind == "kernel"))
-    yield "collective", spans(lane.ops.filter(kind == "collective")) | lane.host_spans("collective")
-    yield "compile", lane.host_spans("compile")
-    yield "gc", lane.host_spans("gc")
-    saving = spans(lane.host.filter(kind.is_in(["python", "annotation"]), name.str.contains(_SAVING)))
-    yield "checkpoint", saving | spans(lane.ops.filter(pl.col("copy_kind") == "DtoH"))
-    yield "allocator", lane.host_spans("allocator")
-    yield "input", lane.host_spans("input")
-    yield "python", lane.once(python_work)
+    named = lane.host.filter(kind.is_in(["python", "annotation"]))
+    saving = spans(named.filter(name.str.contains(_SAVING)))
+    return {
+        "compute": spans(lane.ops.filter(kind == "kernel")),
+        "collective": spans(lane.ops.filter(kind == "collective")) | lane.host_spans("collective"),
+        "compile": lane.host_spans("compile"),
+        "gc": lane.host_spans("gc"),
+        "checkpoint": saving | spans(lane.ops.filter(pl.col("copy_kind") == "DtoH")),
+        "allocator": lane.host_spans("allocator"),
+        "input": lane.host_spans("input"),
+        "python": lane.once(python_work),
+    }
 
 
 def _in_words(lane: Lane, steps: pl.DataFrame, beyond: Mapping[str, Ints]) -> str:
@@ -280,7 +283,7 @@ def _other_work(lane: Lane, steps: pl.DataFrame) -> str | None:
     """What ran most in the time of these steps that no cause owns; None where it was nothing that was recorded."""
     start = steps["start_ns"].to_numpy()
     rest = Union.of(start, start + steps["dur_ns"].to_numpy())
-    for _, when in _when(lane):
+    for when in lane.once(_when).values():
         rest = minus(rest, when)
     name: str | None = busiest(lane, rest)["name"][0]
     return name

@@ -199,7 +199,8 @@ def _unknowns(run: Run) -> Iterator[str]:
 
 
 def _what_was_read(run: Run) -> Iterator[str]:
-    notes = [*run.source.notes, *words.odd_ranks(run)]
+    links = words.bandwidth(run)
+    notes = [*run.source.notes, *words.odd_ranks(run), *([links] if links else [])]
     notes += [f"left out: {which}: {why}" for which, why in words.left_out(run.source)]
     notes += [f"note: {note}" for note in run.source.salvaged]
     notes += [f"lacks {what}: {why}" for what, why in run.source.lacks.items()]

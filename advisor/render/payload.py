@@ -16,7 +16,10 @@ _KERNELS: Final = (
     *("name", "op", "shapes", "grid", "block", "registers", "occupancy", "family", "verdict", "calls", "total_ms"),
 )
 _FRAMES: Final = ("id", "parent", "name", "kind", "total_ms", "self_ms")
-_OPERATORS: Final = ("name", "shapes", "stack", "calls", "host_ms", "device_ms")
+_OPERATORS: Final = (
+    *("name", "shapes", "stack", "calls_per_step", "total_ms_per_step", "ms_per_step", "device_ms_per_step"),
+)
+_MOST_OPERATORS: Final = 400
 _ESCAPES: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
@@ -31,7 +34,7 @@ def payload(run: Run, specs: Mapping[str, object]) -> str:
         "charts": specs,
         "tables": {
             "kernels": _table(run, "kernel_group", _KERNELS),
-            "operators": _table(run, "operator", _OPERATORS),
+            "operators": _table(run, "op", _OPERATORS, _MOST_OPERATORS),
         },
         "flame": _table(run, "call_tree", _FRAMES),
         "timeline": None if run.timeline is None else _timeline(run, run.timeline),
@@ -39,8 +42,8 @@ def payload(run: Run, specs: Mapping[str, object]) -> str:
     return json.dumps(data, separators=(",", ":"), allow_nan=False).translate(_ESCAPES)
 
 
-def _table(run: Run, scope: str, columns: Sequence[str]) -> dict[str, object] | None:
-    rows = run.metrics.get(scope, ())
+def _table(run: Run, scope: str, columns: Sequence[str], most: int | None = None) -> dict[str, object] | None:
+    rows = run.metrics.get(scope, ())[:most]
     return {"columns": columns, "rows": [[_cell(row.get(c)) for c in columns] for row in rows]} if rows else None
 
 
@@ -54,7 +57,7 @@ def _timeline(run: Run, drawn: Timeline) -> dict[str, object]:
     titles = {finding.key: finding.title for finding in run.findings}
     return {
         "dur": drawn.dur_ns,
-        "tracks": [{"kind": t.kind, "label": f"{t.kind} {t.number}"} for t in drawn.tracks],
+        "tracks": [{"kind": t.kind, "label": words.track(t)} for t in drawn.tracks],
         "texts": [plain(text) for text in drawn.texts],
         "events": drawn.events.model_dump(),
         "idle": {

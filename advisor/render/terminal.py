@@ -100,11 +100,7 @@ def _run(page: Page, run: Run, *, verbose: bool) -> None:
     page.add((run.verdict, "bold"), most=None if verbose else 3)
     page.gap()
     _breakdown(page, run)
-    odd = words.odd_ranks(run)
-    for line in odd if verbose else odd[:_NOTES]:
-        page.add(line, hang=_MARGIN)
-    if not verbose and len(odd) > _NOTES:
-        page.add(f"and {count(len(odd) - _NOTES, 'more rank')} unlike the typical one", margin=_MARGIN)
+    _ranks(page, run, verbose=verbose)
     page.gap()
     for number, finding in enumerate(shown, 1):
         _finding(page, run, finding, number, depth)
@@ -124,6 +120,17 @@ def _run(page: Page, run: Run, *, verbose: bool) -> None:
         ranked = "Ranked by gain. " if words.ranking(run) else ""
         page.add((f"{ranked}-v shows the evidence, every fix and where to look", "dim"))
     page.gap()
+
+
+def _ranks(page: Page, run: Run, *, verbose: bool) -> None:
+    """A line for each rank unlike the others, and one on what moves between them."""
+    odd = words.odd_ranks(run)
+    for line in odd if verbose else odd[:_NOTES]:
+        page.add(line, hang=_MARGIN)
+    if not verbose and len(odd) > _NOTES:
+        page.add(f"and {count(len(odd) - _NOTES, 'more rank')} unlike the typical one", margin=_MARGIN)
+    if links := words.bandwidth(run):
+        page.add(links, hang=_MARGIN)
 
 
 def _read(page: Page, run: Run, *, verbose: bool) -> None:

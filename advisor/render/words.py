@@ -7,8 +7,21 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from advisor.report import OUTLIERS, SEVERITIES, Finding, Fix, NotEvaluable, Place, Report, Run, Source, Steps, Value
-from advisor.text import count, interval, listing, ms, ns, percents, quantity, runs_of, without_shared_unit
+from advisor.report import (
+    OUTLIERS,
+    SEVERITIES,
+    Finding,
+    Fix,
+    NotEvaluable,
+    Place,
+    Report,
+    Run,
+    Source,
+    Steps,
+    Track,
+    Value,
+)
+from advisor.text import count, interval, listing, ms, ns, percent, percents, quantity, runs_of, without_shared_unit
 
 CATEGORIES: Final = {
     "compute": "kernels run",
@@ -67,6 +80,10 @@ _OPTIONS: Final = {
     "profile_memory=True": "how full the memory is",
     "with_stack=True": "the source lines; slows the host, so in a second recording",
 }
+_NSYS_OPTIONS: Final = (
+    *("--cuda-graph-trace=node", "--cuda-memory-usage=true", "--cpuctxsw=process-tree"),
+    *("--gpu-metrics-devices=all", "--pytorch=autograd-shapes-nvtx"),
+)
 _ODD: Final = 0.05  # of the typical rank's time: smaller differences are not worth a line
 _WEB: Final = re.compile(r"https?://[^\s<>\"'`|\\()\[\]{}\x00-\x20\x7f-\U0010ffff]+")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
@@ -145,10 +162,13 @@ def unknowns(rules: Iterable[NotEvaluable]) -> list[tuple[str, list[str]]]:
 
 
 def recording(run: Run) -> str | None:
-    """The profiler call with the options that this profile was recorded without; None where no reason names one."""
+    """The profiler's call with the options that this profile was recorded without; None where no reason names one."""
     reasons = [*run.source.lacks.values(), *(why for rule in run.not_evaluable for why in rule.missing.values())]
     options = [f"    {option},  # {gives}\n" for option, gives in _OPTIONS.items() if any(option in r for r in reasons)]
-    if not options:
+    if run.source.format == "nsys":
+        asked = [f" \\\n    {option}" for option in _NSYS_OPTIONS if any(option in r for r in reasons)]
+        return f"nsys profile --trace=cuda,nvtx,osrt{''.join(asked)} <command>\n" if asked else None
+    if not options or run.source.format != "kineto":
         return None
     return (
         "with torch.profiler.profile(\n"
@@ -192,6 +212,11 @@ def timeline_title(run: Run) -> str:
     which = f"step {drawn.step}" if drawn.step is not None else "the whole recording"
     rank = f" of rank {drawn.worker}" if len(run.source.workers) > 1 else ""
     return f"{which}{rank}, {ns(drawn.dur_ns)}"
+
+
+def track(drawn: Track) -> str:
+    """`stream 7`, `thread 1234`, or the thread's name."""
+    return f"{drawn.kind} {drawn.number}" if drawn.name is None else f"thread {drawn.name}"
 
 
 def timeline_sample(run: Run) -> str | None:
@@ -394,6 +419,40 @@ def odd_ranks(run: Run) -> list[str]:
     ]
 
 
+def bandwidth(run: Run) -> str | None:
+    """What the large collectives reach of what their links allow; None where there are none, or no sizes.
+
+    Where waiting for late ranks could not be told from the transfer, the largest messages tell most, and that at least.
+    """
+    row = next(iter(run.metrics.get("run", ())), {})
+    reached, allowed, share = (row.get(name) for name in _BANDWIDTH)
+    if isinstance(reached, float) and isinstance(allowed, float) and isinstance(share, float):
+        return (
+            f"collectives of 4 MiB and more: bus bandwidth of {_gbs(reached)} where the links allow {_gbs(allowed)}"
+            f" ({percent(share)})"
+        )
+    large = [c for c in run.metrics.get("collective", ()) if _number(c, "bytes") >= _LARGE and _number(c, "bus_gbs")]
+    if not large:
+        return None
+    most = max(large, key=lambda c: (_number(c, "bytes"), _number(c, "bus_gbs")))
+    named = f"{most['op']} of {quantity(most['bytes'], 'bytes')} between {most['group_size']} ranks"
+    algorithm, bus = (_gbs(_number(most, name)) for name in ("algorithm_gbs", "bus_gbs"))
+    return f"{named}: at least {algorithm} algorithm and {bus} bus bandwidth (waiting for late ranks is in it)"
+
+
+_BANDWIDTH: Final = ("bus_bandwidth_gbs", "expected_bus_bandwidth_gbs", "link_reached_share")
+_LARGE: Final = 4 << 20
+
+
+def _gbs(value: float) -> str:
+    return f"{quantity(value, 'number')} GB/s"
+
+
+def _number(row: Mapping[str, Value], name: str) -> float:
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
 def _rank(row: Mapping[str, Value], run: Run) -> str:
     several = len(run.source.devices) > len(run.source.workers)
     return f"worker {row['worker']}, GPU {row['device']}" if several else f"rank {row['worker']}"
@@ -456,6 +515,8 @@ def code_spans(text: str) -> list[tuple[bool, str]]:
 
 
 def _format(source: Source) -> str:
+    if source.framework == "cuda":
+        return f"CUDA program ({source.format})"
     return f"{source.framework} profile ({source.format})" if source.framework else f"{source.format} profile"
 
 

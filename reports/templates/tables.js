@@ -24,10 +24,11 @@ const KINDS = {
   operators: {
     title: "Operators",
     by: { operator: r => r.name, "input shapes": r => `${r.name} ${r.shapes ?? "no shapes recorded"}`, "call stack": r => `${r.name} ${r.stack ?? "no stack recorded"}` },
-    weight: "device_ms",
-    columns: { calls: g => sum(g, "calls"), "device ms": g => sum(g, "device_ms"), "host ms": g => sum(g, "host_ms") },
+    weight: "device_ms_per_step",
+    columns: { "calls a step": g => sum(g, "calls_per_step"), "device ms": g => sum(g, "device_ms_per_step"), "host ms": g => sum(g, "ms_per_step"),
+      "host ms, with ops inside": g => sum(g, "total_ms_per_step") },
     sort: "device ms",
-    hostOnly: { weight: "host_ms", sort: "host ms" },  // of a job without a device
+    hostOnly: { weight: "ms_per_step", sort: "host ms" },  // of a job without a device
   },
 };
 

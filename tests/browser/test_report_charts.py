@@ -131,10 +131,17 @@ def test_a_table_is_filtered_and_grouped(opened: Open):
 def test_operators_of_a_job_without_a_device_are_weighed_by_host_time(opened: Open, monkeypatch: pytest.MonkeyPatch):
     run = SAMPLES["resnet"].runs[0]
     rows = tuple(
-        {"name": name, "shapes": None, "stack": None, "calls": 1, "host_ms": time, "device_ms": 0.0}
+        {
+            "name": name,
+            "shapes": None,
+            "stack": None,
+            "calls_per_step": 1,
+            "ms_per_step": time,
+            "device_ms_per_step": 0.0,
+        }
         for name, time in (("short", 1.0), ("long", 3.0))
     )
-    alone = run.model_copy(update={"metrics": {**run.metrics, "operator": rows}})
+    alone = run.model_copy(update={"metrics": {**run.metrics, "op": rows}})
     monkeypatch.setitem(SAMPLES, "host", SAMPLES["resnet"].model_copy(update={"runs": (alone,)}))
     table = opened("host").page.locator("[data-table=operators]")
     assert table.locator("tbody th").all_inner_texts() == ["long", "short"]

@@ -143,6 +143,31 @@ def test_time_of_host_ops_equals_xprofs(name: str):
         assert told.get(own, told.get(row["operation"])) == pytest.approx(row["total_time"], abs=1e-2)
 
 
+def test_device_time_of_ops_adds_up_to_that_of_xprofs_kernels():
+    """XProf's own table of ops has no device time on GPUs any more; its kernels, each listed twice, bear no ops."""
+    kernels = {tuple(row.values())[1:]: row for row in rows(oracle("tf-gpu-multi-worker.xprof-2.24.2.kernel_stats"))}
+    found = judged("tf-gpu-multi-worker")
+    used = pl.concat([lane.used_ops for lane in found.lens.lanes])
+    copies = used.filter(pl.col("kind") == "memcpy", pl.col("framework_op").is_not_null())["dur_ns"].sum() / 1e6
+    assert found.frames["op"]["device_ms"].sum() - copies == pytest.approx(
+        sum(row["total_duration_us"] for row in kernels.values()) / 1e3, rel=1e-3
+    )
+
+
+@pytest.mark.parametrize("name", ["tf-compute-bound", "tf-input-bound"])
+def test_own_time_of_host_ops_equals_xprofs(name: str):
+    """Of ops that ran in steps only: XProf's table covers the whole recording."""
+    mine = judged(name).frames["op"].group_by("name").agg(pl.sum("self_ms", "total_ms"))
+    told = {op: (own, whole) for op, own, whole in mine.rows()}
+    listed = {
+        f"{row['operation']}:{row['type']}": (row["total_self_time"] / 1e3, row["total_time"] / 1e3)
+        for row in rows(oracle(f"{name}.xprof-2.24.2.framework_op_stats")[0])
+    }
+    same = [op for op, (_, whole) in listed.items() if op in told and told[op][1] == pytest.approx(whole, abs=1e-2)]
+    assert len(same) > 10
+    assert [told[op][0] for op in same] == pytest.approx([listed[op][0] for op in same], abs=1e-2)
+
+
 @pytest.mark.parametrize("name", ["tf-compute-bound", "tf-input-bound"])
 def test_waiting_for_input_equals_xprofs_step_by_step(name: str):
     profile = read(name)
@@ -277,6 +302,23 @@ def test_memory_is_held_against_the_device_s_size():
     assert row["peak_memory_share"] == pytest.approx(6_210_111_488 / 16_945_512_448)
     assert row["reserved_memory_bytes"] == 15_477_102_400
     assert row["fragmentation"] == pytest.approx(0, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "heap", "stack", "free", "lifetime"),
+    [
+        ("tf-gpu-multi-worker", 6, 6_210_111_488, 0, 9_266_990_912, 6_210_111_488),
+        ("tf-gpu-multi-worker", 4, 6_208_853_760, 0, 9_268_248_640, 6_208_853_760),
+        ("jax08_gemm-mi300", 0, 482_345_216, 0, 154_123_894_528, 738_197_504),
+        ("tpu-inference", 0, 857_216, 21_491_712_000, 12_057_668_480, 16_106_341_504),
+    ],
+)
+def test_the_memory_s_peak_is_xprofs(name: str, device: int, heap: int, stack: int, free: int, lifetime: int):  # noqa: PLR0913, PLR0917 - its columns
+    """What XProf 2.24.2 says on its page of the memory; the peak of the process may lie before the recording."""
+    (row,) = judged(name).frames["device"].filter(pl.col("device") == device).to_dicts()
+    assert row["peak_memory_bytes"] == heap + stack
+    told = [row[f"{what}_memory_bytes"] for what in ("heap", "stack", "free", "lifetime_peak")]
+    assert told == [heap, stack, free, lifetime]
 
 
 @pytest.mark.parametrize(

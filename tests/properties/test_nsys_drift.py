@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy as copying
 import itertools
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 from advisor.errors import ReadError
 from advisor.lens import look
 from advisor.metrics import conclude, measure_part
-from advisor.profile import Profile
+from advisor.profile import SCHEMAS, Profile
 from advisor.readers import nsys
 from tests.strategies_nsys import (
     GRAPH,
@@ -199,3 +201,30 @@ def test_a_database_cut_short_or_overwritten_is_read_or_refused(noise: bytes, at
             nsys.read(path, "a")
         except ReadError as error:
             assert str(error).startswith("a: ")
+
+
+POISONED = (
+    *("COMPOSITE_EVENTS", "SAMPLING_CALLCHAINS", "OSRT_CALLCHAINS", "CUDA_CALLCHAINS", "PROCESSES", "GENERIC_EVENTS"),
+    *("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV", "CUPTI_ACTIVITY_KIND_CUDA_EVENT", "CUDA_GRAPH_NODE_EVENTS"),
+    *("DIAGNOSTIC_EVENT", "NVTX_PAYLOAD_SCHEMA_ENTRIES", "TARGET_INFO_CUDA_STREAM", "NET_NIC_METRIC"),
+)
+
+
+def test_tables_that_no_metric_needs_are_never_read(tmp_path: Path):
+    path = write(tmp_path / "a.sqlite", {name: rows for name, rows in FULL.items() if name not in POISONED})
+    known = everything(path)
+    with closing(sqlite3.connect(path)) as connection:
+        for name in POISONED:
+            connection.executescript(f'drop table if exists "{name}"; create table "{name}" (n)')
+            connection.execute(f'insert into "{name}" values (-9223372036854775808)')  # noqa: S608 - names of ours
+            for column in ("start", "end", "id", "name", "value", "globalTid"):  # overflows whenever it is read
+                connection.execute(f'alter table "{name}" add column "{column}" integer generated always as (abs(n))')
+        connection.commit()
+        with pytest.raises(sqlite3.OperationalError, match="overflow"):
+            connection.execute("select start from COMPOSITE_EVENTS").fetchall()
+    assert everything(path) == known
+
+
+def everything(path: Path) -> list[object]:
+    made = nsys.read(path, "a")
+    return [getattr(made, table).to_dict(as_series=False) for table in SCHEMAS]

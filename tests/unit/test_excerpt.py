@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 
 from advisor.engine import check, excerpt, read
@@ -9,6 +12,7 @@ from advisor.errors import UsageError
 from advisor.excerpt import excerpt as cut
 from advisor.excerpt import window
 from advisor.lens import look
+from advisor.profile import table
 from advisor.report import Finding, Place
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "simulated-sync-a100"
@@ -70,3 +74,22 @@ def test_a_finding_without_places_is_drawn_over_the_whole_window(findings, lane)
 def test_what_was_not_found_cannot_be_shown():
     with pytest.raises(UsageError, match=r"--finding launchbound: not found in .*; found: "):
         excerpt(str(FIXTURE), "launchbound")
+
+
+def test_threads_bear_their_names_and_numbers_that_viewers_can_tell(findings, lane):
+    profile = read(str(FIXTURE))
+    hashed = replace(
+        profile,
+        host_ops=profile.host_ops.with_columns(thread=pl.lit(-(2**62), pl.Int64)),
+        threads=table("threads", {"worker": [0], "thread": [-(2**62)], "name": ["tf_Compute"]}),
+    )
+    names = [threads(cut(made, lane, findings, findings[0])) for made in (profile, hashed)]
+    assert names[0]
+    assert names == [{thread: f"thread {thread}" for thread in names[0]}, {1: "tf_Compute"}]
+
+
+def threads(trace: dict[str, Any]) -> dict[int, str]:
+    named = [e for e in trace["traceEvents"] if e["name"] == "thread_name" and e["pid"] == 1000]
+    ran = {e["tid"] for e in trace["traceEvents"] if e["pid"] == 1000 and e["ph"] == "X"}
+    assert ran <= {e["tid"] for e in named}
+    return {e["tid"]: e["args"]["name"] for e in named}

@@ -1,5 +1,7 @@
 """The judge on hand-made metrics: outcomes, causes above symptoms, savings shared out, ranking."""
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 from hypothesis import given
@@ -271,3 +273,37 @@ def test_a_recording_without_steps_is_not_called_one(phrase):
     found = Measurements(look(profile), {"worker": frame, "run": frame}, {})
     said = judged(found, rule("a", says="{{ " + phrase + " }}")).findings[0].says
     assert "step" not in said
+
+
+def with_fixes(*fixes, framework="pytorch", format_="kineto"):
+    found = measured({"input_share": 0.5})
+    profile = found.lens.profile
+    told = replace(
+        profile, format=format_, workers=profile.workers.with_columns(framework=pl.lit(framework, pl.String))
+    )
+    one = rule("a", fixes=[{"do": f"{fix['for']} {fix.get('format', '')}", **fix} for fix in fixes])
+    judgement = judged(replace(found, lens=replace(found.lens, profile=told)), one)
+    return [(fix.framework, fix.do) for fix in judgement.findings[0].fixes]
+
+
+def test_a_fix_for_the_profiles_of_one_tool_is_told_to_nobody_else():
+    fixes = ({"for": "pytorch", "format": ["kineto"], "do": "k"}, {"for": "any", "format": ["nsys"], "do": "n"})
+    assert with_fixes(*fixes, format_="kineto") == [("pytorch", "k")]
+    assert with_fixes(*fixes, format_="nsys") == [("any", "n")]
+    assert with_fixes(fixes[0], format_="nsys") == [("pytorch", "k")]  # better than none
+
+
+def test_a_program_of_no_framework_gets_its_own_fixes_in_place_of_those_for_any():
+    fixes = ({"for": "pytorch", "do": "p"}, {"for": "any", "do": "a"}, {"for": "cuda", "do": "c"})
+    assert with_fixes(*fixes, framework="cuda") == [("cuda", "c")]
+    assert with_fixes(*fixes[:2], framework="cuda") == [("any", "a")]
+    assert with_fixes(*fixes) == [("pytorch", "p"), ("any", "a")]
+
+
+def test_a_rule_may_apply_where_the_framework_is_not_known():
+    found = measured({"input_share": 0.5})
+    profile = found.lens.profile
+    unknown = replace(profile, workers=profile.workers.with_columns(framework=pl.lit(None, pl.String)))
+    unknown = replace(found, lens=replace(found.lens, profile=unknown))
+    assert judged(unknown, rule("a", applies={"framework": ["pytorch"]})).not_applicable == ("a",)
+    assert judged(unknown, rule("a", applies={"framework": ["pytorch", "any"]})).findings

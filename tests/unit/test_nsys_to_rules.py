@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,15 @@ def test_each_trace_reaches_its_rule(run: Run):
 def test_what_is_saved_in_all_is_never_more_than_the_step(run: Run):
     savings = [found.saving for found in run.findings if found.saving]
     assert sum(saving.high_ms for saving in savings) <= run.metrics["worker"][0]["step_mean_ms"]
+
+
+def test_profiles_of_one_job_by_two_profilers_are_two_runs_and_that_is_said(tmp_path: Path):
+    write(tmp_path / "job.sqlite", job())
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 9, "pid": 1, "tid": 1}
+    (tmp_path / "job.pt.trace.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": [event]}))
+    runs = check([str(tmp_path)]).runs
+    assert sorted(run.source.format for run in runs) == ["kineto", "nsys"]
+    said = "kineto and nsys profiles lie in this folder: taken as different runs, even if of one job"
+    assert all(said in run.source.notes for run in runs)
+    (alone,) = check([str(tmp_path / "job.sqlite")]).runs
+    assert said not in alone.source.notes

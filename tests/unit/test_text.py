@@ -186,3 +186,7 @@ def test_a_line_is_one_and_no_longer_than_asked(value: str, most: int):
 def test_shortened_text_says_so():
     assert shortened("abcdef", 6) == "abcdef"
     assert shortened("abc def", 5) == "abc\N{HORIZONTAL ELLIPSIS}"
+
+
+def test_names_that_occur_several_times_are_told_apart():
+    assert text.told_apart(["pool", "main", "pool", "pool"]) == ["pool 1", "main", "pool 2", "pool 3"]

@@ -41,7 +41,7 @@ def read(
         name: Path or URL, for messages.
         worker: Number to use where the file does not tell its rank.
         on_read: Told the number of bytes taken from `stream`, for a progress bar.
-        step_range: Regular expression of the ranges to take for steps, in place of `ProfilerStep#N`.
+        step_range: Regular expression of the whole names of the ranges to take for steps, in place of `ProfilerStep#N`.
 
     Raises:
         ReadError: Nothing of it can be read.
@@ -74,8 +74,8 @@ def _profile(
     trace: Trace[Event, Header], columns: Columns, name: str, default_worker: int, step_range: str | None
 ) -> Profile:
     header = trace.header
-    rank = header.distributedInfo.rank if header.distributedInfo else None
-    worker = default_worker if rank is None else rank
+    info = _distributed(trace)
+    worker = default_worker if info.rank is None else info.rank
     base_ns = header.baseTimeNanoseconds or 0
     host = with_parents(_host(columns, base_ns))
     if step_range is not None:
@@ -83,7 +83,7 @@ def _profile(
     marked = None if step_range is None else named_ranges(host, step_range)
     step_rows, device = steps(host, with_launches(_device(columns, base_ns), host), marked, cut_off=trace.cut_off)
     tables = {
-        "workers": _workers(header, columns, name, worker),
+        "workers": _workers(header, info, columns, name, worker),
         "devices": _seen(_devices(header), device),
         "steps": step_rows,
         "device_ops": device,
@@ -119,8 +119,18 @@ def _device(columns: Columns, base_ns: int) -> pl.DataFrame:
     )
 
 
-def _workers(header: Header, columns: Columns, name: str, worker: int) -> pl.DataFrame:
-    info = header.distributedInfo or Distributed()
+def _distributed(trace: Trace[Event, Header]) -> Distributed:
+    """What the header tells of the job; numbers that no job has count as untold."""
+    info = trace.header.distributedInfo or Distributed()
+    size = info.world_size if info.world_size is None or info.world_size > 0 else None
+    is_rank = info.rank is None or (info.rank >= 0 and (size is None or info.rank < size))
+    if not is_rank:
+        of = "" if size is None else f" of {size}"
+        trace.salvaged.append(f"its header tells rank {info.rank}{of}, which is none: left out")
+    return Distributed(info.rank if is_rank else None, size, info.backend)
+
+
+def _workers(header: Header, info: Distributed, columns: Columns, name: str, worker: int) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "name": [re.split(r"[./]", name.rsplit("/", 1)[-1])[0] or f"worker{worker}"],

@@ -54,8 +54,10 @@ _FIRST_CALLS: Final = (
 )
 _FRAMEWORKS: Final = [
     (r"at::native|at::cuda|c10::|^aten::|^void at::", "pytorch"),
-    (r"^tensorflow::|Eigen::|^tf_", "tensorflow"),
+    (r"hlo_module=jit_|^jit_\w+|^(?:loop|input|wrapped)_\w*fusion", "jax"),
+    (r"tensorflow::|Eigen::|^tf_", "tensorflow"),
 ]
+_NAMELESS: Final = r"^CUDA graph |^\?$"
 
 
 def read(
@@ -73,7 +75,7 @@ def read(
         worker: Which of several files of one job this is, counted from 0. The processes of all files are numbered
             through where the files hold equally many, and by their MPI ranks where these are told.
         on_read: Told the file's size once it is read.
-        step_range: Regular expression of the NVTX ranges to take for steps.
+        step_range: Regular expression of the NVTX ranges to take for steps, by their whole names.
 
     Raises:
         ReadError: Nothing of it can be read, or it holds no GPU activity.
@@ -222,11 +224,12 @@ def _worker(worker: Mapping[str, object], host: pl.DataFrame, device: pl.DataFra
 
 
 def _framework(host: pl.DataFrame, device: pl.DataFrame) -> str | None:
-    """What the names of ops and kernels betray."""
-    texts = pl.concat(
-        [device["name"].unique().cast(pl.String), host.filter(pl.col("kind") == "op")["name"].unique().cast(pl.String)]
-    )
-    return next((label for pattern, label in _FRAMEWORKS if texts.str.contains(pattern).any()), None)
+    """What the names of ops, kernels and compiled modules betray; `cuda` where all kernels are of no framework."""
+    seen = device.filter(pl.col("kind") == "kernel", ~pl.col("name").cast(pl.String).str.contains(_NAMELESS))
+    ranges = host.filter(pl.col("kind").is_in(["op", "annotation"]))
+    texts = pl.concat([rows["name"].unique().cast(pl.String) for rows in (seen, ranges)])
+    told = (label for pattern, label in _FRAMEWORKS if texts.str.contains(pattern).any())
+    return next(told, "cuda" if seen.height else None)
 
 
 def _start_up(host: pl.DataFrame, device: pl.DataFrame, begins_ns: int) -> list[str]:
@@ -328,13 +331,15 @@ def _lacks(profile: Profile, hidden_share: float) -> dict[str, str]:
         "gpu_samples": not profile.gpu_samples.height,
     }
     whole = {need for need, gone in absent.items() if gone and "." not in need}
+    of_pytorch = _OF_PYTORCH if (profile.workers["framework"] == "pytorch").any() else {}
     return {
-        need: _WHY_ABSENT[need]
+        need: _WHY_ABSENT[need] + of_pytorch.get(need, "")
         for need, gone in absent.items()
         if gone and (need in whole or need.partition(".")[0] not in whole)
     }
 
 
+_OF_PYTORCH: Final = {"host_ops.shapes": ": record with --pytorch=autograd-shapes-nvtx"}
 _WHY_ABSENT: Final = {
     "steps": "no NVTX range repeats and holds the device's work as training steps do: put each step in one, or name "
     "the ranges with --step-range REGEX",
@@ -345,7 +350,7 @@ _WHY_ABSENT: Final = {
     "device_ops.launch": "no CUDA calls were recorded: nothing links the device's work to the host",
     "device_ops.bytes": "the copies bear no sizes",
     "host_ops": "no host activity was recorded",
-    "host_ops.shapes": "no NVTX range bears shapes: record with emit_nvtx(record_shapes=True)",
+    "host_ops.shapes": "no NVTX range bears shapes",
     "host_ops.stack": "Nsight Systems links no Python stack to an op",
     "devices": "the export does not describe the job's GPUs",
     "syncs": "no synchronisation records",
@@ -355,5 +360,5 @@ _WHY_ABSENT: Final = {
     "os_calls": "recorded without --trace=osrt",
     "off_cpu": "recorded without --cpuctxsw=process-tree",
     "off_cpu.state": "the scheduler's reasons were not recorded",
-    "gpu_samples": "recorded without --gpu-metrics-devices",
+    "gpu_samples": "recorded without --gpu-metrics-devices=all",
 }

@@ -46,7 +46,8 @@ def syncs(export: Export, host: pl.DataFrame) -> pl.DataFrame:
     """What a stream or thread waited for."""
     columns = _ints(*_TIME, "deviceId", "streamId", "correlationId", "globalPid")
     found = _timed(export.rows("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", columns, needs=_TIME))
-    calls = host.filter(pl.col("correlation").is_not_null()).unique(["process", "correlation"], keep="first")
+    waited = pl.col("correlation").is_in(found["correlationId"].drop_nulls().unique().implode())
+    calls = host.filter(waited).unique(["process", "correlation"], keep="first")
     named = calls.select("process", "correlation", name=pl.col("name").cast(pl.String))
     return found.join(
         named, left_on=["globalPid", "correlationId"], right_on=["process", "correlation"], how="left"
@@ -66,7 +67,7 @@ def os_calls(export: Export) -> pl.DataFrame:
     columns = _ints(*_TIME, "globalTid", "nameId")
     where = f'"end" - start >= {_WAIT_NS}'
     found = _timed(export.rows("OSRT_API", columns, needs=_TIME, where=where))
-    return _named(found, "nameId", export).select("start_ns", "dur_ns", *_whose(), name=pl.col("name").cast(TEXT))
+    return _named(found, "nameId", export).select("start_ns", "dur_ns", *_whose(), "name")
 
 
 def off_cpu(export: Export) -> pl.DataFrame:
@@ -99,7 +100,9 @@ def off_cpu(export: Export) -> pl.DataFrame:
 def threads(export: Export) -> pl.DataFrame:
     """Names of threads."""
     found = export.rows("ThreadNames", _ints("nameId", "globalTid"), needs=("nameId", "globalTid"))
-    return _named(found.unique("globalTid", keep="last"), "nameId", export).select(*_whose(), "name")
+    return _named(found.unique("globalTid", keep="last"), "nameId", export).select(
+        *_whose(), pl.col("name").cast(pl.String)
+    )
 
 
 def gpu_samples(export: Export) -> pl.DataFrame:
@@ -120,7 +123,12 @@ def gpu_samples(export: Export) -> pl.DataFrame:
         found.filter(_sane("timestamp"), pl.col("value").is_between(0, 1_000))
         .join(wanted.select("typeId", "metricId", pl.col("metric").cast(TEXT)), on=["typeId", "metricId"])
         .group_by(gpu=pl.col("typeId") & 0xFF, metric=pl.col("metric"), at_ns=pl.col("timestamp"))
-        .agg(value=pl.sum("value") / 100)
+        .agg(several=pl.sum("value") / 100, value=pl.max("value") / 100)
+        # A link's traffic comes in parts (requests, responses, user data); anything else is told twice.
+        .with_columns(
+            value=pl.when(pl.col("metric").cast(pl.String).str.starts_with("nvlink")).then("several").otherwise("value")
+        )
+        .drop("several")
         .sort("gpu", "metric", "at_ns")
     )
 
@@ -224,22 +232,23 @@ def _kernels(export: Export) -> pl.DataFrame:
     found = _timed(export.rows("CUPTI_ACTIVITY_KIND_KERNEL", columns, needs=_TIME))
     ids = ("demangledName", "shortName", "mangledName")
     texts = export.strings(*(found[column] for column in ids))
-    for column in ids:
-        words = texts.rename({"id": column, "value": f"{column}_text"})
-        found = found.join(words, on=column, how="left", maintain_order="left")
-    found = found.with_columns(name=pl.coalesce(*(f"{column}_text" for column in ids)))
-    known = found.select("name").unique().drop_nulls()
-    known = known.with_columns(communicates=family(known["name"]) == "collective")
-    kind = pl.when(pl.col("communicates")).then(pl.lit("collective")).otherwise(pl.lit("kernel"))
-    return found.join(known, on="name", how="left", maintain_order="left").select(
-        *_on_device(),
-        kind=kind.cast(DEVICE_OP_KINDS),
-        name=_name(),
-        grid=_product("gridX", "gridY", "gridZ").cast(pl.Int64, strict=False),
-        block=_product("blockX", "blockY", "blockZ").cast(pl.Int32, strict=False),
-        registers=_small("registersPerThread"),
-        shared_bytes=_small(pl.col("staticSharedMemory") + pl.col("dynamicSharedMemory").fill_null(0)),
-        graph=pl.coalesce("graphId", "graphNodeId"),
+    told = pl.coalesce(pl.when(pl.col(column).is_in(texts["id"].implode())).then(column) for column in ids)
+    communicates = pl.Series(family(texts["value"]) == "collective").fill_null(value=False)
+    kind = pl.when(communicates).then(pl.lit("collective")).otherwise(pl.lit("kernel")).cast(DEVICE_OP_KINDS)
+    known = texts.select("id", name=_name("value"), kind=kind)
+    return (
+        found.with_columns(id=told)
+        .join(known, on="id", how="left", maintain_order="left")
+        .select(
+            *_on_device(),
+            kind=pl.col("kind").fill_null("kernel"),
+            name=pl.col("name").fill_null("?"),
+            grid=_product("gridX", "gridY", "gridZ").cast(pl.Int64, strict=False),
+            block=_product("blockX", "blockY", "blockZ").cast(pl.Int32, strict=False),
+            registers=_small("registersPerThread"),
+            shared_bytes=_small(pl.col("staticSharedMemory") + pl.col("dynamicSharedMemory").fill_null(0)),
+            graph=pl.coalesce("graphId", "graphNodeId"),
+        )
     )
 
 
@@ -297,12 +306,12 @@ def _calls(export: Export) -> pl.DataFrame:
     found = _timed(export.rows("CUPTI_ACTIVITY_KIND_RUNTIME", columns, needs=_TIME))
     found = found.filter(pl.col("eventClass").is_in(names.API_CLASSES) | pl.col("eventClass").is_null())
     texts = export.strings(found["nameId"]).select(nameId="id", name=names.api_name(pl.col("value")))
-    texts = texts.with_columns(kind=host_kinds(pl.lit("runtime"), pl.col("name")).cast(pl.String))
+    texts = texts.select("nameId", _name("name"), kind=host_kinds(pl.lit("runtime"), pl.col("name")).cast(pl.String))
     return found.join(texts, on="nameId", how="left", maintain_order="left").select(
         "start_ns",
         "dur_ns",
         *_whose(),
-        name=_name(),
+        name=pl.col("name").fill_null("?"),
         kind=pl.col("kind").fill_null("runtime"),
         correlation="correlationId",
     )
@@ -313,12 +322,12 @@ def _overhead(export: Export) -> pl.DataFrame:
     found = _timed(export.rows("PROFILER_OVERHEAD", _ints(*_TIME, "globalTid", "nameId"), needs=_TIME))
     return (
         _named(found, "nameId", export)
-        .filter(pl.col("name").str.contains(r"^CUDA profiling (?:data flush|stop)|^CUPTI:? "))
+        .filter(pl.col("name").cast(pl.String).str.contains(r"^CUDA profiling (?:data flush|stop)|^CUPTI:? "))
         .select(
             "start_ns",
             "dur_ns",
+            "name",
             process=_process(),
-            name=pl.col("name").cast(TEXT),
             kind=pl.lit("overhead"),
         )
     )
@@ -385,8 +394,8 @@ def _stream() -> pl.Expr:
     return _small("streamId").fill_null(0).cast(pl.Int64)
 
 
-def _name() -> pl.Expr:
-    return pl.col("name").fill_null("?").cast(TEXT)
+def _name(column: str) -> pl.Expr:
+    return pl.col(column).fill_null("?").cast(TEXT)
 
 
 def _size() -> pl.Expr:
@@ -413,5 +422,5 @@ def _payload(field: str, value: str) -> pl.Expr:
 
 def _named(rows: pl.DataFrame, column: str, export: Export) -> pl.DataFrame:
     """The rows with the `name` that a column refers to."""
-    texts = export.strings(rows[column]).rename({"id": column, "value": "name"})
+    texts = export.strings(rows[column]).select(pl.col("id").alias(column), name=pl.col("value").cast(TEXT))
     return rows.join(texts, on=column, how="left", maintain_order="left")

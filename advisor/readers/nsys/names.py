@@ -47,8 +47,8 @@ SYNC_KINDS: Final = [
 # GPU metrics' names vary with the chip and the version; those without a peak to compare with are left out.
 GPU_METRICS: Final = [
     (r"(?i)^SMs? Active", "sm_active"),
-    (r"(?i)^SM Issue", "sm_issue"),
-    (r"(?i)^(?:SM Issue.*)?Tensor (?:Active|Pipe)", "tensor_active"),
+    (r"(?i)^(?:SM Instructions\W)?SM Issue", "sm_issue"),
+    (r"(?i)^(?:SM Instructions\W)?Tensor (?:Active|Pipe)", "tensor_active"),
     (r"(?i)^DRAM.*Read", "dram_read"),
     (r"(?i)^DRAM.*Write", "dram_write"),
     (r"(?i)^NVLink (?:RX|bytes received)", "nvlink_rx"),

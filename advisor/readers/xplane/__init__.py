@@ -101,6 +101,7 @@ class _Parts:
 
     ranges: list[pl.DataFrame] = field(default_factory=list)
     allocations: list[pl.DataFrame] = field(default_factory=list)
+    threads: list[pl.DataFrame] = field(default_factory=list)
     ops: list[pl.DataFrame] = field(default_factory=list)
     drawn: list[pl.DataFrame] = field(default_factory=list)
     described: list[dict[str, object]] = field(default_factory=list)
@@ -119,6 +120,7 @@ class _Parts:
             before = sum(frame.height for frame in self.ranges)
             self.ranges.append(found.ranges.with_columns(pl.col("parent", "asked_by") + before))
             self.allocations.append(found.allocations)
+            self.threads.append(found.threads)
         elif found_gpu := GPU_PLANE.match(plane.name):
             self._add_device(plane, int(found_gpu[1]), devices.gpu)
         elif found_tpu := TPU_PLANE.match(plane.name):
@@ -167,6 +169,7 @@ def _profile(parts: _Parts, salvaged: list[str], name: str, worker: int) -> Prof
         "device_ops": _with_load(ops, seen),
         "host_ops": host,
         "collectives": _collectives(ops),
+        "threads": _stacked(parts.threads, _THREADS).unique("thread", keep="first", maintain_order=True),
         "allocations": _based(_stacked(parts.allocations, {"at_ns": pl.Int64()}), parts.base_ns, "at_ns"),
     }
     numbered = {key: frame.with_columns(worker=pl.lit(worker, pl.Int32)) for key, frame in tables.items()}
@@ -185,6 +188,7 @@ _OPS: Final[Schema] = {
     **{column: dtype for column, dtype in SCHEMAS["device_ops"].items() if column not in _LINKED},
     **dict.fromkeys(["correlation", "group"], pl.Int64),
 }
+_THREADS: Final[Schema] = {"thread": pl.Int64(), "name": pl.String()}
 _DRAWN: Final[Schema] = {
     **dict.fromkeys(["start_ns", "dur_ns", "group", "number"], pl.Int64),
     "device": pl.Int32,

@@ -28,8 +28,9 @@ from advisor.readers.xplane.names import (
 from advisor.readers.xplane.plane import Events, Plane
 
 _OF_ALLOCATIONS: Final = {
-    *("allocator_name", "bytes_allocated", "bytes_available", "fragmentation", "requested_bytes", "allocation_bytes"),
-    *("addr", "tf_op", "region_type", "data_type", "tensor_shapes", "index_on_host"),
+    *("allocator_name", "bytes_allocated", "bytes_reserved", "peak_bytes_in_use", "bytes_available", "fragmentation"),
+    *("requested_bytes", "allocation_bytes", "addr", "tf_op", "region_type", "data_type", "tensor_shapes"),
+    "index_on_host",
 }
 OF_RANGES: Final = {
     *("group_id", "correlation_id", "is_eager", "shape", "tensor_shapes", "hlo_op", "memcpy_details", "step_num"),
@@ -44,15 +45,17 @@ _REQUEST, _END = "request", "end"
 _UNSEEN: Final = (REGION_OPENS, REGION_CLOSES, REGION_ASKED, _END)  # they tell what belongs together, and are no work
 _MOST_UNSEEN: Final = 64  # in a row
 _END_MARK: Final = r"^end: "
+_THREADS: Final = {"thread": pl.Int64, "name": pl.String}
 _GPU_ALLOCATOR: Final = r"(?i)^(?:GPU_|gpu_async_|xla_gpu_)(\d{1,9})"
 _HOST_ALLOCATOR: Final = r"(?i)host|cpu"
 
 
 class Host(NamedTuple):
-    """Tables of one plane: ranges (host_ops, with what the links need) and allocations."""
+    """Tables of one plane: ranges (host_ops, with what the links need), allocations and the names of threads."""
 
     ranges: pl.DataFrame
     allocations: pl.DataFrame
+    threads: pl.DataFrame
 
 
 def host(plane: Plane) -> Host:
@@ -72,7 +75,14 @@ def host(plane: Plane) -> Host:
         of_memory = about["role"].is_in([ALLOCATES, FREES]).fill_null(value=False).to_numpy()
         ranges.append(_ranges(events, about, np.flatnonzero(~of_memory)))
         allocations.append(_allocations(events, about, np.flatnonzero(of_memory)))
-    return Host(_linked(pl.concat(ranges)), pl.concat(allocations))
+    return Host(_linked(pl.concat(ranges)), pl.concat(allocations), _threads(plane))
+
+
+def _threads(plane: Plane) -> pl.DataFrame:
+    """Names of the threads; a number at the end repeats the thread's own."""
+    named = pl.DataFrame([(line.id, line.name) for line in plane.lines], schema=_THREADS, orient="row")
+    name = pl.col("name").str.replace(r"/-?\d+$", "")
+    return named.with_columns(name).filter(pl.col("name") != "")
 
 
 def _named(plane: Plane) -> pl.DataFrame:
@@ -245,6 +255,8 @@ def _allocations(events: Events, about: pl.DataFrame, rows: Ints) -> pl.DataFram
         "bytes": events.number("allocation_bytes"),
         "address": events.number("addr"),
         "allocated_bytes": events.number("bytes_allocated"),
+        "stack_bytes": events.number("bytes_reserved"),
+        "lifetime_peak_bytes": events.number("peak_bytes_in_use"),
         "requested_bytes": events.number("requested_bytes"),
         "available_bytes": events.number("bytes_available"),
         "fragmentation": events.number("fragmentation", pl.Float64),

@@ -101,6 +101,13 @@ def test_places_of_a_cause_are_its_gaps_the_longest_first():
     assert places(LAUNCHING, "input_idle_share") == []
 
 
+def test_a_place_holds_no_time_that_is_another_cause_s():
+    # us 20 to 61 idle; of that 30 to 50 in the loader
+    made = profile([kernel(0, 20, 0), kernel(61, 100, 55)], [on_host("input", 30, 50)], [step(1, 0, 100)])
+    assert places(made, "launch_gap_share") == [(1, 50_000, 11_000), (1, 20_000, 10_000)]
+    assert places(made, "input_idle_share") == [(1, 30_000, 20_000)]
+
+
 def test_at_most_ten_places_are_given():
     device = [kernel(10 * i, 10 * i + 5, 10 * i - 1) for i in range(20)]
     assert len(places(profile(device, steps=[step(1, 0, 200)]), "host_bound_idle_share")) == 10

@@ -5,7 +5,7 @@ import pytest
 from advisor.metrics.memory import memory
 from advisor.metrics.registry import METRICS, Missing
 from advisor.profile import Profile
-from tests.tables import V100, Row, lane, profile, step
+from tests.tables import V100, Row, lane, on_host, profile, step
 
 GIB = 1 << 30
 
@@ -44,7 +44,24 @@ def test_what_was_not_recorded_is_missing():
     found = memory(lane(of(held(1, 2, None), devices=[V100 | {"memory_bytes": None}])))
     assert found["peak_memory_bytes"] == 2 * GIB
     assert isinstance(found["peak_memory_share"], Missing)
-    assert found.keys() == {"peak_memory_bytes", "peak_memory_share"}
+    assert isinstance(found["free_memory_bytes"], Missing)
+    assert isinstance(found["lifetime_peak_memory_bytes"], Missing)
+    assert not {"reserved_memory_bytes", "fragmentation"} & found.keys()
+
+
+def test_the_peak_is_of_heap_and_stack_together():
+    # at us 2 heap 3 and no stack; at us 5 heap 1 and stack 4, where 11 are free; the recording begins at us 1
+    rows = [held(2_000, 3, None), held(5_000, 1, None, stack_bytes=4 * GIB, available_bytes=11 * GIB)]
+    earlier = [row | {"lifetime_peak_bytes": 7 * GIB} for row in rows]
+    found = memory(lane(profile(host_ops=[on_host("op", 1, 2)], steps=[step(1, 0, 100)], allocations=earlier)))
+    assert found["peak_memory_bytes"] == 5 * GIB
+    assert (found["heap_memory_bytes"], found["stack_memory_bytes"], found["free_memory_bytes"]) == (
+        1 * GIB,
+        4 * GIB,
+        11 * GIB,
+    )
+    assert found["peak_memory_at_ms"] == pytest.approx(0.004)
+    assert found["lifetime_peak_memory_bytes"] == 7 * GIB
 
 
 def test_the_place_of_the_peak_is_where_it_was_reached_first():

@@ -382,10 +382,33 @@ def test_ranges_that_launch_a_graph_are_steps(read_):
 
 def test_a_pattern_names_the_steps(read_):
     ranges = [nvtx(1_000 * n, 1_000 * n + 900, f"epoch {n} it") for n in (1, 2)]
-    made: Profile = read_({"NVTX_EVENTS": ranges}, launched(1_005, 1_010, 1_020, 1), step_range="^epoch")
+    made: Profile = read_({"NVTX_EVENTS": ranges}, launched(1_005, 1_010, 1_020, 1), step_range="epoch .*")
     assert made.steps["step"].to_list() == [1, 2]
     with pytest.raises(UsageError, match=r"--step-range \(: not a regular expression .error: unclosed group.$"):
         read_({KERNEL: [kernel(0, 1)], "NVTX_EVENTS": ranges}, step_range="(")
+
+
+def test_a_pattern_is_of_whole_names_and_of_nested_ranges_the_outermost_is_the_step(read_):
+    names = [
+        (0, 9_900, "all steps"),
+        (1_000, 1_900, "step 1"),
+        (1_100, 1_200, "step 1 forward"),
+        (2_000, 2_900, "step 2"),
+    ]
+    ranges = {"NVTX_EVENTS": [nvtx(*one) for one in names]}
+    device = launched(1_005, 1_010, 1_020, 1)
+    whole: Profile = read_(ranges, device, step_range=r"step \d+")
+    assert whole.steps["name"].to_list() == ["step 1", "step 2"]
+    outermost: Profile = read_(ranges, device, step_range=r"step.*")
+    assert outermost.steps["name"].to_list() == ["step 1", "step 2"]
+    around: Profile = read_(ranges, device, step_range=".*step.*")
+    assert around.steps["name"].to_list() == ["all steps"]
+    with pytest.raises(
+        UsageError, match=r"^--step-range ep: .* \(the whole name must match; \.\*\(\?:ep\)\.\* would\)"
+    ):
+        read_(ranges, device, step_range="ep")
+    with pytest.raises(UsageError, match="not a regular expression"):
+        read_(ranges, device, step_range="a)|(b")
 
 
 def test_a_pattern_that_fits_nothing_is_refused_with_the_names_that_are_there(read_):
@@ -493,6 +516,47 @@ def test_threads_calls_and_absences_of_every_process(read_):
     assert only(made.threads, "pid", "thread", "name") == (300, 301, "pt_data_worker")
 
 
+# As exports of Blackwell (2025.3) and, with NVLink, of Hopper list them; counts and clocks are no shares.
+LISTED = {
+    "GPC Clock Frequency [MHz]": None,
+    "GR Active [Throughput %]": None,
+    "SMs Active [Throughput %]": "sm_active",
+    "SM Active [Throughput %]": "sm_active",
+    "SM Issue [Throughput %]": "sm_issue",
+    "Tensor Active [Throughput %]": "tensor_active",
+    "SM Instructions/Tensor Active [Throughput %]": "tensor_active",
+    "Compute Warps in Flight [Throughput %]": None,
+    "Unallocated Warps in Active SMs [Throughput %]": None,
+    "DRAM Read Bandwidth [Throughput %]": "dram_read",
+    "DRAM Write Bandwidth [Throughput %]": "dram_write",
+    "PCIe RX Throughput [Throughput %]": "pcie_rx",
+    "PCIe TX Throughput [Throughput %]": "pcie_tx",
+    "PCIe Read Requests to BAR1 [Requests]": None,
+    "NVLink RX Requests Protocol Data [Throughput %]": "nvlink_rx",
+    "NVLink TX Responses User Data [Throughput %]": "nvlink_tx",
+}
+
+
+@pytest.mark.parametrize(("name", "metric"), LISTED.items())
+def test_gpu_metrics_are_known_by_the_names_that_nsys_gives_them(read_, name: str, metric: str | None):
+    listed = [{"typeId": 256, "metricId": 7, "metricName": name}]
+    sampled = [{"timestamp": 10, "typeId": 256, "metricId": 7, "value": 50}]
+    made: Profile = read_(
+        {KERNEL: [kernel(0, 9)], "TARGET_INFO_GPU_METRICS": listed, "GPU_METRICS": sampled}, gpus([A100])
+    )
+    assert made.gpu_samples["metric"].to_list() == ([metric] if metric else [])
+
+
+def test_the_parts_of_a_links_traffic_add_up_and_what_is_told_twice_counts_once(read_):
+    names = ["NVLink RX Requests User Data [%]", "NVLink RX Responses User Data [%]", "SM Active [%]", "SMs Active [%]"]
+    listed = [{"typeId": 256, "metricId": n, "metricName": name} for n, name in enumerate(names)]
+    sampled = [{"timestamp": 10, "typeId": 256, "metricId": n, "value": 20} for n in range(4)]
+    made: Profile = read_(
+        {KERNEL: [kernel(0, 9)], "TARGET_INFO_GPU_METRICS": listed, "GPU_METRICS": sampled}, gpus([A100])
+    )
+    assert made.gpu_samples.select("metric", "value").rows() == [("nvlink_rx", 0.4), ("sm_active", 0.2)]
+
+
 def test_gpu_metrics_are_shares_by_device(read_):
     listed = [
         {"typeId": 256, "metricId": 4, "metricName": "SMs Active [Throughput %]"},
@@ -591,3 +655,34 @@ def test_the_environment_is_never_asked_for(tmp_path: Path, monkeypatch: pytest.
     read(together(training(3), {MEMCPY: [copy(0, 5)]}), tmp_path)
     assert asked
     assert not [query for query in asked if "CAPTURE" in query or "ENV" in query or "*" in query]
+
+
+@pytest.mark.parametrize(
+    ("kernel_name", "range_name", "framework"),
+    [
+        ("void at::native::vectorized_elementwise_kernel<4>", "x", "pytorch"),
+        ("void Eigen::internal::EigenMetaKernel<float>", "x", "tensorflow"),
+        ("loop_add_fusion_3", "x", "jax"),
+        ("gemm", "XlaModule:#prefix=jit(f)/jit(main)#,hlo_module=jit_f,program_id=1#", "jax"),
+        ("saxpy(double *, double *, int)", "step 1", "cuda"),
+    ],
+)
+def test_names_betray_the_framework_and_without_any_it_is_a_cuda_program(
+    read_, kernel_name: str, range_name: str, framework: str
+):
+    made: Profile = read_({"NVTX_EVENTS": [nvtx(0, 100, range_name)]}, launched(5, 20, 60, 9, name=kernel_name))
+    assert only(made.workers, "framework") == framework
+
+
+def test_where_only_whole_graphs_were_recorded_the_framework_is_not_known(read_):
+    graph = {
+        "start": 9,
+        "end": 90,
+        "deviceId": 0,
+        "streamId": 7,
+        "globalPid": pid(100),
+        "correlationId": 1,
+        "graphId": 2,
+    }
+    made: Profile = read_({RUNTIME: [call(5, 7, "cudaGraphLaunch_v10000", 1)], GRAPH: [graph]})
+    assert only(made.workers, "framework") is None

@@ -375,3 +375,16 @@ def test_a_line_cut_in_the_middle_keeps_its_first_events():
     profile = read(field(1, field(2, HOST) + field(3, whole + b"\x22\x7f") + names))
     assert profile.host_ops.height == 1
     assert profile.salvaged == ("1 thread or stream could be read in part only",)
+
+
+def test_threads_are_named_without_the_number_that_repeats_their_own():
+    made = plane(
+        HOST,
+        line(event("a", 0), name="tf_Compute/-3298706125908152583", id=-3298706125908152583),
+        line(event("b", 0), name="python", id=2**40),
+        line(event("c", 0), name="", id=3),
+    )
+    assert read(space(made)).threads.select("thread", "name").rows() == [
+        (-3298706125908152583, "tf_Compute"),
+        (2**40, "python"),
+    ]

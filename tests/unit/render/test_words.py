@@ -137,6 +137,26 @@ def test_reach_is_among_the_ranks_that_were_recorded():
     assert words.reach(changed(EIGHT.findings[0], scope=scope), EIGHT) == "all 8 that were recorded"
 
 
+def test_what_the_links_carry_is_one_line():
+    told = {"bus_bandwidth_gbs": 64.1, "expected_bus_bandwidth_gbs": 211.0, "link_reached_share": 0.3038}
+    large = {"op": "all_reduce", "group_size": 2, "bytes": 32 << 20, "algorithm_gbs": 13.0, "bus_gbs": 13.0}
+    small = large | {"bytes": 1 << 20, "bus_gbs": 99.0}
+
+    def line(run: dict[str, object], *collectives: dict[str, object]) -> str | None:
+        return words.bandwidth(changed(EIGHT, metrics={"run": (run,), "collective": collectives}))
+
+    assert line(told, large) == (
+        "collectives of 4 MiB and more: bus bandwidth of 64.1 GB/s where the links allow 211 GB/s (30 %)"
+    )
+    assert line(told | {"link_reached_share": None}, small, large) == (
+        "all_reduce of 32 MiB between 2 ranks: at least 13 GB/s algorithm and 13 GB/s bus bandwidth (waiting for late"
+        " ranks is in it)"
+    )
+    assert line({}, small) is None
+    assert line({}, large | {"bytes": None, "bus_gbs": None}) is None
+    assert line({}) is None
+
+
 def test_fixes_for_the_framework_of_the_run_come_first():
     mine, others = words.fixes(INPUT_BOUND, "tensorflow")
     assert [fix.framework for fix in mine] == ["tensorflow"]
@@ -197,6 +217,22 @@ def test_code_spans_are_cut_out():
 def test_files_that_could_not_be_read_for_one_reason_are_all_counted():
     lost = (Unreadable(path="a", why="empty (and 2 more here)", others=("b", "c")), Unreadable(path="d", why="torn"))
     assert words.overview(Report(advisor_version="1", runs=(), unreadable=lost)).endswith("; 4 files could not be read")
+
+
+def lacking(format_: str, *reasons: str):
+    run = Report.model_validate(SAMPLES["resnet"].model_dump()).runs[0]
+    lacks = {f"table_{n}": reason for n, reason in enumerate(reasons)}
+    return changed(run, source=changed(run.source, format=format_, lacks=lacks), not_evaluable=())
+
+
+def test_what_was_not_recorded_is_asked_for_in_the_profilers_own_words():
+    told = words.recording(lacking("kineto", "recorded without record_shapes=True"))
+    assert told is not None
+    assert told.startswith("with torch.profiler.profile(")
+    nsys = lacking("nsys", "recorded without --cuda-memory-usage=true", "no record_shapes=True")
+    assert words.recording(nsys) == "nsys profile --trace=cuda,nvtx,osrt \\\n    --cuda-memory-usage=true <command>\n"
+    assert words.recording(lacking("nsys", "no record_shapes=True")) is None
+    assert words.recording(lacking("xplane", "record with with_stack=True")) is None
 
 
 @pytest.mark.parametrize(
