@@ -1,11 +1,15 @@
-// Vega-Lite's charts, each drawn when it comes near the screen; its expressions are interpreted, never compiled.
+// Vega-Lite's charts, each drawn when it comes near the screen, or else when there is nothing better to do; its expressions
+// are interpreted, never compiled.
 "use strict";
 
 const AXES = 50;  // px
 
 const layersOf = spec => (spec.layer ?? [spec]).map(layer => layer.data?.values ?? spec.data?.values ?? []);
 
+const begun = new Set();
 const drawChart = async plot => {
+  if (begun.has(plot)) return;
+  begun.add(plot);
   const spec = dataOf(plot.dataset.run).charts[plot.dataset.chart];
   // the figure has a name; the unnamed parts of its drawing are nothing to read out
   const drawing = plot.appendChild(make("div", { ariaHidden: "true" }));
@@ -35,9 +39,13 @@ for (const plot of document.querySelectorAll(".plot")) {
     download(`${plot.dataset.run}-${plot.dataset.chart}`, columns, rows.map(row => columns.map(name => row[name])));
   });
 }
-addEventListener("beforeprint", () => {
-  for (const plot of document.querySelectorAll(".plot:not([data-drawn])")) {
-    near.unobserve(plot);
-    drawChart(plot);
-  }
-});
+const plots = [...document.querySelectorAll(".plot")];
+const whenIdle = window.requestIdleCallback ?? (then => setTimeout(then, 100));
+const drawRest = async () => {
+  const next = plots.find(plot => !begun.has(plot));
+  if (!next) return;
+  await drawChart(next);
+  whenIdle(drawRest);
+};
+addEventListener("load", () => whenIdle(drawRest));
+addEventListener("beforeprint", () => plots.forEach(drawChart));
