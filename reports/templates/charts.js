@@ -4,7 +4,9 @@
 
 const AXES = 50;  // px
 
-const layersOf = spec => (spec.layer ?? [spec]).map(layer => layer.data?.values ?? spec.data?.values ?? []);
+const rowsOf = (spec, data) => data?.values ?? spec.datasets?.[data?.name] ?? [];
+// the numbers of a chart are those of its fullest layer; the others hold a part of them, or labels
+const numbersOf = spec => [spec, ...(spec.layer ?? [])].map(part => rowsOf(spec, part.data)).sort((a, b) => b.length - a.length)[0];
 
 const begun = new Set();
 const drawChart = async plot => {
@@ -34,7 +36,7 @@ for (const plot of document.querySelectorAll(".plot")) {
   plot.style.minHeight = `${(dataOf(plot.dataset.run).charts[plot.dataset.chart].height ?? 0) + AXES}px`;  // so that nothing jumps
   near.observe(plot);
   figure.querySelector(".csv").addEventListener("click", () => {
-    const rows = layersOf(dataOf(plot.dataset.run).charts[plot.dataset.chart])[0];
+    const rows = numbersOf(dataOf(plot.dataset.run).charts[plot.dataset.chart]);
     const columns = Object.keys(rows[0] ?? {}).filter(name => !["order", "place", "across"].includes(name));
     download(`${plot.dataset.run}-${plot.dataset.chart}`, columns, rows.map(row => columns.map(name => row[name])));
   });

@@ -171,6 +171,16 @@ def test_a_table_comes_as_csv_that_no_spreadsheet_runs(opened: Open, tmp_path: P
     assert evaluated == ["'=1+1", '"a,""b"""', "-1", ""]
 
 
+@pytest.mark.parametrize(("name", "rows"), [("steps", 21), ("memory", 50), ("waits", 7), ("bandwidth", 7)])
+def test_the_numbers_of_a_chart_come_as_csv(opened: Open, tmp_path: Path, name: str, rows: int):
+    made = opened("many-workers")
+    with made.page.expect_download() as caught:
+        made.page.locator(f"figure:has([data-chart={name}]) .csv").click()
+    caught.value.save_as(tmp_path / "numbers.csv")
+    with (tmp_path / "numbers.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == rows
+
+
 def test_the_timeline_zooms_and_moves_by_keyboard(opened: Open):
     made = opened("resnet")
     canvas = made.page.locator(".timeline canvas")
