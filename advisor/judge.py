@@ -368,6 +368,7 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
         explains=rule.explains,
         docs=f"docs/rules/{rule.id}.md",
         condition=" ".join(str(rule.when).split()),
+        references=tuple(f"{' '.join(r.what.split())}: {r.where}" for r in rule.references),
         params={name: value for name, value in rule.params.items() if name in rule.expressions(f.row)["when"].names},
     )
 
