@@ -100,6 +100,7 @@ def step_change(found: Contrast, base: Side) -> StepChange:
 _MARKING: Final = {
     "kineto": "call prof.step() at the end of each",
     "nsys": "put each in an NVTX range, or name the ranges with --step-range",
+    "xplane": "record whole steps, each in a StepTraceAnnotation or Trace",
     "": "mark each",
 }
 
