@@ -127,6 +127,7 @@ INPUT_BOUND = Finding(
     docs="docs/rules/input-bound.md",
     condition="input_share >= moderate",
     params={"moderate": 0.05},
+    references=("5 % moderately, 20 % highly input-bound: XProf, input pipeline analyzer",),
 )
 
 THIRTY_TWO_BIT = Finding(
@@ -297,7 +298,10 @@ def timeline(amount: int = 400) -> Timeline:
             dur_ns=(each - each // 4,) * amount,
         ),
         idle=(Idle(start_ns=0, dur_ns=gap, cause="input"), Idle(start_ns=gap + each, dur_ns=each, cause="sync")),
-        shows={"input-bound": (Span(start_ns=0, dur_ns=gap),)},
+        shows={
+            "input-bound": (Span(start_ns=0, dur_ns=gap),),
+            "amp-unused": (Span(start_ns=gap + 10 * each, dur_ns=each), Span(start_ns=gap + 20 * each, dur_ns=each)),
+        },
     )
 
 
@@ -593,7 +597,7 @@ def hostile(text: str) -> Report:
             return [put(v, key) for v in value]
         return f"{text}{value}" if isinstance(value, str) and key not in tagged else value
 
-    runs = (RESNET, many_workers().runs[0], tensorflow().runs[0])
+    runs = (changed(RESNET, metrics={**RESNET.metrics, "iterator": PIPELINE}), many_workers().runs[0])
     full = report(*runs, unreadable=(Unreadable(path="broken", why="empty"),))
     return Report.model_validate(put(full.model_dump()))
 

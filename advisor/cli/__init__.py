@@ -178,7 +178,7 @@ def compare(
     steps: Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, or A:B.")] = "steady",
     step_range: Annotated[
         str | None,
-        typer.Option("--step-range", metavar="REGEX", help="Ranges to take for steps, by name; NVTX ranges, say."),
+        typer.Option("--step-range", metavar="REGEX", help="Ranges to take for steps, by their whole name."),
     ] = None,
     processes: Annotated[
         int, typer.Option("--processes", min=1, help="Files of one run to read at a time; by default one per core.")

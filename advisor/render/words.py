@@ -203,7 +203,7 @@ def recording(run: Run) -> str | None:
     if run.source.format == "nsys":
         asked = [f" \\\n    {option}" for option in _NSYS_OPTIONS if any(option in r for r in reasons)]
         return f"nsys profile --trace=cuda,nvtx,osrt{''.join(asked)} <command>\n" if asked else None
-    if not options or run.source.format != "kineto":
+    if not options or run.source.format == "xplane":
         return None
     return (
         "with torch.profiler.profile(\n"

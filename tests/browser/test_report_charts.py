@@ -185,6 +185,16 @@ def test_a_table_comes_as_csv_that_no_spreadsheet_runs(opened: Open, tmp_path: P
     assert evaluated == ["'=1+1", '"a,""b"""', "-1", ""]
 
 
+@pytest.mark.parametrize(("name", "rows"), [("steps", 21), ("memory", 50), ("waits", 7), ("bandwidth", 7)])
+def test_the_numbers_of_a_chart_come_as_csv(opened: Open, tmp_path: Path, name: str, rows: int):
+    made = opened("many-workers")
+    with made.page.expect_download() as caught:
+        made.page.locator(f"figure:has([data-chart={name}]) .csv").click()
+    caught.value.save_as(tmp_path / "numbers.csv")
+    with (tmp_path / "numbers.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == rows
+
+
 def test_the_timeline_zooms_and_moves_by_keyboard(opened: Open):
     made = opened("resnet")
     canvas = made.page.locator(".timeline canvas")
@@ -200,7 +210,7 @@ def test_the_timeline_zooms_and_moves_by_keyboard(opened: Open):
     canvas.press("0")
     assert made.window() == whole
     canvas.press("ArrowDown")
-    assert "waits for the data loader" in made.page.locator(".readout").inner_text()
+    assert "waits for the data loader" in made.page.locator(".timeline .readout").inner_text()
     assert made.trouble == []
 
 
@@ -226,16 +236,16 @@ def test_what_the_mouse_points_at_is_told(opened: Open):
     canvas.scroll_into_view_if_needed()
     box = canvas.bounding_box()
     made.page.mouse.move(box["x"] + 20, box["y"] + 22 + 18 + 6)
-    assert "Idle: waits for the data loader 59 ms" in made.page.locator(".readout").inner_text()
+    assert "Idle: waits for the data loader 59 ms" in made.page.locator(".timeline .readout").inner_text()
     made.page.mouse.move(box["x"] + 700, box["y"] + 22 + 18 + 14 + 6 + 18 + 6)
-    assert "volta_sgemm_128x64_nt kernel, stream 7" in made.page.locator(".readout").inner_text()
+    assert "volta_sgemm_128x64_nt kernel, stream 7" in made.page.locator(".timeline .readout").inner_text()
 
 
 def test_a_finding_is_shown_in_the_timeline(opened: Open):
     made = opened("resnet")
     made.page.locator("[data-show=input-bound]").click()
     assert made.page.locator(".timeline select").input_value() == "input-bound"
-    assert "1 place in this step" in made.page.locator(".readout").inner_text()
+    assert "1 place in this step" in made.page.locator(".timeline .readout").inner_text()
     assert made.page.evaluate("document.activeElement.tagName") == "CANVAS"
 
 
@@ -300,6 +310,27 @@ def test_frames_of_a_comparison_tell_what_they_were(opened: Open):
         "frame k-op longer",
     ]
     assert frames.nth(3).get_attribute("aria-label") == "fresh: op, 20 ms, 20.0 %, was not there"
+
+
+def test_the_places_of_another_finding_are_marked_instead(opened: Open):
+    made = opened("resnet")
+    marked = r"""([from, to]) => {
+      const canvas = document.querySelector(".timeline canvas"), scale = canvas.width / 178e6;
+      const probe = document.body.appendChild(make("i"));
+      probe.style.color = "var(--mark)";
+      const [r, g, b] = getComputedStyle(probe).color.match(/\d+/g).map(Number);
+      const at = Math.round((from + to) / 2 * scale), top = Math.round(20 * canvas.width / canvas.clientWidth);
+      const seen = canvas.getContext("2d").getImageData(at, top, 1, 1).data;
+      return seen[3] > 0 && [r, g, b].every((part, i) => Math.abs(part - seen[i]) < 60);
+    }"""
+    loader, kernel = [0, 59_000_000], [64_900_000, 65_490_000]
+    made.page.locator("[data-show=input-bound]").click()
+    made.page.wait_for_timeout(100)
+    assert [made.page.evaluate(marked, span) for span in (loader, kernel)] == [True, False]
+    made.page.locator("[data-show=amp-unused]").click()
+    made.page.wait_for_timeout(100)
+    assert [made.page.evaluate(marked, span) for span in (loader, kernel)] == [False, True]
+    assert "2 places in this step" in made.page.locator(".timeline .readout").inner_text()
 
 
 @pytest.mark.parametrize("press", ["click", "Enter"])
