@@ -124,6 +124,7 @@ def compare(  # noqa: PLR0913 - all but the paths are options with a default
     today: dt.date | None = None,
     progress: Progress | None = None,
     processes: int = 1,
+    step_range: str | None = None,
 ) -> Comparison:
     """Compare the runs under `head` with those under `base`.
 
@@ -135,17 +136,25 @@ def compare(  # noqa: PLR0913 - all but the paths are options with a default
         today: As in `check`.
         progress: As in `check`.
         processes: As in `check`.
+        step_range: As in `check`; not for saved reports either.
 
     Raises:
         NothingFound: a side holds no readable profile and no report.
         ReadError: a report cannot be read.
-        UsageError: the configuration, a rule or `steps` is wrong.
+        UsageError: the configuration, a rule, `steps` or `step_range` is wrong.
     """
-    if fixed := [path for path in (*base, *head) if _is_report(path)] if steps != STEADY else []:
-        raise UsageError(
-            f"--steps {steps}: {fixed[0]} is a saved report, whose steps are fixed; give the profile instead"
-        )
-    checked = partial(check, config=config, steps=steps, today=today, progress=progress, processes=processes)
+    asked = f"--step-range {step_range}" if step_range is not None else f"--steps {steps}" if steps != STEADY else ""
+    if fixed := [path for path in (*base, *head) if _is_report(path)] if asked else []:
+        raise UsageError(f"{asked}: {fixed[0]} is a saved report, whose steps are fixed; give the profile instead")
+    checked = partial(
+        check,
+        config=config,
+        steps=steps,
+        today=today,
+        progress=progress,
+        processes=processes,
+        step_range=step_range,
+    )
     (before, lost), (after, lost_too) = (_runs(paths, checked) for paths in (base, head))
     return sides.compare(before, after, advisor_version=__version__, unreadable=(lost, lost_too))
 

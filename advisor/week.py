@@ -193,6 +193,7 @@ class Coverage(_Frozen):
     unreadable: int
     without_gpu_hours: int
     without_price: int
+    gpus_without_price: tuple[str, ...]
     profiled_share: float | None
     not_evaluable: Mapping[str, int]
     reasons: tuple[Unreadable, ...]

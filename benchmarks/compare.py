@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from scipy.stats import mannwhitneyu
 
 from advisor.compare import LEAST_EFFECT
 from advisor.compare import compare as compare_runs
@@ -24,6 +25,7 @@ TRIALS: Final = 1000
 STEPS: Final = (6, 10, 20, 30)
 NOISE: Final = (0.01, 0.02, 0.03, 0.05, 0.10)
 SLOWER: Final = (1.05, 1.10)
+_LEAST_STRICT: Final = 0.05  # the largest probability that any verdict takes
 LEAST_STEPS: Final = 4  # of a recording: fewer tell nothing of how its steps vary
 
 
@@ -76,8 +78,8 @@ def found(noise: float, by: float, many: int, rng: np.random.Generator) -> float
 
 
 def slower(base: Floats, head: Floats) -> bool:
-    """The verdict; what is slower by less than the smallest effect needs no bootstrap."""
-    if np.median(head) < (1 + LEAST_EFFECT) * np.median(base):
+    """The verdict; what is too little slower, or too likely chance at any number of steps, needs no bootstrap."""
+    if np.median(head) < (1 + LEAST_EFFECT) * np.median(base) or mannwhitneyu(base, head).pvalue >= _LEAST_STRICT:
         return False
     return contrast([base], [head]).differs(LEAST_EFFECT)
 

@@ -39,7 +39,7 @@ def pages() -> dict[str, Report]:
 
 def first_paint_ms(browser: Browser, file: Path) -> float:
     """Median over several fresh contexts."""
-    times = []
+    times: list[float] = []
     for _ in range(LOADS):
         context = browser.new_context(viewport={"width": 1100, "height": 800})
         page = context.new_page()

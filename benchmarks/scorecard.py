@@ -118,7 +118,7 @@ HEAD = (
     "public pair of the same job, and simulated ones ({seeds} seeds per fault and GPU, {seeds_of_many} where the job "
     "has many ranks) whose counterfactual was simulated too. Made by `make score`; all misses stand last. Of the "
     "misses among recorded jobs: their unprofiled truth was measured on a busy machine, on which the step was slower "
-    "than in the profile."
+    "than in the profile, or on which mean and median of the same steps disagree, as a wide truth shows."
 )
 
 

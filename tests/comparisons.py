@@ -7,6 +7,7 @@ from advisor.comparison import (
     Comparison,
     FindingChange,
     Found,
+    Frame,
     Series,
     Shift,
     Side,
@@ -32,6 +33,19 @@ def side(text: str, *steps: float) -> Side:
         cv=0.01 if steps else None,
         devices=(f"{text}Tesla V100",),
         world_size=1,
+    )
+
+
+def frame(parent: int | None, name: str | None, base: float, head: float, own: float = 1) -> Frame:
+    """A module, all of whose time is its own or none of it."""
+    return Frame(
+        parent=parent,
+        name=name,
+        kind="module",
+        base_ms=base,
+        base_self_ms=own * base,
+        head_ms=head,
+        head_self_ms=own * head,
     )
 
 
@@ -95,6 +109,13 @@ def slower(text: str = "", amount: int = 7) -> Comparison:
         ),
         work=work,
         findings=findings,
+        frames=(
+            frame(None, f"{text}Net", 50, 60, own=0),
+            frame(0, f"{text}Conv", 20, 35),
+            frame(0, f"{text}Norm", 30, 15),
+            frame(0, None, 0, 10),
+            frame(None, f"{text}Dropout", 10, 0),
+        ),
         notes=(f"{text}noted while reading the head: the file ends early",),
     )
 

@@ -176,6 +176,10 @@ def compare(
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 4 if nothing can be told.")] = False,
     steps: Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, or A:B.")] = "steady",
+    step_range: Annotated[
+        str | None,
+        typer.Option("--step-range", metavar="REGEX", help="Ranges to take for steps, by their whole name."),
+    ] = None,
     processes: Annotated[
         int, typer.Option("--processes", min=1, help="Files of one run to read at a time; by default one per core.")
     ] = os.cpu_count() or 1,
@@ -191,7 +195,14 @@ def compare(
     files = kinds_of(output, OF_COMPARISONS)
     sides = [base, *(more_base or [])], [head, *(more_head or [])]
     with progress_of_files() as progress:
-        found = run_compare(*sides, config=config_of(config), steps=steps, progress=progress, processes=processes)
+        found = run_compare(
+            *sides,
+            config=config_of(config),
+            steps=steps,
+            progress=progress,
+            processes=processes,
+            step_range=step_range,
+        )
     for path, kind in files.items():
         write(path, rendered_comparison(found, kind, verbose=True).encode())
     sys.stdout.write(rendered_comparison(found, standard, verbose=verbose, to_screen=True))

@@ -97,6 +97,14 @@ def step_change(found: Contrast, base: Side) -> StepChange:
     return StepChange(ratio=found.ratio, low=found.low, high=found.high, p=found.p, least=_least(base))
 
 
+_MARKING: Final = {
+    "kineto": "call prof.step() at the end of each",
+    "nsys": "put each in an NVTX range, or name the ranges with --step-range",
+    "xplane": "record whole steps, each in a StepTraceAnnotation or Trace",
+    "": "mark each",
+}
+
+
 class Decided(NamedTuple):
     """A verdict, what it rests on, and what keeps another from being told."""
 
@@ -130,7 +138,8 @@ def _untimed(sides: Sequence[tuple[str, Sequence[Run], Side]]) -> Decided:
     if all(run.source.steps.marked for _, runs in without for run in runs):
         why = f"the {lacking} holds no whole step: it ends early or compiles throughout; record it again"
     else:
-        why = f"no marked, complete step to time on the {lacking}: call prof.step() at the end of each"
+        how = dict.fromkeys(_MARKING.get(run.source.format, _MARKING[""]) for _, runs in without for run in runs)
+        why = f"no marked, complete step to time on the {lacking}: {'; '.join(how)}"
     return Decided("inconclusive", why, "no-steps")
 
 

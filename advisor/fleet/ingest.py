@@ -87,7 +87,7 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     earlier = _earlier(store, [*there.jobs, *there.bad])
     known = set(earlier.filter(~_RETRIED)["fingerprint"])
     fresh = [_with_candidates(job, earlier) for job in there.jobs if job.fingerprint not in known]
-    fresh_bad = [job for job in there.bad if job.fingerprint not in known]
+    fresh_bad = [_named(job, places) for job in there.bad if job.fingerprint not in known]
     told = (progress or silent)(len(fresh))
     writer = _Writer(store, earlier)
     for job in fresh_bad:
@@ -201,6 +201,10 @@ def _name(one: Found, roots: Sequence[str]) -> str:
     below = min((one.path.removeprefix(f"{root}/") for root in roots), key=len)
     _, sign, number = one.name.rpartition("#")  # of several recordings in one place
     return one.name if below == one.path else below + (sign + number if number.isdigit() else "")
+
+
+def _named(job: Job, roots: Sequence[str]) -> Job:
+    return replace(job, found=replace(job.found, name=_name(job.found, roots)))
 
 
 def _absolute(root: str) -> str:

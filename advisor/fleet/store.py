@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import polars as pl
 
@@ -30,9 +31,10 @@ from advisor.metrics import dtypes
 from advisor.storage import is_url, tidy
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, WriterProperties
 
 Schema = dict[str, Any]
+_Result = TypeVar("_Result")
 
 WEEK: Final = "week"
 KEYS: Final[Schema] = {"week": pl.String, "recording": pl.String, "run_id": pl.String}
@@ -113,6 +115,7 @@ TABLES: Final = ("drawings", "reports", "workers", "findings", "runs")  # in the
 _APP: Final = "gpu-advisor"
 _TRIES: Final = 60
 _WAIT_S: Final = 0.5
+_TOGETHER: Final = {"drawings": 32, "reports": 128}  # rows: few large texts are unpacked to get at one
 _STATISTICS: Final = 64  # characters of a smallest and largest value: else the log holds whole reports
 _CONDITIONAL: Final = {"aws_conditional_put": "etag"}  # S3 refuses a commit that another writer made first
 
@@ -189,15 +192,15 @@ class Store:
         Returns:
             Files left, by table.
         """
-        left = {}
-        for name in TABLES:
-            with self._reaching():
-                if (table := self._open(name)) is not None:
-                    table.optimize.compact()
-                    table.vacuum(dry_run=False)
-                    table.create_checkpoint()
-                    left[name] = len(table.file_uris())
-        return left
+        return {name: left for name in TABLES if (left := self._retried(partial(self._compacted, name))) is not None}
+
+    def _compacted(self, name: str) -> int | None:
+        if (table := self._open(name)) is None:
+            return None
+        table.optimize.compact(writer_properties=_written(name))
+        table.vacuum(dry_run=False)
+        table.create_checkpoint()
+        return len(table.file_uris())
 
     def prune(self, before: str) -> int:
         """Forget the weeks before this one; their files go with the next `compact` a week later.
@@ -212,30 +215,38 @@ class Store:
         return int(forgotten)
 
     def _replace(self, name: str, rows: pl.DataFrame, predicate: str) -> None:
-        from deltalake import CommitProperties, Transaction, WriterProperties, write_deltalake
+        self._retried(partial(self._overwrite, name, rows, predicate))
+
+    def _overwrite(self, name: str, rows: pl.DataFrame, predicate: str) -> None:
+        from deltalake import CommitProperties, Transaction, write_deltalake
+
+        table = self._created(name)
+        write_deltalake(
+            table,
+            _as_stored(rows, table),
+            mode="overwrite",
+            predicate=predicate,
+            schema_mode="merge",
+            # retries inside would keep the snapshot that the other writer has changed: ours look anew
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction(_APP, time.time_ns())], max_commit_retries=0
+            ),
+            writer_properties=_written(name),
+        )
+
+    def _retried(self, commit: Callable[[], _Result]) -> _Result:
+        """A commit, again and again while other writers come first."""
         from deltalake.exceptions import CommitFailedError
 
-        for attempt in range(_TRIES):
+        for attempt in range(_TRIES - 1):
             with self._reaching():
-                table = self._created(name)
-                # retries inside would keep the snapshot that the other writer has changed: ours look anew
-                shared = CommitProperties(app_transactions=[Transaction(_APP, time.time_ns())], max_commit_retries=0)
                 try:
-                    write_deltalake(
-                        table,
-                        _as_stored(rows, table),
-                        mode="overwrite",
-                        predicate=predicate,
-                        schema_mode="merge",
-                        commit_properties=shared,
-                        writer_properties=WriterProperties(compression="ZSTD", statistics_truncate_length=_STATISTICS),
-                    )
+                    return commit()
                 except CommitFailedError:
-                    if attempt == _TRIES - 1:
-                        raise
-                else:
-                    return
-            time.sleep(random.uniform(0, min(_WAIT_S, 0.02 * 2**attempt)))  # noqa: S311 - spreads writers, hides nothing
+                    pause = random.uniform(0, min(_WAIT_S, 0.02 * 2**attempt))  # noqa: S311 - spreads writers
+            time.sleep(pause)
+        with self._reaching():
+            return commit()
 
     def _open(self, name: str) -> DeltaTable | None:
         from deltalake import DeltaTable
@@ -320,6 +331,14 @@ def frame(name: str, rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
 def _filled(name: str, rows: pl.DataFrame) -> pl.DataFrame:
     absent = [pl.lit(None, kind).alias(column) for column, kind in SCHEMAS[name].items() if column not in rows.columns]
     return rows.with_columns(absent)
+
+
+def _written(name: str) -> WriterProperties:
+    from deltalake import WriterProperties
+
+    return WriterProperties(
+        compression="ZSTD", statistics_truncate_length=_STATISTICS, max_row_group_size=_TOGETHER.get(name)
+    )
 
 
 def _among(key: str, values: Sequence[str]) -> str:

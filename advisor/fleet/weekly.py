@@ -6,48 +6,29 @@ profile tells of some steps is applied to all hours of its run, which is an extr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
 import polars as pl
 
 from advisor import __version__
 from advisor.config import Fleet
 from advisor.errors import NothingFound
+from advisor.fleet.columns import LIKE, only, sum_of
+from advisor.fleet.findings import by_worth, fixed, fixed_findings, job_findings, realised, rule_totals
+from advisor.fleet.history import changes, trend
 from advisor.fleet.labels import monday_of, weeks_before
 from advisor.fleet.store import Store
-from advisor.metrics.breakdown import CATEGORIES
 from advisor.report import SEVERITIES
-from advisor.significance import contrast
-from advisor.week import (
-    Change,
-    Coverage,
-    Group,
-    Hours,
-    JobFinding,
-    Prices,
-    Realised,
-    Repeat,
-    RuleTotal,
-    RunTotal,
-    Trend,
-    Unreadable,
-    Week,
-)
+from advisor.week import Coverage, Group, Hours, Prices, Repeat, RunTotal, Unreadable, Week
 
 WEEKS_BEFORE: Final = 8
 _COMPARED_WEEKS: Final = 4
-_LEAST_CHANGE: Final = 0.05  # of the step time, as `advisor compare` has it
-_LEAST_RUNS: Final = 5  # a side; fewer come out in order by chance too often
-_MOST_COMPARED: Final = 50  # jobs with the most GPU-hours at stake that are tested
 _MOST: Final = 100  # findings listed
 _MOST_RUNS: Final = 20
 _MOST_REASONS: Final = 50
 _SLOW_RANK_RULES: Final = ("straggler-rank", "throttled-gpu")  # what a host or its GPU can be to blame for
 _REPEATED: Final = 2
-
-_LIKE: Final = ("job_key", "gpu_type", "gpus")  # runs that may be compared
+_NOT_NEEDED: Final = ("recording", "fingerprint", "digests", "labels", "bytes", "ingested", "commit")
 
 
 def weekly(store: Store, fleet: Fleet, week: str | None = None) -> Week:
@@ -68,7 +49,7 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None) -> Week:
     else:
         week = max(store.weeks(), default="")
     before = weeks_before(week, WEEKS_BEFORE) if week else []
-    rows = store.collect(_priced(store.scan("runs", [week]), fleet))
+    rows = store.collect(_priced(store.scan("runs", [week]), fleet).drop(_NOT_NEEDED))
     if not rows.height:
         held = store.weeks()
         has = f"; it holds {held[0]} to {held[-1]}" if held else ""
@@ -78,15 +59,15 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None) -> Week:
     earlier = store.collect(
         _priced(store.scan("runs", before), fleet)
         .filter(pl.col("status") == "checked")
-        .select("week", "run_id", *_LIKE, "step_ms", "hours", "busy_share", "breakdown")
+        .select("week", "run_id", *LIKE, "step_ms", "hours", "busy_share", "breakdown")
     )
     fired = store.collect(
         store.scan("findings", before).select("run_id", "rule", "title", "severity", "low_share", "high_share")
     )
-    past = fired.join(earlier.select("week", "run_id", *_LIKE, "step_ms"), on="run_id")
-    fixed = _fixed(runs, findings, past)
-    listed = sorted([*_job_findings(findings, past), *_fixed_findings(fixed)], key=_by_worth)
-    regressions, wins, too_few = _changes(runs, earlier.filter(pl.col("week").is_in(before[-_COMPARED_WEEKS:])))
+    past = fired.join(earlier.select("week", "run_id", *LIKE, "step_ms"), on="run_id")
+    gone = fixed(runs, findings, past)
+    listed = sorted([*job_findings(findings, past), *fixed_findings(gone)], key=by_worth)
+    regressions, wins, too_few = changes(runs, earlier.filter(pl.col("week").is_in(before[-_COMPARED_WEEKS:])))
     return Week(
         advisor_version=__version__,
         week=week,
@@ -96,7 +77,7 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None) -> Week:
         teams=_groups(runs, "team"),
         models=_groups(runs, "model"),
         gpu_types=_groups(runs, "gpu_type"),
-        rules=_rules(findings, listed),
+        rules=rule_totals(findings, listed),
         findings=tuple(listed[:_MOST]),
         findings_left_out=max(0, len(listed) - _MOST),
         runs=_run_totals(runs),
@@ -104,8 +85,8 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None) -> Week:
         wins=wins,
         too_few_to_compare=too_few,
         repeats=_repeats(store, week, findings, runs),
-        trend=_trend(pl.concat([earlier, runs.select(earlier.columns)])),
-        realised=_realised(fixed, runs, earlier),
+        trend=trend(pl.concat([earlier, runs.select(earlier.columns)])),
+        realised=realised(gone, runs, earlier),
         coverage=_coverage(rows, fleet),
     )
 
@@ -130,7 +111,7 @@ def _priced(runs: pl.LazyFrame, fleet: Fleet) -> pl.LazyFrame:
 
 def _of_runs(findings: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """The findings of these runs, with what is known of the run, and what they are worth in GPU-hours and money."""
-    about = runs.select("run_id", *_LIKE, "team", "owner", "hours", "money", "step_ms")
+    about = runs.select("run_id", *LIKE, "team", "owner", "hours", "money", "step_ms")
     return findings.join(about, on="run_id").with_columns(
         low=pl.col("low_share").fill_null(0.0) * pl.col("hours"),
         high=pl.col("high_share").fill_null(0.0) * pl.col("hours"),
@@ -143,24 +124,19 @@ def _of_runs(findings: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
 # ---------------------------------------------------------------------------------------------- hours and money
 
 
-def _sum(values: pl.Expr) -> pl.Expr:
-    """The sum, null where all values are."""
-    return pl.when(values.is_not_null().any()).then(values.sum())
-
-
 _HOURS: Final = (
     pl.len().alias("runs"),
     pl.col("estimated").sum().alias("estimated"),
     pl.col("hours").sum().alias("paid"),
-    _sum(pl.col("hours") * pl.col("busy_share")).alias("busy"),
-    _sum(pl.col("hours") * (1 - pl.col("busy_share"))).alias("wasted"),
+    sum_of(pl.col("hours") * pl.col("busy_share")).alias("busy"),
+    sum_of(pl.col("hours") * (1 - pl.col("busy_share"))).alias("wasted"),
     *(
         (pl.col(f"{name}_share").fill_null(0.0) * pl.col("hours")).sum().alias(name)
         for name in ("low", "high", "expected")
     ),
     pl.col("money").is_not_null().sum().alias("priced"),
-    _sum(pl.col("money")).alias("paid_money"),
-    _sum(pl.col("money") * pl.col("expected_share").fill_null(0.0)).alias("expected_money"),
+    sum_of(pl.col("money")).alias("paid_money"),
+    sum_of(pl.col("money") * pl.col("expected_share").fill_null(0.0)).alias("expected_money"),
 )
 
 
@@ -185,234 +161,10 @@ def _run_totals(runs: pl.DataFrame) -> tuple[RunTotal, ...]:
             job=row["job_key"],
             paid=row["hours"],
             money=row["worth"],
-            **_only(row, "run_id", "name", "team", "owner", "gpu_type", "verdict", "estimated", "expected"),
+            **only(row, "run_id", "name", "team", "owner", "gpu_type", "verdict", "estimated", "expected"),
         )
         for row in top.to_dicts()
     )
-
-
-def _only(row: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: row[name] for name in names}
-
-
-# ---------------------------------------------------------------------------------------------- findings
-
-
-def _job_findings(findings: pl.DataFrame, past: pl.DataFrame) -> Iterator[JobFinding]:
-    """Every rule on every job of this week."""
-    seen = past.group_by("job_key", "rule").agg(weeks=pl.col("week").n_unique())
-    best = pl.col("expected").arg_max()
-    grouped = (
-        findings.group_by("job_key", "rule")
-        .agg(
-            *(pl.col(name).get(best) for name in ("title", "team", "owner", "says", "run_id")),
-            severity=pl.col("severity").get(pl.col("grave").arg_min()),
-            runs=pl.col("run_id").n_unique(),
-            low=pl.col("low").sum(),
-            high=pl.col("high").sum(),
-            expected=pl.col("expected").sum(),
-            money=_sum(pl.col("worth")),
-            silent=pl.col("suppressed").is_not_null().all(),
-            reason=pl.col("suppressed").drop_nulls().first(),
-        )
-        .join(seen, on=["job_key", "rule"], how="left")
-    )
-    for row in grouped.to_dicts():
-        weeks = row["weeks"] or 0
-        yield JobFinding(
-            job=row["job_key"],
-            status="suppressed" if row["silent"] else "persisting" if weeks else "new",
-            weeks=weeks + 1,
-            says=row["says"] or "",
-            reason=row["reason"] if row["silent"] else None,
-            **_only(
-                row, "rule", "title", "team", "owner", "severity", "runs", "low", "high", "expected", "money", "run_id"
-            ),
-        )
-
-
-def _by_worth(finding: JobFinding) -> tuple[object, ...]:
-    return -finding.expected, SEVERITIES.index(finding.severity), finding.job, finding.rule
-
-
-def _rules(findings: pl.DataFrame, listed: Sequence[JobFinding]) -> tuple[RuleTotal, ...]:
-    """Rules, the most to win first."""
-    fired = findings.filter(pl.col("suppressed").is_null())
-    by_owner = (
-        fired.group_by("rule", "owner")
-        .agg(pl.col("expected").sum())
-        .sort("expected", "owner", descending=[True, False])
-    )
-    owners = (
-        by_owner.filter(pl.col("owner").is_not_null())
-        .group_by("rule", maintain_order=True)
-        .agg(owners=pl.col("owner").head(3))
-    )
-    grouped = (
-        fired.group_by("rule")
-        .agg(
-            title=pl.col("title").first(),
-            severity=pl.col("severity").get(pl.col("grave").arg_min()),
-            runs=pl.col("run_id").n_unique(),
-            jobs=pl.col("job_key").n_unique(),
-            teams=pl.col("team").drop_nulls().unique().sort(),
-            low=pl.col("low").sum(),
-            high=pl.col("high").sum(),
-            expected=pl.col("expected").sum(),
-            money=_sum(pl.col("worth")),
-            grave=pl.col("grave").min(),
-        )
-        .join(owners, on="rule", how="left")
-        .sort(["expected", "grave", "runs", "rule"], descending=[True, False, True, False])
-    )
-    statuses = [(finding.rule, finding.status) for finding in listed]
-    return tuple(
-        RuleTotal(
-            owners=row["owners"] or (),
-            new=statuses.count((row["rule"], "new")),
-            persisting=statuses.count((row["rule"], "persisting")),
-            **_only(row, "rule", "title", "severity", "runs", "jobs", "teams", "low", "high", "expected", "money"),
-        )
-        for row in grouped.to_dicts()
-    )
-
-
-def _fixed(runs: pl.DataFrame, findings: pl.DataFrame, past: pl.DataFrame) -> pl.DataFrame:
-    """Rules that fired when a job last ran, and now pass in every run of it: one row per job and rule."""
-    now = runs.select(*_LIKE, "run_id", "team", "owner", "passed")
-    last = past.join(now.select(*_LIKE).unique(), on=_LIKE, nulls_equal=True)
-    last = last.filter(pl.col("week") == pl.col("week").max().over(_LIKE))
-    promised = last.group_by(*_LIKE, "rule").agg(
-        pl.col("title", "severity").first(),
-        low=pl.col("low_share").mean(),
-        high=pl.col("high_share").mean(),
-        week=pl.col("week").first(),
-    )
-    passes = (
-        promised.join(now, on=_LIKE, nulls_equal=True)
-        .with_columns(passes=pl.col("passed").list.contains(pl.col("rule")))
-        .group_by(*_LIKE, "rule", maintain_order=True)
-        .agg(
-            pl.col("title", "severity", "low", "high", "week", "team", "owner", "run_id").first(),
-            pl.col("passes").all(),
-        )
-    )
-    still = findings.select(*_LIKE, "rule").unique()
-    return passes.filter("passes").join(still, on=[*_LIKE, "rule"], how="anti", nulls_equal=True)
-
-
-def _fixed_findings(fixed: pl.DataFrame) -> Iterator[JobFinding]:
-    for row in fixed.unique(["job_key", "rule"], maintain_order=True).to_dicts():
-        yield JobFinding(
-            job=row["job_key"],
-            status="fixed",
-            weeks=0,
-            runs=0,
-            low=0.0,
-            high=0.0,
-            expected=0.0,
-            money=None,
-            says="",
-            reason=None,
-            **_only(row, "rule", "title", "team", "owner", "severity", "run_id"),
-        )
-
-
-def _realised(fixed: pl.DataFrame, runs: pl.DataFrame, earlier: pl.DataFrame) -> tuple[Realised, ...]:
-    """Per job with fixed findings: what they promised together, and what became of its step."""
-    promised = (
-        fixed.filter(pl.col("high").is_not_null())
-        .group_by(*_LIKE)
-        .agg(pl.col("week", "team", "run_id").first(), pl.col("low", "high").sum(), titles=pl.col("title").sort())
-    )
-    then = earlier.join(promised.select(*_LIKE, "week"), on=[*_LIKE, "week"], how="semi", nulls_equal=True)
-    both = promised.join(_medians(runs), on=_LIKE, nulls_equal=True)
-    both = both.join(_medians(then), on=_LIKE, nulls_equal=True, suffix="_before")
-    made = (
-        Realised(
-            job=row["job_key"],
-            realised=1 - row["step_ms"] / row["step_ms_before"],
-            brought=row["hours"] * (row["step_ms_before"] / row["step_ms"] - 1),
-            before_ms=row["step_ms_before"],
-            after_ms=row["step_ms"],
-            runs=row["number"],
-            runs_before=row["number_before"],
-            **_only(row, "team", "titles", "low", "high", "run_id"),
-        )
-        for row in both.to_dicts()
-    )
-    return tuple(sorted(made, key=lambda one: (-one.realised, one.job)))
-
-
-def _medians(runs: pl.DataFrame) -> pl.DataFrame:
-    timed = runs.filter(pl.col("step_ms") > 0)
-    return timed.group_by(*_LIKE).agg(pl.col("step_ms").median(), pl.col("hours").sum(), number=pl.len())
-
-
-# ---------------------------------------------------------------------------------------------- over the weeks
-
-
-def _changes(runs: pl.DataFrame, earlier: pl.DataFrame) -> tuple[tuple[Change, ...], tuple[Change, ...], int]:
-    """Jobs that got slower, jobs that got faster, and how many have too few runs to tell.
-
-    The sample is the runs' typical step times: steps of one run are not independent of each other.
-    """
-    after = _times(runs, pl.col("team", "run_id").first(), pl.col("hours").sum())
-    before = _times(earlier)
-    both = after.join(before, on=_LIKE, nulls_equal=True, suffix="_before")
-    enough = pl.min_horizontal(pl.col("times").list.len(), pl.col("times_before").list.len()) >= _LEAST_RUNS
-    ratio = pl.col("times").list.median() / pl.col("times_before").list.median()
-    moved = both.filter(enough).with_columns(ratio=ratio, size=(ratio.log().abs() * pl.col("hours")))
-    moved = moved.filter((pl.col("ratio") >= 1 + _LEAST_CHANGE) | (pl.col("ratio") <= 1 / (1 + _LEAST_CHANGE)))
-    tested = moved.sort("size", *_LIKE, descending=[True, False, False, False]).head(_MOST_COMPARED)
-    changes = [change for row in tested.to_dicts() if (change := _change(row)) is not None]
-    slower, faster = ([c for c in changes if (c.ratio > 1) == worse] for worse in (True, False))
-    return tuple(slower), tuple(faster), both.filter(~enough).height
-
-
-def _times(runs: pl.DataFrame, *more: pl.Expr) -> pl.DataFrame:
-    return runs.filter(pl.col("step_ms") > 0).group_by(*_LIKE).agg(*more, times=pl.col("step_ms"))
-
-
-def _change(row: Mapping[str, Any]) -> Change | None:
-    before, after = np.array(row["times_before"]), np.array(row["times"])
-    found = contrast([before], [after])
-    if not found.differs(_LEAST_CHANGE):
-        return None
-    return Change(
-        job=row["job_key"],
-        before_ms=float(np.median(before)),
-        after_ms=float(np.median(after)),
-        ratio=found.ratio,
-        low=found.low,
-        high=found.high,
-        runs=len(after),
-        runs_before=len(before),
-        **_only(row, "team", "gpu_type", "hours", "run_id"),
-    )
-
-
-def _trend(runs: pl.DataFrame) -> tuple[Trend, ...]:
-    """Per week, where the GPU-hours go."""
-    kinds = pl.Struct(dict.fromkeys(CATEGORIES, pl.Float64))
-    told = runs.with_columns(pl.col("breakdown").str.json_decode(kinds).alias("parts"))
-    weighed = {name: _mean(pl.col("parts").struct.field(name)) for name in CATEGORIES}
-    grouped = told.group_by("week").agg(
-        runs=pl.len(), paid=pl.col("hours").sum(), busy_share=_mean(pl.col("busy_share")), **weighed
-    )
-    return tuple(
-        Trend(
-            shares={name: row[name] for name in CATEGORIES if row[name] is not None},
-            **_only(row, "week", "runs", "paid", "busy_share"),
-        )
-        for row in grouped.sort("week").to_dicts()
-    )
-
-
-def _mean(values: pl.Expr) -> pl.Expr:
-    """The mean weighed with GPU-hours over the runs that tell it; null where none does."""
-    weight = pl.col("hours").filter(values.is_not_null()).sum()
-    return pl.when(weight > 0).then((values * pl.col("hours")).sum() / weight)
 
 
 # ---------------------------------------------------------------------------------------------- hosts and coverage
@@ -438,7 +190,7 @@ def _repeats(store: Store, week: str, findings: pl.DataFrame, runs: pl.DataFrame
             host=row["host"],
             gpu=None if row["device"] is None else f"GPU {row['device']}",
             runs=row["of"],
-            **_only(row, "named", "rules"),
+            **only(row, "named", "rules"),
         )
         for row in ranked.to_dicts()
     )
@@ -454,6 +206,7 @@ def _coverage(rows: pl.DataFrame, fleet: Fleet) -> Coverage:
         unreadable=bad.height,
         without_gpu_hours=int(runs["estimated"].sum()),
         without_price=runs["money"].null_count(),
+        gpus_without_price=tuple(runs.filter(pl.col("money").is_null())["gpu_type"].drop_nulls().unique().sort()),
         profiled_share=None if paid is None else float(runs["gpu_hours"].sum()) / paid,
         not_evaluable=_counts(unknown.sort("count", "not_evaluable", descending=[True, False])),
         reasons=tuple(

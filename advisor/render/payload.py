@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from advisor.render import words
@@ -39,12 +39,22 @@ def payload(run: Run, specs: Mapping[str, object]) -> str:
         "flame": _table(run, "call_tree", _FRAMES),
         "timeline": None if run.timeline is None else _timeline(run, run.timeline),
     }
+    return embedded(data)
+
+
+def embedded(data: object) -> str:
+    """JSON that cannot end the element it stands in."""
     return json.dumps(data, separators=(",", ":"), allow_nan=False).translate(_ESCAPES)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Value]]) -> dict[str, object]:
+    """A table as the page's scripts take it: names shortened, numbers rounded."""
+    return {"columns": columns, "rows": [[_cell(value) for value in row] for row in rows]}
 
 
 def _table(run: Run, scope: str, columns: Sequence[str], most: int | None = None) -> dict[str, object] | None:
     rows = run.metrics.get(scope, ())[:most]
-    return {"columns": columns, "rows": [[_cell(row.get(c)) for c in columns] for row in rows]} if rows else None
+    return table(columns, [[row.get(c) for c in columns] for row in rows]) if rows else None
 
 
 def _cell(value: Value) -> Value:

@@ -3,10 +3,10 @@
 
 const FEW = 15;
 const sum = (rows, at) => rows.reduce((total, row) => total + (row[at] ?? 0), 0);
-const shown = value => {
+const shown = (value, signed) => {
   if (value === null || value === undefined) return "could not tell";
   if (typeof value !== "number") return value;
-  return value.toLocaleString("en", { maximumSignificantDigits: Math.abs(value) >= 1000 ? 6 : 3 });
+  return value.toLocaleString("en", { maximumSignificantDigits: Math.abs(value) >= 1000 ? 6 : 3, signDisplay: signed ? "exceptZero" : "auto" });
 };
 const USES = { used: "use them", unused: "could use them", unknown: "could not tell", "no use": "no gain from them" };
 const use = row => row.family === "collective" ? "communication" : USES[row.verdict] ?? "could not tell";
@@ -29,6 +29,16 @@ const KINDS = {
       "host ms, with ops inside": g => sum(g, "total_ms_per_step") },
     sort: "device ms",
     hostOnly: { weight: "ms_per_step", sort: "host ms" },  // of a job without a device
+  },
+  work: {  // of a comparison: what differs between its sides
+    title: "Kernels and operators that differ",
+    by: { name: r => r.name, "name and size": r => `${r.name} ${r.size ?? ""}`.trim(), "what became of it": r => r.status, kind: r => r.work },
+    weight: "moved_ms",
+    columns: { became: g => { const all = new Set(g.map(r => r.status)); return all.size === 1 ? [...all][0] : "differs by size"; },
+      "base calls": g => sum(g, "base_calls"), "head calls": g => sum(g, "head_calls"),
+      "base ms": g => sum(g, "base_ms"), "head ms": g => sum(g, "head_ms"), "change ms": g => sum(g, "change_ms") },
+    sort: "share",
+    signed: "change ms",
   },
 };
 
@@ -75,7 +85,7 @@ const drawTable = (place, table, run) => {
       key, share: all ? sum(members, kind.weight) / all : 0,
       cells: Object.fromEntries(Object.entries(kind.columns).map(([name, value]) => [name, value(members)])),
     }));
-    const wanted = state.filter.toLowerCase(), field = g => state.sort === "key" ? g.key : g.cells[state.sort];
+    const wanted = state.filter.toLowerCase(), field = g => g[state.sort] ?? g.cells[state.sort];
     const order = (a, b) => typeof field(a) === "number" ? field(a) - field(b) : String(field(a)).localeCompare(String(field(b)), "en");
     return made.filter(g => g.key.toLowerCase().includes(wanted)).sort((a, b) => (state.down ? -order(a, b) : order(a, b)));
   };
@@ -96,9 +106,9 @@ const drawTable = (place, table, run) => {
   const draw = () => {
     const groups = grouped(), visible = state.whole ? groups : groups.slice(0, FEW);
     head.replaceChildren(header("key", state.by, false), ...Object.keys(kind.columns).map(name => header(name, name, true)),
-      make("th", { scope: "col", className: "share", textContent: "share" }));
+      header("share", "share", false));
     body.replaceChildren(...visible.map(g => make("tr", {}, make("th", { scope: "row", title: g.key }, make("span", { textContent: g.key })),
-      ...Object.values(g.cells).map(value => make("td", { className: "number", textContent: shown(value) })),
+      ...Object.entries(g.cells).map(([name, value]) => make("td", { className: "number", textContent: shown(value, name === kind.signed) })),
       make("td", { className: "share", title: `${(100 * g.share).toFixed(1)} %` }, bar(g.share), make("span", { className: "unseen", textContent: `${(100 * g.share).toFixed(1)} %` })))));
     told.textContent = !groups.length ? `no ${place.dataset.table.slice(0, -1)} matches` : `${visible.length.toLocaleString("en")} of ${groups.length.toLocaleString("en")}`;
     more.hidden = groups.length <= FEW;
@@ -115,7 +125,7 @@ const drawTable = (place, table, run) => {
   const scroll = make("div", { className: "scroll", tabIndex: 0 }, make("table", {}, make("thead", {}, head), body));
   scroll.setAttribute("role", "region");
   scroll.setAttribute("aria-label", kind.title);
-  place.append(make("h4", { textContent: kind.title }), make("div", { className: "bar" }, make("span", { className: "buttons" }, grouping, filter), csv),
+  place.replaceChildren(make("h4", { textContent: kind.title }), make("div", { className: "bar" }, make("span", { className: "buttons" }, grouping, filter), csv),
     scroll, make("div", { className: "below" }, told, more));
   draw();
 };

@@ -8,7 +8,7 @@ import pytest
 
 from advisor.comparison import Comparison, FailOn
 from advisor.engine import check, compare, saved
-from advisor.errors import NothingFound, ReadError
+from advisor.errors import NothingFound, ReadError, UsageError
 from advisor.render import json
 
 TRACES = Path(__file__).parents[2].parent / "shared/traces/kineto"
@@ -77,6 +77,19 @@ def test_other_hardware_is_explained_and_not_judged():
 def test_a_malformed_side_never_passes(broken: str):
     malformed = str(TRACES.parent / "malformed" / broken)
     assert compare([malformed], [malformed]).exit_code() == compare([WORKERS0], [malformed]).exit_code() == 3
+
+
+@real
+def test_named_ranges_are_steps_where_the_profile_marks_none(tmp_path: Path):
+    recording = str(TRACES.parent / "nsys" / "llm-2.7b-a100-nvtx.sqlite")
+    unmarked = compare([recording], [recording])
+    assert (unmarked.obstacle, "--step-range" in unmarked.reason) == ("no-steps", True)
+    named = compare([recording], [recording], step_range="scaled dot product attention")
+    assert (named.verdict, named.base.steps > 10) == ("same", True)
+    report = tmp_path / "base.json"
+    report.write_text(json.render(check([WORKERS0])))
+    with pytest.raises(UsageError, match=r"--step-range: .*base\.json is a saved report"):
+        compare([str(report)], [recording], step_range="x")
 
 
 @real

@@ -15,10 +15,10 @@ from contextlib import ExitStack, contextmanager
 from datetime import date
 from pathlib import Path
 
+import deltalake
 import polars as pl
 import pytest
 
-from advisor.errors import StoreError
 from advisor.fleet import ingest as room
 from advisor.fleet.engines import Local, engine
 from advisor.fleet.ingest import ingest
@@ -32,9 +32,9 @@ PATIENCE_S = 120
 RUNS = int(os.environ.get("FLEET_RUNS", "100"))  # a thousand take minutes
 
 
-def fleet(root: Path, runs: int, bad: int = 0) -> Path:
-    for number in range(runs):
-        (broken if number < bad else trace)(root / f"job{number}", number)
+def fleet(root: Path, runs: int, bad: int = 0, start: int = 0) -> Path:
+    for number in range(start, start + runs):
+        (broken if number < start + bad else trace)(root / f"job{number}", number)
     return root
 
 
@@ -44,6 +44,33 @@ def command(*arguments: str | Path) -> list[str]:
 
 def started(*arguments: str | Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command(*arguments), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def said(one: subprocess.Popen[str], runs: int = 0) -> subprocess.CompletedProcess[str]:
+    out, error = one.communicate(timeout=PATIENCE_S + 2 * runs)
+    return subprocess.CompletedProcess(one.args, one.returncode, out, error)
+
+
+def flushing(folder: Path) -> Path:
+    """A script like `advisor` that writes to the store after every fifth of a second."""
+    script = folder / "flushing.py"
+    script.write_text(
+        "import advisor.fleet.ingest as room, sys; room._FLUSH_S = 0.2\n"
+        "from advisor.cli import main\n"
+        "if __name__ == '__main__': main()\n"
+    )
+    return script
+
+
+def spawned(script: Path, *arguments: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, script, *map(str, arguments)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def exact(store: Store, checked: int, bad: int = 0) -> None:
@@ -73,6 +100,58 @@ def test_two_ingests_of_one_root_at_once(tmp_path):
     exact(store, 25, 5)
 
 
+def test_the_store_is_compacted_while_two_ingests_write(tmp_path):
+    store = Store(str(tmp_path / "store"))
+    first = fleet(tmp_path / "first", 3)
+    assert said(started("ingest", first, "--store", store.uri, "--processes", "1")).returncode == 0
+    script = flushing(tmp_path)
+    roots = [fleet(tmp_path / f"root{number}", 10, start=100 * number) for number in (1, 2)]
+    writers = [spawned(script, "fleet", "ingest", root, "--store", store.uri, "--processes", "1") for root in roots]
+    while any(one.poll() is None for one in writers):
+        done = said(started("compact", "--store", store.uri))
+        assert done.returncode == 0, done.stderr
+    for one in writers:
+        one.communicate(timeout=PATIENCE_S)
+        assert one.returncode == 0
+    exact(store, 23)
+
+
+def test_runs_that_are_deleted_in_mid_batch(tmp_path):
+    root, store = fleet(tmp_path / "root", 40), Store(str(tmp_path / "store"))
+    one = spawned(flushing(tmp_path), "fleet", "ingest", root, "--store", store.uri, "--processes", "1")
+    until(lambda: store.exists() and store.collect(store.scan("runs").select(pl.len())).item() > 0)
+    for number in range(30, 40):  # the last ones: they are found, and not yet read
+        shutil.rmtree(root / f"job{number}")
+    out, _ = one.communicate(timeout=PATIENCE_S)
+    assert one.returncode == 0
+    runs, gone = re.search(r"40 recordings: 0 known, (\d+) runs added, 0 could not be read, (\d+) gone", out).groups()
+    assert int(runs) + int(gone) == 40
+    assert int(gone) > 0
+    exact(store, int(runs))
+
+
+def test_a_store_of_an_older_schema(tmp_path):
+    """Columns and a whole table are missing; what is there stays, and new runs have all of them."""
+    root, store = fleet(tmp_path / "root", 4, bad=1), Store(str(tmp_path / "store"))
+    assert said(started("ingest", root, "--store", store.uri, "--processes", "1")).returncode == 0
+    for name, lost in (("runs", ["step_ms", "busy_share"]), ("workers", ["step_ms"]), ("findings", ["of"])):
+        old = store.collect(store.scan(name)).drop(lost)
+        shutil.rmtree(f"{store.uri}/{name}")
+        deltalake.write_deltalake(f"{store.uri}/{name}", old, partition_by=["week"])
+    shutil.rmtree(f"{store.uri}/drawings")
+    for number in (50, 51):
+        trace(root / f"new{number}", number)
+    done = said(started("ingest", root, "--store", store.uri, "--processes", "1"))
+    assert "6 recordings: 4 known, 2 runs added" in done.stdout, done.stderr
+    runs = store.collect(store.scan("runs"))
+    assert runs["run_id"].n_unique() == runs.height == 6
+    assert sorted(runs["step_ms"].drop_nulls()) == [0.15, 0.151]
+    assert store.collect(store.scan("drawings")).height == 2
+    report = said(started("report", "--store", store.uri, "-o", tmp_path / "fleet.html"))
+    assert report.returncode == 0, report.stderr
+    assert "5 runs checked, 1 could not be read" in report.stdout
+
+
 def test_writers_that_meet_on_the_same_rows(tmp_path):
     """Both look at the same empty store, then write the same runs."""
     root, store = fleet(tmp_path / "root", 3), Store(str(tmp_path / "store"))
@@ -94,26 +173,15 @@ def test_writers_that_meet_on_the_same_rows(tmp_path):
 
 def test_a_kill_in_mid_batch_and_the_same_again(tmp_path):
     root, store = fleet(tmp_path / "root", 60), Store(str(tmp_path / "store"))
-    slow = (
-        "import advisor.fleet.ingest as room, sys; room._FLUSH_S = 0.2\n"
-        "from advisor.cli import main\n"
-        "if __name__ == '__main__': main()\n"
-    )
-    script = tmp_path / "slow.py"
-    script.write_text(slow)
-    one = subprocess.Popen(
-        [sys.executable, script, "fleet", "ingest", root, "--store", store.uri, "--processes", "1"],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        start_new_session=True,
-    )
+    one = spawned(flushing(tmp_path), "fleet", "ingest", root, "--store", store.uri, "--processes", "1")
     until(lambda: store.exists() and store.collect(store.scan("runs").select(pl.len())).item() > 0)
     os.killpg(one.pid, signal.SIGKILL)
-    one.wait()
+    one.communicate()
     assert store.collect(store.scan("runs").select(pl.len())).item() < 60
-    done = ingest([str(root)], store, Here(), today=TODAY)
-    assert done.known > 0
-    assert done.known + done.runs == 60
+    done = said(started("ingest", root, "--store", store.uri))
+    known, runs = re.search(r"60 recordings: (\d+) known, (\d+) runs added", done.stdout).groups()
+    assert int(known) > 0
+    assert int(known) + int(runs) == 60
     exact(store, 60)
 
 
@@ -144,11 +212,13 @@ def test_a_full_disk_loses_nothing_that_was_written(tmp_path):
         filler = disk / "filler"
         filler.write_bytes(bytes(shutil.disk_usage(disk).free - 8192))
         trace(root / "more", 77)
-        with pytest.raises(StoreError, match="the fleet store cannot be used"):
-            ingest([str(root)], store, Here(), today=TODAY)
+        failed = said(started("ingest", root, "--store", store.uri))
+        assert failed.returncode == 3
+        assert "the fleet store cannot be used" in failed.stderr
+        assert "Traceback" not in failed.stderr
         assert store.collect(store.scan("runs")).height == 4
         filler.unlink()
-        ingest([str(root)], store, Here(), today=TODAY)
+        assert said(started("ingest", root, "--store", store.uri)).returncode == 0
         exact(store, 5)
     finally:
         subprocess.run(["umount", disk], check=True)
@@ -156,10 +226,12 @@ def test_a_full_disk_loses_nothing_that_was_written(tmp_path):
 
 def test_many_runs_of_which_one_in_twenty_is_broken(tmp_path):
     root, store = fleet(tmp_path / "root", RUNS, bad=RUNS // 20), Store(str(tmp_path / "store"))
-    done = ingest([str(root)], store, Local(2), today=TODAY)
-    assert (done.runs, done.unreadable) == (RUNS - RUNS // 20, RUNS // 20)
-    exact(store, RUNS - RUNS // 20, RUNS // 20)
-    assert ingest([str(root)], store, Here(), today=TODAY).known == RUNS
+    bad = RUNS // 20
+    done = said(started("ingest", root, "--store", store.uri), RUNS)
+    assert done.stdout == f"{RUNS} recordings: 0 known, {RUNS - bad} runs added, {bad} could not be read\n", done.stderr
+    exact(store, RUNS - bad, bad)
+    again = said(started("ingest", root, "--store", store.uri), RUNS)
+    assert again.stdout == f"{RUNS} recordings: {RUNS} known, 0 runs added, 0 could not be read\n"
 
 
 # ---------------------------------------------------------------------------------------------- Dask

@@ -65,7 +65,10 @@ def test_markdown_formats_nothing_that_comes_from_a_profile(week):
 def test_the_terminal_tells_the_rule_and_what_it_rests_on(week):
     text = terminal.render(week, width=80)
     first = " ".join(text.splitlines()[:2])
-    assert first == "2026-W47: 20 of the 200 GPU-h paid can be won back. First: Input-Bound (20 GPU-h in 1 job)"
+    assert (
+        first
+        == "2026-W47: 10 % (20 GPU-h) of the 200 GPU-h paid can be won back. First: Input-Bound (20 GPU-h in 1 job)"
+    )
     assert "20 GPU-h (10 %) back by fixes (40 USD), 10 to 30 GPU-h if every finding holds" in " ".join(text.split())
     assert "Extrapolated" in text
     assert max(map(len, text.splitlines())) <= 80

@@ -57,6 +57,7 @@ def test_gpu_hours_and_money_by_hand(store):
     assert [(r.run_id, r.expected) for r in found.runs] == [("a", pytest.approx(20))]
     coverage = found.coverage
     assert (coverage.runs, coverage.unreadable, coverage.without_gpu_hours, coverage.without_price) == (3, 2, 1, 1)
+    assert coverage.gpus_without_price == ("odd",)
     assert coverage.profiled_share == 0.25
     assert [(u.why, u.runs) for u in coverage.reasons] == [("empty", 2)]
 
@@ -206,9 +207,17 @@ def test_a_week_without_runs(store):
         weekly(store, Fleet(), "2026-W40")
 
 
+def largest(store):
+    return max(file.stat().st_size for file in Path(store.uri).glob("drawings/_delta_log/*.json"))
+
+
 def test_prune_forgets_older_weeks_and_compact_keeps_all_rows(store):
     stored(store, runs=[run_row("a", week=LAST), run_row("b"), run_row("c")], findings=[finding_row("a", week=LAST)])
+    for run in "abc":
+        store.write({"drawings": frame("drawings", [run_row(run, drawing="x" * 10**6)])}, "run_id", run)
+    assert largest(store) < 10_000
     assert store.compact()["runs"] == 2
+    assert largest(store) < 10_000  # the log holds no report, not even as the largest value of a column
     assert store.prune(WEEK) == 1
     assert store.weeks() == [WEEK]
     assert store.collect(store.scan("findings")).height == 0

@@ -41,6 +41,8 @@ def test_two_steps_a_side_cannot_differ():
         (Contrast(1.05, 1.03, 1.09, 0.04, 6, 0.0), True),
         (Contrast(1.05, 1.01, 1.09, 0.04, 6, 0.0), False),  # few steps: the interval has to lie beyond 2 %
         (Contrast(1.05, 1.03, 1.09, 0.06, 6, 0.0), False),
+        (Contrast(1.5, 1.4, 1.6, 0.0079, 5, 0.0079), True),  # five: all of one side longer than all of the other
+        (Contrast(1.5, 1.4, 1.6, 0.016, 5, 0.0079), False),
         (Contrast(1.5, 1.4, 1.6, 0.029, 4, 0.0), False),  # under five steps nothing
     ],
 )

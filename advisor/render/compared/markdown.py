@@ -8,14 +8,13 @@ from typing import Final
 from advisor.comparison import Comparison, FindingChange, Verdict, WorkChange
 from advisor.render import mermaid
 from advisor.render.compared import words
-from advisor.render.markdown import MOST_CHARACTERS, details, escape, name, prose, table, within
+from advisor.render.markdown import MOST_CHARACTERS, details, escape, graded, name, prose, table, within
 from advisor.text import ms
 
 _MOST_FINDINGS: Final = 5
 _MOST_WORK: Final = 15
 _MOST_NOTES: Final = 3  # that stand open
 _SHAPES: Final[dict[Verdict, str]] = {"slower": "🔴", "faster": "🟢", "same": "⚪", "inconclusive": "🟡"}
-_GRAVITY: Final = {"high": "▲ high", "medium": "◆ medium", "low": "● low"}
 
 
 def render(found: Comparison, *, most: int = MOST_CHARACTERS) -> str:
@@ -41,7 +40,7 @@ def _blocks(found: Comparison) -> Iterator[str]:
     if found.notes[:_MOST_NOTES]:
         yield "\n".join(f"- {escape(note, 300)}" for note in found.notes[:_MOST_NOTES])
     if found.breakdown:
-        yield details("Where a step goes", _breakdown(found))
+        yield details(words.where(found), _breakdown(found))
     if found.work:
         yield details(f"What changed in the work ({escape(words.work(found))})", *_work(found.work))
     if changes:
@@ -63,7 +62,7 @@ def _findings(changes: Sequence[FindingChange]) -> str:
     rows = [
         (
             f"**{words.STATUSES[c.status]}**" if c.status in {"new", "worse"} else words.STATUSES[c.status],
-            _GRAVITY.get(str(c.head.severity if c.head else c.base and c.base.severity), ""),
+            _graded(c),
             escape(c.title, 120),
             escape(words.worth(c.base), 120),
             escape(words.worth(c.head), 120),
@@ -73,6 +72,11 @@ def _findings(changes: Sequence[FindingChange]) -> str:
     if len(changes) > _MOST_FINDINGS:
         rows.append(("", "", f"and {len(changes) - _MOST_FINDINGS} more", "", ""))
     return table(("", "", "Finding", "A fix saves, base", "A fix saves, head"), rows)
+
+
+def _graded(change: FindingChange) -> str:
+    found = change.head or change.base
+    return graded(found.severity) if found and found.severity else ""
 
 
 def _breakdown(found: Comparison) -> str:

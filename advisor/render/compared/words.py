@@ -18,6 +18,7 @@ from advisor.comparison import (
     WorkStatus,
 )
 from advisor.render import words
+from advisor.render.words import Flame
 from advisor.text import UNKNOWN, count, interval, listing, ms, number, percent, runs_of, us, without_shared_unit
 
 _MINUS: Final = "\N{MINUS SIGN}"
@@ -184,6 +185,27 @@ def shifts(found: Comparison) -> list[Shift]:
     return [s for s in found.breakdown if max(s.base_ms, s.head_ms) > _SEEN * longest]
 
 
+def flame(found: Comparison) -> Flame | None:
+    """What the flame graph of both sides is called; None where there is no head to draw."""
+    if not any(frame.head_ms for frame in found.frames):
+        return None
+    kinds = {frame.kind for frame in found.frames}
+    by = [next((kind for kind in ("module", "scope", "annotation") if kind in kinds), None), "operator"]
+    top = [frame for frame in found.frames if frame.parent is None]
+    base, head = sum(frame.base_ms for frame in top), sum(frame.head_ms for frame in top)
+    return Flame(
+        title=f"Time by {listing([part for part in by if part])}, before and after",
+        says="A frame is as wide as its time on the head, and coloured where that changed by 1 % of the whole: "
+        "what is gone has no width and is in the table below.",
+        all=f"a step: {ms(head)}, was {ms(base)}",
+    )
+
+
+def where(found: Comparison) -> str:
+    """The heading of the breakdown: without marked steps it is that of all that was recorded."""
+    return "Where a step goes" if found.base.steps and found.head.steps else "Where the recording goes"
+
+
 class Row(NamedTuple):
     """A line of the breakdown's table, in ms a step on both sides; `kind` tells parts from what they add up to."""
 
@@ -215,12 +237,12 @@ def rows(found: Comparison) -> list[Row]:
     if not parts or before is None or after is None:
         return parts
     many = any((side.world_size or 0) > 1 for side in (found.base, found.head))
-    counted = "outliers count there, and of each step its slowest rank" if many else "outliers count there"
+    mover = "outliers, and each step's slowest rank," if many else "outliers"
     return [
         *parts,
-        Row("sum", "even steps, mean", _taken_apart(found) if many else "", base, head),
-        Row("rest", "to the median of all", counted, before - base, after - head),
-        Row("sum", "all steps, median", "the times of the verdict", before, after),
+        Row("sum", "even steps", f"their mean{_taken_apart(found) if many else ''}", base, head),
+        Row("rest", "difference", f"how far {mover} move the median", before - base, after - head),
+        Row("sum", "all steps", "their median: the times of the verdict", before, after),
     ]
 
 
@@ -228,8 +250,8 @@ def _taken_apart(found: Comparison) -> str:
     """Whose steps the parts are of."""
     base, head = ({one.worker for one in side.series if one.worker is not None} for side in (found.base, found.head))
     if base == head:
-        return f"of rank {runs_of(base)}" if base else ""
-    return f"of rank {runs_of(base) or UNKNOWN} on the base and {runs_of(head) or UNKNOWN} on the head"
+        return f", of rank {runs_of(base)}" if base else ""
+    return f", of rank {runs_of(base) or UNKNOWN} on the base and {runs_of(head) or UNKNOWN} on the head"
 
 
 class Strip(NamedTuple):

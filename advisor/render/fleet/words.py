@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-from advisor.text import UNKNOWN, count, interval, listing, ms, number, percent, percents, without_shared_unit
+from advisor.text import UNKNOWN, count, interval, listing, ms, number, percent, percents
 from advisor.week import Change, Coverage, Group, Hours, JobFinding, Week
 
 MOST_LINES: Final = 20
@@ -36,7 +36,8 @@ class Line:
 class Section:
     """A table with its title and what has to be known to read it; `empty` stands in place of a table without rows.
 
-    The first `texts` columns hold text, the others numbers. `of_teams` are tables whose lines are each of one team.
+    The first `texts` columns hold text, the others numbers. `of_teams` are tables whose lines are each of one team;
+    `bars` says what the lines' bars show, where they are drawn.
     """
 
     id: str
@@ -47,6 +48,7 @@ class Section:
     empty: str
     texts: int = 1
     of_teams: bool = False
+    bars: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,8 @@ def headline(week: Week) -> str:
         return f"{week.week}: no run could be read"
     if top is None or not top.expected:
         return f"{week.week}: nothing to win found in {count(week.coverage.runs, 'run')}"
-    whole = f"{amount(total.expected, total.paid)} of the {gpu_hours(total.paid)} {_paid(total)} can be won back"
+    won = f"{_share(total.expected, total.paid)} ({gpu_hours(total.expected)})"
+    whole = f"{won} of the {gpu_hours(total.paid)} {_paid(total)} can be won back"
     return f"{week.week}: {whole}. First: {top.title} ({gpu_hours(top.expected)} in {count(top.jobs, 'job')})"
 
 
@@ -110,7 +113,9 @@ def caveats(week: Week) -> list[str]:
         when = f", as of {prices.as_of}" if prices.as_of else ", of no known date"
         told.append(f"Prices{f' from {prices.source}' if prices.source else ''}{when}: {_price_list(week)}.")
     if total.priced < total.runs:
-        told.append(f"Money counts {total.priced:,} of {count(total.runs, 'run')}: the others have no price.")
+        which = listing(week.coverage.gpus_without_price)
+        why = f"the others have no price{f' ({which}: set it under fleet.prices in advisor.yaml)' if which else ''}"
+        told.append(f"Money counts {total.priced:,} of {count(total.runs, 'run')}: {why}.")
     if week.coverage.profiled_share is not None:
         told.append(f"{percent(week.coverage.profiled_share)} of the fleet's GPU-hours were profiled.")
     return told
@@ -155,12 +160,7 @@ def gpu_hours(hours: float) -> str:
     """An amount of GPU-hours, in the unit that suits it."""
     if not hours or hours >= 0.1:  # noqa: PLR2004 - below, a decimal hour tells nobody anything
         return f"{number(hours)} GPU-h"
-    return f"{number(hours * 60)} GPU-min" if hours >= 0.1 / 60 else f"{number(hours * 3600)} GPU-s"
-
-
-def amount(part: float, whole: float) -> str:
-    """GPU-hours without their unit where the whole, which is named next, has the same."""
-    return without_shared_unit(gpu_hours(part), gpu_hours(whole))
+    return f"{number(hours * 60)} GPU-min" if hours >= 1 / 60 else f"{number(hours * 3600)} GPU-s"
 
 
 def _paid(hours: Hours) -> str:
@@ -186,6 +186,8 @@ def money(sum_: float | None, currency: str) -> str:
 
 
 def _amount(sum_: float) -> str:
+    if 0 < sum_ < 0.01:  # noqa: PLR2004 - a cent
+        return "<0.01"
     return f"{sum_:,.0f}" if abs(sum_) >= 100 else number(sum_)  # noqa: PLR2004 - cents tell nothing above
 
 
@@ -230,10 +232,11 @@ def _rules(week: Week) -> Section:
     ]
     heads = ("Rule", "Owners or teams", "Expected", "Worth", "To win", "Jobs", "New", "Runs")
     lead = (
-        "Rules by what their fixes give back; a dash where that cannot be estimated. The bar shows the low and the high"
-        " end."
+        "Rules by what their fixes give back; a dash where that cannot be estimated. What is expected is the middle,"
+        " weighed with how sure the rule is."
     )
-    return Section("rules", "What to fix first", lead, heads, tuple(lines), "No rule fired.", 2)
+    bars = "Bars: to the low end strong, to the high end faint."
+    return Section("rules", "What to fix first", lead, heads, tuple(lines), "No rule fired.", 2, bars=bars)
 
 
 def _findings(week: Week) -> Section:
@@ -286,8 +289,8 @@ def _groups(week: Week, id_: str, title: str, head: str, groups: Sequence[Group]
         for group in groups
     ]
     heads = (head, "Paid", "Busy", "Wasted", "Expected to win", "Worth", "Runs")
-    lead = "The most to win first. The bar shows the GPU-hours paid, dark where the GPUs were busy."
-    return Section(id_, title, lead, heads, tuple(lines[: 2 * MOST_LINES]), "None.", of_teams=id_ == "teams")
+    lead, bars = "The most to win first.", "Bars: the GPU-hours paid, strong as far as the GPUs were busy."
+    return Section(id_, title, lead, heads, tuple(lines[: 2 * MOST_LINES]), "None.", of_teams=id_ == "teams", bars=bars)
 
 
 def _runs(week: Week) -> Section:

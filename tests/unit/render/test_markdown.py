@@ -44,7 +44,9 @@ def shown(text: str) -> str:
 def test_a_comment_has_a_verdict_a_table_and_folded_details():
     text = markdown.render(SAMPLES["resnet"])
     assert text.splitlines()[0] == f"### {RESNET.verdict}"
-    assert "| ▲ high | The GPU waits for input data | 30 to 59 of 178 ms a step (17\N{EN DASH}33 %) | high |" in text
+    assert (
+        "| ▲&nbsp;high | The GPU waits for input data | 30 to 59 of 178 ms a step (17\N{EN DASH}33 %) | high |" in text
+    )
     assert "input 33 %" in text
     assert text.count("<details>") == text.count("</details>") == 5
     for told in (

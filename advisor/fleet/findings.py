@@ -1,0 +1,164 @@
+"""The findings of a week: new, persisting, suppressed or fixed; the rules that they add up to; what fixes brought."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import polars as pl
+
+from advisor.fleet.columns import LIKE, only, sum_of
+from advisor.report import SEVERITIES
+from advisor.week import JobFinding, Realised, RuleTotal
+
+
+def job_findings(findings: pl.DataFrame, past: pl.DataFrame) -> Iterator[JobFinding]:
+    """Every rule on every job of this week."""
+    seen = past.group_by("job_key", "rule").agg(weeks=pl.col("week").n_unique())
+    best = pl.col("expected").arg_max()
+    grouped = (
+        findings.group_by("job_key", "rule")
+        .agg(
+            *(pl.col(name).get(best) for name in ("title", "team", "owner", "says", "run_id")),
+            severity=pl.col("severity").get(pl.col("grave").arg_min()),
+            runs=pl.col("run_id").n_unique(),
+            low=pl.col("low").sum(),
+            high=pl.col("high").sum(),
+            expected=pl.col("expected").sum(),
+            money=sum_of(pl.col("worth")),
+            silent=pl.col("suppressed").is_not_null().all(),
+            reason=pl.col("suppressed").drop_nulls().first(),
+        )
+        .join(seen, on=["job_key", "rule"], how="left")
+    )
+    for row in grouped.to_dicts():
+        weeks = row["weeks"] or 0
+        yield JobFinding(
+            job=row["job_key"],
+            status="suppressed" if row["silent"] else "persisting" if weeks else "new",
+            weeks=weeks + 1,
+            says=row["says"] or "",
+            reason=row["reason"] if row["silent"] else None,
+            **only(
+                row, "rule", "title", "team", "owner", "severity", "runs", "low", "high", "expected", "money", "run_id"
+            ),
+        )
+
+
+def by_worth(finding: JobFinding) -> tuple[object, ...]:
+    """A key that sorts the most to win first."""
+    return -finding.expected, SEVERITIES.index(finding.severity), finding.job, finding.rule
+
+
+def rule_totals(findings: pl.DataFrame, listed: Sequence[JobFinding]) -> tuple[RuleTotal, ...]:
+    """Rules, the most to win first."""
+    fired = findings.filter(pl.col("suppressed").is_null())
+    by_owner = (
+        fired.group_by("rule", "owner")
+        .agg(pl.col("expected").sum())
+        .sort("expected", "owner", descending=[True, False])
+    )
+    owners = (
+        by_owner.filter(pl.col("owner").is_not_null())
+        .group_by("rule", maintain_order=True)
+        .agg(owners=pl.col("owner").head(3))
+    )
+    grouped = (
+        fired.group_by("rule")
+        .agg(
+            title=pl.col("title").first(),
+            severity=pl.col("severity").get(pl.col("grave").arg_min()),
+            runs=pl.col("run_id").n_unique(),
+            jobs=pl.col("job_key").n_unique(),
+            teams=pl.col("team").drop_nulls().unique().sort(),
+            low=pl.col("low").sum(),
+            high=pl.col("high").sum(),
+            expected=pl.col("expected").sum(),
+            money=sum_of(pl.col("worth")),
+            grave=pl.col("grave").min(),
+        )
+        .join(owners, on="rule", how="left")
+        .sort(["expected", "grave", "runs", "rule"], descending=[True, False, True, False])
+    )
+    statuses = [(finding.rule, finding.status) for finding in listed]
+    return tuple(
+        RuleTotal(
+            owners=row["owners"] or (),
+            new=statuses.count((row["rule"], "new")),
+            persisting=statuses.count((row["rule"], "persisting")),
+            **only(row, "rule", "title", "severity", "runs", "jobs", "teams", "low", "high", "expected", "money"),
+        )
+        for row in grouped.to_dicts()
+    )
+
+
+def fixed(runs: pl.DataFrame, findings: pl.DataFrame, past: pl.DataFrame) -> pl.DataFrame:
+    """Rules that fired when a job last ran, and now pass in every run of it: one row per job and rule."""
+    now = runs.select(*LIKE, "run_id", "team", "owner", "passed")
+    last = past.join(now.select(*LIKE).unique(), on=LIKE, nulls_equal=True)
+    last = last.filter(pl.col("week") == pl.col("week").max().over(LIKE))
+    promised = last.group_by(*LIKE, "rule").agg(
+        pl.col("title", "severity").first(),
+        low=pl.col("low_share").mean(),
+        high=pl.col("high_share").mean(),
+        week=pl.col("week").first(),
+    )
+    passes = (
+        promised.join(now, on=LIKE, nulls_equal=True)
+        .with_columns(passes=pl.col("passed").list.contains(pl.col("rule")))
+        .group_by(*LIKE, "rule", maintain_order=True)
+        .agg(
+            pl.col("title", "severity", "low", "high", "week", "team", "owner", "run_id").first(),
+            pl.col("passes").all(),
+        )
+    )
+    still = findings.select(*LIKE, "rule").unique()
+    return passes.filter("passes").join(still, on=[*LIKE, "rule"], how="anti", nulls_equal=True)
+
+
+def fixed_findings(gone: pl.DataFrame) -> Iterator[JobFinding]:
+    """Fixed findings, one per job and rule."""
+    for row in gone.unique(["job_key", "rule"], maintain_order=True).to_dicts():
+        yield JobFinding(
+            job=row["job_key"],
+            status="fixed",
+            weeks=0,
+            runs=0,
+            low=0.0,
+            high=0.0,
+            expected=0.0,
+            money=None,
+            says="",
+            reason=None,
+            **only(row, "rule", "title", "team", "owner", "severity", "run_id"),
+        )
+
+
+def realised(gone: pl.DataFrame, runs: pl.DataFrame, earlier: pl.DataFrame) -> tuple[Realised, ...]:
+    """Per job with fixed findings: what they promised together, and what became of its step."""
+    promised = (
+        gone.filter(pl.col("high").is_not_null())
+        .group_by(*LIKE)
+        .agg(pl.col("week", "team", "run_id").first(), pl.col("low", "high").sum(), titles=pl.col("title").sort())
+    )
+    then = earlier.join(promised.select(*LIKE, "week"), on=[*LIKE, "week"], how="semi", nulls_equal=True)
+    both = promised.join(_medians(runs), on=LIKE, nulls_equal=True)
+    both = both.join(_medians(then), on=LIKE, nulls_equal=True, suffix="_before")
+    made = (
+        Realised(
+            job=row["job_key"],
+            realised=1 - row["step_ms"] / row["step_ms_before"],
+            brought=row["hours"] * (row["step_ms_before"] / row["step_ms"] - 1),
+            before_ms=row["step_ms_before"],
+            after_ms=row["step_ms"],
+            runs=row["number"],
+            runs_before=row["number_before"],
+            **only(row, "team", "titles", "low", "high", "run_id"),
+        )
+        for row in both.to_dicts()
+    )
+    return tuple(sorted(made, key=lambda one: (-one.realised, one.job)))
+
+
+def _medians(runs: pl.DataFrame) -> pl.DataFrame:
+    timed = runs.filter(pl.col("step_ms") > 0)
+    return timed.group_by(*LIKE).agg(pl.col("step_ms").median(), pl.col("hours").sum(), number=pl.len())

@@ -1,0 +1,81 @@
+"""A week against those before it: jobs that got slower or faster, and where the GPU-hours of each week went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from advisor.fleet.columns import LIKE, only
+from advisor.metrics.breakdown import CATEGORIES
+from advisor.significance import contrast
+from advisor.week import Change, Trend
+
+_LEAST_CHANGE: Final = 0.05  # of the step time, as `advisor compare` has it
+_LEAST_RUNS: Final = 5  # a side; fewer come out in order by chance too often
+_MOST_COMPARED: Final = 50  # jobs with the most GPU-hours at stake that are tested
+
+
+def changes(runs: pl.DataFrame, earlier: pl.DataFrame) -> tuple[tuple[Change, ...], tuple[Change, ...], int]:
+    """Jobs that got slower, jobs that got faster, and how many have too few runs to tell.
+
+    The sample is the runs' typical step times: steps of one run are not independent of each other.
+    """
+    after = _times(runs, pl.col("team", "run_id").first(), pl.col("hours").sum())
+    before = _times(earlier)
+    both = after.join(before, on=LIKE, nulls_equal=True, suffix="_before")
+    enough = pl.min_horizontal(pl.col("times").list.len(), pl.col("times_before").list.len()) >= _LEAST_RUNS
+    ratio = pl.col("times").list.median() / pl.col("times_before").list.median()
+    moved = both.filter(enough).with_columns(ratio=ratio, size=(ratio.log().abs() * pl.col("hours")))
+    moved = moved.filter((pl.col("ratio") >= 1 + _LEAST_CHANGE) | (pl.col("ratio") <= 1 / (1 + _LEAST_CHANGE)))
+    tested = moved.sort("size", *LIKE, descending=[True, False, False, False]).head(_MOST_COMPARED)
+    found = [change for row in tested.to_dicts() if (change := _change(row)) is not None]
+    slower, faster = ([c for c in found if (c.ratio > 1) == worse] for worse in (True, False))
+    return tuple(slower), tuple(faster), both.filter(~enough).height
+
+
+def _times(runs: pl.DataFrame, *more: pl.Expr) -> pl.DataFrame:
+    return runs.filter(pl.col("step_ms") > 0).group_by(*LIKE).agg(*more, times=pl.col("step_ms"))
+
+
+def _change(row: Mapping[str, Any]) -> Change | None:
+    before, after = np.array(row["times_before"]), np.array(row["times"])
+    found = contrast([before], [after])
+    if not found.differs(_LEAST_CHANGE):
+        return None
+    return Change(
+        job=row["job_key"],
+        before_ms=float(np.median(before)),
+        after_ms=float(np.median(after)),
+        ratio=found.ratio,
+        low=found.low,
+        high=found.high,
+        runs=len(after),
+        runs_before=len(before),
+        **only(row, "team", "gpu_type", "hours", "run_id"),
+    )
+
+
+def trend(runs: pl.DataFrame) -> tuple[Trend, ...]:
+    """Per week, where the GPU-hours go."""
+    kinds = pl.Struct(dict.fromkeys(CATEGORIES, pl.Float64))
+    told = runs.with_columns(pl.col("breakdown").str.json_decode(kinds).alias("parts"))
+    weighed = {name: _mean(pl.col("parts").struct.field(name)) for name in CATEGORIES}
+    grouped = told.group_by("week").agg(
+        runs=pl.len(), paid=pl.col("hours").sum(), busy_share=_mean(pl.col("busy_share")), **weighed
+    )
+    return tuple(
+        Trend(
+            shares={name: row[name] for name in CATEGORIES if row[name] is not None},
+            **only(row, "week", "runs", "paid", "busy_share"),
+        )
+        for row in grouped.sort("week").to_dicts()
+    )
+
+
+def _mean(values: pl.Expr) -> pl.Expr:
+    """The mean weighed with GPU-hours over the runs that tell it; null where none does."""
+    weight = pl.col("hours").filter(values.is_not_null()).sum()
+    return pl.when(weight > 0).then((values * pl.col("hours")).sum() / weight)
