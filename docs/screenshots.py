@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Browser, sync_playwright
 
@@ -21,7 +22,7 @@ FIXTURES = (
     "tensorflow-cpu-serial-map",
     "simulated-healthy-a100",
 )
-WAYS = {
+WAYS: dict[str, dict[str, Any]] = {
     "light": {"viewport": {"width": 1000, "height": 1300}},
     "dark": {"viewport": {"width": 1000, "height": 1300}, "color_scheme": "dark"},
     "phone": {"viewport": {"width": 390, "height": 1300}},
