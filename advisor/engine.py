@@ -18,16 +18,16 @@ from advisor.comparison import Comparison
 from advisor.config import Config
 from advisor.discover import Found, discover
 from advisor.errors import NothingFound, ReadError, RuleError, UsageError
-from advisor.judge import Suppression, judge
-from advisor.lens import STEADY, look
+from advisor.lanes.lens import STEADY, look
 from advisor.metrics import Measurements
 from advisor.parts import Progress, unreadable
 from advisor.profile import Profile, join
 from advisor.render import json
 from advisor.report import Report, Run, Unreadable
 from advisor.resources import rules_folder
-from advisor.rulebook import Rule, load
-from advisor.rulelint import lint
+from advisor.rules.book import Rule, load
+from advisor.rules.judge import Suppression, judge
+from advisor.rules.lint import lint
 from advisor.storage import HEAD_BYTES, listing, open_file
 from advisor.summary import summarise
 

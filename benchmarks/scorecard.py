@@ -26,11 +26,11 @@ from simulator import FAULTS, FLEET_FAULTS, case  # noqa: E402 - the scripts of 
 from advisor import metrics  # noqa: E402
 from advisor.config import Config  # noqa: E402
 from advisor.engine import read, rule_book  # noqa: E402
-from advisor.judge import judge  # noqa: E402
-from advisor.lens import look  # noqa: E402
+from advisor.lanes.lens import look  # noqa: E402
 from advisor.profile import Profile  # noqa: E402
 from advisor.readers import kineto  # noqa: E402
 from advisor.report import Finding  # noqa: E402
+from advisor.rules.judge import judge  # noqa: E402
 from advisor.summary import summarise  # noqa: E402
 
 RULES = rule_book(Config())

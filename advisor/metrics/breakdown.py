@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.intervals import EMPTY, Ints, Union
-from advisor.lens import Lane, spans
+from advisor.lanes.lens import Lane, spans
 from advisor.metrics.registry import Metric, Value, measures, tabulates
 
 _MEANINGS: Final = {

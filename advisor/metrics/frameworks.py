@@ -7,12 +7,12 @@ from typing import Final
 
 import polars as pl
 
-from advisor.hostwork import minus, places
 from advisor.intervals import Union
-from advisor.lens import Lane, spans
+from advisor.lanes.hostwork import minus, places
+from advisor.lanes.lens import Lane, spans
+from advisor.lanes.workload import kernels, largest, longest
 from advisor.metrics.registry import Metric, Missing, Value, measures
 from advisor.text import runs_of
-from advisor.workload import kernels, largest, longest
 
 _XPROF: Final = "XProf's overview page"
 _OF_XLA: Final = ("tensorflow", "jax")

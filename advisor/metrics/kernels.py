@@ -10,9 +10,9 @@ import numpy.typing as npt
 import polars as pl
 
 from advisor.kernelnames import classify
-from advisor.lens import Lane, spans
+from advisor.lanes.lens import Lane, spans
+from advisor.lanes.products import verdicts
 from advisor.metrics.registry import Metric, Value, measures, tabulates
-from advisor.products import verdicts
 
 _SMALL_NS: Final = 10_000  # shorter than the host takes to launch the next one
 _TB: Final = "torch-tb-profiler's GPU summary"

@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.lens import Lane
+from advisor.lanes.lens import Lane
 from advisor.metrics.registry import tabulates
 
 MOST_ROWS: Final = 2000

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from advisor.engine import check, read
-from advisor.lens import look
+from advisor.lanes.lens import look
 from advisor.report import Finding, Run
 
 SHARED = Path(__file__).parents[2].parent / "shared"

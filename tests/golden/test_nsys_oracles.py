@@ -16,7 +16,7 @@ import pytest
 
 from advisor.engine import check, read
 from advisor.errors import NothingFound
-from advisor.lens import look
+from advisor.lanes.lens import look
 from advisor.profile import Profile
 
 SHARED = Path(__file__).parents[2].parent / "shared"

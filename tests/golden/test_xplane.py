@@ -16,14 +16,14 @@ from advisor.cli import main
 from advisor.engine import check
 from advisor.errors import ReadError
 from advisor.intervals import Union
-from advisor.judge import judge
-from advisor.lens import look
+from advisor.lanes.lens import look
 from advisor.metrics import Measurements, measure
 from advisor.profile import Profile
 from advisor.readers import xplane
 from advisor.render import words
 from advisor.resources import rules_folder
-from advisor.rulebook import load
+from advisor.rules.book import load
+from advisor.rules.judge import judge
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 TRACES = SHARED / "traces/xplane"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.lens import Lane
+from advisor.lanes.lens import Lane
 from advisor.metrics.breakdown import breakdown
 from advisor.metrics.frameworks import compiled, contention, devices, eager, placement, recorded
 from advisor.metrics.memory import memory

@@ -9,7 +9,6 @@ from typing import Final, Protocol, get_args
 
 import polars as pl
 
-from advisor import wording
 from advisor.metrics.registry import METRICS, Scope
 from advisor.report import (
     OUTLIERS,
@@ -25,8 +24,9 @@ from advisor.report import (
     Suppressed,
     Symptom,
 )
-from advisor.rulebook import Applies, Rule
-from advisor.verdicts import Verdict, fixes_in_order, verdicts
+from advisor.rules import wording
+from advisor.rules.book import Applies, Rule
+from advisor.rules.verdicts import Verdict, fixes_in_order, verdicts
 
 CERTAINTY: Final = {"high": 1.0, "medium": 0.7, "low": 0.4}
 """Weight of a saving's midpoint by the rule's confidence: the expected saving, which ranks findings."""

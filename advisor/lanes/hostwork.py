@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.gaps import gaps
 from advisor.intervals import EMPTY, Union
-from advisor.lens import Lane, spans
+from advisor.lanes.gaps import gaps
+from advisor.lanes.lens import Lane, spans
 from advisor.text import ms, percent
 
 LONG_GAP_NS: Final = 1_000_000  # no launch takes that long: the host does something else in between
@@ -21,7 +21,7 @@ _WRAPPERS: Final = r"\): (?:_call_impl|_wrapped_call_impl|decorate_context|wrapp
 _NOTHING: Final = "nothing that was recorded"
 _CALLS: Final = ["runtime", "sync", "allocator"]
 _DISPATCH: Final = ["op", "collective", *_CALLS]
-_ACCOUNTED: Final = ["input", "compile", "gc", "allocator"]  # as in advisor.gaps: causes of their own
+_ACCOUNTED: Final = ["input", "compile", "gc", "allocator"]  # as in advisor.lanes.gaps: causes of their own
 _WORK: Final = ["op", "annotation", "module", "python", "collective", *_CALLS]
 
 _HANDED_OVER: Final = pl.col("step").is_not_null() & (pl.col("kind") != "pipeline")

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from advisor.intervals import Ints, Union
-from advisor.lens import Lane
+from advisor.lanes.lens import Lane
 
 _SLOW_CALL_NS: Final = 50_000  # a launch that takes longer waited for something (HTA's outlier threshold)
 _EVENT_NS: Final = 10_000  # an op that starts so soon after one of another stream ended had waited for it

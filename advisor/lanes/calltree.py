@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from advisor.intervals import Ints, above, nearest
-from advisor.lens import Lane
+from advisor.lanes.lens import Lane
 
 MOST_FRAMES: Final = 600  # the rest is too small to be seen
 _FRAMES: Final = ("module", "op", "annotation", "input", "collective", "compile")
