@@ -217,7 +217,7 @@ def test_the_timeline_zooms_and_moves_by_keyboard(opened: Open):
 def test_the_timeline_zooms_and_moves_by_mouse(opened: Open):
     made = opened("resnet")
     canvas = made.page.locator(".timeline canvas")
-    made.page.locator("[data-do=in]").click()
+    made.page.locator(".timeline [data-do=in]").click()
     near = made.window()
     assert near[1] - near[0] == pytest.approx(89_000_000, rel=0.01)
     box = canvas.bounding_box()
@@ -226,7 +226,7 @@ def test_the_timeline_zooms_and_moves_by_mouse(opened: Open):
     made.page.mouse.move(box["x"] + 200, box["y"] + 60)
     made.page.mouse.up()
     assert made.window()[0] > near[0]
-    made.page.locator("[data-do=all]").click()
+    made.page.locator(".timeline [data-do=all]").click()
     assert made.window() == (0, 178_000_000)
 
 
