@@ -11,7 +11,6 @@ import typer
 
 from advisor.cli.book import metrics_app, rules_app
 from advisor.cli.fleet import fleet_app
-from advisor.cli.memory import reuse_freed
 from advisor.cli.output import (
     FORMATS,
     OF_COMPARISONS,
@@ -271,7 +270,6 @@ def comment(
 
 def main() -> None:
     """Entry point of the `advisor` command, and the only place that catches AdvisorError."""
-    reuse_freed()
     try:
         app(standalone_mode=True)
     except AdvisorError as error:
