@@ -12,6 +12,7 @@ from advisor.lanes import timeline as worst
 from advisor.lanes.calltree import MOST_FRAMES
 from advisor.lanes.lens import OUTLIER, Lane, Lens
 from advisor.metrics.breakdown import CATEGORIES
+from advisor.metrics.kernels import with_the_rest
 from advisor.metrics.operations import pooled
 from advisor.metrics.registry import Measurements
 from advisor.report import (
@@ -39,7 +40,7 @@ _MOST_ROWS: Final = 100  # of a table of kernels: the rest is a thousandth of th
 _EVERY_ROW: Final = frozenset({"run", "worker", "device", "step"})
 _MOST_ROWS_OF: Final = {
     "recorded_step": 1000,
-    "kernel_group": 400,
+    "kernel_group": 1000,
     "memory": 600,
     "call_tree": MOST_FRAMES,
 }
@@ -128,7 +129,8 @@ def _rows(scope: str, frame: pl.DataFrame, lens: Lens, lane: Lane) -> pl.DataFra
         return frame.top_k(_MOST_PAIRS, by="wait_ms").sort("waiting", "awaited")
     if scope in _OF_LANE:
         frame = frame.filter(pl.col("worker") == lane.worker, pl.col("device").eq_missing(lane.device))
-    return frame.head(_MOST_ROWS_OF.get(scope, _MOST_ROWS))
+    most = _MOST_ROWS_OF.get(scope, _MOST_ROWS)
+    return with_the_rest(frame, most) if scope == "kernel_group" else frame.head(most)
 
 
 def _timeline(drawn: worst.Timeline | None, findings: Sequence[Finding]) -> Timeline | None:

@@ -13,6 +13,7 @@ from advisor.kernelnames import classify
 from advisor.lanes.lens import Lane, spans
 from advisor.lanes.products import verdicts
 from advisor.metrics.registry import Metric, Value, measures, tabulates
+from advisor.text import count
 
 _SMALL_NS: Final = 10_000  # shorter than the host takes to launch the next one
 _TB: Final = "torch-tb-profiler's GPU summary"
@@ -103,6 +104,10 @@ def _capped_integral(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], l
     return float((np.minimum(running[:-1], 1.0).clip(0.0) * np.diff(times[order])).sum())
 
 
+SEVERAL: Final = "several"
+_GROUP: Final = ("name", "op", "shapes", "grid", "block")
+
+
 @tabulates("kernel_group")
 def kernel_groups(lane: Lane) -> pl.DataFrame:
     """One row per kernel name, launching op, grid and block, the most time first: what tables are grouped from.
@@ -128,7 +133,30 @@ def kernel_groups(lane: Lane) -> pl.DataFrame:
         rows.join(told, on="name", how="left")
         .with_columns(family=pl.when(communicates).then(pl.lit("collective")).otherwise("family"))
         .drop("kind")
-        .sort("total_ms", "name", "grid", descending=[True, False, False])
+        .sort("total_ms", *_GROUP, descending=[True, *[False] * len(_GROUP)], nulls_last=True)
+    )
+
+
+def with_the_rest(groups: pl.DataFrame, most: int) -> pl.DataFrame:
+    """The first of the groups, and the others put together kernel by kernel, so that sums over the table stay whole.
+
+    A row of those others has SEVERAL for its op and shapes, and no launch dimensions. Kernels beyond `most` have one
+    row together.
+    """
+    rest = groups.slice(most)
+    if not rest.height:
+        return groups
+    kernel = ["name", "family", "tensor_cores", "verdict", *(c for c in ("worker", "device") if c in groups.columns)]
+    several = {name: pl.lit(SEVERAL) for name in ("op", "shapes")}
+    together = (
+        rest.group_by(kernel).agg(pl.sum("calls", "total_ms"), **several).sort("total_ms", "name", descending=True)
+    )
+    last = together.slice(most)
+    if last.height:
+        other = pl.lit(count(last["name"].n_unique(), "other kernel")).alias("name")
+        last = last.group_by(other, "family", "verdict", *kernel[4:]).agg(pl.sum("calls", "total_ms"), **several)
+    return pl.concat(
+        [groups.head(most), together.head(most), last.sort("total_ms", "family", descending=True)], how="diagonal"
     )
 
 

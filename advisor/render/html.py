@@ -117,9 +117,9 @@ def _code(value: str) -> Markup:
     return Markup("<wbr>").join(escape(part) for part in parts)
 
 
-def _lines(value: str) -> str:
-    """Lines that keep their breaks and indentation."""
-    return text.shortened(text.plain(value).rstrip(), _LONGEST_CODE)
+def _lines(value: str) -> Markup:
+    """Escaped lines that keep their breaks and indentation: code to copy is whole."""
+    return escape(text.shortened(text.plain(value).rstrip(), _LONGEST_CODE))
 
 
 def _points(share: float) -> str:

@@ -19,7 +19,6 @@ _FRAMES: Final = ("id", "parent", "name", "kind", "total_ms", "self_ms")
 _OPERATORS: Final = (
     *("name", "shapes", "stack", "calls_per_step", "total_ms_per_step", "ms_per_step", "device_ms_per_step"),
 )
-_MOST_OPERATORS: Final = 400
 _ESCAPES: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
@@ -34,7 +33,7 @@ def payload(run: Run, specs: Mapping[str, object]) -> str:
         "charts": specs,
         "tables": {
             "kernels": _table(run, "kernel_group", _KERNELS),
-            "operators": _table(run, "op", _OPERATORS, _MOST_OPERATORS),
+            "operators": _table(run, "op", _OPERATORS),
         },
         "flame": _table(run, "call_tree", _FRAMES),
         "timeline": None if run.timeline is None else _timeline(run, run.timeline),
@@ -52,8 +51,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Value]]) -> dict[str, 
     return {"columns": columns, "rows": [[_cell(value) for value in row] for row in rows]}
 
 
-def _table(run: Run, scope: str, columns: Sequence[str], most: int | None = None) -> dict[str, object] | None:
-    rows = run.metrics.get(scope, ())[:most]
+def _table(run: Run, scope: str, columns: Sequence[str]) -> dict[str, object] | None:
+    rows = run.metrics.get(scope, ())
     return table(columns, [[row.get(c) for c in columns] for row in rows]) if rows else None
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from advisor.metrics.kernels import kernel_groups, kernel_table, kernels
+from advisor.metrics.kernels import SEVERAL, kernel_groups, kernel_table, kernels, with_the_rest
 from advisor.metrics.registry import Value
 from advisor.metrics.tensorcores import tensor_cores
 from advisor.profile import Profile
@@ -115,3 +115,17 @@ def test_of_a_device_without_tensor_cores_nothing_is_said():
     without = V100 | {"name": "Tesla P100-SXM2-16GB", "capability": 6.0}
     rows = kernel_groups(lane(profile([kernel(0, 10, name="volta_sgemm_128x64_nn")], steps=STEP, devices=[without])))
     assert rows["verdict"].to_list() == [None]
+
+
+def test_sums_over_the_table_of_groups_lose_nothing_where_it_is_cut():
+    long = [kernel(100 * n, 100 * n + 90 - n, name=f"k{n % 4}", grid=n + 1) for n in range(12)]
+    groups = kernel_groups(lane(profile(long, steps=[step(1, 0, 2000)])))
+    cut = with_the_rest(groups, 3)
+
+    assert groups.height == 12
+    assert cut.select("calls", "total_ms").sum().row(0) == pytest.approx(
+        groups.select("calls", "total_ms").sum().row(0)
+    )
+    assert cut["name"].to_list()[3:] == ["k3", "k0", "k1", "1 other kernel"]
+    assert cut["op"].to_list()[3:] == [SEVERAL] * 4
+    assert with_the_rest(groups, 12).equals(groups)

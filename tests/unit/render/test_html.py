@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from functools import cache
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from advisor.engine import check
 from advisor.render import charts, html
 from advisor.text import one_line
 from tests.render_samples import HOSTILE, RESNET, SAMPLES, changed, hostile, report
@@ -246,3 +248,13 @@ def test_a_page_is_small():
 def test_templates_only_draw(template: Path):
     for expression in re.findall(r"\{[{%](.*?)[%}]\}", template.read_text("utf-8"), re.DOTALL):
         assert not re.search(r"\s[+*/-]\s|\bmacro\b|\bnamespace\b|\|\s*safe\b", expression), expression
+
+
+def test_code_to_copy_is_whole():
+    fixtures = TEMPLATES.parents[1] / "fixtures"
+    page = html.render(check([str(fixtures / "simulated-input-bound-v100")]))
+    snippets = [unescape(code) for code in re.findall(r'<pre tabindex="0"><code>(.*?)</code></pre>', page, re.DOTALL)]
+
+    recording = next(code for code in snippets if "prof.step()" in code)
+    compile(recording, "recording", "exec")
+    assert max(map(len, snippets)) > 400
