@@ -14,9 +14,7 @@ import typer
 from advisor.cli.output import (
     FORMATS,
     OF_COMPARISONS,
-    ConfigPath,
     chosen,
-    config_of,
     kinds_of,
     progress_of_runs,
     rendered,
@@ -25,6 +23,7 @@ from advisor.cli.output import (
 )
 
 if TYPE_CHECKING:
+    from advisor.config import Config
     from advisor.fleet.engines import Engine
 
 _CORES = os.cpu_count() or 1
@@ -35,6 +34,13 @@ StoreUri = Annotated[str, typer.Option("--store", metavar="URI", help="The fleet
 StoreOptions = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="KEY=VALUE", help="For the object store, such as aws_endpoint. Repeatable."),
+]
+ConfigPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        help="advisor.yaml to use; by default the nearest at or above ROOT or the store, else the current folder.",
+    ),
 ]
 EngineName = Annotated[
     str, typer.Option("--engine", metavar="ENGINE", help="local, or dask=ADDRESS of a Dask scheduler.")
@@ -85,18 +91,18 @@ def fleet_ingest(
     from advisor.fleet.ingest import ingest
     from advisor.fleet.labels import given
     from advisor.fleet.store import opened
-    from advisor.text import plain
+    from advisor.text import count, plain
 
-    target, settings = opened(store, option or ()), config_of(config)
+    target, settings = opened(store, option or ()), _settings(config, roots)
     labels = given(label or (), labels_from or (), os.environ)
     with _working(engine_of(engine, processes)) as where, progress_of_runs() as progress:
         done = ingest(roots, target, where, config=settings, labels=labels, progress=progress)
     for note in done.notes:
         typer.echo(f"advisor: {plain(note)}", err=True)
-    gone = f", {done.gone} gone meanwhile" if done.gone else ""
+    also = [(done.relabelled, "with changed labels"), (done.gone, "gone meanwhile")]
     typer.echo(
-        f"{done.recordings} recordings: {done.known} known, {done.runs} runs added, "
-        f"{done.unreadable} could not be read{gone}"
+        f"{count(done.recordings, 'recording')}: {done.known:,} known, {count(done.runs, 'run')} added, "
+        f"{done.unreadable:,} could not be read" + "".join(f", {number:,} {what}" for number, what in also if number)
     )
 
 
@@ -116,13 +122,14 @@ def fleet_rejudge(
     from advisor.fleet.engines import engine as engine_of
     from advisor.fleet.rejudge import rejudge
     from advisor.fleet.store import existing, opened
+    from advisor.text import count
 
     target, weeks = existing(opened(store, option or ())), None if week is None else [week]
     with _working(engine_of(engine, processes)) as where, progress_of_runs() as progress:
-        done = rejudge(target, where, config=config_of(config), weeks=weeks, progress=progress)
+        done = rejudge(target, where, config=_settings(config, [store]), weeks=weeks, progress=progress)
     for note in done.notes:
         typer.echo(f"advisor: {note}", err=True)
-    typer.echo(f"{done.runs} runs judged again")
+    typer.echo(f"{count(done.runs, 'run')} judged again")
 
 
 @fleet_app.command("report")
@@ -152,7 +159,7 @@ def fleet_report(
     standard = chosen("--format", format_, OF_COMPARISONS)
     files = kinds_of(output, OF_COMPARISONS)
     target = existing(opened(store, option or ()))
-    found = weekly(target, config_of(config).fleet, week)
+    found = weekly(target, _settings(config, [store]).fleet, week)
     for path, kind in files.items():
         beside = f"{path.stem}-runs"
         if kind == "html":
@@ -215,6 +222,19 @@ def fleet_prune(
 
     monday_of(before)
     typer.echo(f"{existing(opened(store, option or ())).prune(before)} runs forgotten")
+
+
+def _settings(path: Path | None, near: list[str]) -> Config:
+    """The settings of `--config`, or of the nearest advisor.yaml above what is worked on, else the current folder."""
+    from advisor.config import find, load
+    from advisor.storage import is_url, tidy
+
+    if path is None:
+        folders = [Path(tidy(place)).resolve() for place in near if not is_url(tidy(place))]
+        path = next(filter(None, map(find, [*folders, Path.cwd()])), None)
+        if path is not None:
+            typer.echo(f"advisor: settings are those of {path}", err=True)
+    return load(path)
 
 
 @contextmanager

@@ -37,11 +37,15 @@ _RETRIED: Final = pl.col("status").is_in(_UNCHECKED[1:]) | (
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """What an ingest did. Runs are rows that were checked; `known` recordings were in the store before."""
+    """What an ingest did. Runs are rows that were checked and are new; `known` recordings were in the store before.
+
+    `relabelled` runs were in it too, with other labels.
+    """
 
     recordings: int = 0
     known: int = 0
     runs: int = 0
+    relabelled: int = 0
     unreadable: int = 0
     gone: int = 0
     bytes: int = 0
@@ -83,10 +87,11 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     rejected = [one for one in rejected if one.path not in places or listing(one.path) is None]
     if not (found or rejected):
         raise NothingFound(f"{', '.join(roots)}: no profile there; give a folder of recordings")
-    there = recordings(found, rejected, settings, labels or {})
+    there = recordings(found, rejected, settings, labels or {}, places)
     earlier = _earlier(store, [*there.jobs, *there.bad])
     known = set(earlier.filter(~_RETRIED)["fingerprint"])
-    fresh = [_with_candidates(job, earlier) for job in there.jobs if job.fingerprint not in known]
+    homes = earlier.filter(_still_there(places, [job.found.path for job in there.jobs]))
+    fresh = [_with_candidates(job, earlier, homes) for job in there.jobs if job.fingerprint not in known]
     fresh_bad = [_named(job, places) for job in there.bad if job.fingerprint not in known]
     told = (progress or silent)(len(fresh))
     writer = _Writer(store, earlier)
@@ -106,23 +111,25 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     writer.flush()
     return Ingested(
         recordings=len(found) + len(there.bad),
-        known=len(there.jobs) + len(there.bad) - len(fresh) - len(fresh_bad) + writer.copies,
+        known=len(there.jobs) + len(there.bad) - len(fresh) - len(fresh_bad) + len(writer.copies),
         runs=writer.counts["checked"],
+        relabelled=writer.counts["relabelled"],
         unreadable=sum(writer.counts[status] for status in _UNCHECKED),
         gone=gone,
         bytes=sum(job.bytes for job in fresh),
-        notes=tuple(notes),
+        notes=(*notes, *writer.on_copies()),
     )
 
 
 class _Writer:
-    """Gathers rows and writes them every few seconds, each recording at most once."""
+    """Gathers rows and writes them every few seconds, each recording once: that of its first place in sorted order."""
 
     def __init__(self, store: Store, earlier: pl.DataFrame) -> None:
         self.counts: Counter[str] = Counter()
-        self.copies = 0
+        self.copies: list[tuple[str, str, bool]] = []  # place, whose copy it is, whether its labels are the same
         self._store, self._earlier = store, earlier
-        self._written: set[str] = set()
+        self._checked = set(earlier.filter(pl.col("status") == "checked")["recording"])
+        self._written: dict[str, tuple[Job, Done]] = {}
         self._last = time.monotonic()
         self._clear()
 
@@ -134,14 +141,40 @@ class _Writer:
 
     def add(self, job: Job, done: Done) -> None:
         """One recording's rows; they are written now if the last time is long ago."""
-        if done.known or done.recording in self._written:
-            self.copies += 1
+        if done.known:
+            homes = self._earlier.filter(pl.col("recording") == done.recording).sort("path")
+            self._copy(job, homes["path"][0], homes["labels"][0])
+        elif (other := self._written.get(done.recording)) and plain(other[0].found.path) <= plain(job.found.path):
+            self._copy(job, plain(other[0].found.path), other[0].labels.canonical())
         elif not done.gone:
-            self._written.add(done.recording)
+            if other:
+                self._take_back(*other, instead=job)
+            self._written[done.recording] = job, replace(done, rows={"runs": done.rows["runs"]})
             self._gather(job, done)
         full = len(self._replaced) >= _FLUSH_RUNS or self._characters > _FLUSH_CHARACTERS
         if full or time.monotonic() - self._last > _FLUSH_S:
             self.flush()
+
+    def on_copies(self) -> list[str]:
+        """A line on the copies that are labelled otherwise than what they are copies of."""
+        unlike = [(place, home) for place, home, alike in self.copies if not alike]
+        if not unlike:
+            return []
+        (place, home), more = unlike[0], f", and {len(unlike) - 1} more such" if len(unlike) > 1 else ""
+        return [f"{place}: a copy of {home}, whose labels count{more}"]
+
+    def _copy(self, job: Job, home: str, labels: str) -> None:
+        self.copies.append((plain(job.found.path), home, labels == job.labels.canonical()))
+
+    def _take_back(self, job: Job, done: Done, *, instead: Job) -> None:
+        """Undo what was gathered, or written, of a place that turns out to be a copy."""
+        self._rows = {
+            name: [row for row in rows if row["recording"] != done.recording] for name, rows in self._rows.items()
+        }
+        self._weeks.add(week_of(job.started))
+        self._replaced.add(done.recording)
+        self.counts.subtract(self._told(done))
+        self._copy(job, plain(instead.found.path), instead.labels.canonical())
 
     def _gather(self, job: Job, done: Done) -> None:
         old = self._earlier.filter(_superseded(job, done))
@@ -150,7 +183,12 @@ class _Writer:
         for name, rows in done.rows.items():
             self._rows[name] += rows
         self._characters += sum(len(row["drawing"]) for row in done.rows.get("drawings", ()))
-        self.counts.update(row["status"] for row in done.rows["runs"])
+        self.counts.update(self._told(done))
+
+    def _told(self, done: Done) -> list[str]:
+        """What each row counts as."""
+        again = "relabelled" if done.recording in self._checked else "checked"
+        return [again if row["status"] == "checked" else row["status"] for row in done.rows["runs"]]
 
     def flush(self) -> None:
         """Write what was gathered."""
@@ -183,9 +221,19 @@ def _earlier(store: Store, jobs: Sequence[Job]) -> pl.DataFrame:
     return store.collect(store.scan("runs").filter(mine).select(columns))
 
 
-def _with_candidates(job: Job, earlier: pl.DataFrame) -> Job:
-    alike = earlier.filter(pl.col("bytes") == job.bytes, pl.col("labels") == job.labels.canonical(), ~_RETRIED)
-    return replace(job, candidates=frozenset(alike["recording"]))
+def _still_there(roots: Sequence[str], found: Sequence[str]) -> pl.Expr:
+    """Rows of places that were found, or that no root covers, so that nobody looked."""
+    looked = [pl.col("path").str.starts_with(f"{plain(root)}/") for root in roots]
+    there = pl.Series([plain(path) for path in found], dtype=pl.String)
+    return pl.col("path").is_in(there.unique().implode()) | ~pl.any_horizontal(looked)
+
+
+def _with_candidates(job: Job, earlier: pl.DataFrame, homes: pl.DataFrame) -> Job:
+    """The job with the recordings that it may be a copy of: labelled alike, or at a place that goes before its own."""
+    size = (pl.col("bytes") == job.bytes) & ~_RETRIED
+    alike = earlier.filter(size, pl.col("labels") == job.labels.canonical())
+    before = homes.filter(size, pl.col("path") < plain(job.found.path))
+    return replace(job, candidates=frozenset([*alike["recording"], *before["recording"]]))
 
 
 def _failed(job: Job, error: Exception) -> Done:

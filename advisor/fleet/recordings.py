@@ -47,7 +47,11 @@ class Recordings:
 
 
 def recordings(
-    found: Iterable[Found], rejected: Iterable[Rejected], settings: Settings, labels: Mapping[str, str]
+    found: Iterable[Found],
+    rejected: Iterable[Rejected],
+    settings: Settings,
+    labels: Mapping[str, str],
+    roots: Iterable[str],
 ) -> Recordings:
     """What discovery found, as jobs.
 
@@ -56,8 +60,11 @@ def recordings(
         rejected: Files and folders that are none.
         settings: What they are checked with.
         labels: Of all of them; a path's or a `run.yaml`'s go before these.
+        roots: What was searched; a `run.yaml` above these labels nothing.
     """
-    files = _RunFiles()
+    found, rejected = list(found), list(rejected)
+    given = {file for one in found for file in one.files} | {one.path for one in rejected}
+    files = _RunFiles(root.rpartition("/")[0] if root in given else root for root in roots)
     jobs, bad, gone = [], [], 0
     for one in found:
         try:
@@ -117,19 +124,20 @@ def _started(labels: Labels, written: Iterable[dt.datetime | None]) -> dt.dateti
 
 
 class _RunFiles:
-    """The `run.yaml` of folders, each read once."""
+    """The `run.yaml` of folders, each read once; none above the folders given."""
 
-    def __init__(self) -> None:
+    def __init__(self, roots: Iterable[str]) -> None:
+        self._roots = tuple(roots)
         self._seen: dict[str, dict[str, object] | None] = {}
 
     def nearest(self, path: str) -> dict[str, object]:
-        """That of the folder or the nearest one above it.
+        """That of the folder or the nearest one above it, up to the root.
 
         Raises:
             ReadError: it is no list of labels.
         """
         folder = path
-        while folder and not folder.endswith(("://", ":/")):
+        while any(folder == root or folder.startswith(f"{root}/") for root in self._roots):
             if folder not in self._seen:
                 self._seen[folder] = self._read(f"{folder}/{FILE}")
             if (told := self._seen[folder]) is not None:

@@ -15,6 +15,7 @@ from advisor import storage
 from advisor.config import Config
 from advisor.errors import NothingFound, ReadError, UsageError
 from advisor.fleet import examine as room
+from advisor.fleet import ingest as room_of_ingest
 from advisor.fleet.ingest import ingest
 from advisor.fleet.rejudge import rejudge
 from advisor.fleet.store import TABLES, Store
@@ -127,11 +128,70 @@ def test_changed_labels_are_taken_over(root, store):
     taken(root, store)
     (root / "a/run.yaml").write_text("team: vision\nstarted: 2026-10-01\n")
     done = taken(root, store)
-    assert (done.known, done.runs) == (2, 1)
+    assert (done.known, done.runs, done.relabelled) == (2, 0, 1)
     assert sorted(rows(store).filter(status="checked").select("team", "week").rows(), key=str) == [
         ("vision", "2026-W40"),
         (None, "2026-W47"),
     ]
+
+
+@pytest.fixture
+def twins(tmp_path):
+    """One recording at two places of other labels."""
+    root = tmp_path / "twins"
+    for place, labels in (("a", "team: t\n"), ("b", "team: u\nstarted: 2026-11-10\n")):
+        trace(root / place / "run", 1)
+        (root / place / "run.yaml").write_text(labels)
+    return root
+
+
+def labels_of_runs(store):
+    return rows(store).select("team", "week", "name").rows()
+
+
+def test_a_copy_with_other_labels_changes_nothing_at_any_ingest(twins, store):
+    first = taken(twins, store)
+    assert (first.runs, first.known) == (1, 1)
+    assert labels_of_runs(store) == [("t", "2026-W47", "a/run")]
+    before = contents(store)
+    for _ in range(2):
+        again = taken(twins, store)
+        assert (again.known, again.runs, again.relabelled) == (2, 0, 0)
+        assert again.notes == (f"{twins}/b/run: a copy of {twins}/a/run, whose labels count",)
+        assert contents(store) == before
+
+
+def test_the_first_place_counts_whatever_was_ingested_or_done_first(twins, store, tmp_path):
+    taken(twins / "b", store)
+    assert labels_of_runs(store) == [("u", "2026-W46", "run")]
+    assert taken(twins / "a", store).relabelled == 1
+    assert taken(twins / "b", store).known == 1
+    assert labels_of_runs(store) == [("t", "2026-W47", "run")]
+    backwards = Store(str(tmp_path / "backwards"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(room_of_ingest, "each", lambda engine, do, jobs: reversed([(job, do(job)) for job in jobs]))
+        done = taken(twins, backwards)
+    assert (done.runs, done.known) == (1, 1)
+    assert labels_of_runs(backwards) == [("t", "2026-W47", "a/run")]
+
+
+def test_a_copy_takes_over_when_the_first_place_is_gone(twins, store):
+    taken(twins, store)
+    shutil.rmtree(twins / "a")
+    assert taken(twins, store).relabelled == 1
+    assert labels_of_runs(store) == [("u", "2026-W46", "b/run")]
+
+
+def test_labels_above_the_root_are_none_of_its_runs(root, store):
+    (root.parent / "run.yaml").write_text("team: forgotten\n")
+    taken(root, store)
+    assert rows(store)["team"].to_list() == [None] * 3
+
+
+def test_the_labels_beside_a_file_that_is_the_root(root, store):
+    (root / "a/run.yaml").write_text("team: vision\n")
+    taken(root / "a/rank0.pt.trace.json", store)
+    assert rows(store)["team"].to_list() == ["vision"]
 
 
 def test_a_wrong_run_yaml_costs_its_labels_only(root, store):
