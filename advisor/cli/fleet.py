@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import sys
 from collections.abc import Iterator
@@ -152,6 +153,8 @@ def fleet_report(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every table.")] = False,
 ) -> None:
     """What the fleet's GPU-hours of a week went into, and what to fix first."""
+    from advisor.fleet.examine import book
+    from advisor.fleet.recordings import Settings
     from advisor.fleet.show import pages
     from advisor.fleet.store import existing, opened
     from advisor.fleet.weekly import weekly
@@ -159,7 +162,8 @@ def fleet_report(
     standard = chosen("--format", format_, OF_COMPARISONS)
     files = kinds_of(output, OF_COMPARISONS)
     target = existing(opened(store, option or ()))
-    found = weekly(target, _settings(config, [store]).fleet, week)
+    settings = Settings(_settings(config, [store]), dt.datetime.now(dt.UTC).date())
+    found = weekly(target, settings.config.fleet, week, rules=book(settings)[2])
     for path, kind in files.items():
         beside = f"{path.stem}-runs"
         if kind == "html":

@@ -39,13 +39,14 @@ _Result = TypeVar("_Result")
 WEEK: Final = "week"
 KEYS: Final[Schema] = {"week": pl.String, "recording": pl.String, "run_id": pl.String}
 _TIME: Final = pl.Datetime("us", "UTC")
+UNPROFILED: Final = "unprofiled"  # the status of a folder with labelled GPU-hours and no profile
 LABELS: Final = ("team", "job", "owner", "model", "commit")
 
 SCHEMAS: Final[dict[str, Schema]] = {
     "runs": {
         **KEYS,
-        "status": pl.String,  # checked or unreadable
-        "reason": pl.String,  # why it could not be read
+        "status": pl.String,  # checked, unreadable, killed, unreachable or unprofiled
+        "reason": pl.String,  # why it was not checked
         "name": pl.String,
         "path": pl.String,
         "fingerprint": pl.String,  # changes when a file is written anew

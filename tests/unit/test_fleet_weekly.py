@@ -12,7 +12,7 @@ from advisor.errors import NothingFound, UsageError
 from advisor.fleet.labels import monday_of, named_week, week_of, weeks_before
 from advisor.fleet.store import Store, frame
 from advisor.fleet.weekly import weekly
-from advisor.render.fleet import terminal
+from advisor.render.fleet import html, markdown, terminal, words
 from tests.fleet import WEEK, finding_row, run_row, stored
 
 LAST = "2026-W46"
@@ -35,15 +35,19 @@ def test_gpu_hours_and_money_by_hand(store):
             run_row("a", team="vision", **saves),  # 100 h: 50 busy, 10 to 30 to win
             run_row("b", team="vision", gpu_hours=None, recorded_hours=2.0, price=5.0),  # 2 h recorded, 10 USD
             run_row("c", team="speech", gpu_type="odd", busy_share=None, gpu_hours=50.0),  # no price, busy unknown
-            run_row("d", status="unreadable", reason="empty", gpu_hours=None, recorded_hours=None),
+            run_row("d", status="unreadable", reason="empty", gpu_hours=7.0, recorded_hours=None),
+            run_row("f", status="unprofiled", reason="no profile", gpu_hours=99.0, recorded_hours=None),
             run_row("e", status="unreadable", reason="empty", gpu_hours=None, recorded_hours=None),
         ],
         findings=[finding_row("a")],
     )
-    found = weekly(store, Fleet(prices={"a100": 2.0}, prices_as_of=date(2026, 11, 1), gpu_hours_per_week=600))
+    found = weekly(
+        store, Fleet(prices={"a100": 2.0, "a-100": 3.0}, prices_as_of=date(2026, 11, 1), gpu_hours_per_week=600)
+    )
     total = found.total
     assert (total.runs, total.estimated, total.paid, total.priced) == (3, 1, 152.0, 2)
-    assert (total.busy, total.wasted) == (51.0, 51.0)
+    assert (total.busy, total.wasted, total.untold) == (51.0, 51.0, 50.0)
+    assert total.priced_hours == 102
     assert (total.low, total.high, total.expected) == pytest.approx((10, 30, 20))
     assert (total.paid_money, total.expected_money) == pytest.approx((210, 40))
     assert [(g.name, g.hours.paid, g.hours.paid_money) for g in found.teams] == [
@@ -57,7 +61,14 @@ def test_gpu_hours_and_money_by_hand(store):
     assert [(r.run_id, r.expected) for r in found.runs] == [("a", pytest.approx(20))]
     coverage = found.coverage
     assert (coverage.runs, coverage.unreadable, coverage.without_gpu_hours, coverage.without_price) == (3, 2, 1, 1)
-    assert coverage.gpus_without_price == ("odd",)
+    assert (coverage.unreadable_hours, coverage.unprofiled, coverage.unprofiled_hours) == (7, 1, 99)
+    assert (coverage.gpus_without_price, coverage.prices_of_no_gpu) == (("odd",), ("a-100",))
+    said = " ".join(words.facts(found) + words.caveats(found))
+    assert "152 GPU-h paid (210 USD, of the 102 GPU-h with a price)" in said
+    assert "51 GPU-h (34 %) busy, 51 GPU-h (34 %) not, 50 GPU-h (33 %) could not be told" in said
+    assert "2 could not be read (7 GPU-h more), 1 without a profile (99 GPU-h more)" in said
+    assert "Coverage of the 258 GPU-h seen: 102 GPU-h (40 %) profiled and told, 50 GPU-h (19 %)" in said
+    assert "No run of this week is on a-100" in said
     assert coverage.profiled_share == 0.25
     assert [(u.why, u.runs) for u in coverage.reasons] == [("empty", 2)]
 
@@ -160,9 +171,62 @@ def test_the_trend_is_weighed_with_gpu_hours(store):
         ],
     )
     last, now = weekly(store, Fleet()).trend
-    assert (last.week, last.paid, last.busy_share) == (LAST, 100, 0.5)
-    assert (now.runs, now.paid, now.busy_share) == (2, 400, pytest.approx(0.7))
-    assert now.shares == pytest.approx({"compute": 0.7, "other": 0.3})
+    assert (last.week, last.paid, last.busy) == (LAST, 100, 50)
+    assert (now.runs, now.paid, now.busy) == (2, 400, pytest.approx(280))
+    assert {name: share for name, share in now.shares.items() if share} == pytest.approx({"compute": 0.7, "other": 0.3})
+
+
+def test_every_number_of_the_hours_has_the_same_whole(store):
+    stored(
+        store,
+        runs=[
+            run_row("a", team="x", busy_share=0.6, breakdown='{"compute": 0.4, "collective": 0.2, "input": 0.3}'),
+            run_row("b", team="x", busy_share=None, gpu_hours=50.0, breakdown='{"host": 1.0}'),
+            run_row("c", team="y", busy_share=0.2, gpu_hours=50.0, breakdown=None),
+        ],
+    )
+    found = weekly(store, Fleet())
+    (now,) = found.trend
+    for hours in (found.total, now, *(group.hours for group in (*found.teams, *found.models, *found.gpu_types))):
+        assert hours.busy + hours.wasted + hours.untold == pytest.approx(hours.paid)
+    assert (now.busy, now.wasted, now.untold) == (found.total.busy, found.total.wasted, found.total.untold)
+    told = dict(words.parts(now))
+    assert told == pytest.approx(
+        {"compute": 0.2, "collective": 0.1, "input": 0.15, "other": 0.3, "could not tell": 0.25}
+    )
+    tiles = {figure.name: figure for figure in words.figures(found.total, found, all_teams=True)}
+    assert (tiles["Busy"].value, tiles["Busy"].beside) == ("35 %", "70 GPU-h, 40 % not, 50 GPU-h could not be told")
+    (trend,) = (section for section in words.sections(found) if section.id == "trend")
+    assert [cell.text for cell in trend.lines[0].cells][2:6] == ["35 %", "40 %", "25 %", "200 GPU-h"]
+
+
+def test_no_line_is_dropped_in_silence(store):
+    rules = [f"rule-{number}" for number in range(30)]
+    stored(
+        store,
+        runs=[run_row(f"r{n}", team=f"t{n}", not_evaluable=[f"u{m}" for m in range(50)]) for n in range(45)],
+        findings=[finding_row("r0", rule) for rule in rules],
+    )
+    found = weekly(store, Fleet())
+    sections = {section.id: section for section in words.sections(found)}
+    assert (len(sections["rules"].lines), len(sections["untold"].lines)) == (30, 50)
+    assert (len(sections["teams"].lines), sections["teams"].left_out) == (40, 5)
+    text = markdown.render(found)
+    assert [text.count(f"And {left} more.") for left in (22, 42, 37)] == [2, 1, 1]  # rules and findings, untold, teams
+    page = html.render(found)
+    assert "<summary>20 more</summary>" in page
+    assert "<summary>40 more</summary>" in page
+    assert "And 5 smaller" in page
+
+
+def test_runs_judged_by_other_rules_than_now_are_said_first(store):
+    stored(store, runs=[run_row("a"), run_row("b", rule_set="r2")])
+    assert weekly(store, Fleet()).coverage.stale is None
+    found = weekly(store, Fleet(), rules="r2")
+    assert found.coverage.stale == 1
+    for text in (terminal.render(found), markdown.render(found), html.render(found)):
+        assert "1 of 2 runs were judged by other rules or suppressions" in " ".join(text.split())
+    assert weekly(store, Fleet(), rules="r1").coverage.stale == 1
 
 
 def test_rows_of_a_write_that_was_cut_off_count_nowhere(store):
