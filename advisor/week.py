@@ -187,7 +187,7 @@ class Realised(_Frozen):
 
 
 class Unreadable(_Frozen):
-    """Recordings that could not be read for one reason; `path` is one of them."""
+    """Recordings that were not checked for one reason; `path` is one of them."""
 
     why: str
     runs: int

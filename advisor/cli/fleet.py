@@ -100,7 +100,11 @@ def fleet_ingest(
         done = ingest(roots, target, where, config=settings, labels=labels, progress=progress)
     for note in done.notes:
         typer.echo(f"advisor: {plain(note)}", err=True)
-    also = [(done.relabelled, "with changed labels"), (done.gone, "gone meanwhile")]
+    also = [
+        (done.relabelled, "with changed labels"),
+        (done.unprofiled, "without a profile"),
+        (done.gone, "gone meanwhile"),
+    ]
     typer.echo(
         f"{count(done.recordings, 'recording')}: {done.known:,} known, {count(done.runs, 'run')} added, "
         f"{done.unreadable:,} could not be read" + "".join(f", {number:,} {what}" for number, what in also if number)

@@ -20,9 +20,9 @@ from advisor.errors import NothingFound
 from advisor.fleet.engines import Engine, Killed, Progress, each, silent
 from advisor.fleet.examine import Done, bad_rows, examine
 from advisor.fleet.labels import week_of
-from advisor.fleet.recordings import Job, Settings, recordings, unread
+from advisor.fleet.recordings import Job, Settings, above, recordings, unread
 from advisor.fleet.rows import Row
-from advisor.fleet.store import TABLES, Store, frame
+from advisor.fleet.store import TABLES, UNPROFILED, Store, frame
 from advisor.storage import is_url, listing, tidy
 from advisor.text import one_line, plain
 
@@ -47,6 +47,7 @@ class Ingested:
     runs: int = 0
     relabelled: int = 0
     unreadable: int = 0
+    unprofiled: int = 0
     gone: int = 0
     bytes: int = 0
     notes: tuple[str, ...] = ()
@@ -85,10 +86,10 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     found, rejected = discover(places, all_runs=True)
     found = [replace(one, name=_name(one, places)) for one in found]
     rejected = [one for one in rejected if one.path not in places or listing(one.path) is None]
-    if not (found or rejected):
-        raise NothingFound(f"{', '.join(roots)}: no profile there; give a folder of recordings")
     there = recordings(found, rejected, settings, labels or {}, places)
-    earlier = _earlier(store, [*there.jobs, *there.bad])
+    if not (found or rejected or there.bare):
+        raise NothingFound(f"{', '.join(roots)}: no profile there; give a folder of recordings")
+    earlier = _earlier(store, [*there.jobs, *there.bad, *there.bare])
     known = set(earlier.filter(~_RETRIED)["fingerprint"])
     homes = earlier.filter(_still_there(places, [job.found.path for job in there.jobs]))
     fresh = [_with_candidates(job, earlier, homes) for job in there.jobs if job.fingerprint not in known]
@@ -97,6 +98,9 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     writer = _Writer(store, earlier)
     for job in fresh_bad:
         writer.add(job, Done(unread(job.found), bad_rows(job, job.found.path, job.note or "")))
+    for job in _never_profiled(store, [job for job in there.bare if job.fingerprint not in known]):
+        named = _named(job, places)
+        writer.add(job, Done(unread(job.found), bad_rows(named, job.found.path, job.note or "", status=UNPROFILED)))
     notes = [f"{job.found.path}: {job.note}" for job in fresh if job.note]
     gone = there.gone
     try:
@@ -115,6 +119,7 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
         runs=writer.counts["checked"],
         relabelled=writer.counts["relabelled"],
         unreadable=sum(writer.counts[status] for status in _UNCHECKED),
+        unprofiled=writer.counts[UNPROFILED],
         gone=gone,
         bytes=sum(job.bytes for job in fresh),
         notes=(*notes, *writer.on_copies()),
@@ -204,7 +209,9 @@ def _superseded(job: Job, done: Done) -> pl.Expr:
     same = pl.col("recording").is_in([done.recording, unread(job.found)])
     mended = pl.col("path").is_in([plain(file) for file in job.found.files]) & (pl.col("status") == "unreadable")
     shares = pl.col("digests").list.set_intersection(pl.lit([*done.digests], pl.List(pl.String))).list.len() > 0
-    return same | mended | (pl.col("path").eq(plain(job.found.path)) & shares)
+    here = plain(job.found.path)
+    profiled = pl.col("path").is_in([here, *above(here)]) & (pl.col("status") == UNPROFILED)
+    return same | mended | profiled | (pl.col("path").eq(here) & shares)
 
 
 def _earlier(store: Store, jobs: Sequence[Job]) -> pl.DataFrame:
@@ -216,9 +223,19 @@ def _earlier(store: Store, jobs: Sequence[Job]) -> pl.DataFrame:
         pl.col("fingerprint").is_in(prints.unique().implode())
         | pl.col("path").is_in(places.unique().implode())
         | pl.col("bytes").is_in(sizes.unique().implode())
+        | pl.col("status").eq(UNPROFILED)  # few; a profile may have come to one
     )
     columns = ("recording", "week", "path", "status", "fingerprint", "digests", "bytes", "labels", "advisor_version")
     return store.collect(store.scan("runs").filter(mine).select(columns))
+
+
+def _never_profiled(store: Store, bare: Sequence[Job]) -> list[Job]:
+    """Those of which the store knows no profile either: one that was ingested and removed since still counts."""
+    if not bare:
+        return []
+    checked = store.scan("runs").filter(pl.col("status") != UNPROFILED).select("path").unique()
+    profiled = {place for (path,) in store.collect(checked).iter_rows() for place in (path, *above(path))}
+    return [job for job in bare if plain(job.found.path) not in profiled]
 
 
 def _still_there(roots: Sequence[str], found: Sequence[str]) -> pl.Expr:

@@ -6,12 +6,15 @@ import datetime as dt
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from advisor.config import Config
 from advisor.discover import Found, Rejected
 from advisor.errors import AdvisorError, ReadError, UsageError
 from advisor.fleet.labels import FILE, Labels, labels_of, of_file, of_path
-from advisor.storage import size, stamp
+from advisor.storage import listing, size, stamp
+
+_BARE: Final = f"{FILE} tells GPU-hours, but no profile lies here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +42,14 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Recordings:
-    """What lies under some roots: to check, not to be read (`note` says why), and the number that is gone by now."""
+    """What lies under some roots: to check, not to be read (`note` says why), and the number that is gone by now.
+
+    `bare` are folders whose `run.yaml` tells GPU-hours, with no profile in them.
+    """
 
     jobs: tuple[Job, ...]
     bad: tuple[Job, ...]
+    bare: tuple[Job, ...]
     gone: int
 
 
@@ -62,7 +69,7 @@ def recordings(
         labels: Of all of them; a path's or a `run.yaml`'s go before these.
         roots: What was searched; a `run.yaml` above these labels nothing.
     """
-    found, rejected = list(found), list(rejected)
+    found, rejected, roots = list(found), list(rejected), list(roots)
     given = {file for one in found for file in one.files} | {one.path for one in rejected}
     files = _RunFiles(root.rpartition("/")[0] if root in given else root for root in roots)
     jobs, bad, gone = [], [], 0
@@ -90,7 +97,22 @@ def recordings(
             )
         )
     bad += [_refused(path, r.why, settings, labels, files) for r in rejected for path in (r.path, *r.others)]
-    return Recordings(tuple(jobs), tuple(bad), gone)
+    profiled = {place for job in (*jobs, *bad) for place in (job.found.path, *above(job.found.path))}
+    folders = dict.fromkeys(folder for root in roots for folder in _labelled_folders(root) if folder not in profiled)
+    refused = (_refused(folder, _BARE, settings, labels, files) for folder in folders)
+    return Recordings(tuple(jobs), tuple(bad), tuple(job for job in refused if job.labels.gpu_hours), gone)
+
+
+def above(path: str) -> list[str]:
+    """All folders that a path lies in."""
+    parts = path.split("/")
+    return ["/".join(parts[:end]) for end in range(1, len(parts))]
+
+
+def _labelled_folders(root: str) -> list[str]:
+    """Folders at or under a root that have a `run.yaml`."""
+    below = listing(root)
+    return [] if below is None else [file.rpartition("/")[0] for file in below[0] if file.endswith(f"/{FILE}")]
 
 
 def vanished(error: ReadError) -> bool:
@@ -100,18 +122,19 @@ def vanished(error: ReadError) -> bool:
 
 def _refused(path: str, why: str, settings: Settings, labels: Mapping[str, str], files: _RunFiles) -> Job:
     """What cannot be read, in the form of a job that is done."""
+    file = f"{path}/{FILE}" if why == _BARE else path
     try:
-        mark, written = stamp(path)
+        mark, written = stamp(file)
     except AdvisorError:
         mark, written = "", None
-    found = Found(path, path, "", (path,))
+    found = Found(path, path, "", (file,))
     known, _ = _labelled(found, settings.config, labels, files)
     return Job(
         found=found,
         labels=known,
         note=why,
         fingerprint=hashed(path, why, mark, known.canonical()),
-        bytes=size(path) or 0,
+        bytes=size(file) or 0,
         started=_started(known, [written]),
         started_from="label" if known.when else "file",
         settings=settings,

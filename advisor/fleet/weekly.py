@@ -199,7 +199,7 @@ def _coverage(rows: pl.DataFrame, fleet: Fleet, rules: str | None) -> Coverage:
     status = pl.col("status")
     runs, bare = rows.filter(status == "checked"), rows.filter(status == UNPROFILED)
     bad = rows.filter(~status.is_in(["checked", UNPROFILED]))
-    reasons = bad.group_by("reason").agg(runs=pl.len(), path=pl.col("path").min())
+    reasons = rows.filter(status != "checked").group_by("reason").agg(runs=pl.len(), path=pl.col("path").min())
     unknown = runs["not_evaluable"].explode(empty_as_null=False).value_counts()
     paid = fleet.gpu_hours_per_week
     return Coverage(

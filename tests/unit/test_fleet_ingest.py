@@ -182,6 +182,32 @@ def test_a_copy_takes_over_when_the_first_place_is_gone(twins, store):
     assert labels_of_runs(store) == [("u", "2026-W46", "b/run")]
 
 
+def test_gpu_hours_without_a_profile_are_a_row_until_the_profile_comes(root, store):
+    (root / "team").mkdir()
+    (root / "team/run.yaml").write_text("team: vision\n")  # labels, but no hours: nothing is missing
+    (root / "lost").mkdir()
+    (root / "lost/run.yaml").write_text("gpu_hours: 99\nteam: vision\nstarted: 2026-10-01\n")
+    (root / "run.yaml").write_text("gpu_hours: 5\n")  # of all runs here
+    assert taken(root, store).unprofiled == 1
+    assert taken(root, store).unprofiled == 0
+    bare = rows(store).filter(status="unprofiled")
+    assert bare.select("path", "name", "team", "gpu_hours", "week").rows() == [
+        (f"{root}/lost", "lost", "vision", 99.0, "2026-W40")
+    ]
+    trace(root / "lost/late", 7)
+    assert taken(root, store).runs == 1
+    assert rows(store).filter(status="unprofiled").height == 0
+    shutil.rmtree(root / "lost/late")
+    assert taken(root, store).unprofiled == 0  # its profile was read once
+    assert rows(store).filter(status="checked", name="lost/late").height == 1
+
+
+def test_nothing_but_gpu_hours(tmp_path, store):
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/run.yaml").write_text("gpu_hours: 5\n")
+    assert (taken(tmp_path / "root", store).unprofiled, rows(store)["status"].to_list()) == (1, ["unprofiled"])
+
+
 def test_labels_above_the_root_are_none_of_its_runs(root, store):
     (root.parent / "run.yaml").write_text("team: forgotten\n")
     taken(root, store)

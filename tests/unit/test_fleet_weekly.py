@@ -70,7 +70,7 @@ def test_gpu_hours_and_money_by_hand(store):
     assert "Coverage of the 258 GPU-h seen: 102 GPU-h (40 %) profiled and told, 50 GPU-h (19 %)" in said
     assert "No run of this week is on a-100" in said
     assert coverage.profiled_share == 0.25
-    assert [(u.why, u.runs) for u in coverage.reasons] == [("empty", 2)]
+    assert [(u.why, u.runs) for u in coverage.reasons] == [("empty", 2), ("no profile", 1)]
 
 
 def test_new_persisting_suppressed_and_fixed(store):

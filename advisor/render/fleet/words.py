@@ -486,9 +486,17 @@ def parts(one: Trend) -> list[tuple[str, float]]:
 
 def _unreadable(coverage: Coverage) -> Section:
     lines = [Line(_cells(one.why, one.path, f"{one.runs:,}")) for one in coverage.reasons]
-    left = coverage.unreadable - sum(one.runs for one in coverage.reasons)
+    left = coverage.unreadable + coverage.unprofiled - sum(one.runs for one in coverage.reasons)
     lead = f"For other reasons than these: {count(left, 'recording')}." if left else ""
-    return Section("unreadable", "Could not be read", lead, ("Why", "For one", "Recordings"), tuple(lines), "None.", 2)
+    return Section(
+        "unreadable",
+        "Could not be read, or without a profile",
+        lead,
+        ("Why", "For one", "Recordings"),
+        tuple(lines),
+        "None.",
+        2,
+    )
 
 
 def _untold(coverage: Coverage) -> Section:
