@@ -60,7 +60,7 @@ class Group(_Frozen):
 
 
 class RuleTotal(_Frozen):
-    """One rule over all runs in which it fired, suppressed ones left out."""
+    """One rule over all runs in which it fired, suppressed ones left out; `run_id` is the run with the most to win."""
 
     rule: str
     title: str
@@ -75,6 +75,7 @@ class RuleTotal(_Frozen):
     money: float | None
     new: int
     persisting: int
+    run_id: str
 
 
 class JobFinding(_Frozen):

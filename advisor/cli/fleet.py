@@ -146,8 +146,14 @@ def fleet_report(
         typer.Option("--output", "-o", help="Write it; its kind by suffix: .html .json .md .txt. Repeatable."),
     ] = None,
     format_: Annotated[
-        str, typer.Option("--format", "-f", metavar="FORMAT", help="Standard output: terminal, markdown, json or html.")
-    ] = "terminal",
+        str | None,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="FORMAT",
+            help="Standard output: terminal, markdown, json or html; by default terminal, with -o the verdict alone.",
+        ),
+    ] = None,
     links: Annotated[
         str | None,
         typer.Option("--links", metavar="URL", help="Where the runs' reports will lie; by default beside the .html."),
@@ -157,25 +163,34 @@ def fleet_report(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every table.")] = False,
 ) -> None:
     """What the fleet's GPU-hours of a week went into, and what to fix first."""
+    from advisor.errors import UsageError
     from advisor.fleet.examine import book
     from advisor.fleet.recordings import Settings
     from advisor.fleet.show import pages
     from advisor.fleet.store import existing, opened
     from advisor.fleet.weekly import weekly
+    from advisor.render.fleet.words import headline
 
-    standard = chosen("--format", format_, OF_COMPARISONS)
+    standard = chosen("--format", format_ or "terminal", OF_COMPARISONS)
     files = kinds_of(output, OF_COMPARISONS)
+    if absent := next((path for path in files if not path.parent.is_dir()), None):
+        raise UsageError(f"-o {absent}: there is no folder {absent.parent}; make it first")
     target = existing(opened(store, option or ()))
     settings = Settings(_settings(config, [store]), dt.datetime.now(dt.UTC).date())
     found = weekly(target, settings.config.fleet, week, rules=book(settings)[2])
+    beside = {path: path.with_name(f"{path.stem}-runs") for path, kind in files.items() if kind == "html"}
+    for folder in beside.values():
+        for name, text in pages(target, found):
+            folder.mkdir(exist_ok=True)
+            write(folder / name, text.encode())
     for path, kind in files.items():
-        beside = f"{path.stem}-runs"
-        if kind == "html":
-            for name, text in pages(target, found):
-                (path.parent / beside).mkdir(parents=True, exist_ok=True)
-                write(path.parent / beside / name, text.encode())
-        write(path, rendered_week(found, kind, links or (beside if kind == "html" else None), verbose=True).encode())
-    sys.stdout.write(rendered_week(found, standard, links, verbose=verbose, to_screen=True))
+        near = beside.get(path) or next(iter(beside.values()), None)
+        lead = links or (None if near is None else Path(os.path.relpath(near, path.parent)).as_posix())
+        write(path, rendered_week(found, kind, lead, verbose=True).encode())
+    if files and format_ is None and not verbose:
+        typer.echo("\n".join([headline(found), *(f"wrote {path}" for path in files)]))
+    else:
+        sys.stdout.write(rendered_week(found, standard, links, verbose=verbose, to_screen=True))
 
 
 @fleet_app.command("runs")
@@ -210,26 +225,51 @@ def fleet_show(
 
 
 @fleet_app.command("compact")
-def fleet_compact(store: StoreUri, option: StoreOptions = None) -> None:
-    """Put the store's many small files together; run it once a day or week."""
+def fleet_compact(
+    store: StoreUri,
+    keep: Annotated[
+        int,
+        typer.Option(
+            min=1, metavar="DAYS", help="How long replaced files stay for those who still read or write them."
+        ),
+    ] = 7,
+    option: StoreOptions = None,
+) -> None:
+    """Put the store's many small files together and remove old ones; run it once a day or week."""
     from advisor.fleet.store import existing, opened
+    from advisor.text import count
 
-    left = existing(opened(store, option or ())).compact()
-    typer.echo(", ".join(f"{name}: {number} files" for name, number in left.items()))
+    for name, files in existing(opened(store, option or ())).compact(keep).items():
+        later = f"; {files.waiting:,} replaced, which a compact removes once they are {count(keep, 'day')} old"
+        typer.echo(f"{name}: {count(files.live, 'file')} in use{later if files.waiting else ''}")
 
 
 @fleet_app.command("prune")
 def fleet_prune(
     store: StoreUri,
     before: Annotated[str, typer.Option("--before", metavar="WEEK", help="First week to keep, as 2026-W01.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be forgotten.")] = False,
+    every_week: Annotated[bool, typer.Option("--every-week", help="Go on even if no week is left.")] = False,
     option: StoreOptions = None,
 ) -> None:
-    """Forget the weeks before one."""
+    """Forget the weeks before one; what is forgotten is read again where its profiles are still there."""
+    from advisor.errors import UsageError
     from advisor.fleet.labels import monday_of
     from advisor.fleet.store import existing, opened
+    from advisor.text import count
 
     monday_of(before)
-    typer.echo(f"{existing(opened(store, option or ())).prune(before)} runs forgotten")
+    target = existing(opened(store, option or ()))
+    old = target.before(before)
+    weeks, rows = old["week"].to_list(), int(old["rows"].sum())
+    which = f"{count(rows, 'row')} of {count(len(weeks), 'week')}" + (f", {weeks[0]} to {weeks[-1]}" if weeks else "")
+    if dry_run:
+        typer.echo(f"would forget {which}")
+        return
+    if weeks and weeks[-1] == max(target.weeks()) and not every_week:
+        raise UsageError(f"--before {before}: that is every week ({which}); give --every-week if it is meant")
+    target.prune(before)
+    typer.echo(f"forgot {which}")
 
 
 def _settings(path: Path | None, near: list[str]) -> Config:

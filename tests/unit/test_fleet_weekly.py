@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
 
+from advisor import cli
 from advisor.config import Fleet
 from advisor.errors import NothingFound, UsageError
 from advisor.fleet.labels import monday_of, named_week, week_of, weeks_before
 from advisor.fleet.store import Store, frame
 from advisor.fleet.weekly import weekly
 from advisor.render.fleet import html, markdown, terminal, words
-from tests.fleet import WEEK, finding_row, run_row, stored
+from tests.fleet import WEEK, finding_row, run_row, stored, trace
 
 LAST = "2026-W46"
 
@@ -225,7 +227,7 @@ def test_runs_judged_by_other_rules_than_now_are_said_first(store):
     found = weekly(store, Fleet(), rules="r2")
     assert found.coverage.stale == 1
     for text in (terminal.render(found), markdown.render(found), html.render(found)):
-        assert "1 of 2 runs were judged by other rules or suppressions" in " ".join(text.split())
+        assert "judged by other rules or suppressions than those of now: 1 of 2 runs" in " ".join(text.split())
     assert weekly(store, Fleet(), rules="r1").coverage.stale == 1
 
 
@@ -280,9 +282,108 @@ def test_prune_forgets_older_weeks_and_compact_keeps_all_rows(store):
     for run in "abc":
         store.write({"drawings": frame("drawings", [run_row(run, drawing="x" * 10**6)])}, "run_id", run)
     assert largest(store) < 10_000
-    assert store.compact()["runs"] == 2
+    assert store.compact()["runs"].live == 2
     assert largest(store) < 10_000  # the log holds no report, not even as the largest value of a column
     assert store.prune(WEEK) == 1
     assert store.weeks() == [WEEK]
     assert store.collect(store.scan("findings")).height == 0
     assert store.collect(store.scan("runs")).height == 2
+
+
+def parquet(store):
+    return sorted(Path(store.uri).glob("runs/week=*/*.parquet"))
+
+
+def test_compact_removes_what_was_replaced_long_ago(store):
+    for number in range(4):
+        stored(store, runs=[run_row("a", step_ms=float(number))])
+    first = store.compact()["runs"]
+    assert (first.live, first.waiting) == (1, 3)
+    assert len(parquet(store)) == 4
+    orphan = parquet(store)[0].with_name("left-by-a-killed-writer.parquet")
+    orphan.write_bytes(b"half")
+    store.compact()
+    assert orphan.exists()  # its writer may be at work
+    stored(store, runs=[run_row("b", week=LAST)])
+    done = store.compact(keep_days=0)["runs"]
+    assert (done.live, done.waiting) == (2, 0)
+    assert len(parquet(store)) == 2
+    assert store.collect(store.scan("runs")).height == 2
+
+
+@pytest.fixture
+def advisor(store, capsys, monkeypatch, tmp_path):
+    """Runs a command on the store and gives its output and errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(command, *words):
+        cli.app(["fleet", command, *words, "--store", store.uri], standalone_mode=False)
+        return capsys.readouterr()
+
+    return run
+
+
+def test_prune_says_what_it_would_do_and_keeps_the_last_week_unless_told(store, advisor):
+    stored(store, runs=[run_row("a", week=LAST), run_row("b"), run_row("c")])
+    assert advisor("prune", "--before", WEEK, "--dry-run").out == "would forget 1 row of 1 week, 2026-W46 to 2026-W46\n"
+    assert store.weeks() == [LAST, WEEK]
+    with pytest.raises(UsageError, match=r"every week \(3 rows of 2 weeks.*--every-week"):
+        advisor("prune", "--before", "2099-W01")
+    assert store.weeks() == [LAST, WEEK]
+    assert advisor("prune", "--before", "2099-W01", "--every-week").out.startswith("forgot 3 rows")
+    assert store.weeks() == []
+
+
+def test_compact_says_what_is_in_use_and_what_waits(store, advisor):
+    for _ in range(3):
+        stored(store, runs=[run_row("a")])
+    said = advisor("compact").out
+    assert said == "runs: 1 file in use; 2 replaced, which a compact removes once they are 7 days old\n"
+
+
+def test_settings_are_those_above_the_root_or_the_store_and_are_named(store, advisor, tmp_path):
+    trace(tmp_path / "root/a", 1)
+    (tmp_path / "root/advisor.yaml").write_text("fleet: {paths: ['/(?P<team>a)$']}\n")
+    said = advisor("ingest", str(tmp_path / "root"), "--processes", "1")
+    assert said.err == f"advisor: settings are those of {tmp_path}/root/advisor.yaml\n"
+    assert said.out == "1 recording: 0 known, 1 run added, 0 could not be read\n"
+    assert store.collect(store.scan("runs"))["team"].to_list() == ["a"]
+    (tmp_path / "advisor.yaml").write_text("fleet: {currency: EUR}\n")
+    (tmp_path / "store/advisor.yaml").write_text("fleet: {currency: CHF, prices: {x: 1}}\n")
+    assert '"CHF"' in advisor("report", "--format", "json").out
+    (tmp_path / "store/advisor.yaml").unlink()
+    assert '"EUR"' in advisor("report", "--format", "json").out
+
+
+def test_a_report_after_a_suppression_says_that_it_was_not_applied_yet(advisor, tmp_path):
+    trace(tmp_path / "root/a", 1)
+    advisor("ingest", str(tmp_path / "root"), "--processes", "1")
+    assert "other rules" not in advisor("report").out
+    quiet = [{"rule": "low-gpu-utilisation", "reason": "known", "until": "2099-01-01"}]
+    (tmp_path / "sup.yaml").write_text(json.dumps({"suppress": quiet}))
+    asked = ("report", "--config", str(tmp_path / "sup.yaml"))
+    assert "judged by other rules or suppressions than those of now: 1 of 1 run" in " ".join(
+        advisor(*asked).out.split()
+    )
+    advisor("rejudge", "--config", str(tmp_path / "sup.yaml"), "--processes", "1")
+    assert "other rules" not in advisor(*asked).out
+
+
+def test_files_of_a_report_lead_to_the_runs_and_leave_the_screen_short(store, advisor, tmp_path):
+    trace(tmp_path / "root/a", 1)
+    advisor("ingest", str(tmp_path / "root"), "--processes", "1")
+    for folder in ("www", "mail"):
+        (tmp_path / folder).mkdir()
+    said = advisor("report", "-o", "www/fleet.html", "-o", "mail/fleet.md")
+    assert len(said.out.splitlines()) == 3
+    assert said.out.endswith("wrote www/fleet.html\nwrote mail/fleet.md\n")
+    (run_id,) = store.collect(store.scan("runs"))["run_id"]
+    text = (tmp_path / "mail/fleet.md").read_text("utf-8")
+    assert (
+        f"](<../www/fleet-runs/{run_id}.html>)" in text.partition("What to fix first")[2].partition("**Findings**")[0]
+    )
+    assert f'href="fleet-runs/{run_id}.html"' in (tmp_path / "www/fleet.html").read_text("utf-8")
+    assert (tmp_path / f"www/fleet-runs/{run_id}.html").is_file()
+    with pytest.raises(UsageError, match="no folder nowhere"):
+        advisor("report", "-o", "nowhere/fleet.html")
+    assert not (tmp_path / "nowhere").exists()

@@ -108,7 +108,7 @@ def stale(coverage: Coverage) -> list[str]:
     if not coverage.stale:
         return []
     of = f"{coverage.stale:,} of {count(coverage.runs, 'run')}"
-    return [f"{of} were judged by other rules or suppressions than those of now: `advisor fleet rejudge` first"]
+    return [f"judged by other rules or suppressions than those of now: {of}; `advisor fleet rejudge` first"]
 
 
 def figures(hours: Hours, week: Week, *, all_teams: bool) -> list[Figure]:
@@ -282,7 +282,7 @@ def _rules(week: Week) -> Section:
     lines = [
         Line(
             _cells(
-                rule.title,
+                Cell(rule.title, rule.run_id),
                 listing(rule.owners) or listing(rule.teams) or _NONE,
                 _won(rule.expected, gpu_hours(rule.expected)),
                 _won(rule.expected, money(rule.money, week.prices.currency)),
@@ -298,7 +298,7 @@ def _rules(week: Week) -> Section:
     heads = ("Rule", "Owners or teams", "Expected", "Worth", "To win", "Jobs", "New", "Runs")
     lead = (
         "Rules by what their fixes give back; a dash where that cannot be estimated. What is expected is the middle,"
-        " weighed with how sure the rule is."
+        " weighed with how sure the rule is. Links lead to the run with the most to win."
     )
     bars = "Bars: to the low end strong, to the high end faint."
     return Section("rules", "What to fix first", lead, heads, tuple(lines), "No rule fired.", 2, bars=bars)
@@ -487,7 +487,9 @@ def parts(one: Trend) -> list[tuple[str, float]]:
 def _unreadable(coverage: Coverage) -> Section:
     lines = [Line(_cells(one.why, one.path, f"{one.runs:,}")) for one in coverage.reasons]
     left = coverage.unreadable + coverage.unprofiled - sum(one.runs for one in coverage.reasons)
-    lead = f"For other reasons than these: {count(left, 'recording')}." if left else ""
+    lead = "`advisor fleet runs` names them all."
+    if left:
+        lead += f" For other reasons than these: {count(left, 'recording')}."
     return Section(
         "unreadable",
         "Could not be read, or without a profile",
@@ -504,7 +506,7 @@ def _untold(coverage: Coverage) -> Section:
     lines = [Line(_cells(rule, f"{runs:,}", percent(runs / coverage.runs))) for rule, runs in rules]
     lead = f"Rules that lacked a number in so many of {count(coverage.runs, 'run')}."
     if len(coverage.rule_sets) > 1:
-        lead += " The runs were judged by different ones; `advisor fleet rejudge` makes them alike."
+        lead += " The runs were judged by different rule sets; `advisor fleet rejudge` makes them alike."
     return Section("untold", "What could not be told", lead, ("Rule", "Runs", "Share"), tuple(lines), "Nothing.")
 
 
