@@ -346,7 +346,7 @@ def _groups(week: Week, id_: str, title: str, head: str, groups: Sequence[Group]
                 UNKNOWN if group.hours.wasted is None else gpu_hours(group.hours.wasted),
                 _won(group.hours.untold, gpu_hours(group.hours.untold)),
                 _won(group.hours.expected, gpu_hours(group.hours.expected)),
-                _won(group.hours.expected, money(group.hours.expected_money, week.prices.currency)),
+                _won(group.hours.expected_money or 0.0, money(group.hours.expected_money, week.prices.currency)),
                 f"{group.hours.runs:,}",
             ),
             label(group.name) if id_ == "teams" else None,
