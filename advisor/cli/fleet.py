@@ -100,6 +100,10 @@ def fleet_ingest(
         done = ingest(roots, target, where, config=settings, labels=labels, progress=progress)
     for note in done.notes:
         typer.echo(f"advisor: {plain(note)}", err=True)
+    if done.unreadable or done.unprofiled:
+        typer.echo(
+            f"advisor: `advisor fleet runs --store {target.uri}` says why of each that is no checked run", err=True
+        )
     also = [
         (done.relabelled, "with changed labels"),
         (done.unprofiled, "without a profile"),

@@ -11,7 +11,7 @@ from typing import Final
 from advisor.config import Config
 from advisor.discover import Found, Rejected
 from advisor.errors import AdvisorError, ReadError, UsageError
-from advisor.fleet.labels import FILE, Labels, labels_of, of_file, of_path
+from advisor.fleet.labels import FILE, Labels, labels_of, of_file, of_path, sound
 from advisor.storage import listing, size, stamp
 
 _BARE: Final = f"{FILE} tells GPU-hours, but no profile lies here"
@@ -177,16 +177,14 @@ class _RunFiles:
 
 def _labelled(one: Found, config: Config, given: Mapping[str, str], files: _RunFiles) -> tuple[Labels, str | None]:
     """A run's labels, and what is wrong with them: a run does not stay out for its labels."""
-    of_place = of_path(one.path, config.fleet.paths)
+    of_place: Mapping[str, object] = of_path(one.path, config.fleet.paths)
     folder = one.path if one.files != (one.path,) else one.path.rpartition("/")[0]
     try:
-        return labels_of(given, of_place, files.nearest(folder)), None
+        of_folder, wrong = sound(files.nearest(folder))
     except (ReadError, UsageError) as error:
-        why = str(error)
-    try:
-        return labels_of(given, of_place), why
-    except UsageError:
-        return labels_of(given), why
+        of_folder, wrong = {}, [str(error)]
+    of_place, also = sound(of_place)
+    return labels_of(given, of_place, of_folder), "; ".join([*also, *wrong]) or None
 
 
 def hashed(*parts: str) -> str:

@@ -227,6 +227,14 @@ def test_a_wrong_run_yaml_costs_its_labels_only(root, store):
     assert "gpu_hours" in done.notes[0]
 
 
+def test_of_a_run_yaml_all_that_is_wrong_is_told_and_the_rest_holds(root, store):
+    (root / "a/run.yaml").write_text("team: vision\ngpu_hours: many\nprice: -1\nstarted: 2026-10-01\n")
+    (note,) = taken(root, store).notes
+    assert "gpu_hours" in note
+    assert "price" in note
+    assert ("vision", "2026-W40", None) in rows(store).select("team", "week", "gpu_hours").rows()
+
+
 def test_a_run_that_is_deleted_meanwhile_is_no_row(root, store, monkeypatch):
     digest = room._digest  # noqa: SLF001 - the first look at a file's content
 

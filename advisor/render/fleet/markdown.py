@@ -43,5 +43,5 @@ def _section(section: words.Section, links: str | None) -> Iterator[str]:
 
 
 def _cell(cell: words.Cell, links: str | None) -> str:
-    text = escape(cell.text, _LONGEST)
+    text = escape(f"a {cell.text.replace('`', '')}", _LONGEST)[2:]  # what acts at the start of a line is not there
     return f"[{text}](<{links}/{cell.run}.html>)" if links and cell.run else text
