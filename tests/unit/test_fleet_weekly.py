@@ -202,6 +202,12 @@ def test_every_number_of_the_hours_has_the_same_whole(store):
     assert [cell.text for cell in trend.lines[0].cells][2:6] == ["35 %", "40 %", "25 %", "200 GPU-h"]
 
 
+def test_a_run_without_gpus_is_not_said_to_lack_a_label(store):
+    stored(store, runs=[run_row("a", gpu_type=None, model=None)])
+    first = {s.id: s.lines[0].cells[0].text for s in words.sections(weekly(store, Fleet())) if s.lines}
+    assert (first["gpus"], first["models"]) == ("none, or not told", "(no label)")
+
+
 def test_no_line_is_dropped_in_silence(store):
     rules = [f"rule-{number}" for number in range(30)]
     stored(

@@ -12,6 +12,7 @@ from advisor.week import Change, Coverage, Group, Hours, JobFinding, Trend, Week
 
 MOST_LINES: Final = 20
 _NO_LABEL: Final = "(no label)"
+_NO_GPU: Final = "none, or not told"
 _NONE: Final = "\N{EN DASH}"
 
 
@@ -340,7 +341,7 @@ def _groups(week: Week, id_: str, title: str, head: str, groups: Sequence[Group]
     lines = [
         Line(
             _cells(
-                label(group.name),
+                _NO_GPU if id_ == "gpus" and group.name is None else label(group.name),
                 gpu_hours(group.hours.paid) + (" recorded" if group.hours.estimated == group.hours.runs else ""),
                 share(group.hours.busy, group.hours.paid),
                 UNKNOWN if group.hours.wasted is None else gpu_hours(group.hours.wasted),
