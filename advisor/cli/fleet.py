@@ -155,7 +155,7 @@ def fleet_report(
             "--format",
             "-f",
             metavar="FORMAT",
-            help="Standard output: terminal, markdown, json or html; by default terminal, with -o the verdict alone.",
+            help="Standard output: terminal, markdown, json or html; by default terminal, with -o the verdict and totals.",
         ),
     ] = None,
     links: Annotated[
@@ -173,7 +173,7 @@ def fleet_report(
     from advisor.fleet.show import pages
     from advisor.fleet.store import existing, opened
     from advisor.fleet.weekly import weekly
-    from advisor.render.fleet.words import headline
+    from advisor.render.fleet.words import facts, headline
 
     standard = chosen("--format", format_ or "terminal", OF_COMPARISONS)
     files = kinds_of(output, OF_COMPARISONS)
@@ -192,7 +192,7 @@ def fleet_report(
         lead = links or (None if near is None else Path(os.path.relpath(near, path.parent)).as_posix())
         write(path, rendered_week(found, kind, lead, verbose=True).encode())
     if files and format_ is None and not verbose:
-        typer.echo("\n".join([headline(found), *(f"wrote {path}" for path in files)]))
+        typer.echo("\n".join([headline(found), *facts(found), *(f"wrote {path}" for path in files)]))
     else:
         sys.stdout.write(rendered_week(found, standard, links, verbose=verbose, to_screen=True))
 
