@@ -155,7 +155,7 @@ def fleet_report(
             "--format",
             "-f",
             metavar="FORMAT",
-            help="Standard output: terminal, markdown, json or html; by default terminal, with -o the verdict and totals.",
+            help="Standard output: terminal, markdown, json or html; by default terminal, with -o a summary.",
         ),
     ] = None,
     links: Annotated[

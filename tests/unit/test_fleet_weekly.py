@@ -348,10 +348,10 @@ def test_compact_says_what_is_in_use_and_what_waits(store, advisor):
 
 
 def test_settings_are_those_above_the_root_or_the_store_and_are_named(store, advisor, tmp_path):
-    trace(tmp_path / "root/a", 1)
-    (tmp_path / "root/advisor.yaml").write_text("fleet: {paths: ['/(?P<team>a)$']}\n")
-    said = advisor("ingest", str(tmp_path / "root"), "--processes", "1")
-    assert said.err == f"advisor: settings are those of {tmp_path}/root/advisor.yaml\n"
+    trace(tmp_path / "runs/a", 1)
+    (tmp_path / "runs/advisor.yaml").write_text("fleet: {paths: ['/(?P<team>a)$']}\n")
+    said = advisor("ingest", str(tmp_path / "runs"), "--processes", "1")
+    assert said.err == f"advisor: settings are those of {tmp_path / 'runs' / 'advisor.yaml'}\n"
     assert said.out == "1 recording: 0 known, 1 run added, 0 could not be read\n"
     assert store.collect(store.scan("runs"))["team"].to_list() == ["a"]
     (tmp_path / "advisor.yaml").write_text("fleet: {currency: EUR}\n")
@@ -362,8 +362,8 @@ def test_settings_are_those_above_the_root_or_the_store_and_are_named(store, adv
 
 
 def test_a_report_after_a_suppression_says_that_it_was_not_applied_yet(advisor, tmp_path):
-    trace(tmp_path / "root/a", 1)
-    advisor("ingest", str(tmp_path / "root"), "--processes", "1")
+    trace(tmp_path / "runs/a", 1)
+    advisor("ingest", str(tmp_path / "runs"), "--processes", "1")
     assert "other rules" not in advisor("report").out
     quiet = [{"rule": "low-gpu-utilisation", "reason": "known", "until": "2099-01-01"}]
     (tmp_path / "sup.yaml").write_text(json.dumps({"suppress": quiet}))
@@ -376,8 +376,8 @@ def test_a_report_after_a_suppression_says_that_it_was_not_applied_yet(advisor, 
 
 
 def test_files_of_a_report_lead_to_the_runs_and_leave_the_screen_short(store, advisor, tmp_path):
-    trace(tmp_path / "root/a", 1)
-    advisor("ingest", str(tmp_path / "root"), "--processes", "1")
+    trace(tmp_path / "runs/a", 1)
+    advisor("ingest", str(tmp_path / "runs"), "--processes", "1")
     for folder in ("www", "mail"):
         (tmp_path / folder).mkdir()
     said = advisor("report", "-o", "www/fleet.html", "-o", "mail/fleet.md")
