@@ -18,16 +18,16 @@ from advisor.comparison import Comparison
 from advisor.config import Config
 from advisor.discover import Found, discover
 from advisor.errors import NothingFound, ReadError, RuleError, UsageError
-from advisor.judge import Suppression, judge
-from advisor.lens import STEADY, look
+from advisor.lanes.lens import STEADY, look
 from advisor.metrics import Measurements
 from advisor.parts import Progress, unreadable
 from advisor.profile import Profile, join
 from advisor.render import json
 from advisor.report import Report, Run, Unreadable
 from advisor.resources import rules_folder
-from advisor.rulebook import Rule, load
-from advisor.rulelint import lint
+from advisor.rules.book import Rule, load
+from advisor.rules.judge import Suppression, judge
+from advisor.rules.lint import lint
 from advisor.storage import HEAD_BYTES, listing, open_file
 from advisor.summary import summarise
 
@@ -136,14 +136,14 @@ def compare(  # noqa: PLR0913 - all but the paths are options with a default
         today: As in `check`.
         progress: As in `check`.
         processes: As in `check`.
-        step_range: As in `check`; of saved reports the steps are fixed.
+        step_range: As in `check`; not for saved reports either.
 
     Raises:
         NothingFound: a side holds no readable profile and no report.
         ReadError: a report cannot be read.
         UsageError: the configuration, a rule, `steps` or `step_range` is wrong.
     """
-    asked = f"--steps {steps}" if steps != STEADY else "--step-range" if step_range else ""
+    asked = f"--step-range {step_range}" if step_range is not None else f"--steps {steps}" if steps != STEADY else ""
     if fixed := [path for path in (*base, *head) if _is_report(path)] if asked else []:
         raise UsageError(f"{asked}: {fixed[0]} is a saved report, whose steps are fixed; give the profile instead")
     checked = partial(

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import polars as pl
 
-from advisor.lens import Lane
+from advisor.lanes.lens import Lane
+from advisor.lanes.timeline import thread_names
 from advisor.profile import Profile
 from advisor.report import Finding
 from advisor.text import one_line
-from advisor.timeline import thread_names
 
 MOST_EVENTS: Final = 100_000  # the longest; what opens quickly in a viewer
 _AROUND: Final = 2  # lengths of a place to show on both sides of it where no step encloses it

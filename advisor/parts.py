@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 from advisor import metrics
 from advisor.discover import RANK, Found
 from advisor.errors import ReadError
-from advisor.lens import look
+from advisor.lanes.lens import look
 from advisor.metrics import Part
 from advisor.profile import Profile
 from advisor.readers import reader
@@ -37,7 +37,7 @@ def parts(
 
     Args:
         found: The run.
-        steps: As in `advisor.lens.look`.
+        steps: As in `advisor.lanes.lens.look`.
         progress: Where to report the bytes read.
         processes: How many files to read side by side.
         step_range: Regular expression of the ranges that are steps; by default the reader tells them.

@@ -7,7 +7,7 @@ from textwrap import indent
 from typing import Final
 
 from advisor.metrics.registry import Metric
-from advisor.rulebook import Case, Fix, Rule
+from advisor.rules.book import Case, Fix, Rule
 
 _SYMPTOM: Final = " · a symptom, shown alone only where no cause explains it"
 _HEAD: Final = (

@@ -93,7 +93,7 @@ class Finding(_Frozen):
     """One rule that fired in one run; numbers and places are those of the worker that has most to win.
 
     `condition` is what the rule asks for, in its own language; its names are those of the evidence and of `params`, the
-    rule's thresholds.
+    rule's thresholds; `references` say where those come from.
     `new` says whether a baseline lacked it; null where there was none, or it could not tell.
     """
 
@@ -114,6 +114,7 @@ class Finding(_Frozen):
     docs: str
     condition: str | None = None
     params: Mapping[str, float] = {}
+    references: tuple[str, ...] = ()
     new: bool | None = None
 
 

@@ -8,10 +8,9 @@ from typing import Final
 
 import polars as pl
 
-from advisor import timeline as worst
-from advisor.calltree import MOST_FRAMES
-from advisor.judge import Judgement
-from advisor.lens import OUTLIER, Lane, Lens
+from advisor.lanes import timeline as worst
+from advisor.lanes.calltree import MOST_FRAMES
+from advisor.lanes.lens import OUTLIER, Lane, Lens
 from advisor.metrics.breakdown import CATEGORIES
 from advisor.metrics.operations import pooled
 from advisor.metrics.registry import Measurements
@@ -32,6 +31,7 @@ from advisor.report import (
     Value,
     Worker,
 )
+from advisor.rules.judge import Judgement
 from advisor.text import bytes_, count, interval, ms, one_line, percent, plain, runs_of
 
 _MATCHED: Final = 0.99  # of the time in collectives: less is worth a word
@@ -45,12 +45,8 @@ _MOST_ROWS_OF: Final = {
 }
 _MOST_PACES: Final = 4096  # ranks x steps: more cells than a heat map has room for
 _MOST_PAIRS: Final = 4096  # of ranks that wait for each other
-_OF_LANE: Final = (
-    "recorded_step",
-    "kernel_group",
-    "memory",
-    "call_tree",
-)  # drawn for that which sets the job's pace
+# drawn for the lane that sets the job's pace
+_OF_LANE: Final = frozenset({"recorded_step", "kernel_group", "memory", "memory_peak", "call_tree", "iterator"})
 _LONGEST: Final = 200  # characters of a name in a timeline
 _POOLED: Final = frozenset({"launch", "op"})
 

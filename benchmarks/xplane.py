@@ -43,12 +43,13 @@ def _print(costs: dict[str, list[Cost]]) -> None:
     walls = {name: median(cost.wall_s for cost in runs) for name, runs in costs.items()}
     peaks = {name: max(cost.peak_mb for cost in runs) for name, runs in costs.items()}
     peer = next(iter(costs))
-    print("| what | median s | least to most s | times XProf | peak MB | times XProf |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    print("| what | median s | least to most s | times XProf | CPU s | peak MB | times XProf |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     for name, runs in costs.items():
         spread = f"{min(run.wall_s for run in runs):.2f} to {max(run.wall_s for run in runs):.2f}"
         times, memory = walls[name] / walls[peer], peaks[name] / peaks[peer]
-        print(f"| {name} | {walls[name]:.2f} | {spread} | {times:.2f} | {peaks[name]:.0f} | {memory:.2f} |")
+        cpu = median(run.cpu_s for run in runs)
+        print(f"| {name} | {walls[name]:.2f} | {spread} | {times:.2f} | {cpu:.2f} | {peaks[name]:.0f} | {memory:.2f} |")
     print(f"\nThe aim for `advisor check`: at most {MOST_TIMES} times the time and {MOST_MEMORY} times the memory.")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from advisor.metrics import METRICS
 from advisor.reference import metrics_page, rule_page, rules_index
 from advisor.resources import rules_folder
-from advisor.rulebook import load
+from advisor.rules.book import load
 
 HERE = Path(__file__).parent
 COMMANDS: tuple[list[str], ...] = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from advisor.lens import Lane
+from advisor.lanes.lens import Lane
 from tests.tables import A100, Row, kernel, lane, on_host, profile, step
 
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"

@@ -8,11 +8,11 @@ from typing import Any
 import polars as pl
 
 from advisor.intervals import EMPTY, Union
-from advisor.job import Job, job_of
-from advisor.lens import look
+from advisor.lanes.lens import look
 from advisor.metrics import Measurements, Part, conclude, measure_part
 from advisor.profile import Profile
-from advisor.rank import CALLS, Rank
+from advisor.ranks.job import Job, job_of
+from advisor.ranks.rank import CALLS, Rank
 from tests.tables import US, V100, Row, kernel, on_device, on_host, profile, step
 
 STEPS = {

@@ -127,6 +127,7 @@ INPUT_BOUND = Finding(
     docs="docs/rules/input-bound.md",
     condition="input_share >= moderate",
     params={"moderate": 0.05},
+    references=("5 % moderately, 20 % highly input-bound: XProf, input pipeline analyzer",),
 )
 
 THIRTY_TWO_BIT = Finding(
@@ -297,7 +298,10 @@ def timeline(amount: int = 400) -> Timeline:
             dur_ns=(each - each // 4,) * amount,
         ),
         idle=(Idle(start_ns=0, dur_ns=gap, cause="input"), Idle(start_ns=gap + each, dur_ns=each, cause="sync")),
-        shows={"input-bound": (Span(start_ns=0, dur_ns=gap),)},
+        shows={
+            "input-bound": (Span(start_ns=0, dur_ns=gap),),
+            "amp-unused": (Span(start_ns=gap + 10 * each, dur_ns=each), Span(start_ns=gap + 20 * each, dur_ns=each)),
+        },
     )
 
 
@@ -385,12 +389,42 @@ RESNET = Run(
         "recorded_step": STEP_ROWS,
         "kernel_group": tuple(kernel_row(n) for n in range(40)),
         "call_tree": frame_rows(),
+        "memory_peak": (
+            {"what": "op", "op": "aten::conv2d", "within": "Bottleneck", "blocks": 53, "bytes": 4 * 2**30},
+            {"what": "op", "op": None, "within": "backward pass", "blocks": 1, "bytes": 2**30},
+            {"what": "others", "op": None, "within": None, "blocks": 46, "bytes": 2**29},
+            {"what": "earlier", "op": None, "within": None, "blocks": None, "bytes": 3 * 2**29},
+        ),
         "op": tuple(operator_row(n) for n in range(20)),
         "memory": tuple(
             {"start_ns": n * 10**6, "allocated_bytes": 2**30 * (n % 7 + 1), "reserved_bytes": 2**33} for n in range(50)
         ),
     },
     timeline=TIMELINE,
+)
+
+PIPELINE: tuple[dict[str, Value], ...] = tuple(
+    {
+        "iterator": name,
+        "parent": parent,
+        "transformation": name.rpartition("::")[2],
+        "stage": "preprocessing",
+        "calls": 12,
+        "slow_calls": 0,
+        "total_ms": 600.0,
+        "self_ms": works,
+        "waited_ms": waited,
+        "parallelism": 1 if waited > 50 else None,
+        "critical": waited > 0,
+        "bottleneck": waited > 50,
+    }
+    for name, parent, works, waited in (
+        ("Iterator::Prefetch", None, 4.0, 6.0),
+        ("Iterator::Prefetch::Map", "Iterator::Prefetch", 400.0, 54.0),
+        ("Iterator::Prefetch::Map::Zip", "Iterator::Prefetch::Map", 0.8, 0.0),
+        ("Iterator::Prefetch::Map::Zip::TFRecord", "Iterator::Prefetch::Map::Zip", 80.0, 0.0),
+        ("Iterator::Prefetch::Map::Zip::Range", "Iterator::Prefetch::Map::Zip", 0.08, 0.0),
+    )
 )
 
 
@@ -442,6 +476,12 @@ def healthy() -> Report:
         breakdown={"compute": 0.97, "memcpy": 0.01, "other": 0.02},
     )
     return report(run)
+
+
+def tensorflow() -> Report:
+    """A job of TensorFlow whose pipeline branches."""
+    source = changed(RESNET.source, framework="tensorflow", format="xplane")
+    return report(changed(RESNET, name="tf", source=source, metrics={**RESNET.metrics, "iterator": PIPELINE}))
 
 
 def unknown() -> Report:
@@ -557,7 +597,7 @@ def hostile(text: str) -> Report:
             return [put(v, key) for v in value]
         return f"{text}{value}" if isinstance(value, str) and key not in tagged else value
 
-    runs = (RESNET, many_workers().runs[0])
+    runs = (changed(RESNET, metrics={**RESNET.metrics, "iterator": PIPELINE}), many_workers().runs[0])
     full = report(*runs, unreadable=(Unreadable(path="broken", why="empty"),))
     return Report.model_validate(put(full.model_dump()))
 
@@ -591,6 +631,7 @@ SAMPLES = {
     "healthy": healthy(),
     "unknown": unknown(),
     "many-workers": many_workers(),
+    "tensorflow": tensorflow(),
     "several": several(),
     "crowded": crowded(),
     "large": large(),

@@ -1,4 +1,4 @@
-"""The operations of ByteDance's published traces (StragglerAnalysis) as `advisor.straggling.replay` takes them.
+"""The operations of ByteDance's published traces (StragglerAnalysis) as `advisor.ranks.straggling.replay` takes them.
 
 One model chunk per stage, data parallelism not overlapped, as in trace SE. What waits for what is told from the names:
 the trace itself records no dependency.

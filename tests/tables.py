@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from advisor.lens import Lane, look
+from advisor.lanes.lens import Lane, look
 from advisor.metrics import Measurements, measure
 from advisor.profile import Profile
 

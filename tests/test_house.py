@@ -83,7 +83,8 @@ def test_the_command_line_imports_no_data_frames():
 
 
 def test_no_file_holds_unfinished_work():
-    assert [path for path in repository_files() if UNFINISHED.search(content(path))] == []
+    texts = [path for path in repository_files() if path.suffix != ".png"]  # packed pixels spell anything
+    assert [path for path in texts if UNFINISHED.search(content(path))] == []
 
 
 def test_no_file_names_a_path_of_somebodys_machine():

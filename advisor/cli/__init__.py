@@ -11,7 +11,6 @@ import typer
 
 from advisor.cli.book import metrics_app, rules_app
 from advisor.cli.fleet import fleet_app
-from advisor.cli.memory import reuse_freed
 from advisor.cli.output import (
     FORMATS,
     OF_COMPARISONS,
@@ -178,7 +177,7 @@ def compare(
     steps: Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, or A:B.")] = "steady",
     step_range: Annotated[
         str | None,
-        typer.Option("--step-range", metavar="REGEX", help="Ranges to take for steps, by name; NVTX ranges, say."),
+        typer.Option("--step-range", metavar="REGEX", help="Ranges to take for steps, by their whole name."),
     ] = None,
     processes: Annotated[
         int, typer.Option("--processes", min=1, help="Files of one run to read at a time; by default one per core.")
@@ -271,7 +270,6 @@ def comment(
 
 def main() -> None:
     """Entry point of the `advisor` command, and the only place that catches AdvisorError."""
-    reuse_freed()
     try:
         app(standalone_mode=True)
     except AdvisorError as error:

@@ -44,8 +44,8 @@ def rules_test(
     """Lint the rules of a folder and run their cases; exit 2 if anything is wrong."""
     from advisor import metrics
     from advisor.resources import rules_folder
-    from advisor.rulebook import load
-    from advisor.rulelint import lint
+    from advisor.rules.book import load
+    from advisor.rules.lint import lint
     from advisor.text import count
 
     tested = folder or rules_folder()

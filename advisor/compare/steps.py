@@ -16,12 +16,6 @@ from advisor.text import count, listing, ms, one_line, percent
 LEAST_EFFECT: Final = 0.02
 """A smaller change of the step time is none (NVBench, perfgate and rustc-perf agree on the order of magnitude)."""
 
-_MARKS: Final = {
-    "kineto": "call prof.step() at the end of each",
-    "nsys": "name the NVTX ranges of the steps by --step-range",
-    "xplane": "record whole steps, each in a StepTraceAnnotation or Trace",
-}
-
 _SAME: Final = 0.05  # what an interval has to rule out before two sides count as the same
 
 
@@ -103,6 +97,14 @@ def step_change(found: Contrast, base: Side) -> StepChange:
     return StepChange(ratio=found.ratio, low=found.low, high=found.high, p=found.p, least=_least(base))
 
 
+_MARKING: Final = {
+    "kineto": "call prof.step() at the end of each",
+    "nsys": "put each in an NVTX range, or name the ranges with --step-range",
+    "xplane": "record whole steps, each in a StepTraceAnnotation or Trace",
+    "": "mark each",
+}
+
+
 class Decided(NamedTuple):
     """A verdict, what it rests on, and what keeps another from being told."""
 
@@ -136,8 +138,8 @@ def _untimed(sides: Sequence[tuple[str, Sequence[Run], Side]]) -> Decided:
     if all(run.source.steps.marked for _, runs in without for run in runs):
         why = f"the {lacking} holds no whole step: it ends early or compiles throughout; record it again"
     else:
-        marks = {_MARKS.get(run.source.format, "mark the steps") for _, runs in without for run in runs}
-        why = f"no marked, complete step to time on the {lacking}: {listing(sorted(marks))}"
+        how = dict.fromkeys(_MARKING.get(run.source.format, _MARKING[""]) for _, runs in without for run in runs)
+        why = f"no marked, complete step to time on the {lacking}: {'; '.join(how)}"
     return Decided("inconclusive", why, "no-steps")
 
 

@@ -20,8 +20,8 @@ from advisor.fleet.labels import week_of
 from advisor.fleet.recordings import Job, Settings, hashed, unread, vanished
 from advisor.fleet.rows import Row, Rows, judged_rows, kept, measured_rows, rule_set
 from advisor.fleet.store import TABLES
-from advisor.judge import Suppression, judge
-from advisor.rulebook import Rule
+from advisor.rules.book import Rule
+from advisor.rules.judge import Suppression, judge
 from advisor.storage import listing, local, open_file, size
 from advisor.summary import judged_again, summarise
 from advisor.text import plain

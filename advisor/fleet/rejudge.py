@@ -15,7 +15,7 @@ from advisor.fleet.examine import book
 from advisor.fleet.recordings import Settings
 from advisor.fleet.rows import Row, Rows, as_measured, judged_rows
 from advisor.fleet.store import Store, frame
-from advisor.judge import judge
+from advisor.rules.judge import judge
 from advisor.summary import judged_again
 from advisor.text import one_line
 

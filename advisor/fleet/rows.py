@@ -13,11 +13,11 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict
 
 from advisor import __version__
-from advisor.judge import CERTAINTY, Suppression
 from advisor.metrics import METRICS, Measurements, dtypes
 from advisor.metrics.registry import Scope
 from advisor.report import Finding, Place, Run, Timeline, Value
-from advisor.rulebook import Rule
+from advisor.rules.book import Rule
+from advisor.rules.judge import CERTAINTY, Suppression
 
 Row: TypeAlias = dict[str, Any]
 Rows: TypeAlias = dict[str, list[Row]]

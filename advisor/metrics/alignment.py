@@ -7,11 +7,11 @@ from typing import Final
 
 import polars as pl
 
-from advisor.lens import Lane
+from advisor.lanes.lens import Lane
+from advisor.lanes.products import candidates
+from advisor.lanes.roofline import REPLAYED, gains_ms
+from advisor.lanes.workload import extent, longest
 from advisor.metrics.registry import Metric, Missing, Value, measures
-from advisor.products import candidates
-from advisor.roofline import REPLAYED, gains_ms
-from advisor.workload import extent, longest
 
 _PADDED: Final = (0.9, 0.6)  # of the kernel's time
 _STEP_OF: Final = {"fp16": 8, "bf16": 8, "tf32": 4}  # elements in 16 bytes

@@ -7,11 +7,11 @@ from typing import Final
 
 import polars as pl
 
-from advisor.lens import Lane
+from advisor.lanes.lens import Lane
+from advisor.lanes.patterns import part, parts
+from advisor.lanes.roofline import REPLAYED, gains_ms
+from advisor.lanes.workload import extent, longest
 from advisor.metrics.registry import Metric, Missing, Value, measures
-from advisor.patterns import part, parts
-from advisor.roofline import REPLAYED, gains_ms
-from advisor.workload import extent, longest
 
 _RATES: Final = (0.25, 0.75)  # of the peak
 _MORE_WORK: Final = (1.25, 1.0)

@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.collectives import LARGE_BYTES, devices_of, gain_ms, gpu_of, traffic
-from advisor.job import Job
 from advisor.metrics.registry import Metric, Missing, Value, measures_jobs, tabulates_jobs
-from advisor.network import expected
+from advisor.ranks.collectives import LARGE_BYTES, devices_of, gain_ms, gpu_of, traffic
+from advisor.ranks.job import Job
+from advisor.ranks.network import expected
 from advisor.text import percent
 
 _MIB: Final = 1 << 20

@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.hostwork import device_places
-from advisor.lens import Lane, spans
+from advisor.lanes.hostwork import device_places
+from advisor.lanes.lens import Lane, spans
+from advisor.lanes.replay import trusted_replay
 from advisor.metrics.registry import Metric, Missing, Value, measures
-from advisor.replay import trusted_replay
 
 _SMALL_BYTES: Final = 65_536  # 4 us at 16 GB/s: less than it takes to launch the copy
 _VALUE_BYTES: Final = 1024  # reading values one by one is synchronisation, and is told there
@@ -42,7 +42,7 @@ def _small(lane: Lane) -> pl.DataFrame:
         "Step time given back if one copy per step and direction took them all.",
         "replay without those copies and their calls, but the first of each step and direction; where the replay of "
         "the unchanged steps is off by more than 5 %: the time of those copies that no kernel hides",
-        "advisor.replay",
+        "advisor.lanes.replay",
         _NEEDS,
     ),
 )

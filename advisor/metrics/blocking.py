@@ -8,12 +8,12 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.gaps import gaps
-from advisor.hostwork import LONG_GAP_NS, device_places, inside, minus
 from advisor.intervals import EMPTY, Union
-from advisor.lens import Lane, spans
+from advisor.lanes.gaps import gaps
+from advisor.lanes.hostwork import LONG_GAP_NS, device_places, inside, minus
+from advisor.lanes.lens import Lane, spans
+from advisor.lanes.replay import trusted_replay
 from advisor.metrics.registry import Metric, Value, measures
-from advisor.replay import trusted_replay
 from advisor.text import ms
 
 _COPY: Final = r"^(?:cuda|hip|cu)Memcpy(?:[A-Z0-9]\w*)?$"
@@ -107,7 +107,7 @@ def _gains(lane: Lane, ops: pl.DataFrame, share: float) -> tuple[float, float]:
         "ms",
         "Step time given back if those calls returned at once.",
         f"replay in which they take no time and wait for nothing{_ELSE}0",
-        "advisor.replay",
+        "advisor.lanes.replay",
         _NEEDS,
     ),
     Metric(
@@ -115,7 +115,7 @@ def _gains(lane: Lane, ops: pl.DataFrame, share: float) -> tuple[float, float]:
         "ms",
         "Step time given back if kernels hid the copies as well.",
         f"the same with copies that take no time{_ELSE}sync_copy_cost_share x step_mean_ms",
-        "advisor.replay",
+        "advisor.lanes.replay",
         _NEEDS,
     ),
 )
@@ -161,7 +161,7 @@ def synchronous_copies(lane: Lane) -> Mapping[str, Value]:
         "ms",
         "Step time given back if those calls returned at once.",
         f"replay in which they take no time and wait for nothing{_ELSE}sync_memset_cost_share x step_mean_ms",
-        "advisor.replay",
+        "advisor.lanes.replay",
         _NEEDS,
     ),
 )

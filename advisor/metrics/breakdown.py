@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.intervals import EMPTY, Ints, Union
-from advisor.lens import Lane, spans
+from advisor.lanes.lens import Lane, spans
 from advisor.metrics.registry import Metric, Value, measures, tabulates
 
 _MEANINGS: Final = {
@@ -127,7 +127,10 @@ def breakdown(lane: Lane) -> Mapping[str, Value]:
 
 @tabulates("step")
 def step_table(lane: Lane) -> pl.DataFrame:
-    """One row per used step: step, name, start_ns, step_ms and `<category>_share` for each category."""
+    """One row per used step: step, name, start_ns, step_ms, `<category>_share` for each category, and bottleneck.
+
+    The bottleneck is the category with the largest share, as in XProf's pod viewer.
+    """
     return _divided(lane, lane.steps)
 
 
@@ -139,8 +142,10 @@ def recorded_steps(lane: Lane) -> pl.DataFrame:
 
 def _divided(lane: Lane, steps: pl.DataFrame) -> pl.DataFrame:
     length = np.maximum(steps["dur_ns"].to_numpy(), 1)
+    shares = [pl.Series(f"{category}_share", time / length) for category, time in _sweep(lane, steps)]
+    largest = np.argmax([share.to_numpy() for share in shares], axis=0)
     return steps.select("step", "name", "start_ns", step_ms=pl.col("dur_ns") / 1e6).with_columns(
-        pl.Series(f"{category}_share", time / length) for category, time in _sweep(lane, steps)
+        *shares, bottleneck=pl.Series([CATEGORIES[i] for i in largest], dtype=pl.String)
     )
 
 

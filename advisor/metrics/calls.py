@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from advisor.calltree import call_tree
-from advisor.lens import Lane
+from advisor.lanes.calltree import call_tree
+from advisor.lanes.lens import Lane
 from advisor.metrics.registry import tabulates
 
 

@@ -7,11 +7,11 @@ from typing import Final
 
 import polars as pl
 
-from advisor.gaps import gaps
-from advisor.hostwork import places
-from advisor.lens import Lane
+from advisor.lanes.gaps import gaps
+from advisor.lanes.hostwork import places
+from advisor.lanes.lens import Lane
+from advisor.lanes.replay import trusted_replay
 from advisor.metrics.registry import Metric, Missing, Value, measures
-from advisor.replay import trusted_replay
 from advisor.text import ms
 
 _NAMED: Final = 3
@@ -72,7 +72,7 @@ def _calls(lane: Lane) -> pl.DataFrame:
         "Step time given back if those calls went away.",
         "replay without them and their waiting; where the replay of the unchanged steps is off by more than 5 %: "
         "allocator_idle_share x step_mean_ms",
-        "advisor.replay",
+        "advisor.lanes.replay",
         _NEEDS,
     ),
     Metric(

@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.gaps import gaps
-from advisor.hostwork import minus
 from advisor.intervals import Union
-from advisor.lens import Lane, spans
+from advisor.lanes.gaps import gaps
+from advisor.lanes.hostwork import minus
+from advisor.lanes.lens import Lane, spans
 from advisor.metrics.registry import Metric, Missing, Value, measures
 
 _SMALL_BYTES: Final = 8 << 20

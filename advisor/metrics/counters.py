@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.intervals import Union
-from advisor.lens import Lane
+from advisor.lanes.lens import Lane
 from advisor.metrics.registry import Metric, Missing, Value, measures
 
 _HIGH: Final = 0.6  # of a peak: what limits a kernel is used at least so much

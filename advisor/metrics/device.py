@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from advisor.lens import Lane
+from advisor.lanes.lens import Lane
 from advisor.metrics.registry import Metric, Missing, Value, measures
 
 

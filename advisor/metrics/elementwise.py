@@ -7,11 +7,11 @@ from typing import Final
 
 import polars as pl
 
-from advisor.lens import Lane
+from advisor.lanes.lens import Lane
+from advisor.lanes.patterns import part
+from advisor.lanes.roofline import REPLAYED, gains_ms
+from advisor.lanes.workload import extent, longest
 from advisor.metrics.registry import Metric, Value, measures
-from advisor.patterns import part
-from advisor.roofline import REPLAYED, gains_ms
-from advisor.workload import extent, longest
 
 _NEEDS: Final = ("device_ops.name",)
 

@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 
 from advisor.intervals import Ints
-from advisor.job import Job
 from advisor.metrics.registry import Metric, Missing, Value, measures_jobs
-from advisor.rank import Rank
+from advisor.ranks.job import Job
+from advisor.ranks.rank import Rank
 from advisor.text import listing
 
 _STAGGER: Final = (

@@ -7,12 +7,12 @@ from typing import Final
 
 import polars as pl
 
-from advisor.hostwork import minus, places
 from advisor.intervals import Union
-from advisor.lens import Lane, spans
+from advisor.lanes.hostwork import minus, places
+from advisor.lanes.lens import Lane, spans
+from advisor.lanes.workload import kernels, largest, longest
 from advisor.metrics.registry import Metric, Missing, Value, measures
 from advisor.text import runs_of
-from advisor.workload import kernels, largest, longest
 
 _XPROF: Final = "XProf's overview page"
 _OF_XLA: Final = ("tensorflow", "jax")
@@ -148,6 +148,29 @@ def _eager(lane: Lane) -> pl.DataFrame:
 
 def _calls(lane: Lane, told: str) -> pl.DataFrame:
     return lane.host.filter(pl.col("details").cast(pl.String).str.contains(told))
+
+
+@measures(
+    Metric(
+        "device_op_share",
+        "share",
+        "Part of the framework ops, by number, that run something on the device; the others compute on the host, or "
+        "nothing.",
+        "framework ops of the steps that launched a device op / all of them; those with ops inside not counted",
+        f"{_XPROF}, TF op placement, which counts every op on GPUs as placed on the host",
+        (*_NEEDS, "device_ops.launch"),
+    ),
+)
+def placement(lane: Lane) -> Mapping[str, Value]:
+    """Ops placed on the device against those on the host."""
+    if not lane.total_ns:
+        return {}
+    ops = lane.used_host.filter(pl.col("kind") == "op")
+    innermost = ops.filter(~pl.col("id").is_in(ops["parent"].drop_nulls().implode()))
+    if not innermost.height:
+        return {"device_op_share": Missing("no framework op was recorded on the host")}
+    launching = innermost.filter(pl.col("id").is_in(lane.ops["op"].drop_nulls().unique().implode())).height
+    return {"device_op_share": launching / innermost.height}
 
 
 @measures(

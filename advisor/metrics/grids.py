@@ -7,11 +7,11 @@ from typing import Final
 
 import polars as pl
 
-from advisor.lens import Lane, spans
+from advisor.lanes.lens import Lane, spans
+from advisor.lanes.patterns import parts
+from advisor.lanes.roofline import gains_ms
+from advisor.lanes.workload import largest, longest
 from advisor.metrics.registry import Metric, Missing, Value, measures
-from advisor.patterns import parts
-from advisor.roofline import gains_ms
-from advisor.workload import largest, longest
 
 _REGISTERS: Final = 65_536  # per multiprocessor, allocated by the warp in units of 256
 _WARP: Final = 32

@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.gaps import CAUSES, HOST_CAUSES, MEANINGS, gaps
-from advisor.hostwork import minus, waits_that_cost
 from advisor.intervals import Union
-from advisor.lens import Lane, spans
+from advisor.lanes.gaps import CAUSES, HOST_CAUSES, MEANINGS, gaps
+from advisor.lanes.hostwork import minus, waits_that_cost
+from advisor.lanes.lens import Lane, spans
 from advisor.metrics.registry import Metric, Missing, Value, measures
 from advisor.text import percent
 

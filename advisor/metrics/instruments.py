@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.hostwork import inside, minus, places
 from advisor.intervals import Union
-from advisor.lens import Lane, spans
+from advisor.lanes.hostwork import inside, minus, places
+from advisor.lanes.lens import Lane, spans
+from advisor.lanes.replay import trusted_replay
 from advisor.metrics.registry import Metric, Value, measures
-from advisor.replay import trusted_replay
 
 _OP_NS: Final = 1_000  # what recording costs the host: an op, with its shapes
 _FRAME_NS: Final = 200  # and a call of a Python function
@@ -41,7 +41,7 @@ _LEFT: Final = 0.5
         "ms",
         "Step time given back if launches did not wait.",
         "replay without the blocking launches' time; where no replay can be trusted: 0",
-        "advisor.replay",
+        "advisor.lanes.replay",
     ),
     Metric(
         "launched_kernels_per_step",
@@ -69,7 +69,7 @@ _LEFT: Final = 0.5
         "Step time given back without those checks.",
         "replay without the host's time in them, their calls and their kernels; where no replay can be trusted, or "
         "without a device: anomaly_ms",
-        "advisor.replay",
+        "advisor.lanes.replay",
     ),
 )
 def debugging(lane: Lane) -> Mapping[str, Value]:

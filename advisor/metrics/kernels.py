@@ -10,9 +10,9 @@ import numpy.typing as npt
 import polars as pl
 
 from advisor.kernelnames import classify
-from advisor.lens import Lane, spans
+from advisor.lanes.lens import Lane, spans
+from advisor.lanes.products import verdicts
 from advisor.metrics.registry import Metric, Value, measures, tabulates
-from advisor.products import verdicts
 
 _SMALL_NS: Final = 10_000  # shorter than the host takes to launch the next one
 _TB: Final = "torch-tb-profiler's GPU summary"
@@ -111,8 +111,9 @@ def kernel_groups(lane: Lane) -> pl.DataFrame:
     kernel that communicates, collective), tensor_cores, and verdict on their use: used, unused, unknown, no use; null
     of kernels that communicate, and of a device without.
     """
-    ops = lane.host.select(op="id", op_name=pl.col("name").cast(pl.String), shapes=pl.col("shapes").cast(pl.String))
     ran = lane.used_ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
+    launching = lane.host.filter(pl.col("id").is_in(ran["op"].drop_nulls().unique().implode()))
+    ops = launching.select(op="id", op_name=pl.col("name").cast(pl.String), shapes=pl.col("shapes").cast(pl.String))
     ran = ran.join(ops, on="op", how="left").join(lane.once(verdicts), on="id", how="left")
     name = pl.col("name").cast(pl.String)
     rows = ran.group_by(name, "shapes", "grid", "block", "kind", "verdict", op="op_name").agg(

@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.hostwork import (
+from advisor.lanes.hostwork import (
     LONG_GAP_NS,
     between_ops,
     busiest,
@@ -22,9 +22,9 @@ from advisor.hostwork import (
     training_ops,
     untold,
 )
-from advisor.lens import Lane
+from advisor.lanes.lens import Lane
+from advisor.lanes.replay import UNPROFILED, trusted_replay
 from advisor.metrics.registry import Metric, Missing, Value, measures
-from advisor.replay import UNPROFILED, trusted_replay
 
 _COMPILED: Final = 0.3  # host time per launch that a compiled step keeps
 _CAPTURED: Final = 0.1  # and a captured one

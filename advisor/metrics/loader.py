@@ -7,8 +7,8 @@ from typing import Final
 
 import polars as pl
 
-from advisor.hostwork import places
-from advisor.lens import Lane, spans
+from advisor.lanes.hostwork import places
+from advisor.lanes.lens import Lane, spans
 from advisor.metrics.registry import Metric, Value, measures
 
 _OWN_PROCESS: Final = "_SingleProcessDataLoaderIter"

@@ -7,8 +7,8 @@ from typing import Final
 
 import polars as pl
 
-from advisor.alive import alive_at_peak
-from advisor.lens import Lane
+from advisor.lanes.alive import alive_at_peak
+from advisor.lanes.lens import Lane
 from advisor.metrics.registry import Metric, Missing, Value, measures, tabulates
 
 _MOST_POINTS: Final = 600  # more than a chart has pixels for

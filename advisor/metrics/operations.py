@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.lens import Lane
+from advisor.lanes.lens import Lane
 from advisor.metrics.registry import tabulates
 
 MOST_ROWS: Final = 2000
@@ -45,9 +45,12 @@ def op_table(lane: Lane) -> pl.DataFrame:
     (null for none, or one); device_calls and device_ms, of the device ops that it launches itself.
     """
     on_host, on_device = _on_host(lane), _on_device(lane)
-    keys = ["name", "shapes", "stack", "eager"]
+    keys = _KEYS
     rows = on_host.join(on_device, on=keys, how="full", coalesce=True, nulls_equal=True)
     return rows.with_columns(pl.exclude(*keys, "mean_us", "sd_us").fill_null(0)).sort(keys, nulls_last=True)
+
+
+_KEYS: Final = ["name", "shapes", "stack", "eager"]
 
 
 def _keys() -> list[pl.Expr]:
@@ -56,23 +59,24 @@ def _keys() -> list[pl.Expr]:
 
 
 def _on_host(lane: Lane) -> pl.DataFrame:
-    ops = lane.used_host.filter(pl.col("kind") == "op")
+    ops = lane.used_host.filter(pl.col("kind") == "op").select("id", "parent", "dur_ns", *_KEYS)
     within = ops.group_by("parent").agg(within_ns=pl.sum("dur_ns")).drop_nulls()
     own = ops.join(within, left_on="id", right_on="parent", how="left", maintain_order="left").select(
-        *_keys(), whole_ns="dur_ns", dur_ns=(pl.col("dur_ns") - pl.col("within_ns").fill_null(0)).clip(0)
+        *_KEYS, whole_ns="dur_ns", dur_ns=(pl.col("dur_ns") - pl.col("within_ns").fill_null(0)).clip(0)
     )
-    return own.group_by("name", "shapes", "stack", "eager").agg(
-        *_SPREAD, total_ms=pl.sum("whole_ns") / 1e6, self_ms=pl.sum("dur_ns") / 1e6
-    )
+    spent = own.group_by(_KEYS).agg(pl.col("dur_ns", "whole_ns"))
+    spelt = spent.with_columns(_keys()).explode("dur_ns", "whole_ns")  # two shapes may be written as one
+    return spelt.group_by(_KEYS).agg(*_SPREAD, total_ms=pl.sum("whole_ns") / 1e6, self_ms=pl.sum("dur_ns") / 1e6)
 
 
 def _on_device(lane: Lane) -> pl.DataFrame:
     """By the op that launched it; where that is another than the one that the device op names, or none, by the name."""
-    ops = lane.host.filter(pl.col("kind") == "op").select(*_keys(), op="id")
+    launching = lane.used_ops["op"].drop_nulls().unique().implode()
+    ops = lane.host.filter(pl.col("kind") == "op", pl.col("id").is_in(launching)).select(*_keys(), op="id")
     named = pl.col("framework_op").cast(pl.String)
     ran = lane.used_ops.select("op", "dur_ns", named=named).join(ops, on="op", how="left", maintain_order="left")
     other = pl.col("named").is_not_null() & pl.col("name").ne_missing(pl.col("named"))
-    keys = ["name", "shapes", "stack", "eager"]
+    keys = _KEYS
     told = ran.with_columns(
         pl.when(other).then("named").otherwise("name").alias("name"),
         *(pl.when(~other).then(key).alias(key) for key in keys[1:]),

@@ -7,11 +7,11 @@ from typing import Final
 
 import polars as pl
 
-from advisor.lens import Lane
+from advisor.lanes.lens import Lane
+from advisor.lanes.patterns import part
+from advisor.lanes.roofline import REPLAYED, gains_ms
+from advisor.lanes.workload import extent, longest
 from advisor.metrics.registry import Metric, Value, measures
-from advisor.patterns import part
-from advisor.roofline import REPLAYED, gains_ms
-from advisor.workload import extent, longest
 
 _MOVED_BYTES: Final = (28, 20)  # per fp32 parameter in one kernel, at most and at least
 _RATES: Final = (0.6, 1.0)  # of the memory bandwidth

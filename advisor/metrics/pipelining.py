@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.job import Job
 from advisor.metrics.registry import Metric, Missing, Value, measures_jobs
+from advisor.ranks.job import Job
 
 _BETWEEN_TWO: Final = ["send", "recv"]
 _NAMES: Final = (

@@ -8,12 +8,12 @@ from typing import Final
 import polars as pl
 
 from advisor.hardware import Gpu
-from advisor.lens import Lane
+from advisor.lanes.lens import Lane
+from advisor.lanes.patterns import parts
+from advisor.lanes.products import candidates
+from advisor.lanes.roofline import REPLAYED, gains_ms, memory_ns
+from advisor.lanes.workload import extent, longest
 from advisor.metrics.registry import Metric, Missing, Value, measures
-from advisor.patterns import parts
-from advisor.products import candidates
-from advisor.roofline import REPLAYED, gains_ms, memory_ns
-from advisor.workload import extent, longest
 
 _TO_TF32: Final = (0.35, 0.875)  # of the ratio of the peaks, at least and at most: see _TF32_SOURCE
 _TO_SIXTEEN_BITS: Final = (0.35, 0.75)

@@ -7,10 +7,10 @@ from typing import Final
 
 import polars as pl
 
-from advisor.hostwork import device_places
-from advisor.lens import Lane, spans
+from advisor.lanes.hostwork import device_places
+from advisor.lanes.lens import Lane, spans
+from advisor.lanes.roofline import gains_ms
 from advisor.metrics.registry import Metric, Value, measures
-from advisor.roofline import gains_ms
 
 _LEAST_BYTES: Final = 1_000_000  # scalars and small tensors are not worth a stream
 _STILL_SEEN: Final = 0.3  # of a prefetched copy: the host has to be ahead by a whole copy for all of it to be hidden

@@ -10,11 +10,11 @@ from typing import Final, Literal, TypeAlias
 
 import polars as pl
 
-from advisor.job import Job, job_of
-from advisor.lens import Lane, Lens
+from advisor.lanes.lens import Lane, Lens
+from advisor.lanes.timeline import Timeline, worst_step
 from advisor.profile import join
-from advisor.rank import Rank, rank_of
-from advisor.timeline import Timeline, worst_step
+from advisor.ranks.job import Job, job_of
+from advisor.ranks.rank import Rank, rank_of
 
 Scope: TypeAlias = Literal["worker", "run"]
 Unit: TypeAlias = Literal["ms", "us", "share", "ratio", "number", "count", "bytes", "text"]

@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.job import Job
 from advisor.metrics.registry import Metric, Missing, Value, measures_jobs
+from advisor.ranks.job import Job
 from advisor.text import count, listing
 
 _ENOUGH_STEPS: Final = 3

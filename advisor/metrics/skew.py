@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from advisor.job import Job
 from advisor.metrics.registry import Metric, Missing, Value, measures_jobs, tabulates_jobs
+from advisor.ranks.job import Job
 from advisor.text import ms
 
 _ENOUGH_STEPS: Final = 3

@@ -7,10 +7,10 @@ from typing import Final
 
 import polars as pl
 
-from advisor import segments, straggling
 from advisor.intervals import EMPTY, Union
-from advisor.job import Job
 from advisor.metrics.registry import Metric, Missing, Value, measures_jobs
+from advisor.ranks import segments, straggling
+from advisor.ranks.job import Job
 from advisor.text import percent
 
 _MOST_ERROR: Final = 0.05  # ByteDance leaves out jobs whose replay is further off

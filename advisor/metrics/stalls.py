@@ -7,11 +7,11 @@ from typing import Final
 
 import polars as pl
 
-from advisor.hostwork import in_words, inside, launch_gaps, minus, places, stalls, telling, training_ops, untold
 from advisor.intervals import Union
-from advisor.lens import Lane, spans
+from advisor.lanes.hostwork import in_words, inside, launch_gaps, minus, places, stalls, telling, training_ops, untold
+from advisor.lanes.lens import Lane, spans
+from advisor.lanes.replay import trusted_replay
 from advisor.metrics.registry import Metric, Missing, Value, measures
-from advisor.replay import trusted_replay
 from advisor.text import percent
 
 _LONG_OP_NS: Final = 50_000  # views and sizes take a few us; what takes longer computes

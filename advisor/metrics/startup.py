@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.lens import Lane, spans
+from advisor.lanes.lens import Lane, spans
 from advisor.metrics.registry import Metric, Missing, Value, measures
 from advisor.text import ms
 

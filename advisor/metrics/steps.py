@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from advisor.lens import Lane
+from advisor.lanes.lens import Lane
 from advisor.metrics.registry import Metric, Value, measures
 
 

@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.gaps import gaps
-from advisor.hostwork import idle_after_waits
-from advisor.lens import Lane
+from advisor.lanes.gaps import gaps
+from advisor.lanes.hostwork import idle_after_waits
+from advisor.lanes.lens import Lane
+from advisor.lanes.replay import trusted_replay
 from advisor.metrics.registry import Metric, Value, measures
-from advisor.replay import trusted_replay
 from advisor.text import ms
 
 _NEEDS: Final = ("device_ops", "device_ops.launch")
@@ -57,7 +57,7 @@ def syncs(lane: Lane) -> Mapping[str, Value]:
         "Step time given back if nothing was read back from the device, and nothing waited for it.",
         "replay without waits, synchronising calls, and copies to the host of under 1 KiB; where the replay of the "
         "unchanged steps is off by more than 5 %: idle time after synchronisation",
-        "advisor.replay",
+        "advisor.lanes.replay",
         _NEEDS,
     ),
 )

@@ -7,11 +7,11 @@ from typing import Final
 
 import polars as pl
 
-from advisor.hostwork import minus, training_ops
 from advisor.intervals import Union
-from advisor.lens import Lane, spans
+from advisor.lanes.hostwork import minus, training_ops
+from advisor.lanes.lens import Lane, spans
+from advisor.lanes.replay import trusted_replay
 from advisor.metrics.registry import Metric, Missing, Value, measures
-from advisor.replay import trusted_replay
 from advisor.text import ms
 
 _LOADERS: Final = r"(?i)^pt_data_|data_?load|^tf_data|^dali|prefetch"  # names that frameworks give such threads
@@ -179,7 +179,7 @@ def _longest_starved(lane: Lane) -> pl.DataFrame:
         "ms",
         "Step time given back if those threads always had a CPU.",
         f"replay without the host's time in those absences{_ELSE}cpu_starved_share x step_mean_ms",
-        "advisor.replay",
+        "advisor.lanes.replay",
         ("device_ops", "device_ops.launch", "off_cpu"),
     ),
     Metric(

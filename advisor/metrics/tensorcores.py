@@ -7,10 +7,10 @@ from typing import Final
 
 import polars as pl
 
-from advisor.lens import Lane, spans
+from advisor.lanes.lens import Lane, spans
+from advisor.lanes.products import candidates, has_tensor_cores
+from advisor.lanes.workload import largest, longest
 from advisor.metrics.registry import Metric, Missing, Value, measures
-from advisor.products import candidates, has_tensor_cores
-from advisor.workload import largest, longest
 
 _SIXTEEN_BIT_OR_LESS: Final = ["fp16", "bf16", "fp8", "fp4", "int8"]
 _NEEDS: Final = ("device_ops", "device_ops.name")

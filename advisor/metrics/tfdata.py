@@ -7,8 +7,8 @@ from typing import Final
 
 import polars as pl
 
-from advisor.iterators import STAGES, bottleneck, iterators, path_to, waits
-from advisor.lens import Lane, spans
+from advisor.lanes.iterators import STAGES, bottleneck, iterators, path_to, waits
+from advisor.lanes.lens import Lane, spans
 from advisor.metrics.registry import Metric, Missing, Value, measures, tabulates
 
 _GUIDE: Final = "TensorFlow guide, Analyze tf.data performance with the TF Profiler"

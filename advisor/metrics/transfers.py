@@ -7,8 +7,8 @@ from typing import Final
 
 import polars as pl
 
-from advisor.hostwork import device_places
-from advisor.lens import Lane, spans
+from advisor.lanes.hostwork import device_places
+from advisor.lanes.lens import Lane, spans
 from advisor.metrics.registry import Metric, Missing, Value, measures
 
 _PCIE_EFFICIENCY: Final = 0.88  # of the link's rate that a pinned copy reaches

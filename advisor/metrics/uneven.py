@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from advisor.hostwork import busiest, minus, python_work
 from advisor.intervals import EMPTY, Ints, Union
-from advisor.lens import FILLING, Lane, spans
+from advisor.lanes.hostwork import busiest, minus, python_work
+from advisor.lanes.lens import FILLING, Lane, spans
 from advisor.metrics.registry import Metric, Value, measures
 from advisor.text import ms
 

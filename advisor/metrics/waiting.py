@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.job import Job
 from advisor.metrics.registry import Metric, Missing, Value, measures_jobs, measures_ranks, tabulates_jobs
+from advisor.ranks.job import Job
 from advisor.text import listing
 
 _SOURCE: Final = "wait = latest start - own start, transfer = the rest, as TraceLens and ByteDance's study have it"

@@ -7,15 +7,17 @@ from typing import Final
 
 import polars as pl
 
-from advisor.gaps import gaps
-from advisor.lens import Lane
+from advisor.lanes.gaps import gaps
+from advisor.lanes.lens import Lane
+from advisor.lanes.replay import replay, trusted_replay
 from advisor.metrics.registry import Metric, Value, measures
-from advisor.replay import replay, trusted_replay
 
 _LONG_GAP_NS: Final = 1_000_000
 _LAUNCH_FLOOR_NS: Final = 1_500
 _GRAPH_FACTOR: Final = 0.1  # host time per launch when captured or compiled
-_SOURCE: Final = "advisor.replay, after Daydream (USENIX ATC 2020); 5 % as in ByteDance's straggler study (OSDI 2025)"
+_SOURCE: Final = (
+    "advisor.lanes.replay, after Daydream (USENIX ATC 2020); 5 % as in ByteDance's straggler study (OSDI 2025)"
+)
 _NEEDS: Final = ("device_ops",)
 _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
 

@@ -56,6 +56,8 @@ _MANY_STEPS: Final = 120
 _FEW_RANKS: Final = 12  # up to so many, a number fits into each cell
 _ROW_PX: Final = 22
 _LONGEST: Final = 40  # characters of a rank's name
+_AXES: Final = {"awaited": "for this rank", "waiting": "this rank waits"}
+_WORTH_A_NUMBER: Final = 0.005  # of the largest
 _PROMPT_GAP: Final = 1.02  # a smaller spread of a heat map's values is no difference
 
 
@@ -265,8 +267,10 @@ def _heat(run: Run) -> Chart | None:
     drawn = _cells(cells, "step:O", "rank", column.replace("_ms", " ms")).properties(
         width="container", height=ranks * _row_px(ranks)
     )
-    says = f"Darker is longer: {meaning}. A dark row is a slow rank, a dark column a slow step."
-    return Chart("heat", "Ranks over the steps", says, _spec(drawn))
+    # TensorFlow and JAX write one file per host, and it is the hosts that they compare
+    whose = "host" if run.source.format == "xplane" and ranks == len(run.source.workers) else "rank"
+    says = f"Darker is longer: {meaning}. A dark row is a slow {whose}, a dark column a slow step."
+    return Chart("heat", f"{whose.capitalize()}s over the steps", says, _spec(drawn))
 
 
 def _cells(cells: Sequence[Mapping[str, object]], x: str, y: str, title: str) -> alt.Chart:
@@ -275,17 +279,20 @@ def _cells(cells: Sequence[Mapping[str, object]], x: str, y: str, title: str) ->
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
     low = low if high > low * _PROMPT_GAP else 0.0  # no difference is drawn where there is none worth one
     field = x.partition(":")[0]
+    across = {cell[field] for cell in cells}
     drawn: alt.Chart = (
         alt.Chart(_data(cells))
         .mark_rect(fill=_var("--accent"), stroke=_var("--paper"), strokeWidth=1 if len(cells) < _MANY_STEPS * 8 else 0)
         .encode(
             x=alt.X(
                 x,
-                title=field.replace("_", " "),
+                title=_AXES.get(field, field),
                 sort=None if field == "step" else alt.EncodingSortField("across", op="min"),
-                axis=alt.Axis(grid=False, labelAngle=0 if field == "step" else -40, labelOverlap=True),
+                axis=alt.Axis(
+                    grid=False, labelAngle=-40 if len(across) > _FEW_RANKS and field != "step" else 0, labelOverlap=True
+                ),
             ),
-            y=_by_rank(y, title=None if y == "rank" else y.replace("_", " ")),
+            y=_by_rank(y, title=_AXES.get(y)),
             opacity=alt.Opacity("ms:Q", scale=alt.Scale(domain=[low, high], range=[0.08, 1], clamp=True), legend=None),
             tooltip=[f"{y}:N", x, alt.Tooltip("ms:Q", format=",.3~f", title=title)],
         )
@@ -311,7 +318,9 @@ def _waits(run: Run) -> Chart | None:
     drawn: Any = _cells(cells, "awaited:N", "waiting", "ms per step")
     if ranks <= _FEW_RANKS:
         # a halo keeps the number readable on every shade
-        over = alt.Chart(_data(cells)).encode(
+        most_ms = max(float(str(cell["ms"])) for cell in cells)
+        told = [cell for cell in cells if float(str(cell["ms"])) >= _WORTH_A_NUMBER * most_ms]
+        over = alt.Chart(_data(told)).encode(
             x=alt.X("awaited:N", sort=alt.EncodingSortField("across", op="min")),
             y=alt.Y("waiting:N", sort=alt.EncodingSortField("place", op="min")),
             text=alt.Text("ms:Q", format=".2~f"),

@@ -14,6 +14,7 @@ from advisor.text import UNKNOWN, count, one_line, percent, plain, quantity, sho
 MOST_CHARACTERS: Final = 60_000
 """GitHub refuses a comment of more than 65,536; what calls `render` may want to add a line of its own."""
 
+_MOST_LINES: Final = 40
 _TABLE_FINDINGS: Final = 5
 _LONGEST: Final = 600  # characters of one text
 _LONGEST_CODE: Final = 4000
@@ -103,8 +104,13 @@ def _run(run: Run) -> Iterator[str]:
         yield f"<sub>{escape(order[0].upper() + order[1:])}.</sub>"
     shares = [f"{escape(s.category, 40)} {percent(s.share)}" for s in words.segments(run)]
     yield f"Where {words.whole(steps)} goes: {', '.join(shares) or UNKNOWN}."
+    if told := words.headlines(run):
+        yield f"In numbers: {escape(', '.join(f'{what} {value}' for what, value in told))}."
     for number, finding in enumerate(run.findings[:_TABLE_FINDINGS], 1):
         yield details(f"{number}. {escape(finding.title, 200)}", *_finding(finding, run))
+    if lines := words.pipeline_lines(run):
+        rows = "\n".join(f"{'  ' * depth}- {escape(line)}" for depth, line in lines[:_MOST_LINES])
+        yield details("The input pipeline of tf.data", rows)
     yield from _unknowns(run)
     yield from _what_was_read(run)
 
@@ -205,7 +211,7 @@ def _unknowns(run: Run) -> Iterator[str]:
 
 def _what_was_read(run: Run) -> Iterator[str]:
     links = words.bandwidth(run)
-    notes = [*run.source.notes, *words.odd_ranks(run), *([links] if links else [])]
+    notes = [*run.source.notes, *(words.odd_ranks(run) or words.hosts(run)), *([links] if links else [])]
     notes += [f"left out: {which}: {why}" for which, why in words.left_out(run.source)]
     notes += [f"note: {note}" for note in run.source.salvaged]
     notes += [f"lacks {what}: {why}" for what, why in run.source.lacks.items()]

@@ -20,6 +20,7 @@ _MOST, _TWO_LINES, _SPACED = 5, 4, 3
 _UNKNOWNS, _NOTES = 3, 3
 _NARROW, _WIDE = 60, 110  # text wider than this is hard to read, narrower leaves no room beside the labels
 _MARGIN: Final = 3
+_DEEPEST: Final = 30  # columns that a line moves in
 _NAME, _SPOTS = 120, 3  # characters of a kernel's name; places of one name
 
 _STYLES: Final[dict[Severity, str]] = {"high": "bold red", "medium": "bold yellow", "low": "bold blue"}
@@ -100,6 +101,7 @@ def _run(page: Page, run: Run, *, verbose: bool) -> None:
     page.add((run.verdict, "bold"), most=None if verbose else 3)
     page.gap()
     _breakdown(page, run)
+    _headlines(page, run, verbose=verbose)
     _ranks(page, run, verbose=verbose)
     page.gap()
     for number, finding in enumerate(shown, 1):
@@ -110,6 +112,8 @@ def _run(page: Page, run: Run, *, verbose: bool) -> None:
         page.add(f"and {hidden} more with less to win", margin=_MARGIN)
     if not verbose and len(shown) > _SPACED:
         page.gap()
+    if verbose:
+        _pipelines(page, run)
     _unknowns(page, run, verbose=verbose)
     if verbose:
         if order := words.ranking(run):
@@ -123,12 +127,14 @@ def _run(page: Page, run: Run, *, verbose: bool) -> None:
 
 
 def _ranks(page: Page, run: Run, *, verbose: bool) -> None:
-    """A line for each rank unlike the others, and one on what moves between them."""
+    """A line for each rank unlike the others, or else for each host, and one on what moves between them."""
     odd = words.odd_ranks(run)
-    for line in odd if verbose else odd[:_NOTES]:
+    lines = odd or words.hosts(run)
+    for line in lines if verbose else lines[:_NOTES]:
         page.add(line, hang=_MARGIN)
-    if not verbose and len(odd) > _NOTES:
-        page.add(f"and {count(len(odd) - _NOTES, 'more rank')} unlike the typical one", margin=_MARGIN)
+    if not verbose and len(lines) > _NOTES:
+        unlike = " unlike the typical one" if odd else ""
+        page.add(f"and {count(len(lines) - _NOTES, 'more rank')}{unlike}", margin=_MARGIN)
     if links := words.bandwidth(run):
         page.add(links, hang=_MARGIN)
 
@@ -162,6 +168,13 @@ def _breakdown(page: Page, run: Run) -> None:
     entries = [f"{shortened(one_line(s.category), 20)} {percent(s.share)}" for s in drawn]
     for row in _rows(entries, page.width):
         page.add(*(part for n in row for part in ((fills[n][0], fills[n][1]), f" {entries[n]}   ")))
+
+
+def _headlines(page: Page, run: Run, *, verbose: bool) -> None:
+    """The numbers that people look for first."""
+    told = words.headlines(run) if verbose or run.source.framework in words.OF_XLA else []
+    if told:
+        page.add((" · ".join(f"{what} {value}" for what, value in told), "dim"), most=None if verbose else 2)
 
 
 def _rows(entries: Sequence[str], width: int) -> Iterator[list[int]]:
@@ -201,6 +214,17 @@ def _worth(finding: Finding, run: Run, *, verbose: bool) -> str:
     saving = words.saving(finding, run.source.steps)
     sure = f"{finding.confidence} confidence" if verbose or finding.confidence != "high" else None
     return ", ".join(filter(None, (saving and f"gives back {saving}", sure, words.reach(finding, run))))
+
+
+def _pipelines(page: Page, run: Run) -> None:
+    lines = words.pipeline_lines(run)
+    if not lines:
+        return
+    page.add(("The input pipeline of tf.data, from what a step asks down", "bold"))
+    for depth, line in lines:
+        margin = min(_MARGIN + 2 * depth, _DEEPEST)
+        page.add(f"└ {line}" if depth else line, margin=margin, hang=2)
+    page.gap()
 
 
 def _reasons(page: Page, finding: Finding) -> None:

@@ -21,7 +21,19 @@ from advisor.report import (
     Track,
     Value,
 )
-from advisor.text import count, interval, listing, ms, ns, percent, percents, quantity, runs_of, without_shared_unit
+from advisor.text import (
+    bytes_,
+    count,
+    interval,
+    listing,
+    ms,
+    ns,
+    percent,
+    percents,
+    quantity,
+    runs_of,
+    without_shared_unit,
+)
 
 CATEGORIES: Final = {
     "compute": "kernels run",
@@ -57,6 +69,18 @@ POOLS: Final = {
 }
 """The parts of a step that savings come out of, in words."""
 
+OF_XLA: Final = ("tensorflow", "jax")
+"""The frameworks whose users know XProf's overview and pod viewer."""
+# metric, what it is called, and whether users of PyTorch look for it too
+_HEADLINES: Final = (
+    ("device_busy_share", "device at work", True),
+    ("device_op_share", "ops on it", False),
+    ("tensor_core_share", "Tensor Cores", True),
+    ("sixteen_bit_kernel_share", "16-bit kernels", True),
+    ("xla_share", "XLA", False),
+    ("host_eager_share", "eager ops", False),
+    ("function_tracing_share", "tracing of tf.functions", False),
+)
 _LIBRARY: Final = re.compile(
     r"site-packages|dist-packages|(?:^|/)torch/|/lib/python3|<built-in|<frozen|(?:^|/)runpy\.py"
 )
@@ -118,6 +142,17 @@ def segments(run: Run) -> list[Segment]:
     return drawn
 
 
+def headlines(run: Run) -> list[tuple[str, str]]:
+    """What the frameworks' own tools put first, as far as the profile tells it: what, and how much."""
+    row = next(iter(run.metrics.get("run", ())), {})
+    of_xla = run.source.framework in OF_XLA
+    told = [(what, share) for name, what, mine in _HEADLINES if mine or of_xla if (share := row.get(name)) is not None]
+    shares = [(what, percent(share)) for what, share in told if isinstance(share, int | float)]
+    peak, part = row.get("peak_memory_bytes"), row.get("peak_memory_share")
+    of_all = f" ({percent(part)})" if isinstance(part, float) else ""
+    return shares + ([("memory peak", bytes_(peak) + of_all)] if isinstance(peak, int) else [])
+
+
 def whole(steps: Steps) -> str:
     """What shares are shares of, with its mean length: `a step of 178 ms`, or `the recording of 2.3 s`."""
     what = "a step" if steps.marked else "the recording"
@@ -168,7 +203,7 @@ def recording(run: Run) -> str | None:
     if run.source.format == "nsys":
         asked = [f" \\\n    {option}" for option in _NSYS_OPTIONS if any(option in r for r in reasons)]
         return f"nsys profile --trace=cuda,nvtx,osrt{''.join(asked)} <command>\n" if asked else None
-    if not options or run.source.format != "kineto":
+    if not options or run.source.format == "xplane":
         return None
     return (
         "with torch.profiler.profile(\n"
@@ -271,6 +306,74 @@ def flame(run: Run) -> Flame | None:
         f"{counted[whose]}{backward}.",
         f"{when}: {ms(total)}",
     )
+
+
+class Stage(NamedTuple):
+    """One transformation of tf.data with those that it asks for elements; `waited` is its part of all waiting."""
+
+    name: str
+    facts: list[str]
+    waited: float
+    critical: bool
+    bottleneck: bool
+    asks: list[Stage]
+
+
+def pipelines(run: Run) -> list[Stage]:
+    """The pipelines of tf.data that the steps ask, each from the transformation that is asked first."""
+    rows = run.metrics.get("iterator", ())
+    whole = sum(float(row.get("waited_ms") or 0) for row in rows)
+    known = {row.get("iterator") for row in rows}
+    inner: dict[Value, list[Mapping[str, Value]]] = {}
+    for row in rows:
+        inner.setdefault(row.get("parent") if row.get("parent") in known else None, []).append(row)
+
+    def stage(row: Mapping[str, Value], depth: int) -> Stage:
+        asked = inner.get(row.get("iterator"), []) if depth < _DEEPEST else []
+        waited = float(row.get("waited_ms") or 0) / whole if whole else 0.0
+        return Stage(
+            name=str(row.get("transformation")),
+            facts=_facts(row, run.source.steps),
+            waited=waited,
+            critical=bool(row.get("critical")),
+            bottleneck=bool(row.get("bottleneck")),
+            asks=[stage(one, depth + 1) for one in asked],
+        )
+
+    return [stage(row, 0) for row in inner.get(None, [])]
+
+
+_DEEPEST: Final = 40
+
+
+def pipeline_lines(run: Run) -> list[tuple[int, str]]:
+    """The pipelines of tf.data in words, a line per transformation: how deep below the step, and its facts."""
+    lines: list[tuple[int, str]] = []
+
+    def tell(stage: Stage, depth: int) -> None:
+        mark = ", the bottleneck" if stage.bottleneck else ", on the critical path" if stage.critical else ""
+        lines.append((depth, f"{stage.name}{mark}: {', '.join(stage.facts)}"))
+        for one in stage.asks:
+            tell(one, depth + 1)
+
+    for stage in pipelines(run):
+        tell(stage, 0)
+    return lines
+
+
+def _facts(row: Mapping[str, Value], steps: Steps) -> list[str]:
+    """How long the steps wait for a transformation, how long it works, how often it is asked, how much runs at once."""
+    each = "each" if steps.used > 1 else "in all"
+    waited, works = (
+        float(row.get(f"{name}_ms") or 0) / max(1, n) for name, n in (("waited", steps.used), ("self", steps.count))
+    )
+    calls, parallel = row.get("calls"), row.get("parallelism")
+    return [
+        f"steps wait {ms(waited)} {each}" if waited > 0 else "no step waits for it",
+        f"works {ms(works)} a step" if steps.count > 1 else f"works {ms(works)}",
+        *([count(calls, "call")] if isinstance(calls, int) else []),
+        *([f"{parallel} at once"] if isinstance(parallel, int) else []),
+    ]
 
 
 class Held(NamedTuple):
@@ -403,6 +506,25 @@ def _number(row: Mapping[str, Value], name: str) -> float:
 def _rank(row: Mapping[str, Value], run: Run) -> str:
     several = len(run.source.devices) > len(run.source.workers)
     return f"worker {row['worker']}, GPU {row['device']}" if several else f"rank {row['worker']}"
+
+
+def hosts(run: Run) -> list[str]:
+    """A line for each of several hosts, the slowest first: its mean step, and what takes most of it."""
+    of_worker: dict[Value, list[Mapping[str, Value]]] = {}
+    for row in run.metrics.get("step", ()):
+        of_worker.setdefault(row.get("worker"), []).append(row)
+    told = []
+    several = len(run.source.workers) > 1 and run.source.framework in OF_XLA  # ranks of PyTorch: `odd_ranks`
+    for worker in run.source.workers if several else ():
+        steps = of_worker.get(worker.worker, [])
+        lengths = [length for row in steps if isinstance(length := row.get("step_ms"), float)]
+        most = Counter(row.get("bottleneck") for row in steps).most_common(1)
+        if lengths and most:
+            share = [part for row in steps if isinstance(part := row.get(f"{most[0][0]}_share"), float)]
+            mean = sum(lengths) / len(lengths)
+            line = f"worker {worker.worker} ({worker.name}): {ms(mean)} a step"
+            told.append((-mean, f"{line}, mostly {most[0][0]} ({percent(sum(share) / len(share))})" if share else line))
+    return [line for _, line in sorted(told)]
 
 
 def fixes(finding: Finding, framework: str | None) -> tuple[Sequence[Fix], Sequence[Fix]]:

@@ -88,7 +88,7 @@ def test_charts_and_tables_fit_a_phone(opened: Open, sample: str):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("sample", ["resnet", "many-workers", "several", "none"])
+@pytest.mark.parametrize("sample", ["resnet", "many-workers", "tensorflow", "several", "none"])
 def test_axe_finds_nothing_serious(opened: Open, sample: str, scheme: str):
     made = opened(sample, color_scheme=scheme)
     made.page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
@@ -148,6 +148,20 @@ def test_operators_of_a_job_without_a_device_are_weighed_by_host_time(opened: Op
     assert table.locator("td.share").first.get_attribute("title") == "75.0 %"
 
 
+def test_operators_are_grouped_by_type_whatever_the_framework_calls_them(opened: Open, monkeypatch: pytest.MonkeyPatch):
+    run = SAMPLES["resnet"].runs[0]
+    named = ("scope/a/MatMul:MatMul", "scope/b/MatMul_1:MatMul", "jit(f)/dot_general", "aten::mm")
+    rows = tuple(
+        {"name": name, "shapes": None, "calls_per_step": 1, "ms_per_step": 1.0, "device_ms_per_step": 2.0**-n}
+        for n, name in enumerate(named)
+    )
+    typed = run.model_copy(update={"metrics": {**run.metrics, "op": rows}})
+    monkeypatch.setitem(SAMPLES, "typed", SAMPLES["resnet"].model_copy(update={"runs": (typed,)}))
+    table = opened("typed").page.locator("[data-table=operators]")
+    table.locator("select").select_option("type")
+    assert table.locator("tbody th").all_inner_texts() == ["MatMul", "dot_general", "mm"]
+
+
 def test_the_page_of_a_comparison_stays_quiet_and_has_the_theme(browser: playwright.Browser, tmp_path: Path):
     file = tmp_path / "compare.html"
     file.write_text(compared.render(slower()), "utf-8")
@@ -171,6 +185,16 @@ def test_a_table_comes_as_csv_that_no_spreadsheet_runs(opened: Open, tmp_path: P
     assert evaluated == ["'=1+1", '"a,""b"""', "-1", ""]
 
 
+@pytest.mark.parametrize(("name", "rows"), [("steps", 21), ("memory", 50), ("waits", 7), ("bandwidth", 7)])
+def test_the_numbers_of_a_chart_come_as_csv(opened: Open, tmp_path: Path, name: str, rows: int):
+    made = opened("many-workers")
+    with made.page.expect_download() as caught:
+        made.page.locator(f"figure:has([data-chart={name}]) .csv").click()
+    caught.value.save_as(tmp_path / "numbers.csv")
+    with (tmp_path / "numbers.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == rows
+
+
 def test_the_timeline_zooms_and_moves_by_keyboard(opened: Open):
     made = opened("resnet")
     canvas = made.page.locator(".timeline canvas")
@@ -186,14 +210,14 @@ def test_the_timeline_zooms_and_moves_by_keyboard(opened: Open):
     canvas.press("0")
     assert made.window() == whole
     canvas.press("ArrowDown")
-    assert "waits for the data loader" in made.page.locator(".readout").inner_text()
+    assert "waits for the data loader" in made.page.locator(".timeline .readout").inner_text()
     assert made.trouble == []
 
 
 def test_the_timeline_zooms_and_moves_by_mouse(opened: Open):
     made = opened("resnet")
     canvas = made.page.locator(".timeline canvas")
-    made.page.locator("[data-do=in]").click()
+    made.page.locator(".timeline [data-do=in]").click()
     near = made.window()
     assert near[1] - near[0] == pytest.approx(89_000_000, rel=0.01)
     box = canvas.bounding_box()
@@ -202,7 +226,7 @@ def test_the_timeline_zooms_and_moves_by_mouse(opened: Open):
     made.page.mouse.move(box["x"] + 200, box["y"] + 60)
     made.page.mouse.up()
     assert made.window()[0] > near[0]
-    made.page.locator("[data-do=all]").click()
+    made.page.locator(".timeline [data-do=all]").click()
     assert made.window() == (0, 178_000_000)
 
 
@@ -212,16 +236,16 @@ def test_what_the_mouse_points_at_is_told(opened: Open):
     canvas.scroll_into_view_if_needed()
     box = canvas.bounding_box()
     made.page.mouse.move(box["x"] + 20, box["y"] + 22 + 18 + 6)
-    assert "Idle: waits for the data loader 59 ms" in made.page.locator(".readout").inner_text()
+    assert "Idle: waits for the data loader 59 ms" in made.page.locator(".timeline .readout").inner_text()
     made.page.mouse.move(box["x"] + 700, box["y"] + 22 + 18 + 14 + 6 + 18 + 6)
-    assert "volta_sgemm_128x64_nt kernel, stream 7" in made.page.locator(".readout").inner_text()
+    assert "volta_sgemm_128x64_nt kernel, stream 7" in made.page.locator(".timeline .readout").inner_text()
 
 
 def test_a_finding_is_shown_in_the_timeline(opened: Open):
     made = opened("resnet")
     made.page.locator("[data-show=input-bound]").click()
     assert made.page.locator(".timeline select").input_value() == "input-bound"
-    assert "1 place in this step" in made.page.locator(".readout").inner_text()
+    assert "1 place in this step" in made.page.locator(".timeline .readout").inner_text()
     assert made.page.evaluate("document.activeElement.tagName") == "CANVAS"
 
 
@@ -286,6 +310,27 @@ def test_frames_of_a_comparison_tell_what_they_were(opened: Open):
         "frame k-op longer",
     ]
     assert frames.nth(3).get_attribute("aria-label") == "fresh: op, 20 ms, 20.0 %, was not there"
+
+
+def test_the_places_of_another_finding_are_marked_instead(opened: Open):
+    made = opened("resnet")
+    marked = r"""([from, to]) => {
+      const canvas = document.querySelector(".timeline canvas"), scale = canvas.width / 178e6;
+      const probe = document.body.appendChild(make("i"));
+      probe.style.color = "var(--mark)";
+      const [r, g, b] = getComputedStyle(probe).color.match(/\d+/g).map(Number);
+      const at = Math.round((from + to) / 2 * scale), top = Math.round(20 * canvas.width / canvas.clientWidth);
+      const seen = canvas.getContext("2d").getImageData(at, top, 1, 1).data;
+      return seen[3] > 0 && [r, g, b].every((part, i) => Math.abs(part - seen[i]) < 60);
+    }"""
+    loader, kernel = [0, 59_000_000], [64_900_000, 65_490_000]
+    made.page.locator("[data-show=input-bound]").click()
+    made.page.wait_for_timeout(100)
+    assert [made.page.evaluate(marked, span) for span in (loader, kernel)] == [True, False]
+    made.page.locator("[data-show=amp-unused]").click()
+    made.page.wait_for_timeout(100)
+    assert [made.page.evaluate(marked, span) for span in (loader, kernel)] == [False, True]
+    assert "2 places in this step" in made.page.locator(".timeline .readout").inner_text()
 
 
 @pytest.mark.parametrize("press", ["click", "Enter"])

@@ -13,7 +13,7 @@ import pytest
 
 from advisor import metrics
 from advisor.engine import check
-from advisor.lens import look
+from advisor.lanes.lens import look
 from advisor.metrics import Measurements, measure_part
 from advisor.readers import kineto
 

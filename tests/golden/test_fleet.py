@@ -13,7 +13,7 @@ from advisor.fleet.engines import Local
 from advisor.fleet.ingest import ingest
 from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
-from advisor.judge import CERTAINTY
+from advisor.rules.judge import CERTAINTY
 
 TRACES = Path(__file__).parents[2].parent / "shared/traces"
 if not TRACES.is_dir():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import sqlite3
 from collections import Counter
 from functools import cache
@@ -13,7 +14,7 @@ import polars as pl
 import pytest
 
 from advisor.engine import check, read
-from advisor.lens import look
+from advisor.lanes.lens import look
 from advisor.report import Finding, Run
 
 SHARED = Path(__file__).parents[2].parent / "shared"
@@ -173,3 +174,16 @@ def test_rules_on_what_only_nsight_shows_are_silent_elsewhere():
     (made,) = check([str(SHARED / "traces/kineto/resnet50-v100-workers0")]).runs
     assert set(made.not_applicable) >= NSYS_ONLY
     assert not {entry.rule for entry in made.not_evaluable} & NSYS_ONLY
+
+
+@pytest.mark.parametrize("trace", READ)
+def test_nobody_who_used_nsys_is_sent_to_another_profiler(trace: str):
+    told = [(fix.do, fix.code, fix.link) for found in run(trace).findings for fix in found.fixes]
+    reasons = [why for entry in run(trace).not_evaluable for why in entry.missing.values()]
+    assert not re.search(r"torch\.profiler|stable/profiler|tf\.profiler|jax\.profiler|with_stack", f"{told} {reasons}")
+
+
+@pytest.mark.parametrize("trace", ["saxpy-mpi-a100-schema2.9", "cloverleaf-a100-schema3.13"])
+def test_a_program_of_no_framework_is_told_of_none(trace: str):
+    assert {fix.framework for found in run(trace).findings for fix in found.fixes} <= {"cuda", "any"}
+    assert run(trace).source.framework == "cuda"

@@ -16,7 +16,7 @@ import pytest
 
 from advisor.engine import check, read
 from advisor.errors import NothingFound
-from advisor.lens import look
+from advisor.lanes.lens import look
 from advisor.profile import Profile
 
 SHARED = Path(__file__).parents[2].parent / "shared"
@@ -226,3 +226,38 @@ def test_no_report_or_table_bears_the_environment():
     made = profile(trace)
     kept = "".join(made.host_ops["name"].cast(pl.String).unique()) + str(made.workers.to_dicts()) + str(made.lacks)
     assert not [value for value in secrets if value in kept]
+
+
+# ------------------------------------------------------------------------------------------ every schema
+
+SCHEMAS = {  # schema, processes that used a device, what they are of
+    "saxpy-mpi-a100-schema2.9": ("2.9.1", 1, "cuda"),
+    "cloverleaf-a100-schema3.13": ("3.13.2", 1, "cuda"),
+    "llm-2.7b-a100-nvtx": ("3.16.1", 1, "pytorch"),
+    "llm-2.7b-a100-pageable": ("3.16.1", 1, "pytorch"),
+    "llm-2.7b-a100-cuda-graph": ("3.16.1", 1, "pytorch"),
+    "h200-single-step": ("3.17.1", 1, "pytorch"),
+    "llm-3070ti-17k-kernels": ("3.17.2", 1, "pytorch"),
+    "non-nvidia-gpus-listed": ("3.25.0", 1, "pytorch"),
+    "two-gpu-before": ("3.25.0", 2, "pytorch"),
+    "two-gpu-h100-window": ("3.25.0", 2, "pytorch"),
+}
+ON_DEVICE = {"KERNEL": ["kernel", "collective"], "MEMCPY": ["memcpy"], "MEMSET": ["memset"]}
+
+
+@pytest.mark.parametrize(("trace", "expected"), SCHEMAS.items())
+def test_every_schema_gives_the_rows_that_sql_counts(trace: str, expected: tuple[str, int, str]):
+    made = profile(trace)
+    schema, processes, framework = expected
+    assert all(producer.endswith(f", schema {schema}") for producer in made.workers["producer"])
+    assert made.workers["framework"].to_list() == [framework] * processes
+    there = {name for (name,) in sql(trace, "select name from sqlite_master")}
+    ops = made.device_ops.filter(~pl.col("name").cast(pl.String).str.starts_with("CUDA graph "))
+    for table, kinds in ON_DEVICE.items():
+        name = f"CUPTI_ACTIVITY_KIND_{table}"
+        counted = sql(trace, f'select count(*), total("end" - start) from {name}')[0] if name in there else (0, 0)  # noqa: S608 - ours
+        found = ops.filter(pl.col("kind").is_in(kinds))
+        assert (found.height, found["dur_ns"].sum()) == counted, table
+    graphs = made.device_ops.height - ops.height
+    whole = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+    assert graphs <= (sql(trace, f"select count(*) from {whole}")[0][0] if whole in there else 0)  # noqa: S608 - ours

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from advisor.engine import read
-from advisor.lens import Lane, look
+from advisor.lanes.lens import Lane, look
 from advisor.metrics import breakdown, kernels, memory, steps
 
 SHARED = Path(__file__).parents[2].parent / "shared"

@@ -12,8 +12,8 @@ import pytest
 from advisor import metrics, parts
 from advisor.discover import discover
 from advisor.engine import check
-from advisor.job import Job, job_of
 from advisor.metrics import Part
+from advisor.ranks.job import Job, job_of
 from advisor.report import Run
 
 ROOT = Path(__file__).parents[2]

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from advisor.judge import judge
-from advisor.lens import look
+from advisor.lanes.lens import look
 from advisor.metrics import measure
 from advisor.readers import kineto
 from advisor.report import Finding
 from advisor.resources import rules_folder
-from advisor.rulebook import load
+from advisor.rules.book import load
+from advisor.rules.judge import judge
 
 ROOT = Path(__file__).parents[2]
 RULES = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,15 +12,18 @@ from typing import Any, NamedTuple
 import polars as pl
 import pytest
 
+from advisor.cli import main
+from advisor.engine import check
 from advisor.errors import ReadError
 from advisor.intervals import Union
-from advisor.judge import judge
-from advisor.lens import look
+from advisor.lanes.lens import look
 from advisor.metrics import Measurements, measure
 from advisor.profile import Profile
 from advisor.readers import xplane
+from advisor.render import words
 from advisor.resources import rules_folder
-from advisor.rulebook import load
+from advisor.rules.book import load
+from advisor.rules.judge import judge
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 TRACES = SHARED / "traces/xplane"
@@ -374,3 +378,93 @@ def findings(name: str) -> dict[str, str]:
     """What each rule that fired says, those beneath a cause too."""
     found = judge(judged(name), load([rules_folder()]), {}).findings
     return {one.rule: one.says for f in found for one in (f, *f.symptoms)}
+
+
+def test_a_report_holds_the_graph_of_the_pipeline():
+    """What a page draws: each iterator with the one that asks it, its times, the critical path, the bottleneck."""
+    (run,) = check([str(TRACES / "tf-input-bound")]).runs
+    root, batch, source = run.metrics["iterator"]
+    names = [row["iterator"] for row in (root, batch, source)]
+    assert names == ["Iterator::Root", "Iterator::Root::MapAndBatch", "Iterator::Root::MapAndBatch::TensorSlice"]
+    assert [row["parent"] for row in (root, batch, source)] == [None, *names[:2]]
+    assert [row["critical"] for row in (root, batch, source)] == [True, True, False]
+    assert [row["bottleneck"] for row in (root, batch, source)] == [False, True, False]
+    for row in (root, batch, source):
+        assert row["total_ms"] >= row["self_ms"] > 0
+    assert batch["waited_ms"] / run.source.steps.used == pytest.approx(143, abs=1)
+
+
+def test_hosts_and_steps_of_a_run_are_told_apart(tmp_path: Path):
+    """Two hosts' profiles in one folder: the pod view's table, and its words."""
+    folder = tmp_path / "plugins/profile/run"
+    folder.mkdir(parents=True)
+    for host, name in (("h0", "tf-input-bound"), ("h1", "tf-compute-bound")):
+        (path,) = (TRACES / name).rglob("*.xplane.pb")
+        (folder / f"{host}.xplane.pb").symlink_to(path)
+    (run,) = check([str(tmp_path)], steps="all").runs
+    cells = {(row["worker"], row["step"]): row["bottleneck"] for row in run.metrics["step"]}
+    assert cells == {(host, step): most for host, most in ((0, "input"), (1, "host")) for step in range(12)}
+    slow, fast = words.hosts(run)
+    assert slow.startswith("worker 0 (h0): 145 ms a step, mostly input (99 %)")
+    assert fast.startswith("worker 1 (h1): ")
+
+
+def test_the_numbers_that_the_overview_page_puts_first():
+    (run,) = check([str(TRACES / "tf-gpu-multi-worker")]).runs
+    told = dict(words.headlines(run))
+    assert told == {
+        "device at work": "70 %",
+        "ops on it": "54 %",
+        "Tensor Cores": "0 %",
+        "16-bit kernels": "31 %",
+        "XLA": "0 %",
+        "eager ops": "0 %",
+        "memory peak": "5.78 GiB (37 %)",
+    }
+
+
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        (MALFORMED / "truncated.xplane.pb", "cut off at 1.0 MB"),
+        (MALFORMED / "utf8-mangled.xplane.pb", "its bytes were changed"),
+        (b"\x0a\x00", "no host or device activity in it"),
+        (b"", "empty: the recording or a copy of it broke off"),
+        (None, "no profile in this folder"),
+    ],
+)
+def test_what_cannot_be_read_ends_the_command_with_one_line(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    broken: Path | bytes | None,
+    why: str,
+):
+    """A run's folder without a profile, with an empty one, one of empty planes, and files that were damaged."""
+    folder = tmp_path / "plugins/profile/run"
+    folder.mkdir(parents=True)
+    if isinstance(broken, bytes):
+        (folder / "host.xplane.pb").write_bytes(broken)
+    path = broken if isinstance(broken, Path) else tmp_path
+    assert exit_code(monkeypatch, path) == 3
+    told = capsys.readouterr()
+    assert why in told.err
+    assert len(told.err.splitlines()) == 1
+    assert not told.out
+
+
+def test_of_a_tpu_what_is_generic_is_told_and_what_is_not_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    assert exit_code(monkeypatch, TRACES / "tpu-inference") == 0
+    told = capsys.readouterr().out
+    assert "4 × TPU v6 Lite" in told  # noqa: RUF001 - as it is printed
+    assert "note: a TPU profile" in told
+
+
+def exit_code(monkeypatch: pytest.MonkeyPatch, path: Path) -> int | str | None:
+    """That of `advisor check` on the path."""
+    monkeypatch.setattr(sys, "argv", ["advisor", "check", str(path)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code

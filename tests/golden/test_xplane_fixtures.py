@@ -9,12 +9,12 @@ import pytest
 import yaml
 
 from advisor import read
-from advisor.judge import judge
-from advisor.lens import look
+from advisor.lanes.lens import look
 from advisor.metrics import measure
 from advisor.report import Finding
 from advisor.resources import rules_folder
-from advisor.rulebook import load
+from advisor.rules.book import load
+from advisor.rules.judge import judge
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CASES = sorted(path.parent.name for kind in ("tensorflow", "jax") for path in FIXTURES.glob(f"{kind}-cpu-*/case.yaml"))

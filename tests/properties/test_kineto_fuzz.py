@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.errors import ReadError
 from advisor.profile import Profile
 from advisor.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES
+from tests import hostile as files
+from tests.hostile import flipped, places
 from tests.strategies_kineto import LAUNCH, event, events, headers, kernel, op, read, text
 
 SMALL = Path(__file__).parents[2].parent / "shared/traces/kineto/triton-one-kernel/rank0.pt.trace.json.gz"
@@ -32,42 +33,7 @@ MADE = text(
 
 def outcome(trace: bytes) -> Profile | None:
     """What was read, checked; None where it was refused as it should be."""
-    try:
-        profile = read(trace, "a/b.json")
-    except ReadError as error:
-        assert str(error).startswith("a/b.json: ")
-        assert "\n" not in str(error)
-        return None
-    assert_consistent(profile)
-    return profile
-
-
-def assert_consistent(profile: Profile) -> None:
-    """Every reference leads somewhere, no time runs backwards or off the scale, and no note is longer than a line."""
-    host, device = profile.host_ops, profile.device_ops
-    assert host.height or device.height
-    assert host["id"].to_list() == list(range(host.height))
-    assert device["id"].to_list() == list(range(device.height))
-    for reference in (host["parent"], device["launch"], device["op"]):
-        assert reference.drop_nulls().is_between(0, host.height - 1).all()
-    for spans in (host, device, profile.syncs, profile.steps):
-        assert (spans["dur_ns"] >= 0).all()
-        assert (spans["start_ns"] + spans["dur_ns"] >= spans["start_ns"]).all()
-    assert set(device["step"].drop_nulls()) <= set(profile.steps["step"])
-    assert not profile.steps.select("device", "step").is_duplicated().any()
-    assert profile.collectives["device_op"].is_between(0, device.height - 1).all()
-    assert all("\n" not in note for note in profile.salvaged)
-
-
-def flipped(data: bytes, places: list[tuple[float, int]]) -> bytes:
-    """Data with a byte changed at each place, given as a share of the length and what to change."""
-    changed = bytearray(data)
-    for share, change in places:
-        changed[int(share * len(data))] ^= change
-    return bytes(changed)
-
-
-places = st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), min_size=1, max_size=4)
+    return files.outcome(read, trace, "a/b.json")
 
 
 @PATIENT

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from advisor.gaps import CAUSES, gaps
 from advisor.intervals import Union, nest
-from advisor.lens import Lane, look
+from advisor.lanes.gaps import CAUSES, gaps
+from advisor.lanes.lens import Lane, look
 from advisor.metrics import METRICS, breakdown, idle, kernels, measure, memory, steps, syncs, transfers
 from advisor.profile import SCHEMAS, Profile
 from tests.strategies import Pairs, intervals, profiles

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.errors import ReadError
-from advisor.lens import look
+from advisor.lanes.lens import look
 from advisor.metrics import conclude, measure_part
 from advisor.profile import SCHEMAS, Profile
 from advisor.readers import nsys

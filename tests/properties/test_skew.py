@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.judge import judge
 from advisor.metrics import Measurements, skew
 from advisor.resources import rules_folder
-from advisor.rulebook import load
+from advisor.rules.book import load
+from advisor.rules.judge import judge
 from tests.ranks import call as collective
 from tests.ranks import job, part, rank, spent, together
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.intervals import Union
-from advisor.segments import operations
-from advisor.straggling import Replay, replay
+from advisor.ranks.segments import operations
+from advisor.ranks.straggling import Replay, replay
 
 some = settings(max_examples=25, deadline=None)
 

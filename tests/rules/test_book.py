@@ -6,9 +6,9 @@ import pytest
 
 from advisor import metrics
 from advisor.resources import rules_folder
-from advisor.rulebook import load
-from advisor.rulelint import failure, lint
-from advisor.verdicts import fixes_in_order
+from advisor.rules.book import load
+from advisor.rules.lint import failure, lint
+from advisor.rules.verdicts import fixes_in_order
 
 BOOK = load([rules_folder()])
 NAMES = metrics.dtypes()

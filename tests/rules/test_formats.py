@@ -5,7 +5,7 @@ import re
 import pytest
 
 from advisor.resources import rules_folder
-from advisor.rulebook import load
+from advisor.rules.book import load
 
 BOOK = load([rules_folder()])
 FIXES = [pytest.param(fix, id=f"{rule.id}-{n}") for rule in BOOK.values() for n, fix in enumerate(rule.fixes)]

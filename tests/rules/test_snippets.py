@@ -7,7 +7,7 @@ import re
 import pytest
 
 from advisor.resources import rules_folder
-from advisor.rulebook import load
+from advisor.rules.book import load
 
 BOOK = load([rules_folder()])
 COMMANDS = "dcgmi|torchrun|unset|ncu|numactl|nvidia-smi|export|nsys|pip"

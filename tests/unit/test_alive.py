@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.alive import alive_at_peak
+from advisor.lanes.alive import alive_at_peak
 from tests.tables import Row, lane, on_device, on_host, profile, step
 
 ENGINE = "autograd::engine::evaluate_function: MmBackward0"

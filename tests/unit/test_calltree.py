@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.calltree import MOST_FRAMES, call_tree
 from advisor.intervals import nest
+from advisor.lanes.calltree import MOST_FRAMES, call_tree
 from tests.tables import Row, lane, on_device, on_host, profile, step
 
 ENGINE = "autograd::engine::evaluate_function: MmBackward0"

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.collectives import gain_ms, traffic
-from advisor.job import Job, job_of
-from advisor.lens import look
+from advisor.lanes.lens import look
 from advisor.metrics.bandwidth import bandwidths, collective_table, exposures, small_messages, whereabouts
 from advisor.metrics.registry import Missing
 from advisor.profile import Profile
-from advisor.rank import rank_of
+from advisor.ranks.collectives import gain_ms, traffic
+from advisor.ranks.job import Job, job_of
+from advisor.ranks.rank import rank_of
 from tests.tables import A100, Row, kernel, on_device, on_host, profile, step
 
 BYTES = 24_000_000

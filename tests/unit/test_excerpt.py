@@ -11,7 +11,7 @@ from advisor.engine import check, excerpt, read
 from advisor.errors import UsageError
 from advisor.excerpt import excerpt as cut
 from advisor.excerpt import window
-from advisor.lens import look
+from advisor.lanes.lens import look
 from advisor.profile import table
 from advisor.report import Finding, Place
 

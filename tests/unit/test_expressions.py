@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.expressions import ExpressionError, parse
+from advisor.rules.expressions import ExpressionError, parse
 
 KNOWN = ("share", "other", "limit")
 

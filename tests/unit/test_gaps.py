@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.gaps import CAUSES, MEANINGS, gaps
-from advisor.hostwork import launch_gaps, stalls
+from advisor.lanes.gaps import CAUSES, MEANINGS, gaps
+from advisor.lanes.hostwork import launch_gaps, stalls
 from advisor.profile import Profile
 from tests.tables import kernel, lane, on_device, on_host, profile, step
 

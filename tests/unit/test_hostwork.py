@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.hostwork import (
+from advisor.intervals import EMPTY, Union
+from advisor.lanes.hostwork import (
     between_ops,
     busiest,
     in_words,
@@ -14,7 +15,6 @@ from advisor.hostwork import (
     training_ops,
     untold,
 )
-from advisor.intervals import EMPTY, Union
 from tests.tables import US, kernel, lane, on_host, profile, step
 
 # us        0    20           100   120                 1300  1320

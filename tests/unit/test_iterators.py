@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from advisor.iterators import bottleneck, iterators, path_to
+from advisor.lanes.iterators import bottleneck, iterators, path_to
 from advisor.metrics.registry import Missing
 from advisor.metrics.tfdata import iterator_table, pipeline, stages
 from tests.tables import Row, kernel, lane, on_host, profile, step

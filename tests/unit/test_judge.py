@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor import metrics
-from advisor.judge import Suppression, judge
-from advisor.lens import look
+from advisor.lanes.lens import look
 from advisor.metrics.registry import Measurements, pace_of
 from advisor.profile import Profile, table
-from advisor.rulebook import Rule
+from advisor.rules.book import Rule
+from advisor.rules.judge import Suppression, judge
 
 
 def rule(name, when="input_share > 0.1", **changes):

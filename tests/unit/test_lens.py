@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from advisor.errors import UsageError
-from advisor.lens import Lens, look
+from advisor.lanes.lens import Lens, look
 from advisor.links import steps as windows
 from advisor.profile import Profile
 from tests.tables import A100, V100, Row, kernel, lane, on_device, on_host, profile, span, step

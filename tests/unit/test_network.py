@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor import network
 from advisor.hardware import Gpu, match, table
 from advisor.kernelnames import COLLECTIVES
-from advisor.network import Link, Unknown
+from advisor.ranks import network
+from advisor.ranks.network import Link, Unknown
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 

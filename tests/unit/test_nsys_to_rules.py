@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from advisor.engine import check
+from advisor.engine import check, compare
+from advisor.errors import UsageError
 from advisor.report import Run
 from tests.strategies_nsys import RUNTIME, Row, call, launched, nvtx, string, tid, together, write
 
@@ -94,3 +95,19 @@ def test_profiles_of_one_job_by_two_profilers_are_two_runs_and_that_is_said(tmp_
     assert all(said in run.source.notes for run in runs)
     (alone,) = check([str(tmp_path / "job.sqlite")]).runs
     assert said not in alone.source.notes
+
+
+def test_a_comparison_takes_named_ranges_for_steps_and_says_how_else(tmp_path: Path):
+    """Two recordings of the same ranges, which hold too little work each to be found by themselves."""
+    sides = []
+    for name in ("before", "after"):
+        parts = [launched(at + 5, at + 10, at + 50, at, name="gemm") for at in range(1_000, 13_000, 1_000)]
+        ranges = [nvtx(at, at + 900, f"iter {at}") for at in range(1_000, 13_000, 1_000)]
+        sides.append(str(write(tmp_path / f"{name}.sqlite", together(*parts, {"NVTX_EVENTS": ranges}))))
+    without = compare(sides[:1], sides[1:])
+    assert without.reason.endswith("put each in an NVTX range, or name the ranges with --step-range")
+    timed = compare(sides[:1], sides[1:], step_range=r"iter \d+")
+    assert (timed.verdict, timed.base.steps) == ("same", 12)
+    (tmp_path / "saved.json").write_bytes(b'{"advisor_version": "0"}')
+    with pytest.raises(UsageError, match=r"--step-range iter: .* is a saved report, whose steps are fixed"):
+        compare([str(tmp_path / "saved.json")], sides[1:], step_range="iter")

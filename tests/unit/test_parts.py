@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from advisor.discover import Found, discover
-from advisor.lens import look
+from advisor.lanes.lens import look
 from advisor.metrics import Part, measure_part
 from advisor.parts import jobs, parts
 from advisor.profile import table

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.patterns import part, parts
+from advisor.lanes.patterns import part, parts
 from tests.device_bound import ADD, GEMM, REDUCE, SGEMM, SOFTMAX, SOFTMAX_BACKWARD, TO_NHWC, op, queued
 from tests.tables import on_host
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.rank import CALLS, rank_of
+from advisor.ranks.rank import CALLS, rank_of
 from tests.tables import US, V100, kernel, lane, on_device, on_host, profile, step
 
 

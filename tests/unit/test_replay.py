@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from advisor.intervals import Union
-from advisor.lens import look
+from advisor.lanes.lens import look
+from advisor.lanes.replay import replay
 from advisor.profile import Profile, table
-from advisor.replay import replay
 
 US = 1000
 

@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 
 from advisor.hardware import match
-from advisor.lens import Lane, look
-from advisor.replay import replay, trusted_replay
-from advisor.roofline import gains_ms, memory_ns
-from advisor.workload import kernels
+from advisor.lanes.lens import Lane, look
+from advisor.lanes.replay import replay, trusted_replay
+from advisor.lanes.roofline import gains_ms, memory_ns
+from advisor.lanes.workload import kernels
 from tests.device_bound import ADD, GEMM, queued
 from tests.tables import kernel, lane, profile, step
 

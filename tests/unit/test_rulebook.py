@@ -4,8 +4,8 @@ import pytest
 
 from advisor import metrics
 from advisor.errors import RuleError, UsageError
-from advisor.rulebook import load
-from advisor.rulelint import lint
+from advisor.rules.book import load
+from advisor.rules.lint import lint
 
 RULE = """\
 id: slow-copies

@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from advisor.intervals import Union
-from advisor.segments import operations
-from advisor.straggling import replay
+from advisor.ranks.segments import operations
+from advisor.ranks.straggling import replay
 
 US = 1000
 

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from advisor.straggling import Replay, replay
+from advisor.ranks.straggling import Replay, replay
 from tests.straggler_study import TRACES, operations
 
 US = 1000

@@ -3,10 +3,10 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from advisor import timeline
-from advisor.lens import look
+from advisor.lanes import timeline
+from advisor.lanes.lens import look
+from advisor.lanes.timeline import worst_step
 from advisor.profile import Profile
-from advisor.timeline import worst_step
 
 WORKERS = {"worker": [0], "name": ["rank0"], "framework": ["pytorch"], "file": ["a.json"]}
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.lens import Lane
-from advisor.workload import extent, kernels, largest, longest
+from advisor.lanes.lens import Lane
+from advisor.lanes.workload import extent, kernels, largest, longest
 from tests.device_bound import ADD, GEMM, SGEMM, op, queued
 from tests.tables import Row, kernel, lane, on_host, profile, step
 

@@ -100,7 +100,7 @@ def off_cpu(export: Export) -> pl.DataFrame:
 def threads(export: Export) -> pl.DataFrame:
     """Names of threads."""
     found = export.rows("ThreadNames", _ints("nameId", "globalTid"), needs=("nameId", "globalTid"))
-    return _named(found.unique("globalTid", keep="last"), "nameId", export).select(
+    return _named(found.unique("globalTid", keep="last", maintain_order=True), "nameId", export).select(
         *_whose(), pl.col("name").cast(pl.String)
     )
 

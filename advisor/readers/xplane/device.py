@@ -53,7 +53,8 @@ def gpu(plane: Plane, number: int) -> Device:
 def tpu(plane: Plane, number: int) -> Device:
     """The XLA ops of a TPU core, as far as they are what they are on a GPU."""
     active = [i for i, line in enumerate(plane.lines) if line.name == TPU_LINE]
-    return Device(_ops(plane, active, number), _marked(plane, number))
+    ops = _ops(plane, active, number).with_columns(pl.col("hlo_module").fill_null("XLA"))  # nothing else runs on it
+    return Device(ops, _marked(plane, number))
 
 
 def described(plane: Plane, number: int) -> dict[str, object]:

@@ -237,11 +237,11 @@ def rows(found: Comparison) -> list[Row]:
     if not parts or before is None or after is None:
         return parts
     many = any((side.world_size or 0) > 1 for side in (found.base, found.head))
-    moved_by = "what outliers, and of each step its slowest rank," if many else "what outliers"
+    mover = "outliers, and each step's slowest rank," if many else "outliers"
     return [
         *parts,
         Row("sum", "even steps", f"their mean{_taken_apart(found) if many else ''}", base, head),
-        Row("rest", "the others", f"{moved_by} move the median by", before - base, after - head),
+        Row("rest", "difference", f"how far {mover} move the median", before - base, after - head),
         Row("sum", "all steps", "their median: the times of the verdict", before, after),
     ]
 

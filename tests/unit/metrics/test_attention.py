@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.lens import Lane
+from advisor.lanes.lens import Lane
 from advisor.metrics.attention import attention
 from advisor.metrics.registry import Missing
 from tests.device_bound import ADD, GEMM, SOFTMAX, op, queued

@@ -93,3 +93,9 @@ def test_one_row_per_step_used():
         (1, "ProfilerStep#1", 0, pytest.approx(0.1), 0.25, 0.75),
         (3, "ProfilerStep#3", 200_000, pytest.approx(0.05), 0.8, pytest.approx(0.2)),
     ]
+
+
+def test_the_bottleneck_of_a_step_is_its_largest_category():
+    steps = [step(1, 0, 100), step(2, 100, 200)]
+    made = profile([kernel(0, 60), kernel(100, 130)], [on_host("input", 130, 190)], steps)
+    assert step_table(lane(made))["bottleneck"].to_list() == ["compute", "input"]

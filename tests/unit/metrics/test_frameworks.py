@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.lens import Lane
+from advisor.lanes.lens import Lane
 from advisor.metrics.breakdown import breakdown
-from advisor.metrics.frameworks import compiled, contention, devices, eager, recorded
+from advisor.metrics.frameworks import compiled, contention, devices, eager, placement, recorded
 from advisor.metrics.memory import memory
 from advisor.metrics.registry import Missing
 from tests.tables import V100, kernel, lane, on_device, on_host, profile, step
@@ -129,3 +129,13 @@ def test_work_on_other_threads_for_a_step_is_no_python():
     apart = [row | {"step": None} for row in host]
     found = python_bound(lane(profile((), apart, [step(1, 0, 100, device=None)])))
     assert isinstance(found["python_bound_share"], Missing)  # nothing says that the other thread works for the step
+
+
+def test_ops_on_the_device_are_those_that_launch_something_there():
+    # one op encloses another; of the three innermost, one launches
+    host = [on_host("op", 0, 30), on_host("op", 5, 25, parent=0), on_host("op", 40, 50), on_host("op", 60, 70)]
+    made = profile([kernel(30, 40, 10, op=1)], host, [step(1, 0, 100)])
+    assert placement(lane(made))["device_op_share"] == pytest.approx(1 / 3)
+    assert isinstance(
+        placement(lane(profile([kernel(30, 40, 10)], steps=[step(1, 0, 100)])))["device_op_share"], Missing
+    )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.gaps import CAUSES
+from advisor.lanes.gaps import CAUSES
 from advisor.metrics.idle import idle
 from advisor.metrics.registry import Missing
 from advisor.profile import Profile

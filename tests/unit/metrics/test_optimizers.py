@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.lens import Lane
+from advisor.lanes.lens import Lane
 from advisor.metrics.optimizers import optimizers
 from tests.device_bound import ADD, GEMM, op, queued
 from tests.tables import A100, Row, on_host

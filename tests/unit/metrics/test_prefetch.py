@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.lens import Lane
+from advisor.lanes.lens import Lane
 from advisor.metrics.prefetch import prefetch
 from tests.tables import Row, kernel, lane, on_device, on_host, profile, step
 

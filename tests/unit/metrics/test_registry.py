@@ -6,7 +6,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from advisor.lens import look
+from advisor.lanes.lens import look
 from advisor.metrics import METRICS, dtypes
 from advisor.metrics.registry import Metric, measure, measures
 from tests.tables import V100, kernel, measured, on_host, profile, step

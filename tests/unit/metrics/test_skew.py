@@ -8,7 +8,7 @@ import pytest
 
 from advisor.metrics import feeding, replicas, skew, slowdown
 from advisor.metrics.registry import Missing
-from advisor.rank import Rank
+from advisor.ranks.rank import Rank
 from tests.ranks import call, job, rank, spent
 from tests.tables import US
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from advisor.lens import look
+from advisor.lanes.lens import look
 from advisor.metrics.registry import METRICS
 from advisor.metrics.syncs import syncs
 from tests.tables import kernel, lane, on_host, profile, step

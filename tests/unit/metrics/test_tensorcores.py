@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from advisor.lanes.products import candidates
 from advisor.metrics.registry import METRICS, Missing
 from advisor.metrics.tensorcores import tensor_cores
-from advisor.products import candidates
 from advisor.profile import Profile
 from tests.tables import A100, V100, Row, kernel, lane, on_host, profile, step
 

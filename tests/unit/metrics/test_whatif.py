@@ -40,7 +40,7 @@ def test_on_the_host_alone_input_counts_in_full():
 
 
 def test_one_step_of_more_calls_than_are_replayed_is_judged_by_its_gaps(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("advisor.replay._MOST_CALLS", 1)
+    monkeypatch.setattr("advisor.lanes.replay._MOST_CALLS", 1)
     assert what_if(lane(waiting_for_input(steps=1)))["input_gain_ms"] == pytest.approx(0.09)
 
 

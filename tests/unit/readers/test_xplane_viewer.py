@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from advisor.errors import ReadError
 from advisor.profile import Profile
 from advisor.readers import xplane
+from tests.hostile import flipped, outcome, places
 
 RECORDED = Path(__file__).parents[3].parent / "shared/traces/xplane/jax-cpu/plugins/profile/2026_11_20_10_20_19"
 NAME = "a/host7.trace.json.gz"
@@ -152,3 +153,12 @@ def test_any_values_in_any_field(made: list[tuple[Any, Any, Any, dict[str, Any]]
     assert profile.host_ops.height >= 3
     assert (profile.host_ops["dur_ns"] >= 0).all()
     assert profile.device_ops.height == 1
+
+
+@settings(deadline=None, max_examples=40)
+@given(places, st.floats(0, 1))
+def test_a_copy_with_bytes_changed_and_its_end_cut_off(changes: list[tuple[float, int]], kept: float):
+    for whole in (copy(*STEP), gzip.compress(copy(*STEP))):
+        changed = flipped(whole, changes)
+        for data in (changed, changed[: int(kept * len(changed))]):
+            outcome(lambda made, _: read(made), data, NAME)

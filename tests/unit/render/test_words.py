@@ -4,7 +4,17 @@ import pytest
 
 from advisor.render import words
 from advisor.report import LeftOutStep, Place, Report, Steps, Unreadable
-from tests.render_samples import INPUT_BOUND, LAUNCH_BOUND, RESNET, SAMPLES, THIRTY_TWO_BIT, changed, cpu_only, saving
+from tests.render_samples import (
+    INPUT_BOUND,
+    LAUNCH_BOUND,
+    PIPELINE,
+    RESNET,
+    SAMPLES,
+    THIRTY_TWO_BIT,
+    changed,
+    cpu_only,
+    saving,
+)
 
 STEPS = RESNET.source.steps
 MARKED = {"marked": True, "count": 8, "used": 8, "step_ms": 177.4, "step_mean_ms": 177.6, "left_out": ()}
@@ -256,3 +266,76 @@ def test_a_flame_graph_is_called_after_its_frames():
         "the recording: 3 ms",
     )
     assert words.flame(changed(RESNET, metrics={})) is None
+
+
+def test_what_the_frameworks_tools_put_first():
+    row = {
+        "device_busy_share": 0.699,
+        "device_op_share": 0.54,
+        "tensor_core_share": 0.0,
+        "host_eager_share": None,
+        "peak_memory_bytes": 6 << 30,
+        "peak_memory_share": 0.375,
+    }
+    run = changed(RESNET, metrics={**RESNET.metrics, "run": (row,)})
+    assert words.headlines(run) == [
+        ("device at work", "70 %"),
+        ("Tensor Cores", "0 %"),
+        ("memory peak", "6 GiB (38 %)"),
+    ]
+    of_tensorflow = changed(run, source=changed(run.source, framework="tensorflow"))
+    assert ("ops on it", "54 %") in words.headlines(of_tensorflow)
+    assert words.headlines(changed(run, metrics={})) == []
+
+
+def test_hosts_and_what_takes_most_of_their_steps():
+    rows = [
+        {"worker": worker, "step": n, "step_ms": length, "bottleneck": most, "input_share": 0.7, "compute_share": 0.6}
+        for worker, length, most in ((0, 20.0, "compute"), (1, 30.0, "input"))
+        for n in range(2)
+    ]
+    workers = tuple(changed(RESNET.source.workers[0], worker=n, name=f"h{n}") for n in range(2))
+    source = changed(RESNET.source, framework="jax", workers=workers)
+    run = changed(RESNET, source=source, metrics={"step": tuple(rows)})
+    assert words.hosts(run) == [
+        "worker 1 (h1): 30 ms a step, mostly input (70 %)",
+        "worker 0 (h0): 20 ms a step, mostly compute (60 %)",
+    ]
+    assert words.hosts(changed(run, source=changed(source, workers=workers[:1]))) == []
+
+
+def test_the_memory_at_the_peak_is_told_with_its_part_of_all():
+    assert [(part.name, part.within, part.is_code, part.share) for part in words.peak(RESNET)] == [
+        ("aten::conv2d", "Bottleneck", True, pytest.approx(4 / 7)),
+        ("asked for outside any recorded op", "backward pass", False, pytest.approx(1 / 7)),
+        ("all others", None, False, pytest.approx(0.5 / 7)),
+        ("held before the recording began, such as weights", None, False, pytest.approx(1.5 / 7)),
+    ]
+    assert words.peak(changed(RESNET, metrics={})) == []
+
+
+def test_a_pipeline_is_told_from_the_top_with_times_per_step():
+    (top,) = words.pipelines(SAMPLES["tensorflow"].runs[0])
+    assert (top.name, top.critical, top.bottleneck, top.waited) == ("Prefetch", True, False, 0.1)
+    assert top.facts == ["steps wait 1 ms each", "works 0.5 ms a step", "12 calls"]
+    (held,) = top.asks
+    assert (held.name, held.bottleneck, held.waited) == ("Map", True, 0.9)
+    assert held.facts == ["steps wait 9 ms each", "works 50 ms a step", "12 calls", "1 at once"]
+    assert [stage.name for stage in held.asks[0].asks] == ["TFRecord", "Range"]
+    assert held.asks[0].facts[0] == "no step waits for it"
+
+
+def test_a_pipeline_of_which_the_top_was_lost_is_told_from_what_is_there():
+    rows = tuple({**row, "parent": row["iterator"]} for row in PIPELINE)  # nonsense: each asks itself
+    assert words.pipelines(changed(RESNET, metrics={"iterator": rows})) == []
+    assert [s.name for s in words.pipelines(changed(RESNET, metrics={"iterator": PIPELINE[2:]}))] == ["Zip"]
+
+
+def test_a_pipeline_in_words_is_a_line_for_each_transformation():
+    lines = words.pipeline_lines(SAMPLES["tensorflow"].runs[0])
+    assert lines[:2] == [
+        (0, "Prefetch, on the critical path: steps wait 1 ms each, works 0.5 ms a step, 12 calls"),
+        (1, "Map, the bottleneck: steps wait 9 ms each, works 50 ms a step, 12 calls, 1 at once"),
+    ]
+    assert [depth for depth, _ in lines] == [0, 1, 2, 3, 3]
+    assert words.pipeline_lines(RESNET) == []

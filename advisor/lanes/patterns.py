@@ -7,9 +7,9 @@ from typing import Final
 
 import polars as pl
 
-from advisor.hostwork import optimizer_work
-from advisor.lens import Lane
-from advisor.workload import kernels
+from advisor.lanes.hostwork import optimizer_work
+from advisor.lanes.lens import Lane
+from advisor.lanes.workload import kernels
 
 _LEAST_CHAIN: Final = 3  # one after another, of a size: two alone may be any two
 _ELEMENTWISE: Final = ["elementwise", "copy", "rng"]

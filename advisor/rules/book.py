@@ -11,8 +11,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from advisor.errors import RuleError, UsageError, form_in_words
-from advisor.expressions import Expression, ExpressionError, parse
 from advisor.report import SEVERITIES, Confidence, Severity
+from advisor.rules.expressions import Expression, ExpressionError, parse
 
 Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Framework: TypeAlias = Literal["pytorch", "tensorflow", "jax", "cuda", "any"]

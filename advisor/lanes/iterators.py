@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.hostwork import minus
 from advisor.intervals import Union, nest
-from advisor.lens import Lane, spans
+from advisor.lanes.hostwork import minus
+from advisor.lanes.lens import Lane, spans
 
 SLOW_NS: Final = 50_000
 """A call of a whole pipeline that takes longer is slow: tf.data's own limit (TensorFlow guide on tf.data analysis)."""

@@ -9,9 +9,9 @@ from typing import Final
 
 import polars as pl
 
-from advisor.hostwork import inside, training_ops
 from advisor.kernelnames import FAMILIES, classify
-from advisor.lens import Lane, spans
+from advisor.lanes.hostwork import inside, training_ops
+from advisor.lanes.lens import Lane, spans
 from advisor.text import ms
 
 _FLOATS: Final = {"float": "fp32", "double": "fp64", "c10::Half": "fp16", "c10::BFloat16": "bf16"}

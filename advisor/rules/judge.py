@@ -9,7 +9,6 @@ from typing import Final, Protocol, get_args
 
 import polars as pl
 
-from advisor import wording
 from advisor.metrics.registry import METRICS, Scope
 from advisor.report import (
     OUTLIERS,
@@ -25,8 +24,9 @@ from advisor.report import (
     Suppressed,
     Symptom,
 )
-from advisor.rulebook import Applies, Rule
-from advisor.verdicts import Verdict, fixes_in_order, verdicts
+from advisor.rules import wording
+from advisor.rules.book import Applies, Rule
+from advisor.rules.verdicts import Verdict, fixes_in_order, verdicts
 
 CERTAINTY: Final = {"high": 1.0, "medium": 0.7, "low": 0.4}
 """Weight of a saving's midpoint by the rule's confidence: the expected saving, which ranks findings."""
@@ -368,6 +368,7 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
         explains=rule.explains,
         docs=f"docs/rules/{rule.id}.md",
         condition=" ".join(str(rule.when).split()),
+        references=tuple(f"{' '.join(r.what.split())}: {r.where}" for r in rule.references),
         params={name: value for name, value in rule.params.items() if name in rule.expressions(f.row)["when"].names},
     )
 

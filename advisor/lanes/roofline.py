@@ -7,8 +7,8 @@ from typing import Final
 import polars as pl
 
 from advisor.hardware import Gpu
-from advisor.lens import Lane
-from advisor.replay import UNPROFILED, Replay, trusted_replay
+from advisor.lanes.lens import Lane
+from advisor.lanes.replay import UNPROFILED, Replay, trusted_replay
 
 REPLAYED: Final = "; replayed; without a replay that can be trusted, 0 at least and what the kernels lose at most"
 """Ends the formula of a gain from `gains_ms`."""

@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor import network
 from advisor.hardware import Gpu
-from advisor.job import Job
+from advisor.ranks import network
+from advisor.ranks.job import Job
 
 LARGE_BYTES: Final = 4 << 20
 """From here on the link counts for more than the start-up."""
@@ -48,7 +48,7 @@ def traffic(job: Job) -> pl.DataFrame:
             depends on what it computes in between.
         exposed_ns: the part of the transfer, at the end of the call, that no kernel of the rank covers.
         awaited_ns: the same without the pauses of at most 5 us between kernels, which are there without transfers too.
-        bus_factor, spans_nodes, peers (the group's ranks), and what `advisor.network.expected` tells: guide_ns,
+        bus_factor, spans_nodes, peers (the group's ranks), and what `advisor.ranks.network.expected` tells: guide_ns,
             model_ns, curve_ns, expected_ns, basis, why.
     """
     calls = _with_transfer(job)

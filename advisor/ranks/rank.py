@@ -10,7 +10,7 @@ import polars as pl
 
 from advisor.hardware import Gpu
 from advisor.intervals import Ints, Union
-from advisor.lens import Lane, spans
+from advisor.lanes.lens import Lane, spans
 
 _END: Final = pl.col("start_ns") + pl.col("dur_ns")
 CALLS: Final = {

@@ -9,10 +9,10 @@ from typing import TypeAlias
 
 import polars as pl
 
-from advisor import wording
 from advisor.errors import RuleError
-from advisor.rulebook import Case, Rule, RuleFile
-from advisor.verdicts import fixes_in_order, verdicts
+from advisor.rules import wording
+from advisor.rules.book import Case, Rule, RuleFile
+from advisor.rules.verdicts import fixes_in_order, verdicts
 
 Problem: TypeAlias = tuple[tuple[str | int, ...], str]
 """Where in the file, as keys and indices, and what is wrong there."""

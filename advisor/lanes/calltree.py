@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from advisor.intervals import Ints, above, nearest
-from advisor.lens import Lane
+from advisor.lanes.lens import Lane
 
 MOST_FRAMES: Final = 600  # the rest is too small to be seen
 _FRAMES: Final = ("module", "op", "annotation", "input", "collective", "compile")
@@ -119,7 +119,7 @@ def _grown(rows: pl.DataFrame, at: Ints, spent_ns: Ints) -> _Tree:
     outer = np.where(_engine(rows) & (outer < 0), _forward(rows, frame, kind), outer)
     owner = above(frame, at)
     needed = _ancestry(owner, outer)
-    names = rows["name"].cast(pl.String).str.replace(_PREFIX, "").gather(needed)
+    names = rows["name"].gather(needed).cast(pl.String).str.replace(_PREFIX, "")
     code = names.rank("dense").cast(pl.Int64).fill_null(0).to_numpy()
     inner = np.full(rows.height, -1, np.int64)
     inner[needed] = np.arange(len(needed))
@@ -146,8 +146,9 @@ def _around_modules(kind: pl.Series, parent: Ints) -> npt.NDArray[np.bool_]:
 
 
 def _engine(rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
-    calls = rows["name"].cast(pl.String).str.starts_with(ENGINE).fill_null(value=False)
-    return np.asarray(calls.to_numpy(), np.bool_)
+    names = rows["name"].unique()  # few, of many rows
+    calls = rows["name"].is_in(names.filter(names.cast(pl.String).str.starts_with(ENGINE)).implode())
+    return np.asarray(calls.fill_null(value=False).to_numpy(), np.bool_)
 
 
 def _forward(rows: pl.DataFrame, frame: Ints, kind: pl.Series) -> Ints:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from advisor.intervals import EMPTY, Ints
-from advisor.lens import Lane
+from advisor.lanes.lens import Lane
 
 _QUEUED_NS: Final = 5_000  # a queued op starts this soon after the one before it
 _LONG_NS: Final = 1_000_000  # no launch takes that long: the host does something else in between

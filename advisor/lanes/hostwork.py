@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.gaps import gaps
 from advisor.intervals import EMPTY, Union
-from advisor.lens import Lane, spans
+from advisor.lanes.gaps import gaps
+from advisor.lanes.lens import Lane, spans
 from advisor.text import ms, percent
 
 LONG_GAP_NS: Final = 1_000_000  # no launch takes that long: the host does something else in between
@@ -21,7 +21,7 @@ _WRAPPERS: Final = r"\): (?:_call_impl|_wrapped_call_impl|decorate_context|wrapp
 _NOTHING: Final = "nothing that was recorded"
 _CALLS: Final = ["runtime", "sync", "allocator"]
 _DISPATCH: Final = ["op", "collective", *_CALLS]
-_ACCOUNTED: Final = ["input", "compile", "gc", "allocator"]  # as in advisor.gaps: causes of their own
+_ACCOUNTED: Final = ["input", "compile", "gc", "allocator"]  # as in advisor.lanes.gaps: causes of their own
 _WORK: Final = ["op", "annotation", "module", "python", "collective", *_CALLS]
 
 _HANDED_OVER: Final = pl.col("step").is_not_null() & (pl.col("kind") != "pipeline")
@@ -93,6 +93,7 @@ def busiest(lane: Lane, when: Union) -> pl.DataFrame:
     ops = lane.once(training_ops).filter(pl.col("kind").is_in(_WORK))
     start = ops["start_ns"].to_numpy()
     spent = ops.select("id", "parent", "name", ns=pl.Series(when.within(start, start + ops["dur_ns"].to_numpy())))
+    spent = spent.filter(pl.col("ns") > 0)
     of_children = spent.group_by("parent").agg(children_ns=pl.sum("ns")).drop_nulls()
     own = spent.join(of_children, left_on="id", right_on="parent", how="left").select(
         name=pl.col("name").cast(pl.String), self_ns=(pl.col("ns") - pl.col("children_ns").fill_null(0)).clip(0)
@@ -107,15 +108,16 @@ def telling(lane: Lane, when: Union) -> pl.DataFrame:
     An op is named, not the views that it consists of; a function, not what it calls. Where no such range is open, the
     time is that of the ranges around, as in `busiest`.
     """
-    ops = lane.once(training_ops).filter(pl.col("kind").is_in(_WORK)).with_columns(pl.col("name").cast(pl.String))
+    ops = lane.once(training_ops).filter(pl.col("kind").is_in(_WORK)).select("thread", "name", "start_ns", "dur_ns")
     start = ops["start_ns"].to_numpy()
     ops = ops.with_columns(
         self_ns=pl.Series(when.within(start, start + ops["dur_ns"].to_numpy()), dtype=pl.Int64),
         end_ns=pl.col("start_ns") + pl.col("dur_ns"),
     )
-    mine = ops.filter(
-        pl.col("self_ns") > 0, 2 * pl.col("self_ns") >= pl.col("dur_ns"), ~pl.col("name").str.contains(_WRAPPERS)
-    ).sort("thread", "start_ns", "end_ns", descending=[False, False, True])
+    worth = ops.filter(pl.col("self_ns") > 0, 2 * pl.col("self_ns") >= pl.col("dur_ns"))
+    mine = (worth.with_columns(pl.col("name").cast(pl.String)).filter(~pl.col("name").str.contains(_WRAPPERS))).sort(
+        "thread", "start_ns", "end_ns", descending=[False, False, True]
+    )
     before = pl.col("end_ns").cum_max().shift(1).over("thread")
     outermost = mine.filter(before.is_null() | (pl.col("start_ns") >= before))
     rest = busiest(lane, minus(when, spans(outermost)))

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from advisor.intervals import EMPTY, Ints, Union
-from advisor.rank import CALLS, Rank
+from advisor.ranks.rank import CALLS, Rank
 
 _CLOSE_NS: Final = 20_000  # ends of one collective coincide so nearly: eight V100 in one host differ by at most 7 us
 _CLOSE_SHARE: Final = 0.1  # or by this part of its shortest member

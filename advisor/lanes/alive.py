@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.calltree import ENGINE
 from advisor.intervals import above, nearest, nest
-from advisor.lens import Lane
+from advisor.lanes.calltree import ENGINE
+from advisor.lanes.lens import Lane
 
 _MOST_ROWS: Final = 12
 _STEP: Final = "Optimizer.step"

@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeAlias
 
 import polars as pl
 
-from advisor.expressions import Expression
 from advisor.report import SEVERITIES, Severity
-from advisor.rulebook import Fix, Rule
+from advisor.rules.book import Fix, Rule
+from advisor.rules.expressions import Expression
 
 Outcome: TypeAlias = Literal["fired", "passed", "not_evaluable"]
 

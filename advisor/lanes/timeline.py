@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.gaps import CAUSES, gaps
-from advisor.lens import Lane
+from advisor.lanes.gaps import CAUSES, gaps
+from advisor.lanes.lens import Lane
 from advisor.text import told_apart
 
 MOST_EVENTS: Final = 10_000  # more than one page can show; the shortest go first

@@ -7,8 +7,8 @@ from typing import Final
 import polars as pl
 
 from advisor import hardware
-from advisor.lens import Lane
-from advisor.workload import kernels
+from advisor.lanes.lens import Lane
+from advisor.lanes.workload import kernels
 
 _SMALLEST_SIDE: Final = 64  # a multiplication with a shorter side is bound by memory, not by arithmetic
 

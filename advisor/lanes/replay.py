@@ -8,9 +8,10 @@ done. So a saving is never the sum of the kernel times saved: where the host set
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy.typing as npt
 import polars as pl
 
 from advisor.intervals import Ints, Union
-from advisor.lens import Lane
+from advisor.lanes.lens import Lane
 
 _SLOW_CALL_NS: Final = 50_000  # a launch that takes longer waited for something (HTA's outlier threshold)
 _EVENT_NS: Final = 10_000  # an op that starts so soon after one of another stream ended had waited for it
@@ -35,7 +36,7 @@ UNPROFILED: Final = 0.5
 Mask = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Replay:
     """The calls of the host and the ops of one device; times in ns.
 
@@ -66,7 +67,7 @@ class Replay:
     steps: int
     recorded_ms: float
 
-    @property
+    @cached_property
     def step_ms(self) -> float:
         """Mean step time of the replay; with nothing changed it is close to `recorded_ms`."""
         return self._makespan() / 1e6 / self.steps
@@ -123,34 +124,51 @@ class Replay:
 
     def _makespan(self) -> int:
         """Time until all host and device work is done, stretch by stretch between waiting calls."""
+        bounds = self._bounds()
+        worked = np.cumsum(self.gap + self.own)
+        before = np.concatenate(([0], worked))[bounds[:-1]]
+        start = worked - self.own
+        runs = self._runs(bounds, start, before)
+        awaiting: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for call, stream, awaited in self.orders.tolist():
+            awaiting[call].append((stream, awaited))
+        last = bounds[1:] - 1
+        columns = (bounds[:-1], start[last] - before, self.own[last], self.waits[last])
         host, done = 0, {stream: self.busy_until.get(stream, 0) for stream in np.unique(self.stream).tolist()}
-        for calls, ops in self._stretches():
-            first, after = np.searchsorted(self.orders[:, 0], [calls.start, calls.stop])
-            for _, stream, awaited in self.orders[first:after].tolist():
+        for i, (first, until, own, waits) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+            for stream, awaited in awaiting.get(first, ()):
                 done[stream] = max(done[stream], done[awaited])
-            start = host + np.cumsum(self.gap[calls] + self.own[calls]) - self.own[calls]
-            for stream, rows in ops:
-                call = np.maximum(
-                    self.by[rows] - calls.start, 0
-                )  # one called earlier may run later than this stretch's
-                ready = start[call] + self.launch_ns - self.pause[rows]
-                done[stream] = _end(done[stream], ready, self.pause[rows] + self.dur[rows] + self.delay[rows])
-            last = calls.stop - 1
-            began = int(start[-1])
-            host = int(self.own[last]) + (max([began, *done.values()]) if self.waits[last] else began)
+            for stream, takes, leads in runs.get(i, ()):
+                done[stream] = takes + max(done[stream], host + leads)
+            host = own + (max([host + until, *done.values()]) if waits else host + until)
         return max([host + self.tail_ns, *done.values(), 0])
 
-    def _stretches(self) -> Iterator[tuple[slice, list[tuple[int, slice]]]]:
-        """Calls up to a waiting one, or to where a stream begins to wait for another, with their ops per stream."""
+    def _bounds(self) -> Ints:
+        """Where stretches of calls begin: after a waiting one, and where a stream begins to wait for another."""
         ends = np.flatnonzero(self.waits) + 1
-        bounds = np.unique(np.concatenate(([0], ends, self.orders[:, 0], [len(self.start)])))
-        lanes = []
-        for stream in np.unique(self.stream):
-            first, last = np.searchsorted(self.stream, [stream, stream + 1])
-            lanes.append((int(stream), first + np.searchsorted(np.maximum.accumulate(self.by[first:last]), bounds)))
-        for i, (first, last) in enumerate(pairwise(bounds.tolist())):
-            ops = [(stream, slice(at[i], at[i + 1])) for stream, at in lanes if at[i + 1] > at[i]]
-            yield slice(first, last), ops
+        return np.unique(np.concatenate(([0], ends, self.orders[:, 0], [len(self.start)])))
+
+    def _runs(self, bounds: Ints, start: Ints, before: Ints) -> dict[int, list[tuple[int, int, int]]]:
+        """By stretch, of each stream that runs something: the stream, how long it takes, and what it waits for.
+
+        Ops of a stream run in order, each when its call was made: the last of them ends `takes` after the stream was
+        free, or after `leads` from when the host began the stretch, whichever is later.
+        """
+        found: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        cost = self.pause + self.dur + self.delay
+        for stream in np.unique(self.stream).tolist():
+            rows = slice(*np.searchsorted(self.stream, [stream, stream + 1]))
+            by, takes = self.by[rows], np.concatenate(([0], np.cumsum(cost[rows])))
+            at = np.searchsorted(np.maximum.accumulate(by), bounds)
+            stretches = np.flatnonzero(np.diff(at))
+            of_op = np.repeat(stretches, np.diff(at)[stretches])
+            call = np.maximum(by, bounds[of_op])  # one called earlier may run later than this stretch's
+            ready = start[call] - before[of_op] + self.launch_ns - self.pause[rows]
+            leads = np.maximum.reduceat(ready - takes[:-1], at[stretches]) + takes[at[stretches]]
+            total = takes[at[stretches + 1]] - takes[at[stretches]]
+            for i, runs, lead in zip(stretches.tolist(), total.tolist(), leads.tolist(), strict=True):
+                found[i].append((stream, runs, lead))
+        return found
 
 
 def replay(lane: Lane) -> Replay | None:
@@ -304,12 +322,6 @@ def _latest_end(lane: Lane, times: Ints) -> Ints:
     ended = np.concatenate((np.zeros(1, np.int64), ends))
     latest: Ints = ended[np.searchsorted(ends, times, side="right")]
     return latest
-
-
-def _end(free: int, ready: Ints, cost: Ints) -> int:
-    """When a stream that is free at `free` has run ops that are ready at those times and take so long, in order."""
-    total = np.cumsum(cost)
-    return int(total[-1]) + max(free, int((ready - total + cost).max()))
 
 
 def _part(values: Ints, factor: float) -> Ints:

@@ -1,0 +1,61 @@
+"""Pictures of reports for the docs: five fixtures, light, dark, on a phone and on paper. Needs the extra `test`.
+
+`python docs/screenshots.py` writes docs/img/<fixture>-<way>.png.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, sync_playwright
+
+from advisor.engine import check
+from advisor.render import html
+
+ROOT = Path(__file__).parents[1]
+FIXTURES = (
+    "simulated-input-bound-v100",
+    "simulated-launch-bound-h100",
+    "simulated-ranks-slow-rank-a100",
+    "tensorflow-cpu-serial-map",
+    "simulated-healthy-a100",
+)
+WAYS: dict[str, dict[str, Any]] = {
+    "light": {"viewport": {"width": 1000, "height": 1300}},
+    "dark": {"viewport": {"width": 1000, "height": 1300}, "color_scheme": "dark"},
+    "phone": {"viewport": {"width": 390, "height": 1300}},
+    "print": {"viewport": {"width": 760, "height": 1080}},  # A4 between its margins
+}
+DRAWN = "() => [...document.querySelectorAll('.plot')].every(plot => plot.dataset.drawn)"
+
+
+def picture(browser: Browser, page_file: Path, way: str, target: Path) -> None:
+    """The upper part of the page, once everything is drawn."""
+    context = browser.new_context(**WAYS[way])
+    page = context.new_page()
+    page.goto(page_file.as_uri())
+    page.wait_for_function(DRAWN)
+    if way == "print":
+        page.emulate_media(media="print")
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.screenshot(path=target)
+    context.close()
+
+
+def main() -> None:
+    """Write all pictures."""
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as started:
+        browser = started.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        for fixture in FIXTURES:
+            file = Path(folder) / "report.html"
+            text = html.render(check([str(ROOT / "fixtures" / fixture)]))
+            file.write_text(text.replace(f"{ROOT}/", ""), "utf-8")
+            for way in WAYS:
+                picture(browser, file, way, ROOT / "docs" / "img" / f"{fixture}-{way}.png")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
