@@ -364,6 +364,7 @@ def _late(ranks: _Ranks) -> dict[str, Value]:
     more = {part: getattr(ranks, part).mean(axis=1) for part in _PARTS}
     beyond = {part: float(means[late] - _typical(means)) for part, means in more.items()}
     odd = usual and kernels[late] > (1 + _TELLING_COUNT) * usual
+    more_kernels = f"; it runs {kernels[late]:.0f} kernels, others {usual:.0f}" if odd else ""
     return {
         "late_rank": ranks.names[late],
         "late_rank_steps": int((ranks.alone.argmax(axis=0) == late).sum()),
@@ -371,7 +372,7 @@ def _late(ranks: _Ranks) -> dict[str, Value]:
         "late_rank_share": min(1.0, usually / ranks.step_ms) if ranks.step_ms else None,
         "late_rank_least_ms": float(np.clip(own[late] - np.delete(own, late).max(), 0, persistent)),
         "late_rank_host_ms": max(0.0, beyond["other"]),
-        "late_rank_causes": _in_words(beyond) + (f"; it runs {kernels[late]:.0f} kernels, others {usual:.0f}" if odd else ""),
+        "late_rank_causes": _in_words(beyond) + more_kernels,
         "late_rank_kernels_ratio": float(kernels[late]) / usual if usual else None,
     }
 
