@@ -243,3 +243,23 @@ def test_two_ranks_without_a_common_step_are_both_kept_and_nothing_is_said():
     made = job(rank(0, [], [spent(1, 0, 10)]), rank(1, [], [spent(2, 0, 10)]))
     assert made.apart == []
     assert made.untold
+
+
+def test_ranks_of_two_jobs_that_only_meet_among_themselves_are_not_matched():
+    """Four ranks claim one group of four; the ends of the second pair's calls coincide with none of the first's."""
+    told = {"group": "0", "group_size": 4, "ranks": "[0, 1, 2, 3]"}
+    ones = [rank(i, [call(0, 100, sequence=1, **told)], facts={"world_size": 4}) for i in (0, 1)]
+    others = [rank(i, [call(0, 300, sequence=8, **told)], facts={"world_size": 4}) for i in (2, 3)]
+    made = job(*ones, *others)
+    assert made.strangers == [[0, 1], [2, 3]]
+    assert (made.mixed, made.matched_share) == (True, 0)
+    assert "never meet" in (made.untold or "")
+
+
+def test_groups_that_are_apart_by_design_are_matched():
+    """Two replicas of two ranks: no collective joins them, and none has to."""
+    made = job(
+        *(rank(i, [call(0, 100, sequence=1, group="a", group_size=2, ranks="[0, 1]")]) for i in (0, 1)),
+        *(rank(i, [call(0, 100, sequence=1, group="b", group_size=2, ranks="[2, 3]")]) for i in (2, 3)),
+    )
+    assert (made.mixed, made.matched_share) == (False, 1)
