@@ -24,6 +24,8 @@ from advisor.ranks.rank import CALLS, Rank
 
 _CLOSE_NS: Final = 20_000  # ends of one collective coincide so nearly: eight V100 in one host differ by at most 7 us
 _CLOSE_SHARE: Final = 0.1  # or by this part of its shortest member
+_CLOSE_SPACING: Final = 0.01  # or by this part of the time between two of its kind: by chance 2 % of ends do
+_CLOSE_MOST: Final = 0.5  # of the shortest member, where only the spacing allows so much
 _TRUSTED_SHARE: Final = 0.9  # of a kind's matches that must pass for the kind to be believed
 _PAIRED: Final = ("send", "recv")
 _BELIEVED_SHARE: Final = 0.9  # of the time in collectives that must be in trusted matches
@@ -306,12 +308,15 @@ def _judged(calls: pl.DataFrame) -> pl.DataFrame:
     spread = pl.max("end_ns").over("instance") - pl.min("end_ns").over("instance")
     shortest = length.min().over("instance")
     span = pl.max("end_ns").over("instance") - last_start
-    close = pl.max_horizontal(pl.lit(_CLOSE_NS), (shortest * _CLOSE_SHARE).cast(pl.Int64))
+    family = [pl.col("group").fill_null(""), "op"]
+    spacing = pl.col("end_ns").sort().diff().median().over("rank", *family)
+    calls = calls.with_columns(spacing_ns=spacing.fill_null(0))
+    sparse = pl.min_horizontal(pl.min("spacing_ns").over("instance") * _CLOSE_SPACING, shortest * _CLOSE_MOST)
+    close = pl.max_horizontal(pl.lit(_CLOSE_NS), shortest * _CLOSE_SHARE, sparse).cast(pl.Int64)
     told = calls.with_columns(
         met=pl.when(known).then(pl.len().over("instance")).otherwise(1),
         coincides=known & (spread <= close) & ((span - shortest).abs() <= close),
     )
-    family = [pl.col("group").fill_null(""), "op"]
     several = pl.col("met") > 1
     believed = pl.col("coincides").filter(several).mean().over(family).fill_null(0) >= _TRUSTED_SHARE
     trusted = several & pl.col("coincides") & believed
@@ -324,7 +329,7 @@ def _judged(calls: pl.DataFrame) -> pl.DataFrame:
             wait_ns=pl.when("trusted").then(wait),
             transfer_ns=pl.when("trusted").then(length - wait),
         )
-        .drop("coincides")
+        .drop("coincides", "spacing_ns")
     )
 
 

@@ -122,6 +122,22 @@ def test_one_wrong_match_in_ten_does_not_damn_its_kind_and_two_do():
     assert job(right, rank(1, calls(2))).calls["trusted"].sum() == 0
 
 
+@pytest.mark.parametrize(
+    ("every", "late", "believed"),
+    [
+        (3_100, 30, True),  # ends 30 us apart, 3.1 ms between two: 1 % are 31 us
+        (2_900, 30, False),
+        (30_000, 49, True),  # at most half of the shortest, which takes 100 us
+        (30_000, 51, False),
+    ],
+)
+def test_ends_may_lie_apart_by_a_hundredth_of_the_time_between_two(every: float, late: float, believed: bool):  # noqa: FBT001 - a case
+    first = [call(every * i, every * i + 100) for i in range(10)]
+    other = [call(every * i + late, every * i + 100 + late) for i in range(10)]
+    made = job(rank(0, first), rank(1, other[:5] + [call(every * i, every * i + 100) for i in range(5, 10)]))
+    assert made.calls["trusted"].any() is believed
+
+
 def test_a_rank_alone_waits_for_nobody_that_is_known():
     made = job(rank(0, [call(0, 10)], facts={"world_size": 8}))
     assert made.untold == "1 rank of 8 recorded: who waits for whom needs the traces of the others beside it"
