@@ -41,7 +41,8 @@ class Side(_Frozen):
     """What was measured of one side.
 
     `cv` is the steps' standard deviation over their mean. `devices` are the names of the devices, each once.
-    `unreadable` is the number of files that could not be read.
+    `unreadable` is the number of files that could not be read. `per` is what its times are of: a used step, or all that
+    was recorded where steps are not marked; null where nothing could be measured.
     """
 
     series: tuple[Series, ...]
@@ -52,6 +53,7 @@ class Side(_Frozen):
     devices: tuple[str, ...]
     world_size: int | None
     unreadable: int = 0
+    per: Literal["step", "recording"] | None = "step"
 
     @property
     def tells_too_little(self) -> bool:
@@ -73,7 +75,7 @@ class StepChange(_Frozen):
 
 
 class Shift(_Frozen):
-    """One category of the breakdown, in ms per used step."""
+    """One category of the breakdown, in ms of what its side's times are of: see `Side.per`."""
 
     category: str
     base_ms: float
@@ -190,6 +192,11 @@ class Comparison(_Frozen):
     findings: tuple[FindingChange, ...]
     frames: tuple[Frame, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def per_step(self) -> bool:
+        """Whether both sides' times are of a step; if not, only shares can be held against each other."""
+        return self.base.per == self.head.per == "step"
 
     def exit_code(self, fail_on: FailOn | None = None, *, strict: bool = False) -> int:
         """What `advisor compare` exits with.

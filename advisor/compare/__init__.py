@@ -13,10 +13,10 @@ from advisor.compare.breakdown import cause, shifts
 from advisor.compare.findings import finding_changes, mark_new
 from advisor.compare.modules import frames
 from advisor.compare.steps import LEAST_EFFECT
-from advisor.comparison import Comparison
+from advisor.comparison import Comparison, Side
 from advisor.errors import NothingFound
 from advisor.report import Run, Unreadable
-from advisor.text import count, one_line
+from advisor.text import count, listing, one_line
 
 __all__ = ["LEAST_EFFECT", "Comparison", "compare", "mark_new"]
 
@@ -50,7 +50,8 @@ def compare(
     before, after = (steps.side(runs, ranks, lost) for runs, lost in zip((base, head), unreadable, strict=True))
     change = steps.contrasted(before, after)
     decided = steps.verdict(base, head, before, after, change)
-    moved = shifts(base, head, ranks)
+    per_step = before.per == after.per == "step"
+    moved = shifts(base, head, ranks) if before.per and after.per else ()
     step_ms = sum(shift.base_ms for shift in moved) or sum(shift.head_ms for shift in moved)
     return Comparison(
         advisor_version=advisor_version,
@@ -62,11 +63,26 @@ def compare(
         base=before,
         head=after,
         breakdown=moved,
-        work=work.changes(base, head, _WORTH * step_ms),
-        findings=tuple(finding_changes(base, head, _SAVING_MOVED * step_ms)),
-        frames=frames(base, head),
-        notes=tuple(_notes(base, head, ranks, unreadable)),
+        work=work.changes(base, head, _WORTH * step_ms) if per_step else (),
+        findings=tuple(finding_changes(base, head, (before.per, after.per), _SAVING_MOVED * step_ms)),
+        frames=frames(base, head) if per_step else (),
+        notes=(*_basis(before, after), *_notes(base, head, ranks, unreadable)),
     )
+
+
+def _basis(before: Side, after: Side) -> Iterator[str]:
+    """Why the sides' times, and all that is told per step, are not held against each other."""
+    sides = (("base", before), ("head", after))
+    if unmeasured := [name for name, side in sides if side.per is None]:
+        yield (
+            f"not measured: the {listing(unmeasured)}; neither the parts of the step nor kernels and ops are compared, "
+            "and what one side found may be on the other too"
+        )
+    elif unmarked := [name for name, side in sides if side.per == "recording"]:
+        yield (
+            f"no steps on the {listing(unmarked)}, so that its times are of all that was recorded: the parts are "
+            "compared as shares, kernels and ops not at all"
+        )
 
 
 def _notes(

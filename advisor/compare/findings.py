@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
@@ -18,11 +19,22 @@ def mark_new(report: Report, baseline: Report) -> Report:
     )
 
 
-def finding_changes(base: Sequence[Run], head: Sequence[Run], least_ms: float) -> Iterator[FindingChange]:
-    """Every finding of either side, new ones first, then by how grave they are."""
+def finding_changes(
+    base: Sequence[Run], head: Sequence[Run], per: tuple[str | None, str | None], least_ms: float
+) -> Iterator[FindingChange]:
+    """Every finding of either side, new ones first, then by how grave they are.
+
+    Args:
+        base: At least one run.
+        head: At least one run.
+        per: What the times of either side are of, as `Side.per` has it.
+        least_ms: A saving that moves less is the same.
+    """
+    sides = (_Runs("base", base, per[0]), _Runs("head", head, per[1]))
+    least_ms = least_ms if per == ("step", "step") else math.inf
     before, after = _common(base), _common(head)
     keys = dict.fromkeys([*after, *before])
-    changes = [_finding_change(key, before.get(key), after.get(key), base, head, least_ms) for key in keys]
+    changes = [_finding_change(key, before.get(key), after.get(key), sides, least_ms) for key in keys]
     yield from sorted(changes, key=lambda change: (_STATUSES.index(change.status), _gravity(change)))
 
 
@@ -61,22 +73,25 @@ def _known(run: Run) -> Iterator[tuple[str, _Known]]:
         yield finding.key, _Known(finding.rule, finding.title, found)
 
 
-def _finding_change(  # noqa: PLR0913, PLR0917 - both sides of a key, twice
-    key: str,
-    before: _Known | None,
-    after: _Known | None,
-    base: Sequence[Run],
-    head: Sequence[Run],
-    least_ms: float,
+class _Runs(NamedTuple):
+    """The runs of a side, and what their times are of."""
+
+    side: str
+    runs: Sequence[Run]
+    per: str | None
+
+
+def _finding_change(
+    key: str, before: _Known | None, after: _Known | None, sides: tuple[_Runs, _Runs], least_ms: float
 ) -> FindingChange:
     status: FindingStatus
     why = None
     if before and after:
         known, status = after, _moved(before.found, after.found, least_ms)
     elif after:
-        known, status, why = after, "new", _unheld(after.rule, base, "base")
+        known, status, why = after, "new", _unmeasured(sides) or _unheld(after.rule, sides[0].runs, "base")
     elif before:
-        known, status, why = before, "gone", _unheld(before.rule, head, "head")
+        known, status, why = before, "gone", _unseen(sides) or _unheld(before.rule, sides[1].runs, "head")
     else:
         raise ValueError(f"{key}: a finding of neither side")
     return FindingChange(
@@ -88,6 +103,19 @@ def _finding_change(  # noqa: PLR0913, PLR0917 - both sides of a key, twice
         head=after and after.found,
         why=why,
     )
+
+
+def _unmeasured(sides: tuple[_Runs, _Runs]) -> str | None:
+    """Why no finding can be said to have come or gone, where a side could not be measured."""
+    return next((f"the {of.side} was not measured" for of in sides if not of.per), None)
+
+
+def _unseen(sides: tuple[_Runs, _Runs]) -> str | None:
+    """Why no finding can be said to be gone: a window without steps may lie in another phase of the job."""
+    head = sides[1]
+    if head.per == "recording":
+        return f"no steps are marked on the {head.side}: what showed it may lie outside of what was recorded"
+    return _unmeasured(sides)
 
 
 def _unheld(rule: str, runs: Sequence[Run], side: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -58,7 +58,16 @@ def side(runs: Sequence[Run], ranks: frozenset[int], unreadable: Sequence[Unread
         devices=tuple(sorted({d.name or d.model or "unnamed device" for run in runs for d in run.source.devices})),
         world_size=sizes.pop() if len(sizes) == 1 else None,
         unreadable=sum(1 + len(lost.others) for lost in unreadable),
+        per=_per(runs),
     )
+
+
+def _per(runs: Sequence[Run]) -> Literal["step", "recording"] | None:
+    """What the breakdowns of the runs are of; None where one of them has none."""
+    timed = [run.source.steps for run in runs if run.source.steps.step_mean_ms and any(run.breakdown.values())]
+    if len(timed) < len(runs):
+        return None
+    return "step" if all(steps.marked for steps in timed) else "recording"
 
 
 def _step_times(run: Run, ranks: frozenset[int]) -> tuple[float, ...]:

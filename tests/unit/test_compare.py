@@ -400,6 +400,41 @@ def test_a_tree_that_is_none_is_drawn_as_far_as_it_is():
     ]
 
 
+# ------------------------------------------------------------------------------------------ sides without steps
+
+
+def test_without_steps_on_both_sides_nothing_is_told_per_step():
+    base = run(launch=[kernel("a", 10, 100)], findings=[finding("wait", high_share=0.1)])
+    head = run([7000.0], marked=False, launch=[kernel("b", 10, 100)], findings=[finding("wait", high_share=0.9)])
+    found = held(base, head)
+    assert (found.base.per, found.head.per, found.per_step) == ("step", "recording", False)
+    assert (found.work, found.frames) == ((), ())
+    assert [f.status for f in found.findings] == ["kept"]
+    assert any(note.startswith("no steps on the head") for note in found.notes)
+    assert not held(head, head).per_step
+
+
+def test_a_window_without_steps_does_not_tell_what_is_gone():
+    window = run([7000.0], marked=False, passed=("stall",))
+    (change,) = held(run(findings=[finding("stall")]), window).findings
+    assert (change.status, change.why is not None and "no steps are marked on the head" in change.why) == (
+        "untold",
+        True,
+    )
+    assert [f.status for f in held(window, run(findings=[finding("stall")])).findings] == ["new"]
+
+
+@pytest.mark.parametrize("flipped", [False, True])
+def test_a_side_that_was_not_measured_is_no_zero(flipped):
+    broken = run((), breakdown={}, findings=[finding("few")])
+    whole = run(launch=[kernel("k", 10, 100)], findings=[finding("slow")], passed=("few",))
+    found = held(*((whole, broken) if flipped else (broken, whole)))
+    side = "head" if flipped else "base"
+    assert (found.breakdown, found.work, found.frames) == ((), (), ())
+    assert {(f.status, f.why) for f in found.findings} == {("untold", f"the {side} was not measured")}
+    assert any(note.startswith(f"not measured: the {side}") for note in found.notes)
+
+
 # ------------------------------------------------------------------------------------------ findings
 
 

@@ -9,7 +9,6 @@ from advisor.comparison import Comparison, FindingChange, Verdict, WorkChange
 from advisor.render import mermaid
 from advisor.render.compared import words
 from advisor.render.markdown import MOST_CHARACTERS, details, escape, graded, name, prose, table, within
-from advisor.text import ms
 
 _MOST_FINDINGS: Final = 5
 _MOST_WORK: Final = 15
@@ -41,6 +40,8 @@ def _blocks(found: Comparison) -> Iterator[str]:
         yield "\n".join(f"- {escape(note, 300)}" for note in found.notes[:_MOST_NOTES])
     if found.breakdown:
         yield details(words.where(found), _breakdown(found))
+    elif unmeasured := words.unmeasured(found):
+        yield escape(unmeasured)
     if found.work:
         yield details(f"What changed in the work ({escape(words.work(found))})", *_work(found.work))
     if changes:
@@ -50,7 +51,9 @@ def _blocks(found: Comparison) -> Iterator[str]:
 
 
 def _chart(found: Comparison) -> str | None:
-    """Both steps, one above the other; what moved most stands out."""
+    """Both steps, one above the other; what moved most stands out. Shares of unlike wholes have no common axis."""
+    if not found.per_step:
+        return None
     sides = (
         ("base", [(shift.category, shift.base_ms) for shift in found.breakdown]),
         ("head", [(shift.category, shift.head_ms) for shift in found.breakdown]),
@@ -84,7 +87,10 @@ def _breakdown(found: Comparison) -> str:
     return table(
         ("", "", "Base", "Head", "Change"),
         [
-            tuple(_strong(cell, row) for cell in (escape(row.name, 40), escape(row.meaning, 160), *_amounts(row)))
+            tuple(
+                _strong(cell, row)
+                for cell in (escape(row.name, 40), escape(row.meaning, 160), *map(escape, words.cells(row)))
+            )
             for row in words.rows(found)
         ],
     )
@@ -92,11 +98,6 @@ def _breakdown(found: Comparison) -> str:
 
 def _strong(cell: str, row: words.Row) -> str:
     return f"**{cell}**" if row.kind == "sum" else cell
-
-
-def _amounts(row: words.Row) -> tuple[str, str, str]:
-    shown = words.signed_ms if row.kind == "rest" else ms
-    return escape(shown(row.base_ms)), escape(shown(row.head_ms)), escape(words.signed_ms(row.change_ms))
 
 
 def _compared(found: Comparison) -> str:

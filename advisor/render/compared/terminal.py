@@ -8,7 +8,7 @@ from typing import Final
 from advisor.comparison import Comparison, FindingChange, FindingStatus, Verdict, WorkChange
 from advisor.render.compared import words
 from advisor.render.page import Page
-from advisor.text import count, ms, one_line, shortened
+from advisor.text import count, one_line, shortened
 
 _STYLES: Final[dict[Verdict, str]] = {
     "slower": "bold red",
@@ -41,6 +41,9 @@ def render(
     page.gap()
     if found.breakdown:
         _breakdown(page, found)
+    elif unmeasured := words.unmeasured(found):
+        page.add(unmeasured)
+        page.gap()
     _findings(page, words.findings(found), verbose=verbose)
     _work(page, found.work, verbose=verbose)
     page.add((words.tally(found), "dim"), hang=_MARGIN)
@@ -49,6 +52,8 @@ def render(
 
 def _breakdown(page: Page, found: Comparison) -> None:
     """Both steps as bars on one scale, and what moved."""
+    if not found.per_step:
+        page.add((words.where(found), "bold"))
     order = {s.category: number for number, s in enumerate(words.shifts(found))}
     for label, bars in zip(("base", "head"), words.bars(found), strict=True):
         shown = [bar for bar in bars if bar.category in order]
@@ -61,11 +66,9 @@ def _breakdown(page: Page, found: Comparison) -> None:
         page.add((f"{label:{_LABEL}}", "bold"), *drawn)
     for row in words.rows(found):
         number = order.get(row.name)
-        drawn_ms = words.signed_ms if row.kind == "rest" else ms
-        told = (
-            f" {shortened(one_line(row.name), 20):20}{drawn_ms(row.base_ms):>9}{drawn_ms(row.head_ms):>9}"
-            f"{words.signed_ms(row.change_ms):>9}  {row.meaning}"
-        )
+        base, head, change = words.cells(row)
+        width = 12 if row.kind == "share" else 8
+        told = f" {shortened(one_line(row.name), 20):20} {base:>8} {head:>8} {change:>{width}}  {row.meaning}"
         swatch = (" ", "") if number is None else (_fill(number), _style(number))
         page.add(swatch, (told, "bold" if row.kind == "sum" else ""), margin=_LABEL, most=1)
     page.gap()

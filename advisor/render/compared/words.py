@@ -22,6 +22,7 @@ from advisor.render.words import Flame
 from advisor.text import UNKNOWN, count, interval, listing, ms, number, percent, runs_of, us, without_shared_unit
 
 _MINUS: Final = "\N{MINUS SIGN}"
+_NANOSECOND: Final = 1e-6  # in ms
 _SEEN: Final = 0.005  # of the longer step: categories below it are no bar anybody could see
 _TITLES: Final = {"faster": "Faster", "slower": "Slower", "same": "No change", "inconclusive": "Inconclusive"}
 STATUSES: Final[dict[FindingStatus, str]] = {
@@ -95,7 +96,8 @@ def side(of: Side) -> str:
 def tally(found: Comparison) -> str:
     """`findings: 1 new, 2 gone, 3 as before; 12 kernels and 4 ops changed`."""
     told = statuses(found)
-    return f"{f'findings: {told}' if told else 'no findings on either side'}; {work(found)} changed"
+    changed = f"{work(found)} changed" if found.per_step else "kernels and ops not compared"
+    return f"{f'findings: {told}' if told else 'no findings on either side'}; {changed}"
 
 
 def counts(found: Comparison) -> str:
@@ -163,11 +165,16 @@ class Bar(NamedTuple):
 
 def bars(found: Comparison) -> tuple[list[Bar], list[Bar]]:
     """Both sides' steps, on one scale."""
-    longest = max(sum(s.base_ms for s in found.breakdown), sum(s.head_ms for s in found.breakdown))
-    return (
-        _bars([(s.category, s.base_ms) for s in found.breakdown], longest),
-        _bars([(s.category, s.head_ms) for s in found.breakdown], longest),
-    )
+    whole, before, after = _wholes(found)
+    base = [(s.category, s.base_ms) for s in found.breakdown]
+    head = [(s.category, s.head_ms) for s in found.breakdown]
+    return (_bars(base, whole), _bars(head, whole)) if found.per_step else (_bars(base, before), _bars(head, after))
+
+
+def _wholes(found: Comparison) -> tuple[float, float, float]:
+    """The longer side's time and each side's, in ms."""
+    base, head = sum(s.base_ms for s in found.breakdown), sum(s.head_ms for s in found.breakdown)
+    return max(base, head), base, head
 
 
 def _bars(parts: Sequence[tuple[str, float]], longest: float) -> list[Bar]:
@@ -181,8 +188,9 @@ def _bars(parts: Sequence[tuple[str, float]], longest: float) -> list[Bar]:
 
 def shifts(found: Comparison) -> list[Shift]:
     """The categories that take any time worth seeing on either side."""
-    longest = max(sum(s.base_ms for s in found.breakdown), sum(s.head_ms for s in found.breakdown))
-    return [s for s in found.breakdown if max(s.base_ms, s.head_ms) > _SEEN * longest]
+    whole, *each = _wholes(found)
+    base, head = (whole, whole) if found.per_step else each
+    return [s for s in found.breakdown if s.base_ms > _SEEN * base or s.head_ms > _SEEN * head]
 
 
 def flame(found: Comparison) -> Flame | None:
@@ -202,14 +210,31 @@ def flame(found: Comparison) -> Flame | None:
 
 
 def where(found: Comparison) -> str:
-    """The heading of the breakdown: without marked steps it is that of all that was recorded."""
-    return "Where a step goes" if found.base.steps and found.head.steps else "Where the recording goes"
+    """The heading of the breakdown: where a side has no steps, shares of whatever its times are of."""
+    return "Where a step goes" if found.per_step else f"Where the time goes, in shares of {_whole_of(found)}"
+
+
+def _whole_of(found: Comparison) -> str:
+    """What the parts add up to on either side: `the recording`, `a step on the base, the recording on the head`."""
+    whole = {name: "a step" if of.per == "step" else "the recording" for name, of in _sides(found)}
+    if whole["base"] == whole["head"]:
+        return whole["base"]
+    return ", ".join(f"{what} on the {name}" for name, what in whole.items())
+
+
+def unmeasured(found: Comparison) -> str:
+    """What stands in the place of the parts where a side has none; empty where both have."""
+    lacking = [name for name, of in _sides(found) if of.per is None]
+    return f"Where a step goes: not measured on the {listing(lacking)}." if lacking else ""
 
 
 class Row(NamedTuple):
-    """A line of the breakdown's table, in ms a step on both sides; `kind` tells parts from what they add up to."""
+    """A line of the breakdown's table; `kind` tells parts from what they add up to.
 
-    kind: Literal["part", "sum", "rest"]
+    Parts and sums are in ms a step; a share's `base_ms` and `head_ms` are parts of 1.
+    """
+
+    kind: Literal["part", "sum", "rest", "share"]
     name: str
     meaning: str
     base_ms: float
@@ -219,6 +244,16 @@ class Row(NamedTuple):
     def change_ms(self) -> float:
         """Above zero: it takes longer than before."""
         return self.head_ms - self.base_ms
+
+
+def cells(row: Row) -> tuple[str, str, str]:
+    """A line's base, head and change: durations, or shares whose change is in percentage points."""
+    if row.kind == "share":
+        points = number(round(100 * abs(row.change_ms), 1))
+        sign = _sign(row.change_ms) if points != "0" else _sign(0)
+        return percent(row.base_ms), percent(row.head_ms), f"{sign}{points} points"
+    shown = signed_ms if row.kind == "rest" else ms
+    return shown(row.base_ms), shown(row.head_ms), signed_ms(row.change_ms)
 
 
 def rows(found: Comparison) -> list[Row]:
@@ -233,6 +268,11 @@ def rows(found: Comparison) -> list[Row]:
         less = listing([s.category for s in hidden])
         parts.append(Row("part", "the rest", less, sum(s.base_ms for s in hidden), sum(s.head_ms for s in hidden)))
     base, head = (sum(getattr(row, side) for row in parts) for side in ("base_ms", "head_ms"))
+    if not found.per_step:
+        return [
+            row._replace(kind="share", base_ms=row.base_ms / (base or 1), head_ms=row.head_ms / (head or 1))
+            for row in parts
+        ]
     before, after = found.base.median_ms, found.head.median_ms
     if not parts or before is None or after is None:
         return parts
@@ -294,7 +334,8 @@ def meaning(category: str) -> str:
 
 
 def signed_ms(change: float) -> str:
-    """A difference of durations with its sign."""
+    """A difference of durations with its sign; recordings count whole nanoseconds, so that less is none."""
+    change = change if abs(change) >= _NANOSECOND else 0.0
     return f"{_sign(change)}{ms(abs(change))}"
 
 

@@ -68,6 +68,42 @@ def test_strips_share_an_axis():
     assert 0 < base.steps[0] < base.median < head.median < head.steps[-1] < 1
 
 
+def unlike() -> Comparison:
+    """A step of 100 ms against 10 s of recording."""
+    head = slower().head.model_copy(update={"per": "recording"})
+    shifts = [
+        slower().breakdown[0].model_copy(update=dict(zip(("category", "base_ms", "head_ms"), of, strict=True)))
+        for of in (("compute", 75.0, 5000.0), ("input", 25.0, 5000.0))
+    ]
+    return slower().model_copy(update={"head": head, "breakdown": tuple(shifts), "work": ()})
+
+
+def test_what_is_not_of_a_step_is_compared_in_shares():
+    assert [words.cells(row) for row in words.rows(unlike())] == [
+        ("75 %", "50 %", "\N{MINUS SIGN}25 points"),
+        ("25 %", "50 %", "+25 points"),
+    ]
+    base, head = words.bars(unlike())
+    assert [bar.share for bar in (*base, *head)] == [0.75, 0.25, 0.5, 0.5]
+    told = "Where the time goes, in shares of a step on the base, the recording on the head"
+    for text in (markdown.render(unlike()), page.render(unlike()), terminal.render(unlike())):
+        assert told in text
+        assert "10 s" not in text
+    assert "mermaid" not in markdown.render(unlike())
+    assert "kernels and ops not compared" in words.tally(unlike())
+
+
+def test_a_side_without_numbers_is_said_to_be_not_measured():
+    head = slower().head.model_copy(update={"per": None})
+    found = slower().model_copy(update={"head": head, "breakdown": (), "work": ()})
+    for text in (markdown.render(found), page.render(found), terminal.render(found)):
+        assert "not measured on the head" in text
+
+
+def test_less_than_a_nanosecond_is_no_difference():
+    assert words.signed_ms(7.1e-15) == words.signed_ms(-7.1e-15) == "±0 ms"
+
+
 # ------------------------------------------------------------------------------------------ JSON
 
 
