@@ -7,7 +7,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from itertools import count, zip_longest
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -347,7 +347,18 @@ def _named(runs: Sequence[Found]) -> list[Found]:
         names = [
             of[min(depth, len(of) - 1)] if times[name] > 1 else name for name, of in zip(names, longer, strict=True)
         ]
-    return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
+    return [replace(run, name=name) for run, name in zip(runs, _untaken(names), strict=True)]
+
+
+def _untaken(names: Sequence[str]) -> Iterator[str]:
+    """The names, with a number behind those that even whole paths leave alike: a folder may be called `run#2`."""
+    taken = set(names)
+    seen = set[str]()
+    for name in names:
+        free = name if name not in seen else next(n for k in count(2) if (n := f"{name} ({k})") not in taken)
+        taken.add(free)
+        seen.add(name)
+        yield free
 
 
 def _names(run: Found) -> list[str]:

@@ -23,7 +23,7 @@ _CLASSES: Final = (
     ("batch", r"^(?:Batch|PaddedBatch|DenseToRaggedBatch|Unbatch|Rebatch|DenseToSparseBatch)(?:V\d+)?$"),
 )
 _PYTHON_OPS: Final = r":(?:Eager)?PyFunc(?:Stateless)?$"  # of py_function, numpy_function and from_generator
-_PER_REPLICA: Final = "MultiDeviceIteratorGetNextFromShard"  # asked by the Generator that tf.distribute makes per device
+_PER_REPLICA: Final = "MultiDeviceIteratorGetNextFromShard"  # asked by the Generator of tf.distribute per device
 _MOSTLY: Final = 0.5
 
 
@@ -49,8 +49,8 @@ def _slowest_calls(lane: Lane) -> pl.DataFrame:
         "text",
         "What kind of transformation that is, by what can be done: source, python, pyfunc, replica, map, parallel, "
         "batch, other.",
-        "pyfunc where PyFunc ops run in half of the waiting for input; replica where it is a Generator without such ops "
-        "and tf.distribute's MultiDeviceIterator is asked; else by its name; one that could run calls in parallel but "
+        "pyfunc where PyFunc ops run in half of the waiting for input; replica where it is a Generator without such "
+        "ops and tf.distribute's MultiDeviceIterator is asked; else by its name; one that could run calls in parallel but "
         "runs one is a map",
         _GUIDE,
     ),

@@ -580,6 +580,15 @@ def test_run_k_holds_the_kth_recording_of_each_worker_however_listed(made: dict[
     assert recordings(listing) == recordings(sorted(listing))
 
 
+def test_a_folder_named_like_a_second_recording_keeps_the_names_apart(tmp_path: Path):
+    put(tmp_path / "run/rank0_step_1.json")
+    put(tmp_path / "run/rank0_step_2.json")
+    put(tmp_path / "run#2/rank0_step_1.json")
+    found, _ = discover([str(tmp_path)])
+    assert len(found) == 3
+    assert len({run.name for run in found}) == 3
+
+
 folder = st.lists(st.sampled_from(["a", "b", "run", "run#2", "x.json"]), max_size=3).map("/".join)
 trace_file = st.tuples(folder, recording, st.sampled_from(SUFFIXES)).map(
     lambda of: f"{of[0]}/{file_of(of[1], of[2])}".lstrip("/")
