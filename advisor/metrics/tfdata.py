@@ -50,8 +50,8 @@ def _slowest_calls(lane: Lane) -> pl.DataFrame:
         "What kind of transformation that is, by what can be done: source, python, pyfunc, replica, map, parallel, "
         "batch, other.",
         "pyfunc where PyFunc ops run in half of the waiting for input; replica where it is a Generator without such "
-        "ops and tf.distribute's MultiDeviceIterator is asked; else by its name; one that could run calls in parallel but "
-        "runs one is a map",
+        "ops and tf.distribute's MultiDeviceIterator is asked; else by its name; one that could run calls in parallel "
+        "but runs one is a map",
         _GUIDE,
     ),
     Metric(
