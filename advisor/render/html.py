@@ -70,6 +70,7 @@ def _environment() -> Environment:
         "lines": _lines,
         "prose": _prose,
         "points": _points,
+        "capital": _capital,
         "names": _names,
     }
     return environment
@@ -117,9 +118,14 @@ def _code(value: str) -> Markup:
     return Markup("<wbr>").join(escape(part) for part in parts)
 
 
-def _lines(value: str) -> str:
-    """Lines that keep their breaks and indentation."""
-    return text.shortened(text.plain(value).rstrip(), _LONGEST_CODE)
+def _lines(value: str) -> Markup:
+    """Escaped lines that keep their breaks and indentation; not a string, which `_shown` would cut short."""
+    return escape(text.shortened(text.plain(value).rstrip(), _LONGEST_CODE))
+
+
+def _capital(sentence: str) -> str:
+    """A sentence that begins with a capital, also where a name (`rank 3`) comes first."""
+    return sentence[:1].upper() + sentence[1:]
 
 
 def _points(share: float) -> str:
