@@ -60,6 +60,7 @@ _ROW_PX: Final = 22
 _LONGEST: Final = 40  # characters of a rank's name
 _AXES: Final = {"awaited": "for this rank", "waiting": "this rank waits"}
 _WORTH_A_NUMBER: Final = 0.005  # of the largest
+_DARK: Final = 0.75  # of the shades: from there on a number in the colour of the paper reads better
 _PROMPT_GAP: Final = 1.02  # a smaller spread of a heat map's values is no difference
 
 
@@ -321,13 +322,16 @@ def _waits(run: Run) -> Chart | None:
     drawn: Any = _cells(cells, "awaited:N", "waiting", "ms per step")
     if ranks <= _FEW_RANKS:
         most_ms = max(float(str(cell["ms"])) for cell in cells)
+        least_ms = min(float(str(cell["ms"])) for cell in cells)
+        low_ms = least_ms if most_ms > least_ms * _PROMPT_GAP else 0.0
+        dark_ms = low_ms + _DARK * (most_ms - low_ms)
         told = [cell for cell in cells if float(str(cell["ms"])) >= _WORTH_A_NUMBER * most_ms]
         over = alt.Chart(_data(told)).encode(
             x=alt.X("awaited:N", sort=alt.EncodingSortField("across", op="min")),
             y=alt.Y("waiting:N", sort=alt.EncodingSortField("place", op="min")),
             text=alt.Text("ms:Q", format=".2~f"),
         )
-        shade = alt.condition(f"datum.ms > {most_ms / 2}", alt.value(_var("--paper")), alt.value(_var("--ink")))
+        shade = alt.condition(f"datum.ms >= {dark_ms}", alt.value(_var("--paper")), alt.value(_var("--ink")))
         drawn = alt.layer(drawn, over.mark_text(fontSize=11).encode(color=shade))
     spec = _spec(drawn.properties(width="container", height=ranks * max(_row_px(ranks), 14)))
     total: dict[str, float] = {}
