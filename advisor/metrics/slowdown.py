@@ -32,7 +32,7 @@ _NAMES: Final = (
     Metric(
         "straggler_slowdown",
         "ratio",
-        "How many times as long the step takes as without stragglers.",
+        "How many times as long the step takes as without stragglers; ranks that begin the step late count too.",
         "replayed step / step replayed with every operation at the mean (kernels) or median (transfers) of its like; "
         "a step lasts from the last rank's end of the step before to the last rank's end",
         _SOURCE,

@@ -462,9 +462,11 @@ def odd_ranks(run: Run) -> list[str]:
     told = [_Pace(row, *map(row.get, _PACE)) for row in run.metrics.get("device", ())]  # type: ignore[arg-type] # checked below
     known = [rank for rank in told if rank.excess_ms is not None and rank.own_ms is not None]
     odd = [rank for rank in known if abs(rank.excess_ms) >= _ODD * max(rank.own_ms - rank.excess_ms, 0)]
+    here = len(run.source.workers)
+    rest = " for those recorded" if run.source.world_size and run.source.world_size > here else ""
     return [
         f"{_rank(rank.row, run)}: {ms(rank.own_ms)} by itself, {ms(abs(rank.excess_ms))}"
-        f" {'more' if rank.excess_ms > 0 else 'less'} than the typical rank; waits {ms(rank.wait_ms)}"
+        f" {'more' if rank.excess_ms > 0 else 'less'} than the typical rank; waits {ms(rank.wait_ms)}{rest}"
         for rank in sorted(odd, key=lambda rank: -abs(rank.excess_ms))
     ]
 
@@ -485,13 +487,15 @@ def bandwidth(run: Run) -> str | None:
     if not large:
         return None
     most = max(large, key=lambda c: (_number(c, "bytes"), _number(c, "bus_gbs")))
-    named = f"{most['op']} of {quantity(most['bytes'], 'bytes')} between {most['group_size']} ranks"
+    among = "from one rank to another" if most["op"] in _PAIRED else f"between {most['group_size']} ranks"
+    named = f"{most['op']} of {quantity(most['bytes'], 'bytes')} {among}"
     algorithm, bus = (_gbs(_number(most, name)) for name in ("algorithm_gbs", "bus_gbs"))
     return f"{named}: at least {algorithm} algorithm and {bus} bus bandwidth (waiting for late ranks is in it)"
 
 
 _BANDWIDTH: Final = ("bus_bandwidth_gbs", "expected_bus_bandwidth_gbs", "link_reached_share")
 _LARGE: Final = 4 << 20
+_PAIRED: Final = ("send", "recv")  # whatever the group's size
 
 
 def _gbs(value: float) -> str:
@@ -618,11 +622,11 @@ def charts_title(names: Iterable[str]) -> str:
 
 def _paced(source: Source) -> str:
     """Whose step the numbers are of, where there are several."""
-    return (
-        f" in worker {source.steps.worker}, which sets the pace"
-        if len(source.workers) > 1 and source.steps.worker is not None
-        else ""
-    )
+    if len(source.workers) <= 1 or source.steps.worker is None:
+        return ""
+    # one step does not show who is slow and who was only late this once
+    role = "which sets the pace" if source.steps.used > 1 else "whose numbers stand here"
+    return f" in worker {source.steps.worker}, {role}"
 
 
 def _which(steps: Sequence[tuple[int, int]], workers: int) -> str:

@@ -55,7 +55,7 @@ def test_every_fix_links_to_documentation_and_every_limit_has_a_source(rule):
         ("input", "Prefetch more"),
         ("python", "Look for what"),
         ("host", "Look for what"),
-        ("unknown", "Keep Python's garbage"),
+        ("unknown", "A guess to test first"),
         ("compute", "Compare the shapes"),
         ("allocator", ("Keep sizes alike", "Leave preallocation")),
     ],
