@@ -216,6 +216,16 @@ def untold(lane: Lane) -> str | None:
     return f"{percent(share)} of the time is idle and nothing tells why" if share >= _UNTOLD_SHARE else None
 
 
+def undirected_copies(lane: Lane) -> str | None:
+    """Why it cannot be told what is copied to and from the host, or None where it can."""
+    if not lane.total_ns:
+        return None
+    copies = lane.used_ops.filter(pl.col("kind") == "memcpy", pl.col("copy_kind").is_null())
+    share = float(spans(copies).within(lane.starts, lane.ends).sum()) / lane.total_ns
+    said = f"copies are open in {percent(share)} of the time, and nothing tells whether they come from the host"
+    return said if share >= _UNTOLD_SHARE else None
+
+
 def minus(union: Union, other: Union) -> Union:
     """Time covered by `union` and not by `other`."""
     if not len(union.starts):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -11,6 +12,8 @@ from advisor.lanes.hostwork import places
 from advisor.lanes.lens import Lane, spans
 from advisor.metrics.registry import Metric, Value, measures
 
+_LOADS: Final = r"(?i)load|batch|data|input|next|fetch|feed|iter|read|record|sample|queue"
+_FRAME: Final = r"\$(\S+:\d+) (.+)"  # as XPlane names Python's calls
 _OWN_PROCESS: Final = "_SingleProcessDataLoaderIter"
 
 
@@ -20,6 +23,14 @@ def _single(lane: Lane) -> pl.DataFrame:
 
 
 @measures(
+    Metric(
+        "unnamed_input",
+        "text",
+        "What the steps wait for as for input, where nothing in its name says that it loads anything; else empty.",
+        "name of the input ranges with the most time in the used steps, if it holds none of "
+        "load, batch, data, dataset, input, next, fetch, feed, iter, read, record, sample, queue",
+        "JAX has no loader: the reader tells it by its place before the first dispatch of a step",
+    ),
     Metric(
         "single_process_input_share",
         "share",
@@ -35,4 +46,18 @@ def loader(lane: Lane) -> Mapping[str, Value]:
         return {}
     covered = lane.busy | lane.host_spans("collective", "runtime", "sync", "allocator")
     loading = (covered | spans(_single(lane))).within(lane.starts, lane.ends) - covered.within(lane.starts, lane.ends)
-    return {"single_process_input_share": float(loading.sum()) / lane.total_ns}
+    return {
+        "unnamed_input": _unnamed(lane),
+        "single_process_input_share": float(loading.sum()) / lane.total_ns,
+    }
+
+
+def _unnamed(lane: Lane) -> str:
+    inputs = (
+        lane.used_host.filter(pl.col("kind") == "input").group_by(pl.col("name").cast(pl.String)).agg(pl.sum("dur_ns"))
+    )
+    most = inputs.sort("dur_ns", "name", descending=[True, False])["name"].first()
+    if not isinstance(most, str) or re.search(_LOADS, most):
+        return ""
+    frame = re.fullmatch(_FRAME, most)
+    return f"{frame[2]} ({frame[1]})" if frame else most

@@ -7,10 +7,10 @@ from typing import Final
 
 import polars as pl
 
-from advisor.lanes.hostwork import device_places
+from advisor.lanes.hostwork import device_places, undirected_copies
 from advisor.lanes.lens import Lane, spans
 from advisor.lanes.roofline import gains_ms
-from advisor.metrics.registry import Metric, Value, measures
+from advisor.metrics.registry import Metric, Missing, Value, measures
 
 _LEAST_BYTES: Final = 1_000_000  # scalars and small tensors are not worth a stream
 _STILL_SEEN: Final = 0.3  # of a prefetched copy: the host has to be ahead by a whole copy for all of it to be hidden
@@ -95,6 +95,8 @@ def prefetch(lane: Lane) -> Mapping[str, Value]:
     """Copies to the device; zero where all of them are hidden or there are none."""
     if not lane.total_ns:
         return {}
+    if untold := undirected_copies(lane):
+        return dict.fromkeys(("exposed_copy_share", "exposed_copy_ms", "copy_gain_ms"), Missing(untold))
     found = _copies(lane)
     copies = spans(found)
     hiding = spans(lane.ops.filter(pl.col("kind").is_in(["kernel", "collective"])))

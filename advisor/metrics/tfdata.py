@@ -8,6 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.intervals import Union
+from advisor.lanes.hostwork import undirected_copies
 from advisor.lanes.iterators import STAGES, bottleneck, iterators, path_to, waits
 from advisor.lanes.lens import Lane, spans
 from advisor.metrics.registry import Metric, Missing, Value, measures, tabulates
@@ -23,7 +24,7 @@ _CLASSES: Final = (
     ("batch", r"^(?:Batch|PaddedBatch|DenseToRaggedBatch|Unbatch|Rebatch|DenseToSparseBatch)(?:V\d+)?$"),
 )
 _PYTHON_OPS: Final = r":(?:Eager)?PyFunc(?:Stateless)?$"  # of py_function, numpy_function and from_generator
-_PER_REPLICA: Final = "MultiDeviceIteratorGetNextFromShard"  # asked by the Generator of tf.distribute per device
+_PER_REPLICA: Final = "MultiDeviceIteratorGetNextFromShard"  # asked by tf.distribute's own Generator per device
 _MOSTLY: Final = 0.5
 
 
@@ -49,9 +50,9 @@ def _slowest_calls(lane: Lane) -> pl.DataFrame:
         "text",
         "What kind of transformation that is, by what can be done: source, python, pyfunc, replica, map, parallel, "
         "batch, other.",
-        "pyfunc where PyFunc ops run in half of the waiting for input; replica where it is a Generator without such "
-        "ops and tf.distribute's MultiDeviceIterator is asked; else by its name; one that could run calls in parallel "
-        "but runs one is a map",
+        "pyfunc where PyFunc ops run in half of the waiting for input; replica where it is a Generator without them "
+        "and tf.distribute's MultiDeviceIterator is asked; else by its name; one that could run calls in parallel but "
+        "runs one is a map",
         _GUIDE,
     ),
     Metric(
@@ -203,7 +204,9 @@ def _to_device(ops: pl.DataFrame) -> pl.DataFrame:
     return ops.filter(pl.col("kind") == "memcpy", pl.col("copy_kind").cast(pl.String) == "HtoD")
 
 
-def _enqueue_share(lane: Lane) -> float:
+def _enqueue_share(lane: Lane) -> Value:
+    if untold := undirected_copies(lane):
+        return Missing(untold)
     copies = _to_device(lane.ops)["id"]
     others = spans(lane.ops.filter(~pl.col("id").is_in(copies.implode())))
     both = lane.busy.within(lane.starts, lane.ends).sum()

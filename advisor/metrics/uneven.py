@@ -33,7 +33,7 @@ _LEAST_SPREAD: Final = 0.03  # of the median: step times of one job vary by 1 to
 _ALWAYS_SHARE: Final = 0.05
 _OFTEN_SHARE: Final = 0.2  # of the complete steps: what makes so many long is no exception
 _MOSTLY: Final = 0.5
-_START_UP: Final = 3  # steps that may compile one after the other: the first, what a second finds anew, its repair
+_START_UP: Final = 3  # steps in a row that may compile: the first, what the second finds anew, one to spare
 _TELLING_SHARE: Final = 0.1  # of the excess: causes below are not named
 _SOURCE: Final = (
     "steps are uneven above median + 3 x 1.4826 x MAD of the complete steps and 1.1 x their median, or where "
@@ -144,8 +144,8 @@ def _places(lane: Lane) -> pl.DataFrame:
         "compiling_excess_ms",
         "ms",
         "What those steps add to the mean step.",
-        "sum over them of max(0, step - median of the steps without compilation) / complete steps; where there is "
-        "none, compilation with the device idle in their place",
+        "sum over them of max(0, step - median of the steps without compilation) / complete steps; without such, "
+        "compilation with the device idle in their place",
         where=_places,
     ),
     Metric(

@@ -92,6 +92,7 @@ class Case(_Strict):
     saves: tuple[float, float] | None = None
     not_evaluable: tuple[str, ...] | None = None
     fix: Text | None = None
+    doubted: bool = False
 
 
 class Rule(_Strict):
@@ -105,6 +106,8 @@ class Rule(_Strict):
     when: str | bool
     severity: Mapping[Severity, str | bool]
     confidence: Confidence
+    doubt: str | None = None
+    """Where it holds, the confidence is one level lower."""
     saving: Saving | None = None
     about: str | None = None
     """A metric that names the one rank which a rule of scope `run` is about."""
@@ -127,6 +130,8 @@ class Rule(_Strict):
         """Every expression of the rule by the key it stands under."""
         found: dict[str, str | bool | float] = {"when": self.when}
         found |= {f"severity.{level}": self.severity[level] for level in SEVERITIES if level in self.severity}
+        if self.doubt:
+            found["doubt"] = self.doubt
         if self.saving:
             found |= {"saving.low_ms": self.saving.low_ms, "saving.high_ms": self.saving.high_ms}
         return found

@@ -13,6 +13,7 @@ from advisor.metrics.registry import METRICS, Scope
 from advisor.report import (
     OUTLIERS,
     SEVERITIES,
+    Confidence,
     Evidence,
     Finding,
     Fix,
@@ -28,7 +29,7 @@ from advisor.rules import wording
 from advisor.rules.book import Applies, Rule
 from advisor.rules.verdicts import Verdict, fixes_in_order, verdicts
 
-CERTAINTY: Final = {"high": 1.0, "medium": 0.7, "low": 0.4}
+CERTAINTY: Final[Mapping[Confidence, float]] = {"high": 1.0, "medium": 0.7, "low": 0.4}
 """Weight of a saving's midpoint by the rule's confidence: the expected saving, which ranks findings."""
 
 
@@ -111,9 +112,14 @@ class _Fired:
         return self.verdict.severity or "low"
 
     @property
+    def confidence(self) -> Confidence:
+        levels: Sequence[Confidence] = list(CERTAINTY)
+        return levels[min(levels.index(self.rule.confidence) + self.verdict.doubted, len(levels) - 1)]
+
+    @property
     def expected_ms(self) -> float:
         low, high = self.low_ms, self.high_ms
-        return 0.0 if low is None or high is None else (low + high) / 2 * CERTAINTY[self.rule.confidence]
+        return 0.0 if low is None or high is None else (low + high) / 2 * CERTAINTY[self.confidence]
 
 
 def judge(found: Measured, rules: Mapping[str, Rule], suppressions: Mapping[str, Suppression]) -> Judgement:
@@ -279,10 +285,10 @@ def _root(rule: str, above: Mapping[str, str | None]) -> str:
 
 
 def _rank(f: _Fired, saving: tuple[float, float] | None) -> tuple[object, ...]:
-    return saving is None, -_expected(saving, f.rule.confidence), SEVERITIES.index(f.severity), f.rule.id
+    return saving is None, -_expected(saving, f.confidence), SEVERITIES.index(f.severity), f.rule.id
 
 
-def _expected(saving: tuple[float, float] | None, confidence: str) -> float:
+def _expected(saving: tuple[float, float] | None, confidence: Confidence) -> float:
     return 0.0 if saving is None else sum(saving) / 2 * CERTAINTY[confidence]
 
 
@@ -342,7 +348,7 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
         rule=rule.id,
         title=rule.title,
         severity=f.severity,
-        confidence=rule.confidence,
+        confidence=f.confidence,
         saving=_saving(f, shared),
         scope=Reach(
             workers=f.workers if rule.scope == "worker" else _about(f) or found.workers,

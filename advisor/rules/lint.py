@@ -118,8 +118,8 @@ def failure(rule: Rule, case: Case, metrics: Mapping[str, type[pl.DataType]]) ->
         return None if missing >= set(case.not_evaluable) and missing else f"it is {verdict.outcome}"
     if verdict.outcome == "not_evaluable":
         return f"not evaluable without {', '.join(verdict.missing)}"
-    if (verdict.severity or False) != case.fires:
-        return f"fires {verdict.severity or False}, not {case.fires}"
+    if (verdict.severity or False, verdict.doubted) != (case.fires, case.doubted):
+        return f"fires {verdict.severity or False}{', doubted' if verdict.doubted else ''}, not {case.fires}"
     if case.saves and not _close(case.saves, (verdict.low_ms, verdict.high_ms)):
         return f"saves {verdict.low_ms} to {verdict.high_ms} ms, not {case.saves[0]} to {case.saves[1]}"
     first = fixes_in_order(rule, row.row(0, named=True))[0]

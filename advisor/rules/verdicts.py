@@ -29,6 +29,7 @@ class Verdict:
     missing: tuple[str, ...] = ()
     low_ms: float | None = None
     high_ms: float | None = None
+    doubted: bool = False
 
 
 def verdicts(rule: Rule, rows: pl.DataFrame) -> list[Verdict]:
@@ -68,7 +69,7 @@ def _holds(condition: Expression, row: Mapping[str, object], rule: Rule) -> bool
     return bool(condition.over(pl.DataFrame([known or {"": None}]), rule.params)[0])
 
 
-def _verdict(rule: Rule, row: int, values: dict[str, list[Any]], missing: Iterable[str]) -> Verdict:
+def _verdict(rule: Rule, row: int, values: Mapping[str, list[Any]], missing: Iterable[str]) -> Verdict:
     if missing := tuple(missing):
         return Verdict(row, "not_evaluable", missing=missing)
     levels = [level for level in SEVERITIES if level in rule.severity and values[f"severity.{level}"][row]]
@@ -77,4 +78,5 @@ def _verdict(rule: Rule, row: int, values: dict[str, list[Any]], missing: Iterab
         low = high = None
     if not values["when"][row]:
         return Verdict(row, "passed", None, (), low, high)
-    return Verdict(row, "fired", levels[0] if levels else "low", (), low, high)
+    doubted = "doubt" in values and bool(values["doubt"][row])
+    return Verdict(row, "fired", levels[0] if levels else "low", (), low, high, doubted)

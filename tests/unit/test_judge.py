@@ -307,3 +307,10 @@ def test_a_rule_may_apply_where_the_framework_is_not_known():
     unknown = replace(found, lens=replace(found.lens, profile=unknown))
     assert judged(unknown, rule("a", applies={"framework": ["pytorch"]})).not_applicable == ("a",)
     assert judged(unknown, rule("a", applies={"framework": ["pytorch", "any"]})).findings
+
+
+def test_in_doubt_the_confidence_is_a_level_lower():
+    doubted = rule("a", doubt="unnamed_input <> ''")
+    for name, confidence in (("fetch_it", "medium"), ("", "high"), (None, "high")):
+        (found,) = judge(measured({"input_share": 0.5, "unnamed_input": name}), {"a": doubted}, {}).findings
+        assert found.confidence == confidence

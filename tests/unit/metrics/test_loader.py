@@ -19,7 +19,7 @@ def test_loading_counts_where_neither_device_nor_calls_are_busy():
 
 def test_workers_load_in_processes_of_their_own():
     host = [on_host("input", 20, 70, name=WITH_WORKERS)]
-    assert loader(lane(profile(DEVICE, host, STEPS))) == {"single_process_input_share": 0}
+    assert loader(lane(profile(DEVICE, host, STEPS))) == {"single_process_input_share": 0, "unnamed_input": ""}
 
 
 def test_on_a_cpu_it_counts_too():
@@ -36,3 +36,17 @@ def test_places_are_the_loader_s_ranges_in_used_steps():
 
 def test_without_a_step_nothing_is_known():
     assert loader(lane(profile(DEVICE, steps=[step(1, 0, 100, incomplete="cut")]))) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("$train.py:7 validate_config", "validate_config (train.py:7)"),
+        ("zzz", "zzz"),
+        ("load_batch", ""),
+        ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", ""),
+    ],
+)
+def test_an_input_range_that_does_not_call_itself_a_loader_is_named(name: str, told: str):
+    made = profile([], [on_host("input", 10, 60, name=name)], [step(0, 0, 100, device=None)])
+    assert loader(lane(made))["unnamed_input"] == told

@@ -4,6 +4,7 @@ import pytest
 
 from advisor.lanes.lens import Lane
 from advisor.metrics.prefetch import prefetch
+from advisor.metrics.registry import Missing
 from tests.tables import Row, kernel, lane, on_device, on_host, profile, step
 
 PINNED = {"copy_kind": "HtoD", "source_memory": "pinned", "target_memory": "device", "bytes": 2_000_000}
@@ -78,3 +79,10 @@ def test_the_outermost_range_that_is_not_around_all_tells_what_is_copied():
 def test_a_copy_of_no_telling_range_is_of_unknown_content():
     found = prefetch(with_kernels(copied()))
     assert (found["exposed_copy_of"], found["exposed_copy_parameter_share"]) == ("", 0)
+
+
+def test_copies_of_unknown_direction_leave_it_open():
+    told = prefetch(lane(profile([on_device("memcpy", 0, 60, 0), kernel(60, 100, 60)], [], [step(1, 0, 100)])))
+    assert isinstance(told["exposed_copy_share"], Missing)
+    little = prefetch(lane(profile([on_device("memcpy", 0, 4, 0), kernel(60, 100, 60)], [], [step(1, 0, 100)])))
+    assert little["exposed_copy_share"] == 0
