@@ -35,7 +35,7 @@ from advisor.links import innermost, require_ranges, steps, with_launches, with_
 from advisor.profile import SCHEMAS, Profile, join
 from advisor.readers.nsys import events
 from advisor.readers.nsys.gpus import devices, samples_by_device
-from advisor.readers.nsys.stepping import choose
+from advisor.readers.nsys.stepping import WARM_UP, choose
 from advisor.readers.nsys.tables import Export, opened
 from advisor.storage import size
 from advisor.text import bytes_, count, ms, percent
@@ -200,14 +200,32 @@ def _of_process(tables: Mapping[str, pl.DataFrame], worker: Mapping[str, object]
 
 
 def _work(host: pl.DataFrame, device: pl.DataFrame) -> tuple[int | None, int | None]:
-    """When the first kernel begins and the last device op ends; (None, None) where the start was not recorded."""
+    """When the first kernel begins and the last device op ends; (None, None) where the start was not recorded.
+
+    Kernels of a warm-up are part of the start-up.
+    """
     kernels = device.filter(pl.col("kind").is_in(["kernel", "collective"]))
     if not kernels.height:
         return None, None
-    begins_ns = int(kernels["start_ns"].to_numpy().min())
+    first_ns = int(kernels["start_ns"].to_numpy().min())
+    after = kernels.filter(pl.col("start_ns") >= _warm_ns(host, device, first_ns))
+    begins_ns = int(after["start_ns"].to_numpy().min()) if after.height else first_ns
     before = host.filter(pl.col("start_ns") < begins_ns)["name"].unique().cast(pl.String)
     ends_ns = int((device["start_ns"] + device["dur_ns"]).to_numpy().max())
     return (begins_ns, ends_ns) if before.str.contains(_FIRST_CALLS).any() else (None, None)
+
+
+def _warm_ns(host: pl.DataFrame, device: pl.DataFrame, first_ns: int) -> int:
+    """When the work of a warm-up is over: a range of that name, open once, in which the first kernel was launched."""
+    named = host.filter(pl.col("kind") == "annotation", pl.col("name").cast(pl.String).str.contains(WARM_UP))
+    if named.height != 1 or not (first_ns >= named["start_ns"][0]):
+        return first_ns
+    start, end = int(named["start_ns"][0]), int(named["start_ns"][0] + named["dur_ns"][0])
+    calls = host.select(launch="id", called_ns="start_ns")
+    launched = device.join(calls, on="launch").filter(pl.col("called_ns").is_between(start, end))
+    if not launched.height or int(launched["start_ns"].to_numpy().min()) > first_ns:
+        return first_ns
+    return max(end, int((launched["start_ns"] + launched["dur_ns"]).to_numpy().max()))
 
 
 def _worker(worker: Mapping[str, object], host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
@@ -241,7 +259,9 @@ def _start_up(host: pl.DataFrame, device: pl.DataFrame, begins_ns: int) -> list[
     if not copies.height and begins_ns - first_ns < _NOTICEABLE_NS:
         return []
     copied = f", copies of {bytes_(int(copies['bytes'].sum()))} among it" if copies.height else ""
-    return [f"the {ms((begins_ns - first_ns) / 1e6)} before the first kernel are start-up and count in no step{copied}"]
+    is_warm = device.filter(pl.col("kind") == "kernel", pl.col("start_ns") < begins_ns).height > 0
+    until = "the first kernel after the warm-up" if is_warm else "the first kernel"
+    return [f"the {ms((begins_ns - first_ns) / 1e6)} before {until} are start-up and count in no step{copied}"]
 
 
 def _collectives(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:

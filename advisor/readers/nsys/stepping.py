@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ _REPEATS: Final = 3
 _ENOUGH_SHARE: Final = 0.8  # of the device's work between the first and the last: what a step is made of, is no step
 _FEWEST_OPS: Final = 10  # device ops per range: fewer are no training step, unless a CUDA graph is among them
 _RANGES: Final = ["annotation", "step"]
+WARM_UP: Final = r"(?i)\bwarm[ _-]?(?:ing[ _-]?)?up"
+"""Names of ranges for what is done once, before the work that counts."""
 
 
 class Chosen(NamedTuple):
@@ -30,7 +33,8 @@ def choose(host: pl.DataFrame, device: pl.DataFrame, pattern: str | None) -> Cho
     The last are the ranges of one thread whose names, digits apart, are alike; at least three of them, inside no other
     range that repeats; which launched ten device ops or more on average, or CUDA graphs, and at least 80 % of what
     kept the device busy between the first of them and the last. Where several kinds do, the one that covers most of the
-    device's busy time. A range that is repeated inside a step, an attention call say, launches too little of it.
+    device's busy time, and one that is called warm-up only where no other does. A range that is repeated inside a
+    step, an attention call say, launches too little of it.
 
     Args:
         host: The process's host ops, with `id` and `parent`.
@@ -55,18 +59,20 @@ def _repeating(host: pl.DataFrame, device: pl.DataFrame) -> Chosen:
         .drop_nulls("row")
         .join(host.select(row="id", call_start="start_ns", call_end=pl.col("start_ns") + pl.col("dur_ns")), on="row")
     )
-    best, most = Chosen(profiler_steps(host.clear()), ""), 0
+    best, most, everything = Chosen(profiler_steps(host.clear()), ""), (False, 0), _busy(device)
     for (label,), found in _candidates(host).group_by("label", maintain_order=True):
         marked = as_steps(found)
         if marked.height < _REPEATS:
             continue
         held, between, enough = _coverage(marked, launched)
-        if enough and held > most and held >= _ENOUGH_SHARE * between:
+        rank = (re.search(WARM_UP, label) is None, held)
+        if enough and held and rank > most and held >= _ENOUGH_SHARE * between:
             how = (
                 f'steps are the {marked.height} NVTX ranges "{label}" of one thread, which launched '
-                f"{percent(held / between)} of the device's work between the first and the last; others: --step-range"
+                f"{percent(held / between)} of the device's work between the first and the last, "
+                f"{percent(held / everything)} of all; others: --step-range"
             )
-            best, most = Chosen(marked, how), held
+            best, most = Chosen(marked, how), rank
     return best
 
 

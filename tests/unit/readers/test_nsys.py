@@ -366,6 +366,36 @@ def test_kernels_without_a_name_are_not_judged_by_it(read_, ends: int, lost: boo
     assert told.frames["worker"]["idle_share"].null_count() == 0
 
 
+def test_what_is_called_warm_up_is_a_step_only_where_nothing_else_is(read_):
+    warm, rest = training(5, name="Warm-up {}"), training(3, name="iter {}")
+    later = {
+        table: [
+            {k: v + 10_000 if k in {"start", "end", "correlationId"} and v is not None else v for k, v in row.items()}
+            for row in rows
+        ]
+        for table, rows in rest.items()
+    }
+    assert read_(warm, later).steps["name"].to_list() == ["iter 0", "iter 1", "iter 2"]
+    made: Profile = read_(warm, launched(10_000, 10_100, 12_100, 99_000))
+    assert made.steps.height == 5
+    assert "50 % of all" in made.salvaged[0]
+
+
+def test_a_warm_up_that_opens_before_the_first_kernel_is_start_up(read_):
+    """The range ends at 500, its last kernel at 700: the work begins with the kernel at 800."""
+    first = [call(0, 1, "cuInit"), call(110, 112, correlation=1), call(120, 122, correlation=2)]
+    kernels = [kernel(130, 200, correlationId=1), kernel(200, 700, correlationId=2)]
+    work = launched(750, 800, 900, 3)
+    made: Profile = read_(
+        {"NVTX_EVENTS": [nvtx(100, 500, "warmup")], RUNTIME: first, KERNEL: kernels}, work, {MEMCPY: [copy(10, 20)]}
+    )
+    assert made.workers["work_start_ns"].to_list() == [800]
+    assert any("before the first kernel after the warm-up are start-up" in note for note in made.salvaged)
+    twice = [nvtx(100, 500, "warmup"), nvtx(740, 950, "warmup")]
+    made = read_({"NVTX_EVENTS": twice, RUNTIME: first, KERNEL: kernels}, work)
+    assert made.workers["work_start_ns"].to_list() == [130]
+
+
 def test_two_repeats_are_no_steps(read_):
     made: Profile = read_(training(2))
     assert not made.steps.height
