@@ -174,7 +174,8 @@ class Comparison(_Frozen):
     """Whether the head is slower than the base, and why.
 
     `reason` says in a sentence what the verdict rests on, `obstacle` what kept it from being told. `cause` is the
-    category of the breakdown that moved most in the verdict's direction. `change` is null where step times cannot be
+    category of the breakdown that moved most in the verdict's direction. `cautions` belong beside the verdict: what may
+    explain it and is no change of speed. `change` is null where step times cannot be
     held against each other at all.
     """
 
@@ -182,6 +183,7 @@ class Comparison(_Frozen):
     advisor_version: str
     verdict: Verdict
     reason: str
+    cautions: tuple[str, ...] = ()
     obstacle: Obstacle | None
     cause: Shift | None
     change: StepChange | None

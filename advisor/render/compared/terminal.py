@@ -34,6 +34,8 @@ def render(
     page.add((words.headline(found), _STYLES[found.verdict]), hang=_MARGIN)
     if certainty := words.certainty(found):
         page.add(certainty, margin=_MARGIN)
+    for caution in found.cautions:
+        page.add((words.sentence(caution), "bold"), margin=_MARGIN)
     page.add(("base  ", "bold"), words.side(found.base), hang=_LABEL)
     page.add(("head  ", "bold"), words.side(found.head), hang=_LABEL)
     for note in found.notes:
@@ -114,8 +116,17 @@ def _work(page: Page, changes: Sequence[WorkChange], *, verbose: bool) -> None:
             page.add(start, (amounts, "dim"))
             page.add(f"{change.name} ", (words.size(change), "dim"), margin=len(start), hang=_MARGIN)
         else:
-            page.add(start, (amounts, "dim"), one_line(change.name, page.width - _NAMED_AT), most=1)
+            page.add(start, (amounts, "dim"), _sized(change, page.width - _NAMED_AT), most=1)
     if len(changes) > len(shown):
         page.add(f"and {len(changes) - len(shown)} kernels and ops that moved less; -v shows them", margin=_MARGIN)
     if changes:
         page.gap()
+
+
+def _sized(change: WorkChange, room: int) -> str:
+    """Name and size; where there is no room for both, the size keeps half of it: it tells rows of one name apart."""
+    name, size = one_line(change.name), one_line(words.size(change))
+    if not size:
+        return shortened(name, room)
+    kept = shortened(size, max(room // 2, room - len(name) - 1))
+    return f"{shortened(name, room - len(kept) - 1)} {kept}"

@@ -44,9 +44,11 @@ _WORK: Final[dict[WorkStatus, str]] = {
 
 
 def work_status(change: WorkChange) -> str:
-    """What became of a kernel or op, in a word or two."""
+    """What became of a kernel or op, in a word or two; a size may come or go while the name stays."""
     if change.status == "count" and change.base and change.head:
         return "more often" if change.head.per_step > change.base.per_step else "less often"
+    if change.size and not (change.base and change.head):
+        return "new size" if change.head else "size gone"
     return _WORK.get(change.status, change.status)
 
 
@@ -63,6 +65,11 @@ def headline(found: Comparison) -> str:
     moved = sum(shift.change_ms for shift in found.breakdown)
     part = "most of it" if 2 * abs(found.cause.change_ms) >= abs(moved) else "above all"
     return f"{said}, {part} {found.cause.category} ({signed_ms(found.cause.change_ms)})"
+
+
+def sentence(told: str) -> str:
+    """A remark that stands for itself."""
+    return f"{told[:1].upper()}{told[1:]}."
 
 
 def times(found: Comparison) -> str:

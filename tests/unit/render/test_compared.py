@@ -100,6 +100,22 @@ def test_a_side_without_numbers_is_said_to_be_not_measured():
         assert "not measured on the head" in text
 
 
+def test_a_size_that_comes_or_goes_is_no_new_name():
+    (sized,) = [change for change in slower().work if change.name == "aten::copy_"]
+    assert words.work_status(sized) == "new size"
+    assert words.work_status(sized.model_copy(update={"base": sized.head, "head": None})) == "size gone"
+    assert words.work_status(sized.model_copy(update={"size": None})) == "new"
+    assert "aten::copy_ [[3, 224], []]" in terminal.render(slower(), width=110)
+
+
+def test_a_caution_stands_beside_the_verdict():
+    found = slower().model_copy(update={"cautions": ("the work of a step differs: 1 op has other sizes",)})
+    for text in (markdown.render(found), page.render(found), terminal.render(found)):
+        before = text.split("1 op has other sizes")[0]
+        assert "Slower" in before
+        assert "compute" not in before.split("<body", 1)[-1]
+
+
 def test_less_than_a_nanosecond_is_no_difference():
     assert words.signed_ms(7.1e-15) == words.signed_ms(-7.1e-15) == "±0 ms"
 
