@@ -33,6 +33,7 @@ def compare(
     *,
     advisor_version: str,
     unreadable: tuple[Sequence[Unreadable], Sequence[Unreadable]] = ((), ()),
+    notes: Sequence[str] = (),
 ) -> Comparison:
     """The head's runs against the base's.
 
@@ -41,6 +42,7 @@ def compare(
         head: At least one run of it after the change.
         advisor_version: Ours.
         unreadable: What could not be read of the base and of the head.
+        notes: What the reader should know besides.
 
     Raises:
         NothingFound: a side has no run.
@@ -68,7 +70,7 @@ def compare(
         work=work.changes(base, head, _WORTH * step_ms) if per_step else (),
         findings=tuple(finding_changes(base, head, (before.per, after.per), _SAVING_MOVED * step_ms)),
         frames=frames(base, head) if per_step else (),
-        notes=(*_basis(before, after), *_notes(base, head, ranks, unreadable)),
+        notes=(*_basis(before, after), *notes, *_notes(base, head, ranks, unreadable)),
     )
 
 

@@ -233,6 +233,22 @@ def test_no_run_is_an_error():
         compare([run()], [], advisor_version="0")
 
 
+def test_all_that_keeps_sides_from_being_compared_is_said():
+    found = held(run(world_size=8), run(device=A100))
+    assert found.obstacle == "hardware"
+    assert "different hardware: " in found.reason
+    assert "different world size: 8 against 1 ranks" in found.reason
+
+
+def test_a_recording_that_stands_on_both_sides_is_named():
+    wild = [60.0, 140.0, 75.0, 125.0, 90.0, 110.0, 65.0, 135.0, 80.0, 120.0]
+    shared, other = run(wild, name="shared"), run([t * 1.04 for t in wild], name="other")
+    found = held([shared], [shared, other])
+    assert (found.verdict, found.one_recording) == ("inconclusive", False)
+    assert "a recording stands on both sides (shared)" in found.reason
+    assert held(shared, shared).one_recording
+
+
 # ------------------------------------------------------------------------------------------ what fails
 
 
@@ -241,6 +257,9 @@ def test_fail_on():
     assert fail_on(["slower:5"]) == fail_on(["slower:5%"]) == FailOn(slower=0.05)
     assert fail_on(["new-high"]) == FailOn(slower=None, new_high=True)
     assert fail_on(["never"]) == FailOn(slower=None)
+    for contradiction in (["new-high", "never"], ["never", "slower"]):
+        with pytest.raises(UsageError, match="--fail-on never: contradicts"):
+            fail_on(contradiction)
     for wrong in ("slow", "slower:", "slower:x", "slower:-1", "slower:nan", "new-high:3"):
         with pytest.raises(UsageError, match="--fail-on"):
             fail_on([wrong])

@@ -23,7 +23,7 @@ _NARROW, _WIDE = 60, 110
 _MARGIN: Final = 3
 _MOST_FINDINGS, _MOST_WORK = 6, 8
 _LABEL: Final = 6
-_NAMED_AT: Final = 55  # column at which the name of a kernel or op starts
+_NAMED_AT: Final = 56  # column at which the name of a kernel or op starts
 
 
 def render(
@@ -42,7 +42,7 @@ def render(
         page.add((note, "dim"), margin=_MARGIN, hang=_MARGIN)
     page.gap()
     if found.breakdown:
-        _breakdown(page, found)
+        _breakdown(page, found, verbose=verbose)
     elif unmeasured := words.unmeasured(found):
         page.add(unmeasured)
         page.gap()
@@ -52,8 +52,8 @@ def render(
     return page.text()
 
 
-def _breakdown(page: Page, found: Comparison) -> None:
-    """Both steps as bars on one scale, and what moved."""
+def _breakdown(page: Page, found: Comparison, *, verbose: bool) -> None:
+    """Both steps as bars on one scale, and what moved; what a part means where there is room for it."""
     if not found.per_step:
         page.add((words.where(found), "bold"))
     order = {s.category: number for number, s in enumerate(words.shifts(found))}
@@ -70,9 +70,13 @@ def _breakdown(page: Page, found: Comparison) -> None:
         number = order.get(row.name)
         base, head, change = words.cells(row)
         width = 12 if row.kind == "share" else 8
-        told = f" {shortened(one_line(row.name), 20):20} {base:>8} {head:>8} {change:>{width}}  {row.meaning}"
+        told = f" {shortened(one_line(row.name), 20):20} {base:>8} {head:>8} {change:>{width}}"
+        fits = _LABEL + 1 + len(told) + 2 + len(row.meaning) <= page.width
+        told += f"  {row.meaning}" if fits else ""
         swatch = (" ", "") if number is None else (_fill(number), _style(number))
         page.add(swatch, (told, "bold" if row.kind == "sum" else ""), margin=_LABEL, most=1)
+        if verbose and row.meaning and not fits:
+            page.add((row.meaning, "dim"), margin=_LABEL + 2)
     page.gap()
 
 
@@ -110,7 +114,7 @@ def _work(page: Page, changes: Sequence[WorkChange], *, verbose: bool) -> None:
     shown = changes if verbose else changes[:_MOST_WORK]
     for change in shown:
         amounts = f"{words.amount(change.base)} \N{RIGHTWARDS ARROW} {words.amount(change.head)}"
-        start = f"{words.work_status(change):10} {words.signed_ms(change.change_ms):>9}  "
+        start = f"{words.work_status(change):13} {words.signed_ms(change.change_ms):>9}  "
         amounts = f"{amounts:{_NAMED_AT - len(start) - 2}}  "
         if verbose:
             page.add(start, (amounts, "dim"))
