@@ -89,7 +89,7 @@ def test_named_ranges_are_steps_where_the_profile_marks_none(tmp_path: Path):
     assert (named.verdict, named.base.steps > 10) == ("same", True)
     report = tmp_path / "base.json"
     report.write_text(json.render(check([WORKERS0])))
-    with pytest.raises(UsageError, match=r"--step-range: .*base\.json is a saved report"):
+    with pytest.raises(UsageError, match=r"--step-range x: .*base\.json is a saved report"):
         compare([str(report)], [recording], step_range="x")
 
 
