@@ -6,8 +6,8 @@ import re
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import zip_longest
+from dataclasses import dataclass, field, replace
+from itertools import count, zip_longest
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,6 +25,7 @@ class Found:
         format: The reader's name in `advisor.readers`.
         files: One per worker, in natural order (rank2 before rank10).
         copies: Where their bytes are read instead, in the same order; empty where at their places.
+        notes: What else lies where it was found, and how to have it.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Found:
     format: str
     files: tuple[str, ...]
     copies: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +150,8 @@ def discover(
     for path in map(tidy, paths):
         below = listing(path)
         runs, others = _in_file(path) if below is None else _in_folder(path, *below)
-        chosen, left = _chosen(path, runs, run, all_runs=all_runs)
-        found |= dict.fromkeys(chosen)
-        rejected |= dict.fromkeys([*others, *left])
+        found |= dict.fromkeys(_chosen(path, runs, run, all_runs=all_runs))
+        rejected |= dict.fromkeys(others)
     return _named(_together(found)), list(rejected)
 
 
@@ -268,12 +269,10 @@ def _summed_up(looks: Iterable[_Look]) -> list[Rejected]:
 # ---------------------------------------------------------------------------------------------- runs and their names
 
 
-def _chosen(
-    path: str, runs: Sequence[Found], name: str | None, *, all_runs: bool
-) -> tuple[list[Found], list[Rejected]]:
-    """The runs to take of those found under a path, and a word on those left in log folders that hold several."""
+def _chosen(path: str, runs: Sequence[Found], name: str | None, *, all_runs: bool) -> list[Found]:
+    """The runs to take of those found under a path; one of a log folder that holds several notes it, unless named."""
     several = defaultdict(list)  # by log folder
-    kept, left = list[Found](), list[Rejected]()
+    kept = list[Found]()
     for one in runs:
         layout = _RUN_FOLDER.match(one.path)
         if all_runs or layout is None or one.path == path:
@@ -285,11 +284,9 @@ def _chosen(
         taken = name or list(named)[-1]
         if taken not in named:
             raise UsageError(f"--run {name}: {log} holds no such run, but {', '.join(named)}")
-        kept.append(named.pop(taken))
-        if named:
-            others = f"{len(named)} more run{'s' if len(named) > 1 else ''}"
-            left.append(Rejected(log, f"{taken} was taken of it; for its {others} give --all-runs or --run NAME"))
-    return kept, left
+        note = f"the newest of {len(named)} runs: {taken}; --run NAME or --all-runs takes others"
+        kept.append(named[taken] if name or len(named) == 1 else replace(named[taken], notes=(note,)))
+    return kept
 
 
 def _last(path: str) -> str:
@@ -350,7 +347,18 @@ def _named(runs: Sequence[Found]) -> list[Found]:
         names = [
             of[min(depth, len(of) - 1)] if times[name] > 1 else name for name, of in zip(names, longer, strict=True)
         ]
-    return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
+    return [replace(run, name=name) for run, name in zip(runs, _untaken(names), strict=True)]
+
+
+def _untaken(names: Sequence[str]) -> Iterator[str]:
+    """The names, with a number behind those that even whole paths leave alike: a folder may be called `run#2`."""
+    taken = set(names)
+    seen = set[str]()
+    for name in names:
+        free = name if name not in seen else next(n for k in count(2) if (n := f"{name} ({k})") not in taken)
+        taken.add(free)
+        seen.add(name)
+        yield free
 
 
 def _names(run: Found) -> list[str]:

@@ -84,7 +84,7 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
         lost += broken
         for name, whole, notes in jobs:
             judged = judge(whole, rules, silenced)
-            told = (*judged.notes, *notes, *_beside(one, found), *changed)
+            told = (*judged.notes, *notes, *one.notes, *_beside(one, found), *changed)
             runs.append(summarise(name, one.path, whole, replace(judged, notes=told)))
     if not runs:
         raise NothingFound("; ".join(f"{u.path}: {u.why}" for u in lost) or "no profile given")

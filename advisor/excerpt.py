@@ -43,15 +43,23 @@ def excerpt(profile: Profile, lane: Lane, findings: Iterable[Finding], shown: Fi
     device = profile.device_ops.filter(mine, inside)
     host = profile.host_ops.filter(mine, inside)
     tids = _tids(host)
+    # Perfetto drops what begins before 0, as what runs on from before the window would
+    zero = min([start, *(int(ops["start_ns"].to_numpy().min()) for ops in (device, host) if ops.height)])
     events = [
         *_names(device, tids, thread_names(profile.threads.filter(mine))),
-        *_findings(findings, shown, lane.worker, start, end),
+        *_findings(findings, shown, lane.worker, (start, end), zero),
     ]
     kept = max(0, MOST_EVENTS - device.height)
-    events += _device(device.top_k(MOST_EVENTS, by="dur_ns").sort("start_ns"), start)
-    events += _host(host.top_k(kept, by="dur_ns").sort("start_ns"), tids, start)
-    events += _flows(device, host, tids, start)
-    told = {"finding": shown.key, "worker": lane.worker, "start_ns": start, "dur_ns": end - start}
+    events += _device(device.top_k(MOST_EVENTS, by="dur_ns").sort("start_ns"), zero)
+    events += _host(host.top_k(kept, by="dur_ns").sort("start_ns"), tids, zero)
+    events += _flows(device, host, tids, zero)
+    told = {
+        "finding": shown.key,
+        "worker": lane.worker,
+        "start_ns": start,
+        "dur_ns": end - start,
+        "ts": _us(start - zero),
+    }
     return {"traceEvents": events, "displayTimeUnit": "ms", "advisor": told}
 
 
@@ -100,8 +108,11 @@ def _names(device: pl.DataFrame, tids: Mapping[int, int], named: Mapping[int, st
         yield _meta("thread_name", _HOST_PID, one_line(named.get(thread, f"thread {thread}"), _LONGEST), tid)
 
 
-def _findings(findings: Iterable[Finding], shown: Finding, worker: int, start: int, end: int) -> Iterator[Event]:
+def _findings(
+    findings: Iterable[Finding], shown: Finding, worker: int, seen: tuple[int, int], zero: int
+) -> Iterator[Event]:
     """A track for each finding with a place in the window; one that names none is drawn over the whole of it."""
+    start, end = seen
     for row, finding in enumerate(findings):
         places = [
             (p.start_ns, p.dur_ns)
@@ -119,26 +130,26 @@ def _findings(findings: Iterable[Finding], shown: Finding, worker: int, start: i
                 "name": one_line(finding.title, _LONGEST),
                 "pid": _FINDINGS_PID,
                 "tid": row,
-                "ts": _us(at - start),
+                "ts": _us(max(at - zero, 0)),
                 "dur": _us(max(dur, 1)),
                 "args": {"rule": finding.rule, "severity": finding.severity, "says": one_line(finding.says, _LONGEST)},
             }
 
 
-def _device(ops: pl.DataFrame, start: int) -> Iterator[Event]:
+def _device(ops: pl.DataFrame, zero: int) -> Iterator[Event]:
     columns = ("device", "stream", "kind", "name", "start_ns", "dur_ns", "bytes", "grid", "block")
     for gpu, stream, kind, name, at, dur, size, grid, block in ops.select(columns).iter_rows():
         told = {"bytes": size, "grid": grid, "block": block}
         args = {key: value for key, value in told.items() if value is not None}
-        yield _complete(gpu, stream or 0, kind, name, at - start, dur, args)
+        yield _complete(gpu, stream or 0, kind, name, at - zero, dur, args)
 
 
-def _host(ops: pl.DataFrame, tids: Mapping[int, int], start: int) -> Iterator[Event]:
+def _host(ops: pl.DataFrame, tids: Mapping[int, int], zero: int) -> Iterator[Event]:
     for thread, kind, name, at, dur, shapes in ops.select(
         "thread", "kind", "name", "start_ns", "dur_ns", "shapes"
     ).iter_rows():
         args = {} if shapes is None else {"Input Dims": one_line(shapes, _LONGEST)}
-        yield _complete(_HOST_PID, tids.get(thread, 0), kind, name, at - start, dur, args)
+        yield _complete(_HOST_PID, tids.get(thread, 0), kind, name, at - zero, dur, args)
 
 
 def _complete(  # noqa: PLR0913, PLR0917 - the fields of an event
@@ -148,7 +159,7 @@ def _complete(  # noqa: PLR0913, PLR0917 - the fields of an event
     return {"ph": "X", "cat": kind, "name": text, "pid": pid, "tid": tid, "ts": _us(at), "dur": _us(dur), "args": args}
 
 
-def _flows(device: pl.DataFrame, host: pl.DataFrame, tids: Mapping[int, int], start: int) -> Iterator[Event]:
+def _flows(device: pl.DataFrame, host: pl.DataFrame, tids: Mapping[int, int], zero: int) -> Iterator[Event]:
     """An arrow from each launch to what it launched."""
     calls = host.select(launch="id", thread="thread", called_ns="start_ns")
     launched = device.drop_nulls("launch").join(calls, on="launch")
@@ -156,5 +167,5 @@ def _flows(device: pl.DataFrame, host: pl.DataFrame, tids: Mapping[int, int], st
         "id", "thread", "called_ns", "device", "stream", "start_ns"
     ).iter_rows():
         flow = {"cat": "launch", "name": "launch", "id": number}
-        yield {"ph": "s", **flow, "pid": _HOST_PID, "tid": tids.get(thread, 0), "ts": _us(called - start)}
-        yield {"ph": "f", "bp": "e", **flow, "pid": gpu, "tid": stream or 0, "ts": _us(at - start)}
+        yield {"ph": "s", **flow, "pid": _HOST_PID, "tid": tids.get(thread, 0), "ts": _us(called - zero)}
+        yield {"ph": "f", "bp": "e", **flow, "pid": gpu, "tid": stream or 0, "ts": _us(at - zero)}

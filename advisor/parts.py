@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -87,16 +87,20 @@ def _files(found: Found, step_range: str | None = None) -> list[_File]:
 def jobs(found: Found, measured: Sequence[Part]) -> Iterator[tuple[str, list[Part], list[str]]]:
     """The jobs that the files of a run are of: name, parts and what is to be said of them.
 
-    Two files that claim one rank are of different jobs: the second file of each rank belongs to the second job.
+    Two files that claim one rank are of different jobs: the second file of each rank belongs to the second job, unless
+    the first one was recorded on other devices than most.
     """
     found_jobs: list[list[Part]] = []
-    for part in measured:
+    usual = Counter(map(_kind, measured))
+    for part in sorted(measured, key=lambda part: -usual[_kind(part)]):
         mine = _claimed([part])
-        home = next((job for job in found_jobs if not mine & _claimed(job)), None)
-        if home is None:
-            found_jobs.append([part])
+        homes = [job for job in found_jobs if not mine & _claimed(job)]
+        if homes:
+            min(homes, key=lambda job: _kind(job[0]) != _kind(part)).append(part)
         else:
-            home.append(part)
+            found_jobs.append([part])
+    place = {id(part): number for number, part in enumerate(measured)}
+    found_jobs = [sorted(job, key=lambda part: place[id(part)]) for job in found_jobs]
     numbered = _numbered_by(found, measured)
     repeated = runs_of(rank for rank, times in Counter(r for p in measured for r in _claimed([p])).items() if times > 1)
     note = f"more than one file claims rank {repeated}: taken as different jobs; keep one job per folder"
@@ -105,8 +109,31 @@ def jobs(found: Found, measured: Sequence[Part]) -> Iterator[tuple[str, list[Par
         yield (
             found.name + (alone if number > 1 else ""),
             job,
-            [*([note] if repeated else []), *([numbered] if numbered else [])],
+            [*([note] if repeated else []), *_mixed(job), *([numbered] if numbered else [])],
         )
+
+
+def _kind(part: Part) -> tuple[object, ...]:
+    """What the files of one job usually have in common: the devices' models, and how many ranks there are."""
+    models = {rank.gpu.id if rank.gpu else None for rank in part.ranks if rank.device is not None}
+    return tuple(sorted(models, key=str)), *(rank.world_size for rank in part.ranks[:1])
+
+
+def _mixed(job: Sequence[Part]) -> list[str]:
+    """What to say of a job whose ranks use devices of different models."""
+    of_model = defaultdict(set)
+    for part in job:
+        for rank in part.ranks:
+            if rank.gpu:
+                of_model[rank.gpu.model].add(rank.worker)
+    if len(of_model) <= 1:
+        return []
+    told = ", ".join(f"{model} on {_ranks(workers)}" for model, workers in of_model.items())
+    return [f"the ranks use different GPUs ({told}): they may be of different jobs; keep one job per folder"]
+
+
+def _ranks(workers: set[int]) -> str:
+    return f"rank{'s' if len(workers) > 1 else ''} {runs_of(workers)}"
 
 
 def _claimed(job: Sequence[Part]) -> set[int]:

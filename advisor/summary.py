@@ -254,6 +254,8 @@ def _notes(lens: Lens, row: Mapping[str, Value]) -> Iterator[str]:
         yield f"{here} of {job} ranks recorded ({names}): each rank's own numbers hold; {rest}"
     if left_out := row.get("ranks_apart"):
         yield f"{left_out} left out where ranks are compared: none of the steps that most ranks recorded is whole there"
+    if strangers := row.get("ranks_strangers"):
+        yield f"{strangers} never meet each other: their files may be of different jobs; keep one job per folder"
     common, used = row.get("common_steps"), row.get("steps")
     if isinstance(common, int) and isinstance(used, int) and 0 < common < used:
         yield f"what is said across ranks rests on the {count(common, 'step')} that all of them recorded"

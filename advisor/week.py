@@ -30,10 +30,11 @@ class Prices(_Frozen):
 class Hours(_Frozen):
     """GPU-hours of some runs.
 
-    `paid` are labelled GPU-hours, or those of the recorded steps where a run has no label (`estimated` of the runs).
-    `busy` is the share of the steps in which the device works, applied to all hours; null where no run tells it.
+    `paid` are labelled GPU-hours, or those of the recorded steps where a run has no label (`estimated` of the runs);
+    they are `busy`, `wasted` and `untold` together. `busy` is the share of the steps in which the device works,
+    applied to all hours, and `untold` are the hours of runs that do not tell it; the others are null where no run does.
     `low`, `high` and `expected` are what fixes give back. Money is null where no run has a price; it counts `priced`
-    runs only.
+    runs only, which are `priced_hours` of those paid.
     """
 
     runs: int
@@ -41,10 +42,12 @@ class Hours(_Frozen):
     paid: float
     busy: float | None
     wasted: float | None
+    untold: float
     low: float
     high: float
     expected: float
     priced: int
+    priced_hours: float
     paid_money: float | None
     expected_money: float | None
 
@@ -57,7 +60,7 @@ class Group(_Frozen):
 
 
 class RuleTotal(_Frozen):
-    """One rule over all runs in which it fired, suppressed ones left out."""
+    """One rule over all runs in which it fired, suppressed ones left out; `run_id` is the run with the most to win."""
 
     rule: str
     title: str
@@ -72,6 +75,7 @@ class RuleTotal(_Frozen):
     money: float | None
     new: int
     persisting: int
+    run_id: str
 
 
 class JobFinding(_Frozen):
@@ -142,12 +146,17 @@ class Repeat(_Frozen):
 
 
 class Trend(_Frozen):
-    """One week of the trend: shares are weighed with GPU-hours."""
+    """One week of the trend, its hours as in `Hours`.
+
+    `shares` are parts of the hours paid that have nothing in common; with `untold` they make up all of them.
+    """
 
     week: str
     runs: int
     paid: float
-    busy_share: float | None
+    busy: float | None
+    wasted: float | None
+    untold: float
     shares: Mapping[str, float]
 
 
@@ -179,7 +188,7 @@ class Realised(_Frozen):
 
 
 class Unreadable(_Frozen):
-    """Recordings that could not be read for one reason; `path` is one of them."""
+    """Recordings that were not checked for one reason; `path` is one of them."""
 
     why: str
     runs: int
@@ -187,13 +196,23 @@ class Unreadable(_Frozen):
 
 
 class Coverage(_Frozen):
-    """What the week's numbers rest on, and what they leave out."""
+    """What the week's numbers rest on, and what they leave out.
+
+    `runs` were checked; only they count in `Hours`. Beside them stand recordings that could not be read and folders
+    with labelled GPU-hours but no profile, each with the hours of their labels. `stale` runs were judged by other
+    rules, limits or suppressions than those of now; null where these were not given.
+    """
 
     runs: int
     unreadable: int
+    unreadable_hours: float
+    unprofiled: int
+    unprofiled_hours: float
     without_gpu_hours: int
     without_price: int
     gpus_without_price: tuple[str, ...]
+    prices_of_no_gpu: tuple[str, ...]
+    stale: int | None
     profiled_share: float | None
     not_evaluable: Mapping[str, int]
     reasons: tuple[Unreadable, ...]

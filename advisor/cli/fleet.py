@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import sys
 from collections.abc import Iterator
@@ -14,9 +15,7 @@ import typer
 from advisor.cli.output import (
     FORMATS,
     OF_COMPARISONS,
-    ConfigPath,
     chosen,
-    config_of,
     kinds_of,
     progress_of_runs,
     rendered,
@@ -25,6 +24,7 @@ from advisor.cli.output import (
 )
 
 if TYPE_CHECKING:
+    from advisor.config import Config
     from advisor.fleet.engines import Engine
 
 _CORES = os.cpu_count() or 1
@@ -35,6 +35,13 @@ StoreUri = Annotated[str, typer.Option("--store", metavar="URI", help="The fleet
 StoreOptions = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="KEY=VALUE", help="For the object store, such as aws_endpoint. Repeatable."),
+]
+ConfigPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        help="advisor.yaml to use; by default the nearest at or above ROOT or the store, else the current folder.",
+    ),
 ]
 EngineName = Annotated[
     str, typer.Option("--engine", metavar="ENGINE", help="local, or dask=ADDRESS of a Dask scheduler.")
@@ -85,18 +92,26 @@ def fleet_ingest(
     from advisor.fleet.ingest import ingest
     from advisor.fleet.labels import given
     from advisor.fleet.store import opened
-    from advisor.text import plain
+    from advisor.text import count, plain
 
-    target, settings = opened(store, option or ()), config_of(config)
+    target, settings = opened(store, option or ()), _settings(config, roots)
     labels = given(label or (), labels_from or (), os.environ)
     with _working(engine_of(engine, processes)) as where, progress_of_runs() as progress:
         done = ingest(roots, target, where, config=settings, labels=labels, progress=progress)
     for note in done.notes:
         typer.echo(f"advisor: {plain(note)}", err=True)
-    gone = f", {done.gone} gone meanwhile" if done.gone else ""
+    if done.unreadable or done.unprofiled:
+        typer.echo(
+            f"advisor: `advisor fleet runs --store {target.uri}` says why of each that is no checked run", err=True
+        )
+    also = [
+        (done.relabelled, "with changed labels"),
+        (done.unprofiled, "without a profile"),
+        (done.gone, "gone meanwhile"),
+    ]
     typer.echo(
-        f"{done.recordings} recordings: {done.known} known, {done.runs} runs added, "
-        f"{done.unreadable} could not be read{gone}"
+        f"{count(done.recordings, 'recording')}: {done.known:,} known, {count(done.runs, 'run')} added, "
+        f"{done.unreadable:,} could not be read" + "".join(f", {number:,} {what}" for number, what in also if number)
     )
 
 
@@ -116,13 +131,14 @@ def fleet_rejudge(
     from advisor.fleet.engines import engine as engine_of
     from advisor.fleet.rejudge import rejudge
     from advisor.fleet.store import existing, opened
+    from advisor.text import count
 
     target, weeks = existing(opened(store, option or ())), None if week is None else [week]
     with _working(engine_of(engine, processes)) as where, progress_of_runs() as progress:
-        done = rejudge(target, where, config=config_of(config), weeks=weeks, progress=progress)
+        done = rejudge(target, where, config=_settings(config, [store]), weeks=weeks, progress=progress)
     for note in done.notes:
         typer.echo(f"advisor: {note}", err=True)
-    typer.echo(f"{done.runs} runs judged again")
+    typer.echo(f"{count(done.runs, 'run')} judged again")
 
 
 @fleet_app.command("report")
@@ -134,8 +150,14 @@ def fleet_report(
         typer.Option("--output", "-o", help="Write it; its kind by suffix: .html .json .md .txt. Repeatable."),
     ] = None,
     format_: Annotated[
-        str, typer.Option("--format", "-f", metavar="FORMAT", help="Standard output: terminal, markdown, json or html.")
-    ] = "terminal",
+        str | None,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="FORMAT",
+            help="Standard output: terminal, markdown, json or html; by default terminal, with -o a summary.",
+        ),
+    ] = None,
     links: Annotated[
         str | None,
         typer.Option("--links", metavar="URL", help="Where the runs' reports will lie; by default beside the .html."),
@@ -145,22 +167,34 @@ def fleet_report(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every table.")] = False,
 ) -> None:
     """What the fleet's GPU-hours of a week went into, and what to fix first."""
+    from advisor.errors import UsageError
+    from advisor.fleet.examine import book
+    from advisor.fleet.recordings import Settings
     from advisor.fleet.show import pages
     from advisor.fleet.store import existing, opened
     from advisor.fleet.weekly import weekly
+    from advisor.render.fleet.words import facts, headline
 
-    standard = chosen("--format", format_, OF_COMPARISONS)
+    standard = chosen("--format", format_ or "terminal", OF_COMPARISONS)
     files = kinds_of(output, OF_COMPARISONS)
+    if absent := next((path for path in files if not path.parent.is_dir()), None):
+        raise UsageError(f"-o {absent}: there is no folder {absent.parent}; make it first")
     target = existing(opened(store, option or ()))
-    found = weekly(target, config_of(config).fleet, week)
+    settings = Settings(_settings(config, [store]), dt.datetime.now(dt.UTC).date())
+    found = weekly(target, settings.config.fleet, week, rules=book(settings)[2])
+    beside = {path: path.with_name(f"{path.stem}-runs") for path, kind in files.items() if kind == "html"}
+    for folder in beside.values():
+        for name, text in pages(target, found):
+            folder.mkdir(exist_ok=True)
+            write(folder / name, text.encode())
     for path, kind in files.items():
-        beside = f"{path.stem}-runs"
-        if kind == "html":
-            for name, text in pages(target, found):
-                (path.parent / beside).mkdir(parents=True, exist_ok=True)
-                write(path.parent / beside / name, text.encode())
-        write(path, rendered_week(found, kind, links or (beside if kind == "html" else None), verbose=True).encode())
-    sys.stdout.write(rendered_week(found, standard, links, verbose=verbose, to_screen=True))
+        near = beside.get(path) or next(iter(beside.values()), None)
+        lead = links or (None if near is None else Path(os.path.relpath(near, path.parent)).as_posix())
+        write(path, rendered_week(found, kind, lead, verbose=True).encode())
+    if files and format_ is None and not verbose:
+        typer.echo("\n".join([headline(found), *facts(found), *(f"wrote {path}" for path in files)]))
+    else:
+        sys.stdout.write(rendered_week(found, standard, links, verbose=verbose, to_screen=True))
 
 
 @fleet_app.command("runs")
@@ -195,26 +229,64 @@ def fleet_show(
 
 
 @fleet_app.command("compact")
-def fleet_compact(store: StoreUri, option: StoreOptions = None) -> None:
-    """Put the store's many small files together; run it once a day or week."""
+def fleet_compact(
+    store: StoreUri,
+    keep: Annotated[
+        int,
+        typer.Option(
+            min=1, metavar="DAYS", help="How long replaced files stay for those who still read or write them."
+        ),
+    ] = 7,
+    option: StoreOptions = None,
+) -> None:
+    """Put the store's many small files together and remove old ones; run it once a day or week."""
     from advisor.fleet.store import existing, opened
+    from advisor.text import count
 
-    left = existing(opened(store, option or ())).compact()
-    typer.echo(", ".join(f"{name}: {number} files" for name, number in left.items()))
+    for name, files in existing(opened(store, option or ())).compact(keep).items():
+        later = f"; {files.waiting:,} replaced, which a compact removes once they are {count(keep, 'day')} old"
+        typer.echo(f"{name}: {count(files.live, 'file')} in use{later if files.waiting else ''}")
 
 
 @fleet_app.command("prune")
 def fleet_prune(
     store: StoreUri,
     before: Annotated[str, typer.Option("--before", metavar="WEEK", help="First week to keep, as 2026-W01.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be forgotten.")] = False,
+    every_week: Annotated[bool, typer.Option("--every-week", help="Go on even if no week is left.")] = False,
     option: StoreOptions = None,
 ) -> None:
-    """Forget the weeks before one."""
+    """Forget the weeks before one; what is forgotten is read again where its profiles are still there."""
+    from advisor.errors import UsageError
     from advisor.fleet.labels import monday_of
     from advisor.fleet.store import existing, opened
+    from advisor.text import count
 
     monday_of(before)
-    typer.echo(f"{existing(opened(store, option or ())).prune(before)} runs forgotten")
+    target = existing(opened(store, option or ()))
+    old = target.before(before)
+    weeks, rows = old["week"].to_list(), int(old["rows"].sum())
+    which = f"{count(rows, 'row')} of {count(len(weeks), 'week')}" + (f", {weeks[0]} to {weeks[-1]}" if weeks else "")
+    if dry_run:
+        typer.echo(f"would forget {which}")
+        return
+    if weeks and weeks[-1] == max(target.weeks()) and not every_week:
+        raise UsageError(f"--before {before}: that is every week ({which}); give --every-week if it is meant")
+    target.prune(before)
+    typer.echo(f"forgot {which}")
+
+
+def _settings(path: Path | None, near: list[str]) -> Config:
+    """The settings of `--config`, or of the nearest advisor.yaml above what is worked on, else the current folder."""
+    from advisor.config import find, load
+    from advisor.storage import is_url, tidy
+
+    if path is None:
+        folders = [Path(tidy(place)).resolve() for place in near if not is_url(tidy(place))]
+        path = next(filter(None, map(find, [*folders, Path.cwd()])), None)
+        if path is not None:
+            typer.echo(f"advisor: settings are those of {path}", err=True)
+    return load(path)
 
 
 @contextmanager

@@ -41,7 +41,7 @@ _SUFFIXES = {
 }
 
 ConfigPath = Annotated[
-    Path | None, typer.Option("--config", help="advisor.yaml to use; by default the nearest one above the folder.")
+    Path | None, typer.Option("--config", help="advisor.yaml to use; by default the nearest at or above this folder.")
 ]
 
 

@@ -75,6 +75,7 @@ def rule_totals(findings: pl.DataFrame, listed: Sequence[JobFinding]) -> tuple[R
             expected=pl.col("expected").sum(),
             money=sum_of(pl.col("worth")),
             grave=pl.col("grave").min(),
+            run_id=pl.col("run_id").get(pl.col("expected").arg_max()),
         )
         .join(owners, on="rule", how="left")
         .sort(["expected", "grave", "runs", "rule"], descending=[True, False, True, False])
@@ -85,7 +86,9 @@ def rule_totals(findings: pl.DataFrame, listed: Sequence[JobFinding]) -> tuple[R
             owners=row["owners"] or (),
             new=statuses.count((row["rule"], "new")),
             persisting=statuses.count((row["rule"], "persisting")),
-            **only(row, "rule", "title", "severity", "runs", "jobs", "teams", "low", "high", "expected", "money"),
+            **only(
+                row, "rule", "title", "severity", "runs", "jobs", "teams", "low", "high", "expected", "money", "run_id"
+            ),
         )
         for row in grouped.to_dicts()
     )

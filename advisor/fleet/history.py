@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from advisor.fleet.columns import LIKE, only
+from advisor.fleet.columns import HOURS, LIKE, only
 from advisor.metrics.breakdown import CATEGORIES
 from advisor.significance import contrast
 from advisor.week import Change, Trend
@@ -61,21 +61,14 @@ def _change(row: Mapping[str, Any]) -> Change | None:
 def trend(runs: pl.DataFrame) -> tuple[Trend, ...]:
     """Per week, where the GPU-hours go."""
     kinds = pl.Struct(dict.fromkeys(CATEGORIES, pl.Float64))
-    told = runs.with_columns(pl.col("breakdown").str.json_decode(kinds).alias("parts"))
-    weighed = {name: _mean(pl.col("parts").struct.field(name)) for name in CATEGORIES}
-    grouped = told.group_by("week").agg(
-        runs=pl.len(), paid=pl.col("hours").sum(), busy_share=_mean(pl.col("busy_share")), **weighed
-    )
+    parts = [pl.col("breakdown").str.json_decode(kinds).struct.field(name).fill_null(0.0) for name in CATEGORIES]
+    told = runs.with_columns(*parts).with_columns(pl.col("other") + 1 - pl.sum_horizontal(CATEGORIES))
+    hours = [(pl.col(name) * pl.col("hours")).filter(pl.col("busy_share").is_not_null()).sum() for name in CATEGORIES]
+    grouped = told.group_by("week").agg(*HOURS, *hours)
     return tuple(
         Trend(
-            shares={name: row[name] for name in CATEGORIES if row[name] is not None},
-            **only(row, "week", "runs", "paid", "busy_share"),
+            shares={name: row[name] / row["paid"] for name in CATEGORIES} if row["paid"] else {},
+            **only(row, "week", "runs", "paid", "busy", "wasted", "untold"),
         )
         for row in grouped.sort("week").to_dicts()
     )
-
-
-def _mean(values: pl.Expr) -> pl.Expr:
-    """The mean weighed with GPU-hours over the runs that tell it; null where none does."""
-    weight = pl.col("hours").filter(values.is_not_null()).sum()
-    return pl.when(weight > 0).then((values * pl.col("hours")).sum() / weight)

@@ -20,9 +20,9 @@ from advisor.errors import NothingFound
 from advisor.fleet.engines import Engine, Killed, Progress, each, silent
 from advisor.fleet.examine import Done, bad_rows, examine
 from advisor.fleet.labels import week_of
-from advisor.fleet.recordings import Job, Settings, recordings, unread
+from advisor.fleet.recordings import Job, Settings, above, recordings, unread
 from advisor.fleet.rows import Row
-from advisor.fleet.store import TABLES, Store, frame
+from advisor.fleet.store import TABLES, UNPROFILED, Store, frame
 from advisor.storage import is_url, listing, tidy
 from advisor.text import one_line, plain
 
@@ -37,12 +37,17 @@ _RETRIED: Final = pl.col("status").is_in(_UNCHECKED[1:]) | (
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """What an ingest did. Runs are rows that were checked; `known` recordings were in the store before."""
+    """What an ingest did. Runs are rows that were checked and are new; `known` recordings were in the store before.
+
+    `relabelled` runs were in it too, with other labels.
+    """
 
     recordings: int = 0
     known: int = 0
     runs: int = 0
+    relabelled: int = 0
     unreadable: int = 0
+    unprofiled: int = 0
     gone: int = 0
     bytes: int = 0
     notes: tuple[str, ...] = ()
@@ -81,17 +86,21 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     found, rejected = discover(places, all_runs=True)
     found = [replace(one, name=_name(one, places)) for one in found]
     rejected = [one for one in rejected if one.path not in places or listing(one.path) is None]
-    if not (found or rejected):
+    there = recordings(found, rejected, settings, labels or {}, places)
+    if not (found or rejected or there.bare):
         raise NothingFound(f"{', '.join(roots)}: no profile there; give a folder of recordings")
-    there = recordings(found, rejected, settings, labels or {})
-    earlier = _earlier(store, [*there.jobs, *there.bad])
+    earlier = _earlier(store, [*there.jobs, *there.bad, *there.bare])
     known = set(earlier.filter(~_RETRIED)["fingerprint"])
-    fresh = [_with_candidates(job, earlier) for job in there.jobs if job.fingerprint not in known]
+    homes = earlier.filter(_still_there(places, [job.found.path for job in there.jobs]))
+    fresh = [_with_candidates(job, earlier, homes) for job in there.jobs if job.fingerprint not in known]
     fresh_bad = [_named(job, places) for job in there.bad if job.fingerprint not in known]
     told = (progress or silent)(len(fresh))
     writer = _Writer(store, earlier)
     for job in fresh_bad:
         writer.add(job, Done(unread(job.found), bad_rows(job, job.found.path, job.note or "")))
+    for job in _never_profiled(store, [job for job in there.bare if job.fingerprint not in known]):
+        named = _named(job, places)
+        writer.add(job, Done(unread(job.found), bad_rows(named, job.found.path, job.note or "", status=UNPROFILED)))
     notes = [f"{job.found.path}: {job.note}" for job in fresh if job.note]
     gone = there.gone
     try:
@@ -106,23 +115,26 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     writer.flush()
     return Ingested(
         recordings=len(found) + len(there.bad),
-        known=len(there.jobs) + len(there.bad) - len(fresh) - len(fresh_bad) + writer.copies,
+        known=len(there.jobs) + len(there.bad) - len(fresh) - len(fresh_bad) + len(writer.copies),
         runs=writer.counts["checked"],
+        relabelled=writer.counts["relabelled"],
         unreadable=sum(writer.counts[status] for status in _UNCHECKED),
+        unprofiled=writer.counts[UNPROFILED],
         gone=gone,
         bytes=sum(job.bytes for job in fresh),
-        notes=tuple(notes),
+        notes=(*notes, *writer.on_copies()),
     )
 
 
 class _Writer:
-    """Gathers rows and writes them every few seconds, each recording at most once."""
+    """Gathers rows and writes them every few seconds, each recording once: that of its first place in sorted order."""
 
     def __init__(self, store: Store, earlier: pl.DataFrame) -> None:
         self.counts: Counter[str] = Counter()
-        self.copies = 0
+        self.copies: list[tuple[str, str, bool]] = []  # place, whose copy it is, whether its labels are the same
         self._store, self._earlier = store, earlier
-        self._written: set[str] = set()
+        self._checked = set(earlier.filter(pl.col("status") == "checked")["recording"])
+        self._written: dict[str, tuple[Job, Done]] = {}
         self._last = time.monotonic()
         self._clear()
 
@@ -134,14 +146,40 @@ class _Writer:
 
     def add(self, job: Job, done: Done) -> None:
         """One recording's rows; they are written now if the last time is long ago."""
-        if done.known or done.recording in self._written:
-            self.copies += 1
+        if done.known:
+            homes = self._earlier.filter(pl.col("recording") == done.recording).sort("path")
+            self._copy(job, homes["path"][0], homes["labels"][0])
+        elif (other := self._written.get(done.recording)) and plain(other[0].found.path) <= plain(job.found.path):
+            self._copy(job, plain(other[0].found.path), other[0].labels.canonical())
         elif not done.gone:
-            self._written.add(done.recording)
+            if other:
+                self._take_back(*other, instead=job)
+            self._written[done.recording] = job, replace(done, rows={"runs": done.rows["runs"]})
             self._gather(job, done)
         full = len(self._replaced) >= _FLUSH_RUNS or self._characters > _FLUSH_CHARACTERS
         if full or time.monotonic() - self._last > _FLUSH_S:
             self.flush()
+
+    def on_copies(self) -> list[str]:
+        """A line on the copies that are labelled otherwise than what they are copies of."""
+        unlike = [(place, home) for place, home, alike in self.copies if not alike]
+        if not unlike:
+            return []
+        (place, home), more = unlike[0], f", and {len(unlike) - 1} more such" if len(unlike) > 1 else ""
+        return [f"{place}: a copy of {home}, whose labels count{more}"]
+
+    def _copy(self, job: Job, home: str, labels: str) -> None:
+        self.copies.append((plain(job.found.path), home, labels == job.labels.canonical()))
+
+    def _take_back(self, job: Job, done: Done, *, instead: Job) -> None:
+        """Undo what was gathered, or written, of a place that turns out to be a copy."""
+        self._rows = {
+            name: [row for row in rows if row["recording"] != done.recording] for name, rows in self._rows.items()
+        }
+        self._weeks.add(week_of(job.started))
+        self._replaced.add(done.recording)
+        self.counts.subtract(self._told(done))
+        self._copy(job, plain(instead.found.path), instead.labels.canonical())
 
     def _gather(self, job: Job, done: Done) -> None:
         old = self._earlier.filter(_superseded(job, done))
@@ -150,7 +188,12 @@ class _Writer:
         for name, rows in done.rows.items():
             self._rows[name] += rows
         self._characters += sum(len(row["drawing"]) for row in done.rows.get("drawings", ()))
-        self.counts.update(row["status"] for row in done.rows["runs"])
+        self.counts.update(self._told(done))
+
+    def _told(self, done: Done) -> list[str]:
+        """What each row counts as."""
+        again = "relabelled" if done.recording in self._checked else "checked"
+        return [again if row["status"] == "checked" else row["status"] for row in done.rows["runs"]]
 
     def flush(self) -> None:
         """Write what was gathered."""
@@ -166,7 +209,9 @@ def _superseded(job: Job, done: Done) -> pl.Expr:
     same = pl.col("recording").is_in([done.recording, unread(job.found)])
     mended = pl.col("path").is_in([plain(file) for file in job.found.files]) & (pl.col("status") == "unreadable")
     shares = pl.col("digests").list.set_intersection(pl.lit([*done.digests], pl.List(pl.String))).list.len() > 0
-    return same | mended | (pl.col("path").eq(plain(job.found.path)) & shares)
+    here = plain(job.found.path)
+    profiled = pl.col("path").is_in([here, *above(here)]) & (pl.col("status") == UNPROFILED)
+    return same | mended | profiled | (pl.col("path").eq(here) & shares)
 
 
 def _earlier(store: Store, jobs: Sequence[Job]) -> pl.DataFrame:
@@ -178,14 +223,34 @@ def _earlier(store: Store, jobs: Sequence[Job]) -> pl.DataFrame:
         pl.col("fingerprint").is_in(prints.unique().implode())
         | pl.col("path").is_in(places.unique().implode())
         | pl.col("bytes").is_in(sizes.unique().implode())
+        | pl.col("status").eq(UNPROFILED)  # few; a profile may have come to one
     )
     columns = ("recording", "week", "path", "status", "fingerprint", "digests", "bytes", "labels", "advisor_version")
     return store.collect(store.scan("runs").filter(mine).select(columns))
 
 
-def _with_candidates(job: Job, earlier: pl.DataFrame) -> Job:
-    alike = earlier.filter(pl.col("bytes") == job.bytes, pl.col("labels") == job.labels.canonical(), ~_RETRIED)
-    return replace(job, candidates=frozenset(alike["recording"]))
+def _never_profiled(store: Store, bare: Sequence[Job]) -> list[Job]:
+    """Those of which the store knows no profile either: one that was ingested and removed since still counts."""
+    if not bare:
+        return []
+    checked = store.scan("runs").filter(pl.col("status") != UNPROFILED).select("path").unique()
+    profiled = {place for (path,) in store.collect(checked).iter_rows() for place in (path, *above(path))}
+    return [job for job in bare if plain(job.found.path) not in profiled]
+
+
+def _still_there(roots: Sequence[str], found: Sequence[str]) -> pl.Expr:
+    """Rows of places that were found, or that no root covers, so that nobody looked."""
+    looked = [pl.col("path").str.starts_with(f"{plain(root)}/") for root in roots]
+    there = pl.Series([plain(path) for path in found], dtype=pl.String)
+    return pl.col("path").is_in(there.unique().implode()) | ~pl.any_horizontal(looked)
+
+
+def _with_candidates(job: Job, earlier: pl.DataFrame, homes: pl.DataFrame) -> Job:
+    """The job with the recordings that it may be a copy of: labelled alike, or at a place that goes before its own."""
+    size = (pl.col("bytes") == job.bytes) & ~_RETRIED
+    alike = earlier.filter(size, pl.col("labels") == job.labels.canonical())
+    before = homes.filter(size, pl.col("path") < plain(job.found.path))
+    return replace(job, candidates=frozenset([*alike["recording"], *before["recording"]]))
 
 
 def _failed(job: Job, error: Exception) -> Done:

@@ -122,8 +122,22 @@ def labels_of(*sources: Mapping[str, object]) -> Labels:
     try:
         return Labels.model_validate({**told, "other": other})
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise UsageError(f"label {'.'.join(map(str, first['loc'][:2]))}: {one_line(first['msg'], 200)}") from None
+        wrong = (f"{'.'.join(map(str, e['loc'][:2]))}: {one_line(e['msg'], 200)}" for e in error.errors())
+        raise UsageError(f"label {'; '.join(wrong)}") from None
+
+
+def sound(source: Mapping[str, object]) -> tuple[dict[str, object], list[str]]:
+    """The labels of a source that are of the right kind, and what is wrong with each of the others."""
+    right: dict[str, object] = {}
+    wrong: list[str] = []
+    for key, value in source.items():
+        try:
+            labels_of({key: value})
+        except UsageError as error:
+            wrong.append(str(error))
+        else:
+            right[key] = value
+    return right, wrong
 
 
 def of_path(path: str, patterns: Sequence[str]) -> dict[str, str]:

@@ -6,12 +6,15 @@ import datetime as dt
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from advisor.config import Config
 from advisor.discover import Found, Rejected
 from advisor.errors import AdvisorError, ReadError, UsageError
-from advisor.fleet.labels import FILE, Labels, labels_of, of_file, of_path
-from advisor.storage import size, stamp
+from advisor.fleet.labels import FILE, Labels, labels_of, of_file, of_path, sound
+from advisor.storage import listing, size, stamp
+
+_BARE: Final = f"{FILE} tells GPU-hours, but no profile lies here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +42,23 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Recordings:
-    """What lies under some roots: to check, not to be read (`note` says why), and the number that is gone by now."""
+    """What lies under some roots: to check, not to be read (`note` says why), and the number that is gone by now.
+
+    `bare` are folders whose `run.yaml` tells GPU-hours, with no profile in them.
+    """
 
     jobs: tuple[Job, ...]
     bad: tuple[Job, ...]
+    bare: tuple[Job, ...]
     gone: int
 
 
 def recordings(
-    found: Iterable[Found], rejected: Iterable[Rejected], settings: Settings, labels: Mapping[str, str]
+    found: Iterable[Found],
+    rejected: Iterable[Rejected],
+    settings: Settings,
+    labels: Mapping[str, str],
+    roots: Iterable[str],
 ) -> Recordings:
     """What discovery found, as jobs.
 
@@ -56,8 +67,11 @@ def recordings(
         rejected: Files and folders that are none.
         settings: What they are checked with.
         labels: Of all of them; a path's or a `run.yaml`'s go before these.
+        roots: What was searched; a `run.yaml` above these labels nothing.
     """
-    files = _RunFiles()
+    found, rejected, roots = list(found), list(rejected), list(roots)
+    given = {file for one in found for file in one.files} | {one.path for one in rejected}
+    files = _RunFiles(root.rpartition("/")[0] if root in given else root for root in roots)
     jobs, bad, gone = [], [], 0
     for one in found:
         try:
@@ -83,7 +97,22 @@ def recordings(
             )
         )
     bad += [_refused(path, r.why, settings, labels, files) for r in rejected for path in (r.path, *r.others)]
-    return Recordings(tuple(jobs), tuple(bad), gone)
+    profiled = {place for job in (*jobs, *bad) for place in (job.found.path, *above(job.found.path))}
+    folders = dict.fromkeys(folder for root in roots for folder in _labelled_folders(root) if folder not in profiled)
+    refused = (_refused(folder, _BARE, settings, labels, files) for folder in folders)
+    return Recordings(tuple(jobs), tuple(bad), tuple(job for job in refused if job.labels.gpu_hours), gone)
+
+
+def above(path: str) -> list[str]:
+    """All folders that a path lies in."""
+    parts = path.split("/")
+    return ["/".join(parts[:end]) for end in range(1, len(parts))]
+
+
+def _labelled_folders(root: str) -> list[str]:
+    """Folders at or under a root that have a `run.yaml`."""
+    below = listing(root)
+    return [] if below is None else [file.rpartition("/")[0] for file in below[0] if file.endswith(f"/{FILE}")]
 
 
 def vanished(error: ReadError) -> bool:
@@ -93,18 +122,19 @@ def vanished(error: ReadError) -> bool:
 
 def _refused(path: str, why: str, settings: Settings, labels: Mapping[str, str], files: _RunFiles) -> Job:
     """What cannot be read, in the form of a job that is done."""
+    file = f"{path}/{FILE}" if why == _BARE else path
     try:
-        mark, written = stamp(path)
+        mark, written = stamp(file)
     except AdvisorError:
         mark, written = "", None
-    found = Found(path, path, "", (path,))
+    found = Found(path, path, "", (file,))
     known, _ = _labelled(found, settings.config, labels, files)
     return Job(
         found=found,
         labels=known,
         note=why,
         fingerprint=hashed(path, why, mark, known.canonical()),
-        bytes=size(path) or 0,
+        bytes=size(file) or 0,
         started=_started(known, [written]),
         started_from="label" if known.when else "file",
         settings=settings,
@@ -117,19 +147,20 @@ def _started(labels: Labels, written: Iterable[dt.datetime | None]) -> dt.dateti
 
 
 class _RunFiles:
-    """The `run.yaml` of folders, each read once."""
+    """The `run.yaml` of folders, each read once; none above the folders given."""
 
-    def __init__(self) -> None:
+    def __init__(self, roots: Iterable[str]) -> None:
+        self._roots = tuple(roots)
         self._seen: dict[str, dict[str, object] | None] = {}
 
     def nearest(self, path: str) -> dict[str, object]:
-        """That of the folder or the nearest one above it.
+        """That of the folder or the nearest one above it, up to the root.
 
         Raises:
             ReadError: it is no list of labels.
         """
         folder = path
-        while folder and not folder.endswith(("://", ":/")):
+        while any(folder == root or folder.startswith(f"{root}/") for root in self._roots):
             if folder not in self._seen:
                 self._seen[folder] = self._read(f"{folder}/{FILE}")
             if (told := self._seen[folder]) is not None:
@@ -146,16 +177,14 @@ class _RunFiles:
 
 def _labelled(one: Found, config: Config, given: Mapping[str, str], files: _RunFiles) -> tuple[Labels, str | None]:
     """A run's labels, and what is wrong with them: a run does not stay out for its labels."""
-    of_place = of_path(one.path, config.fleet.paths)
+    of_place: Mapping[str, object] = of_path(one.path, config.fleet.paths)
     folder = one.path if one.files != (one.path,) else one.path.rpartition("/")[0]
     try:
-        return labels_of(given, of_place, files.nearest(folder)), None
+        of_folder, wrong = sound(files.nearest(folder))
     except (ReadError, UsageError) as error:
-        why = str(error)
-    try:
-        return labels_of(given, of_place), why
-    except UsageError:
-        return labels_of(given), why
+        of_folder, wrong = {}, [str(error)]
+    of_place, also = sound(of_place)
+    return labels_of(given, of_place, of_folder), "; ".join([*also, *wrong]) or None
 
 
 def hashed(*parts: str) -> str:

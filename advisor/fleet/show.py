@@ -22,21 +22,24 @@ _AT_ONCE: Final = 32  # reports in memory
 
 
 def listed(store: Store, week: str | None) -> Iterator[str]:
-    """One line per run of a week, the last one by default, in the order of their names.
+    """A heading and one line per run of a week, the last one by default, in the order of their names.
 
     Raises:
         NothingFound: the store holds none.
     """
     week = week or max(store.weeks(), default="")
-    columns = ("run_id", "status", "team", "job", "name", "verdict", "reason")
+    hours = pl.coalesce("gpu_hours", "recorded_hours").alias("hours")
+    columns = ("run_id", "status", "team", "job", "name", "verdict", "reason", hours)
     rows = store.collect(store.scan("runs", [week]).select(columns)).sort("team", "job", "name", "run_id")
     if not rows.height:
         raise NothingFound(f"{store.uri}: no run of {week or 'any week'}")
+    yield f"{week:34} {'Team':12} {'Job':28} {'GPU-h':>8} Verdict, or why there is none"
     for row in rows.iter_rows(named=True):
         said = row["verdict"] if row["status"] == "checked" else f"{row['status']}: {row['reason']}"
         name = one_line(row["job"] or row["name"] or "", 40)
-        team = one_line(row["team"] or "-", 20)
-        yield f"{shortened(row['run_id'], 50):34} {team:12} {name:28} {one_line(said or '', 200)}"
+        paid = "-" if row["hours"] is None else f"{row['hours']:,.1f}"
+        team = one_line(row["team"] or "-", 12)
+        yield f"{shortened(row['run_id'], 50):34} {team:12} {name:28} {paid:>8} {one_line(said or '', 100)}"
 
 
 def report_of(store: Store, run_id: str) -> Report:

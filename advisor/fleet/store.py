@@ -39,13 +39,14 @@ _Result = TypeVar("_Result")
 WEEK: Final = "week"
 KEYS: Final[Schema] = {"week": pl.String, "recording": pl.String, "run_id": pl.String}
 _TIME: Final = pl.Datetime("us", "UTC")
+UNPROFILED: Final = "unprofiled"  # the status of a folder with labelled GPU-hours and no profile
 LABELS: Final = ("team", "job", "owner", "model", "commit")
 
 SCHEMAS: Final[dict[str, Schema]] = {
     "runs": {
         **KEYS,
-        "status": pl.String,  # checked or unreadable
-        "reason": pl.String,  # why it could not be read
+        "status": pl.String,  # checked, unreadable, killed, unreachable or unprofiled
+        "reason": pl.String,  # why it was not checked
         "name": pl.String,
         "path": pl.String,
         "fingerprint": pl.String,  # changes when a file is written anew
@@ -112,12 +113,21 @@ SCHEMAS: Final[dict[str, Schema]] = {
 }
 TABLES: Final = ("drawings", "reports", "workers", "findings", "runs")  # in the order they are written in
 
+KEEP_DAYS: Final = 7
 _APP: Final = "gpu-advisor"
 _TRIES: Final = 60
 _WAIT_S: Final = 0.5
 _TOGETHER: Final = {"drawings": 32, "reports": 128}  # rows: few large texts are unpacked to get at one
 _STATISTICS: Final = 64  # characters of a smallest and largest value: else the log holds whole reports
 _CONDITIONAL: Final = {"aws_conditional_put": "etag"}  # S3 refuses a commit that another writer made first
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """A table's files: those in use, and those of older states that a later `compact` removes."""
+
+    live: int
+    waiting: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,30 +196,40 @@ class Store:
             table = self._open("runs")
             return sorted({part[WEEK] for part in table.partitions()}) if table else []
 
-    def compact(self) -> dict[str, int]:
-        """Few large files in place of many small ones; removes those that no version of the last week needs.
+    def compact(self, keep_days: int = KEEP_DAYS) -> dict[str, Compacted]:
+        """Few large files in place of many small ones; removes those that were replaced so many days ago.
+
+        Whoever reads or writes an older state still needs its files: a day is safe where no ingest takes longer.
 
         Returns:
-            Files left, by table.
+            What became of each table's files.
         """
-        return {name: left for name in TABLES if (left := self._retried(partial(self._compacted, name))) is not None}
+        done = {name: self._retried(partial(self._compacted, name, keep_days * 24)) for name in TABLES}
+        return {name: files for name, files in done.items() if files is not None}
 
-    def _compacted(self, name: str) -> int | None:
+    def _compacted(self, name: str, hours: int) -> Compacted | None:
         if (table := self._open(name)) is None:
             return None
         table.optimize.compact(writer_properties=_written(name))
-        table.vacuum(dry_run=False)
+        clear = partial(table.vacuum, enforce_retention_duration=False, full=True)  # full: what killed writers left too
+        old = clear(retention_hours=hours, dry_run=False)
+        unused = clear(retention_hours=0, dry_run=True)
         table.create_checkpoint()
-        return len(table.file_uris())
+        return Compacted(len(table.file_uris()), len({*unused} - {*old}))
+
+    def before(self, week: str) -> pl.DataFrame:
+        """The weeks before this one that hold runs, ascending, with the number of their rows: `week`, `rows`."""
+        old = self.scan("runs").filter(pl.col(WEEK) < week)
+        return self.collect(old.group_by(WEEK).agg(rows=pl.len()).sort(WEEK))
 
     def prune(self, before: str) -> int:
-        """Forget the weeks before this one; their files go with the next `compact` a week later.
+        """Forget the weeks before this one; their files go with a `compact` some days later.
 
         Returns:
             Rows of `runs` that were removed.
         """
         old = f"{WEEK} < '{before}'"
-        forgotten = self.collect(self.scan("runs").filter(pl.col(WEEK) < before).select(pl.len())).item()
+        forgotten = self.before(before)["rows"].sum()
         for name in reversed(TABLES):  # what counts goes first
             self._replace(name, pl.DataFrame(schema=SCHEMAS[name]), old)
         return int(forgotten)

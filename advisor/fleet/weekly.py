@@ -13,11 +13,11 @@ import polars as pl
 from advisor import __version__
 from advisor.config import Fleet
 from advisor.errors import NothingFound
-from advisor.fleet.columns import LIKE, only, sum_of
+from advisor.fleet.columns import HOURS, LIKE, only, sum_of
 from advisor.fleet.findings import by_worth, fixed, fixed_findings, job_findings, realised, rule_totals
 from advisor.fleet.history import changes, trend
 from advisor.fleet.labels import monday_of, weeks_before
-from advisor.fleet.store import Store
+from advisor.fleet.store import UNPROFILED, Store
 from advisor.report import SEVERITIES
 from advisor.week import Coverage, Group, Hours, Prices, Repeat, RunTotal, Unreadable, Week
 
@@ -31,13 +31,14 @@ _REPEATED: Final = 2
 _NOT_NEEDED: Final = ("recording", "fingerprint", "digests", "labels", "bytes", "ingested", "commit")
 
 
-def weekly(store: Store, fleet: Fleet, week: str | None = None) -> Week:
+def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | None = None) -> Week:
     """The report of one week.
 
     Args:
         store: Where the runs are.
         fleet: Prices, and what the fleet pays for.
         week: As `2026-W47`; by default the last one that the store holds.
+        rules: The rule set of now, to count the runs that were judged by another one.
 
     Raises:
         NothingFound: the store holds no run of that week.
@@ -87,7 +88,7 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None) -> Week:
         repeats=_repeats(store, week, findings, runs),
         trend=trend(pl.concat([earlier, runs.select(earlier.columns)])),
         realised=realised(gone, runs, earlier),
-        coverage=_coverage(rows, fleet),
+        coverage=_coverage(rows, fleet, rules),
     )
 
 
@@ -124,29 +125,27 @@ def _of_runs(findings: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
 # ---------------------------------------------------------------------------------------------- hours and money
 
 
-_HOURS: Final = (
-    pl.len().alias("runs"),
+_SUMS: Final = (
+    *HOURS,
     pl.col("estimated").sum().alias("estimated"),
-    pl.col("hours").sum().alias("paid"),
-    sum_of(pl.col("hours") * pl.col("busy_share")).alias("busy"),
-    sum_of(pl.col("hours") * (1 - pl.col("busy_share"))).alias("wasted"),
     *(
         (pl.col(f"{name}_share").fill_null(0.0) * pl.col("hours")).sum().alias(name)
         for name in ("low", "high", "expected")
     ),
     pl.col("money").is_not_null().sum().alias("priced"),
+    pl.col("hours").filter(pl.col("money").is_not_null()).sum().alias("priced_hours"),
     sum_of(pl.col("money")).alias("paid_money"),
     sum_of(pl.col("money") * pl.col("expected_share").fill_null(0.0)).alias("expected_money"),
 )
 
 
 def _hours(runs: pl.DataFrame) -> Hours:
-    return Hours.model_validate(runs.select(*_HOURS).row(0, named=True))
+    return Hours.model_validate(runs.select(*_SUMS).row(0, named=True))
 
 
 def _groups(runs: pl.DataFrame, label: str) -> tuple[Group, ...]:
     """Hours by label, the most to win first."""
-    grouped = runs.group_by(label).agg(*_HOURS).sort(["expected", "paid", label], descending=[True, True, False])
+    grouped = runs.group_by(label).agg(*_SUMS).sort(["expected", "paid", label], descending=[True, True, False])
     return tuple(Group(name=row.pop(label), hours=Hours.model_validate(row)) for row in grouped.to_dicts())
 
 
@@ -196,17 +195,24 @@ def _repeats(store: Store, week: str, findings: pl.DataFrame, runs: pl.DataFrame
     )
 
 
-def _coverage(rows: pl.DataFrame, fleet: Fleet) -> Coverage:
-    runs, bad = rows.filter(pl.col("status") == "checked"), rows.filter(pl.col("status") != "checked")
-    reasons = bad.group_by("reason").agg(runs=pl.len(), path=pl.col("path").min())
+def _coverage(rows: pl.DataFrame, fleet: Fleet, rules: str | None) -> Coverage:
+    status = pl.col("status")
+    runs, bare = rows.filter(status == "checked"), rows.filter(status == UNPROFILED)
+    bad = rows.filter(~status.is_in(["checked", UNPROFILED]))
+    reasons = rows.filter(status != "checked").group_by("reason").agg(runs=pl.len(), path=pl.col("path").min())
     unknown = runs["not_evaluable"].explode(empty_as_null=False).value_counts()
     paid = fleet.gpu_hours_per_week
     return Coverage(
         runs=runs.height,
         unreadable=bad.height,
+        unreadable_hours=float(bad["gpu_hours"].sum()),
+        unprofiled=bare.height,
+        unprofiled_hours=float(bare["gpu_hours"].sum()),
         without_gpu_hours=int(runs["estimated"].sum()),
         without_price=runs["money"].null_count(),
         gpus_without_price=tuple(runs.filter(pl.col("money").is_null())["gpu_type"].drop_nulls().unique().sort()),
+        prices_of_no_gpu=tuple(sorted(set(fleet.prices) - set(runs["gpu_type"]))),
+        stale=None if rules is None else int(runs["rule_set"].ne_missing(rules).sum()),
         profiled_share=None if paid is None else float(runs["gpu_hours"].sum()) / paid,
         not_evaluable=_counts(unknown.sort("count", "not_evaluable", descending=[True, False])),
         reasons=tuple(

@@ -11,7 +11,7 @@ import polars as pl
 from advisor.metrics.registry import Metric, Missing, Value, measures_jobs, tabulates_jobs
 from advisor.ranks.collectives import LARGE_BYTES, devices_of, gain_ms, gpu_of, traffic
 from advisor.ranks.job import Job
-from advisor.ranks.network import expected
+from advisor.ranks.network import expected, startup_ns, wired_in_pairs
 from advisor.text import percent
 
 _MIB: Final = 1 << 20
@@ -231,7 +231,8 @@ def _shorter(exposed: pl.DataFrame, large: pl.DataFrame, part: float) -> pl.Data
         "ms",
         "What the job's step would get shorter by if small reductions were joined to buckets of 25 MiB.",
         "of min(exposed, transfers - time of whole buckets of 25 MiB at the bandwidth that is expected, or reached if"
-        f" that is less) over the small reductions of each group and step, {_GAIN}",
+        f" that is less) over the small reductions of each group and step, {_GAIN}; where only"
+        " the number of links between the GPUs is not known: the start-ups alone that fewer calls save",
         "DistributedDataParallel's default bucket_cap_mb",
     ),
 )
@@ -424,17 +425,31 @@ def _merge_gain(job: Job, calls: pl.DataFrame, small: pl.DataFrame) -> Value:
         return 0.0
     case = ["op", "group_size", "spans_nodes", "nodes"]
     joined = small.group_by("rank", "step", *case).agg(
-        pl.sum("bytes"), pl.sum("transfer_ns"), pl.sum("exposed_ns"), pl.sum("expected_ns")
+        pl.sum("bytes"), pl.sum("transfer_ns"), pl.sum("exposed_ns"), pl.sum("expected_ns"), calls=pl.len()
     )
     joined = joined.with_columns(buckets=(pl.col("bytes") / _BUCKET_BYTES).ceil().clip(1))
     each = joined.select(*case, bytes=(pl.col("bytes") / pl.col("buckets")).cast(pl.Int64))
     best = expected(each, gpu_of(job), devices_of(job))
     if best["expected_ns"].null_count():
-        return _untold(small)
+        return _startups(job, joined) if _wired_in_pairs(job, joined) else _untold(small)
     # A link that is slow stays slow: what large messages reach of the expected bandwidth, joined ones will too.
     joined = joined.with_columns(needed_ns=best["expected_ns"] * pl.col("buckets") / _pace_of_large(calls))
     saved = joined.with_columns(saved_ns=_at_most_exposed(pl.col("transfer_ns") - pl.col("needed_ns")))
     return gain_ms(job, saved)
+
+
+def _wired_in_pairs(job: Job, joined: pl.DataFrame) -> bool:
+    """Whether all that is not known of the groups is how many links join their ranks."""
+    known = joined["spans_nodes"].null_count() == 0 and not joined["spans_nodes"].any()
+    sizes = joined["group_size"].unique().to_list()
+    return known and all(size and wired_in_pairs(gpu_of(job), size, devices_of(job)) for size in sizes)
+
+
+def _startups(job: Job, joined: pl.DataFrame) -> float:
+    """The gain where the links' bandwidth is not known: the start-ups alone, which fewer calls pay less often."""
+    less = pl.col("calls").cast(pl.Int64) - pl.col("buckets").cast(pl.Int64)
+    start = startup_ns(pl.col("op"), pl.col("group_size").cast(pl.Int64))
+    return gain_ms(job, joined.with_columns(saved_ns=_at_most_exposed(less * start)))
 
 
 def _pace_of_large(calls: pl.DataFrame) -> float:

@@ -24,6 +24,7 @@ _MEANINGS: Final = {
     "other": "nothing that was recorded runs",
 }
 CATEGORIES: Final = tuple(_MEANINGS)
+_ON_DEVICE: Final = ("compute", "memcpy", "memset", "collective")  # at least so much, where ops were left out
 
 
 class _Layer(NamedTuple):
@@ -90,6 +91,7 @@ def _metrics() -> list[Metric]:
             f"Part of the step in which {meaning}.",
             f"time of {name} outside {_before(name)} / step time; of TensorFlow and JAX {_of_tensorflow(name)}",
             _SOURCE,
+            () if name in _ON_DEVICE else ("device_ops.start_ns",),
             where=_longest_waits if name == "input" else None,
         )
         for name, meaning in _MEANINGS.items()

@@ -13,6 +13,7 @@ from advisor.lanes.gaps import gaps
 from advisor.lanes.hostwork import minus
 from advisor.lanes.lens import Lane, spans
 from advisor.metrics.registry import Metric, Missing, Value, measures
+from advisor.ranks.rank import trains
 
 _SMALL_BYTES: Final = 8 << 20
 _MOST_BYTES: Final = 1 << 48  # more than any message has: sums of such sizes stay within 64 bits
@@ -22,6 +23,7 @@ _BESIDE: Final = 0.5  # of a kernel's time that collectives must cover for it to
 _DEVICE: Final = ("device_ops",)
 _SIZES: Final = ("device_ops", "collectives.bytes")
 _NONE: Final = Missing("no collective ran on this device in the steps that are used")
+_NO_OPS: Final = Missing("no framework op tells whether the job trains")
 _CALLS: Final = r"^(?:c10d::|record_param_comms$)"
 _SHAPE: Final = ["name", "grid", "block", "op_name", "shapes"]
 
@@ -67,6 +69,12 @@ def _host_places(lane: Lane) -> pl.DataFrame:
         "Which collectives, how often per step; the most frequent first.",
         "number by operation / steps",
     ),
+    Metric(
+        "collectives_in",
+        "text",
+        "What makes them: `training` or `inference`.",
+        "training where an op of a backward pass ran; unknown where no framework op was recorded",
+    ),
     Metric("backend", "text", "What carries the collectives, as the process was told.", "init_process_group's backend"),
 )
 def calls(lane: Lane) -> Mapping[str, Value]:
@@ -78,10 +86,12 @@ def calls(lane: Lane) -> Mapping[str, Value]:
     )
     on_device = lane.once(_collectives).select(pl.col("does").fill_null("unknown"))
     number = pl.concat([on_device, on_host]).group_by("does").len().sort("len", "does", descending=[True, False])
+    trained = trains(lane)
     told = ", ".join(f"{does} {n / lane.steps.height:.3g}" for does, n in number.rows())
     return {
         "collectives_per_step": float(number["len"].sum()) / lane.steps.height,
         "collective_calls": told or _NONE,
+        "collectives_in": _NO_OPS if trained is None else "training" if trained else "inference",
         "backend": lane.process.get("backend") or Missing("the recording does not tell the backend"),
     }
 
@@ -268,20 +278,20 @@ def exposed_on_host(lane: Lane) -> Mapping[str, Value]:
         "ms",
         "Time per step that the host spends in calls of collectives for the device, as far as they were recorded.",
         "union of c10d:: ops, record_param_comms and the calls that launch collectives, inside the steps / steps",
-        needs=_DEVICE,
     ),
     Metric(
         "collective_call_idle_ms",
         "ms",
         "Time per step for which the device idles at most because of these calls.",
         "min(collective_call_ms, host-bound and queued idle time per step)",
-        needs=_DEVICE,
     ),
 )
 def calling(lane: Lane) -> Mapping[str, Value]:
     """What collectives cost the host; zero where none of their calls was recorded."""
     if not lane.total_ns:
         return {}
+    if lane.device is None:
+        return {"collective_call_ms": 0.0, "collective_call_idle_ms": 0.0}
     launching = lane.once(_collectives)["launch"].drop_nulls().unique()
     named = pl.col("name").cast(pl.String).str.contains(_CALLS)
     calls = lane.host.filter(named | pl.col("id").is_in(launching.implode()))

@@ -64,14 +64,14 @@ def _owned(lane: Lane, idle: Union, cause: str) -> Union:
         "share",
         "Part of the step in which anything runs on the device: kernels, copies, memsets, collectives.",
         "union of the device's ops over all streams inside the steps / step time",
-        needs=("device_ops",),
+        needs=("device_ops", "device_ops.start_ns"),
     ),
     Metric(
         "idle_share",
         "share",
         "Part of the step in which nothing runs on the device; the idle causes below sum to it.",
         "1 - device_busy_share",
-        needs=("device_ops", "device_ops.name"),
+        needs=("device_ops", "device_ops.dur_ns"),
     ),
     *(
         Metric(
@@ -80,7 +80,7 @@ def _owned(lane: Lane, idle: Union, cause: str) -> Union:
             f"Part of the step in which the device idles and {meaning}.",
             f"idle time, all streams merged, in which {rule} / step time",
             _SOURCE,
-            (*_NEEDS, "device_ops.name") if cause in _AMONG_KERNELS else _NEEDS,
+            (*_NEEDS, "device_ops.dur_ns") if cause in _AMONG_KERNELS else _NEEDS,
             waits_that_cost if cause == "sync" else _longest(cause),
         )
         for cause, (meaning, rule) in MEANINGS.items()
@@ -141,7 +141,7 @@ def _owned(lane: Lane, idle: Union, cause: str) -> Union:
         "The causes of the idle time, the largest first.",
         "the three largest of the idle shares, of at least 1 % of the step each; as one where not told apart",
         _SOURCE,
-        ("device_ops",),
+        ("device_ops", "device_ops.start_ns"),
     ),
 )
 def idle(lane: Lane) -> Mapping[str, Value]:

@@ -17,7 +17,7 @@ from advisor.text import count
 
 _SMALL_NS: Final = 10_000  # shorter than the host takes to launch the next one
 _TB: Final = "torch-tb-profiler's GPU summary"
-_NEEDS: Final = ("device_ops", "device_ops.name")
+_NEEDS: Final = ("device_ops", "device_ops.dur_ns")
 
 
 def _kernels(lane: Lane) -> pl.DataFrame:

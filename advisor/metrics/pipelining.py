@@ -14,7 +14,7 @@ from advisor.ranks.job import Job
 _BETWEEN_TWO: Final = ["send", "recv"]
 _NAMES: Final = (
     *("pipeline_wait_ms", "pipeline_stages", "micro_batches", "schedule_bubble_share"),
-    *("schedule_bubble_ms", "uneven_stages_ms"),
+    *("schedule_bubble_ms", "pipeline_work_ms", "uneven_stages_ms"),
 )
 _SOURCE: Final = "GPipe (NeurIPS 2019) and Megatron-LM (SC 2021): bubbles of (stages - 1) / micro-batches"
 
@@ -53,6 +53,12 @@ _SOURCE: Final = "GPipe (NeurIPS 2019) and Megatron-LM (SC 2021): bubbles of (st
         _SOURCE,
     ),
     Metric(
+        "pipeline_work_ms",
+        "ms",
+        "Time per step that a rank of the pipeline is not waiting: what smaller micro-batches make less efficient.",
+        "mean step - pipeline_wait_ms",
+    ),
+    Metric(
         "uneven_stages_ms",
         "ms",
         "The rest of it: stages of unequal work, or messages that nothing hides.",
@@ -79,6 +85,7 @@ def bubbles(job: Job) -> Mapping[str, Value]:
         "micro_batches": messages,
         "schedule_bubble_share": (stages - 1) / (messages + stages - 1),
         "schedule_bubble_ms": by_schedule,
+        "pipeline_work_ms": step_ms - wait_ms,
         "uneven_stages_ms": wait_ms - by_schedule,
     }
 

@@ -18,7 +18,7 @@ _WHOLE_STEP: Final = 0.5  # of a step: what is open that long is around everythi
 _DEEPEST: Final = 64
 _RANGES: Final = ["op", "annotation", "module", "input"]
 _PARAMETERS: Final = r"(?i)^FSDP::|FullyShardedDataParallel\.|^DeepSpeedZeRO|partition_parameters|_fetch_sub_module"
-_NEEDS: Final = ("device_ops", "device_ops.name")
+_NEEDS: Final = ("device_ops", "device_ops.dur_ns")
 
 
 def _copies(lane: Lane) -> pl.DataFrame:

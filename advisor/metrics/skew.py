@@ -242,6 +242,12 @@ _SPLIT: Final = (
         "mean step without waiting - the next largest of another rank, 0 to persistent_skew_ms",
     ),
     Metric(
+        "late_rank_host_ms",
+        "ms",
+        "How much more of what is neither kernels nor waiting for input it has than the typical rank.",
+        "its mean alone time - time in kernels - waiting for input, beyond the typical rank's, at least 0",
+    ),
+    Metric(
         "late_rank_causes",
         "text",
         "What that rank has more of than the typical one.",
@@ -356,15 +362,17 @@ def _late(ranks: _Ranks) -> dict[str, Value]:
     kernels = ranks.kernels.mean(axis=1)
     usual = float(_typical(kernels))
     more = {part: getattr(ranks, part).mean(axis=1) for part in _PARTS}
-    causes = _in_words({part: float(means[late] - _typical(means)) for part, means in more.items()})
+    beyond = {part: float(means[late] - _typical(means)) for part, means in more.items()}
     odd = usual and kernels[late] > (1 + _TELLING_COUNT) * usual
+    more_kernels = f"; it runs {kernels[late]:.0f} kernels, others {usual:.0f}" if odd else ""
     return {
         "late_rank": ranks.names[late],
         "late_rank_steps": int((ranks.alone.argmax(axis=0) == late).sum()),
         "late_rank_ms": usually,
         "late_rank_share": min(1.0, usually / ranks.step_ms) if ranks.step_ms else None,
         "late_rank_least_ms": float(np.clip(own[late] - np.delete(own, late).max(), 0, persistent)),
-        "late_rank_causes": causes + (f"; it runs {kernels[late]:.0f} kernels, others {usual:.0f}" if odd else ""),
+        "late_rank_host_ms": max(0.0, beyond["other"]),
+        "late_rank_causes": _in_words(beyond) + more_kernels,
         "late_rank_kernels_ratio": float(kernels[late]) / usual if usual else None,
     }
 

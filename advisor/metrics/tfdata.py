@@ -7,6 +7,7 @@ from typing import Final
 
 import polars as pl
 
+from advisor.intervals import Union
 from advisor.lanes.iterators import STAGES, bottleneck, iterators, path_to, waits
 from advisor.lanes.lens import Lane, spans
 from advisor.metrics.registry import Metric, Missing, Value, measures, tabulates
@@ -21,6 +22,9 @@ _CLASSES: Final = (
     ("parallel", r"^(?:Parallel\w+|MapAndBatch|MapAndFilter)(?:V\d+)?$"),
     ("batch", r"^(?:Batch|PaddedBatch|DenseToRaggedBatch|Unbatch|Rebatch|DenseToSparseBatch)(?:V\d+)?$"),
 )
+_PYTHON_OPS: Final = r":(?:Eager)?PyFunc(?:Stateless)?$"  # of py_function, numpy_function and from_generator
+_PER_REPLICA: Final = "MultiDeviceIteratorGetNextFromShard"  # asked by the Generator of tf.distribute per device
+_MOSTLY: Final = 0.5
 
 
 def _slowest_calls(lane: Lane) -> pl.DataFrame:
@@ -39,13 +43,15 @@ def _slowest_calls(lane: Lane) -> pl.DataFrame:
         "The transformation of tf.data that holds up the others.",
         "the iterator with the most blocking time of its own",
         _GUIDE,
-        where=_slowest_calls,
     ),
     Metric(
         "tf_data_class",
         "text",
-        "What kind of transformation that is, by what can be done: source, python, map, parallel, batch, other.",
-        "by its name; one that could run calls in parallel but runs one is a map",
+        "What kind of transformation that is, by what can be done: source, python, pyfunc, replica, map, parallel, "
+        "batch, other.",
+        "pyfunc where PyFunc ops run in half of the waiting for input; replica where it is a Generator without such "
+        "ops and tf.distribute's MultiDeviceIterator is asked; else by its name; one that could run calls in parallel "
+        "but runs one is a map",
         _GUIDE,
     ),
     Metric(
@@ -62,9 +68,17 @@ def _slowest_calls(lane: Lane) -> pl.DataFrame:
         "time in the steps in which a request for input is open, the device does nothing, the iterator or one that "
         "asks it is at work, and none that it asks is, on any thread / step time",
         _GUIDE,
+        where=_slowest_calls,
     ),
     Metric(
         "tf_data_part", "share", "How much of the waiting for input that is.", "the same / all such waiting", _GUIDE
+    ),
+    Metric(
+        "tf_data_python_share",
+        "share",
+        "How much of the waiting for input passes while Python functions of the pipeline run.",
+        "waiting for input in which a PyFunc op is open on any thread / all such waiting",
+        _GUIDE,
     ),
     Metric("tf_data_ms", "ms", "The same, per step.", "tf_data_share x step_mean_ms"),
     Metric(
@@ -92,19 +106,32 @@ def pipeline(lane: Lane) -> Mapping[str, Value]:
     blamed = bottleneck(rows)
     if blamed is None:
         nothing = Missing("no step waits for tf.data")  # which may not be used at all
-        zero = dict.fromkeys(("tf_data_share", "tf_data_part", "tf_data_ms"), 0.0)
+        zero = dict.fromkeys(("tf_data_share", "tf_data_part", "tf_data_python_share", "tf_data_ms"), 0.0)
         return dict.fromkeys(_NAMES, nothing) | zero | {"tf_data_slow_calls_per_step": slow}
     row = rows.filter(pl.col("iterator") == blamed).row(0, named=True)
+    waiting = waits(lane)
+    python = (_ops(lane, _PYTHON_OPS) & waiting).total / waiting.total
+    kind = _class(row["transformation"], row["parallelism"] or 1)
+    if python >= _MOSTLY:
+        kind = "pyfunc"
+    elif kind == "python" and not python and _ops(lane, _PER_REPLICA).total:
+        kind = "replica"
     return {
         "tf_data_bottleneck": row["transformation"],
-        "tf_data_class": _class(row["transformation"], row["parallelism"] or 1),
-        "tf_data_path": " > ".join(path_to(blamed)),
+        "tf_data_class": kind,
+        "tf_data_path": " > ".join([*path_to(blamed), *(["PyFunc"] if python >= _MOSTLY else [])]),
         "tf_data_share": row["waited_ns"] / lane.total_ns,
-        "tf_data_part": row["waited_ns"] / waits(lane).total,
+        "tf_data_part": row["waited_ns"] / waiting.total,
+        "tf_data_python_share": python,
         "tf_data_ms": lane.per_step_ms(row["waited_ns"]),
         "tf_data_parallelism": float(row["parallelism"] or 1),
         "tf_data_slow_calls_per_step": slow,
     }
+
+
+def _ops(lane: Lane, named: str) -> Union:
+    """When an op runs on the host whose `name:type` matches."""
+    return spans(lane.host.filter(pl.col("kind") == "op", pl.col("name").cast(pl.String).str.contains(named)))
 
 
 def _asks(lane: Lane) -> bool:
@@ -115,7 +142,7 @@ def _asks(lane: Lane) -> bool:
 
 _NAMES: Final = (
     *("tf_data_bottleneck", "tf_data_class", "tf_data_path", "tf_data_share", "tf_data_part", "tf_data_ms"),
-    *("tf_data_parallelism", "tf_data_slow_calls_per_step"),
+    *("tf_data_python_share", "tf_data_parallelism", "tf_data_slow_calls_per_step"),
 )
 
 

@@ -33,6 +33,7 @@ _LEAST_SPREAD: Final = 0.03  # of the median: step times of one job vary by 1 to
 _ALWAYS_SHARE: Final = 0.05
 _OFTEN_SHARE: Final = 0.2  # of the complete steps: what makes so many long is no exception
 _MOSTLY: Final = 0.5
+_START_UP: Final = 3  # steps that may compile one after the other: the first, what a second finds anew, its repair
 _TELLING_SHARE: Final = 0.1  # of the excess: causes below are not named
 _SOURCE: Final = (
     "steps are uneven above median + 3 x 1.4826 x MAD of the complete steps and 1.1 x their median, or where "
@@ -130,13 +131,21 @@ def _places(lane: Lane) -> pl.DataFrame:
         "compiling_steps",
         "count",
         "Steps in which code was compiled although a step without compilation had come before.",
-        "steps with a compilation range after the first complete step without one",
+        "steps with a compilation range after the first complete step without one; where there is none and the "
+        "complete steps are more than three, those after the first",
+    ),
+    Metric(
+        "uncompiled_steps",
+        "count",
+        "Complete steps in which nothing was compiled.",
+        "complete steps without a compilation range",
     ),
     Metric(
         "compiling_excess_ms",
         "ms",
         "What those steps add to the mean step.",
-        "sum over them of max(0, step - median of the steps without compilation) / complete steps",
+        "sum over them of max(0, step - median of the steps without compilation) / complete steps; where there is "
+        "none, compilation with the device idle in their place",
         where=_places,
     ),
     Metric(
@@ -194,16 +203,28 @@ def _mostly_input(waited: Ints, excess: npt.NDArray[np.float64]) -> int:
 
 
 def _compiling(lane: Lane, whole: int) -> dict[str, Value]:
-    """Steps that compile after the first that did not; before it, compilation is start-up."""
+    """Steps that compile after the first that did not; before it, compilation is start-up, which does not take long."""
     steps = pl.concat([lane.steps, lane.uneven]).sort("start_ns")
     compiled = _compiled(lane, steps).to_numpy()
-    late = steps.filter(pl.Series(compiled & (np.cumsum(~compiled) > 0), dtype=pl.Boolean))
-    typical, short = _usual(steps.filter(pl.Series(~compiled, dtype=pl.Boolean))) if late.height else (0.0, 0.0)
+    if compiled.all() and steps.height > _START_UP:
+        late, lost = steps[1:], _compilation(lane, steps[1:])
+        excess = most = float(lost.sum())
+    else:
+        late = steps.filter(pl.Series(compiled & (np.cumsum(~compiled) > 0), dtype=pl.Boolean))
+        typical, short = _usual(steps.filter(pl.Series(~compiled, dtype=pl.Boolean))) if late.height else (0.0, 0.0)
+        excess, most = (float(_excess(late, usual).sum()) for usual in (typical, short))
     return {
         "compiling_steps": late.height,
-        "compiling_excess_ms": float(_excess(late, typical).sum()) / whole / 1e6,
-        "compiling_most_ms": float(_excess(late, short).sum()) / whole / 1e6,
+        "uncompiled_steps": int((~compiled).sum()),
+        "compiling_excess_ms": excess / whole / 1e6,
+        "compiling_most_ms": most / whole / 1e6,
     }
+
+
+def _compilation(lane: Lane, steps: pl.DataFrame) -> Ints:
+    """The ns of each step in which code is compiled and the device idles."""
+    start = steps["start_ns"].to_numpy()
+    return minus(lane.host_spans("compile"), lane.busy).within(start, start + steps["dur_ns"].to_numpy())
 
 
 def _usual(steps: pl.DataFrame) -> tuple[float, float]:

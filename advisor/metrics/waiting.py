@@ -10,7 +10,7 @@ import polars as pl
 
 from advisor.metrics.registry import Metric, Missing, Value, measures_jobs, measures_ranks, tabulates_jobs
 from advisor.ranks.job import Job
-from advisor.text import listing
+from advisor.text import listing, runs_of
 
 _SOURCE: Final = "wait = latest start - own start, transfer = the rest, as TraceLens and ByteDance's study have it"
 _GUEST: Final = "this device is another rank's: the process meets the others on a device of its own"
@@ -117,6 +117,13 @@ def awaited(job: Job, position: int) -> Mapping[str, Value]:
         "those that recorded whole none of the steps that half of the ranks or more did: cut off, or at another time",
     ),
     Metric(
+        "ranks_strangers",
+        "text",
+        "Ranks that never meet though the same group holds them: their files may be of different jobs.",
+        "sets of ranks that no trusted match joins, where their collectives are of a group that holds ranks of another"
+        " set; empty where there are none",
+    ),
+    Metric(
         "ranks_in_job",
         "count",
         "Ranks that the job has.",
@@ -152,11 +159,18 @@ def ranks(job: Job) -> Mapping[str, Value]:
     return {
         "ranks_recorded": len(job.ranks),
         "ranks_apart": listing([job.names[i] for i in job.apart]),
+        "ranks_strangers": " and ".join(_strangers(job)),
         "ranks_in_job": job.world_size or Missing("the recording does not tell how many ranks the job has"),
         "matched_share": None if alone else job.matched_share,
         "clock_shift_ms": None if met is None else float(offsets.max() - offsets.min()) / 1e6,
         "clock_residual_us": None if met is None else met / 1e3,
     }
+
+
+def _strangers(job: Job) -> list[str]:
+    """The sets of ranks that are strangers to each other though one group holds them."""
+    told = [sorted({job.ranks[i].worker for i in ranks}) for ranks in job.strangers] if job.mixed else []
+    return [f"rank{'s' if len(workers) > 1 else ''} {runs_of(workers)}" for workers in told]
 
 
 @tabulates_jobs("pace")

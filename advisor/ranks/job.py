@@ -10,7 +10,7 @@ ByteDance's straggler study, OSDI 2025: 0.97 to 1.00 where the grouping is right
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, TypeVar
@@ -19,10 +19,13 @@ import numpy as np
 import polars as pl
 
 from advisor.intervals import EMPTY, Ints, Union
+from advisor.ranks.network import placement
 from advisor.ranks.rank import CALLS, Rank
 
 _CLOSE_NS: Final = 20_000  # ends of one collective coincide so nearly: eight V100 in one host differ by at most 7 us
 _CLOSE_SHARE: Final = 0.1  # or by this part of its shortest member
+_CLOSE_SPACING: Final = 0.01  # or by this part of the time between two of its kind: by chance 2 % of ends do
+_CLOSE_MOST: Final = 0.5  # of the shortest member, where only the spacing allows so much
 _TRUSTED_SHARE: Final = 0.9  # of a kind's matches that must pass for the kind to be believed
 _PAIRED: Final = ("send", "recv")
 _BELIEVED_SHARE: Final = 0.9  # of the time in collectives that must be in trusted matches
@@ -134,8 +137,51 @@ class Job:
     def matched_share(self) -> float | None:
         """Part of the time in collectives that is in trusted matches; None where there are none."""
         calls = self.calls.filter(pl.col("rank").is_in(self.members))
+        calls = calls.with_columns(pl.col("trusted") & ~self._among_strangers)
         length = (calls["end_ns"] - calls["start_ns"]).to_numpy()
         return float(length[calls["trusted"].to_numpy()].sum() / length.sum()) if length.sum() else None
+
+    @cached_property
+    def strangers(self) -> list[list[int]]:
+        """Positions of members by whom they meet, directly or through others; empty where all of them do.
+
+        Groups that never meet are no fault in themselves: there may be no collective of all ranks.
+        """
+        met = self.calls.filter("trusted", pl.col("rank").is_in(self.members)).select("instance", "rank").unique()
+        met = met.sort("instance", "rank")
+        home = {rank: {rank} for rank in self.members}
+        for others in met.group_by("instance").agg("rank")["rank"].unique():
+            joined = set[int]().union(*(home[rank] for rank in others))
+            home |= dict.fromkeys(joined, joined)
+        islands = sorted({tuple(sorted(island)) for island in home.values()})
+        return [list(island) for island in islands] if len(islands) > 1 else []
+
+    @cached_property
+    def mixed(self) -> bool:
+        """Whether matches join some of the members, but a group holds ranks that are strangers to each other."""
+        return bool(self._among_strangers.any() and len(self.strangers) < len(self.members))
+
+    @cached_property
+    def _among_strangers(self) -> pl.Series:
+        """Per call of a member, whether its group holds a rank that was recorded and that its own rank never meets."""
+        calls = self.calls.filter(pl.col("rank").is_in(self.members))
+        if not self.strangers:
+            return pl.Series([False] * calls.height, dtype=pl.Boolean)
+        home = {i: n for n, island in enumerate(self.strangers) for i in island}
+        here = {self.ranks[i].worker: n for i, n in home.items()}
+        groups = calls.select("rank", "ranks", "group_size")
+        distinct = groups.unique(maintain_order=True)
+        held = placement(distinct["ranks"], distinct["group_size"], None)["ranks"]
+        across = [
+            any(here.get(worker, home[rank]) != home[rank] for worker in self._in_group(listed, size, here))
+            for (rank, _, size), listed in zip(distinct.rows(), held.to_list(), strict=True)
+        ]
+        told = distinct.with_columns(across=pl.Series(across, dtype=pl.Boolean))
+        return groups.join(told, on=groups.columns, how="left", nulls_equal=True, maintain_order="left")["across"]
+
+    def _in_group(self, listed: list[int] | None, size: int | None, here: Iterable[int]) -> Iterable[int]:
+        """The ranks of a group: as listed, or all that are here where it is as large as the job."""
+        return here if size and self.world_size and size >= self.world_size else listed or ()
 
     @cached_property
     def untold(self) -> str | None:
@@ -148,6 +194,8 @@ class Job:
             return "the ranks met in no collective that was recorded"
         if self.matched_share < _BELIEVED_SHARE:
             rest = f"{1 - self.matched_share:.0%} of the time in collectives"
+            if self.mixed:
+                return f"{rest} is in groups of ranks that never meet: their files may be of different jobs"
             return f"{rest} could not be matched between the ranks: their ends do not coincide"
         return None if self.steps else "the ranks have no step in common"
 
@@ -260,12 +308,15 @@ def _judged(calls: pl.DataFrame) -> pl.DataFrame:
     spread = pl.max("end_ns").over("instance") - pl.min("end_ns").over("instance")
     shortest = length.min().over("instance")
     span = pl.max("end_ns").over("instance") - last_start
-    close = pl.max_horizontal(pl.lit(_CLOSE_NS), (shortest * _CLOSE_SHARE).cast(pl.Int64))
+    family = (pl.col("group").fill_null(""), pl.col("op"))
+    spacing = pl.col("end_ns").sort().diff().median().over(pl.col("rank"), *family)
+    calls = calls.with_columns(spacing_ns=spacing.fill_null(0))
+    sparse = pl.min_horizontal(pl.min("spacing_ns").over("instance") * _CLOSE_SPACING, shortest * _CLOSE_MOST)
+    close = pl.max_horizontal(pl.lit(_CLOSE_NS), shortest * _CLOSE_SHARE, sparse).cast(pl.Int64)
     told = calls.with_columns(
         met=pl.when(known).then(pl.len().over("instance")).otherwise(1),
         coincides=known & (spread <= close) & ((span - shortest).abs() <= close),
     )
-    family = [pl.col("group").fill_null(""), "op"]
     several = pl.col("met") > 1
     believed = pl.col("coincides").filter(several).mean().over(family).fill_null(0) >= _TRUSTED_SHARE
     trusted = several & pl.col("coincides") & believed
@@ -278,7 +329,7 @@ def _judged(calls: pl.DataFrame) -> pl.DataFrame:
             wait_ns=pl.when("trusted").then(wait),
             transfer_ns=pl.when("trusted").then(length - wait),
         )
-        .drop("coincides")
+        .drop("coincides", "spacing_ns")
     )
 
 

@@ -79,7 +79,7 @@ def rank_of(lane: Lane) -> Rank:
         calls=_calls(lane),
         work=work,
         kernels=_kernels(lane),
-        trains=_trains(lane),
+        trains=trains(lane),
     )
 
 
@@ -140,7 +140,8 @@ def _shaped(calls: pl.DataFrame) -> pl.DataFrame:
     return calls.with_columns(absent).select(pl.col(name).cast(dtype) for name, dtype in CALLS.items())
 
 
-def _trains(lane: Lane) -> bool | None:
+def trains(lane: Lane) -> bool | None:
+    """Whether a backward pass ran; None where no framework op tells."""
     name = lane.host.filter(pl.col("kind") == "op")["name"].unique().cast(pl.String)
     return bool(name.str.contains("^autograd::|Backward").any()) if len(name) else None
 

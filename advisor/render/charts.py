@@ -7,6 +7,7 @@ stands alone has them replaced by `PALETTE`.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -53,11 +54,13 @@ PALETTE: Final = {
 _SANS: Final = "system-ui, -apple-system, Segoe UI, Roboto, Helvetica Neue, Liberation Sans, sans-serif"
 _NOT_WHOLE: Final = "not recorded whole"
 _MANY_STEPS: Final = 120
+_MEMORY_UNITS: Final = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("bytes", 1))
 _FEW_RANKS: Final = 12  # up to so many, a number fits into each cell
 _ROW_PX: Final = 22
 _LONGEST: Final = 40  # characters of a rank's name
 _AXES: Final = {"awaited": "for this rank", "waiting": "this rank waits"}
 _WORTH_A_NUMBER: Final = 0.005  # of the largest
+_DARK: Final = 0.75  # of the shades: from there on a number in the colour of the paper reads better
 _PROMPT_GAP: Final = 1.02  # a smaller spread of a heat map's values is no difference
 
 
@@ -237,11 +240,12 @@ def _ranks(run: Run) -> Chart | None:
         )
         .properties(width="container", height=len(rows) * _row_px(len(rows)))
     )
+    whose = "GPU" if len(run.source.devices) > len(run.source.workers) else "rank"
     says = (
-        "Where a mean step of each rank goes, colours as above. "
-        "The rank whose step takes longest by itself, waiting left out, sets the pace of the job."
+        f"Where a mean step of each {whose} goes, colours as above. "
+        f"The {whose} whose step takes longest by itself, waiting left out, sets the pace of the job."
     )
-    return Chart("ranks", "Rank by rank", says, _spec(drawn))
+    return Chart("ranks", f"{whose[0].upper()}{whose[1:]} by {whose}", says, _spec(drawn))
 
 
 def _row_px(ranks: int) -> int:
@@ -317,16 +321,18 @@ def _waits(run: Run) -> Chart | None:
     ranks = len({cell["waiting"] for cell in cells})
     drawn: Any = _cells(cells, "awaited:N", "waiting", "ms per step")
     if ranks <= _FEW_RANKS:
-        # a halo keeps the number readable on every shade
         most_ms = max(float(str(cell["ms"])) for cell in cells)
+        least_ms = min(float(str(cell["ms"])) for cell in cells)
+        low_ms = least_ms if most_ms > least_ms * _PROMPT_GAP else 0.0
+        dark_ms = low_ms + _DARK * (most_ms - low_ms)
         told = [cell for cell in cells if float(str(cell["ms"])) >= _WORTH_A_NUMBER * most_ms]
         over = alt.Chart(_data(told)).encode(
             x=alt.X("awaited:N", sort=alt.EncodingSortField("across", op="min")),
             y=alt.Y("waiting:N", sort=alt.EncodingSortField("place", op="min")),
             text=alt.Text("ms:Q", format=".2~f"),
         )
-        halo = over.mark_text(fontSize=11, stroke=_var("--paper"), strokeWidth=4, strokeJoin="round")
-        drawn = alt.layer(drawn, halo, over.mark_text(fontSize=11, color=_var("--ink")))
+        shade = alt.condition(f"datum.ms >= {dark_ms}", alt.value(_var("--paper")), alt.value(_var("--ink")))
+        drawn = alt.layer(drawn, over.mark_text(fontSize=11).encode(color=shade))
     spec = _spec(drawn.properties(width="container", height=ranks * max(_row_px(ranks), 14)))
     total: dict[str, float] = {}
     for cell in cells:
@@ -345,10 +351,17 @@ def _bandwidth(run: Run) -> Chart | None:
         return None
     points = [_point(row) for row in rows]
     curve = sorted((p for p in points if p["expected"] is not None), key=lambda p: float(str(p["bytes"])))
-    small, large = (f"format(datum.value / {unit}, ',.0~f')" for unit in (1024, 1048576))
-    size = f"datum.value < 1048576 ? {small} + ' KiB' : {large} + ' MiB'"
+    b, kib, mib = (f"format(datum.value / {unit}, ',.2~f')" for unit in (1, 1024, 1048576))
+    size = f"datum.value < 1024 ? {b} + ' B' : datum.value < 1048576 ? {kib} + ' KiB' : {mib} + ' MiB'"
+    sizes = [float(str(point["bytes"])) for point in points]
+    low, high = math.floor(math.log2(min(sizes)) - 0.5), math.ceil(math.log2(max(sizes)) + 0.5)
+    ticks = [2**power for power in range(low, high + 1, max(1, (high - low) // 6))]
     x = alt.X(
-        "bytes:Q", scale=alt.Scale(type="log", base=2), title="message", axis=alt.Axis(labelExpr=size, tickCount=6)
+        "bytes:Q",
+        # whole powers of two with room on both sides: a job may send messages of one size alone
+        scale=alt.Scale(type="log", base=2, domain=[2**low, 2**high], nice=False),
+        title="message",
+        axis=alt.Axis(labelExpr=size, values=ticks),
     )
     tip = [
         alt.Tooltip("op:N"),
@@ -405,11 +418,13 @@ def _memory(run: Run) -> Chart | None:
     if len(rows) <= 1:
         return None
     first = min(int(str(row["start_ns"])) for row in rows)
+    most = max(_number(row, "allocated_bytes") or 0 for row in rows)
+    unit, size = next((unit, size) for unit, size in _MEMORY_UNITS if most >= size or size == 1)
     points = [
         {
             "ms": (int(str(row["start_ns"])) - first) / 1e6,
-            "allocated": (_number(row, "allocated_bytes") or 0) / 2**30,
-            "reserved": None if not row.get("reserved_bytes") else float(str(row["reserved_bytes"])) / 2**30,
+            "allocated": (_number(row, "allocated_bytes") or 0) / size,
+            "reserved": None if not row.get("reserved_bytes") else float(str(row["reserved_bytes"])) / size,
         }
         for row in rows
     ]
@@ -418,12 +433,12 @@ def _memory(run: Run) -> Chart | None:
     base = alt.Chart(_data(points))
     tip = [
         alt.Tooltip("ms:Q", format=",.1f"),
-        alt.Tooltip("allocated:Q", format=",.3~r", title="allocated GiB"),
-        alt.Tooltip("reserved:Q", format=",.3~r", title="reserved GiB"),
+        alt.Tooltip("allocated:Q", format=",.3~r", title=f"allocated {unit}"),
+        alt.Tooltip("reserved:Q", format=",.3~r", title=f"reserved {unit}"),
     ]
     layers = [
         base.mark_area(interpolate="step-after", color=_var("--accent"), opacity=0.25, line=False).encode(
-            x=x, y=alt.Y("allocated:Q", title="GiB", axis=alt.Axis(tickCount=4)), tooltip=tip
+            x=x, y=alt.Y("allocated:Q", title=unit, axis=alt.Axis(tickCount=4)), tooltip=tip
         ),
         base.mark_line(interpolate="step-after", color=_var("--accent"), strokeWidth=1.5).encode(x=x, y="allocated:Q"),
     ]
@@ -433,7 +448,7 @@ def _memory(run: Run) -> Chart | None:
                 x=x, y="reserved:Q"
             )
         )
-    label = {**peak, "text": f"peak {bytes_((peak['allocated'] or 0) * 2**30)}"}
+    label = {**peak, "text": f"peak {bytes_((peak['allocated'] or 0) * size)}"}
     layers += [
         alt.Chart(_data([label])).mark_point(filled=True, size=60, color=_var("--accent")).encode(x=x, y="allocated:Q"),
         alt.Chart(_data([label]))
@@ -441,9 +456,11 @@ def _memory(run: Run) -> Chart | None:
         .encode(x=x, y="allocated:Q", text="text:N"),
     ]
     held = _capacity(run)
-    says = "Device memory held by tensors over the recording; dashed: what the allocator has reserved."
+    whose = "Device memory" if run.source.devices else "Memory"
+    dashed = "; dashed: what the allocator has reserved" if any(point["reserved"] for point in points) else ""
+    says = f"{whose} held by tensors over the recording{dashed}."
     says += f" The device has {held}." if held else ""
-    return Chart("memory", "Device memory", says, _spec(alt.layer(*layers).properties(width="container", height=180)))
+    return Chart("memory", whose, says, _spec(alt.layer(*layers).properties(width="container", height=180)))
 
 
 def _capacity(run: Run) -> str | None:

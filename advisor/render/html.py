@@ -70,6 +70,7 @@ def _environment() -> Environment:
         "lines": _lines,
         "prose": _prose,
         "points": _points,
+        "capital": _capital,
         "names": _names,
     }
     return environment
@@ -118,8 +119,13 @@ def _code(value: str) -> Markup:
 
 
 def _lines(value: str) -> Markup:
-    """Escaped lines that keep their breaks and indentation: code to copy is whole."""
+    """Escaped lines that keep their breaks and indentation; not a string, which `_shown` would cut short."""
     return escape(text.shortened(text.plain(value).rstrip(), _LONGEST_CODE))
+
+
+def _capital(sentence: str) -> str:
+    """A sentence that begins with a capital, also where a name (`rank 3`) comes first."""
+    return sentence[:1].upper() + sentence[1:]
 
 
 def _points(share: float) -> str:

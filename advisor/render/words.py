@@ -609,9 +609,20 @@ def _steps(steps: Steps) -> str:
     return used if steps.step_mean_ms is None or not steps.used else f"{used}, {ms(steps.step_mean_ms)} on average"
 
 
+def charts_title(names: Iterable[str]) -> str:
+    """What the charts of these names are about."""
+    of = {"ranks": "ranks", "heat": "ranks", "waits": "communication", "bandwidth": "communication", "memory": "memory"}
+    shown = set(names)
+    return listing(list(dict.fromkeys(about for name, about in of.items() if name in shown))).capitalize()
+
+
 def _paced(source: Source) -> str:
     """Whose step the numbers are of, where there are several."""
-    return f" in worker {source.steps.worker}, which sets the pace" if len(source.workers) > 1 else ""
+    return (
+        f" in worker {source.steps.worker}, which sets the pace"
+        if len(source.workers) > 1 and source.steps.worker is not None
+        else ""
+    )
 
 
 def _which(steps: Sequence[tuple[int, int]], workers: int) -> str:

@@ -347,12 +347,21 @@ def test_findings(name: str, fires: set[str], silent: set[str]):
 
 
 def test_the_iterator_to_blame_is_named():
-    """`map` without parallel calls, fused by tf.data with the batch after it."""
+    """`map` of a Python function, fused by tf.data with the batch after it."""
     row = judged("tf-input-bound").frames["run"].row(0, named=True)
     assert row["input_share"] == pytest.approx(0.988, abs=5e-4)
-    assert (row["tf_data_bottleneck"], row["tf_data_class"]) == ("MapAndBatch", "map")
+    assert (row["tf_data_bottleneck"], row["tf_data_class"]) == ("MapAndBatch", "pyfunc")
+    assert row["tf_data_python_share"] > 0.9
     assert "MapAndBatch" in findings("tf-input-bound")["tf-data-bottleneck"]
+    assert judged("tf-gpu-multi-worker").frames["run"]["tf_data_class"][0] == "replica"  # what tf.distribute adds
     assert "GPU 4, 6" in findings("tf-gpu-multi-worker")["idle-devices"]
+
+
+def test_the_slowest_calls_of_the_iterator_are_pointed_at():
+    found = judge(judged("tf-input-bound"), load([rules_folder()]), {}).findings
+    (blamed,) = [one for one in found if one.rule == "tf-data-bottleneck"]
+    assert blamed.where
+    assert all("MapAndBatch" in place.name for place in blamed.where)
 
 
 def test_idle_devices_are_told_once():

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from advisor.hardware import match
 from advisor.lanes.lens import look
 from advisor.metrics.bandwidth import bandwidths, collective_table, exposures, small_messages, whereabouts
 from advisor.metrics.registry import Missing
@@ -173,6 +174,14 @@ def test_small_reductions_against_whole_buckets():
     assert found["small_reduction_share"] == 1
     assert found["merge_gain_ms"] == pytest.approx(0.6 - (15.2 + 20_000_000 / 240e3) / 1e3, rel=1e-3)
     assert small_messages(PAIR)["merge_gain_ms"] == 0
+
+
+def test_without_the_links_bandwidth_fewer_calls_save_start_ups_alone():
+    # Two of the eight V100 on a board: how many links join them is not known. 19 calls less of 6.6 + 2 x 0.6 us.
+    calls = [collective(30 * i, 30 * i + 30, rank, bytes=1_000_000, sequence=i) for i in range(20) for rank in (0, 1)]
+    made = job(calls, [])
+    on_v100 = job_of([replace(rank, gpu=match("Tesla V100-SXM2-16GB")) for rank in made.ranks])
+    assert small_messages(on_v100)["merge_gain_ms"] == pytest.approx(19 * 7.8e-3)
 
 
 def test_buffers_are_told_from_other_broadcasts_by_what_launched_them():

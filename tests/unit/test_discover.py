@@ -280,18 +280,18 @@ def test_the_hosts_of_a_run_are_its_workers_and_the_viewers_copies_are_passed_ov
     assert names(run.files) == ["10.0.0.9_6009.xplane.pb", "10.0.0.10_6009.xplane.pb"]
 
 
-def test_the_newest_run_of_a_log_folder_is_taken_and_the_others_are_told(tmp_path: Path):
+def test_the_newest_run_of_a_log_folder_is_taken_and_notes_the_others(tmp_path: Path):
     log = profiled(tmp_path / "job", "2026_01_02_03_04_05", "2026_01_10_03_04_05", "2025_12_31_00_00_00")
     found, rejected = discover([str(log)])
     assert [(run.name, Path(run.path).name) for run in found] == [("job", "2026_01_10_03_04_05")]
-    assert [(r.path, r.why.partition(";")[0]) for r in rejected] == [(str(log), "2026_01_10_03_04_05 was taken of it")]
-    assert "its 2 more runs give --all-runs or --run NAME" in rejected[0].why
+    assert rejected == []  # nothing failed to be read
+    assert found[0].notes == ("the newest of 3 runs: 2026_01_10_03_04_05; --run NAME or --all-runs takes others",)
 
 
 def test_a_run_can_be_named_given_by_its_path_or_all_be_taken(tmp_path: Path):
     log = profiled(tmp_path / "job", "a", "b")
     (run,), _ = discover([str(log)], run="a")
-    assert Path(run.path).name == "a"
+    assert (Path(run.path).name, run.notes) == ("a", ())
     assert only(log / "plugins" / "profile" / "a").path.endswith("/a")
     found, rejected = discover([str(log)], all_runs=True)
     assert [run.name for run in found] == ["job/a", "job/b"]
@@ -305,8 +305,8 @@ def test_log_folders_are_chosen_from_one_by_one(tmp_path: Path):
         profiled(tmp_path / job, "1", "2")
     put(tmp_path / "rank0.pt.trace.json")
     found, rejected = discover([str(tmp_path)])
-    assert {run.name for run in found} == {tmp_path.name, "x", "y"}
-    assert len(rejected) == 2
+    assert {run.name: len(run.notes) for run in found} == {tmp_path.name: 0, "x": 1, "y": 1}
+    assert rejected == []
 
 
 def test_an_unpacked_copy_counts_once(tmp_path: Path):
@@ -578,6 +578,15 @@ def test_run_k_holds_the_kth_recording_of_each_worker_however_listed(made: dict[
     listing = data.draw(st.permutations([file_of(one, suffix) for one, suffix in made.items()]))
     assert [set(run) for run in recordings(listing)] == expected
     assert recordings(listing) == recordings(sorted(listing))
+
+
+def test_a_folder_named_like_a_second_recording_keeps_the_names_apart(tmp_path: Path):
+    put(tmp_path / "run/rank0_step_1.json")
+    put(tmp_path / "run/rank0_step_2.json")
+    put(tmp_path / "run#2/rank0_step_1.json")
+    found, _ = discover([str(tmp_path)])
+    assert len(found) == 3
+    assert len({run.name for run in found}) == 3
 
 
 folder = st.lists(st.sampled_from(["a", "b", "run", "run#2", "x.json"]), max_size=3).map("/".join)

@@ -15,6 +15,7 @@ from advisor import storage
 from advisor.config import Config
 from advisor.errors import NothingFound, ReadError, UsageError
 from advisor.fleet import examine as room
+from advisor.fleet import ingest as room_of_ingest
 from advisor.fleet.ingest import ingest
 from advisor.fleet.rejudge import rejudge
 from advisor.fleet.store import TABLES, Store
@@ -127,11 +128,96 @@ def test_changed_labels_are_taken_over(root, store):
     taken(root, store)
     (root / "a/run.yaml").write_text("team: vision\nstarted: 2026-10-01\n")
     done = taken(root, store)
-    assert (done.known, done.runs) == (2, 1)
+    assert (done.known, done.runs, done.relabelled) == (2, 0, 1)
     assert sorted(rows(store).filter(status="checked").select("team", "week").rows(), key=str) == [
         ("vision", "2026-W40"),
         (None, "2026-W47"),
     ]
+
+
+@pytest.fixture
+def twins(tmp_path):
+    """One recording at two places of other labels."""
+    root = tmp_path / "twins"
+    for place, labels in (("a", "team: t\n"), ("b", "team: u\nstarted: 2026-11-10\n")):
+        trace(root / place / "run", 1)
+        (root / place / "run.yaml").write_text(labels)
+    return root
+
+
+def labels_of_runs(store):
+    return rows(store).select("team", "week", "name").rows()
+
+
+def test_a_copy_with_other_labels_changes_nothing_at_any_ingest(twins, store):
+    first = taken(twins, store)
+    assert (first.runs, first.known) == (1, 1)
+    assert labels_of_runs(store) == [("t", "2026-W47", "a/run")]
+    before = contents(store)
+    for _ in range(2):
+        again = taken(twins, store)
+        assert (again.known, again.runs, again.relabelled) == (2, 0, 0)
+        assert again.notes == (f"{twins}/b/run: a copy of {twins}/a/run, whose labels count",)
+        assert contents(store) == before
+
+
+def test_the_first_place_counts_whatever_was_ingested_or_done_first(twins, store, tmp_path):
+    taken(twins / "b", store)
+    assert labels_of_runs(store) == [("u", "2026-W46", "run")]
+    assert taken(twins / "a", store).relabelled == 1
+    assert taken(twins / "b", store).known == 1
+    assert labels_of_runs(store) == [("t", "2026-W47", "run")]
+    backwards = Store(str(tmp_path / "backwards"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(room_of_ingest, "each", lambda _, do, jobs: reversed([(job, do(job)) for job in jobs]))
+        done = taken(twins, backwards)
+    assert (done.runs, done.known) == (1, 1)
+    assert labels_of_runs(backwards) == [("t", "2026-W47", "a/run")]
+
+
+def test_a_copy_takes_over_when_the_first_place_is_gone(twins, store):
+    taken(twins, store)
+    shutil.rmtree(twins / "a")
+    assert taken(twins, store).relabelled == 1
+    assert labels_of_runs(store) == [("u", "2026-W46", "b/run")]
+
+
+def test_gpu_hours_without_a_profile_are_a_row_until_the_profile_comes(root, store):
+    (root / "team").mkdir()
+    (root / "team/run.yaml").write_text("team: vision\n")  # labels, but no hours: nothing is missing
+    (root / "lost").mkdir()
+    (root / "lost/run.yaml").write_text("gpu_hours: 99\nteam: vision\nstarted: 2026-10-01\n")
+    (root / "run.yaml").write_text("gpu_hours: 5\n")  # of all runs here
+    assert taken(root, store).unprofiled == 1
+    assert taken(root, store).unprofiled == 0
+    bare = rows(store).filter(status="unprofiled")
+    assert bare.select("path", "name", "team", "gpu_hours", "week").rows() == [
+        (f"{root}/lost", "lost", "vision", 99.0, "2026-W40")
+    ]
+    trace(root / "lost/late", 7)
+    assert taken(root, store).runs == 1
+    assert rows(store).filter(status="unprofiled").height == 0
+    shutil.rmtree(root / "lost/late")
+    assert taken(root, store).unprofiled == 0  # its profile was read once
+    assert rows(store).filter(status="checked", name="lost/late").height == 1
+
+
+def test_nothing_but_gpu_hours(tmp_path, store):
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/run.yaml").write_text("gpu_hours: 5\n")
+    assert (taken(tmp_path / "root", store).unprofiled, rows(store)["status"].to_list()) == (1, ["unprofiled"])
+
+
+def test_labels_above_the_root_are_none_of_its_runs(root, store):
+    (root.parent / "run.yaml").write_text("team: forgotten\n")
+    taken(root, store)
+    assert rows(store)["team"].to_list() == [None] * 3
+
+
+def test_the_labels_beside_a_file_that_is_the_root(root, store):
+    (root / "a/run.yaml").write_text("team: vision\n")
+    taken(root / "a/rank0.pt.trace.json", store)
+    assert rows(store)["team"].to_list() == ["vision"]
 
 
 def test_a_wrong_run_yaml_costs_its_labels_only(root, store):
@@ -139,6 +225,14 @@ def test_a_wrong_run_yaml_costs_its_labels_only(root, store):
     done = taken(root, store)
     assert done.runs == 2
     assert "gpu_hours" in done.notes[0]
+
+
+def test_of_a_run_yaml_all_that_is_wrong_is_told_and_the_rest_holds(root, store):
+    (root / "a/run.yaml").write_text("team: vision\ngpu_hours: many\nprice: -1\nstarted: 2026-10-01\n")
+    (note,) = taken(root, store).notes
+    assert "gpu_hours" in note
+    assert "price" in note
+    assert ("vision", "2026-W40", None) in rows(store).select("team", "week", "gpu_hours").rows()
 
 
 def test_a_run_that_is_deleted_meanwhile_is_no_row(root, store, monkeypatch):

@@ -98,7 +98,8 @@ def test_a_runs_report_out_of_the_store(tmp_path):
     trace(tmp_path / "root/a", 1)
     store = Store(str(tmp_path / "store"))
     ingest([str(tmp_path / "root")], store, Here(), today=date(2026, 11, 21))
-    (line,) = listed(store, None)
+    head, line = listed(store, None)
+    assert head.split()[:4] == ["2026-W47", "Team", "Job", "GPU-h"]
     run_id = line.split()[0]
     assert report_of(store, run_id[:8]).runs[0].name == "a"
     found = weekly(store, Fleet())

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
 
+from advisor import cli
 from advisor.config import Fleet
 from advisor.errors import NothingFound, UsageError
 from advisor.fleet.labels import monday_of, named_week, week_of, weeks_before
 from advisor.fleet.store import Store, frame
 from advisor.fleet.weekly import weekly
-from advisor.render.fleet import terminal
-from tests.fleet import WEEK, finding_row, run_row, stored
+from advisor.render.fleet import html, markdown, terminal, words
+from tests.fleet import WEEK, finding_row, run_row, stored, trace
 
 LAST = "2026-W46"
 
@@ -35,15 +37,19 @@ def test_gpu_hours_and_money_by_hand(store):
             run_row("a", team="vision", **saves),  # 100 h: 50 busy, 10 to 30 to win
             run_row("b", team="vision", gpu_hours=None, recorded_hours=2.0, price=5.0),  # 2 h recorded, 10 USD
             run_row("c", team="speech", gpu_type="odd", busy_share=None, gpu_hours=50.0),  # no price, busy unknown
-            run_row("d", status="unreadable", reason="empty", gpu_hours=None, recorded_hours=None),
+            run_row("d", status="unreadable", reason="empty", gpu_hours=7.0, recorded_hours=None),
+            run_row("f", status="unprofiled", reason="no profile", gpu_hours=99.0, recorded_hours=None),
             run_row("e", status="unreadable", reason="empty", gpu_hours=None, recorded_hours=None),
         ],
         findings=[finding_row("a")],
     )
-    found = weekly(store, Fleet(prices={"a100": 2.0}, prices_as_of=date(2026, 11, 1), gpu_hours_per_week=600))
+    found = weekly(
+        store, Fleet(prices={"a100": 2.0, "a-100": 3.0}, prices_as_of=date(2026, 11, 1), gpu_hours_per_week=600)
+    )
     total = found.total
     assert (total.runs, total.estimated, total.paid, total.priced) == (3, 1, 152.0, 2)
-    assert (total.busy, total.wasted) == (51.0, 51.0)
+    assert (total.busy, total.wasted, total.untold) == (51.0, 51.0, 50.0)
+    assert total.priced_hours == 102
     assert (total.low, total.high, total.expected) == pytest.approx((10, 30, 20))
     assert (total.paid_money, total.expected_money) == pytest.approx((210, 40))
     assert [(g.name, g.hours.paid, g.hours.paid_money) for g in found.teams] == [
@@ -57,9 +63,16 @@ def test_gpu_hours_and_money_by_hand(store):
     assert [(r.run_id, r.expected) for r in found.runs] == [("a", pytest.approx(20))]
     coverage = found.coverage
     assert (coverage.runs, coverage.unreadable, coverage.without_gpu_hours, coverage.without_price) == (3, 2, 1, 1)
-    assert coverage.gpus_without_price == ("odd",)
+    assert (coverage.unreadable_hours, coverage.unprofiled, coverage.unprofiled_hours) == (7, 1, 99)
+    assert (coverage.gpus_without_price, coverage.prices_of_no_gpu) == (("odd",), ("a-100",))
+    said = " ".join(words.facts(found) + words.caveats(found))
+    assert "152 GPU-h paid (210 USD, of the 102 GPU-h with a price)" in said
+    assert "51 GPU-h (34 %) busy, 51 GPU-h (34 %) not, 50 GPU-h (33 %) could not be told" in said
+    assert "2 could not be read (7 GPU-h more), 1 without a profile (99 GPU-h more)" in said
+    assert "Coverage of the 258 GPU-h seen: 102 GPU-h (40 %) profiled and told, 50 GPU-h (19 %)" in said
+    assert "No run of this week is on a-100" in said
     assert coverage.profiled_share == 0.25
-    assert [(u.why, u.runs) for u in coverage.reasons] == [("empty", 2)]
+    assert [(u.why, u.runs) for u in coverage.reasons] == [("empty", 2), ("no profile", 1)]
 
 
 def test_new_persisting_suppressed_and_fixed(store):
@@ -160,9 +173,68 @@ def test_the_trend_is_weighed_with_gpu_hours(store):
         ],
     )
     last, now = weekly(store, Fleet()).trend
-    assert (last.week, last.paid, last.busy_share) == (LAST, 100, 0.5)
-    assert (now.runs, now.paid, now.busy_share) == (2, 400, pytest.approx(0.7))
-    assert now.shares == pytest.approx({"compute": 0.7, "other": 0.3})
+    assert (last.week, last.paid, last.busy) == (LAST, 100, 50)
+    assert (now.runs, now.paid, now.busy) == (2, 400, pytest.approx(280))
+    assert {name: share for name, share in now.shares.items() if share} == pytest.approx({"compute": 0.7, "other": 0.3})
+
+
+def test_every_number_of_the_hours_has_the_same_whole(store):
+    stored(
+        store,
+        runs=[
+            run_row("a", team="x", busy_share=0.6, breakdown='{"compute": 0.4, "collective": 0.2, "input": 0.3}'),
+            run_row("b", team="x", busy_share=None, gpu_hours=50.0, breakdown='{"host": 1.0}'),
+            run_row("c", team="y", busy_share=0.2, gpu_hours=50.0, breakdown=None),
+        ],
+    )
+    found = weekly(store, Fleet())
+    (now,) = found.trend
+    for hours in (found.total, now, *(group.hours for group in (*found.teams, *found.models, *found.gpu_types))):
+        assert hours.busy + hours.wasted + hours.untold == pytest.approx(hours.paid)
+    assert (now.busy, now.wasted, now.untold) == (found.total.busy, found.total.wasted, found.total.untold)
+    told = dict(words.parts(now))
+    assert told == pytest.approx(
+        {"compute": 0.2, "collective": 0.1, "input": 0.15, "other": 0.3, "could not tell": 0.25}
+    )
+    tiles = {figure.name: figure for figure in words.figures(found.total, found, all_teams=True)}
+    assert (tiles["Busy"].value, tiles["Busy"].beside) == ("35 %", "70 GPU-h, 40 % not, 50 GPU-h could not be told")
+    (trend,) = (section for section in words.sections(found) if section.id == "trend")
+    assert [cell.text for cell in trend.lines[0].cells][2:6] == ["35 %", "40 %", "25 %", "200 GPU-h"]
+
+
+def test_a_run_without_gpus_is_not_said_to_lack_a_label(store):
+    stored(store, runs=[run_row("a", gpu_type=None, model=None)])
+    first = {s.id: s.lines[0].cells[0].text for s in words.sections(weekly(store, Fleet())) if s.lines}
+    assert (first["gpus"], first["models"]) == ("none, or not told", "(no label)")
+
+
+def test_no_line_is_dropped_in_silence(store):
+    rules = [f"rule-{number}" for number in range(30)]
+    stored(
+        store,
+        runs=[run_row(f"r{n}", team=f"t{n}", not_evaluable=[f"u{m}" for m in range(50)]) for n in range(45)],
+        findings=[finding_row("r0", rule) for rule in rules],
+    )
+    found = weekly(store, Fleet())
+    sections = {section.id: section for section in words.sections(found)}
+    assert (len(sections["rules"].lines), len(sections["untold"].lines)) == (30, 50)
+    assert (len(sections["teams"].lines), sections["teams"].left_out) == (40, 5)
+    text = markdown.render(found)
+    assert [text.count(f"And {left} more.") for left in (22, 42, 37)] == [2, 1, 1]  # rules and findings, untold, teams
+    page = html.render(found)
+    assert "<summary>20 more</summary>" in page
+    assert "<summary>40 more</summary>" in page
+    assert "And 5 smaller" in page
+
+
+def test_runs_judged_by_other_rules_than_now_are_said_first(store):
+    stored(store, runs=[run_row("a"), run_row("b", rule_set="r2")])
+    assert weekly(store, Fleet()).coverage.stale is None
+    found = weekly(store, Fleet(), rules="r2")
+    assert found.coverage.stale == 1
+    for text in (terminal.render(found), markdown.render(found), html.render(found)):
+        assert "judged by other rules or suppressions than those of now: 1 of 2 runs" in " ".join(text.split())
+    assert weekly(store, Fleet(), rules="r1").coverage.stale == 1
 
 
 def test_rows_of_a_write_that_was_cut_off_count_nowhere(store):
@@ -216,9 +288,109 @@ def test_prune_forgets_older_weeks_and_compact_keeps_all_rows(store):
     for run in "abc":
         store.write({"drawings": frame("drawings", [run_row(run, drawing="x" * 10**6)])}, "run_id", run)
     assert largest(store) < 10_000
-    assert store.compact()["runs"] == 2
+    assert store.compact()["runs"].live == 2
     assert largest(store) < 10_000  # the log holds no report, not even as the largest value of a column
     assert store.prune(WEEK) == 1
     assert store.weeks() == [WEEK]
     assert store.collect(store.scan("findings")).height == 0
     assert store.collect(store.scan("runs")).height == 2
+
+
+def parquet(store):
+    return sorted(Path(store.uri).glob("runs/week=*/*.parquet"))
+
+
+def test_compact_removes_what_was_replaced_long_ago(store):
+    for number in range(4):
+        stored(store, runs=[run_row("a", step_ms=float(number))])
+    first = store.compact()["runs"]
+    assert (first.live, first.waiting) == (1, 3)
+    assert len(parquet(store)) == 4
+    orphan = parquet(store)[0].with_name("left-by-a-killed-writer.parquet")
+    orphan.write_bytes(b"half")
+    store.compact()
+    assert orphan.exists()  # its writer may be at work
+    stored(store, runs=[run_row("b", week=LAST)])
+    done = store.compact(keep_days=0)["runs"]
+    assert (done.live, done.waiting) == (2, 0)
+    assert len(parquet(store)) == 2
+    assert store.collect(store.scan("runs")).height == 2
+
+
+@pytest.fixture
+def advisor(store, capsys, monkeypatch, tmp_path):
+    """Runs a command on the store and gives its output and errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(command, *words):
+        cli.app(["fleet", command, *words, "--store", store.uri], standalone_mode=False)
+        return capsys.readouterr()
+
+    return run
+
+
+def test_prune_says_what_it_would_do_and_keeps_the_last_week_unless_told(store, advisor):
+    stored(store, runs=[run_row("a", week=LAST), run_row("b"), run_row("c")])
+    assert advisor("prune", "--before", WEEK, "--dry-run").out == "would forget 1 row of 1 week, 2026-W46 to 2026-W46\n"
+    assert store.weeks() == [LAST, WEEK]
+    with pytest.raises(UsageError, match=r"every week \(3 rows of 2 weeks.*--every-week"):
+        advisor("prune", "--before", "2099-W01")
+    assert store.weeks() == [LAST, WEEK]
+    assert advisor("prune", "--before", "2099-W01", "--every-week").out.startswith("forgot 3 rows")
+    assert store.weeks() == []
+
+
+def test_compact_says_what_is_in_use_and_what_waits(store, advisor):
+    for _ in range(3):
+        stored(store, runs=[run_row("a")])
+    said = advisor("compact").out
+    assert said == "runs: 1 file in use; 2 replaced, which a compact removes once they are 7 days old\n"
+
+
+def test_settings_are_those_above_the_root_or_the_store_and_are_named(store, advisor, tmp_path):
+    trace(tmp_path / "runs/a", 1)
+    (tmp_path / "runs/advisor.yaml").write_text("fleet: {paths: ['/(?P<team>a)$']}\n")
+    said = advisor("ingest", str(tmp_path / "runs"), "--processes", "1")
+    assert said.err == f"advisor: settings are those of {tmp_path / 'runs' / 'advisor.yaml'}\n"
+    assert said.out == "1 recording: 0 known, 1 run added, 0 could not be read\n"
+    assert store.collect(store.scan("runs"))["team"].to_list() == ["a"]
+    (tmp_path / "advisor.yaml").write_text("fleet: {currency: EUR}\n")
+    (tmp_path / "store/advisor.yaml").write_text("fleet: {currency: CHF, prices: {x: 1}}\n")
+    assert '"CHF"' in advisor("report", "--format", "json").out
+    (tmp_path / "store/advisor.yaml").unlink()
+    assert '"EUR"' in advisor("report", "--format", "json").out
+
+
+def test_a_report_after_a_suppression_says_that_it_was_not_applied_yet(advisor, tmp_path):
+    trace(tmp_path / "runs/a", 1)
+    advisor("ingest", str(tmp_path / "runs"), "--processes", "1")
+    assert "other rules" not in advisor("report").out
+    quiet = [{"rule": "low-gpu-utilisation", "reason": "known", "until": "2099-01-01"}]
+    (tmp_path / "sup.yaml").write_text(json.dumps({"suppress": quiet}))
+    asked = ("report", "--config", str(tmp_path / "sup.yaml"))
+    assert "judged by other rules or suppressions than those of now: 1 of 1 run" in " ".join(
+        advisor(*asked).out.split()
+    )
+    advisor("rejudge", "--config", str(tmp_path / "sup.yaml"), "--processes", "1")
+    assert "other rules" not in advisor(*asked).out
+
+
+def test_files_of_a_report_lead_to_the_runs_and_leave_the_screen_short(store, advisor, tmp_path):
+    trace(tmp_path / "runs/a", 1)
+    advisor("ingest", str(tmp_path / "runs"), "--processes", "1")
+    for folder in ("www", "mail"):
+        (tmp_path / folder).mkdir()
+    said = advisor("report", "-o", "www/fleet.html", "-o", "mail/fleet.md")
+    assert len(said.out.splitlines()) <= 8
+    assert "1 run checked, 0 could not be read" in said.out
+    assert said.out.endswith("wrote www/fleet.html\nwrote mail/fleet.md\n")
+    (run_id,) = store.collect(store.scan("runs"))["run_id"]
+    text = (tmp_path / "mail/fleet.md").read_text("utf-8")
+    assert (
+        f"](<../www/fleet-runs/{run_id}.html>)" in text.partition("What to fix first")[2].partition("**Findings**")[0]
+    )
+    assert f'href="fleet-runs/{run_id}.html"' in (tmp_path / "www/fleet.html").read_text("utf-8")
+    assert (tmp_path / f"www/fleet-runs/{run_id}.html").is_file()
+    with pytest.raises(UsageError, match="no folder nowhere"):
+        advisor("report", "-o", "nowhere/fleet.html")
+    assert not (tmp_path / "nowhere").exists()

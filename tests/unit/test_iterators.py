@@ -84,6 +84,22 @@ def test_what_can_be_done_goes_by_the_transformation(name: str, parallelism: int
     assert found["tf_data_parallelism"] == (parallelism or 1)
 
 
+@pytest.mark.parametrize(
+    ("op", "until", "kind", "path"),
+    [
+        ("PyFunc:PyFunc", 250, "pyfunc", "Generator > PyFunc"),
+        ("EagerPyFunc:EagerPyFunc", 249, "python", "Generator"),
+        ("MultiDeviceIteratorGetNextFromShard:MultiDeviceIteratorGetNextFromShard", 10, "replica", "Generator"),
+    ],
+)
+def test_what_runs_on_other_threads_while_the_step_waits_tells_what_an_iterator_does(
+    op: str, until: int, kind: str, path: str
+):
+    host = [asked(0, 500), call("Iterator::Generator", 0, 500), on_host("op", 0, until, name=op, thread=2)]
+    found = pipeline(lane(profile((), host, [step(1, 0, 1000, device=None)])))
+    assert (found["tf_data_class"], found["tf_data_path"]) == (kind, path)
+
+
 def test_stages_and_the_table():
     ahead = "Iterator::Prefetch::TFRecord"
     one = lane(profile((), [*SERIAL, call(ahead, 600, 700)], [step(1, 0, 1000, device=None)]))

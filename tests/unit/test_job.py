@@ -122,6 +122,22 @@ def test_one_wrong_match_in_ten_does_not_damn_its_kind_and_two_do():
     assert job(right, rank(1, calls(2))).calls["trusted"].sum() == 0
 
 
+@pytest.mark.parametrize(
+    ("every", "late", "believed"),
+    [
+        (3_100, 30, True),  # ends 30 us apart, 3.1 ms between two: 1 % are 31 us
+        (2_900, 30, False),
+        (30_000, 49, True),  # at most half of the shortest, which takes 100 us
+        (30_000, 51, False),
+    ],
+)
+def test_ends_may_lie_apart_by_a_hundredth_of_the_time_between_two(every: float, late: float, believed: bool):  # noqa: FBT001 - a case
+    first = [call(every * i, every * i + 100) for i in range(10)]
+    other = [call(every * i + late, every * i + 100 + late) for i in range(10)]
+    made = job(rank(0, first), rank(1, other[:5] + [call(every * i, every * i + 100) for i in range(5, 10)]))
+    assert made.calls["trusted"].any() is believed
+
+
 def test_a_rank_alone_waits_for_nobody_that_is_known():
     made = job(rank(0, [call(0, 10)], facts={"world_size": 8}))
     assert made.untold == "1 rank of 8 recorded: who waits for whom needs the traces of the others beside it"
@@ -243,3 +259,23 @@ def test_two_ranks_without_a_common_step_are_both_kept_and_nothing_is_said():
     made = job(rank(0, [], [spent(1, 0, 10)]), rank(1, [], [spent(2, 0, 10)]))
     assert made.apart == []
     assert made.untold
+
+
+def test_ranks_of_two_jobs_that_only_meet_among_themselves_are_not_matched():
+    """Four ranks claim one group of four; the ends of the second pair's calls coincide with none of the first's."""
+    told = {"group": "0", "group_size": 4, "ranks": "[0, 1, 2, 3]"}
+    ones = [rank(i, [call(0, 100, sequence=1, **told)], facts={"world_size": 4}) for i in (0, 1)]
+    others = [rank(i, [call(0, 300, sequence=8, **told)], facts={"world_size": 4}) for i in (2, 3)]
+    made = job(*ones, *others)
+    assert made.strangers == [[0, 1], [2, 3]]
+    assert (made.mixed, made.matched_share) == (True, 0)
+    assert "never meet" in (made.untold or "")
+
+
+def test_groups_that_are_apart_by_design_are_matched():
+    """Two replicas of two ranks: no collective joins them, and none has to."""
+    made = job(
+        *(rank(i, [call(0, 100, sequence=1, group="a", group_size=2, ranks="[0, 1]")]) for i in (0, 1)),
+        *(rank(i, [call(0, 100, sequence=1, group="b", group_size=2, ranks="[2, 3]")]) for i in (2, 3)),
+    )
+    assert (made.mixed, made.matched_share) == (False, 1)

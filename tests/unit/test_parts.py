@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 from advisor.discover import Found, discover
+from advisor.hardware import match
 from advisor.lanes.lens import look
 from advisor.metrics import Part, measure_part
 from advisor.parts import jobs, parts
@@ -17,6 +18,7 @@ def part(worker: int, file: str) -> Part:
     return measure_part(look(named))
 
 
+V100, A100 = "Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-80GB"
 FOUND = Found("job", "/logs/job", "kineto", ())
 
 
@@ -36,6 +38,27 @@ def test_a_second_file_of_a_rank_is_another_job_and_said():
 def test_two_jobs_in_a_folder_are_told_apart_in_the_order_of_their_files():
     made = [part(rank, f"/a/{job}_rank{rank}.json") for job in "xy" for rank in (0, 1)]
     assert [(name, len(job)) for name, job, _ in jobs(FOUND, made)] == [("job", 2), ("job#2", 2)]
+
+
+def on(worker: int, file: str, gpu: str) -> Part:
+    made = part(worker, file)
+    (rank,) = made.ranks
+    return replace(made, ranks=(replace(rank, gpu=match(gpu)),))
+
+
+def test_a_rank_goes_to_the_job_on_its_own_kind_of_gpu():
+    """The first file in the order of names that claims rank 2 is of another job."""
+    stray = on(2, "/a/a_rank2.json", A100)
+    made = [stray, *(on(rank, f"/a/rank{rank}.json", V100) for rank in (0, 1, 2))]
+    first, second = jobs(FOUND, made)
+    assert [p.lens.profile.workers["file"][0] for p in first[1]] == [f"/a/rank{n}.json" for n in (0, 1, 2)]
+    assert second[1] == [stray]
+
+
+def test_ranks_on_different_gpus_are_said():
+    ((_, _, notes),) = jobs(FOUND, [on(0, "/a/rank0.json", V100), on(1, "/a/rank1.json", A100)])
+    assert "different GPUs" in notes[0]
+    assert "different jobs" in notes[0]
 
 
 def test_nothing_measured_is_no_job():

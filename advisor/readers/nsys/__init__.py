@@ -38,7 +38,7 @@ from advisor.readers.nsys.gpus import devices, samples_by_device
 from advisor.readers.nsys.stepping import choose
 from advisor.readers.nsys.tables import Export, opened
 from advisor.storage import size
-from advisor.text import bytes_, count, ms
+from advisor.text import bytes_, count, ms, percent
 
 FORMAT: Final = "nsys"
 NEEDS_PATH: Final = True
@@ -48,6 +48,7 @@ _LATEST_EPOCH_NS: Final = 1 << 61  # in 2043
 _PID_BITS: Final = 24
 _LAUNCHES: Final = r"^cu(?:da)?(?:Launch|GraphLaunch)"
 _FEW_SHARE: Final = 0.05
+_UNSOUND_SHARE: Final = 0.01  # of the device ops: so few may take any part of the time
 _NOTICEABLE_NS: Final = 100_000_000
 _FIRST_CALLS: Final = (
     r"^(?:cuInit|cuModuleGetLoadingMode|cuDevicePrimaryCtxRetain|cuCtxCreate)"  # once, at the beginning
@@ -88,7 +89,8 @@ def read(
 
 
 def _profile(export: Export, name: str, number: int, step_range: str | None) -> Profile:
-    host, device = events.host_ops(export), events.device_ops(export)
+    host, recorded = events.host_ops(export), events.device_ops(export)
+    device = recorded.drop_nulls("dur_ns")
     if not device.height:
         raise ReadError(f"{name}: no GPU activity in it, so nothing can be told; {_RECORD}")
     if step_range is not None:
@@ -119,8 +121,8 @@ def _profile(export: Export, name: str, number: int, step_range: str | None) -> 
     }
     shared = Profile.of({table: _owned(rows, workers) for table, rows in of_job.items()}, format=FORMAT)
     profile = replace(profile, **{table: getattr(shared, table) for table in of_job})
-    notes = tuple(dict.fromkeys([*profile.salvaged, *_notes(export, device)]))
-    return replace(_on_clock(profile, _clock(export)), salvaged=notes, lacks=_lacks(profile, _hidden_share(device)))
+    notes = tuple(dict.fromkeys([*profile.salvaged, *_notes(export, recorded)]))
+    return replace(_on_clock(profile, _clock(export)), salvaged=notes, lacks=_lacks(profile, recorded))
 
 
 # ------------------------------------------------------------------------------------------------ processes
@@ -284,6 +286,10 @@ def _producer(export: Export) -> str:
 
 def _notes(export: Export, device: pl.DataFrame) -> list[str]:
     notes = []
+    if unsound := device["dur_ns"].null_count():
+        notes.append(_unsound(unsound, device.height))
+    if (share := _nameless_share(device)) > _FEW_SHARE:
+        notes.append(_nameless(share))
     if left_open := events.open_ranges(export):
         notes.append(f"{count(left_open, 'NVTX range')} never closed, left out")
     if "whole_graph" in device.columns and (whole := device["whole_graph"].sum()):
@@ -304,18 +310,41 @@ def _hidden_share(device: pl.DataFrame) -> float:
     return float(ran.filter("whole_graph")["dur_ns"].sum()) / max(1, int(ran["dur_ns"].sum()))
 
 
-def _lacks(profile: Profile, hidden_share: float) -> dict[str, str]:
-    """Why each absent table or column is absent, in terms of how the profile was recorded."""
+def _nameless_share(device: pl.DataFrame) -> float:
+    """Part of the kernels' time that lies in kernels whose names the export does not hold; 0..1."""
+    ran = device.filter(pl.col("kind").is_in(["kernel", "collective"]))
+    nameless = ran.filter(pl.col("name").cast(pl.String) == events.NAMELESS)
+    return float(nameless["dur_ns"].sum()) / max(1, int(ran["dur_ns"].sum()))
+
+
+def _unsound(rows: int, of: int) -> str:
+    return f"{rows:,} of {count(of, 'device op')} have no sound times and are left out"
+
+
+def _nameless(share: float) -> str:
+    return f"{percent(share)} of the kernels' time is in kernels whose names the export does not hold; export it again"
+
+
+def _lacks(profile: Profile, recorded: pl.DataFrame) -> dict[str, str]:
+    """Why each absent table or column is absent, in terms of how the profile was recorded.
+
+    `device_ops.start_ns` is lacking where device ops were left out for their times: idle time is not known then, nor
+    its causes. `device_ops.dur_ns` is, too, where CUDA graphs hide what runs and idles within them.
+    """
     device, host = profile.device_ops, profile.host_ops
     kernels = device.filter(pl.col("kind").is_in(["kernel", "collective"]))
     launched = host.filter(pl.col("name").cast(pl.String).str.contains(_LAUNCHES)).height
+    unsound, nameless = recorded["dur_ns"].null_count(), _nameless_share(recorded)
+    hides, is_unsound = _hidden_share(recorded) > _FEW_SHARE, unsound > _UNSOUND_SHARE * recorded.height
     absent = {
         "steps": not profile.steps.height,
         "device_ops": launched > 0 and not kernels.height,
-        "device_ops.name": hidden_share > _FEW_SHARE,
+        "device_ops.name": hides or nameless > _FEW_SHARE,
+        "device_ops.start_ns": is_unsound,
+        "device_ops.dur_ns": hides or is_unsound,
         "device_ops.occupancy": True,
         "device_ops.grid": kernels["grid"].null_count() > _FEW_SHARE * kernels.height,
-        "device_ops.launch": not device["launch"].count(),
+        "device_ops.launch": is_unsound or not device["launch"].count(),
         "device_ops.bytes": device["kind"].is_in(["memcpy", "memset"]).any() and not device["bytes"].count(),
         "host_ops": not host.height,
         "host_ops.shapes": not host["shapes"].count(),
@@ -330,10 +359,16 @@ def _lacks(profile: Profile, hidden_share: float) -> dict[str, str]:
         "off_cpu.state": not profile.off_cpu["state"].count(),
         "gpu_samples": not profile.gpu_samples.height,
     }
+    reasons = dict(_WHY_ABSENT)
+    if nameless > _FEW_SHARE:
+        reasons["device_ops.name"] = _nameless(nameless)
+    if is_unsound:
+        told = _unsound(unsound, recorded.height) + ": what ran while the device seems to idle is not known"
+        reasons |= dict.fromkeys(("device_ops.start_ns", "device_ops.dur_ns", "device_ops.launch"), told)
     whole = {need for need, gone in absent.items() if gone and "." not in need}
     of_pytorch = _OF_PYTORCH if (profile.workers["framework"] == "pytorch").any() else {}
     return {
-        need: _WHY_ABSENT[need] + of_pytorch.get(need, "")
+        need: reasons[need] + of_pytorch.get(need, "")
         for need, gone in absent.items()
         if gone and (need in whole or need.partition(".")[0] not in whole)
     }
@@ -344,7 +379,10 @@ _WHY_ABSENT: Final = {
     "steps": "no NVTX range repeats and holds the device's work as training steps do: put each step in one, or name "
     "the ranges with --step-range REGEX",
     "device_ops": "kernels were launched, but the export holds none of them; export it again",
-    "device_ops.name": "CUDA graphs were recorded as a whole, not what runs in them (--cuda-graph-trace=node)",
+    **dict.fromkeys(
+        ("device_ops.name", "device_ops.dur_ns"),
+        "CUDA graphs were recorded as a whole, not what runs in them (--cuda-graph-trace=node)",
+    ),
     "device_ops.occupancy": "Nsight Systems estimates no occupancy",
     "device_ops.grid": "no launch dimensions were recorded (of CUDA graphs: --cuda-graph-trace=node)",
     "device_ops.launch": "no CUDA calls were recorded: nothing links the device's work to the host",

@@ -23,9 +23,15 @@ _WAIT_NS: Final = 10_000  # shorter absences and calls make nothing wait that ma
 _TIME: Final = ("start", "end")
 _NCCL: Final = "NCCL"
 
+NAMELESS: Final = "?"
+"""Name of a kernel whose name the export does not hold."""
+
 
 def device_ops(export: Export) -> pl.DataFrame:
-    """Kernels, collectives, copies, memsets, and launches of CUDA graphs whose nodes were not recorded."""
+    """Kernels, collectives, copies, memsets, and launches of CUDA graphs whose nodes were not recorded.
+
+    Where an op has no sound times, `dur_ns` is null.
+    """
     parts = [_kernels(export), _copies(export), _memsets(export)]
     parts.append(_graphs(export, parts[0]))
     found = pl.concat(parts, how="diagonal")
@@ -229,7 +235,7 @@ def _kernels(export: Export) -> pl.DataFrame:
         *("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "registersPerThread"),
         *("staticSharedMemory", "dynamicSharedMemory", "graphNodeId", "graphId"),
     )
-    found = _timed(export.rows("CUPTI_ACTIVITY_KIND_KERNEL", columns, needs=_TIME))
+    found = _placed(export.rows("CUPTI_ACTIVITY_KIND_KERNEL", columns, needs=_TIME))
     ids = ("demangledName", "shortName", "mangledName")
     texts = export.strings(*(found[column] for column in ids))
     told = pl.coalesce(pl.when(pl.col(column).is_in(texts["id"].implode())).then(column) for column in ids)
@@ -242,7 +248,7 @@ def _kernels(export: Export) -> pl.DataFrame:
         .select(
             *_on_device(),
             kind=pl.col("kind").fill_null("kernel"),
-            name=pl.col("name").fill_null("?"),
+            name=pl.col("name").fill_null(NAMELESS),
             grid=_product("gridX", "gridY", "gridZ").cast(pl.Int64, strict=False),
             block=_product("blockX", "blockY", "blockZ").cast(pl.Int32, strict=False),
             registers=_small("registersPerThread"),
@@ -257,7 +263,7 @@ def _copies(export: Export) -> pl.DataFrame:
         *(*_TIME, "deviceId", "streamId", "correlationId", "globalPid", "bytes", "copyKind", "srcKind", "dstKind"),
         "graphNodeId",
     )
-    found = _timed(export.rows("CUPTI_ACTIVITY_KIND_MEMCPY", columns, needs=_TIME))
+    found = _placed(export.rows("CUPTI_ACTIVITY_KIND_MEMCPY", columns, needs=_TIME))
     kind = pl.col("copyKind").replace_strict(names.COPY_KINDS, default=None, return_dtype=pl.String)
     source, target = names.memory_kind(pl.col("srcKind")), names.memory_kind(pl.col("dstKind"))
     return found.select(
@@ -274,7 +280,7 @@ def _copies(export: Export) -> pl.DataFrame:
 
 def _memsets(export: Export) -> pl.DataFrame:
     columns = _ints(*_TIME, "deviceId", "streamId", "correlationId", "globalPid", "bytes", "memKind", "graphNodeId")
-    found = _timed(export.rows("CUPTI_ACTIVITY_KIND_MEMSET", columns, needs=_TIME))
+    found = _placed(export.rows("CUPTI_ACTIVITY_KIND_MEMSET", columns, needs=_TIME))
     target = names.memory_kind(pl.col("memKind"))
     return found.select(
         *_on_device(),
@@ -289,7 +295,7 @@ def _memsets(export: Export) -> pl.DataFrame:
 def _graphs(export: Export, kernels: pl.DataFrame) -> pl.DataFrame:
     """Launches of CUDA graphs as a whole, but for those whose nodes are there themselves."""
     columns = _ints(*_TIME, "deviceId", "streamId", "correlationId", "globalPid", "graphId")
-    found = _timed(export.rows("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", columns, needs=_TIME))
+    found = _placed(export.rows("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", columns, needs=_TIME))
     whole = found.select(
         *_on_device(),
         kind=pl.lit("kernel", DEVICE_OP_KINDS),
@@ -358,9 +364,14 @@ def _ints(*columns: str) -> dict[str, DataTypeClass]:
 
 def _timed(rows: pl.DataFrame) -> pl.DataFrame:
     """The rows that have a place in time, with start_ns and dur_ns."""
-    placed = rows.filter(_sane("start"), _sane("end"))
-    dur = pl.col("end") - pl.col("start")
-    return placed.filter(dur.is_between(0, _LONGEST_NS)).with_columns(start_ns="start", dur_ns=dur)
+    return _placed(rows).drop_nulls("dur_ns")
+
+
+def _placed(rows: pl.DataFrame) -> pl.DataFrame:
+    """All rows, with start_ns and dur_ns; both null where the row has no sound place in time."""
+    start, end = (pl.when(_sane(column)).then(column) for column in _TIME)
+    sound = (end - start).is_between(0, _LONGEST_NS)
+    return rows.with_columns(start_ns=pl.when(sound).then(start), dur_ns=pl.when(sound).then(end - start))
 
 
 def _sane(column: str) -> pl.Expr:

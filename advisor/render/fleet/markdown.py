@@ -10,7 +10,6 @@ from advisor.render.markdown import MOST_CHARACTERS, escape, prose, table, withi
 from advisor.week import Week
 
 _LINES: Final = 8
-_LEFT_OUT: Final = frozenset({"models", "gpus", "untold"})  # what nobody acts on first: the page and the JSON have it
 _LONGEST: Final = 160
 
 
@@ -27,16 +26,16 @@ def render(week: Week, *, links: str | None = None, most: int = MOST_CHARACTERS)
 
 def _blocks(week: Week, links: str | None) -> Iterator[str]:
     yield f"### {escape(words.headline(week), 400)}"
-    yield "\n".join(f"- {escape(fact)}" for fact in words.facts(week))
+    yield "\n".join(f"- {prose(fact)}" for fact in words.facts(week))
     for section in words.sections(week):
-        if section.lines and section.id not in _LEFT_OUT:
+        if section.lines:
             yield from _section(section, links)
     yield "\n".join(f"- {escape(caveat)}" for caveat in words.caveats(week))
     yield f"<sub>gpu-advisor {escape(week.advisor_version)}</sub>"
 
 
 def _section(section: words.Section, links: str | None) -> Iterator[str]:
-    left = len(section.lines) - _LINES
+    left = max(0, len(section.lines) - _LINES) + section.left_out
     rows = [[_cell(cell, links) for cell in line.cells] for line in section.lines[:_LINES]]
     rest = f"\n\nAnd {left:,} more." if left > 0 else ""
     lead = f"\n\n{prose(section.lead)}" if section.lead else ""
@@ -44,5 +43,5 @@ def _section(section: words.Section, links: str | None) -> Iterator[str]:
 
 
 def _cell(cell: words.Cell, links: str | None) -> str:
-    text = escape(cell.text, _LONGEST)
+    text = escape(f"a {cell.text.replace('`', '')}", _LONGEST)[2:]  # what acts at the start of a line is not there
     return f"[{text}](<{links}/{cell.run}.html>)" if links and cell.run else text

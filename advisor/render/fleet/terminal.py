@@ -36,8 +36,9 @@ def _add(page: Page, section: words.Section, most: int) -> None:
         told = [f"{head.lower()} {text}" for head, text in zip(section.heads[1:], others, strict=True) if tells(text)]
         page.add((first, "cyan"), margin=2, hang=2)
         page.add(", ".join(told), margin=6)
-    if len(section.lines) > most:
-        page.add(f"and {len(section.lines) - most:,} more; -v shows them", margin=2)
+    folded = max(0, len(section.lines) - most)
+    if left := folded + section.left_out:
+        page.add(f"and {left:,} more" + ("; -v shows them" if folded else ""), margin=2)
 
 
 def tells(text: str) -> bool:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
 from advisor.text import UNKNOWN, count, interval, listing, ms, number, percent, percents
-from advisor.week import Change, Coverage, Group, Hours, JobFinding, Week
+from advisor.week import Change, Coverage, Group, Hours, JobFinding, Trend, Week
 
 MOST_LINES: Final = 20
 _NO_LABEL: Final = "(no label)"
+_NO_GPU: Final = "none, or not told"
 _NONE: Final = "\N{EN DASH}"
 
 
@@ -36,8 +37,8 @@ class Line:
 class Section:
     """A table with its title and what has to be known to read it; `empty` stands in place of a table without rows.
 
-    The first `texts` columns hold text, the others numbers. `of_teams` are tables whose lines are each of one team;
-    `bars` says what the lines' bars show, where they are drawn.
+    `left_out` lines more are not among the `lines`. The first `texts` columns hold text, the others numbers.
+    `of_teams` are tables whose lines are each of one team; `bars` says what the lines' bars show, where they are drawn.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Section:
     texts: int = 1
     of_teams: bool = False
     bars: str = ""
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,37 +69,79 @@ def headline(week: Week) -> str:
         return f"{week.week}: no run could be read"
     if top is None or not top.expected:
         return f"{week.week}: nothing to win found in {count(week.coverage.runs, 'run')}"
-    won = f"{_share(total.expected, total.paid)} ({gpu_hours(total.expected)})"
+    won = f"{share(total.expected, total.paid)} ({gpu_hours(total.expected)})"
     whole = f"{won} of the {gpu_hours(total.paid)} {_paid(total)} can be won back"
     return f"{week.week}: {whole}. First: {top.title} ({gpu_hours(top.expected)} in {count(top.jobs, 'job')})"
 
 
 def facts(week: Week) -> list[str]:
     """What the week came to, a phrase each."""
-    total, currency = week.total, week.prices.currency
+    total = week.total
     return [
-        f"{gpu_hours(total.paid)} {_paid(total)}{_cost(total.paid_money, currency)}",
-        f"{_of(total.busy, total.paid)} busy, {_of(total.wasted, total.paid)} not",
-        f"{_of(total.expected, total.paid)} back by fixes{_cost(total.expected_money, currency)}, {_range(total)}",
-        f"{count(total.runs, 'run')} checked, {week.coverage.unreadable:,} could not be read",
+        f"{gpu_hours(total.paid)} {_paid(total)}{_cost(total.paid_money, week)}",
+        ", ".join(_split(total)),
+        f"{_of(total.expected, total.paid)} back by fixes{_cost(total.expected_money, week)}, {_range(total)}",
+        ", ".join([f"{count(total.runs, 'run')} checked", *_beside(week.coverage)]),
+        *stale(week.coverage),
     ]
+
+
+def _split(hours: Hours) -> list[str]:
+    """The hours paid in parts that make up all of them: busy, not busy, could not tell."""
+    known = (
+        [] if hours.busy is None else [f"{_of(hours.busy, hours.paid)} busy", f"{_of(hours.wasted, hours.paid)} not"]
+    )
+    untold = [f"{_of(hours.untold, hours.paid)} could not be told"] if hours.untold or not known else []
+    return [*known, *untold]
+
+
+def _beside(coverage: Coverage) -> list[str]:
+    """What was found beside the checked runs, with the labelled GPU-hours that the totals leave out."""
+    bad, bare = coverage.unreadable_hours, coverage.unprofiled_hours
+    told = [f"{coverage.unreadable:,} could not be read{f' ({gpu_hours(bad)} more)' if bad else ''}"]
+    if coverage.unprofiled:
+        told.append(f"{coverage.unprofiled:,} without a profile ({gpu_hours(bare)} more)")
+    return told
+
+
+def stale(coverage: Coverage) -> list[str]:
+    """A warning where runs were judged by other rules than those of now."""
+    if not coverage.stale:
+        return []
+    of = f"{coverage.stale:,} of {count(coverage.runs, 'run')}"
+    return [f"judged by other rules or suppressions than those of now: {of}; `advisor fleet rejudge` first"]
 
 
 def figures(hours: Hours, week: Week, *, all_teams: bool) -> list[Figure]:
     """What the hours of all runs or of a team's came to."""
-    currency, coverage = week.prices.currency, week.coverage
-    spent = "" if hours.paid_money is None else money(hours.paid_money, currency)
-    won = "" if hours.expected_money is None else money(hours.expected_money, currency)
+    coverage = week.coverage
+    idle = "" if hours.busy is None else f"{share(hours.wasted, hours.paid)} not"
+    untold = f"{gpu_hours(hours.untold)} could not be told" if hours.untold else ""
+    busy = "" if hours.busy is None else gpu_hours(hours.busy)
     told = [
-        Figure("Recorded" if hours.estimated == hours.runs else "Paid", gpu_hours(hours.paid), spent),
-        Figure("Busy", _share(hours.busy, hours.paid), "" if hours.busy is None else gpu_hours(hours.busy)),
-        Figure("To win", gpu_hours(hours.expected), _joined(_share(hours.expected, hours.paid), won)),
+        Figure("Recorded" if hours.estimated == hours.runs else "Paid", gpu_hours(hours.paid), _money_of(hours, week)),
+        Figure("Busy", share(hours.busy, hours.paid), _joined(busy, idle, untold)),
+        Figure(
+            "To win",
+            gpu_hours(hours.expected),
+            _joined(share(hours.expected, hours.paid), _money(hours.expected_money, week)),
+        ),
     ]
     profiled = (
         "" if coverage.profiled_share is None else f"{percent(coverage.profiled_share)} of all GPU-hours profiled"
     )
-    bad = f"{coverage.unreadable:,} more could not be read" if coverage.unreadable else ""
-    return [*told, Figure("Runs", f"{hours.runs:,}", _joined(bad, profiled) if all_teams else "")]
+    return [*told, Figure("Runs", f"{hours.runs:,}", _joined(*_beside(coverage), profiled) if all_teams else "")]
+
+
+def _money(sum_: float | None, week: Week) -> str:
+    """An amount of money; nothing where there is no price."""
+    return "" if sum_ is None else money(sum_, week.prices.currency)
+
+
+def _money_of(hours: Hours, week: Week) -> str:
+    """What the hours cost, and of how many of them that is told."""
+    part = f" for {gpu_hours(hours.priced_hours)}" if hours.priced < hours.runs else ""
+    return "" if hours.paid_money is None else f"{_money(hours.paid_money, week)}{part}"
 
 
 def caveats(week: Week) -> list[str]:
@@ -112,13 +156,32 @@ def caveats(week: Week) -> list[str]:
     if prices.by_gpu:
         when = f", as of {prices.as_of}" if prices.as_of else ", of no known date"
         told.append(f"Prices{f' from {prices.source}' if prices.source else ''}{when}: {_price_list(week)}.")
+    if unused := week.coverage.prices_of_no_gpu:
+        told.append(f"No run of this week is on {listing(unused)}, which has a price: names are those under GPU types.")
     if total.priced < total.runs:
         which = listing(week.coverage.gpus_without_price)
         why = f"the others have no price{f' ({which}: set it under fleet.prices in advisor.yaml)' if which else ''}"
-        told.append(f"Money counts {total.priced:,} of {count(total.runs, 'run')}: {why}.")
+        part = f"{gpu_hours(total.priced_hours)} of {gpu_hours(total.paid)}"
+        told.append(f"Money counts {part}, {total.priced:,} of {count(total.runs, 'run')}: {why}.")
+    told.append(f"{_coverage(week)}.")
     if week.coverage.profiled_share is not None:
         told.append(f"{percent(week.coverage.profiled_share)} of the fleet's GPU-hours were profiled.")
     return told
+
+
+def _coverage(week: Week) -> str:
+    """All labelled or recorded hours that were seen, by what is known of them."""
+    total, coverage = week.total, week.coverage
+    parts = [
+        (total.paid - total.untold, "profiled and told"),
+        (total.untold, "profiled, but whether the GPUs were busy could not be told"),
+        (coverage.unreadable_hours, "in what could not be read"),
+        (coverage.unprofiled_hours, "without a profile"),
+    ]
+    whole = sum(hours for hours, _ in parts)
+    told = ", ".join(f"{_of(hours, whole)} {what}" for hours, what in parts if hours)
+    sets = ", ".join(f"{name} ({count(runs, 'run')})" for name, runs in coverage.rule_sets.items())
+    return f"Coverage of the {gpu_hours(whole)} seen: {told or 'none'}. Rule sets: {sets or 'none'}"
 
 
 def sections(week: Week) -> list[Section]:
@@ -171,7 +234,8 @@ def _joined(*parts: str) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _share(part: float | None, whole: float) -> str:
+def share(part: float | None, whole: float) -> str:
+    """A part of a whole in per cent."""
     return UNKNOWN if part is None or not whole else percent(part / whole)
 
 
@@ -191,8 +255,11 @@ def _amount(sum_: float) -> str:
     return f"{sum_:,.0f}" if abs(sum_) >= 100 else number(sum_)  # noqa: PLR2004 - cents tell nothing above
 
 
-def _cost(amount: float | None, currency: str) -> str:
-    return "" if amount is None else f" ({money(amount, currency)})"
+def _cost(amount: float | None, week: Week) -> str:
+    """An amount in brackets, with the hours that it is of where some have no price."""
+    total = week.total
+    part = f", of the {gpu_hours(total.priced_hours)} with a price" if total.priced < total.runs else ""
+    return "" if amount is None else f" ({_money(amount, week)}{part})"
 
 
 def _of(part: float | None, whole: float) -> str:
@@ -212,12 +279,11 @@ def _cells(*texts: str | Cell) -> tuple[Cell, ...]:
 
 
 def _rules(week: Week) -> Section:
-    shown = week.rules[:MOST_LINES]
-    longest = max((rule.high for rule in shown), default=0.0)
+    longest = max((rule.high for rule in week.rules), default=0.0)
     lines = [
         Line(
             _cells(
-                rule.title,
+                Cell(rule.title, rule.run_id),
                 listing(rule.owners) or listing(rule.teams) or _NONE,
                 _won(rule.expected, gpu_hours(rule.expected)),
                 _won(rule.expected, money(rule.money, week.prices.currency)),
@@ -228,12 +294,12 @@ def _rules(week: Week) -> Section:
             ),
             bar=(rule.low / longest, rule.high / longest) if rule.high else None,
         )
-        for rule in shown
+        for rule in week.rules
     ]
     heads = ("Rule", "Owners or teams", "Expected", "Worth", "To win", "Jobs", "New", "Runs")
     lead = (
         "Rules by what their fixes give back; a dash where that cannot be estimated. What is expected is the middle,"
-        " weighed with how sure the rule is."
+        " weighed with how sure the rule is. Links lead to the run with the most to win."
     )
     bars = "Bars: to the low end strong, to the high end faint."
     return Section("rules", "What to fix first", lead, heads, tuple(lines), "No rule fired.", 2, bars=bars)
@@ -241,10 +307,10 @@ def _rules(week: Week) -> Section:
 
 def _findings(week: Week) -> Section:
     lines = [_finding(finding, week) for finding in week.findings]
-    left_out = f" {count(week.findings_left_out, 'smaller one')} left out." if week.findings_left_out else ""
-    lead = f"One line per job and rule, over this week and the {count(week.weeks_before, 'week')} before.{left_out}"
+    lead = f"One line per job and rule, over this week and the {count(week.weeks_before, 'week')} before."
     heads = ("Finding", "Job", "Team", "Status", "Expected", "Worth", "Runs")
-    return Section("findings", "Findings", lead, heads, tuple(lines), "None.", 4, of_teams=True)
+    left_out = week.findings_left_out
+    return Section("findings", "Findings", lead, heads, tuple(lines), "None.", 4, of_teams=True, left_out=left_out)
 
 
 def _finding(finding: JobFinding, week: Week) -> Line:
@@ -275,12 +341,13 @@ def _groups(week: Week, id_: str, title: str, head: str, groups: Sequence[Group]
     lines = [
         Line(
             _cells(
-                label(group.name),
+                _NO_GPU if id_ == "gpus" and group.name is None else label(group.name),
                 gpu_hours(group.hours.paid) + (" recorded" if group.hours.estimated == group.hours.runs else ""),
-                _share(group.hours.busy, group.hours.paid),
+                share(group.hours.busy, group.hours.paid),
                 UNKNOWN if group.hours.wasted is None else gpu_hours(group.hours.wasted),
+                _won(group.hours.untold, gpu_hours(group.hours.untold)),
                 _won(group.hours.expected, gpu_hours(group.hours.expected)),
-                _won(group.hours.expected, money(group.hours.expected_money, week.prices.currency)),
+                _won(group.hours.expected_money or 0.0, money(group.hours.expected_money, week.prices.currency)),
                 f"{group.hours.runs:,}",
             ),
             label(group.name) if id_ == "teams" else None,
@@ -288,9 +355,11 @@ def _groups(week: Week, id_: str, title: str, head: str, groups: Sequence[Group]
         )
         for group in groups
     ]
-    heads = (head, "Paid", "Busy", "Wasted", "Expected to win", "Worth", "Runs")
-    lead, bars = "The most to win first.", "Bars: the GPU-hours paid, strong as far as the GPUs were busy."
-    return Section(id_, title, lead, heads, tuple(lines[: 2 * MOST_LINES]), "None.", of_teams=id_ == "teams", bars=bars)
+    heads = (head, "Paid", "Busy", "Wasted", "Not told", "Expected to win", "Worth", "Runs")
+    lead = "The most to win first. Paid is busy, wasted and not told together."
+    bars = "Bars: the GPU-hours paid, strong as far as the GPUs were busy."
+    shown, left = tuple(lines[: 2 * MOST_LINES]), max(0, len(lines) - 2 * MOST_LINES)
+    return Section(id_, title, lead, heads, shown, "None.", of_teams=id_ == "teams", bars=bars, left_out=left)
 
 
 def _runs(week: Week) -> Section:
@@ -309,7 +378,8 @@ def _runs(week: Week) -> Section:
         for run in week.runs
     ]
     heads = ("Run", "Verdict", "Team", "Paid", "Expected to win", "Worth")
-    return Section("runs", "Runs with the most to win", "", heads, tuple(lines), "None.", 3, of_teams=True)
+    lead = f"The first {len(lines)} of {count(week.coverage.runs, 'run')}."
+    return Section("runs", "Runs with the most to win", lead, heads, tuple(lines), "None.", 3, of_teams=True)
 
 
 def _changes(id_: str, title: str, changes: Sequence[Change], too_few: int) -> Section:
@@ -388,38 +458,61 @@ def _trend(week: Week) -> Section:
     lines = [
         Line(
             _cells(
-                one.week, ", ".join(_largest(one.shares)), percent(one.busy_share), gpu_hours(one.paid), f"{one.runs:,}"
+                one.week,
+                ", ".join(f"{name} {percent(share)}" for name, share in parts(one)) or _NONE,
+                share(one.busy, one.paid),
+                share(one.wasted, one.paid),
+                _won(one.untold, share(one.untold, one.paid)),
+                gpu_hours(one.paid),
+                f"{one.runs:,}",
             )
         )
         for one in week.trend
     ]
-    lead = "Of each hour paid: shares of the steps weighed with GPU-hours."
-    return Section(
-        "trend", "Trend", lead, ("Week", "Where the rest goes", "Busy", "Paid", "Runs"), tuple(lines), "None.", 2
+    lead = (
+        "Shares of the GPU-hours paid. The parts of each week make up all of it, and so do busy, wasted and not told;"
+        " of the parts, compute, memcpy, memset and collectives keep a device busy."
     )
+    heads = ("Week", "Where the hours go", "Busy", "Wasted", "Not told", "Paid", "Runs")
+    return Section("trend", "Trend", lead, heads, tuple(lines), "None.", 2)
 
 
-def _largest(shares: Mapping[str, float]) -> Iterator[str]:
-    rest = {name: share for name, share in shares.items() if name != "compute" and share >= 0.005}  # noqa: PLR2004 - shown as 1 %
-    return (f"{name} {percent(rest[name])}" for name in sorted(rest, key=lambda name: -rest[name])[:4])
+def parts(one: Trend) -> list[tuple[str, float]]:
+    """Parts of a week's hours that make up all of them, the last one what could not be told."""
+    if not one.paid:
+        return []
+    untold = one.untold / one.paid
+    return [(name, share) for name, share in (*one.shares.items(), (UNKNOWN, untold)) if share]
 
 
 def _unreadable(coverage: Coverage) -> Section:
     lines = [Line(_cells(one.why, one.path, f"{one.runs:,}")) for one in coverage.reasons]
-    return Section("unreadable", "Could not be read", "", ("Why", "For one", "Recordings"), tuple(lines), "None.", 2)
+    left = coverage.unreadable + coverage.unprofiled - sum(one.runs for one in coverage.reasons)
+    lead = "`advisor fleet runs` names them all."
+    if left:
+        lead += f" For other reasons than these: {count(left, 'recording')}."
+    return Section(
+        "unreadable",
+        "Could not be read, or without a profile",
+        lead,
+        ("Why", "For one", "Recordings"),
+        tuple(lines),
+        "None.",
+        2,
+    )
 
 
 def _untold(coverage: Coverage) -> Section:
-    rules = list(coverage.not_evaluable.items())[:MOST_LINES]
+    rules = coverage.not_evaluable.items()
     lines = [Line(_cells(rule, f"{runs:,}", percent(runs / coverage.runs))) for rule, runs in rules]
-    sets = ", ".join(f"{name} ({count(runs, 'run')})" for name, runs in coverage.rule_sets.items())
-    lead = f"Rules that lacked a number in so many of {count(coverage.runs, 'run')}. Rule sets: {sets or 'none'}."
+    lead = f"Rules that lacked a number in so many of {count(coverage.runs, 'run')}."
     if len(coverage.rule_sets) > 1:
-        lead += " The runs were judged by different ones; `advisor fleet rejudge` makes them alike."
+        lead += " The runs were judged by different rule sets; `advisor fleet rejudge` makes them alike."
     return Section("untold", "What could not be told", lead, ("Rule", "Runs", "Share"), tuple(lines), "Nothing.")
 
 
-def stacked(shares: Mapping[str, float]) -> list[tuple[str, float, float]]:
-    """Category, where it begins in the bar, and its share."""
-    starts = accumulate(shares.values(), initial=0.0)
-    return [(category, start, share) for (category, share), start in zip(shares.items(), starts, strict=False)]
+def stacked(one: Trend) -> list[tuple[str, float, float]]:
+    """Part of a week's hours, where it begins in the bar, and its share."""
+    told = parts(one)
+    starts = accumulate((share for _, share in told), initial=0.0)
+    return [(name, start, share) for (name, share), start in zip(told, starts, strict=False)]

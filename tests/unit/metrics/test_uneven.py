@@ -138,6 +138,19 @@ def test_compiling_steps_are_no_outliers_and_count_after_the_first_step_that_doe
     assert values["compiling_most_ms"] == pytest.approx(0.203 / 6)
 
 
+def test_where_every_step_compiles_all_but_the_first_count_for_what_compilation_takes_of_them():
+    host = [on_host("compile", 100 * i + 70, 100 * i + 90) for i in range(5)]  # 20 us each, with the device idle
+    values = found(host, steps=STEPS[:5])
+    assert values["compiling_steps"] == 4
+    assert values["uncompiled_steps"] == 0
+    assert values["compiling_excess_ms"] == values["compiling_most_ms"] == pytest.approx(4 * 0.020 / 5)
+
+
+def test_three_steps_that_all_compile_may_be_the_start():
+    host = [on_host("compile", 100 * i + 70, 100 * i + 90) for i in range(3)]
+    assert found(host, steps=STEPS[:3])["compiling_steps"] == 0
+
+
 def test_compilation_at_the_start_is_no_recompilation():
     values = found([on_host("compile", 10, 50)], steps=STEPS[:5])
     assert values["compiling_steps"] == 0

@@ -8,6 +8,8 @@ import polars as pl
 import pytest
 
 from advisor.errors import ReadError, UsageError
+from advisor.lanes.lens import look
+from advisor.metrics import measure
 from advisor.profile import Profile
 from advisor.readers import nsys
 from tests.strategies_nsys import (
@@ -329,6 +331,39 @@ def test_ranges_that_repeat_and_hold_the_work_are_the_steps(read_):
     (note,) = made.salvaged
     assert '4 NVTX ranges "step #"' in note
     assert "100 % of the device's work" in note
+
+
+@pytest.mark.parametrize("broken", [{"end": 500}, {"end": 0}, {"end": "late"}, {"end": None}, {"start": None}])
+def test_kernels_without_sound_times_are_counted_and_idle_time_is_unknown(read_, broken):
+    sound = [kernel(1_000 * n, 1_000 * n + 500) for n in range(1, 4)]
+    made: Profile = read_({KERNEL: [*sound, kernel(5_000, 5_500) | broken], RUNTIME: [call(1, 2)]})
+    assert made.device_ops.height == 3
+    assert made.salvaged[-1] == "1 of 4 device ops have no sound times and are left out"
+    for column in ("start_ns", "dur_ns", "launch"):
+        assert made.lacks[f"device_ops.{column}"].startswith("1 of 4 device ops have no sound times")
+    told = measure(look(made))
+    row, reasons = told.frames["worker"].row(0, named=True), told.reasons
+    unknown = ("idle_share", "device_busy_share", "host_bound_idle_share", "launch_share", "stall_gain_ms")
+    assert [row[name] for name in unknown] == [None] * 5
+    assert all("have no sound times" in reasons[name] for name in unknown)
+
+
+def test_one_unsound_op_in_a_hundred_leaves_idle_time_known(read_):
+    made: Profile = read_({KERNEL: [*(kernel(10 * n, 10 * n + 5) for n in range(1, 100)), kernel(5, 4)]})
+    assert "1 of 100 device ops have no sound times and are left out" in made.salvaged
+    assert "device_ops.start_ns" not in made.lacks
+
+
+@pytest.mark.parametrize(("ends", "lost"), [(1_050, False), (1_051, True)])
+def test_kernels_without_a_name_are_not_judged_by_it(read_, ends: int, lost: bool):  # noqa: FBT001 - a case
+    """1,000 to 50 ns is just under a twentieth of all; one more is over it once the named ones are shorter."""
+    named = kernel(0, 950 if not lost else 940)
+    made: Profile = read_({KERNEL: [named, kernel(1_000, ends, demangledName=10**7, shortName=10**7)]})
+    assert ("device_ops.name" in made.lacks) is lost
+    assert any("names the export does not hold" in note for note in made.salvaged) is lost
+    told = measure(look(made))
+    assert ("names the export does not hold" in told.reasons.get("tf32_off_share", "")) is lost
+    assert told.frames["worker"]["idle_share"].null_count() == 0
 
 
 def test_two_repeats_are_no_steps(read_):

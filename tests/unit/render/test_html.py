@@ -238,6 +238,15 @@ def test_any_text_leaves_a_page_whole(text: str):
     assert Page(drawn).tags["li"] == hostile_page("").tags["li"]
 
 
+def test_code_to_copy_is_whole():
+    code = "\n".join(f"line_{number} = call(<{number}>)" for number in range(60))
+    finding = RESNET.findings[0]
+    fix = finding.fixes[0].model_copy(update={"code": code})
+    made = RESNET.model_copy(update={"findings": (finding.model_copy(update={"fixes": (fix,)}),)})
+    shown = html.render(report(made))
+    assert code.replace("<", "&lt;").replace(">", "&gt;") in shown
+
+
 def test_a_page_is_small():
     assert len(html.render(SAMPLES["resnet"])) < 1_100_000
     assert len(html.render(SAMPLES["large"])) < 3_000_000
