@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from advisor.errors import UsageError
 from advisor.report import FINDINGS_EXIT_CODE, UNJUDGED_EXIT_CODE, Place, Saving, Severity
+from advisor.text import one_line
 
 Verdict: TypeAlias = Literal["faster", "slower", "same", "inconclusive"]
 Obstacle: TypeAlias = Literal["no-steps", "hardware", "world-size", "few-steps", "profiler", "noise"]
@@ -174,7 +175,8 @@ class Comparison(_Frozen):
     """Whether the head is slower than the base, and why.
 
     `reason` says in a sentence what the verdict rests on, `obstacle` what kept it from being told. `cause` is the
-    category of the breakdown that moved most in the verdict's direction. `change` is null where step times cannot be
+    category of the breakdown that moved most in the verdict's direction. `cautions` belong beside the verdict: what may
+    explain it and is no change of speed. `change` is null where step times cannot be
     held against each other at all.
     """
 
@@ -182,6 +184,7 @@ class Comparison(_Frozen):
     advisor_version: str
     verdict: Verdict
     reason: str
+    cautions: tuple[str, ...] = ()
     obstacle: Obstacle | None
     cause: Shift | None
     change: StepChange | None
@@ -192,6 +195,12 @@ class Comparison(_Frozen):
     findings: tuple[FindingChange, ...]
     frames: tuple[Frame, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def one_recording(self) -> bool:
+        """Whether both sides are the same steps: nothing varies between them."""
+        times = [sorted(one.steps_ms for one in side.series) for side in (self.base, self.head)]
+        return bool(self.base.steps) and times[0] == times[1]
 
     @property
     def per_step(self) -> bool:
@@ -229,7 +238,11 @@ def fail_on(options: Iterable[str]) -> FailOn:
         UsageError: it is none of these.
     """
     wanted: dict[str, float | bool | None] = {"slower": None, "new_high": False}
-    for option in options:
+    asked = list(options)
+    if "never" in asked and set(asked) != {"never"}:
+        other = next(option for option in asked if option != "never")
+        raise UsageError(f"--fail-on never: contradicts --fail-on {one_line(other, 100)}; give one of them")
+    for option in asked:
         name, colon, percent = option.partition(":")
         if name == "slower":
             wanted["slower"] = _share(option, percent) if colon else 0.0

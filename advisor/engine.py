@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -28,9 +30,11 @@ from advisor.resources import rules_folder
 from advisor.rules.book import Rule, load
 from advisor.rules.judge import Suppression, judge
 from advisor.rules.lint import lint
-from advisor.storage import HEAD_BYTES, listing, open_file
+from advisor.storage import HEAD_BYTES, listing, open_file, tidy
 from advisor.summary import summarise
+from advisor.text import one_line
 
+_COMPARISON: Final = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"advisor_version":\s*"[^"]*",\s*"verdict"')
 _MOST_BYTES: Final = 1 << 29  # a report of thousands of ranks is a tenth of it
 
 
@@ -156,7 +160,14 @@ def compare(  # noqa: PLR0913 - all but the paths are options with a default
         step_range=step_range,
     )
     (before, lost), (after, lost_too) = (_runs(paths, checked) for paths in (base, head))
-    return sides.compare(before, after, advisor_version=__version__, unreadable=(lost, lost_too))
+    notes = [*_given_twice("base", base), *_given_twice("head", head)]
+    return sides.compare(before, after, advisor_version=__version__, unreadable=(lost, lost_too), notes=notes)
+
+
+def _given_twice(side: str, paths: Sequence[str]) -> Iterator[str]:
+    """A word on each path that a side was given more than once: it is one run all the same."""
+    times = Counter(map(tidy, paths))
+    yield from (f"given twice for the {side}, counted once: {one_line(path)}" for path, n in times.items() if n > 1)
 
 
 def _runs(paths: Sequence[str], checked: Callable[[Sequence[str]], Report]) -> tuple[list[Run], list[Unreadable]]:
@@ -185,6 +196,8 @@ def saved(path: str) -> Report:
         text = stream.read(_MOST_BYTES + 1)
     if len(text) > _MOST_BYTES:
         raise ReadError(f"{path}: larger than any report; give the profile itself")
+    if _COMPARISON.match(text):
+        raise ReadError(f"{path}: is a saved comparison, not a report; give what `advisor check -o FILE.json` wrote")
     return json.load(text, path)
 
 

@@ -22,6 +22,7 @@ __all__ = ["LEAST_EFFECT", "Comparison", "compare", "mark_new"]
 
 _WORTH: Final = 0.001  # of the base's step: work that moves less is not listed
 _SAVING_MOVED: Final = 0.01  # of the base's step: a finding whose saving moves less is the same finding
+_LONGEST_SIZE: Final = 60
 _LONGEST_NOTE: Final = 300
 _MOST_UNREADABLE: Final = 3  # that are named, of each side
 
@@ -32,6 +33,7 @@ def compare(
     *,
     advisor_version: str,
     unreadable: tuple[Sequence[Unreadable], Sequence[Unreadable]] = ((), ()),
+    notes: Sequence[str] = (),
 ) -> Comparison:
     """The head's runs against the base's.
 
@@ -40,6 +42,7 @@ def compare(
         head: At least one run of it after the change.
         advisor_version: Ours.
         unreadable: What could not be read of the base and of the head.
+        notes: What the reader should know besides.
 
     Raises:
         NothingFound: a side has no run.
@@ -57,6 +60,7 @@ def compare(
         advisor_version=advisor_version,
         verdict=decided.verdict,
         reason=decided.reason,
+        cautions=tuple(_cautions(base, head)),
         obstacle=decided.obstacle,
         cause=cause(decided.verdict, moved),
         change=change and steps.step_change(change, before),
@@ -66,8 +70,17 @@ def compare(
         work=work.changes(base, head, _WORTH * step_ms) if per_step else (),
         findings=tuple(finding_changes(base, head, (before.per, after.per), _SAVING_MOVED * step_ms)),
         frames=frames(base, head) if per_step else (),
-        notes=(*_basis(before, after), *_notes(base, head, ranks, unreadable)),
+        notes=(*_basis(before, after), *notes, *_notes(base, head, ranks, unreadable)),
     )
+
+
+def _cautions(base: Sequence[Run], head: Sequence[Run]) -> Iterator[str]:
+    """What else than its speed differs in a step."""
+    if others := work.resized(base, head):
+        first = others[0]
+        sizes = " \N{RIGHTWARDS ARROW} ".join(one_line(size, _LONGEST_SIZE) for size in (first.base, first.head))
+        said = f"{count(len(others), 'op')} {'has' if len(others) == 1 else 'have'} other sizes"
+        yield f"the work of a step differs: {said} ({one_line(first.name, _LONGEST_SIZE)} {sizes})"
 
 
 def _basis(before: Side, after: Side) -> Iterator[str]:
@@ -99,6 +112,10 @@ def _notes(
         yield "the sides were recorded with different frameworks"
     if any(one != other for one, other in _pairs(base, head, lambda run: run.source.format)):
         yield "the sides were recorded with different profilers: names of work may differ for that alone"
+    if other := _other_settings(base, head):
+        yield f"recorded with other settings: {other}"
+    if why := work.hidden([*base, *head]):
+        yield f"kernels and copies: could not tell which are new, gone or done more often: {why}"
     for name, runs, lost in zip(("base", "head"), (base, head), unreadable, strict=True):
         if not work.told_by(runs):
             yield f"the {name} is a report without tables of kernels and ops: write it again from its profile"
@@ -108,6 +125,18 @@ def _notes(
         yield from (f"not read of the {name}: {_named(one)}" for one in lost[:_MOST_UNREADABLE])
         if len(lost) > _MOST_UNREADABLE:
             yield f"not read of the {name}: {count(len(lost) - _MOST_UNREADABLE, 'more file')}"
+
+
+def _other_settings(base: Sequence[Run], head: Sequence[Run]) -> str | None:
+    """The profiler's options that only one side was recorded with; None where none is, or the profilers differ."""
+    if len({run.source.format for run in (*base, *head)}) > 1:
+        return None
+    before, after = (
+        {option for run in runs for option in run.source.environment.get("recorded with", "").split(", ") if option}
+        for runs in (base, head)
+    )
+    only = (("base", before - after), ("head", after - before))
+    return "; ".join(f"only the {side} with {listing(sorted(options))}" for side, options in only if options) or None
 
 
 def _named(lost: Unreadable) -> str:

@@ -41,6 +41,10 @@ def finding_changes(
 _STATUSES: Final[tuple[FindingStatus, ...]] = ("new", "worse", "gone", "better", "kept", "untold")
 
 
+_OF_THE_STEP: Final = frozenset({"step_ms", "step_mean_ms", "steps"})
+_SAME_NUMBER: Final = 0.05  # by which a number has to differ to be another one
+
+
 def _gravity(change: FindingChange) -> tuple[int, float]:
     found = change.head or change.base
     worth = -found.saving.high_ms if found and found.saving else 0.0
@@ -51,6 +55,14 @@ class _Known(NamedTuple):
     rule: str
     title: str
     found: Found
+    causes: Mapping[str, _Cause] = {}
+
+
+class _Cause(NamedTuple):
+    """A number behind a finding; `ms` is what a share or a duration makes of the step."""
+
+    value: float
+    ms: float | None
 
 
 def _common(runs: Sequence[Run]) -> dict[str, _Known]:
@@ -70,7 +82,20 @@ def _known(run: Run) -> Iterator[tuple[str, _Known]]:
     for finding in run.findings:
         where = tuple(place for place in finding.where if place.stack)
         found = Found(severity=finding.severity, saving=finding.saving, says=finding.says, where=where)
-        yield finding.key, _Known(finding.rule, finding.title, found)
+        causes = _causes(finding, run.source.steps.step_mean_ms)
+        yield finding.key, _Known(finding.rule, finding.title, found, causes)
+
+
+def _causes(finding: Finding, step_ms: float | None) -> dict[str, _Cause]:
+    """The numbers that the finding rests on itself: without the step's time, and without what a fix would gain."""
+    saved = finding.saving.high_ms if finding.saving else None
+    told = {}
+    for one in finding.evidence:
+        gain = one.metric.endswith("_gain_ms") or (one.unit == "ms" and one.value == saved)
+        if isinstance(one.value, int | float) and not gain and one.metric not in _OF_THE_STEP:
+            of_step = {"ms": 1.0, "share": step_ms}.get(one.unit)
+            told[one.metric] = _Cause(one.value, one.value * of_step if of_step else None)
+    return told
 
 
 class _Runs(NamedTuple):
@@ -87,7 +112,7 @@ def _finding_change(
     status: FindingStatus
     why = None
     if before and after:
-        known, status = after, _moved(before.found, after.found, least_ms)
+        known, status = after, _moved(before, after, least_ms)
     elif after:
         known, status, why = after, "new", _unmeasured(sides) or _unheld(after.rule, sides[0].runs, "base")
     elif before:
@@ -131,11 +156,17 @@ def _unheld(rule: str, runs: Sequence[Run], side: str) -> str | None:
     return None
 
 
-def _moved(before: Found, after: Found, least_ms: float) -> FindingStatus:
+def _moved(one: _Known, other: _Known, least_ms: float) -> FindingStatus:
     """Whether a finding of both sides weighs more than before: by its severity, then by the time it would save.
 
-    Not by its share of the step: that moves wherever the rest of the step does.
+    Not by its share of the step: that moves wherever the rest of the step does. Nor where the numbers that it rests on
+    are what they were: then the rest of the step moved, and with it what a fix is worth.
     """
+    if one.causes and one.causes.keys() == other.causes.keys():
+        pairs = [(one.causes[metric], other.causes[metric]) for metric in one.causes]
+        if all(_same(was, now, least_ms) for was, now in pairs):
+            return "kept"
+    before, after = one.found, other.found
     change = 0
     if before.severity and after.severity:
         change = SEVERITIES.index(before.severity) - SEVERITIES.index(after.severity)
@@ -143,6 +174,13 @@ def _moved(before: Found, after: Found, least_ms: float) -> FindingStatus:
         gained = after.saving.high_ms - before.saving.high_ms
         change = int(gained >= least_ms) - int(gained <= -least_ms)
     return "worse" if change > 0 else "better" if change < 0 else "kept"
+
+
+def _same(was: _Cause, now: _Cause, least_ms: float) -> bool:
+    """Whether a number did not move, or the time that it makes of the step did not."""
+    if was.ms is not None and now.ms is not None and abs(now.ms - was.ms) < least_ms:
+        return True
+    return abs(now.value - was.value) <= _SAME_NUMBER * max(abs(was.value), abs(now.value))
 
 
 def _counterpart(run: Run, report: Report, baseline: Report) -> Run | None:

@@ -158,6 +158,10 @@ def _alike(before: Side, after: Side, change: Contrast, margin: float, measured:
         return Decided("same", "both sides are the same recording")
     if change.within(margin):
         return Decided("same", f"a change of {percent(margin)} or more can be ruled out ({measured})")
+    shared = sorted({one.run for one in after.series if one.steps_ms in {other.steps_ms for other in before.series}})
+    if shared:
+        why = f"a recording stands on both sides ({one_line(listing(shared), 200)}): leave it out of one"
+        return Decided("inconclusive", f"{why} ({measured})", "noise")
     span = f"{_signed(change.low)} to {_signed(change.high)}"
     why = f"the steps vary too much: the change lies anywhere from {span} ({measured}); profile more steps"
     return Decided("inconclusive", why, "noise")
@@ -165,15 +169,24 @@ def _alike(before: Side, after: Side, change: Contrast, margin: float, measured:
 
 def _incomparable(base: Sequence[Run], head: Sequence[Run]) -> Decided | None:
     """Other hardware or another number of ranks: a difference in speed would say nothing about the change."""
+    unlike = list(filter(None, (_other_hardware(base, head), _other_size(base, head))))
+    return Decided("inconclusive", "; ".join(why for _, why in unlike), unlike[0][0]) if unlike else None
+
+
+def _other_hardware(base: Sequence[Run], head: Sequence[Run]) -> tuple[Obstacle, str] | None:
     if len({_models(run) for run in (*base, *head)}) > 1:
         theirs, ours = (frozenset().union(*map(_models, runs)) for runs in (base, head))
         told = f"{_named(theirs)} against {_named(ours)}" if theirs != ours else f"{_named(ours)} within a side"
-        return Decided("inconclusive", f"different hardware: {told}", "hardware")
+        return "hardware", f"different hardware: {told}"
+    return None
+
+
+def _other_size(base: Sequence[Run], head: Sequence[Run]) -> tuple[Obstacle, str] | None:
     sizes, others = ({_world_size(run) for run in runs} for runs in (base, head))
     if len(sizes | others) > 1:
         here, there = (listing([str(size) for size in sorted(group)]) for group in (sizes, others))
         told = f"{here} against {there} ranks" if sizes != others else f"{here} ranks within a side"
-        return Decided("inconclusive", f"different world size: {told}", "world-size")
+        return "world-size", f"different world size: {told}"
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -15,6 +15,7 @@ from advisor.significance import welch
 from advisor.text import bytes_
 
 _ALPHA: Final = 0.01  # of adjusted probabilities of kernels and ops
+_OTHER_WORK: Final = 0.1  # of the ops' time: with so much of it at other sizes a step is another one
 _OTHER_COUNT: Final = 0.05  # by which the number per step has to differ
 _MOST_WORK: Final = 200
 _CUT: Final = 2000  # rows of a report's tables; beyond, what is missing may only have been cut off
@@ -30,6 +31,14 @@ _NUMBERS: Final[dict[str, type[pl.DataType]]] = {
 }
 
 
+class Resized(NamedTuple):
+    """An op and the sizes that most of its time goes to on either side."""
+
+    name: str
+    base: str
+    head: str
+
+
 def changes(base: Sequence[Run], head: Sequence[Run], least_ms: float) -> tuple[WorkChange, ...]:
     """What work appeared, vanished, is done more or less often, or takes longer or shorter; most time moved first."""
     frames = [_work_table(scope, base, head) for scope in _SIZES]
@@ -42,8 +51,8 @@ def _work_table(scope: str, base: Sequence[Run], head: Sequence[Run]) -> pl.Data
     keys = list(_SIZES[scope])
     before, after = (_amounts(scope, runs) for runs in (base, head))
     both = before.join(after, on=keys, how="full", coalesce=True, nulls_equal=True, suffix="_head")
-    told = [_told(scope, runs) for runs in (base, head)]
-    if not all(told):
+    told = all(_told(scope, runs) for runs in (base, head))
+    if not told or (scope == "launch" and hidden([*base, *head])):
         both = both.clear()
     elif any(len(run.metrics[scope]) >= _CUT for run in [*base, *head]):
         both = both.drop_nulls(["mean_us", "mean_us_head"])
@@ -54,6 +63,38 @@ def _work_table(scope: str, base: Sequence[Run], head: Sequence[Run]) -> pl.Data
 def told_by(runs: Sequence[Run]) -> bool:
     """Whether all runs have the tables that the changes come from."""
     return all(_told(scope, runs) for scope in _SIZES)
+
+
+def hidden(runs: Sequence[Run]) -> str | None:
+    """Why the device's work is not all named in one of the runs, as in graphs that were recorded as a whole.
+
+    What is not seen there may have run all the same, so that nothing is new, gone or done more often.
+    """
+    return next((why for run in runs if (why := run.source.lacks.get("device_ops.name"))), None)
+
+
+def resized(base: Sequence[Run], head: Sequence[Run]) -> list[Resized]:
+    """The framework ops that both sides run, with no size in common: the most time on the base first.
+
+    A step that does other work takes other time. Nothing where sizes were not recorded, a table was cut, or such ops
+    take less than a tenth of the time of all that have sizes.
+    """
+    if any(len(run.metrics.get("op", ())) >= _CUT for run in (*base, *head)):
+        return []
+    before, after = (_amounts("op", runs).drop_nulls("shapes") for runs in (base, head))
+    sizes = before.join(after, on="name", suffix="_head").with_columns(
+        ms=pl.col("per_step") * pl.col("mean_us"), ms_head=pl.col("per_step_head") * pl.col("mean_us_head")
+    )
+    named = sizes.group_by("name").agg(
+        common=(pl.col("shapes") == pl.col("shapes_head")).any(),
+        base=pl.col("shapes").sort_by("ms", "shapes").last(),
+        head=pl.col("shapes_head").sort_by("ms_head", "shapes_head").last(),
+        ms=pl.struct("shapes", "ms").unique().struct.field("ms").sum(),
+    )
+    others = named.filter(~pl.col("common")).sort("ms", "name", descending=[True, False])
+    if others["ms"].sum() < _OTHER_WORK * float(before.select(pl.col("per_step").dot("mean_us")).item() or 0.0):
+        return []
+    return [Resized(*row) for row in others.select("name", "base", "head").iter_rows()]
 
 
 def _told(scope: str, runs: Sequence[Run]) -> bool:
@@ -122,9 +163,7 @@ def _summed(table: pl.DataFrame) -> pl.DataFrame:
             pl.when(present).then(whole).alias(f"mean_us{suffix}"),
         ]
 
-    return table.group_by("kind", "name", maintain_order=True).agg(
-        *of(""), *of("_head"), size=pl.when(pl.len() == 1).then(pl.col("size").first())
-    )
+    return table.group_by("kind", "name", maintain_order=True).agg(*of(""), *of("_head"), size=pl.lit(None, pl.String))
 
 
 def _one_sided(row: Mapping[str, object], least_ms: float) -> Iterator[WorkChange]:

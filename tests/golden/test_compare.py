@@ -10,6 +10,7 @@ from advisor.comparison import Comparison, FailOn
 from advisor.engine import check, compare, saved
 from advisor.errors import NothingFound, ReadError, UsageError
 from advisor.render import json
+from advisor.render.compared import json as compared_json
 
 TRACES = Path(__file__).parents[2].parent / "shared/traces/kineto"
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -88,7 +89,7 @@ def test_named_ranges_are_steps_where_the_profile_marks_none(tmp_path: Path):
     assert (named.verdict, named.base.steps > 10) == ("same", True)
     report = tmp_path / "base.json"
     report.write_text(json.render(check([WORKERS0])))
-    with pytest.raises(UsageError, match=r"--step-range: .*base\.json is a saved report"):
+    with pytest.raises(UsageError, match=r"--step-range x: .*base\.json is a saved report"):
         compare([str(report)], [recording], step_range="x")
 
 
@@ -129,3 +130,16 @@ def test_what_is_no_report_or_profile_is_refused(tmp_path: Path):
     broken.write_text("hello")
     with pytest.raises(NothingFound):
         compare([WAITING], [str(broken)])
+
+
+def test_a_saved_comparison_is_told_from_a_report(tmp_path: Path):
+    path = tmp_path / "comparison.json"
+    path.write_text(compared_json.render(compare([HEALTHY], [WAITING])))
+    with pytest.raises(ReadError, match=r"comparison\.json: is a saved comparison, not a report"):
+        compare([str(path)], [WAITING])
+
+
+def test_a_path_given_twice_is_said_to_count_once():
+    found = compare([HEALTHY, HEALTHY], [WAITING])
+    assert len(found.base.series) == 1
+    assert f"given twice for the base, counted once: {HEALTHY}" in found.notes

@@ -9,6 +9,7 @@ from advisor.comparison import Comparison, FailOn, fail_on
 from advisor.errors import NothingFound, UsageError
 from advisor.report import (
     Device,
+    Evidence,
     Finding,
     LeftOutStep,
     NotEvaluable,
@@ -232,6 +233,22 @@ def test_no_run_is_an_error():
         compare([run()], [], advisor_version="0")
 
 
+def test_all_that_keeps_sides_from_being_compared_is_said():
+    found = held(run(world_size=8), run(device=A100))
+    assert found.obstacle == "hardware"
+    assert "different hardware: " in found.reason
+    assert "different world size: 8 against 1 ranks" in found.reason
+
+
+def test_a_recording_that_stands_on_both_sides_is_named():
+    wild = [60.0, 140.0, 75.0, 125.0, 90.0, 110.0, 65.0, 135.0, 80.0, 120.0]
+    shared, other = run(wild, name="shared"), run([t * 1.04 for t in wild], name="other")
+    found = held([shared], [shared, other])
+    assert (found.verdict, found.one_recording) == ("inconclusive", False)
+    assert "a recording stands on both sides (shared)" in found.reason
+    assert held(shared, shared).one_recording
+
+
 # ------------------------------------------------------------------------------------------ what fails
 
 
@@ -240,6 +257,9 @@ def test_fail_on():
     assert fail_on(["slower:5"]) == fail_on(["slower:5%"]) == FailOn(slower=0.05)
     assert fail_on(["new-high"]) == FailOn(slower=None, new_high=True)
     assert fail_on(["never"]) == FailOn(slower=None)
+    for contradiction in (["new-high", "never"], ["never", "slower"]):
+        with pytest.raises(UsageError, match="--fail-on never: contradicts"):
+            fail_on(contradiction)
     for wrong in ("slow", "slower:", "slower:x", "slower:-1", "slower:nan", "new-high:3"):
         with pytest.raises(UsageError, match="--fail-on"):
             fail_on([wrong])
@@ -398,6 +418,58 @@ def test_a_tree_that_is_none_is_drawn_as_far_as_it_is():
     assert [(f.name, f.base_ms, f.base_self_ms) for f in held(*[with_tree([*loose, *cut])] * 2).frames] == [
         (None, 2, 0)
     ]
+
+
+def op(name: str, shapes: str | None, mean_us: float = 100.0) -> Mapping[str, float | int | str | None]:
+    return {"name": name, "shapes": shapes, "calls": 12, "calls_per_step": 1.0, "mean_us": mean_us, "sd_us": 1.0}
+
+
+def test_a_step_that_does_other_work_is_cautioned_of():
+    kept, mm, wide = op("aten::add_", "[[64]]"), op("aten::mm", "[[32,1024]]"), op("aten::mm", "[[64,1024]]", 200)
+    (said,) = held(run(op=[kept, mm]), run(times(2), op=[kept, wide])).cautions
+    assert said == (
+        "the work of a step differs: 1 op has other sizes (aten::mm [[32,1024]] \N{RIGHTWARDS ARROW} [[64,1024]])"
+    )
+    assert held(run(op=[kept, mm]), run(op=[kept, mm, wide])).cautions == ()
+    unsized = [op("aten::mm", None)]
+    assert held(run(op=unsized), run(op=unsized)).cautions == ()
+    small = op("aten::mm", "[[32,1024]]", 5)
+    assert held(run(op=[kept, small]), run(op=[kept, wide])).cautions == ()
+
+
+def changed(one: Run, **source: object) -> Run:
+    return one.model_copy(update={"source": one.source.model_copy(update=source)})
+
+
+def test_kernels_hidden_in_graphs_are_not_gone():
+    graphs = changed(run(launch=[kernel("CUDA graph 1", 1, 1000)]), lacks={"device_ops.name": "graphs as a whole"})
+    kernels = run(launch=[kernel("k", 10, 100)], op=[op("aten::mm", None, 1000)])
+    for found in (held(graphs, kernels), held(kernels, graphs)):
+        assert [one.work for one in found.work] == ["op"]
+        assert any("could not tell" in note and "graphs as a whole" in note for note in found.notes)
+
+
+def test_other_settings_of_the_recorder_are_said():
+    plainly = changed(run(), environment={"recorded with": "record_shapes"})
+    stacks = changed(run(), environment={"recorded with": "record_shapes, with_stack, profile_memory"})
+    assert (
+        "recorded with other settings: only the head with profile_memory and with_stack" in held(plainly, stacks).notes
+    )
+    assert held(stacks, stacks).notes == ()
+
+
+def test_a_finding_whose_own_numbers_did_not_move_is_as_before():
+    """62 ms of kernels in a step of 178 and of 125 ms: what 16 bits would save moved with what else waits."""
+
+    def amp(share: float, step_ms: float, high_ms: float) -> Run:
+        numbers = (("thirty_two_bit_share", share, "share"), ("sixteen_bit_gain_ms", high_ms, "ms"))
+        shown = tuple(Evidence(metric=m, value=v, unit=u, meaning="") for m, v, u in numbers)
+        saved = finding("amp", "high", high_share=high_ms / 100).model_copy(update={"evidence": shown})
+        return run([step_ms] * 6, findings=[saved])
+
+    assert [f.status for f in held(amp(0.495, 125, 40), amp(0.347, 178, 49)).findings] == ["kept"]
+    assert [f.status for f in held(amp(0.495, 125, 40), amp(0.495, 178, 49)).findings] == ["kept"]
+    assert [f.status for f in held(amp(0.495, 125, 40), amp(0.7, 178, 80)).findings] == ["worse"]
 
 
 # ------------------------------------------------------------------------------------------ sides without steps

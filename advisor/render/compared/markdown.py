@@ -31,6 +31,7 @@ def _blocks(found: Comparison) -> Iterator[str]:
     yield f"**{escape(words.counts(found))}**"
     if certainty := words.certainty(found):
         yield escape(certainty)
+    yield from (f"**{escape(words.sentence(caution), 300)}**" for caution in found.cautions)
     if chart := _chart(found):
         yield chart
     changes = words.findings(found)

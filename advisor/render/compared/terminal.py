@@ -23,7 +23,7 @@ _NARROW, _WIDE = 60, 110
 _MARGIN: Final = 3
 _MOST_FINDINGS, _MOST_WORK = 6, 8
 _LABEL: Final = 6
-_NAMED_AT: Final = 55  # column at which the name of a kernel or op starts
+_NAMED_AT: Final = 56  # column at which the name of a kernel or op starts
 
 
 def render(
@@ -34,13 +34,15 @@ def render(
     page.add((words.headline(found), _STYLES[found.verdict]), hang=_MARGIN)
     if certainty := words.certainty(found):
         page.add(certainty, margin=_MARGIN)
+    for caution in found.cautions:
+        page.add((words.sentence(caution), "bold"), margin=_MARGIN)
     page.add(("base  ", "bold"), words.side(found.base), hang=_LABEL)
     page.add(("head  ", "bold"), words.side(found.head), hang=_LABEL)
     for note in found.notes:
         page.add((note, "dim"), margin=_MARGIN, hang=_MARGIN)
     page.gap()
     if found.breakdown:
-        _breakdown(page, found)
+        _breakdown(page, found, verbose=verbose)
     elif unmeasured := words.unmeasured(found):
         page.add(unmeasured)
         page.gap()
@@ -50,8 +52,8 @@ def render(
     return page.text()
 
 
-def _breakdown(page: Page, found: Comparison) -> None:
-    """Both steps as bars on one scale, and what moved."""
+def _breakdown(page: Page, found: Comparison, *, verbose: bool) -> None:
+    """Both steps as bars on one scale, and what moved; what a part means where there is room for it."""
     if not found.per_step:
         page.add((words.where(found), "bold"))
     order = {s.category: number for number, s in enumerate(words.shifts(found))}
@@ -68,9 +70,13 @@ def _breakdown(page: Page, found: Comparison) -> None:
         number = order.get(row.name)
         base, head, change = words.cells(row)
         width = 12 if row.kind == "share" else 8
-        told = f" {shortened(one_line(row.name), 20):20} {base:>8} {head:>8} {change:>{width}}  {row.meaning}"
+        told = f" {shortened(one_line(row.name), 20):20} {base:>8} {head:>8} {change:>{width}}"
+        fits = _LABEL + 1 + len(told) + 2 + len(row.meaning) <= page.width
+        told += f"  {row.meaning}" if fits else ""
         swatch = (" ", "") if number is None else (_fill(number), _style(number))
         page.add(swatch, (told, "bold" if row.kind == "sum" else ""), margin=_LABEL, most=1)
+        if verbose and row.meaning and not fits:
+            page.add((row.meaning, "dim"), margin=_LABEL + 2)
     page.gap()
 
 
@@ -108,14 +114,23 @@ def _work(page: Page, changes: Sequence[WorkChange], *, verbose: bool) -> None:
     shown = changes if verbose else changes[:_MOST_WORK]
     for change in shown:
         amounts = f"{words.amount(change.base)} \N{RIGHTWARDS ARROW} {words.amount(change.head)}"
-        start = f"{words.work_status(change):10} {words.signed_ms(change.change_ms):>9}  "
+        start = f"{words.work_status(change):13} {words.signed_ms(change.change_ms):>9}  "
         amounts = f"{amounts:{_NAMED_AT - len(start) - 2}}  "
         if verbose:
             page.add(start, (amounts, "dim"))
             page.add(f"{change.name} ", (words.size(change), "dim"), margin=len(start), hang=_MARGIN)
         else:
-            page.add(start, (amounts, "dim"), one_line(change.name, page.width - _NAMED_AT), most=1)
+            page.add(start, (amounts, "dim"), _sized(change, page.width - _NAMED_AT), most=1)
     if len(changes) > len(shown):
         page.add(f"and {len(changes) - len(shown)} kernels and ops that moved less; -v shows them", margin=_MARGIN)
     if changes:
         page.gap()
+
+
+def _sized(change: WorkChange, room: int) -> str:
+    """Name and size; where there is no room for both, the size keeps half of it: it tells rows of one name apart."""
+    name, size = one_line(change.name), one_line(words.size(change))
+    if not size:
+        return shortened(name, room)
+    kept = shortened(size, max(room // 2, room - len(name) - 1))
+    return f"{shortened(name, room - len(kept) - 1)} {kept}"

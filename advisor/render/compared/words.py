@@ -23,6 +23,7 @@ from advisor.text import UNKNOWN, count, interval, listing, ms, number, percent,
 
 _MINUS: Final = "\N{MINUS SIGN}"
 _NANOSECOND: Final = 1e-6  # in ms
+_OTHER_COUNT: Final = 0.05  # by which the number per step has to differ to be told, as in the comparison
 _SEEN: Final = 0.005  # of the longer step: categories below it are no bar anybody could see
 _TITLES: Final = {"faster": "Faster", "slower": "Slower", "same": "No change", "inconclusive": "Inconclusive"}
 STATUSES: Final[dict[FindingStatus, str]] = {
@@ -44,14 +45,23 @@ _WORK: Final[dict[WorkStatus, str]] = {
 
 
 def work_status(change: WorkChange) -> str:
-    """What became of a kernel or op, in a word or two."""
+    """What became of a kernel or op, in a word or two; a size may come or go while the name stays."""
     if change.status == "count" and change.base and change.head:
         return "more often" if change.head.per_step > change.base.per_step else "less often"
-    return _WORK.get(change.status, change.status)
+    if change.size and not (change.base and change.head):
+        return "new size" if change.head else "size gone"
+    told = _WORK.get(change.status, change.status)
+    if change.base and change.head and _other_count(change.base.per_step, change.head.per_step):
+        return f"{told}, {'more' if change.head.per_step > change.base.per_step else 'fewer'}"
+    return told
+
+
+def _other_count(base: float, head: float) -> bool:
+    return abs(head - base) >= _OTHER_COUNT * max(base, head)
 
 
 def headline(found: Comparison) -> str:
-    """The verdict in one line: `Slower: 127 to 177 ms a step (+40 %), most of it input (+59 ms)`."""
+    """The verdict in one line: `Slower: 127 to 177 ms a step (+40 %), above all input (+59 ms)`."""
     title = _TITLES[found.verdict]
     if found.verdict == "inconclusive" or found.change is None:
         return f"{title}: {found.reason}"
@@ -60,9 +70,14 @@ def headline(found: Comparison) -> str:
     said = f"{title}: {times(found)} a step ({signed_share(found.change.ratio - 1)})"
     if found.cause is None:
         return said
-    moved = sum(shift.change_ms for shift in found.breakdown)
-    part = "most of it" if 2 * abs(found.cause.change_ms) >= abs(moved) else "above all"
+    moved = abs((found.head.median_ms or 0.0) - (found.base.median_ms or 0.0))
+    part = "most of it" if moved / 2 <= abs(found.cause.change_ms) <= moved else "above all"
     return f"{said}, {part} {found.cause.category} ({signed_ms(found.cause.change_ms)})"
+
+
+def sentence(told: str) -> str:
+    """A remark that stands for itself."""
+    return f"{told[:1].upper()}{told[1:]}."
 
 
 def times(found: Comparison) -> str:
@@ -77,7 +92,7 @@ def certainty(found: Comparison) -> str:
     One step spans no interval.
     """
     reason = "" if found.verdict == "inconclusive" else f"{found.reason[:1].upper()}{found.reason[1:]}. "
-    if found.change is None or found.obstacle in {"hardware", "world-size"}:
+    if found.change is None or found.one_recording or found.obstacle in {"hardware", "world-size"}:
         return reason.rstrip()
     change = signed_share(found.change.ratio - 1)
     if min(found.base.steps, found.head.steps) < 2:  # noqa: PLR2004 - one step does not vary
@@ -200,12 +215,14 @@ def flame(found: Comparison) -> Flame | None:
     kinds = {frame.kind for frame in found.frames}
     by = [next((kind for kind in ("module", "scope", "annotation") if kind in kinds), None), "operator"]
     top = [frame for frame in found.frames if frame.parent is None]
+    whose, others = ("Device", "the host's and the waits are") if found.head.devices else ("Host", "the waits are")
     base, head = sum(frame.base_ms for frame in top), sum(frame.head_ms for frame in top)
     return Flame(
-        title=f"Time by {listing([part for part in by if part])}, before and after",
-        says="A frame is as wide as its time on the head, and coloured where that changed by 1 % of the whole: "
+        title=f"{whose} time by {listing([part for part in by if part])}, before and after",
+        says=f"The {whose.lower()}'s time alone: {others} in the parts of the step above. "
+        "A frame is as wide as its time on the head, and coloured where that changed by 1 % of the whole: "
         "what is gone has no width and is in the table below.",
-        all=f"a step: {ms(head)}, was {ms(base)}",
+        all=f"{whose.lower()} time of a step: {ms(head)}, was {ms(base)}",
     )
 
 

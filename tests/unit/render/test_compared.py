@@ -12,7 +12,7 @@ from cmarkgfm.cmark import Options
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.comparison import Comparison, Side, Verdict
+from advisor.comparison import Comparison, Shift, Side, Verdict
 from advisor.errors import ReadError
 from advisor.render import mermaid
 from advisor.render.compared import html as page
@@ -40,15 +40,55 @@ def tags(text: str) -> list[str]:
 
 
 def test_the_headline_tells_verdict_size_and_cause():
-    assert words.headline(slower()) == "Slower: 127 → 177 ms a step (+39 %), most of it input (+59 ms)"
+    assert words.headline(slower()) == "Slower: 127 → 177 ms a step (+39 %), above all input (+59 ms)"
     assert words.headline(SAMPLES["same"]) == "No change: 177 ms a step (+39 %)"
     assert words.headline(SAMPLES["nothing"]) == "Inconclusive: no marked, complete step to time on the base and head"
 
 
-def test_a_cause_that_is_less_than_half_is_not_most():
-    other = slower().breakdown[0].model_copy(update={"head_ms": 300.0})
-    found = slower().model_copy(update={"breakdown": (other, *slower().breakdown[1:])})
-    assert "above all input" in words.headline(found)
+@pytest.mark.parametrize(
+    ("cause_ms", "said"), [(24, "above all"), (26, "most of it"), (50, "most of it"), (51, "above all")]
+)
+def test_a_cause_is_most_of_it_from_half_of_the_headlines_change_to_all_of_it(cause_ms: float, said: str):
+    cause = Shift(category="input", base_ms=0, head_ms=cause_ms)
+    assert f"{said} input" in words.headline(slower().model_copy(update={"cause": cause}))
+
+
+def test_one_recording_on_both_sides_has_no_interval():
+    assert "95 %" in words.certainty(slower())
+    same = SAMPLES["same"].model_copy(
+        update={"head": SAMPLES["same"].base, "reason": "both sides are the same recording"}
+    )
+    assert words.certainty(same) == "Both sides are the same recording."
+
+
+def test_time_and_count_that_both_moved_are_both_named():
+    change = slower().work[2]
+    assert change.base is not None
+    assert change.head is not None
+    assert words.work_status(change) == "slower, more"
+    alone = change.model_copy(update={"head": change.head.model_copy(update={"per_step": 1.04})})
+    assert words.work_status(alone) == "slower"
+    turned = change.model_copy(update={"base": change.head, "head": change.base, "status": "faster"})
+    assert words.work_status(turned) == "faster, fewer"
+
+
+def test_the_meaning_of_a_part_is_whole_or_on_a_line_of_its_own():
+    whole = words.meaning("input")
+    for width in (60, 80, 110):
+        assert "waiting for the\u2026" not in terminal.render(slower(), width=width)
+        assert whole[:30] in terminal.render(slower(), width=width, verbose=True)
+    assert whole in terminal.render(slower(), width=110)
+
+
+def test_the_flame_graph_says_whose_time_it_shows():
+    shown = words.flame(slower())
+    assert shown is not None
+    assert shown.title == "Device time by module and operator, before and after"
+    assert "The device's time alone: the host's and the waits are in the parts" in shown.says
+    assert shown.all == "device time of a step: 60 ms, was 60 ms"
+    hostly = words.flame(slower().model_copy(update={"head": slower().head.model_copy(update={"devices": ()})}))
+    assert hostly is not None
+    assert hostly.title.startswith("Host time")
 
 
 def test_the_tally_counts():
@@ -98,6 +138,22 @@ def test_a_side_without_numbers_is_said_to_be_not_measured():
     found = slower().model_copy(update={"head": head, "breakdown": (), "work": ()})
     for text in (markdown.render(found), page.render(found), terminal.render(found)):
         assert "not measured on the head" in text
+
+
+def test_a_size_that_comes_or_goes_is_no_new_name():
+    (sized,) = [change for change in slower().work if change.name == "aten::copy_"]
+    assert words.work_status(sized) == "new size"
+    assert words.work_status(sized.model_copy(update={"base": sized.head, "head": None})) == "size gone"
+    assert words.work_status(sized.model_copy(update={"size": None})) == "new"
+    assert "aten::copy_ [[3, 224], []]" in terminal.render(slower(), width=110)
+
+
+def test_a_caution_stands_beside_the_verdict():
+    found = slower().model_copy(update={"cautions": ("the work of a step differs: 1 op has other sizes",)})
+    for text in (markdown.render(found), page.render(found), terminal.render(found)):
+        before = text.split("1 op has other sizes")[0]
+        assert "Slower" in before
+        assert "compute" not in before.split("<body", 1)[-1]
 
 
 def test_less_than_a_nanosecond_is_no_difference():
@@ -327,8 +383,8 @@ def test_the_page_holds_the_numbers_of_its_table_and_flame_graph():
     assert [(f["parent"], f["total_ms"], f["base_ms"]) for f in frames] == [
         *((None, 60, 50), (0, 35, 20), (0, 15, 30), (0, 10, None), (None, 0, 10))
     ]
-    assert "Time by module and operator, before and after" in page.render(slower())
-    assert "a step: 60 ms, was 60 ms" in page.render(slower())
+    assert "Device time by module and operator, before and after" in page.render(slower())
+    assert "device time of a step: 60 ms, was 60 ms" in page.render(slower())
 
 
 def test_without_modules_there_is_no_flame_graph():
