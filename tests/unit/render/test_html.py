@@ -259,7 +259,7 @@ def test_templates_only_draw(template: Path):
         assert not re.search(r"\s[+*/-]\s|\bmacro\b|\bnamespace\b|\|\s*safe\b", expression), expression
 
 
-def test_code_to_copy_is_whole():
+def test_the_code_that_records_the_next_profile_compiles():
     fixtures = TEMPLATES.parents[1] / "fixtures"
     page = html.render(check([str(fixtures / "simulated-input-bound-v100")]))
     snippets = [unescape(code) for code in re.findall(r'<pre tabindex="0"><code>(.*?)</code></pre>', page, re.DOTALL)]
