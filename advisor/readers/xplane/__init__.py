@@ -275,7 +275,7 @@ _WHY_ABSENT: Final = {
     "steps": "no steps are marked: wrap each in tf.profiler.experimental.Trace('train', step_num=i, _r=1) or "
     "jax.profiler.StepTraceAnnotation('train', step_num=i); Keras' fit marks them itself",
     "device_ops": "no device activity was recorded: the job ran on the CPU, or device tracing was off",
-    "device_ops.occupancy": "the profiler estimated no occupancy (TensorFlow before 2.5 and ROCm do not)",
+    "device_ops.occupancy": "the profiler estimated no occupancy (TensorFlow before 2.5, ROCm and TPUs do not)",
     "device_ops.grid": "no launch dimensions were recorded",
     "device_ops.launch": "no CUDA or HIP calls were recorded: nothing links the device's work to the host",
     "host_ops": "no host activity was recorded: host_tracer_level was 0",
