@@ -262,7 +262,7 @@ def _judged(calls: pl.DataFrame) -> pl.DataFrame:
     spread = pl.max("end_ns").over("instance") - pl.min("end_ns").over("instance")
     shortest = length.min().over("instance")
     span = pl.max("end_ns").over("instance") - last_start
-    family = [pl.col("group").fill_null(""), "op"]
+    family: list[pl.Expr | str] = [pl.col("group").fill_null(""), "op"]
     spacing = pl.col("end_ns").sort().diff().median().over("rank", *family)
     calls = calls.with_columns(spacing_ns=spacing.fill_null(0))
     sparse = pl.min_horizontal(pl.min("spacing_ns").over("instance") * _CLOSE_SPACING, shortest * _CLOSE_MOST)
