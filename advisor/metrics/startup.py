@@ -13,6 +13,7 @@ from advisor.text import ms
 
 _END: Final = pl.col("start_ns") + pl.col("dur_ns")
 _NAMED: Final = 3
+_CALLS: Final = ["runtime", "sync", "allocator", "compile"]
 _NAMES: Final = ("startup_ms", "startup_copy_ms", "startup_copy_bytes", "startup_pageable_bytes", "startup_work")
 _AMID: Final = Missing("the recorder was started amid the work")
 _NEEDS: Final = ("device_ops",)
@@ -40,7 +41,7 @@ def _longest(lane: Lane) -> pl.DataFrame:
     Metric(
         "startup_ms",
         "ms",
-        "Time before the first step, or the first kernel where no steps are marked; not per step.",
+        "Time before the first step, or the first kernel after any warm-up where no steps are marked; not per step.",
         "start of the first step's first op on the device - first event recorded of the worker",
         needs=_NEEDS,
     ),
@@ -63,8 +64,8 @@ def _longest(lane: Lane) -> pl.DataFrame:
     Metric(
         "startup_work",
         "text",
-        "The CUDA calls and compilation that take longest before the first step.",
-        "the three with the most time, by name",
+        "The ranges of people's own, CUDA calls and compilation that take longest before the first step.",
+        "the three with the most time, by name; of ranges the outermost, as far as they lie before it",
         needs=_NEEDS,
     ),
 )
@@ -75,9 +76,10 @@ def startup(lane: Lane) -> Mapping[str, Value]:
         return dict.fromkeys(_NAMES, _AMID)
     copies = _copies(lane)
     first_ns = min(int(table["start_ns"].to_numpy().min()) for table in (lane.host, lane.ops) if table.height)
-    calls = lane.host.filter(
-        pl.col("kind").is_in(["runtime", "sync", "allocator", "compile"]), pl.col("start_ns") < begin_ns
-    )
+    before = lane.host.filter(pl.col("start_ns") < begin_ns)
+    ranges = before.filter(pl.col("kind") == "annotation")
+    outermost = ~pl.col("parent").is_in(ranges["id"].implode()) | pl.col("parent").is_null()
+    calls = pl.concat([before.filter(pl.col("kind").is_in(_CALLS)), ranges.filter(outermost)])
     top = (
         calls.group_by(name=pl.col("name").cast(pl.String))
         .agg(ns=(pl.min_horizontal(_END, begin_ns) - pl.col("start_ns")).sum())

@@ -12,6 +12,9 @@ HOST = [on_host("runtime", -1_000, -950, name="cuInit"), on_host("runtime", -900
 DEVICE = [pageable(-900, -500, bytes=100), kernel(0, 40), pageable(50, 60, bytes=100)]
 
 
+WORKERS: list[Row] = [{"worker": 0, "work_start_ns": 0, "work_end_ns": 60 * US}]
+
+
 def found(*more: Row, steps: tuple[Row, ...] = (), began: float | None = 0) -> dict[str, Value]:
     begins = None if began is None else round(began * US)
     workers = [{"worker": 0, "work_start_ns": begins, "work_end_ns": begins and 60 * US}]
@@ -26,6 +29,14 @@ def test_what_comes_before_the_first_kernel_is_told_once():
         "startup_pageable_bytes": 100,
         "startup_work": "cudaMemcpyAsync (0.5 ms), cuInit (50 µs)",
     }
+
+
+def test_ranges_of_start_up_are_named_by_the_outermost():
+    outer, inner = (
+        on_host("annotation", *at, name=name) for at, name in (((-1_100, 20), "init"), ((-890, -410), "load"))
+    )
+    told = dict(startup(lane(profile(DEVICE, [outer, inner | {"parent": 0}], workers=WORKERS))))
+    assert told["startup_work"] == "init (1.1 ms)"
 
 
 def test_marked_steps_begin_later_than_the_first_kernel():
