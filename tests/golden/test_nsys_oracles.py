@@ -182,9 +182,9 @@ def test_steps_are_found_where_ranges_are_steps_and_nowhere_else():
         for path in TRACES.glob("*.sqlite")
         if path.stem not in REFUSED
     }
-    assert {trace: steps for trace, steps in found.items() if steps} == {
-        "llm-3070ti-17k-kernels": [f"Warm-up Step {n}" for n in range(1, 6)]
-    }
+    # the ten of its benchmark: the five that call themselves warm-up steps, each with a Forward of its own, give way
+    assert {trace: steps for trace, steps in found.items() if steps} == {"llm-3070ti-17k-kernels": ["Forward"]}
+    assert profile("llm-3070ti-17k-kernels").steps.height == 10
 
 
 REFUSED = ("no-cuda-activity", "no-metadata-table", "titanrtx-schema3.0")
