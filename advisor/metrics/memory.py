@@ -46,7 +46,7 @@ def _at_peak(lane: Lane) -> pl.DataFrame:
         "peak_memory_at_ms",
         "ms",
         "When that was, from the first instant recorded.",
-        "first instant of the peak - start of the first host range or device op",
+        "first instant of the peak - start of the first host range or device op, or the first allocation event",
         _XPROF,
         _NEEDS,
     ),
@@ -127,8 +127,8 @@ def _fullest(allocations: pl.DataFrame) -> pl.DataFrame:
 
 
 def _start_ns(lane: Lane) -> int:
-    starts = [int(table["start_ns"].to_numpy().min()) for table in (lane.host, lane.ops) if table.height]
-    return min(starts, default=int(lane.allocations["at_ns"].to_numpy().min()))
+    times = (lane.host["start_ns"], lane.ops["start_ns"], lane.allocations["at_ns"])
+    return min(int(time.to_numpy().min()) for time in times if len(time))
 
 
 def _or_untold(value: object) -> Value:
