@@ -151,8 +151,8 @@ def _places(lane: Lane) -> pl.DataFrame:
     Metric(
         "compiling_most_ms",
         "ms",
-        "The same at most: had they been as short as the others get.",
-        "the same with that median less 3 x 1.4826 x MAD (at least 3 %) in its place",
+        "The same at most: had each taken as long as the longest of them, and the others were as short as they get.",
+        "number of them x max(0, the longest - (that median less 3 x 1.4826 x MAD, at least 3 %)) / complete steps",
     ),
 )
 def uneven(lane: Lane) -> Mapping[str, Value]:
@@ -212,7 +212,8 @@ def _compiling(lane: Lane, whole: int) -> dict[str, Value]:
     else:
         late = steps.filter(pl.Series(compiled & (np.cumsum(~compiled) > 0), dtype=pl.Boolean))
         typical, short = _usual(steps.filter(pl.Series(~compiled, dtype=pl.Boolean))) if late.height else (0.0, 0.0)
-        excess, most = (float(_excess(late, usual).sum()) for usual in (typical, short))
+        excess = float(_excess(late, typical).sum())
+        most = late.height * float(_excess(late, short).max(initial=0.0))
     return {
         "compiling_steps": late.height,
         "uncompiled_steps": int((~compiled).sum()),
