@@ -95,7 +95,7 @@ class Score:
             wrong.append(f"first: {self.findings[0].rule if self.findings else 'nothing'}")
         if self.holds is False and self.interval and self.job.saved_ms:
             truth = " to ".join(f"{ms:.1f}" for ms in sorted(set(self.job.saved_ms)))
-            wrong.append("saves {:.1f} to {:.1f} ms, truth {}".format(*self.interval, truth))
+            wrong.append("saves {:.1f} to {:.1f} ms".format(*self.interval) + f", truth {truth}")
         return wrong
 
 
