@@ -32,6 +32,7 @@ from advisor.rules.verdicts import Verdict, fixes_in_order, verdicts
 CERTAINTY: Final[Mapping[Confidence, float]] = {"high": 1.0, "medium": 0.7, "low": 0.4}
 """Weight of a saving's midpoint by the rule's confidence: the expected saving, which ranks findings."""
 
+_WORTH: Final = 0.01  # of the step: step times of one job vary by 1 to 3 %
 
 _SEVERAL: Final = 2
 _NO_FRAMEWORK: Final = "cuda"
@@ -365,13 +366,14 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
     rule = f.rule
     shown = _shown(f)
     worker = _worker(f)
+    saving = _saving(f, shared)
     return Finding(
         key=rule.id,
         rule=rule.id,
         title=rule.title,
-        severity=f.severity,
+        severity=_carried(f.severity, saving) if rule.capped else f.severity,
         confidence=f.confidence,
-        saving=_saving(f, shared),
+        saving=saving,
         scope=Reach(
             workers=f.workers if rule.scope == "worker" else _about(f) or found.workers,
             steps=found.used_steps(worker) or (),
@@ -399,6 +401,17 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
         references=tuple(f"{' '.join(r.what.split())}: {r.where}" for r in rule.references),
         params={name: value for name, value in rule.params.items() if name in rule.expressions(f.row)["when"].names},
     )
+
+
+def _carried(severity: Severity, saving: Saving | None) -> Severity:
+    """The severity, lowered to what the saving carries.
+
+    High takes a least saving that is worth it, medium one that is so midway between least and most.
+    """
+    if saving is None or saving.low_share >= _WORTH:
+        return severity
+    most: Severity = "medium" if (saving.low_share + saving.high_share) / 2 >= _WORTH else "low"
+    return max(severity, most, key=SEVERITIES.index)
 
 
 def _fixes(f: _Fired, framework: str | None, format_: str) -> tuple[Fix, ...]:
