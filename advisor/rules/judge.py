@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol, get_args
+from typing import Final, NamedTuple, Protocol, get_args
 
 import polars as pl
 
@@ -134,9 +134,12 @@ def judge(found: Measured, rules: Mapping[str, Rule], suppressions: Mapping[str,
     fired: list[_Fired] = []
     unknown, passed, elsewhere = [], [], []
     of_scope = {scope: found.rows(scope) for scope in get_args(Scope)}
+    settings = {scope: _settings(rows, found) for scope, rows in of_scope.items()}
     for rule in rules.values():
-        rows = of_scope[rule.scope]
-        applicable = rows.filter(_applies(rule.applies, rows, found))
+        applicable = of_scope[rule.scope]
+        fits = [_applies(rule.applies, setting, found.format) for setting in settings[rule.scope]]
+        if not all(fits):
+            applicable = applicable.filter(pl.Series(fits, dtype=pl.Boolean))
         outcomes = verdicts(rule, applicable)
         if not applicable.height:
             elsewhere.append(rule.id)
@@ -161,17 +164,36 @@ def _suppressed(f: _Fired, why: Suppression) -> Suppressed:
     return Suppressed(rule=f.rule.id, title=f.rule.title, severity=f.severity, reason=why.reason, until=why.until)
 
 
-def _applies(applies: Applies, rows: pl.DataFrame, found: Measured) -> pl.Series:
-    """Per row, whether the rule makes sense there; an unknown capability is left to the rule."""
-    fits = [
-        (not applies.framework or (found.framework(row["worker"]) or "any") in applies.framework)
-        and (not applies.format or found.format in applies.format)
-        and (applies.device is None or applies.device == (row["device"] is not None))
-        and (applies.distributed is None or applies.distributed == _distributed(row))
-        and (applies.min_capability is None or row["capability"] is None or row["capability"] >= applies.min_capability)
-        for row in rows.iter_rows(named=True)
+class _Setting(NamedTuple):
+    """Where a row of metrics comes from, as far as rules ask."""
+
+    framework: str
+    on_device: bool
+    capability: float | None
+    distributed: bool
+
+
+def _settings(rows: pl.DataFrame, found: Measured) -> list[_Setting]:
+    asked = rows.select({"worker", "device", "capability", "ranks_in_job", "collective_share"} & {*rows.columns})
+    return [
+        _Setting(
+            found.framework(row["worker"]) or "any", row["device"] is not None, row["capability"], _distributed(row)
+        )
+        for row in asked.iter_rows(named=True)
     ]
-    return pl.Series(fits, dtype=pl.Boolean)
+
+
+def _applies(applies: Applies, setting: _Setting, file_format: str) -> bool:
+    """Whether the rule makes sense there; an unknown capability is left to the rule."""
+    return (
+        (not applies.framework or setting.framework in applies.framework)
+        and (not applies.format or file_format in applies.format)
+        and (applies.device is None or applies.device == setting.on_device)
+        and (applies.distributed is None or applies.distributed == setting.distributed)
+        and (
+            applies.min_capability is None or setting.capability is None or setting.capability >= applies.min_capability
+        )
+    )
 
 
 def _distributed(row: Mapping[str, float | None]) -> bool:
