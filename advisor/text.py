@@ -12,6 +12,8 @@ from typing import Final
 
 UNKNOWN: Final = "could not tell"
 
+_WIDE: Final = 20  # times the lower end
+
 _ELLIPSIS: Final = "\N{HORIZONTAL ELLIPSIS}"
 _DASH: Final = "\N{EN DASH}"
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -90,9 +92,12 @@ def quantity(value: float | str | None, unit: str) -> str:
 
 
 def interval(low: float, high: float, shown: Callable[[float], str] = ms, *, dash: str = " to ") -> str:
-    """Both ends with one unit, `30 to 59 ms`; one number where they read the same; `up to 59 ms` from about zero."""
+    """Both ends with one unit, `30 to 59 ms`; one number where they read the same; `up to 59 ms` from a twentieth on.
+
+    So wide an interval rests on nothing but its upper end: the lower one would read like a claim.
+    """
     first, last = shown(low), shown(high)
-    if 0 < high >= low * 1000:
+    if 0 < high >= low * _WIDE:
         return f"up to {last}"
     return last if first == last else f"{without_shared_unit(first, last)}{dash}{last}"
 
