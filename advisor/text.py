@@ -78,6 +78,15 @@ def ns(value: float) -> str:
 
 
 @_of_known
+def lapse(value: float) -> str:
+    """Nanoseconds of waiting rather than of work: `2 min`, `5 h`, `3 days`."""
+    minutes = value / 60e9
+    if minutes < 100:  # noqa: PLR2004 - what people count in minutes
+        return f"{_rounded(minutes, 2)} min"
+    return f"{_rounded(minutes / 60, 2)} h" if minutes < 4320 else f"{_rounded(minutes / 1440, 2)} days"  # noqa: PLR2004 - three days
+
+
+@_of_known
 def bytes_(value: float) -> str:
     """A size in binary units: `15.9 GiB`."""
     power = min(int(math.log2(abs(value)) / 10), len(_SIZES) - 1) if abs(value) >= 1 else 0

@@ -114,6 +114,12 @@ def test_intervals_name_their_unit_once(low: float, high: float, expected: str):
     assert interval(low, high) == expected
 
 
+def test_what_people_count_in_minutes_hours_and_days():
+    assert [text.lapse(minutes * 60e9) for minutes in (1.5, 90, 120, 1440, 8640)] == [
+        *("1.5 min", "90 min", "2 h", "24 h", "6 days"),
+    ]
+
+
 def test_ranges_of_shares():
     assert percents(0.17, 0.334) == "17\N{EN DASH}33 %"
     assert percents(0, 0.3) == "up to 30 %"
