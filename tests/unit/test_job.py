@@ -287,7 +287,7 @@ def sitting(*ahead, meet=False):
 def test_ranks_that_were_recorded_at_other_times_are_told_apart():
     made = sitting(0, 120 * MINUTE, 5, 120 * MINUTE)
     assert made.sittings == [[0, 2], [1, 3]]
-    assert waiting.ranks(made)["ranks_sittings"] == "ranks 0 and 2; 2 h later ranks 1 and 3"
+    assert waiting.ranks(made)["ranks_sittings"] == "ranks 0, 2; 2 h later ranks 1, 3"
 
 
 @pytest.mark.parametrize("ahead", [(0, 0), (0, 5e6), (0, MINUTE)])
