@@ -152,6 +152,14 @@ def test_what_the_links_carry_is_one_line():
         "all_reduce of 32 MiB between 2 ranks: at least 13 GB/s algorithm and 13 GB/s bus bandwidth (waiting for late"
         " ranks is in it)"
     )
+    one_way = large | {"op": "send", "exact": 1.0}
+    assert line({}, one_way) == "send of 32 MiB from one rank to another: 13 GB/s"
+    pair = {"slowest_pair": "ranks 2 and 3", "slowest_pair_share": 0.52}
+    assert line(pair, one_way) == (
+        "send of 32 MiB from one rank to another: 13 GB/s; the slowest link, between ranks 2 and 3, carries 52 % of the"
+        " typical one"
+    )
+    assert line(pair | {"slowest_pair_share": 0.93}) == "no link between two ranks is slower than the others"
     assert line({}, small) is None
     assert line({}, large | {"bytes": None, "bus_gbs": None}) is None
     assert line({}) is None
