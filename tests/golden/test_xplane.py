@@ -301,6 +301,14 @@ def test_sixteen_bits_as_xprof_tells_them():
     assert all(op in of_devices["sixteen_bit_kernel_ops"][0] for op in ("GreaterEqual", "Mul"))
 
 
+def test_threads_that_launch_only_are_not_advised_where_they_are_on():
+    """Its launching threads are called tf_gpu_private_4 and _6."""
+    (run,) = check([str(TRACES / "tf-gpu-multi-worker")]).runs
+    assert judged("tf-gpu-multi-worker").frames["run"]["private_launch_threads"].item() == 4
+    assert "launch-bound" in {finding.rule for finding in run.findings}
+    assert not [f.rule for f in run.findings for fix in f.fixes if "gpu_private" in f"{fix.do}{fix.code}"]
+
+
 def test_memory_is_held_against_the_device_s_size():
     row = judged("tf-gpu-multi-worker").frames["run"].row(0, named=True)
     assert row["peak_memory_share"] == pytest.approx(6_210_111_488 / 16_945_512_448)

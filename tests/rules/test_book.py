@@ -66,6 +66,29 @@ def test_an_uneven_step_is_answered_by_its_cause_in_every_framework(framework, c
     assert first.do.startswith(begins)
 
 
+@pytest.mark.parametrize("rule", BOOK.values(), ids=BOOK)
+def test_something_is_left_to_advise_where_a_fix_is_made_already(rule):
+    once = {fix.framework for fix in rule.fixes if fix.unless}
+    assert once <= {fix.framework for fix in rule.fixes if not fix.unless}
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        *("python-bound", "eager-execution", "launch-bound", "small-kernels", "elementwise-chains"),
+        *("compile-in-steady-steps", "time-between-steps"),
+    ],
+)
+def test_keras_is_answered_in_its_own_terms(rule):
+    def first(keras: int) -> str:
+        ordered = fixes_in_order(BOOK[rule], {"keras_fit_ranges": keras, "private_launch_threads": 0})
+        fix = next(fix for fix in ordered if fix.framework == "tensorflow")
+        return f"{fix.do} {fix.code}"
+
+    assert "Keras" in first(16)
+    assert "Keras" not in first(0)
+
+
 def test_what_is_told_any_framework_of_uneven_steps_is_of_no_other_and_needs_no_gpu():
     told = [fix for fix in BOOK["step-outliers"].fixes if fix.framework != "pytorch"]
     assert not [fix.do for fix in told if re.search("torch|nvidia-smi", f"{fix.do} {fix.code} {fix.link}")]

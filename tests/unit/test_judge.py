@@ -192,6 +192,16 @@ def test_the_fix_whose_condition_holds_comes_first_and_the_one_whose_does_not_la
     assert [fix.do for fix in finding.fixes] == ["here", "always", "not here", "unknown"]
 
 
+def test_a_fix_that_is_made_already_is_left_out():
+    fixes = [
+        {"for": "any", "do": "made", "unless": "input_share > 0.1"},
+        {"for": "any", "do": "not made", "unless": "input_share > 0.9"},
+        {"for": "any", "do": "unknown", "unless": "device_name = 'A'"},
+    ]
+    finding = judged(measured({"input_share": 0.5}), rule("a", fixes=fixes)).findings[0]
+    assert [fix.do for fix in finding.fixes] == ["not made", "unknown"]
+
+
 def test_what_uneven_steps_cost_is_a_part_of_the_mean_with_them():
     found = measured({"input_share": 0.5, "outliers_share": 0.5, "complete_step_mean_ms": 150.0})
     won = judged(found, rule("a", **saving(15, 30, of="outliers"))).findings[0].saving
