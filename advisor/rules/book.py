@@ -116,6 +116,8 @@ class Rule(_Strict):
     saving: Saving | None = None
     about: str | None = None
     """A metric that names the one rank which a rule of scope `run` is about."""
+    leads: bool = False
+    """At high severity its finding comes first: it speaks of time that no saving reckons with."""
     symptom: bool = False
     explains: tuple[str, ...] = ()
     shows: tuple[str, ...] = ()

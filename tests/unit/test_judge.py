@@ -192,6 +192,20 @@ def test_the_fix_whose_condition_holds_comes_first_and_the_one_whose_does_not_la
     assert [fix.do for fix in finding.fixes] == ["here", "always", "not here", "unknown"]
 
 
+@pytest.mark.parametrize(("share", "first"), [(0.6, "between"), (0.4, "within")])
+def test_time_that_no_saving_reckons_with_comes_first_where_it_is_most_of_it(share, first):
+    between = rule(
+        "between",
+        "between_steps_share > 0.1",
+        severity={"high": "between_steps_share > 0.5", "medium": True},
+        says="{{ between_steps_share | percent }}",
+        leads=True,
+    )
+    found = measured({"between_steps_share": share, "input_share": 0.9})
+    within = rule("within", severity={"high": True}, **saving(40, 90))
+    assert judged(found, between, within).findings[0].rule == first
+
+
 def test_a_fix_that_is_made_already_is_left_out():
     fixes = [
         {"for": "any", "do": "made", "unless": "input_share > 0.1"},
