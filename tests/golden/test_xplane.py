@@ -479,9 +479,20 @@ def test_of_a_tpu_what_is_generic_is_told_and_what_is_not_is_said(
     assert "note: a TPU profile" in told
 
 
-def exit_code(monkeypatch: pytest.MonkeyPatch, path: Path) -> int | str | None:
-    """That of `advisor check` on the path."""
-    monkeypatch.setattr(sys, "argv", ["advisor", "check", str(path)])
+def test_an_excerpt_says_what_it_shows_of_a_finding_without_a_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """GPUs that do nothing are nowhere in the recording."""
+    words = ("--finding", "idle-devices", "-o", str(tmp_path / "w.json"))
+    assert exit_code(monkeypatch, TRACES / "tf-gpu-multi-worker", "excerpt", *words) == 0
+    told = capsys.readouterr().err
+    assert "idle-devices names no place in the recording" in told
+    assert "the longest step used of worker 0, device 6" in told
+
+
+def exit_code(monkeypatch: pytest.MonkeyPatch, path: Path, command: str = "check", *words: str) -> int | str | None:
+    """That of an `advisor` command on the path."""
+    monkeypatch.setattr(sys, "argv", ["advisor", command, str(path), *words])
     with pytest.raises(SystemExit) as ended:
         main()
     return ended.value.code
