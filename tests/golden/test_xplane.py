@@ -479,6 +479,17 @@ def test_of_a_tpu_what_is_generic_is_told_and_what_is_not_is_said(
     assert "note: a TPU profile" in told
 
 
+def test_a_tpu_that_fetches_from_host_memory_most_of_the_time_is_told_so_first():
+    """100 copies of 5 x 1024 x 1024 x 256 floats each of three names; XLA calls the host's memory S(5)."""
+    row = judged("tpu-inference").frames["run"].row(0, named=True)
+    assert row["exposed_copy_bytes_per_step"] == 300 * 5 * 1024 * 1024 * 256 * 4
+    assert row["memcpy_share"] == pytest.approx(0.78, abs=0.01)
+    assert row["enqueue_share"] == 0
+    (run,) = check([str(TRACES / "tpu-inference")]).runs
+    assert run.verdict.startswith("Copies to the GPU hold up the kernels: up to 58.4 s of the 97.6 s recorded")
+    assert run.findings[0].fixes[0].do.startswith("Keep on the device what the program fetches from host memory")
+
+
 def test_an_excerpt_says_what_it_shows_of_a_finding_without_a_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
