@@ -262,7 +262,8 @@ def measure(lens: Lens) -> Measurements:
 def measure_part(lens: Lens) -> Part:
     """Compute what the lanes of one file tell by themselves."""
     reasons: dict[str, str] = {}
-    rows = [_row(lane, lens, reasons) for lane in lens.lanes]
+    lanes = sorted(lens.lanes, key=lambda lane: lane in lens.critical)  # last, as theirs are the values that are told
+    rows = [_row(lane, lens, reasons) for lane in lanes]
     columns = {metric.name: _dtype(metric) for metrics, _ in _MEASURES for metric in metrics}
     device = pl.DataFrame(rows, schema={"worker": pl.Int32, "device": pl.Int32, **columns}, orient="row")
     tables = {scope: _stacked(function, lens.lanes) for scope, function in TABLES.items()}
@@ -281,7 +282,11 @@ def conclude(parts: Sequence[Part]) -> Measurements:
     pacing = {(lane.worker, lane.device) for lane in lens.critical}
     paces = [key in pacing for key in device.select("worker", "device").iter_rows()]
     worker = device.filter(pl.Series(paces, dtype=pl.Boolean))
-    slowest = worker.filter(pl.col("worker") == pace_of(worker))
+    pace = pace_of(worker)
+    slowest = worker.filter(pl.col("worker") == pace)
+    for part in parts:
+        if any(lane.worker == pace for lane in part.lens.lanes):
+            reasons |= part.reasons
     tables = {scope: pl.concat([part.tables[scope] for part in parts]) for scope in TABLES}
     tables |= {scope: function(job) for scope, function in JOB_TABLES.items()}
     run = _beside(slowest, [of_job], [m for metrics, _ in _OF_JOBS for m in metrics])
