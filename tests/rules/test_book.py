@@ -9,6 +9,7 @@ from advisor.resources import rules_folder
 from advisor.rules.book import load
 from advisor.rules.lint import failure, lint
 from advisor.rules.verdicts import fixes_in_order
+from advisor.rules.wording import PHRASES, say
 
 BOOK = load([rules_folder()])
 NAMES = metrics.dtypes()
@@ -64,6 +65,25 @@ def test_an_uneven_step_is_answered_by_its_cause_in_every_framework(framework, c
     ordered = fixes_in_order(BOOK["step-outliers"], {"outlier_cause": cause})
     first = next(fix for fix in ordered if fix.framework in {framework, "any"})
     assert first.do.startswith(begins)
+
+
+@pytest.mark.parametrize(
+    ("launch_share", "told"),
+    [
+        (0.167, "(the bar's launch, 17 %, is all idle time inside calls)"),
+        (0.092, "yet:"),
+        (0.01, "yet:"),
+        (None, "yet:"),
+    ],
+)
+def test_idle_time_before_late_launches_is_told_from_that_inside_calls(launch_share, told):
+    metrics = {
+        "launch_share": launch_share,
+        "launch_gap_share": 0.092,
+        "launch_gaps_per_step": 77,
+        "median_kernel_us": 9,
+    }
+    assert told in say(BOOK["launch-bound"].says, {**metrics, **PHRASES[True]})
 
 
 @pytest.mark.parametrize("rule", BOOK.values(), ids=BOOK)
