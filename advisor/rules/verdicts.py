@@ -49,7 +49,7 @@ def verdicts(rule: Rule, rows: pl.DataFrame) -> list[Verdict]:
 
 
 def fixes_in_order(rule: Rule, row: Mapping[str, object]) -> Sequence[Fix]:
-    """The rule's fixes as they matter in this row of metrics.
+    """The rule's fixes as they matter in this row of metrics, without those that it shows to be made already.
 
     First those whose condition holds, then those without one, last those whose condition does not hold or is unknown.
 
@@ -58,8 +58,9 @@ def fixes_in_order(rule: Rule, row: Mapping[str, object]) -> Sequence[Fix]:
     """
     conditions = rule.fix_conditions(row)
     order = {True: 0, None: 1, False: 2}
-    held = [None if n not in conditions else _holds(conditions[n], row, rule) for n in range(len(rule.fixes))]
-    return [fix for _, fix in sorted(zip(held, rule.fixes, strict=True), key=lambda pair: order[pair[0]])]
+    held = {key: _holds(condition, row, rule) for key, condition in conditions.items()}
+    open_ = [n for n in range(len(rule.fixes)) if not held.get((n, "unless"))]
+    return [rule.fixes[n] for n in sorted(open_, key=lambda n: order[held.get((n, "when"))])]
 
 
 def _holds(condition: Expression, row: Mapping[str, object], rule: Rule) -> bool:
