@@ -178,7 +178,8 @@ class RuleFile:
 
     def _parsed(self) -> object:
         try:
-            node = yaml.compose(self.path.read_text("utf-8"), Loader=_Loader)
+            loader = _Loader(self.path.read_text("utf-8"))
+            node = loader.get_single_node()
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 1
             raise RuleError(f"{self.path}:{line}: {error.problem or 'not YAML'}") from None
@@ -187,7 +188,7 @@ class RuleFile:
         if not isinstance(node, yaml.MappingNode):
             raise RuleError(f"{self.path}:1: a rule file is a mapping that starts with `id:`")
         self._note_lines(node, ())
-        return yaml.load(self.path.read_text("utf-8"), Loader=_Loader)  # noqa: S506 - _Loader is the safe loader
+        return loader.construct_document(node)
 
     def _note_lines(self, node: yaml.Node, at: tuple[str | int, ...]) -> None:
         self.lines[at] = node.start_mark.line + 1

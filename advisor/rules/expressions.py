@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import polars as pl
+import polars.selectors as cs
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<word>[A-Za-z_]\w*)|(?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)|(?P<text>'[^']*')|(?P<mark><=|>=|<>|!=|[-+*/%()<>=,]))"
@@ -35,10 +36,7 @@ class Expression:
 
     def over(self, frame: pl.DataFrame, params: Mapping[str, float]) -> pl.Series:
         """One value per row of `frame`; null where a name in it is null or the arithmetic gives no number."""
-        given = frame.with_columns(pl.lit(value, pl.Float64).alias(name) for name, value in params.items())
-        value = given.select(value=self.expr).to_series()
-        value = value if len(value) == frame.height else value.new_from_index(0, frame.height)
-        return _finite(value)
+        return evaluated({"": self}, frame, params)[""]
 
     def limits(self, row: Mapping[str, object], params: Mapping[str, float]) -> dict[str, float]:
         """What each metric is held against in this row: the value of all that stands across from it.
@@ -53,6 +51,19 @@ class Expression:
             if isinstance(value, float):
                 found[name] = value
         return found
+
+
+def evaluated(
+    expressions: Mapping[str, Expression], frame: pl.DataFrame, params: Mapping[str, float]
+) -> dict[str, pl.Series]:
+    """Each expression's values, as `Expression.over` gives them, in one pass over `frame`."""
+    given = frame.lazy().with_columns(pl.lit(value, pl.Float64).alias(name) for name, value in params.items())
+    found = given.select(one.expr.alias(key) for key, one in expressions.items()).collect()
+    numbers = found.select(cs.numeric().cast(pl.Float64))  # a literal is a decimal
+    # infinities and NaN become null: polars answers TRUE to NaN > x
+    found = found.with_columns(numbers.select(pl.when(cs.all().is_finite()).then(cs.all())).get_columns())
+    rows = frame.height
+    return {one.name: one if len(one) == rows else one.new_from_index(0, rows) for one in found.get_columns()}
 
 
 def parse(text: str | bool, known: Iterable[str]) -> Expression:  # noqa: FBT001 - YAML's `true`
@@ -123,11 +134,3 @@ def _words(text: str) -> list[str]:
                 raise ExpressionError(f"{word.upper()} is not allowed: a null makes the rule not evaluable by itself")
             words.append(word)
     return words
-
-
-def _finite(values: pl.Series) -> pl.Series:
-    """Numbers as floats; infinities and NaN become null: polars answers TRUE to NaN > x."""
-    if not values.dtype.is_numeric():
-        return values
-    values = values.cast(pl.Float64)  # a literal is a decimal
-    return pl.select(pl.when(values.is_finite()).then(values)).to_series().alias("value")
