@@ -24,7 +24,7 @@ def test_a_compiled_and_a_captured_step_launch_faster():
 
 
 def test_launching_gives_back_no_more_than_the_launch_gaps_and_the_pauses_between_queued_kernels():
-    """The host makes two other calls in a gap of 1.48 ms: that is no price of launching, though a replay shortens it."""
+    """The host makes two other calls in a gap of 1.48 ms: no price of launching, though a replay shortens it."""
     calls = [on_host("runtime", start, start + 100, name="cudaMemGetInfo") for start in (400, 900)]
     device = [kernel(5, 25, 2), kernel(1505, 1520, 1502), kernel(1523, 1530, 1504)]
     found = capturing(lane(profile(device, calls, steps=[step(1, 0, 1530, host=(0, 1510))])))
