@@ -105,6 +105,8 @@ class Rule(_Strict):
     params: Mapping[str, float] = {}
     when: str | bool
     severity: Mapping[Severity, str | bool]
+    capped: bool = True
+    """Whether the severity is at most what the saving carries."""
     confidence: Confidence
     doubt: str | None = None
     """Where it holds, the confidence is one level lower."""
@@ -121,9 +123,9 @@ class Rule(_Strict):
     cases: tuple[Case, ...]
 
     def adjusted(self, params: Mapping[str, float], severity: Severity | None) -> Self:
-        """The same rule with other parameters, or always at one severity."""
-        forced = {severity: True} if severity else self.severity
-        return self.model_copy(update={"params": {**self.params, **params}, "severity": forced})
+        """The same rule with other parameters, or always at one severity, whatever it saves."""
+        forced = {"severity": {severity: True}, "capped": False} if severity else {}
+        return self.model_copy(update={"params": {**self.params, **params}, **forced})
 
     @cached_property
     def texts(self) -> dict[str, str | bool | float]:

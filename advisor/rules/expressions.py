@@ -7,12 +7,13 @@ can make an unknown value look healthy.
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
-import polars.selectors as cs
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<word>[A-Za-z_]\w*)|(?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)|(?P<text>'[^']*')|(?P<mark><=|>=|<>|!=|[-+*/%()<>=,]))"
@@ -34,8 +35,8 @@ class Expression:
     names: frozenset[str]
     expr: pl.Expr
 
-    def over(self, frame: pl.DataFrame, params: Mapping[str, float]) -> pl.Series:
-        """One value per row of `frame`; null where a name in it is null or the arithmetic gives no number."""
+    def over(self, frame: pl.DataFrame, params: Mapping[str, float]) -> list[Any]:
+        """One value per row of `frame`; None where a name in it is null or the arithmetic gives no number."""
         return evaluated({"": self}, frame, params)[""]
 
     def limits(self, row: Mapping[str, object], params: Mapping[str, float]) -> dict[str, float]:
@@ -55,15 +56,12 @@ class Expression:
 
 def evaluated(
     expressions: Mapping[str, Expression], frame: pl.DataFrame, params: Mapping[str, float]
-) -> dict[str, pl.Series]:
+) -> dict[str, list[Any]]:
     """Each expression's values, as `Expression.over` gives them, in one pass over `frame`."""
     given = frame.lazy().with_columns(pl.lit(value, pl.Float64).alias(name) for name, value in params.items())
     found = given.select(one.expr.alias(key) for key, one in expressions.items()).collect()
-    numbers = found.select(cs.numeric().cast(pl.Float64))  # a literal is a decimal
-    # infinities and NaN become null: polars answers TRUE to NaN > x
-    found = found.with_columns(numbers.select(pl.when(cs.all().is_finite()).then(cs.all())).get_columns())
-    rows = frame.height
-    return {one.name: one if len(one) == rows else one.new_from_index(0, rows) for one in found.get_columns()}
+    values = {column.name: [_finite(value) for value in column.to_list()] for column in found.get_columns()}
+    return {key: of if len(of) == frame.height else of * frame.height for key, of in values.items()}
 
 
 def parse(text: str | bool, known: Iterable[str]) -> Expression:  # noqa: FBT001 - YAML's `true`
@@ -134,3 +132,11 @@ def _words(text: str) -> list[str]:
                 raise ExpressionError(f"{word.upper()} is not allowed: a null makes the rule not evaluable by itself")
             words.append(word)
     return words
+
+
+def _finite(value: object) -> object:
+    """Numbers as floats; infinities and NaN become None: polars answers TRUE to NaN > x."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    number = float(value)  # type: ignore[arg-type]  # a literal is a decimal
+    return number if math.isfinite(number) else None
