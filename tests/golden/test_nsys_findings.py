@@ -123,6 +123,14 @@ def test_nccl_is_named_with_what_nothing_hides():
     ]
 
 
+def test_places_are_at_the_times_that_nsight_systems_shows():
+    """The longest wait for a launch is found at the end of an op, in the export's own time."""
+    place = finding("two-gpu-before", "launch-bound").where[0]
+    device_ops = "select deviceId, end from CUPTI_ACTIVITY_KIND_KERNEL union all select deviceId, end from "
+    ends = sql("two-gpu-before", device_ops + "CUPTI_ACTIVITY_KIND_MEMCPY")
+    assert (place.device, round(place.at_ms * 1e6)) in ends
+
+
 def test_weights_fetched_on_the_kernels_stream_are_one_finding():
     copies = finding("two-gpu-h100-window", "copy-not-overlapped")
     told = {evidence.metric: evidence.value for evidence in copies.evidence}
