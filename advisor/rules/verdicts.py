@@ -56,16 +56,31 @@ def fixes_in_order(rule: Rule, row: Mapping[str, object]) -> Sequence[Fix]:
     Raises:
         RuleError: a condition is wrong.
     """
-    conditions = rule.fix_conditions(row)
     order = {True: 0, None: 1, False: 2}
-    held = [None if n not in conditions else _holds(conditions[n], row, rule) for n in range(len(rule.fixes))]
+    held = [None if condition is None else bool(_holds(condition, row, rule)) for condition in _conditions(rule, row)]
     return [fix for _, fix in sorted(zip(held, rule.fixes, strict=True), key=lambda pair: order[pair[0]])]
 
 
-def _holds(condition: Expression, row: Mapping[str, object], rule: Rule) -> bool:
+def fixes_of_other_causes(rule: Rule, row: Mapping[str, object]) -> Sequence[Fix]:
+    """The fixes whose condition is known not to hold in this row of metrics.
+
+    Raises:
+        RuleError: a condition is wrong.
+    """
+    conditions = zip(rule.fixes, _conditions(rule, row), strict=True)
+    return [fix for fix, condition in conditions if condition is not None and _holds(condition, row, rule) is False]
+
+
+def _conditions(rule: Rule, row: Mapping[str, object]) -> list[Expression | None]:
+    conditions = rule.fix_conditions(row)
+    return [conditions.get(n) for n in range(len(rule.fixes))]
+
+
+def _holds(condition: Expression, row: Mapping[str, object], rule: Rule) -> bool | None:
+    """Whether the condition holds, None where what it needs is not known."""
     known = {name: row[name] for name in condition.names - rule.params.keys()}
     if None in known.values():
-        return False
+        return None
     return bool(condition.over(pl.DataFrame([known or {"": None}]), rule.params)[0])
 
 
