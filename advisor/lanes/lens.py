@@ -14,7 +14,7 @@ import polars as pl
 from advisor.errors import UsageError
 from advisor.hardware import Gpu, match
 from advisor.intervals import EMPTY, Ints, Union
-from advisor.profile import Profile
+from advisor.profile import Profile, named
 
 _MAD_TO_SIGMA: Final = 1.4826  # of a normal distribution
 _FENCE_SIGMAS: Final = 3
@@ -367,7 +367,7 @@ def first_uses(host: pl.DataFrame, ops: pl.DataFrame) -> Union:
     """
     launched = ops.filter(pl.col("kind") == "kernel", pl.col("launch").is_not_null())
     first = launched.sort("start_ns").unique("name", keep="first")["launch"]
-    loads = pl.col("name").cast(pl.String).str.contains(_LOADING)
+    loads = named(_LOADING)
     return spans(host.filter(pl.col("kind") == "runtime", pl.col("id").is_in(first.implode()) | loads))
 
 

@@ -619,6 +619,8 @@ def code_spans(text: str) -> list[tuple[bool, str]]:
 def _format(source: Source) -> str:
     if source.framework == "cuda":
         return f"CUDA program ({source.format})"
+    if source.format == "nsys" and source.framework:  # not what the framework's own profiler records
+        return f"nsys profile of {source.framework}"
     return f"{source.framework} profile ({source.format})" if source.framework else f"{source.format} profile"
 
 

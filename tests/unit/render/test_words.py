@@ -63,6 +63,13 @@ def test_what_was_read(sample: str, expected: list[str]):
     assert words.what_was_read(SAMPLES[sample].runs[0].source) == expected
 
 
+def test_an_nsight_export_is_no_profile_of_the_frameworks_profiler():
+    source = SAMPLES["resnet"].runs[0].source
+    assert words.what_was_read(changed(source, format="nsys"))[0] == "nsys profile of pytorch"
+    assert words.what_was_read(changed(source, format="nsys", framework="cuda"))[0] == "CUDA program (nsys)"
+    assert words.what_was_read(changed(source, format="nsys", framework=None))[0] == "nsys profile"
+
+
 def test_many_ranks_and_devices_are_counted():
     _, workers, devices, _ = words.what_was_read(EIGHT.source)
     assert (workers, devices) == ("8 of 16 ranks", "8 \N{MULTIPLICATION SIGN} NVIDIA H100 80GB HBM3")
