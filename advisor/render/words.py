@@ -457,6 +457,31 @@ class _Pace(NamedTuple):
     wait_ms: float
 
 
+def each_rank(run: Run) -> list[str]:
+    """What of single ranks is worth a line; empty where there is one rank, or nothing sets any apart."""
+    return [*_gpus(run), *odd_ranks(run)] or hosts(run)
+
+
+def _gpus(run: Run) -> list[str]:
+    """A line for each of several GPUs in exports of Nsight Systems, whose users know no ranks."""
+    rows = run.metrics.get("device", ())
+    if run.source.format != "nsys" or len(rows) < _SEVERAL:
+        return []
+    of = "" if len({row["device"] for row in rows}) == len(rows) else "worker {worker}, "
+    return [f"{of.format(**row)}GPU {row['device']}: {_at_work(row)}" for row in rows]
+
+
+def _at_work(row: Mapping[str, Value]) -> str:
+    """How busy one GPU is, what NCCL takes of its step and what of that nothing hides, and how long it waits."""
+    busy, step_ms, nccl_ms = (_number(row, name) for name in ("device_busy_share", "step_mean_ms", "communication_ms"))
+    if not nccl_ms or not step_ms:
+        return f"busy {percent(busy)}, no NCCL kernels"
+    exposed = _number(row, "exposed_communication_ms") / step_ms
+    waits = f", waits {ms(waits_ms)}" if (waits_ms := _number(row, "wait_ms")) else ""
+    nccl = f"NCCL {percent(nccl_ms / step_ms)} ({row['collective_calls']}), exposed {percent(exposed)}"
+    return f"busy {percent(busy)}, {nccl}{waits}"
+
+
 def odd_ranks(run: Run) -> list[str]:
     """A line for each rank that takes clearly longer or shorter by itself than the typical one, the oddest first."""
     told = [_Pace(row, *map(row.get, _PACE)) for row in run.metrics.get("device", ())]  # type: ignore[arg-type] # checked below
@@ -495,6 +520,7 @@ def bandwidth(run: Run) -> str | None:
 
 _BANDWIDTH: Final = ("bus_bandwidth_gbs", "expected_bus_bandwidth_gbs", "link_reached_share")
 _LARGE: Final = 4 << 20
+_SEVERAL: Final = 2
 _PAIRED: Final = ("send", "recv")  # whatever the group's size
 
 
@@ -593,6 +619,8 @@ def code_spans(text: str) -> list[tuple[bool, str]]:
 def _format(source: Source) -> str:
     if source.framework == "cuda":
         return f"CUDA program ({source.format})"
+    if source.format == "nsys" and source.framework:  # not what the framework's own profiler records
+        return f"nsys profile of {source.framework}"
     return f"{source.framework} profile ({source.format})" if source.framework else f"{source.format} profile"
 
 
