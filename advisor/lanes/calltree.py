@@ -11,6 +11,7 @@ import polars as pl
 
 from advisor.intervals import Ints, above, nearest
 from advisor.lanes.lens import Lane
+from advisor.profile import named
 
 MOST_FRAMES: Final = 600  # the rest is too small to be seen
 _FRAMES: Final = ("module", "op", "annotation", "input", "collective", "compile")
@@ -146,8 +147,7 @@ def _around_modules(kind: pl.Series, parent: Ints) -> npt.NDArray[np.bool_]:
 
 
 def _engine(rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
-    names = rows["name"].unique()  # few, of many rows
-    calls = rows["name"].is_in(names.filter(names.cast(pl.String).str.starts_with(ENGINE)).implode())
+    calls = rows.select(named(f"^{ENGINE}")).to_series()
     return np.asarray(calls.fill_null(value=False).to_numpy(), np.bool_)
 
 

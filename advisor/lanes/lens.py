@@ -14,7 +14,7 @@ import polars as pl
 from advisor.errors import UsageError
 from advisor.hardware import Gpu, match
 from advisor.intervals import EMPTY, Ints, Union
-from advisor.profile import Profile
+from advisor.profile import Profile, named
 
 _MAD_TO_SIGMA: Final = 1.4826  # of a normal distribution
 _FENCE_SIGMAS: Final = 3
@@ -371,7 +371,7 @@ def _first_uses_ns(steps: pl.DataFrame, profile: Profile) -> int:
     host = profile.host_ops.filter(pl.col("worker") == worker)
     ops = profile.device_ops.filter(pl.col("worker") == worker, pl.col("launch").is_not_null())
     first = ops.filter(pl.col("kind") == "kernel").sort("start_ns").unique("name", keep="first")["launch"]
-    loads = pl.col("name").cast(pl.String).str.contains(_LOADING)
+    loads = named(_LOADING)
     calls = host.filter(pl.col("kind") == "runtime", pl.col("id").is_in(first.implode()) | loads)
     busy = spans(profile.device_ops.filter(pl.col("worker") == worker, pl.col("device") == device))
     start, length = int(steps["start_ns"][0]), int(steps["dur_ns"][0])

@@ -12,6 +12,7 @@ from advisor.lanes.hostwork import minus, places
 from advisor.lanes.lens import Lane, spans
 from advisor.lanes.workload import kernels, largest, longest
 from advisor.metrics.registry import Metric, Missing, Value, measures
+from advisor.profile import named
 from advisor.text import runs_of
 
 _XPROF: Final = "XProf's overview page"
@@ -147,7 +148,7 @@ def _eager(lane: Lane) -> pl.DataFrame:
 
 
 def _calls(lane: Lane, told: str) -> pl.DataFrame:
-    return lane.host.filter(pl.col("details").cast(pl.String).str.contains(told))
+    return lane.host.filter(named(told, "details"))
 
 
 @measures(
@@ -295,5 +296,5 @@ _CONTENTION: Final = ("input_during_launch_share", "input_during_launch_part")
 
 
 def _launching() -> pl.Expr:
-    executes = pl.col("name").cast(pl.String).str.starts_with("ExecutorState::Process")
+    executes = named("^ExecutorState::Process")
     return pl.col("kind").is_in(["runtime", "sync", "allocator"]) | executes

@@ -18,6 +18,7 @@ _ENOUGH_STEPS: Final = 3
 _TELLING_SHARE: Final = 0.1  # of the lateness: parts below are not named
 _TELLING_COUNT: Final = 0.05  # more kernels than the typical rank: fewer are not named
 _MOSTLY: Final = 0.5
+_BY_CHANCE: Final = 2  # standard errors: of two ranks that are late in turn one is late more often
 _PAIRED: Final = ("send", "recv")
 _IN_STAGES: Final = (
     "ranks wait in sends and receives mostly: in a pipeline the slowest stage alone does not set the step"
@@ -230,8 +231,9 @@ _SPLIT: Final = (
     Metric(
         "late_rank_ms",
         "ms",
-        "By how much that rank is usually late.",
-        f"median over steps of (its alone time - typical alone time in the step); {_TYPICAL}",
+        "By how much that rank is usually late; 0 where it may be the latest by chance.",
+        f"median over steps of (its alone time - typical alone time in the step), if the mean of its alone time - that"
+        f" of the typical other rank is more than {_BY_CHANCE} standard errors; {_TYPICAL}",
         _SOURCE,
     ),
     Metric("late_rank_share", "share", "The same as a part of the step.", "late_rank_ms / mean step", _SOURCE),
@@ -357,7 +359,7 @@ def _moving_parts(ranks: _Ranks) -> dict[str, float]:
 
 def _late(ranks: _Ranks) -> dict[str, Value]:
     late, persistent = ranks.latest, _persistent(ranks.alone)
-    usually = max(0.0, float(np.median(ranks.alone[late] - _typical(ranks.alone))))
+    usually = max(0.0, float(np.median(ranks.alone[late] - _typical(ranks.alone)))) if _lasts(ranks) else 0.0
     own = ranks.own.mean(axis=1)
     kernels = ranks.kernels.mean(axis=1)
     usual = float(_typical(kernels))
@@ -375,6 +377,12 @@ def _late(ranks: _Ranks) -> dict[str, Value]:
         "late_rank_causes": _in_words(beyond) + more_kernels,
         "late_rank_kernels_ratio": float(kernels[late]) / usual if usual else None,
     }
+
+
+def _lasts(ranks: _Ranks) -> bool:
+    """Whether the latest rank is later than the others over the steps by more than steps differ among themselves."""
+    behind = ranks.alone[ranks.latest] - _typical(np.delete(ranks.alone, ranks.latest, axis=0))
+    return bool(behind.mean() > _BY_CHANCE * behind.std(ddof=1) / np.sqrt(len(behind)))
 
 
 def _in_words(more: Mapping[str, float]) -> str:

@@ -599,7 +599,10 @@ def ranking(run: Run) -> str | None:
     levels = [SEVERITIES.index(finding.severity) for finding in run.findings]
     if levels == sorted(levels):
         return None
-    return "ranked by what a fix is expected to give back; high, medium and low say how much time is affected"
+    return (
+        "ranked by what a fix is expected to give back; high, medium and low say how much time is affected and how"
+        " surely a fix wins it"
+    )
 
 
 def web_link(text: str | None) -> str | None:

@@ -105,6 +105,8 @@ class Rule(_Strict):
     params: Mapping[str, float] = {}
     when: str | bool
     severity: Mapping[Severity, str | bool]
+    capped: bool = True
+    """Whether the severity is at most what the saving carries."""
     confidence: Confidence
     doubt: str | None = None
     """Where it holds, the confidence is one level lower."""
@@ -121,9 +123,9 @@ class Rule(_Strict):
     cases: tuple[Case, ...]
 
     def adjusted(self, params: Mapping[str, float], severity: Severity | None) -> Self:
-        """The same rule with other parameters, or always at one severity."""
-        forced = {severity: True} if severity else self.severity
-        return self.model_copy(update={"params": {**self.params, **params}, "severity": forced})
+        """The same rule with other parameters, or always at one severity, whatever it saves."""
+        forced = {"severity": {severity: True}, "capped": False} if severity else {}
+        return self.model_copy(update={"params": {**self.params, **params}, **forced})
 
     @cached_property
     def texts(self) -> dict[str, str | bool | float]:
@@ -178,7 +180,8 @@ class RuleFile:
 
     def _parsed(self) -> object:
         try:
-            node = yaml.compose(self.path.read_text("utf-8"), Loader=_Loader)
+            loader = _Loader(self.path.read_text("utf-8"))
+            node = loader.get_single_node()
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 1
             raise RuleError(f"{self.path}:{line}: {error.problem or 'not YAML'}") from None
@@ -187,7 +190,7 @@ class RuleFile:
         if not isinstance(node, yaml.MappingNode):
             raise RuleError(f"{self.path}:1: a rule file is a mapping that starts with `id:`")
         self._note_lines(node, ())
-        return yaml.load(self.path.read_text("utf-8"), Loader=_Loader)  # noqa: S506 - _Loader is the safe loader
+        return loader.construct_document(node)
 
     def _note_lines(self, node: yaml.Node, at: tuple[str | int, ...]) -> None:
         self.lines[at] = node.start_mark.line + 1

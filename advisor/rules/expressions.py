@@ -7,9 +7,11 @@ can make an unknown value look healthy.
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
@@ -33,12 +35,9 @@ class Expression:
     names: frozenset[str]
     expr: pl.Expr
 
-    def over(self, frame: pl.DataFrame, params: Mapping[str, float]) -> pl.Series:
-        """One value per row of `frame`; null where a name in it is null or the arithmetic gives no number."""
-        given = frame.with_columns(pl.lit(value, pl.Float64).alias(name) for name, value in params.items())
-        value = given.select(value=self.expr).to_series()
-        value = value if len(value) == frame.height else value.new_from_index(0, frame.height)
-        return _finite(value)
+    def over(self, frame: pl.DataFrame, params: Mapping[str, float]) -> list[Any]:
+        """One value per row of `frame`; None where a name in it is null or the arithmetic gives no number."""
+        return evaluated({"": self}, frame, params)[""]
 
     def limits(self, row: Mapping[str, object], params: Mapping[str, float]) -> dict[str, float]:
         """What each metric is held against in this row: the value of all that stands across from it.
@@ -53,6 +52,16 @@ class Expression:
             if isinstance(value, float):
                 found[name] = value
         return found
+
+
+def evaluated(
+    expressions: Mapping[str, Expression], frame: pl.DataFrame, params: Mapping[str, float]
+) -> dict[str, list[Any]]:
+    """Each expression's values, as `Expression.over` gives them, in one pass over `frame`."""
+    given = frame.lazy().with_columns(pl.lit(value, pl.Float64).alias(name) for name, value in params.items())
+    found = given.select(one.expr.alias(key) for key, one in expressions.items()).collect()
+    values = {column.name: [_finite(value) for value in column.to_list()] for column in found.get_columns()}
+    return {key: of if len(of) == frame.height else of * frame.height for key, of in values.items()}
 
 
 def parse(text: str | bool, known: Iterable[str]) -> Expression:  # noqa: FBT001 - YAML's `true`
@@ -125,9 +134,9 @@ def _words(text: str) -> list[str]:
     return words
 
 
-def _finite(values: pl.Series) -> pl.Series:
-    """Numbers as floats; infinities and NaN become null: polars answers TRUE to NaN > x."""
-    if not values.dtype.is_numeric():
-        return values
-    values = values.cast(pl.Float64)  # a literal is a decimal
-    return pl.select(pl.when(values.is_finite()).then(values)).to_series().alias("value")
+def _finite(value: object) -> object:
+    """Numbers as floats; infinities and NaN become None: polars answers TRUE to NaN > x."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    number = float(value)  # type: ignore[arg-type]  # a literal is a decimal
+    return number if math.isfinite(number) else None

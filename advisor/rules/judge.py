@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol, get_args
+from typing import Final, NamedTuple, Protocol, get_args
 
 import polars as pl
 
@@ -32,6 +32,7 @@ from advisor.rules.verdicts import Verdict, fixes_in_order, verdicts
 CERTAINTY: Final[Mapping[Confidence, float]] = {"high": 1.0, "medium": 0.7, "low": 0.4}
 """Weight of a saving's midpoint by the rule's confidence: the expected saving, which ranks findings."""
 
+_WORTH: Final = 0.01  # of the step: step times of one job vary by 1 to 3 %
 
 _SEVERAL: Final = 2
 _NO_FRAMEWORK: Final = "cuda"
@@ -133,9 +134,12 @@ def judge(found: Measured, rules: Mapping[str, Rule], suppressions: Mapping[str,
     fired: list[_Fired] = []
     unknown, passed, elsewhere = [], [], []
     of_scope = {scope: found.rows(scope) for scope in get_args(Scope)}
+    settings = {scope: _settings(rows, found) for scope, rows in of_scope.items()}
     for rule in rules.values():
-        rows = of_scope[rule.scope]
-        applicable = rows.filter(_applies(rule.applies, rows, found))
+        applicable = of_scope[rule.scope]
+        fits = [_applies(rule.applies, setting, found.format) for setting in settings[rule.scope]]
+        if not all(fits):
+            applicable = applicable.filter(pl.Series(fits, dtype=pl.Boolean))
         outcomes = verdicts(rule, applicable)
         if not applicable.height:
             elsewhere.append(rule.id)
@@ -160,17 +164,36 @@ def _suppressed(f: _Fired, why: Suppression) -> Suppressed:
     return Suppressed(rule=f.rule.id, title=f.rule.title, severity=f.severity, reason=why.reason, until=why.until)
 
 
-def _applies(applies: Applies, rows: pl.DataFrame, found: Measured) -> pl.Series:
-    """Per row, whether the rule makes sense there; an unknown capability is left to the rule."""
-    fits = [
-        (not applies.framework or (found.framework(row["worker"]) or "any") in applies.framework)
-        and (not applies.format or found.format in applies.format)
-        and (applies.device is None or applies.device == (row["device"] is not None))
-        and (applies.distributed is None or applies.distributed == _distributed(row))
-        and (applies.min_capability is None or row["capability"] is None or row["capability"] >= applies.min_capability)
-        for row in rows.iter_rows(named=True)
+class _Setting(NamedTuple):
+    """Where a row of metrics comes from, as far as rules ask."""
+
+    framework: str
+    on_device: bool
+    capability: float | None
+    distributed: bool
+
+
+def _settings(rows: pl.DataFrame, found: Measured) -> list[_Setting]:
+    asked = rows.select({"worker", "device", "capability", "ranks_in_job", "collective_share"} & {*rows.columns})
+    return [
+        _Setting(
+            found.framework(row["worker"]) or "any", row["device"] is not None, row["capability"], _distributed(row)
+        )
+        for row in asked.iter_rows(named=True)
     ]
-    return pl.Series(fits, dtype=pl.Boolean)
+
+
+def _applies(applies: Applies, setting: _Setting, file_format: str) -> bool:
+    """Whether the rule makes sense there; an unknown capability is left to the rule."""
+    return (
+        (not applies.framework or setting.framework in applies.framework)
+        and (not applies.format or file_format in applies.format)
+        and (applies.device is None or applies.device == setting.on_device)
+        and (applies.distributed is None or applies.distributed == setting.distributed)
+        and (
+            applies.min_capability is None or setting.capability is None or setting.capability >= applies.min_capability
+        )
+    )
 
 
 def _distributed(row: Mapping[str, float | None]) -> bool:
@@ -343,13 +366,14 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
     rule = f.rule
     shown = _shown(f)
     worker = _worker(f)
+    saving = _saving(f, shared)
     return Finding(
         key=rule.id,
         rule=rule.id,
         title=rule.title,
-        severity=f.severity,
+        severity=_carried(f.severity, saving) if rule.capped else f.severity,
         confidence=f.confidence,
-        saving=_saving(f, shared),
+        saving=saving,
         scope=Reach(
             workers=f.workers if rule.scope == "worker" else _about(f) or found.workers,
             steps=found.used_steps(worker) or (),
@@ -377,6 +401,17 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
         references=tuple(f"{' '.join(r.what.split())}: {r.where}" for r in rule.references),
         params={name: value for name, value in rule.params.items() if name in rule.expressions(f.row)["when"].names},
     )
+
+
+def _carried(severity: Severity, saving: Saving | None) -> Severity:
+    """The severity, lowered to what the saving carries.
+
+    High takes a least saving that is worth it, medium one that is so midway between least and most.
+    """
+    if saving is None or saving.low_share >= _WORTH:
+        return severity
+    most: Severity = "medium" if (saving.low_share + saving.high_share) / 2 >= _WORTH else "low"
+    return max(severity, most, key=SEVERITIES.index)
 
 
 def _fixes(f: _Fired, framework: str | None, format_: str) -> tuple[Fix, ...]:

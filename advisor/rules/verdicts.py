@@ -10,7 +10,7 @@ import polars as pl
 
 from advisor.report import SEVERITIES, Severity
 from advisor.rules.book import Fix, Rule
-from advisor.rules.expressions import Expression
+from advisor.rules.expressions import Expression, evaluated
 
 Outcome: TypeAlias = Literal["fired", "passed", "not_evaluable"]
 
@@ -43,9 +43,9 @@ def verdicts(rule: Rule, rows: pl.DataFrame) -> list[Verdict]:
     parsed = rule.expressions(rows.columns)
     judged = [key for key in parsed if key == "when" or key.startswith("severity.")]
     needed = sorted(set().union(*(parsed[key].names for key in judged)) - rule.params.keys())
-    values = {key: expression.over(rows, rule.params).to_list() for key, expression in parsed.items()}
-    nulls = rows.select(pl.col(needed).is_null()).rows(named=True) if needed else [{}] * rows.height
-    return [_verdict(rule, row, values, [m for m in needed if nulls[row][m]]) for row in range(rows.height)]
+    values = evaluated(parsed, rows, rule.params)
+    unknown = {metric: [value is None for value in rows[metric].to_list()] for metric in needed}
+    return [_verdict(rule, row, values, [m for m in needed if unknown[m][row]]) for row in range(rows.height)]
 
 
 def fixes_in_order(rule: Rule, row: Mapping[str, object]) -> Sequence[Fix]:

@@ -244,6 +244,36 @@ def test_rank_is_by_expected_saving_then_severity_then_name():
     assert [f.rule for f in judged(found, *rules).findings] == ["sure", "unsure", "grave", "a", "b"]
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "at_most"),
+    [
+        (1.0, 1.0, "high"),  # 1 % of the step
+        (0.99, 50.0, "medium"),
+        (0.0, 50.0, "medium"),
+        (0.0, 2.0, "medium"),
+        (0.0, 1.9, "low"),
+        (0.9, 1.0, "low"),
+        (0.0, 0.0, "low"),
+    ],
+)
+def test_a_severity_is_at_most_what_the_saving_carries(low, high, at_most):
+    found, levels = measured({"input_share": 0.9}), ["high", "medium", "low"]
+    for level in levels:
+        one = rule("a", severity={level: True}, **saving(low, high))
+        assert judged(found, one).findings[0].severity == max(level, at_most, key=levels.index)
+        assert judged(found, one.adjusted({}, level)).findings[0].severity == level  # the user's word holds
+
+
+def test_what_another_finding_has_taken_carries_no_severity():
+    found, worse = measured({"input_share": 0.3}), {"severity": {"high": True}}
+    findings = judged(found, rule("a", **worse, **saving(25, 29.9)), rule("b", **worse, **saving(10, 20))).findings
+    assert {f.rule: f.severity for f in findings} == {"a": "high", "b": "low"}
+
+
+def test_without_a_saving_the_severity_is_the_rules():
+    assert judged(measured({"input_share": 0.3}), rule("a", severity={"high": True})).findings[0].severity == "high"
+
+
 @given(
     st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100), st.sampled_from(["input", "compute"])), max_size=8),
     st.floats(0, 0.5),

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 import msgspec
+import numpy as np
 import polars as pl
 
 from advisor.callnames import host_kinds
@@ -215,11 +216,12 @@ def _spans(events: list[Event]) -> dict[str, pl.Series]:
 
 def _nanoseconds(microseconds: list[float | None]) -> pl.Series:
     """Null where absent or out of range. Whole and fractional parts apart: one product would lose 100s of ns."""
-    us = pl.Series(microseconds, dtype=pl.Float64)
-    inside = us.is_between(-_LATEST_US, _LATEST_US)
-    whole = us.floor()
-    ns = pl.select(pl.when(inside).then(whole)).to_series().cast(pl.Int64) * 1000
-    return ns + ((us - whole) * 1000).round().cast(pl.Int64, strict=False)
+    us = np.array(microseconds, np.float64)
+    inside = np.abs(us) <= _LATEST_US
+    us = np.where(inside, us, 0.0)
+    whole = np.floor(us)
+    ns = pl.Series(whole.astype(np.int64) * 1000 + np.floor((us - whole) * 1000 + 0.5).astype(np.int64))
+    return ns if inside.all() else pl.select(pl.when(pl.Series(inside)).then(ns)).to_series()
 
 
 def _ints(args: Sequence[Args], attribute: str, dtype: Integer = pl.Int64) -> pl.Series:

@@ -59,6 +59,18 @@ def test_another_rank_each_time_is_moving_skew():
     assert found["moving_host_ms"] == pytest.approx(0)
 
 
+@pytest.mark.parametrize("own", [[[14, 10, 14], [10, 14, 10]], [[14, 10, 14, 14, 10], [10, 14, 10, 10, 14]]])
+def test_of_two_ranks_that_are_late_in_turn_neither_is_late_for_good(own):
+    found = skew.skew(racing(own))
+    assert found["late_rank_steps"] > len(own[0]) / 2  # an odd number of steps: one of them is the latest more often
+    assert found["late_rank_ms"] == found["late_rank_share"] == 0
+
+
+def test_of_two_ranks_one_that_is_late_in_nearly_every_step_is_late_for_good():
+    found = skew.skew(racing([[14, 13, 15, 14, 10, 14], [10, 10, 10, 10, 11, 10]]))
+    assert found["late_rank_ms"] == pytest.approx(4)
+
+
 def test_evening_out_leaves_what_one_rank_has_for_good():
     found = skew.skew(racing([[20, 20, 20, 20], [10, 24, 10, 10], [10, 10, 10, 24]]))
     assert found["moving_most_ms"] == pytest.approx(22 - 20)  # rank 0 has most, whichever step is left out
