@@ -28,6 +28,20 @@ TEXT: Final = pl.Categorical()
 
 Schema = dict[str, DataType | DataTypeClass]
 
+
+def named(pattern: str, column: str = "name") -> pl.Expr:
+    """Whether a text matches a regular expression; null where there is no text.
+
+    Each distinct text is asked once: tables have a million rows and some thousand names.
+    """
+
+    def matching(texts: pl.Series) -> pl.Series:
+        known = texts.unique()
+        return texts.is_in(known.filter(known.cast(pl.String).str.contains(pattern)).implode())
+
+    return pl.col(column).map_batches(matching, return_dtype=pl.Boolean)
+
+
 SCHEMAS: Final[dict[str, Schema]] = {
     "workers": {
         "worker": pl.Int32,
@@ -43,6 +57,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "options": pl.String,  # what the profiler was asked to record
         "file": pl.String,
         "clock_offset_ns": pl.Int64,
+        "zero_ns": pl.Int64,  # where the profiler's own tools count from; null: from the first instant recorded
         # Where the recorder watches a process from its start: when the first kernel begins and the last device op ends.
         # What lies before is start-up. Null where the recorder was started amid the work.
         "work_start_ns": pl.Int64,

@@ -42,6 +42,8 @@ _EVERY_ROW: Final = frozenset({"run", "worker", "device", "step"})
 _MOST_ROWS_OF: Final = {
     "recorded_step": 1000,
     "kernel_group": 1000,
+    "activity": 5000,
+    "call": 5000,
     "memory": 600,
     "call_tree": MOST_FRAMES,
 }
@@ -130,6 +132,8 @@ def _rows(scope: str, frame: pl.DataFrame, lens: Lens, lane: Lane) -> pl.DataFra
         return frame.top_k(_MOST_PAIRS, by="wait_ms").sort("waiting", "awaited")
     if scope in _OF_LANE:
         frame = frame.filter(pl.col("worker") == lane.worker, pl.col("device").eq_missing(lane.device))
+    if scope == "call":
+        frame = frame.drop("device").unique(maintain_order=True)  # a worker's, whichever device they are for
     most = _MOST_ROWS_OF.get(scope, _MOST_ROWS)
     return with_the_rest(frame, most) if scope == "kernel_group" else frame.head(most)
 

@@ -10,6 +10,7 @@ import polars as pl
 from advisor.intervals import EMPTY, Union
 from advisor.lanes.gaps import gaps
 from advisor.lanes.lens import Lane, spans
+from advisor.profile import named
 from advisor.text import ms, percent
 
 LONG_GAP_NS: Final = 1_000_000  # no launch takes that long: the host does something else in between
@@ -81,8 +82,7 @@ def between_ops(lane: Lane, steps: pl.DataFrame) -> Union:
 
 def optimizer_work(lane: Lane) -> Union:
     """When an optimizer updates its parameters, as `Optimizer.step#...` ranges tell."""
-    name = pl.col("name").cast(pl.String)
-    return spans(lane.host.filter(pl.col("kind") == "annotation", name.str.starts_with("Optimizer.step#")))
+    return spans(lane.host.filter(pl.col("kind") == "annotation", named(r"^Optimizer\.step#")))
 
 
 def busiest(lane: Lane, when: Union) -> pl.DataFrame:

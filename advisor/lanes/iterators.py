@@ -64,7 +64,7 @@ def waits(lane: Lane) -> Union:
 
 def _calls(lane: Lane) -> pl.DataFrame:
     name = pl.col("name").cast(pl.String)
-    found = lane.host.filter(pl.col("kind") == "pipeline", name.str.starts_with(_PREFIX))
+    found = lane.host.filter(pl.col("kind") == "pipeline").filter(name.str.starts_with(_PREFIX))
     return found.select(
         "thread",
         "start_ns",

@@ -20,6 +20,7 @@ import polars as pl
 
 from advisor.intervals import Ints, Union
 from advisor.lanes.lens import Lane
+from advisor.profile import named
 
 _SLOW_CALL_NS: Final = 50_000  # a launch that takes longer waited for something (HTA's outlier threshold)
 _EVENT_NS: Final = 10_000  # an op that starts so soon after one of another stream ended had waited for it
@@ -302,10 +303,9 @@ def _waiting(lane: Lane, calls: pl.DataFrame) -> tuple[Mask, Ints]:
     start = calls["start_ns"].to_numpy()
     end = start + calls["dur_ns"].to_numpy()
     length = end - start
-    name = calls["name"].cast(pl.String)
-    frees = (calls["kind"] == "allocator") & name.str.contains("(?i)free|unmap")  # they wait, taking memory does not
-    is_sync = ((calls["kind"] == "sync") | frees).to_numpy()
-    is_copy = name.str.contains("(?i)memcpy").to_numpy()
+    frees = (pl.col("kind") == "allocator") & named("(?i)free|unmap")  # they wait, taking memory does not
+    kinds = calls.select(is_sync=(pl.col("kind") == "sync") | frees, is_copy=named("(?i)memcpy"))
+    is_sync, is_copy = (column.to_numpy() for column in kinds.get_columns())
     slow = length > _SLOW_CALL_NS
     last_done = _latest_end(lane, end)
     waited = (last_done > start) & (is_sync | (slow & is_copy))

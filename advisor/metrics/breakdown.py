@@ -11,6 +11,7 @@ import polars as pl
 from advisor.intervals import EMPTY, Ints, Union
 from advisor.lanes.lens import Lane, spans
 from advisor.metrics.registry import Metric, Value, measures, tabulates
+from advisor.profile import named
 
 _MEANINGS: Final = {
     "compute": "a kernel runs on the device",
@@ -39,7 +40,7 @@ _KIND: Final = pl.col("kind")
 _TO_DEVICE: Final = (_KIND == "memcpy") & pl.col("copy_kind").cast(pl.String).eq_missing("HtoD")
 _CALLS: Final = _KIND.is_in(["runtime", "sync", "allocator"])
 _CODE: Final = _KIND.is_in(["op", "annotation", "module", "python", "gc"])
-_EXECUTOR: Final = pl.col("name").cast(pl.String).str.starts_with("ExecutorState::Process")
+_EXECUTOR: Final = named("^ExecutorState::Process")
 _COLLECTIVE: Final = _Layer("collective", _KIND == "collective", _KIND == "collective")
 _INPUT: Final = _Layer("input", host=_KIND == "input")
 _COMPILE: Final = _Layer("compile", host=_KIND == "compile")

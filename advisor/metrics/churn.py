@@ -12,6 +12,7 @@ from advisor.lanes.hostwork import places
 from advisor.lanes.lens import Lane
 from advisor.lanes.replay import trusted_replay
 from advisor.metrics.registry import Metric, Missing, Value, measures
+from advisor.profile import named
 from advisor.text import ms
 
 _NAMED: Final = 3
@@ -23,8 +24,7 @@ _LEFT: Final = 0.3
 
 def _calls(lane: Lane) -> pl.DataFrame:
     """Calls of the used steps that take or free device memory; pinned host memory is another matter."""
-    name = pl.col("name").cast(pl.String)
-    return lane.used_host.filter(pl.col("kind") == "allocator", ~name.str.contains(_HOST_MEMORY))
+    return lane.used_host.filter(pl.col("kind") == "allocator", ~named(_HOST_MEMORY))
 
 
 @measures(

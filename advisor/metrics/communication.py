@@ -13,6 +13,7 @@ from advisor.lanes.gaps import gaps
 from advisor.lanes.hostwork import minus
 from advisor.lanes.lens import Lane, spans
 from advisor.metrics.registry import Metric, Missing, Value, measures
+from advisor.profile import named
 from advisor.ranks.rank import trains
 
 _SMALL_BYTES: Final = 8 << 20
@@ -262,7 +263,7 @@ def exposed_on_host(lane: Lane) -> Mapping[str, Value]:
     if not lane.total_ns:
         return {}
     ranges = lane.once(_on_host)
-    its_own = pl.col("name").cast(pl.String).str.contains(_CALLS)
+    its_own = named(_CALLS)
     others = ~pl.col("thread").is_in(ranges["thread"].unique().implode())
     ops = lane.host.filter(pl.col("kind") == "op", others & ~its_own) if ranges.height else lane.host.clear()
     exposed = minus(spans(ranges), spans(ops))
@@ -290,12 +291,11 @@ def calling(lane: Lane) -> Mapping[str, Value]:
     """What collectives cost the host; zero where none of their calls was recorded."""
     if not lane.total_ns:
         return {}
-    if lane.device is None:
-        return {"collective_call_ms": 0.0, "collective_call_idle_ms": 0.0}
     launching = lane.once(_collectives)["launch"].drop_nulls().unique()
-    named = pl.col("name").cast(pl.String).str.contains(_CALLS)
-    calls = lane.host.filter(named | pl.col("id").is_in(launching.implode()))
-    taken = _per_step(lane, spans(calls)) if launching.len() else 0.0
+    if lane.device is None or not launching.len():
+        return {"collective_call_ms": 0.0, "collective_call_idle_ms": 0.0}
+    calls = lane.host.filter(named(_CALLS) | pl.col("id").is_in(launching.implode()))
+    taken = _per_step(lane, spans(calls))
     idle = lane.once(gaps).select(pl.sum("host_bound_ns") + pl.sum("queued_ns")).item()
     return {"collective_call_ms": taken, "collective_call_idle_ms": min(taken, lane.per_step_ms(idle))}
 
@@ -391,7 +391,7 @@ def _copies_for(lane: Lane, ranges: pl.DataFrame) -> pl.DataFrame:
         return copies.clear()
     called = lane.host.select("id", thread="thread", called_ns="start_ns")
     copies = copies.join(called, left_on="launch", right_on="id", how="left")
-    asked = spans(lane.host.filter(pl.col("name").cast(pl.String).str.starts_with("c10d::")))
+    asked = spans(lane.host.filter(named("^c10d::")))
     at = copies["called_ns"].fill_null(-1).to_numpy()
     of_backend = pl.col("thread").is_in(ranges["thread"].unique().implode())
     return copies.filter(pl.Series(asked.within(at, at + 1) > 0, dtype=pl.Boolean) | of_backend)

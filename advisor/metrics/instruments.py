@@ -13,6 +13,7 @@ from advisor.lanes.hostwork import inside, minus, places
 from advisor.lanes.lens import Lane, spans
 from advisor.lanes.replay import trusted_replay
 from advisor.metrics.registry import Metric, Value, measures
+from advisor.profile import named
 
 _OP_NS: Final = 1_000  # what recording costs the host: an op, with its shapes
 _FRAME_NS: Final = 200  # and a call of a Python function
@@ -92,8 +93,7 @@ def debugging(lane: Lane) -> Mapping[str, Value]:
 
 def _launched(lane: Lane) -> pl.DataFrame:
     """Kernels of the steps that were launched one by one, with when their launch `returned`."""
-    name = pl.col("name").cast(pl.String)
-    launches = lane.host.filter(pl.col("kind") == "runtime", name.str.contains(_LAUNCHES))
+    launches = lane.host.filter(pl.col("kind") == "runtime", named(_LAUNCHES))
     returned = launches.select(launch="id", returned=pl.col("start_ns") + pl.col("dur_ns"))
     return lane.used_ops.filter(pl.col("kind") == "kernel").join(returned, on="launch")
 
@@ -179,4 +179,4 @@ def devices(lane: Lane) -> Mapping[str, Value]:
 
 
 def _replicated(lane: Lane) -> pl.DataFrame:
-    return lane.used_host.filter(pl.col("name").cast(pl.String) == "DataParallel.forward")
+    return lane.used_host.filter(named(r"^DataParallel\.forward$"))

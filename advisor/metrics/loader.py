@@ -11,6 +11,7 @@ import polars as pl
 from advisor.lanes.hostwork import places
 from advisor.lanes.lens import Lane, spans
 from advisor.metrics.registry import Metric, Value, measures
+from advisor.profile import named
 
 _LOADS: Final = r"(?i)load|batch|data|input|next|fetch|feed|iter|read|record|sample|queue"
 _FRAME: Final = r"\$(\S+:\d+) (.+)"  # as XPlane names Python's calls
@@ -18,8 +19,7 @@ _OWN_PROCESS: Final = "_SingleProcessDataLoaderIter"
 
 
 def _single(lane: Lane) -> pl.DataFrame:
-    name = pl.col("name").cast(pl.String)
-    return lane.host.filter(pl.col("kind") == "input", name.str.contains(_OWN_PROCESS, literal=True))
+    return lane.host.filter(pl.col("kind") == "input", named(re.escape(_OWN_PROCESS)))
 
 
 @measures(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeAlias
+from functools import partial
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import polars as pl
 
@@ -20,6 +22,7 @@ Scope: TypeAlias = Literal["worker", "run"]
 Unit: TypeAlias = Literal["ms", "us", "share", "ratio", "number", "count", "bytes", "text"]
 
 MOST_PLACES: Final = 10
+_AT_ONCE: Final = 2  # lanes: each holds as much again as its tables
 _DTYPES: Final[dict[Unit, type[pl.DataType]]] = {"count": pl.Int64, "bytes": pl.Int64, "text": pl.String}
 _NO_DEVICE: Final = "this worker used no device in the recording"
 _NOTHING: Final = "nothing in the steps used that it could be computed from"
@@ -229,6 +232,7 @@ def _places(lens: Lens, metric: str, worker: int) -> pl.DataFrame:
         return pl.DataFrame()
     rows = rows.with_columns(id=pl.col("op") if "op" in rows.columns else pl.lit(None, pl.Int64))
     ops = lane.host.filter(pl.col("id").is_in(rows["id"].implode()))  # a few: names become text row by row
+    zero = lane.process.get("zero_ns")
     names = ops.select("id", pl.col("stack").cast(pl.String), op_name=pl.col("name").cast(pl.String))
     told = rows.join(names, on="id", how="left", maintain_order="left")
     return told.select(
@@ -240,7 +244,7 @@ def _places(lens: Lens, metric: str, worker: int) -> pl.DataFrame:
         worker=pl.lit(lane.worker),
         device=pl.lit(lane.device, pl.Int32),
         step=pl.col("step") if "step" in rows.columns else pl.lit(None, pl.Int32),
-        at_ms=(pl.col("start_ns") - lens.profile.start_ns) / 1e6,
+        at_ms=(pl.col("start_ns") - (lens.profile.start_ns if zero is None else zero)) / 1e6,
         op=pl.when(pl.col("op_name") != pl.col("name")).then("op_name"),
     )
 
@@ -261,12 +265,17 @@ def measure(lens: Lens) -> Measurements:
 
 def measure_part(lens: Lens) -> Part:
     """Compute what the lanes of one file tell by themselves."""
-    reasons: dict[str, str] = {}
-    rows = [_row(lane, lens, reasons) for lane in lens.lanes]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # polars and numpy let go of the interpreter
+        of_lanes = list(pool.map(partial(_of_lane, lens), lens.lanes))
     columns = {metric.name: _dtype(metric) for metrics, _ in _MEASURES for metric in metrics}
-    device = pl.DataFrame(rows, schema={"worker": pl.Int32, "device": pl.Int32, **columns}, orient="row")
-    tables = {scope: _stacked(function, lens.lanes) for scope, function in TABLES.items()}
-    return Part(lens, device, tables, reasons, tuple(rank_of(lane) for lane in lens.lanes))
+    device = pl.DataFrame(
+        [one.row for one in of_lanes], schema={"worker": pl.Int32, "device": pl.Int32, **columns}, orient="row"
+    )
+    tables = {scope: pl.concat([one.tables[scope] for one in of_lanes]) for scope in TABLES}
+    paces = {(lane.worker, lane.device) for lane in lens.critical}  # theirs are the values that are told
+    last = sorted(of_lanes, key=lambda one: (one.row["worker"], one.row["device"]) in paces)
+    reasons = {name: why for one in last for name, why in one.reasons.items()}
+    return Part(lens, device, tables, reasons, tuple(one.rank for one in of_lanes))
 
 
 def conclude(parts: Sequence[Part]) -> Measurements:
@@ -281,7 +290,11 @@ def conclude(parts: Sequence[Part]) -> Measurements:
     pacing = {(lane.worker, lane.device) for lane in lens.critical}
     paces = [key in pacing for key in device.select("worker", "device").iter_rows()]
     worker = device.filter(pl.Series(paces, dtype=pl.Boolean))
-    slowest = worker.filter(pl.col("worker") == pace_of(worker))
+    pace = pace_of(worker)
+    slowest = worker.filter(pl.col("worker") == pace)
+    for part in parts:
+        if any(lane.worker == pace for lane in part.lens.lanes):
+            reasons |= part.reasons
     tables = {scope: pl.concat([part.tables[scope] for part in parts]) for scope in TABLES}
     tables |= {scope: function(job) for scope, function in JOB_TABLES.items()}
     run = _beside(slowest, [of_job], [m for metrics, _ in _OF_JOBS for m in metrics])
@@ -316,9 +329,21 @@ def _beside(frame: pl.DataFrame, rows: Sequence[Mapping[str, Value]], metrics: S
     return frame.hstack(pl.DataFrame([dict(row) for row in rows], schema=schema, orient="row"))
 
 
-def _row(lane: Lane, lens: Lens, reasons: dict[str, str]) -> dict[str, object]:
-    """Values of one lane; those that are missing become null and leave their reason in `reasons`."""
-    return {"worker": lane.worker, "device": lane.device, **_values(_MEASURES, reasons, lens, lane)}
+class _OfLane(NamedTuple):
+    """Values of one lane; those that are missing are null and leave their reason."""
+
+    row: Mapping[str, object]
+    tables: dict[str, pl.DataFrame]
+    rank: Rank
+    reasons: dict[str, str]
+
+
+def _of_lane(lens: Lens, lane: Lane) -> _OfLane:
+    reasons: dict[str, str] = {}
+    row = {"worker": lane.worker, "device": lane.device, **_values(_MEASURES, reasons, lens, lane)}
+    key = {"worker": pl.lit(lane.worker, pl.Int32), "device": pl.lit(lane.device, pl.Int32)}
+    tables = {scope: function(lane).with_columns(**key) for scope, function in TABLES.items()}
+    return _OfLane(row, tables, rank_of(lane), reasons)
 
 
 def _values(
@@ -353,9 +378,3 @@ def _checked(value: Value, metric: Metric, device: int | None, lens: Lens) -> Va
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return Missing(_NOTHING)
     return value
-
-
-def _stacked(function: Tabulate, lanes: Sequence[Lane]) -> pl.DataFrame:
-    keys = ({"worker": pl.lit(lane.worker, pl.Int32), "device": pl.lit(lane.device, pl.Int32)} for lane in lanes)
-    frames = [function(lane).with_columns(**key) for lane, key in zip(lanes, keys, strict=True)]
-    return pl.concat(frames)

@@ -12,6 +12,7 @@ from advisor.lanes.hostwork import in_words, inside, launch_gaps, minus, places,
 from advisor.lanes.lens import Lane, spans
 from advisor.lanes.replay import trusted_replay
 from advisor.metrics.registry import Metric, Missing, Value, measures
+from advisor.profile import named
 from advisor.text import percent
 
 _LONG_OP_NS: Final = 50_000  # views and sizes take a few us; what takes longer computes
@@ -173,7 +174,7 @@ def _launching(lane: Lane) -> pl.DataFrame:
 
 
 def _logging(lane: Lane) -> pl.DataFrame:
-    return lane.host.filter(pl.col("kind") == "python", pl.col("name").cast(pl.String).str.contains(_LOGGING))
+    return lane.host.filter(pl.col("kind") == "python", named(_LOGGING))
 
 
 @measures(
@@ -221,11 +222,10 @@ def _bounced(lane: Lane) -> Value:
 def _cpu_ops(lane: Lane) -> pl.DataFrame:
     """Framework ops of 50 us or more on the training threads that contain neither calls nor other ops."""
     ops = lane.once(training_ops)
-    name = pl.col("name").cast(pl.String)
     computing = ops.filter(
         pl.col("kind") == "op",
         pl.col("dur_ns") >= _LONG_OP_NS,
-        name.str.starts_with("aten::") & ~name.str.contains(_METADATA),
+        named("^aten::") & ~named(_METADATA),
         ~pl.col("id").is_in(ops["parent"].drop_nulls().unique().implode()),
     )
     return computing.filter(~inside(lane.host_spans("input", "compile"), computing))

@@ -13,6 +13,7 @@ from advisor.lanes.hostwork import idle_after_waits
 from advisor.lanes.lens import Lane
 from advisor.lanes.replay import trusted_replay
 from advisor.metrics.registry import Metric, Value, measures
+from advisor.profile import named
 from advisor.text import ms
 
 _NEEDS: Final = ("device_ops", "device_ops.launch")
@@ -79,14 +80,13 @@ def reading(lane: Lane) -> Mapping[str, Value]:
 def _around(lane: Lane, calls: pl.Series) -> pl.Series:
     """For each call the outermost `aten::` op around it, else the call itself: `.item()` shows as aten::item."""
     host = lane.host
-    name = host["name"].cast(pl.String)
     parent = host["parent"].fill_null(-1).to_numpy()
     first = int(host["id"][0])  # ids of one worker are consecutive
-    is_op = name.str.starts_with("aten::").to_numpy()
+    is_op = host.select(named("^aten::")).to_series().to_numpy()
     best = calls.to_numpy() - first
     at = best.copy()
     while (climbing := np.flatnonzero(at >= 0)).size:
         best[climbing] = np.where(is_op[at[climbing]], at[climbing], best[climbing])
         above = parent[at[climbing]]
         at[climbing] = np.where(above >= 0, above - first, -1)
-    return name.gather(best)
+    return host["name"].gather(best).cast(pl.String)

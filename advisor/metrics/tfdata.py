@@ -12,6 +12,7 @@ from advisor.lanes.hostwork import undirected_copies
 from advisor.lanes.iterators import STAGES, bottleneck, iterators, path_to, waits
 from advisor.lanes.lens import Lane, spans
 from advisor.metrics.registry import Metric, Missing, Value, measures, tabulates
+from advisor.profile import named
 
 _GUIDE: Final = "TensorFlow guide, Analyze tf.data performance with the TF Profiler"
 _NONE: Final = Missing("what asks tf.data was recorded, its iterators were not: host_tracer_level was below 2")
@@ -31,7 +32,7 @@ _MOSTLY: Final = 0.5
 def _slowest_calls(lane: Lane) -> pl.DataFrame:
     blamed = bottleneck(lane.once(iterators))
     name = pl.col("name").cast(pl.String).str.replace_all(r"\[\d+\]", "")
-    mine = lane.host.filter(pl.col("kind") == "pipeline", name == blamed) if blamed else lane.host.clear()
+    mine = lane.host.filter(pl.col("kind") == "pipeline").filter(name == blamed) if blamed else lane.host.clear()
     return mine.sort("dur_ns", "start_ns", descending=[True, False]).select(
         "step", "start_ns", "dur_ns", op="id", table=pl.lit("host_ops"), name=pl.col("name").cast(pl.String)
     )
@@ -130,14 +131,14 @@ def pipeline(lane: Lane) -> Mapping[str, Value]:
     }
 
 
-def _ops(lane: Lane, named: str) -> Union:
+def _ops(lane: Lane, name: str) -> Union:
     """When an op runs on the host whose `name:type` matches."""
-    return spans(lane.host.filter(pl.col("kind") == "op", pl.col("name").cast(pl.String).str.contains(named)))
+    return spans(lane.host.filter(pl.col("kind") == "op", named(name)))
 
 
 def _asks(lane: Lane) -> bool:
     """Whether a step asks tf.data for input."""
-    asks = (pl.col("kind") == "input") & pl.col("name").cast(pl.String).str.contains("IteratorGetNext", literal=True)
+    asks = (pl.col("kind") == "input") & named("IteratorGetNext")
     return bool(lane.host.select(asks.any()).item())
 
 
@@ -174,7 +175,8 @@ def _class(transformation: str, parallelism: int) -> str:
         "enqueue_share",
         "share",
         "Part of the step in which the device waits for a copy from the host and nothing else runs on it.",
-        "copies to the device outside kernels, collectives and other copies / step time",
+        "copies to the device outside kernels, collectives and other copies / step time; those that a program of XLA "
+        "makes by itself are none of batches",
         "XProf's input pipeline analyzer, device side: host to device",
         ("device_ops",),
         where=lambda lane: (
@@ -201,7 +203,9 @@ def _host_stages(lane: Lane) -> dict[str, Value]:
 
 
 def _to_device(ops: pl.DataFrame) -> pl.DataFrame:
-    return ops.filter(pl.col("kind") == "memcpy", pl.col("copy_kind").cast(pl.String) == "HtoD")
+    """Copies of batches: what a program of XLA fetches by itself, it keeps in host memory."""
+    fetched = pl.col("hlo_module").is_not_null()
+    return ops.filter(pl.col("kind") == "memcpy", pl.col("copy_kind").cast(pl.String) == "HtoD", ~fetched)
 
 
 def _enqueue_share(lane: Lane) -> Value:

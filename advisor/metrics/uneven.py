@@ -13,6 +13,7 @@ from advisor.intervals import EMPTY, Ints, Union
 from advisor.lanes.hostwork import busiest, minus, python_work
 from advisor.lanes.lens import FILLING, Lane, spans
 from advisor.metrics.registry import Metric, Value, measures
+from advisor.profile import named
 from advisor.text import ms
 
 _SAVING: Final = r"torch/serialization\.py\(\d+\): save|torch\.save|[Cc]heckpoint"
@@ -266,9 +267,8 @@ def _owned(lane: Lane, steps: pl.DataFrame) -> Iterator[tuple[str, Ints]]:
 
 def _when(lane: Lane) -> dict[str, Union]:
     """When each cause acts, by priority."""
-    kind, name = pl.col("kind"), pl.col("name").cast(pl.String)
-    named = lane.host.filter(kind.is_in(["python", "annotation"]))
-    saving = spans(named.filter(name.str.contains(_SAVING)))
+    kind = pl.col("kind")
+    saving = spans(lane.host.filter(kind.is_in(["python", "annotation"]), named(_SAVING)))
     return {
         "compute": spans(lane.ops.filter(kind == "kernel")),
         "collective": spans(lane.ops.filter(kind == "collective")) | lane.host_spans("collective"),

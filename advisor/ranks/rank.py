@@ -11,6 +11,7 @@ import polars as pl
 from advisor.hardware import Gpu
 from advisor.intervals import Ints, Union
 from advisor.lanes.lens import Lane, spans
+from advisor.profile import named
 
 _END: Final = pl.col("start_ns") + pl.col("dur_ns")
 CALLS: Final = {
@@ -127,7 +128,7 @@ def _calls(lane: Lane) -> pl.DataFrame:
 
 def _in_forward(lane: Lane, ops: pl.DataFrame) -> pl.Series:
     """Whether each op was launched in DistributedDataParallel's forward; null where its launch was not recorded."""
-    forward = spans(lane.host.filter(pl.col("name").cast(pl.String) == "DistributedDataParallel.forward"))
+    forward = spans(lane.host.filter(named(r"^DistributedDataParallel\.forward$")))
     calls = lane.host.select("id", called_ns="start_ns")
     called = ops.select("launch").join(calls, left_on="launch", right_on="id", how="left", maintain_order="left")
     at = called["called_ns"].fill_null(0).to_numpy()
