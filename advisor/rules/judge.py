@@ -473,7 +473,9 @@ def _saving(f: _Fired, shared: tuple[float, float] | None) -> Saving | None:
     rule = f.rule
     if shared is None or rule.saving is None:
         return None
-    step_ms = f.row.get("complete_step_mean_ms") if rule.saving.of == OUTLIERS else None
+    pools = (rule.saving.of, *rule.saving.beyond)
+    of = next((pool for pool in pools if _pool_ms(f, pool)), rule.saving.of)  # the first that has any time
+    step_ms = f.row.get("complete_step_mean_ms") if of == OUTLIERS else None
     step_ms = step_ms or f.row["step_mean_ms"]
     if not isinstance(step_ms, float) or not step_ms:
         return None
@@ -483,6 +485,6 @@ def _saving(f: _Fired, shared: tuple[float, float] | None) -> Saving | None:
         high_ms=high,
         low_share=low / step_ms,
         high_share=high / step_ms,
-        of=rule.saving.of,
+        of=of,
         method=" ".join(rule.saving.method.split()),
     )

@@ -175,6 +175,14 @@ def test_the_worst_workers_saving_counts():
     assert savings(judged(found, rule("a", **saving("input_gain_ms / 2", "input_gain_ms")))) == {"a": (15.0, 30.0)}
 
 
+@pytest.mark.parametrize(("idle", "of"), [(0.2, "host_bound_idle"), (0.0, "host_work")])
+def test_a_saving_is_told_of_the_first_part_that_has_any_time(idle, of):
+    """A job without a GPU waits for no launches."""
+    found = measured({"input_share": 0.5, "host_bound_idle_share": idle, "host_work_share": 0.6})
+    parts = {"of": "host_bound_idle", "beyond": ("host_work",), "low_ms": 5, "high_ms": 9, "method": "m"}
+    assert judged(found, rule("a", saving=parts)).findings[0].saving.of == of
+
+
 def test_a_saving_that_cannot_be_told_is_none():
     finding = judged(measured({"input_share": 0.5}), rule("a", **saving(1, "input_gain_ms"))).findings[0]
     assert finding.saving is None
