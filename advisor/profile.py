@@ -57,6 +57,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "options": pl.String,  # what the profiler was asked to record
         "file": pl.String,
         "clock_offset_ns": pl.Int64,
+        "zero_ns": pl.Int64,  # where the profiler's own tools count from; null: from the first instant recorded
         # Where the recorder watches a process from its start: when the first kernel begins and the last device op ends.
         # What lies before is start-up. Null where the recorder was started amid the work.
         "work_start_ns": pl.Int64,

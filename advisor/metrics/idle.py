@@ -10,7 +10,7 @@ import polars as pl
 
 from advisor.intervals import Union
 from advisor.lanes.gaps import CAUSES, HOST_CAUSES, MEANINGS, gaps
-from advisor.lanes.hostwork import minus, waits_that_cost
+from advisor.lanes.hostwork import launch_gaps, minus, stalls, waits_that_cost
 from advisor.lanes.lens import Lane, spans
 from advisor.metrics.registry import Metric, Missing, Value, measures
 from advisor.text import percent
@@ -24,6 +24,7 @@ _AMONG_KERNELS: Final = ("queued", "dependency")  # inside a CUDA graph too
 _ANY: Final = pl.lit(True)  # noqa: FBT003 - polars takes it so
 _LONG_GAP_NS: Final = 1_000_000  # no launch takes that long: the host does something else in between
 _WORTH_NAMING_SHARE: Final = 0.01
+_SILENT: Final = "the host launches nothing, doing what was not recorded"
 _EITHER: Final = "a launch or other work was late, could not tell which"
 _UNTOLD_SHARE: Final = 0.05  # of the step: with more idle time of unknown cause, no cause's share can be told
 
@@ -113,7 +114,7 @@ def _owned(lane: Lane, idle: Union, cause: str) -> Union:
     Metric(
         "host_busy_share",
         "share",
-        "Part of the step in which the device idles for over 1 ms on end while the host does other work.",
+        "Part of the step in which the device idles for over 1 ms on end while the host launches nothing.",
         "host-bound idle time in gaps of over 1 ms / step time",
         _SOURCE,
         _NEEDS,
@@ -139,7 +140,8 @@ def _owned(lane: Lane, idle: Union, cause: str) -> Union:
         "idle_causes",
         "text",
         "The causes of the idle time, the largest first.",
-        "the three largest of the idle shares, of at least 1 % of the step each; as one where not told apart",
+        "the three largest of the idle shares, of at least 1 % of the step each; as one where not told apart; "
+        "whether most of the time in which the host is late passes in gaps of over 1 ms without anything recorded",
         _SOURCE,
         ("device_ops", "device_ops.start_ns"),
     ),
@@ -159,6 +161,8 @@ def idle(lane: Lane) -> Mapping[str, Value]:
     doubtful = {cause: share for cause, share in shares.items() if untold and f"{cause}_idle_share" in _DOUBTFUL}
     told = {_words(cause): share for cause, share in shares.items() if cause not in doubtful}
     told[_words("unknown")] -= startup
+    if "host_bound" not in doubtful and _is_silent(lane):
+        told[_SILENT] = told.pop(_words("host_bound"))
     values["startup_share"] = startup
     values["idle_causes"] = _in_words(told | {longest: startup, _EITHER: sum(doubtful.values())})
     if untold:
@@ -184,6 +188,13 @@ def _launching(lane: Lane, found: pl.DataFrame) -> dict[str, Value]:
         "host_busy_share": host_bound[host_bound > _LONG_GAP_NS].sum() / lane.total_ns,
         "sync_idle_ms": lane.per_step_ms(float(found["sync_ns"].sum())),
     }
+
+
+def _is_silent(lane: Lane) -> bool:
+    """Whether most of the time in which the host is late lies in gaps of over 1 ms, with nothing recorded of it."""
+    long = lane.once(stalls)
+    silent = long.total - (long & spans(lane.host)).total
+    return 2 * silent > (lane.once(launch_gaps) | long).total
 
 
 def _startup(lane: Lane) -> tuple[float, str]:

@@ -7,6 +7,7 @@ from typing import Final
 
 import polars as pl
 
+from advisor.lanes.gaps import gaps
 from advisor.lanes.hostwork import (
     LONG_GAP_NS,
     between_ops,
@@ -54,7 +55,8 @@ _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 
         "capture_gain_ms",
         "ms",
         "Step time given back if the step were captured in a CUDA graph.",
-        f"replay with those times 0.1 as long and no pause between queued kernels{_ELSE}the host-bound gaps themselves",
+        "replay with those times 0.1 as long and no pause between queued kernels, at most the host-bound gaps of up to "
+        f"1 ms and those pauses{_ELSE}these gaps themselves",
         "the same; a graph's kernels follow each other within 1 us",
         ("device_ops", "device_ops.launch"),
     ),
@@ -63,14 +65,16 @@ def capturing(lane: Lane) -> Mapping[str, Value]:
     """Gains of launching many kernels at once."""
     if not lane.total_ns:
         return {}
-    trusted = lane.once(trusted_replay)
+    trusted, waiting_ns = lane.once(trusted_replay), lane.once(launch_gaps).total
     if trusted is None:
-        return {"launch_least_gain_ms": 0.0, "capture_gain_ms": lane.per_step_ms(lane.once(launch_gaps).total)}
+        return {"launch_least_gain_ms": 0.0, "capture_gain_ms": lane.per_step_ms(waiting_ns)}
     unprofiled = trusted.with_launches(UNPROFILED, LONG_GAP_NS)
     captured = trusted.with_launches(_CAPTURED, LONG_GAP_NS).without_pauses()
+    most = lane.per_step_ms(waiting_ns + int(lane.once(gaps)["queued_ns"].sum()))
+    least = unprofiled.saved_ms(unprofiled.with_launches(_COMPILED, LONG_GAP_NS))
     return {
-        "launch_least_gain_ms": unprofiled.saved_ms(unprofiled.with_launches(_COMPILED, LONG_GAP_NS)),
-        "capture_gain_ms": trusted.saved_ms(captured),
+        "launch_least_gain_ms": min(least, most),
+        "capture_gain_ms": min(trusted.saved_ms(captured), most),
     }
 
 

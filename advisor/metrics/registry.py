@@ -232,6 +232,7 @@ def _places(lens: Lens, metric: str, worker: int) -> pl.DataFrame:
         return pl.DataFrame()
     rows = rows.with_columns(id=pl.col("op") if "op" in rows.columns else pl.lit(None, pl.Int64))
     ops = lane.host.filter(pl.col("id").is_in(rows["id"].implode()))  # a few: names become text row by row
+    zero = lane.process.get("zero_ns")
     names = ops.select("id", pl.col("stack").cast(pl.String), op_name=pl.col("name").cast(pl.String))
     told = rows.join(names, on="id", how="left", maintain_order="left")
     return told.select(
@@ -243,7 +244,7 @@ def _places(lens: Lens, metric: str, worker: int) -> pl.DataFrame:
         worker=pl.lit(lane.worker),
         device=pl.lit(lane.device, pl.Int32),
         step=pl.col("step") if "step" in rows.columns else pl.lit(None, pl.Int32),
-        at_ms=(pl.col("start_ns") - lens.profile.start_ns) / 1e6,
+        at_ms=(pl.col("start_ns") - (lens.profile.start_ns if zero is None else zero)) / 1e6,
         op=pl.when(pl.col("op_name") != pl.col("name")).then("op_name"),
     )
 

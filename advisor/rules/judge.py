@@ -27,7 +27,7 @@ from advisor.report import (
 )
 from advisor.rules import wording
 from advisor.rules.book import Applies, Rule
-from advisor.rules.verdicts import Verdict, fixes_in_order, verdicts
+from advisor.rules.verdicts import Verdict, fixes_in_order, fixes_of_other_causes, verdicts
 
 CERTAINTY: Final[Mapping[Confidence, float]] = {"high": 1.0, "medium": 0.7, "low": 0.4}
 """Weight of a saving's midpoint by the rule's confidence: the expected saving, which ranks findings."""
@@ -434,6 +434,7 @@ def _carried(severity: Severity, saving: Saving | None) -> Severity:
 def _fixes(f: _Fired, framework: str | None, format_: str) -> tuple[Fix, ...]:
     """The fixes for the job's framework; all of them where it is not known or the rule has none for it.
 
+    Those whose condition is known not to hold are left out, unless there are no others.
     Only those that go with the profile's format, unless there is none. A program of no framework gets what is meant for
     any only where the rule has nothing for it.
     """
@@ -442,9 +443,10 @@ def _fixes(f: _Fired, framework: str | None, format_: str) -> tuple[Fix, ...]:
     meant = [fix for fix in ordered if framework is None or fix.framework in {framework, "any"}]
     if framework == _NO_FRAMEWORK:
         meant = [fix for fix in meant if fix.framework == framework] or meant
+    shown, unfit = meant or ordered, fixes_of_other_causes(f.rule, f.row)
     return tuple(
         Fix(framework=fix.framework, do=" ".join(fix.do.split()), code=fix.code, link=fix.link)
-        for fix in meant or ordered
+        for fix in [fix for fix in shown if fix not in unfit] or shown
     )
 
 

@@ -80,6 +80,7 @@ def test_idle_time_before_late_launches_is_told_from_that_inside_calls(launch_sh
     metrics = {
         "launch_share": launch_share,
         "launch_gap_share": 0.092,
+        "queued_idle_share": 0.0,
         "launch_gaps_per_step": 77,
         "median_kernel_us": 9,
     }

@@ -23,6 +23,14 @@ def test_a_compiled_and_a_captured_step_launch_faster():
     assert 0 < found["launch_least_gain_ms"] < found["capture_gain_ms"]
 
 
+def test_launching_gives_back_no_more_than_the_launch_gaps_and_the_pauses_between_queued_kernels():
+    """The host makes two other calls in a gap of 1.48 ms: no price of launching, though a replay shortens it."""
+    calls = [on_host("runtime", start, start + 100, name="cudaMemGetInfo") for start in (400, 900)]
+    device = [kernel(5, 25, 2), kernel(1505, 1520, 1502), kernel(1523, 1530, 1504)]
+    found = capturing(lane(profile(device, calls, steps=[step(1, 0, 1530, host=(0, 1510))])))
+    assert found == {"launch_least_gain_ms": pytest.approx(0.008), "capture_gain_ms": pytest.approx(0.005 + 0.003)}
+
+
 def test_without_calls_in_the_steps_the_gaps_bound_what_capturing_gives():
     found = capturing(lane(profile(DEVICE, steps=[step(1, 30, 130, host=(120, 130))])))
     assert found == {"launch_least_gain_ms": 0.0, "capture_gain_ms": pytest.approx(0.075 + 0.005)}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.render import words
-from advisor.report import LeftOutStep, Place, Report, Steps, Unreadable
+from advisor.report import LeftOutStep, Place, Report, Steps, Unreadable, Worker
 from tests.render_samples import (
     INPUT_BOUND,
     LAUNCH_BOUND,
@@ -61,6 +61,13 @@ def test_no_saving_has_no_words():
 )
 def test_what_was_read(sample: str, expected: list[str]):
     assert words.what_was_read(SAMPLES[sample].runs[0].source) == expected
+
+
+def test_an_nsight_export_is_no_profile_of_the_frameworks_profiler():
+    source = SAMPLES["resnet"].runs[0].source
+    assert words.what_was_read(changed(source, format="nsys"))[0] == "nsys profile of pytorch"
+    assert words.what_was_read(changed(source, format="nsys", framework="cuda"))[0] == "CUDA program (nsys)"
+    assert words.what_was_read(changed(source, format="nsys", framework=None))[0] == "nsys profile"
 
 
 def test_many_ranks_and_devices_are_counted():
@@ -256,16 +263,51 @@ def test_a_flame_graph_is_called_after_its_frames():
             "Time of kernels and copies under what launched them, where they overlap each counted; "
             "the backward pass counts where the forward op ran."
         ),
-        "a step: 100 ms",
+        "device time of a step: 100 ms",
     )
     rows = ({"id": 0, "parent": None, "name": "aten::mm", "kind": "op", "total_ms": 3.0, "self_ms": 3.0},)
     alone = changed(cpu_only().runs[0], metrics={"call_tree": rows})
     assert words.flame(alone) == (
         "Host time by operator",
         "Time of the host's ranges, all threads together.",
-        "the recording: 3 ms",
+        "host time of the recording, all threads: 3 ms",
     )
     assert words.flame(changed(RESNET, metrics={})) is None
+    unknown = ({"id": 0, "parent": None, "name": None, "kind": "op", "total_ms": 3.0, "self_ms": 3.0},)
+    assert words.flame(changed(RESNET, metrics={"call_tree": unknown})) is None
+
+
+def test_the_tables_are_called_after_what_they_hold():
+    assert words.tables_title(RESNET) == "Kernels and operators"
+    assert words.tables_says(RESNET).startswith("Calls and times of a mean step. An operator's host time is without")
+    kernels = changed(RESNET, metrics={"kernel_group": RESNET.metrics["kernel_group"]})
+    unmarked = changed(kernels, source=changed(RESNET.source, steps=changed(RESNET.source.steps, marked=False)))
+    assert (words.tables_title(unmarked), words.tables_says(unmarked)) == (
+        "Kernels",
+        "Calls and times of the recording.",
+    )
+    assert words.tables_title(changed(RESNET, metrics={})) == ""
+
+
+def test_hosts_of_tensorflow_are_called_by_their_names():
+    workers = tuple(Worker(worker=n, rank=None, name=name, file=name) for n, name in enumerate(("alpha", "beta")))
+    source = changed(RESNET.source, format="xplane", workers=workers)
+    run = changed(RESNET, source=source)
+    assert (words.whose(source), words.owner(run, {"worker": 1})) == ("host", "beta")
+    assert words.charts_title(["heat", "memory"], source) == "Hosts and memory"
+    ranks = changed(source, format="kineto")
+    assert (words.whose(ranks), words.owner(changed(run, source=ranks), {"worker": 1})) == ("rank", "rank 1")
+    gpus = changed(source, workers=workers[:1], devices=RESNET.source.devices * 2)
+    assert words.owner(changed(run, source=gpus), {"worker": 0, "device": 6}) == "worker 0, GPU 6"
+    assert words.charts_title(["ranks"], gpus) == "GPUs"
+
+
+def test_places_with_one_stack_are_told_together():
+    def at(stack: str | None) -> Place:
+        return changed(INPUT_BOUND.where[0], stack=stack)
+
+    assert [len(group) for group in words.alike([at("a.py(1)"), at(None), at("a.py(1)"), at("b.py(1)")])] == [2, 1, 1]
+    assert words.stack("a.py(1): f; b.py(2): g;\nc") == "a.py(1): f\nb.py(2): g\nc"
 
 
 def test_what_the_frameworks_tools_put_first():
@@ -302,6 +344,23 @@ def test_hosts_and_what_takes_most_of_their_steps():
         "worker 0 (h0): 20 ms a step, mostly compute (60 %)",
     ]
     assert words.hosts(changed(run, source=changed(source, workers=workers[:1]))) == []
+
+
+def test_each_gpu_of_an_nsight_export_has_a_line():
+    quiet = {"worker": 0, "device": 0, "step_mean_ms": 200.0, "device_busy_share": 0.5, "communication_ms": 0.0}
+    waiting = {"worker": 0, "device": 1, "step_mean_ms": 200.0, "device_busy_share": 0.9, "communication_ms": 20.0}
+    waiting |= {"exposed_communication_ms": 10.0, "collective_calls": "all_reduce 33", "wait_ms": 9.0}
+    run = changed(
+        RESNET, source=changed(RESNET.source, format="nsys"), metrics={"device": (quiet, waiting), "step": ()}
+    )
+    assert words.each_rank(run) == [
+        "GPU 0: busy 50 %, no NCCL kernels",
+        "GPU 1: busy 90 %, NCCL 10 % (all_reduce 33), exposed 5 %, waits 9 ms",
+    ]
+    alike = changed(run, metrics={"device": (quiet, quiet | {"worker": 1})})
+    assert words.each_rank(alike)[1] == "worker 1, GPU 0: busy 50 %, no NCCL kernels"
+    assert words.each_rank(changed(run, metrics={"device": (quiet,)})) == []
+    assert words.each_rank(changed(run, source=RESNET.source)) == []
 
 
 def test_the_memory_at_the_peak_is_told_with_its_part_of_all():
