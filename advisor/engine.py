@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
@@ -228,7 +228,7 @@ def read(path: str) -> Profile:
     return profiles[0]
 
 
-def excerpt(path: str, key: str, *, config: Config | None = None, steps: str = STEADY) -> dict[str, object]:
+def excerpt(path: str, key: str, *, config: Config | None = None, steps: str = STEADY) -> dict[str, Any]:
     """A Chrome trace, as a JSON object, of the part of the one run at `path` that shows a finding.
 
     Args:

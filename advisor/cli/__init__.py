@@ -147,8 +147,11 @@ def excerpt(
 
     if not output.name.lower().endswith((".json", ".json.gz")):
         raise UsageError(f"-o {output}: a trace ends in .json or .json.gz")
-    trace = json.dumps(cut(path, finding, config=config_of(config), steps=steps), separators=(",", ":")).encode()
+    shown = cut(path, finding, config=config_of(config), steps=steps)
+    trace = json.dumps(shown, separators=(",", ":")).encode()
     write(output, gzip.compress(trace, mtime=0) if output.suffix.lower() == ".gz" else trace)
+    if note := shown["advisor"].get("note"):
+        typer.echo(f"advisor: {note}", err=True)
 
 
 @app.command()

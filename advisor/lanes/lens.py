@@ -330,7 +330,8 @@ def _steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
     loading = first & (loading_ns >= _FIRST_USES * (pl.col("dur_ns") - median))
     slower_ns = _slower_ops_ns(steps, profile)
     cold = first & (slower_ns >= _FIRST_USES * (pl.col("dur_ns") - median))
-    lengths = (_ms("dur_ns"), (median / 1e6).round(1))
+    usual = pl.col("dur_ns").filter(usable & ~slow).median()  # of the steps that are used, as everywhere else
+    lengths = (_ms("dur_ns"), (usual / 1e6).round(1))
     judged = steps.with_columns(
         steady=pl.coalesce(
             "left_out",

@@ -232,7 +232,8 @@ def _shorter(exposed: pl.DataFrame, large: pl.DataFrame, part: float) -> pl.Data
         "What the job's step would get shorter by if small reductions were joined to buckets of 25 MiB.",
         "of min(exposed, transfers - time of whole buckets of 25 MiB at the bandwidth that is expected, or reached if"
         f" that is less) over the small reductions of each group and step, {_GAIN}; where only"
-        " the number of links between the GPUs is not known: the start-ups alone that fewer calls save",
+        " the number of links between the GPUs is not known: the start-ups alone that fewer calls save, as far as the"
+        " last bucket, with nothing left to hide behind, leaves them exposed",
         "DistributedDataParallel's default bucket_cap_mb",
     ),
 )
@@ -446,10 +447,15 @@ def _wired_in_pairs(job: Job, joined: pl.DataFrame) -> bool:
 
 
 def _startups(job: Job, joined: pl.DataFrame) -> float:
-    """The gain where the links' bandwidth is not known: the start-ups alone, which fewer calls pay less often."""
+    """The gain where the links' bandwidth is not known: the start-ups alone, which fewer calls pay less often.
+
+    The last bucket is reduced when nothing is left to compute: that long stays exposed.
+    """
     less = pl.col("calls").cast(pl.Int64) - pl.col("buckets").cast(pl.Int64)
-    start = startup_ns(pl.col("op"), pl.col("group_size").cast(pl.Int64))
-    return gain_ms(job, joined.with_columns(saved_ns=_at_most_exposed(less * start)))
+    fewer_ns = less * startup_ns(pl.col("op"), pl.col("group_size").cast(pl.Int64))
+    last_ns = (pl.col("transfer_ns") - fewer_ns).clip(0) / pl.col("buckets")
+    seen_ns = pl.col("exposed_ns") - last_ns
+    return gain_ms(job, joined.with_columns(saved_ns=pl.min_horizontal(seen_ns, fewer_ns).clip(0).cast(pl.Int64)))
 
 
 def _pace_of_large(calls: pl.DataFrame) -> float:

@@ -114,7 +114,7 @@ def _owned(lane: Lane, idle: Union, cause: str) -> Union:
     Metric(
         "host_busy_share",
         "share",
-        "Part of the step in which the device idles for over 1 ms on end while the host does other work.",
+        "Part of the step in which the device idles for over 1 ms on end while the host launches nothing.",
         "host-bound idle time in gaps of over 1 ms / step time",
         _SOURCE,
         _NEEDS,

@@ -272,7 +272,9 @@ def measure_part(lens: Lens) -> Part:
         [one.row for one in of_lanes], schema={"worker": pl.Int32, "device": pl.Int32, **columns}, orient="row"
     )
     tables = {scope: pl.concat([one.tables[scope] for one in of_lanes]) for scope in TABLES}
-    reasons = {name: why for one in of_lanes for name, why in one.reasons.items()}
+    paces = {(lane.worker, lane.device) for lane in lens.critical}  # theirs are the values that are told
+    last = sorted(of_lanes, key=lambda one: (one.row["worker"], one.row["device"]) in paces)
+    reasons = {name: why for one in last for name, why in one.reasons.items()}
     return Part(lens, device, tables, reasons, tuple(one.rank for one in of_lanes))
 
 
@@ -288,7 +290,11 @@ def conclude(parts: Sequence[Part]) -> Measurements:
     pacing = {(lane.worker, lane.device) for lane in lens.critical}
     paces = [key in pacing for key in device.select("worker", "device").iter_rows()]
     worker = device.filter(pl.Series(paces, dtype=pl.Boolean))
-    slowest = worker.filter(pl.col("worker") == pace_of(worker))
+    pace = pace_of(worker)
+    slowest = worker.filter(pl.col("worker") == pace)
+    for part in parts:
+        if any(lane.worker == pace for lane in part.lens.lanes):
+            reasons |= part.reasons
     tables = {scope: pl.concat([part.tables[scope] for part in parts]) for scope in TABLES}
     tables |= {scope: function(job) for scope, function in JOB_TABLES.items()}
     run = _beside(slowest, [of_job], [m for metrics, _ in _OF_JOBS for m in metrics])

@@ -30,7 +30,7 @@ COLORS: Final = {
     "launch": "--idle-2",
     "host": "--idle-3",
     "output": "--idle-4",
-    "compile": "--idle-4",
+    "compile": "--gap-compile",
     "other": "--idle-5",
 }
 """Each category of the breakdown with the page's variable for its colour."""
@@ -39,11 +39,12 @@ PALETTE: Final = {
     "--busy-2": "#7d8bf0",
     "--busy-3": "#b4bdf5",
     "--busy-4": "#1d2875",
-    "--idle-1": "#3c4252",
+    "--idle-1": "#d9822b",
     "--idle-2": "#6f778a",
     "--idle-3": "#979eae",
     "--idle-4": "#bcc2ce",
     "--idle-5": "#dde1e8",
+    "--gap-compile": "#1f8a70",
     "--ink": "#171a21",
     "--quiet": "#5a6172",
     "--line": "#e2e5ec",
@@ -58,7 +59,7 @@ _MEMORY_UNITS: Final = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("bytes"
 _FEW_RANKS: Final = 12  # up to so many, a number fits into each cell
 _ROW_PX: Final = 22
 _LONGEST: Final = 40  # characters of a rank's name
-_AXES: Final = {"awaited": "for this rank", "waiting": "this rank waits"}
+_AXES: Final = {"awaited": "for this one", "waiting": "this one waits"}
 _WORTH_A_NUMBER: Final = 0.005  # of the largest
 _DARK: Final = 0.75  # of the shades: from there on a number in the colour of the paper reads better
 _PROMPT_GAP: Final = 1.02  # a smaller spread of a heat map's values is no difference
@@ -202,15 +203,10 @@ def _steps(run: Run) -> Chart | None:
         .encode(x=x, y="ms:Q", text="mark:N", tooltip=[alt.Tooltip("step:O"), alt.Tooltip("why:N", title="left out")])
     )
     out_ = f"; \N{MULTIPLICATION X} marks {count(len(labels), 'step')} left out" if labels else ""
-    shown = f" of {_owner(run, rows[0])}" if len(run.source.workers) > 1 else ""
+    shown = f" of {words.owner(run, rows[0])}" if len(run.source.workers) > 1 else ""
     says = f"Time of each step{shown} by category, colours as above{out_}."
     both = alt.layer(drawn, marks) if labels else drawn
     return Chart("steps", "Step by step", says, _spec(both.properties(width="container", height=200)))
-
-
-def _owner(run: Run, row: Row) -> str:
-    several = len(run.source.devices) > len(run.source.workers)
-    return f"worker {row['worker']}, GPU {row['device']}" if several else f"rank {row['worker']}"
 
 
 def _ranks(run: Run) -> Chart | None:
@@ -222,8 +218,9 @@ def _ranks(run: Run) -> Chart | None:
         whole = _number(row, "step_mean_ms")
         if whole is None:
             continue
+        owner = one_line(words.owner(run, row), _LONGEST)
         bars += [
-            {"rank": _owner(run, row), "place": place, "category": category, "ms": time, "order": order}
+            {"rank": owner, "place": place, "category": category, "ms": time, "order": order}
             for order, category, time in _shares(row, whole)
         ]
     if not bars:
@@ -240,12 +237,16 @@ def _ranks(run: Run) -> Chart | None:
         )
         .properties(width="container", height=len(rows) * _row_px(len(rows)))
     )
-    whose = "GPU" if len(run.source.devices) > len(run.source.workers) else "rank"
+    whose = words.whose(run.source)
     says = (
         f"Where a mean step of each {whose} goes, colours as above. "
         f"The {whose} whose step takes longest by itself, waiting left out, sets the pace of the job."
     )
     return Chart("ranks", f"{whose[0].upper()}{whose[1:]} by {whose}", says, _spec(drawn))
+
+
+def _called(run: Run, rank: Value) -> str:
+    return one_line(words.host_names(run.source).get(str(rank), str(rank)), _LONGEST)
 
 
 def _row_px(ranks: int) -> int:
@@ -263,7 +264,12 @@ def _heat(run: Run) -> Chart | None:
         return None
     column = "own_ms" if all(row.get("own_ms") is not None for row in rows) else "step_ms"
     cells = [
-        {"rank": one_line(str(row["name"]), _LONGEST), "place": row["rank"], "step": row["step"], "ms": row[column]}
+        {
+            "rank": _called(run, row["name"]),
+            "place": row["rank"],
+            "step": row["step"],
+            "ms": row[column],
+        }
         for row in rows
     ]
     meaning = "what the step takes the rank by itself, waiting left out" if column == "own_ms" else "length of the step"
@@ -271,10 +277,9 @@ def _heat(run: Run) -> Chart | None:
     drawn = _cells(cells, "step:O", "rank", column.replace("_ms", " ms")).properties(
         width="container", height=ranks * _row_px(ranks)
     )
-    # TensorFlow and JAX write one file per host, and it is the hosts that they compare
-    whose = "host" if run.source.format == "xplane" and ranks == len(run.source.workers) else "rank"
+    whose = words.whose(run.source)
     says = f"Darker is longer: {meaning}. A dark row is a slow {whose}, a dark column a slow step."
-    return Chart("heat", f"{whose.capitalize()}s over the steps", says, _spec(drawn))
+    return Chart("heat", f"{whose[0].upper()}{whose[1:]}s over the steps", says, _spec(drawn))
 
 
 def _cells(cells: Sequence[Mapping[str, object]], x: str, y: str, title: str) -> alt.Chart:
@@ -310,8 +315,8 @@ def _waits(run: Run) -> Chart | None:
         return None
     cells = [
         {
-            "waiting": one_line(str(row["waiting_name"]), _LONGEST),
-            "awaited": one_line(str(row["awaited_name"]), _LONGEST),
+            "waiting": _called(run, row["waiting_name"]),
+            "awaited": _called(run, row["awaited_name"]),
             "place": row["waiting"],
             "across": row["awaited"],
             "ms": row["wait_ms"],
@@ -338,9 +343,10 @@ def _waits(run: Run) -> Chart | None:
     for cell in cells:
         total[str(cell["awaited"])] = total.get(str(cell["awaited"]), 0.0) + float(str(cell["ms"]))
     most = max(total, key=lambda name: total[name])
+    whose = words.whose(run.source)
     says = (
-        f"Milliseconds per step in which the rank of the row waits for the rank of the column. "
-        f"Most is waited for {most}: {ms(total[most])} per step by all ranks together."
+        f"Milliseconds per step in which the {whose} of the row waits for the {whose} of the column. "
+        f"Most is waited for {most}: {ms(total[most])} per step by all {whose}s together."
     )
     return Chart("waits", "Who waits for whom", says, spec)
 
@@ -429,7 +435,12 @@ def _memory(run: Run) -> Chart | None:
         for row in rows
     ]
     peak = max(points, key=lambda point: point["allocated"] or 0)
-    x = alt.X("ms:Q", title="ms from the first allocation", axis=alt.Axis(grid=False, tickCount=6))
+    x = alt.X(
+        "ms:Q",
+        title="ms from the first allocation",
+        scale=alt.Scale(nice=False),
+        axis=alt.Axis(grid=False, tickCount=6),
+    )
     base = alt.Chart(_data(points))
     tip = [
         alt.Tooltip("ms:Q", format=",.1f"),

@@ -20,6 +20,7 @@ from advisor.resources import reports_folder
 
 _SCRIPTS: Final = ("report.js", "charts.js", "tables.js", "timeline.js", "flame.js")
 _LONGEST, _LONGEST_PROSE, _LONGEST_CODE = 400, 1500, 4000  # characters of one text: the whole of it is in the JSON
+_UNIT: Final = re.compile(r"(?<=\d) (?=(?:%|[nµm]?s\b|[KMGT]iB\b|GB/s))")
 _ICON: Final = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
     "%3Crect y='6' width='16' height='5' rx='2' fill='%23b9bfd0'/%3E"
@@ -103,12 +104,17 @@ def _shown(value: object) -> object:
     """What a template prints for a value, before it is escaped."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return text.UNKNOWN if value is None else value
-    return text.shortened(text.plain(value), _LONGEST)
+    return _together(text.shortened(text.plain(value), _LONGEST))
+
+
+def _together(shown: str) -> str:
+    """The text with no line break between a number and its unit."""
+    return _UNIT.sub("\N{NO-BREAK SPACE}", shown)
 
 
 def _prose(value: str) -> Markup:
     """Escaped text; its `code` spans as such."""
-    spans = words.code_spans(text.one_line(value, _LONGEST_PROSE))
+    spans = words.code_spans(_together(text.one_line(value, _LONGEST_PROSE)))
     return Markup().join(Markup("<code>{}</code>").format(part) if code else escape(part) for code, part in spans)
 
 

@@ -13,7 +13,8 @@ from advisor.text import one_line, plain
 _LONGEST: Final = 240  # characters of a name in a table
 _DIGITS: Final = 4  # significant ones
 _KERNELS: Final = (
-    *("name", "op", "shapes", "grid", "block", "registers", "occupancy", "family", "verdict", "calls", "total_ms"),
+    *("name", "op", "shapes", "grid", "block", "registers", "occupancy", "family", "verdict"),
+    *("calls_per_step", "ms_per_step"),
 )
 _FRAMES: Final = ("id", "parent", "name", "kind", "total_ms", "self_ms")
 _OPERATORS: Final = (
@@ -32,10 +33,10 @@ def payload(run: Run, specs: Mapping[str, object]) -> str:
     data = {
         "charts": specs,
         "tables": {
-            "kernels": _table(run, "kernel_group", _KERNELS),
-            "operators": _table(run, "op", _OPERATORS),
+            "kernels": _table([_per_step(row, run) for row in run.metrics.get("kernel_group", ())], _KERNELS),
+            "operators": _table(run.metrics.get("op", ()), _OPERATORS),
         },
-        "flame": _table(run, "call_tree", _FRAMES),
+        "flame": _table(run.metrics.get("call_tree", ()), _FRAMES),
         "timeline": None if run.timeline is None else _timeline(run, run.timeline),
     }
     return embedded(data)
@@ -51,8 +52,14 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Value]]) -> dict[str, 
     return {"columns": columns, "rows": [[_cell(value) for value in row] for row in rows]}
 
 
-def _table(run: Run, scope: str, columns: Sequence[str]) -> dict[str, object] | None:
-    rows = run.metrics.get(scope, ())
+def _per_step(row: Mapping[str, Value], run: Run) -> dict[str, Value]:
+    """A row of kernels with its sums over the used steps as means of one step; of a recording without, as they are."""
+    steps = max(1, run.source.steps.used)
+    sums = {name: value for name in ("calls", "total_ms") if isinstance(value := row.get(name), int | float)}
+    return {**row, "calls_per_step": sums.get("calls", 0) / steps, "ms_per_step": sums.get("total_ms", 0.0) / steps}
+
+
+def _table(rows: Sequence[Mapping[str, Value]], columns: Sequence[str]) -> dict[str, object] | None:
     return table(columns, [[row.get(c) for c in columns] for row in rows]) if rows else None
 
 

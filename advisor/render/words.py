@@ -240,12 +240,13 @@ def shown_in_timeline(finding: Finding, run: Run) -> bool:
 
 
 def timeline_title(run: Run) -> str:
-    """`The longest of the steps used: step 9 of rank 3, 178 ms`."""
+    """`step 9 of rank 3, 178 ms`."""
     drawn = run.timeline
     if drawn is None:
         return ""
     which = f"step {drawn.step}" if drawn.step is not None else "the whole recording"
-    rank = f" of rank {drawn.worker}" if len(run.source.workers) > 1 else ""
+    name = f"rank {drawn.worker}"
+    rank = f" of {host_names(run.source).get(name, name)}" if len(run.source.workers) > 1 else ""
     return f"{which}{rank}, {ns(drawn.dur_ns)}"
 
 
@@ -278,6 +279,26 @@ def tensor_cores(run: Run) -> list[tuple[str, float, str]]:
     return [part for part in parts if part[1] > 0]
 
 
+def tables_title(run: Run) -> str:
+    """`Kernels and operators`, or which of them the run has; empty where it has neither."""
+    tables = {"kernels": "kernel_group", "operators": "op"}
+    return listing([name for name, scope in tables.items() if run.metrics.get(scope)]).capitalize()
+
+
+def tables_says(run: Run) -> str:
+    """What the numbers of the tables are numbers of."""
+    of = "Calls and times of a mean step" if run.source.steps.marked else "Calls and times of the recording"
+    kernels, ops = run.metrics.get("kernel_group"), run.metrics.get("op")
+    several = len(run.source.devices) > 1
+    whose = ["kernels of the device that sets the pace"] if kernels and several else []
+    whose += ["operators of the average device"] if ops and several else []
+    what = f"{of}: {listing(whose)}." if whose else f"{of}."
+    host = (
+        " An operator's host time is without the operators inside it, its device time that of what it launches itself."
+    )
+    return what + (host if ops else "")
+
+
 class Flame(NamedTuple):
     """The words around a flame graph; `all` stands on the frame that holds all others."""
 
@@ -289,7 +310,7 @@ class Flame(NamedTuple):
 def flame(run: Run) -> Flame | None:
     """What the time of a step by module is called: after what its frames are; None where there are no frames."""
     rows = run.metrics.get("call_tree", ())
-    if not rows:
+    if all(row.get("name") is None for row in rows):  # one frame of what nothing is known of shows nothing
         return None
     kinds = {row.get("kind") for row in rows}
     parts = [next((kind for kind in ("module", "scope", "annotation") if kind in kinds), None), "operator"]
@@ -304,7 +325,7 @@ def flame(run: Run) -> Flame | None:
     return Flame(
         f"{whose.capitalize()} time by {listing([part for part in parts if part])}",
         f"{counted[whose]}{backward}.",
-        f"{when}: {ms(total)}",
+        f"{whose} time of {when}{', all threads' if whose == 'host' else ''}: {ms(total)}",
     )
 
 
@@ -490,7 +511,7 @@ def odd_ranks(run: Run) -> list[str]:
     here = len(run.source.workers)
     rest = " for those recorded" if run.source.world_size and run.source.world_size > here else ""
     return [
-        f"{_rank(rank.row, run)}: {ms(rank.own_ms)} by itself, {ms(abs(rank.excess_ms))}"
+        f"{owner(run, rank.row)}: {ms(rank.own_ms)} by itself, {ms(abs(rank.excess_ms))}"
         f" {'more' if rank.excess_ms > 0 else 'less'} than the typical rank; waits {ms(rank.wait_ms)}{rest}"
         for rank in sorted(odd, key=lambda rank: -abs(rank.excess_ms))
     ]
@@ -531,11 +552,6 @@ def _gbs(value: float) -> str:
 def _number(row: Mapping[str, Value], name: str) -> float:
     value = row.get(name)
     return float(value) if isinstance(value, int | float) else 0.0
-
-
-def _rank(row: Mapping[str, Value], run: Run) -> str:
-    several = len(run.source.devices) > len(run.source.workers)
-    return f"worker {row['worker']}, GPU {row['device']}" if several else f"rank {row['worker']}"
 
 
 def hosts(run: Run) -> list[str]:
@@ -582,16 +598,25 @@ def first_sentence(text: str) -> str:
 
 def frames(stack: str) -> list[str]:
     """The few frames of a stack that tell most: the user's own, innermost first; of libraries where there are none."""
-    told = [frame.strip() for frame in re.split(r"[;\n]", stack) if frame.strip()]
+    told = _frames(stack)
     own = [frame for frame in told if not _LIBRARY.search(frame)]
     return (own or told)[:_FRAMES]
 
 
+def stack(recorded: str) -> str:
+    """All frames of a stack, a line each."""
+    return "\n".join(_frames(recorded))
+
+
+def _frames(stack: str) -> list[str]:
+    return [frame.strip() for frame in re.split(r"[;\n]", stack) if frame.strip()]
+
+
 def alike(places: Iterable[Place]) -> list[list[Place]]:
-    """Places of one name and op together, in the order in which the names first come."""
-    groups: dict[tuple[str, str | None], list[Place]] = {}
+    """Places of one name, op and stack together, in the order in which they first come."""
+    groups: dict[tuple[str, str | None, str | None], list[Place]] = {}
     for place in places:
-        groups.setdefault((place.name, place.op), []).append(place)
+        groups.setdefault((place.name, place.op, place.stack), []).append(place)
     return list(groups.values())
 
 
@@ -641,14 +666,37 @@ def _steps(steps: Steps) -> str:
     if not steps.marked:
         return f"no steps marked, {ms(steps.step_ms)} recorded" if steps.step_ms is not None else "no steps marked"
     used = count(steps.used, "step") if steps.used == steps.count else f"{steps.used} of {steps.count} steps used"
-    return used if steps.step_mean_ms is None or not steps.used else f"{used}, {ms(steps.step_mean_ms)} on average"
+    if steps.step_mean_ms is None or not steps.used:
+        return used
+    return f"{used}, {ms(steps.step_mean_ms)}{' on average' if steps.used > 1 else ''}"
 
 
-def charts_title(names: Iterable[str]) -> str:
+def whose(source: Source) -> str:
+    """What the many of a job are: a `GPU` where a process has several, a `host` of TensorFlow or JAX, else a `rank`."""
+    return "GPU" if len(source.devices) > len(source.workers) else "host" if host_names(source) else "rank"
+
+
+def host_names(source: Source) -> dict[str, str]:
+    """What the `rank N` of a job of TensorFlow or JAX is called: they write one file per host, named after it."""
+    of_hosts = source.format == "xplane" and len(source.workers) > 1 and len(source.devices) <= len(source.workers)
+    return {f"rank {worker.worker}": worker.name for worker in source.workers} if of_hosts else {}
+
+
+def owner(run: Run, row: Mapping[str, Value]) -> str:
+    """Whose a row of devices is: `rank 3`, `worker 0, GPU 2`, or the host's name."""
+    if whose(run.source) == "GPU":
+        return f"worker {row['worker']}, GPU {row['device']}"
+    rank = f"rank {row['worker']}"
+    return host_names(run.source).get(rank, rank)
+
+
+def charts_title(names: Iterable[str], source: Source) -> str:
     """What the charts of these names are about."""
-    of = {"ranks": "ranks", "heat": "ranks", "waits": "communication", "bandwidth": "communication", "memory": "memory"}
+    many = f"{whose(source)}s"
+    of = {"ranks": many, "heat": many, "waits": "communication", "bandwidth": "communication", "memory": "memory"}
     shown = set(names)
-    return listing(list(dict.fromkeys(about for name, about in of.items() if name in shown))).capitalize()
+    told = listing(list(dict.fromkeys(about for name, about in of.items() if name in shown)))
+    return told[:1].upper() + told[1:]
 
 
 def _paced(source: Source) -> str:

@@ -308,7 +308,8 @@ def _root(rule: str, above: Mapping[str, str | None]) -> str:
 
 
 def _rank(f: _Fired, saving: tuple[float, float] | None) -> tuple[object, ...]:
-    return saving is None, -_expected(saving, f.confidence), SEVERITIES.index(f.severity), f.rule.id
+    later = not (f.rule.leads and f.severity == "high")
+    return later, saving is None, -_expected(saving, f.confidence), SEVERITIES.index(f.severity), f.rule.id
 
 
 def _expected(saving: tuple[float, float] | None, confidence: Confidence) -> float:

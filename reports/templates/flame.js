@@ -3,7 +3,7 @@
 // in a comparison, base_ms: then a frame is as wide as it is now and coloured by what it has become.
 "use strict";
 
-const NARROWEST = 2.5, LABELLED = 32, FRAME = 22;  // px
+const NARROWEST = 2.5, FRAME = 22, LETTER = 7.3, EDGES = 13, FEWEST = 5;  // px; a label is shown whole or with so many signs
 
 const framesOf = table => {
   const all = table.rows.map(row => Object.fromEntries(table.columns.map((name, i) => [name, row[i]])));
@@ -59,7 +59,8 @@ const drawFlame = (section, table) => {
       if (!shown) continue;
       deepest = Math.max(deepest, frame.depth);
       Object.assign(frame.element.style, { left: `${100 * frame.left / whole}%`, width: `${100 * frame.width / whole}%`, top: `${frame.depth * FRAME}px` });
-      frame.element.firstChild.hidden = frame.width < LABELLED;
+      const label = frame.element.firstChild;
+      label.hidden = frame.width < EDGES + LETTER * Math.min(FEWEST, label.textContent.length);
       frame.element.classList.toggle("around", frame !== zoomed && isUnder(zoomed, frame));
       if (frame.inner.length) frame.element.setAttribute("aria-expanded", frame.inner.some(one => isUnder(zoomed, one) || one.width >= NARROWEST));
     }

@@ -6,7 +6,8 @@ const sum = (rows, at) => rows.reduce((total, row) => total + (row[at] ?? 0), 0)
 const shown = (value, signed) => {
   if (value === null || value === undefined) return "could not tell";
   if (typeof value !== "number") return value;
-  return value.toLocaleString("en", { maximumSignificantDigits: Math.abs(value) >= 1000 ? 6 : 3, signDisplay: signed ? "exceptZero" : "auto" });
+  const digits = Math.abs(value) >= 1000 ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 3 };
+  return value.toLocaleString("en", { ...digits, signDisplay: signed ? "exceptZero" : "auto" });
 };
 const USES = { used: "use them", unused: "could use them", unknown: "could not tell", "no use": "no gain from them" };
 const use = row => row.family === "collective" ? "communication" : USES[row.verdict] ?? "could not tell";
@@ -16,8 +17,8 @@ const KINDS = {
     title: "Kernels",
     by: { kernel: r => r.name, "launching op": r => r.op ?? "none recorded", "shapes of the op": r => `${r.op ?? "no op"} ${r.shapes ?? "no shapes"}`,
       "grid and block": r => `${r.grid ?? "?"} blocks of ${r.block ?? "?"} threads`, family: r => r.family ?? "other", "Tensor Cores": r => use(r) },
-    weight: "total_ms",
-    columns: { calls: g => sum(g, "calls"), ms: g => sum(g, "total_ms"), "mean µs": g => 1e3 * sum(g, "total_ms") / Math.max(1, sum(g, "calls")),
+    weight: "ms_per_step",
+    columns: { calls: g => sum(g, "calls_per_step"), ms: g => sum(g, "ms_per_step"), "mean µs": g => 1e3 * sum(g, "ms_per_step") / sum(g, "calls_per_step"),
       "Tensor Cores": g => { const all = new Set(g.map(r => use(r))); return all.size === 1 ? [...all][0] : "partly"; } },
     sort: "ms",
   },
@@ -25,7 +26,7 @@ const KINDS = {
     title: "Operators",
     by: { operator: r => r.name, type: r => r.name.replace(/^.*[\/:](?=.)/, ""), "input shapes": r => `${r.name} ${r.shapes ?? "no shapes recorded"}`, "call stack": r => `${r.name} ${r.stack ?? "no stack recorded"}` },
     weight: "device_ms_per_step",
-    columns: { "calls a step": g => sum(g, "calls_per_step"), "device ms": g => sum(g, "device_ms_per_step"), "host ms": g => sum(g, "ms_per_step"),
+    columns: { calls: g => sum(g, "calls_per_step"), "device ms": g => sum(g, "device_ms_per_step"), "host ms": g => sum(g, "ms_per_step"),
       "host ms, with ops inside": g => sum(g, "total_ms_per_step") },
     sort: "device ms",
     hostOnly: { weight: "ms_per_step", sort: "host ms" },  // of a job without a device
@@ -120,12 +121,12 @@ const drawTable = (place, table, run) => {
   more.addEventListener("click", () => { state.whole = !state.whole; draw(); });
   csv.addEventListener("click", () => {
     const groups = grouped();
-    download(`${run}-${place.dataset.table}`, [state.by, ...Object.keys(kind.columns), "share"], groups.map(g => [g.key, ...Object.values(g.cells), g.share]));
+    download(`${run}-${place.dataset.table}${place.dataset.per ? "-per-step" : ""}`, [state.by, ...Object.keys(kind.columns), "share"], groups.map(g => [g.key, ...Object.values(g.cells), g.share]));
   });
   const scroll = make("div", { className: "scroll", tabIndex: 0 }, make("table", {}, make("thead", {}, head), body));
   scroll.setAttribute("role", "region");
   scroll.setAttribute("aria-label", kind.title);
-  place.replaceChildren(make("h4", { textContent: kind.title }), make("div", { className: "bar" }, make("span", { className: "buttons" }, grouping, filter), csv),
+  place.replaceChildren(make("h4", { textContent: kind.title + (place.dataset.per ?? "") }), make("div", { className: "bar" }, make("span", { className: "buttons" }, grouping, filter), csv),
     scroll, make("div", { className: "below" }, told, more));
   draw();
 };

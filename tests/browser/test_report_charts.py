@@ -123,7 +123,7 @@ def test_a_table_is_filtered_and_grouped(opened: Open):
     table.locator("input").fill("")
     table.locator("select").select_option("launching op")
     assert made.names() == ["aten::addmm", "aten::mm"]
-    assert table.locator("tbody tr").first.locator("td").nth(1).inner_text() == "420"  # 40 + 38 + ... + 2 ms
+    assert table.locator("tbody tr").first.locator("td").nth(1).inner_text() == "70"  # (40 + 38 + ... + 2) / 6 ms
     table.locator("select").select_option("Tensor Cores")
     assert made.names() == ["could use them", "use them", "could not tell", "no gain from them"]
 
@@ -170,6 +170,23 @@ def test_the_page_of_a_comparison_stays_quiet_and_has_the_theme(browser: playwri
         made.page.locator("#theme").click()
         assert made.page.locator("html").get_attribute("data-theme") == "light"
         assert made.trouble == []
+
+
+def test_kernels_and_operators_are_both_told_per_step(opened: Open):
+    made = opened("resnet")
+    assert made.page.locator(".table h4").all_inner_texts() == ["Kernels, per step", "Operators, per step"]
+    cells = made.page.locator("[data-table=kernels] tbody tr").nth(2).locator("td").all_inner_texts()
+    # of 6 steps: 13 calls, 38 ms
+    assert cells[:3] == ["2.17", "6.33", "2,922"]
+
+
+def test_a_label_of_a_frame_is_whole_or_has_four_letters(opened: Open):
+    made = opened("resnet", width=360)
+    cut = made.page.evaluate("""() => [...document.querySelectorAll('.frame span')]
+      .filter(label => label.checkVisibility() && label.parentElement.scrollWidth > label.parentElement.clientWidth)
+      .map(label => label.parentElement.clientWidth)""")
+    assert cut
+    assert min(cut) > 45
 
 
 def test_a_table_comes_as_csv_that_no_spreadsheet_runs(opened: Open, tmp_path: Path):
@@ -251,7 +268,8 @@ def test_a_finding_is_shown_in_the_timeline(opened: Open):
 
 
 def labels(made: Opened) -> list[str]:
-    return made.page.locator(".flame [role=treeitem]:visible").all_inner_texts()
+    shown = made.page.locator(".flame [role=treeitem]:visible").all_inner_texts()
+    return [label.replace("\N{NO-BREAK SPACE}", " ") for label in shown]
 
 
 def test_the_frames_are_drawn_to_scale_and_named(opened: Open):
@@ -260,7 +278,7 @@ def test_the_frames_are_drawn_to_scale_and_named(opened: Open):
     whole = frames.first.bounding_box()["width"]
     widths = [frames.nth(i).bounding_box()["width"] / whole for i in range(3)]
     assert widths == pytest.approx([1, 0.9, 0.1], abs=0.005)
-    assert frames.first.inner_text() == "a step: 100 ms"
+    assert labels(made)[0] == "device time of a step: 100 ms"
     assert frames.nth(3).get_attribute("aria-label") == "Linear_0: module, 48 ms, 48.0 %"
     assert frames.nth(2).get_attribute("aria-label") == "what launched it was not recorded: op, 10 ms, 10.0 %"
 
@@ -269,7 +287,7 @@ def test_a_frame_is_zoomed_by_mouse_and_all_are_back_by_a_button(opened: Open):
     made = opened("resnet")
     before = labels(made)
     made.page.locator(".flame [role=treeitem]", has_text="Linear_1").click()
-    assert labels(made) == ["a step: 100 ms", "Net_0", "Linear_1", "aten::linear"]
+    assert labels(made) == ["device time of a step: 100 ms", "Net_0", "Linear_1", "aten::linear"]
     assert "Linear_1 module, 24 ms, 24.0 %" in made.page.locator(".flame .readout").inner_text()
     made.page.locator(".flame [data-do=all]").click()
     assert labels(made) == before
@@ -287,7 +305,7 @@ def test_the_frames_are_walked_through_by_keyboard(opened: Open):
         walked.append(made.page.evaluate(focused).partition(":")[0])
     assert walked == ["Net_0", "Linear_0", "Linear_1", "aten", "Linear_1"]
     keys.press("Enter")
-    assert labels(made) == ["a step: 100 ms", "Net_0", "Linear_1", "aten::linear"]
+    assert labels(made) == ["device time of a step: 100 ms", "Net_0", "Linear_1", "aten::linear"]
     keys.press("Escape")
     assert len(labels(made)) > 4
     assert made.page.locator(".flame [tabindex='0']").count() == 1  # one stop for the tabulator

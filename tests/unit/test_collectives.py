@@ -184,6 +184,15 @@ def test_without_the_links_bandwidth_fewer_calls_save_start_ups_alone():
     assert small_messages(on_v100)["merge_gain_ms"] == pytest.approx(19 * 7.8e-3)
 
 
+@pytest.mark.parametrize(("hidden_us", "gain_us"), [(0, 148.2), (100, 48.2), (500, 0)])
+def test_the_last_bucket_has_nothing_left_to_hide_behind(hidden_us, gain_us):
+    # The same 20 MB in one bucket take 600 - 148.2 us after the last kernel, however much of the calls was hidden.
+    calls = [collective(30 * i, 30 * i + 30, rank, bytes=1_000_000, sequence=i) for i in range(20) for rank in (0, 1)]
+    made = job(calls, [kernel(0, hidden_us, worker=rank) for rank in (0, 1)] if hidden_us else [])
+    on_v100 = job_of([replace(rank, gpu=match("Tesla V100-SXM2-16GB")) for rank in made.ranks])
+    assert small_messages(on_v100)["merge_gain_ms"] == pytest.approx(gain_us / 1e3)
+
+
 def test_buffers_are_told_from_other_broadcasts_by_what_launched_them():
     forward = [on_host("annotation", 0, 50, name="DistributedDataParallel.forward", worker=rank) for rank in (0, 1)]
     calls = [

@@ -194,6 +194,30 @@ def test_the_fix_whose_condition_holds_comes_first_and_one_whose_does_not_is_lef
     assert [fix.do for fix in finding.fixes] == ["not here"]  # better than none
 
 
+@pytest.mark.parametrize(("share", "first"), [(0.6, "between"), (0.4, "within")])
+def test_time_that_no_saving_reckons_with_comes_first_where_it_is_most_of_it(share, first):
+    between = rule(
+        "between",
+        "between_steps_share > 0.1",
+        severity={"high": "between_steps_share > 0.5", "medium": True},
+        says="{{ between_steps_share | percent }}",
+        leads=True,
+    )
+    found = measured({"between_steps_share": share, "input_share": 0.9})
+    within = rule("within", severity={"high": True}, **saving(40, 90))
+    assert judged(found, between, within).findings[0].rule == first
+
+
+def test_a_fix_that_is_made_already_is_left_out():
+    fixes = [
+        {"for": "any", "do": "made", "unless": "input_share > 0.1"},
+        {"for": "any", "do": "not made", "unless": "input_share > 0.9"},
+        {"for": "any", "do": "unknown", "unless": "device_name = 'A'"},
+    ]
+    finding = judged(measured({"input_share": 0.5}), rule("a", fixes=fixes)).findings[0]
+    assert [fix.do for fix in finding.fixes] == ["not made", "unknown"]
+
+
 def test_what_uneven_steps_cost_is_a_part_of_the_mean_with_them():
     found = measured({"input_share": 0.5, "outliers_share": 0.5, "complete_step_mean_ms": 150.0})
     won = judged(found, rule("a", **saving(15, 30, of="outliers"))).findings[0].saving

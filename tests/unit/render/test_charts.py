@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import json
+import re
 
-from advisor.render import charts
+from advisor.render import charts, html, words
 from advisor.report import Run
 from tests.render_samples import RESNET, SAMPLES, changed
 
@@ -18,6 +19,18 @@ def test_files_of_hosts_are_compared_as_hosts():
     hosts = changed(EIGHT, source=changed(EIGHT.source, format="xplane"))
     assert chart(hosts, "heat").title == "Hosts over the steps"
     assert "a slow host" in chart(hosts, "heat").says
+    named = {row["rank"] for rows in chart(hosts, "heat").spec["datasets"].values() for row in rows}
+    assert named == {f"rank{n}" for n in range(8)}  # their files, not `rank 3`
+
+
+def test_a_category_has_one_colour_on_the_whole_page():
+    style, drawn = html.asset("report.css"), html.asset("timeline.js")
+    for category in words.CATEGORIES:
+        assert re.search(rf"\.c-{category}\b[^{{}}]*{{ fill: var\({charts.COLORS[category]}\)", style)
+    assert "--gap-input: var(--idle-1)" in style
+    assert charts.COLORS["input"] == "--idle-1"
+    assert 'input: "--gap-input"' in drawn
+    assert charts.COLORS["compile"] == "--gap-compile"
 
 
 def test_waits_that_are_nothing_beside_the_others_bear_no_number():
@@ -27,7 +40,7 @@ def test_waits_that_are_nothing_beside_the_others_bear_no_number():
     cells, *numbers = spec["layer"]
     rows = [[row["ms"] for row in spec["datasets"][layer["data"]["name"]]] for layer in spec["layer"]]
     assert (rows, len(numbers)) == ([[10, 0.01], [10]], 1)
-    assert (cells["encoding"]["y"]["title"], cells["encoding"]["x"]["title"]) == ("this rank waits", "for this rank")
+    assert (cells["encoding"]["y"]["title"], cells["encoding"]["x"]["title"]) == ("this one waits", "for this one")
 
 
 def test_every_chart_of_every_sample_is_json():

@@ -384,7 +384,7 @@ def test_the_page_holds_the_numbers_of_its_table_and_flame_graph():
         *((None, 60, 50), (0, 35, 20), (0, 15, 30), (0, 10, None), (None, 0, 10))
     ]
     assert "Device time by module and operator, before and after" in page.render(slower())
-    assert "device time of a step: 60 ms, was 60 ms" in page.render(slower())
+    assert "device time of a step: 60\N{NO-BREAK SPACE}ms, was 60\N{NO-BREAK SPACE}ms" in page.render(slower())
 
 
 def test_without_modules_there_is_no_flame_graph():

@@ -24,7 +24,7 @@ VOID = {"meta", "link", "wbr"}
 ATTRIBUTES = {
     *("lang", "charset", "http-equiv", "content", "name", "rel", "href", "id", "class", "type", "hidden", "open"),
     *("scope", "tabindex", "aria-hidden", "aria-label", "aria-labelledby", "aria-live", "role", "value"),
-    *("data-run", "data-chart", "data-show", "data-do", "data-table", "data-all"),
+    *("data-run", "data-chart", "data-show", "data-do", "data-table", "data-per", "data-all"),
     *("viewbox", "x", "y", "width", "height", "rx", "cx", "cy", "r", "d"),
 }
 
@@ -59,7 +59,7 @@ class Page(HTMLParser):
             self.inside.setdefault(tag, []).append(data)
 
     def text(self, tag: str = "html") -> str:
-        return "".join(self.inside.get(tag, []))
+        return "".join(self.inside.get(tag, [])).replace("\N{NO-BREAK SPACE}", " ")
 
     def values(self, name: str) -> list[str]:
         return [value for _, found, value in self.attributes if found == name]

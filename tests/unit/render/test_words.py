@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.render import words
-from advisor.report import LeftOutStep, Place, Report, Steps, Unreadable
+from advisor.report import LeftOutStep, Place, Report, Steps, Unreadable, Worker
 from tests.render_samples import (
     INPUT_BOUND,
     LAUNCH_BOUND,
@@ -263,16 +263,51 @@ def test_a_flame_graph_is_called_after_its_frames():
             "Time of kernels and copies under what launched them, where they overlap each counted; "
             "the backward pass counts where the forward op ran."
         ),
-        "a step: 100 ms",
+        "device time of a step: 100 ms",
     )
     rows = ({"id": 0, "parent": None, "name": "aten::mm", "kind": "op", "total_ms": 3.0, "self_ms": 3.0},)
     alone = changed(cpu_only().runs[0], metrics={"call_tree": rows})
     assert words.flame(alone) == (
         "Host time by operator",
         "Time of the host's ranges, all threads together.",
-        "the recording: 3 ms",
+        "host time of the recording, all threads: 3 ms",
     )
     assert words.flame(changed(RESNET, metrics={})) is None
+    unknown = ({"id": 0, "parent": None, "name": None, "kind": "op", "total_ms": 3.0, "self_ms": 3.0},)
+    assert words.flame(changed(RESNET, metrics={"call_tree": unknown})) is None
+
+
+def test_the_tables_are_called_after_what_they_hold():
+    assert words.tables_title(RESNET) == "Kernels and operators"
+    assert words.tables_says(RESNET).startswith("Calls and times of a mean step. An operator's host time is without")
+    kernels = changed(RESNET, metrics={"kernel_group": RESNET.metrics["kernel_group"]})
+    unmarked = changed(kernels, source=changed(RESNET.source, steps=changed(RESNET.source.steps, marked=False)))
+    assert (words.tables_title(unmarked), words.tables_says(unmarked)) == (
+        "Kernels",
+        "Calls and times of the recording.",
+    )
+    assert words.tables_title(changed(RESNET, metrics={})) == ""
+
+
+def test_hosts_of_tensorflow_are_called_by_their_names():
+    workers = tuple(Worker(worker=n, rank=None, name=name, file=name) for n, name in enumerate(("alpha", "beta")))
+    source = changed(RESNET.source, format="xplane", workers=workers)
+    run = changed(RESNET, source=source)
+    assert (words.whose(source), words.owner(run, {"worker": 1})) == ("host", "beta")
+    assert words.charts_title(["heat", "memory"], source) == "Hosts and memory"
+    ranks = changed(source, format="kineto")
+    assert (words.whose(ranks), words.owner(changed(run, source=ranks), {"worker": 1})) == ("rank", "rank 1")
+    gpus = changed(source, workers=workers[:1], devices=RESNET.source.devices * 2)
+    assert words.owner(changed(run, source=gpus), {"worker": 0, "device": 6}) == "worker 0, GPU 6"
+    assert words.charts_title(["ranks"], gpus) == "GPUs"
+
+
+def test_places_with_one_stack_are_told_together():
+    def at(stack: str | None) -> Place:
+        return changed(INPUT_BOUND.where[0], stack=stack)
+
+    assert [len(group) for group in words.alike([at("a.py(1)"), at(None), at("a.py(1)"), at("b.py(1)")])] == [2, 1, 1]
+    assert words.stack("a.py(1): f; b.py(2): g;\nc") == "a.py(1): f\nb.py(2): g\nc"
 
 
 def test_what_the_frameworks_tools_put_first():
