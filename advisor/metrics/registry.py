@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -233,6 +233,7 @@ def _places(lens: Lens, metric: str, worker: int) -> pl.DataFrame:
     rows = rows.with_columns(id=pl.col("op") if "op" in rows.columns else pl.lit(None, pl.Int64))
     ops = lane.host.filter(pl.col("id").is_in(rows["id"].implode()))  # a few: names become text row by row
     names = ops.select("id", pl.col("stack").cast(pl.String), op_name=pl.col("name").cast(pl.String))
+    names = names.with_columns(pl.coalesce("stack", _python_stacks(lens, names["id"])))
     told = rows.join(names, on="id", how="left", maintain_order="left")
     return told.select(
         "table",
@@ -246,6 +247,20 @@ def _places(lens: Lens, metric: str, worker: int) -> pl.DataFrame:
         at_ms=(pl.col("start_ns") - lens.profile.start_ns) / 1e6,
         op=pl.when(pl.col("op_name") != pl.col("name")).then("op_name"),
     )
+
+
+def _python_stacks(lens: Lens, ops: pl.Series) -> pl.Series:
+    """The Python calls that ops run in, innermost first, of a profiler that records calls instead of stacks."""
+    host = lens.profile.host_ops
+
+    def frames(op: int) -> Iterator[str]:
+        around = host["parent"][op]
+        while around is not None:
+            if host["kind"][around] == "python":
+                yield host["name"][around]
+            around = host["parent"][around]
+
+    return pl.Series([";".join(frames(op)) or None for op in ops], dtype=pl.String)
 
 
 def dtypes() -> dict[str, type[pl.DataType]]:
