@@ -616,18 +616,9 @@ def first_sentence(text: str) -> str:
 
 def frames(stack: str) -> list[str]:
     """The few frames of a stack that tell most: the user's own, innermost first; of libraries where there are none."""
-    told = _frames(stack)
+    told = [frame.strip() for frame in re.split(r"[;\n]", stack) if frame.strip()]
     own = [frame for frame in told if not _LIBRARY.search(frame)]
     return (own or told)[:_FRAMES]
-
-
-def stack(recorded: str) -> str:
-    """All frames of a stack, a line each."""
-    return "\n".join(_frames(recorded))
-
-
-def _frames(stack: str) -> list[str]:
-    return [frame.strip() for frame in re.split(r"[;\n]", stack) if frame.strip()]
 
 
 def alike(places: Iterable[Place]) -> list[list[Place]]:

@@ -315,7 +315,6 @@ def test_places_with_one_stack_are_told_together():
         return changed(INPUT_BOUND.where[0], stack=stack)
 
     assert [len(group) for group in words.alike([at("a.py(1)"), at(None), at("a.py(1)"), at("b.py(1)")])] == [2, 1, 1]
-    assert words.stack("a.py(1): f; b.py(2): g;\nc") == "a.py(1): f\nb.py(2): g\nc"
 
 
 def test_what_the_frameworks_tools_put_first():
