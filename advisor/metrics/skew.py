@@ -19,6 +19,7 @@ _TELLING_SHARE: Final = 0.1  # of the lateness: parts below are not named
 _TELLING_COUNT: Final = 0.05  # more kernels than the typical rank: fewer are not named
 _MOSTLY: Final = 0.5
 _BY_CHANCE: Final = 2  # standard errors: of two ranks that are late in turn one is late more often
+_USUAL: Final = 0.25  # quantile: of two ranks that pause in turn each does in half of the steps
 _PAIRED: Final = ("send", "recv")
 _IN_STAGES: Final = (
     "ranks wait in sends and receives mostly: in a pipeline the slowest stage alone does not set the step"
@@ -197,14 +198,14 @@ _SPLIT: Final = (
         "ms",
         "What the job's step gets shorter by at least if no rank's host paused.",
         "mean over steps of the largest step without waiting - the same once each rank has, of what is neither kernels"
-        " nor waiting for input, no more than its median over steps",
+        " nor waiting for input, no more than its lower quartile over steps",
     ),
     Metric(
         "pauses_most_ms",
         "ms",
         "The same at most: transfers hide behind kernels again, and waits count whose pause came before the steps.",
-        "mean step - largest mean over steps of a rank's alone time, of the rest no more than its median; over the"
-        " common steps or over all complete ones, where that is more",
+        "mean step - largest mean over steps of a rank's alone time, of the rest no more than its lower quartile; over"
+        " the common steps or over all complete ones, where that is more",
     ),
     Metric(
         "persistent_compute_ms",
@@ -343,7 +344,8 @@ def _pauses_least(ranks: _Ranks) -> float:
 
 def _paused(ranks: _Ranks) -> Floats:
     """Host work of a step that the rank does not have in its usual one."""
-    more: Floats = (ranks.other - np.median(ranks.other, axis=1, keepdims=True)).clip(0)
+    usual = np.quantile(ranks.other, _USUAL, axis=1, method="lower", keepdims=True)
+    more: Floats = (ranks.other - usual).clip(0)
     return more
 
 

@@ -91,6 +91,12 @@ def test_pauses_of_the_host_that_move_are_told_from_uneven_batches():
     assert found["pauses_most_ms"] == pytest.approx(9 / 4 + 0.1)
 
 
+def test_of_two_ranks_that_pause_in_turn_each_pauses_in_half_of_its_steps():
+    found = skew.skew(racing([[14, 10, 14, 10], [10, 15, 10, 15]], busy=10))
+    assert found["pauses_least_ms"] == pytest.approx(4.5)  # every step would take 10 ms and the transfer
+    assert found["pauses_most_ms"] == pytest.approx(4.6)
+
+
 def test_the_two_parts_make_up_the_whole():
     found = skew.skew(racing([[14, 10, 10, 12], [10, 15, 10, 12], [10, 10, 17, 19]]))
     assert found["skew_ms"] == pytest.approx(found["persistent_skew_ms"] + found["moving_skew_ms"])
