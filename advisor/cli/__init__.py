@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import typer
 
@@ -29,6 +30,8 @@ from advisor.errors import AdvisorError, UsageError
 
 FailOn: TypeAlias = Literal["high", "medium", "low", "never"]
 _LEVELS: tuple[FailOn, ...] = ("high", "medium", "low", "never")
+
+_OBJECTS: Final = 100_000  # looked for garbage after every 700, as by default, start-up takes a seventh longer
 
 app = typer.Typer(
     add_completion=False,
@@ -273,6 +276,7 @@ def comment(
 
 def main() -> None:
     """Entry point of the `advisor` command, and the only place that catches AdvisorError."""
+    gc.set_threshold(_OBJECTS)
     try:
         app(standalone_mode=True)
     except AdvisorError as error:
