@@ -224,7 +224,7 @@ def read(path: str) -> Profile:
     if not profiles:
         raise NothingFound("; ".join(f"{u.path}: {u.why}" for u in lost) or f"{path}: no profile")
     if len(profiles) > 1:
-        raise ReadError(f"{path}: holds {len(profiles)} runs; give the path of one")
+        raise ReadError(f"{path}: holds {len(profiles)} runs; give the path of one, as {found[0].files[0]}")
     return profiles[0]
 
 

@@ -37,11 +37,16 @@ def _longest(cause: str, only: pl.Expr = _ANY) -> Callable[[Lane], pl.DataFrame]
         begin = found["late_ns" if cause == "host_bound" else "start_ns"]
         mine = _owned(lane, Union.of(begin, found["end_ns"]), cause)
         window = np.searchsorted(lane.starts, mine.starts, side="right") - 1
+        # the op that was late is where to look; what the device waits for otherwise is not the next op's doing
+        late = lane.ops if cause == "host_bound" else lane.ops.clear()
+        ending = late.sort("start_ns", "id").select("op", end_ns="start_ns")
         return (
-            pl.DataFrame({"start_ns": mine.starts, "dur_ns": mine.ends - mine.starts})
+            pl.DataFrame({"start_ns": mine.starts, "end_ns": mine.ends, "dur_ns": mine.ends - mine.starts})
+            .join_asof(ending, on="end_ns", strategy="forward")
             .select(
                 "start_ns",
                 "dur_ns",
+                "op",
                 table=pl.lit("gaps"),
                 name=pl.lit(f"device idle: {MEANINGS[cause][0]}"),
                 step=lane.steps["step"].gather(window),

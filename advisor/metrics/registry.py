@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -234,6 +234,7 @@ def _places(lens: Lens, metric: str, worker: int) -> pl.DataFrame:
     ops = lane.host.filter(pl.col("id").is_in(rows["id"].implode()))  # a few: names become text row by row
     zero = lane.process.get("zero_ns")
     names = ops.select("id", pl.col("stack").cast(pl.String), op_name=pl.col("name").cast(pl.String))
+    names = names.with_columns(pl.coalesce("stack", _python_stacks(lens, names["id"])))
     told = rows.join(names, on="id", how="left", maintain_order="left")
     return told.select(
         "table",
@@ -247,6 +248,20 @@ def _places(lens: Lens, metric: str, worker: int) -> pl.DataFrame:
         at_ms=(pl.col("start_ns") - (lens.profile.start_ns if zero is None else zero)) / 1e6,
         op=pl.when(pl.col("op_name") != pl.col("name")).then("op_name"),
     )
+
+
+def _python_stacks(lens: Lens, ops: pl.Series) -> pl.Series:
+    """The Python calls that ops run in, innermost first, of a profiler that records calls instead of stacks."""
+    host = lens.profile.host_ops
+
+    def frames(op: int) -> Iterator[str]:
+        around = host["parent"][op]
+        while around is not None:
+            if host["kind"][around] == "python":
+                yield host["name"][around]
+            around = host["parent"][around]
+
+    return pl.Series([";".join(frames(op)) or None for op in ops], dtype=pl.String)
 
 
 def dtypes() -> dict[str, type[pl.DataType]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -15,6 +16,11 @@ _SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/sch
 _LEVELS: Final[dict[Severity, str]] = {"high": "error", "medium": "warning", "low": "note"}
 _FRAME: Final = re.compile(r"^\s*([^\s():;<>|?*]+\.py)\((\d{1,9})\)")
 _LIBRARIES: Final = re.compile(r"(^|/)(site-packages|dist-packages|torch|torchvision|lib/python[\d.]*)/|^<")
+# PyTorch leaves out the folder that a library is installed in
+_BARE: Final = sys.stdlib_module_names | {
+    *("accelerate", "deepspeed", "diffusers", "jax", "keras", "lightning", "megatron", "numpy", "pytorch_lightning"),
+    *("tensorflow", "timm", "tqdm", "transformers", "triton", "vllm"),
+}
 _LONGEST: Final = 1000
 
 
@@ -49,7 +55,7 @@ def _own(stack: str) -> tuple[str, int] | None:
         if match is None or not int(match[2]):
             continue
         path = match[1].replace("\\", "/")
-        if not _LIBRARIES.search(path):
+        if not _LIBRARIES.search(path) and path.partition("/")[0].removesuffix(".py") not in _BARE:
             return path, int(match[2])
     return None
 

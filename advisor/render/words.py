@@ -523,6 +523,22 @@ def bandwidth(run: Run) -> str | None:
     Where waiting for late ranks could not be told from the transfer, the largest messages tell most, and that at least.
     """
     row = next(iter(run.metrics.get("run", ())), {})
+    parts = [part for part in (_reached(run, row), slowest_link(run)) if part]
+    return "; ".join(parts) or None
+
+
+def slowest_link(run: Run) -> str | None:
+    """Which two ranks have the slowest link between them; None where links cannot be compared."""
+    row = next(iter(run.metrics.get("run", ())), {})
+    pair, share = row.get("slowest_pair"), row.get("slowest_pair_share")
+    if not pair or not isinstance(share, float):
+        return None
+    if share >= 1 - _ALIKE:
+        return "no link between two ranks is slower than the others"
+    return f"the slowest link, between {pair}, carries {percent(share)} of the typical one"
+
+
+def _reached(run: Run, row: Mapping[str, Value]) -> str | None:
     reached, allowed, share = (row.get(name) for name in _BANDWIDTH)
     if isinstance(reached, float) and isinstance(allowed, float) and isinstance(share, float):
         return (
@@ -536,11 +552,13 @@ def bandwidth(run: Run) -> str | None:
     among = "from one rank to another" if most["op"] in _PAIRED else f"between {most['group_size']} ranks"
     named = f"{most['op']} of {quantity(most['bytes'], 'bytes')} {among}"
     algorithm, bus = (_gbs(_number(most, name)) for name in ("algorithm_gbs", "bus_gbs"))
-    return f"{named}: at least {algorithm} algorithm and {bus} bus bandwidth (waiting for late ranks is in it)"
+    rate = bus if most["op"] in _PAIRED else f"{algorithm} algorithm and {bus} bus bandwidth"
+    return f"{named}: {rate}" if most.get("exact") else f"{named}: at least {rate} (waiting for late ranks is in it)"
 
 
 _BANDWIDTH: Final = ("bus_bandwidth_gbs", "expected_bus_bandwidth_gbs", "link_reached_share")
 _LARGE: Final = 4 << 20
+_ALIKE: Final = 0.1
 _SEVERAL: Final = 2
 _PAIRED: Final = ("send", "recv")  # whatever the group's size
 
@@ -598,18 +616,9 @@ def first_sentence(text: str) -> str:
 
 def frames(stack: str) -> list[str]:
     """The few frames of a stack that tell most: the user's own, innermost first; of libraries where there are none."""
-    told = _frames(stack)
+    told = [frame.strip() for frame in re.split(r"[;\n]", stack) if frame.strip()]
     own = [frame for frame in told if not _LIBRARY.search(frame)]
     return (own or told)[:_FRAMES]
-
-
-def stack(recorded: str) -> str:
-    """All frames of a stack, a line each."""
-    return "\n".join(_frames(recorded))
-
-
-def _frames(stack: str) -> list[str]:
-    return [frame.strip() for frame in re.split(r"[;\n]", stack) if frame.strip()]
 
 
 def alike(places: Iterable[Place]) -> list[list[Place]]:

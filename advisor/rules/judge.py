@@ -269,6 +269,10 @@ def _findings(fired: Sequence[_Fired], found: Measured) -> tuple[Finding, ...]:
     shared = _shared_out(fired)
     ranked = sorted(fired, key=lambda f: _rank(f, shared[f.rule.id]))
     above = {f.rule.id: _cause(f, ranked, shared) for f in ranked}
+    for f in ranked:
+        if above[f.rule.id] is None and (taker := _taker(f, ranked, shared)):
+            root = _root(taker, above)
+            above[f.rule.id] = root if root != f.rule.id else None
     beneath: dict[str, list[_Fired]] = {}
     for f in ranked:
         if (root := _root(f.rule.id, above)) != f.rule.id:
@@ -292,6 +296,18 @@ def _cause(f: _Fired, ranked: Iterable[_Fired], shared: Mapping[str, tuple[float
     if rest[1] > max(takes):
         return None
     return causes[takes.index(max(takes)) if _levels(f.rule) else 0].rule.id
+
+
+def _taker(f: _Fired, ranked: Iterable[_Fired], shared: Mapping[str, tuple[float, float] | None]) -> str | None:
+    """The first rule that saves out of the same part of the step, where that leaves nothing of what this one claims."""
+    if shared[f.rule.id] != (0.0, 0.0) or not f.high_ms:
+        return None
+    return next((g.rule.id for g in ranked if (shared[g.rule.id] or (0, 0))[1] and _pools(f) & _pools(g)), None)
+
+
+def _pools(f: _Fired) -> set[tuple[object, str]]:
+    saving = f.rule.saving
+    return {_key(f, pool) for pool in (saving.of, *saving.beyond)} if saving else set()
 
 
 def _takes(cause: _Fired, f: _Fired, shared: Mapping[str, tuple[float, float] | None]) -> float:
@@ -475,7 +491,9 @@ def _saving(f: _Fired, shared: tuple[float, float] | None) -> Saving | None:
     rule = f.rule
     if shared is None or rule.saving is None:
         return None
-    step_ms = f.row.get("complete_step_mean_ms") if rule.saving.of == OUTLIERS else None
+    pools = (rule.saving.of, *rule.saving.beyond)
+    of = next((pool for pool in pools if _pool_ms(f, pool)), rule.saving.of)  # the first that has any time
+    step_ms = f.row.get("complete_step_mean_ms") if of == OUTLIERS else None
     step_ms = step_ms or f.row["step_mean_ms"]
     if not isinstance(step_ms, float) or not step_ms:
         return None
@@ -485,6 +503,6 @@ def _saving(f: _Fired, shared: tuple[float, float] | None) -> Saving | None:
         high_ms=high,
         low_share=low / step_ms,
         high_share=high / step_ms,
-        of=rule.saving.of,
+        of=of,
         method=" ".join(rule.saving.method.split()),
     )

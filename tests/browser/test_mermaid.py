@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
-import shutil
-import subprocess
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -16,6 +11,7 @@ import pytest
 from advisor.render import markdown as checked
 from advisor.render.compared import markdown as compared
 from tests.comparisons import slower
+from tests.npm import packed
 from tests.render_samples import SAMPLES
 
 pytestmark = pytest.mark.browser
@@ -26,27 +22,8 @@ DRAW = "async chart => { mermaid.initialize({startOnLoad: false}); return (await
 
 @pytest.fixture(scope="module")
 def script() -> Path:
-    """Mermaid as its package bundles it, kept between runs."""
-    npm = shutil.which("npm")
-    if not npm:
-        pytest.skip(f"npm is not installed: the charts are drawn by {PACKAGE}")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-advisor-tests"
-    kept = cache / f"mermaid-{hashlib.sha256(PACKAGE.encode()).hexdigest()[:12]}.js"
-    if not kept.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        packed = [npm, "pack", PACKAGE, "--silent", "--pack-destination", str(cache)]
-        done = subprocess.run(packed, check=False, capture_output=True, text=True, timeout=120)
-        if done.returncode:
-            pytest.skip(f"npm cannot fetch {PACKAGE}: {done.stderr.strip()[-200:]}")
-        archive = cache / done.stdout.split()[-1]
-        with tarfile.open(archive) as package:
-            bundled = package.extractfile("package/dist/mermaid.min.js")
-            assert bundled is not None
-            partial = kept.with_suffix(f".{os.getpid()}")
-            partial.write_bytes(bundled.read())
-        partial.replace(kept)
-        archive.unlink()
-    return kept
+    """Mermaid as its package bundles it."""
+    return packed(PACKAGE, "dist/mermaid.min.js")
 
 
 CHARTS = {

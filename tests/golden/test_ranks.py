@@ -14,6 +14,7 @@ from advisor.discover import discover
 from advisor.engine import check
 from advisor.metrics import Part
 from advisor.ranks.job import Job, job_of
+from advisor.render import words
 from advisor.report import Run
 
 ROOT = Path(__file__).parents[2]
@@ -162,6 +163,7 @@ def test_the_bubbles_of_a_pipeline_are_named_and_its_stages_no_stragglers(tmp_pa
     ]
     assert "8 stages and 4 micro-batches" in run.findings[0].says
     assert "straggler-rank" in {n.rule for n in run.not_evaluable}
+    assert "no link between two ranks is slower than the others" in (words.bandwidth(run) or "")
 
 
 def spoken(run: Run) -> set[str]:

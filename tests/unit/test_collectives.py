@@ -234,6 +234,30 @@ def test_the_slowest_of_several_pairs():
     assert found["slowest_pair_share"] == pytest.approx(0.5)
 
 
+def sent(sender: int, receiver: int, us: float, late: float = 0) -> list[tuple[Row, Row]]:
+    """Three messages of one rank to another, which asks for them `late` microseconds after they are sent."""
+    told = {"ranks": "[0, 1, 2, 3]", "group_size": 4}
+    made = []
+    for i in range(3):
+        begin, end = 300 * i, 300 * i + late + us
+        made.append(collective(begin, end, sender, op="send", peer=receiver, **told))
+        made.append(collective(begin + late, end, receiver, op="recv", peer=sender, **told))
+    return made
+
+
+def test_the_slowest_of_several_ways_from_one_rank_to_the_next():
+    made = job([*sent(0, 1, 100), *sent(1, 2, 200), *sent(2, 3, 100, late=50)], [], world_size=4)
+    rows = traffic(made)
+    assert rows["exact"].all()  # of a group of four, two take part
+    found = whereabouts(made)
+    assert (found["slowest_pair"], found["slowest_pair_share"]) == ("ranks 1 and 2", pytest.approx(0.5))
+
+
+def test_messages_whose_other_end_was_not_recorded_tell_no_link():
+    ones = [(op, facts) for op, facts in [*sent(0, 1, 100), *sent(2, 3, 200)] if facts["op"] == "send"]
+    assert isinstance(whereabouts(job(ones, [], world_size=4))["slowest_pair"], Missing)
+
+
 def test_a_row_per_kind_of_message():
     (row,) = collective_table(PAIR).to_dicts()
     assert row == {

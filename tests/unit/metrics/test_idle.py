@@ -125,3 +125,17 @@ def test_at_most_ten_places_are_given():
 def places(made: Profile, metric: str) -> list[tuple[object, ...]]:
     found = measured(made).places(metric, 0)
     return found.select("step", "start_ns", "dur_ns").rows() if found.height else []
+
+
+def test_a_place_where_the_device_waits_for_a_launch_names_the_late_op_and_the_lines_it_was_called_from():
+    # us        0    50   60  90 100        the second kernel is launched at 89, in an op that two Python calls hold
+    calls = [("train.py(7): main", None), ("torch/nn/functional.py(9): linear", 0)]
+    host = [on_host("python", 51, 95, name=name, parent=parent) for name, parent in calls]
+    host.append(on_host("op", 80, 95, name="aten::mm", parent=1))
+    device = [kernel(0, 50, 1, op=None), kernel(90, 100, 89, op=2)]
+    made = measured(profile(device, host, [step(1, 0, 100)]))
+    (place,) = made.places("host_bound_idle_share", 0).to_dicts()
+    assert (place["op"], place["stack"]) == ("aten::mm", "torch/nn/functional.py(9): linear;train.py(7): main")
+    recorded = [*host[:2], host[2] | {"stack": "train.py(8): f"}]
+    (place,) = measured(profile(device, recorded, [step(1, 0, 100)])).places("host_bound_idle_share", 0).to_dicts()
+    assert place["stack"] == "train.py(8): f"

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 
+import jsonschema
 import pytest
 
 from advisor.render import sarif
+from tests.npm import packed
 from tests.render_samples import HOSTILE, RESNET, SAMPLES, changed, hostile, place, report
 
 
@@ -24,6 +26,16 @@ def test_a_line_is_named_once_and_libraries_never():
             "train.py(7): f", "train.py(7): f", None, "/env/lib/python3.11/threading.py(3): run", "<string>(1): x"
         )
     ) == [("train.py", 7)]
+
+
+def test_the_standard_library_is_not_the_users_code():
+    assert sarif.lines(with_stacks("threading.py(9): wait;multiprocessing/spawn.py(1): main;train.py(7): f")) == [
+        ("train.py", 7)
+    ]
+    assert sarif.lines(with_stacks("transformers/models/bert/modeling_bert.py(9): forward;train.py(7): f")) == [
+        ("train.py", 7)
+    ]
+    assert sarif.lines(with_stacks("src/queue/typing.py(9): f")) == [("src/queue/typing.py", 9)]
 
 
 def test_a_folder_that_only_ends_like_a_library_is_the_users():
@@ -52,3 +64,24 @@ def test_every_report_can_be_written(sample: str):
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_text_stays_a_message(text: str):
     assert "\x1b" not in json.dumps(json.loads(sarif.render(hostile(text))), ensure_ascii=False)
+
+
+@pytest.fixture(scope="module")
+def official() -> jsonschema.Draft4Validator:
+    """The schema that OASIS published with SARIF 2.1.0, as Microsoft's package carries it."""
+    schema = packed("@microsoft/jest-sarif@1.0.0-beta.0", "lib/schemas/sarif-2.1.0-rtm.5.json")
+    return jsonschema.Draft4Validator(json.loads(schema.read_text()))
+
+
+def test_the_file_is_sarif(official: jsonschema.Draft4Validator):
+    made = changed(RESNET, findings=(with_stacks('a"é/train.py(7): f', "/home/x/tr%ain.py(9): g"),))
+    stacked = json.loads(sarif.render(report(made)))
+    assert len(stacked["runs"][0]["results"]) == 2
+    for text in (*HOSTILE.values(), "plain"):
+        official.validate(json.loads(sarif.render(hostile(text))))
+    for one in SAMPLES.values():
+        official.validate(json.loads(sarif.render(one)))
+    official.validate(stacked)
+    stacked["runs"][0]["results"][0]["level"] = "high"
+    with pytest.raises(jsonschema.ValidationError):
+        official.validate(stacked)

@@ -159,6 +159,14 @@ def test_what_the_links_carry_is_one_line():
         "all_reduce of 32 MiB between 2 ranks: at least 13 GB/s algorithm and 13 GB/s bus bandwidth (waiting for late"
         " ranks is in it)"
     )
+    one_way = large | {"op": "send", "exact": 1.0}
+    assert line({}, one_way) == "send of 32 MiB from one rank to another: 13 GB/s"
+    pair = {"slowest_pair": "ranks 2 and 3", "slowest_pair_share": 0.52}
+    assert line(pair, one_way) == (
+        "send of 32 MiB from one rank to another: 13 GB/s; the slowest link, between ranks 2 and 3, carries 52 % of the"
+        " typical one"
+    )
+    assert line(pair | {"slowest_pair_share": 0.93}) == "no link between two ranks is slower than the others"
     assert line({}, small) is None
     assert line({}, large | {"bytes": None, "bus_gbs": None}) is None
     assert line({}) is None
@@ -307,7 +315,6 @@ def test_places_with_one_stack_are_told_together():
         return changed(INPUT_BOUND.where[0], stack=stack)
 
     assert [len(group) for group in words.alike([at("a.py(1)"), at(None), at("a.py(1)"), at("b.py(1)")])] == [2, 1, 1]
-    assert words.stack("a.py(1): f; b.py(2): g;\nc") == "a.py(1): f\nb.py(2): g\nc"
 
 
 def test_what_the_frameworks_tools_put_first():
