@@ -176,9 +176,9 @@ def arranged(lane: Lane) -> Mapping[str, Value]:
     """What the user of TensorFlow has chosen already, as names in the recording betray it."""
     if lane.process.get("framework") != "tensorflow":
         return dict.fromkeys(("keras_fit_ranges", "private_launch_threads"), Missing("told of TensorFlow only"))
-    ranges = lane.host.filter(pl.col("kind").is_in(["annotation", "step"]))["name"].cast(pl.String)
+    ranges = lane.host.filter(pl.col("kind").is_in(["annotation", "step"]))
     return {
-        "keras_fit_ranges": int(ranges.str.contains(_OF_KERAS).sum()),
+        "keras_fit_ranges": ranges.filter(named(_OF_KERAS)).height,
         "private_launch_threads": int(lane.threads["name"].str.contains(_OWN_THREADS).sum()),
     }
 

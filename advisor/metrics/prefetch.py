@@ -11,6 +11,7 @@ from advisor.lanes.hostwork import device_places, undirected_copies
 from advisor.lanes.lens import Lane, spans
 from advisor.lanes.roofline import gains_ms
 from advisor.metrics.registry import Metric, Missing, Value, measures
+from advisor.profile import named
 
 _LEAST_BYTES: Final = 1_000_000  # scalars and small tensors are not worth a stream
 _STILL_SEEN: Final = 0.3  # of a prefetched copy: the host has to be ahead by a whole copy for all of it to be hidden
@@ -117,7 +118,7 @@ def prefetch(lane: Lane) -> Mapping[str, Value]:
 def _beside_kernels(lane: Lane, found: pl.DataFrame) -> float:
     streams = lane.ops.filter(pl.col("kind") == "kernel")["stream"].unique()
     # XLA's copies run beside its program, which shows where it waits for one's end
-    waited = pl.col("hlo_category").cast(pl.String).eq("copy-done").fill_null(value=False)
+    waited = named("^copy-done$", "hlo_category").fill_null(value=False)
     queued = found.filter(pl.col("stream").is_in(streams.implode()), ~waited)
     return float(queued["dur_ns"].sum()) / max(1, int(found["dur_ns"].sum()))
 

@@ -102,12 +102,19 @@ def test_something_is_left_to_advise_where_a_fix_is_made_already(rule):
 )
 def test_keras_is_answered_in_its_own_terms(rule):
     def first(keras: int) -> str:
-        ordered = fixes_in_order(BOOK[rule], {"keras_fit_ranges": keras, "private_launch_threads": 0})
+        ordered = fixes_in_order(BOOK[rule], dict.fromkeys(NAMES) | {"keras_fit_ranges": keras})
         fix = next(fix for fix in ordered if fix.framework == "tensorflow")
         return f"{fix.do} {fix.code}"
 
     assert "Keras" in first(16)
     assert "Keras" not in first(0)
+
+
+@pytest.mark.parametrize("framework", ["jax", "tensorflow"])
+@pytest.mark.parametrize(("part", "begins"), [(0.7, "Record again"), (0.69, ("Keep Python", "Put the Python"))])
+def test_where_nothing_was_recorded_between_ops_the_first_thing_is_to_record_it(framework, part, begins):
+    ordered = fixes_in_order(BOOK["python-bound"], dict.fromkeys(NAMES) | {"python_unrecorded_part": part})
+    assert next(fix for fix in ordered if fix.framework == framework).do.startswith(begins)
 
 
 def test_what_is_told_any_framework_of_uneven_steps_is_of_no_other_and_needs_no_gpu():

@@ -55,6 +55,7 @@ def test_python_s_frames_are_named():
     frame = on_host("python", 20, 90, name="train.py(7): regroup", thread=2)
     found = python_bound(lane(profile(DEVICE, [frame], STEPS)))
     assert found["python_calls"] == "train.py(7): regroup (65 µs), nothing that was recorded (14 µs)"
+    assert found["python_unrecorded_part"] == pytest.approx(13.8 / 78.8, abs=0.01)
 
 
 def test_a_busy_device_is_not_bound_by_python():
@@ -69,6 +70,13 @@ def test_on_a_cpu_python_and_tiny_ops_count():
     assert found["python_bound_share"] == found["python_bound_part"] == pytest.approx(0.70)
     assert found["python_gain_ms"] == pytest.approx(0.035)
     assert found["python_least_gain_ms"] == pytest.approx(0.25 * 0.068)
+
+
+def test_on_a_cpu_a_long_stretch_without_ops_may_go_as_a_whole():
+    # us: an op to 1000, 3000 without any, an op to 5000, 500 without any: 3 ms as a whole, half of the rest
+    host = [on_host("op", 0, 1000), on_host("op", 4000, 5000)]
+    found = python_bound(lane(profile([], host, [step(1, 0, 5500, device=None)])))
+    assert found["python_gain_ms"] == pytest.approx(3.25)
 
 
 def test_a_cpu_s_steps_without_a_single_op_tell_nothing_of_python():
