@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -14,10 +15,13 @@ from advisor.fleet.store import Store
 from advisor.render import html
 from advisor.render.fleet.words import linked
 from advisor.report import Report, Run
-from advisor.text import one_line, shortened
+from advisor.text import one_line
 from advisor.week import Week
 
 _ID: pl.Expr = pl.col("run_id")
+_PART: Final = r"(-u?\d+)$"  # of the several runs of one recording
+_DIGITS: Final = (8, 12, 16)
+_NAME: Final = 36
 _AT_ONCE: Final = 32  # reports in memory
 
 
@@ -33,25 +37,42 @@ def listed(store: Store, week: str | None) -> Iterator[str]:
     rows = store.collect(store.scan("runs", [week]).select(columns)).sort("team", "job", "name", "run_id")
     if not rows.height:
         raise NothingFound(f"{store.uri}: no run of {week or 'any week'}")
-    yield f"{week:34} {'Team':12} {'Job':28} {'GPU-h':>8} Verdict, or why there is none"
-    for row in rows.iter_rows(named=True):
+    ids = _brief(rows["run_id"], store.collect(store.scan("runs").select("run_id"))["run_id"])
+    wide = max(10, *map(len, ids))
+    yield f"{week:{wide}} {'Team':12} {'Job':{_NAME}} {'GPU-h':>8} Verdict, or why there is none"
+    for row in rows.with_columns(run_id=ids).iter_rows(named=True):
         said = row["verdict"] if row["status"] == "checked" else f"{row['status']}: {row['reason']}"
-        name = one_line(row["job"] or row["name"] or "", 40)
+        name = one_line(row["job"] or row["name"] or "", _NAME)
         paid = "-" if row["hours"] is None else f"{row['hours']:,.1f}"
         team = one_line(row["team"] or "-", 12)
-        yield f"{shortened(row['run_id'], 50):34} {team:12} {name:28} {paid:>8} {one_line(said or '', 100)}"
+        yield f"{row['run_id']:{wide}} {team:12} {name:{_NAME}} {paid:>8} {one_line(said or '', 100)}"
+
+
+def _brief(ids: pl.Series, among: pl.Series) -> pl.Series:
+    """Ids with only as much of their recording's as no other recording of the store begins with."""
+    recordings = among.str.replace(_PART, "").unique()
+    mine, part = ids.str.replace(_PART, ""), ids.str.extract(_PART).fill_null("")
+    brief = mine
+    for digits in reversed(_DIGITS):
+        heads = recordings.str.head(digits)
+        alone = ~mine.str.head(digits).is_in(heads.filter(heads.is_duplicated()).implode())
+        brief = mine.str.head(digits).zip_with(alone, brief)
+    return brief + part
 
 
 def report_of(store: Store, run_id: str) -> Report:
-    """The report of the one run whose id starts so.
+    """The report of the one run whose id starts so; `-3` at the end names one of several runs of a recording.
 
     Raises:
         NothingFound: there is none.
         UsageError: there are several.
     """
-    starts = store.scan("reports").filter(_ID.str.starts_with(run_id))
+    recording, part = re.sub(_PART, "", run_id), "".join(re.findall(_PART, run_id))
+    starts = store.scan("reports").filter(_ID.str.starts_with(recording))
     found = store.collect(starts.select("week", "run_id").sort("run_id"))
     ids = found["run_id"].to_list()
+    named = [one for one in ids if "".join(re.findall(_PART, one)) == part]
+    ids = named or [one for one in ids if one.startswith(run_id)]
     if not ids:
         raise NothingFound(
             f"{store.uri}: no checked run whose id starts with {run_id}; `advisor fleet runs` lists them"

@@ -12,25 +12,20 @@ from advisor.metrics.registry import tabulates
 _CALLS: Final = ["runtime", "sync", "allocator"]
 _RANGES: Final = ["op", "annotation", "input", "step", "compile"]
 _OF: Final = "Nsight Systems"
-_DUR: Final = pl.col("dur_ns")
-_SPREAD: Final = (
-    pl.len().alias("calls"),
-    _DUR.sum().alias("total_ns"),
-    _DUR.mean().alias("mean_ns"),
-    _DUR.median().alias("median_ns"),
-    _DUR.min().alias("min_ns"),
-    _DUR.max().alias("max_ns"),
-    _DUR.std().alias("sd_ns"),
-)
-_SIZE: Final = pl.col("bytes")
-_SIZES: Final = {
-    "total_bytes": _SIZE.sum(),
-    "mean_bytes": _SIZE.mean(),
-    "median_bytes": _SIZE.median(),
-    "min_bytes": _SIZE.min(),
-    "max_bytes": _SIZE.max(),
-    "sd_bytes": _SIZE.std(),
-}
+_KIND: Final = pl.col("kind")
+
+
+def _spread(column: str, unit: str) -> dict[str, pl.Expr]:
+    """Total, mean, median, least, most and standard deviation."""
+    values = pl.col(column)
+    return {
+        f"total_{unit}": values.sum(),
+        f"mean_{unit}": values.mean(),
+        f"median_{unit}": values.median(),
+        f"min_{unit}": values.min(),
+        f"max_{unit}": values.max(),
+        f"sd_{unit}": values.std(),
+    }
 
 
 @tabulates("activity")
@@ -40,18 +35,14 @@ def activity(lane: Lane) -> pl.DataFrame:
     Columns: kind (kernel, collective, memcpy, memset), name (of copies their direction); calls, total_ns, mean_ns,
     median_ns, min_ns, max_ns, sd_ns; and of copies and memsets the same of their bytes.
     """
-    way = pl.format("Memcpy {}", pl.col("copy_kind").cast(pl.String).fill_null("?"))
-    name = pl.col("name").cast(pl.String)
-    named = lane.ops.with_columns(
-        pl.col("kind").cast(pl.String),
-        name=pl.when(pl.col("kind") == "memcpy")
-        .then(way)
-        .when(pl.col("kind") == "memset")
-        .then(pl.lit("Memset"))
-        .otherwise(name),
-    )
-    sizes = {column: pl.when(_SIZE.count() > 0).then(size) for column, size in _SIZES.items()}
-    return _most_first(_recorded(named, lane).group_by("kind", "name").agg(*_SPREAD, **sizes))
+    keys = [_KIND, pl.when(_KIND.is_in(["kernel", "collective"])).then("name").alias("name"), pl.col("copy_kind")]
+    sizes = {name: pl.when(pl.col("bytes").count() > 0).then(size) for name, size in _spread("bytes", "bytes").items()}
+    found = _recorded(lane.ops, lane).group_by(keys).agg(calls=pl.len(), **_spread("dur_ns", "ns"), **sizes)
+    # named once they are few: of hundreds of thousands of rows that takes longer than all the rest
+    moved = pl.format("Memcpy {}", pl.col("copy_kind").cast(pl.String).fill_null("?"))
+    named = pl.when(_KIND == "memcpy").then(moved).when(_KIND == "memset").then(pl.lit("Memset"))
+    name = named.otherwise(pl.col("name").cast(pl.String))
+    return _most_first(found.with_columns(_KIND.cast(pl.String), name=name).drop("copy_kind"))
 
 
 @tabulates("call")
@@ -60,11 +51,10 @@ def call(lane: Lane) -> pl.DataFrame:
 
     Columns: kind (api, or range), name, calls, total_ns, mean_ns, median_ns, min_ns, max_ns, sd_ns.
     """
-    is_call = pl.col("kind").is_in(_CALLS)
-    found = _recorded(lane.host, lane).filter(is_call | pl.col("kind").is_in(_RANGES))
-    kind = pl.when(is_call).then(pl.lit("api")).otherwise(pl.lit("range"))
-    named = found.select("dur_ns", kind=kind, name=pl.col("name").cast(pl.String))
-    return _most_first(named.group_by("kind", "name").agg(_SPREAD))
+    kind = pl.when(_KIND.is_in(_CALLS)).then(pl.lit("api")).when(_KIND.is_in(_RANGES)).then(pl.lit("range"))
+    host = _recorded(lane.host, lane).group_by(kind.alias("kind"), "name")
+    found = host.agg(calls=pl.len(), **_spread("dur_ns", "ns")).drop_nulls("kind")
+    return _most_first(found.with_columns(pl.col("name").cast(pl.String)))
 
 
 def _recorded(rows: pl.DataFrame, lane: Lane) -> pl.DataFrame:

@@ -10,7 +10,7 @@ import polars as pl
 
 from advisor.intervals import Union
 from advisor.lanes.gaps import CAUSES, HOST_CAUSES, MEANINGS, gaps
-from advisor.lanes.hostwork import launch_gaps, minus, stalls, waits_that_cost
+from advisor.lanes.hostwork import minus, stalls, waits_that_cost
 from advisor.lanes.lens import Lane, spans
 from advisor.metrics.registry import Metric, Missing, Value, measures
 from advisor.text import percent
@@ -146,7 +146,7 @@ def _owned(lane: Lane, idle: Union, cause: str) -> Union:
         "text",
         "The causes of the idle time, the largest first.",
         "the three largest of the idle shares, of at least 1 % of the step each; as one where not told apart; "
-        "whether most of the time in which the host is late passes in gaps of over 1 ms without anything recorded",
+        "of host-bound idle time that apart which lies in gaps of over 1 ms with nothing recorded on the host",
         _SOURCE,
         ("device_ops", "device_ops.start_ns"),
     ),
@@ -166,8 +166,9 @@ def idle(lane: Lane) -> Mapping[str, Value]:
     doubtful = {cause: share for cause, share in shares.items() if untold and f"{cause}_idle_share" in _DOUBTFUL}
     told = {_words(cause): share for cause, share in shares.items() if cause not in doubtful}
     told[_words("unknown")] -= startup
-    if "host_bound" not in doubtful and _is_silent(lane):
-        told[_SILENT] = told.pop(_words("host_bound"))
+    if "host_bound" not in doubtful:
+        told[_SILENT] = _silent_share(lane)
+        told[_words("host_bound")] -= told[_SILENT]
     values["startup_share"] = startup
     values["idle_causes"] = _in_words(told | {longest: startup, _EITHER: sum(doubtful.values())})
     if untold:
@@ -195,11 +196,10 @@ def _launching(lane: Lane, found: pl.DataFrame) -> dict[str, Value]:
     }
 
 
-def _is_silent(lane: Lane) -> bool:
-    """Whether most of the time in which the host is late lies in gaps of over 1 ms, with nothing recorded of it."""
+def _silent_share(lane: Lane) -> float:
+    """Part of the time that passes in host-bound gaps of over 1 ms with nothing recorded on the host."""
     long = lane.once(stalls)
-    silent = long.total - (long & spans(lane.host)).total
-    return 2 * silent > (lane.once(launch_gaps) | long).total
+    return (long.total - (long & spans(lane.host)).total) / lane.total_ns
 
 
 def _startup(lane: Lane) -> tuple[float, str]:

@@ -7,7 +7,7 @@ const shown = (value, signed) => {
   if (value === null || value === undefined) return "could not tell";
   if (typeof value !== "number") return value;
   const digits = Math.abs(value) >= 1000 ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 3 };
-  return value.toLocaleString("en", { ...digits, signDisplay: signed ? "exceptZero" : "auto" });
+  return value.toLocaleString("en", { ...digits, signDisplay: signed ? "exceptZero" : "auto" }).replace("-", "\u2212");
 };
 const USES = { used: "use them", unused: "could use them", unknown: "could not tell", "no use": "no gain from them" };
 const use = row => row.family === "collective" ? "communication" : USES[row.verdict] ?? "could not tell";

@@ -91,7 +91,7 @@ def test_the_flame_graph_tells_what_became_of_each_module(opened: Open):
     }
     page.locator(".flame [role=treeitem]", has_text="Conv").click()
     assert page.locator(".flame [role=treeitem]:visible").all_inner_texts() == [
-        "device time of a step: 60 ms, was 60 ms",
+        "device time of a step: 60\N{NO-BREAK SPACE}ms, was 60\N{NO-BREAK SPACE}ms",
         "Net",
         "Conv",
     ]

@@ -101,9 +101,31 @@ def test_a_runs_report_out_of_the_store(tmp_path):
     head, line = listed(store, None)
     assert head.split()[:4] == ["2026-W47", "Team", "Job", "GPU-h"]
     run_id = line.split()[0]
-    assert report_of(store, run_id[:8]).runs[0].name == "a"
-    found = weekly(store, Fleet())
-    assert {name.removesuffix(".html") for name, _ in pages(store, found)} <= {run_id}
+    assert len(run_id) == 8
+    assert report_of(store, run_id).runs[0].name == "a"
+    assert report_of(store, run_id[:5]).runs[0].name == "a"
+    (name,) = (name for name, _ in pages(store, weekly(store, Fleet())))
+    assert name.startswith(run_id)
+
+
+def test_ids_are_listed_by_what_no_other_of_the_store_begins_with(tmp_path):
+    store = Store(str(tmp_path / "store"))
+    alike, longer = "ab" * 4 + "01" * 12, "ab" * 4 + "02" * 12
+    ids = [alike, f"{alike}-1", f"{alike}-u0", longer, "cd" * 16]
+    stored(store, runs=[run_row(one, job=one) for one in [*ids, "named-by-hand"]], findings=[])
+    stored(store, runs=[run_row("cd" * 5 + "ee" * 11, week="2026-W40")], findings=[])
+    brief = [line.split()[0] for line in listed(store, "2026-W47")][1:]
+    assert brief == ["abababab0101", "abababab0101-1", "abababab0101-u0", "abababab0202", "cdcdcdcdcdcd", "named-by"]
+
+
+def test_tables_for_a_chat_have_five_columns_and_none_that_is_empty(week):
+    for links in (None, "runs"):
+        rows = [line for line in markdown.render(week, links=links).splitlines() if line.startswith("| ")]
+        assert rows
+        assert max(line.replace("&#124;", "").count("|") - 1 for line in rows) <= 5
+    heads = {line for line in rows if " Paid " in line}
+    assert heads
+    assert not any("Not told" in line for line in heads)
 
 
 @pytest.mark.parametrize("case", ["simulated-input-bound-v100", "simulated-ranks-slow-rank-a100"])

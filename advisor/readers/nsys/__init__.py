@@ -196,8 +196,6 @@ def _of_process(tables: Mapping[str, pl.DataFrame], worker: Mapping[str, object]
     notes = [chosen.how] if chosen.how else []
     if not step_rows.height and begins_ns is not None:
         notes += _start_up(host, device, begins_ns)
-    if worker["several"]:
-        notes = [f"process {worker['pid']}: {note}" for note in notes]
     return Profile.of(numbered, format=FORMAT, salvaged=notes)
 
 

@@ -303,6 +303,14 @@ def rows(found: Comparison) -> list[Row]:
     ]
 
 
+def moved(row: Row, of: Sequence[Row]) -> bool:
+    """Whether the line is one of those that make up the change: a fifth of the largest change of any part, or more."""
+    return row.change_ms != 0 and abs(row.change_ms) >= _TELLING * max(abs(one.change_ms) for one in of)
+
+
+_TELLING: Final = 0.2
+
+
 def _taken_apart(found: Comparison) -> str:
     """Whose steps the parts are of."""
     base, head = ({one.worker for one in side.series if one.worker is not None} for side in (found.base, found.head))

@@ -11,6 +11,9 @@ from advisor.week import Week
 
 _LINES: Final = 8
 _LONGEST: Final = 160
+_MOST_COLUMNS: Final = 5  # a chat is narrow
+# what goes first where there are more
+_EXPENDABLE: Final = ("Runs", "Not told", "To win", "New", "Brought", "Wasted", "Team", "GPU", "Step")
 
 
 def render(week: Week, *, links: str | None = None, most: int = MOST_CHARACTERS) -> str:
@@ -36,10 +39,18 @@ def _blocks(week: Week, links: str | None) -> Iterator[str]:
 
 def _section(section: words.Section, links: str | None) -> Iterator[str]:
     left = max(0, len(section.lines) - _LINES) + section.left_out
+    section = words.of_columns(section, _columns(section))
     rows = [[_cell(cell, links) for cell in line.cells] for line in section.lines[:_LINES]]
     rest = f"\n\nAnd {left:,} more." if left > 0 else ""
     lead = f"\n\n{prose(section.lead)}" if section.lead else ""
     yield f"**{escape(section.title)}**{lead}\n\n{table(section.heads, rows)}{rest}"
+
+
+def _columns(section: words.Section) -> list[int]:
+    """The most important columns where they are many."""
+    expendable = [section.heads.index(head) for head in _EXPENDABLE if head in section.heads[1:]]
+    out = expendable[: max(0, len(section.heads) - _MOST_COLUMNS)]
+    return [at for at in range(len(section.heads)) if at not in out]
 
 
 def _cell(cell: words.Cell, links: str | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final
 
@@ -13,7 +13,7 @@ from advisor.week import Change, Coverage, Group, Hours, JobFinding, Trend, Week
 MOST_LINES: Final = 20
 _NO_LABEL: Final = "(no label)"
 _NO_GPU: Final = "none, or not told"
-_NONE: Final = "\N{EN DASH}"
+NONE: Final = "\N{EN DASH}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +185,8 @@ def _coverage(week: Week) -> str:
 
 
 def sections(week: Week) -> list[Section]:
-    """All tables, the most telling first."""
-    return [
+    """All tables, the most telling first, without columns that tell nothing in any line."""
+    made = [
         _rules(week),
         _findings(week),
         _groups(week, "teams", "Teams", "Team", week.teams),
@@ -201,6 +201,22 @@ def sections(week: Week) -> list[Section]:
         _unreadable(week.coverage),
         _untold(week.coverage),
     ]
+    return [_told(section) for section in made]
+
+
+def _told(section: Section) -> Section:
+    told = [at for at in range(len(section.heads)) if any(line.cells[at].text != NONE for line in section.lines)]
+    return of_columns(section, told) if told else section
+
+
+def of_columns(section: Section, columns: Sequence[int]) -> Section:
+    """The table with these columns alone."""
+    return replace(
+        section,
+        heads=tuple(section.heads[at] for at in columns),
+        lines=tuple(replace(line, cells=tuple(line.cells[at] for at in columns)) for line in section.lines),
+        texts=sum(at < section.texts for at in columns),
+    )
 
 
 def linked(week: Week) -> list[str]:
@@ -241,12 +257,12 @@ def share(part: float | None, whole: float) -> str:
 
 def _won(hours: float, shown: str) -> str:
     """An estimate; a dash where there is none."""
-    return shown if hours else _NONE
+    return shown if hours else NONE
 
 
 def money(sum_: float | None, currency: str) -> str:
     """An amount of money; a dash where there is no price."""
-    return _NONE if sum_ is None else f"{_amount(sum_)} {currency}"
+    return NONE if sum_ is None else f"{_amount(sum_)} {currency}"
 
 
 def _amount(sum_: float) -> str:
@@ -284,7 +300,7 @@ def _rules(week: Week) -> Section:
         Line(
             _cells(
                 Cell(rule.title, rule.run_id),
-                listing(rule.owners) or listing(rule.teams) or _NONE,
+                listing(rule.owners) or listing(rule.teams) or NONE,
                 _won(rule.expected, gpu_hours(rule.expected)),
                 _won(rule.expected, money(rule.money, week.prices.currency)),
                 _won(rule.high, interval(rule.low, rule.high, gpu_hours)),
@@ -446,7 +462,7 @@ def _realised(week: Week) -> Section:
 
 def _repeats(week: Week) -> Section:
     lines = [
-        Line(_cells(one.host, one.gpu or _NONE, listing(one.rules), f"{one.named:,} of {one.runs:,}"))
+        Line(_cells(one.host, one.gpu or NONE, listing(one.rules), f"{one.named:,} of {one.runs:,}"))
         for one in week.repeats
     ]
     lead = "Hosts whose rank others waited for in two runs or more. Hosts come from labels."
@@ -459,7 +475,7 @@ def _trend(week: Week) -> Section:
         Line(
             _cells(
                 one.week,
-                ", ".join(f"{name} {percent(share)}" for name, share in parts(one)) or _NONE,
+                ", ".join(f"{name} {percent(share)}" for name, share in parts(one)) or NONE,
                 share(one.busy, one.paid),
                 share(one.wasted, one.paid),
                 _won(one.untold, share(one.untold, one.paid)),

@@ -96,6 +96,15 @@ def test_the_tally_counts():
     assert words.tally(SAMPLES["nothing"]) == "no findings on either side; no kernel or op changed"
 
 
+def test_the_parts_that_make_up_the_change_stand_out():
+    def row(base_ms: float, head_ms: float) -> words.Row:
+        return words.Row("part", "x", "", base_ms, head_ms)
+
+    rows = [row(50, 40), row(9, 11), row(1, 2.9), row(4, 4)]
+    assert [words.moved(one, rows) for one in rows] == [True, True, False, False]
+    assert not words.moved(rows[3], rows[3:])
+
+
 def test_bars_share_a_scale():
     base, head = words.bars(slower())
     assert head[-1].start + head[-1].share == pytest.approx(1.0)
