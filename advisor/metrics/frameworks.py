@@ -70,20 +70,30 @@ def devices(lane: Lane) -> Mapping[str, Value]:
         "Part of the time from the first step's start to the last one's end that is in no step.",
         "time between the host's ranges of consecutive complete steps / (that + those ranges); 0 for one step",
     ),
+    Metric(
+        "between_steps_input_part",
+        "share",
+        "In how much of that time a batch is asked for, as far as that was recorded.",
+        "time between those ranges during a request for input / that time; 0 without any",
+    ),
 )
 def recorded(lane: Lane) -> Mapping[str, Value]:
     """How much of the job the recording and its marks hold."""
     if not lane.total_ns:
         return {}
-    return {"device_events": lane.ops.height, "between_steps_share": _between_steps(lane)}
+    return {"device_events": lane.ops.height, **_between_steps(lane)}
 
 
-def _between_steps(lane: Lane) -> Value:
+def _between_steps(lane: Lane) -> Mapping[str, Value]:
+    names = ("between_steps_share", "between_steps_input_part")
     steps = lane.complete.sort("host_start_ns")
     if not steps["step"].diff().drop_nulls().eq(1).all():
-        return Missing("not all steps between the first and the last are complete")
+        return dict.fromkeys(names, Missing("not all steps between the first and the last are complete"))
     start, end = steps["host_start_ns"].to_numpy(), (steps["host_start_ns"] + steps["host_dur_ns"]).to_numpy()
-    return 1 - Union.of(start, end).total / max(1, int(end.max() - start.min()))
+    whole = Union.of([start.min()], [end.max()])
+    between = minus(whole, Union.of(start, end))
+    asking = (between & lane.host_spans("input")).total
+    return dict(zip(names, (between.total / max(1, whole.total), asking / max(1, between.total)), strict=True))
 
 
 @measures(

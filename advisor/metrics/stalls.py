@@ -31,7 +31,8 @@ _SILENT_SHARE: Final = 0.05  # of the recording, as for idle time of unknown cau
 _SILENT: Final = "nothing was recorded on the host, and no second step says that the job was at work"
 _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
 _NO_FRAMES: Final = {
-    "tensorflow": "recorded without Python's calls: tf.profiler.experimental.ProfilerOptions(python_tracer_level=1)",
+    "tensorflow": "recorded without Python's calls: tf.profiler.experimental.ProfilerOptions(python_tracer_level=1) "
+    "asks for them (TensorFlow 2.21 records none all the same)",
     "jax": "recorded without Python's calls: jax.profiler.ProfileOptions().python_tracer_level = 1",
     "pytorch": "no Python calls were recorded: with_stack=True records them in recent PyTorch",
     None: "no Python calls were recorded",

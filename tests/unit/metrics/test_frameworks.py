@@ -28,6 +28,9 @@ def test_devices_seen_and_used():
 def test_time_between_steps():
     steps = [step(1, 0, 100), step(2, 150, 250), step(3, 300, 400)]
     assert recorded(lane(profile([kernel(0, 1)], steps=steps)))["between_steps_share"] == pytest.approx(0.25)
+    asking = [on_host("input", 90, 125), on_host("input", 260, 310)]  # 25 of 50 us between, then 40 of 50
+    told = recorded(lane(profile([kernel(0, 1)], asking, steps)))["between_steps_input_part"]
+    assert told == pytest.approx(65 / 100)
     apart = recorded(lane(profile([kernel(0, 1)], steps=[step(1, 0, 100), step(5, 150, 250)])))
     assert isinstance(apart["between_steps_share"], Missing)
 
