@@ -9,14 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
 from advisor import __version__, metrics, parts
-from advisor import compare as sides
 from advisor import excerpt as cut
-from advisor.comparison import Comparison
 from advisor.config import Config
 from advisor.discover import Found, discover
 from advisor.errors import NothingFound, ReadError, RuleError, UsageError
@@ -33,6 +31,9 @@ from advisor.rules.lint import lint
 from advisor.storage import HEAD_BYTES, listing, open_file, tidy
 from advisor.summary import summarise
 from advisor.text import one_line
+
+if TYPE_CHECKING:
+    from advisor.comparison import Comparison
 
 _COMPARISON: Final = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"advisor_version":\s*"[^"]*",\s*"verdict"')
 _MOST_BYTES: Final = 1 << 29  # a report of thousands of ranks is a tenth of it
@@ -89,7 +90,11 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
     if not runs:
         raise NothingFound("; ".join(f"{u.path}: {u.why}" for u in lost) or "no profile given")
     report = Report(advisor_version=__version__, runs=tuple(runs), unreadable=tuple(lost))
-    return sides.mark_new(report, earlier) if earlier else report
+    if not earlier:
+        return report
+    from advisor.compare import mark_new  # noqa: PLC0415 - a plain check does without what compares
+
+    return mark_new(report, earlier)
 
 
 def _beside(one: Found, found: Iterable[Found]) -> list[str]:
@@ -161,7 +166,9 @@ def compare(  # noqa: PLR0913 - all but the paths are options with a default
     )
     (before, lost), (after, lost_too) = (_runs(paths, checked) for paths in (base, head))
     notes = [*_given_twice("base", base), *_given_twice("head", head)]
-    return sides.compare(before, after, advisor_version=__version__, unreadable=(lost, lost_too), notes=notes)
+    from advisor.compare import compare as compared  # noqa: PLC0415 - as above
+
+    return compared(before, after, advisor_version=__version__, unreadable=(lost, lost_too), notes=notes)
 
 
 def _given_twice(side: str, paths: Sequence[str]) -> Iterator[str]:
@@ -217,11 +224,11 @@ def read(path: str) -> Profile:
     if not profiles:
         raise NothingFound("; ".join(f"{u.path}: {u.why}" for u in lost) or f"{path}: no profile")
     if len(profiles) > 1:
-        raise ReadError(f"{path}: holds {len(profiles)} runs; give the path of one")
+        raise ReadError(f"{path}: holds {len(profiles)} runs; give the path of one, as {found[0].files[0]}")
     return profiles[0]
 
 
-def excerpt(path: str, key: str, *, config: Config | None = None, steps: str = STEADY) -> dict[str, object]:
+def excerpt(path: str, key: str, *, config: Config | None = None, steps: str = STEADY) -> dict[str, Any]:
     """A Chrome trace, as a JSON object, of the part of the one run at `path` that shows a finding.
 
     Args:

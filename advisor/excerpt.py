@@ -29,7 +29,7 @@ def excerpt(profile: Profile, lane: Lane, findings: Iterable[Finding], shown: Fi
     """The trace as a JSON object.
 
     The window is the step that holds the first place of the finding; where it names none, the longest used step; where
-    no steps are marked, the place and as much again on both sides.
+    no steps are marked, the place and as much again on both sides. `advisor.note` says where it names no place.
 
     Args:
         profile: What was read, with its events.
@@ -60,7 +60,14 @@ def excerpt(profile: Profile, lane: Lane, findings: Iterable[Finding], shown: Fi
         "dur_ns": end - start,
         "ts": _us(start - zero),
     }
+    if not any(place.worker == lane.worker for place in shown.where):
+        told["note"] = f"{shown.key} names no place in the recording; shown is {_instead(lane)}"
     return {"traceEvents": events, "displayTimeUnit": "ms", "advisor": told}
+
+
+def _instead(lane: Lane) -> str:
+    what = "the longest step used" if lane.marked and lane.steps.height else "the whole recording"
+    return f"{what} of worker {lane.worker}" + ("" if lane.device is None else f", device {lane.device}")
 
 
 def window(lane: Lane, finding: Finding) -> tuple[int, int]:

@@ -11,6 +11,8 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
+import polars as pl
+
 from advisor import metrics
 from advisor.discover import RANK, Found
 from advisor.errors import ReadError
@@ -46,7 +48,8 @@ def parts(
         UsageError: `steps` or `step_range` is wrong.
     """
     outcomes = _outcomes(_files(found, step_range), steps, progress, processes)
-    if _one_rank_for_all(outcomes) and _told_by_names(found.files):
+    workers = [o.lens.profile.workers for o in outcomes if isinstance(o, Part)]
+    if _one_rank_for_all(workers) and _told_by_names(found.files):
         renamed = [file._replace(forced=True) for file in _files(found, step_range)]
         outcomes = _outcomes(renamed, steps, progress, processes)
     return [o for o in outcomes if isinstance(o, Part)], [o for o in outcomes if isinstance(o, Unreadable)]
@@ -60,8 +63,12 @@ def _outcomes(files: Sequence[_File], steps: str, progress: Progress, processes:
 
 
 def read(found: Found, progress: Progress) -> tuple[list[Profile], list[Unreadable]]:
-    """The profile of each file of a run; and the files that could not be read."""
-    outcomes = [_read(file, progress(file.path)) for file in _files(found)]
+    """The profile of each file of a run, ranks numbered as `parts` does; and the files that could not be read."""
+    files = _files(found)
+    outcomes = [_read(file, progress(file.path)) for file in files]
+    if _one_rank_for_all([o.workers for o in outcomes if isinstance(o, Profile)]) and _told_by_names(found.files):
+        named = zip(files, outcomes, strict=True)
+        outcomes = [o.numbered(file.number) if isinstance(o, Profile) else o for file, o in named]
     return [o for o in outcomes if isinstance(o, Profile)], [o for o in outcomes if isinstance(o, Unreadable)]
 
 
@@ -159,14 +166,9 @@ def _numbered_by(found: Found, measured: Sequence[Part]) -> str | None:
     return f"{which} not tell their rank: it is taken from {names}"
 
 
-def _one_rank_for_all(outcomes: Sequence[Part | Unreadable]) -> bool:
+def _one_rank_for_all(workers: Iterable[pl.DataFrame]) -> bool:
     """Whether all files say one and the same rank of a larger job, and are recordings of different processes."""
-    told = [
-        row
-        for part in outcomes
-        if isinstance(part, Part)
-        for row in part.lens.profile.workers.select("rank", "world_size", "host", "pid").rows()
-    ]
+    told = [row for table in workers for row in table.select("rank", "world_size", "host", "pid").rows()]
     ranks, sizes = {row[0] for row in told}, {row[1] for row in told}
     processes = {row[2:] for row in told}
     alone = sizes == {1} or None in ranks

@@ -6,6 +6,7 @@ Times are integer nanoseconds on one clock per profile. Unknown is null, never a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -57,6 +58,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "options": pl.String,  # what the profiler was asked to record
         "file": pl.String,
         "clock_offset_ns": pl.Int64,
+        "zero_ns": pl.Int64,  # where the profiler's own tools count from; null: from the first instant recorded
         # Where the recorder watches a process from its start: when the first kernel begins and the last device op ends.
         # What lies before is start-up. Null where the recorder was started amid the work.
         "work_start_ns": pl.Int64,
@@ -296,9 +298,19 @@ def join(profiles: Sequence[Profile]) -> Profile:
     joined = Profile.of(
         {name: pl.concat([getattr(p, name) for p in shifted]) for name in SCHEMAS},
         format=profiles[0].format,
-        salvaged=[note for p in profiles for note in p.salvaged],
+        salvaged=_notes(profiles),
     )
     return replace(joined, lacks=_common(profiles))
+
+
+def _notes(profiles: Sequence[Profile]) -> list[str]:
+    """What was salvaged, with the workers' names where it does not hold for all."""
+    profiles_with = Counter(note for profile in profiles for note in dict.fromkeys(profile.salvaged))
+    of_all = {note for note, number in profiles_with.items() if number == len(profiles)}
+    told = (
+        (", ".join(profile.workers["name"].drop_nulls()), note) for profile in profiles for note in profile.salvaged
+    )
+    return list(dict.fromkeys(note if note in of_all or not names else f"{names}: {note}" for names, note in told))
 
 
 def _rows_before(profiles: Sequence[Profile]) -> list[tuple[int, int]]:

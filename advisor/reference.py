@@ -82,6 +82,7 @@ def _saving(rule: Rule) -> Iterator[str]:
 
 def _fix(fix: Fix) -> str:
     first = f" (first where `{' '.join(fix.when.split())}`)" if fix.when else ""
+    first += f" (not where `{' '.join(fix.unless.split())}`)" if fix.unless else ""
     link = f" ([documentation]({fix.link}))" if fix.link else ""
     of = f" ({', '.join(fix.format)} profiles)" if fix.format else ""
     parts = [f"**{fix.framework}**{of}{first}: {' '.join(fix.do.split())}{link}"]

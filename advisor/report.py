@@ -49,7 +49,8 @@ class Evidence(_Frozen):
 class Place(_Frozen):
     """A spot in the recording that shows a finding.
 
-    `start_ns` is on the profile's clock, `at_ms` counts from the first instant recorded.
+    `start_ns` is on the profile's clock, `at_ms` counts from the first instant recorded, or of
+    Nsight Systems exports from where its own timeline does.
     """
 
     table: str

@@ -35,12 +35,15 @@ from advisor.report import (
 from advisor.rules.judge import Judgement
 from advisor.text import bytes_, count, interval, ms, one_line, percent, plain, runs_of
 
+_FAR_MS: Final = 60_000  # between clocks of hosts that are set at all
 _MATCHED: Final = 0.99  # of the time in collectives: less is worth a word
 _MOST_ROWS: Final = 100  # of a table of kernels: the rest is a thousandth of the time
 _EVERY_ROW: Final = frozenset({"run", "worker", "device", "step"})
 _MOST_ROWS_OF: Final = {
     "recorded_step": 1000,
     "kernel_group": 1000,
+    "activity": 5000,
+    "call": 5000,
     "memory": 600,
     "call_tree": MOST_FRAMES,
 }
@@ -129,6 +132,8 @@ def _rows(scope: str, frame: pl.DataFrame, lens: Lens, lane: Lane) -> pl.DataFra
         return frame.top_k(_MOST_PAIRS, by="wait_ms").sort("waiting", "awaited")
     if scope in _OF_LANE:
         frame = frame.filter(pl.col("worker") == lane.worker, pl.col("device").eq_missing(lane.device))
+    if scope == "call":
+        frame = frame.drop("device").unique(maintain_order=True)  # a worker's, whichever device they are for
     most = _MOST_ROWS_OF.get(scope, _MOST_ROWS)
     return with_the_rest(frame, most) if scope == "kernel_group" else frame.head(most)
 
@@ -256,6 +261,8 @@ def _notes(lens: Lens, row: Mapping[str, Value]) -> Iterator[str]:
         yield f"{left_out} left out where ranks are compared: none of the steps that most ranks recorded is whole there"
     if strangers := row.get("ranks_strangers"):
         yield f"{strangers} never meet each other: their files may be of different jobs; keep one job per folder"
+    if sittings := row.get("ranks_sittings"):
+        yield f"not recorded at one time ({sittings}): the files may be of different jobs; keep one job per folder"
     common, used = row.get("common_steps"), row.get("steps")
     if isinstance(common, int) and isinstance(used, int) and 0 < common < used:
         yield f"what is said across ranks rests on the {count(common, 'step')} that all of them recorded"
@@ -263,7 +270,12 @@ def _notes(lens: Lens, row: Mapping[str, Value]) -> Iterator[str]:
         yield "the files disagree on the number of ranks: they may be of different jobs; keep one job per folder"
     matched = row.get("matched_share")
     if isinstance(shift := row.get("clock_shift_ms"), float) and shift and isinstance(matched, float) and matched:
-        yield f"the ranks' clocks differ by up to {ms(shift)}; aligned by the ends of their collectives"
+        far = (
+            "; unless that is how far their hosts' clocks are off, they are of different jobs"
+            if shift > _FAR_MS
+            else ""
+        )
+        yield f"the ranks' clocks differ by up to {ms(shift)}; aligned by the ends of their collectives{far}"
     if isinstance(matched, float) and matched < _MATCHED:
         yield f"{percent(1 - matched)} of the time in collectives could not be matched between the ranks"
 

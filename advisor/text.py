@@ -12,6 +12,8 @@ from typing import Final
 
 UNKNOWN: Final = "could not tell"
 
+_WIDE: Final = 20  # times the lower end
+
 _ELLIPSIS: Final = "\N{HORIZONTAL ELLIPSIS}"
 _DASH: Final = "\N{EN DASH}"
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -76,6 +78,15 @@ def ns(value: float) -> str:
 
 
 @_of_known
+def lapse(value: float) -> str:
+    """Nanoseconds of waiting rather than of work: `2 min`, `5 h`, `3 days`."""
+    minutes = value / 60e9
+    if minutes < 100:  # noqa: PLR2004 - what people count in minutes
+        return f"{_rounded(minutes, 2)} min"
+    return f"{_rounded(minutes / 60, 2)} h" if minutes < 4320 else f"{_rounded(minutes / 1440, 2)} days"  # noqa: PLR2004 - three days
+
+
+@_of_known
 def bytes_(value: float) -> str:
     """A size in binary units: `15.9 GiB`."""
     power = min(int(math.log2(abs(value)) / 10), len(_SIZES) - 1) if abs(value) >= 1 else 0
@@ -90,9 +101,12 @@ def quantity(value: float | str | None, unit: str) -> str:
 
 
 def interval(low: float, high: float, shown: Callable[[float], str] = ms, *, dash: str = " to ") -> str:
-    """Both ends with one unit, `30 to 59 ms`; one number where they read the same; `up to 59 ms` from about zero."""
+    """Both ends with one unit, `30 to 59 ms`; one number where they read the same; `up to 59 ms` from a twentieth on.
+
+    So wide an interval rests on nothing but its upper end: the lower one would read like a claim.
+    """
     first, last = shown(low), shown(high)
-    if 0 < high >= low * 1000:
+    if 0 < high >= low * _WIDE:
         return f"up to {last}"
     return last if first == last else f"{without_shared_unit(first, last)}{dash}{last}"
 

@@ -78,6 +78,11 @@ def needed(export: Path) -> list[tuple[str, dict[str, str], str | None]]:
     return [(table, columns, where) for table, columns, where in json.loads(told.stdout)]
 
 
+def needed_tables(asked: list[tuple[str, dict[str, str], str | None]]) -> list[str]:
+    """Names of the tables asked for, each of those that versions of the exporter call differently."""
+    return sorted({name for table, _, _ in asked for name in table.split("|")})
+
+
 def _asked(export: Path) -> list[tuple[str, dict[str, str], str | None]]:
     from advisor.readers.nsys import read, tables  # noqa: PLC0415 - as in `floor`
 
@@ -101,13 +106,13 @@ def _enlarged(short: Path) -> tuple[Path, Path]:
     CACHE.mkdir(parents=True, exist_ok=True)
     content = hashlib.sha256(short.read_bytes() + (HERE / "enlarge_nsys.py").read_bytes() + repr(SIZE).encode())
     whole = CACHE / f"nsys-{content.hexdigest()[:12]}.sqlite"
-    lean = whole.with_name(f"{whole.stem}-lean.sqlite")
     if not whole.exists():
         make = f"import enlarge_nsys as e, pathlib, sys; e.enlarge(*map(pathlib.Path, sys.argv[1:]), **{SIZE!r})"
         subprocess.run([sys.executable, "-c", make, short, whole], cwd=HERE, check=True)
+    tables = needed_tables(needed(whole))
+    lean = whole.with_name(f"{whole.stem}-{hashlib.sha256(repr(tables).encode()).hexdigest()[:6]}-lean.sqlite")
     if not lean.exists():
         make = "import enlarge_nsys as e, pathlib, sys; e.keep_only(*map(pathlib.Path, sys.argv[1:3]), sys.argv[3:])"
-        tables = sorted({table for table, _, _ in needed(whole)})
         subprocess.run([sys.executable, "-c", make, whole, lean, *tables], cwd=HERE, check=True)
     return whole, lean
 

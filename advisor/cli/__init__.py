@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import typer
 
@@ -29,6 +30,8 @@ from advisor.errors import AdvisorError, UsageError
 
 FailOn: TypeAlias = Literal["high", "medium", "low", "never"]
 _LEVELS: tuple[FailOn, ...] = ("high", "medium", "low", "never")
+
+_OBJECTS: Final = 100_000  # looked for garbage after every 700, as by default, start-up takes a seventh longer
 
 app = typer.Typer(
     add_completion=False,
@@ -144,8 +147,11 @@ def excerpt(
 
     if not output.name.lower().endswith((".json", ".json.gz")):
         raise UsageError(f"-o {output}: a trace ends in .json or .json.gz")
-    trace = json.dumps(cut(path, finding, config=config_of(config), steps=steps), separators=(",", ":")).encode()
+    shown = cut(path, finding, config=config_of(config), steps=steps)
+    trace = json.dumps(shown, separators=(",", ":")).encode()
     write(output, gzip.compress(trace, mtime=0) if output.suffix.lower() == ".gz" else trace)
+    if note := shown["advisor"].get("note"):
+        typer.echo(f"advisor: {note}", err=True)
 
 
 @app.command()
@@ -273,6 +279,7 @@ def comment(
 
 def main() -> None:
     """Entry point of the `advisor` command, and the only place that catches AdvisorError."""
+    gc.set_threshold(_OBJECTS)
     try:
         app(standalone_mode=True)
     except AdvisorError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,9 @@ _SCHEMA: Final = {
     "total_ms": pl.Float64,
     "self_ms": pl.Float64,
 }
+
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 class _Tree(NamedTuple):
@@ -78,19 +81,20 @@ def _scopes(name: str) -> tuple[str, ...]:
 def _launched(lane: Lane) -> _Tree:
     """By the ranges of the host that launched the device ops."""
     ops = lane.used_ops.filter(~_is_named())
-    rows = lane.host.sort("id")
+    rows = _by_id(lane.host)
     at = _positions(rows, ops.select(pl.coalesce("launch", "op")).to_series())
     return _grown(rows, at, ops["dur_ns"].to_numpy())
 
 
 def _on_host(lane: Lane) -> _Tree:
     """By the host's own ranges; time inside another range of the thread is that range's."""
-    rows = lane.host.sort("id")
+    rows = _by_id(lane.host)
     used = lane.used_host.filter(pl.col("kind").is_in(_FRAMES))
     at = _positions(rows, used["id"])
     spent = used["dur_ns"].to_numpy().copy()
-    outer = nearest(rows["kind"].is_in(_FRAMES).to_numpy(), _parents(rows))
-    around = above(outer, _parents(rows))[at]
+    parent = _parents(rows)
+    outer = nearest(rows["kind"].is_in(_FRAMES).to_numpy(), parent)
+    around = above(outer, parent)[at]
     place = np.full(rows.height, -1, np.int64)
     place[at] = np.arange(len(at))
     inside = (around >= 0) & (place[around] >= 0)
@@ -98,11 +102,17 @@ def _on_host(lane: Lane) -> _Tree:
     return _grown(rows, at, np.maximum(spent, 0))
 
 
+def _by_id(host: pl.DataFrame) -> pl.DataFrame:
+    return host if host["id"].is_sorted() else host.sort("id")
+
+
 def _positions(rows: pl.DataFrame, ids: pl.Series) -> Ints:
     """Where in `rows`, sorted by id, these ids are; -1 for null and unknown ones."""
     known, wanted = rows["id"].to_numpy(), ids.fill_null(-1).to_numpy()
     if not len(known):
         return np.full(len(wanted), -1, np.int64)
+    if known[-1] - known[0] == len(known) - 1:  # none is missing
+        return np.where((wanted >= known[0]) & (wanted <= known[-1]), wanted - known[0], -1)
     at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
     return np.where(known[at] == wanted, at, -1)
 
@@ -113,11 +123,15 @@ def _parents(rows: pl.DataFrame) -> Ints:
 
 def _grown(rows: pl.DataFrame, at: Ints, spent_ns: Ints) -> _Tree:
     """The tree of the frames around the rows `at`, each of which has spent so much."""
-    parent, kind = _parents(rows), rows["kind"].cast(pl.String)
-    kept = rows["kind"].is_in(_FRAMES).to_numpy() & ~_around_modules(kind, parent)
+    parent, is_module = _parents(rows), (rows["kind"] == "module").to_numpy()
+    kept = rows["kind"].is_in(_FRAMES).to_numpy()
+    if is_module.any():
+        kept &= ~_around_modules(rows, parent, is_module)
     frame = nearest(kept, parent)
     outer = above(frame, parent)
-    outer = np.where(_engine(rows) & (outer < 0), _forward(rows, frame, kind), outer)
+    if is_module.any():
+        engine = _engine(rows)
+        outer = np.where(engine & (outer < 0), _forward(rows, frame, parent, is_module, engine), outer)
     owner = above(frame, at)
     needed = _ancestry(owner, outer)
     names = rows["name"].gather(needed).cast(pl.String).str.replace(_PREFIX, "")
@@ -129,37 +143,36 @@ def _grown(rows: pl.DataFrame, at: Ints, spent_ns: Ints) -> _Tree:
     self_ns = np.zeros(len(first) + (lost > 0), np.int64)
     np.add.at(self_ns, node[inner[owner[owner >= 0]]], spent_ns[owner >= 0])
     name: list[str | None] = names.gather(first).to_list()
-    kinds: list[str] = kind.gather(needed[first]).to_list()
+    kinds: list[str] = rows["kind"].gather(needed[first]).to_list()
     if lost > 0:  # launched by nothing that was recorded
         self_ns[-1] = lost
         around, name, kinds = np.append(around, -1), [*name, None], [*kinds, "op"]
     return _Tree(around, name, kinds, self_ns)
 
 
-def _around_modules(kind: pl.Series, parent: Ints) -> npt.NDArray[np.bool_]:
+def _around_modules(rows: pl.DataFrame, parent: Ints, is_module: Mask) -> Mask:
     """Annotations with modules inside: `forward` around all modules would take the backward pass for its own."""
-    around = np.zeros(len(kind), np.bool_)
-    up = np.unique(parent[(kind == "module").to_numpy()])
+    around = np.zeros(rows.height, np.bool_)
+    up = np.unique(parent[is_module])
     while len(up := up[(up >= 0) & ~around[up]]):
         around[up] = True
         up = np.unique(parent[up])
-    return np.asarray(around & (kind == "annotation").to_numpy(), np.bool_)
+    return np.asarray(around & (rows["kind"] == "annotation").to_numpy(), np.bool_)
 
 
-def _engine(rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
+def _engine(rows: pl.DataFrame) -> Mask:
     calls = rows.select(named(f"^{ENGINE}")).to_series()
     return np.asarray(calls.fill_null(value=False).to_numpy(), np.bool_)
 
 
-def _forward(rows: pl.DataFrame, frame: Ints, kind: pl.Series) -> Ints:
+def _forward(rows: pl.DataFrame, frame: Ints, parent: Ints, is_module: Mask, engine: Mask) -> Ints:
     """Of each row the module around the forward op with its sequence number; -1 where there is none.
 
     Ops that record nothing for autograd bear the number of the next that does: the last to start is that one.
     """
-    is_module = (kind == "module").to_numpy()
-    module = nearest(is_module, _parents(rows))
-    engine = nearest(_engine(rows), _parents(rows)) >= 0
-    forward = pl.Series((above(module, frame) >= 0) & ~engine)  # a recomputed op lies inside its own backward
+    module = nearest(is_module, parent)
+    recomputed = nearest(engine, parent) >= 0
+    forward = pl.Series((above(module, frame) >= 0) & ~recomputed)  # a recomputed op lies inside its own backward
     numbered = rows.select("sequence", "start_ns", row=pl.int_range(pl.len())).filter(
         forward, pl.col("sequence").is_not_null()
     )

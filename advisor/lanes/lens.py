@@ -330,7 +330,8 @@ def _steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
     loading = first & (loading_ns >= _FIRST_USES * (pl.col("dur_ns") - median))
     slower_ns = _slower_ops_ns(steps, profile)
     cold = first & (slower_ns >= _FIRST_USES * (pl.col("dur_ns") - median))
-    lengths = (_ms("dur_ns"), (median / 1e6).round(1))
+    usual = pl.col("dur_ns").filter(usable & ~slow).median()  # of the steps that are used, as everywhere else
+    lengths = (_ms("dur_ns"), (usual / 1e6).round(1))
     judged = steps.with_columns(
         steady=pl.coalesce(
             "left_out",
@@ -359,23 +360,28 @@ def _steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
     return judged.with_columns(left_out=pl.col(kept)).select(*steps.columns[:-1])
 
 
-def _first_uses_ns(steps: pl.DataFrame, profile: Profile) -> int:
-    """Time in the first step in which its device idles while kernels' code is loaded, by a call or by a first launch.
+def first_uses(host: pl.DataFrame, ops: pl.DataFrame) -> Union:
+    """When calls of one worker are open that load kernels' code, or launch a kernel for the first time.
 
     CUDA loads a kernel's code when it is first launched (lazy loading, CUDA C++ Programming Guide). A launch that is
     the first recorded but not the process's first takes microseconds, and so adds nothing.
     """
+    launched = ops.filter(pl.col("kind") == "kernel", pl.col("launch").is_not_null())
+    first = launched.sort("start_ns").unique("name", keep="first")["launch"]
+    loads = named(_LOADING)
+    return spans(host.filter(pl.col("kind") == "runtime", pl.col("id").is_in(first.implode()) | loads))
+
+
+def _first_uses_ns(steps: pl.DataFrame, profile: Profile) -> int:
+    """Time in the first step in which its device idles during first uses of kernels."""
     worker, device = steps["worker"][0], steps["device"][0]
     if device is None:
         return 0
-    host = profile.host_ops.filter(pl.col("worker") == worker)
-    ops = profile.device_ops.filter(pl.col("worker") == worker, pl.col("launch").is_not_null())
-    first = ops.filter(pl.col("kind") == "kernel").sort("start_ns").unique("name", keep="first")["launch"]
-    loads = named(_LOADING)
-    calls = host.filter(pl.col("kind") == "runtime", pl.col("id").is_in(first.implode()) | loads)
-    busy = spans(profile.device_ops.filter(pl.col("worker") == worker, pl.col("device") == device))
+    ops = profile.device_ops.filter(pl.col("worker") == worker)
+    uses = first_uses(profile.host_ops.filter(pl.col("worker") == worker), ops)
+    busy = spans(ops.filter(pl.col("device") == device))
     start, length = int(steps["start_ns"][0]), int(steps["dur_ns"][0])
-    within = spans(calls) & Union.of([start], [start + length])
+    within = uses & Union.of([start], [start + length])
     return within.total - (within & busy).total
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.metrics import (
+    activity,
     alignment,
     attention,
     bandwidth,
@@ -52,6 +53,7 @@ __all__ = [
     "Measurements",
     "Metric",
     "Part",
+    "activity",
     "alignment",
     "attention",
     "bandwidth",

@@ -22,6 +22,7 @@ _SURELY_FAST: Final = 0.8  # of the expected bandwidth: reached with some waitin
 _BACKWARD: Final = 2 / 3  # of the kernels' time: two products for each one of the forward pass
 _MOSTLY: Final = 0.9
 _ENOUGH_CALLS: Final = 3
+_PAIRED: Final = ["send", "recv"]
 _REDUCTIONS: Final = ["all_reduce", "reduce_scatter"]
 _NO_SIZES: Final = Missing("the collectives bear no sizes")
 _NONE: Final = Missing("no collective ran on a device in the steps that are used")
@@ -232,7 +233,8 @@ def _shorter(exposed: pl.DataFrame, large: pl.DataFrame, part: float) -> pl.Data
         "What the job's step would get shorter by if small reductions were joined to buckets of 25 MiB.",
         "of min(exposed, transfers - time of whole buckets of 25 MiB at the bandwidth that is expected, or reached if"
         f" that is less) over the small reductions of each group and step, {_GAIN}; where only"
-        " the number of links between the GPUs is not known: the start-ups alone that fewer calls save",
+        " the number of links between the GPUs is not known: the start-ups alone that fewer calls save, as far as the"
+        " last bucket, with nothing left to hide behind, leaves them exposed",
         "DistributedDataParallel's default bucket_cap_mb",
     ),
 )
@@ -291,7 +293,8 @@ def small_messages(job: Job) -> Mapping[str, Value]:
         "slowest_pair",
         "text",
         "The two ranks with the slowest link between them.",
-        "among groups of two with three calls of 4 MiB and more: the one with the least bytes x bus factor / transfer",
+        "among groups of two, and ranks of which one sends what the other receives, with three calls of 4 MiB and more:"
+        " those with the least bytes x bus factor / transfer",
     ),
     Metric(
         "slowest_pair_share",
@@ -446,10 +449,15 @@ def _wired_in_pairs(job: Job, joined: pl.DataFrame) -> bool:
 
 
 def _startups(job: Job, joined: pl.DataFrame) -> float:
-    """The gain where the links' bandwidth is not known: the start-ups alone, which fewer calls pay less often."""
+    """The gain where the links' bandwidth is not known: the start-ups alone, which fewer calls pay less often.
+
+    The last bucket is reduced when nothing is left to compute: that long stays exposed.
+    """
     less = pl.col("calls").cast(pl.Int64) - pl.col("buckets").cast(pl.Int64)
-    start = startup_ns(pl.col("op"), pl.col("group_size").cast(pl.Int64))
-    return gain_ms(job, joined.with_columns(saved_ns=_at_most_exposed(less * start)))
+    fewer_ns = less * startup_ns(pl.col("op"), pl.col("group_size").cast(pl.Int64))
+    last_ns = (pl.col("transfer_ns") - fewer_ns).clip(0) / pl.col("buckets")
+    seen_ns = pl.col("exposed_ns") - last_ns
+    return gain_ms(job, joined.with_columns(saved_ns=pl.min_horizontal(seen_ns, fewer_ns).clip(0).cast(pl.Int64)))
 
 
 def _pace_of_large(calls: pl.DataFrame) -> float:
@@ -489,14 +497,21 @@ def _across(job: Job, calls: pl.DataFrame) -> dict[str, Value]:
 
 def _pairs(calls: pl.DataFrame) -> dict[str, Value]:
     names = ("slowest_pair", "slowest_pair_share")
-    between = calls.filter(pl.col("peers").list.len() == 2, pl.col("bytes") >= LARGE_BYTES, pl.col("transfer_ns") > 0)  # noqa: PLR2004 - a pair
-    moved = pl.col("bytes") * pl.col("bus_factor")
-    speeds = between.group_by("peers").agg(pl.len(), gbs=moved.sum() / pl.sum("transfer_ns"))
-    speeds = speeds.filter(pl.col("len") >= _ENOUGH_CALLS, pl.col("gbs").is_not_null()).sort(
-        "gbs", maintain_order=False
+    matched = pl.col("exact") | ~pl.col("op").is_in(_PAIRED)
+    between = calls.filter(
+        matched,
+        pl.col("ends").list.len() == 2,  # noqa: PLR2004 - a pair
+        pl.col("bytes") >= LARGE_BYTES,
+        pl.col("transfer_ns") > 0,
     )
+    moved = pl.col("bytes") * pl.col("bus_factor")
+    speeds = between.group_by("ends").agg(pl.len(), gbs=moved.sum() / pl.sum("transfer_ns"))
+    speeds = speeds.filter(pl.col("len") >= _ENOUGH_CALLS, pl.col("gbs").is_not_null()).sort("gbs", "ends")
     if speeds.height <= 1:
-        return dict.fromkeys(names, Missing("no groups of two, with sizes, between which links could be compared"))
+        return dict.fromkeys(
+            names,
+            Missing("no pairs of ranks with messages of known size, whose links could be compared"),
+        )
     slowest = speeds.row(0, named=True)
     typical = float(np.median(speeds["gbs"].to_numpy()))
-    return {names[0]: "ranks {} and {}".format(*slowest["peers"]), names[1]: slowest["gbs"] / typical}
+    return {names[0]: "ranks {} and {}".format(*slowest["ends"]), names[1]: slowest["gbs"] / typical}

@@ -291,11 +291,11 @@ def calling(lane: Lane) -> Mapping[str, Value]:
     """What collectives cost the host; zero where none of their calls was recorded."""
     if not lane.total_ns:
         return {}
-    if lane.device is None:
-        return {"collective_call_ms": 0.0, "collective_call_idle_ms": 0.0}
     launching = lane.once(_collectives)["launch"].drop_nulls().unique()
+    if lane.device is None or not launching.len():
+        return {"collective_call_ms": 0.0, "collective_call_idle_ms": 0.0}
     calls = lane.host.filter(named(_CALLS) | pl.col("id").is_in(launching.implode()))
-    taken = _per_step(lane, spans(calls)) if launching.len() else 0.0
+    taken = _per_step(lane, spans(calls))
     idle = lane.once(gaps).select(pl.sum("host_bound_ns") + pl.sum("queued_ns")).item()
     return {"collective_call_ms": taken, "collective_call_idle_ms": min(taken, lane.per_step_ms(idle))}
 

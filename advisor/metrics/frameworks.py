@@ -23,6 +23,11 @@ _SIXTEEN: Final = ["fp16", "bf16"]
 _TOLD: Final = 0.5
 _TRACED: Final = r'"tf_function_call":"(?:traced|eager)'
 _IS_CALL: Final = '"tf_function_call":'
+# Functions that Keras 2 and 3 make of a model's step, and the mark of its TensorBoard callback.
+_OF_KERAS: Final = (
+    r"\b(?:__inference_)?(?:train_function|(?:one|multi)_step_on_(?:data|iterator))(?:_\d+)?$|^Profiled batch$"
+)
+_OWN_THREADS: Final = r"^tf_gpu_private_"
 
 
 @measures(
@@ -149,6 +154,33 @@ def _eager(lane: Lane) -> pl.DataFrame:
 
 def _calls(lane: Lane, told: str) -> pl.DataFrame:
     return lane.host.filter(named(told, "details"))
+
+
+@measures(
+    Metric(
+        "keras_fit_ranges",
+        "count",
+        "Ranges that only Keras's Model.fit makes: above 0 the loop is Keras's own, not the user's.",
+        "host ranges called train_function, one_step_on_data, multi_step_on_iterator and the like, or Profiled batch",
+        "recordings of Model.fit with Keras 3.15; TensorFlow's Keras 2 names the function train_function",
+    ),
+    Metric(
+        "private_launch_threads",
+        "count",
+        "Threads that do nothing but launch the kernels of one GPU: above 0 TF_GPU_THREAD_MODE=gpu_private is on.",
+        "threads called tf_gpu_private_*",
+        "TensorFlow names the pool of that mode so",
+    ),
+)
+def arranged(lane: Lane) -> Mapping[str, Value]:
+    """What the user of TensorFlow has chosen already, as names in the recording betray it."""
+    if lane.process.get("framework") != "tensorflow":
+        return dict.fromkeys(("keras_fit_ranges", "private_launch_threads"), Missing("told of TensorFlow only"))
+    ranges = lane.host.filter(pl.col("kind").is_in(["annotation", "step"]))
+    return {
+        "keras_fit_ranges": ranges.filter(named(_OF_KERAS)).height,
+        "private_launch_threads": int(lane.threads["name"].str.contains(_OWN_THREADS).sum()),
+    }
 
 
 @measures(

@@ -10,7 +10,7 @@ import polars as pl
 
 from advisor.intervals import Union
 from advisor.lanes.gaps import CAUSES, HOST_CAUSES, MEANINGS, gaps
-from advisor.lanes.hostwork import minus, waits_that_cost
+from advisor.lanes.hostwork import minus, stalls, waits_that_cost
 from advisor.lanes.lens import Lane, spans
 from advisor.metrics.registry import Metric, Missing, Value, measures
 from advisor.text import percent
@@ -24,6 +24,7 @@ _AMONG_KERNELS: Final = ("queued", "dependency")  # inside a CUDA graph too
 _ANY: Final = pl.lit(True)  # noqa: FBT003 - polars takes it so
 _LONG_GAP_NS: Final = 1_000_000  # no launch takes that long: the host does something else in between
 _WORTH_NAMING_SHARE: Final = 0.01
+_SILENT: Final = "the host launches nothing, doing what was not recorded"
 _EITHER: Final = "a launch or other work was late, could not tell which"
 _UNTOLD_SHARE: Final = 0.05  # of the step: with more idle time of unknown cause, no cause's share can be told
 
@@ -118,7 +119,7 @@ def _owned(lane: Lane, idle: Union, cause: str) -> Union:
     Metric(
         "host_busy_share",
         "share",
-        "Part of the step in which the device idles for over 1 ms on end while the host does other work.",
+        "Part of the step in which the device idles for over 1 ms on end while the host launches nothing.",
         "host-bound idle time in gaps of over 1 ms / step time",
         _SOURCE,
         _NEEDS,
@@ -144,7 +145,8 @@ def _owned(lane: Lane, idle: Union, cause: str) -> Union:
         "idle_causes",
         "text",
         "The causes of the idle time, the largest first.",
-        "the three largest of the idle shares, of at least 1 % of the step each; as one where not told apart",
+        "the three largest of the idle shares, of at least 1 % of the step each; as one where not told apart; "
+        "of host-bound idle time that apart which lies in gaps of over 1 ms with nothing recorded on the host",
         _SOURCE,
         ("device_ops", "device_ops.start_ns"),
     ),
@@ -164,6 +166,9 @@ def idle(lane: Lane) -> Mapping[str, Value]:
     doubtful = {cause: share for cause, share in shares.items() if untold and f"{cause}_idle_share" in _DOUBTFUL}
     told = {_words(cause): share for cause, share in shares.items() if cause not in doubtful}
     told[_words("unknown")] -= startup
+    if "host_bound" not in doubtful:
+        told[_SILENT] = _silent_share(lane)
+        told[_words("host_bound")] -= told[_SILENT]
     values["startup_share"] = startup
     values["idle_causes"] = _in_words(told | {longest: startup, _EITHER: sum(doubtful.values())})
     if untold:
@@ -189,6 +194,12 @@ def _launching(lane: Lane, found: pl.DataFrame) -> dict[str, Value]:
         "host_busy_share": host_bound[host_bound > _LONG_GAP_NS].sum() / lane.total_ns,
         "sync_idle_ms": lane.per_step_ms(float(found["sync_ns"].sum())),
     }
+
+
+def _silent_share(lane: Lane) -> float:
+    """Part of the time that passes in host-bound gaps of over 1 ms with nothing recorded on the host."""
+    long = lane.once(stalls)
+    return (long.total - (long & spans(lane.host)).total) / lane.total_ns
 
 
 def _startup(lane: Lane) -> tuple[float, str]:

@@ -7,6 +7,8 @@ from typing import Final
 
 import polars as pl
 
+from advisor.intervals import Union
+from advisor.lanes.gaps import gaps
 from advisor.lanes.hostwork import (
     LONG_GAP_NS,
     between_ops,
@@ -54,7 +56,8 @@ _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 
         "capture_gain_ms",
         "ms",
         "Step time given back if the step were captured in a CUDA graph.",
-        f"replay with those times 0.1 as long and no pause between queued kernels{_ELSE}the host-bound gaps themselves",
+        "replay with those times 0.1 as long and no pause between queued kernels, at most the host-bound gaps of up to "
+        f"1 ms and those pauses{_ELSE}these gaps themselves",
         "the same; a graph's kernels follow each other within 1 us",
         ("device_ops", "device_ops.launch"),
     ),
@@ -63,14 +66,16 @@ def capturing(lane: Lane) -> Mapping[str, Value]:
     """Gains of launching many kernels at once."""
     if not lane.total_ns:
         return {}
-    trusted = lane.once(trusted_replay)
+    trusted, waiting_ns = lane.once(trusted_replay), lane.once(launch_gaps).total
     if trusted is None:
-        return {"launch_least_gain_ms": 0.0, "capture_gain_ms": lane.per_step_ms(lane.once(launch_gaps).total)}
+        return {"launch_least_gain_ms": 0.0, "capture_gain_ms": lane.per_step_ms(waiting_ns)}
     unprofiled = trusted.with_launches(UNPROFILED, LONG_GAP_NS)
     captured = trusted.with_launches(_CAPTURED, LONG_GAP_NS).without_pauses()
+    most = lane.per_step_ms(waiting_ns + int(lane.once(gaps)["queued_ns"].sum()))
+    least = unprofiled.saved_ms(unprofiled.with_launches(_COMPILED, LONG_GAP_NS))
     return {
-        "launch_least_gain_ms": unprofiled.saved_ms(unprofiled.with_launches(_COMPILED, LONG_GAP_NS)),
-        "capture_gain_ms": trusted.saved_ms(captured),
+        "launch_least_gain_ms": min(least, most),
+        "capture_gain_ms": min(trusted.saved_ms(captured), most),
     }
 
 
@@ -116,7 +121,8 @@ def _python_places(lane: Lane) -> pl.DataFrame:
         "python_gain_ms",
         "ms",
         "Step time that it gives back at most.",
-        f"replay without it{_ELSE}python_bound_share x step_mean_ms; without a device, half of that time",
+        f"replay without it{_ELSE}python_bound_share x step_mean_ms; without a device, half of that time, "
+        "and all of the stretches of over 1 ms in it: no framework needs those",
         f"half: {_OWN}",
     ),
     Metric(
@@ -124,6 +130,12 @@ def _python_places(lane: Lane) -> pl.DataFrame:
         "text",
         "What Python ran in that time, as far as it was recorded.",
         "the three ranges with the most time of their own then, and the time in which none was open",
+    ),
+    Metric(
+        "python_unrecorded_part",
+        "share",
+        "In how much of that time nothing at all was recorded on the threads that train.",
+        "time of it in which no range was open / that time; 0 without any",
     ),
 )
 def python_bound(lane: Lane) -> Mapping[str, Value]:
@@ -135,7 +147,10 @@ def python_bound(lane: Lane) -> Mapping[str, Value]:
     return _python_with_device(lane) if lane.device is not None else _python_alone(lane)
 
 
-_PYTHON: Final = ("python_bound_share", "python_bound_part", "python_least_gain_ms", "python_gain_ms", "python_calls")
+_PYTHON: Final = (
+    *("python_bound_share", "python_bound_part", "python_least_gain_ms", "python_gain_ms"),
+    *("python_calls", "python_unrecorded_part"),
+)
 
 
 def _python_with_device(lane: Lane) -> dict[str, Value]:
@@ -148,7 +163,7 @@ def _python_with_device(lane: Lane) -> dict[str, Value]:
         "python_bound_part": lost.total / waiting.total if waiting.total else 0.0,
         "python_least_gain_ms": (1 - _PYTHON_LEFT) * gain,
         "python_gain_ms": gain,
-        "python_calls": in_words(lane, busiest(lane, lost)),
+        **_called(lane, lost),
     }
 
 
@@ -165,13 +180,21 @@ def _python_alone(lane: Lane) -> dict[str, Value]:
     tiny = int(own.filter(pl.col("ns") < _TINY_NS)["ns"].sum())
     time = between.total + tiny
     unprofiled = max(0, time - _RECORDED_NS * ops.height)
+    lengths = between.ends - between.starts
+    long = int(lengths[lengths > LONG_GAP_NS].sum())
     return {
         "python_bound_share": min(1.0, time / lane.total_ns),
         "python_bound_part": min(1.0, time / lane.total_ns),
         "python_least_gain_ms": lane.per_step_ms((1 - _CPU_LEFT[0]) * unprofiled),
-        "python_gain_ms": lane.per_step_ms((1 - _CPU_LEFT[1]) * time),
-        "python_calls": in_words(lane, busiest(lane, between)),
+        "python_gain_ms": lane.per_step_ms((1 - _CPU_LEFT[1]) * (time - long) + long),
+        **_called(lane, between),
     }
+
+
+def _called(lane: Lane, when: Union) -> dict[str, Value]:
+    ran = busiest(lane, when)
+    untold_ns = int(ran.filter(pl.col("name").is_null())["self_ns"].sum())
+    return {"python_calls": in_words(lane, ran), "python_unrecorded_part": untold_ns / max(1, when.total)}
 
 
 def _steps_ops(lane: Lane) -> pl.DataFrame:

@@ -64,9 +64,12 @@ def _on_host(lane: Lane) -> pl.DataFrame:
     own = ops.join(within, left_on="id", right_on="parent", how="left", maintain_order="left").select(
         *_KEYS, whole_ns="dur_ns", dur_ns=(pl.col("dur_ns") - pl.col("within_ns").fill_null(0)).clip(0)
     )
-    spent = own.group_by(_KEYS).agg(pl.col("dur_ns", "whole_ns"))
-    spelt = spent.with_columns(_keys()).explode("dur_ns", "whole_ns")  # two shapes may be written as one
-    return spelt.group_by(_KEYS).agg(*_SPREAD, total_ms=pl.sum("whole_ns") / 1e6, self_ms=pl.sum("dur_ns") / 1e6)
+    spelt = own.group_by(_KEYS).agg(pl.col("dur_ns", "whole_ns")).with_columns(_keys())
+    keys = spelt.select(_KEYS).unique().with_row_index("key")  # two shapes may be written as one
+    spent = spelt.join(keys, on=_KEYS, nulls_equal=True).select("key", "dur_ns", "whole_ns")
+    told = spent.explode("dur_ns", "whole_ns").group_by("key")
+    whole = told.agg(*_SPREAD, total_ms=pl.sum("whole_ns") / 1e6, self_ms=pl.sum("dur_ns") / 1e6)
+    return keys.join(whole, on="key").drop("key")
 
 
 def _on_device(lane: Lane) -> pl.DataFrame:

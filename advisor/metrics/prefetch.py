@@ -11,6 +11,7 @@ from advisor.lanes.hostwork import device_places, undirected_copies
 from advisor.lanes.lens import Lane, spans
 from advisor.lanes.roofline import gains_ms
 from advisor.metrics.registry import Metric, Missing, Value, measures
+from advisor.profile import named
 
 _LEAST_BYTES: Final = 1_000_000  # scalars and small tensors are not worth a stream
 _STILL_SEEN: Final = 0.3  # of a prefetched copy: the host has to be ahead by a whole copy for all of it to be hidden
@@ -71,8 +72,9 @@ def _longest(lane: Lane) -> pl.DataFrame:
     Metric(
         "exposed_copy_parameter_share",
         "share",
-        "Part of the time of those copies that fetches parameters kept in host memory.",
-        "those launched inside a range of FSDP or DeepSpeed ZeRO / time of those copies; 0 without copies",
+        "Part of the time of those copies that fetches parameters or activations kept in host memory.",
+        "those launched inside a range of FSDP or DeepSpeed ZeRO, or by a program of XLA / time of those copies; 0 "
+        "without copies",
         needs=_NEEDS,
     ),
     Metric(
@@ -115,7 +117,9 @@ def prefetch(lane: Lane) -> Mapping[str, Value]:
 
 def _beside_kernels(lane: Lane, found: pl.DataFrame) -> float:
     streams = lane.ops.filter(pl.col("kind") == "kernel")["stream"].unique()
-    queued = found.filter(pl.col("stream").is_in(streams.implode()))
+    # XLA's copies run beside its program, which shows where it waits for one's end
+    waited = named("^copy-done$", "hlo_category").fill_null(value=False)
+    queued = found.filter(pl.col("stream").is_in(streams.implode()), ~waited)
     return float(queued["dur_ns"].sum()) / max(1, int(found["dur_ns"].sum()))
 
 
@@ -125,10 +129,11 @@ def _asked_by(lane: Lane, found: pl.DataFrame) -> dict[str, Value]:
     of = around.filter(pl.col("telling")).unique("id", keep="last", maintain_order=True)
     by_name = of.group_by(pl.col("name").str.replace_all(r"\d+", "#")).agg(pl.sum("copy_ns"))
     top = by_name.sort("copy_ns", "name", descending=[True, False])["name"].head(1).to_list()
-    gathers = around.filter(pl.col("name").str.contains(_PARAMETERS)).unique("id")["copy_ns"].sum()
+    gathering = around.filter(pl.col("name").str.contains(_PARAMETERS))["id"]
+    kept = found.filter(pl.col("id").is_in(gathering.implode()) | pl.col("hlo_module").is_not_null())
     return {
         "exposed_copy_of": top[0] if top else "",
-        "exposed_copy_parameter_share": float(gathers) / max(1, int(found["dur_ns"].sum())),
+        "exposed_copy_parameter_share": float(kept["dur_ns"].sum()) / max(1, int(found["dur_ns"].sum())),
     }
 
 

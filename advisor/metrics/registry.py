@@ -232,6 +232,7 @@ def _places(lens: Lens, metric: str, worker: int) -> pl.DataFrame:
         return pl.DataFrame()
     rows = rows.with_columns(id=pl.col("op") if "op" in rows.columns else pl.lit(None, pl.Int64))
     ops = lane.host.filter(pl.col("id").is_in(rows["id"].implode()))  # a few: names become text row by row
+    zero = lane.process.get("zero_ns")
     names = ops.select("id", pl.col("stack").cast(pl.String), op_name=pl.col("name").cast(pl.String))
     names = names.with_columns(pl.coalesce("stack", _python_stacks(lens, names["id"])))
     told = rows.join(names, on="id", how="left", maintain_order="left")
@@ -244,7 +245,7 @@ def _places(lens: Lens, metric: str, worker: int) -> pl.DataFrame:
         worker=pl.lit(lane.worker),
         device=pl.lit(lane.device, pl.Int32),
         step=pl.col("step") if "step" in rows.columns else pl.lit(None, pl.Int32),
-        at_ms=(pl.col("start_ns") - lens.profile.start_ns) / 1e6,
+        at_ms=(pl.col("start_ns") - (lens.profile.start_ns if zero is None else zero)) / 1e6,
         op=pl.when(pl.col("op_name") != pl.col("name")).then("op_name"),
     )
 
@@ -286,7 +287,9 @@ def measure_part(lens: Lens) -> Part:
         [one.row for one in of_lanes], schema={"worker": pl.Int32, "device": pl.Int32, **columns}, orient="row"
     )
     tables = {scope: pl.concat([one.tables[scope] for one in of_lanes]) for scope in TABLES}
-    reasons = {name: why for one in of_lanes for name, why in one.reasons.items()}
+    paces = {(lane.worker, lane.device) for lane in lens.critical}  # theirs are the values that are told
+    last = sorted(of_lanes, key=lambda one: (one.row["worker"], one.row["device"]) in paces)
+    reasons = {name: why for one in last for name, why in one.reasons.items()}
     return Part(lens, device, tables, reasons, tuple(one.rank for one in of_lanes))
 
 
@@ -302,7 +305,11 @@ def conclude(parts: Sequence[Part]) -> Measurements:
     pacing = {(lane.worker, lane.device) for lane in lens.critical}
     paces = [key in pacing for key in device.select("worker", "device").iter_rows()]
     worker = device.filter(pl.Series(paces, dtype=pl.Boolean))
-    slowest = worker.filter(pl.col("worker") == pace_of(worker))
+    pace = pace_of(worker)
+    slowest = worker.filter(pl.col("worker") == pace)
+    for part in parts:
+        if any(lane.worker == pace for lane in part.lens.lanes):
+            reasons |= part.reasons
     tables = {scope: pl.concat([part.tables[scope] for part in parts]) for scope in TABLES}
     tables |= {scope: function(job) for scope, function in JOB_TABLES.items()}
     run = _beside(slowest, [of_job], [m for metrics, _ in _OF_JOBS for m in metrics])

@@ -28,7 +28,7 @@ _LEAST_BYTES: Final = 1024  # a scalar is read, a tensor is moved
 _NEEDS: Final = ("device_ops", "device_ops.launch", "host_ops")
 _STALLS: Final = ("stall_causes", "stall_first_use_part", "stall_least_gain_ms", "stall_gain_ms")
 _SILENT_SHARE: Final = 0.05  # of the recording, as for idle time of unknown cause
-_SILENT: Final = "nothing was recorded on the host, and no steps say that the job was at work"
+_SILENT: Final = "nothing was recorded on the host, and no second step says that the job was at work"
 _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
 _NO_FRAMES: Final = {
     "tensorflow": "recorded without Python's calls: tf.profiler.experimental.ProfilerOptions(python_tracer_level=1)",
@@ -154,7 +154,7 @@ def stalled(lane: Lane) -> Mapping[str, Value]:
     lost = lane.once(stalls)
     ran = telling(lane, lost)
     silent = int(ran.filter(pl.col("name").is_null())["self_ns"].sum()) / lane.total_ns
-    if not lane.marked and silent >= _SILENT_SHARE:
+    if lane.steps.height == 1 and silent >= _SILENT_SHARE:
         return dict.fromkeys(_STALLS, Missing(f"{percent(silent)} of the time {_SILENT}"))
     least, most = _gains(lane, lost, lost, _LEFT_OF_STALL)
     return {

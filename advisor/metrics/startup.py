@@ -7,14 +7,20 @@ from typing import Final
 
 import polars as pl
 
-from advisor.lanes.lens import Lane, spans
+from advisor.intervals import Union
+from advisor.lanes.lens import Lane, first_uses, spans
 from advisor.metrics.registry import Metric, Missing, Value, measures
 from advisor.text import ms
 
 _END: Final = pl.col("start_ns") + pl.col("dur_ns")
 _NAMED: Final = 3
+_NAMED_IN_IDLE: Final = 4
 _CALLS: Final = ["runtime", "sync", "allocator", "compile"]
-_NAMES: Final = ("startup_ms", "startup_copy_ms", "startup_copy_bytes", "startup_pageable_bytes", "startup_work")
+_NAMES: Final = (
+    *("startup_ms", "startup_copy_ms", "startup_copy_bytes", "startup_pageable_bytes", "startup_work"),
+    *("startup_idle_ms", "first_use_ms", "startup_idle_work"),
+)
+_FIRST_USE_NS: Final = 1_000_000  # no launch takes that long
 _AMID: Final = Missing("the recorder was started amid the work")
 _NEEDS: Final = ("device_ops",)
 
@@ -68,6 +74,28 @@ def _longest(lane: Lane) -> pl.DataFrame:
         "the three with the most time, by name; of ranges the outermost, as far as they lie before it",
         needs=_NEEDS,
     ),
+    Metric(
+        "startup_idle_ms",
+        "ms",
+        "Time in that during which the device, having begun to work, idles.",
+        "idle time between the device's first op and the first step's",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "first_use_ms",
+        "ms",
+        "Time after it that the device idles for because kernels are used for the first time.",
+        "gaps during 1 ms or more of which calls are open that load code or launch a kernel for the first time",
+        "no launch takes 1 ms but that which loads the kernel's code (lazy loading, CUDA C++ Programming Guide)",
+        _NEEDS,
+    ),
+    Metric(
+        "startup_idle_work",
+        "text",
+        "What the host did in all that idle time.",
+        "the four CUDA calls and compilations with the most time in it, by name, and the time in which none is open",
+        needs=_NEEDS,
+    ),
 )
 def startup(lane: Lane) -> Mapping[str, Value]:
     """Start-up as a whole; unknown where the recorder did not see it."""
@@ -86,10 +114,38 @@ def startup(lane: Lane) -> Mapping[str, Value]:
         .sort("ns", "name", descending=[True, False])
         .head(_NAMED)
     )
+    idle, uses = _idle(lane, begin_ns), _first_uses(lane, begin_ns)
     return {
         "startup_ms": (begin_ns - first_ns) / 1e6,
         "startup_copy_ms": spans(copies).total / 1e6,
         "startup_copy_bytes": int(copies["bytes"].sum()),
         "startup_pageable_bytes": int(copies.filter(pl.col("source_memory") == "pageable")["bytes"].sum()),
         "startup_work": ", ".join(f"{name} ({ms(ns / 1e6)})" for name, ns in top.rows()),
+        "startup_idle_ms": idle.total / 1e6,
+        "first_use_ms": uses.total / 1e6,
+        "startup_idle_work": _ran(lane, idle | uses),
     }
+
+
+def _idle(lane: Lane, begin_ns: int) -> Union:
+    return Union.of(*lane.busy.gaps(int(lane.ops["start_ns"].to_numpy().min()), begin_ns))
+
+
+def _first_uses(lane: Lane, begin_ns: int) -> Union:
+    """Gaps of the device after its start that first uses of kernels hold open."""
+    opens, closes = lane.busy.gaps(begin_ns, int(lane.ops.select(_END.max()).item()))
+    held = first_uses(lane.host, lane.ops).within(opens, closes) >= _FIRST_USE_NS
+    return Union.of(opens[held], closes[held])
+
+
+def _ran(lane: Lane, when: Union) -> str:
+    """The calls with the most time during `when`, and the time in which none is open."""
+    calls = lane.host.filter(pl.col("kind").is_in(_CALLS))
+    start = calls["start_ns"].to_numpy()
+    spent = calls.select(
+        name=pl.col("name").cast(pl.String), ns=pl.Series(when.within(start, start + calls["dur_ns"].to_numpy()))
+    )
+    top = spent.group_by("name").sum().filter(pl.col("ns") > 0).sort("ns", "name", descending=[True, False])
+    silent = when.total - (when & spans(calls)).total
+    told = [*top.head(_NAMED_IN_IDLE).rows(), ("no CUDA call", silent)]
+    return ", ".join(f"{name} ({ms(ns / 1e6)})" for name, ns in told if ns)

@@ -175,7 +175,8 @@ def _class(transformation: str, parallelism: int) -> str:
         "enqueue_share",
         "share",
         "Part of the step in which the device waits for a copy from the host and nothing else runs on it.",
-        "copies to the device outside kernels, collectives and other copies / step time",
+        "copies to the device outside kernels, collectives and other copies / step time; those that a program of XLA "
+        "makes by itself are none of batches",
         "XProf's input pipeline analyzer, device side: host to device",
         ("device_ops",),
         where=lambda lane: (
@@ -202,7 +203,9 @@ def _host_stages(lane: Lane) -> dict[str, Value]:
 
 
 def _to_device(ops: pl.DataFrame) -> pl.DataFrame:
-    return ops.filter(pl.col("kind") == "memcpy", pl.col("copy_kind").cast(pl.String) == "HtoD")
+    """Copies of batches: what a program of XLA fetches by itself, it keeps in host memory."""
+    fetched = pl.col("hlo_module").is_not_null()
+    return ops.filter(pl.col("kind") == "memcpy", pl.col("copy_kind").cast(pl.String) == "HtoD", ~fetched)
 
 
 def _enqueue_share(lane: Lane) -> Value:

@@ -43,10 +43,15 @@ _SOURCE: Final = (
 )
 
 
-def _places(lane: Lane) -> pl.DataFrame:
-    return lane.uneven.sort("dur_ns", "start_ns", descending=[True, False]).select(
-        "step", "start_ns", "dur_ns", table=pl.lit("steps"), name=pl.format("{} ({})", "name", "left_out")
+def _places(steps: pl.DataFrame) -> pl.DataFrame:
+    told = pl.when(pl.col("left_out").is_not_null()).then(pl.format("{} ({})", "name", "left_out")).otherwise("name")
+    return steps.sort("dur_ns", "start_ns", descending=[True, False]).select(
+        "step", "start_ns", "dur_ns", table=pl.lit("steps"), name=told
     )
+
+
+def _long_places(lane: Lane) -> pl.DataFrame:
+    return _places(_long(lane))
 
 
 @measures(
@@ -56,7 +61,7 @@ def _places(lane: Lane) -> pl.DataFrame:
         "What the steps left out as uneven add to the mean step at most.",
         "sum over them of max(0, step - (median - max(3 x 1.4826 x MAD, 3 %))) / complete steps / step_mean_ms",
         _SOURCE,
-        where=_places,
+        where=lambda lane: _places(lane.uneven),
     ),
     Metric("outlier_steps", "count", "Steps left out for their length, without compilation in them.", "count", _SOURCE),
     Metric(
@@ -65,7 +70,7 @@ def _places(lane: Lane) -> pl.DataFrame:
         "What those steps add to the mean step.",
         "sum over them of max(0, step - median of the used steps) / complete steps",
         _SOURCE,
-        where=_places,
+        where=_long_places,
     ),
     Metric(
         "outlier_own_ms",
@@ -75,7 +80,7 @@ def _places(lane: Lane) -> pl.DataFrame:
         "outlier_input_steps_share is a fifth, less outlier_python_ms "
         "where Python keeps the device idle (without a device: works) in 5 % of it",
         _SOURCE,
-        where=_places,
+        where=_long_places,
     ),
     Metric(
         "outlier_most_ms",
@@ -147,7 +152,7 @@ def _places(lane: Lane) -> pl.DataFrame:
         "What those steps add to the mean step.",
         "sum over them of max(0, step - median of the steps without compilation) / complete steps; without such, "
         "compilation with the device idle in their place",
-        where=_places,
+        where=lambda lane: _places(_late(lane)),
     ),
     Metric(
         "compiling_most_ms",
@@ -163,8 +168,7 @@ def uneven(lane: Lane) -> Mapping[str, Value]:
     whole = lane.steps.height + lane.uneven.height
     compiled = _compiled(lane, lane.uneven)
     typical, short = _usual(lane.steps)
-    filling = pl.col("left_out").str.starts_with(FILLING).fill_null(value=False)
-    left_out, long = lane.uneven.filter(~compiled), lane.uneven.filter(~compiled & ~filling)
+    left_out, long = lane.uneven.filter(~compiled), _long(lane)
     beyond = _beyond(lane, long)
     excess = _excess(long, typical)
     inputs, pythons = (float(np.minimum(beyond[cause], excess).sum()) for cause in ("input", "python"))
@@ -191,6 +195,12 @@ def uneven(lane: Lane) -> Mapping[str, Value]:
     }
 
 
+def _long(lane: Lane) -> pl.DataFrame:
+    """Steps left out for their length, without compilation in them."""
+    filling = pl.col("left_out").str.starts_with(FILLING).fill_null(value=False)
+    return lane.uneven.filter(~_compiled(lane, lane.uneven) & ~filling)
+
+
 def _acts_always(lane: Lane, cause: str) -> bool:
     """Whether a cause acts in 5 % of the used steps too: then its own rule counts the uneven ones as well."""
     when = minus(lane.once(_when)[cause], lane.busy)
@@ -203,15 +213,20 @@ def _mostly_input(waited: Ints, excess: npt.NDArray[np.float64]) -> int:
     return many if many > 1 else 0
 
 
-def _compiling(lane: Lane, whole: int) -> dict[str, Value]:
+def _late(lane: Lane) -> pl.DataFrame:
     """Steps that compile after the first that did not; before it, compilation is start-up, which does not take long."""
-    steps = pl.concat([lane.steps, lane.uneven]).sort("start_ns")
+    compiled = _compiled(lane, lane.complete).to_numpy()
+    if compiled.all() and lane.complete.height > _START_UP:
+        return lane.complete[1:]
+    return lane.complete.filter(pl.Series(compiled & (np.cumsum(~compiled) > 0), dtype=pl.Boolean))
+
+
+def _compiling(lane: Lane, whole: int) -> dict[str, Value]:
+    steps, late = lane.complete, _late(lane)
     compiled = _compiled(lane, steps).to_numpy()
     if compiled.all() and steps.height > _START_UP:
-        late, lost = steps[1:], _compilation(lane, steps[1:])
-        excess = most = float(lost.sum())
+        excess = most = float(_compilation(lane, late).sum())
     else:
-        late = steps.filter(pl.Series(compiled & (np.cumsum(~compiled) > 0), dtype=pl.Boolean))
         typical, short = _usual(steps.filter(pl.Series(~compiled, dtype=pl.Boolean))) if late.height else (0.0, 0.0)
         excess = float(_excess(late, typical).sum())
         most = late.height * float(_excess(late, short).max(initial=0.0))

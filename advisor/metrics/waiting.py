@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import numpy as np
@@ -10,7 +10,7 @@ import polars as pl
 
 from advisor.metrics.registry import Metric, Missing, Value, measures_jobs, measures_ranks, tabulates_jobs
 from advisor.ranks.job import Job
-from advisor.text import listing, runs_of
+from advisor.text import lapse, listing, runs_of
 
 _SOURCE: Final = "wait = latest start - own start, transfer = the rest, as TraceLens and ByteDance's study have it"
 _GUEST: Final = "this device is another rank's: the process meets the others on a device of its own"
@@ -124,6 +124,13 @@ def awaited(job: Job, position: int) -> Mapping[str, Value]:
         " set; empty where there are none",
     ),
     Metric(
+        "ranks_sittings",
+        "text",
+        "Ranks by when they were recorded, where that was not at one time: their files may be of different jobs.",
+        "sets of ranks over a minute apart by their files' clocks, of which none meets a rank of another; empty where"
+        " it was at one time",
+    ),
+    Metric(
         "ranks_in_job",
         "count",
         "Ranks that the job has.",
@@ -160,6 +167,7 @@ def ranks(job: Job) -> Mapping[str, Value]:
         "ranks_recorded": len(job.ranks),
         "ranks_apart": listing([job.names[i] for i in job.apart]),
         "ranks_strangers": " and ".join(_strangers(job)),
+        "ranks_sittings": "; ".join(_sittings(job)),
         "ranks_in_job": job.world_size or Missing("the recording does not tell how many ranks the job has"),
         "matched_share": None if alone else job.matched_share,
         "clock_shift_ms": None if met is None else float(offsets.max() - offsets.min()) / 1e6,
@@ -169,8 +177,24 @@ def ranks(job: Job) -> Mapping[str, Value]:
 
 def _strangers(job: Job) -> list[str]:
     """The sets of ranks that are strangers to each other though one group holds them."""
-    told = [sorted({job.ranks[i].worker for i in ranks}) for ranks in job.strangers] if job.mixed else []
-    return [f"rank{'s' if len(workers) > 1 else ''} {runs_of(workers)}" for workers in told]
+    return [_named(job, ranks) for ranks in job.strangers] if job.mixed else []
+
+
+def _sittings(job: Job) -> list[str]:
+    """`rank 0`, `5 h later ranks 1 to 3`."""
+    told: list[str] = []
+    until = 0
+    for ranks in job.sittings:
+        spans = [job.span_ns(i) for i in ranks]
+        later = f"{lapse(min(start for start, _ in spans) - until)} later " if told else ""
+        told.append(later + _named(job, ranks))
+        until = max(end for _, end in spans)
+    return told
+
+
+def _named(job: Job, ranks: Iterable[int]) -> str:
+    workers = {job.ranks[i].worker for i in ranks}
+    return f"rank{'s' if len(workers) > 1 else ''} {runs_of(workers)}"
 
 
 @tabulates_jobs("pace")

@@ -15,7 +15,8 @@ LARGE_BYTES: Final = 4 << 20
 """From here on the link counts for more than the start-up."""
 
 _MOST_BYTES: Final = 1 << 48  # more than any message has: sums of such sizes stay within 64 bits
-_VARYING: Final = ["all_to_all", "send", "recv", "send_recv"]  # what they carry may differ from step to step
+_PAIRED: Final = ["send", "recv"]
+_VARYING: Final = ["all_to_all", *_PAIRED, "send_recv"]  # what they carry may differ from step to step
 _PLACES: Final = 3  # large collectives in a step; fewer do not show whether the times follow the sizes
 _SPREAD: Final = 0.2  # of the median: between the tenth and the last tenth of times over expected times
 _PAUSE_NS: Final = 5_000  # a queued kernel starts this soon after the one before it
@@ -48,8 +49,8 @@ def traffic(job: Job) -> pl.DataFrame:
             depends on what it computes in between.
         exposed_ns: the part of the transfer, at the end of the call, that no kernel of the rank covers.
         awaited_ns: the same without the pauses of at most 5 us between kernels, which are there without transfers too.
-        bus_factor, spans_nodes, peers (the group's ranks), and what `advisor.ranks.network.expected` tells: guide_ns,
-            model_ns, curve_ns, expected_ns, basis, why.
+        bus_factor, spans_nodes, peers (the group's ranks), ends (the ranks that take part), and what
+            `advisor.ranks.network.expected` tells: guide_ns, model_ns, curve_ns, expected_ns, basis, why.
     """
     calls = _with_transfer(job)
     calls = calls.with_columns(
@@ -58,7 +59,9 @@ def traffic(job: Job) -> pl.DataFrame:
     )
     devices = devices_of(job)
     placed = network.placement(calls["ranks"], calls["group_size"], devices).rename({"ranks": "peers"})
-    calls = calls.drop("ranks", "group").hstack(placed)
+    me = pl.Series([rank.worker for rank in job.ranks], dtype=pl.Int32).gather(calls["rank"])
+    pair = pl.when(pl.col("op").is_in(_PAIRED)).then(pl.concat_list(pl.lit(me), "peer").list.sort())
+    calls = calls.hstack(placed).with_columns(ends=pl.coalesce(pair, "peers")).drop("ranks", "group", "peer")
     expected = network.expected(calls, gpu_of(job), devices)
     calls = calls.hstack(expected).with_columns(
         bus_factor=network.bus_factor(pl.col("op"), pl.col("group_size").cast(pl.Int64))
@@ -90,7 +93,10 @@ def gain_ms(job: Job, saved: pl.DataFrame) -> float:
 def _with_transfer(job: Job) -> pl.DataFrame:
     calls = job.calls.filter(~pl.col("on_host"), pl.col("step").is_in(job.steps))
     calls = calls.with_columns(bytes=pl.when(pl.col("bytes").is_between(0, _MOST_BYTES)).then("bytes"))
-    members = pl.coalesce(pl.col("group_size").cast(pl.Int64), pl.lit(job.world_size, pl.Int64))
+    paired = pl.col("op").is_in(_PAIRED).fill_null(value=False)  # of a group of any size, two take part
+    members = pl.coalesce(
+        pl.when(paired).then(2), pl.col("group_size").cast(pl.Int64), pl.lit(job.world_size, pl.Int64)
+    )
     alike = ["op", "group", "ranks", "bytes", "dtype", "place"]
     place = pl.int_range(pl.len()).over("rank", "step", "op", order_by="start_ns")
     placed = calls.with_columns(dur_ns=_LENGTH, place=pl.when(pl.col("bytes").is_null()).then(place))
@@ -107,7 +113,8 @@ def _with_transfer(job: Job) -> pl.DataFrame:
     )
     bound = pl.min_horizontal("matched", "shortest")
     return told.with_columns(transfer_ns=pl.when("exact").then("matched").otherwise(bound)).select(
-        *("rank", "step", "op", "group", "ranks", "group_size", "bytes", "dtype", "of_buffers", "instance"),
+        *("rank", "peer", "step", "op", "group", "ranks", "group_size", "bytes", "dtype", "of_buffers"),
+        "instance",
         *("start_ns", "end_ns", "dur_ns", "transfer_ns", "exact", "mostly"),
         met_ns="matched",
     )

@@ -21,6 +21,7 @@ import polars as pl
 from advisor.intervals import EMPTY, Ints, Union
 from advisor.ranks.network import placement
 from advisor.ranks.rank import CALLS, Rank
+from advisor.text import percent
 
 _CLOSE_NS: Final = 20_000  # ends of one collective coincide so nearly: eight V100 in one host differ by at most 7 us
 _CLOSE_SHARE: Final = 0.1  # or by this part of its shortest member
@@ -30,6 +31,7 @@ _TRUSTED_SHARE: Final = 0.9  # of a kind's matches that must pass for the kind t
 _PAIRED: Final = ("send", "recv")
 _BELIEVED_SHARE: Final = 0.9  # of the time in collectives that must be in trusted matches
 _SAME_CLOCK_NS: Final = 1_000_000  # files whose collectives end this close together share a host's clock
+_SITTING_NS: Final = 60_000_000_000  # hosts of one job whose clocks are set at all differ by less
 
 T = TypeVar("T")
 _NO_CALLS: Final = {"rank": pl.Int64, "worker": pl.Int32, **CALLS}
@@ -157,6 +159,32 @@ class Job:
         return [list(island) for island in islands] if len(islands) > 1 else []
 
     @cached_property
+    def sittings(self) -> list[list[int]]:
+        """Positions of ranks by when they were recorded, by their files' clocks; empty where it was at one time.
+
+        Over a minute lies between one and the next, and no rank of one meets a rank of another: clocks may differ.
+        """
+        timed = [i for i, rank in enumerate(self.ranks) if rank.steps.height]
+        found: list[list[int]] = []
+        until = 0
+        for i in sorted(timed, key=lambda i: self.span_ns(i)[0]):
+            start, end = self.span_ns(i)
+            if not found or start > until + _SITTING_NS:
+                found.append([])
+            found[-1].append(i)
+            until = max(until, end)
+        sitting = {i: n for n, ranks in enumerate(found) for i in ranks}
+        met = self.calls.filter("trusted").select("instance", pl.col("rank").replace_strict(sitting, default=None))
+        across = met.group_by("instance").agg(pl.n_unique("rank"))["rank"]
+        return found if len(found) > 1 and not (across > 1).any() else []
+
+    def span_ns(self, position: int) -> tuple[int, int]:
+        """From when to when that rank's steps last, by its own file's clock."""
+        steps = self.ranks[position].steps
+        ends = steps["start_ns"] + steps["dur_ns"]
+        return int(steps["start_ns"].to_numpy().min()), int(ends.to_numpy().max())
+
+    @cached_property
     def mixed(self) -> bool:
         """Whether matches join some of the members, but a group holds ranks that are strangers to each other."""
         return bool(self._among_strangers.any() and len(self.strangers) < len(self.members))
@@ -193,7 +221,7 @@ class Job:
         if self.matched_share is None:
             return "the ranks met in no collective that was recorded"
         if self.matched_share < _BELIEVED_SHARE:
-            rest = f"{1 - self.matched_share:.0%} of the time in collectives"
+            rest = f"{percent(1 - self.matched_share)} of the time in collectives"
             if self.mixed:
                 return f"{rest} is in groups of ranks that never meet: their files may be of different jobs"
             return f"{rest} could not be matched between the ranks: their ends do not coincide"

@@ -399,7 +399,9 @@ def _bandwidth(run: Run) -> Chart | None:
         else ""
     )
     dashed = " The dashed curve is what the links allow." if curve else " What the links allow is not known here."
-    says = f"Bus bandwidth of each kind of collective against the size of its messages.{dashed}{bound}"
+    link = words.slowest_link(run)
+    compared = f" {link[0].upper()}{link[1:]}." if link else ""
+    says = f"Bus bandwidth of each kind of collective against the size of its messages.{dashed}{bound}{compared}"
     return Chart(
         "bandwidth", "Bandwidth of the collectives", says, _spec(both.properties(width="container", height=260))
     )

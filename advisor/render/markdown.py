@@ -211,7 +211,7 @@ def _unknowns(run: Run) -> Iterator[str]:
 
 def _what_was_read(run: Run) -> Iterator[str]:
     links = words.bandwidth(run)
-    notes = [*run.source.notes, *(words.odd_ranks(run) or words.hosts(run)), *([links] if links else [])]
+    notes = [*run.source.notes, *words.each_rank(run), *([links] if links else [])]
     notes += [f"left out: {which}: {why}" for which, why in words.left_out(run.source)]
     notes += [f"note: {note}" for note in run.source.salvaged]
     notes += [f"lacks {what}: {why}" for what, why in run.source.lacks.items()]

@@ -127,14 +127,12 @@ def _run(page: Page, run: Run, *, verbose: bool) -> None:
 
 
 def _ranks(page: Page, run: Run, *, verbose: bool) -> None:
-    """A line for each rank unlike the others, or else for each host, and one on what moves between them."""
-    odd = words.odd_ranks(run)
-    lines = odd or words.hosts(run)
+    """Lines on single GPUs, ranks unlike the others, or hosts, and one on what moves between them."""
+    lines = words.each_rank(run)
     for line in lines if verbose else lines[:_NOTES]:
         page.add(line, hang=_MARGIN)
     if not verbose and len(lines) > _NOTES:
-        unlike = " unlike the typical one" if odd else ""
-        page.add(f"and {count(len(lines) - _NOTES, 'more rank')}{unlike}", margin=_MARGIN)
+        page.add(f"and {count(len(lines) - _NOTES, 'more line')} on single ranks (-v)", margin=_MARGIN)
     if links := words.bandwidth(run):
         page.add(links, hang=_MARGIN)
 

@@ -478,6 +478,31 @@ class _Pace(NamedTuple):
     wait_ms: float
 
 
+def each_rank(run: Run) -> list[str]:
+    """What of single ranks is worth a line; empty where there is one rank, or nothing sets any apart."""
+    return [*_gpus(run), *odd_ranks(run)] or hosts(run)
+
+
+def _gpus(run: Run) -> list[str]:
+    """A line for each of several GPUs in exports of Nsight Systems, whose users know no ranks."""
+    rows = run.metrics.get("device", ())
+    if run.source.format != "nsys" or len(rows) < _SEVERAL:
+        return []
+    of = "" if len({row["device"] for row in rows}) == len(rows) else "worker {worker}, "
+    return [f"{of.format(**row)}GPU {row['device']}: {_at_work(row)}" for row in rows]
+
+
+def _at_work(row: Mapping[str, Value]) -> str:
+    """How busy one GPU is, what NCCL takes of its step and what of that nothing hides, and how long it waits."""
+    busy, step_ms, nccl_ms = (_number(row, name) for name in ("device_busy_share", "step_mean_ms", "communication_ms"))
+    if not nccl_ms or not step_ms:
+        return f"busy {percent(busy)}, no NCCL kernels"
+    exposed = _number(row, "exposed_communication_ms") / step_ms
+    waits = f", waits {ms(waits_ms)}" if (waits_ms := _number(row, "wait_ms")) else ""
+    nccl = f"NCCL {percent(nccl_ms / step_ms)} ({row['collective_calls']}), exposed {percent(exposed)}"
+    return f"busy {percent(busy)}, {nccl}{waits}"
+
+
 def odd_ranks(run: Run) -> list[str]:
     """A line for each rank that takes clearly longer or shorter by itself than the typical one, the oddest first."""
     told = [_Pace(row, *map(row.get, _PACE)) for row in run.metrics.get("device", ())]  # type: ignore[arg-type] # checked below
@@ -498,6 +523,22 @@ def bandwidth(run: Run) -> str | None:
     Where waiting for late ranks could not be told from the transfer, the largest messages tell most, and that at least.
     """
     row = next(iter(run.metrics.get("run", ())), {})
+    parts = [part for part in (_reached(run, row), slowest_link(run)) if part]
+    return "; ".join(parts) or None
+
+
+def slowest_link(run: Run) -> str | None:
+    """Which two ranks have the slowest link between them; None where links cannot be compared."""
+    row = next(iter(run.metrics.get("run", ())), {})
+    pair, share = row.get("slowest_pair"), row.get("slowest_pair_share")
+    if not pair or not isinstance(share, float):
+        return None
+    if share >= 1 - _ALIKE:
+        return "no link between two ranks is slower than the others"
+    return f"the slowest link, between {pair}, carries {percent(share)} of the typical one"
+
+
+def _reached(run: Run, row: Mapping[str, Value]) -> str | None:
     reached, allowed, share = (row.get(name) for name in _BANDWIDTH)
     if isinstance(reached, float) and isinstance(allowed, float) and isinstance(share, float):
         return (
@@ -511,11 +552,14 @@ def bandwidth(run: Run) -> str | None:
     among = "from one rank to another" if most["op"] in _PAIRED else f"between {most['group_size']} ranks"
     named = f"{most['op']} of {quantity(most['bytes'], 'bytes')} {among}"
     algorithm, bus = (_gbs(_number(most, name)) for name in ("algorithm_gbs", "bus_gbs"))
-    return f"{named}: at least {algorithm} algorithm and {bus} bus bandwidth (waiting for late ranks is in it)"
+    rate = bus if most["op"] in _PAIRED else f"{algorithm} algorithm and {bus} bus bandwidth"
+    return f"{named}: {rate}" if most.get("exact") else f"{named}: at least {rate} (waiting for late ranks is in it)"
 
 
 _BANDWIDTH: Final = ("bus_bandwidth_gbs", "expected_bus_bandwidth_gbs", "link_reached_share")
 _LARGE: Final = 4 << 20
+_ALIKE: Final = 0.1
+_SEVERAL: Final = 2
 _PAIRED: Final = ("send", "recv")  # whatever the group's size
 
 
@@ -609,6 +653,8 @@ def code_spans(text: str) -> list[tuple[bool, str]]:
 def _format(source: Source) -> str:
     if source.framework == "cuda":
         return f"CUDA program ({source.format})"
+    if source.format == "nsys" and source.framework:  # not what the framework's own profiler records
+        return f"nsys profile of {source.framework}"
     return f"{source.framework} profile ({source.format})" if source.framework else f"{source.format} profile"
 
 

@@ -30,6 +30,9 @@ and receives: the job's, not each worker's.
 """
 
 
+_OF_FIXES: Final = ("when", "unless")
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -64,13 +67,15 @@ class Saving(_Strict):
 class Fix(_Strict):
     """What to change, with code and the page that documents it.
 
-    Where fixes differ by cause, `when` says of which one this is: an expression over metrics and parameters. Where they
-    differ by profiler, as advice on recording does, `format` says for whose profiles this one is.
+    Where fixes differ by cause, `when` says of which one this is: an expression over metrics and parameters. Where the
+    recording shows that it is made already, `unless` says so. Where they differ by profiler, as advice on recording
+    does, `format` says for whose profiles this one is.
     """
 
     framework: Annotated[Framework, Field(alias="for")]
     format: tuple[str, ...] = ()
     when: str | None = None
+    unless: str | None = None
     do: Text
     code: str | None = None
     link: Annotated[str, StringConstraints(pattern=r"^https://")] | None = None
@@ -113,6 +118,8 @@ class Rule(_Strict):
     saving: Saving | None = None
     about: str | None = None
     """A metric that names the one rank which a rule of scope `run` is about."""
+    leads: bool = False
+    """At high severity its finding comes first: it speaks of time that no saving reckons with."""
     symptom: bool = False
     explains: tuple[str, ...] = ()
     shows: tuple[str, ...] = ()
@@ -153,20 +160,20 @@ class Rule(_Strict):
                 raise RuleError(f"{key}: {error}") from None
         return parsed
 
-    def fix_conditions(self, metrics: Iterable[str]) -> dict[int, Expression]:
-        """The conditions of the fixes that have one, parsed, by their position.
+    def fix_conditions(self, metrics: Iterable[str]) -> dict[tuple[int, str], Expression]:
+        """The conditions of the fixes that have one, parsed, by their position and key.
 
         Raises:
             RuleError: one of them cannot be used; the message starts with its place, `fixes.0.when`.
         """
         known = {*metrics, *self.params}
+        texts = {(n, key): text for n, fix in enumerate(self.fixes) for key in _OF_FIXES if (text := getattr(fix, key))}
         parsed = {}
-        for index, fix in enumerate(self.fixes):
+        for (index, key), text in texts.items():
             try:
-                if fix.when is not None:
-                    parsed[index] = parse(fix.when, known)
+                parsed[index, key] = parse(text, known)
             except ExpressionError as error:
-                raise RuleError(f"fixes.{index}.when: {error}") from None
+                raise RuleError(f"fixes.{index}.{key}: {error}") from None
         return parsed
 
 

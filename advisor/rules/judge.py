@@ -27,7 +27,7 @@ from advisor.report import (
 )
 from advisor.rules import wording
 from advisor.rules.book import Applies, Rule
-from advisor.rules.verdicts import Verdict, fixes_in_order, verdicts
+from advisor.rules.verdicts import Verdict, fixes_in_order, fixes_of_other_causes, verdicts
 
 CERTAINTY: Final[Mapping[Confidence, float]] = {"high": 1.0, "medium": 0.7, "low": 0.4}
 """Weight of a saving's midpoint by the rule's confidence: the expected saving, which ranks findings."""
@@ -269,6 +269,10 @@ def _findings(fired: Sequence[_Fired], found: Measured) -> tuple[Finding, ...]:
     shared = _shared_out(fired)
     ranked = sorted(fired, key=lambda f: _rank(f, shared[f.rule.id]))
     above = {f.rule.id: _cause(f, ranked, shared) for f in ranked}
+    for f in ranked:
+        if above[f.rule.id] is None and (taker := _taker(f, ranked, shared)):
+            root = _root(taker, above)
+            above[f.rule.id] = root if root != f.rule.id else None
     beneath: dict[str, list[_Fired]] = {}
     for f in ranked:
         if (root := _root(f.rule.id, above)) != f.rule.id:
@@ -294,6 +298,18 @@ def _cause(f: _Fired, ranked: Iterable[_Fired], shared: Mapping[str, tuple[float
     return causes[takes.index(max(takes)) if _levels(f.rule) else 0].rule.id
 
 
+def _taker(f: _Fired, ranked: Iterable[_Fired], shared: Mapping[str, tuple[float, float] | None]) -> str | None:
+    """The first rule that saves out of the same part of the step, where that leaves nothing of what this one claims."""
+    if shared[f.rule.id] != (0.0, 0.0) or not f.high_ms:
+        return None
+    return next((g.rule.id for g in ranked if (shared[g.rule.id] or (0, 0))[1] and _pools(f) & _pools(g)), None)
+
+
+def _pools(f: _Fired) -> set[tuple[object, str]]:
+    saving = f.rule.saving
+    return {_key(f, pool) for pool in (saving.of, *saving.beyond)} if saving else set()
+
+
 def _takes(cause: _Fired, f: _Fired, shared: Mapping[str, tuple[float, float] | None]) -> float:
     """What a cause takes of what another rule is about."""
     if _levels(f.rule) and not _levels(cause.rule):
@@ -308,7 +324,8 @@ def _root(rule: str, above: Mapping[str, str | None]) -> str:
 
 
 def _rank(f: _Fired, saving: tuple[float, float] | None) -> tuple[object, ...]:
-    return saving is None, -_expected(saving, f.confidence), SEVERITIES.index(f.severity), f.rule.id
+    later = not (f.rule.leads and f.severity == "high")
+    return later, saving is None, -_expected(saving, f.confidence), SEVERITIES.index(f.severity), f.rule.id
 
 
 def _expected(saving: tuple[float, float] | None, confidence: Confidence) -> float:
@@ -417,6 +434,7 @@ def _carried(severity: Severity, saving: Saving | None) -> Severity:
 def _fixes(f: _Fired, framework: str | None, format_: str) -> tuple[Fix, ...]:
     """The fixes for the job's framework; all of them where it is not known or the rule has none for it.
 
+    Those whose condition is known not to hold are left out, unless there are no others.
     Only those that go with the profile's format, unless there is none. A program of no framework gets what is meant for
     any only where the rule has nothing for it.
     """
@@ -425,9 +443,10 @@ def _fixes(f: _Fired, framework: str | None, format_: str) -> tuple[Fix, ...]:
     meant = [fix for fix in ordered if framework is None or fix.framework in {framework, "any"}]
     if framework == _NO_FRAMEWORK:
         meant = [fix for fix in meant if fix.framework == framework] or meant
+    shown, unfit = meant or ordered, fixes_of_other_causes(f.rule, f.row)
     return tuple(
         Fix(framework=fix.framework, do=" ".join(fix.do.split()), code=fix.code, link=fix.link)
-        for fix in meant or ordered
+        for fix in [fix for fix in shown if fix not in unfit] or shown
     )
 
 
@@ -472,7 +491,9 @@ def _saving(f: _Fired, shared: tuple[float, float] | None) -> Saving | None:
     rule = f.rule
     if shared is None or rule.saving is None:
         return None
-    step_ms = f.row.get("complete_step_mean_ms") if rule.saving.of == OUTLIERS else None
+    pools = (rule.saving.of, *rule.saving.beyond)
+    of = next((pool for pool in pools if _pool_ms(f, pool)), rule.saving.of)  # the first that has any time
+    step_ms = f.row.get("complete_step_mean_ms") if of == OUTLIERS else None
     step_ms = step_ms or f.row["step_mean_ms"]
     if not isinstance(step_ms, float) or not step_ms:
         return None
@@ -482,6 +503,6 @@ def _saving(f: _Fired, shared: tuple[float, float] | None) -> Saving | None:
         high_ms=high,
         low_share=low / step_ms,
         high_share=high / step_ms,
-        of=rule.saving.of,
+        of=of,
         method=" ".join(rule.saving.method.split()),
     )

@@ -122,9 +122,9 @@ def failure(rule: Rule, case: Case, metrics: Mapping[str, type[pl.DataType]]) ->
         return f"fires {verdict.severity or False}{', doubted' if verdict.doubted else ''}, not {case.fires}"
     if case.saves and not _close(case.saves, (verdict.low_ms, verdict.high_ms)):
         return f"saves {verdict.low_ms} to {verdict.high_ms} ms, not {case.saves[0]} to {case.saves[1]}"
-    first = fixes_in_order(rule, row.row(0, named=True))[0]
-    if case.fix and not first.do.startswith(case.fix):
-        return f"its first fix is {first.do[:40]!r}, not {case.fix!r}"
+    first = next((fix.do for fix in fixes_in_order(rule, row.row(0, named=True))), "")
+    if case.fix and not first.startswith(case.fix):
+        return f"its first fix is {first[:40]!r}, not {case.fix!r}"
     return None
 
 

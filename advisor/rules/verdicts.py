@@ -49,23 +49,38 @@ def verdicts(rule: Rule, rows: pl.DataFrame) -> list[Verdict]:
 
 
 def fixes_in_order(rule: Rule, row: Mapping[str, object]) -> Sequence[Fix]:
-    """The rule's fixes as they matter in this row of metrics.
+    """The rule's fixes as they matter in this row of metrics, without those that are made already.
 
-    First those whose condition holds, then those without one, last those whose condition does not hold or is unknown.
+    First those whose condition holds, then those without one, then those whose condition is unknown or does not hold.
 
     Raises:
         RuleError: a condition is wrong.
     """
-    conditions = rule.fix_conditions(row)
-    order = {True: 0, None: 1, False: 2}
-    held = [None if n not in conditions else _holds(conditions[n], row, rule) for n in range(len(rule.fixes))]
-    return [fix for _, fix in sorted(zip(held, rule.fixes, strict=True), key=lambda pair: order[pair[0]])]
+    held, order = _held(rule, row), {True: 1, None: 3, False: 4}
+    open_ = [n for n in range(len(rule.fixes)) if not held.get((n, "unless"))]
+    place = {n: order[held[n, "when"]] if (n, "when") in held else 2 for n in open_}
+    return [rule.fixes[n] for n in sorted(open_, key=lambda n: place[n])]
 
 
-def _holds(condition: Expression, row: Mapping[str, object], rule: Rule) -> bool:
+def fixes_of_other_causes(rule: Rule, row: Mapping[str, object]) -> Sequence[Fix]:
+    """The fixes whose condition is known not to hold in this row of metrics.
+
+    Raises:
+        RuleError: a condition is wrong.
+    """
+    held = _held(rule, row)
+    return [fix for n, fix in enumerate(rule.fixes) if held.get((n, "when")) is False]
+
+
+def _held(rule: Rule, row: Mapping[str, object]) -> dict[tuple[int, str], bool | None]:
+    """Whether each condition holds; None where what it needs is not known."""
+    return {key: _holds(condition, row, rule) for key, condition in rule.fix_conditions(row).items()}
+
+
+def _holds(condition: Expression, row: Mapping[str, object], rule: Rule) -> bool | None:
     known = {name: row[name] for name in condition.names - rule.params.keys()}
     if None in known.values():
-        return False
+        return None
     return bool(condition.over(pl.DataFrame([known or {"": None}]), rule.params)[0])
 
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from advisor.profile import SCHEMAS
 from advisor.readers import nsys
 from tests.strategies_nsys import KERNEL, nvtx, string, tid, together, training, write
 
-made = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks/enlarge_nsys.py"))
+ROOT = Path(__file__).parents[2]
+made = runpy.run_path(str(ROOT / "benchmarks/enlarge_nsys.py"))
 GAP_NS = 1_000_000
 CALLS = [
     {"start": 1_000 * i, "end": 1_000 * i + 20_000, "globalTid": tid(100), "nameId": string("read")} for i in (1, 2)
@@ -59,3 +61,19 @@ def test_a_lean_copy_holds_only_what_is_named(large: Path):
     made["keep_only"](large, lean, [KERNEL, "OSRT_API", "ABSENT"])
     assert rows(lean, "select name from sqlite_master") == [(KERNEL,), ("OSRT_API",)]
     assert rows(lean, "select * from OSRT_API") == rows(large, "select * from OSRT_API")
+
+
+def test_without_the_tables_that_nothing_needs_the_profile_stays_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    told = {"EXPORT_META_DATA": [{"name": "EXPORT_PRODUCT_VERSION", "value": "2022.1"}], "UCP_WORKERS": [{"id": 1}]}
+    whole, lean = write(tmp_path / "whole.sqlite", together(SMALL, told)), tmp_path / "lean.sqlite"
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    bench = runpy.run_path(str(ROOT / "benchmarks/nsys.py"))
+    made["keep_only"](whole, lean, bench["needed_tables"](bench["needed"](whole)))
+    assert rows(lean, "select name from sqlite_master where name in ('UCP_WORKERS', 'EXPORT_META_DATA')") == [
+        ("EXPORT_META_DATA",)
+    ]
+    read = [nsys.read(export, "report.sqlite") for export in (whole, lean)]
+    for table in SCHEMAS:
+        assert getattr(read[0], table).equals(getattr(read[1], table)), table

@@ -139,7 +139,7 @@ def test_ranks_on_cpus_that_mostly_communicate_are_told_so():
     (run,) = check([str(TRACES / "cpu-only")]).runs
     first = run.findings[0]
     assert (first.rule, first.severity, first.saving.low_ms if first.saving else None) == (
-        *("communication-on-cpus", "high"),
+        *("communication-on-cpus", "medium"),
         0,
     )
     assert "waiting for a late rank" in first.says

@@ -15,6 +15,7 @@ import pytest
 
 from advisor.engine import check, read
 from advisor.lanes.lens import look
+from advisor.render import words
 from advisor.report import Finding, Run
 
 SHARED = Path(__file__).parents[2].parent / "shared"
@@ -116,6 +117,18 @@ def test_nccl_is_named_with_what_nothing_hides():
         assert row["collective_calls"] == f"send_recv {number}"
         assert row["exposed_communication_ms"] == pytest.approx(total_ms)  # on the one stream that there is
         assert row["overlap_share"] == 0
+    assert words.each_rank(run("two-gpu-before")) == [
+        "GPU 0: busy 91 %, NCCL 5.7 % (send_recv 33), exposed 5.7 %, waits 11 ms",
+        "GPU 1: busy 89 %, NCCL 2.7 % (send_recv 33), exposed 2.7 %, waits 2.5 ms",
+    ]
+
+
+def test_places_are_at_the_times_that_nsight_systems_shows():
+    """The longest wait for a launch is found at the end of an op, in the export's own time."""
+    place = finding("two-gpu-before", "launch-bound").where[0]
+    device_ops = "select deviceId, end from CUPTI_ACTIVITY_KIND_KERNEL union all select deviceId, end from "
+    ends = sql("two-gpu-before", device_ops + "CUPTI_ACTIVITY_KIND_MEMCPY")
+    assert (place.device, round(place.at_ms * 1e6)) in ends
 
 
 def test_weights_fetched_on_the_kernels_stream_are_one_finding():

@@ -14,6 +14,7 @@ from advisor.discover import discover
 from advisor.engine import check
 from advisor.metrics import Part
 from advisor.ranks.job import Job, job_of
+from advisor.render import words
 from advisor.report import Run
 
 ROOT = Path(__file__).parents[2]
@@ -83,6 +84,15 @@ def test_with_one_step_nobody_is_called_a_straggler():
 
 
 @recorded
+def test_a_wait_that_costs_more_than_the_device_idles_after_it_says_why():
+    waits = next(f for f in check([str(DLRM)]).runs[0].findings if f.rule == "frequent-synchronisation")
+    idle = next(e.value for e in waits.evidence if e.metric == "sync_idle_share")
+    assert waits.saving
+    assert waits.saving.low_share > idle
+    assert "which shortens other gaps as well" in waits.says
+
+
+@recorded
 def test_its_numbers_do_not_depend_on_which_file_is_read_first():
     forth, back = (metrics.conclude(list(order)) for order in (dlrm_parts(), dlrm_parts()[::-1]))
     names = ["skew_ms", "waiting_share", "waiting_most", "straggler_slowdown", "matched_share"]
@@ -102,13 +112,13 @@ FAULTS = {
 }
 
 
-def simulated(name: str, folder: Path, **recording: object):
+def simulated(name: str, folder: Path, ranks: int = 8, **recording: object):
     """The job's report, what its repair saves, and its step, both in ms."""
     sys.path.append(str(ROOT / "fixtures" / "make"))
     from simulator import case  # noqa: PLC0415 - the scripts of fixtures/ are no package
     from simulator.case import Recording  # noqa: PLC0415
 
-    made = case(name, "a100", 3, ranks=8)
+    made = case(name, "a100", 3, ranks=ranks)
     options = Recording(**recording)
     for file, text in made.files(options):
         (folder / file).write_bytes(text)
@@ -124,6 +134,13 @@ def test_a_simulated_fault_is_named_first_and_its_saving_holds_the_truth(fault: 
         assert saving
         assert saving.low_ms - 0.01 * step_ms <= saved_ms <= saving.high_ms + 0.01 * step_ms
         assert saving.high_ms - saving.low_ms <= 0.25 * step_ms
+
+
+@pytest.mark.parametrize(("fault", "rule"), [("moving-slow-rank", "data-imbalance"), ("slow-rank", "throttled-gpu")])
+def test_of_two_ranks_too_a_lasting_lateness_is_told_from_one_in_turn(fault: str, rule: str, tmp_path: Path):
+    run, _, _ = simulated(fault, tmp_path, ranks=2)
+    assert run.findings[0].rule == rule
+    assert ("straggler-rank" in spoken(run)) == (fault == "slow-rank")
 
 
 @pytest.mark.parametrize("fault", ["healthy-ranks", "slow-rank", "moving-slow-rank", "data-wait-one-rank"])
@@ -146,6 +163,7 @@ def test_the_bubbles_of_a_pipeline_are_named_and_its_stages_no_stragglers(tmp_pa
     ]
     assert "8 stages and 4 micro-batches" in run.findings[0].says
     assert "straggler-rank" in {n.rule for n in run.not_evaluable}
+    assert "no link between two ranks is slower than the others" in (words.bandwidth(run) or "")
 
 
 def spoken(run: Run) -> set[str]:

@@ -301,6 +301,14 @@ def test_sixteen_bits_as_xprof_tells_them():
     assert all(op in of_devices["sixteen_bit_kernel_ops"][0] for op in ("GreaterEqual", "Mul"))
 
 
+def test_threads_that_launch_only_are_not_advised_where_they_are_on():
+    """Its launching threads are called tf_gpu_private_4 and _6."""
+    (run,) = check([str(TRACES / "tf-gpu-multi-worker")]).runs
+    assert judged("tf-gpu-multi-worker").frames["run"]["private_launch_threads"].item() == 4
+    assert "launch-bound" in {finding.rule for finding in run.findings}
+    assert not [f.rule for f in run.findings for fix in f.fixes if "gpu_private" in f"{fix.do}{fix.code}"]
+
+
 def test_memory_is_held_against_the_device_s_size():
     row = judged("tf-gpu-multi-worker").frames["run"].row(0, named=True)
     assert row["peak_memory_share"] == pytest.approx(6_210_111_488 / 16_945_512_448)
@@ -471,9 +479,31 @@ def test_of_a_tpu_what_is_generic_is_told_and_what_is_not_is_said(
     assert "note: a TPU profile" in told
 
 
-def exit_code(monkeypatch: pytest.MonkeyPatch, path: Path) -> int | str | None:
-    """That of `advisor check` on the path."""
-    monkeypatch.setattr(sys, "argv", ["advisor", "check", str(path)])
+def test_a_tpu_that_fetches_from_host_memory_most_of_the_time_is_told_so_first():
+    """100 copies of 5 x 1024 x 1024 x 256 floats each of three names; XLA calls the host's memory S(5)."""
+    row = judged("tpu-inference").frames["run"].row(0, named=True)
+    assert row["exposed_copy_bytes_per_step"] == 300 * 5 * 1024 * 1024 * 256 * 4
+    assert row["memcpy_share"] == pytest.approx(0.78, abs=0.01)
+    assert row["enqueue_share"] == 0
+    (run,) = check([str(TRACES / "tpu-inference")]).runs
+    assert run.verdict.startswith("Copies to the GPU hold up the kernels: up to 58.4 s of the 97.6 s recorded")
+    assert run.findings[0].fixes[0].do.startswith("Keep on the device what the program fetches from host memory")
+
+
+def test_an_excerpt_says_what_it_shows_of_a_finding_without_a_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """GPUs that do nothing are nowhere in the recording."""
+    words = ("--finding", "idle-devices", "-o", str(tmp_path / "w.json"))
+    assert exit_code(monkeypatch, TRACES / "tf-gpu-multi-worker", "excerpt", *words) == 0
+    told = capsys.readouterr().err
+    assert "idle-devices names no place in the recording" in told
+    assert "the longest step used of worker 0, device 6" in told
+
+
+def exit_code(monkeypatch: pytest.MonkeyPatch, path: Path, command: str = "check", *words: str) -> int | str | None:
+    """That of an `advisor` command on the path."""
+    monkeypatch.setattr(sys, "argv", ["advisor", command, str(path), *words])
     with pytest.raises(SystemExit) as ended:
         main()
     return ended.value.code

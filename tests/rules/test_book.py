@@ -9,6 +9,7 @@ from advisor.resources import rules_folder
 from advisor.rules.book import load
 from advisor.rules.lint import failure, lint
 from advisor.rules.verdicts import fixes_in_order
+from advisor.rules.wording import PHRASES, say
 
 BOOK = load([rules_folder()])
 NAMES = metrics.dtypes()
@@ -64,6 +65,56 @@ def test_an_uneven_step_is_answered_by_its_cause_in_every_framework(framework, c
     ordered = fixes_in_order(BOOK["step-outliers"], {"outlier_cause": cause})
     first = next(fix for fix in ordered if fix.framework in {framework, "any"})
     assert first.do.startswith(begins)
+
+
+@pytest.mark.parametrize(
+    ("launch_share", "told"),
+    [
+        (0.167, "(the bar's launch, 17 %, is all idle time inside calls)"),
+        (0.092, "yet:"),
+        (0.01, "yet:"),
+        (None, "yet:"),
+    ],
+)
+def test_idle_time_before_late_launches_is_told_from_that_inside_calls(launch_share, told):
+    metrics = {
+        "launch_share": launch_share,
+        "launch_gap_share": 0.092,
+        "queued_idle_share": 0.0,
+        "launch_gaps_per_step": 77,
+        "median_kernel_us": 9,
+    }
+    assert told in say(BOOK["launch-bound"].says, {**metrics, **PHRASES[True]})
+
+
+@pytest.mark.parametrize("rule", BOOK.values(), ids=BOOK)
+def test_something_is_left_to_advise_where_a_fix_is_made_already(rule):
+    once = {fix.framework for fix in rule.fixes if fix.unless}
+    assert once <= {fix.framework for fix in rule.fixes if not fix.unless}
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        *("python-bound", "eager-execution", "launch-bound", "small-kernels", "elementwise-chains"),
+        *("compile-in-steady-steps", "time-between-steps"),
+    ],
+)
+def test_keras_is_answered_in_its_own_terms(rule):
+    def first(keras: int) -> str:
+        ordered = fixes_in_order(BOOK[rule], dict.fromkeys(NAMES) | {"keras_fit_ranges": keras})
+        fix = next(fix for fix in ordered if fix.framework == "tensorflow")
+        return f"{fix.do} {fix.code}"
+
+    assert "Keras" in first(16)
+    assert "Keras" not in first(0)
+
+
+@pytest.mark.parametrize("framework", ["jax", "tensorflow"])
+@pytest.mark.parametrize(("part", "begins"), [(0.7, "Record again"), (0.69, ("Keep Python", "Put the Python"))])
+def test_where_nothing_was_recorded_between_ops_the_first_thing_is_to_record_it(framework, part, begins):
+    ordered = fixes_in_order(BOOK["python-bound"], dict.fromkeys(NAMES) | {"python_unrecorded_part": part})
+    assert next(fix for fix in ordered if fix.framework == framework).do.startswith(begins)
 
 
 def test_what_is_told_any_framework_of_uneven_steps_is_of_no_other_and_needs_no_gpu():

@@ -73,7 +73,8 @@ def test_sarif_is_written_by_suffix(advisor, tmp_path):
 
 
 def test_an_excerpt_shows_the_finding_that_is_asked_for(advisor, tmp_path):
-    assert advisor("excerpt", FIXTURE, "--finding", "input-bound", "-o", "w.json.gz").returncode == 0
+    done = advisor("excerpt", FIXTURE, "--finding", "input-bound", "-o", "w.json.gz")
+    assert (done.returncode, done.stderr) == (0, "")
     trace = json.loads(gzip.decompress((tmp_path / "w.json.gz").read_bytes()))
     assert trace["advisor"]["finding"]
     assert any(event.get("cat") == "finding" for event in trace["traceEvents"])

@@ -184,6 +184,15 @@ def test_without_the_links_bandwidth_fewer_calls_save_start_ups_alone():
     assert small_messages(on_v100)["merge_gain_ms"] == pytest.approx(19 * 7.8e-3)
 
 
+@pytest.mark.parametrize(("hidden_us", "gain_us"), [(0, 148.2), (100, 48.2), (500, 0)])
+def test_the_last_bucket_has_nothing_left_to_hide_behind(hidden_us, gain_us):
+    # The same 20 MB in one bucket take 600 - 148.2 us after the last kernel, however much of the calls was hidden.
+    calls = [collective(30 * i, 30 * i + 30, rank, bytes=1_000_000, sequence=i) for i in range(20) for rank in (0, 1)]
+    made = job(calls, [kernel(0, hidden_us, worker=rank) for rank in (0, 1)] if hidden_us else [])
+    on_v100 = job_of([replace(rank, gpu=match("Tesla V100-SXM2-16GB")) for rank in made.ranks])
+    assert small_messages(on_v100)["merge_gain_ms"] == pytest.approx(gain_us / 1e3)
+
+
 def test_buffers_are_told_from_other_broadcasts_by_what_launched_them():
     forward = [on_host("annotation", 0, 50, name="DistributedDataParallel.forward", worker=rank) for rank in (0, 1)]
     calls = [
@@ -223,6 +232,30 @@ def test_the_slowest_of_several_pairs():
     found = whereabouts(job([*calls(0, 1, 100), *calls(2, 3, 200), *calls(4, 5, 100)], [], world_size=6))
     assert found["slowest_pair"] == "ranks 2 and 3"
     assert found["slowest_pair_share"] == pytest.approx(0.5)
+
+
+def sent(sender: int, receiver: int, us: float, late: float = 0) -> list[tuple[Row, Row]]:
+    """Three messages of one rank to another, which asks for them `late` microseconds after they are sent."""
+    told = {"ranks": "[0, 1, 2, 3]", "group_size": 4}
+    made = []
+    for i in range(3):
+        begin, end = 300 * i, 300 * i + late + us
+        made.append(collective(begin, end, sender, op="send", peer=receiver, **told))
+        made.append(collective(begin + late, end, receiver, op="recv", peer=sender, **told))
+    return made
+
+
+def test_the_slowest_of_several_ways_from_one_rank_to_the_next():
+    made = job([*sent(0, 1, 100), *sent(1, 2, 200), *sent(2, 3, 100, late=50)], [], world_size=4)
+    rows = traffic(made)
+    assert rows["exact"].all()  # of a group of four, two take part
+    found = whereabouts(made)
+    assert (found["slowest_pair"], found["slowest_pair_share"]) == ("ranks 1 and 2", pytest.approx(0.5))
+
+
+def test_messages_whose_other_end_was_not_recorded_tell_no_link():
+    ones = [(op, facts) for op, facts in [*sent(0, 1, 100), *sent(2, 3, 200)] if facts["op"] == "send"]
+    assert isinstance(whereabouts(job(ones, [], world_size=4))["slowest_pair"], Missing)
 
 
 def test_a_row_per_kind_of_message():

@@ -71,6 +71,7 @@ def test_a_finding_without_places_is_drawn_over_the_whole_window(findings, lane)
     trace = cut(read(str(FIXTURE)), lane, [shown, *findings[1:]], shown)
     drawn = [(e["ts"], e["dur"]) for e in trace["traceEvents"] if e.get("cat") == "finding" and e["tid"] == 0]
     assert drawn == [(trace["advisor"]["ts"], trace["advisor"]["dur_ns"] / 1e3)]
+    assert trace["advisor"]["note"].startswith(f"{shown.key} names no place in the recording")
 
 
 def test_what_was_not_found_cannot_be_shown():

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from advisor.metrics import waiting
 from tests.ranks import call, job, rank, spent
 
 HOUR = 3_600_000_000  # us
@@ -270,6 +271,33 @@ def test_ranks_of_two_jobs_that_only_meet_among_themselves_are_not_matched():
     assert made.strangers == [[0, 1], [2, 3]]
     assert (made.mixed, made.matched_share) == (True, 0)
     assert "never meet" in (made.untold or "")
+
+
+MINUTE = 60e6
+
+
+def sitting(*ahead, meet=False):
+    """Ranks whose files' clocks are as far ahead; they sum up together, or only their names say that they do."""
+    apart = [0 if meet else 200 * i for i in range(len(ahead))]
+    calls = [[call(2, 4, group_size=len(ahead)), call(50 + a, 52 + a, group_size=len(ahead))] for a in apart]
+    ranks_ = zip(calls, ahead, strict=True)
+    return job(*(rank(i, mine, [spent(1, 0, 100 + i)], ahead=a) for i, (mine, a) in enumerate(ranks_)))
+
+
+def test_ranks_that_were_recorded_at_other_times_are_told_apart():
+    made = sitting(0, 120 * MINUTE, 5, 120 * MINUTE)
+    assert made.sittings == [[0, 2], [1, 3]]
+    assert waiting.ranks(made)["ranks_sittings"] == "ranks 0, 2; 2 h later ranks 1, 3"
+
+
+@pytest.mark.parametrize("ahead", [(0, 0), (0, 5e6), (0, MINUTE)])
+def test_clocks_of_hosts_differ_by_less_than_a_minute(ahead):
+    assert sitting(*ahead).sittings == []
+    assert waiting.ranks(sitting(*ahead))["ranks_sittings"] == ""
+
+
+def test_ranks_that_meet_were_recorded_at_one_time_whatever_their_clocks_say():
+    assert sitting(0, 120 * MINUTE, meet=True).sittings == []
 
 
 def test_groups_that_are_apart_by_design_are_matched():

@@ -153,7 +153,9 @@ def test_one_step_tells_no_cause_of_lateness():
 
 def test_what_ranks_lose_to_each_other_is_lost_once_whichever_rank_a_rule_is_told_of():
     other = rule("other", **saving(0, 30, "skew"))
-    assert savings(judged(uneven(0.0, 0.0, 0.0), LATE, other)) == {"late": (0.0, 40.0)} | {"other": (0.0, 0.0)}
+    found = judged(uneven(0.0, 0.0, 0.0), LATE, other)
+    assert savings(found) == {"late": (0.0, 40.0)}
+    assert [symptom.rule for symptom in found.findings[0].symptoms] == ["other"]
 
 
 def test_a_finding_on_the_job_holds_for_all_its_workers():
@@ -175,12 +177,20 @@ def test_the_worst_workers_saving_counts():
     assert savings(judged(found, rule("a", **saving("input_gain_ms / 2", "input_gain_ms")))) == {"a": (15.0, 30.0)}
 
 
+@pytest.mark.parametrize(("idle", "of"), [(0.2, "host_bound_idle"), (0.0, "host_work")])
+def test_a_saving_is_told_of_the_first_part_that_has_any_time(idle, of):
+    """A job without a GPU waits for no launches."""
+    found = measured({"input_share": 0.5, "host_bound_idle_share": idle, "host_work_share": 0.6})
+    parts = {"of": "host_bound_idle", "beyond": ("host_work",), "low_ms": 5, "high_ms": 9, "method": "m"}
+    assert judged(found, rule("a", saving=parts)).findings[0].saving.of == of
+
+
 def test_a_saving_that_cannot_be_told_is_none():
     finding = judged(measured({"input_share": 0.5}), rule("a", **saving(1, "input_gain_ms"))).findings[0]
     assert finding.saving is None
 
 
-def test_the_fix_whose_condition_holds_comes_first_and_the_one_whose_does_not_last():
+def test_the_fix_whose_condition_holds_comes_first_and_one_whose_does_not_is_left_out():
     fixes = [
         {"for": "any", "do": "not here", "when": "input_share > 0.9"},
         {"for": "any", "do": "unknown", "when": "device_name = 'A' OR input_share > 0"},
@@ -189,7 +199,45 @@ def test_the_fix_whose_condition_holds_comes_first_and_the_one_whose_does_not_la
         {"for": "any", "do": "here", "when": "input_share BETWEEN 0.4 AND 0.6"},
     ]
     finding = judged(measured({"input_share": 0.5}), rule("a", fixes=fixes)).findings[0]
-    assert [fix.do for fix in finding.fixes] == ["here", "always", "not here", "unknown"]
+    assert [fix.do for fix in finding.fixes] == ["here", "always", "unknown"]
+    finding = judged(measured({"input_share": 0.5}), rule("a", fixes=fixes[:1])).findings[0]
+    assert [fix.do for fix in finding.fixes] == ["not here"]  # better than none
+
+
+@pytest.mark.parametrize(("share", "first"), [(0.6, "between"), (0.4, "within")])
+def test_time_that_no_saving_reckons_with_comes_first_where_it_is_most_of_it(share, first):
+    between = rule(
+        "between",
+        "between_steps_share > 0.1",
+        severity={"high": "between_steps_share > 0.5", "medium": True},
+        says="{{ between_steps_share | percent }}",
+        leads=True,
+    )
+    found = measured({"between_steps_share": share, "input_share": 0.9})
+    within = rule("within", severity={"high": True}, **saving(40, 90))
+    assert judged(found, between, within).findings[0].rule == first
+
+
+def test_what_others_leave_nothing_of_stands_beneath_the_first_that_took_from_the_same_part():
+    taking, left = rule("taking", **saving(10, 40)), rule("left", **saving(1, 5))
+    elsewhere = rule("elsewhere", **saving(1, 45, "memcpy"))
+    found = judged(measured({"input_share": 0.4, "memcpy_share": 0.5}), taking, left, elsewhere)
+    assert [(f.rule, [s.rule for s in f.symptoms]) for f in found.findings] == [("taking", ["left"]), ("elsewhere", [])]
+
+
+def test_what_claims_nothing_stands_by_itself():
+    found = judged(measured({"input_share": 0.4}), rule("taking", **saving(10, 40)), rule("left", **saving(0, 0)))
+    assert [f.rule for f in found.findings] == ["taking", "left"]
+
+
+def test_a_fix_that_is_made_already_is_left_out():
+    fixes = [
+        {"for": "any", "do": "made", "unless": "input_share > 0.1"},
+        {"for": "any", "do": "not made", "unless": "input_share > 0.9"},
+        {"for": "any", "do": "unknown", "unless": "device_name = 'A'"},
+    ]
+    finding = judged(measured({"input_share": 0.5}), rule("a", fixes=fixes)).findings[0]
+    assert [fix.do for fix in finding.fixes] == ["not made", "unknown"]
 
 
 def test_what_uneven_steps_cost_is_a_part_of_the_mean_with_them():

@@ -3,7 +3,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
+
 from advisor.discover import Found, discover
+from advisor.engine import read
+from advisor.errors import ReadError
 from advisor.hardware import match
 from advisor.lanes.lens import look
 from advisor.metrics import Part, measure_part
@@ -101,12 +105,15 @@ def test_files_of_several_processes_that_all_say_rank_0_are_numbered_by_their_na
     ((ranks, (note,)),) = told(tmp_path)
     assert ranks == [0, 1, 2]
     assert note == "all files say rank 0, but are of different processes: the ranks are taken from the file names"
+    assert read(str(tmp_path)).workers["worker"].to_list() == [0, 1, 2]  # as for an excerpt
 
 
 def test_a_copy_of_a_rank_and_jobs_of_one_rank_each_stay_apart(tmp_path):
     for rank, size in ((0, 3), (1, 3)):
         traced(tmp_path, f"rank{rank}.pt.trace.json", 100, rank=0, world_size=size)  # one process
     assert [ranks for ranks, _ in told(tmp_path)] == [[0], [0]]
+    with pytest.raises(ReadError, match=r"holds 2 runs; give the path of one, as .*rank0\.pt\.trace\.json$"):
+        read(str(tmp_path))
     for rank in (0, 1):
         traced(tmp_path, f"rank{rank}.pt.trace.json", 100 + rank, rank=0, world_size=1)
     assert [ranks for ranks, _ in told(tmp_path)] == [[0], [0]]

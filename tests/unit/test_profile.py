@@ -105,3 +105,15 @@ def test_a_column_that_one_lacks_with_its_table_and_the_other_alone_is_lacking()
     first = of_worker(0, kernels=1, lacks={"host_ops": "no host"})
     second = of_worker(1, kernels=1, lacks={"host_ops.stack": "no stacks"})
     assert join([first, second]).why_lacking("host_ops.stack") is not None
+
+
+def test_a_note_names_the_workers_that_it_is_of_unless_all_have_it():
+    one, other = (
+        replace(
+            made := of_worker(worker, kernels=1),
+            workers=made.workers.with_columns(name=pl.lit(f"rank{worker}")),
+            salvaged=("no header", f"{worker} events left out"),
+        )
+        for worker in (0, 1)
+    )
+    assert join([one, other]).salvaged == ("no header", "rank0: 0 events left out", "rank1: 1 events left out")

@@ -104,12 +104,20 @@ def test_wording_keeps_the_order_of_shares(one: float, other: float):
         (900, 1200, "900 ms to 1.2 s"),
         (59.1, 59.3, "59 ms"),
         (0, 59.3, "up to 59 ms"),
-        (0.001, 59.3, "up to 59 ms"),
+        (0.77, 144, "up to 144 ms"),
+        (3, 60, "up to 60 ms"),
+        (3.1, 60, "3.1 to 60 ms"),
         (0, 0, "0 ms"),
     ],
 )
 def test_intervals_name_their_unit_once(low: float, high: float, expected: str):
     assert interval(low, high) == expected
+
+
+def test_what_people_count_in_minutes_hours_and_days():
+    assert [text.lapse(minutes * 60e9) for minutes in (1.5, 90, 120, 1440, 8640)] == [
+        *("1.5 min", "90 min", "2 h", "24 h", "6 days"),
+    ]
 
 
 def test_ranges_of_shares():

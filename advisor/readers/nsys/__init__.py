@@ -183,7 +183,9 @@ def _of_process(tables: Mapping[str, pl.DataFrame], worker: Mapping[str, object]
     filled = {
         **tables,
         "workers": _worker(worker, host, device).with_columns(
-            work_start_ns=pl.lit(begins_ns, pl.Int64), work_end_ns=pl.lit(ends_ns, pl.Int64)
+            zero_ns=pl.lit(0, pl.Int64),
+            work_start_ns=pl.lit(begins_ns, pl.Int64),
+            work_end_ns=pl.lit(ends_ns, pl.Int64),
         ),
         "steps": step_rows,
         "device_ops": device,
@@ -194,8 +196,6 @@ def _of_process(tables: Mapping[str, pl.DataFrame], worker: Mapping[str, object]
     notes = [chosen.how] if chosen.how else []
     if not step_rows.height and begins_ns is not None:
         notes += _start_up(host, device, begins_ns)
-    if worker["several"]:
-        notes = [f"process {worker['pid']}: {note}" for note in notes]
     return Profile.of(numbered, format=FORMAT, salvaged=notes)
 
 
@@ -286,7 +286,7 @@ def _clock(export: Export) -> int:
 
 
 def _on_clock(profile: Profile, clock_ns: int) -> Profile:
-    moments = ("start_ns", "host_start_ns", "at_ns", "work_start_ns", "work_end_ns")
+    moments = ("start_ns", "host_start_ns", "at_ns", "zero_ns", "work_start_ns", "work_end_ns")
     tables = {table: getattr(profile, table) for table in SCHEMAS}
     shifted = {
         table: rows.with_columns(pl.col(column) + clock_ns for column in moments if column in rows.columns)

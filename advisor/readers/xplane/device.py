@@ -18,6 +18,7 @@ from advisor.readers.xplane.names import (
     STEP_LINE,
     TPU_LINE,
     copies,
+    hlo_copies,
     launches,
 )
 from advisor.readers.xplane.plane import Events, Line, Plane
@@ -88,7 +89,7 @@ def _ops(plane: Plane, lines: list[int], number: int) -> pl.DataFrame:
         communicates=family(names["name"]) == "collective",
         blit=pl.col("name").str.extract(_BLIT),
         text=pl.col("name").cast(TEXT),
-    )
+    ).hstack(hlo_copies(pl.Series([*plane.names.names, ""], dtype=pl.String)))
     streams = np.array([line.id for line in plane.lines] or [0], np.int64)
     found = [_some_ops(events, names[events.what], streams) for events in plane.events(lines, OF_OPS)]
     return pl.concat(found).with_columns(device=pl.lit(number, pl.Int32))
@@ -110,7 +111,10 @@ def _some_ops(events: Events, what: pl.DataFrame, streams: Ints) -> pl.DataFrame
         "framework_op": _framework_op(events),
         "hlo_module": events.text("hlo_module"),
         "hlo_category": events.text("hlo_category"),
-        **copies(events.text("memcpy_details"), what["text"]).to_dict(),
+        **{
+            key: _first(told, what[key])
+            for key, told in copies(events.text("memcpy_details"), what["text"]).to_dict().items()
+        },
         **launch.to_dict(),
         "occupancy": _first(launch["occupancy"], occupancy),
     }

@@ -108,6 +108,11 @@ TF_TYPES: Final = {
 }
 # The spelling that `dtypes` has everywhere.
 _DTYPES: Final = {"half": "c10::Half", "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double"}
+_HLO_COPY: Final = (
+    r"^%copy-(start|done)[^=]*=.*?\((\w{1,20})\[([\d,]{0,200})\]\{([^{}]*)\}, \w+\[[\d,]*\]\{([^{}]*)\}, u32\["
+)
+_OF_HOST: Final = r"S\(5\)"
+_MOST_BYTES: Final = 1 << 50
 _TENSOR = re.compile(r"([A-Za-z]\w*)?\[([\d,]*)\]")
 
 
@@ -136,6 +141,28 @@ def copies(details: pl.Series, names: pl.Series) -> pl.DataFrame:
             source_memory=_memory(text.str.extract(r"\bkind_src:(\w+)")),
             target_memory=_memory(text.str.extract(r"\bkind_dst:(\w+)")),
         )
+    )
+
+
+def hlo_copies(texts: pl.Series) -> pl.DataFrame:
+    """The same of HLO instructions that copy asynchronously; `bytes` of the one that waits for the copy's end only.
+
+    `%copy-done = f32[8]{0} copy-done((f32[8]{0}, f32[8]{0:S(5)}, u32[]{:S(2)}) %copy-start)`: where to, where from, a
+    token. Memory space 5 is the host's (xla/layout.h, kHostMemorySpace), which XLA pins.
+    """
+    parts = pl.col("text").str.extract_groups(_HLO_COPY)
+    waits, dtype, sizes, to, out_of = (parts.struct.field(str(i)) for i in range(1, 6))
+    spaces = [pl.when(side.is_not_null()).then(side.str.contains(_OF_HOST)) for side in (out_of, to)]
+    letters = [pl.when(on_host).then(pl.lit("H")).when(~on_host).then(pl.lit("D")) for on_host in spaces]
+    memories = [pl.when(on_host).then(pl.lit("pinned")).when(~on_host).then(pl.lit("device")) for on_host in spaces]
+    bits = dtype.replace("pred", "b8").str.extract(r"^[a-z]+(\d{1,3})").cast(pl.Int64, strict=False)
+    side = pl.element().cast(pl.Float64, strict=False).fill_null(1)  # as wide as the file may say
+    size = sizes.str.split(",").list.eval(side).list.agg(pl.element().product()) * bits / 8
+    return pl.DataFrame({"text": texts}).select(
+        bytes=pl.when((waits == "done") & (size > 0) & (size < _MOST_BYTES)).then(size.cast(pl.Int64, strict=False)),
+        copy_kind=pl.format("{}to{}", *letters).cast(TEXT),
+        source_memory=memories[0].cast(MEMORY_KINDS),
+        target_memory=memories[1].cast(MEMORY_KINDS),
     )
 
 

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import polars as pl
 import pytest
 
 from advisor.lanes.lens import Lane
 from advisor.metrics.breakdown import breakdown
-from advisor.metrics.frameworks import compiled, contention, devices, eager, placement, recorded
+from advisor.metrics.frameworks import arranged, compiled, contention, devices, eager, placement, recorded
 from advisor.metrics.memory import memory
 from advisor.metrics.registry import Missing
+from advisor.profile import table
 from tests.tables import V100, kernel, lane, on_device, on_host, profile, step
 
 
@@ -41,6 +43,32 @@ def test_eager_ops_count_once_however_they_nest():
     assert found["host_eager_share"] == pytest.approx(0.75)
     assert found["eager_ops_per_step"] == 1
     assert isinstance(eager(lane(profile((), host, [step(1, 0, 100, device=None)])))["host_eager_share"], Missing)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "told"),
+    [
+        ("annotation", "multi_step_on_iterator", 1),
+        ("annotation", "EagerLocalExecute: __inference_multi_step_on_iterator_4236", 1),
+        ("annotation", "EagerLocalExecute: __inference_train_function_913", 1),
+        ("annotation", "EagerLocalExecute: __inference_one_step_on_data_12", 1),
+        ("step", "Profiled batch", 1),
+        ("annotation", "EagerLocalExecute: __inference_train_step_147", 0),
+        ("annotation", "my_train_function", 0),
+        ("step", "train", 0),
+    ],
+)
+def test_the_loop_of_keras_is_known_by_its_functions_and_its_mark(kind, name, told):
+    one = lane(profile((), [on_host(kind, 0, 50, name=name)], [step(1, 0, 100, device=None)]))
+    assert arranged(of_tensorflow(one))["keras_fit_ranges"] == told
+    assert isinstance(arranged(one)["keras_fit_ranges"], Missing)
+
+
+def test_threads_that_only_launch_are_known_by_their_pool():
+    one = of_tensorflow(lane(profile((), [on_host("op", 0, 50)], [step(1, 0, 100, device=None)])))
+    named = pl.DataFrame({"worker": [0] * 4, "name": ["tf_Compute", "tf_gpu_private_4", "tf_gpu_private_6", None]})
+    assert arranged(replace(one, threads=table("threads", named)))["private_launch_threads"] == 2
+    assert arranged(one)["private_launch_threads"] == 0
 
 
 def test_calls_of_functions_that_trace():

@@ -53,6 +53,15 @@ def test_a_gap_of_1_ms_is_short_and_one_under_the_floor_gives_nothing_back():
     assert values["launch_gap_recoverable_ms"] == pytest.approx(0.9985)  # of 1 ms and of 1 us
 
 
+def test_long_gaps_with_nothing_recorded_on_the_host_are_told_apart():
+    """Of 3.5 ms of late launches 3 ms are one gap, in 2 of which an op runs, or none."""
+    late, silent = "the host has not yet launched the next op", "the host launches nothing, doing what was not recorded"
+    assert idle(lane(LAUNCHING))["idle_causes"] == f"{silent} (30 %); {late} (5 %)"
+    device = [kernel(0, 2_000, 0), kernel(2_500, 5_000, 2_400), kernel(8_000, 10_000, 7_900)]
+    busy = profile(device, [on_host("op", 5_000, 7_000)], [step(1, 0, 10_000)])
+    assert idle(lane(busy))["idle_causes"] == f"{late} (25 %); {silent} (10 %)"
+
+
 @pytest.mark.parametrize(("unknown_us", "told"), [(4.999, True), (5, False)])
 def test_with_a_twentieth_of_unknown_cause_the_others_are_untold(unknown_us: float, *, told: bool):
     made = profile([kernel(0, 20, 0), kernel(20 + unknown_us, 60), kernel(80, 100, 79)], steps=[step(1, 0, 100)])

@@ -23,6 +23,14 @@ def test_a_compiled_and_a_captured_step_launch_faster():
     assert 0 < found["launch_least_gain_ms"] < found["capture_gain_ms"]
 
 
+def test_launching_gives_back_no_more_than_the_launch_gaps_and_the_pauses_between_queued_kernels():
+    """The host makes two other calls in a gap of 1.48 ms: no price of launching, though a replay shortens it."""
+    calls = [on_host("runtime", start, start + 100, name="cudaMemGetInfo") for start in (400, 900)]
+    device = [kernel(5, 25, 2), kernel(1505, 1520, 1502), kernel(1523, 1530, 1504)]
+    found = capturing(lane(profile(device, calls, steps=[step(1, 0, 1530, host=(0, 1510))])))
+    assert found == {"launch_least_gain_ms": pytest.approx(0.008), "capture_gain_ms": pytest.approx(0.005 + 0.003)}
+
+
 def test_without_calls_in_the_steps_the_gaps_bound_what_capturing_gives():
     found = capturing(lane(profile(DEVICE, steps=[step(1, 30, 130, host=(120, 130))])))
     assert found == {"launch_least_gain_ms": 0.0, "capture_gain_ms": pytest.approx(0.075 + 0.005)}
@@ -47,6 +55,7 @@ def test_python_s_frames_are_named():
     frame = on_host("python", 20, 90, name="train.py(7): regroup", thread=2)
     found = python_bound(lane(profile(DEVICE, [frame], STEPS)))
     assert found["python_calls"] == "train.py(7): regroup (65 µs), nothing that was recorded (14 µs)"
+    assert found["python_unrecorded_part"] == pytest.approx(13.8 / 78.8, abs=0.01)
 
 
 def test_a_busy_device_is_not_bound_by_python():
@@ -61,6 +70,13 @@ def test_on_a_cpu_python_and_tiny_ops_count():
     assert found["python_bound_share"] == found["python_bound_part"] == pytest.approx(0.70)
     assert found["python_gain_ms"] == pytest.approx(0.035)
     assert found["python_least_gain_ms"] == pytest.approx(0.25 * 0.068)
+
+
+def test_on_a_cpu_a_long_stretch_without_ops_may_go_as_a_whole():
+    # us: an op to 1000, 3000 without any, an op to 5000, 500 without any: 3 ms as a whole, half of the rest
+    host = [on_host("op", 0, 1000), on_host("op", 4000, 5000)]
+    found = python_bound(lane(profile([], host, [step(1, 0, 5500, device=None)])))
+    assert found["python_gain_ms"] == pytest.approx(3.25)
 
 
 def test_a_cpu_s_steps_without_a_single_op_tell_nothing_of_python():

@@ -5,6 +5,7 @@ import pytest
 from advisor.lanes.lens import Lane
 from advisor.metrics.prefetch import prefetch
 from advisor.metrics.registry import Missing
+from advisor.metrics.tfdata import stages
 from tests.tables import Row, kernel, lane, on_device, on_host, profile, step
 
 PINNED = {"copy_kind": "HtoD", "source_memory": "pinned", "target_memory": "device", "bytes": 2_000_000}
@@ -74,6 +75,17 @@ def test_the_outermost_range_that_is_not_around_all_tells_what_is_copied():
     found = prefetch(lane(profile(ran, ranges, [step(1, 0, 1000)])))
     assert found["exposed_copy_of"] == "FSDP::pre_forward (block.#.layer.#)"
     assert found["exposed_copy_parameter_share"] == pytest.approx(300 / 400)
+
+
+def test_what_a_program_of_xla_fetches_by_itself_is_kept_in_host_memory_and_in_no_ones_way():
+    found = prefetch(with_kernels(copied(hlo_module="jit_f", hlo_category="copy-done")))
+    assert found["exposed_copy_share"] == pytest.approx(0.3)
+    assert (found["exposed_copy_parameter_share"], found["exposed_copy_same_stream_share"]) == (1, 0)
+
+
+@pytest.mark.parametrize(("module", "share"), [(None, 0.3), ("jit_f", 0)])
+def test_what_a_program_of_xla_fetches_by_itself_is_no_batch(module, share):
+    assert stages(with_kernels(copied(hlo_module=module)))["enqueue_share"] == pytest.approx(share)
 
 
 def test_a_copy_of_no_telling_range_is_of_unknown_content():

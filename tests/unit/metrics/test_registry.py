@@ -45,6 +45,15 @@ def test_a_null_has_a_reason_and_a_value_none():
     assert found.reasons["peak_memory_bytes"] == "no allocation on this device was recorded"
 
 
+def test_the_reason_is_that_of_the_device_whose_values_are_told():
+    # of device 0, which sets the pace, a quarter is idle before a kernel without a launch, of device 1 eight tenths
+    ran = [kernel(a, b, launched, device=0) for a, b, launched in ((0, 100, 0), (150, 200, None))]
+    ran += [kernel(a, b, launched, device=1) for a, b, launched in ((0, 10, 0), (90, 100, None))]
+    found = measured(profile(ran, steps=[step(1, 0, 200, device=0), step(1, 0, 100, device=1)]))
+    assert found.frames["run"]["unknown_idle_share"].item() == pytest.approx(0.25)
+    assert found.reasons["host_bound_idle_share"] == "25 % of the time is idle and nothing tells why"
+
+
 @pytest.mark.parametrize("need", ["device_ops.launch", "device_ops"])
 def test_what_the_recording_lacks_is_the_reason(need: str):
     found = measured(replace(PLAIN, lacks={need: "not recorded"}))

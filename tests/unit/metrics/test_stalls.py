@@ -86,20 +86,22 @@ def test_copies_without_sizes_tell_nothing():
     assert bounced(copy("DtoH", 10, None)) == Missing("the copies bear no sizes")
 
 
-# A stall: the second kernel is launched 2 ms later.
-LATE = [kernel(5, 25, 2), kernel(2105, 2125, 2102)]
-LATE_STEPS = [step(1, 0, 2125, host=(0, 2110))]
+# A stall: in each of two steps the second kernel is launched 2 ms later.
+BEGINS = (0, 2125)
+LATE = [op for at in BEGINS for op in (kernel(at + 5, at + 25, at + 2), kernel(at + 2105, at + 2125, at + 2102))]
+LATE_STEPS = [step(n, at, at + 2125, host=(at, at + 2110)) for n, at in enumerate(BEGINS, 1)]
 
 
 def test_a_stall_is_named_by_what_ran():
-    host = [on_host("annotation", 100, 1600, name="validate", thread=2)]
+    host = [on_host("annotation", at + 100, at + 1600, name="validate", thread=2) for at in BEGINS]
     found = stalled(lane(profile(LATE, host, LATE_STEPS)))
     assert found["stall_causes"] == "validate (1.5 ms), nothing that was recorded (0.58 ms), cudaLaunchKernel (1 µs)"
 
 
 def test_without_the_stall_the_next_kernel_follows():
     # 2,099 us before the call, 2,076 of them idle, become 23 (or half of the idle ones more): the call at 25 or 1063
-    found = stalled(lane(profile(LATE, steps=LATE_STEPS)))
+    host = [on_host("annotation", 0, 2110, name="loop", thread=2)]
+    found = stalled(lane(profile(LATE[:2], host, LATE_STEPS[:1])))
     assert found["stall_gain_ms"] == pytest.approx(2.076)
     assert found["stall_least_gain_ms"] == pytest.approx(1.038)
 
@@ -108,33 +110,40 @@ def test_an_op_is_named_and_not_the_views_it_consists_of():
     host = [on_host("annotation", 0, 2110, name="forward", thread=2)]
     host += [on_host("op", 100, 1500, name="aten::unflatten_dense_tensors", thread=2, parent=0)]
     host += [on_host("op", 100 * i, 100 * i + 95, name="aten::view", thread=2, parent=1) for i in range(1, 15)]
-    found = stalled(lane(profile(LATE, host, LATE_STEPS)))
+    found = stalled(lane(profile(LATE[:2], host, LATE_STEPS[:1])))
     assert found["stall_causes"].startswith("forward (2.1 ms)")  # all of it is in the stall
     host[0] |= {"dur_ns": 5_000_000}
-    found = stalled(lane(profile(LATE, host, LATE_STEPS)))
+    found = stalled(lane(profile(LATE[:2], host, LATE_STEPS[:1])))
     assert found["stall_causes"].startswith("aten::unflatten_dense_tensors (1.4 ms), forward (0.68 ms)")
 
 
 def test_a_single_long_launch_is_a_kernel_s_first_use():
-    slow = kernel(2105, 2125, 2102)
-    slow["call"] |= {"start_ns": 102_000, "dur_ns": 2_000_000}
-    assert stalled(lane(profile([LATE[0], slow], steps=LATE_STEPS)))["stall_first_use_part"] == pytest.approx(
-        0.96, abs=0.01
-    )
+    slow = [kernel(at + 2105, at + 2125, at + 2102) for at in BEGINS]
+    for at, one in zip(BEGINS, slow, strict=True):
+        one["call"] |= {"start_ns": (at + 102) * 1000, "dur_ns": 2_000_000}
+    found = stalled(lane(profile([LATE[0], slow[0], LATE[2], slow[1]], steps=LATE_STEPS)))
+    assert found["stall_first_use_part"] == pytest.approx(0.96, abs=0.01)
     assert stalled(lane(profile(LATE, steps=LATE_STEPS)))["stall_first_use_part"] == pytest.approx(0, abs=0.001)
 
 
 def test_the_op_right_around_a_launch_belongs_to_its_first_use():
     op = on_host("op", 100, 2103, name="aten::addmm", thread=2)
     call = on_host("runtime", 2101, 2102, name="cudaLaunchKernel", thread=2, parent=0)
-    made = profile([LATE[0], LATE[1] | {"call": None, "launch": 1}], [op, call], LATE_STEPS)
+    made = profile([LATE[0], LATE[1] | {"call": None, "launch": 1}], [op, call], LATE_STEPS[:1])
     assert stalled(lane(made))["stall_first_use_part"] == pytest.approx(0.96, abs=0.01)
 
 
-def test_where_nothing_was_recorded_and_no_steps_are_marked_the_host_s_work_is_not_known():
-    causes = stalled(lane(profile(LATE)))["stall_causes"]
+@pytest.mark.parametrize("steps", [[], [step(1, 0, 4250, host=(0, 4240))]])
+def test_where_nothing_was_recorded_and_no_second_step_is_marked_the_host_s_work_is_not_known(steps):
+    causes = stalled(lane(profile(LATE, steps=steps)))["stall_causes"]
     assert isinstance(causes, Missing)
     assert causes.why.startswith("98 % of the time nothing was recorded on the host")
+
+
+def test_in_one_step_too_what_was_recorded_on_the_host_tells_what_it_did():
+    host = [on_host("annotation", 0, 4240, name="validate", thread=2)]
+    found = stalled(lane(profile(LATE, host, [step(1, 0, 4250, host=(0, 4240))])))
+    assert str(found["stall_causes"]).startswith("validate (4.2 ms)")
 
 
 def test_short_gaps_are_no_stall():

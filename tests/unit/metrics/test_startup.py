@@ -28,7 +28,27 @@ def test_what_comes_before_the_first_kernel_is_told_once():
         "startup_copy_bytes": 100,
         "startup_pageable_bytes": 100,
         "startup_work": "cudaMemcpyAsync (0.5 ms), cuInit (50 µs)",
+        "startup_idle_ms": 0.5,
+        "first_use_ms": 0.0,
+        "startup_idle_work": "cudaMemcpyAsync (0.1 ms), no CUDA call (0.4 ms)",
     }
+
+
+def test_gaps_that_first_uses_of_kernels_hold_open_are_start_up_too():
+    """2 ms in the first launch of `b`, none in the second; 1.5 ms of loading code; 3 ms for no reason that is known."""
+    device = [
+        kernel(0, 100, name="a"),
+        kernel(3_000, 3_100, launched=2_990, name="b"),
+        kernel(5_100, 5_200, launched=5_099, name="b"),
+        kernel(8_200, 8_300, name="a"),
+        kernel(11_300, 11_400, launched=11_299, name="c"),
+    ]
+    device[1]["call"] |= {"start_ns": 990 * US, "dur_ns": 2_000 * US}
+    loads = [on_host("runtime", 6_000, 7_500, name="cuLibraryLoadData")]
+    workers = [{"worker": 0, "work_start_ns": 0, "work_end_ns": 11_400 * US}]
+    told = dict(startup(lane(profile(device, loads, workers=workers))))
+    assert (told["startup_idle_ms"], told["first_use_ms"]) == (0.0, 2.9 + 3.0)
+    assert told["startup_idle_work"] == "cudaLaunchKernel (2 ms), cuLibraryLoadData (1.5 ms), no CUDA call (2.4 ms)"
 
 
 def test_ranges_of_start_up_are_named_by_the_outermost():

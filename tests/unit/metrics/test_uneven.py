@@ -171,5 +171,12 @@ def test_places_are_the_uneven_steps():
     assert place["dur_ns"] == 300_000
 
 
+def test_a_step_that_compiled_is_a_place_of_compilation_only():
+    host = [on_host("compile", 310, 350)]  # in step 3, which is left out for it; step 5 for its length
+    made = measured(profile(DEVICE, host, STEPS), "steady")
+    assert made.places("outlier_own_ms", 0)["step"].to_list() == [5]
+    assert made.places("compiling_excess_ms", 0)["step"].to_list() == [3]
+
+
 def test_without_a_step_nothing_is_known():
     assert uneven(lane(profile(DEVICE, [], [step(1, 0, 100, incomplete="cut")]))) == {}

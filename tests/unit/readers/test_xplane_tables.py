@@ -332,6 +332,38 @@ def test_a_tpu_is_read_as_far_as_it_is_generic_and_that_is_said():
     assert any("TPU" in note for note in profile.salvaged)
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        # f32 of 2 x 3: 24 bytes; S(5) is the host's memory
+        (
+            "%copy-done = f32[2,3]{1,0:T(8,128)} copy-done((f32[2,3]{1,0:T(8)}, f32[2,3]{1,0:S(5)}, u32[]{:S(2)}) %c)",
+            ("HtoD", "pinned", "device", 24),
+        ),
+        (
+            "%copy-done.1 = bf16[8]{0:S(5)} copy-done((bf16[8]{0:S(5)}, bf16[8]{0}, u32[]{:S(2)}) %c)",
+            ("DtoH", "device", "pinned", 16),
+        ),
+        (
+            "%copy-done.2 = pred[]{:S(1)} copy-done((pred[]{:S(1)}, pred[]{}, u32[]{}) %c)",
+            ("DtoD", "device", "device", 1),
+        ),
+        (
+            "%copy-start.1 = (s8[4]{0}, s8[4]{0:S(5)}, u32[]{:S(2)}) copy-start(s8[4]{0:S(5)} %p)",
+            ("HtoD", "pinned", "device", None),  # its time is not the copy's
+        ),
+        ("%copy-done = f32[" + "9" * 30 + "]{0} copy-done((f32[" + "9" * 30 + "]{0}, f32[]{}, u32[]{}) %c)", None),
+        ("%copy-start = ...", None),
+    ],
+)
+def test_where_xlas_copies_go_stands_in_their_text(text, told):
+    ops = line(event(text, 3, 1, "copy", hlo_category=Ref("copy-done")), name="XLA Ops", id=3)
+    profile = read(space(host(event("x", 0)), plane("/device:TPU:0", ops)))
+    found = rows(profile.device_ops, "kind", "copy_kind", "source_memory", "target_memory", "bytes")[0]
+    assert found[0] == "memcpy"
+    assert found[1:] == told or (told is None and found[4] is None)
+
+
 def test_what_the_profiler_warned_of_is_passed_on():
     assert read(space(host(event("x", 0)), warnings=["10 events\nwere dropped"])).salvaged == (
         "the profiler says: 10 events were dropped",

@@ -63,6 +63,13 @@ def test_what_was_read(sample: str, expected: list[str]):
     assert words.what_was_read(SAMPLES[sample].runs[0].source) == expected
 
 
+def test_an_nsight_export_is_no_profile_of_the_frameworks_profiler():
+    source = SAMPLES["resnet"].runs[0].source
+    assert words.what_was_read(changed(source, format="nsys"))[0] == "nsys profile of pytorch"
+    assert words.what_was_read(changed(source, format="nsys", framework="cuda"))[0] == "CUDA program (nsys)"
+    assert words.what_was_read(changed(source, format="nsys", framework=None))[0] == "nsys profile"
+
+
 def test_many_ranks_and_devices_are_counted():
     _, workers, devices, _ = words.what_was_read(EIGHT.source)
     assert (workers, devices) == ("8 of 16 ranks", "8 \N{MULTIPLICATION SIGN} NVIDIA H100 80GB HBM3")
@@ -152,6 +159,14 @@ def test_what_the_links_carry_is_one_line():
         "all_reduce of 32 MiB between 2 ranks: at least 13 GB/s algorithm and 13 GB/s bus bandwidth (waiting for late"
         " ranks is in it)"
     )
+    one_way = large | {"op": "send", "exact": 1.0}
+    assert line({}, one_way) == "send of 32 MiB from one rank to another: 13 GB/s"
+    pair = {"slowest_pair": "ranks 2 and 3", "slowest_pair_share": 0.52}
+    assert line(pair, one_way) == (
+        "send of 32 MiB from one rank to another: 13 GB/s; the slowest link, between ranks 2 and 3, carries 52 % of the"
+        " typical one"
+    )
+    assert line(pair | {"slowest_pair_share": 0.93}) == "no link between two ranks is slower than the others"
     assert line({}, small) is None
     assert line({}, large | {"bytes": None, "bus_gbs": None}) is None
     assert line({}) is None
@@ -336,6 +351,23 @@ def test_hosts_and_what_takes_most_of_their_steps():
         "worker 0 (h0): 20 ms a step, mostly compute (60 %)",
     ]
     assert words.hosts(changed(run, source=changed(source, workers=workers[:1]))) == []
+
+
+def test_each_gpu_of_an_nsight_export_has_a_line():
+    quiet = {"worker": 0, "device": 0, "step_mean_ms": 200.0, "device_busy_share": 0.5, "communication_ms": 0.0}
+    waiting = {"worker": 0, "device": 1, "step_mean_ms": 200.0, "device_busy_share": 0.9, "communication_ms": 20.0}
+    waiting |= {"exposed_communication_ms": 10.0, "collective_calls": "all_reduce 33", "wait_ms": 9.0}
+    run = changed(
+        RESNET, source=changed(RESNET.source, format="nsys"), metrics={"device": (quiet, waiting), "step": ()}
+    )
+    assert words.each_rank(run) == [
+        "GPU 0: busy 50 %, no NCCL kernels",
+        "GPU 1: busy 90 %, NCCL 10 % (all_reduce 33), exposed 5 %, waits 9 ms",
+    ]
+    alike = changed(run, metrics={"device": (quiet, quiet | {"worker": 1})})
+    assert words.each_rank(alike)[1] == "worker 1, GPU 0: busy 50 %, no NCCL kernels"
+    assert words.each_rank(changed(run, metrics={"device": (quiet,)})) == []
+    assert words.each_rank(changed(run, source=RESNET.source)) == []
 
 
 def test_the_memory_at_the_peak_is_told_with_its_part_of_all():

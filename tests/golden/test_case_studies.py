@@ -1,0 +1,42 @@
+"""The page of case studies says what the advisor says today."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from advisor.engine import check
+from advisor.text import interval, ms
+
+ROOT = Path(__file__).parents[2]
+TRACES = ROOT.parent / "shared/traces/kineto"
+ROWS = (
+    *("resnet50-v100-workers0", "resnet50-v100-workers4", "qwen-h100", "bert-small-h100", "vllm-eager-b200"),
+    *("memory-events-nccl", "nccl-metadata-a100", "ddp-a100-6steps", "dlrm-8rank-v100", "cpu-only"),
+)
+
+pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason=f"{TRACES} is not there")
+
+
+def rows() -> list[list[str]]:
+    lines = (ROOT / "docs" / "case-studies.md").read_text("utf-8").splitlines()
+    return [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")][2:]
+
+
+def test_every_trace_of_the_page_is_held_against_it():
+    assert len(rows()) == len(ROWS)
+
+
+@pytest.mark.parametrize(("row", "trace"), list(enumerate(ROWS)))
+def test_steps_and_savings_of_the_page_are_todays(row: int, trace: str):
+    run = check([str(TRACES / trace)]).runs[0]
+    name, _, advisor = rows()[row]
+    steps = run.source.steps
+    assert ms(steps.step_mean_ms) in name
+    assert steps.used == steps.count or f"{steps.used} of {steps.count} steps" in name
+    savings = [interval(f.saving.low_ms, f.saving.high_ms).removesuffix(" ms") for f in run.findings if f.saving]
+    last = 0
+    for saving in savings:  # in the advisor's own order
+        assert saving in advisor[last:], f"{saving} of {savings}"
+        last = advisor.index(saving, last)
