@@ -25,8 +25,8 @@ FIXTURES = (
 WAYS: dict[str, dict[str, Any]] = {
     "light": {"viewport": {"width": 1000, "height": 1300}},
     "dark": {"viewport": {"width": 1000, "height": 1300}, "color_scheme": "dark"},
-    "phone": {"viewport": {"width": 390, "height": 1300}},
-    "print": {"viewport": {"width": 760, "height": 1080}},  # A4 between its margins
+    "phone": {"viewport": {"width": 360, "height": 1300}},
+    "print": {"viewport": {"width": 794, "height": 1123}},  # A4
 }
 DRAWN = "() => [...document.querySelectorAll('.plot')].every(plot => plot.dataset.drawn)"
 
@@ -40,6 +40,7 @@ def picture(browser: Browser, page_file: Path, way: str, target: Path) -> None:
     if way == "print":
         page.emulate_media(media="print")
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        page.evaluate("document.body.style.padding = '1.5cm'")  # the margin, which only paper has
     page.screenshot(path=target)
     context.close()
 

@@ -249,6 +249,9 @@ def comment(
         list[str] | None,
         typer.Option("--fail-on", metavar="WHAT", help="When status and check run fail; as in check and compare."),
     ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="A comparison that can tell nothing fails too; as in compare.")
+    ] = False,
     root: Annotated[Path, typer.Option("--root", metavar="DIR", help="The checkout that remarks refer to.")] = Path(),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the comment and post nothing.")] = False,
 ) -> None:
@@ -261,7 +264,7 @@ def comment(
     from advisor.text import plain
 
     kind = chosen("--forge", forge, KINDS) if forge else None
-    told = message.read(file, fail_on or [])
+    told = message.read(file, fail_on or [], strict=strict)
     where = situation(os.environ, kind, repo=repo, number=pr, commit=commit, link=link, api_url=api_url)
     wanted = deliver.Wanted(key=key, comment=post, check_run=check_run, status=status, root=root)
     if dry_run:

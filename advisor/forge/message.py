@@ -43,28 +43,30 @@ class Message:
     findings: tuple[Pointer, ...] = ()
 
 
-def read(path: Path, fail_on: list[str]) -> Message:
+def read(path: Path, fail_on: list[str], *, strict: bool = False) -> Message:
     """The message in a file.
 
     Args:
         path: A `.json` that `advisor check` or `advisor compare` wrote, or a `.md`.
         fail_on: What counts as failed, in the words of the command that wrote the file; by default as there.
+        strict: Whether a comparison that can tell nothing counts as failed too; of a report it asks nothing.
 
     Raises:
         ReadError: it is none of these.
-        UsageError: `fail_on` is none of the words.
+        UsageError: `fail_on` is none of the words, or something is asked of Markdown.
     """
     kind = path.suffix.lower()
     if kind not in _KINDS:
         raise ReadError(f"{path}: is neither .json nor .md; give what `advisor check -o report.json` wrote")
     text = _text(path)
     if kind == ".md":
-        if fail_on:
-            raise UsageError(f"--fail-on: {path} is Markdown, which tells no severity; give the JSON instead")
+        if fail_on or strict:
+            asked = "--fail-on" if fail_on else "--strict"
+            raise UsageError(f"{asked}: {path} is Markdown, which tells no severity; give the JSON instead")
         return Message(_first_line(text), lambda _: text)
     if _is_report(text, path):
         return _of_report(report_json.load(text, str(path)), fail_on)
-    return _of_comparison(comparison_json.load(text, str(path)), fail_on)
+    return _of_comparison(comparison_json.load(text, str(path)), fail_on, strict=strict)
 
 
 def _of_report(report: Report, fail_on: list[str]) -> Message:
@@ -78,8 +80,8 @@ def _of_report(report: Report, fail_on: list[str]) -> Message:
     raise UsageError(f"--fail-on {level}: for a report, one of {', '.join(_LEVELS)}")
 
 
-def _of_comparison(found: Comparison, fail_on: list[str]) -> Message:
-    failed = bool(found.exit_code(comparison_fails_on(fail_on or ["slower"])))
+def _of_comparison(found: Comparison, fail_on: list[str], *, strict: bool) -> Message:
+    failed = bool(found.exit_code(comparison_fails_on(fail_on or ["slower"]), strict=strict))
     blamed = pointers_of_changes(found.findings)
     return Message(compared_words.headline(found), _drawn(partial(compared_markdown.render, found)), failed, blamed)
 

@@ -131,6 +131,12 @@ class Segment(NamedTuple):
         return CATEGORIES.get(self.category, "")
 
 
+def verdict(run: Run) -> tuple[str, str]:
+    """The verdict, and what qualifies it behind a semicolon."""
+    said, _, rest = run.verdict.partition("; ")
+    return (f"{said}.", rest) if " could not be judged" in rest else (run.verdict, "")
+
+
 def segments(run: Run) -> list[Segment]:
     """The categories that take any time, in the order of the breakdown."""
     drawn: list[Segment] = []

@@ -21,6 +21,8 @@ from advisor.forge.situation import Situation
 from advisor.forge.sticky import Draft
 from advisor.forge.text import defused
 from advisor.render import json as report_json
+from advisor.render.compared import json as comparison_json
+from tests.comparisons import slower
 from tests.render_samples import HOSTILE, SAMPLES, hostile
 
 ROOT = Path(__file__).parents[2]
@@ -119,6 +121,18 @@ def advisor(*words, cwd, **env):
     command = [sys.executable, "-W", "error", "-m", "advisor", *map(str, words)]
     clean = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)} | env
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False, env=clean)
+
+
+def test_a_comparison_that_can_tell_nothing_fails_where_it_is_strict(tmp_path):
+    path = tmp_path / "comparison.json"
+    unsure = slower().model_copy(update={"verdict": "inconclusive", "obstacle": "few-steps", "findings": ()})
+    path.write_text(comparison_json.render(unsure))
+    assert [read(path, ["slower"], strict=strict).failed for strict in (False, True)] == [False, True]
+    report = saved(tmp_path, SAMPLES["healthy"])
+    assert read(report, ["high"], strict=True).failed is False
+    (tmp_path / "own.md").write_text("# Mine")
+    with pytest.raises(UsageError, match="--strict"):
+        read(tmp_path / "own.md", [], strict=True)
 
 
 def test_the_command_prints_what_it_would_post(tmp_path):

@@ -134,8 +134,9 @@ def test_a_comparison_of_several_runs_a_side(tmp_path, server):
 
 
 def test_strict_fails_where_nothing_can_be_told(tmp_path, server):
-    wanted = {"profile": str(SLOW), "baseline": str(FAST), "strict": "true"}
+    wanted = {"profile": str(SLOW), "baseline": str(FAST), "strict": "true", "status": "true"}
     assert Runner(tmp_path, wanted, server, pull_request()).all()[1] == 4
+    assert server.statuses[0]["state"] == "failure"
 
 
 def test_without_its_baseline_a_comparison_becomes_a_check(tmp_path, server):

@@ -285,6 +285,12 @@ def test_a_flame_graph_is_called_after_its_frames():
     assert words.flame(changed(RESNET, metrics={"call_tree": unknown})) is None
 
 
+def test_what_qualifies_a_verdict_stands_beside_it():
+    assert words.verdict(RESNET) == (RESNET.verdict, "")
+    unsure = changed(RESNET, verdict="Nothing found by 34 rules; 1 more could not be judged.")
+    assert words.verdict(unsure) == ("Nothing found by 34 rules.", "1 more could not be judged.")
+
+
 def test_the_tables_are_called_after_what_they_hold():
     assert words.tables_title(RESNET) == "Kernels and operators"
     assert words.tables_says(RESNET).startswith("Calls and times of a mean step. An operator's host time is without")
