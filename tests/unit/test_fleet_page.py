@@ -118,6 +118,14 @@ def test_ids_are_listed_by_what_no_other_of_the_store_begins_with(tmp_path):
     assert brief == ["abababab0101", "abababab0101-1", "abababab0101-u0", "abababab0202", "cdcdcdcdcdcd", "named-by"]
 
 
+def test_a_column_without_a_word_is_left_out_but_never_the_first(tmp_path):
+    rows = [run_row("a", expected_share=0.2, high_share=0.3, low_share=0.1, team=None)]
+    made = weekly(stored(Store(str(tmp_path / "store")), runs=rows, findings=[finding_row("a")]), Fleet())
+    heads = {section.id: section.heads for section in words.sections(made)}
+    assert heads["teams"] == ("Team", "Paid", "Busy", "Wasted", "Expected to win", "Runs")
+    assert heads["findings"] == ("Finding", "Job", "Status", "Expected", "Runs")
+
+
 def test_tables_for_a_chat_have_five_columns_and_none_that_is_empty(week):
     for links in (None, "runs"):
         rows = [line for line in markdown.render(week, links=links).splitlines() if line.startswith("| ")]

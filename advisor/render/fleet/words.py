@@ -205,8 +205,13 @@ def sections(week: Week) -> list[Section]:
 
 
 def _told(section: Section) -> Section:
-    told = [at for at in range(len(section.heads)) if any(line.cells[at].text != NONE for line in section.lines)]
-    return of_columns(section, told) if told else section
+    nothing = {NONE, label(None)}
+    told = [
+        at
+        for at in range(len(section.heads))
+        if not at or any(line.cells[at].text not in nothing for line in section.lines)
+    ]
+    return of_columns(section, told) if section.lines else section
 
 
 def of_columns(section: Section, columns: Sequence[int]) -> Section:
