@@ -28,7 +28,10 @@ def test_launching_gives_back_no_more_than_the_launch_gaps_and_the_pauses_betwee
     calls = [on_host("runtime", start, start + 100, name="cudaMemGetInfo") for start in (400, 900)]
     device = [kernel(5, 25, 2), kernel(1505, 1520, 1502), kernel(1523, 1530, 1504)]
     found = capturing(lane(profile(device, calls, steps=[step(1, 0, 1530, host=(0, 1510))])))
-    assert found == {"launch_least_gain_ms": pytest.approx(0.008), "capture_gain_ms": pytest.approx(0.005 + 0.003)}
+    assert found["capture_gain_ms"] == pytest.approx(0.005 + 0.003)
+    # replayed, the step of 1,530 us takes 176.1 captured; on a host twice as fast 779.5, and 254.15 compiled
+    part = 0.008 / (1.53 - 0.1761)
+    assert found["launch_least_gain_ms"] == pytest.approx(part * (0.7795 - 0.25415))
 
 
 def test_without_calls_in_the_steps_the_gaps_bound_what_capturing_gives():
