@@ -414,7 +414,9 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
         ),
         where=_places(shown, worker, found),
         fixes=_fixes(f, found.framework(worker), found.format),
-        symptoms=tuple(Symptom(rule=s.rule.id, title=_of_device(s.rule.title, s), says=_said(s, found)) for s in beneath),
+        symptoms=tuple(
+            Symptom(rule=s.rule.id, title=_of_device(s.rule.title, s), says=_said(s, found)) for s in beneath
+        ),
         explains=rule.explains,
         docs=f"docs/rules/{rule.id}.md",
         condition=" ".join(str(rule.when).split()),

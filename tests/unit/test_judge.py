@@ -86,7 +86,9 @@ def test_what_is_no_gpu_is_not_called_one(name, called):
 
 @pytest.mark.parametrize(("second", "told_of"), [(99.5, 0), (100.4, 0), (110.0, 1)])
 def test_what_all_workers_win_alike_is_told_of_the_one_whose_numbers_the_report_shows(second, told_of):
-    rows = [{"input_share": 0.5, "step_mean_ms": step, "input_gain_ms": won} for step, won in [(201, 100), (200, second)]]
+    rows = [
+        {"input_share": 0.5, "step_mean_ms": step, "input_gain_ms": won} for step, won in [(201, 100), (200, second)]
+    ]
     gain = {"saving": {"of": "input", "low_ms": 1.0, "high_ms": "input_gain_ms", "method": "m"}}
     assert judged(measured(*rows), rule("a", **gain)).findings[0].scope.told_of == told_of
 
