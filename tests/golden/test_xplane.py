@@ -486,7 +486,7 @@ def test_a_tpu_that_fetches_from_host_memory_most_of_the_time_is_told_so_first()
     assert row["memcpy_share"] == pytest.approx(0.78, abs=0.01)
     assert row["enqueue_share"] == 0
     (run,) = check([str(TRACES / "tpu-inference")]).runs
-    assert run.verdict.startswith("Copies to the GPU hold up the kernels: up to 58.4 s of the 97.6 s recorded")
+    assert run.verdict.startswith("Copies to the device hold up the kernels: up to 58.4 s of the 97.6 s recorded")
     assert run.findings[0].fixes[0].do.startswith("Keep on the device what the program fetches from host memory")
 
 
