@@ -100,18 +100,18 @@ def fleet_ingest(
         done = ingest(roots, target, where, config=settings, labels=labels, progress=progress)
     for note in done.notes:
         typer.echo(f"advisor: {plain(note)}", err=True)
-    if done.unreadable or done.unprofiled:
+    if done.unread or done.partly or done.unprofiled:
         typer.echo(
             f"advisor: `advisor fleet runs --store {target.uri}` says why of each that is no checked run", err=True
         )
-    also = [
-        (done.relabelled, "with changed labels"),
-        (done.unprofiled, "without a profile"),
-        (done.gone, "gone meanwhile"),
-    ]
+    also = [(done.relabelled, "with changed labels"), (done.gone, "gone meanwhile")]
     typer.echo(
-        f"{count(done.recordings, 'recording')}: {done.known:,} known, {count(done.runs, 'run')} added, "
-        f"{done.unreadable:,} could not be read" + "".join(f", {number:,} {what}" for number, what in also if number)
+        f"{count(done.recordings, 'recording')}: {done.known:,} known, {done.added:,} added"
+        + (f" ({count(done.runs, 'run')})" if done.added else "")
+        + "".join(f", {number:,} {what}" for number, what in also if number)
+        + f"; of them {done.unread:,} cannot be read"
+        + (f", {done.partly:,} only in part" if done.partly else "")
+        + (f"; {count(done.unprofiled, 'folder')} without a profile" if done.unprofiled else "")
     )
 
 

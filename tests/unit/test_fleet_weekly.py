@@ -352,7 +352,7 @@ def test_settings_are_those_above_the_root_or_the_store_and_are_named(store, adv
     (tmp_path / "runs/advisor.yaml").write_text("fleet: {paths: ['/(?P<team>a)$']}\n")
     said = advisor("ingest", str(tmp_path / "runs"), "--processes", "1")
     assert said.err == f"advisor: settings are those of {tmp_path / 'runs' / 'advisor.yaml'}\n"
-    assert said.out == "1 recording: 0 known, 1 run added, 0 could not be read\n"
+    assert said.out == "1 recording: 0 known, 1 added (1 run); of them 0 cannot be read\n"
     assert store.collect(store.scan("runs"))["team"].to_list() == ["a"]
     (tmp_path / "advisor.yaml").write_text("fleet: {currency: EUR}\n")
     (tmp_path / "store/advisor.yaml").write_text("fleet: {currency: CHF, prices: {x: 1}}\n")
