@@ -198,12 +198,27 @@ def fleet_report(
 
 
 @fleet_app.command("runs")
-def fleet_runs(store: StoreUri, week: WeekName = None, option: StoreOptions = None) -> None:
+def fleet_runs(
+    store: StoreUri,
+    week: WeekName = None,
+    job: Annotated[
+        str | None, typer.Option("--job", metavar="NAME", help="Only its runs; without a label, a run's name counts.")
+    ] = None,
+    format_: Annotated[
+        str, typer.Option("--format", "-f", metavar="FORMAT", help="Standard output: terminal or json.")
+    ] = "terminal",
+    option: StoreOptions = None,
+) -> None:
     """One line per run of a week: its id, team, job and verdict."""
-    from advisor.fleet.show import listed
+    from advisor.fleet.show import as_json, listed, runs_of
     from advisor.fleet.store import existing, opened
 
-    for line in listed(existing(opened(store, option or ())), week):
+    kind = chosen("--format", format_, ("terminal", "json"))
+    target = existing(opened(store, option or ()))
+    if kind == "json":
+        sys.stdout.write(as_json(runs_of(target, week, job)))
+        return
+    for line in listed(target, week, job):
         typer.echo(line)
 
 
