@@ -212,8 +212,32 @@ def untold(lane: Lane) -> str | None:
         return None
     if not lane.ops["launch"].count():
         return "no runtime calls were recorded: nothing links the device's work to the host"
+    return idle_untold(lane)
+
+
+def idle_untold(lane: Lane) -> str | None:
+    """Why the causes of the idle time cannot be told apart, or None where they can."""
     share = float(lane.once(gaps)["unknown_ns"].sum()) / lane.total_ns
-    return f"{percent(share)} of the time is idle and nothing tells why" if share >= _UNTOLD_SHARE else None
+    if share < _UNTOLD_SHARE:
+        return None
+    startup = lane.once(start_up)[0]
+    if share - startup < _UNTOLD_SHARE:
+        return f"the recording holds the start of the process: CUDA or HIP sets itself up in {percent(startup)} of it"
+    return f"{percent(share - startup)} of the time is idle and nothing tells why"
+
+
+def start_up(lane: Lane) -> tuple[float, str]:
+    """Share of the time in which the process sets CUDA or HIP up, and that in words; steps begin after it."""
+    if lane.marked or not lane.ops.height:
+        return 0.0, ""
+    first = int(lane.ops["start_ns"].min())  # type: ignore[arg-type]  # integers
+    before = Union.of(lane.starts, np.minimum(lane.ends, first))
+    calls = lane.host.filter(pl.col("kind").is_in(["runtime", "sync"]), pl.col("start_ns") < first)
+    setting_up = minus(spans(calls) & before, lane.host_spans(*_ACCOUNTED))
+    if not calls.height or not setting_up.total:
+        return 0.0, ""
+    longest = calls.sort("dur_ns", descending=True)["name"].cast(pl.String)[0]
+    return setting_up.total / lane.total_ns, f"CUDA or HIP starts up, longest in {longest}"
 
 
 def undirected_copies(lane: Lane) -> str | None:

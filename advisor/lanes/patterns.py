@@ -9,11 +9,17 @@ import polars as pl
 
 from advisor.lanes.hostwork import optimizer_work
 from advisor.lanes.lens import Lane
-from advisor.lanes.workload import kernels
+from advisor.lanes.workload import TYPE, kernels
 
 _LEAST_CHAIN: Final = 3  # one after another, of a size: two alone may be any two
 _ELEMENTWISE: Final = ["elementwise", "copy", "rng"]
 _PASSED: Final = [*_ELEMENTWISE, "layout", "index"]  # in an attention: scaling, masks, dropout, casts, permutations
+# What writes without reading: it begins a chain and continues none. A dropout reads its input.
+_MADE: Final = r"(?i)FillFunctor|FillPhilox|distribution_\w*kernel|threefry|fillBufferAligned|^memset"
+_MADE_BY: Final = r"""(?x)
+    ^aten::(?:fill|zero|zeros|ones|full|uniform|normal|log_normal|random|exponential|bernoulli|rand\w*)_?$
+    | :(?:Fill|ZerosLike|OnesLike|\w*Random\w*|\w*TruncatedNormal\w*)$
+    | /random_bits$"""
 _BATCHED: Final = ["aten::bmm", "aten::baddbmm", "aten::matmul", "aten::einsum"]
 _BATCHED_TYPES: Final = r":(?:BatchMatMul\w*|Einsum)$|/dot_general$"  # of TensorFlow and JAX
 
@@ -28,7 +34,8 @@ def parts(lane: Lane) -> pl.DataFrame:
     - attention: a softmax between batched products, with those products and what lies between, see `_in_attention`;
     - layout: conversions between NCHW and NHWC by name, and any transposition that a convolution launches;
     - chain: at least three elementwise kernels in a row on one stream over equally many elements (where shapes do not
-      tell: with equal grids and blocks); those of one chain share their `run`.
+      tell: with equal grids and blocks), each able to depend on the one before, see `_independent`; those of one chain
+      share their `run`.
     """
     found = lane.once(kernels).with_columns(part=pl.lit(None, PARTS))
     found = _named(found, "optimizer", _in_optimizer(lane, found))
@@ -39,13 +46,27 @@ def parts(lane: Lane) -> pl.DataFrame:
     size = pl.struct("elements", pl.when(pl.col("elements").is_null()).then(pl.struct("grid", "block")))
     told = pl.col("elements").is_not_null() | pl.col("grid").is_not_null()
     single = pl.col("part").is_null() & pl.col("family").is_in(_ELEMENTWISE) & told
-    found = found.with_columns(run=pl.struct("stream", single, size).rle_id())
+    found = found.with_columns(run=pl.struct("stream", single, size, _independent().cum_sum()).rle_id())
     return _named(found, "chain", single & (pl.len().over("run") >= _LEAST_CHAIN))
 
 
 def part(lane: Lane, name: str) -> pl.DataFrame:
     """The kernels that belong to one pattern."""
     return lane.once(parts).filter(pl.col("part") == name)
+
+
+def _independent() -> pl.Expr:
+    """Whether a kernel cannot work on what the one before it has written, as far as names and shapes tell.
+
+    A fill or a random generator reads nothing. Ops of a graph bear the name of their layer (`layer_1/dropout/Mul`), and
+    a graph's executor launches those of many layers side by side; two of a type on different shapes are, in any
+    framework, two tensors' turn.
+    """
+    op = pl.col("op_name").fill_null("")
+    scope, kind = op.str.extract("^(.*)/").fill_null(""), pl.coalesce(op.str.extract(TYPE), op)
+    made = op.str.contains(_MADE_BY) | pl.col("name").cast(pl.String).str.contains(_MADE)
+    reshaped = (kind == kind.shift()) & (pl.col("shape") != pl.col("shape").shift())
+    return made | (scope != scope.shift()).fill_null(value=False) | reshaped.fill_null(value=False)
 
 
 def _named(found: pl.DataFrame, name: str, belongs: pl.Expr | pl.Series) -> pl.DataFrame:

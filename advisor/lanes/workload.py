@@ -17,7 +17,7 @@ from advisor.text import ms
 _FLOATS: Final = {"float": "fp32", "double": "fp64", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
 _PRODUCTS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "linear", "matmul"})
 _NAMED: Final = 3
-_TYPE: Final = r"^(?:[^:\s]+:|jit\(.*/)([A-Za-z_][\w-]*)$"  # of `scope/name:Type` and `jit(f)/dot_general`
+TYPE: Final = r"^(?:[^:\s]+:|jit\(.*/)([A-Za-z_][\w-]*)$"  # of `scope/name:Type` and `jit(f)/dot_general`
 _MOST: Final = 1 << 62  # what a column of integers holds; more elements than any device has
 _DISPATCH_NS: Final = 10_000  # an op on the host that takes less is mostly dispatch
 _OWN_SHARE: Final = 0.8  # of an op's time outside the ops within it: it computes, and does not only call
@@ -47,6 +47,7 @@ _TOLD: Final = {
     "op_name": pl.String,
     "op_dtype": pl.String,
     "elements": pl.Int64,
+    "shape": pl.String,
     "count": pl.Int64,
     "m": pl.Int64,
     "n": pl.Int64,
@@ -59,8 +60,8 @@ def kernels(lane: Lane) -> pl.DataFrame:
 
     Adds to the columns of `device_ops` family, multiplies, tensor_cores, element_type and alignment, as the name tells
     (advisor.kernelnames), and of the launching op: op_name, which may be all that the kernel bears of it; op_dtype, of
-    its first floating-point input; elements, of its largest input; and of a product of `count` pairs of (m x k) and
-    (k x n) matrices count, m, n and k. Null where the profile does not tell.
+    its first floating-point input; elements and shape, of its largest input; and of a product of `count` pairs of (m x
+    k) and (k x n) matrices count, m, n and k. Null where the profile does not tell.
 
     Where the worker uses no device, the framework ops that compute stand for kernels, `id` and `op` being their own and
     `stream` their thread: see `_on_host`.
@@ -86,7 +87,7 @@ def largest(lane: Lane, found: pl.DataFrame) -> str:
 
     Of TensorFlow and JAX those of one type are one: each op of a graph has a name of its own.
     """
-    by = pl.coalesce(pl.col("op_name").str.extract(_TYPE), "op_name", pl.col("name").cast(pl.String)).alias("by")
+    by = pl.coalesce(pl.col("op_name").str.extract(TYPE), "op_name", pl.col("name").cast(pl.String)).alias("by")
     top = found.group_by(by).agg(pl.sum("dur_ns")).sort("dur_ns", "by", descending=[True, False]).head(_NAMED)
     return ", ".join(f"{name} ({ms(lane.per_step_ms(ns))})" for name, ns in top.rows())
 
@@ -147,7 +148,9 @@ def _told(name: str | None, shapes: str | None, dtypes: str | None) -> tuple[obj
     dtype = next((_FLOATS[text] for text in _parsed(dtypes) if isinstance(text, str) and text in _FLOATS), None)
     tensors = [shape for shape in _parsed(shapes) if isinstance(shape, list) and _is_shape(shape)]
     sides = _sides(tensors) if (name or "").removeprefix("aten::") in _PRODUCTS else None
-    return name, dtype, max(map(_elements, tensors), default=None), *(sides or (None,) * 4)
+    largest_one = max(tensors, key=_elements, default=None)
+    size = (None, None) if largest_one is None else (_elements(largest_one), str(largest_one))
+    return name, dtype, *size, *(sides or (None,) * 4)
 
 
 def _sides(tensors: Sequence[list[int]]) -> tuple[int, int, int, int] | None:

@@ -13,7 +13,7 @@ from advisor.lanes.gaps import gaps
 from advisor.lanes.hostwork import LONG_GAP_NS, device_places, inside, minus
 from advisor.lanes.lens import Lane, spans
 from advisor.lanes.replay import trusted_replay
-from advisor.metrics.registry import Metric, Value, measures
+from advisor.metrics.registry import Metric, Missing, Value, measures
 from advisor.text import ms
 
 _COPY: Final = r"^(?:cuda|hip|cu)Memcpy(?:[A-Z0-9]\w*)?$"
@@ -129,7 +129,9 @@ def synchronous_copies(lane: Lane) -> Mapping[str, Value]:
     return {
         "sync_copies_per_step": found.height / lane.steps.height,
         "sync_copy_cost_share": share,
-        "sync_copy_bytes_per_step": float(found["bytes"].sum()) / lane.steps.height,
+        "sync_copy_bytes_per_step": Missing("the copies bear no sizes")
+        if found["bytes"].null_count()
+        else float(found["bytes"].sum()) / lane.steps.height,
         "sync_copy_calls": _named(lane, found),
         "sync_copy_least_gain_ms": least,
         "sync_copy_gain_ms": most,

@@ -10,7 +10,7 @@ import polars as pl
 
 from advisor.intervals import Union
 from advisor.lanes.gaps import CAUSES, HOST_CAUSES, MEANINGS, gaps
-from advisor.lanes.hostwork import minus, stalls, waits_that_cost
+from advisor.lanes.hostwork import idle_untold, minus, stalls, start_up, waits_that_cost
 from advisor.lanes.lens import Lane, spans
 from advisor.metrics.registry import Metric, Missing, Value, measures
 from advisor.text import percent
@@ -26,7 +26,6 @@ _LONG_GAP_NS: Final = 1_000_000  # no launch takes that long: the host does some
 _WORTH_NAMING_SHARE: Final = 0.01
 _SILENT: Final = "the host launches nothing, doing what was not recorded"
 _EITHER: Final = "a launch or other work was late, could not tell which"
-_UNTOLD_SHARE: Final = 0.05  # of the step: with more idle time of unknown cause, no cause's share can be told
 
 
 def _longest(cause: str, only: pl.Expr = _ANY) -> Callable[[Lane], pl.DataFrame]:
@@ -161,9 +160,9 @@ def idle(lane: Lane) -> Mapping[str, Value]:
     values: dict[str, Value] = {f"{cause}_idle_share": share for cause, share in shares.items()}
     values |= {"device_busy_share": busy, "idle_share": 1 - busy}
     values |= _launching(lane, found)
-    untold = shares["unknown"] >= _UNTOLD_SHARE
-    startup, longest = _startup(lane)
-    doubtful = {cause: share for cause, share in shares.items() if untold and f"{cause}_idle_share" in _DOUBTFUL}
+    why = idle_untold(lane)
+    startup, longest = lane.once(start_up)
+    doubtful = {cause: share for cause, share in shares.items() if why and f"{cause}_idle_share" in _DOUBTFUL}
     told = {_words(cause): share for cause, share in shares.items() if cause not in doubtful}
     told[_words("unknown")] -= startup
     if "host_bound" not in doubtful:
@@ -171,10 +170,8 @@ def idle(lane: Lane) -> Mapping[str, Value]:
         told[_words("host_bound")] -= told[_SILENT]
     values["startup_share"] = startup
     values["idle_causes"] = _in_words(told | {longest: startup, _EITHER: sum(doubtful.values())})
-    if untold:
-        values |= dict.fromkeys(
-            _DOUBTFUL, Missing(f"{percent(shares['unknown'])} of the time is idle and nothing tells why")
-        )
+    if why:
+        values |= dict.fromkeys(_DOUBTFUL, Missing(why))
     return values
 
 
@@ -200,20 +197,6 @@ def _silent_share(lane: Lane) -> float:
     """Part of the time that passes in host-bound gaps of over 1 ms with nothing recorded on the host."""
     long = lane.once(stalls)
     return (long.total - (long & spans(lane.host)).total) / lane.total_ns
-
-
-def _startup(lane: Lane) -> tuple[float, str]:
-    """Share of the time in which the process sets CUDA or HIP up, and that in words; steps begin after it."""
-    if lane.marked or not lane.ops.height:
-        return 0.0, ""
-    first = int(lane.ops["start_ns"].min())  # type: ignore[arg-type]  # integers
-    before = Union.of(lane.starts, np.minimum(lane.ends, first))
-    calls = lane.host.filter(pl.col("kind").is_in(["runtime", "sync"]), pl.col("start_ns") < first)
-    setting_up = minus(spans(calls) & before, lane.host_spans("input", "compile", "gc", "allocator"))
-    if not calls.height or not setting_up.total:
-        return 0.0, ""
-    longest = calls.sort("dur_ns", descending=True)["name"].cast(pl.String)[0]
-    return setting_up.total / lane.total_ns, f"CUDA or HIP starts up, longest in {longest}"
 
 
 def _words(cause: str) -> str:

@@ -102,6 +102,30 @@ def test_why_more_than_the_wait_can_come_back_is_told_without_a_gpu_alone(device
     assert ("more can come back" in say(BOOK["input-bound"].says, {**metrics, **PHRASES[True]})) == told
 
 
+@pytest.mark.parametrize(
+    ("size", "told"), [(2048.0, "2 copies per step (2 KiB) return"), (None, "2 copies per step return")]
+)
+def test_the_size_of_copies_is_left_out_where_it_is_unknown(size, told):
+    metrics = {
+        "sync_copies_per_step": 2.0,
+        "sync_copy_bytes_per_step": size,
+        "sync_copy_cost_share": 0.1,
+        "sync_copy_calls": "hipMemcpyWithStream",
+    }
+    assert say(BOOK["synchronous-memcpy"].says, {**metrics, **PHRASES[True]}).startswith(told)
+
+
+@pytest.mark.parametrize(("part", "said"), [(0.5, True), (0.49, False), (None, False)])
+def test_a_stall_that_is_a_first_use_is_said_to_happen_once(part, said):
+    metrics = {
+        "host_busy_share": 0.7,
+        "stall_first_use_part": part,
+        "stall_causes": "aten::add_ (6.6 ms)",
+        "mostly": 0.5,
+    }
+    assert ("happens once" in say(BOOK["host-stalls"].says, {**metrics, **PHRASES[True]})) == said
+
+
 @pytest.mark.parametrize("rule", BOOK.values(), ids=BOOK)
 def test_something_is_left_to_advise_where_a_fix_is_made_already(rule):
     once = {fix.framework for fix in rule.fixes if fix.unless}

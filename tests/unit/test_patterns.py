@@ -67,6 +67,46 @@ def test_a_chain_is_three_elementwise_kernels_of_a_size_in_a_row(kernels: str, f
     assert drawn(kernels) == found
 
 
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        ("a/Gelu/mul:Mul a/Gelu/Tanh:Tanh a/Gelu/mul_1:Mul", "ccc"),  # one layer's activation, written out
+        ("a/drop/Cast:Cast b/drop/Cast:Cast c/drop/Cast:Cast", "---"),  # one op of each of three layers
+        ("a/r/RandomUniform:RandomUniform " * 3, "---"),  # nothing is read
+        ("a/RandomUniform:RandomUniform a/GreaterEqual:GreaterEqual a/Cast:Cast", "ccc"),
+        ("a/Mul:Mul a/Fill:Fill a/Cast:Cast", "---"),
+        ("Mul:Mul AddV2:AddV2 Tanh:Tanh", "ccc"),  # a graph without names
+        ("jit(f)/mul jit(f)/tanh jit(f)/add", "ccc"),
+        ("aten::fill_ aten::fill_ aten::fill_", "---"),
+        ("aten::zero_ aten::add_ aten::mul", "ccc"),
+        ("aten::bernoulli_ aten::div_ aten::bernoulli_ aten::div_", "----"),
+    ],
+)
+def test_a_chain_joins_only_what_can_depend_on_its_neighbour(names: str, found: str):
+    ops = [op(name, [512, 64]) for name in names.split()]
+    ran = [(ADD, 5, {"on": i}) for i in range(len(ops))]
+    assert "".join(SHORT[name] for name in parts(queued(*ran, ops=ops))["part"]) == found
+
+
+@pytest.mark.parametrize(
+    ("shapes", "found"),
+    [
+        ([[512, 64], [64, 512], [512, 64]], "---"),  # three weights, cast one by one
+        ([[512, 64], [512, 64], [512, 64]], "ccc"),
+    ],
+)
+def test_neighbours_of_a_type_and_of_other_shapes_are_two_tensors(shapes: list[list[int]], found: str):
+    ran = [(ADD, 5, {"on": i}) for i in range(3)]
+    parted = parts(queued(*ran, ops=[op("aten::copy_", shape) for shape in shapes]))["part"]
+    assert "".join(SHORT[name] for name in parted) == found
+
+
+def test_a_view_between_ops_of_two_types_does_not_end_a_chain():
+    ran = [(ADD, 5, {"on": i}) for i in range(3)]
+    viewed = [op("aten::mul", [512, 64]), op("aten::tanh", [64, 512]), op("aten::mul", [512, 64])]
+    assert parts(queued(*ran, ops=viewed))["part"].null_count() == 0
+
+
 def test_neighbouring_chains_are_two():
     ran = [(ADD, 5, {"on": on}) for on in (4, 4, 4, 7, 7, 7)]
     assert part(queued(*ran, ops=OPS), "chain")["run"].n_unique() == 2

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics.blocking import synchronous_copies, synchronous_memsets
-from advisor.metrics.registry import METRICS, Value
+from advisor.metrics.registry import METRICS, Missing, Value
 from tests.tables import Row, kernel, lane, on_device, on_host, profile, step
 
 # us       0     20    30    100        130  140       200
@@ -41,6 +41,12 @@ def test_the_call_the_copy_and_the_idle_time_after_it_are_its_cost():
     assert isinstance(least, float)
     assert isinstance(most, float)
     assert 0 <= least < most <= 0.12
+
+
+def test_copies_without_sizes_copy_an_unknown_number_of_bytes():
+    found = copies(copied(bytes=None), called())
+    assert found["sync_copies_per_step"] == 1
+    assert isinstance(found["sync_copy_bytes_per_step"], Missing)
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,18 @@ def test_calls_before_the_first_op_of_a_recording_without_steps_are_start_up():
     assert idle(lane(profile(device, host, [step(1, 0, 100)])))["startup_share"] == 0
 
 
+@pytest.mark.parametrize(
+    ("until", "why"),
+    [
+        (88, "the recording holds the start of the process: CUDA or HIP sets itself up in 89 % of it"),
+        (70, "19 % of the time is idle and nothing tells why"),
+    ],
+)
+def test_start_up_is_not_idle_time_that_nothing_tells_the_cause_of(until: float, why: str):
+    made = profile([kernel(90, 100, 89)], [on_host("runtime", 0, until, name="cudaGetDevice")])
+    assert idle(lane(made))["sync_idle_share"] == Missing(why)
+
+
 def test_places_of_a_cause_are_its_gaps_the_longest_first():
     assert places(LAUNCHING, "host_bound_idle_share") == [(1, 5_000_000, 3_000_000), (1, 2_000_000, 500_000)]
     assert places(LAUNCHING, "launch_gap_share") == [(1, 2_000_000, 500_000)]
