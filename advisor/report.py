@@ -310,13 +310,14 @@ class Report(_Frozen):
     unreadable: tuple[Unreadable, ...] = ()
 
     def exit_code(self, fail_on: FailOn) -> int:
-        """1 if a finding is at least as severe as `fail_on`; else 3 if a run tells too little to pass; else 0.
+        """1 if a finding is at least as severe as `fail_on`; else 3 if a file is unread or a run tells too little.
 
-        0 in any case where `fail_on` is `never`.
+        Else 0; 0 in any case where `fail_on` is `never`.
         """
         if fail_on == "never":
             return 0
         grave = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
         if any(f.severity in grave for run in self.runs for f in run.findings):
             return FINDINGS_EXIT_CODE
-        return UNJUDGED_EXIT_CODE if any(run.tells_too_little for run in self.runs) else 0
+        unsure = self.unreadable or any(run.tells_too_little for run in self.runs)
+        return UNJUDGED_EXIT_CODE if unsure else 0

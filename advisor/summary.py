@@ -250,8 +250,19 @@ def _hardware(lane: Lane) -> str:
     return f"{name} ({', '.join(filter(None, known))})" if any(known) else str(name)
 
 
+def _unrecorded(lane: Lane) -> str | None:
+    """What lies before the window of a recording without steps, where that begins with the device's first op."""
+    before_ns = (
+        0 if lane.marked or not lane.steps.height else int((lane.steps["start_ns"] - lane.steps["host_start_ns"])[0])
+    )
+    if before_ns <= 0:
+        return None
+    return f"the {ms(before_ns / 1e6)} before the first recorded GPU op count in no step: work not recorded held it up"
+
+
 def _notes(lens: Lens, row: Mapping[str, Value]) -> Iterator[str]:
     """What the reader should know of the ranks before trusting what is said of the job."""
+    yield from dict.fromkeys(filter(None, map(_unrecorded, lens.critical)))
     here, job = row.get("ranks_recorded"), row.get("ranks_in_job")
     if isinstance(here, int) and isinstance(job, int) and here < job:
         rest = "what is said of waiting counts only these" if here > 1 else "who waits for whom cannot be told from one"

@@ -115,6 +115,20 @@ class RunTotal(_Frozen):
     money: float | None
 
 
+class Unused(_Frozen):
+    """One run with the GPU-hours in which its devices did nothing; `first` is its first finding, null without one."""
+
+    run_id: str
+    name: str
+    job: str
+    team: str | None
+    owner: str | None
+    paid: float
+    estimated: bool
+    wasted: float
+    first: str | None
+
+
 class Change(_Frozen):
     """A job's typical step against that of the four weeks before, on the same kind and number of GPUs.
 
@@ -235,6 +249,7 @@ class Week(_Frozen):
     findings: tuple[JobFinding, ...]
     findings_left_out: int
     runs: tuple[RunTotal, ...]
+    unused: tuple[Unused, ...]
     regressions: tuple[Change, ...]
     wins: tuple[Change, ...]
     too_few_to_compare: int
@@ -247,3 +262,8 @@ class Week(_Frozen):
     def headline(self) -> RuleTotal | None:
         """The rule with the most to win."""
         return self.rules[0] if self.rules else None
+
+    @property
+    def first(self) -> bool:
+        """Whether none of the weeks before has a run, so that nobody knows which findings are new."""
+        return all(one.week == self.week for one in self.trend)

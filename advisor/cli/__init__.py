@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 
 import typer
 
@@ -28,9 +29,13 @@ from advisor.cli.output import (
 )
 from advisor.errors import AdvisorError, UsageError
 
+if TYPE_CHECKING:
+    from advisor.report import Unreadable
+
 FailOn: TypeAlias = Literal["high", "medium", "low", "never"]
 _LEVELS: tuple[FailOn, ...] = ("high", "medium", "low", "never")
 
+_LINE: Final = 300  # characters of what was wrong with a file
 _OBJECTS: Final = 100_000  # looked for garbage after every 700, as by default, start-up takes a seventh longer
 
 app = typer.Typer(
@@ -85,7 +90,7 @@ def check(
         typer.Option(
             "--fail-on",
             metavar="LEVEL",
-            help="Exit 1 at this severity: high, medium, low or never; 3 if too little can be told.",
+            help="Exit 1 at this severity: high, medium, low or never; 3 if a file is unreadable or tells too little.",
         ),
     ] = "never",
     steps: Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, or A:B.")] = "steady",
@@ -128,7 +133,18 @@ def check(
     for path, kind in files.items():
         write(path, content(report, kind))
     sys.stdout.write(rendered(report, standard, verbose=verbose, to_screen=True))
+    if report.unreadable and (level != "never" or standard != "terminal"):
+        _tell_unread(report.unreadable)
     raise typer.Exit(report.exit_code(level))
+
+
+def _tell_unread(lost: Sequence[Unreadable]) -> None:
+    """Say on standard error, for who reads nothing else, how many files are missing in the report, and one of them."""
+    from advisor.text import count, one_line
+
+    files = sum(1 + len(one.others) for one in lost)
+    first = f"{lost[0].path}: {lost[0].why}"
+    typer.echo(f"advisor: {count(files, 'file')} could not be read; {one_line(first, _LINE)}", err=True)
 
 
 @app.command()

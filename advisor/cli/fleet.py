@@ -100,18 +100,18 @@ def fleet_ingest(
         done = ingest(roots, target, where, config=settings, labels=labels, progress=progress)
     for note in done.notes:
         typer.echo(f"advisor: {plain(note)}", err=True)
-    if done.unreadable or done.unprofiled:
+    if done.unread or done.partly or done.unprofiled:
         typer.echo(
             f"advisor: `advisor fleet runs --store {target.uri}` says why of each that is no checked run", err=True
         )
-    also = [
-        (done.relabelled, "with changed labels"),
-        (done.unprofiled, "without a profile"),
-        (done.gone, "gone meanwhile"),
-    ]
+    also = [(done.relabelled, "with changed labels"), (done.gone, "gone meanwhile")]
     typer.echo(
-        f"{count(done.recordings, 'recording')}: {done.known:,} known, {count(done.runs, 'run')} added, "
-        f"{done.unreadable:,} could not be read" + "".join(f", {number:,} {what}" for number, what in also if number)
+        f"{count(done.recordings, 'recording')}: {done.known:,} known, {done.added:,} added"
+        + (f" ({count(done.runs, 'run')})" if done.added else "")
+        + "".join(f", {number:,} {what}" for number, what in also if number)
+        + f"; of them {done.unread:,} cannot be read"
+        + (f", {done.partly:,} only in part" if done.partly else "")
+        + (f"; {count(done.unprofiled, 'folder')} without a profile" if done.unprofiled else "")
     )
 
 
@@ -198,12 +198,27 @@ def fleet_report(
 
 
 @fleet_app.command("runs")
-def fleet_runs(store: StoreUri, week: WeekName = None, option: StoreOptions = None) -> None:
+def fleet_runs(
+    store: StoreUri,
+    week: WeekName = None,
+    job: Annotated[
+        str | None, typer.Option("--job", metavar="NAME", help="Only its runs; without a label, a run's name counts.")
+    ] = None,
+    format_: Annotated[
+        str, typer.Option("--format", "-f", metavar="FORMAT", help="Standard output: terminal or json.")
+    ] = "terminal",
+    option: StoreOptions = None,
+) -> None:
     """One line per run of a week: its id, team, job and verdict."""
-    from advisor.fleet.show import listed
+    from advisor.fleet.show import as_json, listed, runs_of
     from advisor.fleet.store import existing, opened
 
-    for line in listed(existing(opened(store, option or ())), week):
+    kind = chosen("--format", format_, ("terminal", "json"))
+    target = existing(opened(store, option or ()))
+    if kind == "json":
+        sys.stdout.write(as_json(runs_of(target, week, job)))
+        return
+    for line in listed(target, week, job):
         typer.echo(line)
 
 

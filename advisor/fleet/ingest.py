@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -37,15 +37,20 @@ _RETRIED: Final = pl.col("status").is_in(_UNCHECKED[1:]) | (
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """What an ingest did. Runs are rows that were checked and are new; `known` recordings were in the store before.
+    """What an ingest did.
 
-    `relabelled` runs were in it too, with other labels.
+    `recordings` are those `known` (in the store before, or copies), `added`, `relabelled` (in the store before, with
+    other labels) and `gone` together. Of them, `unread` cannot be read, `partly` only in part, whenever that was found
+    out. `runs` and `unreadable` are the rows that are new: of runs that were checked, and of files that could not be.
     """
 
     recordings: int = 0
     known: int = 0
+    added: int = 0
     runs: int = 0
     relabelled: int = 0
+    unread: int = 0
+    partly: int = 0
     unreadable: int = 0
     unprofiled: int = 0
     gone: int = 0
@@ -96,6 +101,8 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     fresh_bad = [_named(job, places) for job in there.bad if job.fingerprint not in known]
     told = (progress or silent)(len(fresh))
     writer = _Writer(store, earlier)
+    skipped = [job.fingerprint for job in (*there.jobs, *there.bad) if job.fingerprint in known]
+    before = _readable(earlier, skipped)
     for job in fresh_bad:
         writer.add(job, Done(unread(job.found), bad_rows(job, job.found.path, job.note or "")))
     for job in _never_profiled(store, [job for job in there.bare if job.fingerprint not in known]):
@@ -114,10 +121,13 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
         raise
     writer.flush()
     return Ingested(
-        recordings=len(found) + len(there.bad),
-        known=len(there.jobs) + len(there.bad) - len(fresh) - len(fresh_bad) + len(writer.copies),
+        recordings=len(there.jobs) + len(there.bad) + there.gone,
+        known=len(skipped) + len(writer.copies),
+        added=writer.counts["added"],
         runs=writer.counts["checked"],
         relabelled=writer.counts["relabelled"],
+        unread=before["unread"] + writer.counts["unread"],
+        partly=before["partly"] + writer.counts["partly"],
         unreadable=sum(writer.counts[status] for status in _UNCHECKED),
         unprofiled=writer.counts[UNPROFILED],
         gone=gone,
@@ -148,9 +158,9 @@ class _Writer:
         """One recording's rows; they are written now if the last time is long ago."""
         if done.known:
             homes = self._earlier.filter(pl.col("recording") == done.recording).sort("path")
-            self._copy(job, homes["path"][0], homes["labels"][0])
+            self._copy(job, homes["path"][0], homes["labels"][0], homes["status"])
         elif (other := self._written.get(done.recording)) and plain(other[0].found.path) <= plain(job.found.path):
-            self._copy(job, plain(other[0].found.path), other[0].labels.canonical())
+            self._copy(job, plain(other[0].found.path), other[0].labels.canonical(), _statuses(other[1]))
         elif not done.gone:
             if other:
                 self._take_back(*other, instead=job)
@@ -168,7 +178,8 @@ class _Writer:
         (place, home), more = unlike[0], f", and {len(unlike) - 1} more such" if len(unlike) > 1 else ""
         return [f"{place}: a copy of {home}, whose labels count{more}"]
 
-    def _copy(self, job: Job, home: str, labels: str) -> None:
+    def _copy(self, job: Job, home: str, labels: str, statuses: Iterable[str]) -> None:
+        self.counts[_read(statuses)] += 1
         self.copies.append((plain(job.found.path), home, labels == job.labels.canonical()))
 
     def _take_back(self, job: Job, done: Done, *, instead: Job) -> None:
@@ -179,7 +190,7 @@ class _Writer:
         self._weeks.add(week_of(job.started))
         self._replaced.add(done.recording)
         self.counts.subtract(self._told(done))
-        self._copy(job, plain(instead.found.path), instead.labels.canonical())
+        self._copy(job, plain(instead.found.path), instead.labels.canonical(), _statuses(done))
 
     def _gather(self, job: Job, done: Done) -> None:
         old = self._earlier.filter(_superseded(job, done))
@@ -191,9 +202,13 @@ class _Writer:
         self.counts.update(self._told(done))
 
     def _told(self, done: Done) -> list[str]:
-        """What each row counts as."""
-        again = "relabelled" if done.recording in self._checked else "checked"
-        return [again if row["status"] == "checked" else row["status"] for row in done.rows["runs"]]
+        """What a recording and its rows count as; its runs only if they are new."""
+        statuses = _statuses(done)
+        if statuses == [UNPROFILED]:
+            return statuses
+        if done.recording in self._checked:
+            return ["relabelled", _read(statuses), *(status for status in statuses if status != "checked")]
+        return ["added", _read(statuses), *statuses]
 
     def flush(self) -> None:
         """Write what was gathered."""
@@ -202,6 +217,22 @@ class _Writer:
             self._store.write(rows, "recording", self._replaced, self._weeks)
         self._clear()
         self._last = time.monotonic()
+
+
+def _statuses(done: Done) -> list[str]:
+    return [row["status"] for row in done.rows["runs"]]
+
+
+def _read(statuses: Iterable[str]) -> str:
+    """How much of a recording could be read: all of it, a part or nothing."""
+    checked = [status == "checked" for status in statuses]
+    return "read" if all(checked) else "partly" if any(checked) else "unread"
+
+
+def _readable(earlier: pl.DataFrame, fingerprints: Sequence[str]) -> Counter[str]:
+    """How many of the recordings that the store holds could be read: all of it, a part, or nothing."""
+    mine = earlier.filter(pl.col("fingerprint").is_in(pl.Series(fingerprints, dtype=pl.String).implode()))
+    return Counter(map(_read, mine.group_by("fingerprint").agg("status")["status"]))
 
 
 def _superseded(job: Job, done: Done) -> pl.Expr:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -13,7 +14,7 @@ from advisor.errors import NothingFound, UsageError
 from advisor.fleet.rows import as_checked
 from advisor.fleet.store import Store
 from advisor.render import html
-from advisor.render.fleet.words import linked
+from advisor.render.fleet.words import gpu_hours, linked
 from advisor.report import Report, Run
 from advisor.text import one_line
 from advisor.week import Week
@@ -25,27 +26,49 @@ _NAME: Final = 36
 _AT_ONCE: Final = 32  # reports in memory
 
 
-def listed(store: Store, week: str | None) -> Iterator[str]:
-    """A heading and one line per run of a week, the last one by default, in the order of their names.
+def runs_of(store: Store, week: str | None, job: str | None = None) -> pl.DataFrame:
+    """The runs of a week, the last one by default, in the order of their names; `job` asks for those of one job alone.
+
+    A run without a label `job` goes by its name. `gpu_hours` are those of the recorded steps where no label tells them.
 
     Raises:
         NothingFound: the store holds none.
     """
     week = week or max(store.weeks(), default="")
-    hours = pl.coalesce("gpu_hours", "recorded_hours").alias("hours")
-    columns = ("run_id", "status", "team", "job", "name", "verdict", "reason", hours)
-    rows = store.collect(store.scan("runs", [week]).select(columns)).sort("team", "job", "name", "run_id")
+    columns = (
+        *("week", "run_id", "status", "team", "name", "verdict", "reason"),
+        pl.coalesce("job", "name").alias("job"),
+        pl.coalesce("gpu_hours", "recorded_hours").alias("gpu_hours"),
+    )
+    wanted = pl.lit(value=True) if job is None else pl.col("job") == job
+    rows = store.collect(store.scan("runs", [week]).select(columns).filter(wanted))
     if not rows.height:
-        raise NothingFound(f"{store.uri}: no run of {week or 'any week'}")
+        of = "" if job is None else f" of the job {one_line(job, 100)}"
+        raise NothingFound(f"{store.uri}: no run of {week or 'any week'}{of}")
+    return rows.sort("team", "job", "name", "run_id")
+
+
+def listed(store: Store, week: str | None, job: str | None = None) -> Iterator[str]:
+    """A heading and one line per run, as `runs_of` has them.
+
+    Raises:
+        NothingFound: the store holds none.
+    """
+    rows = runs_of(store, week, job)
     ids = _brief(rows["run_id"], store.collect(store.scan("runs").select("run_id"))["run_id"])
     wide = max(10, *map(len, ids))
-    yield f"{week:{wide}} {'Team':12} {'Job':{_NAME}} {'GPU-h':>8} Verdict, or why there is none"
+    yield f"{rows['week'][0]:{wide}} {'Team':12} {'Job':{_NAME}} {'GPU time':>12} Verdict, or why there is none"
     for row in rows.with_columns(run_id=ids).iter_rows(named=True):
         said = row["verdict"] if row["status"] == "checked" else f"{row['status']}: {row['reason']}"
-        name = one_line(row["job"] or row["name"] or "", _NAME)
-        paid = "-" if row["hours"] is None else f"{row['hours']:,.1f}"
+        name = one_line(row["job"] or "", _NAME)
+        paid = "-" if row["gpu_hours"] is None else gpu_hours(row["gpu_hours"])
         team = one_line(row["team"] or "-", 12)
-        yield f"{row['run_id']:{wide}} {team:12} {name:{_NAME}} {paid:>8} {one_line(said or '', 100)}"
+        yield f"{row['run_id']:{wide}} {team:12} {name:{_NAME}} {paid:>12} {one_line(said or '', 100)}"
+
+
+def as_json(rows: pl.DataFrame) -> str:
+    """Runs as a JSON list of objects, ASCII only."""
+    return json.dumps(rows.to_dicts(), indent=1, allow_nan=False) + "\n"
 
 
 def _brief(ids: pl.Series, among: pl.Series) -> pl.Series:

@@ -19,12 +19,13 @@ from advisor.fleet.history import changes, trend
 from advisor.fleet.labels import monday_of, weeks_before
 from advisor.fleet.store import UNPROFILED, Store
 from advisor.report import SEVERITIES
-from advisor.week import Coverage, Group, Hours, Prices, Repeat, RunTotal, Unreadable, Week
+from advisor.week import Coverage, Group, Hours, Prices, Repeat, RunTotal, Unreadable, Unused, Week
 
 WEEKS_BEFORE: Final = 8
 _COMPARED_WEEKS: Final = 4
 _MOST: Final = 100  # findings listed
 _MOST_RUNS: Final = 20
+_MOST_UNUSED: Final = 5
 _MOST_REASONS: Final = 50
 _SLOW_RANK_RULES: Final = ("straggler-rank", "throttled-gpu")  # what a host or its GPU can be to blame for
 _REPEATED: Final = 2
@@ -82,6 +83,7 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | 
         findings=tuple(listed[:_MOST]),
         findings_left_out=max(0, len(listed) - _MOST),
         runs=_run_totals(runs),
+        unused=_unused(runs, findings),
         regressions=regressions,
         wins=wins,
         too_few_to_compare=too_few,
@@ -163,6 +165,22 @@ def _run_totals(runs: pl.DataFrame) -> tuple[RunTotal, ...]:
             **only(row, "run_id", "name", "team", "owner", "gpu_type", "verdict", "estimated", "expected"),
         )
         for row in top.to_dicts()
+    )
+
+
+def _unused(runs: pl.DataFrame, findings: pl.DataFrame) -> tuple[Unused, ...]:
+    """The runs whose devices did nothing for the most GPU-hours, whether or not a finding says why."""
+    idle = runs.with_columns(wasted=pl.col("hours") * (1 - pl.col("busy_share"))).filter(pl.col("wasted") > 0)
+    top = idle.sort(["wasted", "run_id"], descending=[True, False]).head(_MOST_UNUSED)
+    ranked = findings.filter(pl.col("suppressed").is_null()).sort("rank", "rule")
+    first = ranked.group_by("run_id").agg(first=pl.col("title").first())
+    return tuple(
+        Unused(
+            job=row["job_key"],
+            paid=row["hours"],
+            **only(row, "run_id", "name", "team", "owner", "estimated", "wasted", "first"),
+        )
+        for row in top.join(first, on="run_id", how="left", maintain_order="left").to_dicts()
     )
 
 

@@ -24,6 +24,7 @@ _FIRST_USES: Final = 0.5  # of what the first step takes longer: with so much of
 _TOLD_APART: Final = ["input", "gc", "compile", "allocator", "sync"]
 _LOADING: Final = r"^(?:cu|hip)(?:Module|Library)(?:Load|Get)|^(?:cu|hip)KernelGet"
 _SLOW_CALL_NS: Final = 50_000  # a runtime call that takes longer waits for something (HTA's outlier threshold)
+_HELD_UP_NS: Final = 1_000_000  # far beyond the latency of a launch
 _RANGE = re.compile(r"^(\d*):(\d*)$")
 
 _EVENTS: Final = ("ops", "host", "allocations", "collectives", "threads", "os_calls", "off_cpu", "gpu_samples")
@@ -266,18 +267,20 @@ def _inside(ops: pl.DataFrame, starts: Ints, ends: Ints) -> pl.DataFrame:
 def _whole(profile: Profile) -> pl.DataFrame:
     """One window per device (or worker) from its first event to its last, where no steps are marked.
 
-    Where the profile tells when a worker's work began and ended, start-up and shutdown stay outside.
+    Where the profile tells when a worker's work began and ended, start-up and shutdown stay outside; so does what comes
+    before a device's first op where that op had to wait: the device was at work that was not recorded.
     """
     end = pl.col("start_ns") + pl.col("dur_ns")
     on_host = profile.host_ops.group_by("worker").agg(host_start=pl.min("start_ns"), host_end=end.max())
     on_device = profile.device_ops.group_by("worker", "device").agg(first=pl.min("start_ns"), last=end.max())
     work = profile.workers.select("worker", "work_start_ns", "work_end_ns")
-    start = pl.coalesce("work_start_ns", pl.min_horizontal("host_start", "first"))
+    start = pl.coalesce("work_start_ns", "held_up", pl.min_horizontal("host_start", "first"))
     stop = pl.coalesce("work_end_ns", pl.max_horizontal("host_end", "last"))
     of_host = pl.col("work_start_ns").is_null() & pl.col("host_start").is_not_null()
     return (
         on_host.join(on_device, on="worker", how="full", coalesce=True)
         .join(work, on="worker", how="left")
+        .join(_held_up(profile, on_device), on=["worker", "device"], how="left")
         .select(
             "worker",
             "device",
@@ -291,6 +294,18 @@ def _whole(profile: Profile) -> pl.DataFrame:
         )
         .sort("worker", "device")
     )
+
+
+def _held_up(profile: Profile, on_device: pl.DataFrame) -> pl.DataFrame:
+    """When the first op of a device began (`held_up`), if that was over 1 ms after its call had returned.
+
+    A launch reaches an idle device within some 10 us: this one stood behind work launched before the recording.
+    """
+    earliest = on_device.select("worker", "device", start_ns="first")
+    calls = profile.host_ops.select(launch="id", returned=pl.col("start_ns") + pl.col("dur_ns"))
+    firsts = profile.device_ops.join(earliest, on=["worker", "device", "start_ns"]).join(calls, on="launch")
+    late = firsts.filter(pl.col("start_ns") - pl.col("returned") > _HELD_UP_NS)
+    return late.group_by("worker", "device").agg(held_up=pl.min("start_ns"))
 
 
 def _left_out(steps: pl.DataFrame, profile: Profile, choice: str) -> pl.DataFrame:

@@ -89,7 +89,8 @@ def _longest(lane: Lane) -> pl.DataFrame:
         "copy_gain_ms",
         "ms",
         "Step time that copying ahead gives back at most.",
-        "replay of the recorded steps without those copies; exposed_copy_ms where that is less, or none can be trusted",
+        "replay of the recorded steps without those copies, and on top all of those whose launch was not recorded: no "
+        "replay holds them; exposed_copy_ms where that is less, or none can be trusted",
         needs=_NEEDS,
     ),
 )
@@ -100,9 +101,8 @@ def prefetch(lane: Lane) -> Mapping[str, Value]:
     if untold := undirected_copies(lane):
         return dict.fromkeys(("exposed_copy_share", "exposed_copy_ms", "copy_gain_ms"), Missing(untold))
     found = _copies(lane)
-    copies = spans(found)
-    hiding = spans(lane.ops.filter(pl.col("kind").is_in(["kernel", "collective"])))
-    exposed = copies.total - int(hiding.within(copies.starts, copies.ends).sum())
+    exposed = _exposed_ns(lane, found)
+    unplaced = _exposed_ns(lane, found.filter(pl.col("launch").is_null()))
     low, high = gains_ms(lane, found, pl.col("dur_ns") * _STILL_SEEN, pl.lit(0))
     return {
         "exposed_copy_share": exposed / lane.total_ns,
@@ -111,8 +111,15 @@ def prefetch(lane: Lane) -> Mapping[str, Value]:
         "exposed_copy_same_stream_share": _beside_kernels(lane, found),
         **_asked_by(lane, found),
         "copy_least_gain_ms": min(low, lane.per_step_ms(exposed)),
-        "copy_gain_ms": min(high, lane.per_step_ms(exposed)),
+        "copy_gain_ms": min(high + lane.per_step_ms(unplaced), lane.per_step_ms(exposed)),
     }
+
+
+def _exposed_ns(lane: Lane, copies: pl.DataFrame) -> int:
+    """Time in which these copies run and no kernel does."""
+    copying = spans(copies)
+    hiding = spans(lane.ops.filter(pl.col("kind").is_in(["kernel", "collective"])))
+    return copying.total - int(hiding.within(copying.starts, copying.ends).sum())
 
 
 def _beside_kernels(lane: Lane, found: pl.DataFrame) -> float:

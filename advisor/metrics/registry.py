@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ Unit: TypeAlias = Literal["ms", "us", "share", "ratio", "number", "count", "byte
 MOST_PLACES: Final = 10
 _AT_ONCE: Final = 2  # lanes: each holds as much again as its tables
 _DTYPES: Final[dict[Unit, type[pl.DataType]]] = {"count": pl.Int64, "bytes": pl.Int64, "text": pl.String}
+_PROFILERS_OWN: Final = re.compile(r"^\$(?:profiler|trace)\.py:\d+ __\w+__$")  # as XPlane names Python's calls
 _NO_DEVICE: Final = "this worker used no device in the recording"
 _NOTHING: Final = "nothing in the steps used that it could be computed from"
 
@@ -251,13 +253,16 @@ def _places(lens: Lens, metric: str, worker: int) -> pl.DataFrame:
 
 
 def _python_stacks(lens: Lens, ops: pl.Series) -> pl.Series:
-    """The Python calls that ops run in, innermost first, of a profiler that records calls instead of stacks."""
+    """The Python calls that ops run in, innermost first, of a profiler that records calls instead of stacks.
+
+    Without those by which the profiler's own ranges are opened and closed.
+    """
     host = lens.profile.host_ops
 
     def frames(op: int) -> Iterator[str]:
         around = host["parent"][op]
         while around is not None:
-            if host["kind"][around] == "python":
+            if host["kind"][around] == "python" and not _PROFILERS_OWN.match(host["name"][around] or ""):
                 yield host["name"][around]
             around = host["parent"][around]
 

@@ -102,7 +102,7 @@ def _run(run: Run) -> Iterator[str]:
         yield _findings(run)
     if order := words.ranking(run):
         yield f"<sub>{escape(order[0].upper() + order[1:])}.</sub>"
-    shares = [f"{escape(s.category, 40)} {percent(s.share)}" for s in words.segments(run)]
+    shares = [f"{escape(s.label, 60)} {percent(s.share)}" for s in words.segments(run)]
     yield f"Where {words.whole(steps)} goes: {', '.join(shares) or UNKNOWN}."
     if told := words.headlines(run):
         yield f"In numbers: {escape(', '.join(f'{what} {value}' for what, value in told))}."

@@ -163,7 +163,7 @@ def _breakdown(page: Page, run: Run) -> None:
     ends = [round(page.width * min(s.start + s.share, 1.0)) for s in drawn]
     lengths = [end - start for start, end in zip([0, *ends], ends, strict=False)]
     page.add(*((fill * length, style) for (fill, style), length in zip(fills, lengths, strict=True)))
-    entries = [f"{shortened(one_line(s.category), 20)} {percent(s.share)}" for s in drawn]
+    entries = [f"{shortened(one_line(s.label), 40)} {percent(s.share)}" for s in drawn]
     for row in _rows(entries, page.width):
         page.add(*(part for n in row for part in ((fills[n][0], fills[n][1]), f" {entries[n]}   ")))
 

@@ -40,7 +40,7 @@ CATEGORIES: Final = {
     "memcpy": "copies run, and no kernel",
     "memset": "only memsets run",
     "collective": "only communication runs, hidden behind nothing",
-    "launch": "waiting for calls of CUDA or HIP",
+    "launch": "waiting while the host is in a CUDA or HIP call, a launch or any other",
     "input": "waiting for the data loader",
     "compile": "waiting for code to be compiled",
     "host": "waiting for other host code",
@@ -108,6 +108,7 @@ _NSYS_OPTIONS: Final = (
     *("--cuda-graph-trace=node", "--cuda-memory-usage=true", "--cpuctxsw=process-tree"),
     *("--gpu-metrics-devices=all", "--pytorch=autograd-shapes-nvtx"),
 )
+_WORTH_A_WORD: Final = 0.02  # of the step
 _ODD: Final = 0.05  # of the typical rank's time: smaller differences are not worth a line
 _WEB: Final = re.compile(r"https?://[^\s<>\"'`|\\()\[\]{}\x00-\x20\x7f-\U0010ffff]+")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
@@ -124,6 +125,12 @@ class Segment(NamedTuple):
     share: float
     start: float
     ms: float | None
+    mostly: str = ""
+
+    @property
+    def label(self) -> str:
+        """The category, and what it mostly is where its name would mislead."""
+        return f"{self.category} (mostly {self.mostly})" if self.mostly else self.category
 
     @property
     def meaning(self) -> str:
@@ -143,9 +150,18 @@ def segments(run: Run) -> list[Segment]:
     start, step_ms = 0.0, run.source.steps.step_mean_ms
     for category, share in run.breakdown.items():
         if share > 0:
-            drawn.append(Segment(category, share, start, None if step_ms is None else share * step_ms))
+            time = None if step_ms is None else share * step_ms
+            drawn.append(Segment(category, share, start, time, _mostly(run, category, share)))
             start += share
     return drawn
+
+
+def _mostly(run: Run, category: str, share: float) -> str:
+    """What most of a category is where its name says something else."""
+    allocating = next(iter(run.metrics.get("run", ())), {}).get("allocator_idle_share")
+    if category != "launch" or not isinstance(allocating, float):
+        return ""
+    return "taking or freeing memory" if allocating > max(share / 2, _WORTH_A_WORD) else ""
 
 
 def headlines(run: Run) -> list[tuple[str, str]]:

@@ -34,6 +34,7 @@ CERTAINTY: Final[Mapping[Confidence, float]] = {"high": 1.0, "medium": 0.7, "low
 
 _WORTH: Final = 0.01  # of the step: step times of one job vary by 1 to 3 %
 
+_AS_MUCH: Final = 0.99  # of the most that any worker wins: what differs less is the same, for the reason above
 _SEVERAL: Final = 2
 _NO_FRAMEWORK: Final = "cuda"
 _NAMED_RANK: Final = re.compile(r"(?:rank|worker) (\d+)")  # as the job names its ranks
@@ -205,12 +206,14 @@ def _fired(rule: Rule, outcomes: Sequence[Verdict], rows: pl.DataFrame, pace: in
     workers = rows["worker"].to_list()
     hits = [v for v in outcomes if v.outcome == "fired"]
     own = _of_each(rows, "own_whole_step_ms") or _of_each(rows, "own_step_ms")
+    most = max(v.high_ms or 0.0 for v in hits)
     shown = min(
         hits,
         key=lambda v: (
             bool(own) and workers[v.row] != pace,
             SEVERITIES.index(v.severity or "low"),
-            -(v.high_ms or 0.0),
+            -most if (v.high_ms or 0.0) >= _AS_MUCH * most else -(v.high_ms or 0.0),
+            workers[v.row] != pace,  # the report's other numbers are that worker's
             v.row,
         ),
     )
@@ -387,7 +390,7 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
     return Finding(
         key=rule.id,
         rule=rule.id,
-        title=rule.title,
+        title=_of_device(rule.title, f),
         severity=_carried(f.severity, saving) if rule.capped else f.severity,
         confidence=f.confidence,
         saving=saving,
@@ -411,7 +414,9 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
         ),
         where=_places(shown, worker, found),
         fixes=_fixes(f, found.framework(worker), found.format),
-        symptoms=tuple(Symptom(rule=s.rule.id, title=s.rule.title, says=_said(s, found)) for s in beneath),
+        symptoms=tuple(
+            Symptom(rule=s.rule.id, title=_of_device(s.rule.title, s), says=_said(s, found)) for s in beneath
+        ),
         explains=rule.explains,
         docs=f"docs/rules/{rule.id}.md",
         condition=" ".join(str(rule.when).split()),
@@ -464,7 +469,12 @@ def _about(f: _Fired) -> tuple[int, ...]:
 
 def _said(f: _Fired, found: Measured) -> str:
     marked = found.used_steps(_worker(f)) is not None
-    return wording.say(f.rule.says, {**f.row, **f.rule.params, **wording.PHRASES[marked]})
+    return wording.say(_of_device(f.rule.says, f), {**f.row, **f.rule.params, **wording.PHRASES[marked]})
+
+
+def _of_device(words: str, f: _Fired) -> str:
+    """A rule's own words, which speak of GPUs, for the device that the job ran on."""
+    return words.replace("GPU", "device") if str(f.row.get("device_name") or "").startswith("TPU") else words
 
 
 def _shown(f: _Fired) -> dict[str, float | None]:

@@ -388,10 +388,12 @@ def test_the_recipe_of_the_fleet_store_gives_several_baselines(tmp_path):
         done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
 
+    other = ROOT / "fixtures" / "simulated-sync-a100"
+    bash(f"advisor fleet ingest {other} --store $STORE --label job='train-main two' --label team='a train-main'")
     for fixture in (FAST, SLOW):
         (tmp_path / "profiles").unlink(missing_ok=True)
         (tmp_path / "profiles").symlink_to(fixture)
-        bash(script(recipe, "Store the run of main"))
+        bash(script(recipe, "Store the run of main").replace("--label", "--label team='the a team' --label", 1))
     bash(script(recipe, "Fetch the runs of main"))
     begin, *reports, end = (tmp_path / "output").read_text().splitlines()
     assert (begin, end, len(reports)) == ("reports<<END", "END", 2)

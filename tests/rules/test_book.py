@@ -111,6 +111,21 @@ def test_a_stall_that_is_a_first_use_is_said_to_happen_once(part, said):
     assert ("happens once" in say(BOOK["host-stalls"].says, {**metrics, **PHRASES[True]})) == said
 
 
+@pytest.mark.parametrize(("devices", "told"), [(0, True), (1, False), (None, False)])
+def test_why_more_than_the_wait_can_come_back_is_told_without_a_gpu_alone(devices, told):
+    metrics = {
+        "input_share": 0.27,
+        "input_exposed_ms": 21.0,
+        "step_mean_ms": 79.0,
+        "unnamed_input": "",
+        "outlier_input_steps_share": 0.0,
+        "often": 0.2,
+        "device_name": None,
+        "devices_used": devices,
+    }
+    assert ("more can come back" in say(BOOK["input-bound"].says, {**metrics, **PHRASES[True]})) == told
+
+
 @pytest.mark.parametrize("rule", BOOK.values(), ids=BOOK)
 def test_something_is_left_to_advise_where_a_fix_is_made_already(rule):
     once = {fix.framework for fix in rule.fixes if fix.unless}

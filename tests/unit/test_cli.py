@@ -215,6 +215,27 @@ def test_a_run_of_which_little_can_be_told_does_not_pass(advisor, tmp_path):
         assert "Too little to judge this job by" in done.stdout
 
 
+def test_a_run_that_cannot_be_read_passes_no_gate_beside_a_good_one(advisor, tmp_path):
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "rank0.pt.trace.json").write_text("")
+    line = "advisor: 1 file could not be read; broken/rank0.pt.trace.json: "
+    for good, level, code in ((HEALTHY, "high", 3), (FIXTURE, "high", 1), (HEALTHY, "never", 0)):
+        done = advisor("check", good, "broken", "--fail-on", level)
+        assert done.returncode == code
+        assert "could not be read" in done.stdout
+        assert done.stderr.count("\n") == (level != "never")
+        assert done.stderr.startswith(line) == (level != "never")
+
+
+@pytest.mark.parametrize("kind", ["json", "markdown", "html", "sarif"])
+def test_what_could_not_be_read_is_said_beside_a_report_for_machines(advisor, tmp_path, kind):
+    (tmp_path / "broken.pt.trace.json").write_text("")
+    done = advisor("check", HEALTHY, "broken.pt.trace.json", "-f", kind)
+    assert done.returncode == 0
+    assert done.stderr.startswith("advisor: 1 file could not be read; broken.pt.trace.json: ")
+    assert done.stderr.count("\n") == 1
+
+
 def test_rules_and_metrics_are_listed_and_shown(advisor):
     assert "input-bound" in advisor("rules", "list").stdout
     assert "input_share >= moderate" in advisor("rules", "show", "input-bound").stdout

@@ -124,7 +124,7 @@ def test_runs_that_are_deleted_in_mid_batch(tmp_path):
         shutil.rmtree(root / f"job{number}")
     out, _ = one.communicate(timeout=PATIENCE_S)
     assert one.returncode == 0
-    runs, gone = re.search(r"40 recordings: 0 known, (\d+) runs added, 0 could not be read, (\d+) gone", out).groups()
+    runs, gone = re.search(r"40 recordings: 0 known, (\d+) added \(\1 runs\), (\d+) gone", out).groups()
     assert int(runs) + int(gone) == 40
     assert int(gone) > 0
     exact(store, int(runs))
@@ -142,7 +142,7 @@ def test_a_store_of_an_older_schema(tmp_path):
     for number in (50, 51):
         trace(root / f"new{number}", number)
     done = said(started("ingest", root, "--store", store.uri, "--processes", "1"))
-    assert "6 recordings: 4 known, 2 runs added" in done.stdout, done.stderr
+    assert "6 recordings: 4 known, 2 added (2 runs); of them 1 cannot be read" in done.stdout, done.stderr
     runs = store.collect(store.scan("runs"))
     assert runs["run_id"].n_unique() == runs.height == 6
     assert sorted(runs["step_ms"].drop_nulls()) == [0.15, 0.151]
@@ -179,7 +179,7 @@ def test_a_kill_in_mid_batch_and_the_same_again(tmp_path):
     one.communicate()
     assert store.collect(store.scan("runs").select(pl.len())).item() < 60
     done = said(started("ingest", root, "--store", store.uri))
-    known, runs = re.search(r"60 recordings: (\d+) known, (\d+) runs added", done.stdout).groups()
+    known, runs = re.search(r"60 recordings: (\d+) known, (\d+) added", done.stdout).groups()
     assert int(known) > 0
     assert int(known) + int(runs) == 60
     exact(store, 60)
@@ -228,10 +228,11 @@ def test_many_runs_of_which_one_in_twenty_is_broken(tmp_path):
     root, store = fleet(tmp_path / "root", RUNS, bad=RUNS // 20), Store(str(tmp_path / "store"))
     bad = RUNS // 20
     done = said(started("ingest", root, "--store", store.uri), RUNS)
-    assert done.stdout == f"{RUNS} recordings: 0 known, {RUNS - bad} runs added, {bad} could not be read\n", done.stderr
+    said_first = f"{RUNS} recordings: 0 known, {RUNS} added ({RUNS - bad} runs); of them {bad} cannot be read\n"
+    assert done.stdout == said_first, done.stderr
     exact(store, RUNS - bad, bad)
     again = said(started("ingest", root, "--store", store.uri), RUNS)
-    assert again.stdout == f"{RUNS} recordings: {RUNS} known, 0 runs added, 0 could not be read\n"
+    assert again.stdout == f"{RUNS} recordings: {RUNS} known, 0 added; of them {bad} cannot be read\n"
 
 
 # ---------------------------------------------------------------------------------------------- Dask
@@ -321,4 +322,4 @@ def test_two_writers_into_a_bucket_and_from_one(tmp_path, server):  # noqa: F811
     store = Store("s3://fleet-store/all", {"aws_endpoint": server, "aws_allow_http": "true"})
     exact(store, 6)
     again = started(*ingest_)
-    assert "6 known, 0 runs added" in again.communicate(timeout=PATIENCE_S)[0]
+    assert "6 known, 0 added" in again.communicate(timeout=PATIENCE_S)[0]

@@ -38,7 +38,9 @@ def root(tmp_path: Path) -> Path:
 
 
 def taken(root, store, **options):
-    return ingest([str(root)], store, Here(), today=TODAY, **options)
+    done = ingest([str(root)], store, Here(), today=TODAY, **options)
+    assert done.known + done.added + done.relabelled + done.gone == done.recordings
+    return done
 
 
 def rows(store, name="runs"):
@@ -71,6 +73,19 @@ def test_a_second_ingest_adds_nothing(root, store):
     done = taken(root, store)
     assert (done.recordings, done.known, done.runs, done.unreadable) == (3, 3, 0, 0)
     assert contents(store) == before
+
+
+def test_what_cannot_be_read_is_counted_by_recording_in_every_pass(tmp_path):
+    for place in ("a", "b"):
+        trace(tmp_path / "root" / place, 1)  # one recording twice
+        (tmp_path / "root" / place / "rank1.pt.trace.json").write_text('{"schemaVersion": 1, "traceEvents": []}')
+    (tmp_path / "root/bad.pt.trace.json").write_text("")
+    (tmp_path / "root/none.pt.trace.json").write_text("")
+    store = Store(str(tmp_path / "store"))
+    first, again = taken(tmp_path / "root", store), taken(tmp_path / "root", store)
+    assert (first.recordings, first.known, first.added, first.runs, first.unreadable) == (4, 1, 3, 1, 3)
+    assert (again.recordings, again.known, again.added, again.runs, again.unreadable) == (4, 4, 0, 0, 0)
+    assert (first.unread, first.partly) == (again.unread, again.partly) == (2, 2)
 
 
 def test_a_copy_elsewhere_is_the_same_run(root, store):

@@ -14,9 +14,11 @@ import typer
 from advisor import cli
 from advisor.config import Config, Fleet
 from advisor.engine import check
+from advisor.errors import NothingFound
 from advisor.fleet.ingest import ingest
 from advisor.fleet.rejudge import rejudge
-from advisor.fleet.show import listed, pages, report_of
+from advisor.fleet.show import as_json as runs_as_json
+from advisor.fleet.show import listed, pages, report_of, runs_of
 from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
 from advisor.render.fleet import html, markdown, terminal, words
@@ -99,7 +101,7 @@ def test_a_runs_report_out_of_the_store(tmp_path):
     store = Store(str(tmp_path / "store"))
     ingest([str(tmp_path / "root")], store, Here(), today=date(2026, 11, 21))
     head, line = listed(store, None)
-    assert head.split()[:4] == ["2026-W47", "Team", "Job", "GPU-h"]
+    assert head.split()[:4] == ["2026-W47", "Team", "Job", "GPU"]
     run_id = line.split()[0]
     assert len(run_id) == 8
     assert report_of(store, run_id).runs[0].name == "a"
@@ -116,6 +118,23 @@ def test_ids_are_listed_by_what_no_other_of_the_store_begins_with(tmp_path):
     stored(store, runs=[run_row("cd" * 5 + "ee" * 11, week="2026-W40")], findings=[])
     brief = [line.split()[0] for line in listed(store, "2026-W47")][1:]
     assert brief == ["abababab0101", "abababab0101-1", "abababab0101-u0", "abababab0202", "cdcdcdcdcdcd", "named-by"]
+
+
+def test_the_runs_of_one_job_as_lines_and_as_json(tmp_path):
+    store = Store(str(tmp_path / "store"))
+    hours = {"gpu_hours": None, "recorded_hours": 5 / 3600}
+    rows = [run_row("a", job="my job", **hours), run_row("b", job="my"), run_row("c", job=None, name="my job")]
+    stored(store, runs=[*rows, run_row("d", job="my job", week="2026-W40")])
+    assert [line.split()[0] for line in listed(store, None, "my job")][1:] == ["a", "c"]
+    assert "5 GPU-s" in list(listed(store, None, "my job"))[1]
+    told = json.loads(runs_as_json(runs_of(store, None, "my job")))
+    assert [(one["run_id"], one["week"], one["job"], one["status"]) for one in told] == [
+        ("a", "2026-W47", "my job", "checked"),
+        ("c", "2026-W47", "my job", "checked"),
+    ]
+    assert told[0]["gpu_hours"] == 5 / 3600
+    with pytest.raises(NothingFound, match="no run of 2026-W47 of the job your job"):
+        runs_of(store, None, "your job")
 
 
 def test_a_column_without_a_word_is_left_out_but_never_the_first(tmp_path):

@@ -105,6 +105,50 @@ def test_new_persisting_suppressed_and_fixed(store):
     assert "old-rule" not in [rule.rule for rule in found.rules]
 
 
+def test_runs_whose_gpus_did_nothing_are_named_whether_or_not_there_is_a_fix(store):
+    stored(
+        store,
+        runs=[
+            run_row("a", busy_share=0.9),  # 100 h: 10 not busy
+            run_row("b", busy_share=0.2, gpu_hours=None, recorded_hours=100.0),
+            run_row("c", busy_share=None),
+            run_row("d", busy_share=1.0),
+            *(run_row(f"e{number}", gpu_hours=number) for number in range(1, 5)),
+        ],
+        findings=[
+            finding_row("b", "second", rank=2),
+            finding_row("b", "top", rank=1),
+            finding_row("a", "quiet", suppressed="known"),
+        ],
+    )
+    found = weekly(store, Fleet())
+    assert [(one.run_id, one.wasted, one.paid, one.first) for one in found.unused] == [
+        ("b", pytest.approx(80), 100, "Top"),
+        ("a", pytest.approx(10), 100, None),
+        ("e4", 2, 4, None),
+        ("e3", 1.5, 3, None),
+        ("e2", 1, 2, None),
+    ]
+    text = markdown.render(found)
+    assert "**Most time not used**" in text
+    (line,) = (line for line in text.splitlines() if line.startswith("| b | Top"))
+    assert line == "| b | Top | 80 GPU-h | 84 % | 100 GPU-h recorded |"  # of 95 in all
+    assert "Most time not used" in html.render(found)
+    assert words.linked(found)[:1] == ["b"]
+
+
+def test_in_a_first_week_no_finding_is_called_new(store):
+    def told():
+        made = {section.id: section for section in words.sections(weekly(store, Fleet(), WEEK))}
+        (line,) = made["findings"].lines
+        return "New" in made["rules"].heads, line.cells[made["findings"].heads.index("Status")].text
+
+    stored(store, runs=[run_row("a")], findings=[finding_row("a")])
+    assert told() == (False, "first week")
+    stored(store, runs=[run_row("b", job="other", week=LAST)])
+    assert told() == (True, "new")
+
+
 def test_a_fix_on_other_gpus_is_not_compared(store):
     stored(
         store,
@@ -352,7 +396,7 @@ def test_settings_are_those_above_the_root_or_the_store_and_are_named(store, adv
     (tmp_path / "runs/advisor.yaml").write_text("fleet: {paths: ['/(?P<team>a)$']}\n")
     said = advisor("ingest", str(tmp_path / "runs"), "--processes", "1")
     assert said.err == f"advisor: settings are those of {tmp_path / 'runs' / 'advisor.yaml'}\n"
-    assert said.out == "1 recording: 0 known, 1 run added, 0 could not be read\n"
+    assert said.out == "1 recording: 0 known, 1 added (1 run); of them 0 cannot be read\n"
     assert store.collect(store.scan("runs"))["team"].to_list() == ["a"]
     (tmp_path / "advisor.yaml").write_text("fleet: {currency: EUR}\n")
     (tmp_path / "store/advisor.yaml").write_text("fleet: {currency: CHF, prices: {x: 1}}\n")

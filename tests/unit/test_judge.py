@@ -73,6 +73,26 @@ def test_a_rule_that_holds_is_a_finding_with_its_sentence_and_evidence():
     assert [(e.metric, e.value, e.limit) for e in finding.evidence] == [("input_share", 0.5, 0.1)]
 
 
+@pytest.mark.parametrize(("name", "called"), [("TPU v6 Lite", "device"), ("NVIDIA H100", "GPU"), (None, "GPU")])
+def test_what_is_no_gpu_is_not_called_one(name, called):
+    words = {"title": "Copies to the GPU", "says": "the GPU copies from {{ device_name }}"}
+    cause, beneath = rule("a", explains=["b"], **words), rule("b", **words)
+    finding = judged(measured({"input_share": 0.5, "device_name": name}), cause, beneath).findings[0]
+    for one in (finding, *finding.symptoms):
+        assert one.title == f"Copies to the {called}"
+        assert one.says.startswith(f"the {called} copies")
+    assert len(finding.symptoms) == 1
+
+
+@pytest.mark.parametrize(("second", "told_of"), [(99.5, 0), (100.4, 0), (110.0, 1)])
+def test_what_all_workers_win_alike_is_told_of_the_one_whose_numbers_the_report_shows(second, told_of):
+    rows = [
+        {"input_share": 0.5, "step_mean_ms": step, "input_gain_ms": won} for step, won in [(201, 100), (200, second)]
+    ]
+    gain = {"saving": {"of": "input", "low_ms": 1.0, "high_ms": "input_gain_ms", "method": "m"}}
+    assert judged(measured(*rows), rule("a", **gain)).findings[0].scope.told_of == told_of
+
+
 def test_a_rule_that_does_not_hold_has_passed():
     assert judged(measured({"input_share": 0.1}), rule("a")).passed == ("a",)
 

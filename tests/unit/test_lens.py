@@ -294,6 +294,18 @@ def test_without_steps_one_window_spans_each_device_s_part_of_the_recording():
     assert [one.device for one in lens.critical] == [1]
 
 
+@pytest.mark.parametrize(("launched", "begins"), [(999, 2000), (1000, 0), (1990, 0), (None, 0)])
+def test_what_comes_before_a_first_op_that_unrecorded_work_held_up_counts_in_no_step(
+    launched: float | None, begins: float
+):
+    # us: the first op begins at 2000, and more than 1 ms after its call returned where that was before 1000
+    ran = [kernel(2000, 2500, launched), kernel(2500, 3000, 1200)]
+    window = lane(profile(ran, [on_host("op", 0, 3100)])).steps
+    assert window.select("start_ns", "dur_ns", "host_start_ns", "host_dur_ns").row(0) == tuple(
+        us * 1000 for us in (begins, 3100 - begins, 0, 3100)
+    )
+
+
 def test_a_worker_without_a_device_has_one_lane_without_one():
     lens = look(profile(host_ops=[on_host("op", 10, 36)]))
     assert [(one.device, one.total_ns) for one in lens.lanes] == [(None, 26_000)]

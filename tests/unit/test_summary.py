@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from advisor.engine import check
+from tests.strategies_kineto import call, kernel, op, text
 
 HEALTHY = str(Path(__file__).parents[2] / "fixtures" / "simulated-healthy-a100")
 
@@ -31,3 +32,12 @@ def test_the_environment_is_what_the_job_ran_on_and_how_it_was_recorded():
     assert "multiprocessors, capability 8" in told["hardware"]
     assert told["communication"] == "nccl"
     assert told["profiler"] == "Kineto schema 1"
+
+
+def test_what_lies_before_the_first_recorded_op_is_noted_where_it_counts_in_no_step(tmp_path: Path):
+    for launched_us, noted in ((10, True), (1900, False)):
+        trace = tmp_path / f"{launched_us}.pt.trace.json"
+        trace.write_bytes(text(op(0, 3000), call(launched_us, 5, 1), kernel(2000, 900, 1)))
+        notes = check([str(trace)]).runs[0].source.notes
+        told = "the 2 ms before the first recorded GPU op count in no step: work not recorded held it up"
+        assert (told in notes) == noted

@@ -20,7 +20,7 @@ from advisor.profile import DEVICE_OP_KINDS, Profile
 from advisor.readers.kineto.columns import Columns
 from advisor.readers.kineto.decode import KINETO, Device, Distributed, Event, Header
 from advisor.readers.kineto.names import DTYPE_BYTES, copy_kind, copy_memory
-from advisor.readers.kineto.software import options, software
+from advisor.readers.kineto.software import is_on, options, software
 from advisor.text import count
 
 FORMAT: Final = "kineto"
@@ -94,7 +94,8 @@ def _profile(
     }
     numbered = {key: frame.with_columns(worker=pl.lit(worker, pl.Int32)) for key, frame in tables.items()}
     profile = Profile.of(numbered, format=FORMAT, salvaged=trace.salvaged)
-    return replace(profile, lacks=_lacks(profile, " (or lost: the file ends early)" if trace.cut_off else ""))
+    caveat = " (or lost: the file ends early)" if trace.cut_off else ""
+    return replace(profile, lacks=_lacks(profile, caveat, memory_asked=is_on(header, "profile_memory")))
 
 
 def _host(columns: Columns, base_ns: int) -> pl.DataFrame:
@@ -217,7 +218,7 @@ def _allocations(columns: Columns, ops: pl.DataFrame, base_ns: int) -> pl.DataFr
     return rows.with_columns(pl.col("device").replace(held[0], ran[0])) if same else rows
 
 
-def _lacks(profile: Profile, caveat: str) -> dict[str, str]:
+def _lacks(profile: Profile, caveat: str, *, memory_asked: bool) -> dict[str, str]:
     """Why each absent table or column is absent, in terms of how the profile was recorded."""
     device, host = profile.device_ops, profile.host_ops
     absent = {
@@ -237,7 +238,8 @@ def _lacks(profile: Profile, caveat: str) -> dict[str, str]:
     }
     whole = {need for need, gone in absent.items() if gone and "." not in need}
     named = [need for need, gone in absent.items() if gone and (need in whole or need.partition(".")[0] not in whole)]
-    return {need: _WHY_ABSENT[need] + caveat for need in named}
+    why = _WHY_ABSENT | ({"allocations": _NO_MEMORY_EVENT} if memory_asked else {})
+    return {need: why[need] + caveat for need in named}
 
 
 _WHY_ABSENT: Final = {
@@ -255,3 +257,4 @@ _WHY_ABSENT: Final = {
     "allocations.allocated_bytes": "the profiler recorded no running totals (PyTorch before 1.10)",
     "collectives.bytes": "the collectives bear no sizes (recorded before PyTorch 2.3)",
 }
+_NO_MEMORY_EVENT: Final = "profile_memory was on, but no memory event was recorded"

@@ -29,9 +29,13 @@ def software(header: Header) -> str | None:
 
 def options(header: Header) -> str | None:
     """The options of torch.profiler that were on; None where the trace does not tell, as those of before 1.11."""
-    told = {name: getattr(header, name) for name in _OPTIONS}
-    on = [name for name, value in told.items() if value is True or (isinstance(value, int) and value == 1)]
-    return ", ".join(on) or None
+    return ", ".join(name for name in _OPTIONS if is_on(header, name)) or None
+
+
+def is_on(header: Header, option: str) -> bool:
+    """Whether the trace tells that an option of torch.profiler was on; some releases write 1, some true."""
+    value = getattr(header, option)
+    return value is True or (isinstance(value, int) and value == 1)
 
 
 def _said(words: str, version: str | None) -> str | None:

@@ -193,6 +193,7 @@ def sections(week: Week) -> list[Section]:
         _groups(week, "models", "Models", "Model", week.models),
         _groups(week, "gpus", "GPU types", "GPU", week.gpu_types),
         _runs(week),
+        _unused(week),
         _changes("regressions", "Slower than in the four weeks before", week.regressions, week.too_few_to_compare),
         _changes("wins", "Faster than in the four weeks before", week.wins, week.too_few_to_compare),
         _realised(week),
@@ -310,7 +311,7 @@ def _rules(week: Week) -> Section:
                 _won(rule.expected, money(rule.money, week.prices.currency)),
                 _won(rule.high, interval(rule.low, rule.high, gpu_hours)),
                 f"{rule.jobs:,}",
-                f"{rule.new:,}",
+                NONE if week.first else f"{rule.new:,}",
                 f"{rule.runs:,}",
             ),
             bar=(rule.low / longest, rule.high / longest) if rule.high else None,
@@ -341,7 +342,7 @@ def _finding(finding: JobFinding, week: Week) -> Line:
             Cell(finding.title, finding.run_id),
             finding.job,
             label(finding.team),
-            status(finding),
+            status(finding, first=week.first),
             "" if gone else _won(finding.expected, gpu_hours(finding.expected)),
             "" if gone else _won(finding.expected, money(finding.money, week.prices.currency)),
             "" if gone else f"{finding.runs:,}",
@@ -350,8 +351,10 @@ def _finding(finding: JobFinding, week: Week) -> Line:
     )
 
 
-def status(finding: JobFinding) -> str:
-    """What became of a finding."""
+def status(finding: JobFinding, *, first: bool) -> str:
+    """What became of a finding; in a `first` week none is new."""
+    if first and finding.status == "new":
+        return "first week"
     if finding.status == "persisting":
         return f"persisting, {count(finding.weeks, 'week')}"
     return f"suppressed: {finding.reason}" if finding.status == "suppressed" else finding.status
@@ -401,6 +404,26 @@ def _runs(week: Week) -> Section:
     heads = ("Run", "Verdict", "Team", "Paid", "Expected to win", "Worth")
     lead = f"The first {len(lines)} of {count(week.coverage.runs, 'run')}."
     return Section("runs", "Runs with the most to win", lead, heads, tuple(lines), "None.", 3, of_teams=True)
+
+
+def _unused(week: Week) -> Section:
+    lines = [
+        Line(
+            _cells(
+                Cell(run.name, run.run_id),
+                run.first or NONE,
+                label(run.team),
+                gpu_hours(run.wasted),
+                share(run.wasted, week.total.wasted or 0.0),
+                gpu_hours(run.paid) + (" recorded" if run.estimated else ""),
+            ),
+            label(run.team),
+        )
+        for run in week.unused
+    ]
+    heads = ("Run", "First finding", "Team", "Not busy", "Of all wasted", "Paid")
+    lead = "Runs whose GPUs did nothing for longest, by GPU-hours, whether or not a fix is known."
+    return Section("unused", "Most time not used", lead, heads, tuple(lines), "None.", 3, of_teams=True)
 
 
 def _changes(id_: str, title: str, changes: Sequence[Change], too_few: int) -> Section:

@@ -58,6 +58,15 @@ def test_without_launches_the_exposed_time_is_the_most():
     assert found["copy_gain_ms"] == pytest.approx(0.2)
 
 
+def test_copies_whose_launch_was_not_recorded_are_gained_at_most_beside_what_the_replay_gives():
+    # us: 300 of copy called in the recording, then 200 called before it; no replay can hold the latter
+    ran = [copied(), on_device("memcpy", 320, 520, stream=7, **PINNED), kernel(520, 1000, 4)]
+    found = prefetch(lane(profile(ran, steps=[step(1, 0, 1000, host=(0, 5))])))
+    alone = prefetch(lane(profile([copied(), kernel(320, 1000, 4)], steps=[step(1, 0, 1000, host=(0, 5))])))
+    assert found["copy_gain_ms"] == pytest.approx(0.5, abs=0.002)
+    assert found["copy_least_gain_ms"] <= alone["copy_least_gain_ms"]
+
+
 def test_copies_in_one_stream_with_kernels_are_told_from_those_in_one_of_their_own():
     assert prefetch(with_kernels(copied(stream=7)))["exposed_copy_same_stream_share"] == 1
     assert prefetch(with_kernels(copied(stream=9)))["exposed_copy_same_stream_share"] == 0

@@ -32,6 +32,23 @@ def test_every_metric_is_documented():
         assert metric.formula
 
 
+@pytest.mark.parametrize(
+    ("frame", "stack"),
+    [
+        ("$profiler.py:385 __init__", "$train.py:7 main"),
+        ("$loader.py:12 __next__", "$loader.py:12 __next__;$train.py:7 main"),
+        ("$profiler.py:9 load", "$profiler.py:9 load;$train.py:7 main"),
+    ],
+)
+def test_a_place_names_the_calls_around_it_but_not_the_profilers_own(frame: str, stack: str):
+    host = [
+        on_host("python", 0, 60, name="$train.py:7 main"),
+        on_host("python", 1, 50, name=frame, parent=0),
+        on_host("input", 2, 40, name="load_batch", parent=1),
+    ]
+    assert measured(profile([], host, STEP)).places("input_share", 0)["stack"].to_list() == [stack]
+
+
 def test_a_name_is_registered_once():
     with pytest.raises(ValueError, match="step_ms"):
         measures(Metric("step_ms", "ms", "Again.", "x"))(lambda _: {})

@@ -247,6 +247,11 @@ def test_what_is_there_is_not_lacking(event_: Event, need: str):
     assert need not in profile(*bare, event_).lacks
 
 
+@pytest.mark.parametrize(("on", "why"), [(1, "was on"), (True, "was on"), (0, "profile_memory=True"), (None, "=True")])
+def test_memory_events_that_were_asked_for_but_are_not_there(on: object, why: str):
+    assert why in profile(op(5, 1), profile_memory=on).lacks["allocations"]
+
+
 def test_every_reason_is_one_line():
     lacks = profile(op(5, 1)).lacks
     assert lacks

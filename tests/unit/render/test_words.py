@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.render import words
+from advisor.render import html, markdown, terminal, words
 from advisor.report import LeftOutStep, Place, Report, Steps, Unreadable, Worker
 from tests.render_samples import (
     INPUT_BOUND,
@@ -13,6 +13,7 @@ from tests.render_samples import (
     THIRTY_TWO_BIT,
     changed,
     cpu_only,
+    report,
     saving,
 )
 
@@ -97,6 +98,19 @@ def test_segments_fill_the_step_in_the_order_of_the_breakdown():
     assert [s.category for s in drawn] == [c for c, share in RESNET.breakdown.items() if share]
     assert [s.start for s in drawn] == pytest.approx([0, 0.4412, 0.452, 0.4531, 0.602, 0.936, 0.9877])
     assert drawn[4].ms == pytest.approx(0.334 * 177.6)
+
+
+@pytest.mark.parametrize(
+    ("allocating", "label"),
+    [(0.08, "launch (mostly taking or freeing memory)"), (0.07, "launch"), (None, "launch")],
+)
+def test_launch_says_where_most_of_it_is_not_launching(allocating: float | None, label: str):
+    row = RESNET.metrics["run"][0] | {"allocator_idle_share": allocating}
+    run = changed(RESNET, breakdown={"launch": 0.15, "host": 0.85}, metrics={**RESNET.metrics, "run": (row,)})
+    assert [s.label for s in words.segments(run)] == [label, "host"]
+    assert f"{label} 15 %" in terminal.render(report(run))
+    assert f"{label} 15 %" in markdown.render(report(run)).replace("\\", "")
+    assert f"<span>{label}</span>" in html.render(report(run))
 
 
 def test_rules_that_lack_the_same_are_told_together():
