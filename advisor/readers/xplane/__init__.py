@@ -49,7 +49,7 @@ from advisor.readers.xplane.names import (
 from advisor.readers.xplane.plane import Plane
 from advisor.readers.xplane.space import Space
 from advisor.readers.xplane.viewer import LACKS, Viewed
-from advisor.text import count
+from advisor.text import count, ms
 
 FORMAT: Final = "xplane"
 NEEDS_PATH: Final = False
@@ -173,10 +173,23 @@ def _profile(parts: _Parts, salvaged: list[str], name: str, worker: int) -> Prof
         "allocations": _based(_stacked(parts.allocations, {"at_ns": pl.Int64()}), parts.base_ns, "at_ns"),
     }
     numbered = {key: frame.with_columns(worker=pl.lit(worker, pl.Int32)) for key, frame in tables.items()}
-    profile = Profile.of(numbered, format=FORMAT, salvaged=salvaged)
+    profile = Profile.of(numbered, format=FORMAT, salvaged=[*salvaged, *_fragment(host, ops)])
     return replace(profile, lacks=_lacks(profile))
 
 
+def _fragment(host: pl.DataFrame, ops: pl.DataFrame) -> list[str]:
+    """A note where the kernels of each device cover under a tenth of the time in which the host ran ops."""
+    first, end = pl.col("start_ns").min(), (pl.col("start_ns") + pl.col("dur_ns")).max()
+    host_ns = host.filter(pl.col("kind") == "op").select(end - first).item() or 0
+    ran = ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
+    longest_ns = max(ran.group_by("device").agg(ns=end - first)["ns"].to_list(), default=host_ns)
+    if longest_ns >= _FRAGMENT_SHARE * host_ns:
+        return []
+    seen, of = ms(longest_ns / 1e6), ms(host_ns / 1e6)
+    return [f"kernels cover {seen} of the host's {of} of ops: perhaps a fragment"]
+
+
+_FRAGMENT_SHARE: Final = 0.1  # own choice
 _LINKED: Final = {"id", "worker", "step", "launch", "op", "blocks_per_sm"}
 _RANGES: Final[Schema] = {
     **dict.fromkeys(

@@ -167,6 +167,17 @@ def test_a_last_step_without_its_device_work_is_not_whole():
 # ---------------------------------------------------------------------------------------------- the host
 
 
+FRAGMENT = "kernels cover 9 ms of the host's 91 ms of ops: perhaps a fragment"
+
+
+@pytest.mark.parametrize(("last_end", "notes"), [(90, ()), (91, (FRAGMENT,))])
+def test_devices_that_are_seen_for_a_small_part_of_the_hosts_work_are_a_note(last_end: float, notes: tuple[str, ...]):
+    ops = event("a/MatMul:MatMul", 0, 1e3), event("b/MatMul:MatMul", last_end * 1e3 - 500, 500)
+    kernels = event("k", 2e3, 1e3, correlation_id=1), event("k", 10e3, 1e3, correlation_id=2)
+    made = space(host(*ops), plane(GPU, line(*kernels, name="Stream #7(Compute)", id=7)))
+    assert read(made).salvaged == notes
+
+
 def test_kinds_of_host_ops():
     assert kinds(
         event("IteratorGetNextOp::DoCompute", 0),
