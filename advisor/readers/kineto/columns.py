@@ -220,7 +220,7 @@ def _nanoseconds(microseconds: list[float | None]) -> pl.Series:
     inside = np.abs(us) <= _LATEST_US
     us = np.where(inside, us, 0.0)
     whole = np.floor(us)
-    ns = pl.Series(whole.astype(np.int64) * 1000 + np.floor((us - whole) * 1000 + 0.5).astype(np.int64))
+    ns = pl.Series(whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64))
     return ns if inside.all() else pl.select(pl.when(pl.Series(inside)).then(ns)).to_series()
 
 
