@@ -6,9 +6,7 @@ import math
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import polars as pl
@@ -23,7 +21,6 @@ Scope: TypeAlias = Literal["worker", "run"]
 Unit: TypeAlias = Literal["ms", "us", "share", "ratio", "number", "count", "bytes", "text"]
 
 MOST_PLACES: Final = 10
-_AT_ONCE: Final = 2  # lanes: each holds as much again as its tables
 _DTYPES: Final[dict[Unit, type[pl.DataType]]] = {"count": pl.Int64, "bytes": pl.Int64, "text": pl.String}
 _PROFILERS_OWN: Final = re.compile(r"^\$(?:profiler|trace)\.py:\d+ __\w+__$")  # as XPlane names Python's calls
 _NO_DEVICE: Final = "this worker used no device in the recording"
@@ -285,8 +282,7 @@ def measure(lens: Lens) -> Measurements:
 
 def measure_part(lens: Lens) -> Part:
     """Compute what the lanes of one file tell by themselves."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:  # polars and numpy let go of the interpreter
-        of_lanes = list(pool.map(partial(_of_lane, lens), lens.lanes))
+    of_lanes = [_of_lane(lens, lane) for lane in lens.lanes]
     columns = {metric.name: _dtype(metric) for metrics, _ in _MEASURES for metric in metrics}
     device = pl.DataFrame(
         [one.row for one in of_lanes], schema={"worker": pl.Int32, "device": pl.Int32, **columns}, orient="row"
