@@ -10,7 +10,7 @@ from typing import Any
 
 import advisor
 from advisor.errors import AdvisorError
-from advisor.report import Run
+from advisor.model.report import Run
 
 RECORD = Path(__file__).parent / "figures.jsonl"
 REPOSITORY = Path(__file__).parents[2]

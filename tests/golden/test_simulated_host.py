@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from advisor.lanes.lens import look
+from advisor.analysis.device.steps import select_steps
+from advisor.inputs.readers import kineto
 from advisor.metrics import measure
-from advisor.readers import kineto
-from advisor.report import Finding
+from advisor.model.report import Finding
 from advisor.resources import rules_folder
 from advisor.rules.book import load
 from advisor.rules.judge import judge
@@ -44,7 +44,7 @@ def simulated(fault: str, gpu: str, seed: int) -> tuple[list[Finding], float]:
     from simulator import case  # noqa: PLC0415 - the scripts of fixtures/ are no package
 
     made = case(fault, gpu, seed)
-    found = measure(look(kineto.read(io.BytesIO(made.faulty.kineto()), fault)))
+    found = measure(select_steps(kineto.read(io.BytesIO(made.faulty.kineto()), fault)))
     book = load([rules_folder()])
     return list(judge(found, {rule: book[rule] for rule in RULES}, {}).findings), made.saved_ms
 

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from advisor import read
-from advisor.lanes.lens import look
+from advisor.analysis.device.steps import select_steps
 from advisor.metrics import measure
-from advisor.report import Finding
+from advisor.model.report import Finding
 from advisor.resources import rules_folder
 from advisor.rules.book import load
 from advisor.rules.judge import judge
@@ -25,7 +25,7 @@ def facts(name: str) -> Any:
 
 
 def findings(name: str) -> tuple[Finding, ...]:
-    return judge(measure(look(read(str(FIXTURES / name)))), load([rules_folder()]), {}).findings
+    return judge(measure(select_steps(read(str(FIXTURES / name)))), load([rules_folder()]), {}).findings
 
 
 def test_there_are_fixtures():

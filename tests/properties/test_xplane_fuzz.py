@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.profile import Profile
+from advisor.model.profile import Profile
 from tests import hostile as files
 from tests.hostile import flipped, places
 from tests.strategies_xplane import HOST, JAX, field, messages, plane, read, spaces
