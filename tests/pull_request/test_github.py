@@ -7,8 +7,6 @@ import time
 
 import pytest
 import requests
-from tests.forge.contract import proxy
-from tests.forge.servers import BAD_GATEWAY, READ_ONLY, SECONDARY, SECONDARY_WITH_A_TIME, GitHub, primary
 
 from advisor.errors import UsageError
 from advisor.pull_request.comment import Draft, post
@@ -19,6 +17,8 @@ from advisor.pull_request.errors import ForgeError, Unreachable
 from advisor.pull_request.github import Repository
 from advisor.pull_request.message import Message
 from advisor.pull_request.source import Annotation
+from tests.pull_request.contract import proxy
+from tests.pull_request.servers import BAD_GATEWAY, READ_ONLY, SECONDARY, SECONDARY_WITH_A_TIME, GitHub, primary
 
 pytestmark = pytest.mark.network_server
 

@@ -5,7 +5,6 @@ import itertools
 import threading
 
 import pytest
-from tests.forge.servers import BAD_GATEWAY, GitLab
 
 from advisor.errors import UsageError
 from advisor.pull_request.comment import Draft, post
@@ -15,6 +14,7 @@ from advisor.pull_request.environment import Situation
 from advisor.pull_request.errors import Unreachable
 from advisor.pull_request.gitlab import Project
 from advisor.pull_request.message import Message
+from tests.pull_request.servers import BAD_GATEWAY, GitLab
 
 pytestmark = pytest.mark.network_server
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.forge.servers import GitHub, GitLab
+
+from tests.pull_request.servers import GitHub, GitLab
 
 pytestmark = pytest.mark.network_server
 
