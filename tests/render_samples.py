@@ -640,11 +640,9 @@ SAMPLES = {
 }
 
 if __name__ == "__main__":
-    from advisor.render import html, markdown, terminal
+    from advisor.render.registry import Request, draw
 
     folder = Path(sys.argv[1])
     for name, sample in SAMPLES.items():
-        (folder / f"{name}.html").write_text(html.render(sample))
-        (folder / f"{name}.md").write_text(markdown.render(sample))
-        (folder / f"{name}.txt").write_text(terminal.render(sample, color=True))
-        (folder / f"{name}-v.txt").write_text(terminal.render(sample, verbose=True))
+        for suffix, kind in {"html": "html", "md": "markdown", "txt": "terminal"}.items():
+            (folder / f"{name}.{suffix}").write_bytes(draw(Request(sample), kind))

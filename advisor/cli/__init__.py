@@ -14,13 +14,12 @@ import typer
 from advisor.cli.book import metrics_app, rules_app
 from advisor.cli.fleet import fleet_app
 from advisor.cli.output import (
-    FORMATS,
-    OF_COMPARISONS,
-    PICTURES,
     ConfigPath,
     chosen,
     config_of,
     content,
+    file_kinds,
+    formats,
     kinds_of,
     progress_of_files,
     rendered,
@@ -115,9 +114,9 @@ def check(
     """Find out why the profiled jobs are slow, and what to change."""
     from advisor.engine import check as run_check
 
-    standard = chosen("--format", format_, FORMATS)
+    standard = chosen("--format", format_, formats("report"))
     level = chosen("--fail-on", fail_on, _LEVELS)
-    files = kinds_of(output, (*FORMATS, *PICTURES))
+    files = kinds_of(output, file_kinds("report"))
     with progress_of_files() as progress:
         report = run_check(
             paths,
@@ -132,7 +131,7 @@ def check(
         )
     for path, kind in files.items():
         write(path, content(report, kind))
-    sys.stdout.write(rendered(report, standard, verbose=verbose, to_screen=True))
+    sys.stdout.write(rendered(report, standard, verbose=verbose))
     if report.unreadable and (level != "never" or standard != "terminal"):
         _tell_unread(report.unreadable)
     raise typer.Exit(report.exit_code(level))
@@ -211,9 +210,9 @@ def compare(
     from advisor.engine import compare as run_compare
     from advisor.model.comparison import fail_on as wanted
 
-    standard = chosen("--format", format_, OF_COMPARISONS)
+    standard = chosen("--format", format_, formats("comparison"))
     failing = wanted(fail_on or ["slower"])
-    files = kinds_of(output, OF_COMPARISONS)
+    files = kinds_of(output, formats("comparison"))
     sides = [base, *(more_base or [])], [head, *(more_head or [])]
     with progress_of_files() as progress:
         found = run_compare(

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from advisor.cli.output import (
-    FORMATS,
-    OF_COMPARISONS,
     chosen,
+    content,
+    file_kinds,
+    formats,
     kinds_of,
     progress_of_runs,
     rendered,
@@ -175,8 +176,8 @@ def fleet_report(
     from advisor.fleet.weekly import weekly
     from advisor.render.fleet.words import facts, headline
 
-    standard = chosen("--format", format_ or "terminal", OF_COMPARISONS)
-    files = kinds_of(output, OF_COMPARISONS)
+    standard = chosen("--format", format_ or "terminal", formats("week"))
+    files = kinds_of(output, formats("week"))
     if absent := next((path for path in files if not path.parent.is_dir()), None):
         raise UsageError(f"-o {absent}: there is no folder {absent.parent}; make it first")
     target = existing(opened(store, option or ()))
@@ -236,11 +237,11 @@ def fleet_show(
     from advisor.fleet.show import report_of
     from advisor.fleet.store import existing, opened
 
-    files = kinds_of(output, FORMATS)
+    files = kinds_of(output, file_kinds("report"))
     report = report_of(existing(opened(store, option or ())), run_id)
     for path, kind in files.items():
-        write(path, rendered(report, kind, verbose=True).encode())
-    sys.stdout.write(rendered(report, "terminal", verbose=verbose, to_screen=True))
+        write(path, content(report, kind))
+    sys.stdout.write(rendered(report, "terminal", verbose=verbose))
 
 
 @fleet_app.command("compact")

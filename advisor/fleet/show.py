@@ -15,8 +15,8 @@ from advisor.fleet.rows import as_checked
 from advisor.fleet.store import Store
 from advisor.model.report import Report, Run
 from advisor.model.week import Week
-from advisor.render import html
 from advisor.render.fleet.words import gpu_hours, linked
+from advisor.render.registry import Request, draw
 from advisor.text import one_line
 
 _ID: pl.Expr = pl.col("run_id")
@@ -111,7 +111,10 @@ def pages(store: Store, week: Week) -> Iterator[tuple[str, str]]:
     """File names and the reports of all runs that the week's report leads to, one after the other."""
     ids = linked(week)
     for some in (ids[at : at + _AT_ONCE] for at in range(0, len(ids), _AT_ONCE)):
-        yield from ((f"{name}.html", html.render(_report(run))) for name, run in _runs(store, some, [week.week]))
+        yield from (
+            (f"{name}.html", draw(Request(_report(run)), "html").decode())
+            for name, run in _runs(store, some, [week.week])
+        )
 
 
 def _runs(store: Store, ids: Sequence[str], weeks: Sequence[str]) -> Iterator[tuple[str, Run]]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, computed_field, model_validator
+
+from advisor.vocabulary import LEFT_OUT, REASONS, words
 
 Severity: TypeAlias = Literal["high", "medium", "low"]
 Confidence: TypeAlias = Literal["high", "medium", "low"]
 FailOn: TypeAlias = Literal["high", "medium", "low", "never"]
 Value: TypeAlias = float | int | str | None
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 SEVERITIES: Final[tuple[Severity, ...]] = ("high", "medium", "low")
 FINDINGS_EXIT_CODE: Final = 1
 UNJUDGED_EXIT_CODE: Final = 3
@@ -21,7 +24,33 @@ OUTLIERS: Final = "outliers"
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class Reason(_Frozen):
+    """Why something is unknown or left out: a code of the vocabulary and its facts; `says` is the same in words.
+
+    Words alone are taken as a code that stands for itself: a user's own reader may give its reasons so.
+    """
+
+    code: str
+    facts: Mapping[str, Value] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_words(cls, value: Any) -> Any:  # noqa: ANN401 - whatever is to be validated
+        if isinstance(value, str):
+            return {"code": value}
+        return value if isinstance(value, Mapping | Reason) else {"code": value.code, "facts": value.facts}
+
+    def __hash__(self) -> int:
+        return hash((self.code, *self.facts.items()))
+
+    @computed_field  # type: ignore[prop-decorator] # pydantic's own way to write it
+    @property
+    def says(self) -> str:
+        """The reason as a clause without a full stop."""
+        return words(self.code, self.facts, LEFT_OUT if self.code in LEFT_OUT else REASONS)
 
 
 class Saving(_Frozen):
@@ -36,13 +65,17 @@ class Saving(_Frozen):
 
 
 class Evidence(_Frozen):
-    """A number behind a finding; `limit` is what it was compared with, `formula` says how it is computed."""
+    """A number behind a finding; `formula` says how it is computed.
+
+    `limit` is where the rule fires, `limits` where it is medium or high, by severity.
+    """
 
     metric: str
     value: Value
     unit: str
     meaning: str
     limit: float | None = None
+    limits: Mapping[Severity, float] = {}
     formula: str | None = None
 
 
@@ -124,7 +157,7 @@ class NotEvaluable(_Frozen):
 
     rule: str
     title: str
-    missing: Mapping[str, str]
+    missing: Mapping[str, Reason]
 
 
 class Suppressed(_Frozen):
@@ -147,7 +180,7 @@ class LeftOutStep(_Frozen):
     worker: int
     device: int | None
     step: int
-    why: str
+    why: Reason
     step_ms: float | None = None
     outlier: bool = False
 
@@ -199,7 +232,7 @@ class Source(_Frozen):
     steps: Steps
     salvaged: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    lacks: Mapping[str, str]
+    lacks: Mapping[str, Reason]
     environment: Mapping[str, str] = {}
 
 
@@ -261,8 +294,33 @@ class Timeline(_Frozen):
     shows: Mapping[str, tuple[Span, ...]]
 
 
+OutcomeCode: TypeAlias = Literal["finding", "minor", "nothing", "too_little"]
+
+
+class Outcome(_Frozen):
+    """What the verdict says, in facts.
+
+    Attributes:
+        code: `finding` where the first finding is the verdict, `minor` where no finding saves anything, `nothing` where
+            no rule fired, `too_little` where most rules could not be judged.
+        judged: How many rules could be judged.
+        not_evaluable: How many could not.
+        reason: The reason that most of those have.
+        reason_rules: How many have it.
+    """
+
+    code: OutcomeCode
+    judged: int
+    not_evaluable: int
+    reason: Reason | None = None
+    reason_rules: int = 0
+
+
 class Run(_Frozen):
-    """One job: what was read, where its step goes, what to change, and what could not be told."""
+    """One job: what was read, where its step goes, what to change, and what could not be told.
+
+    `verdict` is the `outcome` in words.
+    """
 
     name: str
     verdict: str
@@ -275,6 +333,23 @@ class Run(_Frozen):
     suppressed: tuple[Suppressed, ...]
     metrics: Mapping[str, tuple[Mapping[str, Value], ...]]
     timeline: Timeline | None = None
+
+    @computed_field  # type: ignore[prop-decorator] # as above
+    @property
+    def outcome(self) -> Outcome:
+        """What the verdict says, in facts."""
+        reasons = Counter(why for rule in self.not_evaluable for why in dict.fromkeys(rule.missing.values()))
+        reason, rules = next(iter(reasons.most_common(1)), (None, 0))
+        unjudged = len(self.not_evaluable)
+        return Outcome(code=self._code, judged=self.judged, not_evaluable=unjudged, reason=reason, reason_rules=rules)
+
+    @property
+    def _code(self) -> OutcomeCode:
+        if self.tells_too_little:
+            return "too_little"
+        if any(finding.saving or finding.severity != "low" for finding in self.findings):
+            return "finding"
+        return "minor" if self.findings else "nothing"
 
     @property
     def worst(self) -> Severity | None:
@@ -304,7 +379,8 @@ class Unreadable(_Frozen):
 class Report(_Frozen):
     """All runs of one `advisor check`."""
 
-    schema_version: Annotated[int, Field(ge=1)] = SCHEMA_VERSION
+    kind: Literal["report"] = "report"
+    schema_version: Literal[2] = SCHEMA_VERSION
     advisor_version: str
     runs: tuple[Run, ...]
     unreadable: tuple[Unreadable, ...] = ()

@@ -36,11 +36,12 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """A list, one text per line."""
+    """A list, one text per line; `title` stands above it."""
 
     lines: tuple[str, ...]
     tone: Tone = "plain"
     level: Level = Level.BOTH
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +56,12 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Names and what belongs to each."""
+    """Names and what belongs to each; `title` stands above them."""
 
     pairs: tuple[Pair, ...]
     tone: Tone = "plain"
     level: Level = Level.BOTH
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ class Code:
 class Segment:
     """A part of a bar: its category's code, where it begins and how long it is (of 1), and what is written of it.
 
-    `ms` is its length in milliseconds, None where the whole has none.
+    `ms` is its length in milliseconds, None where the whole has none; `time` is the same in words.
     """
 
     category: str
@@ -102,6 +104,7 @@ class Segment:
     label: str
     value: str
     meaning: str = ""
+    time: str = ""
 
 
 @dataclass(frozen=True, slots=True)

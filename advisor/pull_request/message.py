@@ -15,9 +15,10 @@ from advisor.errors import ReadError, UsageError
 from advisor.model.comparison import Comparison
 from advisor.model.comparison import fail_on as comparison_fails_on
 from advisor.model.report import Report
+from advisor.present.report import document
 from advisor.pull_request.source import Pointer, pointers, pointers_of_changes
 from advisor.render import json as report_json
-from advisor.render import markdown, words
+from advisor.render import markdown
 from advisor.render.compared import json as comparison_json
 from advisor.render.compared import markdown as compared_markdown
 from advisor.render.compared import words as compared_words
@@ -73,10 +74,10 @@ def _of_report(report: Report, fail_on: list[str]) -> Message:
     level = fail_on[-1] if fail_on else "never"
     for known in _LEVELS:
         if level == known:
-            single = len(report.runs) == 1 and not report.unreadable
-            verdict = report.runs[0].verdict if single else words.overview(report)
+            shown = document(report)
+            verdict = shown.overview if shown.is_several else shown.title
             findings = pointers(finding for run in report.runs for finding in run.findings)
-            return Message(verdict, _drawn(partial(markdown.render, report)), bool(report.exit_code(known)), findings)
+            return Message(verdict, _drawn(partial(markdown.render, shown)), bool(report.exit_code(known)), findings)
     raise UsageError(f"--fail-on {level}: for a report, one of {', '.join(_LEVELS)}")
 
 
