@@ -16,10 +16,11 @@ from advisor.lanes.gaps import CAUSES, gaps
 from advisor.lanes.lens import Lane, look
 from advisor.metrics import METRICS, breakdown, idle, kernels, measure, memory, steps, syncs, transfers
 from advisor.profile import SCHEMAS, Profile
+from tests.effort import examples
 from tests.strategies import Pairs, intervals, profiles
 
-some = settings(max_examples=15, deadline=None)
-few = settings(max_examples=8, deadline=None)
+some = examples(0.15)
+few = examples(0.08)
 
 Row: TypeAlias = dict[str, object]
 

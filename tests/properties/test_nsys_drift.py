@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.errors import ReadError
@@ -20,6 +20,7 @@ from advisor.lanes.lens import look
 from advisor.metrics import conclude, measure_part
 from advisor.profile import SCHEMAS, Profile
 from advisor.readers import nsys
+from tests.effort import examples
 from tests.strategies_nsys import (
     GRAPH,
     MEMCPY,
@@ -166,7 +167,7 @@ def test_the_whole_of_it_fills_every_table():
     assert all(getattr(WHOLE, table).height for table in (*tables, "off_cpu", "gpu_samples"))
 
 
-@settings(max_examples=30)
+@examples(0.3)
 @given(st.data())
 def test_any_part_of_an_export_with_any_values_is_read_or_refused(data: st.DataObject):
     tables = copying.deepcopy(FULL)
@@ -188,7 +189,7 @@ def test_any_part_of_an_export_with_any_values_is_read_or_refused(data: st.DataO
     conclude([measure_part(look(made))])
 
 
-@settings(max_examples=40)
+@examples(0.4)
 @given(st.binary(min_size=1, max_size=64), st.floats(0, 1), st.booleans())
 def test_a_database_cut_short_or_overwritten_is_read_or_refused(noise: bytes, at: float, cut: bool):  # noqa: FBT001 - drawn
     with TemporaryDirectory() as folder:

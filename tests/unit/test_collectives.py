@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.hardware import match
@@ -16,6 +16,7 @@ from advisor.profile import Profile
 from advisor.ranks.collectives import gain_ms, traffic
 from advisor.ranks.job import Job, job_of
 from advisor.ranks.rank import rank_of
+from tests.effort import examples
 from tests.tables import A100, Row, kernel, on_device, on_host, profile, step
 
 BYTES = 24_000_000
@@ -306,7 +307,7 @@ def test_what_is_saved_is_at_most_what_is_seen(calls: list[tuple[int, int, int]]
     assert gain_ms(found, rows.with_columns(saved_ns=pl.lit(0))) == 0
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.sampled_from([None, -1, 0, 1, 2, 2**31 - 1]))))
 def test_sizes_of_any_kind_break_nothing(facts: list[tuple[int, int | None]]):
     calls = [

@@ -11,12 +11,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.engine import check
 from advisor.render import charts, html
 from advisor.text import one_line
+from tests.effort import examples
 from tests.render_samples import HOSTILE, RESNET, SAMPLES, changed, hostile, report
 
 TEMPLATES = Path(__file__).parents[3] / "reports" / "templates"
@@ -230,7 +231,7 @@ def test_hostile_text_is_shown_as_itself():
     assert HOSTILE["template"] in hostile_page(HOSTILE["template"]).text("h2")
 
 
-@settings(max_examples=25, deadline=None)
+@examples(0.25)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
 def test_any_text_leaves_a_page_whole(text: str):
     drawn = html.render(hostile(text))
