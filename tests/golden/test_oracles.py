@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from advisor.engine import read
 from advisor.lanes.lens import Lane, look
 from advisor.metrics import breakdown, kernels, memory, steps
+from tests import profiles
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 pytestmark = pytest.mark.skipif(not (SHARED / "oracles").is_dir(), reason="../shared is not here")
@@ -38,7 +38,7 @@ Spans = list[tuple[float, float]]
 
 @cache
 def lane(trace: str) -> Lane:
-    (only,) = look(read(str(SHARED / "traces/kineto" / trace)), "all").lanes
+    (only,) = look(profiles.read(SHARED / "traces/kineto" / trace), "all").lanes
     return only
 
 

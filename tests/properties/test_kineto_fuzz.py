@@ -106,7 +106,7 @@ def test_any_values_in_any_field(made: list[dict[str, Any]], before: dict[str, A
     ],
     ids=lambda hostile: repr(hostile[:24]),
 )
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("packed", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_what_has_broken_other_readers(hostile: bytes, packed: bool):  # noqa: FBT001
     trace = MADE.replace(
         b'{"ph": "X", "cat": "cuda_sync"', b'{"ph": "X", "cat": "cpu_op", ' + hostile + b', "cat": "cuda_sync"'
