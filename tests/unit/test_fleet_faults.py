@@ -24,7 +24,6 @@ from advisor.fleet.engines import Local, engine
 from advisor.fleet.ingest import ingest
 from advisor.fleet.store import Store
 from tests.fleet import Here, broken, examine_or_die, trace
-from tests.unit.test_object_store import server  # noqa: F401 - a fixture
 
 ROOT = Path(__file__).parents[2]
 TODAY = date(2026, 11, 21)
@@ -306,20 +305,20 @@ def reachable(address: str) -> bool:
 
 
 @pytest.mark.network_server
-def test_two_writers_into_a_bucket_and_from_one(tmp_path, server):  # noqa: F811 - the fixture
+def test_two_writers_into_a_bucket_and_from_one(tmp_path, s3):
     fsspec = pytest.importorskip("fsspec")
     files = fsspec.filesystem("s3")
     files.mkdir("fleet-profiles")
     files.mkdir("fleet-store")
     for number in range(6):
         files.pipe(f"fleet-profiles/job{number}/rank0.pt.trace.json", trace(tmp_path / "one", number).read_bytes())
-    options = ("--option", f"aws_endpoint={server}", "--option", "aws_allow_http=true")
+    options = ("--option", f"aws_endpoint={s3}", "--option", "aws_allow_http=true")
     ingest_ = ("ingest", "s3://fleet-profiles", "--store", "s3://fleet-store/all", "--processes", "1", *options)
     both = [started(*ingest_) for _ in range(2)]
     for one in both:
         said, error = one.communicate(timeout=PATIENCE_S)
         assert one.returncode == 0, said + error
-    store = Store("s3://fleet-store/all", {"aws_endpoint": server, "aws_allow_http": "true"})
+    store = Store("s3://fleet-store/all", {"aws_endpoint": s3, "aws_allow_http": "true"})
     exact(store, 6)
     again = started(*ingest_)
     assert "6 known, 0 added" in again.communicate(timeout=PATIENCE_S)[0]
