@@ -6,9 +6,12 @@ What comes back is shared between tests: change nothing in it.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import pytest
 
 from advisor import engine
 from advisor.comparison import Comparison
@@ -36,14 +39,21 @@ def measured(path: str | Path, steps: str = "steady") -> Measurements:
     return measure(look(read(path), steps))
 
 
-def check(*paths: str | Path, **options: str | bool) -> Report:
-    """The report of these paths by the shipped rules; the options are those of `engine.check`."""
-    return _check(tuple(map(str, paths)), **options)
+def check(*paths: str | Path, steps: str = "steady", step_range: str | None = None, all_runs: bool = False) -> Report:
+    """The report of these paths by the shipped rules."""
+    return _check(tuple(map(str, paths)), steps, step_range, all_runs)
 
 
+@cache
 def compare(base: str | Path, head: str | Path, **options: str) -> Comparison:
-    """The comparison of two paths; the options are those of `engine.compare`."""
-    return _compare(str(base), str(head), **options)
+    """The comparison of two paths, each of which is checked once; the options are those of `engine.compare`."""
+
+    def side(paths: Sequence[str], *, steps: str, step_range: str | None, **_: object) -> Report:
+        return check(*paths, steps=steps, step_range=step_range)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "check", side)
+        return engine.compare([str(base)], [str(head)], **options)
 
 
 @cache
@@ -68,11 +78,9 @@ def _read(path: str) -> Profile:
     return engine.read(path)
 
 
-@cache
-def _check(paths: tuple[str, ...], **options: Any) -> Report:
-    return engine.check(paths, **options)
+_engine_check = engine.check
 
 
 @cache
-def _compare(base: str, head: str, **options: str) -> Comparison:
-    return engine.compare([base], [head], **options)
+def _check(paths: tuple[str, ...], steps: str, step_range: str | None, all_runs: bool) -> Report:  # noqa: FBT001
+    return _engine_check(paths, steps=steps, step_range=step_range, all_runs=all_runs)
