@@ -6,20 +6,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from advisor.comparison import Comparison as Comparison
     from advisor.engine import check as check
     from advisor.engine import read as read
-    from advisor.report import Report as Report
+    from advisor.model.comparison import Comparison as Comparison
+    from advisor.model.report import Report as Report
 
 from advisor.errors import AdvisorError as AdvisorError
 
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "Comparison": "advisor.comparison",
+    "Comparison": "advisor.model.comparison",
     "check": "advisor.engine",
     "read": "advisor.engine",
-    "Report": "advisor.report",
+    "Report": "advisor.model.report",
 }
 
 

@@ -13,27 +13,26 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from advisor import __version__, metrics, parts
-from advisor import excerpt as cut
+from advisor import __version__, excerpts, files, metrics
+from advisor.analysis.device.steps import STEADY, select_steps
 from advisor.config import Config
-from advisor.discover import Found, discover
 from advisor.errors import NothingFound, ReadError, RuleError, UsageError
-from advisor.lanes.lens import STEADY, look
+from advisor.files import Progress, unreadable
+from advisor.inputs.discover import Found, discover
+from advisor.inputs.storage import HEAD_BYTES, listing, open_file, tidy
 from advisor.metrics import Measurements
-from advisor.parts import Progress, unreadable
-from advisor.profile import Profile, join
+from advisor.model.profile import Profile, join
+from advisor.model.report import Report, Run, Unreadable
 from advisor.render import json
-from advisor.report import Report, Run, Unreadable
 from advisor.resources import rules_folder
 from advisor.rules.book import Rule, load
 from advisor.rules.judge import Suppression, judge
 from advisor.rules.lint import lint
-from advisor.storage import HEAD_BYTES, listing, open_file, tidy
 from advisor.summary import summarise
 from advisor.text import one_line
 
 if TYPE_CHECKING:
-    from advisor.comparison import Comparison
+    from advisor.model.comparison import Comparison
 
 _COMPARISON: Final = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"advisor_version":\s*"[^"]*",\s*"verdict"')
 _MOST_BYTES: Final = 1 << 29  # a report of thousands of ranks is a tenth of it
@@ -92,7 +91,7 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
     report = Report(advisor_version=__version__, runs=tuple(runs), unreadable=tuple(lost))
     if not earlier:
         return report
-    from advisor.compare import mark_new  # noqa: PLC0415 - a plain check does without what compares
+    from advisor.comparing import mark_new  # noqa: PLC0415 - a plain check does without what compares
 
     return mark_new(report, earlier)
 
@@ -120,8 +119,8 @@ def measured(
     Raises:
         UsageError: `steps` or `step_range` is wrong.
     """
-    read_, broken = parts.parts(found, steps, progress or _silent, processes, step_range)
-    return [(name, metrics.conclude(of_job), notes) for name, of_job, notes in parts.jobs(found, read_)], broken
+    read_, broken = files.parts(found, steps, progress or _silent, processes, step_range)
+    return [(name, metrics.conclude(of_job), notes) for name, of_job, notes in files.jobs(found, read_)], broken
 
 
 def compare(  # noqa: PLR0913 - all but the paths are options with a default
@@ -166,7 +165,7 @@ def compare(  # noqa: PLR0913 - all but the paths are options with a default
     )
     (before, lost), (after, lost_too) = (_runs(paths, checked) for paths in (base, head))
     notes = [*_given_twice("base", base), *_given_twice("head", head)]
-    from advisor.compare import compare as compared  # noqa: PLC0415 - as above
+    from advisor.comparing import compare as compared  # noqa: PLC0415 - as above
 
     return compared(before, after, advisor_version=__version__, unreadable=(lost, lost_too), notes=notes)
 
@@ -218,7 +217,7 @@ def read(path: str) -> Profile:
     lost = [unreadable(r.path, r.why, r.others) for r in rejected]
     profiles = []
     for one in found:
-        whole, broken = parts.read(one, _silent)
+        whole, broken = files.read(one, _silent)
         profiles += [join(whole)] if whole and not _repeated(p.workers for p in whole) else whole
         lost += broken
     if not profiles:
@@ -242,7 +241,7 @@ def excerpt(path: str, key: str, *, config: Config | None = None, steps: str = S
         UsageError: nothing of that name was found in the run.
     """
     profile = read(path)
-    measured = metrics.measure(look(profile, steps))
+    measured = metrics.measure(select_steps(profile, steps))
     findings = judge(measured, rule_book(config or Config()), {}).findings
     shown = next((f for f in findings if key in {f.key, f.rule, *(s.rule for s in f.symptoms)}), None)
     if shown is None:
@@ -250,7 +249,7 @@ def excerpt(path: str, key: str, *, config: Config | None = None, steps: str = S
             f"--finding {key}: not found in {path}; found: {', '.join(f.key for f in findings) or 'nothing'}"
         )
     worker = shown.where[0].worker if shown.where else shown.scope.workers[0]
-    return cut.excerpt(profile, measured.lens.of(worker), findings, shown)
+    return excerpts.excerpt(profile, measured.selection.of(worker), findings, shown)
 
 
 def _repeated(workers: Iterable[pl.DataFrame]) -> bool:

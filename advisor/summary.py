@@ -8,14 +8,14 @@ from typing import Final
 
 import polars as pl
 
-from advisor.lanes import timeline as worst
-from advisor.lanes.calltree import MOST_FRAMES
-from advisor.lanes.lens import OUTLIER, Lane, Lens
-from advisor.metrics.breakdown import CATEGORIES
-from advisor.metrics.kernels import with_the_rest
-from advisor.metrics.operations import pooled
-from advisor.metrics.registry import Measurements
-from advisor.report import (
+from advisor.analysis.device import timeline as worst
+from advisor.analysis.device.call_tree import MOST_FRAMES
+from advisor.analysis.device.steps import OUTLIER, DeviceView, Selection
+from advisor.metrics.kernels.kernel_times import with_the_rest
+from advisor.metrics.metric import Measurements
+from advisor.metrics.steps.breakdown import CATEGORIES
+from advisor.metrics.steps.operations import pooled
+from advisor.model.report import (
     OUTLIERS,
     Device,
     Events,
@@ -49,7 +49,7 @@ _MOST_ROWS_OF: Final = {
 }
 _MOST_PACES: Final = 4096  # ranks x steps: more cells than a heat map has room for
 _MOST_PAIRS: Final = 4096  # of ranks that wait for each other
-# drawn for the lane that sets the job's pace
+# drawn for the view that sets the job's pace
 _OF_LANE: Final = frozenset({"recorded_step", "kernel_group", "memory", "memory_peak", "call_tree", "iterator"})
 _LONGEST: Final = 200  # characters of a name in a timeline
 _POOLED: Final = frozenset({"launch", "op"})
@@ -57,9 +57,9 @@ _POOLED: Final = frozenset({"launch", "op"})
 
 def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> Run:
     """The report's entry for one run."""
-    slowest = found.lens.of(found.pace)
+    slowest = found.selection.of(found.pace)
     row = found.frames["run"].row(0, named=True)
-    source = _source(path, found.lens, slowest, row)
+    source = _source(path, found.selection, slowest, row)
     run = Run(
         name=plain(name),
         verdict=_verdict(judged, row["step_mean_ms"], marked=slowest.marked),
@@ -71,7 +71,8 @@ def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> R
         not_applicable=judged.not_applicable,
         suppressed=judged.suppressed,
         metrics={
-            scope: tuple(_rows(scope, frame, found.lens, slowest).to_dicts()) for scope, frame in found.frames.items()
+            scope: tuple(_rows(scope, frame, found.selection, slowest).to_dicts())
+            for scope, frame in found.frames.items()
         },
         timeline=_timeline(found.timeline(e.metric for f in judged.findings for e in f.evidence), judged.findings),
     )
@@ -114,13 +115,13 @@ def _commonest(unjudged: Sequence[NotEvaluable]) -> tuple[str, int]:
     return Counter(why for rule in unjudged for why in dict.fromkeys(rule.missing.values())).most_common(1)[0]
 
 
-def _rows(scope: str, frame: pl.DataFrame, lens: Lens, lane: Lane) -> pl.DataFrame:
+def _rows(scope: str, frame: pl.DataFrame, selection: Selection, view: DeviceView) -> pl.DataFrame:
     """The rows of a table that the report keeps: all steps and devices; launches and ops of all devices together.
 
-    What is only drawn is kept for the lane that sets the job's pace.
+    What is only drawn is kept for the view that sets the job's pace.
     """
     if scope in _POOLED:
-        return pooled(frame, sum(lane.steps.height for lane in lens.lanes))
+        return pooled(frame, sum(view.steps.height for view in selection.views))
     if scope in _EVERY_ROW:
         return frame
     if scope == "pace":
@@ -131,7 +132,7 @@ def _rows(scope: str, frame: pl.DataFrame, lens: Lens, lane: Lane) -> pl.DataFra
     if scope == "wait":
         return frame.top_k(_MOST_PAIRS, by="wait_ms").sort("waiting", "awaited")
     if scope in _OF_LANE:
-        frame = frame.filter(pl.col("worker") == lane.worker, pl.col("device").eq_missing(lane.device))
+        frame = frame.filter(pl.col("worker") == view.worker, pl.col("device").eq_missing(view.device))
     if scope == "call":
         frame = frame.drop("device").unique(maintain_order=True)  # a worker's, whichever device they are for
     most = _MOST_ROWS_OF.get(scope, _MOST_ROWS)
@@ -204,8 +205,8 @@ def _verdict(judged: Judgement, step_ms: float, *, marked: bool) -> str:
     return f"{first.title}: {interval(won.low_ms, won.high_ms)} of {whole}{uneven} to win."
 
 
-def _source(path: str, lens: Lens, lane: Lane, row: Mapping[str, Value]) -> Source:
-    profile = lens.profile
+def _source(path: str, selection: Selection, view: DeviceView, row: Mapping[str, Value]) -> Source:
+    profile = selection.profile
     return Source(
         path=plain(path),
         format=profile.format,
@@ -215,19 +216,19 @@ def _source(path: str, lens: Lens, lane: Lane, row: Mapping[str, Value]) -> Sour
             Worker(**w | {"file": plain(w["file"]), "name": plain(w["name"])})
             for w in profile.workers.select("worker", "rank", "name", "file").to_dicts()
         ),
-        devices=_devices(lens),
-        steps=_steps(lens, lane, row),
+        devices=_devices(selection),
+        steps=_steps(selection, view, row),
         salvaged=tuple(profile.salvaged),
-        notes=tuple(_notes(lens, row)),
+        notes=tuple(_notes(selection, row)),
         lacks=dict(profile.lacks),
-        environment=_environment(lens),
+        environment=_environment(selection),
     )
 
 
-def _environment(lens: Lens) -> dict[str, str]:
+def _environment(selection: Selection) -> dict[str, str]:
     """Hardware, software, communication and recording: what the workers tell alike once, the rest side by side."""
-    workers = lens.profile.workers
-    hardware = Counter(_hardware(lane) for lane in lens.lanes if lane.device is not None)
+    workers = selection.profile.workers
+    hardware = Counter(_hardware(view) for view in selection.views if view.device is not None)
     told = {
         "hardware": [f"{n} \N{MULTIPLICATION SIGN} {kind}" if n > 1 else kind for kind, n in hardware.items()],
         "software": workers["software"].drop_nulls().unique(maintain_order=True).to_list(),
@@ -238,35 +239,35 @@ def _environment(lens: Lens) -> dict[str, str]:
     return {what: one_line("; ".join(values), _LONGEST) for what, values in told.items() if values}
 
 
-def _hardware(lane: Lane) -> str:
+def _hardware(view: DeviceView) -> str:
     """`NVIDIA H100 80GB HBM3 (79.2 GiB, 132 multiprocessors, capability 9)`."""
-    memory, multiprocessors, capability = (lane.facts.get(f) for f in ("memory_bytes", "sm_count", "capability"))
+    memory, multiprocessors, capability = (view.facts.get(f) for f in ("memory_bytes", "sm_count", "capability"))
     known = [
         bytes_(memory) if isinstance(memory, int) else None,
         count(multiprocessors, "multiprocessor") if isinstance(multiprocessors, int) else None,
         f"capability {capability:g}" if isinstance(capability, float) else None,
     ]
-    name = lane.facts.get("name") or (lane.gpu.model if lane.gpu else "unnamed device")
+    name = view.facts.get("name") or (view.gpu.model if view.gpu else "unnamed device")
     return f"{name} ({', '.join(filter(None, known))})" if any(known) else str(name)
 
 
-def _unrecorded(lane: Lane) -> str | None:
+def _unrecorded(view: DeviceView) -> str | None:
     """What lies before the window of a recording without steps, where that begins with the device's first op."""
     before_ns = (
-        0 if lane.marked or not lane.steps.height else int((lane.steps["start_ns"] - lane.steps["host_start_ns"])[0])
+        0 if view.marked or not view.steps.height else int((view.steps["start_ns"] - view.steps["host_start_ns"])[0])
     )
     if before_ns <= 0:
         return None
     return f"the {ms(before_ns / 1e6)} before the first recorded GPU op count in no step: work not recorded held it up"
 
 
-def _notes(lens: Lens, row: Mapping[str, Value]) -> Iterator[str]:
+def _notes(selection: Selection, row: Mapping[str, Value]) -> Iterator[str]:
     """What the reader should know of the ranks before trusting what is said of the job."""
-    yield from dict.fromkeys(filter(None, map(_unrecorded, lens.critical)))
+    yield from dict.fromkeys(filter(None, map(_unrecorded, selection.critical)))
     here, job = row.get("ranks_recorded"), row.get("ranks_in_job")
     if isinstance(here, int) and isinstance(job, int) and here < job:
         rest = "what is said of waiting counts only these" if here > 1 else "who waits for whom cannot be told from one"
-        names = runs_of(lane.worker for lane in lens.critical)
+        names = runs_of(view.worker for view in selection.critical)
         yield f"{here} of {job} ranks recorded ({names}): each rank's own numbers hold; {rest}"
     if left_out := row.get("ranks_apart"):
         yield f"{left_out} left out where ranks are compared: none of the steps that most ranks recorded is whole there"
@@ -277,7 +278,7 @@ def _notes(lens: Lens, row: Mapping[str, Value]) -> Iterator[str]:
     common, used = row.get("common_steps"), row.get("steps")
     if isinstance(common, int) and isinstance(used, int) and 0 < common < used:
         yield f"what is said across ranks rests on the {count(common, 'step')} that all of them recorded"
-    if len(set(lens.profile.workers["world_size"].drop_nulls())) > 1:
+    if len(set(selection.profile.workers["world_size"].drop_nulls())) > 1:
         yield "the files disagree on the number of ranks: they may be of different jobs; keep one job per folder"
     matched = row.get("matched_share")
     if isinstance(shift := row.get("clock_shift_ms"), float) and shift and isinstance(matched, float) and matched:
@@ -291,17 +292,17 @@ def _notes(lens: Lens, row: Mapping[str, Value]) -> Iterator[str]:
         yield f"{percent(1 - matched)} of the time in collectives could not be matched between the ranks"
 
 
-def _devices(lens: Lens) -> tuple[Device, ...]:
+def _devices(selection: Selection) -> tuple[Device, ...]:
     return tuple(
         Device(
-            worker=lane.worker,
-            device=lane.device,
-            name=lane.facts.get("name") or (lane.gpu.model if lane.gpu else _described(lane.facts)),
-            model=lane.gpu.id if lane.gpu else None,
-            memory_bytes=lane.facts.get("memory_bytes"),
+            worker=view.worker,
+            device=view.device,
+            name=view.facts.get("name") or (view.gpu.model if view.gpu else _described(view.facts)),
+            model=view.gpu.id if view.gpu else None,
+            memory_bytes=view.facts.get("memory_bytes"),
         )
-        for lane in lens.lanes
-        if lane.device is not None
+        for view in selection.views
+        if view.device is not None
     )
 
 
@@ -313,9 +314,9 @@ def _described(facts: Mapping[str, object]) -> str | None:
     return f"GPU{of}{sized}" if of or sized else None
 
 
-def _steps(lens: Lens, lane: Lane, row: Mapping[str, Value]) -> Steps:
-    mine = lens.steps.filter(pl.col("worker") == lane.worker, pl.col("device").eq_missing(lane.device))
-    left_out = lens.steps.filter(pl.col("left_out").is_not_null()).select(
+def _steps(selection: Selection, view: DeviceView, row: Mapping[str, Value]) -> Steps:
+    mine = selection.steps.filter(pl.col("worker") == view.worker, pl.col("device").eq_missing(view.device))
+    left_out = selection.steps.filter(pl.col("left_out").is_not_null()).select(
         "worker",
         "device",
         "step",
@@ -324,13 +325,13 @@ def _steps(lens: Lens, lane: Lane, row: Mapping[str, Value]) -> Steps:
         outlier=pl.col("left_out").str.starts_with(OUTLIER),
     )
     return Steps(
-        marked=lane.marked,
-        count=mine.height if lane.marked else 0,
-        used=lane.steps.height if lane.marked else 0,
+        marked=view.marked,
+        count=mine.height if view.marked else 0,
+        used=view.steps.height if view.marked else 0,
         step_ms=row["step_ms"],
         step_mean_ms=row["step_mean_ms"],
         left_out=tuple(LeftOutStep(**step) for step in left_out.to_dicts()),
-        worker=lane.worker,
+        worker=view.worker,
     )
 
 

@@ -13,11 +13,11 @@ from typing import Final
 import numpy as np
 from scipy.stats import mannwhitneyu
 
-from advisor.compare import LEAST_EFFECT
-from advisor.compare import compare as compare_runs
+from advisor.comparing import LEAST_EFFECT
+from advisor.comparing import compare as compare_runs
+from advisor.comparing.significance import Floats, contrast
 from advisor.engine import check
 from advisor.errors import AdvisorError
-from advisor.significance import Floats, contrast
 
 ROOT: Final = Path(__file__).parents[1]
 PLACES: Final = (ROOT / "fixtures", ROOT.parent / "shared/traces/kineto", ROOT.parents[1] / "shared/traces/kineto")

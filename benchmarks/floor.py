@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 from isal import igzip
 
-from advisor.chrome.source import Source
-from advisor.chrome.trace import Trace
-from advisor.readers.kineto import read
-from advisor.readers.kineto.decode import KINETO, Event, Header
-from advisor.readers.xplane import read as read_xplane
+from advisor.inputs.chrome_json.source import Source
+from advisor.inputs.chrome_json.trace import Trace
+from advisor.inputs.readers.kineto import read
+from advisor.inputs.readers.kineto.decode import KINETO, Event, Header
+from advisor.inputs.readers.xplane import read as read_xplane
 
 
 class Document(Header):

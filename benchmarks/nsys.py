@@ -62,7 +62,7 @@ def main() -> None:
 
 def floor(export: Path, columns: list[tuple[str, dict[str, str], str | None]]) -> None:
     """Read columns of an export into polars and keep them."""
-    from advisor.readers.nsys.tables import opened  # noqa: PLC0415 - the parent must stay small: a child counts its size
+    from advisor.inputs.readers.nsys.tables import opened  # noqa: PLC0415 - the parent must stay small: a child counts its size
 
     with opened(export, export.name) as tables:
         _kept = [
@@ -84,7 +84,7 @@ def needed_tables(asked: list[tuple[str, dict[str, str], str | None]]) -> list[s
 
 
 def _asked(export: Path) -> list[tuple[str, dict[str, str], str | None]]:
-    from advisor.readers.nsys import read, tables  # noqa: PLC0415 - as in `floor`
+    from advisor.inputs.readers.nsys import read, tables  # noqa: PLC0415 - as in `floor`
 
     asked: list[tuple[str, dict[str, str], str | None]] = []
     kinds = {dtype: kind for kind, dtype in _TYPES.items()}

@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from advisor.engine import check  # noqa: E402 - the tests' samples are found from the root
+from advisor.model.report import Report  # noqa: E402
 from advisor.render import html  # noqa: E402
-from advisor.report import Report  # noqa: E402
 from tests.render_samples import SAMPLES, crowded  # noqa: E402
 
 FIXTURES = ("simulated-input-bound-v100", "simulated-ranks-slow-rank-a100", "tensorflow-cpu-serial-map")
@@ -26,7 +26,7 @@ LOADS = 5
 PAINT = """() => new Promise(done => {
   const told = () => performance.getEntriesByName("first-contentful-paint")[0]?.startTime;
   const look = () => told() === undefined ? setTimeout(look, 10) : done(told());
-  look();
+  select_steps();
 })"""
 
 

@@ -24,12 +24,12 @@ sys.path.append(str(ROOT / "fixtures" / "make"))
 from simulator import FAULTS, FLEET_FAULTS, case  # noqa: E402 - the scripts of fixtures/ are no package
 
 from advisor import metrics  # noqa: E402
+from advisor.analysis.device.steps import select_steps  # noqa: E402
 from advisor.config import Config  # noqa: E402
 from advisor.engine import read, rule_book  # noqa: E402
-from advisor.lanes.lens import look  # noqa: E402
-from advisor.profile import Profile  # noqa: E402
-from advisor.readers import kineto  # noqa: E402
-from advisor.report import Finding  # noqa: E402
+from advisor.inputs.readers import kineto  # noqa: E402
+from advisor.model.profile import Profile  # noqa: E402
+from advisor.model.report import Finding  # noqa: E402
 from advisor.rules.judge import judge  # noqa: E402
 from advisor.summary import summarise  # noqa: E402
 
@@ -130,7 +130,7 @@ HEAD = (
 
 def scored(job: Known, ranks: Iterable[Profile]) -> Score:
     """Run the engine on one job, given as the profile of each of its ranks."""
-    found = metrics.conclude([metrics.measure_part(look(profile)) for profile in ranks])
+    found = metrics.conclude([metrics.measure_part(select_steps(profile)) for profile in ranks])
     run = summarise(job.name, job.name, found, judge(found, RULES, {}))
     beneath = frozenset(s.rule for f in run.findings for s in f.symptoms)
     return Score(job, run.findings, beneath)

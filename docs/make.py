@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from advisor.metrics import METRICS
-from advisor.reference import metrics_page, rule_page, rules_index
+from advisor.present.reference import metrics_page, rule_page, rules_index
 from advisor.resources import rules_folder
 from advisor.rules.book import load
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.comparison import (
+from advisor.model.comparison import (
     Amount,
     Comparison,
     FindingChange,
@@ -15,7 +15,7 @@ from advisor.comparison import (
     Verdict,
     WorkChange,
 )
-from advisor.report import Saving, Severity
+from advisor.model.report import Saving, Severity
 
 
 def found(severity: Severity | None = "high", text: str = "", high_ms: float = 59.0) -> Found:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from advisor.lanes.lens import Lane
-from tests.tables import A100, Row, kernel, lane, on_host, profile, step
+from advisor.analysis.device.steps import DeviceView
+from tests.tables import A100, Row, kernel, on_host, profile, step, view
 
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
 GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"
@@ -28,7 +28,7 @@ def queued(
     ops: Sequence[Row] = (),
     ranges: Sequence[Row] = (),
     device: Row = A100,
-) -> Lane:
+) -> DeviceView:
     """One step of kernels given as (name, us, columns), in order; a column `on` is the index of the launching op."""
     device_ops, at = [], float(BEGIN)
     for i, (name, us, columns) in enumerate(ran):
@@ -36,4 +36,4 @@ def queued(
         device_ops.append(kernel(at, at + us, 2 + i / 10, name=name, **told))
         at += us
     calls = (0, 2 + len(ran) / 10)
-    return lane(profile(device_ops, [*ops, *ranges], [step(1, 0, at, host=calls)], devices=[device]))
+    return view(profile(device_ops, [*ops, *ranges], [step(1, 0, at, host=calls)], devices=[device]))

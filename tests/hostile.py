@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 
 from advisor.errors import ReadError
-from advisor.profile import Profile
+from advisor.model.profile import Profile
 
 Read = Callable[[bytes, str], Profile]
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from advisor import engine
-from advisor.comparison import Comparison
-from advisor.lanes.lens import look
+from advisor.analysis.device.steps import select_steps
 from advisor.metrics import Measurements, measure
-from advisor.profile import Profile
-from advisor.report import Report
+from advisor.model.comparison import Comparison
+from advisor.model.profile import Profile
+from advisor.model.report import Report
 from advisor.resources import rules_folder
 from advisor.rules.book import Rule, load
 
@@ -36,7 +36,7 @@ def read(path: str | Path) -> Profile:
 @cache
 def measured(path: str | Path, steps: str = "steady") -> Measurements:
     """All metrics of a profile."""
-    return measure(look(read(path), steps))
+    return measure(select_steps(read(path), steps))
 
 
 def check(*paths: str | Path, steps: str = "steady", step_range: str | None = None, all_runs: bool = False) -> Report:

@@ -7,12 +7,12 @@ from typing import Any
 
 import polars as pl
 
-from advisor.intervals import EMPTY, Union
-from advisor.lanes.lens import look
+from advisor.analysis.device.steps import select_steps
+from advisor.analysis.job.job import Job, job_of
+from advisor.analysis.job.rank import CALLS, Rank
 from advisor.metrics import Measurements, Part, conclude, measure_part
-from advisor.profile import Profile
-from advisor.ranks.job import Job, job_of
-from advisor.ranks.rank import CALLS, Rank
+from advisor.model.intervals import EMPTY, Union
+from advisor.model.profile import Profile
 from tests.tables import US, V100, Row, kernel, on_device, on_host, profile, step
 
 STEPS = {
@@ -81,7 +81,7 @@ def part(worker: int, own: Sequence[float], *, longest: Sequence[float], ahead: 
 
     The sum begins when the rank that computes for `longest[i]` has arrived, and takes 100 us.
     """
-    return measure_part(look(recorded(worker, own, longest=longest, ahead=ahead, size=size), "all"))
+    return measure_part(select_steps(recorded(worker, own, longest=longest, ahead=ahead, size=size), "all"))
 
 
 def recorded(

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from advisor.report import (
+from advisor.model.report import (
     Device,
     Events,
     Evidence,

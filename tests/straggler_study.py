@@ -1,4 +1,4 @@
-"""The operations of ByteDance's published traces (StragglerAnalysis) as `advisor.ranks.straggling.replay` takes them.
+"""The operations of ByteDance's published traces (StragglerAnalysis) for `advisor.analysis.job.stragglers`.
 
 One model chunk per stage, data parallelism not overlapped, as in trace SE. What waits for what is told from the names:
 the trace itself records no dependency.
@@ -78,12 +78,12 @@ def _waits(ops: pl.DataFrame) -> pl.DataFrame:
 
 def _first_backward(ops: pl.DataFrame) -> pl.DataFrame:
     """The first transfer of gradients is queued before the last forward pass that precedes the first backward pass."""
-    lane = ["step", "rank"]
+    view = ["step", "rank"]
     compute = ops.filter(pl.col("type").is_in(["forward-compute", "backward-compute"])).sort("start_ns")
-    last_but_one = compute.group_by(lane, maintain_order=True).agg(
+    last_but_one = compute.group_by(view, maintain_order=True).agg(
         after=pl.col("op").gather(pl.col("type").eq("backward-compute").arg_max().cast(pl.Int64) - 2),
         ahead=pl.col("type").eq("backward-compute").arg_max(),
     )
     first = ops.filter(pl.col("type").is_in(["backward-send", "backward-recv"]), pl.col("seq_id") == 0)
     ahead = last_but_one.filter(pl.col("ahead") >= 2).explode("after")
-    return first.join(ahead, on=lane).select("op", "after")
+    return first.join(ahead, on=view).select("op", "after")

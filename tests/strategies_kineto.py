@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from advisor.profile import Profile
-from advisor.readers import kineto
+from advisor.inputs.readers import kineto
+from advisor.model.profile import Profile
 
 Event = dict[str, Any]
 

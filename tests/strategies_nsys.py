@@ -12,8 +12,8 @@ from typing import Any
 
 import polars as pl
 
-from advisor.profile import Profile
-from advisor.readers import nsys
+from advisor.inputs.readers import nsys
+from advisor.model.profile import Profile
 
 Row = dict[str, Any]
 Tables = Mapping[str, list[Row]]

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from hypothesis import strategies as st
 
-from advisor.profile import Profile
-from advisor.readers import xplane
+from advisor.inputs.readers import xplane
+from advisor.model.profile import Profile
 
 PYTHON: Final = 11
 HOST: Final = "/host:CPU"

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import polars as pl
 
-from advisor.lanes.lens import Lane, look
+from advisor.analysis.device.steps import DeviceView, select_steps
 from advisor.metrics import Measurements, measure
-from advisor.profile import Profile
+from advisor.model.profile import Profile
 
 Row = dict[str, Any]
 
@@ -95,14 +95,14 @@ def frame(rows: Sequence[Row]) -> pl.DataFrame:
     return pl.DataFrame(numbered, infer_schema_length=None)
 
 
-def lane(made: Profile, choice: str = "all") -> Lane:
-    """The only lane of a profile."""
-    (only,) = look(made, choice).lanes
+def view(made: Profile, choice: str = "all") -> DeviceView:
+    """The only view of a profile."""
+    (only,) = select_steps(made, choice).views
     return only
 
 
 def measured(made: Profile, choice: str = "all") -> Measurements:
-    return measure(look(made, choice))
+    return measure(select_steps(made, choice))
 
 
 def worker_row(made: Profile, choice: str = "all") -> Row:

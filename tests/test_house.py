@@ -79,7 +79,7 @@ def test_the_version_is_written_the_same_twice():
 
 def test_a_check_imports_nothing_of_what_compares():
     code = "import sys, advisor.engine; print(*sys.modules)"
-    assert not {"advisor.compare", "advisor.comparison", "scipy"} & set(output_of("-c", code).split())
+    assert not {"advisor.comparing", "advisor.model.comparison", "scipy"} & set(output_of("-c", code).split())
 
 
 def test_the_command_line_imports_no_data_frames():

@@ -30,7 +30,7 @@ from advisor.cli.output import (
 from advisor.errors import AdvisorError, UsageError
 
 if TYPE_CHECKING:
-    from advisor.report import Unreadable
+    from advisor.model.report import Unreadable
 
 FailOn: TypeAlias = Literal["high", "medium", "low", "never"]
 _LEVELS: tuple[FailOn, ...] = ("high", "medium", "low", "never")
@@ -208,8 +208,8 @@ def compare(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every finding, kernel and op.")] = False,
 ) -> None:
     """Tell whether a change made the job slower, and why."""
-    from advisor.comparison import fail_on as wanted
     from advisor.engine import compare as run_compare
+    from advisor.model.comparison import fail_on as wanted
 
     standard = chosen("--format", format_, OF_COMPARISONS)
     failing = wanted(fail_on or ["slower"])
@@ -275,8 +275,8 @@ def comment(
 
     The token is GITHUB_TOKEN or GITLAB_TOKEN of the environment.
     """
-    from advisor.forge import deliver, message
-    from advisor.forge.situation import KINDS, situation
+    from advisor.pull_request import deliver, message
+    from advisor.pull_request.environment import KINDS, situation
     from advisor.text import plain
 
     kind = chosen("--forge", forge, KINDS) if forge else None

@@ -27,7 +27,7 @@ def rules_list(config: ConfigPath = None) -> None:
 def rules_show(rule_id: Annotated[str, typer.Argument(metavar="ID")], config: ConfigPath = None) -> None:
     """The page of one rule: what it means, when it fires, what to change, where its numbers come from."""
     from advisor.engine import rule_book
-    from advisor.reference import rule_page
+    from advisor.present.reference import rule_page
 
     book = rule_book(config_of(config))
     if rule_id not in book:
@@ -74,7 +74,7 @@ def metrics_list() -> None:
 def metrics_show(name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
     """One metric with its formula, its source and what it needs from a profile."""
     from advisor.metrics import METRICS
-    from advisor.reference import metric_entry
+    from advisor.present.reference import metric_entry
 
     if name not in METRICS and f"{name}_share" in METRICS:
         name = f"{name}_share"  # a part of the step, as savings name it

@@ -294,7 +294,7 @@ def fleet_prune(
 def _settings(path: Path | None, near: list[str]) -> Config:
     """The settings of `--config`, or of the nearest advisor.yaml above what is worked on, else the current folder."""
     from advisor.config import find, load
-    from advisor.storage import is_url, tidy
+    from advisor.inputs.storage import is_url, tidy
 
     if path is None:
         folders = [Path(tidy(place)).resolve() for place in near if not is_url(tidy(place))]

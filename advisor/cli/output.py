@@ -14,12 +14,12 @@ import typer
 from advisor.errors import UsageError
 
 if TYPE_CHECKING:
-    from advisor.comparison import Comparison
     from advisor.config import Config
+    from advisor.files import Progress
     from advisor.fleet.engines import Progress as RunProgress
-    from advisor.parts import Progress
-    from advisor.report import Report
-    from advisor.week import Week
+    from advisor.model.comparison import Comparison
+    from advisor.model.report import Report
+    from advisor.model.week import Week
 
 # Heavy imports stand inside the functions: `advisor --help` answers at once.
 
@@ -151,7 +151,7 @@ def progress_of_files() -> Iterator[Progress]:
     from rich.progress import BarColumn, DownloadColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    from advisor.storage import size
+    from advisor.inputs.storage import size
 
     with Bar(
         TextColumn("{task.description}"), BarColumn(), DownloadColumn(), console=Console(stderr=True), transient=True

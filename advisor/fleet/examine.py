@@ -13,16 +13,16 @@ from typing import Final, TypeAlias
 
 from advisor import __version__
 from advisor.config import Config
-from advisor.discover import Found
 from advisor.engine import measured, replaced, rule_book, suppressions
 from advisor.errors import ReadError
 from advisor.fleet.labels import week_of
 from advisor.fleet.recordings import Job, Settings, hashed, unread, vanished
 from advisor.fleet.rows import Row, Rows, judged_rows, kept, measured_rows, rule_set
 from advisor.fleet.store import TABLES
+from advisor.inputs.discover import Found
+from advisor.inputs.storage import listing, local, open_file, size
 from advisor.rules.book import Rule
 from advisor.rules.judge import Suppression, judge
-from advisor.storage import listing, local, open_file, size
 from advisor.summary import judged_again, summarise
 from advisor.text import plain
 
@@ -77,7 +77,10 @@ def _examined(job: Job, found: Found, digests: tuple[str, ...]) -> Done:
         keep = kept(whole, own.source.notes, notes)
         run = judged_again(own, judged, (*keep.notes, *judged.notes, *keep.file_notes, *changed))
         run_id = f"{recording}-{number}" if number else recording
-        hosts = {**dict(whole.lens.profile.workers.select("worker", "host").drop_nulls().rows()), **job.labels.hosts}
+        hosts = {
+            **dict(whole.selection.profile.workers.select("worker", "host").drop_nulls().rows()),
+            **job.labels.hosts,
+        }
         of_run = judged_rows(run, keep, version) | measured_rows(run, hosts, job.labels.host)
         of_run["runs"][0] |= _beside(job) | {"bytes": job.bytes if not number else 0}
         _collect(rows, of_run, keys | {"run_id": run_id})

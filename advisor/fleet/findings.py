@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 
 from advisor.fleet.columns import LIKE, only, sum_of
-from advisor.report import SEVERITIES
-from advisor.week import JobFinding, Realised, RuleTotal
+from advisor.model.report import SEVERITIES
+from advisor.model.week import JobFinding, Realised, RuleTotal
 
 
 def job_findings(findings: pl.DataFrame, past: pl.DataFrame) -> Iterator[JobFinding]:

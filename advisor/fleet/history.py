@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from advisor.comparing.significance import contrast
 from advisor.fleet.columns import HOURS, LIKE, only
-from advisor.metrics.breakdown import CATEGORIES
-from advisor.significance import contrast
-from advisor.week import Change, Trend
+from advisor.metrics.steps.breakdown import CATEGORIES
+from advisor.model.week import Change, Trend
 
 _LEAST_CHANGE: Final = 0.05  # of the step time, as `advisor compare` has it
 _LEAST_RUNS: Final = 5  # a side; fewer come out in order by chance too often

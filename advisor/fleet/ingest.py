@@ -14,7 +14,6 @@ import polars as pl
 
 from advisor import __version__
 from advisor.config import Config
-from advisor.discover import Found, discover
 from advisor.engine import rule_book
 from advisor.errors import NothingFound
 from advisor.fleet.engines import Engine, Killed, Progress, each, silent
@@ -23,7 +22,8 @@ from advisor.fleet.labels import week_of
 from advisor.fleet.recordings import Job, Settings, above, recordings, unread
 from advisor.fleet.rows import Row
 from advisor.fleet.store import TABLES, UNPROFILED, Store, frame
-from advisor.storage import is_url, listing, tidy
+from advisor.inputs.discover import Found, discover
+from advisor.inputs.storage import is_url, listing, tidy
 from advisor.text import one_line, plain
 
 _FLUSH_S: Final = 5.0  # of work that a kill at the worst moment costs

@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from advisor.errors import ReadError, UsageError
-from advisor.storage import open_file
+from advisor.inputs.storage import open_file
 from advisor.text import one_line, plain
 
 FILE: Final = "run.yaml"

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from advisor.config import Config
-from advisor.discover import Found, Rejected
 from advisor.errors import AdvisorError, ReadError, UsageError
 from advisor.fleet.labels import FILE, Labels, labels_of, of_file, of_path, sound
-from advisor.storage import listing, size, stamp
+from advisor.inputs.discover import Found, Rejected
+from advisor.inputs.storage import listing, size, stamp
 
 _BARE: Final = f"{FILE} tells GPU-hours, but no profile lies here"
 

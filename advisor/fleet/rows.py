@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict
 
 from advisor import __version__
 from advisor.metrics import METRICS, Measurements, dtypes
-from advisor.metrics.registry import Scope
-from advisor.report import Finding, Place, Run, Timeline, Value
+from advisor.metrics.metric import Scope
+from advisor.model.report import Finding, Place, Run, Timeline, Value
 from advisor.rules.book import Rule
 from advisor.rules.judge import CERTAINTY, Suppression
 

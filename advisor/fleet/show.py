@@ -13,11 +13,11 @@ from advisor import __version__
 from advisor.errors import NothingFound, UsageError
 from advisor.fleet.rows import as_checked
 from advisor.fleet.store import Store
+from advisor.model.report import Report, Run
+from advisor.model.week import Week
 from advisor.render import html
 from advisor.render.fleet.words import gpu_hours, linked
-from advisor.report import Report, Run
 from advisor.text import one_line
-from advisor.week import Week
 
 _ID: pl.Expr = pl.col("run_id")
 _PART: Final = r"(-u?\d+)$"  # of the several runs of one recording

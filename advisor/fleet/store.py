@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import polars as pl
 
 from advisor.errors import ReadError, StoreError, UsageError
+from advisor.inputs.storage import is_url, tidy
 from advisor.metrics import dtypes
-from advisor.storage import is_url, tidy
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, WriterProperties

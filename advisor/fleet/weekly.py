@@ -18,8 +18,8 @@ from advisor.fleet.findings import by_worth, fixed, fixed_findings, job_findings
 from advisor.fleet.history import changes, trend
 from advisor.fleet.labels import monday_of, weeks_before
 from advisor.fleet.store import UNPROFILED, Store
-from advisor.report import SEVERITIES
-from advisor.week import Coverage, Group, Hours, Prices, Repeat, RunTotal, Unreadable, Unused, Week
+from advisor.model.report import SEVERITIES
+from advisor.model.week import Coverage, Group, Hours, Prices, Repeat, RunTotal, Unreadable, Unused, Week
 
 WEEKS_BEFORE: Final = 8
 _COMPARED_WEEKS: Final = 4
@@ -189,14 +189,14 @@ def _unused(runs: pl.DataFrame, findings: pl.DataFrame) -> tuple[Unused, ...]:
 
 def _repeats(store: Store, week: str, findings: pl.DataFrame, runs: pl.DataFrame) -> tuple[Repeat, ...]:
     """Hosts, and their GPUs, that rules about slow ranks named in two runs or more."""
-    lanes = store.collect(
+    views = store.collect(
         store.scan("workers", [week])
         .filter(pl.col("scope") == "worker", pl.col("host").is_not_null())
         .select("run_id", "host", pl.col("worker").cast(pl.Int64), "device")
     ).join(runs.select("run_id"), on="run_id", how="semi")
     blamed = findings.filter(pl.col("rule").is_in(_SLOW_RANK_RULES)).select("run_id", "worker", "rule")
-    named = lanes.join(blamed, on=["run_id", "worker"])
-    took_part = lanes.group_by("host", "device").agg(of=pl.col("run_id").n_unique())
+    named = views.join(blamed, on=["run_id", "worker"])
+    took_part = views.group_by("host", "device").agg(of=pl.col("run_id").n_unique())
     counted = named.group_by("host", "device").agg(
         named=pl.col("run_id").n_unique(), rules=pl.col("rule").unique().sort()
     )

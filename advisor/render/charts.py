@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 import altair as alt
 import vl_convert
 
+from advisor.model.report import Run, Value
 from advisor.render import words
-from advisor.report import Run, Value
 from advisor.text import bytes_, count, ms, one_line, percent
 
 Row = Mapping[str, Value]

@@ -13,9 +13,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from advisor import text
+from advisor.model.report import Report
 from advisor.render import charts, words
 from advisor.render.payload import payload
-from advisor.report import Report
 from advisor.resources import reports_folder
 
 _SCRIPTS: Final = ("report.js", "charts.js", "tables.js", "timeline.js", "flame.js")

@@ -9,7 +9,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from advisor.errors import ReadError
-from advisor.report import SCHEMA_VERSION, Report
+from advisor.model.report import SCHEMA_VERSION, Report
 from advisor.text import one_line
 
 _SCHEMA_ID: Final = f"report-{SCHEMA_VERSION}.json"

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from advisor.model.report import SEVERITIES, Finding, Fix, Report, Run, Severity
 from advisor.render import mermaid, words
-from advisor.report import SEVERITIES, Finding, Fix, Report, Run, Severity
 from advisor.text import UNKNOWN, count, one_line, percent, plain, quantity, shortened
 
 MOST_CHARACTERS: Final = 60_000

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from advisor.model.report import Run, Timeline, Value
 from advisor.render import words
-from advisor.report import Run, Timeline, Value
 from advisor.text import one_line, plain
 
 _LONGEST: Final = 240  # characters of a name in a table

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
+from advisor.model.report import Finding, Report, Run, Severity
 from advisor.render import words
-from advisor.report import Finding, Report, Run, Severity
 from advisor.text import one_line
 
 _SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

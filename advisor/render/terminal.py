@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Final, TypedDict
 
+from advisor.model.report import Evidence, Finding, Fix, Place, Report, Run, Severity
 from advisor.render import words
 from advisor.render.page import Page, Part
-from advisor.report import Evidence, Finding, Fix, Place, Report, Run, Severity
 from advisor.text import UNKNOWN, count, listing, one_line, percent, quantity, shortened
 
 # So many findings fit one screen; so many with two lines for what they say; so many with space between them.

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from advisor.report import (
+from advisor.model.report import (
     OUTLIERS,
     SEVERITIES,
     Finding,

@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from advisor.errors import RuleError, UsageError, form_in_words
-from advisor.report import SEVERITIES, Confidence, Severity
+from advisor.model.report import SEVERITIES, Confidence, Severity
 from advisor.rules.expressions import Expression, ExpressionError, parse
 
 Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]

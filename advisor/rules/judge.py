@@ -9,8 +9,8 @@ from typing import Final, NamedTuple, Protocol, get_args
 
 import polars as pl
 
-from advisor.metrics.registry import METRICS, Scope
-from advisor.report import (
+from advisor.metrics.metric import METRICS, Scope
+from advisor.model.report import (
     OUTLIERS,
     SEVERITIES,
     Confidence,

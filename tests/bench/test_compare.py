@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.compare import compare
+from advisor.comparing import compare
 from advisor.engine import check
 
 ROOT = Path(__file__).parents[2]

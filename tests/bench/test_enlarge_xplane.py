@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from advisor.profile import Profile
+from advisor.model.profile import Profile
 from tests.strategies_xplane import JAX, read
 
 enlarge = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks/enlarge_xplane.py"))["enlarge"]

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from advisor import metrics
-from advisor.lanes.lens import look
+from advisor.analysis.device.steps import select_steps
+from advisor.inputs.readers import kineto
 from advisor.metrics import Measurements, measure_part
-from advisor.readers import kineto
 from tests import profiles
 
 TRACES = Path(__file__).parents[2].parent / "shared/traces/kineto"
@@ -39,7 +39,7 @@ def measured(name: str) -> Measurements:
     parts = []
     for number, path in enumerate(sorted((TRACES / name).glob("*.gz"))):
         with gzip.open(path) as stream:
-            parts.append(measure_part(look(kineto.read(stream, path.name, number), "all")))
+            parts.append(measure_part(select_steps(kineto.read(stream, path.name, number), "all")))
     return metrics.conclude(parts)
 
 

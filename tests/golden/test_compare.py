@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from advisor.comparison import Comparison, FailOn
 from advisor.engine import check, compare, saved
 from advisor.errors import NothingFound, ReadError, UsageError
+from advisor.model.comparison import Comparison, FailOn
 from advisor.render import json
 from advisor.render.compared import json as compared_json
 from tests import profiles

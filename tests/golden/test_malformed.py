@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from advisor.errors import ReadError
-from advisor.profile import SCHEMAS, Profile
-from advisor.readers import kineto
+from advisor.inputs.readers import kineto
+from advisor.model.profile import SCHEMAS, Profile
 
 TRACES = Path(__file__).parents[2].parent / "shared/traces"
 MALFORMED = TRACES / "malformed"

@@ -13,9 +13,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from advisor.lanes.lens import look
+from advisor.analysis.device.steps import select_steps
+from advisor.model.report import Finding, Run
 from advisor.render import words
-from advisor.report import Finding, Run
 from tests import profiles
 
 SHARED = Path(__file__).parents[2].parent / "shared"
@@ -71,9 +71,9 @@ def test_loading_the_model_is_start_up_and_tf32_comes_first(trace: str):
 
 
 def test_all_idle_time_after_start_up_has_a_cause():
-    (lane,) = look(profiles.read(path("llm-2.7b-a100-pageable"))).lanes
+    (view,) = select_steps(profiles.read(path("llm-2.7b-a100-pageable"))).views
     shares = run("llm-2.7b-a100-pageable").metrics["worker"][0]
-    idle_ms = shares["idle_share"] * lane.total_ns / 1e6
+    idle_ms = shares["idle_share"] * view.total_ns / 1e6
     assert idle_ms == pytest.approx(540, abs=1)  # nsys analyze lists no gap at all
     assert shares["host_bound_idle_share"] / shares["idle_share"] > 0.97
     assert shares["unknown_idle_share"] == 0
@@ -100,8 +100,8 @@ def test_what_graphs_hide_could_not_be_told():
 @pytest.mark.parametrize("trace", ["two-gpu-before", "two-gpu-h100-window"])
 def test_each_gpu_is_told_by_itself(trace: str):
     of_device = sql(trace, "select deviceId, count(*) from CUPTI_ACTIVITY_KIND_KERNEL group by 1 order by 1")
-    lanes = look(profiles.read(path(trace))).lanes
-    assert [lane.device for lane in lanes] == [device for device, _ in of_device]
+    views = select_steps(profiles.read(path(trace))).views
+    assert [view.device for view in views] == [device for device, _ in of_device]
     rows = run(trace).metrics["worker"]
     assert [row["kernels_per_step"] + row["collectives_per_step"] for row in rows] == [n for _, n in of_device]
     assert all(row["device_busy_share"] > 0.85 for row in rows)

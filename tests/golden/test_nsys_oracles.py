@@ -14,10 +14,10 @@ from typing import Any
 import polars as pl
 import pytest
 
+from advisor.analysis.device.steps import select_steps
 from advisor.engine import check
 from advisor.errors import NothingFound
-from advisor.lanes.lens import look
-from advisor.profile import Profile
+from advisor.model.profile import Profile
 from tests import profiles
 
 SHARED = Path(__file__).parents[2].parent / "shared"
@@ -193,14 +193,14 @@ def test_pageable_copies_before_the_first_kernel_are_start_up(trace: str):
     made = profile(trace)
     pageable = made.device_ops.filter(pl.col("source_memory") == "pageable")
     assert (pageable.height, pageable["bytes"].sum()) == (292, 13_627_402_240)
-    (lane,) = look(made).lanes
-    assert pageable.select((pl.col("start_ns") + pl.col("dur_ns")).max()).item() < lane.starts[0]
+    (view,) = select_steps(made).views
+    assert pageable.select((pl.col("start_ns") + pl.col("dur_ns")).max()).item() < view.starts[0]
     assert "count in no step, copies of 12.7 GiB among it" in made.salvaged[0]
 
 
 def test_graph_launches_keep_the_device_busy():
-    (lane,) = look(profile("llm-2.7b-a100-cuda-graph")).lanes
-    assert lane.share(lane.busy) > 0.997
+    (view,) = select_steps(profile("llm-2.7b-a100-cuda-graph")).views
+    assert view.share(view.busy) > 0.997
     assert "--cuda-graph-trace=node" in profile("llm-2.7b-a100-cuda-graph").lacks["device_ops.grid"]
 
 

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from advisor.lanes.lens import Lane, look
-from advisor.metrics import breakdown, kernels, memory, steps
+from advisor.analysis.device.steps import DeviceView, select_steps
+from advisor.metrics.kernels import kernel_times
+from advisor.metrics.memory import peak
+from advisor.metrics.steps import breakdown, step_times
 from tests import profiles
 
 SHARED = Path(__file__).parents[2].parent / "shared"
@@ -37,19 +39,19 @@ Spans = list[tuple[float, float]]
 
 
 @cache
-def lane(trace: str) -> Lane:
-    (only,) = look(profiles.read(SHARED / "traces/kineto" / trace), "all").lanes
+def view(trace: str) -> DeviceView:
+    (only,) = select_steps(profiles.read(SHARED / "traces/kineto" / trace), "all").views
     return only
 
 
 @cache
 def worker(trace: str) -> dict[str, Any]:
-    one = lane(trace)
-    return dict(breakdown.breakdown(one) | kernels.kernels(one) | steps.step_times(one) | memory.memory(one))
+    one = view(trace)
+    return dict(breakdown.breakdown(one) | kernel_times.kernels(one) | step_times.step_times(one) | peak.memory(one))
 
 
 def step_rows(trace: str) -> dict[int, dict[str, Any]]:
-    return {row["step"]: row for row in breakdown.step_table(lane(trace)).to_dicts()}
+    return {row["step"]: row for row in breakdown.step_table(view(trace)).to_dicts()}
 
 
 @cache
@@ -112,7 +114,9 @@ def test_calls_and_time_of_every_kernel_are_the_peer_s_with_collectives_apart(tr
     columns = [column["name"] for column in table["columns"]]
     rows = [dict(zip(columns, row, strict=True)) for row in table["rows"]]
     expected = {row["Name"]: (row["Calls"], row["Total Duration (us)"]) for row in rows if "nccl" not in row["Name"]}
-    found = {row["name"]: (row["calls"], row["total_ms"] * 1e3) for row in kernels.kernel_table(lane(trace)).to_dicts()}
+    found = {
+        row["name"]: (row["calls"], row["total_ms"] * 1e3) for row in kernel_times.kernel_table(view(trace)).to_dicts()
+    }
     assert found == {name: (calls, pytest.approx(us, abs=1)) for name, (calls, us) in expected.items()}
 
 

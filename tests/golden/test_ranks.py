@@ -8,13 +8,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from advisor import metrics, parts
-from advisor.discover import discover
+from advisor import files, metrics
+from advisor.analysis.job.job import Job, job_of
 from advisor.engine import check
+from advisor.inputs.discover import discover
 from advisor.metrics import Part
-from advisor.ranks.job import Job, job_of
+from advisor.model.report import Run
 from advisor.render import words
-from advisor.report import Run
 from tests import profiles
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ recorded = pytest.mark.skipif(not DLRM.is_dir(), reason=f"{DLRM} is not there")
 @cache
 def dlrm_parts() -> list[Part]:
     (found,), _ = discover([str(DLRM)])
-    read, lost = parts.parts(found, "steady", lambda _: lambda _: None, 1)
+    read, lost = files.parts(found, "steady", lambda _: lambda _: None, 1)
     assert not lost
     return list(read)
 

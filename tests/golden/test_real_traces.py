@@ -13,9 +13,9 @@ from typing import NamedTuple
 import polars as pl
 import pytest
 
-from advisor.profile import SCHEMAS, Profile
-from advisor.readers import kineto
-from advisor.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES
+from advisor.inputs.readers import kineto
+from advisor.inputs.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES
+from advisor.model.profile import SCHEMAS, Profile
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 TRACES = SHARED / "traces/kineto"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from advisor.lanes.lens import look
+from advisor.analysis.device.steps import select_steps
+from advisor.inputs.readers import kineto
 from advisor.metrics import measure
-from advisor.profile import Profile
-from advisor.readers import kineto
-from advisor.report import Finding
+from advisor.model.profile import Profile
+from advisor.model.report import Finding
 from advisor.rules.judge import judge
 from tests import profiles
 
@@ -43,7 +43,7 @@ def simulated(fault: str, gpu: str, seed: int) -> tuple[dict[str, Finding], floa
 
 def judged(profile: Profile) -> dict[str, Finding]:
     book = profiles.book()
-    findings = judge(measure(look(profile)), {rule: book[rule] for rule in RULES}, {}).findings
+    findings = judge(measure(select_steps(profile)), {rule: book[rule] for rule in RULES}, {}).findings
     return {finding.rule: finding for finding in findings}
 
 

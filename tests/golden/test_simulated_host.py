@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from advisor.lanes.lens import look
+from advisor.analysis.device.steps import select_steps
+from advisor.inputs.readers import kineto
 from advisor.metrics import measure
-from advisor.readers import kineto
-from advisor.report import Finding
+from advisor.model.report import Finding
 from advisor.rules.judge import judge
 from tests import profiles
 
@@ -39,7 +39,7 @@ JOBS = [
 def simulated(fault: str, gpu: str, seed: int) -> tuple[list[Finding], float]:
     """The group's findings, and what the repair saves in ms."""
     made = profiles.case(fault, gpu, seed)
-    found = measure(look(kineto.read(io.BytesIO(made.faulty.kineto()), fault)))
+    found = measure(select_steps(kineto.read(io.BytesIO(made.faulty.kineto()), fault)))
     book = profiles.book()
     return list(judge(found, {rule: book[rule] for rule in RULES}, {}).findings), made.saved_ms
 

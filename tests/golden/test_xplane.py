@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import polars as pl
 import pytest
 
+from advisor.analysis.device.steps import select_steps
 from advisor.cli import main
 from advisor.engine import check
 from advisor.errors import ReadError
-from advisor.intervals import Union
-from advisor.lanes.lens import look
+from advisor.inputs.readers import xplane
 from advisor.metrics import Measurements, measure
-from advisor.profile import Profile
-from advisor.readers import xplane
+from advisor.model.intervals import Union
+from advisor.model.profile import Profile
 from advisor.render import words
 from advisor.rules.judge import judge
 from tests import profiles
@@ -150,7 +150,7 @@ def test_device_time_of_ops_adds_up_to_that_of_xprofs_kernels():
     """XProf's own table of ops has no device time on GPUs any more; its kernels, each listed twice, bear no ops."""
     kernels = {tuple(row.values())[1:]: row for row in rows(oracle("tf-gpu-multi-worker.xprof-2.24.2.kernel_stats"))}
     found = judged("tf-gpu-multi-worker")
-    used = pl.concat([lane.used_ops for lane in found.lens.lanes])
+    used = pl.concat([view.used_ops for view in found.selection.views])
     copies = used.filter(pl.col("kind") == "memcpy", pl.col("framework_op").is_not_null())["dur_ns"].sum() / 1e6
     assert found.frames["op"]["device_ms"].sum() - copies == pytest.approx(
         sum(row["total_duration_us"] for row in kernels.values()) / 1e3, rel=1e-3
@@ -386,7 +386,7 @@ def test_a_jax_loop_that_loads_by_itself_waits_twenty_milliseconds_a_step():
 
 @cache
 def judged(name: str) -> Measurements:
-    return measure(look(read(name), "all"))
+    return measure(select_steps(read(name), "all"))
 
 
 @cache

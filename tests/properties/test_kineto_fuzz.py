@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.profile import Profile
-from advisor.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES
+from advisor.inputs.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES
+from advisor.model.profile import Profile
 from tests import hostile as files
 from tests.effort import examples
 from tests.hostile import flipped, places

@@ -11,11 +11,16 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from advisor.intervals import Union, nest
-from advisor.lanes.gaps import CAUSES, gaps
-from advisor.lanes.lens import Lane, look
-from advisor.metrics import METRICS, breakdown, idle, kernels, measure, memory, steps, syncs, transfers
-from advisor.profile import SCHEMAS, Profile
+from advisor.analysis.device.idle import CAUSES, gaps
+from advisor.analysis.device.steps import DeviceView, select_steps
+from advisor.metrics import METRICS, measure
+from advisor.metrics.copies import transfers
+from advisor.metrics.host import synchronisation
+from advisor.metrics.kernels import kernel_times
+from advisor.metrics.memory import peak
+from advisor.metrics.steps import breakdown, idle, step_times
+from advisor.model.intervals import Union, nest
+from advisor.model.profile import SCHEMAS, Profile
 from tests.effort import examples
 from tests.strategies import Pairs, intervals, profiles
 
@@ -61,11 +66,11 @@ def test_gaps_and_the_union_share_out_a_window(pairs: Pairs, start: int, length:
 
 @given(intervals(max_size=20), st.data())
 def test_a_parent_is_the_last_of_those_before_that_is_open(pairs: Pairs, data: st.DataObject):
-    lanes = data.draw(st.lists(st.sampled_from([1, 2]), min_size=len(pairs), max_size=len(pairs)))
-    found = nest(lanes, [start for start, _ in pairs], [end for _, end in pairs])
+    views = data.draw(st.lists(st.sampled_from([1, 2]), min_size=len(pairs), max_size=len(pairs)))
+    found = nest(views, [start for start, _ in pairs], [end for _, end in pairs])
     order = sorted(range(len(pairs)), key=lambda i: (pairs[i][0], -pairs[i][1], i))
     for place, i in enumerate(order):
-        before = [j for j in order[:place] if lanes[j] == lanes[i]]
+        before = [j for j in order[:place] if views[j] == views[i]]
         is_open = [j for j in before if max(pairs[j][1], pairs[j][0] + 1) > pairs[i][0]]
         assert found[i] == (is_open[-1] if is_open else -1)
 
@@ -76,11 +81,11 @@ def test_a_parent_is_the_last_of_those_before_that_is_open(pairs: Pairs, data: s
 @some
 @given(profiles())
 def test_categories_sum_to_the_steps_to_the_nanosecond(made: Profile):
-    for lane in look(made, "all").lanes:
-        shares = [breakdown.breakdown(lane).get(f"{category}_share") for category in breakdown.CATEGORIES]
-        if lane.total_ns:
-            assert sum(nanoseconds(share, lane.total_ns) for share in shares) == lane.total_ns
-        for row in breakdown.step_table(lane).to_dicts():
+    for view in select_steps(made, "all").views:
+        shares = [breakdown.breakdown(view).get(f"{category}_share") for category in breakdown.CATEGORIES]
+        if view.total_ns:
+            assert sum(nanoseconds(share, view.total_ns) for share in shares) == view.total_ns
+        for row in breakdown.step_table(view).to_dicts():
             length = round(row["step_ms"] * 1e6)
             parts = [nanoseconds(row[f"{category}_share"], length) for category in breakdown.CATEGORIES]
             assert sum(parts) == length
@@ -97,19 +102,19 @@ def nanoseconds(share: object, of: int) -> int:
 @some
 @given(profiles())
 def test_causes_sum_to_the_idle_time_to_the_nanosecond(made: Profile):
-    for lane in look(made, "all").lanes:
-        frame = gaps(lane)
+    for view in select_steps(made, "all").views:
+        frame = gaps(view)
         length = (frame["end_ns"] - frame["start_ns"]).to_numpy()
         assert (length > 0).all()
         assert (frame.select(f"{cause}_ns" for cause in CAUSES).to_numpy() >= 0).all()
         assert (
             frame.select(pl.sum_horizontal(f"{cause}_ns" for cause in CAUSES)).to_series().to_list() == length.tolist()
         )
-        busy = lane.busy.within(lane.starts, lane.ends)
-        assert length.sum() == lane.total_ns - busy.sum()
-        assert not lane.busy.within(frame["start_ns"], frame["end_ns"]).any()
-        if lane.total_ns:
-            assert idle.idle(lane)["idle_share"] == pytest.approx(length.sum() / lane.total_ns)
+        busy = view.busy.within(view.starts, view.ends)
+        assert length.sum() == view.total_ns - busy.sum()
+        assert not view.busy.within(frame["start_ns"], frame["end_ns"]).any()
+        if view.total_ns:
+            assert idle.idle(view)["idle_share"] == pytest.approx(length.sum() / view.total_ns)
 
 
 # ----------------------------------------------------------------------- what is known, and what is not
@@ -119,7 +124,7 @@ def test_causes_sum_to_the_idle_time_to_the_nanosecond(made: Profile):
 @settings(few, phases=[Phase.reuse, Phase.generate])  # shrinking would take minutes
 @given(profiles(), st.sampled_from(["all", "steady"]))
 def test_a_metric_is_a_number_in_its_range_or_null_with_a_reason(made: Profile, choice: str):
-    found = measure(look(made, choice))
+    found = measure(select_steps(made, choice))
     for row in [*found.frames["device"].to_dicts(), *found.frames["run"].to_dicts()]:
         for name in METRICS.keys() & row.keys():
             value, metric = row[name], METRICS[name]
@@ -139,19 +144,19 @@ def test_a_metric_is_a_number_in_its_range_or_null_with_a_reason(made: Profile, 
 
 
 def values(made: Profile) -> list[Row]:
-    """Every metric of each lane that rests on the tables' times alone."""
-    return [everything(lane) for lane in look(made, "all").lanes]
+    """Every metric of each view that rests on the tables' times alone."""
+    return [everything(view) for view in select_steps(made, "all").views]
 
 
-def everything(lane: Lane) -> Row:
+def everything(view: DeviceView) -> Row:
     return dict(
-        breakdown.breakdown(lane)
-        | idle.idle(lane)  # type: ignore[operator]
-        | kernels.kernels(lane)
-        | memory.memory(lane)
-        | steps.step_times(lane)
-        | syncs.syncs(lane)
-        | transfers.transfers(lane)
+        breakdown.breakdown(view)
+        | idle.idle(view)  # type: ignore[operator]
+        | kernel_times.kernels(view)
+        | peak.memory(view)
+        | step_times.step_times(view)
+        | synchronisation.syncs(view)
+        | transfers.transfers(view)
     )
 
 

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.analysis.device.steps import select_steps
 from advisor.errors import ReadError
-from advisor.lanes.lens import look
+from advisor.inputs.readers import nsys
 from advisor.metrics import conclude, measure_part
-from advisor.profile import SCHEMAS, Profile
-from advisor.readers import nsys
+from advisor.model.profile import SCHEMAS, Profile
 from tests.effort import examples
 from tests.strategies_nsys import (
     GRAPH,
@@ -147,7 +147,7 @@ def known(profile: Profile, table: str) -> dict[str, list[object]]:
 
 @pytest.mark.parametrize("table", FULL)
 def test_each_table_may_be_absent(table: str):
-    conclude([measure_part(look(opened(without(table))))])
+    conclude([measure_part(select_steps(opened(without(table))))])
 
 
 @pytest.mark.parametrize(("table", "column"), COLUMNS)
@@ -187,7 +187,7 @@ def test_any_part_of_an_export_with_any_values_is_read_or_refused(data: st.DataO
         made = opened(tables)
     except ReadError:
         return
-    conclude([measure_part(look(made))])
+    conclude([measure_part(select_steps(made))])
 
 
 @examples(0.4)

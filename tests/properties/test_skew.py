@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.metrics import Measurements, skew
+from advisor.metrics import Measurements
+from advisor.metrics.ranks import skew
 from advisor.resources import rules_folder
 from advisor.rules.book import load
 from advisor.rules.judge import judge

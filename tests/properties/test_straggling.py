@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.intervals import Union
-from advisor.ranks.segments import operations
-from advisor.ranks.straggling import Replay, replay
+from advisor.analysis.job.segments import operations
+from advisor.analysis.job.stragglers import Replay, replay
+from advisor.model.intervals import Union
 from tests.effort import examples
 
 some = examples(0.25)

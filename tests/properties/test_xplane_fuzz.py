@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.profile import Profile
+from advisor.model.profile import Profile
 from tests import hostile as files
 from tests.effort import examples
 from tests.hostile import flipped, places

@@ -6,7 +6,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from advisor.comparison import Comparison
+from advisor.model.comparison import Comparison
 from advisor.render.compared import words
 from advisor.render.compared.payload import payload
 from advisor.render.html import asset, page

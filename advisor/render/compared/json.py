@@ -8,8 +8,8 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from advisor.comparison import SCHEMA_VERSION, Comparison
 from advisor.errors import ReadError
+from advisor.model.comparison import SCHEMA_VERSION, Comparison
 from advisor.text import one_line
 
 _SCHEMA_ID: Final = f"comparison-{SCHEMA_VERSION}.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from advisor.comparison import Comparison, FindingChange, Verdict, WorkChange
+from advisor.model.comparison import Comparison, FindingChange, Verdict, WorkChange
 from advisor.render import mermaid
 from advisor.render.compared import words
 from advisor.render.markdown import MOST_CHARACTERS, details, escape, graded, name, prose, table, within

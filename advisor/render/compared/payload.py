@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from advisor.comparison import Amount, Comparison, WorkChange
+from advisor.model.comparison import Amount, Comparison, WorkChange
+from advisor.model.report import Value
 from advisor.render.compared import words
 from advisor.render.payload import embedded, table
-from advisor.report import Value
 
 _WORK: Final = (
     *("status", "work", "name", "size", "base_calls", "base_ms", "head_calls", "head_ms", "change_ms", "moved_ms"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from advisor.comparison import Comparison, FindingChange, FindingStatus, Verdict, WorkChange
+from advisor.model.comparison import Comparison, FindingChange, FindingStatus, Verdict, WorkChange
 from advisor.render.compared import words
 from advisor.render.page import Page
 from advisor.text import count, one_line, shortened

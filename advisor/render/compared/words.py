@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
-from advisor.comparison import (
+from advisor.model.comparison import (
     Amount,
     Comparison,
     FindingChange,

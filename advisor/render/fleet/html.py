@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from advisor.model.week import Week
 from advisor.render.fleet import words
 from advisor.render.html import asset, page
-from advisor.week import Week
 
 
 def render(week: Week, *, links: str | None = None) -> str:

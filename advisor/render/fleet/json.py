@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Final
 
-from advisor.week import SCHEMA_VERSION, Week
+from advisor.model.week import SCHEMA_VERSION, Week
 
 _SCHEMA_ID: Final = f"week-{SCHEMA_VERSION}.json"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from advisor.model.week import Week
 from advisor.render.fleet import words
 from advisor.render.markdown import MOST_CHARACTERS, escape, prose, table, within
-from advisor.week import Week
 
 _LINES: Final = 8
 _LONGEST: Final = 160

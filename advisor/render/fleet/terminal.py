@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from advisor.model.week import Week
 from advisor.render.fleet import words
 from advisor.render.page import Page
-from advisor.week import Week
 
 _WIDTH: Final = 100
 _LINES: Final = 8

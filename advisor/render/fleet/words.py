@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final
 
+from advisor.model.week import Change, Coverage, Group, Hours, JobFinding, Trend, Week
 from advisor.text import UNKNOWN, count, interval, listing, ms, number, percent, percents
-from advisor.week import Change, Coverage, Group, Hours, JobFinding, Trend, Week
 
 MOST_LINES: Final = 20
 _NO_LABEL: Final = "(no label)"

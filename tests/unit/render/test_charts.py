@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 import re
 
+from advisor.model.report import Run
 from advisor.render import charts, html, words
-from advisor.report import Run
 from tests.render_samples import RESNET, SAMPLES, changed
 
 EIGHT = SAMPLES["many-workers"].runs[0]

@@ -12,8 +12,8 @@ from cmarkgfm.cmark import Options
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.comparison import Comparison, Shift, Side, Verdict
 from advisor.errors import ReadError
+from advisor.model.comparison import Comparison, Shift, Side, Verdict
 from advisor.render import mermaid
 from advisor.render.compared import html as page
 from advisor.render.compared import json as contract

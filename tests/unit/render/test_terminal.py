@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from advisor.model.report import Fix, Place
 from advisor.render import terminal, words
-from advisor.report import Fix, Place
 from tests.effort import examples
 from tests.render_samples import HOSTILE, RESNET, SAMPLES, changed, hostile, report
 

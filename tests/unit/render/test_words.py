@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.model.report import LeftOutStep, Place, Report, Steps, Unreadable, Worker
 from advisor.render import html, markdown, terminal, words
-from advisor.report import LeftOutStep, Place, Report, Steps, Unreadable, Worker
 from tests.render_samples import (
     INPUT_BOUND,
     LAUNCH_BOUND,

@@ -1,0 +1,257 @@
+"""Where the time goes by module: device time, or without a device host time, along the ranges that cause it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from advisor.analysis.device.steps import DeviceView
+from advisor.model.intervals import Ints, above, nearest
+from advisor.model.profile import named
+
+MOST_FRAMES: Final = 600  # the rest is too small to be seen
+_FRAMES: Final = ("module", "op", "annotation", "input", "collective", "compile")
+ENGINE: Final = "autograd::engine::evaluate_function: "
+_PREFIX: Final = rf"^(?:{ENGINE}|nn\.Module: )"
+_NONE: Final = np.empty(0, np.int64)
+_SCHEMA: Final = {
+    "id": pl.Int64,
+    "parent": pl.Int64,
+    "name": pl.String,
+    "kind": pl.String,
+    "total_ms": pl.Float64,
+    "self_ms": pl.Float64,
+}
+
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+class _Tree(NamedTuple):
+    """Frames of equal paths, parents before their children: one element each of `parent`, `name`, `kind`, `self_ns`."""
+
+    parent: Ints
+    name: list[str | None]
+    kind: list[str]
+    self_ns: Ints
+
+
+def call_tree(view: DeviceView) -> pl.DataFrame:
+    """One row per path of frames in the used steps, parents first: what a flame graph is drawn from.
+
+    Columns: id (0, 1, ...), parent (null at the top), name (null: what caused it was not recorded), kind (module, op,
+    annotation, ..., or scope: a part of the name that the compiler gave an op), total_ms and self_ms per used step.
+
+    Time is that of kernels, copies and memsets, each counted where they overlap, at the ranges that launched them; of a
+    worker without a device it is the host's. What the autograd engine runs counts where the forward op ran: both bear
+    one sequence number (PyTorch, `torch.autograd.profiler.emit_nvtx`). Only the MOST_FRAMES largest are kept.
+    """
+    trees = [_on_host(view)] if view.device is None else [_named(view), _launched(view)]
+    return _table(_joined([tree for tree in trees if len(tree.parent)]), max(1, view.steps.height))
+
+
+def _is_named() -> pl.Expr:
+    """Of device ops: the compiler gave them a path of scopes."""
+    return pl.col("framework_op").cast(pl.String).str.contains("/", literal=True).fill_null(value=False)
+
+
+def _named(view: DeviceView) -> _Tree:
+    """By the scopes in the names of the ops: `jit(train)/dense/dot_general`."""
+    ops = view.used_ops.filter(_is_named()).group_by(pl.col("framework_op").cast(pl.String)).agg(pl.sum("dur_ns"))
+    own = dict(ops.rows())
+    paths = {parts[:depth] for parts in map(_scopes, own) for depth in range(1, len(parts) + 1)}
+    order = sorted(paths, key=lambda path: (len(path), path))
+    number = {path: i for i, path in enumerate(order)}
+    self_ns = np.zeros(len(order), np.int64)
+    for name, spent in own.items():
+        self_ns[number[_scopes(name)]] += spent
+    parent = np.array([number.get(path[:-1], -1) for path in order], np.int64)
+    whole = {_scopes(name) for name in own}
+    return _Tree(parent, [path[-1] for path in order], ["op" if p in whole else "scope" for p in order], self_ns)
+
+
+def _scopes(name: str) -> tuple[str, ...]:
+    return tuple(part for part in name.rstrip(":").split("/") if part) or (name,)
+
+
+def _launched(view: DeviceView) -> _Tree:
+    """By the ranges of the host that launched the device ops."""
+    ops = view.used_ops.filter(~_is_named())
+    rows = _by_id(view.host)
+    at = _positions(rows, ops.select(pl.coalesce("launch", "op")).to_series())
+    return _grown(rows, at, ops["dur_ns"].to_numpy())
+
+
+def _on_host(view: DeviceView) -> _Tree:
+    """By the host's own ranges; time inside another range of the thread is that range's."""
+    rows = _by_id(view.host)
+    used = view.used_host.filter(pl.col("kind").is_in(_FRAMES))
+    at = _positions(rows, used["id"])
+    spent = used["dur_ns"].to_numpy().copy()
+    parent = _parents(rows)
+    outer = nearest(rows["kind"].is_in(_FRAMES).to_numpy(), parent)
+    around = above(outer, parent)[at]
+    place = np.full(rows.height, -1, np.int64)
+    place[at] = np.arange(len(at))
+    inside = (around >= 0) & (place[around] >= 0)
+    np.subtract.at(spent, place[around[inside]], used["dur_ns"].to_numpy()[inside])
+    return _grown(rows, at, np.maximum(spent, 0))
+
+
+def _by_id(host: pl.DataFrame) -> pl.DataFrame:
+    return host if host["id"].is_sorted() else host.sort("id")
+
+
+def _positions(rows: pl.DataFrame, ids: pl.Series) -> Ints:
+    """Where in `rows`, sorted by id, these ids are; -1 for null and unknown ones."""
+    known, wanted = rows["id"].to_numpy(), ids.fill_null(-1).to_numpy()
+    if not len(known):
+        return np.full(len(wanted), -1, np.int64)
+    if known[-1] - known[0] == len(known) - 1:  # none is missing
+        return np.where((wanted >= known[0]) & (wanted <= known[-1]), wanted - known[0], -1)
+    at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    return np.where(known[at] == wanted, at, -1)
+
+
+def _parents(rows: pl.DataFrame) -> Ints:
+    return _positions(rows, rows["parent"])
+
+
+def _grown(rows: pl.DataFrame, at: Ints, spent_ns: Ints) -> _Tree:
+    """The tree of the frames around the rows `at`, each of which has spent so much."""
+    parent, is_module = _parents(rows), (rows["kind"] == "module").to_numpy()
+    kept = rows["kind"].is_in(_FRAMES).to_numpy()
+    if is_module.any():
+        kept &= ~_around_modules(rows, parent, is_module)
+    frame = nearest(kept, parent)
+    outer = above(frame, parent)
+    if is_module.any():
+        engine = _engine(rows)
+        outer = np.where(engine & (outer < 0), _forward(rows, frame, parent, is_module, engine), outer)
+    owner = above(frame, at)
+    needed = _ancestry(owner, outer)
+    names = rows["name"].gather(needed).cast(pl.String).str.replace(_PREFIX, "")
+    code = names.rank("dense").cast(pl.Int64).fill_null(0).to_numpy()
+    inner = np.full(rows.height, -1, np.int64)
+    inner[needed] = np.arange(len(needed))
+    node, first, around = _merged(code, above(inner, outer[needed]))
+    lost = int(spent_ns[owner < 0].sum())
+    self_ns = np.zeros(len(first) + (lost > 0), np.int64)
+    np.add.at(self_ns, node[inner[owner[owner >= 0]]], spent_ns[owner >= 0])
+    name: list[str | None] = names.gather(first).to_list()
+    kinds: list[str] = rows["kind"].gather(needed[first]).to_list()
+    if lost > 0:  # launched by nothing that was recorded
+        self_ns[-1] = lost
+        around, name, kinds = np.append(around, -1), [*name, None], [*kinds, "op"]
+    return _Tree(around, name, kinds, self_ns)
+
+
+def _around_modules(rows: pl.DataFrame, parent: Ints, is_module: Mask) -> Mask:
+    """Annotations with modules inside: `forward` around all modules would take the backward pass for its own."""
+    around = np.zeros(rows.height, np.bool_)
+    up = np.unique(parent[is_module])
+    while len(up := up[(up >= 0) & ~around[up]]):
+        around[up] = True
+        up = np.unique(parent[up])
+    return np.asarray(around & (rows["kind"] == "annotation").to_numpy(), np.bool_)
+
+
+def _engine(rows: pl.DataFrame) -> Mask:
+    calls = rows.select(named(f"^{ENGINE}")).to_series()
+    return np.asarray(calls.fill_null(value=False).to_numpy(), np.bool_)
+
+
+def _forward(rows: pl.DataFrame, frame: Ints, parent: Ints, is_module: Mask, engine: Mask) -> Ints:
+    """Of each row the module around the forward op with its sequence number; -1 where there is none.
+
+    Ops that record nothing for autograd bear the number of the next that does: the last to start is that one.
+    """
+    module = nearest(is_module, parent)
+    recomputed = nearest(engine, parent) >= 0
+    forward = pl.Series((above(module, frame) >= 0) & ~recomputed)  # a recomputed op lies inside its own backward
+    numbered = rows.select("sequence", "start_ns", row=pl.int_range(pl.len())).filter(
+        forward, pl.col("sequence").is_not_null()
+    )
+    last = numbered.sort("start_ns").unique("sequence", keep="last").select("sequence", "row")
+    found = rows.select("sequence").join(last, on="sequence", how="left", maintain_order="left")["row"]
+    return above(module, found.fill_null(-1).to_numpy())
+
+
+def _ancestry(owner: Ints, outer: Ints) -> Ints:
+    """The rows that own something and all around them, ascending."""
+    seen = np.zeros(len(outer), np.bool_)
+    up = np.unique(owner)
+    while len(up := up[up >= 0]) and len(up := up[~seen[up]]):
+        seen[up] = True
+        up = np.unique(outer[up])
+    return np.flatnonzero(seen)
+
+
+def _merged(code: Ints, outer: Ints) -> tuple[Ints, Ints, Ints]:
+    """Rows of one path are one node: the node of each row, and of each node its first row and its parent node.
+
+    A row with the name of the one around it is the same frame: the engine's call and what it calls, or a recursion.
+    """
+    node = np.full(len(code), -1, np.int64)
+    first, around = node[:0], node[:0]
+    for level in _levels(outer):
+        up = above(node, outer[level])
+        same = (outer[level] >= 0) & (code[level] == code[outer[level]])
+        node[level[same]] = up[same]
+        fresh, its = level[~same], up[~same]
+        _, at, of = np.unique(np.stack((its, code[fresh])), axis=1, return_index=True, return_inverse=True)
+        node[fresh] = len(first) + of.reshape(-1)
+        first, around = np.append(first, fresh[at]), np.append(around, its[at])
+    return node, first, around
+
+
+def _levels(parent: Ints) -> list[Ints]:
+    """The rows by how many are around them, the outermost first. Each round doubles the reach."""
+    depth, up = (parent >= 0).astype(np.int64), parent
+    while (up >= 0).any():
+        depth, up = depth + np.where(up >= 0, depth[up], 0), above(up, up)
+    order = np.argsort(depth, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1) if len(order) else []
+
+
+def _joined(trees: Sequence[_Tree]) -> _Tree:
+    """Trees side by side."""
+    before = np.cumsum([0, *(len(tree.parent) for tree in trees)])
+    return _Tree(
+        np.concatenate(
+            [_NONE, *(np.where(t.parent < 0, -1, t.parent + n) for t, n in zip(trees, before, strict=False))]
+        ),
+        [name for tree in trees for name in tree.name],
+        [kind for tree in trees for kind in tree.kind],
+        np.concatenate([_NONE, *(tree.self_ns for tree in trees)]),
+    )
+
+
+def _table(tree: _Tree, steps: int) -> pl.DataFrame:
+    """The largest frames; what surrounds a frame is no smaller and comes before it, so none loses its parent."""
+    total = tree.self_ns.copy()
+    levels = _levels(tree.parent)
+    depth = np.zeros(len(total), np.int64)
+    for number, level in reversed(list(enumerate(levels))):
+        depth[level] = number
+        inner = level[tree.parent[level] >= 0]
+        np.add.at(total, tree.parent[inner], total[inner])
+    kept = np.lexsort((depth, -total))[:MOST_FRAMES]
+    kept = kept[total[kept] > 0]
+    kept = kept[np.lexsort((-total[kept], depth[kept]))]
+    number_of = np.full(len(total), -1, np.int64)
+    number_of[kept] = np.arange(len(kept))
+    parent = pl.Series(above(number_of, tree.parent[kept]), dtype=pl.Int64)
+    rows = {
+        "id": np.arange(len(kept)),
+        "parent": parent.set(parent < 0, None),
+        "name": [tree.name[i] for i in kept],
+        "kind": [tree.kind[i] for i in kept],
+        "total_ms": total[kept] / 1e6 / steps,
+        "self_ms": tree.self_ns[kept] / 1e6 / steps,
+    }
+    return pl.DataFrame(rows, schema=_SCHEMA)

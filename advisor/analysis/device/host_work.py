@@ -1,0 +1,269 @@
+"""What the host does while the device waits for it: launching, Python between the launches, or something else."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.idle import gaps
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.model.intervals import EMPTY, Union
+from advisor.model.profile import named
+from advisor.text import ms, percent
+
+LONG_GAP_NS: Final = 1_000_000  # no launch takes that long: the host does something else in between
+PYTHON_NS: Final = 50_000  # interpreting the code around a launch takes 5 to 20 us; over 50 it is work of its own
+_UNTOLD_SHARE: Final = 0.05  # of the step: with more idle time of unknown cause, no cause's share can be told
+_NAMED: Final = 3
+_MOST_PLACES: Final = 10
+_WRAPPERS: Final = r"\): (?:_call_impl|_wrapped_call_impl|decorate_context|wrapper|inner)$"  # around any function
+_NOTHING: Final = "nothing that was recorded"
+_CALLS: Final = ["runtime", "sync", "allocator"]
+_DISPATCH: Final = ["op", "collective", *_CALLS]
+_ACCOUNTED: Final = ["input", "compile", "gc", "allocator"]  # as in advisor.analysis.device.idle: causes of their own
+_WORK: Final = ["op", "annotation", "module", "python", "collective", *_CALLS]
+
+_HANDED_OVER: Final = pl.col("step").is_not_null() & (pl.col("kind") != "pipeline")
+
+
+def training_ops(view: DeviceView) -> pl.DataFrame:
+    """Host ops of the threads that launch the device's work or bear the steps: not those of loaders or loggers.
+
+    Without a device also what these hand over to other threads, as far as the profile tells: TensorFlow and XLA compute
+    on pools of threads.
+    """
+    launching = pl.col("id").is_in(view.ops["launch"].drop_nulls().unique().implode())
+    threads = view.host.filter(launching | (pl.col("kind") == "step"))["thread"].unique()
+    mine = pl.col("thread").is_in(threads.implode())
+    if view.device is None:
+        mine |= _HANDED_OVER
+    return view.host.filter(mine) if threads.len() else view.host
+
+
+def handed_over(view: DeviceView) -> Union:
+    """When a thread other than the step's own works for a step; nothing where the profile does not link threads."""
+    threads = view.host.filter(pl.col("kind") == "step")["thread"].unique()
+    return spans(view.host.filter(_HANDED_OVER, ~pl.col("thread").is_in(threads.implode())))
+
+
+def launch_gaps(view: DeviceView) -> Union:
+    """When the device waits at most 1 ms for the next launch; what other causes account for is left out."""
+    return _late(view, pl.col("host_bound_ns") <= LONG_GAP_NS)
+
+
+def stalls(view: DeviceView) -> Union:
+    """When the device waits longer than that for the next launch."""
+    return _late(view, pl.col("host_bound_ns") > LONG_GAP_NS)
+
+
+def python_work(view: DeviceView) -> Union:
+    """Stretches of 50 us to 1 ms in which the training threads run no framework op and make no call.
+
+    Those of the steps left out as uneven are among them: they may be what made a step uneven.
+    """
+    between = between_ops(view, pl.concat([view.steps, view.uneven]))
+    length = between.ends - between.starts
+    worth = (length > PYTHON_NS) & (length <= LONG_GAP_NS)
+    return Union.of(between.starts[worth], between.ends[worth])
+
+
+def between_ops(view: DeviceView, steps: pl.DataFrame) -> Union:
+    """When the host, in these steps, runs no framework op and nothing else that accounts for the time."""
+    ops = view.once(training_ops)
+    start = steps["host_start_ns"].to_numpy()
+    windows = Union.of(start, start + steps["host_dur_ns"].to_numpy())
+    running = spans(ops.filter(pl.col("kind").is_in(_DISPATCH)))
+    if view.device is None:
+        running |= handed_over(view)
+    return minus(windows, running | view.host_spans("collective", *_ACCOUNTED))
+
+
+def optimizer_work(view: DeviceView) -> Union:
+    """When an optimizer updates its parameters, as `Optimizer.step#...` ranges tell."""
+    return spans(view.host.filter(pl.col("kind") == "annotation", named(r"^Optimizer\.step#")))
+
+
+def busiest(view: DeviceView, when: Union) -> pl.DataFrame:
+    """What ran on the training threads during `when`: name and self_ns, the time of a range outside those within it.
+
+    Ordered by time, most first. The name is null for the time in which no range was open.
+    """
+    ops = view.once(training_ops).filter(pl.col("kind").is_in(_WORK))
+    start = ops["start_ns"].to_numpy()
+    spent = ops.select("id", "parent", "name", ns=pl.Series(when.within(start, start + ops["dur_ns"].to_numpy())))
+    spent = spent.filter(pl.col("ns") > 0)
+    of_children = spent.group_by("parent").agg(children_ns=pl.sum("ns")).drop_nulls()
+    own = spent.join(of_children, left_on="id", right_on="parent", how="left").select(
+        name=pl.col("name").cast(pl.String), self_ns=(pl.col("ns") - pl.col("children_ns").fill_null(0)).clip(0)
+    )
+    nothing = pl.DataFrame({"name": [None], "self_ns": [minus(when, spans(ops)).total]}, schema=own.schema)
+    return pl.concat([own, nothing]).group_by("name").sum().sort("self_ns", "name", descending=[True, False])
+
+
+def telling(view: DeviceView, when: Union) -> pl.DataFrame:
+    """As `busiest`, but by the outermost ranges that lie in `when` for half of their time or more.
+
+    An op is named, not the views that it consists of; a function, not what it calls. Where no such range is open, the
+    time is that of the ranges around, as in `busiest`.
+    """
+    ops = view.once(training_ops).filter(pl.col("kind").is_in(_WORK)).select("thread", "name", "start_ns", "dur_ns")
+    start = ops["start_ns"].to_numpy()
+    ops = ops.with_columns(
+        self_ns=pl.Series(when.within(start, start + ops["dur_ns"].to_numpy()), dtype=pl.Int64),
+        end_ns=pl.col("start_ns") + pl.col("dur_ns"),
+    )
+    worth = ops.filter(pl.col("self_ns") > 0, 2 * pl.col("self_ns") >= pl.col("dur_ns"))
+    mine = (worth.with_columns(pl.col("name").cast(pl.String)).filter(~pl.col("name").str.contains(_WRAPPERS))).sort(
+        "thread", "start_ns", "end_ns", descending=[False, False, True]
+    )
+    before = pl.col("end_ns").cum_max().shift(1).over("thread")
+    outermost = mine.filter(before.is_null() | (pl.col("start_ns") >= before))
+    rest = busiest(view, minus(when, spans(outermost)))
+    named = pl.concat([outermost.select("name", "self_ns"), rest])
+    return named.group_by("name").sum().sort("self_ns", "name", descending=[True, False])
+
+
+def in_words(view: DeviceView, ran: pl.DataFrame) -> str:
+    """`a (1.2 ms), b (0.3 ms)`: the three of `busiest` with the most time per step; empty where there are none."""
+    top = ran.filter(pl.col("self_ns") > 0).head(_NAMED)
+    return ", ".join(f"{name or _NOTHING} ({ms(view.per_step_ms(ns))})" for name, ns in top.rows())
+
+
+def places(view: DeviceView, rows: pl.DataFrame, op: str = "id") -> pl.DataFrame:
+    """Those of the host ops that lie in used steps, as places to point at; `op` holds the id of the op to name."""
+    number = pl.col("window").replace_strict(list(range(view.steps.height)), view.steps["step"], return_dtype=pl.Int32)
+    found = rows.drop("step").join(view.used_host.select("id", "window"), on="id").with_columns(step=number, op=op)
+    return found.sort("dur_ns", "start_ns", descending=[True, False]).select(
+        "step", "start_ns", "dur_ns", "op", table=pl.lit("host_ops"), name=pl.col("name").cast(pl.String)
+    )
+
+
+def idle_after_waits(view: DeviceView) -> pl.DataFrame:
+    """Gaps after synchronising calls: window, start_ns, end_ns, sync_ns, and `call`, the id of the one that waited."""
+    found = view.once(gaps).filter(pl.col("sync_ns") > 0)
+    ran_dry = view.busy.last_end(found["start_ns"].to_numpy())
+    calls = view.host.filter(pl.col("kind") == "sync").sort("start_ns")
+    if not calls.height or not found.height:
+        return found.clear().select("window", "start_ns", "end_ns", "sync_ns", call=pl.lit(None, pl.Int64))
+    start = calls["start_ns"].to_numpy()
+    row = np.searchsorted(start, ran_dry, side="right") - 1
+    still_open = (row >= 0) & ((start + calls["dur_ns"].to_numpy())[row] >= ran_dry)
+    call = calls["id"].gather(np.maximum(row, 0))
+    return found.select(
+        "window", "start_ns", "end_ns", "sync_ns", call=pl.when(pl.Series(still_open, dtype=pl.Boolean)).then(call)
+    )
+
+
+def waits_that_cost(view: DeviceView) -> pl.DataFrame:
+    """The calls that waited, each with the idle time that followed, as places to point at, the costliest first."""
+    calls = view.host.select("id", "parent", "dur_ns", call_start="start_ns", called="name")
+    after = view.once(idle_after_waits).group_by("call").agg(pl.min("window"), pl.sum("sync_ns"))
+    found = after.join(calls, left_on="call", right_on="id")
+    return (
+        found.sort("sync_ns", "call_start", descending=[True, False])
+        .head(_MOST_PLACES)
+        .select(
+            step=pl.col("window").replace_strict(
+                list(range(view.steps.height)), view.steps["step"], return_dtype=pl.Int32
+            ),
+            start_ns="call_start",
+            dur_ns="dur_ns",
+            op="parent",
+            table=pl.lit("host_ops"),
+            name=pl.format("{}, then the device idles for {}", "called", _in_ms("sync_ns")),
+        )
+    )
+
+
+def device_places(view: DeviceView, ops: pl.DataFrame) -> pl.DataFrame:
+    """Device ops as places to point at, the longest first: which call launched each, in what op or range, what follows.
+
+    Only for as many as are shown: what follows is looked up for each.
+    """
+    first = ops.sort("dur_ns", "start_ns", descending=[True, False]).head(_MOST_PLACES)
+    calls = view.host.select("parent", launch="id", called="name")
+    idle = view.once(gaps).select(end_ns="start_ns", idle_ns=pl.col("end_ns") - pl.col("start_ns"))
+    told = (
+        first.with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
+        .join(calls, on="launch", how="left", maintain_order="left")
+        .join(idle, on="end_ns", how="left", maintain_order="left")
+    )
+    by = pl.format(" by {}", "called").fill_null("")
+    after = pl.format(", then the device idles for {}", _in_ms("idle_ns")).fill_null("")
+    return told.select(
+        "step",
+        "start_ns",
+        "dur_ns",
+        op=pl.coalesce("op", "parent"),
+        table=pl.lit("device_ops"),
+        name=pl.concat_str(pl.col("name").cast(pl.String), by, after),
+    )
+
+
+def _in_ms(column: str) -> pl.Expr:
+    return pl.col(column).map_elements(lambda ns: ms(ns / 1e6), return_dtype=pl.String)
+
+
+def untold(view: DeviceView) -> str | None:
+    """Why it cannot be told what the device waited for, or None where it can."""
+    if view.device is None or not view.total_ns:
+        return None
+    if not view.ops["launch"].count():
+        return "no runtime calls were recorded: nothing links the device's work to the host"
+    return idle_untold(view)
+
+
+def idle_untold(view: DeviceView) -> str | None:
+    """Why the causes of the idle time cannot be told apart, or None where they can."""
+    share = float(view.once(gaps)["unknown_ns"].sum()) / view.total_ns
+    if share < _UNTOLD_SHARE:
+        return None
+    startup = view.once(start_up)[0]
+    if share - startup < _UNTOLD_SHARE:
+        return f"the recording holds the start of the process: CUDA or HIP sets itself up in {percent(startup)} of it"
+    return f"{percent(share - startup)} of the time is idle and nothing tells why"
+
+
+def start_up(view: DeviceView) -> tuple[float, str]:
+    """Share of the time in which the process sets CUDA or HIP up, and that in words; steps begin after it."""
+    if view.marked or not view.ops.height:
+        return 0.0, ""
+    first = int(view.ops["start_ns"].min())  # type: ignore[arg-type]  # integers
+    before = Union.of(view.starts, np.minimum(view.ends, first))
+    calls = view.host.filter(pl.col("kind").is_in(["runtime", "sync"]), pl.col("start_ns") < first)
+    setting_up = minus(spans(calls) & before, view.host_spans(*_ACCOUNTED))
+    if not calls.height or not setting_up.total:
+        return 0.0, ""
+    longest = calls.sort("dur_ns", descending=True)["name"].cast(pl.String)[0]
+    return setting_up.total / view.total_ns, f"CUDA or HIP starts up, longest in {longest}"
+
+
+def undirected_copies(view: DeviceView) -> str | None:
+    """Why it cannot be told what is copied to and from the host, or None where it can."""
+    if not view.total_ns:
+        return None
+    copies = view.used_ops.filter(pl.col("kind") == "memcpy", pl.col("copy_kind").is_null())
+    share = float(spans(copies).within(view.starts, view.ends).sum()) / view.total_ns
+    said = f"copies are open in {percent(share)} of the time, and nothing tells whether they come from the host"
+    return said if share >= _UNTOLD_SHARE else None
+
+
+def minus(union: Union, other: Union) -> Union:
+    """Time covered by `union` and not by `other`."""
+    if not len(union.starts):
+        return EMPTY
+    return union & Union.of(*other.gaps(int(union.starts[0]), int(union.ends[-1])))
+
+
+def _late(view: DeviceView, which: pl.Expr) -> Union:
+    found = view.once(gaps).filter(pl.col("host_bound_ns") > 0, which)
+    late = Union.of(found["late_ns"].to_numpy(), found["end_ns"].to_numpy())
+    return minus(late, view.host_spans(*_ACCOUNTED))
+
+
+def inside(union: Union, ops: pl.DataFrame) -> pl.Series:
+    """Whether each op starts during `union`."""
+    start = ops["start_ns"].to_numpy()
+    return pl.Series(np.asarray(union.within(start, start + 1)) > 0, dtype=pl.Boolean)

@@ -1,0 +1,126 @@
+"""The gaps: every idle instant of a device in the used steps, and its one cause."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from advisor.analysis.device.steps import DeviceView
+from advisor.model.intervals import EMPTY, Ints
+
+_QUEUED_NS: Final = 5_000  # a queued op starts this soon after the one before it
+_LONG_NS: Final = 1_000_000  # no launch takes that long: the host does something else in between
+HOST_CAUSES: Final = ("input", "compile", "gc", "allocator")
+"""Kinds of host ops that are causes: the first to cover an instant owns it."""
+CAUSES: Final = (*HOST_CAUSES, "sync", "host_bound", "queued", "dependency", "unknown")
+
+MEANINGS: Final[dict[str, tuple[str, str]]] = {
+    "input": ("the data loader is being asked for the next batch", "an input range is open"),
+    "compile": ("code is being compiled", "a compilation range is open"),
+    "gc": ("Python's garbage collector runs", "a garbage collection is open"),
+    "allocator": ("device memory is being allocated or freed", "a cudaMalloc, cudaFree or the like is open"),
+    "sync": (
+        "the host had been waiting for the device and has nothing queued when it resumes",
+        "a synchronising call was open when the device ran dry; up to its return, where over 1 ms follows",
+    ),
+    "host_bound": (
+        "the host has not yet launched the next op",
+        "the call that launched the next op returned after the device ran dry, or over 1 ms after the wait returned",
+    ),
+    "queued": ("the next op is queued and about to start", "that call returned before; the gap is at most 5 us"),
+    "dependency": (
+        "the next op is queued but waits for another stream or rank",
+        "that call returned before; the gap is over 5 us",
+    ),
+    "unknown": (
+        "nothing tells why",
+        "the next op's launch was not recorded, or the recording begins or ends there and marks no steps",
+    ),
+}
+
+
+def gaps(view: DeviceView) -> pl.DataFrame:
+    """Idle intervals of the view's device inside the used steps, each split by cause.
+
+    Columns: window (row of `view.steps`), start_ns, end_ns, next (device op that ends the gap; null at the end of the
+    window), late_ns (the instant from which a host-bound part of the gap is host-bound: its start, or where a wait
+    returned), and `<cause>_ns` for every cause, which sum to end_ns - start_ns. All streams of the device are merged
+    first. Time under an input, compilation, garbage collection or allocator range belongs to that range; what is left
+    of a gap has one cause, told by when the next op was launched. Only a gap after a wait has two where the wait
+    returned over 1 ms before the gap's end: from then on the host does something else than to wait or to launch.
+    """
+    found = [view.busy.gaps(int(a), int(b)) for a, b in zip(view.starts, view.ends, strict=True)]
+    frame = pl.DataFrame(
+        {
+            "window": np.repeat(np.arange(len(found)), [len(opens) for opens, _ in found]),
+            "start_ns": np.concatenate([opens for opens, _ in found]) if found else np.empty(0, np.int64),
+            "end_ns": np.concatenate([closes for _, closes in found]) if found else np.empty(0, np.int64),
+        }
+    )
+    return _split(_with_next(frame, view), view).drop("launch", "launched_ns")
+
+
+def _with_next(frame: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
+    """Adds the op that ends each gap, and when the call that launched it returned."""
+    launches = view.host.select(launch="id", launched_ns=pl.col("start_ns") + pl.col("dur_ns"))
+    ending = (
+        view.ops.sort("start_ns", "id")
+        .unique("start_ns", keep="first", maintain_order=True)
+        .select(end_ns="start_ns", next="id", launch="launch")
+        .join(launches, on="launch", how="left")
+    )
+    return frame.join(ending, on="end_ns", how="left", maintain_order="left")
+
+
+def _split(frame: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
+    start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+    covered, so_far, parts = EMPTY, np.zeros(len(start), np.int64), {}
+    for cause in HOST_CAUSES:
+        covered = covered | view.host_spans(cause)
+        now = covered.within(start, end)
+        parts[f"{cause}_ns"] = now - so_far
+        so_far = now
+    rest = _cause_of_rest(frame, view)
+    late = np.where(rest == "sync", _returned(start, end, view), start)
+    before = late - start - covered.within(start, late)
+    after = end - late - covered.within(late, end)
+    parts |= {f"{cause}_ns": np.where(rest == cause, after, 0) for cause in CAUSES[len(HOST_CAUSES) :]}
+    waited = rest == "sync"
+    parts["sync_ns"] = np.where(waited, before, 0)
+    parts["host_bound_ns"] = np.where(waited, after, parts["host_bound_ns"])
+    parts["late_ns"] = late
+    return frame.with_columns(pl.Series(name, values, dtype=pl.Int64) for name, values in parts.items())
+
+
+def _returned(start: Ints, end: Ints, view: DeviceView) -> Ints:
+    """Until when each gap after a wait is the wait's: until its end, or where that is over 1 ms later, the return."""
+    waits = view.host_spans("sync")
+    if not len(waits.starts):
+        return end
+    dry = view.busy.last_end(start)
+    open_at = np.maximum(np.searchsorted(waits.starts, dry - 1, side="right") - 1, 0)
+    returned = waits.ends[open_at].clip(start, end)
+    until: Ints = np.where(end - returned > _LONG_NS, returned, end)
+    return until
+
+
+def _cause_of_rest(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.str_]:
+    """Cause of the time in each gap that no host range explains; shape (gaps,).
+
+    A gap that ends its window has no next op there: the device waits for the host to begin the next step. At the
+    edges of a recording without steps, the device may be busy with work that was launched or runs outside it.
+    """
+    start, length = frame["start_ns"].to_numpy(), (frame["end_ns"] - frame["start_ns"]).to_numpy()
+    dry = view.busy.last_end(start)  # before the window's start, where the gap lies across it
+    is_last, untold = frame["next"].is_null().to_numpy(), frame["launched_ns"].is_null().to_numpy()
+    host_is_late = is_last | ~untold & (frame["launched_ns"].fill_null(0).to_numpy() > dry)
+    was_waiting = view.host_spans("sync").within(dry - 1, dry) > 0
+    at_edge = np.isin(start, view.starts) | is_last if not view.marked else np.zeros(len(start), bool)
+    return np.select(
+        [at_edge, host_is_late & was_waiting, host_is_late, untold, length <= _QUEUED_NS],
+        ["unknown", "sync", "host_bound", "unknown", "queued"],
+        "dependency",
+    )

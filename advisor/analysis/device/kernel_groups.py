@@ -1,0 +1,117 @@
+"""Kernels that belong together: attention computed step by step, an optimizer's updates, chains of elementwise work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.host_work import optimizer_work
+from advisor.analysis.device.kernels import TYPE, kernels
+from advisor.analysis.device.steps import DeviceView
+
+_LEAST_CHAIN: Final = 3  # one after another, of a size: two alone may be any two
+_ELEMENTWISE: Final = ["elementwise", "copy", "rng"]
+_PASSED: Final = [*_ELEMENTWISE, "layout", "index"]  # in an attention: scaling, masks, dropout, casts, permutations
+# What writes without reading: it begins a chain and continues none. A dropout reads its input.
+_MADE: Final = r"(?i)FillFunctor|FillPhilox|distribution_\w*kernel|threefry|fillBufferAligned|^memset"
+_MADE_BY: Final = r"""(?x)
+    ^aten::(?:fill|zero|zeros|ones|full|uniform|normal|log_normal|random|exponential|bernoulli|rand\w*)_?$
+    | :(?:Fill|ZerosLike|OnesLike|\w*Random\w*|\w*TruncatedNormal\w*)$
+    | /random_bits$"""
+_BATCHED: Final = ["aten::bmm", "aten::baddbmm", "aten::matmul", "aten::einsum"]
+_BATCHED_TYPES: Final = r":(?:BatchMatMul\w*|Einsum)$|/dot_general$"  # of TensorFlow and JAX
+
+PARTS: Final = pl.Enum(["optimizer", "attention", "layout", "chain"])
+
+
+def parts(view: DeviceView) -> pl.DataFrame:
+    """The kernels of the steps with `part`, the pattern that each belongs to (PARTS; null: none), and `run`.
+
+    A kernel belongs to one pattern at most, the first of
+    - optimizer: launched inside an `Optimizer.step#...` annotation;
+    - attention: a softmax between batched products, with those products and what lies between, see `_in_attention`;
+    - layout: conversions between NCHW and NHWC by name, and any transposition that a convolution launches;
+    - chain: at least three elementwise kernels in a row on one stream over equally many elements (where shapes do not
+      tell: with equal grids and blocks), each able to depend on the one before, see `_independent`; those of one chain
+      share their `run`.
+    """
+    found = view.once(kernels).with_columns(part=pl.lit(None, PARTS))
+    found = _named(found, "optimizer", _in_optimizer(view, found))
+    found = _named(found, "attention", _in_attention(found))
+    name, op = pl.col("name").cast(pl.String), pl.col("op_name").fill_null("")
+    converts = (pl.col("family") == "layout") & (name.str.contains("(?i)nchw|nhwc") | op.str.contains("(?i)conv"))
+    found = _named(found, "layout", converts)
+    size = pl.struct("elements", pl.when(pl.col("elements").is_null()).then(pl.struct("grid", "block")))
+    told = pl.col("elements").is_not_null() | pl.col("grid").is_not_null()
+    single = pl.col("part").is_null() & pl.col("family").is_in(_ELEMENTWISE) & told
+    found = found.with_columns(run=pl.struct("stream", single, size, _independent().cum_sum()).rle_id())
+    return _named(found, "chain", single & (pl.len().over("run") >= _LEAST_CHAIN))
+
+
+def part(view: DeviceView, name: str) -> pl.DataFrame:
+    """The kernels that belong to one pattern."""
+    return view.once(parts).filter(pl.col("part") == name)
+
+
+def _independent() -> pl.Expr:
+    """Whether a kernel cannot work on what the one before it has written, as far as names and shapes tell.
+
+    A fill or a random generator reads nothing. Ops of a graph bear the name of their layer (`layer_1/dropout/Mul`), and
+    a graph's executor launches those of many layers side by side; two of a type on different shapes are, in any
+    framework, two tensors' turn.
+    """
+    op = pl.col("op_name").fill_null("")
+    scope, kind = op.str.extract("^(.*)/").fill_null(""), pl.coalesce(op.str.extract(TYPE), op)
+    made = op.str.contains(_MADE_BY) | pl.col("name").cast(pl.String).str.contains(_MADE)
+    reshaped = (kind == kind.shift()) & (pl.col("shape") != pl.col("shape").shift())
+    return made | (scope != scope.shift()).fill_null(value=False) | reshaped.fill_null(value=False)
+
+
+def _named(found: pl.DataFrame, name: str, belongs: pl.Expr | pl.Series) -> pl.DataFrame:
+    """With the kernels that belong, and are of no part yet, made part of this one."""
+    mine = pl.col("part").is_null() & belongs
+    return found.with_columns(part=pl.when(mine).then(pl.lit(name, PARTS)).otherwise("part"))
+
+
+def _in_optimizer(view: DeviceView, found: pl.DataFrame) -> pl.Series:
+    """Whether each kernel was launched while an optimizer updated its parameters."""
+    calls = view.host.select(launch="id", called="start_ns")
+    launched = found.select("launch", "start_ns").join(calls, on="launch", how="left", maintain_order="left")
+    called = launched["called"] if view.device is not None else launched["start_ns"]
+    at = called.fill_null(0).to_numpy()
+    during = optimizer_work(view).within(at, at + 1) > 0
+    return pl.Series(during & called.is_not_null().to_numpy(), dtype=pl.Boolean)
+
+
+def _in_attention(found: pl.DataFrame) -> pl.Series:
+    """Whether each kernel is part of an attention that is computed product by product.
+
+    Scaling, masks, dropout, casts and permutations are passed over. Of the other kernels of the stream, the one before
+    a softmax and the one after must be batched products; backward two of each, as a product has two gradients.
+    """
+    batched = pl.col("op_name").is_in(_BATCHED) | pl.col("op_name").str.contains(_BATCHED_TYPES)
+    product = batched & (pl.col("family") == "gemm") & pl.col("part").is_null()
+    softmax = (pl.col("family") == "softmax") & ~pl.col("op_name").fill_null("").str.contains("log_softmax")
+    gradient = pl.col("name").cast(pl.String).str.contains("(?i)backward|bwd")
+    main = found.filter(~pl.col("family").is_in(_PASSED)).with_columns(product=product.fill_null(value=False))
+    main = main.with_columns(
+        forward=softmax & ~gradient & _at("product", (-1, 1), every=True),
+        backward=softmax & gradient & _at("product", (-2, -1, 1, 2), every=True),
+    )
+    # A softmax some places on reaches back to here, one some places before reaches on.
+    main = main.select(
+        "id",
+        inside=_at("forward", (-1, 0, 1)) | _at("backward", (-2, -1, 0, 1, 2)),
+        goes_on=_at("forward", (0, 1)) | _at("backward", (-1, 0, 1, 2)),
+    )
+    rows = found.join(main, on="id", how="left", maintain_order="left")
+    between = pl.col("goes_on").forward_fill().over("stream").fill_null(value=False)
+    return rows.select(pl.coalesce("inside", between)).to_series()
+
+
+def _at(column: str, places: Iterable[int], *, every: bool = False) -> pl.Expr:
+    """Whether the column is true at any (or every) of these places from each row on, in its stream."""
+    there = [pl.col(column).shift(-place, fill_value=False).over("stream") for place in places]
+    return pl.all_horizontal(there) if every else pl.any_horizontal(there)

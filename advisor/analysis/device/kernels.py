@@ -1,0 +1,181 @@
+"""What is computed in the used steps: every kernel, or on the host every op, with what its names and inputs tell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from math import prod
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.host_work import inside, training_ops
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.inputs.names.kernels import FAMILIES, classify
+from advisor.text import ms
+
+_FLOATS: Final = {"float": "fp32", "double": "fp64", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
+_PRODUCTS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "linear", "matmul"})
+_NAMED: Final = 3
+TYPE: Final = r"^(?:[^:\s]+:|jit\(.*/)([A-Za-z_][\w-]*)$"  # of `scope/name:Type` and `jit(f)/dot_general`
+_MOST: Final = 1 << 62  # what a column of integers holds; more elements than any device has
+_DISPATCH_NS: Final = 10_000  # an op on the host that takes less is mostly dispatch
+_OWN_SHARE: Final = 0.8  # of an op's time outside the ops within it: it computes, and does not only call
+
+# Ops that give storage or another view of it, and compute nothing however long they take.
+_BOOKKEEPING: Final = r"""(?x)
+    ^(?:(?:new_)?empty\w* | \w*view\w* | _?reshape\w* | t | transpose | permute | expand\w* | as_strided\w* | slice
+    | select | narrow | split\w* | chunk | unbind | (?:un)?(?:squeeze|flatten)\w* | detach_? | alias | resolve_\w+
+    | resize_ | set_)$"""
+# The families of ops that compute on the host, by the name after `aten::`; the rest is "other".
+_ON_HOST: Final = (
+    ("gemm", r"^(?:mm|addmm|bmm|baddbmm|linear|matmul)$"),
+    ("attention", r"^_?scaled_dot_product"),
+    ("softmax", r"softmax"),
+    ("copy", r"^(?:copy_?|clone|contiguous|_to_copy)$"),
+    ("rng", r"^(?:native_dropout|bernoulli_?|normal_|uniform_|random_)"),
+    (
+        "elementwise",
+        r"""^(?:add|sub|rsub|mul|div|pow|sqrt|rsqrt|square|reciprocal|neg|abs|sign|exp2?|expm1|log(?:2|10|1p)?|sin|cos|tanh
+        |sigmoid|erf|gelu|silu|mish|(?:leaky_)?relu6?|elu|softplus|hardswish|hardtanh|threshold|clamp(?:_min|_max)?
+        |where|masked_fill|maximum|minimum|addcmul|addcdiv|lerp|fill|zero|eq|ne|lt|le|gt|ge
+        )_?(?:_backward)?$""",
+    ),
+)
+
+_TOLD: Final = {
+    "op_name": pl.String,
+    "op_dtype": pl.String,
+    "elements": pl.Int64,
+    "shape": pl.String,
+    "count": pl.Int64,
+    "m": pl.Int64,
+    "n": pl.Int64,
+    "k": pl.Int64,
+}
+
+
+def kernels(view: DeviceView) -> pl.DataFrame:
+    """Compute kernels of the used steps, ordered by stream and start.
+
+    Adds to the columns of `device_ops` family, multiplies, tensor_cores, element_type and alignment, as the name tells
+    (advisor.inputs.names.kernels), and of the launching op: op_name, which may be all that the kernel bears of it;
+    op_dtype, of its first floating-point input; elements and shape, of its largest input; and of a
+    product of `count` pairs of (m x k) and (k x n) matrices count, m, n and k. Null where the profile does not tell.
+
+    Where the worker uses no device, the framework ops that compute stand for kernels, `id` and `op` being their own and
+    `stream` their thread: see `_on_host`.
+    """
+    if view.device is None:
+        return _on_host(view)
+    found = view.used_ops.filter(pl.col("kind") == "kernel")
+    names = found.select("name").unique().with_columns(text=pl.col("name").cast(pl.String))
+    told = names.hstack(classify(names["text"]).drop("name")).drop("text")
+    ops = _ops(view, found)
+    found = found.join(told, on="name", how="left").join(ops, on="op", how="left").sort("stream", "start_ns", "id")
+    return found.with_columns(pl.coalesce("op_name", pl.col("framework_op").cast(pl.String)).alias("op_name"))
+
+
+def extent(view: DeviceView, found: pl.DataFrame) -> tuple[float, float, str]:
+    """How much of the step these kernels take: the share, ms per step, and the ops that launched them."""
+    total = int(spans(found).within(view.starts, view.ends).sum())  # overlapping kernels count once
+    return total / view.total_ns, view.per_step_ms(total), largest(view, found)
+
+
+def largest(view: DeviceView, found: pl.DataFrame) -> str:
+    """`aten::mm (12.3 ms), ...`: time per step of the three ops (or where no op is known, kernels) with the most.
+
+    Of TensorFlow and JAX those of one type are one: each op of a graph has a name of its own.
+    """
+    by = pl.coalesce(pl.col("op_name").str.extract(TYPE), "op_name", pl.col("name").cast(pl.String)).alias("by")
+    top = found.group_by(by).agg(pl.sum("dur_ns")).sort("dur_ns", "by", descending=[True, False]).head(_NAMED)
+    return ", ".join(f"{name} ({ms(view.per_step_ms(ns))})" for name, ns in top.rows())
+
+
+def longest(found: pl.DataFrame) -> pl.DataFrame:
+    """The longest call of each kernel, the kernel with the most time first, as places to point at."""
+    totals = found.group_by("name").agg(total=pl.col("dur_ns").sum())
+    table = pl.when(pl.col("kind").is_null()).then(pl.lit("host_ops")).otherwise(pl.lit("device_ops"))
+    return (
+        found.sort("dur_ns", "start_ns", descending=[True, False])
+        .unique("name", keep="first", maintain_order=True)
+        .join(totals, on="name")
+        .sort("total", "start_ns", descending=[True, False])
+        .select("step", "start_ns", "dur_ns", "op", table=table, name=pl.col("name").cast(pl.String))
+    )
+
+
+def _on_host(view: DeviceView) -> pl.DataFrame:
+    """Ops of the training threads that compute, for at least 10 us, four fifths of it outside the ops within them."""
+    ops = view.used_host.filter(pl.col("kind") == "op").join(view.once(training_ops).select("id"), on="id", how="semi")
+    ops = ops.filter(~inside(view.host_spans("input"), ops))
+    within = ops.group_by("parent").agg(within_ns=pl.sum("dur_ns")).drop_nulls()
+    name, own = pl.col("name").cast(pl.String), pl.col("dur_ns") - pl.col("within_ns").fill_null(0)
+    bare = name.str.replace("^aten::", "")
+    leaves = ops.join(within, left_on="id", right_on="parent", how="left").filter(
+        name.str.starts_with("aten::") & ~bare.str.contains(_BOOKKEEPING),
+        pl.col("dur_ns") >= _DISPATCH_NS,
+        own >= _OWN_SHARE * pl.col("dur_ns"),
+    )
+    family = pl.coalesce(
+        pl.when(bare.str.contains("(?x)" + pattern)).then(pl.lit(label)) for label, pattern in _ON_HOST
+    )
+    rows = leaves.select(
+        *("id", "worker", "name", "start_ns", "dur_ns", "step", "window"),
+        op="id",
+        stream="thread",
+        family=family.fill_null("other").cast(FAMILIES),
+        multiplies=pl.lit(False),  # noqa: FBT003 - of Tensor Cores there is nothing to ask
+    )
+    blank = view.ops.clear().with_columns(
+        tensor_cores=pl.lit(None, pl.Boolean), element_type=pl.lit(None, pl.String), alignment=pl.lit(None, pl.UInt8)
+    )
+    rows = pl.concat([blank, rows], how="diagonal")
+    return rows.join(_ops(view, rows), on="op", how="left").sort("stream", "start_ns", "id")
+
+
+def _ops(view: DeviceView, found: pl.DataFrame) -> pl.DataFrame:
+    """The launching ops; each kind of input is parsed once."""
+    ops = view.host.filter(pl.col("id").is_in(found["op"].drop_nulls().unique().implode()))
+    keys = ["name", "shapes", "dtypes"]
+    kinds = ops.select(keys).unique(maintain_order=True)
+    rows = [_told(*row) for row in kinds.select(pl.all().cast(pl.String)).rows()]
+    kinds = kinds.hstack(pl.DataFrame(rows, _TOLD, orient="row"))
+    return ops.join(kinds, on=keys, how="left", nulls_equal=True).select(pl.col("id").alias("op"), *_TOLD)
+
+
+def _told(name: str | None, shapes: str | None, dtypes: str | None) -> tuple[object, ...]:
+    dtype = next((_FLOATS[text] for text in _parsed(dtypes) if isinstance(text, str) and text in _FLOATS), None)
+    tensors = [shape for shape in _parsed(shapes) if isinstance(shape, list) and _is_shape(shape)]
+    sides = _sides(tensors) if (name or "").removeprefix("aten::") in _PRODUCTS else None
+    largest_one = max(tensors, key=_elements, default=None)
+    size = (None, None) if largest_one is None else (_elements(largest_one), str(largest_one))
+    return name, dtype, *size, *(sides or (None,) * 4)
+
+
+def _sides(tensors: Sequence[list[int]]) -> tuple[int, int, int, int] | None:
+    """(count, m, n, k) of the product of the last two tensors that are matrices or batches of them."""
+    matrices = [shape for shape in tensors if len(shape) >= 2]  # noqa: PLR2004 - a matrix has rows and columns
+    if len(matrices) < 2:  # noqa: PLR2004 - two factors
+        return None
+    left, right = matrices[-2:]
+    (rows, inner), (first, second) = left[-2:], right[-2:]
+    columns = second if inner == first else first  # of a linear layer, whose weight is stored transposed
+    return _elements(left[:-2]), rows, columns, inner
+
+
+def _elements(shape: Sequence[int]) -> int:
+    return min(prod(shape), _MOST)
+
+
+def _is_shape(value: Sequence[object]) -> bool:
+    """Whether it is a tensor's shape; a list of tensors holds lists, a scalar's is empty."""
+    return bool(value) and all(isinstance(side, int) and 0 <= side <= _MOST for side in value)
+
+
+def _parsed(text: str | None) -> list[object]:
+    try:
+        value = json.loads(text or "[]")
+    except (ValueError, RecursionError):
+        return []
+    return value if isinstance(value, list) else []

@@ -1,0 +1,59 @@
+"""The matrix products of the steps: which kernels multiply, in which type, and whether on Tensor Cores."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.kernels import kernels
+from advisor.analysis.device.steps import DeviceView
+from advisor.inputs import hardware
+
+_SMALLEST_SIDE: Final = 64  # a multiplication with a shorter side is bound by memory, not by arithmetic
+
+
+def candidates(view: DeviceView) -> pl.DataFrame:
+    """Kernels of the used steps that multiply matrices, with `verdict` (used, unused, unknown) and `dtype`.
+
+    Matrix times vector, and products with a side under 64 where shapes tell, are bound by memory and left out. An
+    undecided name is settled where the multiplication's type has no Tensor Core path on the device. Kernels whose name
+    tells no family may or may not multiply: they are never called unused for their type alone.
+    """
+    tiny = (pl.min_horizontal("m", "n", "k") < _SMALLEST_SIDE).fill_null(value=False)
+    found = view.once(kernels).filter("multiplies", pl.col("family") != "gemv", ~tiny)
+    dtype = pl.coalesce("element_type", "op_dtype")
+    impossible = dtype.is_in(_without_path(view)) & (pl.col("family") != "other")
+    verdict = (
+        pl.when(pl.col("tensor_cores")).then(pl.lit("used"))
+        .when(~pl.col("tensor_cores") | impossible).then(pl.lit("unused"))
+        .otherwise(pl.lit("unknown"))
+    )  # fmt: skip
+    return found.with_columns(verdict=verdict, dtype=dtype).sort("start_ns")
+
+
+def verdicts(view: DeviceView) -> pl.DataFrame:
+    """Every compute kernel of the used steps, by `id`, with its `verdict`: that of `candidates`, else `no use`.
+
+    Null where the device has no Tensor Cores, or it cannot be told whether it has.
+    """
+    ran = view.used_ops.filter(pl.col("kind") == "kernel").select("id")
+    judged = ran.join(view.once(candidates).select("id", "verdict"), on="id", how="left")
+    told = pl.col("verdict").fill_null("no use") if has_tensor_cores(view) else pl.lit(None, pl.String)
+    return judged.with_columns(verdict=told)
+
+
+def has_tensor_cores(view: DeviceView) -> bool | None:
+    """Whether the device has Tensor Cores; None where it cannot be told."""
+    if view.gpu is not None:
+        return bool(view.gpu.tensor_dtypes)
+    return hardware.has_tensor_cores(view.facts.get("capability"), view.facts.get("name") or "")
+
+
+def _without_path(view: DeviceView) -> list[str]:
+    """Types that the device's Tensor Cores do not multiply, as far as the hardware table knows the device."""
+    return [dtype for dtype in ("fp64", "fp32", "bf16") if view.gpu and not _may_run(view, dtype)]
+
+
+def _may_run(view: DeviceView, dtype: str) -> bool:
+    return view.gpu is None or view.gpu.supports("tf32" if dtype == "fp32" else dtype)

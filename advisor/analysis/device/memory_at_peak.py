@@ -1,0 +1,95 @@
+"""What held the device's memory when it was fullest."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.call_tree import ENGINE
+from advisor.analysis.device.steps import DeviceView
+from advisor.model.intervals import above, nearest, nest
+
+_MOST_ROWS: Final = 12
+_STEP: Final = "Optimizer.step"
+_KINDS: Final = ("op", "module", "annotation")
+_SCHEMA: Final = {"what": pl.String, "op": pl.String, "within": pl.String, "blocks": pl.Int64, "bytes": pl.Int64}
+
+
+def alive_at_peak(view: DeviceView) -> pl.DataFrame:
+    """The memory held at the peak, by what asked for it, the most first; empty where the blocks cannot be told apart.
+
+    Columns: what (op; `others` for all smaller ones together; `earlier` for what was there before the recording), op
+    (the outermost around the request, such as aten::conv2d), within (the class of its module, the backward pass, the
+    optimizer, or XLA's and TensorFlow's region), blocks, bytes. What differs only in a number behind an underscore is
+    one row. The bytes add up to the peak.
+    """
+    held = view.allocations.filter(pl.col("allocated_bytes").is_not_null(), pl.col("address").is_not_null())
+    held = held.sort("at_ns", maintain_order=True)
+    if not held.height:
+        return pl.DataFrame(schema=_SCHEMA)
+    at = int(held["allocated_bytes"].to_numpy().argmax())
+    last = held.head(at + 1).unique("address", keep="last", maintain_order=True).filter(pl.col("bytes") > 0)
+    by = _asked(view, last).group_by("op", "within").agg(blocks=pl.len(), bytes=pl.sum("bytes"))
+    by = by.sort("bytes", "op", "within", descending=[True, False, False], nulls_last=True)
+    smaller = by.slice(_MOST_ROWS).select(pl.sum("blocks", "bytes").cast(pl.Int64))
+    earlier = int(held["allocated_bytes"][at]) - int(by["bytes"].sum())
+    rows = [
+        by.head(_MOST_ROWS).with_columns(what=pl.lit("op")),
+        smaller.with_columns(what=pl.lit("others")),
+        pl.DataFrame({"what": ["earlier"], "bytes": [earlier]}),
+    ]
+    return (
+        pl.concat([pl.DataFrame(schema=_SCHEMA), *(r.cast({"bytes": pl.Int64}) for r in rows)], how="diagonal_relaxed")
+        .filter(pl.col("bytes") > 0)
+        .select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items())
+    )
+
+
+def _asked(view: DeviceView, blocks: pl.DataFrame) -> pl.DataFrame:
+    """The blocks with `op` and `within`: as the allocator was told, or by the ranges that were open on the thread."""
+    rows = view.host.filter(pl.col("kind").is_in(_KINDS), pl.col("thread").is_in(blocks["thread"].unique().implode()))
+    spans = pl.concat(
+        [
+            rows.select("thread", "start_ns", "dur_ns", "kind", pl.col("name").cast(pl.String)).cast(
+                {"kind": pl.String}
+            ),
+            blocks.select(
+                "thread", start_ns="at_ns", dur_ns=pl.lit(0, pl.Int64), kind=pl.lit("block"), name=pl.lit("")
+            ),
+        ]
+    )
+    start = spans["start_ns"].to_numpy()
+    # a block's instant follows the ranges that begin with it: they come first, and so are around it
+    parent = nest(spans["thread"].fill_null(-1).to_numpy(), start, start + spans["dur_ns"].to_numpy())
+    kind, name = spans["kind"], spans["name"].str.replace(r"^nn\.Module: ", "")
+    is_op = (kind == "op").to_numpy()
+    outermost = nearest(~(is_op & (above(is_op.astype(np.int64), parent) == 1)), parent)
+    engine = name.str.starts_with(ENGINE).to_numpy()
+    optimizer = name.str.starts_with(_STEP).to_numpy()
+    mine = parent[rows.height :]
+    around = {
+        "op": above(outermost, mine),
+        "module": above(nearest((kind == "module").to_numpy(), parent), mine),
+        "engine": above(nearest(engine, parent), mine),
+        "optimizer": above(nearest(optimizer, parent), mine),
+    }
+    named = {key: name.gather(at.clip(0)).set(pl.Series(at < 0), None) for key, at in around.items()}
+    is_in_op = pl.Series(np.append(is_op, False)[around["op"]])
+    told = blocks.with_columns(
+        of_range=pl.when(is_in_op).then(named["op"].str.strip_prefix(ENGINE)),
+        module=named["module"],
+        backward=named["engine"].is_not_null(),
+        optimizer=named["optimizer"].is_not_null(),
+    )
+    return told.select(
+        "bytes",
+        op=pl.coalesce(pl.col("framework_op").cast(pl.String).str.replace_all(r"_\d+", "_*"), "of_range"),
+        within=pl.coalesce(
+            pl.col("region").cast(pl.String),
+            pl.col("module").str.replace(r"_\d+$", ""),
+            pl.when("backward").then(pl.lit("backward pass")),
+            pl.when("optimizer").then(pl.lit("optimizer")),
+        ),
+    )

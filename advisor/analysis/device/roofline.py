@@ -1,0 +1,57 @@
+"""What kernels would take if they were run otherwise, from the device's peaks, and what that gives back."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.replay import UNPROFILED, Replay, trusted_replay
+from advisor.analysis.device.steps import DeviceView
+from advisor.inputs.hardware import Gpu
+
+REPLAYED: Final = "; replayed; without a replay that can be trusted, 0 at least and what the kernels lose at most"
+"""Ends the formula of a gain from `gains_ms`."""
+
+_LONG_GAP_NS: Final = 1_000_000  # in a longer gap between calls the host does something else
+_NEGLIGIBLE: Final = 0.002  # of the step: not worth a replay
+
+
+def gains_ms(view: DeviceView, found: pl.DataFrame, slowest: pl.Expr, fastest: pl.Expr) -> tuple[float, float]:
+    """Step time given back, at least and at most, if each of these kernels took `slowest` or `fastest` ns instead.
+
+    At least: by replay of the recorded steps, where a host or another stream that sets the pace does not notice faster
+    kernels. At most: the same, or more in a replay whose host is twice as fast as the profiler let it be and never
+    waits for a batch. Where no replay can be trusted, or it is about less than 0.2 % of the step: nothing at least, and
+    at most what the kernels lose. Without a device the ops of the host lose what they lose.
+    """
+    left = found.select(slow=_whole(slowest), fast=_whole(fastest), id="id", now="dur_ns")
+    lost_ns = max(0.0, float((left["now"] - left["fast"]).sum()))
+    if view.device is None:  # one op after another: what they lose, the step loses
+        return max(0.0, view.per_step_ms(float((left["now"] - left["slow"]).sum()))), view.per_step_ms(lost_ns)
+    worlds = view.once(_worlds)
+    if not worlds or lost_ns < _NEGLIGIBLE * view.total_ns:
+        return 0.0, view.per_step_ms(lost_ns)
+    ids, slow, fast = (left[column].to_numpy() for column in ("id", "slow", "fast"))
+    recorded, before_ms = worlds[0]
+    low = max(0.0, before_ms - recorded.with_durations(ids, slow).step_ms)
+    return low, max(low, *(before_ms - world.with_durations(ids, fast).step_ms for world, before_ms in worlds))
+
+
+def memory_ns(nbytes: pl.Expr, gpu: Gpu | None, share: float) -> pl.Expr:
+    """Time to move so many bytes at this share of the device's memory bandwidth; 0 where either is not known."""
+    rate = gpu.memory_bandwidth_gbs if gpu else None  # GB/s is bytes per ns
+    return (nbytes / (share * rate)).fill_null(0.0) if rate else pl.lit(0.0)
+
+
+def _worlds(view: DeviceView) -> list[tuple[Replay, float]]:
+    """The steps as recorded, and with a host that profiler and loader do not hinder, each with its step time in ms."""
+    trusted = view.once(trusted_replay)
+    if trusted is None:
+        return []
+    unhindered = trusted.without_host(view.host_spans("input")).with_launches(UNPROFILED, _LONG_GAP_NS)
+    return [(one, one.step_ms) for one in (trusted, unhindered)]
+
+
+def _whole(ns: pl.Expr) -> pl.Expr:
+    return ns.cast(pl.Float64).round().cast(pl.Int64)

@@ -1,0 +1,432 @@
+"""What every metric looks through: the profile over the steps that are used, one view per worker and device."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import polars as pl
+
+from advisor.errors import UsageError
+from advisor.inputs.hardware import Gpu, match
+from advisor.model.intervals import EMPTY, Ints, Union
+from advisor.model.profile import Profile, named
+
+_MAD_TO_SIGMA: Final = 1.4826  # of a normal distribution
+_FENCE_SIGMAS: Final = 3
+_LEAST_OUTLIER: Final = 1.1  # times the median: in very even runs three sigmas are a fraction of a per cent
+_ENOUGH_STEPS: Final = 3
+_FIRST_USES: Final = 0.5  # of what the first step takes longer: with so much of it, first uses made it long
+_TOLD_APART: Final = ["input", "gc", "compile", "allocator", "sync"]
+_LOADING: Final = r"^(?:cu|hip)(?:Module|Library)(?:Load|Get)|^(?:cu|hip)KernelGet"
+_SLOW_CALL_NS: Final = 50_000  # a runtime call that takes longer waits for something (HTA's outlier threshold)
+_HELD_UP_NS: Final = 1_000_000  # far beyond the latency of a launch
+_RANGE = re.compile(r"^(\d*):(\d*)$")
+
+_EVENTS: Final = ("ops", "host", "allocations", "collectives", "threads", "os_calls", "off_cpu", "gpu_samples")
+
+T = TypeVar("T")
+
+_OUTSIDE: Final = "outside --steps"
+OUTLIER: Final = "outlier"
+"""How the reason begins why a step is left out for nothing but its length."""
+FILLING: Final = "first recorded"
+"""How the reason begins for which a first step is left out whose length the steps after it do not have.
+
+The host, at its usual pace, got ahead of the device; kernels were used for the first time; or, without a device, the
+ops that every step runs took longer.
+"""
+STEADY: Final = "steady"
+ALL: Final = "all"
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceView:
+    """One device of one worker (device None: a worker that used none) over its used steps.
+
+    `starts` and `ends` are the step windows in ns, shape (steps,), ascending and disjoint. `uneven` are the steps left
+    out because they took too long or compiled. `ops` holds the device's ops and `host` the worker's host ops, whole
+    recording each: what surrounds a step can explain it. `devices` is how many the worker used. `threads`, `os_calls`
+    and `off_cpu` are the worker's and those of processes of the job that could be any worker's; `gpu_samples` are the
+    device's.
+    """
+
+    worker: int
+    device: int | None
+    marked: bool
+    steps: pl.DataFrame
+    uneven: pl.DataFrame
+    devices: int
+    used: tuple[int, ...]  # the worker's devices that ran anything, copies too
+    working: tuple[int, ...]  # the worker's devices that ran kernels
+    ops: pl.DataFrame
+    host: pl.DataFrame
+    allocations: pl.DataFrame
+    collectives: pl.DataFrame
+    threads: pl.DataFrame
+    os_calls: pl.DataFrame
+    off_cpu: pl.DataFrame
+    gpu_samples: pl.DataFrame
+    facts: Mapping[str, Any]  # the device's row; empty where nothing is known of it
+    process: Mapping[str, Any]  # the worker's row
+    visible: int | None  # devices that the worker's process sees; None where the recording does not tell
+    _computed: dict[Callable[[DeviceView], Any], Any] = field(default_factory=dict, repr=False)
+    _host_spans: dict[tuple[str, ...], Union] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def starts(self) -> Ints:
+        """Start of each window in ns."""
+        return self.steps["start_ns"].to_numpy()
+
+    @cached_property
+    def ends(self) -> Ints:
+        """End of each window in ns."""
+        ends: Ints = self.starts + self.steps["dur_ns"].to_numpy()
+        return ends
+
+    @cached_property
+    def complete(self) -> pl.DataFrame:
+        """The used and the uneven steps together."""
+        return pl.concat([self.steps, self.uneven]).sort("start_ns", maintain_order=True)
+
+    @cached_property
+    def total_ns(self) -> int:
+        """Length of all windows together."""
+        return int(self.steps["dur_ns"].sum())
+
+    @cached_property
+    def gpu(self) -> Gpu | None:
+        """What the hardware table knows of the device; None where it cannot be told which it is."""
+        facts = self.facts
+        return match(
+            facts.get("name"),
+            memory_bytes=facts.get("memory_bytes"),
+            sm_count=facts.get("sm_count"),
+            capability=facts.get("capability"),
+        )
+
+    @cached_property
+    def reserved(self) -> pl.DataFrame:
+        """The device's allocations; `reserved_bytes` is all that an allocator may give where it takes that at once."""
+        may_give = pl.col("allocated_bytes") + pl.col("available_bytes")
+        return self.allocations.with_columns(pl.coalesce("reserved_bytes", may_give))
+
+    @cached_property
+    def busy(self) -> Union:
+        """When at least one kernel, copy or memset runs on the device."""
+        return spans(self.ops)
+
+    @cached_property
+    def blocked(self) -> Union:
+        """When a host thread waits for the device: inside a synchronising call, or held up by a full launch queue."""
+        calls = self.host.filter(pl.col("kind").is_in(["sync", "runtime"]))
+        waits = spans(calls.filter(pl.col("kind") == "sync"))
+        held_up = spans(calls.filter((pl.col("kind") == "runtime") & (pl.col("dur_ns") > _SLOW_CALL_NS)))
+        return waits | (held_up & self.busy)
+
+    @cached_property
+    def used_ops(self) -> pl.DataFrame:
+        """Device ops that start inside a window, with the `window` (row of `steps`) they start in."""
+        return _inside(self.ops, self.starts, self.ends)
+
+    @cached_property
+    def used_host(self) -> pl.DataFrame:
+        """Host ops that start inside the host's range of a used step, with the `window`."""
+        host_start = self.steps["host_start_ns"].to_numpy()
+        return _inside(self.host, host_start, host_start + self.steps["host_dur_ns"].to_numpy())
+
+    def once(self, compute: Callable[[DeviceView], T]) -> T:
+        """`compute(self)`, computed at its first use: several metrics share it."""
+        if compute not in self._computed:
+            self._computed[compute] = compute(self)
+        result: T = self._computed[compute]
+        return result
+
+    def host_spans(self, *kinds: str) -> Union:
+        """When a host op of one of these kinds is open on any of the worker's threads."""
+        if kinds not in self._host_spans:
+            self._host_spans[kinds] = spans(self.host.filter(pl.col("kind").is_in(kinds)))
+        return self._host_spans[kinds]
+
+    def share(self, union: Union) -> float | None:
+        """Part of the windows that `union` covers, 0..1; None where there is no time at all."""
+        return float(union.within(self.starts, self.ends).sum() / self.total_ns) if self.total_ns else None
+
+    def per_step_ms(self, total_ns: float) -> float:
+        """Mean milliseconds per used step."""
+        return total_ns / 1e6 / max(1, self.steps.height)
+
+    def emptied(self) -> DeviceView:
+        """The same without its ops."""
+        return replace(self, **{name: getattr(self, name).clear() for name in _EVENTS}, _computed={}, _host_spans={})
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """A profile seen over some of its steps.
+
+    `steps` are the profile's steps with `left_out`: why a step is not used, null where it is. A worker that marks no
+    steps has one that spans its whole recording. `views` are every worker's devices, in order.
+    """
+
+    profile: Profile
+    steps: pl.DataFrame
+    views: tuple[DeviceView, ...]
+
+    @cached_property
+    def critical(self) -> list[DeviceView]:
+        """Per worker, the device whose used steps take longest on average: it sets the worker's pace."""
+        longest: dict[int, DeviceView] = {}
+        for view in self.views:
+            rival = longest.get(view.worker, view)
+            longest[view.worker] = max(rival, view, key=lambda one: one.per_step_ms(one.total_ns))
+        return list(longest.values())
+
+    def of(self, worker: int) -> DeviceView:
+        """The view that sets this worker's pace."""
+        return next(view for view in self.critical if view.worker == worker)
+
+    def emptied(self) -> Selection:
+        """The same without the tables of single events: what a report still needs once everything is measured."""
+        return Selection(self.profile.emptied(), self.steps, tuple(view.emptied() for view in self.views))
+
+
+def select_steps(profile: Profile, choice: str = STEADY) -> Selection:
+    """The profile over the steps that `choice` names: `steady`, `all`, or `A:B` (step numbers, B excluded).
+
+    Raises:
+        UsageError: `choice` is none of these, or leaves no step.
+    """
+    unmarked = _whole(profile).join(profile.steps, on="worker", how="anti")
+    steps = pl.concat([profile.steps, unmarked])
+    views = [_left_out(view, profile, choice) for view in steps.partition_by("worker", "device", maintain_order=True)]
+    looked = pl.concat(views)
+    if _RANGE.match(choice) and not looked["left_out"].null_count():
+        raise UsageError(f"--steps {choice}: no complete step in that range; the profile holds {_held(looked)}")
+    keys = looked.select("worker", "device").unique().sort("worker", "device").rows()
+    marked = set(profile.steps["worker"])
+    return Selection(profile, looked, tuple(_view(profile, looked, *key, marked=key[0] in marked) for key in keys))
+
+
+def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None, *, marked: bool) -> DeviceView:
+    mine = (pl.col("worker") == worker) & pl.col("device").eq_missing(device)
+    seen = profile.devices.filter(pl.col("worker") == worker)
+    facts = seen.filter(mine).to_dicts()
+    process = profile.workers.filter(pl.col("worker") == worker).to_dicts()
+    ops = _rows(profile.device_ops, mine)
+    possibly = pl.col("worker").eq(worker).fill_null(value=True)  # not told whose it is
+    used = profile.device_ops.filter(pl.col("worker") == worker)
+    asked = pl.col("incomplete").is_null() & ~pl.col("left_out").str.starts_with(_OUTSIDE)
+    return DeviceView(
+        worker=worker,
+        device=device,
+        marked=marked,
+        steps=steps.filter(mine & pl.col("left_out").is_null()).sort("start_ns", maintain_order=True),
+        uneven=steps.filter(mine & asked).sort("start_ns", maintain_order=True),
+        devices=used["device"].n_unique(),
+        used=tuple(used["device"].drop_nulls().unique().sort()),
+        working=tuple(used.filter(pl.col("kind") == "kernel")["device"].drop_nulls().unique().sort()),
+        ops=ops,
+        host=_rows(profile.host_ops, pl.col("worker") == worker),
+        allocations=profile.allocations.filter(mine),
+        collectives=profile.collectives.join(ops.select("id"), left_on="device_op", right_on="id", how="semi"),
+        threads=_rows(profile.threads, possibly),
+        os_calls=_rows(profile.os_calls, possibly),
+        off_cpu=_rows(profile.off_cpu, possibly),
+        gpu_samples=_rows(profile.gpu_samples, mine),
+        facts=facts[0] if facts else {},
+        process=process[0] if process else {},
+        visible=seen.height or None,
+    )
+
+
+def spans(ops: pl.DataFrame) -> Union:
+    """Union of the time ranges of device or host ops."""
+    start = ops["start_ns"].to_numpy()
+    return Union.of(start, start + ops["dur_ns"].to_numpy()) if ops.height else EMPTY
+
+
+def _rows(table: pl.DataFrame, mine: pl.Expr) -> pl.DataFrame:
+    """The rows of one view; the table itself, not a copy, where all of them are."""
+    return table if table.select(mine.all()).item() else table.filter(mine)
+
+
+def _inside(ops: pl.DataFrame, starts: Ints, ends: Ints) -> pl.DataFrame:
+    if not len(starts):
+        return ops.clear().with_columns(window=pl.lit(0, pl.Int64))
+    at = ops["start_ns"].to_numpy()
+    window = np.searchsorted(starts, at, side="right") - 1
+    inside = (window >= 0) & (at < ends[window])
+    return ops.with_columns(window=pl.Series(window)).filter(pl.Series(inside, dtype=pl.Boolean))
+
+
+def _whole(profile: Profile) -> pl.DataFrame:
+    """One window per device (or worker) from its first event to its last, where no steps are marked.
+
+    Where the profile tells when a worker's work began and ended, start-up and shutdown stay outside; so does what comes
+    before a device's first op where that op had to wait: the device was at work that was not recorded.
+    """
+    end = pl.col("start_ns") + pl.col("dur_ns")
+    on_host = profile.host_ops.group_by("worker").agg(host_start=pl.min("start_ns"), host_end=end.max())
+    on_device = profile.device_ops.group_by("worker", "device").agg(first=pl.min("start_ns"), last=end.max())
+    work = profile.workers.select("worker", "work_start_ns", "work_end_ns")
+    start = pl.coalesce("work_start_ns", "held_up", pl.min_horizontal("host_start", "first"))
+    stop = pl.coalesce("work_end_ns", pl.max_horizontal("host_end", "last"))
+    of_host = pl.col("work_start_ns").is_null() & pl.col("host_start").is_not_null()
+    return (
+        on_host.join(on_device, on="worker", how="full", coalesce=True)
+        .join(work, on="worker", how="left")
+        .join(_held_up(profile, on_device), on=["worker", "device"], how="left")
+        .select(
+            "worker",
+            "device",
+            step=pl.lit(0, pl.Int32),
+            name=pl.lit("whole recording"),
+            start_ns=start,
+            dur_ns=stop - start,
+            host_start_ns=pl.when(of_host).then("host_start").otherwise(start),
+            host_dur_ns=pl.when(of_host).then(pl.col("host_end") - pl.col("host_start")).otherwise(stop - start),
+            incomplete=pl.lit(None, pl.String),
+        )
+        .sort("worker", "device")
+    )
+
+
+def _held_up(profile: Profile, on_device: pl.DataFrame) -> pl.DataFrame:
+    """When the first op of a device began (`held_up`), if that was over 1 ms after its call had returned.
+
+    A launch reaches an idle device within some 10 us: this one stood behind work launched before the recording.
+    """
+    earliest = on_device.select("worker", "device", start_ns="first")
+    calls = profile.host_ops.select(launch="id", returned=pl.col("start_ns") + pl.col("dur_ns"))
+    firsts = profile.device_ops.join(earliest, on=["worker", "device", "start_ns"]).join(calls, on="launch")
+    late = firsts.filter(pl.col("start_ns") - pl.col("returned") > _HELD_UP_NS)
+    return late.group_by("worker", "device").agg(held_up=pl.min("start_ns"))
+
+
+def _left_out(steps: pl.DataFrame, profile: Profile, choice: str) -> pl.DataFrame:
+    """One view's steps with `left_out`."""
+    reason = pl.col("incomplete")
+    if (span := _RANGE.match(choice)) is not None:
+        low, high = int(span[1] or 0), int(span[2] or 2**31 - 1)
+        asked = pl.col("step").is_between(low, high, closed="left")
+        return steps.with_columns(left_out=pl.when(~asked).then(pl.lit(f"{_OUTSIDE} {choice}")).otherwise(reason))
+    if choice not in {STEADY, ALL}:
+        raise UsageError(f"--steps {choice}: not steady, all or A:B (as in 10:20)")
+    whole = steps.with_columns(left_out=reason)
+    return _steady(whole, profile) if choice == STEADY else whole
+
+
+def _held(steps: pl.DataFrame) -> str:
+    return f"steps {steps['step'].to_list()[0]} to {steps['step'].to_list()[-1]}"
+
+
+def _steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
+    """Leave out steps with compilation and outliers, unless fewer than three would remain."""
+    worker = steps["worker"][0]
+    compiling = spans(profile.host_ops.filter((pl.col("worker") == worker) & (pl.col("kind") == "compile")))
+    host_start = steps["host_start_ns"].to_numpy()
+    compiled = compiling.within(host_start, host_start + steps["host_dur_ns"].to_numpy()) > 0
+    steps = steps.with_columns(compiled=pl.Series(compiled, dtype=pl.Boolean))
+    usable = pl.col("left_out").is_null() & ~pl.col("compiled")
+    median, fence = _median_and_fence(pl.col("dur_ns").filter(usable))
+    host_median, host_fence = _median_and_fence(pl.col("host_dur_ns").filter(usable))
+    slow = usable & (pl.col("dur_ns") > fence) & (pl.col("dur_ns") >= _LEAST_OUTLIER * median)
+    # The device's queue is empty when the recording starts: the first window holds the host's lead as well.
+    first = pl.int_range(pl.len()) == 0
+    filling = first & pl.col("device").is_not_null()
+    usual_host = pl.col("host_dur_ns") <= pl.max_horizontal(host_fence, _LEAST_OUTLIER * host_median)
+    filling &= usual_host & (pl.col("dur_ns") > pl.col("host_dur_ns"))
+    loading_ns = _first_uses_ns(steps, profile)
+    loading = first & (loading_ns >= _FIRST_USES * (pl.col("dur_ns") - median))
+    slower_ns = _slower_ops_ns(steps, profile)
+    cold = first & (slower_ns >= _FIRST_USES * (pl.col("dur_ns") - median))
+    usual = pl.col("dur_ns").filter(usable & ~slow).median()  # of the steps that are used, as everywhere else
+    lengths = (_ms("dur_ns"), (usual / 1e6).round(1))
+    judged = steps.with_columns(
+        steady=pl.coalesce(
+            "left_out",
+            pl.when("compiled").then(pl.lit("compilation ran in it")),
+            pl.when(slow & filling).then(
+                pl.format(f"{FILLING}: {{}} ms, while the host got ahead of the device", lengths[0])
+            ),
+            pl.when(slow & loading).then(
+                pl.format(
+                    f"{FILLING}: {{}} ms, start-up: first uses of kernels take {{}} ms of it",
+                    lengths[0],
+                    pl.lit(round(loading_ns / 1e6, 1)),
+                )
+            ),
+            pl.when(slow & cold).then(
+                pl.format(
+                    f"{FILLING}: {{}} ms, start-up: its usual ops take {{}} ms more",
+                    lengths[0],
+                    pl.lit(round(slower_ns / 1e6, 1)),
+                )
+            ),
+            pl.when(slow).then(pl.format(f"{OUTLIER}: {{}} ms, the median is {{}}", *lengths)),
+        )
+    )
+    kept = "steady" if judged["steady"].null_count() >= _ENOUGH_STEPS else "left_out"
+    return judged.with_columns(left_out=pl.col(kept)).select(*steps.columns[:-1])
+
+
+def first_uses(host: pl.DataFrame, ops: pl.DataFrame) -> Union:
+    """When calls of one worker are open that load kernels' code, or launch a kernel for the first time.
+
+    CUDA loads a kernel's code when it is first launched (lazy loading, CUDA C++ Programming Guide). A launch that is
+    the first recorded but not the process's first takes microseconds, and so adds nothing.
+    """
+    launched = ops.filter(pl.col("kind") == "kernel", pl.col("launch").is_not_null())
+    first = launched.sort("start_ns").unique("name", keep="first")["launch"]
+    loads = named(_LOADING)
+    return spans(host.filter(pl.col("kind") == "runtime", pl.col("id").is_in(first.implode()) | loads))
+
+
+def _first_uses_ns(steps: pl.DataFrame, profile: Profile) -> int:
+    """Time in the first step in which its device idles during first uses of kernels."""
+    worker, device = steps["worker"][0], steps["device"][0]
+    if device is None:
+        return 0
+    ops = profile.device_ops.filter(pl.col("worker") == worker)
+    uses = first_uses(profile.host_ops.filter(pl.col("worker") == worker), ops)
+    busy = spans(ops.filter(pl.col("device") == device))
+    start, length = int(steps["start_ns"][0]), int(steps["dur_ns"][0])
+    within = uses & Union.of([start], [start + length])
+    return within.total - (within & busy).total
+
+
+def _slower_ops_ns(steps: pl.DataFrame, profile: Profile) -> int:
+    """What the ops of a first step without a device take beyond their usual time, where the next steps run them too.
+
+    Caches are cold and the recorder begins its work: the same ops take longer. Where the step runs others, or more of
+    them, or waits in a range that has a cause of its own, that is no start-up, and counts for nothing here.
+    """
+    if steps["device"][0] is not None or steps.height <= _ENOUGH_STEPS:
+        return 0
+    host = profile.host_ops.filter(pl.col("worker") == steps["worker"][0])
+    starts = steps["host_start_ns"].to_numpy()
+    ends = starts + steps["host_dur_ns"].to_numpy()
+    ops = _inside(host.filter(pl.col("kind") == "op"), starts, ends)
+    times = ops.group_by("name", "window").len()
+    most = times.filter(pl.col("window") > 0).group_by("name").agg(usual=pl.max("len"))
+    more = times.filter(pl.col("window") == 0).join(most, on="name", how="left")
+    usual = pl.col("name").is_in(more.filter(pl.col("len") <= pl.col("usual"))["name"].implode())
+    running = spans(ops.filter(usual))
+    apart = spans(host.filter(pl.col("kind").is_in(_TOLD_APART))) | spans(ops.filter(~usual))
+    taken = running.within(starts, ends) - (running & apart).within(starts, ends)
+    return max(0, int(taken[0] - np.median(taken[1:])))
+
+
+def _median_and_fence(lengths: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
+    """The median, and three standard deviations above it, told robustly."""
+    median = lengths.median()
+    return median, median + _FENCE_SIGMAS * _MAD_TO_SIGMA * (lengths - median).abs().median()
+
+
+def _ms(column: str) -> pl.Expr:
+    return (pl.col(column) / 1e6).round(1)

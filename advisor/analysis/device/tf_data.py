@@ -1,0 +1,136 @@
+"""The input pipeline of tf.data, put together from the long names of its iterators: which of them a step waits for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.host_work import minus
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.model.intervals import Union, nest
+
+SLOW_NS: Final = 50_000
+"""A call of a whole pipeline that takes longer is slow: tf.data's own limit (TensorFlow guide on tf.data analysis)."""
+
+STAGES: Final = ("demanded read", "advanced read", "preprocessing")
+"""What an iterator's own time is spent on; a read is advanced if an iterator around it asks before it is asked."""
+
+_PREFIX: Final = "Iterator::"
+_READS: Final = r"^(?:TFRecord|TextLine|FixedLengthRecord|SSTable|RecordIO|LMDB|Csv|IgnoreErrors)(?:V\d+)?$"
+_AHEAD: Final = (
+    r"::(?:Prefetch|ParallelInterleave\w*|LegacyParallelInterleave\w*|ParallelMap\w*|MapAndBatch|MemoryReader)::"
+)
+_ROOT: Final = "Root"  # the model around a pipeline: it is no transformation
+_COLUMNS: Final = {
+    "iterator": pl.String,
+    "parent": pl.String,
+    "transformation": pl.String,
+    "stage": pl.String,
+    "calls": pl.Int64,
+    "slow_calls": pl.Int64,
+    "total_ns": pl.Int64,
+    "self_ns": pl.Int64,
+    "waited_ns": pl.Int64,
+    "parallelism": pl.Int64,
+}
+
+
+def iterators(view: DeviceView) -> pl.DataFrame:
+    """One row per iterator of the worker's pipelines, those that ask before those that are asked.
+
+    `iterator` is the long name (`Iterator::Root::Prefetch::Map`; pipelines of one form are one), `parent` that of the
+    one that asks it, null at the top. `self_ns` is the time of all calls outside those of other iterators on the same
+    thread, over the whole recording. `waited_ns` is the part of the used steps that waits for input and ends up with
+    this iterator: it is open, or was asked by one that is, and none that it asks is open on any thread. `parallelism`
+    is the highest recorded.
+    """
+    calls = _calls(view)
+    if not calls.height:
+        return pl.DataFrame(schema=_COLUMNS)
+    rows = _totals(calls).with_columns(_stage())
+    waited = _waited(view, calls, rows)
+    return rows.with_columns(waited_ns=pl.Series(waited, dtype=pl.Int64)).select(
+        pl.col(name).cast(dtype) for name, dtype in _COLUMNS.items()
+    )
+
+
+def waits(view: DeviceView) -> Union:
+    """When, inside the used steps, a request for input is open and the device does nothing."""
+    asked = view.host_spans("input") & Union.of(view.starts, view.ends)
+    return minus(asked, view.busy)
+
+
+def _calls(view: DeviceView) -> pl.DataFrame:
+    name = pl.col("name").cast(pl.String)
+    found = view.host.filter(pl.col("kind") == "pipeline").filter(name.str.starts_with(_PREFIX))
+    return found.select(
+        "thread",
+        "start_ns",
+        "dur_ns",
+        iterator=name.str.replace_all(r"\[\d+\]", ""),
+        parallelism=pl.col("details")
+        .cast(pl.String)
+        .str.extract(r'"(?:parallelism|num_parallel_calls)":(\d{1,9})')
+        .cast(pl.Int64),
+    )
+
+
+def _totals(calls: pl.DataFrame) -> pl.DataFrame:
+    """A row per iterator with its calls, parent and own time; parents first."""
+    start = calls["start_ns"].to_numpy()
+    around = nest(calls["thread"].to_numpy(), start, start + calls["dur_ns"].to_numpy())
+    inner = np.zeros(len(around), np.int64)
+    np.add.at(inner, around[around >= 0], calls["dur_ns"].to_numpy()[around >= 0])
+    own = pl.Series(np.maximum(calls["dur_ns"].to_numpy() - inner, 0))
+    rows = (
+        calls.with_columns(own=own)
+        .group_by("iterator")
+        .agg(
+            calls=pl.len(),
+            slow_calls=(pl.col("dur_ns") > SLOW_NS).sum(),
+            total_ns=pl.sum("dur_ns"),
+            self_ns=pl.sum("own"),
+            parallelism=pl.max("parallelism"),
+        )
+    )
+    parent = pl.col("iterator").str.replace(r"::[^:]+$", "")
+    known = parent.is_in(rows["iterator"].implode())
+    return rows.with_columns(
+        parent=pl.when(known).then(parent),
+        transformation=pl.col("iterator").str.extract(r"([^:]+)$"),
+        depth=pl.col("iterator").str.count_matches("::"),
+    ).sort("depth", "iterator")
+
+
+def _stage() -> pl.Expr:
+    reads = pl.col("transformation").str.contains(_READS)
+    ahead = pl.col("iterator").str.contains(_AHEAD)
+    demanded, advanced, other = (pl.lit(stage) for stage in STAGES)
+    return pl.when(~reads).then(other).when(ahead).then(advanced).otherwise(demanded).alias("stage")
+
+
+def _waited(view: DeviceView, calls: pl.DataFrame, rows: pl.DataFrame) -> list[int]:
+    """Per iterator, the waiting that ends up with it: what reaches it and none of those that it asks."""
+    opened = {name: spans(mine) for (name,), mine in calls.group_by("iterator")}
+    reached: dict[str | None, Union] = {None: waits(view)}
+    passed_on: dict[str | None, Union] = {}
+    for name, parent in rows.select("iterator", "parent").rows():
+        reached[name] = opened[name] & reached[parent]
+        passed_on[parent] = passed_on[parent] | reached[name] if parent in passed_on else reached[name]
+    return [
+        minus(reached[name], passed_on[name]).total if name in passed_on else reached[name].total
+        for name in rows["iterator"]
+    ]
+
+
+def bottleneck(rows: pl.DataFrame) -> str | None:
+    """The iterator with most of the waiting, None where nothing waits; the model at the top is none to change."""
+    blamed = rows.filter(pl.col("waited_ns") > 0, pl.col("transformation") != _ROOT)
+    return blamed.sort("waited_ns", "iterator", descending=[True, False])["iterator"].first() if blamed.height else None  # type: ignore[return-value]  # a column of text
+
+
+def path_to(iterator: str) -> list[str]:
+    """The transformations from the one that is asked first down to this one."""
+    return [part for part in iterator.removeprefix(_PREFIX).split("::") if part != _ROOT]

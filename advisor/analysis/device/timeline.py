@@ -1,0 +1,140 @@
+"""The worst step of a view as it can be drawn: what ran on its streams and threads, and why the device idled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.idle import CAUSES, gaps
+from advisor.analysis.device.steps import DeviceView
+from advisor.text import told_apart
+
+MOST_EVENTS: Final = 10_000  # more than one page can show; the shortest go first
+_MOST_SPANS: Final = 200  # of evidence for one metric
+_NOT_DRAWN: Final = ["python", "overhead"]  # frames of the interpreter: too many to read, and the ops say what they do
+_END: Final = pl.col("start_ns") + pl.col("dur_ns")
+_COLUMNS: Final = ("on_device", "track", "kind", "name", "start_ns", "dur_ns")
+
+Where = Callable[[DeviceView], pl.DataFrame]
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """One step of one view; times in ns from `start_ns`, the step's start on the file's clock.
+
+    `events` has on_device, track (stream or thread), kind, name, start_ns, dur_ns and depth (how many ranges of the
+    same track enclose it), at most MOST_EVENTS of `recorded`. `idle` has start_ns, dur_ns and cause for every stretch
+    in which the device runs nothing. `evidence` holds start_ns and dur_ns of the places behind a metric. `threads` are
+    the names of threads, where they are known.
+    """
+
+    worker: int
+    device: int | None
+    step: int | None
+    start_ns: int
+    dur_ns: int
+    recorded: int
+    events: pl.DataFrame
+    idle: pl.DataFrame
+    evidence: Mapping[str, pl.DataFrame]
+    threads: Mapping[int, str] = field(default_factory=dict)
+
+
+def worst_step(view: DeviceView, wheres: Mapping[str, Where]) -> Timeline | None:
+    """The longest used step of the view; None where it has none.
+
+    Args:
+        view: With its events.
+        wheres: By metric, what gives the places behind it.
+    """
+    if not view.steps.height:
+        return None
+    number = int(view.steps["dur_ns"].arg_max() or 0)
+    row = view.steps.row(number, named=True)
+    start, length = row["start_ns"], row["dur_ns"]
+    device, host = _device(view, start, length), _host(view, start, length)
+    return Timeline(
+        worker=view.worker,
+        device=view.device,
+        step=row["step"] if view.marked else None,
+        start_ns=start,
+        dur_ns=length,
+        recorded=device.height + host.height,
+        events=_longest(device, host),
+        idle=_idle(view, number, start),
+        threads=thread_names(view.threads),
+        evidence={
+            name: spans for name, where in wheres.items() if (spans := _shown(view.once(where), start, length)).height
+        },
+    )
+
+
+def thread_names(threads: pl.DataFrame) -> dict[int, str]:
+    """What threads are called, told apart where several have one name."""
+    named = threads.drop_nulls(["thread", "name"]).unique("thread", keep="first", maintain_order=True)
+    return dict(zip(named["thread"].to_list(), told_apart(named["name"].to_list()), strict=True))
+
+
+def _device(view: DeviceView, start: int, length: int) -> pl.DataFrame:
+    return _drawn(_within(view.ops, start, length).with_columns(track="stream", on_device=True), start)
+
+
+def _host(view: DeviceView, start: int, length: int) -> pl.DataFrame:
+    drawn = view.host.filter(~pl.col("kind").is_in(_NOT_DRAWN))
+    return _drawn(_within(drawn, start, length).with_columns(track="thread", on_device=False), start)
+
+
+def _within(rows: pl.DataFrame, start: int, length: int) -> pl.DataFrame:
+    return rows.filter(pl.col("start_ns") < start + length, start < _END)
+
+
+def _drawn(rows: pl.DataFrame, start: int) -> pl.DataFrame:
+    shifted = rows.with_columns(pl.col("start_ns") - start).select(_COLUMNS)
+    return _nested(shifted.sort("track", "start_ns", "dur_ns", descending=[False, False, True]))
+
+
+def _nested(rows: pl.DataFrame) -> pl.DataFrame:
+    """Adds `depth`: of the ranges of the track that began before, those still open."""
+    parts = [part.with_columns(depth=_depths(part)) for part in rows.partition_by("track", maintain_order=True)]
+    return pl.concat(parts) if parts else rows.with_columns(depth=pl.lit(0, pl.Int64))
+
+
+def _depths(track: pl.DataFrame) -> pl.Series:
+    start = track["start_ns"].to_numpy()
+    ends = np.sort(start + track["dur_ns"].to_numpy())
+    open_ = np.arange(len(start)) - np.searchsorted(ends, start, side="right")
+    return pl.Series(np.maximum(open_, 0), dtype=pl.Int64)
+
+
+def _longest(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
+    """At most MOST_EVENTS of them: the longest of the device and of the host, half of each where both have many."""
+    kept = [device, host]
+    if device.height + host.height > MOST_EVENTS:
+        of_device = min(device.height, max(MOST_EVENTS // 2, MOST_EVENTS - host.height))
+        longest = device.top_k(of_device, by="dur_ns"), host.top_k(MOST_EVENTS - of_device, by="dur_ns")
+        kept = [rows.sort("track", "start_ns", "depth") for rows in longest]
+    return pl.concat(rows.with_columns(pl.col("kind", "name").cast(pl.String)) for rows in kept)
+
+
+def _idle(view: DeviceView, window: int, start: int) -> pl.DataFrame:
+    """Idle stretches of the window with the cause that accounts for most of each; none where there is no device."""
+    if view.device is None:
+        return pl.DataFrame(schema={"start_ns": pl.Int64, "dur_ns": pl.Int64, "cause": pl.String})
+    found = view.once(gaps).filter(pl.col("window") == window)
+    parts = found.select(f"{cause}_ns" for cause in CAUSES).to_numpy()
+    cause = pl.Series([CAUSES[i] for i in parts.argmax(axis=1)], dtype=pl.String)
+    rows = found.select(pl.col("start_ns") - start, dur_ns=pl.col("end_ns") - pl.col("start_ns")).with_columns(
+        cause=cause
+    )
+    return rows.top_k(MOST_EVENTS // 2, by="dur_ns").sort("start_ns")
+
+
+def _shown(places: pl.DataFrame, start: int, length: int) -> pl.DataFrame:
+    if not places.height:
+        return pl.DataFrame(schema={"start_ns": pl.Int64, "dur_ns": pl.Int64})
+    here = _within(places, start, length).head(_MOST_SPANS)
+    return here.select(pl.col("start_ns").cast(pl.Int64) - start, pl.col("dur_ns").cast(pl.Int64))

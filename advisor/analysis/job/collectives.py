@@ -1,0 +1,141 @@
+"""What the collectives of a job cost: how long data moves, what of it nothing hides, and how long it should take."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.job import network
+from advisor.analysis.job.job import Job
+from advisor.inputs.hardware import Gpu
+
+LARGE_BYTES: Final = 4 << 20
+"""From here on the link counts for more than the start-up."""
+
+_MOST_BYTES: Final = 1 << 48  # more than any message has: sums of such sizes stay within 64 bits
+_PAIRED: Final = ["send", "recv"]
+_VARYING: Final = ["all_to_all", *_PAIRED, "send_recv"]  # what they carry may differ from step to step
+_PLACES: Final = 3  # large collectives in a step; fewer do not show whether the times follow the sizes
+_SPREAD: Final = 0.2  # of the median: between the tenth and the last tenth of times over expected times
+_PAUSE_NS: Final = 5_000  # a queued kernel starts this soon after the one before it
+_LENGTH: Final = pl.col("end_ns") - pl.col("start_ns")
+
+
+def gpu_of(job: Job) -> Gpu | None:
+    """The GPU that all ranks use; None where they differ or it is not known."""
+    known = {rank.gpu.id if rank.gpu else None for rank in job.ranks}
+    return job.ranks[0].gpu if len(known) == 1 else None
+
+
+def devices_of(job: Job) -> int | None:
+    """How many devices a host shows; None where it is not known, or the ranks differ."""
+    known = {rank.visible for rank in job.ranks}
+    return known.pop() if len(known) == 1 else None
+
+
+def traffic(job: Job) -> pl.DataFrame:
+    """The device's collectives in the common steps, a row per rank and call.
+
+    Columns:
+        rank, step, op, group_size, bytes, dtype, of_buffers, dur_ns, instance.
+        transfer_ns: time in which data moves: from the last arrival to the end, of the member for which that is
+            shortest. Where not all members were recorded, the shortest of the calls that are alike (op, group and
+            bytes; without sizes, place in the step): no less was needed, and some of it may still be waiting.
+        exact: whether it is the first of these.
+        told: whether it is the transfer: exact, or at least half of the members were recorded and the times follow the
+            sizes all through the step, as a link's do. Waiting for a rank that is missing does not: how late it is
+            depends on what it computes in between.
+        exposed_ns: the part of the transfer, at the end of the call, that no kernel of the rank covers.
+        awaited_ns: the same without the pauses of at most 5 us between kernels, which are there without transfers too.
+        bus_factor, spans_nodes, peers (the group's ranks), ends (the ranks that take part), and what
+            `advisor.analysis.job.network.expected` tells: guide_ns, model_ns, curve_ns, expected_ns, basis, why.
+    """
+    calls = _with_transfer(job)
+    calls = calls.with_columns(
+        pl.Series("exposed_ns", _exposed(job, calls, 0), dtype=pl.Int64),
+        pl.Series("awaited_ns", _exposed(job, calls, _PAUSE_NS), dtype=pl.Int64),
+    )
+    devices = devices_of(job)
+    placed = network.placement(calls["ranks"], calls["group_size"], devices).rename({"ranks": "peers"})
+    me = pl.Series([rank.worker for rank in job.ranks], dtype=pl.Int32).gather(calls["rank"])
+    pair = pl.when(pl.col("op").is_in(_PAIRED)).then(pl.concat_list(pl.lit(me), "peer").list.sort())
+    calls = calls.hstack(placed).with_columns(ends=pl.coalesce(pair, "peers")).drop("ranks", "group", "peer")
+    expected = network.expected(calls, gpu_of(job), devices)
+    calls = calls.hstack(expected).with_columns(
+        bus_factor=network.bus_factor(pl.col("op"), pl.col("group_size").cast(pl.Int64))
+    )
+    follows = pl.lit(_follow_sizes(calls))
+    return calls.with_columns(told=pl.col("exact") | (pl.col("mostly") & follows)).drop("mostly", "met_ns")
+
+
+def gain_ms(job: Job, saved: pl.DataFrame) -> float:
+    """What the job's step gets shorter by when each rank's own part of it does, in ms on average.
+
+    In every step the rank that takes longest by itself sets the pace.
+
+    Args:
+        job: The job.
+        saved: rank, step and `saved_ns` of exposed communication, any number of rows for each.
+    """
+    if not job.steps:
+        return 0.0
+    by_step = saved.group_by("rank", "step").agg(pl.sum("saved_ns"))
+    left = job.pace.join(by_step, on=["rank", "step"], how="left").with_columns(
+        # What overlaps other collectives is exposed once.
+        saved_ns=pl.min_horizontal(pl.col("saved_ns").fill_null(0), pl.col("transfer_ns") + pl.col("wait_ns"))
+    )
+    paces = left.group_by("step").agg(now=pl.max("own_ns"), then=(pl.col("own_ns") - pl.col("saved_ns")).max())
+    return float((paces["now"] - paces["then"]).sum()) / 1e6 / len(job.steps)
+
+
+def _with_transfer(job: Job) -> pl.DataFrame:
+    calls = job.calls.filter(~pl.col("on_host"), pl.col("step").is_in(job.steps))
+    calls = calls.with_columns(bytes=pl.when(pl.col("bytes").is_between(0, _MOST_BYTES)).then("bytes"))
+    paired = pl.col("op").is_in(_PAIRED).fill_null(value=False)  # of a group of any size, two take part
+    members = pl.coalesce(
+        pl.when(paired).then(2), pl.col("group_size").cast(pl.Int64), pl.lit(job.world_size, pl.Int64)
+    )
+    alike = ["op", "group", "ranks", "bytes", "dtype", "place"]
+    place = pl.int_range(pl.len()).over("rank", "step", "op", order_by="start_ns")
+    placed = calls.with_columns(dur_ns=_LENGTH, place=pl.when(pl.col("bytes").is_null()).then(place))
+    varies = pl.col("bytes").is_null() & pl.col("op").is_in(_VARYING)
+    shortest = pl.when(varies).then("dur_ns").otherwise(pl.min("dur_ns").over(alike))
+    same_size = pl.col("bytes").n_unique().over("instance") == 1
+    matched = pl.when("trusted").then(pl.min("transfer_ns").over("instance"))
+    matches = pl.col("trusted") & same_size
+    told = placed.with_columns(
+        exact=(matches & (pl.col("met") == members)).fill_null(value=False),
+        mostly=(matches & (2 * pl.col("met") >= members)).fill_null(value=False),
+        matched=matched,
+        shortest=shortest,
+    )
+    bound = pl.min_horizontal("matched", "shortest")
+    return told.with_columns(transfer_ns=pl.when("exact").then("matched").otherwise(bound)).select(
+        *("rank", "peer", "step", "op", "group", "ranks", "group_size", "bytes", "dtype", "of_buffers"),
+        "instance",
+        *("start_ns", "end_ns", "dur_ns", "transfer_ns", "exact", "mostly"),
+        met_ns="matched",
+    )
+
+
+def _follow_sizes(calls: pl.DataFrame) -> bool:
+    """Whether large collectives take as much of their expected time wherever in the step they are."""
+    large = calls.filter("mostly", pl.col("bytes") >= LARGE_BYTES, pl.col("expected_ns") > 0)
+    each = large.group_by("step", "instance").agg((pl.col("met_ns") / pl.col("expected_ns")).first().alias("times"))
+    if each.height < _PLACES * max(1, each["step"].n_unique()):
+        return False
+    low, median, high = np.quantile(each["times"].to_numpy(), [0.1, 0.5, 0.9])
+    return bool(high - low <= _SPREAD * median)
+
+
+def _exposed(job: Job, calls: pl.DataFrame, pause_ns: int) -> pl.Series:
+    """Per call, the time at its end, as long as the transfer, that the rank's kernels and such pauses do not cover."""
+    found = []
+    for position, rank in enumerate(job.ranks):
+        mine = calls.with_row_index("row").filter(pl.col("rank") == position)
+        work, end = rank.work.bridged(pause_ns), mine["end_ns"].to_numpy() + job.clock.offsets_ns[position]
+        length = mine.select(pl.min_horizontal("transfer_ns", "dur_ns")).to_series().to_numpy()
+        found.append(mine.select("row", exposed=pl.Series(length - work.within(end - length, end), dtype=pl.Int64)))
+    return pl.concat(found).sort("row")["exposed"] if found else pl.Series([], dtype=pl.Int64)

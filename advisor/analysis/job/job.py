@@ -1,0 +1,402 @@
+"""All ranks of a job together: one clock, the collectives that they met in, and who waited for whom.
+
+Collectives are matched by the group's sequence number where all ranks bear one, else by their order within the step; a
+send is matched with its receive by the two ranks and the order between them.
+Members of a collective leave it together: where the ends of a match do not coincide, or its shortest member does not
+span the time from the last arrival to the end, the match is wrong and nothing is said about it (the self-check of
+ByteDance's straggler study, OSDI 2025: 0.97 to 1.00 where the grouping is right, 0.25 to 0.91 where it is not).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.job.network import placement
+from advisor.analysis.job.rank import CALLS, Rank
+from advisor.model.intervals import EMPTY, Ints, Union
+from advisor.text import percent
+
+_CLOSE_NS: Final = 20_000  # ends of one collective coincide so nearly: eight V100 in one host differ by at most 7 us
+_CLOSE_SHARE: Final = 0.1  # or by this part of its shortest member
+_CLOSE_SPACING: Final = 0.01  # or by this part of the time between two of its kind: by chance 2 % of ends do
+_CLOSE_MOST: Final = 0.5  # of the shortest member, where only the spacing allows so much
+_TRUSTED_SHARE: Final = 0.9  # of a kind's matches that must pass for the kind to be believed
+_PAIRED: Final = ("send", "recv")
+_BELIEVED_SHARE: Final = 0.9  # of the time in collectives that must be in trusted matches
+_SAME_CLOCK_NS: Final = 1_000_000  # files whose collectives end this close together share a host's clock
+_SITTING_NS: Final = 60_000_000_000  # hosts of one job whose clocks are set at all differ by less
+
+T = TypeVar("T")
+_NO_CALLS: Final = {"rank": pl.Int64, "worker": pl.Int32, **CALLS}
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How far each rank's clock is ahead of the first one's, and what that rests on.
+
+    `offsets_ns` has shape (ranks,). `residual_ns` is the median spread of the ends of a collective once the offsets
+    are taken off; None where no two ranks met.
+    """
+
+    offsets_ns: Ints
+    residual_ns: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """The ranks of one job, in order of worker and device."""
+
+    ranks: Sequence[Rank]
+    _computed: dict[Callable[[Job], Any], Any] = field(default_factory=dict, repr=False)
+
+    def once(self, compute: Callable[[Job], T]) -> T:
+        """`compute(self)`, computed at its first use: several metrics share it."""
+        if compute not in self._computed:
+            self._computed[compute] = compute(self)
+        result: T = self._computed[compute]
+        return result
+
+    @cached_property
+    def world_size(self) -> int | None:
+        """How many ranks the job has: as the ranks were told, at least as many as were recorded; None if unknown."""
+        told = [rank.world_size for rank in self.ranks if rank.world_size]
+        if told:
+            return max(*told, len(self.ranks))
+        return len(self.ranks) if len(self.ranks) > 1 else None
+
+    @cached_property
+    def names(self) -> list[str]:
+        """What to call each rank: `rank 3`, or `worker 0, GPU 3` where a process drives several devices."""
+        several = len({rank.worker for rank in self.ranks}) < len(self.ranks)
+        return [f"worker {r.worker}, GPU {r.device}" if several else f"rank {r.worker}" for r in self.ranks]
+
+    @cached_property
+    def guests(self) -> list[int]:
+        """Positions of devices that a process works on beside its own: it meets the other ranks on another device."""
+        meets = [bool(rank.calls.height) for rank in self.ranks]
+        at_home = {rank.worker for rank, met in zip(self.ranks, meets, strict=True) if met}
+        return [i for i, rank in enumerate(self.ranks) if not meets[i] and rank.worker in at_home]
+
+    @cached_property
+    def apart(self) -> list[int]:
+        """Positions of ranks that recorded none of the steps that most did: cut off, or recorded at another time."""
+        whole = {i: set(rank.steps["step"]) for i, rank in enumerate(self.ranks) if i not in self.guests}
+        times = Counter(step for steps in whole.values() for step in steps)
+        common = {step for step, ranks in times.items() if 2 * ranks >= len(whole)}
+        return [i for i, steps in whole.items() if common and not steps & common]
+
+    @cached_property
+    def members(self) -> list[int]:
+        """Positions of the ranks that make up the job: all but the guests and those apart."""
+        return [i for i in range(len(self.ranks)) if i not in self.guests and i not in self.apart]
+
+    @cached_property
+    def steps(self) -> list[int]:
+        """Numbers of the steps that every member uses; where they share none, of those that all recorded whole."""
+        used = [set(self.ranks[i].steps.filter("used")["step"]) for i in self.members]
+        return sorted(set.intersection(*used)) or self.whole_steps if used else []
+
+    @cached_property
+    def whole_steps(self) -> list[int]:
+        """Numbers of the steps that every member recorded whole, the uneven ones too."""
+        whole = [set(self.ranks[i].steps["step"]) for i in self.members]
+        return sorted(set.intersection(*whole)) if whole else []
+
+    @cached_property
+    def clock(self) -> Clock:
+        """The ranks' clocks, held against each other by the ends of the collectives they met in."""
+        return _clock(self._matches, len(self.ranks))
+
+    @cached_property
+    def _matches(self) -> pl.DataFrame:
+        """Every rank's calls with the `instance` they are part of, on the files' own clocks."""
+        shown = [
+            r.calls.select(pl.lit(i, pl.Int64).alias("rank"), pl.lit(r.worker, pl.Int32).alias("worker"), *CALLS)
+            for i, r in enumerate(self.ranks)
+        ]
+        matched = _matched(pl.concat(shown) if shown else pl.DataFrame(schema=_NO_CALLS))
+        strange = pl.col("rank").is_in(self.apart)
+        return matched.with_columns(instance=pl.when(~strange).then("instance"))
+
+    @cached_property
+    def calls(self) -> pl.DataFrame:
+        """Every rank's collectives on the common clock, a row per rank and call.
+
+        Columns: those of CALLS, `rank` (position in `ranks`), `instance`; `met` (ranks recorded that took part),
+        `trusted` (the match passes the self-check), and where it does `last` (rank that arrived last), `wait_ns`
+        (until the last arrival) and `transfer_ns` (from then to the end).
+        """
+        return _judged(_shifted(self._matches, self.clock.offsets_ns))
+
+    @cached_property
+    def matched_share(self) -> float | None:
+        """Part of the time in collectives that is in trusted matches; None where there are none."""
+        calls = self.calls.filter(pl.col("rank").is_in(self.members))
+        calls = calls.with_columns(pl.col("trusted") & ~self._among_strangers)
+        length = (calls["end_ns"] - calls["start_ns"]).to_numpy()
+        return float(length[calls["trusted"].to_numpy()].sum() / length.sum()) if length.sum() else None
+
+    @cached_property
+    def strangers(self) -> list[list[int]]:
+        """Positions of members by whom they meet, directly or through others; empty where all of them do.
+
+        Groups that never meet are no fault in themselves: there may be no collective of all ranks.
+        """
+        met = self.calls.filter("trusted", pl.col("rank").is_in(self.members)).select("instance", "rank").unique()
+        met = met.sort("instance", "rank")
+        home = {rank: {rank} for rank in self.members}
+        for others in met.group_by("instance").agg("rank")["rank"].unique():
+            joined = set[int]().union(*(home[rank] for rank in others))
+            home |= dict.fromkeys(joined, joined)
+        islands = sorted({tuple(sorted(island)) for island in home.values()})
+        return [list(island) for island in islands] if len(islands) > 1 else []
+
+    @cached_property
+    def sittings(self) -> list[list[int]]:
+        """Positions of ranks by when they were recorded, by their files' clocks; empty where it was at one time.
+
+        Over a minute lies between one and the next, and no rank of one meets a rank of another: clocks may differ.
+        """
+        timed = [i for i, rank in enumerate(self.ranks) if rank.steps.height]
+        found: list[list[int]] = []
+        until = 0
+        for i in sorted(timed, key=lambda i: self.span_ns(i)[0]):
+            start, end = self.span_ns(i)
+            if not found or start > until + _SITTING_NS:
+                found.append([])
+            found[-1].append(i)
+            until = max(until, end)
+        sitting = {i: n for n, ranks in enumerate(found) for i in ranks}
+        met = self.calls.filter("trusted").select("instance", pl.col("rank").replace_strict(sitting, default=None))
+        across = met.group_by("instance").agg(pl.n_unique("rank"))["rank"]
+        return found if len(found) > 1 and not (across > 1).any() else []
+
+    def span_ns(self, position: int) -> tuple[int, int]:
+        """From when to when that rank's steps last, by its own file's clock."""
+        steps = self.ranks[position].steps
+        ends = steps["start_ns"] + steps["dur_ns"]
+        return int(steps["start_ns"].to_numpy().min()), int(ends.to_numpy().max())
+
+    @cached_property
+    def mixed(self) -> bool:
+        """Whether matches join some of the members, but a group holds ranks that are strangers to each other."""
+        return bool(self._among_strangers.any() and len(self.strangers) < len(self.members))
+
+    @cached_property
+    def _among_strangers(self) -> pl.Series:
+        """Per call of a member, whether its group holds a rank that was recorded and that its own rank never meets."""
+        calls = self.calls.filter(pl.col("rank").is_in(self.members))
+        if not self.strangers:
+            return pl.Series([False] * calls.height, dtype=pl.Boolean)
+        home = {i: n for n, island in enumerate(self.strangers) for i in island}
+        here = {self.ranks[i].worker: n for i, n in home.items()}
+        groups = calls.select("rank", "ranks", "group_size")
+        distinct = groups.unique(maintain_order=True)
+        held = placement(distinct["ranks"], distinct["group_size"], None)["ranks"]
+        across = [
+            any(here.get(worker, home[rank]) != home[rank] for worker in self._in_group(listed, size, here))
+            for (rank, _, size), listed in zip(distinct.rows(), held.to_list(), strict=True)
+        ]
+        told = distinct.with_columns(across=pl.Series(across, dtype=pl.Boolean))
+        return groups.join(told, on=groups.columns, how="left", nulls_equal=True, maintain_order="left")["across"]
+
+    def _in_group(self, listed: list[int] | None, size: int | None, here: Iterable[int]) -> Iterable[int]:
+        """The ranks of a group: as listed, or all that are here where it is as large as the job."""
+        return here if size and self.world_size and size >= self.world_size else listed or ()
+
+    @cached_property
+    def untold(self) -> str | None:
+        """Why nothing can be said of who waits for whom; None where it can."""
+        here, all_ = len(self.members), self.world_size
+        if here <= 1:
+            rest = "" if all_ is None else f" of {all_}"
+            return f"1 rank{rest} recorded: who waits for whom needs the traces of the others beside it"
+        if self.matched_share is None:
+            return "the ranks met in no collective that was recorded"
+        if self.matched_share < _BELIEVED_SHARE:
+            rest = f"{percent(1 - self.matched_share)} of the time in collectives"
+            if self.mixed:
+                return f"{rest} is in groups of ranks that never meet: their files may be of different jobs"
+            return f"{rest} could not be matched between the ranks: their ends do not coincide"
+        return None if self.steps else "the ranks have no step in common"
+
+    @cached_property
+    def pace(self) -> pl.DataFrame:
+        """A row per member and common step: what it does by itself, and what it waits for the others.
+
+        Columns: rank, step, dur_ns, wait_ns (waiting for a later rank that no kernel of its own covers), transfer_ns
+        (the rest of the time in collectives that none covers), own_ns = dur_ns - wait_ns, work_ns, input_ns, kernels;
+        paired_ns is the part of wait_ns in sends and receives.
+        """
+        return self.whole_pace.filter(pl.col("step").is_in(self.steps))
+
+    @cached_property
+    def whole_pace(self) -> pl.DataFrame:
+        """The same over `whole_steps`."""
+        return pl.concat([_pace(i, self.ranks[i], self) for i in self.members])
+
+    @cached_property
+    def waits(self) -> pl.DataFrame:
+        """Who waits for whom, over the common steps: rank, last, wait_ns (not covered by the waiter's kernels)."""
+        calls = self.calls.filter("trusted", pl.col("step").is_in(self.steps), pl.col("rank") != pl.col("last"))
+        exposed = [_uncovered(calls.filter(pl.col("rank") == i), r.work, self, i) for i, r in enumerate(self.ranks)]
+        return pl.concat(exposed).group_by("rank", "last").agg(pl.sum("wait_ns")).sort("rank", "last")
+
+
+def job_of(ranks: Sequence[Rank]) -> Job:
+    """The job of these ranks."""
+    return Job(sorted(ranks, key=lambda rank: (rank.worker, -1 if rank.device is None else rank.device)))
+
+
+def _matched(calls: pl.DataFrame) -> pl.DataFrame:
+    """Calls with `instance`: equal for the calls of different ranks that are one collective, or a send and its recv.
+
+    Every rank counts its sends and receives by itself, so that those are matched by their order between two ranks.
+    """
+    pair = pl.col("op").is_in(_PAIRED).fill_null(value=False)
+    sender = pl.when(pl.col("op") == "send").then("worker").otherwise("peer")
+    receiver = pl.when(pl.col("op") == "send").then("peer").otherwise("worker")
+    keyed = calls.with_columns(
+        group_key=pl.col("group").fill_null(""),
+        ranks_key=pl.col("ranks").fill_null(""),
+        op_key=pl.when(pair).then(pl.lit(_PAIRED[0])).otherwise("op"),
+        sender=pl.when(pair).then(sender),
+        receiver=pl.when(pair).then(receiver),
+    )
+    family = ["group_key", "ranks_key", "op_key", "sender", "receiver"]
+    numbered = (
+        ~pair
+        & pl.col("sequence").is_not_null().all().over(family)
+        & pl.struct("rank", "sequence").is_unique().all().over(family)
+    )
+    order = pl.int_range(pl.len()).over("rank", "step", *family, order_by="start_ns")
+    keyed = keyed.with_columns(
+        by_number=pl.when(numbered).then("sequence"),
+        by_step=pl.when(~numbered).then(pl.col("step").fill_null(-1)),
+        by_order=pl.when(~numbered).then(order),
+    )
+    instance = pl.struct(*family, "by_number", "by_step", "by_order").rank("dense").cast(pl.Int64)
+    unknown = (~numbered & pl.col("step").is_null()) | (pair & pl.col("peer").is_null())
+    return keyed.with_columns(instance=pl.when(~unknown).then(instance)).drop(
+        "worker", *family, "by_number", "by_step", "by_order"
+    )
+
+
+def _shifted(calls: pl.DataFrame, offsets_ns: Ints) -> pl.DataFrame:
+    offset = pl.Series(offsets_ns[calls["rank"].to_numpy()], dtype=pl.Int64)
+    return calls.with_columns(pl.col("start_ns") - offset, pl.col("end_ns") - offset)
+
+
+def _clock(calls: pl.DataFrame, ranks: int) -> Clock:
+    """Offsets rank by rank: the median by which its collectives end later than those of a rank already placed."""
+    zero = np.zeros(ranks, np.int64)
+    met = calls.filter(pl.col("instance").is_not_null()).select("rank", "instance", "end_ns")
+    met = met.filter(pl.len().over("instance") > 1)
+    if not met.height:
+        return Clock(zero, None)
+    offsets = _placed(met, ranks)
+    if np.abs(offsets).max() < _SAME_CLOCK_NS:
+        offsets = zero
+    ends = met.with_columns(pl.col("end_ns") - pl.Series(offsets[met["rank"].to_numpy()]))
+    spread = ends.group_by("instance").agg(pl.max("end_ns") - pl.min("end_ns"))["end_ns"]
+    return Clock(offsets, float(np.median(spread.to_numpy())))
+
+
+def _placed(met: pl.DataFrame, ranks: int) -> Ints:
+    offsets = np.zeros(ranks, np.int64)
+    placed, open_ = {int(met["rank"].min())}, set(met["rank"]) - {int(met["rank"].min())}  # type: ignore[arg-type]
+    while open_:
+        known = met.filter(pl.col("rank").is_in(list(placed)))
+        known = known.with_columns(pl.col("end_ns") - pl.Series(offsets[known["rank"].to_numpy()]))
+        ends = known.group_by("instance").agg(known_ns=pl.median("end_ns"))
+        later = met.filter(pl.col("rank").is_in(list(open_))).join(ends, on="instance")
+        if not later.height:
+            placed.add(open_.pop())  # it shares no collective with the ranks before it: its clock stays as it is
+            continue
+        found = later.group_by("rank").agg(offset=(pl.col("end_ns") - pl.col("known_ns")).median())
+        for rank, offset in found.rows():
+            offsets[rank] = round(offset)
+            placed.add(rank)
+            open_.discard(rank)
+    return offsets
+
+
+def _judged(calls: pl.DataFrame) -> pl.DataFrame:
+    """Calls with what their match tells, where it passes the self-check."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    known = pl.col("instance").is_not_null()
+    last_start = pl.max("start_ns").over("instance")
+    spread = pl.max("end_ns").over("instance") - pl.min("end_ns").over("instance")
+    shortest = length.min().over("instance")
+    span = pl.max("end_ns").over("instance") - last_start
+    family = (pl.col("group").fill_null(""), pl.col("op"))
+    spacing = pl.col("end_ns").sort().diff().median().over(pl.col("rank"), *family)
+    calls = calls.with_columns(spacing_ns=spacing.fill_null(0))
+    sparse = pl.min_horizontal(pl.min("spacing_ns").over("instance") * _CLOSE_SPACING, shortest * _CLOSE_MOST)
+    close = pl.max_horizontal(pl.lit(_CLOSE_NS), shortest * _CLOSE_SHARE, sparse).cast(pl.Int64)
+    told = calls.with_columns(
+        met=pl.when(known).then(pl.len().over("instance")).otherwise(1),
+        coincides=known & (spread <= close) & ((span - shortest).abs() <= close),
+    )
+    several = pl.col("met") > 1
+    believed = pl.col("coincides").filter(several).mean().over(family).fill_null(0) >= _TRUSTED_SHARE
+    trusted = several & pl.col("coincides") & believed
+    last = pl.col("rank").sort_by("start_ns").last().over("instance")
+    wait = (last_start - pl.col("start_ns")).clip(0, length)
+    return (
+        told.with_columns(trusted=trusted)
+        .with_columns(
+            last=pl.when("trusted").then(last),
+            wait_ns=pl.when("trusted").then(wait),
+            transfer_ns=pl.when("trusted").then(length - wait),
+        )
+        .drop("coincides", "spacing_ns")
+    )
+
+
+def _pace(position: int, rank: Rank, job: Job) -> pl.DataFrame:
+    steps = rank.steps.filter(pl.col("step").is_in(job.whole_steps)).sort("step")
+    start = steps["start_ns"].to_numpy() - job.clock.offsets_ns[position]
+    end = start + steps["dur_ns"].to_numpy()
+    mine = job.calls.filter(pl.col("rank") == position)
+    work = _on_clock(rank.work, int(job.clock.offsets_ns[position]))
+    inside = Union.of(mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy())
+    waited = mine.filter("trusted")
+    begun = waited["start_ns"].to_numpy()
+    waiting = Union.of(begun, begun + waited["wait_ns"].to_numpy())
+    paired = waited.filter(pl.col("op").is_in(_PAIRED))
+    begun = paired["start_ns"].to_numpy()
+    between_two = Union.of(begun, begun + paired["wait_ns"].to_numpy())
+    exposed = _beyond(inside, work, start, end)
+    wait = _beyond(waiting, work, start, end)
+    return steps.select(
+        "step", "dur_ns", "work_ns", "input_ns", "kernels", rank=pl.lit(position, pl.Int64)
+    ).with_columns(
+        wait_ns=pl.Series(wait),
+        paired_ns=pl.Series(_beyond(between_two, work, start, end)),
+        transfer_ns=pl.Series(exposed - wait),
+        own_ns=pl.col("dur_ns") - pl.Series(wait),
+    )
+
+
+def _beyond(union: Union, covered: Union, starts: Ints, ends: Ints) -> Ints:
+    """Time in each window that `union` covers and `covered` does not."""
+    return (union | covered).within(starts, ends) - covered.within(starts, ends)
+
+
+def _on_clock(union: Union, offset_ns: int) -> Union:
+    return Union.of(union.starts - offset_ns, union.ends - offset_ns) if len(union.starts) else EMPTY
+
+
+def _uncovered(calls: pl.DataFrame, work: Union, job: Job, position: int) -> pl.DataFrame:
+    """Each call's wait without the part that the rank's own kernels cover."""
+    start = calls["start_ns"].to_numpy() + job.clock.offsets_ns[position]
+    wait = calls["wait_ns"].to_numpy()
+    return calls.select("rank", "last", wait_ns=pl.Series(wait - work.within(start, start + wait), dtype=pl.Int64))

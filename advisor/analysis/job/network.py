@@ -1,0 +1,353 @@
+"""What a collective should take: its bandwidth as nccl-tests defines it, its expected time, and which nodes it spans.
+
+`bytes` are those of the `collectives` table: the total array of a gather, scatter, reduce-scatter or all-to-all, the
+buffer of one rank otherwise. Times are nanoseconds, bandwidths GB/s, which is bytes per nanosecond.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from advisor.inputs.hardware import Gpu
+from advisor.inputs.names.kernels import COLLECTIVES
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Schema: TypeAlias = dict[str, pl.DataType | type[pl.DataType]]
+
+CURVE: Final = "measured curve"
+MODEL: Final = "model"
+
+_MIB: Final = 1 << 20
+_BOARD: Final = 8  # GPUs of one HGX or DGX board, and of each node of the measured curves
+_HALF_BOARD: Final = 4  # the only HGX boards since A100 that have no switch
+_SWITCHED_FROM: Final = 8.0  # compute capability; of the V100, the sixteen of a DGX-2 have one
+
+# --------------------------------------------------------------------------------------------------- bandwidth
+
+# Bus over algorithm bandwidth: so many times (n - 1) / n, or 1 whatever n is.
+_SHARED: Final = {
+    "all_reduce": 2.0,
+    **dict.fromkeys(["all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"], 1.0),
+}
+_WHOLE: Final = dict.fromkeys(["broadcast", "reduce", "send", "recv", "send_recv"], 1.0)
+
+
+def bus_factor(op: pl.Expr, group_size: pl.Expr) -> pl.Expr:
+    """Bus bandwidth over algorithm bandwidth, which makes ops and group sizes comparable with the link.
+
+    2 (n - 1) / n for all_reduce; (n - 1) / n for all_gather, reduce_scatter, all_to_all, gather, scatter; 1 for
+    broadcast, reduce, send, recv, send_recv. Null for anything else and for a group of fewer than two. Source:
+    nccl-tests, doc/PERFORMANCE.md and src/*.cu.
+    """
+    name, size = op.cast(pl.String), group_size.cast(pl.Float64)
+    shared = name.replace_strict(_SHARED, default=None, return_dtype=pl.Float64) * (size - 1) / size
+    whole = name.replace_strict(_WHOLE, default=None, return_dtype=pl.Float64)
+    return pl.when(size.is_null() | (size > 1)).then(pl.coalesce(shared, whole))
+
+
+def algorithm_bandwidth_gbs(nbytes: pl.Expr, dur_ns: pl.Expr) -> pl.Expr:
+    """Bytes over time; null where either is not positive."""
+    return pl.when((nbytes > 0) & (dur_ns > 0)).then(nbytes / dur_ns)
+
+
+def bus_bandwidth_gbs(op: pl.Expr, group_size: pl.Expr, nbytes: pl.Expr, dur_ns: pl.Expr) -> pl.Expr:
+    """What the busiest wire carried: algorithm bandwidth x `bus_factor`."""
+    return algorithm_bandwidth_gbs(nbytes, dur_ns) * bus_factor(op, group_size)
+
+
+# -------------------------------------------------------------------------------------------------------- ranks
+
+_PLACEMENT: Final[Schema] = {"ranks": pl.List(pl.Int32), "spans_nodes": pl.Boolean, "nodes": pl.Int32}
+_RANKS: Final = re.compile(r"\[\s*(?:[0-9]{1,9}|\.\.\.)(?:\s*,\s*(?:[0-9]{1,9}|\.\.\.))*\s*\]")
+_LARGEST_GROUP: Final = 1 << 20
+
+
+def placement(ranks: pl.Series, group_size: pl.Series, devices: int | None) -> pl.DataFrame:
+    """Where the groups of these "Process Group Ranks" lie, one row per text, in order.
+
+    Ranks are taken to fill hosts of `devices` GPUs one after the other, as torchrun places them; a recording that shows
+    one device, or none, does not tell how many there are.
+
+    Columns: `ranks` (List(Int32): the global ranks, in order; null where the text is absent, unreadable, or cut where
+    the rest does not follow from it), `spans_nodes` (Boolean) and `nodes` (Int32), null where they cannot be told.
+    """
+    asked = pl.DataFrame({"text": ranks.cast(pl.String), "size": group_size.cast(pl.Int64)})
+    distinct = asked.unique(maintain_order=True)
+    told = [_told(text, size, devices) for text, size in distinct.iter_rows()]
+    placed = distinct.hstack(pl.DataFrame(told, schema=_PLACEMENT, orient="row"))
+    return asked.join(placed, on=["text", "size"], how="left", nulls_equal=True, maintain_order="left").select(
+        *_PLACEMENT
+    )
+
+
+def _told(text: str | None, size: int | None, devices: int | None) -> tuple[list[int] | None, bool | None, int | None]:
+    known, whole = _parsed(text, size)
+    if not known:
+        return None, None, None
+    if not devices or devices == 1:
+        return (known if whole else None), None, None
+    nodes = len({rank // devices for rank in known})
+    if not whole:
+        return None, (True if nodes > 1 else None), None
+    return known, nodes > 1, nodes
+
+
+def _parsed(text: str | None, size: int | None) -> tuple[list[int], bool]:
+    """The ranks that the text names, and whether these are all.
+
+    Kineto cuts long lists: "[0, 1, ...]" after 30, "[0, 1, ..., 63]" after 29 with the last one kept. The second is
+    completed where what is there and the group's size leave one evenly spaced list.
+    """
+    if text is None or not _RANKS.fullmatch(text):
+        return [], False
+    head, cut, tail = text[1:-1].partition("...")
+    known, last = ([int(digits) for digits in re.findall(r"[0-9]+", part)] for part in (head, tail))
+    if not cut:
+        return known, True
+    if size and len(known) < size <= _LARGEST_GROUP and len(known) > 1 and len(last) == 1:
+        whole = [known[0] + i * (known[1] - known[0]) for i in range(size)]
+        if whole[: len(known)] == known and whole[-1] == last[0]:
+            return whole, True
+    return known + last, False
+
+
+# -------------------------------------------------------------------------------------------------------- links
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What joins the GPUs of a group that lies on one node; both rates in one direction."""
+
+    kind: str
+    """nvlink or pcie."""
+    spec_gbs: float
+    ring_gbs: float
+    """Ring bus bandwidth as NCCL expects it."""
+    capability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Something that cannot be told, and why."""
+
+    why: str
+
+
+_GEFORCE: Final = re.compile(r"RTX \d{4}(?: Ti)?")
+
+
+def link(gpu: Gpu | None, group_size: int, devices: int | None) -> Link | Unknown:
+    """What joins a group of that many GPUs on one host that has `devices` of them.
+
+    NVLink where a switch joins any of them, or the group is the whole board. A bridge is an option and joins one pair:
+    PCIe is what is sure to be there, at the rate of GPUs below one CPU.
+    """
+    if gpu is None:
+        return Unknown("which GPU it is cannot be told")
+    if len({one.link for one in gpu.variants}) > 1:
+        return Unknown(f"variants of the {gpu.model} differ in what links them")
+    return _on_board(gpu, group_size, devices) if gpu.link in {"nvlink", "xgmi"} else _over_pcie(gpu)
+
+
+def _on_board(gpu: Gpu, group_size: int, devices: int | None) -> Link | Unknown:
+    """Without a switch GPUs are wired pair by pair: a part of the board has a part of the links, which is not known."""
+    if gpu.nccl_ring_gbs is None or gpu.link_gbs is None:
+        return Unknown(f"the table knows no ring bandwidth for the {gpu.model}")
+    board = _BOARD if gpu.capability < _SWITCHED_FROM else _HALF_BOARD if devices == _HALF_BOARD else None
+    if board and group_size != board:
+        return Unknown(
+            f"boards of {board} {gpu.model} are wired pair by pair: what joins {group_size} of them is not recorded"
+        )
+    return Link("nvlink", gpu.link_gbs, gpu.nccl_ring_gbs, gpu.capability)
+
+
+def _over_pcie(gpu: Gpu) -> Link | Unknown:
+    if _GEFORCE.fullmatch(gpu.model):
+        return Unknown("GeForce cards reach each other through the host's memory, at a rate that is not known")
+    if gpu.vendor != "NVIDIA" or gpu.pcie_gbs is None or gpu.nccl_pcie_gbs is None:
+        return Unknown(f"the table knows no link between {gpu.model}s")
+    return Link("pcie", gpu.pcie_gbs, gpu.nccl_pcie_gbs, gpu.capability)
+
+
+# --------------------------------------------------------------------------------------------------- predictors
+
+
+def guide_ns(way: Link, op: str, nbytes: Floats) -> Floats:
+    """The TensorFlow guide's quick check of AllReduce: parameters x 4 bytes / link bandwidth; a lower bound.
+
+    It leaves out 2 (n - 1) / n, latency and protocol: 39 % and more below an H100 node's measured times. For the other
+    ops, whose bytes count differently, NaN. Source: tensorflow.org/guide/gpu_performance_analysis.
+    """
+    return nbytes / way.spec_gbs if op == "all_reduce" else np.full(len(nbytes), np.nan)
+
+
+# NCCL 2.28, src/graph/tuning.cc: rings on one node with the protocols LL, LL128, Simple. Latencies in us.
+_BASE_US: Final = (6.6, 14.0, 8.4)
+_HOP_US: Final = {"nvlink": (0.6, 1.9, 3.4), "pcie": (1.0, 2.5, 5.7)}
+_SHARE: Final = (0.5, 0.92, 1.0)  # of the ring's bandwidth
+_LL_CAP_GBS: Final = ((10.0, 282.0), (9.0, 141.0), (8.0, 87.7), (0.0, 39.0))  # from this compute capability on
+_LL128_FROM: Final = 7.0  # and on NVLink alone
+
+
+def model_ns(way: Link, op: str, group_size: int, nbytes: Floats) -> Floats:
+    """Time on one node by NCCL's own tuning model: a ring, with the fastest of the protocols LL, LL128 and Simple.
+
+    Each takes base + hops x hop latency + bytes x wires / bandwidth: 2 (n - 1) hops and as many n-ths of the bytes for
+    all_reduce, n - 1 for all_gather and reduce_scatter; one hop and all bytes, in a pipeline, for broadcast and reduce.
+
+    Left out: trees, which in this model gain at most 1 % on one node; what limits single channels, which no entry of
+    the table reaches; NVLS, the reduction in the switch, which serves all_reduce on more than 4 GPUs of a Hopper or
+    Blackwell node from 2 MiB on. Against the measured curves of 8 GPUs the mean error is 14 % (H100, 30 % at most),
+    18 % (H200, 39 %) and 25 % (B200, 58 %): too long for large messages, for want of NVLS, too short for small ones
+    (on a B200 up to 256 MiB).
+
+    NaN for ops that NCCL does not model: point-to-point and what is made of it.
+    """
+    if op not in _MODELLED:
+        return np.full(len(nbytes), np.nan)
+    hops = {"all_reduce": 2 * (group_size - 1), "all_gather": group_size - 1, "reduce_scatter": group_size - 1}.get(op)
+    moved = nbytes * (hops / group_size if hops else 1)
+    cap_gbs = next(cap for since, cap in _LL_CAP_GBS if way.capability >= since)
+    rings = zip(_BASE_US, _HOP_US[way.kind], _SHARE, (cap_gbs, np.inf, np.inf), strict=True)
+    ways = [
+        (base_us + (hops or 1) * hop_us) * 1e3 + moved / min(share * way.ring_gbs, most_gbs)
+        for base_us, hop_us, share, most_gbs in rings
+    ]
+    has_ll128 = way.kind == "nvlink" and way.capability >= _LL128_FROM
+    fastest: Floats = np.min(ways if has_ll128 else ways[::2], axis=0)
+    return fastest
+
+
+def startup_ns(op: pl.Expr, group_size: pl.Expr) -> pl.Expr:
+    """The least that a call pays whatever its size and whatever the link carries: protocol LL on NVLink, as above."""
+    hops = pl.when(op == "all_reduce").then(2 * (group_size - 1)).otherwise(group_size - 1)
+    return (_BASE_US[0] + hops * _HOP_US["nvlink"][0]) * 1e3
+
+
+def wired_in_pairs(gpu: Gpu | None, group_size: int, devices: int | None) -> bool:
+    """Whether that group is joined by links of which only the number is not known."""
+    way = link(gpu, group_size, devices)
+    return isinstance(way, Unknown) and gpu is not None and gpu.link == "nvlink" and gpu.nccl_ring_gbs is not None
+
+
+_MODELLED: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"})
+
+
+def curve_ns(curve: Mapping[float, float], group_size: int, nbytes: Floats) -> Floats:
+    """Time of an all_reduce read off a measured curve (MiB -> bus bandwidth in GB/s).
+
+    Interpolated as a power of the size between two points. Below the smallest size its time, above the largest its
+    bandwidth. A point that is left out of the table's curves comes back within 22 % (H100), 14 % (H200), 46 % (B200).
+    How well a curve of one machine holds for another is not known.
+    """
+    size = np.array(list(curve)) * _MIB
+    moved = 2 * (group_size - 1) / group_size * size
+    taken = moved / np.array(list(curve.values()))
+    between = np.exp(np.interp(np.log(np.maximum(nbytes, size[0])), np.log(size), np.log(taken)))
+    found: Floats = np.where(nbytes > size[-1], taken[-1] * nbytes / size[-1], between)
+    return found
+
+
+def curve_of(gpu: Gpu | None, op: str, group_size: int, nodes: int | None) -> Mapping[float, float] | None:
+    """The measured curve of that group on so many nodes; those of the table were measured on nodes of eight."""
+    if gpu is None or op != "all_reduce" or nodes != -(-group_size // _BOARD):
+        return None
+    return gpu.all_reduce_curves.get(group_size) or None
+
+
+# ----------------------------------------------------------------------------------------------------- together
+
+_EXPECTED: Final[Schema] = {
+    "guide_ns": pl.Float64,
+    "model_ns": pl.Float64,
+    "curve_ns": pl.Float64,
+    "expected_ns": pl.Float64,
+    "basis": pl.String,
+    "link": pl.String,
+    "why": pl.String,
+}
+
+
+def expected(collectives: pl.DataFrame, gpu: Gpu | None, devices: int | None) -> pl.DataFrame:
+    """What each collective should take if no rank were late and nothing else used the links.
+
+    Args:
+        collectives: With `op`, `group_size`, `bytes`, and `spans_nodes` and `nodes` as `placement` tells them.
+        gpu: That all ranks of the groups use.
+        devices: GPUs that a host shows.
+
+    Returns:
+        One row per collective, in order: `guide_ns`, `model_ns`, `curve_ns` (each null where it does not apply);
+        `expected_ns`, the best of them that is known, with its `basis`, `CURVE` or `MODEL`; `link`, nvlink or pcie;
+        `why`, the reason where nothing is known. A group that spans nodes, or may, has a curve or nothing: its network
+        is not in the profile.
+    """
+    case = ["op", "group_size", "spans_nodes", "nodes"]
+    rows = collectives.select(pl.col("op").cast(pl.String), *case[1:], "bytes").with_row_index("row")
+    parts = [
+        _expectation(_Case(*key), rows_of["bytes"], gpu, devices).hstack(rows_of.select("row"))
+        for key, rows_of in rows.group_by(case, maintain_order=True)
+    ]
+    return pl.concat(parts).sort("row").drop("row") if parts else pl.DataFrame(schema=_EXPECTED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """What decides which predictors apply; None where it is not known."""
+
+    op: str | None
+    group_size: int | None
+    spans_nodes: bool | None
+    nodes: int | None
+
+
+def _expectation(case: _Case, nbytes: pl.Series, gpu: Gpu | None, devices: int | None) -> pl.DataFrame:
+    size = nbytes.cast(pl.Float64).fill_null(np.nan).to_numpy()
+    size = np.where(size >= 0, size, np.nan)
+    nothing = np.full(len(size), np.nan)
+    way = _way(case, gpu, devices)
+    guide, model, measured = nothing, nothing, nothing
+    op, n = case.op or "", case.group_size or 0
+    if isinstance(way, Link):
+        guide, model = guide_ns(way, op, size), model_ns(way, op, n, size)
+    if curve := curve_of(gpu, op, n, case.nodes):
+        measured = curve_ns(curve, n, size)
+    best = np.where(np.isnan(measured), model, measured)
+    why = way.why if isinstance(way, Unknown) else _NO_SIZE if op in _MODELLED else _NO_MODEL
+    told = {"guide_ns": guide, "model_ns": model, "curve_ns": measured, "expected_ns": best}
+    known = pl.col("expected_ns").is_not_null()
+    return (
+        pl.DataFrame(told)
+        .fill_nan(None)
+        .with_columns(
+            basis=pl.when(known).then(pl.lit(CURVE if curve else MODEL)),
+            link=pl.lit(way.kind if isinstance(way, Link) else None, pl.String),
+            why=pl.when(~known).then(pl.lit(_NO_SIZE if curve else why)),
+        )
+    )
+
+
+_NO_SIZE: Final = "the collective bears no size"
+_NO_MODEL: Final = "NCCL has no model of operations made of point-to-point transfers"
+
+
+def _way(case: _Case, gpu: Gpu | None, devices: int | None) -> Link | Unknown:
+    refused = {
+        "which operation it is cannot be told": case.op not in COLLECTIVES,
+        "a barrier moves no data": case.op == "barrier",
+        "the size of the group is not recorded": case.group_size is None,
+        "a group of one moves no data": case.group_size is not None and case.group_size <= 1,
+        "whether the group lies on one node cannot be told from its ranks and the devices shown": (
+            case.spans_nodes is None
+        ),
+        "the group spans nodes, and their network is not in the profile": case.spans_nodes is True,
+    }
+    why = next((why for why, holds in refused.items() if holds), None)
+    return link(gpu, case.group_size or 0, devices) if why is None else Unknown(why)

@@ -1,0 +1,167 @@
+"""What the other ranks of a job need to know of one: small tables that stay when a rank's own events are let go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import polars as pl
+
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.inputs.hardware import Gpu
+from advisor.model.intervals import Ints, Union
+from advisor.model.profile import named
+
+_END: Final = pl.col("start_ns") + pl.col("dur_ns")
+CALLS: Final = {
+    "id": pl.Int64,  # device_ops.id, or host_ops.id where `on_host`
+    "on_host": pl.Boolean,
+    "step": pl.Int32,  # the step in whose window it starts, null outside of all
+    "stream": pl.Int64,
+    "op": pl.String,
+    "group": pl.String,
+    "ranks": pl.String,
+    "group_size": pl.Int32,
+    "sequence": pl.Int64,
+    "bytes": pl.Int64,
+    "peer": pl.Int32,  # global rank at the other end of a send or recv
+    "dtype": pl.String,
+    "of_buffers": pl.Boolean,  # a broadcast that DistributedDataParallel's forward makes; null where not told
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Rank:
+    """One view of a job, reduced to what comparing ranks needs; times on its own file's clock.
+
+    `steps` has a row per complete step: step, start_ns, dur_ns, host_start_ns, used, work_ns (a kernel that is no
+    collective runs), input_ns (the device idles while the loader is asked), kernels (number of them), first_ns (start
+    of the first one, null where there is none), called_ns (start of the call that launched it, null where unknown).
+    `calls` has a row per collective (see CALLS) and `work` holds when other kernels run. `kernels` has a row per name,
+    grid and block in the used steps: number, median_ns, total_ns. `visible` is how many devices the process sees, None
+    where the recording does not tell.
+    """
+
+    worker: int
+    device: int | None
+    facts: Mapping[str, Any]  # the worker's row
+    gpu: Gpu | None
+    visible: int | None
+    marked: bool
+    steps: pl.DataFrame
+    calls: pl.DataFrame
+    work: Union
+    kernels: pl.DataFrame
+    used: tuple[int, ...] = ()  # devices on which its process ran anything, copies too
+    trains: bool | None = None  # whether a backward pass ran in the recording; None where no framework op tells
+
+    @property
+    def world_size(self) -> int | None:
+        """How many ranks the job has, as this one was told."""
+        size: int | None = self.facts.get("world_size")
+        return size
+
+
+def rank_of(view: DeviceView) -> Rank:
+    """The view reduced to a Rank."""
+    work = spans(view.ops.filter(pl.col("kind") == "kernel"))
+    return Rank(
+        worker=view.worker,
+        device=view.device,
+        facts=view.process,
+        gpu=view.gpu,
+        visible=view.visible,
+        used=view.used,
+        marked=view.marked,
+        steps=_steps(view, work),
+        calls=_calls(view),
+        work=work,
+        kernels=_kernels(view),
+        trains=trains(view),
+    )
+
+
+def _steps(view: DeviceView, work: Union) -> pl.DataFrame:
+    steps = view.complete
+    start, end = (steps.select(start=pl.col("start_ns"), end=_END)[name].to_numpy() for name in ("start", "end"))
+    waits = view.host_spans("input")
+    number, first, called = _first_kernels(view, start, end)
+    return steps.select("step", "start_ns", "dur_ns", "host_start_ns").with_columns(
+        used=pl.col("step").is_in(view.steps["step"].implode()),
+        work_ns=pl.Series(work.within(start, end)),
+        input_ns=pl.Series((waits | view.busy).within(start, end) - view.busy.within(start, end)),
+        kernels=pl.Series(number),
+        first_ns=first,
+        called_ns=called,
+    )
+
+
+def _first_kernels(view: DeviceView, start: Ints, end: Ints) -> tuple[Ints, pl.Series, pl.Series]:
+    """Per window, how many kernels start in it, when the first one does, and when the host called for that one."""
+    kernels = view.ops.filter(pl.col("kind") == "kernel").select("start_ns", "launch").sort("start_ns", "launch")
+    begun = kernels["start_ns"]
+    low, high = begun.search_sorted(pl.Series(start)), begun.search_sorted(pl.Series(end))
+    first = kernels[pl.select(pl.when(high > low).then(low)).to_series()]
+    calls = view.host.select(launch="id", called_ns="start_ns")
+    first = first.join(calls, on="launch", how="left", maintain_order="left")
+    return (high - low).cast(pl.Int64).to_numpy(), first["start_ns"], first["called_ns"]
+
+
+def _calls(view: DeviceView) -> pl.DataFrame:
+    """The view's collectives; those of the host where the worker used no device."""
+    if view.device is None:
+        calls = view.host.filter(pl.col("kind") == "collective")
+        op = pl.col("name").cast(pl.String).str.extract(r"^\w+:(\w+)")
+        known = calls.select("id", "start_ns", end_ns=_END, on_host=True, op=op, stream=pl.col("thread"))
+    else:
+        told = view.collectives.rename({"device_op": "id"}).with_columns(pl.col("op").cast(pl.String))
+        ops = view.ops.filter(pl.col("kind") == "collective")
+        ops = ops.select("id", "start_ns", "stream", end_ns=_END, in_forward=_in_forward(view, ops))
+        known = ops.join(told, on="id", how="left", maintain_order="left").with_columns(
+            on_host=False, of_buffers=(pl.col("op") == "broadcast") & pl.col("in_forward")
+        )
+    return _in_steps(_shaped(known), view).sort("start_ns", maintain_order=True)
+
+
+def _in_forward(view: DeviceView, ops: pl.DataFrame) -> pl.Series:
+    """Whether each op was launched in DistributedDataParallel's forward; null where its launch was not recorded."""
+    forward = spans(view.host.filter(named(r"^DistributedDataParallel\.forward$")))
+    calls = view.host.select("id", called_ns="start_ns")
+    called = ops.select("launch").join(calls, left_on="launch", right_on="id", how="left", maintain_order="left")
+    at = called["called_ns"].fill_null(0).to_numpy()
+    inside = pl.Series(forward.within(at, at + 1) > 0, dtype=pl.Boolean)
+    return pl.select(pl.when(called["called_ns"].is_not_null()).then(inside)).to_series()
+
+
+def _shaped(calls: pl.DataFrame) -> pl.DataFrame:
+    absent = [pl.lit(None).alias(name) for name in CALLS if name not in calls.columns]
+    return calls.with_columns(absent).select(pl.col(name).cast(dtype) for name, dtype in CALLS.items())
+
+
+def trains(view: DeviceView) -> bool | None:
+    """Whether a backward pass ran; None where no framework op tells."""
+    name = view.host.filter(pl.col("kind") == "op")["name"].unique().cast(pl.String)
+    return bool(name.str.contains("^autograd::|Backward").any()) if len(name) else None
+
+
+def _in_steps(calls: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
+    """The calls with the complete step that each starts in."""
+    windows = view.complete.select("step", begin="start_ns", stop=_END).sort("begin")
+    held = (
+        calls.drop("step")
+        .sort("start_ns", maintain_order=True)
+        .join_asof(windows, left_on="start_ns", right_on="begin", strategy="backward", check_sortedness=False)
+    )
+    inside = pl.col("start_ns") < pl.col("stop")
+    return held.with_columns(step=pl.when(inside).then("step")).select(CALLS.keys())
+
+
+def _kernels(view: DeviceView) -> pl.DataFrame:
+    ran = view.used_ops.filter(pl.col("kind") == "kernel")
+    found = ran.group_by("name", "grid", "block").agg(
+        number=pl.len(), median_ns=pl.median("dur_ns"), total_ns=pl.sum("dur_ns")
+    )
+    return found.with_columns(pl.col("name").cast(pl.String))

@@ -1,0 +1,203 @@
+"""What became of each finding: new, worse, gone, better, as before, or not to be told."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Final, NamedTuple
+
+from advisor.model.comparison import FindingChange, FindingStatus, Found
+from advisor.model.report import SEVERITIES, Finding, Report, Run
+
+
+def mark_new(report: Report, baseline: Report) -> Report:
+    """The report with each finding marked: is it new against the baseline's run of the same name, or its only one?"""
+    return report.model_copy(
+        update={"runs": tuple(_marked(run, _counterpart(run, report, baseline)) for run in report.runs)}
+    )
+
+
+def finding_changes(
+    base: Sequence[Run], head: Sequence[Run], per: tuple[str | None, str | None], least_ms: float
+) -> Iterator[FindingChange]:
+    """Every finding of either side, new ones first, then by how grave they are.
+
+    Args:
+        base: At least one run.
+        head: At least one run.
+        per: What the times of either side are of, as `Side.per` has it.
+        least_ms: A saving that moves less is the same.
+    """
+    sides = (_Runs("base", base, per[0]), _Runs("head", head, per[1]))
+    least_ms = least_ms if per == ("step", "step") else math.inf
+    before, after = _common(base), _common(head)
+    keys = dict.fromkeys([*after, *before])
+    changes = [_finding_change(key, before.get(key), after.get(key), sides, least_ms) for key in keys]
+    yield from sorted(changes, key=lambda change: (_STATUSES.index(change.status), _gravity(change)))
+
+
+_STATUSES: Final[tuple[FindingStatus, ...]] = ("new", "worse", "gone", "better", "kept", "untold")
+
+
+_OF_THE_STEP: Final = frozenset({"step_ms", "step_mean_ms", "steps"})
+_SAME_NUMBER: Final = 0.05  # by which a number has to differ to be another one
+
+
+def _gravity(change: FindingChange) -> tuple[int, float]:
+    found = change.head or change.base
+    worth = -found.saving.high_ms if found and found.saving else 0.0
+    return SEVERITIES.index(found.severity) if found and found.severity else len(SEVERITIES), worth
+
+
+class _Known(NamedTuple):
+    rule: str
+    title: str
+    found: Found
+    causes: Mapping[str, _Cause] = {}
+
+
+class _Cause(NamedTuple):
+    """A number behind a finding; `ms` is what a share or a duration makes of the step."""
+
+    value: float
+    ms: float | None
+
+
+def _common(runs: Sequence[Run]) -> dict[str, _Known]:
+    """The findings and symptoms that at least half of the runs have, each as the first of them has it."""
+    each = [dict(_known(run)) for run in runs]
+    times = Counter(key for one in each for key in one)
+    first = {key: known for one in reversed(each) for key, known in one.items()}
+    return {key: first[key] for key in dict.fromkeys(chain(*each)) if 2 * times[key] >= len(runs)}
+
+
+def _known(run: Run) -> Iterator[tuple[str, _Known]]:
+    """By key, a run's symptoms and then its findings: what is both counts as the finding."""
+    for finding in run.findings:
+        for symptom in finding.symptoms:
+            found = Found(severity=None, saving=None, says=symptom.says, under=finding.title)
+            yield symptom.rule, _Known(symptom.rule, symptom.title, found)
+    for finding in run.findings:
+        where = tuple(place for place in finding.where if place.stack)
+        found = Found(severity=finding.severity, saving=finding.saving, says=finding.says, where=where)
+        causes = _causes(finding, run.source.steps.step_mean_ms)
+        yield finding.key, _Known(finding.rule, finding.title, found, causes)
+
+
+def _causes(finding: Finding, step_ms: float | None) -> dict[str, _Cause]:
+    """The numbers that the finding rests on itself: without the step's time, and without what a fix would gain."""
+    saved = finding.saving.high_ms if finding.saving else None
+    told = {}
+    for one in finding.evidence:
+        gain = one.metric.endswith("_gain_ms") or (one.unit == "ms" and one.value == saved)
+        if isinstance(one.value, int | float) and not gain and one.metric not in _OF_THE_STEP:
+            of_step = {"ms": 1.0, "share": step_ms}.get(one.unit)
+            told[one.metric] = _Cause(one.value, one.value * of_step if of_step else None)
+    return told
+
+
+class _Runs(NamedTuple):
+    """The runs of a side, and what their times are of."""
+
+    side: str
+    runs: Sequence[Run]
+    per: str | None
+
+
+def _finding_change(
+    key: str, before: _Known | None, after: _Known | None, sides: tuple[_Runs, _Runs], least_ms: float
+) -> FindingChange:
+    status: FindingStatus
+    why = None
+    if before and after:
+        known, status = after, _moved(before, after, least_ms)
+    elif after:
+        known, status, why = after, "new", _unmeasured(sides) or _unheld(after.rule, sides[0].runs, "base")
+    elif before:
+        known, status, why = before, "gone", _unseen(sides) or _unheld(before.rule, sides[1].runs, "head")
+    else:
+        raise ValueError(f"{key}: a finding of neither side")
+    return FindingChange(
+        key=key,
+        rule=known.rule,
+        title=known.title,
+        status="untold" if why else status,
+        base=before and before.found,
+        head=after and after.found,
+        why=why,
+    )
+
+
+def _unmeasured(sides: tuple[_Runs, _Runs]) -> str | None:
+    """Why no finding can be said to have come or gone, where a side could not be measured."""
+    return next((f"the {of.side} was not measured" for of in sides if not of.per), None)
+
+
+def _unseen(sides: tuple[_Runs, _Runs]) -> str | None:
+    """Why no finding can be said to be gone: a window without steps may lie in another phase of the job."""
+    head = sides[1]
+    if head.per == "recording":
+        return f"no steps are marked on the {head.side}: what showed it may lie outside of what was recorded"
+    return _unmeasured(sides)
+
+
+def _unheld(rule: str, runs: Sequence[Run], side: str) -> str | None:
+    """Why the absence of a rule's finding from these runs does not mean that it passed; None where it does."""
+    for run in runs:
+        for unknown in run.not_evaluable:
+            if unknown.rule == rule:
+                return f"the {side} could not tell: {'; '.join(dict.fromkeys(unknown.missing.values()))}"
+        if any(s.rule == rule for s in run.suppressed):
+            return f"suppressed on the {side}"
+        if rule not in {*run.passed, *run.not_applicable, *(known.rule for _, known in _known(run))}:
+            return f"the {side} was checked without this rule"
+    return None
+
+
+def _moved(one: _Known, other: _Known, least_ms: float) -> FindingStatus:
+    """Whether a finding of both sides weighs more than before: by its severity, then by the time it would save.
+
+    Not by its share of the step: that moves wherever the rest of the step does. Nor where the numbers that it rests on
+    are what they were: then the rest of the step moved, and with it what a fix is worth.
+    """
+    if one.causes and one.causes.keys() == other.causes.keys():
+        pairs = [(one.causes[metric], other.causes[metric]) for metric in one.causes]
+        if all(_same(was, now, least_ms) for was, now in pairs):
+            return "kept"
+    before, after = one.found, other.found
+    change = 0
+    if before.severity and after.severity:
+        change = SEVERITIES.index(before.severity) - SEVERITIES.index(after.severity)
+    if not change and before.saving and after.saving:
+        gained = after.saving.high_ms - before.saving.high_ms
+        change = int(gained >= least_ms) - int(gained <= -least_ms)
+    return "worse" if change > 0 else "better" if change < 0 else "kept"
+
+
+def _same(was: _Cause, now: _Cause, least_ms: float) -> bool:
+    """Whether a number did not move, or the time that it makes of the step did not."""
+    if was.ms is not None and now.ms is not None and abs(now.ms - was.ms) < least_ms:
+        return True
+    return abs(now.value - was.value) <= _SAME_NUMBER * max(abs(was.value), abs(now.value))
+
+
+def _counterpart(run: Run, report: Report, baseline: Report) -> Run | None:
+    alone = len(report.runs) == len(baseline.runs) == 1
+    return baseline.runs[0] if alone else next((old for old in baseline.runs if old.name == run.name), None)
+
+
+def _marked(run: Run, old: Run | None) -> Run:
+    if old is None:
+        return run
+    known = dict(_known(old))
+    findings = tuple(f.model_copy(update={"new": _is_new(f, known, old)}) for f in run.findings)
+    return run.model_copy(update={"findings": findings})
+
+
+def _is_new(finding: Finding, known: Mapping[str, _Known], old: Run) -> bool | None:
+    """None where the baseline could not judge the rule."""
+    if finding.key in known:
+        return False
+    return None if _unheld(finding.rule, [old], "baseline") else True

@@ -1,0 +1,239 @@
+"""Step times of two sets of runs, and what can be said of them: the verdict, or what keeps it from being told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+
+from advisor.comparing.significance import Contrast, Floats, contrast, wander
+from advisor.model.comparison import Obstacle, Series, Side, StepChange, Verdict
+from advisor.model.report import Run, Unreadable, Value
+from advisor.text import count, listing, ms, one_line, percent
+
+LEAST_EFFECT: Final = 0.02
+"""A smaller change of the step time is none (NVBench, perfgate and rustc-perf agree on the order of magnitude)."""
+
+_SAME: Final = 0.05  # what an interval has to rule out before two sides count as the same
+
+
+def common_ranks(runs: Sequence[Run]) -> frozenset[int]:
+    """The workers that all runs recorded; those of any where they have none in common."""
+    recorded = [frozenset(worker.worker for worker in run.source.workers) for run in runs]
+    return frozenset.intersection(*recorded) or frozenset.union(*recorded)
+
+
+def pace(run: Run, ranks: frozenset[int]) -> int | None:
+    """The rank whose step is taken apart: that which sets the run's pace, or the slowest of those that count."""
+    own = run.source.steps.worker
+    if own is None or own in ranks:
+        return own
+    rows = [row for row in run.metrics.get("device", ()) if row.get("worker") in ranks]
+    slowest = max(rows, key=lambda row: number(row, "step_mean_ms"), default={}).get("worker")
+    return slowest if isinstance(slowest, int) else None
+
+
+def side(runs: Sequence[Run], ranks: frozenset[int], unreadable: Sequence[Unreadable] = ()) -> Side:
+    """What was measured of one side, over the ranks that count."""
+    series = tuple(
+        Series(
+            run=run.name,
+            steps_ms=_step_times(run, ranks),
+            worker=pace(run, ranks),
+            tells_too_little=run.tells_too_little,
+        )
+        for run in runs
+    )
+    times = np.array([time for one in series for time in one.steps_ms])
+    mean = float(times.mean()) if len(times) else None
+    sizes = {_world_size(run) for run in runs}
+    return Side(
+        series=series,
+        steps=len(times),
+        median_ms=float(np.median(times)) if len(times) else None,
+        mean_ms=mean,
+        cv=float(times.std(ddof=1)) / mean if mean and len(times) > 1 else None,
+        devices=tuple(sorted({d.name or d.model or "unnamed device" for run in runs for d in run.source.devices})),
+        world_size=sizes.pop() if len(sizes) == 1 else None,
+        unreadable=sum(1 + len(lost.others) for lost in unreadable),
+        per=_per(runs),
+    )
+
+
+def _per(runs: Sequence[Run]) -> Literal["step", "recording"] | None:
+    """What the breakdowns of the runs are of; None where one of them has none."""
+    timed = [run.source.steps for run in runs if run.source.steps.step_mean_ms and any(run.breakdown.values())]
+    if len(timed) < len(runs):
+        return None
+    return "step" if all(steps.marked for steps in timed) else "recording"
+
+
+def _step_times(run: Run, ranks: frozenset[int]) -> tuple[float, ...]:
+    """Milliseconds of each complete step that did not compile, in order: outliers are part of what a job takes.
+
+    A step is as long as its slowest rank's.
+    """
+    if not run.source.steps.marked:
+        return ()
+    used = [(row["step"], row["worker"], row["step_ms"]) for row in run.metrics.get("step", ())]
+    outliers = [(s.step, s.worker, s.step_ms) for s in run.source.steps.left_out if s.outlier]
+    longest: dict[int, float] = {}
+    for step, worker, time in chain(used, outliers):
+        if worker in ranks and isinstance(step, int) and isinstance(time, int | float) and time > 0:
+            longest[step] = max(longest.get(step, 0.0), float(time))
+    return tuple(longest[step] for step in sorted(longest))
+
+
+def contrasted(base: Side, head: Side) -> Contrast | None:
+    """Both sides' step times held against each other; None where a side has none."""
+    before, after = _samples(base), _samples(head)
+    return contrast(before, after) if before and after else None
+
+
+def _samples(side: Side) -> list[Floats]:
+    return [np.array(one.steps_ms) for one in side.series if one.steps_ms]
+
+
+def _least(base: Side) -> float:
+    """The smallest change that counts: 2 %, or how far ten or more runs of the base stray by themselves."""
+    return max(LEAST_EFFECT, wander(_samples(base)) or 0.0)
+
+
+def step_change(found: Contrast, base: Side) -> StepChange:
+    """The change of the step time as the comparison tells it."""
+    return StepChange(ratio=found.ratio, low=found.low, high=found.high, p=found.p, least=_least(base))
+
+
+_MARKING: Final = {
+    "kineto": "call prof.step() at the end of each",
+    "nsys": "put each in an NVTX range, or name the ranges with --step-range",
+    "xplane": "record whole steps, each in a StepTraceAnnotation or Trace",
+    "": "mark each",
+}
+
+
+class Decided(NamedTuple):
+    """A verdict, what it rests on, and what keeps another from being told."""
+
+    verdict: Verdict
+    reason: str
+    obstacle: Obstacle | None = None
+
+
+def verdict(base: Sequence[Run], head: Sequence[Run], before: Side, after: Side, change: Contrast | None) -> Decided:
+    """What can be said of the step times, and why that or nothing."""
+    if unlike := _incomparable(base, head):
+        return unlike
+    if change is None:
+        return _untimed([("base", base, before), ("head", head, after)])
+    if change.undecidable:
+        why = f"too few steps: {before.steps} against {after.steps}; profile ten a side or more, better twenty"
+        return Decided("inconclusive", why, "few-steps")
+    least = _least(before)
+    measured = f"p = {change.p:.2g}, {count(before.steps, 'step')} against {after.steps}"
+    if change.differs(least):
+        if cost := _recording_costs(base, head, change, before.median_ms or 0.0, least):
+            return Decided("inconclusive", cost, "profiler")
+        return Decided("slower" if change.ratio > 1 else "faster", f"the steps differ beyond their noise ({measured})")
+    return _alike(before, after, change, max(_SAME, least), measured)
+
+
+def _untimed(sides: Sequence[tuple[str, Sequence[Run], Side]]) -> Decided:
+    """Why there are no step times, and what to do about it."""
+    without = [(name, runs) for name, runs, timed in sides if not timed.steps]
+    lacking = listing([name for name, _ in without])
+    if all(run.source.steps.marked for _, runs in without for run in runs):
+        why = f"the {lacking} holds no whole step: it ends early or compiles throughout; record it again"
+    else:
+        how = dict.fromkeys(_MARKING.get(run.source.format, _MARKING[""]) for _, runs in without for run in runs)
+        why = f"no marked, complete step to time on the {lacking}: {'; '.join(how)}"
+    return Decided("inconclusive", why, "no-steps")
+
+
+def _alike(before: Side, after: Side, change: Contrast, margin: float, measured: str) -> Decided:
+    """Steps that do not differ are the same only where a change that matters can be ruled out."""
+    if sorted(one.steps_ms for one in before.series) == sorted(one.steps_ms for one in after.series):
+        return Decided("same", "both sides are the same recording")
+    if change.within(margin):
+        return Decided("same", f"a change of {percent(margin)} or more can be ruled out ({measured})")
+    shared = sorted({one.run for one in after.series if one.steps_ms in {other.steps_ms for other in before.series}})
+    if shared:
+        why = f"a recording stands on both sides ({one_line(listing(shared), 200)}): leave it out of one"
+        return Decided("inconclusive", f"{why} ({measured})", "noise")
+    span = f"{_signed(change.low)} to {_signed(change.high)}"
+    why = f"the steps vary too much: the change lies anywhere from {span} ({measured}); profile more steps"
+    return Decided("inconclusive", why, "noise")
+
+
+def _incomparable(base: Sequence[Run], head: Sequence[Run]) -> Decided | None:
+    """Other hardware or another number of ranks: a difference in speed would say nothing about the change."""
+    unlike = list(filter(None, (_other_hardware(base, head), _other_size(base, head))))
+    return Decided("inconclusive", "; ".join(why for _, why in unlike), unlike[0][0]) if unlike else None
+
+
+def _other_hardware(base: Sequence[Run], head: Sequence[Run]) -> tuple[Obstacle, str] | None:
+    if len({_models(run) for run in (*base, *head)}) > 1:
+        theirs, ours = (frozenset().union(*map(_models, runs)) for runs in (base, head))
+        told = f"{_named(theirs)} against {_named(ours)}" if theirs != ours else f"{_named(ours)} within a side"
+        return "hardware", f"different hardware: {told}"
+    return None
+
+
+def _other_size(base: Sequence[Run], head: Sequence[Run]) -> tuple[Obstacle, str] | None:
+    sizes, others = ({_world_size(run) for run in runs} for runs in (base, head))
+    if len(sizes | others) > 1:
+        here, there = (listing([str(size) for size in sorted(group)]) for group in (sizes, others))
+        told = f"{here} against {there} ranks" if sizes != others else f"{here} ranks within a side"
+        return "world-size", f"different world size: {told}"
+    return None
+
+
+def _models(run: Run) -> frozenset[str]:
+    """What a run ran on; the model where it is known, because drivers changed how they name it."""
+    return frozenset(d.model or d.name or "unnamed device" for d in run.source.devices)
+
+
+def _named(models: frozenset[str]) -> str:
+    return listing([one_line(model, 80) for model in sorted(models)]) or "no device"
+
+
+def _world_size(run: Run) -> int:
+    return run.source.world_size or len(run.source.workers)
+
+
+def _recording_costs(
+    base: Sequence[Run], head: Sequence[Run], change: Contrast, base_ms: float, least: float
+) -> str | None:
+    """Why the verdict does not hold if what recording costs differs between the sides by enough to be the change."""
+    costs = [_overhead_ms(runs) for runs in (base, head)]
+    extra = (costs[1] - costs[0]) / base_ms if base_ms else 0.0
+    slower = change.ratio > 1
+    unexplained = change.ratio - (max(extra, 0) if slower else min(extra, 0))
+    if unexplained >= 1 + least if slower else unexplained <= 1 / (1 + least):
+        return None
+    return (
+        f"profiler overhead: recording costs about {ms(costs[0])} a step on the base and {ms(costs[1])} on the head, "
+        "which may be the whole change; record both with the same settings, without stacks"
+    )
+
+
+def _overhead_ms(runs: Sequence[Run]) -> float:
+    """What recording costs per step: the profiler's own work or, if more, that of recording each op."""
+    rows = [run.metrics["run"][0] for run in runs if run.metrics.get("run")]
+    costs = [
+        max(number(row, "profiler_share"), number(row, "tracing_share")) * number(row, "step_mean_ms") for row in rows
+    ]
+    return float(np.mean(costs)) if costs else 0.0
+
+
+def number(row: Mapping[str, Value], name: str) -> float:
+    """A metric of a row, zero where it is unknown."""
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _signed(ratio: float) -> str:
+    sign = "+" if ratio >= 1 else "\N{MINUS SIGN}"
+    return sign + percent(abs(ratio - 1))

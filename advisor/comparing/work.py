@@ -1,0 +1,201 @@
+"""Which kernels, copies and framework ops appeared, vanished, changed count or take longer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from advisor.comparing.significance import welch
+from advisor.comparing.steps import LEAST_EFFECT
+from advisor.model.comparison import Amount, WorkChange
+from advisor.model.report import Run
+from advisor.text import bytes_
+
+_ALPHA: Final = 0.01  # of adjusted probabilities of kernels and ops
+_OTHER_WORK: Final = 0.1  # of the ops' time: with so much of it at other sizes a step is another one
+_OTHER_COUNT: Final = 0.05  # by which the number per step has to differ
+_MOST_WORK: Final = 200
+_CUT: Final = 2000  # rows of a report's tables; beyond, what is missing may only have been cut off
+_SIZES: Final[dict[str, dict[str, type[pl.DataType]]]] = {
+    "launch": {"kind": pl.String, "name": pl.String, "grid": pl.Int64, "block": pl.Int64, "bytes": pl.Int64},
+    "op": {"name": pl.String, "shapes": pl.String},
+}
+_NUMBERS: Final[dict[str, type[pl.DataType]]] = {
+    "calls": pl.Int64,
+    "calls_per_step": pl.Float64,
+    "mean_us": pl.Float64,
+    "sd_us": pl.Float64,
+}
+
+
+class Resized(NamedTuple):
+    """An op and the sizes that most of its time goes to on either side."""
+
+    name: str
+    base: str
+    head: str
+
+
+def changes(base: Sequence[Run], head: Sequence[Run], least_ms: float) -> tuple[WorkChange, ...]:
+    """What work appeared, vanished, is done more or less often, or takes longer or shorter; most time moved first."""
+    frames = [_work_table(scope, base, head) for scope in _SIZES]
+    changed = [change for frame in frames for change in _work_changes(frame, least_ms)]
+    return tuple(sorted(changed, key=lambda one: -abs(one.change_ms))[:_MOST_WORK])
+
+
+def _work_table(scope: str, base: Sequence[Run], head: Sequence[Run]) -> pl.DataFrame:
+    """Both sides' numbers beside each other, a row per kind, name and size; null on the side that lacks it."""
+    keys = list(_SIZES[scope])
+    before, after = (_amounts(scope, runs) for runs in (base, head))
+    both = before.join(after, on=keys, how="full", coalesce=True, nulls_equal=True, suffix="_head")
+    told = all(_told(scope, runs) for runs in (base, head))
+    if not told or (scope == "launch" and hidden([*base, *head])):
+        both = both.clear()
+    elif any(len(run.metrics[scope]) >= _CUT for run in [*base, *head]):
+        both = both.drop_nulls(["mean_us", "mean_us_head"])
+    kind = pl.col("kind") if "kind" in keys else pl.lit("op")
+    return both.with_columns(kind=kind, size=_size(scope))
+
+
+def told_by(runs: Sequence[Run]) -> bool:
+    """Whether all runs have the tables that the changes come from."""
+    return all(_told(scope, runs) for scope in _SIZES)
+
+
+def hidden(runs: Sequence[Run]) -> str | None:
+    """Why the device's work is not all named in one of the runs, as in graphs that were recorded as a whole.
+
+    What is not seen there may have run all the same, so that nothing is new, gone or done more often.
+    """
+    return next((why for run in runs if (why := run.source.lacks.get("device_ops.name"))), None)
+
+
+def resized(base: Sequence[Run], head: Sequence[Run]) -> list[Resized]:
+    """The framework ops that both sides run, with no size in common: the most time on the base first.
+
+    A step that does other work takes other time. Nothing where sizes were not recorded, a table was cut, or such ops
+    take less than a tenth of the time of all that have sizes.
+    """
+    if any(len(run.metrics.get("op", ())) >= _CUT for run in (*base, *head)):
+        return []
+    before, after = (_amounts("op", runs).drop_nulls("shapes") for runs in (base, head))
+    sizes = before.join(after, on="name", suffix="_head").with_columns(
+        ms=pl.col("per_step") * pl.col("mean_us"), ms_head=pl.col("per_step_head") * pl.col("mean_us_head")
+    )
+    named = sizes.group_by("name").agg(
+        common=(pl.col("shapes") == pl.col("shapes_head")).any(),
+        base=pl.col("shapes").sort_by("ms", "shapes").last(),
+        head=pl.col("shapes_head").sort_by("ms_head", "shapes_head").last(),
+        ms=pl.struct("shapes", "ms").unique().struct.field("ms").sum(),
+    )
+    others = named.filter(~pl.col("common")).sort("ms", "name", descending=[True, False])
+    if others["ms"].sum() < _OTHER_WORK * float(before.select(pl.col("per_step").dot("mean_us")).item() or 0.0):
+        return []
+    return [Resized(*row) for row in others.select("name", "base", "head").iter_rows()]
+
+
+def _told(scope: str, runs: Sequence[Run]) -> bool:
+    """Whether all runs have the table; reports of earlier versions have none."""
+    return all(scope in run.metrics for run in runs)
+
+
+def _amounts(scope: str, runs: Sequence[Run]) -> pl.DataFrame:
+    """One side's numbers per kind, name and size over all its runs."""
+    keys = list(_SIZES[scope])
+    schema = {**_SIZES[scope], **_NUMBERS}
+    rows = [{name: row.get(name) for name in schema} for run in runs for row in run.metrics.get(scope, ())]
+    number, mean = pl.col("calls"), pl.col("mean_us")
+    whole = (number * mean).sum() / number.sum()
+    squares = ((number - 1) * pl.col("sd_us").fill_null(0) ** 2 + number * (mean - whole) ** 2).sum()
+    return (
+        pl.DataFrame(rows, schema=schema, orient="row", strict=False)
+        .filter(number > 0, mean.is_finite(), pl.col("calls_per_step").is_finite())
+        .group_by(keys)
+        .agg(
+            calls=number.sum(),
+            per_step=pl.col("calls_per_step").sum() / len(runs),
+            mean_us=whole,
+            sd_us=pl.when(number.sum() > 1).then((squares / (number.sum() - 1)).sqrt()),
+        )
+    )
+
+
+def _size(scope: str) -> pl.Expr:
+    if scope == "op":
+        return pl.col("shapes")
+    threads = pl.format("{} \N{MULTIPLICATION SIGN} {}", "grid", "block")
+    size = pl.col("bytes").map_elements(bytes_, return_dtype=pl.String)
+    return pl.coalesce(threads, size)
+
+
+def _work_changes(table: pl.DataFrame, least_ms: float) -> Iterator[WorkChange]:
+    """Names on one side only come as one; of the others each size is told by itself."""
+    keys = ["kind", "name"]
+    here, there = pl.col("mean_us").is_not_null(), pl.col("mean_us_head").is_not_null()
+    one_sided = ~(here.any() & there.any()).over(keys)
+    for row in _summed(table.filter(one_sided)).iter_rows(named=True):
+        yield from _one_sided(row, least_ms)
+    others = table.filter(~one_sided)
+    for row in others.filter(here != there).iter_rows(named=True):
+        yield from _one_sided(row, least_ms)
+    both = others.filter(here & there)
+    sides = [
+        [both[f"{name}{suffix}"].cast(pl.Float64).to_numpy() for name in ("mean_us", "sd_us", "calls")]
+        for suffix in ("", "_head")
+    ]
+    p = welch(*[[mean, np.nan_to_num(spread), number] for mean, spread, number in sides])
+    for row, adjusted in zip(both.iter_rows(named=True), p, strict=True):
+        yield from _two_sided(row, float(adjusted), least_ms)
+
+
+def _summed(table: pl.DataFrame) -> pl.DataFrame:
+    """All sizes of a name together."""
+
+    def of(suffix: str) -> list[pl.Expr]:
+        number, mean = pl.col(f"per_step{suffix}"), pl.col(f"mean_us{suffix}")
+        present = number.is_not_null().any()
+        whole = (number * mean).sum() / number.sum()
+        return [
+            pl.when(present).then(number.sum()).alias(f"per_step{suffix}"),
+            pl.when(present).then(whole).alias(f"mean_us{suffix}"),
+        ]
+
+    return table.group_by("kind", "name", maintain_order=True).agg(*of(""), *of("_head"), size=pl.lit(None, pl.String))
+
+
+def _one_sided(row: Mapping[str, object], least_ms: float) -> Iterator[WorkChange]:
+    base, head = _amount(row, ""), _amount(row, "_head")
+    change = WorkChange(**_what(row), status="vanished" if base else "appeared", base=base, head=head)
+    if abs(change.change_ms) >= least_ms:
+        yield change
+
+
+def _two_sided(row: Mapping[str, object], p: float, least_ms: float) -> Iterator[WorkChange]:
+    base, head = _amount(row, ""), _amount(row, "_head")
+    if base is None or head is None:
+        return
+    ratio = head.mean_us / base.mean_us if base.mean_us else np.inf
+    longer = p < _ALPHA and abs(ratio - 1) >= LEAST_EFFECT
+    often = abs(head.per_step - base.per_step) >= _OTHER_COUNT * max(base.per_step, head.per_step)
+    if not (longer or often) or abs(head.ms_per_step - base.ms_per_step) < least_ms:
+        return
+    by_count = abs(head.per_step - base.per_step) * base.mean_us
+    by_length = abs(head.mean_us - base.mean_us) * head.per_step
+    if often and (not longer or by_count >= by_length):
+        yield WorkChange(**_what(row), status="count", base=base, head=head)
+    else:
+        yield WorkChange(**_what(row), status="slower" if ratio > 1 else "faster", base=base, head=head, p=p)
+
+
+def _what(row: Mapping[str, object]) -> dict[str, object]:
+    return {"work": row["kind"], "name": row["name"], "size": row["size"]}
+
+
+def _amount(row: Mapping[str, object], suffix: str) -> Amount | None:
+    number, mean = row[f"per_step{suffix}"], row[f"mean_us{suffix}"]
+    if not isinstance(number, float) or not isinstance(mean, float):
+        return None
+    return Amount(per_step=number, mean_us=mean, ms_per_step=number * mean / 1e3)

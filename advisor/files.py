@@ -1,0 +1,240 @@
+"""The files of one run, each read and measured by itself, several at a time where that pays."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
+
+import polars as pl
+
+from advisor import metrics
+from advisor.analysis.device.steps import select_steps
+from advisor.errors import ReadError
+from advisor.inputs.discover import RANK, Found
+from advisor.inputs.readers import reader
+from advisor.inputs.storage import local, open_file, size
+from advisor.metrics import Part
+from advisor.model.profile import Profile
+from advisor.model.report import Unreadable
+from advisor.text import plain, runs_of
+
+Progress: TypeAlias = Callable[[str], Callable[[int], object]]
+"""Told the file that is about to be read; gives back what is told each number of bytes read."""
+
+_WORTH_BYTES: Final = 4 << 20  # of gzipped traces: below, starting a process takes longer than what it saves
+_ONE_RANK_A_FILE: Final = "kineto"
+_DIED: Final = "the process that read it was killed, most likely for want of memory; try again with --processes 1"
+
+
+def parts(
+    found: Found, steps: str, progress: Progress, processes: int, step_range: str | None = None
+) -> tuple[list[Part], list[Unreadable]]:
+    """What each file of a run tells by itself, in the order of the files; and the files that could not be read.
+
+    Args:
+        found: The run.
+        steps: As in `advisor.analysis.device.steps.look`.
+        progress: Where to report the bytes read.
+        processes: How many files to read side by side.
+        step_range: Regular expression of the ranges that are steps; by default the reader tells them.
+
+    Raises:
+        UsageError: `steps` or `step_range` is wrong.
+    """
+    outcomes = _outcomes(_files(found, step_range), steps, progress, processes)
+    workers = [o.selection.profile.workers for o in outcomes if isinstance(o, Part)]
+    if _one_rank_for_all(workers) and _told_by_names(found.files):
+        renamed = [file._replace(forced=True) for file in _files(found, step_range)]
+        outcomes = _outcomes(renamed, steps, progress, processes)
+    return [o for o in outcomes if isinstance(o, Part)], [o for o in outcomes if isinstance(o, Unreadable)]
+
+
+def _outcomes(files: Sequence[_File], steps: str, progress: Progress, processes: int) -> Sequence[Part | Unreadable]:
+    many = min(processes, len(files))
+    if many > 1 and sum(size(file.path) or 0 for file in files) > _WORTH_BYTES:
+        return _side_by_side(files, steps, progress, many)
+    return [_part(file, steps, progress(file.path), keep=len(files) == 1) for file in files]
+
+
+def read(found: Found, progress: Progress) -> tuple[list[Profile], list[Unreadable]]:
+    """The profile of each file of a run, ranks numbered as `parts` does; and the files that could not be read."""
+    files = _files(found)
+    outcomes = [_read(file, progress(file.path)) for file in files]
+    if _one_rank_for_all([o.workers for o in outcomes if isinstance(o, Profile)]) and _told_by_names(found.files):
+        named = zip(files, outcomes, strict=True)
+        outcomes = [o.numbered(file.number) if isinstance(o, Profile) else o for file, o in named]
+    return [o for o in outcomes if isinstance(o, Profile)], [o for o in outcomes if isinstance(o, Unreadable)]
+
+
+class _File(NamedTuple):
+    """One worker's file, where its bytes are, and the number to give that worker.
+
+    The number counts where the file does not tell its rank, or if `forced`.
+    """
+
+    format: str
+    path: str
+    at: str
+    number: int
+    step_range: str | None
+    forced: bool = False
+
+
+def _files(found: Found, step_range: str | None = None) -> list[_File]:
+    told = zip(found.files, found.copies or found.files, _numbers(found.files), strict=True)
+    return [_File(found.format, *one, step_range) for one in told]
+
+
+def jobs(found: Found, measured: Sequence[Part]) -> Iterator[tuple[str, list[Part], list[str]]]:
+    """The jobs that the files of a run are of: name, parts and what is to be said of them.
+
+    Two files that claim one rank are of different jobs: the second file of each rank belongs to the second job, unless
+    the first one was recorded on other devices than most.
+    """
+    found_jobs: list[list[Part]] = []
+    usual = Counter(map(_kind, measured))
+    for part in sorted(measured, key=lambda part: -usual[_kind(part)]):
+        mine = _claimed([part])
+        homes = [job for job in found_jobs if not mine & _claimed(job)]
+        if homes:
+            min(homes, key=lambda job: _kind(job[0]) != _kind(part)).append(part)
+        else:
+            found_jobs.append([part])
+    place = {id(part): number for number, part in enumerate(measured)}
+    found_jobs = [sorted(job, key=lambda part: place[id(part)]) for job in found_jobs]
+    numbered = _numbered_by(found, measured)
+    repeated = runs_of(rank for rank, times in Counter(r for p in measured for r in _claimed([p])).items() if times > 1)
+    note = f"more than one file claims rank {repeated}: taken as different jobs; keep one job per folder"
+    for number, job in enumerate(found_jobs, start=1):
+        alone = f"/{_files_of(job)[0]}" if len(job) == 1 else f"#{number}"
+        yield (
+            found.name + (alone if number > 1 else ""),
+            job,
+            [*([note] if repeated else []), *_mixed(job), *([numbered] if numbered else [])],
+        )
+
+
+def _kind(part: Part) -> tuple[object, ...]:
+    """What the files of one job usually have in common: the devices' models, and how many ranks there are."""
+    models = {rank.gpu.id if rank.gpu else None for rank in part.ranks if rank.device is not None}
+    return tuple(sorted(models, key=str)), *(rank.world_size for rank in part.ranks[:1])
+
+
+def _mixed(job: Sequence[Part]) -> list[str]:
+    """What to say of a job whose ranks use devices of different models."""
+    of_model = defaultdict(set)
+    for part in job:
+        for rank in part.ranks:
+            if rank.gpu:
+                of_model[rank.gpu.model].add(rank.worker)
+    if len(of_model) <= 1:
+        return []
+    told = ", ".join(f"{model} on {_ranks(workers)}" for model, workers in of_model.items())
+    return [f"the ranks use different GPUs ({told}): they may be of different jobs; keep one job per folder"]
+
+
+def _ranks(workers: set[int]) -> str:
+    return f"rank{'s' if len(workers) > 1 else ''} {runs_of(workers)}"
+
+
+def _claimed(job: Sequence[Part]) -> set[int]:
+    return {worker for part in job for worker in part.selection.profile.workers["worker"]}
+
+
+def _files_of(job: Sequence[Part]) -> list[str]:
+    return [Path(file).name for part in job for file in part.selection.profile.workers["file"]]
+
+
+def _numbered_by(found: Found, measured: Sequence[Part]) -> str | None:
+    """Where the numbers of the ranks are from, if not from the files themselves."""
+    rows = [row for part in measured for row in part.selection.profile.workers.select("worker", "rank").rows()]
+    if found.format != _ONE_RANK_A_FILE or len(rows) <= 1:
+        return None
+    names = "the file names" if _told_by_names(found.files) else "the order of the file names"
+    if any(rank is not None and rank != worker for worker, rank in rows):
+        return f"all files say rank {rows[0][1]}, but are of different processes: the ranks are taken from {names}"
+    untold = sum(rank is None for _, rank in rows)
+    if not untold:
+        return None
+    which = "the files do" if untold == len(rows) else f"{untold} of {len(rows)} files do"
+    return f"{which} not tell their rank: it is taken from {names}"
+
+
+def _one_rank_for_all(workers: Iterable[pl.DataFrame]) -> bool:
+    """Whether all files say one and the same rank of a larger job, and are recordings of different processes."""
+    told = [row for table in workers for row in table.select("rank", "world_size", "host", "pid").rows()]
+    ranks, sizes = {row[0] for row in told}, {row[1] for row in told}
+    processes = {row[2:] for row in told}
+    alone = sizes == {1} or None in ranks
+    return len(told) > 1 and len(ranks) == 1 and not alone and len(processes) == len(told)
+
+
+def _told_by_names(files: Sequence[str]) -> bool:
+    """Whether every file's name tells a rank of its own."""
+    told = [RANK.findall(file.rpartition("/")[2]) for file in files]
+    return all(told) and len({int(found[-1]) for found in told}) == len(files)
+
+
+def _numbers(files: Sequence[str]) -> list[int]:
+    """Worker numbers for files that do not tell their rank: from their names where those differ, else in order."""
+    if not _told_by_names(files):
+        return list(range(len(files)))
+    return [int(RANK.findall(file.rpartition("/")[2])[-1]) for file in files]
+
+
+def _read(file: _File, on_read: Callable[[int], object]) -> Profile | Unreadable:
+    module = reader(file.format)
+    try:
+        with (local if module.NEEDS_PATH else open_file)(file.at) as source:
+            profile: Profile = module.read(source, file.path, file.number, on_read, file.step_range)
+            profile = profile.numbered(file.number) if file.forced else profile
+    except ReadError as error:
+        return unreadable(file.path, str(error).removeprefix(f"{file.path}: "))
+    return profile
+
+
+def unreadable(path: str, why: str, others: Iterable[str] = ()) -> Unreadable:
+    """A file that could not be read, and others for the same reason, in text that is safe to show."""
+    return Unreadable(path=plain(path), why=plain(why), others=tuple(map(plain, others)))
+
+
+def _part(file: _File, steps: str, on_read: Callable[[int], object], *, keep: bool) -> Part | Unreadable:
+    """One file measured; without its events, unless they are to be kept."""
+    profile = _read(file, on_read)
+    if isinstance(profile, Unreadable):
+        return profile
+    part = metrics.measure_part(select_steps(profile, steps))
+    return part if keep else part.emptied()
+
+
+def _side_by_side(files: Iterable[_File], steps: str, progress: Progress, processes: int) -> list[Part | Unreadable]:
+    # A forked process would inherit polars' locks, but not the threads that hold them.
+    context = multiprocessing.get_context("spawn")
+    threads = max(1, (os.cpu_count() or 1) // processes)
+    with ProcessPoolExecutor(processes, context, initializer=_share_cores, initargs=(threads,)) as pool:
+        started = [(file.path, progress(file.path), pool.submit(_alone, file, steps)) for file in files]
+        return [_outcome(path, told, future) for path, told, future in started]
+
+
+def _outcome(path: str, told: Callable[[int], object], future: Future[Part | Unreadable]) -> Part | Unreadable:
+    try:
+        outcome = future.result()
+    except BrokenProcessPool:
+        return unreadable(path, _DIED)
+    told(size(path) or 0)
+    return outcome
+
+
+def _share_cores(threads: int) -> None:
+    """Polars reads this when its threads first start."""
+    os.environ["POLARS_MAX_THREADS"] = str(threads)
+
+
+def _alone(file: _File, steps: str) -> Part | Unreadable:
+    return _part(file, steps, lambda _: None, keep=False)

@@ -1,0 +1,254 @@
+"""From bytes to typed trace events, a chunk at a time, repairing what can be repaired and saying so."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from advisor.errors import ReadError
+from advisor.inputs.chrome_json.repair import BETWEEN, apart, last_boundary, repaired
+from advisor.inputs.chrome_json.source import Source
+from advisor.text import count
+
+_LONGEST_HEAD_BYTES: Final = 16 << 20  # real ones have a few kB
+_PATIENCE_BYTES: Final = 8 << 20  # of text that cannot be decoded, before it is taken to be damaged
+
+_REPAIRED: Final = "some of the file is malformed: repaired where possible"
+_CUT_OFF: Final = "the file ends early or its end is damaged: read up to the last whole event"
+_LIST_OPENS = re.compile(rb'\A\s*\[|"traceEvents"\s*:\s*\[')
+
+
+class _Named(Protocol):
+    """What every type of event has."""
+
+    name: str | None
+
+
+E = TypeVar("E", bound=_Named)
+H = TypeVar("H", bound=msgspec.Struct)
+
+
+class Form(NamedTuple, Generic[E, H]):
+    """How one profiler's events and header are decoded.
+
+    Attributes:
+        events, event: The list of events, and one of them.
+        document: The whole, its fields those of the header and `traceEvents`.
+        header: The fields around the list; raises ValueError where they cannot be read.
+        empty: What is known without any.
+        last: Name of the event that the profiler writes last: the list is whole where it is there.
+        what: What such a file is called, and how it ends.
+    """
+
+    events: msgspec.json.Decoder[list[E]]
+    event: msgspec.json.Decoder[E]
+    document: msgspec.json.Decoder[Any]
+    header: Callable[[bytes | bytearray], H]
+    empty: Callable[[], H]
+    last: str | None
+    what: str
+
+
+def form(
+    event: type[E],
+    header: type[H],
+    *,
+    what: str,
+    last: str | None = None,
+    lenient: Callable[[bytes | bytearray], H] | None = None,
+) -> Form[E, H]:
+    """The form of a profiler's traces; `lenient` decodes its header where that takes more than its type."""
+    events: object = msgspec.field(default_factory=list)
+    document = msgspec.defstruct("Document", [("traceEvents", list[event], events)], bases=(header,))  # type: ignore[valid-type]  # a type made of what is given
+    return Form(
+        msgspec.json.Decoder(list[event]),  # type: ignore[valid-type]
+        msgspec.json.Decoder(event),
+        msgspec.json.Decoder(document),
+        lenient or msgspec.json.Decoder(header).decode,
+        header,
+        last,
+        what,
+    )
+
+
+class _Undecoded(msgspec.Struct):
+    traceEvents: list[msgspec.Raw]  # noqa: N815 - the file's spelling
+
+
+_raw_events = msgspec.json.Decoder(list[msgspec.Raw])
+_undecoded = msgspec.json.Decoder(_Undecoded)
+
+
+@dataclass(slots=True)
+class Trace(Generic[E, H]):
+    """One trace file being read: iterate `chunks()` once, then `header` and `salvaged` are complete."""
+
+    name: str
+    form: Form[E, H]
+    header: H = field(init=False)
+    salvaged: list[str] = field(default_factory=list)
+    dropped: int = 0
+    decoded: int = 0
+    cut_off: bool = False  # the file's end is missing, and with it, perhaps, device work of its last steps
+
+    def __post_init__(self) -> None:
+        self.header = self.form.empty()
+
+    def chunks(self, source: Source) -> Iterator[list[E]]:
+        """Events in file order, one list per stretch of text.
+
+        Text is cut where one event seems to end and the next to begin. A wrong guess cannot be decoded, so it is
+        kept and more text is added: a file laid out in some other way ends up decoded as one whole document. Where
+        enough of it still cannot be decoded, it is damaged.
+
+        Raises:
+            ReadError: this is no trace, or nothing of it can be read.
+        """
+        pieces = iter(source)
+        text, opening = self._open(pieces, source)
+        pending, retry_at = bytearray(b"[" + text), 0
+        for piece in pieces:
+            pending += piece
+            if len(pending) < retry_at:
+                continue
+            cut = last_boundary(pending)
+            rest = bytes(pending[cut:])
+            pending[cut:] = b"]"
+            events = self._decode(pending) if cut else None
+            if events is None and cut > _PATIENCE_BYTES:
+                self._note(_REPAIRED)
+                events = self._one_by_one(apart(repaired(pending[1:-1])))
+            if events is None:
+                pending[cut:] = rest
+                retry_at = 2 * len(pending)
+                continue
+            self.decoded += len(events)
+            yield events
+            pending, retry_at = bytearray(b"[" + rest.lstrip(BETWEEN)), 0
+        events = self._decode_tail(bytes(pending[1:]), opening)
+        self.decoded += len(events)
+        self._conclude(source)
+        yield events
+
+    def _open(self, pieces: Iterator[bytes], source: Source) -> tuple[bytes, bytes]:
+        """Read up to the start of the event list: (text after it, what must precede that text to make a document)."""
+        head = b""
+        for text in pieces:
+            head = (head + text).removeprefix(codecs.BOM_UTF8)
+            if found := _LIST_OPENS.search(head):
+                before = head[: found.start()]
+                if before.strip():
+                    self._read_header(before + b'"traceEvents":[]}')
+                    return head[found.end() :], b'{"traceEvents":['
+                return head[found.end() :], b"["
+            if len(head) > _LONGEST_HEAD_BYTES:
+                break
+        raise ReadError(f"{self.name}: {source.broken if source.broken and not head else self._what_is_it(head)}")
+
+    def _read_header(self, text: bytes) -> None:
+        for attempt in (text, repaired(text)):
+            try:
+                header = self.form.header(attempt)
+            except (ValueError, RecursionError):
+                continue
+            self.header = _merged(self.header, header)
+            if attempt != text:
+                self._note(_REPAIRED)
+            return
+        self.salvaged.append("the header could not be read: devices and ranks are unknown")
+
+    def _decode(self, document: bytes | bytearray) -> list[E] | None:
+        """Events of the list `document`, one by one where some are wrong in themselves; None where it is no list."""
+        try:
+            return self.form.events.decode(document)
+        except (ValueError, RecursionError):
+            pass
+        try:
+            raws = _raw_events.decode(repaired(document))
+        except (ValueError, RecursionError):
+            return None
+        self._note(_REPAIRED)
+        return self._one_by_one(raws)
+
+    def _decode_tail(self, text: bytes, opening: bytes) -> list[E]:
+        """The last events and what follows the list; a file that ends early gives what is whole."""
+        events = self._decode_end(text, opening)
+        return self._salvage(text, opening) if events is None else events
+
+    def _decode_end(self, text: bytes, opening: bytes) -> list[E] | None:
+        return self._decode(opening + text) if opening == b"[" else self._decode_document(opening + text)
+
+    def _decode_document(self, text: bytes) -> list[E] | None:
+        """Like `_decode`, for a document: its other fields are the header's."""
+        try:
+            document = self.form.document.decode(text)
+        except (ValueError, RecursionError):
+            return self._repair_document(repaired(text))
+        self.header = _merged(self.header, document)
+        events: list[E] = document.traceEvents
+        return events
+
+    def _repair_document(self, text: bytes) -> list[E] | None:
+        try:
+            raws = _undecoded.decode(text).traceEvents
+        except (ValueError, RecursionError):
+            return None
+        self._note(_REPAIRED)
+        self._read_header(text)
+        return self._one_by_one(raws)
+
+    def _salvage(self, text: bytes, opening: bytes) -> list[E]:
+        """Every event of a broken stretch that can be decoded on its own; the one cut in two is no loss to count."""
+        *pieces, last = apart(repaired(text))
+        events = self._one_by_one(pieces)
+        end = self._decode_end(last, opening)
+        if end is None:
+            end = [event] if (event := self._decode_one(last)) else []
+            self.cut_off = not end or end[0].name != self.form.last
+            self._note(_CUT_OFF)
+        else:
+            self._note(_REPAIRED)
+        return events + end
+
+    def _one_by_one(self, raws: Sequence[bytes | msgspec.Raw]) -> list[E]:
+        events = [event for raw in raws if (event := self._decode_one(raw)) is not None]
+        self.dropped += len(raws) - len(events)
+        return events
+
+    def _note(self, what: str) -> None:
+        if what not in self.salvaged:
+            self.salvaged.append(what)
+
+    def _conclude(self, source: Source) -> None:
+        if source.broken:
+            self.salvaged.append(source.broken)
+        if self.dropped:
+            self.salvaged.append(f"{count(self.dropped, 'unreadable event')} left out")
+        if not self.decoded:
+            why = "none of its trace events can be read" if self.dropped else "its list of trace events is empty"
+            raise ReadError(f"{self.name}: {why}; record the profile again")
+
+    def _decode_one(self, text: bytes | msgspec.Raw) -> E | None:
+        try:
+            return self.form.event.decode(text)
+        except (ValueError, RecursionError):
+            return None
+
+    def _what_is_it(self, text: bytes) -> str:
+        if not text.strip():
+            return "empty file; record the profile again"
+        if text.startswith(b"version https://git-lfs"):
+            return "a Git LFS pointer, not the profile itself; run `git lfs pull`"
+        if text.lstrip().startswith(b"{"):
+            return 'no "traceEvents" in it: not a profile, or cut off before its events; record the profile again'
+        return f"not {self.form.what}"
+
+
+def _merged(before: H, after: H) -> H:
+    """Top-level fields may stand on either side of the events."""
+    return type(before)(*(getattr(after, f) or getattr(before, f) for f in before.__struct_fields__))

@@ -1,0 +1,385 @@
+"""Finds the profiles in files, folders and object stores, and sorts the files of each job into runs."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count, zip_longest
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from advisor.errors import UsageError
+from advisor.inputs.storage import HEAD_BYTES, heads, is_url, listing, natural, says, tidy
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One run: the profiles that the workers of one job recorded together.
+
+    Attributes:
+        name: Short, and unique among the runs found together.
+        path: The file or folder that it was found in.
+        format: The reader's name in `advisor.inputs.readers`.
+        files: One per worker, in natural order (rank2 before rank10).
+        copies: Where their bytes are read instead, in the same order; empty where at their places.
+        notes: What else lies where it was found, and how to have it.
+    """
+
+    name: str
+    path: str
+    format: str
+    files: tuple[str, ...]
+    copies: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A file or folder that holds nothing readable: why, and what to do; `others` beside it are alike."""
+
+    path: str
+    why: str
+    others: tuple[str, ...] = ()
+
+
+class Format(NamedTuple):
+    """A kind of profile and what tells it.
+
+    Attributes:
+        name: The reader's name in `advisor.inputs.readers`.
+        title: What to call such a file.
+        own: Endings, in lower case, that no other program gives its files.
+        shared: Endings that others use too: there `sign` decides.
+        sign: Regular expression for what the first bytes, unpacked, contain.
+        openings: What a file with an `own` ending must begin with if its sign comes late.
+        readable: Whether there is a reader.
+    """
+
+    name: str
+    title: str
+    own: tuple[str, ...]
+    shared: tuple[str, ...]
+    sign: bytes
+    openings: tuple[bytes, ...] = (b"",)
+    readable: bool = False
+
+
+# The first match wins: the viewer data of TensorFlow and JAX are Chrome traces too.
+FORMATS: Final = (
+    Format("xplane", "a TensorFlow or JAX profile", (".xplane.pb",), (), rb"(?!)", readable=True),
+    Format(
+        "xplane",
+        "the trace viewer's copy of a TensorFlow or JAX profile",
+        (),
+        (),
+        rb'"highres-ticks"',
+        readable=True,
+    ),
+    Format(
+        "nsys",
+        "an Nsight Systems profile",
+        (".nsys-rep", ".qdrep"),
+        (".sqlite",),
+        rb"^SQLite(?s:.)*(?:TARGET_INFO|ENUM_NSYS|ENUM_CUDA|NVTX_EVENTS|CUPTI_ACTIVITY|StringIds)",
+        readable=True,
+    ),
+    Format("memory", "a PyTorch memory profile", (".memory.json", ".memory.json.gz"), (), rb"(?!)"),
+    Format(
+        "kineto",
+        "a PyTorch Profiler trace",
+        (".pt.trace.json", ".pt.trace.json.gz"),
+        (".json", ".json.gz"),
+        rb'"(?:traceEvents|deviceProperties|distributedInfo)"\s*:|"ph"\s*:\s*"',
+        openings=(b"{", b"["),
+        readable=True,
+    ),
+)
+
+_VIEWERS: Final = next(kind for kind in FORMATS if not (kind.own or kind.shared))
+_NSYS: Final = next(kind for kind in FORMATS if kind.name == "nsys")
+_READS: Final = (
+    "this version reads PyTorch Profiler traces (*.pt.trace.json, *.pt.trace.json.gz), TensorFlow and JAX profiles "
+    "(*.xplane.pb, or the *.trace.json.gz beside it), and Nsight Systems exports (*.sqlite, parquetdir; *.nsys-rep "
+    "where nsys is installed)"
+)
+_TWIN: Final = "the unpacked copy of the .gz beside it, which is read instead"
+_EXPORTED: Final = "its export beside it is read instead"
+_TABLES: Final = ("StringIds.parquet", "META_DATA_EXPORT.parquet")  # one of them is in every parquetdir export
+_FOLDER_SUFFIX: Final = "_pqtdir"
+_BLANK: Final = b"\xef\xbb\xbf \t\r\n"
+
+# `rank0_step_12.1694128201545`: what tells one recording of a worker from its next
+_RECORDING: Final = re.compile(
+    r"[._-]?(?:step|iter|iteration|epoch)[._-]?([0-9]+)|(?:^|[._-])([0-9]{10,})(?:\.[0-9]+)?(?![^._-])", re.IGNORECASE
+)
+RANK: Final = re.compile(r"(?:rank|worker|node|host)[-_.]?([0-9]+)", re.IGNORECASE)
+"""What tells a worker in a file's name."""
+_SUFFIX: Final = re.compile(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$|\.xplane\.pb$|(?<=.)\.[^.]*$", re.IGNORECASE)
+_LAYOUT: Final = ("plugins", "profile", "run")
+_RUN_FOLDER: Final = re.compile(
+    r"^(.*?)/?\bplugins/profile/([^/]+)$"
+)  # as TensorFlow, JAX and TensorBoard lay them out
+
+
+def discover(
+    paths: Sequence[str], *, run: str | None = None, all_runs: bool = False
+) -> tuple[list[Found], list[Rejected]]:
+    """The runs under `paths`, and what could not be taken.
+
+    A file is a run of its own, unless others in its folder are given whose names differ in the rank alone. The profiles
+    directly in a folder are one run, or several where its workers recorded several times, or with several profilers; of
+    Nsight Systems' exports, which people name as they like, those whose names differ in numbers alone are one. Folders
+    are searched to any depth, without hidden ones; their other files are passed over. A folder of Parquet tables that
+    Nsight Systems exported counts as one file. Of the runs that TensorFlow or JAX recorded into
+    one log folder (`plugins/profile/<run>`) the newest is taken, unless the path is that of a run.
+
+    Args:
+        paths: Files, folders, and URLs of either in any store that fsspec knows (`s3://bucket/prefix`).
+        run: The run to take of each such log folder instead, by the name of its own folder.
+        all_runs: Whether to take all of them.
+
+    Raises:
+        ReadError: One of `paths` does not exist or is closed to us.
+        UsageError: A URL's protocol is unknown, or its package is missing; no run is called `run`.
+    """
+    found: dict[Found, None] = {}  # each once, in order: `paths` may overlap
+    rejected: dict[Rejected, None] = {}
+    for path in map(tidy, paths):
+        below = listing(path)
+        runs, others = _in_file(path) if below is None else _in_folder(path, *below)
+        found |= dict.fromkeys(_chosen(path, runs, run, all_runs=all_runs))
+        rejected |= dict.fromkeys(others)
+    return _named(_together(found)), list(rejected)
+
+
+def recordings(files: Iterable[str]) -> list[tuple[str, ...]]:
+    """The profiles of one folder as runs: the k-th recording of each worker, by step or time, belongs to run k."""
+    of_worker = defaultdict(list)
+    for file in sorted(files, key=lambda file: (_recorded(file), natural(file))):
+        of_worker[_RECORDING.sub("", _stem(file))].append(file)
+    return [tuple(sorted(filter(None, run), key=natural)) for run in zip_longest(*of_worker.values())]
+
+
+# ---------------------------------------------------------------------------------------------- what a file is
+
+
+class _Look(NamedTuple):
+    """What the first bytes of a file tell: its kind, where known, and why it cannot be read, if so."""
+
+    path: str
+    kind: Format | None
+    why: str = ""
+
+
+def _in_file(path: str) -> tuple[list[Found], list[Rejected]]:
+    look = _look(path, next(heads([path])))
+    if look.why or not look.kind:
+        return [], [Rejected(path, look.why)]
+    return [Found("", path, look.kind.name, (path,))], []
+
+
+def _in_folder(path: str, files: list[str], closed: list[tuple[str, str]]) -> tuple[list[Found], list[Rejected]]:
+    exports = sorted({_folder(file) for file in files if file.rpartition("/")[2] in _TABLES}, key=natural)
+    if path in exports:
+        return [Found("", path, _NSYS.name, (path,))], []
+    files = [file for file in files if _kind(file, lambda kind: kind.own + kind.shared)]
+    looks = [look for look in map(_look, files, heads(files)) if look.kind]
+    looks += [_Look(export, _NSYS) for export in exports]
+    good = {look.path for look in looks if not look.why}
+    looks = [look for look in looks if not _is_viewers_copy(look, good)]
+    looks = [look._replace(why=look.why or _twin(look.path, good)) for look in looks]
+    rejected = [Rejected(*one) for one in closed] + _summed_up(look for look in looks if look.why)
+    if not (good or rejected):
+        rejected = [Rejected(path, f"no profile in this folder; {_READS}")]
+    return list(_runs(look for look in looks if not look.why)), rejected
+
+
+def _twin(path: str, good: Container[str]) -> str:
+    """Why a file is passed over for another of the same content; empty where it is not."""
+    if f"{path}.gz" in good:
+        return _TWIN
+    stem = path.removesuffix(_FOLDER_SUFFIX)
+    if stem == path and path.lower().endswith(_NSYS.own):
+        stem = path.rpartition(".")[0]
+    others = {f"{stem}.sqlite", f"{stem}{_FOLDER_SUFFIX}"} if not path.endswith(_FOLDER_SUFFIX) else {f"{stem}.sqlite"}
+    return _EXPORTED if stem != path and any(other in good for other in others) else ""
+
+
+def _is_viewers_copy(look: _Look, good: set[str]) -> bool:
+    """Whether the profile itself lies beside this file and is read: then nobody misses the copy."""
+    return look.kind == _VIEWERS and f"{_folder(look.path)}/{_stem(look.path)}.xplane.pb" in good
+
+
+def _look(path: str, head: bytes | Exception) -> _Look:
+    own = _kind(path, lambda kind: kind.own)
+    likely = own or _kind(path, lambda kind: kind.shared)
+    if isinstance(head, Exception):
+        return _Look(path, likely, says(head))
+    if not head:
+        return _Look(path, own, "empty: the recording or a copy of it broke off; do it again")
+    if head.startswith(b"version https://git-lfs"):
+        return _Look(path, likely, "a Git LFS pointer in place of the file; fetch that with `git lfs pull`")
+    text = _unpacked(head)
+    kind = own or next((kind for kind in FORMATS if re.search(kind.sign, text)), None)
+    return _Look(path, kind, _objection(kind, text))
+
+
+def _objection(kind: Format | None, text: bytes) -> str:
+    """Why a file of this kind that begins with `text` cannot be read; empty if it can."""
+    if kind and not kind.readable:
+        return f"{kind.title}; {_READS}"
+    if not text:
+        return "nothing of this gzip file can be unpacked; record or copy it again"
+    if kind and (re.search(kind.sign, text) or text.lstrip(_BLANK).startswith(kind.openings)):
+        return ""
+    if kind:
+        return f"{kind.title} by its name but not by its content; record or copy it again"
+    if b'"advisor_version"' in text:
+        return "a report of advisor; give the profile that it is about"
+    return f"not a profile; {_READS}"
+
+
+def _unpacked(head: bytes) -> bytes:
+    if not head.startswith(b"\x1f\x8b"):
+        return head
+    try:
+        return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, HEAD_BYTES)
+    except zlib.error:
+        return b""
+
+
+def _kind(path: str, endings: Callable[[Format], tuple[str, ...]]) -> Format | None:
+    return next((kind for kind in FORMATS if path.lower().endswith(endings(kind))), None)
+
+
+def _summed_up(looks: Iterable[_Look]) -> list[Rejected]:
+    """One line per folder and reason: a job may have many ranks."""
+    alike = defaultdict(list)
+    for look in looks:
+        alike[_folder(look.path), look.why].append(look.path)
+    return [
+        Rejected(first, f"{why} (and {len(others)} more here)" if others else why, tuple(others))
+        for (_, why), (first, *others) in alike.items()
+    ]
+
+
+# ---------------------------------------------------------------------------------------------- runs and their names
+
+
+def _chosen(path: str, runs: Sequence[Found], name: str | None, *, all_runs: bool) -> list[Found]:
+    """The runs to take of those found under a path; one of a log folder that holds several notes it, unless named."""
+    several = defaultdict(list)  # by log folder
+    kept = list[Found]()
+    for one in runs:
+        layout = _RUN_FOLDER.match(one.path)
+        if all_runs or layout is None or one.path == path:
+            kept.append(one)
+        else:
+            several[layout[1] or "."].append(one)
+    for log, held in several.items():
+        named = {_last(one.path): one for one in sorted(held, key=lambda one: natural(one.path))}
+        taken = name or list(named)[-1]
+        if taken not in named:
+            raise UsageError(f"--run {name}: {log} holds no such run, but {', '.join(named)}")
+        note = f"the newest of {len(named)} runs: {taken}; --run NAME or --all-runs takes others"
+        kept.append(named[taken] if name or len(named) == 1 else replace(named[taken], notes=(note,)))
+    return kept
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _together(runs: Iterable[Found]) -> list[Found]:
+    """Files given one by one whose names differ in the rank alone (`rank*.json.gz`) are one run."""
+    alike: dict[tuple[str, ...], list[Found]] = defaultdict(list)
+    for run in runs:
+        single = run.files == (run.path,) and RANK.search(_stem(run.path))
+        key = (run.format, _folder(run.path), _kin(run.path)) if single else (run.format, *run.files)
+        alike[key].append(run)
+    return [
+        first
+        if not others
+        else replace(first, path=_folder(first.path), files=_sorted(run.path for run in (first, *others)))
+        for first, *others in alike.values()
+    ]
+
+
+def _kin(file: str) -> str:
+    """The name without what tells the rank, and the moment it was written at."""
+    return RANK.sub("", re.sub(r"[0-9]{10,}", "", _stem(file)))
+
+
+def _sorted(files: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(files, key=natural))
+
+
+def _runs(looks: Iterable[_Look]) -> Iterator[Found]:
+    """One or several runs per folder, so far named by their numbers only."""
+    of_folder: dict[str, dict[tuple[str, str], list[str]]] = defaultdict(lambda: defaultdict(list))
+    for look in looks:
+        kind = look.kind.name if look.kind else ""
+        job = re.sub(r"[0-9]+", "#", _stem(look.path)) if look.kind == _NSYS else ""
+        of_folder[_folder(look.path)][kind, job].append(look.path)
+    for folder, jobs in of_folder.items():
+        alone = [files[0] for (kind, _), files in jobs.items() if kind == _NSYS.name and len(files) == 1]
+        yield from (Found("", file, _NSYS.name, (file,)) for file in alone)
+        others = {job: files for job, files in jobs.items() if files[0] not in alone}
+        runs = [(kind, run) for (kind, _), files in others.items() for run in _split(kind, files)]
+        for number, (kind, run) in enumerate(runs, start=1):
+            yield Found(f"#{number}" if number > 1 else "", folder, kind, run)
+
+
+def _split(kind: str, files: list[str]) -> list[tuple[str, ...]]:
+    """The runs among the files of a folder; TensorFlow and JAX give each run a folder of its own."""
+    return [_sorted(files)] if kind == "xplane" else recordings(files)
+
+
+def _named(runs: Sequence[Found]) -> list[Found]:
+    """Each run with as much of its path for a name as tells it from the others."""
+    longer = [_names(run) for run in runs]
+    names = [of[0] for of in longer]
+    for depth in range(1, max(map(len, longer), default=0)):
+        times = Counter(names)
+        names = [
+            of[min(depth, len(of) - 1)] if times[name] > 1 else name for name, of in zip(names, longer, strict=True)
+        ]
+    return [replace(run, name=name) for run, name in zip(runs, _untaken(names), strict=True)]
+
+
+def _untaken(names: Sequence[str]) -> Iterator[str]:
+    """The names, with a number behind those that even whole paths leave alike: a folder may be called `run#2`."""
+    taken = set(names)
+    seen = set[str]()
+    for name in names:
+        free = name if name not in seen else next(n for k in count(2) if (n := f"{name} ({k})") not in taken)
+        taken.add(free)
+        seen.add(name)
+        yield free
+
+
+def _names(run: Found) -> list[str]:
+    """Names for a run, each longer than the one before; the last is its whole path."""
+    path = run.path.partition("://")[2] if is_url(run.path) else Path(run.path).resolve().as_posix()
+    *above, last = [part for part in path.split("/") if part] or [run.path]
+    parts = [*above, _stem(last) if run.files == (run.path,) else last]
+    if above[-2:] == ["plugins", "profile"] and len(parts) > len(_LAYOUT):
+        *above, log, _, _, moment = parts  # the log folder's name tells more than the moment
+        names = [log, *("/".join([*above[len(above) - depth :], log, moment]) for depth in range(len(above) + 1))]
+        return [*(name + run.name for name in names), run.path + run.name]
+    return ["/".join(parts[-depth:]) + run.name for depth in range(1, len(parts) + 1)] + [run.path + run.name]
+
+
+def _stem(file: str) -> str:
+    return _SUFFIX.sub("", file.rpartition("/")[2])
+
+
+def _folder(file: str) -> str:
+    return file.rpartition("/")[0] or ("/" if file.startswith("/") else ".")
+
+
+def _recorded(file: str) -> list[int]:
+    return [int(step or time) for step, time in _RECORDING.findall(_stem(file))]

@@ -1,0 +1,199 @@
+"""Which GPU a profile was recorded on, and what that GPU can do: peaks, links, limits and measured bandwidth."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+# Words of a device name that say who made the chip, or nothing at all: a name of these alone identifies no model.
+_BRANDS: Final = {
+    **dict.fromkeys(("nvidia", "tesla", "geforce", "quadro"), "NVIDIA"),
+    **dict.fromkeys(("amd", "ati", "instinct", "radeon"), "AMD"),
+    **dict.fromkeys(("intel", "microsoft", "apple", "qualcomm"), "other"),
+}
+_GENERATIONS: Final = frozenset({"kepler", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell"})
+_GENERIC: Final = _BRANDS.keys() | _GENERATIONS | {"gpu", "graphics", "device", "r", "tm"}
+# Words that tell variants of a model apart. "FHHL", "H" and "LS" are V100s at other clocks, "24Q" a share of an A10.
+_VARIANT: Final = re.compile(r"sxm\d*|pcie|nvl|dgxs|hbm\d\w*|\d+gb?")
+_ANOTHER_PART: Final = re.compile(r"ti|super|d|laptop|mobile|max|fhhl|h|ls|mig|grid|\d+[abcq]")
+# TU116 and TU117 report capability 7.5 without its Tensor Cores: GTX 16xx, MX450, T400 to T2000.
+_WITHOUT_TENSOR_CORES: Final = re.compile(r"gtx|mx\d+|t\d{3,4}")
+# Reported memory over the size in the name: GDDR with ECC on leaves 92 %, HBM 98 %; above 1 is rounding.
+_MEMORY_SHARE: Final = (0.90, 1.01)
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One GPU as CUDA or HIP shows it; a None, or a dtype that is not listed, is not known.
+
+    Where name and figures leave several variants open, `variants` holds them, `id` names them all, and the other
+    fields carry what they agree on.
+    """
+
+    id: str
+    model: str
+    vendor: str
+    capability: float
+    """Compute capability; on AMD the gfx version as ROCm reports it (gfx942 is 9.4)."""
+    tensor_dtypes: frozenset[str]
+    """What Tensor Cores (AMD: matrix cores) multiply; accumulation may be wider."""
+    forms: frozenset[str] = frozenset()
+    """Words of a device name that tell this variant of the model from others."""
+    datacenter: bool = False
+    """The chip is sold for data centres and hardly elsewhere, so figures identify it without a name."""
+    sm_count: int | None = None
+    max_threads_per_sm: int | None = None
+    boost_clock_ghz: float | None = None
+    memory_gb: int | None = None
+    memory_bandwidth_gbs: float | None = None
+    peak_tflops: dict[str, float]
+    """Dense peak per dtype; int8 in TOPS. fp32 is the rate of the ordinary cores."""
+    link: str | None = None
+    """nvlink, xgmi, or nvlink-bridge: an option that joins one pair, so `link_gbs` holds only where it is fitted."""
+    link_gbs: float | None = None
+    """GB/s in one direction, summed over links."""
+    nccl_ring_gbs: float | None = None
+    """Ring bus bandwidth that NCCL expects of the links."""
+    pcie_gen: int | None = None
+    pcie_gbs: float | None = None
+    """GB/s of 16 views in one direction."""
+    nccl_pcie_gbs: float | None = None
+    """The same, as NCCL expects it."""
+    measured: dict[str, float] = {}
+    """Figures that others measured; the key carries the unit."""
+    all_reduce_curves: dict[int, dict[float, float]] = {}
+    """Measured all-reduce: ranks -> MiB -> bus bandwidth in GB/s."""
+    notes: str | None = None
+    sources: tuple[str, ...] = ()
+    unsourced: tuple[str, ...] = ()
+    """Fields that rest on general knowledge alone."""
+    variants: tuple[Gpu, ...] = ()
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Nominal memory; the device itself reports up to 8 % less."""
+        return None if self.memory_gb is None else self.memory_gb << 30
+
+    def supports(self, dtype: str) -> bool:
+        """Whether Tensor Cores multiply `dtype`, e.g. "tf32"."""
+        return dtype in self.tensor_dtypes
+
+    def tensor_core_gain(self, from_dtype: str, to_dtype: str) -> float | None:
+        """Peak of `to_dtype` on Tensor Cores over peak of `from_dtype`; the least of the variants, None if unknown."""
+        gains = [_gain(gpu, from_dtype, to_dtype) for gpu in self.variants or (self,)]
+        known = [gain for gain in gains if gain is not None]
+        return min(known) if len(known) == len(gains) else None
+
+
+def match(
+    name: str | None,
+    *,
+    memory_bytes: int | None = None,
+    sm_count: int | None = None,
+    capability: float | None = None,
+) -> Gpu | None:
+    """The GPU that a profile describes, or None where that is not certain.
+
+    The model must stand in `name` as whole words: "A100-PG509-200" is an A100, not an A10; "RTX 3070 Ti" is no
+    RTX 3070. Other words narrow it to variants. A name that names no model ("", "AMD Radeon Graphics") leaves it to the
+    figures, all three of them, and to chips that figures identify. A figure of the profile that contradicts an entry
+    rules it out; zero counts as not reported. Variants that remain are not guessed between: see `Gpu.variants`.
+
+    Args:
+        name: As CUDA, HIP or the profiler reports it; case, punctuation and white space do not matter.
+        memory_bytes: Total memory of the device.
+        sm_count: Streaming multiprocessors; compute units on AMD.
+        capability: Compute capability, major.minor; on AMD the gfx version.
+    """
+    words = _words(name or "")
+    found = _named(words)
+    if not found and words <= _GENERIC and memory_bytes and sm_count and capability:
+        found = [gpu for gpu in table() if gpu.datacenter and _made_by(gpu, words)]
+    found = [gpu for gpu in found if _admits(gpu, memory_bytes, sm_count, capability)]
+    return _common(found)
+
+
+def has_tensor_cores(capability: float | None, name: str = "") -> bool | None:
+    """Whether a GPU has Tensor Cores (AMD: matrix cores), for parts the table does not list; None if unknown.
+
+    NVIDIA from 7.0 on, except the small Turing chips, told by `name`. AMD: gfx9.0 covers chips with and without; CDNA
+    from gfx9.4 and RDNA from gfx11 on have them. Sources: CUDA C++ Programming Guide, AMD ISA references.
+    """
+    if not capability:
+        return None
+    words = _words(name)
+    if "AMD" not in {_BRANDS.get(word) for word in words}:
+        return capability >= 7.0 and not any(map(_WITHOUT_TENSOR_CORES.fullmatch, words))  # noqa: PLR2004 - Volta
+    if round(capability, 1) == 9.0:  # noqa: PLR2004 - gfx900 to gfx90a
+        return None
+    return 9.4 <= capability < 10.0 or capability >= 11.0  # noqa: PLR2004 - CDNA 3, RDNA 3
+
+
+@cache
+def table() -> tuple[Gpu, ...]:
+    """All GPUs of gpus.yaml, variants of one model as entries of their own."""
+    with Path(__file__).with_name("gpus.yaml").open("rb") as file:
+        document: dict[str, Any] = yaml.CSafeLoader(file).get_single_data()
+    return msgspec.convert(document["gpus"], tuple[Gpu, ...])
+
+
+def _words(text: str) -> frozenset[str]:
+    joined = re.sub(r"(?<=\d)\s+(?=gb\b)", "", text.lower())
+    return frozenset(re.findall(r"[^\W_]+", joined))
+
+
+def _named(words: frozenset[str]) -> list[Gpu]:
+    """Entries whose model stands among the words, and whose variant is none that the words exclude."""
+    variant = {word for word in words if _VARIANT.fullmatch(word)}
+    another = {word for word in words if _ANOTHER_PART.fullmatch(word)}
+    return [
+        gpu
+        for gpu in table()
+        if (model := _words(gpu.model)) <= words
+        and another <= model
+        and variant <= gpu.forms | {f"{gpu.memory_gb}gb"}
+        and _made_by(gpu, words)
+    ]
+
+
+def _made_by(gpu: Gpu, words: frozenset[str]) -> bool:
+    return {_BRANDS[word] for word in words & _BRANDS.keys()} <= {gpu.vendor}
+
+
+def _admits(gpu: Gpu, memory_bytes: int | None, sm_count: int | None, capability: float | None) -> bool:
+    low, high = _MEMORY_SHARE
+    return (
+        (not memory_bytes or not gpu.memory_bytes or low * gpu.memory_bytes <= memory_bytes <= high * gpu.memory_bytes)
+        and (not sm_count or sm_count == gpu.sm_count)
+        and (not capability or abs(capability - gpu.capability) < 0.05)  # noqa: PLR2004 - half of the last digit
+    )
+
+
+def _common(found: list[Gpu]) -> Gpu | None:
+    """What all of them agree on; None where there is none, or where they are not even of one generation."""
+    if len({(gpu.vendor, gpu.capability) for gpu in found}) != 1:
+        return None
+    if len(found) == 1:
+        return found[0]
+    agreed = {field: _agreed([getattr(gpu, field) for gpu in found]) for field in Gpu.__struct_fields__}
+    names = {field: " or ".join(dict.fromkeys(getattr(gpu, field) for gpu in found)) for field in ("id", "model")}
+    lists = {field: tuple({x: 0 for gpu in found for x in getattr(gpu, field)}) for field in ("sources", "unsourced")}
+    return Gpu(**agreed | names | lists | {"variants": tuple(found)})
+
+
+def _agreed(values: list[Any]) -> Any:  # noqa: ANN401 - any field's value
+    first, *others = values
+    if isinstance(first, dict):
+        return {key: value for key, value in first.items() if all(other.get(key) == value for other in others)}
+    if isinstance(first, frozenset):
+        return first.intersection(*others)
+    return first if all(other == first for other in others) else None
+
+
+def _gain(gpu: Gpu, from_dtype: str, to_dtype: str) -> float | None:
+    slow, fast = gpu.peak_tflops.get(from_dtype), gpu.peak_tflops.get(to_dtype)
+    return fast / slow if slow and fast and gpu.supports(to_dtype) else None

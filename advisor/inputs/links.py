@@ -1,0 +1,220 @@
+"""What profilers leave to be worked out: which range encloses which, what launched what, and where the steps are."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.errors import UsageError
+from advisor.inputs.names.calls import STEP
+from advisor.model.intervals import nest
+from advisor.text import plain
+
+_CUT_OFF_SHARE: Final = 0.8  # of the previous step's device work: torch-tb-profiler's rule for a last step cut short
+_LAUNCHERS: Final = ["runtime", "sync", "allocator"]
+_NAMED: Final = 8
+_NAME_LENGTH: Final = 60
+_CALLS: Final = [*_LAUNCHERS, "overhead"]
+_WORK: Final = ["op", "collective"]
+
+
+def with_parents(host: pl.DataFrame) -> pl.DataFrame:
+    """Adds `id` (row number) and `parent` (id of the innermost enclosing range of the same thread)."""
+    start = host["start_ns"].to_numpy()
+    parent = nest(host["thread"].fill_null(-1).to_numpy(), start, start + host["dur_ns"].to_numpy())
+    return host.with_columns(id=pl.int_range(pl.len(), dtype=pl.Int64), parent=pl.Series(parent).replace(-1, None))
+
+
+def with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
+    """Adds `id`, `launch` (the runtime call) and `op` (the innermost framework op around it).
+
+    The op is the one whose range encloses the call. External ids changed their meaning over PyTorch's versions and
+    serve only where no range does.
+    """
+    calls = (
+        host.lazy()
+        .filter(pl.col("kind").is_in(_LAUNCHERS) & (pl.col("correlation") > 0))
+        .select("correlation", launch="id")
+        .unique("correlation", keep="first", maintain_order=True)
+        .collect()
+    )
+    device = device.with_columns(id=pl.int_range(pl.len(), dtype=pl.Int64)).join(
+        calls, on="correlation", how="left", maintain_order="left"
+    )
+    enclosing = innermost(host, device["launch"], host["kind"].is_in(_WORK))
+    device = device.with_columns(op=enclosing)
+    return _named(device, host) if "external_id" in device.columns and device["launch"].null_count() else device
+
+
+def _named(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
+    """Fills in `op` by external id for ops whose call was not recorded."""
+    works = host.filter(pl.col("kind").is_in(_WORK) & (pl.col("external_id") > 0))
+    named = works.select("external_id", named="id").unique("external_id", keep="first")
+    found = device.join(named, on="external_id", how="left", maintain_order="left")
+    return found.with_columns(op=pl.coalesce("op", pl.when(pl.col("launch").is_null()).then("named")))
+
+
+def innermost(host: pl.DataFrame, rows: pl.Series, wanted: pl.Series) -> pl.Series:
+    """For each host row (its id; null: none) the nearest wanted one: itself or a range around it; null where none is.
+
+    `wanted` has one flag per host row.
+    """
+    if not host.height:
+        return pl.repeat(None, len(rows), dtype=pl.Int64, eager=True)
+    parent, is_wanted = host["parent"].fill_null(-1).to_numpy(), wanted.to_numpy()
+    at = rows.fill_null(-1).to_numpy().copy()
+    while len(climbing := np.flatnonzero((at >= 0) & ~is_wanted[at])):
+        at[climbing] = parent[at[climbing]]
+    return pl.Series(at).replace(-1, None)
+
+
+def steps(
+    host: pl.DataFrame, device: pl.DataFrame, marked: pl.DataFrame | None = None, *, cut_off: bool
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Steps per device, and the device ops with their `step`; `cut_off` says that the file's end is missing.
+
+    `marked` are the ranges on the host that are steps, disjoint and in order: step, name, host_start_ns, host_dur_ns;
+    where not given, those called `ProfilerStep#N`. A step owns the device ops whose runtime call lies wholly inside its
+    range. Its window on a
+    device starts at the later of that range's start and the previous step's end, and ends at the later of the
+    range's end and the end of its last kernel there (torch-tb-profiler's rule). Without such ranges there is none.
+    """
+    marked = profiler_steps(host) if marked is None else marked
+    launch = host.select("id", call_start="start_ns", call_end=pl.col("start_ns") + pl.col("dur_ns"))
+    owned = device.join(launch, left_on="launch", right_on="id", how="left", maintain_order="left")
+    step = containing(marked, owned["call_start"], owned["call_end"])
+    device = device.with_columns(step=step)
+    devices = device.filter(pl.col("step").is_not_null())["device"].unique().sort().to_list() or [None]
+    return pl.concat([_windows(marked, device, number, cut_off=cut_off) for number in devices]), device
+
+
+def profiler_steps(host: pl.DataFrame) -> pl.DataFrame:
+    """The ranges called `ProfilerStep#N`, each number once."""
+    number = pl.col("name").cast(pl.String).str.extract(STEP).cast(pl.Int32, strict=False)
+    return (
+        host.lazy()
+        .filter(pl.col("kind") == "step")
+        .select(step=number, name=pl.col("name").cast(pl.String), host_start_ns="start_ns", host_dur_ns="dur_ns")
+        .filter(pl.col("step").is_not_null())
+        .unique("step", keep="first")
+        .sort("host_start_ns", "step")
+        .collect()
+    )
+
+
+def named_ranges(host: pl.DataFrame, pattern: str) -> pl.DataFrame:
+    """The annotations and ops whose whole name matches, as steps; of nested ones the outermost.
+
+    Raises:
+        UsageError: `pattern` is no regular expression.
+    """
+    return as_steps(_matching(host, pattern))
+
+
+def require_ranges(host: pl.DataFrame, pattern: str) -> None:
+    """See that a range's whole name matches.
+
+    Raises:
+        UsageError: none is, or `pattern` is no regular expression.
+    """
+    if not _matching(host, pattern).height:
+        part = f".*(?:{pattern}).*"
+        inside = f" (the whole name must match; {part} would)" if _matching(host, part).height else ""
+        raise UsageError(f"--step-range {pattern}: no range is called like that{inside}; {_ranges_there(host)}")
+
+
+def _matching(host: pl.DataFrame, pattern: str) -> pl.DataFrame:
+    ranges = host.filter(~pl.col("kind").is_in(_CALLS))
+    try:
+        pl.Series([""]).str.contains(pattern)  # by itself: in a group, `a)|(b` would be one
+        return ranges.filter(pl.col("name").cast(pl.String).str.contains(f"^(?:{pattern})$"))
+    except pl.exceptions.ComputeError as error:
+        what = next((line.strip() for line in str(error).splitlines() if line.startswith("error: ")), "it is invalid")
+        raise UsageError(f"--step-range {pattern}: not a regular expression ({what})") from None
+
+
+def _ranges_there(host: pl.DataFrame) -> str:
+    """The ranges' names, digits apart, in words: those of people's own first, then by time."""
+    label = pl.col("name").cast(pl.String).str.replace_all(r"\d+", "#")
+    own = pl.col("kind").is_in(["step", "annotation"]).any()
+    ranges = host.lazy().filter(~pl.col("kind").is_in(_CALLS))
+    there = ranges.group_by(label=label).agg(own=own, ns=pl.sum("dur_ns")).drop_nulls("label").collect()
+    longest = there.sort("own", "ns", "label", descending=[True, True, False])["label"].head(_NAMED)
+    names = ", ".join(plain(name)[:_NAME_LENGTH] for name in longest)
+    return f"there are {names}" if names else "no range was recorded"
+
+
+def as_steps(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Ranges of the host as steps in order of time, without those that begin before another one is over.
+
+    They keep the last number in their names where these numbers ascend, and are counted from 0 where not.
+    """
+    end = pl.col("start_ns") + pl.col("dur_ns")
+    ordered = ranges.sort("start_ns", "dur_ns", descending=[False, True])
+    apart = ordered.filter((pl.col("start_ns") >= end.cum_max().shift(1)).fill_null(True))  # noqa: FBT003 - polars takes it so
+    told = apart["name"].cast(pl.String).str.extract(r"(\d+)\D*$").cast(pl.Int32, strict=False)
+    ascends = not told.null_count() and bool((told.diff().drop_nulls() > 0).all())
+    return apart.select(
+        step=told if ascends else pl.int_range(pl.len(), dtype=pl.Int32),
+        name=pl.col("name").cast(pl.String),
+        host_start_ns="start_ns",
+        host_dur_ns="dur_ns",
+    )
+
+
+def containing(marked: pl.DataFrame, starts: pl.Series, ends: pl.Series) -> pl.Series:
+    """Number of the marked step that contains each [start, end), null where none does or the span is unknown."""
+    if not marked.height:
+        return pl.repeat(None, len(starts), dtype=pl.Int32, eager=True)
+    opens = marked["host_start_ns"].to_numpy()
+    closes = opens + marked["host_dur_ns"].to_numpy()
+    begin, finish = starts.fill_null(-1).to_numpy(), ends.fill_null(-1).to_numpy()
+    i = np.searchsorted(opens, begin, side="right") - 1
+    inside = (i >= 0) & (finish <= closes[i]) & starts.is_not_null().to_numpy()
+    return pl.select(pl.when(pl.Series(inside)).then(marked["step"].gather(np.maximum(i, 0)))).to_series()
+
+
+def _windows(marked: pl.DataFrame, device: pl.DataFrame, number: int | None, *, cut_off: bool) -> pl.DataFrame:
+    """The steps of one device (None: of the host alone)."""
+    incomplete = _unsure() if cut_off else _cut_off() if number is not None else pl.lit(None, pl.String)
+    mine = device.filter(pl.col("device") == number) if number is not None else device.clear()
+    kernel_end = (
+        pl.when(pl.col("kind").is_in(["kernel", "collective"])).then(pl.col("start_ns") + pl.col("dur_ns")).max()
+    )
+    ends = mine.group_by("step").agg(kernel_end=kernel_end, ops=pl.len())
+    host_end = pl.col("host_start_ns") + pl.col("host_dur_ns")
+    end = pl.max_horizontal(host_end, "kernel_end").cum_max()
+    start = pl.max_horizontal("host_start_ns", end.shift(1))
+    return (
+        marked.join(ends, on="step", how="left", maintain_order="left")
+        .with_columns(start_ns=start, dur_ns=end - start, device=pl.lit(number, pl.Int32))
+        .with_columns(incomplete=incomplete)
+        .drop("kernel_end", "ops")
+    )
+
+
+def _cut_off() -> pl.Expr:
+    """Why a step at the end of the recording is not whole, null where it is."""
+    ops = pl.col("ops").fill_null(0)
+    after = ops.reverse().cum_sum().reverse()  # in this step and all later ones
+    is_last = (after > 0) & (after == ops)
+    short = is_last & (ops < _CUT_OFF_SHARE * ops.shift(1))
+    return (
+        pl.when(after == 0)
+        .then(pl.lit("none of its device work was recorded"))
+        .when(short)
+        .then(pl.lit("the recording ended before its device work did"))
+    )
+
+
+def _unsure() -> pl.Expr:
+    """Why a step of a file that ends early may not be whole, null where it surely is.
+
+    Kineto writes the device's work last, buffer by buffer and not always in order of time, so that any step may lack
+    some. Steps that agree on how much they have, while none has more, have it all.
+    """
+    ops = pl.col("ops").fill_null(0)
+    most = (ops > 0) & (ops == ops.max())
+    return pl.when(~(most & (most.sum() > 1))).then(pl.lit("the file ends early and may lack some of its device work"))

@@ -1,0 +1,43 @@
+"""What the names of host ranges and driver calls mean, whichever profiler recorded them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from advisor.model.profile import HOST_OP_KINDS
+
+STEP: Final = r"^ProfilerStep\s*#\s*(\d+)$"
+
+# (kind it starts as, pattern of the name, kind it is); the first that matches decides.
+_REFINED: Final = [
+    ("op|annotation", r"^enumerate\(Data(?:Loader|Pipe)\)#", "input"),
+    ("op|annotation", r"^(?:gloo|mpi|ucc):", "collective"),  # nccl:* only launches; its kernels communicate
+    ("op|annotation", STEP, "step"),
+    ("op|annotation", r"^Optimizer\.(?:step|zero_grad)#|^DataParallel\.|^DistributedDataParallel\.", "annotation"),
+    ("op|annotation|python", r"compile_inner|call_user_compiler|compile_fx|fx_codegen_and_compile", "compile"),
+    # nvFuser's ranges around what it does once per fusion: lowering, NVRTC, loading the module.
+    ("op|annotation", r"^(?:FusionKernelRuntime|KernelExecutor|ExecutorDispatch|FusionExecutor)::compile", "compile"),
+    ("op|annotation", r"^(?:CompiledKernel|ExprEvalExecutor)::(?:compile|CompiledKernel)", "compile"),
+    ("op|annotation", r"^FusionKernelRuntime::FusionKernelRuntime$|::compileNewKRT$", "compile"),
+    ("op|annotation", r"^GpuLower::|^executor_utils::N(?:VRTC|vrtc)", "compile"),
+    ("op|annotation|python", r"^(?:Python GC|gc\.collect)|<built-in function collect>", "gc"),
+    ("python", r"^nn\.Module: ", "module"),
+    ("runtime", r"^(?:cuda|hip)(?:Device|Stream|Event)Synchronize|^cu(?:Ctx|Stream|Event)Synchronize", "sync"),
+    ("runtime", r"^(?:cuda|hip)(?:Memcpy|MemcpyFromSymbol|MemcpyToSymbol|Memcpy2D|Memcpy3D)(?:_v\d+)?$", "sync"),
+    ("runtime", r"^cuMemcpy(?:HtoD|DtoH|2D|2DUnaligned|3D)?(?:_v\d+)?$", "sync"),
+    ("runtime", r"^(?:cuda|hip)(?:Ext|Host)?(?:Malloc|Free|Alloc)|^cuMem(?:Alloc|Free|Create|Map|Unmap)", "allocator"),
+]
+
+
+def host_kinds(started_as: pl.Expr, name: pl.Expr) -> pl.Expr:
+    """Kind of a host op from its category's kind and its name; `name` must be a string."""
+    kind = started_as
+    for starts, pattern, refined in reversed(_REFINED):
+        kind = (
+            pl.when(started_as.is_in(starts.split("|")) & name.str.contains(pattern))
+            .then(pl.lit(refined))
+            .otherwise(kind)
+        )
+    return kind.cast(HOST_OP_KINDS)

@@ -1,0 +1,260 @@
+"""Reads PyTorch Profiler (Kineto) traces: Chrome-trace JSON, gzipped or not, of CUDA, ROCm and CPU runs."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import IO, Final
+
+import polars as pl
+
+from advisor.errors import ReadError
+from advisor.inputs.chrome_json.source import Source
+from advisor.inputs.chrome_json.trace import Trace
+from advisor.inputs.links import named_ranges, require_ranges, steps, with_launches, with_parents
+from advisor.inputs.names.kernels import collective_op, family
+from advisor.inputs.readers.kineto.columns import Columns
+from advisor.inputs.readers.kineto.decode import KINETO, Device, Distributed, Event, Header
+from advisor.inputs.readers.kineto.names import DTYPE_BYTES, copy_kind, copy_memory
+from advisor.inputs.readers.kineto.software import is_on, options, software
+from advisor.model.profile import DEVICE_OP_KINDS, Profile
+from advisor.text import count
+
+FORMAT: Final = "kineto"
+NEEDS_PATH: Final = False
+
+
+def read(
+    stream: IO[bytes],
+    name: str,
+    worker: int = 0,
+    on_read: Callable[[int], object] = lambda _: None,
+    step_range: str | None = None,
+) -> Profile:
+    """The profile of one worker.
+
+    Args:
+        stream: The file's bytes, gzipped or not.
+        name: Path or URL, for messages.
+        worker: Number to use where the file does not tell its rank.
+        on_read: Told the number of bytes taken from `stream`, for a progress bar.
+        step_range: Regular expression of the whole names of the ranges to take for steps, in place of `ProfilerStep#N`.
+
+    Raises:
+        ReadError: Nothing of it can be read.
+    """
+    trace, columns = Trace(name, KINETO), Columns()
+    with _without_collector():
+        for events in trace.chunks(Source(stream, on_read=on_read)):
+            columns.add(events)
+    if columns.untimed:
+        trace.salvaged.append(f"{count(columns.untimed, 'event')} without a valid start and length left out")
+    profile = _profile(trace, columns, name, worker, step_range)
+    if not ((profile.host_ops["kind"] != "step").any() or profile.device_ops.height):
+        raise ReadError(f"{name}: no host or device activity in it; record it with torch.profiler.profile(...)")
+    return profile
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Millions of short-lived events would make the garbage collector scan them over and over."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _profile(
+    trace: Trace[Event, Header], columns: Columns, name: str, default_worker: int, step_range: str | None
+) -> Profile:
+    header = trace.header
+    info = _distributed(trace)
+    worker = default_worker if info.rank is None else info.rank
+    base_ns = header.baseTimeNanoseconds or 0
+    host = with_parents(_host(columns, base_ns))
+    if step_range is not None:
+        require_ranges(host, step_range)
+    marked = None if step_range is None else named_ranges(host, step_range)
+    step_rows, device = steps(host, with_launches(_device(columns, base_ns), host), marked, cut_off=trace.cut_off)
+    tables = {
+        "workers": _workers(header, info, columns, name, worker),
+        "devices": _seen(_devices(header), device),
+        "steps": step_rows,
+        "device_ops": device,
+        "host_ops": host,
+        "syncs": columns.syncs.with_columns(pl.col("start_ns") + base_ns),
+        "collectives": _collectives(device, host),
+        "allocations": _allocations(columns, device, base_ns),
+    }
+    numbered = {key: frame.with_columns(worker=pl.lit(worker, pl.Int32)) for key, frame in tables.items()}
+    profile = Profile.of(numbered, format=FORMAT, salvaged=trace.salvaged)
+    caveat = " (or lost: the file ends early)" if trace.cut_off else ""
+    return replace(profile, lacks=_lacks(profile, caveat, memory_asked=is_on(header, "profile_memory")))
+
+
+def _host(columns: Columns, base_ns: int) -> pl.DataFrame:
+    return columns.host.with_columns(pl.col("start_ns") + base_ns)
+
+
+def _device(columns: Columns, base_ns: int) -> pl.DataFrame:
+    device = columns.device
+    names = device.select("name").unique().with_columns(text=pl.col("name").cast(pl.String))
+    told = names.select(
+        "name",
+        copy_kind=copy_kind(pl.col("text")),
+        source_memory=copy_memory(pl.col("text"), 1),
+        target_memory=copy_memory(pl.col("text"), 2),
+        communicates=family(names["text"]) == "collective",
+    )
+    communicates = (pl.col("kind") == "kernel") & pl.col("communicates")
+    return device.join(told, on="name", how="left", maintain_order="left").with_columns(
+        pl.col("start_ns") + base_ns,
+        kind=pl.when(communicates).then(pl.lit("collective", DEVICE_OP_KINDS)).otherwise("kind"),
+        occupancy=pl.col("occupancy_percent") / 100,
+    )
+
+
+def _distributed(trace: Trace[Event, Header]) -> Distributed:
+    """What the header tells of the job; numbers that no job has count as untold."""
+    info = trace.header.distributedInfo or Distributed()
+    size = info.world_size if info.world_size is None or info.world_size > 0 else None
+    is_rank = info.rank is None or (info.rank >= 0 and (size is None or info.rank < size))
+    if not is_rank:
+        of = "" if size is None else f" of {size}"
+        trace.salvaged.append(f"its header tells rank {info.rank}{of}, which is none: left out")
+    return Distributed(info.rank if is_rank else None, size, info.backend)
+
+
+def _workers(header: Header, info: Distributed, columns: Columns, name: str, worker: int) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "name": [re.split(r"[./]", name.rsplit("/", 1)[-1])[0] or f"worker{worker}"],
+            "pid": [columns.pid],
+            "rank": [info.rank],
+            "world_size": [info.world_size],
+            "backend": [info.backend],
+            "framework": ["pytorch"],
+            "producer": [f"Kineto schema {header.schemaVersion}" if header.schemaVersion else "Kineto"],
+            "software": [software(header)],
+            "options": [options(header)],
+            "file": [name],
+        }
+    )
+
+
+def _devices(header: Header) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "device": pl.Series([d.id for d in header.deviceProperties], dtype=pl.Int64),
+            "name": [d.name or None for d in header.deviceProperties],
+            "memory_bytes": [d.totalGlobalMem for d in header.deviceProperties],
+            "sm_count": [d.numSms for d in header.deviceProperties],
+            "capability": [_capability(d) for d in header.deviceProperties],
+            "max_threads_per_sm": [d.maxThreadsPerMultiprocessor for d in header.deviceProperties],
+        }
+    )
+
+
+def _seen(devices: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """The described devices, with a row for each that ran ops under a number of its own.
+
+    ROCm numbers devices by agent in activities and by index elsewhere; that is no obstacle while all are alike.
+    """
+    undescribed = (
+        ops.select(device=pl.col("device").cast(pl.Int64)).unique().drop_nulls().join(devices, on="device", how="anti")
+    )
+    alike = devices.drop("device").unique()
+    return pl.concat([devices, undescribed.join(alike, how="cross")]) if alike.height == 1 else devices
+
+
+def _capability(device: Device) -> float | None:
+    return None if device.computeMajor is None else device.computeMajor + (device.computeMinor or 0) / 10
+
+
+def _collectives(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
+    """Bytes by nccl-tests' convention: what all ranks hold together for a gather, what one rank sends otherwise."""
+    found = device.filter(pl.col("kind") == "collective")
+    told = pl.coalesce(
+        collective_op(found["collective"]),
+        collective_op(_range_around(found["launch"], host)),  # knows an all_to_all where the kernel says SendRecv
+        collective_op(found["name"]),
+    )
+    elements = pl.when(pl.col("op").is_in(["all_gather", "gather"])).then("elements_out").otherwise("elements_in")
+    size = pl.col("dtype").replace_strict(DTYPE_BYTES, default=None, return_dtype=pl.Int64)
+    return found.with_columns(op=told).select(
+        "group",
+        "group_size",
+        "sequence",
+        "op",
+        "dtype",
+        "elements_in",
+        "elements_out",
+        "ranks",
+        device_op="id",
+        peer=pl.when(pl.col("peer") >= 0).then("peer"),
+        bytes=pl.when(pl.col("op") != "barrier").then(elements * size),
+    )
+
+
+def _range_around(calls: pl.Series, host: pl.DataFrame) -> pl.Series:
+    """Name of the range that a backend (`nccl:...`) opens right around each call, by host_ops.id; null where none."""
+    names = host["name"].gather(host["parent"].gather(calls)).cast(pl.String)
+    return pl.select(pl.when(names.str.contains(r"^\w*ccl:")).then(names)).to_series()
+
+
+def _allocations(columns: Columns, ops: pl.DataFrame, base_ns: int) -> pl.DataFrame:
+    """Allocations; one device's, under another number (see `_seen`), are those of the one device that ran ops."""
+    rows = columns.memory.with_columns(
+        pl.col("at_ns") + base_ns, device=pl.when(pl.col("device_type") != 0).then("device")
+    )
+    ran, held = ops["device"].unique().to_list(), rows["device"].drop_nulls().unique().to_list()
+    same = len(ran) == len(held) == 1
+    return rows.with_columns(pl.col("device").replace(held[0], ran[0])) if same else rows
+
+
+def _lacks(profile: Profile, caveat: str, *, memory_asked: bool) -> dict[str, str]:
+    """Why each absent table or column is absent, in terms of how the profile was recorded."""
+    device, host = profile.device_ops, profile.host_ops
+    absent = {
+        "steps": not profile.steps.height,
+        "device_ops": not device.height,
+        "device_ops.occupancy": not device["occupancy"].count(),
+        "device_ops.grid": not device["grid"].count(),
+        "device_ops.launch": not device["launch"].count(),
+        "host_ops": not host.height,
+        "host_ops.shapes": not host["shapes"].count(),
+        "host_ops.stack": not host["stack"].count() and not (host["kind"] == "python").any(),
+        "devices": not profile.devices.height,
+        "syncs": not profile.syncs.height,
+        "allocations": not profile.allocations.height,
+        "allocations.allocated_bytes": not profile.allocations["allocated_bytes"].count(),
+        "collectives.bytes": profile.collectives.height > 0 and not profile.collectives["bytes"].count(),
+    }
+    whole = {need for need, gone in absent.items() if gone and "." not in need}
+    named = [need for need, gone in absent.items() if gone and (need in whole or need.partition(".")[0] not in whole)]
+    why = _WHY_ABSENT | ({"allocations": _NO_MEMORY_EVENT} if memory_asked else {})
+    return {need: why[need] + caveat for need in named}
+
+
+_WHY_ABSENT: Final = {
+    "steps": "no ProfilerStep#N markers: call prof.step() once per training step",
+    "device_ops": "no GPU activity was recorded: the job ran on the CPU, or ProfilerActivity.CUDA was not given",
+    "device_ops.occupancy": "the profiler estimated no occupancy (CUPTI does, ROCm does not)",
+    "device_ops.grid": "no launch dimensions were recorded",
+    "device_ops.launch": "no CUDA runtime calls were recorded: nothing links the device's work to the host",
+    "host_ops": "no host activity was recorded: ProfilerActivity.CPU was not given",
+    "host_ops.shapes": "recorded without record_shapes=True",
+    "host_ops.stack": "neither stacks nor Python calls were recorded: with_stack=True records them",
+    "devices": "the trace does not describe its devices",
+    "syncs": "no synchronisation records: they need _ExperimentalConfig(enable_cuda_sync_events=True)",
+    "allocations": "recorded without profile_memory=True",
+    "allocations.allocated_bytes": "the profiler recorded no running totals (PyTorch before 1.10)",
+    "collectives.bytes": "the collectives bear no sizes (recorded before PyTorch 2.3)",
+}
+_NO_MEMORY_EVENT: Final = "profile_memory was on, but no memory event was recorded"

@@ -1,0 +1,256 @@
+"""From typed trace events to columns: one polars frame per chunk and table, in the trace's own terms."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from advisor.inputs.names.calls import host_kinds
+from advisor.inputs.readers.kineto.decode import Args, Event
+from advisor.inputs.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES
+from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, TEXT
+
+_INTEGER: Final = re.compile(r"-?\d{1,18}")
+_LATEST_US: Final = 2.0**52  # in 2112; with a base time and a duration it stays below 2**63 ns
+_LONGEST_NS: Final = 2**50  # 13 days
+_NO_LANE: Final = [-1, 0xFFFFFFFF]  # CUPTI's "no stream" or "all of them", with and without a sign
+_NO_ARGS: Final = Args()
+
+Integer: TypeAlias = type[pl.Int32] | type[pl.Int64]
+
+
+@dataclass(slots=True)
+class Columns:
+    """The events of one trace, gathered chunk by chunk.
+
+    `untimed` counts events left out because they bear no valid start and length.
+    """
+
+    pid: int | None = None
+    untimed: int = 0
+    _device: list[pl.DataFrame] = field(default_factory=list)
+    _host: list[pl.DataFrame] = field(default_factory=list)
+    _memory: list[pl.DataFrame] = field(default_factory=list)
+    _syncs: list[pl.DataFrame] = field(default_factory=list)
+    _known_kinds: defaultdict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
+    _numbers: dict[int | str | None, int | None] = field(default_factory=dict)
+
+    def add(self, events: Iterable[Event]) -> None:
+        """Append one chunk's events, each category to its table; flow arrows and labels are not needed."""
+        categories: defaultdict[str | None, list[Event]] = defaultdict(list)
+        for event in events:
+            categories[event.cat].append(event)
+        for category, found in categories.items():
+            if category in DEVICE_CATEGORIES:
+                self._device.append(self._timed(self._device_frame(DEVICE_CATEGORIES[category], found)))
+            elif category in HOST_CATEGORIES:
+                self._host.append(self._timed(self._host_frame(HOST_CATEGORIES[category], found)))
+            elif category == "cuda_sync":
+                self._syncs.append(self._timed(self._sync_frame(found)))
+            elif category in {None, "cpu_instant_event"}:
+                memory = self._memory_frame([e for e in found if e.name == "[memory]"])
+                self._memory.append(memory.filter(pl.col("at_ns").is_not_null()))
+
+    @property
+    def device(self) -> pl.DataFrame:
+        """Kernels, copies and memsets in file order."""
+        empty = self._device_frame("kernel", []).with_columns(
+            **self._collective_columns([]), bytes=pl.Series([], dtype=pl.Int64)
+        )
+        return pl.concat([empty, *self._device], how="diagonal")
+
+    @property
+    def host(self) -> pl.DataFrame:
+        """Framework ops, runtime calls, annotations and Python frames in file order."""
+        return pl.concat([self._host_frame("op", []), *self._host], how="diagonal")
+
+    @property
+    def syncs(self) -> pl.DataFrame:
+        """CUPTI's synchronisation records."""
+        return pl.concat([self._sync_frame([]), *self._syncs])
+
+    @property
+    def memory(self) -> pl.DataFrame:
+        """Allocations and frees."""
+        return pl.concat([self._memory_frame([]), *self._memory])
+
+    def _timed(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The events that can be placed in time."""
+        placed = frame.filter(pl.col("start_ns").is_not_null() & pl.col("dur_ns").is_between(0, _LONGEST_NS))
+        self.untimed += frame.height - placed.height
+        return placed
+
+    def _device_frame(self, kind: str, events: list[Event]) -> pl.DataFrame:
+        args = _args(events)
+        frame = {
+            "kind": pl.repeat(kind, len(events), dtype=DEVICE_OP_KINDS, eager=True),
+            **_spans(events),
+            "device": self._views([a.device for a in args], [e.pid for e in events], pl.Int32),
+            "stream": self._views([a.stream for a in args], [e.tid for e in events]),
+            "correlation": _ints(args, "correlation"),
+            "external_id": _external_ids(args),
+            "graph": _ints(args, "graph"),
+        }
+        if kind != "kernel":
+            return pl.DataFrame(frame | {"bytes": self._integers([a.bytes for a in args])})
+        frame |= {
+            "grid": _products([a.grid for a in args]),
+            "block": _products([a.block for a in args], pl.Int32),
+            "registers": _ints(args, "registers", pl.Int32),
+            "shared_bytes": _ints(args, "shared_bytes", pl.Int32),
+            "occupancy_percent": pl.Series([a.occupancy_percent for a in args], dtype=pl.Float64),
+            "blocks_per_sm": pl.Series([a.blocks_per_sm for a in args], dtype=pl.Float64),
+        }
+        if any(a.collective for a in args):
+            frame |= self._collective_columns(args)
+        return pl.DataFrame(frame)
+
+    def _collective_columns(self, args: Sequence[Args]) -> dict[str, pl.Series]:
+        return {
+            "collective": pl.Series([a.collective for a in args], dtype=pl.String),
+            "dtype": pl.Series([a.dtype for a in args], dtype=pl.String),
+            "elements_in": _ints(args, "elements_in"),
+            "elements_out": _ints(args, "elements_out"),
+            "group": pl.Series([None if a.group is None else str(a.group) for a in args], dtype=pl.String),
+            "group_size": _ints(args, "group_size", pl.Int32),
+            "ranks": pl.Series([a.group_ranks for a in args], dtype=pl.String),
+            "sequence": _ints(args, "collective_sequence"),
+            "peer": _whole([_peer(a) for a in args], pl.Int32),
+        }
+
+    def _host_frame(self, kind: str, events: list[Event]) -> pl.DataFrame:
+        if events and self.pid is None:
+            self.pid = self._number(events[0].pid)
+        args = _args(events)
+        frame = {
+            "kind": self._kinds(kind, [e.name or "" for e in events]),
+            **_spans(events),
+            "thread": self._integers([e.tid for e in events]),
+            "correlation": _ints(args, "correlation"),
+            "external_id": _external_ids(args),
+        }
+        if kind in {"op", "annotation"}:
+            frame |= {
+                "sequence": _ints(args, "sequence"),
+                "shapes": _raw_texts([a.shapes for a in args]),
+                "dtypes": _raw_texts([a.dtypes for a in args]),
+                "stack": pl.Series([a.stack or None for a in args], dtype=pl.String).cast(TEXT),
+            }
+        return pl.DataFrame(frame)
+
+    def _kinds(self, started_as: str, names: list[str]) -> pl.Series:
+        """Kinds of host ops; each distinct name is judged once."""
+        known = self._known_kinds[started_as]
+        if new := [name for name in set(names) if name not in known]:
+            told = pl.DataFrame({"name": new}).select("name", host_kinds(pl.lit(started_as), pl.col("name")))
+            known |= dict(told.rows())
+        return pl.Series([known[name] for name in names], dtype=HOST_OP_KINDS)
+
+    def _sync_frame(self, events: list[Event]) -> pl.DataFrame:
+        args = _args(events)
+        return pl.DataFrame(
+            {
+                **_spans(events),
+                "kind": pl.Series([a.sync_kind for a in args], dtype=pl.String).cast(TEXT),
+                "device": self._views([a.device for a in args], [e.pid for e in events], pl.Int32),
+                "stream": self._views([a.stream for a in args], [e.tid for e in events]),
+                "correlation": _ints(args, "correlation"),
+                "wait_on_stream": _ints(args, "wait_on_stream").replace(_NO_LANE, None),
+            }
+        )
+
+    def _memory_frame(self, events: list[Event]) -> pl.DataFrame:
+        args = _args(events)
+        return pl.DataFrame(
+            {
+                "at_ns": _nanoseconds([e.ts for e in events]),
+                "thread": self._integers([e.tid for e in events]),
+                "device_type": _ints(args, "device_type"),
+                "device": _ints(args, "device_id", pl.Int32),
+                "bytes": _ints(args, "size"),
+                "address": _ints(args, "address"),
+                "allocated_bytes": _ints(args, "allocated"),
+                "reserved_bytes": _ints(args, "reserved"),
+            }
+        )
+
+    def _views(
+        self, first: list[int | str | None], second: list[int | str | None], dtype: Integer = pl.Int64
+    ) -> pl.Series:
+        """Device or stream numbers: the argument where given, else the row the event was drawn on."""
+        views = self._integers([b if a is None else a for a, b in zip(first, second, strict=True)])
+        return views.replace(_NO_LANE, None).cast(dtype, strict=False)
+
+    def _integers(self, values: list[int | str | None]) -> pl.Series:
+        return _whole(list(map(self._number, values)))
+
+    def _number(self, value: int | str | None) -> int | None:
+        """The integer in `7`, `"7"` or `"stream 7"`; each distinct text is parsed once."""
+        if isinstance(value, int):
+            return value
+        if value not in self._numbers:
+            found = _INTEGER.search(value) if isinstance(value, str) else None
+            self._numbers[value] = int(found[0]) if found else None
+        return self._numbers[value]
+
+
+def _args(events: list[Event]) -> list[Args]:
+    return [event.args or _NO_ARGS for event in events]
+
+
+def _spans(events: list[Event]) -> dict[str, pl.Series]:
+    return {
+        "name": pl.Series([e.name or "" for e in events], dtype=pl.String).cast(TEXT),
+        "start_ns": _nanoseconds([e.ts for e in events]),
+        "dur_ns": _nanoseconds([e.dur for e in events]),
+    }
+
+
+def _nanoseconds(microseconds: list[float | None]) -> pl.Series:
+    """Null where absent or out of range. Whole and fractional parts apart: one product would lose 100s of ns."""
+    us = np.array(microseconds, np.float64)
+    inside = np.abs(us) <= _LATEST_US
+    us = np.where(inside, us, 0.0)
+    whole = np.floor(us)
+    ns = pl.Series(whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64))
+    return ns if inside.all() else pl.select(pl.when(pl.Series(inside)).then(ns)).to_series()
+
+
+def _ints(args: Sequence[Args], attribute: str, dtype: Integer = pl.Int64) -> pl.Series:
+    return _whole(list(map(attrgetter(attribute), args)), dtype)
+
+
+def _whole(values: list[int | None], dtype: Integer = pl.Int64) -> pl.Series:
+    """Null where a number does not fit."""
+    return pl.Series(values, dtype=dtype, strict=False)
+
+
+def _external_ids(args: Sequence[Args]) -> pl.Series:
+    return _whole([a.external_id if a.external_id is not None else a.external_id_2020 for a in args])
+
+
+_AXES: Final = 3
+
+
+def _products(sizes: list[Any], dtype: Integer = pl.Int64) -> pl.Series:
+    """Grid or block size as one number; null where it is not given as x, y and z."""
+    whole = (s if isinstance(s, list) and len(s) == _AXES else None for s in sizes)
+    return _whole([None if s is None else s[0] * s[1] * s[2] for s in whole], dtype)
+
+
+def _raw_texts(raws: list[msgspec.Raw]) -> pl.Series:
+    """JSON fragments as they stand in the file; absent ones are null."""
+    return pl.Series([str(raw, "utf-8", "replace") or None for raw in raws], dtype=pl.String).cast(TEXT)
+
+
+def _peer(args: Args) -> int | None:
+    """The other end of a send or recv; some writers name both ends."""
+    return args.source_rank if args.collective == "recv" or args.target_rank is None else args.target_rank

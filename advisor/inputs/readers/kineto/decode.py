@@ -1,0 +1,140 @@
+"""The parts of a Kineto trace that the tables need, in every spelling that PyTorch has used."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+
+from advisor.inputs.chrome_json.trace import form
+
+Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
+Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Clock: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]  # in ns since 1970: up to 2116
+
+
+class Args(msgspec.Struct, gc=False):
+    """The arguments that the tables need, in every spelling that PyTorch has used."""
+
+    correlation: int | None = None
+    external_id: int | None = msgspec.field(default=None, name="External id")
+    external_id_2020: int | None = msgspec.field(default=None, name="external id")
+    stream: int | str | None = None
+    device: int | None = None
+    bytes: int | str | None = None
+    grid: list[int] | str | None = None
+    block: list[int] | str | None = None
+    registers: int | None = msgspec.field(default=None, name="registers per thread")
+    shared_bytes: int | None = msgspec.field(default=None, name="shared memory")
+    occupancy_percent: float | None = msgspec.field(default=None, name="est. achieved occupancy %")
+    blocks_per_sm: float | None = msgspec.field(default=None, name="blocks per SM")
+    graph: int | None = msgspec.field(default=None, name="graph id")
+    shapes: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input Dims")
+    dtypes: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input type")
+    stack: str | None = msgspec.field(default=None, name="Call stack")
+    sequence: int | None = msgspec.field(default=None, name="Sequence number")
+    sync_kind: str | None = msgspec.field(default=None, name="cuda_sync_kind")
+    wait_on_stream: int | None = None
+    device_type: int | None = msgspec.field(default=None, name="Device Type")
+    device_id: int | None = msgspec.field(default=None, name="Device Id")
+    size: int | None = msgspec.field(default=None, name="Bytes")
+    address: int | None = msgspec.field(default=None, name="Addr")
+    allocated: int | None = msgspec.field(default=None, name="Total Allocated")
+    reserved: int | None = msgspec.field(default=None, name="Total Reserved")
+    collective: str | None = msgspec.field(default=None, name="Collective name")
+    dtype: str | None = None
+    elements_in: int | None = msgspec.field(default=None, name="In msg nelems")
+    elements_out: int | None = msgspec.field(default=None, name="Out msg nelems")
+    group: str | int | None = msgspec.field(default=None, name="Process Group Name")
+    group_size: int | None = msgspec.field(default=None, name="Group size")
+    group_ranks: str | None = msgspec.field(default=None, name="Process Group Ranks")
+    collective_sequence: int | None = msgspec.field(default=None, name="Seq")
+    source_rank: int | None = msgspec.field(default=None, name="Src Rank")
+    target_rank: int | None = msgspec.field(default=None, name="Dst Rank")
+
+
+class Event(msgspec.Struct, gc=False):
+    """One entry of `traceEvents`; times in microseconds as the file has them."""
+
+    ph: str | None = None
+    cat: str | None = None
+    name: str | None = None
+    pid: int | str | None = None
+    tid: int | str | None = None
+    ts: float | None = None
+    dur: float | None = None
+    args: Args | None = None
+
+
+class Device(msgspec.Struct):
+    """One entry of `deviceProperties`."""
+
+    id: Int32
+    name: str | None = None
+    totalGlobalMem: Int64 | None = None  # noqa: N815 - the file's spelling
+    computeMajor: Int32 | None = None  # noqa: N815
+    computeMinor: Int32 | None = None  # noqa: N815
+    numSms: Int32 | None = None  # noqa: N815
+    maxThreadsPerMultiprocessor: Int32 | None = None  # noqa: N815
+
+
+class Distributed(msgspec.Struct):
+    """`distributedInfo`; each part may be absent."""
+
+    rank: Int32 | None = None
+    world_size: Int32 | None = None
+    backend: str | None = None
+    nccl_version: object = None
+
+
+class Header(msgspec.Struct):
+    """What is kept of a trace's top level. Job names, hosts and environments found there are not."""
+
+    schemaVersion: int | None = None  # noqa: N815 - the file's spelling
+    deviceProperties: list[Device] = msgspec.field(default_factory=list)  # noqa: N815
+    distributedInfo: Distributed | None = None  # noqa: N815
+    baseTimeNanoseconds: Clock | None = None  # noqa: N815
+    # Nobody computes with these: what they should not be is taken as unknown, and costs nothing else.
+    cuda_runtime_version: object = None
+    cuda_driver_version: object = None
+    hip_runtime_version: object = None
+    hip_driver_version: object = None
+    record_shapes: object = None
+    profile_memory: object = None
+    with_stack: object = None
+    with_flops: object = None
+    with_modules: object = None
+
+
+def _decoded_header(text: bytes | bytearray) -> Header:
+    """The header; numbers of devices that are no whole ones are taken where they are equal to one, else as unknown.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    try:
+        return _header.decode(text)
+    except msgspec.ValidationError:
+        fields = msgspec.json.decode(text)
+        devices = fields.get("deviceProperties") if isinstance(fields, dict) else None
+        if not isinstance(devices, list) or not all(isinstance(device, dict) for device in devices):
+            raise
+        whole = [{name: _whole(value) for name, value in device.items()} for device in devices]
+        return msgspec.convert(fields | {"deviceProperties": whole}, Header)
+
+
+def _whole(value: object) -> object:
+    if not isinstance(value, float):
+        return value
+    return int(value) if value.is_integer() else None
+
+
+_header = msgspec.json.Decoder(Header)
+KINETO: Final = form(
+    Event,
+    Header,
+    what="a PyTorch Profiler trace (no JSON); give the *.pt.trace.json[.gz] file",
+    last="Record Window End",
+    lenient=_decoded_header,
+)
+"""The form of the traces."""

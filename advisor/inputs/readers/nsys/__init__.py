@@ -1,0 +1,422 @@
+"""Reads Nsight Systems exports (SQLite, parquetdir, and reports where `nsys` is there to export them), any schema.
+
+One worker per process that used a device. What the tables hold:
+
+- device_ops: kernels under their demangled names; copies and memsets under the names that Kineto gives them, with
+  bytes, kind and both kinds of memory; a launch of a CUDA graph whose nodes were not recorded is one kernel,
+  "CUDA graph <id>".
+- host_ops: CUDA calls without nsys' version suffix (kinds runtime, sync, allocator); NVTX ranges, as `op` (PyTorch's
+  emit_nvtx, TensorFlow's and XLA's domains; names without ", op_id = ...", shapes and sequence numbers in their
+  columns), `input` (PyTorch's DataLoader, and names such as "load batch"), `step`, or `annotation`, NCCL's API calls
+  among them; the profiler's own work (`overhead`).
+- steps: see `advisor.inputs.readers.nsys.stepping`. `workers.work_start_ns` is when the first kernel began: what comes
+  before is start-up, and `salvaged` says how much it was.
+- syncs: named as Kineto names them. collectives: NCCL kernels, with group and bytes where the export decoded NCCL's
+  payloads. allocations: the driver's (`reserved_bytes`), with --cuda-memory-usage.
+- threads, os_calls, off_cpu: of all processes of the job; worker is null where several workers could own them.
+- gpu_samples: sm_active, sm_issue, tensor_active, dram_read, dram_write, nvlink_rx, nvlink_tx, pcie_rx, pcie_tx; 0..1.
+
+Times are on the wall clock (UTC), so that the files of several machines can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+from polars.datatypes import DataTypeClass
+
+from advisor.errors import ReadError
+from advisor.inputs.links import innermost, require_ranges, steps, with_launches, with_parents
+from advisor.inputs.names.kernels import collective_op
+from advisor.inputs.readers.nsys import events
+from advisor.inputs.readers.nsys.gpus import devices, samples_by_device
+from advisor.inputs.readers.nsys.stepping import WARM_UP, choose
+from advisor.inputs.readers.nsys.tables import Export, opened
+from advisor.inputs.storage import size
+from advisor.model.profile import SCHEMAS, Profile, join
+from advisor.text import bytes_, count, ms, percent
+
+FORMAT: Final = "nsys"
+NEEDS_PATH: Final = True
+
+_RECORD: Final = "record it with `nsys profile --trace=cuda,nvtx,osrt`"
+_LATEST_EPOCH_NS: Final = 1 << 61  # in 2043
+_PID_BITS: Final = 24
+_LAUNCHES: Final = r"^cu(?:da)?(?:Launch|GraphLaunch)"
+_FEW_SHARE: Final = 0.05
+_UNSOUND_SHARE: Final = 0.01  # of the device ops: so few may take any part of the time
+_NOTICEABLE_NS: Final = 100_000_000
+_FIRST_CALLS: Final = (
+    r"^(?:cuInit|cuModuleGetLoadingMode|cuDevicePrimaryCtxRetain|cuCtxCreate)"  # once, at the beginning
+)
+_FRAMEWORKS: Final = [
+    (r"at::native|at::cuda|c10::|^aten::|^void at::", "pytorch"),
+    (r"hlo_module=jit_|^jit_\w+|^(?:loop|input|wrapped)_\w*fusion", "jax"),
+    (r"tensorflow::|Eigen::|^tf_", "tensorflow"),
+]
+_NAMELESS: Final = r"^CUDA graph |^\?$"
+
+
+def read(
+    path: Path,
+    name: str,
+    worker: int = 0,
+    on_read: Callable[[int], object] = lambda _: None,
+    step_range: str | None = None,
+) -> Profile:
+    """The profile of every process in the export that used a device.
+
+    Args:
+        path: The database, folder of Parquet files, or report, on disk.
+        name: Its path or URL, for messages.
+        worker: Which of several files of one job this is, counted from 0. The processes of all files are numbered
+            through where the files hold equally many, and by their MPI ranks where these are told.
+        on_read: Told the file's size once it is read.
+        step_range: Regular expression of the NVTX ranges to take for steps, by their whole names.
+
+    Raises:
+        ReadError: Nothing of it can be read, or it holds no GPU activity.
+        UsageError: `step_range` is no regular expression, or fits no range.
+    """
+    with opened(path, name) as export:
+        profile = _profile(export, name, worker, step_range)
+    on_read(size(str(path)) or 0)
+    return profile
+
+
+def _profile(export: Export, name: str, number: int, step_range: str | None) -> Profile:
+    host, recorded = events.host_ops(export), events.device_ops(export)
+    device = recorded.drop_nulls("dur_ns")
+    if not device.height:
+        raise ReadError(f"{name}: no GPU activity in it, so nothing can be told; {_RECORD}")
+    if step_range is not None:
+        require_ranges(host, step_range)
+    processes = _processes(host, device)
+    host, device = _assigned(host, processes), _assigned(device, processes)
+    tables = {
+        "host_ops": host,
+        "device_ops": device,
+        "devices": devices(export, device),
+        "syncs": _assigned(events.syncs(export, host), processes),
+        "allocations": _assigned(events.allocations(export), processes),
+    }
+    workers = _numbered(processes, number, events.mpi_ranks(export)).with_columns(
+        file=pl.lit(name), producer=pl.lit(_producer(export)), several=pl.lit(len(processes) > 1)
+    )
+    profile = join(
+        [
+            _of_process({table: rows.filter(_is(process)) for table, rows in tables.items()}, worker, step_range)
+            for process, worker in zip(processes, workers.to_dicts(), strict=True)
+        ]
+    )
+    of_job = {
+        "threads": events.threads(export),
+        "os_calls": events.os_calls(export),
+        "off_cpu": events.off_cpu(export),
+        "gpu_samples": samples_by_device(events.gpu_samples(export), tables["devices"]),
+    }
+    shared = Profile.of({table: _owned(rows, workers) for table, rows in of_job.items()}, format=FORMAT)
+    profile = replace(profile, **{table: getattr(shared, table) for table in of_job})
+    notes = tuple(dict.fromkeys([*profile.salvaged, *_notes(export, recorded)]))
+    return replace(_on_clock(profile, _clock(export)), salvaged=notes, lacks=_lacks(profile, recorded))
+
+
+# ------------------------------------------------------------------------------------------------ processes
+
+
+def _processes(host: pl.DataFrame, device: pl.DataFrame) -> list[int | None]:
+    """The processes that used a device, in order; null stands for one that an old schema does not name."""
+    used, known = device["process"].unique(), host["process"].drop_nulls()
+    if used.null_count() and known.n_unique() == 1:  # there is one that it can be
+        used = used.fill_null(known[0]).unique()
+    return used.sort(nulls_last=True).to_list()
+
+
+def _assigned(rows: pl.DataFrame, processes: list[int | None]) -> pl.DataFrame:
+    """Rows of no told process belong to the only one, where there is only one."""
+    only = pl.lit(processes[0] if len(processes) == 1 else None, pl.Int64)
+    return rows.with_columns(pl.coalesce("process", only))
+
+
+def _is(process: int | None) -> pl.Expr:
+    return pl.col("process").eq_missing(pl.lit(process, pl.Int64))
+
+
+def _numbered(processes: list[int | None], file: int, mpi_ranks: pl.DataFrame) -> pl.DataFrame:
+    """process, pid, rank and worker, one row per process."""
+    table = pl.DataFrame({"process": processes}, schema={"process": pl.Int64}).join(
+        mpi_ranks, on="process", how="left", maintain_order="left"
+    )
+    ranked = not table["rank"].null_count() and not table["rank"].is_duplicated().any()
+    order = file * len(processes) + pl.int_range(pl.len(), dtype=pl.Int64)
+    return table.with_columns(
+        pid=_pid("process"),
+        rank=pl.col("rank") if ranked else pl.lit(None, pl.Int64),
+        worker=(pl.col("rank") if ranked else order).cast(pl.Int32),
+    )
+
+
+def _owned(rows: pl.DataFrame, workers: pl.DataFrame) -> pl.DataFrame:
+    """Rows of any process of the job with their worker: the process's own, else the only one."""
+    only = pl.lit(workers["worker"][0] if workers.height == 1 else None, pl.Int32)
+    owned = rows.join(workers.select("process", "worker"), on="process", how="left", maintain_order="left")
+    return owned.with_columns(worker=pl.coalesce("worker", only), pid=_pid("process"))
+
+
+def _pid(process: str) -> pl.Expr:
+    return pl.col(process) // (1 << _PID_BITS) & 0xFFFFFF
+
+
+# ------------------------------------------------------------------------------------------------ one process
+
+
+def _of_process(tables: Mapping[str, pl.DataFrame], worker: Mapping[str, object], step_range: str | None) -> Profile:
+    host = with_parents(tables["host_ops"])
+    device = with_launches(tables["device_ops"], host)
+    chosen = choose(host, device, step_range)
+    step_rows, device = steps(host, device, chosen.marked, cut_off=False)
+    begins_ns, ends_ns = _work(host, device)
+    filled = {
+        **tables,
+        "workers": _worker(worker, host, device).with_columns(
+            zero_ns=pl.lit(0, pl.Int64),
+            work_start_ns=pl.lit(begins_ns, pl.Int64),
+            work_end_ns=pl.lit(ends_ns, pl.Int64),
+        ),
+        "steps": step_rows,
+        "device_ops": device,
+        "host_ops": host,
+        "collectives": _collectives(host, device),
+    }
+    numbered = {table: rows.with_columns(worker=pl.lit(worker["worker"], pl.Int32)) for table, rows in filled.items()}
+    notes = [chosen.how] if chosen.how else []
+    if not step_rows.height and begins_ns is not None:
+        notes += _start_up(host, device, begins_ns)
+    return Profile.of(numbered, format=FORMAT, salvaged=notes)
+
+
+def _work(host: pl.DataFrame, device: pl.DataFrame) -> tuple[int | None, int | None]:
+    """When the first kernel begins and the last device op ends; (None, None) where the start was not recorded.
+
+    Kernels of a warm-up are part of the start-up.
+    """
+    kernels = device.filter(pl.col("kind").is_in(["kernel", "collective"]))
+    if not kernels.height:
+        return None, None
+    first_ns = int(kernels["start_ns"].to_numpy().min())
+    after = kernels.filter(pl.col("start_ns") >= _warm_ns(host, device, first_ns))
+    begins_ns = int(after["start_ns"].to_numpy().min()) if after.height else first_ns
+    before = host.filter(pl.col("start_ns") < begins_ns)["name"].unique().cast(pl.String)
+    ends_ns = int((device["start_ns"] + device["dur_ns"]).to_numpy().max())
+    return (begins_ns, ends_ns) if before.str.contains(_FIRST_CALLS).any() else (None, None)
+
+
+def _warm_ns(host: pl.DataFrame, device: pl.DataFrame, first_ns: int) -> int:
+    """When the work of a warm-up is over: a range of that name, open once, in which the first kernel was launched."""
+    named = host.filter(pl.col("kind") == "annotation", pl.col("name").cast(pl.String).str.contains(WARM_UP))
+    if named.height != 1 or not (first_ns >= named["start_ns"][0]):
+        return first_ns
+    start, end = int(named["start_ns"][0]), int(named["start_ns"][0] + named["dur_ns"][0])
+    calls = host.select(launch="id", called_ns="start_ns")
+    launched = device.join(calls, on="launch").filter(pl.col("called_ns").is_between(start, end))
+    if not launched.height or int(launched["start_ns"].to_numpy().min()) > first_ns:
+        return first_ns
+    return max(end, int((launched["start_ns"] + launched["dur_ns"]).to_numpy().max()))
+
+
+def _worker(worker: Mapping[str, object], host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
+    stem = Path(str(worker["file"])).stem
+    return pl.DataFrame(
+        {
+            "name": [f"{stem}-{worker['pid']}" if worker["several"] else stem],
+            "pid": [worker["pid"]],
+            "rank": [worker["rank"]],
+            "framework": [_framework(host, device)],
+            "producer": [worker["producer"]],
+            "file": [worker["file"]],
+        },
+        schema_overrides={"pid": pl.Int64, "rank": pl.Int64},
+    )
+
+
+def _framework(host: pl.DataFrame, device: pl.DataFrame) -> str | None:
+    """What the names of ops, kernels and compiled modules betray; `cuda` where all kernels are of no framework."""
+    seen = device.filter(pl.col("kind") == "kernel", ~pl.col("name").cast(pl.String).str.contains(_NAMELESS))
+    ranges = host.filter(pl.col("kind").is_in(["op", "annotation"]))
+    texts = pl.concat([rows["name"].unique().cast(pl.String) for rows in (seen, ranges)])
+    told = (label for pattern, label in _FRAMEWORKS if texts.str.contains(pattern).any())
+    return next(told, "cuda" if seen.height else None)
+
+
+def _start_up(host: pl.DataFrame, device: pl.DataFrame, begins_ns: int) -> list[str]:
+    """How much came before the first kernel, where anything did."""
+    copies = device.filter(pl.col("start_ns") < begins_ns, pl.col("kind") == "memcpy")
+    first_ns = int(pl.concat([host["start_ns"], device["start_ns"]]).to_numpy().min())
+    if not copies.height and begins_ns - first_ns < _NOTICEABLE_NS:
+        return []
+    copied = f", copies of {bytes_(int(copies['bytes'].sum()))} among it" if copies.height else ""
+    is_warm = device.filter(pl.col("kind") == "kernel", pl.col("start_ns") < begins_ns).height > 0
+    until = "the first kernel after the warm-up" if is_warm else "the first kernel"
+    return [f"the {ms((begins_ns - first_ns) / 1e6)} before {until} are start-up and count in no step{copied}"]
+
+
+def _collectives(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
+    """Collective kernels, with what NCCL's own range around the call that launched them tells."""
+    found = device.filter(pl.col("kind") == "collective").rename({"id": "device_op"})
+    call = innermost(host, found["launch"], host["nccl"].fill_null(value=False))
+    told = host.select("id", "group", "group_size", bytes=pl.col("message_bytes"), api=pl.col("name").cast(pl.String))
+    rows = found.select("device_op", kernel=pl.col("name").cast(pl.String), id=call)
+    rows = rows.join(told, on="id", how="left", maintain_order="left")
+    ops = [collective_op(rows[column]).alias(column) for column in ("kernel", "api")]
+    return rows.with_columns(op=pl.select(pl.coalesce(ops)).to_series())
+
+
+# ------------------------------------------------------------------------------------------------ the whole file
+
+
+def _clock(export: Export) -> int:
+    """Time of day at the session's start, in ns since 1970; 0 where it is not told."""
+    told = export.rows("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": pl.Int64}, needs=("utcEpochNs",))["utcEpochNs"]
+    sane = told.filter(told.is_between(0, _LATEST_EPOCH_NS))
+    return int(sane[0]) if sane.len() else 0
+
+
+def _on_clock(profile: Profile, clock_ns: int) -> Profile:
+    moments = ("start_ns", "host_start_ns", "at_ns", "zero_ns", "work_start_ns", "work_end_ns")
+    tables = {table: getattr(profile, table) for table in SCHEMAS}
+    shifted = {
+        table: rows.with_columns(pl.col(column) + clock_ns for column in moments if column in rows.columns)
+        for table, rows in tables.items()
+    }
+    return replace(profile, **shifted)
+
+
+def _producer(export: Export) -> str:
+    types: dict[str, DataTypeClass] = {"name": pl.String, "value": pl.String}
+    where = "\"name\" IN ('EXPORT_PRODUCT_VERSION', 'EXPORT_SCHEMA_VERSION')"
+    rows = export.rows("META_DATA_EXPORT|EXPORT_META_DATA", types, needs=("name", "value"), where=where)
+    told = dict(rows.rows())
+    product, schema = told.get("EXPORT_PRODUCT_VERSION"), told.get("EXPORT_SCHEMA_VERSION")
+    return f"Nsight Systems {product or ''}".strip() + (f", schema {schema}" if schema else "")
+
+
+def _notes(export: Export, device: pl.DataFrame) -> list[str]:
+    notes = []
+    if unsound := device["dur_ns"].null_count():
+        notes.append(_unsound(unsound, device.height))
+    if (share := _nameless_share(device)) > _FEW_SHARE:
+        notes.append(_nameless(share))
+    if left_open := events.open_ranges(export):
+        notes.append(f"{count(left_open, 'NVTX range')} never closed, left out")
+    if "whole_graph" in device.columns and (whole := device["whole_graph"].sum()):
+        notes.append(
+            f"CUDA graphs recorded as a whole each ({count(int(whole), 'time')}): what runs, waits or idles inside one "
+            "could not be told (--cuda-graph-trace=node records it)"
+        )
+    return notes
+
+
+def _hidden_share(device: pl.DataFrame) -> float:
+    """Part of the kernels' time that lies in CUDA graphs recorded as a whole; 0..1."""
+    if "whole_graph" not in device.columns:
+        return 0.0
+    ran = device.filter(pl.col("kind").is_in(["kernel", "collective"])).with_columns(
+        pl.col("whole_graph").fill_null(value=False)
+    )
+    return float(ran.filter("whole_graph")["dur_ns"].sum()) / max(1, int(ran["dur_ns"].sum()))
+
+
+def _nameless_share(device: pl.DataFrame) -> float:
+    """Part of the kernels' time that lies in kernels whose names the export does not hold; 0..1."""
+    ran = device.filter(pl.col("kind").is_in(["kernel", "collective"]))
+    nameless = ran.filter(pl.col("name").cast(pl.String) == events.NAMELESS)
+    return float(nameless["dur_ns"].sum()) / max(1, int(ran["dur_ns"].sum()))
+
+
+def _unsound(rows: int, of: int) -> str:
+    return f"{rows:,} of {count(of, 'device op')} have no sound times and are left out"
+
+
+def _nameless(share: float) -> str:
+    return f"{percent(share)} of the kernels' time is in kernels whose names the export does not hold; export it again"
+
+
+def _lacks(profile: Profile, recorded: pl.DataFrame) -> dict[str, str]:
+    """Why each absent table or column is absent, in terms of how the profile was recorded.
+
+    `device_ops.start_ns` is lacking where device ops were left out for their times: idle time is not known then, nor
+    its causes. `device_ops.dur_ns` is, too, where CUDA graphs hide what runs and idles within them.
+    """
+    device, host = profile.device_ops, profile.host_ops
+    kernels = device.filter(pl.col("kind").is_in(["kernel", "collective"]))
+    launched = host.filter(pl.col("name").cast(pl.String).str.contains(_LAUNCHES)).height
+    unsound, nameless = recorded["dur_ns"].null_count(), _nameless_share(recorded)
+    hides, is_unsound = _hidden_share(recorded) > _FEW_SHARE, unsound > _UNSOUND_SHARE * recorded.height
+    absent = {
+        "steps": not profile.steps.height,
+        "device_ops": launched > 0 and not kernels.height,
+        "device_ops.name": hides or nameless > _FEW_SHARE,
+        "device_ops.start_ns": is_unsound,
+        "device_ops.dur_ns": hides or is_unsound,
+        "device_ops.occupancy": True,
+        "device_ops.grid": kernels["grid"].null_count() > _FEW_SHARE * kernels.height,
+        "device_ops.launch": is_unsound or not device["launch"].count(),
+        "device_ops.bytes": device["kind"].is_in(["memcpy", "memset"]).any() and not device["bytes"].count(),
+        "host_ops": not host.height,
+        "host_ops.shapes": not host["shapes"].count(),
+        "host_ops.stack": True,
+        "devices": not profile.devices["name"].count(),
+        "syncs": not profile.syncs.height,
+        "allocations": not profile.allocations.height,
+        "allocations.allocated_bytes": True,
+        "collectives.bytes": profile.collectives.height > 0 and not profile.collectives["bytes"].count(),
+        "os_calls": not profile.os_calls.height,
+        "off_cpu": not profile.off_cpu.height,
+        "off_cpu.state": not profile.off_cpu["state"].count(),
+        "gpu_samples": not profile.gpu_samples.height,
+    }
+    reasons = dict(_WHY_ABSENT)
+    if nameless > _FEW_SHARE:
+        reasons["device_ops.name"] = _nameless(nameless)
+    if is_unsound:
+        told = _unsound(unsound, recorded.height) + ": what ran while the device seems to idle is not known"
+        reasons |= dict.fromkeys(("device_ops.start_ns", "device_ops.dur_ns", "device_ops.launch"), told)
+    whole = {need for need, gone in absent.items() if gone and "." not in need}
+    of_pytorch = _OF_PYTORCH if (profile.workers["framework"] == "pytorch").any() else {}
+    return {
+        need: reasons[need] + of_pytorch.get(need, "")
+        for need, gone in absent.items()
+        if gone and (need in whole or need.partition(".")[0] not in whole)
+    }
+
+
+_OF_PYTORCH: Final = {"host_ops.shapes": ": record with --pytorch=autograd-shapes-nvtx"}
+_WHY_ABSENT: Final = {
+    "steps": "no NVTX range repeats and holds the device's work as training steps do: put each step in one, or name "
+    "the ranges with --step-range REGEX",
+    "device_ops": "kernels were launched, but the export holds none of them; export it again",
+    **dict.fromkeys(
+        ("device_ops.name", "device_ops.dur_ns"),
+        "CUDA graphs were recorded as a whole, not what runs in them (--cuda-graph-trace=node)",
+    ),
+    "device_ops.occupancy": "Nsight Systems estimates no occupancy",
+    "device_ops.grid": "no launch dimensions were recorded (of CUDA graphs: --cuda-graph-trace=node)",
+    "device_ops.launch": "no CUDA calls were recorded: nothing links the device's work to the host",
+    "device_ops.bytes": "the copies bear no sizes",
+    "host_ops": "no host activity was recorded",
+    "host_ops.shapes": "no NVTX range bears shapes",
+    "host_ops.stack": "Nsight Systems links no Python stack to an op",
+    "devices": "the export does not describe the job's GPUs",
+    "syncs": "no synchronisation records",
+    "allocations": "recorded without --cuda-memory-usage=true",
+    "allocations.allocated_bytes": "Nsight Systems sees the driver's memory, not the framework's tensors",
+    "collectives.bytes": "the export holds no decoded NCCL payloads",
+    "os_calls": "recorded without --trace=osrt",
+    "off_cpu": "recorded without --cpuctxsw=process-tree",
+    "off_cpu.state": "the scheduler's reasons were not recorded",
+    "gpu_samples": "recorded without --gpu-metrics-devices=all",
+}

@@ -1,0 +1,437 @@
+"""Rows of an export as events: what ran on the host and on the devices, of every process, in the profile's terms.
+
+Every frame has `process`: the upper bits of globalTid or globalPid (hardware, virtual machine, process id), null where
+an old schema does not tell. Times are the export's own, in ns since the session's start; they may be negative.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+from polars.datatypes import DataTypeClass
+
+from advisor.inputs.names.calls import host_kinds
+from advisor.inputs.names.kernels import family
+from advisor.inputs.readers.nsys import names
+from advisor.inputs.readers.nsys.tables import Export
+from advisor.model.profile import DEVICE_OP_KINDS, TEXT
+
+_LATEST_NS: Final = 1 << 60  # with the session's time of day it stays below 2**63
+_LONGEST_NS: Final = 1 << 50  # 13 days
+_WAIT_NS: Final = 10_000  # shorter absences and calls make nothing wait that matters
+_TIME: Final = ("start", "end")
+_NCCL: Final = "NCCL"
+
+NAMELESS: Final = "?"
+"""Name of a kernel whose name the export does not hold."""
+
+
+def device_ops(export: Export) -> pl.DataFrame:
+    """Kernels, collectives, copies, memsets, and launches of CUDA graphs whose nodes were not recorded.
+
+    Where an op has no sound times, `dur_ns` is null.
+    """
+    parts = [_kernels(export), _copies(export), _memsets(export)]
+    parts.append(_graphs(export, parts[0]))
+    found = pl.concat(parts, how="diagonal")
+    # Every schema tells the device; where a mangled one does not, it can only be the one that the process used.
+    sole = pl.when(pl.col("device").n_unique() - pl.col("device").has_nulls() <= 1).then(
+        pl.col("device").max().fill_null(0)
+    )
+    return found.with_columns(pl.coalesce("device", sole.over("process"))).drop_nulls("device")
+
+
+def host_ops(export: Export) -> pl.DataFrame:
+    """Driver and runtime calls, NVTX ranges, and what the profiler itself spent, in order of time."""
+    parts = [_calls(export), ranges(export), _overhead(export)]
+    return pl.concat(parts, how="diagonal").sort("start_ns", "dur_ns", descending=[False, True], maintain_order=True)
+
+
+def syncs(export: Export, host: pl.DataFrame) -> pl.DataFrame:
+    """What a stream or thread waited for."""
+    columns = _ints(*_TIME, "deviceId", "streamId", "correlationId", "globalPid")
+    found = _timed(export.rows("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", columns, needs=_TIME))
+    waited = pl.col("correlation").is_in(found["correlationId"].drop_nulls().unique().implode())
+    calls = host.filter(waited).unique(["process", "correlation"], keep="first")
+    named = calls.select("process", "correlation", name=pl.col("name").cast(pl.String))
+    return found.join(
+        named, left_on=["globalPid", "correlationId"], right_on=["process", "correlation"], how="left"
+    ).select(
+        "start_ns",
+        "dur_ns",
+        process="globalPid",
+        device=_small("deviceId"),
+        stream=_stream(),
+        kind=names.one_of(pl.col("name"), names.SYNC_KINDS),
+        correlation="correlationId",
+    )
+
+
+def os_calls(export: Export) -> pl.DataFrame:
+    """Calls of the operating system of at least 10 us."""
+    columns = _ints(*_TIME, "globalTid", "nameId")
+    where = f'"end" - start >= {_WAIT_NS}'
+    found = _timed(export.rows("OSRT_API", columns, needs=_TIME, where=where))
+    return _named(found, "nameId", export).select("start_ns", "dur_ns", *_whose(), "name")
+
+
+def off_cpu(export: Export) -> pl.DataFrame:
+    """When threads were on no CPU for at least 10 us, between one scheduling event and the next."""
+    columns = _ints("start", "cpu", "isSchedIn", "globalTid", "threadState")
+    found = export.rows("SCHED_EVENTS", columns, needs=("start", "isSchedIn", "globalTid"))
+    states = export.rows("ENUM_SAMPLING_THREAD_STATE", {"id": pl.Int64, "label": pl.String}, needs=("id", "label"))
+    state = states.filter(pl.col("id") > 0).unique("id", keep="first").rename({"id": "threadState", "label": "state"})
+    ordered = found.filter(_sane("start")).sort("globalTid", "start", "isSchedIn", maintain_order=True)
+    back = pl.col("start", "cpu", "isSchedIn", "globalTid").shift(-1).name.prefix("next_")
+    away = pl.col("next_start") - pl.col("start")
+    return (
+        ordered.with_columns(back)
+        .filter(
+            pl.col("isSchedIn") == 0, pl.col("next_isSchedIn") == 1, pl.col("globalTid") == pl.col("next_globalTid")
+        )
+        .filter(away.is_between(_WAIT_NS, _LONGEST_NS))
+        .join(state, on="threadState", how="left")
+        .select(
+            *_whose(),
+            start_ns="start",
+            dur_ns=away,
+            cpu=_small("cpu"),
+            next_cpu=_small("next_cpu"),
+            state=pl.col("state").cast(TEXT),
+        )
+    )
+
+
+def threads(export: Export) -> pl.DataFrame:
+    """Names of threads."""
+    found = export.rows("ThreadNames", _ints("nameId", "globalTid"), needs=("nameId", "globalTid"))
+    return _named(found.unique("globalTid", keep="last", maintain_order=True), "nameId", export).select(
+        *_whose(), pl.col("name").cast(pl.String)
+    )
+
+
+def gpu_samples(export: Export) -> pl.DataFrame:
+    """Sampled hardware counters as shares of their peak: gpu (of the session's list), metric, at_ns, value."""
+    types: dict[str, DataTypeClass] = {"typeId": pl.Int64, "metricId": pl.Int64, "metricName": pl.String}
+    listed = export.rows("TARGET_INFO_GPU_METRICS", types, needs=tuple(types)).with_columns(
+        metric=names.one_of(pl.col("metricName"), names.GPU_METRICS)
+    )
+    # Numbers are not stable from one version to the next, and a share needs a peak.
+    wanted = listed.filter(pl.col("metric").is_not_null(), pl.col("metricName").str.contains("%", literal=True))
+    wanted = wanted.unique(["typeId", "metricId"], keep="first")
+    if not wanted.height:
+        return pl.DataFrame(schema={"gpu": pl.Int64, "metric": TEXT, "at_ns": pl.Int64, "value": pl.Float64})
+    ids = ", ".join(map(str, wanted["metricId"].unique().sort()))
+    columns = {**_ints("timestamp", "typeId", "metricId"), "value": pl.Float64}
+    found = export.rows("GPU_METRICS", columns, needs=tuple(columns), where=f'"metricId" IN ({ids})')
+    return (
+        found.filter(_sane("timestamp"), pl.col("value").is_between(0, 1_000))
+        .join(wanted.select("typeId", "metricId", pl.col("metric").cast(TEXT)), on=["typeId", "metricId"])
+        .group_by(gpu=pl.col("typeId") & 0xFF, metric=pl.col("metric"), at_ns=pl.col("timestamp"))
+        .agg(several=pl.sum("value") / 100, value=pl.max("value") / 100)
+        # A link's traffic comes in parts (requests, responses, user data); anything else is told twice.
+        .with_columns(
+            value=pl.when(pl.col("metric").cast(pl.String).str.starts_with("nvlink")).then("several").otherwise("value")
+        )
+        .drop("several")
+        .sort("gpu", "metric", "at_ns")
+    )
+
+
+def allocations(export: Export) -> pl.DataFrame:
+    """Device memory taken from and given back to the driver, with the running total per device."""
+    columns = _ints("start", "globalPid", "deviceId", "address", "bytes", "memKind", "memoryOperationType")
+    needs = ("start", "bytes", "memoryOperationType")
+    found = export.rows("CUDA_GPU_MEMORY_USAGE_EVENTS", columns, needs=needs)
+    sane = _sane("start") & pl.col("bytes").is_between(0, 1 << 50) & pl.col("memoryOperationType").is_in([0, 1])
+    on_device = names.memory_kind(pl.col("memKind")).cast(pl.String).is_in(["device", "managed"]).fill_null(value=True)
+    taken = pl.when(pl.col("memoryOperationType") == 0).then("bytes").otherwise(-pl.col("bytes"))
+    return (
+        found.filter(sane)
+        .sort("start", maintain_order=True)
+        .select(
+            process="globalPid",
+            device=pl.when(on_device).then(_small("deviceId")),
+            at_ns="start",
+            bytes=taken,
+            address="address",
+        )
+        .with_columns(reserved_bytes=pl.col("bytes").cum_sum().over("process", "device").clip(0))
+    )
+
+
+def ranges(export: Export) -> pl.DataFrame:
+    """NVTX ranges that were closed; those of `nvtxRangeStart` have no thread, for they nest with nothing.
+
+    Those of NCCL bear `group`, `group_size` and `bytes`, where the export decoded the payloads.
+    """
+    columns: dict[str, DataTypeClass] = {
+        **_ints(*_TIME, "eventType", "globalTid", "textId", "domainId", "jsonTextId"),
+        "text": pl.String,
+        "jsonText": pl.String,
+    }
+    events = export.rows("NVTX_EVENTS", columns, needs=("start", "end", "eventType"))
+    texts = export.strings(events["textId"], events["jsonTextId"])
+    events = (
+        events.join(texts.rename({"id": "textId", "value": "told"}), on="textId", how="left", maintain_order="left")
+        .join(texts.rename({"id": "jsonTextId", "value": "json"}), on="jsonTextId", how="left", maintain_order="left")
+        .with_columns(pl.coalesce("text", "told"), json=pl.coalesce("jsonText", "json"), process=_process())
+    )
+    domains = events.filter(pl.col("eventType") == names.NVTX_DOMAIN).unique(["process", "domainId"], keep="first")
+    kept = _timed(events.filter(pl.col("eventType").is_in([*names.NVTX_PUSH_POP, *names.NVTX_START_END])))
+    kept = kept.filter(pl.col("text").is_not_null()).join(
+        domains.select("process", "domainId", domain="text"),
+        on=["process", "domainId"],
+        how="left",
+        maintain_order="left",
+        nulls_equal=True,
+    )
+    # NCCL's domain is made before a recording that starts late: its ranges are known by their names as well.
+    is_nccl = (pl.col("domain") == _NCCL).fill_null(value=False) | pl.col("text").str.contains(r"^nccl[A-Z]\w+$")
+    return kept.join(
+        _read(kept, is_nccl), on=["text", "domain"], how="left", maintain_order="left", nulls_equal=True
+    ).select(
+        "start_ns",
+        "dur_ns",
+        "process",
+        "kind",
+        "sequence",
+        "shapes",
+        "nccl",
+        name=pl.col("name").cast(TEXT),
+        thread=pl.when(pl.col("eventType").is_in(names.NVTX_PUSH_POP)).then(_thread()),
+        group=_payload("NCCL communicator ID", r'"?(\w+)"?'),
+        group_size=_payload("No. of ranks", r"(\d{1,9})").cast(pl.Int32, strict=False),
+        message_bytes=_payload(r"Message size \[bytes\]", r"(\d{1,18})").cast(pl.Int64, strict=False),
+    )
+
+
+def open_ranges(export: Export) -> int:
+    """Number of NVTX ranges that were never closed."""
+    columns = _ints("start", "end", "eventType")
+    opening = ", ".join(map(str, (*names.NVTX_PUSH_POP, *names.NVTX_START_END)))
+    where = f'"end" IS NULL AND "eventType" IN ({opening})'
+    return export.rows("NVTX_EVENTS", columns, needs=tuple(columns), where=where).height
+
+
+def mpi_ranks(export: Export) -> pl.DataFrame:
+    """Process and rank, as nsys or a thread's NVTX name tell it."""
+    table = export.rows("MPI_RANKS", _ints("globalPid", "rank"), needs=("globalPid", "rank"))
+    columns: dict[str, DataTypeClass] = {**_ints("eventType", "globalTid"), "text": pl.String}
+    where = f'"eventType" = {names.NVTX_THREAD}'
+    told = export.rows("NVTX_EVENTS", columns, needs=("eventType", "globalTid", "text"), where=where)
+    rank = pl.col("text").str.extract(r"^MPI Rank (\d{1,6})$").cast(pl.Int64)
+    both = [table.rename({"globalPid": "process"}), told.select(process=_process(), rank=rank).drop_nulls()]
+    return pl.concat(both).drop_nulls().unique("process", keep="first")
+
+
+# ------------------------------------------------------------------------------------------------ one table each
+
+
+def _kernels(export: Export) -> pl.DataFrame:
+    columns = _ints(
+        *(*_TIME, "deviceId", "streamId", "correlationId", "globalPid", "demangledName", "shortName", "mangledName"),
+        *("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "registersPerThread"),
+        *("staticSharedMemory", "dynamicSharedMemory", "graphNodeId", "graphId"),
+    )
+    found = _placed(export.rows("CUPTI_ACTIVITY_KIND_KERNEL", columns, needs=_TIME))
+    ids = ("demangledName", "shortName", "mangledName")
+    texts = export.strings(*(found[column] for column in ids))
+    told = pl.coalesce(pl.when(pl.col(column).is_in(texts["id"].implode())).then(column) for column in ids)
+    communicates = pl.Series(family(texts["value"]) == "collective").fill_null(value=False)
+    kind = pl.when(communicates).then(pl.lit("collective")).otherwise(pl.lit("kernel")).cast(DEVICE_OP_KINDS)
+    known = texts.select("id", name=_name("value"), kind=kind)
+    return (
+        found.with_columns(id=told)
+        .join(known, on="id", how="left", maintain_order="left")
+        .select(
+            *_on_device(),
+            kind=pl.col("kind").fill_null("kernel"),
+            name=pl.col("name").fill_null(NAMELESS),
+            grid=_product("gridX", "gridY", "gridZ").cast(pl.Int64, strict=False),
+            block=_product("blockX", "blockY", "blockZ").cast(pl.Int32, strict=False),
+            registers=_small("registersPerThread"),
+            shared_bytes=_small(pl.col("staticSharedMemory") + pl.col("dynamicSharedMemory").fill_null(0)),
+            graph=pl.coalesce("graphId", "graphNodeId"),
+        )
+    )
+
+
+def _copies(export: Export) -> pl.DataFrame:
+    columns = _ints(
+        *(*_TIME, "deviceId", "streamId", "correlationId", "globalPid", "bytes", "copyKind", "srcKind", "dstKind"),
+        "graphNodeId",
+    )
+    found = _placed(export.rows("CUPTI_ACTIVITY_KIND_MEMCPY", columns, needs=_TIME))
+    kind = pl.col("copyKind").replace_strict(names.COPY_KINDS, default=None, return_dtype=pl.String)
+    source, target = names.memory_kind(pl.col("srcKind")), names.memory_kind(pl.col("dstKind"))
+    return found.select(
+        *_on_device(),
+        kind=pl.lit("memcpy", DEVICE_OP_KINDS),
+        name=pl.format("Memcpy {} ({} -> {})", kind.fill_null("?"), _title(source), _title(target)).cast(TEXT),
+        bytes=_size(),
+        copy_kind=kind.cast(TEXT),
+        source_memory=source,
+        target_memory=target,
+        graph="graphNodeId",
+    )
+
+
+def _memsets(export: Export) -> pl.DataFrame:
+    columns = _ints(*_TIME, "deviceId", "streamId", "correlationId", "globalPid", "bytes", "memKind", "graphNodeId")
+    found = _placed(export.rows("CUPTI_ACTIVITY_KIND_MEMSET", columns, needs=_TIME))
+    target = names.memory_kind(pl.col("memKind"))
+    return found.select(
+        *_on_device(),
+        kind=pl.lit("memset", DEVICE_OP_KINDS),
+        name=pl.format("Memset ({})", _title(target)).cast(TEXT),
+        bytes=_size(),
+        target_memory=target,
+        graph="graphNodeId",
+    )
+
+
+def _graphs(export: Export, kernels: pl.DataFrame) -> pl.DataFrame:
+    """Launches of CUDA graphs as a whole, but for those whose nodes are there themselves."""
+    columns = _ints(*_TIME, "deviceId", "streamId", "correlationId", "globalPid", "graphId")
+    found = _placed(export.rows("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", columns, needs=_TIME))
+    whole = found.select(
+        *_on_device(),
+        kind=pl.lit("kernel", DEVICE_OP_KINDS),
+        name=pl.format("CUDA graph {}", pl.col("graphId").cast(pl.String).fill_null("?")).cast(TEXT),
+        graph="graphId",
+        whole_graph=True,
+    )
+    nodes = kernels.filter(pl.col("graph").is_not_null(), pl.col("correlation").is_not_null())
+    return whole.join(nodes, on=["process", "correlation"], how="anti")
+
+
+def _calls(export: Export) -> pl.DataFrame:
+    columns = _ints(*_TIME, "eventClass", "globalTid", "correlationId", "nameId")
+    found = _timed(export.rows("CUPTI_ACTIVITY_KIND_RUNTIME", columns, needs=_TIME))
+    found = found.filter(pl.col("eventClass").is_in(names.API_CLASSES) | pl.col("eventClass").is_null())
+    texts = export.strings(found["nameId"]).select(nameId="id", name=names.api_name(pl.col("value")))
+    texts = texts.select("nameId", _name("name"), kind=host_kinds(pl.lit("runtime"), pl.col("name")).cast(pl.String))
+    return found.join(texts, on="nameId", how="left", maintain_order="left").select(
+        "start_ns",
+        "dur_ns",
+        *_whose(),
+        name=pl.col("name").fill_null("?"),
+        kind=pl.col("kind").fill_null("runtime"),
+        correlation="correlationId",
+    )
+
+
+def _overhead(export: Export) -> pl.DataFrame:
+    """What the profiler itself spent while the job ran; loading its libraries is not told apart from the job's own."""
+    found = _timed(export.rows("PROFILER_OVERHEAD", _ints(*_TIME, "globalTid", "nameId"), needs=_TIME))
+    return (
+        _named(found, "nameId", export)
+        .filter(pl.col("name").cast(pl.String).str.contains(r"^CUDA profiling (?:data flush|stop)|^CUPTI:? "))
+        .select(
+            "start_ns",
+            "dur_ns",
+            "name",
+            process=_process(),
+            kind=pl.lit("overhead"),
+        )
+    )
+
+
+def _read(ranges_: pl.DataFrame, is_nccl: pl.Expr) -> pl.DataFrame:
+    """What each distinct text of a range says."""
+    text, domain = pl.col("text"), pl.col("domain")
+    return (
+        ranges_.select("text", "domain")
+        .unique()
+        .with_columns(
+            name=names.range_name(text),
+            kind=names.range_kinds(text, domain),
+            sequence=names.sequence(text),
+            shapes=names.shapes(text).cast(TEXT),
+            nccl=is_nccl,
+        )
+    )
+
+
+# ------------------------------------------------------------------------------------------------ columns
+
+
+def _ints(*columns: str) -> dict[str, DataTypeClass]:
+    return dict.fromkeys(columns, pl.Int64)
+
+
+def _timed(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows that have a place in time, with start_ns and dur_ns."""
+    return _placed(rows).drop_nulls("dur_ns")
+
+
+def _placed(rows: pl.DataFrame) -> pl.DataFrame:
+    """All rows, with start_ns and dur_ns; both null where the row has no sound place in time."""
+    start, end = (pl.when(_sane(column)).then(column) for column in _TIME)
+    sound = (end - start).is_between(0, _LONGEST_NS)
+    return rows.with_columns(start_ns=pl.when(sound).then(start), dur_ns=pl.when(sound).then(end - start))
+
+
+def _sane(column: str) -> pl.Expr:
+    return pl.col(column).is_between(-_LATEST_NS, _LATEST_NS)
+
+
+def _on_device() -> list[pl.Expr]:
+    return [
+        pl.col("start_ns"),
+        pl.col("dur_ns"),
+        pl.col("globalPid").alias("process"),
+        _small("deviceId").alias("device"),
+        _stream().alias("stream"),
+        pl.col("correlationId").alias("correlation"),
+    ]
+
+
+def _whose() -> list[pl.Expr]:
+    return [_process().alias("process"), _thread().alias("thread")]
+
+
+def _process() -> pl.Expr:
+    return pl.col("globalTid") // (1 << 24) * (1 << 24)
+
+
+def _thread() -> pl.Expr:
+    return pl.col("globalTid") & 0xFFFFFF
+
+
+def _stream() -> pl.Expr:
+    return _small("streamId").fill_null(0).cast(pl.Int64)
+
+
+def _name(column: str) -> pl.Expr:
+    return pl.col(column).fill_null("?").cast(TEXT)
+
+
+def _size() -> pl.Expr:
+    return pl.when(pl.col("bytes") >= 0).then("bytes")
+
+
+def _small(column: str | pl.Expr) -> pl.Expr:
+    """As 32 bits; null where the number is larger."""
+    return (pl.col(column) if isinstance(column, str) else column).cast(pl.Int32, strict=False)
+
+
+def _product(*columns: str) -> pl.Expr:
+    factors = [pl.col(column).cast(pl.Float64) for column in columns]
+    return factors[0] * factors[1] * factors[2]
+
+
+def _title(kind: pl.Expr) -> pl.Expr:
+    return kind.cast(pl.String).str.to_titlecase().fill_null("Unknown")
+
+
+def _payload(field: str, value: str) -> pl.Expr:
+    return pl.when(pl.col("nccl")).then(pl.col("json").str.extract(rf'"{field}"\s*:\s*{value}'))
+
+
+def _named(rows: pl.DataFrame, column: str, export: Export) -> pl.DataFrame:
+    """The rows with the `name` that a column refers to."""
+    texts = export.strings(rows[column]).select(pl.col("id").alias(column), name=pl.col("value").cast(TEXT))
+    return rows.join(texts, on=column, how="left", maintain_order="left")

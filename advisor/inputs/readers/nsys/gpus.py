@@ -1,0 +1,96 @@
+"""Which GPU each process drove, and what is known of it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+from polars.datatypes import DataTypeClass
+
+from advisor.inputs.readers.nsys.tables import Export
+
+_GPU: Final[dict[str, DataTypeClass]] = {
+    "id": pl.Int64,
+    "name": pl.String,
+    "totalMemory": pl.Int64,
+    "smCount": pl.Int64,
+    "computeMajor": pl.Int64,
+    "computeMinor": pl.Int64,
+    "cuDevice": pl.Int64,
+    "maxWarpsPerSm": pl.Int64,
+    "threadsPerWarp": pl.Int64,
+}
+# Kernels compiled for one generation alone (sm_90a, sm_100a) run on no other; those for sm_80 do.
+_GENERATIONS: Final = [(r"(?i)sm_?90", 9.0), (r"(?i)sm_?100", 10.0)]
+
+
+def devices(export: Export, ops: pl.DataFrame) -> pl.DataFrame:
+    """One row per process and device that it used; name and figures are null where they could not be told.
+
+    A process's device is the GPU that TARGET_INFO_CUDA_DEVICE says it is, else any where all are alike, else the one
+    with that CUDA number. Without a list, kernels built for one generation alone tell the compute capability. Graphics
+    chips without multiprocessors, as other vendors' are listed, are not the job's.
+    """
+    used = ops.select("process", "device").unique().sort("process", "device", nulls_last=True)
+    told = _gpus(export)
+    if not told.height:
+        return _by_kernels(ops, used)
+    found = used.join(_numbers(export, told, used), on=["process", "device"], how="left", nulls_equal=True)
+    facts = told.rename({"gpu": "known"}).drop("cuda").unique("known", keep="first")
+    alike = facts.drop("known").unique()
+    if alike.height == 1:
+        return found.join(alike, how="cross")
+    return found.join(facts, left_on="gpu", right_on="known", how="left")
+
+
+def samples_by_device(samples: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:
+    """Samples of the GPUs that the job used, by process and device."""
+    if not samples.height:
+        return samples.with_columns(process=pl.lit(None, pl.Int64), device=pl.lit(None, pl.Int32))
+    if "gpu" not in used.columns or not used["gpu"].count():
+        gpus, views = samples["gpu"].unique(), used.select("process", "device")
+        if gpus.len() == views.height == 1:
+            return samples.join(views, how="cross")
+        return samples.clear().with_columns(process=pl.lit(None, pl.Int64), device=pl.lit(None, pl.Int32))
+    return samples.join(used.select("process", "device", "gpu").drop_nulls("gpu"), on="gpu")
+
+
+def _gpus(export: Export) -> pl.DataFrame:
+    listed = export.rows("TARGET_INFO_GPU", _GPU, needs=("name",))
+    capability = pl.col("computeMajor") + pl.col("computeMinor").fill_null(0) / 10
+    computes = (pl.col("smCount") > 0) | (pl.col("computeMajor") > 0) | pl.col("name").str.contains("(?i)nvidia|tesla")
+    threads = (pl.col("maxWarpsPerSm") * pl.col("threadsPerWarp")).cast(pl.Int32, strict=False)
+    return listed.filter(computes).select(
+        "name",
+        gpu="id",
+        cuda="cuDevice",
+        memory_bytes=pl.when(pl.col("totalMemory") > 0).then("totalMemory"),
+        sm_count=pl.when(pl.col("smCount") > 0).then("smCount").cast(pl.Int32, strict=False),
+        capability=pl.when(pl.col("computeMajor") > 0).then(capability),
+        max_threads_per_sm=pl.when(threads > 0).then(threads),
+    )
+
+
+def _numbers(export: Export, told: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:
+    """process, device and gpu (its number in the session's list)."""
+    columns: dict[str, DataTypeClass] = dict.fromkeys(("gpuId", "cudaId", "pid"), pl.Int64)
+    listed = export.rows("TARGET_INFO_CUDA_DEVICE", columns, needs=tuple(columns))
+    known = listed.select(pid="pid", device=pl.col("cudaId").cast(pl.Int32, strict=False), said=pl.col("gpuId")).unique(
+        ["pid", "device"], keep="first"
+    )
+    by_number = told.select(device=pl.col("cuda").cast(pl.Int32, strict=False), numbered="gpu").drop_nulls("device")
+    return (
+        used.with_columns(pid=pl.col("process") // (1 << 24) & 0xFFFFFF)
+        .join(known, on=["pid", "device"], how="left")
+        .join(by_number.unique("device", keep="none"), on="device", how="left")
+        .select("process", "device", gpu=pl.coalesce("said", "numbered"))
+    )
+
+
+def _by_kernels(ops: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:
+    names = ops.select("process", "device", pl.col("name").cast(pl.String)).unique()
+    generation = pl.coalesce(
+        pl.when(pl.col("name").str.contains(pattern)).then(pl.lit(capability)) for pattern, capability in _GENERATIONS
+    )
+    told = names.with_columns(capability=generation).group_by("process", "device").agg(pl.max("capability"))
+    return used.join(told, on=["process", "device"], how="left", nulls_equal=True)

@@ -1,0 +1,113 @@
+"""What the numbers and names in an Nsight Systems export mean, over every schema seen (none to 3.25)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from advisor.inputs.names.calls import STEP, host_kinds
+from advisor.model.profile import MEMORY_KINDS
+
+# ENUM_CUDA_MEMCPY_OPER; arrays lie in device memory, UVM migrations go by where the pages come from and go to.
+COPY_KINDS: Final = {
+    1: "HtoD",
+    2: "DtoH",
+    3: "HtoD",
+    4: "DtoH",
+    5: "DtoD",
+    6: "DtoD",
+    7: "DtoD",
+    8: "DtoD",
+    9: "HtoH",
+    10: "PtoP",
+    11: "HtoD",
+    12: "DtoH",
+    13: "DtoD",
+}
+# ENUM_CUDA_MEM_KIND: 3 is an array, 5 and 6 are static variables, 7 is unknown.
+MEMORY: Final = {0: "pageable", 1: "pinned", 2: "device", 3: "device", 4: "managed", 5: "device", 6: "managed"}
+
+# ENUM_NSYS_EVENT_TYPE
+NVTX_THREAD: Final = 39
+NVTX_PUSH_POP: Final = (59, 70)
+NVTX_START_END: Final = (60, 71)
+NVTX_DOMAIN: Final = 75
+# ENUM_NSYS_EVENT_CLASS: 67, "CUDA backtrace", repeats calls that are there already
+API_CLASSES: Final = (0, 1)
+
+# syncType shifted its meaning between schemas; the call that waited is named all the same.
+SYNC_KINDS: Final = [
+    (r"^(?:cuda|cu)(?:StreamWaitEvent)", "Stream Wait Event"),
+    (r"^(?:cuda|cu)EventSynchronize", "Event Sync"),
+    (r"^(?:cuda|cu)StreamSynchronize", "Stream Sync"),
+    (r"^(?:cudaDevice|cudaThread|cuCtx)Synchronize", "Context Sync"),
+]
+
+# GPU metrics' names vary with the chip and the version; those without a peak to compare with are left out.
+GPU_METRICS: Final = [
+    (r"(?i)^SMs? Active", "sm_active"),
+    (r"(?i)^(?:SM Instructions\W)?SM Issue", "sm_issue"),
+    (r"(?i)^(?:SM Instructions\W)?Tensor (?:Active|Pipe)", "tensor_active"),
+    (r"(?i)^DRAM.*Read", "dram_read"),
+    (r"(?i)^DRAM.*Write", "dram_write"),
+    (r"(?i)^NVLink (?:RX|bytes received)", "nvlink_rx"),
+    (r"(?i)^NVLink (?:TX|bytes transmitted)", "nvlink_tx"),
+    (r"(?i)^PCIe (?:RX|Read)", "pcie_rx"),
+    (r"(?i)^PCIe (?:TX|Write)", "pcie_tx"),
+]
+
+_VERSION: Final = r"_v\d{4,}$"  # cudaMalloc_v3020; cuGetProcAddress_v2 is a name of its own
+_EMITTED: Final = r"^(.*?), (?:seq|op_id|sizes|input_op_ids) = "  # torch.autograd.profiler.emit_nvtx
+_OP: Final = r"^[\w:.]+$|^autograd::"  # an operator's name, unlike one that a person gave, has no blanks
+_OP_DOMAINS: Final = ["tensorflow-core", "TSL"]
+# Ranges that people put around asking for the next batch; PyTorch's own are told by `host_kinds`.
+_INPUT: Final = (
+    r"(?i)^(?:(?:wait(?:ing)? (?:for|on) )?(?:the )?(?:next |get |load |fetch |read )?"
+    r"(?:data[ _-]?load(?:er|ing)?|dataload(?:er|ing)|batch[ _-]?(?:load|gen|fetch)\w*|input[ _-]pipeline)"
+    r"|(?:next|get|load|fetch|read)[ _-](?:a |the |next[ _-])?(?:data|batch|samples?|inputs?))\b"
+)
+
+
+def api_name(name: pl.Expr) -> pl.Expr:
+    """CudaMalloc from cudaMalloc_v3020."""
+    return name.str.replace(_VERSION, "")
+
+
+def range_name(text: pl.Expr) -> pl.Expr:
+    """An NVTX range's name without what PyTorch's emit_nvtx adds behind it."""
+    return pl.coalesce(text.str.extract(_EMITTED), text)
+
+
+def sequence(text: pl.Expr) -> pl.Expr:
+    """Autograd's sequence number, where emit_nvtx gave one."""
+    return text.str.extract(r", seq = (\d{1,18})(?:,|$)").cast(pl.Int64, strict=False)
+
+
+def shapes(text: pl.Expr) -> pl.Expr:
+    """The shapes of an op's inputs as JSON text, where emit_nvtx(record_shapes=True) gave them."""
+    return text.str.extract(r", sizes = (\[.*?\])(?:, input_op_ids = .*)?$")
+
+
+def range_kinds(text: pl.Expr, domain: pl.Expr) -> pl.Expr:
+    """Kind of an NVTX range: op, step, input, compile, gc or annotation.
+
+    Ops are the ranges that emit_nvtx and `nsys --pytorch=autograd-nvtx` push for operators, and those of TensorFlow's
+    and XLA's own domains.
+    """
+    name = range_name(text)
+    emitted = text.str.contains(_EMITTED) & name.str.contains(_OP)
+    is_op = emitted | name.str.contains(r"^(?:aten|autograd)::") | domain.is_in(_OP_DOMAINS).fill_null(value=False)
+    started_as = pl.when(name.str.contains(STEP) | ~is_op).then(pl.lit("annotation")).otherwise(pl.lit("op"))
+    asks = ~is_op & name.str.contains(_INPUT)
+    return pl.when(asks).then(pl.lit("input")).otherwise(host_kinds(started_as, name).cast(pl.String))
+
+
+def memory_kind(number: pl.Expr) -> pl.Expr:
+    """pageable, pinned, device or managed, null where unknown."""
+    return number.replace_strict(MEMORY, default=None, return_dtype=pl.String).cast(MEMORY_KINDS)
+
+
+def one_of(text: pl.Expr, patterns: list[tuple[str, str]]) -> pl.Expr:
+    """The label of the first pattern that matches, null where none does."""
+    return pl.coalesce(pl.when(text.str.contains(pattern)).then(pl.lit(label)) for pattern, label in patterns)

@@ -1,0 +1,296 @@
+"""Reads XPlane profiles (`*.xplane.pb`) of TensorFlow, JAX and XLA: NVIDIA and AMD GPUs, TPUs as far as generic, CPUs.
+
+Where a run has none, the trace viewer's copy of it (`*.trace.json.gz`, see `viewer`) is read as far as it goes.
+
+What the tables hold, for those who compute with them:
+
+- `workers.framework`: `tensorflow`, `jax`, or null; `name` is the host's name as the file bears it.
+- `host_ops.kind`: `step` (Trace, StepTraceAnnotation, TraceContext: what bears a step number), `op` (TensorFlow's
+  `scope/name:Type`; XLA ops that run on the CPU, by the HLO's name), `collective` (XLA's, on the CPU), `input` (the
+  requests of a step, `IteratorGetNext*`; where there are none, what a step's thread does before it dispatches),
+  `pipeline` (what tf.data does for them on any thread: `Iterator::A::B`, by its long name), `compile` (XLA, JAX's
+  lowering, tf.function's tracing), `python` (`$file.py:12 function`), `runtime`,
+  `sync`, `allocator` (CUDA and HIP calls; on old TensorFlow named after the kernel or copy that they launch),
+  `annotation` (all other ranges: TraceAnnotation, tf.profiler.experimental.Trace, and those that the frameworks set
+  themselves, such as `ExecutorState::Process`, `EagerExecute`, `PjitFunction(step)`).
+- `host_ops.details`: JSON; of an iterator `id`, `parent_id` (the iterator that asked), `name`, `parallelism`,
+  `autotune`, `buffer_limit`, ...; of a call of a tf.function `tf_function_call` (`notTraced-xla`) and `tracing_count`.
+- `host_ops.shapes`, `dtypes`: of the inputs, JSON, in the spelling that PyTorch's have. `eager`: outside a graph.
+- `host_ops.step`: by the group that TensorFlow wrote down, or by nesting and by what asked for it on another thread.
+- `device_ops.framework_op`: `jit(f)/dot_general` or `scope/name:Type` as the device op bears it, whether or not `op` is
+  known; `hlo_module`, `hlo_category`, `eager`. AMD's copies by kernel (`__amd_rocclr_copyBuffer`) are kind `memcpy`.
+- `allocations`: also those of the host (device null), one running total per `allocator`.
+
+Kept of a file's environment is the process id and JAX's version; nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import IO, Final
+
+import polars as pl
+
+from advisor.errors import ReadError, UsageError
+from advisor.inputs.names.kernels import collective_op
+from advisor.inputs.readers.xplane import device as devices
+from advisor.inputs.readers.xplane.host import host as host_tables
+from advisor.inputs.readers.xplane.links import steps, with_launches, with_loads
+from advisor.inputs.readers.xplane.names import GPU_PLANE, HOST_PLANES, METADATA_PLANE, TASK_PLANE, TPU_PLANE
+from advisor.inputs.readers.xplane.plane import Plane
+from advisor.inputs.readers.xplane.space import Space
+from advisor.inputs.readers.xplane.viewer import LACKS, Viewed
+from advisor.model.profile import SCHEMAS, Profile, Schema
+from advisor.text import count, ms
+
+FORMAT: Final = "xplane"
+NEEDS_PATH: Final = False
+
+_LATEST_NS: Final = (1 << 62) - (1 << 54)
+_OF_JAX: Final = r"^PjitFunction\(|^\$pjit\.py|^pjit\("
+_OF_TENSORFLOW: Final = r"^(?:ExecutorState::|Eager(?:Kernel)?Execute|FunctionRun|TFE_|SessionRun|Iterator::)"
+_TPU_NOTE: Final = "a TPU profile: its XLA ops are read as kernels; what only TPUs have is left out"
+
+
+def read(
+    stream: IO[bytes],
+    name: str,
+    worker: int = 0,
+    on_read: Callable[[int], object] = lambda _: None,
+    step_range: str | None = None,
+) -> Profile:
+    """The profile of one host.
+
+    Args:
+        stream: The file's bytes.
+        name: Path or URL, for messages.
+        worker: Number of the host: the file does not tell its rank.
+        on_read: Told the number of bytes taken from `stream`, for a progress bar.
+        step_range: Must be None.
+
+    Raises:
+        ReadError: Nothing of it can be read.
+        UsageError: `step_range` was given: these profiles bear their steps' numbers.
+    """
+    if step_range is not None:
+        raise UsageError(f"--step-range: the steps of {name} are told by their numbers, not by names; leave it out")
+    is_copy = name.removesuffix(".gz").endswith(".json")
+    space = Viewed(name, stream, on_read) if is_copy else Space(name, stream, on_read)
+    parts = _Parts()
+    for plane in space.planes():
+        parts.add(plane)
+    profile = _profile(parts, [*space.salvaged, *parts.notes()], name, worker)
+    if is_copy:
+        profile = replace(profile, lacks={**profile.lacks, **LACKS})
+    if not (profile.host_ops.height or profile.device_ops.height):
+        raise ReadError(f"{name}: no host or device activity in it; record it around some steps")
+    return profile
+
+
+@dataclass
+class _Parts:
+    """What the planes gave, so far apart."""
+
+    ranges: list[pl.DataFrame] = field(default_factory=list)
+    allocations: list[pl.DataFrame] = field(default_factory=list)
+    threads: list[pl.DataFrame] = field(default_factory=list)
+    ops: list[pl.DataFrame] = field(default_factory=list)
+    drawn: list[pl.DataFrame] = field(default_factory=list)
+    described: list[dict[str, object]] = field(default_factory=list)
+    base_ns: int = 0
+    pid: int | None = None
+    jax_version: str | None = None
+    untimed: int = 0
+    malformed: int = 0
+    cut_lines: int = 0
+    is_tpu: bool = False
+
+    def add(self, plane: Plane) -> None:
+        """Takes what a plane tells; planes of other kinds tell nothing here."""
+        if plane.name in HOST_PLANES:
+            found = host_tables(plane)
+            before = sum(frame.height for frame in self.ranges)
+            self.ranges.append(found.ranges.with_columns(pl.col("parent", "asked_by") + before))
+            self.allocations.append(found.allocations)
+            self.threads.append(found.threads)
+        elif found_gpu := GPU_PLANE.match(plane.name):
+            self._add_device(plane, int(found_gpu[1]), devices.gpu)
+        elif found_tpu := TPU_PLANE.match(plane.name):
+            self._add_device(plane, int(found_tpu[1]), devices.tpu)
+            self.is_tpu = True
+        elif plane.name == TASK_PLANE:
+            start = plane.stats.get("profile_start_time")
+            self.base_ns = start if isinstance(start, int) and 0 < start < _LATEST_NS else 0
+        if plane.name in {METADATA_PLANE, *HOST_PLANES}:
+            pid, version = plane.stats.get("process_id"), plane.stats.get("jax_version")
+            self.pid = pid if isinstance(pid, int) and pid < 1 << 31 else self.pid
+            self.jax_version = version[:20] if isinstance(version, str) else self.jax_version
+        self.untimed += plane.untimed
+        self.malformed += plane.malformed
+        self.cut_lines += plane.cut_lines
+
+    def _add_device(self, plane: Plane, number: int, told: Callable[[Plane, int], devices.Device]) -> None:
+        found = told(plane, number)
+        self.ops.append(found.ops)
+        self.drawn.append(found.steps)
+        self.described.append(devices.described(plane, number))
+
+    def notes(self) -> list[str]:
+        """What was left out, in sentences."""
+        told = [
+            (self.untimed, f"{count(self.untimed, 'event')} without a valid start and length left out"),
+            (self.malformed, f"{count(self.malformed, 'unreadable event')} left out"),
+            (self.cut_lines, f"{count(self.cut_lines, 'thread or stream')} could be read in part only"),
+            (self.is_tpu, _TPU_NOTE),
+        ]
+        return [note for found, note in told if found]
+
+
+def _profile(parts: _Parts, salvaged: list[str], name: str, worker: int) -> Profile:
+    host = _based(_stacked(parts.ranges, _RANGES), parts.base_ns).with_columns(
+        id=pl.int_range(pl.len(), dtype=pl.Int64)
+    )
+    ops = with_launches(_based(_stacked(parts.ops, _OPS), parts.base_ns), host)
+    step_rows, host, ops = steps(host, ops, _based(_stacked(parts.drawn, _DRAWN), parts.base_ns))
+    host = with_loads(host)
+    seen = pl.DataFrame(parts.described, schema=_DESCRIBED)
+    tables = {
+        "workers": _workers(parts, host, ops, name),
+        "devices": seen,
+        "steps": step_rows,
+        "device_ops": _with_load(ops, seen),
+        "host_ops": host,
+        "collectives": _collectives(ops),
+        "threads": _stacked(parts.threads, _THREADS).unique("thread", keep="first", maintain_order=True),
+        "allocations": _based(_stacked(parts.allocations, {"at_ns": pl.Int64()}), parts.base_ns, "at_ns"),
+    }
+    numbered = {key: frame.with_columns(worker=pl.lit(worker, pl.Int32)) for key, frame in tables.items()}
+    profile = Profile.of(numbered, format=FORMAT, salvaged=[*salvaged, *_fragment(host, ops)])
+    return replace(profile, lacks=_lacks(profile))
+
+
+def _fragment(host: pl.DataFrame, ops: pl.DataFrame) -> list[str]:
+    """A note where the kernels of each device cover under a tenth of the time in which the host ran ops."""
+    first, end = pl.col("start_ns").min(), (pl.col("start_ns") + pl.col("dur_ns")).max()
+    host_ns = host.filter(pl.col("kind") == "op").select(end - first).item() or 0
+    ran = ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
+    longest_ns = max(ran.group_by("device").agg(ns=end - first)["ns"].to_list(), default=host_ns)
+    if longest_ns >= _FRAGMENT_SHARE * host_ns:
+        return []
+    seen, of = ms(longest_ns / 1e6), ms(host_ns / 1e6)
+    return [f"kernels cover {seen} of the host's {of} of ops: perhaps a fragment"]
+
+
+_FRAGMENT_SHARE: Final = 0.1  # own choice
+_LINKED: Final = {"id", "worker", "step", "launch", "op", "blocks_per_sm"}
+_RANGES: Final[Schema] = {
+    **dict.fromkeys(
+        ["thread", "start_ns", "dur_ns", "correlation", "group", "step_num", "parent", "asked_by"], pl.Int64
+    ),
+    **{column: SCHEMAS["host_ops"][column] for column in ("name", "kind", "shapes", "dtypes", "eager", "details")},
+}
+_OPS: Final[Schema] = {
+    **{column: dtype for column, dtype in SCHEMAS["device_ops"].items() if column not in _LINKED},
+    **dict.fromkeys(["correlation", "group"], pl.Int64),
+}
+_THREADS: Final[Schema] = {"thread": pl.Int64(), "name": pl.String()}
+_DRAWN: Final[Schema] = {
+    **dict.fromkeys(["start_ns", "dur_ns", "group", "number"], pl.Int64),
+    "device": pl.Int32,
+    "name": pl.String,
+}
+_DESCRIBED: Final = {
+    column: dtype
+    for column, dtype in SCHEMAS["devices"].items()
+    if column in {"device", "name", "memory_bytes", "sm_count", "capability"}
+}
+
+
+def _stacked(frames: list[pl.DataFrame], schema: Schema) -> pl.DataFrame:
+    return pl.concat([pl.DataFrame(schema=schema), *frames], how="diagonal_relaxed")
+
+
+def _based(frame: pl.DataFrame, base_ns: int, column: str = "start_ns") -> pl.DataFrame:
+    """Times since 1970 where the profile tells when it began; lines that show them already stay as they are."""
+    at = pl.col(column)
+    return frame.with_columns(pl.when(at < base_ns).then(at + base_ns).otherwise(at))
+
+
+def _with_load(ops: pl.DataFrame, seen: pl.DataFrame) -> pl.DataFrame:
+    """Adds `blocks_per_sm`, as Kineto defines it: blocks of the grid / SMs of the device."""
+    sms = seen.select("device", "sm_count").filter(pl.col("sm_count") > 0).unique("device", keep="first")
+    found = ops.join(sms, on="device", how="left", maintain_order="left")
+    return found.with_columns(blocks_per_sm=pl.col("grid") / pl.col("sm_count")).drop("sm_count")
+
+
+def _workers(parts: _Parts, host: pl.DataFrame, ops: pl.DataFrame, name: str) -> pl.DataFrame:
+    told = f"JAX {parts.jax_version}" if parts.jax_version else None
+    file = name.rsplit("/", 1)[-1]
+    return pl.DataFrame(
+        {
+            "name": [re.sub(r"(?:\.xplane\.pb|\.trace\.json)?(?:\.gz)?$", "", file) or "host"],
+            "pid": [parts.pid],
+            "framework": ["jax" if told else _framework(host, ops)],
+            "producer": [told or "XPlane"],
+            "file": [name],
+        },
+        schema_overrides={"pid": pl.Int64, "framework": pl.String},
+    )
+
+
+def _framework(host: pl.DataFrame, ops: pl.DataFrame) -> str | None:
+    """JAX programs may feed themselves from tf.data, so JAX's signs go first."""
+    names = host["name"].unique().cast(pl.String)
+    modules = ops["hlo_module"].unique().cast(pl.String)
+    if names.str.contains(_OF_JAX).any() or modules.str.contains(r"^p?jit_").any():
+        return "jax"
+    return "tensorflow" if names.str.contains(_OF_TENSORFLOW).any() else None
+
+
+def _collectives(ops: pl.DataFrame) -> pl.DataFrame:
+    found = ops.filter(pl.col("kind") == "collective")
+    told = pl.coalesce(collective_op(found["name"]), collective_op(found["hlo_category"]))
+    return found.select(device_op="id", op=told)
+
+
+def _lacks(profile: Profile) -> dict[str, str]:
+    """Why each absent table or column is absent, in terms of how the profile was recorded."""
+    device, host, allocations = profile.device_ops, profile.host_ops, profile.allocations
+    absent = {
+        "steps": not profile.steps.height,
+        "device_ops": not device.height,
+        "device_ops.occupancy": not device["occupancy"].count(),
+        "device_ops.grid": not device["grid"].count(),
+        "device_ops.launch": not device["launch"].count(),
+        "host_ops": not host.height,
+        "host_ops.shapes": not host["shapes"].count(),
+        "host_ops.stack": not host["stack"].count(),
+        "devices": not profile.devices.height,
+        "syncs": True,
+        "allocations": not allocations.height,
+        "allocations.allocated_bytes": not allocations["allocated_bytes"].count(),
+        "collectives.bytes": profile.collectives.height > 0,
+    }
+    whole = {need for need, gone in absent.items() if gone and "." not in need}
+    named = [need for need, gone in absent.items() if gone and (need in whole or need.partition(".")[0] not in whole)]
+    return {need: _WHY_ABSENT[need] for need in named}
+
+
+_WHY_ABSENT: Final = {
+    "steps": "no steps are marked: wrap each in tf.profiler.experimental.Trace('train', step_num=i, _r=1) or "
+    "jax.profiler.StepTraceAnnotation('train', step_num=i); Keras' fit marks them itself",
+    "device_ops": "no device activity was recorded: the job ran on the CPU, or device tracing was off",
+    "device_ops.occupancy": "the profiler estimated no occupancy (TensorFlow before 2.5, ROCm and TPUs do not)",
+    "device_ops.grid": "no launch dimensions were recorded",
+    "device_ops.launch": "no CUDA or HIP calls were recorded: nothing links the device's work to the host",
+    "host_ops": "no host activity was recorded: host_tracer_level was 0",
+    "host_ops.shapes": "the shapes of inputs are recorded on GPUs, or with host_tracer_level=3, only",
+    "host_ops.stack": "XPlane keeps no call stacks with ops",
+    "devices": "the profile describes no device",
+    "syncs": "XPlane has no synchronisation records",
+    "allocations": "no allocator that reports to the profiler was used",
+    "allocations.allocated_bytes": "the allocator reported no running totals",
+    "collectives.bytes": "the collectives bear no sizes",
+}

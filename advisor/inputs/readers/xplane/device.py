@@ -1,0 +1,174 @@
+"""Device planes: kernels, copies and memsets of GPUs, the XLA ops of TPUs, and the steps that the profiler marked."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from advisor.inputs.names.kernels import family
+from advisor.inputs.readers.xplane.names import (
+    DERIVED_IDS,
+    DERIVED_LINES,
+    HLO_COLLECTIVE,
+    HLO_COPY,
+    STEP_LINE,
+    TPU_LINE,
+    copies,
+    hlo_copies,
+    launches,
+)
+from advisor.inputs.readers.xplane.plane import Events, Line, Plane
+from advisor.model.intervals import Ints
+from advisor.model.profile import DEVICE_OP_KINDS, TEXT
+
+OF_OPS: Final = {
+    *("correlation_id", "group_id", "is_eager", "kernel_details", "memcpy_details", "memset_details"),
+    *("theoretical_occupancy_pct", "cuda_graph_exec_id", "cuda_graph_id", "graph_exec_id"),
+    *("tf_op", "name", "level 0", "annotation", "hlo_op", "hlo_module", "hlo_category"),
+}
+"""The stats that are read of what runs on a device."""
+
+OF_STEPS: Final = {"group_id", "step_name", "step_num"}
+"""Those of the steps that the profiler drew."""
+
+_NAMES: Final = ("device_name", "gpu_device_name", "device_type_string")
+_NO_OP: Final = r"^XlaModule:?$"  # what tf_op holds where XLA compiled the program whole
+_BLIT: Final = r"^__amd_rocclr_(copy|fill)Buffer"  # AMD copies and fills with kernels of its runtime
+
+
+class Device(NamedTuple):
+    """Tables of one plane: its activity, and the steps that the profiler marked (group, name, start_ns, dur_ns)."""
+
+    ops: pl.DataFrame
+    steps: pl.DataFrame
+
+
+def gpu(plane: Plane, number: int) -> Device:
+    """The activity of a GPU."""
+    active = [i for i, line in enumerate(plane.lines) if not _is_derived(line)]
+    return Device(_ops(plane, active, number), _marked(plane, number))
+
+
+def tpu(plane: Plane, number: int) -> Device:
+    """The XLA ops of a TPU core, as far as they are what they are on a GPU."""
+    active = [i for i, line in enumerate(plane.lines) if line.name == TPU_LINE]
+    ops = _ops(plane, active, number).with_columns(pl.col("hlo_module").fill_null("XLA"))  # nothing else runs on it
+    return Device(ops, _marked(plane, number))
+
+
+def described(plane: Plane, number: int) -> dict[str, object]:
+    """The row of `devices` that the plane's own stats make."""
+    stats = plane.stats
+    major, minor = (_whole(stats.get(f"compute_cap_{part}")) for part in ("major", "minor"))
+    return {
+        "device": number,
+        "name": next(
+            (str(stats[key]) for key in ("device_name", "gpu_device_name", "device_type_string") if key in stats), None
+        ),
+        "memory_bytes": _whole(stats.get("memory_size")),
+        "sm_count": _whole(stats.get("core_count")),
+        "capability": None if major is None else major + (minor or 0) / 10,
+    }
+
+
+def _whole(value: object) -> int | None:
+    """A positive integer that a column can hold; zero stands for unknown in these stats, but for a minor version."""
+    return value if isinstance(value, int) and 0 <= value < 1 << 31 << 20 else None
+
+
+def _is_derived(line: Line) -> bool:
+    return (line.id & 0xFFFFFFFF) in DERIVED_IDS or DERIVED_LINES.match(line.name) is not None
+
+
+def _ops(plane: Plane, lines: list[int], number: int) -> pl.DataFrame:
+    labels = [label or name for name, label in zip(plane.names.names, plane.names.labels, strict=True)]
+    names = pl.DataFrame({"name": pl.Series([*labels, ""], dtype=pl.String)})
+    names = names.with_columns(
+        communicates=family(names["name"]) == "collective",
+        blit=pl.col("name").str.extract(_BLIT),
+        text=pl.col("name").cast(TEXT),
+    ).hstack(hlo_copies(pl.Series([*plane.names.names, ""], dtype=pl.String)))
+    streams = np.array([line.id for line in plane.lines] or [0], np.int64)
+    found = [_some_ops(events, names[events.what], streams) for events in plane.events(lines, OF_OPS)]
+    return pl.concat(found).with_columns(device=pl.lit(number, pl.Int32))
+
+
+def _some_ops(events: Events, what: pl.DataFrame, streams: Ints) -> pl.DataFrame:
+    occupancy = _share(events.number("theoretical_occupancy_pct", pl.Float64))
+    launch = launches(events.text("kernel_details"))
+    columns = {
+        "name": what["text"],
+        "kind": _kinds(events, what),
+        "stream": streams[events.line],
+        "start_ns": events.start_ns,
+        "dur_ns": events.dur_ns,
+        "correlation": events.number("correlation_id"),
+        "group": events.number("group_id"),
+        "eager": events.number("is_eager").cast(pl.Boolean, strict=False),
+        "graph": _first(events.number("cuda_graph_exec_id"), events.number("cuda_graph_id")),
+        "framework_op": _framework_op(events),
+        "hlo_module": events.text("hlo_module"),
+        "hlo_category": events.text("hlo_category"),
+        **{
+            key: _first(told, what[key])
+            for key, told in copies(events.text("memcpy_details"), what["text"]).to_dict().items()
+        },
+        **launch.to_dict(),
+        "occupancy": _first(launch["occupancy"], occupancy),
+    }
+    of_copy = pl.when(pl.col("kind") == "memcpy").then("copy_kind")
+    return pl.DataFrame(columns).with_columns(copy_kind=of_copy)
+
+
+def _kinds(events: Events, what: pl.DataFrame) -> pl.Series:
+    name, category, hlo_op = what["name"], events.text("hlo_category"), events.text("hlo_op")
+    copies_ = pl.Series(events.stats.has("memcpy_details")) | name.str.contains(r"(?i)^(?:hip|cuda)?_?mem ?cpy")
+    fills = pl.Series(events.stats.has("memset_details")) | name.str.contains(r"(?i)^(?:hip|cuda)?_?mem ?set")
+    kernel = pl.Series(events.stats.has("kernel_details"))
+    communicates = what["communicates"] | category.cast(pl.String).str.contains(HLO_COLLECTIVE).fill_null(value=False)
+    moves = category.cast(pl.String).str.contains(HLO_COPY).fill_null(value=False) & hlo_op.is_null()
+    kind = (
+        pl.when(communicates).then(pl.lit("collective"))
+        .when((copies_ & ~kernel) | moves | (what["blit"] == "copy").fill_null(value=False)).then(pl.lit("memcpy"))
+        .when((fills & ~kernel) | (what["blit"] == "fill").fill_null(value=False)).then(pl.lit("memset"))
+        .otherwise(pl.lit("kernel"))
+    )  # fmt: skip
+    return pl.select(kind.cast(DEVICE_OP_KINDS)).to_series() if len(name) else pl.Series([], dtype=DEVICE_OP_KINDS)
+
+
+def _framework_op(events: Events) -> pl.Series:
+    """JAX's name stack or TensorFlow's scope/name:Type; the XLA op where there is neither."""
+    told = [events.text(stat) for stat in ("name", "tf_op", "level 0", "annotation", "hlo_op")]
+    texts = [pl.select(series.cast(pl.String)).to_series() for series in told]
+    kept = [pl.when(~text.str.contains(_NO_OP)).then(text.str.replace(r"#.*$", "")) for text in texts]
+    return pl.select(pl.coalesce(kept)).to_series().cast(TEXT) if len(texts[0]) else pl.Series([], dtype=TEXT)
+
+
+def _share(percent: pl.Series) -> pl.Series:
+    return percent.set(~percent.is_between(0, 100, closed="right").fill_null(value=False), None) / 100
+
+
+def _first(one: pl.Series, other: pl.Series) -> pl.Series:
+    return pl.select(pl.coalesce(one, other)).to_series() if len(one) else one
+
+
+def _marked(plane: Plane, number: int) -> pl.DataFrame:
+    """The steps of the line that the profiler draws them on."""
+    lines = [i for i, line in enumerate(plane.lines) if line.name == STEP_LINE]
+    names = pl.Series([*plane.names.names, ""], dtype=pl.String)
+    found = [_some_steps(events, names) for events in plane.events(lines, OF_STEPS)]
+    return pl.concat(found).with_columns(device=pl.lit(number, pl.Int32))
+
+
+def _some_steps(events: Events, names: pl.Series) -> pl.DataFrame:
+    name = names.gather(events.what)
+    columns = {
+        "start_ns": events.start_ns,
+        "dur_ns": events.dur_ns,
+        "group": events.number("group_id"),
+        "name": _first(events.text("step_name").cast(pl.String), name),
+        "number": _first(events.number("step_num"), name.cast(pl.Int64, strict=False)),
+    }
+    return pl.DataFrame(columns)

@@ -1,0 +1,276 @@
+"""Host planes: what ran on the threads, which range asked for which, and what the allocators gave and took."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from advisor.inputs.readers.xplane.names import (
+    ALLOCATES,
+    CALL_FACTS,
+    EAGER_OP,
+    EXECUTES,
+    FREES,
+    HLO_COLLECTIVE,
+    ITERATOR_FACTS,
+    REGION_ASKED,
+    REGION_CLOSES,
+    REGION_OPENS,
+    REQUEST,
+    TF_TYPES,
+    host_kinds,
+    inputs,
+)
+from advisor.inputs.readers.xplane.plane import Events, Plane
+from advisor.model.intervals import Ints, nest
+from advisor.model.profile import HOST_OP_KINDS, TEXT
+
+_OF_ALLOCATIONS: Final = {
+    *("allocator_name", "bytes_allocated", "bytes_reserved", "peak_bytes_in_use", "bytes_available", "fragmentation"),
+    *("requested_bytes", "allocation_bytes", "addr", "tf_op", "region_type", "data_type", "tensor_shapes"),
+    "index_on_host",
+}
+OF_RANGES: Final = {
+    *("group_id", "correlation_id", "is_eager", "shape", "tensor_shapes", "hlo_op", "memcpy_details", "step_num"),
+    *("_pt", "_p", "_ct", "_c", "iter_num"),
+    *ITERATOR_FACTS,
+    *CALL_FACTS,
+}
+"""The stats that are read of ranges on the host."""
+
+_ROLES: Final = (REGION_OPENS, REGION_CLOSES, REGION_ASKED, EXECUTES, ALLOCATES, FREES)
+_REQUEST, _END = "request", "end"
+_UNSEEN: Final = (REGION_OPENS, REGION_CLOSES, REGION_ASKED, _END)  # they tell what belongs together, and are no work
+_MOST_UNSEEN: Final = 64  # in a row
+_END_MARK: Final = r"^end: "
+_THREADS: Final = {"thread": pl.Int64, "name": pl.String}
+_GPU_ALLOCATOR: Final = r"(?i)^(?:GPU_|gpu_async_|xla_gpu_)(\d{1,9})"
+_HOST_ALLOCATOR: Final = r"(?i)host|cpu"
+
+
+class Host(NamedTuple):
+    """Tables of one plane: ranges (host_ops, with what the links need), allocations and the names of threads."""
+
+    ranges: pl.DataFrame
+    allocations: pl.DataFrame
+    threads: pl.DataFrame
+
+
+def host(plane: Plane) -> Host:
+    """The ranges and allocations of a host plane.
+
+    Ranges are in the order of the file. `parent` is a row of them; `asked_by` is the row that handed the work over from
+    another thread, where the profile tells.
+    """
+    names, ranges, allocations = _named(plane), list[pl.DataFrame](), list[pl.DataFrame]()
+    threads = np.array([line.id for line in plane.lines] or [0], np.int64)
+    for events in plane.events(range(len(plane.lines)), OF_RANGES | _OF_ALLOCATIONS):
+        about = names[events.what].with_columns(
+            pl.Series("thread", threads[events.line]),
+            pl.Series("start_ns", events.start_ns),
+            pl.Series("dur_ns", events.dur_ns),
+        )
+        of_memory = about["role"].is_in([ALLOCATES, FREES]).fill_null(value=False).to_numpy()
+        ranges.append(_ranges(events, about, np.flatnonzero(~of_memory)))
+        allocations.append(_allocations(events, about, np.flatnonzero(of_memory)))
+    return Host(_linked(pl.concat(ranges)), pl.concat(allocations), _threads(plane))
+
+
+def _threads(plane: Plane) -> pl.DataFrame:
+    """Names of the threads; a number at the end repeats the thread's own."""
+    named = pl.DataFrame([(line.id, line.name) for line in plane.lines], schema=_THREADS, orient="row")
+    name = pl.col("name").str.replace(r"/-?\d+$", "")
+    return named.with_columns(name).filter(pl.col("name") != "")
+
+
+def _named(plane: Plane) -> pl.DataFrame:
+    """A row per name of the plane's events: name, kind, role (what it does for the links), and whether an eager op."""
+    name = pl.col("text")
+    role = pl.when(name.is_in(_ROLES)).then(name).when(name.str.contains(REQUEST)).then(pl.lit(_REQUEST))
+    frame = pl.DataFrame({"text": pl.Series([*plane.names.names, ""], dtype=pl.String)})
+    return frame.select(
+        name=name.cast(TEXT),
+        kind=host_kinds(frame["text"]),
+        role=role.when(name.str.contains(_END_MARK)).then(pl.lit(_END)).cast(pl.Enum([*_ROLES, _REQUEST, _END])),
+        eager_op=name.str.contains(EAGER_OP),
+    )
+
+
+def _ranges(events: Events, about: pl.DataFrame, rows: Ints) -> pl.DataFrame:
+    columns = {
+        "correlation": events.number("correlation_id"),
+        "group": events.number("group_id"),
+        "step_num": events.number("step_num"),
+        "eager": _flag(events.number("is_eager")),
+        "execution": events.number("id") * 31 + events.number("iter_num"),  # one go of TensorFlow's executor
+        "details": _details(events),
+        "producer": _link(events, "_pt", "_p"),
+        "consumer": _link(events, "_ct", "_c"),
+        "hlo": events.text("hlo_op"),
+        "copies": events.text("memcpy_details"),
+        "inputs": _first(events.text("shape"), events.text("tensor_shapes")),
+    }
+    frame = pl.DataFrame({**about.to_dict(), **columns})[rows]
+    free = pl.col("kind").is_in(["annotation", "op"])
+    is_call = free & (pl.col("correlation") > 0)
+    waits = pl.col("copies").cast(pl.String).str.contains(r"\basync:0\b").fill_null(value=False)
+    hlo = pl.col("hlo").cast(pl.String)
+    is_step = pl.col("step_num").is_not_null() & (pl.col("kind") == "annotation")
+    return frame.with_columns(
+        *inputs(frame["inputs"]).get_columns(),
+        eager=pl.when((pl.col("kind") == "op") & pl.col("eager_op")).then(pl.lit(True)).otherwise("eager"),  # noqa: FBT003
+        kind=pl.when(is_step).then(_kind("step"))
+        .when(is_call & waits).then(_kind("sync"))
+        .when(is_call).then(_kind("runtime"))
+        .when(free & hlo.str.contains(HLO_COLLECTIVE)).then(_kind("collective"))
+        .when(free & hlo.is_not_null()).then(_kind("op"))
+        .otherwise("kind"),
+    ).drop("hlo", "copies", "inputs", "eager_op")  # fmt: skip
+
+
+def _kind(name: str) -> pl.Expr:
+    return pl.lit(name, HOST_OP_KINDS)
+
+
+def _flag(number: pl.Series) -> pl.Series:
+    return number.cast(pl.Boolean, strict=False)
+
+
+def _first(one: pl.Series, other: pl.Series) -> pl.Series:
+    return one if other.null_count() == len(other) else pl.select(pl.coalesce(one, other)).to_series()
+
+
+def _link(events: Events, kind: str, number: str) -> pl.Series:
+    """One number for a hand-over between threads, of its kind and its own; null where the event bears none."""
+    return events.number(number) * 31 + events.number(kind)
+
+
+def _details(events: Events) -> pl.Series:
+    """JSON of what is told of iterators and of calls of tf.functions."""
+    facts = {**ITERATOR_FACTS, **CALL_FACTS}
+    rows = np.flatnonzero(events.stats.has("parent_id") | events.stats.has("tf_function_call") | _roots(events))
+    if not len(rows):
+        return pl.repeat(None, len(events.line), dtype=TEXT, eager=True)
+    columns = {
+        key: (events.text(key) if dtype == pl.String else events.number(key)).gather(rows)
+        for key, dtype in facts.items()
+    }
+    distinct = pl.DataFrame(columns).with_columns(pl.col(TEXT).cast(pl.String))
+    quoted = [
+        pl.format(f'"{key}":{{}}', _quoted(key) if dtype == pl.String else pl.col(key)) for key, dtype in facts.items()
+    ]
+    inner = pl.concat_str(quoted, separator=",", ignore_nulls=True)
+    written = distinct.select(pl.concat_str(pl.lit("{"), inner, pl.lit("}"))).to_series()
+    at = np.full(len(events.line), len(rows))
+    at[rows] = np.arange(len(rows))
+    return pl.concat([written.cast(TEXT), pl.Series([None], dtype=TEXT)]).gather(at)
+
+
+def _roots(events: Events) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Iterators that no other asks: they have an id but no parent."""
+    return events.stats.has("id") & events.stats.has("name")
+
+
+def _quoted(key: str) -> pl.Expr:
+    return pl.format('"{}"', pl.col(key).str.replace_all(r'["\\\x00-\x1f]', "?"))
+
+
+def _linked(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Adds `parent` and `asked_by`; what only tells of regions goes, its part of the links stays."""
+    ranges = _with_regions(ranges)
+    start = ranges["start_ns"].to_numpy()
+    parent = nest(ranges["thread"].to_numpy(), start, start + ranges["dur_ns"].to_numpy())
+    asked_by = _asked_by(ranges.select("producer", "consumer", "execution", "role"))
+    seen = ~ranges["role"].is_in(_UNSEEN).fill_null(value=False).to_numpy()
+    around = np.where(asked_by < 0, parent, asked_by)  # where an unseen one leads to
+    asked_by = np.where((asked_by < 0) & (parent >= 0) & ~seen[parent], parent, asked_by)
+    place = np.where(seen, np.cumsum(seen) - 1, -1)
+    columns = {"parent": _seen(parent, parent, seen), "asked_by": _seen(asked_by, around, seen)}
+    return (
+        ranges.drop("producer", "consumer", "execution", "role")
+        .with_columns(pl.Series(key, np.where(at < 0, -1, place[at])).replace(-1, None) for key, at in columns.items())
+        .filter(pl.Series(seen))
+    )
+
+
+def _with_regions(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Ranges in which the start of a region lasts until the region's end; the ends are gone."""
+    role = pl.col("role")
+    row = pl.int_range(pl.len(), dtype=pl.Int64)
+    regions = (
+        ranges.select("thread", "start_ns", "role", row=row)
+        .filter(role.is_in([REGION_OPENS, REGION_CLOSES]))
+        .sort("thread", "start_ns", "row")
+        .with_columns(next=pl.col("start_ns").shift(-1), ends=role.shift(-1), other=pl.col("thread").shift(-1))
+        .filter(role == REGION_OPENS, pl.col("ends") == REGION_CLOSES, pl.col("other") == pl.col("thread"))
+    )
+    if regions.height:
+        dur = ranges["dur_ns"].to_numpy().copy()
+        dur[regions["row"].to_numpy()] = (regions["next"] - regions["start_ns"]).to_numpy()
+        ranges = ranges.with_columns(dur_ns=pl.Series(dur))
+    return ranges.filter((role != REGION_CLOSES).fill_null(value=True))
+
+
+def _asked_by(ranges: pl.DataFrame) -> Ints:
+    """Row of the event that handed over what each consumer does, -1 where there is none.
+
+    Events of one hand-over bear one number. A request for input on a thread of its own bears none, but the number of
+    the executor's run that it belongs to.
+    """
+    rows = ranges.with_columns(row=pl.int_range(pl.len(), dtype=pl.Int64))
+    by = np.full(ranges.height, -1)
+    role = pl.col("role")
+    for givers, takers in (
+        (
+            rows.filter(role == EXECUTES).select("row", key="execution"),
+            rows.filter(role == _REQUEST).select("row", key="execution"),
+        ),
+        (rows.select("row", key="producer"), rows.select("row", key="consumer")),
+    ):
+        first = givers.drop_nulls().unique("key", keep="first").select("key", by="row")
+        found = takers.drop_nulls().join(first, on="key").filter(pl.col("by") != pl.col("row"))
+        by[found["row"].to_numpy()] = found["by"].to_numpy()
+    return by
+
+
+def _seen(at: Ints, around: Ints, seen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:
+    """The nearest seen range around each row that `at` names, itself included; -1 where there is none."""
+    at = at.copy()
+    for _ in range(_MOST_UNSEEN):
+        if not len(hidden := np.flatnonzero((at >= 0) & ~seen[at])):
+            return at
+        at[hidden] = around[at[hidden]]
+    at[(at >= 0) & ~seen[at]] = -1  # they lead in a circle
+    return at
+
+
+def _allocations(events: Events, about: pl.DataFrame, rows: Ints) -> pl.DataFrame:
+    columns = {
+        "at_ns": about["start_ns"],
+        "thread": about["thread"],
+        "role": about["role"],
+        "allocator": events.text("allocator_name"),
+        "bytes": events.number("allocation_bytes"),
+        "address": events.number("addr"),
+        "allocated_bytes": events.number("bytes_allocated"),
+        "stack_bytes": events.number("bytes_reserved"),
+        "lifetime_peak_bytes": events.number("peak_bytes_in_use"),
+        "requested_bytes": events.number("requested_bytes"),
+        "available_bytes": events.number("bytes_available"),
+        "fragmentation": events.number("fragmentation", pl.Float64),
+        "framework_op": events.text("tf_op"),
+        "region": events.text("region_type"),
+        "dtype": events.number("data_type"),
+        "shape": _first(events.text("tensor_shapes"), events.text("shape")),
+        "index": events.number("index_on_host"),
+    }
+    allocator = pl.col("allocator").cast(pl.String)
+    number = pl.when(~allocator.str.contains(_HOST_ALLOCATOR)).then(allocator.str.extract(_GPU_ALLOCATOR))
+    return pl.DataFrame({key: series.gather(rows) for key, series in columns.items()}).select(
+        pl.exclude("role", "index", "bytes", "dtype"),
+        bytes=pl.when(pl.col("role") == FREES).then(-pl.col("bytes")).otherwise("bytes"),
+        dtype=pl.col("dtype").replace_strict(TF_TYPES, default=None, return_dtype=pl.String).cast(TEXT),
+        device=pl.coalesce(number.cast(pl.Int32, strict=False), pl.col("index").cast(pl.Int32, strict=False)),
+    )

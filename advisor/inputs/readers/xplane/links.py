@@ -1,0 +1,264 @@
+"""What XPlane leaves to be worked out: what launched what, which step each event belongs to, and where steps end."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.inputs.readers.xplane.names import copies
+from advisor.model.intervals import Ints
+from advisor.model.profile import HOST_OP_KINDS, TEXT
+
+_LAUNCHERS: Final = ["runtime", "sync", "allocator"]
+_WORK: Final = ["op", "collective"]
+_JUMPS: Final = 40  # each doubles how far is seen: more than any chain of hand-overs is long
+_CUT_OFF_SHARE: Final = 0.8  # of the previous step's device work: torch-tb-profiler's rule for a last step cut short
+_LOAD_NS: Final = 10_000  # what the host does in less before it dispatches is the loop itself
+_DISPATCH: Final = r"^(?:PjitFunction\(|TFE_|EagerExecute|FunctionRun|SessionRun|ExecutorState::)|Execut(?:e|able)"
+_DISPATCHES: Final = ["op", "runtime", "sync", "collective", "compile"]
+_MARK_COLUMNS: Final = ["group", "step", "name", "host_start_ns", "host_dur_ns"]
+
+
+Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+
+def with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
+    """Adds `id`, `launch` (the call that bears the same correlation id) and `op` (the framework op around that call).
+
+    Where a copy's own name does not tell its direction, that of the call does.
+    """
+    calls = (
+        host.lazy()
+        .filter(pl.col("kind").is_in(_LAUNCHERS) & (pl.col("correlation") > 0))
+        .select("correlation", launch="id", call="name")
+        .unique("correlation", keep="first", maintain_order=True)
+        .collect()
+    )
+    device = device.with_columns(id=pl.int_range(pl.len(), dtype=pl.Int64)).join(
+        calls, on="correlation", how="left", maintain_order="left"
+    )
+    enclosing = _innermost(host, device["launch"].fill_null(-1).to_numpy())
+    called = copies(pl.repeat(None, device.height, dtype=TEXT, eager=True), device["call"])["copy_kind"]
+    of_call = pl.when(pl.col("kind") == "memcpy").then(pl.coalesce("copy_kind", called))
+    return device.with_columns(op=pl.Series(enclosing).replace(-1, None), copy_kind=of_call).drop("call")
+
+
+def _innermost(host: pl.DataFrame, rows: Ints) -> Ints:
+    """Climbs from each host row (-1: none) to the nearest enclosing framework op; shape of `rows`."""
+    if not host.height:
+        return np.full(len(rows), -1, np.int64)
+    parent = host["parent"].fill_null(-1).to_numpy()
+    is_work = host["kind"].is_in(_WORK).to_numpy()
+    at = rows.copy()
+    while len(climbing := np.flatnonzero((at >= 0) & ~is_work[at])):
+        at[climbing] = parent[at[climbing]]
+    return at
+
+
+def steps(
+    host: pl.DataFrame, device: pl.DataFrame, drawn: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Steps per device, the host ops and the device ops with their `step`.
+
+    Where the profiler drew steps on the devices (`drawn`), they are the steps, and an event's group tells which it is
+    part of. Else the ranges of the host that bear a step number are: an event is part of the step in whose range it, or
+    what asked for it on another thread, stands. A step's window on a device reaches from the start of the host's range
+    (or the end of the step before it) to the end of that range or of the step's last kernel there; a drawn step without
+    a range of the host keeps its own window, which begins with its first kernel.
+    """
+    marks = _marks(host)
+    if drawn.height:
+        drawn = _numbered(drawn, "device")
+        groups = drawn.select("group", "step").drop_nulls().unique("group", keep="first")
+        host, device = _by_group(host, groups), _by_group(device, groups)
+        return _drawn_windows(drawn, marks), host, device
+    host = host.with_columns(step=_owned(host, marks))
+    device = _of_launches(device, host, marks)
+    used = device.filter(pl.col("step").is_not_null())["device"].unique().sort().to_list() or [None]
+    return pl.concat([_windows(marks, device, number) for number in used]), host, device
+
+
+def with_loads(host: pl.DataFrame) -> pl.DataFrame:
+    """Where no request for input was recorded, what stands in for it is of kind `input`, told by its place alone.
+
+    That is what a step's thread does in the step before it hands anything to the framework to compute: the outermost
+    ranges, of users or of Python, that hold no dispatch and end before the step's first one.
+    """
+    kind, end = pl.col("kind"), pl.col("start_ns") + pl.col("dur_ns")
+    if not (host["kind"] == "step").any() or (host["kind"] == "input").any():
+        return host
+    marks = host.filter(kind == "step")
+    threads = pl.col("thread").is_in(marks["thread"].unique().implode())
+    dispatches = threads & (kind.is_in(_DISPATCHES) | pl.col("name").cast(pl.String).str.contains(_DISPATCH))
+    holds = _around(host, host.select(dispatches).to_series().fill_null(value=False).to_numpy())
+    before = pl.col("parent").fill_null(-1)
+    frame = host.select("id", "thread", "step", "kind", "dur_ns", "start_ns", parent=before, end=end).with_columns(
+        holds=pl.Series(holds), dispatches=host.select(dispatches).to_series()
+    )
+    first = frame.filter("dispatches", pl.col("step").is_not_null()).group_by("step").agg(first=pl.min("start_ns"))
+    of_parent = frame.select(parent="id", opens=(kind == "step") | (pl.col("holds") & ~pl.col("dispatches")))
+    loads = (
+        frame.filter(threads, kind.is_in(["annotation", "python"]), ~pl.col("holds"), pl.col("dur_ns") >= _LOAD_NS)
+        .join(first, on="step")
+        .join(of_parent, on="parent")
+        .filter("opens", pl.col("end") <= pl.col("first"))
+    )
+    is_load = pl.col("id").is_in(loads["id"].implode())
+    return host.with_columns(kind=pl.when(is_load).then(pl.lit("input", HOST_OP_KINDS)).otherwise("kind"))
+
+
+def _around(host: pl.DataFrame, marked: Mask) -> Mask:
+    """Whether each range is marked or encloses one that is."""
+    parent = host["parent"].fill_null(-1).to_numpy()
+    around, at = marked.copy(), np.flatnonzero(marked)
+    while len(at := np.unique(parent[at])) and len(at := at[(at >= 0) & ~around[at]]):
+        around[at] = True
+    return around
+
+
+def _marks(host: pl.DataFrame) -> pl.DataFrame:
+    """The outermost ranges with a step number, in order of time and disjoint."""
+    found = (
+        host.filter(pl.col("kind") == "step")
+        .select(
+            *("id", "group", "name"),
+            number="step_num",
+            host_start_ns="start_ns",
+            host_dur_ns="dur_ns",
+            end=pl.col("start_ns") + pl.col("dur_ns"),
+        )
+        .sort("host_start_ns", "end", descending=[False, True])
+    )
+    before = found["end"].cum_max().shift(1).fill_null(-1)
+    return _numbered(found.filter(found["host_start_ns"] >= before)).drop("end")
+
+
+def _numbered(found: pl.DataFrame, *views: str) -> pl.DataFrame:
+    """Adds `step`: the recorded number, or the place in the order of time where numbers are missing or used twice."""
+    number = pl.col("number")
+    place = pl.int_range(pl.len(), dtype=pl.Int32)
+    fits = number.is_between(0, 2**31 - 1).all() & (number.n_unique() == pl.len()) & (number.null_count() == 0)
+    step = pl.when(fits.over(views) if views else fits).then(number).otherwise(place.over(views) if views else place)
+    return found.with_columns(step=step.cast(pl.Int32), name=_titled())
+
+
+def _titled() -> pl.Expr:
+    """`train 7`; a drawn step's name is its number."""
+    name = pl.col("name").cast(pl.String)
+    is_number = name.str.contains(r"^\d*$")
+    return (
+        pl.when(is_number)
+        .then(pl.format("step {}", name))
+        .otherwise(pl.concat_str([name, pl.col("number").cast(pl.String)], separator=" ", ignore_nulls=True))
+    )
+
+
+def _by_group(ops: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
+    return ops.join(groups, on="group", how="left", maintain_order="left")
+
+
+def _owned(host: pl.DataFrame, marks: pl.DataFrame) -> pl.Series:
+    """The step of each host op: that of its group, or of the range that it, or what asked for it, stands in.
+
+    Where no hand-over between threads was recorded at all, time takes its place.
+    """
+    steps = np.full(host.height, -1, np.int64)
+    if marks.height:
+        at = np.arange(host.height)
+        owner = host.select(pl.coalesce("asked_by", "parent")).to_series().fill_null(-1).to_numpy()
+        owner = np.where(owner < 0, at, owner)
+        owner[marks["id"].to_numpy()] = marks["id"].to_numpy()
+        for _ in range(_JUMPS):
+            further = owner[owner]
+            if np.array_equal(further, owner):
+                break
+            owner = further
+        of_mark = np.full(host.height, -1, np.int64)
+        of_mark[marks["id"].to_numpy()] = marks["step"].to_numpy()
+        steps = of_mark[owner]
+    owned = pl.Series("step", steps).replace(-1, None).cast(pl.Int32)
+    if host["asked_by"].null_count() == host.height:
+        owned = pl.select(pl.coalesce(owned, _during(host["start_ns"].to_numpy(), marks)).alias("step")).to_series()
+    groups = marks.select("group", of_group="step").drop_nulls().unique("group", keep="first")
+    return (
+        host.select("group", owned)
+        .join(groups, on="group", how="left", maintain_order="left")
+        .select(pl.coalesce("of_group", "step"))
+        .to_series()
+    )
+
+
+def _of_launches(device: pl.DataFrame, host: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
+    """Device ops with the step of their launching call, by the time of the call where it is not linked to any."""
+    calls = host.select("id", "step", at="start_ns")
+    found = device.join(calls, left_on="launch", right_on="id", how="left", maintain_order="left")
+    timed = _during(found["at"].fill_null(-1).to_numpy(), marks)
+    return found.with_columns(step=pl.coalesce("step", timed)).drop("at")
+
+
+def _during(at: Ints, marks: pl.DataFrame) -> pl.Series:
+    """The step in whose range on the host each instant lies, null where in none; shape of `at`."""
+    if not marks.height:
+        return pl.repeat(None, len(at), dtype=pl.Int32, eager=True)
+    opens, closes = marks["host_start_ns"].to_numpy(), (marks["host_start_ns"] + marks["host_dur_ns"]).to_numpy()
+    i = np.searchsorted(opens, at, side="right") - 1
+    inside = pl.Series((i >= 0) & (at < closes[i]), dtype=pl.Boolean)
+    return pl.select(pl.when(inside).then(marks["step"].gather(np.maximum(i, 0)))).to_series()
+
+
+def _drawn_windows(drawn: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
+    of_host = marks.select("group", "host_start_ns", "host_dur_ns").drop_nulls("group").unique("group", keep="first")
+    end = pl.col("start_ns") + pl.col("dur_ns")
+    host_end = pl.col("host_start_ns") + pl.col("host_dur_ns")
+    found = drawn.sort("device", "start_ns").join(of_host, on="group", how="left", maintain_order="left")
+    found = found.with_columns(
+        start_ns=pl.min_horizontal("host_start_ns", "start_ns"), end=pl.max_horizontal(host_end, end)
+    )
+    before = pl.col("end").cum_max().shift(1).over("device")
+    return found.with_columns(start_ns=pl.max_horizontal("start_ns", before)).select(
+        "device",
+        "step",
+        "name",
+        "start_ns",
+        dur_ns=(pl.col("end") - pl.col("start_ns")).clip(0),
+        host_start_ns=pl.coalesce("host_start_ns", "start_ns"),
+        host_dur_ns=pl.coalesce("host_dur_ns", (pl.col("end") - pl.col("start_ns")).clip(0)),
+        incomplete=pl.lit(None, pl.String),
+    )
+
+
+def _windows(marks: pl.DataFrame, device: pl.DataFrame, number: int | None) -> pl.DataFrame:
+    """The steps of one device (None: of the host alone)."""
+    mine = device.filter(pl.col("device") == number) if number is not None else device.clear()
+    kernel_end = (
+        pl.when(pl.col("kind").is_in(["kernel", "collective"])).then(pl.col("start_ns") + pl.col("dur_ns")).max()
+    )
+    ends = mine.group_by("step").agg(kernel_end=kernel_end, ops=pl.len())
+    host_end = pl.col("host_start_ns") + pl.col("host_dur_ns")
+    end = pl.max_horizontal(host_end, "kernel_end").cum_max()
+    start = pl.max_horizontal("host_start_ns", end.shift(1))
+    return marks.join(ends, on="step", how="left", maintain_order="left").select(
+        "step",
+        "name",
+        "host_start_ns",
+        "host_dur_ns",
+        start_ns=start,
+        dur_ns=end - start,
+        device=pl.lit(number, pl.Int32),
+        incomplete=_cut_off() if number is not None else pl.lit(None, pl.String),
+    )
+
+
+def _cut_off() -> pl.Expr:
+    """Why a step at the end of the recording is not whole, null where it is."""
+    ops = pl.col("ops").fill_null(0)
+    after = ops.reverse().cum_sum().reverse()  # in this step and all later ones
+    short = (after > 0) & (after == ops) & (ops < _CUT_OFF_SHARE * ops.shift(1))
+    return (
+        pl.when(after == 0)
+        .then(pl.lit("none of its device work was recorded"))
+        .when(short)
+        .then(pl.lit("the recording ended before its device work did"))
+    )

@@ -1,0 +1,356 @@
+"""One plane of an XSpace: its lines, the names that its events share, and their stats as columns.
+
+Field numbers: XPlane{1 id, 2 name, 3 lines, 4 event_metadata, 5 stat_metadata, 6 stats}; XLine{1 id, 2 name, 3
+timestamp_ns, 4 events}; XEvent{1 metadata_id, 2 offset_ps or 5 num_occurrences, 3 duration_ps, 4 stats};
+XStat{1 metadata_id, 2 double, 3 uint64, 4 int64, 5 str, 6 bytes, 7 ref into stat_metadata}; XEventMetadata{1 id, 2
+name, 4 display_name, 5 stats}; XStatMetadata{1 id, 2 name}. Source: xplane.proto of openxla/xla (tsl/profiler).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from advisor.inputs.readers.xplane.wire import Buffer, Field, Fields, Message
+from advisor.model.intervals import Ints
+from advisor.model.profile import TEXT
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+_LINES, _EVENTS = 3, 4
+_DOUBLE, _INT, _STR, _BYTES, _REF = 2, 4, 5, 6, 7
+_LATEST_NS: Final = (1 << 62) - (1 << 54)  # in 2115; with an offset and a base time it stays below 2**63
+_LATEST_PS: Final = 1 << 62  # 53 days
+_LONGEST_NS: Final = 1 << 50  # 13 days
+_AT_ONCE: Final = 1 << 17  # events whose columns are held together, beside what is made of them
+_HALF_NS: Final = 500  # in ps
+
+
+class Line(NamedTuple):
+    """A thread or stream."""
+
+    id: int
+    name: str
+
+
+class Names(NamedTuple):
+    """What the events or stats of a plane are called: rows of ids in ascending order, with their texts."""
+
+    ids: Ints
+    names: list[str]
+    labels: list[str]
+    stats: Fields  # owner: row
+
+    def rows(self, ids: Ints) -> Ints:
+        """Row of each id; the number of rows where there is none."""
+        at = np.searchsorted(self.ids, ids)
+        if not len(self.ids):
+            return np.zeros(len(ids), np.int64)
+        found: Ints = np.where(self.ids[np.minimum(at, len(self.ids) - 1)] == ids, at, len(self.ids))
+        return found
+
+
+class _Borne(NamedTuple):
+    """Values of stats: row of the event, row of the stat's name, and which kind of value stands where."""
+
+    row: npt.NDArray[np.int32]
+    stat: npt.NDArray[np.int32]
+    kind: npt.NDArray[np.int8]
+    value: npt.NDArray[np.uint64]
+    length: npt.NDArray[np.int32]
+
+    def at(self, rows: Ints) -> _Borne:
+        """Those in these places."""
+        return _Borne(self.row[rows], self.stat[rows], self.kind[rows], self.value[rows], self.length[rows])
+
+
+_NOTHING_BORNE: Final = _Borne(
+    np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int8), np.empty(0, np.uint64), np.empty(0, np.int32)
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Stats:
+    """Stats of `height` events by name; those not asked for were not kept."""
+
+    height: int
+    _columns: Mapping[str, _Borne]
+    _buffer: Buffer
+    _texts: Names
+
+    @property
+    def names(self) -> list[str]:
+        """The stats that are borne by any."""
+        return list(self._columns)
+
+    def values(self, stat: str) -> list[int | float | str]:
+        """The stat's values in order, each as what it is."""
+        found = self._columns[stat]
+        texts = iter(self._text(found).drop_nulls().to_list())
+        doubles = found.value.view(np.float64).tolist()
+        wholes = np.where(found.kind == _INT, found.value.view(np.int64).astype(object), found.value).tolist()
+        is_text = np.isin(found.kind, [_STR, _REF])
+        told = zip(found.kind.tolist(), is_text.tolist(), doubles, wholes, strict=True)
+        return [
+            next(texts, "") if text else double if kind == _DOUBLE else whole
+            for kind, text, double, whole in told
+            if kind != _BYTES
+        ]
+
+    def has(self, stat: str) -> Mask:
+        """Which events bear the stat; shape (height,)."""
+        found = np.zeros(self.height, bool)
+        if stat in self._columns:
+            found[self._columns[stat].row] = True
+        return found
+
+    def number(self, stat: str, dtype: type[pl.Int64 | pl.Float64] = pl.Int64) -> pl.Series:
+        """The stat as a number, null where an event has none; unsigned ones beyond 2**63 wrap around."""
+        values = np.zeros(self.height, np.float64 if dtype == pl.Float64 else np.int64)
+        known = np.zeros(self.height, bool)
+        if (found := self._columns.get(stat)) is not None:
+            numeric = ~np.isin(found.kind, [_STR, _BYTES, _REF])
+            rows, value = found.row[numeric], found.value[numeric]
+            is_double = found.kind[numeric] == _DOUBLE
+            with np.errstate(invalid="ignore", over="ignore"):
+                double, whole = value.view(np.float64), value.view(np.int64)
+                sound = ~is_double | np.isfinite(double)
+                values[rows] = np.where(is_double & sound, double, whole)
+            known[rows] = sound
+        return pl.select(pl.when(pl.Series(known)).then(pl.Series(values))).to_series().cast(dtype)
+
+    def text(self, stat: str) -> pl.Series:
+        """The stat as text, null where an event has none."""
+        return self._text(self._columns[stat]) if stat in self._columns else _no_text(self.height)
+
+    def _text(self, found: _Borne) -> pl.Series:
+        """References name one text many times; the others stand in the file as often as they are used."""
+        is_ref, is_str = found.kind == _REF, found.kind == _STR
+        texts = pl.Series([*self._texts.names, None], dtype=pl.String).cast(TEXT)
+        referred = texts.gather(self._texts.rows(found.value[is_ref].view(np.int64)))
+        starts = found.value[is_str].view(np.int64)
+        spans = zip(starts.tolist(), (starts + found.length[is_str]).tolist(), strict=True)
+        spelt = pl.Series([self._buffer.text(a, b) for a, b in spans], dtype=pl.String)
+        at = np.full(self.height, len(referred) + len(spelt))
+        at[found.row[is_ref]] = np.arange(len(referred))
+        at[found.row[is_str]] = len(referred) + np.arange(len(spelt))
+        return pl.concat([referred, spelt.cast(TEXT), _no_text(1)]).gather(at)
+
+
+class Events(NamedTuple):
+    """Events of some lines in file order.
+
+    `line` is the row of `Plane.lines`, `what` the row of the plane's names; `start_ns` and `dur_ns` are rounded once
+    each, start and end, so that what follows or encloses an event still does.
+    """
+
+    line: Ints
+    what: Ints
+    start_ns: Ints
+    dur_ns: Ints
+    stats: Stats
+    of_names: Stats
+
+    def number(self, stat: str, dtype: type[pl.Int64 | pl.Float64] = pl.Int64) -> pl.Series:
+        """The stat of each event, or else of its name."""
+        mine, named = self.stats.number(stat, dtype), self.of_names.number(stat, dtype)
+        return mine if named.null_count() == len(named) else _either(mine, named.gather(self.what))
+
+    def text(self, stat: str) -> pl.Series:
+        """The stat of each event, or else of its name."""
+        mine, named = self.stats.text(stat), self.of_names.text(stat)
+        return mine if named.null_count() == len(named) else _either(mine, named.gather(self.what))
+
+
+@dataclass(eq=False)
+class Plane:
+    """A plane, held as its bytes; `untimed` and `malformed` count events that were left out."""
+
+    buffer: Buffer
+    untimed: int = 0
+    malformed: int = 0
+    cut_lines: int = 0
+    _top: Message = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._top = self.buffer.split(0, self.buffer.size, _LINES)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the plane's own list of fields could be read to its end."""
+        return self._top.whole
+
+    @cached_property
+    def name(self) -> str:
+        """Such as /host:CPU or /device:GPU:0."""
+        return next((self._text(f) for f in self._top.fields if f.number == 2 and f.end >= 0), "")  # noqa: PLR2004
+
+    @cached_property
+    def stats(self) -> dict[str, int | float | str]:
+        """The plane's own stats."""
+        spans = [f for f in self._top.fields if f.number == 6 and f.end >= 0]  # noqa: PLR2004
+        start, end = (np.array([f[i] for f in spans], np.int64) for i in (1, 2))
+        owner, number = np.arange(len(spans)), np.full(len(spans), 6)
+        borne = self._found(Fields(owner, number, start.view(np.uint64), end - start), self._every_stat)
+        told = self._stats([borne], len(spans))
+        return {stat: value for stat in told.names for value in told.values(stat)[-1:]}
+
+    @cached_property
+    def names(self) -> Names:
+        """Names of the plane's events; `labels` are their display names."""
+        return self._names(4)
+
+    @cached_property
+    def _stat_names(self) -> Names:
+        return self._names(5)
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        """The plane's lines in file order; what stands in front of their events tells them."""
+        spans = zip(self._top.starts.tolist(), self._top.ends.tolist(), strict=True)
+        return [self._line({f.number: f for f in self.buffer.head(a, b, _EVENTS)}) for a, b in spans]
+
+    def _line(self, told: Mapping[int, Field]) -> Line:
+        names = (self._text(told[number]) for number in (11, 2) if number in told)  # the name to show, or else its own
+        return Line(_signed(told[1].value) if 1 in told else 0, next(filter(None, names), ""))
+
+    def _message(self, line: int) -> Message:
+        message = self.buffer.split(int(self._top.starts[line]), int(self._top.ends[line]), _EVENTS)
+        self.cut_lines += not message.whole
+        return message
+
+    def events(self, lines: Collection[int], wanted: Collection[str]) -> Iterator[Events]:
+        """The events of these lines (rows of `lines`) with the stats named in `wanted`, so many at a time."""
+        chosen = [self._message(line) for line in lines]
+        began = np.array([_timestamp(message) for message in chosen], np.int64)
+        row = np.repeat(np.arange(len(chosen)), [len(message.starts) for message in chosen])
+        starts, ends = (
+            np.concatenate([getattr(m, side) for m in chosen] or [np.empty(0, np.int64)]) for side in ("starts", "ends")
+        )
+        del chosen
+        stats = self._chosen(wanted)
+        of_names = self._stats([self._found(self.names.stats, stats)], len(self.names.ids) + 1)
+        number = np.array(lines, np.int64)
+        for at in range(0, max(1, len(starts)), _AT_ONCE):
+            of_line = row[at : at + _AT_ONCE]
+            some = self._events(starts[at : at + _AT_ONCE], ends[at : at + _AT_ONCE], began[of_line], stats)
+            yield some._replace(line=number[of_line[some.line]], of_names=of_names)
+
+    def _events(self, starts: Ints, ends: Ints, began: Ints, wanted: Mask) -> Events:
+        """The events at these places, whose line has its timestamp in `began`; their `line` is their place instead."""
+        ids, offset, length = (np.zeros(len(starts), np.uint64) for _ in range(3))
+        bad, borne = np.zeros(len(starts), bool), list[_Borne]()
+        for found, broken in self.buffer.fields(starts, ends):
+            for number, column in ((1, ids), (2, offset), (3, length)):
+                some = found.of(number)
+                column[some.owner] = some.value
+            bad[found.of(5).owner] = True  # a sum over events, which has no time of its own
+            bad[broken] = True
+            self.malformed += len(broken)
+            borne.append(self._found(_bytes(found.of(4)), wanted))
+        start, dur, timed = _times(began, offset, length)
+        self.untimed += int((~timed & ~bad).sum())
+        kept = np.flatnonzero(timed & ~bad)
+        place = np.full(len(starts), -1, np.int32)
+        place[kept] = np.arange(len(kept))
+        what = self.names.rows(ids[kept].view(np.int64))
+        stats = self._stats(borne, len(kept), place)
+        return Events(kept, what, start[kept], dur[kept], stats, Stats(0, {}, self.buffer, self._stat_names))
+
+    def _names(self, number: int) -> Names:
+        """The map of event or stat names under this field number of the plane."""
+        entries = [f for f in self._top.fields if f.number == number and f.end >= 0]
+        starts, ends = (np.array([f[i] for f in entries], np.int64) for i in (1, 2))
+        told, _ = self.buffer.all_fields(starts, ends)
+        keys, values = np.zeros(len(entries), np.uint64), _bytes(told.of(2))
+        keys[told.of(1).owner] = told.of(1).value
+        ids, last = np.unique(keys.view(np.int64)[::-1], return_index=True)
+        entry = len(entries) - 1 - last  # of two with the same id the later one counts
+        row = np.full(len(entries), -1)
+        row[entry] = np.arange(len(ids))
+        inner, _ = self.buffer.all_fields(values.start, values.end)
+        inner = inner._replace(owner=row[values.owner[inner.owner]])
+        inner = _bytes(inner.where(inner.owner >= 0))
+        return Names(ids, self._texts(inner.of(2), len(ids)), self._texts(inner.of(4), len(ids)), inner.of(5))
+
+    def _texts(self, found: Fields, height: int) -> list[str]:
+        texts = [""] * height
+        for row, start, end in zip(found.owner.tolist(), found.start.tolist(), found.end.tolist(), strict=True):
+            texts[row] = self.buffer.text(start, end)
+        return texts
+
+    def _text(self, span: Field) -> str:
+        return self.buffer.text(span.value, span.end) if span.end >= 0 else ""
+
+    def _chosen(self, wanted: Collection[str]) -> Mask:
+        """Which stats (rows of their names, and one for those without) are wanted."""
+        return np.array([*(name in wanted for name in self._stat_names.names), False])
+
+    @property
+    def _every_stat(self) -> Mask:
+        return self._chosen(self._stat_names.names)
+
+    def _found(self, spans: Fields, chosen: Mask) -> _Borne:
+        """The chosen ones of the stats at these places; `spans.owner` is the row of what bears each."""
+        fields, _ = self.buffer.all_fields(spans.start, spans.end)
+        ids, of_id = np.zeros(len(spans.owner), np.int64), fields.of(1)
+        ids[of_id.owner] = of_id.value.view(np.int64)
+        stat = self._stat_names.rows(ids)[fields.owner]
+        kept = chosen[stat] & (fields.number != 1)
+        values = fields.where(kept)
+        return _Borne(
+            spans.owner[values.owner].astype(np.int32),
+            stat[kept].astype(np.int32),
+            values.number.clip(0, 127).astype(np.int8),
+            values.value,
+            values.length.clip(max=1 << 30).astype(np.int32),
+        )
+
+    def _stats(self, parts: list[_Borne], height: int, place: npt.NDArray[np.int32] | None = None) -> Stats:
+        """The stats of `height` rows; `place` tells the row of each event, -1 where it was left out."""
+        borne = _Borne(*map(np.concatenate, zip(*parts, strict=True))) if parts else _NOTHING_BORNE
+        if place is not None:
+            borne = borne._replace(row=place[borne.row])
+        order = np.argsort(borne.stat, kind="stable")
+        stats, first = np.unique(borne.stat[order], return_index=True)
+        columns = {}
+        for stat, rows in zip(stats.tolist(), np.split(order, first[1:]), strict=False):
+            mine = rows[borne.row[rows] >= 0]
+            columns[self._stat_names.names[stat]] = borne.at(mine)
+        return Stats(height, columns, self.buffer, self._stat_names)
+
+
+def _times(began: Ints, offset: npt.NDArray[np.uint64], length: npt.NDArray[np.uint64]) -> tuple[Ints, Ints, Mask]:
+    """Start and length in ns, and which are within what a clock can show."""
+    timed = (offset < _LATEST_PS) & (length < _LATEST_PS) & (began >= 0) & (began <= _LATEST_NS)
+    from_ps = np.where(timed, offset, 0).astype(np.int64)
+    to_ps = from_ps + np.where(timed, length, 0).astype(np.int64)
+    start, end = (from_ps + _HALF_NS) // 1000, (to_ps + _HALF_NS) // 1000
+    return began + start, end - start, timed & (end - start <= _LONGEST_NS)
+
+
+def _timestamp(line: Message) -> int:
+    return next((_signed(f.value) for f in line.fields if f.number == 3 and f.end < 0), 0)  # noqa: PLR2004
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _bytes(found: Fields) -> Fields:
+    """Those that bear bytes, as a message or text must."""
+    return found.where(found.length >= 0)
+
+
+def _either(first: pl.Series, second: pl.Series) -> pl.Series:
+    return pl.select(pl.coalesce(first, second)).to_series()
+
+
+def _no_text(height: int) -> pl.Series:
+    return pl.repeat(None, height, dtype=TEXT, eager=True)

@@ -1,0 +1,106 @@
+"""An XSpace file as its planes, one in memory at a time, and what of a broken one can be said or saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import IO, Final
+
+from advisor.errors import ReadError
+from advisor.inputs.readers.xplane.plane import Plane
+from advisor.inputs.readers.xplane.wire import PADDING, Buffer
+from advisor.text import one_line
+
+_PIECE_BYTES: Final = 4 << 20
+_PLANE, _ERROR, _WARNING = 1, 2, 3
+_FIELD_NUMBERS: Final = range(1, 16)  # that a later version of the format might use
+_REPLACED: Final = "\N{REPLACEMENT CHARACTER}".encode()
+_REPLACED_SHARE: Final = 1 / 200  # of the bytes; names hold none, lengths and numbers that became text hold many
+_MOST_NOTES: Final = 3
+_LONGEST_NOTE: Final = 300
+_BYTES: Final = 2
+_LONGEST_VARINT: Final = 10
+
+
+@dataclass(slots=True)
+class Space:
+    """One file being read: iterate `planes()` once, then `salvaged` is complete."""
+
+    name: str
+    stream: IO[bytes]
+    on_read: Callable[[int], object]
+    salvaged: list[str] = field(default_factory=list)
+    cut_off: bool = False  # the file's end is missing
+    _read_bytes: int = 0
+
+    def planes(self) -> Iterator[Plane]:
+        """The whole planes of the file, in its order.
+
+        Raises:
+            ReadError: Nothing of it can be read.
+        """
+        whole, notes = 0, 0
+        while (tag := self._varint()) is not None:
+            number, kind = tag >> 3, tag & 7
+            size = self._varint() if kind == _BYTES else None
+            if number not in _FIELD_NUMBERS or size is None:
+                self._give_up(b"", whole)
+                return
+            data = self._take(size)
+            if len(data) < size:
+                self._give_up(data, whole)
+                return
+            if number == _PLANE:
+                data += PADDING
+                plane = Plane(Buffer(data))
+                if not plane.whole:
+                    self._give_up(data, whole)
+                    return
+                whole += 1
+                yield plane
+                del plane, data
+            elif number in {_ERROR, _WARNING} and notes < _MOST_NOTES:
+                notes += 1
+                said = one_line(data[: 4 * _LONGEST_NOTE].decode("utf-8", "replace"), _LONGEST_NOTE)
+                self.salvaged.append(f"the profiler says: {said}")
+        if not whole:
+            raise ReadError(f"{self.name}: {'empty' if not self._read_bytes else 'no plane in it'}; record it again")
+
+    def _give_up(self, data: bytes | bytearray, whole: int) -> None:
+        """At a field that is not whole: the file ends in it, or its bytes are not what was written."""
+        data = bytes(data[: 4 * _PIECE_BYTES])
+        if data.count(_REPLACED) > _REPLACED_SHARE * (len(data) + 1):
+            why = "its bytes were changed: it was copied or opened as text (UTF-8); copy it again as binary"
+        elif not self.stream.read(1):
+            at = f"{self._read_bytes / 1e6:,.1f} MB"
+            why = f"cut off at {at}, before the names of its events; copy it again, or record it again"
+        else:
+            why = f"damaged at byte {self._read_bytes:,}; copy it again, or record it again"
+        if not whole:
+            raise ReadError(f"{self.name}: {why}")
+        self.cut_off = True
+        self.salvaged.append(f"{why.partition(';')[0].partition(', ')[0]}: read up to there")
+
+    def _varint(self) -> int | None:
+        """The next number of the stream; None at its end or where there is none."""
+        value = 0
+        for shift in range(_LONGEST_VARINT):
+            byte = self._take(1)
+            if not byte:
+                return None
+            value |= (byte[0] & 0x7F) << 7 * shift
+            if byte[0] < 0x80:  # noqa: PLR2004 - the last byte of a varint
+                return value
+        return None
+
+    def _take(self, size: int) -> bytearray:
+        """So many bytes; fewer where the stream ends."""
+        data = bytearray()
+        while len(data) < size:
+            piece = self.stream.read(min(size - len(data), _PIECE_BYTES))
+            if not piece:
+                break
+            data += piece
+            self._read_bytes += len(piece)
+            self.on_read(len(piece))
+        return data

@@ -1,0 +1,195 @@
+"""The trace viewer's copy of a profile (`*.trace.json.gz`), written again as the planes that it was made from.
+
+TensorFlow and JAX write it beside the XPlane, or instead of it, for Chrome's trace viewer. It has the same planes,
+lines, events and stats, but at most a million events, and without the devices' descriptions, allocations, and what
+handed work from one thread to another. Of stats it keeps no types: what looks like a whole number is written as
+number and as text, and each table takes what it needs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any, Final, TypeAlias
+
+import msgspec
+
+from advisor.errors import ReadError
+from advisor.inputs.chrome_json.source import Source
+from advisor.inputs.chrome_json.trace import Trace, form
+from advisor.inputs.readers.xplane.device import OF_OPS, OF_STEPS
+from advisor.inputs.readers.xplane.host import OF_RANGES
+from advisor.inputs.readers.xplane.plane import Plane
+from advisor.inputs.readers.xplane.wire import PADDING, Buffer
+
+NOTE: Final = "only the trace viewer's copy: no memory, no data of the devices, at most 1 M events"
+_COPY: Final = "the trace viewer's copy of the profile leaves it out: give the *.xplane.pb of that run"
+LACKS: Final = {
+    "devices": _COPY,
+    "allocations": _COPY,
+}
+"""What is always absent of such a copy, and why."""
+
+_WANTED: Final = frozenset(OF_RANGES | OF_OPS | OF_STEPS | {"flow"})
+_EVENTS: Final = ("X", "i", "I")  # with a length, and without
+_DIGITS: Final = 19
+_LATEST_US: Final = 1e12
+_UNTIMED: Final = 1 << 63  # what the planes' reader takes for no time
+_OUT, _IN = 2, 1  # the low bits of a flow: it leaves this event, or comes to it
+_SEVEN_BITS: Final = 0x7F
+_BYTES: Final = [bytes([value]) for value in range(256)]
+_FLOW: Final = 1  # the kind of hand-over that flows are written as
+
+Encoded: TypeAlias = bytes
+
+
+class Event(msgspec.Struct, gc=False):
+    """One entry of `traceEvents`; times in microseconds from the profile's start."""
+
+    ph: str | None = None
+    name: str | None = None
+    pid: int | None = None
+    tid: int | None = None
+    ts: float | None = None
+    dur: float | None = None
+    args: dict[str, Any] | None = None
+
+
+class Header(msgspec.Struct):
+    """Nothing around the events is needed."""
+
+
+VIEWER: Final = form(Event, Header, what="a trace viewer's copy of a profile (no JSON); give the *.xplane.pb")
+"""The form of these files."""
+
+
+@dataclass(slots=True)
+class Viewed:
+    """One file being read: iterate `planes()` once, then `salvaged` is complete."""
+
+    name: str
+    stream: IO[bytes]
+    on_read: Callable[[int], object]
+    salvaged: list[str] = field(default_factory=list)
+
+    def planes(self) -> Iterator[Plane]:
+        """A plane per process of the file.
+
+        Raises:
+            ReadError: Nothing of it can be read.
+        """
+        trace, made = Trace(self.name, VIEWER), defaultdict[int, _Plane](_Plane)
+        for events in trace.chunks(Source(self.stream, on_read=self.on_read)):
+            for event in events:
+                if event.pid is not None:
+                    made[event.pid].add(event)
+        if trace.cut_off:
+            raise ReadError(
+                f"{self.name}: cut off, and with it whole threads, which would pass for idle; copy it again"
+            )
+        self.salvaged += [NOTE, *trace.salvaged]
+        for plane in made.values():
+            yield Plane(Buffer(plane.written() + PADDING))
+
+
+@dataclass(slots=True)
+class _Plane:
+    """A process, as far as it was read; names of events and stats are numbered as they come."""
+
+    name: str = ""
+    threads: dict[int, str] = field(default_factory=dict)
+    lines: dict[int, bytearray] = field(default_factory=lambda: defaultdict(bytearray))
+    names: dict[tuple[str, str], int] = field(default_factory=dict)
+    stats: dict[str, int] = field(default_factory=dict)
+    told: dict[tuple[str, str], Encoded] = field(default_factory=dict)
+
+    def add(self, event: Event) -> None:
+        args = event.args or {}
+        if event.ph == "M":
+            self._describe(event, args.get("name"))
+        elif event.ph in _EVENTS and event.name is not None:
+            named = _text(args.get("long_name")) or event.name, event.name
+            number = self.names.setdefault(named, len(self.names) + 1)
+            stats = b"".join([self._stat(key, value) for key, value in args.items() if key in _WANTED])
+            body = _varint_field(1, number) + _varint_field(2, _ps(event.ts)) + _varint_field(3, _ps(event.dur or 0))
+            self.lines[event.tid or 0] += _field(4, body + stats)
+
+    def _describe(self, event: Event, name: object) -> None:
+        if not isinstance(name, str):
+            return
+        if event.name == "process_name":
+            self.name = name
+        elif event.name == "thread_name":
+            self.threads[event.tid or 0] = name
+
+    def _stat(self, key: str, value: object) -> Encoded:
+        """A stat as it stands in an event; a flow as the hand-over that it was."""
+        text = _text(value)
+        if text is None:
+            return b""
+        if (known := self.told.get((key, text))) is None:
+            whole = int(text) if text.lstrip("-").isdecimal() and len(text) <= _DIGITS else None
+            if key == "flow" and whole is not None:
+                known = b"".join(self._hand_over(whole))
+            else:
+                as_number = b"" if whole is None else self._written(key, _varint_field(4, whole))
+                known = as_number + self._written(key, _field(5, text.encode("utf-8", "replace")))
+            self.told[key, text] = known
+        return known
+
+    def _hand_over(self, flow: int) -> Iterator[Encoded]:
+        for side, kind, number in ((_OUT, "_pt", "_p"), (_IN, "_ct", "_c")):
+            if flow & side:
+                yield self._written(kind, _varint_field(4, _FLOW)) + self._written(number, _varint_field(4, flow >> 2))
+
+    def _written(self, key: str, value: Encoded) -> Encoded:
+        return _field(4, _varint_field(1, self.stats.setdefault(key, len(self.stats) + 1)) + value)
+
+    def written(self) -> Encoded:
+        """The message of the plane, its lines first."""
+        parts = [_field(2, self.name.encode("utf-8", "replace"))]
+        for thread, events in self.lines.items():
+            label = _field(2, self.threads.get(thread, "").encode("utf-8", "replace"))
+            parts.append(_field(3, _varint_field(1, thread) + label + events))
+        parts += [_entry(4, number, texts) for texts, number in self.names.items()]
+        parts += [_entry(5, number, (key,)) for key, number in self.stats.items()]
+        return b"".join(parts)
+
+
+def _entry(number: int, id_: int, texts: Sequence[str]) -> Encoded:
+    """An entry of a plane's table of names: the name, and the one to show."""
+    told = zip((2, 4), texts, strict=False)
+    named = b"".join(_field(place, text.encode("utf-8", "replace")) for place, text in told)
+    return _field(number, _varint_field(1, id_) + _field(2, _varint_field(1, id_) + named))
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _ps(us: float | None) -> int:
+    """Picoseconds; what no clock shows stays so."""
+    return round(us * 1e6) if us is not None and math.isfinite(us) and abs(us) < _LATEST_US else _UNTIMED
+
+
+def _varint(value: int) -> Encoded:
+    if 0 <= value <= _SEVEN_BITS:
+        return _BYTES[value]
+    value &= (1 << 64) - 1
+    written = b""
+    while value > _SEVEN_BITS:
+        written += _BYTES[value & _SEVEN_BITS | 0x80]
+        value >>= 7
+    return written + _BYTES[value]
+
+
+def _varint_field(number: int, value: int) -> Encoded:
+    return _varint(number << 3) + _varint(value)
+
+
+def _field(number: int, data: bytes | bytearray) -> Encoded:
+    return _varint(number << 3 | 2) + _varint(len(data)) + data

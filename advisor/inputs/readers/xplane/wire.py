@@ -1,0 +1,251 @@
+"""Protobuf's wire format, decoded in columns: one numpy row per field of many messages, without an object for any.
+
+A message is a list of fields, each a tag (number and wire type) and a value: https://protobuf.dev/programming-guides/encoding
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from advisor.model.intervals import Ints
+
+Words: TypeAlias = npt.NDArray[np.uint64]
+
+VARINT: Final = 0
+FIXED64: Final = 1
+BYTES: Final = 2
+FIXED32: Final = 5
+
+PADDING: Final = b"\0" * 16  # so that a word can be loaded at the last byte
+_MOST_FIELDS: Final = 1024  # of one message in a column; real events have up to 30
+_BLOCK: Final = 1 << 15  # messages decoded together: their columns stay in the processor's cache
+_LONGEST_VARINT: Final = 10
+_MORE: Final = 0x80  # set in each byte of a varint but the last
+
+_u = np.uint64
+_EVERY_MORE: Final = _u(0x8080808080808080)
+# Eight groups of 7 bits move together in three steps: (bits that stay, bits that move, by how much).
+_PACKING: Final = [
+    (_u(0x007F007F007F007F), _u(0x7F007F007F007F00), _u(1)),
+    (_u(0x00003FFF00003FFF), _u(0x3FFF00003FFF0000), _u(2)),
+    (_u(0x000000000FFFFFFF), _u(0x0FFFFFFF00000000), _u(4)),
+]
+
+
+class MalformedError(ValueError):
+    """Bytes that are no field of a message."""
+
+
+class Field(NamedTuple):
+    """A field of one message: a varint's value with end -1, or where its bytes start and end."""
+
+    number: int
+    value: int
+    end: int
+
+
+class Message(NamedTuple):
+    """One message: its fields in order, apart from those of the long list, of which `starts` and `ends` tell the place.
+
+    `whole` is False where the rest of it is malformed or missing.
+    """
+
+    fields: list[Field]
+    starts: Ints
+    ends: Ints
+    whole: bool
+
+
+class Fields(NamedTuple):
+    """Fields of many messages, a row each.
+
+    A message's fields keep their order, but those of others may stand in between. `owner` is the message's row,
+    `value` a varint, a fixed-size value's bits, or where bytes start; `length` is that of bytes, -1 for numbers.
+    """
+
+    owner: Ints
+    number: Ints
+    value: Words
+    length: Ints
+
+    def of(self, number: int) -> Fields:
+        """The fields of this number."""
+        return self.where(self.number == number)
+
+    def where(self, chosen: npt.NDArray[np.bool_]) -> Fields:
+        """The fields chosen by a mask."""
+        return Fields(self.owner[chosen], self.number[chosen], self.value[chosen], self.length[chosen])
+
+    @property
+    def start(self) -> Ints:
+        """Where bytes start."""
+        return self.value.view(np.int64)
+
+    @property
+    def end(self) -> Ints:
+        """Where bytes end."""
+        return self.value.view(np.int64) + self.length
+
+
+class Buffer:
+    """Bytes to decode messages from; `data` must end in PADDING."""
+
+    def __init__(self, data: bytes | bytearray) -> None:
+        self.data = data
+        self.size = len(data) - len(PADDING)
+        self._bytes = np.frombuffer(data, np.uint8)
+        self._words: Words = np.ndarray((self.size + 8,), "<u8", buffer=data, strides=(1,))  # one at every byte
+
+    def split(self, start: int, end: int, many: int) -> Message:
+        """The fields of one message that has a long list of them under the number `many`, up to the first malformed.
+
+        Each field of a message begins where the one before it ends: the one thing that cannot be done in columns.
+        """
+        data, at, listed = self.data, start, many << 3 | BYTES
+        fields, starts, ends = list[Field](), array("q"), array("q")
+        begin, finish = starts.append, ends.append
+        try:
+            while at < end:
+                if data[at] == listed:
+                    size, more = data[at + 1], data[at + 2]
+                    if size < _MORE:
+                        at += 2
+                    elif more < _MORE:  # spelt out: it is as frequent as the case before
+                        size, at = size + (more << 7) - _MORE, at + 3
+                    else:
+                        size, at = self._varint(at + 1, end)
+                        size = min(size, self.size)  # no more than there is, and than an array holds
+                    begin(at)
+                    at += size
+                    finish(at)
+                else:
+                    field, at = self._field(at, end)
+                    fields.append(field)
+        except MalformedError:
+            at = end + 1
+        whole = at == end
+        if ends and ends[-1] > end:
+            starts.pop(), ends.pop()
+        return Message(fields, np.array(starts, np.int64), np.array(ends, np.int64), whole)
+
+    def head(self, start: int, end: int, many: int) -> list[Field]:
+        """The fields of a message in front of its long list, or all that are whole where it has none."""
+        at, fields = start, list[Field]()
+        try:
+            while at < end and self.data[at] != many << 3 | BYTES:
+                field, at = self._field(at, end)
+                fields.append(field)
+        except MalformedError:
+            pass
+        return fields
+
+    def _field(self, at: int, end: int) -> tuple[Field, int]:
+        """One field and where it ends."""
+        tag, at = self._varint(at, end)
+        kind = tag & 7
+        if kind == VARINT:
+            value, at = self._varint(at, end)
+            return Field(tag >> 3, value, -1), at
+        if kind == BYTES:
+            size, at = self._varint(at, end)
+        else:
+            size = {FIXED64: 8, FIXED32: 4}.get(kind, end)
+        if size > end - at:
+            raise MalformedError
+        return Field(tag >> 3, at, at + size), at + size
+
+    def _varint(self, at: int, end: int) -> tuple[int, int]:
+        """One number and where it ends."""
+        value = 0
+        for shift, byte in enumerate(self.data[at : min(end, at + _LONGEST_VARINT)]):
+            value |= (byte & 0x7F) << 7 * shift
+            if byte < _MORE:
+                return value & (2**64 - 1), at + shift + 1
+        raise MalformedError
+
+    def text(self, start: int, end: int) -> str:
+        """A string of the file; what is no UTF-8 is replaced."""
+        return self.data[start:end].decode("utf-8", "replace")
+
+    def fields(self, starts: Ints, ends: Ints) -> Iterator[tuple[Fields, Ints]]:
+        """All fields of many messages, block by block, each with the rows of its messages that are malformed."""
+        for at in range(0, len(starts), _BLOCK):
+            found, broken = self._block(starts[at : at + _BLOCK], ends[at : at + _BLOCK])
+            yield found._replace(owner=found.owner + at), broken + at
+
+    def all_fields(self, starts: Ints, ends: Ints) -> tuple[Fields, Ints]:
+        """As `fields`, in one."""
+        blocks = list(self.fields(starts, ends)) or [(_NOTHING, _NONE)]
+        columns = zip(*(found for found, _ in blocks), strict=True)
+        return Fields(*map(np.concatenate, columns)), np.concatenate([broken for _, broken in blocks])
+
+    def _block(self, starts: Ints, ends: Ints) -> tuple[Fields, Ints]:
+        """Takes one field of every message at a time, until all are at their end."""
+        rows, at, end = np.arange(len(starts)), starts, ends
+        found, broken = [_NOTHING], [_NONE]
+        for _ in range(_MOST_FIELDS):
+            unfinished = at < end
+            if not unfinished.all():
+                rows, at, end = rows[unfinished], at[unfinished], end[unfinished]
+            if not len(rows):
+                break
+            some, at = self._next(rows, at)
+            good = (at <= end) & (at > 0)
+            if not good.all():
+                broken.append(rows[~good])
+                rows, at, end, some = rows[good], at[good], end[good], some.where(good)
+            found.append(some)
+        broken.append(rows)  # with more fields than any message has
+        return Fields(*map(np.concatenate, zip(*found, strict=True))), np.concatenate(broken)
+
+    def _next(self, rows: Ints, at: Ints) -> tuple[Fields, Ints]:
+        """The field at each place and where the next one is: 0 where this is none."""
+        tag, at = self._varints(at)
+        kind = tag & _u(7)
+        value, after = self._varints(at)
+        length = np.full(len(at), -1)
+        if (is_bytes := kind == BYTES).any():
+            room = np.minimum(value, _u(self.size + 1)).view(np.int64)  # a size beyond the file stays beyond
+            length[is_bytes] = room[is_bytes]
+            value = np.where(is_bytes, after.view(_u), value)
+            after = np.where(is_bytes, after + room, after)
+        if (is_fixed := (kind == FIXED64) | (kind == FIXED32)).any():
+            wide = kind[is_fixed] == FIXED64
+            word = self._words[at[is_fixed].clip(max=self.size)]
+            value[is_fixed] = np.where(wide, word, word & _u(0xFFFFFFFF))
+            after[is_fixed] = at[is_fixed] + np.where(wide, 8, 4)
+        after[(kind != VARINT) & ~is_bytes & ~is_fixed] = 0
+        return Fields(rows, (tag >> _u(3)).view(np.int64), value, length), after
+
+    def _varints(self, at: Ints) -> tuple[Words, Ints]:
+        """The number at each place and where it ends: beyond the buffer where it has no end."""
+        at = np.minimum(at, self.size)
+        word = self._words[at]
+        last = ~word & _EVERY_MORE
+        last &= ~last + _u(1)  # the lowest: the top bit of the last byte
+        below = last - _u(1)  # all ones where eight bytes hold no last one
+        length = (np.bitwise_count(below) + 1) >> 3
+        word &= below
+        for stays, moves, by in _PACKING:
+            word = (word & stays) | ((word & moves) >> by)
+        after = at + length
+        if (is_long := last == 0).any():
+            word[is_long], after[is_long] = self._long_varints(word[is_long], at[is_long] + 8)
+        return word, after
+
+    def _long_varints(self, low: Words, at: Ints) -> tuple[Words, Ints]:
+        """Numbers of nine or ten bytes, of which eight are in `low`: negative ones, hashes and addresses."""
+        ninth, tenth = self._bytes[at], self._bytes[np.minimum(at + 1, self.size)]
+        two = ninth >= _MORE
+        high = (ninth & 0x7F).astype(_u) << _u(56) | np.where(two, (tenth & 1).astype(_u) << _u(63), _u(0))
+        after = np.where(two, np.where(tenth < _MORE, at + 2, self.size + _LONGEST_VARINT), at + 1)
+        return low | high, after
+
+
+_NONE: Final[Ints] = np.empty(0, np.int64)
+_NOTHING: Final = Fields(_NONE, _NONE, np.empty(0, np.uint64), _NONE)

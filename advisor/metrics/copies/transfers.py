@@ -1,0 +1,92 @@
+"""Copies between host and device: how much, from which memory, and how much of it nothing hides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.host_work import device_places
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.metrics.metric import Metric, Missing, Value, measures
+
+_PCIE_EFFICIENCY: Final = 0.88  # of the link's rate that a pinned copy reaches
+_PCIE_SOURCE: Final = "55.4 of 63 GB/s measured on 8xH200 nodes (stas00/ml-engineering, network/README.md)"
+_NEEDS: Final = ("device_ops",)
+_NO_SIZES: Final = Missing("the copies bear no sizes")
+
+
+def _pageable(ops: pl.DataFrame) -> pl.DataFrame:
+    either = (pl.col("source_memory") == "pageable") | (pl.col("target_memory") == "pageable")
+    return ops.filter((pl.col("kind") == "memcpy") & either)
+
+
+def _longest_pageable(view: DeviceView) -> pl.DataFrame:
+    return device_places(view, _pageable(view.used_ops))
+
+
+@measures(
+    Metric(
+        "pageable_copy_share",
+        "share",
+        "Part of the step in which a copy from or to pageable host memory runs.",
+        "union of those copies inside the steps / step time",
+        needs=_NEEDS,
+        where=_longest_pageable,
+    ),
+    Metric(
+        "pageable_copy_bytes_per_step",
+        "number",
+        "Bytes per step copied from or to pageable host memory.",
+        "sum of the bytes of those copies / steps",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "pageable_copy_exposed_ms",
+        "ms",
+        "Time per step in which such a copy runs and no kernel or collective hides it.",
+        "(union of those copies - its overlap with kernels and collectives) / steps",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "pageable_copy_pinned_ms",
+        "ms",
+        "What is left of that time if the same bytes came from pinned memory.",
+        "pageable_copy_exposed_ms x min(1, (bytes / (0.88 x PCIe rate)) / copy time)",
+        _PCIE_SOURCE,
+        _NEEDS,
+    ),
+    Metric("memcpy_ms", "ms", "Copy time per step, hidden or not.", "union of the copies / steps", needs=_NEEDS),
+)
+def transfers(view: DeviceView) -> Mapping[str, Value]:
+    """Copies in the used steps; a step without pageable copies has zero of them."""
+    if not view.total_ns:
+        return {}
+    pageable = _pageable(view.used_ops)
+    copies = spans(pageable)
+    hiding = spans(view.ops.filter(pl.col("kind").is_in(["kernel", "collective"])))
+    exposed = copies.total - int(hiding.within(copies.starts, copies.ends).sum())
+    return {
+        "pageable_copy_share": view.share(copies),
+        "pageable_copy_bytes_per_step": _bytes_per_step(view, pageable),
+        "pageable_copy_exposed_ms": view.per_step_ms(exposed),
+        "pageable_copy_pinned_ms": _pinned_ms(view, pageable, exposed),
+        "memcpy_ms": view.per_step_ms(spans(view.used_ops.filter(pl.col("kind") == "memcpy")).total),
+    }
+
+
+def _bytes_per_step(view: DeviceView, pageable: pl.DataFrame) -> Value:
+    sizes = pageable["bytes"]
+    return _NO_SIZES if sizes.null_count() else float(sizes.sum()) / view.steps.height
+
+
+def _pinned_ms(view: DeviceView, pageable: pl.DataFrame, exposed_ns: int) -> Value:
+    if not pageable.height:
+        return 0.0
+    if pageable["bytes"].null_count():
+        return _NO_SIZES
+    if view.gpu is None or view.gpu.pcie_gbs is None:
+        return Missing("the device's PCIe rate is not known")
+    pinned_ns = float(pageable["bytes"].sum()) / (_PCIE_EFFICIENCY * view.gpu.pcie_gbs)  # GB/s is bytes per ns
+    return view.per_step_ms(exposed_ns * min(1.0, pinned_ns / max(1, int(pageable["dur_ns"].sum()))))

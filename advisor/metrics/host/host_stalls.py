@@ -1,0 +1,242 @@
+"""Host work that leaves the device idle on end: ops that run on the CPU, other work, logging."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.host_work import (
+    in_words,
+    inside,
+    launch_gaps,
+    minus,
+    places,
+    stalls,
+    telling,
+    training_ops,
+    untold,
+)
+from advisor.analysis.device.replay import trusted_replay
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.metrics.metric import Metric, Missing, Value, measures
+from advisor.model.intervals import Union
+from advisor.model.profile import named
+from advisor.text import percent
+
+_LONG_OP_NS: Final = 50_000  # views and sizes take a few us; what takes longer computes
+_LEFT_ON_DEVICE: Final = (0.25, 0.0)
+_LEFT_OF_STALL: Final = (0.5, 0.0)
+_HOST_OPS: Final = ("host_op_share", "host_op_names", "host_op_least_gain_ms", "host_op_gain_ms")
+_METADATA: Final = (  # computes nothing: views, sizes, memory that is set aside
+    r"^aten::(?:\w*view\w*|reshape|as_strided\w*|slice|select|narrow|t|transpose|permute|expand\w*|(?:un)?squeeze_?|detach_?"
+    r"|alias|(?:new_)?empty\w*|resize\w*|set_|unbind|split\w*|chunk|(?:un)?flatten\w*|to|_to_copy|lift_fresh|item"
+    r"|_local_scalar_dense|result_type|is_\w+|record_stream)$"
+)
+_LEAST_BYTES: Final = 1024  # a scalar is read, a tensor is moved
+_NEEDS: Final = ("device_ops", "device_ops.launch", "host_ops")
+_STALLS: Final = ("stall_causes", "stall_first_use_part", "stall_least_gain_ms", "stall_gain_ms")
+_SILENT_SHARE: Final = 0.05  # of the recording, as for idle time of unknown cause
+_SILENT: Final = "nothing was recorded on the host, and no second step says that the job was at work"
+_ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
+_NO_FRAMES: Final = {
+    "tensorflow": "recorded without Python's calls: tf.profiler.experimental.ProfilerOptions(python_tracer_level=1) "
+    "asks for them (TensorFlow 2.21 records none all the same)",
+    "jax": "recorded without Python's calls: jax.profiler.ProfileOptions().python_tracer_level = 1",
+    "pytorch": "no Python calls were recorded: with_stack=True records them in recent PyTorch",
+    None: "no Python calls were recorded",
+}
+_LOGGING: Final = (
+    r"(?:^|/)(?:logging/__init__|wandb/|mlflow/|tensorboardX/|torch/utils/tensorboard/)|<built-in function print>"
+    r"|(?:^|/)tqdm/.*: (?:refresh|display|fp_write|print_status)"  # not its loop, which stays open around the steps
+    r"|^\$builtins print$|^\$__init__\.py:\d+ (?:debug|info|warning|error|critical|_log|handle)$"  # of XPlane
+    r"|^\$(?:wandb_\w+\.py|std\.py:\d+ (?:refresh|display|fp_write|print_status))"
+)
+
+
+@measures(
+    Metric(
+        "host_op_share",
+        "share",
+        "Part of the step in which the device idles while framework ops compute on the CPU.",
+        "idle time in host-bound gaps during aten ops of 50 us or more that hold neither calls nor other ops, views, "
+        "allocations and the loader's aside / step time",
+        "TensorFlow's op placement and XProf's host compute, seen from the device's side",
+        _NEEDS,
+        lambda view: places(view, view.once(_cpu_ops)),
+    ),
+    Metric(
+        "host_op_names",
+        "text",
+        "Which ops those are, the most idle time first.",
+        "idle time during them, summed by name",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "host_op_least_gain_ms",
+        "ms",
+        "Step time given back at least if those ops ran on the device.",
+        f"replay with a quarter of their time left{_ELSE}0",
+        "own choice: a device is rarely less than four times as fast, and the launch comes on top",
+        _NEEDS,
+    ),
+    Metric(
+        "host_op_gain_ms",
+        "ms",
+        "Step time that this gives back at most.",
+        f"replay without them{_ELSE}host_op_share x step_mean_ms",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "bounced_copies_per_step",
+        "number",
+        "Copies per step that bring to the host as many bytes as another one takes back to the device.",
+        "sum over sizes of at least 1 KiB of min(copies DtoH, copies HtoD) in each step / steps",
+        needs=_NEEDS,
+    ),
+)
+def host_ops(view: DeviceView) -> Mapping[str, Value]:
+    """Framework ops on the CPU that the device waits for."""
+    if not view.total_ns:
+        return {}
+    if why := untold(view):
+        return dict.fromkeys(_HOST_OPS, Missing(why))
+    waiting, ops = view.once(launch_gaps) | view.once(stalls), view.once(_cpu_ops)
+    lost = spans(ops) & waiting
+    start = ops["start_ns"].to_numpy()
+    by_name = (
+        ops.with_columns(ns=pl.Series(waiting.within(start, start + ops["dur_ns"].to_numpy())))
+        .group_by(name=pl.col("name").cast(pl.String))
+        .agg(self_ns=pl.sum("ns"))
+        .sort("self_ns", "name", descending=[True, False])
+    )
+    least, most = _gains(view, spans(ops), lost, _LEFT_ON_DEVICE)
+    return {
+        "host_op_share": lost.total / view.total_ns,
+        "host_op_names": in_words(view, by_name),
+        "host_op_least_gain_ms": least,
+        "host_op_gain_ms": most,
+        "bounced_copies_per_step": _bounced(view),
+    }
+
+
+@measures(
+    Metric(
+        "stall_causes",
+        "text",
+        "What the host did while the device idled for over 1 ms on end, as far as it was recorded.",
+        "the three outermost ranges with the most time in host-bound gaps of over 1 ms, of those that lie in them for "
+        "half of their time or more; otherwise by their own time; and the time in which none was open",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "stall_first_use_part",
+        "share",
+        "How much of that time passes in single launches, or in the ops around them: a kernel's first use.",
+        "host-bound gaps of over 1 ms while a call that launches is open, or the op right around it outside other ops "
+        "/ all of them; 0 without such gaps",
+        "no launch takes 1 ms but that which loads the kernel's code (lazy loading, CUDA C++ Programming Guide), fills "
+        "a library's caches or chooses an algorithm",
+        _NEEDS,
+    ),
+    Metric(
+        "stall_least_gain_ms",
+        "ms",
+        "Step time given back if half of that work went elsewhere.",
+        f"replay with half of the host's time in those gaps{_ELSE}0",
+        "half: own choice",
+        _NEEDS,
+    ),
+    Metric(
+        "stall_gain_ms",
+        "ms",
+        "Step time given back if all of it went elsewhere.",
+        f"replay without the host's time in those gaps{_ELSE}host_busy_share x step_mean_ms",
+        needs=_NEEDS,
+    ),
+)
+def stalled(view: DeviceView) -> Mapping[str, Value]:
+    """Long gaps in which the host does something else than launching."""
+    if not view.total_ns:
+        return {}
+    if why := untold(view):
+        return dict.fromkeys(_STALLS, Missing(why))
+    lost = view.once(stalls)
+    ran = telling(view, lost)
+    silent = int(ran.filter(pl.col("name").is_null())["self_ns"].sum()) / view.total_ns
+    if view.steps.height == 1 and silent >= _SILENT_SHARE:
+        return dict.fromkeys(_STALLS, Missing(f"{percent(silent)} of the time {_SILENT}"))
+    least, most = _gains(view, lost, lost, _LEFT_OF_STALL)
+    return {
+        "stall_causes": in_words(view, ran),
+        "stall_first_use_part": (spans(_launching(view)) & lost).total / lost.total if lost.total else 0.0,
+        "stall_least_gain_ms": least,
+        "stall_gain_ms": most,
+    }
+
+
+def _launching(view: DeviceView) -> pl.DataFrame:
+    """Calls that launched something, and the framework ops right around them."""
+    calls = view.host.join(view.ops.select(id="launch").drop_nulls().unique(), on="id", how="semi")
+    around = view.host.filter(pl.col("kind") == "op").join(calls.select(id="parent").unique(), on="id", how="semi")
+    inner = view.host.filter(pl.col("kind") == "op").join(around.select(parent="id"), on="parent", how="semi")
+    return pl.concat([calls, around.filter(~pl.col("id").is_in(inner["parent"].implode()))])
+
+
+def _logging(view: DeviceView) -> pl.DataFrame:
+    return view.host.filter(pl.col("kind") == "python", named(_LOGGING))
+
+
+@measures(
+    Metric(
+        "logging_share",
+        "share",
+        "Part of the step that passes in logging.",
+        "time in frames of logging, tqdm, wandb, mlflow, TensorBoard writers and print, with a device only while it "
+        "idles / step time",
+        where=lambda view: places(view, _logging(view)),
+    ),
+)
+def logging(view: DeviceView) -> Mapping[str, Value]:
+    """Logging, where Python's frames were recorded."""
+    if not view.total_ns:
+        return {}
+    if not (view.host["kind"] == "python").any():
+        return {"logging_share": Missing(_NO_FRAMES.get(view.process.get("framework"), _NO_FRAMES[None]))}
+    found = spans(_logging(view))
+    return {"logging_share": view.share(found if view.device is None else minus(found, view.busy))}
+
+
+def _gains(view: DeviceView, work: Union, lost: Union, left: tuple[float, float]) -> tuple[float, float]:
+    """Gains per step, in ms, of reducing the host's work to the two parts; bounds from the idle time without replay."""
+    trusted = view.once(trusted_replay)
+    if trusted is None or not lost.total:
+        return 0.0, view.per_step_ms(lost.total)
+    least, most = (trusted.saved_ms(trusted.without_host(work, part)) for part in left)
+    return least, most
+
+
+def _bounced(view: DeviceView) -> Value:
+    copies = view.used_ops.filter(pl.col("copy_kind").cast(pl.String).is_in(["DtoH", "HtoD"]))
+    if copies["bytes"].null_count():
+        return Missing("the copies bear no sizes")
+    there, back = (pl.col("copy_kind").cast(pl.String) == kind for kind in ("DtoH", "HtoD"))
+    pairs = (
+        copies.filter(pl.col("bytes") >= _LEAST_BYTES)
+        .group_by("window", "bytes")
+        .agg(n=pl.min_horizontal(there.sum(), back.sum()))
+    )
+    return float(pairs["n"].sum()) / view.steps.height
+
+
+def _cpu_ops(view: DeviceView) -> pl.DataFrame:
+    """Framework ops of 50 us or more on the training threads that contain neither calls nor other ops."""
+    ops = view.once(training_ops)
+    computing = ops.filter(
+        pl.col("kind") == "op",
+        pl.col("dur_ns") >= _LONG_OP_NS,
+        named("^aten::") & ~named(_METADATA),
+        ~pl.col("id").is_in(ops["parent"].drop_nulls().unique().implode()),
+    )
+    return computing.filter(~inside(view.host_spans("input", "compile"), computing))

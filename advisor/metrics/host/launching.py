@@ -1,0 +1,295 @@
+"""What keeps the host from launching in time: many tiny launches, Python between them, or the optimizer's loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.host_work import (
+    LONG_GAP_NS,
+    between_ops,
+    busiest,
+    handed_over,
+    in_words,
+    inside,
+    launch_gaps,
+    minus,
+    optimizer_work,
+    places,
+    python_work,
+    training_ops,
+    untold,
+)
+from advisor.analysis.device.idle import gaps
+from advisor.analysis.device.replay import UNPROFILED, trusted_replay
+from advisor.analysis.device.steps import DeviceView
+from advisor.metrics.metric import Metric, Missing, Value, measures
+from advisor.model.intervals import Union
+
+_COMPILED: Final = 0.3  # host time per launch that a compiled step keeps
+_CAPTURED: Final = 0.1  # and a captured one
+_PYTHON_LEFT: Final = 0.25
+_OPTIMIZER_LEFT: Final = (0.5, 0.1)
+_TINY_NS: Final = 10_000  # a framework op that itself takes less is mostly dispatch
+_RECORDED_NS: Final = 1_000  # what recording one op costs the host
+_CPU_LEFT: Final = (0.75, 0.5)
+_OWN: Final = "own choice"
+_COST: Final = (
+    "1 us per op: 0.5 to 1.1 in six recordings of a loop of tiny ops, with and without the profiler; 32 recordings of "
+    "all kinds scatter more: median 1.7, quartiles 1.0 and 3.1 (PyTorch 2.13, record_shapes, a shared machine)"
+)
+_ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
+
+
+@measures(
+    Metric(
+        "launch_least_gain_ms",
+        "ms",
+        "Step time given back at least, if the step were compiled: three tenths of the host's time per launch.",
+        f"replay with a host twice as fast as the profiler let it be, launches 0.3 as long again; cut as much as "
+        f"capture_gain_ms where that exceeds the gaps{_ELSE}0",
+        "Llama 1B decoding on a B200: 48.8 to 12.6 ms compiled, 8.1 ms with CUDA graphs (stas00/ml-engineering)",
+        ("device_ops", "device_ops.launch"),
+    ),
+    Metric(
+        "capture_gain_ms",
+        "ms",
+        "Step time given back if the step were captured in a CUDA graph.",
+        "replay with those times 0.1 as long and no pause between queued kernels, at most the host-bound gaps of up to "
+        f"1 ms and those pauses{_ELSE}these gaps themselves",
+        "the same; a graph's kernels follow each other within 1 us",
+        ("device_ops", "device_ops.launch"),
+    ),
+)
+def capturing(view: DeviceView) -> Mapping[str, Value]:
+    """Gains of launching many kernels at once."""
+    if not view.total_ns:
+        return {}
+    trusted, waiting_ns = view.once(trusted_replay), view.once(launch_gaps).total
+    if trusted is None:
+        return {"launch_least_gain_ms": 0.0, "capture_gain_ms": view.per_step_ms(waiting_ns)}
+    unprofiled = trusted.with_launches(UNPROFILED, LONG_GAP_NS)
+    captured = trusted.with_launches(_CAPTURED, LONG_GAP_NS).without_pauses()
+    most = view.per_step_ms(waiting_ns + int(view.once(gaps)["queued_ns"].sum()))
+    least = unprofiled.saved_ms(unprofiled.with_launches(_COMPILED, LONG_GAP_NS))
+    gain = trusted.saved_ms(captured)
+    part = min(1.0, most / gain) if gain else 1.0  # a faster host hastens more than these gaps: that is not counted
+    return {"launch_least_gain_ms": part * least, "capture_gain_ms": part * gain}
+
+
+def _python_places(view: DeviceView) -> pl.DataFrame:
+    work = python_work(view) if view.device is not None else between_ops(view, view.steps)
+    return (
+        pl.DataFrame({"start_ns": work.starts, "dur_ns": work.ends - work.starts})
+        .select(
+            pl.lit("host_ops").alias("table"),
+            pl.lit("Python between framework ops").alias("name"),
+            "start_ns",
+            "dur_ns",
+        )
+        .sort("dur_ns", "start_ns", descending=[True, False])
+    )
+
+
+@measures(
+    Metric(
+        "python_bound_share",
+        "share",
+        "Part of the step in which Python sets the pace.",
+        "device idle in host-bound gaps of at most 1 ms while the launching threads run no framework op and make no "
+        "call for 50 us or more / step time; without a device, time outside framework ops, input, compilation, "
+        "collectives and the optimizer plus that of ops that themselves take under 10 us / step time",
+        "50 us: HTA's limit for a slow launch; interpreting the code around an op takes 5 to 20 us",
+        where=_python_places,
+    ),
+    Metric(
+        "python_bound_part",
+        "share",
+        "How much of the waiting for launches Python accounts for.",
+        "python_bound_share / idle time in host-bound gaps of at most 1 ms; without a device, python_bound_share",
+    ),
+    Metric(
+        "python_least_gain_ms",
+        "ms",
+        "Step time that moving this Python out of the way gives back at least.",
+        "three quarters of python_gain_ms; without a device, a quarter of (that time - 1 us per op recorded)",
+        f"three quarters, a quarter: {_OWN}; {_COST}",
+    ),
+    Metric(
+        "python_gain_ms",
+        "ms",
+        "Step time that it gives back at most.",
+        f"replay without it{_ELSE}python_bound_share x step_mean_ms; without a device, half of that time, "
+        "and all of the stretches of over 1 ms in it: no framework needs those",
+        f"half: {_OWN}",
+    ),
+    Metric(
+        "python_calls",
+        "text",
+        "What Python ran in that time, as far as it was recorded.",
+        "the three ranges with the most time of their own then, and the time in which none was open",
+    ),
+    Metric(
+        "python_unrecorded_part",
+        "share",
+        "In how much of that time nothing at all was recorded on the threads that train.",
+        "time of it in which no range was open / that time; 0 without any",
+    ),
+)
+def python_bound(view: DeviceView) -> Mapping[str, Value]:
+    """Python as what sets the pace."""
+    if not view.total_ns:
+        return {}
+    if why := untold(view):
+        return dict.fromkeys(_PYTHON, Missing(why))
+    return _python_with_device(view) if view.device is not None else _python_alone(view)
+
+
+_PYTHON: Final = (
+    *("python_bound_share", "python_bound_part", "python_least_gain_ms", "python_gain_ms"),
+    *("python_calls", "python_unrecorded_part"),
+)
+
+
+def _python_with_device(view: DeviceView) -> dict[str, Value]:
+    work, waiting = view.once(python_work), view.once(launch_gaps)
+    lost = work & waiting
+    trusted = view.once(trusted_replay)
+    gain = trusted.saved_ms(trusted.without_host(work)) if trusted and lost.total else view.per_step_ms(lost.total)
+    return {
+        "python_bound_share": lost.total / view.total_ns,
+        "python_bound_part": lost.total / waiting.total if waiting.total else 0.0,
+        "python_least_gain_ms": (1 - _PYTHON_LEFT) * gain,
+        "python_gain_ms": gain,
+        **_called(view, lost),
+    }
+
+
+def _python_alone(view: DeviceView) -> dict[str, Value]:
+    ops = _steps_ops(view)
+    if not (ops.height or handed_over(view).total):
+        return dict.fromkeys(_PYTHON, Missing("no framework op was recorded in these steps"))
+    ops = ops.filter(~inside(optimizer_work(view), ops))
+    within = ops.group_by("parent").agg(within=pl.sum("dur_ns")).drop_nulls()
+    own = ops.join(within, left_on="id", right_on="parent", how="left").select(
+        ns=pl.col("dur_ns") - pl.col("within").fill_null(0)
+    )
+    between = minus(between_ops(view, view.steps), optimizer_work(view))
+    tiny = int(own.filter(pl.col("ns") < _TINY_NS)["ns"].sum())
+    time = between.total + tiny
+    unprofiled = max(0, time - _RECORDED_NS * ops.height)
+    lengths = between.ends - between.starts
+    long = int(lengths[lengths > LONG_GAP_NS].sum())
+    return {
+        "python_bound_share": min(1.0, time / view.total_ns),
+        "python_bound_part": min(1.0, time / view.total_ns),
+        "python_least_gain_ms": view.per_step_ms((1 - _CPU_LEFT[0]) * unprofiled),
+        "python_gain_ms": view.per_step_ms((1 - _CPU_LEFT[1]) * (time - long) + long),
+        **_called(view, between),
+    }
+
+
+def _called(view: DeviceView, when: Union) -> dict[str, Value]:
+    ran = busiest(view, when)
+    untold_ns = int(ran.filter(pl.col("name").is_null())["self_ns"].sum())
+    return {"python_calls": in_words(view, ran), "python_unrecorded_part": untold_ns / max(1, when.total)}
+
+
+def _steps_ops(view: DeviceView) -> pl.DataFrame:
+    """Framework ops of the used steps on the training threads, without the data loader's."""
+    mine = view.once(training_ops).select("id")
+    ops = view.used_host.filter(pl.col("kind") == "op").join(mine, on="id", how="semi")
+    return ops.filter(~inside(view.host_spans("input"), ops))
+
+
+def _updates(view: DeviceView) -> pl.DataFrame:
+    """The outermost framework ops of the used steps inside an optimizer's step."""
+    ops = _steps_ops(view)
+    outermost = ops.filter(~pl.col("parent").fill_null(-1).is_in(ops["id"].implode()))
+    return outermost.filter(inside(optimizer_work(view), outermost))
+
+
+@measures(
+    Metric(
+        "optimizer_bound_share",
+        "share",
+        "Part of the step in which the host's work in the optimizer sets the pace.",
+        "device idle in host-bound gaps of at most 1 ms while an `Optimizer.step#` range is open / step time; without "
+        "a device, time of those ranges / step time",
+        where=lambda view: places(view, _updates(view)),
+    ),
+    Metric(
+        "optimizer_ops_per_step",
+        "number",
+        "Framework ops that the optimizer runs per step, those inside others not counted.",
+        "outermost ops that start inside `Optimizer.step#` / steps",
+    ),
+    Metric(
+        "optimizer_host_least_gain_ms",
+        "ms",
+        "Step time that an optimizer with few ops gives back at least.",
+        f"replay with half of the host's time in it{_ELSE}0; without a device, half of (that time - 1 us per op in it)",
+        f"half: {_OWN}; {_COST}",
+    ),
+    Metric(
+        "optimizer_host_gain_ms",
+        "ms",
+        "Step time that it gives back at most.",
+        f"replay with a tenth of that time and without its calls{_ELSE}optimizer_bound_share x step_mean_ms",
+        f"a tenth: {_OWN}; a fused optimizer still collects its tensors in Python",
+    ),
+)
+def optimizer_bound(view: DeviceView) -> Mapping[str, Value]:
+    """The optimizer's loop as what sets the pace; zero where no optimizer was recorded."""
+    if not view.total_ns:
+        return {}
+    if why := untold(view):
+        return dict.fromkeys(_OPTIMIZER, Missing(why))
+    work, ops = optimizer_work(view), _updates(view)
+    lost = work & view.once(launch_gaps) if view.device is not None else work
+    lost_ns = int(lost.within(view.starts, view.ends).sum())
+    least, most = _optimizer_gains(view, lost_ns)
+    return {
+        "optimizer_bound_share": lost_ns / view.total_ns,
+        "optimizer_ops_per_step": ops.height / view.steps.height,
+        "optimizer_host_least_gain_ms": least,
+        "optimizer_host_gain_ms": most,
+    }
+
+
+_OPTIMIZER: Final = (
+    *("optimizer_bound_share", "optimizer_ops_per_step", "optimizer_host_least_gain_ms", "optimizer_host_gain_ms"),
+)
+
+
+def _optimizer_gains(view: DeviceView, lost_ns: int) -> tuple[float, float]:
+    work, trusted = optimizer_work(view), view.once(trusted_replay)
+    if view.device is None:
+        recorded = int(inside(work, _steps_ops(view)).sum())
+        return view.per_step_ms(max(0, lost_ns - _RECORDED_NS * recorded) / 2), view.per_step_ms(lost_ns)
+    if trusted is None or not lost_ns:
+        return 0.0, view.per_step_ms(lost_ns)
+    runtime = view.once(training_ops).filter(pl.col("kind") == "runtime")
+    calls = runtime.filter(inside(work, runtime))["id"].to_numpy()
+    most_left, least_left = _OPTIMIZER_LEFT
+    return (
+        trusted.saved_ms(trusted.without_host(work, most_left)),
+        trusted.saved_ms(trusted.without_host(work, least_left).without_calls(calls)),
+    )
+
+
+@measures(
+    Metric(
+        "host_work_share",
+        "share",
+        "Part of the step in which a worker without a device works: its framework ops and its Python.",
+        "1 - input_share - compile_share - collective_share without a device; 0 with one",
+    ),
+)
+def host_work(view: DeviceView) -> Mapping[str, Value]:
+    """What a saving on a CPU comes out of."""
+    if not view.total_ns or view.device is not None:
+        return {"host_work_share": 0.0} if view.total_ns else {}
+    return {"host_work_share": 1 - (view.share(view.host_spans("input", "compile", "collective")) or 0.0)}

@@ -1,0 +1,215 @@
+"""What the operating system holds up: loaders that wait for files and locks, training threads that get no CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.host_work import minus, training_ops
+from advisor.analysis.device.replay import trusted_replay
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.metrics.metric import Metric, Missing, Value, measures
+from advisor.model.intervals import Union
+from advisor.text import ms
+
+_LOADERS: Final = r"(?i)^pt_data_|data_?load|^tf_data|^dali|prefetch"  # names that frameworks give such threads
+_FILES: Final = (
+    r"^(?:p?readv?2?(?:64)?|__p?read(?:64)?(?:_chk)?|fread(?:_unlocked)?|getline|fgets|f?open(?:at)?(?:64)?"
+    r"|[fl]?stat(?:at)?(?:64)?|statx|readdir(?:64)?|opendir|close|fclose|mmap(?:64)?|munmap|madvise|fsync|sendfile)$"
+)
+_LOCKS: Final = r"^(?:pthread_(?:mutex|rwlock|spin)_\w*lock\w*|flock|lockf)$"
+_RUNNABLE: Final = r"(?i)^(?:running|runnable|ready|preempted)"
+_STILL_STARVED: Final = 0.5
+_NAMED: Final = 3
+_CALLS: Final = ("runtime", "sync", "allocator")
+_WHY_UNTOLD: Final = Missing(
+    "neither the scheduler's reasons nor OS calls were recorded: waiting cannot be told from being made to wait"
+)
+_ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
+
+
+def _of_process(view: DeviceView) -> pl.Expr:
+    return pl.col("pid") == pl.lit(view.process.get("pid"), pl.Int64)
+
+
+def _blocked(view: DeviceView) -> pl.DataFrame:
+    """Calls of loading threads that wait for a file or a lock, with what for (`cause`).
+
+    A thread loads that is named so, and the training process' own threads while they ask for a batch.
+    """
+    named = view.threads.filter(pl.col("name").str.contains(_LOADERS)).select("pid", "thread").unique()
+    text = pl.col("name").cast(pl.String)
+    cause = pl.coalesce(
+        pl.when(text.str.contains(pattern)).then(pl.lit(cause))
+        for cause, pattern in (("files", _FILES), ("locks", _LOCKS))
+    )
+    causes = view.os_calls.select("name").unique().with_columns(cause=cause).drop_nulls()
+    calls = view.os_calls.join(causes, on="name", maintain_order="left")
+    asking = view.host.filter(pl.col("kind") == "input")
+    own = calls.filter(_of_process(view), pl.col("thread").is_in(asking["thread"].unique().implode()))
+    during = spans(asking)
+    start = own["start_ns"].to_numpy()
+    inside = during.within(start, start + own["dur_ns"].to_numpy()) > 0
+    loading = own.filter(pl.Series(inside, dtype=pl.Boolean))
+    return pl.concat([calls.join(named, on=["pid", "thread"], how="semi"), loading]).unique(maintain_order=True)
+
+
+def _waiting_for_input(view: DeviceView) -> Union:
+    """When a batch is asked for and the device has nothing to do."""
+    return minus(view.host_spans("input"), view.busy)
+
+
+def _longest_blocked(view: DeviceView) -> pl.DataFrame:
+    found = view.once(_blocked)
+    start = found["start_ns"].to_numpy()
+    waited = view.once(_waiting_for_input).within(start, start + found["dur_ns"].to_numpy())
+    held = found.filter(pl.Series(waited > 0, dtype=pl.Boolean)).sort("dur_ns", "start_ns", descending=[True, False])
+    return held.select("start_ns", "dur_ns", table=pl.lit("os_calls"), name=pl.col("name").cast(pl.String))
+
+
+@measures(
+    Metric(
+        "loader_blocked_share",
+        "share",
+        "Part of the step that waits for a batch while a loading thread waits for a file or a lock.",
+        "time in which an input range is open, the device idles, and a thread named as a loader's, or the one that "
+        "asks, is in read, open, stat and the like, or takes a lock / step time",
+        "OS runtime calls as Nsight Systems records them (--trace=osrt)",
+        ("os_calls",),
+        _longest_blocked,
+    ),
+    Metric(
+        "loader_blocked_ms", "ms", "The same, per step.", "loader_blocked_share x step_mean_ms", needs=("os_calls",)
+    ),
+    Metric(
+        "loader_file_share",
+        "share",
+        "Part of that time in which a file is waited for; the rest is locks.",
+        "time under file calls / time under file calls or locks; 0 without either",
+        needs=("os_calls",),
+    ),
+    Metric(
+        "loader_blocked_calls",
+        "text",
+        "The calls, the longest first.",
+        "time in each call while a batch is waited for, all threads added up, per step",
+        needs=("os_calls",),
+    ),
+)
+def blocked_loaders(view: DeviceView) -> Mapping[str, Value]:
+    """Files and locks that loaders wait for while training waits for them."""
+    if not view.total_ns:
+        return {}
+    found, waiting = view.once(_blocked), view.once(_waiting_for_input)
+    held = spans(found) & waiting
+    share = view.share(held) or 0.0
+    files = view.share(spans(found.filter(pl.col("cause") == "files")) & waiting) or 0.0
+    windows = waiting & Union.of(view.starts, view.ends)
+    start = found["start_ns"].to_numpy()
+    by_name = (
+        found.select(name=pl.col("name").cast(pl.String))
+        .with_columns(ns=pl.Series(windows.within(start, start + found["dur_ns"].to_numpy())))
+        .filter(pl.col("ns") > 0)
+        .group_by("name")
+        .agg(pl.sum("ns"))
+        .sort("ns", "name", descending=[True, False])
+        .head(_NAMED)
+    )
+    return {
+        "loader_blocked_share": share,
+        "loader_blocked_ms": view.per_step_ms(share * view.total_ns),
+        "loader_file_share": files / share if share else 0.0,
+        "loader_blocked_calls": ", ".join(f"{name} ({ms(view.per_step_ms(ns))})" for name, ns in by_name.rows()),
+    }
+
+
+def _starved(view: DeviceView) -> pl.DataFrame | None:
+    """When a training thread had work and no CPU; None where that cannot be told from waiting."""
+    threads = view.once(training_ops)["thread"].unique()
+    mine = _of_process(view) & pl.col("thread").is_in(threads.implode())
+    away = view.off_cpu.filter(mine)
+    state = pl.col("state").cast(pl.String)
+    told = away.filter(state.is_not_null())
+    if told.height:
+        return told.filter(state.str.contains(_RUNNABLE))
+    calls = view.os_calls.filter(mine)
+    if not calls.height:
+        return None if away.height else away
+    waiting = spans(calls) | spans(view.host.filter(pl.col("kind").is_in(_CALLS)))
+    start = away["start_ns"].to_numpy()
+    own = minus(spans(away), waiting).within(start, start + away["dur_ns"].to_numpy())
+    return away.filter(pl.Series(own == away["dur_ns"].to_numpy(), dtype=pl.Boolean))
+
+
+def _longest_starved(view: DeviceView) -> pl.DataFrame:
+    found = _starved(view)
+    if found is None:
+        return pl.DataFrame()
+    begin, end = view.starts, view.ends
+    start = found["start_ns"].to_numpy()
+    inside = Union.of(begin, end).within(start, start + found["dur_ns"].to_numpy()) > 0 if len(begin) else start < 0
+    held = found.filter(pl.Series(inside, dtype=pl.Boolean)).sort("dur_ns", "start_ns", descending=[True, False])
+    moved = pl.when(pl.col("cpu") != pl.col("next_cpu")).then(pl.format(", then on CPU {}", "next_cpu")).fill_null("")
+    left = pl.format("off CPU {}", pl.col("cpu").cast(pl.String).fill_null("?"))
+    return held.select("start_ns", "dur_ns", table=pl.lit("off_cpu"), name=pl.concat_str(left, moved))
+
+
+@measures(
+    Metric(
+        "cpu_starved_share",
+        "share",
+        "Part of the step in which a training thread could run, is on no CPU, and the device idles.",
+        "time off CPU in state Running or the like, of threads that launch or bear steps, outside device work / step "
+        "time; where no states were recorded, absences that no OS or CUDA call covers any part of",
+        "thread scheduling as Nsight Systems records it (--cpuctxsw=process-tree)",
+        ("device_ops", "device_ops.launch", "off_cpu"),
+        _longest_starved,
+    ),
+    Metric(
+        "cpu_migrations_per_step",
+        "number",
+        "How often per step such a thread goes on elsewhere than where it was.",
+        "those absences in the steps with another CPU after than before / steps",
+        needs=("device_ops", "device_ops.launch", "off_cpu"),
+    ),
+    Metric(
+        "cpu_starved_gain_ms",
+        "ms",
+        "Step time given back if those threads always had a CPU.",
+        f"replay without the host's time in those absences{_ELSE}cpu_starved_share x step_mean_ms",
+        "advisor.analysis.device.replay",
+        ("device_ops", "device_ops.launch", "off_cpu"),
+    ),
+    Metric(
+        "cpu_starved_least_gain_ms",
+        "ms",
+        "Step time given back if half of the absences went.",
+        f"replay with half of that time{_ELSE}0",
+        "half: own choice",
+        ("device_ops", "device_ops.launch", "off_cpu"),
+    ),
+)
+def starving(view: DeviceView) -> Mapping[str, Value]:
+    """Training threads that were ready and not scheduled, as far as the device idled for it."""
+    if not view.total_ns:
+        return {}
+    names = ("cpu_starved_share", "cpu_migrations_per_step", "cpu_starved_gain_ms", "cpu_starved_least_gain_ms")
+    found = _starved(view)
+    if found is None:
+        return dict.fromkeys(names, _WHY_UNTOLD)
+    away = spans(found)
+    lost = minus(away, view.busy)
+    share = view.share(lost) or 0.0
+    start = found["start_ns"].to_numpy()
+    inside = Union.of(view.starts, view.ends).within(start, start + 1) > 0
+    moved = found.filter(pl.Series(inside, dtype=pl.Boolean), pl.col("cpu") != pl.col("next_cpu"))
+    trusted = view.once(trusted_replay) if share else None
+    bound = view.per_step_ms(share * view.total_ns)
+    return {
+        "cpu_starved_share": share,
+        "cpu_migrations_per_step": moved.height / view.steps.height,
+        "cpu_starved_gain_ms": trusted.saved_ms(trusted.without_host(away)) if trusted else bound,
+        "cpu_starved_least_gain_ms": trusted.saved_ms(trusted.without_host(away, _STILL_STARVED)) if trusted else 0.0,
+    }

@@ -1,0 +1,63 @@
+"""The data loader inside the training process: what of the wait for input more processes would take away."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.host_work import places
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.profile import named
+
+_LOADS: Final = r"(?i)load|batch|data|input|next|fetch|feed|iter|read|record|sample|queue"
+_FRAME: Final = r"\$(\S+:\d+) (.+)"  # as XPlane names Python's calls
+_OWN_PROCESS: Final = "_SingleProcessDataLoaderIter"
+
+
+def _single(view: DeviceView) -> pl.DataFrame:
+    return view.host.filter(pl.col("kind") == "input", named(re.escape(_OWN_PROCESS)))
+
+
+@measures(
+    Metric(
+        "unnamed_input",
+        "text",
+        "What the steps wait for as for input, where nothing in its name says that it loads anything; else empty.",
+        "name of the input ranges with the most time in the used steps, if it holds none of "
+        "load, batch, data, dataset, input, next, fetch, feed, iter, read, record, sample, queue",
+        "JAX has no loader: the reader tells it by its place before the first dispatch of a step",
+    ),
+    Metric(
+        "single_process_input_share",
+        "share",
+        "Part of the step in which the training process itself loads the next batch and nothing else goes on.",
+        "time of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ outside device work and calls / step time",
+        "the range that PyTorch's DataLoader records when num_workers is 0",
+        where=lambda view: places(view, _single(view)),
+    ),
+)
+def loader(view: DeviceView) -> Mapping[str, Value]:
+    """Loading in the training process; zero where worker processes load, or no loader was recorded."""
+    if not view.total_ns:
+        return {}
+    covered = view.busy | view.host_spans("collective", "runtime", "sync", "allocator")
+    loading = (covered | spans(_single(view))).within(view.starts, view.ends) - covered.within(view.starts, view.ends)
+    return {
+        "unnamed_input": _unnamed(view),
+        "single_process_input_share": float(loading.sum()) / view.total_ns,
+    }
+
+
+def _unnamed(view: DeviceView) -> str:
+    inputs = (
+        view.used_host.filter(pl.col("kind") == "input").group_by(pl.col("name").cast(pl.String)).agg(pl.sum("dur_ns"))
+    )
+    most = inputs.sort("dur_ns", "name", descending=[True, False])["name"].first()
+    if not isinstance(most, str) or re.search(_LOADS, most):
+        return ""
+    frame = re.fullmatch(_FRAME, most)
+    return f"{frame[2]} ({frame[1]})" if frame else most

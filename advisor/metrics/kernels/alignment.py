@@ -1,0 +1,87 @@
+"""Matrix products whose sides are out of step with what Tensor Core kernels fetch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.kernels import extent, longest
+from advisor.analysis.device.matmuls import candidates
+from advisor.analysis.device.roofline import REPLAYED, gains_ms
+from advisor.analysis.device.steps import DeviceView
+from advisor.metrics.metric import Metric, Missing, Value, measures
+
+_PADDED: Final = (0.9, 0.6)  # of the kernel's time
+_STEP_OF: Final = {"fp16": 8, "bf16": 8, "tf32": 4}  # elements in 16 bytes
+_FORWARD: Final = ["aten::addmm", "aten::linear", "aten::bmm", "aten::baddbmm"]  # n and k are lengths of rows there
+_NEEDS: Final = ("device_ops", "device_ops.name")
+
+
+@measures(
+    Metric(
+        "misaligned_product_share",
+        "share",
+        "Part of the step in which Tensor Cores multiply matrices whose rows do not start at multiples of 16 bytes.",
+        "time of GEMM kernels that use Tensor Cores on fp16, bf16 or TF32, and bear an alignment of under 16 bytes in "
+        "their name or were launched by addmm, linear or bmm with n or k no multiple of 8 (TF32: 4) / step time",
+        "NVIDIA Matrix Multiplication Background User's Guide, table 1",
+        _NEEDS,
+        lambda view: longest(_misaligned(view)),
+    ),
+    Metric("misaligned_product_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS),
+    Metric(
+        "misaligned_product_ops",
+        "text",
+        "The ops that launched them, with rows x inner side x columns where shapes tell.",
+        "the three with the most time",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "misaligned_least_gain_ms",
+        "ms",
+        "Step time that padding the sides gives back at least.",
+        f"those kernels a tenth shorter{REPLAYED}",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "misaligned_gain_ms",
+        "ms",
+        "Step time that padding the sides gives back at most.",
+        f"those kernels two fifths shorter{REPLAYED}",
+        "38 % measured on a B200 for a bf16 product of 1157 x 4096 x 1157 (pytorch/pytorch, pull request 196992)",
+        _NEEDS,
+    ),
+)
+def alignment(view: DeviceView) -> Mapping[str, Value]:
+    """Products out of step with the Tensor Cores; unknown where there are products of which nothing tells."""
+    if not view.total_ns:
+        return {}
+    products = _on_tensor_cores(view)
+    if products.height and not (products["alignment"].count() or products["n"].count()):
+        return dict.fromkeys(_NAMES, Missing("neither shapes nor kernel names tell how the matrices are aligned"))
+    found = _misaligned(view)
+    slow, fast = (pl.col("dur_ns") * left for left in _PADDED)
+    return dict(zip(_NAMES, (*extent(view, found), *gains_ms(view, found, slow, fast)), strict=True))
+
+
+_NAMES: Final = (
+    *("misaligned_product_share", "misaligned_product_ms", "misaligned_product_ops"),
+    *("misaligned_least_gain_ms", "misaligned_gain_ms"),
+)
+
+
+def _on_tensor_cores(view: DeviceView) -> pl.DataFrame:
+    used = (pl.col("family") == "gemm") & (pl.col("verdict") == "used") & pl.col("dtype").is_in(list(_STEP_OF))
+    return view.once(candidates).filter(used)
+
+
+def _misaligned(view: DeviceView) -> pl.DataFrame:
+    """Labelled with the sides of the product where they are known."""
+    step = pl.col("dtype").replace_strict(_STEP_OF, default=None, return_dtype=pl.Int64)
+    by_name = pl.col("alignment") < step
+    by_shape = pl.col("op_name").is_in(_FORWARD) & ((pl.col("n") % step != 0) | (pl.col("k") % step != 0))
+    odd = by_name.fill_null(value=False) | by_shape.fill_null(value=False)
+    sized = pl.format("{} {} x {} x {}", "op_name", "m", "k", "n")
+    return _on_tensor_cores(view).filter(odd).with_columns(op_name=pl.coalesce(sized, "op_name"))

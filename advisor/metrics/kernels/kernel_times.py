@@ -1,0 +1,183 @@
+"""The kernels of the steps: how many, how long, and how well they fill the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from advisor.analysis.device.matmuls import verdicts
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.inputs.names.kernels import classify
+from advisor.metrics.metric import Metric, Value, measures, tabulates
+from advisor.text import count
+
+_SMALL_NS: Final = 10_000  # shorter than the host takes to launch the next one
+_TB: Final = "torch-tb-profiler's GPU summary"
+_NEEDS: Final = ("device_ops", "device_ops.dur_ns")
+
+
+def _kernels(view: DeviceView) -> pl.DataFrame:
+    return view.used_ops.filter(pl.col("kind") == "kernel")
+
+
+@measures(
+    Metric("kernels_per_step", "number", "Compute kernels launched per step.", "kernels / steps", needs=_NEEDS),
+    Metric(
+        "kernel_ms",
+        "ms",
+        "Kernel time per step, overlapping kernels each counted.",
+        "sum of durations / steps",
+        needs=_NEEDS,
+    ),
+    Metric("median_kernel_us", "us", "Typical kernel length.", "median of the kernel durations", needs=_NEEDS),
+    Metric(
+        "small_kernel_share",
+        "share",
+        "Part of the kernels, by number, that are shorter than 10 us.",
+        "kernels under 10 us / kernels",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "gpu_utilization",
+        "share",
+        "Part of the time from the first used step's start to the last one's end in which a kernel runs.",
+        "union of kernels and collectives inside that span / span",
+        _TB,
+        _NEEDS,
+    ),
+    Metric(
+        "sm_efficiency",
+        "share",
+        "How much of the device's multiprocessors the running kernels could fill.",
+        "integral of min(1, sum over running kernels of blocks per SM) over the same span / span",
+        _TB,
+        (*_NEEDS, "device_ops.occupancy"),
+    ),
+    Metric(
+        "occupancy",
+        "share",
+        "Estimated occupancy of the multiprocessors while kernels run.",
+        "mean of the profiler's estimated achieved occupancy, weighted by the kernels' time in the steps",
+        _TB,
+        (*_NEEDS, "device_ops.occupancy"),
+    ),
+)
+def kernels(view: DeviceView) -> Mapping[str, Value]:
+    """Counts and lengths over the used steps, utilisation over the span that holds them."""
+    ran = _kernels(view)
+    if not view.total_ns:
+        return {}
+    durations = ran["dur_ns"].to_numpy()
+    return {
+        "kernels_per_step": ran.height / view.steps.height,
+        "kernel_ms": view.per_step_ms(float(durations.sum())),
+        "median_kernel_us": float(np.median(durations)) / 1e3 if ran.height else None,
+        "small_kernel_share": float((durations < _SMALL_NS).mean()) if ran.height else None,
+        **_filling(view),
+    }
+
+
+def _filling(view: DeviceView) -> dict[str, Value]:
+    running = view.ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
+    first, last = int(view.starts[0]), int(view.ends[-1])
+    start = running["start_ns"].clip(first, last).to_numpy()
+    end = (running["start_ns"] + running["dur_ns"]).clip(first, last).to_numpy()
+    filled = _capped_integral(start, end, running["blocks_per_sm"].fill_null(0).clip(0, 1).to_numpy())
+    weight, occupancy = (end - start).astype(np.float64), running["occupancy"].clip(0, 1).to_numpy()
+    weight = np.where(np.isnan(occupancy), 0.0, weight)
+    return {
+        "gpu_utilization": float(spans(running).within([first], [last])[0]) / (last - first),
+        "sm_efficiency": filled / (last - first),
+        "occupancy": float((np.nan_to_num(occupancy) * weight).sum() / weight.sum()) if weight.any() else None,
+    }
+
+
+def _capped_integral(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], level: npt.NDArray[np.float64]) -> float:
+    """Integral over time of min(1, sum of the levels of the open intervals), in ns."""
+    times = np.concatenate((start, end))
+    order = np.argsort(times, kind="stable")
+    running = np.cumsum(np.concatenate((level, -level))[order])
+    return float((np.minimum(running[:-1], 1.0).clip(0.0) * np.diff(times[order])).sum())
+
+
+SEVERAL: Final = "several"
+_GROUP: Final = ("name", "op", "shapes", "grid", "block")
+
+
+@tabulates("kernel_group")
+def kernel_groups(view: DeviceView) -> pl.DataFrame:
+    """One row per kernel name, launching op, grid and block, the most time first: what tables are grouped from.
+
+    Columns: name, op, shapes (JSON text, of the op), grid, block, registers, occupancy, calls, total_ms, family (of a
+    kernel that communicates, collective), tensor_cores, and verdict on their use: used, unused, unknown, no use; null
+    of kernels that communicate, and of a device without.
+    """
+    ran = view.used_ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
+    launching = view.host.filter(pl.col("id").is_in(ran["op"].drop_nulls().unique().implode()))
+    ops = launching.select(op="id", op_name=pl.col("name").cast(pl.String), shapes=pl.col("shapes").cast(pl.String))
+    ran = ran.join(ops, on="op", how="left").join(view.once(verdicts), on="id", how="left")
+    name = pl.col("name").cast(pl.String)
+    rows = ran.group_by(name, "shapes", "grid", "block", "kind", "verdict", op="op_name").agg(
+        registers=pl.max("registers"),
+        occupancy=pl.mean("occupancy"),
+        calls=pl.len(),
+        total_ms=pl.sum("dur_ns") / 1e6,
+    )
+    told = classify(rows["name"].unique()).select("name", pl.col("family").cast(pl.String), "tensor_cores")
+    communicates = pl.col("kind") == "collective"
+    return (
+        rows.join(told, on="name", how="left")
+        .with_columns(family=pl.when(communicates).then(pl.lit("collective")).otherwise("family"))
+        .drop("kind")
+        .sort("total_ms", *_GROUP, descending=[True, *[False] * len(_GROUP)], nulls_last=True)
+    )
+
+
+def with_the_rest(groups: pl.DataFrame, most: int) -> pl.DataFrame:
+    """The first of the groups, and the others put together kernel by kernel, so that sums over the table stay whole.
+
+    A row of those others has SEVERAL for its op and shapes, and no launch dimensions. Kernels beyond `most` have one
+    row together.
+    """
+    rest = groups.slice(most)
+    if not rest.height:
+        return groups
+    kernel = ["name", "family", "tensor_cores", "verdict", *(c for c in ("worker", "device") if c in groups.columns)]
+    several = {name: pl.lit(SEVERAL) for name in ("op", "shapes")}
+    together = (
+        rest.group_by(kernel).agg(pl.sum("calls", "total_ms"), **several).sort("total_ms", "name", descending=True)
+    )
+    last = together.slice(most)
+    if last.height:
+        other = pl.lit(count(last["name"].n_unique(), "other kernel")).alias("name")
+        last = last.group_by(other, "family", "verdict", *kernel[4:]).agg(pl.sum("calls", "total_ms"), **several)
+    return pl.concat(
+        [groups.head(most), together.head(most), last.sort("total_ms", "family", descending=True)], how="diagonal"
+    )
+
+
+@tabulates("kernel")
+def kernel_table(view: DeviceView) -> pl.DataFrame:
+    """One row per kernel name, the most time first.
+
+    Columns: name, calls, total_ms, mean_us, max_us, min_us, kernel_time_share, family, tensor_cores.
+    """
+    ran, duration = _kernels(view), pl.col("dur_ns")
+    rows = (
+        ran.group_by("name")
+        .agg(
+            calls=pl.len(),
+            total_ms=duration.sum() / 1e6,
+            mean_us=duration.mean() / 1e3,
+            max_us=duration.max() / 1e3,
+            min_us=duration.min() / 1e3,
+            kernel_time_share=duration.sum() / max(1, int(ran["dur_ns"].sum())),
+        )
+        .with_columns(pl.col("name").cast(pl.String))
+    )
+    told = classify(rows["name"]).select("name", "family", "tensor_cores")
+    return rows.join(told, on="name", how="left").sort("total_ms", "name", descending=[True, False])

@@ -1,0 +1,175 @@
+"""Matrix products in a type that the device multiplies slowly: fp32 where it has TF32, 32 bits where 16 would do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.kernel_groups import parts
+from advisor.analysis.device.kernels import extent, longest
+from advisor.analysis.device.matmuls import candidates
+from advisor.analysis.device.roofline import REPLAYED, gains_ms, memory_ns
+from advisor.analysis.device.steps import DeviceView
+from advisor.inputs.hardware import Gpu
+from advisor.metrics.metric import Metric, Missing, Value, measures
+
+_TO_TF32: Final = (0.35, 0.875)  # of the ratio of the peaks, at least and at most: see _TF32_SOURCE
+_TO_SIXTEEN_BITS: Final = (0.35, 0.75)
+_FROM_TF32: Final = (0.7, 1.0)
+_BANDWIDTH: Final = (0.8, 1.0)
+_HALVED: Final = (0.75, 0.5)  # of a memory-bound kernel's time in 16 bits: half its bytes, where autocast reaches it
+_HALVING: Final = ["elementwise", "pooling", "cat"]
+_WORTH_TF32: Final = 1.5  # of the fp32 peak; GeForce boards multiply TF32 no faster than fp32
+_NEEDS: Final = ("device_ops", "device_ops.name")
+
+_TF32_SOURCE: Final = (
+    "0.35: whole training steps reach 38 to 57 % of the Tensor Cores' peak (Llama 3 report, Megatron-LM), ordinary "
+    "cores all of theirs; 0.875: PyTorch's note on TF32 measures 7 times of a ratio of 8"
+)
+_SIXTEEN_SOURCE: Final = (
+    "0.35 as for TF32; 0.75: the best fused kernels (FlashAttention-3); half: Daydream (USENIX ATC 2020)"
+)
+
+
+@measures(
+    Metric(
+        "tf32_off_share",
+        "share",
+        "Part of the step in which fp32 matrices are multiplied on the ordinary cores though the device has TF32.",
+        "time of fp32 matrix kernels judged unused, where TF32's peak is at least 1.5 times that of fp32 / step time",
+        "kernel names, then the launching op's dtype; peaks from the hardware table",
+        _NEEDS,
+        lambda view: longest(_tf32_off(view)),
+    ),
+    Metric("tf32_off_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS),
+    Metric("tf32_off_ops", "text", "The ops that launched them.", "the three with the most time", needs=_NEEDS),
+    Metric(
+        "tf32_least_gain_ms",
+        "ms",
+        "Step time that allowing TF32 gives back at least.",
+        f"those kernels 0.35 x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth{REPLAYED}",
+        _TF32_SOURCE,
+        _NEEDS,
+    ),
+    Metric(
+        "tf32_gain_ms",
+        "ms",
+        "Step time that allowing TF32 gives back at most.",
+        f"those kernels 0.875 x the ratio of the peaks as fast, at up to the full memory bandwidth{REPLAYED}",
+        _TF32_SOURCE,
+        _NEEDS,
+    ),
+)
+def tf32(view: DeviceView) -> Mapping[str, Value]:
+    """What TF32 would speed up; zero where the device has none that is faster."""
+    gpu = view.gpu
+    if gpu is None or not view.total_ns:
+        return dict.fromkeys(_TF32, _no_peaks(view))
+    found, ratio = _tf32_off(view), gpu.tensor_core_gain("fp32", "tf32") or 1.0
+    slow, fast = (_left(gpu, ratio, _TO_TF32, end, 4) for end in (0, 1))
+    return dict(zip(_TF32, (*extent(view, found), *gains_ms(view, found, slow, fast)), strict=True))
+
+
+@measures(
+    Metric(
+        "thirty_two_bit_share",
+        "share",
+        "Part of the step in which 32-bit matrices are multiplied that TF32 would make no faster.",
+        "time of matrix kernels with fp32 or TF32 inputs, without those of tf32_off_share / step time",
+        "kernel names, then the launching op's dtype",
+        _NEEDS,
+        lambda view: longest(_thirty_two_bit(view)),
+    ),
+    Metric("thirty_two_bit_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS),
+    Metric("thirty_two_bit_ops", "text", "The ops that launched them.", "the three with the most time", needs=_NEEDS),
+    Metric(
+        "sixteen_bit_least_gain_ms",
+        "ms",
+        "Step time that mixed precision gives back at least.",
+        "those kernels 0.35 (0.7 from TF32) x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth; "
+        f"elementwise, pooling and batch norm kernels on fp32 three quarters as long{REPLAYED}",
+        _SIXTEEN_SOURCE,
+        _NEEDS,
+    ),
+    Metric(
+        "sixteen_bit_gain_ms",
+        "ms",
+        "Step time that mixed precision gives back at most.",
+        "those kernels 0.75 (1 from TF32) x the ratio of the peaks as fast, at up to the full memory bandwidth; "
+        f"elementwise, pooling and batch norm kernels on fp32 half as long{REPLAYED}",
+        _SIXTEEN_SOURCE,
+        _NEEDS,
+    ),
+)
+def mixed_precision(view: DeviceView) -> Mapping[str, Value]:
+    """What 16-bit types would speed up."""
+    gpu = view.gpu
+    if gpu is None or not view.total_ns:
+        return dict.fromkeys(_SIXTEEN, _no_peaks(view))
+    half = next((dtype for dtype in ("bf16", "fp16") if gpu.supports(dtype)), None)
+    if half is None:
+        return dict.fromkeys(_SIXTEEN, Missing("the device has no Tensor Cores for 16-bit types"))
+    found = pl.concat([_thirty_two_bit(view), _around(view)], how="diagonal")
+    gains = gains_ms(view, found, *(_in_sixteen_bits(gpu, half, end) for end in (0, 1)))
+    return dict(zip(_SIXTEEN, (*extent(view, _thirty_two_bit(view)), *gains), strict=True))
+
+
+_TF32: Final = ("tf32_off_share", "tf32_off_ms", "tf32_off_ops", "tf32_least_gain_ms", "tf32_gain_ms")
+_SIXTEEN: Final = (
+    *("thirty_two_bit_share", "thirty_two_bit_ms", "thirty_two_bit_ops"),
+    *("sixteen_bit_least_gain_ms", "sixteen_bit_gain_ms"),
+)
+
+
+def _no_peaks(view: DeviceView) -> Missing:
+    """Why it is not known how fast the device multiplies which type: it has no name, or one the table lacks."""
+    name = view.facts.get("name")
+    if not name:
+        return Missing("it cannot be told which GPU this is, and so how fast it multiplies which type")
+    return Missing(f"the peaks of {name} are not in the table of GPUs, and so not how fast it multiplies which type")
+
+
+def _is_tf32_off(view: DeviceView) -> pl.Expr:
+    gain = view.gpu.tensor_core_gain("fp32", "tf32") if view.gpu and view.gpu.vendor == "NVIDIA" else None
+    return pl.lit((gain or 1.0) >= _WORTH_TF32) & (pl.col("verdict") == "unused") & (pl.col("dtype") == "fp32")
+
+
+def _tf32_off(view: DeviceView) -> pl.DataFrame:
+    return view.once(candidates).filter(_is_tf32_off(view))
+
+
+def _thirty_two_bit(view: DeviceView) -> pl.DataFrame:
+    return view.once(candidates).filter(pl.col("dtype").is_in(["fp32", "tf32"]) & ~_is_tf32_off(view))
+
+
+def _around(view: DeviceView) -> pl.DataFrame:
+    """Kernels that multiply nothing and move fp32 values, of the kinds that autocast leaves in the products' type."""
+    name = pl.col("name").cast(pl.String)
+    norm = (pl.col("family") == "normalisation") & name.str.contains("(?i)batch_?norm|bn_[fb]w")
+    return view.once(parts).filter(
+        (pl.col("family").is_in(_HALVING) | norm) & (pl.col("op_dtype") == "fp32"),
+        pl.col("part").is_null() | (pl.col("part") == "chain"),
+    )
+
+
+def _in_sixteen_bits(gpu: Gpu, half: str, end: int) -> pl.Expr:
+    """Longest (end 0) or shortest (end 1) time of products and of the kernels around them, which have no verdict."""
+    ordinary, tensor = (gpu.tensor_core_gain(dtype, half) or 1.0 for dtype in ("fp32", "tf32"))
+    is_tf32 = (pl.col("dtype") == "tf32") | ((pl.col("verdict") != "unused") & pl.lit(gpu.vendor == "NVIDIA"))
+    return (
+        pl.when(pl.col("verdict").is_null())
+        .then(pl.col("dur_ns") * _HALVED[end])
+        .when(is_tf32)
+        .then(_left(gpu, tensor, _FROM_TF32, end, 2))
+        .otherwise(_left(gpu, ordinary, _TO_SIXTEEN_BITS, end, 2))
+    )
+
+
+def _left(gpu: Gpu, ratio: float, rates: tuple[float, float], end: int, element_bytes: int) -> pl.Expr:
+    """Time of a product that runs `ratio` x a rate as fast, where memory permits; never more than now."""
+    m, n, k = (pl.col(side).cast(pl.Float64) for side in "mnk")
+    moved = pl.col("count") * (m * k + k * n + m * n) * element_bytes
+    faster = pl.col("dur_ns") / max(1.0, ratio * rates[end])
+    return pl.min_horizontal("dur_ns", pl.max_horizontal(faster, memory_ns(moved, gpu, _BANDWIDTH[end])))

@@ -1,0 +1,120 @@
+"""The driver's allocator: calls that take or give back device memory, and how much of it the framework holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.host_work import places
+from advisor.analysis.device.idle import gaps
+from advisor.analysis.device.replay import trusted_replay
+from advisor.analysis.device.steps import DeviceView
+from advisor.metrics.metric import Metric, Missing, Value, measures
+from advisor.model.profile import named
+from advisor.text import ms
+
+_NAMED: Final = 3
+_NEEDS: Final = ("device_ops", "device_ops.launch")
+_FREES: Final = r"(?i)free|unmap"
+_HOST_MEMORY: Final = r"(?i)host"
+_LEFT: Final = 0.3
+
+
+def _calls(view: DeviceView) -> pl.DataFrame:
+    """Calls of the used steps that take or free device memory; pinned host memory is another matter."""
+    return view.used_host.filter(pl.col("kind") == "allocator", ~named(_HOST_MEMORY))
+
+
+@measures(
+    Metric(
+        "allocator_calls_per_step",
+        "number",
+        "Calls per step that take device memory from the driver or give it back.",
+        "cudaMalloc, cudaFree, hipMalloc, hipFree and the like, not those for host memory / steps",
+        needs=_NEEDS,
+        where=lambda view: places(view, _calls(view).drop("window"), op="parent"),
+    ),
+    Metric(
+        "allocator_frees_per_step",
+        "number",
+        "Those of them that give memory back; each waits until the device has nothing left to do.",
+        "calls with free or unmap in their name / steps",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "allocator_frees_in_ops_part",
+        "share",
+        "How many of those that give memory back do so inside ordinary framework ops.",
+        "those of them inside an op of the framework / all of them; 0 where there are none",
+        "a caching allocator frees nothing inside an op unless memory is full; without caching every op frees its own",
+        _NEEDS,
+    ),
+    Metric(
+        "allocator_calls",
+        "text",
+        "Which calls those are, the most time first.",
+        "their time per step, summed by name",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "allocator_least_gain_ms",
+        "ms",
+        "Step time given back if seven tenths of those calls went away.",
+        "0.7 x allocator_gain_ms",
+        "own choice: memory that grows with the batch's shape is still taken at times",
+        _NEEDS,
+    ),
+    Metric(
+        "allocator_gain_ms",
+        "ms",
+        "Step time given back if those calls went away.",
+        "replay without them and their waiting; where the replay of the unchanged steps is off by more than 5 %: "
+        "allocator_idle_share x step_mean_ms",
+        "advisor.analysis.device.replay",
+        _NEEDS,
+    ),
+    Metric(
+        "reserved_memory_share",
+        "share",
+        "Most device memory that the caching allocator held, as a part of the device's.",
+        "reserved_memory_bytes / device memory",
+        needs=("device_ops", "devices", "allocations", "allocations.allocated_bytes"),
+    ),
+)
+def churn(view: DeviceView) -> Mapping[str, Value]:
+    """What taking and freeing device memory costs; zero where no step does."""
+    if not view.total_ns:
+        return {}
+    calls = _calls(view)
+    gain = _gain_ms(view, calls)
+    name = pl.col("name").cast(pl.String)
+    by_name = calls.group_by(name=name).agg(pl.sum("dur_ns")).sort("dur_ns", "name", descending=[True, False])
+    frees = calls.filter(name.str.contains(_FREES))
+    ops = view.host.filter(pl.col("kind") == "op").select(parent="id")
+    return {
+        "allocator_frees_in_ops_part": frees.join(ops, on="parent", how="semi").height / max(1, frees.height),
+        "allocator_calls_per_step": calls.height / view.steps.height,
+        "allocator_frees_per_step": frees.height / view.steps.height,
+        "allocator_calls": ", ".join(f"{n} ({ms(view.per_step_ms(ns))})" for n, ns in by_name.head(_NAMED).rows()),
+        "allocator_least_gain_ms": (1 - _LEFT) * gain,
+        "allocator_gain_ms": gain,
+        "reserved_memory_share": _reserved(view),
+    }
+
+
+def _gain_ms(view: DeviceView, calls: pl.DataFrame) -> float:
+    if not calls.height:
+        return 0.0
+    trusted = view.once(trusted_replay)
+    if trusted is None:
+        return view.per_step_ms(int(view.once(gaps)["allocator_ns"].sum()))
+    return trusted.saved_ms(trusted.without_calls(calls["id"].to_numpy()))
+
+
+def _reserved(view: DeviceView) -> Value:
+    capacity, held = view.facts.get("memory_bytes"), view.reserved["reserved_bytes"].drop_nulls()
+    if not capacity:
+        return Missing("the device's memory size is not known")
+    return int(held.max()) / capacity if held.len() else Missing("the recording holds no totals of reserved memory")  # type: ignore[arg-type]  # integers

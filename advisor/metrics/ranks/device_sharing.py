@@ -1,0 +1,179 @@
+"""Devices that one process feeds in turn, and devices that other ranks' processes work on as well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.job.job import Job
+from advisor.analysis.job.rank import Rank
+from advisor.metrics.metric import Metric, Missing, Value, measures_jobs
+from advisor.model.intervals import Ints
+from advisor.text import listing
+
+_STAGGER: Final = (
+    *("launch_stagger_ms", "launch_stagger_share", "launch_order_share"),
+    *("launch_order", "launch_alike_share", "launch_least_ms", "launch_most_ms"),
+)
+_ENOUGH_STEPS: Final = 3
+
+
+@measures_jobs(
+    Metric(
+        "launch_stagger_ms",
+        "ms",
+        "How long after the first device of a process its last one starts to work in a step, because the host feeds it "
+        "no sooner.",
+        "mean over steps of the least of (last - first start of the first kernel on each of the process's devices) and "
+        "(last - first call that launches it): what was launched and still waits is not waiting for the host; 0 where "
+        "every process feeds one device",
+        "the gpu_private case of TensorFlow's GPU performance guide, seen from the devices' side",
+    ),
+    Metric(
+        "launch_stagger_share", "share", "The same as a part of the step.", "launch_stagger_ms / mean step, at most 1"
+    ),
+    Metric(
+        "launch_order_share",
+        "share",
+        "How regularly the devices start in the same order.",
+        "pairs of devices and steps in which the one starts first that usually does / all of them",
+    ),
+    Metric(
+        "launch_alike_share",
+        "share",
+        "How alike the work of a process's devices is: 1 where they are replicas, less where one has another part of "
+        "the model and needs what the other makes.",
+        "sum of the least / sum of the largest number of calls per step on a device, over kernels (name, grid, block)",
+    ),
+    Metric("launch_order", "text", "The devices in the order in which they usually start.", "by their mean place"),
+    Metric(
+        "launch_least_ms",
+        "ms",
+        "What a process per device gives back at least.",
+        "mean step - (kernels + exposed transfers + waiting for input) of the device that has most of them, at most "
+        "waiting and idling on the first device; at least 0",
+    ),
+    Metric(
+        "launch_most_ms", "ms", "The same at most: transfers hide behind kernels again.", "the same without transfers"
+    ),
+)
+def staggered(job: Job) -> Mapping[str, Value]:
+    """How far apart one process starts its devices."""
+    process = _feeder(job)
+    if process is None:
+        return dict.fromkeys(_STAGGER, 0.0) | {"launch_order": "", "launch_alike_share": 1.0}
+    begun, called = _begun(process, "first_ns"), _begun(process, "called_ns")
+    if begun.height < _ENOUGH_STEPS:
+        return dict.fromkeys(
+            _STAGGER, Missing(f"fewer than {_ENOUGH_STEPS} steps in which all devices of a process work")
+        )
+    begun = begun.join(called.select("step"), on="step", how="semi")
+    if begun.height < _ENOUGH_STEPS:
+        return dict.fromkeys(_STAGGER, Missing("what launched the first kernels of the steps was not recorded"))
+    starts = begun.drop("step").to_numpy().T / 1e6  # (devices, steps)
+    stagger = float(np.minimum(_apart(begun), _apart(called)).mean()) / 1e6
+    usual = np.argsort(starts.argsort(axis=0).argsort(axis=0).mean(axis=1), kind="stable")
+    in_order = [starts[a] <= starts[b] for i, a in enumerate(usual) for b in usual[i + 1 :]]
+    steps = pl.concat([rank.steps.filter(pl.col("step").is_in(begun["step"].implode())) for rank in process])
+    step_ms = float(steps["dur_ns"].to_numpy().mean()) / 1e6
+    least, most = _gains(job, process, begun["step"].to_list(), step_ms)
+    return {
+        "launch_stagger_ms": stagger,
+        "launch_stagger_share": min(1.0, stagger / step_ms) if step_ms else None,
+        "launch_order_share": float(np.mean(in_order)),
+        "launch_order": listing([f"GPU {process[i].device}" for i in usual]),
+        "launch_alike_share": _alike(process),
+        "launch_least_ms": least,
+        "launch_most_ms": most,
+    }
+
+
+def _feeder(job: Job) -> Sequence[Rank] | None:
+    """The devices of the process that feeds most."""
+    by_worker: dict[int, list[Rank]] = {}
+    for i in job.members:
+        if job.ranks[i].device is not None:
+            by_worker.setdefault(job.ranks[i].worker, []).append(job.ranks[i])
+    most = max(by_worker.values(), key=len, default=[])
+    return most if len(most) > 1 else None
+
+
+def _begun(process: Sequence[Rank], when: str) -> pl.DataFrame:
+    """A row per step that all devices use: step, and when each one's first kernel starts or was called for, in ns."""
+    found = process[0].steps.filter("used").select("step")
+    for i, rank in enumerate(process):
+        first = rank.steps.filter("used", pl.col(when).is_not_null()).select("step", pl.col(when).alias(f"{i}"))
+        found = found.join(first, on="step", how="inner")
+    origin = pl.min_horizontal(pl.exclude("step"))
+    return found.sort("step").with_columns(pl.exclude("step") - origin)
+
+
+def _apart(begun: pl.DataFrame) -> Ints:
+    """From the first to the last device, per step."""
+    times = begun.sort("step").drop("step").to_numpy()
+    apart: Ints = times.max(axis=1) - times.min(axis=1)
+    return apart
+
+
+def _alike(process: Sequence[Rank]) -> float:
+    """How much of the kernels that any of the devices runs all of them run, as often."""
+    kernel = ["name", "grid", "block"]
+    each = [rank.kernels.select(*kernel, per_step=pl.col("number") / rank.steps["used"].sum()) for rank in process]
+    numbers = pl.concat(each).group_by(kernel).agg(pl.len(), least=pl.min("per_step"), most=pl.max("per_step"))
+    least = numbers.filter(pl.col("len") == len(process))["least"].sum()
+    return float(least) / float(numbers["most"].sum()) if numbers.height else 1.0
+
+
+def _gains(job: Job, process: Sequence[Rank], steps: Sequence[int], step_ms: float) -> tuple[float, float]:
+    """What is left of the step once each device is fed by itself, taken off: low and high, in ms."""
+    positions = [job.ranks.index(rank) for rank in process]
+    mine = job.pace.filter(pl.col("rank").is_in(positions), pl.col("step").is_in(list(steps)))
+    work = (pl.col("work_ns") + pl.col("input_ns")).mean() / 1e6
+    needed = mine.group_by("rank").agg(most=work, least=work + pl.mean("transfer_ns") / 1e6)
+    if not needed.height:
+        return 0.0, 0.0
+    most, least = (step_ms - float(needed[name].to_numpy().max()) for name in ("most", "least"))
+    return max(0.0, least), max(0.0, most)
+
+
+@measures_jobs(
+    Metric(
+        "guest_workers",
+        "count",
+        "Processes that work on another rank's GPU beside their own.",
+        "workers that meet the other ranks on one device and run something on another, which is another worker's",
+    ),
+    Metric("guest_names", "text", "Who works on whose GPU.", "by the numbers of ranks and devices"),
+    Metric(
+        "guest_ms",
+        "ms",
+        "Kernel time per step of those processes on the GPU that has most of it.",
+        "sum over guests of the mean time per step in kernels there; the largest over devices",
+    ),
+)
+def guests(job: Job) -> Mapping[str, Value]:
+    """Work of one rank on another rank's device."""
+    if len(job.members) == 1:
+        return dict.fromkeys(("guest_workers", "guest_names", "guest_ms"), Missing("there is 1 rank only to look at"))
+    homes = [job.ranks[i] for i in job.members]
+    found: dict[tuple[object, int | None], list[Rank]] = {}
+    for rank in (job.ranks[i] for i in job.guests):
+        if any(home.worker != rank.worker and _place(home) == _place(rank) for home in homes):
+            found.setdefault(_place(rank), []).append(rank)
+    if not found:
+        return {"guest_workers": 0, "guest_names": "", "guest_ms": 0.0}
+    time = {place: sum(_kernel_ms(rank) for rank in there) for place, there in found.items()}
+    told = [f"GPU {place[1]}: {listing([f'rank {r.worker}' for r in there])}" for place, there in found.items()]
+    workers = {rank.worker for there in found.values() for rank in there}
+    return {"guest_workers": len(workers), "guest_names": "; ".join(told), "guest_ms": max(time.values())}
+
+
+def _place(rank: Rank) -> tuple[object, int | None]:
+    return rank.facts.get("host"), rank.device
+
+
+def _kernel_ms(rank: Rank) -> float:
+    return float(rank.steps["work_ns"].to_numpy().mean()) / 1e6 if rank.steps.height else 0.0

@@ -1,0 +1,112 @@
+"""A pipeline of ranks: its stages, its micro-batches, and how much of its bubbles they account for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.job.job import Job
+from advisor.metrics.metric import Metric, Missing, Value, measures_jobs
+
+_BETWEEN_TWO: Final = ["send", "recv"]
+_NAMES: Final = (
+    *("pipeline_wait_ms", "pipeline_stages", "micro_batches", "schedule_bubble_share"),
+    *("schedule_bubble_ms", "pipeline_work_ms", "uneven_stages_ms"),
+)
+_SOURCE: Final = "GPipe (NeurIPS 2019) and Megatron-LM (SC 2021): bubbles of (stages - 1) / micro-batches"
+
+
+@measures_jobs(
+    Metric(
+        "pipeline_wait_ms",
+        "ms",
+        "Time per step that ranks wait for another rank to send or receive.",
+        "mean over ranks and common steps of exposed waiting in sends and receives",
+    ),
+    Metric(
+        "pipeline_stages",
+        "count",
+        "Stages of the pipeline.",
+        "ranks that are joined by sends and receives; the median where there are several pipelines",
+    ),
+    Metric(
+        "micro_batches",
+        "number",
+        "Messages per step from one stage to the next: micro-batches, times the chunks that a rank holds.",
+        "sends (or receives) per rank, peer and common step; the median over ranks and peers",
+    ),
+    Metric(
+        "schedule_bubble_share",
+        "share",
+        "Part of the step that the pipeline idles for by its schedule, had all stages equal work.",
+        "(pipeline_stages - 1) / (micro_batches + pipeline_stages - 1)",
+        _SOURCE,
+    ),
+    Metric(
+        "schedule_bubble_ms",
+        "ms",
+        "How much of the waiting that accounts for.",
+        "(mean step - pipeline_wait_ms) x (pipeline_stages - 1) / micro_batches, at most pipeline_wait_ms",
+        _SOURCE,
+    ),
+    Metric(
+        "pipeline_work_ms",
+        "ms",
+        "Time per step that a rank of the pipeline is not waiting: what smaller micro-batches make less efficient.",
+        "mean step - pipeline_wait_ms",
+    ),
+    Metric(
+        "uneven_stages_ms",
+        "ms",
+        "The rest of it: stages of unequal work, or messages that nothing hides.",
+        "pipeline_wait_ms - schedule_bubble_ms",
+    ),
+)
+def bubbles(job: Job) -> Mapping[str, Value]:
+    """What a pipeline waits, and how much of it by its schedule; nothing where the ranks are no pipeline."""
+    calls = job.calls.filter(pl.col("op").is_in(_BETWEEN_TWO), pl.col("step").is_in(job.steps))
+    if not calls.height:
+        return dict.fromkeys(_NAMES, Missing("no rank sends to another"))
+    if job.untold:
+        return dict.fromkeys(_NAMES, Missing(job.untold))
+    step_ms, wait_ms = (float(job.pace[column].to_numpy().mean()) / 1e6 for column in ("dur_ns", "paired_ns"))
+    known = calls.filter(pl.col("peer").is_not_null())
+    if not known.height:
+        why = Missing("the recording does not tell with whom ranks exchange their messages")
+        return dict.fromkeys(_NAMES, why) | {"pipeline_wait_ms": wait_ms}
+    stages, messages = _stages(job, known), _messages(job, known)
+    by_schedule = min(wait_ms, (step_ms - wait_ms) * (stages - 1) / messages)
+    return {
+        "pipeline_wait_ms": wait_ms,
+        "pipeline_stages": stages,
+        "micro_batches": messages,
+        "schedule_bubble_share": (stages - 1) / (messages + stages - 1),
+        "schedule_bubble_ms": by_schedule,
+        "pipeline_work_ms": step_ms - wait_ms,
+        "uneven_stages_ms": wait_ms - by_schedule,
+    }
+
+
+def _stages(job: Job, calls: pl.DataFrame) -> int:
+    """The typical number of ranks that messages join, those that were not recorded too."""
+    workers = pl.Series([rank.worker for rank in job.ranks], dtype=pl.Int64)
+    pairs = calls.select(here=workers.gather(calls["rank"]), there=pl.col("peer").cast(pl.Int64)).unique()
+    joined = {rank: rank for pair in pairs.rows() for rank in pair}
+
+    def root(rank: int) -> int:
+        while joined[rank] != rank:
+            rank = joined[rank]
+        return rank
+
+    for here, there in pairs.rows():
+        joined[root(here)] = root(there)
+    _, sizes = np.unique([root(rank) for rank in joined], return_counts=True)
+    return int(np.median(sizes))
+
+
+def _messages(job: Job, calls: pl.DataFrame) -> float:
+    counts = calls.group_by("rank", "peer", "op").len()["len"].to_numpy()
+    return float(np.median(counts)) / len(job.steps)

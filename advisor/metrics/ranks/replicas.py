@@ -1,0 +1,176 @@
+"""Ranks that do the same work: the same kernels slower on one of them, or one that does next to nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.job.job import Job
+from advisor.metrics.metric import Metric, Missing, Value, measures_jobs
+from advisor.text import count, listing
+
+_ENOUGH_STEPS: Final = 3
+_ENOUGH_SHARE: Final = 0.5  # of a rank's kernel time that must be in kernels that another rank runs too
+_IDLE_SHARE: Final = 0.1  # of the typical rank's kernel time
+_KERNEL: Final = ("name", "grid", "block")
+_RATIOS: Final = (
+    *("slow_kernels_rank", "slow_kernels_ratio", "slow_kernels_share"),
+    *("slow_kernels_least_ms", "slow_kernels_most_ms"),
+)
+
+
+@measures_jobs(
+    Metric(
+        "slow_kernels_rank", "text", "The rank on which the same kernels take longest.", "largest slow_kernels_ratio"
+    ),
+    Metric(
+        "slow_kernels_ratio",
+        "ratio",
+        "How many times as long the same kernels take there as on the other ranks.",
+        "median, weighted by time, over kernels of one name, grid and block of (median duration on the rank / lower "
+        "median of those on the other ranks); the largest over ranks; at least half of a rank's kernel time compared",
+        "NVRx's straggler detection compares kernels so; PRISM (arXiv 2510.15596) on how far GPUs of one type differ",
+    ),
+    Metric(
+        "slow_kernels_share",
+        "share",
+        "Part of that rank's time in kernels that could be compared.",
+        "time in kernels that another rank runs too / time in kernels",
+    ),
+    Metric(
+        "slow_kernels_least_ms",
+        "ms",
+        "What the job's step gets shorter by at least if they took as long as elsewhere.",
+        "(1 - 1 / slow_kernels_ratio) x its time in kernels, down to the step of the next latest rank without waiting",
+    ),
+    Metric(
+        "slow_kernels_most_ms",
+        "ms",
+        "The same at most: what the others do in the time that they wait for it gets shorter too.",
+        "the same, down to the next latest step without time in collectives that nothing covers",
+    ),
+)
+def slow_kernels(job: Job) -> Mapping[str, Value]:
+    """The rank whose kernels are slowest, and what that costs the job."""
+    if job.untold:
+        return dict.fromkeys(_RATIOS, Missing(job.untold))
+    if len(job.steps) < _ENOUGH_STEPS:
+        return dict.fromkeys(_RATIOS, Missing(f"fewer than {_ENOUGH_STEPS} steps: a GPU may be slow for a moment only"))
+    compared = job.once(_compared)
+    if not compared.height:
+        return dict.fromkeys(_RATIOS, Missing("the ranks run different kernels: there is nothing to compare"))
+    rank, ratio, share = (
+        compared.sort("ratio", "rank", descending=[True, False]).select("rank", "ratio", "share").row(0)
+    )
+    least, most = _gains(job, rank, ratio)
+    return {
+        "slow_kernels_rank": job.names[rank],
+        "slow_kernels_ratio": max(1.0, ratio),
+        "slow_kernels_share": share,
+        "slow_kernels_least_ms": min(least, most),
+        "slow_kernels_most_ms": most,
+    }
+
+
+def _compared(job: Job) -> pl.DataFrame:
+    """A row per rank whose kernels others run too: rank, ratio, share."""
+    rows = [job.ranks[i].kernels.with_columns(rank=pl.lit(i, pl.Int64)) for i in job.members]
+    kernels = pl.concat(rows).filter(pl.col("median_ns") > 0)
+    if not kernels.height:
+        return pl.DataFrame(schema={"rank": pl.Int64, "ratio": pl.Float64, "share": pl.Float64})
+    others = pl.col("median_ns").sort()
+    # The lower median of the others: its place in the sorted row of all ranks moves up by one from this rank's on.
+    place = pl.col("median_ns").rank("ordinal").over(_KERNEL).cast(pl.Int64) - 1
+    middle = (pl.len().over(_KERNEL).cast(pl.Int64) - 2) // 2
+    at = middle + (place <= middle).cast(pl.Int64)
+    told = kernels.with_columns(at=at, all=others.implode().over(_KERNEL), shared=pl.len().over(_KERNEL) > 1)
+    told = told.with_columns(
+        ratio=pl.when("shared").then(pl.col("median_ns") / pl.col("all").list.get(pl.col("at"), null_on_oob=True))
+    )
+    by_rank = told.group_by("rank").agg(
+        ratio=pl.struct("ratio", "total_ns").filter(pl.col("shared")),
+        share=pl.col("total_ns").filter(pl.col("shared")).sum() / pl.col("total_ns").sum(),
+    )
+    ratios = [_weighted_median(pairs) for pairs in by_rank["ratio"]]
+    found = by_rank.select("rank", ratio=pl.Series(ratios, dtype=pl.Float64), share="share")
+    return found.filter(pl.col("share") >= _ENOUGH_SHARE, pl.col("ratio").is_not_null()).sort("rank")
+
+
+def _weighted_median(pairs: pl.Series) -> float | None:
+    """The ratio up to which half of the time lies."""
+    if not len(pairs):
+        return None
+    frame = pairs.struct.unnest().sort("ratio")
+    reached = frame["total_ns"].cum_sum().to_numpy()
+    return float(frame["ratio"][int(np.searchsorted(reached, reached[-1] / 2))])
+
+
+def _gains(job: Job, rank: int, ratio: float) -> tuple[float, float]:
+    """What the job's step gets shorter by if this rank's kernels took as long as elsewhere: low and high, in ms."""
+    alone = pl.col("own_ns") - pl.col("transfer_ns")
+    means = job.pace.group_by("rank").agg(
+        own=pl.mean("own_ns") / 1e6, alone=alone.mean() / 1e6, work=pl.mean("work_ns")
+    )
+    mine, others = means.filter(pl.col("rank") == rank), means.filter(pl.col("rank") != rank)
+    saved = (1 - 1 / max(1.0, ratio)) * float(mine["work"].item()) / 1e6
+    low, high = (
+        float(np.clip(mine[time].item() - others[time].to_numpy().max(), 0.0, saved)) for time in ("own", "alone")
+    )
+    return low, high
+
+
+@measures_jobs(
+    Metric(
+        "idle_ranks",
+        "count",
+        "Ranks whose GPU does next to nothing.",
+        "ranks whose time in kernels per step is below a tenth of the typical rank's (the lower median of those that "
+        "run any)",
+    ),
+    Metric(
+        "idle_devices",
+        "count",
+        "GPUs of the job's hosts that do next to nothing.",
+        "idle_ranks + where every rank was recorded the devices that a process sees and none of its host uses, the "
+        "most over hosts; devices are told apart by their number, so that hosts without a name count as one",
+    ),
+    Metric("idle_names", "text", "Which those are.", "names of the idle ranks, number of the unused devices"),
+)
+def idle_ranks(job: Job) -> Mapping[str, Value]:
+    """Devices that take no part in the work."""
+    names = ("idle_ranks", "idle_devices", "idle_names")
+    if len(job.members) == 1:
+        return dict.fromkeys(names, Missing("1 rank was recorded: there is none to hold it against"))
+    idle = _idle(job)
+    if idle is None:
+        return dict.fromkeys(names, Missing("no rank runs a kernel on a device"))
+    unused = _unused(job)
+    told = [*idle, *([count(unused, "device") + " that no process uses"] if unused else [])]
+    return {"idle_ranks": len(idle), "idle_devices": len(idle) + unused, "idle_names": listing(told) if told else ""}
+
+
+def _idle(job: Job) -> list[str] | None:
+    """Names of the ranks that do next to nothing; None where all of them do."""
+    work = {i: float(job.ranks[i].steps["work_ns"].to_numpy().mean()) for i in job.members if job.ranks[i].steps.height}
+    busy = sorted(time for time in work.values() if time > 0)
+    if not busy:
+        return None
+    typical = busy[(len(busy) - 1) // 2]
+    return [job.names[i] for i, time in work.items() if time < _IDLE_SHARE * typical]
+
+
+def _unused(job: Job) -> int:
+    """Devices that the processes of one host see and leave alone."""
+    if job.apart or (job.world_size and job.world_size > len(job.members)):
+        return 0
+    seen: dict[object, int] = {}
+    used: dict[object, set[int]] = {}
+    for rank in job.ranks:
+        if rank.device is not None and rank.visible:
+            host = rank.facts.get("host")
+            seen[host] = max(seen.get(host, 0), rank.visible)
+            used.setdefault(host, set()).update((rank.device, *rank.used))
+    return max((max(0, seen[host] - len(used[host])) for host in seen), default=0)

@@ -1,0 +1,411 @@
+"""Ranks that differ in what they do by themselves: the same one late in every step, or another one each time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from advisor.analysis.job.job import Job
+from advisor.metrics.metric import Metric, Missing, Value, measures_jobs, tabulates_jobs
+from advisor.text import ms
+
+_ENOUGH_STEPS: Final = 3
+_TELLING_SHARE: Final = 0.1  # of the lateness: parts below are not named
+_TELLING_COUNT: Final = 0.05  # more kernels than the typical rank: fewer are not named
+_MOSTLY: Final = 0.5
+_BY_CHANCE: Final = 2  # standard errors: of two ranks that are late in turn one is late more often
+_USUAL: Final = 0.25  # quantile: of two ranks that pause in turn each does in half of the steps
+_PAIRED: Final = ("send", "recv")
+_IN_STAGES: Final = (
+    "ranks wait in sends and receives mostly: in a pipeline the slowest stage alone does not set the step"
+)
+_WAITING: Final = (
+    *("waiting_share", "waiting_most", "waiting_most_share", "pipeline_wait_share"),
+    *("awaited_most", "awaited_most_share"),
+)
+_PARTS: Final = {"work": "kernels", "input": "waiting for input", "other": "other work of the host, or idling"}
+_SOURCE: Final = (
+    "persistent against moving as ByteDance's straggler study (OSDI 2025) tells a bad worker from uneven data"
+)
+_ALONE: Final = "alone time = step - time in collectives that no kernel of the rank's own covers"
+_TYPICAL: Final = "typical = the lower median over ranks"
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class _Ranks:
+    """What each rank does in each common step, in ms; arrays of shape (ranks, steps).
+
+    `alone` is the step without collectives that nothing hides, `own` the step without waiting for others in them,
+    `work` the part in kernels, `input` that of waiting for the loader; `kernels` is the number of them.
+    """
+
+    names: list[str]
+    step_ms: float
+    own: Floats
+    alone: Floats
+    work: Floats
+    input: Floats
+    kernels: Floats
+
+    @property
+    def other(self) -> Floats:
+        """What is neither a kernel nor waiting for input."""
+        rest: Floats = self.alone - self.work - self.input
+        return rest
+
+    @property
+    def latest(self) -> int:
+        """Row of the rank that does most by itself."""
+        return int(self.alone.mean(axis=1).argmax())
+
+
+def _ranks(job: Job) -> _Ranks:
+    return _cells(job, job.pace)
+
+
+def _whole_ranks(job: Job) -> _Ranks:
+    """The same over all complete steps, the uneven ones too."""
+    return _cells(job, job.whole_pace)
+
+
+def _cells(job: Job, pace: pl.DataFrame) -> _Ranks:
+    pace = pace.with_columns(alone_ns=pl.col("own_ns") - pl.col("transfer_ns")).sort("rank", "step")
+
+    def table(column: str, scale: float) -> Floats:
+        cells: Floats = pace[column].to_numpy().reshape(len(job.members), -1) / scale
+        return cells
+
+    own, alone, work, waited = (table(f"{name}_ns", 1e6) for name in ("own", "alone", "work", "input"))
+    step_ms = float(table("dur_ns", 1e6).mean())
+    return _Ranks([job.names[i] for i in job.members], step_ms, own, alone, work, waited, table("kernels", 1))
+
+
+def _typical(values: Floats) -> Floats:
+    """The lower median over ranks: of two, the one that does less."""
+    middle: Floats = np.sort(values, axis=0)[(len(values) - 1) // 2]
+    return middle
+
+
+def _persistent(values: Floats) -> float:
+    means = values.mean(axis=1)
+    return float(means.max() - _typical(means))
+
+
+def _moving(values: Floats) -> float:
+    return float(values.max(axis=0).mean() - values.mean(axis=1).max())
+
+
+@measures_jobs(
+    Metric(
+        "waiting_share",
+        "share",
+        "Part of all ranks' time that passes waiting for later ranks.",
+        "mean over ranks and common steps of exposed waiting / mean step",
+        "wait = latest start - own start, as TraceLens and ByteDance's study have it",
+    ),
+    Metric("waiting_most", "text", "The rank that waits longest for others.", "largest mean exposed waiting"),
+    Metric("waiting_most_share", "share", "Part of its time that this rank waits.", "mean exposed waiting / mean step"),
+    Metric(
+        "pipeline_wait_share",
+        "share",
+        "Part of all ranks' time that passes waiting for another rank to send or receive: the bubbles of a pipeline.",
+        "the same of exposed waiting in sends and receives; 0 where there are none",
+    ),
+    Metric(
+        "awaited_most",
+        "text",
+        "The rank that the others mostly wait for; empty where there is none.",
+        "largest sum of exposed waiting for it, if awaited_most_share is a half or more",
+    ),
+    Metric(
+        "awaited_most_share",
+        "share",
+        "Part of the waiting that is for the rank which is waited for longest.",
+        "largest sum of exposed waiting for one rank / sum for all",
+    ),
+)
+def waiting(job: Job) -> Mapping[str, Value]:
+    """Who waits, and for whom."""
+    if job.untold:
+        sends = job.calls.filter(pl.col("op").is_in(_PAIRED) | pl.col("op").is_null()).height
+        return dict.fromkeys(_WAITING, Missing(job.untold)) | ({} if sends else {"pipeline_wait_share": 0.0})
+    by_rank = job.pace.group_by("rank", maintain_order=True).agg(pl.mean("wait_ns", "paired_ns", "dur_ns"))
+    most = by_rank.sort("wait_ns", descending=True, maintain_order=True).row(0, named=True)
+    awaited = job.waits.group_by("last").agg(pl.sum("wait_ns")).sort("wait_ns", "last", descending=[True, False])
+    spent = awaited["wait_ns"].to_numpy()
+    longest = float(spent[0] / spent.sum()) if spent.sum() else 0.0
+    return {
+        "waiting_share": _ratio(by_rank["wait_ns"].mean(), by_rank["dur_ns"].mean()),
+        "pipeline_wait_share": _ratio(by_rank["paired_ns"].mean(), by_rank["dur_ns"].mean()),
+        "waiting_most": job.names[most["rank"]],
+        "waiting_most_share": _ratio(most["wait_ns"], most["dur_ns"]),
+        "awaited_most": job.names[awaited["last"][0]] if longest >= _MOSTLY else "",
+        "awaited_most_share": longest,
+    }
+
+
+def _ratio(part: object, whole: object) -> Value:
+    return part / whole if isinstance(part, float) and isinstance(whole, float) and whole else None
+
+
+_SPLIT: Final = (
+    Metric(
+        "persistent_skew_ms",
+        "ms",
+        "Time per step that the rank which is latest on average takes beyond the typical rank.",
+        f"max over ranks of the mean alone time - typical mean; {_ALONE}; {_TYPICAL}",
+        _SOURCE,
+    ),
+    Metric(
+        "moving_skew_ms",
+        "ms",
+        "Time per step that is lost because another rank is late each time.",
+        "mean over steps of the largest alone time - largest mean of a rank",
+        _SOURCE,
+    ),
+    Metric("moving_skew_share", "share", "The same as a part of the step.", "moving_skew_ms / mean step", _SOURCE),
+    Metric(
+        "moving_least_ms",
+        "ms",
+        "What evening that out gives back at least.",
+        "the same for the step without waiting, so that every rank's exposed transfers stay as they are; at most "
+        "moving_skew_ms",
+    ),
+    Metric(
+        "moving_most_ms",
+        "ms",
+        "What evening that out gives back at most.",
+        "mean over steps of the largest alone time - the level that is left: the mean over ranks and steps, or more"
+        " where a rank takes longer for good: the mean over steps of the rank that has most in all other steps; over"
+        " the common steps or over all complete ones, whose unevenness may be the same, where that is more",
+        "cross-validation: in few steps the largest mean of a rank is large by chance too",
+    ),
+    Metric(
+        "moving_host_ms",
+        "ms",
+        "The moving part of the time that is neither kernels nor waiting for input: the device waits for the host.",
+        "moving_skew_ms, of alone time - time in kernels - waiting for input",
+    ),
+    Metric(
+        "pauses_least_ms",
+        "ms",
+        "What the job's step gets shorter by at least if no rank's host paused.",
+        "mean over steps of the largest step without waiting - the same once each rank has, of what is neither kernels"
+        " nor waiting for input, no more than its lower quartile over steps",
+    ),
+    Metric(
+        "pauses_most_ms",
+        "ms",
+        "The same at most: transfers hide behind kernels again, and waits count whose pause came before the steps.",
+        "mean step - largest mean over steps of a rank's alone time, of the rest no more than its lower quartile; over"
+        " the common steps or over all complete ones, where that is more",
+    ),
+    Metric(
+        "persistent_compute_ms",
+        "ms",
+        "The persistent part of the time in kernels.",
+        "persistent_skew_ms, of work alone",
+    ),
+    Metric("moving_compute_ms", "ms", "The moving part of the time in kernels.", "moving_skew_ms, of work alone"),
+    Metric(
+        "persistent_input_ms",
+        "ms",
+        "The persistent part of the time that ranks wait for input.",
+        "persistent_skew_ms, of the time that the device idles while the loader is asked",
+    ),
+    Metric("moving_input_ms", "ms", "The moving part of that time.", "moving_skew_ms, of that time"),
+    Metric(
+        "moving_causes",
+        "text",
+        "What the latest rank of each step has more of than the typical one.",
+        "mean over steps of (its time in kernels, waiting for input, rest) - the typical rank's in that step",
+    ),
+    Metric("late_rank", "text", "The rank that does most by itself.", f"largest mean alone time; {_ALONE}"),
+    Metric("late_rank_steps", "count", "In how many of the common steps it is the latest.", "largest alone time"),
+    Metric(
+        "late_rank_ms",
+        "ms",
+        "By how much that rank is usually late; 0 where it may be the latest by chance.",
+        f"median over steps of (its alone time - typical alone time in the step), if the mean of its alone time - that"
+        f" of the typical other rank is more than {_BY_CHANCE} standard errors; {_TYPICAL}",
+        _SOURCE,
+    ),
+    Metric("late_rank_share", "share", "The same as a part of the step.", "late_rank_ms / mean step", _SOURCE),
+    Metric(
+        "late_rank_least_ms",
+        "ms",
+        "By how much it is later than the next latest.",
+        "mean step without waiting - the next largest of another rank, 0 to persistent_skew_ms",
+    ),
+    Metric(
+        "late_rank_host_ms",
+        "ms",
+        "How much more of what is neither kernels nor waiting for input it has than the typical rank.",
+        "its mean alone time - time in kernels - waiting for input, beyond the typical rank's, at least 0",
+    ),
+    Metric(
+        "late_rank_causes",
+        "text",
+        "What that rank has more of than the typical one.",
+        "its mean time in kernels, waiting for input and the rest, and its number of kernels, beyond the typical ones",
+    ),
+    Metric(
+        "late_rank_kernels_ratio",
+        "ratio",
+        "How many times as many kernels it runs as the typical rank.",
+        "mean number of kernels per step / typical mean",
+    ),
+)
+
+
+@measures_jobs(
+    Metric(
+        "skew_ms",
+        "ms",
+        "Step time lost because the ranks do not take equally long.",
+        f"mean over steps of the largest alone time - typical mean = persistent + moving; {_ALONE}; {_TYPICAL}",
+        _SOURCE,
+    ),
+    Metric("skew_share", "share", "The same as a part of the step.", "skew_ms / mean step", _SOURCE),
+    Metric("common_steps", "count", "Steps that all ranks use.", "number of them"),
+    *_SPLIT,
+)
+def skew(job: Job) -> Mapping[str, Value]:
+    """What unevenness between ranks costs, and whether it is always the same rank."""
+    split = [metric.name for metric in _SPLIT]
+    if job.untold:
+        return dict.fromkeys(("skew_ms", "skew_share", "common_steps", *split), Missing(job.untold))
+    if _staged(job):
+        return dict.fromkeys(("skew_ms", "skew_share", "common_steps", *split), Missing(_IN_STAGES))
+    ranks, count = job.once(_ranks), len(job.steps)
+    lost = _persistent(ranks.alone) + _moving(ranks.alone)
+    share = min(1.0, lost / ranks.step_ms) if ranks.step_ms else None
+    whole: dict[str, Value] = {"skew_ms": lost, "skew_share": share, "common_steps": count}
+    if count < _ENOUGH_STEPS:
+        steps = "1 step" if count == 1 else f"{count} steps"
+        why = Missing(f"{steps} in common: who is always late and who only this time takes {_ENOUGH_STEPS} to tell")
+        return whole | dict.fromkeys(split, why)
+    return whole | _split(ranks) | _at_most((ranks, job.once(_whole_ranks))) | _late(ranks)
+
+
+def _staged(job: Job) -> bool:
+    """Whether ranks wait for each other in sends and receives rather than in collectives."""
+    waited = job.pace.select(pl.sum("paired_ns", "wait_ns")).row(0)
+    return bool(waited[0] > _MOSTLY * waited[1])
+
+
+def _split(ranks: _Ranks) -> dict[str, Value]:
+    moving = _moving(ranks.alone)
+    return {
+        "persistent_skew_ms": _persistent(ranks.alone),
+        "moving_skew_ms": moving,
+        "moving_skew_share": min(1.0, moving / ranks.step_ms) if ranks.step_ms else None,
+        "moving_least_ms": min(moving, _moving(ranks.own)),
+        "moving_host_ms": _moving(ranks.other),
+        "pauses_least_ms": _pauses_least(ranks),
+        "persistent_compute_ms": _persistent(ranks.work),
+        "moving_compute_ms": _moving(ranks.work),
+        "persistent_input_ms": _persistent(ranks.input),
+        "moving_input_ms": _moving(ranks.input),
+        "moving_causes": _in_words(_moving_parts(ranks)),
+    }
+
+
+def _evened_out(values: Floats) -> float:
+    """What each rank has once the steps are alike: the mean, or what one has for good.
+
+    The rank with the largest mean has it in part by chance: so the one that is looked at in a step is that with the
+    largest mean of all other steps.
+    """
+    others = values.sum(axis=1, keepdims=True) - values
+    lasting = np.take_along_axis(values, others.argmax(axis=0)[None, :], axis=0)
+    return float(max(values.mean(), lasting.mean()))
+
+
+def _at_most(several: tuple[_Ranks, ...]) -> dict[str, Value]:
+    """The most that evening out gives back, over some steps or over others."""
+    return {
+        "moving_most_ms": max(float(r.alone.max(axis=0).mean()) - _evened_out(r.alone) for r in several),
+        "pauses_most_ms": max(r.step_ms - float((r.alone - _paused(r)).mean(axis=1).max()) for r in several),
+    }
+
+
+def _pauses_least(ranks: _Ranks) -> float:
+    """What the job's step surely loses to them."""
+    return float(ranks.own.max(axis=0).mean() - (ranks.own - _paused(ranks)).max(axis=0).mean())
+
+
+def _paused(ranks: _Ranks) -> Floats:
+    """Host work of a step that the rank does not have in its usual one."""
+    usual = np.quantile(ranks.other, _USUAL, axis=1, method="lower", keepdims=True)
+    more: Floats = (ranks.other - usual).clip(0)
+    return more
+
+
+def _moving_parts(ranks: _Ranks) -> dict[str, float]:
+    """By part, how much more of it the latest rank of a step has than the typical one: mean over steps, in ms."""
+    latest = ranks.alone.argmax(axis=0)[None, :]
+    parts = {part: getattr(ranks, part) for part in _PARTS}
+    return {
+        part: float((np.take_along_axis(cells, latest, axis=0)[0] - _typical(cells)).mean())
+        for part, cells in parts.items()
+    }
+
+
+def _late(ranks: _Ranks) -> dict[str, Value]:
+    late, persistent = ranks.latest, _persistent(ranks.alone)
+    usually = max(0.0, float(np.median(ranks.alone[late] - _typical(ranks.alone)))) if _lasts(ranks) else 0.0
+    own = ranks.own.mean(axis=1)
+    kernels = ranks.kernels.mean(axis=1)
+    usual = float(_typical(kernels))
+    more = {part: getattr(ranks, part).mean(axis=1) for part in _PARTS}
+    beyond = {part: float(means[late] - _typical(means)) for part, means in more.items()}
+    odd = usual and kernels[late] > (1 + _TELLING_COUNT) * usual
+    more_kernels = f"; it runs {kernels[late]:.0f} kernels, others {usual:.0f}" if odd else ""
+    return {
+        "late_rank": ranks.names[late],
+        "late_rank_steps": int((ranks.alone.argmax(axis=0) == late).sum()),
+        "late_rank_ms": usually,
+        "late_rank_share": min(1.0, usually / ranks.step_ms) if ranks.step_ms else None,
+        "late_rank_least_ms": float(np.clip(own[late] - np.delete(own, late).max(), 0, persistent)),
+        "late_rank_host_ms": max(0.0, beyond["other"]),
+        "late_rank_causes": _in_words(beyond) + more_kernels,
+        "late_rank_kernels_ratio": float(kernels[late]) / usual if usual else None,
+    }
+
+
+def _lasts(ranks: _Ranks) -> bool:
+    """Whether the latest rank is later than the others over the steps by more than steps differ among themselves."""
+    behind = ranks.alone[ranks.latest] - _typical(np.delete(ranks.alone, ranks.latest, axis=0))
+    return bool(behind.mean() > _BY_CHANCE * behind.std(ddof=1) / np.sqrt(len(behind)))
+
+
+def _in_words(more: Mapping[str, float]) -> str:
+    """`kernels (12 ms more), waiting for input (3 ms more)`; empty where nothing is more."""
+    whole = sum(max(0.0, value) for value in more.values())
+    told = sorted(((value, part) for part, value in more.items() if value > _TELLING_SHARE * whole), reverse=True)
+    return ", ".join(f"{_PARTS[part]} ({ms(value)} more)" for value, part in told)
+
+
+@tabulates_jobs("pace")
+def pace_table(job: Job) -> pl.DataFrame:
+    """A row per rank and common step: rank, name, step, step_ms, wait_ms, transfer_ms, work_ms, input_ms, kernels."""
+    names = pl.Series("name", job.names, pl.String)
+    pace = job.pace if job.steps else job.pace.clear()
+    return pace.select(
+        "rank",
+        pl.Series("name", names.gather(pace["rank"])),
+        "step",
+        *((pl.col(f"{part}_ns") / 1e6).alias(f"{'step' if part == 'dur' else part}_ms") for part in _TABLE),
+        "kernels",
+    )
+
+
+_TABLE: Final = ("dur", "wait", "transfer", "work", "input")

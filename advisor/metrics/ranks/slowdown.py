@@ -1,0 +1,146 @@
+"""What stragglers cost: the steps of all ranks replayed with every operation at its typical duration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.job import segments, stragglers
+from advisor.analysis.job.job import Job
+from advisor.metrics.metric import Metric, Missing, Value, measures_jobs
+from advisor.model.intervals import EMPTY, Union
+from advisor.text import percent
+
+_MOST_ERROR: Final = 0.05  # ByteDance leaves out jobs whose replay is further off
+_TYPES: Final = {
+    segments.COMPUTE: "kernels",
+    segments.HOST: "hosts that launch late",
+    stragglers.START: "ranks that begin the step late",
+}
+_SOURCE: Final = (
+    "what-if analysis of ByteDance's straggler study (OSDI 2025, arXiv 2505.05713), on the recorded kernels"
+)
+_NAMES: Final = (
+    *("straggler_slowdown", "straggler_replay_error", "straggler_rank", "straggler_rank_explains"),
+    *("straggler_operation", "straggler_operation_explains"),
+)
+
+
+@measures_jobs(
+    Metric(
+        "straggler_slowdown",
+        "ratio",
+        "How many times as long the step takes as without stragglers; ranks that begin the step late count too.",
+        "replayed step / step replayed with every operation at the mean (kernels) or median (transfers) of its like; "
+        "a step lasts from the last rank's end of the step before to the last rank's end",
+        _SOURCE,
+    ),
+    Metric(
+        "straggler_replay_error",
+        "share",
+        "How far the replay of the unchanged steps is off.",
+        "|replayed mean step / recorded mean step - 1|; where it is above 5 %, the others could not be told",
+        _SOURCE,
+    ),
+    Metric(
+        "straggler_rank", "text", "The rank that explains most of that slow-down.", "largest straggler_rank_explains"
+    ),
+    Metric(
+        "straggler_rank_explains",
+        "share",
+        "Part of the slow-down that this rank explains.",
+        "(step - step with only its operations typical) / (step - step with all typical), 0 to 1",
+        _SOURCE,
+    ),
+    Metric(
+        "straggler_operation",
+        "text",
+        "The type of operation that explains most of it.",
+        "largest straggler_operation_explains: kernels, late launches, late begin of the step, or a collective",
+    ),
+    Metric(
+        "straggler_operation_explains",
+        "share",
+        "Part of the slow-down that these operations explain.",
+        "the same, with the operations of one type typical",
+        _SOURCE,
+    ),
+)
+def slowdown(job: Job) -> Mapping[str, Value]:
+    """The job's slow-down by stragglers, and what explains it."""
+    if job.untold:
+        return dict.fromkeys(_NAMES, Missing(job.untold))
+    replayed = _replayed(job)
+    if replayed is None:
+        return dict.fromkeys(_NAMES, Missing("the operations of the ranks wait for each other in a ring"))
+    off = abs(replayed.error)
+    if off > _MOST_ERROR:
+        why = Missing(f"the replay of the unchanged steps is off by {percent(off)}")
+        return dict.fromkeys(_NAMES, why) | {"straggler_replay_error": min(1.0, off)}
+    rank, of_rank = _first(replayed.by_rank, "rank")
+    operation, of_operation = _first(replayed.by_type, "type")
+    return {
+        "straggler_slowdown": replayed.slowdown,
+        "straggler_replay_error": off,
+        "straggler_rank": job.names[int(rank)] if rank is not None else _none(),
+        "straggler_rank_explains": of_rank,
+        "straggler_operation": _TYPES.get(str(operation), str(operation)) if operation is not None else _none(),
+        "straggler_operation_explains": of_operation,
+    }
+
+
+def _none() -> Missing:
+    return Missing("there is no slow-down by stragglers to explain")
+
+
+def _first(shares: pl.DataFrame, column: str) -> tuple[int | str | None, Value]:
+    """The first row's value and its share, 0 to 1; None where there is nothing to explain."""
+    if not shares.height or shares["explained_share"][0] is None:
+        return None, _none()
+    return shares[column][0], min(1.0, max(0.0, float(shares["explained_share"][0])))
+
+
+def _replayed(job: Job) -> stragglers.Replay | None:
+    offsets = {i: int(job.clock.offsets_ns[i]) for i in job.members}
+    busy = {i: _shifted(job.ranks[i].work, offset) for i, offset in offsets.items()}
+    begin = pl.col("start_ns")
+    windows = [
+        job.ranks[i]
+        .steps.filter(pl.col("step").is_in(job.steps))
+        .select(rank=pl.lit(i, pl.Int64), step=pl.col("step").cast(pl.Int64), start_ns=begin - offset, end_ns="dur_ns")
+        .with_columns(end_ns=begin + pl.col("end_ns"))
+        for i, offset in offsets.items()
+    ]
+    calls = job.calls.filter(pl.col("step").is_in(job.steps)).select(
+        "rank",
+        pl.col("step").cast(pl.Int64),
+        "start_ns",
+        "end_ns",
+        instance=pl.when("trusted").then("instance"),
+        type=pl.col("op").fill_null("collective"),
+        stream=pl.col("stream").fill_null(0),
+    )
+    every = pl.concat(windows)
+    return stragglers.replay(*segments.operations(busy, every, calls), carried=_carried(job, every))
+
+
+def _carried(job: Job, windows: pl.DataFrame) -> pl.DataFrame:
+    """By how much each rank ends a step later than the first one begins the next: step (the next), rank, carried_ns."""
+    end = pl.col("start_ns") + pl.col("dur_ns")
+    before = [
+        job.ranks[i].steps.select(
+            pl.col("step").cast(pl.Int64) + 1,
+            rank=pl.lit(i, pl.Int64),
+            ended_ns=end - int(job.clock.offsets_ns[i]),
+        )
+        for i in job.members
+    ]
+    first = windows.group_by("step").agg(first_ns=pl.min("start_ns"))
+    late = pl.concat(before).join(first, on="step")
+    return late.select("step", "rank", carried_ns=(pl.col("ended_ns") - pl.col("first_ns")).clip(0))
+
+
+def _shifted(union: Union, offset_ns: int) -> Union:
+    return Union.of(union.starts - offset_ns, union.ends - offset_ns) if len(union.starts) else EMPTY

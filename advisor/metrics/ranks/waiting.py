@@ -1,0 +1,232 @@
+"""How long each rank waits for the others in collectives, and what that rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.job.job import Job
+from advisor.metrics.metric import Metric, Missing, Value, measures_jobs, measures_ranks, tabulates_jobs
+from advisor.text import lapse, listing, runs_of
+
+_SOURCE: Final = "wait = latest start - own start, transfer = the rest, as TraceLens and ByteDance's study have it"
+_GUEST: Final = "this device is another rank's: the process meets the others on a device of its own"
+_APART: Final = "this rank recorded none of the steps that most ranks did"
+_RULE: Final = "over the steps that every rank uses; only time that no kernel of the rank's own covers"
+
+
+@measures_ranks(
+    Metric("wait_ms", "ms", "Time per step in which the rank waits for a later one.", _RULE, _SOURCE),
+    Metric("wait_share", "share", "The same as a part of the step.", "wait_ms / mean of the common steps", _SOURCE),
+    Metric(
+        "transfer_ms",
+        "ms",
+        "Time per step in which data moves between ranks and nothing else runs on the device.",
+        "time in collectives that none of the rank's kernels covers, less wait_ms",
+        _SOURCE,
+    ),
+    Metric(
+        "own_step_ms",
+        "ms",
+        "What the step takes this rank by itself: the slowest rank's sets the job's pace.",
+        "mean of the common steps - wait_ms",
+        _SOURCE,
+    ),
+    Metric(
+        "own_whole_step_ms",
+        "ms",
+        "The same with the uneven steps: what savings, which count those too, are held against.",
+        "mean over all steps that every rank recorded whole of (step - exposed waiting)",
+        _SOURCE,
+    ),
+    Metric(
+        "alone_whole_step_ms",
+        "ms",
+        "The same without any time in collectives that nothing hides: ranks that wait less hide more.",
+        "mean over the same steps of (step - time in collectives that no kernel of the rank's own covers)",
+        _SOURCE,
+    ),
+    Metric(
+        "own_step_excess_ms",
+        "ms",
+        "By how much that is more than it takes the typical rank.",
+        "own_step_ms - its median over the ranks",
+        _SOURCE,
+    ),
+)
+def waits(job: Job, position: int) -> Mapping[str, Value]:
+    """One rank's waiting."""
+    names = (
+        *("wait_ms", "wait_share", "transfer_ms"),
+        *("own_step_ms", "own_whole_step_ms", "alone_whole_step_ms", "own_step_excess_ms"),
+    )
+    if job.untold:
+        return dict.fromkeys(names, Missing(job.untold))
+    if position in job.guests:
+        return dict.fromkeys(names, Missing(_GUEST))
+    if position in job.apart:
+        return dict.fromkeys(names, Missing(_APART))
+    whole = job.whole_pace.filter(pl.col("rank") == position)
+    mine = job.pace.filter(pl.col("rank") == position)
+    means = mine.select((pl.col("dur_ns", "wait_ns", "transfer_ns", "own_ns").mean()) / 1e6).row(0, named=True)
+    return {
+        "wait_ms": means["wait_ns"],
+        "wait_share": means["wait_ns"] / means["dur_ns"] if means["dur_ns"] else None,
+        "transfer_ms": means["transfer_ns"],
+        "own_step_ms": means["own_ns"],
+        "own_whole_step_ms": whole.select(pl.mean("own_ns") / 1e6).item(),
+        "alone_whole_step_ms": whole.select((pl.mean("own_ns") - pl.mean("transfer_ns")) / 1e6).item(),
+        "own_step_excess_ms": means["own_ns"] - job.once(_typical_own_ms),
+    }
+
+
+def _typical_own_ms(job: Job) -> float:
+    own = job.pace.group_by("rank").agg(pl.mean("own_ns"))["own_ns"]
+    return float(np.median(own.to_numpy())) / 1e6
+
+
+@measures_ranks(
+    Metric(
+        "outlier_awaited_ms",
+        "ms",
+        "What waiting for later ranks in the steps left out as uneven adds to the mean step.",
+        "sum over those steps of exposed waiting / steps that every rank recorded whole; 0 where it could not be told",
+        _SOURCE,
+    ),
+)
+def awaited(job: Job, position: int) -> Mapping[str, Value]:
+    """Steps that were long because another rank was late are no fault of this one."""
+    if not job.ranks[position].steps["used"].any():
+        return {}
+    if job.untold or position not in job.members or not job.whole_steps:
+        return {"outlier_awaited_ms": 0.0}
+    used = job.ranks[position].steps.filter("used")["step"]
+    mine = job.whole_pace.filter(pl.col("rank") == position, ~pl.col("step").is_in(used.implode()))
+    return {"outlier_awaited_ms": float(mine["wait_ns"].sum()) / 1e6 / len(job.whole_steps)}
+
+
+@measures_jobs(
+    Metric("ranks_recorded", "count", "Ranks whose traces are here.", "number of worker and device pairs"),
+    Metric(
+        "ranks_apart",
+        "text",
+        "Ranks that are left out where ranks are compared.",
+        "those that recorded whole none of the steps that half of the ranks or more did: cut off, or at another time",
+    ),
+    Metric(
+        "ranks_strangers",
+        "text",
+        "Ranks that never meet though the same group holds them: their files may be of different jobs.",
+        "sets of ranks that no trusted match joins, where their collectives are of a group that holds ranks of another"
+        " set; empty where there are none",
+    ),
+    Metric(
+        "ranks_sittings",
+        "text",
+        "Ranks by when they were recorded, where that was not at one time: their files may be of different jobs.",
+        "sets of ranks over a minute apart by their files' clocks, of which none meets a rank of another; empty where"
+        " it was at one time",
+    ),
+    Metric(
+        "ranks_in_job",
+        "count",
+        "Ranks that the job has.",
+        "the world size that the ranks were told, at least ranks_recorded",
+    ),
+    Metric(
+        "matched_share",
+        "share",
+        "Part of the time in collectives whose members on the other ranks were found.",
+        "time in matches that pass the self-check / time in collectives; the check: ends coincide within 20 us or a"
+        " tenth of the shortest member, which spans the time from the last arrival to the end",
+        "the self-check of ByteDance's straggler study (OSDI 2025)",
+    ),
+    Metric(
+        "clock_shift_ms",
+        "ms",
+        "By how much the ranks' clocks differ at most; everything else here has it taken off.",
+        "largest difference between the median ends of the collectives of two ranks, 0 below 1 ms: one host",
+        "dPRO (MLSys 2022) on why clocks must be aligned",
+    ),
+    Metric(
+        "clock_residual_us",
+        "us",
+        "How far apart the ends of a collective still are on the common clock.",
+        "median over collectives of (last end - first end)",
+    ),
+)
+def ranks(job: Job) -> Mapping[str, Value]:
+    """How much of the job is here, and how well the ranks fit together."""
+    alone = len(job.ranks) == 1
+    offsets = job.clock.offsets_ns
+    met = job.clock.residual_ns
+    return {
+        "ranks_recorded": len(job.ranks),
+        "ranks_apart": listing([job.names[i] for i in job.apart]),
+        "ranks_strangers": " and ".join(_strangers(job)),
+        "ranks_sittings": "; ".join(_sittings(job)),
+        "ranks_in_job": job.world_size or Missing("the recording does not tell how many ranks the job has"),
+        "matched_share": None if alone else job.matched_share,
+        "clock_shift_ms": None if met is None else float(offsets.max() - offsets.min()) / 1e6,
+        "clock_residual_us": None if met is None else met / 1e3,
+    }
+
+
+def _strangers(job: Job) -> list[str]:
+    """The sets of ranks that are strangers to each other though one group holds them."""
+    return [_named(job, ranks) for ranks in job.strangers] if job.mixed else []
+
+
+def _sittings(job: Job) -> list[str]:
+    """`rank 0`, `5 h later ranks 1 to 3`."""
+    told: list[str] = []
+    until = 0
+    for ranks in job.sittings:
+        spans = [job.span_ns(i) for i in ranks]
+        later = f"{lapse(min(start for start, _ in spans) - until)} later " if told else ""
+        told.append(later + _named(job, ranks))
+        until = max(end for _, end in spans)
+    return told
+
+
+def _named(job: Job, ranks: Iterable[int]) -> str:
+    workers = {job.ranks[i].worker for i in ranks}
+    return f"rank{'s' if len(workers) > 1 else ''} {runs_of(workers)}"
+
+
+@tabulates_jobs("pace")
+def paces(job: Job) -> pl.DataFrame:
+    """A row per rank and common step, where there are several ranks.
+
+    Columns: rank (position), name, step, step_ms, own_ms, wait_ms; the last two null where waiting cannot be told.
+    """
+    names = pl.Series(job.names, dtype=pl.String)
+    told = pl.lit(len(job.ranks) > 1 and job.untold is None)
+    rows = job.pace if len(job.ranks) > 1 else job.pace.clear()
+    return rows.select(
+        rank="rank",
+        name=names.gather(rows["rank"]),
+        step="step",
+        step_ms=pl.col("dur_ns") / 1e6,
+        own_ms=pl.when(told).then(pl.col("own_ns") / 1e6),
+        wait_ms=pl.when(told).then(pl.col("wait_ns") / 1e6),
+    )
+
+
+@tabulates_jobs("wait")
+def who_waits(job: Job) -> pl.DataFrame:
+    """A row per pair of ranks: waiting, awaited (positions), waiting_name, awaited_name, wait_ms per step."""
+    if job.untold:
+        schema = {"waiting": pl.Int64, "awaited": pl.Int64, "waiting_name": pl.String, "awaited_name": pl.String}
+        return pl.DataFrame(schema=schema | {"wait_ms": pl.Float64})
+    names = pl.Series(job.names)
+    return job.waits.select(
+        waiting="rank",
+        awaited="last",
+        waiting_name=names.gather(job.waits["rank"]),
+        awaited_name=names.gather(job.waits["last"]),
+        wait_ms=pl.col("wait_ns") / 1e6 / len(job.steps),
+    )

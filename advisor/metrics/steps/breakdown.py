@@ -1,0 +1,199 @@
+"""Where the step goes: one priority sweep, in the order that the users of each framework know from its own tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.metrics.metric import Metric, Value, measures, tabulates
+from advisor.model.intervals import EMPTY, Ints, Union
+from advisor.model.profile import named
+
+_MEANINGS: Final = {
+    "compute": "a kernel runs on the device",
+    "memcpy": "a copy runs on the device, and no kernel",
+    "memset": "only a memset runs on the device",
+    "collective": "only a collective runs: communication that nothing hides",
+    "launch": "the device idles while the host is in a CUDA or HIP call",
+    "input": "the device idles while the data loader is asked for the next batch",
+    "compile": "the device idles while code is being compiled",
+    "host": "the device idles while other host code runs",
+    "other": "nothing that was recorded runs",
+}
+CATEGORIES: Final = tuple(_MEANINGS)
+_ON_DEVICE: Final = ("compute", "memcpy", "memset", "collective")  # at least so much, where ops were left out
+
+
+class _Layer(NamedTuple):
+    """What owns an instant that no layer before it covers; `device` and `host` select the ops, None: none."""
+
+    category: str
+    device: pl.Expr | None = None
+    host: pl.Expr | None = None
+
+
+_KIND: Final = pl.col("kind")
+_TO_DEVICE: Final = (_KIND == "memcpy") & pl.col("copy_kind").cast(pl.String).eq_missing("HtoD")
+_CALLS: Final = _KIND.is_in(["runtime", "sync", "allocator"])
+_CODE: Final = _KIND.is_in(["op", "annotation", "module", "python", "gc"])
+_EXECUTOR: Final = named("^ExecutorState::Process")
+_COLLECTIVE: Final = _Layer("collective", _KIND == "collective", _KIND == "collective")
+_INPUT: Final = _Layer("input", host=_KIND == "input")
+_COMPILE: Final = _Layer("compile", host=_KIND == "compile")
+
+# An overlapped collective is compute, and only an exposed one is collective.
+_OF_PYTORCH: Final = (
+    _Layer("compute", _KIND == "kernel"),
+    _Layer("memcpy", _KIND == "memcpy"),
+    _Layer("memset", _KIND == "memset"),
+    _COLLECTIVE,
+    _Layer("launch", host=_CALLS),
+    _INPUT,
+    _COMPILE,
+    _Layer("host", host=_CODE),
+)
+# A wait for input owns an instant before the calls do, and a copy to the device only what the host leaves.
+_OF_TENSORFLOW: Final = (
+    _Layer("compute", _KIND == "kernel"),
+    _Layer("memcpy", (_KIND == "memcpy") & ~_TO_DEVICE),
+    _Layer("memset", _KIND == "memset"),
+    _INPUT,
+    _COLLECTIVE,
+    _Layer("launch", host=_CALLS | _EXECUTOR),
+    _Layer("memcpy", _TO_DEVICE),
+    _COMPILE,
+    _Layer("host", host=_CODE),
+)
+_ON_CPU: Final = (_INPUT, _COLLECTIVE, _COMPILE, _Layer("host", host=_CODE | _CALLS))  # the executor computes
+_FRAMEWORKS_OF_XLA: Final = ("tensorflow", "jax")
+_SOURCE: Final = (
+    "the sweep of torch-tb-profiler's overview, with every collective kernel counted as communication; of TensorFlow "
+    "and JAX that of TensorFlow 2.12's step-time breakdown, with copies to the device apart from input"
+)
+
+
+def _longest_waits(view: DeviceView) -> pl.DataFrame:
+    """The longest requests for a batch in the used steps."""
+    waits = view.used_host.filter(pl.col("kind") == "input").sort("dur_ns", "start_ns", descending=[True, False])
+    step = pl.col("window").replace_strict(list(range(view.steps.height)), view.steps["step"])
+    name = pl.col("name").cast(pl.String)
+    return waits.select("start_ns", "dur_ns", step=step, table=pl.lit("host_ops"), name=name, op=pl.col("id"))
+
+
+def _metrics() -> list[Metric]:
+    return [
+        Metric(
+            f"{name}_share",
+            "share",
+            f"Part of the step in which {meaning}.",
+            f"time of {name} outside {_before(name)} / step time; of TensorFlow and JAX {_of_tensorflow(name)}",
+            _SOURCE,
+            () if name in _ON_DEVICE else ("device_ops.start_ns",),
+            where=_longest_waits if name == "input" else None,
+        )
+        for name, meaning in _MEANINGS.items()
+    ]
+
+
+def _before(name: str) -> str:
+    return ", ".join(CATEGORIES[: CATEGORIES.index(name)]) or "nothing"
+
+
+def _of_tensorflow(name: str) -> str:
+    order = [layer.category for layer in _OF_TENSORFLOW]
+    before = list(dict.fromkeys(order[: order.index(name)] if name in order else order))
+    told = f"outside {', '.join(before)}" if before else "the same"
+    return {
+        "launch": f"{told}, `ExecutorState::Process` counted as a call",
+        "memcpy": f"{told}, of copies to the device outside input, collective and launch as well",
+    }.get(name, told) + ("" if name in {"compute", "memcpy", "memset", "other"} else ", by the step's own host work")
+
+
+@measures(
+    *_metrics(),
+    Metric(
+        "input_exposed_ms", "ms", "Time per step that passes waiting for input.", "input_share x step_mean_ms", _SOURCE
+    ),
+)
+def breakdown(view: DeviceView) -> Mapping[str, Value]:
+    """Shares of the used steps by category; they sum to 1."""
+    owned = {category: int(time.sum()) for category, time in _sweep(view, view.steps)}
+    if not view.total_ns:
+        return {}
+    shares: dict[str, Value] = {f"{category}_share": time / view.total_ns for category, time in owned.items()}
+    return shares | {"input_exposed_ms": view.per_step_ms(owned["input"])}
+
+
+@tabulates("step")
+def step_table(view: DeviceView) -> pl.DataFrame:
+    """One row per used step: step, name, start_ns, step_ms, `<category>_share` for each category, and bottleneck.
+
+    The bottleneck is the category with the largest share, as in XProf's pod viewer.
+    """
+    return _divided(view, view.steps)
+
+
+@tabulates("recorded_step")
+def recorded_steps(view: DeviceView) -> pl.DataFrame:
+    """The same for every step that was recorded whole, with `left_out`: why it is not used, null where it is."""
+    return _divided(view, view.complete).with_columns(view.complete["left_out"])
+
+
+def _divided(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
+    length = np.maximum(steps["dur_ns"].to_numpy(), 1)
+    shares = [pl.Series(f"{category}_share", time / length) for category, time in _sweep(view, steps)]
+    largest = np.argmax([share.to_numpy() for share in shares], axis=0)
+    return steps.select("step", "name", "start_ns", step_ms=pl.col("dur_ns") / 1e6).with_columns(
+        *shares, bottleneck=pl.Series([CATEGORIES[i] for i in largest], dtype=pl.String)
+    )
+
+
+def _sweep(view: DeviceView, steps: pl.DataFrame) -> Iterator[tuple[str, Ints]]:
+    """For each category, the time in every window that it covers and no earlier layer does."""
+    starts = steps["start_ns"].to_numpy()
+    ends = starts + steps["dur_ns"].to_numpy()
+    alike = _layers(view) is _OF_PYTORCH or not view.marked
+    owned = {category: np.zeros(steps.height, np.int64) for category in CATEGORIES}
+    before = np.zeros(steps.height, np.int64)
+    for category, covered in view.once(_covered) if alike else _covered(view, _of_windows(view, steps)):
+        so_far = covered.within(starts, ends)
+        owned[category] += so_far - before
+        before = so_far
+    owned["other"] = ends - starts - before
+    yield from owned.items()
+
+
+def _covered(view: DeviceView, host: pl.DataFrame | None = None) -> list[tuple[str, Union]]:
+    """Per layer its category, and the time that it or one before it covers; `host` are the host ops that count."""
+    host, covered, found = view.host if host is None else host, EMPTY, []
+    for layer in _layers(view):
+        covered = covered | _spans(view.ops, layer.device) | _spans(host, layer.host)
+        found.append((layer.category, covered))
+    return found
+
+
+def _layers(view: DeviceView) -> tuple[_Layer, ...]:
+    if view.process.get("framework") not in _FRAMEWORKS_OF_XLA:
+        return _OF_PYTORCH
+    return _ON_CPU if view.device is None else _OF_TENSORFLOW
+
+
+def _of_windows(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
+    """The host's work for each used step, as far as it lies in that step's window: what is prefetched is left out."""
+    windows = steps.select("step", opens="start_ns", closes=pl.col("start_ns") + pl.col("dur_ns"))
+    end = pl.min_horizontal(pl.col("start_ns") + pl.col("dur_ns"), "closes")
+    return (
+        view.host.select("kind", "name", "step", "start_ns", "dur_ns")
+        .join(windows, on="step")
+        .with_columns(pl.max_horizontal("start_ns", "opens"), end=end)
+        .filter(pl.col("end") > pl.col("start_ns"))
+        .with_columns(dur_ns=pl.col("end") - pl.col("start_ns"))
+    )
+
+
+def _spans(ops: pl.DataFrame, which: pl.Expr | None) -> Union:
+    return EMPTY if which is None else spans(ops.filter(which))

@@ -1,0 +1,27 @@
+"""Facts of the device that rules ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from advisor.analysis.device.steps import DeviceView
+from advisor.metrics.metric import Metric, Missing, Value, measures
+
+
+@measures(
+    Metric("device_name", "text", "Name of the device as its driver reports it.", "as recorded", needs=("device_ops",)),
+    Metric(
+        "capability",
+        "number",
+        "CUDA compute capability; on AMD the gfx version.",
+        "major + minor / 10, as recorded",
+        needs=("device_ops", "devices"),
+    ),
+)
+def device(view: DeviceView) -> Mapping[str, Value]:
+    """Name and capability as recorded; a name that is empty is replaced by the model that its figures tell."""
+    named = view.facts.get("name") or (view.gpu.model if view.gpu else None)
+    return {
+        "device_name": named or Missing("the profile does not name the device"),
+        "capability": view.facts.get("capability") or Missing("the profile does not give the device's capability"),
+    }

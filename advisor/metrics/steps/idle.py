@@ -1,0 +1,209 @@
+"""Why the device idles: the shares of each cause, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.host_work import idle_untold, minus, stalls, start_up, waits_that_cost
+from advisor.analysis.device.idle import CAUSES, HOST_CAUSES, MEANINGS, gaps
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.metrics.metric import Metric, Missing, Value, measures
+from advisor.model.intervals import Union
+from advisor.text import percent
+
+_LAUNCH_FLOOR_NS: Final = 1_500  # the gap that remains between two ops however they are launched
+_SOURCE: Final = (
+    "HTA's host wait and kernel wait, refined; 5 us is the p90 of queued gaps in public H100 and B200 traces"
+)
+_NEEDS: Final = ("device_ops", "device_ops.launch")
+_AMONG_KERNELS: Final = ("queued", "dependency")  # inside a CUDA graph too
+_ANY: Final = pl.lit(True)  # noqa: FBT003 - polars takes it so
+_LONG_GAP_NS: Final = 1_000_000  # no launch takes that long: the host does something else in between
+_WORTH_NAMING_SHARE: Final = 0.01
+_SILENT: Final = "the host launches nothing, doing what was not recorded"
+_EITHER: Final = "a launch or other work was late, could not tell which"
+
+
+def _longest(cause: str, only: pl.Expr = _ANY) -> Callable[[DeviceView], pl.DataFrame]:
+    """Where the device idled longest for this cause, among the gaps that satisfy `only`; no more of a gap than that."""
+
+    def places(view: DeviceView) -> pl.DataFrame:
+        found = view.once(gaps).filter(pl.col(f"{cause}_ns") > 0, only)
+        begin = found["late_ns" if cause == "host_bound" else "start_ns"]
+        mine = _owned(view, Union.of(begin, found["end_ns"]), cause)
+        window = np.searchsorted(view.starts, mine.starts, side="right") - 1
+        # the op that was late is where to look; what the device waits for otherwise is not the next op's doing
+        late = view.ops if cause == "host_bound" else view.ops.clear()
+        ending = late.sort("start_ns", "id").select("op", end_ns="start_ns")
+        return (
+            pl.DataFrame({"start_ns": mine.starts, "end_ns": mine.ends, "dur_ns": mine.ends - mine.starts})
+            .join_asof(ending, on="end_ns", strategy="forward")
+            .select(
+                "start_ns",
+                "dur_ns",
+                "op",
+                table=pl.lit("gaps"),
+                name=pl.lit(f"device idle: {MEANINGS[cause][0]}"),
+                step=view.steps["step"].gather(window),
+            )
+            .sort("dur_ns", "start_ns", descending=[True, False])
+        )
+
+    return places
+
+
+def _owned(view: DeviceView, idle: Union, cause: str) -> Union:
+    """What of the gaps of a cause is the cause's, and not that of a range of the host that owns it before."""
+    before = HOST_CAUSES[: HOST_CAUSES.index(cause)] if cause in HOST_CAUSES else HOST_CAUSES
+    mine = idle & view.host_spans(cause) if cause in HOST_CAUSES else idle
+    return minus(mine, view.host_spans(*before))
+
+
+@measures(
+    Metric(
+        "device_busy_share",
+        "share",
+        "Part of the step in which anything runs on the device: kernels, copies, memsets, collectives.",
+        "union of the device's ops over all streams inside the steps / step time",
+        needs=("device_ops", "device_ops.start_ns"),
+    ),
+    Metric(
+        "idle_share",
+        "share",
+        "Part of the step in which nothing runs on the device; the idle causes below sum to it.",
+        "1 - device_busy_share",
+        needs=("device_ops", "device_ops.dur_ns"),
+    ),
+    *(
+        Metric(
+            f"{cause}_idle_share",
+            "share",
+            f"Part of the step in which the device idles and {meaning}.",
+            f"idle time, all streams merged, in which {rule} / step time",
+            _SOURCE,
+            (*_NEEDS, "device_ops.dur_ns") if cause in _AMONG_KERNELS else _NEEDS,
+            waits_that_cost if cause == "sync" else _longest(cause),
+        )
+        for cause, (meaning, rule) in MEANINGS.items()
+    ),
+    Metric(
+        "launch_gap_share",
+        "share",
+        "Part of the step in which the device idles in host-bound gaps of up to 1 ms: the price of launching op by op.",
+        "host-bound idle time in gaps of at most 1 ms / step time",
+        _SOURCE,
+        _NEEDS,
+        _longest("host_bound", pl.col("host_bound_ns") <= _LONG_GAP_NS),
+    ),
+    Metric(
+        "launch_gaps_per_step",
+        "number",
+        "How often per step the device waits for the host to launch, up to 1 ms each.",
+        "host-bound gaps of at most 1 ms / steps",
+        _SOURCE,
+        _NEEDS,
+    ),
+    Metric(
+        "launch_gap_recoverable_ms",
+        "ms",
+        "Idle time per step that faster launching could remove.",
+        "sum over host-bound gaps of at most 1 ms of max(0, gap - 1.5 us) / steps",
+        "1.5 us is the median gap between queued kernels in public H100 and B200 traces",
+        _NEEDS,
+    ),
+    Metric(
+        "host_busy_share",
+        "share",
+        "Part of the step in which the device idles for over 1 ms on end while the host launches nothing.",
+        "host-bound idle time in gaps of over 1 ms / step time",
+        _SOURCE,
+        _NEEDS,
+        _longest("host_bound", pl.col("host_bound_ns") > _LONG_GAP_NS),
+    ),
+    Metric(
+        "sync_idle_ms",
+        "ms",
+        "Idle time per step after synchronisation.",
+        "sync_idle_share x step_mean_ms",
+        _SOURCE,
+        _NEEDS,
+    ),
+    Metric(
+        "startup_share",
+        "share",
+        "Part of a recording without steps that passes in calls of CUDA or HIP before the device's first op: start-up.",
+        "idle time of unknown cause before that op during runtime and synchronising calls / step time; 0 with steps",
+        "CUDA sets itself up, and loads its libraries, in the first calls of a process",
+        ("device_ops",),
+    ),
+    Metric(
+        "idle_causes",
+        "text",
+        "The causes of the idle time, the largest first.",
+        "the three largest of the idle shares, of at least 1 % of the step each; as one where not told apart; "
+        "of host-bound idle time that apart which lies in gaps of over 1 ms with nothing recorded on the host",
+        _SOURCE,
+        ("device_ops", "device_ops.start_ns"),
+    ),
+)
+def idle(view: DeviceView) -> Mapping[str, Value]:
+    """Busy and idle shares of the used steps, and the causes of the idle part."""
+    if not view.total_ns:
+        return {}
+    busy = view.share(view.busy) or 0.0
+    found = view.once(gaps)
+    shares = {cause: float(found[f"{cause}_ns"].sum()) / view.total_ns for cause in CAUSES}
+    values: dict[str, Value] = {f"{cause}_idle_share": share for cause, share in shares.items()}
+    values |= {"device_busy_share": busy, "idle_share": 1 - busy}
+    values |= _launching(view, found)
+    why = idle_untold(view)
+    startup, longest = view.once(start_up)
+    doubtful = {cause: share for cause, share in shares.items() if why and f"{cause}_idle_share" in _DOUBTFUL}
+    told = {_words(cause): share for cause, share in shares.items() if cause not in doubtful}
+    told[_words("unknown")] -= startup
+    if "host_bound" not in doubtful:
+        told[_SILENT] = _silent_share(view)
+        told[_words("host_bound")] -= told[_SILENT]
+    values["startup_share"] = startup
+    values["idle_causes"] = _in_words(told | {longest: startup, _EITHER: sum(doubtful.values())})
+    if why:
+        values |= dict.fromkeys(_DOUBTFUL, Missing(why))
+    return values
+
+
+_DOUBTFUL: Final = (
+    *("host_bound_idle_share", "sync_idle_share", "queued_idle_share", "dependency_idle_share", "sync_idle_ms"),
+    *("launch_gap_share", "launch_gaps_per_step", "launch_gap_recoverable_ms", "host_busy_share"),
+)
+
+
+def _launching(view: DeviceView, found: pl.DataFrame) -> dict[str, Value]:
+    host_bound = found["host_bound_ns"].to_numpy()
+    short = host_bound[(host_bound > 0) & (host_bound <= _LONG_GAP_NS)]
+    return {
+        "launch_gap_share": short.sum() / view.total_ns,
+        "launch_gaps_per_step": len(short) / view.steps.height,
+        "launch_gap_recoverable_ms": view.per_step_ms(float(np.maximum(short - _LAUNCH_FLOOR_NS, 0).sum())),
+        "host_busy_share": host_bound[host_bound > _LONG_GAP_NS].sum() / view.total_ns,
+        "sync_idle_ms": view.per_step_ms(float(found["sync_ns"].sum())),
+    }
+
+
+def _silent_share(view: DeviceView) -> float:
+    """Part of the time that passes in host-bound gaps of over 1 ms with nothing recorded on the host."""
+    long = view.once(stalls)
+    return (long.total - (long & spans(view.host)).total) / view.total_ns
+
+
+def _words(cause: str) -> str:
+    return MEANINGS[cause][0]
+
+
+def _in_words(shares: Mapping[str, float]) -> str:
+    """The three largest, by what they are in words."""
+    largest = sorted(((s, words) for words, s in shares.items() if s >= _WORTH_NAMING_SHARE), reverse=True)[:3]
+    return "; ".join(f"{words} ({percent(share)})" for share, words in largest)

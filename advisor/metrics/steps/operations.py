@@ -1,0 +1,123 @@
+"""What runs on the device and on the host, kind by kind, with the spread that comparing two recordings needs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.steps import DeviceView
+from advisor.metrics.metric import tabulates
+
+MOST_ROWS: Final = 2000
+"""Of a pooled table: what takes least time is left out."""
+
+_LONGEST_SHAPES: Final = 300
+_SPREAD: Final = (
+    pl.len().alias("calls"),
+    (pl.col("dur_ns").mean() / 1e3).alias("mean_us"),
+    (pl.col("dur_ns").std() / 1e3).alias("sd_us"),
+)
+
+
+@tabulates("launch")
+def launch_table(view: DeviceView) -> pl.DataFrame:
+    """One row per device op's kind, name and size in the used steps; sorted by them.
+
+    Columns: kind, name, grid and block of kernels, bytes of copies; calls, mean_us, sd_us (null for one call).
+    """
+    copies = ~pl.col("kind").is_in(["kernel", "collective"])
+    keys = ["kind", "name", "grid", "block", "bytes"]
+    ran = view.used_ops.select("kind", "name", "grid", "block", "dur_ns", bytes=pl.when(copies).then("bytes"))
+    found = ran.group_by(keys).agg(_SPREAD).with_columns(pl.col("kind", "name").cast(pl.String))
+    return found.sort(keys, nulls_last=True)
+
+
+@tabulates("op")
+def op_table(view: DeviceView) -> pl.DataFrame:
+    """One row per framework op's name, input shapes and caller in the used steps; sorted by them.
+
+    What ran on the device for an op that was not recorded on the host, as of a compiled program, has a row of its own
+    by the name that the device op bears.
+
+    Columns: name, shapes and stack (innermost frame first; null where not recorded), eager; calls on the host, total_ms
+    and self_ms (outside the ops within it, as XProf and torch-tb-profiler count), mean_us and sd_us of that per call
+    (null for none, or one); device_calls and device_ms, of the device ops that it launches itself.
+    """
+    on_host, on_device = _on_host(view), _on_device(view)
+    keys = _KEYS
+    rows = on_host.join(on_device, on=keys, how="full", coalesce=True, nulls_equal=True)
+    return rows.with_columns(pl.exclude(*keys, "mean_us", "sd_us").fill_null(0)).sort(keys, nulls_last=True)
+
+
+_KEYS: Final = ["name", "shapes", "stack", "eager"]
+
+
+def _keys() -> list[pl.Expr]:
+    shapes = pl.col("shapes").cast(pl.String).str.replace_all(r"\s", "").str.slice(0, _LONGEST_SHAPES)
+    return [pl.col("name").cast(pl.String), shapes, pl.col("stack").cast(pl.String), pl.col("eager")]
+
+
+def _on_host(view: DeviceView) -> pl.DataFrame:
+    ops = view.used_host.filter(pl.col("kind") == "op").select("id", "parent", "dur_ns", *_KEYS)
+    within = ops.group_by("parent").agg(within_ns=pl.sum("dur_ns")).drop_nulls()
+    own = ops.join(within, left_on="id", right_on="parent", how="left", maintain_order="left").select(
+        *_KEYS, whole_ns="dur_ns", dur_ns=(pl.col("dur_ns") - pl.col("within_ns").fill_null(0)).clip(0)
+    )
+    spelt = own.group_by(_KEYS).agg(pl.col("dur_ns", "whole_ns")).with_columns(_keys())
+    keys = spelt.select(_KEYS).unique().with_row_index("key")  # two shapes may be written as one
+    spent = spelt.join(keys, on=_KEYS, nulls_equal=True).select("key", "dur_ns", "whole_ns")
+    told = spent.explode("dur_ns", "whole_ns").group_by("key")
+    whole = told.agg(*_SPREAD, total_ms=pl.sum("whole_ns") / 1e6, self_ms=pl.sum("dur_ns") / 1e6)
+    return keys.join(whole, on="key").drop("key")
+
+
+def _on_device(view: DeviceView) -> pl.DataFrame:
+    """By the op that launched it; where that is another than the one that the device op names, or none, by the name."""
+    launching = view.used_ops["op"].drop_nulls().unique().implode()
+    ops = view.host.filter(pl.col("kind") == "op", pl.col("id").is_in(launching)).select(*_keys(), op="id")
+    named = pl.col("framework_op").cast(pl.String)
+    ran = view.used_ops.select("op", "dur_ns", named=named).join(ops, on="op", how="left", maintain_order="left")
+    other = pl.col("named").is_not_null() & pl.col("name").ne_missing(pl.col("named"))
+    keys = _KEYS
+    told = ran.with_columns(
+        pl.when(other).then("named").otherwise("name").alias("name"),
+        *(pl.when(~other).then(key).alias(key) for key in keys[1:]),
+    )
+    counted = told.group_by(keys).agg(device_calls=pl.len(), device_ms=pl.sum("dur_ns") / 1e6)
+    return counted.filter(pl.col("name").is_not_null())
+
+
+_NUMBERS: Final = {"calls", "mean_us", "sd_us", "self_ms", "total_ms", "device_calls", "device_ms"}
+_SUMS: Final = ("total_ms", "device_calls", "device_ms")
+
+
+def pooled(table: pl.DataFrame, steps: int) -> pl.DataFrame:
+    """One of these tables for all devices together, the most time first.
+
+    Args:
+        table: With a row per device (or worker) and kind of work.
+        steps: Used steps of all devices together.
+
+    Returns:
+        Without worker and device, with calls_per_step and ms_per_step (of an op, of the host's time of its own), and
+        of ops total_ms_per_step, device_calls_per_step and device_ms_per_step; all per device.
+    """
+    keys = [name for name in table.columns if name not in {"worker", "device", *_NUMBERS}]
+    sums = [name for name in _SUMS if name in table.columns]
+    number, mean = pl.col("calls"), pl.col("mean_us")
+    whole_mean = (number * mean).sum() / number.sum()
+    # Chan, Golub and LeVeque 1979: squares about the common mean from those about each part's
+    squares = ((number - 1) * pl.col("sd_us").fill_null(0) ** 2 + number * (mean - whole_mean) ** 2).sum()
+    total = number.sum()
+    together = table.group_by(keys).agg(
+        calls=total,
+        calls_per_step=total / max(1, steps),
+        ms_per_step=(number * mean).sum() / 1e3 / max(1, steps),
+        mean_us=pl.when(total > 0).then(whole_mean),
+        sd_us=pl.when(total > 1).then((squares / (total - 1)).sqrt()),
+        **{f"{name}_per_step": pl.col(name).sum() / max(1, steps) for name in sums},
+    )
+    spent = pl.sum_horizontal("ms_per_step", *(["device_ms_per_step"] if sums else []))
+    most_first = [spent, *(pl.col(key) for key in keys)]
+    return together.sort(most_first, descending=[True, *[False] * len(keys)], nulls_last=True).head(MOST_ROWS)

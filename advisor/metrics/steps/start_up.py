@@ -1,0 +1,151 @@
+"""What comes before the first step: once per job, and so apart from all that each step costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.steps import DeviceView, first_uses, spans
+from advisor.metrics.metric import Metric, Missing, Value, measures
+from advisor.model.intervals import Union
+from advisor.text import ms
+
+_END: Final = pl.col("start_ns") + pl.col("dur_ns")
+_NAMED: Final = 3
+_NAMED_IN_IDLE: Final = 4
+_CALLS: Final = ["runtime", "sync", "allocator", "compile"]
+_NAMES: Final = (
+    *("startup_ms", "startup_copy_ms", "startup_copy_bytes", "startup_pageable_bytes", "startup_work"),
+    *("startup_idle_ms", "first_use_ms", "startup_idle_work"),
+)
+_FIRST_USE_NS: Final = 1_000_000  # no launch takes that long
+_AMID: Final = Missing("the recorder was started amid the work")
+_NEEDS: Final = ("device_ops",)
+
+
+def _begin_ns(view: DeviceView) -> int | None:
+    """When the first step begins on the device, or where none is marked the first kernel; None where it was missed."""
+    first_kernel = view.process.get("work_start_ns")
+    if first_kernel is None:
+        return None
+    in_steps = view.ops.filter(pl.col("step").is_not_null())["start_ns"]
+    return int(in_steps.to_numpy().min()) if in_steps.len() else int(first_kernel)
+
+
+def _copies(view: DeviceView) -> pl.DataFrame:
+    return view.ops.filter(pl.col("kind") == "memcpy", pl.col("start_ns") < (_begin_ns(view) or 0))
+
+
+def _longest(view: DeviceView) -> pl.DataFrame:
+    found = _copies(view).sort("dur_ns", "start_ns", descending=[True, False])
+    return found.select("start_ns", "dur_ns", "op", table=pl.lit("device_ops"), name=pl.col("name").cast(pl.String))
+
+
+@measures(
+    Metric(
+        "startup_ms",
+        "ms",
+        "Time before the first step, or the first kernel after any warm-up where no steps are marked; not per step.",
+        "start of the first step's first op on the device - first event recorded of the worker",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "startup_copy_ms",
+        "ms",
+        "Time in that during which a copy runs on the device.",
+        "union of the copies that begin before the first step",
+        needs=_NEEDS,
+        where=_longest,
+    ),
+    Metric("startup_copy_bytes", "bytes", "What they copy.", "sum of their bytes", needs=_NEEDS),
+    Metric(
+        "startup_pageable_bytes",
+        "bytes",
+        "What of it comes from pageable memory.",
+        "sum of the bytes of copies from pageable memory",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "startup_work",
+        "text",
+        "The ranges of people's own, CUDA calls and compilation that take longest before the first step.",
+        "the three with the most time, by name; of ranges the outermost, as far as they lie before it",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "startup_idle_ms",
+        "ms",
+        "Time in that during which the device, having begun to work, idles.",
+        "idle time between the device's first op and the first step's",
+        needs=_NEEDS,
+    ),
+    Metric(
+        "first_use_ms",
+        "ms",
+        "Time after it that the device idles for because kernels are used for the first time.",
+        "gaps during 1 ms or more of which calls are open that load code or launch a kernel for the first time",
+        "no launch takes 1 ms but that which loads the kernel's code (lazy loading, CUDA C++ Programming Guide)",
+        _NEEDS,
+    ),
+    Metric(
+        "startup_idle_work",
+        "text",
+        "What the host did in all that idle time.",
+        "the four CUDA calls and compilations with the most time in it, by name, and the time in which none is open",
+        needs=_NEEDS,
+    ),
+)
+def startup(view: DeviceView) -> Mapping[str, Value]:
+    """Start-up as a whole; unknown where the recorder did not see it."""
+    begin_ns = _begin_ns(view)
+    if begin_ns is None:
+        return dict.fromkeys(_NAMES, _AMID)
+    copies = _copies(view)
+    first_ns = min(int(table["start_ns"].to_numpy().min()) for table in (view.host, view.ops) if table.height)
+    before = view.host.filter(pl.col("start_ns") < begin_ns)
+    ranges = before.filter(pl.col("kind") == "annotation")
+    outermost = ~pl.col("parent").is_in(ranges["id"].implode()) | pl.col("parent").is_null()
+    calls = pl.concat([before.filter(pl.col("kind").is_in(_CALLS)), ranges.filter(outermost)])
+    top = (
+        calls.group_by(name=pl.col("name").cast(pl.String))
+        .agg(ns=(pl.min_horizontal(_END, begin_ns) - pl.col("start_ns")).sum())
+        .sort("ns", "name", descending=[True, False])
+        .head(_NAMED)
+    )
+    idle, uses = _idle(view, begin_ns), _first_uses(view, begin_ns)
+    return {
+        "startup_ms": (begin_ns - first_ns) / 1e6,
+        "startup_copy_ms": spans(copies).total / 1e6,
+        "startup_copy_bytes": int(copies["bytes"].sum()),
+        "startup_pageable_bytes": int(copies.filter(pl.col("source_memory") == "pageable")["bytes"].sum()),
+        "startup_work": ", ".join(f"{name} ({ms(ns / 1e6)})" for name, ns in top.rows()),
+        "startup_idle_ms": idle.total / 1e6,
+        "first_use_ms": uses.total / 1e6,
+        "startup_idle_work": _ran(view, idle | uses),
+    }
+
+
+def _idle(view: DeviceView, begin_ns: int) -> Union:
+    return Union.of(*view.busy.gaps(int(view.ops["start_ns"].to_numpy().min()), begin_ns))
+
+
+def _first_uses(view: DeviceView, begin_ns: int) -> Union:
+    """Gaps of the device after its start that first uses of kernels hold open."""
+    opens, closes = view.busy.gaps(begin_ns, int(view.ops.select(_END.max()).item()))
+    held = first_uses(view.host, view.ops).within(opens, closes) >= _FIRST_USE_NS
+    return Union.of(opens[held], closes[held])
+
+
+def _ran(view: DeviceView, when: Union) -> str:
+    """The calls with the most time during `when`, and the time in which none is open."""
+    calls = view.host.filter(pl.col("kind").is_in(_CALLS))
+    start = calls["start_ns"].to_numpy()
+    spent = calls.select(
+        name=pl.col("name").cast(pl.String), ns=pl.Series(when.within(start, start + calls["dur_ns"].to_numpy()))
+    )
+    top = spent.group_by("name").sum().filter(pl.col("ns") > 0).sort("ns", "name", descending=[True, False])
+    silent = when.total - (when & spans(calls)).total
+    told = [*top.head(_NAMED_IN_IDLE).rows(), ("no CUDA call", silent)]
+    return ", ".join(f"{name} ({ms(ns / 1e6)})" for name, ns in told if ns)

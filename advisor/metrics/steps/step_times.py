@@ -1,0 +1,64 @@
+"""How long the steps take, and how even they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from advisor.analysis.device.steps import DeviceView
+from advisor.metrics.metric import Metric, Value, measures
+
+
+@measures(
+    Metric("steps", "count", "Steps used.", "number of steps left after `--steps`"),
+    Metric("step_ms", "ms", "Typical step time.", "median over the used steps of (window end - window start)"),
+    Metric(
+        "step_mean_ms", "ms", "Mean step time; what shares and savings are relative to.", "sum of the windows / steps"
+    ),
+    Metric(
+        "complete_step_mean_ms",
+        "ms",
+        "Mean step time with the steps left out as uneven: what the saving of such steps is relative to.",
+        "sum of the complete steps / their number",
+    ),
+    Metric("step_cv", "ratio", "Unevenness of the steps.", "sample standard deviation / mean of the step times"),
+    Metric(
+        "host_active_ms",
+        "ms",
+        "Host work per step: the step cannot get shorter than this while the host does the same work.",
+        "mean over steps of (the host's own range - time it was blocked in calls that wait for the device)",
+        needs=("host_ops",),
+    ),
+    Metric(
+        "device_slack_ms",
+        "ms",
+        "By how much device work could shrink per step before the host alone sets the pace.",
+        "max(0, step_mean_ms - host_active_ms)",
+        needs=("host_ops", "device_ops"),
+    ),
+)
+def step_times(view: DeviceView) -> Mapping[str, Value]:
+    """Step times and the host's part in them."""
+    times = view.steps["dur_ns"].to_numpy() / 1e6
+    if not len(times):
+        return {"steps": 0}
+    mean = float(times.mean())
+    host_active = _host_active_ms(view)
+    return {
+        "steps": view.steps.height,
+        "step_ms": float(np.median(times)),
+        "step_mean_ms": mean,
+        "complete_step_mean_ms": float(view.complete["dur_ns"].to_numpy().mean() / 1e6),
+        "step_cv": float(times.std(ddof=1)) / mean if len(times) > 1 and mean else None,
+        "host_active_ms": host_active,
+        "device_slack_ms": None if host_active is None else max(0.0, mean - host_active),
+    }
+
+
+def _host_active_ms(view: DeviceView) -> float | None:
+    """Blocked: any runtime call while the device is busy, if it takes longer than launching ever should."""
+    start = view.steps["host_start_ns"].to_numpy()
+    end = start + view.steps["host_dur_ns"].to_numpy()
+    blocked = view.blocked.within(start, end)
+    return view.per_step_ms(float((end - start - blocked).sum())) if len(start) else None

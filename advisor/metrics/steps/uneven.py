@@ -1,0 +1,326 @@
+"""Steps left out because they took too long or compiled: what they cost on average, and what made them long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from advisor.analysis.device.host_work import busiest, minus, python_work
+from advisor.analysis.device.steps import FILLING, DeviceView, spans
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.intervals import EMPTY, Ints, Union
+from advisor.model.profile import named
+from advisor.text import ms
+
+_SAVING: Final = r"torch/serialization\.py\(\d+\): save|torch\.save|[Cc]heckpoint"
+_CAUSES: Final = {
+    "compute": "longer kernels",
+    "collective": "communication with other ranks",
+    "compile": "compilation",
+    "gc": "garbage collection",
+    "checkpoint": "saving a checkpoint",
+    "allocator": "taking or freeing device memory",
+    "input": "waiting for the data loader",
+    "python": "Python between framework ops",
+    "unknown": "other host work",
+}
+_NAMED: Final = 3
+_SPREAD: Final = 3 * 1.4826  # of the median absolute deviation: how short steady steps get, as the fence tells how long
+_LEAST_SPREAD: Final = 0.03  # of the median: step times of one job vary by 1 to 3 % anyway
+_ALWAYS_SHARE: Final = 0.05
+_OFTEN_SHARE: Final = 0.2  # of the complete steps: what makes so many long is no exception
+_MOSTLY: Final = 0.5
+_START_UP: Final = 3  # steps in a row that may compile: the first, what the second finds anew, one to spare
+_TELLING_SHARE: Final = 0.1  # of the excess: causes below are not named
+_SOURCE: Final = (
+    "steps are uneven above median + 3 x 1.4826 x MAD of the complete steps and 1.1 x their median, or where "
+    "compilation ran in them; a first one in which the host got ahead of the device, or of whose excess first uses of "
+    "kernels (without a device: ops that all other steps run too) take half or more, is left out, but is no outlier"
+)
+
+
+def _places(steps: pl.DataFrame) -> pl.DataFrame:
+    told = pl.when(pl.col("left_out").is_not_null()).then(pl.format("{} ({})", "name", "left_out")).otherwise("name")
+    return steps.sort("dur_ns", "start_ns", descending=[True, False]).select(
+        "step", "start_ns", "dur_ns", table=pl.lit("steps"), name=told
+    )
+
+
+def _long_places(view: DeviceView) -> pl.DataFrame:
+    return _places(_long(view))
+
+
+@measures(
+    Metric(
+        "outliers_share",
+        "share",
+        "What the steps left out as uneven add to the mean step at most.",
+        "sum over them of max(0, step - (median - max(3 x 1.4826 x MAD, 3 %))) / complete steps / step_mean_ms",
+        _SOURCE,
+        where=lambda view: _places(view.uneven),
+    ),
+    Metric("outlier_steps", "count", "Steps left out for their length, without compilation in them.", "count", _SOURCE),
+    Metric(
+        "outlier_excess_ms",
+        "ms",
+        "What those steps add to the mean step.",
+        "sum over them of max(0, step - median of the used steps) / complete steps",
+        _SOURCE,
+        where=_long_places,
+    ),
+    Metric(
+        "outlier_own_ms",
+        "ms",
+        "The same apart from what slows down every other step too.",
+        "outlier_excess_ms, less outlier_input_ms where the used steps wait for input in 5 % of their time or "
+        "outlier_input_steps_share is a fifth, less outlier_python_ms "
+        "where Python keeps the device idle (without a device: works) in 5 % of it",
+        _SOURCE,
+        where=_long_places,
+    ),
+    Metric(
+        "outlier_most_ms",
+        "ms",
+        "The same at most: had they been as short as the used steps get.",
+        "outlier_own_ms with that median less 3 x 1.4826 x MAD (at least 3 %) in its place",
+        _SOURCE,
+    ),
+    Metric(
+        "outlier_ratio",
+        "ratio",
+        "How many times the typical step the longest of them takes.",
+        "longest step left out for its length / median of the used steps; 1 where there is none",
+        _SOURCE,
+    ),
+    Metric(
+        "outlier_causes",
+        "text",
+        "What made those steps long, the most time first.",
+        "time by cause (as in the breakdown, saving a checkpoint told by name or copies to the host) beyond the used "
+        "steps' mean; the host's other work by the ranges that ran",
+        _SOURCE,
+    ),
+    Metric(
+        "outlier_cause",
+        "text",
+        "The first of those causes in one word; empty where there are no such steps.",
+        f"one of {', '.join(_CAUSES)} with the most time; other host work is host, or unknown if not recorded",
+        _SOURCE,
+    ),
+    Metric(
+        "outlier_input_ms",
+        "ms",
+        "What waiting for input adds to the mean step in those steps, and in a first one left out.",
+        "sum over them of input time beyond the used steps' mean, at most their excess / complete steps",
+        _SOURCE,
+    ),
+    Metric(
+        "outlier_input_steps_share",
+        "share",
+        "Part of the complete steps that are left out for their length and wait for input in most of it.",
+        "such steps of which half of the excess over the used steps is input, if there are several / complete steps",
+        _SOURCE,
+    ),
+    Metric(
+        "outlier_python_ms",
+        "ms",
+        "What Python between framework ops adds to the mean step in those steps, and in a first one left out.",
+        "sum over them of Python's time (50 us to 1 ms on end) beyond the used steps' mean, at most their excess / "
+        "complete steps",
+        _SOURCE,
+    ),
+    Metric(
+        "compiling_steps",
+        "count",
+        "Steps in which code was compiled although a step without compilation had come before.",
+        "steps with a compilation range after the first complete step without one; where there is none and the "
+        "complete steps are more than three, those after the first",
+    ),
+    Metric(
+        "uncompiled_steps",
+        "count",
+        "Complete steps in which nothing was compiled.",
+        "complete steps without a compilation range",
+    ),
+    Metric(
+        "compiling_excess_ms",
+        "ms",
+        "What those steps add to the mean step.",
+        "sum over them of max(0, step - median of the steps without compilation) / complete steps; without such, "
+        "compilation with the device idle in their place",
+        where=lambda view: _places(_late(view)),
+    ),
+    Metric(
+        "compiling_most_ms",
+        "ms",
+        "The same at most: had each taken as long as the longest of them, and the others were as short as they get.",
+        "number of them x max(0, the longest - (that median less 3 x 1.4826 x MAD, at least 3 %)) / complete steps",
+    ),
+)
+def uneven(view: DeviceView) -> Mapping[str, Value]:
+    """What uneven steps cost; zero where every complete step is used and none compiles."""
+    if not view.steps.height:
+        return {}
+    whole = view.steps.height + view.uneven.height
+    compiled = _compiled(view, view.uneven)
+    typical, short = _usual(view.steps)
+    left_out, long = view.uneven.filter(~compiled), _long(view)
+    beyond = _beyond(view, long)
+    excess = _excess(long, typical)
+    inputs, pythons = (float(np.minimum(beyond[cause], excess).sum()) for cause in ("input", "python"))
+    starved = _mostly_input(beyond["input"], excess) / whole
+    elsewhere = inputs * (starved >= _OFTEN_SHARE or _acts_always(view, "input")) + pythons * _acts_always(
+        view, "python"
+    )
+    beyond_all, excess_all = _beyond(view, left_out), _excess(left_out, typical)
+    by_input, by_python = (float(np.minimum(beyond_all[cause], excess_all).sum()) for cause in ("input", "python"))
+    most, mean = _excess(view.uneven, short).sum(), view.total_ns / view.steps.height
+    return {
+        "outliers_share": float(most) / whole / mean if mean else None,
+        "outlier_steps": long.height,
+        "outlier_excess_ms": float(excess.sum()) / whole / 1e6,
+        "outlier_own_ms": (float(excess.sum()) - elsewhere) / whole / 1e6,
+        "outlier_most_ms": (float(_excess(long, short).sum()) - elsewhere) / whole / 1e6,
+        "outlier_ratio": float(long["dur_ns"].to_numpy().max()) / typical if long.height and typical else 1.0,
+        "outlier_causes": _in_words(view, long, beyond),
+        "outlier_cause": _first_cause(view, long, beyond) if long.height else "",
+        "outlier_input_ms": by_input / whole / 1e6,
+        "outlier_input_steps_share": starved,
+        "outlier_python_ms": by_python / whole / 1e6,
+        **_compiling(view, whole),
+    }
+
+
+def _long(view: DeviceView) -> pl.DataFrame:
+    """Steps left out for their length, without compilation in them."""
+    filling = pl.col("left_out").str.starts_with(FILLING).fill_null(value=False)
+    return view.uneven.filter(~_compiled(view, view.uneven) & ~filling)
+
+
+def _acts_always(view: DeviceView, cause: str) -> bool:
+    """Whether a cause acts in 5 % of the used steps too: then its own rule counts the uneven ones as well."""
+    when = minus(view.once(_when)[cause], view.busy)
+    return (view.share(when) or 0.0) >= _ALWAYS_SHARE
+
+
+def _mostly_input(waited: Ints, excess: npt.NDArray[np.float64]) -> int:
+    """How many steps are long because of input; one alone is an exception."""
+    many = int(((excess > 0) & (waited >= _MOSTLY * excess)).sum())
+    return many if many > 1 else 0
+
+
+def _late(view: DeviceView) -> pl.DataFrame:
+    """Steps that compile after the first that did not; before it, compilation is start-up, which does not take long."""
+    compiled = _compiled(view, view.complete).to_numpy()
+    if compiled.all() and view.complete.height > _START_UP:
+        return view.complete[1:]
+    return view.complete.filter(pl.Series(compiled & (np.cumsum(~compiled) > 0), dtype=pl.Boolean))
+
+
+def _compiling(view: DeviceView, whole: int) -> dict[str, Value]:
+    steps, late = view.complete, _late(view)
+    compiled = _compiled(view, steps).to_numpy()
+    if compiled.all() and steps.height > _START_UP:
+        excess = most = float(_compilation(view, late).sum())
+    else:
+        typical, short = _usual(steps.filter(pl.Series(~compiled, dtype=pl.Boolean))) if late.height else (0.0, 0.0)
+        excess = float(_excess(late, typical).sum())
+        most = late.height * float(_excess(late, short).max(initial=0.0))
+    return {
+        "compiling_steps": late.height,
+        "uncompiled_steps": int((~compiled).sum()),
+        "compiling_excess_ms": excess / whole / 1e6,
+        "compiling_most_ms": most / whole / 1e6,
+    }
+
+
+def _compilation(view: DeviceView, steps: pl.DataFrame) -> Ints:
+    """The ns of each step in which code is compiled and the device idles."""
+    start = steps["start_ns"].to_numpy()
+    return minus(view.host_spans("compile"), view.busy).within(start, start + steps["dur_ns"].to_numpy())
+
+
+def _usual(steps: pl.DataFrame) -> tuple[float, float]:
+    """The median length of these steps, and how short they get."""
+    length = steps["dur_ns"].to_numpy()
+    median = float(np.median(length))
+    return median, median - max(_SPREAD * float(np.median(np.abs(length - median))), _LEAST_SPREAD * median)
+
+
+def _excess(steps: pl.DataFrame, usual: float) -> npt.NDArray[np.float64]:
+    longer: npt.NDArray[np.float64] = (steps["dur_ns"].to_numpy() - usual).clip(0)
+    return longer
+
+
+def _compiled(view: DeviceView, steps: pl.DataFrame) -> pl.Series:
+    start = steps["host_start_ns"].to_numpy()
+    within = view.host_spans("compile").within(start, start + steps["host_dur_ns"].to_numpy())
+    return pl.Series(within > 0, dtype=pl.Boolean)
+
+
+def _beyond(view: DeviceView, steps: pl.DataFrame) -> dict[str, Ints]:
+    """By cause, the ns in each of `steps` beyond the mean of the used steps; the first cause owns an instant."""
+    usual, found = dict(_owned(view, view.steps)), dict(_owned(view, steps))
+    return {cause: np.maximum(found[cause] - int(usual[cause].mean()), 0) for cause in found}
+
+
+def _owned(view: DeviceView, steps: pl.DataFrame) -> Iterator[tuple[str, Ints]]:
+    starts = steps["start_ns"].to_numpy()
+    ends = starts + steps["dur_ns"].to_numpy()
+    covered, before = EMPTY, np.zeros(len(starts), np.int64)
+    for cause, when in view.once(_when).items():
+        covered = covered | when
+        so_far = covered.within(starts, ends)
+        yield cause, so_far - before
+        before = so_far
+    yield "unknown", ends - starts - before
+
+
+def _when(view: DeviceView) -> dict[str, Union]:
+    """When each cause acts, by priority."""
+    kind = pl.col("kind")
+    saving = spans(view.host.filter(kind.is_in(["python", "annotation"]), named(_SAVING)))
+    return {
+        "compute": spans(view.ops.filter(kind == "kernel")),
+        "collective": spans(view.ops.filter(kind == "collective")) | view.host_spans("collective"),
+        "compile": view.host_spans("compile"),
+        "gc": view.host_spans("gc"),
+        "checkpoint": saving | spans(view.ops.filter(pl.col("copy_kind") == "DtoH")),
+        "allocator": view.host_spans("allocator"),
+        "input": view.host_spans("input"),
+        "python": view.once(python_work),
+    }
+
+
+def _in_words(view: DeviceView, steps: pl.DataFrame, beyond: Mapping[str, Ints]) -> str:
+    """`saving a checkpoint (130 ms), ...`: time in all of those steps."""
+    sums = sorted(((int(time.sum()), cause) for cause, time in beyond.items()), reverse=True)
+    told = [(ns, cause) for ns, cause in sums if ns > _TELLING_SHARE * sum(ns for ns, _ in sums)][:_NAMED]
+    return ", ".join(f"{_named(view, steps, cause)} ({ms(ns / 1e6)})" for ns, cause in told)
+
+
+def _first_cause(view: DeviceView, steps: pl.DataFrame, beyond: Mapping[str, Ints]) -> str:
+    cause = max(beyond, key=lambda cause: int(beyond[cause].sum()))
+    return "host" if cause == "unknown" and _other_work(view, steps) is not None else cause
+
+
+def _named(view: DeviceView, steps: pl.DataFrame, cause: str) -> str:
+    """The cause in words; of other host work, what ran, or that nothing of it was recorded."""
+    if cause != "unknown":
+        return _CAUSES[cause]
+    name = _other_work(view, steps)
+    return "nothing that was recorded" if name is None else f"{_CAUSES[cause]}, mostly {name}"
+
+
+def _other_work(view: DeviceView, steps: pl.DataFrame) -> str | None:
+    """What ran most in the time of these steps that no cause owns; None where it was nothing that was recorded."""
+    start = steps["start_ns"].to_numpy()
+    rest = Union.of(start, start + steps["dur_ns"].to_numpy())
+    for when in view.once(_when).values():
+        rest = minus(rest, when)
+    name: str | None = busiest(view, rest)["name"][0]
+    return name

@@ -1,0 +1,87 @@
+"""What changes would give back: the recorded steps replayed with one thing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.idle import gaps
+from advisor.analysis.device.replay import replay, trusted_replay
+from advisor.analysis.device.steps import DeviceView
+from advisor.metrics.metric import Metric, Value, measures
+
+_LONG_GAP_NS: Final = 1_000_000
+_LAUNCH_FLOOR_NS: Final = 1_500
+_GRAPH_FACTOR: Final = 0.1  # host time per launch when captured or compiled
+_SOURCE: Final = (
+    "advisor.analysis.device.replay, after Daydream (USENIX ATC 2020); "
+    "5 % as in ByteDance's straggler study (OSDI 2025)"
+)
+_NEEDS: Final = ("device_ops",)
+_ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
+
+
+@measures(
+    Metric(
+        "replay_error",
+        "ratio",
+        "How far the replay of the unchanged steps is from the recorded step time; savings rest on it.",
+        "replayed step time / recorded step time - 1",
+        _SOURCE,
+        (*_NEEDS, "device_ops.launch"),
+    ),
+    Metric(
+        "input_gain_ms",
+        "ms",
+        "Step time given back if batches were always there in time.",
+        "replay without the host's time in the data loader" + _ELSE + "input_exposed_ms",
+        _SOURCE,
+    ),
+    Metric(
+        "launch_gain_ms",
+        "ms",
+        "Step time given back if launching cost a tenth, as with a captured or compiled step.",
+        "replay with launches, and host work of at most 1 ms between them, a tenth as long"
+        + _ELSE
+        + "host-bound gaps of at most 1 ms less 1.5 us each",
+        _SOURCE,
+        (*_NEEDS, "device_ops.launch"),
+    ),
+    Metric(
+        "sync_gain_ms",
+        "ms",
+        "Step time given back if no call waited for the device.",
+        "replay without waits" + _ELSE + "sync_idle_ms",
+        _SOURCE,
+        (*_NEEDS, "device_ops.launch"),
+    ),
+)
+def what_if(view: DeviceView) -> Mapping[str, Value]:
+    """Gains per step of single changes, each from the unchanged recording."""
+    if not view.total_ns:
+        return {}
+    made, trusted = view.once(replay), view.once(trusted_replay)
+    values: dict[str, Value] = {"replay_error": None if made is None else made.error}
+    if trusted is None:
+        return values | _without_replay(view)
+    return values | {
+        "input_gain_ms": trusted.saved_ms(trusted.without_host(view.host_spans("input"))),
+        "launch_gain_ms": trusted.saved_ms(trusted.with_launches(_GRAPH_FACTOR, _LONG_GAP_NS)),
+        "sync_gain_ms": trusted.saved_ms(trusted.without_waits()),
+    }
+
+
+def _without_replay(view: DeviceView) -> dict[str, Value]:
+    """Bounds from the gaps alone, where no replay can be trusted."""
+    if view.device is None:
+        waiting = view.host_spans("input").within(view.starts, view.ends)
+        return {"input_gain_ms": view.per_step_ms(int(waiting.sum()))}
+    found = view.once(gaps)
+    short = found.filter(pl.col("host_bound_ns").is_between(1, _LONG_GAP_NS))["host_bound_ns"]
+    return {
+        "input_gain_ms": view.per_step_ms(int(found["input_ns"].sum())),
+        "launch_gain_ms": view.per_step_ms(int((short - _LAUNCH_FLOOR_NS).clip(0).sum())),
+        "sync_gain_ms": view.per_step_ms(int(found["sync_ns"].sum())),
+    }

@@ -1,0 +1,269 @@
+"""Comparison: what two sets of runs tell about a change, as one frozen value. Its JSON form is a contract as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from advisor.errors import UsageError
+from advisor.model.report import FINDINGS_EXIT_CODE, UNJUDGED_EXIT_CODE, Place, Saving, Severity
+from advisor.text import one_line
+
+Verdict: TypeAlias = Literal["faster", "slower", "same", "inconclusive"]
+Obstacle: TypeAlias = Literal["no-steps", "hardware", "world-size", "few-steps", "profiler", "noise"]
+Work: TypeAlias = Literal["kernel", "collective", "memcpy", "memset", "op"]
+WorkStatus: TypeAlias = Literal["appeared", "vanished", "count", "slower", "faster"]
+FindingStatus: TypeAlias = Literal["new", "worse", "kept", "better", "gone", "untold"]
+
+SCHEMA_VERSION: Final = 1
+INCONCLUSIVE_EXIT_CODE: Final = 4
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Series(_Frozen):
+    """The steps of one run: every complete one that did not compile, outliers included; the job's slowest rank each.
+
+    `worker` is the rank whose step the breakdown takes apart. `tells_too_little` says that more rules could not be
+    judged than could.
+    """
+
+    run: str
+    steps_ms: tuple[float, ...]
+    worker: int | None = None
+    tells_too_little: bool = False
+
+
+class Side(_Frozen):
+    """What was measured of one side.
+
+    `cv` is the steps' standard deviation over their mean. `devices` are the names of the devices, each once.
+    `unreadable` is the number of files that could not be read. `per` is what its times are of: a used step, or all that
+    was recorded where steps are not marked; null where nothing could be measured.
+    """
+
+    series: tuple[Series, ...]
+    steps: int
+    median_ms: float | None
+    mean_ms: float | None
+    cv: float | None
+    devices: tuple[str, ...]
+    world_size: int | None
+    unreadable: int = 0
+    per: Literal["step", "recording"] | None = "step"
+
+    @property
+    def tells_too_little(self) -> bool:
+        """Whether a run of it does: then a finding that is not there means nothing."""
+        return any(one.tells_too_little for one in self.series)
+
+
+class StepChange(_Frozen):
+    """The head's median step time over the base's: a ratio above 1 is slower; `low` and `high` bound it (95 %).
+
+    `p` is the two-sided Mann-Whitney probability; `least` the smallest change that counts, as a share.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    p: float
+    least: float
+
+
+class Shift(_Frozen):
+    """One category of the breakdown, in ms of what its side's times are of: see `Side.per`."""
+
+    category: str
+    base_ms: float
+    head_ms: float
+
+    @property
+    def change_ms(self) -> float:
+        """Above zero: it takes longer than before."""
+        return self.head_ms - self.base_ms
+
+
+class Amount(_Frozen):
+    """How often a kind of work is done per step, and how long once takes on average; ops without those inside them."""
+
+    per_step: float
+    mean_us: float
+    ms_per_step: float
+
+
+class WorkChange(_Frozen):
+    """A kernel, copy or framework op that differs between the sides.
+
+    `size` is a kernel's grid and block, a copy's bytes or an op's shapes; null where the whole name appeared or
+    vanished. A side that lacks it is null. `p` is the Welch probability after Benjamini and Hochberg, of a status that
+    a test decides.
+    """
+
+    work: Work
+    name: str
+    size: str | None
+    status: WorkStatus
+    base: Amount | None
+    head: Amount | None
+    p: float | None = None
+
+    @property
+    def change_ms(self) -> float:
+        """Per step, above zero: it takes longer than before."""
+        return (self.head.ms_per_step if self.head else 0) - (self.base.ms_per_step if self.base else 0)
+
+
+class Frame(_Frozen):
+    """A module, scope or op that causes device time (host time, without a device), in ms per used step of each side.
+
+    `parent` counts into the frames, and is null at the top; a parent stands before its children. `name` is null for
+    what nothing recorded caused. A total is the frame's own time and that of the frames below it.
+    """
+
+    parent: int | None
+    name: str | None
+    kind: str
+    base_ms: float
+    base_self_ms: float
+    head_ms: float
+    head_self_ms: float
+
+    @property
+    def change_ms(self) -> float:
+        """Above zero: it takes longer than before."""
+        return self.head_ms - self.base_ms
+
+
+class Found(_Frozen):
+    """A finding on one side; `under` names the finding that accounts for it, where it was but a symptom of that.
+
+    `where` are the places that have a call stack: those that lead to source lines.
+    """
+
+    severity: Severity | None
+    saving: Saving | None
+    says: str
+    under: str | None = None
+    where: tuple[Place, ...] = ()
+
+
+class FindingChange(_Frozen):
+    """What became of a finding; `untold`: one side found it, the other could not judge or suppressed it (`why`)."""
+
+    key: str
+    rule: str
+    title: str
+    status: FindingStatus
+    base: Found | None
+    head: Found | None
+    why: str | None = None
+
+
+class FailOn(_Frozen):
+    """What counts as a regression: a slower head, from a share of 1 on; findings of high severity that are new."""
+
+    slower: float | None = 0.0
+    new_high: bool = False
+
+
+class Comparison(_Frozen):
+    """Whether the head is slower than the base, and why.
+
+    `reason` says in a sentence what the verdict rests on, `obstacle` what kept it from being told. `cause` is the
+    category of the breakdown that moved most in the verdict's direction. `cautions` belong beside the verdict: what may
+    explain it and is no change of speed. `change` is null where step times cannot be
+    held against each other at all.
+    """
+
+    schema_version: Annotated[int, Field(ge=1)] = SCHEMA_VERSION
+    advisor_version: str
+    verdict: Verdict
+    reason: str
+    cautions: tuple[str, ...] = ()
+    obstacle: Obstacle | None
+    cause: Shift | None
+    change: StepChange | None
+    base: Side
+    head: Side
+    breakdown: tuple[Shift, ...]
+    work: tuple[WorkChange, ...]
+    findings: tuple[FindingChange, ...]
+    frames: tuple[Frame, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def one_recording(self) -> bool:
+        """Whether both sides are the same steps: nothing varies between them."""
+        times = [sorted(one.steps_ms for one in side.series) for side in (self.base, self.head)]
+        return bool(self.base.steps) and times[0] == times[1]
+
+    @property
+    def per_step(self) -> bool:
+        """Whether both sides' times are of a step; if not, only shares can be held against each other."""
+        return self.base.per == self.head.per == "step"
+
+    def exit_code(self, fail_on: FailOn | None = None, *, strict: bool = False) -> int:
+        """What `advisor compare` exits with.
+
+        Args:
+            fail_on: What counts as a regression; by default, a slower head.
+            strict: Whether to fail where nothing can be told.
+
+        Returns:
+            1 for a regression; else 3 where files of a side could not be read, or a side tells too little for what is
+            asked, unless nothing counts as a regression; else 4 for `inconclusive`, if `strict`; else 0.
+        """
+        wanted = fail_on or FailOn()
+        ratio = self.change.ratio if self.change else 1.0
+        slower = self.verdict == "slower" and wanted.slower is not None and ratio >= 1 + wanted.slower
+        if slower or (wanted.new_high and any(map(_grave, self.findings))):
+            return FINDINGS_EXIT_CODE
+        unread = self.base.unreadable or self.head.unreadable
+        untold = self.base.tells_too_little or self.head.tells_too_little
+        unsure = untold and (wanted.new_high or self.verdict == "inconclusive")
+        if wanted != FailOn(slower=None) and (unread or unsure):
+            return UNJUDGED_EXIT_CODE
+        return INCONCLUSIVE_EXIT_CODE if strict and self.verdict == "inconclusive" else 0
+
+
+def fail_on(options: Iterable[str]) -> FailOn:
+    """What `--fail-on` asks for: `slower`, `slower:PERCENT`, `new-high` or `never`, any number of them.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    wanted: dict[str, float | bool | None] = {"slower": None, "new_high": False}
+    asked = list(options)
+    if "never" in asked and set(asked) != {"never"}:
+        other = next(option for option in asked if option != "never")
+        raise UsageError(f"--fail-on never: contradicts --fail-on {one_line(other, 100)}; give one of them")
+    for option in asked:
+        name, colon, percent = option.partition(":")
+        if name == "slower":
+            wanted["slower"] = _share(option, percent) if colon else 0.0
+        elif option == "new-high":
+            wanted["new_high"] = True
+        elif option != "never":
+            raise UsageError(f"--fail-on {option}: not slower, slower:PERCENT, new-high or never")
+    return FailOn.model_validate(wanted)
+
+
+def _share(option: str, percent: str) -> float:
+    try:
+        value = float(percent.removesuffix("%"))
+    except ValueError:
+        value = -1
+    if not 0 <= value <= 1e6:  # noqa: PLR2004 - whatever is more is a slip
+        raise UsageError(f"--fail-on {option}: {percent!r} is no percentage; write slower:5 for 5 %")
+    return value / 100
+
+
+def _grave(change: FindingChange) -> bool:
+    """New at high severity, or known before and high only now."""
+    now_high = change.head is not None and change.head.severity == "high"
+    return now_high and change.status in {"new", "worse"} and (change.base is None or change.base.severity != "high")

@@ -1,0 +1,149 @@
+"""Unions, overlaps and nesting of [start, end) intervals in integer nanoseconds, all vectorised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+_NONE = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """Disjoint intervals in ascending order. Overlapping time counts once; touching intervals are merged.
+
+    `starts` and `ends` have shape (n,), in ns; `total_before[i]` is the time covered before `starts[i]`.
+    """
+
+    starts: Ints
+    ends: Ints
+    total_before: Ints
+
+    @classmethod
+    def of(cls, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Union:
+        """Union of any intervals, in any order; those without length cover nothing."""
+        start, end = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
+        real = end > start
+        start, end = start[real], end[real]
+        if not len(start):
+            return EMPTY
+        order = np.argsort(start, kind="stable")
+        start, reach = start[order], np.maximum.accumulate(end[order])
+        first = np.concatenate(([True], start[1:] > reach[:-1]))
+        last = np.concatenate((first[1:], [True]))
+        return cls._sorted(start[first], reach[last])
+
+    @classmethod
+    def _sorted(cls, starts: Ints, ends: Ints) -> Union:
+        before = np.zeros(len(starts), np.int64)
+        np.cumsum((ends - starts)[:-1], out=before[1:])
+        return cls(starts, ends, before)
+
+    @property
+    def total(self) -> int:
+        """Covered time in ns."""
+        return int(self.total_before[-1] + self.ends[-1] - self.starts[-1]) if len(self.starts) else 0
+
+    def before(self, times: npt.ArrayLike) -> Ints:
+        """Time covered before each of `times`, in ns; same shape as `times`."""
+        at = np.asarray(times, np.int64)
+        if not len(self.starts):
+            return np.zeros(at.shape, np.int64)
+        i = np.searchsorted(self.starts, at, side="right") - 1
+        inside = np.minimum(at, self.ends[i]) - self.starts[i]
+        covered: Ints = np.where(i < 0, 0, self.total_before[i] + inside)
+        return covered
+
+    def last_end(self, times: npt.ArrayLike) -> Ints:
+        """End of the last interval that ended at or before each of `times`; the time itself where none has."""
+        at = np.asarray(times, np.int64)
+        i = np.searchsorted(self.ends, at, side="right") - 1
+        ended: Ints = np.where(i < 0, at, self.ends[i]) if len(self.ends) else at
+        return ended
+
+    def within(self, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Ints:
+        """Time covered inside each window [start, end), in ns; one value per window."""
+        return self.before(ends) - self.before(starts)
+
+    def __or__(self, other: Union) -> Union:
+        """Time covered by either."""
+        if not len(self.starts) or not len(other.starts):
+            return self if len(self.starts) else other
+        return Union.of(np.concatenate((self.starts, other.starts)), np.concatenate((self.ends, other.ends)))
+
+    def __and__(self, other: Union) -> Union:
+        """Time covered by both."""
+        if not len(self.starts) or not len(other.starts):
+            return EMPTY
+        first = np.searchsorted(other.ends, self.starts, "right")
+        count = np.searchsorted(other.starts, self.ends, "left") - first  # of the other's intervals that each meets
+        mine = np.repeat(np.arange(len(self.starts)), count)
+        theirs = np.arange(len(mine)) - np.repeat(np.cumsum(count) - count - first, count)
+        return Union.of(
+            np.maximum(self.starts[mine], other.starts[theirs]), np.minimum(self.ends[mine], other.ends[theirs])
+        )
+
+    def bridged(self, longest: int) -> Union:
+        """The same with the gaps covered that are no longer than so many ns."""
+        apart = self.starts[1:] - self.ends[:-1] > longest
+        ends = np.concatenate((apart, [True])) if len(self.ends) else np.zeros(0, bool)
+        return Union._sorted(self.starts[np.roll(ends, 1)], self.ends[ends])
+
+    def gaps(self, start: int, end: int) -> tuple[Ints, Ints]:
+        """The uncovered intervals of the window [start, end), ascending: (starts, ends)."""
+        low, high = np.searchsorted(self.ends, start, "right"), np.searchsorted(self.starts, end, "left")
+        opens = np.concatenate(([start], self.ends[low:high]))
+        closes = np.concatenate((self.starts[low:high], [end]))
+        real = closes > opens
+        return opens[real], closes[real]
+
+
+EMPTY = Union(_NONE, _NONE, _NONE)
+
+
+def nest(views: npt.ArrayLike, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Ints:
+    """Index of each interval's innermost enclosing interval on the same view, -1 at the top; shape (n,).
+
+    A view is a thread. Intervals that overlap without nesting (rounded clocks) get the innermost one that is open at
+    their start. Of two equal intervals the one that comes first in the input encloses the other.
+    """
+    view, start, end = np.asarray(views), np.asarray(starts, np.int64), np.asarray(ends, np.int64)
+    order = np.lexsort((-end, start, view))
+    parent = np.full(len(order), -1, np.int64)
+    cuts = np.flatnonzero(np.diff(view[order])) + 1
+    for rows in np.split(order, cuts):
+        found = _parents(start[rows], end[rows])
+        parent[rows] = np.where(found < 0, -1, rows[found])
+    return parent
+
+
+def nearest(kept: npt.NDArray[np.bool_], parent: Ints) -> Ints:
+    """Of each interval itself or the innermost around it that is kept; -1 where none is. Each round doubles the reach.
+
+    Args:
+        kept: Which intervals count, shape (n,).
+        parent: The interval around each, as from `nest`.
+    """
+    up = np.where(kept, np.arange(len(parent)), parent)
+    while not np.array_equal(further := above(up, up), up):
+        up = further
+    return up
+
+
+def above(of: Ints, row: Ints) -> Ints:
+    """`of[row]`, and -1 where `row` is -1."""
+    return np.where(row >= 0, of[row], -1) if len(of) else np.full(len(row), -1, np.int64)
+
+
+def _parents(start: Ints, end: Ints) -> Ints:
+    """Parents within one view, sorted by start then longest first: the nearest earlier interval that is still open."""
+    end = np.maximum(end, start + 1)  # one without length is open for the instant
+    parent, rows = np.arange(-1, len(start) - 1), np.arange(len(start))
+    while len(rows := rows[(parent[rows] >= 0) & (end[parent[rows]] <= start[rows])]):
+        parent[rows] = parent[parent[rows]]  # all that lies between the two was over when the later one began
+    return parent

@@ -1,0 +1,269 @@
+"""One week of a fleet as one frozen value; its JSON form is a contract like the report's."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Final, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict
+
+from advisor.model.report import Severity
+
+SCHEMA_VERSION: Final = 1
+Status: TypeAlias = Literal["new", "persisting", "fixed", "suppressed"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Prices(_Frozen):
+    """What money was counted with; `fallback` says whose price a run has that is labelled with none."""
+
+    currency: str
+    by_gpu: Mapping[str, float]
+    as_of: dt.date | None
+    source: str | None
+
+
+class Hours(_Frozen):
+    """GPU-hours of some runs.
+
+    `paid` are labelled GPU-hours, or those of the recorded steps where a run has no label (`estimated` of the runs);
+    they are `busy`, `wasted` and `untold` together. `busy` is the share of the steps in which the device works,
+    applied to all hours, and `untold` are the hours of runs that do not tell it; the others are null where no run does.
+    `low`, `high` and `expected` are what fixes give back. Money is null where no run has a price; it counts `priced`
+    runs only, which are `priced_hours` of those paid.
+    """
+
+    runs: int
+    estimated: int
+    paid: float
+    busy: float | None
+    wasted: float | None
+    untold: float
+    low: float
+    high: float
+    expected: float
+    priced: int
+    priced_hours: float
+    paid_money: float | None
+    expected_money: float | None
+
+
+class Group(_Frozen):
+    """The hours of a team, a model or a GPU type; null stands for the runs without that label."""
+
+    name: str | None
+    hours: Hours
+
+
+class RuleTotal(_Frozen):
+    """One rule over all runs in which it fired, suppressed ones left out; `run_id` is the run with the most to win."""
+
+    rule: str
+    title: str
+    severity: Severity
+    runs: int
+    jobs: int
+    owners: tuple[str, ...]
+    teams: tuple[str, ...]
+    low: float
+    high: float
+    expected: float
+    money: float | None
+    new: int
+    persisting: int
+    run_id: str
+
+
+class JobFinding(_Frozen):
+    """One rule on one job; `weeks` is in how many of the weeks looked at it fired, this one included."""
+
+    rule: str
+    title: str
+    job: str
+    team: str | None
+    owner: str | None
+    severity: Severity
+    status: Status
+    weeks: int
+    runs: int
+    low: float
+    high: float
+    expected: float
+    money: float | None
+    says: str
+    reason: str | None
+    run_id: str
+
+
+class RunTotal(_Frozen):
+    """One run with what its fixes give back."""
+
+    run_id: str
+    name: str
+    job: str
+    team: str | None
+    owner: str | None
+    gpu_type: str | None
+    verdict: str
+    paid: float
+    estimated: bool
+    expected: float
+    money: float | None
+
+
+class Unused(_Frozen):
+    """One run with the GPU-hours in which its devices did nothing; `first` is its first finding, null without one."""
+
+    run_id: str
+    name: str
+    job: str
+    team: str | None
+    owner: str | None
+    paid: float
+    estimated: bool
+    wasted: float
+    first: str | None
+
+
+class Change(_Frozen):
+    """A job's typical step against that of the four weeks before, on the same kind and number of GPUs.
+
+    `ratio` is over the runs' median steps, 95 % interval `low` to `high`; `hours` are the week's GPU-hours of the job.
+    """
+
+    job: str
+    team: str | None
+    gpu_type: str | None
+    before_ms: float
+    after_ms: float
+    ratio: float
+    low: float
+    high: float
+    runs: int
+    runs_before: int
+    hours: float
+    run_id: str
+
+
+class Repeat(_Frozen):
+    """A host or GPU that a rule about slow ranks named in several runs; `runs` is how many it took part in."""
+
+    host: str
+    gpu: str | None
+    named: int
+    runs: int
+    rules: tuple[str, ...]
+
+
+class Trend(_Frozen):
+    """One week of the trend, its hours as in `Hours`.
+
+    `shares` are parts of the hours paid that have nothing in common; with `untold` they make up all of them.
+    """
+
+    week: str
+    runs: int
+    paid: float
+    busy: float | None
+    wasted: float | None
+    untold: float
+    shares: Mapping[str, float]
+
+
+class Realised(_Frozen):
+    """A job whose findings were fixed: what they promised of its step together, and what it got shorter by, as shares.
+
+    `before_ms` and `after_ms` are medians over the runs' typical steps: of the week that last had the findings, and of
+    this one, on the same kind and number of GPUs. `brought` are the GPU-hours that this week's runs of the job would
+    have taken more at the step of before.
+    """
+
+    job: str
+    team: str | None
+    titles: tuple[str, ...]
+    low: float
+    high: float
+    realised: float
+    brought: float
+    before_ms: float
+    after_ms: float
+    runs: int
+    runs_before: int
+    run_id: str
+
+    @property
+    def kept(self) -> bool:
+        """Whether what was promised came true: at least the lower end."""
+        return self.realised >= self.low
+
+
+class Unreadable(_Frozen):
+    """Recordings that were not checked for one reason; `path` is one of them."""
+
+    why: str
+    runs: int
+    path: str
+
+
+class Coverage(_Frozen):
+    """What the week's numbers rest on, and what they leave out.
+
+    `runs` were checked; only they count in `Hours`. Beside them stand recordings that could not be read and folders
+    with labelled GPU-hours but no profile, each with the hours of their labels. `stale` runs were judged by other
+    rules, limits or suppressions than those of now; null where these were not given.
+    """
+
+    runs: int
+    unreadable: int
+    unreadable_hours: float
+    unprofiled: int
+    unprofiled_hours: float
+    without_gpu_hours: int
+    without_price: int
+    gpus_without_price: tuple[str, ...]
+    prices_of_no_gpu: tuple[str, ...]
+    stale: int | None
+    profiled_share: float | None
+    not_evaluable: Mapping[str, int]
+    reasons: tuple[Unreadable, ...]
+    rule_sets: Mapping[str, int]
+
+
+class Week(_Frozen):
+    """The report of one ISO week."""
+
+    schema_version: int = SCHEMA_VERSION
+    advisor_version: str
+    week: str
+    weeks_before: int
+    prices: Prices
+    total: Hours
+    teams: tuple[Group, ...]
+    models: tuple[Group, ...]
+    gpu_types: tuple[Group, ...]
+    rules: tuple[RuleTotal, ...]
+    findings: tuple[JobFinding, ...]
+    findings_left_out: int
+    runs: tuple[RunTotal, ...]
+    unused: tuple[Unused, ...]
+    regressions: tuple[Change, ...]
+    wins: tuple[Change, ...]
+    too_few_to_compare: int
+    repeats: tuple[Repeat, ...]
+    trend: tuple[Trend, ...]
+    realised: tuple[Realised, ...]
+    coverage: Coverage
+
+    @property
+    def headline(self) -> RuleTotal | None:
+        """The rule with the most to win."""
+        return self.rules[0] if self.rules else None
+
+    @property
+    def first(self) -> bool:
+        """Whether none of the weeks before has a run, so that nobody knows which findings are new."""
+        return all(one.week == self.week for one in self.trend)

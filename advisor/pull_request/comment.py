@@ -1,0 +1,222 @@
+"""One comment per pull request: made once, edited in place, left alone when nothing changed. Knows no host."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime as dt
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, Protocol, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from advisor.errors import UsageError
+from advisor.pull_request.errors import Gone, Unreachable
+from advisor.pull_request.markdown import defused, fitted
+from advisor.render.markdown import details, escape
+from advisor.text import count, shortened
+
+Outcome: TypeAlias = Literal["created", "updated", "unchanged"]
+
+_MARKER: Final = re.compile(r"<!-- gpu-advisor ([\w.-]+) ([\w=-]*) -->")
+_KEY: Final = re.compile(r"[\w.-]{1,60}", re.ASCII)
+_MOST_EARLIER: Final = 10
+_LONGEST_VERDICT: Final = 160
+_ATTEMPTS: Final = 3
+_SHORT_COMMIT: Final = 8
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Said(_Frozen):
+    """A verdict, the commit it was about, and the day it was given."""
+
+    verdict: Annotated[str, Field(max_length=_LONGEST_VERDICT)]
+    commit: Annotated[str, Field(max_length=64)] | None
+    day: dt.date
+
+
+class _State(_Frozen):
+    """What a comment remembers, hidden in its first line."""
+
+    fingerprint: str
+    now: Said
+    earlier: Annotated[tuple[Said, ...], Field(max_length=_MOST_EARLIER)] = ()
+
+
+@dataclass(frozen=True)
+class Note:
+    """A comment as it stands on the host; a larger `id` is a younger one."""
+
+    id: int
+    author: str
+    body: str
+    url: str = ""
+
+
+class Thread(Protocol):
+    """The comments of one pull request.
+
+    Every method raises `Refused` where the token may not, and `Unreachable` where the host stays silent after retries.
+    """
+
+    @property
+    def most(self) -> int:
+        """Characters that the host takes in one comment."""
+
+    def me(self) -> str:
+        """The name under which the token writes."""
+
+    def notes(self) -> Iterable[Note]:
+        """All comments, from every page."""
+
+    def create(self, body: str) -> Note:
+        """A new comment."""
+
+    def edit(self, note: Note, body: str) -> None:
+        """Another text for a comment. Raises `Gone` where it is no longer there."""
+
+    def delete(self, note: Note) -> None:
+        """No more of a comment. Raises `Gone` where it is no longer there."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What is to be said.
+
+    `markdown` draws the report within so many characters. `key` tells several comments on one pull request apart.
+    """
+
+    verdict: str
+    markdown: Callable[[int], str]
+    commit: str | None = None
+    link: str | None = None
+    key: str = "default"
+
+    def __post_init__(self) -> None:
+        """Keep keys to what can stand in the marker."""
+        if not _KEY.fullmatch(self.key):
+            raise UsageError(f"--key {self.key!r}: use up to 60 letters, digits, dots, dashes and underscores")
+
+    def fingerprint(self, most: int) -> str:
+        """The same for the same text about the same commit, whatever run made it."""
+        said = f"{self.commit}\n{self.key}\n{self.markdown(most)}"
+        return hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()[:32]
+
+    def body(self, most: int, today: dt.date, before: str | None = None) -> str:
+        """The comment: marker, report, link, earlier verdicts.
+
+        Args:
+            most: Characters at most, all told.
+            today: The day to remember the verdict by.
+            before: The comment's text so far; its verdict and those before it are kept.
+        """
+        now = Said(verdict=shortened(self.verdict, _LONGEST_VERDICT), commit=self.commit, day=today)
+        earlier = _earlier(_state(before, self.key), now)
+        head = _marker(self.key, _State(fingerprint=self.fingerprint(most), now=now, earlier=earlier))
+        foot = "\n\n".join(filter(None, (self._about(), _history(earlier))))
+        room = most - len(head) - len(foot) - len("\n\n\n\n")
+        text = fitted(defused(self.markdown(room)[: room + 1]), room)  # one more character tells that it was longer
+        return f"{head}\n{text.rstrip()}\n\n{foot}".rstrip() + "\n"
+
+    def _about(self) -> str:
+        """The line that says what commit this is about and where the whole report is."""
+        commit = f"Commit <code>{escape(self.commit[:_SHORT_COMMIT])}</code>" if self.commit else ""
+        link = f"[Full report](<{_url(self.link)}>)" if self.link else ""
+        return " · ".join(filter(None, (commit, link)))
+
+
+def post(thread: Thread, draft: Draft, today: dt.date) -> tuple[Outcome, Note]:
+    """Say it in the one comment that is ours.
+
+    Ours has the marker and the token's own author. Two jobs that both find none both make one: each then looks again,
+    the oldest stays and takes what the younger said.
+    """
+    me, made = thread.me(), None
+    for _ in range(_ATTEMPTS):
+        mine = _ours(thread, me, draft.key)
+        if not mine:
+            made = thread.create(draft.body(thread.most, today))
+            mine = _ours(thread, me, draft.key) or [made]
+        kept, *rest = mine
+        try:
+            for extra in rest:
+                _drop(thread, extra)
+            outcome = _say(thread, kept, draft, today)
+        except Gone:
+            continue
+        return ("created" if made and made.id == kept.id else outcome), kept
+    raise Unreachable("the comment was deleted each time it was about to be edited; run this again")
+
+
+def _say(thread: Thread, note: Note, draft: Draft, today: dt.date) -> Outcome:
+    state = _state(note.body, draft.key)
+    if state and state.fingerprint == draft.fingerprint(thread.most):
+        return "unchanged"
+    thread.edit(note, draft.body(thread.most, today, note.body))
+    return "updated"
+
+
+def _drop(thread: Thread, note: Note) -> None:
+    try:
+        thread.delete(note)
+    except Gone:  # the job that made it was quicker
+        return
+
+
+def _ours(thread: Thread, me: str, key: str) -> list[Note]:
+    """Our comments, oldest first."""
+    ours = (note for note in thread.notes() if note.author == me and _key(note.body) == key)
+    return sorted(ours, key=lambda note: note.id)
+
+
+def _key(body: str) -> str | None:
+    found = _MARKER.match(body)
+    return found[1] if found else None
+
+
+def _marker(key: str, state: _State) -> str:
+    hidden = base64.urlsafe_b64encode(state.model_dump_json().encode()).decode()
+    return f"<!-- gpu-advisor {key} {hidden} -->"
+
+
+def _state(body: str | None, key: str) -> _State | None:
+    """What a comment remembers; None where it is another's, or was written by hand."""
+    found = _MARKER.match(body or "")
+    if not found or found[1] != key:
+        return None
+    try:
+        return _State.model_validate_json(base64.urlsafe_b64decode(found[2]))
+    except (binascii.Error, ValidationError):
+        return None
+
+
+def _earlier(state: _State | None, now: Said) -> tuple[Said, ...]:
+    """The verdicts before `now`, newest first; a second verdict on one commit replaces the first."""
+    if state is None:
+        return ()
+    same = now.commit is not None and state.now.commit == now.commit
+    return (*(() if same else (state.now,)), *state.earlier)[:_MOST_EARLIER]
+
+
+def _history(earlier: Sequence[Said]) -> str:
+    if not earlier:
+        return ""
+    lines = (
+        f"- {said.day.isoformat()}"
+        + (f" · <code>{escape(said.commit[:_SHORT_COMMIT])}</code>" if said.commit else "")
+        + f" · {escape(said.verdict)}"
+        for said in earlier
+    )
+    return details(f"Earlier verdicts ({count(len(earlier), 'commit')})", "\n".join(lines))
+
+
+def _url(link: str) -> str:
+    if not re.fullmatch(r"https?://[^\s<>\\]{1,1000}", link):
+        raise UsageError(f"--link {link!r}: no web address")
+    return link

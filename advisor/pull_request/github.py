@@ -1,0 +1,190 @@
+"""GitHub and GitHub Enterprise, by PyGithub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import requests
+from github import Auth, Github, GithubException
+from github.GithubException import BadCredentialsException, RateLimitExceededException, UnknownObjectException
+from github.GithubObject import NotSet
+from github.GithubRetry import GithubRetry
+from github.IssueComment import IssueComment
+
+from advisor.errors import UsageError
+from advisor.pull_request.comment import Note
+from advisor.pull_request.delivery import Patience, Seal
+from advisor.pull_request.environment import Branch
+from advisor.pull_request.errors import ForgeError, Gone, Refused, Unreachable
+from advisor.pull_request.source import Annotation
+from advisor.text import one_line, shortened
+
+_MOST_COMMENT: Final = 65_536
+_MOST_SUMMARY: Final = 65_535
+_MOST_ANNOTATIONS: Final = 50  # in one request
+_MOST_DESCRIPTION: Final = 140
+_TIMEOUT_S: Final = 30
+_TRIED: Final = frozenset({"GET", "POST", "PATCH", "DELETE"})
+# `GET /user` is closed to the token of a workflow; this is open to every token.
+_WHO: Final = "query { viewer { login } }"
+_LEVELS: Final = {"high": "warning", "medium": "warning", "low": "notice"}
+
+
+class Repository:
+    """One repository, and what a token may do there."""
+
+    def __init__(self, api_url: str, repo: str, token: str, patience: Patience) -> None:
+        """Nothing is asked yet."""
+        retry = GithubRetry(
+            total=patience.tries,
+            backoff_factor=patience.first_wait_s / 2,  # urllib3 waits none before the first, then doubles
+            allowed_methods=_TRIED,  # a POST that went through after all leaves two comments; `post` tidies up
+            secondary_rate_wait=min(60, patience.rate_limit_s),
+            max_rate_limit_wait=patience.rate_limit_s,
+            retry_after_max=patience.rate_limit_s,
+        )
+        self._client = Github(
+            auth=Auth.Token(token),
+            base_url=api_url.rstrip("/"),
+            retry=retry,
+            per_page=100,
+            timeout=_TIMEOUT_S,
+            seconds_between_requests=None,
+            seconds_between_writes=patience.between_writes_s,
+            lazy=True,
+        )
+        self._repo = self._client.get_repo(repo)
+
+    def me(self) -> str:
+        """The login that comments of this token carry."""
+        with _asking("who the token belongs to"):
+            data: dict[str, Any] = self._client.requester.graphql_query(_WHO, {})[1]
+            return str(data["data"]["viewer"]["login"])
+
+    def pull_of(self, branch: Branch) -> int | None:
+        """The open pull request whose head is the branch at that very commit; None where a later one was pushed."""
+        with _asking("the pull request of a branch"):
+            pulls = self._repo.get_pulls(state="open", head=f"{branch.owner}:{branch.name}")
+            return next((pull.number for pull in pulls if pull.head.sha == branch.commit), None)
+
+    def thread(self, number: int) -> Thread:
+        """The comments of a pull request."""
+        return Thread(self, number)
+
+    def comments(self, number: int) -> Iterator[IssueComment]:
+        """The comments of a pull request, from every page."""
+        with _asking(f"the comments of #{number}"):
+            yield from self._repo.get_issue(number).get_comments()
+
+    def add_comment(self, number: int, body: str) -> IssueComment:
+        """A new comment."""
+        with _asking(f"to comment on #{number}"):
+            return self._repo.get_issue(number).create_comment(body)
+
+    def set_status(self, seal: Seal) -> None:
+        """The verdict as a commit status."""
+        with _asking("to set a commit status"):
+            self._repo.get_commit(seal.commit).create_status(
+                state="failure" if seal.failed else "success",
+                description=shortened(seal.verdict, _MOST_DESCRIPTION),
+                context=seal.name,
+                target_url=seal.link or NotSet,
+            )
+
+    def add_check_run(self, seal: Seal, summary: str, remarks: Sequence[Annotation]) -> None:
+        """The verdict as a check run, with remarks on lines."""
+        first, *rest = [
+            [_annotation(remark) for remark in remarks[at : at + _MOST_ANNOTATIONS]]
+            for at in range(0, max(1, len(remarks)), _MOST_ANNOTATIONS)
+        ]
+        about: dict[str, Any] = {"title": shortened(seal.verdict, 250), "summary": shortened(summary, _MOST_SUMMARY)}
+        with _asking("to add a check run"):
+            run = self._repo.create_check_run(
+                seal.name,
+                seal.commit,
+                status="completed",
+                conclusion="failure" if seal.failed else "success",
+                output={**about, "annotations": first},
+                details_url=seal.link or NotSet,
+            )
+            for more in rest:
+                run.edit(output={**about, "annotations": more})
+
+
+class Thread:
+    """The comments of one pull request."""
+
+    most = _MOST_COMMENT
+
+    def __init__(self, repository: Repository, number: int) -> None:
+        """The pull request `number` of a repository."""
+        self._repository, self._number = repository, number
+        self._seen: dict[int, IssueComment] = {}
+        self.me = repository.me
+
+    def notes(self) -> Iterator[Note]:
+        """All comments."""
+        for comment in self._repository.comments(self._number):
+            yield self._noted(comment)
+
+    def create(self, body: str) -> Note:
+        """A new comment."""
+        return self._noted(self._repository.add_comment(self._number, body))
+
+    def edit(self, note: Note, body: str) -> None:
+        """Another text for a comment."""
+        with _asking(f"to edit a comment on #{self._number}"):
+            self._seen[note.id].edit(body)
+
+    def delete(self, note: Note) -> None:
+        """No more of a comment."""
+        with _asking(f"to delete a comment on #{self._number}"):
+            self._seen[note.id].delete()
+
+    def _noted(self, comment: IssueComment) -> Note:
+        self._seen[comment.id] = comment
+        author = comment.user.login if comment.user else ""  # an account that was deleted
+        return Note(comment.id, author, comment.body or "", comment.html_url)
+
+
+def _annotation(remark: Annotation) -> dict[str, str | int]:
+    return {
+        "path": remark.path,
+        "start_line": remark.line,
+        "end_line": remark.line,
+        "annotation_level": _LEVELS[remark.severity],
+        "title": remark.title,
+        "message": remark.message,
+    }
+
+
+@contextmanager
+def _asking(what: str) -> Iterator[None]:
+    """Turns what PyGithub raises into an error of ours."""
+    try:
+        yield
+    except BadCredentialsException:
+        raise UsageError("GitHub does not know the token (401); set GITHUB_TOKEN to one that is valid") from None
+    except RateLimitExceededException as error:
+        raise Unreachable(f"GitHub, asked {what}: rate limit: {_said(error)}; run this again later") from None
+    except UnknownObjectException as error:
+        raise Gone(
+            f"GitHub, asked {what}: not found (404); check --repo and --pr, and what the token may see"
+        ) from error
+    except GithubException as error:
+        if error.status in {401, 403}:
+            raise Refused(f"GitHub, asked {what}: {_said(error)} ({error.status})") from None
+        raise ForgeError(f"GitHub, asked {what}: {_said(error)} ({error.status})") from None
+    except requests.RequestException as error:
+        told = one_line(str(error), 200)
+        raise Unreachable(
+            f"GitHub, asked {what}: no answer after several tries: {told}; run this again later"
+        ) from None
+
+
+def _said(error: GithubException) -> str:
+    data: object = error.data
+    said = data.get("message") if isinstance(data, dict) else data
+    return one_line(str(said or error.message or "no reason given"), 200)

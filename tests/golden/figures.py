@@ -1,0 +1,85 @@
+"""What a check says of every recording in findings and numbers, without words: the record that a rework is held to."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import advisor
+from advisor.errors import AdvisorError
+from advisor.model.report import Run
+
+RECORD = Path(__file__).parent / "figures.jsonl"
+REPOSITORY = Path(__file__).parents[2]
+SHARED = REPOSITORY.parent / "shared/traces"
+DIGITS = 6
+
+
+def recordings() -> list[str]:
+    """Every fixture and every shared trace that is here, by a name that is the same in every checkout."""
+    fixtures = [f"fixtures/{case.parent.name}" for case in REPOSITORY.glob("fixtures/*/case.yaml")]
+    shared = [f"shared/{p.parent.name}/{p.name}" for p in SHARED.glob("*/*") if p.suffix != ".py"]
+    skipped = ("shared/stragglers/", "shared/malformed/")
+    return sorted([*fixtures, *(name for name in shared if not name.startswith(skipped))])
+
+
+def path_of(recording: str) -> Path:
+    """Where a recording lies."""
+    place, _, rest = recording.partition("/")
+    return (SHARED if place == "shared" else REPOSITORY / place) / rest
+
+
+def figures(recording: str) -> list[dict[str, Any]]:
+    """One mapping per run of the recording; a run that cannot be read is the kind of its error."""
+    try:
+        report = advisor.check([str(path_of(recording))])
+    except AdvisorError as error:
+        return [{"error": type(error).__name__}]
+    return [_of_run(run) for run in report.runs]
+
+
+def _of_run(run: Run) -> dict[str, Any]:
+    return {
+        "findings": [
+            [
+                f.rule,
+                f.severity,
+                f.confidence,
+                f.saving and [f.saving.of, _rounded(f.saving.low_ms), _rounded(f.saving.high_ms)],
+                [s.rule for s in f.symptoms],
+            ]
+            for f in run.findings
+        ],
+        "not_evaluable": [n.rule for n in run.not_evaluable],
+        "passed": list(run.passed),
+        "steps": [run.source.steps.used, _rounded(run.source.steps.step_ms)],
+        "breakdown": {name: _rounded(share) for name, share in run.breakdown.items()},
+        "unknown": sum(value is None for value in run.metrics["run"][0].values()),
+        "metrics": dict(_numbers(run)),
+    }
+
+
+def _numbers(run: Run) -> Iterator[tuple[str, float]]:
+    """The numbers that are neither unknown nor 0: what changes to or from either shows all the same."""
+    for name, value in sorted(run.metrics["run"][0].items()):
+        if value and not isinstance(value, str):
+            yield name, float(f"{value:.{DIGITS}g}")
+
+
+def _rounded(value: float | None) -> float | None:
+    return value if value is None else float(f"{value:.{DIGITS}g}")
+
+
+def record() -> dict[str, list[dict[str, Any]]]:
+    """The figures as they were written down."""
+    return dict(json.loads(line) for line in RECORD.read_text().splitlines())
+
+
+if __name__ == "__main__":
+    with RECORD.open("w") as file:
+        for recording in recordings():
+            print(recording, file=sys.stderr)  # noqa: T201 - a script too
+            file.write(json.dumps([recording, figures(recording)], separators=(",", ":")) + "\n")

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import pytest
+
+from advisor.analysis.device.host_work import (
+    between_ops,
+    busiest,
+    in_words,
+    launch_gaps,
+    minus,
+    places,
+    python_work,
+    stalls,
+    training_ops,
+    untold,
+)
+from advisor.model.intervals import EMPTY, Union
+from tests.tables import US, kernel, on_host, profile, step, view
+
+# us        0    20           100   120                 1300  1320
+# kernels   =====             =====                     =====        the calls return as they start, after 1 us
+DEVICE = [kernel(0, 20, 0), kernel(100, 120, 100), kernel(1300, 1320, 1300)]
+STEPS = [step(1, 0, 1320)]
+
+
+def us(union: Union) -> list[tuple[float, float]]:
+    return [(start / US, end / US) for start, end in zip(union.starts.tolist(), union.ends.tolist(), strict=True)]
+
+
+def union(*spans: tuple[float, float]) -> Union:
+    return Union.of([round(start * US) for start, _ in spans], [round(end * US) for _, end in spans])
+
+
+def test_waiting_up_to_a_millisecond_is_the_launches_and_longer_is_a_stall():
+    made = view(profile(DEVICE, steps=STEPS))
+    assert us(launch_gaps(made)) == [(20, 100)]
+    assert us(stalls(made)) == [(120, 1300)]
+
+
+def test_what_other_causes_account_for_is_no_waiting_for_launches():
+    made = view(profile(DEVICE, [on_host("input", 30, 50), on_host("gc", 200, 300)], STEPS))
+    assert us(launch_gaps(made)) == [(20, 30), (50, 100)]
+    assert us(stalls(made)) == [(120, 200), (300, 1300)]
+
+
+def test_python_works_between_50_us_and_a_millisecond_on_end():
+    assert us(python_work(view(profile(DEVICE, steps=STEPS)))) == [(0, 99)]  # then 1,199 us, then 20
+
+
+def test_a_framework_op_of_the_launching_thread_interrupts_python():
+    op = on_host("op", 10, 60, thread=2)
+    assert us(python_work(view(profile(DEVICE, [op], STEPS)))) == []
+    assert us(python_work(view(profile(DEVICE, [op | {"thread": 9}], STEPS)))) == [(0, 99)]
+
+
+def test_the_input_of_any_thread_is_not_python_s_work():
+    assert us(python_work(view(profile(DEVICE, [on_host("input", 40, 60, thread=9)], STEPS)))) == []
+
+
+def test_uneven_steps_have_python_s_work_too():
+    steps = [*(step(i, 100 * i, 100 * i + 100) for i in range(4)), step(4, 400, 700)]
+    made = view(profile([kernel(100 * i, 100 * i + 100, 100 * i) for i in range(5)], steps=steps), "steady")
+    assert made.uneven["step"].to_list() == [4]
+    assert us(python_work(made))[-1] == (400, 700)
+
+
+def test_the_threads_that_launch_or_bear_the_steps_are_training():
+    host = [on_host("op", 1, 2, name="main"), on_host("op", 1, 2, name="logger", thread=3), on_host("step", 0, 9)]
+    assert set(training_ops(view(profile(DEVICE, host, STEPS)))["name"]) == {"main", "step", "cudaLaunchKernel"}
+
+
+def test_where_nothing_tells_the_threads_all_are_training():
+    host = [on_host("op", 1, 2), on_host("op", 1, 2, thread=3)]
+    assert training_ops(view(profile([], host, [step(1, 0, 9, device=None)]))).height == 2
+
+
+def test_between_ops_knows_the_collectives_of_other_threads():
+    host = [on_host("step", 0, 100), on_host("op", 0, 20), on_host("collective", 30, 80, thread=4)]
+    made = view(profile([], host, [step(1, 0, 100, device=None)]))
+    assert us(between_ops(made, made.steps)) == [(20, 30), (80, 100)]
+
+
+def test_the_busiest_ranges_are_told_by_their_own_time():
+    host = [
+        on_host("annotation", 20, 99, name="train", thread=2),
+        on_host("python", 30, 60, name="f", thread=2, parent=0),
+    ]
+    made = view(profile(DEVICE, host, STEPS))
+    found = busiest(made, union((20, 110)))
+    assert found.rows() == [("train", 49 * US), ("f", 30 * US), (None, 10 * US), ("cudaLaunchKernel", 1 * US)]
+    assert in_words(made, found) == "train (49 µs), f (30 µs), nothing that was recorded (10 µs)"
+
+
+def test_no_time_has_no_words():
+    made = view(profile(DEVICE, steps=STEPS))
+    assert in_words(made, busiest(made, EMPTY)) == ""
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "left"),
+    [
+        ([(0, 10)], [(2, 4), (8, 20)], [(0, 2), (4, 8)]),
+        ([(0, 10), (20, 30)], [(5, 25)], [(0, 5), (25, 30)]),
+        ([(0, 10)], [], [(0, 10)]),
+        ([], [(0, 10)], []),
+    ],
+)
+def test_minus_leaves_what_only_the_first_covers(one, other, left):
+    assert us(minus(union(*one), union(*other))) == left
+
+
+def test_what_the_device_waited_for_cannot_be_told_without_launches():
+    assert "no runtime calls" in str(untold(view(profile([kernel(0, 20), kernel(50, 60)], steps=[step(1, 0, 60)]))))
+
+
+def test_nor_where_much_idle_time_is_unknown():
+    made = [kernel(0, 20, 0), kernel(26, 100)]  # 6 of 100 us before a kernel whose launch is not known
+    assert untold(view(profile(made, steps=[step(1, 0, 100)]))) == "6 % of the time is idle and nothing tells why"
+    made = [kernel(0, 20, 0), kernel(24, 100)]
+    assert untold(view(profile(made, steps=[step(1, 0, 100)]))) is None
+
+
+def test_without_a_device_nothing_waited():
+    assert untold(view(profile([], [on_host("op", 0, 1)], [step(1, 0, 9, device=None)]))) is None
+
+
+def test_places_are_those_of_used_steps_the_longest_first():
+    host = [on_host("op", 5, 6, name="a"), on_host("op", 110, 130, name="b"), on_host("op", 210, 290, name="late")]
+    made = view(profile(DEVICE, host, [step(7, 0, 100), step(8, 100, 200)]))
+    found = places(made, made.host.filter(made.host["kind"] == "op"))
+    assert found.select("step", "name", "op").rows() == [(8, "b", 1), (7, "a", 0)]

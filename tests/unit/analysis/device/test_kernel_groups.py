@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import pytest
+
+from advisor.analysis.device.kernel_groups import part, parts
+from tests.device_bound import ADD, GEMM, REDUCE, SGEMM, SOFTMAX, SOFTMAX_BACKWARD, TO_NHWC, op, queued
+from tests.tables import on_host
+
+DROPOUT = "void at::native::(anonymous namespace)::fused_dropout_kernel_vec<float, float, unsigned int, 1>"
+LAMB = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<TensorListMetadata<1>, UnaryOpFunctor<float>>"
+TRANSPOSE = "batched_transpose_32x32_half"
+LETTERS = {"P": (GEMM, 0), "L": (GEMM, 1), "S": (SOFTMAX, 2), "B": (SOFTMAX_BACKWARD, 2), "G": (SOFTMAX, 3)}
+LETTERS |= {"e": (ADD, 4), "d": (DROPOUT, 4), "r": (REDUCE, 5), "t": (TO_NHWC, None), "T": (TRANSPOSE, 6)}
+LETTERS |= {"u": (TRANSPOSE, 5), "f": (ADD, 7), "n": (ADD, None)}
+OPS = [
+    *(op("aten::bmm", [8, 64, 64], [8, 64, 64]), op("aten::mm", [64, 64], [64, 64]), op("aten::_softmax", [512, 64])),
+    *(op("aten::_log_softmax", [512, 64]), op("aten::mul", [512, 64]), op("aten::sum", [512, 64])),
+    *(op("aten::miopen_convolution", [8, 3, 9, 9]), op("aten::mul", [7, 3])),
+]
+SHORT = {"attention": "a", "chain": "c", "layout": "l", "optimizer": "o", None: "-"}
+
+
+def drawn(kernels: str, **columns: object) -> str:
+    """The part of each kernel, as a letter, of kernels given as letters."""
+    ran = [(LETTERS[k][0], 5, {"on": LETTERS[k][1], "grid": 1, "block": 1} | columns) for k in kernels]
+    return "".join(SHORT[name] for name in parts(queued(*ran, ops=OPS))["part"])
+
+
+@pytest.mark.parametrize(
+    ("kernels", "found"),
+    [
+        ("LPSPL", "-aaa-"),
+        ("PeeSedPe", "aaaaaaa-"),  # scaling and mask before the softmax, cast and dropout after it
+        ("LSL", "---"),  # of a classifier: no batched products
+        ("PSL", "---"),
+        ("PrSP", "----"),  # something else between
+        ("PGP", "---"),  # the logarithm is a loss's
+        ("PSPPSP", "aaaaaa"),
+        ("LPPBePPL", "-aaaaaa-"),  # each product has two gradients
+        ("LPBPL", "-----"),
+        ("PeSPeL", "aaaa--"),  # what follows the last product is not of it
+    ],
+)
+def test_attention_is_a_softmax_between_batched_products(kernels: str, found: str):
+    assert drawn(kernels) == found
+
+
+def test_attention_s_kernels_are_neighbours_on_a_stream():
+    ran = [(GEMM, 5, {"on": 0}), (SOFTMAX, 5, {"on": 2, "stream": 9}), (GEMM, 5, {"on": 0})]
+    assert parts(queued(*ran, ops=OPS))["part"].null_count() == 3
+
+
+@pytest.mark.parametrize(
+    ("kernels", "found"),
+    [
+        ("eee", "ccc"),
+        ("ee", "--"),
+        ("eereee", "---ccc"),  # another kernel ends a chain
+        ("eefee", "-----"),  # so does another size
+        ("eeefff", "cccccc"),
+        ("edn", "---"),
+        ("eed", "ccc"),
+        ("nnn", "ccc"),  # without shapes equal grids tell
+    ],
+)
+def test_a_chain_is_three_elementwise_kernels_of_a_size_in_a_row(kernels: str, found: str):
+    assert drawn(kernels) == found
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        ("a/Gelu/mul:Mul a/Gelu/Tanh:Tanh a/Gelu/mul_1:Mul", "ccc"),  # one layer's activation, written out
+        ("a/drop/Cast:Cast b/drop/Cast:Cast c/drop/Cast:Cast", "---"),  # one op of each of three layers
+        ("a/r/RandomUniform:RandomUniform " * 3, "---"),  # nothing is read
+        ("a/RandomUniform:RandomUniform a/GreaterEqual:GreaterEqual a/Cast:Cast", "ccc"),
+        ("a/Mul:Mul a/Fill:Fill a/Cast:Cast", "---"),
+        ("Mul:Mul AddV2:AddV2 Tanh:Tanh", "ccc"),  # a graph without names
+        ("jit(f)/mul jit(f)/tanh jit(f)/add", "ccc"),
+        ("aten::fill_ aten::fill_ aten::fill_", "---"),
+        ("aten::zero_ aten::add_ aten::mul", "ccc"),
+        ("aten::bernoulli_ aten::div_ aten::bernoulli_ aten::div_", "----"),
+    ],
+)
+def test_a_chain_joins_only_what_can_depend_on_its_neighbour(names: str, found: str):
+    ops = [op(name, [512, 64]) for name in names.split()]
+    ran = [(ADD, 5, {"on": i}) for i in range(len(ops))]
+    assert "".join(SHORT[name] for name in parts(queued(*ran, ops=ops))["part"]) == found
+
+
+@pytest.mark.parametrize(
+    ("shapes", "found"),
+    [
+        ([[512, 64], [64, 512], [512, 64]], "---"),  # three weights, cast one by one
+        ([[512, 64], [512, 64], [512, 64]], "ccc"),
+    ],
+)
+def test_neighbours_of_a_type_and_of_other_shapes_are_two_tensors(shapes: list[list[int]], found: str):
+    ran = [(ADD, 5, {"on": i}) for i in range(3)]
+    parted = parts(queued(*ran, ops=[op("aten::copy_", shape) for shape in shapes]))["part"]
+    assert "".join(SHORT[name] for name in parted) == found
+
+
+def test_a_view_between_ops_of_two_types_does_not_end_a_chain():
+    ran = [(ADD, 5, {"on": i}) for i in range(3)]
+    viewed = [op("aten::mul", [512, 64]), op("aten::tanh", [64, 512]), op("aten::mul", [512, 64])]
+    assert parts(queued(*ran, ops=viewed))["part"].null_count() == 0
+
+
+def test_neighbouring_chains_are_two():
+    ran = [(ADD, 5, {"on": on}) for on in (4, 4, 4, 7, 7, 7)]
+    assert part(queued(*ran, ops=OPS), "chain")["run"].n_unique() == 2
+
+
+def test_without_sizes_there_is_no_chain():
+    assert drawn("nnn", grid=None, block=None) == "---"
+
+
+def test_kernels_on_other_streams_do_not_lengthen_a_chain():
+    ran = [(ADD, 5, {"on": 4, "stream": 7 + i % 2}) for i in range(4)]
+    assert parts(queued(*ran, ops=OPS))["part"].null_count() == 4
+
+
+@pytest.mark.parametrize(("kernels", "found"), [("t", "l"), ("T", "l"), ("u", "-"), ("eete", "--l-")])
+def test_layout_changes_are_named_so_or_belong_to_a_convolution(kernels: str, found: str):
+    assert drawn(kernels) == found
+
+
+def test_what_the_optimizer_launches_is_its_own_whatever_else_it_looks_like():
+    ran = [(ADD, 5, {"on": 4})] * 4 + [(LAMB, 5, {})]
+    update = on_host("annotation", 1.15, 9, name="Optimizer.step#SGD.step")  # calls start at 1, 1.1, 1.2, 1.3, 1.4
+    assert parts(queued(*ran, ops=OPS, ranges=[update]))["part"].to_list() == [None, None, *["optimizer"] * 3]
+    other = on_host("annotation", 0, 9, name="Optimizer.zero_grad#SGD.zero_grad")
+    assert parts(queued(*ran, ops=OPS, ranges=[other]))["part"].to_list() == [*["chain"] * 4, None]
+
+
+def test_without_kernels_there_are_no_parts():
+    assert parts(queued((SGEMM, 5, {}))).height == 1
+    assert parts(queued()).height == 0

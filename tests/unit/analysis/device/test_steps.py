@@ -1,0 +1,420 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+import pytest
+
+from advisor.analysis.device.steps import Selection, select_steps
+from advisor.errors import UsageError
+from advisor.inputs.links import steps as windows
+from advisor.model.profile import Profile
+from tests.tables import A100, V100, Row, kernel, on_device, on_host, profile, span, step, view
+
+
+def of_lengths(*lengths: float, **more: Sequence[Row]) -> Profile:
+    """Steps 0, 1, 2, ... of these lengths in us, one after the other."""
+    ends = [sum(lengths[: i + 1]) for i in range(len(lengths))]
+    return profile(
+        steps=[step(i, end - dur, end) for i, (dur, end) in enumerate(zip(lengths, ends, strict=True))], **more
+    )
+
+
+def used(made: Profile, choice: str = "steady") -> list[int]:
+    return view(made, choice).steps["step"].to_list()
+
+
+def why(made: Profile, number: int, choice: str = "steady") -> str | None:
+    return select_steps(made, choice).steps.filter(pl.col("step") == number)["left_out"].item()
+
+
+# ------------------------------------------------------------------------------------ the steps rule
+
+
+def test_a_step_lasts_until_its_last_kernel_ends_and_the_next_begins_there():
+    # us      0    10   20   30   40   50   60
+    # host    |-- 1 ---||-- 2 ---||-- 3 ---|
+    # calls      a  b        c        d
+    # kernels      aaaaaaa                         to 18
+    #                     bbbbbbb                  to 25, so step 1 is 0 to 25
+    #                            cc                to 28: step 2 is 25 to 40, its host's end
+    #                                     ddddddd  to 62: step 3 is 40 to 62
+    host = [*(on_host("step", 20 * i, 20 * i + 20, name=f"ProfilerStep#{i + 1}") for i in range(3))]
+    device = [kernel(8, 18, 5), kernel(18, 25, 8), kernel(26, 28, 24), kernel(50, 62, 44)]
+    rows, ops = windows_of(host, device)
+    assert rows.select("step", "start_ns", "dur_ns", "host_start_ns", "host_dur_ns", "incomplete").rows() == [
+        (1, 0, 25_000, 0, 20_000, None),
+        (2, 25_000, 15_000, 20_000, 20_000, None),
+        (3, 40_000, 22_000, 40_000, 20_000, None),
+    ]
+    assert ops["step"].to_list() == [1, 1, 2, 3]
+
+
+def test_an_op_whose_call_crosses_a_boundary_belongs_to_no_step():
+    host = [on_host("step", 0, 20, name="ProfilerStep#1"), on_host("step", 20, 40, name="ProfilerStep#2")]
+    device = [kernel(5, 6, 4), kernel(22, 30, 20.5), kernel(45, 46, 44), kernel(31, 32, 30), kernel(50, 51)]
+    rows, ops = windows_of(host, device)
+    assert ops["step"].to_list() == [1, None, None, 2, None]
+    assert rows["dur_ns"].to_list() == [20_000, 20_000]
+
+
+def test_a_copy_does_not_lengthen_its_step():
+    host = [on_host("step", 0, 20, name="ProfilerStep#1")]
+    rows, _ = windows_of(host, [on_device("memcpy", 10, 50, 5), kernel(10, 21, 6)])
+    assert rows["dur_ns"].to_list() == [21_000]
+
+
+def test_a_collective_lengthens_its_step_as_any_kernel_does():
+    host = [on_host("step", 0, 20, name="ProfilerStep#1")]
+    rows, _ = windows_of(host, [kernel(10, 21, 6), on_device("collective", 21, 30, 7)])
+    assert rows["dur_ns"].to_list() == [30_000]
+
+
+def test_steps_at_the_end_that_were_cut_short_say_so():
+    host = [*(on_host("step", 20 * i, 20 * i + 20, name=f"ProfilerStep#{i + 1}") for i in range(4))]
+    per_step = [5, 5, 3, 0]  # 3 is less than 80 % of 5
+    device = [
+        kernel(20 * i + 2 * j + 3, 20 * i + 2 * j + 4, 20 * i + 2 * j + 2) for i in range(4) for j in range(per_step[i])
+    ]
+    rows, _ = windows_of(host, device)
+    assert rows["incomplete"].to_list() == [
+        None,
+        None,
+        "the recording ended before its device work did",
+        "none of its device work was recorded",
+    ]
+
+
+def test_each_device_of_a_worker_has_windows_of_its_own():
+    host = [on_host("step", 0, 20, name="ProfilerStep#1"), on_host("step", 20, 40, name="ProfilerStep#2")]
+    device = [kernel(5, 25, 3), kernel(26, 30, 25), kernel(5, 10, 4, device=1), kernel(30, 55, 28, device=1)]
+    rows, _ = windows_of(host, device)
+    assert rows.select("device", "start_ns", "dur_ns").rows() == [
+        (0, 0, 25_000),
+        (0, 25_000, 15_000),
+        (1, 0, 20_000),
+        (1, 20_000, 35_000),
+    ]
+
+
+def windows_of(host: Sequence[Row], device: Sequence[Row]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    made = profile(device, host)
+    return windows(made.host_ops, made.device_ops, cut_off=False)
+
+
+# ------------------------------------------------------------------------------------- steady steps
+
+
+def test_steps_over_the_fence_are_left_out():
+    # The median is 100, the deviations 20 10 10 0 10 44.477 44.479, their median 10: the fence is at 144.478.
+    made = of_lengths(80, 90, 90, 100, 110, 144.477, 144.479)
+    assert used(made) == [0, 1, 2, 3, 4, 5]
+    assert used(made, "all") == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_a_step_left_out_says_how_long_it_is():
+    made = of_lengths(80_000, 90_000, 90_000, 100_000, 110_000, 120_000, 190_500)
+    # held against the median of those that are left, 95, not of all seven, 100
+    assert why(made, 6) == "outlier: 190.5 ms, the median is 95.0"
+    assert why(made, 0) is None
+    assert why(made, 6, "all") is None
+
+
+def test_in_very_even_runs_an_outlier_takes_at_least_a_tenth_more():
+    even = (10_000, 10_000, 10_001, 10_001)
+    assert used(of_lengths(*even, 10_999)) == [0, 1, 2, 3, 4]
+    assert used(of_lengths(*even, 11_002)) == [0, 1, 2, 3]
+
+
+def first_then_even(host: float, first: float, **columns: object):
+    """A first step of `first` us whose host range takes `host`; five of 100, the host ahead of the device."""
+    steps = [step(0, 0, first, host=(0, host), **columns)]
+    steps += [
+        step(i, first + 100 * i - 100, first + 100 * i, host=(90 * i, 90 * i + 90), **columns) for i in range(1, 6)
+    ]
+    return profile(steps=steps)
+
+
+def test_a_first_step_in_which_the_host_gets_ahead_is_left_out_and_no_outlier():
+    assert why(first_then_even(95, 150), 0) == "first recorded: 0.2 ms, while the host got ahead of the device"
+    assert why(first_then_even(95, 109), 0) is None  # less than a tenth longer: as even as steps are
+    assert (why(first_then_even(140, 150), 0) or "").startswith("outlier")  # the host itself took longer
+    assert (why(first_then_even(95, 150, device=None), 0) or "").startswith("outlier")  # no device to fill
+
+
+def first_uses(*launches: Row, step_us: float = 700, busy: Sequence[Row] = ()):
+    """A first step of `step_us` us and four of 200: the excess of the first is 500 where nothing else is said."""
+    ends = [step_us + 200 * i for i in range(5)]
+    steps = [step(0, 0, step_us), *(step(i + 1, ends[i], ends[i + 1]) for i in range(4))]
+    return why(profile([*busy, *launches], steps=steps), 0) or ""
+
+
+def launched(name: str, call_start: float, call_end: float, **columns: object) -> Row:
+    call = {"kind": "runtime", "name": "cudaLaunchKernel"} | span(call_start, call_end)
+    return kernel(call_end, call_end + 10, call_end, name=name) | {"call": call} | columns
+
+
+def test_a_first_step_that_first_uses_of_kernels_made_long_is_start_up_and_no_outlier():
+    # Two first launches of 200 and 50 us, the device idle: 250 us, half of the excess of 500.
+    told = first_uses(launched("a", 0, 200), launched("b", 210, 260))
+    assert told == "first recorded: 0.7 ms, start-up: first uses of kernels take 0.2 ms of it"
+    assert first_uses(launched("a", 0, 200), launched("b", 210, 259)).startswith("outlier")  # 249 of 500
+
+
+def test_a_second_launch_of_a_kernel_or_one_while_the_device_is_busy_is_no_first_use():
+    assert first_uses(launched("a", 0, 200), launched("a", 210, 260)).startswith("outlier")
+    busy = [kernel(150, 250, 1, name="c")]  # covers 50 us of a's launch and 40 us of b's; its own takes 1
+    assert first_uses(launched("a", 0, 200), launched("b", 210, 260), busy=busy).startswith("outlier")
+
+
+def test_loading_a_library_is_a_first_use_and_only_the_first_step_can_be_start_up():
+    lengths, calls = (800, 200, 200, 200, 200), [on_host("runtime", 0, 400, name="cuLibraryLoadData")]
+    made = of_lengths(*lengths, host_ops=calls)
+    assert why(made, 0) == "first recorded: 0.8 ms, start-up: first uses of kernels take 0.4 ms of it"
+    later = [on_host("runtime", 800, 1_200, name="cuLibraryLoadData")]
+    made = of_lengths(200, 200, 200, 200, 800, host_ops=later)
+    assert (why(made, 4) or "").startswith("outlier")
+
+
+def cold(first_us: float, *more: Row, name: str = "mul") -> str:
+    """Why the first of five steps without a device is left out, whose one op takes `first_us`; the others' takes 50."""
+    lengths = (200, 100, 100, 100, 100)
+    begins = [sum(lengths[:i]) for i in range(5)]
+    ops = [on_host("op", at, at + (50 if i else first_us), name="mul" if i else name) for i, at in enumerate(begins)]
+    steps = [step(i, at, at + lengths[i], device=None) for i, at in enumerate(begins)]
+    return why(profile(steps=steps, host_ops=[*ops, *more]), 0) or ""
+
+
+def test_without_a_device_a_first_step_whose_usual_ops_take_longer_is_start_up():
+    assert cold(100) == "first recorded: 0.2 ms, start-up: its usual ops take 0.1 ms more"  # 50 of an excess of 100
+    assert cold(99).startswith("outlier")
+    assert cold(100, name="save").startswith("outlier")  # no other step runs it
+    assert cold(100, on_host("op", 120, 130, name="mul")).startswith("outlier")  # twice, the others once
+    assert cold(100, on_host("gc", 40, 42)).startswith("outlier")  # what has a cause of its own is none of it
+    assert cold(100, on_host("op", 40, 42, name="save")).startswith("outlier")
+
+
+def test_a_short_step_is_no_outlier():
+    assert used(of_lengths(1, 100, 100, 101, 102)) == [0, 1, 2, 3, 4]
+
+
+def test_steps_with_compilation_are_left_out_and_do_not_move_the_fence():
+    # Of 100 100 101 160 the median is 100.5 and the fence at 102.7; with the first five steps it would be at 575.
+    compiling = [on_host("compile", 0, 900), on_host("compile", 1_000, 1_360)]
+    made = of_lengths(300, 220, 250, 280, 310, 100, 100, 101, 160, host_ops=compiling)
+    assert used(made) == [5, 6, 7]
+    assert [why(made, i) for i in range(5)] == ["compilation ran in it"] * 5
+    assert (why(made, 8) or "").startswith("outlier")
+
+
+def test_compilation_by_another_worker_or_between_the_host_s_ranges_is_nothing_to_a_step():
+    steps = [step(i, 100 * i, 100 * i + 100, host=(100 * i, 100 * i + 50)) for i in range(4)]
+    elsewhere = [on_host("compile", 10, 20, worker=1), on_host("compile", 160, 190)]
+    (first, _) = select_steps(profile(steps=steps, host_ops=elsewhere)).views
+    assert first.steps["step"].to_list() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "compiled", "expected"),
+    [
+        ((100, 100, 100, 500), False, [0, 1, 2]),
+        ((100, 100, 100, 500), True, [0, 1, 2, 3]),  # two would be left
+        ((100, 500), False, [0, 1]),
+        ((100,), True, [0]),
+    ],
+)
+def test_where_fewer_than_three_remain_all_complete_steps_are_used(
+    lengths: tuple[float, ...], expected: list[int], *, compiled: bool
+):
+    made = of_lengths(*lengths, host_ops=[on_host("compile", 5, 6)] if compiled else [])
+    assert used(made) == expected
+
+
+@pytest.mark.parametrize("choice", ["steady", "all", "0:9"])
+def test_incomplete_steps_are_never_used(choice: str):
+    steps = [step(i, 100 * i, 100 * i + 100, incomplete="cut" if i == 2 else None) for i in range(3)]
+    made = profile(steps=steps)
+    assert used(made, choice) == [0, 1]
+    assert why(made, 2, choice) == "cut"
+
+
+def test_each_device_has_its_own_outliers():
+    lengths = {0: [100, 100, 100, 100, 300], 1: [100, 100, 100, 100, 100]}
+    steps = [step(i, 300 * i, 300 * i + n, device=d) for d, of in lengths.items() for i, n in enumerate(of)]
+    assert [one.steps.height for one in select_steps(profile(steps=steps)).views] == [4, 5]
+
+
+# -------------------------------------------------------------------------------------- chosen steps
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [("1:3", [1, 2]), (":2", [0, 1]), ("3:", [3]), (":", [0, 1, 2, 3]), ("2:999999999999", [2, 3])],
+)
+def test_a_range_of_steps_excludes_its_end(choice: str, expected: list[int]):
+    made = of_lengths(100, 100, 100, 900)
+    assert used(made, choice) == expected
+    left_out = set(range(4)) - set(expected)
+    assert all(why(made, number, choice) == f"outside --steps {choice}" for number in left_out)
+
+
+@pytest.mark.parametrize("choice", ["7:9", "2:2", "3:1"])
+def test_a_range_without_a_step_names_those_there_are(choice: str):
+    with pytest.raises(UsageError, match=f"--steps {choice}: .* the profile holds steps 0 to 3"):
+        select_steps(of_lengths(100, 100, 100, 100), choice)
+
+
+def test_a_range_of_incomplete_steps_alone_is_refused():
+    made = profile(steps=[step(1, 0, 100), step(2, 100, 200, incomplete="cut")])
+    with pytest.raises(UsageError, match="no complete step"):
+        select_steps(made, "2:3")
+
+
+@pytest.mark.parametrize("choice", ["", "5", "-1:2", "a:b", "1:2:3", "Steady"])
+def test_another_choice_is_refused(choice: str):
+    with pytest.raises(UsageError, match="not steady, all or A:B"):
+        select_steps(of_lengths(100, 100), choice)
+
+
+# ------------------------------------------------------------------------- recordings without steps
+
+
+def test_without_steps_one_window_spans_each_device_s_part_of_the_recording():
+    # us      0    10   20   30   40   50
+    # host         |------------|
+    # device 0        ====                    the host's 10 is first, its 36 last
+    # device 1              ===========       to 45
+    made = profile([kernel(14, 18), kernel(24, 45, device=1)], [on_host("op", 10, 36)])
+    selection = select_steps(made)
+    assert not any(one.marked for one in selection.views)
+    assert [(one.device, one.starts.tolist(), one.ends.tolist()) for one in selection.views] == [
+        (0, [10_000], [36_000]),
+        (1, [10_000], [45_000]),
+    ]
+    assert [one.device for one in selection.critical] == [1]
+
+
+@pytest.mark.parametrize(("launched", "begins"), [(999, 2000), (1000, 0), (1990, 0), (None, 0)])
+def test_what_comes_before_a_first_op_that_unrecorded_work_held_up_counts_in_no_step(
+    launched: float | None, begins: float
+):
+    # us: the first op begins at 2000, and more than 1 ms after its call returned where that was before 1000
+    ran = [kernel(2000, 2500, launched), kernel(2500, 3000, 1200)]
+    window = view(profile(ran, [on_host("op", 0, 3100)])).steps
+    assert window.select("start_ns", "dur_ns", "host_start_ns", "host_dur_ns").row(0) == tuple(
+        us * 1000 for us in (begins, 3100 - begins, 0, 3100)
+    )
+
+
+def test_a_worker_without_a_device_has_one_lane_without_one():
+    selection = select_steps(profile(host_ops=[on_host("op", 10, 36)]))
+    assert [(one.device, one.total_ns) for one in selection.views] == [(None, 26_000)]
+    assert not selection.views[0].ops.height
+
+
+def test_a_worker_that_marks_no_steps_is_not_lost_beside_one_that_does():
+    made = profile([kernel(0, 9), kernel(0, 9, worker=1)], steps=[step(1, 0, 20)])
+    assert [one.worker for one in select_steps(made).views] == [0, 1]
+
+
+def test_device_work_alone_is_a_recording_too():
+    assert view(profile([kernel(14, 18), kernel(24, 45)])).total_ns == 31_000
+
+
+# --------------------------------------------------------------------------------------------- views
+
+
+def test_a_lane_sees_its_own_device_and_its_own_worker():
+    device = [kernel(0, 1, worker=w, device=d) for w in (0, 1) for d in (0, 1)]
+    host = [on_host("op", 0, 1, worker=w, name=f"op{w}") for w in (0, 1)]
+    steps = [step(1, 0, 10, worker=w, device=d) for w in (1, 0) for d in (1, 0)]
+    selection = select_steps(profile(device, host, steps, devices=[V100, A100 | {"worker": 1, "device": 1}]))
+    assert [(one.worker, one.device) for one in selection.views] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert [one.ops.height for one in selection.views] == [1] * 4
+    assert [one.host["name"].to_list() for one in selection.views] == [["op0"], ["op0"], ["op1"], ["op1"]]
+    assert [one.gpu.model if one.gpu else None for one in selection.views] == ["V100", None, None, "A100"]
+
+
+def test_an_op_belongs_to_the_window_it_starts_in():
+    # us        0    10   20   30   40   50
+    # windows        |--------||--------|     and none from 35 on
+    # ops          aa b          cc   d e
+    steps = [step(1, 10, 20), step(2, 20, 35)]
+    device = [kernel(9, 12), kernel(10, 11), kernel(19, 24), kernel(20, 21), kernel(34, 99), kernel(35, 36)]
+    ran = view(profile(device, steps=steps)).used_ops
+    assert ran.select("id", "window").rows() == [(1, 0), (2, 0), (3, 1), (4, 1)]
+
+
+def test_an_op_is_not_lost_to_a_window_without_length():
+    steps = [step(1, 0, 10), step(2, 10, 10), step(3, 10, 20)]
+    assert view(profile([kernel(10, 12)], steps=steps)).used_ops["window"].to_list() == [2]
+
+
+def test_host_ops_belong_to_the_host_s_own_range():
+    made = profile(host_ops=[on_host("op", t, t + 1) for t in (4, 5, 14, 15)], steps=[step(1, 10, 30, host=(5, 15))])
+    assert view(made).used_host["id"].to_list() == [1, 2]
+
+
+def test_the_host_is_blocked_in_waits_and_in_launches_that_a_busy_device_holds_up():
+    # us        0        100       200       300
+    # device    ==========          =====
+    # sync         ===                              10 to 20
+    # launch         ==========                     60 to 120: 60 us, of which the device is busy for 40
+    # launch                     ==                 200 to 210: quick
+    host = [on_host("sync", 10, 20), on_host("runtime", 60, 120), on_host("runtime", 200, 210)]
+    made = profile([kernel(0, 100), kernel(190, 240)], host, [step(1, 0, 300)])
+    assert view(made).blocked.within([0, 60_000, 100_000], [60_000, 100_000, 300_000]).tolist() == [10_000, 40_000, 0]
+
+
+def test_what_is_computed_once_is_kept():
+    calls: list[int] = []
+    one = view(of_lengths(100))
+
+    def height(of: object) -> int:
+        assert of is one
+        calls.append(1)
+        return one.steps.height
+
+    assert (one.once(height), one.once(height), calls) == (1, 1, [1])
+
+
+# ------------------------------------------------------------------------------- the critical device
+
+
+def two_devices(first: Sequence[float], second: Sequence[float]) -> Selection:
+    """Steps of one worker whose lengths differ from device to device, beginning together every 1,000 us."""
+    of = {0: first, 1: second}
+    return select_steps(
+        profile(steps=[step(i, 1e3 * i, 1e3 * i + n, device=d) for d in of for i, n in enumerate(of[d])])
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "critical"),
+    [
+        ([100, 100, 100], [110, 110, 110], 1),
+        ([110, 110, 110], [100, 100, 100], 0),
+        ([100, 100, 100], [100, 100, 100], 0),  # the first of equals
+        ([100, 100, 100, 100, 100], [110, 110, 110, 110, 900], 1),  # though fewer of its steps are steady
+    ],
+)
+def test_the_critical_device_has_the_longest_steps(first: list[float], second: list[float], critical: int):
+    assert [one.device for one in two_devices(first, second).critical] == [critical]
+
+
+def test_every_worker_has_a_critical_device():
+    steps = [step(1, 0, 10 * w + d, worker=w, device=d) for w in (1, 2) for d in (1, 2)]
+    assert [(one.worker, one.device) for one in select_steps(profile(steps=steps)).critical] == [(1, 2), (2, 2)]
+
+
+def test_what_could_be_any_worker_s_is_in_every_lane_and_gone_once_emptied():
+    told = [{"worker": worker, "pid": 1, "thread": 1, "start_ns": 0, "dur_ns": 1} for worker in (0, 1, None)]
+    samples = [{"worker": 0, "device": device, "metric": "sm_active", "at_ns": 1, "value": 0.5} for device in (0, 1)]
+    made = profile(
+        [kernel(0, 10), kernel(0, 10, worker=1)], os_calls=told, off_cpu=told, threads=told[:0], gpu_samples=samples
+    )
+    for lane_ in select_steps(made, "all").views:
+        assert lane_.os_calls["worker"].to_list() == lane_.off_cpu["worker"].to_list() == [lane_.worker, None]
+        assert lane_.gpu_samples.height == (lane_.worker == 0)
+        small = lane_.emptied()
+        assert not any(table.height for table in (small.os_calls, small.off_cpu, small.threads, small.gpu_samples))

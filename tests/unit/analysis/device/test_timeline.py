@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from advisor.analysis.device import timeline
+from advisor.analysis.device.steps import select_steps
+from advisor.analysis.device.timeline import worst_step
+from advisor.model.profile import Profile
+
+WORKERS = {"worker": [0], "name": ["rank0"], "framework": ["pytorch"], "file": ["a.json"]}
+
+
+def profile(
+    steps: list[tuple[int, int]], kernels: list[tuple[int, int]], ops: list[tuple[str, str, int, int]]
+) -> Profile:
+    """Steps, kernels and host ops as (start, length); ops with their kind and name."""
+    n, k, o = len(steps), len(kernels), len(ops)
+    start, length = zip(*steps, strict=True)
+    return Profile.of(
+        {
+            "workers": pl.DataFrame(WORKERS),
+            "steps": pl.DataFrame(
+                {
+                    "worker": [0] * n,
+                    "device": [0] * n,
+                    "step": range(n),
+                    "start_ns": start,
+                    "dur_ns": length,
+                    "host_start_ns": start,
+                    "host_dur_ns": length,
+                }
+            ),
+            "device_ops": pl.DataFrame(
+                {
+                    "id": range(k),
+                    "worker": [0] * k,
+                    "device": [0] * k,
+                    "stream": [7] * k,
+                    "kind": ["kernel"] * k,
+                    "name": [f"k{i}" for i in range(k)],
+                    "start_ns": [s for s, _ in kernels],
+                    "dur_ns": [d for _, d in kernels],
+                }
+            ),
+            "host_ops": pl.DataFrame(
+                {
+                    "id": range(o),
+                    "worker": [0] * o,
+                    "thread": [1] * o,
+                    "kind": [kind for kind, *_ in ops],
+                    "name": [name for _, name, *_ in ops],
+                    "start_ns": [s for *_, s, _ in ops],
+                    "dur_ns": [d for *_, d in ops],
+                }
+            ),
+        },
+        format="test",
+    )
+
+
+STEPS = [(0, 100), (100, 300), (400, 100)]
+KERNELS = [(10, 80), (150, 100), (260, 40), (410, 80)]
+OPS = [
+    ("op", "outer", 100, 100),
+    ("op", "inner", 110, 20),
+    ("op", "later", 130, 10),
+    ("input", "next", 310, 80),
+    ("python", "frame", 100, 290),
+]
+
+
+def drawn():
+    (view,) = select_steps(profile(STEPS, KERNELS, OPS), "all").views
+    found = worst_step(view, {"seen": lambda _: pl.DataFrame({"start_ns": [20, 310], "dur_ns": [5, 80]})})
+    assert found is not None
+    return found
+
+
+def test_the_longest_step_is_drawn_from_its_start():
+    found = drawn()
+    assert (found.step, found.start_ns, found.dur_ns) == (1, 100, 300)
+    assert found.events.filter("on_device").select("name", "start_ns", "dur_ns").rows() == [
+        ("k1", 50, 100),
+        ("k2", 160, 40),
+    ]
+
+
+def test_ranges_lie_as_deep_as_ranges_are_open_around_them():
+    depths = dict(drawn().events.filter(~pl.col("on_device")).select("name", "depth").rows())
+    assert depths == {"outer": 0, "inner": 1, "later": 1, "next": 0}
+
+
+def test_idle_stretches_fill_what_the_device_leaves():
+    idle = drawn().idle
+    assert idle.select("start_ns", "dur_ns").rows() == [(0, 50), (150, 10), (200, 100)]
+    assert idle["cause"][2] == "input"
+
+
+def test_only_the_evidence_of_this_step_is_kept():
+    assert drawn().evidence["seen"].rows() == [(210, 80)]
+
+
+def test_the_shortest_events_are_left_out(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(timeline, "MOST_EVENTS", 4)
+    found = drawn()
+    assert found.recorded == 6
+    assert found.events["name"].to_list() == ["k1", "k2", "outer", "next"]
+
+
+def test_no_used_step_is_no_timeline():
+    (view,) = select_steps(profile(STEPS, KERNELS, OPS), "all").views
+    assert worst_step(view.emptied(), {}) is not None  # the steps stay when events are let go
+    object.__setattr__(view, "steps", view.steps.clear())
+    assert worst_step(view, {}) is None

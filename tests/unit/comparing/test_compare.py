@@ -1,0 +1,583 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from advisor.comparing import compare, mark_new
+from advisor.errors import NothingFound, UsageError
+from advisor.model.comparison import Comparison, FailOn, fail_on
+from advisor.model.report import (
+    Device,
+    Evidence,
+    Finding,
+    LeftOutStep,
+    NotEvaluable,
+    Reach,
+    Report,
+    Run,
+    Saving,
+    Source,
+    Steps,
+    Suppressed,
+    Symptom,
+    Unreadable,
+    Worker,
+)
+
+V100 = Device(worker=0, device=0, name="Tesla V100-SXM2-16GB", model="v100-sxm2-16gb", memory_bytes=None)
+A100 = Device(worker=0, device=0, name="NVIDIA A100-SXM4-40GB", model="a100-sxm4-40gb", memory_bytes=None)
+STEADY = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8, 100.1, 99.9, 100.4, 99.6, 100.3]
+Rows = Sequence[Mapping[str, float | int | str | None]]
+
+
+def run(times: Sequence[float] = STEADY, *, findings: Sequence[Finding] = (), **given) -> Run:
+    """A run of one worker whose steps take `times`, in ms."""
+    mean = sum(times) / len(times) if times else None
+    steps = Steps(
+        marked=given.get("marked", True),
+        count=len(times),
+        used=len(times),
+        step_ms=mean,
+        step_mean_ms=mean,
+        left_out=given.get("left_out", ()),
+    )
+    workers = given.get("workers", (0,))
+    source = Source(
+        path="x",
+        format="kineto",
+        framework="pytorch",
+        world_size=given.get("world_size"),
+        workers=tuple(Worker(worker=n, rank=n, name=str(n), file="f") for n in workers),
+        devices=(given.get("device", V100),),
+        steps=steps,
+        salvaged=(),
+        lacks={},
+    )
+    step = [{"worker": 0, "device": 0, "step": n, "step_ms": time} for n, time in enumerate(times)]
+    return Run(
+        name=given.get("name", "job"),
+        verdict="",
+        source=source,
+        breakdown=given.get("breakdown", {"compute": 1.0}),
+        findings=tuple(findings),
+        not_evaluable=given.get("not_evaluable", ()),
+        passed=given.get("passed", ()),
+        not_applicable=(),
+        suppressed=given.get("suppressed", ()),
+        metrics={
+            "step": tuple(given.get("step", step)),
+            "launch": tuple(given.get("launch", ())),
+            "op": tuple(given.get("op", ())),
+            "run": (given.get("row", {"step_mean_ms": mean}),),
+        },
+    )
+
+
+def held(base: Run | Sequence[Run], head: Run | Sequence[Run]) -> Comparison:
+    sides = [[side] if isinstance(side, Run) else list(side) for side in (base, head)]
+    return compare(*sides, advisor_version="0")
+
+
+def finding(rule: str, severity="medium", high_share: float = 0.1, symptoms: Sequence[str] = ()) -> Finding:
+    saving = Saving(low_ms=0, high_ms=100 * high_share, low_share=0, high_share=high_share, of="x", method="")
+    return Finding(
+        key=rule,
+        rule=rule,
+        title=rule,
+        severity=severity,
+        confidence="high",
+        saving=saving,
+        scope=Reach(workers=(0,), steps=()),
+        says="",
+        why="",
+        evidence=(),
+        where=(),
+        fixes=(),
+        symptoms=tuple(Symptom(rule=s, title=s, says="") for s in symptoms),
+        explains=(),
+        docs="",
+    )
+
+
+def times(by: float) -> list[float]:
+    return [time * by for time in STEADY]
+
+
+# ------------------------------------------------------------------------------------------ the verdict
+
+
+@pytest.mark.parametrize(
+    ("by", "verdict", "code"),
+    [(1.1, "slower", 1), (0.9, "faster", 0), (1.01, "same", 0), (0.99, "same", 0), (1.0, "same", 0)],
+)
+def test_the_verdict_and_the_exit_code(by: float, verdict: str, code: int):
+    found = held(run(), run(times(by)))
+    assert (found.verdict, found.obstacle, found.exit_code()) == (verdict, None, code)
+    assert found.change is not None
+    assert found.change.ratio == pytest.approx(by)
+
+
+def test_noise_is_no_verdict():
+    wild = [60.0, 140.0, 75.0, 125.0, 90.0, 110.0, 65.0, 135.0, 80.0, 120.0]
+    found = held(run(wild), run([t * 1.04 for t in wild]))
+    assert (found.verdict, found.obstacle) == ("inconclusive", "noise")
+    assert found.exit_code() == 0
+    assert found.exit_code(strict=True) == 4
+
+
+def test_two_steps_are_too_few_even_against_themselves():
+    for other in ([100.0, 101.0], [300.0, 301.0]):
+        found = held(run([100.0, 101.0]), run(other))
+        assert (found.verdict, found.obstacle) == ("inconclusive", "few-steps")
+
+
+def test_a_run_against_itself_is_the_same_however_noisy():
+    wild = [60.0, 140.0, 75.0, 125.0, 90.0, 300.0]
+    assert held(run(wild), run(wild)).verdict == "same"
+
+
+def test_the_same_runs_in_another_order_are_the_same():
+    wild = [run([60.0, 140.0, 75.0, 125.0, 90.0, 300.0]), run([50.0, 190.0, 70.0, 150.0, 80.0, 200.0])]
+    assert held(wild, wild[::-1]).verdict == "same"
+
+
+@pytest.mark.parametrize(
+    ("changed", "obstacle"),
+    [
+        ({"device": A100}, "hardware"),
+        ({"world_size": 8}, "world-size"),
+        ({"workers": (0, 1)}, "world-size"),
+        ({"marked": False}, "no-steps"),
+        ({"times": ()}, "no-steps"),
+    ],
+)
+def test_what_cannot_be_compared(changed, obstacle):
+    found = held(run(breakdown={"compute": 1.0}), run(changed.pop("times", times(2.0)), **changed))
+    assert (found.verdict, found.obstacle) == ("inconclusive", obstacle)
+    assert found.cause is None
+
+
+def test_a_recording_without_a_whole_step_is_not_told_to_mark_its_steps():
+    assert "record it again" in held(run(), run(())).reason
+    assert "prof.step()" in held(run(), run(marked=False)).reason
+
+
+def test_one_model_under_two_names_is_the_same_hardware():
+    renamed = V100.model_copy(update={"name": "Tesla V100"})
+    assert held(run(), run(device=renamed)).verdict == "same"
+
+
+def test_outliers_count_and_compiling_steps_do_not():
+    left_out = (
+        LeftOutStep(worker=0, device=0, step=20, why="outlier", step_ms=500.0, outlier=True),
+        LeftOutStep(worker=0, device=0, step=21, why="compilation ran in it", step_ms=900.0),
+        LeftOutStep(worker=0, device=0, step=22, why="cut off", step_ms=None),
+    )
+    found = held(run(left_out=left_out), run())
+    assert found.base.series[0].steps_ms == (*STEADY, 500.0)
+
+
+def test_a_step_is_as_long_as_its_slowest_rank_of_those_recorded_on_both_sides():
+    def rows(*ranks: tuple[int, float]) -> Rows:
+        return [{"worker": w, "device": 0, "step": n, "step_ms": t} for w, t in ranks for n in range(3)]
+
+    base = run(world_size=8, workers=(0, 1, 2), step=rows((0, 10.0), (1, 12.0), (2, 50.0)))
+    head = run(world_size=8, workers=(0, 1), step=rows((0, 10.0), (1, 12.0)))
+    found = held(base, head)
+    assert found.base.median_ms == found.head.median_ms == 12.0
+    assert any("2 ranks" in note for note in found.notes)
+
+
+def test_the_breakdown_is_of_a_rank_whose_steps_count():
+    """Worker 2 sets the base's pace, but the head lacks it: the slower of the other two stands for the base."""
+    rows = tuple(
+        {"worker": w, "device": 0, "step_mean_ms": t, "compute_share": c, "input_share": 1 - c}
+        for w, t, c in ((0, 10.0, 1.0), (1, 12.0, 0.75), (2, 50.0, 0.1))
+    )
+    base = run([50.0] * 3, world_size=8, workers=(0, 1, 2), breakdown={"compute": 0.1, "input": 0.9})
+    steps = base.source.steps.model_copy(update={"worker": 2})
+    source = base.source.model_copy(update={"steps": steps})
+    base = base.model_copy(update={"source": source, "metrics": {**base.metrics, "device": rows}})
+    found = held(base, run([12.0] * 3, world_size=8, workers=(0, 1)))
+    assert {shift.category: shift.base_ms for shift in found.breakdown} == {"compute": 9.0, "input": 3.0}
+
+
+def test_what_recording_costs_may_be_the_whole_change():
+    costly = {"step_mean_ms": 110.0, "profiler_share": 0.0, "tracing_share": 0.1}
+    found = held(run(), run(times(1.1), row=costly))
+    assert (found.verdict, found.obstacle) == ("inconclusive", "profiler")
+    assert held(run(), run(times(1.3), row=costly)).verdict == "slower"
+    assert held(run(row=costly), run(times(1.1), row=costly)).verdict == "slower"
+    assert held(run(row=costly), run(times(0.95))).obstacle == "profiler"
+
+
+def test_several_runs_that_stray_do_not_make_one_of_them_slower():
+    base = [run(times(level), name=str(n)) for n, level in enumerate((0.9, 1.0, 1.1))]
+    head = [run(times(level), name=str(n)) for n, level in enumerate((0.95, 1.06, 1.12))]
+    assert held(base, head).verdict == "inconclusive"
+    assert held(base[1], head[1]).verdict == "slower"
+    assert held(base, head).base.steps == 36
+
+
+def test_ten_runs_that_stray_raise_the_smallest_change_that_counts():
+    base = [run(times(1.0 if n % 2 else 1.08), name=str(n)) for n in range(10)]
+    found = held(base, [run(times(1.09), name=str(n)) for n in range(10)])
+    assert found.change is not None
+    assert found.change.least > 0.07
+    assert found.verdict != "slower"
+
+
+def test_no_run_is_an_error():
+    with pytest.raises(NothingFound, match="head: no run"):
+        compare([run()], [], advisor_version="0")
+
+
+def test_all_that_keeps_sides_from_being_compared_is_said():
+    found = held(run(world_size=8), run(device=A100))
+    assert found.obstacle == "hardware"
+    assert "different hardware: " in found.reason
+    assert "different world size: 8 against 1 ranks" in found.reason
+
+
+def test_a_recording_that_stands_on_both_sides_is_named():
+    wild = [60.0, 140.0, 75.0, 125.0, 90.0, 110.0, 65.0, 135.0, 80.0, 120.0]
+    shared, other = run(wild, name="shared"), run([t * 1.04 for t in wild], name="other")
+    found = held([shared], [shared, other])
+    assert (found.verdict, found.one_recording) == ("inconclusive", False)
+    assert "a recording stands on both sides (shared)" in found.reason
+    assert held(shared, shared).one_recording
+
+
+# ------------------------------------------------------------------------------------------ what fails
+
+
+def test_fail_on():
+    assert fail_on(["slower"]) == FailOn(slower=0.0)
+    assert fail_on(["slower:5"]) == fail_on(["slower:5%"]) == FailOn(slower=0.05)
+    assert fail_on(["new-high"]) == FailOn(slower=None, new_high=True)
+    assert fail_on(["never"]) == FailOn(slower=None)
+    for contradiction in (["new-high", "never"], ["never", "slower"]):
+        with pytest.raises(UsageError, match="--fail-on never: contradicts"):
+            fail_on(contradiction)
+    for wrong in ("slow", "slower:", "slower:x", "slower:-1", "slower:nan", "new-high:3"):
+        with pytest.raises(UsageError, match="--fail-on"):
+            fail_on([wrong])
+
+
+def test_a_slow_down_below_the_limit_passes():
+    found = held(run(), run(times(1.1)))
+    assert found.exit_code(FailOn(slower=0.15)) == 0
+    assert found.exit_code(FailOn(slower=0.05)) == 1
+    assert found.exit_code(FailOn(slower=None)) == 0
+
+
+def test_new_high_fails_and_only_that():
+    new_high = FailOn(slower=None, new_high=True)
+    grave, mild = finding("a", "high"), finding("a", "medium")
+    assert held(run(passed=("a",)), run(findings=[grave])).exit_code(new_high) == 1
+    assert held(run(findings=[mild]), run(findings=[grave])).exit_code(new_high) == 1
+    assert held(run(findings=[grave]), run(findings=[grave])).exit_code(new_high) == 0
+    assert held(run(passed=("a",)), run(findings=[mild])).exit_code(new_high) == 0
+    unknown = NotEvaluable(rule="a", title="a", missing={"m": "why"})
+    untold = run(not_evaluable=(unknown,), passed=("b",))
+    assert held(untold, run(findings=[grave])).exit_code(new_high) == 0
+
+
+def test_a_side_that_is_broken_never_passes():
+    """As `check` has it: what could not be read, or judged, is no good news."""
+    unknown = NotEvaluable(rule="a", title="a", missing={"m": "cut off"})
+    dumb = run((), not_evaluable=(unknown,))
+    never, new_high = FailOn(slower=None), FailOn(slower=None, new_high=True)
+    assert [held(run(), dumb).exit_code(wanted) for wanted in (FailOn(), new_high, never)] == [3, 3, 0]
+    assert held(run(), run(not_evaluable=(unknown,))).exit_code() == 0  # the step times tell
+    assert held(run(), run(not_evaluable=(unknown,))).exit_code(new_high) == 3
+    lost = Unreadable(path="rank7.json", why="empty", others=("rank8.json",))
+    found = compare([run()], [run()], advisor_version="0", unreadable=((), (lost,)))
+    assert (found.verdict, found.head.unreadable, found.exit_code()) == ("same", 2, 3)
+    assert "not read of the head: rank7.json: empty (and 1 more file for the same reason)" in found.notes
+    assert compare([run()], [run(times(1.2))], advisor_version="0", unreadable=((), (lost,))).exit_code() == 1
+
+
+def test_runs_of_one_side_on_different_hardware_are_no_sample():
+    mixed = [run(name="a"), run(name="b", device=A100)]
+    found = held(mixed, mixed)
+    assert (found.verdict, found.obstacle) == ("inconclusive", "hardware")
+    assert "within a side" in found.reason
+    sizes = [run(name="a", world_size=8), run(name="b", world_size=16)]
+    assert held(sizes, sizes).obstacle == "world-size"
+
+
+# ------------------------------------------------------------------------------------------ why
+
+
+def test_the_category_that_moved_is_the_cause():
+    found = held(
+        run(breakdown={"compute": 0.9, "input": 0.1}), run(times(1.5), breakdown={"compute": 0.6, "input": 0.4})
+    )
+    assert found.verdict == "slower"
+    assert found.cause is not None
+    assert found.cause.category == "input"
+    assert found.cause.change_ms == pytest.approx(150.0 * 0.4 - 100.0 * 0.1, rel=0.01)
+
+
+def kernel(name: str, calls_per_step: float, mean_us: float, sd_us: float | None = 1.0, grid: int = 8):
+    return {
+        "kind": "kernel",
+        "name": name,
+        "grid": grid,
+        "block": 128,
+        "bytes": None,
+        "calls": int(calls_per_step * 12),
+        "calls_per_step": calls_per_step,
+        "ms_per_step": calls_per_step * mean_us / 1e3,
+        "mean_us": mean_us,
+        "sd_us": sd_us,
+    }
+
+
+def test_kernels_that_appear_vanish_change_count_or_get_slower():
+    base = [kernel("gone", 10, 100), kernel("twice", 10, 100), kernel("slow", 10, 100), kernel("calm", 10, 100)]
+    base += [kernel("noisy", 10, 100, 90.0), kernel("tiny", 1, 1)]
+    head = [kernel("here", 10, 100), kernel("twice", 20, 100), kernel("slow", 10, 150), kernel("calm", 10, 101)]
+    head += [kernel("noisy", 10, 110, 90.0), kernel("tiny", 1, 2)]
+    found = held(run(launch=base), run(launch=head))
+    assert {w.name: w.status for w in found.work} == {
+        "gone": "vanished",
+        "here": "appeared",
+        "twice": "count",
+        "slow": "slower",
+    }
+    slow = next(w for w in found.work if w.name == "slow")
+    assert slow.change_ms == pytest.approx(0.5)
+    assert slow.p is not None
+    assert slow.p < 1e-6
+    assert slow.size == "8 \N{MULTIPLICATION SIGN} 128"
+
+
+def test_sizes_of_a_name_on_one_side_only_are_told_as_one():
+    base = [kernel("gone", 10, 100, grid=1), kernel("gone", 10, 200, grid=2), kernel("resized", 10, 100, grid=1)]
+    found = held(run(launch=base), run(launch=[kernel("resized", 10, 100, grid=4)]))
+    assert [(w.name, w.status, w.size) for w in found.work] == [
+        ("gone", "vanished", None),
+        ("resized", "vanished", "1 \N{MULTIPLICATION SIGN} 128"),
+        ("resized", "appeared", "4 \N{MULTIPLICATION SIGN} 128"),
+    ]
+    assert found.work[0].base is not None
+    assert found.work[0].base.mean_us == pytest.approx(150.0)
+
+
+def test_where_a_table_was_cut_nothing_vanishes():
+    rows = [kernel(f"k{n}", 1, 10.0) for n in range(2000)]
+    assert held(run(launch=rows), run(launch=[kernel("new", 10, 500)])).work == ()
+
+
+def test_a_report_without_the_tables_says_so():
+    old = run()
+    old = old.model_copy(update={"metrics": {"step": old.metrics["step"]}})
+    found = held(old, run(launch=[kernel("k", 10, 100)]))
+    assert found.work == ()
+    assert any("without tables" in note for note in found.notes)
+
+
+def tree(*frames: tuple[int | None, str, float, float]) -> Rows:
+    return [
+        {"id": n, "parent": parent, "name": name, "kind": "module", "total_ms": total, "self_ms": own}
+        for n, (parent, name, total, own) in enumerate(frames)
+    ]
+
+
+def with_tree(rows: Rows) -> Run:
+    one = run()
+    return one.model_copy(update={"metrics": {**one.metrics, "call_tree": tuple(rows)}})
+
+
+def test_modules_are_matched_along_their_paths():
+    base = with_tree(tree((None, "Net", 10, 1), (0, "Conv", 6, 6), (0, "Norm", 3, 0), (2, "Conv", 3, 3)))
+    head = with_tree(tree((None, "Net", 14, 1), (0, "Conv", 9, 9), (0, "Head", 4, 4)))
+    frames = held(base, head).frames
+    assert [(f.parent, f.name, f.base_ms, f.head_ms, f.head_self_ms) for f in frames] == [
+        (None, "Net", 10, 14, 1),
+        (0, "Conv", 6, 9, 9),
+        (0, "Head", 0, 4, 4),
+        (0, "Norm", 3, 0, 0),
+        (3, "Conv", 3, 0, 0),
+    ]
+    assert frames[1].change_ms == 3
+    twice = held([base, with_tree(tree((None, "Net", 20, 2)))], head).frames
+    assert (twice[0].base_ms, twice[0].base_self_ms) == (15, 1.5)
+
+
+def test_without_a_tree_on_both_sides_there_is_none():
+    assert held(with_tree(tree((None, "Net", 10, 1))), run()).frames == ()
+
+
+def test_a_tree_that_is_none_is_drawn_as_far_as_it_is():
+    loose = [{"id": 0, "parent": 7, "name": "lost", "kind": "op", "total_ms": 1.0, "self_ms": 1.0}]
+    cut = [{"id": 1, "parent": None, "name": None, "kind": "op", "total_ms": 2.0, "self_ms": None}]
+    assert [(f.name, f.base_ms, f.base_self_ms) for f in held(*[with_tree([*loose, *cut])] * 2).frames] == [
+        (None, 2, 0)
+    ]
+
+
+def op(name: str, shapes: str | None, mean_us: float = 100.0) -> Mapping[str, float | int | str | None]:
+    return {"name": name, "shapes": shapes, "calls": 12, "calls_per_step": 1.0, "mean_us": mean_us, "sd_us": 1.0}
+
+
+def test_a_step_that_does_other_work_is_cautioned_of():
+    kept, mm, wide = op("aten::add_", "[[64]]"), op("aten::mm", "[[32,1024]]"), op("aten::mm", "[[64,1024]]", 200)
+    (said,) = held(run(op=[kept, mm]), run(times(2), op=[kept, wide])).cautions
+    assert said == (
+        "the work of a step differs: 1 op has other sizes (aten::mm [[32,1024]] \N{RIGHTWARDS ARROW} [[64,1024]])"
+    )
+    assert held(run(op=[kept, mm]), run(op=[kept, mm, wide])).cautions == ()
+    unsized = [op("aten::mm", None)]
+    assert held(run(op=unsized), run(op=unsized)).cautions == ()
+    small = op("aten::mm", "[[32,1024]]", 5)
+    assert held(run(op=[kept, small]), run(op=[kept, wide])).cautions == ()
+
+
+def changed(one: Run, **source: object) -> Run:
+    return one.model_copy(update={"source": one.source.model_copy(update=source)})
+
+
+def test_kernels_hidden_in_graphs_are_not_gone():
+    graphs = changed(run(launch=[kernel("CUDA graph 1", 1, 1000)]), lacks={"device_ops.name": "graphs as a whole"})
+    kernels = run(launch=[kernel("k", 10, 100)], op=[op("aten::mm", None, 1000)])
+    for found in (held(graphs, kernels), held(kernels, graphs)):
+        assert [one.work for one in found.work] == ["op"]
+        assert any("could not tell" in note and "graphs as a whole" in note for note in found.notes)
+
+
+def test_other_settings_of_the_recorder_are_said():
+    plainly = changed(run(), environment={"recorded with": "record_shapes"})
+    stacks = changed(run(), environment={"recorded with": "record_shapes, with_stack, profile_memory"})
+    assert (
+        "recorded with other settings: only the head with profile_memory and with_stack" in held(plainly, stacks).notes
+    )
+    assert held(stacks, stacks).notes == ()
+
+
+def test_a_finding_whose_own_numbers_did_not_move_is_as_before():
+    """62 ms of kernels in a step of 178 and of 125 ms: what 16 bits would save moved with what else waits."""
+
+    def amp(share: float, step_ms: float, high_ms: float) -> Run:
+        numbers = (("thirty_two_bit_share", share, "share"), ("sixteen_bit_gain_ms", high_ms, "ms"))
+        shown = tuple(Evidence(metric=m, value=v, unit=u, meaning="") for m, v, u in numbers)
+        saved = finding("amp", "high", high_share=high_ms / 100).model_copy(update={"evidence": shown})
+        return run([step_ms] * 6, findings=[saved])
+
+    assert [f.status for f in held(amp(0.495, 125, 40), amp(0.347, 178, 49)).findings] == ["kept"]
+    assert [f.status for f in held(amp(0.495, 125, 40), amp(0.495, 178, 49)).findings] == ["kept"]
+    assert [f.status for f in held(amp(0.495, 125, 40), amp(0.7, 178, 80)).findings] == ["worse"]
+
+
+# ------------------------------------------------------------------------------------------ sides without steps
+
+
+def test_without_steps_on_both_sides_nothing_is_told_per_step():
+    base = run(launch=[kernel("a", 10, 100)], findings=[finding("wait", high_share=0.1)])
+    head = run([7000.0], marked=False, launch=[kernel("b", 10, 100)], findings=[finding("wait", high_share=0.9)])
+    found = held(base, head)
+    assert (found.base.per, found.head.per, found.per_step) == ("step", "recording", False)
+    assert (found.work, found.frames) == ((), ())
+    assert [f.status for f in found.findings] == ["kept"]
+    assert any(note.startswith("no steps on the head") for note in found.notes)
+    assert not held(head, head).per_step
+
+
+def test_a_window_without_steps_does_not_tell_what_is_gone():
+    window = run([7000.0], marked=False, passed=("stall",))
+    (change,) = held(run(findings=[finding("stall")]), window).findings
+    assert (change.status, change.why is not None and "no steps are marked on the head" in change.why) == (
+        "untold",
+        True,
+    )
+    assert [f.status for f in held(window, run(findings=[finding("stall")])).findings] == ["new"]
+
+
+@pytest.mark.parametrize("flipped", [False, True])
+def test_a_side_that_was_not_measured_is_no_zero(flipped):
+    broken = run((), breakdown={}, findings=[finding("few")])
+    whole = run(launch=[kernel("k", 10, 100)], findings=[finding("slow")], passed=("few",))
+    found = held(*((whole, broken) if flipped else (broken, whole)))
+    side = "head" if flipped else "base"
+    assert (found.breakdown, found.work, found.frames) == ((), (), ())
+    assert {(f.status, f.why) for f in found.findings} == {("untold", f"the {side} was not measured")}
+    assert any(note.startswith(f"not measured: the {side}") for note in found.notes)
+
+
+# ------------------------------------------------------------------------------------------ findings
+
+
+def test_what_became_of_findings():
+    unknown = NotEvaluable(rule="lost", title="lost", missing={"m": "no shapes"})
+    quiet = Suppressed(rule="quiet", title="quiet", severity="low", reason="known", until=None)
+    base = run(
+        findings=[
+            finding("kept"),
+            finding("worse"),
+            finding("better", high_share=0.3),
+            finding("fixed", symptoms=["seen"]),
+            finding("lost"),
+            finding("quiet"),
+            finding("unruled"),
+        ],
+        passed=("new",),
+    )
+    head = run(
+        findings=[finding("kept", high_share=0.105), finding("worse", "high"), finding("better"), finding("new")],
+        passed=("fixed", "seen"),
+        not_evaluable=(unknown,),
+        suppressed=(quiet,),
+    )
+    found = {f.key: (f.status, f.why) for f in held(base, head).findings}
+    assert found == {
+        "new": ("new", None),
+        "worse": ("worse", None),
+        "fixed": ("gone", None),
+        "seen": ("gone", None),
+        "better": ("better", None),
+        "kept": ("kept", None),
+        "lost": ("untold", "the head could not tell: no shapes"),
+        "quiet": ("untold", "suppressed on the head"),
+        "unruled": ("untold", "the head was checked without this rule"),
+    }
+
+
+def test_a_finding_is_as_before_where_only_the_rest_of_the_step_shrank():
+    same_ms = finding("f").model_copy(
+        update={"saving": Saving(low_ms=0, high_ms=10, low_share=0, high_share=0.2, of="x", method="")}
+    )
+    assert [f.status for f in held(run(findings=[finding("f")]), run(times(0.5), findings=[same_ms])).findings] == [
+        "kept"
+    ]
+
+
+def test_what_the_reader_noted_is_told_as_it_is():
+    noted = run()
+    source = noted.source.model_copy(update={"salvaged": ("the middle export of three was read", "2 events left out")})
+    found = held(run(), noted.model_copy(update={"source": source}))
+    assert "noted while reading the head: the middle export of three was read (and 1 more)" in found.notes
+
+
+def test_of_several_runs_at_least_half_must_have_a_finding():
+    runs = [run(findings=[finding("often"), finding("once")]), run(findings=[finding("often")]), run()]
+    assert [f.key for f in held(runs, run(passed=("often", "once"))).findings] == ["often"]
+
+
+def test_a_baseline_marks_what_is_new():
+    unknown = NotEvaluable(rule="unknown", title="u", missing={"m": "why"})
+    old = Report(
+        advisor_version="0",
+        runs=(run(findings=[finding("old", symptoms=["seen"])], passed=("new",), not_evaluable=(unknown,)),),
+    )
+    now = run(name="elsewhere", findings=[finding(rule) for rule in ("old", "seen", "new", "unknown")])
+    marked = mark_new(Report(advisor_version="0", runs=(now,)), old)
+    assert [f.new for f in marked.runs[0].findings] == [False, False, True, None]
+
+
+def test_of_several_runs_the_baseline_of_the_same_name_counts():
+    old = Report(advisor_version="0", runs=(run(name="a", passed=("x",)), run(name="b", findings=[finding("x")])))
+    new = Report(advisor_version="0", runs=tuple(run(name=n, findings=[finding("x")]) for n in ("a", "b", "c")))
+    assert [r.findings[0].new for r in mark_new(new, old).runs] == [True, False, None]

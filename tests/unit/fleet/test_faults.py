@@ -1,0 +1,324 @@
+"""Fleets under fire, with real processes: writers that meet, kills, a full disk, a cluster that loses a worker."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import date
+from pathlib import Path
+
+import deltalake
+import polars as pl
+import pytest
+
+from advisor.fleet import ingest as room
+from advisor.fleet.engines import Local, engine
+from advisor.fleet.ingest import ingest
+from advisor.fleet.store import Store
+from tests.fleet import Here, broken, examine_or_die, trace
+
+ROOT = Path(__file__).parents[3]
+TODAY = date(2026, 11, 21)
+PATIENCE_S = 120
+
+
+def fleet(root: Path, runs: int, bad: int = 0, start: int = 0) -> Path:
+    for number in range(start, start + runs):
+        (broken if number < start + bad else trace)(root / f"job{number}", number)
+    return root
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "advisor", "fleet", *map(str, arguments)]
+
+
+def started(*arguments: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(command(*arguments), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def said(one: subprocess.Popen[str], runs: int = 0) -> subprocess.CompletedProcess[str]:
+    out, error = one.communicate(timeout=PATIENCE_S + 2 * runs)
+    return subprocess.CompletedProcess(one.args, one.returncode, out, error)
+
+
+def flushing(folder: Path) -> Path:
+    """A script like `advisor` that writes to the store after every fifth of a second."""
+    script = folder / "flushing.py"
+    script.write_text(
+        "import advisor.fleet.ingest as room, sys; room._FLUSH_S = 0.2\n"
+        "from advisor.cli import main\n"
+        "if __name__ == '__main__': main()\n"
+    )
+    return script
+
+
+def spawned(script: Path, *arguments: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, script, *map(str, arguments)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def exact(store: Store, checked: int, bad: int = 0) -> None:
+    """Every run once, in every table."""
+    runs = store.collect(store.scan("runs"))
+    assert runs["run_id"].n_unique() == runs.height
+    assert runs["status"].value_counts(name="n").sort("status").rows() == [
+        row for row in (("checked", checked), ("unreadable", bad)) if row[1]
+    ]
+    reports = store.collect(store.scan("reports"))
+    assert (reports.height, reports["run_id"].n_unique()) == (checked, checked)
+    drawings = store.collect(store.scan("drawings").select("run_id"))
+    assert sorted(drawings["run_id"]) == sorted(reports["run_id"])
+    workers = store.collect(store.scan("workers"))
+    assert (workers.height, workers.select("run_id", "scope").n_unique()) == (2 * checked, 2 * checked)
+    findings = store.collect(store.scan("findings"))
+    assert findings.select("run_id", "rule").is_duplicated().sum() == 0
+    assert set(findings["run_id"]) <= set(runs["run_id"])
+
+
+def test_two_ingests_of_one_root_at_once(tmp_path):
+    root, store = fleet(tmp_path / "root", 30, bad=5), Store(str(tmp_path / "store"))
+    both = [started("ingest", root, "--store", store.uri, "--processes", "1") for _ in range(2)]
+    for one in both:
+        said, error = one.communicate(timeout=PATIENCE_S)
+        assert one.returncode == 0, said + error
+    exact(store, 25, 5)
+
+
+def test_the_store_is_compacted_while_two_ingests_write(tmp_path):
+    store = Store(str(tmp_path / "store"))
+    first = fleet(tmp_path / "first", 3)
+    assert said(started("ingest", first, "--store", store.uri, "--processes", "1")).returncode == 0
+    script = flushing(tmp_path)
+    roots = [fleet(tmp_path / f"root{number}", 10, start=100 * number) for number in (1, 2)]
+    writers = [spawned(script, "fleet", "ingest", root, "--store", store.uri, "--processes", "1") for root in roots]
+    while any(one.poll() is None for one in writers):
+        done = said(started("compact", "--store", store.uri))
+        assert done.returncode == 0, done.stderr
+    for one in writers:
+        one.communicate(timeout=PATIENCE_S)
+        assert one.returncode == 0
+    exact(store, 23)
+
+
+def test_runs_that_are_deleted_in_mid_batch(tmp_path):
+    root, store = fleet(tmp_path / "root", 40), Store(str(tmp_path / "store"))
+    one = spawned(flushing(tmp_path), "fleet", "ingest", root, "--store", store.uri, "--processes", "1")
+    until(lambda: store.exists() and store.collect(store.scan("runs").select(pl.len())).item() > 0)
+    for number in range(30, 40):  # the last ones: they are found, and not yet read
+        shutil.rmtree(root / f"job{number}")
+    out, _ = one.communicate(timeout=PATIENCE_S)
+    assert one.returncode == 0
+    runs, gone = re.search(r"40 recordings: 0 known, (\d+) added \(\1 runs\), (\d+) gone", out).groups()
+    assert int(runs) + int(gone) == 40
+    assert int(gone) > 0
+    exact(store, int(runs))
+
+
+def test_a_store_of_an_older_schema(tmp_path):
+    """Columns and a whole table are missing; what is there stays, and new runs have all of them."""
+    root, store = fleet(tmp_path / "root", 4, bad=1), Store(str(tmp_path / "store"))
+    assert said(started("ingest", root, "--store", store.uri, "--processes", "1")).returncode == 0
+    for name, lost in (("runs", ["step_ms", "busy_share"]), ("workers", ["step_ms"]), ("findings", ["of"])):
+        old = store.collect(store.scan(name)).drop(lost)
+        shutil.rmtree(f"{store.uri}/{name}")
+        deltalake.write_deltalake(f"{store.uri}/{name}", old, partition_by=["week"])
+    shutil.rmtree(f"{store.uri}/drawings")
+    for number in (50, 51):
+        trace(root / f"new{number}", number)
+    done = said(started("ingest", root, "--store", store.uri, "--processes", "1"))
+    assert "6 recordings: 4 known, 2 added (2 runs); of them 1 cannot be read" in done.stdout, done.stderr
+    runs = store.collect(store.scan("runs"))
+    assert runs["run_id"].n_unique() == runs.height == 6
+    assert sorted(runs["step_ms"].drop_nulls()) == [0.15, 0.151]
+    assert store.collect(store.scan("drawings")).height == 2
+    report = said(started("report", "--store", store.uri, "-o", tmp_path / "fleet.html"))
+    assert report.returncode == 0, report.stderr
+    assert "5 runs checked, 1 could not be read" in report.stdout
+
+
+def test_writers_that_meet_on_the_same_rows(tmp_path):
+    """Both look at the same empty store, then write the same runs."""
+    root, store = fleet(tmp_path / "root", 3), Store(str(tmp_path / "store"))
+    inside: list[object] = []
+    collect = Store.collect
+
+    def first_another(self, frame):
+        found = collect(self, frame)
+        if not inside:
+            inside.append(1)
+            ingest([str(root)], store, Here(), today=TODAY)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "collect", first_another)
+        ingest([str(root)], store, Here(), today=TODAY)
+    exact(store, 3)
+
+
+def test_a_kill_in_mid_batch_and_the_same_again(tmp_path):
+    root, store = fleet(tmp_path / "root", 60), Store(str(tmp_path / "store"))
+    one = spawned(flushing(tmp_path), "fleet", "ingest", root, "--store", store.uri, "--processes", "1")
+    until(lambda: store.exists() and store.collect(store.scan("runs").select(pl.len())).item() > 0)
+    os.killpg(one.pid, signal.SIGKILL)
+    one.communicate()
+    assert store.collect(store.scan("runs").select(pl.len())).item() < 60
+    done = said(started("ingest", root, "--store", store.uri))
+    known, runs = re.search(r"60 recordings: (\d+) known, (\d+) added", done.stdout).groups()
+    assert int(known) > 0
+    assert int(known) + int(runs) == 60
+    exact(store, 60)
+
+
+def test_a_run_that_kills_its_process_costs_that_run_only(tmp_path, monkeypatch):
+    root, store = fleet(tmp_path / "root", 6), Store(str(tmp_path / "store"))
+    trace(root / "killer", 99)
+    with monkeypatch.context() as patch:
+        patch.setattr(room, "examine", examine_or_die)
+        assert ingest([str(root)], store, Local(2), today=TODAY).runs == 6
+    runs = store.collect(store.scan("runs"))
+    assert runs["status"].value_counts().sort("status")["count"].to_list() == [6, 1]
+    assert "killed" in runs.filter(status="killed")["reason"].item()
+    assert ingest([str(root)], store, Here(), today=TODAY).runs == 1  # tried again, where there may be more memory
+    exact(store, 7)
+
+
+def test_a_full_disk_loses_nothing_that_was_written(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1500k", "none", disk], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        root, store = fleet(tmp_path / "root", 4), Store(str(disk / "store"))
+        ingest([str(root)], store, Here(), today=TODAY)
+        filler = disk / "filler"
+        filler.write_bytes(bytes(shutil.disk_usage(disk).free - 8192))
+        trace(root / "more", 77)
+        failed = said(started("ingest", root, "--store", store.uri))
+        assert failed.returncode == 3
+        assert "the fleet store cannot be used" in failed.stderr
+        assert "Traceback" not in failed.stderr
+        assert store.collect(store.scan("runs")).height == 4
+        filler.unlink()
+        assert said(started("ingest", root, "--store", store.uri)).returncode == 0
+        exact(store, 5)
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+@pytest.mark.parametrize("number", [40, pytest.param(1_000, marks=pytest.mark.soak)])
+def test_many_runs_of_which_one_in_twenty_is_broken(tmp_path, number):
+    bad = number // 20
+    root, store = fleet(tmp_path / "root", number, bad), Store(str(tmp_path / "store"))
+    done = said(started("ingest", root, "--store", store.uri), number)
+    said_first = f"{number} recordings: 0 known, {number} added ({number - bad} runs); of them {bad} cannot be read\n"
+    assert done.stdout == said_first, done.stderr
+    exact(store, number - bad, bad)
+    again = said(started("ingest", root, "--store", store.uri), number)
+    assert again.stdout == f"{number} recordings: {number} known, 0 added; of them {bad} cannot be read\n"
+
+
+# ---------------------------------------------------------------------------------------------- Dask
+
+
+@contextmanager
+def process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of its own session, killed with all its children."""
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    one = subprocess.Popen(
+        arguments, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, start_new_session=True, **quiet
+    )  # type: ignore[call-overload] # as Popen has it
+    try:
+        yield one
+    finally:
+        kill(one)
+
+
+def kill(one: subprocess.Popen[bytes]) -> None:
+    if one.poll() is None:
+        os.killpg(one.pid, signal.SIGKILL)
+        one.wait()
+
+
+def until(true, patience_s=PATIENCE_S):
+    end = time.monotonic() + patience_s
+    while not true():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.mark.network_server
+def test_a_cluster_that_loses_a_worker(tmp_path):
+    pytest.importorskip("distributed")
+    root, store = fleet(tmp_path / "root", 40, bad=4), Store(str(tmp_path / "store"))
+    address = f"tcp://127.0.0.1:{free_port()}"
+    dask = (sys.executable, "-m", "dask")
+    with ExitStack() as stack:
+        stack.enter_context(process(*dask, "scheduler", "--host", address, "--no-dashboard"))
+        until(lambda: reachable(address))
+        alone = ("--nthreads", "1", "--no-dashboard", "--local-directory", str(tmp_path))
+        victim, _ = (stack.enter_context(process(*dask, "worker", address, *alone)) for _ in range(2))
+        where = engine(f"dask={address}", 1)
+        stack.callback(where.close)
+        where.client.wait_for_workers(2, timeout=PATIENCE_S)
+        seen: list[int] = []
+
+        def kill_in_the_middle(count):
+            seen.append(count)
+            if len(seen) == 10:
+                kill(victim)
+
+        done = ingest([str(root)], store, where, today=TODAY, progress=lambda _: kill_in_the_middle)
+    assert (done.runs, done.unreadable) == (36, 4)
+    exact(store, 36, 4)
+
+
+def reachable(address: str) -> bool:
+    host, port = re.fullmatch(r"tcp://(.*):(\d+)", address).groups()
+    with socket.socket() as one:
+        return one.connect_ex((host, int(port))) == 0
+
+
+# ---------------------------------------------------------------------------------------------- S3
+
+
+@pytest.mark.network_server
+def test_two_writers_into_a_bucket_and_from_one(tmp_path, s3):
+    fsspec = pytest.importorskip("fsspec")
+    files = fsspec.filesystem("s3")
+    files.mkdir("fleet-profiles")
+    files.mkdir("fleet-store")
+    for number in range(6):
+        files.pipe(f"fleet-profiles/job{number}/rank0.pt.trace.json", trace(tmp_path / "one", number).read_bytes())
+    options = ("--option", f"aws_endpoint={s3}", "--option", "aws_allow_http=true")
+    ingest_ = ("ingest", "s3://fleet-profiles", "--store", "s3://fleet-store/all", "--processes", "1", *options)
+    both = [started(*ingest_) for _ in range(2)]
+    for one in both:
+        said, error = one.communicate(timeout=PATIENCE_S)
+        assert one.returncode == 0, said + error
+    store = Store("s3://fleet-store/all", {"aws_endpoint": s3, "aws_allow_http": "true"})
+    exact(store, 6)
+    again = started(*ingest_)
+    assert "6 known, 0 added" in again.communicate(timeout=PATIENCE_S)[0]

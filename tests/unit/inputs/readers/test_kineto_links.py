@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import pytest
+
+from advisor.model.profile import Profile
+from tests.strategies_kineto import LAUNCH, Event, call, event, kernel, op, profile, step
+
+OTHER_THREAD = 99
+
+
+def launched(made: Profile) -> list[tuple[str | None, str | None]]:
+    """Names of the runtime call and of the op behind each device op."""
+    name = made.host_ops["name"].to_list()
+    return [(pick(name, row["launch"]), pick(name, row["op"])) for row in made.device_ops.to_dicts()]
+
+
+def pick(names: list[str], at: int | None) -> str | None:
+    return None if at is None else names[at]
+
+
+def windows(made: Profile) -> dict[int, tuple[float, float]]:
+    """Step number -> (start, end) of its window in microseconds; the profile has one device."""
+    return {
+        row["step"]: (row["start_ns"] / 1000, (row["start_ns"] + row["dur_ns"]) / 1000) for row in made.steps.to_dicts()
+    }
+
+
+# ---------------------------------------------------------------------------------------------- launches
+
+
+def test_a_kernel_belongs_to_the_innermost_op_around_its_call():
+    made = profile(
+        op(0, 100, "outer"), op(10, 50, "inner"), call(20, 5, 1), call(70, 5, 2), kernel(30, 5, 1), kernel(80, 5, 2)
+    )
+    assert launched(made) == [("cudaLaunchKernel", "inner"), ("cudaLaunchKernel", "outer")]
+
+
+def test_the_enclosing_op_is_believed_where_the_external_id_says_otherwise():
+    liar = {"External id": 7}
+    made = profile(
+        op(0, 10, "innocent", **{"External id": 7}),
+        op(20, 50, "true", **{"External id": 8}),
+        call(30, 5, 1, **liar),
+        kernel(40, 5, 1, **liar),
+    )
+    assert launched(made) == [("cudaLaunchKernel", "true")]
+
+
+@pytest.mark.parametrize("spelling", ["External id", "external id"])
+def test_where_the_call_was_not_recorded_the_external_id_is_all_there_is(spelling: str):
+    made = profile(op(0, 10, "named", **{spelling: 7}), kernel(40, 5, 1, **{spelling: 7}))
+    assert launched(made) == [(None, "named")]
+
+
+def test_where_the_call_lies_outside_every_op_the_external_id_is_not_believed():
+    named = {"External id": 7}
+    made = profile(op(0, 10, "named", **named), call(20, 5, 1), kernel(40, 5, 1, **named), kernel(50, 5, 2, **named))
+    assert launched(made) == [("cudaLaunchKernel", None), (None, "named")]
+
+
+@pytest.mark.parametrize("nothing", [0, -1, None])
+def test_correlation_and_external_id_of_nothing_link_nothing(nothing: int | None):
+    made = profile(
+        op(0, 10, **{"External id": nothing}),
+        call(1, 1, nothing),
+        *[kernel(40, 5, nothing, **{"External id": nothing})] * 2,
+    )
+    assert launched(made) == [(None, None)] * 2
+
+
+def test_annotations_python_frames_and_steps_are_no_ops():
+    made = profile(
+        step(1, 0, 100),
+        op(5, 90, "aten::mm"),
+        event("user_annotation", "mine", 10, 80),
+        event("python_function", "f.py(1): f", 15, 70),
+        call(20, 5, 1),
+        kernel(30, 5, 1),
+    )
+    assert launched(made) == [("cudaLaunchKernel", "aten::mm")]
+
+
+def test_an_op_of_another_thread_encloses_nothing():
+    made = profile(
+        op(0, 100, "forward"),
+        op(10, 50, "backward", tid=OTHER_THREAD),
+        call(20, 5, 1, tid=OTHER_THREAD),
+        kernel(30, 5, 1),
+    )
+    assert launched(made) == [("cudaLaunchKernel", "backward")]
+
+
+def test_one_graph_launch_launches_many_kernels():
+    made = profile(
+        step(1, 0, 100),
+        op(0, 50, "replay"),
+        call(10, 5, 3, "cudaGraphLaunch"),
+        *(kernel(20 + 10 * i, 8, 3, **{"graph id": 6}) for i in range(3)),
+    )
+    assert launched(made) == [("cudaGraphLaunch", "replay")] * 3
+    assert made.device_ops.select("step", "graph").rows() == [(1, 6)] * 3
+
+
+def test_of_two_calls_of_one_correlation_the_first_counts():
+    made = profile(op(0, 10, "first"), op(20, 10, "second"), call(1, 1, 3), call(21, 1, 3), kernel(40, 1, 3))
+    assert launched(made) == [("cudaLaunchKernel", "first")]
+
+
+@pytest.mark.parametrize("category", ["cuda_runtime", "cuda_driver", "hip_runtime", "Runtime"])
+@pytest.mark.parametrize("name", ["cudaLaunchKernel", "cuLaunchKernel", "cudaMemcpy", "cudaMalloc", "hipLaunchKernel"])
+def test_whatever_call_it_was_it_launched(category: str, name: str):
+    made = profile(op(0, 50), event(category, name, 10, 5, correlation=4), kernel(20, 5, 4))
+    assert launched(made) == [(name, "aten::mm")]
+
+
+def test_an_op_that_bears_a_correlation_is_no_launch():
+    assert launched(profile(op(0, 50, correlation=1), kernel(20, 5, 1))) == [(None, None)]
+
+
+def test_parents_are_innermost_and_of_the_same_thread():
+    made = profile(
+        op(0, 100, "a"), op(10, 50, "b"), op(20, 10, "c"), op(70, 10, "d"), op(20, 10, "e", tid=OTHER_THREAD)
+    )
+    assert made.host_ops["parent"].to_list() == [None, 0, 1, 0, None]
+
+
+# ------------------------------------------------------------------------------------------------- steps
+
+
+def launch(number: int, called: float, start: float, end: float) -> list[Event]:
+    """A call at `called` for 2 us and the kernel that it launched."""
+    return [call(called, 2, number), kernel(start, end - start, number)]
+
+
+def test_a_step_lasts_until_its_last_kernel_ends():
+    made = profile(step(5, 0, 100), step(6, 100, 100), *launch(1, 10, 50, 130), *launch(2, 110, 130, 180))
+    assert windows(made) == {5: (0, 130), 6: (130, 200)}
+    assert made.steps.select("host_start_ns", "host_dur_ns").rows() == [(0, 100_000), (100_000, 100_000)]
+    assert made.device_ops["step"].to_list() == [5, 6]
+
+
+def test_a_gap_between_two_host_ranges_belongs_to_neither():
+    made = profile(step(1, 0, 90), step(2, 100, 90), *launch(1, 10, 20, 30), *launch(2, 110, 120, 130))
+    assert windows(made) == {1: (0, 90), 2: (100, 190)}
+
+
+def test_a_kernel_that_outlasts_the_next_steps_range_leaves_that_step_no_time():
+    made = profile(step(1, 0, 100), step(2, 100, 100), *launch(1, 10, 50, 350), *launch(2, 110, 300, 320))
+    assert windows(made) == {1: (0, 350), 2: (350, 350)}
+
+
+def test_copies_do_not_lengthen_a_step():
+    copy = event("gpu_memcpy", "Memcpy DtoH (Device -> Pinned)", 50, 100, device=0, stream=7, correlation=1)
+    made = profile(step(1, 0, 100), call(10, 2, 1, "cudaMemcpyAsync"), copy)
+    assert windows(made) == {1: (0, 100)}
+    assert made.device_ops["step"].to_list() == [1]
+
+
+def test_a_kernel_of_nobody_lengthens_no_step():
+    made = profile(step(1, 0, 100), *launch(1, 10, 50, 60), kernel(90, 100, 77))
+    assert windows(made) == {1: (0, 100)}
+    assert made.device_ops["step"].to_list() == [1, None]
+
+
+@pytest.mark.parametrize(
+    ("called", "owner"),
+    [(0, 1), (97, 1), (98, 1), (98.5, None), (99.9, None), (100, 2), (198, 2), (199, None), (250, None)],
+)
+def test_a_call_belongs_to_the_step_that_it_lies_wholly_inside(called: float, owner: int | None):
+    made = profile(step(1, 0, 100), step(2, 100, 100), *launch(7, called, 300, 310))
+    assert made.device_ops["step"].to_list() == [owner]
+
+
+def test_calls_of_every_thread_belong_to_the_step_of_their_time():
+    made = profile(step(1, 0, 100), call(50, 2, 1, tid=OTHER_THREAD), kernel(60, 5, 1))
+    assert made.device_ops["step"].to_list() == [1]
+
+
+def test_every_device_has_windows_of_its_own():
+    made = profile(
+        *(step(1, 0, 100), step(2, 100, 100)),
+        *(call(10, 2, 1), kernel(20, 100, 1, device=0), call(14, 2, 2), kernel(20, 10, 2, device=1)),
+        *(call(110, 2, 3), kernel(120, 10, 3, device=0), call(114, 2, 4), kernel(120, 130, 4, device=1)),
+    )
+    rows = made.steps.sort("device", "step").select("device", "step", "start_ns", "dur_ns").rows()
+    assert rows == [(0, 1, 0, 120_000), (0, 2, 120_000, 80_000), (1, 1, 0, 100_000), (1, 2, 100_000, 150_000)]
+
+
+def test_without_device_work_the_steps_are_the_hosts():
+    made = profile(step(1, 0, 100), step(2, 100, 50), op(10, 20))
+    assert made.steps.select("device", "step", "start_ns", "dur_ns", "incomplete").rows() == [
+        (None, 1, 0, 100_000, None),
+        (None, 2, 100_000, 50_000, None),
+    ]
+
+
+def test_without_markers_there_are_no_steps():
+    made = profile(op(0, 10), *launch(1, 1, 20, 30))
+    assert made.steps.height == 0
+    assert "ProfilerStep#N" in made.lacks["steps"]
+
+
+def test_a_step_marked_twice_counts_once():
+    made = profile(step(1, 0, 100), step(1, 5, 90), *launch(1, 10, 20, 30))
+    assert windows(made) == {1: (0, 100)}
+
+
+def test_a_number_beyond_all_bounds_marks_no_step():
+    assert profile(*LAUNCH, step(10**12, 100, 10)).steps["step"].to_list() == [1]
+
+
+# --------------------------------------------------------------------------------------- what is missing
+
+NONE, SHORT = "none of its device work was recorded", "the recording ended before its device work did"
+
+
+def job(*kernels: int) -> Profile:
+    """Steps 1, 2, ... of so many kernels each."""
+    steps = [step(i + 1, 1_000 * i, 1_000) for i in range(len(kernels))]
+    calls = [(i, 1_000 * i + 10 * k, 1_000 * i + k + 1) for i, count in enumerate(kernels) for k in range(count)]
+    return profile(*steps, *(e for _, at, id_ in calls for e in (call(at, 2, id_), kernel(at + 3, 2, id_))))
+
+
+@pytest.mark.parametrize(
+    ("kernels", "why"),
+    [
+        ((10, 10, 10), (None, None, None)),
+        ((10, 10, 0), (None, None, NONE)),
+        ((10, 0, 0), (None, NONE, NONE)),
+        ((10, 10, 7), (None, None, SHORT)),
+        ((10, 10, 8), (None, None, None)),  # 0.8 times as much is not less than 0.8 times as much
+        ((10, 7, 0), (None, SHORT, NONE)),
+        ((10, 2, 10), (None, None, None)),  # in the middle, nothing says that it was not so
+        ((10, 0, 10), (None, None, None)),
+        ((3,), (None,)),
+        ((0, 10), (None, None)),
+    ],
+)
+def test_steps_at_the_end_of_a_recording_are_not_whole(kernels: tuple[int, ...], why: tuple[str | None, ...]):
+    assert tuple(job(*kernels).steps["incomplete"]) == why

@@ -1,0 +1,753 @@
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from advisor.analysis.device.steps import select_steps
+from advisor.errors import ReadError, UsageError
+from advisor.inputs.readers import nsys
+from advisor.metrics import measure
+from advisor.model.profile import Profile
+from tests.strategies_nsys import (
+    GRAPH,
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    RUNTIME,
+    SYNC,
+    Row,
+    Tables,
+    call,
+    copy,
+    gpus,
+    kernel,
+    launched,
+    memset,
+    nvtx,
+    pid,
+    read,
+    string,
+    tid,
+    together,
+    training,
+    write,
+    write_parquet,
+)
+
+A100: Row = {
+    "id": 0,
+    "name": "NVIDIA A100-SXM4-80GB",
+    "totalMemory": 80 << 30,
+    "smCount": 108,
+    "computeMajor": 8,
+    "computeMinor": 0,
+    "cuDevice": 0,
+    "maxWarpsPerSm": 64,
+    "threadsPerWarp": 32,
+}
+
+
+@pytest.fixture
+def read_(tmp_path: Path):
+    return lambda *parts, **options: read(together(*parts), tmp_path, **options)
+
+
+def only(frame: pl.DataFrame, *columns: str) -> Any:
+    row = frame.select(columns).row(0) if frame.height == 1 else pytest.fail(f"{frame.height} rows")
+    return row[0] if len(row) == 1 else row
+
+
+# ------------------------------------------------------------------------------------------- device ops
+
+
+def test_a_kernel_has_its_name_size_and_launch(read_):
+    made: Profile = read_(launched(5, 20, 60, 9, registersPerThread=40, staticSharedMemory=100, dynamicSharedMemory=28))
+    columns = ("kind", "name", "device", "stream", "start_ns", "dur_ns", "grid", "block", "registers", "shared_bytes")
+    assert only(made.device_ops, *columns) == ("kernel", "gemm", 0, 7, 20, 40, 6, 128, 40, 128)
+    assert made.host_ops["name"][only(made.device_ops, "launch")] == "cudaLaunchKernel"
+
+
+def test_a_schema_with_little_more_than_times_is_read(read_):
+    made: Profile = read_({KERNEL: [{"start": 10, "end": 30, "deviceId": 0, "shortName": string("old")}]})
+    assert only(made.device_ops, "name", "dur_ns", "grid", "launch") == ("old", 20, None, None)
+    assert made.lacks["device_ops.launch"].startswith("no CUDA calls")
+    assert only(made.workers, "pid", "producer") == (None, "Nsight Systems")
+
+
+def test_nccl_kernels_are_collectives(read_):
+    made: Profile = read_(
+        {KERNEL: [kernel(0, 9, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096>)")]}
+    )
+    assert only(made.device_ops, "kind") == "collective"
+    assert only(made.collectives, "op", "bytes") == ("all_reduce", None)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        ((1, 0, 2), ("Memcpy HtoD (Pageable -> Device)", "HtoD", "pageable", "device")),
+        ((2, 2, 1), ("Memcpy DtoH (Device -> Pinned)", "DtoH", "device", "pinned")),
+        ((8, 2, 5), ("Memcpy DtoD (Device -> Device)", "DtoD", "device", "device")),
+        ((3, 1, 3), ("Memcpy HtoD (Pinned -> Device)", "HtoD", "pinned", "device")),
+        ((10, 2, 2), ("Memcpy PtoP (Device -> Device)", "PtoP", "device", "device")),
+        ((11, 4, 4), ("Memcpy HtoD (Managed -> Managed)", "HtoD", "managed", "managed")),
+        ((0, 7, 99), ("Memcpy ? (Unknown -> Unknown)", None, None, None)),
+    ],
+)
+def test_copies_are_told_by_kind_and_memory(read_, numbers: tuple[int, int, int], expected: tuple[object, ...]):
+    row = copy(0, 9, **dict(zip(("copyKind", "srcKind", "dstKind"), numbers, strict=True)))
+    made: Profile = read_({MEMCPY: [row]})
+    assert only(made.device_ops, "name", "copy_kind", "source_memory", "target_memory") == expected
+    assert only(made.device_ops, "bytes") == 400
+
+
+def test_memsets_bear_their_memory(read_):
+    made: Profile = read_({MEMSET: [memset(0, 5, memKind=1)]})
+    assert only(made.device_ops, "kind", "name", "bytes", "target_memory") == (
+        "memset",
+        "Memset (Pinned)",
+        64,
+        "pinned",
+    )
+
+
+def test_graph_launches_without_nodes_are_kernels_and_said(read_):
+    whole = {
+        "start": 10,
+        "end": 90,
+        "deviceId": 0,
+        "streamId": 7,
+        "correlationId": 3,
+        "globalPid": pid(100),
+        "graphId": 5,
+    }
+    made: Profile = read_({GRAPH: [whole], RUNTIME: [call(1, 4, "cudaGraphLaunch_v10000", 3)]})
+    assert only(made.device_ops, "kind", "name", "dur_ns", "graph", "launch") == ("kernel", "CUDA graph 5", 80, 5, 0)
+    assert "CUDA graphs recorded as a whole each (1 time)" in made.salvaged[0]
+    assert "--cuda-graph-trace=node" in made.lacks["device_ops.grid"]
+    assert "--cuda-graph-trace=node" in made.lacks["device_ops.name"]
+
+
+@pytest.mark.parametrize(("kernel_ends", "hides"), [(1_520, False), (1_519, True)])
+def test_graphs_of_up_to_a_twentieth_of_the_kernels_time_hide_nothing(read_, kernel_ends: int, hides: bool):  # noqa: FBT001 - a case
+    whole = {"start": 1_600, "end": 1_680, "deviceId": 0, "streamId": 7, "globalPid": pid(100), "graphId": 5}
+    made: Profile = read_({GRAPH: [whole], KERNEL: [kernel(0, kernel_ends)]})
+    assert ("device_ops.name" in made.lacks) is hides
+
+
+def test_of_graphs_with_nodes_the_nodes_count(read_):
+    whole = {
+        "start": 10,
+        "end": 90,
+        "deviceId": 0,
+        "streamId": 7,
+        "correlationId": 3,
+        "globalPid": pid(100),
+        "graphId": 5,
+    }
+    node = kernel(20, 40, correlationId=3, graphNodeId=77)
+    made: Profile = read_({GRAPH: [whole], KERNEL: [node]})
+    assert only(made.device_ops, "name", "graph") == ("gemm", 77)
+
+
+def test_correlation_ids_are_those_of_one_process(read_):
+    calls = [call(0, 5, correlation=1), call(100, 105, correlation=1, globalTid=tid(200))]
+    kernels = [kernel(10, 20, correlationId=1), kernel(110, 120, process=200, correlationId=1, deviceId=1)]
+    made: Profile = read_({RUNTIME: calls, KERNEL: kernels})
+    assert made.workers["pid"].to_list() == [100, 200]
+    assert made.device_ops.height == 2
+    launches = made.host_ops.select(launch="id", at="start_ns")
+    assert made.device_ops.join(launches, on="launch").select("worker", "at").rows() == [(0, 0), (1, 100)]
+
+
+def test_process_and_thread_come_out_of_the_global_ids(read_):
+    made: Profile = read_(
+        {RUNTIME: [call(0, 5, correlation=1, globalTid=tid(70_000, 71_234))], KERNEL: [kernel(9, 10, process=70_000)]}
+    )
+    assert only(made.workers, "pid") == 70_000
+    assert only(made.host_ops, "thread") == 71_234
+
+
+def test_events_without_a_place_in_time_are_left_out(read_):
+    bad = [kernel(50, 40), kernel(None, 9), kernel(0, None), kernel(-(1 << 62), 5), kernel(0, 1 << 62)]  # type: ignore[arg-type]
+    made: Profile = read_({KERNEL: [*bad, kernel(-20, -10)]})
+    assert only(made.device_ops, "start_ns", "dur_ns") == (-20, 10)
+
+
+# ------------------------------------------------------------------------------------------- host ops
+
+
+@pytest.mark.parametrize(
+    ("name", "shown", "kind"),
+    [
+        ("cudaLaunchKernel_v7000", "cudaLaunchKernel", "runtime"),
+        ("cudaStreamSynchronize_v3020", "cudaStreamSynchronize", "sync"),
+        ("cudaMemcpy_v3020", "cudaMemcpy", "sync"),
+        ("cudaMemcpyAsync_v3020", "cudaMemcpyAsync", "runtime"),
+        ("cudaMalloc_v3020", "cudaMalloc", "allocator"),
+        ("cudaStreamIsCapturing_v10000", "cudaStreamIsCapturing", "runtime"),
+        ("cuGetProcAddress_v2", "cuGetProcAddress_v2", "runtime"),
+        ("cuCtxSynchronize", "cuCtxSynchronize", "sync"),
+    ],
+)
+def test_calls_lose_the_version_and_get_a_kind(read_, name: str, shown: str, kind: str):
+    made: Profile = read_({RUNTIME: [call(0, 5, name)], KERNEL: [kernel(9, 10)]})
+    assert only(made.host_ops, "name", "kind") == (shown, kind)
+
+
+def test_a_backtrace_repeats_no_call(read_):
+    made: Profile = read_(
+        {RUNTIME: [call(1, 5, "cudaMemcpy_v3020"), call(0, 6, "cudaMemcpy", eventClass=67)], MEMCPY: [copy(2, 4)]}
+    )
+    assert only(made.host_ops, "dur_ns") == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "kind", "sequence", "shapes"),
+    [
+        ("aten::mm, seq = 12, op_id = 7", "aten::mm", "op", 12, None),
+        ("aten::mm, op_id = 7", "aten::mm", "op", None, None),
+        (
+            "aten::linear, seq = 3, op_id = 7, sizes = [[16, 3], [5, 3], []], input_op_ids = [(1,0), (2,0)]",
+            *("aten::linear", "op", 3, "[[16, 3], [5, 3], []]"),
+        ),
+        ("aten::add, seq = 4, sizes = [[2]]", "aten::add", "op", 4, "[[2]]"),
+        ("MulBackward0, seq = 4, op_id = 9", "MulBackward0", "op", 4, None),
+        ("detach_, op_id = 9", "detach_", "op", None, None),
+        ("FSDP::pre_forward (blocks.1), op_id = 4", "FSDP::pre_forward (blocks.1)", "annotation", None, None),
+        ("Optimizer.step#AdamW.step, op_id = 4", "Optimizer.step#AdamW.step", "annotation", None, None),
+        ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__, op_id = 4", *(None, "input", None, None)),
+        ("ProfilerStep#3, op_id = 4", "ProfilerStep#3", "step", None, None),
+        ("load batch", "load batch", "input", None, None),
+        ("data_loading", "data_loading", "input", None, None),
+        ("next_batch", "next_batch", "input", None, None),
+        ("batch 12", "batch 12", "annotation", None, None),
+        ("download database", "download database", "annotation", None, None),
+        ("scaled dot product attention", "scaled dot product attention", "annotation", None, None),
+    ],
+)
+def test_ranges_tell_ops_inputs_and_annotations(read_, text, name, kind, sequence, shapes):  # noqa: PLR0913, PLR0917 - a column each
+    made: Profile = read_({"NVTX_EVENTS": [nvtx(0, 5, text)], KERNEL: [kernel(9, 10)]})
+    told = (name or text.partition(", ")[0], kind, sequence, shapes)
+    assert only(made.host_ops, "name", "kind", "sequence", "shapes") == told
+
+
+def test_texts_stand_in_the_row_or_in_the_list_of_strings(read_):
+    made: Profile = read_(
+        {"NVTX_EVENTS": [nvtx(0, 5, None, textId=string("forward")), nvtx(5, 9, "back")], KERNEL: [kernel(9, 10)]}
+    )
+    assert made.host_ops["name"].to_list() == ["forward", "back"]
+
+
+def test_marks_domains_and_open_ranges_are_no_ranges(read_):
+    rows = [
+        nvtx(0, None, "never closed"),
+        nvtx(1, None, "mark", eventType=34),
+        nvtx(2, None, "NCCL", eventType=75, domainId=1),
+    ]
+    made: Profile = read_({"NVTX_EVENTS": rows, KERNEL: [kernel(9, 10)]})
+    assert not made.host_ops.height
+    assert made.salvaged == ("1 NVTX range never closed, left out",)
+
+
+def test_ops_of_tensorflow_are_told_by_their_domain(read_):
+    rows = [nvtx(0, None, "tensorflow-core", eventType=75, domainId=4), nvtx(3, 9, "MatMul: dense/MatMul", domainId=4)]
+    made: Profile = read_({"NVTX_EVENTS": rows, KERNEL: [kernel(9, 10)]})
+    assert only(made.host_ops, "kind") == "op"
+
+
+def test_ranges_nest_and_start_end_ranges_do_not(read_):
+    rows = [nvtx(0, 100, "outer"), nvtx(10, 50, "inner"), nvtx(5, 60, "across", eventType=60)]
+    made: Profile = read_({"NVTX_EVENTS": rows, RUNTIME: [call(20, 30)], KERNEL: [kernel(40, 50)]})
+    names = made.host_ops.select(pl.col("id", "parent"), pl.col("name").cast(pl.String))
+    parents = names.join(names.select(parent="id", above="name"), on="parent", how="left")
+    assert dict(parents.select("name", "above").rows()) == {
+        "outer": None,
+        "across": None,
+        "inner": "outer",
+        "cudaLaunchKernel": "inner",
+    }
+
+
+def test_device_ops_know_the_framework_op_that_launched_them(read_):
+    ranges = [nvtx(0, 100, "aten::linear, op_id = 1"), nvtx(2, 90, "aten::mm, op_id = 2")]
+    made: Profile = read_({"NVTX_EVENTS": ranges}, launched(5, 20, 60, 9))
+    assert made.host_ops["name"][only(made.device_ops, "op")] == "aten::mm"
+    assert only(made.workers, "framework") == "pytorch"
+
+
+def test_nccl_payloads_give_bytes_and_group(read_):
+    payload = '{"NCCL communicator ID": 4711, "Message size [bytes]": 4096, "No. of ranks": 8}'
+    made: Profile = read_(
+        {
+            "NVTX_EVENTS": [
+                nvtx(0, None, "NCCL", eventType=75, domainId=2),
+                nvtx(1, 50, "ncclAllReduce", domainId=2, jsonText=payload),
+            ]
+        },
+        {RUNTIME: [call(5, 7, correlation=1)], KERNEL: [kernel(9, 30, "ncclDevKernel_Sum_f32", correlationId=1)]},
+    )
+    assert only(made.collectives, "op", "group", "group_size", "bytes") == ("all_reduce", "4711", 8, 4096)
+
+
+def test_the_profilers_own_work_is_overhead(read_):
+    def own(name: str) -> Row:
+        return {"start": 0, "end": 5, "globalTid": tid(100), "nameId": string(name)}
+
+    rows = [own("CUDA profiling data flush"), own("CUPTI Buffer flush"), own("dlopen(libcuda.so.1)")]
+    made: Profile = read_({"PROFILER_OVERHEAD": rows, KERNEL: [kernel(9, 10)]})
+    assert made.host_ops["kind"].to_list() == ["overhead", "overhead"]
+
+
+def test_synchronisation_is_named_by_its_call(read_):
+    row = {"start": 0, "end": 9, "deviceId": 0, "streamId": 7, "correlationId": 4, "globalPid": pid(100), "syncType": 2}
+    made: Profile = read_(
+        {SYNC: [row], RUNTIME: [call(0, 10, "cudaStreamSynchronize_v3020", 4)], KERNEL: [kernel(9, 10)]}
+    )
+    assert only(made.syncs, "kind", "dur_ns", "stream") == ("Stream Sync", 9, 7)
+
+
+def test_texts_that_are_no_utf8_are_read_leniently(tmp_path: Path):
+    path = write(tmp_path / "a.sqlite", {"NVTX_EVENTS": [nvtx(0, 5, "ok")], KERNEL: [kernel(9, 10)]})
+    with sqlite3.connect(path) as connection:
+        connection.execute("update NVTX_EVENTS set text = cast(x'61ff62' as text)")
+    connection.close()
+    assert nsys.read(path, "a").host_ops["name"].to_list() == ["a�b"]
+
+
+# ------------------------------------------------------------------------------------------- steps
+
+
+def test_ranges_that_repeat_and_hold_the_work_are_the_steps(read_):
+    made: Profile = read_(training(4), {"NVTX_EVENTS": [nvtx(900, 6_000, "training")]})
+    assert made.steps.select("step", "name", "host_start_ns", "host_dur_ns").rows() == [
+        (n, f"step {n}", 1_000 * (n + 1), 900) for n in range(4)
+    ]
+    assert made.device_ops["step"].to_list() == [n for n in range(4) for _ in range(10)]
+    (note,) = made.salvaged
+    assert '4 NVTX ranges "step #"' in note
+    assert "100 % of the device's work" in note
+
+
+@pytest.mark.parametrize("broken", [{"end": 500}, {"end": 0}, {"end": "late"}, {"end": None}, {"start": None}])
+def test_kernels_without_sound_times_are_counted_and_idle_time_is_unknown(read_, broken):
+    sound = [kernel(1_000 * n, 1_000 * n + 500) for n in range(1, 4)]
+    made: Profile = read_({KERNEL: [*sound, kernel(5_000, 5_500) | broken], RUNTIME: [call(1, 2)]})
+    assert made.device_ops.height == 3
+    assert made.salvaged[-1] == "1 of 4 device ops have no sound times and are left out"
+    for column in ("start_ns", "dur_ns", "launch"):
+        assert made.lacks[f"device_ops.{column}"].startswith("1 of 4 device ops have no sound times")
+    told = measure(select_steps(made))
+    row, reasons = told.frames["worker"].row(0, named=True), told.reasons
+    unknown = ("idle_share", "device_busy_share", "host_bound_idle_share", "launch_share", "stall_gain_ms")
+    assert [row[name] for name in unknown] == [None] * 5
+    assert all("have no sound times" in reasons[name] for name in unknown)
+
+
+def test_one_unsound_op_in_a_hundred_leaves_idle_time_known(read_):
+    made: Profile = read_({KERNEL: [*(kernel(10 * n, 10 * n + 5) for n in range(1, 100)), kernel(5, 4)]})
+    assert "1 of 100 device ops have no sound times and are left out" in made.salvaged
+    assert "device_ops.start_ns" not in made.lacks
+
+
+@pytest.mark.parametrize(("ends", "lost"), [(1_050, False), (1_051, True)])
+def test_kernels_without_a_name_are_not_judged_by_it(read_, ends: int, lost: bool):  # noqa: FBT001 - a case
+    """1,000 to 50 ns is just under a twentieth of all; one more is over it once the named ones are shorter."""
+    named = kernel(0, 950 if not lost else 940)
+    made: Profile = read_({KERNEL: [named, kernel(1_000, ends, demangledName=10**7, shortName=10**7)]})
+    assert ("device_ops.name" in made.lacks) is lost
+    assert any("names the export does not hold" in note for note in made.salvaged) is lost
+    told = measure(select_steps(made))
+    assert ("names the export does not hold" in told.reasons.get("tf32_off_share", "")) is lost
+    assert told.frames["worker"]["idle_share"].null_count() == 0
+
+
+def test_what_is_called_warm_up_is_a_step_only_where_nothing_else_is(read_):
+    warm, rest = training(5, name="Warm-up {}"), training(3, name="iter {}")
+    later = {
+        table: [
+            {k: v + 10_000 if k in {"start", "end", "correlationId"} and v is not None else v for k, v in row.items()}
+            for row in rows
+        ]
+        for table, rows in rest.items()
+    }
+    assert read_(warm, later).steps["name"].to_list() == ["iter 0", "iter 1", "iter 2"]
+    made: Profile = read_(warm, launched(10_000, 10_100, 12_100, 99_000))
+    assert made.steps.height == 5
+    assert "50 % of all" in made.salvaged[0]
+
+
+def test_a_warm_up_that_opens_before_the_first_kernel_is_start_up(read_):
+    """The range ends at 500, its last kernel at 700: the work begins with the kernel at 800."""
+    first = [call(0, 1, "cuInit"), call(110, 112, correlation=1), call(120, 122, correlation=2)]
+    kernels = [kernel(130, 200, correlationId=1), kernel(200, 700, correlationId=2)]
+    work = launched(750, 800, 900, 3)
+    made: Profile = read_(
+        {"NVTX_EVENTS": [nvtx(100, 500, "warmup")], RUNTIME: first, KERNEL: kernels}, work, {MEMCPY: [copy(10, 20)]}
+    )
+    assert made.workers["work_start_ns"].to_list() == [800]
+    assert any("before the first kernel after the warm-up are start-up" in note for note in made.salvaged)
+    twice = [nvtx(100, 500, "warmup"), nvtx(740, 950, "warmup")]
+    made = read_({"NVTX_EVENTS": twice, RUNTIME: first, KERNEL: kernels}, work)
+    assert made.workers["work_start_ns"].to_list() == [130]
+
+
+def test_two_repeats_are_no_steps(read_):
+    made: Profile = read_(training(2))
+    assert not made.steps.height
+    assert "--step-range" in made.lacks["steps"]
+
+
+def test_what_repeats_within_a_step_is_none(read_):
+    inner = [
+        nvtx(1_000 * (n + 1) + 10 * k, 1_000 * (n + 1) + 10 * k + 8, "attention") for n in range(4) for k in range(5)
+    ]
+    made: Profile = read_(training(4), {"NVTX_EVENTS": inner})
+    assert made.steps["name"].to_list() == [f"step {n}" for n in range(4)]
+
+
+def test_ranges_around_half_of_the_work_are_no_steps(read_):
+    around = training(4, name="attention {}")
+    others = [launched(1_000 * n + 905, 1_000 * n + 910, 1_000 * n + 990, 90_000 + n) for n in range(2, 5)]
+    more = [launched(1_000 * n + 906, 1_000 * n + 991, 1_000 * n + 999, 91_000 + n) for n in range(2, 5)]
+    assert read_(around, *others, *more).steps.height == 4  # 88 of 488 ns elsewhere, each
+    long = [launched(1_000 * n + 907, 1_000 * n + 550, 1_000 * n + 900, 92_000 + n) for n in range(2, 5)]
+    assert not read_(around, *others, *more, *long).steps.height
+
+
+def test_ranges_of_few_kernels_are_no_steps(read_):
+    assert read_(training(4, kernels=9)).steps.height == 0
+
+
+def test_ranges_that_launch_a_graph_are_steps(read_):
+    def graph(n: int) -> Tables:
+        at = 1_000 * (n + 1)
+        row = {
+            "start": at + 20,
+            "end": at + 800,
+            "deviceId": 0,
+            "streamId": 7,
+            "correlationId": n + 1,
+            "globalPid": pid(100),
+        }
+        range_ = nvtx(at, at + 50, f"iter {n}")
+        return {
+            GRAPH: [row | {"graphId": 1}],
+            RUNTIME: [call(at + 5, at + 9, "cudaGraphLaunch", n + 1)],
+            "NVTX_EVENTS": [range_],
+        }
+
+    made: Profile = read_(*map(graph, range(3)))
+    assert made.steps.select("start_ns", "dur_ns").rows() == [(1_000, 800), (2_000, 800), (3_000, 800)]
+
+
+def test_a_pattern_names_the_steps(read_):
+    ranges = [nvtx(1_000 * n, 1_000 * n + 900, f"epoch {n} it") for n in (1, 2)]
+    made: Profile = read_({"NVTX_EVENTS": ranges}, launched(1_005, 1_010, 1_020, 1), step_range="epoch .*")
+    assert made.steps["step"].to_list() == [1, 2]
+    with pytest.raises(UsageError, match=r"--step-range \(: not a regular expression .error: unclosed group.$"):
+        read_({KERNEL: [kernel(0, 1)], "NVTX_EVENTS": ranges}, step_range="(")
+
+
+def test_a_pattern_is_of_whole_names_and_of_nested_ranges_the_outermost_is_the_step(read_):
+    names = [
+        (0, 9_900, "all steps"),
+        (1_000, 1_900, "step 1"),
+        (1_100, 1_200, "step 1 forward"),
+        (2_000, 2_900, "step 2"),
+    ]
+    ranges = {"NVTX_EVENTS": [nvtx(*one) for one in names]}
+    device = launched(1_005, 1_010, 1_020, 1)
+    whole: Profile = read_(ranges, device, step_range=r"step \d+")
+    assert whole.steps["name"].to_list() == ["step 1", "step 2"]
+    outermost: Profile = read_(ranges, device, step_range=r"step.*")
+    assert outermost.steps["name"].to_list() == ["step 1", "step 2"]
+    around: Profile = read_(ranges, device, step_range=".*step.*")
+    assert around.steps["name"].to_list() == ["all steps"]
+    with pytest.raises(
+        UsageError, match=r"^--step-range ep: .* \(the whole name must match; \.\*\(\?:ep\)\.\* would\)"
+    ):
+        read_(ranges, device, step_range="ep")
+    with pytest.raises(UsageError, match="not a regular expression"):
+        read_(ranges, device, step_range="a)|(b")
+
+
+def test_a_pattern_that_fits_nothing_is_refused_with_the_names_that_are_there(read_):
+    ranges = [nvtx(1_000 * n, 1_000 * n + 900, f"epoch {n} it") for n in (1, 2)]
+    there = "--step-range nothing: no range is called like that; there are epoch # it"
+    with pytest.raises(UsageError, match=f"^{there}$"):
+        read_({"NVTX_EVENTS": ranges}, launched(1_005, 1_010, 1_020, 1), step_range="nothing")
+    with pytest.raises(UsageError, match=r"no range was recorded$"):
+        read_({KERNEL: [kernel(0, 1)]}, step_range="nothing")
+
+
+def test_start_up_is_what_comes_before_the_first_kernel(read_):
+    start = {RUNTIME: [call(-500_000_000, -499_000_000, "cuInit")], MEMCPY: [copy(-900, -100)]}
+    made: Profile = read_(start, launched(5, 20, 60, 1), {MEMCPY: [copy(70, 80)]})
+    assert only(made.workers, "work_start_ns", "work_end_ns") == (20, 80)
+    assert made.salvaged == (
+        "the 500 ms before the first kernel are start-up and count in no step, copies of 400 B among it",
+    )
+
+
+def test_a_recording_that_begins_amid_the_work_has_no_start_up(read_):
+    made: Profile = read_({MEMCPY: [copy(0, 10)]}, launched(5, 20, 60, 1))
+    assert only(made.workers, "work_start_ns", "work_end_ns") == (None, None)
+    assert not made.salvaged
+
+
+# ------------------------------------------------------------------------------------------- devices and workers
+
+
+def test_the_device_is_the_listed_gpu(read_):
+    made: Profile = read_({KERNEL: [kernel(0, 9)]}, gpus([A100]))
+    assert made.devices.row(0) == (0, 0, "NVIDIA A100-SXM4-80GB", 80 << 30, 108, 8.0, 2048)
+
+
+def test_other_vendors_gpus_are_not_the_jobs(read_):
+    others = [
+        {"id": 1, "name": "Intel(R) Iris(R) Xe Graphics", "smCount": 0},
+        {"id": 2, "name": "Microsoft Basic Render Driver"},
+    ]
+    made: Profile = read_({KERNEL: [kernel(0, 9)]}, gpus([*others, A100]))
+    assert made.devices["name"].to_list() == ["NVIDIA A100-SXM4-80GB"]
+    assert read_({KERNEL: [kernel(0, 9)]}, gpus(others)).devices["name"].to_list() == [None]
+
+
+def test_of_unlike_gpus_the_process_tells_which(read_):
+    t4 = A100 | {"id": 1, "name": "Tesla T4", "smCount": 40, "computeMajor": 7, "computeMinor": 5, "cuDevice": 1}
+    visible = {"TARGET_INFO_CUDA_DEVICE": [{"gpuId": 1, "cudaId": 0, "pid": 100}]}
+    both = gpus([A100, t4])
+    assert only(read_({KERNEL: [kernel(0, 9)]}, both, visible).devices, "name", "capability") == ("Tesla T4", 7.5)
+
+
+def test_kernels_for_one_generation_tell_the_capability(read_):
+    made: Profile = read_({KERNEL: [kernel(0, 9, "sm90_xmma_gemm_bf16bf16_bf16f32")]})
+    assert only(made.devices, "name", "capability") == (None, 9.0)
+    assert "devices" in made.lacks
+    assert only(read_({KERNEL: [kernel(0, 9, "sm80_xmma_gemm")]}).devices, "capability") is None
+
+
+def test_mpi_ranks_number_the_workers(read_):
+    ranks = {"MPI_RANKS": [{"globalPid": pid(100), "rank": 3}, {"globalPid": pid(200), "rank": 1}]}
+    made: Profile = read_({KERNEL: [kernel(0, 9), kernel(0, 9, process=200)]}, ranks)
+    assert made.workers.select("pid", "rank", "worker").rows() == [(100, 3, 3), (200, 1, 1)]
+
+
+def test_files_of_as_many_processes_number_through(read_):
+    made: Profile = read_({KERNEL: [kernel(0, 9), kernel(0, 9, process=200)]}, worker=2)
+    assert made.workers["worker"].to_list() == [4, 5]
+
+
+def test_times_are_on_the_wall_clock(read_):
+    session = {"TARGET_INFO_SESSION_START_TIME": [{"utcEpochNs": 1_700_000_000_000_000_000}]}
+    made: Profile = read_(launched(5, 20, 60, 1), session)
+    assert only(made.device_ops, "start_ns") == 1_700_000_000_000_000_020
+    assert only(made.host_ops, "start_ns") == 1_700_000_000_000_000_005
+
+
+@pytest.mark.parametrize("table", ["META_DATA_EXPORT", "EXPORT_META_DATA"])
+def test_the_producer_is_told_whatever_its_table_is_called(read_, table: str):
+    rows = [{"name": "EXPORT_PRODUCT_VERSION", "value": "2025.1"}, {"name": "EXPORT_SCHEMA_VERSION", "value": "3.17.1"}]
+    made: Profile = read_({KERNEL: [kernel(0, 9)], table: rows})
+    assert only(made.workers, "producer") == "Nsight Systems 2025.1, schema 3.17.1"
+
+
+# ------------------------------------------------------------------------------------------- system
+
+
+def test_threads_calls_and_absences_of_every_process(read_):
+    loader = tid(300, 301)
+    os_ = [
+        {"start": 0, "end": 20_000, "globalTid": loader, "nameId": string("read")},
+        {"start": 0, "end": 9_999, "globalTid": loader, "nameId": string("read")},
+    ]
+    states = [{"id": 0, "label": "Unknown"}, {"id": 1, "label": "Running"}]
+    seen = [(0, 1, 3, 0), (50_000, 0, 3, 1), (90_000, 1, 5, 0), (95_000, 0, 5, 0), (99_000, 1, 5, 0)]
+    scheduled = [
+        {"start": at, "isSchedIn": came, "cpu": cpu, "globalTid": loader, "threadState": state}
+        for at, came, cpu, state in seen
+    ]
+    made: Profile = read_(
+        {KERNEL: [kernel(0, 9)], "OSRT_API": os_, "SCHED_EVENTS": scheduled, "ENUM_SAMPLING_THREAD_STATE": states},
+        {"ThreadNames": [{"nameId": string("pt_data_worker"), "globalTid": loader}]},
+    )
+    assert only(made.os_calls, "worker", "pid", "thread", "name", "dur_ns") == (0, 300, 301, "read", 20_000)
+    assert only(made.off_cpu, "start_ns", "dur_ns", "cpu", "next_cpu", "state") == (50_000, 40_000, 3, 5, "Running")
+    assert only(made.threads, "pid", "thread", "name") == (300, 301, "pt_data_worker")
+
+
+# As exports of Blackwell (2025.3) and, with NVLink, of Hopper list them; counts and clocks are no shares.
+LISTED = {
+    "GPC Clock Frequency [MHz]": None,
+    "GR Active [Throughput %]": None,
+    "SMs Active [Throughput %]": "sm_active",
+    "SM Active [Throughput %]": "sm_active",
+    "SM Issue [Throughput %]": "sm_issue",
+    "Tensor Active [Throughput %]": "tensor_active",
+    "SM Instructions/Tensor Active [Throughput %]": "tensor_active",
+    "Compute Warps in Flight [Throughput %]": None,
+    "Unallocated Warps in Active SMs [Throughput %]": None,
+    "DRAM Read Bandwidth [Throughput %]": "dram_read",
+    "DRAM Write Bandwidth [Throughput %]": "dram_write",
+    "PCIe RX Throughput [Throughput %]": "pcie_rx",
+    "PCIe TX Throughput [Throughput %]": "pcie_tx",
+    "PCIe Read Requests to BAR1 [Requests]": None,
+    "NVLink RX Requests Protocol Data [Throughput %]": "nvlink_rx",
+    "NVLink TX Responses User Data [Throughput %]": "nvlink_tx",
+}
+
+
+@pytest.mark.parametrize(("name", "metric"), LISTED.items())
+def test_gpu_metrics_are_known_by_the_names_that_nsys_gives_them(read_, name: str, metric: str | None):
+    listed = [{"typeId": 256, "metricId": 7, "metricName": name}]
+    sampled = [{"timestamp": 10, "typeId": 256, "metricId": 7, "value": 50}]
+    made: Profile = read_(
+        {KERNEL: [kernel(0, 9)], "TARGET_INFO_GPU_METRICS": listed, "GPU_METRICS": sampled}, gpus([A100])
+    )
+    assert made.gpu_samples["metric"].to_list() == ([metric] if metric else [])
+
+
+def test_the_parts_of_a_links_traffic_add_up_and_what_is_told_twice_counts_once(read_):
+    names = ["NVLink RX Requests User Data [%]", "NVLink RX Responses User Data [%]", "SM Active [%]", "SMs Active [%]"]
+    listed = [{"typeId": 256, "metricId": n, "metricName": name} for n, name in enumerate(names)]
+    sampled = [{"timestamp": 10, "typeId": 256, "metricId": n, "value": 20} for n in range(4)]
+    made: Profile = read_(
+        {KERNEL: [kernel(0, 9)], "TARGET_INFO_GPU_METRICS": listed, "GPU_METRICS": sampled}, gpus([A100])
+    )
+    assert made.gpu_samples.select("metric", "value").rows() == [("nvlink_rx", 0.4), ("sm_active", 0.2)]
+
+
+def test_gpu_metrics_are_shares_by_device(read_):
+    listed = [
+        {"typeId": 256, "metricId": 4, "metricName": "SMs Active [Throughput %]"},
+        {"typeId": 256, "metricId": 5, "metricName": "DRAM Read Bandwidth [Throughput %]"},
+        {"typeId": 256, "metricId": 6, "metricName": "GPC Clock Frequency [MHz]"},
+    ]
+    sampled = [{"timestamp": 10, "typeId": 256, "metricId": number, "value": 50} for number in (4, 5, 6)]
+    made: Profile = read_(
+        {KERNEL: [kernel(0, 9)], "TARGET_INFO_GPU_METRICS": listed, "GPU_METRICS": sampled}, gpus([A100])
+    )
+    assert made.gpu_samples.rows() == [(0, 0, "dram_read", 10, 0.5), (0, 0, "sm_active", 10, 0.5)]
+
+
+def test_device_memory_is_counted(read_):
+    def event(at: int, size: int, freed: int) -> Row:
+        ids = {"globalPid": pid(100), "deviceId": 0, "address": 1, "memKind": 2}
+        return {"start": at, "bytes": size, "memoryOperationType": freed} | ids
+
+    rows = [event(1, 100, 0), event(2, 50, 0), event(3, 100, 1)]
+    made: Profile = read_({KERNEL: [kernel(0, 9)], "CUDA_GPU_MEMORY_USAGE_EVENTS": rows})
+    assert made.allocations["bytes"].to_list() == [100, 50, -100]
+    assert made.allocations["reserved_bytes"].to_list() == [100, 150, 50]
+
+
+# ------------------------------------------------------------------------------------------- containers and errors
+
+
+def test_a_folder_of_parquet_files_tells_the_same(tmp_path: Path):
+    tables = together(training(4), {MEMCPY: [copy(5, 9)]}, gpus([A100]))
+    one = nsys.read(write(tmp_path / "report.sqlite", tables), "report")
+    other = nsys.read(write_parquet(tmp_path / "report_pqtdir", tables), "report")
+    for table in ("workers", "devices", "steps", "device_ops", "host_ops"):
+        assert getattr(one, table).equals(getattr(other, table))
+    assert one.lacks == other.lacks
+
+
+def test_without_gpu_work_there_is_nothing_to_tell(read_):
+    with pytest.raises(ReadError, match=r"report\.sqlite: no GPU activity in it, .*nsys profile --trace=cuda"):
+        read_({"NVTX_EVENTS": [nvtx(0, 9, "a")]})
+
+
+def test_launches_without_kernels_leave_the_device_untold(read_):
+    made: Profile = read_({RUNTIME: [call(0, 5)], MEMCPY: [copy(9, 10)]})
+    assert made.lacks["device_ops"].startswith("kernels were launched, but")
+
+
+@pytest.mark.parametrize("content", [b"", b"SQLite format 3\0" + b"x" * 5_000, b"no database at all" * 300])
+def test_what_is_no_database_is_said_so(tmp_path: Path, content: bytes):
+    (tmp_path / "a.sqlite").write_bytes(content)
+    with pytest.raises(ReadError, match=r"^a\.sqlite: "):
+        nsys.read(tmp_path / "a.sqlite", "a.sqlite")
+
+
+def test_a_report_names_the_command_that_exports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "a.nsys-rep").write_bytes(b"x")
+    with pytest.raises(ReadError, match=r"run `nsys export --type=sqlite a\.nsys-rep`"):
+        nsys.read(tmp_path / "a.nsys-rep", "a.nsys-rep")
+
+
+def nsys_that(folder: Path, does: str) -> None:
+    program = folder / "nsys"
+    program.write_text(
+        f"#!/bin/sh\nfor word; do case $word in --output=*) out=${{word#--output=}};; esac; done\n{does}\n"
+    )
+    program.chmod(0o755)
+
+
+def test_a_report_is_exported_where_nsys_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    made = write(tmp_path / "made.sqlite", {KERNEL: [kernel(0, 9)]})
+    (tmp_path / "a.nsys-rep").write_bytes(b"x")
+    nsys_that(tmp_path, f'cp "{made}" "$out"')
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert nsys.read(tmp_path / "a.nsys-rep", "a.nsys-rep").device_ops.height == 1
+
+
+def test_an_export_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "a.nsys-rep").write_bytes(b"x")
+    nsys_that(tmp_path, "echo first >&2; echo 'Importer error' >&2; exit 1")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(ReadError, match="`nsys export` failed: Importer error"):
+        nsys.read(tmp_path / "a.nsys-rep", "a.nsys-rep")
+
+
+def test_the_environment_is_never_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+    real = nsys.tables._Database._fetch  # noqa: SLF001 - every query passes here
+
+    def spy(self: object, query: str) -> pl.DataFrame:
+        asked.append(query)
+        found = real(self, query)  # type: ignore[arg-type]
+        assert not [row for row in found.rows() for value in row if "SECRET" in str(value)]
+        return found
+
+    monkeypatch.setattr(nsys.tables._Database, "_fetch", spy)  # noqa: SLF001
+    read(together(training(3), {MEMCPY: [copy(0, 5)]}), tmp_path)
+    assert asked
+    assert not [query for query in asked if "CAPTURE" in query or "ENV" in query or "*" in query]
+
+
+@pytest.mark.parametrize(
+    ("kernel_name", "range_name", "framework"),
+    [
+        ("void at::native::vectorized_elementwise_kernel<4>", "x", "pytorch"),
+        ("void Eigen::internal::EigenMetaKernel<float>", "x", "tensorflow"),
+        ("loop_add_fusion_3", "x", "jax"),
+        ("gemm", "XlaModule:#prefix=jit(f)/jit(main)#,hlo_module=jit_f,program_id=1#", "jax"),
+        ("saxpy(double *, double *, int)", "step 1", "cuda"),
+    ],
+)
+def test_names_betray_the_framework_and_without_any_it_is_a_cuda_program(
+    read_, kernel_name: str, range_name: str, framework: str
+):
+    made: Profile = read_({"NVTX_EVENTS": [nvtx(0, 100, range_name)]}, launched(5, 20, 60, 9, name=kernel_name))
+    assert only(made.workers, "framework") == framework
+
+
+def test_where_only_whole_graphs_were_recorded_the_framework_is_not_known(read_):
+    graph = {
+        "start": 9,
+        "end": 90,
+        "deviceId": 0,
+        "streamId": 7,
+        "globalPid": pid(100),
+        "correlationId": 1,
+        "graphId": 2,
+    }
+    made: Profile = read_({RUNTIME: [call(5, 7, "cudaGraphLaunch_v10000", 1)], GRAPH: [graph]})
+    assert only(made.workers, "framework") is None

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import pytest
+
+from advisor.metrics.host.blocking_calls import synchronous_copies, synchronous_memsets
+from advisor.metrics.metric import METRICS, Missing, Value
+from tests.tables import Row, kernel, on_device, on_host, profile, step, view
+
+# us       0     20    30    100        130  140       200
+# kernels  =======                           ===========     launched at 0 and 138
+# copy                 =======                               of 1 MB from pageable memory
+# call           |-------------------------|                 cudaMemcpy, from 20 to 105
+STEP = [step(1, 0, 200)]
+KERNELS = [kernel(0, 20, 0), kernel(140, 200, 138)]
+
+
+def called(name: str = "cudaMemcpy", kind: str = "sync", end: float = 105) -> Row:
+    return on_host(kind, 20, end, name=name)
+
+
+def copied(**columns: object) -> Row:
+    memory = {"copy_kind": "HtoD", "source_memory": "pageable", "target_memory": "device", "bytes": 1_000_000}
+    return on_device("memcpy", 30, 100, **memory | {"launch": 0} | columns)
+
+
+def set_(memory: str) -> Row:
+    return on_device("memset", 30, 100, launch=0, target_memory=memory)
+
+
+def copies(op: Row, call: Row) -> dict[str, Value]:
+    return dict(synchronous_copies(view(profile([*KERNELS, op], [call], STEP))))
+
+
+def test_the_call_the_copy_and_the_idle_time_after_it_are_its_cost():
+    found = copies(copied(name="Memcpy HtoD"), called())
+    assert found["sync_copies_per_step"] == 1
+    assert found["sync_copy_bytes_per_step"] == 1_000_000
+    assert found["sync_copy_cost_share"] == pytest.approx(120 / 200)  # from 20, when the call begins, to 140
+    assert found["sync_copy_calls"] == "cudaMemcpy, Memcpy HtoD (70 µs)"
+    least, most = found["sync_copy_least_gain_ms"], found["sync_copy_gain_ms"]
+    assert isinstance(least, float)
+    assert isinstance(most, float)
+    assert 0 <= least < most <= 0.12
+
+
+def test_copies_without_sizes_copy_an_unknown_number_of_bytes():
+    found = copies(copied(bytes=None), called())
+    assert found["sync_copies_per_step"] == 1
+    assert isinstance(found["sync_copy_bytes_per_step"], Missing)
+
+
+@pytest.mark.parametrize(
+    ("columns", "name"),
+    [
+        ({}, "cudaMemcpyAsync"),
+        ({}, "cudaMemcpyPeer"),
+        ({}, "cudaMemcpyBatchAsync"),
+        ({"copy_kind": "DtoD"}, "cudaMemcpy"),
+        ({"bytes": 65_536}, "cudaMemcpy"),
+    ],
+    ids=["asynchronous", "between devices", "batched", "within the device", "staged"],
+)
+def test_copies_that_do_not_block_cost_nothing(columns: dict[str, object], name: str):
+    found = copies(copied(**columns), called(name))
+    assert set(found.values()) == {0, ""}
+
+
+@pytest.mark.parametrize(
+    ("columns", "name"),
+    [
+        ({"bytes": 65_537}, "cudaMemcpy"),
+        ({"bytes": 8, "source_memory": "pinned"}, "cudaMemcpy2D"),
+        ({"bytes": 8, "copy_kind": "DtoH"}, "cuMemcpyDtoH_v2"),
+        ({"copy_kind": None, "source_memory": None}, "hipMemcpy"),
+    ],
+)
+def test_copies_that_block_are_counted(columns: dict[str, object], name: str):
+    assert copies(copied(**columns), called(name))["sync_copies_per_step"] == 1
+
+
+def test_what_kernels_cover_is_no_cost():
+    covering = kernel(20, 90, stream=9)
+    found = synchronous_copies(view(profile([*KERNELS, covering, copied()], [called()], STEP)))
+    assert found["sync_copy_cost_share"] == pytest.approx(50 / 200)
+
+
+def test_a_long_gap_after_the_copy_is_the_host_s_own():
+    late = [KERNELS[0], kernel(2_000, 2_100, 1_990), copied()]
+    found = synchronous_copies(view(profile(late, [called()], [step(1, 0, 2_100)])))
+    assert found["sync_copy_cost_share"] == pytest.approx(85 / 2_100)  # the call alone
+
+
+@pytest.mark.parametrize(
+    ("memory", "name", "number"),
+    [
+        ("managed", "cudaMemset", 1),
+        ("pinned", "cuMemsetD8", 1),
+        ("device", "cudaMemset", 0),
+        ("managed", "cudaMemsetAsync", 0),
+    ],
+)
+def test_only_memsets_of_host_and_managed_memory_block(memory: str, name: str, number: int):
+    found = synchronous_memsets(view(profile([*KERNELS, set_(memory)], [called(name, "runtime")], STEP)))
+    assert found["sync_memsets_per_step"] == number
+    assert found["sync_memset_cost_share"] == pytest.approx(number * 120 / 200)
+
+
+def test_places_name_the_call_the_range_and_the_idle_time_that_follows():
+    where = METRICS["sync_copy_cost_share"].where
+    assert where
+    around = on_host("annotation", 10, 190, name="load")
+    call = called() | {"parent": 1}
+    (row,) = where(view(profile([*KERNELS, copied(name="Memcpy HtoD")], [call, around], STEP))).to_dicts()
+    assert row["name"] == "Memcpy HtoD by cudaMemcpy, then the device idles for 40 µs"
+    assert row["op"] == 1
+
+
+def test_without_a_step_nothing_is_known():
+    made = view(profile([*KERNELS, copied()], [called()], [step(1, 0, 200, incomplete="cut")]))
+    assert synchronous_copies(made) == synchronous_memsets(made) == {}

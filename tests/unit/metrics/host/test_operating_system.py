@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import pytest
+
+from advisor.metrics.host.operating_system import blocked_loaders, starving
+from advisor.metrics.metric import METRICS, Missing, Value
+from advisor.model.profile import Profile
+from tests.tables import Row, kernel, on_host, profile, span, step, view
+
+PID, TRAINING, LOADING = 100, 1, 7
+WORKER = [{"worker": 0, "pid": PID}]
+LOADER = {"worker": None, "pid": 200, "thread": LOADING, "name": "pt_data_worker"}
+
+# us          0       10                60     80    100
+# kernels     ========                         ======       launched at 0 and 75
+# input               |-----------------|                   asked for by thread 1
+HOST = [on_host("op", 0, 8), on_host("input", 10, 60, name="next batch"), on_host("op", 60, 75)]
+DEVICE = [kernel(0, 10, 0, thread=1), kernel(80, 100, 75)]
+STEP = [step(1, 0, 100)]
+
+
+def os_call(name: str, start: float, end: float, pid: int = 200, thread: int = LOADING) -> Row:
+    return {"worker": None, "pid": pid, "thread": thread, "name": name} | span(start, end)
+
+
+def with_calls(*calls: Row) -> Profile:
+    return profile(DEVICE, HOST, STEP, workers=WORKER, threads=[LOADER], os_calls=calls)
+
+
+def loader(*calls: Row) -> dict[str, Value]:
+    return dict(blocked_loaders(view(with_calls(*calls))))
+
+
+def test_reads_and_locks_of_loading_threads_count_while_a_batch_is_waited_for():
+    told = loader(os_call("read", 0, 30), os_call("pthread_mutex_lock", 20, 40))
+    assert told["loader_blocked_share"] == pytest.approx(0.3)  # from 10, when the batch is asked for, to 40
+    assert told["loader_blocked_ms"] == pytest.approx(0.03)
+    assert told["loader_file_share"] == pytest.approx(2 / 3)
+    assert told["loader_blocked_calls"] == "pthread_mutex_lock (20 µs), read (20 µs)"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        os_call("sem_wait", 20, 40),
+        os_call("poll", 20, 40),
+        os_call("read", 70, 80),
+        os_call("read", 20, 40, thread=8),
+        os_call("read", 20, 40, pid=300),
+    ],
+    ids=["waits for work", "polls", "while no batch is waited for", "another thread", "another process"],
+)
+def test_other_calls_do_not(call: Row):
+    assert loader(call)["loader_blocked_share"] == 0
+
+
+def test_the_thread_that_asks_loads_while_it_does():
+    told = loader(os_call("read", 20, 40, PID, TRAINING), os_call("read", 62, 70, PID, TRAINING))
+    assert told["loader_blocked_share"] == pytest.approx(0.2)
+    assert told["loader_file_share"] == 1
+
+
+def test_places_are_the_calls_that_were_waited_for():
+    where = METRICS["loader_blocked_share"].where
+    assert where
+    rows = where(view(with_calls(os_call("read", 0, 9), os_call("read", 20, 40), os_call("open", 45, 50))))
+    assert rows.select("name", "start_ns").rows() == [("read", 20_000), ("open", 45_000)]
+
+
+def absent(start: float, end: float, state: str | None = None, thread: int = TRAINING, **columns: object) -> Row:
+    base = {"worker": 0, "pid": PID, "thread": thread, "state": state, "cpu": 3, "next_cpu": 3}
+    return base | columns | span(start, end)
+
+
+def starved(*away: Row, calls: tuple[Row, ...] = (), host: tuple[Row, ...] = ()) -> dict[str, Value]:
+    made = profile(DEVICE, [*HOST, on_host("step", 0, 100), *host], STEP, workers=WORKER, off_cpu=away, os_calls=calls)
+    return dict(starving(view(made)))
+
+
+def test_only_threads_that_could_run_starve_and_only_while_the_device_idles():
+    told = starved(absent(5, 30, "Running", next_cpu=9), absent(40, 60, "Blocked"))
+    assert told["cpu_starved_share"] == pytest.approx(0.2)  # from 10, when the kernel ends, to 30
+    assert told["cpu_migrations_per_step"] == 1
+
+
+def test_threads_of_others_do_not_count():
+    told = starved(absent(20, 40, "Running", thread=9), absent(20, 40, "Running", pid=7))
+    assert told["cpu_starved_share"] == 0
+
+
+def test_without_states_what_a_call_explains_is_waiting():
+    poll = os_call("poll", 9, 30, PID, TRAINING)
+    told = starved(absent(10, 30), absent(40, 60), absent(61, 65), calls=(poll,), host=(on_host("sync", 60, 70),))
+    assert told["cpu_starved_share"] == pytest.approx(0.2)
+
+
+def test_without_states_and_calls_waiting_cannot_be_told_apart():
+    told = starved(absent(20, 40))
+    assert all(isinstance(value, Missing) for value in told.values())
+
+
+def test_a_thread_that_never_left_its_cpu_does_not_starve():
+    assert set(starved(absent(20, 40, thread=9)).values()) == {0}
+
+
+def test_the_gain_is_at_most_the_idle_time_under_it():
+    told = starved(absent(20, 40, "Running"))
+    least, most = told["cpu_starved_least_gain_ms"], told["cpu_starved_gain_ms"]
+    assert isinstance(least, float)
+    assert isinstance(most, float)
+    assert 0 <= least <= most <= 0.02 + 1e-9
+
+
+def test_places_say_where_it_went_on():
+    where = METRICS["cpu_starved_share"].where
+    assert where
+    away = [absent(20, 40, "Running", next_cpu=9), absent(50, 55, "Running")]
+    made = profile(DEVICE, [*HOST, on_host("step", 0, 100)], STEP, workers=WORKER, off_cpu=away)
+    assert where(view(made))["name"].to_list() == ["off CPU 3, then on CPU 9", "off CPU 3"]
+
+
+def test_without_a_step_nothing_is_known():
+    made = view(profile(DEVICE, HOST, [step(1, 0, 100, incomplete="cut")], workers=WORKER))
+    assert starving(made) == blocked_loaders(made) == {}

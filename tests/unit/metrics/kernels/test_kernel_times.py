@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from advisor.metrics.kernels.kernel_times import SEVERAL, kernel_groups, kernel_table, kernels, with_the_rest
+from advisor.metrics.kernels.tensor_cores import tensor_cores
+from advisor.metrics.metric import Value
+from advisor.model.profile import Profile
+from tests.tables import V100, kernel, on_device, profile, step, view
+
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
+STEP = [step(1, 0, 100)]
+
+
+def values(made: Profile) -> dict[str, Value]:
+    return dict(kernels(view(made)))
+
+
+def test_counts_and_lengths_are_of_kernels_that_start_in_the_steps_used():
+    steps = [step(1, 0, 100), step(2, 100, 200), step(3, 200, 300, incomplete="cut")]
+    device = [
+        *(kernel(0, 5), kernel(10, 19.999), kernel(30, 40), kernel(190, 230)),
+        *(kernel(250, 260), on_device("collective", 50, 90), on_device("memcpy", 90, 95)),
+    ]
+    found = values(profile(device, steps=steps))
+    assert found["kernels_per_step"] == 2
+    assert found["kernel_ms"] == pytest.approx((5 + 9.999 + 10 + 40) / 2 / 1e3)
+    assert found["median_kernel_us"] == pytest.approx((9.999 + 10) / 2)
+    assert found["small_kernel_share"] == 0.5  # 10 us are not under 10 us
+
+
+def test_steps_without_kernels_have_no_typical_kernel():
+    found = values(profile([on_device("memcpy", 0, 50)], steps=STEP))
+    assert (found["kernels_per_step"], found["gpu_utilization"]) == (0, 0)
+    assert found["median_kernel_us"] is found["small_kernel_share"] is found["occupancy"] is None
+
+
+def test_utilisation_is_over_the_span_of_the_steps_with_collectives_and_without_copies():
+    # us          0    20   40   60   80   100
+    # steps       |-- 1 --|         |-- 3 --|     2 is left out; its time counts
+    # kernels  ======  ===    ===            =====
+    # collective                 =====
+    # memcpy                           ====
+    steps = [step(1, 0, 40), step(2, 40, 60, incomplete="cut"), step(3, 60, 100)]
+    device = [kernel(-10, 10), kernel(20, 30), kernel(45, 50), kernel(95, 140)]
+    device += [on_device("collective", 48, 60), on_device("memcpy", 70, 80)]
+    assert values(profile(device, steps=steps))["gpu_utilization"] == pytest.approx(0.4)  # 10 + 10 + 15 + 5
+
+
+def test_sm_efficiency_adds_up_what_runs_together_to_at_most_1():
+    # us               0    20   40   60        100
+    # blocks per SM    0.5--------                    0 to 40
+    #                       0.8--------               20 to 60
+    # filled           0.5  1.0  0.8                  10 + 20 + 16
+    device = [kernel(0, 40, blocks_per_sm=0.5), kernel(20, 60, blocks_per_sm=0.8, stream=8), kernel(60, 100)]
+    assert values(profile(device, steps=STEP))["sm_efficiency"] == pytest.approx(0.46)
+
+
+def test_occupancy_is_weighted_by_the_time_inside_the_span():
+    # The first kernel has 20 us inside, the second 60; the third reports none.
+    device = [kernel(-20, 20, occupancy=0.9), kernel(20, 80, occupancy=0.5), kernel(80, 100)]
+    assert values(profile(device, steps=STEP))["occupancy"] == pytest.approx((20 * 0.9 + 60 * 0.5) / 80)
+
+
+def test_figures_that_cannot_be_do_no_harm():
+    # More than all and less than none are taken as all and none; the last kernel fills half for 50 us.
+    odd = [kernel(0, 20, blocks_per_sm=1e308, occupancy=1e306), kernel(20, 50, blocks_per_sm=-5, occupancy=-2)]
+    found = values(profile([*odd, kernel(50, 100, blocks_per_sm=0.5, occupancy=0.5)], steps=STEP))
+    assert found["sm_efficiency"] == pytest.approx(0.2 + 0.25)
+    assert found["occupancy"] == pytest.approx(0.2 + 0.25)
+
+
+def test_one_row_per_kernel_name_the_most_time_first():
+    device = [kernel(0, 10, name="volta_sgemm_128x64_nn"), kernel(10, 16, name="b"), kernel(20, 30, name="b")]
+    rows = kernel_table(view(profile([*device, kernel(30, 34, name="a"), on_device("memcpy", 40, 90)], steps=STEP)))
+    columns = ["name", "calls", "total_ms", "mean_us", "max_us", "min_us", "kernel_time_share", "tensor_cores"]
+    assert rows.select(columns).rows() == [
+        ("b", 2, 0.016, 8, 10, 6, pytest.approx(16 / 30), None),
+        ("volta_sgemm_128x64_nn", 1, 0.010, 10, 10, 10, pytest.approx(10 / 30), False),
+        ("a", 1, 0.004, 4, 4, 4, pytest.approx(4 / 30), None),
+    ]
+
+
+def test_a_step_without_length_has_no_kernels_to_count():
+    assert values(profile([kernel(0, 10)], steps=[step(1, 0, 0)])) == {}
+
+
+def test_kernels_that_communicate_are_in_the_table_of_groups():
+    device = [
+        kernel(0, 10, name=ADD),
+        on_device("collective", 20, 90, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL"),
+    ]
+    rows = kernel_groups(view(profile(device, steps=STEP)))
+    assert rows.select("name", "family", "verdict", "calls").rows() == [
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "collective", None, 1),
+        (ADD, "elementwise", "no use", 1),
+    ]
+
+
+def test_the_table_and_the_shares_of_tensor_cores_agree():
+    names = {"volta_h884gemm_128x64_ldg8_nn": 10, "volta_sgemm_128x64_nn": 20, "cutlass_gemm_kernel": 30, ADD: 40}
+    ends = [sum([*names.values()][: i + 1]) for i in range(len(names))]
+    device = [kernel(end - dur, end, name=name) for (name, dur), end in zip(names.items(), ends, strict=True)]
+    seen = view(profile([*device, on_device("collective", 100, 150)], steps=[step(1, 0, 200)]))
+    spent = dict(kernel_groups(seen).group_by("verdict").agg(pl.sum("total_ms")).rows())
+    shares = tensor_cores(seen)
+    assert spent["used"] == pytest.approx(0.1 * shares["tensor_core_share"])
+    assert spent["unused"] == pytest.approx(0.1 * (shares["tensor_core_eligible_share"] - shares["tensor_core_share"]))
+    assert spent["unknown"] == pytest.approx(0.1 * shares["tensor_core_unknown_share"])
+    assert spent[None] == pytest.approx(0.05)  # communicates
+
+
+def test_of_a_device_without_tensor_cores_nothing_is_said():
+    without = V100 | {"name": "Tesla P100-SXM2-16GB", "capability": 6.0}
+    rows = kernel_groups(view(profile([kernel(0, 10, name="volta_sgemm_128x64_nn")], steps=STEP, devices=[without])))
+    assert rows["verdict"].to_list() == [None]
+
+
+def test_sums_over_the_table_of_groups_lose_nothing_where_it_is_cut():
+    long = [kernel(100 * n, 100 * n + 90 - n, name=f"k{n % 4}", grid=n + 1) for n in range(12)]
+    groups = kernel_groups(view(profile(long, steps=[step(1, 0, 2000)])))
+    cut = with_the_rest(groups, 3)
+
+    assert groups.height == 12
+    assert cut.select("calls", "total_ms").sum().row(0) == pytest.approx(
+        groups.select("calls", "total_ms").sum().row(0)
+    )
+    assert cut["name"].to_list()[3:] == ["k3", "k0", "k1", "1 other kernel"]
+    assert cut["op"].to_list()[3:] == [SEVERAL] * 4
+    assert with_the_rest(groups, 12).equals(groups)

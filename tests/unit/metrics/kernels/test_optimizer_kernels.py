@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+
+from advisor.analysis.device.steps import DeviceView
+from advisor.metrics.kernels.optimizer_kernels import optimizers
+from tests.device_bound import ADD, GEMM, op, queued
+from tests.tables import A100, Row, on_host
+
+FUSED = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>>"
+STEP = on_host("annotation", 1.15, 90, name="Optimizer.step#AdamW.step")  # from the third launch on
+MILLION = 1_000_000
+OPS = [op(f"aten::{name}_", [20 * MILLION], dtype="float") for name in ("mul", "lerp", "addcdiv")]
+
+
+def looped(device: Row = A100, ops: list[Row] = OPS) -> DeviceView:
+    """A product, a kernel that is not the optimizer's, then four updates of 160 us each."""
+    updates = [(ADD, 160, {"on": i}) for i in (0, 1, 2, 0)]
+    return queued((GEMM, 200, {}), (ADD, 140, {}), *updates, ops=ops, ranges=[STEP], device=device)
+
+
+def test_a_fused_optimizer_moves_each_value_once():
+    found = optimizers(looped())
+    assert found["optimizer_share"] == pytest.approx(0.64)
+    assert found["optimizer_ms"] == pytest.approx(0.64)
+    assert found["optimizer_kernels_per_step"] == 4
+    assert found["optimizer_ops"] == "aten::mul_ (0.32 ms), aten::addcdiv_ (0.16 ms), aten::lerp_ (0.16 ms)"
+    # mul_ covers 40 million elements, the others 20: 20 million parameters, the median.
+    assert found["optimizer_gain_ms"] == pytest.approx(0.64 - 20 * MILLION * 20 / 2039e9 * 1e3, rel=1e-3)
+    assert found["optimizer_least_gain_ms"] == pytest.approx(0.64 - 20 * MILLION * 28 / (0.6 * 2039e9) * 1e3, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [looped(device={"device": 0, "name": "Something New"}), looped(ops=[op(f"aten::{n}_") for n in "abc"])],
+    ids=["bandwidth unknown", "shapes unknown"],
+)
+def test_without_bytes_or_bandwidth_65_to_20_percent_of_the_time_are_left(made: DeviceView):
+    found = optimizers(made)
+    assert found["optimizer_gain_ms"] == pytest.approx(0.64 * 0.8)
+    assert found["optimizer_least_gain_ms"] == pytest.approx(0.64 * 0.35)
+
+
+def test_a_fused_optimizer_has_no_kernels_of_single_tensors():
+    made = queued((GEMM, 200, {}), (GEMM, 200, {}), (FUSED, 300, {}), ranges=[STEP])
+    assert set(optimizers(made).values()) == {0, ""}

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import pytest
+
+from advisor.metrics.steps.breakdown import CATEGORIES, breakdown, step_table
+from advisor.model.profile import Profile
+from tests.tables import kernel, on_device, on_host, profile, step, view
+
+STEP = [step(1, 0, 100)]
+
+
+def shares(made: Profile) -> dict[str, float]:
+    """The categories that have a part of the step, in percent."""
+    found = {category: breakdown(view(made))[f"{category}_share"] for category in CATEGORIES}
+    return {category: share * 100 for category, share in found.items() if isinstance(share, float) and share}
+
+
+def test_the_first_category_that_covers_an_instant_owns_it():
+    # us          0    10   20   30   40   50   60   70   80   90   100
+    # kernel      ==========                                             0 to 20
+    # memcpy              ========                                      15 to 30: 10 left
+    # memset                    ====                                    28 to 34: 4
+    # collective                  ==========                            30 to 50: 16
+    # launch                             =====                          45 to 55: 5
+    # input                                 ===                         54 to 60: 5
+    # compile                                 ====                      58 to 65: 5
+    # host                                     ==========               60 to 80: 15
+    # other                                              ==========     20
+    device = [kernel(0, 20), on_device("memcpy", 15, 30), on_device("memset", 28, 34), on_device("collective", 30, 50)]
+    host = [on_host("runtime", 45, 55), on_host("input", 54, 60), on_host("compile", 58, 65), on_host("op", 60, 80)]
+    assert shares(profile(device, host, STEP)) == pytest.approx(
+        {
+            "compute": 20,
+            "memcpy": 10,
+            "memset": 4,
+            "collective": 16,
+            "launch": 5,
+            "input": 5,
+            "compile": 5,
+            "host": 15,
+            "other": 20,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "category"),
+    [
+        *(("runtime", "launch"), ("sync", "launch"), ("allocator", "launch"), ("collective", "collective")),
+        *(("op", "host"), ("annotation", "host"), ("module", "host"), ("python", "host"), ("gc", "host")),
+        *(("input", "input"), ("compile", "compile"), ("step", "other"), ("overhead", "other")),
+    ],
+)
+def test_where_a_kind_of_host_range_counts(kind: str, category: str):
+    assert shares(profile(host_ops=[on_host(kind, 0, 100)], steps=STEP)) == {category: 100}
+
+
+def test_a_collective_under_a_kernel_is_compute():
+    made = profile([kernel(0, 60), on_device("collective", 40, 100, stream=8)], steps=STEP)
+    assert shares(made) == {"compute": 60, "collective": 40}
+
+
+def test_kernels_of_two_streams_count_once():
+    assert shares(profile([kernel(0, 60), kernel(40, 90, stream=8)], steps=STEP)) == {"compute": 90, "other": 10}
+
+
+def test_a_kernel_that_covers_the_step_leaves_nothing_to_others():
+    host = [on_host("runtime", 0, 40), on_host("op", 0, 100)]
+    assert shares(profile([kernel(0, 100), on_device("memcpy", 10, 20)], host, STEP)) == {"compute": 100}
+
+
+def test_only_what_lies_inside_the_steps_used_counts():
+    steps = [step(1, 0, 50), step(2, 50, 60, incomplete="cut"), step(3, 100, 150)]
+    made = profile([kernel(40, 110), kernel(140, 190)], steps=steps)
+    assert shares(made) == {"compute": 30, "other": 70}  # 10 + 10 + 10 of 100
+
+
+def test_input_per_step():
+    steps = [step(1, 0, 100), step(2, 100, 300)]
+    made = profile(host_ops=[on_host("input", 0, 10), on_host("input", 100, 120)], steps=steps)
+    assert breakdown(view(made))["input_exposed_ms"] == pytest.approx(0.015)
+    assert breakdown(view(made))["input_share"] == pytest.approx(0.1)
+
+
+def test_a_step_without_length_has_no_shares():
+    assert breakdown(view(profile(steps=[step(1, 0, 0)]))) == {}
+
+
+def test_one_row_per_step_used():
+    steps = [step(1, 0, 100), step(2, 100, 150, incomplete="cut"), step(3, 200, 250)]
+    table = step_table(view(profile([kernel(0, 25), kernel(210, 260)], steps=steps)))
+    assert table.select("step", "name", "start_ns", "step_ms", "compute_share", "other_share").rows() == [
+        (1, "ProfilerStep#1", 0, pytest.approx(0.1), 0.25, 0.75),
+        (3, "ProfilerStep#3", 200_000, pytest.approx(0.05), 0.8, pytest.approx(0.2)),
+    ]
+
+
+def test_the_bottleneck_of_a_step_is_its_largest_category():
+    steps = [step(1, 0, 100), step(2, 100, 200)]
+    made = profile([kernel(0, 60), kernel(100, 130)], [on_host("input", 130, 190)], steps)
+    assert step_table(view(made))["bottleneck"].to_list() == ["compute", "input"]

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from advisor.metrics.metric import METRICS, Missing, Value
+from advisor.metrics.steps.start_up import startup
+from tests.tables import US, Row, kernel, on_device, on_host, pageable, profile, step, view
+
+# us       -1000   -900    -400   0      50
+# calls    cuInit  cudaMemcpyAsync
+# copies           =========             =====   of 100 bytes each
+# kernel                          =====
+HOST = [on_host("runtime", -1_000, -950, name="cuInit"), on_host("runtime", -900, -400, name="cudaMemcpyAsync")]
+DEVICE = [pageable(-900, -500, bytes=100), kernel(0, 40), pageable(50, 60, bytes=100)]
+
+
+WORKERS: list[Row] = [{"worker": 0, "work_start_ns": 0, "work_end_ns": 60 * US}]
+
+
+def found(*more: Row, steps: tuple[Row, ...] = (), began: float | None = 0) -> dict[str, Value]:
+    begins = None if began is None else round(began * US)
+    workers = [{"worker": 0, "work_start_ns": begins, "work_end_ns": begins and 60 * US}]
+    return dict(startup(view(profile([*DEVICE, *more], HOST, steps, workers=workers))))
+
+
+def test_what_comes_before_the_first_kernel_is_told_once():
+    assert found() == {
+        "startup_ms": 1.0,
+        "startup_copy_ms": 0.4,
+        "startup_copy_bytes": 100,
+        "startup_pageable_bytes": 100,
+        "startup_work": "cudaMemcpyAsync (0.5 ms), cuInit (50 µs)",
+        "startup_idle_ms": 0.5,
+        "first_use_ms": 0.0,
+        "startup_idle_work": "cudaMemcpyAsync (0.1 ms), no CUDA call (0.4 ms)",
+    }
+
+
+def test_gaps_that_first_uses_of_kernels_hold_open_are_start_up_too():
+    """2 ms in the first launch of `b`, none in the second; 1.5 ms of loading code; 3 ms for no reason that is known."""
+    device = [
+        kernel(0, 100, name="a"),
+        kernel(3_000, 3_100, launched=2_990, name="b"),
+        kernel(5_100, 5_200, launched=5_099, name="b"),
+        kernel(8_200, 8_300, name="a"),
+        kernel(11_300, 11_400, launched=11_299, name="c"),
+    ]
+    device[1]["call"] |= {"start_ns": 990 * US, "dur_ns": 2_000 * US}
+    loads = [on_host("runtime", 6_000, 7_500, name="cuLibraryLoadData")]
+    workers = [{"worker": 0, "work_start_ns": 0, "work_end_ns": 11_400 * US}]
+    told = dict(startup(view(profile(device, loads, workers=workers))))
+    assert (told["startup_idle_ms"], told["first_use_ms"]) == (0.0, 2.9 + 3.0)
+    assert told["startup_idle_work"] == "cudaLaunchKernel (2 ms), cuLibraryLoadData (1.5 ms), no CUDA call (2.4 ms)"
+
+
+def test_ranges_of_start_up_are_named_by_the_outermost():
+    outer, inner = (
+        on_host("annotation", *at, name=name) for at, name in (((-1_100, 20), "init"), ((-890, -410), "load"))
+    )
+    told = dict(startup(view(profile(DEVICE, [outer, inner | {"parent": 0}], workers=WORKERS))))
+    assert told["startup_work"] == "init (1.1 ms)"
+
+
+def test_marked_steps_begin_later_than_the_first_kernel():
+    in_step = kernel(70, 80, step=1)
+    told = found(in_step, steps=(step(1, 70, 80),))
+    assert told["startup_ms"] == 1.07
+    assert told["startup_copy_bytes"] == 200
+
+
+def test_copies_within_the_device_are_no_pageable_ones():
+    inner = on_device("memcpy", -300, -200, copy_kind="DtoD", bytes=7)
+    told = found(inner)
+    assert (told["startup_copy_bytes"], told["startup_pageable_bytes"]) == (107, 100)
+    assert told["startup_copy_ms"] == 0.5
+
+
+def test_a_recorder_started_amid_the_work_saw_no_start():
+    told = found(began=None)
+    assert all(isinstance(value, Missing) for value in told.values())
+
+
+def test_places_are_the_longest_copies_before_it():
+    where = METRICS["startup_copy_ms"].where
+    assert where
+    workers = [{"worker": 0, "work_start_ns": 0, "work_end_ns": 60 * US}]
+    rows = where(view(profile(DEVICE, HOST, workers=workers)))
+    assert rows.select("start_ns", "dur_ns").rows() == [(-900_000, 400_000)]

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from math import sqrt
+
+import pytest
+
+from advisor.metrics.steps.step_times import step_times
+from tests.tables import kernel, on_host, profile, step, view
+
+
+def test_median_mean_and_unevenness_of_the_steps_used():
+    steps = [step(1, 0, 90), step(2, 90, 190), step(3, 190, 300), step(4, 300, 440)]
+    found = step_times(view(profile(steps=[*steps, step(5, 440, 9_000, incomplete="cut")])))
+    assert (found["steps"], found["step_ms"], found["step_mean_ms"]) == (4, pytest.approx(0.105), pytest.approx(0.11))
+    assert found["step_cv"] == pytest.approx(sqrt((400 + 100 + 0 + 900) / 3) / 110)
+
+
+def test_one_step_has_no_unevenness():
+    assert step_times(view(profile(steps=[step(1, 0, 90)])))["step_cv"] is None
+
+
+def test_steps_without_length_have_none_either():
+    found = step_times(view(profile(steps=[step(1, 5, 5), step(2, 5, 5)])))
+    assert (found["step_mean_ms"], found["step_cv"]) == (0, None)
+
+
+def test_no_step_is_used():
+    assert step_times(view(profile(steps=[step(1, 0, 90, incomplete="cut")]))) == {"steps": 0}
+
+
+def test_the_host_s_own_work_leaves_out_its_waits():
+    # us        0    20   40   60   80   100  120
+    # host      |-------------------|              0 to 80; the window lasts to 120
+    # sync                |--------------|         40 to 100
+    # device         =========================
+    made = profile([kernel(20, 120)], [on_host("sync", 40, 100)], [step(1, 0, 120, host=(0, 80))])
+    found = step_times(view(made))
+    assert found["host_active_ms"] == pytest.approx(0.04)
+    assert found["device_slack_ms"] == pytest.approx(0.08)
+
+
+def test_a_host_that_never_waits_leaves_no_slack():
+    found = step_times(view(profile([kernel(0, 20)], steps=[step(1, 0, 100)])))
+    assert (found["host_active_ms"], found["device_slack_ms"]) == (pytest.approx(0.1), 0)

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import pytest
+
+from advisor.metrics.steps.uneven import uneven
+from tests.tables import Row, kernel, measured, on_device, on_host, profile, step, view
+
+# Five steps of 100 us and one of 300, each with a kernel in its first 60 us. Shares are of the six.
+STEPS = [*(step(i, 100 * i, 100 * i + 100) for i in range(5)), step(5, 500, 800)]
+DEVICE = [kernel(100 * i, 100 * i + 60, 100 * i) for i in range(6)]
+RUNNING = on_host("op", 0, 800, name="run", thread=2)  # on the thread that launches: no time is left to Python
+
+
+def found(host: list[Row] | None = None, more: list[Row] | None = None, steps: list[Row] | None = None):
+    made = profile([*DEVICE, *(more or [])], host or [], steps or STEPS)
+    return uneven(view(made, "steady"))
+
+
+def test_an_outlier_costs_what_it_takes_beyond_the_median_spread_over_all_steps():
+    values = found([RUNNING])
+    assert values["outlier_steps"] == 1
+    assert values["outlier_ratio"] == pytest.approx(3.0)
+    assert values["outlier_excess_ms"] == values["outlier_own_ms"] == pytest.approx(0.200 / 6)
+
+
+def test_at_most_it_costs_what_it_takes_beyond_97_percent_of_the_median():
+    values = found([RUNNING])
+    assert values["outlier_most_ms"] == pytest.approx(0.203 / 6)
+    assert values["outliers_share"] == pytest.approx(203 / 6 / 100)
+
+
+def test_where_the_steps_differ_more_three_deviations_are_taken_off():
+    lengths = (96, 98, 100, 102, 104, 300)  # the median of the used steps is 100, their deviation 2
+    starts = [sum(lengths[:i]) for i in range(6)]
+    steps = [step(i, at, at + length) for i, (at, length) in enumerate(zip(starts, lengths, strict=True))]
+    values = uneven(view(profile(DEVICE, [RUNNING], steps), "steady"))
+    assert values["outlier_most_ms"] == pytest.approx((200 + 3 * 1.4826 * 2) / 6 / 1e3)
+
+
+def test_without_uneven_steps_nothing_is_lost():
+    values = found(steps=STEPS[:5])
+    assert values["outliers_share"] == values["outlier_excess_ms"] == values["outlier_most_ms"] == 0
+    assert values["outlier_ratio"] == 1
+    assert values["outlier_causes"] == values["outlier_cause"] == ""
+
+
+def test_copies_to_the_host_are_a_checkpoint():
+    copy = on_device("memcpy", 560, 740, 560, copy_kind="DtoH")
+    assert found([RUNNING], more=[copy])["outlier_causes"] == "saving a checkpoint (0.18 ms)"
+
+
+def test_a_range_that_saves_is_a_checkpoint():
+    frame = on_host("python", 560, 780, name="torch/serialization.py(938): save")
+    assert found([frame])["outlier_causes"] == "saving a checkpoint (0.22 ms)"
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("gc", "garbage collection"),
+        ("collective", "communication with other ranks"),
+        ("allocator", "taking or freeing device memory"),
+        ("input", "waiting for the data loader"),
+    ],
+)
+def test_a_kind_of_range_names_the_cause(kind, words):
+    assert found([on_host(kind, 600, 800)])["outlier_causes"] == f"{words} (0.2 ms)"
+
+
+def test_longer_kernels_are_a_cause_too():
+    values = found(more=[kernel(600, 800, 590)])
+    assert (values["outlier_causes"], values["outlier_cause"]) == ("longer kernels (0.2 ms)", "compute")
+
+
+def test_a_cause_counts_beyond_what_the_used_steps_have_of_it():
+    loading = [on_host("input", 100 * i + 60, 100 * i + 90) for i in range(5)]
+    values = found([*loading, on_host("input", 560, 790)])
+    assert values["outlier_causes"] == "waiting for the data loader (0.2 ms)"  # 230 us, 30 of them as usual
+    assert values["outlier_input_ms"] == pytest.approx(0.200 / 6)
+
+
+def test_a_first_step_that_fills_the_queue_is_no_outlier_but_bounds_what_python_costs():
+    steps = [
+        step(0, 0, 300, host=(0, 100)),
+        *(step(i, 200 + 100 * i, 300 + 100 * i, host=(100 * i, 100 * i + 100)) for i in range(1, 6)),
+    ]
+    device = [kernel(200, 300, 90), *(kernel(200 + 100 * i, 300 + 100 * i, 100 * i + 90) for i in range(1, 6))]
+    values = uneven(view(profile(device, [], steps), "steady"))
+    assert values["outlier_steps"] == values["outlier_excess_ms"] == 0
+    assert values["outlier_ratio"] == 1
+    assert values["outlier_cause"] == ""
+    assert values["outlier_python_ms"] > 0
+
+
+STALLED = [*STEPS[:5], step(5, 500, 1800)]  # over 1 ms without an op: no Python between ops
+
+
+def test_other_host_work_is_named_by_what_ran():
+    host = [on_host("annotation", 570, 1770, name="validate", thread=2)]
+    assert found(host, steps=STALLED)["outlier_causes"] == "other host work, mostly validate (1.2 ms)"
+    assert found(host, steps=STALLED)["outlier_cause"] == "host"
+
+
+def test_what_nothing_recorded_explains_is_said_so():
+    assert found(steps=STALLED)["outlier_causes"] == "nothing that was recorded (1.2 ms)"
+    assert found(steps=STALLED)["outlier_cause"] == "unknown"
+
+
+def test_python_between_ops_is_a_cause():
+    values = found()  # 240 us of it, 40 in each other step
+    assert values["outlier_causes"] == "Python between framework ops (0.2 ms)"
+    assert values["outlier_python_ms"] == pytest.approx(0.200 / 6)
+
+
+def test_python_that_slows_down_every_step_is_counted_by_its_own_rule():
+    assert found()["outlier_own_ms"] == pytest.approx(0)  # 40 % of each used step
+
+
+def test_input_that_slows_down_every_step_is_counted_by_its_own_rule():
+    loading = [on_host("input", 100 * i + 60, 100 * i + 66) for i in range(5)]  # 6 % of each used step
+    values = found([RUNNING, *loading, on_host("input", 560, 766)])
+    assert values["outlier_input_ms"] == pytest.approx(0.200 / 6)
+    assert values["outlier_excess_ms"] == pytest.approx(0.200 / 6)
+    assert values["outlier_own_ms"] == pytest.approx(0)
+    assert values["outlier_most_ms"] == pytest.approx(0.003 / 6)
+
+
+def test_input_in_few_steps_is_counted_here():
+    loading = [on_host("input", 100 * i + 60, 100 * i + 64) for i in range(5)]  # 4 %
+    assert found([RUNNING, *loading, on_host("input", 560, 764)])["outlier_own_ms"] == pytest.approx(0.200 / 6)
+
+
+def test_compiling_steps_are_no_outliers_and_count_after_the_first_step_that_does_not():
+    values = found([on_host("compile", 10, 50), on_host("compile", 600, 700)])
+    assert values["outlier_steps"] == 0
+    assert values["compiling_steps"] == 1  # the first one is start-up
+    assert values["compiling_excess_ms"] == pytest.approx(0.200 / 6)
+    assert values["compiling_most_ms"] == pytest.approx(0.203 / 6)
+
+
+def test_where_every_step_compiles_all_but_the_first_count_for_what_compilation_takes_of_them():
+    host = [on_host("compile", 100 * i + 70, 100 * i + 90) for i in range(5)]  # 20 us each, with the device idle
+    values = found(host, steps=STEPS[:5])
+    assert values["compiling_steps"] == 4
+    assert values["uncompiled_steps"] == 0
+    assert values["compiling_excess_ms"] == values["compiling_most_ms"] == pytest.approx(4 * 0.020 / 5)
+
+
+def test_three_steps_that_all_compile_may_be_the_start():
+    host = [on_host("compile", 100 * i + 70, 100 * i + 90) for i in range(3)]
+    assert found(host, steps=STEPS[:3])["compiling_steps"] == 0
+
+
+def test_compilation_at_the_start_is_no_recompilation():
+    values = found([on_host("compile", 10, 50)], steps=STEPS[:5])
+    assert values["compiling_steps"] == 0
+    assert values["compiling_excess_ms"] == 0
+
+
+def test_with_too_few_steady_steps_none_is_uneven():
+    values = found([on_host("compile", 110, 150)], steps=[STEPS[0], STEPS[1], STEPS[5]])
+    assert values["outliers_share"] == 0
+    assert values["compiling_steps"] == 1
+
+
+def test_places_are_the_uneven_steps():
+    made = measured(profile(DEVICE, [], STEPS), "steady")
+    (place,) = made.places("outlier_own_ms", 0).to_dicts()
+    assert place["step"] == 5
+    assert place["name"] == "ProfilerStep#5 (outlier: 0.3 ms, the median is 0.1)"
+    assert place["dur_ns"] == 300_000
+
+
+def test_a_step_that_compiled_is_a_place_of_compilation_only():
+    host = [on_host("compile", 310, 350)]  # in step 3, which is left out for it; step 5 for its length
+    made = measured(profile(DEVICE, host, STEPS), "steady")
+    assert made.places("outlier_own_ms", 0)["step"].to_list() == [5]
+    assert made.places("compiling_excess_ms", 0)["step"].to_list() == [3]
+
+
+def test_without_a_step_nothing_is_known():
+    assert uneven(view(profile(DEVICE, [], [step(1, 0, 100, incomplete="cut")]))) == {}

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from advisor.analysis.device.steps import select_steps
+from advisor.metrics import METRICS, dtypes
+from advisor.metrics.metric import Metric, measure, measures
+from tests.tables import V100, kernel, measured, on_host, profile, step
+
+STEP = [step(1, 0, 100)]
+PLAIN = profile([kernel(0, 50, 0)], [on_host("op", 0, 10)], STEP)
+
+
+def test_every_metric_has_a_column_of_its_type_in_every_scope():
+    found = measured(PLAIN)
+    keys = {"worker": pl.Int32, "device": pl.Int32}
+    of_views = {name: dtype for name, dtype in dtypes().items() if METRICS[name].scope == "worker"}
+    for scope in ("worker", "device"):
+        assert dict(found.frames[scope].schema) == keys | of_views
+    assert dict(found.frames["run"].schema) == dict(found.rows("worker").schema) == keys | dtypes()
+    assert found.frames["step"]["worker"].to_list() == [0]
+    assert found.frames["kernel"].height == 1
+
+
+def test_every_metric_is_documented():
+    for metric in METRICS.values():
+        assert metric.meaning.endswith(".")
+        assert metric.formula
+
+
+@pytest.mark.parametrize(
+    ("frame", "stack"),
+    [
+        ("$profiler.py:385 __init__", "$train.py:7 main"),
+        ("$loader.py:12 __next__", "$loader.py:12 __next__;$train.py:7 main"),
+        ("$profiler.py:9 load", "$profiler.py:9 load;$train.py:7 main"),
+    ],
+)
+def test_a_place_names_the_calls_around_it_but_not_the_profilers_own(frame: str, stack: str):
+    host = [
+        on_host("python", 0, 60, name="$train.py:7 main"),
+        on_host("python", 1, 50, name=frame, parent=0),
+        on_host("input", 2, 40, name="load_batch", parent=1),
+    ]
+    assert measured(profile([], host, STEP)).places("input_share", 0)["stack"].to_list() == [stack]
+
+
+def test_a_name_is_registered_once():
+    with pytest.raises(ValueError, match="step_ms"):
+        measures(Metric("step_ms", "ms", "Again.", "x"))(lambda _: {})
+
+
+def test_a_null_has_a_reason_and_a_value_none():
+    found = measured(PLAIN)
+    (row,) = found.frames["run"].to_dicts()
+    assert {name for name, value in row.items() if value is None} == set(found.reasons)
+    assert found.reasons["step_cv"] == "nothing in the steps used that it could be computed from"
+    assert found.reasons["peak_memory_bytes"] == "no allocation on this device was recorded"
+
+
+def test_the_reason_is_that_of_the_device_whose_values_are_told():
+    # of device 0, which sets the pace, a quarter is idle before a kernel without a launch, of device 1 eight tenths
+    ran = [kernel(a, b, launched, device=0) for a, b, launched in ((0, 100, 0), (150, 200, None))]
+    ran += [kernel(a, b, launched, device=1) for a, b, launched in ((0, 10, 0), (90, 100, None))]
+    found = measured(profile(ran, steps=[step(1, 0, 200, device=0), step(1, 0, 100, device=1)]))
+    assert found.frames["run"]["unknown_idle_share"].item() == pytest.approx(0.25)
+    assert found.reasons["host_bound_idle_share"] == "25 % of the time is idle and nothing tells why"
+
+
+@pytest.mark.parametrize("need", ["device_ops.launch", "device_ops"])
+def test_what_the_recording_lacks_is_the_reason(need: str):
+    found = measured(replace(PLAIN, lacks={need: "not recorded"}))
+    (row,) = found.frames["worker"].to_dicts()
+    assert row["host_bound_idle_share"] is None
+    assert found.reasons["host_bound_idle_share"] == "not recorded"
+    assert row["step_ms"] is not None
+
+
+def test_a_worker_without_a_device_is_told_from_a_recording_without_one():
+    alone = profile([], [on_host("op", 0, 10)], [step(1, 0, 100, device=None)])
+    assert measured(alone).reasons["idle_share"] == "this worker used no device in the recording"
+    lacking = replace(alone, lacks={"device_ops": "ProfilerActivity.CUDA was not given"})
+    assert measured(lacking).reasons["idle_share"] == "ProfilerActivity.CUDA was not given"
+    assert measured(lacking).frames["worker"]["host_share"].item() == pytest.approx(0.1)
+
+
+def test_what_is_no_number_becomes_null():
+    found = measured(profile([kernel(0, 50, occupancy=math.nan, blocks_per_sm=math.nan)], steps=STEP))
+    assert found.frames["worker"].select("occupancy", "sm_efficiency").row(0) == (None, None)
+    assert found.reasons.keys() >= {"occupancy", "sm_efficiency"}
+
+
+@pytest.mark.parametrize("metric", ["tensor_core_unused_share", "thirty_two_bit_share", "few_blocks_share"])
+def test_a_part_of_the_step_is_at_most_all_of_it(metric: str):
+    together = [kernel(0, 300, name="volta_sgemm_128x64_nn", stream=i, grid=1, blocks_per_sm=0.1) for i in range(3)]
+    assert measured(profile(together, steps=STEP)).frames["worker"][metric].item() <= 1
+
+
+def test_without_a_step_used_nothing_of_the_steps_is_claimed():
+    host = [on_host("input", 0, 10), on_host("sync", 20, 30)]
+    found = measured(profile([kernel(0, 50, 0)], host, [step(1, 0, 100, incomplete="cut")]))
+    (row,) = found.frames["worker"].to_dicts()
+    known = {name for name, value in row.items() if value is not None}
+    assert known == {"worker", "device", "device_name", "capability", "steps"}
+
+
+def test_a_worker_s_row_is_that_of_its_critical_device():
+    # us         0    100  200
+    # device 0   |-1-||-2-|          two steps of 100
+    # device 1   |- 1 -||- 2 -|      one of 120 and one of 130, which begin later
+    steps = [step(1, 0, 100), step(2, 100, 200), step(1, 10, 130, device=1), step(2, 130, 260, device=1)]
+    device = [kernel(0, 50), kernel(100, 150), kernel(10, 130, device=1), kernel(130, 140, device=1)]
+    found = measured(profile(device, steps=steps, devices=[V100, V100 | {"device": 1}]))
+    assert found.frames["device"].select("device", "step_mean_ms", "device_busy_share").rows() == [
+        (0, pytest.approx(0.1), pytest.approx(0.5)),
+        (1, pytest.approx(0.125), pytest.approx(0.52)),
+    ]
+    assert found.frames["worker"].equals(found.frames["device"].filter(pl.col("device") == 1))
+    assert found.frames["step"].select("device", "step", "step_ms").rows() == [
+        (0, 1, pytest.approx(0.1)),
+        (0, 2, pytest.approx(0.1)),
+        (1, 1, pytest.approx(0.12)),
+        (1, 2, pytest.approx(0.13)),
+    ]
+
+
+def test_places_of_a_metric_that_names_none():
+    assert measure(select_steps(PLAIN)).places("step_ms", 0).is_empty()

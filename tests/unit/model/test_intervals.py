@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from advisor.model.intervals import EMPTY, Union, nest
+
+Pairs = Sequence[tuple[int, int]]
+
+
+def union(*pairs: tuple[int, int]) -> Union:
+    return Union.of([start for start, _ in pairs], [end for _, end in pairs])
+
+
+def pairs(made: Union) -> list[tuple[int, int]]:
+    return list(zip(made.starts.tolist(), made.ends.tolist(), strict=True))
+
+
+def gaps(made: Union, start: int, end: int) -> list[tuple[int, int]]:
+    opens, closes = made.gaps(start, end)
+    return list(zip(opens.tolist(), closes.tolist(), strict=True))
+
+
+# ------------------------------------------------------------------------------------------- unions
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([], []),
+        ([(3, 3)], []),  # without length
+        ([(9, 4)], []),  # ends before it starts
+        ([(0, 10)], [(0, 10)]),
+        ([(0, 10), (5, 15)], [(0, 15)]),
+        ([(0, 10), (2, 4), (3, 12)], [(0, 12)]),
+        ([(0, 10), (10, 20)], [(0, 20)]),  # touching
+        ([(20, 30), (0, 10), (20, 30)], [(0, 10), (20, 30)]),
+        ([(0, 10), (4, 4), (11, 12)], [(0, 10), (11, 12)]),
+        ([(-5, -1), (-3, 2)], [(-5, 2)]),
+    ],
+)
+def test_a_union_counts_overlapping_time_once(given: Pairs, expected: Pairs):
+    made = union(*given)
+    assert pairs(made) == expected
+    assert made.total == sum(end - start for start, end in expected)
+
+
+def test_nanoseconds_of_an_epoch_are_kept_exactly():
+    now = 1_767_225_600_000_000_001
+    assert union((now, now + 1), (now + 2, now + 4)).within([now], [now + 3]).tolist() == [2]
+
+
+# ..0....5....10...15...20
+#   =====     =====
+COVERED = union((0, 5), (10, 15))
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [((-9, 0), 0), ((0, 5), 5), ((2, 12), 5), ((5, 10), 0), ((14, 99), 1), ((-9, 99), 10), ((3, 3), 0)],
+)
+def test_time_within_a_window(window: tuple[int, int], expected: int):
+    assert COVERED.within([window[0]], [window[1]]).tolist() == [expected]
+    assert EMPTY.within([window[0]], [window[1]]).tolist() == [0]
+
+
+def test_time_before_each_of_many_moments():
+    assert COVERED.before([-1, 0, 3, 5, 7, 10, 12, 15, 99]).tolist() == [0, 0, 3, 5, 5, 5, 7, 10, 10]
+
+
+def test_the_last_end_before_each_of_many_moments():
+    assert COVERED.last_end([-1, 0, 4, 5, 7, 12, 15, 99]).tolist() == [-1, 0, 4, 5, 5, 5, 15, 15]
+    assert EMPTY.last_end([3, 4]).tolist() == [3, 4]
+
+
+def test_either_and_both():
+    # ..0....5....10...15...20
+    #   =====     =====
+    #      ===== ===     ====
+    other = union((3, 8), (9, 12), (17, 20))
+    assert pairs(COVERED | other) == [(0, 8), (9, 15), (17, 20)]
+    assert pairs(COVERED & other) == [(3, 5), (10, 12)]
+    assert pairs(COVERED & union((5, 10), (15, 20))) == []  # touching is not overlapping
+    assert COVERED & EMPTY is EMPTY & COVERED is EMPTY
+    assert COVERED | EMPTY is EMPTY | COVERED is COVERED
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [
+        ((0, 15), [(5, 10)]),
+        ((-5, 20), [(-5, 0), (5, 10), (15, 20)]),
+        ((2, 12), [(5, 10)]),
+        ((6, 9), [(6, 9)]),
+        ((5, 10), [(5, 10)]),
+        ((1, 4), []),
+        ((7, 7), []),
+    ],
+)
+def test_gaps_are_what_a_window_holds_uncovered(window: tuple[int, int], expected: Pairs):
+    assert gaps(COVERED, *window) == expected
+
+
+@pytest.mark.parametrize(
+    ("longest", "expected"), [(0, [(0, 4), (5, 9), (11, 12)]), (1, [(0, 9), (11, 12)]), (2, [(0, 12)])]
+)
+def test_short_gaps_are_bridged(longest: int, expected: Pairs):
+    made = union((0, 4), (5, 9), (11, 12)).bridged(longest)
+    assert pairs(made) == expected
+    assert made.total == sum(end - start for start, end in expected)
+    assert EMPTY.bridged(longest).total == 0
+
+
+def test_gaps_of_nothing_are_the_window():
+    assert gaps(EMPTY, 3, 8) == [(3, 8)]
+
+
+# ------------------------------------------------------------------------------------------ nesting
+
+
+@pytest.mark.parametrize(
+    ("given", "parents"),
+    [
+        ([], []),
+        ([(0, 10), (2, 5), (3, 4), (6, 9)], [-1, 0, 1, 0]),
+        ([(3, 4), (6, 9), (0, 10), (2, 5)], [3, 2, -1, 2]),  # in any order
+        ([(0, 5), (5, 10)], [-1, -1]),  # touching
+        ([(0, 10), (0, 5), (5, 10)], [-1, 0, 0]),  # sharing an edge with the outer one
+        ([(0, 10), (0, 5), (1, 5), (5, 6)], [-1, 0, 1, 0]),  # two end where the next begins
+        ([(0, 10), (0, 10), (0, 10)], [-1, 0, 1]),  # equal: the first encloses
+        ([(0, 10), (20, 30), (21, 22)], [-1, -1, 1]),
+    ],
+)
+def test_the_innermost_enclosing_interval(given: Pairs, parents: list[int]):
+    assert parents_of(given) == parents
+
+
+@pytest.mark.parametrize(
+    ("given", "parents"),
+    [
+        ([(0, 10), (5, 5)], [-1, 0]),
+        ([(0, 10), (0, 0)], [-1, 0]),
+        ([(0, 10), (10, 10)], [-1, -1]),  # it is over then
+        ([(0, 100), (10, 20), (10, 10)], [-1, 0, 1]),  # an instant at a child's start
+        ([(0, 100), (10, 20), (20, 20), (20, 30)], [-1, 0, 3, 0]),
+        ([(5, 5), (5, 5)], [-1, 0]),  # equal: the first encloses
+        ([(0, 100), (10, 10), (10, 10), (10, 20)], [-1, 3, 1, 0]),
+    ],
+)
+def test_an_interval_without_length_lies_inside_what_is_open_then(given: Pairs, parents: list[int]):
+    assert parents_of(given) == parents
+
+
+@pytest.mark.parametrize(
+    ("given", "parents"),
+    [
+        # 0....5....10...15...20
+        # ==========
+        #      ==========
+        #             ==
+        ([(0, 10), (5, 15), (12, 14)], [-1, 0, 1]),
+        # ====================
+        #   ======
+        #       ======            ends a little after the one that encloses it
+        #             ====
+        ([(0, 20), (2, 8), (6, 12), (12, 16)], [-1, 0, 1, 0]),
+    ],
+)
+def test_of_intervals_that_overlap_the_last_that_is_open_counts(given: Pairs, parents: list[int]):
+    assert parents_of(given) == parents
+
+
+def test_each_lane_nests_by_itself():
+    starts, ends = [0, 1, 2, 3], [10, 9, 8, 7]
+    assert nest([7, -1, 7, -1], starts, ends).tolist() == [-1, -1, 0, 1]
+
+
+def test_deep_nesting():
+    depth = 3_000
+    starts = np.arange(depth)
+    assert nest(np.zeros(depth), starts, 2 * depth - starts).tolist() == list(range(-1, depth - 1))
+
+
+def parents_of(given: Pairs) -> list[int]:
+    return nest([0] * len(given), [start for start, _ in given], [end for _, end in given]).tolist()

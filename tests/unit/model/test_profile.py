@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from advisor.errors import ReadError
+from advisor.model.profile import SCHEMAS, Profile, join, table
+from tests.tables import kernel, on_host, profile, step
+
+
+def of_worker(worker: int, *, kernels: int, **changes: object) -> Profile:
+    """A profile with an op on the host around the launch of each of its kernels."""
+    ops = [on_host("op", 10 * i, 10 * i + 8, worker=worker, parent=i - 1 if i else None) for i in range(kernels)]
+    device = [kernel(10 * i + 5, 10 * i + 9, 10 * i + 4, worker=worker, op=i) for i in range(kernels)]
+    collectives = [{"device_op": kernels - 1, "worker": worker}]
+    made = profile(device, ops, [step(1, 0, 100, worker=worker)], collectives=collectives)
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------------------------- tables
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_table_of_nothing_has_its_schema(name: str):
+    assert table(name).schema == pl.Schema(SCHEMAS[name])
+    assert table(name).height == 0
+
+
+def test_a_table_is_ordered_cast_and_filled_with_nulls():
+    made = table("syncs", {"dur_ns": [7], "worker": [0], "unasked": ["x"]})
+    assert made.columns == list(SCHEMAS["syncs"])
+    assert made["worker"].dtype == pl.Int32
+    assert made.drop_nulls("dur_ns").select("start_ns", "dur_ns").rows() == [(None, 7)]
+
+
+def test_a_kind_that_is_none_of_the_known_is_refused():
+    with pytest.raises(pl.exceptions.InvalidOperationError):
+        table("device_ops", {"kind": ["teleport"]})
+
+
+def test_a_profile_of_some_tables_has_them_all():
+    made = Profile.of({"steps": pl.DataFrame({"step": [3]})}, format="test", salvaged=["a note"])
+    assert made.steps["step"].to_list() == [3]
+    assert all(getattr(made, name).schema == pl.Schema(schema) for name, schema in SCHEMAS.items())
+    assert made.salvaged == ("a note",)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [pl.DataFrame({"worker": [0]}), table("syncs").rename({"kind": "sort"}), table("syncs").cast({"stream": pl.Int8})],
+)
+def test_a_reader_that_breaks_the_schema_is_a_bug(broken: pl.DataFrame):
+    with pytest.raises(TypeError, match="table syncs breaks its schema"):
+        replace(profile(), syncs=broken)
+
+
+# ------------------------------------------------------------------------------------ what is absent
+
+
+def test_why_a_column_is_lacking_is_its_own_reason_or_its_table_s():
+    made = profile(lacks={"syncs": "no records", "host_ops.stack": "no stacks"})
+    assert made.why_lacking("syncs") == made.why_lacking("syncs.kind") == "no records"
+    assert made.why_lacking("host_ops.stack") == "no stacks"
+    assert made.why_lacking("host_ops") is made.why_lacking("host_ops.shapes") is None
+
+
+# ------------------------------------------------------------------------------------------- joining
+
+
+def test_one_profile_stays_what_it_is():
+    alone = of_worker(3, kernels=1)
+    assert join([alone]) is alone
+
+
+def test_ids_of_joined_profiles_are_row_numbers_and_links_follow():
+    joined = join([of_worker(5, kernels=2), of_worker(2, kernels=3)])
+    assert joined.workers["worker"].to_list() == [5, 2]
+    for rows in (joined.device_ops, joined.host_ops):
+        assert rows["id"].to_list() == list(range(rows.height))
+    # Two ops and their two calls of worker 5, then three and three of worker 2.
+    assert joined.device_ops["op"].to_list() == [0, 1, 4, 5, 6]
+    assert joined.device_ops["launch"].to_list() == [2, 3, 7, 8, 9]
+    assert joined.host_ops["parent"].to_list() == [None, 0, None, None, None, 4, 5, None, None, None]
+    assert joined.collectives["device_op"].to_list() == [1, 4]
+
+
+def test_a_rank_that_two_files_claim_is_refused_with_their_names():
+    twice = [of_worker(1, kernels=1) for _ in range(2)]
+    named = [replace(p, workers=p.workers.with_columns(file=pl.lit(f"{i}.json"))) for i, p in enumerate(twice)]
+    with pytest.raises(ReadError, match=r"0\.json, 1\.json: more than one file of the same rank"):
+        join(named)
+
+
+def test_notes_are_gathered_and_only_what_all_lack_is_lacking():
+    first = of_worker(0, kernels=1, salvaged=("one",), lacks={"syncs": "a", "allocations": "b", "host_ops.stack": "c"})
+    second = of_worker(1, kernels=1, salvaged=("two",), lacks={"syncs": "d", "host_ops": "e"})
+    joined = join([first, second])
+    assert joined.salvaged == ("one", "two")
+    assert joined.lacks == {"syncs": "a", "host_ops.stack": "c"}
+
+
+def test_a_column_that_one_lacks_with_its_table_and_the_other_alone_is_lacking():
+    first = of_worker(0, kernels=1, lacks={"host_ops": "no host"})
+    second = of_worker(1, kernels=1, lacks={"host_ops.stack": "no stacks"})
+    assert join([first, second]).why_lacking("host_ops.stack") is not None
+
+
+def test_a_note_names_the_workers_that_it_is_of_unless_all_have_it():
+    one, other = (
+        replace(
+            made := of_worker(worker, kernels=1),
+            workers=made.workers.with_columns(name=pl.lit(f"rank{worker}")),
+            salvaged=("no header", f"{worker} events left out"),
+        )
+        for worker in (0, 1)
+    )
+    assert join([one, other]).salvaged == ("no header", "rank0: 0 events left out", "rank1: 1 events left out")

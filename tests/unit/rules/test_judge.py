@@ -1,0 +1,414 @@
+"""The judge on hand-made metrics: outcomes, causes above symptoms, savings shared out, ranking."""
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advisor import metrics
+from advisor.analysis.device.steps import select_steps
+from advisor.metrics.metric import Measurements, pace_of
+from advisor.model.profile import Profile, table
+from advisor.rules.book import Rule
+from advisor.rules.judge import Suppression, judge
+
+
+def rule(name, when="input_share > 0.1", **changes):
+    form = {
+        "id": name,
+        "title": name.title(),
+        "when": when,
+        "severity": {"medium": True},
+        "confidence": "high",
+        "says": "{{ input_share | percent }} of {{ each_step }}",
+        "why": "because",
+        "fixes": [{"for": "any", "do": "less"}],
+        "references": [{"what": "x", "where": "y"}],
+        "cases": [],
+    }
+    return Rule.model_validate(form | changes)
+
+
+def saving(low, high, of="input"):
+    return {"saving": {"of": of, "low_ms": low, "high_ms": high, "method": "m"}}
+
+
+def measured(*rows, **reasons):
+    """Measurements with these rows of worker metrics, 100 ms a step."""
+    workers = {"worker": list(range(len(rows)))}
+    steps = {
+        "worker": workers["worker"],
+        "device": 0,
+        "step": 1,
+        "start_ns": 0,
+        "dur_ns": 100,
+        "host_start_ns": 0,
+        "host_dur_ns": 9,
+    }
+    tables = {"workers": table("workers", {**workers, "framework": "pytorch"}), "steps": table("steps", steps)}
+    selection = select_steps(Profile.of(tables, format="kineto"))
+    base = {"device": 0, "step_mean_ms": 100.0}
+    schema = {"worker": pl.Int32, "device": pl.Int32, **metrics.dtypes()}
+    frame = pl.DataFrame([{"worker": i, **base, **row} for i, row in enumerate(rows)], schema=schema)
+    return Measurements(selection, {"worker": frame, "device": frame, "run": paced(frame)}, reasons)
+
+
+def paced(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.filter(pl.col("worker") == pace_of(frame))
+
+
+def judged(found, *rules, silenced=None):
+    return judge(found, {r.id: r for r in rules}, silenced or {})
+
+
+def savings(judgement):
+    return {f.rule: (f.saving.low_ms, f.saving.high_ms) for f in judgement.findings if f.saving}
+
+
+def test_a_rule_that_holds_is_a_finding_with_its_sentence_and_evidence():
+    finding = judged(measured({"input_share": 0.5}), rule("a")).findings[0]
+    assert (finding.says, finding.severity) == ("50 % of each step", "medium")
+    assert [(e.metric, e.value, e.limit) for e in finding.evidence] == [("input_share", 0.5, 0.1)]
+
+
+@pytest.mark.parametrize(("name", "called"), [("TPU v6 Lite", "device"), ("NVIDIA H100", "GPU"), (None, "GPU")])
+def test_what_is_no_gpu_is_not_called_one(name, called):
+    words = {"title": "Copies to the GPU", "says": "the GPU copies from {{ device_name }}"}
+    cause, beneath = rule("a", explains=["b"], **words), rule("b", **words)
+    finding = judged(measured({"input_share": 0.5, "device_name": name}), cause, beneath).findings[0]
+    for one in (finding, *finding.symptoms):
+        assert one.title == f"Copies to the {called}"
+        assert one.says.startswith(f"the {called} copies")
+    assert len(finding.symptoms) == 1
+
+
+@pytest.mark.parametrize(("second", "told_of"), [(99.5, 0), (100.4, 0), (110.0, 1)])
+def test_what_all_workers_win_alike_is_told_of_the_one_whose_numbers_the_report_shows(second, told_of):
+    rows = [
+        {"input_share": 0.5, "step_mean_ms": step, "input_gain_ms": won} for step, won in [(201, 100), (200, second)]
+    ]
+    gain = {"saving": {"of": "input", "low_ms": 1.0, "high_ms": "input_gain_ms", "method": "m"}}
+    assert judged(measured(*rows), rule("a", **gain)).findings[0].scope.told_of == told_of
+
+
+def test_a_rule_that_does_not_hold_has_passed():
+    assert judged(measured({"input_share": 0.1}), rule("a")).passed == ("a",)
+
+
+def test_an_unknown_metric_makes_it_not_evaluable_and_says_why():
+    outcome = judged(measured({}, input_share="no loader"), rule("a", "input_share > 0.1 OR step_mean_ms > 1"))
+    assert outcome.not_evaluable[0].missing == {"input_share": "no loader"}
+    assert not outcome.findings
+
+
+def test_one_worker_that_fires_outweighs_one_that_cannot_be_judged():
+    outcome = judged(measured({}, {"input_share": 0.5}), rule("a"))
+    assert outcome.findings[0].scope.workers == (1,)
+
+
+def test_elsewhere_a_rule_is_not_applicable():
+    other = rule("a", applies={"framework": ["jax"]})
+    assert judged(measured({"input_share": 0.5}), other).not_applicable == ("a",)
+
+
+def test_a_suppressed_rule_is_told_with_its_reason():
+    outcome = judged(measured({"input_share": 0.5}), rule("a"), silenced={"a": Suppression("known", "2027-01-01")})
+    assert not outcome.findings
+    assert (outcome.suppressed[0].rule, outcome.suppressed[0].reason) == ("a", "known")
+
+
+def test_what_two_rules_claim_from_one_part_never_exceeds_it():
+    found = measured({"input_share": 0.3})
+    shares = savings(judged(found, rule("a", **saving(10, 20)), rule("b", **saving(10, 25))))
+    assert shares == {"b": (10.0, 25.0), "a": (2.5, 5.0)}  # 30 ms in all; the larger takes first
+
+
+def test_the_slowest_rank_sets_what_the_job_saves():
+    # by themselves 100, 80 and 70 ms; without their waits for input 60, 75 and 30: the job goes from 100 to 75
+    rows = [(100.0, 0.5, 40.0), (80.0, 0.1, 5.0), (70.0, 0.6, 40.0)]
+    found = measured(*({"own_step_ms": o, "input_share": i, "input_gain_ms": g} for o, i, g in rows))
+    (finding,) = judged(found, rule("a", **saving("0", "input_gain_ms"))).findings
+    assert finding.saving.high_ms == pytest.approx(25.0)
+    assert finding.scope.told_of == 0  # the worst is rank 2, but nobody waits for it
+
+
+def test_a_rank_that_nobody_waits_for_saves_the_job_nothing():
+    rows = [(100.0, 0.0, 0.0), (60.0, 0.6, 30.0)]
+    found = measured(*({"own_step_ms": o, "input_share": i, "input_gain_ms": g} for o, i, g in rows))
+    (finding,) = judged(found, rule("a", **saving("0", "input_gain_ms"))).findings
+    assert finding.saving.high_ms == 0.0
+    assert finding.scope.told_of == 1
+
+
+def uneven(*gains, own=(100.0, 60.0, 60.0), steps_enough=True):
+    """Three ranks, of which the first is 40 ms late; what each wins without its waits for input."""
+    base = {"input_share": 0.5, "skew_share": 0.4, "persistent_skew_ms": 40.0 if steps_enough else None}
+    return measured(*({**base, "own_whole_step_ms": o, "input_gain_ms": g} for o, g in zip(own, gains, strict=True)))
+
+
+LATE = rule("late", scope="run", **saving(0, 40, "skew"))
+LOADER = rule("loader", explains=["late"], **saving(0, "input_gain_ms"))
+
+
+def test_what_evens_out_the_ranks_explains_what_they_lose_to_each_other():
+    (finding,) = judged(uneven(40.0, 0.0, 0.0), LOADER, LATE).findings
+    assert (finding.rule, finding.saving.high_ms) == ("loader", 40.0)
+    assert [s.rule for s in finding.symptoms] == ["late"]
+
+
+def test_what_shortens_all_ranks_alike_does_not():
+    assert savings(judged(uneven(30.0, 30.0, 30.0), LOADER, LATE)) == {"late": (0.0, 40.0), "loader": (0.0, 30.0)}
+
+
+def test_what_evens_them_out_in_part_leaves_the_rest():
+    assert savings(judged(uneven(10.0, 0.0, 0.0), LOADER, LATE)) == {"late": (0.0, 30.0), "loader": (0.0, 10.0)}
+
+
+def test_one_step_tells_no_cause_of_lateness():
+    found = uneven(40.0, 0.0, 0.0, steps_enough=False)
+    assert savings(judged(found, LOADER, LATE)) == {"late": (0.0, 40.0), "loader": (0.0, 40.0)}
+
+
+def test_what_ranks_lose_to_each_other_is_lost_once_whichever_rank_a_rule_is_told_of():
+    other = rule("other", **saving(0, 30, "skew"))
+    found = judged(uneven(0.0, 0.0, 0.0), LATE, other)
+    assert savings(found) == {"late": (0.0, 40.0)}
+    assert [symptom.rule for symptom in found.findings[0].symptoms] == ["other"]
+
+
+def test_a_finding_on_the_job_holds_for_all_its_workers():
+    (finding,) = judged(uneven(0.0, 0.0, 0.0), LATE).findings
+    assert finding.scope.workers == (0, 1, 2)
+
+
+def test_a_finding_on_the_job_that_is_about_one_rank_holds_for_that():
+    about = LATE.model_copy(update={"about": "late_rank"})
+    rows = [{"input_share": 0.5, "late_rank": name} for name in ("rank 2", "rank 2", "rank 2")]
+    assert judged(measured(*rows), about).findings[0].scope.workers == (2,)
+    of_device = [row | {"late_rank": "worker 1, GPU 5"} for row in rows]
+    assert judged(measured(*of_device), about).findings[0].scope.workers == (1,)
+    assert judged(measured(*({"input_share": 0.5} for _ in rows)), about).findings[0].scope.workers == (0, 1, 2)
+
+
+def test_the_worst_workers_saving_counts():
+    found = measured({"input_share": 0.2, "input_gain_ms": 5.0}, {"input_share": 0.4, "input_gain_ms": 30.0})
+    assert savings(judged(found, rule("a", **saving("input_gain_ms / 2", "input_gain_ms")))) == {"a": (15.0, 30.0)}
+
+
+@pytest.mark.parametrize(("idle", "of"), [(0.2, "host_bound_idle"), (0.0, "host_work")])
+def test_a_saving_is_told_of_the_first_part_that_has_any_time(idle, of):
+    """A job without a GPU waits for no launches."""
+    found = measured({"input_share": 0.5, "host_bound_idle_share": idle, "host_work_share": 0.6})
+    parts = {"of": "host_bound_idle", "beyond": ("host_work",), "low_ms": 5, "high_ms": 9, "method": "m"}
+    assert judged(found, rule("a", saving=parts)).findings[0].saving.of == of
+
+
+def test_a_saving_that_cannot_be_told_is_none():
+    finding = judged(measured({"input_share": 0.5}), rule("a", **saving(1, "input_gain_ms"))).findings[0]
+    assert finding.saving is None
+
+
+def test_the_fix_whose_condition_holds_comes_first_and_one_whose_does_not_is_left_out():
+    fixes = [
+        {"for": "any", "do": "not here", "when": "input_share > 0.9"},
+        {"for": "any", "do": "unknown", "when": "device_name = 'A' OR input_share > 0"},
+        {"for": "any", "do": "always"},
+        {"for": "jax", "do": "elsewhere", "when": "input_share > 0.1"},
+        {"for": "any", "do": "here", "when": "input_share BETWEEN 0.4 AND 0.6"},
+    ]
+    finding = judged(measured({"input_share": 0.5}), rule("a", fixes=fixes)).findings[0]
+    assert [fix.do for fix in finding.fixes] == ["here", "always", "unknown"]
+    finding = judged(measured({"input_share": 0.5}), rule("a", fixes=fixes[:1])).findings[0]
+    assert [fix.do for fix in finding.fixes] == ["not here"]  # better than none
+
+
+@pytest.mark.parametrize(("share", "first"), [(0.6, "between"), (0.4, "within")])
+def test_time_that_no_saving_reckons_with_comes_first_where_it_is_most_of_it(share, first):
+    between = rule(
+        "between",
+        "between_steps_share > 0.1",
+        severity={"high": "between_steps_share > 0.5", "medium": True},
+        says="{{ between_steps_share | percent }}",
+        leads=True,
+    )
+    found = measured({"between_steps_share": share, "input_share": 0.9})
+    within = rule("within", severity={"high": True}, **saving(40, 90))
+    assert judged(found, between, within).findings[0].rule == first
+
+
+def test_what_others_leave_nothing_of_stands_beneath_the_first_that_took_from_the_same_part():
+    taking, left = rule("taking", **saving(10, 40)), rule("left", **saving(1, 5))
+    elsewhere = rule("elsewhere", **saving(1, 45, "memcpy"))
+    found = judged(measured({"input_share": 0.4, "memcpy_share": 0.5}), taking, left, elsewhere)
+    assert [(f.rule, [s.rule for s in f.symptoms]) for f in found.findings] == [("taking", ["left"]), ("elsewhere", [])]
+
+
+def test_what_claims_nothing_stands_by_itself():
+    found = judged(measured({"input_share": 0.4}), rule("taking", **saving(10, 40)), rule("left", **saving(0, 0)))
+    assert [f.rule for f in found.findings] == ["taking", "left"]
+
+
+def test_a_fix_that_is_made_already_is_left_out():
+    fixes = [
+        {"for": "any", "do": "made", "unless": "input_share > 0.1"},
+        {"for": "any", "do": "not made", "unless": "input_share > 0.9"},
+        {"for": "any", "do": "unknown", "unless": "device_name = 'A'"},
+    ]
+    finding = judged(measured({"input_share": 0.5}), rule("a", fixes=fixes)).findings[0]
+    assert [fix.do for fix in finding.fixes] == ["not made", "unknown"]
+
+
+def test_what_uneven_steps_cost_is_a_part_of_the_mean_with_them():
+    found = measured({"input_share": 0.5, "outliers_share": 0.5, "complete_step_mean_ms": 150.0})
+    won = judged(found, rule("a", **saving(15, 30, of="outliers"))).findings[0].saving
+    assert (won.low_share, won.high_share) == (0.1, 0.2)
+
+
+def test_a_symptom_stands_under_its_cause_only():
+    cause, symptom = rule("cause", explains=["symptom"]), rule("symptom", symptom=True)
+    findings = judged(measured({"input_share": 0.5}), cause, symptom).findings
+    assert [f.rule for f in findings] == ["cause"]
+    assert [s.rule for s in findings[0].symptoms] == ["symptom"]
+
+
+def test_a_symptom_without_a_cause_stands_alone():
+    silent = rule("cause", "input_share > 0.9", explains=["symptom"])
+    assert [f.rule for f in judged(measured({"input_share": 0.5}), silent, rule("symptom", symptom=True)).findings] == [
+        "symptom"
+    ]
+
+
+def test_what_a_cause_leaves_of_its_effect_is_shown_if_it_is_more():
+    cause = rule("cause", explains=["effect"], **saving(5, 10))
+    findings = judged(measured({"input_share": 0.3}), cause, rule("effect", **saving(15, 30))).findings
+    assert {f.rule: f.saving.high_ms for f in findings} == {"effect": 20.0, "cause": 10.0}
+
+
+def test_what_a_cause_leaves_of_its_effect_is_not_shown_if_it_is_less():
+    cause = rule("cause", explains=["effect"], **saving(10, 20))
+    findings = judged(measured({"input_share": 0.3}), cause, rule("effect", **saving(15, 30))).findings
+    assert [f.rule for f in findings] == ["cause"]
+    assert [s.rule for s in findings[0].symptoms] == ["effect"]
+
+
+def test_a_chain_of_causes_gathers_under_the_first():
+    chain = [rule("a", explains=["b"], **saving(20, 30)), rule("b", explains=["c"]), rule("c", symptom=True)]
+    findings = judged(measured({"input_share": 0.3}), *chain).findings
+    assert [f.rule for f in findings] == ["a"]
+    assert {s.rule for s in findings[0].symptoms} == {"b", "c"}
+
+
+def test_rank_is_by_expected_saving_then_severity_then_name():
+    found = measured({"input_share": 0.3, "host_bound_idle_share": 0.3})
+    rules = [
+        rule("unsure", confidence="low", **saving(20, 28, "host_bound_idle")),
+        rule("sure", **saving(10, 12)),
+        rule("b"),
+        rule("a"),
+        rule("grave", severity={"high": True}),
+    ]
+    assert [f.rule for f in judged(found, *rules).findings] == ["sure", "unsure", "grave", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "at_most"),
+    [
+        (1.0, 1.0, "high"),  # 1 % of the step
+        (0.99, 50.0, "medium"),
+        (0.0, 50.0, "medium"),
+        (0.0, 2.0, "medium"),
+        (0.0, 1.9, "low"),
+        (0.9, 1.0, "low"),
+        (0.0, 0.0, "low"),
+    ],
+)
+def test_a_severity_is_at_most_what_the_saving_carries(low, high, at_most):
+    found, levels = measured({"input_share": 0.9}), ["high", "medium", "low"]
+    for level in levels:
+        one = rule("a", severity={level: True}, **saving(low, high))
+        assert judged(found, one).findings[0].severity == max(level, at_most, key=levels.index)
+        assert judged(found, one.adjusted({}, level)).findings[0].severity == level  # the user's word holds
+
+
+def test_what_another_finding_has_taken_carries_no_severity():
+    found, worse = measured({"input_share": 0.3}), {"severity": {"high": True}}
+    findings = judged(found, rule("a", **worse, **saving(25, 29.9)), rule("b", **worse, **saving(10, 20))).findings
+    assert {f.rule: f.severity for f in findings} == {"a": "high", "b": "low"}
+
+
+def test_without_a_saving_the_severity_is_the_rules():
+    assert judged(measured({"input_share": 0.3}), rule("a", severity={"high": True})).findings[0].severity == "high"
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100), st.sampled_from(["input", "compute"])), max_size=8),
+    st.floats(0, 0.5),
+    st.floats(0, 0.5),
+)
+def test_savings_never_exceed_their_part(claims, input_share, compute_share):
+    found = measured({"input_share": input_share, "compute_share": compute_share})
+    rules = [rule(f"r{i}", True, **saving(min(a, b), max(a, b), of)) for i, (a, b, of) in enumerate(claims)]
+    outcome = judged(found, *rules)
+    for of, share in (("input", input_share), ("compute", compute_share)):
+        claimed = [f.saving for f in outcome.findings if f.saving and f.saving.of == of]
+        assert sum(s.high_ms for s in claimed) <= 100 * share + 1e-6
+        assert all(0 <= s.low_ms <= s.high_ms for s in claimed)
+
+
+@pytest.mark.parametrize("phrase", ["each_step", "per_step"])
+def test_a_recording_without_steps_is_not_called_one(phrase):
+    profile = Profile.of(
+        {
+            "workers": table("workers", {"worker": [0]}),
+            "host_ops": table("host_ops", {"worker": [0], "start_ns": 0, "dur_ns": 9}),
+        },
+        format="kineto",
+    )
+    schema = {"worker": pl.Int32, "device": pl.Int32, **metrics.dtypes()}
+    frame = pl.DataFrame([{"worker": 0, "input_share": 0.5, "step_mean_ms": 1.0}], schema=schema)
+    found = Measurements(select_steps(profile), {"worker": frame, "run": frame}, {})
+    said = judged(found, rule("a", says="{{ " + phrase + " }}")).findings[0].says
+    assert "step" not in said
+
+
+def with_fixes(*fixes, framework="pytorch", format_="kineto"):
+    found = measured({"input_share": 0.5})
+    profile = found.selection.profile
+    told = replace(
+        profile, format=format_, workers=profile.workers.with_columns(framework=pl.lit(framework, pl.String))
+    )
+    one = rule("a", fixes=[{"do": f"{fix['for']} {fix.get('format', '')}", **fix} for fix in fixes])
+    judgement = judged(replace(found, selection=replace(found.selection, profile=told)), one)
+    return [(fix.framework, fix.do) for fix in judgement.findings[0].fixes]
+
+
+def test_a_fix_for_the_profiles_of_one_tool_is_told_to_nobody_else():
+    fixes = ({"for": "pytorch", "format": ["kineto"], "do": "k"}, {"for": "any", "format": ["nsys"], "do": "n"})
+    assert with_fixes(*fixes, format_="kineto") == [("pytorch", "k")]
+    assert with_fixes(*fixes, format_="nsys") == [("any", "n")]
+    assert with_fixes(fixes[0], format_="nsys") == [("pytorch", "k")]  # better than none
+
+
+def test_a_program_of_no_framework_gets_its_own_fixes_in_place_of_those_for_any():
+    fixes = ({"for": "pytorch", "do": "p"}, {"for": "any", "do": "a"}, {"for": "cuda", "do": "c"})
+    assert with_fixes(*fixes, framework="cuda") == [("cuda", "c")]
+    assert with_fixes(*fixes[:2], framework="cuda") == [("any", "a")]
+    assert with_fixes(*fixes) == [("pytorch", "p"), ("any", "a")]
+
+
+def test_a_rule_may_apply_where_the_framework_is_not_known():
+    found = measured({"input_share": 0.5})
+    profile = found.selection.profile
+    unknown = replace(profile, workers=profile.workers.with_columns(framework=pl.lit(None, pl.String)))
+    unknown = replace(found, selection=replace(found.selection, profile=unknown))
+    assert judged(unknown, rule("a", applies={"framework": ["pytorch"]})).not_applicable == ("a",)
+    assert judged(unknown, rule("a", applies={"framework": ["pytorch", "any"]})).findings
+
+
+def test_in_doubt_the_confidence_is_a_level_lower():
+    doubted = rule("a", doubt="unnamed_input <> ''")
+    for name, confidence in (("fetch_it", "medium"), ("", "high"), (None, "high")):
+        (found,) = judge(measured({"input_share": 0.5, "unnamed_input": name}), {"a": doubted}, {}).findings
+        assert found.confidence == confidence

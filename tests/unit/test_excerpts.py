@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from advisor.analysis.device.steps import select_steps
+from advisor.engine import check, excerpt, read
+from advisor.errors import UsageError
+from advisor.excerpts import excerpt as cut
+from advisor.excerpts import window
+from advisor.model.profile import table
+from advisor.model.report import Finding, Place
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "simulated-sync-a100"
+
+
+@pytest.fixture(scope="module")
+def findings() -> tuple[Finding, ...]:
+    return check([str(FIXTURE)]).runs[0].findings
+
+
+@pytest.fixture(scope="module")
+def view():
+    return select_steps(read(str(FIXTURE))).views[0]
+
+
+def at(finding: Finding, start_ns: int, dur_ns: int) -> Finding:
+    spot = Place(table="host_ops", name="x", worker=0, device=0, step=None, start_ns=start_ns, at_ms=0, dur_ns=dur_ns)
+    return finding.model_copy(update={"where": (spot,)})
+
+
+def test_the_step_around_the_place_is_shown(findings, view):
+    step = view.steps.row(1, named=True)
+    shown = window(view, at(findings[0], step["start_ns"] + 10, 5))
+    assert shown == (step["start_ns"], step["start_ns"] + step["dur_ns"])
+
+
+def test_without_a_place_the_longest_step_is_shown(findings, view):
+    shown = window(view, findings[0].model_copy(update={"where": ()}))
+    assert shown[1] - shown[0] == view.steps["dur_ns"].max()
+
+
+def test_outside_of_all_steps_the_place_and_what_is_around_it_is_shown(findings, view):
+    before = view.steps["start_ns"].min() - 10**10
+    assert window(view, at(findings[0], before, 10**6)) == (before - 2 * 10**6, before + 3 * 10**6)
+
+
+def test_the_excerpt_holds_what_ran_the_launches_and_the_findings(findings):
+    trace = excerpt(str(FIXTURE), findings[0].key)
+    events = trace["traceEvents"]
+    kinds = {event.get("cat") for event in events}
+    assert {"kernel", "op", "runtime", "finding", "launch"} <= kinds
+    told = trace["advisor"]
+    drawn = [event for event in events if event["ph"] == "X"]
+    window_end = told["ts"] + told["dur_ns"] / 1e3
+    assert all(event["ts"] < window_end and event["ts"] + event["dur"] > told["ts"] for event in drawn)
+    assert min(event["ts"] for event in events if event["ph"] != "M") >= 0  # a viewer drops what is before
+    ends = {event["id"] for event in events if event["ph"] == "f"}
+    assert ends == {event["id"] for event in events if event["ph"] == "s"}
+    views = {(event["pid"], event["tid"]) for event in drawn}
+    named = {(event["pid"], event["tid"]) for event in events if event["name"] == "thread_name"}
+    assert views <= named
+
+
+def test_a_finding_without_places_is_drawn_over_the_whole_window(findings, view):
+    shown = findings[0].model_copy(update={"where": ()})
+    trace = cut(read(str(FIXTURE)), view, [shown, *findings[1:]], shown)
+    drawn = [(e["ts"], e["dur"]) for e in trace["traceEvents"] if e.get("cat") == "finding" and e["tid"] == 0]
+    assert drawn == [(trace["advisor"]["ts"], trace["advisor"]["dur_ns"] / 1e3)]
+    assert trace["advisor"]["note"].startswith(f"{shown.key} names no place in the recording")
+
+
+def test_what_was_not_found_cannot_be_shown():
+    with pytest.raises(UsageError, match=r"--finding launchbound: not found in .*; found: "):
+        excerpt(str(FIXTURE), "launchbound")
+
+
+def test_threads_bear_their_names_and_numbers_that_viewers_can_tell(findings, view):
+    profile = read(str(FIXTURE))
+    hashed = replace(
+        profile,
+        host_ops=profile.host_ops.with_columns(thread=pl.lit(-(2**62), pl.Int64)),
+        threads=table("threads", {"worker": [0], "thread": [-(2**62)], "name": ["tf_Compute"]}),
+    )
+    names = [threads(cut(made, view, findings, findings[0])) for made in (profile, hashed)]
+    assert names[0]
+    assert names == [{thread: f"thread {thread}" for thread in names[0]}, {1: "tf_Compute"}]
+
+
+def threads(trace: dict[str, Any]) -> dict[int, str]:
+    named = [e for e in trace["traceEvents"] if e["name"] == "thread_name" and e["pid"] == 1000]
+    ran = {e["tid"] for e in trace["traceEvents"] if e["pid"] == 1000 and e["ph"] == "X"}
+    assert ran <= {e["tid"] for e in named}
+    return {e["tid"]: e["args"]["name"] for e in named}

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from advisor.analysis.device.steps import select_steps
+from advisor.engine import read
+from advisor.errors import ReadError
+from advisor.files import jobs, parts
+from advisor.inputs.discover import Found, discover
+from advisor.inputs.hardware import match
+from advisor.metrics import Part, measure_part
+from advisor.model.profile import table
+from tests.tables import kernel, profile, step
+
+
+def part(worker: int, file: str) -> Part:
+    made = profile([kernel(0, 5, worker=worker)], steps=[step(1, 0, 10, worker=worker)])
+    named = replace(made, workers=table("workers", {"worker": [worker], "rank": [worker], "file": [file]}))
+    return measure_part(select_steps(named))
+
+
+V100, A100 = "Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-80GB"
+FOUND = Found("job", "/logs/job", "kineto", ())
+
+
+def test_files_of_different_ranks_are_one_job():
+    ((name, made, notes),) = jobs(FOUND, [part(0, "/a/rank0.json"), part(1, "/a/rank1.json")])
+    assert (name, len(made), notes) == ("job", 2, [])
+
+
+def test_a_second_file_of_a_rank_is_another_job_and_said():
+    made = [part(0, "/a/rank0.json"), part(1, "/a/rank1.json"), part(1, "/a/copy.json")]
+    (first, second) = jobs(FOUND, made)
+    assert first[:2] == ("job", made[:2])
+    assert second[:2] == ("job/copy.json", made[2:])
+    assert "rank 1" in first[2][0]
+
+
+def test_two_jobs_in_a_folder_are_told_apart_in_the_order_of_their_files():
+    made = [part(rank, f"/a/{job}_rank{rank}.json") for job in "xy" for rank in (0, 1)]
+    assert [(name, len(job)) for name, job, _ in jobs(FOUND, made)] == [("job", 2), ("job#2", 2)]
+
+
+def on(worker: int, file: str, gpu: str) -> Part:
+    made = part(worker, file)
+    (rank,) = made.ranks
+    return replace(made, ranks=(replace(rank, gpu=match(gpu)),))
+
+
+def test_a_rank_goes_to_the_job_on_its_own_kind_of_gpu():
+    """The first file in the order of names that claims rank 2 is of another job."""
+    stray = on(2, "/a/a_rank2.json", A100)
+    made = [stray, *(on(rank, f"/a/rank{rank}.json", V100) for rank in (0, 1, 2))]
+    first, second = jobs(FOUND, made)
+    assert [p.selection.profile.workers["file"][0] for p in first[1]] == [f"/a/rank{n}.json" for n in (0, 1, 2)]
+    assert second[1] == [stray]
+
+
+def test_ranks_on_different_gpus_are_said():
+    ((_, _, notes),) = jobs(FOUND, [on(0, "/a/rank0.json", V100), on(1, "/a/rank1.json", A100)])
+    assert "different GPUs" in notes[0]
+    assert "different jobs" in notes[0]
+
+
+def test_nothing_measured_is_no_job():
+    assert list(jobs(FOUND, [])) == []
+
+
+def traced(folder, name: str, pid: int, **info: object) -> None:
+    """A trace of one kernel and the call that launched it."""
+    call = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": pid, "tid": 1, "ts": 1, "dur": 2}
+    ran = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 5, "dur": 10}
+    events = [call | {"args": {"correlation": 1}}, ran | {"args": {"correlation": 1, "device": 0, "stream": 7}}]
+    header = {"schemaVersion": 1, "distributedInfo": info} if info else {"schemaVersion": 1}
+    (folder / name).write_text(json.dumps(header | {"traceEvents": events}))
+
+
+def told(folder) -> list[tuple[list[int], list[str]]]:
+    (found,), _ = discover([str(folder)])
+    measured, _ = parts(found, "steady", lambda _: lambda _: None, 1)
+    return [
+        ([w for p in job for w in p.selection.profile.workers["worker"]], notes)
+        for _, job, notes in jobs(found, measured)
+    ]
+
+
+def test_ranks_that_the_files_do_not_tell_are_said_to_be_from_their_names(tmp_path):
+    for rank in (3, 5):
+        traced(tmp_path, f"rank{rank}.pt.trace.json", 100 + rank)
+    assert told(tmp_path) == [([3, 5], ["the files do not tell their rank: it is taken from the file names"])]
+
+
+def test_a_rank_below_zero_or_beyond_the_job_is_none(tmp_path):
+    traced(tmp_path, "rank3.pt.trace.json", 103, rank=-1, world_size=8)
+    traced(tmp_path, "rank5.pt.trace.json", 105, rank=8, world_size=8)
+    ((ranks, notes),) = told(tmp_path)
+    assert (ranks, notes) == ([3, 5], ["the files do not tell their rank: it is taken from the file names"])
+
+
+def test_files_of_several_processes_that_all_say_rank_0_are_numbered_by_their_names(tmp_path):
+    for rank in (0, 1, 2):
+        traced(tmp_path, f"rank{rank}.pt.trace.json", 100 + rank, rank=0, world_size=3)
+    ((ranks, (note,)),) = told(tmp_path)
+    assert ranks == [0, 1, 2]
+    assert note == "all files say rank 0, but are of different processes: the ranks are taken from the file names"
+    assert read(str(tmp_path)).workers["worker"].to_list() == [0, 1, 2]  # as for an excerpt
+
+
+def test_a_copy_of_a_rank_and_jobs_of_one_rank_each_stay_apart(tmp_path):
+    for rank, size in ((0, 3), (1, 3)):
+        traced(tmp_path, f"rank{rank}.pt.trace.json", 100, rank=0, world_size=size)  # one process
+    assert [ranks for ranks, _ in told(tmp_path)] == [[0], [0]]
+    with pytest.raises(ReadError, match=r"holds 2 runs; give the path of one, as .*rank0\.pt\.trace\.json$"):
+        read(str(tmp_path))
+    for rank in (0, 1):
+        traced(tmp_path, f"rank{rank}.pt.trace.json", 100 + rank, rank=0, world_size=1)
+    assert [ranks for ranks, _ in told(tmp_path)] == [[0], [0]]
