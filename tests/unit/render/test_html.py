@@ -74,7 +74,7 @@ def page(sample: str) -> Page:
 
 @cache
 def hostile_page(text: str) -> Page:
-    return Page(html.render(hostile(text)))
+    return Page(pages.hostile(text))
 
 
 def test_the_page_tells_what_counts():
@@ -177,7 +177,7 @@ def test_a_page_without_charts_does_without_what_draws_them():
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_the_data_of_a_page_is_one_json_text(text: str):
     (data, *_) = re.findall(
-        r'<script type="application/json" id="run-\d+-data">(.*?)</script>', html.render(hostile(text)), re.DOTALL
+        r'<script type="application/json" id="run-\d+-data">(.*?)</script>', pages.hostile(text), re.DOTALL
     )
     assert not set(data) & set("<>&")
     assert json.loads(data)["tables"]["kernels"]["rows"][0][0].startswith(
