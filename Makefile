@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DEMO ?= fixtures/simulated-input-bound-v100
 REPORT ?= report.html
 WORKERS ?= logical
-PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist loadgroup
+PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist loadfile
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -16,14 +16,6 @@ settings.register_profile("fuzz", deadline=timedelta(seconds=20), max_examples=1
 settings.load_profile("quick")
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one file share a process, and so do all that check recordings, so that each is checked once."""
-    for item in items:
-        folder = item.path.parent
-        item.add_marker(pytest.mark.xdist_group("golden" if folder.name == "golden" else item.path.stem))
-
-
 @pytest.fixture(scope="session")
 def moto() -> Iterator[tuple[str, int]]:
     """Host and port of an S3 server."""
