@@ -34,13 +34,12 @@ from advisor.model.report import (
     Value,
     Worker,
 )
+from advisor.render.registry import Request, draw
 
 Model = TypeVar("Model", bound=BaseModel)
 
 STEP_MS = 177.6
-NO_MEMORY = "the profile has no memory events: record with profile_memory=True"
-NO_SHAPES = "no shapes were recorded: record with record_shapes=True"
-NO_DEVICE = "this worker used no device in the recording"
+NO_MEMORY, NO_SHAPES, NO_DEVICE = "no_memory_profile", "no_shapes", "no_device_used"  # codes of the vocabulary
 
 
 def saving(low_ms: float, high_ms: float, of: str, method: str) -> Saving:
@@ -78,7 +77,8 @@ INPUT_BOUND = Finding(
             value=0.334,
             unit="share",
             meaning="Part of the step in which the device idles while the data loader is asked for the next batch.",
-            limit=0.2,
+            limit=0.05,
+            limits={"high": 0.2},
             formula="time of input outside compute, memcpy, memset, collective, launch / step time",
         ),
         Evidence(
@@ -309,7 +309,7 @@ TIMELINE = timeline()
 
 RESNET = Run(
     name="resnet50-workers0",
-    verdict="The GPU waits for input data: 30 to 59 ms of each 178 ms step to win.",
+    verdict="The GPU waits for input data. Fixing this saves 30\N{EN DASH}59 ms of each 178 ms step.",
     source=Source(
         path="logs/resnet50-workers0",
         format="kineto",
@@ -431,6 +431,11 @@ PIPELINE: tuple[dict[str, Value], ...] = tuple(
 def changed(model: Model, **fields: object) -> Model:
     """A copy with other fields, checked like any other."""
     return type(model).model_validate({**dict(model), **fields})
+
+
+def drawn(value: Report, kind: str, *, verbose: bool = False, **screen: bool | int) -> str:
+    """The report as text of this kind."""
+    return draw(Request(value, verbose=verbose, screen=screen), kind).decode()
 
 
 def report(*runs: Run, unreadable: tuple[Unreadable, ...] = ()) -> Report:
@@ -640,8 +645,6 @@ SAMPLES = {
 }
 
 if __name__ == "__main__":
-    from advisor.render.registry import Request, draw
-
     folder = Path(sys.argv[1])
     for name, sample in SAMPLES.items():
         for suffix, kind in {"html": "html", "md": "markdown", "txt": "terminal"}.items():

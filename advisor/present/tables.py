@@ -25,11 +25,10 @@ def kernels_and_operators(run: Run) -> doc.Section | None:
         return None
     title = listing(present).capitalize()
     cores = tensor_cores(run)
-    blocks: list[doc.Block] = [cores] if cores else []
-    blocks.append(doc.Text(_what_tables_count(run), "quiet"))
-    per = ", per step" if run.source.steps.marked else ""
-    blocks += [doc.Widget("tables", name, words=(per,)) for name in present]
-    return doc.Section(title, tuple(blocks), id="tables", level=doc.Level.BEHIND, is_wide=True)
+    says, per = _what_tables_count(run), (", per step" if run.source.steps.marked else "",)
+    widgets = (doc.Widget("tables", name, says=says if name == present[0] else "", words=per) for name in present)
+    blocks = (*([cores] if cores else []), *widgets)
+    return doc.Section(title, blocks, id="tables", level=doc.Level.BEHIND, is_wide=True)
 
 
 def tensor_cores(run: Run) -> doc.Bars | None:
