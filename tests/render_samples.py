@@ -35,6 +35,7 @@ from advisor.model.report import (
     Worker,
 )
 from advisor.render.registry import Request, draw
+from advisor.vocabulary import REASONS
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -596,6 +597,8 @@ def hostile(text: str) -> Report:
     tagged = (*SEVERITY_FIELDS, "schema_version", "kind")
 
     def put(value: object, key: str = "") -> object:
+        if isinstance(value, dict) and value.get("code") in REASONS:
+            return value  # a word of ours, not of a recording
         if isinstance(value, dict):
             return {(f"{text}{k}" if key in MAPPINGS else k): put(v, k) for k, v in value.items()}
         if isinstance(value, list | tuple):

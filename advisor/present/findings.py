@@ -13,7 +13,7 @@ from advisor.present import document as doc
 from advisor.present.ranks import reach
 from advisor.present.stacks import frames, source_lines
 from advisor.present.verdict import first_sentence, saving, saving_in_brief, title
-from advisor.text import listing, ns, one_line, quantity
+from advisor.text import count, listing, ns, one_line, quantity
 from advisor.vocabulary import POOLS
 
 FEW: Final = 5
@@ -21,6 +21,7 @@ FEW: Final = 5
 
 _WEIGHTS: Final[dict[Confidence, float]] = {"high": 1.0, "medium": 0.7, "low": 0.4}  # as the judge weighs
 _SPOTS: Final = 3  # places of one name
+_NAMED_RULES: Final = 3
 _NAMED: Final = 400  # characters of a name
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _COMPARED: Final = re.compile(  # one name with one name: a factor has no unit
@@ -32,8 +33,15 @@ _WEB: Final = re.compile(r"https?://[^\s<>\"'`|\\()\[\]{}\x00-\x20\x7f-\U0010fff
 def findings(run: Run) -> doc.Findings:
     """The run's findings in their order."""
     shown = tuple(_finding(finding, number, run) for number, finding in enumerate(run.findings, 1))
-    hidden = [f"`{finding.rule}`" for finding in run.findings[FEW:]]
-    return doc.Findings(shown, few=FEW, more=f"Smaller: {listing(hidden)}." if hidden else "")
+    return doc.Findings(shown, few=FEW, more=_more(run.findings[FEW:]))
+
+
+def _more(hidden: Sequence[Fact]) -> str:
+    """What a screen writes of the findings that it leaves out."""
+    rules = [f"`{finding.rule}`" for finding in hidden]
+    if len(rules) > _NAMED_RULES:
+        return f"and {count(len(rules), 'more finding')}"
+    return f"Smaller: {listing(rules)}." if rules else ""
 
 
 def order(run: Run) -> str:
@@ -44,7 +52,7 @@ def order(run: Run) -> str:
         return "Ordered by severity."
     rest = "; those without an estimate come last" if any(finding.saving is None for finding in run.findings) else ""
     doubt = "The first makes the numbers of the others doubtful. Then ordered" if _leads(run) else "Ordered"
-    return f"{doubt} by the saving to expect: its middle, times confidence{rest}."
+    return f"{doubt} by expected saving: the middle of the range, weighted by confidence{rest}."
 
 
 def _leads(run: Run) -> bool:

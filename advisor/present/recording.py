@@ -14,7 +14,7 @@ def recording(run: Run) -> str | None:
     codes = [why.code for why in reasons]
     if run.source.format == "nsys":
         return _nsys(options(NSYS_OPTIONS, codes))
-    return _torch(options(TORCH_OPTIONS, codes)) if run.source.format == "kineto" else None
+    return None if run.source.format == "xplane" else _torch(options(TORCH_OPTIONS, codes))
 
 
 def _nsys(missing: Sequence[Option]) -> str | None:

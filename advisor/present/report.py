@@ -269,5 +269,5 @@ def _members(source: Source) -> Iterator[doc.Pair]:
 def _hint(run: Run) -> doc.Section | None:
     if not run.findings:
         return None
-    words = "`-v` shows evidence, every fix and where to look; `advisor rules show RULE` explains a rule"
+    words = "`-v` shows evidence, fixes and places; `advisor rules show RULE` explains one"
     return doc.Section("More", (doc.Text(words, "quiet", level=_SCREEN),), level=_SCREEN, is_titled=False)

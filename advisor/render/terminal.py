@@ -16,7 +16,7 @@ from advisor.vocabulary import CATEGORIES
 _NARROW, _WIDE = 60, 110  # text wider than this is hard to read, narrower leaves no room beside the labels
 _MARGIN: Final = 3
 _DEEPEST: Final = 30  # columns that a line moves in
-_ROOMY: Final = 3  # so many findings have space between them, and what they say in full
+_ROOMY: Final = 3  # so many findings have space between them and say all; of more, as many say one sentence
 _GAP: Final = 2  # columns between those of a table
 
 _STYLES: Final[dict[doc.Severity, str]] = {"high": "bold red", "medium": "bold yellow", "low": "bold blue"}
@@ -265,7 +265,8 @@ def _finding(page: Page, finding: doc.Finding, *, verbose: bool, is_roomy: bool)
     page.add(f"{finding.number}  ", severity, new, (f"  {finding.title}", "bold"), rule, hang=_MARGIN)
     if worth := _worth(finding, verbose=verbose):
         page.add((worth, "green"), margin=_MARGIN)
-    page.add(finding.says if is_roomy else finding.brief, margin=_MARGIN)
+    if is_roomy or finding.number <= _ROOMY:
+        page.add(finding.says if is_roomy else finding.brief, margin=_MARGIN)
     for symptom in finding.symptoms:
         says = f": {symptom.says}" if verbose else ""
         page.add(f"└ {symptom.title}{says}", (f"  [{symptom.rule}]", "cyan"), margin=_MARGIN, hang=2)

@@ -60,9 +60,9 @@ def test_places_of_one_name_and_stack_stand_together_three_at_most():
 
 
 def test_the_order_is_stated():
-    assert order(RESNET) == "Ordered by the saving to expect: its middle, times confidence."
+    assert order(RESNET) == "Ordered by expected saving: the middle of the range, weighted by confidence."
     unestimated = changed(RESNET, findings=(*RESNET.findings, changed(INPUT_BOUND, saving=None)))
-    assert order(unestimated).endswith("times confidence; those without an estimate come last.")
+    assert order(unestimated).endswith("weighted by confidence; those without an estimate come last.")
     assert order(changed(RESNET, findings=RESNET.findings[:1])) == ""
     assert order(changed(RESNET, findings=(changed(INPUT_BOUND, saving=None),) * 2)) == "Ordered by severity."
 

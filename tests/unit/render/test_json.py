@@ -82,10 +82,19 @@ def test_no_number_that_json_lacks_can_enter():
         ("3", "is no report: the document"),
         ("{}", "is no report: advisor_version"),
         ('{"advisor_version": "1", "runs": [{"verdict": ""}]}', "is no report: runs.0.name"),
-        ('{"schema_version": 1, "advisor_version": "1", "runs": []}', "is a report of version 1, and this advisor reads"),
-        ('{"schema_version": 3, "jobs": []}', "is a report of version 3, and this advisor reads version 2: use a newer"),
+        (
+            '{"schema_version": 1, "advisor_version": "1", "runs": []}',
+            "is a report of version 1, and this advisor reads",
+        ),
+        (
+            '{"schema_version": 3, "jobs": []}',
+            "is a report of version 3, and this advisor reads version 2: use a newer",
+        ),
         ('{"schema_version": "two", "advisor_version": "9", "runs": []}', "is no report: schema_version"),
-        ('{"kind": "comp\\u001b[31m\\n", "advisor_version": "9", "runs": []}', "is a saved comp\ufffd[31m, not a report"),
+        (
+            '{"kind": "comp\\u001b[31m\\n", "advisor_version": "9", "runs": []}',
+            "is a saved comp\ufffd[31m, not a report",
+        ),
     ],
 )
 def test_what_is_no_report_is_refused_in_one_line(text: str | bytes, told: str):
