@@ -13,7 +13,6 @@ from advisor.analysis.device.call_tree import MOST_FRAMES
 from advisor.analysis.device.steps import OUTLIER, DeviceView, Selection
 from advisor.metrics.kernels.kernel_times import with_the_rest
 from advisor.metrics.metric import Measurements
-from advisor.metrics.steps.breakdown import CATEGORIES
 from advisor.metrics.steps.operations import pooled
 from advisor.model.report import (
     OUTLIERS,
@@ -23,6 +22,7 @@ from advisor.model.report import (
     Idle,
     LeftOutStep,
     NotEvaluable,
+    Reason,
     Run,
     Source,
     Span,
@@ -34,6 +34,7 @@ from advisor.model.report import (
 )
 from advisor.rules.judge import Judgement
 from advisor.text import bytes_, count, interval, ms, one_line, percent, plain, runs_of
+from advisor.vocabulary import CATEGORIES
 
 _FAR_MS: Final = 60_000  # between clocks of hosts that are set at all
 _MATCHED: Final = 0.99  # of the time in collectives: less is worth a word
@@ -112,7 +113,7 @@ def _too_little(run: Run) -> str:
 
 def _commonest(unjudged: Sequence[NotEvaluable]) -> tuple[str, int]:
     """The reason that most of the rules which could not be judged have, and how many have it."""
-    return Counter(why for rule in unjudged for why in dict.fromkeys(rule.missing.values())).most_common(1)[0]
+    return Counter(why for rule in unjudged for why in rule.words).most_common(1)[0]
 
 
 def _rows(scope: str, frame: pl.DataFrame, selection: Selection, view: DeviceView) -> pl.DataFrame:
@@ -220,7 +221,7 @@ def _source(path: str, selection: Selection, view: DeviceView, row: Mapping[str,
         steps=_steps(selection, view, row),
         salvaged=tuple(profile.salvaged),
         notes=tuple(_notes(selection, row)),
-        lacks=dict(profile.lacks),
+        lacks={need: Reason.of(why) for need, why in profile.lacks.items()},
         environment=_environment(selection),
     )
 

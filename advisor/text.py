@@ -184,3 +184,10 @@ _QUANTITIES: Final[dict[str, Callable[[float], str]]] = {
     "share": percent,
     "bytes": bytes_,
 }
+FORMATS: Final[dict[str, Callable[[float], str]]] = {
+    **_QUANTITIES,
+    "percent": percent,
+    "number": number,
+    "count": lambda amount: f"{amount:,}",
+}
+"""The formats that numbers in texts may ask for, as `{share:percent}`."""

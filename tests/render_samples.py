@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
+from advisor.model.missing import Missing
 from advisor.model.report import (
     Device,
     Events,
@@ -19,6 +20,7 @@ from advisor.model.report import (
     NotEvaluable,
     Place,
     Reach,
+    Reason,
     Report,
     Run,
     Saving,
@@ -38,9 +40,9 @@ from advisor.model.report import (
 Model = TypeVar("Model", bound=BaseModel)
 
 STEP_MS = 177.6
-NO_MEMORY = "the profile has no memory events: record with profile_memory=True"
-NO_SHAPES = "no shapes were recorded: record with record_shapes=True"
-NO_DEVICE = "this worker used no device in the recording"
+NO_MEMORY = Reason.of(Missing("no_memory_profile"))
+NO_SHAPES = Reason.of(Missing("no_shapes"))
+NO_DEVICE = Reason.of(Missing("no_device_used"))
 
 
 def saving(low_ms: float, high_ms: float, of: str, method: str) -> Saving:
@@ -592,7 +594,8 @@ def hostile(text: str) -> Report:
 
     def put(value: object, key: str = "") -> object:
         if isinstance(value, dict):
-            return {(f"{text}{k}" if key in MAPPINGS else k): put(v, k) for k, v in value.items()}
+            fixed = ("code",) if "words" in value else ()  # of a reason: the vocabulary's, never a trace's
+            return {(f"{text}{k}" if key in MAPPINGS else k): v if k in fixed else put(v, k) for k, v in value.items()}
         if isinstance(value, list | tuple):
             return [put(v, key) for v in value]
         return f"{text}{value}" if isinstance(value, str) and key not in tagged else value

@@ -15,6 +15,7 @@ from advisor.analysis.device.steps import DeviceView, Selection
 from advisor.analysis.device.timeline import Timeline, worst_step
 from advisor.analysis.job.job import Job, job_of
 from advisor.analysis.job.rank import Rank, rank_of
+from advisor.model.missing import Missing
 from advisor.model.profile import join
 
 Scope: TypeAlias = Literal["worker", "run"]
@@ -23,8 +24,8 @@ Unit: TypeAlias = Literal["ms", "us", "share", "ratio", "number", "count", "byte
 MOST_PLACES: Final = 10
 _DTYPES: Final[dict[Unit, type[pl.DataType]]] = {"count": pl.Int64, "bytes": pl.Int64, "text": pl.String}
 _PROFILERS_OWN: Final = re.compile(r"^\$(?:profiler|trace)\.py:\d+ __\w+__$")  # as XPlane names Python's calls
-_NO_DEVICE: Final = "this worker used no device in the recording"
-_NOTHING: Final = "nothing in the steps used that it could be computed from"
+_NO_DEVICE: Final = Missing("no_device_used")
+_NOTHING: Final = Missing("nothing_to_compute_from")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +44,6 @@ class Metric:
     needs: tuple[str, ...] = ()
     where: Callable[[DeviceView], pl.DataFrame] | None = None
     scope: Scope = "worker"
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """The value of a metric that could not be told, and why."""
-
-    why: str
 
 
 Value: TypeAlias = float | str | Missing | None
@@ -141,7 +135,7 @@ class Part:
     selection: Selection
     device: pl.DataFrame
     tables: Mapping[str, pl.DataFrame]
-    reasons: Mapping[str, str]
+    reasons: Mapping[str, Missing]
     ranks: tuple[Rank, ...]
     places: Kept | None = None
     timelines: Mapping[int, Timeline | None] = field(default_factory=dict)
@@ -170,7 +164,7 @@ class Measurements:
 
     selection: Selection
     frames: Mapping[str, pl.DataFrame]
-    reasons: Mapping[str, str]
+    reasons: Mapping[str, Missing]
     kept: Kept | None = None
     of_job: Mapping[str, Value] = field(default_factory=dict)
     drawn: Mapping[int, Timeline | None] = field(default_factory=dict)
@@ -357,11 +351,11 @@ class _OfLane(NamedTuple):
     row: Mapping[str, object]
     tables: dict[str, pl.DataFrame]
     rank: Rank
-    reasons: dict[str, str]
+    reasons: dict[str, Missing]
 
 
 def _of_view(selection: Selection, view: DeviceView) -> _OfLane:
-    reasons: dict[str, str] = {}
+    reasons: dict[str, Missing] = {}
     row = {"worker": view.worker, "device": view.device, **_values(_MEASURES, reasons, selection, view)}
     key = {"worker": pl.lit(view.worker, pl.Int32), "device": pl.lit(view.device, pl.Int32)}
     tables = {scope: function(view).with_columns(**key) for scope, function in TABLES.items()}
@@ -370,7 +364,7 @@ def _of_view(selection: Selection, view: DeviceView) -> _OfLane:
 
 def _values(
     measures_: Iterable[tuple[tuple[Metric, ...], Callable[..., Mapping[str, Value]]]],
-    reasons: dict[str, str],
+    reasons: dict[str, Missing],
     selection: Selection,
     *given: object,
 ) -> dict[str, Value]:
@@ -382,7 +376,7 @@ def _values(
         for metric in metrics:
             value = _checked(values.get(metric.name), metric, device, selection)
             if isinstance(value, Missing):
-                reasons[metric.name] = value.why
+                reasons[metric.name] = value
                 value = None
             found[metric.name] = value
     return found
@@ -391,12 +385,12 @@ def _values(
 def _checked(value: Value, metric: Metric, device: int | None, selection: Selection) -> Value:
     """The value, or Missing where the recording lacks what it needs or the arithmetic gave no number."""
     if device is None and "device_ops" in metric.needs and not selection.profile.why_lacking("device_ops"):
-        return Missing(_NO_DEVICE)
+        return _NO_DEVICE
     # what the device's columns lack is nothing to a worker whose ops run on the host
     needs = [need for need in metric.needs if device is not None or not need.startswith("device_ops.")]
     lacking = [why for need in needs if (why := selection.profile.why_lacking(need))]
     if lacking:
-        return Missing(lacking[0])
+        return lacking[0]
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return Missing(_NOTHING)
+        return _NOTHING
     return value

@@ -15,6 +15,7 @@ import polars as pl
 from polars.datatypes import DataType, DataTypeClass
 
 from advisor.errors import ReadError
+from advisor.model.missing import Missing
 
 DEVICE_OP_KINDS: Final = pl.Enum(["kernel", "collective", "memcpy", "memset"])
 HOST_OP_KINDS: Final = pl.Enum(
@@ -236,7 +237,7 @@ class Profile:
     off_cpu: pl.DataFrame
     gpu_samples: pl.DataFrame
     format: str
-    lacks: Mapping[str, str] = field(default_factory=dict)
+    lacks: Mapping[str, Missing] = field(default_factory=dict)
     salvaged: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -270,7 +271,7 @@ class Profile:
         events = [name for name in SCHEMAS if name not in kept]
         return replace(self, **{name: getattr(self, name).clear() for name in events})
 
-    def why_lacking(self, need: str) -> str | None:
+    def why_lacking(self, need: str) -> Missing | None:
         """Reason why `table` or `table.column` is absent, or None where it is there."""
         return self.lacks.get(need) or self.lacks.get(need.partition(".")[0])
 
@@ -334,7 +335,7 @@ def _shift_ids(profile: Profile, before: tuple[int, int]) -> Profile:
     )
 
 
-def _common(profiles: Sequence[Profile]) -> dict[str, str]:
+def _common(profiles: Sequence[Profile]) -> dict[str, Missing]:
     """What every one of the profiles lacks: a table that some supply is not lacking as a whole."""
     reasons = {need: why for profile in reversed(profiles) for need, why in profile.lacks.items()}
     return {need: why for need, why in reasons.items() if all(p.why_lacking(need) for p in profiles)}

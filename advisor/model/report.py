@@ -7,6 +7,8 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from advisor.model.missing import Missing
+
 Severity: TypeAlias = Literal["high", "medium", "low"]
 Confidence: TypeAlias = Literal["high", "medium", "low"]
 FailOn: TypeAlias = Literal["high", "medium", "low", "never"]
@@ -119,12 +121,33 @@ class Finding(_Frozen):
     new: bool | None = None
 
 
+class Reason(_Frozen):
+    """Why something is unknown: a code with its facts for programs, and `words` for people.
+
+    The codes are those of `advisor.vocabulary.REASONS`.
+    """
+
+    code: str
+    facts: Mapping[str, float | int | str] = {}
+    words: str
+
+    @classmethod
+    def of(cls, missing: Missing) -> Reason:
+        """The reason that a metric or a reader gave."""
+        return cls(code=missing.code, facts=missing.values, words=missing.words)
+
+
 class NotEvaluable(_Frozen):
     """A rule that could not be judged; `missing` maps each metric it lacked to the reason."""
 
     rule: str
     title: str
-    missing: Mapping[str, str]
+    missing: Mapping[str, Reason]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The reasons in words, each once."""
+        return tuple(dict.fromkeys(reason.words for reason in self.missing.values()))
 
 
 class Suppressed(_Frozen):
@@ -199,7 +222,7 @@ class Source(_Frozen):
     steps: Steps
     salvaged: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    lacks: Mapping[str, str]
+    lacks: Mapping[str, Reason]
     environment: Mapping[str, str] = {}
 
 

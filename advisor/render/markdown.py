@@ -214,7 +214,7 @@ def _what_was_read(run: Run) -> Iterator[str]:
     notes = [*run.source.notes, *words.each_rank(run), *([links] if links else [])]
     notes += [f"left out: {which}: {why}" for which, why in words.left_out(run.source)]
     notes += [f"note: {note}" for note in run.source.salvaged]
-    notes += [f"lacks {what}: {why}" for what, why in run.source.lacks.items()]
+    notes += [f"lacks {what}: {why.words}" for what, why in run.source.lacks.items()]
     notes += [f"suppressed: {s.rule}: {s.reason}" + (f", until {s.until}" if s.until else "") for s in run.suppressed]
     notes += [words.tally(run)]
     yield details("What was read", "\n".join(f"- {escape(note)}" for note in notes[:50]))

@@ -144,7 +144,7 @@ def _read(page: Page, run: Run, *, verbose: bool) -> None:
     notes = [*run.source.notes, *notes, *(f"note: {note}" for note in run.source.salvaged)]
     if verbose:
         notes = [f"read from {run.source.path}", *notes]
-        notes += [f"lacks {what}: {why}" for what, why in run.source.lacks.items()]
+        notes += [f"lacks {what}: {why.words}" for what, why in run.source.lacks.items()]
     for note in notes if verbose else notes[:_NOTES]:
         page.add((note, "dim"), margin=_MARGIN, hang=_MARGIN, most=None if verbose else 1)
     if not verbose and len(notes) > _NOTES:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from advisor import vocabulary
 from advisor.model.report import (
     OUTLIERS,
     SEVERITIES,
@@ -35,39 +36,8 @@ from advisor.text import (
     without_shared_unit,
 )
 
-CATEGORIES: Final = {
-    "compute": "kernels run",
-    "memcpy": "copies run, and no kernel",
-    "memset": "only memsets run",
-    "collective": "only communication runs, hidden behind nothing",
-    "launch": "waiting while the host is in a CUDA or HIP call, a launch or any other",
-    "input": "waiting for the data loader",
-    "compile": "waiting for code to be compiled",
-    "host": "waiting for other host code",
-    "output": "waiting for results to reach the host",
-    "other": "nothing that was recorded runs",
-}
+CATEGORIES: Final = {code: category.meaning for code, category in vocabulary.CATEGORIES.items()}
 """Categories of the breakdown, in one line each."""
-
-POOLS: Final = {
-    "compute": "the time in which kernels run",
-    "memcpy": "the time in which copies run, and no kernel",
-    "memset": "the time in which only memsets run",
-    "collective": "the time in which only communication runs",
-    "input": "the wait for the data loader",
-    "compile": "the time in which code is compiled",
-    "gc_idle": "the time in which the GPU idles during garbage collection",
-    "allocator_idle": "the time in which the GPU idles while memory is taken or given back",
-    "sync_idle": "the time in which the GPU idles after the host has waited for it",
-    "host_bound_idle": "the time in which the GPU waits for the host to launch",
-    "queued_idle": "the pauses between queued kernels",
-    "dependency_idle": "the time in which the GPU waits for another stream or rank",
-    "outliers": "what uneven steps add to the mean step",
-    "host_work": "the work of the host, which has no GPU",
-    "skew": "the time in which ranks wait for the latest of them",
-    "pipeline_wait": "the time in which ranks wait for another to send or receive",
-}
-"""The parts of a step that savings come out of, in words."""
 
 OF_XLA: Final = ("tensorflow", "jax")
 """The frameworks whose users know XProf's overview and pod viewer."""
@@ -86,28 +56,9 @@ _LIBRARY: Final = re.compile(
 )
 _FRAMES: Final = 5
 _SENTENCE: Final = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
-CAUSES: Final = {
-    "input": "waits for the data loader",
-    "compile": "code is being compiled",
-    "gc": "Python collects garbage",
-    "allocator": "device memory is allocated or freed",
-    "sync": "the host had waited for the device",
-    "host_bound": "the next op is not launched yet",
-    "queued": "the next op is about to start",
-    "dependency": "waits for another stream or rank",
-    "unknown": "nothing tells why",
-}
+CAUSES: Final = {code: cause.short for code, cause in vocabulary.IDLE_CAUSES.items()}
 """Why a device idles, in one line each."""
 
-_OPTIONS: Final = {
-    "record_shapes=True": "the input shapes of every op",
-    "profile_memory=True": "how full the memory is",
-    "with_stack=True": "the source lines; slows the host, so in a second recording",
-}
-_NSYS_OPTIONS: Final = (
-    *("--cuda-graph-trace=node", "--cuda-memory-usage=true", "--cpuctxsw=process-tree"),
-    *("--gpu-metrics-devices=all", "--pytorch=autograd-shapes-nvtx"),
-)
 _WORTH_A_WORD: Final = 0.02  # of the step
 _ODD: Final = 0.05  # of the typical rank's time: smaller differences are not worth a line
 _WEB: Final = re.compile(r"https?://[^\s<>\"'`|\\()\[\]{}\x00-\x20\x7f-\U0010ffff]+")
@@ -214,17 +165,19 @@ def unknowns(rules: Iterable[NotEvaluable]) -> list[tuple[str, list[str]]]:
     """Why rules could not be judged, and which; the rules with the same reasons together."""
     by_reason: dict[str, list[str]] = {}
     for rule in rules:
-        by_reason.setdefault("; ".join(dict.fromkeys(rule.missing.values())) or "no reason given", []).append(rule.rule)
+        by_reason.setdefault("; ".join(rule.words) or "no reason given", []).append(rule.rule)
     return list(by_reason.items())
 
 
 def recording(run: Run) -> str | None:
     """The profiler's call with the options that this profile was recorded without; None where no reason names one."""
     reasons = [*run.source.lacks.values(), *(why for rule in run.not_evaluable for why in rule.missing.values())]
-    options = [f"    {option},  # {gives}\n" for option, gives in _OPTIONS.items() if any(option in r for r in reasons)]
+    codes = {reason.code for reason in reasons}
     if run.source.format == "nsys":
-        asked = [f" \\\n    {option}" for option in _NSYS_OPTIONS if any(option in r for r in reasons)]
-        return f"nsys profile --trace=cuda,nvtx,osrt{''.join(asked)} <command>\n" if asked else None
+        lines = [f" \\\n    {missing.option}" for missing in vocabulary.options(vocabulary.NSYS_OPTIONS, codes)]
+        return f"nsys profile --trace=cuda,nvtx,osrt{''.join(lines)} <command>\n" if lines else None
+    missing = vocabulary.options(vocabulary.TORCH_OPTIONS, codes)
+    options = [f"    {option.option},  # {option.adds}\n" for option in missing]
     if not options or run.source.format == "xplane":
         return None
     return (
@@ -571,10 +524,12 @@ def _reached(run: Run, row: Mapping[str, Value]) -> str | None:
     if not large:
         return None
     most = max(large, key=lambda c: (_number(c, "bytes"), _number(c, "bus_gbs")))
-    among = "from one rank to another" if most["op"] in _PAIRED else f"between {most['group_size']} ranks"
+    among = (
+        "from one rank to another" if most["op"] in vocabulary.POINT_TO_POINT else f"between {most['group_size']} ranks"
+    )
     named = f"{most['op']} of {quantity(most['bytes'], 'bytes')} {among}"
     algorithm, bus = (_gbs(_number(most, name)) for name in ("algorithm_gbs", "bus_gbs"))
-    rate = bus if most["op"] in _PAIRED else f"{algorithm} algorithm and {bus} bus bandwidth"
+    rate = bus if most["op"] in vocabulary.POINT_TO_POINT else f"{algorithm} algorithm and {bus} bus bandwidth"
     return f"{named}: {rate}" if most.get("exact") else f"{named}: at least {rate} (waiting for late ranks is in it)"
 
 
@@ -582,7 +537,6 @@ _BANDWIDTH: Final = ("bus_bandwidth_gbs", "expected_bus_bandwidth_gbs", "link_re
 _LARGE: Final = 4 << 20
 _ALIKE: Final = 0.1
 _SEVERAL: Final = 2
-_PAIRED: Final = ("send", "recv")  # whatever the group's size
 
 
 def _gbs(value: float) -> str:
@@ -628,7 +582,7 @@ def spot(place: Place) -> str:
 
 def pool(of: str) -> str:
     """A part of the step in words; the name itself for one of a profiler's own."""
-    return POOLS.get(of, of)
+    return vocabulary.POOLS.get(of, of)
 
 
 def first_sentence(text: str) -> str:

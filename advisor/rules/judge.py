@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, Protocol, get_args
 import polars as pl
 
 from advisor.metrics.metric import METRICS, Scope
+from advisor.model.missing import Missing
 from advisor.model.report import (
     OUTLIERS,
     SEVERITIES,
@@ -20,6 +21,7 @@ from advisor.model.report import (
     NotEvaluable,
     Place,
     Reach,
+    Reason,
     Saving,
     Severity,
     Suppressed,
@@ -37,6 +39,7 @@ _WORTH: Final = 0.01  # of the step: step times of one job vary by 1 to 3 %
 _AS_MUCH: Final = 0.99  # of the most that any worker wins: what differs less is the same, for the reason above
 _SEVERAL: Final = 2
 _NO_FRAMEWORK: Final = "cuda"
+_UNKNOWN: Final = Missing("nothing_to_compute_from")
 _NAMED_RANK: Final = re.compile(r"(?:rank|worker) (\d+)")  # as the job names its ranks
 _UNEVEN: Final = "skew"  # the part of the step that ranks lose because they are not equally long
 
@@ -57,7 +60,7 @@ class Measured(Protocol):
         """The worker that sets the job's pace."""
 
     @property
-    def reasons(self) -> Mapping[str, str]:
+    def reasons(self) -> Mapping[str, Missing]:
         """Per metric that could not be told, why."""
 
     def rows(self, scope: Scope) -> pl.DataFrame:
@@ -263,7 +266,7 @@ def _levels(rule: Rule) -> bool:
 def _not_evaluable(rule: Rule, verdicts_: Iterable[Verdict], found: Measured) -> NotEvaluable:
     missing = dict.fromkeys(metric for verdict in verdicts_ for metric in verdict.missing)
     return NotEvaluable(
-        rule=rule.id, title=rule.title, missing={metric: found.reasons.get(metric, "unknown") for metric in missing}
+        rule=rule.id, title=rule.title, missing={m: Reason.of(found.reasons.get(m, _UNKNOWN)) for m in missing}
     )
 
 

@@ -10,20 +10,20 @@ import polars as pl
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.model.intervals import EMPTY, Union
+from advisor.model.missing import Missing
 from advisor.model.profile import named
-from advisor.text import ms, percent
+from advisor.text import ms
+from advisor.vocabulary import DRIVER_CALLS, LAUNCH_GAP_NS
 
-LONG_GAP_NS: Final = 1_000_000  # no launch takes that long: the host does something else in between
 PYTHON_NS: Final = 50_000  # interpreting the code around a launch takes 5 to 20 us; over 50 it is work of its own
 _UNTOLD_SHARE: Final = 0.05  # of the step: with more idle time of unknown cause, no cause's share can be told
 _NAMED: Final = 3
 _MOST_PLACES: Final = 10
 _WRAPPERS: Final = r"\): (?:_call_impl|_wrapped_call_impl|decorate_context|wrapper|inner)$"  # around any function
 _NOTHING: Final = "nothing that was recorded"
-_CALLS: Final = ["runtime", "sync", "allocator"]
-_DISPATCH: Final = ["op", "collective", *_CALLS]
+_DISPATCH: Final = ["op", "collective", *DRIVER_CALLS]
 _ACCOUNTED: Final = ["input", "compile", "gc", "allocator"]  # as in advisor.analysis.device.idle: causes of their own
-_WORK: Final = ["op", "annotation", "module", "python", "collective", *_CALLS]
+_WORK: Final = ["op", "annotation", "module", "python", "collective", *DRIVER_CALLS]
 
 _HANDED_OVER: Final = pl.col("step").is_not_null() & (pl.col("kind") != "pipeline")
 
@@ -50,12 +50,12 @@ def handed_over(view: DeviceView) -> Union:
 
 def launch_gaps(view: DeviceView) -> Union:
     """When the device waits at most 1 ms for the next launch; what other causes account for is left out."""
-    return _late(view, pl.col("host_bound_ns") <= LONG_GAP_NS)
+    return _late(view, pl.col("host_bound_ns") <= LAUNCH_GAP_NS)
 
 
 def stalls(view: DeviceView) -> Union:
     """When the device waits longer than that for the next launch."""
-    return _late(view, pl.col("host_bound_ns") > LONG_GAP_NS)
+    return _late(view, pl.col("host_bound_ns") > LAUNCH_GAP_NS)
 
 
 def python_work(view: DeviceView) -> Union:
@@ -65,7 +65,7 @@ def python_work(view: DeviceView) -> Union:
     """
     between = between_ops(view, pl.concat([view.steps, view.uneven]))
     length = between.ends - between.starts
-    worth = (length > PYTHON_NS) & (length <= LONG_GAP_NS)
+    worth = (length > PYTHON_NS) & (length <= LAUNCH_GAP_NS)
     return Union.of(between.starts[worth], between.ends[worth])
 
 
@@ -206,24 +206,24 @@ def _in_ms(column: str) -> pl.Expr:
     return pl.col(column).map_elements(lambda ns: ms(ns / 1e6), return_dtype=pl.String)
 
 
-def untold(view: DeviceView) -> str | None:
+def untold(view: DeviceView) -> Missing | None:
     """Why it cannot be told what the device waited for, or None where it can."""
     if view.device is None or not view.total_ns:
         return None
     if not view.ops["launch"].count():
-        return "no runtime calls were recorded: nothing links the device's work to the host"
+        return Missing("no_cuda_calls")
     return idle_untold(view)
 
 
-def idle_untold(view: DeviceView) -> str | None:
+def idle_untold(view: DeviceView) -> Missing | None:
     """Why the causes of the idle time cannot be told apart, or None where they can."""
     share = float(view.once(gaps)["unknown_ns"].sum()) / view.total_ns
     if share < _UNTOLD_SHARE:
         return None
     startup = view.once(start_up)[0]
     if share - startup < _UNTOLD_SHARE:
-        return f"the recording holds the start of the process: CUDA or HIP sets itself up in {percent(startup)} of it"
-    return f"{percent(share - startup)} of the time is idle and nothing tells why"
+        return Missing("cuda_start_up", share=startup)
+    return Missing("idle_cause_unknown", share=share - startup)
 
 
 def start_up(view: DeviceView) -> tuple[float, str]:
@@ -240,14 +240,13 @@ def start_up(view: DeviceView) -> tuple[float, str]:
     return setting_up.total / view.total_ns, f"CUDA or HIP starts up, longest in {longest}"
 
 
-def undirected_copies(view: DeviceView) -> str | None:
+def undirected_copies(view: DeviceView) -> Missing | None:
     """Why it cannot be told what is copied to and from the host, or None where it can."""
     if not view.total_ns:
         return None
     copies = view.used_ops.filter(pl.col("kind") == "memcpy", pl.col("copy_kind").is_null())
     share = float(spans(copies).within(view.starts, view.ends).sum()) / view.total_ns
-    said = f"copies are open in {percent(share)} of the time, and nothing tells whether they come from the host"
-    return said if share >= _UNTOLD_SHARE else None
+    return Missing("copy_direction_unknown", share=share) if share >= _UNTOLD_SHARE else None
 
 
 def minus(union: Union, other: Union) -> Union:

@@ -21,14 +21,12 @@ import polars as pl
 from advisor.analysis.device.steps import DeviceView
 from advisor.model.intervals import Ints, Union
 from advisor.model.profile import named
+from advisor.vocabulary import DRIVER_CALLS, QUEUED_GAP_NS, SLOW_CALL_NS
 
-_SLOW_CALL_NS: Final = 50_000  # a launch that takes longer waited for something (HTA's outlier threshold)
 _EVENT_NS: Final = 10_000  # an op that starts so soon after one of another stream ended had waited for it
-_QUEUED_NS: Final = 5_000  # a queued op starts this soon after the one before it
 _PAUSE_NS: Final = 1_200  # between two queued ops: the least median of public H100 and B200 traces
 _LAUNCH_NS: Final = 6_000  # from a call to its op on an idle device: median of public H100 and B200 traces
-_MOST_CALLS: Final = 100_000  # enough for a mean; a longer recording is replayed up to here
-_CALLS: Final = ["runtime", "sync", "allocator"]
+_MOSTDRIVER_CALLS: Final = 100_000  # enough for a mean; a longer recording is replayed up to here
 TRUSTED_ERROR: Final = 0.05  # a replay of the unchanged steps that is further off than this is not used
 
 UNPROFILED: Final = 0.5
@@ -182,7 +180,7 @@ def replay(view: DeviceView) -> Replay | None:
     calls = _calls(view, begin, host_end)  # ahead of the device, the host already launches for steps that are not used
     if not calls.height:
         return None
-    if calls.height > _MOST_CALLS:
+    if calls.height > _MOSTDRIVER_CALLS:
         return replay(_first_half(view, steps)) if steps.height > 1 else None
     start = calls["start_ns"].to_numpy()
     returned = start + calls["dur_ns"].to_numpy()
@@ -234,9 +232,9 @@ def _calls(view: DeviceView, begin: int, end: int) -> pl.DataFrame:
     """Calls in [begin, end) that launch ops of this device, or wait."""
     launching = view.ops["launch"].drop_nulls().unique()
     return view.host.filter(
-        pl.col("kind").is_in(_CALLS),
+        pl.col("kind").is_in(DRIVER_CALLS),
         pl.col("start_ns").is_between(begin, end, closed="left"),
-        pl.col("id").is_in(launching.implode()) | (pl.col("kind") == "sync") | (pl.col("dur_ns") > _SLOW_CALL_NS),
+        pl.col("id").is_in(launching.implode()) | (pl.col("kind") == "sync") | (pl.col("dur_ns") > SLOW_CALL_NS),
     ).sort("start_ns", "id")
 
 
@@ -273,7 +271,7 @@ def _free(ops: pl.DataFrame, arrival: Ints) -> tuple[Ints, Ints]:
 
 def _pause(between: Ints, queued: Mask) -> Ints:
     """The least time that a stream takes from one op to the next, per op; less where that was seen to do."""
-    seen = between[queued & (between >= 0) & (between <= _QUEUED_NS)]
+    seen = between[queued & (between >= 0) & (between <= QUEUED_GAP_NS)]
     return np.clip(between, 0, int(np.median(seen)) if len(seen) else _PAUSE_NS)
 
 
@@ -282,7 +280,7 @@ def _launch_ns(ops: pl.DataFrame) -> int:
     alone = ops.filter(pl.col("free") < pl.col("called"))
     latency = (alone["start_ns"] - alone["called"]).to_numpy()
     usual = int(np.median(latency)) if len(latency) else _LAUNCH_NS
-    return usual if 0 < usual < _SLOW_CALL_NS else _LAUNCH_NS
+    return usual if 0 < usual < SLOW_CALL_NS else _LAUNCH_NS
 
 
 def _still_running(view: DeviceView, begin: int) -> dict[int, int]:
@@ -306,7 +304,7 @@ def _waiting(view: DeviceView, calls: pl.DataFrame) -> tuple[Mask, Ints]:
     frees = (pl.col("kind") == "allocator") & named("(?i)free|unmap")  # they wait, taking memory does not
     kinds = calls.select(is_sync=(pl.col("kind") == "sync") | frees, is_copy=named("(?i)memcpy"))
     is_sync, is_copy = (column.to_numpy() for column in kinds.get_columns())
-    slow = length > _SLOW_CALL_NS
+    slow = length > SLOW_CALL_NS
     last_done = _latest_end(view, end)
     waited = (last_done > start) & (is_sync | (slow & is_copy))
     usual = int(np.median(length[~slow & ~is_sync])) if (~slow & ~is_sync).any() else 0

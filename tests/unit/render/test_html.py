@@ -83,7 +83,7 @@ def test_the_page_tells_what_counts():
         "30 to 59 of 178 ms a step (17\N{EN DASH}33 %)",
         "loader = DataLoader(",
         "The GPU is idle most of the time",
-        "no shapes were recorded: record with record_shapes=True",
+        "recorded without record_shapes=True",
         "step 7: not recorded from its beginning",
         "cut off after 83 MB",
         "the dataset library cannot pin, fixed upstream",

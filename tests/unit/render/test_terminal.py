@@ -47,7 +47,7 @@ def test_the_screen_tells_what_counts():
         "gives back 30 to 59 of 178 ms a step (17\N{EN DASH}33 %)",
         "└ The GPU is idle most of the time",
         "→ Let worker processes prepare batches",
-        "small-matrices: no shapes were recorded",
+        "small-matrices: recorded without `record_shapes=True`",
         "2 could not be judged",
     ):
         assert told in screen
@@ -134,7 +134,7 @@ def test_a_category_has_the_same_sign_in_every_run_and_no_other_has_it():
     assert "─ input 100 %" in alone
     each = dict.fromkeys(words.CATEGORIES, 1 / len(words.CATEGORIES))
     legend = terminal.render(report(changed(RESNET, breakdown=each)))
-    signs = [re.search(rf"(\S) {category} 10 %", legend)[1] for category in words.CATEGORIES]
+    signs = [re.search(rf"(\S) {category} 11 %", legend)[1] for category in words.CATEGORIES]
     assert signs[5] == "─"
     assert len(set(signs)) == len(signs)
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.report import LeftOutStep, Place, Report, Steps, Unreadable, Worker
+from advisor.model.missing import Missing
+from advisor.model.report import LeftOutStep, Place, Reason, Report, Steps, Unreadable, Worker
 from advisor.render import html, markdown, terminal, words
 from tests.render_samples import (
     INPUT_BOUND,
@@ -248,20 +249,20 @@ def test_files_that_could_not_be_read_for_one_reason_are_all_counted():
     assert words.overview(Report(advisor_version="1", runs=(), unreadable=lost)).endswith("; 4 files could not be read")
 
 
-def lacking(format_: str, *reasons: str):
+def lacking(format_: str, *codes: str):
     run = Report.model_validate(SAMPLES["resnet"].model_dump()).runs[0]
-    lacks = {f"table_{n}": reason for n, reason in enumerate(reasons)}
+    lacks = {f"table_{n}": Reason.of(Missing(code)) for n, code in enumerate(codes)}
     return changed(run, source=changed(run.source, format=format_, lacks=lacks), not_evaluable=())
 
 
 def test_what_was_not_recorded_is_asked_for_in_the_profilers_own_words():
-    told = words.recording(lacking("kineto", "recorded without record_shapes=True"))
+    told = words.recording(lacking("kineto", "no_shapes"))
     assert told is not None
     assert told.startswith("with torch.profiler.profile(")
-    nsys = lacking("nsys", "recorded without --cuda-memory-usage=true", "no record_shapes=True")
+    nsys = lacking("nsys", "no_memory_usage", "no_shapes")
     assert words.recording(nsys) == "nsys profile --trace=cuda,nvtx,osrt \\\n    --cuda-memory-usage=true <command>\n"
-    assert words.recording(lacking("nsys", "no record_shapes=True")) is None
-    assert words.recording(lacking("xplane", "record with with_stack=True")) is None
+    assert words.recording(lacking("nsys", "no_shapes")) is None
+    assert words.recording(lacking("xplane", "no_stacks")) is None
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from advisor.inputs.readers.kineto.columns import Columns
 from advisor.inputs.readers.kineto.decode import KINETO, Device, Distributed, Event, Header
 from advisor.inputs.readers.kineto.names import DTYPE_BYTES, copy_kind, copy_memory
 from advisor.inputs.readers.kineto.software import is_on, options, software
+from advisor.model.missing import Missing
 from advisor.model.profile import DEVICE_OP_KINDS, Profile
 from advisor.text import count
 
@@ -94,8 +95,7 @@ def _profile(
     }
     numbered = {key: frame.with_columns(worker=pl.lit(worker, pl.Int32)) for key, frame in tables.items()}
     profile = Profile.of(numbered, format=FORMAT, salvaged=trace.salvaged)
-    caveat = " (or lost: the file ends early)" if trace.cut_off else ""
-    return replace(profile, lacks=_lacks(profile, caveat, memory_asked=is_on(header, "profile_memory")))
+    return replace(profile, lacks=_lacks(profile, cut_off=trace.cut_off, memory_asked=is_on(header, "profile_memory")))
 
 
 def _host(columns: Columns, base_ns: int) -> pl.DataFrame:
@@ -218,7 +218,7 @@ def _allocations(columns: Columns, ops: pl.DataFrame, base_ns: int) -> pl.DataFr
     return rows.with_columns(pl.col("device").replace(held[0], ran[0])) if same else rows
 
 
-def _lacks(profile: Profile, caveat: str, *, memory_asked: bool) -> dict[str, str]:
+def _lacks(profile: Profile, *, cut_off: bool, memory_asked: bool) -> dict[str, Missing]:
     """Why each absent table or column is absent, in terms of how the profile was recorded."""
     device, host = profile.device_ops, profile.host_ops
     absent = {
@@ -238,23 +238,24 @@ def _lacks(profile: Profile, caveat: str, *, memory_asked: bool) -> dict[str, st
     }
     whole = {need for need, gone in absent.items() if gone and "." not in need}
     named = [need for need, gone in absent.items() if gone and (need in whole or need.partition(".")[0] not in whole)]
-    why = _WHY_ABSENT | ({"allocations": _NO_MEMORY_EVENT} if memory_asked else {})
-    return {need: why[need] + caveat for need in named}
+    why = _WHY_ABSENT | ({"allocations": "no_memory_events"} if memory_asked else {})
+    caveat = {"lost": _LOST} if cut_off else {}
+    return {need: Missing(why[need], **caveat) for need in named}
 
 
+_LOST: Final = " (or lost: the file ends early)"
 _WHY_ABSENT: Final = {
-    "steps": "no ProfilerStep#N markers: call prof.step() once per training step",
-    "device_ops": "no GPU activity was recorded: the job ran on the CPU, or ProfilerActivity.CUDA was not given",
-    "device_ops.occupancy": "the profiler estimated no occupancy (CUPTI does, ROCm does not)",
-    "device_ops.grid": "no launch dimensions were recorded",
-    "device_ops.launch": "no CUDA runtime calls were recorded: nothing links the device's work to the host",
-    "host_ops": "no host activity was recorded: ProfilerActivity.CPU was not given",
-    "host_ops.shapes": "recorded without record_shapes=True",
-    "host_ops.stack": "neither stacks nor Python calls were recorded: with_stack=True records them",
-    "devices": "the trace does not describe its devices",
-    "syncs": "no synchronisation records: they need _ExperimentalConfig(enable_cuda_sync_events=True)",
-    "allocations": "recorded without profile_memory=True",
-    "allocations.allocated_bytes": "the profiler recorded no running totals (PyTorch before 1.10)",
-    "collectives.bytes": "the collectives bear no sizes (recorded before PyTorch 2.3)",
+    "steps": "no_profiler_steps",
+    "device_ops": "no_gpu_activity",
+    "device_ops.occupancy": "no_occupancy_estimate",
+    "device_ops.grid": "no_launch_dimensions",
+    "device_ops.launch": "no_cuda_calls",
+    "host_ops": "no_cpu_activity",
+    "host_ops.shapes": "no_shapes",
+    "host_ops.stack": "no_stacks",
+    "devices": "no_device_description",
+    "syncs": "no_sync_events",
+    "allocations": "no_memory_profile",
+    "allocations.allocated_bytes": "no_memory_totals",
+    "collectives.bytes": "no_collective_sizes_pytorch",
 }
-_NO_MEMORY_EVENT: Final = "profile_memory was on, but no memory event was recorded"

@@ -23,9 +23,10 @@ from advisor.inputs.readers.xplane.device import OF_OPS, OF_STEPS
 from advisor.inputs.readers.xplane.host import OF_RANGES
 from advisor.inputs.readers.xplane.plane import Plane
 from advisor.inputs.readers.xplane.wire import PADDING, Buffer
+from advisor.model.missing import Missing
 
 NOTE: Final = "only the trace viewer's copy: no memory, no data of the devices, at most 1 M events"
-_COPY: Final = "the trace viewer's copy of the profile leaves it out: give the *.xplane.pb of that run"
+_COPY: Final = Missing("viewer_copy")
 LACKS: Final = {
     "devices": _COPY,
     "allocations": _COPY,
