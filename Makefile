@@ -4,10 +4,12 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO ?= fixtures/simulated-input-bound-v100
 REPORT ?= report.html
+WORKERS ?= logical
+PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist loadfile
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check cover docs bench score
+.PHONY: help demo test check cover fuzz soak docs bench score
 
 help: ## List these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -16,8 +18,8 @@ demo: $(VENV)/.installed ## Check a sample profile and write report.html
 	$(BIN)/advisor check $(DEMO) -o $(REPORT)
 	@echo "The report: $(abspath $(REPORT))"
 
-test: $(VENV)/.installed-test ## Run all tests
-	$(BIN)/python -m pytest
+test: $(VENV)/.installed-test ## Run the quick tests, in parallel (WORKERS=0: one after the other)
+	$(PYTEST)
 
 check: $(VENV)/.installed-test ## Lint, types, import directions, rule book, generated docs
 	$(BIN)/ruff check
@@ -27,8 +29,14 @@ check: $(VENV)/.installed-test ## Lint, types, import directions, rule book, gen
 	$(BIN)/advisor rules test
 	$(BIN)/python docs/make.py --check
 
-cover: $(VENV)/.installed-test ## Run all tests and show the lines and branches that none of them takes
-	$(BIN)/python -m pytest --cov --cov-report=term-missing:skip-covered
+cover: $(VENV)/.installed-test ## Run the quick tests and show the lines and branches that none of them takes
+	$(PYTEST) --cov --cov-report=term-missing:skip-covered
+
+fuzz: $(VENV)/.installed-test ## Run the property tests on many random examples
+	$(PYTEST) --dist worksteal -m hypothesis --hypothesis-profile=fuzz
+
+soak: $(VENV)/.installed-test ## Run all tests, the slow repetitions too
+	$(PYTEST) -m "soak or not soak"
 
 docs: $(VENV)/.installed-docs ## Write the docs that are generated from the code and the rules, and build site/
 	$(BIN)/python docs/make.py

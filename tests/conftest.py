@@ -1,7 +1,50 @@
-"""Settings of all tests."""
+"""Settings of all tests, and the servers that several of them need, started once in a process.
 
+`make test` draws few examples, the same ones each time: it passes or fails each time. `make fuzz` draws many new ones.
+"""
+
+import os
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
 from hypothesis import settings
 
-# A busy machine is no failure: speed is measured by benchmarks, never by a test.
-settings.register_profile("advisor", deadline=None)
-settings.load_profile("advisor")
+# A busy machine is no failure: speed is measured by benchmarks, never by a test. What hangs shows in `make fuzz`.
+settings.register_profile("quick", deadline=None, max_examples=25, derandomize=True)
+settings.register_profile("fuzz", deadline=timedelta(seconds=20), max_examples=1_000, print_blob=True)
+settings.load_profile("quick")
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[tuple[str, int]]:
+    """Host and port of an S3 server."""
+    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    yield server.get_host_and_port()
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def s3(moto: tuple[str, int]) -> Iterator[str]:
+    """The address of an S3 server; the environment leads all S3 clients there."""
+    clients = pytest.importorskip("s3fs").S3FileSystem
+    host, port = moto
+    options = {
+        "ENDPOINT_URL": f"http://{host}:{port}",
+        "ACCESS_KEY_ID": "tester",
+        "SECRET_ACCESS_KEY": "tester",
+        "DEFAULT_REGION": "us-east-1",
+        "CONFIG_FILE": os.devnull,
+        "SHARED_CREDENTIALS_FILE": os.devnull,
+        "EC2_METADATA_DISABLED": "true",
+    }
+    with pytest.MonkeyPatch.context() as environment:
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            environment.delenv(name)
+        for name, value in options.items():
+            environment.setenv(f"AWS_{name}", value)
+        environment.setenv("no_proxy", host)
+        clients.clear_instance_cache()
+        yield options["ENDPOINT_URL"]
+        clients.clear_instance_cache()

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tarfile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -22,16 +23,15 @@ def packed(package: str, name: str) -> Path:
     if kept.exists():
         return kept
     cache.mkdir(parents=True, exist_ok=True)
-    call = [npm, "pack", package, "--silent", "--pack-destination", str(cache)]
-    done = subprocess.run(call, check=False, capture_output=True, text=True, timeout=120)
-    if done.returncode:
-        pytest.skip(f"npm cannot fetch {package}: {done.stderr.strip()[-200:]}")
-    archive = cache / done.stdout.split()[-1]
-    with tarfile.open(archive) as held:
-        inside = held.extractfile(f"package/{name}")
-        assert inside is not None
-        partial = kept.with_suffix(f".{os.getpid()}")
-        partial.write_bytes(inside.read())
-    partial.replace(kept)
-    archive.unlink()
+    with TemporaryDirectory(dir=cache) as own:  # another checkout may fetch the same
+        call = [npm, "pack", package, "--silent", "--pack-destination", own]
+        done = subprocess.run(call, check=False, capture_output=True, text=True, timeout=120)
+        if done.returncode:
+            pytest.skip(f"npm cannot fetch {package}: {done.stderr.strip()[-200:]}")
+        with tarfile.open(Path(own) / done.stdout.split()[-1]) as archive:
+            inside = archive.extractfile(f"package/{name}")
+            assert inside is not None
+            file = Path(own) / kept.name
+            file.write_bytes(inside.read())
+        file.replace(kept)
     return kept

@@ -96,5 +96,11 @@ def test_no_file_names_a_path_of_somebodys_machine():
     assert [path for path in repository_files() if SOMEBODYS_MACHINE.search(content(path))] == []
 
 
+def test_binary_files_are_fixtures_or_pictures():
+    rooms = [ROOT / "fixtures", ROOT / "docs/img"]
+    elsewhere = [path for path in repository_files() if not any(path.is_relative_to(room) for room in rooms)]
+    assert [path for path in elsewhere if b"\0" in path.read_bytes()] == []
+
+
 def test_continuous_integration_can_be_started():
     assert os.access(ROOT / ".ci/run", os.X_OK)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from advisor.render import html
 from advisor.render.compared import html as compared
+from tests import pages
 from tests.comparisons import slower
 from tests.render_samples import SAMPLES
 
@@ -63,7 +63,7 @@ def opened(browser: playwright.Browser, tmp_path: Path) -> Iterator[Open]:
 
     def opener(sample: str, *, width: int = 1100, **options: object) -> Opened:
         file = tmp_path / "report.html"
-        file.write_text(html.render(SAMPLES[sample]), "utf-8")
+        file.write_text(pages.page(sample), "utf-8")
         contexts.append(browser.new_context(viewport={"width": width, "height": 800}, **options))
         return Opened(contexts[-1].new_page(), file.as_uri())
 

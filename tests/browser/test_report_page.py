@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.render import html
+from tests import pages
 from tests.render_samples import HOSTILE, INPUT_BOUND, SAMPLES
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -69,7 +69,7 @@ def visit(browser: playwright.Browser, tmp_path: Path) -> Iterator[Open]:
 
     def opened(sample: str, *, width: int = 1100, **options: object) -> Visit:
         file = tmp_path / "report.html"
-        file.write_text(html.render(SAMPLES[sample]), "utf-8")
+        file.write_text(pages.page(sample), "utf-8")
         context = browser.new_context(viewport={"width": width, "height": 800}, **options)
         contexts.append(context)
         made = Visit(context.new_page(), file.as_uri())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import advisor
 from advisor.errors import AdvisorError
-from advisor.model.report import Run
+from advisor.model.report import Report, Run
 
 RECORD = Path(__file__).parent / "figures.jsonl"
 REPOSITORY = Path(__file__).parents[2]
@@ -32,10 +32,10 @@ def path_of(recording: str) -> Path:
     return (SHARED if place == "shared" else REPOSITORY / place) / rest
 
 
-def figures(recording: str) -> list[dict[str, Any]]:
+def figures(recording: str, check: Callable[[list[str]], Report] = advisor.check) -> list[dict[str, Any]]:
     """One mapping per run of the recording; a run that cannot be read is the kind of its error."""
     try:
-        report = advisor.check([str(path_of(recording))])
+        report = check([str(path_of(recording))])
     except AdvisorError as error:
         return [{"error": type(error).__name__}]
     return [_of_run(run) for run in report.runs]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from advisor.engine import check
 from advisor.text import interval, ms
+from tests import profiles
 
 ROOT = Path(__file__).parents[2]
 TRACES = ROOT.parent / "shared/traces/kineto"
@@ -30,7 +30,7 @@ def test_every_trace_of_the_page_is_held_against_it():
 
 @pytest.mark.parametrize(("row", "trace"), list(enumerate(ROWS)))
 def test_steps_and_savings_of_the_page_are_todays(row: int, trace: str):
-    run = check([str(TRACES / trace)]).runs[0]
+    run = profiles.check(TRACES / trace).runs[0]
     name, _, advisor = rows()[row]
     steps = run.source.steps
     assert ms(steps.step_mean_ms) in name

@@ -13,9 +13,9 @@ import pytest
 
 from advisor import metrics
 from advisor.analysis.device.steps import select_steps
-from advisor.engine import check
 from advisor.inputs.readers import kineto
 from advisor.metrics import Measurements, measure_part
+from tests import profiles
 
 TRACES = Path(__file__).parents[2].parent / "shared/traces/kineto"
 OURS = {
@@ -49,7 +49,7 @@ def run(name: str) -> dict[str, Any]:
 
 def outcome(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """What fired of the rules on communication, and what could not be told."""
-    (report,) = check([str(TRACES / name)]).runs
+    (report,) = profiles.check(TRACES / name).runs
     fired = {f.rule: f for f in report.findings}
     return {r: f for r, f in fired.items() if r in OURS}, {
         u.rule: u.missing for u in report.not_evaluable if u.rule in OURS
@@ -136,7 +136,7 @@ def test_matrix_products_beside_a_collective_take_longer():
 
 def test_ranks_on_cpus_that_mostly_communicate_are_told_so():
     """One rank of 300: the time is there, but not whether it is the network's or a late rank's."""
-    (run,) = check([str(TRACES / "cpu-only")]).runs
+    (run,) = profiles.check(TRACES / "cpu-only").runs
     first = run.findings[0]
     assert (first.rule, first.severity, first.saving.low_ms if first.saving else None) == (
         *("communication-on-cpus", "medium"),

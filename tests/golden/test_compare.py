@@ -11,6 +11,7 @@ from advisor.errors import NothingFound, ReadError, UsageError
 from advisor.model.comparison import Comparison, FailOn
 from advisor.render import json
 from advisor.render.compared import json as compared_json
+from tests import profiles
 
 TRACES = Path(__file__).parents[2].parent / "shared/traces/kineto"
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -26,7 +27,7 @@ def statuses(found: Comparison) -> dict[str, str]:
 
 @real
 def test_more_loader_workers_make_the_job_faster_because_of_its_input():
-    found = compare([WORKERS0], [WORKERS4])
+    found = profiles.compare(WORKERS0, WORKERS4)
     assert found.verdict == "faster"
     assert found.base.mean_ms == pytest.approx(177.6, abs=0.05)
     assert found.head.mean_ms == pytest.approx(141.1, abs=0.05)
@@ -44,7 +45,7 @@ def test_more_loader_workers_make_the_job_faster_because_of_its_input():
 
 @real
 def test_fewer_make_it_slower_and_the_check_fails():
-    found = compare([WORKERS4], [WORKERS0])
+    found = profiles.compare(WORKERS4, WORKERS0)
     assert (found.verdict, found.exit_code()) == ("slower", 1)
     assert found.exit_code(FailOn(slower=0.5)) == 0
     assert statuses(found)["input-bound"] == "new"
@@ -53,20 +54,20 @@ def test_fewer_make_it_slower_and_the_check_fails():
 @real
 @pytest.mark.parametrize("job", ["resnet50-v100-workers0", "resnet50-v100-workers4", "ddp-a100-6steps"])
 def test_a_run_against_itself_is_the_same(job: str):
-    found = compare([str(TRACES / job)], [str(TRACES / job)])
+    found = profiles.compare(TRACES / job, TRACES / job)
     assert (found.verdict, found.work) == ("same", ())
     assert set(statuses(found).values()) == {"kept"}
 
 
 @real
 def test_two_steps_a_side_are_too_few():
-    found = compare([WORKERS0], [WORKERS4], steps="9:11")
+    found = profiles.compare(WORKERS0, WORKERS4, steps="9:11")
     assert (found.verdict, found.obstacle, found.exit_code(strict=True)) == ("inconclusive", "few-steps", 4)
 
 
 @real
 def test_other_hardware_is_explained_and_not_judged():
-    found = compare([str(TRACES / "ddp-a100-6steps")], [WORKERS0])
+    found = profiles.compare(TRACES / "ddp-a100-6steps", WORKERS0)
     assert (found.verdict, found.obstacle, found.cause) == ("inconclusive", "hardware", None)
     assert found.breakdown
     assert found.work
@@ -77,18 +78,18 @@ def test_other_hardware_is_explained_and_not_judged():
 @pytest.mark.parametrize("broken", ["", "truncated-60pct.pt.trace.json.gz"])
 def test_a_malformed_side_never_passes(broken: str):
     malformed = str(TRACES.parent / "malformed" / broken)
-    assert compare([malformed], [malformed]).exit_code() == compare([WORKERS0], [malformed]).exit_code() == 3
+    assert profiles.compare(malformed, malformed).exit_code() == profiles.compare(WORKERS0, malformed).exit_code() == 3
 
 
 @real
 def test_named_ranges_are_steps_where_the_profile_marks_none(tmp_path: Path):
     recording = str(TRACES.parent / "nsys" / "llm-2.7b-a100-nvtx.sqlite")
-    unmarked = compare([recording], [recording])
+    unmarked = profiles.compare(recording, recording)
     assert (unmarked.obstacle, "--step-range" in unmarked.reason) == ("no-steps", True)
-    named = compare([recording], [recording], step_range="scaled dot product attention")
+    named = profiles.compare(recording, recording, step_range="scaled dot product attention")
     assert (named.verdict, named.base.steps > 10) == ("same", True)
     report = tmp_path / "base.json"
-    report.write_text(json.render(check([WORKERS0])))
+    report.write_text(json.render(profiles.check(WORKERS0)))
     with pytest.raises(UsageError, match=r"--step-range x: .*base\.json is a saved report"):
         compare([str(report)], [recording], step_range="x")
 
@@ -96,14 +97,14 @@ def test_named_ranges_are_steps_where_the_profile_marks_none(tmp_path: Path):
 @real
 def test_a_saved_report_stands_for_its_profile(tmp_path: Path):
     report = tmp_path / "base.json"
-    report.write_text(json.render(check([WORKERS0])))
-    assert compare([str(report)], [WORKERS4]) == compare([WORKERS0], [WORKERS4])
+    report.write_text(json.render(profiles.check(WORKERS0)))
+    assert compare([str(report)], [WORKERS4]) == profiles.compare(WORKERS0, WORKERS4)
 
 
 @real
 def test_several_runs_make_one_side(tmp_path: Path):
     second = tmp_path / "second.json"
-    second.write_text(json.render(check([WORKERS4])))
+    second.write_text(json.render(profiles.check(WORKERS4)))
     found = compare([WORKERS4, str(second)], [WORKERS0])
     assert (len(found.base.series), found.base.steps, found.head.steps) == (2, 12, 6)
     assert found.verdict == "slower"
@@ -111,11 +112,11 @@ def test_several_runs_make_one_side(tmp_path: Path):
 
 def test_a_baseline_marks_new_findings(tmp_path: Path):
     before = tmp_path / "before.json"
-    before.write_text(json.render(check([HEALTHY])))
+    before.write_text(json.render(profiles.check(HEALTHY)))
     (run,) = check([WAITING], baseline=str(before)).runs
     assert run.findings
     assert all(finding.new for finding in run.findings)
-    before.write_text(json.render(check([WAITING])))
+    before.write_text(json.render(profiles.check(WAITING)))
     (run,) = check([WAITING], baseline=str(before)).runs
     assert not any(finding.new for finding in run.findings)
 
@@ -134,7 +135,7 @@ def test_what_is_no_report_or_profile_is_refused(tmp_path: Path):
 
 def test_a_saved_comparison_is_told_from_a_report(tmp_path: Path):
     path = tmp_path / "comparison.json"
-    path.write_text(compared_json.render(compare([HEALTHY], [WAITING])))
+    path.write_text(compared_json.render(profiles.compare(HEALTHY, WAITING)))
     with pytest.raises(ReadError, match=r"comparison\.json: is a saved comparison, not a report"):
         compare([str(path)], [WAITING])
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import profiles
+
 _spec = importlib.util.spec_from_file_location("figures", Path(__file__).with_name("figures.py"))
 assert _spec
 assert _spec.loader
@@ -20,7 +22,7 @@ RECORD = book.record()
 def test_findings_and_numbers_are_those_of_the_record(recording):
     if not book.path_of(recording).exists():
         pytest.skip(f"{book.path_of(recording)} is not there")
-    assert book.figures(recording) == RECORD[recording]
+    assert book.figures(recording, lambda paths: profiles.check(*paths)) == RECORD[recording]
 
 
 def test_every_recording_has_its_figures():

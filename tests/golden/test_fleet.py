@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from advisor.config import Fleet
-from advisor.engine import check
 from advisor.fleet.engines import Local
 from advisor.fleet.ingest import ingest
 from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
 from advisor.rules.judge import CERTAINTY
+from tests import profiles
 
 TRACES = Path(__file__).parents[2].parent / "shared/traces"
 if not TRACES.is_dir():
@@ -27,7 +27,7 @@ def test_the_report_of_real_recordings(tmp_path):
     first = ingest(ROOTS, store, Local(2))
     again = ingest(ROOTS, store, Local(2))
     assert (again.known, again.runs, again.unreadable) == (first.recordings, 0, 0)
-    checked = check(ROOTS, all_runs=True)
+    checked = profiles.check(*ROOTS, all_runs=True)
     bad = sum(1 + len(one.others) for one in checked.unreadable)
     assert (first.runs, first.unreadable) == (len(checked.runs), bad)
     found = weekly(store, Fleet(), max(store.weeks()))

@@ -14,9 +14,9 @@ import polars as pl
 import pytest
 
 from advisor.analysis.device.steps import select_steps
-from advisor.engine import check, read
 from advisor.model.report import Finding, Run
 from advisor.render import words
+from tests import profiles
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 TRACES, ORACLES = SHARED / "traces/nsys", SHARED / "oracles/nsys"
@@ -33,7 +33,7 @@ def path(trace: str) -> str:
 
 @cache
 def run(trace: str) -> Run:
-    (made,) = check([path(trace)]).runs
+    (made,) = profiles.check(path(trace)).runs
     return made
 
 
@@ -71,7 +71,7 @@ def test_loading_the_model_is_start_up_and_tf32_comes_first(trace: str):
 
 
 def test_all_idle_time_after_start_up_has_a_cause():
-    (view,) = select_steps(read(path("llm-2.7b-a100-pageable"))).views
+    (view,) = select_steps(profiles.read(path("llm-2.7b-a100-pageable"))).views
     shares = run("llm-2.7b-a100-pageable").metrics["worker"][0]
     idle_ms = shares["idle_share"] * view.total_ns / 1e6
     assert idle_ms == pytest.approx(540, abs=1)  # nsys analyze lists no gap at all
@@ -100,7 +100,7 @@ def test_what_graphs_hide_could_not_be_told():
 @pytest.mark.parametrize("trace", ["two-gpu-before", "two-gpu-h100-window"])
 def test_each_gpu_is_told_by_itself(trace: str):
     of_device = sql(trace, "select deviceId, count(*) from CUPTI_ACTIVITY_KIND_KERNEL group by 1 order by 1")
-    views = select_steps(read(path(trace))).views
+    views = select_steps(profiles.read(path(trace))).views
     assert [view.device for view in views] == [device for device, _ in of_device]
     rows = run(trace).metrics["worker"]
     assert [row["kernels_per_step"] + row["collectives_per_step"] for row in rows] == [n for _, n in of_device]
@@ -165,7 +165,7 @@ def test_nothing_absurd_is_said(trace: str):
 @pytest.mark.parametrize("trace", with_oracle("cuda_api_sync"))
 def test_every_synchronising_call_that_nsys_lists_is_one(trace: str):
     listed = Counter(int(row["Duration (ns)"]) for row in rows_of(trace, "cuda_api_sync"))
-    made = read(path(trace)).host_ops
+    made = profiles.read(path(trace)).host_ops
     waits = Counter(made.filter(pl.col("kind") == "sync")["dur_ns"].to_list())
     assert listed <= waits
 
@@ -173,7 +173,7 @@ def test_every_synchronising_call_that_nsys_lists_is_one(trace: str):
 @pytest.mark.parametrize("trace", with_oracle("cuda_memcpy_async"))
 def test_every_pageable_copy_that_nsys_lists_is_one(trace: str):
     listed = Counter(int(row["Duration (ns)"]) for row in rows_of(trace, "cuda_memcpy_async"))
-    made = read(path(trace)).device_ops
+    made = profiles.read(path(trace)).device_ops
     either = (pl.col("source_memory") == "pageable") | (pl.col("target_memory") == "pageable")
     assert listed <= Counter(made.filter(either)["dur_ns"].to_list())
 
@@ -184,7 +184,7 @@ def test_gaps_that_nsys_sees_in_graphs_are_busy():
 
 
 def test_rules_on_what_only_nsight_shows_are_silent_elsewhere():
-    (made,) = check([str(SHARED / "traces/kineto/resnet50-v100-workers0")]).runs
+    (made,) = profiles.check(SHARED / "traces/kineto/resnet50-v100-workers0").runs
     assert set(made.not_applicable) >= NSYS_ONLY
     assert not {entry.rule for entry in made.not_evaluable} & NSYS_ONLY
 

@@ -15,9 +15,10 @@ import polars as pl
 import pytest
 
 from advisor.analysis.device.steps import select_steps
-from advisor.engine import check, read
+from advisor.engine import check
 from advisor.errors import NothingFound
 from advisor.model.profile import Profile
+from tests import profiles
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 TRACES, ORACLES = SHARED / "traces/nsys", SHARED / "oracles/nsys"
@@ -37,7 +38,7 @@ def with_oracle(report: str) -> list[str]:
 
 @cache
 def profile(trace: str) -> Profile:
-    return read(str(TRACES / f"{trace}.sqlite"))
+    return profiles.read(TRACES / f"{trace}.sqlite")
 
 
 def summary(ops: pl.DataFrame, value: str = "dur_ns", name: pl.Expr | None = None) -> Summary:
@@ -87,7 +88,7 @@ def test_kernels_equal_nsys_stats(trace: str):
 @pytest.mark.parametrize("trace", with_oracle("cuda_gpu_kern_sum"))
 def test_the_report_holds_what_nsys_stats_prints(trace: str):
     """Per name: instances, total, average, median, least, most and standard deviation; of one process on one device."""
-    (run,) = check([str(TRACES / f"{trace}.sqlite")]).runs
+    (run,) = profiles.check(TRACES / f"{trace}.sqlite").runs
     columns = ("calls", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns", "sd_ns")
     tables = [("cuda_gpu_kern_sum", "Name", "activity", ("kernel", "collective"))]
     if trace not in {"saxpy-mpi-a100-schema2.9", "h200-single-step"}:  # see below: other processes, calls counted twice

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from advisor.analysis.device.steps import DeviceView, select_steps
-from advisor.engine import read
 from advisor.metrics.kernels import kernel_times
 from advisor.metrics.memory import peak
 from advisor.metrics.steps import breakdown, step_times
+from tests import profiles
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 pytestmark = pytest.mark.skipif(not (SHARED / "oracles").is_dir(), reason="../shared is not here")
@@ -40,7 +40,7 @@ Spans = list[tuple[float, float]]
 
 @cache
 def view(trace: str) -> DeviceView:
-    (only,) = select_steps(read(str(SHARED / "traces/kineto" / trace)), "all").views
+    (only,) = select_steps(profiles.read(SHARED / "traces/kineto" / trace), "all").views
     return only
 
 

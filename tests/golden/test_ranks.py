@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from advisor.inputs.discover import discover
 from advisor.metrics import Part
 from advisor.model.report import Run
 from advisor.render import words
+from tests import profiles
 
 ROOT = Path(__file__).parents[2]
 DLRM = ROOT.parent / "shared/traces/kineto/dlrm-8rank-v100"
@@ -74,7 +74,7 @@ def test_its_steps_begin_far_apart():
 
 @recorded
 def test_with_one_step_nobody_is_called_a_straggler():
-    run = check([str(DLRM)]).runs[0]
+    run = profiles.check(DLRM).runs[0]
     spoken = {f.rule for f in run.findings} | {s.rule for f in run.findings for s in f.symptoms}
     assert not spoken & {"straggler-rank", "data-imbalance", "throttled-gpu"}
     why = {n.rule: n.missing for n in run.not_evaluable}
@@ -85,7 +85,7 @@ def test_with_one_step_nobody_is_called_a_straggler():
 
 @recorded
 def test_a_wait_that_costs_more_than_the_device_idles_after_it_says_why():
-    waits = next(f for f in check([str(DLRM)]).runs[0].findings if f.rule == "frequent-synchronisation")
+    waits = next(f for f in profiles.check(DLRM).runs[0].findings if f.rule == "frequent-synchronisation")
     idle = next(e.value for e in waits.evidence if e.metric == "sync_idle_share")
     assert waits.saving
     assert waits.saving.low_share > idle
@@ -114,11 +114,9 @@ FAULTS = {
 
 def simulated(name: str, folder: Path, ranks: int = 8, **recording: object):
     """The job's report, what its repair saves, and its step, both in ms."""
-    sys.path.append(str(ROOT / "fixtures" / "make"))
-    from simulator import case  # noqa: PLC0415 - the scripts of fixtures/ are no package
-    from simulator.case import Recording  # noqa: PLC0415
+    made = profiles.case(name, "a100", 3, ranks=ranks)
+    from simulator.case import Recording  # noqa: PLC0415 - on the path since then
 
-    made = case(name, "a100", 3, ranks=ranks)
     options = Recording(**recording)
     for file, text in made.files(options):
         (folder / file).write_bytes(text)

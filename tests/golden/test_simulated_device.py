@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import io
-import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from advisor.analysis.device.steps import select_steps
-from advisor.engine import read
 from advisor.inputs.readers import kineto
 from advisor.metrics import measure
 from advisor.model.profile import Profile
 from advisor.model.report import Finding
-from advisor.resources import rules_folder
-from advisor.rules.book import load
 from advisor.rules.judge import judge
+from tests import profiles
 
 ROOT = Path(__file__).parents[2]
 RULES = (
@@ -39,16 +36,13 @@ JOBS = [
 @cache
 def simulated(fault: str, gpu: str, seed: int) -> tuple[dict[str, Finding], float, float]:
     """The group's findings by rule, what the repair saves in ms, and the step in ms."""
-    sys.path.append(str(ROOT / "fixtures" / "make"))
-    from simulator import case  # noqa: PLC0415 - the scripts of fixtures/ are no package
-
-    made = case(fault, gpu, seed)
+    made = profiles.case(fault, gpu, seed)
     found = judged(kineto.read(io.BytesIO(made.faulty.kineto()), fault))
     return found, made.saved_ms, made.faulty.step_ms
 
 
 def judged(profile: Profile) -> dict[str, Finding]:
-    book = load([rules_folder()])
+    book = profiles.book()
     findings = judge(measure(select_steps(profile)), {rule: book[rule] for rule in RULES}, {}).findings
     return {finding.rule: finding for finding in findings}
 
@@ -85,4 +79,4 @@ def test_a_batch_too_small_for_the_device_is_named_without_a_saving():
     ],
 )
 def test_what_a_cpu_computes_is_judged_by_its_ops(fixture: str, fires: list[str]):
-    assert list(judged(read(str(ROOT / "fixtures" / fixture)))) == fires
+    assert list(judged(profiles.read(profiles.ROOT / "fixtures" / fixture))) == fires

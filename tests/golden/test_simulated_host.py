@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -13,9 +12,8 @@ from advisor.analysis.device.steps import select_steps
 from advisor.inputs.readers import kineto
 from advisor.metrics import measure
 from advisor.model.report import Finding
-from advisor.resources import rules_folder
-from advisor.rules.book import load
 from advisor.rules.judge import judge
+from tests import profiles
 
 ROOT = Path(__file__).parents[2]
 RULES = (
@@ -40,12 +38,9 @@ JOBS = [
 @cache
 def simulated(fault: str, gpu: str, seed: int) -> tuple[list[Finding], float]:
     """The group's findings, and what the repair saves in ms."""
-    sys.path.append(str(ROOT / "fixtures" / "make"))
-    from simulator import case  # noqa: PLC0415 - the scripts of fixtures/ are no package
-
-    made = case(fault, gpu, seed)
+    made = profiles.case(fault, gpu, seed)
     found = measure(select_steps(kineto.read(io.BytesIO(made.faulty.kineto()), fault)))
-    book = load([rules_folder()])
+    book = profiles.book()
     return list(judge(found, {rule: book[rule] for rule in RULES}, {}).findings), made.saved_ms
 
 

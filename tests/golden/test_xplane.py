@@ -21,9 +21,8 @@ from advisor.metrics import Measurements, measure
 from advisor.model.intervals import Union
 from advisor.model.profile import Profile
 from advisor.render import words
-from advisor.resources import rules_folder
-from advisor.rules.book import load
 from advisor.rules.judge import judge
+from tests import profiles
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 TRACES = SHARED / "traces/xplane"
@@ -303,7 +302,7 @@ def test_sixteen_bits_as_xprof_tells_them():
 
 def test_threads_that_launch_only_are_not_advised_where_they_are_on():
     """Its launching threads are called tf_gpu_private_4 and _6."""
-    (run,) = check([str(TRACES / "tf-gpu-multi-worker")]).runs
+    (run,) = profiles.check(TRACES / "tf-gpu-multi-worker").runs
     assert judged("tf-gpu-multi-worker").frames["run"]["private_launch_threads"].item() == 4
     assert "launch-bound" in {finding.rule for finding in run.findings}
     assert not [f.rule for f in run.findings for fix in f.fixes if "gpu_private" in f"{fix.do}{fix.code}"]
@@ -366,7 +365,7 @@ def test_the_iterator_to_blame_is_named():
 
 
 def test_the_slowest_calls_of_the_iterator_are_pointed_at():
-    found = judge(judged("tf-input-bound"), load([rules_folder()]), {}).findings
+    found = judge(judged("tf-input-bound"), profiles.book(), {}).findings
     (blamed,) = [one for one in found if one.rule == "tf-data-bottleneck"]
     assert blamed.where
     assert all("MapAndBatch" in place.name for place in blamed.where)
@@ -374,7 +373,7 @@ def test_the_slowest_calls_of_the_iterator_are_pointed_at():
 
 def test_idle_devices_are_told_once():
     """What the job as a whole leaves idle is said beneath what the process leaves idle."""
-    found = judge(judged("tf-gpu-multi-worker"), load([rules_folder()]), {}).findings
+    found = judge(judged("tf-gpu-multi-worker"), profiles.book(), {}).findings
     (idle,) = [f for f in found if {"idle-devices", "idle-ranks"} & {f.rule, *(s.rule for s in f.symptoms)}]
     assert (idle.rule, [s.rule for s in idle.symptoms]) == ("idle-devices", ["idle-ranks"])
 
@@ -393,13 +392,13 @@ def judged(name: str) -> Measurements:
 @cache
 def findings(name: str) -> dict[str, str]:
     """What each rule that fired says, those beneath a cause too."""
-    found = judge(judged(name), load([rules_folder()]), {}).findings
+    found = judge(judged(name), profiles.book(), {}).findings
     return {one.rule: one.says for f in found for one in (f, *f.symptoms)}
 
 
 def test_a_report_holds_the_graph_of_the_pipeline():
     """What a page draws: each iterator with the one that asks it, its times, the critical path, the bottleneck."""
-    (run,) = check([str(TRACES / "tf-input-bound")]).runs
+    (run,) = profiles.check(TRACES / "tf-input-bound").runs
     root, batch, source = run.metrics["iterator"]
     names = [row["iterator"] for row in (root, batch, source)]
     assert names == ["Iterator::Root", "Iterator::Root::MapAndBatch", "Iterator::Root::MapAndBatch::TensorSlice"]
@@ -427,7 +426,7 @@ def test_hosts_and_steps_of_a_run_are_told_apart(tmp_path: Path):
 
 
 def test_the_numbers_that_the_overview_page_puts_first():
-    (run,) = check([str(TRACES / "tf-gpu-multi-worker")]).runs
+    (run,) = profiles.check(TRACES / "tf-gpu-multi-worker").runs
     told = dict(words.headlines(run))
     assert told == {
         "device at work": "70 %",
@@ -485,7 +484,7 @@ def test_a_tpu_that_fetches_from_host_memory_most_of_the_time_is_told_so_first()
     assert row["exposed_copy_bytes_per_step"] == 300 * 5 * 1024 * 1024 * 256 * 4
     assert row["memcpy_share"] == pytest.approx(0.78, abs=0.01)
     assert row["enqueue_share"] == 0
-    (run,) = check([str(TRACES / "tpu-inference")]).runs
+    (run,) = profiles.check(TRACES / "tpu-inference").runs
     assert run.verdict.startswith("Copies to the device hold up the kernels: up to 58.4 s of the 97.6 s recorded")
     assert run.findings[0].fixes[0].do.startswith("Keep on the device what the program fetches from host memory")
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from advisor import read
-from advisor.analysis.device.steps import select_steps
-from advisor.metrics import measure
 from advisor.model.report import Finding
-from advisor.resources import rules_folder
-from advisor.rules.book import load
 from advisor.rules.judge import judge
+from tests import profiles
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CASES = sorted(path.parent.name for kind in ("tensorflow", "jax") for path in FIXTURES.glob(f"{kind}-cpu-*/case.yaml"))
@@ -24,8 +21,9 @@ def facts(name: str) -> Any:
     return yaml.safe_load((FIXTURES / name / "case.yaml").read_text())
 
 
+@cache
 def findings(name: str) -> tuple[Finding, ...]:
-    return judge(measure(select_steps(read(str(FIXTURES / name)))), load([rules_folder()]), {}).findings
+    return judge(profiles.measured(FIXTURES / name), profiles.book(), {}).findings
 
 
 def test_there_are_fixtures():

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import gzip
 import json
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.inputs.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES
 from advisor.model.profile import Profile
 from tests import hostile as files
+from tests.effort import examples
 from tests.hostile import flipped, places
 from tests.strategies_kineto import LAUNCH, event, events, headers, kernel, op, read, text
 
 SMALL = Path(__file__).parents[2].parent / "shared/traces/kineto/triton-one-kernel/rank0.pt.trace.json.gz"
-PATIENT = settings(deadline=timedelta(seconds=5), max_examples=40)
 
 MADE = text(
     *LAUNCH,
@@ -36,7 +35,7 @@ def outcome(trace: bytes) -> Profile | None:
     return files.outcome(read, trace, "a/b.json")
 
 
-@PATIENT
+@examples(0.4)
 @given(st.binary(max_size=300) | st.text('[]{}:,"\\ tracEvns0123456789-.eNaI\n', max_size=300).map(str.encode))
 def test_any_bytes(data: bytes):
     outcome(data)
@@ -45,7 +44,7 @@ def test_any_bytes(data: bytes):
     outcome(gzip.compress(MADE)[:30] + data)
 
 
-@PATIENT
+@examples(0.4)
 @given(places, st.floats(0, 1))
 def test_a_trace_with_bytes_changed_and_its_end_cut_off(changes: list[tuple[float, int]], kept: float):
     for original in (MADE, gzip.compress(MADE)):
@@ -56,7 +55,7 @@ def test_a_trace_with_bytes_changed_and_its_end_cut_off(changes: list[tuple[floa
         outcome(changed[: int(kept * len(original))])
 
 
-@PATIENT
+@examples(0.4)
 @given(places, st.floats(0, 1))
 def test_a_real_trace_with_bytes_changed_and_its_end_cut_off(changes: list[tuple[float, int]], kept: float):
     if not SMALL.exists():
@@ -67,7 +66,7 @@ def test_a_real_trace_with_bytes_changed_and_its_end_cut_off(changes: list[tuple
         outcome(original[: int(kept * len(original))])
 
 
-@settings(PATIENT, max_examples=120)
+@examples(1.2)
 @given(st.lists(events, max_size=6), headers, headers)
 def test_any_values_in_any_field(made: list[dict[str, Any]], before: dict[str, Any], after: dict[str, Any]):
     profile = outcome(json.dumps(before | {"traceEvents": [*LAUNCH, *made]} | after).encode())
@@ -107,7 +106,7 @@ def test_any_values_in_any_field(made: list[dict[str, Any]], before: dict[str, A
     ],
     ids=lambda hostile: repr(hostile[:24]),
 )
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("packed", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_what_has_broken_other_readers(hostile: bytes, packed: bool):  # noqa: FBT001
     trace = MADE.replace(
         b'{"ph": "X", "cat": "cuda_sync"', b'{"ph": "X", "cat": "cpu_op", ' + hostile + b', "cat": "cuda_sync"'

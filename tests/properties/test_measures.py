@@ -22,10 +22,11 @@ from advisor.metrics.steps import breakdown, idle, step_times
 from advisor.model.intervals import Union, nest
 from advisor.model.profile import SCHEMAS, Profile
 from advisor.vocabulary import CATEGORIES
+from tests.effort import examples
 from tests.strategies import Pairs, intervals, profiles
 
-some = settings(max_examples=15, deadline=None)
-few = settings(max_examples=8, deadline=None)
+some = examples(0.15)
+few = examples(0.08)
 
 Row: TypeAlias = dict[str, object]
 

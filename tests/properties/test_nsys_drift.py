@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.analysis.device.steps import select_steps
@@ -20,6 +20,7 @@ from advisor.errors import ReadError
 from advisor.inputs.readers import nsys
 from advisor.metrics import conclude, measure_part
 from advisor.model.profile import SCHEMAS, Profile
+from tests.effort import examples
 from tests.strategies_nsys import (
     GRAPH,
     MEMCPY,
@@ -154,8 +155,9 @@ def test_each_column_may_be_absent_and_changes_no_other(table: str, column: str)
     made = opened(without(table, column))
     if column in {"start", "end"}:  # then the table means nothing
         return
+    complete = known(WHOLE, "device_ops")
     for name, values in known(made, "device_ops").items():
-        whole = known(WHOLE, "device_ops")[name]
+        whole = complete[name]
         told = [value for value in values if value is not None]
         assert len(values) == len(whole)
         assert name in UNSURE.get(column, ()) or all(value in whole for value in told)
@@ -166,7 +168,7 @@ def test_the_whole_of_it_fills_every_table():
     assert all(getattr(WHOLE, table).height for table in (*tables, "off_cpu", "gpu_samples"))
 
 
-@settings(max_examples=30)
+@examples(0.3)
 @given(st.data())
 def test_any_part_of_an_export_with_any_values_is_read_or_refused(data: st.DataObject):
     tables = copying.deepcopy(FULL)
@@ -188,7 +190,7 @@ def test_any_part_of_an_export_with_any_values_is_read_or_refused(data: st.DataO
     conclude([measure_part(select_steps(made))])
 
 
-@settings(max_examples=40)
+@examples(0.4)
 @given(st.binary(min_size=1, max_size=64), st.floats(0, 1), st.booleans())
 def test_a_database_cut_short_or_overwritten_is_read_or_refused(noise: bytes, at: float, cut: bool):  # noqa: FBT001 - drawn
     with TemporaryDirectory() as folder:

@@ -6,7 +6,7 @@ import random
 from typing import Final, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.metrics import Measurements
@@ -14,6 +14,7 @@ from advisor.metrics.ranks import skew
 from advisor.resources import rules_folder
 from advisor.rules.book import load
 from advisor.rules.judge import judge
+from tests.effort import examples
 from tests.ranks import call as collective
 from tests.ranks import job, part, rank, spent, together
 
@@ -28,11 +29,12 @@ RULES: Final = (
     "idle-ranks",
     "launch-staggered",
 )
+
 BOOK: Final = load([rules_folder()])
 FIRST: Final = {"slow": "throttled-gpu", "moving": "data-imbalance", "healthy": None}
 
-few = settings(max_examples=10, deadline=None)
-some = settings(max_examples=50, deadline=None)
+few = examples(0.1)
+some = examples(0.5)
 
 
 class Made(NamedTuple):

@@ -7,14 +7,15 @@ from typing import Final
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.analysis.job.segments import operations
 from advisor.analysis.job.stragglers import Replay, replay
 from advisor.model.intervals import Union
+from tests.effort import examples
 
-some = settings(max_examples=25, deadline=None)
+some = examples(0.25)
 
 US: Final = 1000
 FIGURES: Final = ["slowdown", "explained_share"]

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.model.profile import Profile
 from tests import hostile as files
+from tests.effort import examples
 from tests.hostile import flipped, places
 from tests.strategies_xplane import HOST, JAX, field, messages, plane, read, spaces
 
 SMALL = Path(__file__).parents[2].parent / "shared/traces/xplane/jax-cpu/plugins/profile"
-PATIENT = settings(deadline=timedelta(seconds=5), max_examples=60)
 
 
 def outcome(data: bytes) -> Profile | None:
@@ -25,7 +24,7 @@ def outcome(data: bytes) -> Profile | None:
     return profile
 
 
-@PATIENT
+@examples(0.6)
 @given(st.binary(max_size=300) | messages)
 def test_any_bytes(data: bytes):
     outcome(data)
@@ -36,7 +35,7 @@ def test_any_bytes(data: bytes):
     outcome(JAX[: len(JAX) // 2] + data + JAX[len(JAX) // 2 :])
 
 
-@PATIENT
+@examples(0.6)
 @given(places, st.floats(0, 1))
 def test_a_profile_with_bytes_changed_and_its_end_cut_off(changes: list[tuple[float, int]], kept: float):
     changed = flipped(JAX, changes)
@@ -46,7 +45,7 @@ def test_a_profile_with_bytes_changed_and_its_end_cut_off(changes: list[tuple[fl
     assert cut is None or cut.salvaged or kept > 0.9
 
 
-@settings(PATIENT, max_examples=15)
+@examples(0.15)
 @given(places, st.floats(0, 1))
 def test_a_real_profile_with_bytes_changed_and_its_end_cut_off(changes: list[tuple[float, int]], kept: float):
     if not SMALL.is_dir():
@@ -56,7 +55,7 @@ def test_a_real_profile_with_bytes_changed_and_its_end_cut_off(changes: list[tup
     outcome(data[: int(kept * len(data))])
 
 
-@settings(PATIENT, max_examples=150)
+@examples(1.5)
 @given(spaces)
 def test_any_values_in_any_stat(data: bytes):
     outcome(data)

@@ -3,7 +3,6 @@
 import datetime as dt
 import json
 import re
-import subprocess
 import sys
 from html import unescape
 from pathlib import Path
@@ -22,11 +21,13 @@ from advisor.pull_request.markdown import defused
 from advisor.pull_request.message import Message, read
 from advisor.render import json as report_json
 from advisor.render.compared import json as comparison_json
+from tests.command import advisor
 from tests.comparisons import slower
 from tests.render_samples import HOSTILE, SAMPLES, hostile
 
 ROOT = Path(__file__).parents[2]
 FIXTURE = ROOT / "fixtures" / "simulated-input-bound-v100"
+NOTHING: dict[str, str] = {}  # in the environment: no token, no pull request
 HERE = Situation(kind="github", api_url="", repo="", token=None, commit="a" * 40, link="https://ci.test/run/1")
 DAY = dt.date(2026, 1, 2)
 CALLS = re.compile(r"[@#!%~$](?=\w)|&(?=\d)|\bGH-\d", re.IGNORECASE)
@@ -117,12 +118,6 @@ def test_what_fails_is_said_in_the_words_of_the_command(tmp_path):
         read(tmp_path / "own.md", ["high"])
 
 
-def advisor(*words, cwd, **env):
-    command = [sys.executable, "-W", "error", "-m", "advisor", *map(str, words)]
-    clean = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)} | env
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False, env=clean)
-
-
 def test_a_comparison_that_can_tell_nothing_fails_where_it_is_strict(tmp_path):
     path = tmp_path / "comparison.json"
     unsure = slower().model_copy(update={"verdict": "inconclusive", "obstacle": "few-steps", "findings": ()})
@@ -136,17 +131,17 @@ def test_a_comparison_that_can_tell_nothing_fails_where_it_is_strict(tmp_path):
 
 
 def test_the_command_prints_what_it_would_post(tmp_path):
-    assert advisor("check", FIXTURE, "-o", "r.json", "-o", "r.md", cwd=tmp_path).returncode == 0
+    assert advisor("check", FIXTURE, "-o", "r.json", "-o", "r.md", cwd=tmp_path, env=NOTHING).returncode == 0
     for name in ("r.json", "r.md"):
-        done = advisor("comment", name, "--dry-run", cwd=tmp_path)
+        done = advisor("comment", name, "--dry-run", cwd=tmp_path, env=NOTHING)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith("<!-- gpu-advisor default ")
         assert "loads its own batches" in done.stdout.splitlines()[1]
 
 
 def test_a_comparison_is_posted_as_such(tmp_path):
-    assert advisor("compare", FIXTURE, FIXTURE, "-o", "c.json", cwd=tmp_path).returncode == 0
-    shown = advisor("comment", "c.json", "--dry-run", cwd=tmp_path).stdout
+    assert advisor("compare", FIXTURE, FIXTURE, "-o", "c.json", cwd=tmp_path, env=NOTHING).returncode == 0
+    shown = advisor("comment", "c.json", "--dry-run", cwd=tmp_path, env=NOTHING).stdout
     assert "No change" in shown.splitlines()[1]
     assert json.loads((tmp_path / "c.json").read_text())["verdict"] == "same"
 
@@ -165,7 +160,7 @@ def test_a_comparison_is_posted_as_such(tmp_path):
 )
 def test_a_wrong_command_is_an_error_of_one_line(tmp_path, words, code, said):
     (tmp_path / "r.md").write_text("# v\n")
-    done = advisor(*words, cwd=tmp_path)
+    done = advisor(*words, cwd=tmp_path, env=NOTHING)
     assert done.returncode == code
     assert done.stderr.startswith("advisor: ")
     assert said in done.stderr

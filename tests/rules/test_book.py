@@ -1,6 +1,7 @@
 """The shipped rule book: lint, and that every threshold of every rule is held by a case."""
 
 import re
+from functools import cache
 
 import pytest
 
@@ -13,6 +14,19 @@ from advisor.rules.wording import PHRASES, say
 
 BOOK = load([rules_folder()])
 NAMES = metrics.dtypes()
+
+
+@cache
+def columns(rule_id):
+    """The metrics that the rule or a case of it names; with all the others a verdict takes six times as long."""
+    words = set(re.findall(r"\w+", BOOK[rule_id].model_dump_json()))
+    return {name: dtype for name, dtype in NAMES.items() if name in words}
+
+
+@cache
+def failures(rule_id):
+    rule = BOOK[rule_id]
+    return [why for case in rule.cases if (why := failure(rule, case, columns(rule_id)))]
 
 
 def test_the_book_is_right():
@@ -35,8 +49,8 @@ def mutants():
 
 @pytest.mark.parametrize(("rule", "mutant"), list(mutants()))
 def test_a_changed_threshold_breaks_a_case(rule, mutant):
-    assert not any(failure(rule, case, NAMES) for case in rule.cases)
-    assert any(failure(mutant, case, NAMES) for case in mutant.cases), "no case notices"
+    assert not failures(rule.id)
+    assert any(failure(mutant, case, columns(rule.id)) for case in mutant.cases), "no case notices"
 
 
 @pytest.mark.parametrize("rule", BOOK.values(), ids=BOOK)

@@ -5,9 +5,12 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+
+from tests import command
 
 ROOT = Path(__file__).parents[2]
 FIXTURE = ROOT / "fixtures" / "simulated-input-bound-v100"
@@ -16,11 +19,29 @@ HEALTHY = ROOT / "fixtures" / "simulated-healthy-a100"
 
 @pytest.fixture
 def advisor(tmp_path):
+    return partial(command.advisor, cwd=tmp_path)
+
+
+@pytest.fixture
+def process(tmp_path):
+    """The command as a process of its own."""
+
     def run(*words, **options):
-        command = [sys.executable, "-W", "error", "-m", "advisor", *map(str, words)]
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False, **options)
+        line = [sys.executable, "-W", "error", "-m", "advisor", *map(str, words)]
+        return subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, check=False, **options)
 
     return run
+
+
+def test_a_process_and_a_call_of_the_command_say_the_same(advisor, process):
+    for words in (
+        ("check", FIXTURE, "--fail-on", "low"),
+        ("check", "nowhere"),
+        ("check", FIXTURE, "-f", "xml"),
+        ("--version",),
+    ):
+        call, command = advisor(*words), process(*words)
+        assert (call.returncode, call.stdout, call.stderr) == (command.returncode, command.stdout, command.stderr)
 
 
 def test_check_prints_the_verdict_and_exits_with_0(advisor):
@@ -30,9 +51,9 @@ def test_check_prints_the_verdict_and_exits_with_0(advisor):
     assert done.stderr == ""
 
 
-def test_the_same_profile_gives_the_same_bytes_however_many_threads_and_whatever_the_hash_seed(advisor):
+def test_the_same_profile_gives_the_same_bytes_however_many_threads_and_whatever_the_hash_seed(process):
     said = [
-        advisor(
+        process(
             "check", FIXTURE, "-f", "json", env={**os.environ, "PYTHONHASHSEED": seed, "POLARS_MAX_THREADS": threads}
         )
         for seed, threads in (("1", "1"), ("2", "4"))

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.unit.test_object_store import server  # noqa: F401 - a fixture
 
 from advisor.fleet.labels import named_week
 from advisor.fleet.store import Store
@@ -86,7 +85,7 @@ def test_the_lines_of_the_crontab(tmp_path, shell):
 
 
 @pytest.fixture
-def buckets(tmp_path, server, monkeypatch):  # noqa: ARG001, F811 - the fixture, for what it starts
+def buckets(tmp_path, s3, monkeypatch):  # noqa: ARG001 - for what it starts
     """Profiles in S3 where the examples look for them, and a bucket for the store."""
     files = pytest.importorskip("fsspec").filesystem("s3")
     for bucket in ("company-profiles", "company-fleet"):

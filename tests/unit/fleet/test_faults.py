@@ -18,7 +18,6 @@ from pathlib import Path
 import deltalake
 import polars as pl
 import pytest
-from tests.unit.test_object_store import server  # noqa: F401 - a fixture
 
 from advisor.fleet import ingest as room
 from advisor.fleet.engines import Local, engine
@@ -29,7 +28,6 @@ from tests.fleet import Here, broken, examine_or_die, trace
 ROOT = Path(__file__).parents[3]
 TODAY = date(2026, 11, 21)
 PATIENCE_S = 120
-RUNS = int(os.environ.get("FLEET_RUNS", "100"))  # a thousand take minutes
 
 
 def fleet(root: Path, runs: int, bad: int = 0, start: int = 0) -> Path:
@@ -224,15 +222,16 @@ def test_a_full_disk_loses_nothing_that_was_written(tmp_path):
         subprocess.run(["umount", disk], check=True)
 
 
-def test_many_runs_of_which_one_in_twenty_is_broken(tmp_path):
-    root, store = fleet(tmp_path / "root", RUNS, bad=RUNS // 20), Store(str(tmp_path / "store"))
-    bad = RUNS // 20
-    done = said(started("ingest", root, "--store", store.uri), RUNS)
-    said_first = f"{RUNS} recordings: 0 known, {RUNS} added ({RUNS - bad} runs); of them {bad} cannot be read\n"
+@pytest.mark.parametrize("number", [40, pytest.param(1_000, marks=pytest.mark.soak)])
+def test_many_runs_of_which_one_in_twenty_is_broken(tmp_path, number):
+    bad = number // 20
+    root, store = fleet(tmp_path / "root", number, bad), Store(str(tmp_path / "store"))
+    done = said(started("ingest", root, "--store", store.uri), number)
+    said_first = f"{number} recordings: 0 known, {number} added ({number - bad} runs); of them {bad} cannot be read\n"
     assert done.stdout == said_first, done.stderr
-    exact(store, RUNS - bad, bad)
-    again = said(started("ingest", root, "--store", store.uri), RUNS)
-    assert again.stdout == f"{RUNS} recordings: {RUNS} known, 0 added; of them {bad} cannot be read\n"
+    exact(store, number - bad, bad)
+    again = said(started("ingest", root, "--store", store.uri), number)
+    assert again.stdout == f"{number} recordings: {number} known, 0 added; of them {bad} cannot be read\n"
 
 
 # ---------------------------------------------------------------------------------------------- Dask
@@ -273,7 +272,7 @@ def free_port() -> int:
 @pytest.mark.network_server
 def test_a_cluster_that_loses_a_worker(tmp_path):
     pytest.importorskip("distributed")
-    root, store = fleet(tmp_path / "root", 80, bad=4), Store(str(tmp_path / "store"))
+    root, store = fleet(tmp_path / "root", 40, bad=4), Store(str(tmp_path / "store"))
     address = f"tcp://127.0.0.1:{free_port()}"
     dask = (sys.executable, "-m", "dask")
     with ExitStack() as stack:
@@ -292,8 +291,8 @@ def test_a_cluster_that_loses_a_worker(tmp_path):
                 kill(victim)
 
         done = ingest([str(root)], store, where, today=TODAY, progress=lambda _: kill_in_the_middle)
-    assert (done.runs, done.unreadable) == (76, 4)
-    exact(store, 76, 4)
+    assert (done.runs, done.unreadable) == (36, 4)
+    exact(store, 36, 4)
 
 
 def reachable(address: str) -> bool:
@@ -306,20 +305,20 @@ def reachable(address: str) -> bool:
 
 
 @pytest.mark.network_server
-def test_two_writers_into_a_bucket_and_from_one(tmp_path, server):  # noqa: F811 - the fixture
+def test_two_writers_into_a_bucket_and_from_one(tmp_path, s3):
     fsspec = pytest.importorskip("fsspec")
     files = fsspec.filesystem("s3")
     files.mkdir("fleet-profiles")
     files.mkdir("fleet-store")
     for number in range(6):
         files.pipe(f"fleet-profiles/job{number}/rank0.pt.trace.json", trace(tmp_path / "one", number).read_bytes())
-    options = ("--option", f"aws_endpoint={server}", "--option", "aws_allow_http=true")
+    options = ("--option", f"aws_endpoint={s3}", "--option", "aws_allow_http=true")
     ingest_ = ("ingest", "s3://fleet-profiles", "--store", "s3://fleet-store/all", "--processes", "1", *options)
     both = [started(*ingest_) for _ in range(2)]
     for one in both:
         said, error = one.communicate(timeout=PATIENCE_S)
         assert one.returncode == 0, said + error
-    store = Store("s3://fleet-store/all", {"aws_endpoint": server, "aws_allow_http": "true"})
+    store = Store("s3://fleet-store/all", {"aws_endpoint": s3, "aws_allow_http": "true"})
     exact(store, 6)
     again = started(*ingest_)
     assert "6 known, 0 added" in again.communicate(timeout=PATIENCE_S)[0]

@@ -8,12 +8,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.errors import ReadError, UsageError
 from advisor.inputs.discover import Found, Rejected, discover, recordings
 from advisor.inputs.storage import open_file, size
+from tests.effort import examples
 
 TRACE = b'{"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2}]}'
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 7\n"
@@ -596,7 +597,7 @@ trace_file = st.tuples(folder, recording, st.sampled_from(SUFFIXES)).map(
 other_file = st.tuples(folder, st.sampled_from(["notes.txt", "package.json", ".rank0.json"])).map("/".join)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 @given(st.sets(trace_file, max_size=10), st.sets(other_file, max_size=3))
 def test_each_trace_is_in_exactly_one_run(traces: set[str], others: set[str]):
     with tempfile.TemporaryDirectory() as root:

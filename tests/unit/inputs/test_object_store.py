@@ -46,38 +46,9 @@ class Store:
         urllib.request.urlopen(order).close()  # noqa: S310 - the same
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """Its address; the environment leads all S3 clients there."""
-    moto = pytest.importorskip("moto.server")
-    s3fs = pytest.importorskip("s3fs")
-    server = moto.ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    settings = {
-        "ENDPOINT_URL": f"http://{host}:{port}",
-        "ACCESS_KEY_ID": "tester",
-        "SECRET_ACCESS_KEY": "tester",
-        "DEFAULT_REGION": "us-east-1",
-        "CONFIG_FILE": os.devnull,
-        "SHARED_CREDENTIALS_FILE": os.devnull,
-        "EC2_METADATA_DISABLED": "true",
-    }
-    with pytest.MonkeyPatch.context() as environment:
-        for name in [name for name in os.environ if name.startswith("AWS_")]:
-            environment.delenv(name)
-        for name, value in settings.items():
-            environment.setenv(f"AWS_{name}", value)
-        environment.setenv("no_proxy", host)
-        s3fs.S3FileSystem.clear_instance_cache()
-        yield settings["ENDPOINT_URL"]
-        s3fs.S3FileSystem.clear_instance_cache()
-    server.stop()
-
-
 @pytest.fixture
-def store(server: str) -> Iterator[Store]:
-    store = Store(server)
+def store(s3: str) -> Iterator[Store]:
+    store = Store(s3)
     yield store
     store.refuse_unknown_keys(after_requests=float("inf"))
 

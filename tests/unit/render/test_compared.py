@@ -9,7 +9,7 @@ from typing import get_args
 import cmarkgfm
 import pytest
 from cmarkgfm.cmark import Options
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.errors import ReadError
@@ -19,6 +19,7 @@ from advisor.render.compared import html as page
 from advisor.render.compared import json as contract
 from advisor.render.compared import markdown, terminal, words
 from tests.comparisons import SAMPLES, slower
+from tests.effort import examples
 from tests.render_samples import HOSTILE
 
 COMMITTED = Path(__file__).parents[3] / "reports" / "schema" / "comparison-1.json"
@@ -285,7 +286,7 @@ def test_nothing_from_a_profile_is_markup_or_a_mention(text: str):
     assert not MENTION.search(seen)
 
 
-@settings(max_examples=50)
+@examples(0.5)
 @given(st.text(max_size=40))
 def test_whatever_the_text_the_comment_keeps_its_shape(text: str):
     assert tags(markdown.render(slower(text))) == tags(markdown.render(slower()))

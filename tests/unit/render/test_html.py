@@ -11,12 +11,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.engine import check
 from advisor.render import charts, html
 from advisor.text import one_line
+from tests import pages
+from tests.effort import examples
 from tests.render_samples import HOSTILE, RESNET, SAMPLES, changed, hostile, report
 
 TEMPLATES = Path(__file__).parents[3] / "reports" / "templates"
@@ -67,12 +69,12 @@ class Page(HTMLParser):
 
 @cache
 def page(sample: str) -> Page:
-    return Page(html.render(SAMPLES[sample]))
+    return Page(pages.page(sample))
 
 
 @cache
 def hostile_page(text: str) -> Page:
-    return Page(html.render(hostile(text)))
+    return Page(pages.hostile(text))
 
 
 def test_the_page_tells_what_counts():
@@ -94,7 +96,7 @@ def test_the_page_tells_what_counts():
 
 
 def test_severity_is_told_by_a_word_and_a_shape():
-    drawn = html.render(SAMPLES["many-workers"])
+    drawn = pages.page("many-workers")
     for severity, shape in {"medium": "<path", "low": "<circle"}.items():
         assert re.search(rf'<li class="severity {severity}"><svg[^>]*>{shape}[^>]*></svg>{severity}</li>', drawn)
 
@@ -119,7 +121,7 @@ def test_shares_that_no_step_can_have_stay_inside():
 
 
 def test_other_frameworks_are_folded_away():
-    drawn = html.render(SAMPLES["resnet"])
+    drawn = pages.page("resnet")
     folded = drawn.index("With tensorflow and jax")
     assert drawn.index("num_workers=4") < folded < drawn.index("ds.map")
 
@@ -148,7 +150,7 @@ def test_names_inside_the_page_are_unique_and_lead_somewhere(sample: str):
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_only_our_scripts_and_style_and_their_hashes(sample: str):
     (policy,) = [v for v in page(sample).values("content") if v.startswith("default-src")]
-    drawn = html.render(SAMPLES[sample])
+    drawn = pages.page(sample)
     ours = [
         (TEMPLATES / file).read_text("utf-8")
         for file in ("report.js", "charts.js", "tables.js", "timeline.js", "flame.js")
@@ -169,13 +171,13 @@ def test_only_our_scripts_and_style_and_their_hashes(sample: str):
 
 
 def test_a_page_without_charts_does_without_what_draws_them():
-    assert len(html.render(SAMPLES["none"])) < 60_000
+    assert len(pages.page("none")) < 60_000
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_the_data_of_a_page_is_one_json_text(text: str):
     (data, *_) = re.findall(
-        r'<script type="application/json" id="run-\d+-data">(.*?)</script>', html.render(hostile(text)), re.DOTALL
+        r'<script type="application/json" id="run-\d+-data">(.*?)</script>', pages.hostile(text), re.DOTALL
     )
     assert not set(data) & set("<>&")
     assert json.loads(data)["tables"]["kernels"]["rows"][0][0].startswith(
@@ -230,7 +232,7 @@ def test_hostile_text_is_shown_as_itself():
     assert HOSTILE["template"] in hostile_page(HOSTILE["template"]).text("h2")
 
 
-@settings(max_examples=25, deadline=None)
+@examples(0.25)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
 def test_any_text_leaves_a_page_whole(text: str):
     drawn = html.render(hostile(text))
@@ -248,9 +250,9 @@ def test_code_to_copy_is_whole():
 
 
 def test_a_page_is_small():
-    assert len(html.render(SAMPLES["resnet"])) < 1_100_000
-    assert len(html.render(SAMPLES["large"])) < 3_000_000
-    assert len(html.render(SAMPLES["hostile-long"])) < 3_000_000
+    assert len(pages.page("resnet")) < 1_100_000
+    assert len(pages.page("large")) < 3_000_000
+    assert len(pages.page("hostile-long")) < 3_000_000
 
 
 @pytest.mark.parametrize("template", sorted(TEMPLATES.glob("*.html")), ids=lambda path: path.name)

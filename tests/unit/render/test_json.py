@@ -5,12 +5,13 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from advisor.errors import ReadError
 from advisor.render.json import load, render, schema
+from tests.effort import examples
 from tests.render_samples import RESNET, SAMPLES, changed, hostile, report
 
 COMMITTED = Path(__file__).parents[3] / "reports" / "schema" / "report-1.json"
@@ -23,7 +24,7 @@ def test_what_is_written_can_be_read_and_is_the_same(sample: str):
     assert render(load(text)) == text
 
 
-@settings(max_examples=25)
+@examples(0.25)
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_text_survives(text: str):
     assert load(render(hostile(text))) == hostile(text)
@@ -78,7 +79,7 @@ def test_what_is_no_report_is_refused_in_one_line(text: str | bytes, told: str):
     assert len(str(refused.value).splitlines()) == 1
 
 
-@settings(max_examples=50)
+@examples(0.5)
 @given(st.binary(max_size=200))
 def test_bytes_are_a_report_or_a_read_error(content: bytes):
     with pytest.raises(ReadError):

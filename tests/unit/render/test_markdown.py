@@ -5,13 +5,14 @@ import re
 from functools import cache
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from advisor.render import markdown
 from advisor.text import one_line
+from tests.effort import examples
 from tests.render_samples import HOSTILE, RESNET, SAMPLES, changed, hostile, report
 
 PARSER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
@@ -147,7 +148,7 @@ def test_no_line_is_a_command(text: str):
     assert not any(line.startswith("/") for line in outside.splitlines())
 
 
-@settings(max_examples=300)
+@examples(3)
 @given(st.text())
 @example("1. item")
 @example("__init__ _x_ a_b *c*")

@@ -6,12 +6,13 @@ import sys
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from advisor.model.report import Fix, Place
 from advisor.render import terminal, words
+from tests.effort import examples
 from tests.render_samples import HOSTILE, RESNET, SAMPLES, changed, hostile, report
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -106,7 +107,7 @@ def test_nothing_from_a_trace_drives_the_terminal(text: str, *, color: bool, ver
         }
 
 
-@settings(max_examples=25)
+@examples(0.25)
 @given(st.text(max_size=40))
 def test_any_text_is_drawn(text: str):
     safe = text.encode("utf-8", "replace").decode()

@@ -17,6 +17,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import profiles
+
 if TYPE_CHECKING:
     from simulator import Case, Kernel, Machine
 
@@ -204,7 +206,7 @@ def assert_causal(run: Machine) -> None:
 
 @pytest.mark.parametrize(("name", "gpu"), PAIRS)
 def test_a_fault_costs_time_and_its_repair_gives_it_back(name: str, gpu: str) -> None:
-    case = simulate.case(name, gpu, seed=11)
+    case = profiles.case(name, gpu, 11)
     least = 0.0 if name in FREE_OF_COST else 0.05
     assert least * case.faulty.step_ms <= case.saved_ms <= case.faulty.step_ms
     assert_causal(case.faulty.machine)
@@ -215,22 +217,22 @@ def test_a_fault_costs_time_and_its_repair_gives_it_back(name: str, gpu: str) ->
 @pytest.mark.parametrize("gpu", simulate.GPUS)
 @pytest.mark.parametrize("name", ["none", "logged-loss"])
 def test_a_healthy_job_keeps_its_gpu_busy(name: str, gpu: str) -> None:
-    assert simulate.case(name, gpu, seed=5).faulty.busy_share() > 0.95
+    assert profiles.case(name, gpu, 11).faulty.busy_share() > 0.95
 
 
 @pytest.mark.parametrize(("name", "gpu"), [pair for pair in PAIRS if "few" not in pair[0] and "serial" not in pair[0]])
 def test_a_repaired_job_is_a_healthy_one(name: str, gpu: str) -> None:
-    fixed = simulate.case(name, gpu, seed=2).fixed
+    fixed = profiles.case(name, gpu, 11).fixed
     small = name in {"launch-bound", "pageable-copies"}  # a graph of tiny kernels; copies that still hold up the stream
     assert fixed.busy_share() > (0.65 if small else 0.9)
 
 
 def test_nothing_to_repair_saves_nothing() -> None:
-    assert simulate.case("none").saved_ms == 0
+    assert profiles.case("none").saved_ms == 0
 
 
 def test_the_same_seed_meets_the_same_conditions() -> None:
-    faulty, fixed = (simulate.case("memory-near-capacity", seed=4).faulty, simulate.case("none", seed=4).faulty)
+    faulty, fixed = (profiles.case(name, seed=4).faulty for name in ("memory-near-capacity", "none"))
     assert faulty.steps_ms == fixed.steps_ms
     assert simulate.case("none", seed=5).faulty.steps_ms != fixed.steps_ms
 
@@ -260,7 +262,7 @@ def test_faults_know_which_rules_must_speak() -> None:
 
 @pytest.fixture(scope="module")
 def case() -> Case:
-    made: Case = simulate.case("frequent-synchronisation", seed=3)
+    made: Case = profiles.case("frequent-synchronisation", seed=3)
     return made
 
 
@@ -335,7 +337,7 @@ class TestTrace:
         assert not held
 
     def test_occupancy_follows_the_launch_and_kinetos_limit(self) -> None:
-        trace = json.loads(simulate.case("none").faulty.kineto())
+        trace = json.loads(profiles.case("none").faulty.kineto())
         kernels = {e["name"]: e["args"] for e in trace["traceEvents"] if e.get("cat") == "kernel"}
         for name, args in kernels.items():
             if "s16816gemm" in name:  # 96 kB of shared memory a block: more than Kineto's calculator allows

@@ -246,7 +246,9 @@ class TestPipeline:
 
 
 class TestFaults:
-    @pytest.mark.parametrize("gpu", GPUS)
+    @pytest.mark.parametrize(
+        "gpu", ["a100", *(pytest.param(gpu, marks=pytest.mark.soak) for gpu in GPUS if gpu != "a100")]
+    )
     @pytest.mark.parametrize("name", [name for name in simulator.FLEET_FAULTS if name != "healthy-ranks"])
     def test_a_fault_costs_time_and_its_repair_gives_it_back(self, name: str, gpu: str) -> None:
         made = case(name, gpu)

@@ -4,7 +4,7 @@ import json
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.analysis.device.kernels import extent, kernels, largest, longest
@@ -48,7 +48,6 @@ def test_a_list_of_tensors_and_absurd_sizes_are_survived():
     assert row["elements"] == 1 << 62
 
 
-@settings(deadline=None)
 @given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists, max_leaves=8).map(json.dumps))
 def test_no_text_of_shapes_breaks_it(text: str):
     assert told(on_host("op", 0, 1, name="aten::mm", shapes=text, dtypes=text))["family"] == "gemm"

@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.analysis.device.steps import select_steps
@@ -22,6 +22,7 @@ from advisor.metrics.communication.bus_bandwidth import (
 )
 from advisor.model.missing import Missing
 from advisor.model.profile import Profile
+from tests.effort import examples
 from tests.tables import A100, Row, kernel, on_device, on_host, profile, step
 
 BYTES = 24_000_000
@@ -312,7 +313,7 @@ def test_what_is_saved_is_at_most_what_is_seen(calls: list[tuple[int, int, int]]
     assert gain_ms(found, rows.with_columns(saved_ns=pl.lit(0))) == 0
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.sampled_from([None, -1, 0, 1, 2, 2**31 - 1]))))
 def test_sizes_of_any_kind_break_nothing(facts: list[tuple[int, int | None]]):
     calls = [

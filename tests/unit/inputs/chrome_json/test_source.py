@@ -5,10 +5,11 @@ import io
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.inputs.chrome_json.source import Source
+from tests.effort import examples
 
 TEXT = "".join(random.Random(1).choices("abcdefghij {}[],", k=200_000)).encode()  # noqa: S311 - no secret
 PACKED = gzip.compress(TEXT, mtime=0)
@@ -72,7 +73,7 @@ def test_a_file_of_nothing_but_the_first_bytes_of_gzip_is_cut_off():
     assert unpacked(b"\x1f\x8b") == (b"", ENDS_EARLY)
 
 
-@settings(max_examples=60, deadline=2_000)
+@examples(0.6)
 @given(st.integers(10, len(PACKED) - 1), st.integers(1, 255))
 def test_damage_anywhere_is_noticed(at: int, change: int):
     damaged = PACKED[:at] + bytes([PACKED[at] ^ change]) + PACKED[at + 1 :]

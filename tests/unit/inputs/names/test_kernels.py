@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal, assert_series_equal
 
@@ -74,7 +74,6 @@ def test_categorical_names_are_taken_as_text() -> None:
     assert_frame_equal(kernels.classify(NAMES.cast(pl.Categorical)), kernels.classify(NAMES))
 
 
-@settings(deadline=None)
 @given(st.lists(ANY_NAME, max_size=20))
 def test_any_name_is_judged_and_null_stays_null(names: list[str | None]) -> None:
     frame = _classify(names)
@@ -84,7 +83,6 @@ def test_any_name_is_judged_and_null_stays_null(names: list[str | None]) -> None
     assert set(frame.filter(is_null).rows()) <= {(None,) * 6}
 
 
-@settings(deadline=None)
 @given(st.data(), st.lists(ANY_NAME, min_size=1, max_size=12))
 def test_a_verdict_depends_neither_on_the_order_nor_on_the_company(
     data: st.DataObject, names: list[str | None]
@@ -94,7 +92,6 @@ def test_a_verdict_depends_neither_on_the_order_nor_on_the_company(
     assert _classify(some).rows() == [verdicts[name] for name in some]
 
 
-@settings(deadline=None)
 @given(st.lists(ANY_NAME, max_size=20))
 def test_only_products_have_a_type_and_only_candidates_use_tensor_cores(names: list[str | None]) -> None:
     frame = _classify(names)

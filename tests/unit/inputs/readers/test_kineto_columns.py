@@ -4,10 +4,11 @@ from fractions import Fraction
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.model.profile import Profile
+from tests.effort import examples
 from tests.strategies_kineto import LAUNCH, THREAD, Event, call, event, kernel, op, profile, text
 from tests.strategies_kineto import read as read_text
 
@@ -91,7 +92,7 @@ def test_microseconds_become_exact_nanoseconds(ts: str, ns: int):
     assert only(found.host_ops, "start_ns", "dur_ns") == (ns, 1)
 
 
-@settings(max_examples=20, deadline=2_000)
+@examples(0.2)
 @given(st.lists(st.integers(0, 2**51 * 1000), min_size=1))
 def test_no_time_is_off_by_more_than_its_digits_allow(times: list[int]):
     us = [ns / 1000 for ns in times]  # what is left of them in a double

@@ -11,12 +11,13 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.errors import ReadError
 from advisor.inputs.readers import xplane
 from advisor.model.profile import Profile
+from tests.effort import examples
 from tests.hostile import flipped, outcome, places
 
 RECORDED = Path(__file__).parents[4].parent / "shared/traces/xplane/jax-cpu/plugins/profile/2026_11_20_10_20_19"
@@ -146,7 +147,7 @@ keys = st.sampled_from(["group_id", "step_num", "correlation_id", "flow", "kerne
 numbers = st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.none()
 
 
-@settings(deadline=None, max_examples=80)
+@examples(0.8)
 @given(st.lists(st.tuples(anything, numbers, numbers, st.dictionaries(keys, anything, max_size=3)), max_size=5))
 def test_any_values_in_any_field(made: list[tuple[Any, Any, Any, dict[str, Any]]]):
     profile = read(copy(*STEP, *(event(name, start, dur, **args) for name, start, dur, args in made)))
@@ -155,7 +156,7 @@ def test_any_values_in_any_field(made: list[tuple[Any, Any, Any, dict[str, Any]]
     assert profile.device_ops.height == 1
 
 
-@settings(deadline=None, max_examples=40)
+@examples(0.4)
 @given(places, st.floats(0, 1))
 def test_a_copy_with_bytes_changed_and_its_end_cut_off(changes: list[tuple[float, int]], kept: float):
     for whole in (copy(*STEP), gzip.compress(copy(*STEP))):

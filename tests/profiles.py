@@ -1,0 +1,86 @@
+"""Recorded profiles and simulated jobs, each read, measured, checked or simulated once in a process.
+
+What comes back is shared between tests: change nothing in it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from advisor import engine
+from advisor.analysis.device.steps import select_steps
+from advisor.metrics import Measurements, measure
+from advisor.model.comparison import Comparison
+from advisor.model.profile import Profile
+from advisor.model.report import Report
+from advisor.resources import rules_folder
+from advisor.rules.book import Rule, load
+
+if TYPE_CHECKING:
+    from simulator import Case
+
+ROOT = Path(__file__).parents[1]
+
+
+def read(path: str | Path) -> Profile:
+    """The profile of a file or folder."""
+    return _read(str(path))
+
+
+@cache
+def measured(path: str | Path, steps: str = "steady") -> Measurements:
+    """All metrics of a profile."""
+    return measure(select_steps(read(path), steps))
+
+
+def check(*paths: str | Path, steps: str = "steady", step_range: str | None = None, all_runs: bool = False) -> Report:
+    """The report of these paths by the shipped rules."""
+    return _check(tuple(map(str, paths)), steps, step_range, all_runs)
+
+
+@cache
+def compare(base: str | Path, head: str | Path, **options: str) -> Comparison:
+    """The comparison of two paths, each of which is checked once; the options are those of `engine.compare`."""
+
+    def side(paths: Sequence[str], *, steps: str, step_range: str | None, **_: object) -> Report:
+        return check(*paths, steps=steps, step_range=step_range)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "check", side)
+        return engine.compare([str(base)], [str(head)], **options)
+
+
+@cache
+def book() -> dict[str, Rule]:
+    """The shipped rules."""
+    return load([rules_folder()])
+
+
+@cache
+def case(name: str, gpu: str = "a100", seed: int = 0, steps: int = 8, ranks: int = 8) -> Case:
+    """A simulated job with a fault, and its repair."""
+    folder = str(ROOT / "fixtures" / "make")
+    if folder not in sys.path:
+        sys.path.append(folder)
+    from simulator import case as simulated  # noqa: PLC0415 - the scripts of fixtures/ are no package
+
+    return simulated(name, gpu, seed, steps, ranks)
+
+
+@cache
+def _read(path: str) -> Profile:
+    return engine.read(path)
+
+
+_engine_check = engine.check
+
+
+@cache
+def _check(paths: tuple[str, ...], steps: str, step_range: str | None, all_runs: bool) -> Report:  # noqa: FBT001
+    return _engine_check(paths, steps=steps, step_range=step_range, all_runs=all_runs)
