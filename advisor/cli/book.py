@@ -50,7 +50,7 @@ def rules_test(
 
     tested = folder or rules_folder()
     shipped = load([rules_folder()])
-    if problems := lint(tested, metrics.dtypes(), shipped):
+    if problems := lint(tested, metrics.dtypes(), shipped, documented=folder is None):
         raise UsageError("\n".join(problems))
     rules = load([tested])
     if not rules:

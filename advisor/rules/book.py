@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from advisor.errors import RuleError, UsageError, form_in_words
+from advisor.metrics.metric import Unit
 from advisor.model.report import SEVERITIES, Confidence, Severity
 from advisor.rules.expressions import Expression, ExpressionError, parse
 
@@ -35,6 +36,19 @@ _OF_FIXES: Final = ("when", "unless")
 
 class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Parameter(_Strict):
+    """A number of a rule that users may override. A plain number in a rule file has neither unit nor meaning."""
+
+    value: float
+    unit: Unit | None = None
+    meaning: Text | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_number(cls, written: object) -> object:
+        return {"value": written} if isinstance(written, int | float | str) else written
 
 
 class Applies(_Strict):
@@ -107,7 +121,7 @@ class Rule(_Strict):
     title: Text
     scope: Literal["worker", "run"] = "worker"
     applies: Applies = Applies()
-    params: Mapping[str, float] = {}
+    parameters: Annotated[Mapping[str, Parameter], Field(alias="params")] = {}
     when: str | bool
     severity: Mapping[Severity, str | bool]
     capped: bool = True
@@ -129,10 +143,16 @@ class Rule(_Strict):
     references: Annotated[tuple[Reference, ...], Field(min_length=1)]
     cases: tuple[Case, ...]
 
+    @property
+    def params(self) -> dict[str, float]:
+        """The value of every parameter by its name."""
+        return {name: parameter.value for name, parameter in self.parameters.items()}
+
     def adjusted(self, params: Mapping[str, float], severity: Severity | None) -> Self:
-        """The same rule with other parameters, or always at one severity, whatever it saves."""
+        """The same rule with other values of parameters, or always at one severity, whatever it saves."""
         forced = {"severity": {severity: True}, "capped": False} if severity else {}
-        return self.model_copy(update={"params": {**self.params, **params}, **forced})
+        changed = {name: self.parameters[name].model_copy(update={"value": value}) for name, value in params.items()}
+        return self.model_copy(update={"parameters": {**self.parameters, **changed}, **forced})
 
     @cached_property
     def texts(self) -> dict[str, str | bool | float]:

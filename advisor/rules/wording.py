@@ -22,8 +22,17 @@ def _environment() -> ImmutableSandboxedEnvironment:
     # The output is plain text: each renderer escapes it for its own medium.
     environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
     environment.filters |= {name: getattr(text, name) for name in ("percent", "ms", "us", "bytes_", "number")}
-    environment.filters["bytes"] = text.bytes_
+    environment.filters |= {"bytes": text.bytes_, "count": _count, "detail": _detail}
     return environment
+
+
+def _count(amount: float | None, noun: str) -> str:
+    return f"{text.number(amount)} {noun}{'' if amount == 1 else 's'}"
+
+
+def _detail(words: str | None, around: str = ": {}") -> str:
+    """The words in place of `{}`, as in `: aten::item (3)`; nothing where there are none."""
+    return around.replace("{}", words) if words else ""
 
 
 def names(template: str) -> set[str]:

@@ -485,8 +485,8 @@ def test_a_tpu_that_fetches_from_host_memory_most_of_the_time_is_told_so_first()
     assert row["memcpy_share"] == pytest.approx(0.78, abs=0.01)
     assert row["enqueue_share"] == 0
     (run,) = profiles.check(TRACES / "tpu-inference").runs
-    assert run.verdict.startswith("Copies to the device hold up the kernels: up to 58.4 s of the 97.6 s recorded")
-    assert run.findings[0].fixes[0].do.startswith("Keep on the device what the program fetches from host memory")
+    assert run.verdict.startswith("Kernels wait for copies to the device: up to 58.4 s of the 97.6 s recorded")
+    assert run.findings[0].fixes[0].do.startswith("Keep the arrays on the device that the program now fetches")
 
 
 def test_an_excerpt_says_what_it_shows_of_a_finding_without_a_place(

@@ -6,6 +6,7 @@ from advisor import metrics
 from advisor.errors import RuleError, UsageError
 from advisor.rules.book import load
 from advisor.rules.lint import lint
+from advisor.rules.wording import say
 
 RULE = """\
 id: slow-copies
@@ -128,3 +129,54 @@ def test_a_later_folder_replaces_a_rule(folder, tmp_path):
     second.mkdir()
     (second / "slow-copies.yaml").write_text(RULE.replace("Copies take long", "Ours"))
     assert load([first, second])["slow-copies"].title == "Ours"
+
+
+def test_parameters_are_numbers_or_have_a_unit_and_a_meaning(folder):
+    plain = load([folder(RULE)])["slow-copies"]
+    documented = '{limit: {value: 0.2, unit: share, meaning: "the most that is fine"}}'
+    whole = load([folder(RULE.replace("{limit: 0.2}", documented))])["slow-copies"]
+    assert plain.params == whole.params == {"limit": 0.2}
+    assert whole.parameters["limit"].unit == "share"
+
+
+def test_an_override_changes_the_value_alone(folder):
+    documented = '{limit: {value: 0.2, unit: share, meaning: "the most that is fine"}}'
+    rule = load([folder(RULE.replace("{limit: 0.2}", documented))])["slow-copies"]
+    changed = rule.adjusted({"limit": 0.4}, None)
+    assert changed.params == {"limit": 0.4}
+    assert changed.parameters["limit"].meaning == "the most that is fine"
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("{limit: much}", "4: params.limit.value: must be a number"),
+        ("{limit: {value: 0.2, unit: furlong}}", "4: params.limit.unit: must be 'ms', 'us'"),
+        ("{limit: {value: 0.2, means: x}}", "4: params.limit.means: no such key"),
+        ("{limit: {unit: share}}", "4: params.limit.value: missing"),
+    ],
+)
+def test_a_wrong_parameter_is_refused_with_its_line(folder, written, message):
+    assert any(
+        p.startswith(f"slow-copies.yaml:{message}") for p in problems(folder(RULE.replace("{limit: 0.2}", written)))
+    )
+
+
+def test_only_the_shipped_rules_must_document_their_parameters(folder):
+    path = folder(RULE)
+    assert lint(path, metrics.dtypes(), []) == []
+    (problem,) = lint(path, metrics.dtypes(), [], documented=True)
+    assert problem.startswith(f"{path}/slow-copies.yaml:4: params.limit: write its unit and meaning beside it")
+
+
+@pytest.mark.parametrize(
+    ("says", "sentence"),
+    [
+        ("Copies{{ calls | detail }}.", "Copies: a (3)."),
+        ("Copies.{{ calls | detail(' Most are {}.') }}", "Copies. Most are a (3)."),
+        ("Copies{{ nothing | detail }}.{{ nothing | detail(' Most are {}.') }}", "Copies."),
+        ("{{ one | count('step') }}, {{ many | count('step') }}", "1 step, 1,200 steps"),
+    ],
+)
+def test_a_sentence_leaves_out_a_list_that_is_empty_and_counts_nouns(says, sentence):
+    assert say(says, {"calls": "a (3)", "nothing": None, "one": 1, "many": 1200}) == sentence
