@@ -36,7 +36,7 @@ fuzz: $(VENV)/.installed-test ## Run the property tests on many random examples
 	$(PYTEST) --dist worksteal -m hypothesis --hypothesis-profile=fuzz
 
 soak: $(VENV)/.installed-test ## Run all tests, the slow repetitions too
-	$(PYTEST) -m "soak or not soak"
+	FLEET_KILLS=50 $(PYTEST) -m "soak or not soak"
 
 docs: $(VENV)/.installed-docs ## Write the docs that are generated from the code and the rules, and build site/
 	$(BIN)/python docs/make.py

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 
 import typer
 
+from advisor.cli import runners
 from advisor.cli.book import metrics_app, rules_app
 from advisor.cli.fleet import fleet_app
 from advisor.cli.output import (
@@ -287,15 +288,16 @@ def comment(
         sys.stdout.write(deliver.dry_run(told, where, wanted))
         return
     for done in deliver.deliver(told, where, wanted):
-        if done.hint and os.environ.get("GITHUB_ACTIONS"):
-            typer.echo(f"::warning title=gpu-advisor::{plain(done.line)}")
+        if done.hint:
+            runners.hint(plain(done.line))
         else:
-            typer.echo(f"advisor: {plain(done.line)}", err=done.hint)
+            typer.echo(f"advisor: {plain(done.line)}")
 
 
 def main() -> None:
     """Entry point of the `advisor` command, and the only place that catches AdvisorError."""
     gc.set_threshold(_OBJECTS)
+    runners.guard()
     try:
         app(standalone_mode=True)
     except AdvisorError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError, model_validator
 
 from advisor.errors import RuleError, UsageError, form_in_words
 from advisor.metrics.metric import Unit
@@ -32,10 +32,12 @@ and receives: the job's, not each worker's.
 
 
 _OF_FIXES: Final = ("when", "unless")
+_MOST_NESTED: Final = 2000
+_MOST_VALUES: Final = 100_000
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
 
 
 class Parameter(_Strict):
@@ -142,6 +144,11 @@ class Rule(_Strict):
     fixes: Annotated[tuple[Fix, ...], Field(min_length=1)]
     references: Annotated[tuple[Reference, ...], Field(min_length=1)]
     cases: tuple[Case, ...]
+    _says_at: str = PrivateAttr("")
+
+    def unsayable(self, why: str) -> RuleError:
+        """The error that its sentence cannot be said, where the file has the sentence."""
+        return RuleError(f"{self._says_at or self.id}: says: {why}")
 
     @property
     def params(self) -> dict[str, float]:
@@ -207,31 +214,36 @@ class RuleFile:
 
     def _parsed(self) -> object:
         try:
-            loader = _Loader(self.path.read_text("utf-8"))
+            loader = _loader(self.path.read_text("utf-8"))
             node = loader.get_single_node()
+            if not isinstance(node, yaml.MappingNode):
+                raise RuleError(f"{self.path}:1: a rule file is a mapping that starts with `id:`")
+            self._note_lines(node, ())
+            return loader.construct_document(node)
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 1
             raise RuleError(f"{self.path}:{line}: {error.problem or 'not YAML'}") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise RuleError(f"{self.path}: cannot be read: {error}") from None
-        if not isinstance(node, yaml.MappingNode):
-            raise RuleError(f"{self.path}:1: a rule file is a mapping that starts with `id:`")
-        self._note_lines(node, ())
-        return loader.construct_document(node)
+        except RecursionError:
+            raise RuleError(f"{self.path}:1: nested too deep; a rule needs four levels") from None
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise RuleError(f"{self.path}:1: cannot be read: {' '.join(str(error).split())}") from None
 
     def _note_lines(self, node: yaml.Node, at: tuple[str | int, ...]) -> None:
         self.lines[at] = node.start_mark.line + 1
+        if len(self.lines) > _MOST_VALUES:  # aliases of aliases
+            raise self.error((), f"says more than {_MOST_VALUES:,} values")
         if isinstance(node, yaml.SequenceNode):
             for index, item in enumerate(node.value):
                 self._note_lines(item, (*at, index))
         elif isinstance(node, yaml.MappingNode):
             seen: set[str] = set()
             for key, value in node.value:
-                if key.value in seen:
-                    raise RuleError(f"{self.path}:{key.start_mark.line + 1}: {key.value}: this key stands here twice")
-                seen.add(key.value)
-                self._note_lines(value, (*at, key.value))
-                self.lines[(*at, key.value)] = key.start_mark.line + 1
+                name = str(key.value)
+                if name in seen:
+                    raise RuleError(f"{self.path}:{key.start_mark.line + 1}: {name}: this key stands here twice")
+                seen.add(name)
+                self._note_lines(value, (*at, name))
+                self.lines[(*at, name)] = key.start_mark.line + 1
 
     def error(self, at: Sequence[str | int], message: str) -> RuleError:
         """The error at the nearest place in the file that is known."""
@@ -248,14 +260,19 @@ class RuleFile:
             RuleError: the first thing that is wrong with its form.
         """
         try:
-            return Rule.model_validate(self.data)
+            rule = Rule.model_validate(self.data)
         except ValidationError as error:
             # A misspelt key is both unknown and missing: the place where it stands helps more.
             first = min(error.errors(include_url=False), key=lambda e: e["type"] != "extra_forbidden")
             raise self.error(first["loc"], _in_words(first)) from None
+        rule._says_at = f"{self.path}:{self.lines['says',]}"  # noqa: SLF001 - it knows where it was read
+        return rule
 
 
-_Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is ten times faster
+def _loader(text: str) -> Any:  # noqa: ANN401 - libyaml's and PyYAML's loaders share no base
+    """Libyaml's loader, which is ten times faster, unless the text may nest so deep that its stack overflows."""
+    sure = sum(map(text.count, "[{:-?")) < _MOST_NESTED  # one of these opens each level
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text) if sure else yaml.SafeLoader(text)
 
 
 def _in_words(error: Any) -> str:  # noqa: ANN401 - pydantic's error dictionary
@@ -267,7 +284,7 @@ def load(folders: Iterable[Path]) -> dict[str, Rule]:
 
     Raises:
         RuleError: a file that is no rule, or two files of one folder with one id.
-        UsageError: a folder that does not exist.
+        UsageError: a folder that does not exist, or has no rule.
     """
     book: dict[str, Rule] = {}
     for folder in folders:
@@ -279,6 +296,8 @@ def load(folders: Iterable[Path]) -> dict[str, Rule]:
             if rule.id in found:
                 raise file.error(("id",), f"{rule.id} is the id of another rule in this folder too")
             found[rule.id] = rule
+        if not found:
+            raise UsageError(f"{folder}: no rule in this folder; a rule is a *.yaml file")
         book |= found
     return dict(sorted(book.items()))
 

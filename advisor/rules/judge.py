@@ -472,7 +472,10 @@ def _about(f: _Fired) -> tuple[int, ...]:
 
 def _said(f: _Fired, found: Measured) -> str:
     marked = found.used_steps(_worker(f)) is not None
-    return wording.say(_of_device(f.rule.says, f), {**f.row, **f.rule.params, **wording.PHRASES[marked]})
+    try:
+        return wording.say(_of_device(f.rule.says, f), {**f.row, **f.rule.params, **wording.PHRASES[marked]})
+    except ValueError as error:
+        raise f.rule.unsayable(str(error)) from None
 
 
 def _of_device(words: str, f: _Fired) -> str:
