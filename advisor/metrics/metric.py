@@ -372,9 +372,10 @@ def _values(
     found: dict[str, Value] = {}
     device = given[0].device if isinstance(given[0], DeviceView) else 0
     for metrics, function in measures_:
-        values = function(*given)
+        lacking = {metric.name: _lacking(metric, device, selection) for metric in metrics}
+        values = {} if all(lacking.values()) else function(*given)
         for metric in metrics:
-            value = _checked(values.get(metric.name), metric, device, selection)
+            value = lacking[metric.name] or _checked(values.get(metric.name))
             if isinstance(value, Missing):
                 reasons[metric.name] = value
                 value = None
@@ -382,15 +383,18 @@ def _values(
     return found
 
 
-def _checked(value: Value, metric: Metric, device: int | None, selection: Selection) -> Value:
-    """The value, or Missing where the recording lacks what it needs or the arithmetic gave no number."""
+def _lacking(metric: Metric, device: int | None, selection: Selection) -> Missing | None:
+    """What the recording lacks of what the metric needs; None where it has all."""
     if device is None and "device_ops" in metric.needs and not selection.profile.why_lacking("device_ops"):
         return _NO_DEVICE
     # what the device's columns lack is nothing to a worker whose ops run on the host
     needs = [need for need in metric.needs if device is not None or not need.startswith("device_ops.")]
     lacking = [why for need in needs if (why := selection.profile.why_lacking(need))]
-    if lacking:
-        return lacking[0]
+    return lacking[0] if lacking else None
+
+
+def _checked(value: Value) -> Value:
+    """The value, or Missing where the arithmetic gave no number."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return _NOTHING
     return value

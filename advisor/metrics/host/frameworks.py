@@ -208,7 +208,7 @@ def placement(view: DeviceView) -> Mapping[str, Value]:
     """Ops placed on the device against those on the host."""
     if not view.total_ns:
         return {}
-    ops = view.used_host.filter(pl.col("kind") == "op")
+    ops = view.used_host.select("id", "parent", "kind").filter(pl.col("kind") == "op")
     innermost = ops.filter(~pl.col("id").is_in(ops["parent"].drop_nulls().implode()))
     if not innermost.height:
         return {"device_op_share": Missing("no_host_op")}

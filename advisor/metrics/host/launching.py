@@ -16,8 +16,10 @@ from advisor.analysis.device.host_work import (
     launch_gaps,
     minus,
     optimizer_work,
+    own_ns,
     places,
     python_work,
+    step_ops,
     training_ops,
     untold,
 )
@@ -169,16 +171,13 @@ def _python_with_device(view: DeviceView) -> dict[str, Value]:
 
 
 def _python_alone(view: DeviceView) -> dict[str, Value]:
-    ops = _steps_ops(view)
+    ops = view.once(step_ops)
     if not (ops.height or handed_over(view).total):
         return dict.fromkeys(_PYTHON, Missing("no_framework_op"))
     ops = ops.filter(~inside(optimizer_work(view), ops))
-    within = ops.group_by("parent").agg(within=pl.sum("dur_ns")).drop_nulls()
-    own = ops.join(within, left_on="id", right_on="parent", how="left").select(
-        ns=pl.col("dur_ns") - pl.col("within").fill_null(0)
-    )
+    own = own_ns(ops)
     between = minus(between_ops(view, view.steps), optimizer_work(view))
-    tiny = int(own.filter(pl.col("ns") < _TINY_NS)["ns"].sum())
+    tiny = int(own.filter(own < _TINY_NS).sum())
     time = between.total + tiny
     unprofiled = max(0, time - _RECORDED_NS * ops.height)
     lengths = between.ends - between.starts
@@ -198,18 +197,11 @@ def _called(view: DeviceView, when: Union) -> dict[str, Value]:
     return {"python_calls": in_words(view, ran), "python_unrecorded_part": untold_ns / max(1, when.total)}
 
 
-def _steps_ops(view: DeviceView) -> pl.DataFrame:
-    """Framework ops of the used steps on the training threads, without the data loader's."""
-    mine = view.once(training_ops).select("id")
-    ops = view.used_host.filter(pl.col("kind") == "op").join(mine, on="id", how="semi")
-    return ops.filter(~inside(view.host_spans("input"), ops))
-
-
 def _updates(view: DeviceView) -> pl.DataFrame:
     """The outermost framework ops of the used steps inside an optimizer's step."""
-    ops = _steps_ops(view)
-    outermost = ops.filter(~pl.col("parent").fill_null(-1).is_in(ops["id"].implode()))
-    return outermost.filter(inside(optimizer_work(view), outermost))
+    ops = view.once(step_ops)
+    updates = ops.filter(inside(optimizer_work(view), ops))
+    return updates.filter(~pl.col("parent").fill_null(-1).is_in(ops["id"].implode()))
 
 
 @measures(
@@ -268,7 +260,7 @@ _OPTIMIZER: Final = (
 def _optimizer_gains(view: DeviceView, lost_ns: int) -> tuple[float, float]:
     work, trusted = optimizer_work(view), view.once(trusted_replay)
     if view.device is None:
-        recorded = int(inside(work, _steps_ops(view)).sum())
+        recorded = int(inside(work, view.once(step_ops)).sum())
         return view.per_step_ms(max(0, lost_ns - _RECORDED_NS * recorded) / 2), view.per_step_ms(lost_ns)
     if trusted is None or not lost_ns:
         return 0.0, view.per_step_ms(lost_ns)
