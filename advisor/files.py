@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import polars as pl
 
@@ -23,6 +20,9 @@ from advisor.metrics import Part
 from advisor.model.profile import Profile
 from advisor.model.report import Unreadable
 from advisor.text import plain, runs_of
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 Progress: TypeAlias = Callable[[str], Callable[[int], object]]
 """Told the file that is about to be read; gives back what is told each number of bytes read."""
@@ -214,6 +214,9 @@ def _part(file: _File, steps: str, on_read: Callable[[int], object], *, keep: bo
 
 
 def _side_by_side(files: Iterable[_File], steps: str, progress: Progress, processes: int) -> list[Part | Unreadable]:
+    import multiprocessing  # noqa: PLC0415 - a check of one file starts no process
+    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - as above
+
     # A forked process would inherit polars' locks, but not the threads that hold them.
     context = multiprocessing.get_context("spawn")
     threads = max(1, (os.cpu_count() or 1) // processes)
@@ -223,6 +226,8 @@ def _side_by_side(files: Iterable[_File], steps: str, progress: Progress, proces
 
 
 def _outcome(path: str, told: Callable[[int], object], future: Future[Part | Unreadable]) -> Part | Unreadable:
+    from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415 - as above
+
     try:
         outcome = future.result()
     except BrokenProcessPool:

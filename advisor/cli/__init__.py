@@ -26,6 +26,7 @@ from advisor.cli.output import (
     progress_of_files,
     rendered,
     rendered_comparison,
+    spare_threads,
     write,
 )
 from advisor.errors import AdvisorError, UsageError
@@ -114,6 +115,7 @@ def check(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Evidence, every fix and the places.")] = False,
 ) -> None:
     """Find out why the profiled jobs are slow, and what to change."""
+    spare_threads(paths)
     from advisor.engine import check as run_check
 
     standard = chosen("--format", format_, FORMATS)
@@ -209,6 +211,7 @@ def compare(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every finding, kernel and op.")] = False,
 ) -> None:
     """Tell whether a change made the job slower, and why."""
+    spare_threads([base, head, *(more_base or []), *(more_head or [])])
     from advisor.engine import compare as run_compare
     from advisor.model.comparison import fail_on as wanted
 
@@ -298,6 +301,7 @@ def main() -> None:
     """Entry point of the `advisor` command, and the only place that catches AdvisorError."""
     gc.set_threshold(_OBJECTS)
     runners.guard()
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # a look through all installed packages finds none
     try:
         app(standalone_mode=True)
     except AdvisorError as error:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, TypeVar
 
@@ -30,6 +31,8 @@ _Choice = TypeVar("_Choice", bound=str)
 FORMATS: tuple[Format, ...] = ("terminal", "markdown", "json", "html", "sarif")
 OF_COMPARISONS: tuple[Format, ...] = ("terminal", "markdown", "json", "html")
 PICTURES: tuple[Picture, ...] = ("svg", "png")
+_LITTLE_BYTES = 4 << 20  # as stored: up to 80 MB of a gzipped trace's text
+_MANY_FILES = 256
 _SUFFIXES = {
     "html": (".html", ".htm"),
     "json": (".json",),
@@ -43,6 +46,24 @@ _SUFFIXES = {
 ConfigPath = Annotated[
     Path | None, typer.Option("--config", help="advisor.yaml to use; by default the nearest at or above this folder.")
 ]
+
+
+def spare_threads(paths: Iterable[str]) -> None:
+    """Have polars work on one thread where there is little to read: more of them take longer to start than they save.
+
+    It looks at this when its threads first start.
+    """
+    if sum(map(_stored_bytes, paths)) < _LITTLE_BYTES:
+        os.environ.setdefault("POLARS_MAX_THREADS", "1")
+
+
+def _stored_bytes(path: str) -> int:
+    """Size of a local file or small folder; of anything else, whose size would take time to tell, as much as counts."""
+    place = Path(path)
+    files = list(islice(place.rglob("*"), _MANY_FILES)) if place.is_dir() else [place]
+    if len(files) == _MANY_FILES or not place.exists():
+        return _LITTLE_BYTES
+    return sum(file.stat().st_size for file in files)
 
 
 def config_of(path: Path | None) -> Config:

@@ -17,7 +17,7 @@ _SCHEMA_ID: Final = f"report-{SCHEMA_VERSION}.json"
 
 def render(report: Report) -> str:
     """The report as one JSON object: keys in the order of the contract, ASCII only, byte for byte reproducible."""
-    return json.dumps(report.model_dump(mode="json"), indent=1, allow_nan=False) + "\n"
+    return report.model_dump_json(indent=1, ensure_ascii=True).replace("\x7f", "\\u007f") + "\n"
 
 
 def load(text: str | bytes, path: str = "report") -> Report:

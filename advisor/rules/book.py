@@ -14,6 +14,7 @@ from advisor.errors import RuleError, UsageError, form_in_words
 from advisor.metrics.metric import Unit
 from advisor.model.report import SEVERITIES, Confidence, Severity
 from advisor.rules.expressions import Expression, ExpressionError, parse
+from advisor.yamltree import Tree
 
 Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Framework: TypeAlias = Literal["pytorch", "tensorflow", "jax", "cuda", "any"]
@@ -32,8 +33,6 @@ and receives: the job's, not each worker's.
 
 
 _OF_FIXES: Final = ("when", "unless")
-_MOST_NESTED: Final = 2000
-_MOST_VALUES: Final = 100_000
 
 
 class _Strict(BaseModel):
@@ -144,11 +143,11 @@ class Rule(_Strict):
     fixes: Annotated[tuple[Fix, ...], Field(min_length=1)]
     references: Annotated[tuple[Reference, ...], Field(min_length=1)]
     cases: tuple[Case, ...]
-    _says_at: str = PrivateAttr("")
+    _file: RuleFile | None = PrivateAttr(None)
 
     def unsayable(self, why: str) -> RuleError:
         """The error that its sentence cannot be said, where the file has the sentence."""
-        return RuleError(f"{self._says_at or self.id}: says: {why}")
+        return self._file.error(("says",), why) if self._file else RuleError(f"{self.id}: says: {why}")
 
     @property
     def params(self) -> dict[str, float]:
@@ -205,53 +204,30 @@ class Rule(_Strict):
 
 
 class RuleFile:
-    """One file's YAML with the line of every key, so that an error can say where it is."""
+    """One file's YAML; an error in it says at which line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.lines: dict[tuple[str | int, ...], int] = {}
-        self.data = self._parsed()
-
-    def _parsed(self) -> object:
         try:
-            loader = _loader(self.path.read_text("utf-8"))
-            node = loader.get_single_node()
-            if not isinstance(node, yaml.MappingNode):
-                raise RuleError(f"{self.path}:1: a rule file is a mapping that starts with `id:`")
-            self._note_lines(node, ())
-            return loader.construct_document(node)
+            self._tree = Tree(path.read_text("utf-8"))
+            self.data = self._tree.values()
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 1
-            raise RuleError(f"{self.path}:{line}: {error.problem or 'not YAML'}") from None
+            raise RuleError(f"{path}:{line}: {error.problem or 'not YAML'}") from None
         except RecursionError:
-            raise RuleError(f"{self.path}:1: nested too deep; a rule needs four levels") from None
+            raise RuleError(f"{path}:1: nested too deep; a rule needs four levels") from None
         except (OSError, ValueError, yaml.YAMLError) as error:
-            raise RuleError(f"{self.path}:1: cannot be read: {' '.join(str(error).split())}") from None
-
-    def _note_lines(self, node: yaml.Node, at: tuple[str | int, ...]) -> None:
-        self.lines[at] = node.start_mark.line + 1
-        if len(self.lines) > _MOST_VALUES:  # aliases of aliases
-            raise self.error((), f"says more than {_MOST_VALUES:,} values")
-        if isinstance(node, yaml.SequenceNode):
-            for index, item in enumerate(node.value):
-                self._note_lines(item, (*at, index))
-        elif isinstance(node, yaml.MappingNode):
-            seen: set[str] = set()
-            for key, value in node.value:
-                name = str(key.value)
-                if name in seen:
-                    raise RuleError(f"{self.path}:{key.start_mark.line + 1}: {name}: this key stands here twice")
-                seen.add(name)
-                self._note_lines(value, (*at, name))
-                self.lines[(*at, name)] = key.start_mark.line + 1
+            raise RuleError(f"{path}:1: cannot be read: {' '.join(str(error).split())}") from None
+        if not isinstance(self.data, dict):
+            raise RuleError(f"{path}:1: a rule file is a mapping that starts with `id:`")
 
     def error(self, at: Sequence[str | int], message: str) -> RuleError:
         """The error at the nearest place in the file that is known."""
-        place = tuple(at)
-        while place not in self.lines:
+        place, lines = tuple(at), self._tree.lines()
+        while place not in lines:
             place = place[:-1]
         name = ".".join(str(part) for part in at)
-        return RuleError(f"{self.path}:{self.lines[place]}: {f'{name}: ' if name else ''}{message}")
+        return RuleError(f"{self.path}:{lines[place]}: {f'{name}: ' if name else ''}{message}")
 
     def rule(self) -> Rule:
         """The rule in the file.
@@ -265,14 +241,8 @@ class RuleFile:
             # A misspelt key is both unknown and missing: the place where it stands helps more.
             first = min(error.errors(include_url=False), key=lambda e: e["type"] != "extra_forbidden")
             raise self.error(first["loc"], _in_words(first)) from None
-        rule._says_at = f"{self.path}:{self.lines['says',]}"  # noqa: SLF001 - it knows where it was read
+        rule._file = self  # noqa: SLF001 - it knows where it was read
         return rule
-
-
-def _loader(text: str) -> Any:  # noqa: ANN401 - libyaml's and PyYAML's loaders share no base
-    """Libyaml's loader, which is ten times faster, unless the text may nest so deep that its stack overflows."""
-    sure = sum(map(text.count, "[{:-?")) < _MOST_NESTED  # one of these opens each level
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text) if sure else yaml.SafeLoader(text)
 
 
 def _in_words(error: Any) -> str:  # noqa: ANN401 - pydantic's error dictionary

@@ -60,7 +60,8 @@ def evaluated(
     expressions: Mapping[str, Expression], frame: pl.DataFrame, params: Mapping[str, float]
 ) -> dict[str, list[Any]]:
     """Each expression's values, as `Expression.over` gives them, in one pass over `frame`."""
-    given = frame.lazy().with_columns(pl.lit(value, pl.Float64).alias(name) for name, value in params.items())
+    names = set().union(*(one.names for one in expressions.values())) - params.keys()
+    given = frame.lazy().select(*names, *(pl.lit(value, pl.Float64).alias(name) for name, value in params.items()))
     found = given.select(one.expr.alias(key) for key, one in expressions.items()).collect()
     values = {column.name: [_finite(value) for value in column.to_list()] for column in found.get_columns()}
     return {key: of if len(of) == frame.height else of * frame.height for key, of in values.items()}

@@ -40,9 +40,11 @@ def _with_next(frame: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
     """Adds the op that ends each gap, and when the call that launched it returned."""
     launches = view.host.select(launch="id", launched_ns=pl.col("start_ns") + pl.col("dur_ns"))
     ending = (
-        view.ops.sort("start_ns", "id")
-        .unique("start_ns", keep="first", maintain_order=True)
-        .select(end_ns="start_ns", next="id", launch="launch")
+        view.ops.select("id", "launch", end_ns="start_ns")
+        .join(frame, on="end_ns", how="semi")
+        .sort("end_ns", "id")
+        .unique("end_ns", keep="first", maintain_order=True)
+        .select("end_ns", "launch", next="id")
         .join(launches, on="launch", how="left")
     )
     return frame.join(ending, on="end_ns", how="left", maintain_order="left")

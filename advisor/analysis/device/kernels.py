@@ -88,7 +88,8 @@ def largest(view: DeviceView, found: pl.DataFrame) -> str:
     Of TensorFlow and JAX those of one type are one: each op of a graph has a name of its own.
     """
     by = pl.coalesce(pl.col("op_name").str.extract(TYPE), "op_name", pl.col("name").cast(pl.String)).alias("by")
-    top = found.group_by(by).agg(pl.sum("dur_ns")).sort("dur_ns", "by", descending=[True, False]).head(_NAMED)
+    of_names = found.group_by("op_name", "name").agg(pl.sum("dur_ns"))
+    top = of_names.group_by(by).agg(pl.sum("dur_ns")).sort("dur_ns", "by", descending=[True, False]).head(_NAMED)
     return ", ".join(f"{name} ({ms(view.per_step_ms(ns))})" for name, ns in top.rows())
 
 

@@ -327,11 +327,11 @@ def contention(view: DeviceView) -> Mapping[str, Value]:
         return {}
     start = ran["start_ns"].to_numpy()
     covered = pl.Series(running.within(start, start + ran["dur_ns"].to_numpy()))
-    ops = view.host.select(op="id", op_name="name", shapes="shapes")
     beside, alone = pl.col("covered") >= _BESIDE * pl.col("dur_ns"), pl.col("covered") == 0
-    known = ran.with_columns(covered=covered).join(ops, on="op", how="left")
-    if not known.select(beside.any()).item():
+    ran = ran.with_columns(covered=covered)
+    if not ran.select(beside.any()).item():
         return {"contention_ms": 0.0, "contention_ratio": 1.0}
+    known = ran.join(view.host.select(op="id", op_name="name", shapes="shapes"), on="op", how="left")
     both = (
         known.group_by(_SHAPE)
         .agg(
