@@ -12,7 +12,7 @@ from advisor.analysis.device import timeline as worst
 from advisor.analysis.device.call_tree import MOST_FRAMES
 from advisor.analysis.device.steps import OUTLIER, DeviceView, Selection
 from advisor.metrics.kernels.kernel_times import with_the_rest
-from advisor.metrics.metric import Measurements
+from advisor.metrics.metric import JOB_TABLES, TABLES, Measurements
 from advisor.metrics.steps.operations import pooled
 from advisor.model.report import (
     OUTLIERS,
@@ -71,7 +71,8 @@ def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> R
         passed=judged.passed,
         not_applicable=judged.not_applicable,
         suppressed=judged.suppressed,
-        metrics={
+        metrics=dict.fromkeys((*TABLES, *JOB_TABLES), ())  # of one that could not be computed
+        | {
             scope: tuple(_rows(scope, frame, found.selection, slowest).to_dicts())
             for scope, frame in found.frames.items()
         },

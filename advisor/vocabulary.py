@@ -296,7 +296,8 @@ REASONS: Final = {
     "measured_by_newer_version": (
         "the run was ingested by a version that did not measure this; ingest its profile again"
     ),
-    "not_evaluated": "the metric could not be computed ({error}); please report this",
+    "failed": "advisor failed on it ({kind}); please report this",
+    "out_of_memory": "there is not enough memory for it; record fewer steps, or check it on a larger machine",
     # frameworks
     "xla_frameworks_only": "TensorFlow and JAX profiles only",
     "tensorflow_only": "TensorFlow profiles only",

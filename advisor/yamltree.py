@@ -23,7 +23,7 @@ class Tree:
         yaml.MarkedYAMLError: the text is not YAML.
     """
 
-    def __init__(self, text: str | bytes) -> None:
+    def __init__(self, text: str) -> None:
         self._loader = _loader(text)
         self._values = 0
         self.root: yaml.Node | None = self._loader.get_single_node()
@@ -60,10 +60,9 @@ class Tree:
         return {self._value(key): self._value(value) for key, value in node.value}
 
 
-def _loader(text: str | bytes) -> Any:  # noqa: ANN401 - libyaml's and PyYAML's loaders share no base
+def _loader(text: str) -> Any:  # noqa: ANN401 - libyaml's and PyYAML's loaders share no base
     """Libyaml's loader, which is ten times faster, unless the text may nest so deep that its stack overflows."""
-    opening = (b"[", b"{", b":", b"-", b"?") if isinstance(text, bytes) else "[{:-?"
-    sure = sum(text.count(sign) for sign in opening) < _MOST_NESTED  # type: ignore[arg-type]  # one of these opens each level
+    sure = sum(map(text.count, "[{:-?")) < _MOST_NESTED  # one of these opens each level
     return getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text) if sure else yaml.SafeLoader(text)
 
 

@@ -19,6 +19,8 @@ from advisor.cli.output import (
     OF_COMPARISONS,
     PICTURES,
     ConfigPath,
+    MaxSize,
+    bytes_of,
     chosen,
     config_of,
     content,
@@ -29,7 +31,7 @@ from advisor.cli.output import (
     spare_threads,
     write,
 )
-from advisor.errors import AdvisorError, UsageError
+from advisor.errors import BUG_EXIT_CODE, AdvisorError, UsageError, contained, failure
 
 if TYPE_CHECKING:
     from advisor.model.report import Unreadable
@@ -109,6 +111,7 @@ def check(
     ] = None,
     all_runs: Annotated[bool, typer.Option("--all-runs", help="All runs in such a folder.")] = False,
     config: ConfigPath = None,
+    max_size: MaxSize = None,
     baseline: Annotated[
         str | None, typer.Option("--baseline", metavar="REPORT", help="An earlier report.json: marks what is new.")
     ] = None,
@@ -132,6 +135,7 @@ def check(
             run=run,
             all_runs=all_runs,
             baseline=baseline,
+            max_bytes=bytes_of(max_size),
         )
     for path, kind in files.items():
         write(path, content(report, kind))
@@ -157,6 +161,7 @@ def excerpt(
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it: .json or .json.gz.")],
     steps: Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, or A:B.")] = "steady",
     config: ConfigPath = None,
+    max_size: MaxSize = None,
 ) -> None:
     """Cut out the part of a recording that shows a finding, for Perfetto and chrome://tracing."""
     import gzip
@@ -166,7 +171,7 @@ def excerpt(
 
     if not output.name.lower().endswith((".json", ".json.gz")):
         raise UsageError(f"-o {output}: a trace ends in .json or .json.gz")
-    shown = cut(path, finding, config=config_of(config), steps=steps)
+    shown = cut(path, finding, config=config_of(config), steps=steps, max_bytes=bytes_of(max_size))
     trace = json.dumps(shown, separators=(",", ":")).encode()
     write(output, gzip.compress(trace, mtime=0) if output.suffix.lower() == ".gz" else trace)
     if note := shown["advisor"].get("note"):
@@ -208,6 +213,7 @@ def compare(
         int, typer.Option("--processes", min=1, help="Files of one run to read at a time; by default one per core.")
     ] = os.cpu_count() or 1,
     config: ConfigPath = None,
+    max_size: MaxSize = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every finding, kernel and op.")] = False,
 ) -> None:
     """Tell whether a change made the job slower, and why."""
@@ -227,6 +233,7 @@ def compare(
             progress=progress,
             processes=processes,
             step_range=step_range,
+            max_bytes=bytes_of(max_size),
         )
     for path, kind in files.items():
         write(path, rendered_comparison(found, kind, verbose=True).encode())
@@ -302,6 +309,10 @@ def main() -> None:
     gc.set_threshold(_OBJECTS)
     runners.guard()
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # a look through all installed packages finds none
+    contained(_run, _give_up)
+
+
+def _run() -> None:
     try:
         app(standalone_mode=True)
     except AdvisorError as error:
@@ -309,3 +320,9 @@ def main() -> None:
 
         typer.echo(f"advisor: {plain(str(error))}", err=True)
         sys.exit(error.exit_code)
+
+
+def _give_up(kind: str) -> None:
+    """The last resort of a bug that nothing else contained."""
+    typer.echo(f"advisor: {failure(kind)}", err=True)
+    sys.exit(BUG_EXIT_CODE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, TypeVar
@@ -64,6 +64,23 @@ def _stored_bytes(path: str) -> int:
     if len(files) == _MANY_FILES or not place.exists():
         return _LITTLE_BYTES
     return sum(file.stat().st_size for file in files)
+
+
+MaxSize = Annotated[
+    str | None,
+    typer.Option(
+        "--max-size",
+        metavar="SIZE",
+        help="Read no file that is larger, unpacked: 500M, 12G; by default what fits into 70 % of the memory.",
+    ),
+]
+
+
+def bytes_of(max_size: str | None) -> int | None:
+    """The bytes that `--max-size` allows; None where it is not given."""
+    from advisor.limits import size_of
+
+    return None if max_size is None else size_of("--max-size", max_size)
 
 
 def config_of(path: Path | None) -> Config:
@@ -158,7 +175,8 @@ def write(path: Path, content: bytes) -> None:
         partial.write_bytes(content)
         partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # as below a file
+            partial.unlink()
         raise UsageError(f"-o {path}: cannot be written: {error.strerror}") from None
 
 

@@ -59,8 +59,8 @@ def rejudge(  # noqa: PLR0913 - all but the first two are options
     """
     settings = Settings(config or Config(), today or dt.datetime.now(dt.UTC).date())
     version = book(settings)[2]
-    stale = pl.lit(every) | pl.col("rule_set").ne_missing(version)
-    stale = store.scan("runs", weeks).filter(pl.col("status") == "checked", stale)
+    outdated = pl.lit(every) | pl.col("rule_set").ne_missing(version)
+    stale = store.scan("runs", weeks).filter(pl.col("status") == "checked", outdated)
     left = store.collect(stale.select("week", "run_id").sort("week", "run_id"))
     told, judged, notes = (progress or silent)(left.height), 0, []
     batch: list[tuple[Again, Rows]] = []

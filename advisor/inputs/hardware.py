@@ -137,7 +137,7 @@ def has_tensor_cores(capability: float | None, name: str = "") -> bool | None:
 @cache
 def table() -> tuple[Gpu, ...]:
     """All GPUs of gpus.yaml, variants of one model as entries of their own."""
-    document = Tree(Path(__file__).with_name("gpus.yaml").read_bytes()).values()
+    document = Tree(Path(__file__).with_name("gpus.yaml").read_text("utf-8")).values()
     return msgspec.convert(document["gpus"], tuple[Gpu, ...])
 
 

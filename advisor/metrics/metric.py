@@ -7,7 +7,8 @@ import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, NamedTuple, TypeAlias
+from functools import partial
+from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import polars as pl
 
@@ -15,6 +16,7 @@ from advisor.analysis.device.steps import DeviceView, Selection
 from advisor.analysis.device.timeline import Timeline, worst_step
 from advisor.analysis.job.job import Job, job_of
 from advisor.analysis.job.rank import Rank, rank_of
+from advisor.errors import contained
 from advisor.model.missing import Missing
 from advisor.model.profile import join
 
@@ -23,6 +25,8 @@ Unit: TypeAlias = Literal["ms", "us", "share", "ratio", "number", "count", "byte
 
 MOST_PLACES: Final = 10
 _DTYPES: Final[dict[Unit, type[pl.DataType]]] = {"count": pl.Int64, "bytes": pl.Int64, "text": pl.String}
+_WHOLE: Final = ("count", "bytes")
+_MOST: Final = 1 << 63
 _PROFILERS_OWN: Final = re.compile(r"^\$(?:profiler|trace)\.py:\d+ __\w+__$")  # as XPlane names Python's calls
 _NO_DEVICE: Final = Missing("no_device_used")
 _NOTHING: Final = Missing("nothing_to_compute_from")
@@ -52,6 +56,8 @@ Tabulate: TypeAlias = Callable[[DeviceView], pl.DataFrame]
 MeasureJob: TypeAlias = Callable[[Job], Mapping[str, Value]]
 MeasureRank: TypeAlias = Callable[[Job, int], Mapping[str, Value]]
 TabulateJob: TypeAlias = Callable[[Job], pl.DataFrame]
+
+_Of = TypeVar("_Of", DeviceView, Job)
 
 METRICS: Final[dict[str, Metric]] = {}
 TABLES: Final[dict[str, Tabulate]] = {}
@@ -217,10 +223,15 @@ class Measurements:
 
 def _worst_step(selection: Selection, worker: int, shown: Iterable[str]) -> Timeline | None:
     wheres = ((name, METRICS[name].where) for name in dict.fromkeys(shown))
-    return worst_step(selection.of(worker), {name: where for name, where in wheres if where})
+    marks = {name: where for name, where in wheres if where}
+    return contained(lambda: worst_step(selection.of(worker), marks), lambda _: None)
 
 
 def _places(selection: Selection, metric: str, worker: int) -> pl.DataFrame:
+    return contained(lambda: _places_of(selection, metric, worker), lambda _: pl.DataFrame())
+
+
+def _places_of(selection: Selection, metric: str, worker: int) -> pl.DataFrame:
     where = METRICS[metric].where
     view = selection.of(worker)
     if where is None or not (rows := view.once(where).head(MOST_PLACES)).height:
@@ -283,7 +294,7 @@ def measure_part(selection: Selection) -> Part:
     device = pl.DataFrame(
         [one.row for one in of_views], schema={"worker": pl.Int32, "device": pl.Int32, **columns}, orient="row"
     )
-    tables = {scope: pl.concat([one.tables[scope] for one in of_views]) for scope in TABLES}
+    tables = _stacked([one.tables for one in of_views])
     paces = {(view.worker, view.device) for view in selection.critical}  # theirs are the values that are told
     last = sorted(of_views, key=lambda one: (one.row["worker"], one.row["device"]) in paces)
     reasons = {name: why for one in last for name, why in one.reasons.items()}
@@ -307,12 +318,22 @@ def conclude(parts: Sequence[Part]) -> Measurements:
     for part in parts:
         if any(view.worker == pace for view in part.selection.views):
             reasons |= part.reasons
-    tables = {scope: pl.concat([part.tables[scope] for part in parts]) for scope in TABLES}
-    tables |= {scope: function(job) for scope, function in JOB_TABLES.items()}
+    tables = _stacked([part.tables for part in parts]) | _tables(JOB_TABLES, job)
     run = _beside(slowest, [of_job], [m for metrics, _ in _OF_JOBS for m in metrics])
     frames = {"run": run, "worker": worker, "device": device, **tables}
     drawn = {worker: timeline for part in parts for worker, timeline in part.timelines.items()}
     return Measurements(selection, frames, reasons, _kept(parts), of_job, drawn)
+
+
+def _tables(functions: Mapping[str, Callable[[_Of], pl.DataFrame]], of: _Of) -> dict[str, pl.DataFrame]:
+    """The table of each function; none where it fails."""
+    tables = {scope: contained(partial(function, of), lambda _: None) for scope, function in functions.items()}
+    return {scope: table for scope, table in tables.items() if table is not None}
+
+
+def _stacked(parts: Sequence[Mapping[str, pl.DataFrame]]) -> dict[str, pl.DataFrame]:
+    """The parts' tables of each scope in one."""
+    return {scope: pl.concat(of) for scope in TABLES if (of := [part[scope] for part in parts if scope in part])}
 
 
 def pace_of(worker: pl.DataFrame) -> int:
@@ -358,7 +379,7 @@ def _of_view(selection: Selection, view: DeviceView) -> _OfLane:
     reasons: dict[str, Missing] = {}
     row = {"worker": view.worker, "device": view.device, **_values(_MEASURES, reasons, selection, view)}
     key = {"worker": pl.lit(view.worker, pl.Int32), "device": pl.lit(view.device, pl.Int32)}
-    tables = {scope: function(view).with_columns(**key) for scope, function in TABLES.items()}
+    tables = {scope: table.with_columns(**key) for scope, table in _tables(TABLES, view).items()}
     return _OfLane(row, tables, rank_of(view), reasons)
 
 
@@ -373,14 +394,18 @@ def _values(
     device = given[0].device if isinstance(given[0], DeviceView) else 0
     for metrics, function in measures_:
         lacking = {metric.name: _lacking(metric, device, selection) for metric in metrics}
-        values = {} if all(lacking.values()) else function(*given)
+        values = {} if all(lacking.values()) else contained(partial(function, *given), partial(_failed, metrics))
         for metric in metrics:
-            value = lacking[metric.name] or _checked(values.get(metric.name))
+            value = lacking[metric.name] or _checked(values.get(metric.name), metric)
             if isinstance(value, Missing):
                 reasons[metric.name] = value
                 value = None
             found[metric.name] = value
     return found
+
+
+def _failed(metrics: Iterable[Metric], kind: str) -> dict[str, Value]:
+    return {metric.name: Missing.of_failure(kind) for metric in metrics}
 
 
 def _lacking(metric: Metric, device: int | None, selection: Selection) -> Missing | None:
@@ -393,8 +418,13 @@ def _lacking(metric: Metric, device: int | None, selection: Selection) -> Missin
     return lacking[0] if lacking else None
 
 
-def _checked(value: Value) -> Value:
-    """The value, or Missing where the arithmetic gave no number."""
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+def _checked(value: Value, metric: Metric) -> Value:
+    """The value, or Missing where the arithmetic gave no number that the metric's column holds."""
+    if value is None or (isinstance(value, float | int) and not _fits(value, metric)):
         return _NOTHING
     return value
+
+
+def _fits(value: float, metric: Metric) -> bool:
+    """Whether it is a number, and one that the metric's column holds."""
+    return math.isfinite(value) and (metric.unit not in _WHOLE or abs(value) < _MOST)

@@ -23,6 +23,11 @@ class Missing:
         object.__setattr__(self, "code", code)
         object.__setattr__(self, "facts", tuple(sorted(facts.items())))
 
+    @classmethod
+    def of_failure(cls, kind: str) -> Missing:
+        """The value that a bug, an exception of this kind, kept from being computed."""
+        return cls("out_of_memory") if kind == MemoryError.__name__ else cls("failed", kind=kind)
+
     @property
     def values(self) -> Mapping[str, Fact]:
         """The facts by name."""

@@ -44,6 +44,7 @@ def named(pattern: str, column: str = "name") -> pl.Expr:
     return pl.col(column).map_batches(matching, return_dtype=pl.Boolean)
 
 
+_MOST_BYTES: Final = 1 << 50
 SCHEMAS: Final[dict[str, Schema]] = {
     "workers": {
         "worker": pl.Int32,
@@ -277,10 +278,19 @@ class Profile:
 
 
 def table(name: str, columns: Mapping[str, object] | pl.DataFrame | None = None) -> pl.DataFrame:
-    """Table `name` of a Profile from some of its columns: cast to the schema, ordered, absent columns null."""
+    """Table `name` of a Profile from some of its columns: cast to the schema, ordered, absent columns null.
+
+    Sizes beyond what any device holds are null too: sums of them would leave the range of 64 bits.
+    """
     frame = columns if isinstance(columns, pl.DataFrame) else pl.DataFrame(columns or {})
     absent = [pl.lit(None).alias(column) for column in SCHEMAS[name] if column not in frame.columns]
-    return frame.with_columns(absent).select(pl.col(c).cast(dtype) for c, dtype in SCHEMAS[name].items())
+    return frame.with_columns(absent).select(_cast(c, dtype) for c, dtype in SCHEMAS[name].items())
+
+
+def _cast(column: str, dtype: DataType | DataTypeClass) -> pl.Expr:
+    values = pl.col(column).cast(dtype)
+    is_size = column.endswith("bytes") and dtype == pl.Int64
+    return pl.when(values.is_between(-_MOST_BYTES, _MOST_BYTES)).then(values) if is_size else values
 
 
 def join(profiles: Sequence[Profile]) -> Profile:

@@ -26,7 +26,8 @@ from advisor.vocabulary import DRIVER_CALLS, QUEUED_GAP_NS, SLOW_CALL_NS
 _EVENT_NS: Final = 10_000  # an op that starts so soon after one of another stream ended had waited for it
 _PAUSE_NS: Final = 1_200  # between two queued ops: the least median of public H100 and B200 traces
 _LAUNCH_NS: Final = 6_000  # from a call to its op on an idle device: median of public H100 and B200 traces
-_MOSTDRIVER_CALLS: Final = 100_000  # enough for a mean; a longer recording is replayed up to here
+_STREAM: Final = pl.col("stream").fill_null(-1)  # ops of no known stream run in order too
+_MOST_CALLS: Final = 100_000  # enough for a mean; a longer recording is replayed up to here
 TRUSTED_ERROR: Final = 0.05  # a replay of the unchanged steps that is further off than this is not used
 
 UNPROFILED: Final = 0.5
@@ -156,7 +157,7 @@ class Replay:
         found: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         cost = self.pause + self.dur + self.delay
         for stream in np.unique(self.stream).tolist():
-            rows = slice(*np.searchsorted(self.stream, [stream, stream + 1]))
+            rows = slice(*(np.searchsorted(self.stream, stream, side=side) for side in ("left", "right")))
             by, takes = self.by[rows], np.concatenate(([0], np.cumsum(cost[rows])))
             at = np.searchsorted(np.maximum.accumulate(by), bounds)
             stretches = np.flatnonzero(np.diff(at))
@@ -180,7 +181,7 @@ def replay(view: DeviceView) -> Replay | None:
     calls = _calls(view, begin, host_end)  # ahead of the device, the host already launches for steps that are not used
     if not calls.height:
         return None
-    if calls.height > _MOSTDRIVER_CALLS:
+    if calls.height > _MOST_CALLS:
         return replay(_first_half(view, steps)) if steps.height > 1 else None
     start = calls["start_ns"].to_numpy()
     returned = start + calls["dur_ns"].to_numpy()
@@ -243,7 +244,8 @@ def _ops(view: DeviceView, calls: pl.DataFrame) -> pl.DataFrame:
     end = pl.col("start_ns") + pl.col("dur_ns")
     indexed = calls.select(launch="id", called="start_ns", by=pl.int_range(pl.len(), dtype=pl.Int64))
     return (
-        view.ops.sort("stream", "start_ns", "id")
+        view.ops.with_columns(_STREAM)
+        .sort("stream", "start_ns", "id")
         .with_columns(free=end.cum_max().shift(1, fill_value=0).over("stream"))
         .join(indexed, on="launch", maintain_order="left")
         .select("by", "stream", "start_ns", "free", "called", op="id", dur="dur_ns")
@@ -289,7 +291,7 @@ def _still_running(view: DeviceView, begin: int) -> dict[int, int]:
     ops = view.ops.join(view.host.select(launch="id", called="start_ns"), on="launch", how="left")
     first = pl.col("start_ns").filter(pl.col("called") >= begin).min()
     earlier = (pl.col("called") < begin) | (pl.col("called").is_null() & (pl.col("start_ns") < first))
-    return dict(ops.filter(earlier, end > begin).group_by("stream").agg(end.max() - begin).rows())
+    return dict(ops.filter(earlier, end > begin).group_by(_STREAM).agg(end.max() - begin).rows())
 
 
 def _waiting(view: DeviceView, calls: pl.DataFrame) -> tuple[Mask, Ints]:

@@ -42,6 +42,7 @@ from advisor.model.profile import SCHEMAS, Profile, join
 from advisor.text import bytes_, count, ms, percent
 
 FORMAT: Final = "nsys"
+MEMORY_PER_BYTE: Final = 3.0  # rows are columns of 64-bit numbers in memory, and varints on disk
 NEEDS_PATH: Final = True
 
 _RECORD: Final = "record it with `nsys profile --trace=cuda,nvtx,osrt`"
@@ -62,12 +63,13 @@ _FRAMEWORKS: Final = [
 _NAMELESS: Final = r"^CUDA graph |^\?$"
 
 
-def read(
+def read(  # noqa: PLR0913, PLR0917 - the last are options
     path: Path,
     name: str,
     worker: int = 0,
     on_read: Callable[[int], object] = lambda _: None,
     step_range: str | None = None,
+    max_bytes: int | None = None,
 ) -> Profile:
     """The profile of every process in the export that used a device.
 
@@ -78,12 +80,13 @@ def read(
             through where the files hold equally many, and by their MPI ranks where these are told.
         on_read: Told the file's size once it is read.
         step_range: Regular expression of the NVTX ranges to take for steps, by their whole names.
+        max_bytes: Of the export on disk; by default any number.
 
     Raises:
         ReadError: Nothing of it can be read, or it holds no GPU activity.
         UsageError: `step_range` is no regular expression, or fits no range.
     """
-    with opened(path, name) as export:
+    with opened(path, name, max_bytes) as export:
         profile = _profile(export, name, worker, step_range)
     on_read(size(str(path)) or 0)
     return profile

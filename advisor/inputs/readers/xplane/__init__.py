@@ -47,6 +47,7 @@ from advisor.model.profile import SCHEMAS, Profile, Schema
 from advisor.text import count, ms
 
 FORMAT: Final = "xplane"
+MEMORY_PER_BYTE: Final = 12.0  # measured on events without stats, 13 bytes each; stats take less per byte
 NEEDS_PATH: Final = False
 
 _LATEST_NS: Final = (1 << 62) - (1 << 54)
@@ -55,12 +56,13 @@ _OF_TENSORFLOW: Final = r"^(?:ExecutorState::|Eager(?:Kernel)?Execute|FunctionRu
 _TPU_NOTE: Final = "a TPU profile: its XLA ops are read as kernels; what only TPUs have is left out"
 
 
-def read(
+def read(  # noqa: PLR0913, PLR0917 - the last are options
     stream: IO[bytes],
     name: str,
     worker: int = 0,
     on_read: Callable[[int], object] = lambda _: None,
     step_range: str | None = None,
+    max_bytes: int | None = None,
 ) -> Profile:
     """The profile of one host.
 
@@ -70,6 +72,7 @@ def read(
         worker: Number of the host: the file does not tell its rank.
         on_read: Told the number of bytes taken from `stream`, for a progress bar.
         step_range: Must be None.
+        max_bytes: Of the unpacked file; by default any number.
 
     Raises:
         ReadError: Nothing of it can be read.
@@ -78,7 +81,7 @@ def read(
     if step_range is not None:
         raise UsageError(f"--step-range: the steps of {name} are told by their numbers, not by names; leave it out")
     is_copy = name.removesuffix(".gz").endswith(".json")
-    space = Viewed(name, stream, on_read) if is_copy else Space(name, stream, on_read)
+    space = (Viewed if is_copy else Space)(name, stream, on_read, max_bytes)
     parts = _Parts()
     for plane in space.planes():
         parts.add(plane)

@@ -73,6 +73,7 @@ class Viewed:
     name: str
     stream: IO[bytes]
     on_read: Callable[[int], object]
+    max_bytes: int | None = None
     salvaged: list[str] = field(default_factory=list)
 
     def planes(self) -> Iterator[Plane]:
@@ -81,7 +82,7 @@ class Viewed:
         Raises:
             ReadError: Nothing of it can be read.
         """
-        trace, made = Trace(self.name, VIEWER), defaultdict[int, _Plane](_Plane)
+        trace, made = Trace(self.name, VIEWER, self.max_bytes), defaultdict[int, _Plane](_Plane)
         for events in trace.chunks(Source(self.stream, on_read=self.on_read)):
             for event in events:
                 if event.pid is not None:
