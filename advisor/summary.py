@@ -11,8 +11,9 @@ import polars as pl
 from advisor.analysis.device import timeline as worst
 from advisor.analysis.device.call_tree import MOST_FRAMES
 from advisor.analysis.device.steps import OUTLIER, DeviceView, Selection
+from advisor.metrics.evaluate import Measurements
 from advisor.metrics.kernels.kernel_times import with_the_rest
-from advisor.metrics.metric import JOB_TABLES, TABLES, Measurements
+from advisor.metrics.metric import JOB_TABLES, TABLES
 from advisor.metrics.steps.operations import pooled
 from advisor.model.report import (
     OUTLIERS,

@@ -12,7 +12,7 @@ from advisor import cli, engine
 from advisor.errors import BUG_EXIT_CODE, UsageError, contained, failure
 from advisor.files import _MOST_LINES, summed_up, unreadable
 from advisor.inputs.readers import kineto
-from advisor.metrics import metric as registry
+from advisor.metrics import evaluate
 from advisor.model.report import Report
 from advisor.rules import judge
 from tests.strategies_kineto import LAUNCH, text
@@ -102,10 +102,10 @@ def test_a_metric_that_fails_is_null_with_the_reason_and_the_rest_is_as_before(
     broken = ("idle_share", "idle_ms")
     measures = [
         (metrics, fail if {metric.name for metric in metrics} & {*broken} else function)
-        for metrics, function in registry._MEASURES  # noqa: SLF001
+        for metrics, function in evaluate.MEASURES
     ]
     lost = {m.name for metrics, function in measures if function is fail for m in metrics}
-    monkeypatch.setattr(registry, "_MEASURES", measures)
+    monkeypatch.setattr(evaluate, "MEASURES", measures)
     run = checked([path]).runs[0]
     assert lost
     (before,), (after,) = whole.metrics["run"], run.metrics["run"]
@@ -120,7 +120,7 @@ def test_a_metric_that_fails_is_null_with_the_reason_and_the_rest_is_as_before(
 
 def test_a_table_that_fails_is_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (path,) = put(tmp_path, "a.json")
-    monkeypatch.setitem(registry.TABLES, "step", fail)
+    monkeypatch.setitem(evaluate.TABLES, "step", fail)
     assert checked([path]).runs[0].metrics["step"] == ()
 
 

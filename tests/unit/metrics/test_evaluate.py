@@ -8,7 +8,8 @@ import pytest
 
 from advisor.analysis.device.steps import select_steps
 from advisor.metrics import METRICS, dtypes
-from advisor.metrics.metric import Metric, measure, measures
+from advisor.metrics.evaluate import measure
+from advisor.metrics.metric import Metric, measures
 from advisor.model.missing import Missing
 from tests.tables import V100, kernel, measured, on_host, profile, step
 
