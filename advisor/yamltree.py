@@ -52,9 +52,9 @@ class Tree:
             return self._mapping(node)
         if isinstance(node, yaml.SequenceNode):
             return [self._value(item) for item in node.value]
-        return self._scalar(node)
+        return self._scalar(node) if isinstance(node, yaml.ScalarNode) else None
 
-    def _scalar(self, node: yaml.Node) -> Any:  # noqa: ANN401 - as above
+    def _scalar(self, node: yaml.ScalarNode) -> Any:  # noqa: ANN401 - as above
         """Only a plain word that begins like one can be a number, a truth value, a date or nothing."""
         if node.tag == _TEXT and not node.style and node.value[:1] in _MEANT:
             node.tag = _RESOLVER.resolve(yaml.ScalarNode, node.value, (True, False))  # type: ignore[no-untyped-call]
