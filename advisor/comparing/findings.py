@@ -148,8 +148,7 @@ def _unheld(rule: str, runs: Sequence[Run], side: str) -> str | None:
     for run in runs:
         for unknown in run.not_evaluable:
             if unknown.rule == rule:
-                reasons = dict.fromkeys(why.says for why in unknown.missing.values())
-                return f"the {side} could not tell: {'; '.join(reasons)}"
+                return f"the {side} could not tell: {'; '.join(unknown.words)}"
         if any(s.rule == rule for s in run.suppressed):
             return f"suppressed on the {side}"
         if rule not in {*run.passed, *run.not_applicable, *(known.rule for _, known in _known(run))}:

@@ -14,6 +14,7 @@ from advisor.model.report import (
     LeftOutStep,
     NotEvaluable,
     Reach,
+    Reason,
     Report,
     Run,
     Saving,
@@ -29,6 +30,10 @@ V100 = Device(worker=0, device=0, name="Tesla V100-SXM2-16GB", model="v100-sxm2-
 A100 = Device(worker=0, device=0, name="NVIDIA A100-SXM4-40GB", model="a100-sxm4-40gb", memory_bytes=None)
 STEADY = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8, 100.1, 99.9, 100.4, 99.6, 100.3]
 Rows = Sequence[Mapping[str, float | int | str | None]]
+
+
+def reason(words):
+    return Reason(code="any", words=words)
 
 
 def run(times: Sequence[float] = STEADY, *, findings: Sequence[Finding] = (), **given) -> Run:
@@ -279,14 +284,14 @@ def test_new_high_fails_and_only_that():
     assert held(run(findings=[mild]), run(findings=[grave])).exit_code(new_high) == 1
     assert held(run(findings=[grave]), run(findings=[grave])).exit_code(new_high) == 0
     assert held(run(passed=("a",)), run(findings=[mild])).exit_code(new_high) == 0
-    unknown = NotEvaluable(rule="a", title="a", missing={"m": "why"})
+    unknown = NotEvaluable(rule="a", title="a", missing={"m": reason("why")})
     untold = run(not_evaluable=(unknown,), passed=("b",))
     assert held(untold, run(findings=[grave])).exit_code(new_high) == 0
 
 
 def test_a_side_that_is_broken_never_passes():
     """As `check` has it: what could not be read, or judged, is no good news."""
-    unknown = NotEvaluable(rule="a", title="a", missing={"m": "cut off"})
+    unknown = NotEvaluable(rule="a", title="a", missing={"m": reason("cut off")})
     dumb = run((), not_evaluable=(unknown,))
     never, new_high = FailOn(slower=None), FailOn(slower=None, new_high=True)
     assert [held(run(), dumb).exit_code(wanted) for wanted in (FailOn(), new_high, never)] == [3, 3, 0]
@@ -442,7 +447,9 @@ def changed(one: Run, **source: object) -> Run:
 
 
 def test_kernels_hidden_in_graphs_are_not_gone():
-    graphs = changed(run(launch=[kernel("CUDA graph 1", 1, 1000)]), lacks={"device_ops.name": "graphs as a whole"})
+    graphs = changed(
+        run(launch=[kernel("CUDA graph 1", 1, 1000)]), lacks={"device_ops.name": reason("graphs as a whole")}
+    )
     kernels = run(launch=[kernel("k", 10, 100)], op=[op("aten::mm", None, 1000)])
     for found in (held(graphs, kernels), held(kernels, graphs)):
         assert [one.work for one in found.work] == ["op"]
@@ -511,7 +518,7 @@ def test_a_side_that_was_not_measured_is_no_zero(flipped):
 
 
 def test_what_became_of_findings():
-    unknown = NotEvaluable(rule="lost", title="lost", missing={"m": "no shapes"})
+    unknown = NotEvaluable(rule="lost", title="lost", missing={"m": reason("no shapes")})
     quiet = Suppressed(rule="quiet", title="quiet", severity="low", reason="known", until=None)
     base = run(
         findings=[
@@ -567,7 +574,7 @@ def test_of_several_runs_at_least_half_must_have_a_finding():
 
 
 def test_a_baseline_marks_what_is_new():
-    unknown = NotEvaluable(rule="unknown", title="u", missing={"m": "why"})
+    unknown = NotEvaluable(rule="unknown", title="u", missing={"m": reason("why")})
     old = Report(
         advisor_version="0",
         runs=(run(findings=[finding("old", symptoms=["seen"])], passed=("new",), not_evaluable=(unknown,)),),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from advisor import metrics
 from advisor.analysis.device.steps import select_steps
-from advisor.metrics.metric import Measurements, pace_of
+from advisor.metrics.evaluate import Measurements, pace_of
 from advisor.model.profile import Profile, table
 from advisor.rules.book import Rule
 from advisor.rules.judge import Suppression, judge
