@@ -230,7 +230,7 @@ def _read(run: Run) -> doc.Section:
     pairs += [doc.Pair("Left out", f"{which}: {why}") for which, why in left_out(source)]
     pairs += [doc.Pair("Note", note) for note in source.salvaged]
     pairs += [doc.Pair("Lacks", why.words, codes=(what,)) for what, why in source.lacks.items()]
-    blocks = (doc.Pairs(tuple(pairs), level=_BEHIND), *_folds(run))
+    blocks: tuple[doc.Block, ...] = (doc.Pairs(tuple(pairs), level=_BEHIND), *_folds(run))
     return doc.Section("What was read", blocks, id="read", level=_BEHIND)
 
 

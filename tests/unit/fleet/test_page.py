@@ -71,7 +71,9 @@ def test_the_terminal_tells_the_rule_and_what_it_rests_on(week):
         first
         == "2026-W47: 10 % (20 GPU-h) of the 200 GPU-h paid can be won back. First: Input-Bound (20 GPU-h in 1 job)"
     )
-    assert "20 GPU-h (10 %) back by fixes (40 USD), 10\N{EN DASH}30 GPU-h if every finding holds" in " ".join(text.split())
+    assert "20 GPU-h (10 %) back by fixes (40 USD), 10\N{EN DASH}30 GPU-h if every finding holds" in " ".join(
+        text.split()
+    )
     assert "Extrapolated" in text
     assert max(map(len, text.splitlines())) <= 80
     assert len(terminal.render(week, verbose=True)) > len(text)
