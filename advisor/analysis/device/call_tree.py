@@ -50,18 +50,18 @@ def call_tree(view: DeviceView) -> pl.DataFrame:
     worker without a device it is the host's. What the autograd engine runs counts where the forward op ran: both bear
     one sequence number (PyTorch, `torch.autograd.profiler.emit_nvtx`). Only the MOST_FRAMES largest are rows.
     """
-    trees = [_on_host(view)] if view.device is None else [_named(view), _launched(view)]
+    trees = [_on_host(view)] if view.device is None else [_by_scope(view), _by_launch(view)]
     return _table(_joined([tree for tree in trees if len(tree.parent)]), max(1, view.steps.height))
 
 
-def _is_named() -> pl.Expr:
+def _has_scopes() -> pl.Expr:
     """Of device ops: the compiler gave them a path of scopes."""
     return pl.col("framework_op").cast(pl.String).str.contains("/", literal=True).fill_null(value=False)
 
 
-def _named(view: DeviceView) -> _Tree:
+def _by_scope(view: DeviceView) -> _Tree:
     """By the scopes in the names of the ops: `jit(train)/dense/dot_general`."""
-    ops = view.used_ops.filter(_is_named()).group_by(pl.col("framework_op").cast(pl.String)).agg(pl.sum("dur_ns"))
+    ops = view.used_ops.filter(_has_scopes()).group_by(pl.col("framework_op").cast(pl.String)).agg(pl.sum("dur_ns"))
     own = dict(ops.rows())
     paths = {parts[:depth] for parts in map(_scopes, own) for depth in range(1, len(parts) + 1)}
     order = sorted(paths, key=lambda path: (len(path), path))
@@ -78,9 +78,9 @@ def _scopes(name: str) -> tuple[str, ...]:
     return tuple(part for part in name.rstrip(":").split("/") if part) or (name,)
 
 
-def _launched(view: DeviceView) -> _Tree:
+def _by_launch(view: DeviceView) -> _Tree:
     """By the ranges of the host that launched the device ops."""
-    ops = view.used_ops.filter(~_is_named())
+    ops = view.used_ops.filter(~_has_scopes())
     rows = _by_id(view.host)
     at = _positions(rows, ops.select(pl.coalesce("launch", "op")).to_series())
     return _grown(rows, at, ops["dur_ns"].to_numpy())

@@ -310,8 +310,8 @@ def _waiting(view: DeviceView, calls: pl.DataFrame) -> tuple[Mask, Ints]:
     last_done = _latest_end(view, end)
     waited = (last_done > start) & (is_sync | (slow & is_copy))
     usual = int(np.median(length[~slow & ~is_sync])) if (~slow & ~is_sync).any() else 0
-    held_up = slow & ~waited & ~is_sync & (view.busy.within(start, end) > length // 2)
-    apart: Ints = np.where(held_up, np.minimum(length, usual), length)
+    queued = slow & ~waited & ~is_sync & (view.busy.within(start, end) > length // 2)
+    apart: Ints = np.where(queued, np.minimum(length, usual), length)
     own: Ints = np.where(waited, end - np.maximum(last_done, start), apart)
     return waited, own
 

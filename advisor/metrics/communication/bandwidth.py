@@ -7,22 +7,19 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.job.collectives import LARGE_BYTES, traffic
+from advisor.analysis.job.collectives import LARGE_BYTES, prevailing, share_of, traffic, why_none, why_unexpected
 from advisor.analysis.job.job import Job
 from advisor.metrics.metric import Metric, Value, measures_jobs, tabulates_jobs
 from advisor.model.missing import Missing
 from advisor.text import percent
 
-MOSTLY: Final = 0.9  # of the time: enough for the rest not to change the picture
-NO_SIZES: Final = Missing("no_collective_sizes")
-NO_STEPS: Final = Missing("no_common_step")
-TRANSFER: Final = (
+_MOSTLY: Final = 0.9  # of the time: enough for the rest not to change the picture
+_TRANSFER: Final = (
     "transfer: from the last arrival to the end, of the member for which that is shortest; where not all members were"
     " recorded, the shortest of the calls that are alike, which is an upper bound"
 )
-LARGE: Final = "calls of 4 MiB and more for which a time is expected"
+_LARGE: Final = "calls of 4 MiB and more for which a time is expected"
 _SURELY_FAST: Final = 0.8  # of the expected bandwidth: reached with some waiting in it, the link is not slow
-_NONE: Final = Missing("no_collective_on_device")
 _BANDWIDTH: Final = "nccl-tests, doc/PERFORMANCE.md"
 
 
@@ -30,22 +27,22 @@ BUS_BANDWIDTH_GBS = Metric(
     "bus_bandwidth_gbs",
     "number",
     "Bus bandwidth of the collectives in GB/s; at least that where not all ranks are recorded.",
-    f"sum of bytes x bus factor / sum of transfers, over {LARGE}; of those of any size where there is none; "
-    + TRANSFER,
+    f"sum of bytes x bus factor / sum of transfers, over {_LARGE}; of those of any size where there is none; "
+    + _TRANSFER,
     _BANDWIDTH,
 )
 EXPECTED_BUS_BANDWIDTH_GBS = Metric(
     "expected_bus_bandwidth_gbs",
     "number",
     "Bus bandwidth in GB/s that the links allow for messages of these sizes.",
-    f"sum of bytes x bus factor / sum of expected times, over {LARGE}",
+    f"sum of bytes x bus factor / sum of expected times, over {_LARGE}",
     "a measured curve where the hardware table has one for the group, else NCCL's tuning model (tuning.cc)",
 )
 LINK_REACHED_SHARE = Metric(
     "link_reached_share",
     "share",
     "How much of the bandwidth that the links allow the large collectives reach.",
-    f"sum of expected times / sum of transfers, over {LARGE}; where waiting cannot be told from the transfer only"
+    f"sum of expected times / sum of transfers, over {_LARGE}; where waiting cannot be told from the transfer only"
     f" if that is {percent(_SURELY_FAST)} nevertheless",
     _BANDWIDTH,
 )
@@ -59,7 +56,7 @@ MEASURED_TRANSFER_MS = Metric(
     "measured_transfer_ms",
     "ms",
     "Time per step in which data moves, hidden or not, in collectives for which a time is expected.",
-    f"sum over calls of the transfer / ranks / steps; {TRANSFER}",
+    f"sum over calls of the transfer / ranks / steps; {_TRANSFER}",
     "TraceLens: the shortest member waits for nobody",
 )
 EXPECTED_TRANSFER_MS = Metric(
@@ -113,7 +110,7 @@ def bandwidths(job: Job) -> Mapping[Metric, Value]:
     why = why_unexpected(calls)
     return {
         **_reached(job, calls),
-        EXPECTED_BASIS: _mostly(known, "basis") or why,
+        EXPECTED_BASIS: prevailing(known, "basis") or why,
         **{metric: _per_step(job, known, column, why) for metric, column in (_TIMES | _CHECKS).items()},
         TRANSFER_TOLD_SHARE: share_of(calls.filter("told"), calls, "dur_ns"),
     }
@@ -150,7 +147,7 @@ def _ratio(calls: pl.DataFrame, above: str, below: str) -> float:
 
 def _link_reached(job: Job, known: pl.DataFrame) -> Value:
     share = _ratio(known, "expected_ns", "transfer_ns")
-    if share >= _SURELY_FAST or (share_of(known.filter("told"), known, "dur_ns") or 0.0) >= MOSTLY:
+    if share >= _SURELY_FAST or (share_of(known.filter("told"), known, "dur_ns") or 0.0) >= _MOSTLY:
         return share
     world = job.world_size or "an unknown number of"
     return Missing("transfer_and_waiting", here=len(job.ranks), world=world, share=share)
@@ -187,28 +184,3 @@ def collective_table(job: Job) -> pl.DataFrame:
         basis="basis",
         exposed_ms="exposed_ms",
     )
-
-
-def why_none(job: Job) -> Missing:
-    """Why there is no collective to measure."""
-    return _NONE if job.steps else NO_STEPS
-
-
-def why_unexpected(calls: pl.DataFrame) -> Missing:
-    """Why no time is expected of the collectives: the reason that the most time rests on."""
-    if calls["bytes"].null_count() == calls.height:
-        return NO_SIZES
-    why = _mostly(calls, "why")
-    return Missing.decoded(why) if why else Missing("no_collective_large_enough")
-
-
-def share_of(part: pl.DataFrame, calls: pl.DataFrame, column: str) -> float | None:
-    """What the part has of the calls' sum of a column; None where that is 0."""
-    total = float(calls[column].sum())
-    return float(part[column].sum()) / total if total else None
-
-
-def _mostly(calls: pl.DataFrame, column: str) -> str | None:
-    """The column's value that the most time rests on; None where it has none."""
-    times = calls.filter(pl.col(column).is_not_null()).group_by(column).agg(pl.sum("dur_ns"))
-    return str(times.sort("dur_ns", column)[column][-1]) if times.height else None

@@ -8,19 +8,18 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.job.collectives import LARGE_BYTES, devices_of, gain_ms, gpu_of, traffic
-from advisor.analysis.job.job import Job
-from advisor.analysis.job.network import expected, startup_ns, wired_in_pairs
-from advisor.metrics.communication.bandwidth import (
-    LARGE,
-    MOSTLY,
-    NO_SIZES,
-    NO_STEPS,
-    TRANSFER,
+from advisor.analysis.job.collectives import (
+    LARGE_BYTES,
+    devices_of,
+    gain_ms,
+    gpu_of,
     share_of,
+    traffic,
     why_none,
     why_unexpected,
 )
+from advisor.analysis.job.job import Job
+from advisor.analysis.job.network import expected, startup_ns, wired_in_pairs
 from advisor.metrics.metric import Metric, Value, measures_jobs
 from advisor.model.missing import Missing
 from advisor.vocabulary import POINT_TO_POINT
@@ -31,7 +30,9 @@ _BUCKET_BYTES: Final = 25 * _MIB  # DistributedDataParallel's default
 _IN_TRAINING: Final = 0.75  # of the bandwidth that a collective reaches alone
 _BACKWARD: Final = 2 / 3  # of the kernels' time: two products for each one of the forward pass
 _ENOUGH_CALLS: Final = 3
+_MOSTLY: Final = 0.9  # of the time: enough for the rest not to change the picture
 _REDUCTIONS: Final = ["all_reduce", "reduce_scatter"]
+_LARGE: Final = "calls of 4 MiB and more for which a time is expected"
 _GAIN: Final = "in every step: longest own_step of all ranks, less the longest that is left once each rank has saved"
 
 
@@ -39,7 +40,7 @@ EXPOSED_TRANSFER_MS = Metric(
     "exposed_transfer_ms",
     "ms",
     "What the job's step would get shorter by if no transfer were seen; waiting for late ranks not counted.",
-    f"of the part of every transfer that no kernel covers, {_GAIN}; {TRANSFER}",
+    f"of the part of every transfer, as in measured_transfer_ms, that no kernel covers, {_GAIN}",
 )
 HIDEABLE_TRANSFER_MS = Metric(
     "hideable_transfer_ms",
@@ -59,7 +60,7 @@ SLOW_TRANSFER_MS = Metric(
     "slow_transfer_ms",
     "ms",
     "What the job's step would get shorter by at most if the large collectives took the expected time.",
-    f"of min(exposed transfers of the step, sum of transfer - expected time) over {LARGE}, {_GAIN}; a call that"
+    f"of min(exposed transfers of the step, sum of transfer - expected time) over {_LARGE}, {_GAIN}; a call that"
     " is hidden counts too, since it holds up those queued after it",
     "ByteDance straggler study (OSDI 2025): only what is exposed counts",
 )
@@ -166,7 +167,7 @@ def small_messages(job: Job) -> Mapping[Metric, Value]:
         return _nothing(job, _SMALL)
     reductions = calls.filter(pl.col("op").is_in(_REDUCTIONS))
     if reductions["bytes"].null_count():
-        return dict.fromkeys(_SMALL, NO_SIZES)
+        return dict.fromkeys(_SMALL, Missing("no_collective_sizes"))
     small = reductions.filter(pl.col("bytes") < _SMALL_BYTES)
     return {
         SMALL_REDUCTIONS_PER_STEP: small.height / len(job.ranks) / len(job.steps),
@@ -290,7 +291,7 @@ def _broadcasts(job: Job, calls: pl.DataFrame) -> dict[Metric, Value]:
 
 def _across(job: Job, calls: pl.DataFrame) -> dict[Metric, Value]:
     placed = calls.filter(pl.col("spans_nodes").is_not_null())
-    if (share_of(placed, calls, "transfer_ns") or 0.0) < MOSTLY:
+    if (share_of(placed, calls, "transfer_ns") or 0.0) < _MOSTLY:
         return dict.fromkeys(_ACROSS, Missing("groups_not_recorded"))
     across = placed.filter("spans_nodes").with_columns(saved_ns="exposed_ns")
     halved = across.filter(pl.col("dtype") == "Float").with_columns(
@@ -328,4 +329,4 @@ def _speeds_of_pairs(calls: pl.DataFrame) -> pl.DataFrame:
 
 def _nothing(job: Job, metrics: Iterable[Metric]) -> dict[Metric, Value]:
     """Zero where there is a step and no collective in it."""
-    return dict.fromkeys(metrics, 0.0 if job.steps else NO_STEPS)
+    return dict.fromkeys(metrics, 0.0 if job.steps else why_none(job))

@@ -78,7 +78,7 @@ COLLECTIVES_IN = Metric(
     "training where an op of a backward pass ran; unknown where no framework op was recorded",
 )
 BACKEND = Metric(
-    "backend", "text", "What carries the collectives, as the process was set up.", "init_process_group's backend"
+    "backend", "text", "What carries the collectives, as the process was told.", "init_process_group's backend"
 )
 
 
