@@ -5,7 +5,7 @@ AdvisorError
  │   └─ RuleError     a rule file: `rules/x.yaml:6: ...`           exit 2
  ├─ StoreError        a fleet's store cannot be used               exit 3
  └─ ReadError         a profile that cannot be read                exit 3
-     └─ NothingFound  no profile where one was expected            exit 3
+     └─ NoRuns        no profile where one was expected            exit 3
 
 Only `advisor.cli` catches AdvisorError. Anything else is a bug: `contained` keeps it to the file, metric or rule that
 it came up in, and what nothing contains ends the command with exit code 70.
@@ -44,8 +44,8 @@ class ReadError(AdvisorError):
     exit_code = 3
 
 
-class NothingFound(ReadError):  # noqa: N818 - reads as what it says
-    """No profile was found in any of the given places."""
+class NoRuns(ReadError):  # noqa: N818 - reads as what it says
+    """None of the given places holds a profile or a run."""
 
 
 class StoreError(AdvisorError):

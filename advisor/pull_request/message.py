@@ -61,8 +61,8 @@ def read(path: Path, fail_on: list[str], *, strict: bool = False) -> Message:
     text = _text(path)
     if kind == ".md":
         if fail_on or strict:
-            asked = "--fail-on" if fail_on else "--strict"
-            raise UsageError(f"{asked}: {path} is Markdown, which tells no severity; give the JSON instead")
+            option = "--fail-on" if fail_on else "--strict"
+            raise UsageError(f"{option}: {path} is Markdown, which tells no severity; give the JSON instead")
         return Message(_first_line(text), lambda _: text)
     if _is_report(text, path):
         return _of_report(report_json.load(text, str(path)), fail_on)
@@ -76,17 +76,24 @@ def _of_report(report: Report, fail_on: list[str]) -> Message:
             single = len(report.runs) == 1 and not report.unreadable
             verdict = report.runs[0].verdict if single else words.overview(report)
             findings = pointers(finding for run in report.runs for finding in run.findings)
-            return Message(verdict, _drawn(partial(markdown.render, report)), bool(report.exit_code(known)), findings)
+            return Message(
+                verdict, _within_limits(partial(markdown.render, report)), bool(report.exit_code(known)), findings
+            )
     raise UsageError(f"--fail-on {level}: for a report, one of {', '.join(_LEVELS)}")
 
 
-def _of_comparison(found: Comparison, fail_on: list[str], *, strict: bool) -> Message:
-    failed = bool(found.exit_code(comparison_fails_on(fail_on or ["slower"]), strict=strict))
-    blamed = pointers_of_changes(found.findings)
-    return Message(compared_words.headline(found), _drawn(partial(compared_markdown.render, found)), failed, blamed)
+def _of_comparison(comparison: Comparison, fail_on: list[str], *, strict: bool) -> Message:
+    failed = bool(comparison.exit_code(comparison_fails_on(fail_on or ["slower"]), strict=strict))
+    blamed = pointers_of_changes(comparison.findings)
+    return Message(
+        compared_words.headline(comparison),
+        _within_limits(partial(compared_markdown.render, comparison)),
+        failed,
+        blamed,
+    )
 
 
-def _drawn(render: Callable[..., str]) -> Callable[[int], str]:
+def _within_limits(render: Callable[..., str]) -> Callable[[int], str]:
     """The renderer within the host's limit and its own."""
     return lambda most: render(most=min(most, markdown.MOST_CHARACTERS))
 

@@ -28,13 +28,13 @@ _CUT_OFF: Final = "the file ends early or its end is damaged: read up to the las
 _LIST_OPENS = re.compile(rb'\A\s*\[|"traceEvents"\s*:\s*\[')
 
 
-class _Named(Protocol):
+class _AnyEvent(Protocol):
     """What every type of event has."""
 
     name: str | None
 
 
-E = TypeVar("E", bound=_Named)
+E = TypeVar("E", bound=_AnyEvent)
 H = TypeVar("H", bound=msgspec.Struct)
 
 
@@ -163,12 +163,12 @@ class Trace(Generic[E, H]):
         head = b""
         for text in pieces:
             head = (head + text).removeprefix(codecs.BOM_UTF8)
-            if found := _LIST_OPENS.search(head):
-                before = head[: found.start()]
+            if list_start := _LIST_OPENS.search(head):
+                before = head[: list_start.start()]
                 if before.strip():
                     self._read_header(before + b'"traceEvents":[]}')
-                    return head[found.end() :], b'{"traceEvents":['
-                return head[found.end() :], b"["
+                    return head[list_start.end() :], b'{"traceEvents":['
+                return head[list_start.end() :], b"["
             if len(head) > _LONGEST_HEAD_BYTES:
                 break
         raise ReadError(f"{self.name}: {source.broken if source.broken and not head else self._what_is_it(head)}")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.errors import ReadError, UsageError
-from advisor.inputs.discover import Found, Rejected, discover, recordings
+from advisor.inputs.discover import Recording, Rejected, discover, recordings
 from advisor.inputs.storage import open_file, size
 from tests.effort import examples
 
@@ -31,7 +31,7 @@ def names(files: tuple[str, ...]) -> list[str]:
     return [Path(file).name for file in files]
 
 
-def only(path: Path | str) -> Found:
+def only(path: Path | str) -> Recording:
     """The one run that a path holds, with nothing rejected."""
     found, rejected = discover([str(path)])
     assert rejected == []
@@ -68,7 +68,7 @@ def why(path: Path | str) -> str:
 )
 def test_a_file_is_a_run(tmp_path: Path, file: str, name: str):
     path = put(tmp_path / file)
-    assert discover([path]) == ([Found(name, path, "kineto", (path,))], [])
+    assert discover([path]) == ([Recording(name, path, "kineto", (path,))], [])
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ def test_overlapping_paths_give_each_run_once(tmp_path: Path):
 def test_the_current_folder_goes_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     put(tmp_path / "job" / "rank0.json")
     monkeypatch.chdir(tmp_path / "job")
-    assert only(".") == Found("job", ".", "kineto", ("./rank0.json",))
+    assert only(".") == Recording("job", ".", "kineto", ("./rank0.json",))
 
 
 # ---------------------------------------------------------------------------------------------- paths and bytes
