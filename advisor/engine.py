@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from advisor.config import Config
 from advisor.errors import NoRuns, ReadError, RuleError, UsageError, contained, failure
 from advisor.files import Progress, summed_up, unreadable
 from advisor.inputs.discover import Recording, discover
+from advisor.inputs.saved import is_saved, kind_of
 from advisor.inputs.storage import HEAD_BYTES, listing, open_file, tidy
 from advisor.metrics import Measurements
 from advisor.model.profile import Profile, join
@@ -34,7 +34,6 @@ from advisor.text import one_line
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison
 
-_COMPARISON: Final = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"advisor_version":\s*"[^"]*",\s*"verdict"')
 _MOST_REASONS: Final = 20
 _MOST_BYTES: Final = 1 << 29  # a report of thousands of ranks is a tenth of it
 
@@ -186,7 +185,7 @@ def compare(  # noqa: PLR0913 - all but the paths are options with a default
         UsageError: the configuration, a rule, `steps` or `step_range` is wrong.
     """
     asked = f"--step-range {step_range}" if step_range is not None else f"--steps {steps}" if steps != STEADY else ""
-    if fixed := [path for path in (*base, *head) if _is_report(path)] if asked else []:
+    if fixed := [path for path in (*base, *head) if _is_saved(path)] if asked else []:
         raise UsageError(f"{asked}: {fixed[0]} is a saved report, whose steps are fixed; give the profile instead")
     checked = partial(
         check,
@@ -213,18 +212,18 @@ def _given_twice(side: str, paths: Sequence[str]) -> Iterator[str]:
 
 def _runs(paths: Sequence[str], checked: Callable[[Sequence[str]], Report]) -> tuple[list[Run], list[Unreadable]]:
     """Every run of one side, those of saved reports as they are, those of profiles checked; and what is unreadable."""
-    reports = {path: saved(path) for path in paths if _is_report(path)}
+    reports = {path: saved(path) for path in paths if _is_saved(path)}
     profiles = [path for path in paths if path not in reports]
     read_ = [*reports.values(), *([checked(profiles)] if profiles else [])]
     return [run for report in read_ for run in report.runs], [lost for report in read_ for lost in report.unreadable]
 
 
-def _is_report(path: str) -> bool:
+def _is_saved(path: str) -> bool:
     if listing(path) is not None:
         return False
     with open_file(path) as stream:
         head = stream.read(HEAD_BYTES)
-    return head.lstrip().startswith(b"{") and b'"advisor_version"' in head
+    return is_saved(head)
 
 
 def saved(path: str) -> Report:
@@ -237,8 +236,8 @@ def saved(path: str) -> Report:
         text = stream.read(_MOST_BYTES + 1)
     if len(text) > _MOST_BYTES:
         raise ReadError(f"{path}: larger than any report; give the profile itself")
-    if _COMPARISON.match(text):
-        raise ReadError(f"{path}: is a saved comparison, not a report; give what `advisor check -o FILE.json` wrote")
+    if (kind := kind_of(text)) != "report":
+        raise ReadError(f"{path}: is a saved {kind}, not a report; give what `advisor check -o FILE.json` wrote")
     return json.load(text, path)
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 _T = TypeVar("_T")
@@ -35,13 +36,30 @@ class UsageError(AdvisorError):
 
 
 class RuleError(UsageError):
-    """A rule file is wrong; the message starts with `path:line:`."""
+    """A rule file is wrong; the message starts with `path:line:`.
+
+    Attributes:
+        problem: What is wrong.
+        at: Where in the file, as keys and indices, where the error knows no more than that.
+    """
+
+    def __init__(self, problem: str, at: tuple[str | int, ...] = ()) -> None:
+        super().__init__(f"{'.'.join(map(str, at))}: {problem}" if at else problem)
+        self.problem, self.at = problem, at
 
 
 class ReadError(AdvisorError):
-    """A profile cannot be read; the message starts with its path."""
+    """A profile cannot be read; the message starts with its path.
+
+    Attributes:
+        why: What is wrong and what to do, without the path.
+    """
 
     exit_code = 3
+
+    def __init__(self, why: str, path: str | Path | None = None) -> None:
+        super().__init__(why if path is None else f"{path}: {why}")
+        self.why = why
 
 
 class NoRuns(ReadError):  # noqa: N818 - reads as what it says

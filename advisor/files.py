@@ -212,7 +212,7 @@ def _read(file: _File, on_read: Callable[[int], object]) -> Profile | Unreadable
             profile: Profile = module.read(source, name, file.number, on_read, file.step_range, most)
             profile = profile.numbered(file.number) if file.forced else profile
     except ReadError as error:
-        return unreadable(file.path, str(error).removeprefix(f"{name}: "))
+        return unreadable(file.path, error.why)
     return profile
 
 

@@ -155,13 +155,13 @@ def of_file(path: str) -> dict[str, object]:
     with open_file(path) as stream:
         text = stream.read(_MOST_BYTES + 1)
     if len(text) > _MOST_BYTES:
-        raise ReadError(f"{path}: larger than any list of labels")
+        raise ReadError("larger than any list of labels", path)
     try:
         document = yaml.safe_load(text.decode("utf-8"))
     except (ValueError, OverflowError, yaml.YAMLError, RecursionError) as error:
-        raise ReadError(f"{path}: not YAML: {one_line(str(error), 200)}") from None
+        raise ReadError(f"not YAML: {one_line(str(error), 200)}", path) from None
     if not isinstance(document, dict):
-        raise ReadError(f"{path}: a list of labels is a mapping, `team: vision` for one")
+        raise ReadError("a list of labels is a mapping, `team: vision` for one", path)
     return {str(key): value for key, value in document.items()}
 
 

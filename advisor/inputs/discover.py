@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from advisor.errors import UsageError
+from advisor.inputs.saved import is_saved
 from advisor.inputs.storage import HEAD_BYTES, heads, is_url, listing, natural, says, tidy
 
 
@@ -237,7 +238,7 @@ def _objection(kind: Format | None, text: bytes) -> str:
         return ""
     if kind:
         return f"{kind.title} by its name but not by its content; record or copy it again"
-    if b'"advisor_version"' in text:
+    if is_saved(text):
         return "a report of advisor; give the profile that it is about"
     return f"not a profile; {_READS}"
 

@@ -241,7 +241,7 @@ def _reaching(path: str) -> Iterator[None]:
     except Exception as error:
         if not (is_url(path) or isinstance(error, OSError)):  # each store's client has errors of its own
             raise
-        raise ReadError(f"{path}: {says(error)}") from error
+        raise ReadError(says(error), path) from error
 
 
 def says(error: Exception) -> str:

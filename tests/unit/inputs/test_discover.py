@@ -567,7 +567,7 @@ def test_malformed_files_are_taken_or_rejected_with_a_reason():
 # ---------------------------------------------------------------------------------------------- properties
 
 SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz", ".json", ".JSON.gz")
-Recording = tuple[str, int | None, int | None]
+Sample = tuple[str, int | None, int | None]
 recording = st.tuples(
     st.sampled_from(["rank0", "rank2", "rank10", "host-a_4711", "host-a_4712", "w"]),
     st.none() | st.integers(0, 30),
@@ -576,13 +576,13 @@ recording = st.tuples(
 job = st.dictionaries(recording, st.sampled_from(SUFFIXES), max_size=12)
 
 
-def file_of(made: Recording, suffix: str) -> str:
+def file_of(made: Sample, suffix: str) -> str:
     worker, step, at_ms = made
     return worker + ("" if step is None else f"_step_{step}") + ("" if at_ms is None else f".{at_ms}") + suffix
 
 
 @given(job, st.data())
-def test_run_k_holds_the_kth_recording_of_each_worker_however_listed(made: dict[Recording, str], data: st.DataObject):
+def test_run_k_holds_the_kth_recording_of_each_worker_however_listed(made: dict[Sample, str], data: st.DataObject):
     of_worker: dict[str, list[tuple[list[int], str]]] = {}
     for one, suffix in made.items():
         moment = [part for part in one[1:] if part is not None]

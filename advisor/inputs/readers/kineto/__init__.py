@@ -58,7 +58,7 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
         trace.salvaged.append(f"{count(columns.untimed, 'event')} without a valid start and length left out")
     profile = _profile(trace, columns, name, worker, step_range)
     if not ((profile.host_ops["kind"] != "step").any() or profile.device_ops.height):
-        raise ReadError(f"{name}: no host or device activity in it; record it with torch.profiler.profile(...)")
+        raise ReadError("no host or device activity in it; record it with torch.profiler.profile(...)", name)
     return profile
 
 

@@ -108,7 +108,7 @@ def opened(path: Path, name: str, max_bytes: int | None = None) -> Iterator[Expo
             with _connected(path) as tables:
                 yield Export(tables)
     except (sqlite.Error, pl.exceptions.PolarsError, OSError) as error:
-        raise ReadError(f"{name}: {_BROKEN}") from error
+        raise ReadError(_BROKEN, name) from error
 
 
 class _Database:
@@ -183,18 +183,19 @@ def _exported(path: Path, folder: Path, name: str) -> Path:
     if program is None:
         typed = " ".join([*command[:3], name])
         raise ReadError(
-            f"{name}: an Nsight Systems report, and `nsys`, which exports it, is not on the PATH; where it is, run "
-            f"`{typed}` and give the .sqlite file that it writes"
+            "an Nsight Systems report, and `nsys`, which exports it, is not on the PATH; where it is, run "
+            f"`{typed}` and give the .sqlite file that it writes",
+            name,
         )
     target = folder / "report.sqlite"
     arguments = [program, *command[1:], f"--output={target}", str(path.resolve())]
     try:
         done = subprocess.run(arguments, capture_output=True, check=False, timeout=_EXPORT_S)  # noqa: S603 - no shell
     except subprocess.TimeoutExpired:
-        raise ReadError(f"{name}: `nsys export` took over {_EXPORT_S // 60} minutes; export it by hand") from None
+        raise ReadError(f"`nsys export` took over {_EXPORT_S // 60} minutes; export it by hand", name) from None
     if done.returncode or not target.is_file():
         lines = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
-        raise ReadError(f"{name}: `nsys export` failed: {lines[-1] if lines else 'it says nothing'}; record it again")
+        raise ReadError(f"`nsys export` failed: {lines[-1] if lines else 'it says nothing'}; record it again", name)
     return target
 
 

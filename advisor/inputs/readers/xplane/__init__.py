@@ -89,7 +89,7 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
     if is_copy:
         profile = replace(profile, lacks={**profile.lacks, **LACKS})
     if not (profile.host_ops.height or profile.device_ops.height):
-        raise ReadError(f"{name}: no host or device activity in it; record it around some steps")
+        raise ReadError("no host or device activity in it; record it around some steps", name)
     return profile
 
 

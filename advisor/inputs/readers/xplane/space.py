@@ -69,7 +69,7 @@ class Space:
                 message = one_line(data[: 4 * _LONGEST_NOTE].decode("utf-8", "replace"), _LONGEST_NOTE)
                 self.salvaged.append(f"the profiler says: {message}")
         if not complete:
-            raise ReadError(f"{self.name}: {'empty' if not self._read_bytes else 'no plane in it'}; record it again")
+            raise ReadError(f"{'empty' if not self._read_bytes else 'no plane in it'}; record it again", self.name)
 
     def _give_up(self, data: bytes | bytearray, complete: int) -> None:
         """At a field that is not whole: the file ends in it, or its bytes are not what was written."""
@@ -82,7 +82,7 @@ class Space:
         else:
             why = f"damaged at byte {self._read_bytes:,}; copy it again, or record it again"
         if not complete:
-            raise ReadError(f"{self.name}: {why}")
+            raise ReadError(why, self.name)
         self.cut_off = True
         self.salvaged.append(f"{why.partition(';')[0].partition(', ')[0]}: read up to there")
 

@@ -88,9 +88,7 @@ class Viewed:
                 if event.pid is not None:
                     planes[event.pid].add(event)
         if trace.cut_off:
-            raise ReadError(
-                f"{self.name}: cut off, and with it whole threads, which would pass for idle; copy it again"
-            )
+            raise ReadError("cut off, and with it whole threads, which would pass for idle; copy it again", self.name)
         self.salvaged += [NOTE, *trace.salvaged]
         for plane in planes.values():
             yield Plane(Buffer(plane.written() + PADDING))
