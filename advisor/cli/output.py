@@ -129,29 +129,29 @@ def rendered(value: Report, kind: str, *, verbose: bool) -> str:
     return draw(Request(value, verbose=verbose, screen=this_screen()), kind).decode()
 
 
-def rendered_comparison(found: Comparison, kind: str, *, verbose: bool, to_screen: bool = False) -> str:
+def rendered_comparison(comparison: Comparison, kind: str, *, verbose: bool, to_screen: bool = False) -> str:
     """A comparison as text."""
     from advisor.render.compared import html, json, markdown, terminal
 
     if kind == "terminal":
         from advisor.render.terminal import this_screen
 
-        return terminal.render(found, verbose=verbose, **(this_screen() if to_screen else {}))
+        return terminal.render(comparison, verbose=verbose, **(this_screen() if to_screen else {}))
     render: Callable[[Comparison], str] = {"html": html.render, "markdown": markdown.render, "json": json.render}[kind]
-    return render(found)
+    return render(comparison)
 
 
-def rendered_week(found: Week, kind: str, links: str | None, *, verbose: bool, to_screen: bool = False) -> str:
+def rendered_week(report: Week, kind: str, links: str | None, *, verbose: bool, to_screen: bool = False) -> str:
     """A weekly report as text; `links` says where the runs' reports lie."""
     from advisor.render.fleet import html, json, markdown, terminal
 
     if kind == "terminal":
         from advisor.render.terminal import this_screen
 
-        return terminal.render(found, verbose=verbose, **(this_screen() if to_screen else {}))
+        return terminal.render(report, verbose=verbose, **(this_screen() if to_screen else {}))
     if kind == "json":
-        return json.render(found)
-    return html.render(found, links=links) if kind == "html" else markdown.render(found, links=links)
+        return json.render(report)
+    return html.render(report, links=links) if kind == "html" else markdown.render(report, links=links)
 
 
 def write(path: Path, content: bytes) -> None:

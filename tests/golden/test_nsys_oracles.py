@@ -16,7 +16,7 @@ import pytest
 
 from advisor.analysis.device.steps import select_steps
 from advisor.engine import check
-from advisor.errors import NothingFound
+from advisor.errors import NoRuns
 from advisor.model.profile import Profile
 from tests import profiles
 
@@ -220,7 +220,7 @@ REFUSED = ("no-cuda-activity", "no-metadata-table", "titanrtx-schema3.0")
 
 @pytest.mark.parametrize("trace", REFUSED)
 def test_what_holds_no_gpu_work_is_refused_in_a_line(trace: str):
-    with pytest.raises(NothingFound, match=rf"{trace}\.sqlite: no GPU activity in it") as caught:
+    with pytest.raises(NoRuns, match=rf"{trace}\.sqlite: no GPU activity in it") as caught:
         check([str(TRACES / f"{trace}.sqlite")])
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 3
@@ -237,7 +237,7 @@ def test_what_holds_no_gpu_work_is_refused_in_a_line(trace: str):
 )
 def test_broken_files_are_refused_in_a_line(file: str, says: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(NothingFound, match=re.escape(says)):
+    with pytest.raises(NoRuns, match=re.escape(says)):
         check([str(SHARED / "traces/malformed" / file)])
 
 
