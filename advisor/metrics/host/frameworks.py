@@ -131,12 +131,7 @@ FUNCTION_TRACING_SHARE = Metric(
     "XProf's tf.function statistics",
     where=lambda view: places(view, _calls(view, _TRACED)),
 )
-_EAGER: Final = (
-    HOST_EAGER_SHARE,
-    EAGER_OPS_PER_STEP,
-    DEVICE_EAGER_SHARE,
-    FUNCTION_TRACING_SHARE,
-)
+_EAGER: Final = (HOST_EAGER_SHARE, EAGER_OPS_PER_STEP, DEVICE_EAGER_SHARE, FUNCTION_TRACING_SHARE)
 
 
 @measures(*_EAGER)
@@ -265,20 +260,11 @@ SIXTEEN_BIT_KERNEL_OPS = Metric(
     "the three with the most time",
     needs=_NEEDS,
 )
-_XLA: Final = (
-    XLA_SHARE,
-    OUTSIDE_COMPILATION_SHARE,
-    OUTSIDE_COMPILATION_OPS,
-)
-_BITS: Final = (
-    SIXTEEN_BIT_KERNEL_SHARE,
-    SIXTEEN_BIT_KERNEL_OPS,
-)
+_XLA: Final = (XLA_SHARE, OUTSIDE_COMPILATION_SHARE, OUTSIDE_COMPILATION_OPS)
+_BITS: Final = (SIXTEEN_BIT_KERNEL_SHARE, SIXTEEN_BIT_KERNEL_OPS)
 
 
-@measures(
-    XLA_SHARE, OUTSIDE_COMPILATION_SHARE, OUTSIDE_COMPILATION_OPS, SIXTEEN_BIT_KERNEL_SHARE, SIXTEEN_BIT_KERNEL_OPS
-)
+@measures(*_XLA, *_BITS)
 def compilation(view: DeviceView) -> Mapping[Metric, Value]:
     """What XLA compiled and what runs in 16 bits."""
     if not view.total_ns:
@@ -332,10 +318,7 @@ INPUT_DURING_LAUNCH_PART = Metric(
     "How much of that launching it is.",
     "the same / idle time in calls and `ExecutorState::Process`",
 )
-_CONTENTION: Final = (
-    INPUT_DURING_LAUNCH_SHARE,
-    INPUT_DURING_LAUNCH_PART,
-)
+_CONTENTION: Final = (INPUT_DURING_LAUNCH_SHARE, INPUT_DURING_LAUNCH_PART)
 
 
 @measures(*_CONTENTION)

@@ -85,15 +85,10 @@ BOUNCED_COPIES_PER_STEP = Metric(
     "sum over sizes of at least 1 KiB of min(copies DtoH, copies HtoD) in each step / steps",
     needs=_NEEDS,
 )
-_HOST_OPS: Final = (
-    HOST_OP_SHARE,
-    HOST_OP_NAMES,
-    HOST_OP_LEAST_GAIN_MS,
-    HOST_OP_GAIN_MS,
-)
+_HOST_OPS: Final = (HOST_OP_SHARE, HOST_OP_NAMES, HOST_OP_LEAST_GAIN_MS, HOST_OP_GAIN_MS)
 
 
-@measures(HOST_OP_SHARE, HOST_OP_NAMES, HOST_OP_LEAST_GAIN_MS, HOST_OP_GAIN_MS, BOUNCED_COPIES_PER_STEP)
+@measures(*_HOST_OPS, BOUNCED_COPIES_PER_STEP)
 def host_ops(view: DeviceView) -> Mapping[Metric, Value]:
     """Framework ops on the CPU that the device waits for."""
     if not view.total_ns:
@@ -152,12 +147,7 @@ STALL_GAIN_MS = Metric(
     f"replay without the host's time in those gaps{_ELSE}host_busy_share x step_mean_ms",
     needs=_NEEDS,
 )
-_STALLS: Final = (
-    STALL_CAUSES,
-    STALL_FIRST_USE_PART,
-    STALL_LEAST_GAIN_MS,
-    STALL_GAIN_MS,
-)
+_STALLS: Final = (STALL_CAUSES, STALL_FIRST_USE_PART, STALL_LEAST_GAIN_MS, STALL_GAIN_MS)
 
 
 @measures(*_STALLS)
