@@ -14,6 +14,7 @@ _MOST_NESTED: Final = 2_000  # levels; libyaml's stack overflows far above
 _MOST_VALUES: Final = 100_000  # more are aliases of aliases
 _TEXT: Final = "tag:yaml.org,2002:str"
 _MERGE: Final = "tag:yaml.org,2002:merge"
+_TAGS: Final = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 _RESOLVER: Final = yaml.resolver.Resolver()
 _CONSTRUCTOR: Final = yaml.constructor.SafeConstructor()
 _MEANT: Final = frozenset(yaml.resolver.Resolver.yaml_implicit_resolvers)
@@ -48,6 +49,10 @@ class Tree:
         self._values += 1
         if self._values > _MOST_VALUES:
             raise yaml.MarkedYAMLError(problem=f"says more than {_MOST_VALUES:,} values")
+        if node.tag not in _TAGS and not isinstance(node, yaml.ScalarNode):
+            raise yaml.MarkedYAMLError(
+                problem=f"could not determine a constructor for {node.tag}", problem_mark=node.start_mark
+            )
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node)
         if isinstance(node, yaml.SequenceNode):

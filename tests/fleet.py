@@ -14,7 +14,7 @@ from typing import Any
 
 from advisor.fleet import examine as room
 from advisor.fleet.recordings import Job
-from advisor.fleet.store import Store, frame
+from advisor.fleet.store import TABLES, Store, frame
 
 WEEK = "2026-W47"
 MONDAY = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -136,9 +136,10 @@ def finding_row(
 
 
 def stored(store: Store, **rows: list[dict[str, Any]]) -> Store:
-    """The store with these rows."""
-    for name, of in rows.items():
-        store.write({name: frame(name, of)}, "run_id", [row["run_id"] for row in of])
+    """The store with these rows, and every table that an ingest writes."""
+    tables = {name: rows.get(name, []) for name in TABLES}
+    runs = [row["run_id"] for of in rows.values() for row in of]
+    store.write({name: frame(name, of) for name, of in tables.items()}, "run_id", runs)
     return store
 
 

@@ -62,7 +62,7 @@ def trend(runs: pl.DataFrame) -> tuple[Trend, ...]:
     """Per week, where the GPU-hours go."""
     kinds = pl.Struct(dict.fromkeys(CATEGORIES, pl.Float64))
     parts = [pl.col("breakdown").str.json_decode(kinds).struct.field(name).fill_null(0.0) for name in CATEGORIES]
-    shares = runs.with_columns(*parts).with_columns(pl.col("other") + 1 - pl.sum_horizontal(CATEGORIES))
+    shares = runs.with_columns(*parts).with_columns(pl.col("other") + 1 - pl.sum_horizontal(*CATEGORIES))
     hours = [(pl.col(name) * pl.col("hours")).filter(pl.col("busy_share").is_not_null()).sum() for name in CATEGORIES]
     grouped = shares.group_by("week").agg(*HOURS, *hours)
     return tuple(

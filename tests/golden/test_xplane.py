@@ -46,8 +46,10 @@ class Facts(NamedTuple):
 
 FACTS = {
     "jax-cpu": Facts("jax", 0, (), tuple(range(10)), 0),
+    "jax08_attention-mi300": Facts("jax", 8, (0,), (), 105),
     "jax08_gemm-mi300": Facts("jax", 8, (0,), (), 54),
     "jax_conv_minimal_08-mi300": Facts("jax", 8, tuple(range(8)), (), 235),
+    "te-attention-mi355": Facts("jax", 8, (0,), (), 150),
     "tf-compute-bound": Facts("tensorflow", 0, (), tuple(range(12)), 0),
     "tf-gpu-multi-worker": Facts("tensorflow", 8, (4, 6), (0,), 1556),
     "tf-input-bound": Facts("tensorflow", 0, (), tuple(range(12)), 0),

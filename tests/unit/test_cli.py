@@ -233,7 +233,7 @@ def test_a_run_of_which_little_can_be_told_does_not_pass(advisor, tmp_path):
     for level, code in (("high", 3), ("never", 0)):
         done = advisor("check", "cut.pt.trace.json.gz", "--fail-on", level)
         assert done.returncode == code
-        assert "Too little to judge this job by" in done.stdout
+        assert "Too little was recorded to judge this job" in done.stdout
 
 
 def test_a_run_that_cannot_be_read_passes_no_gate_beside_a_good_one(advisor, tmp_path):
@@ -318,7 +318,7 @@ def test_a_baseline_marks_what_is_new(advisor):
     ("settings", "says"),
     [
         ("suppress: [{rule: x, reason: because, until: 0000-00-00}]", "year 0 is out of range"),
-        ("rules: " + "[" * 3000 + "]" * 3000, "nested too deeply"),
+        ("rules: " + "[" * 3000 + "]" * 3000, "nested too deep"),
     ],
     ids=["the year 0", "nesting"],
 )

@@ -13,8 +13,8 @@ from advisor.rules.book import RuleFile
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("id: x\nwhen: " + "[" * 3000 + "]" * 3000, r":1: it is nested too deeply$"),
-        ("id: x\nuntil: 0000-00-00", r":\d: year 0 is out of range$"),
+        ("id: x\nwhen: " + "[" * 3000 + "]" * 3000, r":1: nested too deep; a rule needs four levels$"),
+        ("id: x\nuntil: 0000-00-00", r":1: cannot be read: year 0 is out of range$"),
         ("id: x\nwhen: !!python/object:os.system {}", r":2: could not determine a constructor"),
     ],
     ids=["nesting", "the year 0", "a tag"],

@@ -115,8 +115,8 @@ def test_percentage_of_kernel_time_on_tensor_cores_in_real_traces(trace: str, us
     if not path.exists():
         pytest.skip(f"no recorded trace at {path}")
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
-    kernels = [(e["name"], float(e["dur"])) for e in events if str(e.get("cat")).lower() == "kernel" and "dur" in e]
-    frame = pl.DataFrame(kernels, schema=["name", "us"], orient="row").group_by("name").sum()
+    timed = [(e["name"], float(e["dur"])) for e in events if str(e.get("cat")).lower() == "kernel" and "dur" in e]
+    frame = pl.DataFrame(timed, schema=["name", "us"], orient="row").group_by("name").sum()
     frame = frame.with_columns(pl.col("us") * 100 / pl.col("us").sum(), used=kernels.tensor_cores(frame["name"]))
     assert frame["used"].null_count() == 0
     assert frame.filter("used")["us"].sum() == pytest.approx(used, abs=0.05)

@@ -309,7 +309,7 @@ def test_a_file_whose_last_event_is_there_has_all_its_steps():
 def test_what_a_cut_off_file_lacks_may_have_been_lost():
     found = read(JOB[: JOB.index(b'{"ph": "X", "cat": "kernel"')])
     assert found.device_ops.height == 0
-    assert found.lacks["device_ops"].endswith("(or lost: the file ends early)")
+    assert found.lacks["device_ops"].words.endswith("(or lost: the file ends early)")
     assert found.steps["incomplete"].null_count() == 0
 
 

@@ -85,8 +85,8 @@ def test_what_a_copy_tells_is_told_as_the_profile_tells_it():
 def test_what_a_copy_lacks_is_said():
     profile = read(copy(*STEP))
     assert profile.salvaged[0].startswith("only the trace viewer's copy: no memory, ")
-    assert "give the *.xplane.pb" in profile.lacks["allocations"]
-    assert "give the *.xplane.pb" in profile.lacks["devices"]
+    assert "give the *.xplane.pb" in profile.lacks["allocations"].words
+    assert "give the *.xplane.pb" in profile.lacks["devices"].words
     assert profile.workers["name"].to_list() == ["host7"]
 
 
