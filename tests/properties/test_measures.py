@@ -150,15 +150,16 @@ def values(made: Profile) -> list[Row]:
 
 
 def everything(view: DeviceView) -> Row:
-    return dict(
-        breakdown.breakdown(view)
-        | idle.idle(view)  # type: ignore[operator]
-        | kernel_times.kernels(view)
-        | peak.memory(view)
-        | step_times.step_times(view)
-        | synchronisation.syncs(view)
-        | transfers.transfers(view)
+    functions = (
+        breakdown.breakdown,
+        idle.idle,
+        kernel_times.kernels,
+        peak.memory,
+        step_times.step_times,
+        synchronisation.syncs,
+        transfers.transfers,
     )
+    return {str(metric): value for function in functions for metric, value in function(view).items()}
 
 
 def same(found: list[Row], expected: list[Row]) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.memory_at_peak import alive_at_peak
+from advisor.analysis.device.memory_at_peak import blocks_at_peak
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Value, measures, tabulates
 from advisor.model.missing import Missing
@@ -189,4 +189,4 @@ def memory_curve(view: DeviceView) -> pl.DataFrame:
 @tabulates("memory_peak")
 def at_peak(view: DeviceView) -> pl.DataFrame:
     """What held the memory when it was fullest, the most first: what, op, within, blocks, bytes."""
-    return alive_at_peak(view)
+    return blocks_at_peak(view)
