@@ -18,6 +18,7 @@ from advisor.metrics.copies import transfers
 from advisor.metrics.host import synchronisation
 from advisor.metrics.kernels import kernel_times
 from advisor.metrics.memory import peak
+from advisor.metrics.metric import Metric
 from advisor.metrics.steps import breakdown, idle, step_times
 from advisor.model.intervals import Union, nest
 from advisor.model.profile import SCHEMAS, Profile
@@ -159,7 +160,8 @@ def everything(view: DeviceView) -> Row:
         synchronisation.syncs,
         transfers.transfers,
     )
-    return {str(metric): value for function in functions for metric, value in function(view).items()}
+    values = [value for function in functions for value in function(view).items()]
+    return {metric.name if isinstance(metric, Metric) else metric: value for metric, value in values}
 
 
 def same(found: list[Row], expected: list[Row]) -> None:
