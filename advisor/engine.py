@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -16,9 +15,10 @@ import polars as pl
 from advisor import __version__, excerpts, files, metrics
 from advisor.analysis.device.steps import STEADY, select_steps
 from advisor.config import Config
-from advisor.errors import NothingFound, ReadError, RuleError, UsageError, contained, failure
+from advisor.errors import NoRuns, ReadError, RuleError, UsageError, contained, failure
 from advisor.files import Progress, summed_up, unreadable
-from advisor.inputs.discover import Found, discover
+from advisor.inputs.discover import Recording, discover
+from advisor.inputs.saved import is_saved, kind_of
 from advisor.inputs.storage import HEAD_BYTES, listing, open_file, tidy
 from advisor.metrics import Measurements
 from advisor.model.profile import Profile, join
@@ -34,7 +34,6 @@ from advisor.text import one_line
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison
 
-_COMPARISON: Final = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"advisor_version":\s*"[^"]*",\s*"verdict"')
 _MOST_REASONS: Final = 20
 _MOST_BYTES: Final = 1 << 29  # a report of thousands of ranks is a tenth of it
 
@@ -70,7 +69,7 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
         max_bytes: The size, unpacked, up to which a file is read; by default what fits into 70 % of the memory.
 
     Raises:
-        NothingFound: none of the paths holds a readable profile.
+        NoRuns: none of the paths holds a readable profile.
         ReadError: the baseline is no report.
         UsageError: the configuration, a rule, `steps` or `step_range` is wrong.
     """
@@ -83,7 +82,7 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
     lost = [unreadable(r.path, r.why, r.others) for r in rejected]
     formats = _formats(found)
 
-    def checked(one: Found) -> tuple[list[Run], list[Unreadable]]:
+    def checked(one: Recording) -> tuple[list[Run], list[Unreadable]]:
         jobs, broken = measured(one, steps, progress, processes, step_range, max_bytes)
         beside = (*one.notes, *_beside(formats[_folder(one)]), *changed)
         told = [(name, whole, judge(whole, rules, silenced), (*notes, *beside)) for name, whole, notes in jobs]
@@ -96,7 +95,7 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
     runs = [run for of_one, _ in outcomes for run in of_one]
     lost = summed_up([*lost, *(file for _, broken in outcomes for file in broken)])
     if not runs:
-        raise NothingFound(_why_nothing(lost) or "no profile given")
+        raise NoRuns(_why_nothing(lost) or "no profile given")
     report = Report(advisor_version=__version__, runs=tuple(runs), unreadable=tuple(lost))
     if not earlier:
         return report
@@ -105,7 +104,7 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
     return mark_new(report, earlier)
 
 
-def _failed(found: Found, kind: str) -> tuple[list[Run], list[Unreadable]]:
+def _failed(found: Recording, kind: str) -> tuple[list[Run], list[Unreadable]]:
     """A run that a bug keeps from being judged."""
     return [], [unreadable(found.path, failure(kind))]
 
@@ -116,7 +115,7 @@ def _why_nothing(lost: Sequence[Unreadable]) -> str:
     return "; ".join([*told, *([f"and {len(lost) - len(told):,} more"] if len(lost) > len(told) else [])])
 
 
-def _formats(found: Iterable[Found]) -> dict[str, set[str]]:
+def _formats(found: Iterable[Recording]) -> dict[str, set[str]]:
     """The formats of the profiles in each folder."""
     formats = defaultdict(set)
     for one in found:
@@ -124,7 +123,7 @@ def _formats(found: Iterable[Found]) -> dict[str, set[str]]:
     return formats
 
 
-def _folder(found: Found) -> str:
+def _folder(found: Recording) -> str:
     return found.files[0].rpartition("/")[0]
 
 
@@ -137,7 +136,7 @@ def _beside(formats: Iterable[str]) -> list[str]:
 
 
 def measured(  # noqa: PLR0913, PLR0917 - as check
-    found: Found,
+    found: Recording,
     steps: str = STEADY,
     progress: Progress | None = None,
     processes: int = 1,
@@ -181,12 +180,12 @@ def compare(  # noqa: PLR0913 - all but the paths are options with a default
         max_bytes: As in `check`.
 
     Raises:
-        NothingFound: a side holds no readable profile and no report.
+        NoRuns: a side holds no readable profile and no report.
         ReadError: a report cannot be read.
         UsageError: the configuration, a rule, `steps` or `step_range` is wrong.
     """
     asked = f"--step-range {step_range}" if step_range is not None else f"--steps {steps}" if steps != STEADY else ""
-    if fixed := [path for path in (*base, *head) if _is_report(path)] if asked else []:
+    if fixed := [path for path in (*base, *head) if _is_saved(path)] if asked else []:
         raise UsageError(f"{asked}: {fixed[0]} is a saved report, whose steps are fixed; give the profile instead")
     checked = partial(
         check,
@@ -213,18 +212,18 @@ def _given_twice(side: str, paths: Sequence[str]) -> Iterator[str]:
 
 def _runs(paths: Sequence[str], checked: Callable[[Sequence[str]], Report]) -> tuple[list[Run], list[Unreadable]]:
     """Every run of one side, those of saved reports as they are, those of profiles checked; and what is unreadable."""
-    reports = {path: saved(path) for path in paths if _is_report(path)}
+    reports = {path: saved(path) for path in paths if _is_saved(path)}
     profiles = [path for path in paths if path not in reports]
     read_ = [*reports.values(), *([checked(profiles)] if profiles else [])]
     return [run for report in read_ for run in report.runs], [lost for report in read_ for lost in report.unreadable]
 
 
-def _is_report(path: str) -> bool:
+def _is_saved(path: str) -> bool:
     if listing(path) is not None:
         return False
     with open_file(path) as stream:
         head = stream.read(HEAD_BYTES)
-    return head.lstrip().startswith(b"{") and b'"advisor_version"' in head
+    return is_saved(head)
 
 
 def saved(path: str) -> Report:
@@ -237,8 +236,8 @@ def saved(path: str) -> Report:
         text = stream.read(_MOST_BYTES + 1)
     if len(text) > _MOST_BYTES:
         raise ReadError(f"{path}: larger than any report; give the profile itself")
-    if _COMPARISON.match(text):
-        raise ReadError(f"{path}: is a saved comparison, not a report; give what `advisor check -o FILE.json` wrote")
+    if (kind := kind_of(text)) != "report":
+        raise ReadError(f"{path}: is a saved {kind}, not a report; give what `advisor check -o FILE.json` wrote")
     return json.load(text, path)
 
 
@@ -256,7 +255,7 @@ def read(path: str, max_bytes: int | None = None) -> Profile:
         profiles += [join(whole)] if whole and not _repeated(p.workers for p in whole) else whole
         lost += broken
     if not profiles:
-        raise NothingFound(_why_nothing(summed_up(lost)) or f"{path}: no profile")
+        raise NoRuns(_why_nothing(summed_up(lost)) or f"{path}: no profile")
     if len(profiles) > 1:
         raise ReadError(f"{path}: holds {len(profiles)} runs; give the path of one, as {found[0].files[0]}")
     return profiles[0]

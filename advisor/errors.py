@@ -5,7 +5,7 @@ AdvisorError
  │   └─ RuleError     a rule file: `rules/x.yaml:6: ...`           exit 2
  ├─ StoreError        a fleet's store cannot be used               exit 3
  └─ ReadError         a profile that cannot be read                exit 3
-     └─ NothingFound  no profile where one was expected            exit 3
+     └─ NoRuns        no profile where one was expected            exit 3
 
 Only `advisor.cli` catches AdvisorError. Anything else is a bug: `contained` keeps it to the file, metric or rule that
 it came up in, and what nothing contains ends the command with exit code 70.
@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 _T = TypeVar("_T")
@@ -35,17 +36,34 @@ class UsageError(AdvisorError):
 
 
 class RuleError(UsageError):
-    """A rule file is wrong; the message starts with `path:line:`."""
+    """A rule file is wrong; the message starts with `path:line:`.
+
+    Attributes:
+        problem: What is wrong.
+        at: Where in the file, as keys and indices, where the error knows no more than that.
+    """
+
+    def __init__(self, problem: str, at: tuple[str | int, ...] = ()) -> None:
+        super().__init__(f"{'.'.join(map(str, at))}: {problem}" if at else problem)
+        self.problem, self.at = problem, at
 
 
 class ReadError(AdvisorError):
-    """A profile cannot be read; the message starts with its path."""
+    """A profile cannot be read; the message starts with its path.
+
+    Attributes:
+        why: What is wrong and what to do, without the path.
+    """
 
     exit_code = 3
 
+    def __init__(self, why: str, path: str | Path | None = None) -> None:
+        super().__init__(why if path is None else f"{path}: {why}")
+        self.why = why
 
-class NothingFound(ReadError):  # noqa: N818 - reads as what it says
-    """No profile was found in any of the given places."""
+
+class NoRuns(ReadError):  # noqa: N818 - reads as what it says
+    """None of the given places holds a profile or a run."""
 
 
 class StoreError(AdvisorError):

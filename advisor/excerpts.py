@@ -25,7 +25,7 @@ _END: Final = pl.col("start_ns") + pl.col("dur_ns")
 Event = Mapping[str, Any]
 
 
-def excerpt(profile: Profile, view: DeviceView, findings: Iterable[Finding], shown: Finding) -> dict[str, Any]:
+def excerpt(profile: Profile, view: DeviceView, findings: Iterable[Finding], subject: Finding) -> dict[str, Any]:
     """The trace as a JSON object.
 
     The window is the step that holds the first place of the finding; where it names none, the longest used step; where
@@ -35,34 +35,34 @@ def excerpt(profile: Profile, view: DeviceView, findings: Iterable[Finding], sho
         profile: What was read, with its events.
         view: The worker and device that the finding speaks of.
         findings: All findings of the run: those with a place in the window get a track of their own.
-        shown: The finding to show, one of them; the window as a whole where it names no place.
+        subject: The finding to show, one of them; the window as a whole where it names no place.
     """
-    start, end = window(view, shown)
+    start, end = window(view, subject)
     inside = (pl.col("start_ns") < end) & (start < _END)
-    mine = pl.col("worker") == view.worker
-    device = profile.device_ops.filter(mine, inside)
-    host = profile.host_ops.filter(mine, inside)
+    of_worker = pl.col("worker") == view.worker
+    device = profile.device_ops.filter(of_worker, inside)
+    host = profile.host_ops.filter(of_worker, inside)
     tids = _tids(host)
     # Perfetto drops what begins before 0, as what runs on from before the window would
     zero = min([start, *(int(ops["start_ns"].to_numpy().min()) for ops in (device, host) if ops.height)])
     events = [
-        *_names(device, tids, thread_names(profile.threads.filter(mine))),
-        *_findings(findings, shown, view.worker, (start, end), zero),
+        *_names(device, tids, thread_names(profile.threads.filter(of_worker))),
+        *_findings(findings, subject, view.worker, (start, end), zero),
     ]
-    kept = max(0, MOST_EVENTS - device.height)
+    room = max(0, MOST_EVENTS - device.height)
     events += _device(device.top_k(MOST_EVENTS, by="dur_ns").sort("start_ns"), zero)
-    events += _host(host.top_k(kept, by="dur_ns").sort("start_ns"), tids, zero)
+    events += _host(host.top_k(room, by="dur_ns").sort("start_ns"), tids, zero)
     events += _flows(device, host, tids, zero)
-    told = {
-        "finding": shown.key,
+    about = {
+        "finding": subject.key,
         "worker": view.worker,
         "start_ns": start,
         "dur_ns": end - start,
         "ts": _us(start - zero),
     }
-    if not any(place.worker == view.worker for place in shown.where):
-        told["note"] = f"{shown.key} names no place in the recording; shown is {_instead(view)}"
-    return {"traceEvents": events, "displayTimeUnit": "ms", "advisor": told}
+    if not any(place.worker == view.worker for place in subject.where):
+        about["note"] = f"{subject.key} names no place in the recording; shown is {_instead(view)}"
+    return {"traceEvents": events, "displayTimeUnit": "ms", "advisor": about}
 
 
 def _instead(view: DeviceView) -> str:
@@ -75,9 +75,9 @@ def window(view: DeviceView, finding: Finding) -> tuple[int, int]:
     place = next((p for p in finding.where if p.worker == view.worker), None)
     steps = view.steps
     if place is not None:
-        held = steps.filter(pl.col("start_ns") < place.start_ns + max(place.dur_ns, 1), place.start_ns < _END)
-        if view.marked and held.height:
-            return _span(held.row(0, named=True))
+        steps_there = steps.filter(pl.col("start_ns") < place.start_ns + max(place.dur_ns, 1), place.start_ns < _END)
+        if view.marked and steps_there.height:
+            return _span(steps_there.row(0, named=True))
         around = max(_AROUND * place.dur_ns, _LEAST_NS)
         return place.start_ns - around, place.start_ns + place.dur_ns + around
     if steps.height:
@@ -104,7 +104,7 @@ def _tids(host: pl.DataFrame) -> dict[int, int]:
     return {thread: thread if 0 <= thread < _MOST_TID else place for place, thread in enumerate(threads, 1)}
 
 
-def _names(device: pl.DataFrame, tids: Mapping[int, int], named: Mapping[int, str]) -> Iterator[Event]:
+def _names(device: pl.DataFrame, tids: Mapping[int, int], titles: Mapping[int, str]) -> Iterator[Event]:
     yield _meta("process_name", _FINDINGS_PID, "Findings of gpu-advisor")
     yield {"ph": "M", "name": "process_sort_index", "pid": _FINDINGS_PID, "args": {"sort_index": -1}}
     for gpu, stream in device.select("device", "stream").unique().sort("device", "stream").rows():
@@ -112,21 +112,21 @@ def _names(device: pl.DataFrame, tids: Mapping[int, int], named: Mapping[int, st
         yield _meta("thread_name", gpu, f"stream {stream}", stream or 0)
     yield _meta("process_name", _HOST_PID, "host")
     for thread, tid in tids.items():
-        yield _meta("thread_name", _HOST_PID, one_line(named.get(thread, f"thread {thread}"), _LONGEST), tid)
+        yield _meta("thread_name", _HOST_PID, one_line(titles.get(thread, f"thread {thread}"), _LONGEST), tid)
 
 
 def _findings(
-    findings: Iterable[Finding], shown: Finding, worker: int, seen: tuple[int, int], zero: int
+    findings: Iterable[Finding], subject: Finding, worker: int, span: tuple[int, int], zero: int
 ) -> Iterator[Event]:
     """A track for each finding with a place in the window; one that names none is drawn over the whole of it."""
-    start, end = seen
+    start, end = span
     for row, finding in enumerate(findings):
         places = [
             (p.start_ns, p.dur_ns)
             for p in finding.where
             if p.worker == worker and p.start_ns < end and p.start_ns + p.dur_ns > start
         ]
-        if not places and finding.key == shown.key:
+        if not places and finding.key == subject.key:
             places = [(start, end - start)]
         if places:
             yield _meta("thread_name", _FINDINGS_PID, one_line(finding.title, _LONGEST), row)
@@ -146,8 +146,8 @@ def _findings(
 def _device(ops: pl.DataFrame, zero: int) -> Iterator[Event]:
     columns = ("device", "stream", "kind", "name", "start_ns", "dur_ns", "bytes", "grid", "block")
     for gpu, stream, kind, name, at, dur, size, grid, block in ops.select(columns).iter_rows():
-        told = {"bytes": size, "grid": grid, "block": block}
-        args = {key: value for key, value in told.items() if value is not None}
+        facts = {"bytes": size, "grid": grid, "block": block}
+        args = {key: value for key, value in facts.items() if value is not None}
         yield _complete(gpu, stream or 0, kind, name, at - zero, dur, args)
 
 

@@ -15,7 +15,7 @@ import polars as pl
 from advisor import metrics
 from advisor.analysis.device.steps import select_steps
 from advisor.errors import ReadError, contained, failure
-from advisor.inputs.discover import RANK, Found
+from advisor.inputs.discover import RANK, Recording
 from advisor.inputs.readers import reader
 from advisor.inputs.storage import local, open_file, size
 from advisor.limits import most_bytes, too_large
@@ -33,12 +33,12 @@ Progress: TypeAlias = Callable[[str], Callable[[int], object]]
 _WORTH_BYTES: Final = 4 << 20  # of gzipped traces: below, starting a process takes longer than what it saves
 _MOST_LINES: Final = 20
 _NUMBER: Final = re.compile(r"\d[\d,.]*")
-_ONE_RANK_A_FILE: Final = "kineto"
+_RANK_PER_FILE: Final = "kineto"
 _DIED: Final = "the process that read it was killed, most likely for want of memory; try again with --processes 1"
 
 
 def parts(  # noqa: PLR0913, PLR0917 - as the engine's check
-    found: Found,
+    recording: Recording,
     steps: str,
     progress: Progress,
     processes: int,
@@ -48,7 +48,7 @@ def parts(  # noqa: PLR0913, PLR0917 - as the engine's check
     """What each file of a run tells by itself, in the order of the files; and the files that could not be read.
 
     Args:
-        found: The run.
+        recording: The run.
         steps: As in `advisor.analysis.device.steps.look`.
         progress: Where to report the bytes read.
         processes: How many files to read side by side.
@@ -58,10 +58,10 @@ def parts(  # noqa: PLR0913, PLR0917 - as the engine's check
     Raises:
         UsageError: `steps` or `step_range` is wrong.
     """
-    outcomes = _outcomes(_files(found, step_range, max_bytes), steps, progress, processes)
+    outcomes = _outcomes(_files(recording, step_range, max_bytes), steps, progress, processes)
     workers = [o.selection.profile.workers for o in outcomes if isinstance(o, Part)]
-    if _one_rank_for_all(workers) and _told_by_names(found.files):
-        renamed = [file._replace(forced=True) for file in _files(found, step_range, max_bytes)]
+    if _ranks_agree(workers) and _names_tell_ranks(recording.files):
+        renamed = [file._replace(forced=True) for file in _files(recording, step_range, max_bytes)]
         outcomes = _outcomes(renamed, steps, progress, processes)
     return [o for o in outcomes if isinstance(o, Part)], [o for o in outcomes if isinstance(o, Unreadable)]
 
@@ -73,13 +73,15 @@ def _outcomes(files: Sequence[_File], steps: str, progress: Progress, processes:
     return [_part(file, steps, progress(file.path), keep=len(files) == 1) for file in files]
 
 
-def read(found: Found, progress: Progress, max_bytes: int | None = None) -> tuple[list[Profile], list[Unreadable]]:
+def read(
+    recording: Recording, progress: Progress, max_bytes: int | None = None
+) -> tuple[list[Profile], list[Unreadable]]:
     """The profile of each file of a run, ranks numbered as `parts` does; and the files that could not be read."""
-    files = _files(found, max_bytes=max_bytes)
+    files = _files(recording, max_bytes=max_bytes)
     outcomes = [contained(partial(_read, file, progress(file.path)), partial(_failed, file)) for file in files]
-    if _one_rank_for_all([o.workers for o in outcomes if isinstance(o, Profile)]) and _told_by_names(found.files):
-        named = zip(files, outcomes, strict=True)
-        outcomes = [o.numbered(file.number) if isinstance(o, Profile) else o for file, o in named]
+    if _ranks_agree([o.workers for o in outcomes if isinstance(o, Profile)]) and _names_tell_ranks(recording.files):
+        pairs = zip(files, outcomes, strict=True)
+        outcomes = [o.numbered(file.number) if isinstance(o, Profile) else o for file, o in pairs]
     return [o for o in outcomes if isinstance(o, Profile)], [o for o in outcomes if isinstance(o, Unreadable)]
 
 
@@ -98,35 +100,35 @@ class _File(NamedTuple):
     forced: bool = False
 
 
-def _files(found: Found, step_range: str | None = None, max_bytes: int | None = None) -> list[_File]:
-    told = zip(found.files, found.copies or found.files, _numbers(found.files), strict=True)
-    return [_File(found.format, *one, step_range, max_bytes) for one in told]
+def _files(recording: Recording, step_range: str | None = None, max_bytes: int | None = None) -> list[_File]:
+    rows = zip(recording.files, recording.copies or recording.files, _numbers(recording.files), strict=True)
+    return [_File(recording.format, *row, step_range, max_bytes) for row in rows]
 
 
-def jobs(found: Found, measured: Sequence[Part]) -> Iterator[tuple[str, list[Part], list[str]]]:
+def jobs(recording: Recording, measured: Sequence[Part]) -> Iterator[tuple[str, list[Part], list[str]]]:
     """The jobs that the files of a run are of: name, parts and what is to be said of them.
 
     Two files that claim one rank are of different jobs: the second file of each rank belongs to the second job, unless
     the first one was recorded on other devices than most.
     """
-    found_jobs: list[list[Part]] = []
+    groups: list[list[Part]] = []
     usual = Counter(map(_kind, measured))
     for part in sorted(measured, key=lambda part: -usual[_kind(part)]):
-        mine = _claimed([part])
-        homes = [job for job in found_jobs if not mine & _claimed(job)]
+        ranks = _claimed([part])
+        homes = [job for job in groups if not ranks & _claimed(job)]
         if homes:
             min(homes, key=lambda job: _kind(job[0]) != _kind(part)).append(part)
         else:
-            found_jobs.append([part])
+            groups.append([part])
     place = {id(part): number for number, part in enumerate(measured)}
-    found_jobs = [sorted(job, key=lambda part: place[id(part)]) for job in found_jobs]
-    numbered = _numbered_by(found, measured)
+    groups = [sorted(job, key=lambda part: place[id(part)]) for job in groups]
+    numbered = _numbered_by(recording, measured)
     repeated = runs_of(rank for rank, times in Counter(r for p in measured for r in _claimed([p])).items() if times > 1)
     note = f"more than one file claims rank {repeated}: taken as different jobs; keep one job per folder"
-    for number, job in enumerate(found_jobs, start=1):
+    for number, job in enumerate(groups, start=1):
         alone = f"/{_files_of(job)[0]}" if len(job) == 1 else f"#{number}"
         yield (
-            found.name + (alone if number > 1 else ""),
+            recording.name + (alone if number > 1 else ""),
             job,
             [*([note] if repeated else []), *_mixed(job), *([numbered] if numbered else [])],
         )
@@ -147,8 +149,8 @@ def _mixed(job: Sequence[Part]) -> list[str]:
                 of_model[rank.gpu.model].add(rank.worker)
     if len(of_model) <= 1:
         return []
-    told = ", ".join(f"{model} on {_ranks(workers)}" for model, workers in of_model.items())
-    return [f"the ranks use different GPUs ({told}): they may be of different jobs; keep one job per folder"]
+    models = ", ".join(f"{model} on {_ranks(workers)}" for model, workers in of_model.items())
+    return [f"the ranks use different GPUs ({models}): they may be of different jobs; keep one job per folder"]
 
 
 def _ranks(workers: set[int]) -> str:
@@ -163,39 +165,39 @@ def _files_of(job: Sequence[Part]) -> list[str]:
     return [Path(file).name for part in job for file in part.selection.profile.workers["file"]]
 
 
-def _numbered_by(found: Found, measured: Sequence[Part]) -> str | None:
+def _numbered_by(recording: Recording, measured: Sequence[Part]) -> str | None:
     """Where the numbers of the ranks are from, if not from the files themselves."""
     rows = [row for part in measured for row in part.selection.profile.workers.select("worker", "rank").rows()]
-    if found.format != _ONE_RANK_A_FILE or len(rows) <= 1:
+    if recording.format != _RANK_PER_FILE or len(rows) <= 1:
         return None
-    names = "the file names" if _told_by_names(found.files) else "the order of the file names"
+    names = "the file names" if _names_tell_ranks(recording.files) else "the order of the file names"
     if any(rank is not None and rank != worker for worker, rank in rows):
         return f"all files say rank {rows[0][1]}, but are of different processes: the ranks are taken from {names}"
-    untold = sum(rank is None for _, rank in rows)
-    if not untold:
+    silent = sum(rank is None for _, rank in rows)
+    if not silent:
         return None
-    which = "the files do" if untold == len(rows) else f"{untold} of {len(rows)} files do"
+    which = "the files do" if silent == len(rows) else f"{silent} of {len(rows)} files do"
     return f"{which} not tell their rank: it is taken from {names}"
 
 
-def _one_rank_for_all(workers: Iterable[pl.DataFrame]) -> bool:
+def _ranks_agree(workers: Iterable[pl.DataFrame]) -> bool:
     """Whether all files say one and the same rank of a larger job, and are recordings of different processes."""
-    told = [row for table in workers for row in table.select("rank", "world_size", "host", "pid").rows()]
-    ranks, sizes = {row[0] for row in told}, {row[1] for row in told}
-    processes = {row[2:] for row in told}
+    rows = [row for table in workers for row in table.select("rank", "world_size", "host", "pid").rows()]
+    ranks, sizes = {row[0] for row in rows}, {row[1] for row in rows}
+    processes = {row[2:] for row in rows}
     alone = sizes == {1} or None in ranks
-    return len(told) > 1 and len(ranks) == 1 and not alone and len(processes) == len(told)
+    return len(rows) > 1 and len(ranks) == 1 and not alone and len(processes) == len(rows)
 
 
-def _told_by_names(files: Sequence[str]) -> bool:
+def _names_tell_ranks(files: Sequence[str]) -> bool:
     """Whether every file's name tells a rank of its own."""
-    told = [RANK.findall(file.rpartition("/")[2]) for file in files]
-    return all(told) and len({int(found[-1]) for found in told}) == len(files)
+    ranks = [RANK.findall(file.rpartition("/")[2]) for file in files]
+    return all(ranks) and len({int(numbers[-1]) for numbers in ranks}) == len(files)
 
 
 def _numbers(files: Sequence[str]) -> list[int]:
     """Worker numbers for files that do not tell their rank: from their names where those differ, else in order."""
-    if not _told_by_names(files):
+    if not _names_tell_ranks(files):
         return list(range(len(files)))
     return [int(RANK.findall(file.rpartition("/")[2])[-1]) for file in files]
 
@@ -210,7 +212,7 @@ def _read(file: _File, on_read: Callable[[int], object]) -> Profile | Unreadable
             profile: Profile = module.read(source, name, file.number, on_read, file.step_range, most)
             profile = profile.numbered(file.number) if file.forced else profile
     except ReadError as error:
-        return unreadable(file.path, str(error).removeprefix(f"{name}: "))
+        return unreadable(file.path, error.why)
     return profile
 
 
@@ -224,11 +226,11 @@ def _failed(file: _File, kind: str) -> Unreadable:
     return unreadable(file.path, failure(kind))
 
 
-def summed_up(lost: Sequence[Unreadable]) -> list[Unreadable]:
+def summed_up(files: Sequence[Unreadable]) -> list[Unreadable]:
     """One line per folder and reason, or where those are many, per reason, whatever the numbers in it."""
-    alike = _alike(lost, lambda file: (file.path.rpartition("/")[0], file.why))
+    alike = _alike(files, lambda file: (file.path.rpartition("/")[0], file.why))
     if len(alike) > _MOST_LINES:
-        alike = _alike(lost, lambda file: _NUMBER.sub("", file.why))
+        alike = _alike(files, lambda file: _NUMBER.sub("", file.why))
     return [
         first.model_copy(update={"why": f"{first.why} (and {len(others):,} more)", "others": tuple(others)})
         if (others := [*first.others, *(path for file in more for path in (file.path, *file.others))])
@@ -237,9 +239,9 @@ def summed_up(lost: Sequence[Unreadable]) -> list[Unreadable]:
     ]
 
 
-def _alike(lost: Iterable[Unreadable], key: Callable[[Unreadable], object]) -> list[list[Unreadable]]:
+def _alike(files: Iterable[Unreadable], key: Callable[[Unreadable], object]) -> list[list[Unreadable]]:
     groups = defaultdict(list)
-    for file in lost:
+    for file in files:
         groups[key(file)].append(file)
     return list(groups.values())
 
@@ -267,17 +269,17 @@ def _side_by_side(files: Iterable[_File], steps: str, progress: Progress, proces
     threads = max(1, (os.cpu_count() or 1) // processes)
     with ProcessPoolExecutor(processes, context, initializer=_share_cores, initargs=(threads,)) as pool:
         started = [(file.path, progress(file.path), pool.submit(_alone, file, steps)) for file in files]
-        return [_outcome(path, told, future) for path, told, future in started]
+        return [_outcome(path, on_read, future) for path, on_read, future in started]
 
 
-def _outcome(path: str, told: Callable[[int], object], future: Future[Part | Unreadable]) -> Part | Unreadable:
+def _outcome(path: str, on_read: Callable[[int], object], future: Future[Part | Unreadable]) -> Part | Unreadable:
     from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415 - as above
 
     try:
         outcome = future.result()
     except BrokenProcessPool:
         return unreadable(path, _DIED)
-    told(size(path) or 0)
+    on_read(size(path) or 0)
     return outcome
 
 

@@ -70,6 +70,7 @@ def size_of(option: str, text: str) -> int:
 def too_large(name: str, most: int) -> ReadError:
     """The error of a file that is larger than allowed."""
     return ReadError(
-        f"{name}: larger than {most / 2**30:,.3g} GiB unpacked, the limit here; allow more with --max-size, if there "
-        "is the memory for it, or record fewer steps"
+        f"larger than {most / 2**30:,.3g} GiB unpacked, the limit here; allow more with --max-size, if there "
+        "is the memory for it, or record fewer steps",
+        name,
     )

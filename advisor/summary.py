@@ -16,13 +16,11 @@ from advisor.metrics.kernels.kernel_times import with_the_rest
 from advisor.metrics.metric import JOB_TABLES, TABLES
 from advisor.metrics.steps.operations import pooled
 from advisor.model.report import (
-    OUTLIERS,
     Device,
     Events,
     Finding,
     Idle,
     LeftOutStep,
-    NotEvaluable,
     Reason,
     Run,
     Source,
@@ -33,8 +31,9 @@ from advisor.model.report import (
     Value,
     Worker,
 )
+from advisor.present.verdict import verdict
 from advisor.rules.judge import Judgement
-from advisor.text import bytes_, count, interval, ms, one_line, percent, plain, runs_of
+from advisor.text import bytes_, count, ms, one_line, percent, plain, runs_of
 from advisor.vocabulary import CATEGORIES
 
 _FAR_MS: Final = 60_000  # between clocks of hosts that are set at all
@@ -64,7 +63,7 @@ def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> R
     source = _source(path, found.selection, slowest, row)
     run = Run(
         name=plain(name),
-        verdict=_verdict(judged, row["step_mean_ms"], marked=slowest.marked),
+        verdict="",
         source=source.model_copy(update={"notes": (*source.notes, *judged.notes)}),
         breakdown={category: row[f"{category}_share"] or 0.0 for category in CATEGORIES},
         findings=judged.findings,
@@ -79,7 +78,7 @@ def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> R
         },
         timeline=_timeline(found.timeline(e.metric for f in judged.findings for e in f.evidence), judged.findings),
     )
-    return run.model_copy(update={"verdict": _too_little(run)}) if run.tells_too_little else run
+    return run.model_copy(update={"verdict": verdict(run)})
 
 
 def judged_again(run: Run, judged: Judgement, notes: Sequence[str]) -> Run:
@@ -90,10 +89,8 @@ def judged_again(run: Run, judged: Judgement, notes: Sequence[str]) -> Run:
         judged: The judgement to put in the place of its own.
         notes: All notes on what was read, those of the judgement included.
     """
-    steps = run.source.steps
     fresh = run.model_copy(
         update={
-            "verdict": _verdict(judged, steps.step_mean_ms or 0.0, marked=steps.marked),
             "source": run.source.model_copy(update={"notes": tuple(notes)}),
             "findings": judged.findings,
             "not_evaluable": judged.not_evaluable,
@@ -102,20 +99,7 @@ def judged_again(run: Run, judged: Judgement, notes: Sequence[str]) -> Run:
             "suppressed": judged.suppressed,
         }
     )
-    return fresh.model_copy(update={"verdict": _too_little(fresh)}) if fresh.tells_too_little else fresh
-
-
-def _too_little(run: Run) -> str:
-    """The verdict where most rules could not be judged: how many, and the reason that most of them have."""
-    no_step = run.source.steps.marked and not run.source.steps.used
-    why = "none of its steps is complete" if no_step else _commonest(run.not_evaluable)[0]
-    rules = count(run.judged + len(run.not_evaluable), "rule")
-    return f"Too little to judge this job by: {len(run.not_evaluable)} of {rules} could not be judged ({why})."
-
-
-def _commonest(unjudged: Sequence[NotEvaluable]) -> tuple[str, int]:
-    """The reason that most of the rules which could not be judged have, and how many have it."""
-    return Counter(why for rule in unjudged for why in rule.words).most_common(1)[0]
+    return fresh.model_copy(update={"verdict": verdict(fresh)})
 
 
 def _rows(scope: str, frame: pl.DataFrame, selection: Selection, view: DeviceView) -> pl.DataFrame:
@@ -183,29 +167,6 @@ def _spans(finding: Finding, drawn: worst.Timeline) -> tuple[Span, ...]:
     causes = [finding.saving.of.removesuffix("_idle")] if finding.saving else []
     idle = drawn.idle.filter(pl.col("cause").is_in(causes)).top_k(_MOST_ROWS, by="dur_ns").sort("start_ns")
     return tuple(Span(**row) for row in idle.select("start_ns", "dur_ns").to_dicts())
-
-
-def _verdict(judged: Judgement, step_ms: float, *, marked: bool) -> str:
-    """One sentence: the first finding and what it is worth, or what the absence of findings means."""
-    if all(finding.saving is None and finding.severity == "low" for finding in judged.findings):
-        found = "No gain found" if judged.findings else "Nothing found"
-        could = count(len(judged.passed) + len({finding.rule for finding in judged.findings}), "rule")
-        could_not = len(judged.not_evaluable)
-        rest = ""
-        if could_not:
-            why, times = _commonest(judged.not_evaluable)
-            of_them = "" if times == could_not else f", {times} of them"
-            rest = f"; {could_not} more could not be judged{of_them} because {why}"
-        return f"{found} by the {could} that could be judged{rest}."
-    first = judged.findings[0]
-    if first.saving is None:
-        return f"{first.title}."
-    won = first.saving
-    if won.high_share > 0:  # of the worker that the finding speaks of, which need not be the slowest
-        step_ms = won.high_ms / won.high_share
-    whole = f"each {ms(step_ms)} step" if marked else f"the {ms(step_ms)} recorded"
-    uneven = " (uneven ones included)" if won.of == OUTLIERS else ""
-    return f"{first.title}: {interval(won.low_ms, won.high_ms)} of {whole}{uneven} to win."
 
 
 def _source(path: str, selection: Selection, view: DeviceView, row: Mapping[str, Value]) -> Source:

@@ -12,6 +12,9 @@ from typing import Final
 
 UNKNOWN: Final = "could not tell"
 
+UNIT_BLANK: Final = re.compile(r"(?<=\d) (?=(?:%|[nµm]?s\b|[KMGT]iB\b|GB/s))")
+"""The blank between a number and its unit, where no line may break."""
+
 _WIDE: Final = 20  # times the lower end
 
 _ELLIPSIS: Final = "\N{HORIZONTAL ELLIPSIS}"
@@ -100,15 +103,17 @@ def quantity(value: float | str | None, unit: str) -> str:
     return _QUANTITIES.get(unit, number)(value)
 
 
-def interval(low: float, high: float, shown: Callable[[float], str] = ms, *, dash: str = " to ") -> str:
-    """Both ends with one unit, `30 to 59 ms`; one number where they read the same; `up to 59 ms` from a twentieth on.
+def interval(low: float, high: float, shown: Callable[[float], str] = ms) -> str:
+    """Both ends with one unit and an en dash, `30-59 ms`; one number where they read the same.
+
+    `up to 59 ms` where the lower end is a twentieth or less.
 
     So wide an interval rests on nothing but its upper end: the lower one would read like a claim.
     """
     first, last = shown(low), shown(high)
     if 0 < high >= low * _WIDE:
         return f"up to {last}"
-    return last if first == last else f"{without_shared_unit(first, last)}{dash}{last}"
+    return last if first == last else f"{without_shared_unit(first, last)}{_DASH}{last}"
 
 
 def without_shared_unit(first: str, last: str) -> str:
@@ -118,8 +123,8 @@ def without_shared_unit(first: str, last: str) -> str:
 
 
 def percents(low: float, high: float) -> str:
-    """Two shares as a range, with an en dash between them and one sign."""
-    return interval(low, high, percent, dash=_DASH)
+    """Two shares as a range with one sign."""
+    return interval(low, high, percent)
 
 
 def count(amount: int, noun: str) -> str:

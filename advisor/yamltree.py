@@ -14,6 +14,10 @@ _MOST_NESTED: Final = 2_000  # levels; libyaml's stack overflows far above
 _MOST_VALUES: Final = 100_000  # more are aliases of aliases
 _TEXT: Final = "tag:yaml.org,2002:str"
 _MERGE: Final = "tag:yaml.org,2002:merge"
+_RESOLVER: Final = yaml.resolver.Resolver()
+_CONSTRUCTOR: Final = yaml.constructor.SafeConstructor()
+_MEANT: Final = frozenset(yaml.resolver.Resolver.yaml_implicit_resolvers)
+"""First characters of plain words that may mean something else than themselves; '' is null."""
 
 
 class Tree:
@@ -24,9 +28,9 @@ class Tree:
     """
 
     def __init__(self, text: str) -> None:
-        self._loader = _loader(text)
+        loader = _loader(text)
         self._values = 0
-        self.root: yaml.Node | None = self._loader.get_single_node()
+        self.root: yaml.Node | None = loader.get_single_node()
 
     def values(self) -> Any:  # noqa: ANN401 - whatever the document holds
         """The document as dicts, lists and scalars; None where it is empty.
@@ -44,17 +48,24 @@ class Tree:
         self._values += 1
         if self._values > _MOST_VALUES:
             raise yaml.MarkedYAMLError(problem=f"says more than {_MOST_VALUES:,} values")
-        if node.tag == _TEXT:
-            return node.value
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node)
         if isinstance(node, yaml.SequenceNode):
             return [self._value(item) for item in node.value]
-        return self._loader.construct_object(node)
+        return self._scalar(node) if isinstance(node, yaml.ScalarNode) else None
+
+    def _scalar(self, node: yaml.ScalarNode) -> Any:  # noqa: ANN401 - as above
+        """Only a plain word that begins like one can be a number, a truth value, a date or nothing."""
+        if node.tag == _TEXT and not node.style and node.value[:1] in _MEANT:
+            node.tag = _RESOLVER.resolve(yaml.ScalarNode, node.value, (True, False))  # type: ignore[no-untyped-call]
+        return node.value if node.tag == _TEXT else _CONSTRUCTOR.construct_object(node)
 
     def _mapping(self, node: yaml.MappingNode) -> dict[Any, Any]:
-        if any(key.tag == _MERGE for key, _ in node.value):
-            self._loader.flatten_mapping(node)  # own keys last: they replace those merged in
+        merged = [key for key, _ in node.value if key.value == "<<" and not key.style]
+        for key in merged:
+            key.tag = _MERGE
+        if merged:
+            _CONSTRUCTOR.flatten_mapping(node)  # own keys last: they replace those merged in
         else:
             _distinct(node)
         return {self._value(key): self._value(value) for key, value in node.value}
@@ -63,7 +74,7 @@ class Tree:
 def _loader(text: str) -> Any:  # noqa: ANN401 - libyaml's and PyYAML's loaders share no base
     """Libyaml's loader, which is ten times faster, unless the text may nest so deep that its stack overflows."""
     sure = sum(map(text.count, "[{:-?")) < _MOST_NESTED  # one of these opens each level
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text) if sure else yaml.SafeLoader(text)
+    return getattr(yaml, "CBaseLoader", yaml.BaseLoader)(text) if sure else yaml.BaseLoader(text)
 
 
 def _distinct(node: yaml.MappingNode) -> None:

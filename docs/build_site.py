@@ -12,7 +12,7 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
 from advisor.engine import check
-from advisor.render import html
+from advisor.render.registry import Request, draw
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = {
@@ -45,7 +45,7 @@ def _samples(folder: Path) -> None:
     folder.mkdir()
     lines = []
     for fixture, what in SAMPLES.items():
-        page = html.render(check([str(ROOT / "fixtures" / fixture)]))
+        page = draw(Request(check([str(ROOT / "fixtures" / fixture)])), "html").decode()
         (folder / f"{fixture}.html").write_text(page.replace(str(ROOT) + "/", ""), "utf-8")
         lines.append(f"- [{what}]({fixture}.html), from `fixtures/{fixture}`")
     text = "# Sample reports\n\nEach is one file, as `advisor check -o report.html` writes it.\n\n"

@@ -12,7 +12,7 @@ from typing import Any
 from playwright.sync_api import Browser, sync_playwright
 
 from advisor.engine import check
-from advisor.render import html
+from advisor.render.registry import Request, draw
 
 ROOT = Path(__file__).parents[1]
 FIXTURES = (
@@ -51,7 +51,7 @@ def main() -> None:
         browser = started.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         for fixture in FIXTURES:
             file = Path(folder) / "report.html"
-            text = html.render(check([str(ROOT / "fixtures" / fixture)]))
+            text = draw(Request(check([str(ROOT / "fixtures" / fixture)])), "html").decode()
             file.write_text(text.replace(f"{ROOT}/", ""), "utf-8")
             for way in WAYS:
                 picture(browser, file, way, ROOT / "docs" / "img" / f"{fixture}-{way}.png")

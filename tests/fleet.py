@@ -153,6 +153,6 @@ def add_or_die(number: int) -> int:
 
 def examine_or_die(job: Job) -> room.Done:
     """As `examine`, but the run called killer kills its process."""
-    if "killer" in job.found.path:
+    if "killer" in job.source.path:
         os.kill(os.getpid(), signal.SIGKILL)
     return room.examine(job)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from advisor.render import html
-from tests.render_samples import HOSTILE, SAMPLES
+from tests.render_samples import HOSTILE, SAMPLES, drawn
 from tests.render_samples import hostile as hostile_report
 
 _SAMPLE = {text: f"hostile-{name}" for name, text in HOSTILE.items()}
@@ -14,10 +13,10 @@ _SAMPLE = {text: f"hostile-{name}" for name, text in HOSTILE.items()}
 @cache
 def page(sample: str) -> str:
     """The HTML of a sample."""
-    return html.render(SAMPLES[sample])
+    return drawn(SAMPLES[sample], "html")
 
 
 @cache
 def hostile(text: str) -> str:
     """The HTML of the report with this text in every field."""
-    return page(_SAMPLE[text]) if text in _SAMPLE else html.render(hostile_report(text))
+    return page(_SAMPLE[text]) if text in _SAMPLE else drawn(hostile_report(text), "html")

@@ -36,6 +36,7 @@ from advisor.model.report import (
     Value,
     Worker,
 )
+from advisor.render.registry import Request, draw
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -80,7 +81,8 @@ INPUT_BOUND = Finding(
             value=0.334,
             unit="share",
             meaning="Part of the step in which the device idles while the data loader is asked for the next batch.",
-            limit=0.2,
+            limit=0.05,
+            limits={"high": 0.2},
             formula="time of input outside compute, memcpy, memset, collective, launch / step time",
         ),
         Evidence(
@@ -311,7 +313,7 @@ TIMELINE = timeline()
 
 RESNET = Run(
     name="resnet50-workers0",
-    verdict="The GPU waits for input data: 30 to 59 ms of each 178 ms step to win.",
+    verdict="The GPU waits for input data. Fixing this saves 30\N{EN DASH}59 ms of each 178 ms step.",
     source=Source(
         path="logs/resnet50-workers0",
         format="kineto",
@@ -433,6 +435,11 @@ PIPELINE: tuple[dict[str, Value], ...] = tuple(
 def changed(model: Model, **fields: object) -> Model:
     """A copy with other fields, checked like any other."""
     return type(model).model_validate({**dict(model), **fields})
+
+
+def drawn(value: Report, kind: str, *, verbose: bool = False, **screen: bool | int) -> str:
+    """The report as text of this kind."""
+    return draw(Request(value, verbose=verbose, screen=screen), kind).decode()
 
 
 def report(*runs: Run, unreadable: tuple[Unreadable, ...] = ()) -> Report:
@@ -643,11 +650,7 @@ SAMPLES = {
 }
 
 if __name__ == "__main__":
-    from advisor.render import html, markdown, terminal
-
     folder = Path(sys.argv[1])
     for name, sample in SAMPLES.items():
-        (folder / f"{name}.html").write_text(html.render(sample))
-        (folder / f"{name}.md").write_text(markdown.render(sample))
-        (folder / f"{name}.txt").write_text(terminal.render(sample, color=True))
-        (folder / f"{name}-v.txt").write_text(terminal.render(sample, verbose=True))
+        for suffix, kind in {"html": "html", "md": "markdown", "txt": "terminal"}.items():
+            (folder / f"{name}.{suffix}").write_bytes(draw(Request(sample), kind))

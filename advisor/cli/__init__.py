@@ -15,15 +15,14 @@ from advisor.cli import runners
 from advisor.cli.book import metrics_app, rules_app
 from advisor.cli.fleet import fleet_app
 from advisor.cli.output import (
-    FORMATS,
-    OF_COMPARISONS,
-    PICTURES,
     ConfigPath,
     MaxSize,
     bytes_of,
     chosen,
     config_of,
     content,
+    file_kinds,
+    formats,
     kinds_of,
     progress_of_files,
     rendered,
@@ -54,8 +53,8 @@ app.add_typer(metrics_app, name="metrics")
 app.add_typer(fleet_app, name="fleet")
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         from advisor import __version__
 
         typer.echo(f"advisor {__version__}")
@@ -121,9 +120,9 @@ def check(
     spare_threads(paths)
     from advisor.engine import check as run_check
 
-    standard = chosen("--format", format_, FORMATS)
+    standard = chosen("--format", format_, formats("report"))
     level = chosen("--fail-on", fail_on, _LEVELS)
-    files = kinds_of(output, (*FORMATS, *PICTURES))
+    files = kinds_of(output, file_kinds("report"))
     with progress_of_files() as progress:
         report = run_check(
             paths,
@@ -139,19 +138,19 @@ def check(
         )
     for path, kind in files.items():
         write(path, content(report, kind))
-    sys.stdout.write(rendered(report, standard, verbose=verbose, to_screen=True))
+    sys.stdout.write(rendered(report, standard, verbose=verbose))
     if report.unreadable and (level != "never" or standard != "terminal"):
         _tell_unread(report.unreadable)
     raise typer.Exit(report.exit_code(level))
 
 
-def _tell_unread(lost: Sequence[Unreadable]) -> None:
+def _tell_unread(files: Sequence[Unreadable]) -> None:
     """Say on standard error, for who reads nothing else, how many files are missing in the report, and one of them."""
     from advisor.text import count, one_line
 
-    files = sum(1 + len(one.others) for one in lost)
-    first = f"{lost[0].path}: {lost[0].why}"
-    typer.echo(f"advisor: {count(files, 'file')} could not be read; {one_line(first, _LINE)}", err=True)
+    number = sum(1 + len(file.others) for file in files)
+    first = f"{files[0].path}: {files[0].why}"
+    typer.echo(f"advisor: {count(number, 'file')} could not be read; {one_line(first, _LINE)}", err=True)
 
 
 @app.command()
@@ -171,10 +170,10 @@ def excerpt(
 
     if not output.name.lower().endswith((".json", ".json.gz")):
         raise UsageError(f"-o {output}: a trace ends in .json or .json.gz")
-    shown = cut(path, finding, config=config_of(config), steps=steps, max_bytes=bytes_of(max_size))
-    trace = json.dumps(shown, separators=(",", ":")).encode()
+    content = cut(path, finding, config=config_of(config), steps=steps, max_bytes=bytes_of(max_size))
+    trace = json.dumps(content, separators=(",", ":")).encode()
     write(output, gzip.compress(trace, mtime=0) if output.suffix.lower() == ".gz" else trace)
-    if note := shown["advisor"].get("note"):
+    if note := content["advisor"].get("note"):
         typer.echo(f"advisor: {note}", err=True)
 
 
@@ -219,14 +218,14 @@ def compare(
     """Tell whether a change made the job slower, and why."""
     spare_threads([base, head, *(more_base or []), *(more_head or [])])
     from advisor.engine import compare as run_compare
-    from advisor.model.comparison import fail_on as wanted
+    from advisor.model.comparison import fail_on as conditions
 
-    standard = chosen("--format", format_, OF_COMPARISONS)
-    failing = wanted(fail_on or ["slower"])
-    files = kinds_of(output, OF_COMPARISONS)
+    standard = chosen("--format", format_, formats("comparison"))
+    failing = conditions(fail_on or ["slower"])
+    files = kinds_of(output, formats("comparison"))
     sides = [base, *(more_base or [])], [head, *(more_head or [])]
     with progress_of_files() as progress:
-        found = run_compare(
+        comparison = run_compare(
             *sides,
             config=config_of(config),
             steps=steps,
@@ -236,9 +235,9 @@ def compare(
             max_bytes=bytes_of(max_size),
         )
     for path, kind in files.items():
-        write(path, rendered_comparison(found, kind, verbose=True).encode())
-    sys.stdout.write(rendered_comparison(found, standard, verbose=verbose, to_screen=True))
-    raise typer.Exit(found.exit_code(failing, strict=strict))
+        write(path, rendered_comparison(comparison, kind, verbose=True).encode())
+    sys.stdout.write(rendered_comparison(comparison, standard, verbose=verbose, to_screen=True))
+    raise typer.Exit(comparison.exit_code(failing, strict=strict))
 
 
 @app.command()
@@ -246,8 +245,8 @@ def comment(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="JSON of `advisor check` or `advisor compare`, or Markdown.")
     ],
-    forge: Annotated[
-        str | None, typer.Option("--forge", metavar="HOST", help="github or gitlab; by default as CI tells.")
+    host: Annotated[
+        str | None, typer.Option("--host", metavar="NAME", help="github or gitlab; by default as CI tells.")
     ] = None,
     repo: Annotated[
         str | None, typer.Option("--repo", metavar="OWNER/NAME", help="By default the one that CI runs for.")
@@ -287,17 +286,17 @@ def comment(
     The token is GITHUB_TOKEN or GITLAB_TOKEN of the environment.
     """
     from advisor.pull_request import deliver, message
-    from advisor.pull_request.environment import KINDS, situation
+    from advisor.pull_request.environment import KINDS, target_of
     from advisor.text import plain
 
-    kind = chosen("--forge", forge, KINDS) if forge else None
-    told = message.read(file, fail_on or [], strict=strict)
-    where = situation(os.environ, kind, repo=repo, number=pr, commit=commit, link=link, api_url=api_url)
-    wanted = deliver.Wanted(key=key, comment=post, check_run=check_run, status=status, root=root)
+    kind = chosen("--host", host, KINDS) if host else None
+    verdict = message.read(file, fail_on or [], strict=strict)
+    target = target_of(os.environ, kind, repo=repo, number=pr, commit=commit, link=link, api_url=api_url)
+    order = deliver.Order(key=key, comment=post, check_run=check_run, status=status, root=root)
     if dry_run:
-        sys.stdout.write(deliver.dry_run(told, where, wanted))
+        sys.stdout.write(deliver.dry_run(verdict, target, order))
         return
-    for done in deliver.deliver(told, where, wanted):
+    for done in deliver.deliver(verdict, target, order):
         if done.hint:
             runners.hint(plain(done.line))
         else:

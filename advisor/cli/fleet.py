@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from advisor.cli.output import (
-    FORMATS,
-    OF_COMPARISONS,
     chosen,
+    content,
+    file_kinds,
+    formats,
     kinds_of,
     progress_of_runs,
     rendered,
@@ -52,9 +53,9 @@ EngineProcesses = Annotated[
 
 
 def _week(text: str | None) -> str | None:
-    from advisor.fleet.labels import named_week
+    from advisor.fleet.labels import week_name
 
-    return named_week(text)
+    return week_name(text)
 
 
 WeekName = Annotated[
@@ -91,12 +92,12 @@ def fleet_ingest(
     from advisor.errors import ReadError
     from advisor.fleet.engines import engine as engine_of
     from advisor.fleet.ingest import ingest
-    from advisor.fleet.labels import given
+    from advisor.fleet.labels import labels_of_run
     from advisor.fleet.store import opened
     from advisor.text import count, plain
 
     target, settings = opened(store, option or ()), _settings(config, roots)
-    labels = given(label or (), labels_from or (), os.environ)
+    labels = labels_of_run(label or (), labels_from or (), os.environ)
     with _working(engine_of(engine, processes)) as where, progress_of_runs() as progress:
         done = ingest(roots, target, where, config=settings, labels=labels, progress=progress)
     for note in done.notes:
@@ -181,26 +182,26 @@ def fleet_report(
     from advisor.fleet.weekly import weekly
     from advisor.render.fleet.words import facts, headline
 
-    standard = chosen("--format", format_ or "terminal", OF_COMPARISONS)
-    files = kinds_of(output, OF_COMPARISONS)
+    standard = chosen("--format", format_ or "terminal", formats("week"))
+    files = kinds_of(output, formats("week"))
     if absent := next((path for path in files if not path.parent.is_dir()), None):
         raise UsageError(f"-o {absent}: there is no folder {absent.parent}; make it first")
     target = existing(opened(store, option or ()))
     settings = Settings(_settings(config, [store]), dt.datetime.now(dt.UTC).date())
-    found = weekly(target, settings.config.fleet, week, rules=book(settings)[2])
+    report = weekly(target, settings.config.fleet, week, rules=book(settings)[2])
     beside = {path: path.with_name(f"{path.stem}-runs") for path, kind in files.items() if kind == "html"}
     for folder in beside.values():
-        for name, text in pages(target, found):
+        for name, text in pages(target, report):
             folder.mkdir(exist_ok=True)
             write(folder / name, text.encode())
     for path, kind in files.items():
         near = beside.get(path) or next(iter(beside.values()), None)
         lead = links or (None if near is None else Path(os.path.relpath(near, path.parent)).as_posix())
-        write(path, rendered_week(found, kind, lead, verbose=True).encode())
+        write(path, rendered_week(report, kind, lead, verbose=True).encode())
     if files and format_ is None and not verbose:
-        typer.echo("\n".join([headline(found), *facts(found), *(f"wrote {path}" for path in files)]))
+        typer.echo("\n".join([headline(report), *facts(report), *(f"wrote {path}" for path in files)]))
     else:
-        sys.stdout.write(rendered_week(found, standard, links, verbose=verbose, to_screen=True))
+        sys.stdout.write(rendered_week(report, standard, links, verbose=verbose, to_screen=True))
 
 
 @fleet_app.command("runs")
@@ -242,11 +243,11 @@ def fleet_show(
     from advisor.fleet.show import report_of
     from advisor.fleet.store import existing, opened
 
-    files = kinds_of(output, FORMATS)
+    files = kinds_of(output, file_kinds("report"))
     report = report_of(existing(opened(store, option or ())), run_id)
     for path, kind in files.items():
-        write(path, rendered(report, kind, verbose=True).encode())
-    sys.stdout.write(rendered(report, "terminal", verbose=verbose, to_screen=True))
+        write(path, content(report, kind))
+    sys.stdout.write(rendered(report, "terminal", verbose=verbose))
 
 
 @fleet_app.command("compact")

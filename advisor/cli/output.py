@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -21,27 +21,14 @@ if TYPE_CHECKING:
     from advisor.model.comparison import Comparison
     from advisor.model.report import Report
     from advisor.model.week import Week
+    from advisor.present.document import Kind
 
 # Heavy imports stand inside the functions: `advisor --help` answers at once.
 
-Format: TypeAlias = Literal["terminal", "markdown", "json", "html", "sarif"]
-Picture: TypeAlias = Literal["svg", "png"]
 _Choice = TypeVar("_Choice", bound=str)
 
-FORMATS: tuple[Format, ...] = ("terminal", "markdown", "json", "html", "sarif")
-OF_COMPARISONS: tuple[Format, ...] = ("terminal", "markdown", "json", "html")
-PICTURES: tuple[Picture, ...] = ("svg", "png")
 _LITTLE_BYTES = 4 << 20  # as stored: up to 80 MB of a gzipped trace's text
 _MANY_FILES = 256
-_SUFFIXES = {
-    "html": (".html", ".htm"),
-    "json": (".json",),
-    "markdown": (".md",),
-    "terminal": (".txt",),
-    "sarif": (".sarif",),
-    "svg": (".svg",),
-    "png": (".png",),
-}
 
 ConfigPath = Annotated[
     Path | None, typer.Option("--config", help="advisor.yaml to use; by default the nearest at or above this folder.")
@@ -98,74 +85,73 @@ def chosen(option: str, value: str, allowed: tuple[_Choice, ...]) -> _Choice:
     raise UsageError(f"{option} {value}: not one of {', '.join(allowed)}")
 
 
-def kinds_of(paths: list[Path] | None, allowed: tuple[_Choice, ...]) -> dict[Path, _Choice]:
-    """Each file that a command is to write, with what to write into it: told by its suffix."""
+def kinds_of(paths: list[Path] | None, allowed: tuple[str, ...]) -> dict[Path, str]:
+    """Each file that a command is to write, with what to write into it, by its suffix."""
     return {path: _kind_of(path, allowed) for path in paths or []}
 
 
-def _kind_of(path: Path, allowed: tuple[_Choice, ...]) -> _Choice:
-    for kind in allowed:
-        if path.suffix.lower() in _SUFFIXES[kind]:
-            return kind
-    known = " ".join(suffix for kind in allowed for suffix in _SUFFIXES[kind])
+def _kind_of(path: Path, allowed: tuple[str, ...]) -> str:
+    from advisor.render.registry import RENDERERS
+
+    for name in allowed:
+        if path.suffix.lower() in RENDERERS[name].suffixes:
+            return name
+    known = " ".join(suffix for name in allowed for suffix in RENDERERS[name].suffixes)
     raise UsageError(f"-o {path}: nothing that is written here has that suffix; use one of {known}")
 
 
-def content(report: Report, kind: Format | Picture) -> bytes:
-    """What goes into a file: of a picture, that of the first run."""
-    if kind == "svg" or kind == "png":  # noqa: PLR1714 - mypy narrows on comparisons
-        from advisor.render import charts
+def formats(shown: Kind) -> tuple[str, ...]:
+    """The kinds of text that can show a report, comparison or week on standard output."""
+    from advisor.render.registry import kinds
 
-        return charts.breakdown(report.runs[0], kind)
-    return rendered(report, kind, verbose=True).encode()
+    return kinds(shown, text_only=True)
 
 
-def rendered(report: Report, kind: Format, *, verbose: bool, to_screen: bool = False) -> str:
-    """A report as text; in the colours and the width of the terminal if `to_screen`."""
-    if kind == "terminal":
-        from advisor.render import terminal
+def file_kinds(shown: Kind) -> tuple[str, ...]:
+    """The kinds of files that can show it."""
+    from advisor.render.registry import kinds
 
-        return terminal.render(report, verbose=verbose, **(terminal.this_screen() if to_screen else {}))
-    if kind == "html":
-        from advisor.render import html
-
-        return html.render(report)
-    if kind == "sarif":
-        from advisor.render import sarif
-
-        return sarif.render(report)
-    if kind == "markdown":
-        from advisor.render import markdown
-
-        return markdown.render(report)
-    from advisor.render import json
-
-    return json.render(report)
+    return kinds(shown)
 
 
-def rendered_comparison(found: Comparison, kind: Format, *, verbose: bool, to_screen: bool = False) -> str:
+def content(value: Report, kind: str) -> bytes:
+    """What goes into a file; a picture is of the first run."""
+    from advisor.render.registry import Request, draw
+
+    return draw(Request(value), kind)
+
+
+def rendered(value: Report, kind: str, *, verbose: bool) -> str:
+    """A report as text; in the colours and the width of the terminal, where it is for one."""
+    from advisor.render.registry import Request, draw
+    from advisor.render.terminal import this_screen
+
+    return draw(Request(value, verbose=verbose, screen=this_screen()), kind).decode()
+
+
+def rendered_comparison(comparison: Comparison, kind: str, *, verbose: bool, to_screen: bool = False) -> str:
     """A comparison as text."""
     from advisor.render.compared import html, json, markdown, terminal
 
     if kind == "terminal":
         from advisor.render.terminal import this_screen
 
-        return terminal.render(found, verbose=verbose, **(this_screen() if to_screen else {}))
+        return terminal.render(comparison, verbose=verbose, **(this_screen() if to_screen else {}))
     render: Callable[[Comparison], str] = {"html": html.render, "markdown": markdown.render, "json": json.render}[kind]
-    return render(found)
+    return render(comparison)
 
 
-def rendered_week(found: Week, kind: Format, links: str | None, *, verbose: bool, to_screen: bool = False) -> str:
+def rendered_week(report: Week, kind: str, links: str | None, *, verbose: bool, to_screen: bool = False) -> str:
     """A weekly report as text; `links` says where the runs' reports lie."""
     from advisor.render.fleet import html, json, markdown, terminal
 
     if kind == "terminal":
         from advisor.render.terminal import this_screen
 
-        return terminal.render(found, verbose=verbose, **(this_screen() if to_screen else {}))
+        return terminal.render(report, verbose=verbose, **(this_screen() if to_screen else {}))
     if kind == "json":
-        return json.render(found)
-    return html.render(found, links=links) if kind == "html" else markdown.render(found, links=links)
+        return json.render(report)
+    return html.render(report, links=links) if kind == "html" else markdown.render(report, links=links)
 
 
 def write(path: Path, content: bytes) -> None:

@@ -13,7 +13,7 @@ from advisor.comparing.breakdown import cause, shifts
 from advisor.comparing.findings import finding_changes, mark_new
 from advisor.comparing.modules import frames
 from advisor.comparing.steps import LEAST_EFFECT
-from advisor.errors import NothingFound
+from advisor.errors import NoRuns
 from advisor.model.comparison import Comparison, Side
 from advisor.model.report import Run, Unreadable
 from advisor.text import count, listing, one_line
@@ -45,12 +45,12 @@ def compare(
         notes: What the reader should know besides.
 
     Raises:
-        NothingFound: a side has no run.
+        NoRuns: a side has no run.
     """
     if not base or not head:
-        raise NothingFound(f"{'base' if not base else 'head'}: no run to compare")
+        raise NoRuns(f"{'base' if not base else 'head'}: no run to compare")
     ranks = steps.common_ranks([*base, *head])
-    before, after = (steps.side(runs, ranks, lost) for runs, lost in zip((base, head), unreadable, strict=True))
+    before, after = (steps.side(runs, ranks, files) for runs, files in zip((base, head), unreadable, strict=True))
     change = steps.contrasted(before, after)
     decided = steps.verdict(base, head, before, after, change)
     per_step = before.per == after.per == "step"
@@ -79,8 +79,8 @@ def _cautions(base: Sequence[Run], head: Sequence[Run]) -> Iterator[str]:
     if others := work.resized(base, head):
         first = others[0]
         sizes = " \N{RIGHTWARDS ARROW} ".join(one_line(size, _LONGEST_SIZE) for size in (first.base, first.head))
-        said = f"{count(len(others), 'op')} {'has' if len(others) == 1 else 'have'} other sizes"
-        yield f"the work of a step differs: {said} ({one_line(first.name, _LONGEST_SIZE)} {sizes})"
+        resized_ops = f"{count(len(others), 'op')} {'has' if len(others) == 1 else 'have'} other sizes"
+        yield f"the work of a step differs: {resized_ops} ({one_line(first.name, _LONGEST_SIZE)} {sizes})"
 
 
 def _basis(before: Side, after: Side) -> Iterator[str]:
@@ -108,23 +108,23 @@ def _notes(
     recorded = {worker.worker for run in [*base, *head] for worker in run.source.workers}
     if recorded > ranks:
         yield f"step times are those of the {count(len(ranks), 'rank')} that all runs recorded, of {len(recorded)}"
-    if any(one != other for one, other in _pairs(base, head, lambda run: run.source.framework)):
+    if any(first != other for first, other in _pairs(base, head, lambda run: run.source.framework)):
         yield "the sides were recorded with different frameworks"
-    if any(one != other for one, other in _pairs(base, head, lambda run: run.source.format)):
+    if any(first != other for first, other in _pairs(base, head, lambda run: run.source.format)):
         yield "the sides were recorded with different profilers: names of work may differ for that alone"
     if other := _other_settings(base, head):
         yield f"recorded with other settings: {other}"
     if why := work.hidden([*base, *head]):
         yield f"kernels and copies: could not tell which are new, gone or done more often: {why}"
-    for name, runs, lost in zip(("base", "head"), (base, head), unreadable, strict=True):
-        if not work.told_by(runs):
+    for name, runs, files in zip(("base", "head"), (base, head), unreadable, strict=True):
+        if not work.has_sizes(runs):
             yield f"the {name} is a report without tables of kernels and ops: write it again from its profile"
         if read := list(dict.fromkeys(note for run in runs for note in run.source.salvaged)):
             more = f" (and {len(read) - 1} more)" if len(read) > 1 else ""
             yield f"noted while reading the {name}: {one_line(read[0], _LONGEST_NOTE)}{more}"
-        yield from (f"not read of the {name}: {_named(one)}" for one in lost[:_MOST_UNREADABLE])
-        if len(lost) > _MOST_UNREADABLE:
-            yield f"not read of the {name}: {count(len(lost) - _MOST_UNREADABLE, 'more file')}"
+        yield from (f"not read of the {name}: {_unread(file)}" for file in files[:_MOST_UNREADABLE])
+        if len(files) > _MOST_UNREADABLE:
+            yield f"not read of the {name}: {count(len(files) - _MOST_UNREADABLE, 'more file')}"
 
 
 def _other_settings(base: Sequence[Run], head: Sequence[Run]) -> str | None:
@@ -139,9 +139,9 @@ def _other_settings(base: Sequence[Run], head: Sequence[Run]) -> str | None:
     return "; ".join(f"only the {side} with {listing(sorted(options))}" for side, options in only if options) or None
 
 
-def _named(lost: Unreadable) -> str:
-    others = f" (and {count(len(lost.others), 'more file')} for the same reason)" if lost.others else ""
-    return f"{one_line(lost.path, _LONGEST_NOTE)}: {one_line(lost.why, _LONGEST_NOTE)}{others}"
+def _unread(file: Unreadable) -> str:
+    others = f" (and {count(len(file.others), 'more file')} for the same reason)" if file.others else ""
+    return f"{one_line(file.path, _LONGEST_NOTE)}: {one_line(file.why, _LONGEST_NOTE)}{others}"
 
 
 def _pairs(base: Sequence[Run], head: Sequence[Run], of: Callable[[Run], object]) -> Iterator[tuple[object, object]]:

@@ -36,8 +36,8 @@ def _parts_ms(run: Run, ranks: frozenset[int]) -> dict[str, float]:
         return {name: share * steps.step_mean_ms for name, share in run.breakdown.items() if steps.step_mean_ms}
     rows = [row for row in run.metrics.get("device", ()) if row.get("worker") == worker]
     slowest = max(rows, key=lambda row: number(row, "step_mean_ms"), default={})
-    whole = number(slowest, "step_mean_ms")
-    return {name: whole * number(slowest, f"{name}_share") for name in run.breakdown} if whole else {}
+    step_ms = number(slowest, "step_mean_ms")
+    return {name: step_ms * number(slowest, f"{name}_share") for name in run.breakdown} if step_ms else {}
 
 
 def cause(verdict: Verdict, breakdown: Sequence[Shift]) -> Shift | None:

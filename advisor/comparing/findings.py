@@ -15,7 +15,7 @@ from advisor.model.report import SEVERITIES, Finding, Report, Run
 def mark_new(report: Report, baseline: Report) -> Report:
     """The report with each finding marked: is it new against the baseline's run of the same name, or its only one?"""
     return report.model_copy(
-        update={"runs": tuple(_marked(run, _counterpart(run, report, baseline)) for run in report.runs)}
+        update={"runs": tuple(_with_news(run, _counterpart(run, report, baseline)) for run in report.runs)}
     )
 
 
@@ -46,15 +46,15 @@ _SAME_NUMBER: Final = 0.05  # by which a number has to differ to be another one
 
 
 def _gravity(change: FindingChange) -> tuple[int, float]:
-    found = change.head or change.base
-    worth = -found.saving.high_ms if found and found.saving else 0.0
-    return SEVERITIES.index(found.severity) if found and found.severity else len(SEVERITIES), worth
+    side = change.head or change.base
+    worth = -side.saving.high_ms if side and side.saving else 0.0
+    return SEVERITIES.index(side.severity) if side and side.severity else len(SEVERITIES), worth
 
 
 class _Known(NamedTuple):
     rule: str
     title: str
-    found: Found
+    content: Found
     causes: Mapping[str, _Cause] = {}
 
 
@@ -68,8 +68,8 @@ class _Cause(NamedTuple):
 def _common(runs: Sequence[Run]) -> dict[str, _Known]:
     """The findings and symptoms that at least half of the runs have, each as the first of them has it."""
     each = [dict(_known(run)) for run in runs]
-    times = Counter(key for one in each for key in one)
-    first = {key: known for one in reversed(each) for key, known in one.items()}
+    times = Counter(key for of_run in each for key in of_run)
+    first = {key: known for of_run in reversed(each) for key, known in of_run.items()}
     return {key: first[key] for key in dict.fromkeys(chain(*each)) if 2 * times[key] >= len(runs)}
 
 
@@ -77,25 +77,25 @@ def _known(run: Run) -> Iterator[tuple[str, _Known]]:
     """By key, a run's symptoms and then its findings: what is both counts as the finding."""
     for finding in run.findings:
         for symptom in finding.symptoms:
-            found = Found(severity=None, saving=None, says=symptom.says, under=finding.title)
-            yield symptom.rule, _Known(symptom.rule, symptom.title, found)
+            content = Found(severity=None, saving=None, says=symptom.says, under=finding.title)
+            yield symptom.rule, _Known(symptom.rule, symptom.title, content)
     for finding in run.findings:
         where = tuple(place for place in finding.where if place.stack)
-        found = Found(severity=finding.severity, saving=finding.saving, says=finding.says, where=where)
+        content = Found(severity=finding.severity, saving=finding.saving, says=finding.says, where=where)
         causes = _causes(finding, run.source.steps.step_mean_ms)
-        yield finding.key, _Known(finding.rule, finding.title, found, causes)
+        yield finding.key, _Known(finding.rule, finding.title, content, causes)
 
 
 def _causes(finding: Finding, step_ms: float | None) -> dict[str, _Cause]:
     """The numbers that the finding rests on itself: without the step's time, and without what a fix would gain."""
     saved = finding.saving.high_ms if finding.saving else None
-    told = {}
-    for one in finding.evidence:
-        gain = one.metric.endswith("_gain_ms") or (one.unit == "ms" and one.value == saved)
-        if isinstance(one.value, int | float) and not gain and one.metric not in _OF_THE_STEP:
-            of_step = {"ms": 1.0, "share": step_ms}.get(one.unit)
-            told[one.metric] = _Cause(one.value, one.value * of_step if of_step else None)
-    return told
+    causes = {}
+    for number in finding.evidence:
+        gain = number.metric.endswith("_gain_ms") or (number.unit == "ms" and number.value == saved)
+        if isinstance(number.value, int | float) and not gain and number.metric not in _OF_THE_STEP:
+            of_step = {"ms": 1.0, "share": step_ms}.get(number.unit)
+            causes[number.metric] = _Cause(number.value, number.value * of_step if of_step else None)
+    return causes
 
 
 class _Runs(NamedTuple):
@@ -124,8 +124,8 @@ def _finding_change(
         rule=known.rule,
         title=known.title,
         status="untold" if why else status,
-        base=before and before.found,
-        head=after and after.found,
+        base=before and before.content,
+        head=after and after.content,
         why=why,
     )
 
@@ -156,22 +156,22 @@ def _unheld(rule: str, runs: Sequence[Run], side: str) -> str | None:
     return None
 
 
-def _moved(one: _Known, other: _Known, least_ms: float) -> FindingStatus:
+def _moved(before: _Known, after: _Known, least_ms: float) -> FindingStatus:
     """Whether a finding of both sides weighs more than before: by its severity, then by the time it would save.
 
     Not by its share of the step: that moves wherever the rest of the step does. Nor where the numbers that it rests on
     are what they were: then the rest of the step moved, and with it what a fix is worth.
     """
-    if one.causes and one.causes.keys() == other.causes.keys():
-        pairs = [(one.causes[metric], other.causes[metric]) for metric in one.causes]
+    if before.causes and before.causes.keys() == after.causes.keys():
+        pairs = [(before.causes[metric], after.causes[metric]) for metric in before.causes]
         if all(_same(was, now, least_ms) for was, now in pairs):
             return "kept"
-    before, after = one.found, other.found
+    base, head = before.content, after.content
     change = 0
-    if before.severity and after.severity:
-        change = SEVERITIES.index(before.severity) - SEVERITIES.index(after.severity)
-    if not change and before.saving and after.saving:
-        gained = after.saving.high_ms - before.saving.high_ms
+    if base.severity and head.severity:
+        change = SEVERITIES.index(base.severity) - SEVERITIES.index(head.severity)
+    if not change and base.saving and head.saving:
+        gained = head.saving.high_ms - base.saving.high_ms
         change = int(gained >= least_ms) - int(gained <= -least_ms)
     return "worse" if change > 0 else "better" if change < 0 else "kept"
 
@@ -188,7 +188,7 @@ def _counterpart(run: Run, report: Report, baseline: Report) -> Run | None:
     return baseline.runs[0] if alone else next((old for old in baseline.runs if old.name == run.name), None)
 
 
-def _marked(run: Run, old: Run | None) -> Run:
+def _with_news(run: Run, old: Run | None) -> Run:
     if old is None:
         return run
     known = dict(_known(old))

@@ -136,9 +136,9 @@ def _chunk(table: Floats, lengths: npt.NDArray[np.int64], resamples: int, rng: n
     chosen = rng.integers(0, runs, (resamples, runs)) if runs > 1 else np.zeros((resamples, 1), np.int64)
     sizes = lengths[chosen]
     steps = (rng.random((resamples, runs, widest)) * sizes[..., None]).astype(np.int64)
-    drawn = table[chosen[..., None], steps]
-    drawn[np.arange(widest) >= sizes[..., None]] = np.inf  # a shorter run gives as many as it has
-    drawn = np.sort(drawn.reshape(resamples, -1), axis=1)
+    samples = table[chosen[..., None], steps]
+    samples[np.arange(widest) >= sizes[..., None]] = np.inf  # a shorter run gives as many as it has
+    samples = np.sort(samples.reshape(resamples, -1), axis=1)
     total, row = sizes.sum(axis=1), np.arange(resamples)
-    middle: Floats = (drawn[row, (total - 1) // 2] + drawn[row, total // 2]) / 2
+    middle: Floats = (samples[row, (total - 1) // 2] + samples[row, total // 2]) / 2
     return middle

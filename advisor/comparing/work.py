@@ -43,7 +43,7 @@ def changes(base: Sequence[Run], head: Sequence[Run], least_ms: float) -> tuple[
     """What work appeared, vanished, is done more or less often, or takes longer or shorter; most time moved first."""
     frames = [_work_table(scope, base, head) for scope in _SIZES]
     changed = [change for frame in frames for change in _work_changes(frame, least_ms)]
-    return tuple(sorted(changed, key=lambda one: -abs(one.change_ms))[:_MOST_WORK])
+    return tuple(sorted(changed, key=lambda change: -abs(change.change_ms))[:_MOST_WORK])
 
 
 def _work_table(scope: str, base: Sequence[Run], head: Sequence[Run]) -> pl.DataFrame:
@@ -51,8 +51,8 @@ def _work_table(scope: str, base: Sequence[Run], head: Sequence[Run]) -> pl.Data
     keys = list(_SIZES[scope])
     before, after = (_amounts(scope, runs) for runs in (base, head))
     both = before.join(after, on=keys, how="full", coalesce=True, nulls_equal=True, suffix="_head")
-    told = all(_told(scope, runs) for runs in (base, head))
-    if not told or (scope == "launch" and hidden([*base, *head])):
+    complete = all(_has_scope(scope, runs) for runs in (base, head))
+    if not complete or (scope == "launch" and hidden([*base, *head])):
         both = both.clear()
     elif any(len(run.metrics[scope]) >= _CUT for run in [*base, *head]):
         both = both.drop_nulls(["mean_us", "mean_us_head"])
@@ -60,9 +60,9 @@ def _work_table(scope: str, base: Sequence[Run], head: Sequence[Run]) -> pl.Data
     return both.with_columns(kind=kind, size=_size(scope))
 
 
-def told_by(runs: Sequence[Run]) -> bool:
+def has_sizes(runs: Sequence[Run]) -> bool:
     """Whether all runs have the tables that the changes come from."""
-    return all(_told(scope, runs) for scope in _SIZES)
+    return all(_has_scope(scope, runs) for scope in _SIZES)
 
 
 def hidden(runs: Sequence[Run]) -> str | None:
@@ -85,19 +85,19 @@ def resized(base: Sequence[Run], head: Sequence[Run]) -> list[Resized]:
     sizes = before.join(after, on="name", suffix="_head").with_columns(
         ms=pl.col("per_step") * pl.col("mean_us"), ms_head=pl.col("per_step_head") * pl.col("mean_us_head")
     )
-    named = sizes.group_by("name").agg(
+    by_name = sizes.group_by("name").agg(
         common=(pl.col("shapes") == pl.col("shapes_head")).any(),
         base=pl.col("shapes").sort_by("ms", "shapes").last(),
         head=pl.col("shapes_head").sort_by("ms_head", "shapes_head").last(),
         ms=pl.struct("shapes", "ms").unique().struct.field("ms").sum(),
     )
-    others = named.filter(~pl.col("common")).sort("ms", "name", descending=[True, False])
+    others = by_name.filter(~pl.col("common")).sort("ms", "name", descending=[True, False])
     if others["ms"].sum() < _OTHER_WORK * float(before.select(pl.col("per_step").dot("mean_us")).item() or 0.0):
         return []
     return [Resized(*row) for row in others.select("name", "base", "head").iter_rows()]
 
 
-def _told(scope: str, runs: Sequence[Run]) -> bool:
+def _has_scope(scope: str, runs: Sequence[Run]) -> bool:
     """Whether all runs have the table; reports of earlier versions have none."""
     return all(scope in run.metrics for run in runs)
 
@@ -108,8 +108,8 @@ def _amounts(scope: str, runs: Sequence[Run]) -> pl.DataFrame:
     schema = {**_SIZES[scope], **_NUMBERS}
     rows = [{name: row.get(name) for name in schema} for run in runs for row in run.metrics.get(scope, ())]
     number, mean = pl.col("calls"), pl.col("mean_us")
-    whole = (number * mean).sum() / number.sum()
-    squares = ((number - 1) * pl.col("sd_us").fill_null(0) ** 2 + number * (mean - whole) ** 2).sum()
+    mean_us = (number * mean).sum() / number.sum()
+    squares = ((number - 1) * pl.col("sd_us").fill_null(0) ** 2 + number * (mean - mean_us) ** 2).sum()
     return (
         pl.DataFrame(rows, schema=schema, orient="row", strict=False)
         .filter(number > 0, mean.is_finite(), pl.col("calls_per_step").is_finite())
@@ -117,7 +117,7 @@ def _amounts(scope: str, runs: Sequence[Run]) -> pl.DataFrame:
         .agg(
             calls=number.sum(),
             per_step=pl.col("calls_per_step").sum() / len(runs),
-            mean_us=whole,
+            mean_us=mean_us,
             sd_us=pl.when(number.sum() > 1).then((squares / (number.sum() - 1)).sqrt()),
         )
     )
@@ -135,12 +135,12 @@ def _work_changes(table: pl.DataFrame, least_ms: float) -> Iterator[WorkChange]:
     """Names on one side only come as one; of the others each size is told by itself."""
     keys = ["kind", "name"]
     here, there = pl.col("mean_us").is_not_null(), pl.col("mean_us_head").is_not_null()
-    one_sided = ~(here.any() & there.any()).over(keys)
-    for row in _summed(table.filter(one_sided)).iter_rows(named=True):
-        yield from _one_sided(row, least_ms)
-    others = table.filter(~one_sided)
+    unmatched = ~(here.any() & there.any()).over(keys)
+    for row in _summed(table.filter(unmatched)).iter_rows(named=True):
+        yield from _unmatched(row, least_ms)
+    others = table.filter(~unmatched)
     for row in others.filter(here != there).iter_rows(named=True):
-        yield from _one_sided(row, least_ms)
+        yield from _unmatched(row, least_ms)
     both = others.filter(here & there)
     sides = [
         [both[f"{name}{suffix}"].cast(pl.Float64).to_numpy() for name in ("mean_us", "sd_us", "calls")]
@@ -157,16 +157,16 @@ def _summed(table: pl.DataFrame) -> pl.DataFrame:
     def of(suffix: str) -> list[pl.Expr]:
         number, mean = pl.col(f"per_step{suffix}"), pl.col(f"mean_us{suffix}")
         present = number.is_not_null().any()
-        whole = (number * mean).sum() / number.sum()
+        mean_us = (number * mean).sum() / number.sum()
         return [
             pl.when(present).then(number.sum()).alias(f"per_step{suffix}"),
-            pl.when(present).then(whole).alias(f"mean_us{suffix}"),
+            pl.when(present).then(mean_us).alias(f"mean_us{suffix}"),
         ]
 
     return table.group_by("kind", "name", maintain_order=True).agg(*of(""), *of("_head"), size=pl.lit(None, pl.String))
 
 
-def _one_sided(row: Mapping[str, object], least_ms: float) -> Iterator[WorkChange]:
+def _unmatched(row: Mapping[str, object], least_ms: float) -> Iterator[WorkChange]:
     base, head = _amount(row, ""), _amount(row, "_head")
     change = WorkChange(**_what(row), status="vanished" if base else "appeared", base=base, head=head)
     if abs(change.change_ms) >= least_ms:

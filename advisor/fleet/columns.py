@@ -20,12 +20,12 @@ def only(row: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: row[name] for name in names}
 
 
-_TOLD: Final = pl.col("busy_share").is_not_null()
+_MEASURED: Final = pl.col("busy_share").is_not_null()
 HOURS: Final = (
     pl.len().alias("runs"),
     pl.col("hours").sum().alias("paid"),
     sum_of(pl.col("hours") * pl.col("busy_share")).alias("busy"),
     sum_of(pl.col("hours") * (1 - pl.col("busy_share"))).alias("wasted"),
-    pl.col("hours").filter(~_TOLD).sum().alias("untold"),
+    pl.col("hours").filter(~_MEASURED).sum().alias("untold"),
 )
 """Runs, and their GPU-hours: those paid are those busy, wasted and untold together, wherever they are shown."""

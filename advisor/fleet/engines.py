@@ -123,10 +123,10 @@ def each(
     running: dict[Any, Task] = {}
     try:
         while True:
-            lost = _fill(pool, function, waiting, running, where.width)
-            if not (running or lost):
+            orphans = _fill(pool, function, waiting, running, where.width)
+            if not (running or orphans):
                 return
-            done, _ = wait(running, return_when=FIRST_COMPLETED) if running and not lost else wait(running)
+            done, _ = wait(running, return_when=FIRST_COMPLETED) if running and not orphans else wait(running)
             finished = [(running.pop(future), future) for future in done]
             if any(isinstance(future.exception(), BrokenExecutor) for _, future in finished if not future.cancelled()):
                 finished += [(running.pop(future), future) for future in wait(running).done]
@@ -134,16 +134,16 @@ def each(
                 try:
                     yield task, future.result()
                 except BrokenExecutor:
-                    lost.append(task)
+                    orphans.append(task)
                 except CancelledError:
                     raise StoreError(
                         "the Dask cluster went away; start it and run this again: what is stored stays"
                     ) from None
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is this task's
                     yield task, Killed(KILLED) if type(error).__name__ == "KilledWorker" else error
-            if lost:
+            if orphans:
                 pool.shutdown(wait=False)
-                yield from ((task, _alone(function, task)) for task in lost)
+                yield from ((task, _alone(function, task)) for task in orphans)
                 pool = where.executor()
     finally:
         for future in running:

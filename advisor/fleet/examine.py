@@ -17,9 +17,9 @@ from advisor.engine import measured, replaced, rule_book, suppressions
 from advisor.errors import ReadError
 from advisor.fleet.labels import week_of
 from advisor.fleet.recordings import Job, Settings, hashed, unread, vanished
-from advisor.fleet.rows import Row, Rows, judged_rows, kept, measured_rows, rule_set
+from advisor.fleet.rows import Row, Rows, context_of, judged_rows, measured_rows, rule_set
 from advisor.fleet.store import TABLES
-from advisor.inputs.discover import Found
+from advisor.inputs.discover import Recording
 from advisor.inputs.storage import listing, local, open_file, size
 from advisor.rules.book import Rule
 from advisor.rules.judge import Suppression, judge
@@ -47,38 +47,38 @@ def examine(job: Job) -> Done:
     """Read, measure and judge one recording, in whatever process this is; what lies elsewhere is fetched once."""
     with ExitStack() as fetched:
         try:
-            copies = tuple(str(fetched.enter_context(local(file))) for file in job.found.files)
+            copies = tuple(str(fetched.enter_context(local(file))) for file in job.source.files)
             digests = tuple(map(_digest, copies))
         except ReadError as error:
             return _unreached(job, error)
-        return _examined(job, replace(job.found, copies=copies), digests)
+        return _examined(job, replace(job.source, copies=copies), digests)
 
 
 def _unreached(job: Job, error: ReadError) -> Done:
     """A recording that vanished after it was found leaves no row; one that cannot be fetched is tried again."""
     if vanished(error):
         return Done("", gone=True)
-    return Done(unread(job.found), bad_rows(job, job.found.path, str(error), status="unreachable"))
+    return Done(unread(job.source), bad_rows(job, job.source.path, str(error), status="unreachable"))
 
 
-def _examined(job: Job, found: Found, digests: tuple[str, ...]) -> Done:
+def _examined(job: Job, fetched: Recording, digests: tuple[str, ...]) -> Done:
     recording = hashed(*sorted(digests))
     if recording in job.candidates:
         return Done(recording, known=True)
     rules, silenced, version, changed = book(job.settings)
-    jobs, broken = measured(found)
-    if not jobs and not any(size(file) is not None for file in found.copies):
+    jobs, broken = measured(fetched)
+    if not jobs and not any(size(file) is not None for file in fetched.copies):
         return Done("", gone=True)
     rows: dict[str, list[Row]] = defaultdict(list)
     keys = {"week": week_of(job.started), "recording": recording, "digests": list(digests)}
-    for number, (name, whole, notes) in enumerate(jobs):
-        judged = judge(whole, rules, silenced)
-        own = summarise(name, found.path, whole, replace(judged, notes=()))
-        keep = kept(whole, own.source.notes, notes)
+    for number, (name, measurements, notes) in enumerate(jobs):
+        judged = judge(measurements, rules, silenced)
+        own = summarise(name, fetched.path, measurements, replace(judged, notes=()))
+        keep = context_of(measurements, own.source.notes, notes)
         run = judged_again(own, judged, (*keep.notes, *judged.notes, *keep.file_notes, *changed))
         run_id = f"{recording}-{number}" if number else recording
         hosts = {
-            **dict(whole.selection.profile.workers.select("worker", "host").drop_nulls().rows()),
+            **dict(measurements.selection.profile.workers.select("worker", "host").drop_nulls().rows()),
             **job.labels.hosts,
         }
         of_run = judged_rows(run, keep, version) | measured_rows(run, hosts, job.labels.host)
@@ -112,8 +112,8 @@ def _beside(job: Job) -> Row:
 
 def bad_rows(job: Job, path: str, why: str, status: str = "unreadable") -> Rows:
     """The row of what was not checked, and why."""
-    keys = {"week": week_of(job.started), "recording": unread(job.found), "run_id": unread(job.found)}
-    about = {"status": status, "name": plain(job.found.name), "path": plain(path), "advisor_version": __version__}
+    keys = {"week": week_of(job.started), "recording": unread(job.source), "run_id": unread(job.source)}
+    about = {"status": status, "name": plain(job.source.name), "path": plain(path), "advisor_version": __version__}
     return {"runs": [{**keys, **_beside(job), **about, "reason": plain(why)}]}
 
 
@@ -133,8 +133,8 @@ def _digest(path: str) -> str:
     """Of a file's content; of a folder of tables, of all its files'."""
     if (below := listing(path)) is not None:
         return hashed(*map(_digest, below[0]))
-    told = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     with open_file(path) as stream:
         while block := stream.read(_BLOCK_BYTES):
-            told.update(block)
-    return told.hexdigest()
+            digest.update(block)
+    return digest.hexdigest()

@@ -13,7 +13,7 @@ from advisor.model.week import JobFinding, Realised, RuleTotal
 
 def job_findings(findings: pl.DataFrame, past: pl.DataFrame) -> Iterator[JobFinding]:
     """Every rule on every job of this week."""
-    seen = past.group_by("job_key", "rule").agg(weeks=pl.col("week").n_unique())
+    earlier = past.group_by("job_key", "rule").agg(weeks=pl.col("week").n_unique())
     best = pl.col("expected").arg_max()
     grouped = (
         findings.group_by("job_key", "rule")
@@ -28,7 +28,7 @@ def job_findings(findings: pl.DataFrame, past: pl.DataFrame) -> Iterator[JobFind
             silent=pl.col("suppressed").is_not_null().all(),
             reason=pl.col("suppressed").drop_nulls().first(),
         )
-        .join(seen, on=["job_key", "rule"], how="left")
+        .join(earlier, on=["job_key", "rule"], how="left")
     )
     for row in grouped.to_dicts():
         weeks = row["weeks"] or 0
@@ -146,7 +146,7 @@ def realised(gone: pl.DataFrame, runs: pl.DataFrame, earlier: pl.DataFrame) -> t
     then = earlier.join(promised.select(*LIKE, "week"), on=[*LIKE, "week"], how="semi", nulls_equal=True)
     both = promised.join(_medians(runs), on=LIKE, nulls_equal=True)
     both = both.join(_medians(then), on=LIKE, nulls_equal=True, suffix="_before")
-    made = (
+    rows = (
         Realised(
             job=row["job_key"],
             realised=1 - row["step_ms"] / row["step_ms_before"],
@@ -159,7 +159,7 @@ def realised(gone: pl.DataFrame, runs: pl.DataFrame, earlier: pl.DataFrame) -> t
         )
         for row in both.to_dicts()
     )
-    return tuple(sorted(made, key=lambda one: (-one.realised, one.job)))
+    return tuple(sorted(rows, key=lambda job: (-job.realised, job.job)))
 
 
 def _medians(runs: pl.DataFrame) -> pl.DataFrame:

@@ -31,8 +31,8 @@ def changes(runs: pl.DataFrame, earlier: pl.DataFrame) -> tuple[tuple[Change, ..
     moved = both.filter(enough).with_columns(ratio=ratio, size=(ratio.log().abs() * pl.col("hours")))
     moved = moved.filter((pl.col("ratio") >= 1 + _LEAST_CHANGE) | (pl.col("ratio") <= 1 / (1 + _LEAST_CHANGE)))
     tested = moved.sort("size", *LIKE, descending=[True, False, False, False]).head(_MOST_COMPARED)
-    found = [change for row in tested.to_dicts() if (change := _change(row)) is not None]
-    slower, faster = ([c for c in found if (c.ratio > 1) == worse] for worse in (True, False))
+    moves = [change for row in tested.to_dicts() if (change := _change(row)) is not None]
+    slower, faster = ([c for c in moves if (c.ratio > 1) == worse] for worse in (True, False))
     return tuple(slower), tuple(faster), both.filter(~enough).height
 
 
@@ -42,16 +42,16 @@ def _times(runs: pl.DataFrame, *more: pl.Expr) -> pl.DataFrame:
 
 def _change(row: Mapping[str, Any]) -> Change | None:
     before, after = np.array(row["times_before"]), np.array(row["times"])
-    found = contrast([before], [after])
-    if not found.differs(_LEAST_CHANGE):
+    difference = contrast([before], [after])
+    if not difference.differs(_LEAST_CHANGE):
         return None
     return Change(
         job=row["job_key"],
         before_ms=float(np.median(before)),
         after_ms=float(np.median(after)),
-        ratio=found.ratio,
-        low=found.low,
-        high=found.high,
+        ratio=difference.ratio,
+        low=difference.low,
+        high=difference.high,
         runs=len(after),
         runs_before=len(before),
         **only(row, "team", "gpu_type", "hours", "run_id"),
@@ -62,9 +62,9 @@ def trend(runs: pl.DataFrame) -> tuple[Trend, ...]:
     """Per week, where the GPU-hours go."""
     kinds = pl.Struct(dict.fromkeys(CATEGORIES, pl.Float64))
     parts = [pl.col("breakdown").str.json_decode(kinds).struct.field(name).fill_null(0.0) for name in CATEGORIES]
-    told = runs.with_columns(*parts).with_columns(pl.col("other") + 1 - pl.sum_horizontal(CATEGORIES))
+    shares = runs.with_columns(*parts).with_columns(pl.col("other") + 1 - pl.sum_horizontal(CATEGORIES))
     hours = [(pl.col(name) * pl.col("hours")).filter(pl.col("busy_share").is_not_null()).sum() for name in CATEGORIES]
-    grouped = told.group_by("week").agg(*HOURS, *hours)
+    grouped = shares.group_by("week").agg(*HOURS, *hours)
     return tuple(
         Trend(
             shares={name: row[name] / row["paid"] for name in CATEGORIES} if row["paid"] else {},

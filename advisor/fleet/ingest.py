@@ -15,14 +15,14 @@ import polars as pl
 from advisor import __version__
 from advisor.config import Config
 from advisor.engine import rule_book
-from advisor.errors import NothingFound
+from advisor.errors import NoRuns
 from advisor.fleet.engines import Engine, Killed, Progress, each, silent
 from advisor.fleet.examine import Done, bad_rows, examine
 from advisor.fleet.labels import week_of
 from advisor.fleet.recordings import Job, Settings, above, recordings, unread
 from advisor.fleet.rows import Row
 from advisor.fleet.store import TABLES, UNPROFILED, Store, frame
-from advisor.inputs.discover import Found, discover
+from advisor.inputs.discover import Recording, discover
 from advisor.inputs.storage import is_url, listing, tidy
 from advisor.text import one_line, plain
 
@@ -80,7 +80,7 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
         progress: Told what is done.
 
     Raises:
-        NothingFound: there is no profile, good or bad.
+        NoRuns: there is no profile, good or bad.
         ReadError: a root cannot be listed.
         StoreError: the store cannot be written, or was removed meanwhile; what is in it stays, and the same command
             goes on from there.
@@ -89,34 +89,36 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     settings = Settings(config or Config(), today or dt.datetime.now(dt.UTC).date())
     rule_book(settings.config)  # a wrong rule is said once, here, and not for each run
     places = [_absolute(root) for root in roots]
-    found, rejected = discover(places, all_runs=True)
-    found = [replace(one, name=_name(one, places)) for one in found]
-    rejected = [one for one in rejected if one.path not in places or listing(one.path) is None]
-    there = recordings(found, rejected, settings, labels or {}, places)
-    if not (found or rejected or there.bare):
-        raise NothingFound(f"{', '.join(roots)}: no profile there; give a folder of recordings")
+    sources, rejected = discover(places, all_runs=True)
+    sources = [replace(source, name=_name(source, places)) for source in sources]
+    rejected = [file for file in rejected if file.path not in places or listing(file.path) is None]
+    there = recordings(sources, rejected, settings, labels or {}, places)
+    if not (sources or rejected or there.bare):
+        raise NoRuns(f"{', '.join(roots)}: no profile there; give a folder of recordings")
     earlier = _earlier(store, [*there.jobs, *there.bad, *there.bare])
     known = set(earlier.filter(~_RETRIED)["fingerprint"])
-    homes = earlier.filter(_still_there(places, [job.found.path for job in there.jobs]))
+    homes = earlier.filter(_still_there(places, [job.source.path for job in there.jobs]))
     fresh = [_with_candidates(job, earlier, homes) for job in there.jobs if job.fingerprint not in known]
-    fresh_bad = [_named(job, places) for job in there.bad if job.fingerprint not in known]
-    told = (progress or silent)(len(fresh))
+    fresh_bad = [_with_name(job, places) for job in there.bad if job.fingerprint not in known]
+    on_done = (progress or silent)(len(fresh))
     writer = _Writer(store, earlier)
     skipped = [job.fingerprint for job in (*there.jobs, *there.bad) if job.fingerprint in known]
     before = _readable(earlier, skipped)
     for job in fresh_bad:
-        writer.add(job, Done(unread(job.found), bad_rows(job, job.found.path, job.note or "")))
+        writer.add(job, Done(unread(job.source), bad_rows(job, job.source.path, job.note or "")))
     for job in _never_profiled(store, [job for job in there.bare if job.fingerprint not in known]):
-        named = _named(job, places)
-        writer.add(job, Done(unread(job.found), bad_rows(named, job.found.path, job.note or "", status=UNPROFILED)))
-    notes = [f"{job.found.path}: {job.note}" for job in fresh if job.note]
+        known_job = _with_name(job, places)
+        writer.add(
+            job, Done(unread(job.source), bad_rows(known_job, job.source.path, job.note or "", status=UNPROFILED))
+        )
+    notes = [f"{job.source.path}: {job.note}" for job in fresh if job.note]
     gone = there.gone
     try:
         for job, outcome in each(engine, examine, fresh):
             done = outcome if isinstance(outcome, Done) else _failed(job, outcome)
             gone += done.gone
             writer.add(job, done)
-            told(1)
+            on_done(1)
     except KeyboardInterrupt:
         writer.flush()
         raise
@@ -161,8 +163,8 @@ class _Writer:
         if done.known:
             homes = self._earlier.filter(pl.col("recording") == done.recording).sort("path")
             self._copy(job, homes["path"][0], homes["labels"][0], homes["status"])
-        elif (other := self._written.get(done.recording)) and plain(other[0].found.path) <= plain(job.found.path):
-            self._copy(job, plain(other[0].found.path), other[0].labels.canonical(), _statuses(other[1]))
+        elif (other := self._written.get(done.recording)) and plain(other[0].source.path) <= plain(job.source.path):
+            self._copy(job, plain(other[0].source.path), other[0].labels.canonical(), _statuses(other[1]))
         elif not done.gone:
             if other:
                 self._take_back(*other, instead=job)
@@ -182,7 +184,7 @@ class _Writer:
 
     def _copy(self, job: Job, home: str, labels: str, statuses: Iterable[str]) -> None:
         self.counts[_read(statuses)] += 1
-        self.copies.append((plain(job.found.path), home, labels == job.labels.canonical()))
+        self.copies.append((plain(job.source.path), home, labels == job.labels.canonical()))
 
     def _take_back(self, job: Job, done: Done, *, instead: Job) -> None:
         """Undo what was gathered, or written, of a place that turns out to be a copy."""
@@ -191,8 +193,8 @@ class _Writer:
         }
         self._weeks.add(week_of(job.started))
         self._replaced.add(done.recording)
-        self.counts.subtract(self._told(done))
-        self._copy(job, plain(instead.found.path), instead.labels.canonical(), _statuses(done))
+        self.counts.subtract(self._outcomes(done))
+        self._copy(job, plain(instead.source.path), instead.labels.canonical(), _statuses(done))
 
     def _gather(self, job: Job, done: Done) -> None:
         old = self._earlier.filter(_superseded(job, done))
@@ -201,9 +203,9 @@ class _Writer:
         for name, rows in done.rows.items():
             self._rows[name] += rows
         self._characters += sum(len(row["drawing"]) for row in done.rows.get("drawings", ()))
-        self.counts.update(self._told(done))
+        self.counts.update(self._outcomes(done))
 
-    def _told(self, done: Done) -> list[str]:
+    def _outcomes(self, done: Done) -> list[str]:
         """What a recording and its rows count as; its runs only if they are new."""
         statuses = _statuses(done)
         if statuses == [UNPROFILED]:
@@ -240,33 +242,33 @@ def _read(statuses: Iterable[str]) -> str:
 
 def _readable(earlier: pl.DataFrame, fingerprints: Sequence[str]) -> Counter[str]:
     """How many of the recordings that the store holds could be read: all of it, a part, or nothing."""
-    mine = earlier.filter(pl.col("fingerprint").is_in(pl.Series(fingerprints, dtype=pl.String).implode()))
-    return Counter(map(_read, mine.group_by("fingerprint").agg("status")["status"]))
+    copies = earlier.filter(pl.col("fingerprint").is_in(pl.Series(fingerprints, dtype=pl.String).implode()))
+    return Counter(map(_read, copies.group_by("fingerprint").agg("status")["status"]))
 
 
 def _superseded(job: Job, done: Done) -> pl.Expr:
     """Rows that the new ones take the place of: of the same content, of a part of it at the same place, or bad ones."""
-    same = pl.col("recording").is_in([done.recording, unread(job.found)])
-    mended = pl.col("path").is_in([plain(file) for file in job.found.files]) & (pl.col("status") == "unreadable")
+    same = pl.col("recording").is_in([done.recording, unread(job.source)])
+    mended = pl.col("path").is_in([plain(file) for file in job.source.files]) & (pl.col("status") == "unreadable")
     shares = pl.col("digests").list.set_intersection(pl.lit([*done.digests], pl.List(pl.String))).list.len() > 0
-    here = plain(job.found.path)
+    here = plain(job.source.path)
     profiled = pl.col("path").is_in([here, *above(here)]) & (pl.col("status") == UNPROFILED)
     return same | mended | profiled | (pl.col("path").eq(here) & shares)
 
 
 def _earlier(store: Store, jobs: Sequence[Job]) -> pl.DataFrame:
     """What the store holds of these recordings: by fingerprint, by place, or by size, which is what copies share."""
-    places = pl.Series([plain(path) for job in jobs for path in (job.found.path, *job.found.files)], dtype=pl.String)
+    places = pl.Series([plain(path) for job in jobs for path in (job.source.path, *job.source.files)], dtype=pl.String)
     sizes = pl.Series([job.bytes for job in jobs], dtype=pl.Int64)
     prints = pl.Series([job.fingerprint for job in jobs], dtype=pl.String)
-    mine = (
+    same = (
         pl.col("fingerprint").is_in(prints.unique().implode())
         | pl.col("path").is_in(places.unique().implode())
         | pl.col("bytes").is_in(sizes.unique().implode())
         | pl.col("status").eq(UNPROFILED)  # few; a profile may have come to one
     )
     columns = ("recording", "week", "path", "status", "fingerprint", "digests", "bytes", "labels", "advisor_version")
-    return store.collect(store.scan("runs").filter(mine).select(columns))
+    return store.collect(store.scan("runs").filter(same).select(columns))
 
 
 def _never_profiled(store: Store, bare: Sequence[Job]) -> list[Job]:
@@ -275,13 +277,13 @@ def _never_profiled(store: Store, bare: Sequence[Job]) -> list[Job]:
         return []
     checked = store.scan("runs").filter(pl.col("status") != UNPROFILED).select("path").unique()
     profiled = {place for (path,) in store.collect(checked).iter_rows() for place in (path, *above(path))}
-    return [job for job in bare if plain(job.found.path) not in profiled]
+    return [job for job in bare if plain(job.source.path) not in profiled]
 
 
-def _still_there(roots: Sequence[str], found: Sequence[str]) -> pl.Expr:
+def _still_there(roots: Sequence[str], paths: Sequence[str]) -> pl.Expr:
     """Rows of places that were found, or that no root covers, so that nobody looked."""
     looked = [pl.col("path").str.starts_with(f"{plain(root)}/") for root in roots]
-    there = pl.Series([plain(path) for path in found], dtype=pl.String)
+    there = pl.Series([plain(path) for path in paths], dtype=pl.String)
     return pl.col("path").is_in(there.unique().implode()) | ~pl.any_horizontal(looked)
 
 
@@ -289,27 +291,27 @@ def _with_candidates(job: Job, earlier: pl.DataFrame, homes: pl.DataFrame) -> Jo
     """The job with the recordings that it may be a copy of: labelled alike, or at a place that goes before its own."""
     size = (pl.col("bytes") == job.bytes) & ~_RETRIED
     alike = earlier.filter(size, pl.col("labels") == job.labels.canonical())
-    before = homes.filter(size, pl.col("path") < plain(job.found.path))
+    before = homes.filter(size, pl.col("path") < plain(job.source.path))
     return replace(job, candidates=frozenset([*alike["recording"], *before["recording"]]))
 
 
 def _failed(job: Job, error: Exception) -> Done:
     """A run whose process died or whose check went wrong in a way that nobody foresaw."""
     if isinstance(error, Killed):
-        return Done(unread(job.found), bad_rows(job, job.found.path, str(error), status="killed"))
+        return Done(unread(job.source), bad_rows(job, job.source.path, str(error), status="killed"))
     why = f"{type(error).__name__}: {one_line(str(error), 300)}; please report this as a bug"
-    return Done(unread(job.found), bad_rows(job, job.found.path, why))
+    return Done(unread(job.source), bad_rows(job, job.source.path, why))
 
 
-def _name(one: Found, roots: Sequence[str]) -> str:
+def _name(recording: Recording, roots: Sequence[str]) -> str:
     """What a run goes by: its place under the root, which does not depend on what else lies there."""
-    below = min((one.path.removeprefix(f"{root}/") for root in roots), key=len)
-    _, sign, number = one.name.rpartition("#")  # of several recordings in one place
-    return one.name if below == one.path else below + (sign + number if number.isdigit() else "")
+    below = min((recording.path.removeprefix(f"{root}/") for root in roots), key=len)
+    _, sign, number = recording.name.rpartition("#")  # of several recordings in one place
+    return recording.name if below == recording.path else below + (sign + number if number.isdigit() else "")
 
 
-def _named(job: Job, roots: Sequence[str]) -> Job:
-    return replace(job, found=replace(job.found, name=_name(job.found, roots)))
+def _with_name(job: Job, roots: Sequence[str]) -> Job:
+    return replace(job, source=replace(job.source, name=_name(job.source, roots)))
 
 
 def _absolute(root: str) -> str:

@@ -79,28 +79,28 @@ class Labels(BaseModel):
         return self.started.replace(tzinfo=self.started.tzinfo or dt.UTC).astimezone(dt.UTC)
 
 
-def given(pairs: Iterable[str], systems: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
+def labels_of_run(pairs: Iterable[str], systems: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
     """Labels from the command line: `key=value`, and what the environment of a scheduler tells.
 
     Raises:
         UsageError: a pair or a system is none.
     """
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for system in systems:
         if system not in SYSTEMS:
             raise UsageError(f"--labels-from {system}: not one of {', '.join(SYSTEMS)}")
-        told = {
+        job = {
             label: next((environment[n] for n in names if environment.get(n)), None)
             for label, names in SYSTEMS[system].items()
         }
-        found |= {label: value for label, value in told.items() if value is not None}
+        labels |= {label: value for label, value in job.items() if value is not None}
     for pair in pairs:
         key, sign, value = pair.partition("=")
         if not (key and sign):
             raise UsageError(f"--label {pair}: give it as KEY=VALUE")
-        found[key] = value
-    labels_of(found)
-    return found
+        labels[key] = value
+    labels_of(labels)
+    return labels
 
 
 def labels_of(*sources: Mapping[str, object]) -> Labels:
@@ -109,18 +109,18 @@ def labels_of(*sources: Mapping[str, object]) -> Labels:
     Raises:
         UsageError: a value is of the wrong kind.
     """
-    told: dict[str, object] = {}
+    values: dict[str, object] = {}
     other: dict[str, str] = {}
     for source in sources:
         for key, value in source.items():
             if value is None:
                 continue
             if key in Labels.model_fields and key != "other":
-                told[key] = _short(value) if isinstance(value, str) else value
+                values[key] = _short(value) if isinstance(value, str) else value
             else:
                 other[_short(str(key))] = _short(str(value))
     try:
-        return Labels.model_validate({**told, "other": other})
+        return Labels.model_validate({**values, "other": other})
     except ValidationError as error:
         wrong = (f"{'.'.join(map(str, e['loc'][:2]))}: {one_line(e['msg'], 200)}" for e in error.errors())
         raise UsageError(f"label {'; '.join(wrong)}") from None
@@ -155,14 +155,14 @@ def of_file(path: str) -> dict[str, object]:
     with open_file(path) as stream:
         text = stream.read(_MOST_BYTES + 1)
     if len(text) > _MOST_BYTES:
-        raise ReadError(f"{path}: larger than any list of labels")
+        raise ReadError("larger than any list of labels", path)
     try:
-        told = yaml.safe_load(text.decode("utf-8"))
+        document = yaml.safe_load(text.decode("utf-8"))
     except (ValueError, OverflowError, yaml.YAMLError, RecursionError) as error:
-        raise ReadError(f"{path}: not YAML: {one_line(str(error), 200)}") from None
-    if not isinstance(told, dict):
-        raise ReadError(f"{path}: a list of labels is a mapping, `team: vision` for one")
-    return {str(key): value for key, value in told.items()}
+        raise ReadError(f"not YAML: {one_line(str(error), 200)}", path) from None
+    if not isinstance(document, dict):
+        raise ReadError("a list of labels is a mapping, `team: vision` for one", path)
+    return {str(key): value for key, value in document.items()}
 
 
 def week_of(moment: dt.datetime) -> str:
@@ -171,7 +171,7 @@ def week_of(moment: dt.datetime) -> str:
     return f"{year}-W{week:02}"
 
 
-def named_week(text: str | None, now: dt.datetime | None = None) -> str | None:
+def week_name(text: str | None, now: dt.datetime | None = None) -> str | None:
     """A week as a user names it: as `2026-W47`, or `last` for the one that ended last.
 
     Raises:

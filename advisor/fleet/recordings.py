@@ -11,7 +11,7 @@ from typing import Final
 from advisor.config import Config
 from advisor.errors import AdvisorError, ReadError, UsageError
 from advisor.fleet.labels import FILE, Labels, labels_of, of_file, of_path, sound
-from advisor.inputs.discover import Found, Rejected
+from advisor.inputs.discover import Recording, Rejected
 from advisor.inputs.storage import listing, size, stamp
 
 _BARE: Final = f"{FILE} tells GPU-hours, but no profile lies here"
@@ -29,7 +29,7 @@ class Settings:
 class Job:
     """One recording to ingest: where it lies, what is known of it, and the recordings that it may be a copy of."""
 
-    found: Found
+    source: Recording
     labels: Labels
     note: str | None  # what is wrong with its labels
     fingerprint: str
@@ -54,7 +54,7 @@ class Recordings:
 
 
 def recordings(
-    found: Iterable[Found],
+    sources: Iterable[Recording],
     rejected: Iterable[Rejected],
     settings: Settings,
     labels: Mapping[str, str],
@@ -63,41 +63,41 @@ def recordings(
     """What discovery found, as jobs.
 
     Args:
-        found: Runs.
+        sources: Runs.
         rejected: Files and folders that are none.
         settings: What they are checked with.
         labels: Of all of them; a path's or a `run.yaml`'s go before these.
         roots: What was searched; a `run.yaml` above these labels nothing.
     """
-    found, rejected, roots = list(found), list(rejected), list(roots)
-    given = {file for one in found for file in one.files} | {one.path for one in rejected}
-    files = _RunFiles(root.rpartition("/")[0] if root in given else root for root in roots)
+    sources, rejected, roots = list(sources), list(rejected), list(roots)
+    places = {file for source in sources for file in source.files} | {file.path for file in rejected}
+    files = _RunFiles(root.rpartition("/")[0] if root in places else root for root in roots)
     jobs, bad, gone = [], [], 0
-    for one in found:
+    for source in sources:
         try:
-            stamps = [stamp(file) for file in one.files]
+            stamps = [stamp(file) for file in source.files]
         except ReadError as error:
             if vanished(error):
                 gone += 1
             else:
-                bad.append(_refused(one.path, str(error), settings, labels, files))
+                bad.append(_refused(source.path, str(error), settings, labels, files))
             continue
-        known, note = _labelled(one, settings.config, labels, files)
-        marks = [part for file, (mark, _) in zip(one.files, stamps, strict=True) for part in (file, mark)]
+        known, note = _labelled(source, settings.config, labels, files)
+        marks = [part for file, (mark, _) in zip(source.files, stamps, strict=True) for part in (file, mark)]
         jobs.append(
             Job(
-                found=one,
+                source=source,
                 labels=known,
                 note=note,
                 fingerprint=hashed(*marks, known.canonical(), note or ""),
-                bytes=sum(size(file) or 0 for file in one.files),
+                bytes=sum(size(file) or 0 for file in source.files),
                 started=_started(known, (moment for _, moment in stamps)),
                 started_from="label" if known.when else "file",
                 settings=settings,
             )
         )
     bad += [_refused(path, r.why, settings, labels, files) for r in rejected for path in (r.path, *r.others)]
-    profiled = {place for job in (*jobs, *bad) for place in (job.found.path, *above(job.found.path))}
+    profiled = {place for job in (*jobs, *bad) for place in (job.source.path, *above(job.source.path))}
     folders = dict.fromkeys(folder for root in roots for folder in _labelled_folders(root) if folder not in profiled)
     refused = (_refused(folder, _BARE, settings, labels, files) for folder in folders)
     return Recordings(tuple(jobs), tuple(bad), tuple(job for job in refused if job.labels.gpu_hours), gone)
@@ -127,10 +127,10 @@ def _refused(path: str, why: str, settings: Settings, labels: Mapping[str, str],
         mark, written = stamp(file)
     except AdvisorError:
         mark, written = "", None
-    found = Found(path, path, "", (file,))
-    known, _ = _labelled(found, settings.config, labels, files)
+    source = Recording(path, path, "", (file,))
+    known, _ = _labelled(source, settings.config, labels, files)
     return Job(
-        found=found,
+        source=source,
         labels=known,
         note=why,
         fingerprint=hashed(path, why, mark, known.canonical()),
@@ -151,7 +151,7 @@ class _RunFiles:
 
     def __init__(self, roots: Iterable[str]) -> None:
         self._roots = tuple(roots)
-        self._seen: dict[str, dict[str, object] | None] = {}
+        self._labels: dict[str, dict[str, object] | None] = {}
 
     def nearest(self, path: str) -> dict[str, object]:
         """That of the folder or the nearest one above it, up to the root.
@@ -161,10 +161,10 @@ class _RunFiles:
         """
         folder = path
         while any(folder == root or folder.startswith(f"{root}/") for root in self._roots):
-            if folder not in self._seen:
-                self._seen[folder] = self._read(f"{folder}/{FILE}")
-            if (told := self._seen[folder]) is not None:
-                return told
+            if folder not in self._labels:
+                self._labels[folder] = self._read(f"{folder}/{FILE}")
+            if (labels := self._labels[folder]) is not None:
+                return labels
             folder = folder.rpartition("/")[0]
         return {}
 
@@ -175,16 +175,18 @@ class _RunFiles:
         return of_file(path)
 
 
-def _labelled(one: Found, config: Config, given: Mapping[str, str], files: _RunFiles) -> tuple[Labels, str | None]:
+def _labelled(
+    source: Recording, config: Config, of_command: Mapping[str, str], files: _RunFiles
+) -> tuple[Labels, str | None]:
     """A run's labels, and what is wrong with them: a run does not stay out for its labels."""
-    of_place: Mapping[str, object] = of_path(one.path, config.fleet.paths)
-    folder = one.path if one.files != (one.path,) else one.path.rpartition("/")[0]
+    of_place: Mapping[str, object] = of_path(source.path, config.fleet.paths)
+    folder = source.path if source.files != (source.path,) else source.path.rpartition("/")[0]
     try:
         of_folder, wrong = sound(files.nearest(folder))
     except (ReadError, UsageError) as error:
         of_folder, wrong = {}, [str(error)]
     of_place, also = sound(of_place)
-    return labels_of(given, of_place, of_folder), "; ".join([*also, *wrong]) or None
+    return labels_of(of_command, of_place, of_folder), "; ".join([*also, *wrong]) or None
 
 
 def hashed(*parts: str) -> str:
@@ -192,6 +194,6 @@ def hashed(*parts: str) -> str:
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
 
-def unread(found: Found) -> str:
+def unread(source: Recording) -> str:
     """The name of a recording that was never read: by its place, for want of its content."""
-    return hashed("unread", found.path, *found.files)
+    return hashed("unread", source.path, *source.files)

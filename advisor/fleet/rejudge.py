@@ -29,7 +29,7 @@ class Again:
 
     row: Row
     report: str
-    kept: str
+    context: str
     settings: Settings
 
 
@@ -61,10 +61,10 @@ def rejudge(  # noqa: PLR0913 - all but the first two are options
     version = book(settings)[2]
     outdated = pl.lit(every) | pl.col("rule_set").ne_missing(version)
     stale = store.scan("runs", weeks).filter(pl.col("status") == "checked", outdated)
-    left = store.collect(stale.select("week", "run_id").sort("week", "run_id"))
-    told, judged, notes = (progress or silent)(left.height), 0, []
+    runs = store.collect(stale.select("week", "run_id").sort("week", "run_id"))
+    on_done, judged, notes = (progress or silent)(runs.height), 0, []
     batch: list[tuple[Again, Rows]] = []
-    for task, outcome in each(engine, again, _stored(store, left, settings)):
+    for task, outcome in each(engine, again, _stored(store, runs, settings)):
         if isinstance(outcome, Exception):
             notes.append(f"{task.row['run_id']}: cannot be judged again: {one_line(str(outcome), 200)}")
         else:
@@ -73,7 +73,7 @@ def rejudge(  # noqa: PLR0913 - all but the first two are options
         if len(batch) >= _FLUSH_RUNS:
             _rewrite(store, batch)
             batch = []
-        told(1)
+        on_done(1)
     _rewrite(store, batch)
     return Rejudged(judged, tuple(notes))
 
@@ -84,26 +84,26 @@ def _rewrite(store: Store, batch: Sequence[tuple[Again, Rows]]) -> None:
     store.write({name: frame(name, rows) for name, rows in tables.items()}, "run_id", ids, weeks)
 
 
-def _stored(store: Store, left: pl.DataFrame, settings: Settings) -> Iterator[Again]:
+def _stored(store: Store, runs: pl.DataFrame, settings: Settings) -> Iterator[Again]:
     """The runs with their reports, some hundred at a time."""
-    for some in left.iter_slices(_READ_AT_ONCE):
-        mine = pl.col("run_id").is_in(some["run_id"].implode())
+    for some in runs.iter_slices(_READ_AT_ONCE):
+        of_slice = pl.col("run_id").is_in(some["run_id"].implode())
         weeks = some["week"].unique().to_list()
-        runs = store.collect(store.scan("runs", weeks).filter(mine))
-        texts = store.collect(store.scan("reports", weeks).filter(mine).select("run_id", "report", "kept"))
-        kept_of = {run_id: (report, beside) for run_id, report, beside in texts.iter_rows()}
-        for row in runs.to_dicts():
-            if row["run_id"] in kept_of:
-                yield Again(row, *kept_of[row["run_id"]], settings)
+        stored = store.collect(store.scan("runs", weeks).filter(of_slice))
+        texts = store.collect(store.scan("reports", weeks).filter(of_slice).select("run_id", "report", "kept"))
+        contexts = {run_id: (report, beside) for run_id, report, beside in texts.iter_rows()}
+        for row in stored.to_dicts():
+            if row["run_id"] in contexts:
+                yield Again(row, *contexts[row["run_id"]], settings)
 
 
 def again(task: Again) -> Rows:
     """One stored run judged anew: its rows of `runs`, `findings` and `reports`."""
     rules, silenced, version, changed = book(task.settings)
-    found = as_measured(task.report, task.kept)
-    judged, beside = judge(found, rules, silenced), found.kept
-    run = judged_again(found.run, judged, (*beside.notes, *judged.notes, *beside.file_notes, *changed))
-    rows = judged_rows(run, found.kept, version)
+    stored = as_measured(task.report, task.context)
+    judged, beside = judge(stored, rules, silenced), stored.context
+    run = judged_again(stored.run, judged, (*beside.notes, *judged.notes, *beside.file_notes, *changed))
+    rows = judged_rows(run, stored.context, version)
     keys = {key: task.row[key] for key in ("week", "recording", "run_id")}
     rows["runs"] = [{**task.row, **rows["runs"][0]}]
     return {name: [{**row, **keys} for row in of] for name, of in rows.items()}

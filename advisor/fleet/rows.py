@@ -25,11 +25,11 @@ Rows: TypeAlias = dict[str, list[Row]]
 """Rows by table of the store."""
 
 _HOURS_PER_MS: Final = 1 / 3.6e6
-_KEPT_SCOPES: Final = frozenset({"run", "worker", "device", "step"})
+_STORED_SCOPES: Final = frozenset({"run", "worker", "device", "step"})
 _NEWER: Final = Missing("measured_by_newer_version")
 
 
-class Kept(BaseModel):
+class Context(BaseModel):
     """What judging a run again needs beside its report.
 
     `notes` are those on what was read, `file_notes` those on its files. Keys of places are `metric/worker`.
@@ -45,19 +45,19 @@ class Kept(BaseModel):
     places: Mapping[str, tuple[Place, ...]]
 
 
-def kept(found: Measurements, notes: Sequence[str], file_notes: Sequence[str]) -> Kept:
+def context_of(measurements: Measurements, notes: Sequence[str], file_notes: Sequence[str]) -> Context:
     """What has to be kept of a run's measurements, all of it small."""
     spots = {
         f"{name}/{worker}": tuple(Place.model_validate(row) for row in rows.to_dicts())
         for name, metric in METRICS.items()
         if metric.where is not None
-        for worker in found.workers
-        if (rows := found.places(name, worker)).height
+        for worker in measurements.workers
+        if (rows := measurements.places(name, worker)).height
     }
-    return Kept(
-        frameworks={worker: found.framework(worker) for worker in found.workers},
-        used_steps={worker: found.used_steps(worker) for worker in found.workers},
-        reasons={name: Reason.of(why) for name, why in found.reasons.items()},
+    return Context(
+        frameworks={worker: measurements.framework(worker) for worker in measurements.workers},
+        used_steps={worker: measurements.used_steps(worker) for worker in measurements.workers},
+        reasons={name: Reason.of(why) for name, why in measurements.reasons.items()},
         notes=tuple(notes),
         file_notes=tuple(file_notes),
         places=spots,
@@ -78,7 +78,7 @@ class Stored:
     """A run out of the store, as the judge asks for it: the metrics in its report, and what was kept beside."""
 
     run: Run
-    kept: Kept
+    context: Context
 
     @property
     def format(self) -> str:
@@ -88,7 +88,7 @@ class Stored:
     @property
     def workers(self) -> tuple[int, ...]:
         """All workers, ascending."""
-        return tuple(sorted(self.kept.used_steps))
+        return tuple(sorted(self.context.used_steps))
 
     @property
     def pace(self) -> int:
@@ -99,14 +99,17 @@ class Stored:
     def reasons(self) -> Mapping[str, Missing]:
         """Why a metric is null; one that came later was never measured."""
         then = self.run.metrics["run"][0]
-        stored = {name: Missing(why.code, **why.facts) for name, why in self.kept.reasons.items()}
+        stored = {name: Missing(why.code, **why.facts) for name, why in self.context.reasons.items()}
         return {**{name: _NEWER for name in METRICS if name not in then}, **stored}
 
     @cached_property
     def _frames(self) -> dict[Scope, pl.DataFrame]:
-        (whole,) = self.run.metrics["run"]
-        of_job = {name: value for name, value in whole.items() if name in METRICS and METRICS[name].scope == "run"}
-        return {"run": _metrics([whole]), "worker": _metrics([{**row, **of_job} for row in self.run.metrics["worker"]])}
+        (of_run,) = self.run.metrics["run"]
+        of_job = {name: value for name, value in of_run.items() if name in METRICS and METRICS[name].scope == "run"}
+        return {
+            "run": _metrics([of_run]),
+            "worker": _metrics([{**row, **of_job} for row in self.run.metrics["worker"]]),
+        }
 
     def rows(self, scope: Scope) -> pl.DataFrame:
         """A row per worker, or the job's; a column per metric of now."""
@@ -114,15 +117,15 @@ class Stored:
 
     def framework(self, worker: int) -> str | None:
         """The worker's framework, where it is known."""
-        return self.kept.frameworks.get(worker)
+        return self.context.frameworks.get(worker)
 
     def used_steps(self, worker: int) -> tuple[int, ...] | None:
         """The steps that its values rest on; None where it marks none."""
-        return self.kept.used_steps.get(worker)
+        return self.context.used_steps.get(worker)
 
     def places(self, metric: str, worker: int) -> pl.DataFrame:
         """The places that were kept."""
-        return pl.DataFrame([place.model_dump() for place in self.kept.places.get(f"{metric}/{worker}", ())])
+        return pl.DataFrame([place.model_dump() for place in self.context.places.get(f"{metric}/{worker}", ())])
 
 
 def _metrics(rows: Sequence[Mapping[str, Value]]) -> pl.DataFrame:
@@ -133,9 +136,9 @@ def _metrics(rows: Sequence[Mapping[str, Value]]) -> pl.DataFrame:
 
 def rule_set(rules: Mapping[str, Rule], silenced: Mapping[str, Suppression]) -> str:
     """A short name of all that judging depends on: another rule, limit or suppression gives another."""
-    told = [rule.model_dump(mode="json") for rule in rules.values()]
+    texts = [rule.model_dump(mode="json") for rule in rules.values()]
     quiet = [(name, s.reason, s.until, s.expired) for name, s in sorted(silenced.items())]
-    return hashlib.blake2b(json.dumps([told, quiet], sort_keys=True).encode(), digest_size=6).hexdigest()
+    return hashlib.blake2b(json.dumps([texts, quiet], sort_keys=True).encode(), digest_size=6).hexdigest()
 
 
 def measured_rows(run: Run, hosts: Mapping[int, str], host: str | None) -> Rows:
@@ -154,13 +157,13 @@ def measured_rows(run: Run, hosts: Mapping[int, str], host: str | None) -> Rows:
 
 
 def _drawing(run: Run) -> Drawing:
-    tables = {scope: rows for scope, rows in run.metrics.items() if scope not in _KEPT_SCOPES}
+    tables = {scope: rows for scope, rows in run.metrics.items() if scope not in _STORED_SCOPES}
     return Drawing(metrics=tables, timeline=run.timeline)
 
 
-def judged_rows(run: Run, kept_: Kept, rules: str) -> Rows:
+def judged_rows(run: Run, context: Context, rules: str) -> Rows:
     """The rows that a new rule set changes; the row of `runs` lacks what is known beside the profile."""
-    tables = {scope: rows for scope, rows in run.metrics.items() if scope in _KEPT_SCOPES}
+    tables = {scope: rows for scope, rows in run.metrics.items() if scope in _STORED_SCOPES}
     small = run.model_copy(update={"metrics": tables, "timeline": None})
     about = {
         "status": "checked",
@@ -175,7 +178,7 @@ def judged_rows(run: Run, kept_: Kept, rules: str) -> Rows:
         "rule_set": rules,
         "advisor_version": __version__,
     }
-    report = {"report": small.model_dump_json(), "kept": kept_.model_dump_json()}
+    report = {"report": small.model_dump_json(), "kept": context.model_dump_json()}
     return {"runs": [about], "findings": list(_findings(run)), "reports": [report]}
 
 
@@ -240,14 +243,14 @@ def as_checked(report: str, drawing: str | None) -> Run:
     run = Run.model_validate_json(report)
     if drawing is None:
         return run
-    drawn = Drawing.model_validate_json(drawing)
-    found = {finding.key for finding in run.findings}
-    timeline = drawn.timeline and drawn.timeline.model_copy(
-        update={"shows": {key: spans for key, spans in drawn.timeline.shows.items() if key in found}}
+    large = Drawing.model_validate_json(drawing)
+    keys = {finding.key for finding in run.findings}
+    timeline = large.timeline and large.timeline.model_copy(
+        update={"shows": {key: spans for key, spans in large.timeline.shows.items() if key in keys}}
     )
-    return run.model_copy(update={"metrics": {**run.metrics, **drawn.metrics}, "timeline": timeline})
+    return run.model_copy(update={"metrics": {**run.metrics, **large.metrics}, "timeline": timeline})
 
 
-def as_measured(report: str, kept_: str) -> Stored:
+def as_measured(report: str, context: str) -> Stored:
     """A run out of the store's table `reports`."""
-    return Stored(Run.model_validate_json(report), Kept.model_validate_json(kept_))
+    return Stored(Run.model_validate_json(report), Context.model_validate_json(context))

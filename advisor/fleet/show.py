@@ -10,13 +10,13 @@ from typing import Final
 import polars as pl
 
 from advisor import __version__
-from advisor.errors import NothingFound, UsageError
+from advisor.errors import NoRuns, UsageError
 from advisor.fleet.rows import as_checked
 from advisor.fleet.store import Store
 from advisor.model.report import Report, Run
 from advisor.model.week import Week
-from advisor.render import html
 from advisor.render.fleet.words import gpu_hours, linked
+from advisor.render.registry import Request, draw
 from advisor.text import one_line
 
 _ID: pl.Expr = pl.col("run_id")
@@ -32,7 +32,7 @@ def runs_of(store: Store, week: str | None, job: str | None = None) -> pl.DataFr
     A run without a label `job` goes by its name. `gpu_hours` are those of the recorded steps where no label tells them.
 
     Raises:
-        NothingFound: the store holds none.
+        NoRuns: the store holds none.
     """
     week = week or max(store.weeks(), default="")
     columns = (
@@ -40,11 +40,11 @@ def runs_of(store: Store, week: str | None, job: str | None = None) -> pl.DataFr
         pl.coalesce("job", "name").alias("job"),
         pl.coalesce("gpu_hours", "recorded_hours").alias("gpu_hours"),
     )
-    wanted = pl.lit(value=True) if job is None else pl.col("job") == job
-    rows = store.collect(store.scan("runs", [week]).select(columns).filter(wanted))
+    of_job = pl.lit(value=True) if job is None else pl.col("job") == job
+    rows = store.collect(store.scan("runs", [week]).select(columns).filter(of_job))
     if not rows.height:
         of = "" if job is None else f" of the job {one_line(job, 100)}"
-        raise NothingFound(f"{store.uri}: no run of {week or 'any week'}{of}")
+        raise NoRuns(f"{store.uri}: no run of {week or 'any week'}{of}")
     return rows.sort("team", "job", "name", "run_id")
 
 
@@ -52,18 +52,18 @@ def listed(store: Store, week: str | None, job: str | None = None) -> Iterator[s
     """A heading and one line per run, as `runs_of` has them.
 
     Raises:
-        NothingFound: the store holds none.
+        NoRuns: the store holds none.
     """
     rows = runs_of(store, week, job)
     ids = _brief(rows["run_id"], store.collect(store.scan("runs").select("run_id"))["run_id"])
     wide = max(10, *map(len, ids))
     yield f"{rows['week'][0]:{wide}} {'Team':12} {'Job':{_NAME}} {'GPU time':>12} Verdict, or why there is none"
     for row in rows.with_columns(run_id=ids).iter_rows(named=True):
-        said = row["verdict"] if row["status"] == "checked" else f"{row['status']}: {row['reason']}"
+        outcome = row["verdict"] if row["status"] == "checked" else f"{row['status']}: {row['reason']}"
         name = one_line(row["job"] or "", _NAME)
         paid = "-" if row["gpu_hours"] is None else gpu_hours(row["gpu_hours"])
         team = one_line(row["team"] or "-", 12)
-        yield f"{row['run_id']:{wide}} {team:12} {name:{_NAME}} {paid:>12} {one_line(said or '', 100)}"
+        yield f"{row['run_id']:{wide}} {team:12} {name:{_NAME}} {paid:>12} {one_line(outcome or '', 100)}"
 
 
 def as_json(rows: pl.DataFrame) -> str:
@@ -74,12 +74,12 @@ def as_json(rows: pl.DataFrame) -> str:
 def _brief(ids: pl.Series, among: pl.Series) -> pl.Series:
     """Ids with only as much of their recording's as no other recording of the store begins with."""
     recordings = among.str.replace(_PART, "").unique()
-    mine, part = ids.str.replace(_PART, ""), ids.str.extract(_PART).fill_null("")
-    brief = mine
+    hashes, part = ids.str.replace(_PART, ""), ids.str.extract(_PART).fill_null("")
+    brief = hashes
     for digits in reversed(_DIGITS):
         heads = recordings.str.head(digits)
-        alone = ~mine.str.head(digits).is_in(heads.filter(heads.is_duplicated()).implode())
-        brief = mine.str.head(digits).zip_with(alone, brief)
+        alone = ~hashes.str.head(digits).is_in(heads.filter(heads.is_duplicated()).implode())
+        brief = hashes.str.head(digits).zip_with(alone, brief)
     return brief + part
 
 
@@ -87,23 +87,21 @@ def report_of(store: Store, run_id: str) -> Report:
     """The report of the one run whose id starts so; `-3` at the end names one of several runs of a recording.
 
     Raises:
-        NothingFound: there is none.
+        NoRuns: there is none.
         UsageError: there are several.
     """
     recording, part = re.sub(_PART, "", run_id), "".join(re.findall(_PART, run_id))
     starts = store.scan("reports").filter(_ID.str.starts_with(recording))
-    found = store.collect(starts.select("week", "run_id").sort("run_id"))
-    ids = found["run_id"].to_list()
-    named = [one for one in ids if "".join(re.findall(_PART, one)) == part]
-    ids = named or [one for one in ids if one.startswith(run_id)]
+    known = store.collect(starts.select("week", "run_id").sort("run_id"))
+    ids = known["run_id"].to_list()
+    exact = [name for name in ids if "".join(re.findall(_PART, name)) == part]
+    ids = exact or [name for name in ids if name.startswith(run_id)]
     if not ids:
-        raise NothingFound(
-            f"{store.uri}: no checked run whose id starts with {run_id}; `advisor fleet runs` lists them"
-        )
+        raise NoRuns(f"{store.uri}: no checked run whose id starts with {run_id}; `advisor fleet runs` lists them")
     if run_id not in ids and len(ids) > 1:
         raise UsageError(f"{run_id}: {len(ids)} runs start so: {', '.join(ids[:5])}")
     chosen = run_id if run_id in ids else ids[0]
-    ((_, run),) = _runs(store, [chosen], found.filter(run_id=chosen)["week"].to_list())
+    ((_, run),) = _runs(store, [chosen], known.filter(run_id=chosen)["week"].to_list())
     return _report(run)
 
 
@@ -111,17 +109,20 @@ def pages(store: Store, week: Week) -> Iterator[tuple[str, str]]:
     """File names and the reports of all runs that the week's report leads to, one after the other."""
     ids = linked(week)
     for some in (ids[at : at + _AT_ONCE] for at in range(0, len(ids), _AT_ONCE)):
-        yield from ((f"{name}.html", html.render(_report(run))) for name, run in _runs(store, some, [week.week]))
+        yield from (
+            (f"{name}.html", draw(Request(_report(run)), "html").decode())
+            for name, run in _runs(store, some, [week.week])
+        )
 
 
 def _runs(store: Store, ids: Sequence[str], weeks: Sequence[str]) -> Iterator[tuple[str, Run]]:
     """Runs as they were checked or last judged."""
-    mine = _ID.is_in(ids)
-    texts, drawn = (
-        dict(store.collect(store.scan(name, weeks).filter(mine).select("run_id", column)).iter_rows())
+    chosen = _ID.is_in(ids)
+    texts, drawings = (
+        dict(store.collect(store.scan(name, weeks).filter(chosen).select("run_id", column)).iter_rows())
         for name, column in (("reports", "report"), ("drawings", "drawing"))
     )
-    return ((name, as_checked(text, drawn.get(name))) for name, text in sorted(texts.items()))
+    return ((name, as_checked(text, drawings.get(name))) for name, text in sorted(texts.items()))
 
 
 def _report(run: Run) -> Report:

@@ -408,7 +408,7 @@ def existing(store: Store) -> Store:
     """
     if not store.exists():
         store.require_none()
-        raise ReadError(f"{store.uri}: holds no fleet store; `advisor fleet ingest ROOT --store {store.uri}` makes one")
+        raise ReadError(f"holds no fleet store; `advisor fleet ingest ROOT --store {store.uri}` makes one", store.uri)
     return store
 
 

@@ -12,7 +12,7 @@ from advisor.fleet.store import TABLES, Store, existing, repair
 from advisor.text import count
 
 _ID: Final = "run_id"
-_FOUND: Final = pl.Struct(
+_RULE_IDS: Final = pl.Struct(
     {"findings": pl.List(pl.Struct({"key": pl.String})), "suppressed": pl.List(pl.Struct({"rule": pl.String}))}
 )
 _PARTS: Final = ("reports", "workers", "findings")
@@ -44,16 +44,16 @@ def _of_week(store: Store, week: str) -> Iterator[str]:
     if twice := runs.height - runs[_ID].n_unique():
         yield f"{week}: runs: {count(twice, 'row')} of a run that has one already; {repair('runs', store.uri)}"
     checked = runs.filter(status="checked").select(_ID)
-    told = column("reports", pl.col("report").str.json_decode(_FOUND).alias("found"))
-    due = told.select(
+    reports = column("reports", pl.col("report").str.json_decode(_RULE_IDS).alias("found"))
+    due = reports.select(
         _ID,
         findings=pl.col("found").struct.field("findings").list.len().fill_null(0)
         + pl.col("found").struct.field("suppressed").list.len().fill_null(0),
     )
     there = {name: column(name) for name in _PARTS}
     for name, part in there.items():
-        if lost := part.join(runs, on=_ID, how="anti").height:
-            yield f"{week}: {name}: {count(lost, 'row')} of no run; an ingest was killed; run the same ingest again"
+        if strays := part.join(runs, on=_ID, how="anti").height:
+            yield f"{week}: {name}: {count(strays, 'row')} of no run; an ingest was killed; run the same ingest again"
         if name != "findings" and (bare := checked.join(part, on=_ID, how="anti").height):
             yield f"{week}: {name}: none of {count(bare, 'checked run')}; {repair(name, store.uri)}"
     counted = there["findings"].group_by(_ID).agg(there=pl.len())

@@ -12,7 +12,7 @@ import polars as pl
 
 from advisor import __version__
 from advisor.config import Fleet
-from advisor.errors import NothingFound
+from advisor.errors import NoRuns
 from advisor.fleet.columns import HOURS, LIKE, only, sum_of
 from advisor.fleet.findings import by_worth, fixed, fixed_findings, job_findings, realised, rule_totals
 from advisor.fleet.history import changes, trend
@@ -42,7 +42,7 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | 
         rules: The rule set of now, to count the runs that were judged by another one.
 
     Raises:
-        NothingFound: the store holds no run of that week.
+        NoRuns: the store holds no run of that week.
         StoreError: the store cannot be read.
         UsageError: `week` is none.
     """
@@ -53,9 +53,9 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | 
     before = weeks_before(week, WEEKS_BEFORE) if week else []
     rows = store.collect(_priced(store.scan("runs", [week]), fleet).drop(_NOT_NEEDED))
     if not rows.height:
-        held = store.weeks()
-        has = f"; it holds {held[0]} to {held[-1]}" if held else ""
-        raise NothingFound(f"{store.uri}: no run of {week or 'any week'}{has}")
+        weeks = store.weeks()
+        has = f"; it holds {weeks[0]} to {weeks[-1]}" if weeks else ""
+        raise NoRuns(f"{store.uri}: no run of {week or 'any week'}{has}")
     runs = rows.filter(pl.col("status") == "checked")
     findings = _of_runs(store.collect(store.scan("findings", [week]).drop("week", "recording")), runs)
     earlier = store.collect(
@@ -152,11 +152,11 @@ def _groups(runs: pl.DataFrame, label: str) -> tuple[Group, ...]:
 
 
 def _run_totals(runs: pl.DataFrame) -> tuple[RunTotal, ...]:
-    told = runs.with_columns(
+    totals = runs.with_columns(
         expected=pl.col("expected_share").fill_null(0.0) * pl.col("hours"),
         worth=pl.col("expected_share").fill_null(0.0) * pl.col("money"),
     )
-    top = told.filter(pl.col("expected") > 0).sort(["expected", "run_id"], descending=[True, False]).head(_MOST_RUNS)
+    top = totals.filter(pl.col("expected") > 0).sort(["expected", "run_id"], descending=[True, False]).head(_MOST_RUNS)
     return tuple(
         RunTotal(
             job=row["job_key"],
@@ -195,9 +195,9 @@ def _repeats(store: Store, week: str, findings: pl.DataFrame, runs: pl.DataFrame
         .select("run_id", "host", pl.col("worker").cast(pl.Int64), "device")
     ).join(runs.select("run_id"), on="run_id", how="semi")
     blamed = findings.filter(pl.col("rule").is_in(_SLOW_RANK_RULES)).select("run_id", "worker", "rule")
-    named = views.join(blamed, on=["run_id", "worker"])
+    suspects = views.join(blamed, on=["run_id", "worker"])
     took_part = views.group_by("host", "device").agg(of=pl.col("run_id").n_unique())
-    counted = named.group_by("host", "device").agg(
+    counted = suspects.group_by("host", "device").agg(
         named=pl.col("run_id").n_unique(), rules=pl.col("rule").unique().sort()
     )
     often = counted.filter(pl.col("named") >= _REPEATED).join(took_part, on=["host", "device"], nulls_equal=True)

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from advisor.errors import UsageError
+from advisor.inputs.saved import is_saved
 from advisor.inputs.storage import HEAD_BYTES, heads, is_url, listing, natural, says, tidy
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Recording:
     """One run: the profiles that the workers of one job recorded together.
 
     Attributes:
@@ -126,7 +127,7 @@ _RUN_FOLDER: Final = re.compile(
 
 def discover(
     paths: Sequence[str], *, run: str | None = None, all_runs: bool = False
-) -> tuple[list[Found], list[Rejected]]:
+) -> tuple[list[Recording], list[Rejected]]:
     """The runs under `paths`, and what could not be taken.
 
     A file is a run of its own, unless others in its folder are given whose names differ in the rank alone. The profiles
@@ -145,14 +146,14 @@ def discover(
         ReadError: One of `paths` does not exist or is closed to us.
         UsageError: A URL's protocol is unknown, or its package is missing; no run is called `run`.
     """
-    found: dict[Found, None] = {}  # each once, in order: `paths` may overlap
+    runs: dict[Recording, None] = {}  # each once, in order: `paths` may overlap
     rejected: dict[Rejected, None] = {}
     for path in map(tidy, paths):
         below = listing(path)
-        runs, others = _in_file(path) if below is None else _in_folder(path, *below)
-        found |= dict.fromkeys(_chosen(path, runs, run, all_runs=all_runs))
+        below_path, others = _in_file(path) if below is None else _in_folder(path, *below)
+        runs |= dict.fromkeys(_chosen(path, below_path, run, all_runs=all_runs))
         rejected |= dict.fromkeys(others)
-    return _named(_together(found)), list(rejected)
+    return _with_names(_together(runs)), list(rejected)
 
 
 def recordings(files: Iterable[str]) -> list[tuple[str, ...]]:
@@ -174,24 +175,24 @@ class _Look(NamedTuple):
     why: str = ""
 
 
-def _in_file(path: str) -> tuple[list[Found], list[Rejected]]:
+def _in_file(path: str) -> tuple[list[Recording], list[Rejected]]:
     look = _look(path, next(heads([path])))
     if look.why or not look.kind:
         return [], [Rejected(path, look.why)]
-    return [Found("", path, look.kind.name, (path,))], []
+    return [Recording("", path, look.kind.name, (path,))], []
 
 
-def _in_folder(path: str, files: list[str], closed: list[tuple[str, str]]) -> tuple[list[Found], list[Rejected]]:
+def _in_folder(path: str, files: list[str], closed: list[tuple[str, str]]) -> tuple[list[Recording], list[Rejected]]:
     exports = sorted({_folder(file) for file in files if file.rpartition("/")[2] in _TABLES}, key=natural)
     if path in exports:
-        return [Found("", path, _NSYS.name, (path,))], []
+        return [Recording("", path, _NSYS.name, (path,))], []
     files = [file for file in files if _kind(file, lambda kind: kind.own + kind.shared)]
     looks = [look for look in map(_look, files, heads(files)) if look.kind]
     looks += [_Look(export, _NSYS) for export in exports]
     good = {look.path for look in looks if not look.why}
     looks = [look for look in looks if not _is_viewers_copy(look, good)]
     looks = [look._replace(why=look.why or _twin(look.path, good)) for look in looks]
-    rejected = [Rejected(*one) for one in closed] + _summed_up(look for look in looks if look.why)
+    rejected = [Rejected(*reason) for reason in closed] + _summed_up(look for look in looks if look.why)
     if not (good or rejected):
         rejected = [Rejected(path, f"no profile in this folder; {_READS}")]
     return list(_runs(look for look in looks if not look.why)), rejected
@@ -237,7 +238,7 @@ def _objection(kind: Format | None, text: bytes) -> str:
         return ""
     if kind:
         return f"{kind.title} by its name but not by its content; record or copy it again"
-    if b'"advisor_version"' in text:
+    if is_saved(text):
         return "a report of advisor; give the profile that it is about"
     return f"not a profile; {_READS}"
 
@@ -266,33 +267,33 @@ def _summed_up(looks: Iterable[_Look]) -> list[Rejected]:
 # ---------------------------------------------------------------------------------------------- runs and their names
 
 
-def _chosen(path: str, runs: Sequence[Found], name: str | None, *, all_runs: bool) -> list[Found]:
+def _chosen(path: str, runs: Sequence[Recording], name: str | None, *, all_runs: bool) -> list[Recording]:
     """The runs to take of those found under a path; one of a log folder that holds several notes it, unless named."""
     several = defaultdict(list)  # by log folder
-    kept = list[Found]()
-    for one in runs:
-        layout = _RUN_FOLDER.match(one.path)
-        if all_runs or layout is None or one.path == path:
-            kept.append(one)
+    chosen = list[Recording]()
+    for run in runs:
+        layout = _RUN_FOLDER.match(run.path)
+        if all_runs or layout is None or run.path == path:
+            chosen.append(run)
         else:
-            several[layout[1] or "."].append(one)
-    for log, held in several.items():
-        named = {_last(one.path): one for one in sorted(held, key=lambda one: natural(one.path))}
-        taken = name or list(named)[-1]
-        if taken not in named:
-            raise UsageError(f"--run {name}: {log} holds no such run, but {', '.join(named)}")
-        note = f"the newest of {len(named)} runs: {taken}; --run NAME or --all-runs takes others"
-        kept.append(named[taken] if name or len(named) == 1 else replace(named[taken], notes=(note,)))
-    return kept
+            several[layout[1] or "."].append(run)
+    for log, candidates in several.items():
+        by_name = {_last(run.path): run for run in sorted(candidates, key=lambda run: natural(run.path))}
+        newest = name or list(by_name)[-1]
+        if newest not in by_name:
+            raise UsageError(f"--run {name}: {log} holds no such run, but {', '.join(by_name)}")
+        note = f"the newest of {len(by_name)} runs: {newest}; --run NAME or --all-runs takes others"
+        chosen.append(by_name[newest] if name or len(by_name) == 1 else replace(by_name[newest], notes=(note,)))
+    return chosen
 
 
 def _last(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _together(runs: Iterable[Found]) -> list[Found]:
+def _together(runs: Iterable[Recording]) -> list[Recording]:
     """Files given one by one whose names differ in the rank alone (`rank*.json.gz`) are one run."""
-    alike: dict[tuple[str, ...], list[Found]] = defaultdict(list)
+    alike: dict[tuple[str, ...], list[Recording]] = defaultdict(list)
     for run in runs:
         single = run.files == (run.path,) and RANK.search(_stem(run.path))
         key = (run.format, _folder(run.path), _kin(run.path)) if single else (run.format, *run.files)
@@ -314,7 +315,7 @@ def _sorted(files: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(files, key=natural))
 
 
-def _runs(looks: Iterable[_Look]) -> Iterator[Found]:
+def _runs(looks: Iterable[_Look]) -> Iterator[Recording]:
     """One or several runs per folder, so far named by their numbers only."""
     of_folder: dict[str, dict[tuple[str, str], list[str]]] = defaultdict(lambda: defaultdict(list))
     for look in looks:
@@ -323,11 +324,11 @@ def _runs(looks: Iterable[_Look]) -> Iterator[Found]:
         of_folder[_folder(look.path)][kind, job].append(look.path)
     for folder, jobs in of_folder.items():
         alone = [files[0] for (kind, _), files in jobs.items() if kind == _NSYS.name and len(files) == 1]
-        yield from (Found("", file, _NSYS.name, (file,)) for file in alone)
+        yield from (Recording("", file, _NSYS.name, (file,)) for file in alone)
         others = {job: files for job, files in jobs.items() if files[0] not in alone}
         runs = [(kind, run) for (kind, _), files in others.items() for run in _split(kind, files)]
         for number, (kind, run) in enumerate(runs, start=1):
-            yield Found(f"#{number}" if number > 1 else "", folder, kind, run)
+            yield Recording(f"#{number}" if number > 1 else "", folder, kind, run)
 
 
 def _split(kind: str, files: list[str]) -> list[tuple[str, ...]]:
@@ -335,7 +336,7 @@ def _split(kind: str, files: list[str]) -> list[tuple[str, ...]]:
     return [_sorted(files)] if kind == "xplane" else recordings(files)
 
 
-def _named(runs: Sequence[Found]) -> list[Found]:
+def _with_names(runs: Sequence[Recording]) -> list[Recording]:
     """Each run with as much of its path for a name as tells it from the others."""
     longer = [_names(run) for run in runs]
     names = [of[0] for of in longer]
@@ -349,16 +350,16 @@ def _named(runs: Sequence[Found]) -> list[Found]:
 
 def _untaken(names: Sequence[str]) -> Iterator[str]:
     """The names, with a number behind those that even whole paths leave alike: a folder may be called `run#2`."""
-    taken = set(names)
-    seen = set[str]()
+    occupied = set(names)
+    used = set[str]()
     for name in names:
-        free = name if name not in seen else next(n for k in count(2) if (n := f"{name} ({k})") not in taken)
-        taken.add(free)
-        seen.add(name)
+        free = name if name not in used else next(n for k in count(2) if (n := f"{name} ({k})") not in occupied)
+        occupied.add(free)
+        used.add(name)
         yield free
 
 
-def _names(run: Found) -> list[str]:
+def _names(run: Recording) -> list[str]:
     """Names for a run, each longer than the one before; the last is its whole path."""
     path = run.path.partition("://")[2] if is_url(run.path) else Path(run.path).resolve().as_posix()
     *above, last = [part for part in path.split("/") if part] or [run.path]

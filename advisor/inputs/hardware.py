@@ -111,11 +111,11 @@ def match(
         capability: Compute capability, major.minor; on AMD the gfx version.
     """
     words = _words(name or "")
-    found = _named(words)
-    if not found and words <= _GENERIC and memory_bytes and sm_count and capability:
-        found = [gpu for gpu in table() if gpu.datacenter and _made_by(gpu, words)]
-    found = [gpu for gpu in found if _admits(gpu, memory_bytes, sm_count, capability)]
-    return _common(found)
+    gpus = _with_words(words)
+    if not gpus and words <= _GENERIC and memory_bytes and sm_count and capability:
+        gpus = [gpu for gpu in table() if gpu.datacenter and _is_of_vendor(gpu, words)]
+    gpus = [gpu for gpu in gpus if _admits(gpu, memory_bytes, sm_count, capability)]
+    return _common(gpus)
 
 
 def has_tensor_cores(capability: float | None, name: str = "") -> bool | None:
@@ -146,7 +146,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"[^\W_]+", joined))
 
 
-def _named(words: frozenset[str]) -> list[Gpu]:
+def _with_words(words: frozenset[str]) -> list[Gpu]:
     """Entries whose model stands among the words, and whose variant is none that the words exclude."""
     variant = {word for word in words if _VARIANT.fullmatch(word)}
     another = {word for word in words if _ANOTHER_PART.fullmatch(word)}
@@ -156,11 +156,11 @@ def _named(words: frozenset[str]) -> list[Gpu]:
         if (model := _words(gpu.model)) <= words
         and another <= model
         and variant <= gpu.forms | {f"{gpu.memory_gb}gb"}
-        and _made_by(gpu, words)
+        and _is_of_vendor(gpu, words)
     ]
 
 
-def _made_by(gpu: Gpu, words: frozenset[str]) -> bool:
+def _is_of_vendor(gpu: Gpu, words: frozenset[str]) -> bool:
     return {_BRANDS[word] for word in words & _BRANDS.keys()} <= {gpu.vendor}
 
 
@@ -173,16 +173,16 @@ def _admits(gpu: Gpu, memory_bytes: int | None, sm_count: int | None, capability
     )
 
 
-def _common(found: list[Gpu]) -> Gpu | None:
+def _common(gpus: list[Gpu]) -> Gpu | None:
     """What all of them agree on; None where there is none, or where they are not even of one generation."""
-    if len({(gpu.vendor, gpu.capability) for gpu in found}) != 1:
+    if len({(gpu.vendor, gpu.capability) for gpu in gpus}) != 1:
         return None
-    if len(found) == 1:
-        return found[0]
-    agreed = {field: _agreed([getattr(gpu, field) for gpu in found]) for field in Gpu.__struct_fields__}
-    names = {field: " or ".join(dict.fromkeys(getattr(gpu, field) for gpu in found)) for field in ("id", "model")}
-    lists = {field: tuple({x: 0 for gpu in found for x in getattr(gpu, field)}) for field in ("sources", "unsourced")}
-    return Gpu(**agreed | names | lists | {"variants": tuple(found)})
+    if len(gpus) == 1:
+        return gpus[0]
+    agreed = {field: _agreed([getattr(gpu, field) for gpu in gpus]) for field in Gpu.__struct_fields__}
+    names = {field: " or ".join(dict.fromkeys(getattr(gpu, field) for gpu in gpus)) for field in ("id", "model")}
+    lists = {field: tuple({x: 0 for gpu in gpus for x in getattr(gpu, field)}) for field in ("sources", "unsourced")}
+    return Gpu(**agreed | names | lists | {"variants": tuple(gpus)})
 
 
 def _agreed(values: list[Any]) -> Any:  # noqa: ANN401 - any field's value

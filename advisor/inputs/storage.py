@@ -92,12 +92,14 @@ def stamp(path: str) -> tuple[str, dt.datetime | None]:
             about = Path(path).stat()
             return f"{about.st_size}-{about.st_mtime_ns}", dt.datetime.fromtimestamp(about.st_mtime, dt.UTC)
         store, inner = _store(path)
-        told = store.info(inner)
-    written = next((told[key] for key in ("LastModified", "last_modified", "updated", "mtime") if told.get(key)), None)
+        entry = store.info(inner)
+    written = next(
+        (entry[key] for key in ("LastModified", "last_modified", "updated", "mtime") if entry.get(key)), None
+    )
     if isinstance(written, str):
         written = dt.datetime.fromisoformat(written)
     when = written.astimezone(dt.UTC) if isinstance(written, dt.datetime) else None
-    return f"{told.get('size')}-{told.get('ETag') or told.get('etag') or written}", when
+    return f"{entry.get('size')}-{entry.get('ETag') or entry.get('etag') or written}", when
 
 
 def natural(text: str) -> tuple[list[str | int], str]:
@@ -135,19 +137,19 @@ def listing(path: str) -> tuple[list[str], list[tuple[str, str]]] | None:
         if store.info(inner)["type"] == "file":
             return None
         below = [file[len(inner) :] for file in store.find(inner)]
-    shown = [file for file in below if not any(part.startswith(".") for part in file.split("/"))]
-    return sorted((path + file for file in shown), key=natural), []
+    visible = [file for file in below if not any(part.startswith(".") for part in file.split("/"))]
+    return sorted((path + file for file in visible), key=natural), []
 
 
 def _walked(root: str) -> tuple[list[str], list[tuple[str, str]]]:
     """As `listing`; links are followed last, so that a folder goes by its real name, and never out of the root."""
     files: list[str] = []
     closed: list[tuple[str, str]] = []
-    pending, seen, inside = [root], set[tuple[int, int]](), Path(root).resolve()
+    pending, folders, inside = [root], set[tuple[int, int]](), Path(root).resolve()
     while pending:
         folder = pending.pop()
         try:
-            entries = _entries(folder, seen)
+            entries = _entries(folder, folders)
         except OSError as error:
             if folder == root:
                 raise
@@ -165,12 +167,12 @@ def _walked(root: str) -> tuple[list[str], list[tuple[str, str]]]:
     return sorted(files, key=natural), closed
 
 
-def _entries(folder: str, seen: set[tuple[int, int]]) -> list[os.DirEntry[str]]:
+def _entries(folder: str, folders: set[tuple[int, int]]) -> list[os.DirEntry[str]]:
     """What lies in a folder and is not hidden; nothing where it was seen before, by whatever name: so loops end."""
     about = Path(folder).stat()
-    if (about.st_dev, about.st_ino) in seen:
+    if (about.st_dev, about.st_ino) in folders:
         return []
-    seen.add((about.st_dev, about.st_ino))
+    folders.add((about.st_dev, about.st_ino))
     with os.scandir(folder) as entries:
         return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
 
@@ -239,14 +241,14 @@ def _reaching(path: str) -> Iterator[None]:
     except Exception as error:
         if not (is_url(path) or isinstance(error, OSError)):  # each store's client has errors of its own
             raise
-        raise ReadError(f"{path}: {says(error)}") from error
+        raise ReadError(says(error), path) from error
 
 
 def says(error: Exception) -> str:
     """What hindered, in one line, and what to do."""
-    said = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0]
+    words = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0]
     if isinstance(error, FileNotFoundError):
         return "no such file, folder or bucket; check the path"
     if isinstance(error, PermissionError):
-        return f"{said}; check its permissions or your credentials"
-    return f"{said}; check the path and the access to it"
+        return f"{words}; check its permissions or your credentials"
+    return f"{words}; check the path and the access to it"

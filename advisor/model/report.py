@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, computed_field
 
 from advisor.model.missing import Missing
 
@@ -14,7 +15,7 @@ Confidence: TypeAlias = Literal["high", "medium", "low"]
 FailOn: TypeAlias = Literal["high", "medium", "low", "never"]
 Value: TypeAlias = float | int | str | None
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 SEVERITIES: Final[tuple[Severity, ...]] = ("high", "medium", "low")
 FINDINGS_EXIT_CODE: Final = 1
 UNJUDGED_EXIT_CODE: Final = 3
@@ -23,7 +24,7 @@ OUTLIERS: Final = "outliers"
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
 class Saving(_Frozen):
@@ -38,13 +39,17 @@ class Saving(_Frozen):
 
 
 class Evidence(_Frozen):
-    """A number behind a finding; `limit` is what it was compared with, `formula` says how it is computed."""
+    """A number behind a finding; `formula` says how it is computed.
+
+    `limit` is where the rule fires, `limits` where it is medium or high, by severity.
+    """
 
     metric: str
     value: Value
     unit: str
     meaning: str
     limit: float | None = None
+    limits: Mapping[Severity, float] = {}
     formula: str | None = None
 
 
@@ -284,8 +289,33 @@ class Timeline(_Frozen):
     shows: Mapping[str, tuple[Span, ...]]
 
 
+OutcomeCode: TypeAlias = Literal["finding", "minor", "nothing", "too_little"]
+
+
+class Outcome(_Frozen):
+    """What the verdict says, in facts.
+
+    Attributes:
+        code: `finding` where the first finding is the verdict, `minor` where no finding saves anything, `nothing` where
+            no rule fired, `too_little` where most rules could not be judged.
+        judged: How many rules could be judged.
+        not_evaluable: How many could not.
+        reason: The reason that most of those have.
+        reason_rules: How many have it.
+    """
+
+    code: OutcomeCode
+    judged: int
+    not_evaluable: int
+    reason: Reason | None = None
+    reason_rules: int = 0
+
+
 class Run(_Frozen):
-    """One job: what was read, where its step goes, what to change, and what could not be told."""
+    """One job: what was read, where its step goes, what to change, and what could not be told.
+
+    `verdict` is the `outcome` in words.
+    """
 
     name: str
     verdict: str
@@ -298,6 +328,25 @@ class Run(_Frozen):
     suppressed: tuple[Suppressed, ...]
     metrics: Mapping[str, tuple[Mapping[str, Value], ...]]
     timeline: Timeline | None = None
+
+    @computed_field  # type: ignore[prop-decorator] # as above
+    @property
+    def outcome(self) -> Outcome:
+        """What the verdict says, in facts."""
+        by_words = {why.words: why for rule in self.not_evaluable for why in rule.missing.values()}
+        times = Counter(words for rule in self.not_evaluable for words in rule.words)
+        words, rules = next(iter(times.most_common(1)), ("", 0))
+        reason = by_words.get(words)
+        unjudged = len(self.not_evaluable)
+        return Outcome(code=self._code, judged=self.judged, not_evaluable=unjudged, reason=reason, reason_rules=rules)
+
+    @property
+    def _code(self) -> OutcomeCode:
+        if self.tells_too_little:
+            return "too_little"
+        if any(finding.saving or finding.severity != "low" for finding in self.findings):
+            return "finding"
+        return "minor" if self.findings else "nothing"
 
     @property
     def worst(self) -> Severity | None:
@@ -327,7 +376,8 @@ class Unreadable(_Frozen):
 class Report(_Frozen):
     """All runs of one `advisor check`."""
 
-    schema_version: Annotated[int, Field(ge=1)] = SCHEMA_VERSION
+    kind: Literal["report"] = "report"
+    schema_version: Literal[2] = SCHEMA_VERSION
     advisor_version: str
     runs: tuple[Run, ...]
     unreadable: tuple[Unreadable, ...] = ()

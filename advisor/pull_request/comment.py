@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal, Protocol, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from advisor.errors import UsageError
-from advisor.pull_request.errors import ForgeError, Gone, Unreachable
+from advisor.pull_request.errors import Gone, HostError, Unreachable
 from advisor.pull_request.markdown import defused, fitted
 from advisor.render.markdown import details, escape
 from advisor.text import count, shortened
@@ -34,7 +34,7 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Said(_Frozen):
+class Entry(_Frozen):
     """A verdict, the commit it was about, and the day it was given."""
 
     verdict: Annotated[str, Field(max_length=_LONGEST_VERDICT)]
@@ -46,8 +46,8 @@ class _State(_Frozen):
     """What a comment remembers, hidden in its first line."""
 
     fingerprint: str
-    now: Said
-    earlier: Annotated[tuple[Said, ...], Field(max_length=_MOST_EARLIER)] = ()
+    now: Entry
+    earlier: Annotated[tuple[Entry, ...], Field(max_length=_MOST_EARLIER)] = ()
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ class Draft:
 
     def fingerprint(self, most: int) -> str:
         """The same for the same text about the same commit, whatever run made it."""
-        said = f"{self.commit}\n{self.key}\n{self.markdown(most)}"
-        return hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()[:32]
+        text = f"{self.commit}\n{self.key}\n{self.markdown(most)}"
+        return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]
 
     def body(self, most: int, today: dt.date, before: str | None = None) -> str:
         """The comment: marker, report, link, earlier verdicts.
@@ -117,7 +117,7 @@ class Draft:
             today: The day to remember the verdict by.
             before: The comment's text so far; its verdict and those before it are kept.
         """
-        now = Said(verdict=shortened(self.verdict, _LONGEST_VERDICT), commit=self.commit, day=today)
+        now = Entry(verdict=shortened(self.verdict, _LONGEST_VERDICT), commit=self.commit, day=today)
         earlier = _earlier(_state(before, self.key), now)
         head = _marker(self.key, _State(fingerprint=self.fingerprint(most), now=now, earlier=earlier))
         foot = "\n\n".join(filter(None, (self._about(), _history(earlier))))
@@ -138,20 +138,20 @@ def post(thread: Thread, draft: Draft, today: dt.date) -> tuple[Outcome, Note]:
     Ours has the marker and the token's own author. Two jobs that both find none both make one: each then looks again,
     the oldest stays and takes what the younger said.
     """
-    me, made = thread.me(), None
+    me, note = thread.me(), None
     for _ in range(_ATTEMPTS):
-        mine = _ours(thread, me, draft.key)
-        if not mine:
-            made = thread.create(draft.body(thread.most, today))
-            mine = _ours(thread, me, draft.key) or [made]
-        kept, *rest = mine
+        notes = _ours(thread, me, draft.key)
+        if not notes:
+            note = thread.create(draft.body(thread.most, today))
+            notes = _ours(thread, me, draft.key) or [note]
+        first, *rest = notes
         try:
             for extra in rest:
                 _drop(thread, extra)
-            outcome = _say(thread, kept, draft, today)
+            outcome = _say(thread, first, draft, today)
         except Gone:
             continue
-        return ("created" if made and made.id == kept.id else outcome), kept
+        return ("created" if note and note.id == first.id else outcome), first
     raise Unreachable("the comment was deleted each time it was about to be edited; run this again")
 
 
@@ -179,13 +179,13 @@ def _ours(thread: Thread, me: str, key: str) -> list[Note]:
 def _all(thread: Thread) -> Iterator[Note]:
     for number, note in enumerate(thread.notes()):
         if number >= _MOST_NOTES:
-            raise ForgeError(f"the pull request has more than {_MOST_NOTES:,} comments; post to another one")
+            raise HostError(f"the pull request has more than {_MOST_NOTES:,} comments; post to another one")
         yield note
 
 
 def _key(body: str) -> str | None:
-    found = _MARKER.match(body)
-    return found[1] if found else None
+    marker = _MARKER.match(body)
+    return marker[1] if marker else None
 
 
 def _marker(key: str, state: _State) -> str:
@@ -195,16 +195,16 @@ def _marker(key: str, state: _State) -> str:
 
 def _state(body: str | None, key: str) -> _State | None:
     """What a comment remembers; None where it is another's, or was written by hand."""
-    found = _MARKER.match(body or "")
-    if not found or found[1] != key:
+    marker = _MARKER.match(body or "")
+    if not marker or marker[1] != key:
         return None
     try:
-        return _State.model_validate_json(base64.urlsafe_b64decode(found[2]))
+        return _State.model_validate_json(base64.urlsafe_b64decode(marker[2]))
     except (binascii.Error, ValidationError):
         return None
 
 
-def _earlier(state: _State | None, now: Said) -> tuple[Said, ...]:
+def _earlier(state: _State | None, now: Entry) -> tuple[Entry, ...]:
     """The verdicts before `now`, newest first; a second verdict on one commit replaces the first."""
     if state is None:
         return ()
@@ -212,14 +212,14 @@ def _earlier(state: _State | None, now: Said) -> tuple[Said, ...]:
     return (*(() if same else (state.now,)), *state.earlier)[:_MOST_EARLIER]
 
 
-def _history(earlier: Sequence[Said]) -> str:
+def _history(earlier: Sequence[Entry]) -> str:
     if not earlier:
         return ""
     lines = (
-        f"- {said.day.isoformat()}"
-        + (f" · <code>{escape(said.commit[:_SHORT_COMMIT])}</code>" if said.commit else "")
-        + f" · {escape(said.verdict)}"
-        for said in earlier
+        f"- {entry.day.isoformat()}"
+        + (f" · <code>{escape(entry.commit[:_SHORT_COMMIT])}</code>" if entry.commit else "")
+        + f" · {escape(entry.verdict)}"
+        for entry in earlier
     )
     return details(f"Earlier verdicts ({count(len(earlier), 'commit')})", "\n".join(lines))
 

@@ -28,8 +28,8 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class Situation:
-    """Where we are.
+class Target:
+    """What to post to, by CI's environment and the options.
 
     `number` is the pull request's; where it is None, `branch` may help to find it, and `event` names what happened.
     `fork` says that the change comes from a fork, whose token may only read.
@@ -92,28 +92,28 @@ class _GitHubEvent(_Event):
     workflow_run: _WorkflowRun | None = None
 
 
-def situation(env: Mapping[str, str], kind: Kind | None = None, **said: str | int | None) -> Situation:
-    """Where we are.
+def target_of(env: Mapping[str, str], kind: Kind | None = None, **options: str | int | None) -> Target:
+    """What to post to, by CI's environment and the options.
 
     Args:
         env: The environment variables.
         kind: The host; by default the one whose CI this is, or GitHub.
-        said: Other fields of the situation, to put in place of what the environment tells; None leaves that.
+        **options: Other fields of the target, in place of what the environment tells; None leaves that.
 
     Raises:
         UsageError: the event cannot be read.
     """
-    found = kind or ("gitlab" if env.get("GITLAB_CI") else "github")
-    where = (_github if found == "github" else _gitlab)(env)
-    return replace(where, **{name: value for name, value in said.items() if value is not None})  # type: ignore[arg-type]  # the caller names fields
+    host = kind or ("gitlab" if env.get("GITLAB_CI") else "github")
+    target = (_github if host == "github" else _gitlab)(env)
+    return replace(target, **{name: value for name, value in options.items() if value is not None})  # type: ignore[arg-type]  # the caller names fields
 
 
-def _github(env: Mapping[str, str]) -> Situation:
+def _github(env: Mapping[str, str]) -> Target:
     event = _event(env.get("GITHUB_EVENT_PATH"))
     pull, run = event.pull_request, event.workflow_run
     here = env.get("GITHUB_REPOSITORY") or ""
     commit = pull.head.sha if pull else run.head_sha if run else env.get("GITHUB_SHA") or None
-    return Situation(
+    return Target(
         kind="github",
         api_url=env.get("GITHUB_API_URL") or _GITHUB_API,
         repo=here,
@@ -158,10 +158,10 @@ def _event(path: str | None) -> _GitHubEvent:
         raise UsageError(f"GITHUB_EVENT_PATH: {path}: {where}: {first['msg']}; give --pr instead") from None
 
 
-def _gitlab(env: Mapping[str, str]) -> Situation:
+def _gitlab(env: Mapping[str, str]) -> Target:
     target, source = env.get("CI_MERGE_REQUEST_PROJECT_ID"), env.get("CI_MERGE_REQUEST_SOURCE_PROJECT_ID")
     number = env.get("CI_MERGE_REQUEST_IID", "")
-    return Situation(
+    return Target(
         kind="gitlab",
         api_url=env.get("CI_SERVER_URL") or _GITLAB,
         repo=target or env.get("CI_PROJECT_ID") or "",

@@ -18,9 +18,9 @@ from advisor.errors import UsageError
 from advisor.pull_request.comment import Note
 from advisor.pull_request.delivery import Patience, Seal
 from advisor.pull_request.environment import Branch
-from advisor.pull_request.errors import ForgeError, Gone, Refused, Unreachable
+from advisor.pull_request.errors import Gone, HostError, Refused, Unreachable
 from advisor.pull_request.source import Annotation
-from advisor.pull_request.wire import OneHost, answering
+from advisor.pull_request.wire import SameHostAdapter, answering
 from advisor.text import one_line, shortened
 
 _MOST_COMMENT: Final = 65_536
@@ -121,15 +121,15 @@ class Repository:
 def _connections(url: str) -> dict[str, type]:
     """PyGithub's connections, by what it calls their classes, kept to the origin of `url`."""
 
-    def to_one_host(kind: Any) -> type:  # noqa: ANN401 - two classes with no base
+    def guarded(kind: Any) -> type:  # noqa: ANN401 - two classes with no base
         class Connection(kind):  # type: ignore[misc] # a class that is a value
             def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - PyGithub's
                 super().__init__(*args, **options)
-                self.session.mount(f"{self.protocol}://", OneHost(url, max_retries=self.retry))
+                self.session.mount(f"{self.protocol}://", SameHostAdapter(url, max_retries=self.retry))
 
         return Connection
 
-    http, https = map(to_one_host, (HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass))
+    http, https = map(guarded, (HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass))
     first = https if url.startswith("https://") else http
     return {"connectionClass": first, "httpConnectionClass": http, "httpsConnectionClass": https}
 
@@ -142,7 +142,7 @@ class Thread:
     def __init__(self, repository: Repository, number: int) -> None:
         """The pull request `number` of a repository."""
         self._repository, self._number = repository, number
-        self._seen: dict[int, IssueComment] = {}
+        self._comments: dict[int, IssueComment] = {}
         self.me = repository.me
 
     def notes(self) -> Iterator[Note]:
@@ -157,15 +157,15 @@ class Thread:
     def edit(self, note: Note, body: str) -> None:
         """Another text for a comment."""
         with _asking(f"to edit a comment on #{self._number}"):
-            self._seen[note.id].edit(body)
+            self._comments[note.id].edit(body)
 
     def delete(self, note: Note) -> None:
         """No more of a comment."""
         with _asking(f"to delete a comment on #{self._number}"):
-            self._seen[note.id].delete()
+            self._comments[note.id].delete()
 
     def _noted(self, comment: IssueComment) -> Note:
-        self._seen[comment.id] = comment
+        self._comments[comment.id] = comment
         author = comment.user.login if comment.user else ""  # an account that was deleted
         return Note(comment.id, author, comment.body or "", comment.html_url)
 
@@ -193,16 +193,16 @@ def _asking(what: str) -> Iterator[None]:
             raise _ours(error, what) from None
 
 
-def _ours(error: GithubException, what: str) -> ForgeError:
+def _ours(error: GithubException, what: str) -> HostError:
     if isinstance(error, RateLimitExceededException):
-        return Unreachable(f"GitHub, asked {what}: rate limit: {_said(error)}; run this again later")
+        return Unreachable(f"GitHub, asked {what}: rate limit: {_reason(error)}; run this again later")
     if isinstance(error, UnknownObjectException):
         return Gone(f"GitHub, asked {what}: not found (404); check --repo and --pr, and what the token may see")
-    kind = Refused if error.status in {401, 403} else ForgeError
-    return kind(f"GitHub, asked {what}: {_said(error)} ({error.status})")
+    kind = Refused if error.status in {401, 403} else HostError
+    return kind(f"GitHub, asked {what}: {_reason(error)} ({error.status})")
 
 
-def _said(error: GithubException) -> str:
+def _reason(error: GithubException) -> str:
     data: object = error.data
-    said = data.get("message") if isinstance(data, dict) else data
-    return one_line(str(said or error.message or "no reason given"), 200)
+    message = data.get("message") if isinstance(data, dict) else data
+    return one_line(str(message or error.message or "no reason given"), 200)

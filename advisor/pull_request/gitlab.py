@@ -15,9 +15,9 @@ from advisor.errors import UsageError
 from advisor.pull_request.comment import Note
 from advisor.pull_request.delivery import Patience, Seal
 from advisor.pull_request.environment import Branch
-from advisor.pull_request.errors import ForgeError, Gone, Refused
+from advisor.pull_request.errors import Gone, HostError, Refused
 from advisor.pull_request.source import Annotation
-from advisor.pull_request.wire import OneHost, answering
+from advisor.pull_request.wire import SameHostAdapter, answering
 from advisor.text import one_line, shortened
 
 _MOST_NOTE: Final = 262_144  # a note may have 1,048,576 bytes, and a character four
@@ -25,7 +25,7 @@ _MOST_DESCRIPTION: Final = 255
 _TIMEOUT_S: Final = 30
 _TRY_AGAIN: Final = (429, 500, 502, 503, 504)
 _TRIED: Final = frozenset({"GET", "POST", "PUT", "DELETE"})
-_NOT_FOUND: Final = 404
+_NO_SUCH_PAGE: Final = 404
 _FORBIDDEN: Final = 403
 
 
@@ -119,7 +119,7 @@ def _patient(url: str, patience: Patience) -> requests.Session:
     )
     session = requests.Session()
     for scheme in ("https://", "http://"):
-        session.mount(scheme, OneHost(url, max_retries=retry))
+        session.mount(scheme, SameHostAdapter(url, max_retries=retry))
     return session
 
 
@@ -135,10 +135,10 @@ def _asking(what: str) -> Iterator[None]:
             raise _ours(error, what) from None
 
 
-def _ours(error: GitlabError, what: str) -> ForgeError:
-    said = one_line(str(error.error_message or error), 200)
+def _ours(error: GitlabError, what: str) -> HostError:
+    reason = one_line(str(error.error_message or error), 200)
     if error.response_code == _FORBIDDEN:
-        return Refused(f"GitLab, asked {what}: {said} (403)")
-    if error.response_code == _NOT_FOUND:
-        return Gone(f"GitLab, asked {what}: {said} (404); check --repo and --pr, and what the token may see")
-    return ForgeError(f"GitLab, asked {what}: {said} ({error.response_code or 'no answer'})")
+        return Refused(f"GitLab, asked {what}: {reason} (403)")
+    if error.response_code == _NO_SUCH_PAGE:
+        return Gone(f"GitLab, asked {what}: {reason} (404); check --repo and --pr, and what the token may see")
+    return HostError(f"GitLab, asked {what}: {reason} ({error.response_code or 'no answer'})")

@@ -60,10 +60,10 @@ def fitted(markdown: str, most: int) -> str:
     between = [n + 1 for n, depth in enumerate(_depths(lines)) if n < fitting and not depth and not lines[n].strip()]
     if between and ends[between[-1]] >= room / 2:
         fitting = between[-1]
-    kept = "".join(lines[:fitting])
-    if len(kept) < room / 2:  # one line is as long as a book
-        kept += _UNFINISHED.sub("", lines[fitting][: room - len(kept)].rpartition(" ")[0])
-    return f"{_closed(kept).rstrip()}\n\n{_CUT}\n"
+    text = "".join(lines[:fitting])
+    if len(text) < room / 2:  # one line is as long as a book
+        text += _UNFINISHED.sub("", lines[fitting][: room - len(text)].rpartition(" ")[0])
+    return f"{_closed(text).rstrip()}\n\n{_CUT}\n"
 
 
 def _closed(markdown: str) -> str:
@@ -92,11 +92,11 @@ def _depths(lines: Sequence[str]) -> Iterator[int]:
 
 def _fences(lines: Sequence[str]) -> list[_Fence]:
     """The fenced code blocks, as a parser sees them: what stands in raw HTML is none."""
-    found = []
+    fences = []
     for token in MarkdownIt("commonmark").parse("".join(lines)):
         if token.type == "fence" and token.map:
             first, end = token.map
             last = lines[min(end, len(lines)) - 1].strip(" >\n")
             ended = end - first > 1 and last.startswith(token.markup) and not last.strip(token.markup[0])
-            found.append(_Fence(range(first, end), token.markup, ended, nested=token.level > 0))
-    return found
+            fences.append(_Fence(range(first, end), token.markup, ended, nested=token.level > 0))
+    return fences

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,19 +11,21 @@ from pathlib import Path
 from typing import Final
 
 from advisor.errors import ReadError, UsageError
+from advisor.inputs.saved import kind_of
 from advisor.model.comparison import Comparison
 from advisor.model.comparison import fail_on as comparison_fails_on
 from advisor.model.report import Report
+from advisor.present.report import document
 from advisor.pull_request.source import Pointer, pointers, pointers_of_changes
 from advisor.render import json as report_json
-from advisor.render import markdown, words
+from advisor.render import markdown
 from advisor.render.compared import json as comparison_json
 from advisor.render.compared import markdown as compared_markdown
 from advisor.render.compared import words as compared_words
 from advisor.text import one_line, plain
 
 _MOST_BYTES: Final = 256 << 20
-_KINDS: Final = (".json", ".md")
+_ENDINGS: Final = (".json", ".md")
 _LEVELS: Final = ("high", "medium", "low", "never")
 _TAGS: Final = re.compile(r"<[^>]*>|^#+|[*`]")
 _NO_VERDICT: Final = "no verdict"
@@ -55,38 +56,48 @@ def read(path: Path, fail_on: list[str], *, strict: bool = False) -> Message:
         ReadError: it is none of these.
         UsageError: `fail_on` is none of the words, or something is asked of Markdown.
     """
-    kind = path.suffix.lower()
-    if kind not in _KINDS:
-        raise ReadError(f"{path}: is neither .json nor .md; give what `advisor check -o report.json` wrote")
+    ending = path.suffix.lower()
+    if ending not in _ENDINGS:
+        raise ReadError("is neither .json nor .md; give what `advisor check -o report.json` wrote", path)
     text = _text(path)
-    if kind == ".md":
+    if ending == ".md":
         if fail_on or strict:
-            asked = "--fail-on" if fail_on else "--strict"
-            raise UsageError(f"{asked}: {path} is Markdown, which tells no severity; give the JSON instead")
+            option = "--fail-on" if fail_on else "--strict"
+            raise UsageError(f"{option}: {path} is Markdown, which tells no severity; give the JSON instead")
         return Message(_first_line(text), lambda _: text)
-    if _is_report(text, path):
-        return _of_report(report_json.load(text, str(path)), fail_on)
-    return _of_comparison(comparison_json.load(text, str(path)), fail_on, strict=strict)
+    kind = kind_of(text)
+    if kind == "week":
+        raise ReadError("is the report of a week, which no pull request is about; give that of a check", path)
+    if kind == "comparison":
+        return _of_comparison(comparison_json.load(text, str(path)), fail_on, strict=strict)
+    return _of_report(report_json.load(text, str(path)), fail_on)
 
 
 def _of_report(report: Report, fail_on: list[str]) -> Message:
     level = fail_on[-1] if fail_on else "never"
     for known in _LEVELS:
         if level == known:
-            single = len(report.runs) == 1 and not report.unreadable
-            verdict = report.runs[0].verdict if single else words.overview(report)
+            shown = document(report)
+            verdict = shown.overview if shown.is_several else shown.title
             findings = pointers(finding for run in report.runs for finding in run.findings)
-            return Message(verdict, _drawn(partial(markdown.render, report)), bool(report.exit_code(known)), findings)
+            return Message(
+                verdict, _within_limits(partial(markdown.render, shown)), bool(report.exit_code(known)), findings
+            )
     raise UsageError(f"--fail-on {level}: for a report, one of {', '.join(_LEVELS)}")
 
 
-def _of_comparison(found: Comparison, fail_on: list[str], *, strict: bool) -> Message:
-    failed = bool(found.exit_code(comparison_fails_on(fail_on or ["slower"]), strict=strict))
-    blamed = pointers_of_changes(found.findings)
-    return Message(compared_words.headline(found), _drawn(partial(compared_markdown.render, found)), failed, blamed)
+def _of_comparison(comparison: Comparison, fail_on: list[str], *, strict: bool) -> Message:
+    failed = bool(comparison.exit_code(comparison_fails_on(fail_on or ["slower"]), strict=strict))
+    blamed = pointers_of_changes(comparison.findings)
+    return Message(
+        compared_words.headline(comparison),
+        _within_limits(partial(compared_markdown.render, comparison)),
+        failed,
+        blamed,
+    )
 
 
-def _drawn(render: Callable[..., str]) -> Callable[[int], str]:
+def _within_limits(render: Callable[..., str]) -> Callable[[int], str]:
     """The renderer within the host's limit and its own."""
     return lambda most: render(most=min(most, markdown.MOST_CHARACTERS))
 
@@ -94,21 +105,12 @@ def _drawn(render: Callable[..., str]) -> Callable[[int], str]:
 def _text(path: Path) -> str:
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise ReadError(f"{path}: larger than {_MOST_BYTES >> 20} MiB; no report is")
+            raise ReadError(f"larger than {_MOST_BYTES >> 20} MiB; no report is", path)
         return plain(path.read_text("utf-8"))
     except UnicodeDecodeError:
-        raise ReadError(f"{path}: is no UTF-8 text; give what `advisor check -o report.json` wrote") from None
+        raise ReadError("is no UTF-8 text; give what `advisor check -o report.json` wrote", path) from None
     except OSError as error:
-        raise ReadError(f"{path}: {error.strerror}; `advisor check -o report.json` writes one") from None
-
-
-def _is_report(text: str, path: Path) -> bool:
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        said = one_line(str(error), 100)
-        raise ReadError(f"{path}: is no JSON ({said}); `advisor check -o report.json` writes a report") from None
-    return isinstance(document, dict) and "verdict" not in document
+        raise ReadError(f"{error.strerror}; `advisor check -o report.json` writes one", path) from None
 
 
 def _first_line(text: str) -> str:

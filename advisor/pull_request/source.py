@@ -54,7 +54,7 @@ def pointers_of_changes(changes: Iterable[FindingChange]) -> tuple[Pointer, ...]
 
 def annotated(findings: Iterable[Pointer], root: Path) -> list[Annotation]:
     """One remark for each finding and line: the innermost frame of each place that lies in the checkout at `root`."""
-    found: dict[tuple[str, str, int], Annotation] = {}
+    annotations: dict[tuple[str, str, int], Annotation] = {}
     known: dict[str, tuple[str, int] | None] = {}
     for finding in findings:
         for place in finding.where:
@@ -62,19 +62,19 @@ def annotated(findings: Iterable[Pointer], root: Path) -> list[Annotation]:
             if spot:
                 message = one_line(f"{finding.says} Seen at {place.name}.", 2000)
                 remark = Annotation(*spot, finding.severity, one_line(finding.title, 200), message)
-                found.setdefault((finding.key, *spot), remark)
-    return list(found.values())
+                annotations.setdefault((finding.key, *spot), remark)
+    return list(annotations.values())
 
 
 def _spot(stack: str | None, root: Path, known: dict[str, tuple[str, int] | None]) -> tuple[str, int] | None:
     """File and line of the innermost frame in the checkout; frames are separated by semicolons."""
     for frame in re.split(r"[;\n]", stack or "")[:_MOST_FRAMES]:
-        named = _FRAME.match(frame)
-        if not named:
+        match = _FRAME.match(frame)
+        if not match:
             continue
-        if named["file"] not in known:
-            known[named["file"]] = _in_checkout(named["file"], root)
-        file, line = known[named["file"]], int(named["line"])
+        if match["file"] not in known:
+            known[match["file"]] = _in_checkout(match["file"], root)
+        file, line = known[match["file"]], int(match["line"])
         if file and 1 <= line <= file[1]:
             return file[0], line
     return None

@@ -11,7 +11,7 @@ import requests
 from requests.adapters import HTTPAdapter
 
 from advisor.errors import AdvisorError
-from advisor.pull_request.errors import ForgeError, Unreachable
+from advisor.pull_request.errors import HostError, Unreachable
 from advisor.text import one_line
 
 _MOST_BYTES: Final = 32 << 20  # a page of a hundred comments of a GitHub is below 7 MB
@@ -29,7 +29,7 @@ class _TooLarge(requests.RequestException):
     """The answer has no end."""
 
 
-class OneHost(HTTPAdapter):
+class SameHostAdapter(HTTPAdapter):
     """Sends to the origin of `url` alone, so that no redirect and no link to a next page takes the token elsewhere."""
 
     def __init__(self, url: str, **options: Any) -> None:  # noqa: ANN401 - those of HTTPAdapter
@@ -56,7 +56,7 @@ class OneHost(HTTPAdapter):
     def _require(self, url: str) -> None:
         if _origin(url) != self._origin:
             raise _Elsewhere(
-                f"{_shown(self._origin)} points to {_shown(_origin(url))}, which the token is not meant for;"
+                f"{_address(self._origin)} points to {_address(_origin(url))}, which the token is not meant for;"
                 " give that address with --api-url if it is the host's own"
             )
 
@@ -66,7 +66,7 @@ def _origin(url: str) -> tuple[str, str, int | None]:
     return parts.scheme, parts.hostname or "", parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
-def _shown(origin: tuple[str, str, int | None]) -> str:
+def _address(origin: tuple[str, str, int | None]) -> str:
     return one_line("{}://{}:{}".format(*origin), 200)
 
 
@@ -88,21 +88,19 @@ def answering(host: str, what: str) -> Iterator[None]:
     except AdvisorError:
         raise
     except (_Elsewhere, _TooLarge) as error:
-        raise ForgeError(f"{host}, asked {what}: {error}") from None
+        raise HostError(f"{host}, asked {what}: {error}") from None
     except requests.JSONDecodeError:
         raise _unlike(host, what) from None
     except requests.TooManyRedirects:
-        raise ForgeError(f"{host}, asked {what}: it redirects in a circle; check --api-url") from None
+        raise HostError(f"{host}, asked {what}: it redirects in a circle; check --api-url") from None
     except requests.RequestException as error:
-        told = one_line(str(error), 200)
+        reason = one_line(str(error), 200)
         raise Unreachable(
-            f"{host}, asked {what}: no answer after several tries: {told}; run this again later"
+            f"{host}, asked {what}: no answer after several tries: {reason}; run this again later"
         ) from None
     except _UNLIKE:
         raise _unlike(host, what) from None
 
 
-def _unlike(host: str, what: str) -> ForgeError:
-    return ForgeError(
-        f"{host}, asked {what}: its answer is not one of its API; check --api-url, and proxies on the way"
-    )
+def _unlike(host: str, what: str) -> HostError:
+    return HostError(f"{host}, asked {what}: its answer is not one of its API; check --api-url, and proxies on the way")

@@ -1,11 +1,11 @@
-"""A report as one HTML page that needs nothing else: no network, no fonts, and a policy that forbids both."""
+"""A document as one HTML page that needs nothing else: no network, no fonts, and a policy that forbids both."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Final
 
@@ -13,14 +13,24 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from advisor import text
-from advisor.model.report import Report
-from advisor.render import charts, words
-from advisor.render.payload import payload
+from advisor.present import document as doc
+from advisor.render.markdown import code_spans
+from advisor.render.payload import Payload, embedded
 from advisor.resources import reports_folder
+from advisor.vocabulary import CATEGORIES
 
-_SCRIPTS: Final = ("report.js", "charts.js", "tables.js", "timeline.js", "flame.js")
+_STYLES: Final[dict[doc.Kind, tuple[str, ...]]] = {
+    "report": ("report.css",),
+    "comparison": ("report.css", "compare.css"),
+    "week": ("report.css", "fleet.css"),
+}
+_SCRIPTS: Final[dict[doc.Kind, tuple[str, ...]]] = {
+    "report": ("report.js", "charts.js", "tables.js", "timeline.js", "flame.js"),
+    "comparison": ("report.js", "tables.js", "flame.js"),
+    "week": ("report.js", "fleet.js"),
+}
 _LONGEST, _LONGEST_PROSE, _LONGEST_CODE = 400, 1500, 4000  # characters of one text: the whole of it is in the JSON
-_UNIT: Final = re.compile(r"(?<=\d) (?=(?:%|[nµm]?s\b|[KMGT]iB\b|GB/s))")
+_WEB: Final = re.compile(r"https?://[^\s<>\"'`|\\()\[\]{}\x00-\x20\x7f-\U0010ffff]+")
 _ICON: Final = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
     "%3Crect y='6' width='16' height='5' rx='2' fill='%23b9bfd0'/%3E"
@@ -28,14 +38,19 @@ _ICON: Final = (
 )
 
 
-def render(report: Report) -> str:
-    """The report as a page for any browser, light or dark, wide or narrow, on screen or on paper."""
-    drawn = [charts.charts(run) for run in report.runs]
+def render(document: doc.Document, payloads: Mapping[str, Payload], *, links: str | None = None) -> str:
+    """The document as a page for any browser, light or dark, wide or narrow, on screen or on paper.
+
+    Args:
+        document: What to draw.
+        payloads: What the scripts draw from, by the id of an article.
+        links: Folder or URL of the reports of runs; without it nothing is linked.
+    """
     # what draws the charts is larger than all the rest: a page without any does without it
-    scripts = [*([_bundle()] if any(drawn) else []), *(asset(name) for name in _SCRIPTS)]
-    data = [payload(run, {c.name: c.spec for c in made}) for run, made in zip(report.runs, drawn, strict=True)]
-    payloads = [Markup(one) for one in data]  # noqa: S704 - escaped where it is made
-    return page("report.html", ["report.css"], scripts, report=report, charts=drawn, payloads=payloads)
+    bundle = [_bundle()] if any(payload.get("charts") for payload in payloads.values()) else []
+    scripts = [*bundle, *map(asset, _SCRIPTS[document.kind])]
+    data = {name: Markup(embedded(payload)) for name, payload in payloads.items()}  # noqa: S704 - escaped there
+    return page("document.html", _STYLES[document.kind], scripts, document=document, payloads=data, links=links)
 
 
 def page(template: str, styles: Iterable[str], scripts: Iterable[str] | None = None, **shown: object) -> str:
@@ -58,23 +73,26 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.globals |= {"words": words}
     environment.filters |= {
+        "capital": _capital,
+        "code": _code,
+        "colour": colour,
+        "kind": lambda block: type(block).__name__,
+        "level": lambda block: block.level.value,
+        "lines": _lines,
+        "link": _link,
+        "points": _points,
+        "prose": _prose,
         "percent": text.percent,
         "ms": text.ms,
-        "bytes": text.bytes_,
-        "quantity": text.quantity,
-        "listing": text.listing,
-        "count": text.count,
-        "link": words.web_link,
-        "code": _code,
-        "lines": _lines,
-        "prose": _prose,
-        "points": _points,
-        "capital": _capital,
-        "names": _names,
     }
     return environment
+
+
+def colour(category: str) -> str:
+    """The class of a category's colour."""
+    known = CATEGORIES.get(category)
+    return f"c-{known.colour}" if known else "c-unlisted"
 
 
 @cache
@@ -85,7 +103,9 @@ def asset(name: str) -> Markup:
 
 @cache
 def _bundle() -> Markup:
-    return Markup(charts.bundle())  # noqa: S704 - Vega's own
+    from advisor.render import vega  # noqa: PLC0415 - Altair is slow to import, and only charts need it
+
+    return Markup(vega.bundle())  # noqa: S704 - Vega's own
 
 
 def _policy(style: str, scripts: Iterable[str]) -> str:
@@ -109,12 +129,12 @@ def _shown(value: object) -> object:
 
 def _together(shown: str) -> str:
     """The text with no line break between a number and its unit."""
-    return _UNIT.sub("\N{NO-BREAK SPACE}", shown)
+    return text.UNIT_BLANK.sub("\N{NO-BREAK SPACE}", shown)
 
 
 def _prose(value: str) -> Markup:
     """Escaped text; its `code` spans as such."""
-    spans = words.code_spans(_together(text.one_line(value, _LONGEST_PROSE)))
+    spans = code_spans(_together(text.one_line(value, _LONGEST_PROSE)))
     return Markup().join(Markup("<code>{}</code>").format(part) if code else escape(part) for code, part in spans)
 
 
@@ -139,6 +159,6 @@ def _points(share: float) -> str:
     return f"{100 * min(max(share, 0.0), 1.0):.2f}"
 
 
-def _names(values: Iterable[object], attribute: str) -> list[str]:
-    """The distinct values of an attribute, in order."""
-    return list(dict.fromkeys(str(getattr(value, attribute)) for value in values))
+def _link(value: str) -> bool:
+    """Whether the text is a plain web address that no medium can read as anything else."""
+    return bool(_WEB.fullmatch(value))

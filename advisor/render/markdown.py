@@ -1,24 +1,24 @@
-"""A report as a comment on a pull request or in a chat: GitHub's and GitLab's Markdown."""
+"""A document as a comment on a pull request or in a chat: GitHub's and GitLab's Markdown."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
 
-from advisor.model.report import SEVERITIES, Finding, Fix, Report, Run, Severity
-from advisor.render import mermaid, words
-from advisor.text import UNKNOWN, count, one_line, percent, plain, quantity, shortened
+from advisor.present import document as doc
+from advisor.render import mermaid
+from advisor.text import one_line, plain, shortened
 
 MOST_CHARACTERS: Final = 60_000
 """GitHub refuses a comment of more than 65,536; what calls `render` may want to add a line of its own."""
 
 _MOST_LINES: Final = 40
-_TABLE_FINDINGS: Final = 5
+_MOST_ROWS: Final = 15
+_MOST_COLUMNS: Final = 5  # a chat is narrow
 _LONGEST: Final = 600  # characters of one text
 _LONGEST_CODE: Final = 4000
-_SHAPES: Final[dict[Severity, str]] = {"high": "▲", "medium": "◆", "low": "●"}
+_SHAPES: Final[dict[doc.Severity, str]] = {"high": "▲", "medium": "◆", "low": "●"}
 # What either of the two reads as markup; underscores inside words are none.
 _MARKUP: Final = re.compile(r"[\\`*\[\]|<>&~$^@#]|(?<![^\W_])_+|_+(?![^\W_])|^[-+=/]|^\d+[.)](?!\S)")
 # Where a sign meets the name or number that it would make a mention, an issue, a label, a link or an emoji.
@@ -28,18 +28,15 @@ _REFERENCE: Final = re.compile(
 _APART: Final = "\N{ZERO WIDTH SPACE}"
 
 
-def render(report: Report, *, most: int = MOST_CHARACTERS) -> str:
-    """The report as Markdown.
+def render(document: doc.Document, *, links: str | None = None, most: int = MOST_CHARACTERS) -> str:
+    """The document as Markdown.
 
     Args:
-        report: What to draw.
+        document: What to draw.
+        links: Where the reports of runs lie, as a URL or folder; without it nothing is linked.
         most: Characters at most; details that would exceed it are left out, and the last line says so.
     """
-    blocks = [block for run in report.runs for block in _run(run)]
-    if len(report.runs) != 1 or report.unreadable:
-        blocks = [*_overview(report), *blocks]
-    blocks.append(f"<sub>gpu-advisor {escape(report.advisor_version)}</sub>")
-    return within(blocks, most)
+    return within(list(_document(document, links)), most)
 
 
 def escape(text: str, most: int = _LONGEST) -> str:
@@ -61,7 +58,7 @@ def _reference(sign: str) -> str:
 
 def prose(text: str) -> str:
     """Escaped text; its `code` spans as such."""
-    spans = words.code_spans(one_line(text, _LONGEST))
+    spans = code_spans(one_line(text, _LONGEST))
     return "".join(f"<code>{_escaped(part)}</code>" if code else _escaped(part) for code, part in spans)
 
 
@@ -83,116 +80,205 @@ def within(blocks: Sequence[str], most: int) -> str:
     return "\n\n".join(kept) + "\n"
 
 
-def _overview(report: Report) -> Iterator[str]:
-    yield f"### {escape(words.overview(report))}"
-    if report.unreadable:
-        yield "\n".join(f"- not read: {name(file.path)}: {escape(file.why)}" for file in report.unreadable[:20])
+_SPAN: Final = re.compile(r"`([^`\n]+)`")
 
 
-def _run(run: Run) -> Iterator[str]:
-    steps = run.source.steps
-    yield f"### {escape(run.verdict)}"
-    yield " · ".join(
-        [f"**{escape(run.name, 100)}**", *(escape(phrase, 200) for phrase in words.what_was_read(run.source))]
-    )
-    yield f"**{escape(counts(run))}**"
-    if chart := _chart(run):
+def code_spans(text: str) -> list[tuple[bool, str]]:
+    """The text cut at its `code` spans; each part with whether it is code."""
+    return [(number % 2 == 1, part) for number, part in enumerate(_SPAN.split(text)) if part]
+
+
+def _document(document: doc.Document, links: str | None) -> Iterator[str]:
+    if document.is_several:
+        yield f"### {escape(document.overview)}"
+    for section in document.front:
+        yield from _section(section, links)
+    for article in document.articles:
+        yield f"### {escape(article.headline)}"
+        if article.beside:
+            yield prose(article.beside)
+        yield " · ".join([f"**{escape(article.name, 100)}**", *(escape(fact, 200) for fact in article.facts)])
+        for section in article.sections:
+            yield from _section(section, links)
+    yield f"<sub>gpu-advisor {escape(document.version)}</sub>"
+
+
+def _section(section: doc.Section, links: str | None) -> Iterator[str]:
+    """What a screen shows stands open; what is behind it is folded, under the section's title."""
+    if section.level is doc.Level.SCREEN:
+        return
+    shown = doc.Level.BOTH if section.level is doc.Level.BOTH else None
+    drawn = [part for block in section.blocks if block.level is shown for part in _block(block, links)]
+    if drawn and section.is_titled:
+        yield f"**{escape(section.title)}**"
+    yield from drawn
+    folded = [b for b in section.blocks if b.level is not shown and b.level is not doc.Level.SCREEN]
+    if behind := [part for block in folded for part in _block(block, links)]:
+        yield details(escape(section.title), *behind)
+
+
+def _block(block: doc.Block, links: str | None) -> Iterator[str]:
+    """One block; every kind has its function."""
+    drawn = _DRAWS[type(block)](block, links)
+    yield from ([drawn] if isinstance(drawn, str) else drawn)
+
+
+def _text(block: doc.Text, _links: str | None) -> str:
+    label = f"**{escape(block.label)}** " if block.label else ""
+    words = prose(block.text)
+    marks = {"plain": "{}", "quiet": "<sub>{}</sub>"}
+    return label + marks.get(block.tone, "**{}**").format(words)
+
+
+def _lines(block: doc.Lines, _links: str | None) -> Iterator[str]:
+    if block.title:
+        yield f"**{escape(block.title)}**"
+    yield _list(prose(line) for line in block.lines)
+
+
+def _list(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _pairs(block: doc.Pairs, _links: str | None) -> Iterator[str]:
+    if block.title:
+        yield f"**{escape(block.title)}**"
+    yield _list(map(_pair, block.pairs[: _MOST_LINES + 10]))
+
+
+def _pair(pair: doc.Pair) -> str:
+    names = ", ".join(map(name, pair.codes)) or f"**{escape(pair.name)}**"
+    value = f" **{escape(pair.value)}**" if pair.value else ""
+    beside = prose(pair.name) if pair.codes and pair.name else ""
+    formula = f"= {name(pair.formula)}" if pair.formula else ""
+    texts = ", ".join(filter(None, (prose(pair.text), beside, formula)))
+    return f"{names}{value}{f': {texts}' if texts else ''}"
+
+
+def _figures(block: doc.Figures, _links: str | None) -> str:
+    parts = (" ".join(filter(None, (f.name, f.value, f.beside))) for f in block.figures)
+    return escape(f"{', '.join(parts)}")
+
+
+def _bars(block: doc.Bars, _links: str | None) -> Iterator[str]:
+    """A chart where the bars have lengths in time, and the parts of the last one in words."""
+    if not block.bars:
+        yield escape(block.none)
+        return
+    bars = [mermaid.bar(bar.name, [(s.category, s.ms) for s in bar.segments if s.ms is not None]) for bar in block.bars]
+    if chart := mermaid.bars(bars, block.marked):
         yield chart
-    if run.findings:
-        yield _findings(run)
-    if order := words.ranking(run):
-        yield f"<sub>{escape(order[0].upper() + order[1:])}.</sub>"
-    shares = [f"{escape(s.label, 60)} {percent(s.share)}" for s in words.segments(run)]
-    yield f"Where {words.whole(steps)} goes: {', '.join(shares) or UNKNOWN}."
-    if told := words.headlines(run):
-        yield f"In numbers: {escape(', '.join(f'{what} {value}' for what, value in told))}."
-    for number, finding in enumerate(run.findings[:_TABLE_FINDINGS], 1):
-        yield details(f"{number}. {escape(finding.title, 200)}", *_finding(finding, run))
-    if lines := words.pipeline_lines(run):
-        rows = "\n".join(f"{'  ' * depth}- {escape(line)}" for depth, line in lines[:_MOST_LINES])
-        yield details("The input pipeline of tf.data", rows)
-    yield from _unknowns(run)
-    yield from _what_was_read(run)
+    if block.legend:
+        shares = (f"{escape(s.label, 60)} {escape(s.value)}" for s in block.bars[-1].segments)
+        yield f"{escape(block.bars[-1].name)}: {', '.join(shares)}"
 
 
-def graded(severity: Severity) -> str:
-    """A severity with its sign, on one line however narrow its cell."""
-    return f"{_SHAPES[severity]}&nbsp;{severity}"
+def _no_chart(_block: doc.Strips | doc.Widget, _links: str | None) -> Iterator[str]:
+    """Marks and scripts need a finer medium."""
+    yield from ()
 
 
-def counts(run: Run) -> str:
-    """`4 findings: 2 high, 1 medium, 1 low; 1 new; 26 rules found nothing; 3 could not be judged`."""
-    severities = Counter(finding.severity for finding in run.findings)
-    told = ", ".join(f"{severities[one]} {one}" for one in SEVERITIES if severities[one])
-    parts = [f"{count(len(run.findings), 'finding')}: {told}" if told else "No findings"]
-    if new := sum(finding.new is True for finding in run.findings):
-        parts.append(f"{new} new")
-    parts.append(f"{count(len(run.passed), 'rule')} found nothing")
-    if run.not_evaluable:
-        parts.append(f"{len(run.not_evaluable)} could not be judged")
-    return "; ".join(parts)
-
-
-def _chart(run: Run) -> str | None:
-    """The step as a bar; what the first finding's fix shortens stands out."""
-    step_ms = run.source.steps.step_mean_ms or 0.0
-    name = "step" if run.source.steps.marked else "recorded"
-    parts = mermaid.bar(name, [(category, share * step_ms) for category, share in run.breakdown.items()])
-    first = next((finding.saving for finding in run.findings if finding.saving), None)
-    return mermaid.bars([parts], first.of if first else None)
-
-
-def _findings(run: Run) -> str:
-    rows = ["| | Finding | A fix gives back | Confidence |", "| --- | --- | --- | --- |"]
-    for finding in run.findings[:_TABLE_FINDINGS]:
-        saving = words.saving(finding, run.source.steps) or "not estimated"
-        sure = ", ".join(filter(None, (finding.confidence, words.reach(finding, run))))
-        severity = f"{graded(finding.severity)}{', **new**' if finding.new else ''}"
-        rows.append(f"| {severity} | {escape(finding.title, 200)} | {escape(saving)} | {escape(sure)} |")
-    if len(run.findings) > _TABLE_FINDINGS:
-        rows.append(f"| | and {len(run.findings) - _TABLE_FINDINGS} more | | |")
-    return "\n".join(rows)
-
-
-def _finding(finding: Finding, run: Run) -> Iterator[str]:
-    yield prose(finding.says)
-    if finding.symptoms:
-        yield "\n".join(f"- also seen: **{escape(s.title, 200)}**: {prose(s.says)}" for s in finding.symptoms)
-    mine, others = words.fixes(finding, run.source.framework)
-    for fix in (*mine, *others):
-        yield from _fix(fix)
-    yield f"**Why** {prose(finding.why)}"
-    if finding.saving:
-        yield f"**Saving** out of {escape(words.pool(finding.saving.of))}: {prose(finding.saving.method)}"
-    if finding.evidence:
-        yield table(
-            ("Evidence", "Value", "Limit", "Meaning"),
-            [
-                (
-                    name(e.metric),
-                    escape(quantity(e.value, e.unit)),
-                    "" if e.limit is None else escape(quantity(e.limit, e.unit)),
-                    prose(e.meaning),
-                )
-                for e in finding.evidence
-            ],
-        )
-    if finding.where:
-        yield "\n".join(f"- {name(place.name)}: {escape(words.spot(place))}" for place in finding.where)
-
-
-def _fix(fix: Fix) -> Iterator[str]:
-    link = words.web_link(fix.link)
-    yield f"**Fix ({escape(fix.framework, 40)})** {prose(fix.do)}{f' [Documentation](<{link}>)' if link else ''}"
-    if fix.code:
-        yield _code(fix.code)
-
-
-def _code(text: str) -> str:
+def _fenced(text: str) -> str:
     """A fenced block; the fence is longer than any in the text."""
     text = shortened(plain(text).rstrip(), _LONGEST_CODE)
     fence = max(["``", *re.findall("`+", text)], key=len) + "`"
     return f"{fence}\n{text}\n{fence}"
+
+
+def _code(block: doc.Code, _links: str | None) -> str:
+    return _fenced(block.text)
+
+
+def _table(block: doc.Table, links: str | None) -> Iterator[str]:
+    if not block.rows:
+        yield from ([escape(block.none)] if block.none else [])
+        return
+    most = min(filter(None, (block.few, _MOST_ROWS)))
+    columns = _columns(block)
+    rows = [[_cell(row.cells[at], row, links) for at in columns] for row in block.rows[:most]]
+    yield table([escape(block.heads[at].text) for at in columns], rows)
+    if left := max(0, len(block.rows) - most) + block.left_out:
+        yield escape(block.more.format(rows=f"{left:,}"))
+
+
+def _columns(block: doc.Table) -> list[int]:
+    """The columns that there is room for: those of the highest rank go first."""
+    ranked = sorted((head.rank, at) for at, head in enumerate(block.heads) if head.rank)
+    out = {at for _, at in ranked[::-1][: max(0, len(block.heads) - _MOST_COLUMNS)]}
+    return [at for at in range(len(block.heads)) if at not in out]
+
+
+def _cell(cell: doc.Cell, row: doc.Row, links: str | None) -> str:
+    text = name(cell.text) if cell.is_code else _inside(cell.text)
+    if cell.beside:
+        text += f" {_inside(cell.beside)}"
+    if links and cell.run:
+        text = f"[{text}](<{links}/{cell.run}.html>)"
+    return f"**{text}**" if text and "strong" in {cell.tone, row.tone} else text
+
+
+def _inside(text: str) -> str:
+    """Text inside a line: what acts at the start of one does not act there."""
+    return prose(f"a {text}")[2:]
+
+
+def _tree(block: doc.Tree, _links: str | None) -> str:
+    return "\n".join(list(_nodes(block.nodes, 0))[:_MOST_LINES])
+
+
+def _nodes(nodes: Iterable[doc.Node], depth: int) -> Iterator[str]:
+    for node in nodes:
+        mark = f", {node.mark}" if node.mark else ", on the critical path" if node.on_path else ""
+        yield f"{'  ' * depth}- {escape(f'{node.name}{mark}: {node.text}')}"
+        yield from _nodes(node.nodes, depth + 1)
+
+
+def _fold(block: doc.Fold, links: str | None) -> str:
+    return details(escape(block.title), *(part for inner in block.blocks for part in _block(inner, links)))
+
+
+def _findings(block: doc.Findings, links: str | None) -> Iterator[str]:
+    """A table of the first, then each with everything behind it, folded."""
+    shown = block.findings[: block.few]
+    rows = [_finding_row(finding) for finding in shown]
+    yield table(("", *map(escape, block.heads)), rows)
+    if block.more:
+        yield prose(block.more)
+    for finding in shown:
+        yield details(f"{finding.number}. {_inside(finding.title)}", *_finding(finding, links))
+
+
+def _finding_row(finding: doc.Finding) -> list[str]:
+    severity = f"{graded(finding.severity)}{', **new**' if finding.is_new else ''}"
+    what = f"{_inside(finding.title)} {name(finding.rule)}"
+    return [
+        severity,
+        what,
+        _inside(finding.saving.brief if finding.saving else "no estimate"),
+        _inside(", ".join(finding.beside)),
+    ]
+
+
+def graded(severity: doc.Severity) -> str:
+    """A severity with its sign, on one line however narrow its cell."""
+    return f"{_SHAPES[severity]}&nbsp;{severity}"
+
+
+def _finding(finding: doc.Finding, links: str | None) -> Iterator[str]:
+    yield prose(finding.says)
+    if finding.symptoms:
+        yield _list(f"**{escape(s.title, 200)}** {name(s.rule)}: {prose(s.says)}" for s in finding.symptoms)
+    for fix in (*finding.fixes, *finding.other_fixes):
+        yield from _fix(fix)
+    for reason in finding.reasons:
+        yield from _block(reason, links)
+
+
+def _fix(fix: doc.Fix) -> Iterator[str]:
+    label = f"Fix ({escape(fix.framework, 40)})" if fix.framework else "Fix"
+    yield f"**{label}** {prose(fix.do)}{f' [Documentation](<{fix.link}>)' if fix.link else ''}"
+    if fix.code:
+        yield _fenced(fix.code)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -200,26 +286,22 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
-def _unknowns(run: Run) -> Iterator[str]:
-    """What could not be told; open where nothing was found, because silence is no health."""
-    if not run.not_evaluable:
-        return
-    lines = [f"- {', '.join(map(name, rules))}: {prose(why)}" for why, rules in words.unknowns(run.not_evaluable)]
-    heading = f"What could not be told ({count(len(run.not_evaluable), 'rule')})"
-    yield details(heading, "\n".join(lines)) if run.findings else f"**{heading}**\n\n" + "\n".join(lines)
-
-
-def _what_was_read(run: Run) -> Iterator[str]:
-    links = words.bandwidth(run)
-    notes = [*run.source.notes, *words.each_rank(run), *([links] if links else [])]
-    notes += [f"left out: {which}: {why}" for which, why in words.left_out(run.source)]
-    notes += [f"note: {note}" for note in run.source.salvaged]
-    notes += [f"lacks {what}: {why.words}" for what, why in run.source.lacks.items()]
-    notes += [f"suppressed: {s.rule}: {s.reason}" + (f", until {s.until}" if s.until else "") for s in run.suppressed]
-    notes += [words.tally(run)]
-    yield details("What was read", "\n".join(f"- {escape(note)}" for note in notes[:50]))
-
-
 def details(summary: str, *blocks: str) -> str:
     """A folded part; the empty lines make its inside Markdown again."""
     return "\n\n".join([f"<details><summary>{summary}</summary>", *blocks, "</details>"])
+
+
+_DRAWS: Final[dict[type, Callable[[Any, str | None], str | Iterable[str]]]] = {
+    doc.Text: _text,
+    doc.Lines: _lines,
+    doc.Pairs: _pairs,
+    doc.Figures: _figures,
+    doc.Code: _code,
+    doc.Bars: _bars,
+    doc.Strips: _no_chart,
+    doc.Table: _table,
+    doc.Tree: _tree,
+    doc.Widget: _no_chart,
+    doc.Fold: _fold,
+    doc.Findings: _findings,
+}

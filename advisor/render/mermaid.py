@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import floor, log10
 from typing import Final, NamedTuple
 
-from advisor.render.words import CATEGORIES
+from advisor.vocabulary import CATEGORIES
 
 _SEEN: Final = 0.06  # of the longest bar: a shorter part has no room for its name
 _FINE_MS: Final = 50.0  # a chart counts whole units: shorter steps are drawn in microseconds

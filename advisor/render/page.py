@@ -8,9 +8,10 @@ from typing import Final, TypeAlias
 from rich.console import Console
 from rich.text import Text
 
-from advisor.text import plain, shortened
+from advisor.text import UNIT_BLANK, plain, shortened
 
 _LONGEST: Final = 2000  # characters of one text
+_BOUND: Final = "\ue000"  # in the place of a blank where no line may break
 _ASCII: Final = str.maketrans(
     {
         **dict(zip("█▓▒░═─┄·▲◆●└→µ×–", "#=+-%*~|!*-`>ux-", strict=True)),  # noqa: RUF001 - what is drawn
@@ -65,7 +66,7 @@ class Page:
 
     def text(self) -> str:
         """Everything that was added."""
-        return self._out.getvalue().rstrip("\n") + "\n"
+        return self._out.getvalue().replace(_BOUND, " ").rstrip("\n") + "\n"
 
     def _cut(self, line: Text, width: int) -> Text:
         """The line with an ellipsis behind its last word that leaves room for one."""
@@ -79,4 +80,6 @@ class Page:
 
     def _shown(self, text: str) -> str:
         text = shortened(plain(text).replace("\n", " "), _LONGEST)
-        return text if self._unicode else text.translate(_ASCII).encode("ascii", "replace").decode()
+        if not self._unicode:
+            text = text.translate(_ASCII).encode("ascii", "replace").decode()
+        return UNIT_BLANK.sub(_BOUND, text)

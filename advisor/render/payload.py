@@ -1,19 +1,25 @@
-"""What a page's script draws from: specifications of charts, the timeline and the tables, as one JSON text per run."""
+"""What a page's scripts draw from: specifications of charts, the timeline and the tables, as JSON."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final, TypeAlias
 
-from advisor.model.report import Run, Timeline, Value
-from advisor.render import words
+from advisor.model.report import Report, Run, Timeline, Value
+from advisor.present.charts import charts
+from advisor.present.names import kernel_name
+from advisor.present.report import track_label
 from advisor.text import one_line, plain
+from advisor.vocabulary import IDLE_CAUSES
+
+Payload: TypeAlias = Mapping[str, Any]
+"""What the scripts of an article draw from, by what it is."""
 
 _LONGEST: Final = 240  # characters of a name in a table
 _DIGITS: Final = 4  # significant ones
 _KERNELS: Final = (
-    *("name", "op", "shapes", "grid", "block", "registers", "occupancy", "family", "verdict"),
+    *("name", "symbol", "op", "shapes", "grid", "block", "registers", "occupancy", "family", "verdict"),
     *("calls_per_step", "ms_per_step"),
 )
 _FRAMES: Final = ("id", "parent", "name", "kind", "total_ms", "self_ms")
@@ -23,23 +29,32 @@ _OPERATORS: Final = (
 _ESCAPES: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
-def payload(run: Run, specs: Mapping[str, object]) -> str:
-    """The data of one run; nothing in it can end the element it stands in or act as markup.
+def payloads(value: object) -> dict[str, Payload]:
+    """The data of every article that has any, by its id."""
+    if isinstance(value, Report):
+        return {f"run-{number}": _payload(run) for number, run in enumerate(value.runs, 1)}
+    return {}
 
-    Args:
-        run: The run.
-        specs: The specifications of its charts, by name.
-    """
-    data = {
-        "charts": specs,
+
+def _payload(run: Run) -> Payload:
+    return {
+        "charts": _specifications(run),
         "tables": {
-            "kernels": _table([_per_step(row, run) for row in run.metrics.get("kernel_group", ())], _KERNELS),
+            "kernels": _table([_kernel(row, run) for row in run.metrics.get("kernel_group", ())], _KERNELS),
             "operators": _table(run.metrics.get("op", ()), _OPERATORS),
         },
         "flame": _table(run.metrics.get("call_tree", ()), _FRAMES),
         "timeline": None if run.timeline is None else _timeline(run, run.timeline),
     }
-    return embedded(data)
+
+
+def _specifications(run: Run) -> dict[str, Any]:
+    every = charts(run)
+    if not every:
+        return {}
+    from advisor.render.vega import spec  # noqa: PLC0415 - Altair is slow to import, and only charts need it
+
+    return {chart.name: spec(chart) for chart in every}
 
 
 def embedded(data: object) -> str:
@@ -52,11 +67,16 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Value]]) -> dict[str, 
     return {"columns": columns, "rows": [[_cell(value) for value in row] for row in rows]}
 
 
-def _per_step(row: Mapping[str, Value], run: Run) -> dict[str, Value]:
-    """A row of kernels with its sums over the used steps as means of one step; of a recording without, as they are."""
+def _kernel(row: Mapping[str, Value], run: Run) -> dict[str, Value]:
+    """A row of kernels with its sums over the used steps as means of one step; of a recording without, as they are.
+
+    `name` is what people call the kernel, `symbol` its full name.
+    """
     steps = max(1, run.source.steps.used)
     sums = {name: value for name in ("calls", "total_ms") if isinstance(value := row.get(name), int | float)}
-    return {**row, "calls_per_step": sums.get("calls", 0) / steps, "ms_per_step": sums.get("total_ms", 0.0) / steps}
+    means = {"calls_per_step": sums.get("calls", 0) / steps, "ms_per_step": sums.get("total_ms", 0.0) / steps}
+    symbol = row.get("name")
+    return {**row, **means, "symbol": symbol, "name": kernel_name(symbol) if isinstance(symbol, str) else symbol}
 
 
 def _table(rows: Sequence[Mapping[str, Value]], columns: Sequence[str]) -> dict[str, object] | None:
@@ -73,7 +93,7 @@ def _timeline(run: Run, drawn: Timeline) -> dict[str, object]:
     titles = {finding.key: finding.title for finding in run.findings}
     return {
         "dur": drawn.dur_ns,
-        "tracks": [{"kind": t.kind, "label": words.track(t)} for t in drawn.tracks],
+        "tracks": [{"kind": t.kind, "label": track_label(t)} for t in drawn.tracks],
         "texts": [plain(text) for text in drawn.texts],
         "events": drawn.events.model_dump(),
         "idle": {
@@ -81,7 +101,7 @@ def _timeline(run: Run, drawn: Timeline) -> dict[str, object]:
             "start_ns": [idle.start_ns for idle in drawn.idle],
             "dur_ns": [idle.dur_ns for idle in drawn.idle],
         },
-        "causes": words.CAUSES,
+        "causes": {code: cause.short for code, cause in IDLE_CAUSES.items()},
         "shows": [
             {
                 "key": key,

@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 import json
-import re
-import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from advisor.model.report import Finding, Report, Run, Severity
-from advisor.render import words
+from advisor.present.document import Document, Finding, Findings, Severity
 from advisor.text import one_line
 
 _SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LEVELS: Final[dict[Severity, str]] = {"high": "error", "medium": "warning", "low": "note"}
-_FRAME: Final = re.compile(r"^\s*([^\s():;<>|?*]+\.py)\((\d{1,9})\)")
-_LIBRARIES: Final = re.compile(r"(^|/)(site-packages|dist-packages|torch|torchvision|lib/python[\d.]*)/|^<")
-# PyTorch leaves out the folder that a library is installed in
-_BARE: Final = sys.stdlib_module_names | {
-    *("accelerate", "deepspeed", "diffusers", "jax", "keras", "lightning", "megatron", "numpy", "pytorch_lightning"),
-    *("tensorflow", "timm", "tqdm", "transformers", "triton", "vllm"),
-}
 _LONGEST: Final = 1000
 
 
-def render(report: Report) -> str:
-    """The report's findings that point at a line of the user's code, one result per finding and line."""
-    results = [result for run in report.runs for finding in run.findings for result in _results(run, finding)]
-    named = {f.rule: f for run in report.runs for f in run.findings}
+def render(document: Document) -> str:
+    """The findings that point at a line of the user's code, one result per finding and line."""
+    findings = list(_findings(document))
+    results = [result for finding in findings for result in _results(finding)]
+    by_rule = {finding.rule: finding for finding in findings}
     used = dict.fromkeys(result["ruleId"] for result in results)
-    tool = {
-        "name": "gpu-advisor",
-        "version": report.advisor_version,
-        "rules": [_rule(named[rule]) for rule in used],
-    }
+    tool = {"name": "gpu-advisor", "version": document.version, "rules": [_rule(by_rule[rule]) for rule in used]}
     sarif = {
         "$schema": _SCHEMA,
         "version": "2.1.0",
@@ -42,35 +29,20 @@ def render(report: Report) -> str:
     return json.dumps(sarif, indent=1, allow_nan=False) + "\n"
 
 
-def lines(finding: Finding) -> list[tuple[str, int]]:
-    """Files and lines of the user's code that the finding's places lie in, each once: the innermost frame of each."""
-    found = (_own(place.stack) for place in finding.where if place.stack)
-    return list(dict.fromkeys(line for line in found if line is not None))
+def _findings(document: Document) -> Iterator[Finding]:
+    blocks = (block for article in document.articles for section in article.sections for block in section.blocks)
+    return (finding for block in blocks if isinstance(block, Findings) for finding in block.findings)
 
 
-def _own(stack: str) -> tuple[str, int] | None:
-    """The innermost frame outside of libraries; frames are separated by `;` or new lines, innermost first."""
-    for frame in re.split(r"[;\n]", stack):
-        match = _FRAME.match(frame)
-        if match is None or not int(match[2]):
-            continue
-        path = match[1].replace("\\", "/")
-        if not _LIBRARIES.search(path) and path.partition("/")[0].removesuffix(".py") not in _BARE:
-            return path, int(match[2])
-    return None
-
-
-def _results(run: Run, finding: Finding) -> Iterator[dict[str, Any]]:
-    saving = words.saving(finding, run.source.steps)
-    worth = f" A fix gives back {saving}." if saving else ""
-    for path, line in lines(finding):
+def _results(finding: Finding) -> Iterator[dict[str, Any]]:
+    saving = f" {finding.saving.sentence}" if finding.saving else ""
+    for line in finding.lines:
+        region = {"artifactLocation": {"uri": _uri(line.path)}, "region": {"startLine": line.line}}
         yield {
             "ruleId": finding.rule,
             "level": _LEVELS[finding.severity],
-            "message": {"text": one_line(f"{finding.title}. {finding.says}{worth}", _LONGEST)},
-            "locations": [
-                {"physicalLocation": {"artifactLocation": {"uri": _uri(path)}, "region": {"startLine": line}}}
-            ],
+            "message": {"text": one_line(f"{finding.title}. {finding.says}{saving}", _LONGEST)},
+            "locations": [{"physicalLocation": region}],
         }
 
 

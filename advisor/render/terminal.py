@@ -1,4 +1,4 @@
-"""A report for a terminal: one screen, and with `verbose` everything behind it."""
+"""A document for a terminal: one screen, and with `verbose` everything behind it."""
 
 from __future__ import annotations
 
@@ -6,46 +6,29 @@ import codecs
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from enum import IntEnum
-from typing import Final, TypedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, TypedDict
 
-from advisor.model.report import Evidence, Finding, Fix, Place, Report, Run, Severity
-from advisor.render import words
+from advisor.present import document as doc
 from advisor.render.page import Page, Part
-from advisor.text import UNKNOWN, count, listing, one_line, percent, quantity, shortened
+from advisor.vocabulary import CATEGORIES
 
-# So many findings fit one screen; so many with two lines for what they say; so many with space between them.
-_MOST, _TWO_LINES, _SPACED = 5, 4, 3
-_UNKNOWNS, _NOTES = 3, 3
 _NARROW, _WIDE = 60, 110  # text wider than this is hard to read, narrower leaves no room beside the labels
 _MARGIN: Final = 3
 _DEEPEST: Final = 30  # columns that a line moves in
-_NAME, _SPOTS = 120, 3  # characters of a kernel's name; places of one name
+_ROOMY: Final = 3  # so many findings have space between them and say all; of more, as many say one sentence
+_GAP: Final = 2  # columns between those of a table
 
-_STYLES: Final[dict[Severity, str]] = {"high": "bold red", "medium": "bold yellow", "low": "bold blue"}
-_SHAPES: Final[dict[Severity, str]] = {"high": "▲", "medium": "◆", "low": "●"}
-_FILLS: Final = "█▓▒░═─┄·:/"  # one for each category
-_FILL_STYLES: Final = (
-    "cyan",
-    "magenta",
-    "yellow",
-    "blue",
-    "green",
-    "red",
-    "bright_cyan",
-    "bright_magenta",
-    "white",
-    "bright_black",
-)
-
-
-class _Depth(IntEnum):
-    """How much of a finding is drawn: its value is the most lines of what it says."""
-
-    ALL = 0
-    SHORTEST = 1
-    SHORT = 2
+_STYLES: Final[dict[doc.Severity, str]] = {"high": "bold red", "medium": "bold yellow", "low": "bold blue"}
+_SHAPES: Final[dict[doc.Severity, str]] = {"high": "▲", "medium": "◆", "low": "●"}
+_TONES: Final[dict[doc.Tone, str]] = {
+    "plain": "",
+    "strong": "bold",
+    "quiet": "dim",
+    "good": "bold green",
+    "warning": "bold yellow",
+    "bad": "bold red",
+}
 
 
 class Screen(TypedDict, total=False):
@@ -58,121 +41,146 @@ class Screen(TypedDict, total=False):
 
 def this_screen() -> Screen:
     """What standard output can show; NO_COLOR, FORCE_COLOR and COLUMNS are heeded."""
-    wanted = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    is_terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     return {
         "width": shutil.get_terminal_size((80, 24)).columns,
-        "color": not os.environ.get("NO_COLOR") and (wanted or bool(os.environ.get("FORCE_COLOR"))),
+        "color": not os.environ.get("NO_COLOR") and (is_terminal or bool(os.environ.get("FORCE_COLOR"))),
         "unicode": codecs.lookup(sys.stdout.encoding or "ascii").name.startswith("utf"),
     }
 
 
-def render(report: Report, *, verbose: bool = False, width: int = 80, color: bool = False, unicode: bool = True) -> str:
-    """The report as lines of text.
+def render(
+    document: doc.Document, *, verbose: bool = False, width: int = 80, color: bool = False, unicode: bool = True
+) -> str:
+    """The document as lines of text.
 
     Args:
-        report: What to draw.
-        verbose: Also evidence, reasons, every fix and place, passed rules and left-out steps.
+        document: What to draw.
+        verbose: Also what is behind the one screen.
         width: Columns of the terminal.
         color: Whether to use the terminal's colours.
         unicode: Whether more than ASCII can be shown.
     """
     page = Page(max(_NARROW, min(width, _WIDE)), color=color, unicode=unicode)
-    if len(report.runs) != 1 or report.unreadable:
-        page.add((words.overview(report), "bold"))
-        _unreadable(page, report, verbose=verbose)
-        page.gap()
-    for run in report.runs:
-        _run(page, run, verbose=verbose)
+    if document.is_several:
+        page.add((document.overview, "bold"))
+    for section in document.front:
+        _section(page, section, verbose=verbose)
+    for article in document.articles:
+        _article(page, article, verbose=verbose)
     return page.text()
 
 
-def _unreadable(page: Page, report: Report, *, verbose: bool) -> None:
-    for file in report.unreadable if verbose else report.unreadable[:_MOST]:
-        page.add(f"not read: {shortened(file.path, 200)}: {file.why}", margin=_MARGIN, most=None if verbose else 2)
-    if not verbose and len(report.unreadable) > _MOST:
-        page.add(f"and {len(report.unreadable) - _MOST} more", margin=_MARGIN)
-
-
-def _run(page: Page, run: Run, *, verbose: bool) -> None:
-    shown = run.findings if verbose else run.findings[:_MOST]
-    depth = _Depth.ALL if verbose else _Depth.SHORT if len(shown) <= _TWO_LINES else _Depth.SHORTEST
-    _read(page, run, verbose=verbose)
-    page.gap()
-    page.add((run.verdict, "bold"), most=None if verbose else 3)
-    page.gap()
-    _breakdown(page, run)
-    _headlines(page, run, verbose=verbose)
-    _ranks(page, run, verbose=verbose)
-    page.gap()
-    for number, finding in enumerate(shown, 1):
-        _finding(page, run, finding, number, depth)
-        if verbose or len(shown) <= _SPACED:
-            page.gap()
-    if hidden := len(run.findings) - len(shown):
-        page.add(f"and {hidden} more with less to win", margin=_MARGIN)
-    if not verbose and len(shown) > _SPACED:
-        page.gap()
-    if verbose:
-        _pipelines(page, run)
-    _unknowns(page, run, verbose=verbose)
-    if verbose:
-        if order := words.ranking(run):
-            page.add(order[0].upper() + order[1:])
-        _other_rules(page, run)
-    page.add((words.tally(run), "dim"))
-    if run.findings and not verbose:
-        ranked = "Ranked by gain. " if words.ranking(run) else ""
-        page.add((f"{ranked}-v shows the evidence, every fix and where to look", "dim"))
+def _article(page: Page, article: doc.Article, *, verbose: bool) -> None:
+    page.add((article.headline, _TONES[article.tone]))
+    if article.beside:
+        page.add(article.beside)
+    page.add((article.name, "bold"), *(f" · {fact}" for fact in article.facts), margin=_MARGIN)
+    for section in article.sections:
+        _section(page, section, verbose=verbose)
     page.gap()
 
 
-def _ranks(page: Page, run: Run, *, verbose: bool) -> None:
-    """Lines on single GPUs, ranks unlike the others, or hosts, and one on what moves between them."""
-    lines = words.each_rank(run)
-    for line in lines if verbose else lines[:_NOTES]:
-        page.add(line, hang=_MARGIN)
-    if not verbose and len(lines) > _NOTES:
-        page.add(f"and {count(len(lines) - _NOTES, 'more line')} on single ranks (-v)", margin=_MARGIN)
-    if links := words.bandwidth(run):
-        page.add(links, hang=_MARGIN)
-
-
-def _read(page: Page, run: Run, *, verbose: bool) -> None:
-    """What the numbers rest on: a line, then what was left out or saved from a broken file."""
-    page.add((shortened(run.name, 60), "bold"), "  ", " · ".join(words.what_was_read(run.source)), hang=_MARGIN)
-    notes = [f"left out: {which}: {why}" for which, why in words.left_out(run.source)]
-    notes = [*run.source.notes, *notes, *(f"note: {note}" for note in run.source.salvaged)]
-    if verbose:
-        notes = [f"read from {run.source.path}", *notes]
-        notes += [f"lacks {what}: {why.words}" for what, why in run.source.lacks.items()]
-    for note in notes if verbose else notes[:_NOTES]:
-        page.add((note, "dim"), margin=_MARGIN, hang=_MARGIN, most=None if verbose else 1)
-    if not verbose and len(notes) > _NOTES:
-        page.add((f"and {count(len(notes) - _NOTES, 'more note')}", "dim"), margin=_MARGIN)
-
-
-def _breakdown(page: Page, run: Run) -> None:
-    """The step as one bar, and what its parts are."""
-    drawn = words.segments(run)
-    if not drawn:
-        page.add("Where the time goes: ", UNKNOWN)
+def _section(page: Page, section: doc.Section, *, verbose: bool) -> None:
+    blocks = [block for block in section.blocks if doc.on_screen(block.level, verbose=verbose)]
+    drawn = [block for block in blocks if not isinstance(block, doc.Widget)]
+    if not drawn or not doc.on_screen(section.level, verbose=verbose):
         return
-    kinds = [*words.CATEGORIES, *(s.category for s in drawn if s.category not in words.CATEGORIES)]
-    signs = [kinds.index(s.category) for s in drawn]  # one category, one sign, whatever the run
-    fills = [(_FILLS[n % len(_FILLS)], _FILL_STYLES[n % len(_FILL_STYLES)]) for n in signs]
-    ends = [round(page.width * min(s.start + s.share, 1.0)) for s in drawn]
-    lengths = [end - start for start, end in zip([0, *ends], ends, strict=False)]
-    page.add(*((fill * length, style) for (fill, style), length in zip(fills, lengths, strict=True)))
-    entries = [f"{shortened(one_line(s.label), 40)} {percent(s.share)}" for s in drawn]
+    if section.is_titled or section.level is doc.Level.BEHIND:
+        page.gap()
+        page.add((section.title, "bold"))
+    elif not all(block.level is doc.Level.SCREEN for block in drawn):
+        page.gap()
+    for block in drawn:
+        _block(page, block, verbose=verbose)
+
+
+def _block(page: Page, block: doc.Block, *, verbose: bool, margin: int = 0) -> None:
+    """One block; every kind has its function."""
+    _DRAWS[type(block)](page, block, verbose, margin)
+
+
+def _text(page: Page, block: doc.Text, _verbose: bool, margin: int) -> None:  # noqa: FBT001 - as all that draw blocks
+    label = f"{block.label}  " if block.label else ""
+    page.add((label, "bold"), (block.text, _TONES[block.tone]), margin=margin, hang=5 if margin else 0)
+
+
+def _lines(page: Page, block: doc.Lines, _verbose: bool, margin: int) -> None:  # noqa: FBT001
+    _title(page, block.title, margin)
+    for line in block.lines:
+        page.add((line, _TONES[block.tone]), margin=margin + _MARGIN, hang=_MARGIN)
+
+
+def _title(page: Page, title: str, margin: int) -> None:
+    if title:
+        page.add((title, "bold"), margin=margin)
+
+
+def _pairs(page: Page, block: doc.Pairs, _verbose: bool, margin: int) -> None:  # noqa: FBT001
+    _title(page, block.title, margin)
+    for pair in block.pairs:
+        page.add(*_pair(pair), margin=margin + _MARGIN, hang=_MARGIN)
+
+
+def _pair(pair: doc.Pair) -> Iterator[Part]:
+    """`codes name: text`, or of a number `codes 33 % (text): name`; what is empty is left out."""
+    codes = ", ".join(pair.codes)
+    if pair.value:
+        yield (codes or pair.name, "cyan")
+        yield (f" {pair.value}", "bold")
+        yield f" ({pair.text})" if pair.text else ""
+        yield f": {pair.name}" if codes else ""
+        return
+    names = " ".join(filter(None, (pair.name, codes)))
+    yield (names, "cyan" if pair.codes else "bold")
+    yield f": {pair.text}" if names and pair.text else pair.text
+
+
+def _figures(page: Page, block: doc.Figures, _verbose: bool, margin: int) -> None:  # noqa: FBT001
+    parts = (" ".join(filter(None, (figure.name, figure.value, figure.beside))) for figure in block.figures)
+    page.add((" · ".join(parts), "dim"), margin=margin)
+
+
+def _code(page: Page, block: doc.Code, _verbose: bool, margin: int) -> None:  # noqa: FBT001
+    page.code(block.text, margin=margin + 2 * _MARGIN)
+
+
+def _bars(page: Page, block: doc.Bars, _verbose: bool, _margin: int) -> None:  # noqa: FBT001
+    """Bars of glyphs, then what their parts are."""
+    if not block.bars:
+        page.add(block.none)
+        return
+    if all(segment.ms is None for segment in block.bars[0].segments) and block.legend:
+        page.add(block.bars[0].name)
+    label = 2 + max(len(bar.name) for bar in block.bars) if len(block.bars) > 1 else 0
+    for bar in block.bars:
+        beside = "  ".join(filter(None, (bar.value, bar.beside)))
+        room = page.width - label - (len(beside) + 2 if beside else 0)
+        page.add((f"{bar.name:{label}}" if label else "", "bold"), *_bar(bar, room), f"  {beside}" if beside else "")
+    if block.legend:
+        _legend(page, block.bars[-1].segments)
+
+
+def _bar(bar: doc.Bar, width: int) -> Iterator[Part]:
+    start = 0
+    for segment in bar.segments:
+        end = round(width * min(segment.start + segment.share, 1.0))
+        glyph, style = look(segment.category)
+        yield (glyph * (end - start), style)
+        start = max(start, end)
+
+
+def look(category: str) -> tuple[str, str]:
+    """The glyph and the style of a category; of one that is none of ours, those of what is unknown."""
+    known = CATEGORIES.get(category) or CATEGORIES["other"]
+    return known.glyph, known.style
+
+
+def _legend(page: Page, segments: Sequence[doc.Segment]) -> None:
+    entries = [f"{segment.label} {segment.value}" for segment in segments]
     for row in _rows(entries, page.width):
-        page.add(*(part for n in row for part in ((fills[n][0], fills[n][1]), f" {entries[n]}   ")))
-
-
-def _headlines(page: Page, run: Run, *, verbose: bool) -> None:
-    """The numbers that people look for first."""
-    told = words.headlines(run) if verbose or run.source.framework in words.OF_XLA else []
-    if told:
-        page.add((" · ".join(f"{what} {value}" for what, value in told), "dim"), most=None if verbose else 2)
+        parts = [((glyph, style), f" {entries[n]}   ") for n in row for glyph, style in [look(segments[n].category)]]
+        page.add(*(part for pair in parts for part in pair))
 
 
 def _rows(entries: Sequence[str], width: int) -> Iterator[list[int]]:
@@ -186,101 +194,120 @@ def _rows(entries: Sequence[str], width: int) -> Iterator[list[int]]:
     yield row
 
 
-def _finding(page: Page, run: Run, finding: Finding, number: int, depth: _Depth) -> None:
-    full = depth == _Depth.ALL
-    label = f"{_SHAPES[finding.severity]} {finding.severity.upper()}"
-    new = ("  NEW", "bold red") if finding.new else ""
-    page.add(
-        f"{number}  ", (label, _STYLES[finding.severity]), new, ("  " + finding.title, "bold"), hang=_MARGIN, most=2
-    )
-    if worth := _worth(finding, run, verbose=full):
-        page.add((worth, "green"), margin=_MARGIN)
-    page.add(finding.says, margin=_MARGIN, most=depth)
-    for symptom in finding.symptoms:
-        page.add(f"└ {symptom.title}: {symptom.says}", margin=_MARGIN, hang=2, most=None if full else 1)
-    mine, others = words.fixes(finding, run.source.framework)
-    if full:
-        _reasons(page, finding)
-        for fix in (*mine, *others):
-            _fix(page, fix)
-    elif mine:
-        fits = _Depth.SHORT if len(run.findings) <= _SPACED else _Depth.SHORTEST
-        page.add(f"→ {words.first_sentence(mine[0].do)}", margin=_MARGIN, hang=2, most=fits)
+def _strips(_page: Page, _block: doc.Strips, _verbose: bool, _margin: int) -> None:  # noqa: FBT001
+    """Marks on a line need a finer medium."""
 
 
-def _worth(finding: Finding, run: Run, *, verbose: bool) -> str:
-    saving = words.saving(finding, run.source.steps)
-    sure = f"{finding.confidence} confidence" if verbose or finding.confidence != "high" else None
-    return ", ".join(filter(None, (saving and f"gives back {saving}", sure, words.reach(finding, run))))
-
-
-def _pipelines(page: Page, run: Run) -> None:
-    lines = words.pipeline_lines(run)
-    if not lines:
+def _table(page: Page, block: doc.Table, verbose: bool, margin: int) -> None:  # noqa: FBT001
+    """Columns as wide as their cells; the others in a line below the first where there is no room."""
+    rows = block.rows if verbose or not block.few else block.rows[: block.few]
+    if not rows:
+        page.add(block.none, margin=margin)
         return
-    page.add(("The input pipeline of tf.data, from what a step asks down", "bold"))
-    for depth, line in lines:
-        margin = min(_MARGIN + 2 * depth, _DEEPEST)
-        page.add(f"└ {line}" if depth else line, margin=margin, hang=2)
+    widths = [max(len(cell.text) for cell in column) for column in zip(*(row.cells for row in rows), strict=True)]
+    for row in rows:
+        _row(page, block.heads, row, widths, margin + _MARGIN)
+    if left := len(block.rows) - len(rows) + block.left_out:
+        page.add(block.more.format(rows=f"{left:,}"), margin=margin + _MARGIN)
+
+
+def _row(page: Page, heads: Sequence[doc.Head], row: doc.Row, widths: Sequence[int], margin: int) -> None:
+    glyph: list[Part] = [look(row.category), " "] if row.category else []
+    if sum(widths) + _GAP * len(widths) + margin + 2 <= page.width:
+        cells = [
+            f"{cell.text:>{width}}" if head.is_number else f"{cell.text:{width}}"
+            for head, cell, width in zip(heads, row.cells, widths, strict=True)
+        ]
+        beside = next((f"  {cell.beside}" for cell in row.cells if cell.beside), "")
+        page.add(*glyph, ((" " * _GAP).join(cells), _TONES[row.tone]), (beside, "dim"), margin=margin, hang=_MARGIN)
+        return
+    first, *others = zip(heads, row.cells, strict=True)
+    page.add(*glyph, (first[1].text, "cyan"), margin=margin, hang=_MARGIN)
+    told = (f"{head.text.lower()} {cell.text}".strip() for head, cell in others if cell.text)
+    page.add(", ".join(told), margin=margin + _MARGIN, hang=_MARGIN)
+
+
+def _tree(page: Page, block: doc.Tree, _verbose: bool, _margin: int) -> None:  # noqa: FBT001
+    for depth, node in _nodes(block.nodes, 0):
+        mark = f", {node.mark}" if node.mark else ", on the critical path" if node.on_path else ""
+        line = f"{node.name}{mark}: {node.text}"
+        page.add(f"└ {line}" if depth else line, margin=min(_MARGIN + 2 * depth, _DEEPEST), hang=2)
+
+
+def _nodes(nodes: Iterable[doc.Node], depth: int) -> Iterator[tuple[int, doc.Node]]:
+    for node in nodes:
+        yield depth, node
+        yield from _nodes(node.nodes, depth + 1)
+
+
+def _fold(page: Page, block: doc.Fold, verbose: bool, margin: int) -> None:  # noqa: FBT001
+    page.add((block.title, "bold"), margin=margin + _MARGIN)
+    for inner in block.blocks:
+        _block(page, inner, verbose=verbose, margin=margin + _MARGIN)
+
+
+def _widget(_page: Page, _block: doc.Widget, _verbose: bool, _margin: int) -> None:  # noqa: FBT001
+    """Scripts draw these."""
+
+
+def _findings(page: Page, block: doc.Findings, verbose: bool, _margin: int) -> None:  # noqa: FBT001
+    shown = block.findings if verbose else block.findings[: block.few]
+    is_roomy = verbose or len(shown) <= _ROOMY
     page.gap()
+    for finding in shown:
+        if is_roomy and finding is not shown[0]:
+            page.gap()
+        _finding(page, finding, verbose=verbose, is_roomy=is_roomy)
+    if block.more and not verbose:
+        page.add(block.more, margin=_MARGIN)
 
 
-def _reasons(page: Page, finding: Finding) -> None:
-    page.add(("Why  ", "bold"), finding.why, margin=_MARGIN, hang=5)
-    if finding.saving:
-        of = words.pool(finding.saving.of)
-        page.add(("Saving  ", "bold"), f"out of {of}: {finding.saving.method}", margin=_MARGIN, hang=8)
-    for evidence in finding.evidence:
-        page.add(("Evidence  ", "bold"), *_evidence(evidence), margin=_MARGIN, hang=10)
-    for group in words.alike(finding.where):
-        _where(page, group)
+def _finding(page: Page, finding: doc.Finding, *, verbose: bool, is_roomy: bool) -> None:
+    severity = (f"{_SHAPES[finding.severity]} {finding.severity.upper()}", _STYLES[finding.severity])
+    new = ("  NEW", "bold red") if finding.is_new else ""
+    rule = (f"  [{finding.rule}]", "cyan")
+    page.add(f"{finding.number}  ", severity, new, (f"  {finding.title}", "bold"), rule, hang=_MARGIN)
+    if worth := _worth(finding, verbose=verbose):
+        page.add((worth, "green"), margin=_MARGIN)
+    if is_roomy or finding.number <= _ROOMY:
+        page.add(finding.says if is_roomy else finding.brief, margin=_MARGIN)
+    for symptom in finding.symptoms:
+        says = f": {symptom.says}" if verbose else ""
+        page.add(f"└ {symptom.title}{says}", (f"  [{symptom.rule}]", "cyan"), margin=_MARGIN, hang=2)
+    if verbose:
+        _behind(page, finding)
+    elif finding.fixes:
+        page.add(f"→ {finding.fixes[0].brief}", margin=_MARGIN, hang=2)
 
 
-def _where(page: Page, places: Sequence[Place]) -> None:
-    """Places of one name: the name, the first few spots, and the user's lines of the first."""
-    first = places[0]
-    inside = f", in {shortened(first.op, _NAME)}" if first.op else ""
-    page.add(("Where  ", "bold"), f"{shortened(one_line(first.name), _NAME)}{inside}", margin=_MARGIN, hang=7)
-    for place in places[:_SPOTS]:
-        page.add(words.spot(place), margin=_MARGIN + 7)
-    if len(places) > _SPOTS:
-        page.add(f"and {len(places) - _SPOTS} more", margin=_MARGIN + 7)
-    if first.stack:
-        page.code("\n".join(words.frames(first.stack)), margin=_MARGIN + 7)
+def _worth(finding: doc.Finding, *, verbose: bool) -> str:
+    """What a fix saves, and what of the rest is not usual."""
+    beside = [text for text in finding.beside if verbose or text != "high confidence"]
+    rest = ", ".join(beside)
+    return "  ".join(filter(None, (finding.saving.sentence if finding.saving else "", f"({rest})" if rest else "")))
 
 
-def _evidence(evidence: Evidence) -> Iterator[Part]:
-    limit = "" if evidence.limit is None else f" (limit {quantity(evidence.limit, evidence.unit)})"
-    yield f"{evidence.metric} {quantity(evidence.value, evidence.unit)}{limit}: "
-    yield (evidence.meaning, "dim")
+def _behind(page: Page, finding: doc.Finding) -> None:
+    for reason in finding.reasons:
+        _block(page, reason, verbose=True, margin=_MARGIN)
+    for fix in (*finding.fixes, *finding.other_fixes):
+        label = f"Fix ({fix.framework})  " if fix.framework else "Fix  "
+        page.add((label, "bold"), fix.do, margin=_MARGIN, hang=5)
+        for code in filter(None, (fix.code, fix.link)):
+            page.code(code, margin=_MARGIN + 5)
 
 
-def _fix(page: Page, fix: Fix) -> None:
-    page.add((f"Fix ({fix.framework})  ", "bold"), fix.do, margin=_MARGIN, hang=5)
-    if fix.code:
-        page.code(fix.code, margin=_MARGIN + 5)
-    if link := words.web_link(fix.link):
-        page.code(link, margin=_MARGIN + 5)
-
-
-def _unknowns(page: Page, run: Run, *, verbose: bool) -> None:
-    """What could not be told, and why."""
-    if not run.not_evaluable:
-        return
-    page.add(("Could not tell", "bold"))
-    reasons = words.unknowns(run.not_evaluable)
-    for why, rules in reasons if verbose else reasons[:_UNKNOWNS]:
-        named = rules if verbose or len(rules) <= _UNKNOWNS else [*rules[:2], f"{len(rules) - 2} more"]
-        page.add(f"{listing(named)}: {why}", margin=_MARGIN, hang=_MARGIN, most=None if verbose else 2)
-    if not verbose and len(reasons) > _UNKNOWNS:
-        page.add(f"and for {count(len(reasons) - _UNKNOWNS, 'other reason')}", margin=_MARGIN)
-
-
-def _other_rules(page: Page, run: Run) -> None:
-    for rule in run.suppressed:
-        until = f", until {rule.until}" if rule.until else ""
-        page.add(f"suppressed: {rule.rule} ({rule.severity}): {rule.reason}{until}", hang=_MARGIN)
-    if run.passed:
-        page.add(f"found nothing: {', '.join(run.passed)}", hang=_MARGIN)
-    if run.not_applicable:
-        page.add(f"not applicable here: {', '.join(run.not_applicable)}", hang=_MARGIN)
+_DRAWS: Final[dict[type, Callable[[Page, Any, bool, int], None]]] = {
+    doc.Text: _text,
+    doc.Lines: _lines,
+    doc.Pairs: _pairs,
+    doc.Figures: _figures,
+    doc.Code: _code,
+    doc.Bars: _bars,
+    doc.Strips: _strips,
+    doc.Table: _table,
+    doc.Tree: _tree,
+    doc.Widget: _widget,
+    doc.Fold: _fold,
+    doc.Findings: _findings,
+}

@@ -183,7 +183,7 @@ class Rule(_Strict):
             try:
                 parsed[key] = parse(text if isinstance(text, bool) else str(text), known)
             except ExpressionError as error:
-                raise RuleError(f"{key}: {error}") from None
+                raise RuleError(str(error), tuple(key.split("."))) from None
         return parsed
 
     def fix_conditions(self, metrics: Iterable[str]) -> dict[tuple[int, str], Expression]:
@@ -199,7 +199,7 @@ class Rule(_Strict):
             try:
                 parsed[index, key] = parse(text, known)
             except ExpressionError as error:
-                raise RuleError(f"fixes.{index}.{key}: {error}") from None
+                raise RuleError(str(error), ("fixes", index, key)) from None
         return parsed
 
 

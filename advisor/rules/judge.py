@@ -421,7 +421,7 @@ def _pool_ms(f: _Fired, pool: str) -> float:
 
 def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_Fired], found: Measured) -> Finding:
     rule = f.rule
-    shown = _shown(f)
+    shown, limits = _shown(f), _limits(f)
     worker = _worker(f)
     saving = _saving(f, shared)
     return Finding(
@@ -444,10 +444,11 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
                 value=f.row[m],
                 unit=METRICS[m].unit,
                 meaning=METRICS[m].meaning,
-                limit=limit,
+                limit=limits.get("when", {}).get(m),
+                limits={level: limits[level][m] for level in SEVERITIES if m in limits.get(level, ())},
                 formula=METRICS[m].formula,
             )
-            for m, limit in shown.items()
+            for m in shown
         ),
         where=_places(shown, worker, found),
         fixes=_fixes(f, found.framework(worker), found.format),
@@ -515,15 +516,21 @@ def _of_device(words: str, f: _Fired) -> str:
     return words.replace("GPU", "device") if str(f.row.get("device_name") or "").startswith("TPU") else words
 
 
-def _shown(f: _Fired) -> dict[str, float | None]:
-    """The metrics that the verdict rests on, with what they were held against; then those the rule adds."""
+def _shown(f: _Fired) -> tuple[str, ...]:
+    """The metrics that the verdict rests on, then those the rule adds."""
     parsed = f.rule.expressions(f.row)
-    limits = parsed["when"].limits(f.row, f.rule.params)
-    if reached := parsed.get(f"severity.{f.severity}"):
-        limits |= reached.limits(f.row, f.rule.params)
     judged = (name for key, e in parsed.items() if not key.startswith("saving") for name in sorted(e.names))
-    names = dict.fromkeys(name for name in (*judged, *f.rule.shows) if name in METRICS)
-    return {name: limits.get(name) for name in names}
+    return tuple(dict.fromkeys(name for name in (*judged, *f.rule.shows) if name in METRICS))
+
+
+def _limits(f: _Fired) -> dict[str, dict[str, float]]:
+    """What each metric is held against for the rule to fire (`when`), and for each severity."""
+    parsed = f.rule.expressions(f.row)
+    return {
+        key.removeprefix("severity."): e.limits(f.row, f.rule.params)
+        for key, e in parsed.items()
+        if key == "when" or key.startswith("severity.")
+    }
 
 
 def _places(shown: Iterable[str], worker: int, found: Measured) -> tuple[Place, ...]:

@@ -29,31 +29,31 @@ def lint(
         known_rules: Ids of other rules that `explains` may name.
         documented: Every parameter must have a unit and a meaning, as those of the shipped rules have.
     """
-    found: list[str] = []
-    files = [RuleFile(path) for path in _yaml(folder, found)]
+    lines: list[str] = []
+    files = [RuleFile(path) for path in _yaml(folder, lines)]
     rules = {}
     for file in files:
         try:
             rules[file.path] = file.rule()
         except RuleError as error:
-            found.append(str(error))
+            lines.append(str(error))
     ids = {*known_rules, *(rule.id for rule in rules.values())}
     for file in files:
         if file.path in rules:
             rule = rules[file.path]
-            found += [str(file.error(at, message)) for at, message in _problems(rule, metrics, ids)]
-            found += [str(file.error(at, message)) for at, message in _undocumented(rule) if documented]
+            lines += [str(file.error(at, message)) for at, message in _problems(rule, metrics, ids)]
+            lines += [str(file.error(at, message)) for at, message in _undocumented(rule) if documented]
             if rule.id != file.path.stem:
-                found.append(str(file.error(("id",), f"{rule.id}: the file must be named {rule.id}.yaml")))
-    return found + [f"{folder}: {message}" for message in _cycles({rule.id: rule for rule in rules.values()})]
+                lines.append(str(file.error(("id",), f"{rule.id}: the file must be named {rule.id}.yaml")))
+    return lines + [f"{folder}: {message}" for message in _cycles({rule.id: rule for rule in rules.values()})]
 
 
-def _yaml(folder: Path, found: list[str]) -> Iterator[Path]:
+def _yaml(folder: Path, lines: list[str]) -> Iterator[Path]:
     for path in sorted(folder.glob("*.yaml")):
         try:
             RuleFile(path)
         except RuleError as error:
-            found.append(str(error))
+            lines.append(str(error))
             continue
         yield path
 
@@ -62,14 +62,15 @@ def _problems(rule: Rule, metrics: Mapping[str, type[pl.DataType]], ids: Collect
     try:
         expressions = rule.expressions(metrics)
         conditions = rule.fix_conditions(metrics)
-        said = wording.names(rule.says)
-    except (RuleError, ValueError) as error:
-        key, _, message = str(error).partition(": ")
-        of_expression = key in rule.texts or key.startswith("fixes.")
-        yield (_path(key) if of_expression else ("says",)), (message if of_expression else str(error))
+        of_sentence = wording.names(rule.says)
+    except RuleError as error:
+        yield error.at, error.problem
         return
-    yield from _name_problems(rule, metrics, ids, said)
-    used = said.union(*(expression.names for expression in (*expressions.values(), *conditions.values())))
+    except ValueError as error:
+        yield ("says",), str(error)
+        return
+    yield from _name_problems(rule, metrics, ids, of_sentence)
+    used = of_sentence.union(*(expression.names for expression in (*expressions.values(), *conditions.values())))
     for name in rule.params:
         if name not in used:
             yield ("params", name), "this parameter is not used"
@@ -83,12 +84,10 @@ def _undocumented(rule: Rule) -> Iterator[Problem]:
             yield ("params", name), "write its unit and meaning beside it: {value: 0.05, unit: share, meaning: ...}"
 
 
-def _path(key: str) -> tuple[str | int, ...]:
-    return tuple(int(part) if part.isdigit() else part for part in key.split("."))
-
-
-def _name_problems(rule: Rule, metrics: Collection[str], ids: Collection[str], said: set[str]) -> Iterator[Problem]:
-    for name in sorted(said - {*metrics, *rule.params, *wording.PHRASES[True]}):
+def _name_problems(
+    rule: Rule, metrics: Collection[str], ids: Collection[str], of_sentence: set[str]
+) -> Iterator[Problem]:
+    for name in sorted(of_sentence - {*metrics, *rule.params, *wording.PHRASES[True]}):
         yield ("says",), f"unknown metric or parameter {name!r}"
     for name in rule.params:
         if name in metrics:
@@ -138,21 +137,21 @@ def failure(rule: Rule, case: Case, metrics: Mapping[str, type[pl.DataType]]) ->
     return None
 
 
-def _close(expected: tuple[float, float], found: tuple[float | None, float | None]) -> bool:
+def _close(expected: tuple[float, float], actual: tuple[float | None, float | None]) -> bool:
     return all(
-        b is not None and math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-3) for a, b in zip(expected, found, strict=True)
+        b is not None and math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-3) for a, b in zip(expected, actual, strict=True)
     )
 
 
 def _cycles(rules: Mapping[str, Rule]) -> Iterator[str]:
     """`explains` must form no circle: a cause cannot be its own symptom."""
     for start in rules:
-        seen, ahead = set(), list(rules[start].explains)
+        causes, ahead = set(), list(rules[start].explains)
         while ahead:
             rule = ahead.pop()
             if rule == start:
                 yield f"{start} explains itself over a circle of rules"
                 break
-            if rule in rules and rule not in seen:
-                seen.add(rule)
+            if rule in rules and rule not in causes:
+                causes.add(rule)
                 ahead += rules[rule].explains

@@ -15,7 +15,7 @@ const use = row => row.family === "collective" ? "communication" : USES[row.verd
 const KINDS = {
   kernels: {
     title: "Kernels",
-    by: { kernel: r => r.name, "launching op": r => r.op ?? "none recorded", "shapes of the op": r => `${r.op ?? "no op"} ${r.shapes ?? "no shapes"}`,
+    by: { kernel: r => r.name, "full name": r => r.symbol, "launching op": r => r.op ?? "none recorded", "shapes of the op": r => `${r.op ?? "no op"} ${r.shapes ?? "no shapes"}`,
       "grid and block": r => `${r.grid ?? "?"} blocks of ${r.block ?? "?"} threads`, family: r => r.family ?? "other", "Tensor Cores": r => use(r) },
     weight: "ms_per_step",
     columns: { calls: g => sum(g, "calls_per_step"), ms: g => sum(g, "ms_per_step"), "mean µs": g => 1e3 * sum(g, "ms_per_step") / sum(g, "calls_per_step"),

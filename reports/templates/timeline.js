@@ -3,11 +3,11 @@
 
 const ROW = 14, LABEL = 18, AXIS = 22, PAD = 6, DEEPEST = 10, SHORTEST_NS = 200;
 const COLOR_OF = {
-  kernel: "--busy-1", memcpy: "--busy-2", memset: "--busy-3", collective: "--busy-4",
-  op: "--idle-4", runtime: "--idle-2", sync: "--gap-sync", allocator: "--gap-allocator", input: "--gap-input",
-  compile: "--gap-compile", gc: "--gap-gc", annotation: "--idle-5", module: "--idle-5", step: "--idle-5",
+  kernel: "--c-compute", memcpy: "--c-memcpy", memset: "--c-memset", collective: "--c-collective",
+  op: "--op", runtime: "--call", sync: "--gap-sync", allocator: "--gap-allocator", input: "--gap-input",
+  compile: "--gap-compile", gc: "--gap-gc", annotation: "--range", module: "--range", step: "--range",
 };
-const TEXT_ON = { "--busy-1": "--on-accent", "--idle-2": "--paper", "--busy-2": "--on-accent", "--busy-4": "--on-accent", "--gap-input": "--on-gap", "--gap-sync": "--on-accent" };
+const TEXT_ON = { "--c-compute": "--on-accent", "--call": "--paper", "--c-memcpy": "--on-accent", "--c-collective": "--on-accent", "--gap-input": "--on-gap", "--gap-sync": "--on-accent" };
 
 const colors = () => {
   const probe = document.body.appendChild(make("i", { hidden: true })), found = {};
@@ -77,7 +77,7 @@ const drawTimeline = section => {
       const right = x(end);
       if (right - last[depth] < .5) continue;  // it would fall onto a pixel that is painted already
       last[depth] = right;
-      const top = track.top + depth * ROW, name = COLOR_OF[line.texts[events.kind[i]]] ?? "--idle-4";
+      const top = track.top + depth * ROW, name = COLOR_OF[line.texts[events.kind[i]]] ?? "--op";
       const wide = box(start, events.dur_ns[i], top, color(name));
       if (wide > 40) {
         pen.save();

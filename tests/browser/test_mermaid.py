@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from advisor.render import markdown as checked
 from advisor.render.compared import markdown as compared
 from tests.comparisons import slower
 from tests.npm import packed
-from tests.render_samples import SAMPLES
+from tests.render_samples import SAMPLES, drawn
 
 pytestmark = pytest.mark.browser
 
@@ -28,7 +27,7 @@ def script() -> Path:
 
 CHARTS = {
     "comparison": (compared.render(slower()), ["base", "head", "compute", "input"]),
-    "report": (checked.render(SAMPLES["resnet"]), ["step", "compute", "input"]),
+    "report": (drawn(SAMPLES["resnet"], "markdown"), ["step", "compute", "input"]),
 }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.engine import check
-from advisor.errors import NothingFound
+from advisor.errors import NoRuns
 
 BROKEN = sorted((Path(__file__).parents[2] / "fixtures" / "broken").iterdir())
 
@@ -16,7 +16,7 @@ BROKEN = sorted((Path(__file__).parents[2] / "fixtures" / "broken").iterdir())
 def test_no_bug_comes_up(path: Path):
     try:
         report = check([str(path)])
-    except NothingFound as error:
+    except NoRuns as error:
         assert "report this" not in str(error)
         return
     assert "report this" not in report.model_dump_json()

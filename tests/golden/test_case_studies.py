@@ -36,7 +36,7 @@ def test_steps_and_savings_of_the_page_are_todays(row: int, trace: str):
     assert ms(steps.step_mean_ms) in name
     assert steps.used == steps.count or f"{steps.used} of {steps.count} steps" in name
     claims = [f.saving for f in run.findings if f.saving]
-    savings = [interval(x.low_ms, x.high_ms, dash="-").removesuffix(" ms") for x in claims]
+    savings = [interval(x.low_ms, x.high_ms).replace("\N{EN DASH}", "-").removesuffix(" ms") for x in claims]
     last = 0
     for saving in savings:  # in the advisor's own order
         assert saving in advisor[last:], f"{saving} of {savings}"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.engine import check, compare, saved
-from advisor.errors import NothingFound, ReadError, UsageError
+from advisor.errors import NoRuns, ReadError, UsageError
 from advisor.model.comparison import Comparison, FailOn
 from advisor.render import json
 from advisor.render.compared import json as compared_json
@@ -129,7 +129,7 @@ def test_what_is_no_report_or_profile_is_refused(tmp_path: Path):
     with pytest.raises(ReadError, match="is no report"):
         saved(str(broken))
     broken.write_text("hello")
-    with pytest.raises(NothingFound):
+    with pytest.raises(NoRuns):
         compare([WAITING], [str(broken)])
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from advisor.analysis.device.steps import select_steps
 from advisor.engine import check
-from advisor.errors import NothingFound
+from advisor.errors import NoRuns
 from advisor.model.profile import Profile
 from tests import profiles
 
@@ -201,7 +201,7 @@ def test_pageable_copies_before_the_first_kernel_are_start_up(trace: str):
 def test_graph_launches_keep_the_device_busy():
     (view,) = select_steps(profile("llm-2.7b-a100-cuda-graph")).views
     assert view.share(view.busy) > 0.997
-    assert "--cuda-graph-trace=node" in profile("llm-2.7b-a100-cuda-graph").lacks["device_ops.grid"]
+    assert "--cuda-graph-trace=node" in profile("llm-2.7b-a100-cuda-graph").lacks["device_ops.grid"].words
 
 
 def test_steps_are_found_where_ranges_are_steps_and_nowhere_else():
@@ -220,7 +220,7 @@ REFUSED = ("no-cuda-activity", "no-metadata-table", "titanrtx-schema3.0")
 
 @pytest.mark.parametrize("trace", REFUSED)
 def test_what_holds_no_gpu_work_is_refused_in_a_line(trace: str):
-    with pytest.raises(NothingFound, match=rf"{trace}\.sqlite: no GPU activity in it") as caught:
+    with pytest.raises(NoRuns, match=rf"{trace}\.sqlite: no GPU activity in it") as caught:
         check([str(TRACES / f"{trace}.sqlite")])
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 3
@@ -237,13 +237,13 @@ def test_what_holds_no_gpu_work_is_refused_in_a_line(trace: str):
 )
 def test_broken_files_are_refused_in_a_line(file: str, says: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(NothingFound, match=re.escape(says)):
+    with pytest.raises(NoRuns, match=re.escape(says)):
         check([str(SHARED / "traces/malformed" / file)])
 
 
 def test_without_the_kernels_table_no_verdict_falls_on_the_device():
     (run,) = check([str(SHARED / "traces/malformed/no-kernel-table.nsys.sqlite")]).runs
-    assert "kernels were launched" in run.source.lacks["device_ops"]
+    assert "kernels were launched" in run.source.lacks["device_ops"].words
     assert {finding.rule for finding in run.findings} == {"too-few-steps"}
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from advisor.errors import UsageError
-from advisor.pull_request.environment import Branch, situation
+from advisor.pull_request.environment import Branch, target_of
 
 SHA = "a" * 40
 GITHUB = {
@@ -25,7 +25,7 @@ def repo(name):
 def github(folder, event, name, **more):
     path = folder / "event.json"
     path.write_text(json.dumps(event))
-    return situation(GITHUB | {"GITHUB_EVENT_PATH": str(path), "GITHUB_EVENT_NAME": name}, **more)
+    return target_of(GITHUB | {"GITHUB_EVENT_PATH": str(path), "GITHUB_EVENT_NAME": name}, **more)
 
 
 def pull(head):
@@ -79,7 +79,7 @@ def test_an_event_of_another_form_is_an_error_that_names_the_field(tmp_path, eve
 
 def test_an_event_that_is_not_there():
     with pytest.raises(UsageError, match=r"GITHUB_EVENT_PATH: /no/such: .*give --pr"):
-        situation(GITHUB | {"GITHUB_EVENT_PATH": "/no/such"})
+        target_of(GITHUB | {"GITHUB_EVENT_PATH": "/no/such"})
 
 
 GITLAB = {
@@ -97,10 +97,10 @@ GITLAB = {
 
 
 def test_a_merge_request_of_a_fork_belongs_to_the_target():
-    found = situation(GITLAB)
+    found = target_of(GITLAB)
     assert (found.kind, found.api_url, found.repo, found.number) == ("gitlab", "https://gitlab.test", "12", 7)
     assert (found.commit, found.link, found.fork) == (SHA, "https://gitlab.test/job/1", True)
 
 
 def test_a_merge_request_of_the_project_itself():
-    assert not situation(GITLAB | {"CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "12"}).fork
+    assert not target_of(GITLAB | {"CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "12"}).fork

@@ -10,10 +10,10 @@ import requests
 
 from advisor.errors import UsageError
 from advisor.pull_request.comment import Draft, post
-from advisor.pull_request.deliver import Wanted, deliver
+from advisor.pull_request.deliver import Order, deliver
 from advisor.pull_request.delivery import Patience, Seal
-from advisor.pull_request.environment import Branch, Situation
-from advisor.pull_request.errors import ForgeError, Unreachable
+from advisor.pull_request.environment import Branch, Target
+from advisor.pull_request.errors import HostError, Unreachable
 from advisor.pull_request.github import Repository
 from advisor.pull_request.message import Message
 from advisor.pull_request.source import Annotation
@@ -259,7 +259,7 @@ def test_the_proxy_does_refuse_what_the_description_does_not_allow(gateway):
 
 def where(server, **more):
     known = {"kind": "github", "api_url": server.url, "repo": "octo/train", "token": "ci", "number": 7, "commit": SHA}
-    return Situation(**known | more)
+    return Target(**known | more)
 
 
 def message(*findings):
@@ -267,7 +267,7 @@ def message(*findings):
 
 
 def test_a_fork_that_may_only_read_gets_a_hint_and_no_error(server):
-    told = list(deliver(message(), where(server, token="fork", fork=True), Wanted(status=True, check_run=True), QUICK))
+    told = list(deliver(message(), where(server, token="fork", fork=True), Order(status=True, check_run=True), QUICK))
     assert len(told) == 3
     for one in told:
         assert one.hint
@@ -279,7 +279,7 @@ def test_a_fork_that_may_only_read_gets_a_hint_and_no_error(server):
 
 def test_a_token_without_the_right_gets_a_hint_that_names_it(server):
     server.faults.append(("POST comments", READ_ONLY))
-    (told,) = deliver(message(), where(server), Wanted(), QUICK)
+    (told,) = deliver(message(), where(server), Order(), QUICK)
     assert told.hint
     assert "pull-requests: write" in told.line
 
@@ -299,7 +299,7 @@ def test_status_and_check_run_carry_the_verdict_and_the_lines(server):
 
 
 def test_a_check_run_needs_no_annotation(server):
-    list(deliver(message(), where(server), Wanted(check_run=True), QUICK))
+    list(deliver(message(), where(server), Order(check_run=True), QUICK))
     (run,) = server.runs.values()
     assert run["annotations"] == []
 
@@ -309,17 +309,17 @@ def test_a_workflow_run_finds_its_pull_request_by_head_and_commit():
         server.pull(7, "forker:fast", SHA)
         server.pull(8, "forker:other", SHA)
         branch = Branch("forker", "fast", SHA)
-        (told,) = deliver(message(), where(server, number=None, branch=branch), Wanted(), QUICK)
+        (told,) = deliver(message(), where(server, number=None, branch=branch), Order(), QUICK)
         assert "octo/train 7: created" in told.line
         stale = Branch("forker", "fast", LATER)
-        (told,) = deliver(message(), where(server, number=None, branch=stale), Wanted(), QUICK)
+        (told,) = deliver(message(), where(server, number=None, branch=stale), Order(), QUICK)
         assert not told.hint
         assert "a later push has a run of its own" in told.line
         assert len(server.comments) == 1
 
 
 def test_a_push_without_a_pull_request_posts_nothing(server):
-    (told,) = deliver(message(), where(server, number=None, event="push"), Wanted(), QUICK)
+    (told,) = deliver(message(), where(server, number=None, event="push"), Order(), QUICK)
     assert told.line == "no comment: push is no event of a pull request"
     assert not server.comments
 
@@ -327,11 +327,11 @@ def test_a_push_without_a_pull_request_posts_nothing(server):
 @pytest.mark.parametrize(
     ("more", "wanted", "said"),
     [
-        ({"number": None}, Wanted(), "--pr"),
-        ({"repo": ""}, Wanted(), "--repo"),
-        ({"token": None}, Wanted(), "GITHUB_TOKEN"),
-        ({"commit": None}, Wanted(status=True), "--commit"),
-        ({}, Wanted(key="a b"), "--key"),
+        ({"number": None}, Order(), "--pr"),
+        ({"repo": ""}, Order(), "--repo"),
+        ({"token": None}, Order(), "GITHUB_TOKEN"),
+        ({"commit": None}, Order(status=True), "--commit"),
+        ({}, Order(key="a b"), "--key"),
     ],
 )
 def test_what_is_missing_is_said_before_anything_is_posted(server, more, wanted, said):
@@ -342,5 +342,5 @@ def test_what_is_missing_is_said_before_anything_is_posted(server, more, wanted,
 
 def test_a_pull_request_that_is_not_there_is_an_error(server):
     server.faults.append(("GET", (404, {"message": "Not Found"})))
-    with pytest.raises(ForgeError, match="--pr"):
+    with pytest.raises(HostError, match="--pr"):
         post(thread(server), draft(), DAY)

@@ -8,9 +8,9 @@ import pytest
 
 from advisor.errors import UsageError
 from advisor.pull_request.comment import Draft, post
-from advisor.pull_request.deliver import Wanted, deliver
+from advisor.pull_request.deliver import Order, deliver
 from advisor.pull_request.delivery import Patience
-from advisor.pull_request.environment import Situation
+from advisor.pull_request.environment import Target
 from advisor.pull_request.errors import Unreachable
 from advisor.pull_request.gitlab import Project
 from advisor.pull_request.message import Message
@@ -109,7 +109,7 @@ def test_a_host_that_stays_down_is_an_error_of_one_line():
 
 def where(server, **more):
     known = {"kind": "gitlab", "api_url": server.url, "repo": "12", "token": "ci", "number": 7, "commit": SHA}
-    return Situation(**known | more)
+    return Target(**known | more)
 
 
 def message():
@@ -117,7 +117,7 @@ def message():
 
 
 def test_a_status_carries_the_verdict(server):
-    told = list(deliver(message(), where(server, link="https://ci.test/job/1"), Wanted(status=True), QUICK))
+    told = list(deliver(message(), where(server, link="https://ci.test/job/1"), Order(status=True), QUICK))
     assert not any(one.hint for one in told)
     (status,) = server.statuses
     assert (status["state"], status["description"], status["sha"]) == ("failed", "slower by 26 %", SHA)
@@ -125,7 +125,7 @@ def test_a_status_carries_the_verdict(server):
 
 @pytest.mark.parametrize("token", ["fork", None])
 def test_a_fork_gets_a_hint_and_no_error(server, token):
-    (told,) = deliver(message(), where(server, token=token, fork=True), Wanted(), QUICK)
+    (told,) = deliver(message(), where(server, token=token, fork=True), Order(), QUICK)
     assert told.hint
     assert "Pull requests from forks" in told.line
     assert not server.comments
@@ -133,6 +133,6 @@ def test_a_fork_gets_a_hint_and_no_error(server, token):
 
 def test_what_gitlab_does_not_have_or_know_is_a_usage_error(server):
     with pytest.raises(UsageError, match="use --status"):
-        list(deliver(message(), where(server), Wanted(check_run=True), QUICK))
+        list(deliver(message(), where(server), Order(check_run=True), QUICK))
     with pytest.raises(UsageError, match="GITLAB_TOKEN"):
-        list(deliver(message(), where(server, token="no"), Wanted(), QUICK))
+        list(deliver(message(), where(server, token="no"), Order(), QUICK))

@@ -11,10 +11,10 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from advisor.pull_request.deliver import Wanted, deliver
+from advisor.pull_request.deliver import Order, deliver
 from advisor.pull_request.delivery import Patience
-from advisor.pull_request.environment import Situation
-from advisor.pull_request.errors import ForgeError
+from advisor.pull_request.environment import Target
+from advisor.pull_request.errors import HostError
 from advisor.pull_request.message import Message
 
 pytestmark = pytest.mark.network_server
@@ -129,10 +129,10 @@ ANSWERS: dict[str, Answer] = {
 }
 
 
-def told(kind: str, url: str) -> ForgeError:
-    where = Situation(kind=kind, api_url=url, repo="octo/train", token=SECRET, number=7, commit="a" * 40)
-    with pytest.raises(ForgeError) as caught:
-        list(deliver(Message("same", lambda _: "### same\n", failed=False), where, Wanted(), QUICK))
+def told(kind: str, url: str) -> HostError:
+    where = Target(kind=kind, api_url=url, repo="octo/train", token=SECRET, number=7, commit="a" * 40)
+    with pytest.raises(HostError) as caught:
+        list(deliver(Message("same", lambda _: "### same\n", failed=False), where, Order(), QUICK))
     assert caught.value.exit_code == 5
     return caught.value
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from advisor.errors import ReadError, UsageError
 from advisor.pull_request.comment import Draft
-from advisor.pull_request.deliver import Wanted, deliver, dry_run
-from advisor.pull_request.environment import Situation
+from advisor.pull_request.deliver import Order, deliver, dry_run
+from advisor.pull_request.environment import Target
 from advisor.pull_request.markdown import defused
 from advisor.pull_request.message import Message, read
 from advisor.render import json as report_json
@@ -28,7 +28,7 @@ from tests.render_samples import HOSTILE, SAMPLES, hostile
 ROOT = Path(__file__).parents[2]
 FIXTURE = ROOT / "fixtures" / "simulated-input-bound-v100"
 NOTHING: dict[str, str] = {}  # in the environment: no token, no pull request
-HERE = Situation(kind="github", api_url="", repo="", token=None, commit="a" * 40, link="https://ci.test/run/1")
+HERE = Target(kind="github", api_url="", repo="", token=None, commit="a" * 40, link="https://ci.test/run/1")
 DAY = dt.date(2026, 1, 2)
 CALLS = re.compile(r"[@#!%~$](?=\w)|&(?=\d)|\bGH-\d", re.IGNORECASE)
 CODE = re.compile(r"<pre\b.*?</pre>", re.DOTALL)
@@ -51,7 +51,7 @@ def saved(folder, report):
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_nothing_in_a_report_calls_anybody(tmp_path, text):
-    body = dry_run(read(saved(tmp_path, hostile(text)), []), HERE, Wanted())
+    body = dry_run(read(saved(tmp_path, hostile(text)), []), HERE, Order())
     assert calls_nobody(body)
 
 
@@ -84,7 +84,7 @@ def test_markdown_says_its_first_line_and_is_defused(tmp_path):
     message = read(path, [])
     assert message.verdict == "Slower by 26 % x"
     assert message.failed is None
-    body = dry_run(message, HERE, Wanted())
+    body = dry_run(message, HERE, Order())
     assert calls_nobody(body)
 
 
@@ -136,7 +136,7 @@ def test_the_command_prints_what_it_would_post(tmp_path):
         done = advisor("comment", name, "--dry-run", cwd=tmp_path, env=NOTHING)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith("<!-- gpu-advisor default ")
-        assert "loads its own batches" in done.stdout.splitlines()[1]
+        assert "loads its batches itself" in done.stdout.splitlines()[1]
 
 
 def test_a_comparison_is_posted_as_such(tmp_path):
@@ -154,7 +154,7 @@ def test_a_comparison_is_posted_as_such(tmp_path):
         (["comment", "r.md", "--repo", "a/b"], 2, "--pr"),
         (["comment", "r.md", "--repo", "a/b", "--pr", "1"], 2, "GITHUB_TOKEN"),
         (["comment", "r.md", "--repo", "a/b", "--pr", "1", "--status"], 2, "need the JSON"),
-        (["comment", "r.md", "--forge", "svn"], 2, "--forge svn"),
+        (["comment", "r.md", "--host", "svn"], 2, "--host svn"),
         (["comment", "r.md", "--dry-run", "--link", "javascript:alert(1)"], 2, "--link"),
     ],
 )
@@ -170,9 +170,9 @@ def test_a_wrong_command_is_an_error_of_one_line(tmp_path, words, code, said):
 def test_without_the_extra_packages_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "github", None)
     monkeypatch.delitem(sys.modules, "advisor.pull_request.github", raising=False)
-    where = Situation(kind="github", api_url="http://127.0.0.1:1", repo="a/b", token="t", number=1)
+    where = Target(kind="github", api_url="http://127.0.0.1:1", repo="a/b", token="t", number=1)
     with pytest.raises(UsageError, match=r"pip install 'gpu-advisor\[bot\]'"):
-        list(deliver(Message("v", lambda _: "v"), where, Wanted()))
+        list(deliver(Message("v", lambda _: "v"), where, Order()))
 
 
 def test_a_report_of_several_runs_says_how_many(tmp_path):

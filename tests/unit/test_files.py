@@ -9,7 +9,7 @@ from advisor.analysis.device.steps import select_steps
 from advisor.engine import read
 from advisor.errors import ReadError
 from advisor.files import jobs, parts
-from advisor.inputs.discover import Found, discover
+from advisor.inputs.discover import Recording, discover
 from advisor.inputs.hardware import match
 from advisor.metrics import Part, measure_part
 from advisor.model.profile import table
@@ -23,17 +23,17 @@ def part(worker: int, file: str) -> Part:
 
 
 V100, A100 = "Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-80GB"
-FOUND = Found("job", "/logs/job", "kineto", ())
+RECORDING = Recording("job", "/logs/job", "kineto", ())
 
 
 def test_files_of_different_ranks_are_one_job():
-    ((name, made, notes),) = jobs(FOUND, [part(0, "/a/rank0.json"), part(1, "/a/rank1.json")])
+    ((name, made, notes),) = jobs(RECORDING, [part(0, "/a/rank0.json"), part(1, "/a/rank1.json")])
     assert (name, len(made), notes) == ("job", 2, [])
 
 
 def test_a_second_file_of_a_rank_is_another_job_and_said():
     made = [part(0, "/a/rank0.json"), part(1, "/a/rank1.json"), part(1, "/a/copy.json")]
-    (first, second) = jobs(FOUND, made)
+    (first, second) = jobs(RECORDING, made)
     assert first[:2] == ("job", made[:2])
     assert second[:2] == ("job/copy.json", made[2:])
     assert "rank 1" in first[2][0]
@@ -41,7 +41,7 @@ def test_a_second_file_of_a_rank_is_another_job_and_said():
 
 def test_two_jobs_in_a_folder_are_told_apart_in_the_order_of_their_files():
     made = [part(rank, f"/a/{job}_rank{rank}.json") for job in "xy" for rank in (0, 1)]
-    assert [(name, len(job)) for name, job, _ in jobs(FOUND, made)] == [("job", 2), ("job#2", 2)]
+    assert [(name, len(job)) for name, job, _ in jobs(RECORDING, made)] == [("job", 2), ("job#2", 2)]
 
 
 def on(worker: int, file: str, gpu: str) -> Part:
@@ -54,19 +54,19 @@ def test_a_rank_goes_to_the_job_on_its_own_kind_of_gpu():
     """The first file in the order of names that claims rank 2 is of another job."""
     stray = on(2, "/a/a_rank2.json", A100)
     made = [stray, *(on(rank, f"/a/rank{rank}.json", V100) for rank in (0, 1, 2))]
-    first, second = jobs(FOUND, made)
+    first, second = jobs(RECORDING, made)
     assert [p.selection.profile.workers["file"][0] for p in first[1]] == [f"/a/rank{n}.json" for n in (0, 1, 2)]
     assert second[1] == [stray]
 
 
 def test_ranks_on_different_gpus_are_said():
-    ((_, _, notes),) = jobs(FOUND, [on(0, "/a/rank0.json", V100), on(1, "/a/rank1.json", A100)])
+    ((_, _, notes),) = jobs(RECORDING, [on(0, "/a/rank0.json", V100), on(1, "/a/rank1.json", A100)])
     assert "different GPUs" in notes[0]
     assert "different jobs" in notes[0]
 
 
 def test_nothing_measured_is_no_job():
-    assert list(jobs(FOUND, [])) == []
+    assert list(jobs(RECORDING, [])) == []
 
 
 def traced(folder, name: str, pid: int, **info: object) -> None:

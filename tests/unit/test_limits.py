@@ -13,7 +13,7 @@ import pytest
 
 from advisor import limits
 from advisor.engine import check
-from advisor.errors import NothingFound, ReadError, UsageError
+from advisor.errors import NoRuns, ReadError, UsageError
 from advisor.inputs import storage
 from advisor.inputs.chrome_json import trace
 from advisor.inputs.readers import kineto, nsys, xplane
@@ -71,7 +71,7 @@ def test_the_default_limit_is_what_fits_into_memory(tmp_path: Path, monkeypatch:
     path = tmp_path / "a.json"
     path.write_bytes(text(*LAUNCH))
     monkeypatch.setattr(limits, "usable_memory", lambda: 1000)
-    with pytest.raises(NothingFound, match=r"a\.json: larger than .* GiB unpacked, .* with --max-size"):
+    with pytest.raises(NoRuns, match=r"a\.json: larger than .* GiB unpacked, .* with --max-size"):
         check([str(path)])
     assert check([str(path)], max_bytes=1 << 20).runs
 

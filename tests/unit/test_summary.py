@@ -12,17 +12,23 @@ def test_no_findings_say_how_many_rules_looked_and_why_the_others_could_not():
     run = check([HEALTHY]).runs[0]
 
     assert run.findings == ()
+    assert run.outcome.model_dump(include={"code", "judged", "not_evaluable", "reason_rules"}) == {
+        "code": "nothing",
+        "judged": len(run.passed),
+        "not_evaluable": 1,
+        "reason_rules": 1,
+    }
     assert run.verdict.startswith(
-        f"Nothing found by the {len(run.passed)} rules that could be judged; 1 more could not"
+        f"No problem found by the {len(run.passed)} rules that could be judged. 1 more rule could not be judged: no"
     )
-    assert " because no Python calls were recorded" in run.verdict
 
 
 def test_a_remark_on_the_recording_is_no_verdict_on_the_job():
     run = check([HEALTHY], steps="5:7").runs[0]
 
     assert [finding.rule for finding in run.findings] == ["too-few-steps"]
-    assert run.verdict.startswith(f"No gain found by the {len(run.passed) + 1} rules that could be judged")
+    assert run.outcome.code == "minor"
+    assert run.verdict.startswith(f"Only small findings, and no saving, by the {len(run.passed) + 1} rules")
 
 
 def test_the_environment_is_what_the_job_ran_on_and_how_it_was_recorded():

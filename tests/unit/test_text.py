@@ -100,13 +100,13 @@ def test_wording_keeps_the_order_of_shares(one: float, other: float):
 @pytest.mark.parametrize(
     ("low", "high", "expected"),
     [
-        (29.65, 59.3, "30 to 59 ms"),
-        (900, 1200, "900 ms to 1.2 s"),
+        (29.65, 59.3, "30\N{EN DASH}59 ms"),
+        (900, 1200, "900 ms\N{EN DASH}1.2 s"),
         (59.1, 59.3, "59 ms"),
         (0, 59.3, "up to 59 ms"),
         (0.77, 144, "up to 144 ms"),
         (3, 60, "up to 60 ms"),
-        (3.1, 60, "3.1 to 60 ms"),
+        (3.1, 60, "3.1\N{EN DASH}60 ms"),
         (0, 0, "0 ms"),
     ],
 )

@@ -13,7 +13,7 @@ from advisor.analysis.device.steps import DeviceView
 from advisor.model.intervals import Ints, above, nearest
 from advisor.model.profile import TEXT, named
 
-MOST_FRAMES: Final = 600  # the rest is too small to be seen
+MOST_FRAMES: Final = 600  # the rest is too small to read
 _FRAMES: Final = ("module", "op", "annotation", "input", "collective", "compile")
 ENGINE: Final = "autograd::engine::evaluate_function: "
 _PREFIX: Final = rf"^(?:{ENGINE}|nn\.Module: )"
@@ -48,20 +48,20 @@ def call_tree(view: DeviceView) -> pl.DataFrame:
 
     Time is that of kernels, copies and memsets, each counted where they overlap, at the ranges that launched them; of a
     worker without a device it is the host's. What the autograd engine runs counts where the forward op ran: both bear
-    one sequence number (PyTorch, `torch.autograd.profiler.emit_nvtx`). Only the MOST_FRAMES largest are kept.
+    one sequence number (PyTorch, `torch.autograd.profiler.emit_nvtx`). Only the MOST_FRAMES largest are rows.
     """
-    trees = [_on_host(view)] if view.device is None else [_named(view), _launched(view)]
+    trees = [_on_host(view)] if view.device is None else [_by_scope(view), _by_launch(view)]
     return _table(_joined([tree for tree in trees if len(tree.parent)]), max(1, view.steps.height))
 
 
-def _is_named() -> pl.Expr:
+def _has_scopes() -> pl.Expr:
     """Of device ops: the compiler gave them a path of scopes."""
     return pl.col("framework_op").cast(pl.String).str.contains("/", literal=True).fill_null(value=False)
 
 
-def _named(view: DeviceView) -> _Tree:
+def _by_scope(view: DeviceView) -> _Tree:
     """By the scopes in the names of the ops: `jit(train)/dense/dot_general`."""
-    ops = view.used_ops.filter(_is_named()).group_by(pl.col("framework_op").cast(pl.String)).agg(pl.sum("dur_ns"))
+    ops = view.used_ops.filter(_has_scopes()).group_by(pl.col("framework_op").cast(pl.String)).agg(pl.sum("dur_ns"))
     own = dict(ops.rows())
     paths = {parts[:depth] for parts in map(_scopes, own) for depth in range(1, len(parts) + 1)}
     order = sorted(paths, key=lambda path: (len(path), path))
@@ -70,17 +70,17 @@ def _named(view: DeviceView) -> _Tree:
     for name, spent in own.items():
         self_ns[number[_scopes(name)]] += spent
     parent = np.array([number.get(path[:-1], -1) for path in order], np.int64)
-    whole = {_scopes(name) for name in own}
-    return _Tree(parent, [path[-1] for path in order], ["op" if p in whole else "scope" for p in order], self_ns)
+    ops_paths = {_scopes(name) for name in own}
+    return _Tree(parent, [path[-1] for path in order], ["op" if p in ops_paths else "scope" for p in order], self_ns)
 
 
 def _scopes(name: str) -> tuple[str, ...]:
     return tuple(part for part in name.rstrip(":").split("/") if part) or (name,)
 
 
-def _launched(view: DeviceView) -> _Tree:
+def _by_launch(view: DeviceView) -> _Tree:
     """By the ranges of the host that launched the device ops."""
-    ops = view.used_ops.filter(~_is_named())
+    ops = view.used_ops.filter(~_has_scopes())
     rows = _by_id(view.host)
     at = _positions(rows, ops.select(pl.coalesce("launch", "op")).to_series())
     return _grown(rows, at, ops["dur_ns"].to_numpy())
@@ -108,13 +108,13 @@ def _by_id(host: pl.DataFrame) -> pl.DataFrame:
 
 def _positions(rows: pl.DataFrame, ids: pl.Series) -> Ints:
     """Where in `rows`, sorted by id, these ids are; -1 for null and unknown ones."""
-    known, wanted = rows["id"].to_numpy(), ids.fill_null(-1).to_numpy()
+    known, sought = rows["id"].to_numpy(), ids.fill_null(-1).to_numpy()
     if not len(known):
-        return np.full(len(wanted), -1, np.int64)
+        return np.full(len(sought), -1, np.int64)
     if known[-1] - known[0] == len(known) - 1:  # none is missing
-        return np.where((wanted >= known[0]) & (wanted <= known[-1]), wanted - known[0], -1)
-    at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    return np.where(known[at] == wanted, at, -1)
+        return np.where((sought >= known[0]) & (sought <= known[-1]), sought - known[0], -1)
+    at = np.minimum(np.searchsorted(known, sought), len(known) - 1)
+    return np.where(known[at] == sought, at, -1)
 
 
 def _parents(rows: pl.DataFrame) -> Ints:
@@ -124,10 +124,10 @@ def _parents(rows: pl.DataFrame) -> Ints:
 def _grown(rows: pl.DataFrame, at: Ints, spent_ns: Ints) -> _Tree:
     """The tree of the frames around the rows `at`, each of which has spent so much."""
     parent, is_module = _parents(rows), (rows["kind"] == "module").to_numpy()
-    kept = rows["kind"].is_in(_FRAMES).to_numpy()
+    is_frame = rows["kind"].is_in(_FRAMES).to_numpy()
     if is_module.any():
-        kept &= ~_around_modules(rows, parent, is_module)
-    frame = nearest(kept, parent)
+        is_frame &= ~_around_modules(rows, parent, is_module)
+    frame = nearest(is_frame, parent)
     outer = above(frame, parent)
     if is_module.any():
         engine = _engine(rows)
@@ -139,13 +139,13 @@ def _grown(rows: pl.DataFrame, at: Ints, spent_ns: Ints) -> _Tree:
     inner = np.full(rows.height, -1, np.int64)
     inner[needed] = np.arange(len(needed))
     node, first, around = _merged(code, above(inner, outer[needed]))
-    lost = int(spent_ns[owner < 0].sum())
-    self_ns = np.zeros(len(first) + (lost > 0), np.int64)
+    rootless = int(spent_ns[owner < 0].sum())
+    self_ns = np.zeros(len(first) + (rootless > 0), np.int64)
     np.add.at(self_ns, node[inner[owner[owner >= 0]]], spent_ns[owner >= 0])
     name: list[str | None] = names["text"].gather(first).cast(pl.String).to_list()
     kinds: list[str] = rows["kind"].gather(needed[first]).to_list()
-    if lost > 0:  # launched by nothing that was recorded
-        self_ns[-1] = lost
+    if rootless > 0:  # launched by nothing that was recorded
+        self_ns[-1] = rootless
         around, name, kinds = np.append(around, -1), [*name, None], [*kinds, "op"]
     return _Tree(around, name, kinds, self_ns)
 
@@ -185,19 +185,19 @@ def _forward(rows: pl.DataFrame, frame: Ints, parent: Ints, is_module: Mask, eng
         forward, pl.col("sequence").is_not_null()
     )
     last = numbered.sort("start_ns").unique("sequence", keep="last").select("sequence", "row")
-    found = rows.select("sequence").join(last, on="sequence", how="left", maintain_order="left")["row"]
-    return above(module, found.fill_null(-1).to_numpy())
+    origin = rows.select("sequence").join(last, on="sequence", how="left", maintain_order="left")["row"]
+    return above(module, origin.fill_null(-1).to_numpy())
 
 
 def _ancestry(owner: Ints, outer: Ints) -> Ints:
     """The rows that own something and all around them, ascending."""
-    seen, fresh = np.zeros((2, len(outer)), np.bool_)
+    around, fresh = np.zeros((2, len(outer)), np.bool_)
     fresh[owner[owner >= 0]] = True
-    while len(rows := np.flatnonzero(fresh > seen)):
-        seen[rows] = True
+    while len(rows := np.flatnonzero(fresh > around)):
+        around[rows] = True
         up = outer[rows]
         fresh[up[up >= 0]] = True
-    return np.flatnonzero(seen)
+    return np.flatnonzero(around)
 
 
 def _merged(code: Ints, outer: Ints) -> tuple[Ints, Ints, Ints]:
@@ -249,18 +249,18 @@ def _table(tree: _Tree, steps: int) -> pl.DataFrame:
         depth[level] = number
         inner = level[tree.parent[level] >= 0]
         np.add.at(total, tree.parent[inner], total[inner])
-    kept = np.lexsort((depth, -total))[:MOST_FRAMES]
-    kept = kept[total[kept] > 0]
-    kept = kept[np.lexsort((-total[kept], depth[kept]))]
+    largest = np.lexsort((depth, -total))[:MOST_FRAMES]
+    largest = largest[total[largest] > 0]
+    largest = largest[np.lexsort((-total[largest], depth[largest]))]
     number_of = np.full(len(total), -1, np.int64)
-    number_of[kept] = np.arange(len(kept))
-    parent = pl.Series(above(number_of, tree.parent[kept]), dtype=pl.Int64)
+    number_of[largest] = np.arange(len(largest))
+    parent = pl.Series(above(number_of, tree.parent[largest]), dtype=pl.Int64)
     rows = {
-        "id": np.arange(len(kept)),
+        "id": np.arange(len(largest)),
         "parent": parent.set(parent < 0, None),
-        "name": [tree.name[i] for i in kept],
-        "kind": [tree.kind[i] for i in kept],
-        "total_ms": total[kept] / 1e6 / steps,
-        "self_ms": tree.self_ns[kept] / 1e6 / steps,
+        "name": [tree.name[i] for i in largest],
+        "kind": [tree.kind[i] for i in largest],
+        "total_ms": total[largest] / 1e6 / steps,
+        "self_ms": tree.self_ns[largest] / 1e6 / steps,
     }
     return pl.DataFrame(rows, schema=_SCHEMA)

@@ -16,8 +16,8 @@ from advisor.text import ms
 from advisor.vocabulary import DRIVER_CALLS, LAUNCH_GAP_NS
 
 PYTHON_NS: Final = 50_000  # interpreting the code around a launch takes 5 to 20 us; over 50 it is work of its own
-_UNTOLD_SHARE: Final = 0.05  # of the step: with more idle time of unknown cause, no cause's share can be told
-_NAMED: Final = 3
+_UNKNOWN_SHARE: Final = 0.05  # of the step: with more idle time of unknown cause, no cause's share is known
+_MOST_NAMES: Final = 3
 _MOST_PLACES: Final = 10
 _WRAPPERS: Final = r"\): (?:_call_impl|_wrapped_call_impl|decorate_context|wrapper|inner)$"  # around any function
 _NOTHING: Final = "nothing that was recorded"
@@ -69,7 +69,7 @@ def handed_over(view: DeviceView) -> Union:
 
 
 def launch_gaps(view: DeviceView) -> Union:
-    """When the device waits at most 1 ms for the next launch; what other causes account for is left out."""
+    """When the device waits at most 1 ms for the next launch; without what other causes account for."""
     return _late(view, pl.col("host_bound_ns") <= LAUNCH_GAP_NS)
 
 
@@ -137,9 +137,9 @@ def telling(view: DeviceView, when: Union) -> pl.DataFrame:
         "thread", "name", *_SPAN, self_ns="ns", end_ns=pl.col("start_ns") + pl.col("dur_ns")
     )
     worth = ops.filter(2 * pl.col("self_ns") >= pl.col("dur_ns"))
-    mine = worth.filter(~named(_WRAPPERS)).sort("thread", "start_ns", "end_ns", descending=[False, False, True])
+    ranges = worth.filter(~named(_WRAPPERS)).sort("thread", "start_ns", "end_ns", descending=[False, False, True])
     before = pl.col("end_ns").cum_max().shift(1).over("thread")
-    outermost = mine.filter(before.is_null() | (pl.col("start_ns") >= before))
+    outermost = ranges.filter(before.is_null() | (pl.col("start_ns") >= before))
     rest = busiest(view, minus(when, spans(outermost)))
     longest = outermost.group_by("name").agg(pl.sum("self_ns")).with_columns(pl.col("name").cast(pl.String))
     return pl.concat([longest, rest]).group_by("name").sum().sort("self_ns", "name", descending=[True, False])
@@ -147,31 +147,31 @@ def telling(view: DeviceView, when: Union) -> pl.DataFrame:
 
 def in_words(view: DeviceView, ran: pl.DataFrame) -> str:
     """`a (1.2 ms), b (0.3 ms)`: the three of `busiest` with the most time per step; empty where there are none."""
-    top = ran.filter(pl.col("self_ns") > 0).head(_NAMED)
+    top = ran.filter(pl.col("self_ns") > 0).head(_MOST_NAMES)
     return ", ".join(f"{name or _NOTHING} ({ms(view.per_step_ms(ns))})" for name, ns in top.rows())
 
 
 def places(view: DeviceView, rows: pl.DataFrame, op: str = "id") -> pl.DataFrame:
     """Those of the host ops that lie in used steps, as places to point at; `op` holds the id of the op to name."""
     number = pl.col("window").replace_strict(list(range(view.steps.height)), view.steps["step"], return_dtype=pl.Int32)
-    found = rows.drop("step").join(view.used_host.select("id", "window"), on="id").with_columns(step=number, op=op)
-    return found.sort("dur_ns", "start_ns", descending=[True, False]).select(
+    used = rows.drop("step").join(view.used_host.select("id", "window"), on="id").with_columns(step=number, op=op)
+    return used.sort("dur_ns", "start_ns", descending=[True, False]).select(
         "step", "start_ns", "dur_ns", "op", table=pl.lit("host_ops"), name=pl.col("name").cast(pl.String)
     )
 
 
 def idle_after_waits(view: DeviceView) -> pl.DataFrame:
     """Gaps after synchronising calls: window, start_ns, end_ns, sync_ns, and `call`, the id of the one that waited."""
-    found = view.once(gaps).filter(pl.col("sync_ns") > 0)
-    ran_dry = view.busy.last_end(found["start_ns"].to_numpy())
+    waits = view.once(gaps).filter(pl.col("sync_ns") > 0)
+    ran_dry = view.busy.last_end(waits["start_ns"].to_numpy())
     calls = view.host.filter(pl.col("kind") == "sync").sort("start_ns")
-    if not calls.height or not found.height:
-        return found.clear().select("window", "start_ns", "end_ns", "sync_ns", call=pl.lit(None, pl.Int64))
+    if not calls.height or not waits.height:
+        return waits.clear().select("window", "start_ns", "end_ns", "sync_ns", call=pl.lit(None, pl.Int64))
     start = calls["start_ns"].to_numpy()
     row = np.searchsorted(start, ran_dry, side="right") - 1
     still_open = (row >= 0) & ((start + calls["dur_ns"].to_numpy())[row] >= ran_dry)
     call = calls["id"].gather(np.maximum(row, 0))
-    return found.select(
+    return waits.select(
         "window", "start_ns", "end_ns", "sync_ns", call=pl.when(pl.Series(still_open, dtype=pl.Boolean)).then(call)
     )
 
@@ -180,9 +180,9 @@ def waits_that_cost(view: DeviceView) -> pl.DataFrame:
     """The calls that waited, each with the idle time that followed, as places to point at, the costliest first."""
     calls = view.host.select("id", "parent", "dur_ns", call_start="start_ns", called="name")
     after = view.once(idle_after_waits).group_by("call").agg(pl.min("window"), pl.sum("sync_ns"))
-    found = after.join(calls, left_on="call", right_on="id")
+    costs = after.join(calls, left_on="call", right_on="id")
     return (
-        found.sort("sync_ns", "call_start", descending=[True, False])
+        costs.sort("sync_ns", "call_start", descending=[True, False])
         .head(_MOST_PLACES)
         .select(
             step=pl.col("window").replace_strict(
@@ -200,19 +200,19 @@ def waits_that_cost(view: DeviceView) -> pl.DataFrame:
 def device_places(view: DeviceView, ops: pl.DataFrame) -> pl.DataFrame:
     """Device ops as places to point at, the longest first: which call launched each, in what op or range, what follows.
 
-    Only for as many as are shown: what follows is looked up for each.
+    Only for as many as a report names: what follows is looked up for each.
     """
     first = ops.sort("dur_ns", "start_ns", descending=[True, False]).head(_MOST_PLACES)
     calls = view.host.select("parent", launch="id", called="name")
     idle = view.once(gaps).select(end_ns="start_ns", idle_ns=pl.col("end_ns") - pl.col("start_ns"))
-    told = (
+    calls_and_gaps = (
         first.with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
         .join(calls, on="launch", how="left", maintain_order="left")
         .join(idle, on="end_ns", how="left", maintain_order="left")
     )
     by = pl.format(" by {}", "called").fill_null("")
     after = pl.format(", then the device idles for {}", _in_ms("idle_ns")).fill_null("")
-    return told.select(
+    return calls_and_gaps.select(
         "step",
         "start_ns",
         "dur_ns",
@@ -226,22 +226,22 @@ def _in_ms(column: str) -> pl.Expr:
     return pl.col(column).map_elements(lambda ns: ms(ns / 1e6), return_dtype=pl.String)
 
 
-def untold(view: DeviceView) -> Missing | None:
-    """Why it cannot be told what the device waited for, or None where it can."""
+def unknown_waits(view: DeviceView) -> Missing | None:
+    """Why it is unknown what the device waited for, or None where it is known."""
     if view.device is None or not view.total_ns:
         return None
     if not view.ops["launch"].count():
         return Missing("no_cuda_calls")
-    return idle_untold(view)
+    return unknown_idle(view)
 
 
-def idle_untold(view: DeviceView) -> Missing | None:
-    """Why the causes of the idle time cannot be told apart, or None where they can."""
+def unknown_idle(view: DeviceView) -> Missing | None:
+    """Why the causes of the idle time are unknown, or None where they are known."""
     share = float(view.once(gaps)["unknown_ns"].sum()) / view.total_ns
-    if share < _UNTOLD_SHARE:
+    if share < _UNKNOWN_SHARE:
         return None
     startup = view.once(start_up)[0]
-    if share - startup < _UNTOLD_SHARE:
+    if share - startup < _UNKNOWN_SHARE:
         return Missing("cuda_start_up", share=startup)
     return Missing("idle_cause_unknown", share=share - startup)
 
@@ -261,12 +261,12 @@ def start_up(view: DeviceView) -> tuple[float, str]:
 
 
 def undirected_copies(view: DeviceView) -> Missing | None:
-    """Why it cannot be told what is copied to and from the host, or None where it can."""
+    """Why it is unknown what is copied to and from the host, or None where it is known."""
     if not view.total_ns:
         return None
     copies = view.used_ops.filter(pl.col("kind") == "memcpy", pl.col("copy_kind").is_null())
     share = float(spans(copies).within(view.starts, view.ends).sum()) / view.total_ns
-    return Missing("copy_direction_unknown", share=share) if share >= _UNTOLD_SHARE else None
+    return Missing("copy_direction_unknown", share=share) if share >= _UNKNOWN_SHARE else None
 
 
 def minus(union: Union, other: Union) -> Union:
@@ -277,8 +277,8 @@ def minus(union: Union, other: Union) -> Union:
 
 
 def _late(view: DeviceView, which: pl.Expr) -> Union:
-    found = view.once(gaps).filter(pl.col("host_bound_ns") > 0, which)
-    late = Union.of(found["late_ns"].to_numpy(), found["end_ns"].to_numpy())
+    rows = view.once(gaps).filter(pl.col("host_bound_ns") > 0, which)
+    late = Union.of(rows["late_ns"].to_numpy(), rows["end_ns"].to_numpy())
     return minus(late, view.host_spans(*_ACCOUNTED))
 
 

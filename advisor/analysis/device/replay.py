@@ -81,13 +81,13 @@ class Replay:
         """How much shorter the changed replay's mean step is; never negative."""
         return max(0.0, self.step_ms - changed.step_ms)
 
-    def without_host(self, spans: Union, kept: float = 0.0) -> Replay:
-        """With the host's work during `spans`, calls that do not wait included, reduced to the part `kept` of it."""
+    def without_host(self, spans: Union, rest: float = 0.0) -> Replay:
+        """With the host's work during `spans`, calls that do not wait included, reduced to the part `rest` of it."""
         working = np.where(self.waits, 0, self.own)
         return replace(
             self,
-            gap=self.gap - _part(spans.within(self.free, self.start), 1 - kept),
-            own=self.own - _part(spans.within(self.start, self.start + working), 1 - kept),
+            gap=self.gap - _part(spans.within(self.free, self.start), 1 - rest),
+            own=self.own - _part(spans.within(self.start, self.start + working), 1 - rest),
         )
 
     def with_ops(self, ops: Ints, factor: float) -> Replay:
@@ -154,7 +154,7 @@ class Replay:
         Ops of a stream run in order, each when its call was made: the last of them ends `takes` after the stream was
         free, or after `leads` from when the host began the stretch, whichever is later.
         """
-        found: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        runs: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         cost = self.pause + self.dur + self.delay
         for stream in np.unique(self.stream).tolist():
             rows = slice(*(np.searchsorted(self.stream, stream, side=side) for side in ("left", "right")))
@@ -166,9 +166,9 @@ class Replay:
             ready = start[call] - before[of_op] + self.launch_ns - self.pause[rows]
             leads = np.maximum.reduceat(ready - takes[:-1], at[stretches]) + takes[at[stretches]]
             total = takes[at[stretches + 1]] - takes[at[stretches]]
-            for i, runs, lead in zip(stretches.tolist(), total.tolist(), leads.tolist(), strict=True):
-                found[i].append((stream, runs, lead))
-        return found
+            for i, takes_ns, lead in zip(stretches.tolist(), total.tolist(), leads.tolist(), strict=True):
+                runs[i].append((stream, takes_ns, lead))
+        return runs
 
 
 def replay(view: DeviceView) -> Replay | None:
@@ -214,8 +214,8 @@ def replay(view: DeviceView) -> Replay | None:
 
 def trusted_replay(view: DeviceView) -> Replay | None:
     """The view's replay, or None where it cannot be made or does not reproduce the recording within 5 %."""
-    made = view.once(replay)
-    return made if made is not None and abs(made.error) <= TRUSTED_ERROR else None
+    replayed = view.once(replay)
+    return replayed if replayed is not None and abs(replayed.error) <= TRUSTED_ERROR else None
 
 
 def _consecutive(steps: pl.DataFrame) -> pl.DataFrame:
@@ -253,7 +253,7 @@ def _ops(view: DeviceView, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _free(ops: pl.DataFrame, arrival: Ints) -> tuple[Ints, Ints]:
-    """When each op's stream was free for it, and the `orders` among streams that can be told.
+    """When each op's stream was free for it, and the `orders` among streams, as far as they show.
 
     Traces seldom say which stream waits for which. But an op that starts just after the newest op that another stream
     held ended, though its own stream was free and its launch had arrived before, had waited for that one.
@@ -273,12 +273,12 @@ def _free(ops: pl.DataFrame, arrival: Ints) -> tuple[Ints, Ints]:
 
 def _pause(between: Ints, queued: Mask) -> Ints:
     """The least time that a stream takes from one op to the next, per op; less where that was seen to do."""
-    seen = between[queued & (between >= 0) & (between <= QUEUED_GAP_NS)]
-    return np.clip(between, 0, int(np.median(seen)) if len(seen) else _PAUSE_NS)
+    observed = between[queued & (between >= 0) & (between <= QUEUED_GAP_NS)]
+    return np.clip(between, 0, int(np.median(observed)) if len(observed) else _PAUSE_NS)
 
 
 def _launch_ns(ops: pl.DataFrame) -> int:
-    """From a call to the start of its op on a stream that was free by then; the usual figure where none tells."""
+    """From a call to the start of its op on a stream that was free by then; the usual figure where there is none."""
     alone = ops.filter(pl.col("free") < pl.col("called"))
     latency = (alone["start_ns"] - alone["called"]).to_numpy()
     usual = int(np.median(latency)) if len(latency) else _LAUNCH_NS
@@ -310,8 +310,8 @@ def _waiting(view: DeviceView, calls: pl.DataFrame) -> tuple[Mask, Ints]:
     last_done = _latest_end(view, end)
     waited = (last_done > start) & (is_sync | (slow & is_copy))
     usual = int(np.median(length[~slow & ~is_sync])) if (~slow & ~is_sync).any() else 0
-    held_up = slow & ~waited & ~is_sync & (view.busy.within(start, end) > length // 2)
-    apart: Ints = np.where(held_up, np.minimum(length, usual), length)
+    queued = slow & ~waited & ~is_sync & (view.busy.within(start, end) > length // 2)
+    apart: Ints = np.where(queued, np.minimum(length, usual), length)
     own: Ints = np.where(waited, end - np.maximum(last_done, start), apart)
     return waited, own
 

@@ -15,7 +15,7 @@ from advisor.text import told_apart
 
 MOST_EVENTS: Final = 10_000  # more than one page can show; the shortest go first
 _MOST_SPANS: Final = 200  # of evidence for one metric
-_NOT_DRAWN: Final = ["python", "overhead"]  # frames of the interpreter: too many to read, and the ops say what they do
+_HIDDEN: Final = ["python", "overhead"]  # frames of the interpreter: too many to read, and the ops say what they do
 _END: Final = pl.col("start_ns") + pl.col("dur_ns")
 _COLUMNS: Final = ("on_device", "track", "kind", "name", "start_ns", "dur_ns")
 
@@ -68,31 +68,31 @@ def worst_step(view: DeviceView, wheres: Mapping[str, Where]) -> Timeline | None
         idle=_idle(view, number, start),
         threads=thread_names(view.threads),
         evidence={
-            name: spans for name, where in wheres.items() if (spans := _shown(view.once(where), start, length)).height
+            name: spans for name, where in wheres.items() if (spans := _spans(view.once(where), start, length)).height
         },
     )
 
 
 def thread_names(threads: pl.DataFrame) -> dict[int, str]:
     """What threads are called, told apart where several have one name."""
-    named = threads.drop_nulls(["thread", "name"]).unique("thread", keep="first", maintain_order=True)
-    return dict(zip(named["thread"].to_list(), told_apart(named["name"].to_list()), strict=True))
+    known = threads.drop_nulls(["thread", "name"]).unique("thread", keep="first", maintain_order=True)
+    return dict(zip(known["thread"].to_list(), told_apart(known["name"].to_list()), strict=True))
 
 
 def _device(view: DeviceView, start: int, length: int) -> pl.DataFrame:
-    return _drawn(_within(view.ops, start, length).with_columns(track="stream", on_device=True), start)
+    return _rows(_within(view.ops, start, length).with_columns(track="stream", on_device=True), start)
 
 
 def _host(view: DeviceView, start: int, length: int) -> pl.DataFrame:
-    drawn = view.host.filter(~pl.col("kind").is_in(_NOT_DRAWN))
-    return _drawn(_within(drawn, start, length).with_columns(track="thread", on_device=False), start)
+    ops = view.host.filter(~pl.col("kind").is_in(_HIDDEN))
+    return _rows(_within(ops, start, length).with_columns(track="thread", on_device=False), start)
 
 
 def _within(rows: pl.DataFrame, start: int, length: int) -> pl.DataFrame:
     return rows.filter(pl.col("start_ns") < start + length, start < _END)
 
 
-def _drawn(rows: pl.DataFrame, start: int) -> pl.DataFrame:
+def _rows(rows: pl.DataFrame, start: int) -> pl.DataFrame:
     shifted = rows.with_columns(pl.col("start_ns") - start).select(_COLUMNS)
     return _nested(shifted.sort("track", "start_ns", "dur_ns", descending=[False, False, True]))
 
@@ -112,28 +112,28 @@ def _depths(track: pl.DataFrame) -> pl.Series:
 
 def _longest(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     """At most MOST_EVENTS of them: the longest of the device and of the host, half of each where both have many."""
-    kept = [device, host]
+    parts = [device, host]
     if device.height + host.height > MOST_EVENTS:
         of_device = min(device.height, max(MOST_EVENTS // 2, MOST_EVENTS - host.height))
         longest = device.top_k(of_device, by="dur_ns"), host.top_k(MOST_EVENTS - of_device, by="dur_ns")
-        kept = [rows.sort("track", "start_ns", "depth") for rows in longest]
-    return pl.concat(rows.with_columns(pl.col("kind", "name").cast(pl.String)) for rows in kept)
+        parts = [rows.sort("track", "start_ns", "depth") for rows in longest]
+    return pl.concat(rows.with_columns(pl.col("kind", "name").cast(pl.String)) for rows in parts)
 
 
 def _idle(view: DeviceView, window: int, start: int) -> pl.DataFrame:
     """Idle stretches of the window with the cause that accounts for most of each; none where there is no device."""
     if view.device is None:
         return pl.DataFrame(schema={"start_ns": pl.Int64, "dur_ns": pl.Int64, "cause": pl.String})
-    found = view.once(gaps).filter(pl.col("window") == window)
-    parts = found.select(f"{cause}_ns" for cause in CAUSES).to_numpy()
+    idle = view.once(gaps).filter(pl.col("window") == window)
+    parts = idle.select(f"{cause}_ns" for cause in CAUSES).to_numpy()
     cause = pl.Series([CAUSES[i] for i in parts.argmax(axis=1)], dtype=pl.String)
-    rows = found.select(pl.col("start_ns") - start, dur_ns=pl.col("end_ns") - pl.col("start_ns")).with_columns(
+    rows = idle.select(pl.col("start_ns") - start, dur_ns=pl.col("end_ns") - pl.col("start_ns")).with_columns(
         cause=cause
     )
     return rows.top_k(MOST_EVENTS // 2, by="dur_ns").sort("start_ns")
 
 
-def _shown(places: pl.DataFrame, start: int, length: int) -> pl.DataFrame:
+def _spans(places: pl.DataFrame, start: int, length: int) -> pl.DataFrame:
     if not places.height:
         return pl.DataFrame(schema={"start_ns": pl.Int64, "dur_ns": pl.Int64})
     here = _within(places, start, length).head(_MOST_SPANS)

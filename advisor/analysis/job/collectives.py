@@ -10,6 +10,7 @@ import polars as pl
 from advisor.analysis.job import network
 from advisor.analysis.job.job import Job
 from advisor.inputs.hardware import Gpu
+from advisor.model.missing import Missing
 from advisor.vocabulary import POINT_TO_POINT, QUEUED_GAP_NS
 
 LARGE_BYTES: Final = 4 << 20
@@ -32,6 +33,31 @@ def devices_of(job: Job) -> int | None:
     """How many devices a host shows; None where it is not known, or the ranks differ."""
     known = {rank.visible for rank in job.ranks}
     return known.pop() if len(known) == 1 else None
+
+
+def why_none(job: Job) -> Missing:
+    """Why the job has no collectives to measure, where it has none."""
+    return Missing("no_collective_on_device" if job.steps else "no_common_step")
+
+
+def why_unexpected(calls: pl.DataFrame) -> Missing:
+    """Why no time is expected of these calls: the reason that the most time rests on."""
+    if calls["bytes"].null_count() == calls.height:
+        return Missing("no_collective_sizes")
+    why = prevailing(calls, "why")
+    return Missing.decoded(why) if why else Missing("no_collective_large_enough")
+
+
+def prevailing(calls: pl.DataFrame, column: str) -> str | None:
+    """The value of the column that the most of the calls' time rests on; None where the column is empty."""
+    times = calls.filter(pl.col(column).is_not_null()).group_by(column).agg(pl.sum("dur_ns"))
+    return str(times.sort("dur_ns", column)[column][-1]) if times.height else None
+
+
+def share_of(part: pl.DataFrame, calls: pl.DataFrame, column: str) -> float | None:
+    """What a part of the calls has of their sum of a column; None where that is 0."""
+    total = float(calls[column].sum())
+    return float(part[column].sum()) / total if total else None
 
 
 def traffic(job: Job) -> pl.DataFrame:

@@ -72,22 +72,22 @@ class Source:
         if inside:
             self.broken = "the gzip data ends early: read up to its end"
 
-    def _compressed(self, held: bytes) -> Iterator[bytes]:
+    def _compressed(self, tail: bytes) -> Iterator[bytes]:
         while block := self._read(_READ_BYTES):
-            held += block
-            yield held[:-_TRAILER_BYTES]
-            held = held[-_TRAILER_BYTES:]
-        yield held[:-_TRAILER_BYTES]
-        yield held[-_TRAILER_BYTES:]
+            tail += block
+            yield tail[:-_TRAILER_BYTES]
+            tail = tail[-_TRAILER_BYTES:]
+        yield tail[:-_TRAILER_BYTES]
+        yield tail[-_TRAILER_BYTES:]
 
 
 def _joined(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
-    held: list[bytes] = []
+    pending: list[bytes] = []
     total = 0
     for piece in pieces:
-        held.append(piece)
+        pending.append(piece)
         total += len(piece)
         if total >= size:
-            yield b"".join(held)
-            held, total = [], 0
-    yield b"".join(held)
+            yield b"".join(pending)
+            pending, total = [], 0
+    yield b"".join(pending)

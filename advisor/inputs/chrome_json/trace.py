@@ -28,13 +28,13 @@ _CUT_OFF: Final = "the file ends early or its end is damaged: read up to the las
 _LIST_OPENS = re.compile(rb'\A\s*\[|"traceEvents"\s*:\s*\[')
 
 
-class _Named(Protocol):
+class _AnyEvent(Protocol):
     """What every type of event has."""
 
     name: str | None
 
 
-E = TypeVar("E", bound=_Named)
+E = TypeVar("E", bound=_AnyEvent)
 H = TypeVar("H", bound=msgspec.Struct)
 
 
@@ -154,24 +154,24 @@ class Trace(Generic[E, H]):
     def _bound(self, pending: bytearray) -> None:
         """Raises ReadError where text goes on and on without being events: it is held until it can be decoded."""
         if len(pending) > _MOST_UNDECODED_BYTES:
-            raise ReadError(f"{self.name}: {_MOST_UNDECODED_BYTES >> 20} MiB on end are no trace events; {_AGAIN}")
+            raise ReadError(f"{_MOST_UNDECODED_BYTES >> 20} MiB on end are no trace events; {_AGAIN}", self.name)
         if len(pending) > _LONGEST_STRING_BYTES and pending.rfind(b'"', len(pending) - _LONGEST_STRING_BYTES) < 0:
-            raise ReadError(f"{self.name}: over {_LONGEST_STRING_BYTES >> 20} MiB of one text or of nothing; {_AGAIN}")
+            raise ReadError(f"over {_LONGEST_STRING_BYTES >> 20} MiB of one text or of nothing; {_AGAIN}", self.name)
 
     def _open(self, pieces: Iterator[bytes], source: Source) -> tuple[bytes, bytes]:
         """Read up to the start of the event list: (text after it, what must precede that text to make a document)."""
         head = b""
         for text in pieces:
             head = (head + text).removeprefix(codecs.BOM_UTF8)
-            if found := _LIST_OPENS.search(head):
-                before = head[: found.start()]
+            if list_start := _LIST_OPENS.search(head):
+                before = head[: list_start.start()]
                 if before.strip():
                     self._read_header(before + b'"traceEvents":[]}')
-                    return head[found.end() :], b'{"traceEvents":['
-                return head[found.end() :], b"["
+                    return head[list_start.end() :], b'{"traceEvents":['
+                return head[list_start.end() :], b"["
             if len(head) > _LONGEST_HEAD_BYTES:
                 break
-        raise ReadError(f"{self.name}: {source.broken if source.broken and not head else self._what_is_it(head)}")
+        raise ReadError(source.broken if source.broken and not head else self._what_is_it(head), self.name)
 
     def _read_header(self, text: bytes) -> None:
         for attempt in (text, repaired(text)):
@@ -254,7 +254,7 @@ class Trace(Generic[E, H]):
             self.salvaged.append(f"{count(self.dropped, 'unreadable event')} left out")
         if not self.decoded:
             why = "none of its trace events can be read" if self.dropped else "its list of trace events is empty"
-            raise ReadError(f"{self.name}: {why}; record the profile again")
+            raise ReadError(f"{why}; record the profile again", self.name)
 
     def _decode_one(self, text: bytes | msgspec.Raw) -> E | None:
         try:

@@ -258,8 +258,8 @@ def _before(text: pl.Expr, mark: str) -> pl.Expr:
 def _kind(name: pl.Expr, subject: pl.Expr) -> pl.Expr:
     """The family, as a string."""
     is_copy = subject.str.contains(_GENERIC) & name.str.contains(_COPY_FUNCTOR)
-    found = pl.when(is_copy).then(pl.lit("copy")).otherwise(_first(_FAMILY, subject)).fill_null("other")
-    return pl.when(name.is_not_null()).then(found)
+    kind = pl.when(is_copy).then(pl.lit("copy")).otherwise(_first(_FAMILY, subject)).fill_null("other")
+    return pl.when(name.is_not_null()).then(kind)
 
 
 def _multiplies(kind: pl.Expr, subject: pl.Expr) -> pl.Expr:

@@ -21,7 +21,7 @@ from advisor.vocabulary import LAUNCH_GAP_NS
 _COPY: Final = r"^(?:cuda|hip|cu)Memcpy(?:[A-Z0-9]\w*)?$"
 _MEMSET: Final = r"^(?:cuda|hip|cu)Memset(?:[A-Z0-9]\w*)?$"
 _STAGED_BYTES: Final = 65_536  # the driver takes a pageable copy of up to this size over at once, and the call returns
-_NAMED: Final = 3
+_MOST_CALLS: Final = 3
 _NEEDS: Final = ("device_ops", "device_ops.launch")
 _SOURCE: Final = "CUDA runtime API, API synchronization behavior; nsys analyze, cuda_memcpy_sync and cuda_memset_sync"
 _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
@@ -30,11 +30,11 @@ _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 
 def _launched_by(view: DeviceView, ops: pl.DataFrame, pattern: str) -> pl.DataFrame:
     """Those device ops whose launching call is called so and not asynchronous, with its name (`called`)."""
     calls = view.host.filter(pl.col("id").is_in(ops["launch"].drop_nulls().implode()))
-    named = calls.filter(pl.col("kind").is_in(["runtime", "sync"])).select(
+    runtime = calls.filter(pl.col("kind").is_in(["runtime", "sync"])).select(
         launch="id", called=pl.col("name").cast(pl.String)
     )
-    is_one = pl.col("called").str.contains(pattern) & ~pl.col("called").str.contains("Async|Batch|Peer")
-    return ops.join(named.filter(is_one), on="launch", maintain_order="left")
+    blocks = pl.col("called").str.contains(pattern) & ~pl.col("called").str.contains("Async|Batch|Peer")
+    return ops.join(runtime.filter(blocks), on="launch", maintain_order="left")
 
 
 def _copies(view: DeviceView) -> pl.DataFrame:
@@ -57,9 +57,9 @@ def _cost(view: DeviceView, ops: pl.DataFrame) -> Union:
         return EMPTY
     calls = spans(_calls(view, ops))
     late = pl.col("host_bound_ns") + pl.col("sync_ns")
-    found = view.once(gaps).filter(late.is_between(1, LAUNCH_GAP_NS))  # in a longer one the host does something else
-    dry = view.busy.last_end(found["start_ns"].to_numpy())
-    after = found.filter(inside(calls, pl.DataFrame({"start_ns": np.maximum(dry - 1, 0)})))
+    short = view.once(gaps).filter(late.is_between(1, LAUNCH_GAP_NS))  # in a longer one the host does something else
+    dry = view.busy.last_end(short["start_ns"].to_numpy())
+    after = short.filter(inside(calls, pl.DataFrame({"start_ns": np.maximum(dry - 1, 0)})))
     idle = Union.of(after["start_ns"].to_numpy(), after["end_ns"].to_numpy()) if after.height else EMPTY
     computing = spans(view.ops.filter(pl.col("kind").is_in(["kernel", "collective"])))
     return minus(calls | spans(ops) | idle, computing)
@@ -82,109 +82,124 @@ def _gains(view: DeviceView, ops: pl.DataFrame, share: float) -> tuple[float, fl
     return least, max(least, trusted.saved_ms(hidden))
 
 
-@measures(
-    Metric(
-        "sync_copies_per_step",
-        "number",
-        "Copies between host and device per step whose call returns only when they are done.",
-        "copies launched by cudaMemcpy, cuMemcpyHtoD and the like, without those within the device and those of up to "
-        "64 KiB from pageable memory / steps",
-        _SOURCE,
-        _NEEDS,
-    ),
-    Metric(
-        "sync_copy_cost_share",
-        "share",
-        "Part of the step in which nothing computes because of them.",
-        "time in those calls, in their copies, and idle for up to 1 ms after them, without what kernels and "
-        "collectives cover / step time",
-        _SOURCE,
-        _NEEDS,
-        lambda view: device_places(view, _copies(view)),
-    ),
-    Metric("sync_copy_bytes_per_step", "number", "Bytes that they copy per step.", "sum / steps", needs=_NEEDS),
-    Metric("sync_copy_calls", "text", "The calls, the longest copies first.", "copy time per step by call", "", _NEEDS),
-    Metric(
-        "sync_copy_least_gain_ms",
-        "ms",
-        "Step time given back if those calls returned at once.",
-        f"replay in which they take no time and wait for nothing{_ELSE}0",
-        "advisor.analysis.device.replay",
-        _NEEDS,
-    ),
-    Metric(
-        "sync_copy_gain_ms",
-        "ms",
-        "Step time given back if kernels hid the copies as well.",
-        f"the same with copies that take no time{_ELSE}sync_copy_cost_share x step_mean_ms",
-        "advisor.analysis.device.replay",
-        _NEEDS,
-    ),
+SYNC_COPIES_PER_STEP = Metric(
+    "sync_copies_per_step",
+    "number",
+    "Copies between host and device per step whose call returns only when they are done.",
+    "copies launched by cudaMemcpy, cuMemcpyHtoD and the like, without those within the device and those of up to "
+    "64 KiB from pageable memory / steps",
+    _SOURCE,
+    _NEEDS,
 )
-def synchronous_copies(view: DeviceView) -> Mapping[str, Value]:
+SYNC_COPY_COST_SHARE = Metric(
+    "sync_copy_cost_share",
+    "share",
+    "Part of the step in which nothing computes because of them.",
+    "time in those calls, in their copies, and idle for up to 1 ms after them, without what kernels and "
+    "collectives cover / step time",
+    _SOURCE,
+    _NEEDS,
+    lambda view: device_places(view, _copies(view)),
+)
+SYNC_COPY_BYTES_PER_STEP = Metric(
+    "sync_copy_bytes_per_step", "number", "Bytes that they copy per step.", "sum / steps", needs=_NEEDS
+)
+SYNC_COPY_CALLS = Metric(
+    "sync_copy_calls", "text", "The calls, the longest copies first.", "copy time per step by call", "", _NEEDS
+)
+SYNC_COPY_LEAST_GAIN_MS = Metric(
+    "sync_copy_least_gain_ms",
+    "ms",
+    "Step time given back if those calls returned at once.",
+    f"replay in which they take no time and wait for nothing{_ELSE}0",
+    "advisor.analysis.device.replay",
+    _NEEDS,
+)
+SYNC_COPY_GAIN_MS = Metric(
+    "sync_copy_gain_ms",
+    "ms",
+    "Step time given back if kernels hid the copies as well.",
+    f"the same with copies that take no time{_ELSE}sync_copy_cost_share x step_mean_ms",
+    "advisor.analysis.device.replay",
+    _NEEDS,
+)
+
+
+@measures(
+    SYNC_COPIES_PER_STEP,
+    SYNC_COPY_COST_SHARE,
+    SYNC_COPY_BYTES_PER_STEP,
+    SYNC_COPY_CALLS,
+    SYNC_COPY_LEAST_GAIN_MS,
+    SYNC_COPY_GAIN_MS,
+)
+def synchronous_copies(view: DeviceView) -> Mapping[Metric, Value]:
     """Copies that block the host; zero where there are none."""
     if not view.total_ns:
         return {}
-    found = _copies(view)
-    share = view.share(_cost(view, found)) or 0.0
-    least, most = _gains(view, found, share)
+    copies = _copies(view)
+    share = view.share(_cost(view, copies)) or 0.0
+    least, most = _gains(view, copies, share)
     return {
-        "sync_copies_per_step": found.height / view.steps.height,
-        "sync_copy_cost_share": share,
-        "sync_copy_bytes_per_step": Missing("no_copy_sizes")
-        if found["bytes"].null_count()
-        else float(found["bytes"].sum()) / view.steps.height,
-        "sync_copy_calls": _named(view, found),
-        "sync_copy_least_gain_ms": least,
-        "sync_copy_gain_ms": most,
+        SYNC_COPIES_PER_STEP: copies.height / view.steps.height,
+        SYNC_COPY_COST_SHARE: share,
+        SYNC_COPY_BYTES_PER_STEP: Missing("no_copy_sizes")
+        if copies["bytes"].null_count()
+        else float(copies["bytes"].sum()) / view.steps.height,
+        SYNC_COPY_CALLS: _longest_calls(view, copies),
+        SYNC_COPY_LEAST_GAIN_MS: least,
+        SYNC_COPY_GAIN_MS: most,
     }
 
 
-@measures(
-    Metric(
-        "sync_memsets_per_step",
-        "number",
-        "Memsets per step whose call returns only when they are done.",
-        "memsets of pinned or managed memory that cudaMemset, cuMemsetD8 and the like launched / steps",
-        _SOURCE,
-        _NEEDS,
-    ),
-    Metric(
-        "sync_memset_cost_share",
-        "share",
-        "Part of the step in which nothing computes because of them.",
-        "time in those calls, in their memsets, and idle for up to 1 ms after them, without what kernels and "
-        "collectives cover / step time",
-        _SOURCE,
-        _NEEDS,
-        lambda view: device_places(view, _memsets(view)),
-    ),
-    Metric("sync_memset_calls", "text", "The calls, the longest first.", "memset time per step by call", "", _NEEDS),
-    Metric(
-        "sync_memset_gain_ms",
-        "ms",
-        "Step time given back if those calls returned at once.",
-        f"replay in which they take no time and wait for nothing{_ELSE}sync_memset_cost_share x step_mean_ms",
-        "advisor.analysis.device.replay",
-        _NEEDS,
-    ),
+SYNC_MEMSETS_PER_STEP = Metric(
+    "sync_memsets_per_step",
+    "number",
+    "Memsets per step whose call returns only when they are done.",
+    "memsets of pinned or managed memory that cudaMemset, cuMemsetD8 and the like launched / steps",
+    _SOURCE,
+    _NEEDS,
 )
-def synchronous_memsets(view: DeviceView) -> Mapping[str, Value]:
+SYNC_MEMSET_COST_SHARE = Metric(
+    "sync_memset_cost_share",
+    "share",
+    "Part of the step in which nothing computes because of them.",
+    "time in those calls, in their memsets, and idle for up to 1 ms after them, without what kernels and "
+    "collectives cover / step time",
+    _SOURCE,
+    _NEEDS,
+    lambda view: device_places(view, _memsets(view)),
+)
+SYNC_MEMSET_CALLS = Metric(
+    "sync_memset_calls", "text", "The calls, the longest first.", "memset time per step by call", "", _NEEDS
+)
+SYNC_MEMSET_GAIN_MS = Metric(
+    "sync_memset_gain_ms",
+    "ms",
+    "Step time given back if those calls returned at once.",
+    f"replay in which they take no time and wait for nothing{_ELSE}sync_memset_cost_share x step_mean_ms",
+    "advisor.analysis.device.replay",
+    _NEEDS,
+)
+
+
+@measures(SYNC_MEMSETS_PER_STEP, SYNC_MEMSET_COST_SHARE, SYNC_MEMSET_CALLS, SYNC_MEMSET_GAIN_MS)
+def synchronous_memsets(view: DeviceView) -> Mapping[Metric, Value]:
     """Memsets that block the host; zero where there are none."""
     if not view.total_ns:
         return {}
-    found = _memsets(view)
-    share = view.share(_cost(view, found)) or 0.0
-    least, most = _gains(view, found, share)
+    memsets = _memsets(view)
+    share = view.share(_cost(view, memsets)) or 0.0
+    least, most = _gains(view, memsets, share)
     return {
-        "sync_memsets_per_step": found.height / view.steps.height,
-        "sync_memset_cost_share": share,
-        "sync_memset_calls": _named(view, found),
-        "sync_memset_gain_ms": least if view.once(trusted_replay) else most,
+        SYNC_MEMSETS_PER_STEP: memsets.height / view.steps.height,
+        SYNC_MEMSET_COST_SHARE: share,
+        SYNC_MEMSET_CALLS: _longest_calls(view, memsets),
+        SYNC_MEMSET_GAIN_MS: least if view.once(trusted_replay) else most,
     }
 
 
-def _named(view: DeviceView, found: pl.DataFrame) -> str:
+def _longest_calls(view: DeviceView, ops: pl.DataFrame) -> str:
     label = pl.concat_str("called", pl.lit(", "), pl.col("name").cast(pl.String))
-    top = found.group_by(label=label).agg(pl.sum("dur_ns")).sort("dur_ns", "label", descending=[True, False])
-    return "; ".join(f"{name} ({ms(view.per_step_ms(ns))})" for name, ns in top.head(_NAMED).rows())
+    top = ops.group_by(label=label).agg(pl.sum("dur_ns")).sort("dur_ns", "label", descending=[True, False])
+    return "; ".join(f"{name} ({ms(view.per_step_ms(ns))})" for name, ns in top.head(_MOST_CALLS).rows())

@@ -20,60 +20,67 @@ _FRAME_NS: Final = 200  # and a call of a Python function
 _LAUNCHES: Final = r"(?i)Launch(?:Cooperative)?Kernel"
 _CHECKED: Final = "autograd::engine::evaluate_function:"
 _CHECKS: Final = ["aten::isnan", "aten::_is_any_true", "aten::any", "aten::is_nonzero", "aten::item"]
-_LEFT: Final = 0.5
+
+
+BLOCKING_LAUNCH_SHARE = Metric(
+    "blocking_launch_share",
+    "share",
+    "Part of the kernels whose launch returned only after the kernel had ended.",
+    "kernels of the steps that ended before the kernel launch that started them returned / those with a recorded "
+    "launch; 0 where none was recorded",
+    "CUDA_LAUNCH_BLOCKING=1 makes every launch wait (CUDA C++ Programming Guide)",
+    where=lambda view: (
+        _launched(view)
+        .sort("dur_ns", descending=True)
+        .select("step", "start_ns", "dur_ns", "op", table=pl.lit("device_ops"), name=pl.col("name").cast(pl.String))
+    ),
+)
+BLOCKING_GAIN_MS = Metric(
+    "blocking_gain_ms",
+    "ms",
+    "Step time given back if launches did not wait.",
+    "replay without the blocking launches' time; where no replay can be trusted: 0",
+    "advisor.analysis.device.replay",
+)
+LAUNCHED_KERNELS_PER_STEP = Metric(
+    "launched_kernels_per_step",
+    "number",
+    "Kernels per step that were launched one by one.",
+    "kernels with a recorded kernel launch / steps",
+)
+ANOMALY_CHECKS_PER_STEP = Metric(
+    "anomaly_checks_per_step",
+    "number",
+    "Gradients per step that are searched for NaN, as torch.autograd.detect_anomaly does.",
+    "aten::isnan called by autograd's engine itself / steps",
+    "torch/csrc/autograd/engine.cpp",
+)
+ANOMALY_MS = Metric(
+    "anomaly_ms",
+    "ms",
+    "Host time per step in those checks.",
+    "time of aten::isnan, aten::any and the reading of the result, called by autograd's engine itself / steps",
+    "torch/csrc/autograd/engine.cpp",
+)
+ANOMALY_GAIN_MS = Metric(
+    "anomaly_gain_ms",
+    "ms",
+    "Step time given back without those checks.",
+    "replay without the host's time in them, their calls and their kernels; where no replay can be trusted, or "
+    "without a device: anomaly_ms",
+    "advisor.analysis.device.replay",
+)
 
 
 @measures(
-    Metric(
-        "blocking_launch_share",
-        "share",
-        "Part of the kernels whose launch returned only after the kernel had ended.",
-        "kernels of the steps that ended before the kernel launch that started them returned / those with a recorded "
-        "launch; 0 where none was recorded",
-        "CUDA_LAUNCH_BLOCKING=1 makes every launch wait (CUDA C++ Programming Guide)",
-        where=lambda view: (
-            _launched(view)
-            .sort("dur_ns", descending=True)
-            .select("step", "start_ns", "dur_ns", "op", table=pl.lit("device_ops"), name=pl.col("name").cast(pl.String))
-        ),
-    ),
-    Metric(
-        "blocking_gain_ms",
-        "ms",
-        "Step time given back if launches did not wait.",
-        "replay without the blocking launches' time; where no replay can be trusted: 0",
-        "advisor.analysis.device.replay",
-    ),
-    Metric(
-        "launched_kernels_per_step",
-        "number",
-        "Kernels per step that were launched one by one.",
-        "kernels with a recorded kernel launch / steps",
-    ),
-    Metric(
-        "anomaly_checks_per_step",
-        "number",
-        "Gradients per step that are searched for NaN, as torch.autograd.detect_anomaly does.",
-        "aten::isnan called by autograd's engine itself / steps",
-        "torch/csrc/autograd/engine.cpp",
-    ),
-    Metric(
-        "anomaly_ms",
-        "ms",
-        "Host time per step in those checks.",
-        "time of aten::isnan, aten::any and the reading of the result, called by autograd's engine itself / steps",
-        "torch/csrc/autograd/engine.cpp",
-    ),
-    Metric(
-        "anomaly_gain_ms",
-        "ms",
-        "Step time given back without those checks.",
-        "replay without the host's time in them, their calls and their kernels; where no replay can be trusted, or "
-        "without a device: anomaly_ms",
-        "advisor.analysis.device.replay",
-    ),
+    BLOCKING_LAUNCH_SHARE,
+    BLOCKING_GAIN_MS,
+    LAUNCHED_KERNELS_PER_STEP,
+    ANOMALY_CHECKS_PER_STEP,
+    ANOMALY_MS,
+    ANOMALY_GAIN_MS,
 )
-def debugging(view: DeviceView) -> Mapping[str, Value]:
+def debugging(view: DeviceView) -> Mapping[Metric, Value]:
     """Aids that wait for every kernel or check every gradient."""
     if not view.total_ns:
         return {}
@@ -81,13 +88,12 @@ def debugging(view: DeviceView) -> Mapping[str, Value]:
     blocking = launched.filter(pl.col("returned") >= pl.col("start_ns") + pl.col("dur_ns"))
     checks = _checks(view)
     return {
-        "blocking_launch_share": blocking.height / launched.height if launched.height else 0.0,
-        "launched_kernels_per_step": launched.height / view.steps.height,
-        "blocking_gain_ms": _unblocked_ms(view, blocking),
-        "anomaly_checks_per_step": checks.filter(pl.col("name").cast(pl.String) == _CHECKS[0]).height
-        / view.steps.height,
-        "anomaly_ms": view.per_step_ms(spans(checks).total),
-        "anomaly_gain_ms": _unchecked_ms(view, spans(checks)),
+        BLOCKING_LAUNCH_SHARE: blocking.height / launched.height if launched.height else 0.0,
+        LAUNCHED_KERNELS_PER_STEP: launched.height / view.steps.height,
+        BLOCKING_GAIN_MS: _unblocked_ms(view, blocking),
+        ANOMALY_CHECKS_PER_STEP: checks.filter(pl.col("name").cast(pl.String) == _CHECKS[0]).height / view.steps.height,
+        ANOMALY_MS: view.per_step_ms(spans(checks).total),
+        ANOMALY_GAIN_MS: _unchecked_ms(view, spans(checks)),
     }
 
 
@@ -124,27 +130,30 @@ def _checks(view: DeviceView) -> pl.DataFrame:
     return view.used_host.filter(pl.col("parent").is_in(engine.implode())).filter(name.is_in(_CHECKS))
 
 
-@measures(
-    Metric(
-        "profiler_share",
-        "share",
-        "Part of the step in which the profiler itself holds everything up.",
-        "time of CUPTI's overhead records (Activity Buffer Request, Lazy Function Loading and the like) while the "
-        "device idles / step time",
-        where=lambda view: places(view, view.host.filter(pl.col("kind") == "overhead")),
-    ),
-    Metric(
-        "tracing_share",
-        "share",
-        "Estimated part of the step that recording ops and Python calls costs the host.",
-        "(1 us x framework ops and runtime calls + 0.2 us x Python calls of the steps) / step time, at most the part "
-        "in which the device idles",
-        "a lower estimate, PyTorch 2.13 and Python 3.11: 0.5 to 1.1 us per op in six recordings of a loop of tiny ops, "
-        "1.7 in the median of 32 recordings of all kinds; 0.2 us per Python call in one loop of 5,000",
-    ),
-    Metric("python_frames_per_step", "number", "Python calls recorded per step.", "python and module ranges / steps"),
+PROFILER_SHARE = Metric(
+    "profiler_share",
+    "share",
+    "Part of the step in which the profiler itself holds everything up.",
+    "time of CUPTI's overhead records (Activity Buffer Request, Lazy Function Loading and the like) while the "
+    "device idles / step time",
+    where=lambda view: places(view, view.host.filter(pl.col("kind") == "overhead")),
 )
-def profiling(view: DeviceView) -> Mapping[str, Value]:
+TRACING_SHARE = Metric(
+    "tracing_share",
+    "share",
+    "Estimated part of the step that recording ops and Python calls costs the host.",
+    "(1 us x framework ops and runtime calls + 0.2 us x Python calls of the steps) / step time, at most the part "
+    "in which the device idles",
+    "a lower estimate, PyTorch 2.13 and Python 3.11: 0.5 to 1.1 us per op in six recordings of a loop of tiny ops, "
+    "1.7 in the median of 32 recordings of all kinds; 0.2 us per Python call in one loop of 5,000",
+)
+PYTHON_FRAMES_PER_STEP = Metric(
+    "python_frames_per_step", "number", "Python calls recorded per step.", "python and module ranges / steps"
+)
+
+
+@measures(PROFILER_SHARE, TRACING_SHARE, PYTHON_FRAMES_PER_STEP)
+def profiling(view: DeviceView) -> Mapping[Metric, Value]:
     """What profiling adds to the recorded steps."""
     if not view.total_ns:
         return {}
@@ -153,30 +162,33 @@ def profiling(view: DeviceView) -> Mapping[str, Value]:
     cost = _FRAME_NS * frames + _OP_NS * sum(kinds.get(kind, 0) for kind in ("op", "runtime", "sync"))
     idle = 1 - (view.share(view.busy) or 0.0)
     return {
-        "profiler_share": view.share(minus(view.host_spans("overhead"), view.busy)),
-        "tracing_share": min(cost / view.total_ns, idle),
-        "python_frames_per_step": frames / view.steps.height,
+        PROFILER_SHARE: view.share(minus(view.host_spans("overhead"), view.busy)),
+        TRACING_SHARE: min(cost / view.total_ns, idle),
+        PYTHON_FRAMES_PER_STEP: frames / view.steps.height,
     }
 
 
-@measures(
-    Metric("devices_used", "count", "Devices that the worker ran anything on.", "number of devices with device ops"),
-    Metric(
-        "data_parallel_calls_per_step",
-        "number",
-        "Forward passes of torch.nn.DataParallel per step.",
-        "ranges named DataParallel.forward / steps",
-        "torch-tb-profiler's rule on DataParallel",
-        where=lambda view: places(view, _replicated(view).drop("window")),
-    ),
+DEVICES_USED = Metric(
+    "devices_used", "count", "Devices that the worker ran anything on.", "number of devices with device ops"
 )
-def devices(view: DeviceView) -> Mapping[str, Value]:
+DATA_PARALLEL_CALLS_PER_STEP = Metric(
+    "data_parallel_calls_per_step",
+    "number",
+    "Forward passes of torch.nn.DataParallel per step.",
+    "ranges named DataParallel.forward / steps",
+    "torch-tb-profiler's rule on DataParallel",
+    where=lambda view: places(view, _replicated(view).drop("window")),
+)
+
+
+@measures(DEVICES_USED, DATA_PARALLEL_CALLS_PER_STEP)
+def devices(view: DeviceView) -> Mapping[Metric, Value]:
     """How the worker spreads its work over devices."""
     if not view.total_ns:
         return {}
     return {
-        "devices_used": view.devices,
-        "data_parallel_calls_per_step": _replicated(view).height / view.steps.height,
+        DEVICES_USED: view.devices,
+        DATA_PARALLEL_CALLS_PER_STEP: _replicated(view).height / view.steps.height,
     }
 
 

@@ -16,7 +16,7 @@ from advisor.analysis.device.host_work import (
     stalls,
     telling,
     training_ops,
-    untold,
+    unknown_waits,
 )
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
@@ -26,9 +26,8 @@ from advisor.model.missing import Missing
 from advisor.model.profile import named
 
 _LONG_OP_NS: Final = 50_000  # views and sizes take a few us; what takes longer computes
-_LEFT_ON_DEVICE: Final = (0.25, 0.0)
-_LEFT_OF_STALL: Final = (0.5, 0.0)
-_HOST_OPS: Final = ("host_op_share", "host_op_names", "host_op_least_gain_ms", "host_op_gain_ms")
+_REST_ON_DEVICE: Final = (0.25, 0.0)
+_REST_OF_STALL: Final = (0.5, 0.0)
 _METADATA: Final = (  # computes nothing: views, sizes, memory that is set aside
     r"^aten::(?:\w*view\w*|reshape|as_strided\w*|slice|select|narrow|t|transpose|permute|expand\w*|(?:un)?squeeze_?|detach_?"
     r"|alias|(?:new_)?empty\w*|resize\w*|set_|unbind|split\w*|chunk|(?:un)?flatten\w*|to|_to_copy|lift_fresh|item"
@@ -36,7 +35,6 @@ _METADATA: Final = (  # computes nothing: views, sizes, memory that is set aside
 )
 _LEAST_BYTES: Final = 1024  # a scalar is read, a tensor is moved
 _NEEDS: Final = ("device_ops", "device_ops.launch", "host_ops")
-_STALLS: Final = ("stall_causes", "stall_first_use_part", "stall_least_gain_ms", "stall_gain_ms")
 _SILENT_SHARE: Final = 0.05  # of the recording, as for idle time of unknown cause
 _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
 _FRAMEWORKS: Final = ("tensorflow", "jax", "pytorch")
@@ -48,55 +46,62 @@ _LOGGING: Final = (
 )
 
 
-@measures(
-    Metric(
-        "host_op_share",
-        "share",
-        "Part of the step in which the device idles while framework ops compute on the CPU.",
-        "idle time in host-bound gaps during aten ops of 50 us or more that hold neither calls nor other ops, views, "
-        "allocations and the loader's aside / step time",
-        "TensorFlow's op placement and XProf's host compute, seen from the device's side",
-        _NEEDS,
-        lambda view: places(view, view.once(_cpu_ops)),
-    ),
-    Metric(
-        "host_op_names",
-        "text",
-        "Which ops those are, the most idle time first.",
-        "idle time during them, summed by name",
-        needs=_NEEDS,
-    ),
-    Metric(
-        "host_op_least_gain_ms",
-        "ms",
-        "Step time given back at least if those ops ran on the device.",
-        f"replay with a quarter of their time left{_ELSE}0",
-        "own choice: a device is rarely less than four times as fast, and the launch comes on top",
-        _NEEDS,
-    ),
-    Metric(
-        "host_op_gain_ms",
-        "ms",
-        "Step time that this gives back at most.",
-        f"replay without them{_ELSE}host_op_share x step_mean_ms",
-        needs=_NEEDS,
-    ),
-    Metric(
-        "bounced_copies_per_step",
-        "number",
-        "Copies per step that bring to the host as many bytes as another one takes back to the device.",
-        "sum over sizes of at least 1 KiB of min(copies DtoH, copies HtoD) in each step / steps",
-        needs=_NEEDS,
-    ),
+HOST_OP_SHARE = Metric(
+    "host_op_share",
+    "share",
+    "Part of the step in which the device idles while framework ops compute on the CPU.",
+    "idle time in host-bound gaps during aten ops of 50 us or more that hold neither calls nor other ops, views, "
+    "allocations and the loader's aside / step time",
+    "TensorFlow's op placement and XProf's host compute, seen from the device's side",
+    _NEEDS,
+    lambda view: places(view, view.once(_cpu_ops)),
 )
-def host_ops(view: DeviceView) -> Mapping[str, Value]:
+HOST_OP_NAMES = Metric(
+    "host_op_names",
+    "text",
+    "Which ops those are, the most idle time first.",
+    "idle time during them, summed by name",
+    needs=_NEEDS,
+)
+HOST_OP_LEAST_GAIN_MS = Metric(
+    "host_op_least_gain_ms",
+    "ms",
+    "Step time given back at least if those ops ran on the device.",
+    f"replay with a quarter of their time left{_ELSE}0",
+    "own choice: a device is rarely less than four times as fast, and the launch comes on top",
+    _NEEDS,
+)
+HOST_OP_GAIN_MS = Metric(
+    "host_op_gain_ms",
+    "ms",
+    "Step time that this gives back at most.",
+    f"replay without them{_ELSE}host_op_share x step_mean_ms",
+    needs=_NEEDS,
+)
+BOUNCED_COPIES_PER_STEP = Metric(
+    "bounced_copies_per_step",
+    "number",
+    "Copies per step that bring to the host as many bytes as another one takes back to the device.",
+    "sum over sizes of at least 1 KiB of min(copies DtoH, copies HtoD) in each step / steps",
+    needs=_NEEDS,
+)
+_HOST_OPS: Final = (
+    HOST_OP_SHARE,
+    HOST_OP_NAMES,
+    HOST_OP_LEAST_GAIN_MS,
+    HOST_OP_GAIN_MS,
+)
+
+
+@measures(HOST_OP_SHARE, HOST_OP_NAMES, HOST_OP_LEAST_GAIN_MS, HOST_OP_GAIN_MS, BOUNCED_COPIES_PER_STEP)
+def host_ops(view: DeviceView) -> Mapping[Metric, Value]:
     """Framework ops on the CPU that the device waits for."""
     if not view.total_ns:
         return {}
-    if why := untold(view):
+    if why := unknown_waits(view):
         return dict.fromkeys(_HOST_OPS, why)
     waiting, ops = view.once(launch_gaps) | view.once(stalls), view.once(_cpu_ops)
-    lost = spans(ops) & waiting
+    idle = spans(ops) & waiting
     start = ops["start_ns"].to_numpy()
     by_name = (
         ops.with_columns(ns=pl.Series(waiting.within(start, start + ops["dur_ns"].to_numpy())))
@@ -104,68 +109,75 @@ def host_ops(view: DeviceView) -> Mapping[str, Value]:
         .agg(self_ns=pl.sum("ns"))
         .sort("self_ns", "name", descending=[True, False])
     )
-    least, most = _gains(view, spans(ops), lost, _LEFT_ON_DEVICE)
+    least, most = _gains(view, spans(ops), idle, _REST_ON_DEVICE)
     return {
-        "host_op_share": lost.total / view.total_ns,
-        "host_op_names": in_words(view, by_name),
-        "host_op_least_gain_ms": least,
-        "host_op_gain_ms": most,
-        "bounced_copies_per_step": _bounced(view),
+        HOST_OP_SHARE: idle.total / view.total_ns,
+        HOST_OP_NAMES: in_words(view, by_name),
+        HOST_OP_LEAST_GAIN_MS: least,
+        HOST_OP_GAIN_MS: most,
+        BOUNCED_COPIES_PER_STEP: _bounced(view),
     }
 
 
-@measures(
-    Metric(
-        "stall_causes",
-        "text",
-        "What the host did while the device idled for over 1 ms on end, as far as it was recorded.",
-        "the three outermost ranges with the most time in host-bound gaps of over 1 ms, of those that lie in them for "
-        "half of their time or more; otherwise by their own time; and the time in which none was open",
-        needs=_NEEDS,
-    ),
-    Metric(
-        "stall_first_use_part",
-        "share",
-        "How much of that time passes in single launches, or in the ops around them: a kernel's first use.",
-        "host-bound gaps of over 1 ms while a call that launches is open, or the op right around it outside other ops "
-        "/ all of them; 0 without such gaps",
-        "no launch takes 1 ms but that which loads the kernel's code (lazy loading, CUDA C++ Programming Guide), fills "
-        "a library's caches or chooses an algorithm",
-        _NEEDS,
-    ),
-    Metric(
-        "stall_least_gain_ms",
-        "ms",
-        "Step time given back if half of that work went elsewhere.",
-        f"replay with half of the host's time in those gaps{_ELSE}0",
-        "half: own choice",
-        _NEEDS,
-    ),
-    Metric(
-        "stall_gain_ms",
-        "ms",
-        "Step time given back if all of it went elsewhere.",
-        f"replay without the host's time in those gaps{_ELSE}host_busy_share x step_mean_ms",
-        needs=_NEEDS,
-    ),
+STALL_CAUSES = Metric(
+    "stall_causes",
+    "text",
+    "What the host did while the device idled for over 1 ms on end, as far as it was recorded.",
+    "the three outermost ranges with the most time in host-bound gaps of over 1 ms, of those that lie in them for "
+    "half of their time or more; otherwise by their own time; and the time in which none was open",
+    needs=_NEEDS,
 )
-def stalled(view: DeviceView) -> Mapping[str, Value]:
+STALL_FIRST_USE_PART = Metric(
+    "stall_first_use_part",
+    "share",
+    "How much of that time passes in single launches, or in the ops around them: a kernel's first use.",
+    "host-bound gaps of over 1 ms while a call that launches is open, or the op right around it outside other ops "
+    "/ all of them; 0 without such gaps",
+    "no launch takes 1 ms but that which loads the kernel's code (lazy loading, CUDA C++ Programming Guide), fills "
+    "a library's caches or chooses an algorithm",
+    _NEEDS,
+)
+STALL_LEAST_GAIN_MS = Metric(
+    "stall_least_gain_ms",
+    "ms",
+    "Step time given back if half of that work went elsewhere.",
+    f"replay with half of the host's time in those gaps{_ELSE}0",
+    "half: own choice",
+    _NEEDS,
+)
+STALL_GAIN_MS = Metric(
+    "stall_gain_ms",
+    "ms",
+    "Step time given back if all of it went elsewhere.",
+    f"replay without the host's time in those gaps{_ELSE}host_busy_share x step_mean_ms",
+    needs=_NEEDS,
+)
+_STALLS: Final = (
+    STALL_CAUSES,
+    STALL_FIRST_USE_PART,
+    STALL_LEAST_GAIN_MS,
+    STALL_GAIN_MS,
+)
+
+
+@measures(*_STALLS)
+def stalling(view: DeviceView) -> Mapping[Metric, Value]:
     """Long gaps in which the host does something else than launching."""
     if not view.total_ns:
         return {}
-    if why := untold(view):
+    if why := unknown_waits(view):
         return dict.fromkeys(_STALLS, why)
-    lost = view.once(stalls)
-    ran = telling(view, lost)
+    idle = view.once(stalls)
+    ran = telling(view, idle)
     silent = int(ran.filter(pl.col("name").is_null())["self_ns"].sum()) / view.total_ns
     if view.steps.height == 1 and silent >= _SILENT_SHARE:
         return dict.fromkeys(_STALLS, Missing("silent_host", share=silent))
-    least, most = _gains(view, lost, lost, _LEFT_OF_STALL)
+    least, most = _gains(view, idle, idle, _REST_OF_STALL)
     return {
-        "stall_causes": in_words(view, ran),
-        "stall_first_use_part": (spans(_launching(view)) & lost).total / lost.total if lost.total else 0.0,
-        "stall_least_gain_ms": least,
-        "stall_gain_ms": most,
+        STALL_CAUSES: in_words(view, ran),
+        STALL_FIRST_USE_PART: (spans(_launching(view)) & idle).total / idle.total if idle.total else 0.0,
+        STALL_LEAST_GAIN_MS: least,
+        STALL_GAIN_MS: most,
     }
 
 
@@ -181,24 +193,25 @@ def _logging(view: DeviceView) -> pl.DataFrame:
     return view.host.filter(pl.col("kind") == "python", named(_LOGGING))
 
 
-@measures(
-    Metric(
-        "logging_share",
-        "share",
-        "Part of the step that passes in logging.",
-        "time in frames of logging, tqdm, wandb, mlflow, TensorBoard writers and print, with a device only while it "
-        "idles / step time",
-        where=lambda view: places(view, _logging(view)),
-    ),
+LOGGING_SHARE = Metric(
+    "logging_share",
+    "share",
+    "Part of the step that passes in logging.",
+    "time in frames of logging, tqdm, wandb, mlflow, TensorBoard writers and print, with a device only while it "
+    "idles / step time",
+    where=lambda view: places(view, _logging(view)),
 )
-def logging(view: DeviceView) -> Mapping[str, Value]:
+
+
+@measures(LOGGING_SHARE)
+def logging(view: DeviceView) -> Mapping[Metric, Value]:
     """Logging, where Python's frames were recorded."""
     if not view.total_ns:
         return {}
     if not (view.host["kind"] == "python").any():
-        return {"logging_share": _no_frames(view)}
-    found = spans(_logging(view))
-    return {"logging_share": view.share(found if view.device is None else minus(found, view.busy))}
+        return {LOGGING_SHARE: _no_frames(view)}
+    frames = spans(_logging(view))
+    return {LOGGING_SHARE: view.share(frames if view.device is None else minus(frames, view.busy))}
 
 
 def _no_frames(view: DeviceView) -> Missing:
@@ -206,12 +219,12 @@ def _no_frames(view: DeviceView) -> Missing:
     return Missing(f"no_python_calls_{framework}" if framework in _FRAMEWORKS else "no_python_calls")
 
 
-def _gains(view: DeviceView, work: Union, lost: Union, left: tuple[float, float]) -> tuple[float, float]:
+def _gains(view: DeviceView, work: Union, idle: Union, rest: tuple[float, float]) -> tuple[float, float]:
     """Gains per step, in ms, of reducing the host's work to the two parts; bounds from the idle time without replay."""
     trusted = view.once(trusted_replay)
-    if trusted is None or not lost.total:
-        return 0.0, view.per_step_ms(lost.total)
-    least, most = (trusted.saved_ms(trusted.without_host(work, part)) for part in left)
+    if trusted is None or not idle.total:
+        return 0.0, view.per_step_ms(idle.total)
+    least, most = (trusted.saved_ms(trusted.without_host(work, part)) for part in rest)
     return least, most
 
 

@@ -21,7 +21,7 @@ from advisor.analysis.device.host_work import (
     python_work,
     step_ops,
     training_ops,
-    untold,
+    unknown_waits,
 )
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.replay import UNPROFILED, trusted_replay
@@ -33,11 +33,11 @@ from advisor.vocabulary import LAUNCH_GAP_NS
 
 _COMPILED: Final = 0.3  # host time per launch that a compiled step keeps
 _CAPTURED: Final = 0.1  # and a captured one
-_PYTHON_LEFT: Final = 0.25
-_OPTIMIZER_LEFT: Final = (0.5, 0.1)
+_PYTHON_REST: Final = 0.25
+_OPTIMIZER_REST: Final = (0.5, 0.1)
 _TINY_NS: Final = 10_000  # a framework op that itself takes less is mostly dispatch
 _RECORDED_NS: Final = 1_000  # what recording one op costs the host
-_CPU_LEFT: Final = (0.75, 0.5)
+_CPU_REST: Final = (0.75, 0.5)
 _OWN: Final = "own choice"
 _COST: Final = (
     "1 us per op: 0.5 to 1.1 in six recordings of a loop of tiny ops, with and without the profiler; 32 recordings of "
@@ -46,40 +46,41 @@ _COST: Final = (
 _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
 
 
-@measures(
-    Metric(
-        "launch_least_gain_ms",
-        "ms",
-        "Step time given back at least, if the step were compiled: three tenths of the host's time per launch.",
-        f"replay with a host twice as fast as the profiler let it be, launches 0.3 as long again; cut as much as "
-        f"capture_gain_ms where that exceeds the gaps{_ELSE}0",
-        "Llama 1B decoding on a B200: 48.8 to 12.6 ms compiled, 8.1 ms with CUDA graphs (stas00/ml-engineering)",
-        ("device_ops", "device_ops.launch"),
-    ),
-    Metric(
-        "capture_gain_ms",
-        "ms",
-        "Step time given back if the step were captured in a CUDA graph.",
-        "replay with those times 0.1 as long and no pause between queued kernels, at most the host-bound gaps of up to "
-        f"1 ms and those pauses{_ELSE}these gaps themselves",
-        "the same; a graph's kernels follow each other within 1 us",
-        ("device_ops", "device_ops.launch"),
-    ),
+LAUNCH_LEAST_GAIN_MS = Metric(
+    "launch_least_gain_ms",
+    "ms",
+    "Step time given back at least, if the step were compiled: three tenths of the host's time per launch.",
+    f"replay with a host twice as fast as the profiler let it be, launches 0.3 as long again; cut as much as "
+    f"capture_gain_ms where that exceeds the gaps{_ELSE}0",
+    "Llama 1B decoding on a B200: 48.8 to 12.6 ms compiled, 8.1 ms with CUDA graphs (stas00/ml-engineering)",
+    ("device_ops", "device_ops.launch"),
 )
-def capturing(view: DeviceView) -> Mapping[str, Value]:
+CAPTURE_GAIN_MS = Metric(
+    "capture_gain_ms",
+    "ms",
+    "Step time given back if the step were captured in a CUDA graph.",
+    "replay with those times 0.1 as long and no pause between queued kernels, at most the host-bound gaps of up to "
+    f"1 ms and those pauses{_ELSE}these gaps themselves",
+    "the same; a graph's kernels follow each other within 1 us",
+    ("device_ops", "device_ops.launch"),
+)
+
+
+@measures(LAUNCH_LEAST_GAIN_MS, CAPTURE_GAIN_MS)
+def capturing(view: DeviceView) -> Mapping[Metric, Value]:
     """Gains of launching many kernels at once."""
     if not view.total_ns:
         return {}
     trusted, waiting_ns = view.once(trusted_replay), view.once(launch_gaps).total
     if trusted is None:
-        return {"launch_least_gain_ms": 0.0, "capture_gain_ms": view.per_step_ms(waiting_ns)}
+        return {LAUNCH_LEAST_GAIN_MS: 0.0, CAPTURE_GAIN_MS: view.per_step_ms(waiting_ns)}
     unprofiled = trusted.with_launches(UNPROFILED, LAUNCH_GAP_NS)
     captured = trusted.with_launches(_CAPTURED, LAUNCH_GAP_NS).without_pauses()
     most = view.per_step_ms(waiting_ns + int(view.once(gaps)["queued_ns"].sum()))
     least = unprofiled.saved_ms(unprofiled.with_launches(_COMPILED, LAUNCH_GAP_NS))
     gain = trusted.saved_ms(captured)
     part = min(1.0, most / gain) if gain else 1.0  # a faster host hastens more than these gaps: that is not counted
-    return {"launch_least_gain_ms": part * least, "capture_gain_ms": part * gain}
+    return {LAUNCH_LEAST_GAIN_MS: part * least, CAPTURE_GAIN_MS: part * gain}
 
 
 def _python_places(view: DeviceView) -> pl.DataFrame:
@@ -96,81 +97,84 @@ def _python_places(view: DeviceView) -> pl.DataFrame:
     )
 
 
-@measures(
-    Metric(
-        "python_bound_share",
-        "share",
-        "Part of the step in which Python sets the pace.",
-        "device idle in host-bound gaps of at most 1 ms while the launching threads run no framework op and make no "
-        "call for 50 us or more / step time; without a device, time outside framework ops, input, compilation, "
-        "collectives and the optimizer plus that of ops that themselves take under 10 us / step time",
-        "50 us: HTA's limit for a slow launch; interpreting the code around an op takes 5 to 20 us",
-        where=_python_places,
-    ),
-    Metric(
-        "python_bound_part",
-        "share",
-        "How much of the waiting for launches Python accounts for.",
-        "python_bound_share / idle time in host-bound gaps of at most 1 ms; without a device, python_bound_share",
-    ),
-    Metric(
-        "python_least_gain_ms",
-        "ms",
-        "Step time that moving this Python out of the way gives back at least.",
-        "three quarters of python_gain_ms; without a device, a quarter of (that time - 1 us per op recorded)",
-        f"three quarters, a quarter: {_OWN}; {_COST}",
-    ),
-    Metric(
-        "python_gain_ms",
-        "ms",
-        "Step time that it gives back at most.",
-        f"replay without it{_ELSE}python_bound_share x step_mean_ms; without a device, half of that time, "
-        "and all of the stretches of over 1 ms in it: no framework needs those",
-        f"half: {_OWN}",
-    ),
-    Metric(
-        "python_calls",
-        "text",
-        "What Python ran in that time, as far as it was recorded.",
-        "the three ranges with the most time of their own then, and the time in which none was open",
-    ),
-    Metric(
-        "python_unrecorded_part",
-        "share",
-        "In how much of that time nothing at all was recorded on the threads that train.",
-        "time of it in which no range was open / that time; 0 without any",
-    ),
+PYTHON_BOUND_SHARE = Metric(
+    "python_bound_share",
+    "share",
+    "Part of the step in which Python sets the pace.",
+    "device idle in host-bound gaps of at most 1 ms while the launching threads run no framework op and make no "
+    "call for 50 us or more / step time; without a device, time outside framework ops, input, compilation, "
+    "collectives and the optimizer plus that of ops that themselves take under 10 us / step time",
+    "50 us: HTA's limit for a slow launch; interpreting the code around an op takes 5 to 20 us",
+    where=_python_places,
 )
-def python_bound(view: DeviceView) -> Mapping[str, Value]:
+PYTHON_BOUND_PART = Metric(
+    "python_bound_part",
+    "share",
+    "How much of the waiting for launches Python accounts for.",
+    "python_bound_share / idle time in host-bound gaps of at most 1 ms; without a device, python_bound_share",
+)
+PYTHON_LEAST_GAIN_MS = Metric(
+    "python_least_gain_ms",
+    "ms",
+    "Step time that moving this Python out of the way gives back at least.",
+    "three quarters of python_gain_ms; without a device, a quarter of (that time - 1 us per op recorded)",
+    f"three quarters, a quarter: {_OWN}; {_COST}",
+)
+PYTHON_GAIN_MS = Metric(
+    "python_gain_ms",
+    "ms",
+    "Step time that it gives back at most.",
+    f"replay without it{_ELSE}python_bound_share x step_mean_ms; without a device, half of that time, "
+    "and all of the stretches of over 1 ms in it: no framework needs those",
+    f"half: {_OWN}",
+)
+PYTHON_CALLS = Metric(
+    "python_calls",
+    "text",
+    "What Python ran in that time, as far as it was recorded.",
+    "the three ranges with the most time of their own then, and the time in which none was open",
+)
+PYTHON_UNRECORDED_PART = Metric(
+    "python_unrecorded_part",
+    "share",
+    "In how much of that time nothing at all was recorded on the threads that train.",
+    "time of it in which no range was open / that time; 0 without any",
+)
+_PYTHON: Final = (
+    PYTHON_BOUND_SHARE,
+    PYTHON_BOUND_PART,
+    PYTHON_LEAST_GAIN_MS,
+    PYTHON_GAIN_MS,
+    PYTHON_CALLS,
+    PYTHON_UNRECORDED_PART,
+)
+
+
+@measures(*_PYTHON)
+def python_bound(view: DeviceView) -> Mapping[Metric, Value]:
     """Python as what sets the pace."""
     if not view.total_ns:
         return {}
-    if why := untold(view):
+    if why := unknown_waits(view):
         return dict.fromkeys(_PYTHON, why)
     return _python_with_device(view) if view.device is not None else _python_alone(view)
 
 
-_PYTHON: Final = (
-    *("python_bound_share", "python_bound_part", "python_least_gain_ms", "python_gain_ms"),
-    *("python_calls", "python_unrecorded_part"),
-)
-
-
-def _python_with_device(view: DeviceView) -> dict[str, Value]:
+def _python_with_device(view: DeviceView) -> dict[Metric, Value]:
     work, waiting = view.once(python_work), view.once(launch_gaps)
-    lost = work & waiting
+    idle = work & waiting
     trusted = view.once(trusted_replay)
-    gain = trusted.saved_ms(trusted.without_host(work)) if trusted and lost.total else view.per_step_ms(lost.total)
+    gain = trusted.saved_ms(trusted.without_host(work)) if trusted and idle.total else view.per_step_ms(idle.total)
     return {
-        "python_bound_share": lost.total / view.total_ns,
-        "python_bound_part": lost.total / waiting.total if waiting.total else 0.0,
-        "python_least_gain_ms": (1 - _PYTHON_LEFT) * gain,
-        "python_gain_ms": gain,
-        **_called(view, lost),
+        PYTHON_BOUND_SHARE: idle.total / view.total_ns,
+        PYTHON_BOUND_PART: idle.total / waiting.total if waiting.total else 0.0,
+        PYTHON_LEAST_GAIN_MS: (1 - _PYTHON_REST) * gain,
+        PYTHON_GAIN_MS: gain,
+        **_calls(view, idle),
     }
 
 
-def _python_alone(view: DeviceView) -> dict[str, Value]:
+def _python_alone(view: DeviceView) -> dict[Metric, Value]:
     ops = view.once(step_ops)
     if not (ops.height or handed_over(view).total):
         return dict.fromkeys(_PYTHON, Missing("no_framework_op"))
@@ -183,18 +187,18 @@ def _python_alone(view: DeviceView) -> dict[str, Value]:
     lengths = between.ends - between.starts
     long = int(lengths[lengths > LAUNCH_GAP_NS].sum())
     return {
-        "python_bound_share": min(1.0, time / view.total_ns),
-        "python_bound_part": min(1.0, time / view.total_ns),
-        "python_least_gain_ms": view.per_step_ms((1 - _CPU_LEFT[0]) * unprofiled),
-        "python_gain_ms": view.per_step_ms((1 - _CPU_LEFT[1]) * (time - long) + long),
-        **_called(view, between),
+        PYTHON_BOUND_SHARE: min(1.0, time / view.total_ns),
+        PYTHON_BOUND_PART: min(1.0, time / view.total_ns),
+        PYTHON_LEAST_GAIN_MS: view.per_step_ms((1 - _CPU_REST[0]) * unprofiled),
+        PYTHON_GAIN_MS: view.per_step_ms((1 - _CPU_REST[1]) * (time - long) + long),
+        **_calls(view, between),
     }
 
 
-def _called(view: DeviceView, when: Union) -> dict[str, Value]:
+def _calls(view: DeviceView, when: Union) -> dict[Metric, Value]:
     ran = busiest(view, when)
-    untold_ns = int(ran.filter(pl.col("name").is_null())["self_ns"].sum())
-    return {"python_calls": in_words(view, ran), "python_unrecorded_part": untold_ns / max(1, when.total)}
+    unrecorded_ns = int(ran.filter(pl.col("name").is_null())["self_ns"].sum())
+    return {PYTHON_CALLS: in_words(view, ran), PYTHON_UNRECORDED_PART: unrecorded_ns / max(1, when.total)}
 
 
 def _updates(view: DeviceView) -> pl.DataFrame:
@@ -204,85 +208,88 @@ def _updates(view: DeviceView) -> pl.DataFrame:
     return updates.filter(~pl.col("parent").fill_null(-1).is_in(ops["id"].implode()))
 
 
-@measures(
-    Metric(
-        "optimizer_bound_share",
-        "share",
-        "Part of the step in which the host's work in the optimizer sets the pace.",
-        "device idle in host-bound gaps of at most 1 ms while an `Optimizer.step#` range is open / step time; without "
-        "a device, time of those ranges / step time",
-        where=lambda view: places(view, _updates(view)),
-    ),
-    Metric(
-        "optimizer_ops_per_step",
-        "number",
-        "Framework ops that the optimizer runs per step, those inside others not counted.",
-        "outermost ops that start inside `Optimizer.step#` / steps",
-    ),
-    Metric(
-        "optimizer_host_least_gain_ms",
-        "ms",
-        "Step time that an optimizer with few ops gives back at least.",
-        f"replay with half of the host's time in it{_ELSE}0; without a device, half of (that time - 1 us per op in it)",
-        f"half: {_OWN}; {_COST}",
-    ),
-    Metric(
-        "optimizer_host_gain_ms",
-        "ms",
-        "Step time that it gives back at most.",
-        f"replay with a tenth of that time and without its calls{_ELSE}optimizer_bound_share x step_mean_ms",
-        f"a tenth: {_OWN}; a fused optimizer still collects its tensors in Python",
-    ),
+OPTIMIZER_BOUND_SHARE = Metric(
+    "optimizer_bound_share",
+    "share",
+    "Part of the step in which the host's work in the optimizer sets the pace.",
+    "device idle in host-bound gaps of at most 1 ms while an `Optimizer.step#` range is open / step time; without "
+    "a device, time of those ranges / step time",
+    where=lambda view: places(view, _updates(view)),
 )
-def optimizer_bound(view: DeviceView) -> Mapping[str, Value]:
+OPTIMIZER_OPS_PER_STEP = Metric(
+    "optimizer_ops_per_step",
+    "number",
+    "Framework ops that the optimizer runs per step, those inside others not counted.",
+    "outermost ops that start inside `Optimizer.step#` / steps",
+)
+OPTIMIZER_HOST_LEAST_GAIN_MS = Metric(
+    "optimizer_host_least_gain_ms",
+    "ms",
+    "Step time that an optimizer with few ops gives back at least.",
+    f"replay with half of the host's time in it{_ELSE}0; without a device, half of (that time - 1 us per op in it)",
+    f"half: {_OWN}; {_COST}",
+)
+OPTIMIZER_HOST_GAIN_MS = Metric(
+    "optimizer_host_gain_ms",
+    "ms",
+    "Step time that it gives back at most.",
+    f"replay with a tenth of that time and without its calls{_ELSE}optimizer_bound_share x step_mean_ms",
+    f"a tenth: {_OWN}; a fused optimizer still collects its tensors in Python",
+)
+_OPTIMIZER: Final = (
+    OPTIMIZER_BOUND_SHARE,
+    OPTIMIZER_OPS_PER_STEP,
+    OPTIMIZER_HOST_LEAST_GAIN_MS,
+    OPTIMIZER_HOST_GAIN_MS,
+)
+
+
+@measures(*_OPTIMIZER)
+def optimizer_bound(view: DeviceView) -> Mapping[Metric, Value]:
     """The optimizer's loop as what sets the pace; zero where no optimizer was recorded."""
     if not view.total_ns:
         return {}
-    if why := untold(view):
+    if why := unknown_waits(view):
         return dict.fromkeys(_OPTIMIZER, why)
     work, ops = optimizer_work(view), _updates(view)
-    lost = work & view.once(launch_gaps) if view.device is not None else work
-    lost_ns = int(lost.within(view.starts, view.ends).sum())
-    least, most = _optimizer_gains(view, lost_ns)
+    paced = work & view.once(launch_gaps) if view.device is not None else work
+    paced_ns = int(paced.within(view.starts, view.ends).sum())
+    least, most = _optimizer_gains(view, paced_ns)
     return {
-        "optimizer_bound_share": lost_ns / view.total_ns,
-        "optimizer_ops_per_step": ops.height / view.steps.height,
-        "optimizer_host_least_gain_ms": least,
-        "optimizer_host_gain_ms": most,
+        OPTIMIZER_BOUND_SHARE: paced_ns / view.total_ns,
+        OPTIMIZER_OPS_PER_STEP: ops.height / view.steps.height,
+        OPTIMIZER_HOST_LEAST_GAIN_MS: least,
+        OPTIMIZER_HOST_GAIN_MS: most,
     }
 
 
-_OPTIMIZER: Final = (
-    *("optimizer_bound_share", "optimizer_ops_per_step", "optimizer_host_least_gain_ms", "optimizer_host_gain_ms"),
-)
-
-
-def _optimizer_gains(view: DeviceView, lost_ns: int) -> tuple[float, float]:
+def _optimizer_gains(view: DeviceView, paced_ns: int) -> tuple[float, float]:
     work, trusted = optimizer_work(view), view.once(trusted_replay)
     if view.device is None:
         recorded = int(inside(work, view.once(step_ops)).sum())
-        return view.per_step_ms(max(0, lost_ns - _RECORDED_NS * recorded) / 2), view.per_step_ms(lost_ns)
-    if trusted is None or not lost_ns:
-        return 0.0, view.per_step_ms(lost_ns)
+        return view.per_step_ms(max(0, paced_ns - _RECORDED_NS * recorded) / 2), view.per_step_ms(paced_ns)
+    if trusted is None or not paced_ns:
+        return 0.0, view.per_step_ms(paced_ns)
     runtime = view.once(training_ops).filter(pl.col("kind") == "runtime")
     calls = runtime.filter(inside(work, runtime))["id"].to_numpy()
-    most_left, least_left = _OPTIMIZER_LEFT
+    most_rest, least_rest = _OPTIMIZER_REST
     return (
-        trusted.saved_ms(trusted.without_host(work, most_left)),
-        trusted.saved_ms(trusted.without_host(work, least_left).without_calls(calls)),
+        trusted.saved_ms(trusted.without_host(work, most_rest)),
+        trusted.saved_ms(trusted.without_host(work, least_rest).without_calls(calls)),
     )
 
 
-@measures(
-    Metric(
-        "host_work_share",
-        "share",
-        "Part of the step in which a worker without a device works: its framework ops and its Python.",
-        "1 - input_share - compile_share - collective_share without a device; 0 with one",
-    ),
+HOST_WORK_SHARE = Metric(
+    "host_work_share",
+    "share",
+    "Part of the step in which a worker without a device works: its framework ops and its Python.",
+    "1 - input_share - compile_share - collective_share without a device; 0 with one",
 )
-def host_work(view: DeviceView) -> Mapping[str, Value]:
+
+
+@measures(HOST_WORK_SHARE)
+def host_work(view: DeviceView) -> Mapping[Metric, Value]:
     """What a saving on a CPU comes out of."""
     if not view.total_ns or view.device is not None:
-        return {"host_work_share": 0.0} if view.total_ns else {}
-    return {"host_work_share": 1 - (view.share(view.host_spans("input", "compile", "collective")) or 0.0)}
+        return {HOST_WORK_SHARE: 0.0} if view.total_ns else {}
+    return {HOST_WORK_SHARE: 1 - (view.share(view.host_spans("input", "compile", "collective")) or 0.0)}

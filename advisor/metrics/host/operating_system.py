@@ -24,8 +24,8 @@ _FILES: Final = (
 _LOCKS: Final = r"^(?:pthread_(?:mutex|rwlock|spin)_\w*lock\w*|flock|lockf)$"
 _RUNNABLE: Final = r"(?i)^(?:running|runnable|ready|preempted)"
 _STILL_STARVED: Final = 0.5
-_NAMED: Final = 3
-_WHY_UNTOLD: Final = Missing("waiting_unexplained")
+_MOST_CALLS: Final = 3
+_UNEXPLAINED: Final = Missing("waiting_unexplained")
 _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
 
 
@@ -38,7 +38,7 @@ def _blocked(view: DeviceView) -> pl.DataFrame:
 
     A thread loads that is named so, and the training process' own threads while they ask for a batch.
     """
-    named = view.threads.filter(pl.col("name").str.contains(_LOADERS)).select("pid", "thread").unique()
+    loaders = view.threads.filter(pl.col("name").str.contains(_LOADERS)).select("pid", "thread").unique()
     text = pl.col("name").cast(pl.String)
     cause = pl.coalesce(
         pl.when(text.str.contains(pattern)).then(pl.lit(cause))
@@ -52,7 +52,7 @@ def _blocked(view: DeviceView) -> pl.DataFrame:
     start = own["start_ns"].to_numpy()
     inside = during.within(start, start + own["dur_ns"].to_numpy()) > 0
     loading = own.filter(pl.Series(inside, dtype=pl.Boolean))
-    return pl.concat([calls.join(named, on=["pid", "thread"], how="semi"), loading]).unique(maintain_order=True)
+    return pl.concat([calls.join(loaders, on=["pid", "thread"], how="semi"), loading]).unique(maintain_order=True)
 
 
 def _waiting_for_input(view: DeviceView) -> Union:
@@ -61,79 +61,83 @@ def _waiting_for_input(view: DeviceView) -> Union:
 
 
 def _longest_blocked(view: DeviceView) -> pl.DataFrame:
-    found = view.once(_blocked)
-    start = found["start_ns"].to_numpy()
-    waited = view.once(_waiting_for_input).within(start, start + found["dur_ns"].to_numpy())
-    held = found.filter(pl.Series(waited > 0, dtype=pl.Boolean)).sort("dur_ns", "start_ns", descending=[True, False])
-    return held.select("start_ns", "dur_ns", table=pl.lit("os_calls"), name=pl.col("name").cast(pl.String))
+    calls = view.once(_blocked)
+    start = calls["start_ns"].to_numpy()
+    waited = view.once(_waiting_for_input).within(start, start + calls["dur_ns"].to_numpy())
+    costly = calls.filter(pl.Series(waited > 0, dtype=pl.Boolean)).sort("dur_ns", "start_ns", descending=[True, False])
+    return costly.select("start_ns", "dur_ns", table=pl.lit("os_calls"), name=pl.col("name").cast(pl.String))
 
 
-@measures(
-    Metric(
-        "loader_blocked_share",
-        "share",
-        "Part of the step that waits for a batch while a loading thread waits for a file or a lock.",
-        "time in which an input range is open, the device idles, and a thread named as a loader's, or the one that "
-        "asks, is in read, open, stat and the like, or takes a lock / step time",
-        "OS runtime calls as Nsight Systems records them (--trace=osrt)",
-        ("os_calls",),
-        _longest_blocked,
-    ),
-    Metric(
-        "loader_blocked_ms", "ms", "The same, per step.", "loader_blocked_share x step_mean_ms", needs=("os_calls",)
-    ),
-    Metric(
-        "loader_file_share",
-        "share",
-        "Part of that time in which a file is waited for; the rest is locks.",
-        "time under file calls / time under file calls or locks; 0 without either",
-        needs=("os_calls",),
-    ),
-    Metric(
-        "loader_blocked_calls",
-        "text",
-        "The calls, the longest first.",
-        "time in each call while a batch is waited for, all threads added up, per step",
-        needs=("os_calls",),
-    ),
+LOADER_BLOCKED_SHARE = Metric(
+    "loader_blocked_share",
+    "share",
+    "Part of the step that waits for a batch while a loading thread waits for a file or a lock.",
+    "time in which an input range is open, the device idles, and a thread named as a loader's, or the one that "
+    "asks, is in read, open, stat and the like, or takes a lock / step time",
+    "OS runtime calls as Nsight Systems records them (--trace=osrt)",
+    ("os_calls",),
+    _longest_blocked,
 )
-def blocked_loaders(view: DeviceView) -> Mapping[str, Value]:
+LOADER_BLOCKED_MS = Metric(
+    "loader_blocked_ms", "ms", "The same, per step.", "loader_blocked_share x step_mean_ms", needs=("os_calls",)
+)
+LOADER_FILE_SHARE = Metric(
+    "loader_file_share",
+    "share",
+    "Part of that time in which a file is waited for; the rest is locks.",
+    "time under file calls / time under file calls or locks; 0 without either",
+    needs=("os_calls",),
+)
+LOADER_BLOCKED_CALLS = Metric(
+    "loader_blocked_calls",
+    "text",
+    "The calls, the longest first.",
+    "time in each call while a batch is waited for, all threads added up, per step",
+    needs=("os_calls",),
+)
+
+
+@measures(LOADER_BLOCKED_SHARE, LOADER_BLOCKED_MS, LOADER_FILE_SHARE, LOADER_BLOCKED_CALLS)
+def blocked_loaders(view: DeviceView) -> Mapping[Metric, Value]:
     """Files and locks that loaders wait for while training waits for them."""
     if not view.total_ns:
         return {}
-    found, waiting = view.once(_blocked), view.once(_waiting_for_input)
-    held = spans(found) & waiting
-    share = view.share(held) or 0.0
-    files = view.share(spans(found.filter(pl.col("cause") == "files")) & waiting) or 0.0
-    windows = waiting & Union.of(view.starts, view.ends)
-    start = found["start_ns"].to_numpy()
-    by_name = (
-        found.select(name=pl.col("name").cast(pl.String))
-        .with_columns(ns=pl.Series(windows.within(start, start + found["dur_ns"].to_numpy())))
+    calls, waiting = view.once(_blocked), view.once(_waiting_for_input)
+    blocked = spans(calls) & waiting
+    share = view.share(blocked) or 0.0
+    files = view.share(spans(calls.filter(pl.col("cause") == "files")) & waiting) or 0.0
+    return {
+        LOADER_BLOCKED_SHARE: share,
+        LOADER_BLOCKED_MS: view.per_step_ms(share * view.total_ns),
+        LOADER_FILE_SHARE: files / share if share else 0.0,
+        LOADER_BLOCKED_CALLS: _by_name(view, calls, waiting & Union.of(view.starts, view.ends)),
+    }
+
+
+def _by_name(view: DeviceView, calls: pl.DataFrame, when: Union) -> str:
+    """The names of the calls with the most time per step during `when`, and that time."""
+    start = calls["start_ns"].to_numpy()
+    times = (
+        calls.select(name=pl.col("name").cast(pl.String))
+        .with_columns(ns=pl.Series(when.within(start, start + calls["dur_ns"].to_numpy())))
         .filter(pl.col("ns") > 0)
         .group_by("name")
         .agg(pl.sum("ns"))
         .sort("ns", "name", descending=[True, False])
-        .head(_NAMED)
     )
-    return {
-        "loader_blocked_share": share,
-        "loader_blocked_ms": view.per_step_ms(share * view.total_ns),
-        "loader_file_share": files / share if share else 0.0,
-        "loader_blocked_calls": ", ".join(f"{name} ({ms(view.per_step_ms(ns))})" for name, ns in by_name.rows()),
-    }
+    return ", ".join(f"{name} ({ms(view.per_step_ms(ns))})" for name, ns in times.head(_MOST_CALLS).rows())
 
 
 def _starved(view: DeviceView) -> pl.DataFrame | None:
-    """When a training thread had work and no CPU; None where that cannot be told from waiting."""
+    """When a training thread had work and no CPU; None where that looks the same as waiting."""
     threads = view.once(training_ops)["thread"].unique()
-    mine = _of_process(view) & pl.col("thread").is_in(threads.implode())
-    away = view.off_cpu.filter(mine)
+    training = _of_process(view) & pl.col("thread").is_in(threads.implode())
+    away = view.off_cpu.filter(training)
     state = pl.col("state").cast(pl.String)
-    told = away.filter(state.is_not_null())
-    if told.height:
-        return told.filter(state.str.contains(_RUNNABLE))
-    calls = view.os_calls.filter(mine)
+    stated = away.filter(state.is_not_null())
+    if stated.height:
+        return stated.filter(state.str.contains(_RUNNABLE))
+    calls = view.os_calls.filter(training)
     if not calls.height:
         return None if away.height else away
     waiting = spans(calls) | spans(view.host.filter(pl.col("kind").is_in(DRIVER_CALLS)))
@@ -143,72 +147,73 @@ def _starved(view: DeviceView) -> pl.DataFrame | None:
 
 
 def _longest_starved(view: DeviceView) -> pl.DataFrame:
-    found = _starved(view)
-    if found is None:
+    away = _starved(view)
+    if away is None:
         return pl.DataFrame()
     begin, end = view.starts, view.ends
-    start = found["start_ns"].to_numpy()
-    inside = Union.of(begin, end).within(start, start + found["dur_ns"].to_numpy()) > 0 if len(begin) else start < 0
-    held = found.filter(pl.Series(inside, dtype=pl.Boolean)).sort("dur_ns", "start_ns", descending=[True, False])
+    start = away["start_ns"].to_numpy()
+    inside = Union.of(begin, end).within(start, start + away["dur_ns"].to_numpy()) > 0 if len(begin) else start < 0
+    used = away.filter(pl.Series(inside, dtype=pl.Boolean)).sort("dur_ns", "start_ns", descending=[True, False])
     moved = pl.when(pl.col("cpu") != pl.col("next_cpu")).then(pl.format(", then on CPU {}", "next_cpu")).fill_null("")
-    left = pl.format("off CPU {}", pl.col("cpu").cast(pl.String).fill_null("?"))
-    return held.select("start_ns", "dur_ns", table=pl.lit("off_cpu"), name=pl.concat_str(left, moved))
+    where = pl.format("off CPU {}", pl.col("cpu").cast(pl.String).fill_null("?"))
+    return used.select("start_ns", "dur_ns", table=pl.lit("off_cpu"), name=pl.concat_str(where, moved))
 
 
-@measures(
-    Metric(
-        "cpu_starved_share",
-        "share",
-        "Part of the step in which a training thread could run, is on no CPU, and the device idles.",
-        "time off CPU in state Running or the like, of threads that launch or bear steps, outside device work / step "
-        "time; where no states were recorded, absences that no OS or CUDA call covers any part of",
-        "thread scheduling as Nsight Systems records it (--cpuctxsw=process-tree)",
-        ("device_ops", "device_ops.launch", "off_cpu"),
-        _longest_starved,
-    ),
-    Metric(
-        "cpu_migrations_per_step",
-        "number",
-        "How often per step such a thread goes on elsewhere than where it was.",
-        "those absences in the steps with another CPU after than before / steps",
-        needs=("device_ops", "device_ops.launch", "off_cpu"),
-    ),
-    Metric(
-        "cpu_starved_gain_ms",
-        "ms",
-        "Step time given back if those threads always had a CPU.",
-        f"replay without the host's time in those absences{_ELSE}cpu_starved_share x step_mean_ms",
-        "advisor.analysis.device.replay",
-        ("device_ops", "device_ops.launch", "off_cpu"),
-    ),
-    Metric(
-        "cpu_starved_least_gain_ms",
-        "ms",
-        "Step time given back if half of the absences went.",
-        f"replay with half of that time{_ELSE}0",
-        "half: own choice",
-        ("device_ops", "device_ops.launch", "off_cpu"),
-    ),
+CPU_STARVED_SHARE = Metric(
+    "cpu_starved_share",
+    "share",
+    "Part of the step in which a training thread could run, is on no CPU, and the device idles.",
+    "time off CPU in state Running or the like, of threads that launch or bear steps, outside device work / step "
+    "time; where no states were recorded, absences that no OS or CUDA call covers any part of",
+    "thread scheduling as Nsight Systems records it (--cpuctxsw=process-tree)",
+    ("device_ops", "device_ops.launch", "off_cpu"),
+    _longest_starved,
 )
-def starving(view: DeviceView) -> Mapping[str, Value]:
+CPU_MIGRATIONS_PER_STEP = Metric(
+    "cpu_migrations_per_step",
+    "number",
+    "How often per step such a thread goes on elsewhere than where it was.",
+    "those absences in the steps with another CPU after than before / steps",
+    needs=("device_ops", "device_ops.launch", "off_cpu"),
+)
+CPU_STARVED_GAIN_MS = Metric(
+    "cpu_starved_gain_ms",
+    "ms",
+    "Step time given back if those threads always had a CPU.",
+    f"replay without the host's time in those absences{_ELSE}cpu_starved_share x step_mean_ms",
+    "advisor.analysis.device.replay",
+    ("device_ops", "device_ops.launch", "off_cpu"),
+)
+CPU_STARVED_LEAST_GAIN_MS = Metric(
+    "cpu_starved_least_gain_ms",
+    "ms",
+    "Step time given back if half of the absences went.",
+    f"replay with half of that time{_ELSE}0",
+    "half: own choice",
+    ("device_ops", "device_ops.launch", "off_cpu"),
+)
+_STARVING: Final = (CPU_STARVED_SHARE, CPU_MIGRATIONS_PER_STEP, CPU_STARVED_GAIN_MS, CPU_STARVED_LEAST_GAIN_MS)
+
+
+@measures(*_STARVING)
+def starving(view: DeviceView) -> Mapping[Metric, Value]:
     """Training threads that were ready and not scheduled, as far as the device idled for it."""
     if not view.total_ns:
         return {}
-    names = ("cpu_starved_share", "cpu_migrations_per_step", "cpu_starved_gain_ms", "cpu_starved_least_gain_ms")
-    found = _starved(view)
-    if found is None:
-        return dict.fromkeys(names, _WHY_UNTOLD)
-    away = spans(found)
-    lost = minus(away, view.busy)
-    share = view.share(lost) or 0.0
-    start = found["start_ns"].to_numpy()
+    absences = _starved(view)
+    if absences is None:
+        return dict.fromkeys(_STARVING, _UNEXPLAINED)
+    away = spans(absences)
+    idle = minus(away, view.busy)
+    share = view.share(idle) or 0.0
+    start = absences["start_ns"].to_numpy()
     inside = Union.of(view.starts, view.ends).within(start, start + 1) > 0
-    moved = found.filter(pl.Series(inside, dtype=pl.Boolean), pl.col("cpu") != pl.col("next_cpu"))
+    moved = absences.filter(pl.Series(inside, dtype=pl.Boolean), pl.col("cpu") != pl.col("next_cpu"))
     trusted = view.once(trusted_replay) if share else None
     bound = view.per_step_ms(share * view.total_ns)
     return {
-        "cpu_starved_share": share,
-        "cpu_migrations_per_step": moved.height / view.steps.height,
-        "cpu_starved_gain_ms": trusted.saved_ms(trusted.without_host(away)) if trusted else bound,
-        "cpu_starved_least_gain_ms": trusted.saved_ms(trusted.without_host(away, _STILL_STARVED)) if trusted else 0.0,
+        CPU_STARVED_SHARE: share,
+        CPU_MIGRATIONS_PER_STEP: moved.height / view.steps.height,
+        CPU_STARVED_GAIN_MS: trusted.saved_ms(trusted.without_host(away)) if trusted else bound,
+        CPU_STARVED_LEAST_GAIN_MS: trusted.saved_ms(trusted.without_host(away, _STILL_STARVED)) if trusted else 0.0,
     }

@@ -17,64 +17,66 @@ from advisor.model.profile import named
 from advisor.text import ms
 
 _NEEDS: Final = ("device_ops", "device_ops.launch")
-_NAMED: Final = 3
+_MOST_CALLS: Final = 3
 _VALUE_BYTES: Final = 1024  # a value is read, a tensor is moved
 
 
-@measures(
-    Metric(
-        "syncs_per_step",
-        "number",
-        "Synchronising calls per step, on any thread.",
-        "cudaStreamSynchronize, cudaDeviceSynchronize, cudaEventSynchronize and blocking cudaMemcpy calls / steps",
-        needs=_NEEDS,
-    ),
-    Metric(
-        "sync_calls",
-        "text",
-        "What made the host wait before the device idled, the most idle time first.",
-        "idle time after synchronisation, summed by the outermost framework op around the call that waited",
-        needs=_NEEDS,
-    ),
+SYNCS_PER_STEP = Metric(
+    "syncs_per_step",
+    "number",
+    "Synchronising calls per step, on any thread.",
+    "cudaStreamSynchronize, cudaDeviceSynchronize, cudaEventSynchronize and blocking cudaMemcpy calls / steps",
+    needs=_NEEDS,
 )
-def syncs(view: DeviceView) -> Mapping[str, Value]:
+SYNC_CALLS = Metric(
+    "sync_calls",
+    "text",
+    "What made the host wait before the device idled, the most idle time first.",
+    "idle time after synchronisation, summed by the outermost framework op around the call that waited",
+    needs=_NEEDS,
+)
+
+
+@measures(SYNCS_PER_STEP, SYNC_CALLS)
+def syncs(view: DeviceView) -> Mapping[Metric, Value]:
     """Number of waits, and the ops behind those that left the device idle; an empty text where none did."""
     if not view.total_ns:
         return {}
     calls = view.used_host.filter(pl.col("kind") == "sync")
-    found = view.once(idle_after_waits).drop_nulls("call")
-    by_call = found.group_by(call=_around(view, found["call"])).agg(pl.sum("sync_ns")) if found.height else found
-    top = by_call.select("call", "sync_ns").sort("sync_ns", "call", descending=[True, False]).head(_NAMED)
+    idle = view.once(idle_after_waits).drop_nulls("call")
+    by_call = idle.group_by(call=_around(view, idle["call"])).agg(pl.sum("sync_ns")) if idle.height else idle
+    top = by_call.select("call", "sync_ns").sort("sync_ns", "call", descending=[True, False]).head(_MOST_CALLS)
     return {
-        "syncs_per_step": calls.height / view.steps.height,
-        "sync_calls": ", ".join(f"{call} ({ms(view.per_step_ms(ns))})" for call, ns in top.rows()),
+        SYNCS_PER_STEP: calls.height / view.steps.height,
+        SYNC_CALLS: ", ".join(f"{call} ({ms(view.per_step_ms(ns))})" for call, ns in top.rows()),
     }
 
 
-@measures(
-    Metric(
-        "reading_gain_ms",
-        "ms",
-        "Step time given back if nothing was read back from the device, and nothing waited for it.",
-        "replay without waits, synchronising calls, and copies to the host of under 1 KiB; where the replay of the "
-        "unchanged steps is off by more than 5 %: idle time after synchronisation",
-        "advisor.analysis.device.replay",
-        _NEEDS,
-    ),
+READING_GAIN_MS = Metric(
+    "reading_gain_ms",
+    "ms",
+    "Step time given back if nothing was read back from the device, and nothing waited for it.",
+    "replay without waits, synchronising calls, and copies to the host of under 1 KiB; where the replay of the "
+    "unchanged steps is off by more than 5 %: idle time after synchronisation",
+    "advisor.analysis.device.replay",
+    _NEEDS,
 )
-def reading(view: DeviceView) -> Mapping[str, Value]:
+
+
+@measures(READING_GAIN_MS)
+def reading(view: DeviceView) -> Mapping[Metric, Value]:
     """What the replay gives back without waits and without the small copies that they are for."""
     if not view.total_ns:
         return {}
     trusted = view.once(trusted_replay)
     if trusted is None:
-        return {"reading_gain_ms": view.per_step_ms(int(view.once(gaps)["sync_ns"].sum()))}
+        return {READING_GAIN_MS: view.per_step_ms(int(view.once(gaps)["sync_ns"].sum()))}
     read = view.ops.filter(pl.col("copy_kind") == "DtoH", pl.col("bytes") < _VALUE_BYTES)
     waiting = view.host.filter(pl.col("kind") == "sync")["id"]
     calls = pl.concat([waiting, read["launch"].drop_nulls()]).to_numpy()
     ids = read["id"].to_numpy()
     unread = trusted.without_waits().without_calls(calls).with_durations(ids, np.zeros_like(ids))
-    return {"reading_gain_ms": trusted.saved_ms(unread)}
+    return {READING_GAIN_MS: trusted.saved_ms(unread)}
 
 
 def _around(view: DeviceView, calls: pl.Series) -> pl.Series:

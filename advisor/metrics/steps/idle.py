@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_work import idle_untold, minus, stalls, start_up, waits_that_cost
+from advisor.analysis.device.host_work import minus, stalls, start_up, unknown_idle, waits_that_cost
 from advisor.analysis.device.idle import CAUSES, gaps
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
@@ -160,7 +160,7 @@ def idle(view: DeviceView) -> Mapping[str, Value]:
     values: dict[str, Value] = {f"{cause}_idle_share": share for cause, share in shares.items()}
     values |= {"device_busy_share": busy, "idle_share": 1 - busy}
     values |= _launching(view, found)
-    why = idle_untold(view)
+    why = unknown_idle(view)
     startup, longest = view.once(start_up)
     doubtful = {cause: share for cause, share in shares.items() if why and f"{cause}_idle_share" in _DOUBTFUL}
     told = {_words(cause): share for cause, share in shares.items() if cause not in doubtful}

@@ -17,9 +17,8 @@ from advisor.model.comparison import (
     WorkChange,
     WorkStatus,
 )
-from advisor.render import words
-from advisor.render.words import Flame
 from advisor.text import UNKNOWN, count, interval, listing, ms, number, percent, runs_of, us, without_shared_unit
+from advisor.vocabulary import CATEGORIES
 
 _MINUS: Final = "\N{MINUS SIGN}"
 _NANOSECOND: Final = 1e-6  # in ms
@@ -42,6 +41,14 @@ _WORK: Final[dict[WorkStatus, str]] = {
     "slower": "slower",
     "faster": "faster",
 }
+
+
+class Flame(NamedTuple):
+    """The words around a flame graph; `all` stands on the frame that holds all others."""
+
+    title: str
+    says: str
+    all: str
 
 
 def work_status(change: WorkChange) -> str:
@@ -355,7 +362,8 @@ def _sides(found: Comparison) -> tuple[tuple[str, Side], tuple[str, Side]]:
 
 def meaning(category: str) -> str:
     """What happens in this part of the step."""
-    return words.CATEGORIES.get(category, "")
+    known = CATEGORIES.get(category)
+    return known.meaning if known else ""
 
 
 def signed_ms(change: float) -> str:

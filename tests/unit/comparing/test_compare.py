@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from advisor.comparing import compare, mark_new
-from advisor.errors import NothingFound, UsageError
+from advisor.errors import NoRuns, UsageError
 from advisor.model.comparison import Comparison, FailOn, fail_on
 from advisor.model.report import (
     Device,
@@ -234,7 +234,7 @@ def test_ten_runs_that_stray_raise_the_smallest_change_that_counts():
 
 
 def test_no_run_is_an_error():
-    with pytest.raises(NothingFound, match="head: no run"):
+    with pytest.raises(NoRuns, match="head: no run"):
         compare([run()], [], advisor_version="0")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from advisor.fleet.labels import named_week
+from advisor.fleet.labels import week_name
 from advisor.fleet.store import Store
 from tests.fleet import trace
 
@@ -80,7 +80,7 @@ def test_the_lines_of_the_crontab(tmp_path, shell):
     for entry in entries:
         assert not re.search(r"(?<!\\)%", entry[2])  # cron takes it for the end of the line
         shell(entry[2].replace(r"\%", "%"), **environment)
-    assert named_week("last") in (tmp_path / "srv/www/fleet.md").read_text()
+    assert week_name("last") in (tmp_path / "srv/www/fleet.md").read_text()
     assert (tmp_path / "srv/www/fleet.html").exists()
 
 
@@ -114,7 +114,7 @@ def test_the_workflow(tmp_path, buckets, shell):
         if "run" in step and not step["run"].startswith("pip "):
             shell(step["run"], "bash", "-e", "-o", "pipefail", "-c", GITHUB_STEP_SUMMARY=str(summary))
     assert stored(buckets) == RUNS
-    assert named_week("last") in summary.read_text()
+    assert week_name("last") in summary.read_text()
     assert (tmp_path / "fleet.html").exists()
     kept = steps[-1]["with"]["path"].split()
     assert "fleet.html" in kept
@@ -134,7 +134,7 @@ def test_the_cron_job_of_kubernetes(tmp_path, buckets, shell):
     assert set(re.findall(r"-o (/\w+)/", script)) <= mounted
     shell(script.replace("/out", f"{tmp_path}/out"), *container["command"])
     assert stored(buckets) == RUNS
-    assert named_week("last") in (tmp_path / "out/fleet.md").read_text()
+    assert week_name("last") in (tmp_path / "out/fleet.md").read_text()
 
 
 # ---------------------------------------------------------------------------------------------- clusters

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from advisor.config import Config
-from advisor.errors import NothingFound, ReadError, UsageError
+from advisor.errors import NoRuns, ReadError, UsageError
 from advisor.fleet import examine as room
 from advisor.fleet import ingest as room_of_ingest
 from advisor.fleet.ingest import ingest
@@ -306,7 +306,7 @@ def test_a_run_goes_by_its_place_under_the_root(root, store, tmp_path):
 
 
 def test_nothing_to_ingest(tmp_path, store):
-    with pytest.raises(NothingFound):
+    with pytest.raises(NoRuns):
         taken(tmp_path, store)
     with pytest.raises(ReadError, match="no such file"):
         taken(tmp_path / "nowhere", store)

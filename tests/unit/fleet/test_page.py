@@ -14,7 +14,7 @@ import typer
 from advisor import cli
 from advisor.config import Config, Fleet
 from advisor.engine import check
-from advisor.errors import NothingFound
+from advisor.errors import NoRuns
 from advisor.fleet.ingest import ingest
 from advisor.fleet.rejudge import rejudge
 from advisor.fleet.show import as_json as runs_as_json
@@ -71,7 +71,9 @@ def test_the_terminal_tells_the_rule_and_what_it_rests_on(week):
         first
         == "2026-W47: 10 % (20 GPU-h) of the 200 GPU-h paid can be won back. First: Input-Bound (20 GPU-h in 1 job)"
     )
-    assert "20 GPU-h (10 %) back by fixes (40 USD), 10 to 30 GPU-h if every finding holds" in " ".join(text.split())
+    assert "20 GPU-h (10 %) back by fixes (40 USD), 10\N{EN DASH}30 GPU-h if every finding holds" in " ".join(
+        text.split()
+    )
     assert "Extrapolated" in text
     assert max(map(len, text.splitlines())) <= 80
     assert len(terminal.render(week, verbose=True)) > len(text)
@@ -133,7 +135,7 @@ def test_the_runs_of_one_job_as_lines_and_as_json(tmp_path):
         ("c", "2026-W47", "my job", "checked"),
     ]
     assert told[0]["gpu_hours"] == 5 / 3600
-    with pytest.raises(NothingFound, match="no run of 2026-W47 of the job your job"):
+    with pytest.raises(NoRuns, match="no run of 2026-W47 of the job your job"):
         runs_of(store, None, "your job")
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from advisor import cli
 from advisor.config import Fleet
-from advisor.errors import NothingFound, UsageError
-from advisor.fleet.labels import monday_of, named_week, week_of, weeks_before
+from advisor.errors import NoRuns, UsageError
+from advisor.fleet.labels import monday_of, week_name, week_of, weeks_before
 from advisor.fleet.store import Store, frame
 from advisor.fleet.weekly import weekly
 from advisor.render.fleet import html, markdown, terminal, words
@@ -307,19 +307,19 @@ def test_weeks():
 
 def test_the_week_that_ended_last():
     monday, sunday = (datetime(2026, 11, day, 7, tzinfo=UTC) for day in (16, 22))
-    assert named_week("last", monday) == LAST
-    assert named_week("last", sunday) == LAST
-    assert named_week(WEEK) == WEEK
-    assert named_week(None) is None
+    assert week_name("last", monday) == LAST
+    assert week_name("last", sunday) == LAST
+    assert week_name(WEEK) == WEEK
+    assert week_name(None) is None
     with pytest.raises(UsageError, match="or last"):
-        named_week("next")
+        week_name("next")
 
 
 def test_a_week_without_runs(store):
-    with pytest.raises(NothingFound, match="any week"):
+    with pytest.raises(NoRuns, match="any week"):
         weekly(store, Fleet())
     stored(store, runs=[run_row("a")])
-    with pytest.raises(NothingFound, match="it holds 2026-W47 to 2026-W47"):
+    with pytest.raises(NoRuns, match="it holds 2026-W47 to 2026-W47"):
         weekly(store, Fleet(), "2026-W40")
 
 

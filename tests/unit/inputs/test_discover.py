@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.errors import ReadError, UsageError
-from advisor.inputs.discover import Found, Rejected, discover, recordings
+from advisor.inputs.discover import Recording, Rejected, discover, recordings
 from advisor.inputs.storage import open_file, size
 from tests.effort import examples
 
@@ -31,7 +31,7 @@ def names(files: tuple[str, ...]) -> list[str]:
     return [Path(file).name for file in files]
 
 
-def only(path: Path | str) -> Found:
+def only(path: Path | str) -> Recording:
     """The one run that a path holds, with nothing rejected."""
     found, rejected = discover([str(path)])
     assert rejected == []
@@ -68,7 +68,7 @@ def why(path: Path | str) -> str:
 )
 def test_a_file_is_a_run(tmp_path: Path, file: str, name: str):
     path = put(tmp_path / file)
-    assert discover([path]) == ([Found(name, path, "kineto", (path,))], [])
+    assert discover([path]) == ([Recording(name, path, "kineto", (path,))], [])
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ def test_overlapping_paths_give_each_run_once(tmp_path: Path):
 def test_the_current_folder_goes_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     put(tmp_path / "job" / "rank0.json")
     monkeypatch.chdir(tmp_path / "job")
-    assert only(".") == Found("job", ".", "kineto", ("./rank0.json",))
+    assert only(".") == Recording("job", ".", "kineto", ("./rank0.json",))
 
 
 # ---------------------------------------------------------------------------------------------- paths and bytes
@@ -567,7 +567,7 @@ def test_malformed_files_are_taken_or_rejected_with_a_reason():
 # ---------------------------------------------------------------------------------------------- properties
 
 SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz", ".json", ".JSON.gz")
-Recording = tuple[str, int | None, int | None]
+Sample = tuple[str, int | None, int | None]
 recording = st.tuples(
     st.sampled_from(["rank0", "rank2", "rank10", "host-a_4711", "host-a_4712", "w"]),
     st.none() | st.integers(0, 30),
@@ -576,13 +576,13 @@ recording = st.tuples(
 job = st.dictionaries(recording, st.sampled_from(SUFFIXES), max_size=12)
 
 
-def file_of(made: Recording, suffix: str) -> str:
+def file_of(made: Sample, suffix: str) -> str:
     worker, step, at_ms = made
     return worker + ("" if step is None else f"_step_{step}") + ("" if at_ms is None else f".{at_ms}") + suffix
 
 
 @given(job, st.data())
-def test_run_k_holds_the_kth_recording_of_each_worker_however_listed(made: dict[Recording, str], data: st.DataObject):
+def test_run_k_holds_the_kth_recording_of_each_worker_however_listed(made: dict[Sample, str], data: st.DataObject):
     of_worker: dict[str, list[tuple[list[int], str]]] = {}
     for one, suffix in made.items():
         moment = [part for part in one[1:] if part is not None]

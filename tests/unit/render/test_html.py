@@ -14,12 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.engine import check
-from advisor.render import charts, html
+from advisor.render import vega
 from advisor.text import one_line
 from tests import pages
 from tests.effort import examples
-from tests.render_samples import HOSTILE, RESNET, SAMPLES, changed, hostile, report
+from tests.render_samples import HOSTILE, RESNET, SAMPLES, changed, drawn, hostile, report
 
 TEMPLATES = Path(__file__).parents[3] / "reports" / "templates"
 VOID = {"meta", "link", "wbr"}
@@ -82,10 +81,13 @@ def test_the_page_tells_what_counts():
     for told in (
         RESNET.verdict,
         "6 of 8 steps used, 178 ms on average",
-        "30 to 59 of 178 ms a step (17\N{EN DASH}33 %)",
+        "Fixing this saves 30\N{EN DASH}59 ms of each 178 ms step.",
         "loader = DataLoader(",
         "The GPU is idle most of the time",
+        "Ordered by expected saving",
+        "fires at 5 %, high at 20 %",
         "recorded without record_shapes=True",
+        "To answer this next time, record with:",
         "step 7: not recorded from its beginning",
         "cut off after 83 MB",
         "the dataset library cannot pin, fixed upstream",
@@ -96,40 +98,40 @@ def test_the_page_tells_what_counts():
 
 
 def test_severity_is_told_by_a_word_and_a_shape():
-    drawn = pages.page("many-workers")
+    made = pages.page("many-workers")
     for severity, shape in {"medium": "<path", "low": "<circle"}.items():
-        assert re.search(rf'<li class="severity {severity}"><svg[^>]*>{shape}[^>]*></svg>{severity}</li>', drawn)
+        assert re.search(rf'<li class="severity {severity}"><svg[^>]*>{shape}[^>]*></svg>{severity}</li>', made)
 
 
 def test_the_saving_is_drawn_to_scale():
     finding = changed(RESNET.findings[0], saving=changed(RESNET.findings[0].saving, low_share=0.125, high_share=0.5))
-    drawn = html.render(report(changed(RESNET, findings=(finding,))))
-    assert 'class="possible" width="50.00%"' in drawn
-    assert 'class="certain" width="12.50%"' in drawn
+    made = drawn(report(changed(RESNET, findings=(finding,))), "html")
+    assert 'class="possible" width="50.00%"' in made
+    assert 'class="certain" width="12.50%"' in made
 
 
 def test_the_breakdown_is_drawn_to_scale():
-    drawn = html.render(report(changed(RESNET, breakdown={"compute": 0.75, "memset": 0.0, "input": 0.25})))
-    assert 'class="fill c-compute" x="0.00%" width="75.00%"' in drawn
-    assert 'class="fill c-input" x="75.00%" width="25.00%"' in drawn
-    assert "memset" not in Page(drawn).text("span")
+    made = drawn(report(changed(RESNET, breakdown={"compute": 0.75, "memset": 0.0, "input": 0.25})), "html")
+    assert 'class="fill c-compute" x="0.00%" width="75.00%"' in made
+    assert 'class="fill c-input" x="75.00%" width="25.00%"' in made
+    assert "memset" not in Page(made).text("span")
 
 
 def test_shares_that_no_step_can_have_stay_inside():
-    drawn = html.render(report(changed(RESNET, breakdown={"compute": 7.5, "input": 1e300})))
-    assert all(0 <= float(width[:-1]) <= 100 for width in Page(drawn).values("width") if width.endswith("%"))
+    made = drawn(report(changed(RESNET, breakdown={"compute": 7.5, "input": 1e300})), "html")
+    assert all(0 <= float(width[:-1]) <= 100 for width in Page(made).values("width") if width.endswith("%"))
 
 
 def test_other_frameworks_are_folded_away():
-    drawn = pages.page("resnet")
-    folded = drawn.index("With tensorflow and jax")
-    assert drawn.index("num_workers=4") < folded < drawn.index("ds.map")
+    made = pages.page("resnet")
+    folded = made.index("With tensorflow, jax")
+    assert made.index("num_workers=4") < folded < made.index("ds.map")
 
 
 def test_no_findings_are_no_health():
     text = page("cpu-only").text()
     assert "No findings" in text
-    assert "6 rules: 2 found nothing and 4 could not be judged" in text
+    assert "6 rules: 2 did not fire and 4 could not be judged" in text
     assert "this worker used no device in the recording" in text
 
 
@@ -150,15 +152,15 @@ def test_names_inside_the_page_are_unique_and_lead_somewhere(sample: str):
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_only_our_scripts_and_style_and_their_hashes(sample: str):
     (policy,) = [v for v in page(sample).values("content") if v.startswith("default-src")]
-    drawn = pages.page(sample)
+    made = pages.page(sample)
     ours = [
         (TEMPLATES / file).read_text("utf-8")
         for file in ("report.js", "charts.js", "tables.js", "timeline.js", "flame.js")
     ]
-    scripts = re.findall(r"<script>(.*?)</script>", drawn, re.DOTALL)
-    styles = re.findall(r"<style>(.*?)</style>", drawn, re.DOTALL)
+    scripts = re.findall(r"<script>(.*?)</script>", made, re.DOTALL)
+    styles = re.findall(r"<style>(.*?)</style>", made, re.DOTALL)
     assert scripts[-len(ours) :] == ours
-    assert scripts[: -len(ours)] in ([], [charts.bundle()])
+    assert scripts[: -len(ours)] in ([], [vega.bundle()])
     assert styles == [(TEMPLATES / "report.css").read_text("utf-8")]
     assert page(sample).tags["script"] == len(scripts) + len(SAMPLES[sample].runs)
     for element, contents in {"script": scripts, "style": styles}.items():
@@ -235,9 +237,9 @@ def test_hostile_text_is_shown_as_itself():
 @examples(0.25)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
 def test_any_text_leaves_a_page_whole(text: str):
-    drawn = html.render(hostile(text))
-    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", drawn.replace(charts.bundle(), ""))
-    assert Page(drawn).tags["li"] == hostile_page("").tags["li"]
+    made = drawn(hostile(text), "html")
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", made.replace(vega.bundle(), ""))
+    assert Page(made).tags["li"] == hostile_page("").tags["li"]
 
 
 def test_code_to_copy_is_whole():
@@ -245,7 +247,7 @@ def test_code_to_copy_is_whole():
     finding = RESNET.findings[0]
     fix = finding.fixes[0].model_copy(update={"code": code})
     made = RESNET.model_copy(update={"findings": (finding.model_copy(update={"fixes": (fix,)}),)})
-    shown = html.render(report(made))
+    shown = drawn(report(made), "html")
     assert code.replace("<", "&lt;").replace(">", "&gt;") in shown
 
 
@@ -258,12 +260,11 @@ def test_a_page_is_small():
 @pytest.mark.parametrize("template", sorted(TEMPLATES.glob("*.html")), ids=lambda path: path.name)
 def test_templates_only_draw(template: Path):
     for expression in re.findall(r"\{[{%](.*?)[%}]\}", template.read_text("utf-8"), re.DOTALL):
-        assert not re.search(r"\s[+*/-]\s|\bmacro\b|\bnamespace\b|\|\s*safe\b", expression), expression
+        assert not re.search(r"\s[+*/-]\s|\bnamespace\b|\|\s*safe\b", expression), expression
 
 
 def test_the_code_that_records_the_next_profile_compiles():
-    fixtures = TEMPLATES.parents[1] / "fixtures"
-    page = html.render(check([str(fixtures / "simulated-input-bound-v100")]))
+    page = pages.page("resnet")
     snippets = [unescape(code) for code in re.findall(r'<pre tabindex="0"><code>(.*?)</code></pre>', page, re.DOTALL)]
 
     recording = next(code for code in snippets if "prof.step()" in code)

@@ -58,7 +58,7 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
         trace.salvaged.append(f"{count(columns.untimed, 'event')} without a valid start and length left out")
     profile = _profile(trace, columns, name, worker, step_range)
     if not ((profile.host_ops["kind"] != "step").any() or profile.device_ops.height):
-        raise ReadError(f"{name}: no host or device activity in it; record it with torch.profiler.profile(...)")
+        raise ReadError("no host or device activity in it; record it with torch.profiler.profile(...)", name)
     return profile
 
 
@@ -84,11 +84,11 @@ def _profile(
     host = with_parents(_host(columns, base_ns))
     if step_range is not None:
         require_ranges(host, step_range)
-    marked = None if step_range is None else named_ranges(host, step_range)
-    step_rows, device = steps(host, with_launches(_device(columns, base_ns), host), marked, cut_off=trace.cut_off)
+    ranges = None if step_range is None else named_ranges(host, step_range)
+    step_rows, device = steps(host, with_launches(_device(columns, base_ns), host), ranges, cut_off=trace.cut_off)
     tables = {
         "workers": _workers(header, info, columns, name, worker),
-        "devices": _seen(_devices(header), device),
+        "devices": _with_devices_of(_devices(header), device),
         "steps": step_rows,
         "device_ops": device,
         "host_ops": host,
@@ -98,7 +98,7 @@ def _profile(
     }
     numbered = {key: frame.with_columns(worker=pl.lit(worker, pl.Int32)) for key, frame in tables.items()}
     profile = Profile.of(numbered, format=FORMAT, salvaged=trace.salvaged)
-    return replace(profile, lacks=_lacks(profile, cut_off=trace.cut_off, memory_asked=is_on(header, "profile_memory")))
+    return replace(profile, lacks=_lacks(profile, cut_off=trace.cut_off, memory_on=is_on(header, "profile_memory")))
 
 
 def _host(columns: Columns, base_ns: int) -> pl.DataFrame:
@@ -108,7 +108,7 @@ def _host(columns: Columns, base_ns: int) -> pl.DataFrame:
 def _device(columns: Columns, base_ns: int) -> pl.DataFrame:
     device = columns.device
     names = device.select("name").unique().with_columns(text=pl.col("name").cast(pl.String))
-    told = names.select(
+    by_name = names.select(
         "name",
         copy_kind=copy_kind(pl.col("text")),
         source_memory=copy_memory(pl.col("text"), 1),
@@ -116,7 +116,7 @@ def _device(columns: Columns, base_ns: int) -> pl.DataFrame:
         communicates=family(names["text"]) == "collective",
     )
     communicates = (pl.col("kind") == "kernel") & pl.col("communicates")
-    return device.join(told, on="name", how="left", maintain_order="left").with_columns(
+    return device.join(by_name, on="name", how="left", maintain_order="left").with_columns(
         pl.col("start_ns") + base_ns,
         kind=pl.when(communicates).then(pl.lit("collective", DEVICE_OP_KINDS)).otherwise("kind"),
         occupancy=pl.col("occupancy_percent") / 100,
@@ -164,7 +164,7 @@ def _devices(header: Header) -> pl.DataFrame:
     )
 
 
-def _seen(devices: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+def _with_devices_of(devices: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     """The described devices, with a row for each that ran ops under a number of its own.
 
     ROCm numbers devices by agent in activities and by index elsewhere; that is no obstacle while all are alike.
@@ -182,15 +182,15 @@ def _capability(device: Device) -> float | None:
 
 def _collectives(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     """Bytes by nccl-tests' convention: what all ranks hold together for a gather, what one rank sends otherwise."""
-    found = device.filter(pl.col("kind") == "collective")
-    told = pl.coalesce(
-        collective_op(found["collective"]),
-        collective_op(_range_around(found["launch"], host)),  # knows an all_to_all where the kernel says SendRecv
-        collective_op(found["name"]),
+    kernels = device.filter(pl.col("kind") == "collective")
+    op = pl.coalesce(
+        collective_op(kernels["collective"]),
+        collective_op(_range_around(kernels["launch"], host)),  # knows an all_to_all where the kernel says SendRecv
+        collective_op(kernels["name"]),
     )
     elements = pl.when(pl.col("op").is_in(["all_gather", "gather"])).then("elements_out").otherwise("elements_in")
     size = pl.col("dtype").replace_strict(DTYPE_BYTES, default=None, return_dtype=pl.Int64)
-    return found.with_columns(op=told).select(
+    return kernels.with_columns(op=op).select(
         "group",
         "group_size",
         "sequence",
@@ -216,12 +216,12 @@ def _allocations(columns: Columns, ops: pl.DataFrame, base_ns: int) -> pl.DataFr
     rows = columns.memory.with_columns(
         pl.col("at_ns") + base_ns, device=pl.when(pl.col("device_type") != 0).then("device")
     )
-    ran, held = ops["device"].unique().to_list(), rows["device"].drop_nulls().unique().to_list()
-    same = len(ran) == len(held) == 1
-    return rows.with_columns(pl.col("device").replace(held[0], ran[0])) if same else rows
+    ran, owners = ops["device"].unique().to_list(), rows["device"].drop_nulls().unique().to_list()
+    same = len(ran) == len(owners) == 1
+    return rows.with_columns(pl.col("device").replace(owners[0], ran[0])) if same else rows
 
 
-def _lacks(profile: Profile, *, cut_off: bool, memory_asked: bool) -> dict[str, Missing]:
+def _lacks(profile: Profile, *, cut_off: bool, memory_on: bool) -> dict[str, Missing]:
     """Why each absent table or column is absent, in terms of how the profile was recorded."""
     device, host = profile.device_ops, profile.host_ops
     absent = {
@@ -239,14 +239,14 @@ def _lacks(profile: Profile, *, cut_off: bool, memory_asked: bool) -> dict[str, 
         "allocations.allocated_bytes": not profile.allocations["allocated_bytes"].count(),
         "collectives.bytes": profile.collectives.height > 0 and not profile.collectives["bytes"].count(),
     }
-    whole = {need for need, gone in absent.items() if gone and "." not in need}
-    named = [need for need, gone in absent.items() if gone and (need in whole or need.partition(".")[0] not in whole)]
-    why = _WHY_ABSENT | ({"allocations": "no_memory_events"} if memory_asked else {})
-    caveat = {"lost": _LOST} if cut_off else {}
-    return {need: Missing(why[need], **caveat) for need in named}
+    tables = {need for need, gone in absent.items() if gone and "." not in need}
+    needs = [need for need, gone in absent.items() if gone and (need in tables or need.partition(".")[0] not in tables)]
+    why = _WHY_ABSENT | ({"allocations": "no_memory_events"} if memory_on else {})
+    caveat = {"lost": _EARLY_END} if cut_off else {}
+    return {need: Missing(why[need], **caveat) for need in needs}
 
 
-_LOST: Final = " (or lost: the file ends early)"
+_EARLY_END: Final = " (or lost: the file ends early)"
 _WHY_ABSENT: Final = {
     "steps": "no_profiler_steps",
     "device_ops": "no_gpu_activity",

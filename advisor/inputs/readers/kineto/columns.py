@@ -21,7 +21,7 @@ from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, TEXT
 _INTEGER: Final = re.compile(r"-?\d{1,18}")
 _LATEST_US: Final = 2.0**52  # in 2112; with a base time and a duration it stays below 2**63 ns
 _LONGEST_NS: Final = 2**50  # 13 days
-_NO_LANE: Final = [-1, 0xFFFFFFFF]  # CUPTI's "no stream" or "all of them", with and without a sign
+_NO_STREAM: Final = [-1, 0xFFFFFFFF]  # CUPTI's "no stream" or "all of them", with and without a sign
 _NO_ARGS: Final = Args()
 
 Integer: TypeAlias = type[pl.Int32] | type[pl.Int64]
@@ -46,15 +46,15 @@ class Columns:
         categories: defaultdict[str | None, list[Event]] = defaultdict(list)
         for event in events:
             categories[event.cat].append(event)
-        for category, found in categories.items():
+        for category, members in categories.items():
             if category in DEVICE_CATEGORIES:
-                self._device.append(self._timed(self._device_frame(DEVICE_CATEGORIES[category], found)))
+                self._device.append(self._timed(self._device_frame(DEVICE_CATEGORIES[category], members)))
             elif category in HOST_CATEGORIES:
-                self._host.append(self._timed(self._host_frame(HOST_CATEGORIES[category], found)))
+                self._host.append(self._timed(self._host_frame(HOST_CATEGORIES[category], members)))
             elif category == "cuda_sync":
-                self._syncs.append(self._timed(self._sync_frame(found)))
+                self._syncs.append(self._timed(self._sync_frame(members)))
             elif category in {None, "cpu_instant_event"}:
-                memory = self._memory_frame([e for e in found if e.name == "[memory]"])
+                memory = self._memory_frame([e for e in members if e.name == "[memory]"])
                 self._memory.append(memory.filter(pl.col("at_ns").is_not_null()))
 
     @property
@@ -123,7 +123,7 @@ class Columns:
             "group_size": _ints(args, "group_size", pl.Int32),
             "ranks": pl.Series([a.group_ranks for a in args], dtype=pl.String),
             "sequence": _ints(args, "collective_sequence"),
-            "peer": _whole([_peer(a) for a in args], pl.Int32),
+            "peer": _integer_series([_peer(a) for a in args], pl.Int32),
         }
 
     def _host_frame(self, kind: str, events: list[Event]) -> pl.DataFrame:
@@ -155,7 +155,7 @@ class Columns:
                 "device": _views([a.device for a in args], [e.pid for e in events], pl.Int32),
                 "stream": _views([a.stream for a in args], [e.tid for e in events]),
                 "correlation": _ints(args, "correlation"),
-                "wait_on_stream": _ints(args, "wait_on_stream").replace(_NO_LANE, None),
+                "wait_on_stream": _ints(args, "wait_on_stream").replace(_NO_STREAM, None),
             }
         )
 
@@ -178,13 +178,13 @@ class Columns:
 def _views(first: list[int | str | None], second: list[int | str | None], dtype: Integer = pl.Int64) -> pl.Series:
     """Device or stream numbers: the argument where given, else the row the event was drawn on."""
     views = _integers([b if a is None else a for a, b in zip(first, second, strict=True)])
-    return views.replace(_NO_LANE, None).cast(dtype, strict=False)
+    return views.replace(_NO_STREAM, None).cast(dtype, strict=False)
 
 
 def _integers(values: list[int | str | None]) -> pl.Series:
     """Each distinct value is parsed once."""
     numbers = {value: _number(value) for value in set(values)}
-    return _whole(list(map(numbers.__getitem__, values)))
+    return _integer_series(list(map(numbers.__getitem__, values)))
 
 
 def _number(value: int | str | None) -> int | None:
@@ -220,16 +220,16 @@ def _nanoseconds(microseconds: list[float | None]) -> pl.Series:
     us = np.array(microseconds, np.float64)
     inside = np.abs(us) <= _LATEST_US
     us = np.where(inside, us, 0.0)
-    whole = np.floor(us)
-    ns = pl.Series(whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64))
+    floor = np.floor(us)
+    ns = pl.Series(floor.astype(np.int64) * 1000 + np.rint((us - floor) * 1000).astype(np.int64))
     return ns if inside.all() else pl.select(pl.when(pl.Series(inside)).then(ns)).to_series()
 
 
 def _ints(args: Sequence[Args], attribute: str, dtype: Integer = pl.Int64) -> pl.Series:
-    return _whole(list(map(attrgetter(attribute), args)), dtype)
+    return _integer_series(list(map(attrgetter(attribute), args)), dtype)
 
 
-def _whole(values: list[int | None], dtype: Integer = pl.Int64) -> pl.Series:
+def _integer_series(values: list[int | None], dtype: Integer = pl.Int64) -> pl.Series:
     """Null where a number does not fit."""
     return pl.Series(values, dtype=dtype, strict=False)
 
@@ -244,7 +244,7 @@ _AXES: Final = 3
 
 def _products(sizes: list[Any], dtype: Integer = pl.Int64) -> pl.Series:
     """Grid or block size as one number; null where it is not given as x, y and z."""
-    return _whole([s[0] * s[1] * s[2] if type(s) is list and len(s) == _AXES else None for s in sizes], dtype)
+    return _integer_series([s[0] * s[1] * s[2] if type(s) is list and len(s) == _AXES else None for s in sizes], dtype)
 
 
 def _raw_texts(raws: list[msgspec.Raw]) -> pl.Series:

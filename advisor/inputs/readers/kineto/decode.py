@@ -119,11 +119,11 @@ def _decoded_header(text: bytes | bytearray) -> Header:
         devices = fields.get("deviceProperties") if isinstance(fields, dict) else None
         if not isinstance(devices, list) or not all(isinstance(device, dict) for device in devices):
             raise
-        whole = [{name: _whole(value) for name, value in device.items()} for device in devices]
-        return msgspec.convert(fields | {"deviceProperties": whole}, Header)
+        sound = [{name: _integral(value) for name, value in device.items()} for device in devices]
+        return msgspec.convert(fields | {"deviceProperties": sound}, Header)
 
 
-def _whole(value: object) -> object:
+def _integral(value: object) -> object:
     if not isinstance(value, float):
         return value
     return int(value) if value.is_integer() else None

@@ -38,8 +38,8 @@ def copy_kind(name: pl.Expr) -> pl.Expr:
 
 def copy_memory(name: pl.Expr, side: int) -> pl.Expr:
     """Kind of memory at the copy's source (side 1) or target (side 2), from `(Pageable -> Device)`."""
-    found = name.str.extract(r"\((\w+) -> (\w+)\)", side).str.to_lowercase()
-    return found.cast(MEMORY_KINDS, strict=False)
+    memory = name.str.extract(r"\((\w+) -> (\w+)\)", side).str.to_lowercase()
+    return memory.cast(MEMORY_KINDS, strict=False)
 
 
 # Element sizes by c10 name, as NCCL metadata spells them.

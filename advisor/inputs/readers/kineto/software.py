@@ -17,14 +17,14 @@ def software(header: Header) -> str | None:
     CUDA's number is 1000 x major + 10 x minor (CUDA_VERSION), HIP's 10^7 x major + 10^5 x minor + patch (HIP_VERSION).
     """
     nccl = (header.distributedInfo or Distributed()).nccl_version
-    told = [
-        _said("CUDA {}", _cuda(header.cuda_runtime_version)),
-        _said("driver for CUDA {}", _cuda(header.cuda_driver_version)),
-        _said("HIP {}", _hip(header.hip_runtime_version)),
-        _said("driver for HIP {}", _hip(header.hip_driver_version)),
-        _said("NCCL {}", nccl if isinstance(nccl, str) and re.fullmatch(r"[\d.]{1,20}", nccl) else None),
+    parts = [
+        _labelled("CUDA {}", _cuda(header.cuda_runtime_version)),
+        _labelled("driver for CUDA {}", _cuda(header.cuda_driver_version)),
+        _labelled("HIP {}", _hip(header.hip_runtime_version)),
+        _labelled("driver for HIP {}", _hip(header.hip_driver_version)),
+        _labelled("NCCL {}", nccl if isinstance(nccl, str) and re.fullmatch(r"[\d.]{1,20}", nccl) else None),
     ]
-    return ", ".join(part for part in told if part) or None
+    return ", ".join(part for part in parts if part) or None
 
 
 def options(header: Header) -> str | None:
@@ -38,7 +38,7 @@ def is_on(header: Header, option: str) -> bool:
     return value is True or (isinstance(value, int) and value == 1)
 
 
-def _said(words: str, version: str | None) -> str | None:
+def _labelled(words: str, version: str | None) -> str | None:
     return None if version is None else words.format(version)
 
 

@@ -96,7 +96,7 @@ def _profile(export: Export, name: str, number: int, step_range: str | None) -> 
     host, recorded = events.host_ops(export), events.device_ops(export)
     device = recorded.drop_nulls("dur_ns")
     if not device.height:
-        raise ReadError(f"{name}: no GPU activity in it, so nothing can be told; {_RECORD}")
+        raise ReadError(f"no GPU activity in it, so nothing can be told; {_RECORD}", name)
     if step_range is not None:
         require_ranges(host, step_range)
     processes = _processes(host, device)
@@ -221,10 +221,10 @@ def _work(host: pl.DataFrame, device: pl.DataFrame) -> tuple[int | None, int | N
 
 def _warm_ns(host: pl.DataFrame, device: pl.DataFrame, first_ns: int) -> int:
     """When the work of a warm-up is over: a range of that name, open once, in which the first kernel was launched."""
-    named = host.filter(pl.col("kind") == "annotation", pl.col("name").cast(pl.String).str.contains(WARM_UP))
-    if named.height != 1 or not (first_ns >= named["start_ns"][0]):
+    ranges = host.filter(pl.col("kind") == "annotation", pl.col("name").cast(pl.String).str.contains(WARM_UP))
+    if ranges.height != 1 or not (first_ns >= ranges["start_ns"][0]):
         return first_ns
-    start, end = int(named["start_ns"][0]), int(named["start_ns"][0] + named["dur_ns"][0])
+    start, end = int(ranges["start_ns"][0]), int(ranges["start_ns"][0] + ranges["dur_ns"][0])
     calls = host.select(launch="id", called_ns="start_ns")
     launched = device.join(calls, on="launch").filter(pl.col("called_ns").is_between(start, end))
     if not launched.height or int(launched["start_ns"].to_numpy().min()) > first_ns:
@@ -249,11 +249,11 @@ def _worker(worker: Mapping[str, object], host: pl.DataFrame, device: pl.DataFra
 
 def _framework(host: pl.DataFrame, device: pl.DataFrame) -> str | None:
     """What the names of ops, kernels and compiled modules betray; `cuda` where all kernels are of no framework."""
-    seen = device.filter(pl.col("kind") == "kernel", ~pl.col("name").cast(pl.String).str.contains(_NAMELESS))
+    kernels = device.filter(pl.col("kind") == "kernel", ~pl.col("name").cast(pl.String).str.contains(_NAMELESS))
     ranges = host.filter(pl.col("kind").is_in(["op", "annotation"]))
-    texts = pl.concat([rows["name"].unique().cast(pl.String) for rows in (seen, ranges)])
-    told = (label for pattern, label in _FRAMEWORKS if texts.str.contains(pattern).any())
-    return next(told, "cuda" if seen.height else None)
+    texts = pl.concat([rows["name"].unique().cast(pl.String) for rows in (kernels, ranges)])
+    labels = (label for pattern, label in _FRAMEWORKS if texts.str.contains(pattern).any())
+    return next(labels, "cuda" if kernels.height else None)
 
 
 def _start_up(host: pl.DataFrame, device: pl.DataFrame, begins_ns: int) -> list[str]:
@@ -270,11 +270,11 @@ def _start_up(host: pl.DataFrame, device: pl.DataFrame, begins_ns: int) -> list[
 
 def _collectives(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     """Collective kernels, with what NCCL's own range around the call that launched them tells."""
-    found = device.filter(pl.col("kind") == "collective").rename({"id": "device_op"})
-    call = innermost(host, found["launch"], host["nccl"].fill_null(value=False))
-    told = host.select("id", "group", "group_size", bytes=pl.col("message_bytes"), api=pl.col("name").cast(pl.String))
-    rows = found.select("device_op", kernel=pl.col("name").cast(pl.String), id=call)
-    rows = rows.join(told, on="id", how="left", maintain_order="left")
+    kernels = device.filter(pl.col("kind") == "collective").rename({"id": "device_op"})
+    call = innermost(host, kernels["launch"], host["nccl"].fill_null(value=False))
+    calls = host.select("id", "group", "group_size", bytes=pl.col("message_bytes"), api=pl.col("name").cast(pl.String))
+    rows = kernels.select("device_op", kernel=pl.col("name").cast(pl.String), id=call)
+    rows = rows.join(calls, on="id", how="left", maintain_order="left")
     ops = [collective_op(rows[column]).alias(column) for column in ("kernel", "api")]
     return rows.with_columns(op=pl.select(pl.coalesce(ops)).to_series())
 
@@ -284,8 +284,10 @@ def _collectives(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
 
 def _clock(export: Export) -> int:
     """Time of day at the session's start, in ns since 1970; 0 where it is not told."""
-    told = export.rows("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": pl.Int64}, needs=("utcEpochNs",))["utcEpochNs"]
-    sane = told.filter(told.is_between(0, _LATEST_EPOCH_NS))
+    starts = export.rows("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": pl.Int64}, needs=("utcEpochNs",))[
+        "utcEpochNs"
+    ]
+    sane = starts.filter(starts.is_between(0, _LATEST_EPOCH_NS))
     return int(sane[0]) if sane.len() else 0
 
 
@@ -303,8 +305,8 @@ def _producer(export: Export) -> str:
     types: dict[str, DataTypeClass] = {"name": pl.String, "value": pl.String}
     where = "\"name\" IN ('EXPORT_PRODUCT_VERSION', 'EXPORT_SCHEMA_VERSION')"
     rows = export.rows("META_DATA_EXPORT|EXPORT_META_DATA", types, needs=("name", "value"), where=where)
-    told = dict(rows.rows())
-    product, schema = told.get("EXPORT_PRODUCT_VERSION"), told.get("EXPORT_SCHEMA_VERSION")
+    values = dict(rows.rows())
+    product, schema = values.get("EXPORT_PRODUCT_VERSION"), values.get("EXPORT_SCHEMA_VERSION")
     return f"Nsight Systems {product or ''}".strip() + (f", schema {schema}" if schema else "")
 
 
@@ -314,11 +316,11 @@ def _notes(export: Export, device: pl.DataFrame) -> list[str]:
         notes.append(_unsound(unsound, device.height))
     if (share := _nameless_share(device)) > _FEW_SHARE:
         notes.append(_nameless(share))
-    if left_open := events.open_ranges(export):
-        notes.append(f"{count(left_open, 'NVTX range')} never closed, left out")
-    if "whole_graph" in device.columns and (whole := device["whole_graph"].sum()):
+    if unclosed := events.open_ranges(export):
+        notes.append(f"{count(unclosed, 'NVTX range')} never closed, left out")
+    if "whole_graph" in device.columns and (times := device["whole_graph"].sum()):
         notes.append(
-            f"CUDA graphs recorded as a whole each ({count(int(whole), 'time')}): what runs, waits or idles inside one "
+            f"CUDA graphs recorded as a whole each ({count(int(times), 'time')}): what runs, waits or idles inside one "
             "could not be told (--cuda-graph-trace=node records it)"
         )
     return notes
@@ -389,13 +391,13 @@ def _lacks(profile: Profile, recorded: pl.DataFrame) -> dict[str, Missing]:
     if is_unsound:
         why = Missing("unsound_times", rows=unsound, ops=recorded.height)
         reasons |= dict.fromkeys(("device_ops.start_ns", "device_ops.dur_ns", "device_ops.launch"), why)
-    whole = {need for need, gone in absent.items() if gone and "." not in need}
+    tables = {need for need, gone in absent.items() if gone and "." not in need}
     if (profile.workers["framework"] == "pytorch").any():
         reasons |= _OF_PYTORCH
     return {
         need: reasons[need]
         for need, gone in absent.items()
-        if gone and (need in whole or need.partition(".")[0] not in whole)
+        if gone and (need in tables or need.partition(".")[0] not in tables)
     }
 
 

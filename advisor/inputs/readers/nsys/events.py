@@ -34,12 +34,12 @@ def device_ops(export: Export) -> pl.DataFrame:
     """
     parts = [_kernels(export), _copies(export), _memsets(export)]
     parts.append(_graphs(export, parts[0]))
-    found = pl.concat(parts, how="diagonal")
+    ops = pl.concat(parts, how="diagonal")
     # Every schema tells the device; where a mangled one does not, it can only be the one that the process used.
     sole = pl.when(pl.col("device").n_unique() - pl.col("device").has_nulls() <= 1).then(
         pl.col("device").max().fill_null(0)
     )
-    return found.with_columns(pl.coalesce("device", sole.over("process"))).drop_nulls("device")
+    return ops.with_columns(pl.coalesce("device", sole.over("process"))).drop_nulls("device")
 
 
 def host_ops(export: Export) -> pl.DataFrame:
@@ -51,19 +51,19 @@ def host_ops(export: Export) -> pl.DataFrame:
 def syncs(export: Export, host: pl.DataFrame) -> pl.DataFrame:
     """What a stream or thread waited for."""
     columns = _ints(*_TIME, "deviceId", "streamId", "correlationId", "globalPid")
-    found = _timed(export.rows("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", columns, needs=_TIME))
-    waited = pl.col("correlation").is_in(found["correlationId"].drop_nulls().unique().implode())
+    records = _timed(export.rows("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", columns, needs=_TIME))
+    waited = pl.col("correlation").is_in(records["correlationId"].drop_nulls().unique().implode())
     calls = host.filter(waited).unique(["process", "correlation"], keep="first")
-    named = calls.select("process", "correlation", name=pl.col("name").cast(pl.String))
-    return found.join(
-        named, left_on=["globalPid", "correlationId"], right_on=["process", "correlation"], how="left"
+    by_call = calls.select("process", "correlation", name=pl.col("name").cast(pl.String))
+    return records.join(
+        by_call, left_on=["globalPid", "correlationId"], right_on=["process", "correlation"], how="left"
     ).select(
         "start_ns",
         "dur_ns",
         process="globalPid",
         device=_small("deviceId"),
         stream=_stream(),
-        kind=names.one_of(pl.col("name"), names.SYNC_KINDS),
+        kind=names.first_of(pl.col("name"), names.SYNC_KINDS),
         correlation="correlationId",
     )
 
@@ -72,17 +72,17 @@ def os_calls(export: Export) -> pl.DataFrame:
     """Calls of the operating system of at least 10 us."""
     columns = _ints(*_TIME, "globalTid", "nameId")
     where = f'"end" - start >= {_WAIT_NS}'
-    found = _timed(export.rows("OSRT_API", columns, needs=_TIME, where=where))
-    return _named(found, "nameId", export).select("start_ns", "dur_ns", *_whose(), "name")
+    calls = _timed(export.rows("OSRT_API", columns, needs=_TIME, where=where))
+    return _with_names(calls, "nameId", export).select("start_ns", "dur_ns", *_whose(), "name")
 
 
 def off_cpu(export: Export) -> pl.DataFrame:
     """When threads were on no CPU for at least 10 us, between one scheduling event and the next."""
     columns = _ints("start", "cpu", "isSchedIn", "globalTid", "threadState")
-    found = export.rows("SCHED_EVENTS", columns, needs=("start", "isSchedIn", "globalTid"))
+    switches = export.rows("SCHED_EVENTS", columns, needs=("start", "isSchedIn", "globalTid"))
     states = export.rows("ENUM_SAMPLING_THREAD_STATE", {"id": pl.Int64, "label": pl.String}, needs=("id", "label"))
     state = states.filter(pl.col("id") > 0).unique("id", keep="first").rename({"id": "threadState", "label": "state"})
-    ordered = found.filter(_sane("start")).sort("globalTid", "start", "isSchedIn", maintain_order=True)
+    ordered = switches.filter(_sane("start")).sort("globalTid", "start", "isSchedIn", maintain_order=True)
     back = pl.col("start", "cpu", "isSchedIn", "globalTid").shift(-1).name.prefix("next_")
     away = pl.col("next_start") - pl.col("start")
     return (
@@ -105,8 +105,8 @@ def off_cpu(export: Export) -> pl.DataFrame:
 
 def threads(export: Export) -> pl.DataFrame:
     """Names of threads."""
-    found = export.rows("ThreadNames", _ints("nameId", "globalTid"), needs=("nameId", "globalTid"))
-    return _named(found.unique("globalTid", keep="last", maintain_order=True), "nameId", export).select(
+    names_there = export.rows("ThreadNames", _ints("nameId", "globalTid"), needs=("nameId", "globalTid"))
+    return _with_names(names_there.unique("globalTid", keep="last", maintain_order=True), "nameId", export).select(
         *_whose(), pl.col("name").cast(pl.String)
     )
 
@@ -115,19 +115,19 @@ def gpu_samples(export: Export) -> pl.DataFrame:
     """Sampled hardware counters as shares of their peak: gpu (of the session's list), metric, at_ns, value."""
     types: dict[str, DataTypeClass] = {"typeId": pl.Int64, "metricId": pl.Int64, "metricName": pl.String}
     listed = export.rows("TARGET_INFO_GPU_METRICS", types, needs=tuple(types)).with_columns(
-        metric=names.one_of(pl.col("metricName"), names.GPU_METRICS)
+        metric=names.first_of(pl.col("metricName"), names.GPU_METRICS)
     )
     # Numbers are not stable from one version to the next, and a share needs a peak.
-    wanted = listed.filter(pl.col("metric").is_not_null(), pl.col("metricName").str.contains("%", literal=True))
-    wanted = wanted.unique(["typeId", "metricId"], keep="first")
-    if not wanted.height:
+    metrics = listed.filter(pl.col("metric").is_not_null(), pl.col("metricName").str.contains("%", literal=True))
+    metrics = metrics.unique(["typeId", "metricId"], keep="first")
+    if not metrics.height:
         return pl.DataFrame(schema={"gpu": pl.Int64, "metric": TEXT, "at_ns": pl.Int64, "value": pl.Float64})
-    ids = ", ".join(map(str, wanted["metricId"].unique().sort()))
+    ids = ", ".join(map(str, metrics["metricId"].unique().sort()))
     columns = {**_ints("timestamp", "typeId", "metricId"), "value": pl.Float64}
-    found = export.rows("GPU_METRICS", columns, needs=tuple(columns), where=f'"metricId" IN ({ids})')
+    samples = export.rows("GPU_METRICS", columns, needs=tuple(columns), where=f'"metricId" IN ({ids})')
     return (
-        found.filter(_sane("timestamp"), pl.col("value").is_between(0, 1_000))
-        .join(wanted.select("typeId", "metricId", pl.col("metric").cast(TEXT)), on=["typeId", "metricId"])
+        samples.filter(_sane("timestamp"), pl.col("value").is_between(0, 1_000))
+        .join(metrics.select("typeId", "metricId", pl.col("metric").cast(TEXT)), on=["typeId", "metricId"])
         .group_by(gpu=pl.col("typeId") & 0xFF, metric=pl.col("metric"), at_ns=pl.col("timestamp"))
         .agg(several=pl.sum("value") / 100, value=pl.max("value") / 100)
         # A link's traffic comes in parts (requests, responses, user data); anything else is told twice.
@@ -143,18 +143,18 @@ def allocations(export: Export) -> pl.DataFrame:
     """Device memory taken from and given back to the driver, with the running total per device."""
     columns = _ints("start", "globalPid", "deviceId", "address", "bytes", "memKind", "memoryOperationType")
     needs = ("start", "bytes", "memoryOperationType")
-    found = export.rows("CUDA_GPU_MEMORY_USAGE_EVENTS", columns, needs=needs)
+    events = export.rows("CUDA_GPU_MEMORY_USAGE_EVENTS", columns, needs=needs)
     sane = _sane("start") & pl.col("bytes").is_between(0, 1 << 50) & pl.col("memoryOperationType").is_in([0, 1])
     on_device = names.memory_kind(pl.col("memKind")).cast(pl.String).is_in(["device", "managed"]).fill_null(value=True)
-    taken = pl.when(pl.col("memoryOperationType") == 0).then("bytes").otherwise(-pl.col("bytes"))
+    change = pl.when(pl.col("memoryOperationType") == 0).then("bytes").otherwise(-pl.col("bytes"))
     return (
-        found.filter(sane)
+        events.filter(sane)
         .sort("start", maintain_order=True)
         .select(
             process="globalPid",
             device=pl.when(on_device).then(_small("deviceId")),
             at_ns="start",
-            bytes=taken,
+            bytes=change,
             address="address",
         )
         .with_columns(reserved_bytes=pl.col("bytes").cum_sum().over("process", "device").clip(0))
@@ -179,8 +179,8 @@ def ranges(export: Export) -> pl.DataFrame:
         .with_columns(pl.coalesce("text", "told"), json=pl.coalesce("jsonText", "json"), process=_process())
     )
     domains = events.filter(pl.col("eventType") == names.NVTX_DOMAIN).unique(["process", "domainId"], keep="first")
-    kept = _timed(events.filter(pl.col("eventType").is_in([*names.NVTX_PUSH_POP, *names.NVTX_START_END])))
-    kept = kept.filter(pl.col("text").is_not_null()).join(
+    closed = _timed(events.filter(pl.col("eventType").is_in([*names.NVTX_PUSH_POP, *names.NVTX_START_END])))
+    closed = closed.filter(pl.col("text").is_not_null()).join(
         domains.select("process", "domainId", domain="text"),
         on=["process", "domainId"],
         how="left",
@@ -189,8 +189,8 @@ def ranges(export: Export) -> pl.DataFrame:
     )
     # NCCL's domain is made before a recording that starts late: its ranges are known by their names as well.
     is_nccl = (pl.col("domain") == _NCCL).fill_null(value=False) | pl.col("text").str.contains(r"^nccl[A-Z]\w+$")
-    return kept.join(
-        _read(kept, is_nccl), on=["text", "domain"], how="left", maintain_order="left", nulls_equal=True
+    return closed.join(
+        _read(closed, is_nccl), on=["text", "domain"], how="left", maintain_order="left", nulls_equal=True
     ).select(
         "start_ns",
         "dur_ns",
@@ -220,9 +220,9 @@ def mpi_ranks(export: Export) -> pl.DataFrame:
     table = export.rows("MPI_RANKS", _ints("globalPid", "rank"), needs=("globalPid", "rank"))
     columns: dict[str, DataTypeClass] = {**_ints("eventType", "globalTid"), "text": pl.String}
     where = f'"eventType" = {names.NVTX_THREAD}'
-    told = export.rows("NVTX_EVENTS", columns, needs=("eventType", "globalTid", "text"), where=where)
+    tags = export.rows("NVTX_EVENTS", columns, needs=("eventType", "globalTid", "text"), where=where)
     rank = pl.col("text").str.extract(r"^MPI Rank (\d{1,6})$").cast(pl.Int64)
-    both = [table.rename({"globalPid": "process"}), told.select(process=_process(), rank=rank).drop_nulls()]
+    both = [table.rename({"globalPid": "process"}), tags.select(process=_process(), rank=rank).drop_nulls()]
     return pl.concat(both).drop_nulls().unique("process", keep="first")
 
 
@@ -235,15 +235,15 @@ def _kernels(export: Export) -> pl.DataFrame:
         *("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "registersPerThread"),
         *("staticSharedMemory", "dynamicSharedMemory", "graphNodeId", "graphId"),
     )
-    found = _placed(export.rows("CUPTI_ACTIVITY_KIND_KERNEL", columns, needs=_TIME))
+    kernels = _placed(export.rows("CUPTI_ACTIVITY_KIND_KERNEL", columns, needs=_TIME))
     ids = ("demangledName", "shortName", "mangledName")
-    texts = export.strings(*(found[column] for column in ids))
-    told = pl.coalesce(pl.when(pl.col(column).is_in(texts["id"].implode())).then(column) for column in ids)
+    texts = export.strings(*(kernels[column] for column in ids))
+    name_id = pl.coalesce(pl.when(pl.col(column).is_in(texts["id"].implode())).then(column) for column in ids)
     communicates = pl.Series(family(texts["value"]) == "collective").fill_null(value=False)
     kind = pl.when(communicates).then(pl.lit("collective")).otherwise(pl.lit("kernel")).cast(DEVICE_OP_KINDS)
     known = texts.select("id", name=_name("value"), kind=kind)
     return (
-        found.with_columns(id=told)
+        kernels.with_columns(id=name_id)
         .join(known, on="id", how="left", maintain_order="left")
         .select(
             *_on_device(),
@@ -263,10 +263,10 @@ def _copies(export: Export) -> pl.DataFrame:
         *(*_TIME, "deviceId", "streamId", "correlationId", "globalPid", "bytes", "copyKind", "srcKind", "dstKind"),
         "graphNodeId",
     )
-    found = _placed(export.rows("CUPTI_ACTIVITY_KIND_MEMCPY", columns, needs=_TIME))
+    copies = _placed(export.rows("CUPTI_ACTIVITY_KIND_MEMCPY", columns, needs=_TIME))
     kind = pl.col("copyKind").replace_strict(names.COPY_KINDS, default=None, return_dtype=pl.String)
     source, target = names.memory_kind(pl.col("srcKind")), names.memory_kind(pl.col("dstKind"))
-    return found.select(
+    return copies.select(
         *_on_device(),
         kind=pl.lit("memcpy", DEVICE_OP_KINDS),
         name=pl.format("Memcpy {} ({} -> {})", kind.fill_null("?"), _title(source), _title(target)).cast(TEXT),
@@ -280,9 +280,9 @@ def _copies(export: Export) -> pl.DataFrame:
 
 def _memsets(export: Export) -> pl.DataFrame:
     columns = _ints(*_TIME, "deviceId", "streamId", "correlationId", "globalPid", "bytes", "memKind", "graphNodeId")
-    found = _placed(export.rows("CUPTI_ACTIVITY_KIND_MEMSET", columns, needs=_TIME))
+    memsets = _placed(export.rows("CUPTI_ACTIVITY_KIND_MEMSET", columns, needs=_TIME))
     target = names.memory_kind(pl.col("memKind"))
-    return found.select(
+    return memsets.select(
         *_on_device(),
         kind=pl.lit("memset", DEVICE_OP_KINDS),
         name=pl.format("Memset ({})", _title(target)).cast(TEXT),
@@ -295,8 +295,8 @@ def _memsets(export: Export) -> pl.DataFrame:
 def _graphs(export: Export, kernels: pl.DataFrame) -> pl.DataFrame:
     """Launches of CUDA graphs as a whole, but for those whose nodes are there themselves."""
     columns = _ints(*_TIME, "deviceId", "streamId", "correlationId", "globalPid", "graphId")
-    found = _placed(export.rows("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", columns, needs=_TIME))
-    whole = found.select(
+    launches = _placed(export.rows("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", columns, needs=_TIME))
+    ops = launches.select(
         *_on_device(),
         kind=pl.lit("kernel", DEVICE_OP_KINDS),
         name=pl.format("CUDA graph {}", pl.col("graphId").cast(pl.String).fill_null("?")).cast(TEXT),
@@ -304,16 +304,16 @@ def _graphs(export: Export, kernels: pl.DataFrame) -> pl.DataFrame:
         whole_graph=True,
     )
     nodes = kernels.filter(pl.col("graph").is_not_null(), pl.col("correlation").is_not_null())
-    return whole.join(nodes, on=["process", "correlation"], how="anti")
+    return ops.join(nodes, on=["process", "correlation"], how="anti")
 
 
 def _calls(export: Export) -> pl.DataFrame:
     columns = _ints(*_TIME, "eventClass", "globalTid", "correlationId", "nameId")
-    found = _timed(export.rows("CUPTI_ACTIVITY_KIND_RUNTIME", columns, needs=_TIME))
-    found = found.filter(pl.col("eventClass").is_in(names.API_CLASSES) | pl.col("eventClass").is_null())
-    texts = export.strings(found["nameId"]).select(nameId="id", name=names.api_name(pl.col("value")))
+    calls = _timed(export.rows("CUPTI_ACTIVITY_KIND_RUNTIME", columns, needs=_TIME))
+    calls = calls.filter(pl.col("eventClass").is_in(names.API_CLASSES) | pl.col("eventClass").is_null())
+    texts = export.strings(calls["nameId"]).select(nameId="id", name=names.api_name(pl.col("value")))
     texts = texts.select("nameId", _name("name"), kind=host_kinds(pl.lit("runtime"), pl.col("name")).cast(pl.String))
-    return found.join(texts, on="nameId", how="left", maintain_order="left").select(
+    return calls.join(texts, on="nameId", how="left", maintain_order="left").select(
         "start_ns",
         "dur_ns",
         *_whose(),
@@ -325,9 +325,9 @@ def _calls(export: Export) -> pl.DataFrame:
 
 def _overhead(export: Export) -> pl.DataFrame:
     """What the profiler itself spent while the job ran; loading its libraries is not told apart from the job's own."""
-    found = _timed(export.rows("PROFILER_OVERHEAD", _ints(*_TIME, "globalTid", "nameId"), needs=_TIME))
+    records = _timed(export.rows("PROFILER_OVERHEAD", _ints(*_TIME, "globalTid", "nameId"), needs=_TIME))
     return (
-        _named(found, "nameId", export)
+        _with_names(records, "nameId", export)
         .filter(pl.col("name").cast(pl.String).str.contains(r"^CUDA profiling (?:data flush|stop)|^CUPTI:? "))
         .select(
             "start_ns",
@@ -431,7 +431,7 @@ def _payload(field: str, value: str) -> pl.Expr:
     return pl.when(pl.col("nccl")).then(pl.col("json").str.extract(rf'"{field}"\s*:\s*{value}'))
 
 
-def _named(rows: pl.DataFrame, column: str, export: Export) -> pl.DataFrame:
+def _with_names(rows: pl.DataFrame, column: str, export: Export) -> pl.DataFrame:
     """The rows with the `name` that a column refers to."""
     texts = export.strings(rows[column]).select(pl.col("id").alias(column), name=pl.col("value").cast(TEXT))
     return rows.join(texts, on=column, how="left", maintain_order="left")

@@ -32,15 +32,15 @@ def devices(export: Export, ops: pl.DataFrame) -> pl.DataFrame:
     chips without multiprocessors, as other vendors' are listed, are not the job's.
     """
     used = ops.select("process", "device").unique().sort("process", "device", nulls_last=True)
-    told = _gpus(export)
-    if not told.height:
+    gpus = _gpus(export)
+    if not gpus.height:
         return _by_kernels(ops, used)
-    found = used.join(_numbers(export, told, used), on=["process", "device"], how="left", nulls_equal=True)
-    facts = told.rename({"gpu": "known"}).drop("cuda").unique("known", keep="first")
+    numbered = used.join(_numbers(export, gpus, used), on=["process", "device"], how="left", nulls_equal=True)
+    facts = gpus.rename({"gpu": "known"}).drop("cuda").unique("known", keep="first")
     alike = facts.drop("known").unique()
     if alike.height == 1:
-        return found.join(alike, how="cross")
-    return found.join(facts, left_on="gpu", right_on="known", how="left")
+        return numbered.join(alike, how="cross")
+    return numbered.join(facts, left_on="gpu", right_on="known", how="left")
 
 
 def samples_by_device(samples: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:
@@ -71,14 +71,14 @@ def _gpus(export: Export) -> pl.DataFrame:
     )
 
 
-def _numbers(export: Export, told: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:
+def _numbers(export: Export, gpus: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:
     """process, device and gpu (its number in the session's list)."""
     columns: dict[str, DataTypeClass] = dict.fromkeys(("gpuId", "cudaId", "pid"), pl.Int64)
     listed = export.rows("TARGET_INFO_CUDA_DEVICE", columns, needs=tuple(columns))
     known = listed.select(pid="pid", device=pl.col("cudaId").cast(pl.Int32, strict=False), said=pl.col("gpuId")).unique(
         ["pid", "device"], keep="first"
     )
-    by_number = told.select(device=pl.col("cuda").cast(pl.Int32, strict=False), numbered="gpu").drop_nulls("device")
+    by_number = gpus.select(device=pl.col("cuda").cast(pl.Int32, strict=False), numbered="gpu").drop_nulls("device")
     return (
         used.with_columns(pid=pl.col("process") // (1 << 24) & 0xFFFFFF)
         .join(known, on=["pid", "device"], how="left")
@@ -92,5 +92,5 @@ def _by_kernels(ops: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:
     generation = pl.coalesce(
         pl.when(pl.col("name").str.contains(pattern)).then(pl.lit(capability)) for pattern, capability in _GENERATIONS
     )
-    told = names.with_columns(capability=generation).group_by("process", "device").agg(pl.max("capability"))
-    return used.join(told, on=["process", "device"], how="left", nulls_equal=True)
+    generations = names.with_columns(capability=generation).group_by("process", "device").agg(pl.max("capability"))
+    return used.join(generations, on=["process", "device"], how="left", nulls_equal=True)

@@ -108,6 +108,6 @@ def memory_kind(number: pl.Expr) -> pl.Expr:
     return number.replace_strict(MEMORY, default=None, return_dtype=pl.String).cast(MEMORY_KINDS)
 
 
-def one_of(text: pl.Expr, patterns: list[tuple[str, str]]) -> pl.Expr:
+def first_of(text: pl.Expr, patterns: list[tuple[str, str]]) -> pl.Expr:
     """The label of the first pattern that matches, null where none does."""
     return pl.coalesce(pl.when(text.str.contains(pattern)).then(pl.lit(label)) for pattern, label in patterns)

@@ -66,9 +66,9 @@ class Export:
             if name in _PRIVATE:
                 raise ValueError(f"{name} may hold secrets")
             there = self._tables.columns(name)
-            found = {column: dtype for column, dtype in types.items() if column in there}
-            if found and there.issuperset(needs):
-                rows = self._tables.select(name, found, where)
+            columns = {column: dtype for column, dtype in types.items() if column in there}
+            if columns and there.issuperset(needs):
+                rows = self._tables.select(name, columns, where)
                 absent = [pl.lit(None, dtype).alias(c) for c, dtype in types.items() if c not in there]
                 return rows.with_columns(absent).select(list(types))
         return pl.DataFrame(schema=dict(types))
@@ -79,8 +79,8 @@ class Export:
         ids = pl.concat([pl.Series(dtype=pl.Int64), *columns]).drop_nulls().unique().sort().to_list()
         parts = [pl.DataFrame(schema=types)]
         for at in range(0, len(ids), _IDS_AT_ONCE):
-            wanted = ", ".join(map(str, ids[at : at + _IDS_AT_ONCE]))
-            parts.append(self.rows("StringIds", types, needs=("id", "value"), where=f"id IN ({wanted})"))
+            chosen = ", ".join(map(str, ids[at : at + _IDS_AT_ONCE]))
+            parts.append(self.rows("StringIds", types, needs=("id", "value"), where=f"id IN ({chosen})"))
         return pl.concat(parts).unique("id", keep="first")
 
 
@@ -108,7 +108,7 @@ def opened(path: Path, name: str, max_bytes: int | None = None) -> Iterator[Expo
             with _connected(path) as tables:
                 yield Export(tables)
     except (sqlite.Error, pl.exceptions.PolarsError, OSError) as error:
-        raise ReadError(f"{name}: {_BROKEN}") from error
+        raise ReadError(_BROKEN, name) from error
 
 
 class _Database:
@@ -120,17 +120,17 @@ class _Database:
     def columns(self, table: str) -> frozenset[str]:
         quoted = table.replace("'", "''")
         # Not a view: its definition could do anything.
-        found = self._fetch(
+        rows = self._fetch(
             f"select cast(c.name as blob) as name from sqlite_master t, pragma_table_info(t.name) c "  # noqa: S608 - quoted
             f"where t.type = 'table' and t.name = '{quoted}'"
         )
-        return frozenset(_text(found["name"])) if found.height else frozenset()
+        return frozenset(_text(rows["name"])) if rows.height else frozenset()
 
     def select(self, table: str, types: Types, where: str | None) -> pl.DataFrame:
-        wanted = ", ".join(f'{self._cast(column, dtype)} as "{column}"' for column, dtype in types.items())
-        found = self._fetch(f'select {wanted} from "{table}"' + (f" where {where}" if where else ""))  # noqa: S608 - names of ours
-        texts = [_text(found[column]) for column, dtype in types.items() if dtype == pl.String]
-        return found.with_columns(texts).select(pl.col(column).cast(dtype) for column, dtype in types.items())
+        expressions = ", ".join(f'{self._cast(column, dtype)} as "{column}"' for column, dtype in types.items())
+        rows = self._fetch(f'select {expressions} from "{table}"' + (f" where {where}" if where else ""))  # noqa: S608 - names of ours
+        texts = [_text(rows[column]) for column, dtype in types.items() if dtype == pl.String]
+        return rows.with_columns(texts).select(pl.col(column).cast(dtype) for column, dtype in types.items())
 
     def _fetch(self, query: str) -> pl.DataFrame:
         with self._connection.cursor() as cursor:
@@ -181,20 +181,21 @@ def _exported(path: Path, folder: Path, name: str) -> Path:
     command = ["nsys", "export", "--type=sqlite", "--force-overwrite=true"]
     program = shutil.which("nsys")
     if program is None:
-        shown = " ".join([*command[:3], name])
+        typed = " ".join([*command[:3], name])
         raise ReadError(
-            f"{name}: an Nsight Systems report, and `nsys`, which exports it, is not on the PATH; where it is, run "
-            f"`{shown}` and give the .sqlite file that it writes"
+            "an Nsight Systems report, and `nsys`, which exports it, is not on the PATH; where it is, run "
+            f"`{typed}` and give the .sqlite file that it writes",
+            name,
         )
     target = folder / "report.sqlite"
     arguments = [program, *command[1:], f"--output={target}", str(path.resolve())]
     try:
         done = subprocess.run(arguments, capture_output=True, check=False, timeout=_EXPORT_S)  # noqa: S603 - no shell
     except subprocess.TimeoutExpired:
-        raise ReadError(f"{name}: `nsys export` took over {_EXPORT_S // 60} minutes; export it by hand") from None
+        raise ReadError(f"`nsys export` took over {_EXPORT_S // 60} minutes; export it by hand", name) from None
     if done.returncode or not target.is_file():
-        said = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
-        raise ReadError(f"{name}: `nsys export` failed: {said[-1] if said else 'it says nothing'}; record it again")
+        lines = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
+        raise ReadError(f"`nsys export` failed: {lines[-1] if lines else 'it says nothing'}; record it again", name)
     return target
 
 

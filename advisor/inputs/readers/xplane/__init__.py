@@ -89,7 +89,7 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
     if is_copy:
         profile = replace(profile, lacks={**profile.lacks, **LACKS})
     if not (profile.host_ops.height or profile.device_ops.height):
-        raise ReadError(f"{name}: no host or device activity in it; record it around some steps")
+        raise ReadError("no host or device activity in it; record it around some steps", name)
     return profile
 
 
@@ -101,7 +101,7 @@ class _Parts:
     allocations: list[pl.DataFrame] = field(default_factory=list)
     threads: list[pl.DataFrame] = field(default_factory=list)
     ops: list[pl.DataFrame] = field(default_factory=list)
-    drawn: list[pl.DataFrame] = field(default_factory=list)
+    device_steps: list[pl.DataFrame] = field(default_factory=list)
     described: list[dict[str, object]] = field(default_factory=list)
     base_ns: int = 0
     pid: int | None = None
@@ -114,15 +114,15 @@ class _Parts:
     def add(self, plane: Plane) -> None:
         """Takes what a plane tells; planes of other kinds tell nothing here."""
         if plane.name in HOST_PLANES:
-            found = host_tables(plane)
+            tables = host_tables(plane)
             before = sum(frame.height for frame in self.ranges)
-            self.ranges.append(found.ranges.with_columns(pl.col("parent", "asked_by") + before))
-            self.allocations.append(found.allocations)
-            self.threads.append(found.threads)
-        elif found_gpu := GPU_PLANE.match(plane.name):
-            self._add_device(plane, int(found_gpu[1]), devices.gpu)
-        elif found_tpu := TPU_PLANE.match(plane.name):
-            self._add_device(plane, int(found_tpu[1]), devices.tpu)
+            self.ranges.append(tables.ranges.with_columns(pl.col("parent", "asked_by") + before))
+            self.allocations.append(tables.allocations)
+            self.threads.append(tables.threads)
+        elif gpu := GPU_PLANE.match(plane.name):
+            self._add_device(plane, int(gpu[1]), devices.gpu)
+        elif tpu := TPU_PLANE.match(plane.name):
+            self._add_device(plane, int(tpu[1]), devices.tpu)
             self.is_tpu = True
         elif plane.name == TASK_PLANE:
             start = plane.stats.get("profile_start_time")
@@ -135,21 +135,21 @@ class _Parts:
         self.malformed += plane.malformed
         self.cut_lines += plane.cut_lines
 
-    def _add_device(self, plane: Plane, number: int, told: Callable[[Plane, int], devices.Device]) -> None:
-        found = told(plane, number)
-        self.ops.append(found.ops)
-        self.drawn.append(found.steps)
+    def _add_device(self, plane: Plane, number: int, tables: Callable[[Plane, int], devices.Device]) -> None:
+        device = tables(plane, number)
+        self.ops.append(device.ops)
+        self.device_steps.append(device.steps)
         self.described.append(devices.described(plane, number))
 
     def notes(self) -> list[str]:
         """What was left out, in sentences."""
-        told = [
+        notes = [
             (self.untimed, f"{count(self.untimed, 'event')} without a valid start and length left out"),
             (self.malformed, f"{count(self.malformed, 'unreadable event')} left out"),
             (self.cut_lines, f"{count(self.cut_lines, 'thread or stream')} could be read in part only"),
             (self.is_tpu, _TPU_NOTE),
         ]
-        return [note for found, note in told if found]
+        return [note for applies, note in notes if applies]
 
 
 def _profile(parts: _Parts, salvaged: list[str], name: str, worker: int) -> Profile:
@@ -157,14 +157,14 @@ def _profile(parts: _Parts, salvaged: list[str], name: str, worker: int) -> Prof
         id=pl.int_range(pl.len(), dtype=pl.Int64)
     )
     ops = with_launches(_based(_stacked(parts.ops, _OPS), parts.base_ns), host)
-    step_rows, host, ops = steps(host, ops, _based(_stacked(parts.drawn, _DRAWN), parts.base_ns))
+    step_rows, host, ops = steps(host, ops, _based(_stacked(parts.device_steps, _DEVICE_STEPS), parts.base_ns))
     host = with_loads(host)
-    seen = pl.DataFrame(parts.described, schema=_DESCRIBED)
+    described = pl.DataFrame(parts.described, schema=_DESCRIBED)
     tables = {
         "workers": _workers(parts, host, ops, name),
-        "devices": seen,
+        "devices": described,
         "steps": step_rows,
-        "device_ops": _with_load(ops, seen),
+        "device_ops": _with_load(ops, described),
         "host_ops": host,
         "collectives": _collectives(ops),
         "threads": _stacked(parts.threads, _THREADS).unique("thread", keep="first", maintain_order=True),
@@ -183,8 +183,8 @@ def _fragment(host: pl.DataFrame, ops: pl.DataFrame) -> list[str]:
     longest_ns = max(ran.group_by("device").agg(ns=end - first)["ns"].to_list(), default=host_ns)
     if longest_ns >= _FRAGMENT_SHARE * host_ns:
         return []
-    seen, of = ms(longest_ns / 1e6), ms(host_ns / 1e6)
-    return [f"kernels cover {seen} of the host's {of} of ops: perhaps a fragment"]
+    longest, of = ms(longest_ns / 1e6), ms(host_ns / 1e6)
+    return [f"kernels cover {longest} of the host's {of} of ops: perhaps a fragment"]
 
 
 _FRAGMENT_SHARE: Final = 0.1  # own choice
@@ -200,7 +200,7 @@ _OPS: Final[Schema] = {
     **dict.fromkeys(["correlation", "group"], pl.Int64),
 }
 _THREADS: Final[Schema] = {"thread": pl.Int64(), "name": pl.String()}
-_DRAWN: Final[Schema] = {
+_DEVICE_STEPS: Final[Schema] = {
     **dict.fromkeys(["start_ns", "dur_ns", "group", "number"], pl.Int64),
     "device": pl.Int32,
     "name": pl.String,
@@ -222,22 +222,22 @@ def _based(frame: pl.DataFrame, base_ns: int, column: str = "start_ns") -> pl.Da
     return frame.with_columns(pl.when(at < base_ns).then(at + base_ns).otherwise(at))
 
 
-def _with_load(ops: pl.DataFrame, seen: pl.DataFrame) -> pl.DataFrame:
+def _with_load(ops: pl.DataFrame, described: pl.DataFrame) -> pl.DataFrame:
     """Adds `blocks_per_sm`, as Kineto defines it: blocks of the grid / SMs of the device."""
-    sms = seen.select("device", "sm_count").filter(pl.col("sm_count") > 0).unique("device", keep="first")
-    found = ops.join(sms, on="device", how="left", maintain_order="left")
-    return found.with_columns(blocks_per_sm=pl.col("grid") / pl.col("sm_count")).drop("sm_count")
+    sms = described.select("device", "sm_count").filter(pl.col("sm_count") > 0).unique("device", keep="first")
+    with_sms = ops.join(sms, on="device", how="left", maintain_order="left")
+    return with_sms.with_columns(blocks_per_sm=pl.col("grid") / pl.col("sm_count")).drop("sm_count")
 
 
 def _workers(parts: _Parts, host: pl.DataFrame, ops: pl.DataFrame, name: str) -> pl.DataFrame:
-    told = f"JAX {parts.jax_version}" if parts.jax_version else None
+    producer = f"JAX {parts.jax_version}" if parts.jax_version else None
     file = name.rsplit("/", 1)[-1]
     return pl.DataFrame(
         {
             "name": [re.sub(r"(?:\.xplane\.pb|\.trace\.json)?(?:\.gz)?$", "", file) or "host"],
             "pid": [parts.pid],
-            "framework": ["jax" if told else _framework(host, ops)],
-            "producer": [told or "XPlane"],
+            "framework": ["jax" if producer else _framework(host, ops)],
+            "producer": [producer or "XPlane"],
             "file": [name],
         },
         schema_overrides={"pid": pl.Int64, "framework": pl.String},
@@ -254,9 +254,9 @@ def _framework(host: pl.DataFrame, ops: pl.DataFrame) -> str | None:
 
 
 def _collectives(ops: pl.DataFrame) -> pl.DataFrame:
-    found = ops.filter(pl.col("kind") == "collective")
-    told = pl.coalesce(collective_op(found["name"]), collective_op(found["hlo_category"]))
-    return found.select(device_op="id", op=told)
+    kernels = ops.filter(pl.col("kind") == "collective")
+    op_names = pl.coalesce(collective_op(kernels["name"]), collective_op(kernels["hlo_category"]))
+    return kernels.select(device_op="id", op=op_names)
 
 
 def _lacks(profile: Profile) -> dict[str, Missing]:
@@ -277,9 +277,9 @@ def _lacks(profile: Profile) -> dict[str, Missing]:
         "allocations.allocated_bytes": not allocations["allocated_bytes"].count(),
         "collectives.bytes": profile.collectives.height > 0,
     }
-    whole = {need for need, gone in absent.items() if gone and "." not in need}
-    named = [need for need, gone in absent.items() if gone and (need in whole or need.partition(".")[0] not in whole)]
-    return {need: Missing(_WHY_ABSENT[need]) for need in named}
+    tables = {need for need, gone in absent.items() if gone and "." not in need}
+    needs = [need for need, gone in absent.items() if gone and (need in tables or need.partition(".")[0] not in tables)]
+    return {need: Missing(_WHY_ABSENT[need]) for need in needs}
 
 
 _WHY_ABSENT: Final = {

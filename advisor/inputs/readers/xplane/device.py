@@ -48,32 +48,32 @@ class Device(NamedTuple):
 def gpu(plane: Plane, number: int) -> Device:
     """The activity of a GPU."""
     active = [i for i, line in enumerate(plane.lines) if not _is_derived(line)]
-    return Device(_ops(plane, active, number), _marked(plane, number))
+    return Device(_ops(plane, active, number), _steps(plane, number))
 
 
 def tpu(plane: Plane, number: int) -> Device:
     """The XLA ops of a TPU core, as far as they are what they are on a GPU."""
     active = [i for i, line in enumerate(plane.lines) if line.name == TPU_LINE]
     ops = _ops(plane, active, number).with_columns(pl.col("hlo_module").fill_null("XLA"))  # nothing else runs on it
-    return Device(ops, _marked(plane, number))
+    return Device(ops, _steps(plane, number))
 
 
 def described(plane: Plane, number: int) -> dict[str, object]:
     """The row of `devices` that the plane's own stats make."""
     stats = plane.stats
-    major, minor = (_whole(stats.get(f"compute_cap_{part}")) for part in ("major", "minor"))
+    major, minor = (_integer(stats.get(f"compute_cap_{part}")) for part in ("major", "minor"))
     return {
         "device": number,
         "name": next(
             (str(stats[key]) for key in ("device_name", "gpu_device_name", "device_type_string") if key in stats), None
         ),
-        "memory_bytes": _whole(stats.get("memory_size")),
-        "sm_count": _whole(stats.get("core_count"), 1 << 31),
+        "memory_bytes": _integer(stats.get("memory_size")),
+        "sm_count": _integer(stats.get("core_count"), 1 << 31),
         "capability": None if major is None else major + (minor or 0) / 10,
     }
 
 
-def _whole(value: object, most: int = 1 << 51) -> int | None:
+def _integer(value: object, most: int = 1 << 51) -> int | None:
     """A positive integer that a column can hold; zero stands for unknown in these stats, but for a minor version."""
     return value if isinstance(value, int) and 0 <= value < most else None
 
@@ -91,8 +91,8 @@ def _ops(plane: Plane, lines: list[int], number: int) -> pl.DataFrame:
         text=pl.col("name").cast(TEXT),
     ).hstack(hlo_copies(pl.Series([*plane.names.names, ""], dtype=pl.String)))
     streams = np.array([line.id for line in plane.lines] or [0], np.int64)
-    found = [_some_ops(events, names[events.what], streams) for events in plane.events(lines, OF_OPS)]
-    return pl.concat(found).with_columns(device=pl.lit(number, pl.Int32))
+    parts = [_some_ops(events, names[events.what], streams) for events in plane.events(lines, OF_OPS)]
+    return pl.concat(parts).with_columns(device=pl.lit(number, pl.Int32))
 
 
 def _some_ops(events: Events, what: pl.DataFrame, streams: Ints) -> pl.DataFrame:
@@ -112,8 +112,8 @@ def _some_ops(events: Events, what: pl.DataFrame, streams: Ints) -> pl.DataFrame
         "hlo_module": events.text("hlo_module"),
         "hlo_category": events.text("hlo_category"),
         **{
-            key: _first(told, what[key])
-            for key, told in copies(events.text("memcpy_details"), what["text"]).to_dict().items()
+            key: _first(own, what[key])
+            for key, own in copies(events.text("memcpy_details"), what["text"]).to_dict().items()
         },
         **launch.to_dict(),
         "occupancy": _first(launch["occupancy"], occupancy),
@@ -140,26 +140,26 @@ def _kinds(events: Events, what: pl.DataFrame) -> pl.Series:
 
 def _framework_op(events: Events) -> pl.Series:
     """JAX's name stack or TensorFlow's scope/name:Type; the XLA op where there is neither."""
-    told = [events.text(stat) for stat in ("name", "tf_op", "level 0", "annotation", "hlo_op")]
-    texts = [pl.select(series.cast(pl.String)).to_series() for series in told]
-    kept = [pl.when(~text.str.contains(_NO_OP)).then(text.str.replace(r"#.*$", "")) for text in texts]
-    return pl.select(pl.coalesce(kept)).to_series().cast(TEXT) if len(texts[0]) else pl.Series([], dtype=TEXT)
+    texts_of_stats = [events.text(stat) for stat in ("name", "tf_op", "level 0", "annotation", "hlo_op")]
+    texts = [pl.select(series.cast(pl.String)).to_series() for series in texts_of_stats]
+    ops = [pl.when(~text.str.contains(_NO_OP)).then(text.str.replace(r"#.*$", "")) for text in texts]
+    return pl.select(pl.coalesce(ops)).to_series().cast(TEXT) if len(texts[0]) else pl.Series([], dtype=TEXT)
 
 
 def _share(percent: pl.Series) -> pl.Series:
     return percent.set(~percent.is_between(0, 100, closed="right").fill_null(value=False), None) / 100
 
 
-def _first(one: pl.Series, other: pl.Series) -> pl.Series:
-    return pl.select(pl.coalesce(one, other)).to_series() if len(one) else one
+def _first(first: pl.Series, other: pl.Series) -> pl.Series:
+    return pl.select(pl.coalesce(first, other)).to_series() if len(first) else first
 
 
-def _marked(plane: Plane, number: int) -> pl.DataFrame:
+def _steps(plane: Plane, number: int) -> pl.DataFrame:
     """The steps of the line that the profiler draws them on."""
     lines = [i for i, line in enumerate(plane.lines) if line.name == STEP_LINE]
     names = pl.Series([*plane.names.names, ""], dtype=pl.String)
-    found = [_some_steps(events, names) for events in plane.events(lines, OF_STEPS)]
-    return pl.concat(found).with_columns(device=pl.lit(number, pl.Int32))
+    parts = [_some_steps(events, names) for events in plane.events(lines, OF_STEPS)]
+    return pl.concat(parts).with_columns(device=pl.lit(number, pl.Int32))
 
 
 def _some_steps(events: Events, names: pl.Series) -> pl.DataFrame:

@@ -15,9 +15,9 @@ from advisor.inputs.readers.xplane.names import (
     FREES,
     HLO_COLLECTIVE,
     ITERATOR_FACTS,
-    REGION_ASKED,
     REGION_CLOSES,
     REGION_OPENS,
+    REGION_REQUEST,
     REQUEST,
     TF_TYPES,
     host_kinds,
@@ -40,9 +40,9 @@ OF_RANGES: Final = {
 }
 """The stats that are read of ranges on the host."""
 
-_ROLES: Final = (REGION_OPENS, REGION_CLOSES, REGION_ASKED, EXECUTES, ALLOCATES, FREES)
+_ROLES: Final = (REGION_OPENS, REGION_CLOSES, REGION_REQUEST, EXECUTES, ALLOCATES, FREES)
 _REQUEST, _END = "request", "end"
-_UNSEEN: Final = (REGION_OPENS, REGION_CLOSES, REGION_ASKED, _END)  # they tell what belongs together, and are no work
+_UNSEEN: Final = (REGION_OPENS, REGION_CLOSES, REGION_REQUEST, _END)  # they tell what belongs together, and are no work
 _MOST_UNSEEN: Final = 64  # in a row
 _END_MARK: Final = r"^end: "
 _THREADS: Final = {"thread": pl.Int64, "name": pl.String}
@@ -64,7 +64,7 @@ def host(plane: Plane) -> Host:
     Ranges are in the order of the file. `parent` is a row of them; `asked_by` is the row that handed the work over from
     another thread, where the profile tells.
     """
-    names, ranges, allocations = _named(plane), list[pl.DataFrame](), list[pl.DataFrame]()
+    names, ranges, allocations = _names(plane), list[pl.DataFrame](), list[pl.DataFrame]()
     threads = np.array([line.id for line in plane.lines] or [0], np.int64)
     for events in plane.events(range(len(plane.lines)), OF_RANGES | _OF_ALLOCATIONS):
         about = names[events.what].with_columns(
@@ -80,12 +80,12 @@ def host(plane: Plane) -> Host:
 
 def _threads(plane: Plane) -> pl.DataFrame:
     """Names of the threads; a number at the end repeats the thread's own."""
-    named = pl.DataFrame([(line.id, line.name) for line in plane.lines], schema=_THREADS, orient="row")
+    threads = pl.DataFrame([(line.id, line.name) for line in plane.lines], schema=_THREADS, orient="row")
     name = pl.col("name").str.replace(r"/-?\d+$", "")
-    return named.with_columns(name).filter(pl.col("name") != "")
+    return threads.with_columns(name).filter(pl.col("name") != "")
 
 
-def _named(plane: Plane) -> pl.DataFrame:
+def _names(plane: Plane) -> pl.DataFrame:
     """A row per name of the plane's events: name, kind, role (what it does for the links), and whether an eager op."""
     name = pl.col("text")
     role = pl.when(name.is_in(_ROLES)).then(name).when(name.str.contains(REQUEST)).then(pl.lit(_REQUEST))
@@ -138,8 +138,8 @@ def _flag(number: pl.Series) -> pl.Series:
     return number.cast(pl.Boolean, strict=False)
 
 
-def _first(one: pl.Series, other: pl.Series) -> pl.Series:
-    return one if other.null_count() == len(other) else pl.select(pl.coalesce(one, other)).to_series()
+def _first(first: pl.Series, other: pl.Series) -> pl.Series:
+    return first if other.null_count() == len(other) else pl.select(pl.coalesce(first, other)).to_series()
 
 
 def _link(events: Events, kind: str, number: str) -> pl.Series:
@@ -182,16 +182,16 @@ def _linked(ranges: pl.DataFrame) -> pl.DataFrame:
     ranges = _with_regions(ranges)
     start = ranges["start_ns"].to_numpy()
     parent = nest(ranges["thread"].to_numpy(), start, start + ranges["dur_ns"].to_numpy())
-    asked_by = _asked_by(ranges.select("producer", "consumer", "execution", "role"))
-    seen = ~ranges["role"].is_in(_UNSEEN).fill_null(value=False).to_numpy()
-    around = np.where(asked_by < 0, parent, asked_by)  # where an unseen one leads to
-    asked_by = np.where((asked_by < 0) & (parent >= 0) & ~seen[parent], parent, asked_by)
-    place = np.where(seen, np.cumsum(seen) - 1, -1)
-    columns = {"parent": _seen(parent, parent, seen), "asked_by": _seen(asked_by, around, seen)}
+    requester = _requester(ranges.select("producer", "consumer", "execution", "role"))
+    visible = ~ranges["role"].is_in(_UNSEEN).fill_null(value=False).to_numpy()
+    around = np.where(requester < 0, parent, requester)  # where an unseen one leads to
+    requester = np.where((requester < 0) & (parent >= 0) & ~visible[parent], parent, requester)
+    place = np.where(visible, np.cumsum(visible) - 1, -1)
+    columns = {"parent": _visible(parent, parent, visible), "asked_by": _visible(requester, around, visible)}
     return (
         ranges.drop("producer", "consumer", "execution", "role")
         .with_columns(pl.Series(key, np.where(at < 0, -1, place[at])).replace(-1, None) for key, at in columns.items())
-        .filter(pl.Series(seen))
+        .filter(pl.Series(visible))
     )
 
 
@@ -213,7 +213,7 @@ def _with_regions(ranges: pl.DataFrame) -> pl.DataFrame:
     return ranges.filter((role != REGION_CLOSES).fill_null(value=True))
 
 
-def _asked_by(ranges: pl.DataFrame) -> Ints:
+def _requester(ranges: pl.DataFrame) -> Ints:
     """Row of the event that handed over what each consumer does, -1 where there is none.
 
     Events of one hand-over bear one number. A request for input on a thread of its own bears none, but the number of
@@ -230,19 +230,19 @@ def _asked_by(ranges: pl.DataFrame) -> Ints:
         (rows.select("row", key="producer"), rows.select("row", key="consumer")),
     ):
         first = givers.drop_nulls().unique("key", keep="first").select("key", by="row")
-        found = takers.drop_nulls().join(first, on="key").filter(pl.col("by") != pl.col("row"))
-        by[found["row"].to_numpy()] = found["by"].to_numpy()
+        pairs = takers.drop_nulls().join(first, on="key").filter(pl.col("by") != pl.col("row"))
+        by[pairs["row"].to_numpy()] = pairs["by"].to_numpy()
     return by
 
 
-def _seen(at: Ints, around: Ints, seen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:
+def _visible(at: Ints, around: Ints, visible: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:
     """The nearest seen range around each row that `at` names, itself included; -1 where there is none."""
     at = at.copy()
     for _ in range(_MOST_UNSEEN):
-        if not len(hidden := np.flatnonzero((at >= 0) & ~seen[at])):
+        if not len(hidden := np.flatnonzero((at >= 0) & ~visible[at])):
             return at
         at[hidden] = around[at[hidden]]
-    at[(at >= 0) & ~seen[at]] = -1  # they lead in a circle
+    at[(at >= 0) & ~visible[at]] = -1  # they lead in a circle
     return at
 
 

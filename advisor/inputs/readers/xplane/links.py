@@ -58,7 +58,7 @@ def _innermost(host: pl.DataFrame, rows: Ints) -> Ints:
 
 
 def steps(
-    host: pl.DataFrame, device: pl.DataFrame, drawn: pl.DataFrame
+    host: pl.DataFrame, device: pl.DataFrame, device_steps: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """Steps per device, the host ops and the device ops with their `step`.
 
@@ -69,11 +69,11 @@ def steps(
     a range of the host keeps its own window, which begins with its first kernel.
     """
     marks = _marks(host)
-    if drawn.height:
-        drawn = _numbered(drawn, "device")
-        groups = drawn.select("group", "step").drop_nulls().unique("group", keep="first")
+    if device_steps.height:
+        device_steps = _numbered(device_steps, "device")
+        groups = device_steps.select("group", "step").drop_nulls().unique("group", keep="first")
         host, device = _by_group(host, groups), _by_group(device, groups)
-        return _drawn_windows(drawn, marks), host, device
+        return _device_windows(device_steps, marks), host, device
     host = host.with_columns(step=_owned(host, marks))
     device = _of_launches(device, host, marks)
     used = device.filter(pl.col("step").is_not_null())["device"].unique().sort().to_list() or [None]
@@ -109,10 +109,10 @@ def with_loads(host: pl.DataFrame) -> pl.DataFrame:
     return host.with_columns(kind=pl.when(is_load).then(pl.lit("input", HOST_OP_KINDS)).otherwise("kind"))
 
 
-def _around(host: pl.DataFrame, marked: Mask) -> Mask:
+def _around(host: pl.DataFrame, chosen: Mask) -> Mask:
     """Whether each range is marked or encloses one that is."""
     parent = host["parent"].fill_null(-1).to_numpy()
-    around, at = marked.copy(), np.flatnonzero(marked)
+    around, at = chosen.copy(), np.flatnonzero(chosen)
     while len(at := np.unique(parent[at])) and len(at := at[(at >= 0) & ~around[at]]):
         around[at] = True
     return around
@@ -120,7 +120,7 @@ def _around(host: pl.DataFrame, marked: Mask) -> Mask:
 
 def _marks(host: pl.DataFrame) -> pl.DataFrame:
     """The outermost ranges with a step number, in order of time and disjoint."""
-    found = (
+    marks = (
         host.filter(pl.col("kind") == "step")
         .select(
             *("id", "group", "name"),
@@ -131,17 +131,17 @@ def _marks(host: pl.DataFrame) -> pl.DataFrame:
         )
         .sort("host_start_ns", "end", descending=[False, True])
     )
-    before = found["end"].cum_max().shift(1).fill_null(-1)
-    return _numbered(found.filter(found["host_start_ns"] >= before)).drop("end")
+    before = marks["end"].cum_max().shift(1).fill_null(-1)
+    return _numbered(marks.filter(marks["host_start_ns"] >= before)).drop("end")
 
 
-def _numbered(found: pl.DataFrame, *views: str) -> pl.DataFrame:
+def _numbered(marks: pl.DataFrame, *views: str) -> pl.DataFrame:
     """Adds `step`: the recorded number, or the place in the order of time where numbers are missing or used twice."""
     number = pl.col("number")
     place = pl.int_range(pl.len(), dtype=pl.Int32)
     fits = number.is_between(0, 2**31 - 1).all() & (number.n_unique() == pl.len()) & (number.null_count() == 0)
     step = pl.when(fits.over(views) if views else fits).then(number).otherwise(place.over(views) if views else place)
-    return found.with_columns(step=step.cast(pl.Int32), name=_titled())
+    return marks.with_columns(step=step.cast(pl.Int32), name=_titled())
 
 
 def _titled() -> pl.Expr:
@@ -193,9 +193,9 @@ def _owned(host: pl.DataFrame, marks: pl.DataFrame) -> pl.Series:
 def _of_launches(device: pl.DataFrame, host: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
     """Device ops with the step of their launching call, by the time of the call where it is not linked to any."""
     calls = host.select("id", "step", at="start_ns")
-    found = device.join(calls, left_on="launch", right_on="id", how="left", maintain_order="left")
-    timed = _during(found["at"].fill_null(-1).to_numpy(), marks)
-    return found.with_columns(step=pl.coalesce("step", timed)).drop("at")
+    ops = device.join(calls, left_on="launch", right_on="id", how="left", maintain_order="left")
+    timed = _during(ops["at"].fill_null(-1).to_numpy(), marks)
+    return ops.with_columns(step=pl.coalesce("step", timed)).drop("at")
 
 
 def _during(at: Ints, marks: pl.DataFrame) -> pl.Series:
@@ -208,16 +208,16 @@ def _during(at: Ints, marks: pl.DataFrame) -> pl.Series:
     return pl.select(pl.when(inside).then(marks["step"].gather(np.maximum(i, 0)))).to_series()
 
 
-def _drawn_windows(drawn: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
+def _device_windows(device_steps: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
     of_host = marks.select("group", "host_start_ns", "host_dur_ns").drop_nulls("group").unique("group", keep="first")
     end = pl.col("start_ns") + pl.col("dur_ns")
     host_end = pl.col("host_start_ns") + pl.col("host_dur_ns")
-    found = drawn.sort("device", "start_ns").join(of_host, on="group", how="left", maintain_order="left")
-    found = found.with_columns(
+    windows = device_steps.sort("device", "start_ns").join(of_host, on="group", how="left", maintain_order="left")
+    windows = windows.with_columns(
         start_ns=pl.min_horizontal("host_start_ns", "start_ns"), end=pl.max_horizontal(host_end, end)
     )
     before = pl.col("end").cum_max().shift(1).over("device")
-    return found.with_columns(start_ns=pl.max_horizontal("start_ns", before)).select(
+    return windows.with_columns(start_ns=pl.max_horizontal("start_ns", before)).select(
         "device",
         "step",
         "name",
@@ -231,11 +231,11 @@ def _drawn_windows(drawn: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
 
 def _windows(marks: pl.DataFrame, device: pl.DataFrame, number: int | None) -> pl.DataFrame:
     """The steps of one device (None: of the host alone)."""
-    mine = device.filter(pl.col("device") == number) if number is not None else device.clear()
+    ops = device.filter(pl.col("device") == number) if number is not None else device.clear()
     kernel_end = (
         pl.when(pl.col("kind").is_in(["kernel", "collective"])).then(pl.col("start_ns") + pl.col("dur_ns")).max()
     )
-    ends = mine.group_by("step").agg(kernel_end=kernel_end, ops=pl.len())
+    ends = ops.group_by("step").agg(kernel_end=kernel_end, ops=pl.len())
     host_end = pl.col("host_start_ns") + pl.col("host_dur_ns")
     end = pl.max_horizontal(host_end, "kernel_end").cum_max()
     start = pl.max_horizontal("host_start_ns", end.shift(1))

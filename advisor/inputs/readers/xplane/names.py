@@ -33,7 +33,7 @@ REQUEST: Final = r"^IteratorGetNext\w*Op::DoCompute$"
 EXECUTES: Final = "ExecutorState::Process"
 REGION_OPENS: Final = "ThreadpoolListener::StartRegion"
 REGION_CLOSES: Final = "ThreadpoolListener::StopRegion"
-REGION_ASKED: Final = "ThreadpoolListener::Record"
+REGION_REQUEST: Final = "ThreadpoolListener::Record"
 ALLOCATES: Final = "MemoryAllocation"
 FREES: Final = "MemoryDeallocation"
 
@@ -118,8 +118,8 @@ _TENSOR = re.compile(r"([A-Za-z]\w*)?\[([\d,]*)\]")
 
 def host_kinds(names: pl.Series) -> pl.Series:
     """Kind of a host event by its name alone."""
-    told = [pl.when(pl.col("name").str.contains(pattern)).then(pl.lit(kind)) for pattern, kind in _KINDS]
-    kind = pl.coalesce(*told, pl.lit("annotation")).cast(HOST_OP_KINDS).alias("kind")
+    branches = [pl.when(pl.col("name").str.contains(pattern)).then(pl.lit(kind)) for pattern, kind in _KINDS]
+    kind = pl.coalesce(*branches, pl.lit("annotation")).cast(HOST_OP_KINDS).alias("kind")
     return names.alias("name").to_frame().select(kind).to_series()
 
 
@@ -166,8 +166,8 @@ def hlo_copies(texts: pl.Series) -> pl.DataFrame:
     )
 
 
-def _memory(told: pl.Expr) -> pl.Expr:
-    return told.str.to_lowercase().str.replace("_static$", "").cast(MEMORY_KINDS, strict=False)
+def _memory(text: pl.Expr) -> pl.Expr:
+    return text.str.to_lowercase().str.replace("_static$", "").cast(MEMORY_KINDS, strict=False)
 
 
 def launches(details: pl.Series) -> pl.DataFrame:
@@ -214,9 +214,9 @@ def _fits(number: pl.Expr) -> pl.Expr:
 def inputs(shapes: pl.Series) -> pl.DataFrame:
     """`(half[4,384];int32[])` as JSON: `shapes` is [[4,384],[]], `dtypes` ["c10::Half","int32"]; a row each."""
     distinct = shapes.unique().drop_nulls()
-    told = [_inputs(text) for text in distinct.cast(pl.String)]
+    pairs = [_inputs(text) for text in distinct.cast(pl.String)]
     table = pl.DataFrame(
-        {"text": distinct, "shapes": [s for s, _ in told], "dtypes": [d for _, d in told]},
+        {"text": distinct, "shapes": [s for s, _ in pairs], "dtypes": [d for _, d in pairs]},
         schema={"text": TEXT, "shapes": pl.String, "dtypes": pl.String},
     ).with_columns(pl.col("shapes", "dtypes").cast(TEXT))
     return shapes.alias("text").to_frame().join(table, on="text", how="left", maintain_order="left").drop("text")

@@ -55,8 +55,8 @@ class Names(NamedTuple):
         at = np.searchsorted(self.ids, ids)
         if not len(self.ids):
             return np.zeros(len(ids), np.int64)
-        found: Ints = np.where(self.ids[np.minimum(at, len(self.ids) - 1)] == ids, at, len(self.ids))
-        return found
+        rows: Ints = np.where(self.ids[np.minimum(at, len(self.ids) - 1)] == ids, at, len(self.ids))
+        return rows
 
 
 class _Borne(NamedTuple):
@@ -94,37 +94,37 @@ class Stats:
 
     def values(self, stat: str) -> list[int | float | str]:
         """The stat's values in order, each as what it is."""
-        found = self._columns[stat]
-        texts = iter(self._text(found).drop_nulls().to_list())
-        doubles = found.value.view(np.float64).tolist()
-        wholes = np.where(found.kind == _INT, found.value.view(np.int64).astype(object), found.value).tolist()
-        is_text = np.isin(found.kind, [_STR, _REF])
-        told = zip(found.kind.tolist(), is_text.tolist(), doubles, wholes, strict=True)
+        column = self._columns[stat]
+        texts = iter(self._text(column).drop_nulls().to_list())
+        doubles = column.value.view(np.float64).tolist()
+        integers = np.where(column.kind == _INT, column.value.view(np.int64).astype(object), column.value).tolist()
+        is_text = np.isin(column.kind, [_STR, _REF])
+        entries = zip(column.kind.tolist(), is_text.tolist(), doubles, integers, strict=True)
         return [
-            next(texts, "") if text else double if kind == _DOUBLE else whole
-            for kind, text, double, whole in told
+            next(texts, "") if text else double if kind == _DOUBLE else integer
+            for kind, text, double, integer in entries
             if kind != _BYTES
         ]
 
     def has(self, stat: str) -> Mask:
         """Which events bear the stat; shape (height,)."""
-        found = np.zeros(self.height, bool)
+        rows = np.zeros(self.height, bool)
         if stat in self._columns:
-            found[self._columns[stat].row] = True
-        return found
+            rows[self._columns[stat].row] = True
+        return rows
 
     def number(self, stat: str, dtype: type[pl.Int64 | pl.Float64] = pl.Int64) -> pl.Series:
         """The stat as a number, null where an event has none; unsigned ones beyond 2**63 wrap around."""
         values = np.zeros(self.height, np.float64 if dtype == pl.Float64 else np.int64)
         known = np.zeros(self.height, bool)
-        if (found := self._columns.get(stat)) is not None:
-            numeric = ~np.isin(found.kind, [_STR, _BYTES, _REF])
-            rows, value = found.row[numeric], found.value[numeric]
-            is_double = found.kind[numeric] == _DOUBLE
+        if (column := self._columns.get(stat)) is not None:
+            numeric = ~np.isin(column.kind, [_STR, _BYTES, _REF])
+            rows, value = column.row[numeric], column.value[numeric]
+            is_double = column.kind[numeric] == _DOUBLE
             with np.errstate(invalid="ignore", over="ignore"):
-                double, whole = value.view(np.float64), value.view(np.int64)
+                double, integers = value.view(np.float64), value.view(np.int64)
                 sound = ~is_double | np.isfinite(double)
-                values[rows] = np.where(is_double & sound, double, whole)
+                values[rows] = np.where(is_double & sound, double, integers)
             known[rows] = sound
         return pl.select(pl.when(pl.Series(known)).then(pl.Series(values))).to_series().cast(dtype)
 
@@ -132,16 +132,16 @@ class Stats:
         """The stat as text, null where an event has none."""
         return self._text(self._columns[stat]) if stat in self._columns else _no_text(self.height)
 
-    def _text(self, found: _Borne) -> pl.Series:
+    def _text(self, column: _Borne) -> pl.Series:
         """References name one text many times; the others stand in the file as often as they are used."""
-        is_ref, is_str = found.kind == _REF, found.kind == _STR
+        is_ref, is_str = column.kind == _REF, column.kind == _STR
         texts = pl.Series([*self._texts.names, None], dtype=pl.String).cast(TEXT)
-        referred = texts.gather(self._texts.rows(found.value[is_ref].view(np.int64)))
-        starts = found.value[is_str].view(np.int64)
-        spelt = self._buffer.texts(starts, starts + found.length[is_str])
+        referred = texts.gather(self._texts.rows(column.value[is_ref].view(np.int64)))
+        starts = column.value[is_str].view(np.int64)
+        spelt = self._buffer.texts(starts, starts + column.length[is_str])
         at = np.full(self.height, len(referred) + len(spelt))
-        at[found.row[is_ref]] = np.arange(len(referred))
-        at[found.row[is_str]] = len(referred) + np.arange(len(spelt))
+        at[column.row[is_ref]] = np.arange(len(referred))
+        at[column.row[is_str]] = len(referred) + np.arange(len(spelt))
         return pl.concat([referred, spelt.cast(TEXT), _no_text(1)]).gather(at)
 
 
@@ -161,13 +161,13 @@ class Events(NamedTuple):
 
     def number(self, stat: str, dtype: type[pl.Int64 | pl.Float64] = pl.Int64) -> pl.Series:
         """The stat of each event, or else of its name."""
-        mine, named = self.stats.number(stat, dtype), self.of_names.number(stat, dtype)
-        return mine if named.null_count() == len(named) else _either(mine, named.gather(self.what))
+        own, of_name = self.stats.number(stat, dtype), self.of_names.number(stat, dtype)
+        return own if of_name.null_count() == len(of_name) else _either(own, of_name.gather(self.what))
 
     def text(self, stat: str) -> pl.Series:
         """The stat of each event, or else of its name."""
-        mine, named = self.stats.text(stat), self.of_names.text(stat)
-        return mine if named.null_count() == len(named) else _either(mine, named.gather(self.what))
+        own, of_name = self.stats.text(stat), self.of_names.text(stat)
+        return own if of_name.null_count() == len(of_name) else _either(own, of_name.gather(self.what))
 
 
 @dataclass(eq=False)
@@ -184,9 +184,9 @@ class Plane:
         self._top = self.buffer.split(0, self.buffer.size, _LINES)
 
     @property
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         """Whether the plane's own list of fields could be read to its end."""
-        return self._top.whole
+        return self._top.complete
 
     @cached_property
     def name(self) -> str:
@@ -199,9 +199,9 @@ class Plane:
         spans = [f for f in self._top.fields if f.number == 6 and f.end >= 0]  # noqa: PLR2004
         start, end = (np.array([f[i] for f in spans], np.int64) for i in (1, 2))
         owner, number = np.arange(len(spans)), np.full(len(spans), 6)
-        borne = self._found(Fields(owner, number, start.view(np.uint64), end - start), self._every_stat)
-        told = self._stats([borne], len(spans))
-        return {stat: value for stat in told.names for value in told.values(stat)[-1:]}
+        borne = self._borne_of(Fields(owner, number, start.view(np.uint64), end - start), self._every_stat)
+        stats = self._stats([borne], len(spans))
+        return {stat: value for stat in stats.names for value in stats.values(stat)[-1:]}
 
     @cached_property
     def names(self) -> Names:
@@ -220,16 +220,16 @@ class Plane:
             self._line({f.number: f for f in self.buffer.head(a, b, _EVENTS)}) if a < b else _EMPTY for a, b in spans
         ]
 
-    def _line(self, told: Mapping[int, Field]) -> Line:
-        names = (self._text(told[number]) for number in (11, 2) if number in told)  # the name to show, or else its own
-        return Line(_signed(told[1].value) if 1 in told else 0, next(filter(None, names), ""))
+    def _line(self, fields: Mapping[int, Field]) -> Line:
+        names = (self._text(fields[number]) for number in (11, 2) if number in fields)  # its display name first
+        return Line(_signed(fields[1].value) if 1 in fields else 0, next(filter(None, names), ""))
 
     def _message(self, line: int) -> Message:
         message = self.buffer.split(int(self._top.starts[line]), int(self._top.ends[line]), _EVENTS)
-        self.cut_lines += not message.whole
+        self.cut_lines += not message.complete
         return message
 
-    def events(self, lines: Collection[int], wanted: Collection[str]) -> Iterator[Events]:
+    def events(self, lines: Collection[int], stat_names: Collection[str]) -> Iterator[Events]:
         """The events of these lines (rows of `lines`) with the stats named in `wanted`, so many at a time."""
         lines = [line for line in lines if self._top.starts[line] < self._top.ends[line]]
         chosen = [self._message(line) for line in lines]
@@ -239,42 +239,42 @@ class Plane:
             np.concatenate([getattr(m, side) for m in chosen] or [np.empty(0, np.int64)]) for side in ("starts", "ends")
         )
         del chosen
-        stats = self._chosen(wanted)
-        of_names = self._stats([self._found(self.names.stats, stats)], len(self.names.ids) + 1)
+        stats = self._chosen(stat_names)
+        of_names = self._stats([self._borne_of(self.names.stats, stats)], len(self.names.ids) + 1)
         number = np.array(lines, np.int64)
         for at in range(0, max(1, len(starts)), _AT_ONCE):
             of_line = row[at : at + _AT_ONCE]
             some = self._events(starts[at : at + _AT_ONCE], ends[at : at + _AT_ONCE], began[of_line], stats)
             yield some._replace(line=number[of_line[some.line]], of_names=of_names)
 
-    def _events(self, starts: Ints, ends: Ints, began: Ints, wanted: Mask) -> Events:
+    def _events(self, starts: Ints, ends: Ints, began: Ints, chosen: Mask) -> Events:
         """The events at these places, whose line has its timestamp in `began`; their `line` is their place instead."""
         ids, offset, length = (np.zeros(len(starts), np.uint64) for _ in range(3))
         bad, borne = np.zeros(len(starts), bool), list[_Borne]()
-        for found, broken in self.buffer.fields(starts, ends):
+        for fields, broken in self.buffer.fields(starts, ends):
             for number, column in ((1, ids), (2, offset), (3, length)):
-                some = found.of(number)
+                some = fields.of(number)
                 column[some.owner] = some.value
-            bad[found.of(5).owner] = True  # a sum over events, which has no time of its own
+            bad[fields.of(5).owner] = True  # a sum over events, which has no time of its own
             bad[broken] = True
             self.malformed += len(broken)
-            borne.append(self._found(_bytes(found.of(4)), wanted))
+            borne.append(self._borne_of(_bytes(fields.of(4)), chosen))
         start, dur, timed = _times(began, offset, length)
         self.untimed += int((~timed & ~bad).sum())
-        kept = np.flatnonzero(timed & ~bad)
+        valid = np.flatnonzero(timed & ~bad)
         place = np.full(len(starts), -1, np.int32)
-        place[kept] = np.arange(len(kept))
-        what = self.names.rows(ids[kept].view(np.int64))
-        stats = self._stats(borne, len(kept), place)
-        return Events(kept, what, start[kept], dur[kept], stats, Stats(0, {}, self.buffer, self._stat_names))
+        place[valid] = np.arange(len(valid))
+        what = self.names.rows(ids[valid].view(np.int64))
+        stats = self._stats(borne, len(valid), place)
+        return Events(valid, what, start[valid], dur[valid], stats, Stats(0, {}, self.buffer, self._stat_names))
 
     def _names(self, number: int) -> Names:
         """The map of event or stat names under this field number of the plane."""
         entries = [f for f in self._top.fields if f.number == number and f.end >= 0]
         starts, ends = (np.array([f[i] for f in entries], np.int64) for i in (1, 2))
-        told, _ = self.buffer.all_fields(starts, ends)
-        keys, values = np.zeros(len(entries), np.uint64), _bytes(told.of(2))
-        keys[told.of(1).owner] = told.of(1).value
+        fields, _ = self.buffer.all_fields(starts, ends)
+        keys, values = np.zeros(len(entries), np.uint64), _bytes(fields.of(2))
+        keys[fields.of(1).owner] = fields.of(1).value
         ids, last = np.unique(keys.view(np.int64)[::-1], return_index=True)
         entry = len(entries) - 1 - last  # of two with the same id the later one counts
         row = np.full(len(entries), -1)
@@ -284,34 +284,34 @@ class Plane:
         inner = _bytes(inner.where(inner.owner >= 0))
         return Names(ids, self._texts(inner.of(2), len(ids)), self._texts(inner.of(4), len(ids)), inner.of(5))
 
-    def _texts(self, found: Fields, height: int) -> list[str]:
+    def _texts(self, spans: Fields, height: int) -> list[str]:
         texts = [""] * height
-        for row, start, end in zip(found.owner.tolist(), found.start.tolist(), found.end.tolist(), strict=True):
+        for row, start, end in zip(spans.owner.tolist(), spans.start.tolist(), spans.end.tolist(), strict=True):
             texts[row] = self.buffer.text(start, end)
         return texts
 
     def _text(self, span: Field) -> str:
         return self.buffer.text(span.value, span.end) if span.end >= 0 else ""
 
-    def _chosen(self, wanted: Collection[str]) -> Mask:
+    def _chosen(self, stat_names: Collection[str]) -> Mask:
         """Which stats (rows of their names, and one for those without) are wanted."""
-        return np.array([*(name in wanted for name in self._stat_names.names), False])
+        return np.array([*(name in stat_names for name in self._stat_names.names), False])
 
     @property
     def _every_stat(self) -> Mask:
         return self._chosen(self._stat_names.names)
 
-    def _found(self, spans: Fields, chosen: Mask) -> _Borne:
+    def _borne_of(self, spans: Fields, chosen: Mask) -> _Borne:
         """The chosen ones of the stats at these places; `spans.owner` is the row of what bears each."""
         fields, _ = self.buffer.all_fields(spans.start, spans.end)
         ids, of_id = np.zeros(len(spans.owner), np.int64), fields.of(1)
         ids[of_id.owner] = of_id.value.view(np.int64)
         stat = self._stat_names.rows(ids)[fields.owner]
-        kept = chosen[stat] & (fields.number != 1)
-        values = fields.where(kept)
+        chosen_rows = chosen[stat] & (fields.number != 1)
+        values = fields.where(chosen_rows)
         return _Borne(
             spans.owner[values.owner].astype(np.int32),
-            stat[kept].astype(np.int32),
+            stat[chosen_rows].astype(np.int32),
             values.number.clip(0, 127).astype(np.int8),
             values.value,
             values.length.clip(max=1 << 30).astype(np.int32),
@@ -326,8 +326,8 @@ class Plane:
         stats, first = np.unique(borne.stat[order], return_index=True)
         columns = {}
         for stat, rows in zip(stats.tolist(), np.split(order, first[1:]), strict=False):
-            mine = rows[borne.row[rows] >= 0]
-            columns[self._stat_names.names[stat]] = borne.at(mine)
+            places = rows[borne.row[rows] >= 0]
+            columns[self._stat_names.names[stat]] = borne.at(places)
         return Stats(height, columns, self.buffer, self._stat_names)
 
 
@@ -348,9 +348,9 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-def _bytes(found: Fields) -> Fields:
+def _bytes(fields: Fields) -> Fields:
     """Those that bear bytes, as a message or text must."""
-    return found.where(found.length >= 0)
+    return fields.where(fields.length >= 0)
 
 
 def _either(first: pl.Series, second: pl.Series) -> pl.Series:

@@ -41,37 +41,37 @@ class Space:
         Raises:
             ReadError: Nothing of it can be read.
         """
-        whole, notes = 0, 0
+        complete, notes = 0, 0
         while (tag := self._varint()) is not None:
-            number, kind = tag >> 3, tag & 7
+            field_number, kind = tag >> 3, tag & 7
             size = self._varint() if kind == _BYTES else None
-            if number not in _FIELD_NUMBERS or size is None:
-                self._give_up(b"", whole)
+            if field_number not in _FIELD_NUMBERS or size is None:
+                self._give_up(b"", complete)
                 return
-            if not size and number == _PLANE:
-                whole += 1
+            if not size and field_number == _PLANE:
+                complete += 1
                 continue
             data = self._take(size)
             if len(data) < size:
-                self._give_up(data, whole)
+                self._give_up(data, complete)
                 return
-            if number == _PLANE:
+            if field_number == _PLANE:
                 data += PADDING
                 plane = Plane(Buffer(data))
-                if not plane.whole:
-                    self._give_up(data, whole)
+                if not plane.complete:
+                    self._give_up(data, complete)
                     return
-                whole += 1
+                complete += 1
                 yield plane
                 del plane, data
-            elif number in {_ERROR, _WARNING} and notes < _MOST_NOTES:
+            elif field_number in {_ERROR, _WARNING} and notes < _MOST_NOTES:
                 notes += 1
-                said = one_line(data[: 4 * _LONGEST_NOTE].decode("utf-8", "replace"), _LONGEST_NOTE)
-                self.salvaged.append(f"the profiler says: {said}")
-        if not whole:
-            raise ReadError(f"{self.name}: {'empty' if not self._read_bytes else 'no plane in it'}; record it again")
+                message = one_line(data[: 4 * _LONGEST_NOTE].decode("utf-8", "replace"), _LONGEST_NOTE)
+                self.salvaged.append(f"the profiler says: {message}")
+        if not complete:
+            raise ReadError(f"{'empty' if not self._read_bytes else 'no plane in it'}; record it again", self.name)
 
-    def _give_up(self, data: bytes | bytearray, whole: int) -> None:
+    def _give_up(self, data: bytes | bytearray, complete: int) -> None:
         """At a field that is not whole: the file ends in it, or its bytes are not what was written."""
         data = bytes(data[: 4 * _PIECE_BYTES])
         if data.count(_REPLACED) > _REPLACED_SHARE * (len(data) + 1):
@@ -81,8 +81,8 @@ class Space:
             why = f"cut off at {at}, before the names of its events; copy it again, or record it again"
         else:
             why = f"damaged at byte {self._read_bytes:,}; copy it again, or record it again"
-        if not whole:
-            raise ReadError(f"{self.name}: {why}")
+        if not complete:
+            raise ReadError(why, self.name)
         self.cut_off = True
         self.salvaged.append(f"{why.partition(';')[0].partition(', ')[0]}: read up to there")
 

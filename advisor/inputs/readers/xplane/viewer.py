@@ -33,7 +33,7 @@ LACKS: Final = {
 }
 """What is always absent of such a copy, and why."""
 
-_WANTED: Final = frozenset(OF_RANGES | OF_OPS | OF_STEPS | {"flow"})
+_STATS: Final = frozenset(OF_RANGES | OF_OPS | OF_STEPS | {"flow"})
 _EVENTS: Final = ("X", "i", "I")  # with a length, and without
 _DIGITS: Final = 19
 _LATEST_US: Final = 1e12
@@ -82,17 +82,15 @@ class Viewed:
         Raises:
             ReadError: Nothing of it can be read.
         """
-        trace, made = Trace(self.name, VIEWER, self.max_bytes), defaultdict[int, _Plane](_Plane)
+        trace, planes = Trace(self.name, VIEWER, self.max_bytes), defaultdict[int, _Plane](_Plane)
         for events in trace.chunks(Source(self.stream, on_read=self.on_read)):
             for event in events:
                 if event.pid is not None:
-                    made[event.pid].add(event)
+                    planes[event.pid].add(event)
         if trace.cut_off:
-            raise ReadError(
-                f"{self.name}: cut off, and with it whole threads, which would pass for idle; copy it again"
-            )
+            raise ReadError("cut off, and with it whole threads, which would pass for idle; copy it again", self.name)
         self.salvaged += [NOTE, *trace.salvaged]
-        for plane in made.values():
+        for plane in planes.values():
             yield Plane(Buffer(plane.written() + PADDING))
 
 
@@ -105,16 +103,16 @@ class _Plane:
     lines: dict[int, bytearray] = field(default_factory=lambda: defaultdict(bytearray))
     names: dict[tuple[str, str], int] = field(default_factory=dict)
     stats: dict[str, int] = field(default_factory=dict)
-    told: dict[tuple[str, str], Encoded] = field(default_factory=dict)
+    encoded: dict[tuple[str, str], Encoded] = field(default_factory=dict)
 
     def add(self, event: Event) -> None:
         args = event.args or {}
         if event.ph == "M":
             self._describe(event, args.get("name"))
         elif event.ph in _EVENTS and event.name is not None:
-            named = _text(args.get("long_name")) or event.name, event.name
-            number = self.names.setdefault(named, len(self.names) + 1)
-            stats = b"".join([self._stat(key, value) for key, value in args.items() if key in _WANTED])
+            names = _text(args.get("long_name")) or event.name, event.name
+            number = self.names.setdefault(names, len(self.names) + 1)
+            stats = b"".join([self._stat(key, value) for key, value in args.items() if key in _STATS])
             body = _varint_field(1, number) + _varint_field(2, _ps(event.ts)) + _varint_field(3, _ps(event.dur or 0))
             self.lines[event.tid or 0] += _field(4, body + stats)
 
@@ -131,14 +129,14 @@ class _Plane:
         text = _text(value)
         if text is None:
             return b""
-        if (known := self.told.get((key, text))) is None:
-            whole = int(text) if text.lstrip("-").isdecimal() and len(text) <= _DIGITS else None
-            if key == "flow" and whole is not None:
-                known = b"".join(self._hand_over(whole))
+        if (known := self.encoded.get((key, text))) is None:
+            number = int(text) if text.lstrip("-").isdecimal() and len(text) <= _DIGITS else None
+            if key == "flow" and number is not None:
+                known = b"".join(self._hand_over(number))
             else:
-                as_number = b"" if whole is None else self._written(key, _varint_field(4, whole))
+                as_number = b"" if number is None else self._written(key, _varint_field(4, number))
                 known = as_number + self._written(key, _field(5, text.encode("utf-8", "replace")))
-            self.told[key, text] = known
+            self.encoded[key, text] = known
         return known
 
     def _hand_over(self, flow: int) -> Iterator[Encoded]:
@@ -162,9 +160,9 @@ class _Plane:
 
 def _entry(number: int, id_: int, texts: Sequence[str]) -> Encoded:
     """An entry of a plane's table of names: the name, and the one to show."""
-    told = zip((2, 4), texts, strict=False)
-    named = b"".join(_field(place, text.encode("utf-8", "replace")) for place, text in told)
-    return _field(number, _varint_field(1, id_) + _field(2, _varint_field(1, id_) + named))
+    pairs = zip((2, 4), texts, strict=False)
+    body = b"".join(_field(place, text.encode("utf-8", "replace")) for place, text in pairs)
+    return _field(number, _varint_field(1, id_) + _field(2, _varint_field(1, id_) + body))
 
 
 def _text(value: object) -> str | None:

@@ -59,7 +59,7 @@ class Message(NamedTuple):
     fields: list[Field]
     starts: Ints
     ends: Ints
-    whole: bool
+    complete: bool
 
 
 class Fields(NamedTuple):
@@ -132,7 +132,7 @@ class Buffer:
         sizes, starts = self._varints(np.array(tags, np.int64) + 1)
         ends = starts + np.minimum(sizes, _u(self.size)).view(np.int64)
         inside = len(ends) - bool(len(ends) and ends[-1] > end)
-        return Message(fields, starts[:inside], ends[:inside], whole=at == end)
+        return Message(fields, starts[:inside], ends[:inside], complete=at == end)
 
     def head(self, start: int, end: int, many: int) -> list[Field]:
         """The fields of a message in front of its long list, or all that are whole where it has none."""
@@ -180,24 +180,24 @@ class Buffer:
         try:
             return pl.Series(spelt, dtype=pl.Binary).cast(pl.String)
         except pl.exceptions.ComputeError:  # some are no UTF-8
-            return pl.Series([one.decode("utf-8", "replace") for one in spelt], dtype=pl.String)
+            return pl.Series([text.decode("utf-8", "replace") for text in spelt], dtype=pl.String)
 
     def fields(self, starts: Ints, ends: Ints) -> Iterator[tuple[Fields, Ints]]:
         """All fields of many messages, block by block, each with the rows of its messages that are malformed."""
         for at in range(0, len(starts), _BLOCK):
-            found, broken = self._block(starts[at : at + _BLOCK], ends[at : at + _BLOCK])
-            yield found._replace(owner=found.owner + at), broken + at
+            fields, broken = self._block(starts[at : at + _BLOCK], ends[at : at + _BLOCK])
+            yield fields._replace(owner=fields.owner + at), broken + at
 
     def all_fields(self, starts: Ints, ends: Ints) -> tuple[Fields, Ints]:
         """As `fields`, in one."""
         blocks = list(self.fields(starts, ends)) or [(_NOTHING, _NONE)]
-        columns = zip(*(found for found, _ in blocks), strict=True)
+        columns = zip(*(fields for fields, _ in blocks), strict=True)
         return Fields(*map(np.concatenate, columns)), np.concatenate([broken for _, broken in blocks])
 
     def _block(self, starts: Ints, ends: Ints) -> tuple[Fields, Ints]:
         """Takes one field of every message at a time, until all are at their end."""
         rows, at, end = np.arange(len(starts)), starts, ends
-        found, broken = [_NOTHING], [_NONE]
+        parts, broken = [_NOTHING], [_NONE]
         for _ in range(_MOST_FIELDS):
             unfinished = at < end
             if not unfinished.all():
@@ -209,9 +209,9 @@ class Buffer:
             if not good.all():
                 broken.append(rows[~good])
                 rows, at, end, some = rows[good], at[good], end[good], some.where(good)
-            found.append(some)
+            parts.append(some)
         broken.append(rows)  # with more fields than any message has
-        return Fields(*map(np.concatenate, zip(*found, strict=True))), np.concatenate(broken)
+        return Fields(*map(np.concatenate, zip(*parts, strict=True))), np.concatenate(broken)
 
     def _next(self, rows: Ints, at: Ints) -> tuple[Fields, Ints]:
         """The field at each place and where the next one is: 0 where this is none."""

@@ -29,18 +29,18 @@ def tree(*host: Row, ops: tuple[Row, ...] = (), steps: int = 1) -> dict[str, tup
     """Total and self microseconds per step, by the path of names."""
     device = 0 if ops else None
     windows = [step(i, 1000 * i, 1000 * (i + 1), device=device) for i in range(steps)]
-    made = profile(ops, nested(*host), windows, devices=[{"device": 0}] if ops else [])
-    return paths(call_tree(view(made)))
+    trace = profile(ops, nested(*host), windows, devices=[{"device": 0}] if ops else [])
+    return paths(call_tree(view(trace)))
 
 
 def paths(rows: pl.DataFrame) -> dict[str, tuple[float, float]]:
-    found: dict[int, str] = {}
-    told = {}
+    path: dict[int, str] = {}
+    times = {}
     for row in rows.to_dicts():
-        above = "" if row["parent"] is None else found[row["parent"]] + "/"
-        found[row["id"]] = f"{above}{row['name']}"
-        told[found[row["id"]]] = (round(row["total_ms"] * 1e3, 6), round(row["self_ms"] * 1e3, 6))
-    return told
+        above = "" if row["parent"] is None else path[row["parent"]] + "/"
+        path[row["id"]] = f"{above}{row['name']}"
+        times[path[row["id"]]] = (round(row["total_ms"] * 1e3, 6), round(row["self_ms"] * 1e3, 6))
+    return times
 
 
 def test_device_time_counts_at_the_op_that_launched_it_and_at_all_around_it():

@@ -12,9 +12,10 @@ from advisor.analysis.device.host_work import (
     python_work,
     stalls,
     training_ops,
-    untold,
+    unknown_waits,
 )
 from advisor.model.intervals import EMPTY, Union
+from advisor.model.missing import Missing
 from tests.tables import US, kernel, on_host, profile, step, view
 
 # us        0    20           100   120                 1300  1320
@@ -32,15 +33,15 @@ def union(*spans: tuple[float, float]) -> Union:
 
 
 def test_waiting_up_to_a_millisecond_is_the_launches_and_longer_is_a_stall():
-    made = view(profile(DEVICE, steps=STEPS))
-    assert us(launch_gaps(made)) == [(20, 100)]
-    assert us(stalls(made)) == [(120, 1300)]
+    trace = view(profile(DEVICE, steps=STEPS))
+    assert us(launch_gaps(trace)) == [(20, 100)]
+    assert us(stalls(trace)) == [(120, 1300)]
 
 
 def test_what_other_causes_account_for_is_no_waiting_for_launches():
-    made = view(profile(DEVICE, [on_host("input", 30, 50), on_host("gc", 200, 300)], STEPS))
-    assert us(launch_gaps(made)) == [(20, 30), (50, 100)]
-    assert us(stalls(made)) == [(120, 200), (300, 1300)]
+    trace = view(profile(DEVICE, [on_host("input", 30, 50), on_host("gc", 200, 300)], STEPS))
+    assert us(launch_gaps(trace)) == [(20, 30), (50, 100)]
+    assert us(stalls(trace)) == [(120, 200), (300, 1300)]
 
 
 def test_python_works_between_50_us_and_a_millisecond_on_end():
@@ -59,9 +60,9 @@ def test_the_input_of_any_thread_is_not_python_s_work():
 
 def test_uneven_steps_have_python_s_work_too():
     steps = [*(step(i, 100 * i, 100 * i + 100) for i in range(4)), step(4, 400, 700)]
-    made = view(profile([kernel(100 * i, 100 * i + 100, 100 * i) for i in range(5)], steps=steps), "steady")
-    assert made.uneven["step"].to_list() == [4]
-    assert us(python_work(made))[-1] == (400, 700)
+    trace = view(profile([kernel(100 * i, 100 * i + 100, 100 * i) for i in range(5)], steps=steps), "steady")
+    assert trace.uneven["step"].to_list() == [4]
+    assert us(python_work(trace))[-1] == (400, 700)
 
 
 def test_the_threads_that_launch_or_bear_the_steps_are_training():
@@ -76,8 +77,8 @@ def test_where_nothing_tells_the_threads_all_are_training():
 
 def test_between_ops_knows_the_collectives_of_other_threads():
     host = [on_host("step", 0, 100), on_host("op", 0, 20), on_host("collective", 30, 80, thread=4)]
-    made = view(profile([], host, [step(1, 0, 100, device=None)]))
-    assert us(between_ops(made, made.steps)) == [(20, 30), (80, 100)]
+    trace = view(profile([], host, [step(1, 0, 100, device=None)]))
+    assert us(between_ops(trace, trace.steps)) == [(20, 30), (80, 100)]
 
 
 def test_the_busiest_ranges_are_told_by_their_own_time():
@@ -85,19 +86,19 @@ def test_the_busiest_ranges_are_told_by_their_own_time():
         on_host("annotation", 20, 99, name="train", thread=2),
         on_host("python", 30, 60, name="f", thread=2, parent=0),
     ]
-    made = view(profile(DEVICE, host, STEPS))
-    found = busiest(made, union((20, 110)))
-    assert found.rows() == [("train", 49 * US), ("f", 30 * US), (None, 10 * US), ("cudaLaunchKernel", 1 * US)]
-    assert in_words(made, found) == "train (49 µs), f (30 µs), nothing that was recorded (10 µs)"
+    trace = view(profile(DEVICE, host, STEPS))
+    ranges = busiest(trace, union((20, 110)))
+    assert ranges.rows() == [("train", 49 * US), ("f", 30 * US), (None, 10 * US), ("cudaLaunchKernel", 1 * US)]
+    assert in_words(trace, ranges) == "train (49 µs), f (30 µs), nothing that was recorded (10 µs)"
 
 
 def test_no_time_has_no_words():
-    made = view(profile(DEVICE, steps=STEPS))
-    assert in_words(made, busiest(made, EMPTY)) == ""
+    trace = view(profile(DEVICE, steps=STEPS))
+    assert in_words(trace, busiest(trace, EMPTY)) == ""
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "left"),
+    ("covered", "other", "rest"),
     [
         ([(0, 10)], [(2, 4), (8, 20)], [(0, 2), (4, 8)]),
         ([(0, 10), (20, 30)], [(5, 25)], [(0, 5), (25, 30)]),
@@ -105,27 +106,28 @@ def test_no_time_has_no_words():
         ([], [(0, 10)], []),
     ],
 )
-def test_minus_leaves_what_only_the_first_covers(one, other, left):
-    assert us(minus(union(*one), union(*other))) == left
+def test_minus_leaves_what_only_the_first_covers(covered, other, rest):
+    assert us(minus(union(*covered), union(*other))) == rest
 
 
 def test_what_the_device_waited_for_cannot_be_told_without_launches():
-    assert "no runtime calls" in str(untold(view(profile([kernel(0, 20), kernel(50, 60)], steps=[step(1, 0, 60)]))))
+    trace = view(profile([kernel(0, 20), kernel(50, 60)], steps=[step(1, 0, 60)]))
+    assert unknown_waits(trace) == Missing("no_cuda_calls")
 
 
 def test_nor_where_much_idle_time_is_unknown():
-    made = [kernel(0, 20, 0), kernel(26, 100)]  # 6 of 100 us before a kernel whose launch is not known
-    assert untold(view(profile(made, steps=[step(1, 0, 100)]))) == "6 % of the time is idle and nothing tells why"
-    made = [kernel(0, 20, 0), kernel(24, 100)]
-    assert untold(view(profile(made, steps=[step(1, 0, 100)]))) is None
+    kernels = [kernel(0, 20, 0), kernel(26, 100)]  # 6 of 100 us before a kernel whose launch is not known
+    assert unknown_waits(view(profile(kernels, steps=[step(1, 0, 100)]))) == Missing("idle_cause_unknown", share=0.06)
+    kernels = [kernel(0, 20, 0), kernel(24, 100)]
+    assert unknown_waits(view(profile(kernels, steps=[step(1, 0, 100)]))) is None
 
 
 def test_without_a_device_nothing_waited():
-    assert untold(view(profile([], [on_host("op", 0, 1)], [step(1, 0, 9, device=None)]))) is None
+    assert unknown_waits(view(profile([], [on_host("op", 0, 1)], [step(1, 0, 9, device=None)]))) is None
 
 
 def test_places_are_those_of_used_steps_the_longest_first():
     host = [on_host("op", 5, 6, name="a"), on_host("op", 110, 130, name="b"), on_host("op", 210, 290, name="late")]
-    made = view(profile(DEVICE, host, [step(7, 0, 100), step(8, 100, 200)]))
-    found = places(made, made.host.filter(made.host["kind"] == "op"))
-    assert found.select("step", "name", "op").rows() == [(8, "b", 1), (7, "a", 0)]
+    trace = view(profile(DEVICE, host, [step(7, 0, 100), step(8, 100, 200)]))
+    ranges = places(trace, trace.host.filter(trace.host["kind"] == "op"))
+    assert ranges.select("step", "name", "op").rows() == [(8, "b", 1), (7, "a", 0)]

@@ -45,8 +45,8 @@ def view(calls, ops, step=(0, 1000), host=None):
         "host_dur_ns": [host_length * US],
     }
     tables = {"workers": {"worker": [0]}, "steps": steps, "device_ops": device, "host_ops": calls_table}
-    made = Profile.of({name: table(name, columns) for name, columns in tables.items()}, format="test")
-    return select_steps(made).views[0]
+    trace = Profile.of({name: table(name, columns) for name, columns in tables.items()}, format="test")
+    return select_steps(trace).views[0]
 
 
 #          0    10        20                       110
@@ -59,14 +59,14 @@ BACK_TO_BACK = (
 
 
 def test_unchanged_it_takes_as_long_as_recorded():
-    made = replay(view(*BACK_TO_BACK, step=(0, 110)))
-    assert made.step_ms == pytest.approx(0.110)
-    assert made.recorded_ms == pytest.approx(0.110)
+    model = replay(view(*BACK_TO_BACK, step=(0, 110)))
+    assert model.step_ms == pytest.approx(0.110)
+    assert model.recorded_ms == pytest.approx(0.110)
 
 
 def test_a_kernel_on_the_critical_path_is_saved_whole():
-    made = replay(view(*BACK_TO_BACK, step=(0, 110), host=(0, 12)))
-    assert made.saved_ms(made.with_ops(np.array([1]), 0.0)) == pytest.approx(0.050)
+    model = replay(view(*BACK_TO_BACK, step=(0, 110), host=(0, 12)))
+    assert model.saved_ms(model.with_ops(np.array([1]), 0.0)) == pytest.approx(0.050)
 
 
 # host     launch at 0 ... 300 of host work ... launch at 305, tail to 400
@@ -78,21 +78,21 @@ HOST_BOUND = (
 
 
 def test_a_host_bound_step_does_not_notice_faster_kernels():
-    made = replay(view(*HOST_BOUND, step=(0, 400)))
-    assert made.step_ms == pytest.approx(0.400)
-    assert made.saved_ms(made.with_ops(np.array([0, 1]), 0.5)) == 0.0
+    model = replay(view(*HOST_BOUND, step=(0, 400)))
+    assert model.step_ms == pytest.approx(0.400)
+    assert model.saved_ms(model.with_ops(np.array([0, 1]), 0.5)) == 0.0
 
 
 def test_host_work_that_goes_away_brings_the_next_launch_forward():
     # without [5, 305) the second call is made at 5: device 10-60, 61.2-111.2; the host's tail of 90 ends at 100
-    made = replay(view(*HOST_BOUND, step=(0, 400)))
-    changed = made.without_host(Union.of([5 * US], [305 * US]))
-    assert made.saved_ms(changed) == pytest.approx(0.400 - 0.1112)
+    model = replay(view(*HOST_BOUND, step=(0, 400)))
+    changed = model.without_host(Union.of([5 * US], [305 * US]))
+    assert model.saved_ms(changed) == pytest.approx(0.400 - 0.1112)
 
 
 def test_half_of_it_kept_saves_half():
-    made = replay(view(*HOST_BOUND, step=(0, 400)))
-    assert made.saved_ms(made.without_host(Union.of([5 * US], [305 * US]), kept=0.5)) == pytest.approx(0.150)
+    model = replay(view(*HOST_BOUND, step=(0, 400)))
+    assert model.saved_ms(model.without_host(Union.of([5 * US], [305 * US]), rest=0.5)) == pytest.approx(0.150)
 
 
 # host     launch at 0, sync 5..62 (the kernel ends at 60), launch at 62
@@ -113,27 +113,27 @@ def test_a_wait_holds_the_host_until_the_device_is_done():
 
 def test_without_the_wait_the_second_kernel_follows_the_first():
     # the call itself still takes the 2 us it took after the device was done: launch at 7, kernel 61.2-111.2
-    made = replay(view(*SYNC, step=(0, 122)))
-    assert made.saved_ms(made.without_waits()) == pytest.approx(0.0108)
+    model = replay(view(*SYNC, step=(0, 122)))
+    assert model.saved_ms(model.without_waits()) == pytest.approx(0.0108)
 
 
 def test_faster_kernels_end_the_wait_earlier():
-    made = replay(view(*SYNC, step=(0, 122)))
-    assert made.saved_ms(made.with_ops(np.array([0]), 0.5)) == pytest.approx(0.025)
+    model = replay(view(*SYNC, step=(0, 122)))
+    assert model.saved_ms(model.with_ops(np.array([0]), 0.5)) == pytest.approx(0.025)
 
 
 def test_streams_run_side_by_side():
     calls = [("runtime", "cudaLaunchKernel", 0, 5), ("runtime", "cudaLaunchKernel", 5, 5)]
-    made = replay(view(calls, [(0, 7, "kernel", 10, 50), (1, 8, "kernel", 15, 100)], step=(0, 115)))
-    assert made.step_ms == pytest.approx(0.115)
-    assert made.saved_ms(made.with_ops(np.array([0]), 0.0)) == 0.0
+    model = replay(view(calls, [(0, 7, "kernel", 10, 50), (1, 8, "kernel", 15, 100)], step=(0, 115)))
+    assert model.step_ms == pytest.approx(0.115)
+    assert model.saved_ms(model.with_ops(np.array([0]), 0.0)) == 0.0
 
 
 def test_launches_that_cost_a_tenth():
-    made = replay(view(*HOST_BOUND, step=(0, 400)))
+    model = replay(view(*HOST_BOUND, step=(0, 400)))
     # work between the calls of 300 us is at most 1 ms: 30 us; second call at 0.5 + 30 = 30.5
-    changed = made.with_launches(0.1, 1_000_000)
-    assert made.saved_ms(changed) > 0.250
+    changed = model.with_launches(0.1, 1_000_000)
+    assert model.saved_ms(changed) > 0.250
 
 
 # host     copy(5) at 0, launch(5) at 5
@@ -146,30 +146,30 @@ COPIED = (
 
 
 def test_an_op_waits_for_the_other_stream_that_it_was_seen_to_wait_for():
-    made = replay(view(*COPIED, step=(0, 113), host=(0, 12)))
-    assert made.step_ms == pytest.approx(0.113)
-    assert made.saved_ms(made.with_ops(np.array([0]), 0.5)) == pytest.approx(0.025)
+    model = replay(view(*COPIED, step=(0, 113), host=(0, 12)))
+    assert model.step_ms == pytest.approx(0.113)
+    assert model.saved_ms(model.with_ops(np.array([0]), 0.5)) == pytest.approx(0.025)
 
 
 def test_an_op_that_starts_long_after_another_stream_ended_did_not_wait_for_it():
     calls, (copy, (launch, stream, kind, _, dur)) = COPIED
-    made = replay(view(calls, [copy, (launch, stream, kind, 71, dur)], step=(0, 121), host=(0, 12)))
-    assert made.saved_ms(made.with_ops(np.array([0]), 0.0)) == 0.0
+    model = replay(view(calls, [copy, (launch, stream, kind, 71, dur)], step=(0, 121), host=(0, 12)))
+    assert model.saved_ms(model.with_ops(np.array([0]), 0.0)) == 0.0
 
 
 def test_calls_that_are_not_made_take_no_time_and_wait_for_nothing():
     # without the synchronisation the launch is at 5, and the second kernel follows the first: 61.2-111.2
-    made = replay(view(*SYNC, step=(0, 122)))
-    assert made.saved_ms(made.without_calls(np.array([1]))) == pytest.approx(0.0108)
+    model = replay(view(*SYNC, step=(0, 122)))
+    assert model.saved_ms(model.without_calls(np.array([1]))) == pytest.approx(0.0108)
 
 
 def test_a_pause_is_as_long_as_queued_ops_were_seen_to_take():
     # without [15, 300) the last call is made at 15, its kernel follows the third one: 169-219 instead of 310-360
     calls = [("runtime", "cudaLaunchKernel", at, 5) for at in (0, 5, 10, 300)]
     starts = (10, 63, 116, 310)
-    made = replay(view(calls, [(i, 7, "kernel", at, 50) for i, at in enumerate(starts)], step=(0, 360), host=(0, 305)))
-    assert made.step_ms == pytest.approx(0.360)
-    assert made.saved_ms(made.without_host(Union.of([15 * US], [300 * US]))) == pytest.approx(0.360 - 0.219)
+    model = replay(view(calls, [(i, 7, "kernel", at, 50) for i, at in enumerate(starts)], step=(0, 360), host=(0, 305)))
+    assert model.step_ms == pytest.approx(0.360)
+    assert model.saved_ms(model.without_host(Union.of([15 * US], [300 * US]))) == pytest.approx(0.360 - 0.219)
 
 
 # host     launches at 0 and 5, cudaMalloc 20 .. 80, launch at 90
@@ -177,16 +177,16 @@ def test_a_pause_is_as_long_as_queued_ops_were_seen_to_take():
 def test_taking_memory_waits_for_nothing_although_a_kernel_ends_meanwhile():
     calls = [*BACK_TO_BACK[0], ("allocator", "cudaMalloc", 20, 60), ("runtime", "cudaLaunchKernel", 90, 5)]
     ops = [(0, 7, "kernel", 10, 50), (1, 7, "kernel", 60, 150), (3, 7, "kernel", 210, 10)]
-    made = replay(view(calls, ops, step=(0, 220), host=(0, 100)))
-    assert made.waits.tolist() == [False, False, False, False]
-    assert made.step_ms == pytest.approx(0.220)
+    model = replay(view(calls, ops, step=(0, 220), host=(0, 100)))
+    assert model.waits.tolist() == [False, False, False, False]
+    assert model.step_ms == pytest.approx(0.220)
 
 
 def test_giving_memory_back_waits_for_all_that_was_launched():
     calls = [*BACK_TO_BACK[0], ("allocator", "cudaFree", 20, 95)]  # the device is done at 110, 5 us before its return
-    made = replay(view(calls, BACK_TO_BACK[1], step=(0, 115)))
-    assert made.waits.tolist() == [False, False, True]
-    assert made.own.tolist()[2] == 5 * US
+    model = replay(view(calls, BACK_TO_BACK[1], step=(0, 115)))
+    assert model.waits.tolist() == [False, False, True]
+    assert model.own.tolist()[2] == 5 * US
 
 
 def test_nothing_linked_is_nothing_replayed():

@@ -70,42 +70,42 @@ OPS = [
 ]
 
 
-def drawn():
+def worst():
     (view,) = select_steps(profile(STEPS, KERNELS, OPS), "all").views
-    found = worst_step(view, {"seen": lambda _: pl.DataFrame({"start_ns": [20, 310], "dur_ns": [5, 80]})})
-    assert found is not None
-    return found
+    drawing = worst_step(view, {"metric": lambda _: pl.DataFrame({"start_ns": [20, 310], "dur_ns": [5, 80]})})
+    assert drawing is not None
+    return drawing
 
 
 def test_the_longest_step_is_drawn_from_its_start():
-    found = drawn()
-    assert (found.step, found.start_ns, found.dur_ns) == (1, 100, 300)
-    assert found.events.filter("on_device").select("name", "start_ns", "dur_ns").rows() == [
+    drawing = worst()
+    assert (drawing.step, drawing.start_ns, drawing.dur_ns) == (1, 100, 300)
+    assert drawing.events.filter("on_device").select("name", "start_ns", "dur_ns").rows() == [
         ("k1", 50, 100),
         ("k2", 160, 40),
     ]
 
 
 def test_ranges_lie_as_deep_as_ranges_are_open_around_them():
-    depths = dict(drawn().events.filter(~pl.col("on_device")).select("name", "depth").rows())
+    depths = dict(worst().events.filter(~pl.col("on_device")).select("name", "depth").rows())
     assert depths == {"outer": 0, "inner": 1, "later": 1, "next": 0}
 
 
 def test_idle_stretches_fill_what_the_device_leaves():
-    idle = drawn().idle
+    idle = worst().idle
     assert idle.select("start_ns", "dur_ns").rows() == [(0, 50), (150, 10), (200, 100)]
     assert idle["cause"][2] == "input"
 
 
 def test_only_the_evidence_of_this_step_is_kept():
-    assert drawn().evidence["seen"].rows() == [(210, 80)]
+    assert worst().evidence["metric"].rows() == [(210, 80)]
 
 
 def test_the_shortest_events_are_left_out(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(timeline, "MOST_EVENTS", 4)
-    found = drawn()
-    assert found.recorded == 6
-    assert found.events["name"].to_list() == ["k1", "k2", "outer", "next"]
+    drawing = worst()
+    assert drawing.recorded == 6
+    assert drawing.events["name"].to_list() == ["k1", "k2", "outer", "next"]
 
 
 def test_no_used_step_is_no_timeline():

@@ -52,7 +52,7 @@ def test_a_long_message_is_split_into_the_list_and_the_rest(made: list[list[Told
     assert [bytes(buffer.data[a:b]) for a, b in zip(found.starts, found.ends, strict=True)] == listed
     others = [number for number, value in fields if number != 4 or not isinstance(value, bytes)]
     assert [one.number for one in found.fields] == others
-    assert found.whole
+    assert found.complete
     head = buffer.head(int(start), int(end), 4)
     assert head == found.fields[: len(head)]
 
@@ -82,7 +82,7 @@ def test_malformed_messages_are_told_and_the_others_are_whole(broken: bytes):
     assert rows.tolist() == [1]
     assert sorted(zip(found.owner.tolist(), found.value.tolist(), strict=True)) == [(0, 7), (1, 9), (2, 8)]
     split = buffer.split(int(starts[1]), int(ends[1]), 4)
-    assert not split.whole
+    assert not split.complete
     assert [one.value for one in split.fields] == [9]
     assert len(split.starts) == 0
 

@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from advisor.metrics.communication import collectives
 from advisor.metrics.communication.collectives import (
     between_devices,
     calling,
@@ -24,13 +25,13 @@ STEP = [step(1, 0, 1000)]
 GLOO = on_host("collective", 100, 400, name="gloo:all_reduce", thread=9)
 
 
-def made(device: list[Row], host: list[Row] = (), *, sizes: list[int | None] = (), **more: Any) -> Profile:
+def trace(device: list[Row], host: list[Row] = (), *, sizes: list[int | None] = (), **more: Any) -> Profile:
     """A profile whose collectives are all-reduces of these sizes, in order."""
     rows = [i for i, op in enumerate(device) if op["kind"] == "collective"]
-    told = [
+    facts = [
         {"device_op": i, "worker": 0, "op": "all_reduce", "bytes": size} for i, size in zip(rows, sizes, strict=False)
     ]
-    return profile(device, host, STEP, collectives=told, **more)
+    return profile(device, host, STEP, collectives=facts, **more)
 
 
 # us            0    100   200   300   400
@@ -41,24 +42,24 @@ DEVICE = [on_device("collective", 100, 300), kernel(200, 400), on_device("collec
 
 
 def test_kernels_hide_communication():
-    found = exposure(view(made(DEVICE)))
-    assert found["communication_ms"] == pytest.approx(0.24)
-    assert found["exposed_communication_ms"] == pytest.approx(0.14)
-    assert found["hidden_communication_ms"] == pytest.approx(0.1)
-    assert found["overlap_share"] == pytest.approx(0.1 / 0.24)
-    assert found["short_collectives_per_step"] == 1
-    assert found["short_collectives_ms"] == pytest.approx(0.04)
+    values = exposure(view(trace(DEVICE)))
+    assert values[collectives.COMMUNICATION_MS] == pytest.approx(0.24)
+    assert values[collectives.EXPOSED_COMMUNICATION_MS] == pytest.approx(0.14)
+    assert values[collectives.HIDDEN_COMMUNICATION_MS] == pytest.approx(0.1)
+    assert values[collectives.OVERLAP_SHARE] == pytest.approx(0.1 / 0.24)
+    assert values[collectives.SHORT_COLLECTIVES_PER_STEP] == 1
+    assert values[collectives.SHORT_COLLECTIVES_MS] == pytest.approx(0.04)
 
 
 def test_collectives_that_overlap_count_once():
     twice = [on_device("collective", 100, 300, stream=8), on_device("collective", 200, 400, stream=9)]
-    assert exposure(view(made(twice)))["exposed_communication_ms"] == pytest.approx(0.3)
+    assert exposure(view(trace(twice)))[collectives.EXPOSED_COMMUNICATION_MS] == pytest.approx(0.3)
 
 
 def test_without_collectives_there_is_nothing_to_hide():
-    found = exposure(view(made([kernel(0, 10)])))
-    assert found["communication_ms"] == 0
-    assert isinstance(found["overlap_share"], Missing)
+    values = exposure(view(trace([kernel(0, 10)])))
+    assert values[collectives.COMMUNICATION_MS] == 0
+    assert isinstance(values[collectives.OVERLAP_SHARE], Missing)
 
 
 def test_calls_of_collectives_take_the_hosts_time_and_may_leave_the_device_idle():
@@ -70,33 +71,35 @@ def test_calls_of_collectives_take_the_hosts_time_and_may_leave_the_device_idle(
         on_host("runtime", 350, 395, parent=2),
     ]
     device = [on_device("collective", 30, 330, launch=1), on_device("collective", 400, 1000, launch=3)]
-    found = calling(view(made(device, host)))
-    assert found["collective_call_ms"] == pytest.approx(0.115)
-    assert found["collective_call_idle_ms"] == pytest.approx(0.1)  # 70 us, and 30 before the first
-    assert calling(view(made(DEVICE)))["collective_call_idle_ms"] == 0
+    values = calling(view(trace(device, host)))
+    assert values[collectives.COLLECTIVE_CALL_MS] == pytest.approx(0.115)
+    assert values[collectives.COLLECTIVE_CALL_IDLE_MS] == pytest.approx(0.1)  # 70 us, and 30 before the first
+    assert calling(view(trace(DEVICE)))[collectives.COLLECTIVE_CALL_IDLE_MS] == 0
 
 
 def test_sizes_of_messages():
-    found = sizes(view(made(DEVICE, sizes=[24 << 20, 8 << 20])))
-    assert found["collective_bytes_per_step"] == 32 << 20
-    assert found["collective_median_bytes"] == 16 << 20
-    assert found["small_message_share"] == 0  # 8 MiB is not small
-    assert sizes(view(made(DEVICE, sizes=[24 << 20, (8 << 20) - 1])))["small_message_share"] == pytest.approx(0.25)
+    values = sizes(view(trace(DEVICE, sizes=[24 << 20, 8 << 20])))
+    assert values[collectives.COLLECTIVE_BYTES_PER_STEP] == 32 << 20
+    assert values[collectives.COLLECTIVE_MEDIAN_BYTES] == 16 << 20
+    assert values[collectives.SMALL_MESSAGE_SHARE] == 0  # 8 MiB is not small
+    assert sizes(view(trace(DEVICE, sizes=[24 << 20, (8 << 20) - 1])))[
+        collectives.SMALL_MESSAGE_SHARE
+    ] == pytest.approx(0.25)
 
 
 def test_a_size_that_is_not_known_leaves_all_of_them_untold():
-    found = sizes(view(made(DEVICE, sizes=[24 << 20, None])))
-    assert found["small_message_share"] == Missing("sizes_partly_missing", missing=1, collectives=2)
+    values = sizes(view(trace(DEVICE, sizes=[24 << 20, None])))
+    assert values[collectives.SMALL_MESSAGE_SHARE] == Missing("sizes_partly_missing", missing=1, collectives=2)
 
 
 def test_calls_by_operation():
-    found = calls(view(made(DEVICE, [GLOO], sizes=[1, 1])))
-    assert found["collectives_per_step"] == 3
-    assert found["collective_calls"] == "all_reduce 2, gloo:all_reduce 1"
-    assert isinstance(found["backend"], Missing)
-    base = made(DEVICE)
-    told = replace(base, workers=base.workers.with_columns(backend=pl.lit("nccl")))
-    assert calls(view(told))["backend"] == "nccl"
+    values = calls(view(trace(DEVICE, [GLOO], sizes=[1, 1])))
+    assert values[collectives.COLLECTIVES_PER_STEP] == 3
+    assert values[collectives.COLLECTIVE_CALLS] == "all_reduce 2, gloo:all_reduce 1"
+    assert isinstance(values[collectives.BACKEND], Missing)
+    base = trace(DEVICE)
+    of_nccl = replace(base, workers=base.workers.with_columns(backend=pl.lit("nccl")))
+    assert calls(view(of_nccl))[collectives.BACKEND] == "nccl"
 
 
 # us                0    100   200   300   400   500
@@ -113,19 +116,19 @@ def test_collectives_on_the_host_and_the_copies_around_them():
         on_device("memcpy", 450, 500, 440, copy_kind="HtoD", bytes=50),
     ]
     host = [on_host("op", 0, 20, name="c10d::allreduce_"), GLOO]
-    base = made([*copies, kernel(200, 300)], host)
+    base = trace([*copies, kernel(200, 300)], host)
     thread = pl.when(pl.col("start_ns") == 398_000).then(9).otherwise("thread")  # the call that launched the copy back
     base = replace(base, host_ops=base.host_ops.with_columns(thread=thread))
-    found = through_the_host(view(base))
-    assert found["host_collective_ms"] == pytest.approx(0.3)
-    assert found["host_collective_copy_bytes_per_step"] == 2000
-    assert found["host_collective_idle_ms"] == pytest.approx(0.05 + 0.2 + 0.05)
+    values = through_the_host(view(base))
+    assert values[collectives.HOST_COLLECTIVE_MS] == pytest.approx(0.3)
+    assert values[collectives.HOST_COLLECTIVE_COPY_BYTES_PER_STEP] == 2000
+    assert values[collectives.HOST_COLLECTIVE_IDLE_MS] == pytest.approx(0.05 + 0.2 + 0.05)
 
 
 def test_copies_without_collectives_on_the_host_are_batches():
     host = [on_host("op", 0, 20, name="c10d::allreduce_")]
-    found = through_the_host(view(made([on_device("memcpy", 50, 100, 10, copy_kind="HtoD", bytes=1000)], host)))
-    assert found["host_collective_idle_ms"] == found["host_collective_copy_bytes_per_step"] == 0
+    values = through_the_host(view(trace([on_device("memcpy", 50, 100, 10, copy_kind="HtoD", bytes=1000)], host)))
+    assert values[collectives.HOST_COLLECTIVE_IDLE_MS] == values[collectives.HOST_COLLECTIVE_COPY_BYTES_PER_STEP] == 0
 
 
 def test_without_a_device_what_the_ranks_exchange_is_hidden_by_ops_of_other_threads():
@@ -133,10 +136,10 @@ def test_without_a_device_what_the_ranks_exchange_is_hidden_by_ops_of_other_thre
     host = [GLOO, on_host("op", 50, 150, name="aten::mm"), on_host("op", 150, 380, name="c10d::allreduce_")]
     inside = on_host("op", 200, 300, name="aten::add", thread=9)  # the sum itself
     steps = [step(1, 0, 1000, device=None)]
-    found = exposed_on_host(view(profile([], [*host, inside], steps)))
-    assert found["host_collective_exposed_ms"] == pytest.approx(0.25)
-    assert found["host_collective_exposed_share"] == pytest.approx(0.25)
-    assert exposed_on_host(view(profile([], host[1:], steps)))["host_collective_exposed_ms"] == 0
+    values = exposed_on_host(view(profile([], [*host, inside], steps)))
+    assert values[collectives.HOST_COLLECTIVE_EXPOSED_MS] == pytest.approx(0.25)
+    assert values[collectives.HOST_COLLECTIVE_EXPOSED_SHARE] == pytest.approx(0.25)
+    assert exposed_on_host(view(profile([], host[1:], steps)))[collectives.HOST_COLLECTIVE_EXPOSED_MS] == 0
 
 
 def alike(starts: list[float], us: float, **columns: Any) -> list[Row]:
@@ -148,36 +151,36 @@ RUNNING = on_device("collective", 90, 200)
 
 
 def test_the_same_kernel_is_slower_beside_a_collective():
-    found = contention(view(made([RUNNING, *alike(BESIDE, 15), *alike(ALONE, 10)])))
-    assert found["contention_ratio"] == pytest.approx(1.5)
-    assert found["contention_ms"] == pytest.approx(0.015)
+    values = contention(view(trace([RUNNING, *alike(BESIDE, 15), *alike(ALONE, 10)])))
+    assert values[collectives.CONTENTION_RATIO] == pytest.approx(1.5)
+    assert values[collectives.CONTENTION_MS] == pytest.approx(0.015)
 
 
 def test_two_calls_are_no_median():
-    found = contention(view(made([RUNNING, *alike(BESIDE[:2], 15), *alike(ALONE, 10)])))
-    assert isinstance(found["contention_ratio"], Missing)
-    found = contention(view(made([RUNNING, *alike(BESIDE, 15), *alike(ALONE[:2], 10)])))
-    assert isinstance(found["contention_ms"], Missing)
+    values = contention(view(trace([RUNNING, *alike(BESIDE[:2], 15), *alike(ALONE, 10)])))
+    assert isinstance(values[collectives.CONTENTION_RATIO], Missing)
+    values = contention(view(trace([RUNNING, *alike(BESIDE, 15), *alike(ALONE[:2], 10)])))
+    assert isinstance(values[collectives.CONTENTION_MS], Missing)
 
 
 def test_other_shapes_are_another_kernel():
     ops = [on_host("op", 0, 1, name="aten::mm", shapes=f"[[{n}]]") for n in (1, 2)]
     device = [RUNNING, *alike(BESIDE, 15, op=0), *alike(ALONE, 10, op=1)]
-    assert isinstance(contention(view(made(device, ops)))["contention_ratio"], Missing)
+    assert isinstance(contention(view(trace(device, ops)))[collectives.CONTENTION_RATIO], Missing)
     same = [RUNNING, *alike(BESIDE, 15, op=0), *alike(ALONE, 10, op=0)]
-    assert contention(view(made(same, ops)))["contention_ratio"] == pytest.approx(1.5)
+    assert contention(view(trace(same, ops)))[collectives.CONTENTION_RATIO] == pytest.approx(1.5)
 
 
 def test_nothing_runs_beside_a_collective():
-    found = contention(view(made([RUNNING, *alike(ALONE, 10)])))
-    assert found == {"contention_ms": 0.0, "contention_ratio": 1.0}
+    values = contention(view(trace([RUNNING, *alike(ALONE, 10)])))
+    assert values == {collectives.CONTENTION_MS: 0.0, collectives.CONTENTION_RATIO: 1.0}
 
 
 def test_copies_between_devices():
     copy = on_device("memcpy", 0, 100, copy_kind="PtoP", bytes=2_000_000)
-    found = between_devices(view(made([copy])))
-    assert found["peer_copy_ms"] == pytest.approx(0.1)
-    assert found["peer_copy_gbs"] == pytest.approx(20)
+    values = between_devices(view(trace([copy])))
+    assert values[collectives.PEER_COPY_MS] == pytest.approx(0.1)
+    assert values[collectives.PEER_COPY_GBS] == pytest.approx(20)
 
 
 def test_a_worker_on_the_host_alone_says_why():

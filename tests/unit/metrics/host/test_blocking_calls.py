@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.metrics.host import blocking_calls
 from advisor.metrics.host.blocking_calls import synchronous_copies, synchronous_memsets
-from advisor.metrics.metric import METRICS, Value
+from advisor.metrics.metric import METRICS, Metric, Value
 from advisor.model.missing import Missing
 from tests.tables import Row, kernel, on_device, on_host, profile, step, view
 
@@ -28,26 +29,27 @@ def set_(memory: str) -> Row:
     return on_device("memset", 30, 100, launch=0, target_memory=memory)
 
 
-def copies(op: Row, call: Row) -> dict[str, Value]:
+def copies(op: Row, call: Row) -> dict[Metric, Value]:
     return dict(synchronous_copies(view(profile([*KERNELS, op], [call], STEP))))
 
 
 def test_the_call_the_copy_and_the_idle_time_after_it_are_its_cost():
-    found = copies(copied(name="Memcpy HtoD"), called())
-    assert found["sync_copies_per_step"] == 1
-    assert found["sync_copy_bytes_per_step"] == 1_000_000
-    assert found["sync_copy_cost_share"] == pytest.approx(120 / 200)  # from 20, when the call begins, to 140
-    assert found["sync_copy_calls"] == "cudaMemcpy, Memcpy HtoD (70 µs)"
-    least, most = found["sync_copy_least_gain_ms"], found["sync_copy_gain_ms"]
+    values = copies(copied(name="Memcpy HtoD"), called())
+    assert values[blocking_calls.SYNC_COPIES_PER_STEP] == 1
+    assert values[blocking_calls.SYNC_COPY_BYTES_PER_STEP] == 1_000_000
+    # from 20, when the call begins, to 140
+    assert values[blocking_calls.SYNC_COPY_COST_SHARE] == pytest.approx(120 / 200)
+    assert values[blocking_calls.SYNC_COPY_CALLS] == "cudaMemcpy, Memcpy HtoD (70 µs)"
+    least, most = values[blocking_calls.SYNC_COPY_LEAST_GAIN_MS], values[blocking_calls.SYNC_COPY_GAIN_MS]
     assert isinstance(least, float)
     assert isinstance(most, float)
     assert 0 <= least < most <= 0.12
 
 
 def test_copies_without_sizes_copy_an_unknown_number_of_bytes():
-    found = copies(copied(bytes=None), called())
-    assert found["sync_copies_per_step"] == 1
-    assert isinstance(found["sync_copy_bytes_per_step"], Missing)
+    values = copies(copied(bytes=None), called())
+    assert values[blocking_calls.SYNC_COPIES_PER_STEP] == 1
+    assert isinstance(values[blocking_calls.SYNC_COPY_BYTES_PER_STEP], Missing)
 
 
 @pytest.mark.parametrize(
@@ -62,8 +64,8 @@ def test_copies_without_sizes_copy_an_unknown_number_of_bytes():
     ids=["asynchronous", "between devices", "batched", "within the device", "staged"],
 )
 def test_copies_that_do_not_block_cost_nothing(columns: dict[str, object], name: str):
-    found = copies(copied(**columns), called(name))
-    assert set(found.values()) == {0, ""}
+    values = copies(copied(**columns), called(name))
+    assert set(values.values()) == {0, ""}
 
 
 @pytest.mark.parametrize(
@@ -76,19 +78,19 @@ def test_copies_that_do_not_block_cost_nothing(columns: dict[str, object], name:
     ],
 )
 def test_copies_that_block_are_counted(columns: dict[str, object], name: str):
-    assert copies(copied(**columns), called(name))["sync_copies_per_step"] == 1
+    assert copies(copied(**columns), called(name))[blocking_calls.SYNC_COPIES_PER_STEP] == 1
 
 
 def test_what_kernels_cover_is_no_cost():
     covering = kernel(20, 90, stream=9)
-    found = synchronous_copies(view(profile([*KERNELS, covering, copied()], [called()], STEP)))
-    assert found["sync_copy_cost_share"] == pytest.approx(50 / 200)
+    values = synchronous_copies(view(profile([*KERNELS, covering, copied()], [called()], STEP)))
+    assert values[blocking_calls.SYNC_COPY_COST_SHARE] == pytest.approx(50 / 200)
 
 
 def test_a_long_gap_after_the_copy_is_the_host_s_own():
     late = [KERNELS[0], kernel(2_000, 2_100, 1_990), copied()]
-    found = synchronous_copies(view(profile(late, [called()], [step(1, 0, 2_100)])))
-    assert found["sync_copy_cost_share"] == pytest.approx(85 / 2_100)  # the call alone
+    values = synchronous_copies(view(profile(late, [called()], [step(1, 0, 2_100)])))
+    assert values[blocking_calls.SYNC_COPY_COST_SHARE] == pytest.approx(85 / 2_100)  # the call alone
 
 
 @pytest.mark.parametrize(
@@ -101,9 +103,9 @@ def test_a_long_gap_after_the_copy_is_the_host_s_own():
     ],
 )
 def test_only_memsets_of_host_and_managed_memory_block(memory: str, name: str, number: int):
-    found = synchronous_memsets(view(profile([*KERNELS, set_(memory)], [called(name, "runtime")], STEP)))
-    assert found["sync_memsets_per_step"] == number
-    assert found["sync_memset_cost_share"] == pytest.approx(number * 120 / 200)
+    values = synchronous_memsets(view(profile([*KERNELS, set_(memory)], [called(name, "runtime")], STEP)))
+    assert values[blocking_calls.SYNC_MEMSETS_PER_STEP] == number
+    assert values[blocking_calls.SYNC_MEMSET_COST_SHARE] == pytest.approx(number * 120 / 200)
 
 
 def test_places_name_the_call_the_range_and_the_idle_time_that_follows():
@@ -117,5 +119,5 @@ def test_places_name_the_call_the_range_and_the_idle_time_that_follows():
 
 
 def test_without_a_step_nothing_is_known():
-    made = view(profile([*KERNELS, copied()], [called()], [step(1, 0, 200, incomplete="cut")]))
-    assert synchronous_copies(made) == synchronous_memsets(made) == {}
+    trace = view(profile([*KERNELS, copied()], [called()], [step(1, 0, 200, incomplete="cut")]))
+    assert synchronous_copies(trace) == synchronous_memsets(trace) == {}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.metrics.host import debug_aids
 from advisor.metrics.host.debug_aids import debugging, devices, profiling
 from tests.tables import Row, kernel, measured, on_host, profile, step, view
 
@@ -16,32 +17,33 @@ def launched(kernels: list[Row], calls: list[Row]) -> list[Row]:
 
 
 def test_a_launch_that_returns_after_its_kernel_s_end_blocks():
-    found = debugging(view(profile(launched(BLOCKING, CALLS), CALLS, STEPS)))
-    assert found["blocking_launch_share"] == 1
-    assert found["launched_kernels_per_step"] == 3
+    values = debugging(view(profile(launched(BLOCKING, CALLS), CALLS, STEPS)))
+    assert values[debug_aids.BLOCKING_LAUNCH_SHARE] == 1
+    assert values[debug_aids.LAUNCHED_KERNELS_PER_STEP] == 3
 
 
 def test_a_launch_that_returns_before_does_not():
     short = [CALLS[0] | {"dur_ns": 24_999}, CALLS[1] | {"dur_ns": 25_000}, CALLS[2]]
-    found = debugging(view(profile(launched(BLOCKING, short), short, STEPS)))
-    assert found["blocking_launch_share"] == pytest.approx(2 / 3)
+    values = debugging(view(profile(launched(BLOCKING, short), short, STEPS)))
+    assert values[debug_aids.BLOCKING_LAUNCH_SHARE] == pytest.approx(2 / 3)
 
 
 def test_graph_launches_and_kernels_without_launch_are_not_judged():
     calls = [CALLS[0], CALLS[1] | {"name": "cudaGraphLaunch"}]
-    found = debugging(view(profile(launched(BLOCKING, calls), calls, STEPS)))
-    assert found["launched_kernels_per_step"] == 1
+    values = debugging(view(profile(launched(BLOCKING, calls), calls, STEPS)))
+    assert values[debug_aids.LAUNCHED_KERNELS_PER_STEP] == 1
 
 
 def test_launches_that_do_not_block_let_the_host_run_ahead():
     # the calls at 0, 20 and 40 (20 us of host work between them), the kernels 1.2 us apart: 5-25, 26.2-46.2, 47.4-67.4
-    made = profile(launched(BLOCKING, CALLS), CALLS, [step(1, 0, 130)])
-    assert debugging(view(made))["blocking_gain_ms"] == pytest.approx(0.130 - 0.0674)
+    trace = profile(launched(BLOCKING, CALLS), CALLS, [step(1, 0, 130)])
+    assert debugging(view(trace))[debug_aids.BLOCKING_GAIN_MS] == pytest.approx(0.130 - 0.0674)
 
 
 def test_without_kernels_nothing_blocks():
-    found = debugging(view(profile([], [on_host("op", 0, 9)], [step(1, 0, 10, device=None)])))
-    assert found["blocking_launch_share"] == found["launched_kernels_per_step"] == found["blocking_gain_ms"] == 0
+    values = debugging(view(profile([], [on_host("op", 0, 9)], [step(1, 0, 10, device=None)])))
+    metrics = (debug_aids.BLOCKING_LAUNCH_SHARE, debug_aids.LAUNCHED_KERNELS_PER_STEP, debug_aids.BLOCKING_GAIN_MS)
+    assert [values[metric] for metric in metrics] == [0, 0, 0]
 
 
 ENGINE = "autograd::engine::evaluate_function: MulBackward0"
@@ -56,60 +58,61 @@ CHECKED = [
 
 
 def test_the_engine_s_own_searches_for_nan_are_anomaly_detection():
-    found = debugging(view(profile([], CHECKED, [step(1, 0, 100, device=None), step(2, 100, 200, device=None)])))
-    assert found["anomaly_checks_per_step"] == 0.5
-    assert found["anomaly_ms"] == found["anomaly_gain_ms"] == pytest.approx(0.020)
+    values = debugging(view(profile([], CHECKED, [step(1, 0, 100, device=None), step(2, 100, 200, device=None)])))
+    assert values[debug_aids.ANOMALY_CHECKS_PER_STEP] == 0.5
+    assert values[debug_aids.ANOMALY_MS] == values[debug_aids.ANOMALY_GAIN_MS] == pytest.approx(0.020)
 
 
 def test_without_the_checks_their_kernels_and_calls_are_gone():
     # the check's 30 us hold its call and its kernel: the last kernel starts 30 us earlier
     device = [kernel(5, 20, 2, op=0), kernel(60, 70, 57), kernel(90, 110, 87)]
     check = [on_host("op", 0, 80, name=ENGINE), on_host("op", 50, 80, name="aten::isnan", parent=0)]
-    found = debugging(view(profile(device, check, [step(1, 0, 110)])))
-    assert found["anomaly_gain_ms"] == pytest.approx(0.030)
+    values = debugging(view(profile(device, check, [step(1, 0, 110)])))
+    assert values[debug_aids.ANOMALY_GAIN_MS] == pytest.approx(0.030)
 
 
 def test_a_model_without_anomaly_detection_has_no_checks():
-    found = debugging(view(profile([], CHECKED[:3], [step(1, 0, 100, device=None)])))
-    assert found["anomaly_checks_per_step"] == found["anomaly_ms"] == found["anomaly_gain_ms"] == 0
+    values = debugging(view(profile([], CHECKED[:3], [step(1, 0, 100, device=None)])))
+    assert values[debug_aids.ANOMALY_CHECKS_PER_STEP] == 0
+    assert values[debug_aids.ANOMALY_MS] == values[debug_aids.ANOMALY_GAIN_MS] == 0
 
 
 def test_cupti_s_own_work_counts_while_the_device_idles():
     host = [on_host("overhead", 10, 60, name="Activity Buffer Request")]
-    made = profile([kernel(0, 20, 0), kernel(100, 200, 90)], host, STEPS)
-    assert profiling(view(made))["profiler_share"] == pytest.approx(40 / 200)
-    (place,) = measured(made).places("profiler_share", 0).to_dicts()
+    trace = profile([kernel(0, 20, 0), kernel(100, 200, 90)], host, STEPS)
+    assert profiling(view(trace))[debug_aids.PROFILER_SHARE] == pytest.approx(40 / 200)
+    (place,) = measured(trace).places("profiler_share", 0).to_dicts()
     assert place["name"] == "Activity Buffer Request"
 
 
 def test_tracing_costs_a_microsecond_per_op_and_a_fifth_per_python_call():
     host = [on_host("op", 0, 1)] * 10 + [on_host("runtime", 0, 1)] * 5 + [on_host("python", 0, 1)] * 20
-    found = profiling(view(profile([], host, [step(1, 0, 200, device=None)])))
-    assert found["tracing_share"] == pytest.approx((15 + 4) / 200)
-    assert found["python_frames_per_step"] == 20
+    values = profiling(view(profile([], host, [step(1, 0, 200, device=None)])))
+    assert values[debug_aids.TRACING_SHARE] == pytest.approx((15 + 4) / 200)
+    assert values[debug_aids.PYTHON_FRAMES_PER_STEP] == 20
 
 
 def test_a_busy_device_hides_what_tracing_costs():
     host = [on_host("op", 0, 1)] * 50
-    made = profile([kernel(0, 190, 0)], host, STEPS)
-    assert profiling(view(made))["tracing_share"] == pytest.approx(10 / 200)
+    trace = profile([kernel(0, 190, 0)], host, STEPS)
+    assert profiling(view(trace))[debug_aids.TRACING_SHARE] == pytest.approx(10 / 200)
 
 
 def test_devices_and_data_parallel_passes_are_counted():
     host = [on_host("annotation", 10, 90, name="DataParallel.forward"), on_host("annotation", 5, 9, name="forward")]
     device = [kernel(0, 10, 0), kernel(0, 10, 0, device=1)]
-    made = profile(device, host, [step(1, 0, 100), step(2, 100, 200)])
+    trace = profile(device, host, [step(1, 0, 100), step(2, 100, 200)])
     assert devices(view(profile(device, host, [step(1, 0, 100)]))) == {
-        "devices_used": 2,
-        "data_parallel_calls_per_step": 1,
+        debug_aids.DEVICES_USED: 2,
+        debug_aids.DATA_PARALLEL_CALLS_PER_STEP: 1,
     }
-    assert devices(view(made))["data_parallel_calls_per_step"] == 0.5
+    assert devices(view(trace))[debug_aids.DATA_PARALLEL_CALLS_PER_STEP] == 0.5
 
 
 def test_a_worker_without_a_device_uses_none():
-    assert devices(view(profile([], [on_host("op", 0, 1)], [step(1, 0, 9, device=None)])))["devices_used"] == 0
+    assert devices(view(profile([], [on_host("op", 0, 1)], [step(1, 0, 9, device=None)])))[debug_aids.DEVICES_USED] == 0
 
 
 def test_without_a_step_nothing_is_known():
-    made = view(profile(launched(BLOCKING, CALLS), CALLS, [step(1, 0, 125, incomplete="cut")]))
-    assert debugging(made) == profiling(made) == devices(made) == {}
+    trace = view(profile(launched(BLOCKING, CALLS), CALLS, [step(1, 0, 125, incomplete="cut")]))
+    assert debugging(trace) == profiling(trace) == devices(trace) == {}

@@ -6,7 +6,8 @@ import polars as pl
 import pytest
 
 from advisor.analysis.device.steps import DeviceView
-from advisor.metrics.host.frameworks import arranged, compiled, contention, devices, eager, placement, recorded
+from advisor.metrics.host import frameworks, launching
+from advisor.metrics.host.frameworks import compilation, contention, devices, eager, placement, recording, settings
 from advisor.metrics.memory import peak
 from advisor.metrics.steps.breakdown import breakdown
 from advisor.model.missing import Missing
@@ -14,25 +15,25 @@ from advisor.model.profile import table
 from tests.tables import V100, kernel, on_device, on_host, profile, step, view
 
 
-def of_tensorflow(one: DeviceView) -> DeviceView:
-    return replace(one, process={**one.process, "framework": "tensorflow"}, _computed={})
+def of_tensorflow(worker: DeviceView) -> DeviceView:
+    return replace(worker, process={**worker.process, "framework": "tensorflow"}, _computed={})
 
 
-def test_devices_seen_and_used():
-    seen = [V100 | {"device": i} for i in range(4)]
+def test_devices_that_are_visible_and_used():
+    visible = [V100 | {"device": i} for i in range(4)]
     ops = [kernel(0, 1, device=2), on_device("memcpy", 0, 1, device=3)]
-    found = devices(view(profile(ops, steps=[step(1, 0, 10, device=2)], devices=seen)))
-    assert found == {"devices_visible": 4, "devices_idle": 2, "devices_working": "2"}
+    values = devices(view(profile(ops, steps=[step(1, 0, 10, device=2)], devices=visible)))
+    assert values == {frameworks.DEVICES_VISIBLE: 4, frameworks.DEVICES_IDLE: 2, frameworks.DEVICES_WORKING: "2"}
 
 
 def test_time_between_steps():
     steps = [step(1, 0, 100), step(2, 150, 250), step(3, 300, 400)]
-    assert recorded(view(profile([kernel(0, 1)], steps=steps)))["between_steps_share"] == pytest.approx(0.25)
+    assert recording(view(profile([kernel(0, 1)], steps=steps)))[frameworks.BETWEEN_STEPS_SHARE] == pytest.approx(0.25)
     asking = [on_host("input", 90, 125), on_host("input", 260, 310)]  # 25 of 50 us between, then 40 of 50
-    told = recorded(view(profile([kernel(0, 1)], asking, steps)))["between_steps_input_part"]
-    assert told == pytest.approx(65 / 100)
-    apart = recorded(view(profile([kernel(0, 1)], steps=[step(1, 0, 100), step(5, 150, 250)])))
-    assert isinstance(apart["between_steps_share"], Missing)
+    part = recording(view(profile([kernel(0, 1)], asking, steps)))[frameworks.BETWEEN_STEPS_INPUT_PART]
+    assert part == pytest.approx(65 / 100)
+    apart = recording(view(profile([kernel(0, 1)], steps=[step(1, 0, 100), step(5, 150, 250)])))
+    assert isinstance(apart[frameworks.BETWEEN_STEPS_SHARE], Missing)
 
 
 def test_eager_ops_count_once_however_they_nest():
@@ -42,14 +43,15 @@ def test_eager_ops_count_once_however_they_nest():
         on_host("op", 40, 50, name="model/Relu:Relu", eager=False, step=1),
         on_host("op", 60, 90, name="of the pipeline:Cast", eager=True),  # asked for by no step
     ]
-    found = eager(of_tensorflow(view(profile((), host, [step(1, 0, 100, device=None)]))))
-    assert found["host_eager_share"] == pytest.approx(0.75)
-    assert found["eager_ops_per_step"] == 1
-    assert isinstance(eager(view(profile((), host, [step(1, 0, 100, device=None)])))["host_eager_share"], Missing)
+    values = eager(of_tensorflow(view(profile((), host, [step(1, 0, 100, device=None)]))))
+    assert values[frameworks.HOST_EAGER_SHARE] == pytest.approx(0.75)
+    assert values[frameworks.EAGER_OPS_PER_STEP] == 1
+    values = eager(view(profile((), host, [step(1, 0, 100, device=None)])))
+    assert isinstance(values[frameworks.HOST_EAGER_SHARE], Missing)
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "told"),
+    ("kind", "name", "number"),
     [
         ("annotation", "multi_step_on_iterator", 1),
         ("annotation", "EagerLocalExecute: __inference_multi_step_on_iterator_4236", 1),
@@ -61,17 +63,17 @@ def test_eager_ops_count_once_however_they_nest():
         ("step", "train", 0),
     ],
 )
-def test_the_loop_of_keras_is_known_by_its_functions_and_its_mark(kind, name, told):
-    one = view(profile((), [on_host(kind, 0, 50, name=name)], [step(1, 0, 100, device=None)]))
-    assert arranged(of_tensorflow(one))["keras_fit_ranges"] == told
-    assert isinstance(arranged(one)["keras_fit_ranges"], Missing)
+def test_the_loop_of_keras_is_known_by_its_functions_and_its_mark(kind, name, number):
+    of_pytorch = view(profile((), [on_host(kind, 0, 50, name=name)], [step(1, 0, 100, device=None)]))
+    assert settings(of_tensorflow(of_pytorch))[frameworks.KERAS_FIT_RANGES] == number
+    assert isinstance(settings(of_pytorch)[frameworks.KERAS_FIT_RANGES], Missing)
 
 
 def test_threads_that_only_launch_are_known_by_their_pool():
-    one = of_tensorflow(view(profile((), [on_host("op", 0, 50)], [step(1, 0, 100, device=None)])))
-    named = pl.DataFrame({"worker": [0] * 4, "name": ["tf_Compute", "tf_gpu_private_4", "tf_gpu_private_6", None]})
-    assert arranged(replace(one, threads=table("threads", named)))["private_launch_threads"] == 2
-    assert arranged(one)["private_launch_threads"] == 0
+    worker = of_tensorflow(view(profile((), [on_host("op", 0, 50)], [step(1, 0, 100, device=None)])))
+    threads = pl.DataFrame({"worker": [0] * 4, "name": ["tf_Compute", "tf_gpu_private_4", "tf_gpu_private_6", None]})
+    assert settings(replace(worker, threads=table("threads", threads)))[frameworks.PRIVATE_LAUNCH_THREADS] == 2
+    assert settings(worker)[frameworks.PRIVATE_LAUNCH_THREADS] == 0
 
 
 def test_calls_of_functions_that_trace():
@@ -79,8 +81,8 @@ def test_calls_of_functions_that_trace():
         on_host("annotation", 0, 30, details='{"tf_function_call":"traced-nonXla","tracing_count":2}'),
         on_host("annotation", 40, 50, details='{"tf_function_call":"notTraced-nonXla","tracing_count":2}'),
     ]
-    found = eager(of_tensorflow(view(profile((), host, [step(1, 0, 100, device=None)]))))
-    assert found["function_tracing_share"] == pytest.approx(0.75)
+    values = eager(of_tensorflow(view(profile((), host, [step(1, 0, 100, device=None)]))))
+    assert values[frameworks.FUNCTION_TRACING_SHARE] == pytest.approx(0.75)
 
 
 def test_what_xla_left_out_and_what_runs_in_sixteen_bits():
@@ -90,14 +92,14 @@ def test_what_xla_left_out_and_what_runs_in_sixteen_bits():
         kernel(0, 30, op=0, hlo_module="jit_f"),
         kernel(40, 50, op=1, framework_op="a/c:Mul"),
     ]
-    found = compiled(of_tensorflow(view(profile(ops, [half, single], [step(1, 0, 100)]))))
-    assert found["xla_share"] == pytest.approx(0.75)
-    assert found["outside_compilation_share"] == pytest.approx(0.25)
-    assert found["outside_compilation_ops"] == "Mul (10 µs)"
-    assert found["sixteen_bit_kernel_share"] == pytest.approx(0.75)
-    untold = compiled(of_tensorflow(view(profile([kernel(0, 30)], steps=[step(1, 0, 100)]))))
-    assert untold["outside_compilation_share"] == 0
-    assert isinstance(untold["sixteen_bit_kernel_share"], Missing)
+    values = compilation(of_tensorflow(view(profile(ops, [half, single], [step(1, 0, 100)]))))
+    assert values[frameworks.XLA_SHARE] == pytest.approx(0.75)
+    assert values[frameworks.OUTSIDE_COMPILATION_SHARE] == pytest.approx(0.25)
+    assert values[frameworks.OUTSIDE_COMPILATION_OPS] == "Mul (10 µs)"
+    assert values[frameworks.SIXTEEN_BIT_KERNEL_SHARE] == pytest.approx(0.75)
+    unknown = compilation(of_tensorflow(view(profile([kernel(0, 30)], steps=[step(1, 0, 100)]))))
+    assert unknown[frameworks.OUTSIDE_COMPILATION_SHARE] == 0
+    assert isinstance(unknown[frameworks.SIXTEEN_BIT_KERNEL_SHARE], Missing)
 
 
 def test_launching_while_tf_data_works():
@@ -105,9 +107,9 @@ def test_launching_while_tf_data_works():
         on_host("annotation", 0, 40, name="ExecutorState::Process", step=1),
         on_host("pipeline", 20, 90, name="Iterator::Map", thread=2),
     ]
-    found = contention(view(profile([kernel(30, 60)], host, [step(1, 0, 100)])))
-    assert found["input_during_launch_share"] == pytest.approx(0.1)  # 20 to 30
-    assert found["input_during_launch_part"] == pytest.approx(1 / 3)
+    values = contention(view(profile([kernel(30, 60)], host, [step(1, 0, 100)])))
+    assert values[frameworks.INPUT_DURING_LAUNCH_SHARE] == pytest.approx(0.1)  # 20 to 30
+    assert values[frameworks.INPUT_DURING_LAUNCH_PART] == pytest.approx(1 / 3)
 
 
 def test_tensorflow_s_order_of_the_breakdown():
@@ -119,8 +121,8 @@ def test_tensorflow_s_order_of_the_breakdown():
         on_host("op", 55, 80, step=1),
     ]
     ops = [kernel(0, 20), on_device("memcpy", 50, 70, copy_kind="HtoD"), on_device("memcpy", 80, 85, copy_kind="DtoH")]
-    found = breakdown(of_tensorflow(view(profile(ops, host, [step(1, 0, 100)]))))
-    shares = {name.removesuffix("_share"): share for name, share in found.items() if name.endswith("_share")}
+    values = breakdown(of_tensorflow(view(profile(ops, host, [step(1, 0, 100)]))))
+    shares = {name.removesuffix("_share"): share for name, share in values.items() if name.endswith("_share")}
     assert {name: round(share, 6) for name, share in shares.items() if share} == {
         "compute": 0.2,  # 0 to 20
         "input": 0.1,  # 20 to 30
@@ -133,8 +135,8 @@ def test_tensorflow_s_order_of_the_breakdown():
 
 def test_on_a_cpu_the_executor_is_no_launch():
     host = [on_host("annotation", 0, 60, name="ExecutorState::Process", step=1), on_host("input", 60, 80, step=1)]
-    found = breakdown(of_tensorflow(view(profile((), host, [step(1, 0, 100, device=None)]))))
-    assert (found["launch_share"], found["host_share"], found["input_share"]) == (0.0, 0.6, 0.2)
+    values = breakdown(of_tensorflow(view(profile((), host, [step(1, 0, 100, device=None)]))))
+    assert (values["launch_share"], values["host_share"], values["input_share"]) == (0.0, 0.6, 0.2)
 
 
 def test_memory_that_an_allocator_takes_all_at_once():
@@ -155,18 +157,18 @@ def test_work_on_other_threads_for_a_step_is_no_python():
         on_host("step", 0, 100, name="train", step=1),
         on_host("annotation", 10, 95, name="ThunkExecutor::Execute", step=1, thread=2),
     ]
-    found = python_bound(view(profile((), host, [step(1, 0, 100, device=None)])))
-    assert found["python_bound_share"] == pytest.approx(0.15)
+    values = python_bound(view(profile((), host, [step(1, 0, 100, device=None)])))
+    assert values[launching.PYTHON_BOUND_SHARE] == pytest.approx(0.15)
     apart = [row | {"step": None} for row in host]
-    found = python_bound(view(profile((), apart, [step(1, 0, 100, device=None)])))
-    assert isinstance(found["python_bound_share"], Missing)  # nothing says that the other thread works for the step
+    values = python_bound(view(profile((), apart, [step(1, 0, 100, device=None)])))
+    # nothing says that the other thread works for the step
+    assert isinstance(values[launching.PYTHON_BOUND_SHARE], Missing)
 
 
 def test_ops_on_the_device_are_those_that_launch_something_there():
     # one op encloses another; of the three innermost, one launches
     host = [on_host("op", 0, 30), on_host("op", 5, 25, parent=0), on_host("op", 40, 50), on_host("op", 60, 70)]
-    made = profile([kernel(30, 40, 10, op=1)], host, [step(1, 0, 100)])
-    assert placement(view(made))["device_op_share"] == pytest.approx(1 / 3)
-    assert isinstance(
-        placement(view(profile([kernel(30, 40, 10)], steps=[step(1, 0, 100)])))["device_op_share"], Missing
-    )
+    trace = profile([kernel(30, 40, 10, op=1)], host, [step(1, 0, 100)])
+    assert placement(view(trace))[frameworks.DEVICE_OP_SHARE] == pytest.approx(1 / 3)
+    values = placement(view(profile([kernel(30, 40, 10)], steps=[step(1, 0, 100)])))
+    assert isinstance(values[frameworks.DEVICE_OP_SHARE], Missing)

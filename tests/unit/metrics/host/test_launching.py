@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.metrics.host import launching
 from advisor.metrics.host.launching import capturing, host_work, optimizer_bound, python_bound
 from advisor.model.missing import Missing
 from tests.tables import kernel, on_host, profile, step, view
@@ -18,68 +19,68 @@ CPU = [on_host("step", 0, 100), on_host("op", 10, 40), on_host("op", 50, 58)]
 def test_a_compiled_and_a_captured_step_launch_faster():
     # captured: the calls take 0.1 us each, the work before them 0.1 and 9.9 us: the second kernel is ready at 10.1 + 4
     # but follows the first at once: 4.1 to 24.1 to 44.1 instead of 125
-    found = capturing(view(profile(DEVICE, steps=STEPS)))
-    assert found["capture_gain_ms"] == pytest.approx(0.125 - 0.0441)
-    assert 0 < found["launch_least_gain_ms"] < found["capture_gain_ms"]
+    values = capturing(view(profile(DEVICE, steps=STEPS)))
+    assert values[launching.CAPTURE_GAIN_MS] == pytest.approx(0.125 - 0.0441)
+    assert 0 < values[launching.LAUNCH_LEAST_GAIN_MS] < values[launching.CAPTURE_GAIN_MS]
 
 
 def test_launching_gives_back_no_more_than_the_launch_gaps_and_the_pauses_between_queued_kernels():
     """The host makes two other calls in a gap of 1.48 ms: no price of launching, though a replay shortens it."""
     calls = [on_host("runtime", start, start + 100, name="cudaMemGetInfo") for start in (400, 900)]
     device = [kernel(5, 25, 2), kernel(1505, 1520, 1502), kernel(1523, 1530, 1504)]
-    found = capturing(view(profile(device, calls, steps=[step(1, 0, 1530, host=(0, 1510))])))
-    assert found["capture_gain_ms"] == pytest.approx(0.005 + 0.003)
+    values = capturing(view(profile(device, calls, steps=[step(1, 0, 1530, host=(0, 1510))])))
+    assert values[launching.CAPTURE_GAIN_MS] == pytest.approx(0.005 + 0.003)
     # replayed, the step of 1,530 us takes 176.1 captured; on a host twice as fast 779.5, and 254.15 compiled
     part = 0.008 / (1.53 - 0.1761)
-    assert found["launch_least_gain_ms"] == pytest.approx(part * (0.7795 - 0.25415))
+    assert values[launching.LAUNCH_LEAST_GAIN_MS] == pytest.approx(part * (0.7795 - 0.25415))
 
 
 def test_without_calls_in_the_steps_the_gaps_bound_what_capturing_gives():
-    found = capturing(view(profile(DEVICE, steps=[step(1, 30, 130, host=(120, 130))])))
-    assert found == {"launch_least_gain_ms": 0.0, "capture_gain_ms": pytest.approx(0.075 + 0.005)}
+    values = capturing(view(profile(DEVICE, steps=[step(1, 30, 130, host=(120, 130))])))
+    assert values == {launching.LAUNCH_LEAST_GAIN_MS: 0.0, launching.CAPTURE_GAIN_MS: pytest.approx(0.075 + 0.005)}
 
 
 def test_the_gaps_in_which_python_works_are_python_bound():
     # Python works from 2 to 101, the device idles before 5 and from 25 to 105
-    found = python_bound(view(profile(DEVICE, steps=STEPS)))
-    assert found["python_bound_share"] == pytest.approx(79 / 125)
-    assert found["python_bound_part"] == pytest.approx(79 / 85)
-    assert found["python_calls"] == "nothing that was recorded (79 µs)"
+    values = python_bound(view(profile(DEVICE, steps=STEPS)))
+    assert values[launching.PYTHON_BOUND_SHARE] == pytest.approx(79 / 125)
+    assert values[launching.PYTHON_BOUND_PART] == pytest.approx(79 / 85)
+    assert values[launching.PYTHON_CALLS] == "nothing that was recorded (79 µs)"
 
 
 def test_without_python_the_second_kernel_follows_the_first():
     # its call is made at 2, so that it starts 1.2 us after the first one's end: 26.2 to 46.2
-    found = python_bound(view(profile(DEVICE, steps=STEPS)))
-    assert found["python_gain_ms"] == pytest.approx(0.125 - 0.0462)
-    assert found["python_least_gain_ms"] == pytest.approx(0.75 * (0.125 - 0.0462))
+    values = python_bound(view(profile(DEVICE, steps=STEPS)))
+    assert values[launching.PYTHON_GAIN_MS] == pytest.approx(0.125 - 0.0462)
+    assert values[launching.PYTHON_LEAST_GAIN_MS] == pytest.approx(0.75 * (0.125 - 0.0462))
 
 
 def test_python_s_frames_are_named():
     frame = on_host("python", 20, 90, name="train.py(7): regroup", thread=2)
-    found = python_bound(view(profile(DEVICE, [frame], STEPS)))
-    assert found["python_calls"] == "train.py(7): regroup (65 µs), nothing that was recorded (14 µs)"
-    assert found["python_unrecorded_part"] == pytest.approx(13.8 / 78.8, abs=0.01)
+    values = python_bound(view(profile(DEVICE, [frame], STEPS)))
+    assert values[launching.PYTHON_CALLS] == "train.py(7): regroup (65 µs), nothing that was recorded (14 µs)"
+    assert values[launching.PYTHON_UNRECORDED_PART] == pytest.approx(13.8 / 78.8, abs=0.01)
 
 
 def test_a_busy_device_is_not_bound_by_python():
-    found = python_bound(view(profile([kernel(0, 60, 0), kernel(60, 125, 50)], steps=STEPS)))
-    assert found["python_bound_share"] == 0
-    assert found["python_bound_part"] == 0
+    values = python_bound(view(profile([kernel(0, 60, 0), kernel(60, 125, 50)], steps=STEPS)))
+    assert values[launching.PYTHON_BOUND_SHARE] == 0
+    assert values[launching.PYTHON_BOUND_PART] == 0
 
 
 def test_on_a_cpu_python_and_tiny_ops_count():
     # 62 us outside ops and 8 in one of under 10; two ops were recorded, for 2 us
-    found = python_bound(view(profile([], CPU, [CPU_STEP])))
-    assert found["python_bound_share"] == found["python_bound_part"] == pytest.approx(0.70)
-    assert found["python_gain_ms"] == pytest.approx(0.035)
-    assert found["python_least_gain_ms"] == pytest.approx(0.25 * 0.068)
+    values = python_bound(view(profile([], CPU, [CPU_STEP])))
+    assert values[launching.PYTHON_BOUND_SHARE] == values[launching.PYTHON_BOUND_PART] == pytest.approx(0.70)
+    assert values[launching.PYTHON_GAIN_MS] == pytest.approx(0.035)
+    assert values[launching.PYTHON_LEAST_GAIN_MS] == pytest.approx(0.25 * 0.068)
 
 
 def test_on_a_cpu_a_long_stretch_without_ops_may_go_as_a_whole():
     # us: an op to 1000, 3000 without any, an op to 5000, 500 without any: 3 ms as a whole, half of the rest
     host = [on_host("op", 0, 1000), on_host("op", 4000, 5000)]
-    found = python_bound(view(profile([], host, [step(1, 0, 5500, device=None)])))
-    assert found["python_gain_ms"] == pytest.approx(3.25)
+    values = python_bound(view(profile([], host, [step(1, 0, 5500, device=None)])))
+    assert values[launching.PYTHON_GAIN_MS] == pytest.approx(3.25)
 
 
 def test_a_cpu_s_steps_without_a_single_op_tell_nothing_of_python():
@@ -89,18 +90,18 @@ def test_a_cpu_s_steps_without_a_single_op_tell_nothing_of_python():
 
 def test_an_op_is_tiny_by_its_own_time():
     nested = [*CPU, on_host("op", 12, 36, parent=1)]  # leaves the first op 6 us of its own
-    assert python_bound(view(profile([], nested, [CPU_STEP])))["python_bound_share"] == pytest.approx(0.76)
+    assert python_bound(view(profile([], nested, [CPU_STEP])))[launching.PYTHON_BOUND_SHARE] == pytest.approx(0.76)
 
 
 def test_on_a_cpu_neither_loader_nor_optimizer_is_python():
     others = [on_host("input", 60, 80), on_host("annotation", 80, 95, name="Optimizer.step#SGD.step")]
-    found = python_bound(view(profile([], [*CPU, *others], [CPU_STEP])))
-    assert found["python_bound_share"] == pytest.approx(0.35)
+    values = python_bound(view(profile([], [*CPU, *others], [CPU_STEP])))
+    assert values[launching.PYTHON_BOUND_SHARE] == pytest.approx(0.35)
 
 
 def test_without_launches_the_host_s_part_is_not_known():
-    made = view(profile([kernel(0, 20), kernel(60, 80)], steps=[step(1, 0, 80)]))
-    assert all(isinstance(value, Missing) for value in (python_bound(made) | optimizer_bound(made)).values())
+    trace = view(profile([kernel(0, 20), kernel(60, 80)], steps=[step(1, 0, 80)]))
+    assert all(isinstance(value, Missing) for value in (python_bound(trace) | optimizer_bound(trace)).values())
 
 
 UPDATE = [
@@ -111,43 +112,44 @@ UPDATE = [
 
 
 def test_the_gaps_during_the_optimizer_are_its_own():
-    found = optimizer_bound(view(profile(DEVICE, UPDATE, STEPS)))
-    assert found["optimizer_bound_share"] == pytest.approx(80 / 125)
-    assert found["optimizer_ops_per_step"] == 1
+    values = optimizer_bound(view(profile(DEVICE, UPDATE, STEPS)))
+    assert values[launching.OPTIMIZER_BOUND_SHARE] == pytest.approx(80 / 125)
+    assert values[launching.OPTIMIZER_OPS_PER_STEP] == 1
 
 
 def test_half_and_a_tenth_of_the_optimizer_s_time_bound_its_gain():
     # half: 18 + 40.5 us before a call of half a us, at 60.5: the kernel runs from 64.5 to 84.5
     # a tenth, without the call: at 2 + 18 + 8.1, the kernel from 32.1 to 52.1
-    found = optimizer_bound(view(profile(DEVICE, UPDATE, STEPS)))
-    assert found["optimizer_host_least_gain_ms"] == pytest.approx(0.125 - 0.0845)
-    assert found["optimizer_host_gain_ms"] == pytest.approx(0.125 - 0.0521)
+    values = optimizer_bound(view(profile(DEVICE, UPDATE, STEPS)))
+    assert values[launching.OPTIMIZER_HOST_LEAST_GAIN_MS] == pytest.approx(0.125 - 0.0845)
+    assert values[launching.OPTIMIZER_HOST_GAIN_MS] == pytest.approx(0.125 - 0.0521)
 
 
 def test_on_a_cpu_the_optimizer_s_time_is_the_bound():
     update = [on_host("annotation", 60, 90, name="Optimizer.step#SGD.step"), on_host("op", 62, 70, parent=3)]
-    found = optimizer_bound(view(profile([], [*CPU, *update], [CPU_STEP])))
-    assert found["optimizer_bound_share"] == pytest.approx(0.30)
-    assert found["optimizer_host_gain_ms"] == pytest.approx(0.030)
-    assert found["optimizer_host_least_gain_ms"] == pytest.approx(0.0145)  # half of 30 us less 1 for the op's record
+    values = optimizer_bound(view(profile([], [*CPU, *update], [CPU_STEP])))
+    assert values[launching.OPTIMIZER_BOUND_SHARE] == pytest.approx(0.30)
+    assert values[launching.OPTIMIZER_HOST_GAIN_MS] == pytest.approx(0.030)
+    # half of 30 us less 1 for the op's record
+    assert values[launching.OPTIMIZER_HOST_LEAST_GAIN_MS] == pytest.approx(0.0145)
 
 
 def test_without_an_optimizer_nothing_is_lost_to_it():
-    found = optimizer_bound(view(profile(DEVICE, steps=STEPS)))
-    assert found == {
-        "optimizer_bound_share": 0,
-        "optimizer_ops_per_step": 0,
-        "optimizer_host_least_gain_ms": 0,
-        "optimizer_host_gain_ms": 0,
+    values = optimizer_bound(view(profile(DEVICE, steps=STEPS)))
+    assert values == {
+        launching.OPTIMIZER_BOUND_SHARE: 0,
+        launching.OPTIMIZER_OPS_PER_STEP: 0,
+        launching.OPTIMIZER_HOST_LEAST_GAIN_MS: 0,
+        launching.OPTIMIZER_HOST_GAIN_MS: 0,
     }
 
 
 def test_host_work_is_a_cpu_s_step_without_input_and_waiting_for_others():
     host = [*CPU, on_host("input", 60, 80), on_host("collective", 70, 90, thread=4)]
-    assert host_work(view(profile([], host, [CPU_STEP]))) == {"host_work_share": pytest.approx(0.70)}
-    assert host_work(view(profile(DEVICE, host, STEPS))) == {"host_work_share": 0}
+    assert host_work(view(profile([], host, [CPU_STEP]))) == {launching.HOST_WORK_SHARE: pytest.approx(0.70)}
+    assert host_work(view(profile(DEVICE, host, STEPS))) == {launching.HOST_WORK_SHARE: 0}
 
 
 def test_without_a_step_nothing_is_known():
-    made = view(profile(DEVICE, steps=[step(1, 0, 125, incomplete="cut")]))
-    assert capturing(made) == python_bound(made) == optimizer_bound(made) == host_work(made) == {}
+    trace = view(profile(DEVICE, steps=[step(1, 0, 125, incomplete="cut")]))
+    assert capturing(trace) == python_bound(trace) == optimizer_bound(trace) == host_work(trace) == {}

@@ -1,0 +1,223 @@
+"""The charts of a run: titles, what each shows in one sentence, and its rows. Specifications are made in `render`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from advisor.model.report import Run, Value
+from advisor.present.ranks import number, slowest_link
+from advisor.present.source import host_names, owner, whose
+from advisor.text import bytes_, count, ms, one_line
+from advisor.vocabulary import CATEGORIES
+
+Row: TypeAlias = Mapping[str, Value]
+
+_LONGEST: Final = 40  # characters of a rank's name
+_WHY: Final = 200  # characters of a reason
+_CROSS: Final = "\N{MULTIPLICATION X}"
+_MEMORY_UNITS: Final = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("bytes", 1))
+
+
+class Chart(NamedTuple):
+    """One chart: its name in the page, its title, what it shows in one sentence, and what it is drawn from."""
+
+    name: str
+    title: str
+    says: str
+    data: Mapping[str, Any]
+
+
+def charts(run: Run) -> list[Chart]:
+    """The charts that the run has the numbers for."""
+    every = (chart(run) for chart in _CHARTS)
+    return [chart for chart in every if chart is not None]
+
+
+def chart_names(run: Run) -> list[str]:
+    """The names of those charts."""
+    return [chart.name for chart in charts(run)]
+
+
+def chart_words(run: Run, names: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Title and sentence of those of these charts that the run has the numbers for, by name."""
+    return {chart.name: (chart.title, chart.says) for chart in charts(run) if chart.name in names}
+
+
+def _known(row: Row, column: str) -> float | None:
+    value = row.get(column)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _shares(row: Row, whole_ms: float) -> Iterable[dict[str, Any]]:
+    """Position, category and milliseconds of each category that takes any time."""
+    for position, category in enumerate(CATEGORIES):
+        if share := number(row, f"{category}_share"):
+            yield {"category": category, "ms": share * whole_ms, "order": position}
+
+
+def _steps(run: Run) -> Chart | None:
+    rows = run.metrics.get("recorded_step", ())
+    if len(rows) + len(run.source.steps.left_out) <= 1 or not run.source.steps.marked or not rows:
+        return None
+    bars = [
+        {"step": row["step"], **part, "used": not row.get("left_out")}
+        for row in rows
+        for part in _shares(row, number(row, "step_ms"))
+    ]
+    crosses = _left_out(run, rows)
+    out = f"; {_CROSS} marks {count(len(crosses), 'step')} left out" if crosses else ""
+    of = f" of {owner(run, rows[0])}" if len(run.source.workers) > 1 else ""
+    says = f"Time of each step{of} by category, colours as above{out}."
+    return Chart("steps", "Step by step", says, {"bars": bars, "crosses": crosses})
+
+
+def _left_out(run: Run, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """A cross above each step that is left out, with the reason; on the axis where the step is not there as a whole."""
+    reasons = {(s.worker, s.device, s.step): s.why for s in run.source.steps.left_out}
+    worker, device = rows[0].get("worker"), rows[0].get("device")
+    here: dict[Value, str] = {step: why for (w, d, step), why in reasons.items() if (w, d) == (worker, device)}
+    lengths = {row["step"]: number(row, "step_ms") for row in rows}
+    own = {row["step"]: str(row["left_out"]) for row in rows if row.get("left_out")}
+    crosses = {step: here.get(step, why) for step, why in own.items()} | {
+        step: why for step, why in here.items() if step not in lengths
+    }
+    return [
+        {"step": step, "ms": lengths.get(step, 0), "why": one_line(why, _WHY), "mark": _CROSS}
+        for step, why in crosses.items()
+    ]
+
+
+def _ranks(run: Run) -> Chart | None:
+    rows = run.metrics.get("device", ())
+    if len(rows) <= 1:
+        return None
+    bars = [
+        {"rank": one_line(owner(run, row), _LONGEST), "place": place, **part}
+        for place, row in enumerate(rows)
+        for part in _shares(row, number(row, "step_mean_ms"))
+    ]
+    if not bars:
+        return None
+    many = whose(run.source)
+    says = (
+        f"Where a mean step of each {many} goes, colours as above. "
+        f"The {many} whose step takes longest by itself, waiting excluded, sets the pace of the job."
+    )
+    return Chart("ranks", f"{_capital(many)} by {many}", says, {"bars": bars, "ranks": len(rows)})
+
+
+def _heat(run: Run) -> Chart | None:
+    rows = run.metrics.get("pace", ())
+    if not rows or len({row["step"] for row in rows}) < 2:  # noqa: PLR2004 - one column is a bar chart
+        return None
+    column = "own_ms" if all(row.get("own_ms") is not None for row in rows) else "step_ms"
+    cells = [
+        {"rank": _called(run, row["rank"], row["name"]), "place": row["rank"], "step": row["step"], "ms": row[column]}
+        for row in rows
+    ]
+    meaning = "time of the rank by itself, waiting excluded" if column == "own_ms" else "length of the step"
+    many = whose(run.source)
+    says = f"Darker is longer: {meaning}. A dark row is a slow {many}, a dark column a slow step."
+    title = f"{_capital(many)}s over the steps"
+    return Chart("heat", title, says, {"cells": cells, "unit": column.replace("_ms", " ms")})
+
+
+def _waits(run: Run) -> Chart | None:
+    rows = [row for row in run.metrics.get("wait", ()) if number(row, "wait_ms") > 0]
+    if not rows:
+        return None
+    cells = [
+        {
+            "waiting": _called(run, row["waiting"], row["waiting_name"]),
+            "awaited": _called(run, row["awaited"], row["awaited_name"]),
+            "place": row["waiting"],
+            "across": row["awaited"],
+            "ms": row["wait_ms"],
+        }
+        for row in rows
+    ]
+    total: defaultdict[str, float] = defaultdict(float)
+    for cell in cells:
+        total[str(cell["awaited"])] += number(cell, "ms")
+    most, many = max(total, key=lambda name: total[name]), whose(run.source)
+    says = (
+        f"Milliseconds per step in which the {many} of the row waits for the {many} of the column. "
+        f"The {many}s wait most for {most}: {ms(total[most])} per step, all {many}s together."
+    )
+    return Chart("waits", "Who waits for whom", says, {"cells": cells})
+
+
+def _bandwidth(run: Run) -> Chart | None:
+    rows = [row for row in run.metrics.get("collective", ()) if number(row, "bytes") > 0 and number(row, "bus_gbs")]
+    if not rows:
+        return None
+    points = [_point(row) for row in rows]
+    is_known = any(point["expected"] is not None for point in points)
+    dashed = "The dashed curve is what the links allow." if is_known else "What the links allow is not known here."
+    bound = (
+        ""
+        if all(point["exact"] for point in points)
+        else " These are least values: waiting for other ranks is not separable from the transfer."
+    )
+    link = slowest_link(run)
+    links = f" {_capital(link)}." if link else ""
+    says = f"Bus bandwidth of each kind of collective against the size of its messages. {dashed}{bound}{links}"
+    return Chart("bandwidth", "Bandwidth of the collectives", says, {"points": points})
+
+
+def _point(row: Row) -> dict[str, Any]:
+    bus, took, should = (_known(row, column) for column in ("bus_gbs", "transfer_us", "expected_us"))
+    return {
+        "op": one_line(str(row.get("op")), _LONGEST),
+        "ranks": row.get("group_size"),
+        "bytes": row.get("bytes"),
+        "size": bytes_(number(row, "bytes")),
+        "calls": row.get("calls"),
+        "bus": bus,
+        "expected": bus * took / should if bus and took and should else None,
+        "exact": bool(row.get("exact")),
+    }
+
+
+def _memory(run: Run) -> Chart | None:
+    rows = [row for row in run.metrics.get("memory", ()) if row.get("allocated_bytes") is not None]
+    if len(rows) <= 1:
+        return None
+    first = min(number(row, "start_ns") for row in rows)
+    most = max(number(row, "allocated_bytes") for row in rows)
+    unit, size = next((unit, size) for unit, size in _MEMORY_UNITS if most >= size or size == 1)
+    points = [
+        {
+            "ms": (number(row, "start_ns") - first) / 1e6,
+            "allocated": number(row, "allocated_bytes") / size,
+            "reserved": number(row, "reserved_bytes") / size if row.get("reserved_bytes") else None,
+        }
+        for row in rows
+    ]
+    peak = max(points, key=lambda point: point["allocated"] or 0.0)
+    has_reserved = any(point["reserved"] for point in points)
+    memory = "Device memory" if run.source.devices else "Memory"
+    dashed = "; dashed: what the allocator has reserved" if has_reserved else ""
+    says = f"{memory} that tensors occupy over the recording{dashed}.{_capacity(run)}"
+    data = {"points": points, "unit": unit, "peak": {**peak, "text": f"peak {bytes_(most)}"}, "reserved": has_reserved}
+    return Chart("memory", memory, says, data)
+
+
+def _capacity(run: Run) -> str:
+    sizes = {device.memory_bytes for device in run.source.devices}
+    (size,) = sizes if len(sizes) == 1 else (None,)
+    return "" if size is None else f" The device has {bytes_(size)}."
+
+
+def _called(run: Run, worker: Value, name: Value) -> str:
+    """The host's name, where the ranks of the job have one."""
+    return one_line(host_names(run.source).get(int(worker or 0), str(name)), _LONGEST)
+
+
+def _capital(word: str) -> str:
+    return word[:1].upper() + word[1:]
+
+
+_CHARTS: Final[tuple[Callable[[Run], Chart | None], ...]] = (_steps, _ranks, _heat, _waits, _bandwidth, _memory)

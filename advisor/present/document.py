@@ -1,0 +1,420 @@
+"""What is shown, before any medium: sections of text, tables, bars and findings.
+
+All text is plain: nothing is escaped, and its only markup are `code` spans. Names out of a recording stand in fields
+that are code as a whole. A renderer draws every kind of block; one that it has no means for it leaves out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal, TypeAlias
+
+Tone: TypeAlias = Literal["plain", "strong", "quiet", "good", "warning", "bad"]
+Severity: TypeAlias = Literal["high", "medium", "low"]
+Kind: TypeAlias = Literal["report", "comparison", "week"]
+WidgetKind: TypeAlias = Literal["chart", "timeline", "flame", "tables"]
+
+
+class Level(Enum):
+    """Where a block is shown: on the one screen, behind it (verbose, folded), or both."""
+
+    BOTH = "both"
+    SCREEN = "screen"
+    BEHIND = "behind"
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A paragraph; `label` stands in front of it."""
+
+    text: str
+    tone: Tone = "plain"
+    label: str = ""
+    level: Level = Level.BOTH
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """A list, one text per line; `title` stands above it."""
+
+    lines: tuple[str, ...]
+    tone: Tone = "plain"
+    level: Level = Level.BOTH
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A name and what belongs to it; `codes` are names as code, `value` is a number that stands out.
+
+    `formula` says how that is computed, where there is room for it.
+    """
+
+    name: str
+    text: str
+    value: str = ""
+    codes: tuple[str, ...] = ()
+    formula: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Names and what belongs to each; `title` stands above them."""
+
+    pairs: tuple[Pair, ...]
+    tone: Tone = "plain"
+    level: Level = Level.BOTH
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number that stands for itself: what it is, and what has to be known beside it."""
+
+    name: str
+    value: str
+    beside: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Numbers side by side; `group` is the team that they are of, where a page can be narrowed to one."""
+
+    figures: tuple[Figure, ...]
+    group: str | None = None
+    level: Level = Level.BOTH
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Lines that keep their breaks and indentation."""
+
+    text: str
+    level: Level = Level.BOTH
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of a bar: its category's code, where it begins and how long it is (of 1), and what is written of it.
+
+    `ms` is its length in milliseconds, None where the whole has none; `time` is the same in words.
+    """
+
+    category: str
+    start: float
+    share: float
+    ms: float | None
+    label: str
+    value: str
+    meaning: str = ""
+    time: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Segments in a row; `value` and `beside` stand behind them."""
+
+    name: str
+    segments: tuple[Segment, ...]
+    value: str = ""
+    beside: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Bars above one another, on one scale.
+
+    Attributes:
+        bars: The bars.
+        legend: Whether the segments are listed with their values (of the last bar, where there are several).
+        marked: The category that stands out; None where none does.
+        none: What stands in their place where there are none.
+    """
+
+    bars: tuple[Bar, ...]
+    legend: bool = True
+    marked: str | None = None
+    none: str = ""
+    level: Level = Level.BOTH
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """One mark per step on a line from `low` to `high`; positions are of 1."""
+
+    name: str
+    marks: tuple[float, ...]
+    median: float
+
+
+@dataclass(frozen=True, slots=True)
+class Strips:
+    """Strips on one scale, whose ends are written beneath."""
+
+    strips: tuple[Strip, ...]
+    low: str
+    high: str
+    level: Level = Level.BEHIND
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A column's name; `rank` says which columns go first where there is no room for all: the highest, never 0."""
+
+    text: str
+    is_number: bool = False
+    rank: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A text, or a name as code; `run` is the id of the run that it leads to, `beside` stands smaller behind it."""
+
+    text: str
+    is_code: bool = False
+    run: str | None = None
+    beside: str = ""
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Cells; the category whose colour they have, the group that they are of, and a bar's dark and whole length."""
+
+    cells: tuple[Cell, ...]
+    category: str | None = None
+    group: str | None = None
+    extent: tuple[float, float] | None = None
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under heads.
+
+    Attributes:
+        heads: The columns, one per cell of a row.
+        rows: The rows.
+        none: What stands in the place of a table without rows.
+        few: How many rows the one screen shows; all where it is 0.
+        more: What is written where rows are left out here; `{rows}` in it stands for how many.
+        left_out: How many rows more are not among `rows`.
+        name: The data that a page's script makes a sortable table of; None where there is none.
+    """
+
+    heads: tuple[Head, ...]
+    rows: tuple[Row, ...]
+    none: str = ""
+    few: int = 0
+    more: str = "and {rows} more"
+    left_out: int = 0
+    name: str | None = None
+    level: Level = Level.BOTH
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A part of a tree: `share` is the length of its bar, of 1."""
+
+    name: str
+    text: str
+    share: float = 0.0
+    mark: str = ""
+    on_path: bool = False
+    nodes: tuple[Node, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """What asks what, from the top down."""
+
+    nodes: tuple[Node, ...]
+    level: Level = Level.BEHIND
+
+
+@dataclass(frozen=True, slots=True)
+class Widget:
+    """What a page's script draws from its data: `name` says which; nothing in other media.
+
+    `words` are what the widget writes on itself.
+    """
+
+    kind: WidgetKind
+    name: str
+    title: str = ""
+    says: str = ""
+    words: tuple[str, ...] = ()
+    level: Level = Level.BEHIND
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Blocks behind a line that opens them."""
+
+    title: str
+    blocks: tuple[Block, ...]
+    is_open: bool = False
+    level: Level = Level.BEHIND
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What a fix saves: the sentence, the same in few words, and the interval as shares of the whole that it names."""
+
+    sentence: str
+    brief: str
+    low_share: float
+    high_share: float
+    whole: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """What to do, in full and in one sentence; `framework` is empty where it is the run's own."""
+
+    do: str
+    brief: str
+    framework: str = ""
+    code: str | None = None
+    link: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """A finding that another accounts for."""
+
+    rule: str
+    title: str
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line of the user's code."""
+
+    path: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What to change, and why.
+
+    Attributes:
+        number: Its place in the order.
+        key: Its name in the data of a page.
+        rule: The rule that found it.
+        title: What is wrong, and with what.
+        severity: How grave.
+        is_new: Whether the baseline lacked it.
+        says: What was measured, in full.
+        brief: The first sentence of it.
+        saving: What a fix saves, where that is known.
+        beside: How sure it is, and which workers it holds for.
+        symptoms: What it accounts for.
+        fixes: Those for the run's framework.
+        other_fixes: Those for others.
+        reasons: Why: evidence, places, sources.
+        lines: Lines of the user's code that it points at.
+        in_timeline: Whether the timeline shows it.
+    """
+
+    number: int
+    key: str
+    rule: str
+    title: str
+    severity: Severity
+    is_new: bool
+    says: str
+    brief: str
+    saving: Saving | None
+    beside: tuple[str, ...]
+    symptoms: tuple[Symptom, ...]
+    fixes: tuple[Fix, ...]
+    other_fixes: tuple[Fix, ...]
+    reasons: tuple[Block, ...]
+    why: str = ""
+    lines: tuple[SourceLine, ...] = ()
+    in_timeline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Findings in their order, which the paragraph before them names.
+
+    `heads` are what a table calls finding, saving and confidence; `few` is how many the one screen shows, and `more`
+    what it writes of the others.
+    """
+
+    findings: tuple[Finding, ...]
+    heads: tuple[str, str, str] = ("Finding", "Fixing it saves", "Confidence")
+    few: int = 5
+    more: str = ""
+    level: Level = Level.BOTH
+
+
+Block: TypeAlias = Text | Lines | Pairs | Figures | Code | Bars | Strips | Table | Tree | Widget | Fold | Findings
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Blocks under a title; a screen writes the title only where `is_titled`.
+
+    `is_wide` sections use the whole width of a page; `is_grouped` ones hold rows of groups, and stay where a page is
+    narrowed to one.
+    """
+
+    title: str
+    blocks: tuple[Block, ...]
+    id: str = ""
+    level: Level = Level.BOTH
+    is_titled: bool = True
+    is_wide: bool = False
+    is_grouped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Article:
+    """A verdict and what is behind it: a run of a report, a comparison, a week.
+
+    Attributes:
+        id: Its name in the data of a page.
+        name: What it is about.
+        headline: The verdict, one sentence.
+        beside: What qualifies the verdict; empty where nothing does.
+        facts: What it rests on, a phrase each.
+        sections: What is behind it.
+        tone: How good or bad the verdict is.
+        groups: The teams that a page can be narrowed to.
+    """
+
+    id: str
+    name: str
+    headline: str
+    facts: tuple[str, ...]
+    sections: tuple[Section, ...]
+    beside: str = ""
+    tone: Tone = "strong"
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Everything that is shown of a report, a comparison or a week; `front` stands before the articles.
+
+    `is_several` says that `overview` heads the document, because no one article does.
+    """
+
+    kind: Kind
+    title: str
+    overview: str
+    version: str
+    articles: tuple[Article, ...]
+    front: tuple[Section, ...] = ()
+    is_several: bool = False
+
+
+def on_screen(level: Level, *, verbose: bool) -> bool:
+    """Whether a screen shows a block of this level."""
+    return level is Level.BOTH or (level is Level.BEHIND) == verbose

@@ -1,0 +1,211 @@
+"""A finding as it is shown: what is wrong and with what, what a fix saves, what to do, and why we think so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+from advisor.model.report import Confidence, Evidence, Fix, Place, Run, Saving
+from advisor.model.report import Finding as Fact
+from advisor.present import document as doc
+from advisor.present.ranks import reach
+from advisor.present.stacks import frames, source_lines
+from advisor.present.verdict import first_sentence, saving, saving_in_brief, title
+from advisor.text import count, listing, ns, one_line, quantity
+from advisor.vocabulary import POOLS
+
+FEW: Final = 5
+"""How many findings the one screen shows."""
+
+_WEIGHTS: Final[dict[Confidence, float]] = {"high": 1.0, "medium": 0.7, "low": 0.4}  # as the judge weighs
+_SPOTS: Final = 3  # places of one name
+_NAMED_RULES: Final = 3
+_NAMED: Final = 400  # characters of a name
+_NAME: Final = re.compile(r"[A-Za-z_]\w*")
+_COMPARED: Final = re.compile(  # one name with one name: a factor has no unit
+    r"(?:^|\bAND\b|\bOR\b|\()\s*([A-Za-z_]\w*)\s*(?:[<>]=?|=)\s*([A-Za-z_]\w*)\s*(?=$|\bAND\b|\bOR\b|\))"
+)
+_WEB: Final = re.compile(r"https?://[^\s<>\"'`|\\()\[\]{}\x00-\x20\x7f-\U0010ffff]+")
+
+
+def findings(run: Run) -> doc.Findings:
+    """The run's findings in their order."""
+    shown = tuple(_finding(finding, number, run) for number, finding in enumerate(run.findings, 1))
+    return doc.Findings(shown, few=FEW, more=_more(run.findings[FEW:]))
+
+
+def _more(hidden: Sequence[Fact]) -> str:
+    """What a screen writes of the findings that it leaves out."""
+    rules = [f"`{finding.rule}`" for finding in hidden]
+    if len(rules) > _NAMED_RULES:
+        return f"and {count(len(rules), 'more finding')}"
+    return f"Smaller: {listing(rules)}." if rules else ""
+
+
+def order(run: Run) -> str:
+    """How the findings are ordered, where there are several."""
+    if len(run.findings) <= 1:
+        return ""
+    if all(finding.saving is None for finding in run.findings):
+        return "Ordered by severity."
+    rest = "; those without an estimate come last" if any(finding.saving is None for finding in run.findings) else ""
+    doubt = "The first makes the numbers of the others doubtful. Then ordered" if _leads(run) else "Ordered"
+    return f"{doubt} by expected saving: the middle of the range, weighted by confidence{rest}."
+
+
+def _leads(run: Run) -> bool:
+    """Whether the first finding stands first although others save more."""
+    expected = [_expected(finding) for finding in run.findings]
+    return any(later > earlier * (1 + 1e-9) for earlier, later in pairwise(expected[:2]))
+
+
+def _expected(finding: Fact) -> float:
+    won = finding.saving
+    return -1.0 if won is None else (won.low_ms + won.high_ms) / 2 * _WEIGHTS[finding.confidence]
+
+
+def _finding(finding: Fact, number: int, run: Run) -> doc.Finding:
+    own, others = _fixes(finding, run.source.framework)
+    return doc.Finding(
+        number=number,
+        key=finding.key,
+        rule=finding.rule,
+        title=title(finding, run),
+        severity=finding.severity,
+        is_new=bool(finding.new),
+        says=finding.says,
+        brief=first_sentence(finding.says),
+        saving=_saving(finding, run),
+        beside=tuple(_beside(finding, run)),
+        symptoms=tuple(doc.Symptom(s.rule, s.title, s.says) for s in finding.symptoms),
+        fixes=tuple(_fix(fix, run.source.framework) for fix in own),
+        other_fixes=tuple(_fix(fix, run.source.framework) for fix in others),
+        reasons=tuple(_reasons(finding)),
+        why=finding.why,
+        lines=source_lines(finding),
+        in_timeline=run.timeline is not None and bool(run.timeline.shows.get(finding.key)),
+    )
+
+
+def _beside(finding: Fact, run: Run) -> Iterator[str]:
+    """How sure it is, and the workers that it holds for where the title does not name the only one."""
+    yield f"{finding.confidence} confidence"
+    if (where := reach(finding, run)) and len(finding.scope.workers) != 1:
+        yield where
+
+
+def _saving(finding: Fact, run: Run) -> doc.Saving | None:
+    sentence, brief = (word(finding, run.source.steps) for word in (saving, saving_in_brief))
+    if finding.saving is None or sentence is None or brief is None:
+        return None
+    whole = "the step" if run.source.steps.marked else "the recording"
+    return doc.Saving(sentence, brief, finding.saving.low_share, finding.saving.high_share, whole)
+
+
+def _fixes(finding: Fact, framework: str | None) -> tuple[Sequence[Fix], Sequence[Fix]]:
+    """The fixes for the run's framework, and the others; all count as the run's where it has none of its own."""
+    own = [fix for fix in finding.fixes if framework is None or fix.framework in {framework, "any"}]
+    return (own, [fix for fix in finding.fixes if fix not in own]) if own else (finding.fixes, [])
+
+
+def _fix(fix: Fix, framework: str | None) -> doc.Fix:
+    whose = "" if fix.framework in {framework, "any"} else fix.framework
+    return doc.Fix(fix.do, first_sentence(fix.do), whose, fix.code, web_link(fix.link))
+
+
+def _reasons(finding: Fact) -> Iterator[doc.Block]:
+    """Why we think so: the rule, what the saving comes out of, the evidence, where to look, and the sources."""
+    yield doc.Text(finding.why, label="Why")
+    if condition := filled_in(finding):
+        yield doc.Text(f"`{_code(finding.condition or '')}`. Here: `{_code(condition)}`.", label="The rule fires if")
+    if finding.saving:
+        yield doc.Text(_method(finding.saving), label="The saving")
+    if finding.evidence:
+        yield doc.Pairs(tuple(map(_evidence, finding.evidence)), title="Evidence")
+    yield from _places(finding.where)
+    if finding.references:
+        yield doc.Lines(finding.references, title="Where the thresholds come from")
+    if web_link(finding.docs):
+        yield doc.Text(finding.docs, label="The rule in full")
+    else:
+        yield doc.Text(f"`advisor rules show {finding.rule}`", label="The rule in full")
+
+
+def _method(won: Saving) -> str:
+    return f"comes out of {POOLS.get(won.of, won.of)}. {won.method}"
+
+
+def _evidence(item: Evidence) -> doc.Pair:
+    value = quantity(item.value, item.unit)
+    return doc.Pair(item.meaning, thresholds(item), value, (item.metric,), item.formula or "")
+
+
+def thresholds(item: Evidence) -> str:
+    """`fires at 5 %, high at 20 %`; empty where the number is held against nothing."""
+    fires = [] if item.limit is None else [f"fires at {quantity(item.limit, item.unit)}"]
+    levels = [
+        f"{level} at {quantity(limit, item.unit)}"
+        for level, limit in reversed(list(item.limits.items()))
+        if limit != item.limit
+    ]
+    return ", ".join([*fires, *levels])
+
+
+def _places(places: Iterable[Place]) -> Iterator[doc.Block]:
+    """Places of one name together, with the few frames that show most."""
+    heading = "Where to look"
+    for group in _alike(places):
+        yield doc.Pairs((_place(group),), title=heading)
+        if group[0].stack:
+            yield doc.Code("\n".join(frames(group[0].stack)))
+        heading = ""
+
+
+def _place(places: Sequence[Place]) -> doc.Pair:
+    first = places[0]
+    spots = [spot(place) for place in places[:_SPOTS]]
+    rest = [f"{len(places) - _SPOTS} more"] if len(places) > _SPOTS else []
+    within = f"in `{_code(one_line(first.op, _NAMED))}`, " if first.op else ""
+    return doc.Pair("", within + "; ".join([*spots, *rest]), codes=(one_line(first.name, _NAMED),))
+
+
+def spot(place: Place) -> str:
+    """Where in the recording a place lies: `step 9, worker 0, device 0: 61 ms at 310.125 ms`."""
+    owner = [f"step {place.step}"] if place.step is not None else []
+    owner += [f"worker {place.worker}"] + ([f"device {place.device}"] if place.device is not None else [])
+    return f"{', '.join(owner)}: {ns(place.dur_ns)} at {place.at_ms:,.3f} ms"
+
+
+def _alike(places: Iterable[Place]) -> list[list[Place]]:
+    """Places of one name, op and stack together, in the order in which they first come."""
+    groups: dict[tuple[str, str | None, str | None], list[Place]] = {}
+    for place in places:
+        groups.setdefault((place.name, place.op, place.stack), []).append(place)
+    return list(groups.values())
+
+
+def filled_in(finding: Fact) -> str | None:
+    """The rule's condition with the numbers of this run in the place of its names; None where it is not known.
+
+    A threshold is worded in the unit of the metric that it is held against.
+    """
+    if finding.condition is None:
+        return None
+    units = {e.metric: e.unit for e in finding.evidence}
+    for left, right in _COMPARED.findall(finding.condition):
+        pairs = ((left, right), (right, left))
+        units |= {name: units[of] for name, of in pairs if name in finding.params and of in units}
+    known = {e.metric: quantity(e.value, e.unit) for e in finding.evidence}
+    known |= {name: quantity(value, units.get(name, "number")) for name, value in finding.params.items()}
+    return _NAME.sub(lambda name: known.get(name[0], name[0]), finding.condition)
+
+
+def web_link(text: str | None) -> str | None:
+    """The text if it is a plain web address that no medium can read as anything else."""
+    return text if text and _WEB.fullmatch(text) else None
+
+
+def _code(text: str) -> str:
+    return text.replace("`", "'")

@@ -1,0 +1,206 @@
+"""What sets one rank, GPU or host of a job apart from the others, and how fast data moves between them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from advisor.model.report import Finding, Run, Value
+from advisor.present.breakdown import OF_XLA, run_row
+from advisor.present.source import owner, rank_name, whose
+from advisor.text import ms, percent, quantity, runs_of
+from advisor.vocabulary import POINT_TO_POINT
+
+_ODD: Final = 0.05  # of the typical rank's time: smaller differences are not worth a line
+_BANDWIDTH: Final = ("bus_bandwidth_gbs", "expected_bus_bandwidth_gbs", "link_reached_share")
+_LARGE: Final = 4 << 20
+_ALIKE: Final = 0.1
+_SEVERAL: Final = 2
+_CLEAR: Final = 0.02  # of the step: a shorter wait names nobody
+
+
+class _Pace(NamedTuple):
+    row: Mapping[str, Value]
+    own_ms: float
+    excess_ms: float
+    wait_ms: float
+
+
+def pace(run: Run) -> str | None:
+    """One sentence on a job of several ranks: which sets the pace, which is the slowest, which the others wait for.
+
+    `Rank 3 sets the pace: it is the slowest (20 ms a step by itself, 2.9 ms more than the typical rank), and the
+    others wait for it most (7.8 ms a step, all ranks together).` None where the ranks' own times are not known.
+    """
+    slowest, setter = _slowest(run), run.source.steps.worker
+    if slowest is None or setter is None:
+        return None
+    who, first = rank_name(run.source, setter), owner(run, slowest.row)
+    is_same = slowest.row["worker"] == setter
+    more = f", {ms(slowest.excess_ms)} more than the typical {whose(run.source)}" if _is_odd(slowest) else ""
+    slow = f"{'it' if is_same else first} is the slowest ({ms(slowest.own_ms)} a step by itself{more})"
+    return _capital(f"{who} sets the pace{': ' if is_same else '; '}{slow}{_awaited(run, who)}.")
+
+
+def _slowest(run: Run) -> _Pace | None:
+    """The rank that takes longest by itself; None where there are not several."""
+    ranks = _paces(run)
+    return max(ranks, key=lambda rank: rank.own_ms) if len(ranks) >= _SEVERAL else None
+
+
+def _awaited(run: Run, setter: str) -> str:
+    """The rank that the others wait for most, and for how long; nothing where no wait is worth a word."""
+    waits: defaultdict[int, float] = defaultdict(float)
+    for row in run.metrics.get("wait", ()):
+        waits[int(row["awaited"] or 0)] += number(row, "wait_ms")
+    awaited = max(waits, key=lambda rank: waits[rank], default=None)
+    least_ms = _CLEAR * (run.source.steps.step_mean_ms or 0.0)
+    if awaited is None or waits[awaited] <= least_ms:
+        return f"; the {whose(run.source)}s hardly wait for each other" if waits else ""
+    who = rank_name(run.source, awaited)
+    together = f"({ms(waits[awaited])} a step, all {whose(run.source)}s together)"
+    return f", and the others wait for {'it' if who == setter else who} most {together}"
+
+
+def each_rank(run: Run) -> list[str]:
+    """What of single ranks is worth a line beside that sentence; empty where nothing sets any apart."""
+    return [*_gpus(run), *odd_ranks(run)] or hosts(run)
+
+
+def _gpus(run: Run) -> list[str]:
+    """A line for each of several GPUs in exports of Nsight Systems, whose users know no ranks."""
+    rows = run.metrics.get("device", ())
+    if run.source.format != "nsys" or len(rows) < _SEVERAL:
+        return []
+    of = "" if len({row["device"] for row in rows}) == len(rows) else "worker {worker}, "
+    return [f"{of.format(**row)}GPU {row['device']}: {_at_work(row)}" for row in rows]
+
+
+def _at_work(row: Mapping[str, Value]) -> str:
+    """How busy one GPU is, what NCCL takes of its step and what of that nothing overlaps, and how long it waits."""
+    busy, step_ms, nccl_ms = (number(row, name) for name in ("device_busy_share", "step_mean_ms", "communication_ms"))
+    if not nccl_ms or not step_ms:
+        return f"busy {percent(busy)}, no NCCL kernels"
+    exposed = number(row, "exposed_communication_ms") / step_ms
+    waits = f", waits {ms(waits_ms)}" if (waits_ms := number(row, "wait_ms")) else ""
+    nccl = f"NCCL {percent(nccl_ms / step_ms)} ({row['collective_calls']}), exposed {percent(exposed)}"
+    return f"busy {percent(busy)}, {nccl}{waits}"
+
+
+def odd_ranks(run: Run) -> list[str]:
+    """A line for each rank that takes clearly longer or shorter by itself than the typical one, the oddest first.
+
+    The slowest has its place in the sentence above.
+    """
+    slowest = _slowest(run)
+    here = len(run.source.workers)
+    rest = " for those recorded" if run.source.world_size and run.source.world_size > here else ""
+    return [
+        f"{owner(run, rank.row)}: {ms(rank.own_ms)} by itself, {ms(abs(rank.excess_ms))}"
+        f" {'more' if rank.excess_ms > 0 else 'less'} than the typical rank; waits {ms(rank.wait_ms)}{rest}"
+        for rank in sorted(filter(_is_odd, _paces(run)), key=lambda rank: -abs(rank.excess_ms))
+        if rank != slowest
+    ]
+
+
+def _paces(run: Run) -> list[_Pace]:
+    """The ranks whose own time is known."""
+    columns = ("own_step_ms", "own_step_excess_ms")
+    rows = [row for row in run.metrics.get("device", ()) if all(row.get(column) is not None for column in columns)]
+    return [_Pace(row, number(row, columns[0]), number(row, columns[1]), number(row, "wait_ms")) for row in rows]
+
+
+def _is_odd(rank: _Pace) -> bool:
+    return abs(rank.excess_ms) >= _ODD * max(rank.own_ms - rank.excess_ms, 0)
+
+
+def bandwidth(run: Run) -> str | None:
+    """What the large collectives reach of what their links allow; None where there are none, or no sizes.
+
+    Where waiting for late ranks is not separable from the transfer, the largest messages are the best measure, and
+    that at least.
+    """
+    parts = [part for part in (_reached(run), slowest_link(run)) if part]
+    return "; ".join(parts) or None
+
+
+def slowest_link(run: Run) -> str | None:
+    """Which two ranks have the slowest link between them; None where links cannot be compared."""
+    row = run_row(run)
+    pair, share = row.get("slowest_pair"), row.get("slowest_pair_share")
+    if not pair or not isinstance(share, float):
+        return None
+    if share >= 1 - _ALIKE:
+        return "no link between two ranks is slower than the others"
+    return f"the slowest link, between {pair}, reaches {percent(share)} of the typical one"
+
+
+def _reached(run: Run) -> str | None:
+    reached, allowed, share = (run_row(run).get(name) for name in _BANDWIDTH)
+    if isinstance(reached, float) and isinstance(allowed, float) and isinstance(share, float):
+        links = f"the links allow {_gbs(allowed)} ({percent(share)})"
+        return f"collectives of 4 MiB and more reach a bus bandwidth of {_gbs(reached)}; {links}"
+    large = [c for c in run.metrics.get("collective", ()) if number(c, "bytes") >= _LARGE and number(c, "bus_gbs")]
+    return _largest(max(large, key=lambda c: (number(c, "bytes"), number(c, "bus_gbs")))) if large else None
+
+
+def _largest(most: Mapping[str, Value]) -> str:
+    """How fast the largest collective is, at least."""
+    is_paired = most["op"] in POINT_TO_POINT
+    among = "from one rank to another" if is_paired else f"between {most['group_size']} ranks"
+    what = f"{most['op']} of {quantity(most['bytes'], 'bytes')} {among}"
+    algorithm, bus = (_gbs(number(most, name)) for name in ("algorithm_gbs", "bus_gbs"))
+    rate = bus if is_paired else f"{algorithm} algorithm and {bus} bus bandwidth"
+    return f"{what}: {rate}" if most.get("exact") else f"{what}: at least {rate} (this includes waiting for late ranks)"
+
+
+def hosts(run: Run) -> list[str]:
+    """A line for each of several hosts, the slowest first: its mean step, and what takes most of it."""
+    of_worker: dict[Value, list[Mapping[str, Value]]] = {}
+    for row in run.metrics.get("step", ()):
+        of_worker.setdefault(row.get("worker"), []).append(row)
+    lines = []
+    several = len(run.source.workers) > 1 and run.source.framework in OF_XLA  # ranks of PyTorch: `odd_ranks`
+    for worker in run.source.workers if several else ():
+        steps = of_worker.get(worker.worker, [])
+        lengths = [length for row in steps if isinstance(length := row.get("step_ms"), float)]
+        most = Counter(row.get("bottleneck") for row in steps).most_common(1)
+        if lengths and most:
+            share = [part for row in steps if isinstance(part := row.get(f"{most[0][0]}_share"), float)]
+            mean = sum(lengths) / len(lengths)
+            line = f"worker {worker.worker} ({worker.name}): {ms(mean)} a step"
+            lines.append(
+                (-mean, f"{line}, mostly {most[0][0]} ({percent(sum(share) / len(share))})" if share else line)
+            )
+    return [line for _, line in sorted(lines)]
+
+
+def reach(finding: Finding, run: Run) -> str | None:
+    """The workers that a finding holds for, where there are several: `workers 0-2, 5 of 8`, `all 8 workers`."""
+    read = len(run.source.workers)
+    if read <= 1:
+        return None
+    workers, shown = finding.scope.workers, finding.scope.told_of
+    partly = bool(run.source.world_size and run.source.world_size > read)
+    if len(workers) == read:
+        where = f"all {read} that were recorded" if partly else f"all {read} workers"
+    else:
+        which = f"{'worker' if len(workers) == 1 else 'workers'} {runs_of(workers)}"
+        where = f"{which} of the {read} recorded" if partly else f"{which} of {read}"
+    elsewhere = len(workers) > 1 and shown not in {None, run.source.steps.worker}
+    return f"{where}; numbers are worker {shown}'s" if elsewhere else where
+
+
+def number(row: Mapping[str, Value], name: str) -> float:
+    """A number of a row, 0 where it has none."""
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _gbs(value: float) -> str:
+    return f"{quantity(value, 'number')} GB/s"
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]

@@ -1,0 +1,273 @@
+"""A report as a document: for each run the verdict, where its step goes, what to change, and what it rests on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from advisor.model.report import SEVERITIES, NotEvaluable, Report, Run, Source, Track, Unreadable
+from advisor.present import document as doc
+from advisor.present.breakdown import OF_XLA, bars, figures
+from advisor.present.charts import chart_names, chart_words
+from advisor.present.findings import findings, order
+from advisor.present.ranks import bandwidth, each_rank, pace
+from advisor.present.recording import recording
+from advisor.present.source import facts, host_names, left_out, whole, whose
+from advisor.present.tables import flame, kernels_and_operators, peak, pipeline
+from advisor.present.verdict import headline, qualified
+from advisor.text import bytes_, count, listing, ns
+
+_FEW: Final = 3
+"""How many notes, ranks and reasons the one screen shows."""
+
+_FEW_FILES: Final = 5
+_BEHIND: Final = doc.Level.BEHIND
+_SCREEN: Final = doc.Level.SCREEN
+
+
+def document(report: Report) -> doc.Document:
+    """The report as a document."""
+    is_several = len(report.runs) != 1 or bool(report.unreadable)
+    words = overview(report)
+    return doc.Document(
+        kind="report",
+        title=headline(report.runs[0]) if len(report.runs) == 1 else words,
+        overview=words,
+        version=report.advisor_version,
+        articles=tuple(_article(run, number) for number, run in enumerate(report.runs, 1)),
+        front=tuple(_unreadable(report.unreadable)),
+        is_several=is_several,
+    )
+
+
+def overview(report: Report) -> str:
+    """`3 runs, 6 findings: 2 high, 4 medium; 2 files could not be read`."""
+    severities = Counter(finding.severity for run in report.runs for finding in run.findings)
+    each = [f"{severities[level]} {level}" for level in SEVERITIES if severities[level]]
+    total = f"{count(severities.total(), 'finding')}{': ' if each else ''}{', '.join(each)}"
+    unread = sum(1 + len(file.others) for file in report.unreadable)
+    rest = f"; {count(unread, 'file')} could not be read" if unread else ""
+    return f"{count(len(report.runs), 'run')}, {total}{rest}"
+
+
+def tally(run: Run) -> str:
+    """How the rules came out, so that silence does not pass for health: `34 rules: 2 fired, 31 did not, ...`."""
+    fired = {finding.rule for finding in run.findings} | {s.rule for finding in run.findings for s in finding.symptoms}
+    outcomes = {
+        "fired": len(fired),
+        "did not fire": len(run.passed),
+        "could not be judged": len(run.not_evaluable),
+        "suppressed": len(run.suppressed),
+    }
+    parts = [f"{amount:,} {outcome}" for outcome, amount in outcomes.items() if amount]
+    return f"{count(sum(outcomes.values()), 'rule')}: {listing(parts)}." if parts else "No rule applies here."
+
+
+def _unreadable(files: Sequence[Unreadable]) -> Iterator[doc.Section]:
+    if not files:
+        return
+    pairs = tuple(doc.Pair("", file.why, codes=(file.path,)) for file in files)
+    few: tuple[doc.Block, ...] = (doc.Pairs(pairs[:_FEW_FILES], level=_SCREEN),)
+    more = _more(len(pairs) - _FEW_FILES, "file")
+    yield doc.Section("Could not be read", (*few, *more, doc.Pairs(pairs, level=_BEHIND)), id="unreadable")
+
+
+def _article(run: Run, number: int) -> doc.Article:
+    parts = (_notes(run), _breakdown(run), _ranks(run), _findings(run), _timeline(run), *_charts(run), pipeline(run))
+    rest = (flame(run), kernels_and_operators(run), _unknowns(run), _read(run), _hint(run))
+    return doc.Article(
+        id=f"run-{number}",
+        name=run.name,
+        headline=headline(run),
+        beside=qualified(run),
+        facts=facts(run.source),
+        sections=tuple(section for section in (*parts, *rest) if section),
+    )
+
+
+def _notes(run: Run) -> doc.Section | None:
+    """On a screen: what was left out or saved from a broken file."""
+    notes = list(_all_notes(run.source))
+    blocks = (doc.Lines(tuple(notes[:_FEW]), "quiet", _SCREEN), *_more(len(notes) - _FEW, "note"))
+    return doc.Section("Notes", blocks, level=_SCREEN, is_titled=False) if notes else None
+
+
+def _all_notes(source: Source) -> Iterator[str]:
+    yield from source.notes
+    yield from (f"left out: {which}: {why}" for which, why in left_out(source))
+    yield from (f"note: {note}" for note in source.salvaged)
+
+
+def _more(amount: int, noun: str) -> tuple[doc.Block, ...]:
+    return (doc.Text(f"and {count(amount, f'more {noun}')} (`-v`)", "quiet", level=_SCREEN),) if amount > 0 else ()
+
+
+def _breakdown(run: Run) -> doc.Section:
+    numbers = figures(run)
+    level = doc.Level.BOTH if run.source.framework in OF_XLA else _BEHIND
+    blocks = (bars(run), *((doc.Figures(numbers, level=level),) if numbers else ()), *_widgets(run, ("steps",)))
+    return doc.Section(f"Where {whole(run.source.steps)} goes", blocks, id="breakdown", is_titled=False)
+
+
+def _ranks(run: Run) -> doc.Section | None:
+    """The one sentence on a job of many ranks, and what of single ones and of the links is worth a line."""
+    sentence, lines, links = pace(run), each_rank(run), bandwidth(run)
+    blocks: list[doc.Block] = [doc.Text(sentence, "strong")] if sentence else []
+    if lines:
+        blocks.append(doc.Lines(tuple(lines[:_FEW]), level=_SCREEN))
+        blocks += [*_more(len(lines) - _FEW, "line"), doc.Lines(tuple(lines), level=_BEHIND)]
+    if links:
+        blocks.append(doc.Text(f"{links[:1].upper()}{links[1:]}."))
+    title = f"The {whose(run.source)}s"
+    return doc.Section(title, tuple(blocks), id="ranks", is_titled=False) if blocks else None
+
+
+def _findings(run: Run) -> doc.Section:
+    words = " ".join(filter(None, (tally(run), order(run))))
+    blocks: tuple[doc.Block, ...] = (doc.Text(words, "quiet"),)
+    if run.findings:
+        blocks = (*blocks, findings(run))
+    return doc.Section("What to change" if run.findings else "No findings", blocks, id="findings", is_titled=False)
+
+
+def _timeline(run: Run) -> doc.Section | None:
+    """The longest step of the rank that sets the pace."""
+    if run.timeline is None:
+        return None
+    steps, several = run.source.steps, len(run.source.workers) > 1
+    what = "The longest step used" if steps.marked else "The whole recording"
+    title = f"{what}{f' of the {whose(run.source)} that sets the pace' if several else ''}"
+    sample = timeline_sample(run)
+    says = "; ".join(filter(None, (timeline_title(run), sample)))
+    longest = f" By itself, waiting excluded, this {whose(run.source)} takes longest for its steps." if several else ""
+    every = "Whole step" if steps.marked else "Everything"
+    words = (every, timeline_title(run))
+    widget = doc.Widget("timeline", "timeline", title, f"{says[:1].upper()}{says[1:]}.{longest}", words)
+    return doc.Section(title, (widget,), id="timeline", level=_BEHIND, is_wide=True)
+
+
+def timeline_title(run: Run) -> str:
+    """`step 9 of rank 3, 178 ms`."""
+    line = run.timeline
+    if line is None:
+        return ""
+    which = f"step {line.step}" if line.step is not None else "the whole recording"
+    rank = host_names(run.source).get(line.worker, f"rank {line.worker}")
+    return f"{which}{f' of {rank}' if len(run.source.workers) > 1 else ''}, {ns(line.dur_ns)}"
+
+
+def timeline_sample(run: Run) -> str | None:
+    """What of the step's events is left out; None where they are all there."""
+    line = run.timeline
+    if line is None or line.recorded <= len(line.events.name):
+        return None
+    return f"{len(line.events.name):,} of {line.recorded:,} events: the shortest are left out"
+
+
+def track_label(track: Track) -> str:
+    """`stream 7`, `thread 1234`, or the thread's name."""
+    return f"{track.kind} {track.number}" if track.name is None else f"thread {track.name}"
+
+
+def _charts(run: Run) -> Iterator[doc.Section]:
+    """The charts of ranks, communication and memory, with what memory was in use for."""
+    names = [name for name in chart_names(run) if name != "steps"]
+    if not names:
+        return
+    many = f"{whose(run.source)}s"
+    about = {"ranks": many, "heat": many, "waits": "communication", "bandwidth": "communication", "memory": "memory"}
+    topics = listing(list(dict.fromkeys(about[name] for name in names)))
+    held = peak(run) if "memory" in names else None
+    blocks = (*_widgets(run, names), *((held,) if held else ()))
+    yield doc.Section(f"{topics[:1].upper()}{topics[1:]}", blocks, id="charts", level=_BEHIND)
+
+
+def _widgets(run: Run, names: Sequence[str]) -> tuple[doc.Widget, ...]:
+    words = chart_words(run, names)
+    return tuple(doc.Widget("chart", name, title, says) for name, (title, says) in words.items())
+
+
+def _unknowns(run: Run) -> doc.Section | None:
+    """What could not be judged, and why; in full where nothing was found, because silence is no health."""
+    if not run.not_evaluable:
+        return None
+    pairs = [doc.Pair("", why, codes=tuple(rules)) for why, rules in unknowns(run.not_evaluable)]
+    blocks: list[doc.Block] = [doc.Pairs(tuple(pairs), level=_BEHIND if run.findings else doc.Level.BOTH)]
+    if run.findings:
+        blocks = [
+            doc.Pairs(tuple(map(_short, pairs[:_FEW])), level=_SCREEN),
+            *_more(len(pairs) - _FEW, "reason"),
+            *blocks,
+        ]
+    if code := recording(run):
+        blocks += [doc.Text("To answer this next time, record with:", level=_BEHIND), doc.Code(code, level=_BEHIND)]
+    return doc.Section("Could not tell", tuple(blocks), id="unknowns")
+
+
+def _short(pair: doc.Pair) -> doc.Pair:
+    """The same with few of the rules where they are many."""
+    if len(pair.codes) <= _FEW:
+        return pair
+    return doc.Pair(f"and {len(pair.codes) - 2} more", pair.text, codes=pair.codes[:2])
+
+
+def unknowns(rules: Sequence[NotEvaluable]) -> list[tuple[str, list[str]]]:
+    """Why rules could not be judged, and which; the rules with the same reasons together."""
+    by_reason: dict[str, list[str]] = {}
+    for rule in rules:
+        reasons = dict.fromkeys(why.words for why in rule.missing.values())
+        by_reason.setdefault("; ".join(reasons) or "no reason given", []).append(rule.rule)
+    return list(by_reason.items())
+
+
+def _read(run: Run) -> doc.Section:
+    """What the numbers rest on, and how the other rules came out."""
+    source = run.source
+    pairs = [doc.Pair("Path", "", codes=(source.path,))]
+    pairs += [doc.Pair(what.capitalize(), how) for what, how in source.environment.items()]
+    pairs += [doc.Pair("Ranks", note) for note in source.notes]
+    pairs += [doc.Pair("Left out", f"{which}: {why}") for which, why in left_out(source)]
+    pairs += [doc.Pair("Note", note) for note in source.salvaged]
+    pairs += [doc.Pair("Lacks", why.words, codes=(what,)) for what, why in source.lacks.items()]
+    blocks: tuple[doc.Block, ...] = (doc.Pairs(tuple(pairs), level=_BEHIND), *_folds(run))
+    return doc.Section("What was read", blocks, id="read", level=_BEHIND)
+
+
+def _folds(run: Run) -> Iterator[doc.Fold]:
+    if workers := run.source.workers:
+        devices = run.source.devices
+        title = listing([count(len(workers), "worker"), *([count(len(devices), "device")] if devices else [])])
+        yield doc.Fold(title, (doc.Pairs(tuple(_members(run.source))),))
+    if run.suppressed:
+        pairs = tuple(
+            doc.Pair(
+                f"{rule.title} ({rule.severity})",
+                f"{rule.reason}{f' (until {rule.until})' if rule.until else ''}",
+                codes=(rule.rule,),
+            )
+            for rule in run.suppressed
+        )
+        yield doc.Fold(
+            f"{count(len(pairs), 'finding')} suppressed in the configuration", (doc.Pairs(pairs),), is_open=True
+        )
+    for rules, outcome in ((run.passed, "did not fire"), (run.not_applicable, "not applicable here")):
+        if rules:
+            codes = doc.Text(", ".join(f"`{rule}`" for rule in rules))
+            yield doc.Fold(f"{count(len(rules), 'rule')} {outcome}", (codes,))
+
+
+def _members(source: Source) -> Iterator[doc.Pair]:
+    for worker in source.workers:
+        rank = f", rank {worker.rank}" if worker.rank is not None else ""
+        yield doc.Pair(f"{worker.name}{rank}", "", codes=(worker.file,))
+    for device in source.devices:
+        size = bytes_(device.memory_bytes) if device.memory_bytes is not None else ""
+        yield doc.Pair(f"Device {device.device} of worker {device.worker}", device.name or "unnamed", value=size)
+
+
+def _hint(run: Run) -> doc.Section | None:
+    if not run.findings:
+        return None
+    words = "`-v` shows evidence, fixes and places; `advisor rules show RULE` explains one"
+    return doc.Section("More", (doc.Text(words, "quiet", level=_SCREEN),), level=_SCREEN, is_titled=False)

@@ -1,0 +1,96 @@
+"""What was read, in phrases: format, workers, devices, steps, and what was left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from advisor.model.report import Run, Source, Steps, Value
+from advisor.text import count, listing, ms, runs_of
+
+
+def facts(source: Source) -> tuple[str, ...]:
+    """Format, workers, devices and steps, a phrase each."""
+    return _format(source), _workers(source), _devices(source), f"{_steps(source.steps)}{_paced(source)}"
+
+
+def whole(steps: Steps) -> str:
+    """What shares are shares of, with its mean length: `a step of 178 ms`, or `the recording of 2.3 s`."""
+    what = "a step" if steps.marked else "the recording"
+    return what if steps.step_mean_ms is None else f"{what} of {ms(steps.step_mean_ms)}"
+
+
+def left_out(source: Source) -> list[tuple[str, str]]:
+    """The steps left out, those with one reason together: `step 7`, `steps 3-4 of workers 0-7`; and the reason."""
+    by_reason: dict[str, list[tuple[int, int]]] = {}
+    for step in source.steps.left_out:
+        by_reason.setdefault(step.why, []).append((step.step, step.worker))
+    return [(_which(steps, len(source.workers)), why) for why, steps in by_reason.items()]
+
+
+def whose(source: Source) -> str:
+    """What the many of a job are: a `GPU` where a process has several, a `host` of TensorFlow or JAX, else a `rank`."""
+    return "GPU" if len(source.devices) > len(source.workers) else "host" if host_names(source) else "rank"
+
+
+def host_names(source: Source) -> dict[int, str]:
+    """What the ranks of a job of TensorFlow or JAX are called: they write one file per host, named after it."""
+    of_hosts = source.format == "xplane" and len(source.workers) > 1 and len(source.devices) <= len(source.workers)
+    return {worker.worker: worker.name for worker in source.workers} if of_hosts else {}
+
+
+def rank_name(source: Source, worker: int) -> str:
+    """`rank 3`, or the host's name."""
+    return host_names(source).get(worker, f"rank {worker}")
+
+
+def owner(run: Run, row: Mapping[str, Value]) -> str:
+    """Whose a row of devices is: `rank 3`, `worker 0, GPU 2`, or the host's name."""
+    if whose(run.source) == "GPU":
+        return f"worker {row['worker']}, GPU {row['device']}"
+    return rank_name(run.source, int(row["worker"] or 0))
+
+
+def _format(source: Source) -> str:
+    if source.framework == "cuda":
+        return f"CUDA program ({source.format})"
+    if source.format == "nsys" and source.framework:  # not what the framework's own profiler records
+        return f"nsys profile of {source.framework}"
+    return f"{source.framework} profile ({source.format})" if source.framework else f"{source.format} profile"
+
+
+def _workers(source: Source) -> str:
+    read = len(source.workers)
+    if source.world_size and source.world_size > read:
+        return f"{read} of {count(source.world_size, 'rank')}"
+    return count(read, "worker")
+
+
+def _devices(source: Source) -> str:
+    kinds = Counter(device.name or "unnamed device" for device in source.devices)
+    many = [f"{amount} \N{MULTIPLICATION SIGN} {name}" if amount > 1 else name for name, amount in kinds.items()]
+    return listing(many) or "no device"
+
+
+def _steps(steps: Steps) -> str:
+    if not steps.marked:
+        return f"no steps marked, {ms(steps.step_ms)} recorded" if steps.step_ms is not None else "no steps marked"
+    used = count(steps.used, "step") if steps.used == steps.count else f"{steps.used} of {steps.count} steps used"
+    if steps.step_mean_ms is None or not steps.used:
+        return used
+    return f"{used}, {ms(steps.step_mean_ms)}{' on average' if steps.used > 1 else ''}"
+
+
+def _paced(source: Source) -> str:
+    """Whose step the numbers are of, where there are several."""
+    if len(source.workers) <= 1 or source.steps.worker is None:
+        return ""
+    # one step does not show who is slow and who was only late this once
+    role = "which sets the pace" if source.steps.used > 1 else "the slowest"
+    return f"; numbers are worker {source.steps.worker}'s, {role}"
+
+
+def _which(steps: Sequence[tuple[int, int]], workers: int) -> str:
+    numbers, owners = {step for step, _ in steps}, {worker for _, worker in steps}
+    which = f"{'step' if len(numbers) == 1 else 'steps'} {runs_of(numbers)}"
+    return f"{which} of {'worker' if len(owners) == 1 else 'workers'} {runs_of(owners)}" if workers > 1 else which

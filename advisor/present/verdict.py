@@ -1,0 +1,111 @@
+"""The verdict and the savings in sentences."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from advisor.model.report import OUTLIERS, Finding, Place, Run, Steps
+from advisor.present.names import kernel_name
+from advisor.present.source import rank_name
+from advisor.text import count, interval, ms, one_line, percents
+
+_ON_DEVICE: Final = "device_ops"
+_OPS: Final = frozenset({_ON_DEVICE, "host_ops"})
+_SENTENCE: Final = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
+_CULPRIT: Final = re.compile(r"[\w:.<>-]{1,48}")  # a longer name nobody reads in a headline
+
+
+def verdict(run: Run) -> str:
+    """The verdict in one sentence, and what qualifies it."""
+    return " ".join(filter(None, (headline(run), qualified(run))))
+
+
+def headline(run: Run) -> str:
+    """The verdict in one sentence: the first finding and what it is worth, or what the absence of findings means."""
+    known = run.outcome
+    if known.code == "too_little":
+        rules = count(known.judged + known.not_evaluable, "rule")
+        return f"Too little was recorded to judge this job: {known.not_evaluable} of {rules} could not be judged."
+    if known.code == "finding":
+        first = run.findings[0]
+        return " ".join(filter(None, (f"{title(first, run)}.", saving(first, run.source.steps))))
+    nothing = "Only small findings, and no saving," if known.code == "minor" else "No problem found"
+    return f"{nothing} by the {count(known.judged, 'rule')} that could be judged."
+
+
+def qualified(run: Run) -> str:
+    """Why that many rules could not be judged, where the verdict is not a finding; else empty."""
+    known = run.outcome
+    if known.code == "finding" or known.reason is None:
+        return ""
+    if known.code == "too_little" and run.source.steps.marked and not run.source.steps.used:
+        return "None of its steps is complete."
+    if known.code == "too_little":
+        return f"The most common reason: {known.reason.words}."
+    of_them = "" if known.reason_rules == known.not_evaluable else f" ({known.reason_rules} of them)"
+    return f"{count(known.not_evaluable, 'more rule')} could not be judged{of_them}: {known.reason.words}."
+
+
+def title(finding: Finding, run: Run) -> str:
+    """The finding's title and its culprit: `Ranks wait for a slow one (rank 3)`."""
+    who = culprit(finding, run)
+    return f"{finding.title} ({who})" if who and who not in finding.title else finding.title
+
+
+def culprit(finding: Finding, run: Run) -> str | None:
+    """The one rank, host, op or kernel that a finding is about; None where there are several."""
+    workers = finding.scope.workers
+    if len(run.source.workers) > 1 and len(workers) == 1:
+        return rank_name(run.source, workers[0])
+    names = {_subject(place) for place in finding.where}
+    (name,) = names if len(names) == 1 else (None,)
+    return f"`{name}`" if name and _CULPRIT.fullmatch(name) else None
+
+
+def _subject(place: Place) -> str | None:
+    """What a person calls the op or kernel of a place."""
+    if place.table not in _OPS:
+        return None
+    return one_line(kernel_name(place.name) if place.table == _ON_DEVICE else place.op or place.name)
+
+
+def saving(finding: Finding, steps: Steps) -> str | None:
+    """`Fixing this saves 35-59 ms of each 178 ms step.`; None where the finding has no estimate."""
+    if finding.saving is None:
+        return None
+    if finding.saving.high_ms <= 0:
+        return "Fixing this saves nothing more: the findings above already count that time."
+    return f"Fixing this saves {_time(finding)}{_of(finding, steps)}."
+
+
+def saving_in_brief(finding: Finding, steps: Steps) -> str | None:
+    """`35-59 ms of each 178 ms step (20-33 %)`; None where the finding has no estimate."""
+    won = finding.saving
+    if won is None:
+        return None
+    if won.high_ms <= 0:
+        return "nothing more"
+    shares = f" ({percents(won.low_share, won.high_share)})" if won.high_share > 0 else ""
+    return f"{_time(finding)}{_of(finding, steps)}{shares}"
+
+
+def _time(finding: Finding) -> str:
+    assert finding.saving is not None  # noqa: S101 - both callers have looked
+    return interval(finding.saving.low_ms, finding.saving.high_ms)
+
+
+def _of(finding: Finding, steps: Steps) -> str:
+    """What the saving is of: the step of the worker that the finding speaks of, which need not be the slowest."""
+    won = finding.saving
+    if won is None or won.high_share <= 0:
+        return ""
+    length = ms(won.high_ms / won.high_share)
+    if not steps.marked:
+        return f" of the {length} recorded"
+    return f" of each {length} step{', outlier steps included' if won.of == OUTLIERS else ''}"
+
+
+def first_sentence(text: str) -> str:
+    """The text up to its first full stop that ends a sentence."""
+    return _SENTENCE.split(text, maxsplit=1)[0]

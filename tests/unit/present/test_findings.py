@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import pytest
+
+from advisor.model.report import Place
+from advisor.present import document as doc
+from advisor.present.findings import filled_in, findings, order, spot, thresholds, web_link
+from tests.render_samples import INPUT_BOUND, LAUNCH_BOUND, RESNET, SAMPLES, THIRTY_TWO_BIT, changed, saving
+
+
+def only(finding: object, **fields: object) -> doc.Finding:
+    (shown,) = findings(changed(RESNET, findings=(finding,), **fields)).findings
+    return shown
+
+
+def test_thresholds_say_where_a_rule_fires_and_where_it_is_grave():
+    limit, none = INPUT_BOUND.evidence
+    assert thresholds(limit) == "fires at 5 %, high at 20 %"
+    assert thresholds(none) == ""
+    assert (
+        thresholds(changed(limit, limits={"high": 0.5, "medium": 0.1})) == "fires at 5 %, medium at 10 %, high at 50 %"
+    )
+    assert thresholds(changed(limit, limits={"high": 0.05})) == "fires at 5 %"
+
+
+def test_fixes_for_the_framework_of_the_run_come_first():
+    of_tensorflow = only(INPUT_BOUND, source=changed(RESNET.source, framework="tensorflow"))
+    assert [fix.framework for fix in of_tensorflow.fixes] == [""]
+    assert [fix.framework for fix in of_tensorflow.other_fixes] == ["pytorch", "pytorch", "jax"]
+
+
+@pytest.mark.parametrize("framework", [None, "a framework of tomorrow"])
+def test_where_no_fix_is_for_the_framework_all_are_shown(framework: str | None):
+    shown = only(INPUT_BOUND, source=changed(RESNET.source, framework=framework))
+    assert (len(shown.fixes), shown.other_fixes) == (4, ())
+
+
+def test_a_screen_has_the_first_sentence():
+    shown = only(INPUT_BOUND)
+    assert shown.fixes[0].brief == "Let worker processes prepare batches ahead of time."
+    assert only(changed(INPUT_BOUND, says="It is 5 % of it. More.")).brief == "It is 5 % of it."
+
+
+def test_spots_name_step_and_time():
+    place = Place(
+        table="host_ops", name="x", worker=3, device=None, step=None, start_ns=99, at_ms=1234.56789, dur_ns=61_200_000
+    )
+    assert spot(place) == "worker 3: 61 ms at 1,234.568 ms"
+    assert spot(THIRTY_TWO_BIT.where[0]) == "step 9, worker 0, device 0: 1.8 ms at 402.100 ms"
+
+
+def test_places_of_one_name_and_stack_stand_together_three_at_most():
+    place = changed(INPUT_BOUND.where[0], op="aten::mm")
+    stacked = changed(place, stack="torch/nn/modules/module.py(1): _call_impl;train.py(7): forward")
+    blocks = only(changed(INPUT_BOUND, where=(place, stacked, *[place] * 4))).reasons
+    pairs = [block for block in blocks if isinstance(block, doc.Pairs) and "aten::mm" in block.pairs[0].text]
+    assert [block.title for block in pairs] == ["Where to look", ""]
+    assert pairs[0].pairs[0].text.endswith("; 2 more")
+    assert [block.text for block in blocks if isinstance(block, doc.Code)] == ["train.py(7): forward"]
+
+
+def test_the_order_is_stated():
+    assert order(RESNET) == "Ordered by expected saving: the middle of the range, weighted by confidence."
+    unestimated = changed(RESNET, findings=(*RESNET.findings, changed(INPUT_BOUND, saving=None)))
+    assert order(unestimated).endswith("weighted by confidence; those without an estimate come last.")
+    assert order(changed(RESNET, findings=RESNET.findings[:1])) == ""
+    assert order(changed(RESNET, findings=(changed(INPUT_BOUND, saving=None),) * 2)) == "Ordered by severity."
+
+
+def test_a_finding_that_stands_first_although_others_save_more_is_explained():
+    small = changed(LAUNCH_BOUND, saving=saving(1, 2, "input", ""))
+    assert order(changed(RESNET, findings=(small, INPUT_BOUND))).startswith("The first makes the numbers of the others")
+
+
+def test_findings_that_a_screen_leaves_out_are_named():
+    more = findings(changed(RESNET, findings=RESNET.findings * 2)).more
+    assert more == "Smaller: `launch-bound`."
+    assert findings(SAMPLES["resnet"].runs[0]).more == ""
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("input_share >= moderate", "33 % >= 5 %"),
+        ("moderate <= input_share AND input_exposed_ms >= least", "5 % <= 33 % AND 59 ms >= 10 ms"),
+        ("input_exposed_ms >= moderate * 178", "59 ms >= 0.05 * 178"),
+        ("(input_share >= moderate OR unheard_of > least)", "(33 % >= 5 % OR unheard_of > 10)"),
+    ],
+)
+def test_the_numbers_of_a_condition_stand_in_units(condition: str, expected: str):
+    finding = changed(INPUT_BOUND, condition=condition, params={"moderate": 0.05, "least": 10.0})
+    assert filled_in(finding) == expected
+
+
+@pytest.mark.parametrize("link", ["https://docs.pytorch.org/a_b.html#c-d", "http://x.example/?a=1&b=2"])
+def test_web_addresses_are_links(link: str):
+    assert web_link(link) == link
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(None, "", "javascript:alert(1)", "https://", "https://a b", "https://a\n", 'https://a"b', "https://a>b"),
+        *("https://a)b", " https://a", "file:///etc/passwd", "https://\N{CYRILLIC SMALL LETTER A}.example"),
+    ],
+)
+def test_anything_else_is_none(text: str | None):
+    assert web_link(text) is None

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advisor.present.names import kernel_name
+
+REAL = yaml.safe_load((Path(__file__).parents[1] / "inputs/names/kernel_names.yaml").read_text("utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("symbol", "name"),
+    [
+        ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn"),
+        ("void deep_ep::internode::combine<false, 4, __nv_bfloat16>(deep_ep::Arg)", "internode::combine"),
+        ("_ZN7deep_ep9internode7combineILi4EEEvv", "internode::combine"),
+        ("_Z6vecAddPfS_S_i", "vecAdd"),
+        ("saxpy(double *, double *, double *, double, int)", "saxpy"),
+        ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "ncclDevKernel_AllGather_RING_LL"),
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>, Array<char*> >()",
+            "vectorized_elementwise_kernel<AddFunctor>",
+        ),
+        (
+            "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEENS_6detail5ArrayIPcLi1EEEEEviT0_T1_",
+            "vectorized_elementwise_kernel<FillFunctor>",
+        ),
+        (
+            "void at::native::(anonymous namespace)::softmax_warp_forward<float, float, float, 10, true>(float*, int)",
+            "softmax_warp_forward",
+        ),
+        (
+            "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x128_8x4_nn_align1>(T1::Params)",
+            "cutlass_80_simt_sgemm_128x128_8x4_nn_align1",
+        ),
+        (
+            "std::enable_if<!(false), void>::type vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>(c10::BFloat16*)",
+            "vllm::fused_add_rms_norm_kernel",
+        ),
+        (
+            "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_execute_kernel__5x_cublas",
+            "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n",
+        ),
+        ("Cijk_Alik_Bljk_DB_MT64x64x16_MI16x16x4x1_SN_LDSB0_AFC1", "Cijk_Alik_Bljk_DB_MT64x64x16"),
+        ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)"),
+        ("Memset (Device)", "Memset (Device)"),
+        ("loop_add_fusion_4", "loop_add_fusion_4"),
+        ("aten::mul", "aten::mul"),
+        ("", ""),
+    ],
+)
+def test_a_kernel_is_called_what_people_call_it(symbol: str, name: str):
+    assert kernel_name(symbol) == name
+
+
+@pytest.mark.parametrize("symbol", [row["name"] for row in REAL])
+def test_no_real_name_gets_longer_or_loses_all(symbol: str):
+    name = kernel_name(symbol)
+    assert 0 < len(name) <= len(symbol)
+    assert name in symbol or "<" in name or "::" in name
+
+
+@given(st.text(alphabet="_ZN0123456789abcKernel<>():, ~", max_size=60))
+def test_any_text_has_a_name(text: str):
+    assert len(kernel_name(text)) <= len(text) + 2

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import pytest
+
+from advisor.model.missing import Missing
+from advisor.model.report import Reason, Report, Run, Unreadable
+from advisor.present import document as doc
+from advisor.present.charts import charts
+from advisor.present.recording import recording
+from advisor.present.report import document, overview, tally, unknowns
+from tests.render_samples import RESNET, SAMPLES, changed, cpu_only
+
+EIGHT = SAMPLES["many-workers"].runs[0]
+
+
+@pytest.mark.parametrize(
+    ("sample", "expected"),
+    [
+        ("resnet", "9 rules: 4 fired, 2 did not fire, 2 could not be judged and 1 suppressed."),
+        ("cpu-only", "6 rules: 2 did not fire and 4 could not be judged."),
+        ("healthy", "11 rules: 11 did not fire."),
+        ("unknown", "4 rules: 4 could not be judged."),
+    ],
+)
+def test_silence_does_not_pass_for_health(sample: str, expected: str):
+    assert tally(SAMPLES[sample].runs[0]) == expected
+
+
+def test_overview_counts_by_severity():
+    assert overview(SAMPLES["several"]) == "3 runs, 6 findings: 1 high, 4 medium, 1 low; 2 files could not be read"
+    assert overview(SAMPLES["none"]) == "0 runs, 0 findings; 1 file could not be read"
+
+
+def test_files_that_could_not_be_read_for_one_reason_are_all_counted():
+    lost = (Unreadable(path="a", why="empty (and 2 more here)", others=("b", "c")), Unreadable(path="d", why="torn"))
+    assert overview(Report(advisor_version="1", runs=(), unreadable=lost)).endswith("; 4 files could not be read")
+
+
+def test_rules_that_lack_the_same_stand_together():
+    assert unknowns(cpu_only().runs[0].not_evaluable) == [
+        (
+            "this worker used no device in the recording",
+            ["launch-bound", "pageable-copies", "low-gpu-utilisation", "amp-unused"],
+        )
+    ]
+
+
+def test_the_charts_are_called_after_what_they_show():
+    def titles(run: Run) -> list[str]:
+        return [section.title for section in document(Report(advisor_version="1", runs=(run,))).articles[0].sections]
+
+    assert "Ranks, communication and memory" in titles(EIGHT)
+    hosts = changed(EIGHT, source=changed(EIGHT.source, format="xplane"))
+    assert "Hosts, communication and memory" in titles(hosts)
+    heat = next(chart for chart in charts(hosts) if chart.name == "heat")
+    assert (heat.title, "a slow host" in heat.says) == ("Hosts over the steps", True)
+    assert {row["rank"] for row in heat.data["cells"]} == {f"rank{n}" for n in range(8)}  # their files, not `rank 3`
+
+
+def test_several_articles_have_an_overview_and_one_stands_for_itself():
+    assert document(SAMPLES["several"]).is_several
+    assert document(SAMPLES["resnet"]).title == document(SAMPLES["resnet"]).articles[0].headline
+    assert [section.title for section in document(SAMPLES["none"]).front] == ["Could not be read"]
+
+
+def lacking(format_: str, *reasons: str) -> Run:
+    lacks = {f"table_{n}": Reason.of(Missing(reason)) for n, reason in enumerate(reasons)}
+    return changed(RESNET, source=changed(RESNET.source, format=format_, lacks=lacks), not_evaluable=())
+
+
+def test_what_was_not_recorded_is_asked_for_in_the_profilers_own_words():
+    code = recording(lacking("kineto", "no_shapes"))
+    assert code is not None
+    assert code.startswith("with torch.profiler.profile(")
+    assert "    record_shapes=True,  # the input shapes of every op\n" in code
+    nsys = lacking("nsys", "no_memory_usage", "no_shapes")
+    assert recording(nsys) == "nsys profile --trace=cuda,nvtx,osrt \\\n    --cuda-memory-usage=true <command>\n"
+    assert recording(lacking("nsys", "no_shapes")) is None
+    assert recording(lacking("xplane", "no_stacks")) is None
+
+
+def test_no_text_of_a_document_is_markup_of_a_medium():
+    for sample in ("resnet", "many-workers", "tensorflow"):
+        text = repr(document(SAMPLES[sample]))
+        assert "**" not in text
+        assert "</" not in text
+
+
+def test_a_block_is_on_the_screen_behind_it_or_both():
+    levels = [doc.Level.BOTH, doc.Level.SCREEN, doc.Level.BEHIND]
+    assert [doc.on_screen(level, verbose=False) for level in levels] == [True, True, False]
+    assert [doc.on_screen(level, verbose=True) for level in levels] == [True, False, True]

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+
+from advisor.model.report import LeftOutStep, Steps, Worker
+from advisor.present.source import facts, left_out, owner, whole, whose
+from tests.render_samples import RESNET, SAMPLES, changed, cpu_only
+
+DASH = "\N{EN DASH}"
+MARKED = {"marked": True, "count": 8, "used": 8, "step_ms": 177.4, "step_mean_ms": 177.6, "left_out": ()}
+EIGHT = SAMPLES["many-workers"].runs[0]
+
+
+@pytest.mark.parametrize(
+    ("sample", "expected"),
+    [
+        (
+            "resnet",
+            ("pytorch profile (kineto)", "1 worker", "Tesla V100-DGXS-32GB", "6 of 8 steps used, 178 ms on average"),
+        ),
+        ("cpu-only", ("pytorch profile (kineto)", "1 worker", "no device", "no steps marked, 2.31 s recorded")),
+        ("unknown", ("kineto profile", "0 workers", "no device", "no steps marked")),
+    ],
+)
+def test_what_was_read(sample: str, expected: tuple[str, ...]):
+    assert facts(SAMPLES[sample].runs[0].source) == expected
+
+
+def test_an_nsight_export_is_no_profile_of_the_frameworks_profiler():
+    source = RESNET.source
+    assert facts(changed(source, format="nsys"))[0] == "nsys profile of pytorch"
+    assert facts(changed(source, format="nsys", framework="cuda"))[0] == "CUDA program (nsys)"
+    assert facts(changed(source, format="nsys", framework=None))[0] == "nsys profile"
+
+
+def test_many_ranks_and_devices_are_counted():
+    assert facts(EIGHT.source)[1:3] == ("8 of 16 ranks", "8 \N{MULTIPLICATION SIGN} NVIDIA H100 80GB HBM3")
+
+
+@pytest.mark.parametrize(
+    ("used", "expected"),
+    [(8, "8 steps, 178 ms on average"), (0, "0 of 8 steps used"), (1, "1 of 8 steps used, 178 ms")],
+)
+def test_steps_that_were_used(used: int, expected: str):
+    assert facts(changed(RESNET.source, steps=Steps(**MARKED | {"used": used})))[-1] == expected
+
+
+@pytest.mark.parametrize(("used", "role"), [(8, "which sets the pace"), (1, "the slowest")])
+def test_of_several_workers_one_gives_the_numbers(used: int, role: str):
+    steps = Steps(**MARKED | {"used": used, "worker": 5})
+    assert facts(changed(EIGHT.source, steps=steps))[-1].endswith(f"; numbers are worker 5's, {role}")
+
+
+def test_what_shares_are_of():
+    assert whole(RESNET.source.steps) == "a step of 178 ms"
+    assert whole(cpu_only().runs[0].source.steps) == "the recording of 2.31 s"
+
+
+def test_steps_left_out_for_one_reason_stand_together():
+    every = tuple(LeftOutStep(worker=w, device=0, step=s, why="compiled") for w in (0, 1, 2) for s in (3, 4))
+    steps = Steps(**MARKED | {"left_out": (*every, LeftOutStep(worker=5, device=0, step=9, why="my own reason"))})
+    assert left_out(changed(EIGHT.source, steps=steps)) == [
+        (f"steps 3{DASH}4 of workers 0{DASH}2", "compiled"),
+        ("step 9 of worker 5", "my own reason"),
+    ]
+
+
+def test_hosts_of_tensorflow_are_called_by_their_names():
+    workers = tuple(Worker(worker=n, rank=None, name=name, file=name) for n, name in enumerate(("alpha", "beta")))
+    hosts = changed(RESNET, source=changed(RESNET.source, format="xplane", workers=workers))
+    assert (whose(hosts.source), owner(hosts, {"worker": 1})) == ("host", "beta")
+    ranks = changed(hosts, source=changed(hosts.source, format="kineto"))
+    assert (whose(ranks.source), owner(ranks, {"worker": 1})) == ("rank", "rank 1")
+    gpus = changed(hosts, source=changed(hosts.source, workers=workers[:1], devices=RESNET.source.devices * 2))
+    assert owner(gpus, {"worker": 0, "device": 6}) == "worker 0, GPU 6"

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import pytest
+
+from advisor.present import document as doc
+from advisor.present.breakdown import figures, segments
+from advisor.present.tables import flame, kernels_and_operators, peak, pipeline, tensor_cores
+from tests.render_samples import PIPELINE, RESNET, SAMPLES, changed, cpu_only
+
+
+def test_segments_fill_the_step_in_the_order_of_the_breakdown():
+    parts = segments(RESNET)
+    assert [part.category for part in parts] == [c for c, share in RESNET.breakdown.items() if share]
+    assert [part.start for part in parts] == pytest.approx([0, 0.4412, 0.452, 0.4531, 0.602, 0.936, 0.9877])
+    assert (parts[4].ms, parts[4].value, parts[4].time) == (pytest.approx(0.334 * 177.6), "33 %", "59 ms")
+
+
+@pytest.mark.parametrize(
+    ("allocating", "label"),
+    [(0.08, "launch (mostly allocating or freeing memory)"), (0.07, "launch"), (None, "launch")],
+)
+def test_launch_says_where_most_of_it_is_not_launching(allocating: float | None, label: str):
+    row = RESNET.metrics["run"][0] | {"allocator_idle_share": allocating}
+    run = changed(RESNET, breakdown={"launch": 0.15, "host": 0.85}, metrics={**RESNET.metrics, "run": (row,)})
+    assert [part.label for part in segments(run)] == [label, "host"]
+
+
+def test_what_the_frameworks_tools_put_first():
+    row = {
+        "device_busy_share": 0.699,
+        "device_op_share": 0.54,
+        "tensor_core_share": 0.0,
+        "host_eager_share": None,
+        "peak_memory_bytes": 6 << 30,
+        "peak_memory_share": 0.375,
+    }
+    run = changed(RESNET, metrics={**RESNET.metrics, "run": (row,)})
+    assert figures(run) == (
+        doc.Figure("device at work", "70 %"),
+        doc.Figure("Tensor Cores", "0 %"),
+        doc.Figure("memory peak", "6 GiB (38 %)"),
+    )
+    of_tensorflow = changed(run, source=changed(run.source, framework="tensorflow"))
+    assert doc.Figure("ops on the device", "54 %") in figures(of_tensorflow)
+    assert figures(changed(run, metrics={})) == ()
+
+
+def test_a_flame_graph_is_called_after_its_frames():
+    section = flame(RESNET)
+    assert section
+    (widget,) = section.blocks
+    assert isinstance(widget, doc.Widget)
+    assert (section.title, widget.words) == (
+        "Device time by module and operator",
+        ("device time of a step: 100 ms",),
+    )
+    assert widget.says == (
+        "Time of kernels and copies under what launched them; where they overlap, each counts; the backward pass "
+        "counts where the forward op ran."
+    )
+    rows = ({"id": 0, "parent": None, "name": "aten::mm", "kind": "op", "total_ms": 3.0, "self_ms": 3.0},)
+    alone = flame(changed(cpu_only().runs[0], metrics={"call_tree": rows}))
+    assert alone
+    assert alone.title == "Host time by operator"
+    assert flame(changed(RESNET, metrics={})) is None
+    unknown = ({"id": 0, "parent": None, "name": None, "kind": "op", "total_ms": 3.0, "self_ms": 3.0},)
+    assert flame(changed(RESNET, metrics={"call_tree": unknown})) is None
+
+
+def test_the_tables_are_called_after_what_they_hold():
+    section = kernels_and_operators(RESNET)
+    assert section
+    assert section.title == "Kernels and operators"
+    says = [block.says for block in section.blocks if isinstance(block, doc.Widget)]
+    assert says[0].startswith("Calls and times of a mean step. An operator's host time excludes")
+    kernels = changed(RESNET, metrics={"kernel_group": RESNET.metrics["kernel_group"]})
+    unmarked = changed(kernels, source=changed(RESNET.source, steps=changed(RESNET.source.steps, marked=False)))
+    alone = kernels_and_operators(unmarked)
+    assert alone
+    assert (alone.title, alone.blocks[0].says) == ("Kernels", "Calls and times of the recording.")
+    assert kernels_and_operators(changed(RESNET, metrics={})) is None
+
+
+def test_kernel_time_divides_by_its_use_of_tensor_cores():
+    bars = tensor_cores(RESNET)
+    assert bars
+    assert [(part.label, part.value) for part in bars.bars[0].segments] == [
+        ("use them", "10 %"),
+        ("could use them", "40 %"),
+        ("could not tell", "5 %"),
+        ("no gain from them", "45 %"),
+    ]
+
+
+def test_the_memory_at_the_peak_has_its_part_of_all():
+    table = peak(RESNET)
+    assert table
+    assert [(row.cells[0].text, row.cells[0].beside, row.cells[0].is_code) for row in table.rows] == [
+        ("aten::conv2d", "Bottleneck, 53 blocks", True),
+        ("allocated outside any recorded op", "backward pass, 1 block", False),
+        ("all others", "46 blocks", False),
+        ("allocated before the recording began, such as weights", "", False),
+    ]
+    assert [row.extent for row in table.rows] == [(pytest.approx(n / 7),) * 2 for n in (4, 1, 0.5, 1.5)]
+    assert peak(changed(RESNET, metrics={})) is None
+
+
+def tree(run: object) -> tuple[doc.Node, ...]:
+    section = pipeline(run)
+    return next((block.nodes for block in section.blocks if isinstance(block, doc.Tree)), ()) if section else ()
+
+
+def test_a_pipeline_is_drawn_from_the_top_with_times_per_step():
+    (top,) = tree(SAMPLES["tensorflow"].runs[0])
+    assert (top.name, top.on_path, top.mark, top.share) == ("Prefetch", True, "", 0.1)
+    assert top.text == "steps wait 1 ms each, works 0.5 ms a step, 12 calls"
+    (slow,) = top.nodes
+    assert (slow.name, slow.mark, slow.share) == ("Map", "bottleneck", 0.9)
+    assert slow.text == "steps wait 9 ms each, works 50 ms a step, 12 calls, 1 at once"
+    assert [node.name for node in slow.nodes[0].nodes] == ["TFRecord", "Range"]
+    assert slow.nodes[0].text.startswith("no step waits for it")
+
+
+def test_a_pipeline_of_which_the_top_was_lost_is_drawn_from_what_is_there():
+    rows = tuple({**row, "parent": row["iterator"]} for row in PIPELINE)  # nonsense: each asks itself
+    assert tree(changed(RESNET, metrics={"iterator": rows})) == ()
+    assert [node.name for node in tree(changed(RESNET, metrics={"iterator": PIPELINE[2:]}))] == ["Zip"]

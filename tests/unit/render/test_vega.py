@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from advisor.model.report import Run
+from advisor.present.charts import charts
+from advisor.render import html, vega
+from advisor.vocabulary import CATEGORIES
+from tests.render_samples import RESNET, SAMPLES, changed
+
+
+def spec(run: Run, name: str) -> dict[str, Any]:
+    return vega.spec(next(chart for chart in charts(run) if chart.name == name))
+
+
+def test_a_category_has_one_colour_on_the_whole_page():
+    style, script = html.asset("report.css"), html.asset("timeline.js")
+    for code in CATEGORIES:
+        assert re.search(rf"\.{html.colour(code)} {{ fill: var\({vega.color(code)}\)", style)
+    assert "--gap-input: var(--c-input)" in style
+    assert vega.color("input") == "--c-input"
+    assert 'input: "--gap-input"' in script
+
+
+def test_a_picture_has_the_light_colours_of_the_page():
+    style = html.asset("report.css")
+    light = vega._light()  # noqa: SLF001 - what a picture replaces the page's variables by
+    assert {vega.color(code) for code in CATEGORIES} <= light.keys()
+    assert all(f"{name}: light-dark({color}," in style for name, color in light.items())
+    assert len({light[vega.color(code)] for code in CATEGORIES}) == len(CATEGORIES)
+
+
+def test_waits_that_are_nothing_beside_the_others_bear_no_number():
+    wait = {"waiting": 0, "waiting_name": "rank 0", "awaited": 1, "awaited_name": "rank 1", "wait_ms": 10.0}
+    tiny = {"waiting": 1, "waiting_name": "rank 1", "awaited": 0, "awaited_name": "rank 0", "wait_ms": 0.01}
+    waits = spec(changed(RESNET, metrics={"wait": (wait, tiny)}), "waits")
+    cells, *numbers = waits["layer"]
+    rows = [[row["ms"] for row in waits["datasets"][layer["data"]["name"]]] for layer in waits["layer"]]
+    assert (rows, len(numbers)) == ([[10, 0.01], [10]], 1)
+    assert (cells["encoding"]["y"]["title"], cells["encoding"]["x"]["title"]) == ("this one waits", "for this one")
+
+
+def test_every_chart_of_every_sample_is_json():
+    for sample in ("resnet", "many-workers", "large"):
+        for run in SAMPLES[sample].runs:
+            assert all(json.dumps(vega.spec(chart), allow_nan=False) for chart in charts(run))
