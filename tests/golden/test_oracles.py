@@ -14,6 +14,7 @@ import pytest
 from advisor.analysis.device.steps import DeviceView, select_steps
 from advisor.metrics.kernels import kernel_times
 from advisor.metrics.memory import peak
+from advisor.metrics.metric import Metric
 from advisor.metrics.steps import breakdown, step_times
 from tests import profiles
 
@@ -46,8 +47,9 @@ def view(trace: str) -> DeviceView:
 
 @cache
 def worker(trace: str) -> dict[str, Any]:
-    one = view(trace)
-    return dict(breakdown.breakdown(one) | kernel_times.kernels(one) | step_times.step_times(one) | peak.memory(one))
+    functions = (breakdown.breakdown, kernel_times.kernels, step_times.step_times, peak.memory)
+    values = [value for function in functions for value in function(view(trace)).items()]
+    return {metric.name if isinstance(metric, Metric) else metric: value for metric, value in values}
 
 
 def step_rows(trace: str) -> dict[int, dict[str, Any]]:

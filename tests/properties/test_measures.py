@@ -18,6 +18,7 @@ from advisor.metrics.copies import transfers
 from advisor.metrics.host import synchronisation
 from advisor.metrics.kernels import kernel_times
 from advisor.metrics.memory import peak
+from advisor.metrics.metric import Metric
 from advisor.metrics.steps import breakdown, idle, step_times
 from advisor.model.intervals import Union, nest
 from advisor.model.profile import SCHEMAS, Profile
@@ -150,15 +151,17 @@ def values(made: Profile) -> list[Row]:
 
 
 def everything(view: DeviceView) -> Row:
-    return dict(
-        breakdown.breakdown(view)
-        | idle.idle(view)  # type: ignore[operator]
-        | kernel_times.kernels(view)
-        | peak.memory(view)
-        | step_times.step_times(view)
-        | synchronisation.syncs(view)
-        | transfers.transfers(view)
+    functions = (
+        breakdown.breakdown,
+        idle.idle,
+        kernel_times.kernels,
+        peak.memory,
+        step_times.step_times,
+        synchronisation.syncs,
+        transfers.transfers,
     )
+    values = [value for function in functions for value in function(view).items()]
+    return {metric.name if isinstance(metric, Metric) else metric: value for metric, value in values}
 
 
 def same(found: list[Row], expected: list[Row]) -> None:

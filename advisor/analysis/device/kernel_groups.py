@@ -13,10 +13,14 @@ from advisor.analysis.device.steps import DeviceView
 
 _LEAST_CHAIN: Final = 3  # one after another, of a size: two alone may be any two
 _ELEMENTWISE: Final = ["elementwise", "copy", "rng"]
-_PASSED: Final = [*_ELEMENTWISE, "layout", "index"]  # in an attention: scaling, masks, dropout, casts, permutations
+_TRANSPARENT: Final = [
+    *_ELEMENTWISE,
+    "layout",
+    "index",
+]  # to an attention: scaling, masks, dropout, casts, permutations
 # What writes without reading: it begins a chain and continues none. A dropout reads its input.
-_MADE: Final = r"(?i)FillFunctor|FillPhilox|distribution_\w*kernel|threefry|fillBufferAligned|^memset"
-_MADE_BY: Final = r"""(?x)
+_SOURCES: Final = r"(?i)FillFunctor|FillPhilox|distribution_\w*kernel|threefry|fillBufferAligned|^memset"
+_SOURCE_OPS: Final = r"""(?x)
     ^aten::(?:fill|zero|zeros|ones|full|uniform|normal|log_normal|random|exponential|bernoulli|rand\w*)_?$
     | :(?:Fill|ZerosLike|OnesLike|\w*Random\w*|\w*TruncatedNormal\w*)$
     | /random_bits$"""
@@ -26,12 +30,12 @@ _NAME: Final = pl.col("name").cast(pl.String)
 _OP: Final = pl.col("op_name").fill_null("")
 _OF_NAMES: Final = {
     "_reorders": _NAME.str.contains("(?i)nchw|nhwc"),
-    "_makes": _NAME.str.contains(_MADE),
+    "_is_source": _NAME.str.contains(_SOURCES),
     "_backward": _NAME.str.contains("(?i)backward|bwd"),
 }
 _OF_OPS: Final = {
     "_convolves": _OP.str.contains("(?i)conv"),
-    "_op_makes": _OP.str.contains(_MADE_BY),
+    "_op_is_source": _OP.str.contains(_SOURCE_OPS),
     "_scope": _OP.str.extract("^(.*)/").fill_null(""),
     "_type": pl.coalesce(_OP.str.extract(TYPE), _OP),
 }
@@ -50,23 +54,23 @@ def parts(view: DeviceView) -> pl.DataFrame:
       tell: with equal grids and blocks), each able to depend on the one before, see `_independent`; those of one chain
       share their `run`.
     """
-    found = _with_words(view.once(kernels)).with_columns(part=pl.lit(None, PARTS))
-    found = _named(found, "optimizer", _in_optimizer(view, found))
-    found = _named(found, "attention", _in_attention(found))
-    found = _named(found, "layout", (pl.col("family") == "layout") & (pl.col("_reorders") | pl.col("_convolves")))
+    rows = _with_words(view.once(kernels)).with_columns(part=pl.lit(None, PARTS))
+    rows = _with_part(rows, "optimizer", _in_optimizer(view, rows))
+    rows = _with_part(rows, "attention", _in_attention(rows))
+    rows = _with_part(rows, "layout", (pl.col("family") == "layout") & (pl.col("_reorders") | pl.col("_convolves")))
     size = pl.struct("elements", pl.when(pl.col("elements").is_null()).then(pl.struct("grid", "block")))
-    told = pl.col("elements").is_not_null() | pl.col("grid").is_not_null()
-    single = pl.col("part").is_null() & pl.col("family").is_in(_ELEMENTWISE) & told
-    found = found.with_columns(run=pl.struct("stream", single, size, _independent().cum_sum()).rle_id())
-    return _named(found, "chain", single & (pl.len().over("run") >= _LEAST_CHAIN)).drop(*_OF_NAMES, *_OF_OPS)
+    has_size = pl.col("elements").is_not_null() | pl.col("grid").is_not_null()
+    single = pl.col("part").is_null() & pl.col("family").is_in(_ELEMENTWISE) & has_size
+    rows = rows.with_columns(run=pl.struct("stream", single, size, _independent().cum_sum()).rle_id())
+    return _with_part(rows, "chain", single & (pl.len().over("run") >= _LEAST_CHAIN)).drop(*_OF_NAMES, *_OF_OPS)
 
 
-def _with_words(found: pl.DataFrame) -> pl.DataFrame:
+def _with_words(rows: pl.DataFrame) -> pl.DataFrame:
     """With what the words in names tell (`_OF_NAMES`, `_OF_OPS`), read once per name."""
-    names = found.select("name").unique().with_columns(**_OF_NAMES)
-    ops = found.select("op_name").unique().with_columns(**_OF_OPS)
-    told = found.join(names, on="name", how="left", maintain_order="left")
-    return told.join(ops, on="op_name", how="left", nulls_equal=True, maintain_order="left")
+    names = rows.select("name").unique().with_columns(**_OF_NAMES)
+    ops = rows.select("op_name").unique().with_columns(**_OF_OPS)
+    rows = rows.join(names, on="name", how="left", maintain_order="left")
+    return rows.join(ops, on="op_name", how="left", nulls_equal=True, maintain_order="left")
 
 
 def part(view: DeviceView, name: str) -> pl.DataFrame:
@@ -82,28 +86,28 @@ def _independent() -> pl.Expr:
     framework, two tensors' turn.
     """
     scope, kind = pl.col("_scope"), pl.col("_type")
-    made = pl.col("_op_makes") | pl.col("_makes")
+    source = pl.col("_op_is_source") | pl.col("_is_source")
     reshaped = (kind == kind.shift()) & (pl.col("shape") != pl.col("shape").shift())
-    return made | (scope != scope.shift()).fill_null(value=False) | reshaped.fill_null(value=False)
+    return source | (scope != scope.shift()).fill_null(value=False) | reshaped.fill_null(value=False)
 
 
-def _named(found: pl.DataFrame, name: str, belongs: pl.Expr | pl.Series) -> pl.DataFrame:
-    """With the kernels that belong, and are of no part yet, made part of this one."""
-    mine = pl.col("part").is_null() & belongs
-    return found.with_columns(part=pl.when(mine).then(pl.lit(name, PARTS)).otherwise("part"))
+def _with_part(rows: pl.DataFrame, name: str, belongs: pl.Expr | pl.Series) -> pl.DataFrame:
+    """With this part for the kernels that belong to it and have none yet."""
+    joins = pl.col("part").is_null() & belongs
+    return rows.with_columns(part=pl.when(joins).then(pl.lit(name, PARTS)).otherwise("part"))
 
 
-def _in_optimizer(view: DeviceView, found: pl.DataFrame) -> pl.Series:
+def _in_optimizer(view: DeviceView, rows: pl.DataFrame) -> pl.Series:
     """Whether each kernel was launched while an optimizer updated its parameters."""
-    calls = view.host.select(launch="id", called="start_ns")
-    launched = found.select("launch", "start_ns").join(calls, on="launch", how="left", maintain_order="left")
-    called = launched["called"] if view.device is not None else launched["start_ns"]
-    at = called.fill_null(0).to_numpy()
+    calls = view.host.select(launch="id", call_ns="start_ns")
+    launches = rows.select("launch", "start_ns").join(calls, on="launch", how="left", maintain_order="left")
+    call_ns = launches["call_ns"] if view.device is not None else launches["start_ns"]
+    at = call_ns.fill_null(0).to_numpy()
     during = optimizer_work(view).within(at, at + 1) > 0
-    return pl.Series(during & called.is_not_null().to_numpy(), dtype=pl.Boolean)
+    return pl.Series(during & call_ns.is_not_null().to_numpy(), dtype=pl.Boolean)
 
 
-def _in_attention(found: pl.DataFrame) -> pl.Series:
+def _in_attention(rows: pl.DataFrame) -> pl.Series:
     """Whether each kernel is part of an attention that is computed product by product.
 
     Scaling, masks, dropout, casts and permutations are passed over. Of the other kernels of the stream, the one before
@@ -113,7 +117,7 @@ def _in_attention(found: pl.DataFrame) -> pl.Series:
     product = batched & (pl.col("family") == "gemm") & pl.col("part").is_null()
     softmax = (pl.col("family") == "softmax") & ~pl.col("op_name").fill_null("").str.contains("log_softmax")
     gradient = pl.col("_backward")
-    main = found.filter(~pl.col("family").is_in(_PASSED)).with_columns(product=product.fill_null(value=False))
+    main = rows.filter(~pl.col("family").is_in(_TRANSPARENT)).with_columns(product=product.fill_null(value=False))
     main = main.with_columns(
         forward=softmax & ~gradient & _at("product", (-1, 1), every=True),
         backward=softmax & gradient & _at("product", (-2, -1, 1, 2), every=True),
@@ -124,7 +128,7 @@ def _in_attention(found: pl.DataFrame) -> pl.Series:
         inside=_at("forward", (-1, 0, 1)) | _at("backward", (-2, -1, 0, 1, 2)),
         goes_on=_at("forward", (0, 1)) | _at("backward", (-1, 0, 1, 2)),
     )
-    rows = found.join(main, on="id", how="left", maintain_order="left")
+    rows = rows.join(main, on="id", how="left", maintain_order="left")
     between = pl.col("goes_on").forward_fill().over("stream").fill_null(value=False)
     return rows.select(pl.coalesce("inside", between)).to_series()
 

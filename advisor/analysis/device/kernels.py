@@ -16,7 +16,7 @@ from advisor.text import ms
 
 _FLOATS: Final = {"float": "fp32", "double": "fp64", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
 _PRODUCTS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "linear", "matmul"})
-_NAMED: Final = 3
+_MOST_NAMES: Final = 3
 TYPE: Final = r"^(?:[^:\s]+:|jit\(.*/)([A-Za-z_][\w-]*)$"  # of `scope/name:Type` and `jit(f)/dot_general`
 _MOST: Final = 1 << 62  # what a column of integers holds; more elements than any device has
 _DISPATCH_NS: Final = 10_000  # an op on the host that takes less is mostly dispatch
@@ -43,7 +43,7 @@ _ON_HOST: Final = (
     ),
 )
 
-_TOLD: Final = {
+_OP_COLUMNS: Final = {
     "op_name": pl.String,
     "op_dtype": pl.String,
     "elements": pl.Int64,
@@ -68,37 +68,37 @@ def kernels(view: DeviceView) -> pl.DataFrame:
     """
     if view.device is None:
         return _on_host(view)
-    found = view.used_ops.filter(pl.col("kind") == "kernel")
-    names = found.select("name").unique().with_columns(text=pl.col("name").cast(pl.String))
-    told = names.hstack(classify(names["text"]).drop("name")).drop("text")
-    ops = _ops(view, found)
-    found = found.join(told, on="name", how="left").join(ops, on="op", how="left").sort("stream", "start_ns", "id")
-    return found.with_columns(pl.coalesce("op_name", pl.col("framework_op").cast(pl.String)).alias("op_name"))
+    rows = view.used_ops.filter(pl.col("kind") == "kernel")
+    names = rows.select("name").unique().with_columns(text=pl.col("name").cast(pl.String))
+    classes = names.hstack(classify(names["text"]).drop("name")).drop("text")
+    ops = _ops(view, rows)
+    rows = rows.join(classes, on="name", how="left").join(ops, on="op", how="left").sort("stream", "start_ns", "id")
+    return rows.with_columns(pl.coalesce("op_name", pl.col("framework_op").cast(pl.String)).alias("op_name"))
 
 
-def extent(view: DeviceView, found: pl.DataFrame) -> tuple[float, float, str]:
+def extent(view: DeviceView, rows: pl.DataFrame) -> tuple[float, float, str]:
     """How much of the step these kernels take: the share, ms per step, and the ops that launched them."""
-    total = int(spans(found).within(view.starts, view.ends).sum())  # overlapping kernels count once
-    return total / view.total_ns, view.per_step_ms(total), largest(view, found)
+    total = int(spans(rows).within(view.starts, view.ends).sum())  # overlapping kernels count once
+    return total / view.total_ns, view.per_step_ms(total), largest(view, rows)
 
 
-def largest(view: DeviceView, found: pl.DataFrame) -> str:
+def largest(view: DeviceView, rows: pl.DataFrame) -> str:
     """`aten::mm (12.3 ms), ...`: time per step of the three ops (or where no op is known, kernels) with the most.
 
     Of TensorFlow and JAX those of one type are one: each op of a graph has a name of its own.
     """
     by = pl.coalesce(pl.col("op_name").str.extract(TYPE), "op_name", pl.col("name").cast(pl.String)).alias("by")
-    of_names = found.group_by("op_name", "name").agg(pl.sum("dur_ns"))
-    top = of_names.group_by(by).agg(pl.sum("dur_ns")).sort("dur_ns", "by", descending=[True, False]).head(_NAMED)
+    of_names = rows.group_by("op_name", "name").agg(pl.sum("dur_ns"))
+    top = of_names.group_by(by).agg(pl.sum("dur_ns")).sort("dur_ns", "by", descending=[True, False]).head(_MOST_NAMES)
     return ", ".join(f"{name} ({ms(view.per_step_ms(ns))})" for name, ns in top.rows())
 
 
-def longest(found: pl.DataFrame) -> pl.DataFrame:
+def longest(rows: pl.DataFrame) -> pl.DataFrame:
     """The longest call of each kernel, the kernel with the most time first, as places to point at."""
-    totals = found.group_by("name").agg(total=pl.col("dur_ns").sum())
+    totals = rows.group_by("name").agg(total=pl.col("dur_ns").sum())
     table = pl.when(pl.col("kind").is_null()).then(pl.lit("host_ops")).otherwise(pl.lit("device_ops"))
     return (
-        found.sort("dur_ns", "start_ns", descending=[True, False])
+        rows.sort("dur_ns", "start_ns", descending=[True, False])
         .unique("name", keep="first", maintain_order=True)
         .join(totals, on="name")
         .sort("total", "start_ns", descending=[True, False])
@@ -132,22 +132,22 @@ def _on_host(view: DeviceView) -> pl.DataFrame:
     return rows.join(_ops(view, rows), on="op", how="left").sort("stream", "start_ns", "id")
 
 
-def _ops(view: DeviceView, found: pl.DataFrame) -> pl.DataFrame:
+def _ops(view: DeviceView, kernels: pl.DataFrame) -> pl.DataFrame:
     """The launching ops; each kind of input is parsed once."""
     keys = ["name", "shapes", "dtypes"]
-    ops = view.host.select("id", *keys).filter(pl.col("id").is_in(found["op"].drop_nulls().unique().implode()))
+    ops = view.host.select("id", *keys).filter(pl.col("id").is_in(kernels["op"].drop_nulls().unique().implode()))
     kinds = ops.select(keys).unique(maintain_order=True)
-    rows = [_told(*row) for row in kinds.select(pl.all().cast(pl.String)).rows()]
-    kinds = kinds.hstack(pl.DataFrame(rows, _TOLD, orient="row"))
-    return ops.join(kinds, on=keys, how="left", nulls_equal=True).select(pl.col("id").alias("op"), *_TOLD)
+    rows = [_op_columns(*row) for row in kinds.select(pl.all().cast(pl.String)).rows()]
+    kinds = kinds.hstack(pl.DataFrame(rows, _OP_COLUMNS, orient="row"))
+    return ops.join(kinds, on=keys, how="left", nulls_equal=True).select(pl.col("id").alias("op"), *_OP_COLUMNS)
 
 
-def _told(name: str | None, shapes: str | None, dtypes: str | None) -> tuple[object, ...]:
+def _op_columns(name: str | None, shapes: str | None, dtypes: str | None) -> tuple[object, ...]:
     dtype = next((_FLOATS[text] for text in _parsed(dtypes) if isinstance(text, str) and text in _FLOATS), None)
     tensors = [shape for shape in _parsed(shapes) if isinstance(shape, list) and _is_shape(shape)]
     sides = _sides(tensors) if (name or "").removeprefix("aten::") in _PRODUCTS else None
-    largest_one = max(tensors, key=_elements, default=None)
-    size = (None, None) if largest_one is None else (_elements(largest_one), str(largest_one))
+    shape = max(tensors, key=_elements, default=None)
+    size = (None, None) if shape is None else (_elements(shape), str(shape))
     return name, dtype, *size, *(sides or (None,) * 4)
 
 
@@ -156,10 +156,10 @@ def _sides(tensors: Sequence[list[int]]) -> tuple[int, int, int, int] | None:
     matrices = [shape for shape in tensors if len(shape) >= 2]  # noqa: PLR2004 - a matrix has rows and columns
     if len(matrices) < 2:  # noqa: PLR2004 - two factors
         return None
-    left, right = matrices[-2:]
-    (rows, inner), (first, second) = left[-2:], right[-2:]
+    a, b = matrices[-2:]
+    (rows, inner), (first, second) = a[-2:], b[-2:]
     columns = second if inner == first else first  # of a linear layer, whose weight is stored transposed
-    return _elements(left[:-2]), rows, columns, inner
+    return _elements(a[:-2]), rows, columns, inner
 
 
 def _elements(shape: Sequence[int]) -> int:

@@ -16,12 +16,12 @@ _SMALLEST_SIDE: Final = 64  # a multiplication with a shorter side is bound by m
 def candidates(view: DeviceView) -> pl.DataFrame:
     """Kernels of the used steps that multiply matrices, with `verdict` (used, unused, unknown) and `dtype`.
 
-    Matrix times vector, and products with a side under 64 where shapes tell, are bound by memory and left out. An
+    Matrix times vector, and products with a side under 64 where shapes tell, are bound by memory and do not count. An
     undecided name is settled where the multiplication's type has no Tensor Core path on the device. Kernels whose name
     tells no family may or may not multiply: they are never called unused for their type alone.
     """
     tiny = (pl.min_horizontal("m", "n", "k") < _SMALLEST_SIDE).fill_null(value=False)
-    found = view.once(kernels).filter("multiplies", pl.col("family") != "gemv", ~tiny)
+    products = view.once(kernels).filter("multiplies", pl.col("family") != "gemv", ~tiny)
     dtype = pl.coalesce("element_type", "op_dtype")
     impossible = dtype.is_in(_without_path(view)) & (pl.col("family") != "other")
     verdict = (
@@ -29,7 +29,7 @@ def candidates(view: DeviceView) -> pl.DataFrame:
         .when(~pl.col("tensor_cores") | impossible).then(pl.lit("unused"))
         .otherwise(pl.lit("unknown"))
     )  # fmt: skip
-    return found.with_columns(verdict=verdict, dtype=dtype).sort("start_ns")
+    return products.with_columns(verdict=verdict, dtype=dtype).sort("start_ns")
 
 
 def verdicts(view: DeviceView) -> pl.DataFrame:
@@ -37,10 +37,10 @@ def verdicts(view: DeviceView) -> pl.DataFrame:
 
     Null where the device has no Tensor Cores, or it cannot be told whether it has.
     """
-    ran = view.used_ops.filter(pl.col("kind") == "kernel").select("id")
-    judged = ran.join(view.once(candidates).select("id", "verdict"), on="id", how="left")
-    told = pl.col("verdict").fill_null("no use") if has_tensor_cores(view) else pl.lit(None, pl.String)
-    return judged.with_columns(verdict=told)
+    ids = view.used_ops.filter(pl.col("kind") == "kernel").select("id")
+    rows = ids.join(view.once(candidates).select("id", "verdict"), on="id", how="left")
+    verdict = pl.col("verdict").fill_null("no use") if has_tensor_cores(view) else pl.lit(None, pl.String)
+    return rows.with_columns(verdict=verdict)
 
 
 def has_tensor_cores(view: DeviceView) -> bool | None:

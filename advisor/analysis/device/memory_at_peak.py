@@ -18,7 +18,7 @@ _OF_BLOCKS: Final = ["thread", "at_ns", "bytes", "address", "allocated_bytes", "
 _SCHEMA: Final = {"what": pl.String, "op": pl.String, "within": pl.String, "blocks": pl.Int64, "bytes": pl.Int64}
 
 
-def alive_at_peak(view: DeviceView) -> pl.DataFrame:
+def blocks_at_peak(view: DeviceView) -> pl.DataFrame:
     """The memory held at the peak, by what asked for it, the most first; empty where the blocks cannot be told apart.
 
     Columns: what (op; `others` for all smaller ones together; `earlier` for what was there before the recording), op
@@ -26,16 +26,16 @@ def alive_at_peak(view: DeviceView) -> pl.DataFrame:
     optimizer, or XLA's and TensorFlow's region), blocks, bytes. What differs only in a number behind an underscore is
     one row. The bytes add up to the peak.
     """
-    held = view.allocations.select(_OF_BLOCKS).drop_nulls(["allocated_bytes", "address"])
-    held = held.sort("at_ns", maintain_order=True)
-    if not held.height:
+    events = view.allocations.select(_OF_BLOCKS).drop_nulls(["allocated_bytes", "address"])
+    events = events.sort("at_ns", maintain_order=True)
+    if not events.height:
         return pl.DataFrame(schema=_SCHEMA)
-    at = int(held["allocated_bytes"].to_numpy().argmax())
-    last = held.head(at + 1).unique("address", keep="last", maintain_order=True).filter(pl.col("bytes") > 0)
-    by = _asked(view, last).group_by("op", "within").agg(blocks=pl.len(), bytes=pl.sum("bytes"))
+    at = int(events["allocated_bytes"].to_numpy().argmax())
+    last = events.head(at + 1).unique("address", keep="last", maintain_order=True).filter(pl.col("bytes") > 0)
+    by = _requests(view, last).group_by("op", "within").agg(blocks=pl.len(), bytes=pl.sum("bytes"))
     by = by.sort("bytes", "op", "within", descending=[True, False, False], nulls_last=True)
     smaller = by.slice(_MOST_ROWS).select(pl.sum("blocks", "bytes").cast(pl.Int64))
-    earlier = int(held["allocated_bytes"][at]) - int(by["bytes"].sum())
+    earlier = int(events["allocated_bytes"][at]) - int(by["bytes"].sum())
     rows = [
         by.head(_MOST_ROWS).with_columns(what=pl.lit("op")),
         smaller.with_columns(what=pl.lit("others")),
@@ -48,8 +48,8 @@ def alive_at_peak(view: DeviceView) -> pl.DataFrame:
     )
 
 
-def _asked(view: DeviceView, blocks: pl.DataFrame) -> pl.DataFrame:
-    """The blocks with `op` and `within`: as the allocator was told, or by the ranges that were open on the thread."""
+def _requests(view: DeviceView, blocks: pl.DataFrame) -> pl.DataFrame:
+    """The blocks with `op` and `within`: as the recorder gives them, or by the ranges that were open on the thread."""
     ranges = view.host.select("thread", "start_ns", "dur_ns", "kind", "name").filter(_open(view.host, blocks))
     rows = ranges.filter(pl.col("kind").is_in(_KINDS), pl.col("thread").is_in(blocks["thread"].unique().implode()))
     spans = pl.concat(
@@ -68,22 +68,22 @@ def _asked(view: DeviceView, blocks: pl.DataFrame) -> pl.DataFrame:
     outermost = nearest(~(is_op & (above(is_op.astype(np.int64), parent) == 1)), parent)
     engine = name.str.starts_with(ENGINE).to_numpy()
     optimizer = name.str.starts_with(_STEP).to_numpy()
-    mine = parent[rows.height :]
+    of_blocks = parent[rows.height :]
     around = {
-        "op": above(outermost, mine),
-        "module": above(nearest((kind == "module").to_numpy(), parent), mine),
-        "engine": above(nearest(engine, parent), mine),
-        "optimizer": above(nearest(optimizer, parent), mine),
+        "op": above(outermost, of_blocks),
+        "module": above(nearest((kind == "module").to_numpy(), parent), of_blocks),
+        "engine": above(nearest(engine, parent), of_blocks),
+        "optimizer": above(nearest(optimizer, parent), of_blocks),
     }
-    named = {key: name.gather(at.clip(0)).set(pl.Series(at < 0), None) for key, at in around.items()}
+    names = {key: name.gather(at.clip(0)).set(pl.Series(at < 0), None) for key, at in around.items()}
     is_in_op = pl.Series(np.append(is_op, False)[around["op"]])
-    told = blocks.with_columns(
-        of_range=pl.when(is_in_op).then(named["op"].str.strip_prefix(ENGINE)),
-        module=named["module"],
-        backward=named["engine"].is_not_null(),
-        optimizer=named["optimizer"].is_not_null(),
+    rows = blocks.with_columns(
+        of_range=pl.when(is_in_op).then(names["op"].str.strip_prefix(ENGINE)),
+        module=names["module"],
+        backward=names["engine"].is_not_null(),
+        optimizer=names["optimizer"].is_not_null(),
     )
-    return told.select(
+    return rows.select(
         "bytes",
         op=pl.coalesce(pl.col("framework_op").cast(pl.String).str.replace_all(r"_\d+", "_*"), "of_range"),
         within=pl.coalesce(

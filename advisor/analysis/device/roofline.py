@@ -17,7 +17,7 @@ REPLAYED: Final = "; replayed; without a replay that can be trusted, 0 at least 
 _NEGLIGIBLE: Final = 0.002  # of the step: not worth a replay
 
 
-def gains_ms(view: DeviceView, found: pl.DataFrame, slowest: pl.Expr, fastest: pl.Expr) -> tuple[float, float]:
+def gains_ms(view: DeviceView, kernels: pl.DataFrame, slowest: pl.Expr, fastest: pl.Expr) -> tuple[float, float]:
     """Step time given back, at least and at most, if each of these kernels took `slowest` or `fastest` ns instead.
 
     At least: by replay of the recorded steps, where a host or another stream that sets the pace does not notice faster
@@ -25,14 +25,15 @@ def gains_ms(view: DeviceView, found: pl.DataFrame, slowest: pl.Expr, fastest: p
     waits for a batch. Where no replay can be trusted, or it is about less than 0.2 % of the step: nothing at least, and
     at most what the kernels lose. Without a device the ops of the host lose what they lose.
     """
-    left = found.select(slow=_whole(slowest), fast=_whole(fastest), id="id", now="dur_ns")
-    lost_ns = max(0.0, float((left["now"] - left["fast"]).sum()))
+    durations = kernels.select(slow=_integer(slowest), fast=_integer(fastest), id="id", now="dur_ns")
+    most_ns = max(0.0, float((durations["now"] - durations["fast"]).sum()))
     if view.device is None:  # one op after another: what they lose, the step loses
-        return max(0.0, view.per_step_ms(float((left["now"] - left["slow"]).sum()))), view.per_step_ms(lost_ns)
+        least_ns = float((durations["now"] - durations["slow"]).sum())
+        return max(0.0, view.per_step_ms(least_ns)), view.per_step_ms(most_ns)
     worlds = view.once(_worlds)
-    if not worlds or lost_ns < _NEGLIGIBLE * view.total_ns:
-        return 0.0, view.per_step_ms(lost_ns)
-    ids, slow, fast = (left[column].to_numpy() for column in ("id", "slow", "fast"))
+    if not worlds or most_ns < _NEGLIGIBLE * view.total_ns:
+        return 0.0, view.per_step_ms(most_ns)
+    ids, slow, fast = (durations[column].to_numpy() for column in ("id", "slow", "fast"))
     recorded, before_ms = worlds[0]
     low = max(0.0, before_ms - recorded.with_durations(ids, slow).step_ms)
     return low, max(low, *(before_ms - world.with_durations(ids, fast).step_ms for world, before_ms in worlds))
@@ -50,8 +51,8 @@ def _worlds(view: DeviceView) -> list[tuple[Replay, float]]:
     if trusted is None:
         return []
     unhindered = trusted.without_host(view.host_spans("input")).with_launches(UNPROFILED, LAUNCH_GAP_NS)
-    return [(one, one.step_ms) for one in (trusted, unhindered)]
+    return [(world, world.step_ms) for world in (trusted, unhindered)]
 
 
-def _whole(ns: pl.Expr) -> pl.Expr:
+def _integer(ns: pl.Expr) -> pl.Expr:
     return ns.cast(pl.Float64).round().cast(pl.Int64)

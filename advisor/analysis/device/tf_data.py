@@ -50,22 +50,22 @@ def iterators(view: DeviceView) -> pl.DataFrame:
     if not calls.height:
         return pl.DataFrame(schema=_COLUMNS)
     rows = _totals(calls).with_columns(_stage())
-    waited = _waited(view, calls, rows)
-    return rows.with_columns(waited_ns=pl.Series(waited, dtype=pl.Int64)).select(
+    waits_ns = _waits_ns(view, calls, rows)
+    return rows.with_columns(waited_ns=pl.Series(waits_ns, dtype=pl.Int64)).select(
         pl.col(name).cast(dtype) for name, dtype in _COLUMNS.items()
     )
 
 
 def waits(view: DeviceView) -> Union:
     """When, inside the used steps, a request for input is open and the device does nothing."""
-    asked = view.host_spans("input") & Union.of(view.starts, view.ends)
-    return minus(asked, view.busy)
+    requests = view.host_spans("input") & Union.of(view.starts, view.ends)
+    return minus(requests, view.busy)
 
 
 def _calls(view: DeviceView) -> pl.DataFrame:
     name = pl.col("name").cast(pl.String)
-    found = view.host.filter(pl.col("kind") == "pipeline").filter(name.str.starts_with(_PREFIX))
-    return found.select(
+    calls = view.host.filter(pl.col("kind") == "pipeline").filter(name.str.starts_with(_PREFIX))
+    return calls.select(
         "thread",
         "start_ns",
         "dur_ns",
@@ -111,24 +111,23 @@ def _stage() -> pl.Expr:
     return pl.when(~reads).then(other).when(ahead).then(advanced).otherwise(demanded).alias("stage")
 
 
-def _waited(view: DeviceView, calls: pl.DataFrame, rows: pl.DataFrame) -> list[int]:
+def _waits_ns(view: DeviceView, calls: pl.DataFrame, rows: pl.DataFrame) -> list[int]:
     """Per iterator, the waiting that ends up with it: what reaches it and none of those that it asks."""
-    opened = {name: spans(mine) for (name,), mine in calls.group_by("iterator")}
-    reached: dict[str | None, Union] = {None: waits(view)}
-    passed_on: dict[str | None, Union] = {}
+    open_spans = {name: spans(of_name) for (name,), of_name in calls.group_by("iterator")}
+    through: dict[str | None, Union] = {None: waits(view)}
+    onward: dict[str | None, Union] = {}
     for name, parent in rows.select("iterator", "parent").rows():
-        reached[name] = opened[name] & reached[parent]
-        passed_on[parent] = passed_on[parent] | reached[name] if parent in passed_on else reached[name]
+        through[name] = open_spans[name] & through[parent]
+        onward[parent] = onward[parent] | through[name] if parent in onward else through[name]
     return [
-        minus(reached[name], passed_on[name]).total if name in passed_on else reached[name].total
-        for name in rows["iterator"]
+        minus(through[name], onward[name]).total if name in onward else through[name].total for name in rows["iterator"]
     ]
 
 
 def bottleneck(rows: pl.DataFrame) -> str | None:
     """The iterator with most of the waiting, None where nothing waits; the model at the top is none to change."""
-    blamed = rows.filter(pl.col("waited_ns") > 0, pl.col("transformation") != _ROOT)
-    return blamed.sort("waited_ns", "iterator", descending=[True, False])["iterator"].first() if blamed.height else None  # type: ignore[return-value]  # a column of text
+    slow = rows.filter(pl.col("waited_ns") > 0, pl.col("transformation") != _ROOT)
+    return slow.sort("waited_ns", "iterator", descending=[True, False])["iterator"].first() if slow.height else None  # type: ignore[return-value]  # a column of text
 
 
 def path_to(iterator: str) -> list[str]:

@@ -14,8 +14,8 @@ from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.profile import named
 
 _LEAST_BYTES: Final = 1_000_000  # scalars and small tensors are not worth a stream
-_STILL_SEEN: Final = 0.3  # of a prefetched copy: the host has to be ahead by a whole copy for all of it to be hidden
-_WHOLE_STEP: Final = 0.5  # of a step: what is open that long is around everything, and tells of no copy
+_EXPOSED_PART: Final = 0.3  # of a prefetched copy: only a host that is a whole copy ahead hides all of it
+_ROUND_RANGE: Final = 0.5  # of a step: what is open that long is around everything, and tells of no copy
 _DEEPEST: Final = 64
 _RANGES: Final = ["op", "annotation", "module", "input"]
 _PARAMETERS: Final = r"(?i)^FSDP::|FullyShardedDataParallel\.|^DeepSpeedZeRO|partition_parameters|_fetch_sub_module"
@@ -36,83 +36,96 @@ def _longest(view: DeviceView) -> pl.DataFrame:
     return device_places(view, _copies(view))
 
 
-@measures(
-    Metric(
-        "exposed_copy_share",
-        "share",
-        "Part of the step in which data is copied to the device from pinned memory and nothing else runs on it.",
-        "union of copies of at least 1 MB from host memory that is not pageable, without its overlap with kernels and "
-        "collectives / step time",
-        needs=_NEEDS,
-        where=_longest,
-    ),
-    Metric("exposed_copy_ms", "ms", "The same, per step.", "that time / steps", needs=_NEEDS),
-    Metric(
-        "exposed_copy_bytes_per_step",
-        "number",
-        "Bytes of those copies per step.",
-        "sum of their bytes / steps",
-        needs=_NEEDS,
-    ),
-    Metric(
-        "exposed_copy_same_stream_share",
-        "share",
-        "Part of the time of those copies that is queued in one stream with kernels, which cannot run meanwhile.",
-        "time of those copies on streams that run kernels too / time of those copies; 0 without copies",
-        needs=_NEEDS,
-    ),
-    Metric(
-        "exposed_copy_of",
-        "text",
-        "Range or op in which most of those copies were asked for; empty where none was open.",
-        "by time of those copies, the outermost range around the launching call that is no step and takes less than "
-        "half a step, digits apart",
-        needs=_NEEDS,
-    ),
-    Metric(
-        "exposed_copy_parameter_share",
-        "share",
-        "Part of the time of those copies that fetches parameters or activations kept in host memory.",
-        "those launched inside a range of FSDP or DeepSpeed ZeRO, or by a program of XLA / time of those copies; 0 "
-        "without copies",
-        needs=_NEEDS,
-    ),
-    Metric(
-        "copy_least_gain_ms",
-        "ms",
-        "Step time that copying ahead gives back at least.",
-        "replay of the recorded steps with those copies at 30 % of their time; 0 where none can be trusted",
-        "own choice: how much is hidden depends on how far ahead the host is",
-        _NEEDS,
-    ),
-    Metric(
-        "copy_gain_ms",
-        "ms",
-        "Step time that copying ahead gives back at most.",
-        "replay of the recorded steps without those copies, and on top all of those whose launch was not recorded: no "
-        "replay holds them; exposed_copy_ms where that is less, or none can be trusted",
-        needs=_NEEDS,
-    ),
+EXPOSED_COPY_SHARE = Metric(
+    "exposed_copy_share",
+    "share",
+    "Part of the step in which data is copied to the device from pinned memory and nothing else runs on it.",
+    "union of copies of at least 1 MB from host memory that is not pageable, without its overlap with kernels and "
+    "collectives / step time",
+    needs=_NEEDS,
+    where=_longest,
 )
-def prefetch(view: DeviceView) -> Mapping[str, Value]:
+EXPOSED_COPY_MS = Metric("exposed_copy_ms", "ms", "The same, per step.", "that time / steps", needs=_NEEDS)
+EXPOSED_COPY_BYTES_PER_STEP = Metric(
+    "exposed_copy_bytes_per_step",
+    "number",
+    "Bytes of those copies per step.",
+    "sum of their bytes / steps",
+    needs=_NEEDS,
+)
+EXPOSED_COPY_SAME_STREAM_SHARE = Metric(
+    "exposed_copy_same_stream_share",
+    "share",
+    "Part of the time of those copies that is queued in one stream with kernels, which cannot run meanwhile.",
+    "time of those copies on streams that run kernels too / time of those copies; 0 without copies",
+    needs=_NEEDS,
+)
+EXPOSED_COPY_OF = Metric(
+    "exposed_copy_of",
+    "text",
+    "Range or op in which most of those copies were asked for; empty where none was open.",
+    "by time of those copies, the outermost range around the launching call that is no step and takes less than "
+    "half a step, digits apart",
+    needs=_NEEDS,
+)
+EXPOSED_COPY_PARAMETER_SHARE = Metric(
+    "exposed_copy_parameter_share",
+    "share",
+    "Part of the time of those copies that fetches parameters or activations kept in host memory.",
+    "those launched inside a range of FSDP or DeepSpeed ZeRO, or by a program of XLA / time of those copies; 0 "
+    "without copies",
+    needs=_NEEDS,
+)
+COPY_LEAST_GAIN_MS = Metric(
+    "copy_least_gain_ms",
+    "ms",
+    "Step time that copying ahead gives back at least.",
+    "replay of the recorded steps with those copies at 30 % of their time; 0 where none can be trusted",
+    "own choice: how much is hidden depends on how far ahead the host is",
+    _NEEDS,
+)
+COPY_GAIN_MS = Metric(
+    "copy_gain_ms",
+    "ms",
+    "Step time that copying ahead gives back at most.",
+    "replay of the recorded steps without those copies, and on top all of those whose launch was not recorded: no "
+    "replay holds them; exposed_copy_ms where that is less, or none can be trusted",
+    needs=_NEEDS,
+)
+
+
+@measures(
+    EXPOSED_COPY_SHARE,
+    EXPOSED_COPY_MS,
+    EXPOSED_COPY_BYTES_PER_STEP,
+    EXPOSED_COPY_SAME_STREAM_SHARE,
+    EXPOSED_COPY_OF,
+    EXPOSED_COPY_PARAMETER_SHARE,
+    COPY_LEAST_GAIN_MS,
+    COPY_GAIN_MS,
+)
+def prefetch(view: DeviceView) -> Mapping[Metric, Value]:
     """Copies to the device; zero where all of them are hidden or there are none."""
     if not view.total_ns:
         return {}
-    if untold := undirected_copies(view):
-        return dict.fromkeys(("exposed_copy_share", "exposed_copy_ms", "copy_gain_ms"), untold)
-    found = _copies(view)
-    exposed = _exposed_ns(view, found)
-    unplaced = _exposed_ns(view, found.filter(pl.col("launch").is_null()))
-    low, high = gains_ms(view, found, pl.col("dur_ns") * _STILL_SEEN, pl.lit(0))
+    if reason := undirected_copies(view):
+        return dict.fromkeys((EXPOSED_COPY_SHARE, EXPOSED_COPY_MS, COPY_GAIN_MS), reason)
+    copies = _copies(view)
+    exposed_ns = _exposed_ns(view, copies)
     return {
-        "exposed_copy_share": exposed / view.total_ns,
-        "exposed_copy_ms": view.per_step_ms(exposed),
-        "exposed_copy_bytes_per_step": float(found["bytes"].sum()) / view.steps.height,
-        "exposed_copy_same_stream_share": _beside_kernels(view, found),
-        **_asked_by(view, found),
-        "copy_least_gain_ms": min(low, view.per_step_ms(exposed)),
-        "copy_gain_ms": min(high + view.per_step_ms(unplaced), view.per_step_ms(exposed)),
+        EXPOSED_COPY_SHARE: exposed_ns / view.total_ns,
+        EXPOSED_COPY_MS: view.per_step_ms(exposed_ns),
+        EXPOSED_COPY_BYTES_PER_STEP: float(copies["bytes"].sum()) / view.steps.height,
+        EXPOSED_COPY_SAME_STREAM_SHARE: _same_stream_share(view, copies),
+        **_purpose(view, copies),
+        **_gains(view, copies, view.per_step_ms(exposed_ns)),
     }
+
+
+def _gains(view: DeviceView, copies: pl.DataFrame, exposed_ms: float) -> dict[Metric, Value]:
+    low, high = gains_ms(view, copies, pl.col("dur_ns") * _EXPOSED_PART, pl.lit(0))
+    unplaced_ms = view.per_step_ms(_exposed_ns(view, copies.filter(pl.col("launch").is_null())))
+    return {COPY_LEAST_GAIN_MS: min(low, exposed_ms), COPY_GAIN_MS: min(high + unplaced_ms, exposed_ms)}
 
 
 def _exposed_ns(view: DeviceView, copies: pl.DataFrame) -> int:
@@ -122,38 +135,38 @@ def _exposed_ns(view: DeviceView, copies: pl.DataFrame) -> int:
     return copying.total - int(hiding.within(copying.starts, copying.ends).sum())
 
 
-def _beside_kernels(view: DeviceView, found: pl.DataFrame) -> float:
+def _same_stream_share(view: DeviceView, copies: pl.DataFrame) -> float:
     streams = view.ops.filter(pl.col("kind") == "kernel")["stream"].unique()
     # XLA's copies run beside its program, which shows where it waits for one's end
-    waited = named("^copy-done$", "hlo_category").fill_null(value=False)
-    queued = found.filter(pl.col("stream").is_in(streams.implode()), ~waited)
-    return float(queued["dur_ns"].sum()) / max(1, int(found["dur_ns"].sum()))
+    waits = named("^copy-done$", "hlo_category").fill_null(value=False)
+    queued = copies.filter(pl.col("stream").is_in(streams.implode()), ~waits)
+    return float(queued["dur_ns"].sum()) / max(1, int(copies["dur_ns"].sum()))
 
 
-def _asked_by(view: DeviceView, found: pl.DataFrame) -> dict[str, Value]:
+def _purpose(view: DeviceView, copies: pl.DataFrame) -> dict[Metric, Value]:
     """What the ranges around the launching calls tell of the copies."""
-    around = _around(view, found)
+    around = _around(view, copies)
     of = around.filter(pl.col("telling")).unique("id", keep="last", maintain_order=True)
     by_name = of.group_by(pl.col("name").str.replace_all(r"\d+", "#")).agg(pl.sum("copy_ns"))
     top = by_name.sort("copy_ns", "name", descending=[True, False])["name"].head(1).to_list()
     gathering = around.filter(pl.col("name").str.contains(_PARAMETERS))["id"]
-    kept = found.filter(pl.col("id").is_in(gathering.implode()) | pl.col("hlo_module").is_not_null())
+    parameters = copies.filter(pl.col("id").is_in(gathering.implode()) | pl.col("hlo_module").is_not_null())
     return {
-        "exposed_copy_of": top[0] if top else "",
-        "exposed_copy_parameter_share": float(kept["dur_ns"].sum()) / max(1, int(found["dur_ns"].sum())),
+        EXPOSED_COPY_OF: top[0] if top else "",
+        EXPOSED_COPY_PARAMETER_SHARE: float(parameters["dur_ns"].sum()) / max(1, int(copies["dur_ns"].sum())),
     }
 
 
-def _around(view: DeviceView, found: pl.DataFrame) -> pl.DataFrame:
+def _around(view: DeviceView, copies: pl.DataFrame) -> pl.DataFrame:
     """Id and copy_ns of each copy with the name of every range around its launching call, the innermost first."""
-    longest_ns = view.total_ns / max(1, view.steps.height) * _WHOLE_STEP
+    longest_ns = view.total_ns / max(1, view.steps.height) * _ROUND_RANGE
     ranges = view.host.select(
         "parent",
         at="id",
         name=pl.col("name").cast(pl.String),
         telling=pl.col("kind").is_in(_RANGES) & (pl.col("dur_ns") < longest_ns),
     )
-    calls = found.select("id", copy_ns="dur_ns", at="launch").drop_nulls("at")
+    calls = copies.select("id", copy_ns="dur_ns", at="launch").drop_nulls("at")
     now = calls.join(ranges.select("at", "parent"), on="at").select("id", "copy_ns", at="parent").drop_nulls("at")
     levels = [now.clear().join(ranges, on="at")]
     while now.height and len(levels) < _DEEPEST:

@@ -15,54 +15,62 @@ from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.missing import Missing
 
 _SMALL_BYTES: Final = 65_536  # 4 us at 16 GB/s: less than it takes to launch the copy
-_VALUE_BYTES: Final = 1024  # reading values one by one is synchronisation, and is told there
+_VALUE_BYTES: Final = 1024  # reading values one by one is synchronisation, and counts there
 _NEEDS: Final = ("device_ops", "device_ops.launch", "device_ops.bytes")
-_NAMES: Final = ("small_copies_per_step", "small_copy_bytes_per_step", "small_copy_gain_ms")
 
 
 def _small(view: DeviceView) -> pl.DataFrame:
     way = pl.col("copy_kind").cast(pl.String)
-    moved = view.used_ops.filter(pl.col("kind") == "memcpy", pl.col("bytes") < _SMALL_BYTES)
-    return moved.filter((way == "HtoD") | ((way == "DtoH") & (pl.col("bytes") >= _VALUE_BYTES)))
+    copies = view.used_ops.filter(pl.col("kind") == "memcpy", pl.col("bytes") < _SMALL_BYTES)
+    return copies.filter((way == "HtoD") | ((way == "DtoH") & (pl.col("bytes") >= _VALUE_BYTES)))
 
 
-@measures(
-    Metric(
-        "small_copies_per_step",
-        "number",
-        "Copies of under 64 KiB between host and device per step.",
-        "copies HtoD, and DtoH of 1 KiB or more / steps",
-        "CUDA C++ Best Practices Guide: one large transfer costs far less than many small ones",
-        _NEEDS,
-        lambda view: device_places(view, _small(view)),
-    ),
-    Metric("small_copy_bytes_per_step", "number", "Bytes that they copy per step.", "sum / steps", needs=_NEEDS),
-    Metric(
-        "small_copy_gain_ms",
-        "ms",
-        "Step time given back if one copy per step and direction took them all.",
-        "replay without those copies and their calls, but the first of each step and direction; where the replay of "
-        "the unchanged steps is off by more than 5 %: the time of those copies that no kernel hides",
-        "advisor.analysis.device.replay",
-        _NEEDS,
-    ),
+SMALL_COPIES_PER_STEP = Metric(
+    "small_copies_per_step",
+    "number",
+    "Copies of under 64 KiB between host and device per step.",
+    "copies HtoD, and DtoH of 1 KiB or more / steps",
+    "CUDA C++ Best Practices Guide: one large transfer costs far less than many small ones",
+    _NEEDS,
+    lambda view: device_places(view, _small(view)),
 )
-def small_copies(view: DeviceView) -> Mapping[str, Value]:
+SMALL_COPY_BYTES_PER_STEP = Metric(
+    "small_copy_bytes_per_step", "number", "Bytes that they copy per step.", "sum / steps", needs=_NEEDS
+)
+SMALL_COPY_GAIN_MS = Metric(
+    "small_copy_gain_ms",
+    "ms",
+    "Step time given back if one copy per step and direction took them all.",
+    "replay without those copies and their calls, but the first of each step and direction; where the replay of "
+    "the unchanged steps is off by more than 5 %: the time of those copies that no kernel hides",
+    "advisor.analysis.device.replay",
+    _NEEDS,
+)
+
+_METRICS: Final = (
+    SMALL_COPIES_PER_STEP,
+    SMALL_COPY_BYTES_PER_STEP,
+    SMALL_COPY_GAIN_MS,
+)
+
+
+@measures(*_METRICS)
+def small_copies(view: DeviceView) -> Mapping[Metric, Value]:
     """Small copies and what joining them gives back."""
     if not view.total_ns:
         return {}
     if view.used_ops.filter(pl.col("kind") == "memcpy")["bytes"].null_count():
-        return dict.fromkeys(_NAMES, Missing("no_copy_sizes"))
-    found = _small(view)
+        return dict.fromkeys(_METRICS, Missing("no_copy_sizes"))
+    copies = _small(view)
     return {
-        "small_copies_per_step": found.height / view.steps.height,
-        "small_copy_bytes_per_step": float(found["bytes"].sum()) / view.steps.height,
-        "small_copy_gain_ms": _gain_ms(view, found),
+        SMALL_COPIES_PER_STEP: copies.height / view.steps.height,
+        SMALL_COPY_BYTES_PER_STEP: float(copies["bytes"].sum()) / view.steps.height,
+        SMALL_COPY_GAIN_MS: _gain_ms(view, copies),
     }
 
 
-def _gain_ms(view: DeviceView, found: pl.DataFrame) -> float:
-    others = found.sort("start_ns").filter(pl.int_range(pl.len()).over("window", "copy_kind") > 0)
+def _gain_ms(view: DeviceView, copies: pl.DataFrame) -> float:
+    others = copies.sort("start_ns").filter(pl.int_range(pl.len()).over("window", "copy_kind") > 0)
     if not others.height:
         return 0.0
     trusted = view.once(trusted_replay)

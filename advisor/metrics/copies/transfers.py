@@ -27,40 +27,47 @@ def _longest_pageable(view: DeviceView) -> pl.DataFrame:
     return device_places(view, _pageable(view.used_ops))
 
 
-@measures(
-    Metric(
-        "pageable_copy_share",
-        "share",
-        "Part of the step in which a copy from or to pageable host memory runs.",
-        "union of those copies inside the steps / step time",
-        needs=_NEEDS,
-        where=_longest_pageable,
-    ),
-    Metric(
-        "pageable_copy_bytes_per_step",
-        "number",
-        "Bytes per step copied from or to pageable host memory.",
-        "sum of the bytes of those copies / steps",
-        needs=_NEEDS,
-    ),
-    Metric(
-        "pageable_copy_exposed_ms",
-        "ms",
-        "Time per step in which such a copy runs and no kernel or collective hides it.",
-        "(union of those copies - its overlap with kernels and collectives) / steps",
-        needs=_NEEDS,
-    ),
-    Metric(
-        "pageable_copy_pinned_ms",
-        "ms",
-        "What is left of that time if the same bytes came from pinned memory.",
-        "pageable_copy_exposed_ms x min(1, (bytes / (0.88 x PCIe rate)) / copy time)",
-        _PCIE_SOURCE,
-        _NEEDS,
-    ),
-    Metric("memcpy_ms", "ms", "Copy time per step, hidden or not.", "union of the copies / steps", needs=_NEEDS),
+PAGEABLE_COPY_SHARE = Metric(
+    "pageable_copy_share",
+    "share",
+    "Part of the step in which a copy from or to pageable host memory runs.",
+    "union of those copies inside the steps / step time",
+    needs=_NEEDS,
+    where=_longest_pageable,
 )
-def transfers(view: DeviceView) -> Mapping[str, Value]:
+PAGEABLE_COPY_BYTES_PER_STEP = Metric(
+    "pageable_copy_bytes_per_step",
+    "number",
+    "Bytes per step copied from or to pageable host memory.",
+    "sum of the bytes of those copies / steps",
+    needs=_NEEDS,
+)
+PAGEABLE_COPY_EXPOSED_MS = Metric(
+    "pageable_copy_exposed_ms",
+    "ms",
+    "Time per step in which such a copy runs and no kernel or collective hides it.",
+    "(union of those copies - its overlap with kernels and collectives) / steps",
+    needs=_NEEDS,
+)
+PAGEABLE_COPY_PINNED_MS = Metric(
+    "pageable_copy_pinned_ms",
+    "ms",
+    "What is left of that time if the same bytes came from pinned memory.",
+    "pageable_copy_exposed_ms x min(1, (bytes / (0.88 x PCIe rate)) / copy time)",
+    _PCIE_SOURCE,
+    _NEEDS,
+)
+MEMCPY_MS = Metric("memcpy_ms", "ms", "Copy time per step, hidden or not.", "union of the copies / steps", needs=_NEEDS)
+
+
+@measures(
+    PAGEABLE_COPY_SHARE,
+    PAGEABLE_COPY_BYTES_PER_STEP,
+    PAGEABLE_COPY_EXPOSED_MS,
+    PAGEABLE_COPY_PINNED_MS,
+    MEMCPY_MS,
+)
+def transfers(view: DeviceView) -> Mapping[Metric, Value]:
     """Copies in the used steps; a step without pageable copies has zero of them."""
     if not view.total_ns:
         return {}
@@ -69,11 +76,11 @@ def transfers(view: DeviceView) -> Mapping[str, Value]:
     hiding = spans(view.ops.filter(pl.col("kind").is_in(["kernel", "collective"])))
     exposed = copies.total - int(hiding.within(copies.starts, copies.ends).sum())
     return {
-        "pageable_copy_share": view.share(copies),
-        "pageable_copy_bytes_per_step": _bytes_per_step(view, pageable),
-        "pageable_copy_exposed_ms": view.per_step_ms(exposed),
-        "pageable_copy_pinned_ms": _pinned_ms(view, pageable, exposed),
-        "memcpy_ms": view.per_step_ms(spans(view.used_ops.filter(pl.col("kind") == "memcpy")).total),
+        PAGEABLE_COPY_SHARE: view.share(copies),
+        PAGEABLE_COPY_BYTES_PER_STEP: _bytes_per_step(view, pageable),
+        PAGEABLE_COPY_EXPOSED_MS: view.per_step_ms(exposed),
+        PAGEABLE_COPY_PINNED_MS: _pinned_ms(view, pageable, exposed),
+        MEMCPY_MS: view.per_step_ms(spans(view.used_ops.filter(pl.col("kind") == "memcpy")).total),
     }
 
 

@@ -23,34 +23,35 @@ def _single(view: DeviceView) -> pl.DataFrame:
     return view.host.filter(pl.col("kind") == "input", named(re.escape(_OWN_PROCESS)))
 
 
-@measures(
-    Metric(
-        "unnamed_input",
-        "text",
-        "What the steps wait for as for input, where nothing in its name says that it loads anything; else empty.",
-        "name of the input ranges with the most time in the used steps, if it holds none of "
-        "load, batch, data, dataset, input, next, fetch, feed, iter, read, record, sample, queue",
-        "JAX has no loader: the reader tells it by its place before the first dispatch of a step",
-    ),
-    Metric(
-        "single_process_input_share",
-        "share",
-        "Part of the step in which the training process itself loads the next batch and nothing else goes on.",
-        "time of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ outside device work and calls / step time",
-        "the range that PyTorch's DataLoader records when num_workers is 0",
-        where=lambda view: places(view, _single(view)),
-    ),
+UNNAMED_INPUT = Metric(
+    "unnamed_input",
+    "text",
+    "What the steps wait for as for input, where nothing in its name says that it loads anything; else empty.",
+    "name of the input ranges with the most time in the used steps, if it holds none of "
+    "load, batch, data, dataset, input, next, fetch, feed, iter, read, record, sample, queue",
+    "JAX has no loader: the reader tells it by its place before the first dispatch of a step",
 )
-def loader(view: DeviceView) -> Mapping[str, Value]:
+SINGLE_PROCESS_INPUT_SHARE = Metric(
+    "single_process_input_share",
+    "share",
+    "Part of the step in which the training process itself loads the next batch and nothing else goes on.",
+    "time of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ outside device work and calls / step time",
+    "the range that PyTorch's DataLoader records when num_workers is 0",
+    where=lambda view: places(view, _single(view)),
+)
+
+
+@measures(
+    UNNAMED_INPUT,
+    SINGLE_PROCESS_INPUT_SHARE,
+)
+def loader(view: DeviceView) -> Mapping[Metric, Value]:
     """Loading in the training process; zero where worker processes load, or no loader was recorded."""
     if not view.total_ns:
         return {}
-    covered = view.busy | view.host_spans("collective", *DRIVER_CALLS)
-    loading = (covered | spans(_single(view))).within(view.starts, view.ends) - covered.within(view.starts, view.ends)
-    return {
-        "unnamed_input": _unnamed(view),
-        "single_process_input_share": float(loading.sum()) / view.total_ns,
-    }
+    busy = view.busy | view.host_spans("collective", *DRIVER_CALLS)
+    loading = (busy | spans(_single(view))).within(view.starts, view.ends) - busy.within(view.starts, view.ends)
+    return {UNNAMED_INPUT: _unnamed(view), SINGLE_PROCESS_INPUT_SHARE: float(loading.sum()) / view.total_ns}
 
 
 def _unnamed(view: DeviceView) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -16,7 +17,7 @@ from advisor.model.missing import Missing
 from advisor.model.profile import named
 
 _GUIDE: Final = "TensorFlow guide, Analyze tf.data performance with the TF Profiler"
-_NONE: Final = Missing("no_iterators")
+_NOT_RECORDED: Final = Missing("no_iterators")
 # What can be done about a transformation, after the guide's classes; the first that matches.
 _CLASSES: Final = (
     ("source", r"^(?:TFRecord|TextLine|FixedLengthRecord|SSTable|RecordIO|LMDB|Csv|ListFiles|MatchingFiles)"),
@@ -26,110 +27,140 @@ _CLASSES: Final = (
     ("batch", r"^(?:Batch|PaddedBatch|DenseToRaggedBatch|Unbatch|Rebatch|DenseToSparseBatch)(?:V\d+)?$"),
 )
 _PYTHON_OPS: Final = r":(?:Eager)?PyFunc(?:Stateless)?$"  # of py_function, numpy_function and from_generator
-_PER_REPLICA: Final = "MultiDeviceIteratorGetNextFromShard"  # asked by tf.distribute's own Generator per device
+_PER_REPLICA: Final = "MultiDeviceIteratorGetNextFromShard"  # tf.distribute's own Generator asks it per device
 _MOSTLY: Final = 0.5
 
 
 def _slowest_calls(view: DeviceView) -> pl.DataFrame:
-    blamed = bottleneck(view.once(iterators))
+    slowest = bottleneck(view.once(iterators))
     name = pl.col("name").cast(pl.String).str.replace_all(r"\[\d+\]", "")
-    mine = view.host.filter(pl.col("kind") == "pipeline").filter(name == blamed) if blamed else view.host.clear()
-    return mine.sort("dur_ns", "start_ns", descending=[True, False]).select(
+    calls = view.host.filter(pl.col("kind") == "pipeline").filter(name == slowest) if slowest else view.host.clear()
+    return calls.sort("dur_ns", "start_ns", descending=[True, False]).select(
         "step", "start_ns", "dur_ns", op="id", table=pl.lit("host_ops"), name=pl.col("name").cast(pl.String)
     )
 
 
-@measures(
-    Metric(
-        "tf_data_bottleneck",
-        "text",
-        "The transformation of tf.data that holds up the others.",
-        "the iterator with the most blocking time of its own",
-        _GUIDE,
-    ),
-    Metric(
-        "tf_data_class",
-        "text",
-        "What kind of transformation that is, by what can be done: source, python, pyfunc, replica, map, parallel, "
-        "batch, other.",
-        "pyfunc where PyFunc ops run in half of the waiting for input; replica where it is a Generator without them "
-        "and tf.distribute's MultiDeviceIterator is asked; else by its name; one that could run calls in parallel but "
-        "runs one is a map",
-        _GUIDE,
-    ),
-    Metric(
-        "tf_data_path",
-        "text",
-        "The critical path of the pipeline: the transformations from the one that is asked down to the bottleneck.",
-        "the parts of the iterator's long name",
-        _GUIDE,
-    ),
-    Metric(
-        "tf_data_share",
-        "share",
-        "Part of the step that passes waiting for that transformation itself.",
-        "time in the steps in which a request for input is open, the device does nothing, the iterator or one that "
-        "asks it is at work, and none that it asks is, on any thread / step time",
-        _GUIDE,
-        where=_slowest_calls,
-    ),
-    Metric(
-        "tf_data_part", "share", "How much of the waiting for input that is.", "the same / all such waiting", _GUIDE
-    ),
-    Metric(
-        "tf_data_python_share",
-        "share",
-        "How much of the waiting for input passes while Python functions of the pipeline run.",
-        "waiting for input in which a PyFunc op is open on any thread / all such waiting",
-        _GUIDE,
-    ),
-    Metric("tf_data_ms", "ms", "The same, per step.", "tf_data_share x step_mean_ms"),
-    Metric(
-        "tf_data_parallelism",
-        "number",
-        "How many calls of the bottleneck run at once.",
-        "parallelism as recorded; 1 where it has none",
-    ),
-    Metric(
-        "tf_data_slow_calls_per_step",
-        "number",
-        "Calls of whole pipelines per step that take more than 50 us.",
-        "calls of top iterators of more than 50 us / steps of the recording",
-        _GUIDE,
-    ),
+TF_DATA_BOTTLENECK = Metric(
+    "tf_data_bottleneck",
+    "text",
+    "The transformation of tf.data that holds up the others.",
+    "the iterator with the most blocking time of its own",
+    _GUIDE,
 )
-def pipeline(view: DeviceView) -> Mapping[str, Value]:
-    """The iterator to blame; where nothing waits, its share is zero."""
+TF_DATA_CLASS = Metric(
+    "tf_data_class",
+    "text",
+    "What kind of transformation that is, by what can be done: source, python, pyfunc, replica, map, parallel, "
+    "batch, other.",
+    "pyfunc where PyFunc ops run in half of the waiting for input; replica where it is a Generator without them "
+    "and tf.distribute's MultiDeviceIterator is asked; else by its name; one that could run calls in parallel but "
+    "runs one is a map",
+    _GUIDE,
+)
+TF_DATA_PATH = Metric(
+    "tf_data_path",
+    "text",
+    "The critical path of the pipeline: the transformations from the one that is asked down to the bottleneck.",
+    "the parts of the iterator's long name",
+    _GUIDE,
+)
+TF_DATA_SHARE = Metric(
+    "tf_data_share",
+    "share",
+    "Part of the step that passes waiting for that transformation itself.",
+    "time in the steps in which a request for input is open, the device does nothing, the iterator or one that "
+    "asks it is at work, and none that it asks is, on any thread / step time",
+    _GUIDE,
+    where=_slowest_calls,
+)
+TF_DATA_PART = Metric(
+    "tf_data_part", "share", "How much of the waiting for input that is.", "the same / all such waiting", _GUIDE
+)
+TF_DATA_PYTHON_SHARE = Metric(
+    "tf_data_python_share",
+    "share",
+    "How much of the waiting for input passes while Python functions of the pipeline run.",
+    "waiting for input in which a PyFunc op is open on any thread / all such waiting",
+    _GUIDE,
+)
+TF_DATA_MS = Metric("tf_data_ms", "ms", "The same, per step.", "tf_data_share x step_mean_ms")
+TF_DATA_PARALLELISM = Metric(
+    "tf_data_parallelism",
+    "number",
+    "How many calls of the bottleneck run at once.",
+    "parallelism as recorded; 1 where it has none",
+)
+TF_DATA_SLOW_CALLS_PER_STEP = Metric(
+    "tf_data_slow_calls_per_step",
+    "number",
+    "Calls of whole pipelines per step that take more than 50 us.",
+    "calls of top iterators of more than 50 us / steps of the recording",
+    _GUIDE,
+)
+
+_METRICS: Final = (
+    TF_DATA_BOTTLENECK,
+    TF_DATA_CLASS,
+    TF_DATA_PATH,
+    TF_DATA_SHARE,
+    TF_DATA_PART,
+    TF_DATA_PYTHON_SHARE,
+    TF_DATA_MS,
+    TF_DATA_PARALLELISM,
+    TF_DATA_SLOW_CALLS_PER_STEP,
+)
+
+
+@measures(*_METRICS)
+def pipeline(view: DeviceView) -> Mapping[Metric, Value]:
+    """The iterator that holds up the steps; where nothing waits, its share is zero."""
     if not view.total_ns:
         return {}
     rows = view.once(iterators)
     if not rows.height and _asks(view):
-        return dict.fromkeys(_NAMES, _NONE)
+        return dict.fromkeys(_METRICS, _NOT_RECORDED)
     slow = int(rows.filter(pl.col("parent").is_null())["slow_calls"].sum()) / max(1, view.complete.height)
-    blamed = bottleneck(rows)
-    if blamed is None:
-        nothing = Missing("no_tf_data_wait")  # which may not be used at all
-        zero = dict.fromkeys(("tf_data_share", "tf_data_part", "tf_data_python_share", "tf_data_ms"), 0.0)
-        return dict.fromkeys(_NAMES, nothing) | zero | {"tf_data_slow_calls_per_step": slow}
-    row = rows.filter(pl.col("iterator") == blamed).row(0, named=True)
+    slowest = bottleneck(rows)
+    values = _no_waiting() if slowest is None else _waiting(view, rows.filter(pl.col("iterator") == slowest))
+    return {**values, TF_DATA_SLOW_CALLS_PER_STEP: slow}
+
+
+def _no_waiting() -> dict[Metric, Value]:
+    """No time is waited; there may be no pipeline at all."""
+    texts = (TF_DATA_BOTTLENECK, TF_DATA_CLASS, TF_DATA_PATH, TF_DATA_PARALLELISM)
+    zeros = (TF_DATA_SHARE, TF_DATA_PART, TF_DATA_PYTHON_SHARE, TF_DATA_MS)
+    return {**dict.fromkeys(texts, Missing("no_tf_data_wait")), **dict.fromkeys(zeros, 0.0)}
+
+
+def _waiting(view: DeviceView, iterator: pl.DataFrame) -> dict[Metric, Value]:
+    """What the steps wait for: the one iterator of these rows."""
+    row = iterator.row(0, named=True)
     waiting = waits(view)
-    python = (_ops(view, _PYTHON_OPS) & waiting).total / waiting.total
-    kind = _class(row["transformation"], row["parallelism"] or 1)
-    if python >= _MOSTLY:
-        kind = "pyfunc"
-    elif kind == "python" and not python and _ops(view, _PER_REPLICA).total:
-        kind = "replica"
+    python_share = (_ops(view, _PYTHON_OPS) & waiting).total / waiting.total
+    inner = ["PyFunc"] if python_share >= _MOSTLY else []
     return {
-        "tf_data_bottleneck": row["transformation"],
-        "tf_data_class": kind,
-        "tf_data_path": " > ".join([*path_to(blamed), *(["PyFunc"] if python >= _MOSTLY else [])]),
-        "tf_data_share": row["waited_ns"] / view.total_ns,
-        "tf_data_part": row["waited_ns"] / waiting.total,
-        "tf_data_python_share": python,
-        "tf_data_ms": view.per_step_ms(row["waited_ns"]),
-        "tf_data_parallelism": float(row["parallelism"] or 1),
-        "tf_data_slow_calls_per_step": slow,
+        TF_DATA_BOTTLENECK: row["transformation"],
+        TF_DATA_CLASS: _class(view, row["transformation"], row["parallelism"] or 1, python_share),
+        TF_DATA_PATH: " > ".join([*path_to(row["iterator"]), *inner]),
+        TF_DATA_SHARE: row["waited_ns"] / view.total_ns,
+        TF_DATA_PART: row["waited_ns"] / waiting.total,
+        TF_DATA_PYTHON_SHARE: python_share,
+        TF_DATA_MS: view.per_step_ms(row["waited_ns"]),
+        TF_DATA_PARALLELISM: float(row["parallelism"] or 1),
     }
+
+
+def _class(view: DeviceView, transformation: str, parallelism: int, python_share: float) -> str:
+    if python_share >= _MOSTLY:
+        return "pyfunc"
+    kind = _class_of_name(transformation, parallelism)
+    return "replica" if kind == "python" and not python_share and _ops(view, _PER_REPLICA).total else kind
+
+
+def _class_of_name(transformation: str, parallelism: int) -> str:
+    """One that could run calls in parallel, and runs one, was not set to: tf.data fuses a map with its batch."""
+    kind = next((kind for kind, pattern in _CLASSES if re.search(pattern, transformation)), "other")
+    return "map" if kind == "parallel" and parallelism <= 1 else kind
 
 
 def _ops(view: DeviceView, name: str) -> Union:
@@ -143,79 +174,66 @@ def _asks(view: DeviceView) -> bool:
     return bool(view.host.select(asks.any()).item())
 
 
-_NAMES: Final = (
-    *("tf_data_bottleneck", "tf_data_class", "tf_data_path", "tf_data_share", "tf_data_part", "tf_data_ms"),
-    *("tf_data_python_share", "tf_data_parallelism", "tf_data_slow_calls_per_step"),
-)
-
-
-def _class(transformation: str, parallelism: int) -> str:
-    """One that could run calls in parallel, and runs one, was not asked to: tf.data fuses a map with its batch."""
-    told = pl.select(pl.lit(transformation).alias("t")).select(
-        pl.coalesce(*(pl.when(pl.col("t").str.contains(p)).then(pl.lit(c)) for c, p in _CLASSES), pl.lit("other"))
+STAGES_MS: Final = {
+    stage: Metric(
+        f"{stage.replace(' ', '_')}_ms",
+        "ms",
+        f"Time per step of the whole recording that tf.data's iterators spend on {meaning}, all threads together.",
+        f"sum of the iterators' own time, of stage {stage} / steps",
+        "XProf's input pipeline analyzer, host side; its fourth stage, the enqueue, is the copy to the device",
     )
-    return "map" if told.item() == "parallel" and parallelism <= 1 else str(told.item())
-
-
-@measures(
-    *(
-        Metric(
-            f"{stage.replace(' ', '_')}_ms",
-            "ms",
-            f"Time per step of the whole recording that tf.data's iterators spend on {meaning}, all threads together.",
-            f"sum of the iterators' own time, of stage {stage} / steps",
-            "XProf's input pipeline analyzer, host side; its fourth stage, the enqueue, is the copy to the device",
-        )
-        for stage, meaning in zip(
-            STAGES,
-            ("reading files when asked to", "reading files ahead of being asked", "everything but reading files"),
-            strict=True,
-        )
-    ),
-    Metric(
-        "enqueue_share",
-        "share",
-        "Part of the step in which the device waits for a copy from the host and nothing else runs on it.",
-        "copies to the device outside kernels, collectives and other copies / step time; those that a program of XLA "
-        "makes by itself are none of batches",
-        "XProf's input pipeline analyzer, device side: host to device",
-        ("device_ops",),
-        where=lambda view: (
-            _to_device(view.used_ops)
-            .sort("dur_ns", "start_ns", descending=[True, False])
-            .select("step", "start_ns", "dur_ns", "op", table=pl.lit("device_ops"), name=pl.col("name").cast(pl.String))
-        ),
+    for stage, meaning in zip(
+        STAGES,
+        ("reading files when asked to", "reading files ahead of being asked", "everything but reading files"),
+        strict=True,
+    )
+}
+ENQUEUE_SHARE = Metric(
+    "enqueue_share",
+    "share",
+    "Part of the step in which the device waits for a copy from the host and nothing else runs on it.",
+    "copies to the device outside kernels, collectives and other copies / step time; those that a program of XLA "
+    "makes by itself are none of batches",
+    "XProf's input pipeline analyzer, device side: host to device",
+    ("device_ops",),
+    where=lambda view: (
+        _to_device(view.used_ops)
+        .sort("dur_ns", "start_ns", descending=[True, False])
+        .select("step", "start_ns", "dur_ns", "op", table=pl.lit("device_ops"), name=pl.col("name").cast(pl.String))
     ),
 )
-def stages(view: DeviceView) -> Mapping[str, Value]:
+
+
+@measures(*STAGES_MS.values(), ENQUEUE_SHARE)
+def stages(view: DeviceView) -> Mapping[Metric, Value]:
     """The four stages of the host's side of input."""
     if not view.total_ns:
         return {}
-    return {**_host_stages(view), "enqueue_share": _enqueue_share(view)}
+    return {**_host_stages(view), ENQUEUE_SHARE: _enqueue_share(view)}
 
 
-def _host_stages(view: DeviceView) -> dict[str, Value]:
+def _host_stages(view: DeviceView) -> Mapping[Metric, Value]:
     rows = view.once(iterators)
     if not rows.height and _asks(view):
-        return {f"{stage.replace(' ', '_')}_ms": _NONE for stage in STAGES}
+        return dict.fromkeys(STAGES_MS.values(), _NOT_RECORDED)
     steps = max(1, view.complete.height)
-    spent = dict(rows.group_by("stage").agg(pl.sum("self_ns")).rows())
-    return {f"{stage.replace(' ', '_')}_ms": spent.get(stage, 0) / 1e6 / steps for stage in STAGES}
+    times_ns = dict(rows.group_by("stage").agg(pl.sum("self_ns")).rows())
+    return {metric: times_ns.get(stage, 0) / 1e6 / steps for stage, metric in STAGES_MS.items()}
 
 
 def _to_device(ops: pl.DataFrame) -> pl.DataFrame:
     """Copies of batches: what a program of XLA fetches by itself, it keeps in host memory."""
-    fetched = pl.col("hlo_module").is_not_null()
-    return ops.filter(pl.col("kind") == "memcpy", pl.col("copy_kind").cast(pl.String) == "HtoD", ~fetched)
+    is_batch = pl.col("hlo_module").is_null()
+    return ops.filter(pl.col("kind") == "memcpy", pl.col("copy_kind").cast(pl.String) == "HtoD", is_batch)
 
 
 def _enqueue_share(view: DeviceView) -> Value:
-    if untold := undirected_copies(view):
-        return untold
+    if reason := undirected_copies(view):
+        return reason
     copies = _to_device(view.ops)["id"]
     others = spans(view.ops.filter(~pl.col("id").is_in(copies.implode())))
-    both = view.busy.within(view.starts, view.ends).sum()
-    return float(both - others.within(view.starts, view.ends).sum()) / view.total_ns
+    busy = view.busy.within(view.starts, view.ends).sum()
+    return float(busy - others.within(view.starts, view.ends).sum()) / view.total_ns
 
 
 @tabulates("iterator")
@@ -227,12 +245,12 @@ def iterator_table(view: DeviceView) -> pl.DataFrame:
     the bottleneck), bottleneck.
     """
     rows = view.once(iterators)
-    blamed = bottleneck(rows) or ""
+    slowest = bottleneck(rows) or ""
     return rows.select(
         *("iterator", "parent", "transformation", "stage", "calls", "slow_calls"),
         *((pl.col(f"{name}_ns") / 1e6).alias(f"{name}_ms") for name in ("total", "self", "waited")),
         "parallelism",
-        critical=(pl.lit(blamed) == pl.col("iterator"))
-        | pl.lit(blamed).str.starts_with(pl.concat_str(pl.col("iterator"), pl.lit("::"))),
-        bottleneck=pl.col("iterator") == blamed,
+        critical=(pl.lit(slowest) == pl.col("iterator"))
+        | pl.lit(slowest).str.starts_with(pl.concat_str(pl.col("iterator"), pl.lit("::"))),
+        bottleneck=pl.col("iterator") == slowest,
     )

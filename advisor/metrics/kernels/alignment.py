@@ -14,63 +14,68 @@ from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.missing import Missing
 
-_PADDED: Final = (0.9, 0.6)  # of the kernel's time
+_PADDED: Final = (0.9, 0.6)  # of the kernel's time, once the sides are padded
 _STEP_OF: Final = {"fp16": 8, "bf16": 8, "tf32": 4}  # elements in 16 bytes
 _FORWARD: Final = ["aten::addmm", "aten::linear", "aten::bmm", "aten::baddbmm"]  # n and k are lengths of rows there
 _NEEDS: Final = ("device_ops", "device_ops.name")
 
 
-@measures(
-    Metric(
-        "misaligned_product_share",
-        "share",
-        "Part of the step in which Tensor Cores multiply matrices whose rows do not start at multiples of 16 bytes.",
-        "time of GEMM kernels that use Tensor Cores on fp16, bf16 or TF32, and bear an alignment of under 16 bytes in "
-        "their name or were launched by addmm, linear or bmm with n or k no multiple of 8 (TF32: 4) / step time",
-        "NVIDIA Matrix Multiplication Background User's Guide, table 1",
-        _NEEDS,
-        lambda view: longest(_misaligned(view)),
-    ),
-    Metric("misaligned_product_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS),
-    Metric(
-        "misaligned_product_ops",
-        "text",
-        "The ops that launched them, with rows x inner side x columns where shapes tell.",
-        "the three with the most time",
-        needs=_NEEDS,
-    ),
-    Metric(
-        "misaligned_least_gain_ms",
-        "ms",
-        "Step time that padding the sides gives back at least.",
-        f"those kernels a tenth shorter{REPLAYED}",
-        needs=_NEEDS,
-    ),
-    Metric(
-        "misaligned_gain_ms",
-        "ms",
-        "Step time that padding the sides gives back at most.",
-        f"those kernels two fifths shorter{REPLAYED}",
-        "38 % measured on a B200 for a bf16 product of 1157 x 4096 x 1157 (pytorch/pytorch, pull request 196992)",
-        _NEEDS,
-    ),
+MISALIGNED_PRODUCT_SHARE = Metric(
+    "misaligned_product_share",
+    "share",
+    "Part of the step in which Tensor Cores multiply matrices whose rows do not start at multiples of 16 bytes.",
+    "time of GEMM kernels that use Tensor Cores on fp16, bf16 or TF32, and bear an alignment of under 16 bytes in "
+    "their name or were launched by addmm, linear or bmm with n or k no multiple of 8 (TF32: 4) / step time",
+    "NVIDIA Matrix Multiplication Background User's Guide, table 1",
+    _NEEDS,
+    lambda view: longest(_misaligned(view)),
 )
-def alignment(view: DeviceView) -> Mapping[str, Value]:
+MISALIGNED_PRODUCT_MS = Metric(
+    "misaligned_product_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS
+)
+MISALIGNED_PRODUCT_OPS = Metric(
+    "misaligned_product_ops",
+    "text",
+    "The ops that launched them, with rows x inner side x columns where shapes tell.",
+    "the three with the most time",
+    needs=_NEEDS,
+)
+MISALIGNED_LEAST_GAIN_MS = Metric(
+    "misaligned_least_gain_ms",
+    "ms",
+    "Step time that padding the sides gives back at least.",
+    f"those kernels a tenth shorter{REPLAYED}",
+    needs=_NEEDS,
+)
+MISALIGNED_GAIN_MS = Metric(
+    "misaligned_gain_ms",
+    "ms",
+    "Step time that padding the sides gives back at most.",
+    f"those kernels two fifths shorter{REPLAYED}",
+    "38 % measured on a B200 for a bf16 product of 1157 x 4096 x 1157 (pytorch/pytorch, pull request 196992)",
+    _NEEDS,
+)
+
+_METRICS: Final = (
+    MISALIGNED_PRODUCT_SHARE,
+    MISALIGNED_PRODUCT_MS,
+    MISALIGNED_PRODUCT_OPS,
+    MISALIGNED_LEAST_GAIN_MS,
+    MISALIGNED_GAIN_MS,
+)
+
+
+@measures(*_METRICS)
+def alignment(view: DeviceView) -> Mapping[Metric, Value]:
     """Products out of step with the Tensor Cores; unknown where there are products of which nothing tells."""
     if not view.total_ns:
         return {}
     products = _on_tensor_cores(view)
     if products.height and not (products["alignment"].count() or products["n"].count()):
-        return dict.fromkeys(_NAMES, Missing("alignment_unknown"))
-    found = _misaligned(view)
-    slow, fast = (pl.col("dur_ns") * left for left in _PADDED)
-    return dict(zip(_NAMES, (*extent(view, found), *gains_ms(view, found, slow, fast)), strict=True))
-
-
-_NAMES: Final = (
-    *("misaligned_product_share", "misaligned_product_ms", "misaligned_product_ops"),
-    *("misaligned_least_gain_ms", "misaligned_gain_ms"),
-)
+        return dict.fromkeys(_METRICS, Missing("alignment_unknown"))
+    kernels = _misaligned(view)
+    slow, fast = (pl.col("dur_ns") * share for share in _PADDED)
+    return dict(zip(_METRICS, (*extent(view, kernels), *gains_ms(view, kernels, slow, fast)), strict=True))
 
 
 def _on_tensor_cores(view: DeviceView) -> pl.DataFrame:

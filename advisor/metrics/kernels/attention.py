@@ -16,80 +16,87 @@ from advisor.model.missing import Missing
 
 _RATES: Final = (0.25, 0.75)  # of the peak
 _MORE_WORK: Final = (1.25, 1.0)
-_LEFT: Final = (0.5, 0.13)  # of the time on a device, where peak or shapes are not known
-_LEFT_ON_CPU: Final = (1.0, 0.4)
+_FUSED: Final = (0.5, 0.13)  # of the time on a device, where peak or shapes are not known
+_FUSED_ON_CPU: Final = (1.0, 0.4)
 _EMULATED: Final = 3  # TF32 products for one of fp32 in the memory-efficient kernels
 _ON_CPU: Final = (
     "PyTorch 2.13 in fp32 on one core of an AMD EPYC, forward and backward, 45 shapes of 64 to 1024 positions: fused "
     "attention takes 40 to 109 % of the time, 88 % in the middle"
 )
+_IS_PRODUCT: Final = pl.col("family") == "gemm"
 _NEEDS: Final = ("device_ops.name",)
 
 
-@measures(
-    Metric(
-        "unfused_attention_share",
-        "share",
-        "Part of the step in which attention is computed product by product.",
-        "time of softmax kernels between batched products, of those products and of what lies between / step time",
-        where=lambda view: longest(part(view, "attention")),
-        needs=_NEEDS,
-    ),
-    Metric("unfused_attention_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS),
-    Metric("unfused_attention_ops", "text", "The ops that launched them.", "the three with the most", needs=_NEEDS),
-    Metric(
-        "attention_least_gain_ms",
-        "ms",
-        "Step time that a fused attention gives back at least.",
-        "those kernels replaced by 1.25 times their products' arithmetic at 25 % of the peak for the type (fp32: a "
-        f"third of TF32's, where that is more); half of their time where shapes or peak are not known; on a CPU "
-        f"none of it{REPLAYED}",
-        "25 %: memory-efficient kernels on a V100; 1.25: the backward pass computes the scores anew; half: "
-        f"FlashAttention is twice as fast or more (Dao et al., 2022); none: {_ON_CPU}",
-        needs=_NEEDS,
-    ),
-    Metric(
-        "attention_gain_ms",
-        "ms",
-        "Step time that a fused attention gives back at most.",
-        "those kernels replaced by their products' arithmetic at 75 % of that peak; 13 % of their time where shapes or "
-        f"peak are not known; on a CPU 40 %{REPLAYED}",
-        "FlashAttention-2 reaches up to 73 % of an A100's peak, FlashAttention-3 75 % of an H100's; 13 %: "
-        f"FlashAttention's 7.6 times on GPT-2 (their papers); 40 %: {_ON_CPU}",
-        needs=_NEEDS,
-    ),
+UNFUSED_ATTENTION_SHARE = Metric(
+    "unfused_attention_share",
+    "share",
+    "Part of the step in which attention is computed product by product.",
+    "time of softmax kernels between batched products, of those products and of what lies between / step time",
+    where=lambda view: longest(part(view, "attention")),
+    needs=_NEEDS,
 )
-def attention(view: DeviceView) -> Mapping[str, Value]:
+UNFUSED_ATTENTION_MS = Metric(
+    "unfused_attention_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS
+)
+UNFUSED_ATTENTION_OPS = Metric(
+    "unfused_attention_ops", "text", "The ops that launched them.", "the three with the most", needs=_NEEDS
+)
+ATTENTION_LEAST_GAIN_MS = Metric(
+    "attention_least_gain_ms",
+    "ms",
+    "Step time that a fused attention gives back at least.",
+    "those kernels replaced by 1.25 times their products' arithmetic at 25 % of the peak for the type (fp32: a "
+    f"third of TF32's, where that is more); half of their time where shapes or peak are not known; on a CPU "
+    f"none of it{REPLAYED}",
+    "25 %: memory-efficient kernels on a V100; 1.25: the backward pass computes the scores anew; half: "
+    f"FlashAttention is twice as fast or more (Dao et al., 2022); none: {_ON_CPU}",
+    needs=_NEEDS,
+)
+ATTENTION_GAIN_MS = Metric(
+    "attention_gain_ms",
+    "ms",
+    "Step time that a fused attention gives back at most.",
+    "those kernels replaced by their products' arithmetic at 75 % of that peak; 13 % of their time where shapes or "
+    f"peak are not known; on a CPU 40 %{REPLAYED}",
+    "FlashAttention-2 reaches up to 73 % of an A100's peak, FlashAttention-3 75 % of an H100's; 13 %: "
+    f"FlashAttention's 7.6 times on GPT-2 (their papers); 40 %: {_ON_CPU}",
+    needs=_NEEDS,
+)
+
+_METRICS: Final = (
+    UNFUSED_ATTENTION_SHARE,
+    UNFUSED_ATTENTION_MS,
+    UNFUSED_ATTENTION_OPS,
+    ATTENTION_LEAST_GAIN_MS,
+    ATTENTION_GAIN_MS,
+)
+
+
+@measures(*_METRICS)
+def attention(view: DeviceView) -> Mapping[Metric, Value]:
     """Attention outside fused kernels; unknown where products and softmax ran whose ops were not recorded."""
     if not view.total_ns:
         return {}
-    found, is_product = part(view, "attention"), pl.col("family") == "gemm"
+    kernels = part(view, "attention")
     nameless = view.once(parts).filter(pl.col("op_name").is_null(), pl.col("family").is_in(["gemm", "softmax"]))
-    if not found.height and nameless["family"].n_unique() > 1:
-        return dict.fromkeys(_NAMES, Missing("launching_ops_not_recorded"))
-    products_ns = max(1, int(found.filter(is_product)["dur_ns"].sum()))
+    if not kernels.height and nameless["family"].n_unique() > 1:
+        return dict.fromkeys(_METRICS, Missing("launching_ops_not_recorded"))
+    products_ns = max(1, int(kernels.filter(_IS_PRODUCT)["dur_ns"].sum()))
     slow, fast = (
-        pl.when(is_product).then(pl.col("dur_ns") * (left / products_ns)).otherwise(0)
-        for left in _fused_ns(view, found)
+        pl.when(_IS_PRODUCT).then(pl.col("dur_ns") * (ns / products_ns)).otherwise(0) for ns in _fused_ns(view, kernels)
     )
-    return dict(zip(_NAMES, (*extent(view, found), *gains_ms(view, found, slow, fast)), strict=True))
+    return dict(zip(_METRICS, (*extent(view, kernels), *gains_ms(view, kernels, slow, fast)), strict=True))
 
 
-_NAMES: Final = (
-    *("unfused_attention_share", "unfused_attention_ms", "unfused_attention_ops"),
-    *("attention_least_gain_ms", "attention_gain_ms"),
-)
-
-
-def _fused_ns(view: DeviceView, found: pl.DataFrame) -> tuple[float, float]:
+def _fused_ns(view: DeviceView, kernels: pl.DataFrame) -> tuple[float, float]:
     """Longest and shortest time of fused kernels that do all of it; never more than now."""
-    now = float(found["dur_ns"].sum())
+    now = float(kernels["dur_ns"].sum())
     if view.device is None:
-        return _LEFT_ON_CPU[0] * now, _LEFT_ON_CPU[1] * now
+        return _FUSED_ON_CPU[0] * now, _FUSED_ON_CPU[1] * now
     flops = 2.0 * pl.col("count") * pl.col("m") * pl.col("n") * pl.col("k")
-    at_peak = found.filter(pl.col("family") == "gemm").select(ns=flops / _peak(view) / 1e3)["ns"]  # 1e3 per TFLOP/s
+    at_peak = kernels.filter(_IS_PRODUCT).select(ns=flops / _peak(view) / 1e3)["ns"]  # 1e3 per TFLOP/s
     if not len(at_peak) or at_peak.null_count():
-        return _LEFT[0] * now, _LEFT[1] * now
+        return _FUSED[0] * now, _FUSED[1] * now
     least = float(at_peak.to_numpy().sum())
     slow, fast = (min(now, more * least / rate) for more, rate in zip(_MORE_WORK, _RATES, strict=True))
     return slow, fast

@@ -16,73 +16,86 @@ _HIGH: Final = 0.6  # of a peak: what limits a kernel is used at least so much
 _ENOUGH: Final = 100  # samples in the steps used
 _NEEDS: Final = ("device_ops", "gpu_samples")
 _SOURCE: Final = "Nsight Systems' GPU metrics (--gpu-metrics-devices)"
+_NOT_SAMPLED: Final = Missing("counters_not_sampled")
 _ROOFS: Final = "60 % of the peak: Nsight Compute's speed-of-light rule calls less than that latency-bound"
 
 
-@measures(
-    Metric(
-        "sm_active_share",
-        "share",
-        "How many of the multiprocessors have work, while the device is busy.",
-        "mean of the samples of SMs Active in the steps, taken while an op runs",
-        _SOURCE,
-        _NEEDS,
-    ),
-    Metric(
-        "tensor_active_share",
-        "share",
-        "How busy the Tensor Cores are, while the device is busy.",
-        "mean of the samples of Tensor Active in the steps, taken while an op runs",
-        _SOURCE,
-        _NEEDS,
-    ),
-    Metric(
-        "dram_share",
-        "share",
-        "How much of the device memory's bandwidth is used, while the device is busy.",
-        "mean of the samples of DRAM read and write together in the steps, taken while an op runs",
-        _SOURCE,
-        _NEEDS,
-    ),
-    Metric(
-        "memory_bound_share",
-        "share",
-        "Part of the step in which memory bandwidth limits what runs.",
-        "samples in the steps with DRAM read and write of at least 60 % and more than SM Issue and Tensor Active "
-        "/ samples in the steps",
-        _ROOFS,
-        _NEEDS,
-    ),
-    Metric(
-        "compute_bound_share",
-        "share",
-        "Part of the step in which arithmetic limits what runs.",
-        "samples in the steps with SM Issue or Tensor Active of at least 60 % and more than DRAM / samples there",
-        _ROOFS,
-        _NEEDS,
-    ),
+SM_ACTIVE_SHARE = Metric(
+    "sm_active_share",
+    "share",
+    "How many of the multiprocessors have work, while the device is busy.",
+    "mean of the samples of SMs Active in the steps, taken while an op runs",
+    _SOURCE,
+    _NEEDS,
 )
-def counters(view: DeviceView) -> Mapping[str, Value]:
+TENSOR_ACTIVE_SHARE = Metric(
+    "tensor_active_share",
+    "share",
+    "How busy the Tensor Cores are, while the device is busy.",
+    "mean of the samples of Tensor Active in the steps, taken while an op runs",
+    _SOURCE,
+    _NEEDS,
+)
+DRAM_SHARE = Metric(
+    "dram_share",
+    "share",
+    "How much of the device memory's bandwidth is used, while the device is busy.",
+    "mean of the samples of DRAM read and write together in the steps, taken while an op runs",
+    _SOURCE,
+    _NEEDS,
+)
+MEMORY_BOUND_SHARE = Metric(
+    "memory_bound_share",
+    "share",
+    "Part of the step in which memory bandwidth limits what runs.",
+    "samples in the steps with DRAM read and write of at least 60 % and more than SM Issue and Tensor Active "
+    "/ samples in the steps",
+    _ROOFS,
+    _NEEDS,
+)
+COMPUTE_BOUND_SHARE = Metric(
+    "compute_bound_share",
+    "share",
+    "Part of the step in which arithmetic limits what runs.",
+    "samples in the steps with SM Issue or Tensor Active of at least 60 % and more than DRAM / samples there",
+    _ROOFS,
+    _NEEDS,
+)
+
+_METRICS: Final = (
+    SM_ACTIVE_SHARE,
+    TENSOR_ACTIVE_SHARE,
+    DRAM_SHARE,
+    MEMORY_BOUND_SHARE,
+    COMPUTE_BOUND_SHARE,
+)
+
+
+@measures(*_METRICS)
+def counters(view: DeviceView) -> Mapping[Metric, Value]:
     """Means and limits from the samples in the used steps; a counter that was not sampled is unknown."""
     if not view.total_ns:
         return {}
-    table = _samples(view)
-    names = ("sm_active_share", "tensor_active_share", "dram_share", "memory_bound_share", "compute_bound_share")
-    if table.height < _ENOUGH:
-        return dict.fromkeys(names, Missing("few_samples", samples=table.height, needed=_ENOUGH))
-    busy = table.filter("busy")
-    arithmetic = pl.max_horizontal("sm_issue", "tensor_active")
-    limits = table.select(
-        memory=((pl.col("dram") >= _HIGH) & (pl.col("dram") > arithmetic)).mean(),
-        compute=((arithmetic >= _HIGH) & (arithmetic > pl.col("dram"))).mean(),
-    ).row(0, named=True)
-    told = {name: busy[name].mean() for name in ("sm_active", "tensor_active", "dram")}
-    absent = Missing("counters_not_sampled")
-    values: dict[str, Value] = {
-        f"{name}_share": mean if isinstance(mean, float) else absent for name, mean in told.items()
-    }
-    known = table["dram"].count() and table.select(arithmetic.count()).item()
-    return values | {f"{limit}_bound_share": share if known else absent for limit, share in limits.items()}
+    samples = _samples(view)
+    if samples.height < _ENOUGH:
+        return dict.fromkeys(_METRICS, Missing("few_samples", samples=samples.height, needed=_ENOUGH))
+    values = _means(samples) | _limits(samples)
+    return {metric: _NOT_SAMPLED if value is None else value for metric, value in values.items()}
+
+
+def _means(samples: pl.DataFrame) -> dict[Metric, float | None]:
+    busy = samples.filter("busy").select(pl.mean("sm_active", "tensor_active", "dram")).row(0)
+    return dict(zip((SM_ACTIVE_SHARE, TENSOR_ACTIVE_SHARE, DRAM_SHARE), busy, strict=True))
+
+
+def _limits(samples: pl.DataFrame) -> dict[Metric, float | None]:
+    """Which roof limits what runs; unknown unless samples of both are there."""
+    arithmetic, dram = pl.max_horizontal("sm_issue", "tensor_active"), pl.col("dram")
+    known = (dram.count() > 0) & (arithmetic.count() > 0)
+    memory_bound = ((dram >= _HIGH) & (dram > arithmetic)).mean()
+    compute_bound = ((arithmetic >= _HIGH) & (arithmetic > dram)).mean()
+    shares = samples.select(memory=pl.when(known).then(memory_bound), compute=pl.when(known).then(compute_bound)).row(0)
+    return dict(zip((MEMORY_BOUND_SHARE, COMPUTE_BOUND_SHARE), shares, strict=True))
 
 
 def _samples(view: DeviceView) -> pl.DataFrame:

@@ -48,12 +48,11 @@ def _few_blocks(view: DeviceView) -> pl.DataFrame:
 
 
 def _tails(view: DeviceView) -> pl.DataFrame:
-    """Tiled kernels of more than one wave, with `lost`: the part of their time that the last wave leaves unused."""
+    """Tiled kernels of more than one wave, with `unused`: the part of their time that the last wave wastes."""
     waves = pl.col("blocks_per_sm") / _resident(view)
-    found = view.once(_launched).filter(pl.col("family").is_in(_TILED)).with_columns(waves=waves)
-    rounded = pl.col("waves").ceil()
-    found = found.filter(pl.col("waves") > 1, rounded / pl.col("waves") > _LAST_WAVE)
-    return found.with_columns(lost=1 - pl.col("waves") / rounded)
+    tiled = view.once(_launched).filter(pl.col("family").is_in(_TILED))
+    tails = tiled.filter(waves > 1, waves.ceil() / waves > _LAST_WAVE)
+    return tails.with_columns(unused=1 - waves / waves.ceil())
 
 
 def _thin(view: DeviceView) -> pl.DataFrame:
@@ -65,98 +64,117 @@ def _thin(view: DeviceView) -> pl.DataFrame:
     )
 
 
-@measures(
-    Metric(
-        "few_blocks_lost_share",
-        "share",
-        "Part of the multiprocessors' time in the step that kernels with too few blocks for them leave unused.",
-        "sum over kernels with under one block per multiprocessor, without the optimizer's, of time x (1 - blocks / "
-        "multiprocessors) / step time",
-        "launch dimensions",
-        _NEEDS,
-        lambda view: longest(_few_blocks(view)),
-    ),
-    Metric(
-        "few_blocks_share",
-        "share",
-        "Part of the step in kernels with fewer blocks than the device has multiprocessors.",
-        "time of kernels with under one block per multiprocessor, without the optimizer's / step time",
-        "launch dimensions",
-        _NEEDS,
-        lambda view: longest(_few_blocks(view)),
-    ),
-    Metric(
-        "few_blocks_fill",
-        "share",
-        "Part of the multiprocessors that those kernels have a block for.",
-        "mean of blocks / multiprocessors, weighted by the kernels' time",
-        needs=_NEEDS,
-    ),
-    Metric("few_blocks_ops", "text", "The ops that launched them.", "the three with the most time", needs=_NEEDS),
-    Metric(
-        "tail_wave_share",
-        "share",
-        "Part of the step lost while the last, partly filled wave of a matrix kernel's blocks runs.",
-        "sum over GEMM, convolution and attention kernels of more than one wave, with waves rounded up over waves "
-        "above 1.2, of time x (1 - waves / waves rounded up) / step time; waves = blocks / (multiprocessors x blocks "
-        "that fit on one, by threads, registers and shared memory)",
-        "NVIDIA GPU Performance Background User's Guide; limits of the CUDA C++ Programming Guide",
-        _NEEDS,
-        lambda view: longest(_tails(view)),
-    ),
-    Metric("tail_wave_ops", "text", "The ops that launched them.", "the three with the most time", needs=_NEEDS),
-    Metric(
-        "tail_wave_gain_ms",
-        "ms",
-        "Step time that whole waves give back at most.",
-        "replay of the recorded steps without that part of those kernels; where no replay can be trusted, that part",
-        needs=_NEEDS,
-    ),
-    Metric(
-        "low_occupancy_share",
-        "share",
-        "Part of the step in kernels, other than of matrices, that keep under a quarter of the device's threads.",
-        "time of kernels with an estimated occupancy above 0 and under 25 % and at least one block per multiprocessor, "
-        "without GEMM, convolution and attention / step time",
-        "the profiler's estimate; matrix kernels hide latency with few threads",
-        _OCCUPANCY_NEEDS,
-        lambda view: longest(_thin(view)),
-    ),
-    Metric(
-        "low_occupancy_ops", "text", "The ops that launched them.", "the three with the most", needs=_OCCUPANCY_NEEDS
-    ),
+FEW_BLOCKS_LOST_SHARE = Metric(
+    "few_blocks_lost_share",
+    "share",
+    "Part of the multiprocessors' time in the step that kernels with too few blocks for them leave unused.",
+    "sum over kernels with under one block per multiprocessor, without the optimizer's, of time x (1 - blocks / "
+    "multiprocessors) / step time",
+    "launch dimensions",
+    _NEEDS,
+    lambda view: longest(_few_blocks(view)),
 )
-def grids(view: DeviceView) -> Mapping[str, Value]:
+FEW_BLOCKS_SHARE = Metric(
+    "few_blocks_share",
+    "share",
+    "Part of the step in kernels with fewer blocks than the device has multiprocessors.",
+    "time of kernels with under one block per multiprocessor, without the optimizer's / step time",
+    "launch dimensions",
+    _NEEDS,
+    lambda view: longest(_few_blocks(view)),
+)
+FEW_BLOCKS_FILL = Metric(
+    "few_blocks_fill",
+    "share",
+    "Part of the multiprocessors that those kernels have a block for.",
+    "mean of blocks / multiprocessors, weighted by the kernels' time",
+    needs=_NEEDS,
+)
+FEW_BLOCKS_OPS = Metric(
+    "few_blocks_ops", "text", "The ops that launched them.", "the three with the most time", needs=_NEEDS
+)
+TAIL_WAVE_SHARE = Metric(
+    "tail_wave_share",
+    "share",
+    "Part of the step lost while the last, partly filled wave of a matrix kernel's blocks runs.",
+    "sum over GEMM, convolution and attention kernels of more than one wave, with waves rounded up over waves "
+    "above 1.2, of time x (1 - waves / waves rounded up) / step time; waves = blocks / (multiprocessors x blocks "
+    "that fit on one, by threads, registers and shared memory)",
+    "NVIDIA GPU Performance Background User's Guide; limits of the CUDA C++ Programming Guide",
+    _NEEDS,
+    lambda view: longest(_tails(view)),
+)
+TAIL_WAVE_OPS = Metric(
+    "tail_wave_ops", "text", "The ops that launched them.", "the three with the most time", needs=_NEEDS
+)
+TAIL_WAVE_GAIN_MS = Metric(
+    "tail_wave_gain_ms",
+    "ms",
+    "Step time that whole waves give back at most.",
+    "replay of the recorded steps without that part of those kernels; where no replay can be trusted, that part",
+    needs=_NEEDS,
+)
+LOW_OCCUPANCY_SHARE = Metric(
+    "low_occupancy_share",
+    "share",
+    "Part of the step in kernels, other than of matrices, that keep under a quarter of the device's threads.",
+    "time of kernels with an estimated occupancy above 0 and under 25 % and at least one block per multiprocessor, "
+    "without GEMM, convolution and attention / step time",
+    "the profiler's estimate; matrix kernels hide latency with few threads",
+    _OCCUPANCY_NEEDS,
+    lambda view: longest(_thin(view)),
+)
+LOW_OCCUPANCY_OPS = Metric(
+    "low_occupancy_ops", "text", "The ops that launched them.", "the three with the most", needs=_OCCUPANCY_NEEDS
+)
+
+_METRICS: Final = (
+    FEW_BLOCKS_LOST_SHARE,
+    FEW_BLOCKS_SHARE,
+    FEW_BLOCKS_FILL,
+    FEW_BLOCKS_OPS,
+    TAIL_WAVE_SHARE,
+    TAIL_WAVE_OPS,
+    TAIL_WAVE_GAIN_MS,
+    LOW_OCCUPANCY_SHARE,
+    LOW_OCCUPANCY_OPS,
+)
+
+
+@measures(*_METRICS)
+def grids(view: DeviceView) -> Mapping[Metric, Value]:
     """How kernels fill the device, as far as their launch dimensions tell."""
     if not view.total_ns:
         return {}
     if view.once(parts).height and not view.once(_launched)["blocks_per_sm"].count():
-        return dict.fromkeys(_NAMES, Missing("sm_count_unknown"))
+        return dict.fromkeys(_METRICS, Missing("sm_count_unknown"))
     few, thin = _few_blocks(view), _thin(view)
-    whole, filled = few.select(pl.sum("dur_ns"), filled=(pl.col("blocks_per_sm") * pl.col("dur_ns")).sum()).row(0)
-    fill, share = (filled / whole if whole else 1.0), view.share(spans(few)) or 0.0
-    values: dict[str, Value] = {
-        "few_blocks_lost_share": (1 - fill) * share,
-        "few_blocks_share": share,
-        "few_blocks_fill": fill,
-        "few_blocks_ops": largest(view, few),
-        "low_occupancy_share": view.share(spans(thin)),
-        "low_occupancy_ops": largest(view, thin),
-    }
-    return values | _last_waves(view)
-
-
-def _last_waves(view: DeviceView) -> dict[str, Value]:
-    if view.gpu is None or view.gpu.vendor != "NVIDIA" or view.gpu.capability not in _LIMITS:
-        why = Missing("block_limit_unknown")
-        return dict.fromkeys(("tail_wave_share", "tail_wave_ops", "tail_wave_gain_ms"), why)
-    found = _tails(view)
-    lost = found.select((pl.col("lost") * pl.col("dur_ns")).sum()).item()
-    whole = pl.col("dur_ns") * (1 - pl.col("lost"))
+    fill, share = _fill(few), view.share(spans(few)) or 0.0
     return {
-        "tail_wave_share": lost / view.total_ns,
-        "tail_wave_ops": largest(view, found),
-        "tail_wave_gain_ms": gains_ms(view, found, whole, whole)[1],
+        FEW_BLOCKS_LOST_SHARE: (1 - fill) * share,
+        FEW_BLOCKS_SHARE: share,
+        FEW_BLOCKS_FILL: fill,
+        FEW_BLOCKS_OPS: largest(view, few),
+        LOW_OCCUPANCY_SHARE: view.share(spans(thin)),
+        LOW_OCCUPANCY_OPS: largest(view, thin),
+        **_last_waves(view),
+    }
+
+
+def _fill(few: pl.DataFrame) -> float:
+    total_ns, full_ns = few.select(pl.sum("dur_ns"), full=(pl.col("blocks_per_sm") * pl.col("dur_ns")).sum()).row(0)
+    return float(full_ns / total_ns) if total_ns else 1.0
+
+
+def _last_waves(view: DeviceView) -> dict[Metric, Value]:
+    if view.gpu is None or view.gpu.vendor != "NVIDIA" or view.gpu.capability not in _LIMITS:
+        return dict.fromkeys((TAIL_WAVE_SHARE, TAIL_WAVE_OPS, TAIL_WAVE_GAIN_MS), Missing("block_limit_unknown"))
+    tails, dur = _tails(view), pl.col("dur_ns")
+    full = dur * (1 - pl.col("unused"))
+    return {
+        TAIL_WAVE_SHARE: tails.select((pl.col("unused") * dur).sum()).item() / view.total_ns,
+        TAIL_WAVE_OPS: largest(view, tails),
+        TAIL_WAVE_GAIN_MS: gains_ms(view, tails, full, full)[1],
     }
 
 
@@ -176,16 +194,3 @@ def _resident(view: DeviceView) -> pl.Expr:
     known = pl.all_horizontal(pl.col("registers", "block", "shared_bytes").is_not_null())
     fits = pl.min_horizontal(limits)
     return pl.when(known & (fits >= 1)).then(fits)
-
-
-_NAMES: Final = (
-    *(
-        "few_blocks_lost_share",
-        "few_blocks_share",
-        "few_blocks_fill",
-        "few_blocks_ops",
-        "low_occupancy_share",
-        "low_occupancy_ops",
-    ),
-    *("tail_wave_share", "tail_wave_ops", "tail_wave_gain_ms"),
-)

@@ -24,75 +24,79 @@ def _kernels(view: DeviceView) -> pl.DataFrame:
     return view.used_ops.filter(pl.col("kind") == "kernel")
 
 
-@measures(
-    Metric("kernels_per_step", "number", "Compute kernels launched per step.", "kernels / steps", needs=_NEEDS),
-    Metric(
-        "kernel_ms",
-        "ms",
-        "Kernel time per step, overlapping kernels each counted.",
-        "sum of durations / steps",
-        needs=_NEEDS,
-    ),
-    Metric("median_kernel_us", "us", "Typical kernel length.", "median of the kernel durations", needs=_NEEDS),
-    Metric(
-        "small_kernel_share",
-        "share",
-        "Part of the kernels, by number, that are shorter than 10 us.",
-        "kernels under 10 us / kernels",
-        needs=_NEEDS,
-    ),
-    Metric(
-        "gpu_utilization",
-        "share",
-        "Part of the time from the first used step's start to the last one's end in which a kernel runs.",
-        "union of kernels and collectives inside that span / span",
-        _TB,
-        _NEEDS,
-    ),
-    Metric(
-        "sm_efficiency",
-        "share",
-        "How much of the device's multiprocessors the running kernels could fill.",
-        "integral of min(1, sum over running kernels of blocks per SM) over the same span / span",
-        _TB,
-        (*_NEEDS, "device_ops.occupancy"),
-    ),
-    Metric(
-        "occupancy",
-        "share",
-        "Estimated occupancy of the multiprocessors while kernels run.",
-        "mean of the profiler's estimated achieved occupancy, weighted by the kernels' time in the steps",
-        _TB,
-        (*_NEEDS, "device_ops.occupancy"),
-    ),
+KERNELS_PER_STEP = Metric(
+    "kernels_per_step", "number", "Compute kernels launched per step.", "kernels / steps", needs=_NEEDS
 )
-def kernels(view: DeviceView) -> Mapping[str, Value]:
+KERNEL_MS = Metric(
+    "kernel_ms",
+    "ms",
+    "Kernel time per step, overlapping kernels each counted.",
+    "sum of durations / steps",
+    needs=_NEEDS,
+)
+MEDIAN_KERNEL_US = Metric(
+    "median_kernel_us", "us", "Typical kernel length.", "median of the kernel durations", needs=_NEEDS
+)
+SMALL_KERNEL_SHARE = Metric(
+    "small_kernel_share",
+    "share",
+    "Part of the kernels, by number, that are shorter than 10 us.",
+    "kernels under 10 us / kernels",
+    needs=_NEEDS,
+)
+GPU_UTILIZATION = Metric(
+    "gpu_utilization",
+    "share",
+    "Part of the time from the first used step's start to the last one's end in which a kernel runs.",
+    "union of kernels and collectives inside that span / span",
+    _TB,
+    _NEEDS,
+)
+SM_EFFICIENCY = Metric(
+    "sm_efficiency",
+    "share",
+    "How much of the device's multiprocessors the running kernels could fill.",
+    "integral of min(1, sum over running kernels of blocks per SM) over the same span / span",
+    _TB,
+    (*_NEEDS, "device_ops.occupancy"),
+)
+OCCUPANCY = Metric(
+    "occupancy",
+    "share",
+    "Estimated occupancy of the multiprocessors while kernels run.",
+    "mean of the profiler's estimated achieved occupancy, weighted by the kernels' time in the steps",
+    _TB,
+    (*_NEEDS, "device_ops.occupancy"),
+)
+
+
+@measures(KERNELS_PER_STEP, KERNEL_MS, MEDIAN_KERNEL_US, SMALL_KERNEL_SHARE, GPU_UTILIZATION, SM_EFFICIENCY, OCCUPANCY)
+def kernels(view: DeviceView) -> Mapping[Metric, Value]:
     """Counts and lengths over the used steps, utilisation over the span that holds them."""
-    ran = _kernels(view)
     if not view.total_ns:
         return {}
-    durations = ran["dur_ns"].to_numpy()
+    durations = _kernels(view)["dur_ns"].to_numpy()
     return {
-        "kernels_per_step": ran.height / view.steps.height,
-        "kernel_ms": view.per_step_ms(float(durations.sum())),
-        "median_kernel_us": float(np.median(durations)) / 1e3 if ran.height else None,
-        "small_kernel_share": float((durations < _SMALL_NS).mean()) if ran.height else None,
-        **_filling(view),
+        KERNELS_PER_STEP: len(durations) / view.steps.height,
+        KERNEL_MS: view.per_step_ms(float(durations.sum())),
+        MEDIAN_KERNEL_US: float(np.median(durations)) / 1e3 if len(durations) else None,
+        SMALL_KERNEL_SHARE: float((durations < _SMALL_NS).mean()) if len(durations) else None,
+        **_fill(view),
     }
 
 
-def _filling(view: DeviceView) -> dict[str, Value]:
+def _fill(view: DeviceView) -> dict[Metric, Value]:
     running = view.ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
     first, last = int(view.starts[0]), int(view.ends[-1])
     start = running["start_ns"].clip(first, last).to_numpy()
     end = (running["start_ns"] + running["dur_ns"]).clip(first, last).to_numpy()
-    filled = _capped_integral(start, end, running["blocks_per_sm"].fill_null(0).clip(0, 1).to_numpy())
+    full_ns = _capped_integral(start, end, running["blocks_per_sm"].fill_null(0).clip(0, 1).to_numpy())
     weight, occupancy = (end - start).astype(np.float64), running["occupancy"].clip(0, 1).to_numpy()
     weight = np.where(np.isnan(occupancy), 0.0, weight)
     return {
-        "gpu_utilization": float(spans(running).within([first], [last])[0]) / (last - first),
-        "sm_efficiency": filled / (last - first),
-        "occupancy": float((np.nan_to_num(occupancy) * weight).sum() / weight.sum()) if weight.any() else None,
+        GPU_UTILIZATION: float(spans(running).within([first], [last])[0]) / (last - first),
+        SM_EFFICIENCY: full_ns / (last - first),
+        OCCUPANCY: float((np.nan_to_num(occupancy) * weight).sum() / weight.sum()) if weight.any() else None,
     }
 
 
@@ -116,21 +120,21 @@ def kernel_groups(view: DeviceView) -> pl.DataFrame:
     kernel that communicates, collective), tensor_cores, and verdict on their use: used, unused, unknown, no use; null
     of kernels that communicate, and of a device without.
     """
-    ran = view.used_ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
-    launching = view.host.filter(pl.col("id").is_in(ran["op"].drop_nulls().unique().implode()))
+    kernels = view.used_ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
+    launching = view.host.filter(pl.col("id").is_in(kernels["op"].drop_nulls().unique().implode()))
     ops = launching.select("shapes", op="id", op_name="name")
-    ran = ran.join(ops, on="op", how="left").join(view.once(verdicts), on="id", how="left")
-    groups = ran.group_by("name", "shapes", "grid", "block", "kind", "verdict", op="op_name").agg(
+    kernels = kernels.join(ops, on="op", how="left").join(view.once(verdicts), on="id", how="left")
+    groups = kernels.group_by("name", "shapes", "grid", "block", "kind", "verdict", op="op_name").agg(
         registers=pl.max("registers"),
         occupancy=pl.mean("occupancy"),
         calls=pl.len(),
         total_ms=pl.sum("dur_ns") / 1e6,
     )
     rows = groups.with_columns(pl.col("name", "shapes", "op").cast(pl.String))  # few of them, and each once
-    told = classify(rows["name"].unique()).select("name", pl.col("family").cast(pl.String), "tensor_cores")
+    classes = classify(rows["name"].unique()).select("name", pl.col("family").cast(pl.String), "tensor_cores")
     communicates = pl.col("kind") == "collective"
     return (
-        rows.join(told, on="name", how="left")
+        rows.join(classes, on="name", how="left")
         .with_columns(family=pl.when(communicates).then(pl.lit("collective")).otherwise("family"))
         .drop("kind")
         .sort("total_ms", *_GROUP, descending=[True, *[False] * len(_GROUP)], nulls_last=True)
@@ -138,7 +142,7 @@ def kernel_groups(view: DeviceView) -> pl.DataFrame:
 
 
 def with_the_rest(groups: pl.DataFrame, most: int) -> pl.DataFrame:
-    """The first of the groups, and the others put together kernel by kernel, so that sums over the table stay whole.
+    """The first of the groups, and the others put together kernel by kernel, so that sums over the table stay the same.
 
     A row of those others has SEVERAL for its op and shapes, and no launch dimensions. Kernels beyond `most` have one
     row together.
@@ -166,18 +170,18 @@ def kernel_table(view: DeviceView) -> pl.DataFrame:
 
     Columns: name, calls, total_ms, mean_us, max_us, min_us, kernel_time_share, family, tensor_cores.
     """
-    ran, duration = _kernels(view), pl.col("dur_ns")
+    kernels, duration = _kernels(view), pl.col("dur_ns")
     rows = (
-        ran.group_by("name")
+        kernels.group_by("name")
         .agg(
             calls=pl.len(),
             total_ms=duration.sum() / 1e6,
             mean_us=duration.mean() / 1e3,
             max_us=duration.max() / 1e3,
             min_us=duration.min() / 1e3,
-            kernel_time_share=duration.sum() / max(1, int(ran["dur_ns"].sum())),
+            kernel_time_share=duration.sum() / max(1, int(kernels["dur_ns"].sum())),
         )
         .with_columns(pl.col("name").cast(pl.String))
     )
-    told = classify(rows["name"]).select("name", "family", "tensor_cores")
-    return rows.join(told, on="name", how="left").sort("total_ms", "name", descending=[True, False])
+    classes = classify(rows["name"]).select("name", "family", "tensor_cores")
+    return rows.join(classes, on="name", how="left").sort("total_ms", "name", descending=[True, False])

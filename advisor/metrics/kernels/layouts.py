@@ -13,48 +13,58 @@ from advisor.analysis.device.roofline import REPLAYED, gains_ms
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 
-_REMAINING: Final = 0.25
+_REMAINDER: Final = 0.25  # of their time, in a model of channels last
 _NEEDS: Final = ("device_ops", "device_ops.name")
 
 
-@measures(
-    Metric(
-        "layout_transpose_share",
-        "share",
-        "Part of the step spent converting tensors between NCHW and NHWC for convolutions.",
-        "time of kernels that are so named, or transpose and were launched by a convolution / step time",
-        needs=_NEEDS,
-        where=lambda view: longest(part(view, "layout")),
-    ),
-    Metric("layout_transpose_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS),
-    Metric("layout_transpose_ops", "text", "The ops that launched them.", "the three with the most time", needs=_NEEDS),
-    Metric("layout_transposes_per_step", "number", "Such kernels per step.", "kernels / steps", needs=_NEEDS),
-    Metric(
-        "layout_least_gain_ms",
-        "ms",
-        "Step time that a model in channels last gives back at least.",
-        f"those kernels at a quarter of their time{REPLAYED}",
-        "a quarter is an own choice: what enters and leaves the network is converted still",
-        _NEEDS,
-    ),
-    Metric(
-        "layout_gain_ms",
-        "ms",
-        "Step time that a model in channels last gives back at most.",
-        f"without those kernels{REPLAYED}",
-        needs=_NEEDS,
-    ),
+LAYOUT_TRANSPOSE_SHARE = Metric(
+    "layout_transpose_share",
+    "share",
+    "Part of the step spent converting tensors between NCHW and NHWC for convolutions.",
+    "time of kernels that are so named, or transpose and were launched by a convolution / step time",
+    needs=_NEEDS,
+    where=lambda view: longest(part(view, "layout")),
 )
-def layouts(view: DeviceView) -> Mapping[str, Value]:
+LAYOUT_TRANSPOSE_MS = Metric(
+    "layout_transpose_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS
+)
+LAYOUT_TRANSPOSE_OPS = Metric(
+    "layout_transpose_ops", "text", "The ops that launched them.", "the three with the most time", needs=_NEEDS
+)
+LAYOUT_TRANSPOSES_PER_STEP = Metric(
+    "layout_transposes_per_step", "number", "Such kernels per step.", "kernels / steps", needs=_NEEDS
+)
+LAYOUT_LEAST_GAIN_MS = Metric(
+    "layout_least_gain_ms",
+    "ms",
+    "Step time that a model in channels last gives back at least.",
+    f"those kernels at a quarter of their time{REPLAYED}",
+    "a quarter is an own choice: what enters and leaves the network is converted still",
+    _NEEDS,
+)
+LAYOUT_GAIN_MS = Metric(
+    "layout_gain_ms",
+    "ms",
+    "Step time that a model in channels last gives back at most.",
+    f"without those kernels{REPLAYED}",
+    needs=_NEEDS,
+)
+
+_METRICS: Final = (
+    LAYOUT_TRANSPOSE_SHARE,
+    LAYOUT_TRANSPOSE_MS,
+    LAYOUT_TRANSPOSE_OPS,
+    LAYOUT_TRANSPOSES_PER_STEP,
+    LAYOUT_LEAST_GAIN_MS,
+    LAYOUT_GAIN_MS,
+)
+
+
+@measures(*_METRICS)
+def layouts(view: DeviceView) -> Mapping[Metric, Value]:
     """Conversions around convolutions; zero where there are none."""
     if not view.total_ns:
         return {}
-    found = part(view, "layout")
-    gains = gains_ms(view, found, pl.col("dur_ns") * _REMAINING, pl.lit(0))
-    return dict(zip(_NAMES, (*extent(view, found), found.height / view.steps.height, *gains), strict=True))
-
-
-_NAMES: Final = (
-    *("layout_transpose_share", "layout_transpose_ms", "layout_transpose_ops", "layout_transposes_per_step"),
-    *("layout_least_gain_ms", "layout_gain_ms"),
-)
+    kernels = part(view, "layout")
+    gains = gains_ms(view, kernels, pl.col("dur_ns") * _REMAINDER, pl.lit(0))
+    return dict(zip(_METRICS, (*extent(view, kernels), kernels.height / view.steps.height, *gains), strict=True))

@@ -13,74 +13,78 @@ from advisor.analysis.device.roofline import REPLAYED, gains_ms
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 
-_MOVED_BYTES: Final = (28, 20)  # per fp32 parameter in one kernel, at most and at least
+_PARAMETER_BYTES: Final = (28, 20)  # moved per fp32 parameter in one kernel, at most and at least
 _RATES: Final = (0.6, 1.0)  # of the memory bandwidth
-_LEFT: Final = (0.65, 0.2)  # of the time, where shapes or bandwidth are not known
+_FUSED: Final = (0.65, 0.2)  # of the time, where shapes or bandwidth are not known
 _NEEDS: Final = ("device_ops", "device_ops.name")
 
 
-@measures(
-    Metric(
-        "optimizer_share",
-        "share",
-        "Part of the step in which kernels of the optimizer run, one tensor at a time.",
-        "time of kernels launched inside an Optimizer.step annotation, without fused and multi-tensor ones / step time",
-        needs=_NEEDS,
-        where=lambda view: longest(_single_tensor(view)),
-    ),
-    Metric("optimizer_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS),
-    Metric("optimizer_ops", "text", "The ops that launched them.", "the three with the most", needs=_NEEDS),
-    Metric("optimizer_kernels_per_step", "number", "Such kernels per step.", "kernels / steps", needs=_NEEDS),
-    Metric(
-        "optimizer_least_gain_ms",
-        "ms",
-        "Step time on the device that a fused optimizer gives back at least.",
-        "one kernel per step that moves 28 bytes per parameter (elements that an op covers, median over the ops) at "
-        f"60 % of the memory bandwidth; 65 % of the time where shapes or bandwidth are not known{REPLAYED}",
-        "Adam reads the gradient, reads and writes parameter and two moments; 65 %: SGD's 20 bytes for 32 in three "
-        "kernels",
-        _NEEDS,
-    ),
-    Metric(
-        "optimizer_gain_ms",
-        "ms",
-        "Step time on the device that a fused optimizer gives back at most.",
-        "the same with 20 bytes at the full bandwidth; 20 % of the time where shapes or bandwidth are not "
-        f"known{REPLAYED}",
-        "SGD with momentum reads the gradient, reads and writes parameter and momentum; 20 %: Adam's 28 bytes for 140 "
-        "in twelve kernels",
-        _NEEDS,
-    ),
+OPTIMIZER_SHARE = Metric(
+    "optimizer_share",
+    "share",
+    "Part of the step in which kernels of the optimizer run, one tensor at a time.",
+    "time of kernels launched inside an Optimizer.step annotation, without fused and multi-tensor ones / step time",
+    needs=_NEEDS,
+    where=lambda view: longest(_single_tensor(view)),
 )
-def optimizers(view: DeviceView) -> Mapping[str, Value]:
+OPTIMIZER_MS = Metric("optimizer_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS)
+OPTIMIZER_OPS = Metric("optimizer_ops", "text", "The ops that launched them.", "the three with the most", needs=_NEEDS)
+OPTIMIZER_KERNELS_PER_STEP = Metric(
+    "optimizer_kernels_per_step", "number", "Such kernels per step.", "kernels / steps", needs=_NEEDS
+)
+OPTIMIZER_LEAST_GAIN_MS = Metric(
+    "optimizer_least_gain_ms",
+    "ms",
+    "Step time on the device that a fused optimizer gives back at least.",
+    "one kernel per step that moves 28 bytes per parameter (elements that an op covers, median over the ops) at "
+    f"60 % of the memory bandwidth; 65 % of the time where shapes or bandwidth are not known{REPLAYED}",
+    "Adam reads the gradient, reads and writes parameter and two moments; 65 %: SGD's 20 bytes for 32 in three kernels",
+    _NEEDS,
+)
+OPTIMIZER_GAIN_MS = Metric(
+    "optimizer_gain_ms",
+    "ms",
+    "Step time on the device that a fused optimizer gives back at most.",
+    f"the same with 20 bytes at the full bandwidth; 20 % of the time where shapes or bandwidth are not known{REPLAYED}",
+    "SGD with momentum reads the gradient, reads and writes parameter and momentum; 20 %: Adam's 28 bytes for 140 "
+    "in twelve kernels",
+    _NEEDS,
+)
+
+_METRICS: Final = (
+    OPTIMIZER_SHARE,
+    OPTIMIZER_MS,
+    OPTIMIZER_OPS,
+    OPTIMIZER_KERNELS_PER_STEP,
+    OPTIMIZER_LEAST_GAIN_MS,
+    OPTIMIZER_GAIN_MS,
+)
+
+
+@measures(*_METRICS)
+def optimizers(view: DeviceView) -> Mapping[Metric, Value]:
     """The optimizer's kernels where it loops over tensors; zero where it does not."""
     if not view.total_ns:
         return {}
-    found = _single_tensor(view)
+    kernels = _single_tensor(view)
     is_first = pl.int_range(pl.len()).over("window") == 0
-    steps = max(1, found["window"].n_unique())
-    slow, fast = (pl.when(is_first).then(pl.lit(left / steps)).otherwise(0) for left in _fused_ns(view, found))
-    count = found.height / view.steps.height
-    return dict(zip(_NAMES, (*extent(view, found), count, *gains_ms(view, found, slow, fast)), strict=True))
-
-
-_NAMES: Final = (
-    *("optimizer_share", "optimizer_ms", "optimizer_ops", "optimizer_kernels_per_step"),
-    *("optimizer_least_gain_ms", "optimizer_gain_ms"),
-)
+    steps = max(1, kernels["window"].n_unique())
+    slow, fast = (pl.when(is_first).then(pl.lit(ns / steps)).otherwise(0) for ns in _fused_ns(view, kernels))
+    count = kernels.height / view.steps.height
+    return dict(zip(_METRICS, (*extent(view, kernels), count, *gains_ms(view, kernels, slow, fast)), strict=True))
 
 
 def _single_tensor(view: DeviceView) -> pl.DataFrame:
     return part(view, "optimizer").filter(pl.col("family") != "optimizer")
 
 
-def _fused_ns(view: DeviceView, found: pl.DataFrame) -> tuple[float, float]:
+def _fused_ns(view: DeviceView, kernels: pl.DataFrame) -> tuple[float, float]:
     """Longest and shortest time of fused kernels that make the same updates; never more than now."""
-    now = float(found["dur_ns"].sum())
-    covered = found.group_by("op_name").agg(pl.sum("elements"))["elements"].median()
+    now = float(kernels["dur_ns"].sum())
+    parameters = kernels.group_by("op_name").agg(pl.sum("elements"))["elements"].median()
     rate = view.gpu.memory_bandwidth_gbs if view.gpu else None  # GB/s is bytes per ns
-    if not rate or not isinstance(covered, float) or found["elements"].null_count():
-        return _LEFT[0] * now, _LEFT[1] * now
-    moved = zip(_MOVED_BYTES, _RATES, strict=True)
-    slow, fast = (min(now, covered * nbytes / (share * rate)) for nbytes, share in moved)
+    if not rate or not isinstance(parameters, float) or kernels["elements"].null_count():
+        return _FUSED[0] * now, _FUSED[1] * now
+    ends = zip(_PARAMETER_BYTES, _RATES, strict=True)
+    slow, fast = (min(now, parameters * nbytes / (share * rate)) for nbytes, share in ends)
     return slow, fast

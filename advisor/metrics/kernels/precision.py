@@ -34,77 +34,101 @@ _SIXTEEN_SOURCE: Final = (
 )
 
 
-@measures(
-    Metric(
-        "tf32_off_share",
-        "share",
-        "Part of the step in which fp32 matrices are multiplied on the ordinary cores though the device has TF32.",
-        "time of fp32 matrix kernels judged unused, where TF32's peak is at least 1.5 times that of fp32 / step time",
-        "kernel names, then the launching op's dtype; peaks from the hardware table",
-        _NEEDS,
-        lambda view: longest(_tf32_off(view)),
-    ),
-    Metric("tf32_off_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS),
-    Metric("tf32_off_ops", "text", "The ops that launched them.", "the three with the most time", needs=_NEEDS),
-    Metric(
-        "tf32_least_gain_ms",
-        "ms",
-        "Step time that allowing TF32 gives back at least.",
-        f"those kernels 0.35 x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth{REPLAYED}",
-        _TF32_SOURCE,
-        _NEEDS,
-    ),
-    Metric(
-        "tf32_gain_ms",
-        "ms",
-        "Step time that allowing TF32 gives back at most.",
-        f"those kernels 0.875 x the ratio of the peaks as fast, at up to the full memory bandwidth{REPLAYED}",
-        _TF32_SOURCE,
-        _NEEDS,
-    ),
+TF32_OFF_SHARE = Metric(
+    "tf32_off_share",
+    "share",
+    "Part of the step in which fp32 matrices are multiplied on the ordinary cores though the device has TF32.",
+    "time of fp32 matrix kernels judged unused, where TF32's peak is at least 1.5 times that of fp32 / step time",
+    "kernel names, then the launching op's dtype; peaks from the hardware table",
+    _NEEDS,
+    lambda view: longest(_tf32_off(view)),
 )
-def tf32(view: DeviceView) -> Mapping[str, Value]:
+TF32_OFF_MS = Metric("tf32_off_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS)
+TF32_OFF_OPS = Metric(
+    "tf32_off_ops", "text", "The ops that launched them.", "the three with the most time", needs=_NEEDS
+)
+TF32_LEAST_GAIN_MS = Metric(
+    "tf32_least_gain_ms",
+    "ms",
+    "Step time that allowing TF32 gives back at least.",
+    f"those kernels 0.35 x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth{REPLAYED}",
+    _TF32_SOURCE,
+    _NEEDS,
+)
+TF32_GAIN_MS = Metric(
+    "tf32_gain_ms",
+    "ms",
+    "Step time that allowing TF32 gives back at most.",
+    f"those kernels 0.875 x the ratio of the peaks as fast, at up to the full memory bandwidth{REPLAYED}",
+    _TF32_SOURCE,
+    _NEEDS,
+)
+
+_TF32: Final = (
+    TF32_OFF_SHARE,
+    TF32_OFF_MS,
+    TF32_OFF_OPS,
+    TF32_LEAST_GAIN_MS,
+    TF32_GAIN_MS,
+)
+
+
+@measures(*_TF32)
+def tf32(view: DeviceView) -> Mapping[Metric, Value]:
     """What TF32 would speed up; zero where the device has none that is faster."""
     gpu = view.gpu
     if gpu is None or not view.total_ns:
         return dict.fromkeys(_TF32, _no_peaks(view))
-    found, ratio = _tf32_off(view), gpu.tensor_core_gain("fp32", "tf32") or 1.0
-    slow, fast = (_left(gpu, ratio, _TO_TF32, end, 4) for end in (0, 1))
-    return dict(zip(_TF32, (*extent(view, found), *gains_ms(view, found, slow, fast)), strict=True))
+    kernels, ratio = _tf32_off(view), gpu.tensor_core_gain("fp32", "tf32") or 1.0
+    slow, fast = (_faster(gpu, ratio, _TO_TF32, end, 4) for end in (0, 1))
+    return dict(zip(_TF32, (*extent(view, kernels), *gains_ms(view, kernels, slow, fast)), strict=True))
 
 
-@measures(
-    Metric(
-        "thirty_two_bit_share",
-        "share",
-        "Part of the step in which 32-bit matrices are multiplied that TF32 would make no faster.",
-        "time of matrix kernels with fp32 or TF32 inputs, without those of tf32_off_share / step time",
-        "kernel names, then the launching op's dtype",
-        _NEEDS,
-        lambda view: longest(_thirty_two_bit(view)),
-    ),
-    Metric("thirty_two_bit_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS),
-    Metric("thirty_two_bit_ops", "text", "The ops that launched them.", "the three with the most time", needs=_NEEDS),
-    Metric(
-        "sixteen_bit_least_gain_ms",
-        "ms",
-        "Step time that mixed precision gives back at least.",
-        "those kernels 0.35 (0.7 from TF32) x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth; "
-        f"elementwise, pooling and batch norm kernels on fp32 three quarters as long{REPLAYED}",
-        _SIXTEEN_SOURCE,
-        _NEEDS,
-    ),
-    Metric(
-        "sixteen_bit_gain_ms",
-        "ms",
-        "Step time that mixed precision gives back at most.",
-        "those kernels 0.75 (1 from TF32) x the ratio of the peaks as fast, at up to the full memory bandwidth; "
-        f"elementwise, pooling and batch norm kernels on fp32 half as long{REPLAYED}",
-        _SIXTEEN_SOURCE,
-        _NEEDS,
-    ),
+THIRTY_TWO_BIT_SHARE = Metric(
+    "thirty_two_bit_share",
+    "share",
+    "Part of the step in which 32-bit matrices are multiplied that TF32 would make no faster.",
+    "time of matrix kernels with fp32 or TF32 inputs, without those of tf32_off_share / step time",
+    "kernel names, then the launching op's dtype",
+    _NEEDS,
+    lambda view: longest(_thirty_two_bit(view)),
 )
-def mixed_precision(view: DeviceView) -> Mapping[str, Value]:
+THIRTY_TWO_BIT_MS = Metric(
+    "thirty_two_bit_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS
+)
+THIRTY_TWO_BIT_OPS = Metric(
+    "thirty_two_bit_ops", "text", "The ops that launched them.", "the three with the most time", needs=_NEEDS
+)
+SIXTEEN_BIT_LEAST_GAIN_MS = Metric(
+    "sixteen_bit_least_gain_ms",
+    "ms",
+    "Step time that mixed precision gives back at least.",
+    "those kernels 0.35 (0.7 from TF32) x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth; "
+    f"elementwise, pooling and batch norm kernels on fp32 three quarters as long{REPLAYED}",
+    _SIXTEEN_SOURCE,
+    _NEEDS,
+)
+SIXTEEN_BIT_GAIN_MS = Metric(
+    "sixteen_bit_gain_ms",
+    "ms",
+    "Step time that mixed precision gives back at most.",
+    "those kernels 0.75 (1 from TF32) x the ratio of the peaks as fast, at up to the full memory bandwidth; "
+    f"elementwise, pooling and batch norm kernels on fp32 half as long{REPLAYED}",
+    _SIXTEEN_SOURCE,
+    _NEEDS,
+)
+
+_SIXTEEN: Final = (
+    THIRTY_TWO_BIT_SHARE,
+    THIRTY_TWO_BIT_MS,
+    THIRTY_TWO_BIT_OPS,
+    SIXTEEN_BIT_LEAST_GAIN_MS,
+    SIXTEEN_BIT_GAIN_MS,
+)
+
+
+@measures(*_SIXTEEN)
+def mixed_precision(view: DeviceView) -> Mapping[Metric, Value]:
     """What 16-bit types would speed up."""
     gpu = view.gpu
     if gpu is None or not view.total_ns:
@@ -112,16 +136,9 @@ def mixed_precision(view: DeviceView) -> Mapping[str, Value]:
     half = next((dtype for dtype in ("bf16", "fp16") if gpu.supports(dtype)), None)
     if half is None:
         return dict.fromkeys(_SIXTEEN, Missing("no_sixteen_bit_tensor_cores"))
-    found = pl.concat([_thirty_two_bit(view), _around(view)], how="diagonal")
-    gains = gains_ms(view, found, *(_in_sixteen_bits(gpu, half, end) for end in (0, 1)))
+    kernels = pl.concat([_thirty_two_bit(view), _around(view)], how="diagonal")
+    gains = gains_ms(view, kernels, *(_in_sixteen_bits(gpu, half, end) for end in (0, 1)))
     return dict(zip(_SIXTEEN, (*extent(view, _thirty_two_bit(view)), *gains), strict=True))
-
-
-_TF32: Final = ("tf32_off_share", "tf32_off_ms", "tf32_off_ops", "tf32_least_gain_ms", "tf32_gain_ms")
-_SIXTEEN: Final = (
-    *("thirty_two_bit_share", "thirty_two_bit_ms", "thirty_two_bit_ops"),
-    *("sixteen_bit_least_gain_ms", "sixteen_bit_gain_ms"),
-)
 
 
 def _no_peaks(view: DeviceView) -> Missing:
@@ -163,14 +180,14 @@ def _in_sixteen_bits(gpu: Gpu, half: str, end: int) -> pl.Expr:
         pl.when(pl.col("verdict").is_null())
         .then(pl.col("dur_ns") * _HALVED[end])
         .when(is_tf32)
-        .then(_left(gpu, tensor, _FROM_TF32, end, 2))
-        .otherwise(_left(gpu, ordinary, _TO_SIXTEEN_BITS, end, 2))
+        .then(_faster(gpu, tensor, _FROM_TF32, end, 2))
+        .otherwise(_faster(gpu, ordinary, _TO_SIXTEEN_BITS, end, 2))
     )
 
 
-def _left(gpu: Gpu, ratio: float, rates: tuple[float, float], end: int, element_bytes: int) -> pl.Expr:
+def _faster(gpu: Gpu, ratio: float, rates: tuple[float, float], end: int, element_bytes: int) -> pl.Expr:
     """Time of a product that runs `ratio` x a rate as fast, where memory permits; never more than now."""
     m, n, k = (pl.col(side).cast(pl.Float64) for side in "mnk")
-    moved = pl.col("count") * (m * k + k * n + m * n) * element_bytes
+    nbytes = pl.col("count") * (m * k + k * n + m * n) * element_bytes
     faster = pl.col("dur_ns") / max(1.0, ratio * rates[end])
-    return pl.min_horizontal("dur_ns", pl.max_horizontal(faster, memory_ns(moved, gpu, _BANDWIDTH[end])))
+    return pl.min_horizontal("dur_ns", pl.max_horizontal(faster, memory_ns(nbytes, gpu, _BANDWIDTH[end])))

@@ -24,100 +24,112 @@ def _unused(view: DeviceView) -> pl.DataFrame:
     return view.once(candidates).filter(pl.col("verdict") == "unused")
 
 
-@measures(
-    Metric(
-        "tensor_core_share",
-        "share",
-        "Part of the kernel time spent in kernels that use Tensor Cores.",
-        "time of kernels judged used / time of all compute kernels",
-        _SOURCE,
-        _NEEDS,
-    ),
-    Metric(
-        "tensor_core_eligible_share",
-        "share",
-        "Part of the kernel time spent in matrix kernels that use Tensor Cores or could.",
-        "time of GEMM, convolution and attention kernels judged used or unused / time of all compute kernels",
-        _SOURCE,
-        _NEEDS,
-    ),
-    Metric(
-        "tensor_core_unknown_share",
-        "share",
-        "Part of the kernel time spent in matrix kernels of which it cannot be told.",
-        "time of matrix kernels judged unknown / time of all compute kernels",
-        _SOURCE,
-        _NEEDS,
-    ),
-    Metric(
-        "tensor_core_unused_share",
-        "share",
-        "Part of the step in which a matrix kernel runs without the Tensor Cores that the device has.",
-        "union of the kernels judged unused, inside the steps / step time",
-        _SOURCE,
-        _NEEDS,
-        lambda view: longest(_unused(view)),
-    ),
-    Metric(
-        "tensor_core_unused_ms",
-        "ms",
-        "The same, per step.",
-        "union of the kernels judged unused, inside the steps / steps",
-        _SOURCE,
-        _NEEDS,
-        lambda view: longest(_unused(view)),
-    ),
-    Metric(
-        "tensor_core_unused_ops",
-        "text",
-        "The framework ops that launched those kernels, the largest first.",
-        "kernel time judged unused, summed by launching op; the three largest",
-        _SOURCE,
-        _NEEDS,
-    ),
-    Metric(
-        "sixteen_bit_share",
-        "share",
-        "Part of the matrix kernels' time spent on inputs of 16 bits or fewer.",
-        "time of matrix kernels with fp16, bf16, fp8, fp4 or int8 inputs / time of those whose type is known",
-        _SOURCE,
-        _NEEDS,
-    ),
+TENSOR_CORE_SHARE = Metric(
+    "tensor_core_share",
+    "share",
+    "Part of the kernel time spent in kernels that use Tensor Cores.",
+    "time of kernels judged used / time of all compute kernels",
+    _SOURCE,
+    _NEEDS,
 )
-def tensor_cores(view: DeviceView) -> Mapping[str, Value]:
+TENSOR_CORE_ELIGIBLE_SHARE = Metric(
+    "tensor_core_eligible_share",
+    "share",
+    "Part of the kernel time spent in matrix kernels that use Tensor Cores or could.",
+    "time of GEMM, convolution and attention kernels judged used or unused / time of all compute kernels",
+    _SOURCE,
+    _NEEDS,
+)
+TENSOR_CORE_UNKNOWN_SHARE = Metric(
+    "tensor_core_unknown_share",
+    "share",
+    "Part of the kernel time spent in matrix kernels of which it cannot be told.",
+    "time of matrix kernels judged unknown / time of all compute kernels",
+    _SOURCE,
+    _NEEDS,
+)
+TENSOR_CORE_UNUSED_SHARE = Metric(
+    "tensor_core_unused_share",
+    "share",
+    "Part of the step in which a matrix kernel runs without the Tensor Cores that the device has.",
+    "union of the kernels judged unused, inside the steps / step time",
+    _SOURCE,
+    _NEEDS,
+    lambda view: longest(_unused(view)),
+)
+TENSOR_CORE_UNUSED_MS = Metric(
+    "tensor_core_unused_ms",
+    "ms",
+    "The same, per step.",
+    "union of the kernels judged unused, inside the steps / steps",
+    _SOURCE,
+    _NEEDS,
+    lambda view: longest(_unused(view)),
+)
+TENSOR_CORE_UNUSED_OPS = Metric(
+    "tensor_core_unused_ops",
+    "text",
+    "The framework ops that launched those kernels, the largest first.",
+    "kernel time judged unused, summed by launching op; the three largest",
+    _SOURCE,
+    _NEEDS,
+)
+SIXTEEN_BIT_SHARE = Metric(
+    "sixteen_bit_share",
+    "share",
+    "Part of the matrix kernels' time spent on inputs of 16 bits or fewer.",
+    "time of matrix kernels with fp16, bf16, fp8, fp4 or int8 inputs / time of those whose type is known",
+    _SOURCE,
+    _NEEDS,
+)
+
+_METRICS: Final = (
+    TENSOR_CORE_SHARE,
+    TENSOR_CORE_ELIGIBLE_SHARE,
+    TENSOR_CORE_UNKNOWN_SHARE,
+    TENSOR_CORE_UNUSED_SHARE,
+    TENSOR_CORE_UNUSED_MS,
+    TENSOR_CORE_UNUSED_OPS,
+    SIXTEEN_BIT_SHARE,
+)
+
+
+@measures(*_METRICS)
+def tensor_cores(view: DeviceView) -> Mapping[Metric, Value]:
     """Shares by verdict; all unknown where it cannot be told whether the device has Tensor Cores."""
     has = has_tensor_cores(view)
     if has is None:
-        return dict.fromkeys(_NAMES, Missing("tensor_cores_unknown"))
+        return dict.fromkeys(_METRICS, Missing("tensor_cores_unknown"))
     if not has:
-        return dict.fromkeys(_NAMES, Missing("no_tensor_cores"))
-    found = view.once(candidates)
+        return dict.fromkeys(_METRICS, Missing("no_tensor_cores"))
     all_ns = int(view.used_ops.filter(pl.col("kind") == "kernel")["dur_ns"].sum())
     if not all_ns:
         return {}
-    used, unused, unknown = (
-        int(found.filter(pl.col("verdict") == verdict)["dur_ns"].sum()) for verdict in ("used", "unused", "unknown")
-    )
-    in_steps = int(spans(_unused(view)).within(view.starts, view.ends).sum())  # overlapping kernels count once
-    typed_ns = int(found.filter(pl.col("dtype").is_not_null())["dur_ns"].sum())
-    short_ns = int(found.filter(pl.col("dtype").is_in(_SIXTEEN_BIT_OR_LESS))["dur_ns"].sum())
+    return {**_verdict_shares(view, all_ns), **_unused_time(view), SIXTEEN_BIT_SHARE: _sixteen_bit_share(view)}
+
+
+def _verdict_shares(view: DeviceView, all_ns: int) -> dict[Metric, Value]:
+    of_verdicts = dict(view.once(candidates).group_by("verdict").agg(pl.sum("dur_ns")).rows())
+    used, unused, unknown = (of_verdicts.get(verdict, 0) for verdict in ("used", "unused", "unknown"))
     return {
-        "tensor_core_share": used / all_ns,
-        "tensor_core_eligible_share": (used + unused) / all_ns,
-        "tensor_core_unknown_share": unknown / all_ns,
-        "tensor_core_unused_share": in_steps / view.total_ns,
-        "tensor_core_unused_ms": view.per_step_ms(in_steps),
-        "tensor_core_unused_ops": largest(view, _unused(view)),
-        "sixteen_bit_share": short_ns / typed_ns if typed_ns else None,
+        TENSOR_CORE_SHARE: used / all_ns,
+        TENSOR_CORE_ELIGIBLE_SHARE: (used + unused) / all_ns,
+        TENSOR_CORE_UNKNOWN_SHARE: unknown / all_ns,
     }
 
 
-_NAMES: Final = (
-    "tensor_core_share",
-    "tensor_core_eligible_share",
-    "tensor_core_unknown_share",
-    "tensor_core_unused_share",
-    "tensor_core_unused_ms",
-    "tensor_core_unused_ops",
-    "sixteen_bit_share",
-)
+def _unused_time(view: DeviceView) -> dict[Metric, Value]:
+    kernels = _unused(view)
+    unused_ns = int(spans(kernels).within(view.starts, view.ends).sum())  # overlapping kernels count once
+    return {
+        TENSOR_CORE_UNUSED_SHARE: unused_ns / view.total_ns,
+        TENSOR_CORE_UNUSED_MS: view.per_step_ms(unused_ns),
+        TENSOR_CORE_UNUSED_OPS: largest(view, kernels),
+    }
+
+
+def _sixteen_bit_share(view: DeviceView) -> float | None:
+    typed = view.once(candidates).filter(pl.col("dtype").is_not_null())
+    typed_ns = int(typed["dur_ns"].sum())
+    short_ns = int(typed.filter(pl.col("dtype").is_in(_SIXTEEN_BIT_OR_LESS))["dur_ns"].sum())
+    return short_ns / typed_ns if typed_ns else None

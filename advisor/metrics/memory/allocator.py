@@ -16,11 +16,12 @@ from advisor.model.missing import Missing
 from advisor.model.profile import named
 from advisor.text import ms
 
-_NAMED: Final = 3
+_MOST_NAMES: Final = 3
 _NEEDS: Final = ("device_ops", "device_ops.launch")
+_NAME: Final = pl.col("name").cast(pl.String)
 _FREES: Final = r"(?i)free|unmap"
 _HOST_MEMORY: Final = r"(?i)host"
-_LEFT: Final = 0.3
+_REMAINDER: Final = 0.3  # of the calls' cost that may stay
 
 
 def _calls(view: DeviceView) -> pl.DataFrame:
@@ -28,81 +29,93 @@ def _calls(view: DeviceView) -> pl.DataFrame:
     return view.used_host.filter(pl.col("kind") == "allocator", ~named(_HOST_MEMORY))
 
 
-@measures(
-    Metric(
-        "allocator_calls_per_step",
-        "number",
-        "Calls per step that take device memory from the driver or give it back.",
-        "cudaMalloc, cudaFree, hipMalloc, hipFree and the like, not those for host memory / steps",
-        needs=_NEEDS,
-        where=lambda view: places(view, _calls(view).drop("window"), op="parent"),
-    ),
-    Metric(
-        "allocator_frees_per_step",
-        "number",
-        "Those of them that give memory back; each waits until the device has nothing left to do.",
-        "calls with free or unmap in their name / steps",
-        needs=_NEEDS,
-    ),
-    Metric(
-        "allocator_frees_in_ops_part",
-        "share",
-        "How many of those that give memory back do so inside ordinary framework ops.",
-        "those of them inside an op of the framework / all of them; 0 where there are none",
-        "a caching allocator frees nothing inside an op unless memory is full; without caching every op frees its own",
-        _NEEDS,
-    ),
-    Metric(
-        "allocator_calls",
-        "text",
-        "Which calls those are, the most time first.",
-        "their time per step, summed by name",
-        needs=_NEEDS,
-    ),
-    Metric(
-        "allocator_least_gain_ms",
-        "ms",
-        "Step time given back if seven tenths of those calls went away.",
-        "0.7 x allocator_gain_ms",
-        "own choice: memory that grows with the batch's shape is still taken at times",
-        _NEEDS,
-    ),
-    Metric(
-        "allocator_gain_ms",
-        "ms",
-        "Step time given back if those calls went away.",
-        "replay without them and their waiting; where the replay of the unchanged steps is off by more than 5 %: "
-        "allocator_idle_share x step_mean_ms",
-        "advisor.analysis.device.replay",
-        _NEEDS,
-    ),
-    Metric(
-        "reserved_memory_share",
-        "share",
-        "Most device memory that the caching allocator held, as a part of the device's.",
-        "reserved_memory_bytes / device memory",
-        needs=("device_ops", "devices", "allocations", "allocations.allocated_bytes"),
-    ),
+ALLOCATOR_CALLS_PER_STEP = Metric(
+    "allocator_calls_per_step",
+    "number",
+    "Calls per step that take device memory from the driver or give it back.",
+    "cudaMalloc, cudaFree, hipMalloc, hipFree and the like, not those for host memory / steps",
+    needs=_NEEDS,
+    where=lambda view: places(view, _calls(view).drop("window"), op="parent"),
 )
-def churn(view: DeviceView) -> Mapping[str, Value]:
+ALLOCATOR_FREES_PER_STEP = Metric(
+    "allocator_frees_per_step",
+    "number",
+    "Those of them that give memory back; each waits until the device has nothing left to do.",
+    "calls with free or unmap in their name / steps",
+    needs=_NEEDS,
+)
+ALLOCATOR_FREES_IN_OPS_PART = Metric(
+    "allocator_frees_in_ops_part",
+    "share",
+    "How many of those that give memory back do so inside ordinary framework ops.",
+    "those of them inside an op of the framework / all of them; 0 where there are none",
+    "a caching allocator frees nothing inside an op unless memory is full; without caching every op frees its own",
+    _NEEDS,
+)
+ALLOCATOR_CALLS = Metric(
+    "allocator_calls",
+    "text",
+    "Which calls those are, the most time first.",
+    "their time per step, summed by name",
+    needs=_NEEDS,
+)
+ALLOCATOR_LEAST_GAIN_MS = Metric(
+    "allocator_least_gain_ms",
+    "ms",
+    "Step time given back if seven tenths of those calls went away.",
+    "0.7 x allocator_gain_ms",
+    "own choice: memory that grows with the batch's shape is still taken at times",
+    _NEEDS,
+)
+ALLOCATOR_GAIN_MS = Metric(
+    "allocator_gain_ms",
+    "ms",
+    "Step time given back if those calls went away.",
+    "replay without them and their waiting; where the replay of the unchanged steps is off by more than 5 %: "
+    "allocator_idle_share x step_mean_ms",
+    "advisor.analysis.device.replay",
+    _NEEDS,
+)
+RESERVED_MEMORY_SHARE = Metric(
+    "reserved_memory_share",
+    "share",
+    "Most device memory that the caching allocator held, as a part of the device's.",
+    "reserved_memory_bytes / device memory",
+    needs=("device_ops", "devices", "allocations", "allocations.allocated_bytes"),
+)
+
+
+@measures(
+    ALLOCATOR_CALLS_PER_STEP,
+    ALLOCATOR_FREES_PER_STEP,
+    ALLOCATOR_FREES_IN_OPS_PART,
+    ALLOCATOR_CALLS,
+    ALLOCATOR_LEAST_GAIN_MS,
+    ALLOCATOR_GAIN_MS,
+    RESERVED_MEMORY_SHARE,
+)
+def churn(view: DeviceView) -> Mapping[Metric, Value]:
     """What taking and freeing device memory costs; zero where no step does."""
     if not view.total_ns:
         return {}
     calls = _calls(view)
-    gain = _gain_ms(view, calls)
-    name = pl.col("name").cast(pl.String)
-    by_name = calls.group_by(name=name).agg(pl.sum("dur_ns")).sort("dur_ns", "name", descending=[True, False])
-    frees = calls.filter(name.str.contains(_FREES))
+    frees = calls.filter(_NAME.str.contains(_FREES))
     ops = view.host.filter(pl.col("kind") == "op").select(parent="id")
+    gain_ms = _gain_ms(view, calls)
     return {
-        "allocator_frees_in_ops_part": frees.join(ops, on="parent", how="semi").height / max(1, frees.height),
-        "allocator_calls_per_step": calls.height / view.steps.height,
-        "allocator_frees_per_step": frees.height / view.steps.height,
-        "allocator_calls": ", ".join(f"{n} ({ms(view.per_step_ms(ns))})" for n, ns in by_name.head(_NAMED).rows()),
-        "allocator_least_gain_ms": (1 - _LEFT) * gain,
-        "allocator_gain_ms": gain,
-        "reserved_memory_share": _reserved(view),
+        ALLOCATOR_CALLS_PER_STEP: calls.height / view.steps.height,
+        ALLOCATOR_FREES_PER_STEP: frees.height / view.steps.height,
+        ALLOCATOR_FREES_IN_OPS_PART: frees.join(ops, on="parent", how="semi").height / max(1, frees.height),
+        ALLOCATOR_CALLS: _longest_calls(view, calls),
+        ALLOCATOR_LEAST_GAIN_MS: (1 - _REMAINDER) * gain_ms,
+        ALLOCATOR_GAIN_MS: gain_ms,
+        RESERVED_MEMORY_SHARE: _reserved_share(view),
     }
+
+
+def _longest_calls(view: DeviceView, calls: pl.DataFrame) -> str:
+    by_name = calls.group_by(_NAME).agg(pl.sum("dur_ns")).sort("dur_ns", "name", descending=[True, False])
+    return ", ".join(f"{name} ({ms(view.per_step_ms(ns))})" for name, ns in by_name.head(_MOST_NAMES).rows())
 
 
 def _gain_ms(view: DeviceView, calls: pl.DataFrame) -> float:
@@ -114,8 +127,8 @@ def _gain_ms(view: DeviceView, calls: pl.DataFrame) -> float:
     return trusted.saved_ms(trusted.without_calls(calls["id"].to_numpy()))
 
 
-def _reserved(view: DeviceView) -> Value:
-    capacity, held = view.facts.get("memory_bytes"), view.reserved["reserved_bytes"].drop_nulls()
+def _reserved_share(view: DeviceView) -> Value:
+    capacity, totals = view.facts.get("memory_bytes"), view.reserved["reserved_bytes"].drop_nulls()
     if not capacity:
         return Missing("memory_size_unknown")
-    return int(held.max()) / capacity if held.len() else Missing("no_reserved_totals")  # type: ignore[arg-type]  # integers
+    return int(totals.max()) / capacity if totals.len() else Missing("no_reserved_totals")  # type: ignore[arg-type]  # integers

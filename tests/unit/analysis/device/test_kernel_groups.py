@@ -20,14 +20,14 @@ OPS = [
 SHORT = {"attention": "a", "chain": "c", "layout": "l", "optimizer": "o", None: "-"}
 
 
-def drawn(kernels: str, **columns: object) -> str:
+def letters_of(kernels: str, **columns: object) -> str:
     """The part of each kernel, as a letter, of kernels given as letters."""
     ran = [(LETTERS[k][0], 5, {"on": LETTERS[k][1], "grid": 1, "block": 1} | columns) for k in kernels]
     return "".join(SHORT[name] for name in parts(queued(*ran, ops=OPS))["part"])
 
 
 @pytest.mark.parametrize(
-    ("kernels", "found"),
+    ("kernels", "letters"),
     [
         ("LPSPL", "-aaa-"),
         ("PeeSedPe", "aaaaaaa-"),  # scaling and mask before the softmax, cast and dropout after it
@@ -41,8 +41,8 @@ def drawn(kernels: str, **columns: object) -> str:
         ("PeSPeL", "aaaa--"),  # what follows the last product is not of it
     ],
 )
-def test_attention_is_a_softmax_between_batched_products(kernels: str, found: str):
-    assert drawn(kernels) == found
+def test_attention_is_a_softmax_between_batched_products(kernels: str, letters: str):
+    assert letters_of(kernels) == letters
 
 
 def test_attention_s_kernels_are_neighbours_on_a_stream():
@@ -51,7 +51,7 @@ def test_attention_s_kernels_are_neighbours_on_a_stream():
 
 
 @pytest.mark.parametrize(
-    ("kernels", "found"),
+    ("kernels", "letters"),
     [
         ("eee", "ccc"),
         ("ee", "--"),
@@ -63,12 +63,12 @@ def test_attention_s_kernels_are_neighbours_on_a_stream():
         ("nnn", "ccc"),  # without shapes equal grids tell
     ],
 )
-def test_a_chain_is_three_elementwise_kernels_of_a_size_in_a_row(kernels: str, found: str):
-    assert drawn(kernels) == found
+def test_a_chain_is_three_elementwise_kernels_of_a_size_in_a_row(kernels: str, letters: str):
+    assert letters_of(kernels) == letters
 
 
 @pytest.mark.parametrize(
-    ("names", "found"),
+    ("names", "letters"),
     [
         ("a/Gelu/mul:Mul a/Gelu/Tanh:Tanh a/Gelu/mul_1:Mul", "ccc"),  # one layer's activation, written out
         ("a/drop/Cast:Cast b/drop/Cast:Cast c/drop/Cast:Cast", "---"),  # one op of each of three layers
@@ -82,29 +82,29 @@ def test_a_chain_is_three_elementwise_kernels_of_a_size_in_a_row(kernels: str, f
         ("aten::bernoulli_ aten::div_ aten::bernoulli_ aten::div_", "----"),
     ],
 )
-def test_a_chain_joins_only_what_can_depend_on_its_neighbour(names: str, found: str):
+def test_a_chain_joins_only_what_can_depend_on_its_neighbour(names: str, letters: str):
     ops = [op(name, [512, 64]) for name in names.split()]
     ran = [(ADD, 5, {"on": i}) for i in range(len(ops))]
-    assert "".join(SHORT[name] for name in parts(queued(*ran, ops=ops))["part"]) == found
+    assert "".join(SHORT[name] for name in parts(queued(*ran, ops=ops))["part"]) == letters
 
 
 @pytest.mark.parametrize(
-    ("shapes", "found"),
+    ("shapes", "letters"),
     [
         ([[512, 64], [64, 512], [512, 64]], "---"),  # three weights, cast one by one
         ([[512, 64], [512, 64], [512, 64]], "ccc"),
     ],
 )
-def test_neighbours_of_a_type_and_of_other_shapes_are_two_tensors(shapes: list[list[int]], found: str):
+def test_neighbours_of_a_type_and_of_other_shapes_are_two_tensors(shapes: list[list[int]], letters: str):
     ran = [(ADD, 5, {"on": i}) for i in range(3)]
-    parted = parts(queued(*ran, ops=[op("aten::copy_", shape) for shape in shapes]))["part"]
-    assert "".join(SHORT[name] for name in parted) == found
+    names = parts(queued(*ran, ops=[op("aten::copy_", shape) for shape in shapes]))["part"]
+    assert "".join(SHORT[name] for name in names) == letters
 
 
 def test_a_view_between_ops_of_two_types_does_not_end_a_chain():
     ran = [(ADD, 5, {"on": i}) for i in range(3)]
-    viewed = [op("aten::mul", [512, 64]), op("aten::tanh", [64, 512]), op("aten::mul", [512, 64])]
-    assert parts(queued(*ran, ops=viewed))["part"].null_count() == 0
+    views = [op("aten::mul", [512, 64]), op("aten::tanh", [64, 512]), op("aten::mul", [512, 64])]
+    assert parts(queued(*ran, ops=views))["part"].null_count() == 0
 
 
 def test_neighbouring_chains_are_two():
@@ -113,7 +113,7 @@ def test_neighbouring_chains_are_two():
 
 
 def test_without_sizes_there_is_no_chain():
-    assert drawn("nnn", grid=None, block=None) == "---"
+    assert letters_of("nnn", grid=None, block=None) == "---"
 
 
 def test_kernels_on_other_streams_do_not_lengthen_a_chain():
@@ -121,9 +121,9 @@ def test_kernels_on_other_streams_do_not_lengthen_a_chain():
     assert parts(queued(*ran, ops=OPS))["part"].null_count() == 4
 
 
-@pytest.mark.parametrize(("kernels", "found"), [("t", "l"), ("T", "l"), ("u", "-"), ("eete", "--l-")])
-def test_layout_changes_are_named_so_or_belong_to_a_convolution(kernels: str, found: str):
-    assert drawn(kernels) == found
+@pytest.mark.parametrize(("kernels", "letters"), [("t", "l"), ("T", "l"), ("u", "-"), ("eete", "--l-")])
+def test_layout_changes_are_named_so_or_belong_to_a_convolution(kernels: str, letters: str):
+    assert letters_of(kernels) == letters
 
 
 def test_what_the_optimizer_launches_is_its_own_whatever_else_it_looks_like():

@@ -15,7 +15,7 @@ from tests.tables import Row, kernel, on_host, profile, step, view
 SIDES = ("count", "m", "n", "k")
 
 
-def told(launching: Row) -> dict[str, object]:
+def launch_row(launching: Row) -> dict[str, object]:
     return kernels(queued((GEMM, 10, {"on": 0}), ops=[launching])).to_dicts()[0]
 
 
@@ -32,25 +32,25 @@ def told(launching: Row) -> dict[str, object]:
     ],
 )
 def test_the_sides_of_a_product_come_from_its_factors(launching: Row, sides: tuple[int | None, ...]):
-    row = told(launching)
+    row = launch_row(launching)
     assert tuple(row[name] for name in SIDES) == sides
 
 
 def test_an_op_tells_its_type_and_its_largest_input():
-    row = told(op("aten::add", [2, 3], [], [4, 5], dtype="float"))
+    row = launch_row(op("aten::add", [2, 3], [], [4, 5], dtype="float"))
     assert (row["op_name"], row["op_dtype"], row["elements"]) == ("aten::add", "fp32", 20)
 
 
 def test_a_list_of_tensors_and_absurd_sizes_are_survived():
     shapes = [[[4], [5]], [1 << 40, 1 << 40], [-1, 3], [1 << 70]]
-    row = told(on_host("op", 0, 1, name="aten::_fused_adamw_", shapes=json.dumps(shapes), dtypes='[["float"]]'))
+    row = launch_row(on_host("op", 0, 1, name="aten::_fused_adamw_", shapes=json.dumps(shapes), dtypes='[["float"]]'))
     assert row["op_dtype"] is None
     assert row["elements"] == 1 << 62
 
 
 @given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists, max_leaves=8).map(json.dumps))
 def test_no_text_of_shapes_breaks_it(text: str):
-    assert told(on_host("op", 0, 1, name="aten::mm", shapes=text, dtypes=text))["family"] == "gemm"
+    assert launch_row(on_host("op", 0, 1, name="aten::mm", shapes=text, dtypes=text))["family"] == "gemm"
 
 
 def test_kernels_come_by_stream_then_start_without_copies():
@@ -61,8 +61,8 @@ def test_kernels_come_by_stream_then_start_without_copies():
         kernel(10, 20, stream=7) | {"kind": "memcpy"},
         kernel(120, 130, name=ADD, stream=7),
     ]
-    found = kernels(view(profile(device, steps=[step(1, 0, 100)])))
-    assert found.select("stream", "start_ns", "family").rows() == [
+    rows = kernels(view(profile(device, steps=[step(1, 0, 100)])))
+    assert rows.select("stream", "start_ns", "family").rows() == [
         (7, 10_000, "elementwise"),
         (7, 30_000, "gemm"),
         (9, 50_000, "elementwise"),
@@ -96,14 +96,14 @@ def on_the_host() -> DeviceView:
 
 
 def test_without_a_device_the_ops_that_compute_stand_for_kernels():
-    found = kernels(on_the_host())
-    assert found.select("op_name", "family", pl.col("dur_ns") // 1000, "id").rows() == [
+    rows = kernels(on_the_host())
+    assert rows.select("op_name", "family", pl.col("dur_ns") // 1000, "id").rows() == [
         ("aten::mm", "gemm", 240, 1),
         ("aten::mul", "elementwise", 50, 2),
         ("aten::_softmax_backward_data", "softmax", 50, 7),
     ]
-    assert found["k"].to_list() == [4, None, None]
-    assert longest(found).row(0, named=True).items() >= {"table": "host_ops", "name": "aten::mm", "op": 1}.items()
+    assert rows["k"].to_list() == [4, None, None]
+    assert longest(rows).row(0, named=True).items() >= {"table": "host_ops", "name": "aten::mm", "op": 1}.items()
 
 
 @pytest.mark.parametrize(
@@ -117,16 +117,16 @@ def test_without_a_device_the_ops_that_compute_stand_for_kernels():
     ],
 )
 def test_the_name_of_an_op_tells_what_it_computes(name: str, family: str):
-    made = profile(host_ops=[on_host("op", 0, 50, name=f"aten::{name}")], steps=[step(1, 0, 60, device=None)])
-    assert kernels(view(made))["family"].to_list() == [family]
+    recording = profile(host_ops=[on_host("op", 0, 50, name=f"aten::{name}")], steps=[step(1, 0, 60, device=None)])
+    assert kernels(view(recording))["family"].to_list() == [family]
 
 
 @pytest.mark.parametrize(
     "name", ["view", "_unsafe_view", "empty_strided", "t", "expand_as", "unsqueeze", "resolve_conj"]
 )
 def test_giving_storage_or_another_view_of_it_is_no_computing(name: str):
-    made = profile(host_ops=[on_host("op", 0, 50, name=f"aten::{name}")], steps=[step(1, 0, 60, device=None)])
-    assert kernels(view(made)).height == 0
+    recording = profile(host_ops=[on_host("op", 0, 50, name=f"aten::{name}")], steps=[step(1, 0, 60, device=None)])
+    assert kernels(view(recording)).height == 0
 
 
 def mixed() -> DeviceView:
@@ -135,18 +135,18 @@ def mixed() -> DeviceView:
 
 
 def test_the_ops_with_the_most_time_are_named_and_kernels_where_no_op_is_known():
-    made = mixed()
-    assert largest(made, kernels(made)) == f"aten::mm (40 µs), aten::add (35 µs), {SGEMM} (5 µs)"
-    assert largest(made, kernels(made).clear()) == ""
+    steps = mixed()
+    assert largest(steps, kernels(steps)) == f"aten::mm (40 µs), aten::add (35 µs), {SGEMM} (5 µs)"
+    assert largest(steps, kernels(steps).clear()) == ""
 
 
 def test_the_extent_is_of_the_step():
-    made = mixed()
-    share, per_step_ms, ops = extent(made, kernels(made).head(2))
+    steps = mixed()
+    share, per_step_ms, ops = extent(steps, kernels(steps).head(2))
     assert (share, per_step_ms, ops) == (pytest.approx(40 / 100), pytest.approx(0.04), "aten::mm (40 µs)")
 
 
 def test_places_are_each_kernel_s_longest_call_by_the_kernel_s_total():
-    made = mixed()
-    rows = longest(kernels(made)).select("name", "start_ns", "dur_ns").rows()
+    steps = mixed()
+    rows = longest(kernels(steps)).select("name", "start_ns", "dur_ns").rows()
     assert rows == [(ADD, 60_000, 25_000), (GEMM, 30_000, 30_000), (SGEMM, 20_000, 10_000)]

@@ -5,15 +5,25 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from advisor.analysis.device.tf_data import bottleneck, iterators, path_to
-from advisor.metrics.input.tf_data import iterator_table, pipeline, stages
+from advisor.analysis.device.tf_data import STAGES, bottleneck, iterators, path_to
+from advisor.metrics.input.tf_data import (
+    STAGES_MS,
+    TF_DATA_BOTTLENECK,
+    TF_DATA_CLASS,
+    TF_DATA_PARALLELISM,
+    TF_DATA_PATH,
+    TF_DATA_SHARE,
+    iterator_table,
+    pipeline,
+    stages,
+)
 from advisor.model.missing import Missing
 from tests.tables import Row, kernel, on_host, profile, step, view
 
 ROOT, MAP, SOURCE = "Iterator::Root", "Iterator::Root::Map", "Iterator::Root::Map::TFRecord"
 
 
-def asked(start: float, end: float) -> Row:
+def request(start: float, end: float) -> Row:
     return on_host("input", start, end, name="IteratorGetNextOp::DoCompute")
 
 
@@ -21,22 +31,22 @@ def call(name: str, start: float, end: float, **columns: object) -> Row:
     return on_host("pipeline", start, end, name=name, **columns)
 
 
-def made(*host: Row, device_ops: tuple[Row, ...] = ()) -> pl.DataFrame:
+def rows_of(*host: Row, device_ops: tuple[Row, ...] = ()) -> pl.DataFrame:
     return iterators(view(profile(device_ops, list(host), [step(1, 0, 1000)])))
 
 
-def waited(rows: pl.DataFrame) -> dict[str, int]:
+def waits_us(rows: pl.DataFrame) -> dict[str, int]:
     return dict(rows.select("iterator", pl.col("waited_ns") // 1000).rows())
 
 
-SERIAL = (asked(0, 500), call(ROOT, 10, 490), call(MAP, 20, 480), call(SOURCE, 100, 200), call(SOURCE, 300, 350))
+SERIAL = (request(0, 500), call(ROOT, 10, 490), call(MAP, 20, 480), call(SOURCE, 100, 200), call(SOURCE, 300, 350))
 
 
 def test_on_one_thread_the_time_of_an_iterator_is_that_outside_those_it_asks():
-    rows = made(*SERIAL)
+    rows = rows_of(*SERIAL)
     assert rows["iterator"].to_list() == [ROOT, MAP, SOURCE]
     assert rows["parent"].to_list() == [None, ROOT, MAP]
-    assert waited(rows) == {ROOT: 20, MAP: 310, SOURCE: 150}
+    assert waits_us(rows) == {ROOT: 20, MAP: 310, SOURCE: 150}
     assert (rows["self_ns"] // 1000).to_list() == [20, 310, 150]
     assert rows["calls"].to_list() == [1, 1, 2]
     assert rows["slow_calls"].to_list() == [1, 1, 1]  # of 50 us is not slow
@@ -46,18 +56,20 @@ def test_on_one_thread_the_time_of_an_iterator_is_that_outside_those_it_asks():
 def test_work_on_other_threads_counts_only_while_the_step_waits_for_it():
     """The producer runs from 0 to 900; the step waits for it from 100 to 300 only."""
     ahead, read = "Iterator::Prefetch", "Iterator::Prefetch::Generator"
-    rows = made(asked(100, 300), call(ahead, 100, 300), call(read, 0, 290, thread=2), call(read, 310, 900, thread=2))
-    assert waited(rows) == {ahead: 10, read: 190}
+    rows = rows_of(
+        request(100, 300), call(ahead, 100, 300), call(read, 0, 290, thread=2), call(read, 310, 900, thread=2)
+    )
+    assert waits_us(rows) == {ahead: 10, read: 190}
     assert (rows["self_ns"] // 1000).to_list() == [200, 880]
 
 
 def test_what_hides_behind_the_device_is_not_waited_for():
-    rows = made(*SERIAL, device_ops=(kernel(0, 250),))
-    assert waited(rows) == {ROOT: 10, MAP: 180, SOURCE: 50}
+    rows = rows_of(*SERIAL, device_ops=(kernel(0, 250),))
+    assert waits_us(rows) == {ROOT: 10, MAP: 180, SOURCE: 50}
 
 
 def test_instances_of_a_parallel_interleave_are_one_and_the_model_is_not_to_blame():
-    rows = made(asked(0, 100), call(ROOT, 0, 100), *(call(f"{ROOT}::Parallel[{i}]", i, i + 1) for i in range(3)))
+    rows = rows_of(request(0, 100), call(ROOT, 0, 100), *(call(f"{ROOT}::Parallel[{i}]", i, i + 1) for i in range(3)))
     assert rows["iterator"].to_list() == [ROOT, f"{ROOT}::Parallel"]
     assert bottleneck(rows) == f"{ROOT}::Parallel"
     assert path_to("Iterator::Root::Prefetch::Map") == ["Prefetch", "Map"]
@@ -77,11 +89,11 @@ def test_instances_of_a_parallel_interleave_are_one_and_the_model_is_not_to_blam
 )
 def test_what_can_be_done_goes_by_the_transformation(name: str, parallelism: int | None, kind: str):
     details = f'{{"id":1,"parallelism":{parallelism}}}' if parallelism else None
-    host = [asked(0, 500), call(f"Iterator::{name}", 0, 500, details=details)]
-    found = pipeline(view(profile((), host, [step(1, 0, 1000, device=None)])))
-    assert (found["tf_data_bottleneck"], found["tf_data_class"]) == (name, kind)
-    assert found["tf_data_share"] == pytest.approx(0.5)
-    assert found["tf_data_parallelism"] == (parallelism or 1)
+    host = [request(0, 500), call(f"Iterator::{name}", 0, 500, details=details)]
+    values = pipeline(view(profile((), host, [step(1, 0, 1000, device=None)])))
+    assert (values[TF_DATA_BOTTLENECK], values[TF_DATA_CLASS]) == (name, kind)
+    assert values[TF_DATA_SHARE] == pytest.approx(0.5)
+    assert values[TF_DATA_PARALLELISM] == (parallelism or 1)
 
 
 @pytest.mark.parametrize(
@@ -95,20 +107,16 @@ def test_what_can_be_done_goes_by_the_transformation(name: str, parallelism: int
 def test_what_runs_on_other_threads_while_the_step_waits_tells_what_an_iterator_does(
     op: str, until: int, kind: str, path: str
 ):
-    host = [asked(0, 500), call("Iterator::Generator", 0, 500), on_host("op", 0, until, name=op, thread=2)]
-    found = pipeline(view(profile((), host, [step(1, 0, 1000, device=None)])))
-    assert (found["tf_data_class"], found["tf_data_path"]) == (kind, path)
+    host = [request(0, 500), call("Iterator::Generator", 0, 500), on_host("op", 0, until, name=op, thread=2)]
+    values = pipeline(view(profile((), host, [step(1, 0, 1000, device=None)])))
+    assert (values[TF_DATA_CLASS], values[TF_DATA_PATH]) == (kind, path)
 
 
 def test_stages_and_the_table():
     ahead = "Iterator::Prefetch::TFRecord"
-    one = view(profile((), [*SERIAL, call(ahead, 600, 700)], [step(1, 0, 1000, device=None)]))
-    assert [stages(one)[f"{stage}_ms"] for stage in ("demanded_read", "advanced_read", "preprocessing")] == [
-        pytest.approx(0.15),
-        pytest.approx(0.1),
-        pytest.approx(0.33),
-    ]
-    table = iterator_table(one)
+    recording = view(profile((), [*SERIAL, call(ahead, 600, 700)], [step(1, 0, 1000, device=None)]))
+    assert [stages(recording)[STAGES_MS[stage]] for stage in STAGES] == pytest.approx([0.15, 0.1, 0.33])
+    table = iterator_table(recording)
     assert table.filter("critical")["iterator"].to_list() == [ROOT, MAP]
     assert table.filter("bottleneck")["iterator"].to_list() == [MAP]
 
@@ -116,7 +124,7 @@ def test_stages_and_the_table():
 def test_without_iterators_nothing_is_waited_for_unless_they_were_not_recorded():
     steps = [step(1, 0, 1000, device=None)]
     unused = pipeline(view(profile((), [on_host("op", 0, 10)], steps)))
-    assert unused["tf_data_share"] == 0
-    assert isinstance(unused["tf_data_bottleneck"], Missing)
-    unrecorded = pipeline(view(profile((), [asked(0, 10)], steps)))
-    assert isinstance(unrecorded["tf_data_share"], Missing)
+    assert unused[TF_DATA_SHARE] == 0
+    assert isinstance(unused[TF_DATA_BOTTLENECK], Missing)
+    unrecorded = pipeline(view(profile((), [request(0, 10)], steps)))
+    assert isinstance(unrecorded[TF_DATA_SHARE], Missing)

@@ -8,7 +8,7 @@ import pytest
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.host import frameworks, launching
 from advisor.metrics.host.frameworks import compilation, contention, devices, eager, placement, recording, settings
-from advisor.metrics.memory.peak import memory
+from advisor.metrics.memory import peak
 from advisor.metrics.steps.breakdown import breakdown
 from advisor.model.missing import Missing
 from advisor.model.profile import table
@@ -145,9 +145,9 @@ def test_memory_that_an_allocator_takes_all_at_once():
         {"worker": 0, "device": 0, "at_ns": at, "allocated_bytes": a, "available_bytes": 10 - a, "fragmentation": f}
         for at, a, f in ((1, 4, 0.0), (2, 8, 0.5), (3, 6, 0.9))
     ]
-    values = memory(view(profile([kernel(0, 1)], steps=[step(1, 0, 10)], allocations=rows)))
-    assert (values["reserved_memory_bytes"], values["peak_memory_bytes"]) == (10, 8)
-    assert values["fragmentation"] == pytest.approx(0.1)
+    values = peak.memory(view(profile([kernel(0, 1)], steps=[step(1, 0, 10)], allocations=rows)))
+    assert (values[peak.RESERVED_MEMORY_BYTES], values[peak.PEAK_MEMORY_BYTES]) == (10, 8)
+    assert values[peak.FRAGMENTATION] == pytest.approx(0.1)
 
 
 def test_work_on_other_threads_for_a_step_is_no_python():

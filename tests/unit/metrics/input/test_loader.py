@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.input.loader import loader
+from advisor.metrics.input.loader import SINGLE_PROCESS_INPUT_SHARE, UNNAMED_INPUT, loader
 from tests.tables import kernel, measured, on_host, profile, step, view
 
 ALONE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -14,24 +14,24 @@ STEPS = [step(1, 0, 100)]
 def test_loading_counts_where_neither_device_nor_calls_are_busy():
     # 20 to 70, of which a kernel covers 10 and a call 5
     host = [on_host("input", 20, 70, name=ALONE), on_host("runtime", 40, 45)]
-    assert loader(view(profile(DEVICE, host, STEPS)))["single_process_input_share"] == pytest.approx(0.35)
+    assert loader(view(profile(DEVICE, host, STEPS)))[SINGLE_PROCESS_INPUT_SHARE] == pytest.approx(0.35)
 
 
 def test_workers_load_in_processes_of_their_own():
     host = [on_host("input", 20, 70, name=WITH_WORKERS)]
-    assert loader(view(profile(DEVICE, host, STEPS))) == {"single_process_input_share": 0, "unnamed_input": ""}
+    assert loader(view(profile(DEVICE, host, STEPS))) == {SINGLE_PROCESS_INPUT_SHARE: 0, UNNAMED_INPUT: ""}
 
 
 def test_on_a_cpu_it_counts_too():
     host = [on_host("input", 20, 70, name=ALONE)]
-    made = view(profile([], host, [step(1, 0, 100, device=None)]))
-    assert loader(made)["single_process_input_share"] == pytest.approx(0.5)
+    recording = view(profile([], host, [step(1, 0, 100, device=None)]))
+    assert loader(recording)[SINGLE_PROCESS_INPUT_SHARE] == pytest.approx(0.5)
 
 
 def test_places_are_the_loader_s_ranges_in_used_steps():
     host = [on_host("input", at, at + 10, name=ALONE) for at in (35, 150)]
-    found = measured(profile(DEVICE, host, STEPS)).places("single_process_input_share", 0)
-    assert found.select("step", "start_ns").rows() == [(1, 35_000)]
+    values = measured(profile(DEVICE, host, STEPS)).places("single_process_input_share", 0)
+    assert values.select("step", "start_ns").rows() == [(1, 35_000)]
 
 
 def test_without_a_step_nothing_is_known():
@@ -39,7 +39,7 @@ def test_without_a_step_nothing_is_known():
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "source"),
     [
         ("$train.py:7 validate_config", "validate_config (train.py:7)"),
         ("zzz", "zzz"),
@@ -47,6 +47,6 @@ def test_without_a_step_nothing_is_known():
         ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", ""),
     ],
 )
-def test_an_input_range_that_does_not_call_itself_a_loader_is_named(name: str, told: str):
-    made = profile([], [on_host("input", 10, 60, name=name)], [step(0, 0, 100, device=None)])
-    assert loader(view(made))["unnamed_input"] == told
+def test_an_input_range_that_does_not_call_itself_a_loader_is_named(name: str, source: str):
+    recording = profile([], [on_host("input", 10, 60, name=name)], [step(0, 0, 100, device=None)])
+    assert loader(view(recording))[UNNAMED_INPUT] == source

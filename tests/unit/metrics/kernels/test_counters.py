@@ -4,36 +4,44 @@ from collections.abc import Mapping
 
 import pytest
 
-from advisor.metrics.kernels.counters import counters
-from advisor.metrics.metric import Value
+from advisor.metrics.kernels.counters import (
+    COMPUTE_BOUND_SHARE,
+    DRAM_SHARE,
+    MEMORY_BOUND_SHARE,
+    SM_ACTIVE_SHARE,
+    TENSOR_ACTIVE_SHARE,
+    counters,
+)
+from advisor.metrics.metric import Metric, Value
 from advisor.model.missing import Missing
 from tests.tables import US, Row, kernel, profile, step, view
 
 
-def sampled(at: int, **values: float) -> list[Row]:
+def samples(at: int, **rates: float) -> list[Row]:
     """Samples at `at` us of the counters given, of the first device."""
     row = {"worker": 0, "device": 0, "at_ns": at * US}
-    return [row | {"metric": metric, "value": value} for metric, value in values.items()]
+    return [row | {"metric": metric, "value": value} for metric, value in rates.items()]
 
 
-def found(samples: list[Row]) -> Mapping[str, Value]:
+def values(rows: list[Row]) -> Mapping[Metric, Value]:
     """Of a step from 0 to 200 us in which a kernel runs until 100."""
-    return counters(view(profile([kernel(0, 100)], steps=[step(1, 0, 200)], gpu_samples=samples)))
+    return counters(view(profile([kernel(0, 100)], steps=[step(1, 0, 200)], gpu_samples=rows)))
 
 
-def every_us(until: int = 200, **values: float) -> list[Row]:
-    return [row for at in range(until) for row in sampled(at, **values)]
+def every_us(until: int = 200, **rates: float) -> list[Row]:
+    return [row for at in range(until) for row in samples(at, **rates)]
 
 
 def test_means_are_over_the_time_in_which_the_device_is_busy():
     busy = every_us(100, sm_active=0.4, tensor_active=0.2, dram_read=0.3, dram_write=0.1)
-    idle = [row for at in range(100, 200) for row in sampled(at, sm_active=0, tensor_active=0, dram_read=0)]
-    told = found(busy + idle)
-    assert [told[f"{name}_share"] for name in ("sm_active", "tensor_active", "dram")] == pytest.approx([0.4, 0.2, 0.4])
+    idle = [row for at in range(100, 200) for row in samples(at, sm_active=0, tensor_active=0, dram_read=0)]
+    row = values(busy + idle)
+    means = (row[SM_ACTIVE_SHARE], row[TENSOR_ACTIVE_SHARE], row[DRAM_SHARE])
+    assert means == pytest.approx((0.4, 0.2, 0.4))
 
 
 @pytest.mark.parametrize(
-    ("values", "memory", "compute"),
+    ("rates", "memory", "compute"),
     [
         ({"dram_read": 0.5, "dram_write": 0.1, "tensor_active": 0.3}, 1, 0),
         ({"dram_read": 0.59, "dram_write": 0.0, "tensor_active": 0.3}, 0, 0),
@@ -43,25 +51,26 @@ def test_means_are_over_the_time_in_which_the_device_is_busy():
     ],
     ids=["memory", "neither", "tensor cores", "issue", "both alike"],
 )
-def test_what_limits_is_used_most_and_to_60_percent(values: dict[str, float], memory: float, compute: float):
-    told = found(every_us(**values))
-    assert (told["memory_bound_share"], told["compute_bound_share"]) == (memory, compute)
+def test_what_limits_is_used_most_and_to_60_percent(rates: dict[str, float], memory: float, compute: float):
+    row = values(every_us(**rates))
+    assert (row[MEMORY_BOUND_SHARE], row[COMPUTE_BOUND_SHARE]) == (memory, compute)
 
 
 def test_samples_outside_the_steps_and_of_other_devices_do_not_count():
     others = [row | {"device": 1} for row in every_us(dram_read=0.9, tensor_active=0.0)]
-    later = [row for at in range(300, 600) for row in sampled(at, dram_read=0.9, tensor_active=0.0)]
-    told = found([*every_us(dram_read=0.1, tensor_active=0.0), *others, *later])
-    assert told["memory_bound_share"] == 0
+    later = [row for at in range(300, 600) for row in samples(at, dram_read=0.9, tensor_active=0.0)]
+    row = values([*every_us(dram_read=0.1, tensor_active=0.0), *others, *later])
+    assert row[MEMORY_BOUND_SHARE] == 0
 
 
 def test_a_counter_that_was_not_sampled_is_unknown():
-    told = found(every_us(sm_active=0.5))
-    assert told["sm_active_share"] == pytest.approx(0.5)
-    for name in ("tensor_active_share", "dram_share", "memory_bound_share", "compute_bound_share"):
-        assert isinstance(told[name], Missing)
+    row = values(every_us(sm_active=0.5))
+    assert row[SM_ACTIVE_SHARE] == pytest.approx(0.5)
+    assert {value for metric, value in row.items() if metric is not SM_ACTIVE_SHARE} == {
+        Missing("counters_not_sampled")
+    }
 
 
 def test_few_samples_tell_nothing():
-    told = found(every_us(99, sm_active=0.5))
-    assert all(value == Missing("few_samples", samples=99, needed=100) for value in told.values())
+    row = values(every_us(99, sm_active=0.5))
+    assert all(value == Missing("few_samples", samples=99, needed=100) for value in row.values())

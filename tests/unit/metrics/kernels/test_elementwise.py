@@ -2,7 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.kernels.elementwise import elementwise
+from advisor.metrics.kernels.elementwise import (
+    CHAIN_GAIN_MS,
+    CHAIN_LEAST_GAIN_MS,
+    ELEMENTWISE_CHAIN_KERNELS,
+    ELEMENTWISE_CHAIN_MS,
+    ELEMENTWISE_CHAIN_OPS,
+    ELEMENTWISE_CHAIN_SHARE,
+    ELEMENTWISE_CHAINS_PER_STEP,
+    elementwise,
+)
 from tests.device_bound import ADD, REDUCE, op, queued
 
 OPS = [op("aten::mul", [4096, 4096]), op("aten::tanh", [4096, 4096])]
@@ -10,27 +19,27 @@ OPS = [op("aten::mul", [4096, 4096]), op("aten::tanh", [4096, 4096])]
 
 def test_a_chain_becomes_one_kernel_between_its_shortest_and_twice_its_longest():
     ran = [(ADD, us, {"on": i % 2}) for i, us in enumerate((100, 120, 140, 120))]
-    found = elementwise(queued(*ran, (REDUCE, 500, {}), ops=OPS))
-    assert found["elementwise_chain_share"] == pytest.approx(0.48)
-    assert found["elementwise_chain_ms"] == pytest.approx(0.48)
-    assert found["elementwise_chain_ops"] == "aten::mul (0.24 ms), aten::tanh (0.24 ms)"
-    assert found["elementwise_chains_per_step"] == 1
-    assert found["elementwise_chain_kernels"] == 4
-    assert found["chain_gain_ms"] == pytest.approx(0.38)
-    assert found["chain_least_gain_ms"] == pytest.approx(0.20)
+    values = elementwise(queued(*ran, (REDUCE, 500, {}), ops=OPS))
+    assert values[ELEMENTWISE_CHAIN_SHARE] == pytest.approx(0.48)
+    assert values[ELEMENTWISE_CHAIN_MS] == pytest.approx(0.48)
+    assert values[ELEMENTWISE_CHAIN_OPS] == "aten::mul (0.24 ms), aten::tanh (0.24 ms)"
+    assert values[ELEMENTWISE_CHAINS_PER_STEP] == 1
+    assert values[ELEMENTWISE_CHAIN_KERNELS] == 4
+    assert values[CHAIN_GAIN_MS] == pytest.approx(0.38)
+    assert values[CHAIN_LEAST_GAIN_MS] == pytest.approx(0.20)
 
 
 def test_each_chain_is_fused_by_itself():
     ran = [(ADD, 100, {"on": 0})] * 3 + [(REDUCE, 80, {})] + [(ADD, 20, {"on": 1})] * 5
-    found = elementwise(queued(*ran, ops=OPS))
-    assert (found["elementwise_chains_per_step"], found["elementwise_chain_kernels"]) == (2, 4)
-    assert found["chain_gain_ms"] == pytest.approx(0.2 + 0.08)
-    assert found["chain_least_gain_ms"] == pytest.approx(0.1 + 0.06)
+    values = elementwise(queued(*ran, ops=OPS))
+    assert (values[ELEMENTWISE_CHAINS_PER_STEP], values[ELEMENTWISE_CHAIN_KERNELS]) == (2, 4)
+    assert values[CHAIN_GAIN_MS] == pytest.approx(0.2 + 0.08)
+    assert values[CHAIN_LEAST_GAIN_MS] == pytest.approx(0.1 + 0.06)
 
 
 def test_a_chain_never_gets_slower_by_fusing():
     ran = [(ADD, 10, {"on": 0}), (ADD, 10, {"on": 0}), (ADD, 400, {"on": 0})]
-    assert elementwise(queued(*ran, ops=OPS))["chain_least_gain_ms"] == 0
+    assert elementwise(queued(*ran, ops=OPS))[CHAIN_LEAST_GAIN_MS] == 0
 
 
 def test_without_chains_all_is_zero():

@@ -2,7 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.kernels.grids import grids
+from advisor.metrics.kernels.grids import (
+    FEW_BLOCKS_FILL,
+    FEW_BLOCKS_LOST_SHARE,
+    FEW_BLOCKS_OPS,
+    FEW_BLOCKS_SHARE,
+    LOW_OCCUPANCY_SHARE,
+    TAIL_WAVE_GAIN_MS,
+    TAIL_WAVE_SHARE,
+    grids,
+)
 from advisor.model.missing import Missing
 from tests.device_bound import ADD, GEMM, op, queued
 from tests.tables import A100, V100, Row, on_host
@@ -15,26 +24,26 @@ LARGE = {"on": 0, "block": 256, "registers": 230, "shared_bytes": 98_304, "occup
 
 def test_kernels_with_fewer_blocks_than_multiprocessors_leave_the_others_unused():
     ran = [(GEMM, 400, {"on": 0, "blocks_per_sm": 0.25}), (ADD, 200, {"on": 1, "blocks_per_sm": 0.75})]
-    found = grids(queued(*ran, (ADD, 380, {"on": 1, "blocks_per_sm": 1.0}), ops=OPS))
-    assert found["few_blocks_share"] == pytest.approx(0.6)
-    assert found["few_blocks_lost_share"] == pytest.approx(0.3 + 0.05)
-    assert found["few_blocks_fill"] == pytest.approx((100 + 150) / 600)
-    assert found["few_blocks_ops"] == "aten::mm (0.4 ms), aten::add (0.2 ms)"
+    values = grids(queued(*ran, (ADD, 380, {"on": 1, "blocks_per_sm": 1.0}), ops=OPS))
+    assert values[FEW_BLOCKS_SHARE] == pytest.approx(0.6)
+    assert values[FEW_BLOCKS_LOST_SHARE] == pytest.approx(0.3 + 0.05)
+    assert values[FEW_BLOCKS_FILL] == pytest.approx((100 + 150) / 600)
+    assert values[FEW_BLOCKS_OPS] == "aten::mm (0.4 ms), aten::add (0.2 ms)"
 
 
 def test_the_optimizer_s_kernels_are_left_out_as_a_larger_batch_does_not_fill_them():
     update = on_host("annotation", 0, 9, name="Optimizer.step#SGD.step")
-    assert grids(queued((ADD, 980, {"blocks_per_sm": 0.25}), ranges=[update]))["few_blocks_share"] == 0
+    assert grids(queued((ADD, 980, {"blocks_per_sm": 0.25}), ranges=[update]))[FEW_BLOCKS_SHARE] == 0
 
 
 def test_blocks_per_multiprocessor_follow_from_the_grid_where_the_profiler_does_not_say():
-    assert grids(queued((ADD, 980, {"grid": 54})))["few_blocks_lost_share"] == pytest.approx(0.49)
+    assert grids(queued((ADD, 980, {"grid": 54})))[FEW_BLOCKS_LOST_SHARE] == pytest.approx(0.49)
     unknown = grids(queued((ADD, 980, {"grid": 54}), device={"device": 0}))
-    assert isinstance(unknown["few_blocks_share"], Missing)
+    assert isinstance(unknown[FEW_BLOCKS_SHARE], Missing)
 
 
 @pytest.mark.parametrize(
-    ("blocks_per_sm", "lost"),
+    ("blocks_per_sm", "unused"),
     [
         (1.1, 1 - 1.1 / 2),
         (1.65, 1 - 1.65 / 2),
@@ -45,10 +54,10 @@ def test_blocks_per_multiprocessor_follow_from_the_grid_where_the_profiler_does_
         (10.1, 0),
     ],
 )
-def test_the_last_wave_of_a_matrix_kernel_is_lost_as_far_as_it_is_empty(blocks_per_sm: float, lost: float):
-    found = grids(queued((GEMM, 980, LARGE | {"blocks_per_sm": blocks_per_sm}), ops=OPS))
-    assert found["tail_wave_share"] == pytest.approx(0.98 * lost)
-    assert found["tail_wave_gain_ms"] == pytest.approx(0.98 * lost, abs=1e-5)
+def test_the_last_wave_of_a_matrix_kernel_is_lost_as_far_as_it_is_empty(blocks_per_sm: float, unused: float):
+    values = grids(queued((GEMM, 980, LARGE | {"blocks_per_sm": blocks_per_sm}), ops=OPS))
+    assert values[TAIL_WAVE_SHARE] == pytest.approx(0.98 * unused)
+    assert values[TAIL_WAVE_GAIN_MS] == pytest.approx(0.98 * unused, abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -63,23 +72,23 @@ def test_the_last_wave_of_a_matrix_kernel_is_lost_as_far_as_it_is_empty(blocks_p
     ],
 )
 def test_how_many_blocks_fit_follows_from_threads_registers_and_shared_memory(device: Row, columns: Row, resident: int):
-    one_more = {"on": 0, "blocks_per_sm": 1.5 * resident} | columns
-    assert grids(queued((GEMM, 980, one_more), ops=OPS, device=device))["tail_wave_share"] == pytest.approx(0.98 / 4)
-    whole = {"on": 0, "blocks_per_sm": 2.0 * resident} | columns
-    assert grids(queued((GEMM, 980, whole), ops=OPS, device=device))["tail_wave_share"] == 0
+    half_more = {"on": 0, "blocks_per_sm": 1.5 * resident} | columns
+    assert grids(queued((GEMM, 980, half_more), ops=OPS, device=device))[TAIL_WAVE_SHARE] == pytest.approx(0.98 / 4)
+    full_waves = {"on": 0, "blocks_per_sm": 2.0 * resident} | columns
+    assert grids(queued((GEMM, 980, full_waves), ops=OPS, device=device))[TAIL_WAVE_SHARE] == 0
 
 
 def test_only_kernels_of_equal_blocks_have_a_last_wave_that_counts():
-    assert grids(queued((ADD, 980, LARGE | {"blocks_per_sm": 1.1}), ops=OPS))["tail_wave_share"] == 0
-    untold = {"on": 0, "blocks_per_sm": 1.1}
-    assert grids(queued((GEMM, 980, untold), ops=OPS))["tail_wave_share"] == 0
+    assert grids(queued((ADD, 980, LARGE | {"blocks_per_sm": 1.1}), ops=OPS))[TAIL_WAVE_SHARE] == 0
+    unknown = {"on": 0, "blocks_per_sm": 1.1}
+    assert grids(queued((GEMM, 980, unknown), ops=OPS))[TAIL_WAVE_SHARE] == 0
 
 
 @pytest.mark.parametrize("device", [MI250, {"device": 0, "name": "Something New", "sm_count": 100}])
 def test_on_other_devices_it_is_not_known_how_many_fit(device: Row):
-    found = grids(queued((GEMM, 980, LARGE | {"blocks_per_sm": 1.1}), ops=OPS, device=device))
-    assert isinstance(found["tail_wave_share"], Missing)
-    assert found["few_blocks_share"] == 0
+    values = grids(queued((GEMM, 980, LARGE | {"blocks_per_sm": 1.1}), ops=OPS, device=device))
+    assert isinstance(values[TAIL_WAVE_SHARE], Missing)
+    assert values[FEW_BLOCKS_SHARE] == 0
 
 
 @pytest.mark.parametrize(
@@ -89,5 +98,5 @@ def test_on_other_devices_it_is_not_known_how_many_fit(device: Row):
 def test_low_occupancy_is_counted_where_blocks_suffice_and_threads_matter(
     kernel: str, occupancy: float, blocks_per_sm: float, share: float
 ):
-    made = queued((kernel, 980, {"on": 1, "occupancy": occupancy, "blocks_per_sm": blocks_per_sm}), ops=OPS)
-    assert grids(made)["low_occupancy_share"] == pytest.approx(share)
+    step = queued((kernel, 980, {"on": 1, "occupancy": occupancy, "blocks_per_sm": blocks_per_sm}), ops=OPS)
+    assert grids(step)[LOW_OCCUPANCY_SHARE] == pytest.approx(share)

@@ -3,7 +3,15 @@ from __future__ import annotations
 import pytest
 
 from advisor.analysis.device.steps import DeviceView
-from advisor.metrics.kernels.optimizer_kernels import optimizers
+from advisor.metrics.kernels.optimizer_kernels import (
+    OPTIMIZER_GAIN_MS,
+    OPTIMIZER_KERNELS_PER_STEP,
+    OPTIMIZER_LEAST_GAIN_MS,
+    OPTIMIZER_MS,
+    OPTIMIZER_OPS,
+    OPTIMIZER_SHARE,
+    optimizers,
+)
 from tests.device_bound import ADD, GEMM, op, queued
 from tests.tables import A100, Row, on_host
 
@@ -20,27 +28,27 @@ def looped(device: Row = A100, ops: list[Row] = OPS) -> DeviceView:
 
 
 def test_a_fused_optimizer_moves_each_value_once():
-    found = optimizers(looped())
-    assert found["optimizer_share"] == pytest.approx(0.64)
-    assert found["optimizer_ms"] == pytest.approx(0.64)
-    assert found["optimizer_kernels_per_step"] == 4
-    assert found["optimizer_ops"] == "aten::mul_ (0.32 ms), aten::addcdiv_ (0.16 ms), aten::lerp_ (0.16 ms)"
+    values = optimizers(looped())
+    assert values[OPTIMIZER_SHARE] == pytest.approx(0.64)
+    assert values[OPTIMIZER_MS] == pytest.approx(0.64)
+    assert values[OPTIMIZER_KERNELS_PER_STEP] == 4
+    assert values[OPTIMIZER_OPS] == "aten::mul_ (0.32 ms), aten::addcdiv_ (0.16 ms), aten::lerp_ (0.16 ms)"
     # mul_ covers 40 million elements, the others 20: 20 million parameters, the median.
-    assert found["optimizer_gain_ms"] == pytest.approx(0.64 - 20 * MILLION * 20 / 2039e9 * 1e3, rel=1e-3)
-    assert found["optimizer_least_gain_ms"] == pytest.approx(0.64 - 20 * MILLION * 28 / (0.6 * 2039e9) * 1e3, rel=1e-3)
+    assert values[OPTIMIZER_GAIN_MS] == pytest.approx(0.64 - 20 * MILLION * 20 / 2039e9 * 1e3, rel=1e-3)
+    assert values[OPTIMIZER_LEAST_GAIN_MS] == pytest.approx(0.64 - 20 * MILLION * 28 / (0.6 * 2039e9) * 1e3, rel=1e-3)
 
 
 @pytest.mark.parametrize(
-    "made",
+    "step",
     [looped(device={"device": 0, "name": "Something New"}), looped(ops=[op(f"aten::{n}_") for n in "abc"])],
     ids=["bandwidth unknown", "shapes unknown"],
 )
-def test_without_bytes_or_bandwidth_65_to_20_percent_of_the_time_are_left(made: DeviceView):
-    found = optimizers(made)
-    assert found["optimizer_gain_ms"] == pytest.approx(0.64 * 0.8)
-    assert found["optimizer_least_gain_ms"] == pytest.approx(0.64 * 0.35)
+def test_without_bytes_or_bandwidth_65_to_20_percent_of_the_time_are_left(step: DeviceView):
+    values = optimizers(step)
+    assert values[OPTIMIZER_GAIN_MS] == pytest.approx(0.64 * 0.8)
+    assert values[OPTIMIZER_LEAST_GAIN_MS] == pytest.approx(0.64 * 0.35)
 
 
 def test_a_fused_optimizer_has_no_kernels_of_single_tensors():
-    made = queued((GEMM, 200, {}), (GEMM, 200, {}), (FUSED, 300, {}), ranges=[STEP])
-    assert set(optimizers(made).values()) == {0, ""}
+    step = queued((GEMM, 200, {}), (GEMM, 200, {}), (FUSED, 300, {}), ranges=[STEP])
+    assert set(optimizers(step).values()) == {0, ""}

@@ -5,8 +5,17 @@ import json
 import pytest
 
 from advisor.analysis.device.matmuls import candidates
-from advisor.metrics.kernels.tensor_cores import tensor_cores
-from advisor.metrics.metric import METRICS
+from advisor.metrics.kernels.tensor_cores import (
+    SIXTEEN_BIT_SHARE,
+    TENSOR_CORE_ELIGIBLE_SHARE,
+    TENSOR_CORE_SHARE,
+    TENSOR_CORE_UNKNOWN_SHARE,
+    TENSOR_CORE_UNUSED_MS,
+    TENSOR_CORE_UNUSED_OPS,
+    TENSOR_CORE_UNUSED_SHARE,
+    tensor_cores,
+)
+from advisor.model.missing import Missing
 from advisor.model.profile import Profile
 from tests.tables import A100, V100, Row, kernel, on_host, profile, step, view
 
@@ -33,8 +42,8 @@ def ran(name: str, op: Row | None = None, device: Row = V100, dur: float = 10) -
     )
 
 
-def verdicts(made: Profile) -> list[str]:
-    return candidates(view(made))["verdict"].to_list()
+def verdicts(recording: Profile) -> list[str]:
+    return candidates(view(recording))["verdict"].to_list()
 
 
 LARGE = [128, 256], [256, 512]
@@ -105,21 +114,21 @@ MIXED = profile(KERNELS, OPS, [step(1, 0, 200)])
 
 
 def test_shares_are_of_the_time_of_all_compute_kernels_and_unused_of_the_step():
-    found = tensor_cores(view(MIXED))
-    assert found["tensor_core_share"] == pytest.approx(0.1)
-    assert found["tensor_core_eligible_share"] == pytest.approx(0.3)
-    assert found["tensor_core_unknown_share"] == pytest.approx(0.3)
-    assert found["tensor_core_unused_share"] == pytest.approx(0.1)
-    assert found["tensor_core_unused_ms"] == pytest.approx(0.02)
-    assert found["tensor_core_unused_ops"] == "aten::mm (20 µs)"
-    assert found["sixteen_bit_share"] == pytest.approx(40 / 60)
+    values = tensor_cores(view(MIXED))
+    assert values[TENSOR_CORE_SHARE] == pytest.approx(0.1)
+    assert values[TENSOR_CORE_ELIGIBLE_SHARE] == pytest.approx(0.3)
+    assert values[TENSOR_CORE_UNKNOWN_SHARE] == pytest.approx(0.3)
+    assert values[TENSOR_CORE_UNUSED_SHARE] == pytest.approx(0.1)
+    assert values[TENSOR_CORE_UNUSED_MS] == pytest.approx(0.02)
+    assert values[TENSOR_CORE_UNUSED_OPS] == "aten::mm (20 µs)"
+    assert values[SIXTEEN_BIT_SHARE] == pytest.approx(40 / 60)
 
 
 def test_kernels_outside_the_steps_used_do_not_count():
-    made = profile(
+    recording = profile(
         [*KERNELS, kernel(250, 350, name=SINGLE)], OPS, [step(1, 0, 200), step(2, 200, 400, incomplete="cut")]
     )
-    assert tensor_cores(view(made))["tensor_core_unused_ms"] == pytest.approx(0.02)
+    assert tensor_cores(view(recording))[TENSOR_CORE_UNUSED_MS] == pytest.approx(0.02)
 
 
 def test_places_are_the_longest_call_of_each_kernel_by_the_kernel_s_total():
@@ -130,29 +139,25 @@ def test_places_are_the_longest_call_of_each_kernel_by_the_kernel_s_total():
         kernel(20, 23, name=SINGLE),
         kernel(30, 41, name=other),
     ]
-    places = METRICS["tensor_core_unused_share"].where
+    places = TENSOR_CORE_UNUSED_SHARE.where
     assert places
     rows = places(view(profile(device, steps=[step(1, 0, 100)])))
     assert rows.select("name", "start_ns", "dur_ns").rows() == [(SINGLE, 10_000, 5_000), (other, 30_000, 11_000)]
 
 
 @pytest.mark.parametrize(
-    ("device", "why"),
-    [
-        (P100, "the device has no Tensor Cores"),
-        ({"device": 0}, "it cannot be told whether the device has Tensor Cores"),
-        (MI250, "it cannot be told whether the device has Tensor Cores"),
-    ],
+    ("device", "reason"),
+    [(P100, "no_tensor_cores"), ({"device": 0}, "tensor_cores_unknown"), (MI250, "tensor_cores_unknown")],
 )
-def test_without_tensor_cores_or_knowing_of_them_nothing_is_said(device: Row, why: str):
-    found = tensor_cores(view(ran(SINGLE, device=device)))
-    assert set(found.values()) == {why}
-    assert found.keys() == tensor_cores(view(MIXED)).keys()
+def test_without_tensor_cores_or_knowing_of_them_nothing_is_said(device: Row, reason: str):
+    values = tensor_cores(view(ran(SINGLE, device=device)))
+    assert set(values.values()) == {Missing(reason)}
+    assert values.keys() == tensor_cores(view(MIXED)).keys()
 
 
 def test_products_without_length_have_no_type_worth_a_share():
-    made = profile([kernel(0, 10, name=ADD), kernel(20, 20, name=HALF)], steps=[step(1, 0, 100)])
-    assert tensor_cores(view(made))["sixteen_bit_share"] is None
+    recording = profile([kernel(0, 10, name=ADD), kernel(20, 20, name=HALF)], steps=[step(1, 0, 100)])
+    assert tensor_cores(view(recording))[SIXTEEN_BIT_SHARE] is None
 
 
 def test_without_kernels_there_are_no_shares():

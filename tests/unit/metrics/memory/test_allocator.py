@@ -2,7 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.memory.allocator import churn
+from advisor.metrics.memory.allocator import (
+    ALLOCATOR_CALLS,
+    ALLOCATOR_CALLS_PER_STEP,
+    ALLOCATOR_FREES_IN_OPS_PART,
+    ALLOCATOR_FREES_PER_STEP,
+    ALLOCATOR_GAIN_MS,
+    ALLOCATOR_LEAST_GAIN_MS,
+    RESERVED_MEMORY_SHARE,
+    churn,
+)
 from advisor.model.missing import Missing
 from tests.tables import V100, kernel, measured, on_host, profile, step, view
 
@@ -20,42 +29,42 @@ def test_calls_are_counted_and_named_by_time():
         on_host("allocator", 97, 99, name="cudaMalloc", thread=2),
         on_host("allocator", 3, 4, name="cudaFree"),
     ]
-    found = churn(view(profile(DEVICE, host, [*STEPS, step(2, 125, 250)])))
-    assert found["allocator_calls_per_step"] == 1.5
-    assert found["allocator_frees_per_step"] == 1
-    assert found["allocator_calls"] == "cudaFree (36 µs), cudaMalloc (1 µs)"
+    values = churn(view(profile(DEVICE, host, [*STEPS, step(2, 125, 250)])))
+    assert values[ALLOCATOR_CALLS_PER_STEP] == 1.5
+    assert values[ALLOCATOR_FREES_PER_STEP] == 1
+    assert values[ALLOCATOR_CALLS] == "cudaFree (36 µs), cudaMalloc (1 µs)"
 
 
 @pytest.mark.parametrize(("name", "frees"), [("hipFree", 1), ("cudaFreeAsync", 1), ("cuMemUnmap", 1), ("hipMalloc", 0)])
 def test_frees_are_told_by_name(name, frees):
-    assert churn(view(profile(DEVICE, [FREE | {"name": name}], STEPS)))["allocator_frees_per_step"] == frees
+    assert churn(view(profile(DEVICE, [FREE | {"name": name}], STEPS)))[ALLOCATOR_FREES_PER_STEP] == frees
 
 
 def test_frees_inside_ops_are_told_from_those_between_them():
     host = [on_host("op", 25, 97, name="aten::conv2d", thread=2), FREE | {"parent": 0}]
-    assert churn(view(profile(DEVICE, host, STEPS)))["allocator_frees_in_ops_part"] == 1
-    assert churn(view(profile(DEVICE, [FREE], STEPS)))["allocator_frees_in_ops_part"] == 0
-    assert churn(view(profile(DEVICE, [], STEPS)))["allocator_frees_in_ops_part"] == 0
+    assert churn(view(profile(DEVICE, host, STEPS)))[ALLOCATOR_FREES_IN_OPS_PART] == 1
+    assert churn(view(profile(DEVICE, [FREE], STEPS)))[ALLOCATOR_FREES_IN_OPS_PART] == 0
+    assert churn(view(profile(DEVICE, [], STEPS)))[ALLOCATOR_FREES_IN_OPS_PART] == 0
 
 
 def test_host_memory_is_another_matter():
     host = [FREE | {"name": "cudaHostAlloc"}, FREE | {"name": "hipHostFree"}]
-    assert churn(view(profile(DEVICE, host, STEPS)))["allocator_calls_per_step"] == 0
+    assert churn(view(profile(DEVICE, host, STEPS)))[ALLOCATOR_CALLS_PER_STEP] == 0
 
 
 def test_without_the_calls_the_next_launch_comes_so_much_earlier():
     # 70 us earlier: from 105 to 35
-    found = churn(view(profile(DEVICE, [FREE], STEPS)))
-    assert found["allocator_gain_ms"] == pytest.approx(0.070)
-    assert found["allocator_least_gain_ms"] == pytest.approx(0.049)
+    values = churn(view(profile(DEVICE, [FREE], STEPS)))
+    assert values[ALLOCATOR_GAIN_MS] == pytest.approx(0.070)
+    assert values[ALLOCATOR_LEAST_GAIN_MS] == pytest.approx(0.049)
 
 
 def test_where_no_replay_is_to_be_trusted_the_idle_time_counts_not_the_waiting():
     # the step's own range holds no launch: of 70 us in the call the device idles in 20
-    made = profile(
+    recording = profile(
         [kernel(0, 40, -1), kernel(60, 100, -1)], [on_host("allocator", 10, 80, name="cudaFree")], [step(1, 0, 100)]
     )
-    assert churn(view(made))["allocator_gain_ms"] == pytest.approx(0.020)
+    assert churn(view(recording))[ALLOCATOR_GAIN_MS] == pytest.approx(0.020)
 
 
 def test_places_are_the_calls_with_the_op_around_them():
@@ -65,25 +74,25 @@ def test_places_are_the_calls_with_the_op_around_them():
 
 
 def test_steps_that_ask_for_no_memory_lose_nothing():
-    found = churn(view(profile(DEVICE, steps=STEPS)))
-    assert found["allocator_calls_per_step"] == found["allocator_gain_ms"] == found["allocator_least_gain_ms"] == 0
-    assert found["allocator_calls"] == ""
+    values = churn(view(profile(DEVICE, steps=STEPS)))
+    assert values[ALLOCATOR_CALLS_PER_STEP] == values[ALLOCATOR_GAIN_MS] == values[ALLOCATOR_LEAST_GAIN_MS] == 0
+    assert values[ALLOCATOR_CALLS] == ""
 
 
-def held(reserved: int | None) -> list[dict[str, object]]:
+def totals(reserved: int | None) -> list[dict[str, object]]:
     return [{"worker": 0, "device": 0, "at_ns": at, "reserved_bytes": reserved} for at in (0, 1)]
 
 
 def test_reserved_memory_is_a_part_of_the_device_s():
-    made = profile(DEVICE, steps=STEPS, allocations=held(4 << 30))
-    assert churn(view(made))["reserved_memory_share"] == pytest.approx(0.25)
+    recording = profile(DEVICE, steps=STEPS, allocations=totals(4 << 30))
+    assert churn(view(recording))[RESERVED_MEMORY_SHARE] == pytest.approx(0.25)
 
 
 def test_without_size_or_totals_the_part_is_not_known():
-    nameless = profile(DEVICE, steps=STEPS, devices=[V100 | {"memory_bytes": None}], allocations=held(4 << 30))
-    assert churn(view(nameless))["reserved_memory_share"] == Missing("memory_size_unknown")
-    untold = profile(DEVICE, steps=STEPS, allocations=held(None))
-    assert churn(view(untold))["reserved_memory_share"] == Missing("no_reserved_totals")
+    nameless = profile(DEVICE, steps=STEPS, devices=[V100 | {"memory_bytes": None}], allocations=totals(4 << 30))
+    assert churn(view(nameless))[RESERVED_MEMORY_SHARE] == Missing("memory_size_unknown")
+    unsized = profile(DEVICE, steps=STEPS, allocations=totals(None))
+    assert churn(view(unsized))[RESERVED_MEMORY_SHARE] == Missing("no_reserved_totals")
 
 
 def test_without_a_step_nothing_is_known():
