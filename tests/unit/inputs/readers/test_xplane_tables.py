@@ -153,7 +153,7 @@ def test_numbers_used_twice_give_way_to_the_order_of_time():
 def test_without_marks_there_are_no_steps():
     profile = read(space(host(event("x:X", 0))))
     assert profile.steps.height == 0
-    assert "StepTraceAnnotation" in profile.lacks["steps"]
+    assert "StepTraceAnnotation" in profile.lacks["steps"].words
 
 
 def test_a_last_step_without_its_device_work_is_not_whole():
