@@ -16,7 +16,7 @@ from advisor import metrics
 from advisor.analysis.device.steps import select_steps
 from advisor.errors import ReadError, contained, failure
 from advisor.inputs.discover import RANK, Recording
-from advisor.inputs.readers import reader
+from advisor.inputs.readers import KINETO, reader
 from advisor.inputs.storage import local, open_file, size
 from advisor.limits import most_bytes, too_large
 from advisor.metrics import Part
@@ -33,7 +33,6 @@ Progress: TypeAlias = Callable[[str], Callable[[int], object]]
 _WORTH_BYTES: Final = 4 << 20  # of gzipped traces: below, starting a process takes longer than what it saves
 _MOST_LINES: Final = 20
 _NUMBER: Final = re.compile(r"\d[\d,.]*")
-_RANK_PER_FILE: Final = "kineto"
 _DIED: Final = "the process that read it was killed, most likely for want of memory; try again with --processes 1"
 
 
@@ -168,7 +167,7 @@ def _files_of(job: Sequence[Part]) -> list[str]:
 def _numbered_by(recording: Recording, measured: Sequence[Part]) -> str | None:
     """Where the numbers of the ranks are from, if not from the files themselves."""
     rows = [row for part in measured for row in part.selection.profile.workers.select("worker", "rank").rows()]
-    if recording.format != _RANK_PER_FILE or len(rows) <= 1:
+    if recording.format != KINETO.name or len(rows) <= 1:
         return None
     names = "the file names" if _names_tell_ranks(recording.files) else "the order of the file names"
     if any(rank is not None and rank != worker for worker, rank in rows):

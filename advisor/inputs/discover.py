@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from advisor.errors import UsageError
+from advisor.inputs.readers import FORMATS, NSYS, VIEWER, Format
 from advisor.inputs.saved import is_saved
 from advisor.inputs.storage import HEAD_BYTES, heads, is_url, listing, natural, says, tidy
 
@@ -46,66 +47,8 @@ class Rejected:
     others: tuple[str, ...] = ()
 
 
-class Format(NamedTuple):
-    """A kind of profile and what tells it.
-
-    Attributes:
-        name: The reader's name in `advisor.inputs.readers`.
-        title: What to call such a file.
-        own: Endings, in lower case, that no other program gives its files.
-        shared: Endings that others use too: there `sign` decides.
-        sign: Regular expression for what the first bytes, unpacked, contain.
-        openings: What a file with an `own` ending must begin with if its sign comes late.
-        readable: Whether there is a reader.
-    """
-
-    name: str
-    title: str
-    own: tuple[str, ...]
-    shared: tuple[str, ...]
-    sign: bytes
-    openings: tuple[bytes, ...] = (b"",)
-    readable: bool = False
-
-
-# The first match wins: the viewer data of TensorFlow and JAX are Chrome traces too.
-FORMATS: Final = (
-    Format("xplane", "a TensorFlow or JAX profile", (".xplane.pb",), (), rb"(?!)", readable=True),
-    Format(
-        "xplane",
-        "the trace viewer's copy of a TensorFlow or JAX profile",
-        (),
-        (),
-        rb'"highres-ticks"',
-        readable=True,
-    ),
-    Format(
-        "nsys",
-        "an Nsight Systems profile",
-        (".nsys-rep", ".qdrep"),
-        (".sqlite",),
-        rb"^SQLite(?s:.)*(?:TARGET_INFO|ENUM_NSYS|ENUM_CUDA|NVTX_EVENTS|CUPTI_ACTIVITY|StringIds)",
-        readable=True,
-    ),
-    Format("memory", "a PyTorch memory profile", (".memory.json", ".memory.json.gz"), (), rb"(?!)"),
-    Format(
-        "kineto",
-        "a PyTorch Profiler trace",
-        (".pt.trace.json", ".pt.trace.json.gz"),
-        (".json", ".json.gz"),
-        rb'"(?:traceEvents|deviceProperties|distributedInfo)"\s*:|"ph"\s*:\s*"',
-        openings=(b"{", b"["),
-        readable=True,
-    ),
-)
-
-_VIEWERS: Final = next(kind for kind in FORMATS if not (kind.own or kind.shared))
-_NSYS: Final = next(kind for kind in FORMATS if kind.name == "nsys")
-_READS: Final = (
-    "this version reads PyTorch Profiler traces (*.pt.trace.json, *.pt.trace.json.gz), TensorFlow and JAX profiles "
-    "(*.xplane.pb, or the *.trace.json.gz beside it), and Nsight Systems exports (*.sqlite, parquetdir; *.nsys-rep "
-    "where nsys is installed)"
-)
+_READABLE: Final = dict.fromkeys(kind.reads for kind in sorted(FORMATS, key=lambda kind: kind.name) if kind.reads)
+_READS: Final = f"this version reads {', '.join([*_READABLE][:-1])} and {[*_READABLE][-1]}"
 _TWIN: Final = "the unpacked copy of the .gz beside it, which is read instead"
 _EXPORTED: Final = "its export beside it is read instead"
 _TABLES: Final = ("StringIds.parquet", "META_DATA_EXPORT.parquet")  # one of them is in every parquetdir export
@@ -185,10 +128,10 @@ def _in_file(path: str) -> tuple[list[Recording], list[Rejected]]:
 def _in_folder(path: str, files: list[str], closed: list[tuple[str, str]]) -> tuple[list[Recording], list[Rejected]]:
     exports = sorted({_folder(file) for file in files if file.rpartition("/")[2] in _TABLES}, key=natural)
     if path in exports:
-        return [Recording("", path, _NSYS.name, (path,))], []
+        return [Recording("", path, NSYS.name, (path,))], []
     files = [file for file in files if _kind(file, lambda kind: kind.own + kind.shared)]
     looks = [look for look in map(_look, files, heads(files)) if look.kind]
-    looks += [_Look(export, _NSYS) for export in exports]
+    looks += [_Look(export, NSYS) for export in exports]
     good = {look.path for look in looks if not look.why}
     looks = [look for look in looks if not _is_viewers_copy(look, good)]
     looks = [look._replace(why=look.why or _twin(look.path, good)) for look in looks]
@@ -203,7 +146,7 @@ def _twin(path: str, good: Container[str]) -> str:
     if f"{path}.gz" in good:
         return _TWIN
     stem = path.removesuffix(_FOLDER_SUFFIX)
-    if stem == path and path.lower().endswith(_NSYS.own):
+    if stem == path and path.lower().endswith(NSYS.own):
         stem = path.rpartition(".")[0]
     others = {f"{stem}.sqlite", f"{stem}{_FOLDER_SUFFIX}"} if not path.endswith(_FOLDER_SUFFIX) else {f"{stem}.sqlite"}
     return _EXPORTED if stem != path and any(other in good for other in others) else ""
@@ -211,7 +154,7 @@ def _twin(path: str, good: Container[str]) -> str:
 
 def _is_viewers_copy(look: _Look, good: set[str]) -> bool:
     """Whether the profile itself lies beside this file and is read: then nobody misses the copy."""
-    return look.kind == _VIEWERS and f"{_folder(look.path)}/{_stem(look.path)}.xplane.pb" in good
+    return look.kind == VIEWER and f"{_folder(look.path)}/{_stem(look.path)}.xplane.pb" in good
 
 
 def _look(path: str, head: bytes | Exception) -> _Look:
@@ -230,7 +173,7 @@ def _look(path: str, head: bytes | Exception) -> _Look:
 
 def _objection(kind: Format | None, text: bytes) -> str:
     """Why a file of this kind that begins with `text` cannot be read; empty if it can."""
-    if kind and not kind.readable:
+    if kind and not kind.reads:
         return f"{kind.title}; {_READS}"
     if not text:
         return "nothing of this gzip file can be unpacked; record or copy it again"
@@ -320,11 +263,11 @@ def _runs(looks: Iterable[_Look]) -> Iterator[Recording]:
     of_folder: dict[str, dict[tuple[str, str], list[str]]] = defaultdict(lambda: defaultdict(list))
     for look in looks:
         kind = look.kind.name if look.kind else ""
-        job = re.sub(r"[0-9]+", "#", _stem(look.path)) if look.kind == _NSYS else ""
+        job = re.sub(r"[0-9]+", "#", _stem(look.path)) if look.kind == NSYS else ""
         of_folder[_folder(look.path)][kind, job].append(look.path)
     for folder, jobs in of_folder.items():
-        alone = [files[0] for (kind, _), files in jobs.items() if kind == _NSYS.name and len(files) == 1]
-        yield from (Recording("", file, _NSYS.name, (file,)) for file in alone)
+        alone = [files[0] for (kind, _), files in jobs.items() if kind == NSYS.name and len(files) == 1]
+        yield from (Recording("", file, NSYS.name, (file,)) for file in alone)
         others = {job: files for job, files in jobs.items() if files[0] not in alone}
         runs = [(kind, run) for (kind, _), files in others.items() for run in _split(kind, files)]
         for number, (kind, run) in enumerate(runs, start=1):
@@ -333,7 +276,7 @@ def _runs(looks: Iterable[_Look]) -> Iterator[Recording]:
 
 def _split(kind: str, files: list[str]) -> list[tuple[str, ...]]:
     """The runs among the files of a folder; TensorFlow and JAX give each run a folder of its own."""
-    return [_sorted(files)] if kind == "xplane" else recordings(files)
+    return [_sorted(files)] if any(f.folder_per_run for f in FORMATS if f.name == kind) else recordings(files)
 
 
 def _with_names(runs: Sequence[Recording]) -> list[Recording]:

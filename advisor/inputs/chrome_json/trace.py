@@ -129,7 +129,7 @@ class Trace(Generic[E, H]):
             events = self._decode(pending) if cut else None
             if events is None and cut > _PATIENCE_BYTES:
                 self._note(_REPAIRED)
-                events = self._one_by_one(apart(repaired(pending[1:-1])))
+                events = self._event_by_event(apart(repaired(pending[1:-1])))
             if events is None:
                 pending[cut:] = rest
                 retry_at = 2 * len(pending)
@@ -196,7 +196,7 @@ class Trace(Generic[E, H]):
         except (ValueError, RecursionError):
             return None
         self._note(_REPAIRED)
-        return self._one_by_one(raws)
+        return self._event_by_event(raws)
 
     def _decode_tail(self, text: bytes, opening: bytes) -> list[E]:
         """The last events and what follows the list; a file that ends early gives what is whole."""
@@ -223,23 +223,23 @@ class Trace(Generic[E, H]):
             return None
         self._note(_REPAIRED)
         self._read_header(text)
-        return self._one_by_one(raws)
+        return self._event_by_event(raws)
 
     def _salvage(self, text: bytes, opening: bytes) -> list[E]:
         """Every event of a broken stretch that can be decoded on its own; the one cut in two is no loss to count."""
         *pieces, last = apart(repaired(text))
-        events = self._one_by_one(pieces)
+        events = self._event_by_event(pieces)
         end = self._decode_end(last, opening)
         if end is None:
-            end = [event] if (event := self._decode_one(last)) else []
+            end = [event] if (event := self._decode_event(last)) else []
             self.cut_off = not end or end[0].name != self.form.last
             self._note(_CUT_OFF)
         else:
             self._note(_REPAIRED)
         return events + end
 
-    def _one_by_one(self, raws: Sequence[bytes | msgspec.Raw]) -> list[E]:
-        events = [event for raw in raws if (event := self._decode_one(raw)) is not None]
+    def _event_by_event(self, raws: Sequence[bytes | msgspec.Raw]) -> list[E]:
+        events = [event for raw in raws if (event := self._decode_event(raw)) is not None]
         self.dropped += len(raws) - len(events)
         return events
 
@@ -256,7 +256,7 @@ class Trace(Generic[E, H]):
             why = "none of its trace events can be read" if self.dropped else "its list of trace events is empty"
             raise ReadError(f"{why}; record the profile again", self.name)
 
-    def _decode_one(self, text: bytes | msgspec.Raw) -> E | None:
+    def _decode_event(self, text: bytes | msgspec.Raw) -> E | None:
         try:
             return self.form.event.decode(text)
         except (ValueError, RecursionError):
