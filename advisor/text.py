@@ -137,6 +137,13 @@ def listing(parts: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1]))) if parts else ""
 
 
+def rank(number: int | None, device: int | None = None) -> str:
+    """`rank 3`, or `worker 0, GPU 3` with the device of a process that drives several."""
+    if number is None:
+        return UNKNOWN
+    return f"rank {number}" if device is None else f"worker {number}, GPU {device}"
+
+
 def told_apart(names: Sequence[str]) -> list[str]:
     """The names, those that occur several times numbered in their order: `pool 1`, `pool 2`."""
     times, so_far, told = Counter(names), Counter[str](), list[str]()
@@ -188,6 +195,8 @@ _QUANTITIES: Final[dict[str, Callable[[float], str]]] = {
     "us": us,
     "share": percent,
     "bytes": bytes_,
+    "rank": lambda worker: f"rank {worker}",
+    "device": lambda device: f"device {device}",
 }
 FORMATS: Final[dict[str, Callable[[float], str]]] = {
     **_QUANTITIES,

@@ -307,6 +307,8 @@ REASONS: Final = {
     "no_tf_data_wait": "no step waits for tf.data",
     # ranks
     "one_rank": "1 rank was recorded: there is no other to compare with",
+    "one_device_per_rank": "no rank drives more than one device",
+    "no_rank_awaited_most": "no rank is waited for in half of the waiting time or more",
     "ranks_missing": "1 rank{of} recorded: who waits for whom needs the traces of the others beside it",
     "no_shared_collective": "the ranks met in no collective that was recorded",
     "groups_never_meet": (

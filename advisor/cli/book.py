@@ -20,7 +20,7 @@ def rules_list(config: ConfigPath = None) -> None:
     from advisor.engine import rule_book
 
     for rule in rule_book(config_of(config)).values():
-        typer.echo(f"{rule.id:28} {'/'.join(rule.severity):12} {rule.title}")
+        typer.echo(f"{rule.id:28} {'/'.join(rule.severity):12} {rule.heading()}")
 
 
 @rules_app.command("show")

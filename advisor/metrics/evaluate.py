@@ -24,6 +24,7 @@ from advisor.metrics.metric import (
     METRICS,
     RANK_MEASURES,
     TABLES,
+    WHOLE_NUMBERS,
     Metric,
     Scope,
     Value,
@@ -34,7 +35,6 @@ from advisor.model.missing import Missing
 from advisor.model.profile import join
 
 MOST_PLACES: Final = 10
-_WHOLE: Final = ("count", "bytes")
 _MOST: Final = 1 << 63
 _PROFILERS_OWN: Final = re.compile(r"^\$(?:profiler|trace)\.py:\d+ __\w+__$")  # as XPlane names Python's calls
 _NO_DEVICE: Final = Missing("no_device_used")
@@ -337,4 +337,4 @@ def _checked(value: Value, metric: Metric) -> Value:
 
 def _fits(value: float, metric: Metric) -> bool:
     """Whether it is a number, and one that the metric's column holds."""
-    return math.isfinite(value) and (metric.unit not in _WHOLE or abs(value) < _MOST)
+    return math.isfinite(value) and (metric.unit not in WHOLE_NUMBERS or abs(value) < _MOST)

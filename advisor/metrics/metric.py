@@ -13,9 +13,11 @@ from advisor.analysis.job.job import Job
 from advisor.model.missing import Missing
 
 Scope: TypeAlias = Literal["worker", "run"]
-Unit: TypeAlias = Literal["ms", "us", "share", "ratio", "number", "count", "bytes", "text"]
+Unit: TypeAlias = Literal["ms", "us", "share", "ratio", "number", "count", "bytes", "rank", "device", "text"]
 
-_DTYPES: Final[dict[Unit, type[pl.DataType]]] = {"count": pl.Int64, "bytes": pl.Int64, "text": pl.String}
+WHOLE_NUMBERS: Final[tuple[Unit, ...]] = ("count", "bytes", "rank", "device")
+"""Units of numbers that have no fractions; a rank and a device are the numbers that the recording gives them."""
+_DTYPES: Final[dict[Unit, type[pl.DataType]]] = {**dict.fromkeys(WHOLE_NUMBERS, pl.Int64), "text": pl.String}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

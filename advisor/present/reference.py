@@ -23,7 +23,7 @@ _SIDES: Final = {">=": "at", ">": "above", "<": "below"}
 def rule_page(rule: Rule) -> str:
     """What a rule means, when it fires, what to change, what that is worth, and where its numbers come from."""
     return _joined(
-        f"# {rule.title}",
+        f"# {rule.heading()}",
         f"`{rule.id}` · confidence {rule.confidence}"
         + (" · a symptom, shown alone only if no cause explains it" if rule.symptom else ""),
         _line(rule.why),
@@ -45,7 +45,7 @@ def rule_page(rule: Rule) -> str:
 def rules_index(rules: Iterable[Rule]) -> str:
     """The table of all rules."""
     rows = [
-        f"| [{r.id}]({r.id}.md) | {r.title} | {' or '.join(r.severity)} | {r.saving.of if r.saving else 'none'} |"
+        f"| [{r.id}]({r.id}.md) | {r.heading()} | {' or '.join(r.severity)} | {r.saving.of if r.saving else 'none'} |"
         for r in rules
     ]
     table = ["| rule | says | severity | saving comes out of |", "| --- | --- | --- | --- |", *rows]

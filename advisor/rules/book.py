@@ -8,11 +8,21 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from advisor.errors import RuleError, UsageError, form_in_words
 from advisor.metrics.metric import Unit
 from advisor.model.report import SEVERITIES, Confidence, Severity
+from advisor.rules import wording
 from advisor.rules.expressions import Expression, ExpressionError, parse
 from advisor.yamltree import Tree
 
@@ -132,7 +142,7 @@ class Rule(_Strict):
     """Where it holds, the confidence is one level lower."""
     saving: Saving | None = None
     about: str | None = None
-    """A metric that names the one rank which a rule of scope `run` is about."""
+    """A metric whose value is the number of the one rank which a rule of scope `run` is about."""
     leads: bool = False
     """At high severity its finding comes first: it speaks of time that no saving reckons with."""
     symptom: bool = False
@@ -144,6 +154,17 @@ class Rule(_Strict):
     references: Annotated[tuple[Reference, ...], Field(min_length=1)]
     cases: tuple[Case, ...]
     _file: RuleFile | None = PrivateAttr(None)
+
+    @field_validator("title")
+    @classmethod
+    def _sayable(cls, title: str) -> str:
+        if "{" in title and (unknown := wording.names(title) - {wording.DEVICE}):
+            raise ValueError(f"a title has no values but {{{{ device }}}}: {', '.join(sorted(unknown))}")
+        return title
+
+    def heading(self, device: str = wording.GPU) -> str:
+        """The title, with what to call the device."""
+        return wording.say(self.title, {wording.DEVICE: device})
 
     def unsayable(self, why: str) -> RuleError:
         """The error that its sentence cannot be said, where the file has the sentence."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -42,7 +41,6 @@ _AS_MUCH: Final = 0.99  # of the most that any worker wins: what differs less is
 _SEVERAL: Final = 2
 _NO_FRAMEWORK: Final = "cuda"
 _UNKNOWN: Final = Missing("nothing_to_compute_from")
-_NAMED_RANK: Final = re.compile(r"(?:rank|worker) (\d+)")  # as the job names its ranks
 _UNEVEN: Final = "skew"  # the part of the step that ranks lose because they are not equally long
 
 
@@ -116,6 +114,16 @@ class _Fired:
     says: str = ""
 
     @property
+    def device(self) -> str:
+        """What to call the device that the job ran on."""
+        name = self.row.get("device_name")
+        return wording.device(name if isinstance(name, str) else None)
+
+    @property
+    def heading(self) -> str:
+        return self.rule.heading(self.device)
+
+    @property
     def severity(self) -> Severity:
         return self.verdict.severity or "low"
 
@@ -182,11 +190,11 @@ def _outcome(
 
 def _failed(rule: Rule, kind: str) -> NotEvaluable:
     """A rule that a bug keeps from judging: nothing is missing but the rule itself."""
-    return NotEvaluable(rule=rule.id, title=rule.title, missing={rule.id: Reason.of(Missing.of_failure(kind))})
+    return NotEvaluable(rule=rule.id, title=rule.heading(), missing={rule.id: Reason.of(Missing.of_failure(kind))})
 
 
 def _suppressed(f: _Fired, why: Suppression) -> Suppressed:
-    return Suppressed(rule=f.rule.id, title=f.rule.title, severity=f.severity, reason=why.reason, until=why.until)
+    return Suppressed(rule=f.rule.id, title=f.heading, severity=f.severity, reason=why.reason, until=why.until)
 
 
 class _Setting(NamedTuple):
@@ -287,7 +295,7 @@ def _levels(rule: Rule) -> bool:
 def _not_evaluable(rule: Rule, verdicts_: Iterable[Verdict], found: Measured) -> NotEvaluable:
     missing = dict.fromkeys(metric for verdict in verdicts_ for metric in verdict.missing)
     return NotEvaluable(
-        rule=rule.id, title=rule.title, missing={m: Reason.of(found.reasons.get(m, _UNKNOWN)) for m in missing}
+        rule=rule.id, title=rule.heading(), missing={m: Reason.of(found.reasons.get(m, _UNKNOWN)) for m in missing}
     )
 
 
@@ -427,7 +435,7 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
     return Finding(
         key=rule.id,
         rule=rule.id,
-        title=_of_device(rule.title, f),
+        title=f.heading,
         severity=_carried(f.severity, saving) if rule.capped else f.severity,
         confidence=f.confidence,
         saving=saving,
@@ -452,7 +460,7 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
         ),
         where=_places(shown, worker, found),
         fixes=_fixes(f, found.framework(worker), found.format),
-        symptoms=tuple(Symptom(rule=s.rule.id, title=_of_device(s.rule.title, s), says=s.says) for s in beneath),
+        symptoms=tuple(Symptom(rule=s.rule.id, title=s.heading, says=s.says) for s in beneath),
         explains=rule.explains,
         docs=f"docs/rules/{rule.id}.md",
         condition=" ".join(str(rule.when).split()),
@@ -498,22 +506,17 @@ def _worker(f: _Fired) -> int:
 
 
 def _about(f: _Fired) -> tuple[int, ...]:
-    """The worker of the one rank that the finding is about, as the metric names it; none where it is about all."""
-    named = _NAMED_RANK.match(str(f.row.get(f.rule.about))) if f.rule.about else None
-    return (int(named[1]),) if named else ()
+    """The number of the one rank that the finding is about; none where it is about all."""
+    rank = f.row.get(f.rule.about) if f.rule.about else None
+    return (rank,) if isinstance(rank, int) else ()
 
 
 def _said(f: _Fired, found: Measured) -> str:
-    marked = found.used_steps(_worker(f)) is not None
+    phrases = {**wording.PHRASES[found.used_steps(_worker(f)) is not None], wording.DEVICE: f.device}
     try:
-        return wording.say(_of_device(f.rule.says, f), {**f.row, **f.rule.params, **wording.PHRASES[marked]})
+        return wording.say(f.rule.says, {**f.row, **f.rule.params, **phrases})
     except ValueError as error:
         raise f.rule.unsayable(str(error)) from None
-
-
-def _of_device(words: str, f: _Fired) -> str:
-    """A rule's own words, which speak of GPUs, for the device that the job ran on."""
-    return words.replace("GPU", "device") if str(f.row.get("device_name") or "").startswith("TPU") else words
 
 
 def _shown(f: _Fired) -> tuple[str, ...]:

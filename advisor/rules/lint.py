@@ -70,6 +70,7 @@ def _problems(rule: Rule, metrics: Mapping[str, type[pl.DataType]], ids: Collect
         yield ("says",), str(error)
         return
     yield from _name_problems(rule, metrics, ids, of_sentence)
+    yield from _about_problems(rule.about, metrics)
     used = of_sentence.union(*(expression.names for expression in (*expressions.values(), *conditions.values())))
     for name in rule.params:
         if name not in used:
@@ -87,7 +88,7 @@ def _undocumented(rule: Rule) -> Iterator[Problem]:
 def _name_problems(
     rule: Rule, metrics: Collection[str], ids: Collection[str], of_sentence: set[str]
 ) -> Iterator[Problem]:
-    for name in sorted(of_sentence - {*metrics, *rule.params, *wording.PHRASES[True]}):
+    for name in sorted(of_sentence - {*metrics, *rule.params, *wording.PHRASES[True], wording.DEVICE}):
         yield ("says",), f"unknown metric or parameter {name!r}"
     for name in rule.params:
         if name in metrics:
@@ -95,13 +96,18 @@ def _name_problems(
     for index, name in enumerate(rule.shows):
         if name not in metrics:
             yield ("shows", index), f"unknown metric {name!r}"
-    if rule.about is not None and rule.about not in metrics:
-        yield ("about",), f"unknown metric {rule.about!r}"
     for index, other in enumerate(rule.explains):
         if other not in ids:
             yield ("explains", index), f"no rule has the id {other!r}"
     if True not in rule.severity.values():
         yield ("severity",), "one level must be `true`, for rows that reach no other"
+
+
+def _about_problems(about: str | None, metrics: Mapping[str, type[pl.DataType]]) -> Iterator[Problem]:
+    if about is not None and about not in metrics:
+        yield ("about",), f"unknown metric {about!r}"
+    elif about is not None and metrics[about] != pl.Int64:
+        yield ("about",), f"{about!r} is not the number of a rank: name a metric with the unit `rank`"
 
 
 def _case_problems(rule: Rule, metrics: Mapping[str, type[pl.DataType]], judged: set[str]) -> Iterator[Problem]:

@@ -22,6 +22,10 @@ PHRASES = {
 }
 """What the sentences call the window that the numbers hold for, by whether the profile marks steps."""
 
+GPU: Final = "GPU"
+DEVICE: Final = "device"
+"""The variable that titles and sentences have for what they call the job's device."""
+
 _LONGEST_TEMPLATE: Final = 10_000
 _LONGEST_SENTENCE: Final = 4_000
 _FILTERS: Final = (
@@ -54,10 +58,15 @@ def _environment() -> _Environment:
     # The output is plain text: each renderer escapes it for its own medium.
     environment = _Environment(undefined=StrictUndefined, autoescape=False)
     environment.filters = {name: environment.filters[name] for name in _FILTERS}
-    environment.filters |= {name: getattr(text, name) for name in ("percent", "ms", "us", "bytes_", "number")}
+    environment.filters |= {name: getattr(text, name) for name in ("percent", "ms", "us", "bytes_", "number", "rank")}
     environment.filters |= {"bytes": text.bytes_, "count": _count, "detail": _detail}
     environment.globals.clear()
     return environment
+
+
+def device(name: str | None) -> str:
+    """What to call the device of this name: a GPU, unless it is known to be none."""
+    return "device" if (name or "").startswith("TPU") else GPU
 
 
 def _count(amount: float | None, noun: str) -> str:

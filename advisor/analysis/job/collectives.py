@@ -30,7 +30,7 @@ def gpu_of(job: Job) -> Gpu | None:
 
 
 def devices_of(job: Job) -> int | None:
-    """How many devices a host shows; None where it is not known, or the ranks differ."""
+    """How many devices each host has; None where it is not known, or the ranks differ."""
     known = {rank.visible for rank in job.ranks}
     return known.pop() if len(known) == 1 else None
 
@@ -84,8 +84,8 @@ def traffic(job: Job) -> pl.DataFrame:
     )
     devices = devices_of(job)
     placed = network.placement(calls["ranks"], calls["group_size"], devices).rename({"ranks": "peers"})
-    me = pl.Series([rank.worker for rank in job.ranks], dtype=pl.Int32).gather(calls["rank"])
-    pair = pl.when(pl.col("op").is_in(POINT_TO_POINT)).then(pl.concat_list(pl.lit(me), "peer").list.sort())
+    workers = pl.Series([rank.worker for rank in job.ranks], dtype=pl.Int32).gather(calls["rank"])
+    pair = pl.when(pl.col("op").is_in(POINT_TO_POINT)).then(pl.concat_list(pl.lit(workers), "peer").list.sort())
     calls = calls.hstack(placed).with_columns(ends=pl.coalesce(pair, "peers")).drop("ranks", "group", "peer")
     expected = network.expected(calls, gpu_of(job), devices)
     calls = calls.hstack(expected).with_columns(
@@ -107,11 +107,11 @@ def gain_ms(job: Job, saved: pl.DataFrame) -> float:
     if not job.steps:
         return 0.0
     by_step = saved.group_by("rank", "step").agg(pl.sum("saved_ns"))
-    left = job.pace.join(by_step, on=["rank", "step"], how="left").with_columns(
+    saved = job.pace.join(by_step, on=["rank", "step"], how="left").with_columns(
         # What overlaps other collectives is exposed once.
         saved_ns=pl.min_horizontal(pl.col("saved_ns").fill_null(0), pl.col("transfer_ns") + pl.col("wait_ns"))
     )
-    paces = left.group_by("step").agg(now=pl.max("own_ns"), then=(pl.col("own_ns") - pl.col("saved_ns")).max())
+    paces = saved.group_by("step").agg(now=pl.max("own_ns"), then=(pl.col("own_ns") - pl.col("saved_ns")).max())
     return float((paces["now"] - paces["then"]).sum()) / 1e6 / len(job.steps)
 
 
@@ -130,14 +130,14 @@ def _with_transfer(job: Job) -> pl.DataFrame:
     same_size = pl.col("bytes").n_unique().over("instance") == 1
     matched = pl.when("trusted").then(pl.min("transfer_ns").over("instance"))
     matches = pl.col("trusted") & same_size
-    told = placed.with_columns(
+    bounded = placed.with_columns(
         exact=(matches & (pl.col("met") == members)).fill_null(value=False),
         mostly=(matches & (2 * pl.col("met") >= members)).fill_null(value=False),
         matched=matched,
         shortest=shortest,
     )
     bound = pl.min_horizontal("matched", "shortest")
-    return told.with_columns(transfer_ns=pl.when("exact").then("matched").otherwise(bound)).select(
+    return bounded.with_columns(transfer_ns=pl.when("exact").then("matched").otherwise(bound)).select(
         *("rank", "peer", "step", "op", "group", "ranks", "group_size", "bytes", "dtype", "of_buffers"),
         "instance",
         *("start_ns", "end_ns", "dur_ns", "transfer_ns", "exact", "mostly"),
@@ -157,10 +157,11 @@ def _follow_sizes(calls: pl.DataFrame) -> bool:
 
 def _exposed(job: Job, calls: pl.DataFrame, pause_ns: int) -> pl.Series:
     """Per call, the time at its end, as long as the transfer, that the rank's kernels and such pauses do not cover."""
-    found = []
+    exposed = []
     for position, rank in enumerate(job.ranks):
-        mine = calls.with_row_index("row").filter(pl.col("rank") == position)
-        work, end = rank.work.bridged(pause_ns), mine["end_ns"].to_numpy() + job.clock.offsets_ns[position]
-        length = mine.select(pl.min_horizontal("transfer_ns", "dur_ns")).to_series().to_numpy()
-        found.append(mine.select("row", exposed=pl.Series(length - work.within(end - length, end), dtype=pl.Int64)))
-    return pl.concat(found).sort("row")["exposed"] if found else pl.Series([], dtype=pl.Int64)
+        of_rank = calls.with_row_index("row").filter(pl.col("rank") == position)
+        work, end = rank.work.bridged(pause_ns), of_rank["end_ns"].to_numpy() + job.clock.offsets_ns[position]
+        length = of_rank.select(pl.min_horizontal("transfer_ns", "dur_ns")).to_series().to_numpy()
+        time = pl.Series(length - work.within(end - length, end), dtype=pl.Int64)
+        exposed.append(of_rank.select("row", exposed=time))
+    return pl.concat(exposed).sort("row")["exposed"] if exposed else pl.Series([], dtype=pl.Int64)

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import polars as pl
 
+from advisor import text
 from advisor.analysis.job.network import placement
 from advisor.analysis.job.rank import CALLS, Rank
 from advisor.model.intervals import EMPTY, Ints, Union
@@ -66,16 +67,20 @@ class Job:
     @cached_property
     def world_size(self) -> int | None:
         """How many ranks the job has: as the ranks were told, at least as many as were recorded; None if unknown."""
-        told = [rank.world_size for rank in self.ranks if rank.world_size]
-        if told:
-            return max(*told, len(self.ranks))
+        sizes = [rank.world_size for rank in self.ranks if rank.world_size]
+        if sizes:
+            return max(*sizes, len(self.ranks))
         return len(self.ranks) if len(self.ranks) > 1 else None
 
     @cached_property
+    def several_devices(self) -> bool:
+        """Whether a process drives several devices: its number alone does not say which rank is meant."""
+        return len({rank.worker for rank in self.ranks}) < len(self.ranks)
+
+    @cached_property
     def names(self) -> list[str]:
-        """What to call each rank: `rank 3`, or `worker 0, GPU 3` where a process drives several devices."""
-        several = len({rank.worker for rank in self.ranks}) < len(self.ranks)
-        return [f"worker {r.worker}, GPU {r.device}" if several else f"rank {r.worker}" for r in self.ranks]
+        """What tables call each rank: `rank 3`, or `worker 0, GPU 3` where a process drives several devices."""
+        return [text.rank(rank.worker, rank.device if self.several_devices else None) for rank in self.ranks]
 
     @cached_property
     def guests(self) -> list[int]:
@@ -87,10 +92,10 @@ class Job:
     @cached_property
     def apart(self) -> list[int]:
         """Positions of ranks that recorded none of the steps that most did: cut off, or recorded at another time."""
-        whole = {i: set(rank.steps["step"]) for i, rank in enumerate(self.ranks) if i not in self.guests}
-        times = Counter(step for steps in whole.values() for step in steps)
-        common = {step for step, ranks in times.items() if 2 * ranks >= len(whole)}
-        return [i for i, steps in whole.items() if common and not steps & common]
+        complete = {i: set(rank.steps["step"]) for i, rank in enumerate(self.ranks) if i not in self.guests}
+        times = Counter(step for steps in complete.values() for step in steps)
+        common = {step for step, ranks in times.items() if 2 * ranks >= len(complete)}
+        return [i for i, steps in complete.items() if common and not steps & common]
 
     @cached_property
     def members(self) -> list[int]:
@@ -106,8 +111,8 @@ class Job:
     @cached_property
     def whole_steps(self) -> list[int]:
         """Numbers of the steps that every member recorded whole, the uneven ones too."""
-        whole = [set(self.ranks[i].steps["step"]) for i in self.members]
-        return sorted(set.intersection(*whole)) if whole else []
+        complete = [set(self.ranks[i].steps["step"]) for i in self.members]
+        return sorted(set.intersection(*complete)) if complete else []
 
     @cached_property
     def clock(self) -> Clock:
@@ -117,11 +122,11 @@ class Job:
     @cached_property
     def _matches(self) -> pl.DataFrame:
         """Every rank's calls with the `instance` they are part of, on the files' own clocks."""
-        shown = [
+        calls = [
             r.calls.select(pl.lit(i, pl.Int64).alias("rank"), pl.lit(r.worker, pl.Int32).alias("worker"), *CALLS)
             for i, r in enumerate(self.ranks)
         ]
-        matched = _matched(pl.concat(shown) if shown else pl.DataFrame(schema=_NO_CALLS))
+        matched = _matched(pl.concat(calls) if calls else pl.DataFrame(schema=_NO_CALLS))
         strange = pl.col("rank").is_in(self.apart)
         return matched.with_columns(instance=pl.when(~strange).then("instance"))
 
@@ -165,18 +170,18 @@ class Job:
         Over a minute lies between one and the next, and no rank of one meets a rank of another: clocks may differ.
         """
         timed = [i for i, rank in enumerate(self.ranks) if rank.steps.height]
-        found: list[list[int]] = []
+        sittings: list[list[int]] = []
         until = 0
         for i in sorted(timed, key=lambda i: self.span_ns(i)[0]):
             start, end = self.span_ns(i)
-            if not found or start > until + _SITTING_NS:
-                found.append([])
-            found[-1].append(i)
+            if not sittings or start > until + _SITTING_NS:
+                sittings.append([])
+            sittings[-1].append(i)
             until = max(until, end)
-        sitting = {i: n for n, ranks in enumerate(found) for i in ranks}
+        sitting = {i: n for n, ranks in enumerate(sittings) for i in ranks}
         met = self.calls.filter("trusted").select("instance", pl.col("rank").replace_strict(sitting, default=None))
         across = met.group_by("instance").agg(pl.n_unique("rank"))["rank"]
-        return found if len(found) > 1 and not (across > 1).any() else []
+        return sittings if len(sittings) > 1 and not (across > 1).any() else []
 
     def span_ns(self, position: int) -> tuple[int, int]:
         """From when to when that rank's steps last, by its own file's clock."""
@@ -199,20 +204,20 @@ class Job:
         here = {self.ranks[i].worker: n for i, n in home.items()}
         groups = calls.select("rank", "ranks", "group_size")
         distinct = groups.unique(maintain_order=True)
-        held = placement(distinct["ranks"], distinct["group_size"], None)["ranks"]
+        ranks = placement(distinct["ranks"], distinct["group_size"], None)["ranks"]
         across = [
             any(here.get(worker, home[rank]) != home[rank] for worker in self._in_group(listed, size, here))
-            for (rank, _, size), listed in zip(distinct.rows(), held.to_list(), strict=True)
+            for (rank, _, size), listed in zip(distinct.rows(), ranks.to_list(), strict=True)
         ]
-        told = distinct.with_columns(across=pl.Series(across, dtype=pl.Boolean))
-        return groups.join(told, on=groups.columns, how="left", nulls_equal=True, maintain_order="left")["across"]
+        distinct = distinct.with_columns(across=pl.Series(across, dtype=pl.Boolean))
+        return groups.join(distinct, on=groups.columns, how="left", nulls_equal=True, maintain_order="left")["across"]
 
     def _in_group(self, listed: list[int] | None, size: int | None, here: Iterable[int]) -> Iterable[int]:
         """The ranks of a group: as listed, or all that are here where it is as large as the job."""
         return here if size and self.world_size and size >= self.world_size else listed or ()
 
     @cached_property
-    def untold(self) -> Missing | None:
+    def missing(self) -> Missing | None:
         """Why nothing can be said of who waits for whom; None where it can."""
         here, all_ = len(self.members), self.world_size
         if here <= 1:
@@ -318,8 +323,8 @@ def _placed(met: pl.DataFrame, ranks: int) -> Ints:
         if not later.height:
             placed.add(open_.pop())  # it shares no collective with the ranks before it: its clock stays as it is
             continue
-        found = later.group_by("rank").agg(offset=(pl.col("end_ns") - pl.col("known_ns")).median())
-        for rank, offset in found.rows():
+        ahead = later.group_by("rank").agg(offset=(pl.col("end_ns") - pl.col("known_ns")).median())
+        for rank, offset in ahead.rows():
             offsets[rank] = round(offset)
             placed.add(rank)
             open_.discard(rank)
@@ -339,7 +344,7 @@ def _judged(calls: pl.DataFrame) -> pl.DataFrame:
     calls = calls.with_columns(spacing_ns=spacing.fill_null(0))
     sparse = pl.min_horizontal(pl.min("spacing_ns").over("instance") * _CLOSE_SPACING, shortest * _CLOSE_MOST)
     close = pl.max_horizontal(pl.lit(_CLOSE_NS), shortest * _CLOSE_SHARE, sparse).cast(pl.Int64)
-    told = calls.with_columns(
+    checked = calls.with_columns(
         met=pl.when(known).then(pl.len().over("instance")).otherwise(1),
         coincides=known & (spread <= close) & ((span - shortest).abs() <= close),
     )
@@ -349,7 +354,7 @@ def _judged(calls: pl.DataFrame) -> pl.DataFrame:
     last = pl.col("rank").sort_by("start_ns").last().over("instance")
     wait = (last_start - pl.col("start_ns")).clip(0, length)
     return (
-        told.with_columns(trusted=trusted)
+        checked.with_columns(trusted=trusted)
         .with_columns(
             last=pl.when("trusted").then(last),
             wait_ns=pl.when("trusted").then(wait),
@@ -363,25 +368,27 @@ def _pace(position: int, rank: Rank, job: Job) -> pl.DataFrame:
     steps = rank.steps.filter(pl.col("step").is_in(job.whole_steps)).sort("step")
     start = steps["start_ns"].to_numpy() - job.clock.offsets_ns[position]
     end = start + steps["dur_ns"].to_numpy()
-    mine = job.calls.filter(pl.col("rank") == position)
+    calls = job.calls.filter(pl.col("rank") == position)
     work = _on_clock(rank.work, int(job.clock.offsets_ns[position]))
-    inside = Union.of(mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy())
-    waited = mine.filter("trusted")
-    begun = waited["start_ns"].to_numpy()
-    waiting = Union.of(begun, begun + waited["wait_ns"].to_numpy())
-    paired = waited.filter(pl.col("op").is_in(POINT_TO_POINT))
-    begun = paired["start_ns"].to_numpy()
-    between_two = Union.of(begun, begun + paired["wait_ns"].to_numpy())
+    inside = Union.of(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
+    matched = calls.filter("trusted")
+    paired = matched.filter(pl.col("op").is_in(POINT_TO_POINT))
     exposed = _beyond(inside, work, start, end)
-    wait = _beyond(waiting, work, start, end)
+    wait = _beyond(_waiting(matched), work, start, end)
     return steps.select(
         "step", "dur_ns", "work_ns", "input_ns", "kernels", rank=pl.lit(position, pl.Int64)
     ).with_columns(
         wait_ns=pl.Series(wait),
-        paired_ns=pl.Series(_beyond(between_two, work, start, end)),
+        paired_ns=pl.Series(_beyond(_waiting(paired), work, start, end)),
         transfer_ns=pl.Series(exposed - wait),
         own_ns=pl.col("dur_ns") - pl.Series(wait),
     )
+
+
+def _waiting(calls: pl.DataFrame) -> Union:
+    """When a rank waits in these calls for the last one."""
+    start = calls["start_ns"].to_numpy()
+    return Union.of(start, start + calls["wait_ns"].to_numpy())
 
 
 def _beyond(union: Union, covered: Union, starts: Ints, ends: Ints) -> Ints:

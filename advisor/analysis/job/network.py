@@ -37,7 +37,7 @@ _SHARED: Final = {
     "all_reduce": 2.0,
     **dict.fromkeys(["all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"], 1.0),
 }
-_WHOLE: Final = dict.fromkeys(["broadcast", "reduce", "send", "recv", "send_recv"], 1.0)
+_UNSHARED: Final = dict.fromkeys(["broadcast", "reduce", "send", "recv", "send_recv"], 1.0)
 
 
 def bus_factor(op: pl.Expr, group_size: pl.Expr) -> pl.Expr:
@@ -49,8 +49,8 @@ def bus_factor(op: pl.Expr, group_size: pl.Expr) -> pl.Expr:
     """
     name, size = op.cast(pl.String), group_size.cast(pl.Float64)
     shared = name.replace_strict(_SHARED, default=None, return_dtype=pl.Float64) * (size - 1) / size
-    whole = name.replace_strict(_WHOLE, default=None, return_dtype=pl.Float64)
-    return pl.when(size.is_null() | (size > 1)).then(pl.coalesce(shared, whole))
+    unshared = name.replace_strict(_UNSHARED, default=None, return_dtype=pl.Float64)
+    return pl.when(size.is_null() | (size > 1)).then(pl.coalesce(shared, unshared))
 
 
 def algorithm_bandwidth_gbs(nbytes: pl.Expr, dur_ns: pl.Expr) -> pl.Expr:
@@ -79,23 +79,23 @@ def placement(ranks: pl.Series, group_size: pl.Series, devices: int | None) -> p
     Columns: `ranks` (List(Int32): the global ranks, in order; null where the text is absent, unreadable, or cut where
     the rest does not follow from it), `spans_nodes` (Boolean) and `nodes` (Int32), null where they cannot be told.
     """
-    asked = pl.DataFrame({"text": ranks.cast(pl.String), "size": group_size.cast(pl.Int64)})
-    distinct = asked.unique(maintain_order=True)
-    told = [_told(text, size, devices) for text, size in distinct.iter_rows()]
-    placed = distinct.hstack(pl.DataFrame(told, schema=_PLACEMENT, orient="row"))
-    return asked.join(placed, on=["text", "size"], how="left", nulls_equal=True, maintain_order="left").select(
+    groups = pl.DataFrame({"text": ranks.cast(pl.String), "size": group_size.cast(pl.Int64)})
+    distinct = groups.unique(maintain_order=True)
+    places = [_place(text, size, devices) for text, size in distinct.iter_rows()]
+    placed = distinct.hstack(pl.DataFrame(places, schema=_PLACEMENT, orient="row"))
+    return groups.join(placed, on=["text", "size"], how="left", nulls_equal=True, maintain_order="left").select(
         *_PLACEMENT
     )
 
 
-def _told(text: str | None, size: int | None, devices: int | None) -> tuple[list[int] | None, bool | None, int | None]:
-    known, whole = _parsed(text, size)
+def _place(text: str | None, size: int | None, devices: int | None) -> tuple[list[int] | None, bool | None, int | None]:
+    known, complete = _parsed(text, size)
     if not known:
         return None, None, None
     if not devices or devices == 1:
-        return (known if whole else None), None, None
+        return (known if complete else None), None, None
     nodes = len({rank // devices for rank in known})
-    if not whole:
+    if not complete:
         return None, (True if nodes > 1 else None), None
     return known, nodes > 1, nodes
 
@@ -113,9 +113,9 @@ def _parsed(text: str | None, size: int | None) -> tuple[list[int], bool]:
     if not cut:
         return known, True
     if size and len(known) < size <= _LARGEST_GROUP and len(known) > 1 and len(last) == 1:
-        whole = [known[0] + i * (known[1] - known[0]) for i in range(size)]
-        if whole[: len(known)] == known and whole[-1] == last[0]:
-            return whole, True
+        spaced = [known[0] + i * (known[1] - known[0]) for i in range(size)]
+        if spaced[: len(known)] == known and spaced[-1] == last[0]:
+            return spaced, True
     return known + last, False
 
 
@@ -145,7 +145,7 @@ def link(gpu: Gpu | None, group_size: int, devices: int | None) -> Link | Missin
     """
     if gpu is None:
         return Missing("gpu_unknown_link")
-    if len({one.link for one in gpu.variants}) > 1:
+    if len({variant.link for variant in gpu.variants}) > 1:
         return Missing("links_of_variants", model=gpu.model)
     return _on_board(gpu, group_size, devices) if gpu.link in {"nvlink", "xgmi"} else _over_pcie(gpu)
 
@@ -241,10 +241,10 @@ def curve_ns(curve: Mapping[float, float], group_size: int, nbytes: Floats) -> F
     """
     size = np.array(list(curve)) * _MIB
     moved = 2 * (group_size - 1) / group_size * size
-    taken = moved / np.array(list(curve.values()))
-    between = np.exp(np.interp(np.log(np.maximum(nbytes, size[0])), np.log(size), np.log(taken)))
-    found: Floats = np.where(nbytes > size[-1], taken[-1] * nbytes / size[-1], between)
-    return found
+    curve_times = moved / np.array(list(curve.values()))
+    between = np.exp(np.interp(np.log(np.maximum(nbytes, size[0])), np.log(size), np.log(curve_times)))
+    times: Floats = np.where(nbytes > size[-1], curve_times[-1] * nbytes / size[-1], between)
+    return times
 
 
 def curve_of(gpu: Gpu | None, op: str, group_size: int, nodes: int | None) -> Mapping[float, float] | None:
@@ -313,10 +313,10 @@ def _expectation(case: _Case, nbytes: pl.Series, gpu: Gpu | None, devices: int |
         measured = curve_ns(curve, n, size)
     best = np.where(np.isnan(measured), model, measured)
     why = way if isinstance(way, Missing) else _NO_SIZE if op in _MODELLED else _NO_MODEL
-    told = {"guide_ns": guide, "model_ns": model, "curve_ns": measured, "expected_ns": best}
+    times = {"guide_ns": guide, "model_ns": model, "curve_ns": measured, "expected_ns": best}
     known = pl.col("expected_ns").is_not_null()
     return (
-        pl.DataFrame(told)
+        pl.DataFrame(times)
         .fill_nan(None)
         .with_columns(
             basis=pl.when(known).then(pl.lit(CURVE if curve else MODEL)),

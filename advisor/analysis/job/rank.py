@@ -60,7 +60,7 @@ class Rank:
 
     @property
     def world_size(self) -> int | None:
-        """How many ranks the job has, as this one was told."""
+        """How many ranks the job has, as its launcher set it."""
         size: int | None = self.facts.get("world_size")
         return size
 
@@ -117,10 +117,10 @@ def _calls(view: DeviceView) -> pl.DataFrame:
         op = pl.col("name").cast(pl.String).str.extract(r"^\w+:(\w+)")
         known = calls.select("id", "start_ns", end_ns=_END, on_host=True, op=op, stream=pl.col("thread"))
     else:
-        told = view.collectives.rename({"device_op": "id"}).with_columns(pl.col("op").cast(pl.String))
+        collectives = view.collectives.rename({"device_op": "id"}).with_columns(pl.col("op").cast(pl.String))
         ops = view.ops.filter(pl.col("kind") == "collective")
         ops = ops.select("id", "start_ns", "stream", end_ns=_END, in_forward=_in_forward(view, ops))
-        known = ops.join(told, on="id", how="left", maintain_order="left").with_columns(
+        known = ops.join(collectives, on="id", how="left", maintain_order="left").with_columns(
             on_host=False, of_buffers=(pl.col("op") == "broadcast") & pl.col("in_forward")
         )
     return _in_steps(_shaped(known), view).sort("start_ns", maintain_order=True)
@@ -150,18 +150,18 @@ def trains(view: DeviceView) -> bool | None:
 def _in_steps(calls: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
     """The calls with the complete step that each starts in."""
     windows = view.complete.select("step", begin="start_ns", stop=_END).sort("begin")
-    held = (
+    placed = (
         calls.drop("step")
         .sort("start_ns", maintain_order=True)
         .join_asof(windows, left_on="start_ns", right_on="begin", strategy="backward", check_sortedness=False)
     )
     inside = pl.col("start_ns") < pl.col("stop")
-    return held.with_columns(step=pl.when(inside).then("step")).select(CALLS.keys())
+    return placed.with_columns(step=pl.when(inside).then("step")).select(CALLS.keys())
 
 
 def _kernels(view: DeviceView) -> pl.DataFrame:
     ran = view.used_ops.filter(pl.col("kind") == "kernel")
-    found = ran.group_by("name", "grid", "block").agg(
+    kernels = ran.group_by("name", "grid", "block").agg(
         number=pl.len(), median_ns=pl.median("dur_ns"), total_ns=pl.sum("dur_ns")
     )
-    return found.with_columns(pl.col("name").cast(pl.String))
+    return kernels.with_columns(pl.col("name").cast(pl.String))

@@ -1,4 +1,4 @@
-"""What the ranks of a profiled job did, as operations that wait for each other: the input of `straggling.replay`.
+"""What the ranks of a profiled job did, as operations that wait for each other: the input of `stragglers.replay`.
 
 A profiler records kernels, not dependencies. What collectives wait for and what waits for them is told from the times
 (Lumos, MLSys 2025, and Daydream, USENIX ATC 2020, build the same graph from launches and stream events, where a trace
@@ -35,11 +35,11 @@ Mask = npt.NDArray[np.bool_]
 def operations(
     busy: Mapping[int, Union], steps: pl.DataFrame, collectives: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Operations and edges of the given steps, as `straggling.replay` takes them.
+    """Operations and edges of the given steps, as `stragglers.replay` takes them.
 
     `busy` says by rank when kernels other than collectives ran. `steps` has one row per rank and step: rank, step,
     start_ns, end_ns. `collectives` has one row per rank and collective: rank, step, start_ns, end_ns, instance, type,
-    stream; `instance` as in `straggling.replay`. Those of other steps are left out. One clock per rank.
+    stream; `instance` as in `stragglers.replay`. Those of other steps are left out. One clock per rank.
 
     Per rank, segments run in order: of each the idle time (type `HOST`, its host was not there with work) and then the
     kernels (type `COMPUTE`). Idle time in which the device waited for a collective belongs to neither. A collective
@@ -57,8 +57,8 @@ def operations(
     cuts, cut_of_start, cut_of_end = _cuts(axis, windows, ran)
     sure = np.ones(len(cuts), bool)
     sure[cut_of_start] = ~ran["queued"].to_numpy()
-    held = ran.filter("waited")
-    waiting = Union.of(held["idle_from"].to_numpy(), axis.place(held, "end_ns"))
+    awaited = ran.filter("waited")
+    waiting = Union.of(awaited["idle_from"].to_numpy(), axis.place(awaited, "end_ns"))
     first = 2 * len(cuts)
     ops = pl.concat(
         [_segments(axis, cuts.with_columns(pl.Series("sure", sure)), waiting), _transfers(axis, ran, waiting, first)],
@@ -86,15 +86,15 @@ class _Axis:
     @classmethod
     def of(cls, busy: Mapping[int, Union], windows: pl.DataFrame, ran: pl.DataFrame) -> _Axis:
         ranks = windows["rank"].unique().sort().to_numpy()
-        mine = {rank: busy.get(rank, EMPTY) for rank in ranks.tolist()}
-        bounds = [time for union in mine.values() for time in (*union.starts[:1], *union.ends[-1:])]
-        told = [frame[name].to_numpy() for frame in (windows, ran) for name in ("start_ns", "end_ns")]
-        times = np.concatenate([np.array(bounds, np.int64), *told])
+        unions = {rank: busy.get(rank, EMPTY) for rank in ranks.tolist()}
+        bounds = [time for union in unions.values() for time in (*union.starts[:1], *union.ends[-1:])]
+        ends = [frame[name].to_numpy() for frame in (windows, ran) for name in ("start_ns", "end_ns")]
+        times = np.concatenate([np.array(bounds, np.int64), *ends])
         origin = int(times.min()) if len(times) else 0
         span = int(times.max()) - origin + 1 if len(times) else 1
         shifts = {rank: at * span - origin for at, rank in enumerate(ranks.tolist())}
-        ran_from = np.concatenate([EMPTY.starts, *(union.starts + shifts[rank] for rank, union in mine.items())])
-        ran_until = np.concatenate([EMPTY.ends, *(union.ends + shifts[rank] for rank, union in mine.items())])
+        ran_from = np.concatenate([EMPTY.starts, *(union.starts + shifts[rank] for rank, union in unions.items())])
+        ran_until = np.concatenate([EMPTY.ends, *(union.ends + shifts[rank] for rank, union in unions.items())])
         return cls(ranks, origin, span, Union.of(ran_from, ran_until))
 
     def place(self, frame: pl.DataFrame, name: str) -> Ints:
@@ -119,12 +119,12 @@ class _Axis:
 
 def _windows(steps: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
     """The steps by rank, with `window` (row) and `alike`: the same for those with the same number of each type."""
-    types = collectives.group_by("rank", "step").agg(held=pl.col("type").cast(pl.String).sort().str.join("\n"))
+    types = collectives.group_by("rank", "step").agg(types=pl.col("type").cast(pl.String).sort().str.join("\n"))
     return (
         steps.select("rank", "step", "start_ns", "end_ns")
         .join(types, on=["rank", "step"], how="left")
-        .with_columns(alike=pl.col("held").fill_null("").rank("dense"))
-        .drop("held")
+        .with_columns(alike=pl.col("types").fill_null("").rank("dense"))
+        .drop("types")
         .sort("rank", "step")
         .with_row_index("window")
     )
@@ -157,8 +157,8 @@ def _waits(axis: _Axis, ran: pl.DataFrame) -> list[pl.Series]:
     idle, later = end - idle_from, idle_until - end
     soon = ((later <= _EVENT_NS) & (2 * later <= idle)) | (_LATER * later <= idle)
     within = end <= until
-    seen = ran.select("alike", "place", seen=soon & (idle > 0) & within)
-    usual = seen.select(pl.col("seen").mean().over("alike", "place")).to_series().to_numpy() >= _HALF
+    resumes = ran.select("alike", "place", resumes=soon & (idle > 0) & within)
+    usual = resumes.select(pl.col("resumes").mean().over("alike", "place")).to_series().to_numpy() >= _HALF
     return [pl.Series("waited", usual & within, pl.Boolean), pl.Series("idle_from", idle_from)]
 
 
@@ -197,15 +197,15 @@ def _segments(axis: _Axis, cuts: pl.DataFrame, waiting: Union) -> pl.DataFrame:
     end = np.append(start[1:], 0)
     kernels = axis.busy.within(start, end)
     idle = end - start - kernels - waiting.within(start, end)
-    told = cuts.with_columns(
+    segments = cuts.with_columns(
         pl.Series("start_ns", axis.clock(cuts, "at")),
         pl.Series("kernels", kernels),
         pl.Series("idle", idle),
         op=2 * pl.int_range(pl.len(), dtype=pl.Int64),
     )
-    told = _earliest(told.filter(pl.col("what") != _END))
-    host = told.with_columns(type=pl.lit(HOST), dur_ns="idle")
-    compute = told.with_columns(
+    segments = _earliest(segments.filter(pl.col("what") != _END))
+    host = segments.with_columns(type=pl.lit(HOST), dur_ns="idle")
+    compute = segments.with_columns(
         pl.col("start_ns") + pl.col("idle"), pl.col("op") + 1, type=pl.lit(COMPUTE), dur_ns="kernels"
     )
     return pl.concat([host, compute]).with_columns(queue=pl.lit(COMPUTE), kind=pl.lit("compute"))
@@ -253,12 +253,12 @@ def _transfers(axis: _Axis, ran: pl.DataFrame, waiting: Union, first: int) -> pl
     ready = np.where(ran["queued"].to_numpy(), -_NEVER, _segment_end(start, waiting, ends))
     since = ran["since"].fill_null(_NEVER).to_numpy()
     took = np.maximum(0, np.minimum(start - ready, since))
-    told = ran.with_columns(
+    calls = ran.with_columns(
         pl.Series("took", took),
         op=first + 2 * pl.int_range(pl.len(), dtype=pl.Int64),
         queue=pl.format("stream {}", "stream"),
     )
-    host = told.with_columns(
+    host = calls.with_columns(
         pl.col("start_ns") - pl.col("took"),
         type=pl.lit(HOST),
         kind=pl.lit("compute"),
@@ -266,7 +266,7 @@ def _transfers(axis: _Axis, ran: pl.DataFrame, waiting: Union, first: int) -> pl
         group=pl.format("{} launch of {}", "alike", "place"),
         instance=pl.lit(None, ran["instance"].dtype),
     )
-    transfer = told.with_columns(
+    transfer = calls.with_columns(
         pl.col("op") + 1,
         kind=pl.lit("collective"),
         dur_ns=pl.col("end_ns") - pl.col("start_ns"),

@@ -130,16 +130,16 @@ class Replay:
         codes, values = _codes(self.ops[column])
         parts = list(_chunks(len(values), max(1, _CELLS // max(1, len(self.ops)))))
         members = [codes[:, None] == np.arange(part.start, part.stop) for part in parts]
-        alone = [self.graph.step_ns(_either(mine, self.recorded, self.typical)) for mine in members]
-        without = [self.graph.step_ns(_either(mine, self.typical, self.recorded)) for mine in members]
+        alone = [self.graph.step_ns(_either(member, self.recorded, self.typical)) for member in members]
+        without = [self.graph.step_ns(_either(member, self.typical, self.recorded)) for member in members]
         empty = np.empty((self.steps.height, 0))
         return values, np.concatenate([empty, *alone], axis=1), np.concatenate([empty, *without], axis=1)
 
     def _share(self, without_ms: Floats) -> list[float | None]:
-        lost = self.step_ms - self.ideal_ms
-        if lost < _LEAST_SHARE * self.step_ms:
+        loss_ms = self.step_ms - self.ideal_ms
+        if loss_ms < _LEAST_SHARE * self.step_ms:
             return [None] * len(without_ms)
-        return [float(share) for share in (self.step_ms - without_ms) / lost]
+        return [float(share) for share in (self.step_ms - without_ms) / loss_ms]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class Graph:
     operation waited for) by the unit that waits. `op_cuts`, `unit_cuts` and `edge_cuts` bound the waves;
     `unit` is each operation's unit, `first_edge` where each unit's edges begin. The first wave, of the `START`
     operations, waits for nothing.
-    `views` sorts the operations by step and rank; `lane_cuts` and `step_cuts` say where each begins, `begins` which
+    `views` sorts the operations by step and rank; `view_cuts` and `step_cuts` say where each begins, `begins` which
     operation begins each view. `behind` is by how much the latest rank came late out of the step before each, in ns; -1
     where that is not known.
     """
@@ -162,7 +162,7 @@ class Graph:
     unit_cuts: Ints
     edge_cuts: Ints
     views: Ints
-    lane_cuts: Ints
+    view_cuts: Ints
     step_cuts: Ints
     begins: Ints
     behind: Ints
@@ -181,7 +181,7 @@ class Graph:
             edges = slice(self.edge_cuts[wave], self.edge_cuts[wave + 1])
             ready = np.maximum.reduceat(end[self.edges[edges]], self.first_edge[units] - edges.start, axis=0)
             end[ops] = ready[self.unit[ops] - units.start] + durations[ops]
-        ended = np.maximum.reduceat(end[self.views], self.lane_cuts, axis=0)
+        ended = np.maximum.reduceat(end[self.views], self.view_cuts, axis=0)
         own = np.maximum.reduceat(ended - end[self.begins], self.step_cuts, axis=0)
         onward = np.maximum.reduceat(ended, self.step_cuts, axis=0) - self.behind[:, None]
         longest: Matrix = np.where(self.behind[:, None] < 0, own, onward)
@@ -192,7 +192,7 @@ def replay(
     ops: pl.DataFrame,
     edges: pl.DataFrame | None = None,
     *,
-    kept: Collection[str] = (),
+    constant: Collection[str] = (),
     carried: pl.DataFrame | None = None,
 ) -> Replay | None:
     """The steps of a job, ready to be run again; None where that cannot be.
@@ -211,12 +211,12 @@ def replay(
         group: optional, operations that would take as long as each other if nothing straggled; else those of a type
         and any column that tells ranks or operations apart, for `Replay.by`.
     `edges` says what else an operation waits for, across queues: op, after (ids); those to unknown ids are ignored.
-    `kept` are types that keep their recorded duration in the ideal too. `carried` says for steps that follow another
-    how much later than the first rank to begin each rank came out of the step before: step, rank, carried_ns.
+    `constant` are types that keep their recorded duration in the ideal too. `carried` says for steps that follow
+    another how much later than the first rank to begin each rank came out of the step before: step, rank, carried_ns.
     """
     if ops.is_empty():
         return None
-    rows = _rows(ops, kept, carried)
+    rows = _rows(ops, constant, carried)
     unit = rows["unit"].to_numpy()
     after, before = _edges(rows, edges)
     wave = _waves(len(rows), unit[before], unit[after])
@@ -235,29 +235,28 @@ def replay(
     return Replay(rows.drop("row", "unit", "transfer_ns", "typical_ns", "carried_ns"), recorded, typical, graph, steps)
 
 
-def _rows(ops: pl.DataFrame, kept: Collection[str], carried: pl.DataFrame | None) -> pl.DataFrame:
+def _rows(ops: pl.DataFrame, constant: Collection[str], carried: pl.DataFrame | None) -> pl.DataFrame:
     """The operations and the ranks' begins, with row, unit (the first row of the instance), transfer_ns, typical_ns.
 
     `carried_ns` is of the ranks' begins what they brought along; null where that is not known, and of operations.
     """
-    given = set(ops.columns)
     defaults = {"stage": pl.lit(None, pl.Int64), "group": pl.col("type").cast(pl.String)}
     together = pl.col("instance").is_not_null()
-    mine = ["step", "instance"]
+    instance = ["step", "instance"]
     known = (
         ops.with_columns(pl.col("type").cast(pl.String), pl.col("dur_ns").clip(lower_bound=0))
-        .with_columns(value.alias(name) for name, value in defaults.items() if name not in given)
-        .with_columns(transfer_ns=pl.when(together).then(pl.col("dur_ns").min().over(mine)).otherwise("dur_ns"))
+        .with_columns(value.alias(name) for name, value in defaults.items() if name not in ops.columns)
+        .with_columns(transfer_ns=pl.when(together).then(pl.col("dur_ns").min().over(instance)).otherwise("dur_ns"))
     )
     begins = _brought(_begins(known), carried)
     rows = pl.concat([begins, known], how="diagonal").with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     brought = pl.col("carried_ns").fill_null(0)
-    taken = pl.col("transfer_ns") - brought
-    usual = pl.when(pl.col("kind") == "compute").then(taken.mean()).otherwise(taken.median())
+    transfer = pl.col("transfer_ns") - brought
+    usual = pl.when(pl.col("kind") == "compute").then(transfer.mean()).otherwise(transfer.median())
     typical = usual.round().cast(pl.Int64).over("kind", "type", "group") + brought
     return rows.with_columns(
-        unit=pl.when(together).then(pl.col("row").first().over(mine)).otherwise("row"),
-        typical_ns=pl.when(pl.col("type").is_in(list(kept))).then("transfer_ns").otherwise(typical),
+        unit=pl.when(together).then(pl.col("row").first().over(instance)).otherwise("row"),
+        typical_ns=pl.when(pl.col("type").is_in(list(constant))).then("transfer_ns").otherwise(typical),
     )
 
 
@@ -291,13 +290,13 @@ def _brought(begins: pl.DataFrame, carried: pl.DataFrame | None) -> pl.DataFrame
     """The ranks' begins with `carried_ns`, at most what they are late; known of all ranks of a step or of none."""
     if carried is None:
         return begins.with_columns(carried_ns=pl.lit(None, pl.Int64))
-    told = begins.join(carried, on=["step", "rank"], how="left", maintain_order="left")
+    begins = begins.join(carried, on=["step", "rank"], how="left", maintain_order="left")
     known = pl.col("carried_ns").is_not_null().all().over("step")
-    return told.with_columns(carried_ns=pl.when(known).then(pl.col("carried_ns").clip(0, pl.col("transfer_ns"))))
+    return begins.with_columns(carried_ns=pl.when(known).then(pl.col("carried_ns").clip(0, pl.col("transfer_ns"))))
 
 
-def _edges(rows: pl.DataFrame, given: pl.DataFrame | None) -> tuple[Ints, Ints]:
-    """Rows that wait, and the rows that they wait for: by queue, as given, and else for their rank's begin."""
+def _edges(rows: pl.DataFrame, explicit: pl.DataFrame | None) -> tuple[Ints, Ints]:
+    """Rows that wait, and the rows that they wait for: by queue, as in `explicit`, and else for their rank's begin."""
     line = ["step", "rank", "queue"]
     queued = (
         rows.filter(pl.col("op").is_not_null())
@@ -305,12 +304,12 @@ def _edges(rows: pl.DataFrame, given: pl.DataFrame | None) -> tuple[Ints, Ints]:
         .select("row", before=pl.col("row").shift(1).over(line))
         .drop_nulls()
     )
-    found = [queued]
-    if given is not None:
+    edges = [queued]
+    if explicit is not None:
         ids = rows.select("op", "row").drop_nulls()
-        awaited = given.join(ids, on="op").join(ids.select(after="op", before="row"), on="after")
-        found.append(awaited.select("row", "before"))
-    waiting = pl.concat(found)
+        awaited = explicit.join(ids, on="op").join(ids.select(after="op", before="row"), on="after")
+        edges.append(awaited.select("row", "before"))
+    waiting = pl.concat(edges)
     begins = rows.filter(pl.col("op").is_null()).select("step", "rank", before="row")
     first = (
         rows.filter(pl.col("op").is_not_null()).join(waiting, on="row", how="anti").join(begins, on=["step", "rank"])
@@ -346,7 +345,7 @@ def _graph(rows: pl.DataFrame, wave: Ints, after: Ints, before: Ints) -> Graph:
     views = np.lexsort((rows["rank"].to_numpy(), rows["step"].to_numpy()))
     view = rows.select("step", "rank")[views]
     begin = (view["step"] != view["step"].shift(1)).fill_null(value=True).to_numpy()
-    lane_begin = begin | (view["rank"] != view["rank"].shift(1)).fill_null(value=True).to_numpy()
+    view_begin = begin | (view["rank"] != view["rank"].shift(1)).fill_null(value=True).to_numpy()
     is_begin = rows["op"].is_null().to_numpy()[views]
     unit_cuts = np.searchsorted(wave[is_first], waves)
     brought = rows["carried_ns"].fill_null(-1).to_numpy()
@@ -358,10 +357,10 @@ def _graph(rows: pl.DataFrame, wave: Ints, after: Ints, before: Ints) -> Graph:
         unit_cuts=unit_cuts,
         edge_cuts=np.searchsorted(waiting, unit_cuts),
         views=views,
-        lane_cuts=np.flatnonzero(lane_begin),
-        step_cuts=np.flatnonzero(begin[lane_begin]),
+        view_cuts=np.flatnonzero(view_begin),
+        step_cuts=np.flatnonzero(begin[view_begin]),
         begins=views[is_begin],
-        behind=np.maximum.reduceat(brought[views[is_begin]], np.flatnonzero(begin[lane_begin])),
+        behind=np.maximum.reduceat(brought[views[is_begin]], np.flatnonzero(begin[view_begin])),
     )
 
 
@@ -371,8 +370,8 @@ def _recorded(ops: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     begins = rows.filter(pl.col("op").is_null()).select("step", "rank", "transfer_ns", "carried_ns")
     views = ops.group_by("step", "rank").agg(took.alias("took")).join(begins, on=["step", "rank"])
     onward = (pl.col("transfer_ns") + pl.col("took")).max() - pl.col("carried_ns").max()
-    told = pl.coalesce(onward, pl.col("took").max()) / 1e6
-    return views.group_by("step").agg(recorded_ms=told).sort("step")
+    step_ms = pl.coalesce(onward, pl.col("took").max()) / 1e6
+    return views.group_by("step").agg(recorded_ms=step_ms).sort("step")
 
 
 def _codes(column: pl.Series) -> tuple[Ints, pl.Series]:

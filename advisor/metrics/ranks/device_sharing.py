@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -15,78 +15,95 @@ from advisor.model.intervals import Ints
 from advisor.model.missing import Missing
 from advisor.text import listing
 
-_STAGGER: Final = (
-    *("launch_stagger_ms", "launch_stagger_share", "launch_order_share"),
-    *("launch_order", "launch_alike_share", "launch_least_ms", "launch_most_ms"),
-)
 _ENOUGH_STEPS: Final = 3
 
-
-@measures_jobs(
-    Metric(
-        "launch_stagger_ms",
-        "ms",
-        "How long after the first device of a process its last one starts to work in a step, because the host feeds it "
-        "no sooner.",
-        "mean over steps of the least of (last - first start of the first kernel on each of the process's devices) and "
-        "(last - first call that launches it): what was launched and still waits is not waiting for the host; 0 where "
-        "every process feeds one device",
-        "the gpu_private case of TensorFlow's GPU performance guide, seen from the devices' side",
-    ),
-    Metric(
-        "launch_stagger_share", "share", "The same as a part of the step.", "launch_stagger_ms / mean step, at most 1"
-    ),
-    Metric(
-        "launch_order_share",
-        "share",
-        "How regularly the devices start in the same order.",
-        "pairs of devices and steps in which the one starts first that usually does / all of them",
-    ),
-    Metric(
-        "launch_alike_share",
-        "share",
-        "How alike the work of a process's devices is: 1 where they are replicas, less where one has another part of "
-        "the model and needs what the other makes.",
-        "sum of the least / sum of the largest number of calls per step on a device, over kernels (name, grid, block)",
-    ),
-    Metric("launch_order", "text", "The devices in the order in which they usually start.", "by their mean place"),
-    Metric(
-        "launch_least_ms",
-        "ms",
-        "What a process per device gives back at least.",
-        "mean step - (kernels + exposed transfers + waiting for input) of the device that has most of them, at most "
-        "waiting and idling on the first device; at least 0",
-    ),
-    Metric(
-        "launch_most_ms", "ms", "The same at most: transfers hide behind kernels again.", "the same without transfers"
-    ),
+LAUNCH_STAGGER_MS = Metric(
+    "launch_stagger_ms",
+    "ms",
+    "How long after the first device of a process its last one starts to work in a step, because the host feeds it "
+    "no sooner.",
+    "mean over steps of the least of (last - first start of the first kernel on each of the process's devices) and "
+    "(last - first call that launches it): what was launched and still waits is not waiting for the host; 0 where "
+    "every process feeds one device",
+    "the gpu_private case of TensorFlow's GPU performance guide, seen from the devices' side",
 )
-def staggered(job: Job) -> Mapping[str, Value]:
+LAUNCH_STAGGER_SHARE = Metric(
+    "launch_stagger_share", "share", "The same as a part of the step.", "launch_stagger_ms / mean step, at most 1"
+)
+LAUNCH_ORDER_SHARE = Metric(
+    "launch_order_share",
+    "share",
+    "How regularly the devices start in the same order.",
+    "pairs of devices and steps in which the one starts first that usually does / all of them",
+)
+LAUNCH_ALIKE_SHARE = Metric(
+    "launch_alike_share",
+    "share",
+    "How alike the work of a process's devices is: 1 where they are replicas, less where one has another part of "
+    "the model and needs what the other makes.",
+    "sum of the least / sum of the largest number of calls per step on a device, over kernels (name, grid, block)",
+)
+LAUNCH_ORDER = Metric(
+    "launch_order", "text", "The devices in the order in which they usually start.", "by their mean place"
+)
+LAUNCH_LEAST_MS = Metric(
+    "launch_least_ms",
+    "ms",
+    "What a process per device gives back at least.",
+    "mean step - (kernels + exposed transfers + waiting for input) of the device that has most of them, at most "
+    "waiting and idling on the first device; at least 0",
+)
+LAUNCH_MOST_MS = Metric(
+    "launch_most_ms", "ms", "The same at most: transfers hide behind kernels again.", "the same without transfers"
+)
+_STAGGER: Final = (
+    *(LAUNCH_STAGGER_MS, LAUNCH_STAGGER_SHARE, LAUNCH_ORDER_SHARE),
+    *(LAUNCH_ORDER, LAUNCH_ALIKE_SHARE, LAUNCH_LEAST_MS, LAUNCH_MOST_MS),
+)
+_ONE_EACH: Final[Mapping[Metric, Value]] = {
+    **dict.fromkeys(_STAGGER, 0.0),
+    LAUNCH_ORDER: "",
+    LAUNCH_ALIKE_SHARE: 1.0,
+}
+
+
+@measures_jobs(*_STAGGER)
+def staggered(job: Job) -> Mapping[Metric, Value]:
     """How far apart one process starts its devices."""
     process = _feeder(job)
     if process is None:
-        return dict.fromkeys(_STAGGER, 0.0) | {"launch_order": "", "launch_alike_share": 1.0}
-    begun, called = _begun(process, "first_ns"), _begun(process, "called_ns")
-    if begun.height < _ENOUGH_STEPS:
+        return _ONE_EACH
+    starts, calls = _firsts(process, "first_ns"), _firsts(process, "called_ns")
+    if starts.height < _ENOUGH_STEPS:
         return dict.fromkeys(_STAGGER, Missing("few_shared_steps", needed=_ENOUGH_STEPS))
-    begun = begun.join(called.select("step"), on="step", how="semi")
-    if begun.height < _ENOUGH_STEPS:
+    starts = starts.join(calls.select("step"), on="step", how="semi")
+    if starts.height < _ENOUGH_STEPS:
         return dict.fromkeys(_STAGGER, Missing("first_launch_not_recorded"))
-    starts = begun.drop("step").to_numpy().T / 1e6  # (devices, steps)
-    stagger = float(np.minimum(_apart(begun), _apart(called)).mean()) / 1e6
-    usual = np.argsort(starts.argsort(axis=0).argsort(axis=0).mean(axis=1), kind="stable")
-    in_order = [starts[a] <= starts[b] for i, a in enumerate(usual) for b in usual[i + 1 :]]
-    steps = pl.concat([rank.steps.filter(pl.col("step").is_in(begun["step"].implode())) for rank in process])
+    return _stagger(job, process, starts, calls) | _order(process, starts) | {LAUNCH_ALIKE_SHARE: _alike(process)}
+
+
+def _stagger(job: Job, process: Sequence[Rank], starts: pl.DataFrame, calls: pl.DataFrame) -> dict[Metric, Value]:
+    """How late the last device is, and what that costs."""
+    stagger = float(np.minimum(_apart(starts), _apart(calls)).mean()) / 1e6
+    steps = pl.concat([rank.steps.filter(pl.col("step").is_in(starts["step"].implode())) for rank in process])
     step_ms = float(steps["dur_ns"].to_numpy().mean()) / 1e6
-    least, most = _gains(job, process, begun["step"].to_list(), step_ms)
+    least, most = _gains(job, process, starts["step"].to_list(), step_ms)
     return {
-        "launch_stagger_ms": stagger,
-        "launch_stagger_share": min(1.0, stagger / step_ms) if step_ms else None,
-        "launch_order_share": float(np.mean(in_order)),
-        "launch_order": listing([f"GPU {process[i].device}" for i in usual]),
-        "launch_alike_share": _alike(process),
-        "launch_least_ms": least,
-        "launch_most_ms": most,
+        LAUNCH_STAGGER_MS: stagger,
+        LAUNCH_STAGGER_SHARE: min(1.0, stagger / step_ms) if step_ms else None,
+        LAUNCH_LEAST_MS: least,
+        LAUNCH_MOST_MS: most,
+    }
+
+
+def _order(process: Sequence[Rank], starts: pl.DataFrame) -> dict[Metric, Value]:
+    """The devices by when they usually start, and how regular that is."""
+    times = starts.drop("step").to_numpy().T / 1e6  # (devices, steps)
+    usual = np.argsort(times.argsort(axis=0).argsort(axis=0).mean(axis=1), kind="stable")
+    in_order = [times[a] <= times[b] for i, a in enumerate(usual) for b in usual[i + 1 :]]
+    return {
+        LAUNCH_ORDER_SHARE: float(np.mean(in_order)),
+        LAUNCH_ORDER: listing([f"GPU {process[i].device}" for i in usual]),
     }
 
 
@@ -100,19 +117,19 @@ def _feeder(job: Job) -> Sequence[Rank] | None:
     return most if len(most) > 1 else None
 
 
-def _begun(process: Sequence[Rank], when: str) -> pl.DataFrame:
+def _firsts(process: Sequence[Rank], when: str) -> pl.DataFrame:
     """A row per step that all devices use: step, and when each one's first kernel starts or was called for, in ns."""
-    found = process[0].steps.filter("used").select("step")
+    firsts = process[0].steps.filter("used").select("step")
     for i, rank in enumerate(process):
         first = rank.steps.filter("used", pl.col(when).is_not_null()).select("step", pl.col(when).alias(f"{i}"))
-        found = found.join(first, on="step", how="inner")
+        firsts = firsts.join(first, on="step", how="inner")
     origin = pl.min_horizontal(pl.exclude("step"))
-    return found.sort("step").with_columns(pl.exclude("step") - origin)
+    return firsts.sort("step").with_columns(pl.exclude("step") - origin)
 
 
-def _apart(begun: pl.DataFrame) -> Ints:
+def _apart(firsts: pl.DataFrame) -> Ints:
     """From the first to the last device, per step."""
-    times = begun.sort("step").drop("step").to_numpy()
+    times = firsts.sort("step").drop("step").to_numpy()
     apart: Ints = times.max(axis=1) - times.min(axis=1)
     return apart
 
@@ -127,50 +144,61 @@ def _alike(process: Sequence[Rank]) -> float:
 
 
 def _gains(job: Job, process: Sequence[Rank], steps: Sequence[int], step_ms: float) -> tuple[float, float]:
-    """What is left of the step once each device is fed by itself, taken off: low and high, in ms."""
+    """By how much the step gets shorter once each device is fed by itself: low and high, in ms."""
     positions = [job.ranks.index(rank) for rank in process]
-    mine = job.pace.filter(pl.col("rank").is_in(positions), pl.col("step").is_in(list(steps)))
+    pace = job.pace.filter(pl.col("rank").is_in(positions), pl.col("step").is_in(list(steps)))
     work = (pl.col("work_ns") + pl.col("input_ns")).mean() / 1e6
-    needed = mine.group_by("rank").agg(most=work, least=work + pl.mean("transfer_ns") / 1e6)
+    needed = pace.group_by("rank").agg(most=work, least=work + pl.mean("transfer_ns") / 1e6)
     if not needed.height:
         return 0.0, 0.0
     most, least = (step_ms - float(needed[name].to_numpy().max()) for name in ("most", "least"))
     return max(0.0, least), max(0.0, most)
 
 
-@measures_jobs(
-    Metric(
-        "guest_workers",
-        "count",
-        "Processes that work on another rank's GPU beside their own.",
-        "workers that meet the other ranks on one device and run something on another, which is another worker's",
-    ),
-    Metric("guest_names", "text", "Who works on whose GPU.", "by the numbers of ranks and devices"),
-    Metric(
-        "guest_ms",
-        "ms",
-        "Kernel time per step of those processes on the GPU that has most of it.",
-        "sum over guests of the mean time per step in kernels there; the largest over devices",
-    ),
+GUEST_WORKERS = Metric(
+    "guest_workers",
+    "count",
+    "Processes that work on another rank's GPU beside their own.",
+    "workers that meet the other ranks on one device and run something on another, which is another worker's",
 )
-def guests(job: Job) -> Mapping[str, Value]:
+GUEST_NAMES = Metric("guest_names", "text", "Who works on whose GPU.", "by the numbers of ranks and devices")
+GUEST_MS = Metric(
+    "guest_ms",
+    "ms",
+    "Kernel time per step of those processes on the GPU that has most of it.",
+    "sum over guests of the mean time per step in kernels there; the largest over devices",
+)
+_GUESTS: Final = (GUEST_WORKERS, GUEST_NAMES, GUEST_MS)
+
+_Place: TypeAlias = tuple[object, int | None]
+
+
+@measures_jobs(*_GUESTS)
+def guests(job: Job) -> Mapping[Metric, Value]:
     """Work of one rank on another rank's device."""
     if len(job.members) == 1:
-        return dict.fromkeys(("guest_workers", "guest_names", "guest_ms"), Missing("one_rank"))
+        return dict.fromkeys(_GUESTS, Missing("one_rank"))
+    ranks = _guests(job)
+    devices = [f"GPU {device}: {listing([f'rank {r.worker}' for r in there])}" for (_, device), there in ranks.items()]
+    return {
+        GUEST_WORKERS: len({rank.worker for there in ranks.values() for rank in there}),
+        GUEST_NAMES: "; ".join(devices),
+        GUEST_MS: max((sum(_kernel_ms(rank) for rank in there) for there in ranks.values()), default=0.0),
+    }
+
+
+def _guests(job: Job) -> Mapping[_Place, list[Rank]]:
+    """The ranks that work on a device of another one, by where that is."""
     homes = [job.ranks[i] for i in job.members]
-    found: dict[tuple[object, int | None], list[Rank]] = {}
+    ranks: dict[_Place, list[Rank]] = {}
     for rank in (job.ranks[i] for i in job.guests):
         if any(home.worker != rank.worker and _place(home) == _place(rank) for home in homes):
-            found.setdefault(_place(rank), []).append(rank)
-    if not found:
-        return {"guest_workers": 0, "guest_names": "", "guest_ms": 0.0}
-    time = {place: sum(_kernel_ms(rank) for rank in there) for place, there in found.items()}
-    told = [f"GPU {place[1]}: {listing([f'rank {r.worker}' for r in there])}" for place, there in found.items()]
-    workers = {rank.worker for there in found.values() for rank in there}
-    return {"guest_workers": len(workers), "guest_names": "; ".join(told), "guest_ms": max(time.values())}
+            ranks.setdefault(_place(rank), []).append(rank)
+    return ranks
 
 
-def _place(rank: Rank) -> tuple[object, int | None]:
+def _place(rank: Rank) -> _Place:
+    """Its host and device."""
     return rank.facts.get("host"), rank.device
 
 

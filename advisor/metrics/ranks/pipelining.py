@@ -13,81 +13,84 @@ from advisor.metrics.metric import Metric, Value, measures_jobs
 from advisor.model.missing import Missing
 from advisor.vocabulary import POINT_TO_POINT
 
-_NAMES: Final = (
-    *("pipeline_wait_ms", "pipeline_stages", "micro_batches", "schedule_bubble_share"),
-    *("schedule_bubble_ms", "pipeline_work_ms", "uneven_stages_ms"),
-)
 _SOURCE: Final = "GPipe (NeurIPS 2019) and Megatron-LM (SC 2021): bubbles of (stages - 1) / micro-batches"
 
 
-@measures_jobs(
-    Metric(
-        "pipeline_wait_ms",
-        "ms",
-        "Time per step that ranks wait for another rank to send or receive.",
-        "mean over ranks and common steps of exposed waiting in sends and receives",
-    ),
-    Metric(
-        "pipeline_stages",
-        "count",
-        "Stages of the pipeline.",
-        "ranks that are joined by sends and receives; the median where there are several pipelines",
-    ),
-    Metric(
-        "micro_batches",
-        "number",
-        "Messages per step from one stage to the next: micro-batches, times the chunks that a rank holds.",
-        "sends (or receives) per rank, peer and common step; the median over ranks and peers",
-    ),
-    Metric(
-        "schedule_bubble_share",
-        "share",
-        "Part of the step that the pipeline idles for by its schedule, had all stages equal work.",
-        "(pipeline_stages - 1) / (micro_batches + pipeline_stages - 1)",
-        _SOURCE,
-    ),
-    Metric(
-        "schedule_bubble_ms",
-        "ms",
-        "How much of the waiting that accounts for.",
-        "(mean step - pipeline_wait_ms) x (pipeline_stages - 1) / micro_batches, at most pipeline_wait_ms",
-        _SOURCE,
-    ),
-    Metric(
-        "pipeline_work_ms",
-        "ms",
-        "Time per step that a rank of the pipeline is not waiting: what smaller micro-batches make less efficient.",
-        "mean step - pipeline_wait_ms",
-    ),
-    Metric(
-        "uneven_stages_ms",
-        "ms",
-        "The rest of it: stages of unequal work, or messages that nothing hides.",
-        "pipeline_wait_ms - schedule_bubble_ms",
-    ),
+PIPELINE_WAIT_MS = Metric(
+    "pipeline_wait_ms",
+    "ms",
+    "Time per step that ranks wait for another rank to send or receive.",
+    "mean over ranks and common steps of exposed waiting in sends and receives",
 )
-def bubbles(job: Job) -> Mapping[str, Value]:
+PIPELINE_STAGES = Metric(
+    "pipeline_stages",
+    "count",
+    "Stages of the pipeline.",
+    "ranks that are joined by sends and receives; the median where there are several pipelines",
+)
+MICRO_BATCHES = Metric(
+    "micro_batches",
+    "number",
+    "Messages per step from one stage to the next: micro-batches, times the chunks that a rank holds.",
+    "sends (or receives) per rank, peer and common step; the median over ranks and peers",
+)
+SCHEDULE_BUBBLE_SHARE = Metric(
+    "schedule_bubble_share",
+    "share",
+    "Part of the step that the pipeline idles for by its schedule, had all stages equal work.",
+    "(pipeline_stages - 1) / (micro_batches + pipeline_stages - 1)",
+    _SOURCE,
+)
+SCHEDULE_BUBBLE_MS = Metric(
+    "schedule_bubble_ms",
+    "ms",
+    "How much of the waiting that accounts for.",
+    "(mean step - pipeline_wait_ms) x (pipeline_stages - 1) / micro_batches, at most pipeline_wait_ms",
+    _SOURCE,
+)
+PIPELINE_WORK_MS = Metric(
+    "pipeline_work_ms",
+    "ms",
+    "Time per step that a rank of the pipeline is not waiting: what smaller micro-batches make less efficient.",
+    "mean step - pipeline_wait_ms",
+)
+UNEVEN_STAGES_MS = Metric(
+    "uneven_stages_ms",
+    "ms",
+    "The rest of it: stages of unequal work, or messages that nothing hides.",
+    "pipeline_wait_ms - schedule_bubble_ms",
+)
+_PIPELINE: Final = (
+    *(PIPELINE_WAIT_MS, PIPELINE_STAGES, MICRO_BATCHES, SCHEDULE_BUBBLE_SHARE),
+    *(SCHEDULE_BUBBLE_MS, PIPELINE_WORK_MS, UNEVEN_STAGES_MS),
+)
+
+
+@measures_jobs(*_PIPELINE)
+def bubbles(job: Job) -> Mapping[Metric, Value]:
     """What a pipeline waits, and how much of it by its schedule; nothing where the ranks are no pipeline."""
     calls = job.calls.filter(pl.col("op").is_in(POINT_TO_POINT), pl.col("step").is_in(job.steps))
     if not calls.height:
-        return dict.fromkeys(_NAMES, Missing("no_point_to_point"))
-    if job.untold:
-        return dict.fromkeys(_NAMES, job.untold)
+        return dict.fromkeys(_PIPELINE, Missing("no_point_to_point"))
+    if job.missing:
+        return dict.fromkeys(_PIPELINE, job.missing)
     step_ms, wait_ms = (float(job.pace[column].to_numpy().mean()) / 1e6 for column in ("dur_ns", "paired_ns"))
-    known = calls.filter(pl.col("peer").is_not_null())
-    if not known.height:
-        why = Missing("peers_not_recorded")
-        return dict.fromkeys(_NAMES, why) | {"pipeline_wait_ms": wait_ms}
-    stages, messages = _stages(job, known), _messages(job, known)
+    calls = calls.filter(pl.col("peer").is_not_null())
+    if not calls.height:
+        return dict.fromkeys(_PIPELINE, Missing("peers_not_recorded")) | {PIPELINE_WAIT_MS: wait_ms}
+    return _of_schedule(step_ms, wait_ms, _stages(job, calls), _messages(job, calls))
+
+
+def _of_schedule(step_ms: float, wait_ms: float, stages: int, messages: float) -> dict[Metric, Value]:
     by_schedule = min(wait_ms, (step_ms - wait_ms) * (stages - 1) / messages)
     return {
-        "pipeline_wait_ms": wait_ms,
-        "pipeline_stages": stages,
-        "micro_batches": messages,
-        "schedule_bubble_share": (stages - 1) / (messages + stages - 1),
-        "schedule_bubble_ms": by_schedule,
-        "pipeline_work_ms": step_ms - wait_ms,
-        "uneven_stages_ms": wait_ms - by_schedule,
+        PIPELINE_WAIT_MS: wait_ms,
+        PIPELINE_STAGES: stages,
+        MICRO_BATCHES: messages,
+        SCHEDULE_BUBBLE_SHARE: (stages - 1) / (messages + stages - 1),
+        SCHEDULE_BUBBLE_MS: by_schedule,
+        PIPELINE_WORK_MS: step_ms - wait_ms,
+        UNEVEN_STAGES_MS: wait_ms - by_schedule,
     }
 
 

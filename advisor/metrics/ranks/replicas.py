@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.job.job import Job
+from advisor.metrics.identity import Identity
 from advisor.metrics.metric import Metric, Value, measures_jobs
 from advisor.model.missing import Missing
 from advisor.text import count, listing
@@ -17,62 +18,65 @@ _ENOUGH_STEPS: Final = 3
 _ENOUGH_SHARE: Final = 0.5  # of a rank's kernel time that must be in kernels that another rank runs too
 _IDLE_SHARE: Final = 0.1  # of the typical rank's kernel time
 _KERNEL: Final = ("name", "grid", "block")
-_RATIOS: Final = (
-    *("slow_kernels_rank", "slow_kernels_ratio", "slow_kernels_share"),
-    *("slow_kernels_least_ms", "slow_kernels_most_ms"),
+
+
+SLOW_KERNELS_RANK = Identity.of(
+    "slow_kernels_rank", "The rank on which the same kernels take longest.", "largest slow_kernels_ratio"
+)
+SLOW_KERNELS_RATIO = Metric(
+    "slow_kernels_ratio",
+    "ratio",
+    "How many times as long the same kernels take there as on the other ranks.",
+    "median, weighted by time, over kernels of one name, grid and block of (median duration on the rank / lower "
+    "median of those on the other ranks); the largest over ranks; at least half of a rank's kernel time compared",
+    "NVRx's straggler detection compares kernels so; PRISM (arXiv 2510.15596) on how far GPUs of one type differ",
+)
+SLOW_KERNELS_SHARE = Metric(
+    "slow_kernels_share",
+    "share",
+    "Part of that rank's time in kernels that could be compared.",
+    "time in kernels that another rank runs too / time in kernels",
+)
+SLOW_KERNELS_LEAST_MS = Metric(
+    "slow_kernels_least_ms",
+    "ms",
+    "What the job's step gets shorter by at least if they took as long as elsewhere.",
+    "(1 - 1 / slow_kernels_ratio) x its time in kernels, down to the step of the next latest rank without waiting",
+)
+SLOW_KERNELS_MOST_MS = Metric(
+    "slow_kernels_most_ms",
+    "ms",
+    "The same at most: what the others do in the time that they wait for it gets shorter too.",
+    "the same, down to the next latest step without time in collectives that nothing covers",
+)
+_SLOW_KERNELS: Final = (
+    *(*SLOW_KERNELS_RANK, SLOW_KERNELS_RATIO, SLOW_KERNELS_SHARE),
+    *(SLOW_KERNELS_LEAST_MS, SLOW_KERNELS_MOST_MS),
 )
 
 
-@measures_jobs(
-    Metric(
-        "slow_kernels_rank", "text", "The rank on which the same kernels take longest.", "largest slow_kernels_ratio"
-    ),
-    Metric(
-        "slow_kernels_ratio",
-        "ratio",
-        "How many times as long the same kernels take there as on the other ranks.",
-        "median, weighted by time, over kernels of one name, grid and block of (median duration on the rank / lower "
-        "median of those on the other ranks); the largest over ranks; at least half of a rank's kernel time compared",
-        "NVRx's straggler detection compares kernels so; PRISM (arXiv 2510.15596) on how far GPUs of one type differ",
-    ),
-    Metric(
-        "slow_kernels_share",
-        "share",
-        "Part of that rank's time in kernels that could be compared.",
-        "time in kernels that another rank runs too / time in kernels",
-    ),
-    Metric(
-        "slow_kernels_least_ms",
-        "ms",
-        "What the job's step gets shorter by at least if they took as long as elsewhere.",
-        "(1 - 1 / slow_kernels_ratio) x its time in kernels, down to the step of the next latest rank without waiting",
-    ),
-    Metric(
-        "slow_kernels_most_ms",
-        "ms",
-        "The same at most: what the others do in the time that they wait for it gets shorter too.",
-        "the same, down to the next latest step without time in collectives that nothing covers",
-    ),
-)
-def slow_kernels(job: Job) -> Mapping[str, Value]:
+@measures_jobs(*_SLOW_KERNELS)
+def slow_kernels(job: Job) -> Mapping[Metric, Value]:
     """The rank whose kernels are slowest, and what that costs the job."""
-    if job.untold:
-        return dict.fromkeys(_RATIOS, job.untold)
+    if job.missing:
+        return dict.fromkeys(_SLOW_KERNELS, job.missing)
     if len(job.steps) < _ENOUGH_STEPS:
-        return dict.fromkeys(_RATIOS, Missing("few_steps", needed=_ENOUGH_STEPS))
-    compared = job.once(_compared)
-    if not compared.height:
-        return dict.fromkeys(_RATIOS, Missing("different_kernels"))
-    rank, ratio, share = (
-        compared.sort("ratio", "rank", descending=[True, False]).select("rank", "ratio", "share").row(0)
-    )
+        return dict.fromkeys(_SLOW_KERNELS, Missing("few_steps", needed=_ENOUGH_STEPS))
+    if not job.once(_compared).height:
+        return dict.fromkeys(_SLOW_KERNELS, Missing("different_kernels"))
+    return _slowest(job)
+
+
+def _slowest(job: Job) -> dict[Metric, Value]:
+    slowest_first = job.once(_compared).sort("ratio", "rank", descending=[True, False])
+    rank, ratio, share = slowest_first.select("rank", "ratio", "share").row(0)
     least, most = _gains(job, rank, ratio)
     return {
-        "slow_kernels_rank": job.names[rank],
-        "slow_kernels_ratio": max(1.0, ratio),
-        "slow_kernels_share": share,
-        "slow_kernels_least_ms": min(least, most),
-        "slow_kernels_most_ms": most,
+        **SLOW_KERNELS_RANK.values(job, rank),
+        SLOW_KERNELS_RATIO: max(1.0, ratio),
+        SLOW_KERNELS_SHARE: share,
+        SLOW_KERNELS_LEAST_MS: min(least, most),
+        SLOW_KERNELS_MOST_MS: most,
     }
 
 
@@ -82,22 +86,30 @@ def _compared(job: Job) -> pl.DataFrame:
     kernels = pl.concat(rows).filter(pl.col("median_ns") > 0)
     if not kernels.height:
         return pl.DataFrame(schema={"rank": pl.Int64, "ratio": pl.Float64, "share": pl.Float64})
+    by_rank = (
+        _against_others(kernels)
+        .group_by("rank")
+        .agg(
+            ratio=pl.struct("ratio", "total_ns").filter(pl.col("shared")),
+            share=pl.col("total_ns").filter(pl.col("shared")).sum() / pl.col("total_ns").sum(),
+        )
+    )
+    ratios = pl.Series([_weighted_median(pairs) for pairs in by_rank["ratio"]], dtype=pl.Float64)
+    ranks = by_rank.select("rank", ratio=ratios, share="share")
+    return ranks.filter(pl.col("share") >= _ENOUGH_SHARE, pl.col("ratio").is_not_null()).sort("rank")
+
+
+def _against_others(kernels: pl.DataFrame) -> pl.DataFrame:
+    """The kernels with `shared`, whether another rank runs them too, and `ratio` to the others' lower median."""
     others = pl.col("median_ns").sort()
     # The lower median of the others: its place in the sorted row of all ranks moves up by one from this rank's on.
     place = pl.col("median_ns").rank("ordinal").over(_KERNEL).cast(pl.Int64) - 1
     middle = (pl.len().over(_KERNEL).cast(pl.Int64) - 2) // 2
     at = middle + (place <= middle).cast(pl.Int64)
-    told = kernels.with_columns(at=at, all=others.implode().over(_KERNEL), shared=pl.len().over(_KERNEL) > 1)
-    told = told.with_columns(
+    compared = kernels.with_columns(at=at, all=others.implode().over(_KERNEL), shared=pl.len().over(_KERNEL) > 1)
+    return compared.with_columns(
         ratio=pl.when("shared").then(pl.col("median_ns") / pl.col("all").list.get(pl.col("at"), null_on_oob=True))
     )
-    by_rank = told.group_by("rank").agg(
-        ratio=pl.struct("ratio", "total_ns").filter(pl.col("shared")),
-        share=pl.col("total_ns").filter(pl.col("shared")).sum() / pl.col("total_ns").sum(),
-    )
-    ratios = [_weighted_median(pairs) for pairs in by_rank["ratio"]]
-    found = by_rank.select("rank", ratio=pl.Series(ratios, dtype=pl.Float64), share="share")
-    return found.filter(pl.col("share") >= _ENOUGH_SHARE, pl.col("ratio").is_not_null()).sort("rank")
 
 
 def _weighted_median(pairs: pl.Series) -> float | None:
@@ -115,42 +127,43 @@ def _gains(job: Job, rank: int, ratio: float) -> tuple[float, float]:
     means = job.pace.group_by("rank").agg(
         own=pl.mean("own_ns") / 1e6, alone=alone.mean() / 1e6, work=pl.mean("work_ns")
     )
-    mine, others = means.filter(pl.col("rank") == rank), means.filter(pl.col("rank") != rank)
-    saved = (1 - 1 / max(1.0, ratio)) * float(mine["work"].item()) / 1e6
+    slowest, others = means.filter(pl.col("rank") == rank), means.filter(pl.col("rank") != rank)
+    saved = (1 - 1 / max(1.0, ratio)) * float(slowest["work"].item()) / 1e6
     low, high = (
-        float(np.clip(mine[time].item() - others[time].to_numpy().max(), 0.0, saved)) for time in ("own", "alone")
+        float(np.clip(slowest[time].item() - others[time].to_numpy().max(), 0.0, saved)) for time in ("own", "alone")
     )
     return low, high
 
 
-@measures_jobs(
-    Metric(
-        "idle_ranks",
-        "count",
-        "Ranks whose GPU does next to nothing.",
-        "ranks whose time in kernels per step is below a tenth of the typical rank's (the lower median of those that "
-        "run any)",
-    ),
-    Metric(
-        "idle_devices",
-        "count",
-        "GPUs of the job's hosts that do next to nothing.",
-        "idle_ranks + where every rank was recorded the devices that a process sees and none of its host uses, the "
-        "most over hosts; devices are told apart by their number, so that hosts without a name count as one",
-    ),
-    Metric("idle_names", "text", "Which those are.", "names of the idle ranks, number of the unused devices"),
+IDLE_RANKS = Metric(
+    "idle_ranks",
+    "count",
+    "Ranks whose GPU does next to nothing.",
+    "ranks whose time in kernels per step is below a tenth of the typical rank's (the lower median of those that "
+    "run any)",
 )
-def idle_ranks(job: Job) -> Mapping[str, Value]:
+IDLE_DEVICES = Metric(
+    "idle_devices",
+    "count",
+    "GPUs of the job's hosts that do next to nothing.",
+    "idle_ranks + where every rank was recorded the devices that a process sees and none of its host uses, the "
+    "most over hosts; devices are told apart by their number, so that hosts without a name count as one",
+)
+IDLE_NAMES = Metric("idle_names", "text", "Which those are.", "names of the idle ranks, number of the unused devices")
+_IDLE: Final = (IDLE_RANKS, IDLE_DEVICES, IDLE_NAMES)
+
+
+@measures_jobs(*_IDLE)
+def idle_ranks(job: Job) -> Mapping[Metric, Value]:
     """Devices that take no part in the work."""
-    names = ("idle_ranks", "idle_devices", "idle_names")
     if len(job.members) == 1:
-        return dict.fromkeys(names, Missing("one_rank"))
+        return dict.fromkeys(_IDLE, Missing("one_rank"))
     idle = _idle(job)
     if idle is None:
-        return dict.fromkeys(names, Missing("no_kernels_on_ranks"))
+        return dict.fromkeys(_IDLE, Missing("no_kernels_on_ranks"))
     unused = _unused(job)
-    told = [*idle, *([count(unused, "device") + " that no process uses"] if unused else [])]
-    return {"idle_ranks": len(idle), "idle_devices": len(idle) + unused, "idle_names": listing(told) if told else ""}
+    beside = [count(unused, "device") + " that no process uses"] if unused else []
+    return {IDLE_RANKS: len(idle), IDLE_DEVICES: len(idle) + unused, IDLE_NAMES: listing([*idle, *beside])}
 
 
 def _idle(job: Job) -> list[str] | None:
@@ -167,11 +180,11 @@ def _unused(job: Job) -> int:
     """Devices that the processes of one host see and leave alone."""
     if job.apart or (job.world_size and job.world_size > len(job.members)):
         return 0
-    seen: dict[object, int] = {}
+    visible: dict[object, int] = {}
     used: dict[object, set[int]] = {}
     for rank in job.ranks:
         if rank.device is not None and rank.visible:
             host = rank.facts.get("host")
-            seen[host] = max(seen.get(host, 0), rank.visible)
+            visible[host] = max(visible.get(host, 0), rank.visible)
             used.setdefault(host, set()).update((rank.device, *rank.used))
-    return max((max(0, seen[host] - len(used[host])) for host in seen), default=0)
+    return max((max(0, visible[host] - len(used[host])) for host in visible), default=0)

@@ -9,6 +9,7 @@ import polars as pl
 
 from advisor.analysis.job import segments, stragglers
 from advisor.analysis.job.job import Job
+from advisor.metrics.identity import Identity
 from advisor.metrics.metric import Metric, Value, measures_jobs
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
@@ -19,86 +20,90 @@ _TYPES: Final = {
     segments.HOST: "hosts that launch late",
     stragglers.START: "ranks that begin the step late",
 }
+_NO_SLOWDOWN: Final = Missing("no_straggler_slowdown")
 _SOURCE: Final = (
     "what-if analysis of ByteDance's straggler study (OSDI 2025, arXiv 2505.05713), on the recorded kernels"
 )
-_NAMES: Final = (
-    *("straggler_slowdown", "straggler_replay_error", "straggler_rank", "straggler_rank_explains"),
-    *("straggler_operation", "straggler_operation_explains"),
+
+
+STRAGGLER_SLOWDOWN = Metric(
+    "straggler_slowdown",
+    "ratio",
+    "How many times as long the step takes as without stragglers; ranks that begin the step late count too.",
+    "replayed step / step replayed with every operation at the mean (kernels) or median (transfers) of its like; "
+    "a step lasts from the last rank's end of the step before to the last rank's end",
+    _SOURCE,
+)
+STRAGGLER_REPLAY_ERROR = Metric(
+    "straggler_replay_error",
+    "share",
+    "How far the replay of the unchanged steps is off.",
+    "|replayed mean step / recorded mean step - 1|; where it is above 5 %, the others could not be told",
+    _SOURCE,
+)
+STRAGGLER_RANK = Identity.of(
+    "straggler_rank", "The rank that explains most of that slow-down.", "largest straggler_rank_explains"
+)
+STRAGGLER_RANK_EXPLAINS = Metric(
+    "straggler_rank_explains",
+    "share",
+    "Part of the slow-down that this rank explains.",
+    "(step - step with only its operations typical) / (step - step with all typical), 0 to 1",
+    _SOURCE,
+)
+STRAGGLER_OPERATION = Metric(
+    "straggler_operation",
+    "text",
+    "The type of operation that explains most of it.",
+    "largest straggler_operation_explains: kernels, late launches, late begin of the step, or a collective",
+)
+STRAGGLER_OPERATION_EXPLAINS = Metric(
+    "straggler_operation_explains",
+    "share",
+    "Part of the slow-down that these operations explain.",
+    "the same, with the operations of one type typical",
+    _SOURCE,
+)
+_STRAGGLERS: Final = (
+    *(STRAGGLER_SLOWDOWN, STRAGGLER_REPLAY_ERROR, *STRAGGLER_RANK, STRAGGLER_RANK_EXPLAINS),
+    *(STRAGGLER_OPERATION, STRAGGLER_OPERATION_EXPLAINS),
 )
 
 
-@measures_jobs(
-    Metric(
-        "straggler_slowdown",
-        "ratio",
-        "How many times as long the step takes as without stragglers; ranks that begin the step late count too.",
-        "replayed step / step replayed with every operation at the mean (kernels) or median (transfers) of its like; "
-        "a step lasts from the last rank's end of the step before to the last rank's end",
-        _SOURCE,
-    ),
-    Metric(
-        "straggler_replay_error",
-        "share",
-        "How far the replay of the unchanged steps is off.",
-        "|replayed mean step / recorded mean step - 1|; where it is above 5 %, the others could not be told",
-        _SOURCE,
-    ),
-    Metric(
-        "straggler_rank", "text", "The rank that explains most of that slow-down.", "largest straggler_rank_explains"
-    ),
-    Metric(
-        "straggler_rank_explains",
-        "share",
-        "Part of the slow-down that this rank explains.",
-        "(step - step with only its operations typical) / (step - step with all typical), 0 to 1",
-        _SOURCE,
-    ),
-    Metric(
-        "straggler_operation",
-        "text",
-        "The type of operation that explains most of it.",
-        "largest straggler_operation_explains: kernels, late launches, late begin of the step, or a collective",
-    ),
-    Metric(
-        "straggler_operation_explains",
-        "share",
-        "Part of the slow-down that these operations explain.",
-        "the same, with the operations of one type typical",
-        _SOURCE,
-    ),
-)
-def slowdown(job: Job) -> Mapping[str, Value]:
+@measures_jobs(*_STRAGGLERS)
+def slowdown(job: Job) -> Mapping[Metric, Value]:
     """The job's slow-down by stragglers, and what explains it."""
-    if job.untold:
-        return dict.fromkeys(_NAMES, job.untold)
+    if job.missing:
+        return dict.fromkeys(_STRAGGLERS, job.missing)
     replayed = _replayed(job)
     if replayed is None:
-        return dict.fromkeys(_NAMES, Missing("circular_wait"))
+        return dict.fromkeys(_STRAGGLERS, Missing("circular_wait"))
     off = abs(replayed.error)
     if off > _MOST_ERROR:
         why = Missing("replay_off", share=off)
-        return dict.fromkeys(_NAMES, why) | {"straggler_replay_error": min(1.0, off)}
-    rank, of_rank = _first(replayed.by_rank, "rank")
-    operation, of_operation = _first(replayed.by_type, "type")
-    return {
-        "straggler_slowdown": replayed.slowdown,
-        "straggler_replay_error": off,
-        "straggler_rank": job.names[int(rank)] if rank is not None else _none(),
-        "straggler_rank_explains": of_rank,
-        "straggler_operation": _TYPES.get(str(operation), str(operation)) if operation is not None else _none(),
-        "straggler_operation_explains": of_operation,
-    }
+        return dict.fromkeys(_STRAGGLERS, why) | {STRAGGLER_REPLAY_ERROR: min(1.0, off)}
+    slow: dict[Metric, Value] = {STRAGGLER_SLOWDOWN: replayed.slowdown, STRAGGLER_REPLAY_ERROR: off}
+    return slow | _rank(job, replayed) | _operation(replayed)
 
 
-def _none() -> Missing:
-    return Missing("no_straggler_slowdown")
+def _rank(job: Job, replayed: stragglers.Replay) -> dict[Metric, Value]:
+    """The rank that explains most."""
+    rank, share = _first(replayed.by_rank, "rank")
+    identity = dict.fromkeys(STRAGGLER_RANK, _NO_SLOWDOWN) if rank is None else STRAGGLER_RANK.values(job, int(rank))
+    return {**identity, STRAGGLER_RANK_EXPLAINS: share}
+
+
+def _operation(replayed: stragglers.Replay) -> dict[Metric, Value]:
+    """The type of operation that explains most."""
+    type_, share = _first(replayed.by_type, "type")
+    words = _NO_SLOWDOWN if type_ is None else _TYPES.get(str(type_), str(type_))
+    return {STRAGGLER_OPERATION: words, STRAGGLER_OPERATION_EXPLAINS: share}
 
 
 def _first(shares: pl.DataFrame, column: str) -> tuple[int | str | None, Value]:
     """The first row's value and its share, 0 to 1; None where there is nothing to explain."""
     if not shares.height or shares["explained_share"][0] is None:
-        return None, _none()
+        return None, _NO_SLOWDOWN
     return shares[column][0], min(1.0, max(0.0, float(shares["explained_share"][0])))
 
 

@@ -104,7 +104,7 @@ def test_ends_that_do_not_coincide_are_no_match():
     made = job(rank(0, [call(0, 100), call(500, 600)]), rank(1, [call(10, 300), call(700, 1200)]))
     assert not made.calls["trusted"].any()
     assert made.matched_share == 0
-    assert made.untold.code == "collectives_unmatched"
+    assert made.missing == Missing("collectives_unmatched", share=1.0)
 
 
 def test_a_shortest_member_that_does_not_span_the_transfer_is_no_match():
@@ -142,7 +142,7 @@ def test_ends_may_lie_apart_by_a_hundredth_of_the_time_between_two(every: float,
 
 def test_a_rank_alone_waits_for_nobody_that_is_known():
     made = job(rank(0, [call(0, 10)], facts={"world_size": 8}))
-    assert made.untold == Missing("ranks_missing", of=" of 8")
+    assert made.missing == Missing("ranks_missing", of=" of 8")
 
 
 # ------------------------------------------------------------------------------------ one clock
@@ -260,7 +260,7 @@ def test_a_rank_that_is_left_out_is_matched_with_none():
 def test_two_ranks_without_a_common_step_are_both_kept_and_nothing_is_said():
     made = job(rank(0, [], [spent(1, 0, 10)]), rank(1, [], [spent(2, 0, 10)]))
     assert made.apart == []
-    assert made.untold
+    assert made.missing == Missing("no_shared_collective")
 
 
 def test_ranks_of_two_jobs_that_only_meet_among_themselves_are_not_matched():
@@ -271,7 +271,7 @@ def test_ranks_of_two_jobs_that_only_meet_among_themselves_are_not_matched():
     made = job(*ones, *others)
     assert made.strangers == [[0, 1], [2, 3]]
     assert (made.mixed, made.matched_share) == (True, 0)
-    assert made.untold.code == "groups_never_meet"
+    assert made.missing == Missing("groups_never_meet", share=1.0)
 
 
 MINUTE = 60e6
@@ -288,13 +288,13 @@ def sitting(*ahead, meet=False):
 def test_ranks_that_were_recorded_at_other_times_are_told_apart():
     made = sitting(0, 120 * MINUTE, 5, 120 * MINUTE)
     assert made.sittings == [[0, 2], [1, 3]]
-    assert waiting.ranks(made)["ranks_sittings"] == "ranks 0, 2; 2 h later ranks 1, 3"
+    assert waiting.ranks(made)[waiting.RANKS_SITTINGS] == "ranks 0, 2; 2 h later ranks 1, 3"
 
 
 @pytest.mark.parametrize("ahead", [(0, 0), (0, 5e6), (0, MINUTE)])
 def test_clocks_of_hosts_differ_by_less_than_a_minute(ahead):
     assert sitting(*ahead).sittings == []
-    assert waiting.ranks(sitting(*ahead))["ranks_sittings"] == ""
+    assert waiting.ranks(sitting(*ahead))[waiting.RANKS_SITTINGS] == ""
 
 
 def test_ranks_that_meet_were_recorded_at_one_time_whatever_their_clocks_say():

@@ -154,7 +154,7 @@ def test_groups_are_typical_by_themselves_and_kept_types_stay():
         op(1, "compute", 20, 50, group="second"),
     ]
     assert made(*rows).ideal_ms == pytest.approx(0.065)
-    assert made(*rows, kept=["compute"]).ideal_ms == pytest.approx(0.070)
+    assert made(*rows, constant=["compute"]).ideal_ms == pytest.approx(0.070)
 
 
 def test_recorded_waiting_that_no_dependency_tells_shows_as_error():

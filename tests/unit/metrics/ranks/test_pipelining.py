@@ -15,52 +15,54 @@ def chain(*, stages=3, messages=2, peers=True, last_ms=0.0, recorded=None):
     Rank r computes message i from r + i to r + i + 1 ms, and asks for it right after the one before; the last stage
     takes `last_ms` longer for its first one.
     """
-    made = []
+    ranks = []
     for r in range(stages):
         calls, work = [], []
         for i in range(messages):
             begin = (r + i) * 1000.0
             if r:
-                asked = begin - 1000.0 * r if i == 0 else begin
-                calls.append(call(asked, begin + 10, op="recv", peer=r - 1 if peers else None))
+                since = begin - 1000.0 * r if i == 0 else begin
+                calls.append(call(since, begin + 10, op="recv", peer=r - 1 if peers else None))
             work.append((begin + 10, begin + 990))
             if r < stages - 1:
                 calls.append(call(begin + 1000, begin + 1010, op="send", peer=r + 1 if peers else None))
-        made.append(rank(r, calls, [spent(1, 0, 8000 + 1000 * last_ms)], work, facts={"world_size": stages}))
-    return job(*made[: recorded or stages])
+        ranks.append(rank(r, calls, [spent(1, 0, 8000 + 1000 * last_ms)], work, facts={"world_size": stages}))
+    return job(*ranks[: recorded or stages])
 
 
 def test_stages_and_micro_batches_are_told_from_the_messages():
-    found = pipelining.bubbles(chain())
-    assert (found["pipeline_stages"], found["micro_batches"]) == (3, 2)
-    assert found["schedule_bubble_share"] == pytest.approx(2 / 4)
+    values = pipelining.bubbles(chain())
+    assert (values[pipelining.PIPELINE_STAGES], values[pipelining.MICRO_BATCHES]) == (3, 2)
+    assert values[pipelining.SCHEDULE_BUBBLE_SHARE] == pytest.approx(2 / 4)
 
 
 def test_waiting_is_the_schedule_s_as_far_as_its_formula_goes():
-    found = pipelining.bubbles(chain())
+    values = pipelining.bubbles(chain())
     # Rank 1 waits 1 ms for its first message, rank 2 waits 2; the mean of three ranks is 1 of the step's 8 ms.
-    assert found["pipeline_wait_ms"] == pytest.approx(1, abs=0.02)
-    assert found["schedule_bubble_ms"] == found["pipeline_wait_ms"]  # the formula allows 7 x 2 / 2 = 7 ms
-    assert found["uneven_stages_ms"] == 0
+    assert values[pipelining.PIPELINE_WAIT_MS] == pytest.approx(1, abs=0.02)
+    assert (
+        values[pipelining.SCHEDULE_BUBBLE_MS] == values[pipelining.PIPELINE_WAIT_MS]
+    )  # the formula allows 7 x 2 / 2 = 7 ms
+    assert values[pipelining.UNEVEN_STAGES_MS] == 0
     short = pipelining.bubbles(chain(messages=40))
-    allowed = (8 - short["pipeline_wait_ms"]) * 2 / 40
-    assert short["schedule_bubble_ms"] == pytest.approx(allowed)
-    assert short["uneven_stages_ms"] == pytest.approx(short["pipeline_wait_ms"] - allowed)
+    allowed = (8 - short[pipelining.PIPELINE_WAIT_MS]) * 2 / 40
+    assert short[pipelining.SCHEDULE_BUBBLE_MS] == pytest.approx(allowed)
+    assert short[pipelining.UNEVEN_STAGES_MS] == pytest.approx(short[pipelining.PIPELINE_WAIT_MS] - allowed)
 
 
 def test_messages_without_a_peer_tell_no_stages():
-    found = pipelining.bubbles(chain(peers=False))
-    assert isinstance(found["pipeline_stages"], Missing)
+    values = pipelining.bubbles(chain(peers=False))
+    assert isinstance(values[pipelining.PIPELINE_STAGES], Missing)
 
 
 def test_one_stage_alone_does_not_tell_what_it_waits():
-    found = pipelining.bubbles(chain(recorded=1))
-    assert isinstance(found["pipeline_wait_ms"], Missing)
-    assert isinstance(skew.waiting(chain(recorded=1))["pipeline_wait_share"], Missing)
+    values = pipelining.bubbles(chain(recorded=1))
+    assert isinstance(values[pipelining.PIPELINE_WAIT_MS], Missing)
+    assert isinstance(skew.waiting(chain(recorded=1))[skew.PIPELINE_WAIT_SHARE], Missing)
 
 
 def test_ranks_that_send_nothing_are_no_pipeline_and_wait_for_none():
     alone = job(rank(0, [call(0, 10)], [spent(1, 0, 100)], facts={"world_size": 8}))
-    assert pipelining.bubbles(alone)["pipeline_wait_ms"] == Missing("no_point_to_point")
-    assert skew.waiting(alone)["pipeline_wait_share"] == 0
-    assert isinstance(skew.waiting(alone)["waiting_share"], Missing)
+    assert pipelining.bubbles(alone)[pipelining.PIPELINE_WAIT_MS] == Missing("no_point_to_point")
+    assert skew.waiting(alone)[skew.PIPELINE_WAIT_SHARE] == 0
+    assert isinstance(skew.waiting(alone)[skew.WAITING_SHARE], Missing)

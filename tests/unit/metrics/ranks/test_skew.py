@@ -20,10 +20,10 @@ def racing(own, *, input_us=None, kernels=None, transfer=100, busy=None):
     """
     longest = [max(step) for step in zip(*own, strict=True)]
     starts = [sum(longest[:i]) * 1000 + i * transfer for i in range(len(longest))]
-    made = []
-    for number, mine in enumerate(own):
+    ranks = []
+    for number, spans in enumerate(own):
         calls, steps, work = [], [], []
-        for i, (begin, ms) in enumerate(zip(starts, mine, strict=True)):
+        for i, (begin, ms) in enumerate(zip(starts, spans, strict=True)):
             end = begin + longest[i] * 1000 + transfer
             wait = (input_us or {}).get(number, 0)
             calls.append(call(begin + ms * 1000, end, step=i))
@@ -31,119 +31,131 @@ def racing(own, *, input_us=None, kernels=None, transfer=100, busy=None):
             works = min(busy or ms, ms) * 1000 - wait
             steps.append(spent(i, begin, end, work_ns=round(works * US), input_ns=round(wait * US), kernels=count))
             work.append((begin + wait, begin + wait + works))
-        made.append(rank(number, calls, steps, work))
-    return job(*made)
+        ranks.append(rank(number, calls, steps, work))
+    return job(*ranks)
 
 
 def test_one_rank_that_is_always_late_is_persistent_skew():
-    found = skew.skew(racing([[10, 10, 10, 10], [13, 13, 13, 13], [10, 11, 10, 11]]))
-    assert found["persistent_skew_ms"] == pytest.approx(13 - 10.5)  # means 10, 13, 10.5: the typical one is 10.5
-    assert found["moving_skew_ms"] == pytest.approx(0)
-    assert found["skew_share"] == pytest.approx(2.5 / 13.1)
-    assert (found["late_rank"], found["late_rank_steps"], found["common_steps"]) == ("rank 1", 4, 4)
-    assert found["late_rank_ms"] == pytest.approx(2.5)  # 3, 2, 3 and 2 ms beyond the typical rank of the step
-    assert found["late_rank_least_ms"] == pytest.approx(2.5)
-    assert found["late_rank_causes"] == "kernels (2.5 ms more)"
+    values = skew.skew(racing([[10, 10, 10, 10], [13, 13, 13, 13], [10, 11, 10, 11]]))
+    assert values[skew.PERSISTENT_SKEW_MS] == pytest.approx(13 - 10.5)  # means 10, 13, 10.5: the typical one is 10.5
+    assert values[skew.MOVING_SKEW_MS] == pytest.approx(0)
+    assert values[skew.SKEW_SHARE] == pytest.approx(2.5 / 13.1)
+    assert (values[skew.LATE_RANK.rank], values[skew.LATE_RANK_STEPS], values[skew.COMMON_STEPS]) == (1, 4, 4)
+    assert values[skew.LATE_RANK_MS] == pytest.approx(2.5)  # 3, 2, 3 and 2 ms beyond the typical rank of the step
+    assert values[skew.LATE_RANK_LEAST_MS] == pytest.approx(2.5)
+    assert values[skew.LATE_RANK_CAUSES] == "kernels (2.5 ms more)"
 
 
 def test_another_rank_each_time_is_moving_skew():
-    found = skew.skew(racing([[14, 10, 10], [10, 14, 10], [10, 10, 14]]))
+    values = skew.skew(racing([[14, 10, 10], [10, 14, 10], [10, 10, 14]]))
     mean = 34 / 3
-    assert found["persistent_skew_ms"] == pytest.approx(0)
-    assert found["moving_skew_ms"] == pytest.approx(14 - mean)
-    assert found["moving_compute_ms"] == pytest.approx(14 - mean)
-    assert found["moving_input_ms"] == pytest.approx(0)
-    assert found["late_rank_ms"] == 0
-    assert found["moving_causes"] == "kernels (4 ms more)"
-    assert found["moving_most_ms"] == pytest.approx(14 - mean)  # evened out, every rank takes the mean
-    assert found["moving_host_ms"] == pytest.approx(0)
+    assert values[skew.PERSISTENT_SKEW_MS] == pytest.approx(0)
+    assert values[skew.MOVING_SKEW_MS] == pytest.approx(14 - mean)
+    assert values[skew.MOVING_COMPUTE_MS] == pytest.approx(14 - mean)
+    assert values[skew.MOVING_INPUT_MS] == pytest.approx(0)
+    assert values[skew.LATE_RANK_MS] == 0
+    assert values[skew.MOVING_CAUSES] == "kernels (4 ms more)"
+    assert values[skew.MOVING_MOST_MS] == pytest.approx(14 - mean)  # evened out, every rank takes the mean
+    assert values[skew.MOVING_HOST_MS] == pytest.approx(0)
 
 
 @pytest.mark.parametrize("own", [[[14, 10, 14], [10, 14, 10]], [[14, 10, 14, 14, 10], [10, 14, 10, 10, 14]]])
 def test_of_two_ranks_that_are_late_in_turn_neither_is_late_for_good(own):
-    found = skew.skew(racing(own))
-    assert found["late_rank_steps"] > len(own[0]) / 2  # an odd number of steps: one of them is the latest more often
-    assert found["late_rank_ms"] == found["late_rank_share"] == 0
+    values = skew.skew(racing(own))
+    assert (
+        values[skew.LATE_RANK_STEPS] > len(own[0]) / 2
+    )  # an odd number of steps: one of them is the latest more often
+    assert values[skew.LATE_RANK_MS] == values[skew.LATE_RANK_SHARE] == 0
 
 
 def test_of_two_ranks_one_that_is_late_in_nearly_every_step_is_late_for_good():
-    found = skew.skew(racing([[14, 13, 15, 14, 10, 14], [10, 10, 10, 10, 11, 10]]))
-    assert found["late_rank_ms"] == pytest.approx(4)
+    values = skew.skew(racing([[14, 13, 15, 14, 10, 14], [10, 10, 10, 10, 11, 10]]))
+    assert values[skew.LATE_RANK_MS] == pytest.approx(4)
 
 
 def test_evening_out_leaves_what_one_rank_has_for_good():
-    found = skew.skew(racing([[20, 20, 20, 20], [10, 24, 10, 10], [10, 10, 10, 24]]))
-    assert found["moving_most_ms"] == pytest.approx(22 - 20)  # rank 0 has most, whichever step is left out
+    values = skew.skew(racing([[20, 20, 20, 20], [10, 24, 10, 10], [10, 10, 10, 24]]))
+    assert values[skew.MOVING_MOST_MS] == pytest.approx(22 - 20)  # rank 0 has most, whichever step is left out
 
 
 def test_a_rank_that_is_latest_by_chance_does_not_set_the_level():
-    found = skew.skew(racing([[14, 10, 10, 10], [10, 14, 10, 14], [10, 10, 14, 10]]))
-    assert found["moving_skew_ms"] == pytest.approx(14 - 12)  # rank 1 was latest twice
-    assert found["moving_most_ms"] == pytest.approx(14 - 136 / 12)
+    values = skew.skew(racing([[14, 10, 10, 10], [10, 14, 10, 14], [10, 10, 14, 10]]))
+    assert values[skew.MOVING_SKEW_MS] == pytest.approx(14 - 12)  # rank 1 was latest twice
+    assert values[skew.MOVING_MOST_MS] == pytest.approx(14 - 136 / 12)
 
 
 def test_pauses_of_the_host_that_move_are_told_from_uneven_batches():
     own, busy = [[14, 10, 10, 10], [10, 10, 15, 10], [10, 10, 10, 10]], 10
-    found = skew.skew(racing(own, busy=busy))
-    assert found["moving_compute_ms"] == pytest.approx(0)
-    assert found["moving_host_ms"] == pytest.approx(found["moving_skew_ms"]) == pytest.approx(49 / 4 - 45 / 4)
-    assert found["pauses_least_ms"] == pytest.approx(9 / 4)  # without them, every step takes 10 ms and the transfer
-    assert found["pauses_most_ms"] == pytest.approx(9 / 4 + 0.1)
+    values = skew.skew(racing(own, busy=busy))
+    assert values[skew.MOVING_COMPUTE_MS] == pytest.approx(0)
+    assert values[skew.MOVING_HOST_MS] == pytest.approx(values[skew.MOVING_SKEW_MS]) == pytest.approx(49 / 4 - 45 / 4)
+    assert values[skew.PAUSES_LEAST_MS] == pytest.approx(9 / 4)  # without them, every step takes 10 ms and the transfer
+    assert values[skew.PAUSES_MOST_MS] == pytest.approx(9 / 4 + 0.1)
 
 
 def test_of_two_ranks_that_pause_in_turn_each_pauses_in_half_of_its_steps():
-    found = skew.skew(racing([[14, 10, 14, 10], [10, 15, 10, 15]], busy=10))
-    assert found["pauses_least_ms"] == pytest.approx(4.5)  # every step would take 10 ms and the transfer
-    assert found["pauses_most_ms"] == pytest.approx(4.6)
+    values = skew.skew(racing([[14, 10, 14, 10], [10, 15, 10, 15]], busy=10))
+    assert values[skew.PAUSES_LEAST_MS] == pytest.approx(4.5)  # every step would take 10 ms and the transfer
+    assert values[skew.PAUSES_MOST_MS] == pytest.approx(4.6)
 
 
 def test_the_two_parts_make_up_the_whole():
-    found = skew.skew(racing([[14, 10, 10, 12], [10, 15, 10, 12], [10, 10, 17, 19]]))
-    assert found["skew_ms"] == pytest.approx(found["persistent_skew_ms"] + found["moving_skew_ms"])
-    assert found["skew_ms"] == pytest.approx((14 + 15 + 17 + 19) / 4 - 47 / 4)  # means 11.5, 11.75 and 14
+    values = skew.skew(racing([[14, 10, 10, 12], [10, 15, 10, 12], [10, 10, 17, 19]]))
+    assert values[skew.SKEW_MS] == pytest.approx(values[skew.PERSISTENT_SKEW_MS] + values[skew.MOVING_SKEW_MS])
+    assert values[skew.SKEW_MS] == pytest.approx((14 + 15 + 17 + 19) / 4 - 47 / 4)  # means 11.5, 11.75 and 14
 
 
 def test_of_two_ranks_the_faster_is_typical():
-    assert skew.skew(racing([[10] * 3, [16] * 3]))["persistent_skew_ms"] == pytest.approx(6)
+    assert skew.skew(racing([[10] * 3, [16] * 3]))[skew.PERSISTENT_SKEW_MS] == pytest.approx(6)
 
 
 def test_waiting_for_input_is_named():
-    found = skew.skew(racing([[10] * 3, [10] * 3, [15] * 3], input_us={2: 5000}))
-    assert found["late_rank_causes"] == "waiting for input (5 ms more)"
-    assert found["persistent_input_ms"] == pytest.approx(5)
-    assert found["persistent_compute_ms"] == pytest.approx(0)
+    values = skew.skew(racing([[10] * 3, [10] * 3, [15] * 3], input_us={2: 5000}))
+    assert values[skew.LATE_RANK_CAUSES] == "waiting for input (5 ms more)"
+    assert values[skew.PERSISTENT_INPUT_MS] == pytest.approx(5)
+    assert values[skew.PERSISTENT_COMPUTE_MS] == pytest.approx(0)
 
 
 def test_more_kernels_are_named():
-    found = skew.skew(racing([[10] * 3, [10] * 3, [15] * 3], kernels={2: 14}))
-    assert found["late_rank_causes"] == "kernels (5 ms more); it runs 14 kernels, others 10"
-    assert found["late_rank_kernels_ratio"] == pytest.approx(1.4)
+    values = skew.skew(racing([[10] * 3, [10] * 3, [15] * 3], kernels={2: 14}))
+    assert values[skew.LATE_RANK_CAUSES] == "kernels (5 ms more); it runs 14 kernels, others 10"
+    assert values[skew.LATE_RANK_KERNELS_RATIO] == pytest.approx(1.4)
 
 
 @pytest.mark.parametrize("steps", [1, 2])
 def test_too_few_steps_tell_the_loss_but_not_whose_it_is(steps):
-    found = skew.skew(racing([[10] * steps, [14] * steps]))
-    assert found["skew_ms"] == pytest.approx(4)
-    for name in ("late_rank", "late_rank_share", "persistent_skew_ms", "moving_skew_share"):
-        assert found[name] == Missing("few_common_steps", steps=steps, needed=3)
+    values = skew.skew(racing([[10] * steps, [14] * steps]))
+    assert values[skew.SKEW_MS] == pytest.approx(4)
+    for metric in (*skew.LATE_RANK, skew.LATE_RANK_SHARE, skew.PERSISTENT_SKEW_MS, skew.MOVING_SKEW_SHARE):
+        assert values[metric] == Missing("few_common_steps", steps=steps, needed=3)
 
 
 def test_who_waits_and_for_whom():
-    found = skew.waiting(racing([[10, 10], [13, 13], [10, 11]]))
-    assert (found["waiting_most"], found["awaited_most"]) == ("rank 0", "rank 1")
-    assert found["waiting_most_share"] == pytest.approx(3 / 13.1)
-    assert found["waiting_share"] == pytest.approx((3 + 0 + 2.5) / 3 / 13.1)
-    assert found["awaited_most_share"] == 1
+    values = skew.waiting(racing([[10, 10], [13, 13], [10, 11]]))
+    assert (values[skew.WAITING_MOST.rank], values[skew.AWAITED_MOST.rank]) == (0, 1)
+    assert values[skew.WAITING_MOST_SHARE] == pytest.approx(3 / 13.1)
+    assert values[skew.WAITING_SHARE] == pytest.approx((3 + 0 + 2.5) / 3 / 13.1)
+    assert values[skew.AWAITED_MOST_SHARE] == 1
+
+
+def test_a_rank_of_several_devices_is_known_by_its_number_and_its_device():
+    one_each = skew.waiting(racing([[10, 10], [13, 13]]))
+    assert one_each[skew.AWAITED_MOST.device] == Missing("one_device_per_rank")
+    ranks = racing([[10, 10], [13, 13]]).ranks
+    values = skew.waiting(job(*(replace(rank, worker=4, device=device) for device, rank in enumerate(ranks))))
+    assert [values[metric] for metric in skew.AWAITED_MOST] == [4, 1]
+    assert [values[metric] for metric in skew.WAITING_MOST] == [4, 0]
 
 
 def test_a_rank_is_named_only_if_half_of_the_waiting_is_for_it():
+    nobody = Missing("no_rank_awaited_most")
     half = [[14, 10], [10, 14], [10, 10]]  # two ranks wait 4 ms for rank 0, then two for rank 1
-    found = skew.waiting(racing(half))
-    assert (found["awaited_most"], found["awaited_most_share"]) == ("rank 0", 0.5)
+    values = skew.waiting(racing(half))
+    assert (values[skew.AWAITED_MOST.rank], values[skew.AWAITED_MOST_SHARE]) == (0, 0.5)
     thirds = skew.waiting(racing([[14, 10, 10], [10, 14, 10], [10, 10, 14]]))
-    assert (thirds["awaited_most"], thirds["awaited_most_share"]) == ("", pytest.approx(1 / 3))
-    nobody = skew.waiting(racing([[10, 10], [10, 10]]))
-    assert (nobody["awaited_most"], nobody["awaited_most_share"]) == ("", 0)
+    assert (thirds[skew.AWAITED_MOST.rank], thirds[skew.AWAITED_MOST_SHARE]) == (nobody, pytest.approx(1 / 3))
+    even = skew.waiting(racing([[10, 10], [10, 10]]))
+    assert (even[skew.AWAITED_MOST.rank], even[skew.AWAITED_MOST_SHARE]) == (nobody, 0)
 
 
 # ---------------------------------------------------------------------------------------- slow kernels
@@ -163,32 +175,32 @@ def timed(number, kernels, own):
 def test_the_ratio_is_the_median_by_time_against_the_others_lower_median():
     usual = {"gemm": 500, "copy": 100, "tiny": 5}
     slow = {"gemm": 600, "copy": 200, "tiny": 5}
-    made = job(timed(0, usual, 700), timed(1, slow, 900), timed(2, usual, 710), timed(3, usual, 700))
-    found = replicas.slow_kernels(made)
-    assert found["slow_kernels_rank"] == "rank 1"
-    assert found["slow_kernels_ratio"] == pytest.approx(1.2)  # of 805 us 600 are in gemm
-    assert found["slow_kernels_share"] == 1
+    ranks = job(timed(0, usual, 700), timed(1, slow, 900), timed(2, usual, 710), timed(3, usual, 700))
+    values = replicas.slow_kernels(ranks)
+    assert values[replicas.SLOW_KERNELS_RANK.rank] == 1
+    assert values[replicas.SLOW_KERNELS_RATIO] == pytest.approx(1.2)  # of 805 us 600 are in gemm
+    assert values[replicas.SLOW_KERNELS_SHARE] == 1
     # A sixth of 900 us of kernels would be 150; the next latest rank takes 190 less, so that it is no bound.
-    assert found["slow_kernels_most_ms"] == pytest.approx(0.150)
+    assert values[replicas.SLOW_KERNELS_MOST_MS] == pytest.approx(0.150)
 
 
 def test_the_next_latest_rank_bounds_the_gain():
-    made = job(timed(0, {"gemm": 500}, 700), timed(1, {"gemm": 1000}, 900), timed(2, {"gemm": 500}, 850))
-    found = replicas.slow_kernels(made)
-    assert found["slow_kernels_ratio"] == pytest.approx(2)
-    assert found["slow_kernels_most_ms"] == pytest.approx(0.05)
+    ranks = job(timed(0, {"gemm": 500}, 700), timed(1, {"gemm": 1000}, 900), timed(2, {"gemm": 500}, 850))
+    values = replicas.slow_kernels(ranks)
+    assert values[replicas.SLOW_KERNELS_RATIO] == pytest.approx(2)
+    assert values[replicas.SLOW_KERNELS_MOST_MS] == pytest.approx(0.05)
 
 
 def test_ranks_without_common_kernels_cannot_be_compared():
-    found = replicas.slow_kernels(job(timed(0, {"a": 500}, 700), timed(1, {"b": 900}, 900)))
-    assert isinstance(found["slow_kernels_ratio"], Missing)
+    values = replicas.slow_kernels(job(timed(0, {"a": 500}, 700), timed(1, {"b": 900}, 900)))
+    assert isinstance(values[replicas.SLOW_KERNELS_RATIO], Missing)
 
 
 def test_a_rank_that_computes_next_to_nothing_is_idle():
-    made = job(timed(0, {}, 700), timed(1, {}, 69), timed(2, {}, 700))
-    found = replicas.idle_ranks(made)
-    assert (found["idle_ranks"], found["idle_devices"], found["idle_names"]) == (1, 1, "rank 1")
-    assert replicas.idle_ranks(job(timed(0, {}, 700), timed(1, {}, 70), timed(2, {}, 700)))["idle_ranks"] == 0
+    ranks = job(timed(0, {}, 700), timed(1, {}, 69), timed(2, {}, 700))
+    values = replicas.idle_ranks(ranks)
+    assert (values[replicas.IDLE_RANKS], values[replicas.IDLE_DEVICES], values[replicas.IDLE_NAMES]) == (1, 1, "rank 1")
+    assert replicas.idle_ranks(job(timed(0, {}, 700), timed(1, {}, 70), timed(2, {}, 700)))[replicas.IDLE_RANKS] == 0
 
 
 @pytest.mark.parametrize(("world", "unused"), [(2, 6), (None, 6), (8, 0)])
@@ -197,7 +209,7 @@ def test_devices_that_are_seen_and_not_used_count_where_every_rank_is_here(world
         rank(i, [call(0, 10)], [spent(1, 0, 10, work_ns=5 * US)], device=i, visible=8, facts={"world_size": world})
         for i in range(2)
     ]
-    assert replicas.idle_ranks(job(*ranks))["idle_devices"] == unused
+    assert replicas.idle_ranks(job(*ranks))[replicas.IDLE_DEVICES] == unused
 
 
 def test_a_device_that_only_receives_copies_is_used():
@@ -206,7 +218,7 @@ def test_a_device_that_only_receives_copies_is_used():
             rank(device, [call(0, 10)], [spent(1, 0, 10, work_ns=5 * US)], device=device, visible=8), used=(1, 4, 6)
         )
 
-    assert replicas.idle_ranks(job(seen(4), seen(6)))["idle_devices"] == 5
+    assert replicas.idle_ranks(job(seen(4), seen(6)))[replicas.IDLE_DEVICES] == 5
 
 
 # ---------------------------------------------------------------------------------------- one process, many devices
@@ -230,41 +242,44 @@ def ran(name, number):
 
 
 def test_devices_that_start_one_after_the_other_in_every_step_are_staggered():
-    found = device_sharing.staggered(job(fed(0, [0, 1, 2]), fed(1, [30, 30, 30]), fed(2, [60, 61, 62])))
-    assert found["launch_stagger_ms"] == pytest.approx(0.060)
-    assert found["launch_stagger_share"] == pytest.approx(0.6)
-    assert found["launch_order_share"] == 1
-    assert found["launch_order"] == "GPU 0, GPU 1 and GPU 2"
-    assert found["launch_most_ms"] == pytest.approx(0.080)  # of 100 us each device computes for 20
+    values = device_sharing.staggered(job(fed(0, [0, 1, 2]), fed(1, [30, 30, 30]), fed(2, [60, 61, 62])))
+    assert values[device_sharing.LAUNCH_STAGGER_MS] == pytest.approx(0.060)
+    assert values[device_sharing.LAUNCH_STAGGER_SHARE] == pytest.approx(0.6)
+    assert values[device_sharing.LAUNCH_ORDER_SHARE] == 1
+    assert values[device_sharing.LAUNCH_ORDER] == "GPU 0, GPU 1 and GPU 2"
+    assert values[device_sharing.LAUNCH_MOST_MS] == pytest.approx(0.080)  # of 100 us each device computes for 20
     # The last device computes until 80, 81 and 82 us: the collectives take 19 us on average.
-    assert found["launch_least_ms"] == pytest.approx(0.061)
+    assert values[device_sharing.LAUNCH_LEAST_MS] == pytest.approx(0.061)
 
 
 def test_devices_that_start_in_another_order_each_time_are_not_in_order():
-    found = device_sharing.staggered(job(fed(0, [0, 30, 60]), fed(1, [30, 60, 0]), fed(2, [60, 0, 30])))
-    assert found["launch_order_share"] < 0.6
+    values = device_sharing.staggered(job(fed(0, [0, 30, 60]), fed(1, [30, 60, 0]), fed(2, [60, 0, 30])))
+    assert values[device_sharing.LAUNCH_ORDER_SHARE] < 0.6
 
 
 def test_a_device_whose_first_kernel_is_queued_early_waits_for_another_device_not_for_the_host():
-    found = device_sharing.staggered(job(fed(0, [0] * 3), fed(1, [30] * 3, called=[2] * 3)))
-    assert found["launch_stagger_ms"] == pytest.approx(0.002)
+    values = device_sharing.staggered(job(fed(0, [0] * 3), fed(1, [30] * 3, called=[2] * 3)))
+    assert values[device_sharing.LAUNCH_STAGGER_MS] == pytest.approx(0.002)
 
 
 def test_a_device_that_is_called_early_and_starts_with_the_others_is_not_staggered():
-    found = device_sharing.staggered(job(fed(0, [30] * 3, called=[0] * 3), fed(1, [31] * 3, called=[30] * 3)))
-    assert found["launch_stagger_ms"] == pytest.approx(0.001)
+    values = device_sharing.staggered(job(fed(0, [30] * 3, called=[0] * 3), fed(1, [31] * 3, called=[30] * 3)))
+    assert values[device_sharing.LAUNCH_STAGGER_MS] == pytest.approx(0.001)
 
 
 def test_devices_are_alike_as_far_as_they_run_the_same_kernels_as_often():
     two = (fed(0, [0] * 3, kernels=[("a", 30), ("b", 6)]), fed(1, [30] * 3, kernels=[("a", 24), ("c", 3)]))
-    assert device_sharing.staggered(job(*two))["launch_alike_share"] == pytest.approx(8 / (10 + 2 + 1))
+    assert device_sharing.staggered(job(*two))[device_sharing.LAUNCH_ALIKE_SHARE] == pytest.approx(8 / (10 + 2 + 1))
     assert (
-        device_sharing.staggered(job(two[0], fed(1, [9] * 3, kernels=[("a", 30), ("b", 6)])))["launch_alike_share"] == 1
+        device_sharing.staggered(job(two[0], fed(1, [9] * 3, kernels=[("a", 30), ("b", 6)])))[
+            device_sharing.LAUNCH_ALIKE_SHARE
+        ]
+        == 1
     )
 
 
 def test_a_process_per_device_is_not_staggered():
-    assert device_sharing.staggered(job(timed(0, {}, 5), timed(1, {}, 5)))["launch_stagger_share"] == 0
+    assert device_sharing.staggered(job(timed(0, {}, 5), timed(1, {}, 5)))[device_sharing.LAUNCH_STAGGER_SHARE] == 0
 
 
 def test_work_on_another_ranks_device_is_a_guests():
@@ -272,28 +287,28 @@ def test_work_on_another_ranks_device_is_a_guests():
     home = rank(0, [call(50, 100)], steps, device=0)
     guest = rank(1, [], [spent(1, 0, 100, work_ns=3 * US)], device=0)
     own = rank(1, [call(50, 100)], steps, device=1)
-    found = device_sharing.guests(job(home, guest, own))
-    assert (found["guest_workers"], found["guest_names"]) == (1, "GPU 0: rank 1")
-    assert found["guest_ms"] == pytest.approx(0.003)
-    assert device_sharing.guests(job(home, own))["guest_workers"] == 0
+    values = device_sharing.guests(job(home, guest, own))
+    assert (values[device_sharing.GUEST_WORKERS], values[device_sharing.GUEST_NAMES]) == (1, "GPU 0: rank 1")
+    assert values[device_sharing.GUEST_MS] == pytest.approx(0.003)
+    assert device_sharing.guests(job(home, own))[device_sharing.GUEST_WORKERS] == 0
 
 
 # ---------------------------------------------------------------------------------------- what if
 
 
 def test_the_slow_down_is_what_the_late_rank_costs():
-    made = racing([[10.0] * 4, [10.0] * 4, [10.0] * 4, [14.0] * 4])
-    found = slowdown.slowdown(made)
-    assert found["straggler_replay_error"] < 0.001
+    ranks = racing([[10.0] * 4, [10.0] * 4, [10.0] * 4, [14.0] * 4])
+    values = slowdown.slowdown(ranks)
+    assert values[slowdown.STRAGGLER_REPLAY_ERROR] < 0.001
     # Kernels at the mean of the ranks take 11 ms: 14.1 against 11.1.
-    assert found["straggler_slowdown"] == pytest.approx(14.1 / 11.1, rel=1e-3)
-    assert found["straggler_rank"] == "rank 3"
-    assert found["straggler_rank_explains"] == pytest.approx(1, abs=0.01)
-    assert found["straggler_operation"] == "kernels"
+    assert values[slowdown.STRAGGLER_SLOWDOWN] == pytest.approx(14.1 / 11.1, rel=1e-3)
+    assert values[slowdown.STRAGGLER_RANK.rank] == 3
+    assert values[slowdown.STRAGGLER_RANK_EXPLAINS] == pytest.approx(1, abs=0.01)
+    assert values[slowdown.STRAGGLER_OPERATION] == "kernels"
 
 
 def test_without_the_other_ranks_nothing_is_told():
     alone = rank(0, [call(0, 10)], [spent(1, 0, 10)], facts={"world_size": 8})
     for measure in (skew.skew, skew.waiting, replicas.slow_kernels, slowdown.slowdown, replicas.idle_ranks):
-        told = {name for name, value in measure(job(alone)).items() if not isinstance(value, Missing)}
-        assert told <= {"pipeline_wait_share"}  # it sends nothing
+        known = {metric for metric, value in measure(job(alone)).items() if not isinstance(value, Missing)}
+        assert known <= {skew.PIPELINE_WAIT_SHARE}  # it sends nothing
