@@ -100,18 +100,18 @@ def _kind_of(path: Path, allowed: tuple[str, ...]) -> str:
     raise UsageError(f"-o {path}: nothing that is written here has that suffix; use one of {known}")
 
 
-def formats(shown: Kind) -> tuple[str, ...]:
+def formats(kind: Kind) -> tuple[str, ...]:
     """The kinds of text that can show a report, comparison or week on standard output."""
     from advisor.render.registry import kinds
 
-    return kinds(shown, text_only=True)
+    return kinds(kind, text_only=True)
 
 
-def file_kinds(shown: Kind) -> tuple[str, ...]:
+def file_kinds(kind: Kind) -> tuple[str, ...]:
     """The kinds of files that can show it."""
     from advisor.render.registry import kinds
 
-    return kinds(shown)
+    return kinds(kind)
 
 
 def content(value: Report, kind: str) -> bytes:

@@ -21,8 +21,8 @@ FEW: Final = 5
 
 _WEIGHTS: Final[dict[Confidence, float]] = {"high": 1.0, "medium": 0.7, "low": 0.4}  # as the judge weighs
 _SPOTS: Final = 3  # places of one name
-_NAMED_RULES: Final = 3
-_NAMED: Final = 400  # characters of a name
+_MOST_RULES: Final = 3
+_MOST_CHARACTERS: Final = 400  # characters of a name
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _COMPARED: Final = re.compile(  # one name with one name: a factor has no unit
     r"(?:^|\bAND\b|\bOR\b|\()\s*([A-Za-z_]\w*)\s*(?:[<>]=?|=)\s*([A-Za-z_]\w*)\s*(?=$|\bAND\b|\bOR\b|\))"
@@ -32,14 +32,14 @@ _WEB: Final = re.compile(r"https?://[^\s<>\"'`|\\()\[\]{}\x00-\x20\x7f-\U0010fff
 
 def findings(run: Run) -> doc.Findings:
     """The run's findings in their order."""
-    shown = tuple(_finding(finding, number, run) for number, finding in enumerate(run.findings, 1))
-    return doc.Findings(shown, few=FEW, more=_more(run.findings[FEW:]))
+    findings = tuple(_finding(finding, number, run) for number, finding in enumerate(run.findings, 1))
+    return doc.Findings(findings, few=FEW, more=_more(run.findings[FEW:]))
 
 
 def _more(hidden: Sequence[Fact]) -> str:
     """What a screen writes of the findings that it leaves out."""
     rules = [f"`{finding.rule}`" for finding in hidden]
-    if len(rules) > _NAMED_RULES:
+    if len(rules) > _MOST_RULES:
         return f"and {count(len(rules), 'more finding')}"
     return f"Smaller: {listing(rules)}." if rules else ""
 
@@ -100,8 +100,8 @@ def _saving(finding: Fact, run: Run) -> doc.Saving | None:
     sentence, brief = (word(finding, run.source.steps) for word in (saving, saving_in_brief))
     if finding.saving is None or sentence is None or brief is None:
         return None
-    whole = "the step" if run.source.steps.marked else "the recording"
-    return doc.Saving(sentence, brief, finding.saving.low_share, finding.saving.high_share, whole)
+    window = "the step" if run.source.steps.marked else "the recording"
+    return doc.Saving(sentence, brief, finding.saving.low_share, finding.saving.high_share, window)
 
 
 def _fixes(finding: Fact, framework: str | None) -> tuple[Sequence[Fix], Sequence[Fix]]:
@@ -167,8 +167,8 @@ def _place(places: Sequence[Place]) -> doc.Pair:
     first = places[0]
     spots = [spot(place) for place in places[:_SPOTS]]
     rest = [f"{len(places) - _SPOTS} more"] if len(places) > _SPOTS else []
-    within = f"in `{_code(one_line(first.op, _NAMED))}`, " if first.op else ""
-    return doc.Pair("", within + "; ".join([*spots, *rest]), codes=(one_line(first.name, _NAMED),))
+    within = f"in `{_code(one_line(first.op, _MOST_CHARACTERS))}`, " if first.op else ""
+    return doc.Pair("", within + "; ".join([*spots, *rest]), codes=(one_line(first.name, _MOST_CHARACTERS),))
 
 
 def spot(place: Place) -> str:
@@ -194,8 +194,8 @@ def filled_in(finding: Fact) -> str | None:
     if finding.condition is None:
         return None
     units = {e.metric: e.unit for e in finding.evidence}
-    for left, right in _COMPARED.findall(finding.condition):
-        pairs = ((left, right), (right, left))
+    for lower, upper in _COMPARED.findall(finding.condition):
+        pairs = ((lower, upper), (upper, lower))
         units |= {name: units[of] for name, of in pairs if name in finding.params and of in units}
     known = {e.metric: quantity(e.value, e.unit) for e in finding.evidence}
     known |= {name: quantity(value, units.get(name, "number")) for name, value in finding.params.items()}

@@ -62,8 +62,8 @@ def kernel_name(name: str) -> str:
         return kernel_name(kernel)
     within = next((part for part in parts[-2:-1] if part not in _GENERIC and not part.startswith("_")), None)
     functor = next((word for word in _FUNCTOR.findall(inside) if word != own), None)
-    told = f"{within}::{own}" if within else own
-    return f"{told}<{functor}>" if functor else told
+    name = f"{within}::{own}" if within else own
+    return f"{name}<{functor}>" if functor else name
 
 
 def _first_of_its_own(inside: str) -> str | None:

@@ -181,15 +181,15 @@ def reach(finding: Finding, run: Run) -> str | None:
     read = len(run.source.workers)
     if read <= 1:
         return None
-    workers, shown = finding.scope.workers, finding.scope.told_of
+    workers, worker = finding.scope.workers, finding.scope.told_of
     partly = bool(run.source.world_size and run.source.world_size > read)
     if len(workers) == read:
         where = f"all {read} that were recorded" if partly else f"all {read} workers"
     else:
         which = f"{'worker' if len(workers) == 1 else 'workers'} {runs_of(workers)}"
         where = f"{which} of the {read} recorded" if partly else f"{which} of {read}"
-    elsewhere = len(workers) > 1 and shown not in {None, run.source.steps.worker}
-    return f"{where}; numbers are worker {shown}'s" if elsewhere else where
+    elsewhere = len(workers) > 1 and worker not in {None, run.source.steps.worker}
+    return f"{where}; numbers are worker {worker}'s" if elsewhere else where
 
 
 def number(row: Mapping[str, Value], name: str) -> float:

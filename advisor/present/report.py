@@ -13,7 +13,7 @@ from advisor.present.charts import chart_names, chart_words
 from advisor.present.findings import findings, order
 from advisor.present.ranks import bandwidth, each_rank, pace
 from advisor.present.recording import recording
-from advisor.present.source import facts, host_names, left_out, whole, whose
+from advisor.present.source import facts, host_names, left_out, whose, window
 from advisor.present.tables import flame, kernels_and_operators, peak, pipeline
 from advisor.present.verdict import headline, qualified
 from advisor.text import bytes_, count, listing, ns
@@ -107,7 +107,7 @@ def _breakdown(run: Run) -> doc.Section:
     numbers = figures(run)
     level = doc.Level.BOTH if run.source.framework in OF_XLA else _BEHIND
     blocks = (bars(run), *((doc.Figures(numbers, level=level),) if numbers else ()), *_widgets(run, ("steps",)))
-    return doc.Section(f"Where {whole(run.source.steps)} goes", blocks, id="breakdown", is_titled=False)
+    return doc.Section(f"Where {window(run.source.steps)} goes", blocks, id="breakdown", is_titled=False)
 
 
 def _ranks(run: Run) -> doc.Section | None:
@@ -178,8 +178,8 @@ def _charts(run: Run) -> Iterator[doc.Section]:
     many = f"{whose(run.source)}s"
     about = {"ranks": many, "heat": many, "waits": "communication", "bandwidth": "communication", "memory": "memory"}
     topics = listing(list(dict.fromkeys(about[name] for name in names)))
-    held = peak(run) if "memory" in names else None
-    blocks = (*_widgets(run, names), *((held,) if held else ()))
+    memory = peak(run) if "memory" in names else None
+    blocks = (*_widgets(run, names), *((memory,) if memory else ()))
     yield doc.Section(f"{topics[:1].upper()}{topics[1:]}", blocks, id="charts", level=_BEHIND)
 
 

@@ -14,7 +14,7 @@ def facts(source: Source) -> tuple[str, ...]:
     return _format(source), _workers(source), _devices(source), f"{_steps(source.steps)}{_paced(source)}"
 
 
-def whole(steps: Steps) -> str:
+def window(steps: Steps) -> str:
     """What shares are shares of, with its mean length: `a step of 178 ms`, or `the recording of 2.3 s`."""
     what = "a step" if steps.marked else "the recording"
     return what if steps.step_mean_ms is None else f"{what} of {ms(steps.step_mean_ms)}"

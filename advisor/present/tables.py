@@ -12,7 +12,7 @@ from advisor.present.ranks import number
 from advisor.text import bytes_, count, listing, ms, percent
 
 _TABLES: Final = {"kernels": "kernel_group", "operators": "op"}
-_HELD: Final = {"others": "all others", "earlier": "allocated before the recording began, such as weights"}
+_OWNERS: Final = {"others": "all others", "earlier": "allocated before the recording began, such as weights"}
 _DEEPEST: Final = 40
 # how much of the kernel time uses Tensor Cores, and the category whose colour stands for it
 _CORES: Final = {"used": "compute", "eligible": "memcpy", "unknown": "launch", "rest": "other"}
@@ -148,7 +148,7 @@ def peak(run: Run) -> doc.Table | None:
 
 def _peak_row(row: Mapping[str, Value], total: float) -> doc.Row:
     size, blocks, within = number(row, "bytes"), row.get("blocks"), row.get("within")
-    name = _HELD.get(str(row.get("what"))) or str(row.get("op") or "allocated outside any recorded op")
+    name = _OWNERS.get(str(row.get("what"))) or str(row.get("op") or "allocated outside any recorded op")
     beside = [str(within)] if within is not None else []
     beside += [count(blocks, "block")] if isinstance(blocks, int) else []
     what = doc.Cell(name, is_code=row.get("op") is not None, beside=", ".join(beside))

@@ -77,11 +77,11 @@ def _of_report(report: Report, fail_on: list[str]) -> Message:
     level = fail_on[-1] if fail_on else "never"
     for known in _LEVELS:
         if level == known:
-            shown = document(report)
-            verdict = shown.overview if shown.is_several else shown.title
+            drawing = document(report)
+            verdict = drawing.overview if drawing.is_several else drawing.title
             findings = pointers(finding for run in report.runs for finding in run.findings)
             return Message(
-                verdict, _within_limits(partial(markdown.render, shown)), bool(report.exit_code(known)), findings
+                verdict, _within_limits(partial(markdown.render, drawing)), bool(report.exit_code(known)), findings
             )
     raise UsageError(f"--fail-on {level}: for a report, one of {', '.join(_LEVELS)}")
 

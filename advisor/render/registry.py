@@ -60,9 +60,11 @@ def draw(request: Request, name: str) -> bytes:
     return content.encode() if isinstance(content, str) else content
 
 
-def kinds(shown: Kind, *, text_only: bool = False) -> tuple[str, ...]:
+def kinds(kind: Kind, *, text_only: bool = False) -> tuple[str, ...]:
     """The names of the kinds of output that can show this."""
-    return tuple(name for name, one in RENDERERS.items() if shown in one.shows and (one.is_text or not text_only))
+    return tuple(
+        name for name, renderer in RENDERERS.items() if kind in renderer.shows and (renderer.is_text or not text_only)
+    )
 
 
 def _terminal(request: Request) -> str:

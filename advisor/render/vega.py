@@ -182,7 +182,7 @@ def _cells(cells: Sequence[Mapping[str, object]], x: str, y: str, title: str) ->
     low = low if high > low * _PROMPT_GAP else 0.0  # no difference is drawn where there is none worth one
     field = x.partition(":")[0]
     across = {cell[field] for cell in cells}
-    drawn: alt.Chart = (
+    chart: alt.Chart = (
         alt.Chart(_data(cells))
         .mark_rect(fill=_var("--accent"), stroke=_var("--paper"), strokeWidth=1 if len(cells) < _MANY_STEPS * 8 else 0)
         .encode(
@@ -199,7 +199,7 @@ def _cells(cells: Sequence[Mapping[str, object]], x: str, y: str, title: str) ->
             tooltip=[f"{y}:N", x, alt.Tooltip("ms:Q", format=",.3~f", title=title)],
         )
     )
-    return drawn
+    return chart
 
 
 def _waits(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.model.report import LeftOutStep, Steps, Worker
-from advisor.present.source import facts, left_out, owner, whole, whose
+from advisor.present.source import facts, left_out, owner, whose, window
 from tests.render_samples import RESNET, SAMPLES, changed, cpu_only
 
 DASH = "\N{EN DASH}"
@@ -52,8 +52,8 @@ def test_of_several_workers_one_gives_the_numbers(used: int, role: str):
 
 
 def test_what_shares_are_of():
-    assert whole(RESNET.source.steps) == "a step of 178 ms"
-    assert whole(cpu_only().runs[0].source.steps) == "the recording of 2.31 s"
+    assert window(RESNET.source.steps) == "a step of 178 ms"
+    assert window(cpu_only().runs[0].source.steps) == "the recording of 2.31 s"
 
 
 def test_steps_left_out_for_one_reason_stand_together():
