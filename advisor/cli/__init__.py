@@ -23,7 +23,6 @@ from advisor.cli.output import (
     kinds_of,
     progress_of_files,
     rendered,
-    rendered_comparison,
     write,
 )
 from advisor.errors import AdvisorError, UsageError
@@ -224,8 +223,8 @@ def compare(
             step_range=step_range,
         )
     for path, kind in files.items():
-        write(path, rendered_comparison(found, kind, verbose=True).encode())
-    sys.stdout.write(rendered_comparison(found, standard, verbose=verbose, to_screen=True))
+        write(path, content(found, kind))
+    sys.stdout.write(rendered(found, standard, verbose=verbose))
     raise typer.Exit(found.exit_code(failing, strict=strict))
 
 

@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from advisor.config import Config
     from advisor.files import Progress
     from advisor.fleet.engines import Progress as RunProgress
-    from advisor.model.comparison import Comparison
-    from advisor.model.report import Report
-    from advisor.model.week import Week
     from advisor.present.document import Kind
+    from advisor.render.registry import Value
 
 # Heavy imports stand inside the functions: `advisor --help` answers at once.
 
@@ -75,44 +73,19 @@ def file_kinds(shown: Kind) -> tuple[str, ...]:
     return kinds(shown)
 
 
-def content(value: Report, kind: str) -> bytes:
-    """What goes into a file; a picture is of the first run."""
+def content(value: Value, kind: str, links: str | None = None) -> bytes:
+    """What goes into a file; a picture is of the first run. `links` says where the reports of runs lie."""
     from advisor.render.registry import Request, draw
 
-    return draw(Request(value), kind)
+    return draw(Request(value, links=links), kind)
 
 
-def rendered(value: Report, kind: str, *, verbose: bool) -> str:
-    """A report as text; in the colours and the width of the terminal, where it is for one."""
+def rendered(value: Value, kind: str, *, verbose: bool, links: str | None = None) -> str:
+    """A report, comparison or week as text; in the colours and the width of the terminal, where it is for one."""
     from advisor.render.registry import Request, draw
     from advisor.render.terminal import this_screen
 
-    return draw(Request(value, verbose=verbose, screen=this_screen()), kind).decode()
-
-
-def rendered_comparison(found: Comparison, kind: str, *, verbose: bool, to_screen: bool = False) -> str:
-    """A comparison as text."""
-    from advisor.render.compared import html, json, markdown, terminal
-
-    if kind == "terminal":
-        from advisor.render.terminal import this_screen
-
-        return terminal.render(found, verbose=verbose, **(this_screen() if to_screen else {}))
-    render: Callable[[Comparison], str] = {"html": html.render, "markdown": markdown.render, "json": json.render}[kind]
-    return render(found)
-
-
-def rendered_week(found: Week, kind: str, links: str | None, *, verbose: bool, to_screen: bool = False) -> str:
-    """A weekly report as text; `links` says where the runs' reports lie."""
-    from advisor.render.fleet import html, json, markdown, terminal
-
-    if kind == "terminal":
-        from advisor.render.terminal import this_screen
-
-        return terminal.render(found, verbose=verbose, **(this_screen() if to_screen else {}))
-    if kind == "json":
-        return json.render(found)
-    return html.render(found, links=links) if kind == "html" else markdown.render(found, links=links)
+    return draw(Request(value, verbose=verbose, links=links, screen=this_screen()), kind).decode()
 
 
 def write(path: Path, content: bytes) -> None:

@@ -75,10 +75,14 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Numbers side by side; `group` is the team that they are of, where a page can be narrowed to one."""
+    """Numbers side by side; `group` is the team that they are of, where a page can be narrowed to one.
+
+    `says` is the same in sentences, for media without tiles.
+    """
 
     figures: tuple[Figure, ...]
     group: str | None = None
+    says: tuple[str, ...] = ()
     level: Level = Level.BOTH
 
 

@@ -15,13 +15,10 @@ from advisor.errors import ReadError, UsageError
 from advisor.model.comparison import Comparison
 from advisor.model.comparison import fail_on as comparison_fails_on
 from advisor.model.report import Report
-from advisor.present.report import document
+from advisor.present import document_of
 from advisor.pull_request.source import Pointer, pointers, pointers_of_changes
-from advisor.render import json as report_json
 from advisor.render import markdown
-from advisor.render.compared import json as comparison_json
-from advisor.render.compared import markdown as compared_markdown
-from advisor.render.compared import words as compared_words
+from advisor.render.json import load, load_comparison
 from advisor.text import one_line, plain
 
 _MOST_BYTES: Final = 256 << 20
@@ -65,26 +62,27 @@ def read(path: Path, fail_on: list[str], *, strict: bool = False) -> Message:
             asked = "--fail-on" if fail_on else "--strict"
             raise UsageError(f"{asked}: {path} is Markdown, which tells no severity; give the JSON instead")
         return Message(_first_line(text), lambda _: text)
-    if _is_report(text, path):
-        return _of_report(report_json.load(text, str(path)), fail_on)
-    return _of_comparison(comparison_json.load(text, str(path)), fail_on, strict=strict)
+    if _is_comparison(text, path):
+        return _of_comparison(load_comparison(text, str(path)), fail_on, strict=strict)
+    return _of_report(load(text, str(path)), fail_on)
 
 
 def _of_report(report: Report, fail_on: list[str]) -> Message:
     level = fail_on[-1] if fail_on else "never"
     for known in _LEVELS:
         if level == known:
-            shown = document(report)
+            shown = document_of(report)
             verdict = shown.overview if shown.is_several else shown.title
             findings = pointers(finding for run in report.runs for finding in run.findings)
             return Message(verdict, _drawn(partial(markdown.render, shown)), bool(report.exit_code(known)), findings)
     raise UsageError(f"--fail-on {level}: for a report, one of {', '.join(_LEVELS)}")
 
 
-def _of_comparison(found: Comparison, fail_on: list[str], *, strict: bool) -> Message:
-    failed = bool(found.exit_code(comparison_fails_on(fail_on or ["slower"]), strict=strict))
-    blamed = pointers_of_changes(found.findings)
-    return Message(compared_words.headline(found), _drawn(partial(compared_markdown.render, found)), failed, blamed)
+def _of_comparison(comparison: Comparison, fail_on: list[str], *, strict: bool) -> Message:
+    failed = bool(comparison.exit_code(comparison_fails_on(fail_on or ["slower"]), strict=strict))
+    shown = document_of(comparison)
+    lines = pointers_of_changes(comparison.findings)
+    return Message(shown.title, _drawn(partial(markdown.render, shown)), failed, lines)
 
 
 def _drawn(render: Callable[..., str]) -> Callable[[int], str]:
@@ -103,13 +101,14 @@ def _text(path: Path) -> str:
         raise ReadError(f"{path}: {error.strerror}; `advisor check -o report.json` writes one") from None
 
 
-def _is_report(text: str, path: Path) -> bool:
+def _is_comparison(text: str, path: Path) -> bool:
+    """Whether the file says so, or has a verdict as those of version 1 have."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         said = one_line(str(error), 100)
         raise ReadError(f"{path}: is no JSON ({said}); `advisor check -o report.json` writes a report") from None
-    return isinstance(document, dict) and "verdict" not in document
+    return isinstance(document, dict) and (document.get("kind") == "comparison" or "verdict" in document)
 
 
 def _first_line(text: str) -> str:

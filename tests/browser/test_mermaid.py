@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from advisor.present import document_of
 from advisor.render import markdown as checked
-from advisor.render.compared import markdown as compared
 from tests.comparisons import slower
 from tests.npm import packed
 from tests.render_samples import SAMPLES
@@ -27,8 +27,8 @@ def script() -> Path:
 
 
 CHARTS = {
-    "comparison": (compared.render(slower()), ["base", "head", "compute", "input"]),
-    "report": (checked.render(SAMPLES["resnet"]), ["step", "compute", "input"]),
+    "comparison": (checked.render(document_of(slower())), ["base", "head", "compute", "input"]),
+    "report": (checked.render(document_of(SAMPLES["resnet"])), ["step", "compute", "input"]),
 }
 
 
