@@ -317,8 +317,8 @@ REASONS: Final = {
     ),
     "no_common_step": "the ranks have no step in common",
     "few_common_steps": (
-        "the ranks have {steps:count} steps in common: {needed:count} are needed to tell who is always late from who is "
-        "late once"
+        "the ranks have {steps:count} steps in common: {needed:count} are needed to tell who is always late from who "
+        "is late once"
     ),
     "few_steps": "fewer than {needed:count} steps",
     "few_shared_steps": "fewer than {needed:count} steps in which all devices of a process work",

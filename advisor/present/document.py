@@ -201,6 +201,7 @@ class Table:
         more: What is written where rows are left out here; `{rows}` in it stands for how many.
         left_out: How many rows more are not among `rows`.
         name: The data that a page's script makes a sortable table of; None where there is none.
+        bars: What the bars of the rows show, where they are drawn.
     """
 
     heads: tuple[Head, ...]
@@ -210,6 +211,7 @@ class Table:
     more: str = "and {rows} more"
     left_out: int = 0
     name: str | None = None
+    bars: str = ""
     level: Level = Level.BOTH
 
 

@@ -52,11 +52,13 @@ def headline(week: Week) -> str:
 def facts(week: Week) -> list[str]:
     """What the week came to, a phrase each."""
     total = week.total
+    cost = _cost(total.paid_money, week)
+    percentage, worth = share(total.expected, total.paid), _cost(total.expected_money, week)
     span = f"{interval(total.low, total.high, gpu_hours)} if every finding is right"
     return [
-        f"{gpu_hours(total.paid)} {paid_word(total)}{_cost(total.paid_money, week)}",
+        f"{gpu_hours(total.paid)} {paid_word(total)}{f' ({cost})' if cost else ''}",
         ", ".join(_split(total)),
-        f"Fixes save {of_whole(total.expected, total.paid)}{_cost(total.expected_money, week)}: {span}",
+        f"Fixes save {gpu_hours(total.expected)} ({join(percentage, worth)}): {span}",
         ", ".join([f"{count(total.runs, 'run')} checked", *_beside(week.coverage)]),
         *stale(week.coverage),
     ]
@@ -89,10 +91,10 @@ def stale(coverage: Coverage) -> list[str]:
 
 
 def _cost(sum_: float | None, week: Week) -> str:
-    """An amount in brackets, with the hours that it is of where some have no price."""
+    """An amount, with the hours that it is of where some have no price."""
     total = week.total
     part = f" for the {gpu_hours(total.priced_hours)} with a price" if total.priced < total.runs else ""
-    return "" if sum_ is None else f" ({money(sum_, week.prices.currency)}{part})"
+    return "" if sum_ is None else f"{money(sum_, week.prices.currency)}{part}"
 
 
 # ------------------------------------------------------------------------------------------------------------ figures

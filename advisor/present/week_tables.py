@@ -66,15 +66,13 @@ def _section(  # noqa: PLR0913 - a table has a place, a title, what to know of i
 ) -> doc.Section | None:
     """A table under its title; the first `texts` columns hold text. None for a table without rows that needs no word.
 
-    `bars` says what the bars of the rows show, where they are drawn.
+    `bars` says what the bars of the rows show.
     """
     if not rows and not none:
         return None
     columns = tuple(doc.Head(name, at >= texts, _RANKS.get(name, 0)) for at, name in enumerate(heads))
-    table = _informative(doc.Table(columns, tuple(rows), none=none, few=_FEW, left_out=left_out))
-    leads = [doc.Text(lead, "quiet")] if lead else []
-    leads += [doc.Text(bars, "quiet", level=doc.Level.BEHIND)] if bars else []
-    return doc.Section(title, (*leads, table), id=id_, is_grouped=is_grouped, level=level)
+    table = _informative(doc.Table(columns, tuple(rows), none=none, few=_FEW, left_out=left_out, bars=bars))
+    return doc.Section(title, (doc.Text(lead, "quiet"), table), id=id_, is_grouped=is_grouped, level=level)
 
 
 def _informative(table: doc.Table) -> doc.Table:

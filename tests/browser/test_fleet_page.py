@@ -105,9 +105,7 @@ def test_a_team_is_chosen_by_keyboard(visit):
 def test_a_link_to_a_team(visit):
     page = visit(hash_="#team=vision")
     assert page.locator("#team").input_value() == "vision"
-    assert (
-        page.locator("section:has(#week-findings) tr[data-team]:visible").count() == 14
-    )  # also those that were folded
+    assert page.locator("section:has(#week-findings) tr[data-team]:visible").count() == 14  # also the folded
     assert page.locator("section:has(#week-findings) summary").inner_text() == "6 more"
     page.select_option("#team", "(no label)")
     assert page.locator("section:has(#week-findings) tr[data-team]:visible").count() == 1

@@ -15,6 +15,7 @@ from advisor.model.report import (
     LeftOutStep,
     NotEvaluable,
     Reach,
+    Reason,
     Report,
     Run,
     Saving,
@@ -445,7 +446,9 @@ def changed(one: Run, **source: object) -> Run:
 
 
 def test_kernels_hidden_in_graphs_are_not_gone():
-    graphs = changed(run(launch=[kernel("CUDA graph 1", 1, 1000)]), lacks={"device_ops.name": "graphs as a whole"})
+    graphs = changed(
+        run(launch=[kernel("CUDA graph 1", 1, 1000)]), lacks={"device_ops.name": Reason(code="graphs as a whole")}
+    )
     kernels = run(launch=[kernel("k", 10, 100)], op=[op("aten::mm", None, 1000)])
     for found in (held(graphs, kernels), held(kernels, graphs)):
         assert [one.work for one in found.work] == ["op"]

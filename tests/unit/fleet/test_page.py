@@ -92,7 +92,9 @@ def test_the_terminal_tells_the_rule_and_what_it_rests_on(week):
     text = screen(week, width=80)
     first = " ".join(text.partition("Week 2026")[0].split())
     assert first == "2026-W47: fixes save 10 % (20 GPU-h) of the 200 GPU-h paid. First: Input-Bound (20 GPU-h in 1 job)"
-    assert "Fixes save 20 GPU-h (10 %) (40 USD): 10–30 GPU-h if every finding is right" in " ".join(text.split())
+    assert "Fixes save 20 GPU-h (10 %, 40 USD): 10\N{EN DASH}30 GPU-h if every finding is right" in " ".join(
+        text.split()
+    )
     assert "Extrapolated" in text
     assert max(map(len, text.splitlines())) <= 80
     assert len(screen(week, verbose=True)) > len(text)
@@ -107,7 +109,6 @@ def test_what_no_run_is_labelled_with_is_not_called_paid(tmp_path):
     store = stored(Store(str(tmp_path / "store")), runs=[run_row("a", gpu_hours=None, expected_share=0.5)])
     text = screen(weekly(store, Fleet()))
     assert "0.1 GPU-h recorded" in text
-    assert "fixes save 50 % (0.05 GPU-h)" in text or "of the 0.1 GPU-h recorded" in text
     assert "GPU-h paid" not in text
 
 
