@@ -32,11 +32,12 @@ check: $(VENV)/.installed-test ## Lint, types, import directions, rule book, gen
 cover: $(VENV)/.installed-test ## Run the quick tests and show the lines and branches that none of them takes
 	$(PYTEST) --cov --cov-report=term-missing:skip-covered
 
-fuzz: $(VENV)/.installed-test ## Run the property tests on many random examples
+fuzz: $(VENV)/.installed-test ## Property tests on many examples, then damaged files (FUZZ='--cases 5000 --keep DIR kineto')
 	$(PYTEST) --dist worksteal -m hypothesis --hypothesis-profile=fuzz
+	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 soak: $(VENV)/.installed-test ## Run all tests, the slow repetitions too
-	$(PYTEST) -m "soak or not soak"
+	FLEET_KILLS=50 $(PYTEST) -m "soak or not soak"
 
 docs: $(VENV)/.installed-docs ## Write the docs that are generated from the code and the rules, and build site/
 	$(BIN)/python docs/make.py

@@ -19,7 +19,7 @@ _NAMES = ("advisor.yaml", "advisor.yml")
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Override(_Strict):
@@ -51,11 +51,11 @@ class Fleet(_Strict):
     """
 
     paths: tuple[str, ...] = ()
-    prices: Mapping[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = {}
+    prices: Mapping[str, Annotated[float, Field(ge=0)]] = {}
     currency: str = "USD"
     prices_as_of: dt.date | None = None
     prices_from: str | None = None
-    gpu_hours_per_week: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    gpu_hours_per_week: Annotated[float, Field(gt=0)] | None = None
 
     @field_validator("paths")
     @classmethod
@@ -114,5 +114,7 @@ def _data(path: Path) -> object:
         if path.suffix == ".toml":
             return tomllib.loads(text).get("tool", {}).get("advisor", {})
         return yaml.safe_load(text) or {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, yaml.YAMLError) as error:
+    except RecursionError:
+        raise UsageError(f"{path}: cannot be read: nested too deep; settings need five levels") from None
+    except (OSError, ValueError, OverflowError, yaml.YAMLError) as error:
         raise UsageError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,8 +16,8 @@ import polars as pl
 from advisor import __version__, excerpts, files, metrics
 from advisor.analysis.device.steps import STEADY, select_steps
 from advisor.config import Config
-from advisor.errors import NothingFound, ReadError, RuleError, UsageError
-from advisor.files import Progress, unreadable
+from advisor.errors import NothingFound, ReadError, RuleError, UsageError, contained, failure
+from advisor.files import Progress, summed_up, unreadable
 from advisor.inputs.discover import Found, discover
 from advisor.inputs.storage import HEAD_BYTES, listing, open_file, tidy
 from advisor.metrics import Measurements
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from advisor.model.comparison import Comparison
 
 _COMPARISON: Final = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"advisor_version":\s*"[^"]*",\s*"verdict"')
+_MOST_REASONS: Final = 20
 _MOST_BYTES: Final = 1 << 29  # a report of thousands of ranks is a tenth of it
 
 
@@ -50,6 +51,7 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
     run: str | None = None,
     all_runs: bool = False,
     baseline: str | None = None,
+    max_bytes: int | None = None,
 ) -> Report:
     """Check every run under `paths`.
 
@@ -65,6 +67,7 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
         run: Of the runs in one TensorFlow or JAX log folder, the one to check instead of the newest.
         all_runs: Check all of them.
         baseline: A report saved as JSON; findings say whether they are new against it.
+        max_bytes: The size, unpacked, up to which a file is read; by default what fits into 70 % of the memory.
 
     Raises:
         NothingFound: none of the paths holds a readable profile.
@@ -78,16 +81,22 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
     changed = replaced(config)
     found, rejected = discover(paths, run=run, all_runs=all_runs)
     lost = [unreadable(r.path, r.why, r.others) for r in rejected]
-    runs = []
-    for one in found:
-        jobs, broken = measured(one, steps, progress, processes, step_range)
-        lost += broken
-        for name, whole, notes in jobs:
-            judged = judge(whole, rules, silenced)
-            told = (*judged.notes, *notes, *one.notes, *_beside(one, found), *changed)
-            runs.append(summarise(name, one.path, whole, replace(judged, notes=told)))
+    formats = _formats(found)
+
+    def checked(one: Found) -> tuple[list[Run], list[Unreadable]]:
+        jobs, broken = measured(one, steps, progress, processes, step_range, max_bytes)
+        beside = (*one.notes, *_beside(formats[_folder(one)]), *changed)
+        told = [(name, whole, judge(whole, rules, silenced), (*notes, *beside)) for name, whole, notes in jobs]
+        return [
+            summarise(name, one.path, whole, replace(judged, notes=(*judged.notes, *notes)))
+            for name, whole, judged, notes in told
+        ], broken
+
+    outcomes = [contained(partial(checked, one), partial(_failed, one)) for one in found]
+    runs = [run for of_one, _ in outcomes for run in of_one]
+    lost = summed_up([*lost, *(file for _, broken in outcomes for file in broken)])
     if not runs:
-        raise NothingFound("; ".join(f"{u.path}: {u.why}" for u in lost) or "no profile given")
+        raise NothingFound(_why_nothing(lost) or "no profile given")
     report = Report(advisor_version=__version__, runs=tuple(runs), unreadable=tuple(lost))
     if not earlier:
         return report
@@ -96,21 +105,44 @@ def check(  # noqa: PLR0913 - all but the paths are options with a default
     return mark_new(report, earlier)
 
 
-def _beside(one: Found, found: Iterable[Found]) -> list[str]:
-    """What is to be noted of a run in whose folder there are others that another profiler recorded."""
-    folder = one.files[0].rpartition("/")[0]
-    formats = sorted({other.format for other in found if other.files[0].rpartition("/")[0] == folder})
+def _failed(found: Found, kind: str) -> tuple[list[Run], list[Unreadable]]:
+    """A run that a bug keeps from being judged."""
+    return [], [unreadable(found.path, failure(kind))]
+
+
+def _why_nothing(lost: Sequence[Unreadable]) -> str:
+    """Of each file, or kind of file, why it cannot be read; of some where they are many."""
+    told = [f"{file.path}: {file.why}" for file in lost[:_MOST_REASONS]]
+    return "; ".join([*told, *([f"and {len(lost) - len(told):,} more"] if len(lost) > len(told) else [])])
+
+
+def _formats(found: Iterable[Found]) -> dict[str, set[str]]:
+    """The formats of the profiles in each folder."""
+    formats = defaultdict(set)
+    for one in found:
+        formats[_folder(one)].add(one.format)
+    return formats
+
+
+def _folder(found: Found) -> str:
+    return found.files[0].rpartition("/")[0]
+
+
+def _beside(formats: Iterable[str]) -> list[str]:
+    """What is to be noted of a run in whose folder there are profiles of these formats."""
+    formats = sorted(formats)
     if len(formats) == 1:
         return []
     return [f"{' and '.join(formats)} profiles lie in this folder: taken as different runs, even if of one job"]
 
 
-def measured(
+def measured(  # noqa: PLR0913, PLR0917 - as check
     found: Found,
     steps: str = STEADY,
     progress: Progress | None = None,
     processes: int = 1,
     step_range: str | None = None,
+    max_bytes: int | None = None,
 ) -> tuple[list[tuple[str, Measurements, Sequence[str]]], list[Unreadable]]:
     """The jobs in one run's files, each with its name and what to note of its files; and the unreadable files.
 
@@ -119,7 +151,7 @@ def measured(
     Raises:
         UsageError: `steps` or `step_range` is wrong.
     """
-    read_, broken = files.parts(found, steps, progress or _silent, processes, step_range)
+    read_, broken = files.parts(found, steps, progress or _silent, processes, step_range, max_bytes)
     return [(name, metrics.conclude(of_job), notes) for name, of_job, notes in files.jobs(found, read_)], broken
 
 
@@ -133,6 +165,7 @@ def compare(  # noqa: PLR0913 - all but the paths are options with a default
     progress: Progress | None = None,
     processes: int = 1,
     step_range: str | None = None,
+    max_bytes: int | None = None,
 ) -> Comparison:
     """Compare the runs under `head` with those under `base`.
 
@@ -145,6 +178,7 @@ def compare(  # noqa: PLR0913 - all but the paths are options with a default
         progress: As in `check`.
         processes: As in `check`.
         step_range: As in `check`; not for saved reports either.
+        max_bytes: As in `check`.
 
     Raises:
         NothingFound: a side holds no readable profile and no report.
@@ -162,6 +196,7 @@ def compare(  # noqa: PLR0913 - all but the paths are options with a default
         progress=progress,
         processes=processes,
         step_range=step_range,
+        max_bytes=max_bytes,
     )
     (before, lost), (after, lost_too) = (_runs(paths, checked) for paths in (base, head))
     notes = [*_given_twice("base", base), *_given_twice("head", head)]
@@ -207,8 +242,8 @@ def saved(path: str) -> Report:
     return json.load(text, path)
 
 
-def read(path: str) -> Profile:
-    """The profile of the one run at `path`: a file, a folder or a URL.
+def read(path: str, max_bytes: int | None = None) -> Profile:
+    """The profile of the one run at `path`: a file, a folder or a URL; `max_bytes` as in `check`.
 
     Raises:
         ReadError: there is no readable run, or more than one.
@@ -217,17 +252,19 @@ def read(path: str) -> Profile:
     lost = [unreadable(r.path, r.why, r.others) for r in rejected]
     profiles = []
     for one in found:
-        whole, broken = files.read(one, _silent)
+        whole, broken = files.read(one, _silent, max_bytes)
         profiles += [join(whole)] if whole and not _repeated(p.workers for p in whole) else whole
         lost += broken
     if not profiles:
-        raise NothingFound("; ".join(f"{u.path}: {u.why}" for u in lost) or f"{path}: no profile")
+        raise NothingFound(_why_nothing(summed_up(lost)) or f"{path}: no profile")
     if len(profiles) > 1:
         raise ReadError(f"{path}: holds {len(profiles)} runs; give the path of one, as {found[0].files[0]}")
     return profiles[0]
 
 
-def excerpt(path: str, key: str, *, config: Config | None = None, steps: str = STEADY) -> dict[str, Any]:
+def excerpt(
+    path: str, key: str, *, config: Config | None = None, steps: str = STEADY, max_bytes: int | None = None
+) -> dict[str, Any]:
     """A Chrome trace, as a JSON object, of the part of the one run at `path` that shows a finding.
 
     Args:
@@ -235,12 +272,13 @@ def excerpt(path: str, key: str, *, config: Config | None = None, steps: str = S
         key: The finding, by its rule's name.
         config: Rule folders and overrides, as for `check`.
         steps: As for `check`.
+        max_bytes: As for `check`.
 
     Raises:
         ReadError: there is no readable run, or more than one.
         UsageError: nothing of that name was found in the run.
     """
-    profile = read(path)
+    profile = read(path, max_bytes)
     measured = metrics.measure(select_steps(profile, steps))
     findings = judge(measured, rule_book(config or Config()), {}).findings
     shown = next((f for f in findings if key in {f.key, f.rule, *(s.rule for s in f.symptoms)}), None)

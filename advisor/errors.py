@@ -7,13 +7,21 @@ AdvisorError
  └─ ReadError         a profile that cannot be read                exit 3
      └─ NothingFound  no profile where one was expected            exit 3
 
-Only `advisor.cli` catches AdvisorError. Anything else is a bug and keeps its traceback.
+Only `advisor.cli` catches AdvisorError. Anything else is a bug: `contained` keeps it to the file, metric or rule that
+it came up in, and what nothing contains ends the command with exit code 70.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+import os
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+_T = TypeVar("_T")
+
+BUG_EXIT_CODE: Final = 70
+"""Of a bug that ends the command: EX_SOFTWARE of sysexits.h. 1 would mean findings."""
 
 
 class AdvisorError(Exception):
@@ -44,6 +52,29 @@ class StoreError(AdvisorError):
     """A fleet's store cannot be read or written."""
 
     exit_code = 3
+
+
+def contained(work: Callable[[], _T], instead: Callable[[str], _T]) -> _T:
+    """What `work` gives; of a bug in it, what `instead` makes of the kind of its exception.
+
+    The exception's text may quote the trace, and so goes nowhere. Panics of libraries in Rust are contained too: they
+    are no Exception. With ADVISOR_DEBUG=1 the traceback goes to standard error.
+    """
+    try:
+        return work()
+    except (AdvisorError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - a panic is one
+        if os.environ.get("ADVISOR_DEBUG"):
+            traceback.print_exception(error)
+        return instead(type(error).__name__)
+
+
+def failure(kind: str) -> str:
+    """The kind of an exception as a sentence, without its full stop."""
+    if kind == MemoryError.__name__:
+        return "there is not enough memory for it; record fewer steps, or check it on a larger machine"
+    return f"advisor failed on it ({kind}); please report this"
 
 
 _FORMS: Final = {

@@ -2,38 +2,48 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import polars as pl
 
 from advisor import metrics
 from advisor.analysis.device.steps import select_steps
-from advisor.errors import ReadError
+from advisor.errors import ReadError, contained, failure
 from advisor.inputs.discover import RANK, Found
 from advisor.inputs.readers import reader
 from advisor.inputs.storage import local, open_file, size
+from advisor.limits import most_bytes, too_large
 from advisor.metrics import Part
 from advisor.model.profile import Profile
 from advisor.model.report import Unreadable
 from advisor.text import plain, runs_of
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
 Progress: TypeAlias = Callable[[str], Callable[[int], object]]
 """Told the file that is about to be read; gives back what is told each number of bytes read."""
 
 _WORTH_BYTES: Final = 4 << 20  # of gzipped traces: below, starting a process takes longer than what it saves
+_MOST_LINES: Final = 20
+_NUMBER: Final = re.compile(r"\d[\d,.]*")
 _ONE_RANK_A_FILE: Final = "kineto"
 _DIED: Final = "the process that read it was killed, most likely for want of memory; try again with --processes 1"
 
 
-def parts(
-    found: Found, steps: str, progress: Progress, processes: int, step_range: str | None = None
+def parts(  # noqa: PLR0913, PLR0917 - as the engine's check
+    found: Found,
+    steps: str,
+    progress: Progress,
+    processes: int,
+    step_range: str | None = None,
+    max_bytes: int | None = None,
 ) -> tuple[list[Part], list[Unreadable]]:
     """What each file of a run tells by itself, in the order of the files; and the files that could not be read.
 
@@ -43,14 +53,15 @@ def parts(
         progress: Where to report the bytes read.
         processes: How many files to read side by side.
         step_range: Regular expression of the ranges that are steps; by default the reader tells them.
+        max_bytes: The size, unpacked, up to which a file is read; by default what fits into memory.
 
     Raises:
         UsageError: `steps` or `step_range` is wrong.
     """
-    outcomes = _outcomes(_files(found, step_range), steps, progress, processes)
+    outcomes = _outcomes(_files(found, step_range, max_bytes), steps, progress, processes)
     workers = [o.selection.profile.workers for o in outcomes if isinstance(o, Part)]
     if _one_rank_for_all(workers) and _told_by_names(found.files):
-        renamed = [file._replace(forced=True) for file in _files(found, step_range)]
+        renamed = [file._replace(forced=True) for file in _files(found, step_range, max_bytes)]
         outcomes = _outcomes(renamed, steps, progress, processes)
     return [o for o in outcomes if isinstance(o, Part)], [o for o in outcomes if isinstance(o, Unreadable)]
 
@@ -62,10 +73,10 @@ def _outcomes(files: Sequence[_File], steps: str, progress: Progress, processes:
     return [_part(file, steps, progress(file.path), keep=len(files) == 1) for file in files]
 
 
-def read(found: Found, progress: Progress) -> tuple[list[Profile], list[Unreadable]]:
+def read(found: Found, progress: Progress, max_bytes: int | None = None) -> tuple[list[Profile], list[Unreadable]]:
     """The profile of each file of a run, ranks numbered as `parts` does; and the files that could not be read."""
-    files = _files(found)
-    outcomes = [_read(file, progress(file.path)) for file in files]
+    files = _files(found, max_bytes=max_bytes)
+    outcomes = [contained(partial(_read, file, progress(file.path)), partial(_failed, file)) for file in files]
     if _one_rank_for_all([o.workers for o in outcomes if isinstance(o, Profile)]) and _told_by_names(found.files):
         named = zip(files, outcomes, strict=True)
         outcomes = [o.numbered(file.number) if isinstance(o, Profile) else o for file, o in named]
@@ -83,12 +94,13 @@ class _File(NamedTuple):
     at: str
     number: int
     step_range: str | None
+    max_bytes: int | None
     forced: bool = False
 
 
-def _files(found: Found, step_range: str | None = None) -> list[_File]:
+def _files(found: Found, step_range: str | None = None, max_bytes: int | None = None) -> list[_File]:
     told = zip(found.files, found.copies or found.files, _numbers(found.files), strict=True)
-    return [_File(found.format, *one, step_range) for one in told]
+    return [_File(found.format, *one, step_range, max_bytes) for one in told]
 
 
 def jobs(found: Found, measured: Sequence[Part]) -> Iterator[tuple[str, list[Part], list[str]]]:
@@ -189,13 +201,16 @@ def _numbers(files: Sequence[str]) -> list[int]:
 
 
 def _read(file: _File, on_read: Callable[[int], object]) -> Profile | Unreadable:
-    module = reader(file.format)
+    module, name = reader(file.format), plain(file.path)
+    most = file.max_bytes or most_bytes(module.MEMORY_PER_BYTE)
     try:
+        if (size(file.at) or 0) > most:
+            raise too_large(name, most)
         with (local if module.NEEDS_PATH else open_file)(file.at) as source:
-            profile: Profile = module.read(source, file.path, file.number, on_read, file.step_range)
+            profile: Profile = module.read(source, name, file.number, on_read, file.step_range, most)
             profile = profile.numbered(file.number) if file.forced else profile
     except ReadError as error:
-        return unreadable(file.path, str(error).removeprefix(f"{file.path}: "))
+        return unreadable(file.path, str(error).removeprefix(f"{name}: "))
     return profile
 
 
@@ -204,8 +219,38 @@ def unreadable(path: str, why: str, others: Iterable[str] = ()) -> Unreadable:
     return Unreadable(path=plain(path), why=plain(why), others=tuple(map(plain, others)))
 
 
+def _failed(file: _File, kind: str) -> Unreadable:
+    """A file that a bug keeps from being read or measured."""
+    return unreadable(file.path, failure(kind))
+
+
+def summed_up(lost: Sequence[Unreadable]) -> list[Unreadable]:
+    """One line per folder and reason, or where those are many, per reason, whatever the numbers in it."""
+    alike = _alike(lost, lambda file: (file.path.rpartition("/")[0], file.why))
+    if len(alike) > _MOST_LINES:
+        alike = _alike(lost, lambda file: _NUMBER.sub("", file.why))
+    return [
+        first.model_copy(update={"why": f"{first.why} (and {len(others):,} more)", "others": tuple(others)})
+        if (others := [*first.others, *(path for file in more for path in (file.path, *file.others))])
+        else first
+        for first, *more in alike
+    ]
+
+
+def _alike(lost: Iterable[Unreadable], key: Callable[[Unreadable], object]) -> list[list[Unreadable]]:
+    groups = defaultdict(list)
+    for file in lost:
+        groups[key(file)].append(file)
+    return list(groups.values())
+
+
 def _part(file: _File, steps: str, on_read: Callable[[int], object], *, keep: bool) -> Part | Unreadable:
     """One file measured; without its events, unless they are to be kept."""
+    measure = partial(_measured, file, steps, on_read, keep=keep)
+    return contained(measure, partial(_failed, file))
+
+
+def _measured(file: _File, steps: str, on_read: Callable[[int], object], *, keep: bool) -> Part | Unreadable:
     profile = _read(file, on_read)
     if isinstance(profile, Unreadable):
         return profile
@@ -214,6 +259,9 @@ def _part(file: _File, steps: str, on_read: Callable[[int], object], *, keep: bo
 
 
 def _side_by_side(files: Iterable[_File], steps: str, progress: Progress, processes: int) -> list[Part | Unreadable]:
+    import multiprocessing  # noqa: PLC0415 - a check of one file starts no process
+    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - as above
+
     # A forked process would inherit polars' locks, but not the threads that hold them.
     context = multiprocessing.get_context("spawn")
     threads = max(1, (os.cpu_count() or 1) // processes)
@@ -223,6 +271,8 @@ def _side_by_side(files: Iterable[_File], steps: str, progress: Progress, proces
 
 
 def _outcome(path: str, told: Callable[[int], object], future: Future[Part | Unreadable]) -> Part | Unreadable:
+    from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415 - as above
+
     try:
         outcome = future.result()
     except BrokenProcessPool:

@@ -11,9 +11,9 @@ import polars as pl
 from advisor.analysis.device import timeline as worst
 from advisor.analysis.device.call_tree import MOST_FRAMES
 from advisor.analysis.device.steps import OUTLIER, DeviceView, Selection
+from advisor.metrics.evaluate import Measurements
 from advisor.metrics.kernels.kernel_times import with_the_rest
-from advisor.metrics.metric import Measurements
-from advisor.metrics.steps.breakdown import CATEGORIES
+from advisor.metrics.metric import JOB_TABLES, TABLES
 from advisor.metrics.steps.operations import pooled
 from advisor.model.report import (
     Device,
@@ -21,6 +21,7 @@ from advisor.model.report import (
     Finding,
     Idle,
     LeftOutStep,
+    Reason,
     Run,
     Source,
     Span,
@@ -33,6 +34,7 @@ from advisor.model.report import (
 from advisor.present.verdict import verdict
 from advisor.rules.judge import Judgement
 from advisor.text import bytes_, count, ms, one_line, percent, plain, runs_of
+from advisor.vocabulary import CATEGORIES
 
 _FAR_MS: Final = 60_000  # between clocks of hosts that are set at all
 _MATCHED: Final = 0.99  # of the time in collectives: less is worth a word
@@ -69,7 +71,8 @@ def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> R
         passed=judged.passed,
         not_applicable=judged.not_applicable,
         suppressed=judged.suppressed,
-        metrics={
+        metrics=dict.fromkeys((*TABLES, *JOB_TABLES), ())  # of one that could not be computed
+        | {
             scope: tuple(_rows(scope, frame, found.selection, slowest).to_dicts())
             for scope, frame in found.frames.items()
         },
@@ -181,7 +184,7 @@ def _source(path: str, selection: Selection, view: DeviceView, row: Mapping[str,
         steps=_steps(selection, view, row),
         salvaged=tuple(profile.salvaged),
         notes=tuple(_notes(selection, row)),
-        lacks=dict(profile.lacks),
+        lacks={need: Reason.of(why) for need, why in profile.lacks.items()},
         environment=_environment(selection),
     )
 

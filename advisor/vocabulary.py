@@ -296,7 +296,8 @@ REASONS: Final = {
     "measured_by_newer_version": (
         "the run was ingested by a version that did not measure this; ingest its profile again"
     ),
-    "not_evaluated": "the metric could not be computed ({error}); please report this",
+    "failed": "advisor failed on it ({kind}); please report this",
+    "out_of_memory": "there is not enough memory for it; record fewer steps, or check it on a larger machine",
     # frameworks
     "xla_frameworks_only": "TensorFlow and JAX profiles only",
     "tensorflow_only": "TensorFlow profiles only",
@@ -317,8 +318,8 @@ REASONS: Final = {
     ),
     "no_common_step": "the ranks have no step in common",
     "few_common_steps": (
-        "the ranks have {steps:count} steps in common: {needed:count} are needed to tell who is always late from who "
-        "is late once"
+        "the ranks have {steps:count} steps in common: {needed:count} are needed to tell who is always late from who is"
+        " late once"
     ),
     "few_steps": "fewer than {needed:count} steps",
     "few_shared_steps": "fewer than {needed:count} steps in which all devices of a process work",

@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 
 from advisor.engine import check  # noqa: E402 - the tests' samples are found from the root
 from advisor.model.report import Report  # noqa: E402
-from advisor.render import html  # noqa: E402
+from advisor.render.registry import Request, draw  # noqa: E402
 from tests.render_samples import SAMPLES, crowded  # noqa: E402
 
 FIXTURES = ("simulated-input-bound-v100", "simulated-ranks-slow-rank-a100", "tensorflow-cpu-serial-map")
@@ -26,7 +26,7 @@ LOADS = 5
 PAINT = """() => new Promise(done => {
   const told = () => performance.getEntriesByName("first-contentful-paint")[0]?.startTime;
   const look = () => told() === undefined ? setTimeout(look, 10) : done(told());
-  select_steps();
+  look();
 })"""
 
 
@@ -55,7 +55,7 @@ def main() -> None:
         browser = started.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         for name, report in pages().items():
             file = Path(folder) / "page.html"
-            file.write_text(html.render(report), "utf-8")
+            file.write_bytes(draw(Request(report), "html"))
             print(f"{name:34} {file.stat().st_size / 1e6:6.2f} MB  first paint {first_paint_ms(browser, file):5.0f} ms")
         browser.close()
 

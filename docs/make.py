@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from advisor.errors import BUG_EXIT_CODE
 from advisor.metrics import METRICS
 from advisor.present.reference import metrics_page, rule_page, rules_index
 from advisor.resources import rules_folder
@@ -45,10 +46,28 @@ def pages() -> dict[Path, str]:
     return made
 
 
+EXIT_CODES = f"""\
+| exit code | meaning |
+| --: | --- |
+| 0 | all went well |
+| 1 | findings or a regression, as `--fail-on` has it; without that option only `compare` exits so |
+| 2 | usage, configuration or a rule file |
+| 3 | nothing readable; or, with `--fail-on`, a file that could not be read or a run that tells too little |
+| 4 | `compare --strict`: nothing can be told |
+| 5 | `comment`: no such pull request, or the host refuses or does not answer |
+| {BUG_EXIT_CODE} | a bug in advisor: please report it, with what `ADVISOR_DEBUG=1` prints |
+
+A bug in reading a file, in a metric or in a rule does not end a check: that file is unreadable, that metric or rule
+"could not tell", and the reason names the kind of the error. No file is read that is larger, unpacked, than
+`--max-size`; the default is what fits into 70 % of the memory that the process may use, limits of control groups
+included."""
+
+
 def usage_page() -> str:
     """The help of every command, as it prints it."""
     parts = [
         "# Command line",
+        EXIT_CODES,
         *(f"## advisor {' '.join(words)}".rstrip() + f"\n\n```text\n{_help(words)}\n```" for words in COMMANDS),
     ]
     return "\n\n".join(parts) + "\n"

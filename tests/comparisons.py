@@ -15,7 +15,7 @@ from advisor.model.comparison import (
     Verdict,
     WorkChange,
 )
-from advisor.model.remarks import Remark, remark
+from advisor.model.remarks import remark
 from advisor.model.report import Saving, Severity
 
 
@@ -107,7 +107,7 @@ def slower(text: str = "", amount: int = 7) -> Comparison:
     return Comparison(
         advisor_version=f"{text}0.1",
         verdict="slower",
-        reason=Remark(code="steps_differ", facts={"p": 0.041, "base": 3, "head": 3}),
+        reason=remark("steps_differ", p=0.041, base=3, head=3),
         obstacle=None,
         cause=input_,
         change=StepChange(ratio=177 / 127, low=1.033, high=1.47, p=0.041, least=0.02),

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
+from advisor.model.missing import Missing
 from advisor.model.report import (
     Device,
     Events,
@@ -19,6 +20,7 @@ from advisor.model.report import (
     NotEvaluable,
     Place,
     Reach,
+    Reason,
     Report,
     Run,
     Saving,
@@ -35,12 +37,13 @@ from advisor.model.report import (
     Worker,
 )
 from advisor.render.registry import Request, draw
-from advisor.vocabulary import REASONS
 
 Model = TypeVar("Model", bound=BaseModel)
 
 STEP_MS = 177.6
-NO_MEMORY, NO_SHAPES, NO_DEVICE = "no_memory_profile", "no_shapes", "no_device_used"  # codes of the vocabulary
+NO_MEMORY = Reason.of(Missing("no_memory_profile"))
+NO_SHAPES = Reason.of(Missing("no_shapes"))
+NO_DEVICE = Reason.of(Missing("no_device_used"))
 
 
 def saving(low_ms: float, high_ms: float, of: str, method: str) -> Saving:
@@ -597,10 +600,9 @@ def hostile(text: str) -> Report:
     tagged = (*SEVERITY_FIELDS, "schema_version", "kind")
 
     def put(value: object, key: str = "") -> object:
-        if isinstance(value, dict) and value.get("code") in REASONS:
-            return value  # a word of ours, not of a recording
         if isinstance(value, dict):
-            return {(f"{text}{k}" if key in MAPPINGS else k): put(v, k) for k, v in value.items()}
+            fixed = ("code",) if "words" in value else ()  # of a reason: the vocabulary's, never a trace's
+            return {(f"{text}{k}" if key in MAPPINGS else k): v if k in fixed else put(v, k) for k, v in value.items()}
         if isinstance(value, list | tuple):
             return [put(v, key) for v in value]
         return f"{text}{value}" if isinstance(value, str) and key not in tagged else value

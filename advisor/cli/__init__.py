@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 
 import typer
 
+from advisor.cli import runners
 from advisor.cli.book import metrics_app, rules_app
 from advisor.cli.fleet import fleet_app
 from advisor.cli.output import (
     ConfigPath,
+    MaxSize,
+    bytes_of,
     chosen,
     config_of,
     content,
@@ -23,9 +26,10 @@ from advisor.cli.output import (
     kinds_of,
     progress_of_files,
     rendered,
+    spare_threads,
     write,
 )
-from advisor.errors import AdvisorError, UsageError
+from advisor.errors import BUG_EXIT_CODE, AdvisorError, UsageError, contained, failure
 
 if TYPE_CHECKING:
     from advisor.model.report import Unreadable
@@ -105,12 +109,14 @@ def check(
     ] = None,
     all_runs: Annotated[bool, typer.Option("--all-runs", help="All runs in such a folder.")] = False,
     config: ConfigPath = None,
+    max_size: MaxSize = None,
     baseline: Annotated[
         str | None, typer.Option("--baseline", metavar="REPORT", help="An earlier report.json: marks what is new.")
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Evidence, every fix and the places.")] = False,
 ) -> None:
     """Find out why the profiled jobs are slow, and what to change."""
+    spare_threads(paths)
     from advisor.engine import check as run_check
 
     standard = chosen("--format", format_, formats("report"))
@@ -127,6 +133,7 @@ def check(
             run=run,
             all_runs=all_runs,
             baseline=baseline,
+            max_bytes=bytes_of(max_size),
         )
     for path, kind in files.items():
         write(path, content(report, kind))
@@ -152,6 +159,7 @@ def excerpt(
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it: .json or .json.gz.")],
     steps: Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, or A:B.")] = "steady",
     config: ConfigPath = None,
+    max_size: MaxSize = None,
 ) -> None:
     """Cut out the part of a recording that shows a finding, for Perfetto and chrome://tracing."""
     import gzip
@@ -161,7 +169,7 @@ def excerpt(
 
     if not output.name.lower().endswith((".json", ".json.gz")):
         raise UsageError(f"-o {output}: a trace ends in .json or .json.gz")
-    shown = cut(path, finding, config=config_of(config), steps=steps)
+    shown = cut(path, finding, config=config_of(config), steps=steps, max_bytes=bytes_of(max_size))
     trace = json.dumps(shown, separators=(",", ":")).encode()
     write(output, gzip.compress(trace, mtime=0) if output.suffix.lower() == ".gz" else trace)
     if note := shown["advisor"].get("note"):
@@ -203,9 +211,11 @@ def compare(
         int, typer.Option("--processes", min=1, help="Files of one run to read at a time; by default one per core.")
     ] = os.cpu_count() or 1,
     config: ConfigPath = None,
+    max_size: MaxSize = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every finding, kernel and op.")] = False,
 ) -> None:
     """Tell whether a change made the job slower, and why."""
+    spare_threads([base, head, *(more_base or []), *(more_head or [])])
     from advisor.engine import compare as run_compare
     from advisor.model.comparison import fail_on as wanted
 
@@ -221,6 +231,7 @@ def compare(
             progress=progress,
             processes=processes,
             step_range=step_range,
+            max_bytes=bytes_of(max_size),
         )
     for path, kind in files.items():
         write(path, content(found, kind))
@@ -285,15 +296,21 @@ def comment(
         sys.stdout.write(deliver.dry_run(told, where, wanted))
         return
     for done in deliver.deliver(told, where, wanted):
-        if done.hint and os.environ.get("GITHUB_ACTIONS"):
-            typer.echo(f"::warning title=gpu-advisor::{plain(done.line)}")
+        if done.hint:
+            runners.hint(plain(done.line))
         else:
-            typer.echo(f"advisor: {plain(done.line)}", err=done.hint)
+            typer.echo(f"advisor: {plain(done.line)}")
 
 
 def main() -> None:
     """Entry point of the `advisor` command, and the only place that catches AdvisorError."""
     gc.set_threshold(_OBJECTS)
+    runners.guard()
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # a look through all installed packages finds none
+    contained(_run, _give_up)
+
+
+def _run() -> None:
     try:
         app(standalone_mode=True)
     except AdvisorError as error:
@@ -301,3 +318,9 @@ def main() -> None:
 
         typer.echo(f"advisor: {plain(str(error))}", err=True)
         sys.exit(error.exit_code)
+
+
+def _give_up(kind: str) -> None:
+    """The last resort of a bug that nothing else contained."""
+    typer.echo(f"advisor: {failure(kind)}", err=True)
+    sys.exit(BUG_EXIT_CODE)

@@ -88,6 +88,7 @@ def fleet_ingest(
     config: ConfigPath = None,
 ) -> None:
     """Check every run under the roots that the store does not hold, and write it there."""
+    from advisor.errors import ReadError
     from advisor.fleet.engines import engine as engine_of
     from advisor.fleet.ingest import ingest
     from advisor.fleet.labels import given
@@ -113,6 +114,8 @@ def fleet_ingest(
         + (f", {done.partly:,} only in part" if done.partly else "")
         + (f"; {count(done.unprofiled, 'folder')} without a profile" if done.unprofiled else "")
     )
+    if done.recordings and done.unread == done.recordings:
+        raise typer.Exit(ReadError.exit_code)
 
 
 @fleet_app.command("rejudge")
@@ -123,6 +126,9 @@ def fleet_rejudge(
         typer.Option("--week", metavar="WEEK", callback=_week, help="As 2026-W47, or last; by default all weeks."),
     ] = None,
     engine: EngineName = "local",
+    every: Annotated[
+        bool, typer.Option("--all", help="Also runs that were judged by the same rules: writes lost findings anew.")
+    ] = False,
     processes: EngineProcesses = _CORES,
     option: StoreOptions = None,
     config: ConfigPath = None,
@@ -135,7 +141,7 @@ def fleet_rejudge(
 
     target, weeks = existing(opened(store, option or ())), None if week is None else [week]
     with _working(engine_of(engine, processes)) as where, progress_of_runs() as progress:
-        done = rejudge(target, where, config=_settings(config, [store]), weeks=weeks, progress=progress)
+        done = rejudge(target, where, config=_settings(config, [store]), weeks=weeks, every=every, progress=progress)
     for note in done.notes:
         typer.echo(f"advisor: {note}", err=True)
     typer.echo(f"{count(done.runs, 'run')} judged again")
@@ -261,6 +267,25 @@ def fleet_compact(
     for name, files in existing(opened(store, option or ())).compact(keep).items():
         later = f"; {files.waiting:,} replaced, which a compact removes once they are {count(keep, 'day')} old"
         typer.echo(f"{name}: {count(files.live, 'file')} in use{later if files.waiting else ''}")
+
+
+@fleet_app.command("verify")
+def fleet_verify(
+    store: Annotated[str, typer.Argument(metavar="STORE", help="The fleet store: a folder, s3:// or gs://.")],
+    option: StoreOptions = None,
+) -> None:
+    """Read every table, count its rows, and see that runs, findings, workers and reports belong together."""
+    from advisor.errors import StoreError
+    from advisor.fleet.store import opened
+    from advisor.fleet.verify import verify
+    from advisor.text import count
+
+    rows, problems = verify(opened(store, option or ()))
+    for problem in problems:
+        typer.echo(f"advisor: {problem}", err=True)
+    if problems:
+        raise StoreError(f"{store}: {count(len(problems), 'problem')}; see above")
+    typer.echo(", ".join(f"{name}: {count(number, 'row')}" for name, number in rows.items()) + "; all right")
 
 
 @fleet_app.command("prune")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -24,9 +25,47 @@ if TYPE_CHECKING:
 
 _Choice = TypeVar("_Choice", bound=str)
 
+_LITTLE_BYTES = 4 << 20  # as stored: up to 80 MB of a gzipped trace's text
+_MANY_FILES = 256
+
 ConfigPath = Annotated[
     Path | None, typer.Option("--config", help="advisor.yaml to use; by default the nearest at or above this folder.")
 ]
+
+
+def spare_threads(paths: Iterable[str]) -> None:
+    """Have polars work on one thread where there is little to read: more of them take longer to start than they save.
+
+    It looks at this when its threads first start.
+    """
+    if sum(map(_stored_bytes, paths)) < _LITTLE_BYTES:
+        os.environ.setdefault("POLARS_MAX_THREADS", "1")
+
+
+def _stored_bytes(path: str) -> int:
+    """Size of a local file or small folder; of anything else, whose size would take time to tell, as much as counts."""
+    place = Path(path)
+    files = list(islice(place.rglob("*"), _MANY_FILES)) if place.is_dir() else [place]
+    if len(files) == _MANY_FILES or not place.exists():
+        return _LITTLE_BYTES
+    return sum(file.stat().st_size for file in files)
+
+
+MaxSize = Annotated[
+    str | None,
+    typer.Option(
+        "--max-size",
+        metavar="SIZE",
+        help="Read no file that is larger, unpacked: 500M, 12G; by default what fits into 70 % of the memory.",
+    ),
+]
+
+
+def bytes_of(max_size: str | None) -> int | None:
+    """The bytes that `--max-size` allows; None where it is not given."""
+    from advisor.limits import size_of
+
+    return None if max_size is None else size_of("--max-size", max_size)
 
 
 def config_of(path: Path | None) -> Config:
@@ -95,7 +134,8 @@ def write(path: Path, content: bytes) -> None:
         partial.write_bytes(content)
         partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # as below a file
+            partial.unlink()
         raise UsageError(f"-o {path}: cannot be written: {error.strerror}") from None
 
 

@@ -73,7 +73,7 @@ def compare(
         frames=frames(base, head) if per_step else (),
         notes=(
             *_basis(before, after),
-            *(Remark(code=note) for note in notes),
+            *(remark(note) for note in notes),
             *_notes(base, head, ranks),
             *_readings((("base", base, unreadable[0]), ("head", head, unreadable[1]))),
         ),

@@ -149,8 +149,7 @@ def _not_judged(rule: str, runs: Sequence[Run], side: str) -> Remark | None:
     for run in runs:
         for unknown in run.not_evaluable:
             if unknown.rule == rule:
-                reasons = dict.fromkeys(why.says for why in unknown.missing.values())
-                return remark("side_could_not_tell", side=side, why="; ".join(reasons))
+                return remark("side_could_not_tell", side=side, why="; ".join(unknown.words))
         if any(s.rule == rule for s in run.suppressed):
             return remark("suppressed", side=side)
         if rule not in {*run.passed, *run.not_applicable, *(known.rule for _, known in _known(run))}:

@@ -70,7 +70,7 @@ def hidden(runs: Sequence[Run]) -> str | None:
 
     What is not seen there may have run all the same, so that nothing is new, gone or done more often.
     """
-    return next((why.says for run in runs if (why := run.source.lacks.get("device_ops.name"))), None)
+    return next((why.words for run in runs if (why := run.source.lacks.get("device_ops.name"))), None)
 
 
 def resized(base: Sequence[Run], head: Sequence[Run]) -> list[Resized]:

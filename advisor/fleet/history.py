@@ -10,8 +10,8 @@ import polars as pl
 
 from advisor.comparing.significance import contrast
 from advisor.fleet.columns import HOURS, LIKE, only
-from advisor.metrics.steps.breakdown import CATEGORIES
 from advisor.model.week import Change, Trend
+from advisor.vocabulary import CATEGORIES
 
 _LEAST_CHANGE: Final = 0.05  # of the step time, as `advisor compare` has it
 _LEAST_RUNS: Final = 5  # a side; fewer come out in order by chance too often

@@ -82,7 +82,8 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     Raises:
         NothingFound: there is no profile, good or bad.
         ReadError: a root cannot be listed.
-        StoreError: the store cannot be written; what is in it stays, and the same command goes on from there.
+        StoreError: the store cannot be written, or was removed meanwhile; what is in it stays, and the same command
+            goes on from there.
         UsageError: the configuration is wrong.
     """
     settings = Settings(config or Config(), today or dt.datetime.now(dt.UTC).date())
@@ -119,7 +120,7 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     except KeyboardInterrupt:
         writer.flush()
         raise
-    writer.flush()
+    writer.close()
     return Ingested(
         recordings=len(there.jobs) + len(there.bad) + there.gone,
         known=len(skipped) + len(writer.copies),
@@ -143,6 +144,7 @@ class _Writer:
         self.counts: Counter[str] = Counter()
         self.copies: list[tuple[str, str, bool]] = []  # place, whose copy it is, whether its labels are the same
         self._store, self._earlier = store, earlier
+        self._known = store.exists()  # from then on, a store that is gone was removed
         self._checked = set(earlier.filter(pl.col("status") == "checked")["recording"])
         self._written: dict[str, tuple[Job, Done]] = {}
         self._last = time.monotonic()
@@ -210,11 +212,18 @@ class _Writer:
             return ["relabelled", _read(statuses), *(status for status in statuses if status != "checked")]
         return ["added", _read(statuses), *statuses]
 
+    def close(self) -> None:
+        """Write the rest, and see that what was written is there."""
+        self.flush()
+        if self._known:
+            self._store.require()
+
     def flush(self) -> None:
         """Write what was gathered."""
         if self._replaced:
             rows = {name: frame(name, rows) for name, rows in self._rows.items()}
-            self._store.write(rows, "recording", self._replaced, self._weeks)
+            self._store.write(rows, "recording", self._replaced, self._weeks, known=self._known)
+            self._known = True
         self._clear()
         self._last = time.monotonic()
 

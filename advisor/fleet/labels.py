@@ -158,7 +158,7 @@ def of_file(path: str) -> dict[str, object]:
         raise ReadError(f"{path}: larger than any list of labels")
     try:
         told = yaml.safe_load(text.decode("utf-8"))
-    except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+    except (ValueError, OverflowError, yaml.YAMLError, RecursionError) as error:
         raise ReadError(f"{path}: not YAML: {one_line(str(error), 200)}") from None
     if not isinstance(told, dict):
         raise ReadError(f"{path}: a list of labels is a mapping, `team: vision` for one")

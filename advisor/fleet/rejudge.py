@@ -47,10 +47,11 @@ def rejudge(  # noqa: PLR0913 - all but the first two are options
     *,
     config: Config | None = None,
     weeks: Sequence[str] | None = None,
+    every: bool = False,
     today: dt.date | None = None,
     progress: Progress | None = None,
 ) -> Rejudged:
-    """Judge the stored runs again whose rule set is another one by now, without reading a profile.
+    """Judge the stored runs again whose rule set is another one by now, or `every` one, without reading a profile.
 
     Raises:
         StoreError: the store cannot be written; the same command goes on from there.
@@ -58,7 +59,8 @@ def rejudge(  # noqa: PLR0913 - all but the first two are options
     """
     settings = Settings(config or Config(), today or dt.datetime.now(dt.UTC).date())
     version = book(settings)[2]
-    stale = store.scan("runs", weeks).filter(pl.col("status") == "checked", pl.col("rule_set").ne_missing(version))
+    outdated = pl.lit(every) | pl.col("rule_set").ne_missing(version)
+    stale = store.scan("runs", weeks).filter(pl.col("status") == "checked", outdated)
     left = store.collect(stale.select("week", "run_id").sort("week", "run_id"))
     told, judged, notes = (progress or silent)(left.height), 0, []
     batch: list[tuple[Again, Rows]] = []

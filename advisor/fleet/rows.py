@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict
 from advisor import __version__
 from advisor.metrics import METRICS, Measurements, dtypes
 from advisor.metrics.metric import Scope
-from advisor.model.report import Finding, Place, Run, Timeline, Value
+from advisor.model.missing import Missing
+from advisor.model.report import Finding, Place, Reason, Run, Timeline, Value
 from advisor.rules.book import Rule
 from advisor.rules.judge import CERTAINTY, Suppression
 
@@ -25,7 +26,7 @@ Rows: TypeAlias = dict[str, list[Row]]
 
 _HOURS_PER_MS: Final = 1 / 3.6e6
 _KEPT_SCOPES: Final = frozenset({"run", "worker", "device", "step"})
-_NEWER: Final = "the run was ingested by a version that did not measure this; ingest its profile again"
+_NEWER: Final = Missing("measured_by_newer_version")
 
 
 class Kept(BaseModel):
@@ -38,7 +39,7 @@ class Kept(BaseModel):
 
     frameworks: Mapping[int, str | None]
     used_steps: Mapping[int, tuple[int, ...] | None]
-    reasons: Mapping[str, str]
+    reasons: Mapping[str, Reason]
     notes: tuple[str, ...]
     file_notes: tuple[str, ...]
     places: Mapping[str, tuple[Place, ...]]
@@ -56,7 +57,7 @@ def kept(found: Measurements, notes: Sequence[str], file_notes: Sequence[str]) -
     return Kept(
         frameworks={worker: found.framework(worker) for worker in found.workers},
         used_steps={worker: found.used_steps(worker) for worker in found.workers},
-        reasons=dict(found.reasons),
+        reasons={name: Reason.of(why) for name, why in found.reasons.items()},
         notes=tuple(notes),
         file_notes=tuple(file_notes),
         places=spots,
@@ -95,10 +96,11 @@ class Stored:
         return int(self.rows("run")["worker"].item())
 
     @cached_property
-    def reasons(self) -> Mapping[str, str]:
+    def reasons(self) -> Mapping[str, Missing]:
         """Why a metric is null; one that came later was never measured."""
         then = self.run.metrics["run"][0]
-        return {**{name: _NEWER for name in METRICS if name not in then}, **self.kept.reasons}
+        stored = {name: Missing(why.code, **why.facts) for name, why in self.kept.reasons.items()}
+        return {**{name: _NEWER for name in METRICS if name not in then}, **stored}
 
     @cached_property
     def _frames(self) -> dict[Scope, pl.DataFrame]:

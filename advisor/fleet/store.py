@@ -113,6 +113,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
 }
 TABLES: Final = ("drawings", "reports", "workers", "findings", "runs")  # in the order they are written in
 
+_LATER: Final = frozenset({"drawings"})  # stores of earlier versions have none
+
 KEEP_DAYS: Final = 7
 _APP: Final = "gpu-advisor"
 _TRIES: Final = 60
@@ -141,7 +143,13 @@ class Store:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def write(
-        self, rows: Mapping[str, pl.DataFrame], key: str, values: Iterable[str], weeks: Iterable[str] = ()
+        self,
+        rows: Mapping[str, pl.DataFrame],
+        key: str,
+        values: Iterable[str],
+        weeks: Iterable[str] = (),
+        *,
+        known: bool = False,
     ) -> None:
         """Replace the rows whose `key` (`recording` or `run_id`) is one of `values`, in the tables of `rows`.
 
@@ -150,25 +158,52 @@ class Store:
             key: What tells the rows to replace.
             values: Of `key`.
             weeks: Where the rows to replace can lie; anywhere by default, which opens the files of all weeks.
+            known: Whether the store was there before: then no table is made anew.
 
         Raises:
-            StoreError: the store cannot be written; what was there before still is.
+            StoreError: the store cannot be written, or was removed; what was there before still is.
         """
+        if known:
+            self.require()
         gone, where = sorted(set(values)), sorted(set(weeks))
         within = f"{_among(WEEK, where)} AND " if where else ""
         for name in TABLES:
             if name in rows and gone:
                 self._replace(name, _filled(name, rows[name]), within + _among(key, gone))
 
-    def scan(self, name: str, weeks: Sequence[str] | None = None) -> pl.LazyFrame:
-        """A table, lazily; only the files of these weeks are opened. Empty where the store has no such table.
+    def require(self) -> None:
+        """Nothing, where every table is there.
 
         Raises:
-            StoreError: it cannot be reached.
+            StoreError: one is missing, though the store is known to have been written.
         """
-        with self._reaching():
+        for name in TABLES:
+            with self._reaching(name):
+                if name not in _LATER and self._open(name) is None:
+                    raise self._missing(name)
+
+    def require_none(self) -> None:
+        """Nothing, where no table is there at all.
+
+        Raises:
+            StoreError: others are there, though not that of runs.
+        """
+        for name in TABLES:
+            with self._reaching(name):
+                if self._open(name) is not None:
+                    raise self._missing("runs")
+
+    def scan(self, name: str, weeks: Sequence[str] | None = None) -> pl.LazyFrame:
+        """A table, lazily; only the files of these weeks are opened. Empty where nothing was ever written.
+
+        Raises:
+            StoreError: it cannot be reached, or is missing although others are there.
+        """
+        with self._reaching(name):
             table = self._open(name)
             if table is None:
+                if name not in _LATER and self.exists():
+                    raise self._missing(name)
                 return pl.LazyFrame(schema=SCHEMAS[name])
             frame = pl.scan_delta(table, storage_options=self._options() or None)
             known = frame.collect_schema()
@@ -182,12 +217,36 @@ class Store:
         Raises:
             StoreError: a file of the store is gone or unreadable.
         """
-        with self._reaching():
-            return frame.collect(engine="streaming")
+        try:
+            with self._reaching():
+                return frame.collect(engine="streaming")
+        except StoreError:
+            for name in TABLES:
+                self.count(name)  # the damaged one says so by its name
+            raise
+
+    def count(self, name: str) -> int:
+        """The rows of a table, every file of which is read; 0 where nothing was ever written.
+
+        Raises:
+            StoreError: the table is missing or damaged, or holds another number of rows than its log tells.
+        """
+        frame = self.scan(name)
+        with self._reaching(name):
+            table = self._open(name)
+            read = frame.select(pl.len().alias(""), pl.all().null_count()).collect(engine="streaming")
+            logged = pl.DataFrame(table.get_add_actions(flatten=True))["num_records"].sum() if table else 0
+        if (rows := int(read[""].item())) != logged:
+            raise self._unusable(name, f"{rows:,} rows, where its log tells {logged:,}")
+        return rows
 
     def exists(self) -> bool:
-        """Whether anything was ever written here."""
-        with self._reaching():
+        """Whether anything was ever written here.
+
+        Raises:
+            StoreError: it cannot be reached.
+        """
+        with self._reaching("runs"):
             return self._open("runs") is not None
 
     def weeks(self) -> list[str]:
@@ -254,6 +313,9 @@ class Store:
             writer_properties=_written(name),
         )
 
+    def _missing(self, name: str) -> StoreError:
+        return StoreError(f"{self.uri}: the table {name} is missing; {repair(name, self.uri)}")
+
     def _retried(self, commit: Callable[[], _Result]) -> _Result:
         """A commit, again and again while other writers come first."""
         from deltalake.exceptions import CommitFailedError
@@ -302,17 +364,23 @@ class Store:
         return {**(_CONDITIONAL if self.uri.startswith(("s3://", "s3a://")) else {}), **self.options}
 
     @contextmanager
-    def _reaching(self) -> Iterator[None]:
-        """Turns what goes wrong on the way to the store into a StoreError."""
+    def _reaching(self, name: str | None = None) -> Iterator[None]:
+        """Turns what goes wrong on the way to the store, or to its table `name`, into a StoreError."""
         from deltalake.exceptions import DeltaError
 
         try:
             yield
         except (DeltaError, OSError, pl.exceptions.PolarsError) as error:
-            said = " ".join(str(error).split())[:300]
-            raise StoreError(
-                f"{self.uri}: the fleet store cannot be used: {said}; check the path, the room and the access"
-            ) from error
+            raise self._unusable(name, str(error)) from error
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # Rust's, which each library has its own of
+                raise
+            raise self._unusable(name, "a damaged file") from error
+
+    def _unusable(self, name: str | None, why: str) -> StoreError:
+        which = f"its table {name}: " if name else ""
+        remedy = repair(name, self.uri) if name else "check the path, the room and the access"
+        return StoreError(f"{self.uri}: the fleet store cannot be used: {which}{' '.join(why.split())[:300]}; {remedy}")
 
 
 def opened(uri: str, options: Iterable[str] = ()) -> Store:
@@ -336,8 +404,10 @@ def existing(store: Store) -> Store:
 
     Raises:
         ReadError: nothing was ever written to it.
+        StoreError: its table of runs is missing.
     """
     if not store.exists():
+        store.require_none()
         raise ReadError(f"{store.uri}: holds no fleet store; `advisor fleet ingest ROOT --store {store.uri}` makes one")
     return store
 
@@ -346,6 +416,17 @@ def frame(name: str, rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
     """Rows of a table, with all its columns; a row's keys that are no columns are left out."""
     schema = SCHEMAS[name]
     return pl.DataFrame([{column: row.get(column) for column in schema} for row in rows], schema=schema, orient="row")
+
+
+def repair(name: str, uri: str) -> str:
+    """What brings a lost or damaged table back."""
+    if name == "findings":
+        return f"remove {uri}/findings if it is there, then `advisor fleet rejudge --all --store {uri}` writes it anew"
+    if name == "drawings":
+        return f"remove {uri}/drawings if it is there; reports of stored runs then lack their pictures"
+    if name == "runs":
+        return f"remove {uri}/runs if it is there, then `advisor fleet ingest` of the same roots writes it anew"
+    return f"restore {uri}/{name} from a backup, or ingest the profiles into a new store"
 
 
 def _filled(name: str, rows: pl.DataFrame) -> pl.DataFrame:

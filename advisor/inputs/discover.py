@@ -260,10 +260,7 @@ def _summed_up(looks: Iterable[_Look]) -> list[Rejected]:
     alike = defaultdict(list)
     for look in looks:
         alike[_folder(look.path), look.why].append(look.path)
-    return [
-        Rejected(first, f"{why} (and {len(others)} more here)" if others else why, tuple(others))
-        for (_, why), (first, *others) in alike.items()
-    ]
+    return [Rejected(first, why, tuple(others)) for (_, why), (first, *others) in alike.items()]
 
 
 # ---------------------------------------------------------------------------------------------- runs and their names

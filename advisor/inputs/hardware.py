@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import yaml
+
+from advisor.yamltree import Tree
 
 # Words of a device name that say who made the chip, or nothing at all: a name of these alone identifies no model.
 _BRANDS: Final = {
@@ -136,8 +137,7 @@ def has_tensor_cores(capability: float | None, name: str = "") -> bool | None:
 @cache
 def table() -> tuple[Gpu, ...]:
     """All GPUs of gpus.yaml, variants of one model as entries of their own."""
-    with Path(__file__).with_name("gpus.yaml").open("rb") as file:
-        document: dict[str, Any] = yaml.CSafeLoader(file).get_single_data()
+    document = Tree(Path(__file__).with_name("gpus.yaml").read_text("utf-8")).values()
     return msgspec.convert(document["gpus"], tuple[Gpu, ...])
 
 

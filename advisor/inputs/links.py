@@ -11,12 +11,12 @@ from advisor.errors import UsageError
 from advisor.inputs.names.calls import STEP
 from advisor.model.intervals import nest
 from advisor.text import plain
+from advisor.vocabulary import DRIVER_CALLS
 
 _CUT_OFF_SHARE: Final = 0.8  # of the previous step's device work: torch-tb-profiler's rule for a last step cut short
-_LAUNCHERS: Final = ["runtime", "sync", "allocator"]
 _NAMED: Final = 8
 _NAME_LENGTH: Final = 60
-_CALLS: Final = [*_LAUNCHERS, "overhead"]
+_CALLS: Final = [*DRIVER_CALLS, "overhead"]
 _WORK: Final = ["op", "collective"]
 
 
@@ -35,7 +35,7 @@ def with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     """
     calls = (
         host.lazy()
-        .filter(pl.col("kind").is_in(_LAUNCHERS) & (pl.col("correlation") > 0))
+        .filter(pl.col("kind").is_in(DRIVER_CALLS) & (pl.col("correlation") > 0))
         .select("correlation", launch="id")
         .unique("correlation", keep="first", maintain_order=True)
         .collect()

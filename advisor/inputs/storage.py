@@ -19,6 +19,7 @@ from urllib.parse import unquote
 from advisor.errors import AdvisorError, ReadError, UsageError
 
 _EXTRAS: Final = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
+_LEADS_OUT: Final = "a link that leads out of this folder; give what it leads to as a path of its own"
 HEAD_BYTES: Final = 64 << 10
 _HEADS_AT_ONCE: Final = 64
 _BLOCK_BYTES: Final = 8 << 20
@@ -58,6 +59,8 @@ def local(path: str) -> Iterator[Path]:
         below = listing(path)
         for file in [path] if below is None else below[0]:
             copy = Path(f"{target}{file.removeprefix(path)}")
+            if not copy.resolve().is_relative_to(Path(folder).resolve()):
+                raise ReadError(f"{file}: its path leads out of the folder; copy it to one of its own")
             copy.parent.mkdir(parents=True, exist_ok=True)
             with open_file(file) as source, _reaching(file), copy.open("wb") as sink:
                 shutil.copyfileobj(source, sink, _BLOCK_BYTES)
@@ -132,14 +135,15 @@ def listing(path: str) -> tuple[list[str], list[tuple[str, str]]] | None:
         if store.info(inner)["type"] == "file":
             return None
         below = [file[len(inner) :] for file in store.find(inner)]
-    return sorted((path + file for file in below if "/." not in file), key=natural), []
+    shown = [file for file in below if not any(part.startswith(".") for part in file.split("/"))]
+    return sorted((path + file for file in shown), key=natural), []
 
 
 def _walked(root: str) -> tuple[list[str], list[tuple[str, str]]]:
-    """As `listing`; links are followed last, so that a folder goes by its real name."""
+    """As `listing`; links are followed last, so that a folder goes by its real name, and never out of the root."""
     files: list[str] = []
     closed: list[tuple[str, str]] = []
-    pending, seen = [root], set[tuple[int, int]]()
+    pending, seen, inside = [root], set[tuple[int, int]](), Path(root).resolve()
     while pending:
         folder = pending.pop()
         try:
@@ -150,7 +154,11 @@ def _walked(root: str) -> tuple[list[str], list[tuple[str, str]]]:
             closed.append((folder, says(error)))
             continue
         for entry in entries:
-            if Path(entry).is_dir():
+            if entry.is_symlink() and not Path(os.path.realpath(entry)).is_relative_to(
+                inside
+            ):  # resolve() fails on loops
+                closed.append((entry.path, _LEADS_OUT))
+            elif Path(entry).is_dir():
                 pending.insert(0 if entry.is_symlink() else len(pending), entry.path)
             else:
                 files.append(entry.path)

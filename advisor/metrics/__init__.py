@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import walk_packages
 
-from advisor.metrics.metric import METRICS, Measurements, Metric, Part, conclude, dtypes, measure, measure_part
+from advisor.metrics.evaluate import Measurements, Part, conclude, measure, measure_part
+from advisor.metrics.metric import METRICS, Metric, dtypes
 
 for _module in walk_packages(__path__, f"{__name__}."):
     import_module(_module.name)

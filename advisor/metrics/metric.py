@@ -1,35 +1,28 @@
-"""The register of metrics: a name, a unit, a formula and a source for each; and the measuring of them all."""
+"""The register of metrics: a name, a unit, a formula and a source for each, and the function that measures it."""
 
 from __future__ import annotations
 
-import math
-import pickle
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final, Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias
 
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView, Selection
-from advisor.analysis.device.timeline import Timeline, worst_step
-from advisor.analysis.job.job import Job, job_of
-from advisor.analysis.job.rank import Rank, rank_of
-from advisor.model.profile import join
+from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.job.job import Job
+from advisor.model.missing import Missing
 
 Scope: TypeAlias = Literal["worker", "run"]
 Unit: TypeAlias = Literal["ms", "us", "share", "ratio", "number", "count", "bytes", "text"]
 
-MOST_PLACES: Final = 10
 _DTYPES: Final[dict[Unit, type[pl.DataType]]] = {"count": pl.Int64, "bytes": pl.Int64, "text": pl.String}
-_PROFILERS_OWN: Final = re.compile(r"^\$(?:profiler|trace)\.py:\d+ __\w+__$")  # as XPlane names Python's calls
-_NO_DEVICE: Final = "this worker used no device in the recording"
-_NOTHING: Final = "nothing in the steps used that it could be computed from"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Metric:
     """One named number per device; the row of a worker is that of its critical device. Of scope run: one per job.
+
+    A module binds it to the constant of its name, and a function returns `{THE_CONSTANT: value}`.
 
     `needs` names the tables and columns (`table` or `table.column`) without which it cannot be told. `where` gives
     the places in the recording that the number comes from, the most telling first.
@@ -44,27 +37,26 @@ class Metric:
     where: Callable[[DeviceView], pl.DataFrame] | None = None
     scope: Scope = "worker"
 
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """The value of a metric that could not be told, and why."""
-
-    why: str
+    @property
+    def dtype(self) -> type[pl.DataType]:
+        """Type of the metric's column."""
+        return _DTYPES.get(self.unit, pl.Float64)
 
 
 Value: TypeAlias = float | str | Missing | None
-Measure: TypeAlias = Callable[[DeviceView], Mapping[str, Value]]
+Values: TypeAlias = Mapping[Metric, Value] | Mapping[str, Value]
+Measure: TypeAlias = Callable[[DeviceView], Values]
 Tabulate: TypeAlias = Callable[[DeviceView], pl.DataFrame]
-MeasureJob: TypeAlias = Callable[[Job], Mapping[str, Value]]
-MeasureRank: TypeAlias = Callable[[Job, int], Mapping[str, Value]]
+MeasureJob: TypeAlias = Callable[[Job], Values]
+MeasureRank: TypeAlias = Callable[[Job, int], Values]
 TabulateJob: TypeAlias = Callable[[Job], pl.DataFrame]
 
 METRICS: Final[dict[str, Metric]] = {}
 TABLES: Final[dict[str, Tabulate]] = {}
 JOB_TABLES: Final[dict[str, TabulateJob]] = {}
-_MEASURES: Final[list[tuple[tuple[Metric, ...], Measure]]] = []
-_OF_RANKS: Final[list[tuple[tuple[Metric, ...], MeasureRank]]] = []
-_OF_JOBS: Final[list[tuple[tuple[Metric, ...], MeasureJob]]] = []
+MEASURES: Final[list[tuple[tuple[Metric, ...], Measure]]] = []
+RANK_MEASURES: Final[list[tuple[tuple[Metric, ...], MeasureRank]]] = []
+JOB_MEASURES: Final[list[tuple[tuple[Metric, ...], MeasureJob]]] = []
 
 
 def measures(*metrics: Metric) -> Callable[[Measure], Measure]:
@@ -72,7 +64,7 @@ def measures(*metrics: Metric) -> Callable[[Measure], Measure]:
 
     def register(function: Measure) -> Measure:
         _enter(metrics)
-        _MEASURES.append((metrics, function))
+        MEASURES.append((metrics, function))
         return function
 
     return register
@@ -83,7 +75,7 @@ def measures_ranks(*metrics: Metric) -> Callable[[MeasureRank], MeasureRank]:
 
     def register(function: MeasureRank) -> MeasureRank:
         _enter(metrics)
-        _OF_RANKS.append((metrics, function))
+        RANK_MEASURES.append((metrics, function))
         return function
 
     return register
@@ -93,9 +85,8 @@ def measures_jobs(*metrics: Metric) -> Callable[[MeasureJob], MeasureJob]:
     """Registers a function from a job to its values: one number for all ranks together."""
 
     def register(function: MeasureJob) -> MeasureJob:
-        entered = tuple(replace(metric, scope="run") for metric in metrics)
-        _enter(entered)
-        _OF_JOBS.append((entered, function))
+        _enter([replace(metric, scope="run") for metric in metrics])
+        JOB_MEASURES.append((metrics, function))
         return function
 
     return register
@@ -127,276 +118,6 @@ def tabulates_jobs(scope: str) -> Callable[[TabulateJob], TabulateJob]:
     return register
 
 
-Kept: TypeAlias = Mapping[tuple[str, int], pl.DataFrame]
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What one file's views tell by themselves; the job's metrics need the parts of all files.
-
-    `device` has a row per view. `places` holds the places of every metric, by metric and worker, once the events that
-    they come from are let go; None as long as they can still be looked up. So do `timelines`, by worker.
-    """
-
-    selection: Selection
-    device: pl.DataFrame
-    tables: Mapping[str, pl.DataFrame]
-    reasons: Mapping[str, str]
-    ranks: tuple[Rank, ...]
-    places: Kept | None = None
-    timelines: Mapping[int, Timeline | None] = field(default_factory=dict)
-
-    def emptied(self) -> Part:
-        """The same without the tables of single events: small enough to be kept for every rank of a large job."""
-        workers = [view.worker for view in self.selection.critical]
-        found = {
-            (name, w): rows for name in METRICS for w in workers if (rows := _places(self.selection, name, w)).height
-        }
-        drawn = {worker: _worst_step(self.selection, worker, METRICS) for worker in workers}
-        small = replace(self, selection=self.selection.emptied(), places=found, timelines=drawn)
-        # a table cut out of another keeps the other's memory: only a copy lets it go
-        copied: Part = pickle.loads(pickle.dumps(small))  # noqa: S301 - our own bytes
-        return copied
-
-
-@dataclass(frozen=True, slots=True)
-class Measurements:
-    """Every metric of a profile.
-
-    `frames` holds one frame per scope. `device` has a row per view and a column per metric, `worker` the rows of the
-    critical devices, `run` one row: that of the worker that sets the job's pace, with what holds for the job as a
-    whole. The other scopes have a row per step, op, kernel or collective. `reasons[metric]` says why a value is null.
-    """
-
-    selection: Selection
-    frames: Mapping[str, pl.DataFrame]
-    reasons: Mapping[str, str]
-    kept: Kept | None = None
-    of_job: Mapping[str, Value] = field(default_factory=dict)
-    drawn: Mapping[int, Timeline | None] = field(default_factory=dict)
-
-    @property
-    def format(self) -> str:
-        """The name of the reader that the profile comes from."""
-        return self.selection.profile.format
-
-    @property
-    def workers(self) -> tuple[int, ...]:
-        """All workers, ascending."""
-        return tuple(sorted(view.worker for view in self.selection.critical))
-
-    @property
-    def pace(self) -> int:
-        """The worker that sets the job's pace."""
-        return int(self.rows("run")["worker"].item())
-
-    def framework(self, worker: int) -> str | None:
-        """The worker's framework, where the profile tells it."""
-        return dict(self.selection.profile.workers.select("worker", "framework").rows()).get(worker)
-
-    def used_steps(self, worker: int) -> tuple[int, ...] | None:
-        """The numbers of the steps that the worker's values rest on; None where it marks no steps."""
-        view = self.selection.of(worker)
-        return tuple(view.steps["step"].to_list()) if view.marked else None
-
-    def rows(self, scope: Scope) -> pl.DataFrame:
-        """The rows that rules of this scope are held against; what holds for the whole job stands in each of them."""
-        if scope == "run":
-            return self.frames["run"]
-        told = {name: None if isinstance(value, Missing) else value for name, value in self.of_job.items()}
-        types = dtypes()
-        return self.frames["worker"].with_columns(pl.lit(v, types[name]).alias(name) for name, v in told.items())
-
-    def timeline(self, shown: Iterable[str]) -> Timeline | None:
-        """The longest used step of the worker that sets the pace, to be drawn; None where there is none.
-
-        `shown` are the metrics whose places are to be marked; it may bear those of others as well.
-        """
-        return _worst_step(self.selection, self.pace, shown) if self.kept is None else self.drawn.get(self.pace)
-
-    def places(self, metric: str, worker: int) -> pl.DataFrame:
-        """At most ten places in the recording behind a worker's value, as a report names them; empty where none."""
-        if self.kept is None:
-            return _places(self.selection, metric, worker)
-        return self.kept.get((metric, worker), pl.DataFrame())
-
-
-def _worst_step(selection: Selection, worker: int, shown: Iterable[str]) -> Timeline | None:
-    wheres = ((name, METRICS[name].where) for name in dict.fromkeys(shown))
-    return worst_step(selection.of(worker), {name: where for name, where in wheres if where})
-
-
-def _places(selection: Selection, metric: str, worker: int) -> pl.DataFrame:
-    where = METRICS[metric].where
-    view = selection.of(worker)
-    if where is None or not (rows := view.once(where).head(MOST_PLACES)).height:
-        return pl.DataFrame()
-    rows = rows.with_columns(id=pl.col("op") if "op" in rows.columns else pl.lit(None, pl.Int64))
-    ops = view.host.filter(pl.col("id").is_in(rows["id"].implode()))  # a few: names become text row by row
-    zero = view.process.get("zero_ns")
-    names = ops.select("id", pl.col("stack").cast(pl.String), op_name=pl.col("name").cast(pl.String))
-    names = names.with_columns(pl.coalesce("stack", _python_stacks(selection, names["id"])))
-    told = rows.join(names, on="id", how="left", maintain_order="left")
-    return told.select(
-        "table",
-        "name",
-        "start_ns",
-        "dur_ns",
-        "stack",
-        worker=pl.lit(view.worker),
-        device=pl.lit(view.device, pl.Int32),
-        step=pl.col("step") if "step" in rows.columns else pl.lit(None, pl.Int32),
-        at_ms=(pl.col("start_ns") - (selection.profile.start_ns if zero is None else zero)) / 1e6,
-        op=pl.when(pl.col("op_name") != pl.col("name")).then("op_name"),
-    )
-
-
-def _python_stacks(selection: Selection, ops: pl.Series) -> pl.Series:
-    """The Python calls that ops run in, innermost first, of a profiler that records calls instead of stacks.
-
-    Without those by which the profiler's own ranges are opened and closed.
-    """
-    host = selection.profile.host_ops
-
-    def frames(op: int) -> Iterator[str]:
-        around = host["parent"][op]
-        while around is not None:
-            if host["kind"][around] == "python" and not _PROFILERS_OWN.match(host["name"][around] or ""):
-                yield host["name"][around]
-            around = host["parent"][around]
-
-    return pl.Series([";".join(frames(op)) or None for op in ops], dtype=pl.String)
-
-
 def dtypes() -> dict[str, type[pl.DataType]]:
     """Column type of every metric."""
-    return {name: _dtype(metric) for name, metric in METRICS.items()}
-
-
-def _dtype(metric: Metric) -> type[pl.DataType]:
-    return _DTYPES.get(metric.unit, pl.Float64)
-
-
-def measure(selection: Selection) -> Measurements:
-    """Compute every registered metric over the steps that the selection uses."""
-    return conclude([measure_part(selection)])
-
-
-def measure_part(selection: Selection) -> Part:
-    """Compute what the views of one file tell by themselves."""
-    of_views = [_of_view(selection, view) for view in selection.views]
-    columns = {metric.name: _dtype(metric) for metrics, _ in _MEASURES for metric in metrics}
-    device = pl.DataFrame(
-        [one.row for one in of_views], schema={"worker": pl.Int32, "device": pl.Int32, **columns}, orient="row"
-    )
-    tables = {scope: pl.concat([one.tables[scope] for one in of_views]) for scope in TABLES}
-    paces = {(view.worker, view.device) for view in selection.critical}  # theirs are the values that are told
-    last = sorted(of_views, key=lambda one: (one.row["worker"], one.row["device"]) in paces)
-    reasons = {name: why for one in last for name, why in one.reasons.items()}
-    return Part(selection, device, tables, reasons, tuple(one.rank for one in of_views))
-
-
-def conclude(parts: Sequence[Part]) -> Measurements:
-    """The measurements of a job from those of its files: adds what only all ranks together tell."""
-    selection = _joined([part.selection for part in parts])
-    reasons = {name: why for part in parts for name, why in part.reasons.items()}
-    job = job_of([rank for part in parts for rank in part.ranks])
-    of_ranks = [_values(_OF_RANKS, reasons, selection, job, position) for position in range(len(job.ranks))]
-    of_job = _values(_OF_JOBS, reasons, selection, job)
-    device = pl.concat([part.device for part in parts]).sort("worker", "device", nulls_last=False, maintain_order=True)
-    device = _beside(device, of_ranks, [m for metrics, _ in _OF_RANKS for m in metrics])
-    pacing = {(view.worker, view.device) for view in selection.critical}
-    paces = [key in pacing for key in device.select("worker", "device").iter_rows()]
-    worker = device.filter(pl.Series(paces, dtype=pl.Boolean))
-    pace = pace_of(worker)
-    slowest = worker.filter(pl.col("worker") == pace)
-    for part in parts:
-        if any(view.worker == pace for view in part.selection.views):
-            reasons |= part.reasons
-    tables = {scope: pl.concat([part.tables[scope] for part in parts]) for scope in TABLES}
-    tables |= {scope: function(job) for scope, function in JOB_TABLES.items()}
-    run = _beside(slowest, [of_job], [m for metrics, _ in _OF_JOBS for m in metrics])
-    frames = {"run": run, "worker": worker, "device": device, **tables}
-    drawn = {worker: timeline for part in parts for worker, timeline in part.timelines.items()}
-    return Measurements(selection, frames, reasons, _kept(parts), of_job, drawn)
-
-
-def pace_of(worker: pl.DataFrame) -> int:
-    """The worker that sets the job's pace: whose step takes longest by itself, where that is known."""
-    own = worker.get_column("own_step_ms", default=pl.Series([None], dtype=pl.Float64))
-    steps = own if own.count() else worker["step_mean_ms"].fill_null(0)
-    return int(worker["worker"].gather([steps.arg_max() or 0]).item())
-
-
-def _joined(selections: Sequence[Selection]) -> Selection:
-    if len(selections) == 1:
-        return selections[0]
-    views = sorted((view for selection in selections for view in selection.views), key=lambda view: view.worker)
-    return Selection(
-        join([selection.profile for selection in selections]),
-        pl.concat([selection.steps for selection in selections]),
-        tuple(views),
-    )
-
-
-def _kept(parts: Sequence[Part]) -> Kept | None:
-    if len(parts) == 1:
-        return parts[0].places
-    return {key: rows for part in parts for key, rows in (part.places or part.emptied().places or {}).items()}
-
-
-def _beside(frame: pl.DataFrame, rows: Sequence[Mapping[str, Value]], metrics: Sequence[Metric]) -> pl.DataFrame:
-    """The frame with more metrics, one mapping per row."""
-    schema = {metric.name: _dtype(metric) for metric in metrics}
-    return frame.hstack(pl.DataFrame([dict(row) for row in rows], schema=schema, orient="row"))
-
-
-class _OfLane(NamedTuple):
-    """Values of one view; those that are missing are null and leave their reason."""
-
-    row: Mapping[str, object]
-    tables: dict[str, pl.DataFrame]
-    rank: Rank
-    reasons: dict[str, str]
-
-
-def _of_view(selection: Selection, view: DeviceView) -> _OfLane:
-    reasons: dict[str, str] = {}
-    row = {"worker": view.worker, "device": view.device, **_values(_MEASURES, reasons, selection, view)}
-    key = {"worker": pl.lit(view.worker, pl.Int32), "device": pl.lit(view.device, pl.Int32)}
-    tables = {scope: function(view).with_columns(**key) for scope, function in TABLES.items()}
-    return _OfLane(row, tables, rank_of(view), reasons)
-
-
-def _values(
-    measures_: Iterable[tuple[tuple[Metric, ...], Callable[..., Mapping[str, Value]]]],
-    reasons: dict[str, str],
-    selection: Selection,
-    *given: object,
-) -> dict[str, Value]:
-    """What the functions make of what is given, null where it is missing; the reason goes to `reasons`."""
-    found: dict[str, Value] = {}
-    device = given[0].device if isinstance(given[0], DeviceView) else 0
-    for metrics, function in measures_:
-        values = function(*given)
-        for metric in metrics:
-            value = _checked(values.get(metric.name), metric, device, selection)
-            if isinstance(value, Missing):
-                reasons[metric.name] = value.why
-                value = None
-            found[metric.name] = value
-    return found
-
-
-def _checked(value: Value, metric: Metric, device: int | None, selection: Selection) -> Value:
-    """The value, or Missing where the recording lacks what it needs or the arithmetic gave no number."""
-    if device is None and "device_ops" in metric.needs and not selection.profile.why_lacking("device_ops"):
-        return Missing(_NO_DEVICE)
-    # what the device's columns lack is nothing to a worker whose ops run on the host
-    needs = [need for need in metric.needs if device is not None or not need.startswith("device_ops.")]
-    lacking = [why for need in needs if (why := selection.profile.why_lacking(need))]
-    if lacking:
-        return Missing(lacking[0])
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return Missing(_NOTHING)
-    return value
+    return {name: metric.dtype for name, metric in METRICS.items()}

@@ -15,6 +15,7 @@ import polars as pl
 from polars.datatypes import DataType, DataTypeClass
 
 from advisor.errors import ReadError
+from advisor.model.missing import Missing
 
 DEVICE_OP_KINDS: Final = pl.Enum(["kernel", "collective", "memcpy", "memset"])
 HOST_OP_KINDS: Final = pl.Enum(
@@ -43,6 +44,7 @@ def named(pattern: str, column: str = "name") -> pl.Expr:
     return pl.col(column).map_batches(matching, return_dtype=pl.Boolean)
 
 
+_MOST_BYTES: Final = 1 << 50
 SCHEMAS: Final[dict[str, Schema]] = {
     "workers": {
         "worker": pl.Int32,
@@ -236,7 +238,7 @@ class Profile:
     off_cpu: pl.DataFrame
     gpu_samples: pl.DataFrame
     format: str
-    lacks: Mapping[str, str] = field(default_factory=dict)
+    lacks: Mapping[str, Missing] = field(default_factory=dict)
     salvaged: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -270,16 +272,25 @@ class Profile:
         events = [name for name in SCHEMAS if name not in kept]
         return replace(self, **{name: getattr(self, name).clear() for name in events})
 
-    def why_lacking(self, need: str) -> str | None:
+    def why_lacking(self, need: str) -> Missing | None:
         """Reason why `table` or `table.column` is absent, or None where it is there."""
         return self.lacks.get(need) or self.lacks.get(need.partition(".")[0])
 
 
 def table(name: str, columns: Mapping[str, object] | pl.DataFrame | None = None) -> pl.DataFrame:
-    """Table `name` of a Profile from some of its columns: cast to the schema, ordered, absent columns null."""
+    """Table `name` of a Profile from some of its columns: cast to the schema, ordered, absent columns null.
+
+    Sizes beyond what any device holds are null too: sums of them would leave the range of 64 bits.
+    """
     frame = columns if isinstance(columns, pl.DataFrame) else pl.DataFrame(columns or {})
     absent = [pl.lit(None).alias(column) for column in SCHEMAS[name] if column not in frame.columns]
-    return frame.with_columns(absent).select(pl.col(c).cast(dtype) for c, dtype in SCHEMAS[name].items())
+    return frame.with_columns(absent).select(_cast(c, dtype) for c, dtype in SCHEMAS[name].items())
+
+
+def _cast(column: str, dtype: DataType | DataTypeClass) -> pl.Expr:
+    values = pl.col(column).cast(dtype)
+    is_size = column.endswith("bytes") and dtype == pl.Int64
+    return pl.when(values.is_between(-_MOST_BYTES, _MOST_BYTES)).then(values) if is_size else values
 
 
 def join(profiles: Sequence[Profile]) -> Profile:
@@ -334,7 +345,7 @@ def _shift_ids(profile: Profile, before: tuple[int, int]) -> Profile:
     )
 
 
-def _common(profiles: Sequence[Profile]) -> dict[str, str]:
+def _common(profiles: Sequence[Profile]) -> dict[str, Missing]:
     """What every one of the profiles lacks: a table that some supply is not lacking as a whole."""
     reasons = {need: why for profile in reversed(profiles) for need, why in profile.lacks.items()}
     return {need: why for need, why in reasons.items() if all(p.why_lacking(need) for p in profiles)}

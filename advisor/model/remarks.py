@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from pydantic import computed_field
-
 from advisor.model.report import Reason
 from advisor.vocabulary import words
 
@@ -80,15 +78,9 @@ REMARKS: Final = {
 
 
 class Remark(Reason):
-    """A code of `REMARKS` and its facts; `says` is the same in words."""
-
-    @computed_field  # type: ignore[prop-decorator] # pydantic's own way to write it
-    @property
-    def says(self) -> str:
-        """The remark as a clause without a full stop."""
-        return words(self.code, self.facts, REMARKS)
+    """A code of `REMARKS` with its facts for programs, and `words` for people."""
 
 
-def remark(code: str, **facts: float | str | None) -> Remark:
-    """A remark with these facts."""
-    return Remark(code=code, facts=facts)
+def remark(code: str, **facts: float | str) -> Remark:
+    """A remark with these facts; a text that is no code stands for itself."""
+    return Remark(code=code, facts=facts, words=words(code, facts, REMARKS))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, computed_field, model_validator
+from pydantic import BaseModel, ConfigDict, computed_field
 
-from advisor.vocabulary import LEFT_OUT, REASONS, words
+from advisor.model.missing import Missing
 
 Severity: TypeAlias = Literal["high", "medium", "low"]
 Confidence: TypeAlias = Literal["high", "medium", "low"]
@@ -25,32 +25,6 @@ OUTLIERS: Final = "outliers"
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
-
-
-class Reason(_Frozen):
-    """Why something is unknown or left out: a code of the vocabulary and its facts; `says` is the same in words.
-
-    Words alone are taken as a code that stands for itself: a user's own reader may give its reasons so.
-    """
-
-    code: str
-    facts: Mapping[str, Value] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_words(cls, value: Any) -> Any:  # noqa: ANN401 - whatever is to be validated
-        if isinstance(value, str):
-            return {"code": value}
-        return value if isinstance(value, Mapping | Reason) else {"code": value.code, "facts": value.facts}
-
-    def __hash__(self) -> int:
-        return hash((self.code, *self.facts.items()))
-
-    @computed_field  # type: ignore[prop-decorator] # pydantic's own way to write it
-    @property
-    def says(self) -> str:
-        """The reason as a clause without a full stop."""
-        return words(self.code, self.facts, LEFT_OUT if self.code in LEFT_OUT else REASONS)
 
 
 class Saving(_Frozen):
@@ -152,12 +126,33 @@ class Finding(_Frozen):
     new: bool | None = None
 
 
+class Reason(_Frozen):
+    """Why something is unknown: a code with its facts for programs, and `words` for people.
+
+    The codes are those of `advisor.vocabulary.REASONS`.
+    """
+
+    code: str
+    facts: Mapping[str, float | int | str] = {}
+    words: str
+
+    @classmethod
+    def of(cls, missing: Missing) -> Reason:
+        """The reason that a metric or a reader gave."""
+        return cls(code=missing.code, facts=missing.values, words=missing.words)
+
+
 class NotEvaluable(_Frozen):
     """A rule that could not be judged; `missing` maps each metric it lacked to the reason."""
 
     rule: str
     title: str
     missing: Mapping[str, Reason]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The reasons in words, each once."""
+        return tuple(dict.fromkeys(reason.words for reason in self.missing.values()))
 
 
 class Suppressed(_Frozen):
@@ -180,7 +175,7 @@ class LeftOutStep(_Frozen):
     worker: int
     device: int | None
     step: int
-    why: Reason
+    why: str
     step_ms: float | None = None
     outlier: bool = False
 
@@ -338,8 +333,10 @@ class Run(_Frozen):
     @property
     def outcome(self) -> Outcome:
         """What the verdict says, in facts."""
-        reasons = Counter(why for rule in self.not_evaluable for why in dict.fromkeys(rule.missing.values()))
-        reason, rules = next(iter(reasons.most_common(1)), (None, 0))
+        by_words = {why.words: why for rule in self.not_evaluable for why in rule.missing.values()}
+        times = Counter(words for rule in self.not_evaluable for words in rule.words)
+        words, rules = next(iter(times.most_common(1)), ("", 0))
+        reason = by_words.get(words)
         unjudged = len(self.not_evaluable)
         return Outcome(code=self._code, judged=self.judged, not_evaluable=unjudged, reason=reason, reason_rules=rules)
 

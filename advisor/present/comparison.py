@@ -94,7 +94,7 @@ def headline(comparison: Comparison) -> str:
     """The verdict in one line: `Slower: 127 → 177 ms per step (+40 %), mostly input (+59 ms)`."""
     title, change = _TITLES[comparison.verdict], comparison.change
     if comparison.verdict == "inconclusive" or change is None:
-        return f"{title}: {comparison.reason.says}"
+        return f"{title}: {comparison.reason.words}"
     by = signed_share(change.ratio - 1)
     if comparison.verdict == "same":
         return f"{title}: {ms(comparison.head.median_ms)} per step ({by})"
@@ -123,7 +123,7 @@ def certainty(comparison: Comparison) -> str:
 
     One step spans no interval.
     """
-    reason = comparison.reason.says
+    reason = comparison.reason.words
     why = "" if comparison.verdict == "inconclusive" else f"{reason[:1].upper()}{reason[1:]}. "
     return f"{why}{_span(comparison)}".rstrip()
 
@@ -140,7 +140,7 @@ def _span(comparison: Comparison) -> str:
 
 def _cautions(comparison: Comparison) -> doc.Section | None:
     """What else than a change of speed may explain the verdict."""
-    texts = [f"{caution.says[:1].upper()}{caution.says[1:]}." for caution in comparison.cautions]
+    texts = [f"{caution.words[:1].upper()}{caution.words[1:]}." for caution in comparison.cautions]
     blocks = tuple(doc.Text(text, "warning") for text in texts)
     return doc.Section("Caution", blocks, id="cautions", is_titled=False) if blocks else None
 
@@ -150,7 +150,7 @@ def _cautions(comparison: Comparison) -> doc.Section | None:
 
 def _sides(comparison: Comparison) -> doc.Section:
     pairs = (doc.Pair("base", side(comparison.base)), doc.Pair("head", side(comparison.head)))
-    notes = [note.says for note in comparison.notes]
+    notes = [note.words for note in comparison.notes]
     more = len(notes) - _FEW_NOTES
     blocks: list[doc.Block] = [doc.Pairs(pairs)]
     if notes:
@@ -239,7 +239,7 @@ def _finding_row(change: FindingChange) -> doc.Row:
 def _finding_pair(change: FindingChange) -> doc.Pair:
     """A finding in words, and why nothing could be told of it."""
     measured = change.head or change.base
-    why = f": {change.why.says}" if change.why else ""
+    why = f": {change.why.words}" if change.why else ""
     text = f"{change.title} ({STATUSES[change.status]}{why}). {measured.says if measured else ''}"
     return doc.Pair("", text.rstrip(), codes=(change.rule,))
 

@@ -46,12 +46,16 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A name and what belongs to it; `value` is a number that stands out, `codes` are the names as code."""
+    """A name and what belongs to it; `codes` are names as code, `value` is a number that stands out.
+
+    `formula` says how that is computed, where there is room for it.
+    """
 
     name: str
     text: str
     value: str = ""
     codes: tuple[str, ...] = ()
+    formula: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,8 +138,8 @@ def _method(won: Saving) -> str:
 
 
 def _evidence(item: Evidence) -> doc.Pair:
-    codes = (item.metric if item.formula is None else f"{item.metric} = {item.formula}",)
-    return doc.Pair(item.meaning, thresholds(item), quantity(item.value, item.unit), codes)
+    value = quantity(item.value, item.unit)
+    return doc.Pair(item.meaning, thresholds(item), value, (item.metric,), item.formula or "")
 
 
 def thresholds(item: Evidence) -> str:
@@ -147,7 +147,7 @@ def thresholds(item: Evidence) -> str:
     fires = [] if item.limit is None else [f"fires at {quantity(item.limit, item.unit)}"]
     levels = [
         f"{level} at {quantity(limit, item.unit)}"
-        for level, limit in reversed(item.limits.items())
+        for level, limit in reversed(list(item.limits.items()))
         if limit != item.limit
     ]
     return ", ".join([*fires, *levels])
@@ -167,8 +167,8 @@ def _place(places: Sequence[Place]) -> doc.Pair:
     first = places[0]
     spots = [spot(place) for place in places[:_SPOTS]]
     rest = [f"{len(places) - _SPOTS} more"] if len(places) > _SPOTS else []
-    codes = (one_line(first.name, _NAMED), *((one_line(first.op, _NAMED),) if first.op else ()))
-    return doc.Pair("", "; ".join([*spots, *rest]), codes=codes)
+    within = f"in `{_code(one_line(first.op, _NAMED))}`, " if first.op else ""
+    return doc.Pair("", within + "; ".join([*spots, *rest]), codes=(one_line(first.name, _NAMED),))
 
 
 def spot(place: Place) -> str:

@@ -83,7 +83,9 @@ def _parsed(name: str) -> tuple[list[str], str]:
 
 def _without_templates(name: str) -> tuple[str, str]:
     """The name outside of its angle brackets, and what they hold; operators' brackets are not expected."""
-    depth, outer, inside = 0, [], []
+    depth = 0
+    outer: list[str] = []
+    inside: list[str] = []
     for sign in name:
         if sign == "(" and not depth:
             break

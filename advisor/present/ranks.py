@@ -108,7 +108,7 @@ def _paces(run: Run) -> list[_Pace]:
     """The ranks whose own time is known."""
     columns = ("own_step_ms", "own_step_excess_ms")
     rows = [row for row in run.metrics.get("device", ()) if all(row.get(column) is not None for column in columns)]
-    return [_Pace(row, *(number(row, column) for column in columns), number(row, "wait_ms")) for row in rows]
+    return [_Pace(row, number(row, columns[0]), number(row, columns[1]), number(row, "wait_ms")) for row in rows]
 
 
 def _is_odd(rank: _Pace) -> bool:

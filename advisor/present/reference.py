@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from textwrap import indent
-from typing import Final
+from typing import Final, NamedTuple
 
 from advisor.metrics.metric import Metric
-from advisor.rules.book import Case, Fix, Rule
+from advisor.rules.book import Case, Fix, Parameter, Rule
+from advisor.text import quantity
 
-_SYMPTOM: Final = " · a symptom, shown alone only where no cause explains it"
 _HEAD: Final = (
-    "A finding is a rule that fired. Every threshold can be changed in `advisor.yaml`; "
+    "A finding is a rule that fired. You can change every threshold in `advisor.yaml`: "
     "see [writing a rule](../writing-a-rule.md)."
 )
+_LIMIT: Final = re.compile(r"(\w+) (>=|>|<) (\w+)( \* step_mean_ms)?")
+_JOINTS: Final = {" AND ": "All of these must hold.", " OR ": "One of these is enough."}
+_SIDES: Final = {">=": "at", ">": "above", "<": "below"}
 
 
 def rule_page(rule: Rule) -> str:
@@ -21,16 +25,18 @@ def rule_page(rule: Rule) -> str:
     return _joined(
         f"# {rule.title}",
         f"`{rule.id}` · confidence {rule.confidence}"
-        + (" · a symptom, shown alone only where no cause explains it" if rule.symptom else ""),
-        " ".join(rule.why.split()),
+        + (" · a symptom, shown alone only if no cause explains it" if rule.symptom else ""),
+        _line(rule.why),
         "## When it fires",
+        *_limits(rule),
         _conditions(rule),
+        *_parameters(rule),
         *_saving(rule),
         "## What to change",
         *(_fix(fix) for fix in rule.fixes),
         *_explained(rule),
         "## Sources",
-        "\n".join(f"- {' '.join(r.what.split())}: {r.where}." for r in rule.references),
+        "\n".join(f"- {_line(r.what)}: {r.where}." for r in rule.references),
         "## Cases",
         "\n".join(["| case | given | verdict |", "| --- | --- | --- |", *map(_case, rule.cases)]),
     )
@@ -57,35 +63,80 @@ def metric_entry(metric: Metric) -> str:
 def metrics_page(metrics: Mapping[str, Metric]) -> str:
     """All metrics, by name."""
     head = (
-        "Every number is per device, over the steps used (`--steps`); the row of a worker is that of the device whose "
-        "steps take longest. A share is a part of step time unless its formula says otherwise. A number that cannot be "
-        "told is null, with the reason, and no rule takes it for good news."
+        "Every number is per device, over the steps that count (`--steps`). The row of a worker is that of the device "
+        "with the longest steps. A share is a part of step time unless its formula says otherwise. An unknown number "
+        "is null, with the reason, and no rule takes it for good news."
     )
     return _joined("# Metrics", head, *(metric_entry(metrics[name]).strip() for name in sorted(metrics)))
 
 
+class _Limit(NamedTuple):
+    """What one comparison of a condition holds a metric against."""
+
+    metric: str
+    side: str
+    value: str
+
+    @classmethod
+    def of(cls, condition: object, parameters: Mapping[str, Parameter]) -> _Limit | None:
+        """None where the condition is no comparison of one metric with a number or a documented parameter."""
+        match = _LIMIT.fullmatch(str(condition))
+        if match is None:
+            return None
+        metric, side, name, of_step = match.groups()
+        parameter = Parameter(value=float(name), unit="number") if name.isdecimal() else parameters.get(name)
+        if parameter is None or parameter.unit is None:
+            return None
+        value = quantity(parameter.value, parameter.unit)
+        return cls(metric, _SIDES[side], f"{value} of the step" if of_step else value)
+
+
+def _limits(rule: Rule) -> Iterator[str]:
+    """One line for each metric of a condition that joins plain comparisons: `fires at 5 %, high at 20 %`."""
+    for joint, rest in _JOINTS.items():
+        limits = [_Limit.of(part, rule.parameters) for part in _line(rule.when).split(joint)]
+        lines = [f"- `{x.metric}` fires {x.side} {x.value}{_levels(rule, x.metric)}" for x in limits if x]
+        if len(lines) == len(limits):
+            yield _joined("\n".join(lines), *([rest] if len(lines) > 1 else [])).rstrip()
+            return
+
+
+def _levels(rule: Rule, metric: str) -> str:
+    limits = {level: _Limit.of(when, rule.parameters) for level, when in reversed(list(rule.severity.items()))}
+    return "".join(f", {level} {x.side} {x.value}" for level, x in limits.items() if x and x.metric == metric)
+
+
 def _conditions(rule: Rule) -> str:
-    lines = [f"- fires when `{' '.join(str(rule.when).split())}`"]
-    lines += [f"- {level} {'otherwise' if when is True else f'when `{when}`'}" for level, when in rule.severity.items()]
-    lines += [f"- `{name}` is {value:g}" for name, value in rule.params.items()]
+    lines = [f"In the rule's language:\n\n- fires if `{_line(rule.when)}`"]
+    severities = rule.severity.items()
+    lines += [f"- {level} {'otherwise' if when is True else f'if `{_line(when)}`'}" for level, when in severities]
     return "\n".join(lines)
+
+
+def _parameters(rule: Rule) -> Iterator[str]:
+    if rule.parameters:
+        yield "## Parameters"
+        rows = (
+            f"| `{name}` | {x.value:g} | {x.unit or ''} | {x.meaning or ''} |" for name, x in rule.parameters.items()
+        )
+        yield "\n".join(["| parameter | value | unit | meaning |", "| --- | --: | --- | --- |", *rows])
 
 
 def _saving(rule: Rule) -> Iterator[str]:
     if rule.saving is None:
         return
-    yield "## What a fix gives back"
-    yield " ".join(rule.saving.method.split())
-    low, high = (" ".join(str(text).split()) for text in (rule.saving.low_ms, rule.saving.high_ms))
-    yield f"From `{low}` to `{high}` milliseconds a step, out of the part of the step called `{rule.saving.of}`."
+    yield "## What a fix saves"
+    yield _line(rule.saving.method)
+    low, high = map(_line, (rule.saving.low_ms, rule.saving.high_ms))
+    yield f"From `{low}` to `{high}` milliseconds per step, from the part of the step called `{rule.saving.of}`."
 
 
 def _fix(fix: Fix) -> str:
-    first = f" (first where `{' '.join(fix.when.split())}`)" if fix.when else ""
-    first += f" (not where `{' '.join(fix.unless.split())}`)" if fix.unless else ""
+    first = f" (first if `{_line(fix.when)}`)" if fix.when else ""
+    first += f" (not if `{_line(fix.unless)}`)" if fix.unless else ""
     link = f" ([documentation]({fix.link}))" if fix.link else ""
     of = f" ({', '.join(fix.format)} profiles)" if fix.format else ""
-    parts = [f"**{fix.framework}**{of}{first}: {' '.join(fix.do.split())}{link}"]
+    parts = [f"**{fix.framework}**{of}{first}: {_line(fix.do)}{link}"]
     return _joined(*parts, *([indent(fix.code.rstrip(), "    ")] if fix.code else [])).rstrip()
 
 
@@ -99,6 +150,10 @@ def _case(case: Case) -> str:
     given = ", ".join(f"{name} = {value}" for name, value in case.given.items()) or "nothing"
     verdict = f"could not tell: {', '.join(case.not_evaluable)}" if case.not_evaluable else case.fires or "silent"
     return f"| {case.name} | {given} | {verdict} |"
+
+
+def _line(text: object) -> str:
+    return " ".join(str(text).split())
 
 
 def _joined(*parts: str) -> str:

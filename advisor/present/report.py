@@ -216,7 +216,7 @@ def unknowns(rules: Sequence[NotEvaluable]) -> list[tuple[str, list[str]]]:
     """Why rules could not be judged, and which; the rules with the same reasons together."""
     by_reason: dict[str, list[str]] = {}
     for rule in rules:
-        reasons = dict.fromkeys(why.says for why in rule.missing.values())
+        reasons = dict.fromkeys(why.words for why in rule.missing.values())
         by_reason.setdefault("; ".join(reasons) or "no reason given", []).append(rule.rule)
     return list(by_reason.items())
 
@@ -229,8 +229,8 @@ def _read(run: Run) -> doc.Section:
     pairs += [doc.Pair("Ranks", note) for note in source.notes]
     pairs += [doc.Pair("Left out", f"{which}: {why}") for which, why in left_out(source)]
     pairs += [doc.Pair("Note", note) for note in source.salvaged]
-    pairs += [doc.Pair("Lacks", why.says, codes=(what,)) for what, why in source.lacks.items()]
-    blocks = (doc.Pairs(tuple(pairs), level=_BEHIND), *_folds(run))
+    pairs += [doc.Pair("Lacks", why.words, codes=(what,)) for what, why in source.lacks.items()]
+    blocks: tuple[doc.Block, ...] = (doc.Pairs(tuple(pairs), level=_BEHIND), *_folds(run))
     return doc.Section("What was read", blocks, id="read", level=_BEHIND)
 
 

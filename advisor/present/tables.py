@@ -27,7 +27,7 @@ def kernels_and_operators(run: Run) -> doc.Section | None:
     cores = tensor_cores(run)
     says, per = _what_tables_count(run), (", per step" if run.source.steps.marked else "",)
     widgets = (doc.Widget("tables", name, says=says if name == present[0] else "", words=per) for name in present)
-    blocks = (*([cores] if cores else []), *widgets)
+    blocks: tuple[doc.Block, ...] = (*([cores] if cores else []), *widgets)
     return doc.Section(title, blocks, id="tables", level=doc.Level.BEHIND, is_wide=True)
 
 

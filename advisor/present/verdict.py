@@ -42,9 +42,9 @@ def qualified(run: Run) -> str:
     if known.code == "too_little" and run.source.steps.marked and not run.source.steps.used:
         return "None of its steps is complete."
     if known.code == "too_little":
-        return f"The most common reason: {known.reason.says}."
+        return f"The most common reason: {known.reason.words}."
     of_them = "" if known.reason_rules == known.not_evaluable else f" ({known.reason_rules} of them)"
-    return f"{count(known.not_evaluable, 'more rule')} could not be judged{of_them}: {known.reason.says}."
+    return f"{count(known.not_evaluable, 'more rule')} could not be judged{of_them}: {known.reason.words}."
 
 
 def title(finding: Finding, run: Run) -> str:

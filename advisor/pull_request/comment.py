@@ -7,14 +7,14 @@ import binascii
 import datetime as dt
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from advisor.errors import UsageError
-from advisor.pull_request.errors import Gone, Unreachable
+from advisor.pull_request.errors import ForgeError, Gone, Unreachable
 from advisor.pull_request.markdown import defused, fitted
 from advisor.render.markdown import details, escape
 from advisor.text import count, shortened
@@ -26,6 +26,7 @@ _KEY: Final = re.compile(r"[\w.-]{1,60}", re.ASCII)
 _MOST_EARLIER: Final = 10
 _LONGEST_VERDICT: Final = 160
 _ATTEMPTS: Final = 3
+_MOST_NOTES: Final = 20_000
 _SHORT_COMMIT: Final = 8
 
 
@@ -171,8 +172,15 @@ def _drop(thread: Thread, note: Note) -> None:
 
 def _ours(thread: Thread, me: str, key: str) -> list[Note]:
     """Our comments, oldest first."""
-    ours = (note for note in thread.notes() if note.author == me and _key(note.body) == key)
+    ours = (note for note in _all(thread) if note.author == me and _key(note.body) == key)
     return sorted(ours, key=lambda note: note.id)
+
+
+def _all(thread: Thread) -> Iterator[Note]:
+    for number, note in enumerate(thread.notes()):
+        if number >= _MOST_NOTES:
+            raise ForgeError(f"the pull request has more than {_MOST_NOTES:,} comments; post to another one")
+        yield note
 
 
 def _key(body: str) -> str | None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from advisor.errors import UsageError
 from advisor.pull_request.comment import Draft, post
-from advisor.pull_request.delivery import NAME, Host, Patience, Seal
+from advisor.pull_request.delivery import NAME, Host, Patience, Seal, within
 from advisor.pull_request.environment import Situation
 from advisor.pull_request.errors import Refused
 from advisor.pull_request.message import Message
@@ -69,7 +69,12 @@ def deliver(message: Message, where: Situation, wanted: Wanted, patience: Patien
             raise UsageError(f"no token: set {_TOKENS[where.kind]}, or look at the comment with --dry-run")
         yield _refused("a fork's job gets no token", where)
         return
-    host = _host(where, where.token, patience or Patience())
+    patience = patience or Patience()
+    host = _host(where, where.token, patience)
+    yield from within(patience.total_s, lambda: _acts(host, message, where, wanted))
+
+
+def _acts(host: Host, message: Message, where: Situation, wanted: Wanted) -> Iterator[Told]:
     for act in (_comment, _status, _check_run):
         try:
             yield from act(host, message, where, wanted)
@@ -127,6 +132,8 @@ def _seal(message: Message, where: Situation, wanted: Wanted) -> Seal:
 
 
 def _host(where: Situation, token: str, patience: Patience) -> Host:
+    if not where.api_url.startswith(("https://", "http://")):
+        raise UsageError(f"--api-url {where.api_url}: no web address; write it as https://HOST")
     try:
         if where.kind == "github":
             from advisor.pull_request.github import Repository  # noqa: PLC0415 - an optional dependency

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from queue import Empty, SimpleQueue
+from typing import Any, Final, Protocol, TypeVar
 
 from advisor.pull_request.comment import Thread
 from advisor.pull_request.environment import Branch
+from advisor.pull_request.errors import Unreachable
 from advisor.pull_request.source import Annotation
+from advisor.text import count
+
+_Item = TypeVar("_Item")
 
 NAME: Final = "gpu-advisor"
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How often to try again, the first wait (it doubles each time), and how long a rate limit may make us wait."""
+    """How often to try again, the first wait (it doubles each time), and how long a rate limit may make us wait.
+
+    `total_s` bounds all of it together, pages included.
+    """
 
     tries: int = 6
     first_wait_s: float = 1.0
     rate_limit_s: int = 120
     between_writes_s: float = 1.0  # what GitHub asks for
+    total_s: float = 600.0
 
 
 @dataclass(frozen=True)
@@ -48,3 +59,37 @@ class Host(Protocol):
 
     def add_check_run(self, seal: Seal, summary: str, remarks: Sequence[Annotation]) -> None:
         """The verdict as a check run: its summary in Markdown, and remarks on lines."""
+
+
+def within(seconds: float, work: Callable[[], Iterator[_Item]]) -> Iterator[_Item]:
+    """What `work` yields, within so many seconds in all: tries, pauses, pages and the slowest of answers together.
+
+    It runs in a thread of its own, since no client bounds how slowly the head of an answer may come. A thread that is
+    late is left to the end of the process.
+
+    Raises:
+        Unreachable: the time is up.
+    """
+    results: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+    threading.Thread(target=_run, args=(work, results), daemon=True).start()
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            kind, value = results.get(timeout=max(0.0, end - time.monotonic()))
+        except Empty:
+            late = count(round(seconds), "second")
+            raise Unreachable(f"the code host was not done after {late}; run this again later") from None
+        if kind == "error":
+            raise value
+        if kind == "end":
+            return
+        yield value
+
+
+def _run(work: Callable[[], Iterator[_Item]], results: SimpleQueue[tuple[str, Any]]) -> None:
+    try:
+        for item in work():
+            results.put(("item", item))
+        results.put(("end", None))
+    except BaseException as error:  # noqa: BLE001 - it is raised where the results are read
+        results.put(("error", error))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Final
 
-import requests
 from github import Auth, Github, GithubException
 from github.GithubException import BadCredentialsException, RateLimitExceededException, UnknownObjectException
 from github.GithubObject import NotSet
 from github.GithubRetry import GithubRetry
 from github.IssueComment import IssueComment
+from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass
 
 from advisor.errors import UsageError
 from advisor.pull_request.comment import Note
@@ -19,12 +20,14 @@ from advisor.pull_request.delivery import Patience, Seal
 from advisor.pull_request.environment import Branch
 from advisor.pull_request.errors import ForgeError, Gone, Refused, Unreachable
 from advisor.pull_request.source import Annotation
+from advisor.pull_request.wire import OneHost, answering
 from advisor.text import one_line, shortened
 
 _MOST_COMMENT: Final = 65_536
 _MOST_SUMMARY: Final = 65_535
 _MOST_ANNOTATIONS: Final = 50  # in one request
 _MOST_DESCRIPTION: Final = 140
+_MOST_PULLS: Final = 1_000  # of one branch
 _TIMEOUT_S: Final = 30
 _TRIED: Final = frozenset({"GET", "POST", "PATCH", "DELETE"})
 # `GET /user` is closed to the token of a workflow; this is open to every token.
@@ -55,6 +58,8 @@ class Repository:
             seconds_between_writes=patience.between_writes_s,
             lazy=True,
         )
+        for name, kind in _connections(api_url).items():
+            setattr(self._client.requester, f"_Requester__{name}", kind)  # its public way is one for all clients
         self._repo = self._client.get_repo(repo)
 
     def me(self) -> str:
@@ -67,7 +72,7 @@ class Repository:
         """The open pull request whose head is the branch at that very commit; None where a later one was pushed."""
         with _asking("the pull request of a branch"):
             pulls = self._repo.get_pulls(state="open", head=f"{branch.owner}:{branch.name}")
-            return next((pull.number for pull in pulls if pull.head.sha == branch.commit), None)
+            return next((pull.number for pull in islice(pulls, _MOST_PULLS) if pull.head.sha == branch.commit), None)
 
     def thread(self, number: int) -> Thread:
         """The comments of a pull request."""
@@ -111,6 +116,22 @@ class Repository:
             )
             for more in rest:
                 run.edit(output={**about, "annotations": more})
+
+
+def _connections(url: str) -> dict[str, type]:
+    """PyGithub's connections, by what it calls their classes, kept to the origin of `url`."""
+
+    def to_one_host(kind: Any) -> type:  # noqa: ANN401 - two classes with no base
+        class Connection(kind):  # type: ignore[misc] # a class that is a value
+            def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - PyGithub's
+                super().__init__(*args, **options)
+                self.session.mount(f"{self.protocol}://", OneHost(url, max_retries=self.retry))
+
+        return Connection
+
+    http, https = map(to_one_host, (HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass))
+    first = https if url.startswith("https://") else http
+    return {"connectionClass": first, "httpConnectionClass": http, "httpsConnectionClass": https}
 
 
 class Thread:
@@ -163,25 +184,22 @@ def _annotation(remark: Annotation) -> dict[str, str | int]:
 @contextmanager
 def _asking(what: str) -> Iterator[None]:
     """Turns what PyGithub raises into an error of ours."""
-    try:
-        yield
-    except BadCredentialsException:
-        raise UsageError("GitHub does not know the token (401); set GITHUB_TOKEN to one that is valid") from None
-    except RateLimitExceededException as error:
-        raise Unreachable(f"GitHub, asked {what}: rate limit: {_said(error)}; run this again later") from None
-    except UnknownObjectException as error:
-        raise Gone(
-            f"GitHub, asked {what}: not found (404); check --repo and --pr, and what the token may see"
-        ) from error
-    except GithubException as error:
-        if error.status in {401, 403}:
-            raise Refused(f"GitHub, asked {what}: {_said(error)} ({error.status})") from None
-        raise ForgeError(f"GitHub, asked {what}: {_said(error)} ({error.status})") from None
-    except requests.RequestException as error:
-        told = one_line(str(error), 200)
-        raise Unreachable(
-            f"GitHub, asked {what}: no answer after several tries: {told}; run this again later"
-        ) from None
+    with answering("GitHub", what):
+        try:
+            yield
+        except BadCredentialsException:
+            raise UsageError("GitHub does not know the token (401); set GITHUB_TOKEN to one that is valid") from None
+        except GithubException as error:
+            raise _ours(error, what) from None
+
+
+def _ours(error: GithubException, what: str) -> ForgeError:
+    if isinstance(error, RateLimitExceededException):
+        return Unreachable(f"GitHub, asked {what}: rate limit: {_said(error)}; run this again later")
+    if isinstance(error, UnknownObjectException):
+        return Gone(f"GitHub, asked {what}: not found (404); check --repo and --pr, and what the token may see")
+    kind = Refused if error.status in {401, 403} else ForgeError
+    return kind(f"GitHub, asked {what}: {_said(error)} ({error.status})")
 
 
 def _said(error: GithubException) -> str:

@@ -9,15 +9,15 @@ from typing import Any, Final, cast
 import gitlab
 import requests
 from gitlab.exceptions import GitlabAuthenticationError, GitlabError
-from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
 from advisor.errors import UsageError
 from advisor.pull_request.comment import Note
 from advisor.pull_request.delivery import Patience, Seal
 from advisor.pull_request.environment import Branch
-from advisor.pull_request.errors import ForgeError, Gone, Refused, Unreachable
+from advisor.pull_request.errors import ForgeError, Gone, Refused
 from advisor.pull_request.source import Annotation
+from advisor.pull_request.wire import OneHost, answering
 from advisor.text import one_line, shortened
 
 _MOST_NOTE: Final = 262_144  # a note may have 1,048,576 bytes, and a character four
@@ -35,7 +35,7 @@ class Project:
     def __init__(self, url: str, project: str, token: str, patience: Patience) -> None:
         """Nothing is asked yet."""
         self._client = gitlab.Gitlab(
-            url, private_token=token, timeout=_TIMEOUT_S, per_page=100, session=_patient(patience)
+            url, private_token=token, timeout=_TIMEOUT_S, per_page=100, session=_patient(url, patience)
         )
         self._project = self._client.projects.get(project, lazy=True)
 
@@ -108,7 +108,7 @@ def _noted(note: Any) -> Note:  # noqa: ANN401 - its attributes are whatever the
     return Note(note.id, note.author["username"], note.body)
 
 
-def _patient(patience: Patience) -> requests.Session:
+def _patient(url: str, patience: Patience) -> requests.Session:
     """A session that tries again when the server is ill or asks to wait."""
     retry = Retry(
         total=patience.tries,
@@ -119,28 +119,26 @@ def _patient(patience: Patience) -> requests.Session:
     )
     session = requests.Session()
     for scheme in ("https://", "http://"):
-        session.mount(scheme, HTTPAdapter(max_retries=retry))
+        session.mount(scheme, OneHost(url, max_retries=retry))
     return session
 
 
 @contextmanager
 def _asking(what: str) -> Iterator[None]:
     """Turns what python-gitlab raises into an error of ours."""
-    try:
-        yield
-    except GitlabAuthenticationError:
-        raise UsageError("GitLab does not know the token (401); set GITLAB_TOKEN to one that is valid") from None
-    except GitlabError as error:
-        said = one_line(str(error.error_message or error), 200)
-        if error.response_code == _FORBIDDEN:
-            raise Refused(f"GitLab, asked {what}: {said} (403)") from None
-        if error.response_code == _NOT_FOUND:
-            raise Gone(
-                f"GitLab, asked {what}: {said} (404); check --repo and --pr, and what the token may see"
-            ) from None
-        raise ForgeError(f"GitLab, asked {what}: {said} ({error.response_code or 'no answer'})") from None
-    except requests.RequestException as error:
-        told = one_line(str(error), 200)
-        raise Unreachable(
-            f"GitLab, asked {what}: no answer after several tries: {told}; run this again later"
-        ) from None
+    with answering("GitLab", what):
+        try:
+            yield
+        except GitlabAuthenticationError:
+            raise UsageError("GitLab does not know the token (401); set GITLAB_TOKEN to one that is valid") from None
+        except GitlabError as error:
+            raise _ours(error, what) from None
+
+
+def _ours(error: GitlabError, what: str) -> ForgeError:
+    said = one_line(str(error.error_message or error), 200)
+    if error.response_code == _FORBIDDEN:
+        return Refused(f"GitLab, asked {what}: {said} (403)")
+    if error.response_code == _NOT_FOUND:
+        return Gone(f"GitLab, asked {what}: {said} (404); check --repo and --pr, and what the token may see")
+    return ForgeError(f"GitLab, asked {what}: {said} ({error.response_code or 'no answer'})")

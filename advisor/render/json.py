@@ -32,7 +32,7 @@ def render(value: BaseModel) -> str:
 
     Keys are in the order of the contract; ASCII only, byte for byte reproducible.
     """
-    return json.dumps(value.model_dump(mode="json"), indent=1, allow_nan=False) + "\n"
+    return value.model_dump_json(indent=1, ensure_ascii=True).replace("\x7f", "\\u007f") + "\n"
 
 
 def load(text: str | bytes, path: str = "report") -> Report:

@@ -151,7 +151,8 @@ def _pair(pair: doc.Pair) -> str:
     names = ", ".join(map(name, pair.codes)) or f"**{escape(pair.name)}**"
     value = f" **{escape(pair.value)}**" if pair.value else ""
     beside = prose(pair.name) if pair.codes and pair.name else ""
-    texts = ", ".join(filter(None, (prose(pair.text), beside)))
+    formula = f"= {name(pair.formula)}" if pair.formula else ""
+    texts = ", ".join(filter(None, (prose(pair.text), beside, formula)))
     return f"{names}{value}{f': {texts}' if texts else ''}"
 
 

@@ -103,7 +103,7 @@ def _block(page: Page, block: doc.Block, *, verbose: bool, margin: int = 0) -> N
 
 def _text(page: Page, block: doc.Text, _verbose: bool, margin: int) -> None:  # noqa: FBT001 - as all that draw blocks
     label = f"{block.label}  " if block.label else ""
-    page.add((label, "bold"), (block.text, _TONES[block.tone]), margin=margin, hang=len(label) if margin else 0)
+    page.add((label, "bold"), (block.text, _TONES[block.tone]), margin=margin, hang=5 if margin else 0)
 
 
 def _lines(page: Page, block: doc.Lines, _verbose: bool, margin: int) -> None:  # noqa: FBT001
@@ -124,15 +124,17 @@ def _pairs(page: Page, block: doc.Pairs, _verbose: bool, margin: int) -> None:  
 
 
 def _pair(pair: doc.Pair) -> Iterator[Part]:
-    """`codes value: name: text`, what is empty left out."""
+    """`codes name: text`, or of a number `codes 33 % (text): name`; what is empty is left out."""
     codes = ", ".join(pair.codes)
-    names = " ".join(filter(None, (codes, pair.name if not pair.value else "")))
-    texts = ", ".join(filter(None, (pair.text, pair.name if pair.value else "")))
-    yield (names, "cyan" if pair.codes else "bold")
     if pair.value:
-        yield (f"  {pair.value}", "bold")
-    if texts:
-        yield f"{'  ' if pair.value else ': ' if names else ''}{texts}"
+        yield (codes or pair.name, "cyan")
+        yield (f" {pair.value}", "bold")
+        yield f" ({pair.text})" if pair.text else ""
+        yield f": {pair.name}" if codes else ""
+        return
+    names = " ".join(filter(None, (pair.name, codes)))
+    yield (names, "cyan" if pair.codes else "bold")
+    yield f": {pair.text}" if names and pair.text else pair.text
 
 
 def _figures(page: Page, block: doc.Figures, _verbose: bool, margin: int) -> None:  # noqa: FBT001
@@ -152,6 +154,8 @@ def _bars(page: Page, block: doc.Bars, _verbose: bool, _margin: int) -> None:  #
     if not block.bars:
         page.add(block.none)
         return
+    if all(segment.ms is None for segment in block.bars[0].segments) and block.legend:
+        page.add(block.bars[0].name)
     label = 2 + max(len(bar.name) for bar in block.bars) if len(block.bars) > 1 else 0
     for bar in block.bars:
         beside = "  ".join(filter(None, (bar.value, bar.beside)))

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError, model_validator
 
 from advisor.errors import RuleError, UsageError, form_in_words
+from advisor.metrics.metric import Unit
 from advisor.model.report import SEVERITIES, Confidence, Severity
 from advisor.rules.expressions import Expression, ExpressionError, parse
+from advisor.yamltree import Tree
 
 Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Framework: TypeAlias = Literal["pytorch", "tensorflow", "jax", "cuda", "any"]
@@ -34,7 +36,20 @@ _OF_FIXES: Final = ("when", "unless")
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
+
+
+class Parameter(_Strict):
+    """A number of a rule that users may override. A plain number in a rule file has neither unit nor meaning."""
+
+    value: float
+    unit: Unit | None = None
+    meaning: Text | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_number(cls, written: object) -> object:
+        return {"value": written} if isinstance(written, int | float | str) else written
 
 
 class Applies(_Strict):
@@ -107,7 +122,7 @@ class Rule(_Strict):
     title: Text
     scope: Literal["worker", "run"] = "worker"
     applies: Applies = Applies()
-    params: Mapping[str, float] = {}
+    parameters: Annotated[Mapping[str, Parameter], Field(alias="params")] = {}
     when: str | bool
     severity: Mapping[Severity, str | bool]
     capped: bool = True
@@ -128,11 +143,22 @@ class Rule(_Strict):
     fixes: Annotated[tuple[Fix, ...], Field(min_length=1)]
     references: Annotated[tuple[Reference, ...], Field(min_length=1)]
     cases: tuple[Case, ...]
+    _file: RuleFile | None = PrivateAttr(None)
+
+    def unsayable(self, why: str) -> RuleError:
+        """The error that its sentence cannot be said, where the file has the sentence."""
+        return self._file.error(("says",), why) if self._file else RuleError(f"{self.id}: says: {why}")
+
+    @property
+    def params(self) -> dict[str, float]:
+        """The value of every parameter by its name."""
+        return {name: parameter.value for name, parameter in self.parameters.items()}
 
     def adjusted(self, params: Mapping[str, float], severity: Severity | None) -> Self:
-        """The same rule with other parameters, or always at one severity, whatever it saves."""
+        """The same rule with other values of parameters, or always at one severity, whatever it saves."""
         forced = {"severity": {severity: True}, "capped": False} if severity else {}
-        return self.model_copy(update={"params": {**self.params, **params}, **forced})
+        changed = {name: self.parameters[name].model_copy(update={"value": value}) for name, value in params.items()}
+        return self.model_copy(update={"parameters": {**self.parameters, **changed}, **forced})
 
     @cached_property
     def texts(self) -> dict[str, str | bool | float]:
@@ -178,48 +204,30 @@ class Rule(_Strict):
 
 
 class RuleFile:
-    """One file's YAML with the line of every key, so that an error can say where it is."""
+    """One file's YAML; an error in it says at which line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.lines: dict[tuple[str | int, ...], int] = {}
-        self.data = self._parsed()
-
-    def _parsed(self) -> object:
         try:
-            loader = _Loader(self.path.read_text("utf-8"))
-            node = loader.get_single_node()
+            self._tree = Tree(path.read_text("utf-8"))
+            self.data = self._tree.values()
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 1
-            raise RuleError(f"{self.path}:{line}: {error.problem or 'not YAML'}") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise RuleError(f"{self.path}: cannot be read: {error}") from None
-        if not isinstance(node, yaml.MappingNode):
-            raise RuleError(f"{self.path}:1: a rule file is a mapping that starts with `id:`")
-        self._note_lines(node, ())
-        return loader.construct_document(node)
-
-    def _note_lines(self, node: yaml.Node, at: tuple[str | int, ...]) -> None:
-        self.lines[at] = node.start_mark.line + 1
-        if isinstance(node, yaml.SequenceNode):
-            for index, item in enumerate(node.value):
-                self._note_lines(item, (*at, index))
-        elif isinstance(node, yaml.MappingNode):
-            seen: set[str] = set()
-            for key, value in node.value:
-                if key.value in seen:
-                    raise RuleError(f"{self.path}:{key.start_mark.line + 1}: {key.value}: this key stands here twice")
-                seen.add(key.value)
-                self._note_lines(value, (*at, key.value))
-                self.lines[(*at, key.value)] = key.start_mark.line + 1
+            raise RuleError(f"{path}:{line}: {error.problem or 'not YAML'}") from None
+        except RecursionError:
+            raise RuleError(f"{path}:1: nested too deep; a rule needs four levels") from None
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise RuleError(f"{path}:1: cannot be read: {' '.join(str(error).split())}") from None
+        if not isinstance(self.data, dict):
+            raise RuleError(f"{path}:1: a rule file is a mapping that starts with `id:`")
 
     def error(self, at: Sequence[str | int], message: str) -> RuleError:
         """The error at the nearest place in the file that is known."""
-        place = tuple(at)
-        while place not in self.lines:
+        place, lines = tuple(at), self._tree.lines()
+        while place not in lines:
             place = place[:-1]
         name = ".".join(str(part) for part in at)
-        return RuleError(f"{self.path}:{self.lines[place]}: {f'{name}: ' if name else ''}{message}")
+        return RuleError(f"{self.path}:{lines[place]}: {f'{name}: ' if name else ''}{message}")
 
     def rule(self) -> Rule:
         """The rule in the file.
@@ -228,14 +236,13 @@ class RuleFile:
             RuleError: the first thing that is wrong with its form.
         """
         try:
-            return Rule.model_validate(self.data)
+            rule = Rule.model_validate(self.data)
         except ValidationError as error:
             # A misspelt key is both unknown and missing: the place where it stands helps more.
             first = min(error.errors(include_url=False), key=lambda e: e["type"] != "extra_forbidden")
             raise self.error(first["loc"], _in_words(first)) from None
-
-
-_Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is ten times faster
+        rule._file = self  # noqa: SLF001 - it knows where it was read
+        return rule
 
 
 def _in_words(error: Any) -> str:  # noqa: ANN401 - pydantic's error dictionary
@@ -247,7 +254,7 @@ def load(folders: Iterable[Path]) -> dict[str, Rule]:
 
     Raises:
         RuleError: a file that is no rule, or two files of one folder with one id.
-        UsageError: a folder that does not exist.
+        UsageError: a folder that does not exist, or has no rule.
     """
     book: dict[str, Rule] = {}
     for folder in folders:
@@ -259,6 +266,8 @@ def load(folders: Iterable[Path]) -> dict[str, Rule]:
             if rule.id in found:
                 raise file.error(("id",), f"{rule.id} is the id of another rule in this folder too")
             found[rule.id] = rule
+        if not found:
+            raise UsageError(f"{folder}: no rule in this folder; a rule is a *.yaml file")
         book |= found
     return dict(sorted(book.items()))
 

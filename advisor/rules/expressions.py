@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import polars as pl
@@ -18,6 +19,7 @@ import polars as pl
 _TOKEN = re.compile(
     r"\s*(?:(?P<word>[A-Za-z_]\w*)|(?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)|(?P<text>'[^']*')|(?P<mark><=|>=|<>|!=|[-+*/%()<>=,]))"
 )
+_MOST_TOKENS = 500  # polars' parser and planner go as deep as the expression, with no stack or time to spare for 20,000
 _CLAUSES = frozenset({"AND", "OR", "NOT", "CASE", "WHEN", "THEN", "ELSE", "END", "BETWEEN", "IN"})
 _KEYWORDS = _CLAUSES | {"TRUE", "FALSE", "ABS"}
 _COMPARING = frozenset({"<", "<=", ">", ">=", "=", "<>", "!="})
@@ -58,7 +60,8 @@ def evaluated(
     expressions: Mapping[str, Expression], frame: pl.DataFrame, params: Mapping[str, float]
 ) -> dict[str, list[Any]]:
     """Each expression's values, as `Expression.over` gives them, in one pass over `frame`."""
-    given = frame.lazy().with_columns(pl.lit(value, pl.Float64).alias(name) for name, value in params.items())
+    names = set().union(*(one.names for one in expressions.values())) - params.keys()
+    given = frame.lazy().select(*names, *(pl.lit(value, pl.Float64).alias(name) for name, value in params.items()))
     found = given.select(one.expr.alias(key) for key, one in expressions.items()).collect()
     values = {column.name: [_finite(value) for value in column.to_list()] for column in found.get_columns()}
     return {key: of if len(of) == frame.height else of * frame.height for key, of in values.items()}
@@ -71,6 +74,8 @@ def parse(text: str | bool, known: Iterable[str]) -> Expression:  # noqa: FBT001
         ExpressionError: a name that is not in `known`, a function, or no valid expression.
     """
     text = str(text).lower() if isinstance(text, bool) else text
+    if any(islice(_tokens(text), _MOST_TOKENS, None)):
+        raise ExpressionError(f"more than {_MOST_TOKENS} words and signs; make several rules of it")
     known = set(known)
     names = {word for word in _words(text) if word.upper() not in _KEYWORDS}
     for name in sorted(names - known):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, Protocol, get_args
+from functools import partial
+from typing import Final, Literal, NamedTuple, Protocol, get_args
 
 import polars as pl
 
+from advisor.errors import contained
 from advisor.metrics.metric import METRICS, Scope
+from advisor.model.missing import Missing
 from advisor.model.report import (
     OUTLIERS,
     SEVERITIES,
@@ -20,6 +23,7 @@ from advisor.model.report import (
     NotEvaluable,
     Place,
     Reach,
+    Reason,
     Saving,
     Severity,
     Suppressed,
@@ -37,6 +41,7 @@ _WORTH: Final = 0.01  # of the step: step times of one job vary by 1 to 3 %
 _AS_MUCH: Final = 0.99  # of the most that any worker wins: what differs less is the same, for the reason above
 _SEVERAL: Final = 2
 _NO_FRAMEWORK: Final = "cuda"
+_UNKNOWN: Final = Missing("nothing_to_compute_from")
 _NAMED_RANK: Final = re.compile(r"(?:rank|worker) (\d+)")  # as the job names its ranks
 _UNEVEN: Final = "skew"  # the part of the step that ranks lose because they are not equally long
 
@@ -57,7 +62,7 @@ class Measured(Protocol):
         """The worker that sets the job's pace."""
 
     @property
-    def reasons(self) -> Mapping[str, str]:
+    def reasons(self) -> Mapping[str, Missing]:
         """Per metric that could not be told, why."""
 
     def rows(self, scope: Scope) -> pl.DataFrame:
@@ -108,6 +113,7 @@ class _Fired:
     low_ms: float | None
     high_ms: float | None
     evens_ms: float = 0.0
+    says: str = ""
 
     @property
     def severity(self) -> Severity:
@@ -132,33 +138,51 @@ def judge(found: Measured, rules: Mapping[str, Rule], suppressions: Mapping[str,
         rules: The rule book, by id.
         suppressions: By rule id, the findings not to report.
     """
-    fired: list[_Fired] = []
-    unknown, passed, elsewhere = [], [], []
     of_scope = {scope: found.rows(scope) for scope in get_args(Scope)}
     settings = {scope: _settings(rows, found) for scope, rows in of_scope.items()}
-    for rule in rules.values():
-        applicable = of_scope[rule.scope]
-        fits = [_applies(rule.applies, setting, found.format) for setting in settings[rule.scope]]
-        if not all(fits):
-            applicable = applicable.filter(pl.Series(fits, dtype=pl.Boolean))
-        outcomes = verdicts(rule, applicable)
-        if not applicable.height:
-            elsewhere.append(rule.id)
-        elif any(v.outcome == "fired" for v in outcomes):
-            fired.append(_fired(rule, outcomes, applicable, found.pace))
-        elif missing := [v for v in outcomes if v.outcome == "not_evaluable"]:
-            unknown.append(_not_evaluable(rule, missing, found))
-        else:
-            passed.append(rule.id)
+    outcomes = {
+        name: contained(
+            partial(_outcome, rule, of_scope[rule.scope], settings[rule.scope], found), partial(_failed, rule)
+        )
+        for name, rule in rules.items()
+    }
+    fired = [outcome for outcome in outcomes.values() if isinstance(outcome, _Fired)]
+    unknown = [outcome for outcome in outcomes.values() if isinstance(outcome, NotEvaluable)]
+    passed = [rules[name].id for name, outcome in outcomes.items() if outcome == "passed"]
+    elsewhere = [rules[name].id for name, outcome in outcomes.items() if outcome == "not_applicable"]
     active = {rule: s for rule, s in suppressions.items() if not s.expired}
     suppressed = tuple(_suppressed(f, s) for f in fired if (s := active.get(f.rule.id)))
-    findings = _findings([f for f in fired if f.rule.id not in active], found)
+    told = _findings([f for f in fired if f.rule.id not in active], found)
+    findings = tuple(finding for finding in told if isinstance(finding, Finding))
+    unknown += [failed for failed in told if isinstance(failed, NotEvaluable)]
     notes = [
         f"the suppression of {f.rule.id} expired on {s.until} ({s.reason})"
         for f in fired
         if (s := suppressions.get(f.rule.id)) and s.expired
     ]
     return Judgement(findings, tuple(unknown), tuple(passed), tuple(elsewhere), suppressed, tuple(notes))
+
+
+def _outcome(
+    rule: Rule, rows: pl.DataFrame, settings: Iterable[_Setting], found: Measured
+) -> _Fired | NotEvaluable | Literal["passed", "not_applicable"]:
+    """What comes of one rule on the rows of its scope, whose settings are in the same order."""
+    fits = [_applies(rule.applies, setting, found.format) for setting in settings]
+    applicable = rows if all(fits) else rows.filter(pl.Series(fits, dtype=pl.Boolean))
+    outcomes = verdicts(rule, applicable)
+    if not applicable.height:
+        return "not_applicable"
+    if any(v.outcome == "fired" for v in outcomes):
+        fired = _fired(rule, outcomes, applicable, found.pace)
+        return replace(fired, says=_said(fired, found))
+    if missing := [v for v in outcomes if v.outcome == "not_evaluable"]:
+        return _not_evaluable(rule, missing, found)
+    return "passed"
+
+
+def _failed(rule: Rule, kind: str) -> NotEvaluable:
+    """A rule that a bug keeps from judging: nothing is missing but the rule itself."""
+    return NotEvaluable(rule=rule.id, title=rule.title, missing={rule.id: Reason.of(Missing.of_failure(kind))})
 
 
 def _suppressed(f: _Fired, why: Suppression) -> Suppressed:
@@ -263,12 +287,12 @@ def _levels(rule: Rule) -> bool:
 def _not_evaluable(rule: Rule, verdicts_: Iterable[Verdict], found: Measured) -> NotEvaluable:
     missing = dict.fromkeys(metric for verdict in verdicts_ for metric in verdict.missing)
     return NotEvaluable(
-        rule=rule.id, title=rule.title, missing={metric: found.reasons.get(metric, "unknown") for metric in missing}
+        rule=rule.id, title=rule.title, missing={m: Reason.of(found.reasons.get(m, _UNKNOWN)) for m in missing}
     )
 
 
-def _findings(fired: Sequence[_Fired], found: Measured) -> tuple[Finding, ...]:
-    """Findings ranked, each with what it accounts for beneath it."""
+def _findings(fired: Sequence[_Fired], found: Measured) -> tuple[Finding | NotEvaluable, ...]:
+    """Findings ranked, each with what it accounts for beneath it; then the rules that failed at telling theirs."""
     shared = _shared_out(fired)
     ranked = sorted(fired, key=lambda f: _rank(f, shared[f.rule.id]))
     above = {f.rule.id: _cause(f, ranked, shared) for f in ranked}
@@ -280,9 +304,22 @@ def _findings(fired: Sequence[_Fired], found: Measured) -> tuple[Finding, ...]:
     for f in ranked:
         if (root := _root(f.rule.id, above)) != f.rule.id:
             beneath.setdefault(root, []).append(f)
-    return tuple(
-        _finding(f, shared[f.rule.id], beneath.get(f.rule.id, ()), found) for f in ranked if above[f.rule.id] is None
-    )
+    told = [
+        _finding_of(f, shared[f.rule.id], beneath.get(f.rule.id, ()), found) for f in ranked if above[f.rule.id] is None
+    ]
+    if not (failed := [rule for rule in told if isinstance(rule, NotEvaluable)]):
+        return tuple(told)
+    names = {rule.rule for rule in failed}  # what lay beneath one of them speaks for itself
+    return (*_findings([f for f in fired if f.rule.id not in names], found), *failed)
+
+
+def _finding_of(
+    f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_Fired], found: Measured
+) -> Finding | NotEvaluable:
+    def told() -> Finding | NotEvaluable:
+        return _finding(f, shared, beneath, found)
+
+    return contained(told, partial(_failed, f.rule))
 
 
 def _cause(f: _Fired, ranked: Iterable[_Fired], shared: Mapping[str, tuple[float, float] | None]) -> str | None:
@@ -399,7 +436,7 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
             steps=found.used_steps(worker) or (),
             told_of=worker,
         ),
-        says=_said(f, found),
+        says=f.says,
         why=" ".join(rule.why.split()),
         evidence=tuple(
             Evidence(
@@ -415,9 +452,7 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
         ),
         where=_places(shown, worker, found),
         fixes=_fixes(f, found.framework(worker), found.format),
-        symptoms=tuple(
-            Symptom(rule=s.rule.id, title=_of_device(s.rule.title, s), says=_said(s, found)) for s in beneath
-        ),
+        symptoms=tuple(Symptom(rule=s.rule.id, title=_of_device(s.rule.title, s), says=s.says) for s in beneath),
         explains=rule.explains,
         docs=f"docs/rules/{rule.id}.md",
         condition=" ".join(str(rule.when).split()),
@@ -470,7 +505,10 @@ def _about(f: _Fired) -> tuple[int, ...]:
 
 def _said(f: _Fired, found: Measured) -> str:
     marked = found.used_steps(_worker(f)) is not None
-    return wording.say(_of_device(f.rule.says, f), {**f.row, **f.rule.params, **wording.PHRASES[marked]})
+    try:
+        return wording.say(_of_device(f.rule.says, f), {**f.row, **f.rule.params, **wording.PHRASES[marked]})
+    except ValueError as error:
+        raise f.rule.unsayable(str(error)) from None
 
 
 def _of_device(words: str, f: _Fired) -> str:

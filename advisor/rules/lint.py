@@ -18,13 +18,16 @@ Problem: TypeAlias = tuple[tuple[str | int, ...], str]
 """Where in the file, as keys and indices, and what is wrong there."""
 
 
-def lint(folder: Path, metrics: Mapping[str, type[pl.DataType]], known_rules: Collection[str]) -> list[str]:
+def lint(
+    folder: Path, metrics: Mapping[str, type[pl.DataType]], known_rules: Collection[str], *, documented: bool = False
+) -> list[str]:
     """Everything that is wrong with the rule files of a folder, one `path:line: message` each.
 
     Args:
         folder: Where the `*.yaml` files are.
         metrics: Every metric with its type.
         known_rules: Ids of other rules that `explains` may name.
+        documented: Every parameter must have a unit and a meaning, as those of the shipped rules have.
     """
     found: list[str] = []
     files = [RuleFile(path) for path in _yaml(folder, found)]
@@ -39,6 +42,7 @@ def lint(folder: Path, metrics: Mapping[str, type[pl.DataType]], known_rules: Co
         if file.path in rules:
             rule = rules[file.path]
             found += [str(file.error(at, message)) for at, message in _problems(rule, metrics, ids)]
+            found += [str(file.error(at, message)) for at, message in _undocumented(rule) if documented]
             if rule.id != file.path.stem:
                 found.append(str(file.error(("id",), f"{rule.id}: the file must be named {rule.id}.yaml")))
     return found + [f"{folder}: {message}" for message in _cycles({rule.id: rule for rule in rules.values()})]
@@ -71,6 +75,12 @@ def _problems(rule: Rule, metrics: Mapping[str, type[pl.DataType]], ids: Collect
             yield ("params", name), "this parameter is not used"
     judged = {name for key, e in expressions.items() if not key.startswith("saving") for name in e.names}
     yield from _case_problems(rule, metrics, judged)
+
+
+def _undocumented(rule: Rule) -> Iterator[Problem]:
+    for name, parameter in rule.parameters.items():
+        if parameter.unit is None or parameter.meaning is None:
+            yield ("params", name), "write its unit and meaning beside it: {value: 0.05, unit: share, meaning: ...}"
 
 
 def _path(key: str) -> tuple[str | int, ...]:

@@ -40,6 +40,8 @@ def verdicts(rule: Rule, rows: pl.DataFrame) -> list[Verdict]:
     Raises:
         RuleError: an expression of the rule is wrong.
     """
+    if not rows.height:
+        return []
     parsed = rule.expressions(rows.columns)
     judged = [key for key in parsed if key == "when" or key.startswith("severity.")]
     needed = sorted(set().union(*(parsed[key].names for key in judged)) - rule.params.keys())

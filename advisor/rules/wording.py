@@ -1,11 +1,17 @@
-"""The rules' sentences: Jinja2 templates, sandboxed, over metrics and parameters."""
+"""The rules' sentences: Jinja2 templates, sandboxed, over metrics and parameters.
+
+A template has numbers, conditions and arithmetic. It has no loops, calls or attributes, so that the time it takes and
+the text it gives are bounded by its length.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
+from typing import Any, Final
 
-from jinja2 import StrictUndefined, TemplateError, meta
+from jinja2 import StrictUndefined, Template, TemplateError, meta, nodes
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from advisor import text
@@ -16,29 +22,87 @@ PHRASES = {
 }
 """What the sentences call the window that the numbers hold for, by whether the profile marks steps."""
 
+_LONGEST_TEMPLATE: Final = 10_000
+_LONGEST_SENTENCE: Final = 4_000
+_FILTERS: Final = (
+    "abs",
+    "capitalize",
+    "default",
+    "int",
+    "lower",
+    "upper",
+)  # of Jinja2's, those that make nothing longer
+_ALLOWED: Final = (
+    *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.Name, nodes.Const, nodes.List, nodes.Tuple),
+    *(nodes.If, nodes.CondExpr, nodes.Filter, nodes.Test, nodes.Compare, nodes.Operand, nodes.Concat),
+    *(nodes.And, nodes.Or, nodes.Not, nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.Neg, nodes.Pos),
+)
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    intercepted_binops = frozenset({"*"})
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ANN401 - as Jinja2 has it
+        """A product of numbers: a text times a number is as long as it likes."""
+        if isinstance(left, str | list | tuple) or isinstance(right, str | list | tuple):
+            raise TypeError("only numbers can be multiplied")
+        return super().call_binop(context, operator, left, right)
+
 
 @cache
-def _environment() -> ImmutableSandboxedEnvironment:
+def _environment() -> _Environment:
     # The output is plain text: each renderer escapes it for its own medium.
-    environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
+    environment = _Environment(undefined=StrictUndefined, autoescape=False)
+    environment.filters = {name: environment.filters[name] for name in _FILTERS}
     environment.filters |= {name: getattr(text, name) for name in ("percent", "ms", "us", "bytes_", "number")}
-    environment.filters["bytes"] = text.bytes_
+    environment.filters |= {"bytes": text.bytes_, "count": _count, "detail": _detail}
+    environment.globals.clear()
     return environment
+
+
+def _count(amount: float | None, noun: str) -> str:
+    return f"{text.number(amount)} {noun}{'' if amount == 1 else 's'}"
+
+
+def _detail(words: str | None, around: str = ": {}") -> str:
+    """The words in place of `{}`, as in `: aten::item (3)`; nothing where there are none."""
+    return around.replace("{}", words) if words else ""
 
 
 def names(template: str) -> set[str]:
     """The metrics and parameters that a sentence uses.
 
     Raises:
-        ValueError: it is no valid template.
+        ValueError: it is no valid template, or has what a sentence does not need.
     """
+    if len(template) > _LONGEST_TEMPLATE:
+        raise ValueError(f"longer than {_LONGEST_TEMPLATE:,} characters")
     try:
-        return meta.find_undeclared_variables(_environment().parse(template))
-    except TemplateError as error:
-        raise ValueError(str(error)) from None
+        tree = _environment().parse(template)
+        for node in tree.find_all(nodes.Node):
+            if not isinstance(node, _ALLOWED):
+                raise ValueError(f"{type(node).__name__}: a sentence has numbers, conditions and arithmetic only")  # noqa: TRY004, TRY301 - one answer to all
+        _compiled(template)
+        return meta.find_undeclared_variables(tree)
+    except (TemplateError, ValueError) as error:
+        raise ValueError(text.one_line(str(error), 200)) from None
+    except RecursionError:
+        raise ValueError("nested too deep") from None
 
 
 def say(template: str, values: Mapping[str, object]) -> str:
-    """The sentence with its numbers; a null is shown as "could not tell"."""
-    sentence = _environment().from_string(template).render(values)
-    return " ".join(sentence.split())
+    """The sentence with its numbers, cut where names make it long; a null is shown as "could not tell".
+
+    Raises:
+        ValueError: it cannot be said of these values.
+    """
+    try:
+        sentence = _compiled(template).render(values)
+    except (TemplateError, ArithmeticError, TypeError, ValueError) as error:
+        raise ValueError(text.one_line(str(error), 200)) from None
+    return text.shortened(" ".join(sentence.split()), _LONGEST_SENTENCE)
+
+
+@lru_cache(maxsize=256)
+def _compiled(template: str) -> Template:
+    return _environment().from_string(template)

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from advisor.present import document_of
-from advisor.render import markdown as checked
 from tests.comparisons import slower
 from tests.npm import packed
-from tests.render_samples import SAMPLES
+from tests.render_samples import SAMPLES, drawn
 
 pytestmark = pytest.mark.browser
 
@@ -27,8 +25,8 @@ def script() -> Path:
 
 
 CHARTS = {
-    "comparison": (checked.render(document_of(slower())), ["base", "head", "compute", "input"]),
-    "report": (checked.render(document_of(SAMPLES["resnet"])), ["step", "compute", "input"]),
+    "comparison": (drawn(slower(), "markdown"), ["base", "head", "compute", "input"]),
+    "report": (drawn(SAMPLES["resnet"], "markdown"), ["step", "compute", "input"]),
 }
 
 

@@ -84,7 +84,7 @@ def test_a_malformed_side_never_passes(broken: str):
 def test_named_ranges_are_steps_where_the_profile_marks_none(tmp_path: Path):
     recording = str(TRACES.parent / "nsys" / "llm-2.7b-a100-nvtx.sqlite")
     unmarked = profiles.compare(recording, recording)
-    assert (unmarked.obstacle, "--step-range" in unmarked.reason.says) == ("no-steps", True)
+    assert (unmarked.obstacle, "--step-range" in unmarked.reason.words) == ("no-steps", True)
     named = profiles.compare(recording, recording, step_range="scaled dot product attention")
     assert (named.verdict, named.base.steps > 10) == ("same", True)
     report = tmp_path / "base.json"
@@ -142,4 +142,4 @@ def test_a_saved_comparison_is_told_from_a_report(tmp_path: Path):
 def test_a_path_given_twice_is_said_to_count_once():
     found = compare([HEALTHY, HEALTHY], [WAITING])
     assert len(found.base.series) == 1
-    assert f"given twice for the base, counted once: {HEALTHY}" in [note.says for note in found.notes]
+    assert f"given twice for the base, counted once: {HEALTHY}" in [note.words for note in found.notes]

@@ -15,7 +15,7 @@ import pytest
 
 from advisor.analysis.device.steps import select_steps
 from advisor.model.report import Finding, Run
-from advisor.render import words
+from advisor.present.ranks import each_rank
 from tests import profiles
 
 SHARED = Path(__file__).parents[2].parent / "shared"
@@ -117,7 +117,7 @@ def test_nccl_is_named_with_what_nothing_hides():
         assert row["collective_calls"] == f"send_recv {number}"
         assert row["exposed_communication_ms"] == pytest.approx(total_ms)  # on the one stream that there is
         assert row["overlap_share"] == 0
-    assert words.each_rank(run("two-gpu-before")) == [
+    assert each_rank(run("two-gpu-before")) == [
         "GPU 0: busy 91 %, NCCL 5.7 % (send_recv 33), exposed 5.7 %, waits 11 ms",
         "GPU 1: busy 89 %, NCCL 2.7 % (send_recv 33), exposed 2.7 %, waits 2.5 ms",
     ]

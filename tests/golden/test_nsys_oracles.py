@@ -201,7 +201,7 @@ def test_pageable_copies_before_the_first_kernel_are_start_up(trace: str):
 def test_graph_launches_keep_the_device_busy():
     (view,) = select_steps(profile("llm-2.7b-a100-cuda-graph")).views
     assert view.share(view.busy) > 0.997
-    assert "--cuda-graph-trace=node" in profile("llm-2.7b-a100-cuda-graph").lacks["device_ops.grid"]
+    assert "--cuda-graph-trace=node" in profile("llm-2.7b-a100-cuda-graph").lacks["device_ops.grid"].words
 
 
 def test_steps_are_found_where_ranges_are_steps_and_nowhere_else():
@@ -243,7 +243,7 @@ def test_broken_files_are_refused_in_a_line(file: str, says: str, monkeypatch: p
 
 def test_without_the_kernels_table_no_verdict_falls_on_the_device():
     (run,) = check([str(SHARED / "traces/malformed/no-kernel-table.nsys.sqlite")]).runs
-    assert "kernels were launched" in run.source.lacks["device_ops"]
+    assert "kernels were launched" in run.source.lacks["device_ops"].words
     assert {finding.rule for finding in run.findings} == {"too-few-steps"}
 
 

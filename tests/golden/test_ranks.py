@@ -14,7 +14,7 @@ from advisor.engine import check
 from advisor.inputs.discover import discover
 from advisor.metrics import Part
 from advisor.model.report import Run
-from advisor.render import words
+from advisor.present.ranks import bandwidth
 from tests import profiles
 
 ROOT = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ def test_a_wait_that_costs_more_than_the_device_idles_after_it_says_why():
     idle = next(e.value for e in waits.evidence if e.metric == "sync_idle_share")
     assert waits.saving
     assert waits.saving.low_share > idle
-    assert "which shortens other gaps as well" in waits.says
+    assert "which shortens other gaps too" in waits.says
 
 
 @recorded
@@ -161,7 +161,7 @@ def test_the_bubbles_of_a_pipeline_are_named_and_its_stages_no_stragglers(tmp_pa
     ]
     assert "8 stages and 4 micro-batches" in run.findings[0].says
     assert "straggler-rank" in {n.rule for n in run.not_evaluable}
-    assert "no link between two ranks is slower than the others" in (words.bandwidth(run) or "")
+    assert "no link between two ranks is slower than the others" in (bandwidth(run) or "")
 
 
 def spoken(run: Run) -> set[str]:

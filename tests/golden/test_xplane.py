@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from functools import cache
 from pathlib import Path
@@ -20,7 +21,8 @@ from advisor.inputs.readers import xplane
 from advisor.metrics import Measurements, measure
 from advisor.model.intervals import Union
 from advisor.model.profile import Profile
-from advisor.render import words
+from advisor.present.breakdown import figures
+from advisor.present.ranks import hosts
 from advisor.rules.judge import judge
 from tests import profiles
 
@@ -416,21 +418,20 @@ def test_hosts_and_steps_of_a_run_are_told_apart(tmp_path: Path):
     folder.mkdir(parents=True)
     for host, name in (("h0", "tf-input-bound"), ("h1", "tf-compute-bound")):
         (path,) = (TRACES / name).rglob("*.xplane.pb")
-        (folder / f"{host}.xplane.pb").symlink_to(path)
+        shutil.copy(path, folder / f"{host}.xplane.pb")
     (run,) = check([str(tmp_path)], steps="all").runs
     cells = {(row["worker"], row["step"]): row["bottleneck"] for row in run.metrics["step"]}
     assert cells == {(host, step): most for host, most in ((0, "input"), (1, "host")) for step in range(12)}
-    slow, fast = words.hosts(run)
+    slow, fast = hosts(run)
     assert slow.startswith("worker 0 (h0): 145 ms a step, mostly input (99 %)")
     assert fast.startswith("worker 1 (h1): ")
 
 
 def test_the_numbers_that_the_overview_page_puts_first():
     (run,) = profiles.check(TRACES / "tf-gpu-multi-worker").runs
-    told = dict(words.headlines(run))
-    assert told == {
+    assert {figure.name: figure.value for figure in figures(run)} == {
         "device at work": "70 %",
-        "ops on it": "54 %",
+        "ops on the device": "54 %",
         "Tensor Cores": "0 %",
         "16-bit kernels": "31 %",
         "XLA": "0 %",
@@ -485,8 +486,9 @@ def test_a_tpu_that_fetches_from_host_memory_most_of_the_time_is_told_so_first()
     assert row["memcpy_share"] == pytest.approx(0.78, abs=0.01)
     assert row["enqueue_share"] == 0
     (run,) = profiles.check(TRACES / "tpu-inference").runs
-    assert run.verdict.startswith("Copies to the device hold up the kernels: up to 58.4 s of the 97.6 s recorded")
-    assert run.findings[0].fixes[0].do.startswith("Keep on the device what the program fetches from host memory")
+    assert run.verdict.startswith("Kernels wait for copies to the device")
+    assert "Fixing this saves up to 58.4 s of the 97.6 s recorded." in run.verdict
+    assert run.findings[0].fixes[0].do.startswith("Keep the arrays on the device that the program now fetches")
 
 
 def test_an_excerpt_says_what_it_shows_of_a_finding_without_a_place(

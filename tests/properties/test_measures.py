@@ -21,6 +21,7 @@ from advisor.metrics.memory import peak
 from advisor.metrics.steps import breakdown, idle, step_times
 from advisor.model.intervals import Union, nest
 from advisor.model.profile import SCHEMAS, Profile
+from advisor.vocabulary import CATEGORIES
 from tests.effort import examples
 from tests.strategies import Pairs, intervals, profiles
 
@@ -82,12 +83,12 @@ def test_a_parent_is_the_last_of_those_before_that_is_open(pairs: Pairs, data: s
 @given(profiles())
 def test_categories_sum_to_the_steps_to_the_nanosecond(made: Profile):
     for view in select_steps(made, "all").views:
-        shares = [breakdown.breakdown(view).get(f"{category}_share") for category in breakdown.CATEGORIES]
+        shares = [breakdown.breakdown(view).get(f"{category}_share") for category in CATEGORIES]
         if view.total_ns:
             assert sum(nanoseconds(share, view.total_ns) for share in shares) == view.total_ns
         for row in breakdown.step_table(view).to_dicts():
             length = round(row["step_ms"] * 1e6)
-            parts = [nanoseconds(row[f"{category}_share"], length) for category in breakdown.CATEGORIES]
+            parts = [nanoseconds(row[f"{category}_share"], length) for category in CATEGORIES]
             assert sum(parts) == length
 
 

@@ -21,80 +21,8 @@ from advisor.inputs.readers import nsys
 from advisor.metrics import conclude, measure_part
 from advisor.model.profile import SCHEMAS, Profile
 from tests.effort import examples
-from tests.strategies_nsys import (
-    GRAPH,
-    MEMCPY,
-    MEMSET,
-    RUNTIME,
-    SYNC,
-    Row,
-    call,
-    copy,
-    memset,
-    nvtx,
-    pid,
-    string,
-    tid,
-    together,
-    training,
-    write,
-    write_parquet,
-)
+from tests.strategies_nsys import FULL, Row, write, write_parquet
 
-
-def _ids(**columns: object) -> Row:
-    return {"deviceId": 0, "streamId": 7, "globalPid": pid(100), "contextId": 1} | columns
-
-
-FULL: dict[str, list[Row]] = together(
-    training(4),
-    {
-        RUNTIME: [
-            call(-900, -890, "cuInit"),
-            call(900, 905, "cudaMemcpyAsync_v3020", 501),
-            call(906, 990, "cudaStreamSynchronize_v3020", 502),
-            call(950, 955, "cudaGraphLaunch_v10000", 503),
-        ],
-        MEMCPY: [copy(-500, -400), copy(905, 950, correlationId=501)],
-        MEMSET: [memset(960, 965)],
-        GRAPH: [{"start": 5_000, "end": 5_100, "correlationId": 503, "graphId": 2, "graphExecId": 3} | _ids()],
-        SYNC: [{"start": 906, "end": 990, "correlationId": 502, "syncType": 3} | _ids()],
-        "NVTX_EVENTS": [
-            nvtx(None, None, "NCCL", eventType=75, domainId=1),
-            nvtx(1, 3, "ncclAllReduce", domainId=1, jsonText='{"Message size [bytes]": 8}', jsonTextId=None),
-            nvtx(0, 9, "aten::mm, seq = 3, op_id = 4, sizes = [[2, 2], [2, 2]]"),
-            nvtx(0, None, "left open"),
-        ],
-        "PROFILER_OVERHEAD": [{"start": 0, "end": 9, "globalTid": tid(100), "nameId": string("CUPTI Buffer flush")}],
-        "OSRT_API": [{"start": 0, "end": 90_000, "globalTid": tid(100), "nameId": string("read")}],
-        "SCHED_EVENTS": [
-            {"start": 0, "cpu": 1, "isSchedIn": 0, "globalTid": tid(100), "threadState": 1},
-            {"start": 90_000, "cpu": 2, "isSchedIn": 1, "globalTid": tid(100), "threadState": 0},
-        ],
-        "ENUM_SAMPLING_THREAD_STATE": [{"id": 1, "label": "Running"}],
-        "ThreadNames": [{"nameId": string("main"), "globalTid": tid(100)}],
-        "TARGET_INFO_GPU": [
-            {
-                "id": 0,
-                "name": "NVIDIA A100",
-                "totalMemory": 1 << 30,
-                "smCount": 108,
-                "computeMajor": 8,
-                "computeMinor": 0,
-            }
-            | {"cuDevice": 0, "maxWarpsPerSm": 64, "threadsPerWarp": 32}
-        ],
-        "TARGET_INFO_CUDA_DEVICE": [{"gpuId": 0, "cudaId": 0, "pid": 100}],
-        "TARGET_INFO_SESSION_START_TIME": [{"utcEpochNs": 1_700_000_000_000_000_000}],
-        "META_DATA_EXPORT": [{"name": "EXPORT_PRODUCT_VERSION", "value": "2025.1"}],
-        "TARGET_INFO_GPU_METRICS": [{"typeId": 256, "metricId": 4, "metricName": "SMs Active [Throughput %]"}],
-        "GPU_METRICS": [{"timestamp": 10, "typeId": 256, "metricId": 4, "value": 50}],
-        "CUDA_GPU_MEMORY_USAGE_EVENTS": [
-            {"start": 1, "bytes": 9, "memoryOperationType": 0, "address": 1, "memKind": 2} | _ids()
-        ],
-        "MPI_RANKS": [{"globalPid": pid(100), "rank": 0}],
-    },
-)
 COLUMNS = sorted({(table, column) for table, rows in FULL.items() for row in rows for column in row})
 VALUES: st.SearchStrategy[Any] = st.one_of(
     st.none(),

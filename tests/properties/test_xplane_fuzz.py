@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from advisor.model.profile import Profile
 from tests import hostile as files
 from tests.effort import examples
 from tests.hostile import flipped, places
-from tests.strategies_xplane import HOST, JAX, field, messages, plane, read, spaces
+from tests.strategies_xplane import GPU, HOST, JAX, event, field, line, messages, plane, read, space, spaces
 
 SMALL = Path(__file__).parents[2].parent / "shared/traces/xplane/jax-cpu/plugins/profile"
 
@@ -57,6 +57,7 @@ def test_a_real_profile_with_bytes_changed_and_its_end_cut_off(changes: list[tup
 
 @examples(1.5)
 @given(spaces)
+@example(space(plane(GPU, line(event("k", 0, 1), name="Stream #1(Kernel)"), core_count=2**31, memory_size=2**63 - 1)))
 def test_any_values_in_any_stat(data: bytes):
     outcome(data)
 

@@ -135,7 +135,7 @@ def test_the_command_prints_what_it_would_post(tmp_path):
         done = advisor("comment", name, "--dry-run", cwd=tmp_path, env=NOTHING)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith("<!-- gpu-advisor default ")
-        assert "loads its own batches" in done.stdout.splitlines()[1]
+        assert "loads its batches itself" in done.stdout.splitlines()[1]
 
 
 def test_a_comparison_is_posted_as_such(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -109,7 +110,7 @@ def test_a_check_comments_and_passes(tmp_path, server):
     done, code = runner.all()
     assert code == 0, done
     (comment,), (status,), (run,) = server.comments.values(), server.statuses, server.runs.values()
-    assert "loads its own batches" in comment["body"].splitlines()[1]
+    assert "loads its batches itself" in comment["body"].splitlines()[1]
     assert "<code>aaaaaaaa</code>" in comment["body"]
     assert "[Full report](<https://github.test/artifact/1>)" in comment["body"]
     assert (status["state"], status["sha"], run["conclusion"]) == ("success", SHA, "success")
@@ -145,7 +146,7 @@ def test_without_its_baseline_a_comparison_becomes_a_check(tmp_path, server):
     done, code = Runner(tmp_path, wanted, server, pull_request()).all()
     assert code == 0
     assert "no baseline at last/report.json" in done["Look"].stdout
-    assert "loads its own batches" in next(iter(server.comments.values()))["body"]
+    assert "loads its batches itself" in next(iter(server.comments.values()))["body"]
 
 
 def test_nothing_readable_fails_and_comments_nothing(tmp_path, server):
@@ -205,7 +206,7 @@ def test_a_comparison_fails_where_a_side_could_not_be_read(tmp_path, server):
     (tmp_path / "head").mkdir()
     (tmp_path / "head" / "rank0.pt.trace.json").write_bytes(next(FAST.iterdir()).read_bytes()[:0])
     for file in FAST.iterdir():
-        (tmp_path / "head" / file.name).symlink_to(file)
+        shutil.copy(file, tmp_path / "head" / file.name)
     wanted = {"profile": str(tmp_path / "head"), "baseline": str(FAST), "fail-on": "slower", "status": "true"}
     assert Runner(tmp_path, wanted, server, pull_request()).all()[1] == 3
     assert "not read of the head" in next(iter(server.comments.values()))["body"]
@@ -276,7 +277,7 @@ def test_the_gitlab_job_comments_and_passes(tmp_path, gitlab):
     done = job(tmp_path, gitlab, profile=str(SLOW), status="true")
     assert done.returncode == 0, done.stderr
     (note,), (status,) = gitlab.comments.values(), gitlab.statuses
-    assert "loads its own batches" in note["body"].splitlines()[1]
+    assert "loads its batches itself" in note["body"].splitlines()[1]
     assert "[Full report](<https://gitlab.test/job/1/artifacts/file/gpu-advisor/model/report.html>)" in note["body"]
     assert (status["state"], status["sha"]) == ("success", SHA)
     assert {path.name for path in (tmp_path / "gpu-advisor").iterdir()} == {"report.html", "report.json", "report.md"}

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.pull_request.markdown import defused, fitted
-from advisor.render import markdown
-from tests.render_samples import SAMPLES
+from tests.render_samples import SAMPLES, drawn
 
 APART = "\N{ZERO WIDTH SPACE}"
 
@@ -38,9 +37,9 @@ def test_calls_are_broken_and_all_else_stays(text, calm):
 
 @pytest.mark.parametrize("report", SAMPLES.values(), ids=SAMPLES)
 def test_what_the_renderer_draws_needs_no_defusing(report):
-    drawn = markdown.render(report)
-    assert defused(drawn) == drawn
-    assert fitted(drawn, 100_000) == drawn
+    comment = drawn(report, "markdown")
+    assert defused(comment) == comment
+    assert fitted(comment, 100_000) == comment
 
 
 def test_it_is_cut_between_blocks():

@@ -75,7 +75,7 @@ def test_reports_are_written_by_suffix(advisor, tmp_path):
     done = advisor("check", FIXTURE, "-o", "r.html", "-o", "r.json", "-o", "r.md", "-o", "r.txt")
     assert done.returncode == 0
     assert (tmp_path / "r.html").read_text().lstrip().lower().startswith("<!doctype html>")
-    assert json.loads((tmp_path / "r.json").read_text())["schema_version"] == 1
+    assert json.loads((tmp_path / "r.json").read_text())["schema_version"] == 2
     assert sorted(p.name for p in tmp_path.iterdir()) == ["r.html", "r.json", "r.md", "r.txt"]
 
 
@@ -312,3 +312,31 @@ def test_a_baseline_marks_what_is_new(advisor):
     done = advisor("check", FIXTURE, "--baseline", "base.json")
     assert "NEW" in done.stdout
     assert advisor("check", FIXTURE, "--baseline", "none.json").returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ("suppress: [{rule: x, reason: because, until: 0000-00-00}]", "year 0 is out of range"),
+        ("rules: " + "[" * 3000 + "]" * 3000, "nested too deeply"),
+    ],
+    ids=["the year 0", "nesting"],
+)
+def test_settings_that_break_yaml_are_told_in_a_line(advisor, tmp_path, settings, says):
+    (tmp_path / "advisor.yaml").write_text(settings)
+    done = advisor("check", FIXTURE)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_report_below_a_file_is_refused(advisor, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = advisor("check", FIXTURE, "-o", "file/report.html")
+    assert (done.returncode, done.stderr) == (2, "advisor: -o file/report.html: cannot be written: Not a directory\n")
+
+
+def test_a_size_limits_what_is_read(advisor):
+    done = advisor("check", FIXTURE, "--max-size", "large")
+    assert (done.returncode, done.stderr) == (2, "advisor: --max-size large: not a size; write it as 500M or 12G\n")
+    assert advisor("check", FIXTURE, "--max-size", "1k").returncode == 3

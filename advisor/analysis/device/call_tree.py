@@ -11,7 +11,7 @@ import polars as pl
 
 from advisor.analysis.device.steps import DeviceView
 from advisor.model.intervals import Ints, above, nearest
-from advisor.model.profile import named
+from advisor.model.profile import TEXT, named
 
 MOST_FRAMES: Final = 600  # the rest is too small to be seen
 _FRAMES: Final = ("module", "op", "annotation", "input", "collective", "compile")
@@ -89,7 +89,7 @@ def _launched(view: DeviceView) -> _Tree:
 def _on_host(view: DeviceView) -> _Tree:
     """By the host's own ranges; time inside another range of the thread is that range's."""
     rows = _by_id(view.host)
-    used = view.used_host.filter(pl.col("kind").is_in(_FRAMES))
+    used = view.used_host.select("id", "kind", "dur_ns").filter(pl.col("kind").is_in(_FRAMES))
     at = _positions(rows, used["id"])
     spent = used["dur_ns"].to_numpy().copy()
     parent = _parents(rows)
@@ -134,20 +134,28 @@ def _grown(rows: pl.DataFrame, at: Ints, spent_ns: Ints) -> _Tree:
         outer = np.where(engine & (outer < 0), _forward(rows, frame, parent, is_module, engine), outer)
     owner = above(frame, at)
     needed = _ancestry(owner, outer)
-    names = rows["name"].gather(needed).cast(pl.String).str.replace(_PREFIX, "")
-    code = names.rank("dense").cast(pl.Int64).fill_null(0).to_numpy()
+    names = _plain(rows["name"].gather(needed))
+    code = names["code"].to_numpy()
     inner = np.full(rows.height, -1, np.int64)
     inner[needed] = np.arange(len(needed))
     node, first, around = _merged(code, above(inner, outer[needed]))
     lost = int(spent_ns[owner < 0].sum())
     self_ns = np.zeros(len(first) + (lost > 0), np.int64)
     np.add.at(self_ns, node[inner[owner[owner >= 0]]], spent_ns[owner >= 0])
-    name: list[str | None] = names.gather(first).to_list()
+    name: list[str | None] = names["text"].gather(first).cast(pl.String).to_list()
     kinds: list[str] = rows["kind"].gather(needed[first]).to_list()
     if lost > 0:  # launched by nothing that was recorded
         self_ns[-1] = lost
         around, name, kinds = np.append(around, -1), [*name, None], [*kinds, "op"]
     return _Tree(around, name, kinds, self_ns)
+
+
+def _plain(names: pl.Series) -> pl.DataFrame:
+    """Names without what the profiler puts in front (`text`), and the place of each in their order (`code`)."""
+    known = names.unique().to_frame("name").with_columns(text=pl.col("name").cast(pl.String).str.replace(_PREFIX, ""))
+    code = pl.col("text").rank("dense").cast(pl.Int64).fill_null(0)
+    known = known.with_columns(pl.col("text").cast(TEXT), code=code)
+    return names.to_frame("name").join(known, on="name", how="left", maintain_order="left", nulls_equal=True)
 
 
 def _around_modules(rows: pl.DataFrame, parent: Ints, is_module: Mask) -> Mask:
@@ -183,11 +191,12 @@ def _forward(rows: pl.DataFrame, frame: Ints, parent: Ints, is_module: Mask, eng
 
 def _ancestry(owner: Ints, outer: Ints) -> Ints:
     """The rows that own something and all around them, ascending."""
-    seen = np.zeros(len(outer), np.bool_)
-    up = np.unique(owner)
-    while len(up := up[up >= 0]) and len(up := up[~seen[up]]):
-        seen[up] = True
-        up = np.unique(outer[up])
+    seen, fresh = np.zeros((2, len(outer)), np.bool_)
+    fresh[owner[owner >= 0]] = True
+    while len(rows := np.flatnonzero(fresh > seen)):
+        seen[rows] = True
+        up = outer[rows]
+        fresh[up[up >= 0]] = True
     return np.flatnonzero(seen)
 
 
@@ -196,15 +205,15 @@ def _merged(code: Ints, outer: Ints) -> tuple[Ints, Ints, Ints]:
 
     A row with the name of the one around it is the same frame: the engine's call and what it calls, or a recursion.
     """
-    node = np.full(len(code), -1, np.int64)
+    node, codes = np.full(len(code), -1, np.int64), int(code.max(initial=0)) + 1
     first, around = node[:0], node[:0]
     for level in _levels(outer):
         up = above(node, outer[level])
         same = (outer[level] >= 0) & (code[level] == code[outer[level]])
         node[level[same]] = up[same]
         fresh, its = level[~same], up[~same]
-        _, at, of = np.unique(np.stack((its, code[fresh])), axis=1, return_index=True, return_inverse=True)
-        node[fresh] = len(first) + of.reshape(-1)
+        _, at, of = np.unique((its + 1) * codes + code[fresh], return_index=True, return_inverse=True)
+        node[fresh] = len(first) + of
         first, around = np.append(first, fresh[at]), np.append(around, its[at])
     return node, first, around
 
@@ -214,7 +223,7 @@ def _levels(parent: Ints) -> list[Ints]:
     depth, up = (parent >= 0).astype(np.int64), parent
     while (up >= 0).any():
         depth, up = depth + np.where(up >= 0, depth[up], 0), above(up, up)
-    order = np.argsort(depth, kind="stable")
+    order = np.argsort(depth.astype(np.min_scalar_type(depth.max(initial=0))), kind="stable")  # short ones sort fast
     return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1) if len(order) else []
 
 

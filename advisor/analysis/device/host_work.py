@@ -8,23 +8,25 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.idle import gaps
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.steps import DeviceView, rows_where, spans
 from advisor.model.intervals import EMPTY, Union
+from advisor.model.missing import Missing
 from advisor.model.profile import named
-from advisor.text import ms, percent
+from advisor.text import ms
+from advisor.vocabulary import DRIVER_CALLS, LAUNCH_GAP_NS
 
-LONG_GAP_NS: Final = 1_000_000  # no launch takes that long: the host does something else in between
 PYTHON_NS: Final = 50_000  # interpreting the code around a launch takes 5 to 20 us; over 50 it is work of its own
 _UNTOLD_SHARE: Final = 0.05  # of the step: with more idle time of unknown cause, no cause's share can be told
 _NAMED: Final = 3
 _MOST_PLACES: Final = 10
 _WRAPPERS: Final = r"\): (?:_call_impl|_wrapped_call_impl|decorate_context|wrapper|inner)$"  # around any function
 _NOTHING: Final = "nothing that was recorded"
-_CALLS: Final = ["runtime", "sync", "allocator"]
-_DISPATCH: Final = ["op", "collective", *_CALLS]
+_DISPATCH: Final = ["op", "collective", *DRIVER_CALLS]
 _ACCOUNTED: Final = ["input", "compile", "gc", "allocator"]  # as in advisor.analysis.device.idle: causes of their own
-_WORK: Final = ["op", "annotation", "module", "python", "collective", *_CALLS]
+_WORK: Final = ["op", "annotation", "module", "python", "collective", *DRIVER_CALLS]
+_OF_OPS: Final = ["id", "worker", "thread", "kind", "name", "start_ns", "dur_ns", "step", "parent"]
 
+_SPAN: Final = ("start_ns", "dur_ns")
 _HANDED_OVER: Final = pl.col("step").is_not_null() & (pl.col("kind") != "pipeline")
 
 
@@ -34,12 +36,30 @@ def training_ops(view: DeviceView) -> pl.DataFrame:
     Without a device also what these hand over to other threads, as far as the profile tells: TensorFlow and XLA compute
     on pools of threads.
     """
+    return rows_where(view.host, view.once(_trains))
+
+
+def _trains(view: DeviceView) -> pl.Expr:
+    """Whether a host op is one of `training_ops`."""
     launching = pl.col("id").is_in(view.ops["launch"].drop_nulls().unique().implode())
-    threads = view.host.filter(launching | (pl.col("kind") == "step"))["thread"].unique()
-    mine = pl.col("thread").is_in(threads.implode())
-    if view.device is None:
-        mine |= _HANDED_OVER
-    return view.host.filter(mine) if threads.len() else view.host
+    rows = view.host.select("id", "kind", "thread")
+    threads = rows.filter(launching | (pl.col("kind") == "step"))["thread"].unique()
+    of_threads = pl.col("thread").is_in(threads.implode()) | pl.lit(not threads.len())
+    return of_threads | _HANDED_OVER if view.device is None else of_threads
+
+
+def step_ops(view: DeviceView) -> pl.DataFrame:
+    """Framework ops of the used steps on the training threads, without the data loader's; with their `window`."""
+    ops = view.used_host.select(*_OF_OPS, "window").filter(pl.col("kind") == "op", view.once(_trains))
+    return ops.filter(~inside(view.host_spans("input"), ops))
+
+
+def own_ns(ops: pl.DataFrame, time: str = "dur_ns") -> pl.Series:
+    """Of each op its `time`, in ns, less that of the ops right inside it; `ops` have id, parent and that column."""
+    inner = ops.select("parent", time).drop_nulls("parent")
+    ids = ops["id"].to_numpy()
+    within = np.bincount(inner["parent"].to_numpy(), inner[time].to_numpy(), minlength=int(ids.max(initial=0)) + 1)
+    return ops[time] - pl.Series(within[ids].astype(np.int64))  # whole numbers: sums below 2**53 ns are exact
 
 
 def handed_over(view: DeviceView) -> Union:
@@ -50,12 +70,12 @@ def handed_over(view: DeviceView) -> Union:
 
 def launch_gaps(view: DeviceView) -> Union:
     """When the device waits at most 1 ms for the next launch; what other causes account for is left out."""
-    return _late(view, pl.col("host_bound_ns") <= LONG_GAP_NS)
+    return _late(view, pl.col("host_bound_ns") <= LAUNCH_GAP_NS)
 
 
 def stalls(view: DeviceView) -> Union:
     """When the device waits longer than that for the next launch."""
-    return _late(view, pl.col("host_bound_ns") > LONG_GAP_NS)
+    return _late(view, pl.col("host_bound_ns") > LAUNCH_GAP_NS)
 
 
 def python_work(view: DeviceView) -> Union:
@@ -65,19 +85,21 @@ def python_work(view: DeviceView) -> Union:
     """
     between = between_ops(view, pl.concat([view.steps, view.uneven]))
     length = between.ends - between.starts
-    worth = (length > PYTHON_NS) & (length <= LONG_GAP_NS)
+    worth = (length > PYTHON_NS) & (length <= LAUNCH_GAP_NS)
     return Union.of(between.starts[worth], between.ends[worth])
 
 
 def between_ops(view: DeviceView, steps: pl.DataFrame) -> Union:
     """When the host, in these steps, runs no framework op and nothing else that accounts for the time."""
-    ops = view.once(training_ops)
     start = steps["host_start_ns"].to_numpy()
     windows = Union.of(start, start + steps["host_dur_ns"].to_numpy())
-    running = spans(ops.filter(pl.col("kind").is_in(_DISPATCH)))
-    if view.device is None:
-        running |= handed_over(view)
-    return minus(windows, running | view.host_spans("collective", *_ACCOUNTED))
+    return minus(windows, view.once(_running) | view.host_spans("collective", *_ACCOUNTED))
+
+
+def _running(view: DeviceView) -> Union:
+    """When a training thread, or without a device one that works for it, runs a framework op or makes a call."""
+    running = spans(view.once(training_ops).select("kind", *_SPAN).filter(pl.col("kind").is_in(_DISPATCH)))
+    return running | handed_over(view) if view.device is None else running
 
 
 def optimizer_work(view: DeviceView) -> Union:
@@ -90,16 +112,19 @@ def busiest(view: DeviceView, when: Union) -> pl.DataFrame:
 
     Ordered by time, most first. The name is null for the time in which no range was open.
     """
-    ops = view.once(training_ops).filter(pl.col("kind").is_in(_WORK))
-    start = ops["start_ns"].to_numpy()
-    spent = ops.select("id", "parent", "name", ns=pl.Series(when.within(start, start + ops["dur_ns"].to_numpy())))
-    spent = spent.filter(pl.col("ns") > 0)
-    of_children = spent.group_by("parent").agg(children_ns=pl.sum("ns")).drop_nulls()
-    own = spent.join(of_children, left_on="id", right_on="parent", how="left").select(
-        name=pl.col("name").cast(pl.String), self_ns=(pl.col("ns") - pl.col("children_ns").fill_null(0)).clip(0)
-    )
+    ops = _during(view, when)
+    own = ops.select("name", self_ns=own_ns(ops, "ns").clip(0)).group_by("name").sum()
+    own = own.with_columns(pl.col("name").cast(pl.String))
     nothing = pl.DataFrame({"name": [None], "self_ns": [minus(when, spans(ops)).total]}, schema=own.schema)
     return pl.concat([own, nothing]).group_by("name").sum().sort("self_ns", "name", descending=[True, False])
+
+
+def _during(view: DeviceView, when: Union) -> pl.DataFrame:
+    """What of `_WORK` ran on the training threads during `when`, and for how long of it: `ns`."""
+    ops = view.once(training_ops).select(_OF_OPS)
+    start = ops["start_ns"].to_numpy()
+    spent = pl.Series(when.within(start, start + ops["dur_ns"].to_numpy()), dtype=pl.Int64)
+    return ops.with_columns(ns=spent).filter(pl.col("ns") > 0, pl.col("kind").is_in(_WORK))
 
 
 def telling(view: DeviceView, when: Union) -> pl.DataFrame:
@@ -108,21 +133,16 @@ def telling(view: DeviceView, when: Union) -> pl.DataFrame:
     An op is named, not the views that it consists of; a function, not what it calls. Where no such range is open, the
     time is that of the ranges around, as in `busiest`.
     """
-    ops = view.once(training_ops).filter(pl.col("kind").is_in(_WORK)).select("thread", "name", "start_ns", "dur_ns")
-    start = ops["start_ns"].to_numpy()
-    ops = ops.with_columns(
-        self_ns=pl.Series(when.within(start, start + ops["dur_ns"].to_numpy()), dtype=pl.Int64),
-        end_ns=pl.col("start_ns") + pl.col("dur_ns"),
+    ops = _during(view, when).select(
+        "thread", "name", *_SPAN, self_ns="ns", end_ns=pl.col("start_ns") + pl.col("dur_ns")
     )
-    worth = ops.filter(pl.col("self_ns") > 0, 2 * pl.col("self_ns") >= pl.col("dur_ns"))
-    mine = (worth.with_columns(pl.col("name").cast(pl.String)).filter(~pl.col("name").str.contains(_WRAPPERS))).sort(
-        "thread", "start_ns", "end_ns", descending=[False, False, True]
-    )
+    worth = ops.filter(2 * pl.col("self_ns") >= pl.col("dur_ns"))
+    mine = worth.filter(~named(_WRAPPERS)).sort("thread", "start_ns", "end_ns", descending=[False, False, True])
     before = pl.col("end_ns").cum_max().shift(1).over("thread")
     outermost = mine.filter(before.is_null() | (pl.col("start_ns") >= before))
     rest = busiest(view, minus(when, spans(outermost)))
-    named = pl.concat([outermost.select("name", "self_ns"), rest])
-    return named.group_by("name").sum().sort("self_ns", "name", descending=[True, False])
+    longest = outermost.group_by("name").agg(pl.sum("self_ns")).with_columns(pl.col("name").cast(pl.String))
+    return pl.concat([longest, rest]).group_by("name").sum().sort("self_ns", "name", descending=[True, False])
 
 
 def in_words(view: DeviceView, ran: pl.DataFrame) -> str:
@@ -206,24 +226,24 @@ def _in_ms(column: str) -> pl.Expr:
     return pl.col(column).map_elements(lambda ns: ms(ns / 1e6), return_dtype=pl.String)
 
 
-def untold(view: DeviceView) -> str | None:
+def untold(view: DeviceView) -> Missing | None:
     """Why it cannot be told what the device waited for, or None where it can."""
     if view.device is None or not view.total_ns:
         return None
     if not view.ops["launch"].count():
-        return "no runtime calls were recorded: nothing links the device's work to the host"
+        return Missing("no_cuda_calls")
     return idle_untold(view)
 
 
-def idle_untold(view: DeviceView) -> str | None:
+def idle_untold(view: DeviceView) -> Missing | None:
     """Why the causes of the idle time cannot be told apart, or None where they can."""
     share = float(view.once(gaps)["unknown_ns"].sum()) / view.total_ns
     if share < _UNTOLD_SHARE:
         return None
     startup = view.once(start_up)[0]
     if share - startup < _UNTOLD_SHARE:
-        return f"the recording holds the start of the process: CUDA or HIP sets itself up in {percent(startup)} of it"
-    return f"{percent(share - startup)} of the time is idle and nothing tells why"
+        return Missing("cuda_start_up", share=startup)
+    return Missing("idle_cause_unknown", share=share - startup)
 
 
 def start_up(view: DeviceView) -> tuple[float, str]:
@@ -240,14 +260,13 @@ def start_up(view: DeviceView) -> tuple[float, str]:
     return setting_up.total / view.total_ns, f"CUDA or HIP starts up, longest in {longest}"
 
 
-def undirected_copies(view: DeviceView) -> str | None:
+def undirected_copies(view: DeviceView) -> Missing | None:
     """Why it cannot be told what is copied to and from the host, or None where it can."""
     if not view.total_ns:
         return None
     copies = view.used_ops.filter(pl.col("kind") == "memcpy", pl.col("copy_kind").is_null())
     share = float(spans(copies).within(view.starts, view.ends).sum()) / view.total_ns
-    said = f"copies are open in {percent(share)} of the time, and nothing tells whether they come from the host"
-    return said if share >= _UNTOLD_SHARE else None
+    return Missing("copy_direction_unknown", share=share) if share >= _UNTOLD_SHARE else None
 
 
 def minus(union: Union, other: Union) -> Union:

@@ -10,36 +10,9 @@ import polars as pl
 
 from advisor.analysis.device.steps import DeviceView
 from advisor.model.intervals import EMPTY, Ints
+from advisor.vocabulary import HOST_RANGES, IDLE_CAUSES, LAUNCH_GAP_NS, QUEUED_GAP_NS
 
-_QUEUED_NS: Final = 5_000  # a queued op starts this soon after the one before it
-_LONG_NS: Final = 1_000_000  # no launch takes that long: the host does something else in between
-HOST_CAUSES: Final = ("input", "compile", "gc", "allocator")
-"""Kinds of host ops that are causes: the first to cover an instant owns it."""
-CAUSES: Final = (*HOST_CAUSES, "sync", "host_bound", "queued", "dependency", "unknown")
-
-MEANINGS: Final[dict[str, tuple[str, str]]] = {
-    "input": ("the data loader is being asked for the next batch", "an input range is open"),
-    "compile": ("code is being compiled", "a compilation range is open"),
-    "gc": ("Python's garbage collector runs", "a garbage collection is open"),
-    "allocator": ("device memory is being allocated or freed", "a cudaMalloc, cudaFree or the like is open"),
-    "sync": (
-        "the host had been waiting for the device and has nothing queued when it resumes",
-        "a synchronising call was open when the device ran dry; up to its return, where over 1 ms follows",
-    ),
-    "host_bound": (
-        "the host has not yet launched the next op",
-        "the call that launched the next op returned after the device ran dry, or over 1 ms after the wait returned",
-    ),
-    "queued": ("the next op is queued and about to start", "that call returned before; the gap is at most 5 us"),
-    "dependency": (
-        "the next op is queued but waits for another stream or rank",
-        "that call returned before; the gap is over 5 us",
-    ),
-    "unknown": (
-        "nothing tells why",
-        "the next op's launch was not recorded, or the recording begins or ends there and marks no steps",
-    ),
-}
+CAUSES: Final = tuple(IDLE_CAUSES)
 
 
 def gaps(view: DeviceView) -> pl.DataFrame:
@@ -67,9 +40,11 @@ def _with_next(frame: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
     """Adds the op that ends each gap, and when the call that launched it returned."""
     launches = view.host.select(launch="id", launched_ns=pl.col("start_ns") + pl.col("dur_ns"))
     ending = (
-        view.ops.sort("start_ns", "id")
-        .unique("start_ns", keep="first", maintain_order=True)
-        .select(end_ns="start_ns", next="id", launch="launch")
+        view.ops.select("id", "launch", end_ns="start_ns")
+        .join(frame, on="end_ns", how="semi")
+        .sort("end_ns", "id")
+        .unique("end_ns", keep="first", maintain_order=True)
+        .select("end_ns", "launch", next="id")
         .join(launches, on="launch", how="left")
     )
     return frame.join(ending, on="end_ns", how="left", maintain_order="left")
@@ -78,7 +53,7 @@ def _with_next(frame: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
 def _split(frame: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
     start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
     covered, so_far, parts = EMPTY, np.zeros(len(start), np.int64), {}
-    for cause in HOST_CAUSES:
+    for cause in HOST_RANGES:
         covered = covered | view.host_spans(cause)
         now = covered.within(start, end)
         parts[f"{cause}_ns"] = now - so_far
@@ -87,7 +62,7 @@ def _split(frame: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
     late = np.where(rest == "sync", _returned(start, end, view), start)
     before = late - start - covered.within(start, late)
     after = end - late - covered.within(late, end)
-    parts |= {f"{cause}_ns": np.where(rest == cause, after, 0) for cause in CAUSES[len(HOST_CAUSES) :]}
+    parts |= {f"{cause}_ns": np.where(rest == cause, after, 0) for cause in CAUSES[len(HOST_RANGES) :]}
     waited = rest == "sync"
     parts["sync_ns"] = np.where(waited, before, 0)
     parts["host_bound_ns"] = np.where(waited, after, parts["host_bound_ns"])
@@ -103,7 +78,7 @@ def _returned(start: Ints, end: Ints, view: DeviceView) -> Ints:
     dry = view.busy.last_end(start)
     open_at = np.maximum(np.searchsorted(waits.starts, dry - 1, side="right") - 1, 0)
     returned = waits.ends[open_at].clip(start, end)
-    until: Ints = np.where(end - returned > _LONG_NS, returned, end)
+    until: Ints = np.where(end - returned > LAUNCH_GAP_NS, returned, end)
     return until
 
 
@@ -120,7 +95,7 @@ def _cause_of_rest(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.str_
     was_waiting = view.host_spans("sync").within(dry - 1, dry) > 0
     at_edge = np.isin(start, view.starts) | is_last if not view.marked else np.zeros(len(start), bool)
     return np.select(
-        [at_edge, host_is_late & was_waiting, host_is_late, untold, length <= _QUEUED_NS],
+        [at_edge, host_is_late & was_waiting, host_is_late, untold, length <= QUEUED_GAP_NS],
         ["unknown", "sync", "host_bound", "unknown", "queued"],
         "dependency",
     )

@@ -22,6 +22,19 @@ _MADE_BY: Final = r"""(?x)
     | /random_bits$"""
 _BATCHED: Final = ["aten::bmm", "aten::baddbmm", "aten::matmul", "aten::einsum"]
 _BATCHED_TYPES: Final = r":(?:BatchMatMul\w*|Einsum)$|/dot_general$"  # of TensorFlow and JAX
+_NAME: Final = pl.col("name").cast(pl.String)
+_OP: Final = pl.col("op_name").fill_null("")
+_OF_NAMES: Final = {
+    "_reorders": _NAME.str.contains("(?i)nchw|nhwc"),
+    "_makes": _NAME.str.contains(_MADE),
+    "_backward": _NAME.str.contains("(?i)backward|bwd"),
+}
+_OF_OPS: Final = {
+    "_convolves": _OP.str.contains("(?i)conv"),
+    "_op_makes": _OP.str.contains(_MADE_BY),
+    "_scope": _OP.str.extract("^(.*)/").fill_null(""),
+    "_type": pl.coalesce(_OP.str.extract(TYPE), _OP),
+}
 
 PARTS: Final = pl.Enum(["optimizer", "attention", "layout", "chain"])
 
@@ -37,17 +50,23 @@ def parts(view: DeviceView) -> pl.DataFrame:
       tell: with equal grids and blocks), each able to depend on the one before, see `_independent`; those of one chain
       share their `run`.
     """
-    found = view.once(kernels).with_columns(part=pl.lit(None, PARTS))
+    found = _with_words(view.once(kernels)).with_columns(part=pl.lit(None, PARTS))
     found = _named(found, "optimizer", _in_optimizer(view, found))
     found = _named(found, "attention", _in_attention(found))
-    name, op = pl.col("name").cast(pl.String), pl.col("op_name").fill_null("")
-    converts = (pl.col("family") == "layout") & (name.str.contains("(?i)nchw|nhwc") | op.str.contains("(?i)conv"))
-    found = _named(found, "layout", converts)
+    found = _named(found, "layout", (pl.col("family") == "layout") & (pl.col("_reorders") | pl.col("_convolves")))
     size = pl.struct("elements", pl.when(pl.col("elements").is_null()).then(pl.struct("grid", "block")))
     told = pl.col("elements").is_not_null() | pl.col("grid").is_not_null()
     single = pl.col("part").is_null() & pl.col("family").is_in(_ELEMENTWISE) & told
     found = found.with_columns(run=pl.struct("stream", single, size, _independent().cum_sum()).rle_id())
-    return _named(found, "chain", single & (pl.len().over("run") >= _LEAST_CHAIN))
+    return _named(found, "chain", single & (pl.len().over("run") >= _LEAST_CHAIN)).drop(*_OF_NAMES, *_OF_OPS)
+
+
+def _with_words(found: pl.DataFrame) -> pl.DataFrame:
+    """With what the words in names tell (`_OF_NAMES`, `_OF_OPS`), read once per name."""
+    names = found.select("name").unique().with_columns(**_OF_NAMES)
+    ops = found.select("op_name").unique().with_columns(**_OF_OPS)
+    told = found.join(names, on="name", how="left", maintain_order="left")
+    return told.join(ops, on="op_name", how="left", nulls_equal=True, maintain_order="left")
 
 
 def part(view: DeviceView, name: str) -> pl.DataFrame:
@@ -62,9 +81,8 @@ def _independent() -> pl.Expr:
     a graph's executor launches those of many layers side by side; two of a type on different shapes are, in any
     framework, two tensors' turn.
     """
-    op = pl.col("op_name").fill_null("")
-    scope, kind = op.str.extract("^(.*)/").fill_null(""), pl.coalesce(op.str.extract(TYPE), op)
-    made = op.str.contains(_MADE_BY) | pl.col("name").cast(pl.String).str.contains(_MADE)
+    scope, kind = pl.col("_scope"), pl.col("_type")
+    made = pl.col("_op_makes") | pl.col("_makes")
     reshaped = (kind == kind.shift()) & (pl.col("shape") != pl.col("shape").shift())
     return made | (scope != scope.shift()).fill_null(value=False) | reshaped.fill_null(value=False)
 
@@ -94,7 +112,7 @@ def _in_attention(found: pl.DataFrame) -> pl.Series:
     batched = pl.col("op_name").is_in(_BATCHED) | pl.col("op_name").str.contains(_BATCHED_TYPES)
     product = batched & (pl.col("family") == "gemm") & pl.col("part").is_null()
     softmax = (pl.col("family") == "softmax") & ~pl.col("op_name").fill_null("").str.contains("log_softmax")
-    gradient = pl.col("name").cast(pl.String).str.contains("(?i)backward|bwd")
+    gradient = pl.col("_backward")
     main = found.filter(~pl.col("family").is_in(_PASSED)).with_columns(product=product.fill_null(value=False))
     main = main.with_columns(
         forward=softmax & ~gradient & _at("product", (-1, 1), every=True),

@@ -9,7 +9,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import inside, training_ops
+from advisor.analysis.device.host_work import own_ns, step_ops
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.names.kernels import FAMILIES, classify
 from advisor.text import ms
@@ -88,7 +88,8 @@ def largest(view: DeviceView, found: pl.DataFrame) -> str:
     Of TensorFlow and JAX those of one type are one: each op of a graph has a name of its own.
     """
     by = pl.coalesce(pl.col("op_name").str.extract(TYPE), "op_name", pl.col("name").cast(pl.String)).alias("by")
-    top = found.group_by(by).agg(pl.sum("dur_ns")).sort("dur_ns", "by", descending=[True, False]).head(_NAMED)
+    of_names = found.group_by("op_name", "name").agg(pl.sum("dur_ns"))
+    top = of_names.group_by(by).agg(pl.sum("dur_ns")).sort("dur_ns", "by", descending=[True, False]).head(_NAMED)
     return ", ".join(f"{name} ({ms(view.per_step_ms(ns))})" for name, ns in top.rows())
 
 
@@ -107,24 +108,21 @@ def longest(found: pl.DataFrame) -> pl.DataFrame:
 
 def _on_host(view: DeviceView) -> pl.DataFrame:
     """Ops of the training threads that compute, for at least 10 us, four fifths of it outside the ops within them."""
-    ops = view.used_host.filter(pl.col("kind") == "op").join(view.once(training_ops).select("id"), on="id", how="semi")
-    ops = ops.filter(~inside(view.host_spans("input"), ops))
-    within = ops.group_by("parent").agg(within_ns=pl.sum("dur_ns")).drop_nulls()
-    name, own = pl.col("name").cast(pl.String), pl.col("dur_ns") - pl.col("within_ns").fill_null(0)
-    bare = name.str.replace("^aten::", "")
-    leaves = ops.join(within, left_on="id", right_on="parent", how="left").filter(
-        name.str.starts_with("aten::") & ~bare.str.contains(_BOOKKEEPING),
-        pl.col("dur_ns") >= _DISPATCH_NS,
-        own >= _OWN_SHARE * pl.col("dur_ns"),
-    )
+    ops = view.once(step_ops)
+    bare = pl.col("name").cast(pl.String).str.strip_prefix("aten::")
     family = pl.coalesce(
         pl.when(bare.str.contains("(?x)" + pattern)).then(pl.lit(label)) for label, pattern in _ON_HOST
+    )
+    computing = pl.col("name").cast(pl.String).str.starts_with("aten::") & ~bare.str.contains(_BOOKKEEPING)
+    families = ops.select("name").unique().filter(computing).with_columns(family=family)
+    leaves = ops.filter(pl.col("dur_ns") >= _DISPATCH_NS, own_ns(ops) >= _OWN_SHARE * ops["dur_ns"]).join(
+        families, on="name"
     )
     rows = leaves.select(
         *("id", "worker", "name", "start_ns", "dur_ns", "step", "window"),
         op="id",
         stream="thread",
-        family=family.fill_null("other").cast(FAMILIES),
+        family=pl.col("family").fill_null("other").cast(FAMILIES),
         multiplies=pl.lit(False),  # noqa: FBT003 - of Tensor Cores there is nothing to ask
     )
     blank = view.ops.clear().with_columns(
@@ -136,8 +134,8 @@ def _on_host(view: DeviceView) -> pl.DataFrame:
 
 def _ops(view: DeviceView, found: pl.DataFrame) -> pl.DataFrame:
     """The launching ops; each kind of input is parsed once."""
-    ops = view.host.filter(pl.col("id").is_in(found["op"].drop_nulls().unique().implode()))
     keys = ["name", "shapes", "dtypes"]
+    ops = view.host.select("id", *keys).filter(pl.col("id").is_in(found["op"].drop_nulls().unique().implode()))
     kinds = ops.select(keys).unique(maintain_order=True)
     rows = [_told(*row) for row in kinds.select(pl.all().cast(pl.String)).rows()]
     kinds = kinds.hstack(pl.DataFrame(rows, _TOLD, orient="row"))

@@ -14,6 +14,7 @@ from advisor.model.intervals import above, nearest, nest
 _MOST_ROWS: Final = 12
 _STEP: Final = "Optimizer.step"
 _KINDS: Final = ("op", "module", "annotation")
+_OF_BLOCKS: Final = ["thread", "at_ns", "bytes", "address", "allocated_bytes", "framework_op", "region"]
 _SCHEMA: Final = {"what": pl.String, "op": pl.String, "within": pl.String, "blocks": pl.Int64, "bytes": pl.Int64}
 
 
@@ -25,7 +26,7 @@ def alive_at_peak(view: DeviceView) -> pl.DataFrame:
     optimizer, or XLA's and TensorFlow's region), blocks, bytes. What differs only in a number behind an underscore is
     one row. The bytes add up to the peak.
     """
-    held = view.allocations.filter(pl.col("allocated_bytes").is_not_null(), pl.col("address").is_not_null())
+    held = view.allocations.select(_OF_BLOCKS).drop_nulls(["allocated_bytes", "address"])
     held = held.sort("at_ns", maintain_order=True)
     if not held.height:
         return pl.DataFrame(schema=_SCHEMA)
@@ -49,12 +50,11 @@ def alive_at_peak(view: DeviceView) -> pl.DataFrame:
 
 def _asked(view: DeviceView, blocks: pl.DataFrame) -> pl.DataFrame:
     """The blocks with `op` and `within`: as the allocator was told, or by the ranges that were open on the thread."""
-    rows = view.host.filter(pl.col("kind").is_in(_KINDS), pl.col("thread").is_in(blocks["thread"].unique().implode()))
+    ranges = view.host.select("thread", "start_ns", "dur_ns", "kind", "name").filter(_open(view.host, blocks))
+    rows = ranges.filter(pl.col("kind").is_in(_KINDS), pl.col("thread").is_in(blocks["thread"].unique().implode()))
     spans = pl.concat(
         [
-            rows.select("thread", "start_ns", "dur_ns", "kind", pl.col("name").cast(pl.String)).cast(
-                {"kind": pl.String}
-            ),
+            rows.with_columns(pl.col("kind", "name").cast(pl.String)),
             blocks.select(
                 "thread", start_ns="at_ns", dur_ns=pl.lit(0, pl.Int64), kind=pl.lit("block"), name=pl.lit("")
             ),
@@ -93,3 +93,10 @@ def _asked(view: DeviceView, blocks: pl.DataFrame) -> pl.DataFrame:
             pl.when("optimizer").then(pl.lit("optimizer")),
         ),
     )
+
+
+def _open(host: pl.DataFrame, blocks: pl.DataFrame) -> pl.Series:
+    """Which of the ranges were open, on whatever thread, when one of the blocks was requested."""
+    at, start = blocks["at_ns"].sort().to_numpy(), host["start_ns"].to_numpy()
+    end = start + np.maximum(host["dur_ns"].to_numpy(), 1)  # one without length is open for the instant
+    return pl.Series(np.searchsorted(at, start) < np.searchsorted(at, end), dtype=pl.Boolean)

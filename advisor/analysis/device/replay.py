@@ -21,14 +21,13 @@ import polars as pl
 from advisor.analysis.device.steps import DeviceView
 from advisor.model.intervals import Ints, Union
 from advisor.model.profile import named
+from advisor.vocabulary import DRIVER_CALLS, QUEUED_GAP_NS, SLOW_CALL_NS
 
-_SLOW_CALL_NS: Final = 50_000  # a launch that takes longer waited for something (HTA's outlier threshold)
 _EVENT_NS: Final = 10_000  # an op that starts so soon after one of another stream ended had waited for it
-_QUEUED_NS: Final = 5_000  # a queued op starts this soon after the one before it
 _PAUSE_NS: Final = 1_200  # between two queued ops: the least median of public H100 and B200 traces
 _LAUNCH_NS: Final = 6_000  # from a call to its op on an idle device: median of public H100 and B200 traces
+_STREAM: Final = pl.col("stream").fill_null(-1)  # ops of no known stream run in order too
 _MOST_CALLS: Final = 100_000  # enough for a mean; a longer recording is replayed up to here
-_CALLS: Final = ["runtime", "sync", "allocator"]
 TRUSTED_ERROR: Final = 0.05  # a replay of the unchanged steps that is further off than this is not used
 
 UNPROFILED: Final = 0.5
@@ -158,7 +157,7 @@ class Replay:
         found: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         cost = self.pause + self.dur + self.delay
         for stream in np.unique(self.stream).tolist():
-            rows = slice(*np.searchsorted(self.stream, [stream, stream + 1]))
+            rows = slice(*(np.searchsorted(self.stream, stream, side=side) for side in ("left", "right")))
             by, takes = self.by[rows], np.concatenate(([0], np.cumsum(cost[rows])))
             at = np.searchsorted(np.maximum.accumulate(by), bounds)
             stretches = np.flatnonzero(np.diff(at))
@@ -234,9 +233,9 @@ def _calls(view: DeviceView, begin: int, end: int) -> pl.DataFrame:
     """Calls in [begin, end) that launch ops of this device, or wait."""
     launching = view.ops["launch"].drop_nulls().unique()
     return view.host.filter(
-        pl.col("kind").is_in(_CALLS),
+        pl.col("kind").is_in(DRIVER_CALLS),
         pl.col("start_ns").is_between(begin, end, closed="left"),
-        pl.col("id").is_in(launching.implode()) | (pl.col("kind") == "sync") | (pl.col("dur_ns") > _SLOW_CALL_NS),
+        pl.col("id").is_in(launching.implode()) | (pl.col("kind") == "sync") | (pl.col("dur_ns") > SLOW_CALL_NS),
     ).sort("start_ns", "id")
 
 
@@ -245,7 +244,8 @@ def _ops(view: DeviceView, calls: pl.DataFrame) -> pl.DataFrame:
     end = pl.col("start_ns") + pl.col("dur_ns")
     indexed = calls.select(launch="id", called="start_ns", by=pl.int_range(pl.len(), dtype=pl.Int64))
     return (
-        view.ops.sort("stream", "start_ns", "id")
+        view.ops.with_columns(_STREAM)
+        .sort("stream", "start_ns", "id")
         .with_columns(free=end.cum_max().shift(1, fill_value=0).over("stream"))
         .join(indexed, on="launch", maintain_order="left")
         .select("by", "stream", "start_ns", "free", "called", op="id", dur="dur_ns")
@@ -273,7 +273,7 @@ def _free(ops: pl.DataFrame, arrival: Ints) -> tuple[Ints, Ints]:
 
 def _pause(between: Ints, queued: Mask) -> Ints:
     """The least time that a stream takes from one op to the next, per op; less where that was seen to do."""
-    seen = between[queued & (between >= 0) & (between <= _QUEUED_NS)]
+    seen = between[queued & (between >= 0) & (between <= QUEUED_GAP_NS)]
     return np.clip(between, 0, int(np.median(seen)) if len(seen) else _PAUSE_NS)
 
 
@@ -282,7 +282,7 @@ def _launch_ns(ops: pl.DataFrame) -> int:
     alone = ops.filter(pl.col("free") < pl.col("called"))
     latency = (alone["start_ns"] - alone["called"]).to_numpy()
     usual = int(np.median(latency)) if len(latency) else _LAUNCH_NS
-    return usual if 0 < usual < _SLOW_CALL_NS else _LAUNCH_NS
+    return usual if 0 < usual < SLOW_CALL_NS else _LAUNCH_NS
 
 
 def _still_running(view: DeviceView, begin: int) -> dict[int, int]:
@@ -291,7 +291,7 @@ def _still_running(view: DeviceView, begin: int) -> dict[int, int]:
     ops = view.ops.join(view.host.select(launch="id", called="start_ns"), on="launch", how="left")
     first = pl.col("start_ns").filter(pl.col("called") >= begin).min()
     earlier = (pl.col("called") < begin) | (pl.col("called").is_null() & (pl.col("start_ns") < first))
-    return dict(ops.filter(earlier, end > begin).group_by("stream").agg(end.max() - begin).rows())
+    return dict(ops.filter(earlier, end > begin).group_by(_STREAM).agg(end.max() - begin).rows())
 
 
 def _waiting(view: DeviceView, calls: pl.DataFrame) -> tuple[Mask, Ints]:
@@ -306,7 +306,7 @@ def _waiting(view: DeviceView, calls: pl.DataFrame) -> tuple[Mask, Ints]:
     frees = (pl.col("kind") == "allocator") & named("(?i)free|unmap")  # they wait, taking memory does not
     kinds = calls.select(is_sync=(pl.col("kind") == "sync") | frees, is_copy=named("(?i)memcpy"))
     is_sync, is_copy = (column.to_numpy() for column in kinds.get_columns())
-    slow = length > _SLOW_CALL_NS
+    slow = length > SLOW_CALL_NS
     last_done = _latest_end(view, end)
     waited = (last_done > start) & (is_sync | (slow & is_copy))
     usual = int(np.median(length[~slow & ~is_sync])) if (~slow & ~is_sync).any() else 0

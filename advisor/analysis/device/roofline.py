@@ -9,11 +9,11 @@ import polars as pl
 from advisor.analysis.device.replay import UNPROFILED, Replay, trusted_replay
 from advisor.analysis.device.steps import DeviceView
 from advisor.inputs.hardware import Gpu
+from advisor.vocabulary import LAUNCH_GAP_NS
 
 REPLAYED: Final = "; replayed; without a replay that can be trusted, 0 at least and what the kernels lose at most"
 """Ends the formula of a gain from `gains_ms`."""
 
-_LONG_GAP_NS: Final = 1_000_000  # in a longer gap between calls the host does something else
 _NEGLIGIBLE: Final = 0.002  # of the step: not worth a replay
 
 
@@ -49,7 +49,7 @@ def _worlds(view: DeviceView) -> list[tuple[Replay, float]]:
     trusted = view.once(trusted_replay)
     if trusted is None:
         return []
-    unhindered = trusted.without_host(view.host_spans("input")).with_launches(UNPROFILED, _LONG_GAP_NS)
+    unhindered = trusted.without_host(view.host_spans("input")).with_launches(UNPROFILED, LAUNCH_GAP_NS)
     return [(one, one.step_ms) for one in (trusted, unhindered)]
 
 

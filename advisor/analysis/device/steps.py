@@ -123,7 +123,7 @@ class DeviceView:
     @cached_property
     def blocked(self) -> Union:
         """When a host thread waits for the device: inside a synchronising call, or held up by a full launch queue."""
-        calls = self.host.filter(pl.col("kind").is_in(["sync", "runtime"]))
+        calls = self.host.select("kind", "start_ns", "dur_ns").filter(pl.col("kind").is_in(["sync", "runtime"]))
         waits = spans(calls.filter(pl.col("kind") == "sync"))
         held_up = spans(calls.filter((pl.col("kind") == "runtime") & (pl.col("dur_ns") > _SLOW_CALL_NS)))
         return waits | (held_up & self.busy)
@@ -149,7 +149,8 @@ class DeviceView:
     def host_spans(self, *kinds: str) -> Union:
         """When a host op of one of these kinds is open on any of the worker's threads."""
         if kinds not in self._host_spans:
-            self._host_spans[kinds] = spans(self.host.filter(pl.col("kind").is_in(kinds)))
+            rows = self.host.select("kind", "start_ns", "dur_ns")
+            self._host_spans[kinds] = spans(rows.filter(pl.col("kind").is_in(kinds)))
         return self._host_spans[kinds]
 
     def share(self, union: Union) -> float | None:
@@ -217,7 +218,7 @@ def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
     seen = profile.devices.filter(pl.col("worker") == worker)
     facts = seen.filter(mine).to_dicts()
     process = profile.workers.filter(pl.col("worker") == worker).to_dicts()
-    ops = _rows(profile.device_ops, mine)
+    ops = rows_where(profile.device_ops, mine)
     possibly = pl.col("worker").eq(worker).fill_null(value=True)  # not told whose it is
     used = profile.device_ops.filter(pl.col("worker") == worker)
     asked = pl.col("incomplete").is_null() & ~pl.col("left_out").str.starts_with(_OUTSIDE)
@@ -231,13 +232,13 @@ def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
         used=tuple(used["device"].drop_nulls().unique().sort()),
         working=tuple(used.filter(pl.col("kind") == "kernel")["device"].drop_nulls().unique().sort()),
         ops=ops,
-        host=_rows(profile.host_ops, pl.col("worker") == worker),
+        host=rows_where(profile.host_ops, pl.col("worker") == worker),
         allocations=profile.allocations.filter(mine),
         collectives=profile.collectives.join(ops.select("id"), left_on="device_op", right_on="id", how="semi"),
-        threads=_rows(profile.threads, possibly),
-        os_calls=_rows(profile.os_calls, possibly),
-        off_cpu=_rows(profile.off_cpu, possibly),
-        gpu_samples=_rows(profile.gpu_samples, mine),
+        threads=rows_where(profile.threads, possibly),
+        os_calls=rows_where(profile.os_calls, possibly),
+        off_cpu=rows_where(profile.off_cpu, possibly),
+        gpu_samples=rows_where(profile.gpu_samples, mine),
         facts=facts[0] if facts else {},
         process=process[0] if process else {},
         visible=seen.height or None,
@@ -250,9 +251,9 @@ def spans(ops: pl.DataFrame) -> Union:
     return Union.of(start, start + ops["dur_ns"].to_numpy()) if ops.height else EMPTY
 
 
-def _rows(table: pl.DataFrame, mine: pl.Expr) -> pl.DataFrame:
-    """The rows of one view; the table itself, not a copy, where all of them are."""
-    return table if table.select(mine.all()).item() else table.filter(mine)
+def rows_where(table: pl.DataFrame, mine: pl.Expr) -> pl.DataFrame:
+    """The rows that are `mine`; the table itself, not a copy, where all of them are."""
+    return table if table.select(mine.fill_null(value=False).all()).item() else table.filter(mine)
 
 
 def _inside(ops: pl.DataFrame, starts: Ints, ends: Ints) -> pl.DataFrame:
@@ -408,7 +409,8 @@ def _slower_ops_ns(steps: pl.DataFrame, profile: Profile) -> int:
     """
     if steps["device"][0] is not None or steps.height <= _ENOUGH_STEPS:
         return 0
-    host = profile.host_ops.filter(pl.col("worker") == steps["worker"][0])
+    rows = profile.host_ops.select("worker", "kind", "name", "start_ns", "dur_ns")
+    host = rows_where(rows, pl.col("worker") == steps["worker"][0])
     starts = steps["host_start_ns"].to_numpy()
     ends = starts + steps["host_dur_ns"].to_numpy()
     ops = _inside(host.filter(pl.col("kind") == "op"), starts, ends)

@@ -10,16 +10,15 @@ import polars as pl
 from advisor.analysis.job import network
 from advisor.analysis.job.job import Job
 from advisor.inputs.hardware import Gpu
+from advisor.vocabulary import POINT_TO_POINT, QUEUED_GAP_NS
 
 LARGE_BYTES: Final = 4 << 20
 """From here on the link counts for more than the start-up."""
 
 _MOST_BYTES: Final = 1 << 48  # more than any message has: sums of such sizes stay within 64 bits
-_PAIRED: Final = ["send", "recv"]
-_VARYING: Final = ["all_to_all", *_PAIRED, "send_recv"]  # what they carry may differ from step to step
+_VARYING: Final = ["all_to_all", *POINT_TO_POINT, "send_recv"]  # what they carry may differ from step to step
 _PLACES: Final = 3  # large collectives in a step; fewer do not show whether the times follow the sizes
 _SPREAD: Final = 0.2  # of the median: between the tenth and the last tenth of times over expected times
-_PAUSE_NS: Final = 5_000  # a queued kernel starts this soon after the one before it
 _LENGTH: Final = pl.col("end_ns") - pl.col("start_ns")
 
 
@@ -55,12 +54,12 @@ def traffic(job: Job) -> pl.DataFrame:
     calls = _with_transfer(job)
     calls = calls.with_columns(
         pl.Series("exposed_ns", _exposed(job, calls, 0), dtype=pl.Int64),
-        pl.Series("awaited_ns", _exposed(job, calls, _PAUSE_NS), dtype=pl.Int64),
+        pl.Series("awaited_ns", _exposed(job, calls, QUEUED_GAP_NS), dtype=pl.Int64),
     )
     devices = devices_of(job)
     placed = network.placement(calls["ranks"], calls["group_size"], devices).rename({"ranks": "peers"})
     me = pl.Series([rank.worker for rank in job.ranks], dtype=pl.Int32).gather(calls["rank"])
-    pair = pl.when(pl.col("op").is_in(_PAIRED)).then(pl.concat_list(pl.lit(me), "peer").list.sort())
+    pair = pl.when(pl.col("op").is_in(POINT_TO_POINT)).then(pl.concat_list(pl.lit(me), "peer").list.sort())
     calls = calls.hstack(placed).with_columns(ends=pl.coalesce(pair, "peers")).drop("ranks", "group", "peer")
     expected = network.expected(calls, gpu_of(job), devices)
     calls = calls.hstack(expected).with_columns(
@@ -93,7 +92,7 @@ def gain_ms(job: Job, saved: pl.DataFrame) -> float:
 def _with_transfer(job: Job) -> pl.DataFrame:
     calls = job.calls.filter(~pl.col("on_host"), pl.col("step").is_in(job.steps))
     calls = calls.with_columns(bytes=pl.when(pl.col("bytes").is_between(0, _MOST_BYTES)).then("bytes"))
-    paired = pl.col("op").is_in(_PAIRED).fill_null(value=False)  # of a group of any size, two take part
+    paired = pl.col("op").is_in(POINT_TO_POINT).fill_null(value=False)  # of a group of any size, two take part
     members = pl.coalesce(
         pl.when(paired).then(2), pl.col("group_size").cast(pl.Int64), pl.lit(job.world_size, pl.Int64)
     )

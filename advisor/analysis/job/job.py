@@ -21,14 +21,14 @@ import polars as pl
 from advisor.analysis.job.network import placement
 from advisor.analysis.job.rank import CALLS, Rank
 from advisor.model.intervals import EMPTY, Ints, Union
-from advisor.text import percent
+from advisor.model.missing import Missing
+from advisor.vocabulary import POINT_TO_POINT
 
 _CLOSE_NS: Final = 20_000  # ends of one collective coincide so nearly: eight V100 in one host differ by at most 7 us
 _CLOSE_SHARE: Final = 0.1  # or by this part of its shortest member
 _CLOSE_SPACING: Final = 0.01  # or by this part of the time between two of its kind: by chance 2 % of ends do
 _CLOSE_MOST: Final = 0.5  # of the shortest member, where only the spacing allows so much
 _TRUSTED_SHARE: Final = 0.9  # of a kind's matches that must pass for the kind to be believed
-_PAIRED: Final = ("send", "recv")
 _BELIEVED_SHARE: Final = 0.9  # of the time in collectives that must be in trusted matches
 _SAME_CLOCK_NS: Final = 1_000_000  # files whose collectives end this close together share a host's clock
 _SITTING_NS: Final = 60_000_000_000  # hosts of one job whose clocks are set at all differ by less
@@ -212,20 +212,18 @@ class Job:
         return here if size and self.world_size and size >= self.world_size else listed or ()
 
     @cached_property
-    def untold(self) -> str | None:
+    def untold(self) -> Missing | None:
         """Why nothing can be said of who waits for whom; None where it can."""
         here, all_ = len(self.members), self.world_size
         if here <= 1:
             rest = "" if all_ is None else f" of {all_}"
-            return f"1 rank{rest} recorded: who waits for whom needs the traces of the others beside it"
+            return Missing("ranks_missing", of=rest)
         if self.matched_share is None:
-            return "the ranks met in no collective that was recorded"
+            return Missing("no_shared_collective")
         if self.matched_share < _BELIEVED_SHARE:
-            rest = f"{percent(1 - self.matched_share)} of the time in collectives"
-            if self.mixed:
-                return f"{rest} is in groups of ranks that never meet: their files may be of different jobs"
-            return f"{rest} could not be matched between the ranks: their ends do not coincide"
-        return None if self.steps else "the ranks have no step in common"
+            code = "groups_never_meet" if self.mixed else "collectives_unmatched"
+            return Missing(code, share=1 - self.matched_share)
+        return None if self.steps else Missing("no_common_step")
 
     @cached_property
     def pace(self) -> pl.DataFrame:
@@ -260,13 +258,13 @@ def _matched(calls: pl.DataFrame) -> pl.DataFrame:
 
     Every rank counts its sends and receives by itself, so that those are matched by their order between two ranks.
     """
-    pair = pl.col("op").is_in(_PAIRED).fill_null(value=False)
+    pair = pl.col("op").is_in(POINT_TO_POINT).fill_null(value=False)
     sender = pl.when(pl.col("op") == "send").then("worker").otherwise("peer")
     receiver = pl.when(pl.col("op") == "send").then("peer").otherwise("worker")
     keyed = calls.with_columns(
         group_key=pl.col("group").fill_null(""),
         ranks_key=pl.col("ranks").fill_null(""),
-        op_key=pl.when(pair).then(pl.lit(_PAIRED[0])).otherwise("op"),
+        op_key=pl.when(pair).then(pl.lit(POINT_TO_POINT[0])).otherwise("op"),
         sender=pl.when(pair).then(sender),
         receiver=pl.when(pair).then(receiver),
     )
@@ -371,7 +369,7 @@ def _pace(position: int, rank: Rank, job: Job) -> pl.DataFrame:
     waited = mine.filter("trusted")
     begun = waited["start_ns"].to_numpy()
     waiting = Union.of(begun, begun + waited["wait_ns"].to_numpy())
-    paired = waited.filter(pl.col("op").is_in(_PAIRED))
+    paired = waited.filter(pl.col("op").is_in(POINT_TO_POINT))
     begun = paired["start_ns"].to_numpy()
     between_two = Union.of(begun, begun + paired["wait_ns"].to_numpy())
     exposed = _beyond(inside, work, start, end)

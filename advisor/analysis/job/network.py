@@ -17,6 +17,7 @@ import polars as pl
 
 from advisor.inputs.hardware import Gpu
 from advisor.inputs.names.kernels import COLLECTIVES
+from advisor.model.missing import Missing
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Schema: TypeAlias = dict[str, pl.DataType | type[pl.DataType]]
@@ -133,46 +134,37 @@ class Link:
     capability: float
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """Something that cannot be told, and why."""
-
-    why: str
-
-
 _GEFORCE: Final = re.compile(r"RTX \d{4}(?: Ti)?")
 
 
-def link(gpu: Gpu | None, group_size: int, devices: int | None) -> Link | Unknown:
+def link(gpu: Gpu | None, group_size: int, devices: int | None) -> Link | Missing:
     """What joins a group of that many GPUs on one host that has `devices` of them.
 
     NVLink where a switch joins any of them, or the group is the whole board. A bridge is an option and joins one pair:
     PCIe is what is sure to be there, at the rate of GPUs below one CPU.
     """
     if gpu is None:
-        return Unknown("which GPU it is cannot be told")
+        return Missing("gpu_unknown_link")
     if len({one.link for one in gpu.variants}) > 1:
-        return Unknown(f"variants of the {gpu.model} differ in what links them")
+        return Missing("links_of_variants", model=gpu.model)
     return _on_board(gpu, group_size, devices) if gpu.link in {"nvlink", "xgmi"} else _over_pcie(gpu)
 
 
-def _on_board(gpu: Gpu, group_size: int, devices: int | None) -> Link | Unknown:
+def _on_board(gpu: Gpu, group_size: int, devices: int | None) -> Link | Missing:
     """Without a switch GPUs are wired pair by pair: a part of the board has a part of the links, which is not known."""
     if gpu.nccl_ring_gbs is None or gpu.link_gbs is None:
-        return Unknown(f"the table knows no ring bandwidth for the {gpu.model}")
+        return Missing("no_ring_bandwidth", model=gpu.model)
     board = _BOARD if gpu.capability < _SWITCHED_FROM else _HALF_BOARD if devices == _HALF_BOARD else None
     if board and group_size != board:
-        return Unknown(
-            f"boards of {board} {gpu.model} are wired pair by pair: what joins {group_size} of them is not recorded"
-        )
+        return Missing("wired_in_pairs", board=board, model=gpu.model, size=group_size)
     return Link("nvlink", gpu.link_gbs, gpu.nccl_ring_gbs, gpu.capability)
 
 
-def _over_pcie(gpu: Gpu) -> Link | Unknown:
+def _over_pcie(gpu: Gpu) -> Link | Missing:
     if _GEFORCE.fullmatch(gpu.model):
-        return Unknown("GeForce cards reach each other through the host's memory, at a rate that is not known")
+        return Missing("geforce_link")
     if gpu.vendor != "NVIDIA" or gpu.pcie_gbs is None or gpu.nccl_pcie_gbs is None:
-        return Unknown(f"the table knows no link between {gpu.model}s")
+        return Missing("no_link", model=gpu.model)
     return Link("pcie", gpu.pcie_gbs, gpu.nccl_pcie_gbs, gpu.capability)
 
 
@@ -234,7 +226,7 @@ def startup_ns(op: pl.Expr, group_size: pl.Expr) -> pl.Expr:
 def wired_in_pairs(gpu: Gpu | None, group_size: int, devices: int | None) -> bool:
     """Whether that group is joined by links of which only the number is not known."""
     way = link(gpu, group_size, devices)
-    return isinstance(way, Unknown) and gpu is not None and gpu.link == "nvlink" and gpu.nccl_ring_gbs is not None
+    return isinstance(way, Missing) and gpu is not None and gpu.link == "nvlink" and gpu.nccl_ring_gbs is not None
 
 
 _MODELLED: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"})
@@ -320,7 +312,7 @@ def _expectation(case: _Case, nbytes: pl.Series, gpu: Gpu | None, devices: int |
     if curve := curve_of(gpu, op, n, case.nodes):
         measured = curve_ns(curve, n, size)
     best = np.where(np.isnan(measured), model, measured)
-    why = way.why if isinstance(way, Unknown) else _NO_SIZE if op in _MODELLED else _NO_MODEL
+    why = way if isinstance(way, Missing) else _NO_SIZE if op in _MODELLED else _NO_MODEL
     told = {"guide_ns": guide, "model_ns": model, "curve_ns": measured, "expected_ns": best}
     known = pl.col("expected_ns").is_not_null()
     return (
@@ -329,25 +321,23 @@ def _expectation(case: _Case, nbytes: pl.Series, gpu: Gpu | None, devices: int |
         .with_columns(
             basis=pl.when(known).then(pl.lit(CURVE if curve else MODEL)),
             link=pl.lit(way.kind if isinstance(way, Link) else None, pl.String),
-            why=pl.when(~known).then(pl.lit(_NO_SIZE if curve else why)),
+            why=pl.when(~known).then(pl.lit((_NO_SIZE if curve else why).encoded)),
         )
     )
 
 
-_NO_SIZE: Final = "the collective bears no size"
-_NO_MODEL: Final = "NCCL has no model of operations made of point-to-point transfers"
+_NO_SIZE: Final = Missing("no_size")
+_NO_MODEL: Final = Missing("no_point_to_point_model")
 
 
-def _way(case: _Case, gpu: Gpu | None, devices: int | None) -> Link | Unknown:
+def _way(case: _Case, gpu: Gpu | None, devices: int | None) -> Link | Missing:
     refused = {
-        "which operation it is cannot be told": case.op not in COLLECTIVES,
-        "a barrier moves no data": case.op == "barrier",
-        "the size of the group is not recorded": case.group_size is None,
-        "a group of one moves no data": case.group_size is not None and case.group_size <= 1,
-        "whether the group lies on one node cannot be told from its ranks and the devices shown": (
-            case.spans_nodes is None
-        ),
-        "the group spans nodes, and their network is not in the profile": case.spans_nodes is True,
+        "operation_unknown": case.op not in COLLECTIVES,
+        "barrier": case.op == "barrier",
+        "group_size_unknown": case.group_size is None,
+        "group_of_one": case.group_size is not None and case.group_size <= 1,
+        "placement_unknown": case.spans_nodes is None,
+        "spans_nodes": case.spans_nodes is True,
     }
     why = next((why for why, holds in refused.items() if holds), None)
-    return link(gpu, case.group_size or 0, devices) if why is None else Unknown(why)
+    return link(gpu, case.group_size or 0, devices) if why is None else Missing(why)

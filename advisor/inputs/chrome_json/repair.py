@@ -13,7 +13,8 @@ _BOUNDARY = re.compile(rb'\}(?=\s*,\s*\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|arg
 # Possessive throughout: linear on hostile text.
 _JSON_RUN = re.compile(
     rb"""
-    ( (?: "[^"\\\x00-\x1f]*+" | "(?:[^"\\\x00-\x1f]++|\\[^\x00-\x1f])*+" | [^",NIin-]++
+    ( (?: [NIin,-]{16,}+                             # that many on end are no JSON, whatever is made of them
+        | "[^"\\\x00-\x1f]*+" | "(?:[^"\\\x00-\x1f]++|\\[^\x00-\x1f])*+" | [^",NIin-]++
         | -(?![NIin]) | ,(?!\s*+[\]}]) | null )++ )  # all is well
     | "(?:[^"\\]++|\\.)*+"?                          # a string with control characters, or without an end
     | ,                                              # in front of a closing bracket

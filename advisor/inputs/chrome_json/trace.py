@@ -13,11 +13,16 @@ import msgspec
 from advisor.errors import ReadError
 from advisor.inputs.chrome_json.repair import BETWEEN, apart, last_boundary, repaired
 from advisor.inputs.chrome_json.source import Source
+from advisor.limits import too_large
 from advisor.text import count
 
 _LONGEST_HEAD_BYTES: Final = 16 << 20  # real ones have a few kB
 _PATIENCE_BYTES: Final = 8 << 20  # of text that cannot be decoded, before it is taken to be damaged
 
+_MOST_UNDECODED_BYTES: Final = 256 << 20
+_LONGEST_STRING_BYTES: Final = 64 << 20
+
+_AGAIN: Final = "copy or record the profile again"
 _REPAIRED: Final = "some of the file is malformed: repaired where possible"
 _CUT_OFF: Final = "the file ends early or its end is damaged: read up to the last whole event"
 _LIST_OPENS = re.compile(rb'\A\s*\[|"traceEvents"\s*:\s*\[')
@@ -90,6 +95,7 @@ class Trace(Generic[E, H]):
 
     name: str
     form: Form[E, H]
+    max_bytes: int | None = None
     header: H = field(init=False)
     salvaged: list[str] = field(default_factory=list)
     dropped: int = 0
@@ -109,11 +115,12 @@ class Trace(Generic[E, H]):
         Raises:
             ReadError: this is no trace, or nothing of it can be read.
         """
-        pieces = iter(source)
+        pieces = self._limited(source)
         text, opening = self._open(pieces, source)
         pending, retry_at = bytearray(b"[" + text), 0
         for piece in pieces:
             pending += piece
+            self._bound(pending)
             if len(pending) < retry_at:
                 continue
             cut = last_boundary(pending)
@@ -134,6 +141,22 @@ class Trace(Generic[E, H]):
         self.decoded += len(events)
         self._conclude(source)
         yield events
+
+    def _limited(self, source: Source) -> Iterator[bytes]:
+        """The pieces of the text, up to as many bytes as are allowed."""
+        size = 0
+        for piece in source:
+            size += len(piece)
+            if self.max_bytes is not None and size > self.max_bytes:
+                raise too_large(self.name, self.max_bytes)
+            yield piece
+
+    def _bound(self, pending: bytearray) -> None:
+        """Raises ReadError where text goes on and on without being events: it is held until it can be decoded."""
+        if len(pending) > _MOST_UNDECODED_BYTES:
+            raise ReadError(f"{self.name}: {_MOST_UNDECODED_BYTES >> 20} MiB on end are no trace events; {_AGAIN}")
+        if len(pending) > _LONGEST_STRING_BYTES and pending.rfind(b'"', len(pending) - _LONGEST_STRING_BYTES) < 0:
+            raise ReadError(f"{self.name}: over {_LONGEST_STRING_BYTES >> 20} MiB of one text or of nothing; {_AGAIN}")
 
     def _open(self, pieces: Iterator[bytes], source: Source) -> tuple[bytes, bytes]:
         """Read up to the start of the event list: (text after it, what must precede that text to make a document)."""

@@ -11,8 +11,10 @@ import polars as pl
 from advisor.analysis.job.collectives import LARGE_BYTES, devices_of, gain_ms, gpu_of, traffic
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.network import expected, startup_ns, wired_in_pairs
-from advisor.metrics.metric import Metric, Missing, Value, measures_jobs, tabulates_jobs
+from advisor.metrics.metric import Metric, Value, measures_jobs, tabulates_jobs
+from advisor.model.missing import Missing
 from advisor.text import percent
+from advisor.vocabulary import POINT_TO_POINT
 
 _MIB: Final = 1 << 20
 _SMALL_BYTES: Final = 8 * _MIB
@@ -22,11 +24,10 @@ _SURELY_FAST: Final = 0.8  # of the expected bandwidth: reached with some waitin
 _BACKWARD: Final = 2 / 3  # of the kernels' time: two products for each one of the forward pass
 _MOSTLY: Final = 0.9
 _ENOUGH_CALLS: Final = 3
-_PAIRED: Final = ["send", "recv"]
 _REDUCTIONS: Final = ["all_reduce", "reduce_scatter"]
-_NO_SIZES: Final = Missing("the collectives bear no sizes")
-_NONE: Final = Missing("no collective ran on a device in the steps that are used")
-_NO_STEPS: Final = Missing("the ranks have no step in common")
+_NO_SIZES: Final = Missing("no_collective_sizes")
+_NONE: Final = Missing("no_collective_on_device")
+_NO_STEPS: Final = Missing("no_common_step")
 
 _TRANSFER: Final = (
     "transfer: from the last arrival to the end, of the member for which that is shortest; where not all members were"
@@ -128,7 +129,7 @@ def bandwidths(job: Job) -> Mapping[str, Value]:
             job,
             known.filter(pl.col("curve_ns").is_not_null()),
             "curve_ns",
-            Missing("the hardware table has no measured curve for these groups"),
+            Missing("no_measured_curve"),
         ),
         "transfer_told_share": _share(calls.filter("told"), calls, "dur_ns"),
     }
@@ -361,7 +362,8 @@ def _untold(calls: pl.DataFrame) -> Missing:
     """Why no time is expected of the collectives: the reason that the most time rests on."""
     if calls["bytes"].null_count() == calls.height:
         return _NO_SIZES
-    return Missing(_mostly(calls, "why") or "no collective is large enough to tell")
+    why = _mostly(calls, "why")
+    return Missing.decoded(why) if why else Missing("no_collective_large_enough")
 
 
 def _mostly(calls: pl.DataFrame, column: str) -> str | None:
@@ -389,16 +391,13 @@ def _reached(job: Job, calls: pl.DataFrame) -> dict[str, Value]:
     shown = next(some for some in (known, large, sized) if some.height)
     found: dict[str, Value] = {names[0]: float(shown["moved"].sum()) / float(shown["transfer_ns"].sum())}
     if not known.height:
-        why = _untold(large) if large.height else Missing("no collective of 4 MiB or more: the start-up hides the link")
+        why = _untold(large) if large.height else Missing("no_large_collective")
         return found | dict.fromkeys(names[1:], why)
     found[names[1]] = float(known["moved"].sum()) / float(known["expected_ns"].sum())
     share = float(known["expected_ns"].sum()) / float(known["transfer_ns"].sum())
     told = (_share(known.filter("told"), known, "dur_ns") or 0.0) >= _MOSTLY
     here, all_ = len(job.ranks), job.world_size or "an unknown number of"
-    waits = Missing(
-        f"waiting for late ranks cannot be told from the transfer ({here} of {all_} ranks recorded, or not matched);"
-        f" the shortest calls reach {percent(share)} of what the links allow"
-    )
+    waits = Missing("transfer_and_waiting", here=here, world=all_, share=share)
     return found | {names[2]: share if told or share >= _SURELY_FAST else waits}
 
 
@@ -469,7 +468,7 @@ def _pace_of_large(calls: pl.DataFrame) -> float:
 def _broadcasts(job: Job, calls: pl.DataFrame) -> dict[str, Value]:
     all_ = calls.filter(pl.col("op") == "broadcast")
     if all_["of_buffers"].null_count():
-        why = Missing("what launched the broadcasts was not recorded")
+        why = Missing("broadcast_launch_not_recorded")
         return {"buffer_broadcasts_per_step": why, "buffer_broadcast_ms": why}
     found = all_.filter("of_buffers").with_columns(saved_ns="exposed_ns")
     return {
@@ -482,9 +481,7 @@ def _across(job: Job, calls: pl.DataFrame) -> dict[str, Value]:
     names = ("cross_node_share", "cross_node_ms", "cross_node_halved_ms")
     told = calls.filter(pl.col("spans_nodes").is_not_null())
     if (_share(told, calls, "transfer_ns") or 0.0) < _MOSTLY:
-        return dict.fromkeys(
-            names, Missing("which ranks the groups hold, or how many GPUs a host has, is not recorded")
-        )
+        return dict.fromkeys(names, Missing("groups_not_recorded"))
     across = told.filter("spans_nodes").with_columns(saved_ns="exposed_ns")
     wide = across.filter(pl.col("dtype") == "Float")
     halved = wide.with_columns(saved_ns=_at_most_exposed(pl.col("transfer_ns") / 2))
@@ -497,7 +494,7 @@ def _across(job: Job, calls: pl.DataFrame) -> dict[str, Value]:
 
 def _pairs(calls: pl.DataFrame) -> dict[str, Value]:
     names = ("slowest_pair", "slowest_pair_share")
-    matched = pl.col("exact") | ~pl.col("op").is_in(_PAIRED)
+    matched = pl.col("exact") | ~pl.col("op").is_in(POINT_TO_POINT)
     between = calls.filter(
         matched,
         pl.col("ends").list.len() == 2,  # noqa: PLR2004 - a pair
@@ -510,7 +507,7 @@ def _pairs(calls: pl.DataFrame) -> dict[str, Value]:
     if speeds.height <= 1:
         return dict.fromkeys(
             names,
-            Missing("no pairs of ranks with messages of known size, whose links could be compared"),
+            Missing("no_pairs_of_known_size"),
         )
     slowest = speeds.row(0, named=True)
     typical = float(np.median(speeds["gbs"].to_numpy()))

@@ -12,8 +12,9 @@ from advisor.analysis.device.host_work import minus
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.job.rank import trains
-from advisor.metrics.metric import Metric, Missing, Value, measures
+from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
+from advisor.model.missing import Missing
 from advisor.model.profile import named
 
 _SMALL_BYTES: Final = 8 << 20
@@ -23,8 +24,8 @@ _ENOUGH: Final = 3
 _BESIDE: Final = 0.5  # of a kernel's time that collectives must cover for it to count as slowed down
 _DEVICE: Final = ("device_ops",)
 _SIZES: Final = ("device_ops", "collectives.bytes")
-_NONE: Final = Missing("no collective ran on this device in the steps that are used")
-_NO_OPS: Final = Missing("no framework op tells whether the job trains")
+_NONE: Final = Missing("no_collective_on_device")
+_NO_OPS: Final = Missing("training_unknown")
 _CALLS: Final = r"^(?:c10d::|record_param_comms$)"
 _SHAPE: Final = ["name", "grid", "block", "op_name", "shapes"]
 
@@ -93,7 +94,7 @@ def calls(view: DeviceView) -> Mapping[str, Value]:
         "collectives_per_step": float(number["len"].sum()) / view.steps.height,
         "collective_calls": told or _NONE,
         "collectives_in": _NO_OPS if trained is None else "training" if trained else "inference",
-        "backend": view.process.get("backend") or Missing("the recording does not tell the backend"),
+        "backend": view.process.get("backend") or Missing("backend_unknown"),
     }
 
 
@@ -128,7 +129,7 @@ def sizes(view: DeviceView) -> Mapping[str, Value]:
     if not len(found):
         return dict.fromkeys(("collective_bytes_per_step", "collective_median_bytes", "small_message_share"), _NONE)
     if found.null_count():
-        why = Missing(f"{found.null_count()} of {len(found)} collectives bear no size")
+        why = Missing("sizes_partly_missing", missing=found.null_count(), collectives=len(found))
         return dict.fromkeys(("collective_bytes_per_step", "collective_median_bytes", "small_message_share"), why)
     total = float(found.sum())
     return {
@@ -326,11 +327,11 @@ def contention(view: DeviceView) -> Mapping[str, Value]:
         return {}
     start = ran["start_ns"].to_numpy()
     covered = pl.Series(running.within(start, start + ran["dur_ns"].to_numpy()))
-    ops = view.host.select(op="id", op_name="name", shapes="shapes")
     beside, alone = pl.col("covered") >= _BESIDE * pl.col("dur_ns"), pl.col("covered") == 0
-    known = ran.with_columns(covered=covered).join(ops, on="op", how="left")
-    if not known.select(beside.any()).item():
+    ran = ran.with_columns(covered=covered)
+    if not ran.select(beside.any()).item():
         return {"contention_ms": 0.0, "contention_ratio": 1.0}
+    known = ran.join(view.host.select(op="id", op_name="name", shapes="shapes"), on="op", how="left")
     both = (
         known.group_by(_SHAPE)
         .agg(
@@ -343,7 +344,7 @@ def contention(view: DeviceView) -> Mapping[str, Value]:
     )
     usual = float((both["calls"] * both["without_ns"]).sum())
     if not usual:
-        why = Missing("no kernel ran three times beside a collective and three times alone")
+        why = Missing("no_overlap_sample")
         return {"contention_ms": why, "contention_ratio": why}
     slower = float((both["calls"] * both["with_ns"]).sum()) - usual
     return {"contention_ms": view.per_step_ms(max(0.0, slower)), "contention_ratio": (usual + slower) / usual}
@@ -374,9 +375,7 @@ def between_devices(view: DeviceView) -> Mapping[str, Value]:
     known = taken and not copies["bytes"].null_count()
     return {
         "peer_copy_ms": view.per_step_ms(spans(copies).total),
-        "peer_copy_gbs": float(copies["bytes"].sum()) / taken
-        if known
-        else Missing("no copy from device to device with its size"),
+        "peer_copy_gbs": float(copies["bytes"].sum()) / taken if known else Missing("no_device_copy_sizes"),
     }
 
 

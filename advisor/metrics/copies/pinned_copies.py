@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.host_work import device_places, undirected_copies
 from advisor.analysis.device.roofline import gains_ms
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.metrics.metric import Metric, Missing, Value, measures
+from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.profile import named
 
 _LEAST_BYTES: Final = 1_000_000  # scalars and small tensors are not worth a stream
@@ -99,7 +99,7 @@ def prefetch(view: DeviceView) -> Mapping[str, Value]:
     if not view.total_ns:
         return {}
     if untold := undirected_copies(view):
-        return dict.fromkeys(("exposed_copy_share", "exposed_copy_ms", "copy_gain_ms"), Missing(untold))
+        return dict.fromkeys(("exposed_copy_share", "exposed_copy_ms", "copy_gain_ms"), untold)
     found = _copies(view)
     exposed = _exposed_ns(view, found)
     unplaced = _exposed_ns(view, found.filter(pl.col("launch").is_null()))

@@ -11,7 +11,8 @@ import polars as pl
 from advisor.analysis.device.host_work import device_places
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.metrics.metric import Metric, Missing, Value, measures
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.missing import Missing
 
 _SMALL_BYTES: Final = 65_536  # 4 us at 16 GB/s: less than it takes to launch the copy
 _VALUE_BYTES: Final = 1024  # reading values one by one is synchronisation, and is told there
@@ -51,7 +52,7 @@ def small_copies(view: DeviceView) -> Mapping[str, Value]:
     if not view.total_ns:
         return {}
     if view.used_ops.filter(pl.col("kind") == "memcpy")["bytes"].null_count():
-        return dict.fromkeys(_NAMES, Missing("the copies bear no sizes"))
+        return dict.fromkeys(_NAMES, Missing("no_copy_sizes"))
     found = _small(view)
     return {
         "small_copies_per_step": found.height / view.steps.height,

@@ -9,12 +9,13 @@ import polars as pl
 
 from advisor.analysis.device.host_work import device_places
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.metrics.metric import Metric, Missing, Value, measures
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.missing import Missing
 
 _PCIE_EFFICIENCY: Final = 0.88  # of the link's rate that a pinned copy reaches
 _PCIE_SOURCE: Final = "55.4 of 63 GB/s measured on 8xH200 nodes (stas00/ml-engineering, network/README.md)"
 _NEEDS: Final = ("device_ops",)
-_NO_SIZES: Final = Missing("the copies bear no sizes")
+_NO_SIZES: Final = Missing("no_copy_sizes")
 
 
 def _pageable(ops: pl.DataFrame) -> pl.DataFrame:
@@ -87,6 +88,6 @@ def _pinned_ms(view: DeviceView, pageable: pl.DataFrame, exposed_ns: int) -> Val
     if pageable["bytes"].null_count():
         return _NO_SIZES
     if view.gpu is None or view.gpu.pcie_gbs is None:
-        return Missing("the device's PCIe rate is not known")
+        return Missing("pcie_rate_unknown")
     pinned_ns = float(pageable["bytes"].sum()) / (_PCIE_EFFICIENCY * view.gpu.pcie_gbs)  # GB/s is bytes per ns
     return view.per_step_ms(exposed_ns * min(1.0, pinned_ns / max(1, int(pageable["dur_ns"].sum()))))

@@ -8,13 +8,15 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_work import LONG_GAP_NS, device_places, inside, minus
+from advisor.analysis.device.host_work import device_places, inside, minus
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.metrics.metric import Metric, Missing, Value, measures
+from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import EMPTY, Union
+from advisor.model.missing import Missing
 from advisor.text import ms
+from advisor.vocabulary import LAUNCH_GAP_NS
 
 _COPY: Final = r"^(?:cuda|hip|cu)Memcpy(?:[A-Z0-9]\w*)?$"
 _MEMSET: Final = r"^(?:cuda|hip|cu)Memset(?:[A-Z0-9]\w*)?$"
@@ -55,7 +57,7 @@ def _cost(view: DeviceView, ops: pl.DataFrame) -> Union:
         return EMPTY
     calls = spans(_calls(view, ops))
     late = pl.col("host_bound_ns") + pl.col("sync_ns")
-    found = view.once(gaps).filter(late.is_between(1, LONG_GAP_NS))  # in a longer one the host does something else
+    found = view.once(gaps).filter(late.is_between(1, LAUNCH_GAP_NS))  # in a longer one the host does something else
     dry = view.busy.last_end(found["start_ns"].to_numpy())
     after = found.filter(inside(calls, pl.DataFrame({"start_ns": np.maximum(dry - 1, 0)})))
     idle = Union.of(after["start_ns"].to_numpy(), after["end_ns"].to_numpy()) if after.height else EMPTY
@@ -129,7 +131,7 @@ def synchronous_copies(view: DeviceView) -> Mapping[str, Value]:
     return {
         "sync_copies_per_step": found.height / view.steps.height,
         "sync_copy_cost_share": share,
-        "sync_copy_bytes_per_step": Missing("the copies bear no sizes")
+        "sync_copy_bytes_per_step": Missing("no_copy_sizes")
         if found["bytes"].null_count()
         else float(found["bytes"].sum()) / view.steps.height,
         "sync_copy_calls": _named(view, found),

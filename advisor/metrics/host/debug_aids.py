@@ -117,9 +117,11 @@ def _unchecked_ms(view: DeviceView, checking: Union) -> float:
 
 
 def _checks(view: DeviceView) -> pl.DataFrame:
+    engine = view.host.filter(pl.col("kind") == "op", named(f"^{_CHECKED}"))["id"]
+    if not len(engine):
+        return view.used_host.clear()
     name = pl.col("name").cast(pl.String)
-    engine = view.host.filter(pl.col("kind") == "op", name.str.starts_with(_CHECKED))["id"]
-    return view.used_host.filter(pl.col("parent").is_in(engine.implode()), name.is_in(_CHECKS))
+    return view.used_host.filter(pl.col("parent").is_in(engine.implode())).filter(name.is_in(_CHECKS))
 
 
 @measures(

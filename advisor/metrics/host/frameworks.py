@@ -10,14 +10,16 @@ import polars as pl
 from advisor.analysis.device.host_work import minus, places
 from advisor.analysis.device.kernels import kernels, largest, longest
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.metrics.metric import Metric, Missing, Value, measures
+from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
+from advisor.model.missing import Missing
 from advisor.model.profile import named
 from advisor.text import runs_of
+from advisor.vocabulary import DRIVER_CALLS
 
 _XPROF: Final = "XProf's overview page"
 _OF_XLA: Final = ("tensorflow", "jax")
-_ELSEWHERE: Final = Missing("told of TensorFlow and JAX only")
+_ELSEWHERE: Final = Missing("xla_frameworks_only")
 _NEEDS: Final = ("device_ops",)
 _SIXTEEN: Final = ["fp16", "bf16"]
 _TOLD: Final = 0.5
@@ -52,7 +54,7 @@ def devices(view: DeviceView) -> Mapping[str, Value]:
         return {}
     working = {"devices_working": runs_of(view.working)}
     if view.visible is None:
-        return dict.fromkeys(("devices_visible", "devices_idle"), Missing("the profile describes no device")) | working
+        return dict.fromkeys(("devices_visible", "devices_idle"), Missing("no_device_description")) | working
     return working | {"devices_visible": view.visible, "devices_idle": view.visible - len(view.used)}
 
 
@@ -88,7 +90,7 @@ def _between_steps(view: DeviceView) -> Mapping[str, Value]:
     names = ("between_steps_share", "between_steps_input_part")
     steps = view.complete.sort("host_start_ns")
     if not steps["step"].diff().drop_nulls().eq(1).all():
-        return dict.fromkeys(names, Missing("not all steps between the first and the last are complete"))
+        return dict.fromkeys(names, Missing("incomplete_steps"))
     start, end = steps["host_start_ns"].to_numpy(), (steps["host_start_ns"] + steps["host_dur_ns"]).to_numpy()
     whole = Union.of([start.min()], [end.max()])
     between = minus(whole, Union.of(start, end))
@@ -132,7 +134,7 @@ def eager(view: DeviceView) -> Mapping[str, Value]:
     if not view.total_ns:
         return {}
     if view.process.get("framework") != "tensorflow":
-        return dict.fromkeys(_EAGER, Missing("told of TensorFlow only"))
+        return dict.fromkeys(_EAGER, Missing("tensorflow_only"))
     ops, eager_ops = _outermost(view), _eager(view)
     total, mine = int(ops["dur_ns"].sum()), int(eager_ops["dur_ns"].sum())
     ran = view.used_ops.filter(pl.col("kind") == "kernel", pl.col("eager").is_not_null())
@@ -142,10 +144,8 @@ def eager(view: DeviceView) -> Mapping[str, Value]:
         "eager_ops_per_step": eager_ops.height / view.steps.height,
         "device_eager_share": float(ran.filter("eager")["dur_ns"].sum()) / max(1, int(ran["dur_ns"].sum()))
         if ran.height
-        else Missing("the profile does not tell which kernels are of eager ops"),
-        "function_tracing_share": traced.total / calls.total
-        if calls.total
-        else Missing("no call of a tf.function was recorded"),
+        else Missing("eager_kernels_unknown"),
+        "function_tracing_share": traced.total / calls.total if calls.total else Missing("no_tf_function"),
     }
 
 
@@ -185,7 +185,7 @@ def _calls(view: DeviceView, told: str) -> pl.DataFrame:
 def arranged(view: DeviceView) -> Mapping[str, Value]:
     """What the user of TensorFlow has chosen already, as names in the recording betray it."""
     if view.process.get("framework") != "tensorflow":
-        return dict.fromkeys(("keras_fit_ranges", "private_launch_threads"), Missing("told of TensorFlow only"))
+        return dict.fromkeys(("keras_fit_ranges", "private_launch_threads"), Missing("tensorflow_only"))
     ranges = view.host.filter(pl.col("kind").is_in(["annotation", "step"]))
     return {
         "keras_fit_ranges": ranges.filter(named(_OF_KERAS)).height,
@@ -208,10 +208,10 @@ def placement(view: DeviceView) -> Mapping[str, Value]:
     """Ops placed on the device against those on the host."""
     if not view.total_ns:
         return {}
-    ops = view.used_host.filter(pl.col("kind") == "op")
+    ops = view.used_host.select("id", "parent", "kind").filter(pl.col("kind") == "op")
     innermost = ops.filter(~pl.col("id").is_in(ops["parent"].drop_nulls().implode()))
     if not innermost.height:
-        return {"device_op_share": Missing("no framework op was recorded on the host")}
+        return {"device_op_share": Missing("no_host_op")}
     launching = innermost.filter(pl.col("id").is_in(view.ops["op"].drop_nulls().unique().implode())).height
     return {"device_op_share": launching / innermost.height}
 
@@ -295,7 +295,7 @@ def _bits(view: DeviceView) -> dict[str, Value]:
         return {}
     told = ran.with_columns(dtype=pl.coalesce("op_dtype", "element_type"))
     if told.filter(pl.col("dtype").is_not_null())["dur_ns"].sum() < _TOLD * total:
-        return dict.fromkeys(_BITS, Missing("of most kernels the profile does not tell the type of the values"))
+        return dict.fromkeys(_BITS, Missing("value_types_unknown"))
     found = told.filter(pl.col("dtype").is_in(_SIXTEEN))
     return {
         "sixteen_bit_kernel_share": float(found["dur_ns"].sum()) / total,
@@ -324,7 +324,7 @@ def contention(view: DeviceView) -> Mapping[str, Value]:
     if not view.total_ns:
         return {}
     if view.device is None:
-        return dict.fromkeys(_CONTENTION, Missing("this worker used no device in the recording"))
+        return dict.fromkeys(_CONTENTION, Missing("no_device_used"))
     waits = minus(spans(view.host.filter(_launching())), view.busy | view.host_spans("input"))
     launching = waits & Union.of(view.starts, view.ends)
     both = (launching & view.host_spans("pipeline")).total
@@ -339,4 +339,4 @@ _CONTENTION: Final = ("input_during_launch_share", "input_during_launch_part")
 
 def _launching() -> pl.Expr:
     executes = named("^ExecutorState::Process")
-    return pl.col("kind").is_in(["runtime", "sync", "allocator"]) | executes
+    return pl.col("kind").is_in(DRIVER_CALLS) | executes

@@ -20,10 +20,10 @@ from advisor.analysis.device.host_work import (
 )
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.metrics.metric import Metric, Missing, Value, measures
+from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
+from advisor.model.missing import Missing
 from advisor.model.profile import named
-from advisor.text import percent
 
 _LONG_OP_NS: Final = 50_000  # views and sizes take a few us; what takes longer computes
 _LEFT_ON_DEVICE: Final = (0.25, 0.0)
@@ -38,15 +38,8 @@ _LEAST_BYTES: Final = 1024  # a scalar is read, a tensor is moved
 _NEEDS: Final = ("device_ops", "device_ops.launch", "host_ops")
 _STALLS: Final = ("stall_causes", "stall_first_use_part", "stall_least_gain_ms", "stall_gain_ms")
 _SILENT_SHARE: Final = 0.05  # of the recording, as for idle time of unknown cause
-_SILENT: Final = "nothing was recorded on the host, and no second step says that the job was at work"
 _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
-_NO_FRAMES: Final = {
-    "tensorflow": "recorded without Python's calls: tf.profiler.experimental.ProfilerOptions(python_tracer_level=1) "
-    "asks for them (TensorFlow 2.21 records none all the same)",
-    "jax": "recorded without Python's calls: jax.profiler.ProfileOptions().python_tracer_level = 1",
-    "pytorch": "no Python calls were recorded: with_stack=True records them in recent PyTorch",
-    None: "no Python calls were recorded",
-}
+_FRAMEWORKS: Final = ("tensorflow", "jax", "pytorch")
 _LOGGING: Final = (
     r"(?:^|/)(?:logging/__init__|wandb/|mlflow/|tensorboardX/|torch/utils/tensorboard/)|<built-in function print>"
     r"|(?:^|/)tqdm/.*: (?:refresh|display|fp_write|print_status)"  # not its loop, which stays open around the steps
@@ -101,7 +94,7 @@ def host_ops(view: DeviceView) -> Mapping[str, Value]:
     if not view.total_ns:
         return {}
     if why := untold(view):
-        return dict.fromkeys(_HOST_OPS, Missing(why))
+        return dict.fromkeys(_HOST_OPS, why)
     waiting, ops = view.once(launch_gaps) | view.once(stalls), view.once(_cpu_ops)
     lost = spans(ops) & waiting
     start = ops["start_ns"].to_numpy()
@@ -161,12 +154,12 @@ def stalled(view: DeviceView) -> Mapping[str, Value]:
     if not view.total_ns:
         return {}
     if why := untold(view):
-        return dict.fromkeys(_STALLS, Missing(why))
+        return dict.fromkeys(_STALLS, why)
     lost = view.once(stalls)
     ran = telling(view, lost)
     silent = int(ran.filter(pl.col("name").is_null())["self_ns"].sum()) / view.total_ns
     if view.steps.height == 1 and silent >= _SILENT_SHARE:
-        return dict.fromkeys(_STALLS, Missing(f"{percent(silent)} of the time {_SILENT}"))
+        return dict.fromkeys(_STALLS, Missing("silent_host", share=silent))
     least, most = _gains(view, lost, lost, _LEFT_OF_STALL)
     return {
         "stall_causes": in_words(view, ran),
@@ -203,9 +196,14 @@ def logging(view: DeviceView) -> Mapping[str, Value]:
     if not view.total_ns:
         return {}
     if not (view.host["kind"] == "python").any():
-        return {"logging_share": Missing(_NO_FRAMES.get(view.process.get("framework"), _NO_FRAMES[None]))}
+        return {"logging_share": _no_frames(view)}
     found = spans(_logging(view))
     return {"logging_share": view.share(found if view.device is None else minus(found, view.busy))}
+
+
+def _no_frames(view: DeviceView) -> Missing:
+    framework = view.process.get("framework")
+    return Missing(f"no_python_calls_{framework}" if framework in _FRAMEWORKS else "no_python_calls")
 
 
 def _gains(view: DeviceView, work: Union, lost: Union, left: tuple[float, float]) -> tuple[float, float]:
@@ -220,7 +218,7 @@ def _gains(view: DeviceView, work: Union, lost: Union, left: tuple[float, float]
 def _bounced(view: DeviceView) -> Value:
     copies = view.used_ops.filter(pl.col("copy_kind").cast(pl.String).is_in(["DtoH", "HtoD"]))
     if copies["bytes"].null_count():
-        return Missing("the copies bear no sizes")
+        return Missing("no_copy_sizes")
     there, back = (pl.col("copy_kind").cast(pl.String) == kind for kind in ("DtoH", "HtoD"))
     pairs = (
         copies.filter(pl.col("bytes") >= _LEAST_BYTES)

@@ -8,7 +8,6 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.host_work import (
-    LONG_GAP_NS,
     between_ops,
     busiest,
     handed_over,
@@ -17,16 +16,20 @@ from advisor.analysis.device.host_work import (
     launch_gaps,
     minus,
     optimizer_work,
+    own_ns,
     places,
     python_work,
+    step_ops,
     training_ops,
     untold,
 )
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.replay import UNPROFILED, trusted_replay
 from advisor.analysis.device.steps import DeviceView
-from advisor.metrics.metric import Metric, Missing, Value, measures
+from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
+from advisor.model.missing import Missing
+from advisor.vocabulary import LAUNCH_GAP_NS
 
 _COMPILED: Final = 0.3  # host time per launch that a compiled step keeps
 _CAPTURED: Final = 0.1  # and a captured one
@@ -70,10 +73,10 @@ def capturing(view: DeviceView) -> Mapping[str, Value]:
     trusted, waiting_ns = view.once(trusted_replay), view.once(launch_gaps).total
     if trusted is None:
         return {"launch_least_gain_ms": 0.0, "capture_gain_ms": view.per_step_ms(waiting_ns)}
-    unprofiled = trusted.with_launches(UNPROFILED, LONG_GAP_NS)
-    captured = trusted.with_launches(_CAPTURED, LONG_GAP_NS).without_pauses()
+    unprofiled = trusted.with_launches(UNPROFILED, LAUNCH_GAP_NS)
+    captured = trusted.with_launches(_CAPTURED, LAUNCH_GAP_NS).without_pauses()
     most = view.per_step_ms(waiting_ns + int(view.once(gaps)["queued_ns"].sum()))
-    least = unprofiled.saved_ms(unprofiled.with_launches(_COMPILED, LONG_GAP_NS))
+    least = unprofiled.saved_ms(unprofiled.with_launches(_COMPILED, LAUNCH_GAP_NS))
     gain = trusted.saved_ms(captured)
     part = min(1.0, most / gain) if gain else 1.0  # a faster host hastens more than these gaps: that is not counted
     return {"launch_least_gain_ms": part * least, "capture_gain_ms": part * gain}
@@ -143,7 +146,7 @@ def python_bound(view: DeviceView) -> Mapping[str, Value]:
     if not view.total_ns:
         return {}
     if why := untold(view):
-        return dict.fromkeys(_PYTHON, Missing(why))
+        return dict.fromkeys(_PYTHON, why)
     return _python_with_device(view) if view.device is not None else _python_alone(view)
 
 
@@ -168,20 +171,17 @@ def _python_with_device(view: DeviceView) -> dict[str, Value]:
 
 
 def _python_alone(view: DeviceView) -> dict[str, Value]:
-    ops = _steps_ops(view)
+    ops = view.once(step_ops)
     if not (ops.height or handed_over(view).total):
-        return dict.fromkeys(_PYTHON, Missing("no framework op was recorded in these steps"))
+        return dict.fromkeys(_PYTHON, Missing("no_framework_op"))
     ops = ops.filter(~inside(optimizer_work(view), ops))
-    within = ops.group_by("parent").agg(within=pl.sum("dur_ns")).drop_nulls()
-    own = ops.join(within, left_on="id", right_on="parent", how="left").select(
-        ns=pl.col("dur_ns") - pl.col("within").fill_null(0)
-    )
+    own = own_ns(ops)
     between = minus(between_ops(view, view.steps), optimizer_work(view))
-    tiny = int(own.filter(pl.col("ns") < _TINY_NS)["ns"].sum())
+    tiny = int(own.filter(own < _TINY_NS).sum())
     time = between.total + tiny
     unprofiled = max(0, time - _RECORDED_NS * ops.height)
     lengths = between.ends - between.starts
-    long = int(lengths[lengths > LONG_GAP_NS].sum())
+    long = int(lengths[lengths > LAUNCH_GAP_NS].sum())
     return {
         "python_bound_share": min(1.0, time / view.total_ns),
         "python_bound_part": min(1.0, time / view.total_ns),
@@ -197,18 +197,11 @@ def _called(view: DeviceView, when: Union) -> dict[str, Value]:
     return {"python_calls": in_words(view, ran), "python_unrecorded_part": untold_ns / max(1, when.total)}
 
 
-def _steps_ops(view: DeviceView) -> pl.DataFrame:
-    """Framework ops of the used steps on the training threads, without the data loader's."""
-    mine = view.once(training_ops).select("id")
-    ops = view.used_host.filter(pl.col("kind") == "op").join(mine, on="id", how="semi")
-    return ops.filter(~inside(view.host_spans("input"), ops))
-
-
 def _updates(view: DeviceView) -> pl.DataFrame:
     """The outermost framework ops of the used steps inside an optimizer's step."""
-    ops = _steps_ops(view)
-    outermost = ops.filter(~pl.col("parent").fill_null(-1).is_in(ops["id"].implode()))
-    return outermost.filter(inside(optimizer_work(view), outermost))
+    ops = view.once(step_ops)
+    updates = ops.filter(inside(optimizer_work(view), ops))
+    return updates.filter(~pl.col("parent").fill_null(-1).is_in(ops["id"].implode()))
 
 
 @measures(
@@ -246,7 +239,7 @@ def optimizer_bound(view: DeviceView) -> Mapping[str, Value]:
     if not view.total_ns:
         return {}
     if why := untold(view):
-        return dict.fromkeys(_OPTIMIZER, Missing(why))
+        return dict.fromkeys(_OPTIMIZER, why)
     work, ops = optimizer_work(view), _updates(view)
     lost = work & view.once(launch_gaps) if view.device is not None else work
     lost_ns = int(lost.within(view.starts, view.ends).sum())
@@ -267,7 +260,7 @@ _OPTIMIZER: Final = (
 def _optimizer_gains(view: DeviceView, lost_ns: int) -> tuple[float, float]:
     work, trusted = optimizer_work(view), view.once(trusted_replay)
     if view.device is None:
-        recorded = int(inside(work, _steps_ops(view)).sum())
+        recorded = int(inside(work, view.once(step_ops)).sum())
         return view.per_step_ms(max(0, lost_ns - _RECORDED_NS * recorded) / 2), view.per_step_ms(lost_ns)
     if trusted is None or not lost_ns:
         return 0.0, view.per_step_ms(lost_ns)

@@ -10,9 +10,11 @@ import polars as pl
 from advisor.analysis.device.host_work import minus, training_ops
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.metrics.metric import Metric, Missing, Value, measures
+from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
+from advisor.model.missing import Missing
 from advisor.text import ms
+from advisor.vocabulary import DRIVER_CALLS
 
 _LOADERS: Final = r"(?i)^pt_data_|data_?load|^tf_data|^dali|prefetch"  # names that frameworks give such threads
 _FILES: Final = (
@@ -23,10 +25,7 @@ _LOCKS: Final = r"^(?:pthread_(?:mutex|rwlock|spin)_\w*lock\w*|flock|lockf)$"
 _RUNNABLE: Final = r"(?i)^(?:running|runnable|ready|preempted)"
 _STILL_STARVED: Final = 0.5
 _NAMED: Final = 3
-_CALLS: Final = ("runtime", "sync", "allocator")
-_WHY_UNTOLD: Final = Missing(
-    "neither the scheduler's reasons nor OS calls were recorded: waiting cannot be told from being made to wait"
-)
+_WHY_UNTOLD: Final = Missing("waiting_unexplained")
 _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
 
 
@@ -137,7 +136,7 @@ def _starved(view: DeviceView) -> pl.DataFrame | None:
     calls = view.os_calls.filter(mine)
     if not calls.height:
         return None if away.height else away
-    waiting = spans(calls) | spans(view.host.filter(pl.col("kind").is_in(_CALLS)))
+    waiting = spans(calls) | spans(view.host.filter(pl.col("kind").is_in(DRIVER_CALLS)))
     start = away["start_ns"].to_numpy()
     own = minus(spans(away), waiting).within(start, start + away["dur_ns"].to_numpy())
     return away.filter(pl.Series(own == away["dur_ns"].to_numpy(), dtype=pl.Boolean))

@@ -12,6 +12,7 @@ from advisor.analysis.device.host_work import places
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.profile import named
+from advisor.vocabulary import DRIVER_CALLS
 
 _LOADS: Final = r"(?i)load|batch|data|input|next|fetch|feed|iter|read|record|sample|queue"
 _FRAME: Final = r"\$(\S+:\d+) (.+)"  # as XPlane names Python's calls
@@ -44,7 +45,7 @@ def loader(view: DeviceView) -> Mapping[str, Value]:
     """Loading in the training process; zero where worker processes load, or no loader was recorded."""
     if not view.total_ns:
         return {}
-    covered = view.busy | view.host_spans("collective", "runtime", "sync", "allocator")
+    covered = view.busy | view.host_spans("collective", *DRIVER_CALLS)
     loading = (covered | spans(_single(view))).within(view.starts, view.ends) - covered.within(view.starts, view.ends)
     return {
         "unnamed_input": _unnamed(view),

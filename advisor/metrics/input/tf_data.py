@@ -10,12 +10,13 @@ import polars as pl
 from advisor.analysis.device.host_work import undirected_copies
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.tf_data import STAGES, bottleneck, iterators, path_to, waits
-from advisor.metrics.metric import Metric, Missing, Value, measures, tabulates
+from advisor.metrics.metric import Metric, Value, measures, tabulates
 from advisor.model.intervals import Union
+from advisor.model.missing import Missing
 from advisor.model.profile import named
 
 _GUIDE: Final = "TensorFlow guide, Analyze tf.data performance with the TF Profiler"
-_NONE: Final = Missing("what asks tf.data was recorded, its iterators were not: host_tracer_level was below 2")
+_NONE: Final = Missing("no_iterators")
 # What can be done about a transformation, after the guide's classes; the first that matches.
 _CLASSES: Final = (
     ("source", r"^(?:TFRecord|TextLine|FixedLengthRecord|SSTable|RecordIO|LMDB|Csv|ListFiles|MatchingFiles)"),
@@ -107,7 +108,7 @@ def pipeline(view: DeviceView) -> Mapping[str, Value]:
     slow = int(rows.filter(pl.col("parent").is_null())["slow_calls"].sum()) / max(1, view.complete.height)
     blamed = bottleneck(rows)
     if blamed is None:
-        nothing = Missing("no step waits for tf.data")  # which may not be used at all
+        nothing = Missing("no_tf_data_wait")  # which may not be used at all
         zero = dict.fromkeys(("tf_data_share", "tf_data_part", "tf_data_python_share", "tf_data_ms"), 0.0)
         return dict.fromkeys(_NAMES, nothing) | zero | {"tf_data_slow_calls_per_step": slow}
     row = rows.filter(pl.col("iterator") == blamed).row(0, named=True)
@@ -210,7 +211,7 @@ def _to_device(ops: pl.DataFrame) -> pl.DataFrame:
 
 def _enqueue_share(view: DeviceView) -> Value:
     if untold := undirected_copies(view):
-        return Missing(untold)
+        return untold
     copies = _to_device(view.ops)["id"]
     others = spans(view.ops.filter(~pl.col("id").is_in(copies.implode())))
     both = view.busy.within(view.starts, view.ends).sum()

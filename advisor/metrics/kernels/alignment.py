@@ -11,7 +11,8 @@ from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.matmuls import candidates
 from advisor.analysis.device.roofline import REPLAYED, gains_ms
 from advisor.analysis.device.steps import DeviceView
-from advisor.metrics.metric import Metric, Missing, Value, measures
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.missing import Missing
 
 _PADDED: Final = (0.9, 0.6)  # of the kernel's time
 _STEP_OF: Final = {"fp16": 8, "bf16": 8, "tf32": 4}  # elements in 16 bytes
@@ -60,7 +61,7 @@ def alignment(view: DeviceView) -> Mapping[str, Value]:
         return {}
     products = _on_tensor_cores(view)
     if products.height and not (products["alignment"].count() or products["n"].count()):
-        return dict.fromkeys(_NAMES, Missing("neither shapes nor kernel names tell how the matrices are aligned"))
+        return dict.fromkeys(_NAMES, Missing("alignment_unknown"))
     found = _misaligned(view)
     slow, fast = (pl.col("dur_ns") * left for left in _PADDED)
     return dict(zip(_NAMES, (*extent(view, found), *gains_ms(view, found, slow, fast)), strict=True))

@@ -11,7 +11,8 @@ from advisor.analysis.device.kernel_groups import part, parts
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.roofline import REPLAYED, gains_ms
 from advisor.analysis.device.steps import DeviceView
-from advisor.metrics.metric import Metric, Missing, Value, measures
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.missing import Missing
 
 _RATES: Final = (0.25, 0.75)  # of the peak
 _MORE_WORK: Final = (1.25, 1.0)
@@ -65,7 +66,7 @@ def attention(view: DeviceView) -> Mapping[str, Value]:
     found, is_product = part(view, "attention"), pl.col("family") == "gemm"
     nameless = view.once(parts).filter(pl.col("op_name").is_null(), pl.col("family").is_in(["gemm", "softmax"]))
     if not found.height and nameless["family"].n_unique() > 1:
-        return dict.fromkeys(_NAMES, Missing("the ops that launched the matrix products were not recorded"))
+        return dict.fromkeys(_NAMES, Missing("launching_ops_not_recorded"))
     products_ns = max(1, int(found.filter(is_product)["dur_ns"].sum()))
     slow, fast = (
         pl.when(is_product).then(pl.col("dur_ns") * (left / products_ns)).otherwise(0)

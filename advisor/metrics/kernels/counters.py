@@ -8,8 +8,9 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.steps import DeviceView
-from advisor.metrics.metric import Metric, Missing, Value, measures
+from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
+from advisor.model.missing import Missing
 
 _HIGH: Final = 0.6  # of a peak: what limits a kernel is used at least so much
 _ENOUGH: Final = 100  # samples in the steps used
@@ -68,7 +69,7 @@ def counters(view: DeviceView) -> Mapping[str, Value]:
     table = _samples(view)
     names = ("sm_active_share", "tensor_active_share", "dram_share", "memory_bound_share", "compute_bound_share")
     if table.height < _ENOUGH:
-        return dict.fromkeys(names, Missing(f"{table.height} samples in the steps, {_ENOUGH} are needed"))
+        return dict.fromkeys(names, Missing("few_samples", samples=table.height, needed=_ENOUGH))
     busy = table.filter("busy")
     arithmetic = pl.max_horizontal("sm_issue", "tensor_active")
     limits = table.select(
@@ -76,7 +77,7 @@ def counters(view: DeviceView) -> Mapping[str, Value]:
         compute=((arithmetic >= _HIGH) & (arithmetic > pl.col("dram"))).mean(),
     ).row(0, named=True)
     told = {name: busy[name].mean() for name in ("sm_active", "tensor_active", "dram")}
-    absent = Missing("the counters that tell it were not sampled")
+    absent = Missing("counters_not_sampled")
     values: dict[str, Value] = {
         f"{name}_share": mean if isinstance(mean, float) else absent for name, mean in told.items()
     }

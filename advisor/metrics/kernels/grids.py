@@ -11,7 +11,8 @@ from advisor.analysis.device.kernel_groups import parts
 from advisor.analysis.device.kernels import largest, longest
 from advisor.analysis.device.roofline import gains_ms
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.metrics.metric import Metric, Missing, Value, measures
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.missing import Missing
 
 _REGISTERS: Final = 65_536  # per multiprocessor, allocated by the warp in units of 256
 _WARP: Final = 32
@@ -130,7 +131,7 @@ def grids(view: DeviceView) -> Mapping[str, Value]:
     if not view.total_ns:
         return {}
     if view.once(parts).height and not view.once(_launched)["blocks_per_sm"].count():
-        return dict.fromkeys(_NAMES, Missing("how many multiprocessors the device has is not known"))
+        return dict.fromkeys(_NAMES, Missing("sm_count_unknown"))
     few, thin = _few_blocks(view), _thin(view)
     whole, filled = few.select(pl.sum("dur_ns"), filled=(pl.col("blocks_per_sm") * pl.col("dur_ns")).sum()).row(0)
     fill, share = (filled / whole if whole else 1.0), view.share(spans(few)) or 0.0
@@ -147,7 +148,7 @@ def grids(view: DeviceView) -> Mapping[str, Value]:
 
 def _last_waves(view: DeviceView) -> dict[str, Value]:
     if view.gpu is None or view.gpu.vendor != "NVIDIA" or view.gpu.capability not in _LIMITS:
-        why = Missing("how many blocks fit on a multiprocessor of this device is not known")
+        why = Missing("block_limit_unknown")
         return dict.fromkeys(("tail_wave_share", "tail_wave_ops", "tail_wave_gain_ms"), why)
     found = _tails(view)
     lost = found.select((pl.col("lost") * pl.col("dur_ns")).sum()).item()

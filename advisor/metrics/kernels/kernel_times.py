@@ -118,15 +118,15 @@ def kernel_groups(view: DeviceView) -> pl.DataFrame:
     """
     ran = view.used_ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
     launching = view.host.filter(pl.col("id").is_in(ran["op"].drop_nulls().unique().implode()))
-    ops = launching.select(op="id", op_name=pl.col("name").cast(pl.String), shapes=pl.col("shapes").cast(pl.String))
+    ops = launching.select("shapes", op="id", op_name="name")
     ran = ran.join(ops, on="op", how="left").join(view.once(verdicts), on="id", how="left")
-    name = pl.col("name").cast(pl.String)
-    rows = ran.group_by(name, "shapes", "grid", "block", "kind", "verdict", op="op_name").agg(
+    groups = ran.group_by("name", "shapes", "grid", "block", "kind", "verdict", op="op_name").agg(
         registers=pl.max("registers"),
         occupancy=pl.mean("occupancy"),
         calls=pl.len(),
         total_ms=pl.sum("dur_ns") / 1e6,
     )
+    rows = groups.with_columns(pl.col("name", "shapes", "op").cast(pl.String))  # few of them, and each once
     told = classify(rows["name"].unique()).select("name", pl.col("family").cast(pl.String), "tensor_cores")
     communicates = pl.col("kind") == "collective"
     return (

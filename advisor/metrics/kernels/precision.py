@@ -13,7 +13,8 @@ from advisor.analysis.device.matmuls import candidates
 from advisor.analysis.device.roofline import REPLAYED, gains_ms, memory_ns
 from advisor.analysis.device.steps import DeviceView
 from advisor.inputs.hardware import Gpu
-from advisor.metrics.metric import Metric, Missing, Value, measures
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.missing import Missing
 
 _TO_TF32: Final = (0.35, 0.875)  # of the ratio of the peaks, at least and at most: see _TF32_SOURCE
 _TO_SIXTEEN_BITS: Final = (0.35, 0.75)
@@ -110,7 +111,7 @@ def mixed_precision(view: DeviceView) -> Mapping[str, Value]:
         return dict.fromkeys(_SIXTEEN, _no_peaks(view))
     half = next((dtype for dtype in ("bf16", "fp16") if gpu.supports(dtype)), None)
     if half is None:
-        return dict.fromkeys(_SIXTEEN, Missing("the device has no Tensor Cores for 16-bit types"))
+        return dict.fromkeys(_SIXTEEN, Missing("no_sixteen_bit_tensor_cores"))
     found = pl.concat([_thirty_two_bit(view), _around(view)], how="diagonal")
     gains = gains_ms(view, found, *(_in_sixteen_bits(gpu, half, end) for end in (0, 1)))
     return dict(zip(_SIXTEEN, (*extent(view, _thirty_two_bit(view)), *gains), strict=True))
@@ -127,8 +128,8 @@ def _no_peaks(view: DeviceView) -> Missing:
     """Why it is not known how fast the device multiplies which type: it has no name, or one the table lacks."""
     name = view.facts.get("name")
     if not name:
-        return Missing("it cannot be told which GPU this is, and so how fast it multiplies which type")
-    return Missing(f"the peaks of {name} are not in the table of GPUs, and so not how fast it multiplies which type")
+        return Missing("gpu_unknown")
+    return Missing("peaks_unknown", name=str(name))
 
 
 def _is_tf32_off(view: DeviceView) -> pl.Expr:

@@ -10,7 +10,8 @@ import polars as pl
 from advisor.analysis.device.kernels import largest, longest
 from advisor.analysis.device.matmuls import candidates, has_tensor_cores
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.metrics.metric import Metric, Missing, Value, measures
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.missing import Missing
 
 _SIXTEEN_BIT_OR_LESS: Final = ["fp16", "bf16", "fp8", "fp4", "int8"]
 _NEEDS: Final = ("device_ops", "device_ops.name")
@@ -87,9 +88,9 @@ def tensor_cores(view: DeviceView) -> Mapping[str, Value]:
     """Shares by verdict; all unknown where it cannot be told whether the device has Tensor Cores."""
     has = has_tensor_cores(view)
     if has is None:
-        return dict.fromkeys(_NAMES, Missing("it cannot be told whether the device has Tensor Cores"))
+        return dict.fromkeys(_NAMES, Missing("tensor_cores_unknown"))
     if not has:
-        return dict.fromkeys(_NAMES, Missing("the device has no Tensor Cores"))
+        return dict.fromkeys(_NAMES, Missing("no_tensor_cores"))
     found = view.once(candidates)
     all_ns = int(view.used_ops.filter(pl.col("kind") == "kernel")["dur_ns"].sum())
     if not all_ns:

@@ -11,7 +11,8 @@ from advisor.analysis.device.host_work import places
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView
-from advisor.metrics.metric import Metric, Missing, Value, measures
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.missing import Missing
 from advisor.model.profile import named
 from advisor.text import ms
 
@@ -116,5 +117,5 @@ def _gain_ms(view: DeviceView, calls: pl.DataFrame) -> float:
 def _reserved(view: DeviceView) -> Value:
     capacity, held = view.facts.get("memory_bytes"), view.reserved["reserved_bytes"].drop_nulls()
     if not capacity:
-        return Missing("the device's memory size is not known")
-    return int(held.max()) / capacity if held.len() else Missing("the recording holds no totals of reserved memory")  # type: ignore[arg-type]  # integers
+        return Missing("memory_size_unknown")
+    return int(held.max()) / capacity if held.len() else Missing("no_reserved_totals")  # type: ignore[arg-type]  # integers

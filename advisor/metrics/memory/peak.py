@@ -9,11 +9,12 @@ import polars as pl
 
 from advisor.analysis.device.memory_at_peak import alive_at_peak
 from advisor.analysis.device.steps import DeviceView
-from advisor.metrics.metric import Metric, Missing, Value, measures, tabulates
+from advisor.metrics.metric import Metric, Value, measures, tabulates
+from advisor.model.missing import Missing
 
 _MOST_POINTS: Final = 600  # more than a chart has pixels for
 _XPROF: Final = "XProf's memory profile"
-_OF_BFC: Final = Missing("only the allocators of TensorFlow and JAX record it")
+_OF_BFC: Final = Missing("not_this_allocator")
 _NEEDS: Final = ("device_ops", "allocations", "allocations.allocated_bytes")
 
 
@@ -89,7 +90,7 @@ def memory(view: DeviceView) -> Mapping[str, Value]:
     """Peaks over the whole recording: the memory must suffice for every step, used here or not."""
     held = view.reserved.filter(pl.col("allocated_bytes").is_not_null())
     if not held.height:
-        return dict.fromkeys(_NAMES, Missing("no allocation on this device was recorded"))
+        return dict.fromkeys(_NAMES, Missing("no_allocation"))
     (fullest,) = _fullest(held).to_dicts()
     stack = fullest["stack_bytes"] or 0
     peak = fullest["allocated_bytes"] + stack
@@ -97,7 +98,7 @@ def memory(view: DeviceView) -> Mapping[str, Value]:
     capacity = view.facts.get("memory_bytes")
     values: dict[str, Value] = {
         "peak_memory_bytes": peak,
-        "peak_memory_share": peak / capacity if capacity else Missing("the device's memory size is not known"),
+        "peak_memory_share": peak / capacity if capacity else Missing("memory_size_unknown"),
         "peak_memory_at_ms": (fullest["at_ns"] - _start_ns(view)) / 1e6,
         "heap_memory_bytes": fullest["allocated_bytes"],
         "stack_memory_bytes": stack,

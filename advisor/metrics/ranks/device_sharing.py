@@ -10,8 +10,9 @@ import polars as pl
 
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.rank import Rank
-from advisor.metrics.metric import Metric, Missing, Value, measures_jobs
+from advisor.metrics.metric import Metric, Value, measures_jobs
 from advisor.model.intervals import Ints
+from advisor.model.missing import Missing
 from advisor.text import listing
 
 _STAGGER: Final = (
@@ -67,12 +68,10 @@ def staggered(job: Job) -> Mapping[str, Value]:
         return dict.fromkeys(_STAGGER, 0.0) | {"launch_order": "", "launch_alike_share": 1.0}
     begun, called = _begun(process, "first_ns"), _begun(process, "called_ns")
     if begun.height < _ENOUGH_STEPS:
-        return dict.fromkeys(
-            _STAGGER, Missing(f"fewer than {_ENOUGH_STEPS} steps in which all devices of a process work")
-        )
+        return dict.fromkeys(_STAGGER, Missing("few_shared_steps", needed=_ENOUGH_STEPS))
     begun = begun.join(called.select("step"), on="step", how="semi")
     if begun.height < _ENOUGH_STEPS:
-        return dict.fromkeys(_STAGGER, Missing("what launched the first kernels of the steps was not recorded"))
+        return dict.fromkeys(_STAGGER, Missing("first_launch_not_recorded"))
     starts = begun.drop("step").to_numpy().T / 1e6  # (devices, steps)
     stagger = float(np.minimum(_apart(begun), _apart(called)).mean()) / 1e6
     usual = np.argsort(starts.argsort(axis=0).argsort(axis=0).mean(axis=1), kind="stable")
@@ -157,7 +156,7 @@ def _gains(job: Job, process: Sequence[Rank], steps: Sequence[int], step_ms: flo
 def guests(job: Job) -> Mapping[str, Value]:
     """Work of one rank on another rank's device."""
     if len(job.members) == 1:
-        return dict.fromkeys(("guest_workers", "guest_names", "guest_ms"), Missing("there is 1 rank only to look at"))
+        return dict.fromkeys(("guest_workers", "guest_names", "guest_ms"), Missing("one_rank"))
     homes = [job.ranks[i] for i in job.members]
     found: dict[tuple[object, int | None], list[Rank]] = {}
     for rank in (job.ranks[i] for i in job.guests):

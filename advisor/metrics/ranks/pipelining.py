@@ -9,9 +9,10 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.job.job import Job
-from advisor.metrics.metric import Metric, Missing, Value, measures_jobs
+from advisor.metrics.metric import Metric, Value, measures_jobs
+from advisor.model.missing import Missing
+from advisor.vocabulary import POINT_TO_POINT
 
-_BETWEEN_TWO: Final = ["send", "recv"]
 _NAMES: Final = (
     *("pipeline_wait_ms", "pipeline_stages", "micro_batches", "schedule_bubble_share"),
     *("schedule_bubble_ms", "pipeline_work_ms", "uneven_stages_ms"),
@@ -67,15 +68,15 @@ _SOURCE: Final = "GPipe (NeurIPS 2019) and Megatron-LM (SC 2021): bubbles of (st
 )
 def bubbles(job: Job) -> Mapping[str, Value]:
     """What a pipeline waits, and how much of it by its schedule; nothing where the ranks are no pipeline."""
-    calls = job.calls.filter(pl.col("op").is_in(_BETWEEN_TWO), pl.col("step").is_in(job.steps))
+    calls = job.calls.filter(pl.col("op").is_in(POINT_TO_POINT), pl.col("step").is_in(job.steps))
     if not calls.height:
-        return dict.fromkeys(_NAMES, Missing("no rank sends to another"))
+        return dict.fromkeys(_NAMES, Missing("no_point_to_point"))
     if job.untold:
-        return dict.fromkeys(_NAMES, Missing(job.untold))
+        return dict.fromkeys(_NAMES, job.untold)
     step_ms, wait_ms = (float(job.pace[column].to_numpy().mean()) / 1e6 for column in ("dur_ns", "paired_ns"))
     known = calls.filter(pl.col("peer").is_not_null())
     if not known.height:
-        why = Missing("the recording does not tell with whom ranks exchange their messages")
+        why = Missing("peers_not_recorded")
         return dict.fromkeys(_NAMES, why) | {"pipeline_wait_ms": wait_ms}
     stages, messages = _stages(job, known), _messages(job, known)
     by_schedule = min(wait_ms, (step_ms - wait_ms) * (stages - 1) / messages)

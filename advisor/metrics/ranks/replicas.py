@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.job.job import Job
-from advisor.metrics.metric import Metric, Missing, Value, measures_jobs
+from advisor.metrics.metric import Metric, Value, measures_jobs
+from advisor.model.missing import Missing
 from advisor.text import count, listing
 
 _ENOUGH_STEPS: Final = 3
@@ -56,12 +57,12 @@ _RATIOS: Final = (
 def slow_kernels(job: Job) -> Mapping[str, Value]:
     """The rank whose kernels are slowest, and what that costs the job."""
     if job.untold:
-        return dict.fromkeys(_RATIOS, Missing(job.untold))
+        return dict.fromkeys(_RATIOS, job.untold)
     if len(job.steps) < _ENOUGH_STEPS:
-        return dict.fromkeys(_RATIOS, Missing(f"fewer than {_ENOUGH_STEPS} steps: a GPU may be slow for a moment only"))
+        return dict.fromkeys(_RATIOS, Missing("few_steps", needed=_ENOUGH_STEPS))
     compared = job.once(_compared)
     if not compared.height:
-        return dict.fromkeys(_RATIOS, Missing("the ranks run different kernels: there is nothing to compare"))
+        return dict.fromkeys(_RATIOS, Missing("different_kernels"))
     rank, ratio, share = (
         compared.sort("ratio", "rank", descending=[True, False]).select("rank", "ratio", "share").row(0)
     )
@@ -143,10 +144,10 @@ def idle_ranks(job: Job) -> Mapping[str, Value]:
     """Devices that take no part in the work."""
     names = ("idle_ranks", "idle_devices", "idle_names")
     if len(job.members) == 1:
-        return dict.fromkeys(names, Missing("1 rank was recorded: there is none to hold it against"))
+        return dict.fromkeys(names, Missing("one_rank"))
     idle = _idle(job)
     if idle is None:
-        return dict.fromkeys(names, Missing("no rank runs a kernel on a device"))
+        return dict.fromkeys(names, Missing("no_kernels_on_ranks"))
     unused = _unused(job)
     told = [*idle, *([count(unused, "device") + " that no process uses"] if unused else [])]
     return {"idle_ranks": len(idle), "idle_devices": len(idle) + unused, "idle_names": listing(told) if told else ""}

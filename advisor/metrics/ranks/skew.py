@@ -11,8 +11,10 @@ import numpy.typing as npt
 import polars as pl
 
 from advisor.analysis.job.job import Job
-from advisor.metrics.metric import Metric, Missing, Value, measures_jobs, tabulates_jobs
+from advisor.metrics.metric import Metric, Value, measures_jobs, tabulates_jobs
+from advisor.model.missing import Missing
 from advisor.text import ms
+from advisor.vocabulary import POINT_TO_POINT
 
 _ENOUGH_STEPS: Final = 3
 _TELLING_SHARE: Final = 0.1  # of the lateness: parts below are not named
@@ -20,10 +22,7 @@ _TELLING_COUNT: Final = 0.05  # more kernels than the typical rank: fewer are no
 _MOSTLY: Final = 0.5
 _BY_CHANCE: Final = 2  # standard errors: of two ranks that are late in turn one is late more often
 _USUAL: Final = 0.25  # quantile: of two ranks that pause in turn each does in half of the steps
-_PAIRED: Final = ("send", "recv")
-_IN_STAGES: Final = (
-    "ranks wait in sends and receives mostly: in a pipeline the slowest stage alone does not set the step"
-)
+_IN_STAGES: Final = Missing("pipeline_stages")
 _WAITING: Final = (
     *("waiting_share", "waiting_most", "waiting_most_share", "pipeline_wait_share"),
     *("awaited_most", "awaited_most_share"),
@@ -134,8 +133,8 @@ def _moving(values: Floats) -> float:
 def waiting(job: Job) -> Mapping[str, Value]:
     """Who waits, and for whom."""
     if job.untold:
-        sends = job.calls.filter(pl.col("op").is_in(_PAIRED) | pl.col("op").is_null()).height
-        return dict.fromkeys(_WAITING, Missing(job.untold)) | ({} if sends else {"pipeline_wait_share": 0.0})
+        sends = job.calls.filter(pl.col("op").is_in(POINT_TO_POINT) | pl.col("op").is_null()).height
+        return dict.fromkeys(_WAITING, job.untold) | ({} if sends else {"pipeline_wait_share": 0.0})
     by_rank = job.pace.group_by("rank", maintain_order=True).agg(pl.mean("wait_ns", "paired_ns", "dur_ns"))
     most = by_rank.sort("wait_ns", descending=True, maintain_order=True).row(0, named=True)
     awaited = job.waits.group_by("last").agg(pl.sum("wait_ns")).sort("wait_ns", "last", descending=[True, False])
@@ -281,16 +280,15 @@ def skew(job: Job) -> Mapping[str, Value]:
     """What unevenness between ranks costs, and whether it is always the same rank."""
     split = [metric.name for metric in _SPLIT]
     if job.untold:
-        return dict.fromkeys(("skew_ms", "skew_share", "common_steps", *split), Missing(job.untold))
+        return dict.fromkeys(("skew_ms", "skew_share", "common_steps", *split), job.untold)
     if _staged(job):
-        return dict.fromkeys(("skew_ms", "skew_share", "common_steps", *split), Missing(_IN_STAGES))
+        return dict.fromkeys(("skew_ms", "skew_share", "common_steps", *split), _IN_STAGES)
     ranks, count = job.once(_ranks), len(job.steps)
     lost = _persistent(ranks.alone) + _moving(ranks.alone)
     share = min(1.0, lost / ranks.step_ms) if ranks.step_ms else None
     whole: dict[str, Value] = {"skew_ms": lost, "skew_share": share, "common_steps": count}
     if count < _ENOUGH_STEPS:
-        steps = "1 step" if count == 1 else f"{count} steps"
-        why = Missing(f"{steps} in common: who is always late and who only this time takes {_ENOUGH_STEPS} to tell")
+        why = Missing("few_common_steps", steps=count, needed=_ENOUGH_STEPS)
         return whole | dict.fromkeys(split, why)
     return whole | _split(ranks) | _at_most((ranks, job.once(_whole_ranks))) | _late(ranks)
 

@@ -9,9 +9,9 @@ import polars as pl
 
 from advisor.analysis.job import segments, stragglers
 from advisor.analysis.job.job import Job
-from advisor.metrics.metric import Metric, Missing, Value, measures_jobs
+from advisor.metrics.metric import Metric, Value, measures_jobs
 from advisor.model.intervals import EMPTY, Union
-from advisor.text import percent
+from advisor.model.missing import Missing
 
 _MOST_ERROR: Final = 0.05  # ByteDance leaves out jobs whose replay is further off
 _TYPES: Final = {
@@ -71,13 +71,13 @@ _NAMES: Final = (
 def slowdown(job: Job) -> Mapping[str, Value]:
     """The job's slow-down by stragglers, and what explains it."""
     if job.untold:
-        return dict.fromkeys(_NAMES, Missing(job.untold))
+        return dict.fromkeys(_NAMES, job.untold)
     replayed = _replayed(job)
     if replayed is None:
-        return dict.fromkeys(_NAMES, Missing("the operations of the ranks wait for each other in a ring"))
+        return dict.fromkeys(_NAMES, Missing("circular_wait"))
     off = abs(replayed.error)
     if off > _MOST_ERROR:
-        why = Missing(f"the replay of the unchanged steps is off by {percent(off)}")
+        why = Missing("replay_off", share=off)
         return dict.fromkeys(_NAMES, why) | {"straggler_replay_error": min(1.0, off)}
     rank, of_rank = _first(replayed.by_rank, "rank")
     operation, of_operation = _first(replayed.by_type, "type")
@@ -92,7 +92,7 @@ def slowdown(job: Job) -> Mapping[str, Value]:
 
 
 def _none() -> Missing:
-    return Missing("there is no slow-down by stragglers to explain")
+    return Missing("no_straggler_slowdown")
 
 
 def _first(shares: pl.DataFrame, column: str) -> tuple[int | str | None, Value]:

@@ -9,12 +9,13 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.job.job import Job
-from advisor.metrics.metric import Metric, Missing, Value, measures_jobs, measures_ranks, tabulates_jobs
+from advisor.metrics.metric import Metric, Value, measures_jobs, measures_ranks, tabulates_jobs
+from advisor.model.missing import Missing
 from advisor.text import lapse, listing, runs_of
 
 _SOURCE: Final = "wait = latest start - own start, transfer = the rest, as TraceLens and ByteDance's study have it"
-_GUEST: Final = "this device is another rank's: the process meets the others on a device of its own"
-_APART: Final = "this rank recorded none of the steps that most ranks did"
+_GUEST: Final = Missing("guest_device")
+_APART: Final = Missing("other_steps")
 _RULE: Final = "over the steps that every rank uses; only time that no kernel of the rank's own covers"
 
 
@@ -64,11 +65,11 @@ def waits(job: Job, position: int) -> Mapping[str, Value]:
         *("own_step_ms", "own_whole_step_ms", "alone_whole_step_ms", "own_step_excess_ms"),
     )
     if job.untold:
-        return dict.fromkeys(names, Missing(job.untold))
+        return dict.fromkeys(names, job.untold)
     if position in job.guests:
-        return dict.fromkeys(names, Missing(_GUEST))
+        return dict.fromkeys(names, _GUEST)
     if position in job.apart:
-        return dict.fromkeys(names, Missing(_APART))
+        return dict.fromkeys(names, _APART)
     whole = job.whole_pace.filter(pl.col("rank") == position)
     mine = job.pace.filter(pl.col("rank") == position)
     means = mine.select((pl.col("dur_ns", "wait_ns", "transfer_ns", "own_ns").mean()) / 1e6).row(0, named=True)
@@ -168,7 +169,7 @@ def ranks(job: Job) -> Mapping[str, Value]:
         "ranks_apart": listing([job.names[i] for i in job.apart]),
         "ranks_strangers": " and ".join(_strangers(job)),
         "ranks_sittings": "; ".join(_sittings(job)),
-        "ranks_in_job": job.world_size or Missing("the recording does not tell how many ranks the job has"),
+        "ranks_in_job": job.world_size or Missing("world_size_unknown"),
         "matched_share": None if alone else job.matched_share,
         "clock_shift_ms": None if met is None else float(offsets.max() - offsets.min()) / 1e6,
         "clock_residual_us": None if met is None else met / 1e3,

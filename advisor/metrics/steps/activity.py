@@ -8,8 +8,8 @@ import polars as pl
 
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import tabulates
+from advisor.vocabulary import DRIVER_CALLS
 
-_CALLS: Final = ["runtime", "sync", "allocator"]
 _RANGES: Final = ["op", "annotation", "input", "step", "compile"]
 _OF: Final = "Nsight Systems"
 _KIND: Final = pl.col("kind")
@@ -51,7 +51,7 @@ def call(view: DeviceView) -> pl.DataFrame:
 
     Columns: kind (api, or range), name, calls, total_ns, mean_ns, median_ns, min_ns, max_ns, sd_ns.
     """
-    kind = pl.when(_KIND.is_in(_CALLS)).then(pl.lit("api")).when(_KIND.is_in(_RANGES)).then(pl.lit("range"))
+    kind = pl.when(_KIND.is_in(DRIVER_CALLS)).then(pl.lit("api")).when(_KIND.is_in(_RANGES)).then(pl.lit("range"))
     host = _recorded(view.host, view).group_by(kind.alias("kind"), "name")
     found = host.agg(calls=pl.len(), **_spread("dur_ns", "ns")).drop_nulls("kind")
     return _most_first(found.with_columns(pl.col("name").cast(pl.String)))

@@ -12,19 +12,9 @@ from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures, tabulates
 from advisor.model.intervals import EMPTY, Ints, Union
 from advisor.model.profile import named
+from advisor.vocabulary import CATEGORIES, DRIVER_CALLS
 
-_MEANINGS: Final = {
-    "compute": "a kernel runs on the device",
-    "memcpy": "a copy runs on the device, and no kernel",
-    "memset": "only a memset runs on the device",
-    "collective": "only a collective runs: communication that nothing hides",
-    "launch": "the device idles while the host is in a CUDA or HIP call",
-    "input": "the device idles while the data loader is asked for the next batch",
-    "compile": "the device idles while code is being compiled",
-    "host": "the device idles while other host code runs",
-    "other": "nothing that was recorded runs",
-}
-CATEGORIES: Final = tuple(_MEANINGS)
+_CODES: Final = tuple(CATEGORIES)
 _ON_DEVICE: Final = ("compute", "memcpy", "memset", "collective")  # at least so much, where ops were left out
 
 
@@ -38,7 +28,7 @@ class _Layer(NamedTuple):
 
 _KIND: Final = pl.col("kind")
 _TO_DEVICE: Final = (_KIND == "memcpy") & pl.col("copy_kind").cast(pl.String).eq_missing("HtoD")
-_CALLS: Final = _KIND.is_in(["runtime", "sync", "allocator"])
+_CALLS: Final = _KIND.is_in(DRIVER_CALLS)
 _CODE: Final = _KIND.is_in(["op", "annotation", "module", "python", "gc"])
 _EXECUTOR: Final = named("^ExecutorState::Process")
 _COLLECTIVE: Final = _Layer("collective", _KIND == "collective", _KIND == "collective")
@@ -89,18 +79,18 @@ def _metrics() -> list[Metric]:
         Metric(
             f"{name}_share",
             "share",
-            f"Part of the step in which {meaning}.",
+            f"Part of the step in which {category.meaning}.",
             f"time of {name} outside {_before(name)} / step time; of TensorFlow and JAX {_of_tensorflow(name)}",
             _SOURCE,
             () if name in _ON_DEVICE else ("device_ops.start_ns",),
             where=_longest_waits if name == "input" else None,
         )
-        for name, meaning in _MEANINGS.items()
+        for name, category in CATEGORIES.items()
     ]
 
 
 def _before(name: str) -> str:
-    return ", ".join(CATEGORIES[: CATEGORIES.index(name)]) or "nothing"
+    return ", ".join(_CODES[: _CODES.index(name)]) or "nothing"
 
 
 def _of_tensorflow(name: str) -> str:
@@ -148,7 +138,7 @@ def _divided(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
     shares = [pl.Series(f"{category}_share", time / length) for category, time in _sweep(view, steps)]
     largest = np.argmax([share.to_numpy() for share in shares], axis=0)
     return steps.select("step", "name", "start_ns", step_ms=pl.col("dur_ns") / 1e6).with_columns(
-        *shares, bottleneck=pl.Series([CATEGORIES[i] for i in largest], dtype=pl.String)
+        *shares, bottleneck=pl.Series([_CODES[i] for i in largest], dtype=pl.String)
     )
 
 

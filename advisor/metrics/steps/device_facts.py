@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from advisor.analysis.device.steps import DeviceView
-from advisor.metrics.metric import Metric, Missing, Value, measures
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.missing import Missing
 
 
 @measures(
@@ -22,6 +23,6 @@ def device(view: DeviceView) -> Mapping[str, Value]:
     """Name and capability as recorded; a name that is empty is replaced by the model that its figures tell."""
     named = view.facts.get("name") or (view.gpu.model if view.gpu else None)
     return {
-        "device_name": named or Missing("the profile does not name the device"),
-        "capability": view.facts.get("capability") or Missing("the profile does not give the device's capability"),
+        "device_name": named or Missing("device_nameless"),
+        "capability": view.facts.get("capability") or Missing("no_capability"),
     }

@@ -9,11 +9,12 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import idle_untold, minus, stalls, start_up, waits_that_cost
-from advisor.analysis.device.idle import CAUSES, HOST_CAUSES, MEANINGS, gaps
+from advisor.analysis.device.idle import CAUSES, gaps
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.metrics.metric import Metric, Missing, Value, measures
+from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
 from advisor.text import percent
+from advisor.vocabulary import HOST_RANGES, IDLE_CAUSES, LAUNCH_GAP_NS
 
 _LAUNCH_FLOOR_NS: Final = 1_500  # the gap that remains between two ops however they are launched
 _SOURCE: Final = (
@@ -22,7 +23,6 @@ _SOURCE: Final = (
 _NEEDS: Final = ("device_ops", "device_ops.launch")
 _AMONG_KERNELS: Final = ("queued", "dependency")  # inside a CUDA graph too
 _ANY: Final = pl.lit(True)  # noqa: FBT003 - polars takes it so
-_LONG_GAP_NS: Final = 1_000_000  # no launch takes that long: the host does something else in between
 _WORTH_NAMING_SHARE: Final = 0.01
 _SILENT: Final = "the host launches nothing, doing what was not recorded"
 _EITHER: Final = "a launch or other work was late, could not tell which"
@@ -47,7 +47,7 @@ def _longest(cause: str, only: pl.Expr = _ANY) -> Callable[[DeviceView], pl.Data
                 "dur_ns",
                 "op",
                 table=pl.lit("gaps"),
-                name=pl.lit(f"device idle: {MEANINGS[cause][0]}"),
+                name=pl.lit(f"device idle: {IDLE_CAUSES[cause].meaning}"),
                 step=view.steps["step"].gather(window),
             )
             .sort("dur_ns", "start_ns", descending=[True, False])
@@ -58,8 +58,8 @@ def _longest(cause: str, only: pl.Expr = _ANY) -> Callable[[DeviceView], pl.Data
 
 def _owned(view: DeviceView, idle: Union, cause: str) -> Union:
     """What of the gaps of a cause is the cause's, and not that of a range of the host that owns it before."""
-    before = HOST_CAUSES[: HOST_CAUSES.index(cause)] if cause in HOST_CAUSES else HOST_CAUSES
-    mine = idle & view.host_spans(cause) if cause in HOST_CAUSES else idle
+    before = HOST_RANGES[: HOST_RANGES.index(cause)] if cause in HOST_RANGES else HOST_RANGES
+    mine = idle & view.host_spans(cause) if cause in HOST_RANGES else idle
     return minus(mine, view.host_spans(*before))
 
 
@@ -80,15 +80,15 @@ def _owned(view: DeviceView, idle: Union, cause: str) -> Union:
     ),
     *(
         Metric(
-            f"{cause}_idle_share",
+            f"{cause.code}_idle_share",
             "share",
-            f"Part of the step in which the device idles and {meaning}.",
-            f"idle time, all streams merged, in which {rule} / step time",
+            f"Part of the step in which the device idles and {cause.meaning}.",
+            f"idle time, all streams merged, in which {cause.rule} / step time",
             _SOURCE,
-            (*_NEEDS, "device_ops.dur_ns") if cause in _AMONG_KERNELS else _NEEDS,
-            waits_that_cost if cause == "sync" else _longest(cause),
+            (*_NEEDS, "device_ops.dur_ns") if cause.code in _AMONG_KERNELS else _NEEDS,
+            waits_that_cost if cause.code == "sync" else _longest(cause.code),
         )
-        for cause, (meaning, rule) in MEANINGS.items()
+        for cause in IDLE_CAUSES.values()
     ),
     Metric(
         "launch_gap_share",
@@ -97,7 +97,7 @@ def _owned(view: DeviceView, idle: Union, cause: str) -> Union:
         "host-bound idle time in gaps of at most 1 ms / step time",
         _SOURCE,
         _NEEDS,
-        _longest("host_bound", pl.col("host_bound_ns") <= _LONG_GAP_NS),
+        _longest("host_bound", pl.col("host_bound_ns") <= LAUNCH_GAP_NS),
     ),
     Metric(
         "launch_gaps_per_step",
@@ -122,7 +122,7 @@ def _owned(view: DeviceView, idle: Union, cause: str) -> Union:
         "host-bound idle time in gaps of over 1 ms / step time",
         _SOURCE,
         _NEEDS,
-        _longest("host_bound", pl.col("host_bound_ns") > _LONG_GAP_NS),
+        _longest("host_bound", pl.col("host_bound_ns") > LAUNCH_GAP_NS),
     ),
     Metric(
         "sync_idle_ms",
@@ -171,7 +171,7 @@ def idle(view: DeviceView) -> Mapping[str, Value]:
     values["startup_share"] = startup
     values["idle_causes"] = _in_words(told | {longest: startup, _EITHER: sum(doubtful.values())})
     if why:
-        values |= dict.fromkeys(_DOUBTFUL, Missing(why))
+        values |= dict.fromkeys(_DOUBTFUL, why)
     return values
 
 
@@ -183,12 +183,12 @@ _DOUBTFUL: Final = (
 
 def _launching(view: DeviceView, found: pl.DataFrame) -> dict[str, Value]:
     host_bound = found["host_bound_ns"].to_numpy()
-    short = host_bound[(host_bound > 0) & (host_bound <= _LONG_GAP_NS)]
+    short = host_bound[(host_bound > 0) & (host_bound <= LAUNCH_GAP_NS)]
     return {
         "launch_gap_share": short.sum() / view.total_ns,
         "launch_gaps_per_step": len(short) / view.steps.height,
         "launch_gap_recoverable_ms": view.per_step_ms(float(np.maximum(short - _LAUNCH_FLOOR_NS, 0).sum())),
-        "host_busy_share": host_bound[host_bound > _LONG_GAP_NS].sum() / view.total_ns,
+        "host_busy_share": host_bound[host_bound > LAUNCH_GAP_NS].sum() / view.total_ns,
         "sync_idle_ms": view.per_step_ms(float(found["sync_ns"].sum())),
     }
 
@@ -200,7 +200,7 @@ def _silent_share(view: DeviceView) -> float:
 
 
 def _words(cause: str) -> str:
-    return MEANINGS[cause][0]
+    return IDLE_CAUSES[cause].meaning
 
 
 def _in_words(shares: Mapping[str, float]) -> str:

@@ -6,6 +6,7 @@ from typing import Final
 
 import polars as pl
 
+from advisor.analysis.device.host_work import own_ns
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import tabulates
 
@@ -59,11 +60,8 @@ def _keys() -> list[pl.Expr]:
 
 
 def _on_host(view: DeviceView) -> pl.DataFrame:
-    ops = view.used_host.filter(pl.col("kind") == "op").select("id", "parent", "dur_ns", *_KEYS)
-    within = ops.group_by("parent").agg(within_ns=pl.sum("dur_ns")).drop_nulls()
-    own = ops.join(within, left_on="id", right_on="parent", how="left", maintain_order="left").select(
-        *_KEYS, whole_ns="dur_ns", dur_ns=(pl.col("dur_ns") - pl.col("within_ns").fill_null(0)).clip(0)
-    )
+    ops = view.used_host.select("id", "parent", "kind", "dur_ns", *_KEYS).filter(pl.col("kind") == "op")
+    own = ops.select(*_KEYS, whole_ns="dur_ns", dur_ns=own_ns(ops).clip(0))
     spelt = own.group_by(_KEYS).agg(pl.col("dur_ns", "whole_ns")).with_columns(_keys())
     keys = spelt.select(_KEYS).unique().with_row_index("key")  # two shapes may be written as one
     spent = spelt.join(keys, on=_KEYS, nulls_equal=True).select("key", "dur_ns", "whole_ns")

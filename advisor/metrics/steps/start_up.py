@@ -8,20 +8,21 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.steps import DeviceView, first_uses, spans
-from advisor.metrics.metric import Metric, Missing, Value, measures
+from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
+from advisor.model.missing import Missing
 from advisor.text import ms
+from advisor.vocabulary import DRIVER_CALLS, LAUNCH_GAP_NS
 
 _END: Final = pl.col("start_ns") + pl.col("dur_ns")
 _NAMED: Final = 3
 _NAMED_IN_IDLE: Final = 4
-_CALLS: Final = ["runtime", "sync", "allocator", "compile"]
+_CALLS: Final = [*DRIVER_CALLS, "compile"]
 _NAMES: Final = (
     *("startup_ms", "startup_copy_ms", "startup_copy_bytes", "startup_pageable_bytes", "startup_work"),
     *("startup_idle_ms", "first_use_ms", "startup_idle_work"),
 )
-_FIRST_USE_NS: Final = 1_000_000  # no launch takes that long
-_AMID: Final = Missing("the recorder was started amid the work")
+_AMID: Final = Missing("started_amid_work")
 _NEEDS: Final = ("device_ops",)
 
 
@@ -134,7 +135,7 @@ def _idle(view: DeviceView, begin_ns: int) -> Union:
 def _first_uses(view: DeviceView, begin_ns: int) -> Union:
     """Gaps of the device after its start that first uses of kernels hold open."""
     opens, closes = view.busy.gaps(begin_ns, int(view.ops.select(_END.max()).item()))
-    held = first_uses(view.host, view.ops).within(opens, closes) >= _FIRST_USE_NS
+    held = first_uses(view.host, view.ops).within(opens, closes) >= LAUNCH_GAP_NS
     return Union.of(opens[held], closes[held])
 
 

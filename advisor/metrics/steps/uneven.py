@@ -186,8 +186,8 @@ def uneven(view: DeviceView) -> Mapping[str, Value]:
         "outlier_own_ms": (float(excess.sum()) - elsewhere) / whole / 1e6,
         "outlier_most_ms": (float(_excess(long, short).sum()) - elsewhere) / whole / 1e6,
         "outlier_ratio": float(long["dur_ns"].to_numpy().max()) / typical if long.height and typical else 1.0,
-        "outlier_causes": _in_words(view, long, beyond),
-        "outlier_cause": _first_cause(view, long, beyond) if long.height else "",
+        "outlier_causes": _in_words(view, beyond),
+        "outlier_cause": _first_cause(view, beyond) if long.height else "",
         "outlier_input_ms": by_input / whole / 1e6,
         "outlier_input_steps_share": starved,
         "outlier_python_ms": by_python / whole / 1e6,
@@ -296,28 +296,29 @@ def _when(view: DeviceView) -> dict[str, Union]:
     }
 
 
-def _in_words(view: DeviceView, steps: pl.DataFrame, beyond: Mapping[str, Ints]) -> str:
+def _in_words(view: DeviceView, beyond: Mapping[str, Ints]) -> str:
     """`saving a checkpoint (130 ms), ...`: time in all of those steps."""
     sums = sorted(((int(time.sum()), cause) for cause, time in beyond.items()), reverse=True)
     told = [(ns, cause) for ns, cause in sums if ns > _TELLING_SHARE * sum(ns for ns, _ in sums)][:_NAMED]
-    return ", ".join(f"{_named(view, steps, cause)} ({ms(ns / 1e6)})" for ns, cause in told)
+    return ", ".join(f"{_named(view, cause)} ({ms(ns / 1e6)})" for ns, cause in told)
 
 
-def _first_cause(view: DeviceView, steps: pl.DataFrame, beyond: Mapping[str, Ints]) -> str:
+def _first_cause(view: DeviceView, beyond: Mapping[str, Ints]) -> str:
     cause = max(beyond, key=lambda cause: int(beyond[cause].sum()))
-    return "host" if cause == "unknown" and _other_work(view, steps) is not None else cause
+    return "host" if cause == "unknown" and view.once(_other_work) is not None else cause
 
 
-def _named(view: DeviceView, steps: pl.DataFrame, cause: str) -> str:
+def _named(view: DeviceView, cause: str) -> str:
     """The cause in words; of other host work, what ran, or that nothing of it was recorded."""
     if cause != "unknown":
         return _CAUSES[cause]
-    name = _other_work(view, steps)
+    name = view.once(_other_work)
     return "nothing that was recorded" if name is None else f"{_CAUSES[cause]}, mostly {name}"
 
 
-def _other_work(view: DeviceView, steps: pl.DataFrame) -> str | None:
-    """What ran most in the time of these steps that no cause owns; None where it was nothing that was recorded."""
+def _other_work(view: DeviceView) -> str | None:
+    """What ran most in the long steps' time that no cause owns; None where it was nothing that was recorded."""
+    steps = _long(view)
     start = steps["start_ns"].to_numpy()
     rest = Union.of(start, start + steps["dur_ns"].to_numpy())
     for when in view.once(_when).values():

@@ -11,8 +11,8 @@ from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.replay import replay, trusted_replay
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
+from advisor.vocabulary import LAUNCH_GAP_NS
 
-_LONG_GAP_NS: Final = 1_000_000
 _LAUNCH_FLOOR_NS: Final = 1_500
 _GRAPH_FACTOR: Final = 0.1  # host time per launch when captured or compiled
 _SOURCE: Final = (
@@ -68,7 +68,7 @@ def what_if(view: DeviceView) -> Mapping[str, Value]:
         return values | _without_replay(view)
     return values | {
         "input_gain_ms": trusted.saved_ms(trusted.without_host(view.host_spans("input"))),
-        "launch_gain_ms": trusted.saved_ms(trusted.with_launches(_GRAPH_FACTOR, _LONG_GAP_NS)),
+        "launch_gain_ms": trusted.saved_ms(trusted.with_launches(_GRAPH_FACTOR, LAUNCH_GAP_NS)),
         "sync_gain_ms": trusted.saved_ms(trusted.without_waits()),
     }
 
@@ -79,7 +79,7 @@ def _without_replay(view: DeviceView) -> dict[str, Value]:
         waiting = view.host_spans("input").within(view.starts, view.ends)
         return {"input_gain_ms": view.per_step_ms(int(waiting.sum()))}
     found = view.once(gaps)
-    short = found.filter(pl.col("host_bound_ns").is_between(1, _LONG_GAP_NS))["host_bound_ns"]
+    short = found.filter(pl.col("host_bound_ns").is_between(1, LAUNCH_GAP_NS))["host_bound_ns"]
     return {
         "input_gain_ms": view.per_step_ms(int(found["input_ns"].sum())),
         "launch_gain_ms": view.per_step_ms(int((short - _LAUNCH_FLOOR_NS).clip(0).sum())),

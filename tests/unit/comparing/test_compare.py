@@ -33,6 +33,10 @@ STEADY = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8, 100.1, 99.9, 100.4, 99.6
 Rows = Sequence[Mapping[str, float | int | str | None]]
 
 
+def reason(words):
+    return Reason(code="any", words=words)
+
+
 def run(times: Sequence[float] = STEADY, *, findings: Sequence[Finding] = (), **given) -> Run:
     """A run of one worker whose steps take `times`, in ms."""
     mean = sum(times) / len(times) if times else None
@@ -77,7 +81,7 @@ def run(times: Sequence[float] = STEADY, *, findings: Sequence[Finding] = (), **
 
 
 def says(note: Remark) -> str:
-    return note.says
+    return note.words
 
 
 def held(base: Run | Sequence[Run], head: Run | Sequence[Run]) -> Comparison:
@@ -165,8 +169,8 @@ def test_what_cannot_be_compared(changed, obstacle):
 
 
 def test_a_recording_without_a_whole_step_is_not_told_to_mark_its_steps():
-    assert "record it again" in held(run(), run(())).reason.says
-    assert "prof.step()" in held(run(), run(marked=False)).reason.says
+    assert "record it again" in held(run(), run(())).reason.words
+    assert "prof.step()" in held(run(), run(marked=False)).reason.words
 
 
 def test_one_model_under_two_names_is_the_same_hardware():
@@ -242,8 +246,8 @@ def test_no_run_is_an_error():
 def test_all_that_keeps_sides_from_being_compared_is_said():
     found = held(run(world_size=8), run(device=A100))
     assert found.obstacle == "hardware"
-    assert "different hardware: " in found.reason.says
-    assert "different world size: 8 against 1 ranks" in [caution.says for caution in found.cautions]
+    assert "different hardware: " in found.reason.words
+    assert "different world size: 8 against 1 ranks" in [caution.words for caution in found.cautions]
 
 
 def test_a_recording_that_stands_on_both_sides_is_named():
@@ -251,7 +255,7 @@ def test_a_recording_that_stands_on_both_sides_is_named():
     shared, other = run(wild, name="shared"), run([t * 1.04 for t in wild], name="other")
     found = held([shared], [shared, other])
     assert (found.verdict, found.one_recording) == ("inconclusive", False)
-    assert "a recording is on both sides (shared)" in found.reason.says
+    assert "a recording is on both sides (shared)" in found.reason.words
     assert held(shared, shared).one_recording
 
 
@@ -285,14 +289,14 @@ def test_new_high_fails_and_only_that():
     assert held(run(findings=[mild]), run(findings=[grave])).exit_code(new_high) == 1
     assert held(run(findings=[grave]), run(findings=[grave])).exit_code(new_high) == 0
     assert held(run(passed=("a",)), run(findings=[mild])).exit_code(new_high) == 0
-    unknown = NotEvaluable(rule="a", title="a", missing={"m": "why"})
+    unknown = NotEvaluable(rule="a", title="a", missing={"m": reason("why")})
     untold = run(not_evaluable=(unknown,), passed=("b",))
     assert held(untold, run(findings=[grave])).exit_code(new_high) == 0
 
 
 def test_a_side_that_is_broken_never_passes():
     """As `check` has it: what could not be read, or judged, is no good news."""
-    unknown = NotEvaluable(rule="a", title="a", missing={"m": "cut off"})
+    unknown = NotEvaluable(rule="a", title="a", missing={"m": reason("cut off")})
     dumb = run((), not_evaluable=(unknown,))
     never, new_high = FailOn(slower=None), FailOn(slower=None, new_high=True)
     assert [held(run(), dumb).exit_code(wanted) for wanted in (FailOn(), new_high, never)] == [3, 3, 0]
@@ -309,7 +313,7 @@ def test_runs_of_one_side_on_different_hardware_are_no_sample():
     mixed = [run(name="a"), run(name="b", device=A100)]
     found = held(mixed, mixed)
     assert (found.verdict, found.obstacle) == ("inconclusive", "hardware")
-    assert "within a side" in found.reason.says
+    assert "within a side" in found.reason.words
     sizes = [run(name="a", world_size=8), run(name="b", world_size=16)]
     assert held(sizes, sizes).obstacle == "world-size"
 
@@ -447,7 +451,7 @@ def changed(one: Run, **source: object) -> Run:
 
 def test_kernels_hidden_in_graphs_are_not_gone():
     graphs = changed(
-        run(launch=[kernel("CUDA graph 1", 1, 1000)]), lacks={"device_ops.name": Reason(code="graphs as a whole")}
+        run(launch=[kernel("CUDA graph 1", 1, 1000)]), lacks={"device_ops.name": reason("graphs as a whole")}
     )
     kernels = run(launch=[kernel("k", 10, 100)], op=[op("aten::mm", None, 1000)])
     for found in (held(graphs, kernels), held(kernels, graphs)):
@@ -493,7 +497,7 @@ def test_without_steps_on_both_sides_nothing_is_told_per_step():
 def test_a_window_without_steps_does_not_tell_what_is_gone():
     window = run([7000.0], marked=False, passed=("stall",))
     (change,) = held(run(findings=[finding("stall")]), window).findings
-    assert (change.status, change.why is not None and "no steps are marked on the head" in change.why.says) == (
+    assert (change.status, change.why is not None and "no steps are marked on the head" in change.why.words) == (
         "unknown",
         True,
     )
@@ -507,7 +511,7 @@ def test_a_side_that_was_not_measured_is_no_zero(flipped):
     found = held(*((whole, broken) if flipped else (broken, whole)))
     side = "head" if flipped else "base"
     assert (found.breakdown, found.work, found.frames) == ((), (), ())
-    assert {(f.status, f.why.says) for f in found.findings} == {("unknown", f"the {side} was not measured")}
+    assert {(f.status, f.why.words) for f in found.findings} == {("unknown", f"the {side} was not measured")}
     assert any(note.startswith(f"not measured: the {side}") for note in map(says, found.notes))
 
 
@@ -515,7 +519,7 @@ def test_a_side_that_was_not_measured_is_no_zero(flipped):
 
 
 def test_what_became_of_findings():
-    unknown = NotEvaluable(rule="lost", title="lost", missing={"m": "no shapes"})
+    unknown = NotEvaluable(rule="lost", title="lost", missing={"m": reason("no shapes")})
     quiet = Suppressed(rule="quiet", title="quiet", severity="low", reason="known", until=None)
     base = run(
         findings=[
@@ -535,7 +539,7 @@ def test_what_became_of_findings():
         not_evaluable=(unknown,),
         suppressed=(quiet,),
     )
-    found = {f.key: (f.status, f.why and f.why.says) for f in held(base, head).findings}
+    found = {f.key: (f.status, f.why and f.why.words) for f in held(base, head).findings}
     assert found == {
         "new": ("new", None),
         "worse": ("worse", None),
@@ -571,7 +575,7 @@ def test_of_several_runs_at_least_half_must_have_a_finding():
 
 
 def test_a_baseline_marks_what_is_new():
-    unknown = NotEvaluable(rule="unknown", title="u", missing={"m": "why"})
+    unknown = NotEvaluable(rule="unknown", title="u", missing={"m": reason("why")})
     old = Report(
         advisor_version="0",
         runs=(run(findings=[finding("old", symptoms=["seen"])], passed=("new",), not_evaluable=(unknown,)),),

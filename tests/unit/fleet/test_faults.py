@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import signal
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import date
 from pathlib import Path
 
@@ -23,11 +24,13 @@ from advisor.fleet import ingest as room
 from advisor.fleet.engines import Local, engine
 from advisor.fleet.ingest import ingest
 from advisor.fleet.store import Store
+from advisor.fleet.verify import verify
 from tests.fleet import Here, broken, examine_or_die, trace
 
 ROOT = Path(__file__).parents[3]
 TODAY = date(2026, 11, 21)
 PATIENCE_S = 120
+KILLS = int(os.environ.get("FLEET_KILLS", "5"))  # `make soak` has fifty
 
 
 def fleet(root: Path, runs: int, bad: int = 0, start: int = 0) -> Path:
@@ -169,18 +172,28 @@ def test_writers_that_meet_on_the_same_rows(tmp_path):
     exact(store, 3)
 
 
-def test_a_kill_in_mid_batch_and_the_same_again(tmp_path):
-    root, store = fleet(tmp_path / "root", 60), Store(str(tmp_path / "store"))
-    one = spawned(flushing(tmp_path), "fleet", "ingest", root, "--store", store.uri, "--processes", "1")
-    until(lambda: store.exists() and store.collect(store.scan("runs").select(pl.len())).item() > 0)
-    os.killpg(one.pid, signal.SIGKILL)
-    one.communicate()
-    assert store.collect(store.scan("runs").select(pl.len())).item() < 60
-    done = said(started("ingest", root, "--store", store.uri))
-    known, runs = re.search(r"60 recordings: (\d+) known, (\d+) added", done.stdout).groups()
-    assert int(known) > 0
-    assert int(known) + int(runs) == 60
-    exact(store, 60)
+def test_kills_at_random_moments_of_two_ingests_at_once(tmp_path):
+    """Some come before the first write, some between two tables, some in a commit."""
+    root, store, chance = fleet(tmp_path / "root", 24, bad=3), Store(str(tmp_path / "store")), random.Random(KILLS)  # noqa: S311 - moments
+    words = ("fleet", "ingest", root, "--store", store.uri, "--processes", "1")
+    script, kills, height = flushing(tmp_path), 0, 0
+    while kills < KILLS:
+        both = [spawned(script, *words) for _ in range(min(2, KILLS - kills))]
+        for one in both:
+            with suppress(subprocess.TimeoutExpired):
+                one.wait(chance.uniform(0.5, 4.0))
+            kill(one)
+            one.communicate()
+        kills += len(both)
+        now = store.collect(store.scan("runs").select(pl.len())).item() if store.exists() else 0
+        assert now >= height  # a kill takes back nothing
+        height = now
+    both = [spawned(script, *words) for _ in range(2)]
+    for one in both:
+        out, _ = one.communicate(timeout=PATIENCE_S)
+        assert one.returncode == 0, out
+    exact(store, 21, 3)
+    assert verify(store)[1] == []
 
 
 def test_a_run_that_kills_its_process_costs_that_run_only(tmp_path, monkeypatch):

@@ -237,7 +237,7 @@ def test_profiles_in_a_folder_that_cannot_be_read_are_told_once_per_reason(tmp_p
     assert names(found[0].files) == ["rank0.pt.trace.json"]
     told = {Path(r.path).name: r.why for r in rejected}
     assert told["rank1.pt.trace.json"].startswith("empty")
-    assert told["rank1.pt.trace.json"].endswith("(and 2 more here)")
+    assert [len(r.others) for r in rejected if Path(r.path).name == "rank1.pt.trace.json"] == [2]
     assert "git lfs" in told["rank4.json"]
     assert "memory profile" in told["host.memory.json"]
     assert "no such file" in told["rank5.json"]
@@ -332,10 +332,23 @@ def test_links_are_followed_once(tmp_path: Path):
         (tmp_path / "logs" / link).symlink_to(tmp_path / "logs" / "run")
     (tmp_path / "logs" / "run" / "loop").symlink_to(tmp_path / "logs")
     (tmp_path / "logs" / "self").symlink_to(tmp_path / "logs" / "self")
-    put(tmp_path / "store" / "rank0.json")
-    (tmp_path / "logs" / "b").symlink_to(tmp_path / "store")
-    found, _ = discover([str(tmp_path / "logs")])
-    assert {file for run in found for file in run.files} == {real, str(tmp_path / "logs" / "b" / "rank0.json")}
+    found, rejected = discover([str(tmp_path / "logs")])
+    assert {file for run in found for file in run.files} == {real}
+    assert rejected == []
+
+
+def test_links_lead_nowhere_out_of_the_folder(tmp_path: Path):
+    real = put(tmp_path / "logs" / "rank0.json")
+    put(tmp_path / "store" / "rank1.json")
+    (tmp_path / "logs" / "folder").symlink_to(tmp_path / "store")
+    (tmp_path / "logs" / "rank1.json").symlink_to(tmp_path / "store" / "rank1.json")
+    (tmp_path / "logs" / "up").symlink_to("..")
+    found, rejected = discover([str(tmp_path / "logs")])
+    assert [run.files for run in found] == [(real,)]
+    assert {Path(r.path).name for r in rejected} == {"folder", "rank1.json", "up"}
+    assert all("leads out of this folder" in r.why for r in rejected)
+    (tmp_path / "link").symlink_to(tmp_path / "store")  # given by the user, it is the folder
+    assert [len(run.files) for run in discover([str(tmp_path / "link")])[0]] == [1]
 
 
 def test_a_closed_folder_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -5,7 +5,7 @@ from string import Formatter
 import pytest
 
 from advisor.model.comparison import Comparison, Shift, Side
-from advisor.model.remarks import REMARKS, Remark, remark
+from advisor.model.remarks import REMARKS, remark
 from advisor.present import document as doc
 from advisor.present import shifts
 from advisor.present.comparison import (
@@ -227,15 +227,15 @@ def test_less_than_a_nanosecond_is_no_difference():
 
 
 def test_a_remark_is_its_code_in_words():
-    assert remark("few_steps", base=3, head=1200).says == (
+    assert remark("few_steps", base=3, head=1200).words == (
         "too few steps: 3 against 1,200; profile 10 or more on each side, 20 are better"
     )
-    assert Remark(code="given twice for the base").says == "given twice for the base"
+    assert remark("given twice for the base").words == "given twice for the base"
 
 
 @pytest.mark.parametrize("code", REMARKS)
 def test_every_remark_is_a_clause_with_its_facts(code: str):
     names = {name for _, name, _, _ in Formatter().parse(REMARKS[code]) if name}
-    says = remark(code, **dict.fromkeys(names, 7)).says
+    says = remark(code, **dict.fromkeys(names, 7)).words
     assert says.count("7") >= len(names)
     assert not says.endswith(".")

@@ -53,7 +53,7 @@ def test_places_of_one_name_and_stack_stand_together_three_at_most():
     place = changed(INPUT_BOUND.where[0], op="aten::mm")
     stacked = changed(place, stack="torch/nn/modules/module.py(1): _call_impl;train.py(7): forward")
     blocks = only(changed(INPUT_BOUND, where=(place, stacked, *[place] * 4))).reasons
-    pairs = [block for block in blocks if isinstance(block, doc.Pairs) and "aten::mm" in block.pairs[0].codes]
+    pairs = [block for block in blocks if isinstance(block, doc.Pairs) and "aten::mm" in block.pairs[0].text]
     assert [block.title for block in pairs] == ["Where to look", ""]
     assert pairs[0].pairs[0].text.endswith("; 2 more")
     assert [block.text for block in blocks if isinstance(block, doc.Code)] == ["train.py(7): forward"]

@@ -22,8 +22,7 @@ REAL = yaml.safe_load((Path(__file__).parents[1] / "inputs/names/kernel_names.ya
         ("saxpy(double *, double *, double *, double, int)", "saxpy"),
         ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "ncclDevKernel_AllGather_RING_LL"),
         (
-            "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>, at::detail::Array<char*, "
-            "3> >(int, at::native::AddFunctor<float>, at::detail::Array<char*, 3>)",
+            "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>, Array<char*> >()",
             "vectorized_elementwise_kernel<AddFunctor>",
         ),
         (

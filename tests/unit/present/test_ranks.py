@@ -79,8 +79,8 @@ def test_what_the_links_reach_is_one_line():
     assert line({}, one_way) == "send of 32 MiB from one rank to another: 13 GB/s"
     pair = {"slowest_pair": "ranks 2 and 3", "slowest_pair_share": 0.52}
     assert line(pair, one_way) == (
-        "send of 32 MiB from one rank to another: 13 GB/s; the slowest link, between ranks 2 and 3, reaches 52 % of the "
-        "typical one"
+        "send of 32 MiB from one rank to another: 13 GB/s; the slowest link, between ranks 2 and 3, reaches 52 % of "
+        "the typical one"
     )
     assert line(pair | {"slowest_pair_share": 0.93}) == "no link between two ranks is slower than the others"
     assert line({}, small) is None

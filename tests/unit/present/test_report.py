@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.report import Report, Run, Unreadable
+from advisor.model.missing import Missing
+from advisor.model.report import Reason, Report, Run, Unreadable
 from advisor.present import document as doc
 from advisor.present.charts import charts
 from advisor.present.recording import recording
@@ -63,7 +64,7 @@ def test_several_articles_have_an_overview_and_one_stands_for_itself():
 
 
 def lacking(format_: str, *reasons: str) -> Run:
-    lacks = {f"table_{n}": reason for n, reason in enumerate(reasons)}
+    lacks = {f"table_{n}": Reason.of(Missing(reason)) for n, reason in enumerate(reasons)}
     return changed(RESNET, source=changed(RESNET.source, format=format_, lacks=lacks), not_evaluable=())
 
 

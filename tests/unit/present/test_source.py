@@ -60,7 +60,7 @@ def test_steps_left_out_for_one_reason_stand_together():
     every = tuple(LeftOutStep(worker=w, device=0, step=s, why="compiled") for w in (0, 1, 2) for s in (3, 4))
     steps = Steps(**MARKED | {"left_out": (*every, LeftOutStep(worker=5, device=0, step=9, why="my own reason"))})
     assert left_out(changed(EIGHT.source, steps=steps)) == [
-        (f"steps 3{DASH}4 of workers 0{DASH}2", "compilation ran in it"),
+        (f"steps 3{DASH}4 of workers 0{DASH}2", "compiled"),
         ("step 9 of worker 5", "my own reason"),
     ]
 

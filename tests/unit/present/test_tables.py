@@ -55,8 +55,8 @@ def test_a_flame_graph_is_called_after_its_frames():
         ("device time of a step: 100 ms",),
     )
     assert widget.says == (
-        "Time of kernels and copies under what launched them; where they overlap, each counts; the backward pass counts "
-        "where the forward op ran."
+        "Time of kernels and copies under what launched them; where they overlap, each counts; the backward pass "
+        "counts where the forward op ran."
     )
     rows = ({"id": 0, "parent": None, "name": "aten::mm", "kind": "op", "total_ms": 3.0, "self_ms": 3.0},)
     alone = flame(changed(cpu_only().runs[0], metrics={"call_tree": rows}))

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.report import Run
+from advisor.model.missing import Missing
+from advisor.model.report import Reason, Run
 from advisor.present.verdict import culprit, headline, qualified, saving, saving_in_brief, title
 from tests.render_samples import INPUT_BOUND, RESNET, SAMPLES, THIRTY_TWO_BIT, changed, cpu_only
 from tests.render_samples import saving as won
@@ -50,7 +51,10 @@ def test_the_verdict_is_the_first_finding_and_its_saving():
 
 
 def unjudged(**reasons: str) -> Run:
-    rules = [changed(RESNET.not_evaluable[1], rule=rule, missing={"m": why}) for rule, why in reasons.items()]
+    rules = [
+        changed(RESNET.not_evaluable[1], rule=rule, missing={"m": Reason.of(Missing(why))})
+        for rule, why in reasons.items()
+    ]
     return changed(RESNET, findings=(), passed=("x",) * 9, not_evaluable=tuple(rules))
 
 

@@ -103,7 +103,7 @@ def test_codes_stand_beside_words():
     assert content["reason"] == {
         "code": "steps_differ",
         "facts": {"p": 0.041, "base": 3, "head": 3},
-        "says": "the steps differ by more than their noise (p = 0.041, 3 against 3 steps)",
+        "words": "the steps differ by more than their noise (p = 0.041, 3 against 3 steps)",
     }
 
 

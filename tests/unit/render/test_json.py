@@ -49,7 +49,7 @@ def test_codes_stand_beside_words():
     assert run["not_evaluable"][1]["missing"]["gemm_waste_share"] == {
         "code": "no_shapes",
         "facts": {},
-        "says": "recorded without `record_shapes=True`",
+        "words": "recorded without `record_shapes=True`",
     }
     assert run["outcome"]["code"] == "finding"
 

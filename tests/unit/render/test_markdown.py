@@ -18,7 +18,7 @@ from tests.effort import examples
 from tests.render_samples import HOSTILE, RESNET, SAMPLES, changed, hostile, report
 
 PARSER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
-SCREEN = 45  # lines
+SCREEN = 48  # lines
 INNERMOST = re.compile(
     r"<details><summary>((?:(?!</?details>|</summary>).)*)</summary>(?:(?!</?details>).)*</details>", re.DOTALL
 )

@@ -69,17 +69,16 @@ def test_verbose_tells_the_rest():
     screen = "\n".join(lines("resnet", verbose=True))
     assert " ".join(RESNET.findings[0].why.split()[:6]) in screen
     for words in (
-        "input_share = time of input outside",
-        "33 %  fires at 5 %, high at 20 %",
+        "input_share 33 % (fires at 5 %, high at 20 %): Part of the step",
         "num_workers=4",
         "Fix (jax)",
         "https://docs.pytorch.org/docs/stable/data.html#single-and-multi-process-data-loading\n",
         "train.py(61): train_step",
         "1 finding suppressed in the configuration",
-        "pageable-copies Copies between host and GPU use pageable memory (low)",
+        "Copies between host and GPU use pageable memory (low) pageable-copies: the dataset",
         "2 rules did not fire",
         "1 rule not applicable here",
-        "allocations Lacks: recorded without",
+        "Lacks allocations: recorded without",
     ):
         assert words in " ".join(screen.split()) or words in screen
     assert "…" not in screen

@@ -2,10 +2,12 @@
 
 import pytest
 
-from advisor import metrics
+from advisor import config, metrics
 from advisor.errors import RuleError, UsageError
+from advisor.rules import wording
 from advisor.rules.book import load
 from advisor.rules.lint import lint
+from advisor.rules.wording import say
 
 RULE = """\
 id: slow-copies
@@ -128,3 +130,156 @@ def test_a_later_folder_replaces_a_rule(folder, tmp_path):
     second.mkdir()
     (second / "slow-copies.yaml").write_text(RULE.replace("Copies take long", "Ours"))
     assert load([first, second])["slow-copies"].title == "Ours"
+
+
+def test_parameters_are_numbers_or_have_a_unit_and_a_meaning(folder):
+    plain = load([folder(RULE)])["slow-copies"]
+    documented = '{limit: {value: 0.2, unit: share, meaning: "the most that is fine"}}'
+    whole = load([folder(RULE.replace("{limit: 0.2}", documented))])["slow-copies"]
+    assert plain.params == whole.params == {"limit": 0.2}
+    assert whole.parameters["limit"].unit == "share"
+
+
+def test_an_override_changes_the_value_alone(folder):
+    documented = '{limit: {value: 0.2, unit: share, meaning: "the most that is fine"}}'
+    rule = load([folder(RULE.replace("{limit: 0.2}", documented))])["slow-copies"]
+    changed = rule.adjusted({"limit": 0.4}, None)
+    assert changed.params == {"limit": 0.4}
+    assert changed.parameters["limit"].meaning == "the most that is fine"
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("{limit: much}", "4: params.limit.value: must be a number"),
+        ("{limit: {value: 0.2, unit: furlong}}", "4: params.limit.unit: must be 'ms', 'us'"),
+        ("{limit: {value: 0.2, means: x}}", "4: params.limit.means: no such key"),
+        ("{limit: {unit: share}}", "4: params.limit.value: missing"),
+    ],
+)
+def test_a_wrong_parameter_is_refused_with_its_line(folder, written, message):
+    assert any(
+        p.startswith(f"slow-copies.yaml:{message}") for p in problems(folder(RULE.replace("{limit: 0.2}", written)))
+    )
+
+
+def test_only_the_shipped_rules_must_document_their_parameters(folder):
+    path = folder(RULE)
+    assert lint(path, metrics.dtypes(), []) == []
+    (problem,) = lint(path, metrics.dtypes(), [], documented=True)
+    assert problem.startswith(f"{path}/slow-copies.yaml:4: params.limit: write its unit and meaning beside it")
+
+
+@pytest.mark.parametrize(
+    ("says", "sentence"),
+    [
+        ("Copies{{ calls | detail }}.", "Copies: a (3)."),
+        ("Copies.{{ calls | detail(' Most are {}.') }}", "Copies. Most are a (3)."),
+        ("Copies{{ nothing | detail }}.{{ nothing | detail(' Most are {}.') }}", "Copies."),
+        ("{{ one | count('step') }}, {{ many | count('step') }}", "1 step, 1,200 steps"),
+    ],
+)
+def test_a_sentence_leaves_out_a_list_that_is_empty_and_counts_nouns(says, sentence):
+    assert say(says, {"calls": "a (3)", "nothing": None, "one": 1, "many": 1200}) == sentence
+
+
+SAYS = '"{{ memcpy_share | percent }} of {{ each_step }}."'
+
+
+@pytest.mark.parametrize(
+    ("says", "message"),
+    [
+        ("{% for n in [1, 2] %}x{% endfor %}", "For: a sentence has numbers, conditions and arithmetic only"),
+        ("{% for n in range(99999999) %}{% for m in range(99999999) %}x{% endfor %}{% endfor %}", "For:"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}", "Macro:"),
+        ("{{ ''.__class__.__mro__ }}", "Getattr:"),
+        ("{{ cycler.__init__.__globals__ }}", "Getattr:"),
+        ("{{ memcpy_share['x'] }}", "Getitem:"),
+        ("{{ range(9) }}", "Call:"),
+        ("{{ 10 ** 10 ** 10 }}", "Pow:"),
+        ("{{ '%9999999999d' % 1 }}", "Mod:"),
+        ("{% include 'secret' %}", "Include:"),
+        ("{{ 'x' | center(999999999) }}", "No filter named 'center'"),
+        ("{{ memcpy_share | persent }}", "No filter named 'persent'"),
+        ("{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}", "nested too deep"),
+        ("x" * 10_001, "longer than 10,000 characters"),
+    ],
+)
+def test_a_template_has_no_loops_calls_or_attributes(folder, says, message):
+    (problem,) = problems(folder(RULE.replace(SAYS, f'"{says}"')))
+    assert problem.startswith(f"slow-copies.yaml:9: says: {message}")
+    assert "\n" not in problem
+
+
+@pytest.mark.parametrize(
+    ("says", "why"),
+    [
+        ("{{ 'x' * 999999999 }}", "only numbers can be multiplied"),
+        ("{{ memcpy_share / 0 }}", "float division by zero"),
+        ("{{ memcpy_share + 'x' }}", "unsupported operand"),
+        ("{{ nothing }}", "'nothing' is undefined"),
+    ],
+)
+def test_a_sentence_that_fails_names_its_file_and_line(folder, says, why):
+    rule = load([folder(RULE.replace(SAYS, f'"{says}"'))])["slow-copies"].adjusted({}, "high")
+    with pytest.raises(ValueError, match=why) as caught:
+        wording.say(rule.says, {"memcpy_share": 0.5})
+    error = rule.unsayable(str(caught.value))
+    assert isinstance(error, RuleError)
+    assert f"slow-copies.yaml:9: says: {why}" in str(error)
+
+
+def test_a_name_as_long_as_a_book_is_cut():
+    assert len(wording.say("{{ name }}", {"name": "x" * 1_000_000})) == 4_000
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("limit: 0.2", "limit: .inf", "4: params.limit.value: must be a finite number"),
+        ("limit: 0.2", "limit: .nan", "4: params.limit.value: must be a finite number"),
+        ("memcpy_share > limit", " AND ".join(["memcpy_share > limit"] * 20_000), "5: when: more than 500 words"),
+        ("memcpy_share > limit", "NOT " * 20_000 + "memcpy_share > limit", "5: when: more than 500 words"),
+        ("{limit: 0.2}", "[" * 3_000, "1: nested too deep"),
+        ("{limit: 0.2}", "[" * 100_000, "1: nested too deep"),
+        ("{limit: 0.2}", "&a [*a]", "1: nested too deep"),
+        ("{limit: 0.2}", "{limit: 0000-00-00}", "1: cannot be read: year 0 is out of range"),
+        ("{limit: 0.2}", "{[limit]: 1}", "4: found unhashable key"),
+        (
+            "{limit: 0.2}",
+            (
+                "[&a [x,x,x,x,x,x,x,x,x,x], &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a], &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b],"
+                " &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c], &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d], [*e,*e,*e,*e,*e,*e,*e,*e]]"
+            ),
+            "1: says more than 100,000 values",
+        ),
+    ],
+)
+def test_a_rule_file_out_of_bounds_is_refused_with_its_line(folder, old, new, message):
+    (problem,) = problems(folder(RULE.replace(old, new, 1)))
+    assert problem.startswith(f"slow-copies.yaml:{message}")
+    assert "\n" not in problem
+
+
+def test_a_folder_without_rules_is_refused(tmp_path):
+    (tmp_path / "README.md").write_text("none")
+    with pytest.raises(UsageError, match=r"no rule in this folder; a rule is a \*\.yaml file"):
+        load([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("suppress: [{rule: x, reason: known, until: 0000-00-00}]", "year 0 is out of range"),
+        ("rules: " + "[" * 3_000, "nested too deep"),
+        ("rules: " + "- " * 30_000, "not allowed here"),
+        ("overrides: {x: {params: {limit: .inf}}}", "overrides.x.params.limit: must be a finite number"),
+        ("fleet: {prices: {h100: .nan}}", "fleet.prices.h100: must be a finite number"),
+        ("rules: " + "1" * 5_000, "cannot be read"),
+    ],
+)
+def test_settings_out_of_bounds_are_one_line(tmp_path, text, message):
+    (tmp_path / "advisor.yaml").write_text(text)
+    with pytest.raises(UsageError, match=message) as caught:
+        config.load(tmp_path / "advisor.yaml")
+    assert "\n" not in str(caught.value)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from advisor import metrics
 from advisor.analysis.device.steps import select_steps
-from advisor.metrics.metric import Measurements, pace_of
+from advisor.metrics.evaluate import Measurements, pace_of
 from advisor.model.profile import Profile, table
 from advisor.rules.book import Rule
 from advisor.rules.judge import Suppression, judge
@@ -99,7 +99,9 @@ def test_a_rule_that_does_not_hold_has_passed():
 
 def test_an_unknown_metric_makes_it_not_evaluable_and_says_why():
     outcome = judged(measured({}, input_share="no loader"), rule("a", "input_share > 0.1 OR step_mean_ms > 1"))
-    assert outcome.not_evaluable[0].missing == {"input_share": "no loader"}
+    assert {metric: why.says for metric, why in outcome.not_evaluable[0].missing.items()} == {
+        "input_share": "no loader"
+    }
     assert not outcome.findings
 
 

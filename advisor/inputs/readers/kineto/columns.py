@@ -40,8 +40,6 @@ class Columns:
     _host: list[pl.DataFrame] = field(default_factory=list)
     _memory: list[pl.DataFrame] = field(default_factory=list)
     _syncs: list[pl.DataFrame] = field(default_factory=list)
-    _known_kinds: defaultdict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
-    _numbers: dict[int | str | None, int | None] = field(default_factory=dict)
 
     def add(self, events: Iterable[Event]) -> None:
         """Append one chunk's events, each category to its table; flow arrows and labels are not needed."""
@@ -70,7 +68,9 @@ class Columns:
     @property
     def host(self) -> pl.DataFrame:
         """Framework ops, runtime calls, annotations and Python frames in file order."""
-        return pl.concat([self._host_frame("op", []), *self._host], how="diagonal")
+        rows = pl.concat([self._host_frame("op", []), *self._host], how="diagonal", rechunk=True)
+        self._host = []  # a second copy of the longest table
+        return rows.with_columns(kind=_kinds(rows))
 
     @property
     def syncs(self) -> pl.DataFrame:
@@ -80,7 +80,7 @@ class Columns:
     @property
     def memory(self) -> pl.DataFrame:
         """Allocations and frees."""
-        return pl.concat([self._memory_frame([]), *self._memory])
+        return pl.concat([self._memory_frame([]), *self._memory], rechunk=True)
 
     def _timed(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The events that can be placed in time."""
@@ -93,14 +93,14 @@ class Columns:
         frame = {
             "kind": pl.repeat(kind, len(events), dtype=DEVICE_OP_KINDS, eager=True),
             **_spans(events),
-            "device": self._views([a.device for a in args], [e.pid for e in events], pl.Int32),
-            "stream": self._views([a.stream for a in args], [e.tid for e in events]),
+            "device": _views([a.device for a in args], [e.pid for e in events], pl.Int32),
+            "stream": _views([a.stream for a in args], [e.tid for e in events]),
             "correlation": _ints(args, "correlation"),
             "external_id": _external_ids(args),
             "graph": _ints(args, "graph"),
         }
         if kind != "kernel":
-            return pl.DataFrame(frame | {"bytes": self._integers([a.bytes for a in args])})
+            return pl.DataFrame(frame | {"bytes": _integers([a.bytes for a in args])})
         frame |= {
             "grid": _products([a.grid for a in args]),
             "block": _products([a.block for a in args], pl.Int32),
@@ -128,12 +128,12 @@ class Columns:
 
     def _host_frame(self, kind: str, events: list[Event]) -> pl.DataFrame:
         if events and self.pid is None:
-            self.pid = self._number(events[0].pid)
+            self.pid = _number(events[0].pid)
         args = _args(events)
         frame = {
-            "kind": self._kinds(kind, [e.name or "" for e in events]),
+            "kind": pl.repeat(kind, len(events), dtype=HOST_OP_KINDS, eager=True),
             **_spans(events),
-            "thread": self._integers([e.tid for e in events]),
+            "thread": _integers([e.tid for e in events]),
             "correlation": _ints(args, "correlation"),
             "external_id": _external_ids(args),
         }
@@ -146,22 +146,14 @@ class Columns:
             }
         return pl.DataFrame(frame)
 
-    def _kinds(self, started_as: str, names: list[str]) -> pl.Series:
-        """Kinds of host ops; each distinct name is judged once."""
-        known = self._known_kinds[started_as]
-        if new := [name for name in set(names) if name not in known]:
-            told = pl.DataFrame({"name": new}).select("name", host_kinds(pl.lit(started_as), pl.col("name")))
-            known |= dict(told.rows())
-        return pl.Series([known[name] for name in names], dtype=HOST_OP_KINDS)
-
     def _sync_frame(self, events: list[Event]) -> pl.DataFrame:
         args = _args(events)
         return pl.DataFrame(
             {
                 **_spans(events),
                 "kind": pl.Series([a.sync_kind for a in args], dtype=pl.String).cast(TEXT),
-                "device": self._views([a.device for a in args], [e.pid for e in events], pl.Int32),
-                "stream": self._views([a.stream for a in args], [e.tid for e in events]),
+                "device": _views([a.device for a in args], [e.pid for e in events], pl.Int32),
+                "stream": _views([a.stream for a in args], [e.tid for e in events]),
                 "correlation": _ints(args, "correlation"),
                 "wait_on_stream": _ints(args, "wait_on_stream").replace(_NO_LANE, None),
             }
@@ -172,7 +164,7 @@ class Columns:
         return pl.DataFrame(
             {
                 "at_ns": _nanoseconds([e.ts for e in events]),
-                "thread": self._integers([e.tid for e in events]),
+                "thread": _integers([e.tid for e in events]),
                 "device_type": _ints(args, "device_type"),
                 "device": _ints(args, "device_id", pl.Int32),
                 "bytes": _ints(args, "size"),
@@ -182,24 +174,33 @@ class Columns:
             }
         )
 
-    def _views(
-        self, first: list[int | str | None], second: list[int | str | None], dtype: Integer = pl.Int64
-    ) -> pl.Series:
-        """Device or stream numbers: the argument where given, else the row the event was drawn on."""
-        views = self._integers([b if a is None else a for a, b in zip(first, second, strict=True)])
-        return views.replace(_NO_LANE, None).cast(dtype, strict=False)
 
-    def _integers(self, values: list[int | str | None]) -> pl.Series:
-        return _whole(list(map(self._number, values)))
+def _views(first: list[int | str | None], second: list[int | str | None], dtype: Integer = pl.Int64) -> pl.Series:
+    """Device or stream numbers: the argument where given, else the row the event was drawn on."""
+    views = _integers([b if a is None else a for a, b in zip(first, second, strict=True)])
+    return views.replace(_NO_LANE, None).cast(dtype, strict=False)
 
-    def _number(self, value: int | str | None) -> int | None:
-        """The integer in `7`, `"7"` or `"stream 7"`; each distinct text is parsed once."""
-        if isinstance(value, int):
-            return value
-        if value not in self._numbers:
-            found = _INTEGER.search(value) if isinstance(value, str) else None
-            self._numbers[value] = int(found[0]) if found else None
-        return self._numbers[value]
+
+def _integers(values: list[int | str | None]) -> pl.Series:
+    """Each distinct value is parsed once."""
+    numbers = {value: _number(value) for value in set(values)}
+    return _whole(list(map(numbers.__getitem__, values)))
+
+
+def _number(value: int | str | None) -> int | None:
+    """The integer in `7`, `"7"` or `"stream 7"`."""
+    if isinstance(value, int):
+        return value
+    digits = _INTEGER.search(value) if value else None
+    return int(digits[0]) if digits else None
+
+
+def _kinds(rows: pl.DataFrame) -> pl.Series:
+    """Kinds of host ops from those that they start as; each distinct name is judged once."""
+    started = rows.select("kind", "name")
+    refined = host_kinds(pl.col("kind").cast(pl.String), pl.col("name").cast(pl.String))
+    known = started.unique().with_columns(refined=refined)
+    return started.join(known, on=["kind", "name"], how="left", maintain_order="left")["refined"]
 
 
 def _args(events: list[Event]) -> list[Args]:
@@ -209,8 +210,8 @@ def _args(events: list[Event]) -> list[Args]:
 def _spans(events: list[Event]) -> dict[str, pl.Series]:
     return {
         "name": pl.Series([e.name or "" for e in events], dtype=pl.String).cast(TEXT),
-        "start_ns": _nanoseconds([e.ts for e in events]),
-        "dur_ns": _nanoseconds([e.dur for e in events]),
+        "start_ns": _nanoseconds(list(map(attrgetter("ts"), events))),
+        "dur_ns": _nanoseconds(list(map(attrgetter("dur"), events))),
     }
 
 
@@ -234,7 +235,8 @@ def _whole(values: list[int | None], dtype: Integer = pl.Int64) -> pl.Series:
 
 
 def _external_ids(args: Sequence[Args]) -> pl.Series:
-    return _whole([a.external_id if a.external_id is not None else a.external_id_2020 for a in args])
+    ids = _ints(args, "external_id")
+    return ids.zip_with(ids.is_not_null(), _ints(args, "external_id_2020")) if ids.null_count() else ids
 
 
 _AXES: Final = 3
@@ -242,13 +244,13 @@ _AXES: Final = 3
 
 def _products(sizes: list[Any], dtype: Integer = pl.Int64) -> pl.Series:
     """Grid or block size as one number; null where it is not given as x, y and z."""
-    whole = (s if isinstance(s, list) and len(s) == _AXES else None for s in sizes)
-    return _whole([None if s is None else s[0] * s[1] * s[2] for s in whole], dtype)
+    return _whole([s[0] * s[1] * s[2] if type(s) is list and len(s) == _AXES else None for s in sizes], dtype)
 
 
 def _raw_texts(raws: list[msgspec.Raw]) -> pl.Series:
-    """JSON fragments as they stand in the file; absent ones are null."""
-    return pl.Series([str(raw, "utf-8", "replace") or None for raw in raws], dtype=pl.String).cast(TEXT)
+    """JSON fragments as they stand in the file; absent ones are null. All are decoded at once: JSON holds no NUL."""
+    texts = b"\0".join(raws).decode("utf-8", "replace").split("\0")
+    return pl.Series([text or None for text in texts[: len(raws)]], dtype=pl.String).cast(TEXT)
 
 
 def _peer(args: Args) -> int | None:

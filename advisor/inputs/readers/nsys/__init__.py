@@ -37,10 +37,12 @@ from advisor.inputs.readers.nsys.gpus import devices, samples_by_device
 from advisor.inputs.readers.nsys.stepping import WARM_UP, choose
 from advisor.inputs.readers.nsys.tables import Export, opened
 from advisor.inputs.storage import size
+from advisor.model.missing import Missing
 from advisor.model.profile import SCHEMAS, Profile, join
 from advisor.text import bytes_, count, ms, percent
 
 FORMAT: Final = "nsys"
+MEMORY_PER_BYTE: Final = 3.0  # rows are columns of 64-bit numbers in memory, and varints on disk
 NEEDS_PATH: Final = True
 
 _RECORD: Final = "record it with `nsys profile --trace=cuda,nvtx,osrt`"
@@ -61,12 +63,13 @@ _FRAMEWORKS: Final = [
 _NAMELESS: Final = r"^CUDA graph |^\?$"
 
 
-def read(
+def read(  # noqa: PLR0913, PLR0917 - the last are options
     path: Path,
     name: str,
     worker: int = 0,
     on_read: Callable[[int], object] = lambda _: None,
     step_range: str | None = None,
+    max_bytes: int | None = None,
 ) -> Profile:
     """The profile of every process in the export that used a device.
 
@@ -77,12 +80,13 @@ def read(
             through where the files hold equally many, and by their MPI ranks where these are told.
         on_read: Told the file's size once it is read.
         step_range: Regular expression of the NVTX ranges to take for steps, by their whole names.
+        max_bytes: Of the export on disk; by default any number.
 
     Raises:
         ReadError: Nothing of it can be read, or it holds no GPU activity.
         UsageError: `step_range` is no regular expression, or fits no range.
     """
-    with opened(path, name) as export:
+    with opened(path, name, max_bytes) as export:
         profile = _profile(export, name, worker, step_range)
     on_read(size(str(path)) or 0)
     return profile
@@ -345,7 +349,7 @@ def _nameless(share: float) -> str:
     return f"{percent(share)} of the kernels' time is in kernels whose names the export does not hold; export it again"
 
 
-def _lacks(profile: Profile, recorded: pl.DataFrame) -> dict[str, str]:
+def _lacks(profile: Profile, recorded: pl.DataFrame) -> dict[str, Missing]:
     """Why each absent table or column is absent, in terms of how the profile was recorded.
 
     `device_ops.start_ns` is lacking where device ops were left out for their times: idle time is not known then, nor
@@ -381,42 +385,40 @@ def _lacks(profile: Profile, recorded: pl.DataFrame) -> dict[str, str]:
     }
     reasons = dict(_WHY_ABSENT)
     if nameless > _FEW_SHARE:
-        reasons["device_ops.name"] = _nameless(nameless)
+        reasons["device_ops.name"] = Missing("names_not_exported", share=nameless)
     if is_unsound:
-        told = _unsound(unsound, recorded.height) + ": what ran while the device seems to idle is not known"
-        reasons |= dict.fromkeys(("device_ops.start_ns", "device_ops.dur_ns", "device_ops.launch"), told)
+        why = Missing("unsound_times", rows=unsound, ops=recorded.height)
+        reasons |= dict.fromkeys(("device_ops.start_ns", "device_ops.dur_ns", "device_ops.launch"), why)
     whole = {need for need, gone in absent.items() if gone and "." not in need}
-    of_pytorch = _OF_PYTORCH if (profile.workers["framework"] == "pytorch").any() else {}
+    if (profile.workers["framework"] == "pytorch").any():
+        reasons |= _OF_PYTORCH
     return {
-        need: reasons[need] + of_pytorch.get(need, "")
+        need: reasons[need]
         for need, gone in absent.items()
         if gone and (need in whole or need.partition(".")[0] not in whole)
     }
 
 
-_OF_PYTORCH: Final = {"host_ops.shapes": ": record with --pytorch=autograd-shapes-nvtx"}
+_OF_PYTORCH: Final = {"host_ops.shapes": Missing("no_pytorch_range_shapes")}
 _WHY_ABSENT: Final = {
-    "steps": "no NVTX range repeats and holds the device's work as training steps do: put each step in one, or name "
-    "the ranges with --step-range REGEX",
-    "device_ops": "kernels were launched, but the export holds none of them; export it again",
-    **dict.fromkeys(
-        ("device_ops.name", "device_ops.dur_ns"),
-        "CUDA graphs were recorded as a whole, not what runs in them (--cuda-graph-trace=node)",
-    ),
-    "device_ops.occupancy": "Nsight Systems estimates no occupancy",
-    "device_ops.grid": "no launch dimensions were recorded (of CUDA graphs: --cuda-graph-trace=node)",
-    "device_ops.launch": "no CUDA calls were recorded: nothing links the device's work to the host",
-    "device_ops.bytes": "the copies bear no sizes",
-    "host_ops": "no host activity was recorded",
-    "host_ops.shapes": "no NVTX range bears shapes",
-    "host_ops.stack": "Nsight Systems links no Python stack to an op",
-    "devices": "the export does not describe the job's GPUs",
-    "syncs": "no synchronisation records",
-    "allocations": "recorded without --cuda-memory-usage=true",
-    "allocations.allocated_bytes": "Nsight Systems sees the driver's memory, not the framework's tensors",
-    "collectives.bytes": "the export holds no decoded NCCL payloads",
-    "os_calls": "recorded without --trace=osrt",
-    "off_cpu": "recorded without --cpuctxsw=process-tree",
-    "off_cpu.state": "the scheduler's reasons were not recorded",
-    "gpu_samples": "recorded without --gpu-metrics-devices=all",
+    "steps": Missing("no_repeating_range"),
+    "device_ops": Missing("kernels_not_exported"),
+    "device_ops.name": Missing("graphs_not_traced"),
+    "device_ops.dur_ns": Missing("graphs_not_traced"),
+    "device_ops.occupancy": Missing("no_occupancy_nsys"),
+    "device_ops.grid": Missing("no_launch_dimensions_nsys"),
+    "device_ops.launch": Missing("no_cuda_calls"),
+    "device_ops.bytes": Missing("no_copy_sizes"),
+    "host_ops": Missing("no_host_activity"),
+    "host_ops.shapes": Missing("no_range_shapes"),
+    "host_ops.stack": Missing("no_stacks_nsys"),
+    "devices": Missing("no_device_description"),
+    "syncs": Missing("no_sync_records"),
+    "allocations": Missing("no_memory_usage"),
+    "allocations.allocated_bytes": Missing("driver_memory_only"),
+    "collectives.bytes": Missing("no_nccl_payloads"),
+    "os_calls": Missing("no_os_calls"),
+    "off_cpu": Missing("no_context_switches"),
+    "off_cpu.state": Missing("no_scheduler_reasons"),
+    "gpu_samples": Missing("no_gpu_metrics"),
 }

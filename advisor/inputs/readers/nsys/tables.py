@@ -22,6 +22,7 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 from advisor.errors import ReadError
+from advisor.limits import too_large
 
 Types = Mapping[str, DataTypeClass]
 
@@ -29,6 +30,7 @@ _LONGEST_TEXT: Final = 8_192  # an op's name with its shapes; what is longer hel
 _IDS_AT_ONCE: Final = 10_000  # SQLite limits a statement's length
 _BATCH_ROWS: Final = 65_536
 _EXPORT_S: Final = 1_800
+_WORD_BYTES: Final = 8
 _BROKEN: Final = (
     "the database is damaged or cut short; export it again with `nsys export --type=sqlite`, or copy it again"
 )
@@ -83,15 +85,17 @@ class Export:
 
 
 @contextmanager
-def opened(path: Path, name: str) -> Iterator[Export]:
+def opened(path: Path, name: str, max_bytes: int | None = None) -> Iterator[Export]:
     """The export at `path`: a database, a folder of Parquet files, or a report, which is exported first.
+
+    `max_bytes` limits the size of a database, and of the columns taken from a Parquet table.
 
     Raises:
         ReadError: It is none of these, or damaged; raised while its rows are read as well.
     """
     try:
         if path.is_dir():
-            yield Export(_Folder(path))
+            yield Export(_Folder(path, name, max_bytes))
         elif path.suffix.lower() in {".nsys-rep", ".qdrep"}:
             with (
                 TemporaryDirectory(prefix="advisor-") as folder,
@@ -99,6 +103,8 @@ def opened(path: Path, name: str) -> Iterator[Export]:
             ):
                 yield Export(tables)
         else:
+            if max_bytes is not None and path.stat().st_size > max_bytes:
+                raise too_large(name, max_bytes)
             with _connected(path) as tables:
                 yield Export(tables)
     except (sqlite.Error, pl.exceptions.PolarsError, OSError) as error:
@@ -143,8 +149,8 @@ class _Database:
 class _Folder:
     """A parquetdir export: `<table>.parquet` each."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, name: str, max_bytes: int | None) -> None:
+        self._folder, self._name, self._max_bytes = folder, name, max_bytes
 
     def columns(self, table: str) -> frozenset[str]:
         file = self._folder / f"{table}.parquet"
@@ -152,9 +158,15 @@ class _Folder:
 
     def select(self, table: str, types: Types, where: str | None) -> pl.DataFrame:
         rows = pl.scan_parquet(self._folder / f"{table}.parquet", glob=False)
+        if self._max_bytes is not None and _WORD_BYTES * len(types) * _height(rows) > self._max_bytes:
+            raise too_large(self._name, self._max_bytes)  # a column of one value takes no space in the file
         if where:
             rows = rows.filter(pl.sql_expr(where))
         return rows.select(pl.col(column).cast(dtype, strict=False) for column, dtype in types.items()).collect()
+
+
+def _height(rows: pl.LazyFrame) -> int:
+    return int(rows.select(pl.len()).collect().item())
 
 
 @contextmanager

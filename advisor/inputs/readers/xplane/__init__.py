@@ -42,10 +42,12 @@ from advisor.inputs.readers.xplane.names import GPU_PLANE, HOST_PLANES, METADATA
 from advisor.inputs.readers.xplane.plane import Plane
 from advisor.inputs.readers.xplane.space import Space
 from advisor.inputs.readers.xplane.viewer import LACKS, Viewed
+from advisor.model.missing import Missing
 from advisor.model.profile import SCHEMAS, Profile, Schema
 from advisor.text import count, ms
 
 FORMAT: Final = "xplane"
+MEMORY_PER_BYTE: Final = 12.0  # measured on events without stats, 13 bytes each; stats take less per byte
 NEEDS_PATH: Final = False
 
 _LATEST_NS: Final = (1 << 62) - (1 << 54)
@@ -54,12 +56,13 @@ _OF_TENSORFLOW: Final = r"^(?:ExecutorState::|Eager(?:Kernel)?Execute|FunctionRu
 _TPU_NOTE: Final = "a TPU profile: its XLA ops are read as kernels; what only TPUs have is left out"
 
 
-def read(
+def read(  # noqa: PLR0913, PLR0917 - the last are options
     stream: IO[bytes],
     name: str,
     worker: int = 0,
     on_read: Callable[[int], object] = lambda _: None,
     step_range: str | None = None,
+    max_bytes: int | None = None,
 ) -> Profile:
     """The profile of one host.
 
@@ -69,6 +72,7 @@ def read(
         worker: Number of the host: the file does not tell its rank.
         on_read: Told the number of bytes taken from `stream`, for a progress bar.
         step_range: Must be None.
+        max_bytes: Of the unpacked file; by default any number.
 
     Raises:
         ReadError: Nothing of it can be read.
@@ -77,7 +81,7 @@ def read(
     if step_range is not None:
         raise UsageError(f"--step-range: the steps of {name} are told by their numbers, not by names; leave it out")
     is_copy = name.removesuffix(".gz").endswith(".json")
-    space = Viewed(name, stream, on_read) if is_copy else Space(name, stream, on_read)
+    space = (Viewed if is_copy else Space)(name, stream, on_read, max_bytes)
     parts = _Parts()
     for plane in space.planes():
         parts.add(plane)
@@ -255,7 +259,7 @@ def _collectives(ops: pl.DataFrame) -> pl.DataFrame:
     return found.select(device_op="id", op=told)
 
 
-def _lacks(profile: Profile) -> dict[str, str]:
+def _lacks(profile: Profile) -> dict[str, Missing]:
     """Why each absent table or column is absent, in terms of how the profile was recorded."""
     device, host, allocations = profile.device_ops, profile.host_ops, profile.allocations
     absent = {
@@ -275,22 +279,21 @@ def _lacks(profile: Profile) -> dict[str, str]:
     }
     whole = {need for need, gone in absent.items() if gone and "." not in need}
     named = [need for need, gone in absent.items() if gone and (need in whole or need.partition(".")[0] not in whole)]
-    return {need: _WHY_ABSENT[need] for need in named}
+    return {need: Missing(_WHY_ABSENT[need]) for need in named}
 
 
 _WHY_ABSENT: Final = {
-    "steps": "no steps are marked: wrap each in tf.profiler.experimental.Trace('train', step_num=i, _r=1) or "
-    "jax.profiler.StepTraceAnnotation('train', step_num=i); Keras' fit marks them itself",
-    "device_ops": "no device activity was recorded: the job ran on the CPU, or device tracing was off",
-    "device_ops.occupancy": "the profiler estimated no occupancy (TensorFlow before 2.5, ROCm and TPUs do not)",
-    "device_ops.grid": "no launch dimensions were recorded",
-    "device_ops.launch": "no CUDA or HIP calls were recorded: nothing links the device's work to the host",
-    "host_ops": "no host activity was recorded: host_tracer_level was 0",
-    "host_ops.shapes": "the shapes of inputs are recorded on GPUs, or with host_tracer_level=3, only",
-    "host_ops.stack": "XPlane keeps no call stacks with ops",
-    "devices": "the profile describes no device",
-    "syncs": "XPlane has no synchronisation records",
-    "allocations": "no allocator that reports to the profiler was used",
-    "allocations.allocated_bytes": "the allocator reported no running totals",
-    "collectives.bytes": "the collectives bear no sizes",
+    "steps": "no_marked_steps_xplane",
+    "device_ops": "no_device_tracing",
+    "device_ops.occupancy": "no_occupancy_xplane",
+    "device_ops.grid": "no_launch_dimensions",
+    "device_ops.launch": "no_cuda_calls",
+    "host_ops": "no_host_tracer",
+    "host_ops.shapes": "no_shapes_xplane",
+    "host_ops.stack": "no_stacks_xplane",
+    "devices": "no_device_description",
+    "syncs": "no_syncs_xplane",
+    "allocations": "no_reporting_allocator",
+    "allocations.allocated_bytes": "no_allocator_totals",
+    "collectives.bytes": "no_collective_sizes",
 }

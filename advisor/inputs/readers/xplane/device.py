@@ -68,14 +68,14 @@ def described(plane: Plane, number: int) -> dict[str, object]:
             (str(stats[key]) for key in ("device_name", "gpu_device_name", "device_type_string") if key in stats), None
         ),
         "memory_bytes": _whole(stats.get("memory_size")),
-        "sm_count": _whole(stats.get("core_count")),
+        "sm_count": _whole(stats.get("core_count"), 1 << 31),
         "capability": None if major is None else major + (minor or 0) / 10,
     }
 
 
-def _whole(value: object) -> int | None:
+def _whole(value: object, most: int = 1 << 51) -> int | None:
     """A positive integer that a column can hold; zero stands for unknown in these stats, but for a minor version."""
-    return value if isinstance(value, int) and 0 <= value < 1 << 31 << 20 else None
+    return value if isinstance(value, int) and 0 <= value < most else None
 
 
 def _is_derived(line: Line) -> bool:

@@ -10,8 +10,8 @@ import polars as pl
 from advisor.inputs.readers.xplane.names import copies
 from advisor.model.intervals import Ints
 from advisor.model.profile import HOST_OP_KINDS, TEXT
+from advisor.vocabulary import DRIVER_CALLS
 
-_LAUNCHERS: Final = ["runtime", "sync", "allocator"]
 _WORK: Final = ["op", "collective"]
 _JUMPS: Final = 40  # each doubles how far is seen: more than any chain of hand-overs is long
 _CUT_OFF_SHARE: Final = 0.8  # of the previous step's device work: torch-tb-profiler's rule for a last step cut short
@@ -31,7 +31,7 @@ def with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     """
     calls = (
         host.lazy()
-        .filter(pl.col("kind").is_in(_LAUNCHERS) & (pl.col("correlation") > 0))
+        .filter(pl.col("kind").is_in(DRIVER_CALLS) & (pl.col("correlation") > 0))
         .select("correlation", launch="id", call="name")
         .unique("correlation", keep="first", maintain_order=True)
         .collect()

@@ -39,6 +39,9 @@ class Line(NamedTuple):
     name: str
 
 
+_EMPTY: Final = Line(0, "")
+
+
 class Names(NamedTuple):
     """What the events or stats of a plane are called: rows of ids in ascending order, with their texts."""
 
@@ -135,8 +138,7 @@ class Stats:
         texts = pl.Series([*self._texts.names, None], dtype=pl.String).cast(TEXT)
         referred = texts.gather(self._texts.rows(found.value[is_ref].view(np.int64)))
         starts = found.value[is_str].view(np.int64)
-        spans = zip(starts.tolist(), (starts + found.length[is_str]).tolist(), strict=True)
-        spelt = pl.Series([self._buffer.text(a, b) for a, b in spans], dtype=pl.String)
+        spelt = self._buffer.texts(starts, starts + found.length[is_str])
         at = np.full(self.height, len(referred) + len(spelt))
         at[found.row[is_ref]] = np.arange(len(referred))
         at[found.row[is_str]] = len(referred) + np.arange(len(spelt))
@@ -214,7 +216,9 @@ class Plane:
     def lines(self) -> list[Line]:
         """The plane's lines in file order; what stands in front of their events tells them."""
         spans = zip(self._top.starts.tolist(), self._top.ends.tolist(), strict=True)
-        return [self._line({f.number: f for f in self.buffer.head(a, b, _EVENTS)}) for a, b in spans]
+        return [
+            self._line({f.number: f for f in self.buffer.head(a, b, _EVENTS)}) if a < b else _EMPTY for a, b in spans
+        ]
 
     def _line(self, told: Mapping[int, Field]) -> Line:
         names = (self._text(told[number]) for number in (11, 2) if number in told)  # the name to show, or else its own
@@ -227,6 +231,7 @@ class Plane:
 
     def events(self, lines: Collection[int], wanted: Collection[str]) -> Iterator[Events]:
         """The events of these lines (rows of `lines`) with the stats named in `wanted`, so many at a time."""
+        lines = [line for line in lines if self._top.starts[line] < self._top.ends[line]]
         chosen = [self._message(line) for line in lines]
         began = np.array([_timestamp(message) for message in chosen], np.int64)
         row = np.repeat(np.arange(len(chosen)), [len(message.starts) for message in chosen])

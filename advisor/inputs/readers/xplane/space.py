@@ -9,6 +9,7 @@ from typing import IO, Final
 from advisor.errors import ReadError
 from advisor.inputs.readers.xplane.plane import Plane
 from advisor.inputs.readers.xplane.wire import PADDING, Buffer
+from advisor.limits import too_large
 from advisor.text import one_line
 
 _PIECE_BYTES: Final = 4 << 20
@@ -29,6 +30,7 @@ class Space:
     name: str
     stream: IO[bytes]
     on_read: Callable[[int], object]
+    max_bytes: int | None = None
     salvaged: list[str] = field(default_factory=list)
     cut_off: bool = False  # the file's end is missing
     _read_bytes: int = 0
@@ -46,6 +48,9 @@ class Space:
             if number not in _FIELD_NUMBERS or size is None:
                 self._give_up(b"", whole)
                 return
+            if not size and number == _PLANE:
+                whole += 1
+                continue
             data = self._take(size)
             if len(data) < size:
                 self._give_up(data, whole)
@@ -85,9 +90,10 @@ class Space:
         """The next number of the stream; None at its end or where there is none."""
         value = 0
         for shift in range(_LONGEST_VARINT):
-            byte = self._take(1)
+            byte = self.stream.read(1)
             if not byte:
                 return None
+            self._read_bytes += 1
             value |= (byte[0] & 0x7F) << 7 * shift
             if byte[0] < 0x80:  # noqa: PLR2004 - the last byte of a varint
                 return value
@@ -102,5 +108,7 @@ class Space:
                 break
             data += piece
             self._read_bytes += len(piece)
+            if self.max_bytes is not None and self._read_bytes > self.max_bytes:
+                raise too_large(self.name, self.max_bytes)
             self.on_read(len(piece))
         return data

@@ -23,9 +23,10 @@ from advisor.inputs.readers.xplane.device import OF_OPS, OF_STEPS
 from advisor.inputs.readers.xplane.host import OF_RANGES
 from advisor.inputs.readers.xplane.plane import Plane
 from advisor.inputs.readers.xplane.wire import PADDING, Buffer
+from advisor.model.missing import Missing
 
 NOTE: Final = "only the trace viewer's copy: no memory, no data of the devices, at most 1 M events"
-_COPY: Final = "the trace viewer's copy of the profile leaves it out: give the *.xplane.pb of that run"
+_COPY: Final = Missing("viewer_copy")
 LACKS: Final = {
     "devices": _COPY,
     "allocations": _COPY,
@@ -72,6 +73,7 @@ class Viewed:
     name: str
     stream: IO[bytes]
     on_read: Callable[[int], object]
+    max_bytes: int | None = None
     salvaged: list[str] = field(default_factory=list)
 
     def planes(self) -> Iterator[Plane]:
@@ -80,7 +82,7 @@ class Viewed:
         Raises:
             ReadError: Nothing of it can be read.
         """
-        trace, made = Trace(self.name, VIEWER), defaultdict[int, _Plane](_Plane)
+        trace, made = Trace(self.name, VIEWER, self.max_bytes), defaultdict[int, _Plane](_Plane)
         for events in trace.chunks(Source(self.stream, on_read=self.on_read)):
             for event in events:
                 if event.pid is not None:

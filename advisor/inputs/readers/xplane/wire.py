@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from advisor.model.intervals import Ints
 
@@ -107,31 +108,31 @@ class Buffer:
         Each field of a message begins where the one before it ends: the one thing that cannot be done in columns.
         """
         data, at, listed = self.data, start, many << 3 | BYTES
-        fields, starts, ends = list[Field](), array("q"), array("q")
-        begin, finish = starts.append, ends.append
+        fields, tags = list[Field](), array("q")
+        note = tags.append
         try:
             while at < end:
                 if data[at] == listed:
                     size, more = data[at + 1], data[at + 2]
                     if size < _MORE:
-                        at += 2
+                        note(at)
+                        at += size + 2
                     elif more < _MORE:  # spelt out: it is as frequent as the case before
-                        size, at = size + (more << 7) - _MORE, at + 3
+                        note(at)
+                        at += size + (more << 7) - _MORE + 3
                     else:
-                        size, at = self._varint(at + 1, end)
-                        size = min(size, self.size)  # no more than there is, and than an array holds
-                    begin(at)
-                    at += size
-                    finish(at)
+                        size, after = self._varint(at + 1, end)
+                        note(at)
+                        at = after + min(size, self.size)  # no more than there is, and than an array holds
                 else:
                     field, at = self._field(at, end)
                     fields.append(field)
         except MalformedError:
             at = end + 1
-        whole = at == end
-        if ends and ends[-1] > end:
-            starts.pop(), ends.pop()
-        return Message(fields, np.array(starts, np.int64), np.array(ends, np.int64), whole)
+        sizes, starts = self._varints(np.array(tags, np.int64) + 1)
+        ends = starts + np.minimum(sizes, _u(self.size)).view(np.int64)
+        inside = len(ends) - bool(len(ends) and ends[-1] > end)
+        return Message(fields, starts[:inside], ends[:inside], whole=at == end)
 
     def head(self, start: int, end: int, many: int) -> list[Field]:
         """The fields of a message in front of its long list, or all that are whole where it has none."""
@@ -171,6 +172,15 @@ class Buffer:
     def text(self, start: int, end: int) -> str:
         """A string of the file; what is no UTF-8 is replaced."""
         return self.data[start:end].decode("utf-8", "replace")
+
+    def texts(self, starts: Ints, ends: Ints) -> pl.Series:
+        """Strings of the file, as `text` gives them."""
+        data = memoryview(self.data)
+        spelt = [data[start:end].tobytes() for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        try:
+            return pl.Series(spelt, dtype=pl.Binary).cast(pl.String)
+        except pl.exceptions.ComputeError:  # some are no UTF-8
+            return pl.Series([one.decode("utf-8", "replace") for one in spelt], dtype=pl.String)
 
     def fields(self, starts: Ints, ends: Ints) -> Iterator[tuple[Fields, Ints]]:
         """All fields of many messages, block by block, each with the rows of its messages that are malformed."""

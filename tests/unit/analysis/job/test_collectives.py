@@ -20,7 +20,7 @@ from advisor.metrics.communication.bus_bandwidth import (
     small_messages,
     whereabouts,
 )
-from advisor.metrics.metric import Missing
+from advisor.model.missing import Missing
 from advisor.model.profile import Profile
 from tests.effort import examples
 from tests.tables import A100, Row, kernel, on_device, on_host, profile, step
@@ -170,7 +170,7 @@ def test_without_sizes_calls_are_alike_by_their_place():
     assert traffic(job(calls, [], steps=2))["transfer_ns"].to_list() == [50_000, 200_000, 50_000, 200_000]
     varying = [(op, facts | {"op": "all_to_all"}) for op, facts in calls]
     assert traffic(job(varying, [], steps=2))["transfer_ns"].to_list() == [50_000, 300_000, 70_000, 200_000]
-    assert bandwidths(job(calls, [], steps=2))["bus_bandwidth_gbs"] == Missing("the collectives bear no sizes")
+    assert bandwidths(job(calls, [], steps=2))["bus_bandwidth_gbs"] == Missing("no_collective_sizes")
 
 
 def test_small_reductions_against_whole_buckets():
@@ -280,15 +280,15 @@ def test_no_collectives_cost_nothing():
     assert small_messages(none)["merge_gain_ms"] == 0
     assert whereabouts(none)["cross_node_ms"] == 0
     assert collective_table(none).height == 0
-    assert bandwidths(none)["link_reached_share"] == Missing("no collective ran on a device in the steps that are used")
+    assert bandwidths(none)["link_reached_share"] == Missing("no_collective_on_device")
 
 
 def test_ranks_without_a_common_step_are_not_said_to_run_no_collectives():
     ranks = [job([collective(100, 600, r)], [kernel(0, 100, worker=r)]).ranks[0] for r in (0, 1)]
     other = replace(ranks[1], steps=ranks[1].steps.with_columns(pl.col("step") + 5))
     apart = job_of([ranks[0], other])
-    assert bandwidths(apart)["link_reached_share"] == Missing("the ranks have no step in common")
-    assert whereabouts(apart)["slowest_pair"] == Missing("the ranks have no step in common")
+    assert bandwidths(apart)["link_reached_share"] == Missing("no_common_step")
+    assert whereabouts(apart)["slowest_pair"] == Missing("no_common_step")
 
 
 @given(

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.analysis.job import network
-from advisor.analysis.job.network import Link, Unknown
+from advisor.analysis.job.network import Link
 from advisor.inputs.hardware import Gpu, match, table
 from advisor.inputs.names.kernels import COLLECTIVES
+from advisor.model.missing import Missing
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -200,25 +201,25 @@ def test_what_joins_a_group(one: Gpu, group_size: int, devices: int, kind: str, 
         (None, 8, 8, "which GPU"),
         (V100, 4, 8, "wired pair by pair"),
         (A100, 2, 4, "wired pair by pair"),
-        (gpu("Tesla V100-DGXS-32GB"), 8, 8, "knows no ring bandwidth"),
-        (gpu("AMD Instinct MI300X"), 8, 8, "knows no ring bandwidth"),
+        (gpu("Tesla V100-DGXS-32GB"), 8, 8, "has no ring bandwidth"),
+        (gpu("AMD Instinct MI300X"), 8, 8, "has no ring bandwidth"),
         (gpu("NVIDIA GeForce RTX 4090"), 2, 2, "GeForce"),
         (gpu("NVIDIA H100"), 8, 8, "variants of the H100"),
     ],
 )
 def test_what_joins_a_group_is_not_guessed(one: Gpu | None, group_size: int, devices: int, why: str):
     way = network.link(one, group_size, devices)
-    assert isinstance(way, Unknown)
-    assert why in way.why
+    assert isinstance(way, Missing)
+    assert why in way.words
 
 
 @pytest.mark.parametrize("one", table(), ids=lambda one: one.id)
 def test_every_gpu_has_a_link_or_a_reason_on_one_line(one: Gpu):
     for group_size, devices in [(2, 2), (2, 4), (4, 8), (8, 8), (16, 16), (8, None)]:
         way = network.link(one, group_size, devices)
-        if isinstance(way, Unknown):
-            assert way.why
-            assert "\n" not in way.why
+        if isinstance(way, Missing):
+            assert way.words
+            assert "\n" not in way.words
         else:
             assert 0 < way.ring_gbs <= way.spec_gbs
 
@@ -348,23 +349,23 @@ def test_across_nodes_only_what_was_measured_across_nodes():
     assert row["expected_ns"] == pytest.approx(2 * 31 / 32 * GIB / 362)
     (row,) = expected(B200, "all_reduce", 32, GIB, nodes=32)
     assert row["expected_ns"] is None
-    assert "spans nodes" in row["why"]
+    assert Missing.decoded(row["why"]).code == "spans_nodes"
 
 
 @pytest.mark.parametrize(
     ("one", "case", "why"),
     [
         (None, ("all_reduce", 8, MIB, 1), "which GPU"),
-        (H100, (None, 8, MIB, 1), "which operation"),
-        (H100, ("nonsense", 8, MIB, 1), "which operation"),
+        (H100, (None, 8, MIB, 1), "operation is unknown"),
+        (H100, ("nonsense", 8, MIB, 1), "operation is unknown"),
         (H100, ("barrier", 8, None, 1), "barrier"),
         (H100, ("all_reduce", None, MIB, 1), "size of the group"),
         (H100, ("all_reduce", 1, MIB, 1), "group of one"),
         (H100, ("all_reduce", 8, MIB, None), "on one node"),
         (H100, ("all_reduce", 16, MIB, 2), "spans nodes"),
-        (H100, ("all_reduce", 8, None, 1), "no size"),
-        (A100, ("all_reduce", 8, None, 1), "no size"),
-        (A100, ("all_reduce", 8, -1, 1), "no size"),
+        (H100, ("all_reduce", 8, None, 1), "has no size"),
+        (A100, ("all_reduce", 8, None, 1), "has no size"),
+        (A100, ("all_reduce", 8, -1, 1), "has no size"),
         (H100, ("all_to_all", 8, MIB, 1), "no model"),
         (H100, ("send", 2, MIB, 1), "no model"),
         (V100, ("all_reduce", 4, MIB, 1), "pair by pair"),
@@ -374,7 +375,7 @@ def test_what_cannot_be_told_has_a_reason(one: Gpu | None, case: tuple[Any, ...]
     op, group_size, nbytes, nodes = case
     (row,) = expected(one, op, group_size, nbytes, nodes=nodes)
     assert (row["expected_ns"], row["basis"]) == (None, None)
-    assert why in row["why"]
+    assert why in Missing.decoded(row["why"]).words
 
 
 def test_a_size_that_is_missing_leaves_the_others_alone():

@@ -16,7 +16,7 @@ from advisor.metrics.communication.collectives import (
     sizes,
     through_the_host,
 )
-from advisor.metrics.metric import Missing
+from advisor.model.missing import Missing
 from advisor.model.profile import Profile
 from tests.tables import Row, kernel, on_device, on_host, profile, step, view, worker_row
 
@@ -86,7 +86,7 @@ def test_sizes_of_messages():
 
 def test_a_size_that_is_not_known_leaves_all_of_them_untold():
     found = sizes(view(made(DEVICE, sizes=[24 << 20, None])))
-    assert found["small_message_share"] == Missing("1 of 2 collectives bear no size")
+    assert found["small_message_share"] == Missing("sizes_partly_missing", missing=1, collectives=2)
 
 
 def test_calls_by_operation():

@@ -5,7 +5,7 @@ import pytest
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.copies.pinned_copies import prefetch
 from advisor.metrics.input.tf_data import stages
-from advisor.metrics.metric import Missing
+from advisor.model.missing import Missing
 from tests.tables import Row, kernel, on_device, on_host, profile, step, view
 
 PINNED = {"copy_kind": "HtoD", "source_memory": "pinned", "target_memory": "device", "bytes": 2_000_000}

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics.copies.small_copies import small_copies
-from advisor.metrics.metric import Missing, Value
+from advisor.metrics.metric import Value
+from advisor.model.missing import Missing
 from tests.tables import Row, kernel, on_device, profile, step, view
 
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics.copies.transfers import transfers
-from advisor.metrics.metric import METRICS, Missing, Value
+from advisor.metrics.metric import METRICS, Value
+from advisor.model.missing import Missing
 from advisor.model.profile import Profile
 from tests.tables import kernel, on_device, pageable, profile, step, view
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics.host.blocking_calls import synchronous_copies, synchronous_memsets
-from advisor.metrics.metric import METRICS, Missing, Value
+from advisor.metrics.metric import METRICS, Value
+from advisor.model.missing import Missing
 from tests.tables import Row, kernel, on_device, on_host, profile, step, view
 
 # us       0     20    30    100        130  140       200

@@ -8,8 +8,8 @@ import pytest
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.host.frameworks import arranged, compiled, contention, devices, eager, placement, recorded
 from advisor.metrics.memory.peak import memory
-from advisor.metrics.metric import Missing
 from advisor.metrics.steps.breakdown import breakdown
+from advisor.model.missing import Missing
 from advisor.model.profile import table
 from tests.tables import V100, kernel, on_device, on_host, profile, step, view
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics.host.host_stalls import host_ops, logging, stalled
-from advisor.metrics.metric import Missing
+from advisor.model.missing import Missing
 from tests.tables import Row, kernel, measured, on_device, on_host, profile, step, view
 
 # us        0 1  5      25                101 105    125
@@ -83,7 +83,7 @@ def test_a_copy_there_and_one_of_the_same_size_back_bounce():
 
 
 def test_copies_without_sizes_tell_nothing():
-    assert bounced(copy("DtoH", 10, None)) == Missing("the copies bear no sizes")
+    assert bounced(copy("DtoH", 10, None)) == Missing("no_copy_sizes")
 
 
 # A stall: in each of two steps the second kernel is launched 2 ms later.

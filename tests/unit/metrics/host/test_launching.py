@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics.host.launching import capturing, host_work, optimizer_bound, python_bound
-from advisor.metrics.metric import Missing
+from advisor.model.missing import Missing
 from tests.tables import kernel, on_host, profile, step, view
 
 # us        0 1  5      25             101 105    125

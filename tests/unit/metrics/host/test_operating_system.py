@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics.host.operating_system import blocked_loaders, starving
-from advisor.metrics.metric import METRICS, Missing, Value
+from advisor.metrics.metric import METRICS, Value
+from advisor.model.missing import Missing
 from advisor.model.profile import Profile
 from tests.tables import Row, kernel, on_host, profile, span, step, view
 

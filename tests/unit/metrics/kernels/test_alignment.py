@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics.kernels.alignment import alignment
-from advisor.metrics.metric import Missing
+from advisor.model.missing import Missing
 from advisor.text import ms
 from tests.device_bound import ADD, GEMM, op, queued
 from tests.tables import Row
@@ -53,7 +53,7 @@ def test_padding_gives_back_10_to_40_percent_and_the_sides_are_named():
 
 
 def test_with_neither_shapes_nor_alignments_it_cannot_be_told():
-    why = Missing("neither shapes nor kernel names tell how the matrices are aligned")
+    why = Missing("alignment_unknown")
     assert set(alignment(queued((GEMM, 80, {}))).values()) == {why}
     assert alignment(queued((EVEN, 80, {})))["misaligned_product_share"] == 0
     assert alignment(queued((ADD, 80, {})))["misaligned_product_share"] == 0

@@ -4,7 +4,7 @@ import pytest
 
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.kernels.attention import attention
-from advisor.metrics.metric import Missing
+from advisor.model.missing import Missing
 from tests.device_bound import ADD, GEMM, SOFTMAX, op, queued
 from tests.tables import A100, V100, Row
 
@@ -54,5 +54,5 @@ def test_fused_attention_is_none_of_it():
 
 def test_without_ops_products_and_a_softmax_leave_it_open():
     open_ = attention(queued((GEMM, 10, {}), (SOFTMAX, 10, {}), (GEMM, 10, {})))
-    assert set(open_.values()) == {Missing("the ops that launched the matrix products were not recorded")}
+    assert set(open_.values()) == {Missing("launching_ops_not_recorded")}
     assert attention(queued((GEMM, 10, {}), (ADD, 10, {})))["unfused_attention_share"] == 0

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import pytest
 
 from advisor.metrics.kernels.counters import counters
-from advisor.metrics.metric import Missing, Value
+from advisor.metrics.metric import Value
+from advisor.model.missing import Missing
 from tests.tables import US, Row, kernel, profile, step, view
 
 
@@ -63,4 +64,4 @@ def test_a_counter_that_was_not_sampled_is_unknown():
 
 def test_few_samples_tell_nothing():
     told = found(every_us(99, sm_active=0.5))
-    assert all(value == Missing("99 samples in the steps, 100 are needed") for value in told.values())
+    assert all(value == Missing("few_samples", samples=99, needed=100) for value in told.values())

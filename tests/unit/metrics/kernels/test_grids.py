@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics.kernels.grids import grids
-from advisor.metrics.metric import Missing
+from advisor.model.missing import Missing
 from tests.device_bound import ADD, GEMM, op, queued
 from tests.tables import A100, V100, Row, on_host
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics.kernels.precision import mixed_precision, tf32
-from advisor.metrics.metric import METRICS, Missing
+from advisor.metrics.metric import METRICS
+from advisor.model.missing import Missing
 from tests.device_bound import ADD, GEMM, SGEMM, op, queued
 from tests.tables import A100, V100, Row
 
@@ -87,7 +88,7 @@ def test_without_knowing_the_gpu_or_16_bits_nothing_is_said():
     made = queued((SGEMM, 100, {"on": 0}), ops=OPS, device=UNKNOWN)
     assert all(isinstance(value, Missing) for value in (*tf32(made).values(), *mixed_precision(made).values()))
     made = queued((SGEMM, 100, {"on": 0}), ops=OPS, device=P100)
-    assert set(mixed_precision(made).values()) == {Missing("the device has no Tensor Cores for 16-bit types")}
+    assert set(mixed_precision(made).values()) == {Missing("no_sixteen_bit_tensor_cores")}
 
 
 @pytest.mark.parametrize(("metric", "name"), [("tf32_off_share", SGEMM), ("thirty_two_bit_share", TF32)])

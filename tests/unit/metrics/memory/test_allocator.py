@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics.memory.allocator import churn
-from advisor.metrics.metric import Missing
+from advisor.model.missing import Missing
 from tests.tables import V100, kernel, measured, on_host, profile, step, view
 
 # us        0 1  5      25                101 105    125
@@ -81,9 +81,9 @@ def test_reserved_memory_is_a_part_of_the_device_s():
 
 def test_without_size_or_totals_the_part_is_not_known():
     nameless = profile(DEVICE, steps=STEPS, devices=[V100 | {"memory_bytes": None}], allocations=held(4 << 30))
-    assert churn(view(nameless))["reserved_memory_share"] == Missing("the device's memory size is not known")
+    assert churn(view(nameless))["reserved_memory_share"] == Missing("memory_size_unknown")
     untold = profile(DEVICE, steps=STEPS, allocations=held(None))
-    assert churn(view(untold))["reserved_memory_share"] == Missing("the recording holds no totals of reserved memory")
+    assert churn(view(untold))["reserved_memory_share"] == Missing("no_reserved_totals")
 
 
 def test_without_a_step_nothing_is_known():

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics.memory.peak import memory
-from advisor.metrics.metric import METRICS, Missing
+from advisor.metrics.metric import METRICS
+from advisor.model.missing import Missing
 from advisor.model.profile import Profile
 from tests.tables import V100, Row, on_host, profile, step, view
 

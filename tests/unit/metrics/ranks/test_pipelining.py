@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.metric import Missing
 from advisor.metrics.ranks import pipelining, skew
+from advisor.model.missing import Missing
 from tests.ranks import call, job, rank, spent
 
 
@@ -61,6 +61,6 @@ def test_one_stage_alone_does_not_tell_what_it_waits():
 
 def test_ranks_that_send_nothing_are_no_pipeline_and_wait_for_none():
     alone = job(rank(0, [call(0, 10)], [spent(1, 0, 100)], facts={"world_size": 8}))
-    assert pipelining.bubbles(alone)["pipeline_wait_ms"] == Missing("no rank sends to another")
+    assert pipelining.bubbles(alone)["pipeline_wait_ms"] == Missing("no_point_to_point")
     assert skew.waiting(alone)["pipeline_wait_share"] == 0
     assert isinstance(skew.waiting(alone)["waiting_share"], Missing)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from advisor.analysis.job.rank import Rank
-from advisor.metrics.metric import Missing
 from advisor.metrics.ranks import device_sharing, replicas, skew, slowdown
+from advisor.model.missing import Missing
 from tests.ranks import call, job, rank, spent
 from tests.tables import US
 

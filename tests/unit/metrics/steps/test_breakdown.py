@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.steps.breakdown import CATEGORIES, breakdown, step_table
+from advisor.metrics.steps.breakdown import breakdown, step_table
 from advisor.model.profile import Profile
+from advisor.vocabulary import CATEGORIES
 from tests.tables import kernel, on_device, on_host, profile, step, view
 
 STEP = [step(1, 0, 100)]

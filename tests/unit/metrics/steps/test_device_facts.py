@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.metric import Missing
 from advisor.metrics.steps.device_facts import device
+from advisor.model.missing import Missing
 from tests.tables import V100, Row, kernel, profile, view
 
 

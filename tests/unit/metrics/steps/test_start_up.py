@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from advisor.metrics.metric import METRICS, Missing, Value
+from advisor.metrics.metric import METRICS, Value
 from advisor.metrics.steps.start_up import startup
+from advisor.model.missing import Missing
 from tests.tables import US, Row, kernel, on_device, on_host, pageable, profile, step, view
 
 # us       -1000   -900    -400   0      50

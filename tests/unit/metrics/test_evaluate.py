@@ -8,7 +8,9 @@ import pytest
 
 from advisor.analysis.device.steps import select_steps
 from advisor.metrics import METRICS, dtypes
-from advisor.metrics.metric import Metric, measure, measures
+from advisor.metrics.evaluate import measure
+from advisor.metrics.metric import Metric, measures
+from advisor.model.missing import Missing
 from tests.tables import V100, kernel, measured, on_host, profile, step
 
 STEP = [step(1, 0, 100)]
@@ -58,8 +60,8 @@ def test_a_null_has_a_reason_and_a_value_none():
     found = measured(PLAIN)
     (row,) = found.frames["run"].to_dicts()
     assert {name for name, value in row.items() if value is None} == set(found.reasons)
-    assert found.reasons["step_cv"] == "nothing in the steps used that it could be computed from"
-    assert found.reasons["peak_memory_bytes"] == "no allocation on this device was recorded"
+    assert found.reasons["step_cv"] == Missing("nothing_to_compute_from")
+    assert found.reasons["peak_memory_bytes"] == Missing("no_allocation")
 
 
 def test_the_reason_is_that_of_the_device_whose_values_are_told():
@@ -68,23 +70,23 @@ def test_the_reason_is_that_of_the_device_whose_values_are_told():
     ran += [kernel(a, b, launched, device=1) for a, b, launched in ((0, 10, 0), (90, 100, None))]
     found = measured(profile(ran, steps=[step(1, 0, 200, device=0), step(1, 0, 100, device=1)]))
     assert found.frames["run"]["unknown_idle_share"].item() == pytest.approx(0.25)
-    assert found.reasons["host_bound_idle_share"] == "25 % of the time is idle and nothing tells why"
+    assert found.reasons["host_bound_idle_share"] == Missing("idle_cause_unknown", share=0.25)
 
 
 @pytest.mark.parametrize("need", ["device_ops.launch", "device_ops"])
 def test_what_the_recording_lacks_is_the_reason(need: str):
-    found = measured(replace(PLAIN, lacks={need: "not recorded"}))
+    found = measured(replace(PLAIN, lacks={need: Missing("not_recorded")}))
     (row,) = found.frames["worker"].to_dicts()
     assert row["host_bound_idle_share"] is None
-    assert found.reasons["host_bound_idle_share"] == "not recorded"
+    assert found.reasons["host_bound_idle_share"] == Missing("not_recorded")
     assert row["step_ms"] is not None
 
 
 def test_a_worker_without_a_device_is_told_from_a_recording_without_one():
     alone = profile([], [on_host("op", 0, 10)], [step(1, 0, 100, device=None)])
-    assert measured(alone).reasons["idle_share"] == "this worker used no device in the recording"
-    lacking = replace(alone, lacks={"device_ops": "ProfilerActivity.CUDA was not given"})
-    assert measured(lacking).reasons["idle_share"] == "ProfilerActivity.CUDA was not given"
+    assert measured(alone).reasons["idle_share"] == Missing("no_device_used")
+    lacking = replace(alone, lacks={"device_ops": Missing("no_gpu_activity")})
+    assert measured(lacking).reasons["idle_share"] == Missing("no_gpu_activity")
     assert measured(lacking).frames["worker"]["host_share"].item() == pytest.approx(0.1)
 
 

@@ -1,0 +1,65 @@
+r"""What a CI runner would read as a command is text to it, whatever names a trace holds.
+
+GitHub's and Azure's runners look for `##[...]` and `##vso[...]` anywhere in a line and for `::...::` at its start, on
+both streams, GitLab's for `section_start:...`. The first character of such a mark is written as `\u0023` and so
+on: a reader of JSON gets the same text, a person sees what it was.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import Any, Final, TextIO, cast
+
+_MARKS: Final = re.compile(
+    r"#(?=#(?:vso)?\[)|(?<![^\r\n])(?P<before>\s*):(?=:)|s(?=ection_(?:start|end):\d)", re.IGNORECASE
+)
+
+
+def disarmed(text: str) -> str:
+    """The text without marks that start a command of GitHub's, GitLab's or Azure's runner."""
+    return _MARKS.sub(_escaped, text)
+
+
+def _escaped(mark: re.Match[str]) -> str:
+    return f"{mark['before'] or ''}\\u{ord(mark[0][-1]):04x}"
+
+
+class Disarmed:
+    """A text stream that writes no mark of a command; else the stream that it stands for."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """As the stream does."""
+        self.stream.write(disarmed(text))
+        return len(text)
+
+    def writelines(self, lines: list[str]) -> None:
+        """The same."""
+        self.write("".join(lines))
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of the stream
+        if name == "buffer":  # a way around `write`
+            raise AttributeError(name)
+        return getattr(self.stream, name)
+
+
+def guard() -> None:
+    """From here on, standard output and standard error start no command."""
+    sys.stdout, sys.stderr = (
+        stream if isinstance(stream, Disarmed) else cast("TextIO", Disarmed(stream))
+        for stream in (sys.stdout, sys.stderr)
+    )
+
+
+def hint(line: str) -> None:
+    """A warning of GitHub's runner, else a line on standard error."""
+    if not os.environ.get("GITHUB_ACTIONS"):
+        sys.stderr.write(f"advisor: {line}\n")
+        return
+    stream = sys.stdout.stream if isinstance(sys.stdout, Disarmed) else sys.stdout
+    data = disarmed(line).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    stream.write(f"::warning title=gpu-advisor::{data}\n")

@@ -1,0 +1,75 @@
+"""How large a file may be: what fits into the memory that this process may use, or what the user allows."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from advisor.errors import ReadError, UsageError
+
+_SHARE: Final = 0.7  # of the memory: the rest is for the interpreter, its libraries, and what else runs
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+_OWN_CGROUPS: Final = Path("/proc/self/cgroup")
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_UNITS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+
+
+def most_bytes(memory_per_byte: float) -> int:
+    """How many bytes, unpacked, fit into 70 % of the memory when reading takes so much of it per byte."""
+    return int(_SHARE * usable_memory() / memory_per_byte)
+
+
+def usable_memory() -> int:
+    """Bytes of memory that this process may use: the machine's, or less where a control group or a limit says so."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    return min(machine, *(limit for limit in limits if limit != resource.RLIM_INFINITY), *_of_cgroups())
+
+
+def _of_cgroups() -> Iterator[int]:
+    """What this process's control groups, and those around them, limit its memory to; versions 1 and 2."""
+    try:
+        lines = _OWN_CGROUPS.read_text().splitlines()
+    except OSError:  # no Linux
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root = _CGROUPS / "memory" if controllers else _CGROUPS
+        name = "memory.limit_in_bytes" if controllers else "memory.max"
+        own = root / path.lstrip("/")
+        for folder in (own, *own.parents):
+            if folder.is_relative_to(root) and (limit := _number(folder / name)):
+                yield limit
+
+
+def _number(file: Path) -> int | None:
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):  # there is none, or it is `max`
+        return None
+
+
+def size_of(option: str, text: str) -> int:
+    """The bytes that a user writes as `500M`, `12G` or `12 GiB`; units are powers of 1,024.
+
+    Raises:
+        UsageError: it is no size.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or not float(match[1]):
+        raise UsageError(f"{option} {text}: not a size; write it as 500M or 12G")
+    return int(float(match[1]) * 1024 ** _UNITS[match[2].upper()])
+
+
+def too_large(name: str, most: int) -> ReadError:
+    """The error of a file that is larger than allowed."""
+    return ReadError(
+        f"{name}: larger than {most / 2**30:,.3g} GiB unpacked, the limit here; allow more with --max-size, if there "
+        "is the memory for it, or record fewer steps"
+    )

@@ -1,0 +1,169 @@
+"""Checks files of each format that are changed at random, many in each of several processes of little memory.
+
+    python -m tests.fuzz [--cases 5000] [--first 0] [--keep FOLDER] [kineto xplane nsys]
+
+A case is its number: the same number gives the same file. Reported are tracebacks, those that were contained included,
+processes that died, cases slower than 10 s + 10 s per MB, and those that took more than 1 GB; then the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections import defaultdict
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from advisor import engine
+from advisor.config import Config
+from advisor.errors import AdvisorError
+from advisor.render import json as as_json
+from advisor.render import markdown, terminal
+
+FORMATS: Final = ("kineto", "xplane", "nsys")
+_CASES_OF_A_PROCESS: Final = 250
+_MOST_BYTES: Final = 1 << 30
+_FRAME: Final = re.compile(r'File "[^"]*?/(advisor/[^"]+)", line (\d+), in (\w+)')
+
+
+def main() -> int:
+    """Runs what the command line asks for; the number of findings, at most 1."""
+    options = _options()
+    if options.child:
+        return _child(options)
+    found = 0
+    for name in options.formats or FORMATS:
+        began = time.monotonic()
+        faults = list(_run(name, options.first, options.first + options.cases, options.keep))
+        found += len(faults)
+        _show(name, options.cases, faults, time.monotonic() - began)
+    return min(found, 1)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("formats", nargs="*", choices=[*FORMATS, []])
+    parser.add_argument("--cases", type=int, default=5_000)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def _run(name: str, first: int, end: int, keep: Path | None) -> Iterator[dict[str, Any]]:
+    """The faults of these cases; a process that ends early is followed by one that goes on behind its last case."""
+    while first < end:
+        until = min(end, first + _CASES_OF_A_PROCESS)
+        command = [sys.executable, "-m", "tests.fuzz", "--child", "--first", str(first), "--cases", str(until - first)]
+        command += ["--keep", str(keep), name] if keep else [name]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=_environment()) as child:
+            assert child.stdout
+            told = [json.loads(line) for line in child.stdout if line.startswith("{")]
+        yield from (line for line in told if "fault" in line)
+        last = max((line["case"] for line in told), default=first)
+        if child.returncode and not any(line["case"] == last and "fault" in line for line in told):
+            yield {"case": last, "fault": f"the process died ({child.returncode})", "at": ""}
+        first = until if not child.returncode else last + 1
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "ADVISOR_DEBUG": "1", "POLARS_MAX_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def _show(name: str, cases: int, faults: list[dict[str, Any]], seconds: float) -> None:
+    print(f"{name}: {cases:,} cases in {seconds:,.0f} s, {len(faults):,} with a fault", flush=True)
+    alike = defaultdict(list)
+    for fault in faults:
+        alike[fault["fault"].splitlines()[-1][:90], fault["at"]].append(fault["case"])
+    for (what, at), numbers in sorted(alike.items(), key=lambda one: -len(one[1])):
+        print(f"  {len(numbers):5} x {what} {at}; cases {', '.join(map(str, numbers[:5]))}", flush=True)
+
+
+# ------------------------------------------------------------------------------------------ in a process of its own
+
+
+def _child(options: argparse.Namespace) -> int:
+    book = engine.rule_book(Config())
+    engine.rule_book = lambda _: book  # a third of a small case's time
+    (name,) = options.formats
+    make = import_module(f"tests.fuzz.{name}").case
+    for number in range(options.first, options.first + options.cases):
+        with tempfile.TemporaryDirectory() as folder:
+            path = make(Random(f"{name}-{number}"), Path(folder))
+            _say(case=number)
+            if (wrong := _fault(path, number)) and options.keep:
+                _keep(path, options.keep / f"{name}-{number}")
+            if wrong:
+                _say(case=number, **wrong)
+    return 0
+
+
+def _fault(path: Path, number: int) -> dict[str, Any]:
+    """What went wrong in the check of one file; empty where nothing did."""
+    size = sum(file.stat().st_size for file in path.rglob("*")) if path.is_dir() else path.stat().st_size
+    most, began = 10 + 10 * size / 1e6, time.process_time()
+    done = threading.Event()
+    threading.Thread(target=_watch, args=(done, number, 3 * most), daemon=True).start()
+    said = checked(path)
+    done.set()
+    seconds = time.process_time() - began
+    slow = {"fault": f"took {seconds:.0f} s for {size / 1e6:.2f} MB", "at": ""}
+    return fault(said) or (slow if seconds > most else {})
+
+
+def checked(path: Path) -> str:
+    """What a check writes on standard error; the traceback where it fails."""
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            report = engine.check([str(path)])
+            as_json.render(report), markdown.render(report), terminal.render(report, verbose=True)
+        except AdvisorError:
+            pass
+        except BaseException:  # noqa: BLE001 - a panic of polars is no Exception
+            traceback.print_exc()
+    return said.getvalue()
+
+
+def fault(said: str) -> dict[str, Any]:
+    """The traceback in it, if there is one, and the innermost place of our own."""
+    places = _FRAME.findall(said)
+    return {"fault": said.strip(), "at": ":".join(places[-1])} if places else {}
+
+
+def _watch(done: threading.Event, number: int, seconds: float) -> None:
+    """Ends the process when a case takes too much time or memory."""
+    began = time.process_time()  # other processes take nothing from it
+    while not done.wait(0.05):
+        used = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+        slow = time.process_time() - began > seconds
+        if used > _MOST_BYTES or slow:
+            _say(case=number, fault="no end in sight" if slow else f"took {used >> 20} MB of memory", at="")
+            os._exit(9)
+
+
+def _say(**what: object) -> None:
+    print(json.dumps(what), flush=True)
+
+
+def _keep(path: Path, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(path, folder / path.name, dirs_exist_ok=True) if path.is_dir() else shutil.copy(path, folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+"""Servers that answer wrongly, slowly, without end, or from elsewhere: one sentence, exit 5, and the token stays."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from advisor.pull_request.deliver import Wanted, deliver
+from advisor.pull_request.delivery import Patience
+from advisor.pull_request.environment import Situation
+from advisor.pull_request.errors import ForgeError
+from advisor.pull_request.message import Message
+
+pytestmark = pytest.mark.network_server
+
+QUICK = Patience(tries=1, first_wait_s=0.01, rate_limit_s=1, between_writes_s=0, total_s=0.7)
+SECRET = "s3cr3t-token"  # noqa: S105 - of a server that the test starts
+ME = json.dumps({"data": {"viewer": {"login": "bot"}}, "username": "bot"})
+
+Answer = Callable[[socket.socket, str], None]
+
+
+@contextmanager
+def serving(answer: Answer) -> Iterator[tuple[str, list[str]]]:
+    """A server whose `answer` writes what it likes; its URL, and the requests that it got."""
+    got: list[str] = []
+    open_: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def one(connection: socket.socket) -> None:
+            with connection:
+                try:
+                    request = connection.recv(1 << 16).decode("latin-1")
+                    if request:
+                        got.append(request)
+                        answer(connection, request)
+                except OSError:  # the client is gone
+                    return
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                open_.append(connection)
+                threading.Thread(target=one, args=(connection,), daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}", got
+        finally:
+            for each in (listening, *open_):
+                with suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+
+
+def reply(connection: socket.socket, body: str | bytes, status: str = "200 OK", **headers: str) -> None:
+    content = body if isinstance(body, bytes) else body.encode()
+    known = {"Content-Type": "application/json", "Content-Length": str(len(content)), "Connection": "close"} | headers
+    head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in known.items())
+    connection.sendall(f"HTTP/1.1 {status}\r\n{head}\r\n".encode() + content)
+
+
+def saying(body: str) -> Answer:
+    return lambda connection, _: reply(connection, body)
+
+
+def endless(connection: socket.socket, _: str) -> None:
+    connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"')
+    while True:
+        connection.sendall(b"x" * (1 << 20))
+
+
+def slow_head(connection: socket.socket, _: str) -> None:
+    for letter in "HTTP/1.1 200 OK\r\n" + "X-Slow: x\r\n" * 1000:
+        connection.sendall(letter.encode())
+        time.sleep(0.05)
+
+
+def slow_body(connection: socket.socket, _: str) -> None:
+    connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9999\r\n\r\n"')
+    for _ in range(1000):
+        connection.sendall(b"x")
+        time.sleep(0.05)
+
+
+def in_a_circle(connection: socket.socket, request: str) -> None:
+    reply(connection, "", "301 Moved Permanently", Location=request.split()[1] + "x")
+
+
+def pages(connection: socket.socket, request: str) -> None:
+    """Pages of comments of which each leads to another one."""
+    path = request.split(maxsplit=2)[1]
+    if "comments" not in path and "notes" not in path:
+        reply(connection, ME)
+        return
+    host = request.partition("Host: ")[2].partition("\r\n")[0]
+    note = {"id": 1, "system": False, "author": {"username": "a"}, "user": {"login": "a"}, "body": "", "html_url": "x"}
+    link = f'<http://{host}{path.partition("?")[0]}?page=2>; rel="next"'
+    reply(connection, json.dumps([note] * 100), Link=link)
+
+
+ANSWERS: dict[str, Answer] = {
+    "null": saying("null"),
+    "nothing": saying(""),
+    "a list": saying("[]"),
+    "a number": saying("17"),
+    "half": saying('{"data": '),
+    "nulls": saying('{"data": null, "username": null, "viewer": null}'),
+    "another kind": saying('{"data": {"viewer": [1]}, "users": []}'),
+    "deep": saying("[" * 100_000),
+    "HTML": lambda connection, _: reply(connection, "<html>Sign in</html>", Content_Type="text/html"),
+    "HTML 500": lambda connection, _: reply(connection, "<html>", "500 No", Content_Type="text/html"),
+    "no HTTP": lambda connection, _: connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n"),
+    "a hang-up": lambda connection, _: connection.close(),
+    "silence": lambda connection, _: connection.recv(1),
+    "no end": endless,
+    "a slow head": slow_head,
+    "a slow body": slow_body,
+    "a circle": in_a_circle,
+    "endless pages": pages,
+}
+
+
+def told(kind: str, url: str) -> ForgeError:
+    where = Situation(kind=kind, api_url=url, repo="octo/train", token=SECRET, number=7, commit="a" * 40)
+    with pytest.raises(ForgeError) as caught:
+        list(deliver(Message("same", lambda _: "### same\n", failed=False), where, Wanted(), QUICK))
+    assert caught.value.exit_code == 5
+    return caught.value
+
+
+@pytest.mark.parametrize("kind", ["github", "gitlab"])
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_a_wrong_answer_is_one_sentence_in_time(kind, answer):
+    with serving(ANSWERS[answer]) as (url, _):
+        begin = time.monotonic()
+        said = str(told(kind, url))
+        took = time.monotonic() - begin
+    assert took < 30  # a bound on hanging, not on speed
+    assert len(said) > 20
+    assert "\n" not in said
+    assert SECRET not in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("kind", ["github", "gitlab"])
+@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"])
+def test_a_token_never_follows_a_redirect_to_another_host(kind, status):
+    with serving(saying(ME)) as (other, got):
+        away = lambda connection, _: reply(connection, "", status, Location=f"{other}/api/v4/user")  # noqa: E731
+        with serving(away) as (url, asked):
+            said = str(told(kind, url))
+    assert asked
+    assert not got
+    assert f"points to {other}, which the token is not meant for; give that address with --api-url" in said
+
+
+@pytest.mark.parametrize("kind", ["github", "gitlab"])
+def test_a_token_never_follows_a_link_to_another_hosts_page(kind):
+    with serving(saying("[]")) as (other, got):
+
+        def first(connection: socket.socket, request: str) -> None:
+            if "comments" in request.split()[1] or "notes" in request.split()[1]:
+                reply(connection, "[]", Link=f'<{other}/next>; rel="next"')
+            else:
+                reply(connection, ME)
+
+        with serving(first) as (url, _):
+            told(kind, url)
+    assert not got
+
+
+def test_a_redirect_to_another_protocol_of_the_host_is_refused():
+    with serving(lambda c, _: reply(c, "", "301 Moved", Location="https://127.0.0.1/api/v4/user")) as (url, _):
+        assert "points to https://127.0.0.1:443" in str(told("gitlab", url))

@@ -1,0 +1,166 @@
+"""Stores with missing and damaged tables: an error that names the table and the repair, never good news."""
+
+import shutil
+from datetime import date
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from advisor.cli import app
+from advisor.config import Config
+from advisor.errors import ReadError, StoreError
+from advisor.fleet import engines
+from advisor.fleet import ingest as room
+from advisor.fleet.ingest import ingest
+from advisor.fleet.rejudge import rejudge
+from advisor.fleet.store import TABLES, Store, existing
+from advisor.fleet.verify import verify
+from advisor.fleet.weekly import weekly
+from tests.fleet import Here, broken, trace
+
+TODAY = date(2026, 11, 21)
+LOST = [name for name in TABLES if name != "drawings"]
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("filled")
+    for number in range(3):
+        trace(folder / "root" / f"job{number}", number)
+    broken(folder / "root" / "bad", 9)
+    ingest([str(folder / "root")], Store(str(folder / "store")), Here(), today=TODAY)
+    return folder
+
+
+@pytest.fixture
+def store(filled, tmp_path):
+    shutil.copytree(filled / "store", tmp_path / "store")
+    return Store(str(tmp_path / "store"))
+
+
+def parquet(store: Store, name: str) -> Path:
+    return next(Path(store.uri, name).rglob("*.parquet"))
+
+
+def log(store: Store, name: str) -> Path:
+    return max(Path(store.uri, name, "_delta_log").glob("*.json"))
+
+
+def test_a_sound_store_is_all_right(store):
+    rows, problems = verify(store)
+    assert problems == []
+    assert (rows["runs"], rows["reports"], rows["workers"]) == (4, 3, 6)
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_a_missing_table_is_never_nothing_found(store, name):
+    shutil.rmtree(Path(store.uri, name))
+    if name == "runs":
+        for look in (existing, verify):
+            with pytest.raises(StoreError, match=r"the table runs is missing; .*ingest"):
+                look(store)
+        return
+    _, problems = verify(store)
+    assert f"the table {name} is missing; " in problems[0]
+    with pytest.raises(StoreError, match=f"the table {name} is missing"):
+        store.scan(name)
+    with pytest.raises(StoreError, match="is missing"):
+        store.require()
+
+
+def test_a_report_without_the_table_of_findings_is_an_error(store):
+    shutil.rmtree(Path(store.uri, "findings"))
+    with pytest.raises(StoreError, match=r"the table findings is missing; .*fleet rejudge --all --store"):
+        weekly(store, Config().fleet)
+
+
+def test_the_repair_of_findings_brings_them_back(store):
+    before = store.collect(store.scan("findings").sort("run_id", "rule"))
+    shutil.rmtree(Path(store.uri, "findings"))
+    assert rejudge(store, Here(), every=True, today=TODAY).runs == 3
+    assert store.collect(store.scan("findings").sort("run_id", "rule")).equals(before)
+    assert verify(store)[1] == []
+
+
+DAMAGES = {
+    "a truncated file": lambda store, name: parquet(store, name).write_bytes(parquet(store, name).read_bytes()[:99]),
+    "an empty file": lambda store, name: parquet(store, name).write_bytes(b""),
+    "a file that is gone": lambda store, name: parquet(store, name).unlink(),
+    "other bytes": lambda store, name: parquet(store, name).write_bytes(b"PAR1" + bytes(2000) + b"PAR1"),
+    "a garbage log": lambda store, name: log(store, name).write_bytes(b"\xff\xfe garbage"),
+    "a log of another kind": lambda store, name: log(store, name).write_text('{"add": 17}'),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_names_the_table_and_the_repair(store, damage):
+    DAMAGES[damage](store, "workers")
+    with pytest.raises(StoreError, match=r"workers(:| is missing).*; restore .*workers from a backup") as caught:
+        store.collect(store.scan("workers"))
+    assert "\n" not in str(caught.value)
+    problems = verify(store)[1]
+    assert len(problems) == 1
+    assert "workers" in problems[0]
+
+
+def test_rows_that_do_not_belong_together_are_told(store):
+    runs = store.collect(store.scan("runs").filter(status="checked").sort("run_id"))["run_id"].to_list()
+    nothing = store.collect(store.scan("reports").head(0))
+    store.write({"reports": nothing}, "run_id", runs[:1])
+    store.write({"workers": store.collect(store.scan("workers").head(0))}, "run_id", runs[1:2])
+    text = " ".join(verify(store)[1])
+    assert "reports: none of 1 checked run;" in text
+    assert "workers: none of 1 checked run;" in text
+
+
+def test_a_commit_that_is_lost_is_told(store):
+    log(store, "workers").write_bytes(b"")
+    assert "workers: none of 3 checked runs; restore" in " ".join(verify(store)[1])
+
+
+def test_the_command_says_all_problems_and_ends_with_three(store):
+    sound = CliRunner().invoke(app, ["fleet", "verify", store.uri])
+    assert (sound.exit_code, "runs: 4 rows" in sound.output, "all right" in sound.output) == (0, True, True)
+    DAMAGES["a garbage log"](store, "reports")
+    bad = CliRunner().invoke(app, ["fleet", "verify", store.uri])
+    assert isinstance(bad.exception, StoreError)
+    assert "its table reports" in bad.output
+
+
+def test_no_store_is_no_good_news(tmp_path):
+    with pytest.raises(ReadError, match="holds no fleet store"):
+        verify(Store(str(tmp_path / "none")))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_store_that_is_removed_during_an_ingest_is_noticed(store, tmp_path, monkeypatch, first):
+    """It held runs before, or this ingest wrote the first ones: either way it does not start again from nothing."""
+    target = Store(str(tmp_path / "new")) if first else store
+    for number in range(50, 54):
+        trace(tmp_path / "root" / f"job{number}", number)
+    monkeypatch.setattr(room, "_FLUSH_RUNS", 1)
+    examined = room.examine
+    done = []
+
+    def examine(job):
+        done.append(job)
+        if len(done) == 3:
+            shutil.rmtree(target.uri)
+        return examined(job)
+
+    monkeypatch.setattr(room, "examine", examine)
+    with pytest.raises(StoreError, match=r"the table \w+ is missing"):
+        ingest([str(tmp_path / "root")], target, Here(), today=TODAY)
+
+
+def test_only_broken_files_end_with_three(tmp_path, monkeypatch):
+    monkeypatch.setattr(engines, "engine", lambda _name, _processes: Here())
+    broken(tmp_path / "root" / "bad", 1)
+    words = ["fleet", "ingest", str(tmp_path / "root"), "--store", str(tmp_path / "store")]
+    for _ in range(2):
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 3
+        assert "1 cannot be read" in done.output
+    trace(tmp_path / "root" / "good", 2)
+    assert CliRunner().invoke(app, words).exit_code == 0

@@ -1,0 +1,147 @@
+"""What a file may be at most: worked out from the memory there is, and held to while it is read."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import resource
+from pathlib import Path
+from zipfile import ZipFile
+
+import polars as pl
+import pytest
+
+from advisor import limits
+from advisor.engine import check
+from advisor.errors import NothingFound, ReadError, UsageError
+from advisor.inputs import storage
+from advisor.inputs.chrome_json import trace
+from advisor.inputs.readers import kineto, nsys, xplane
+from advisor.inputs.storage import listing, local
+from tests.strategies_kineto import LAUNCH, text
+from tests.strategies_nsys import FULL, write, write_parquet
+from tests.strategies_xplane import HOST, JAX, field
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"), [("500M", 500 << 20), ("12G", 12 << 30), ("1.5 GiB", 3 << 29), ("7", 7), ("2kb", 2048)]
+)
+def test_sizes_are_powers_of_1024(said: str, expected: int):
+    assert limits.size_of("--max-size", said) == expected
+
+
+@pytest.mark.parametrize("said", ["", "0", "-1", "G", "1e3", "nan", "1 X"])
+def test_what_is_no_size_is_refused(said: str):
+    with pytest.raises(UsageError, match=r"--max-size .*not a size; write it as 500M or 12G"):
+        limits.size_of("--max-size", said)
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "expected"),
+    [
+        ("0::/job/step\n", {"job/step/memory.max": "max\n", "job/memory.max": "2000\n", "memory.max": "9000\n"}, 2000),
+        ("0::/\n", {"memory.max": "3000\n"}, 3000),
+        (
+            "5:cpu:/x\n4:memory:/docker/a\n",
+            {"memory/memory.limit_in_bytes": str(2**63 - 4096), "memory/docker/a/memory.limit_in_bytes": "4000"},
+            4000,
+        ),
+        ("4:memory:/outside/of/the/container\n", {"memory/memory.limit_in_bytes": "5000"}, 5000),
+    ],
+)
+def test_control_groups_limit_the_memory(
+    groups: str, files: dict[str, str], expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name, content in files.items():
+        (tmp_path / "fs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "fs" / name).write_text(content)
+    (tmp_path / "own").write_text(groups)
+    monkeypatch.setattr(limits, "_CGROUPS", tmp_path / "fs")
+    monkeypatch.setattr(limits, "_OWN_CGROUPS", tmp_path / "own")
+    assert limits.usable_memory() == expected
+    assert limits.most_bytes(2.0) == int(0.7 * expected / 2)
+
+
+def test_a_limit_of_the_process_counts_too(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (1000 if kind == resource.RLIMIT_AS else -1, -1))
+    assert limits.usable_memory() == 1000
+
+
+def test_the_default_limit_is_what_fits_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "a.json"
+    path.write_bytes(text(*LAUNCH))
+    monkeypatch.setattr(limits, "usable_memory", lambda: 1000)
+    with pytest.raises(NothingFound, match=r"a\.json: larger than .* GiB unpacked, .* with --max-size"):
+        check([str(path)])
+    assert check([str(path)], max_bytes=1 << 20).runs
+
+
+def test_a_gzip_bomb_ends_at_the_limit():
+    bomb = gzip.compress(
+        b'{"traceEvents": [' + b'{"ph":"X","cat":"cpu_op","name":"a","ts":1,"dur":1},\n' * 1_000_000, 1
+    )
+    assert len(bomb) < 1 << 20
+    with pytest.raises(ReadError, match=r"^a: larger than 0\.0156 GiB unpacked"):
+        kineto.read(io.BytesIO(bomb), "a", max_bytes=16 << 20)
+
+
+@pytest.mark.parametrize("form", ["database", "Parquet", "rows of one value", "XPlane"])
+def test_every_format_keeps_to_the_limit(form: str, tmp_path: Path):
+    if form == "XPlane":
+        with pytest.raises(ReadError, match=r"^a: larger than"):
+            xplane.read(io.BytesIO(JAX), "a", max_bytes=len(JAX) - 1)
+        assert xplane.read(io.BytesIO(JAX), "a", max_bytes=len(JAX)).host_ops.height
+        return
+    path = write(tmp_path / "a.sqlite", FULL) if form == "database" else write_parquet(tmp_path / "a_pqtdir", FULL)
+    if form == "rows of one value":
+        kernels = path / "CUPTI_ACTIVITY_KIND_KERNEL.parquet"
+        pl.select(start=pl.repeat(1, 2_000_000), end=pl.repeat(2, 2_000_000)).write_parquet(kernels)
+        assert kernels.stat().st_size < 1 << 20
+    with pytest.raises(ReadError, match=r"^a: larger than"):
+        nsys.read(path, "a", max_bytes=1000 if form != "rows of one value" else 16 << 20)
+
+
+@pytest.mark.parametrize(
+    ("endless", "says"),
+    [
+        (b'{"ph":"X","name":"' + b"x" * (9 << 20), "over 4 MiB of one text"),
+        (b" " * (9 << 20), "over 4 MiB of one text or of nothing"),
+        (b'"a",' * (6 << 20), "16 MiB on end are no trace events"),
+        (b"[" * (9 << 20), "over 4 MiB of one text"),
+    ],
+    ids=["a string", "white space", "no events", "nesting"],
+)
+def test_text_that_never_becomes_events_ends_in_a_line(endless: bytes, says: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(trace, "_MOST_UNDECODED_BYTES", 16 << 20)  # a sixteenth, for the sake of time
+    monkeypatch.setattr(trace, "_LONGEST_STRING_BYTES", 4 << 20)
+    begin = b'{"traceEvents": [' + b'{"ph":"X","cat":"cpu_op","name":"a","ts":1,"dur":1},'
+    with pytest.raises(ReadError, match=rf"^a: .*{says}.*; copy or record the profile again$"):
+        kineto.read(io.BytesIO(begin + endless), "a")
+
+
+def test_millions_of_empty_planes_and_lines_change_nothing():
+    empty = b"\x0a\x00" * 100_000 + field(1, field(2, HOST) + b"\x1a\x00" * 100_000)
+    assert (
+        xplane.read(io.BytesIO(JAX + empty), "a").host_ops.height == xplane.read(io.BytesIO(JAX), "a").host_ops.height
+    )
+
+
+def test_commas_and_letters_are_no_events():
+    with pytest.raises(ReadError, match=r"^a: "):
+        kineto.read(io.BytesIO(b'{"traceEvents": [' + b",N-I" * 500_000), "a")
+
+
+def test_a_copy_of_a_store_stays_in_its_folder(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(storage, "listing", lambda url: ([f"{url}/../../out.json"], []))
+    with pytest.raises(ReadError, match="its path leads out of the folder"), local("memory://logs"):
+        pass
+
+
+def test_paths_of_an_archive_lead_nowhere_out_of_it(tmp_path: Path):
+    with ZipFile(tmp_path / "a.zip", "w") as archive:
+        for name in ("../out.json", "in/../../out.json", "run/rank0.json"):
+            archive.writestr(name, b"{}")
+    url = f"zip://::{tmp_path}/a.zip"
+    found = listing(url)
+    assert found is not None
+    assert all(".." not in file for file in found[0])

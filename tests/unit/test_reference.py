@@ -1,0 +1,52 @@
+"""A rule's page: its limits in words, its parameters with unit and meaning."""
+
+import pytest
+
+from advisor.present.reference import rule_page
+from advisor.resources import rules_folder
+from advisor.rules.book import Rule, load
+
+BOOK = load([rules_folder()])
+
+
+def rule(**changes):
+    limit = {"value": 0.05, "unit": "share", "meaning": "the rule fires from here"}
+    rest = BOOK["launch-bound"].model_dump(by_alias=True) | {"params": {"limit": limit, "most": 9}} | changes
+    return rule_page(Rule.model_validate(rest))
+
+
+@pytest.mark.parametrize(
+    ("when", "severity", "line"),
+    [
+        ("a >= limit", {"high": "a >= most", "low": True}, "- `a` fires at 5 %\n"),
+        ("a > limit", {"medium": True}, "- `a` fires above 5 %\n"),
+        ("a < limit", {"medium": True}, "- `a` fires below 5 %\n"),
+        ("a >= limit * step_mean_ms", {"medium": True}, "- `a` fires at 5 % of the step\n"),
+        (
+            "a >= limit AND b > 0",
+            {"medium": True},
+            "- `a` fires at 5 %\n- `b` fires above 0\n\nAll of these must hold.",
+        ),
+        ("a >= limit OR b > 0", {"medium": True}, "- `b` fires above 0\n\nOne of these is enough."),
+        ("a >= limit", {"high": "a >= 1", "medium": "a >= 3", "low": True}, "fires at 5 %, medium at 3, high at 1\n"),
+    ],
+)
+def test_plain_limits_are_given_in_words(when, severity, line):
+    assert line in rule(when=when, severity=severity)
+
+
+@pytest.mark.parametrize("when", ["a >= most", "a >= limit AND (b > 0 OR c > 0)", "a + b >= limit", "a >= limit * b"])
+def test_other_conditions_stand_in_the_rules_language_alone(when):
+    page = rule(when=when)
+    assert f"- fires if `{when}`" in page
+    assert "` fires " not in page
+
+
+def test_parameters_are_a_table():
+    page = rule()
+    assert "| `limit` | 0.05 | share | the rule fires from here |" in page
+    assert "| `most` | 9 |  |  |" in page
+
+
+def test_a_shipped_rule_says_when_it_fires():
+    assert "- `launch_gap_share` fires at 5 %, high at 20 %\n" in rule_page(BOOK["launch-bound"])

@@ -1,0 +1,67 @@
+"""Names out of traces form no command of a CI runner, on either stream."""
+
+import json
+import re
+import sys
+
+import pytest
+
+from advisor import cli
+from advisor.cli import runners
+
+HOSTILE = [
+    "::add-mask::secret",
+    "  ::error file=a.py::broken",
+    "\t::stop-commands::x",
+    "##[error]broken",
+    "kernel ##[add-path]/tmp",
+    "##vso[task.setvariable variable=PATH]/tmp",
+    "##VSO[task.complete result=Succeeded]",
+    "\x1b[0Ksection_start:1700000000:x\r\x1b[0K",
+    "section_end:1700000000:x\r\x1b[0K",
+    "first\n::debug::second",
+    "first\r::debug::second",
+    "###[group]x",
+]
+# As the runners look for them: GitHub's and Azure's anywhere in a line, `::` at its start, GitLab's sections.
+COMMAND = re.compile(r"##(?:vso)?\[|^\s*::|section_(?:start|end):\d", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_line_is_a_command(name):
+    assert any(map(COMMAND.search, re.split("[\r\n]", name)))
+    for text in (name, f"{name}\n", f"| {name} |", json.dumps({"name": name}, indent=1)):
+        lines = re.split("[\r\n]", runners.disarmed(text))
+        assert not any(map(COMMAND.search, lines))
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, "\\##[x]", '"##[x]', "a::b", "# [x]", "C++ std::vector"])
+def test_json_tells_the_same(name):
+    assert json.loads(runners.disarmed(json.dumps({"name": name}, indent=1))) == {"name": name}
+
+
+@pytest.mark.parametrize("text", ["a::b", "at::native::add", "# title", "#[x]", "## [x]", "section_start", ""])
+def test_other_text_stays(text):
+    assert runners.disarmed(text) == text
+
+
+def test_the_command_guards_both_streams(capsys, monkeypatch, tmp_path):
+    trace = tmp_path / "##[error]x ##vso[y].pt.trace.json"
+    trace.write_text("no trace")
+    monkeypatch.setattr(sys, "argv", ["advisor", "check", str(trace)])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 3
+    said = "".join(capsys.readouterr())
+    assert "\\u0023#[error]x \\u0023#vso[y]" in said
+    assert not COMMAND.search(said)
+
+
+def test_a_hint_is_one_warning_of_githubs_runner(capsys, monkeypatch):
+    runners.guard()
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    runners.hint("100 % ##[error]x\n::add-mask::y")
+    assert capsys.readouterr().out == "::warning title=gpu-advisor::100 %25 \\u0023#[error]x%0A\\u003a:add-mask::y\n"
+    monkeypatch.delenv("GITHUB_ACTIONS")
+    runners.hint("no right")
+    assert capsys.readouterr().err == "advisor: no right\n"
