@@ -6,21 +6,22 @@ from advisor.model.comparison import (
     Amount,
     Comparison,
     FindingChange,
-    Found,
     Frame,
     Series,
     Shift,
     Side,
+    SideFinding,
     StepChange,
     Verdict,
     WorkChange,
 )
+from advisor.model.remarks import remark
 from advisor.model.report import Saving, Severity
 
 
-def found(severity: Severity | None = "high", text: str = "", high_ms: float = 59.0) -> Found:
+def side_finding(severity: Severity | None = "high", text: str = "", high_ms: float = 59.0) -> SideFinding:
     saving = Saving(low_ms=30, high_ms=high_ms, low_share=0.2, high_share=0.3, of="input", method="m")
-    return Found(severity=severity, saving=saving, says=f"{text}33 % of each step waits for `next`.")
+    return SideFinding(severity=severity, saving=saving, says=f"{text}33 % of each step waits for `next`.")
 
 
 def side(text: str, *steps: float) -> Side:
@@ -53,20 +54,30 @@ def slower(text: str = "", amount: int = 7) -> Comparison:
     """Slower because of its input, with everything that can be told and `amount` findings."""
     findings = (
         FindingChange(
-            key="a", rule=f"{text}a", title=f"{text}The loader is late", status="new", base=None, head=found(text=text)
+            key="a",
+            rule=f"{text}a",
+            title=f"{text}The loader is late",
+            status="new",
+            base=None,
+            head=side_finding(text=text),
         ),
         FindingChange(
             key="b",
             rule="b",
             title=f"{text}Kernels are tiny",
-            status="untold",
-            base=found("low", text),
+            status="unknown",
+            base=side_finding("low", text),
             head=None,
-            why=f"{text}the head could not tell: no shapes",
+            why=remark("side_could_not_tell", side="head", why=f"{text}no shapes"),
         ),
         *(
             FindingChange(
-                key=f"k{n}", rule=f"k{n}", title=f"Finding {n}", status="kept", base=found("low"), head=found("low")
+                key=f"k{n}",
+                rule=f"k{n}",
+                title=f"Finding {n}",
+                status="same",
+                base=side_finding("low"),
+                head=side_finding("low"),
             )
             for n in range(amount - 2)
         ),
@@ -96,7 +107,7 @@ def slower(text: str = "", amount: int = 7) -> Comparison:
     return Comparison(
         advisor_version=f"{text}0.1",
         verdict="slower",
-        reason=f"{text}the steps differ beyond their noise (p = 0.041, 3 steps against 3)",
+        reason=remark("steps_differ", p=0.041, base=3, head=3),
         obstacle=None,
         cause=input_,
         change=StepChange(ratio=177 / 127, low=1.033, high=1.47, p=0.041, least=0.02),
@@ -116,7 +127,7 @@ def slower(text: str = "", amount: int = 7) -> Comparison:
             frame(0, None, 0, 10),
             frame(None, f"{text}Dropout", 10, 0),
         ),
-        notes=(f"{text}noted while reading the head: the file ends early",),
+        notes=(remark("read_with_note", side="head", note=f"{text}the file ends early"),),
     )
 
 
@@ -129,7 +140,7 @@ def nothing() -> Comparison:
     return Comparison(
         advisor_version="0.1",
         verdict="inconclusive",
-        reason="no marked, complete step to time on the base and head",
+        reason=remark("no_marked_step", sides="base and head"),
         obstacle="no-steps",
         cause=None,
         change=None,

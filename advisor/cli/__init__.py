@@ -26,7 +26,6 @@ from advisor.cli.output import (
     kinds_of,
     progress_of_files,
     rendered,
-    rendered_comparison,
     spare_threads,
     write,
 )
@@ -235,8 +234,8 @@ def compare(
             max_bytes=bytes_of(max_size),
         )
     for path, kind in files.items():
-        write(path, rendered_comparison(comparison, kind, verbose=True).encode())
-    sys.stdout.write(rendered_comparison(comparison, standard, verbose=verbose, to_screen=True))
+        write(path, content(comparison, kind))
+    sys.stdout.write(rendered(comparison, standard, verbose=verbose))
     raise typer.Exit(comparison.exit_code(failing, strict=strict))
 
 

@@ -20,7 +20,6 @@ from advisor.cli.output import (
     kinds_of,
     progress_of_runs,
     rendered,
-    rendered_week,
     write,
 )
 
@@ -180,7 +179,7 @@ def fleet_report(
     from advisor.fleet.show import pages
     from advisor.fleet.store import existing, opened
     from advisor.fleet.weekly import weekly
-    from advisor.render.fleet.words import facts, headline
+    from advisor.present.week import facts, headline
 
     standard = chosen("--format", format_ or "terminal", formats("week"))
     files = kinds_of(output, formats("week"))
@@ -197,11 +196,11 @@ def fleet_report(
     for path, kind in files.items():
         near = beside.get(path) or next(iter(beside.values()), None)
         lead = links or (None if near is None else Path(os.path.relpath(near, path.parent)).as_posix())
-        write(path, rendered_week(report, kind, lead, verbose=True).encode())
+        write(path, content(report, kind, lead))
     if files and format_ is None and not verbose:
         typer.echo("\n".join([headline(report), *facts(report), *(f"wrote {path}" for path in files)]))
     else:
-        sys.stdout.write(rendered_week(report, standard, links, verbose=verbose, to_screen=True))
+        sys.stdout.write(rendered(report, standard, verbose=verbose, links=links))
 
 
 @fleet_app.command("runs")

@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from advisor.config import Config
     from advisor.files import Progress
     from advisor.fleet.engines import Progress as RunProgress
-    from advisor.model.comparison import Comparison
-    from advisor.model.report import Report
-    from advisor.model.week import Week
     from advisor.present.document import Kind
+    from advisor.render.registry import Value
 
 # Heavy imports stand inside the functions: `advisor --help` answers at once.
 
@@ -114,44 +112,19 @@ def file_kinds(kind: Kind) -> tuple[str, ...]:
     return kinds(kind)
 
 
-def content(value: Report, kind: str) -> bytes:
-    """What goes into a file; a picture is of the first run."""
+def content(value: Value, kind: str, links: str | None = None) -> bytes:
+    """What goes into a file; a picture is of the first run. `links` says where the reports of runs lie."""
     from advisor.render.registry import Request, draw
 
-    return draw(Request(value), kind)
+    return draw(Request(value, links=links), kind)
 
 
-def rendered(value: Report, kind: str, *, verbose: bool) -> str:
-    """A report as text; in the colours and the width of the terminal, where it is for one."""
+def rendered(value: Value, kind: str, *, verbose: bool, links: str | None = None) -> str:
+    """A report, comparison or week as text; in the colours and the width of the terminal, where it is for one."""
     from advisor.render.registry import Request, draw
     from advisor.render.terminal import this_screen
 
-    return draw(Request(value, verbose=verbose, screen=this_screen()), kind).decode()
-
-
-def rendered_comparison(comparison: Comparison, kind: str, *, verbose: bool, to_screen: bool = False) -> str:
-    """A comparison as text."""
-    from advisor.render.compared import html, json, markdown, terminal
-
-    if kind == "terminal":
-        from advisor.render.terminal import this_screen
-
-        return terminal.render(comparison, verbose=verbose, **(this_screen() if to_screen else {}))
-    render: Callable[[Comparison], str] = {"html": html.render, "markdown": markdown.render, "json": json.render}[kind]
-    return render(comparison)
-
-
-def rendered_week(report: Week, kind: str, links: str | None, *, verbose: bool, to_screen: bool = False) -> str:
-    """A weekly report as text; `links` says where the runs' reports lie."""
-    from advisor.render.fleet import html, json, markdown, terminal
-
-    if kind == "terminal":
-        from advisor.render.terminal import this_screen
-
-        return terminal.render(report, verbose=verbose, **(this_screen() if to_screen else {}))
-    if kind == "json":
-        return json.render(report)
-    return html.render(report, links=links) if kind == "html" else markdown.render(report, links=links)
+    return draw(Request(value, verbose=verbose, links=links, screen=this_screen()), kind).decode()
 
 
 def write(path: Path, content: bytes) -> None:

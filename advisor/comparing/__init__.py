@@ -15,8 +15,9 @@ from advisor.comparing.modules import frames
 from advisor.comparing.steps import LEAST_EFFECT
 from advisor.errors import NoRuns
 from advisor.model.comparison import Comparison, Side
+from advisor.model.remarks import Remark, remark
 from advisor.model.report import Run, Unreadable
-from advisor.text import count, listing, one_line
+from advisor.text import listing, one_line
 
 __all__ = ["LEAST_EFFECT", "Comparison", "compare", "mark_new"]
 
@@ -70,78 +71,76 @@ def compare(
         work=work.changes(base, head, _WORTH * step_ms) if per_step else (),
         findings=tuple(finding_changes(base, head, (before.per, after.per), _SAVING_MOVED * step_ms)),
         frames=frames(base, head) if per_step else (),
-        notes=(*_basis(before, after), *notes, *_notes(base, head, ranks, unreadable)),
+        notes=(
+            *_basis(before, after),
+            *(remark(note) for note in notes),
+            *_notes(base, head, ranks),
+            *_readings((("base", base, unreadable[0]), ("head", head, unreadable[1]))),
+        ),
     )
 
 
-def _cautions(base: Sequence[Run], head: Sequence[Run]) -> Iterator[str]:
-    """What else than its speed differs in a step."""
-    if others := work.resized(base, head):
-        first = others[0]
-        sizes = " \N{RIGHTWARDS ARROW} ".join(one_line(size, _LONGEST_SIZE) for size in (first.base, first.head))
-        resized_ops = f"{count(len(others), 'op')} {'has' if len(others) == 1 else 'have'} other sizes"
-        yield f"the work of a step differs: {resized_ops} ({one_line(first.name, _LONGEST_SIZE)} {sizes})"
+def _cautions(base: Sequence[Run], head: Sequence[Run]) -> Iterator[Remark]:
+    """What else than its speed differs between the sides, and is not the reason of the verdict already."""
+    yield from (reason for _, reason in steps.incomparable(base, head)[1:])
+    if ops := work.resized(base, head):
+        before, after = (one_line(size, _LONGEST_SIZE) for size in (ops[0].base, ops[0].head))
+        yield remark("other_sizes", ops=len(ops), op=one_line(ops[0].name, _LONGEST_SIZE), base=before, head=after)
 
 
-def _basis(before: Side, after: Side) -> Iterator[str]:
-    """Why the sides' times, and all that is told per step, are not held against each other."""
+def _basis(before: Side, after: Side) -> Iterator[Remark]:
+    """Why the sides' times, and all that is per step, are not compared."""
     sides = (("base", before), ("head", after))
     if unmeasured := [name for name, side in sides if side.per is None]:
-        yield (
-            f"not measured: the {listing(unmeasured)}; neither the parts of the step nor kernels and ops are compared, "
-            "and what one side found may be on the other too"
-        )
+        yield remark("not_measured", sides=listing(unmeasured))
     elif unmarked := [name for name, side in sides if side.per == "recording"]:
-        yield (
-            f"no steps on the {listing(unmarked)}, so that its times are of all that was recorded: the parts are "
-            "compared as shares, kernels and ops not at all"
-        )
+        yield remark("no_steps", sides=listing(unmarked))
 
 
-def _notes(
-    base: Sequence[Run],
-    head: Sequence[Run],
-    ranks: frozenset[int],
-    unreadable: tuple[Sequence[Unreadable], Sequence[Unreadable]],
-) -> Iterator[str]:
+def _notes(base: Sequence[Run], head: Sequence[Run], ranks: frozenset[int]) -> Iterator[Remark]:
     """What a reader should know before trusting the comparison."""
     recorded = {worker.worker for run in [*base, *head] for worker in run.source.workers}
     if recorded > ranks:
-        yield f"step times are those of the {count(len(ranks), 'rank')} that all runs recorded, of {len(recorded)}"
-    if any(first != other for first, other in _pairs(base, head, lambda run: run.source.framework)):
-        yield "the sides were recorded with different frameworks"
-    if any(first != other for first, other in _pairs(base, head, lambda run: run.source.format)):
-        yield "the sides were recorded with different profilers: names of work may differ for that alone"
-    if other := _other_settings(base, head):
-        yield f"recorded with other settings: {other}"
+        yield remark("common_ranks", ranks=len(ranks), recorded=len(recorded))
+    if any(before != after for before, after in _pairs(base, head, lambda run: run.source.framework)):
+        yield remark("other_frameworks")
+    if any(before != after for before, after in _pairs(base, head, lambda run: run.source.format)):
+        yield remark("other_profilers")
+    yield from _other_settings(base, head)
     if why := work.hidden([*base, *head]):
-        yield f"kernels and copies: could not tell which are new, gone or done more often: {why}"
-    for name, runs, files in zip(("base", "head"), (base, head), unreadable, strict=True):
-        if not work.has_sizes(runs):
-            yield f"the {name} is a report without tables of kernels and ops: write it again from its profile"
-        if read := list(dict.fromkeys(note for run in runs for note in run.source.salvaged)):
-            more = f" (and {len(read) - 1} more)" if len(read) > 1 else ""
-            yield f"noted while reading the {name}: {one_line(read[0], _LONGEST_NOTE)}{more}"
-        yield from (f"not read of the {name}: {_unread(file)}" for file in files[:_MOST_UNREADABLE])
-        if len(files) > _MOST_UNREADABLE:
-            yield f"not read of the {name}: {count(len(files) - _MOST_UNREADABLE, 'more file')}"
+        yield remark("hidden_work", why=why)
 
 
-def _other_settings(base: Sequence[Run], head: Sequence[Run]) -> str | None:
-    """The profiler's options that only one side was recorded with; None where none is, or the profilers differ."""
+def _other_settings(base: Sequence[Run], head: Sequence[Run]) -> Iterator[Remark]:
+    """The profiler's options that only one side was recorded with; nothing where the profilers differ."""
     if len({run.source.format for run in (*base, *head)}) > 1:
-        return None
+        return
     before, after = (
         {option for run in runs for option in run.source.environment.get("recorded with", "").split(", ") if option}
         for runs in (base, head)
     )
-    only = (("base", before - after), ("head", after - before))
-    return "; ".join(f"only the {side} with {listing(sorted(options))}" for side, options in only if options) or None
+    for side, options in (("base", before - after), ("head", after - before)):
+        if options:
+            yield remark("settings_of_one_side", side=side, settings=listing(sorted(options)))
 
 
-def _unread(file: Unreadable) -> str:
-    others = f" (and {count(len(file.others), 'more file')} for the same reason)" if file.others else ""
-    return f"{one_line(file.path, _LONGEST_NOTE)}: {one_line(file.why, _LONGEST_NOTE)}{others}"
+def _readings(sides: Sequence[tuple[str, Sequence[Run], Sequence[Unreadable]]]) -> Iterator[Remark]:
+    """How the files of each side could be read."""
+    for side, runs, unread in sides:
+        if not work.has_tables(runs):
+            yield remark("no_work_tables", side=side)
+        if notes := list(dict.fromkeys(note for run in runs for note in run.source.salvaged)):
+            note, more = one_line(notes[0], _LONGEST_NOTE), len(notes) - 1
+            yield remark("read_with_notes" if more else "read_with_note", side=side, note=note, more=more)
+        yield from (_unreadable(file, side) for file in unread[:_MOST_UNREADABLE])
+        if len(unread) > _MOST_UNREADABLE:
+            yield remark("unreadable_others", side=side, files=len(unread) - _MOST_UNREADABLE)
+
+
+def _unreadable(file: Unreadable, side: str) -> Remark:
+    path, why = (one_line(text, _LONGEST_NOTE) for text in (file.path, file.why))
+    code = "unreadable_alike" if file.others else "unreadable"
+    return remark(code, side=side, path=path, why=why, others=len(file.others))
 
 
 def _pairs(base: Sequence[Run], head: Sequence[Run], of: Callable[[Run], object]) -> Iterator[tuple[object, object]]:

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
-from advisor.model.comparison import FindingChange, FindingStatus, Found
+from advisor.model.comparison import FindingChange, FindingStatus, SideFinding
+from advisor.model.remarks import Remark, remark
 from advisor.model.report import SEVERITIES, Finding, Report, Run
 
 
@@ -38,7 +39,7 @@ def finding_changes(
     yield from sorted(changes, key=lambda change: (_STATUSES.index(change.status), _gravity(change)))
 
 
-_STATUSES: Final[tuple[FindingStatus, ...]] = ("new", "worse", "gone", "better", "kept", "untold")
+_STATUSES: Final[tuple[FindingStatus, ...]] = ("new", "worse", "gone", "better", "same", "unknown")
 
 
 _OF_THE_STEP: Final = frozenset({"step_ms", "step_mean_ms", "steps"})
@@ -46,15 +47,15 @@ _SAME_NUMBER: Final = 0.05  # by which a number has to differ to be another one
 
 
 def _gravity(change: FindingChange) -> tuple[int, float]:
-    side = change.head or change.base
-    worth = -side.saving.high_ms if side and side.saving else 0.0
-    return SEVERITIES.index(side.severity) if side and side.severity else len(SEVERITIES), worth
+    finding = change.head or change.base
+    worth = -finding.saving.high_ms if finding and finding.saving else 0.0
+    return SEVERITIES.index(finding.severity) if finding and finding.severity else len(SEVERITIES), worth
 
 
 class _Known(NamedTuple):
     rule: str
     title: str
-    content: Found
+    finding: SideFinding
     causes: Mapping[str, _Cause] = {}
 
 
@@ -77,24 +78,24 @@ def _known(run: Run) -> Iterator[tuple[str, _Known]]:
     """By key, a run's symptoms and then its findings: what is both counts as the finding."""
     for finding in run.findings:
         for symptom in finding.symptoms:
-            content = Found(severity=None, saving=None, says=symptom.says, under=finding.title)
-            yield symptom.rule, _Known(symptom.rule, symptom.title, content)
+            known = SideFinding(severity=None, saving=None, says=symptom.says, under=finding.title)
+            yield symptom.rule, _Known(symptom.rule, symptom.title, known)
     for finding in run.findings:
         where = tuple(place for place in finding.where if place.stack)
-        content = Found(severity=finding.severity, saving=finding.saving, says=finding.says, where=where)
+        known = SideFinding(severity=finding.severity, saving=finding.saving, says=finding.says, where=where)
         causes = _causes(finding, run.source.steps.step_mean_ms)
-        yield finding.key, _Known(finding.rule, finding.title, content, causes)
+        yield finding.key, _Known(finding.rule, finding.title, known, causes)
 
 
 def _causes(finding: Finding, step_ms: float | None) -> dict[str, _Cause]:
     """The numbers that the finding rests on itself: without the step's time, and without what a fix would gain."""
     saved = finding.saving.high_ms if finding.saving else None
     causes = {}
-    for number in finding.evidence:
-        gain = number.metric.endswith("_gain_ms") or (number.unit == "ms" and number.value == saved)
-        if isinstance(number.value, int | float) and not gain and number.metric not in _OF_THE_STEP:
-            of_step = {"ms": 1.0, "share": step_ms}.get(number.unit)
-            causes[number.metric] = _Cause(number.value, number.value * of_step if of_step else None)
+    for item in finding.evidence:
+        gain = item.metric.endswith("_gain_ms") or (item.unit == "ms" and item.value == saved)
+        if isinstance(item.value, int | float) and not gain and item.metric not in _OF_THE_STEP:
+            of_step = {"ms": 1.0, "share": step_ms}.get(item.unit)
+            causes[item.metric] = _Cause(item.value, item.value * of_step if of_step else None)
     return causes
 
 
@@ -114,66 +115,66 @@ def _finding_change(
     if before and after:
         known, status = after, _moved(before, after, least_ms)
     elif after:
-        known, status, why = after, "new", _unmeasured(sides) or _unheld(after.rule, sides[0].runs, "base")
+        known, status, why = after, "new", _unmeasured(sides) or _not_judged(after.rule, sides[0].runs, "base")
     elif before:
-        known, status, why = before, "gone", _unseen(sides) or _unheld(before.rule, sides[1].runs, "head")
+        known, status, why = before, "gone", _not_gone(sides) or _not_judged(before.rule, sides[1].runs, "head")
     else:
         raise ValueError(f"{key}: a finding of neither side")
     return FindingChange(
         key=key,
         rule=known.rule,
         title=known.title,
-        status="untold" if why else status,
-        base=before and before.content,
-        head=after and after.content,
+        status="unknown" if why else status,
+        base=before and before.finding,
+        head=after and after.finding,
         why=why,
     )
 
 
-def _unmeasured(sides: tuple[_Runs, _Runs]) -> str | None:
+def _unmeasured(sides: tuple[_Runs, _Runs]) -> Remark | None:
     """Why no finding can be said to have come or gone, where a side could not be measured."""
-    return next((f"the {of.side} was not measured" for of in sides if not of.per), None)
+    return next((remark("side_not_measured", side=of.side) for of in sides if not of.per), None)
 
 
-def _unseen(sides: tuple[_Runs, _Runs]) -> str | None:
+def _not_gone(sides: tuple[_Runs, _Runs]) -> Remark | None:
     """Why no finding can be said to be gone: a window without steps may lie in another phase of the job."""
     head = sides[1]
     if head.per == "recording":
-        return f"no steps are marked on the {head.side}: what showed it may lie outside of what was recorded"
+        return remark("side_without_steps", side=head.side)
     return _unmeasured(sides)
 
 
-def _unheld(rule: str, runs: Sequence[Run], side: str) -> str | None:
+def _not_judged(rule: str, runs: Sequence[Run], side: str) -> Remark | None:
     """Why the absence of a rule's finding from these runs does not mean that it passed; None where it does."""
     for run in runs:
         for unknown in run.not_evaluable:
             if unknown.rule == rule:
-                return f"the {side} could not tell: {'; '.join(unknown.words)}"
+                return remark("side_could_not_tell", side=side, why="; ".join(unknown.words))
         if any(s.rule == rule for s in run.suppressed):
-            return f"suppressed on the {side}"
+            return remark("suppressed", side=side)
         if rule not in {*run.passed, *run.not_applicable, *(known.rule for _, known in _known(run))}:
-            return f"the {side} was checked without this rule"
+            return remark("without_rule", side=side)
     return None
 
 
-def _moved(before: _Known, after: _Known, least_ms: float) -> FindingStatus:
+def _moved(was: _Known, now: _Known, least_ms: float) -> FindingStatus:
     """Whether a finding of both sides weighs more than before: by its severity, then by the time it would save.
 
     Not by its share of the step: that moves wherever the rest of the step does. Nor where the numbers that it rests on
     are what they were: then the rest of the step moved, and with it what a fix is worth.
     """
-    if before.causes and before.causes.keys() == after.causes.keys():
-        pairs = [(before.causes[metric], after.causes[metric]) for metric in before.causes]
-        if all(_same(was, now, least_ms) for was, now in pairs):
-            return "kept"
-    base, head = before.content, after.content
+    if was.causes and was.causes.keys() == now.causes.keys():
+        pairs = [(was.causes[metric], now.causes[metric]) for metric in was.causes]
+        if all(_same(before, after, least_ms) for before, after in pairs):
+            return "same"
+    base, head = was.finding, now.finding
     change = 0
     if base.severity and head.severity:
         change = SEVERITIES.index(base.severity) - SEVERITIES.index(head.severity)
     if not change and base.saving and head.saving:
         gained = head.saving.high_ms - base.saving.high_ms
         change = int(gained >= least_ms) - int(gained <= -least_ms)
-    return "worse" if change > 0 else "better" if change < 0 else "kept"
+    return "worse" if change > 0 else "better" if change < 0 else "same"
 
 
 def _same(was: _Cause, now: _Cause, least_ms: float) -> bool:
@@ -200,4 +201,4 @@ def _is_new(finding: Finding, known: Mapping[str, _Known], old: Run) -> bool | N
     """None where the baseline could not judge the rule."""
     if finding.key in known:
         return False
-    return None if _unheld(finding.rule, [old], "baseline") else True
+    return None if _not_judged(finding.rule, [old], "baseline") else True

@@ -10,8 +10,9 @@ import numpy as np
 
 from advisor.comparing.significance import Contrast, Floats, contrast, wander
 from advisor.model.comparison import Obstacle, Series, Side, StepChange, Verdict
+from advisor.model.remarks import Remark, remark
 from advisor.model.report import Run, Unreadable, Value
-from advisor.text import count, listing, ms, one_line, percent
+from advisor.text import listing, one_line
 
 LEAST_EFFECT: Final = 0.02
 """A smaller change of the step time is none (NVBench, perfgate and rustc-perf agree on the order of magnitude)."""
@@ -106,88 +107,93 @@ def step_change(found: Contrast, base: Side) -> StepChange:
     return StepChange(ratio=found.ratio, low=found.low, high=found.high, p=found.p, least=_least(base))
 
 
-_MARKING: Final = {
-    "kineto": "call prof.step() at the end of each",
-    "nsys": "put each in an NVTX range, or name the ranges with --step-range",
-    "xplane": "record whole steps, each in a StepTraceAnnotation or Trace",
-    "": "mark each",
-}
+_MARKED_BY: Final = frozenset({"kineto", "nsys", "xplane"})
+"""Formats that have their own way to mark a step."""
 
 
 class Decided(NamedTuple):
-    """A verdict, what it rests on, and what keeps another from being told."""
+    """A verdict, what it rests on, and what keeps it inconclusive."""
 
     verdict: Verdict
-    reason: str
+    reason: Remark
     obstacle: Obstacle | None = None
 
 
 def verdict(base: Sequence[Run], head: Sequence[Run], before: Side, after: Side, change: Contrast | None) -> Decided:
     """What can be said of the step times, and why that or nothing."""
-    if unlike := _incomparable(base, head):
-        return unlike
+    if unlike := incomparable(base, head):
+        obstacle, reason = unlike[0]
+        return Decided("inconclusive", reason, obstacle)
     if change is None:
         return _untimed([("base", base, before), ("head", head, after)])
     if change.undecidable:
-        why = f"too few steps: {before.steps} against {after.steps}; profile ten a side or more, better twenty"
-        return Decided("inconclusive", why, "few-steps")
+        return Decided("inconclusive", remark("few_steps", base=before.steps, head=after.steps), "few-steps")
     least = _least(before)
-    measured = f"p = {change.p:.2g}, {count(before.steps, 'step')} against {after.steps}"
     if change.differs(least):
         if cost := _recording_costs(base, head, change, before.median_ms or 0.0, least):
             return Decided("inconclusive", cost, "profiler")
-        return Decided("slower" if change.ratio > 1 else "faster", f"the steps differ beyond their noise ({measured})")
-    return _alike(before, after, change, max(_SAME, least), measured)
+        return Decided("slower" if change.ratio > 1 else "faster", _tested("steps_differ", before, after, change))
+    return _alike(before, after, change, max(_SAME, least))
+
+
+def _tested(code: str, before: Side, after: Side, change: Contrast, **facts: float | str) -> Remark:
+    """A remark with the test that it rests on."""
+    return remark(code, **facts, p=change.p, base=before.steps, head=after.steps)
 
 
 def _untimed(sides: Sequence[tuple[str, Sequence[Run], Side]]) -> Decided:
     """Why there are no step times, and what to do about it."""
     without = [(name, runs) for name, runs, timed in sides if not timed.steps]
     lacking = listing([name for name, _ in without])
-    if all(run.source.steps.marked for _, runs in without for run in runs):
-        why = f"the {lacking} holds no whole step: it ends early or compiles throughout; record it again"
-    else:
-        how = dict.fromkeys(_MARKING.get(run.source.format, _MARKING[""]) for _, runs in without for run in runs)
-        why = f"no marked, complete step to time on the {lacking}: {'; '.join(how)}"
-    return Decided("inconclusive", why, "no-steps")
+    code = "no_complete_step"
+    if not all(run.source.steps.marked for _, runs in without for run in runs):
+        formats = {run.source.format for _, runs in without for run in runs}
+        is_known = len(formats) == 1 and formats <= _MARKED_BY
+        code = f"no_marked_step_{formats.pop()}" if is_known else "no_marked_step"
+    return Decided("inconclusive", remark(code, sides=lacking), "no-steps")
 
 
-def _alike(before: Side, after: Side, change: Contrast, margin: float, measured: str) -> Decided:
-    """Steps that do not differ are the same only where a change that matters can be ruled out."""
-    if sorted(one.steps_ms for one in before.series) == sorted(one.steps_ms for one in after.series):
-        return Decided("same", "both sides are the same recording")
+def _alike(before: Side, after: Side, change: Contrast, margin: float) -> Decided:
+    """Steps that do not differ are the same only where a change that matters can be excluded."""
+    if sorted(series.steps_ms for series in before.series) == sorted(series.steps_ms for series in after.series):
+        return Decided("same", remark("one_recording"))
     if change.within(margin):
-        return Decided("same", f"a change of {percent(margin)} or more can be ruled out ({measured})")
-    shared = sorted({one.run for one in after.series if one.steps_ms in {other.steps_ms for other in before.series}})
+        return Decided("same", _tested("change_excluded", before, after, change, share=margin))
+    earlier = {series.steps_ms for series in before.series}
+    shared = sorted({series.run for series in after.series if series.steps_ms and series.steps_ms in earlier})
     if shared:
-        why = f"a recording stands on both sides ({one_line(listing(shared), 200)}): leave it out of one"
-        return Decided("inconclusive", f"{why} ({measured})", "noise")
-    span = f"{_signed(change.low)} to {_signed(change.high)}"
-    why = f"the steps vary too much: the change lies anywhere from {span} ({measured}); profile more steps"
-    return Decided("inconclusive", why, "noise")
+        runs = one_line(listing(shared), 200)
+        return Decided("inconclusive", _tested("shared_recording", before, after, change, runs=runs), "noise")
+    facts = {"low": change.low, "high": change.high}
+    return Decided("inconclusive", _tested("noise", before, after, change, **facts), "noise")
 
 
-def _incomparable(base: Sequence[Run], head: Sequence[Run]) -> Decided | None:
+def incomparable(base: Sequence[Run], head: Sequence[Run]) -> list[tuple[Obstacle, Remark]]:
     """Other hardware or another number of ranks: a difference in speed would say nothing about the change."""
-    unlike = list(filter(None, (_other_hardware(base, head), _other_size(base, head))))
-    return Decided("inconclusive", "; ".join(why for _, why in unlike), unlike[0][0]) if unlike else None
+    hardware, size = _other_hardware(base, head), _other_size(base, head)
+    return [
+        *([("hardware", hardware)] if hardware else []),  # type: ignore[list-item] # the literal is an Obstacle
+        *([("world-size", size)] if size else []),  # type: ignore[list-item]
+    ]
 
 
-def _other_hardware(base: Sequence[Run], head: Sequence[Run]) -> tuple[Obstacle, str] | None:
-    if len({_models(run) for run in (*base, *head)}) > 1:
-        theirs, ours = (frozenset().union(*map(_models, runs)) for runs in (base, head))
-        told = f"{_named(theirs)} against {_named(ours)}" if theirs != ours else f"{_named(ours)} within a side"
-        return "hardware", f"different hardware: {told}"
-    return None
+def _other_hardware(base: Sequence[Run], head: Sequence[Run]) -> Remark | None:
+    if len({_models(run) for run in (*base, *head)}) <= 1:
+        return None
+    before, after = (_listed(frozenset().union(*map(_models, runs))) for runs in (base, head))
+    if before == after:
+        return remark("mixed_hardware", models=before)
+    return remark("other_hardware", base=before, head=after)
 
 
-def _other_size(base: Sequence[Run], head: Sequence[Run]) -> tuple[Obstacle, str] | None:
-    sizes, others = ({_world_size(run) for run in runs} for runs in (base, head))
-    if len(sizes | others) > 1:
-        here, there = (listing([str(size) for size in sorted(group)]) for group in (sizes, others))
-        told = f"{here} against {there} ranks" if sizes != others else f"{here} ranks within a side"
-        return "world-size", f"different world size: {told}"
-    return None
+def _other_size(base: Sequence[Run], head: Sequence[Run]) -> Remark | None:
+    before, after = ({_world_size(run) for run in runs} for runs in (base, head))
+    if len(before | after) <= 1:
+        return None
+    ranks = [listing([str(size) for size in sorted(sizes)]) for sizes in (before, after)]
+    if before == after:
+        return remark("mixed_world_size", ranks=ranks[0])
+    return remark("other_world_size", base=ranks[0], head=ranks[1])
 
 
 def _models(run: Run) -> frozenset[str]:
@@ -195,7 +201,7 @@ def _models(run: Run) -> frozenset[str]:
     return frozenset(d.model or d.name or "unnamed device" for d in run.source.devices)
 
 
-def _named(models: frozenset[str]) -> str:
+def _listed(models: frozenset[str]) -> str:
     return listing([one_line(model, 80) for model in sorted(models)]) or "no device"
 
 
@@ -205,7 +211,7 @@ def _world_size(run: Run) -> int:
 
 def _recording_costs(
     base: Sequence[Run], head: Sequence[Run], change: Contrast, base_ms: float, least: float
-) -> str | None:
+) -> Remark | None:
     """Why the verdict does not hold if what recording costs differs between the sides by enough to be the change."""
     costs = [_overhead_ms(runs) for runs in (base, head)]
     extra = (costs[1] - costs[0]) / base_ms if base_ms else 0.0
@@ -213,10 +219,7 @@ def _recording_costs(
     unexplained = change.ratio - (max(extra, 0) if slower else min(extra, 0))
     if unexplained >= 1 + least if slower else unexplained <= 1 / (1 + least):
         return None
-    return (
-        f"profiler overhead: recording costs about {ms(costs[0])} a step on the base and {ms(costs[1])} on the head, "
-        "which may be the whole change; record both with the same settings, without stacks"
-    )
+    return remark("profiler_costs", base=costs[0], head=costs[1])
 
 
 def _overhead_ms(runs: Sequence[Run]) -> float:
@@ -232,8 +235,3 @@ def number(row: Mapping[str, Value], name: str) -> float:
     """A metric of a row, zero where it is unknown."""
     value = row.get(name)
     return float(value) if isinstance(value, int | float) else 0.0
-
-
-def _signed(ratio: float) -> str:
-    sign = "+" if ratio >= 1 else "\N{MINUS SIGN}"
-    return sign + percent(abs(ratio - 1))

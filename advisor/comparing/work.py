@@ -60,7 +60,7 @@ def _work_table(scope: str, base: Sequence[Run], head: Sequence[Run]) -> pl.Data
     return both.with_columns(kind=kind, size=_size(scope))
 
 
-def has_sizes(runs: Sequence[Run]) -> bool:
+def has_tables(runs: Sequence[Run]) -> bool:
     """Whether all runs have the tables that the changes come from."""
     return all(_has_scope(scope, runs) for scope in _SIZES)
 

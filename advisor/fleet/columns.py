@@ -26,6 +26,6 @@ HOURS: Final = (
     pl.col("hours").sum().alias("paid"),
     sum_of(pl.col("hours") * pl.col("busy_share")).alias("busy"),
     sum_of(pl.col("hours") * (1 - pl.col("busy_share"))).alias("wasted"),
-    pl.col("hours").filter(~_MEASURED).sum().alias("untold"),
+    pl.col("hours").filter(~_MEASURED).sum().alias("unknown"),
 )
-"""Runs, and their GPU-hours: those paid are those busy, wasted and untold together, wherever they are shown."""
+"""Runs, and their GPU-hours: those paid are those busy, wasted and unknown together, wherever they are shown."""

@@ -68,7 +68,7 @@ def trend(runs: pl.DataFrame) -> tuple[Trend, ...]:
     return tuple(
         Trend(
             shares={name: row[name] / row["paid"] for name in CATEGORIES} if row["paid"] else {},
-            **only(row, "week", "runs", "paid", "busy", "wasted", "untold"),
+            **only(row, "week", "runs", "paid", "busy", "wasted", "unknown"),
         )
         for row in grouped.sort("week").to_dicts()
     )

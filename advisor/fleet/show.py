@@ -15,7 +15,8 @@ from advisor.fleet.rows import as_checked
 from advisor.fleet.store import Store
 from advisor.model.report import Report, Run
 from advisor.model.week import Week
-from advisor.render.fleet.words import gpu_hours, linked
+from advisor.present.hours import gpu_hours
+from advisor.present.week import linked
 from advisor.render.registry import Request, draw
 from advisor.text import one_line
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from advisor.errors import UsageError
+from advisor.model.remarks import Remark
 from advisor.model.report import FINDINGS_EXIT_CODE, UNJUDGED_EXIT_CODE, Place, Saving, Severity
 from advisor.text import one_line
 
@@ -15,14 +16,14 @@ Verdict: TypeAlias = Literal["faster", "slower", "same", "inconclusive"]
 Obstacle: TypeAlias = Literal["no-steps", "hardware", "world-size", "few-steps", "profiler", "noise"]
 Work: TypeAlias = Literal["kernel", "collective", "memcpy", "memset", "op"]
 WorkStatus: TypeAlias = Literal["appeared", "vanished", "count", "slower", "faster"]
-FindingStatus: TypeAlias = Literal["new", "worse", "kept", "better", "gone", "untold"]
+FindingStatus: TypeAlias = Literal["new", "worse", "same", "better", "gone", "unknown"]
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 INCONCLUSIVE_EXIT_CODE: Final = 4
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
 class Series(_Frozen):
@@ -139,7 +140,7 @@ class Frame(_Frozen):
         return self.head_ms - self.base_ms
 
 
-class Found(_Frozen):
+class SideFinding(_Frozen):
     """A finding on one side; `under` names the finding that accounts for it, where it was but a symptom of that.
 
     `where` are the places that have a call stack: those that lead to source lines.
@@ -153,15 +154,15 @@ class Found(_Frozen):
 
 
 class FindingChange(_Frozen):
-    """What became of a finding; `untold`: one side found it, the other could not judge or suppressed it (`why`)."""
+    """What became of a finding; `unknown`: one side has it, the other could not judge or suppressed it (`why`)."""
 
     key: str
     rule: str
     title: str
     status: FindingStatus
-    base: Found | None
-    head: Found | None
-    why: str | None = None
+    base: SideFinding | None
+    head: SideFinding | None
+    why: Remark | None = None
 
 
 class FailOn(_Frozen):
@@ -174,17 +175,17 @@ class FailOn(_Frozen):
 class Comparison(_Frozen):
     """Whether the head is slower than the base, and why.
 
-    `reason` says in a sentence what the verdict rests on, `obstacle` what kept it from being told. `cause` is the
-    category of the breakdown that moved most in the verdict's direction. `cautions` belong beside the verdict: what may
-    explain it and is no change of speed. `change` is null where step times cannot be
-    held against each other at all.
+    `reason` is what the verdict rests on, `obstacle` what keeps it inconclusive. `cause` is the category of the
+    breakdown that changed most in the verdict's direction. `cautions` belong beside the verdict: what may explain it
+    and is no change of speed. `change` is null where the step times cannot be compared at all.
     """
 
-    schema_version: Annotated[int, Field(ge=1)] = SCHEMA_VERSION
+    kind: Literal["comparison"] = "comparison"
+    schema_version: Literal[2] = SCHEMA_VERSION
     advisor_version: str
     verdict: Verdict
-    reason: str
-    cautions: tuple[str, ...] = ()
+    reason: Remark
+    cautions: tuple[Remark, ...] = ()
     obstacle: Obstacle | None
     cause: Shift | None
     change: StepChange | None
@@ -194,7 +195,7 @@ class Comparison(_Frozen):
     work: tuple[WorkChange, ...]
     findings: tuple[FindingChange, ...]
     frames: tuple[Frame, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()
 
     @property
     def one_recording(self) -> bool:

@@ -10,12 +10,12 @@ from pydantic import BaseModel, ConfigDict
 
 from advisor.model.report import Severity
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 Status: TypeAlias = Literal["new", "persisting", "fixed", "suppressed"]
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
 class Prices(_Frozen):
@@ -31,8 +31,8 @@ class Hours(_Frozen):
     """GPU-hours of some runs.
 
     `paid` are labelled GPU-hours, or those of the recorded steps where a run has no label (`estimated` of the runs);
-    they are `busy`, `wasted` and `untold` together. `busy` is the share of the steps in which the device works,
-    applied to all hours, and `untold` are the hours of runs that do not tell it; the others are null where no run does.
+    they are `busy`, `wasted` and `unknown` together. `busy` is the share of the steps in which the device works,
+    applied to all hours, and `unknown` are the hours of runs that do not show it; the others are null if no run does.
     `low`, `high` and `expected` are what fixes give back. Money is null where no run has a price; it counts `priced`
     runs only, which are `priced_hours` of those paid.
     """
@@ -42,7 +42,7 @@ class Hours(_Frozen):
     paid: float
     busy: float | None
     wasted: float | None
-    untold: float
+    unknown: float
     low: float
     high: float
     expected: float
@@ -162,7 +162,7 @@ class Repeat(_Frozen):
 class Trend(_Frozen):
     """One week of the trend, its hours as in `Hours`.
 
-    `shares` are parts of the hours paid that have nothing in common; with `untold` they make up all of them.
+    `shares` are parts of the hours paid that have nothing in common; with `unknown` they make up all of them.
     """
 
     week: str
@@ -170,7 +170,7 @@ class Trend(_Frozen):
     paid: float
     busy: float | None
     wasted: float | None
-    untold: float
+    unknown: float
     shares: Mapping[str, float]
 
 
@@ -236,7 +236,8 @@ class Coverage(_Frozen):
 class Week(_Frozen):
     """The report of one ISO week."""
 
-    schema_version: int = SCHEMA_VERSION
+    kind: Literal["week"] = "week"
+    schema_version: Literal[2] = SCHEMA_VERSION
     advisor_version: str
     week: str
     weeks_before: int

@@ -79,10 +79,14 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Numbers side by side; `group` is the team that they are of, where a page can be narrowed to one."""
+    """Numbers side by side; `group` is the team that they are of, where a page can be narrowed to one.
+
+    `says` is the same in sentences, for media without tiles.
+    """
 
     figures: tuple[Figure, ...]
     group: str | None = None
+    says: tuple[str, ...] = ()
     level: Level = Level.BOTH
 
 
@@ -201,6 +205,7 @@ class Table:
         more: What is written where rows are left out here; `{rows}` in it stands for how many.
         left_out: How many rows more are not among `rows`.
         name: The data that a page's script makes a sortable table of; None where there is none.
+        bars: What the bars of the rows show, where they are drawn.
     """
 
     heads: tuple[Head, ...]
@@ -210,6 +215,7 @@ class Table:
     more: str = "and {rows} more"
     left_out: int = 0
     name: str | None = None
+    bars: str = ""
     level: Level = Level.BOTH
 
 

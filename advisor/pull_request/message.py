@@ -15,13 +15,10 @@ from advisor.inputs.saved import kind_of
 from advisor.model.comparison import Comparison
 from advisor.model.comparison import fail_on as comparison_fails_on
 from advisor.model.report import Report
-from advisor.present.report import document
+from advisor.present import document_of
 from advisor.pull_request.source import Pointer, pointers, pointers_of_changes
-from advisor.render import json as report_json
 from advisor.render import markdown
-from advisor.render.compared import json as comparison_json
-from advisor.render.compared import markdown as compared_markdown
-from advisor.render.compared import words as compared_words
+from advisor.render.json import load, load_comparison
 from advisor.text import one_line, plain
 
 _MOST_BYTES: Final = 256 << 20
@@ -69,15 +66,15 @@ def read(path: Path, fail_on: list[str], *, strict: bool = False) -> Message:
     if kind == "week":
         raise ReadError("is the report of a week, which no pull request is about; give that of a check", path)
     if kind == "comparison":
-        return _of_comparison(comparison_json.load(text, str(path)), fail_on, strict=strict)
-    return _of_report(report_json.load(text, str(path)), fail_on)
+        return _of_comparison(load_comparison(text, str(path)), fail_on, strict=strict)
+    return _of_report(load(text, str(path)), fail_on)
 
 
 def _of_report(report: Report, fail_on: list[str]) -> Message:
     level = fail_on[-1] if fail_on else "never"
     for known in _LEVELS:
         if level == known:
-            drawing = document(report)
+            drawing = document_of(report)
             verdict = drawing.overview if drawing.is_several else drawing.title
             findings = pointers(finding for run in report.runs for finding in run.findings)
             return Message(
@@ -88,13 +85,9 @@ def _of_report(report: Report, fail_on: list[str]) -> Message:
 
 def _of_comparison(comparison: Comparison, fail_on: list[str], *, strict: bool) -> Message:
     failed = bool(comparison.exit_code(comparison_fails_on(fail_on or ["slower"]), strict=strict))
-    blamed = pointers_of_changes(comparison.findings)
-    return Message(
-        compared_words.headline(comparison),
-        _within_limits(partial(compared_markdown.render, comparison)),
-        failed,
-        blamed,
-    )
+    drawing = document_of(comparison)
+    lines = pointers_of_changes(comparison.findings)
+    return Message(drawing.title, _within_limits(partial(markdown.render, drawing)), failed, lines)
 
 
 def _within_limits(render: Callable[..., str]) -> Callable[[int], str]:

@@ -21,8 +21,8 @@ from advisor.vocabulary import CATEGORIES
 
 _STYLES: Final[dict[doc.Kind, tuple[str, ...]]] = {
     "report": ("report.css",),
-    "comparison": ("report.css", "compare.css"),
-    "week": ("report.css", "fleet.css"),
+    "comparison": ("report.css", "changes.css", "compare.css"),
+    "week": ("report.css", "changes.css", "fleet.css"),
 }
 _SCRIPTS: Final[dict[doc.Kind, tuple[str, ...]]] = {
     "report": ("report.js", "charts.js", "tables.js", "timeline.js", "flame.js"),

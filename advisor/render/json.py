@@ -1,18 +1,30 @@
-"""A report as JSON, the contract with other programs, and its schema: `python -m advisor.render.json` prints that."""
+"""The contract with other programs: reports, comparisons and weeks as JSON, and their schemas.
+
+`python -m advisor.render.json report` prints the schema of a report.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import Final
+from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from advisor.errors import ReadError
+from advisor.model.comparison import Comparison
 from advisor.model.report import SCHEMA_VERSION, Report
+from advisor.model.week import Week
 from advisor.text import one_line
 
-_SCHEMA_ID: Final = f"report-{SCHEMA_VERSION}.json"
+_Value = TypeVar("_Value", Report, Comparison)
+
+_MODELS: Final[dict[str, type[BaseModel]]] = {"report": Report, "comparison": Comparison, "week": Week}
+_WRITERS: Final = {
+    "report": "`advisor check -o report.json` writes one",
+    "comparison": "`advisor compare -o comparison.json` writes one",
+}
+_AGAIN: Final = {"report": "check the profile again", "comparison": "compare the profiles again"}
 
 
 def render(value: BaseModel) -> str:
@@ -33,40 +45,53 @@ def load(text: str | bytes, path: str = "report") -> Report:
     Raises:
         ReadError: it is no JSON, no report, or one of another version.
     """
+    return _load(Report, "report", text, path)
+
+
+def load_comparison(text: str | bytes, path: str = "comparison") -> Comparison:
+    """The comparison that `render` wrote, as `load` reads a report.
+
+    Raises:
+        ReadError: it is no JSON, no comparison, or one of another version.
+    """
+    return _load(Comparison, "comparison", text, path)
+
+
+def _load(model: type[_Value], kind: str, text: str | bytes, path: str) -> _Value:
     try:
-        return Report.model_validate_json(text)
+        return model.model_validate_json(text)
     except ValidationError as error:
-        raise ReadError(f"{path}: {_problem(text, error)}") from None
+        raise ReadError(f"{path}: {_problem(kind, text, error)}") from None
 
 
-def schema() -> str:
-    """The JSON Schema of a report."""
-    described = Report.model_json_schema(mode="serialization")
-    titled = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": _SCHEMA_ID, **described}
-    return json.dumps(titled, indent=2, sort_keys=True) + "\n"
+def schema(kind: str = "report") -> str:
+    """The JSON Schema of a report, comparison or week."""
+    described = _MODELS[kind].model_json_schema(mode="serialization")
+    named = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"{kind}-{SCHEMA_VERSION}.json"}
+    return json.dumps({**named, **described}, indent=2, sort_keys=True) + "\n"
 
 
-def _problem(text: str | bytes, error: ValidationError) -> str:
+def _problem(kind: str, text: str | bytes, error: ValidationError) -> str:
     """What is wrong with the first thing that is, on one line."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     what = one_line(first["msg"], 200)
     if first["type"] == "json_invalid":
-        return f"is no JSON ({what}); `advisor check -o report.json` writes a report"
+        return f"is no JSON ({what}); {_WRITERS[kind].removesuffix('one')}a {kind}"
     document = json.loads(text)
     document = document if isinstance(document, dict) else {}
-    version, kind = document.get("schema_version"), document.get("kind", "report")
-    if kind != "report":
-        return f"is a saved {one_line(str(kind), 40)}, not a report; `advisor check -o report.json` writes one"
+    version, other = document.get("schema_version"), document.get("kind", kind)
+    if other != kind:
+        return f"is a saved {one_line(str(other), 40)}, not a {kind}; {_WRITERS[kind]}"
     if isinstance(version, int) and version != SCHEMA_VERSION:
-        return _other_version(version)
+        return _other_version(kind, version)
     where = ".".join(str(step) for step in first["loc"]) or "the document"
-    return f"is no report: {one_line(where, 100)}: {what}; `advisor check -o report.json` writes one"
+    return f"is no {kind}: {one_line(where, 100)}: {what}; {_WRITERS[kind]}"
 
 
-def _other_version(version: int) -> str:
-    todo = "use a newer advisor" if version > SCHEMA_VERSION else "check the profile again"
-    return f"is a report of version {version}, and this advisor reads version {SCHEMA_VERSION}: {todo}"
+def _other_version(kind: str, version: int) -> str:
+    todo = "use a newer advisor" if version > SCHEMA_VERSION else _AGAIN[kind]
+    return f"is a {kind} of version {version}, and this advisor reads version {SCHEMA_VERSION}: {todo}"
 
 
 if __name__ == "__main__":
-    sys.stdout.write(schema())
+    sys.stdout.write(schema(*sys.argv[1:2]))

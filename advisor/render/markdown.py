@@ -19,6 +19,7 @@ _MOST_COLUMNS: Final = 5  # a chat is narrow
 _LONGEST: Final = 600  # characters of one text
 _LONGEST_CODE: Final = 4000
 _SHAPES: Final[dict[doc.Severity, str]] = {"high": "▲", "medium": "◆", "low": "●"}
+_VERDICTS: Final[dict[doc.Tone, str]] = {"bad": "🔴 ", "good": "🟢 ", "warning": "🟡 "}
 # What either of the two reads as markup; underscores inside words are none.
 _MARKUP: Final = re.compile(r"[\\`*\[\]|<>&~$^@#]|(?<![^\W_])_+|_+(?![^\W_])|^[-+=/]|^\d+[.)](?!\S)")
 # Where a sign meets the name or number that it would make a mention, an issue, a label, a link or an emoji.
@@ -94,7 +95,7 @@ def _document(document: doc.Document, links: str | None) -> Iterator[str]:
     for section in document.front:
         yield from _section(section, links)
     for article in document.articles:
-        yield f"### {escape(article.headline)}"
+        yield f"### {_VERDICTS.get(article.tone, '')}{escape(article.headline)}"
         if article.beside:
             yield prose(article.beside)
         yield " · ".join([f"**{escape(article.name, 100)}**", *(escape(fact, 200) for fact in article.facts)])
@@ -155,9 +156,12 @@ def _pair(pair: doc.Pair) -> str:
     return f"{names}{value}{f': {texts}' if texts else ''}"
 
 
-def _figures(block: doc.Figures, _links: str | None) -> str:
-    parts = (" ".join(filter(None, (f.name, f.value, f.beside))) for f in block.figures)
-    return escape(f"{', '.join(parts)}")
+def _figures(block: doc.Figures, _links: str | None) -> Iterator[str]:
+    if block.says:
+        yield _list(map(prose, block.says))
+    elif block.group is None:
+        parts = (" ".join(filter(None, (f.name, f.value, f.beside))) for f in block.figures)
+        yield escape(f"{', '.join(parts)}")
 
 
 def _bars(block: doc.Bars, _links: str | None) -> Iterator[str]:
@@ -211,7 +215,7 @@ def _columns(block: doc.Table) -> list[int]:
 def _cell(cell: doc.Cell, row: doc.Row, links: str | None) -> str:
     text = name(cell.text) if cell.is_code else _inside(cell.text)
     if cell.beside:
-        text += f" {_inside(cell.beside)}"
+        text += f" <sub>{_inside(cell.beside)}</sub>"
     if links and cell.run:
         text = f"[{text}](<{links}/{cell.run}.html>)"
     return f"**{text}**" if text and "strong" in {cell.tone, row.tone} else text

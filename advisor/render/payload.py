@@ -6,8 +6,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from advisor.model.comparison import Amount, Comparison, WorkChange
 from advisor.model.report import Report, Run, Timeline, Value
 from advisor.present.charts import charts
+from advisor.present.comparison import work_name, work_size, work_status
 from advisor.present.names import kernel_name
 from advisor.present.report import track_label
 from advisor.text import one_line, plain
@@ -23,6 +25,10 @@ _KERNELS: Final = (
     *("calls_per_step", "ms_per_step"),
 )
 _FRAMES: Final = ("id", "parent", "name", "kind", "total_ms", "self_ms")
+_WORK: Final = (
+    *("status", "work", "name", "symbol", "size"),
+    *("base_calls", "base_ms", "head_calls", "head_ms", "change_ms", "moved_ms"),
+)
 _OPERATORS: Final = (
     *("name", "shapes", "stack", "calls_per_step", "total_ms_per_step", "ms_per_step", "device_ms_per_step"),
 )
@@ -33,7 +39,7 @@ def payloads(value: object) -> dict[str, Payload]:
     """The data of every article that has any, by its id."""
     if isinstance(value, Report):
         return {f"run-{number}": _payload(run) for number, run in enumerate(value.runs, 1)}
-    return {}
+    return {"compare": _of_comparison(value)} if isinstance(value, Comparison) else {}
 
 
 def _payload(run: Run) -> Payload:
@@ -55,6 +61,30 @@ def _specifications(run: Run) -> dict[str, Any]:
     from advisor.render.vega import spec  # noqa: PLC0415 - Altair is slow to import, and only charts need it
 
     return {chart.name: spec(chart) for chart in every}
+
+
+def _of_comparison(comparison: Comparison) -> Payload:
+    """The table of work and the flame graph of both sides."""
+    work = table(_WORK, map(_work, comparison.work)) if comparison.work else None
+    frames = [
+        (number, frame.parent, frame.name, frame.kind, frame.head_ms, frame.head_self_ms, frame.base_ms or None)
+        for number, frame in enumerate(comparison.frames)
+    ]
+    return {"tables": {"work": work}, "flame": table((*_FRAMES, "base_ms"), frames) if frames else None}
+
+
+def _work(change: WorkChange) -> tuple[Value, ...]:
+    return (
+        *(work_status(change), change.work, work_name(change), change.name, work_size(change) or None),
+        *_amount(change.base),
+        *_amount(change.head),
+        change.change_ms,
+        abs(change.change_ms),
+    )
+
+
+def _amount(of: Amount | None) -> tuple[Value, Value]:
+    return (of.per_step, of.ms_per_step) if of else (None, None)
 
 
 def embedded(data: object) -> str:

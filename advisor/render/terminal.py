@@ -18,6 +18,7 @@ _MARGIN: Final = 3
 _DEEPEST: Final = 30  # columns that a line moves in
 _ROOMY: Final = 3  # so many findings have space between them and say all; of more, as many say one sentence
 _GAP: Final = 2  # columns between those of a table
+_SAYS_NOTHING: Final = frozenset({"", "0", "\N{EN DASH}"})  # cells that a line of facts leaves out
 
 _STYLES: Final[dict[doc.Severity, str]] = {"high": "bold red", "medium": "bold yellow", "low": "bold blue"}
 _SHAPES: Final[dict[doc.Severity, str]] = {"high": "▲", "medium": "◆", "low": "●"}
@@ -83,7 +84,7 @@ def _article(page: Page, article: doc.Article, *, verbose: bool) -> None:
 
 def _section(page: Page, section: doc.Section, *, verbose: bool) -> None:
     blocks = [block for block in section.blocks if doc.on_screen(block.level, verbose=verbose)]
-    drawn = [block for block in blocks if not isinstance(block, doc.Widget)]
+    drawn = [block for block in blocks if not isinstance(block, doc.Widget | doc.Strips)]
     if not drawn or not doc.on_screen(section.level, verbose=verbose):
         return
     if section.is_titled or section.level is doc.Level.BEHIND:
@@ -137,8 +138,11 @@ def _pair(pair: doc.Pair) -> Iterator[Part]:
 
 
 def _figures(page: Page, block: doc.Figures, _verbose: bool, margin: int) -> None:  # noqa: FBT001
-    parts = (" ".join(filter(None, (figure.name, figure.value, figure.beside))) for figure in block.figures)
-    page.add((" · ".join(parts), "dim"), margin=margin)
+    for sentence in block.says:
+        page.add(sentence, margin=margin + _MARGIN, hang=_MARGIN)
+    if not block.says and block.group is None:
+        parts = (" ".join(filter(None, (figure.name, figure.value, figure.beside))) for figure in block.figures)
+        page.add((" · ".join(parts), "dim"), margin=margin)
 
 
 def _code(page: Page, block: doc.Code, _verbose: bool, margin: int) -> None:  # noqa: FBT001
@@ -204,27 +208,44 @@ def _table(page: Page, block: doc.Table, verbose: bool, margin: int) -> None:  #
     if not rows:
         page.add(block.none, margin=margin)
         return
-    widths = [max(len(cell.text) for cell in column) for column in zip(*(row.cells for row in rows), strict=True)]
+    columns = zip(block.heads, zip(*(row.cells for row in rows), strict=True), strict=True)
+    widths = [max(len(head.text), *(len(cell.text) for cell in cells)) for head, cells in columns]
+    is_wide = sum(widths) + _GAP * len(widths) + margin + _MARGIN + 2 <= page.width
+    if is_wide:
+        glyph = "  " if any(row.category for row in rows) else ""
+        heads = _aligned(block.heads, [head.text for head in block.heads], widths)
+        page.add((f"{glyph}{heads}", "dim"), margin=margin + _MARGIN)
     for row in rows:
-        _row(page, block.heads, row, widths, margin + _MARGIN)
+        (_row if is_wide else _narrow_row)(page, block, row, widths, margin + _MARGIN)
     if left := len(block.rows) - len(rows) + block.left_out:
         page.add(block.more.format(rows=f"{left:,}"), margin=margin + _MARGIN)
 
 
-def _row(page: Page, heads: Sequence[doc.Head], row: doc.Row, widths: Sequence[int], margin: int) -> None:
+def _row(page: Page, block: doc.Table, row: doc.Row, widths: Sequence[int], margin: int) -> None:
     glyph: list[Part] = [look(row.category), " "] if row.category else []
-    if sum(widths) + _GAP * len(widths) + margin + 2 <= page.width:
-        cells = [
-            f"{cell.text:>{width}}" if head.is_number else f"{cell.text:{width}}"
-            for head, cell, width in zip(heads, row.cells, widths, strict=True)
-        ]
-        beside = next((f"  {cell.beside}" for cell in row.cells if cell.beside), "")
-        page.add(*glyph, ((" " * _GAP).join(cells), _TONES[row.tone]), (beside, "dim"), margin=margin, hang=_MARGIN)
-        return
-    first, *others = zip(heads, row.cells, strict=True)
-    page.add(*glyph, (first[1].text, "cyan"), margin=margin, hang=_MARGIN)
-    told = (f"{head.text.lower()} {cell.text}".strip() for head, cell in others if cell.text)
-    page.add(", ".join(told), margin=margin + _MARGIN, hang=_MARGIN)
+    if not glyph and any(other.category for other in block.rows):
+        glyph = ["  "]
+    text = _aligned(block.heads, [cell.text for cell in row.cells], widths)
+    page.add(*glyph, (text, _TONES[row.tone]), (_beside(row), "dim"), margin=margin, hang=_MARGIN)
+
+
+def _aligned(heads: Sequence[doc.Head], texts: Sequence[str], widths: Sequence[int]) -> str:
+    """Numbers stand at the right of their columns."""
+    cells = zip(heads, texts, widths, strict=True)
+    return (" " * _GAP).join(f"{text:>{width}}" if head.is_number else f"{text:{width}}" for head, text, width in cells)
+
+
+def _narrow_row(page: Page, block: doc.Table, row: doc.Row, _widths: Sequence[int], margin: int) -> None:
+    """The first cell, and the others with their heads in a line below it."""
+    glyph: list[Part] = [look(row.category), " "] if row.category else []
+    first, *others = zip(block.heads, row.cells, strict=True)
+    page.add(*glyph, (first[1].text, _TONES[row.tone] or "cyan"), (_beside(row), "dim"), margin=margin, hang=_MARGIN)
+    texts = (f"{head.text.lower()} {cell.text}".strip() for head, cell in others if cell.text not in _SAYS_NOTHING)
+    page.add(", ".join(texts), margin=margin + _MARGIN, hang=_MARGIN)
+
+
+def _beside(row: doc.Row) -> str:
+    return next((f"  {cell.beside}" for cell in row.cells if cell.beside), "")
 
 
 def _tree(page: Page, block: doc.Tree, _verbose: bool, _margin: int) -> None:  # noqa: FBT001

@@ -33,7 +33,7 @@ const KINDS = {
   },
   work: {  // of a comparison: what differs between its sides
     title: "Kernels and operators that differ",
-    by: { name: r => r.name, "name and size": r => `${r.name} ${r.size ?? ""}`.trim(), "what became of it": r => r.status, kind: r => r.work },
+    by: { name: r => r.name, "full name": r => r.symbol, "name and size": r => `${r.name} ${r.size ?? ""}`.trim(), "what became of it": r => r.status, kind: r => r.work },
     weight: "moved_ms",
     columns: { became: g => { const all = new Set(g.map(r => r.status)); return all.size === 1 ? [...all][0] : "differs by size"; },
       "base calls": g => sum(g, "base_calls"), "head calls": g => sum(g, "head_calls"),

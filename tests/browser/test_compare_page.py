@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.render.compared import html
+from advisor.render.registry import Request, draw
 from tests.comparisons import SAMPLES, slower
 from tests.render_samples import HOSTILE
 
@@ -33,7 +33,7 @@ def opened(browser: playwright.Browser, tmp_path: Path) -> Iterator[Open]:
 
     def opener(found, *, width: int = 1100, **options: object) -> playwright.Page:
         file = tmp_path / "compare.html"
-        file.write_text(html.render(found), "utf-8")
+        file.write_bytes(draw(Request(found), "html"))
         contexts.append(browser.new_context(viewport={"width": width, "height": 800}, **options))
         page = contexts[-1].new_page()
         page.on("console", lambda message: trouble.append(message.text))

@@ -11,7 +11,7 @@ import pytest
 from advisor.config import Fleet
 from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
-from advisor.render.fleet import html
+from advisor.render.registry import Request, draw
 from tests.fleet import finding_row, run_row, stored
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -47,7 +47,7 @@ def page_file(tmp_path_factory) -> Path:
     store = stored(Store(str(folder / "store")), runs=runs, findings=findings)
     week = weekly(store, Fleet(prices={"a100": 2.0}, gpu_hours_per_week=4000))
     file = folder / "fleet.html"
-    file.write_text(html.render(week, links="fleet-runs"), "utf-8")
+    file.write_bytes(draw(Request(week, links="fleet-runs"), "html"))
     return file
 
 
@@ -92,11 +92,11 @@ def test_a_team_is_chosen_by_keyboard(visit):
     playwright.expect(page.locator("#team")).to_have_value("speech")
     assert {row.get_attribute("data-team") for row in page.locator(PLACES).all()} == {"speech"}
     playwright.expect(page.locator("dl.figures:visible")).to_contain_text("40 GPU-h")
-    playwright.expect(page.locator("#findings ~ .none")).to_have_text("None of this team.")
-    assert page.locator("#rules").is_hidden()
+    playwright.expect(page.locator("#week-findings ~ .none")).to_have_text("None of this team.")
+    assert page.locator("#week-rules").is_hidden()
     assert page.url.endswith("#team=speech")
     page.select_option("#team", "")
-    assert page.locator("#rules").is_visible()
+    assert page.locator("#week-rules").is_visible()
     assert page.locator("dl.figures:visible").count() == 1
     assert page.locator(".none").count() == 0
     assert page.complaints == []
@@ -105,28 +105,28 @@ def test_a_team_is_chosen_by_keyboard(visit):
 def test_a_link_to_a_team(visit):
     page = visit(hash_="#team=vision")
     assert page.locator("#team").input_value() == "vision"
-    assert page.locator("section:has(#findings) tr[data-team]:visible").count() == 14  # also those that were folded
-    assert page.locator("section:has(#findings) summary").inner_text() == "4 more"
+    assert page.locator("section:has(#week-findings) tr[data-team]:visible").count() == 14  # also the folded
+    assert page.locator("section:has(#week-findings) summary").inner_text() == "6 more"
     page.select_option("#team", "(no label)")
-    assert page.locator("section:has(#findings) tr[data-team]:visible").count() == 1
-    assert visit(hash_="#team=nobody").locator("#rules").is_visible()
+    assert page.locator("section:has(#week-findings) tr[data-team]:visible").count() == 1
+    assert visit(hash_="#team=nobody").locator("#week-rules").is_visible()
 
 
 def test_without_scripts_the_page_shows_all_teams(visit):
     page = visit(java_script_enabled=False)
     assert page.locator("#team").is_hidden()
     assert page.locator("dl.figures:visible").count() == 1
-    assert page.locator("#rules").is_visible()
+    assert page.locator("#week-rules").is_visible()
 
 
 def test_items_lead_to_the_reports_of_their_runs(visit):
     page = visit()
-    assert page.locator("section:has(#runs) a").first.get_attribute("href").startswith("fleet-runs/")
+    assert page.locator("section:has(#week-runs) a").first.get_attribute("href").startswith("fleet-runs/")
 
 
 def test_paper_has_every_line(visit):
     page = visit()
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert page.locator("section:has(#findings) tr[data-team]:visible").count() == 16
+    assert page.locator("section:has(#week-findings) tr[data-team]:visible").count() == 16
     assert page.locator("#theme").is_hidden()

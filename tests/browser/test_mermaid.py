@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from advisor.render.compared import markdown as compared
 from tests.comparisons import slower
 from tests.npm import packed
 from tests.render_samples import SAMPLES, drawn
@@ -26,7 +25,7 @@ def script() -> Path:
 
 
 CHARTS = {
-    "comparison": (compared.render(slower()), ["base", "head", "compute", "input"]),
+    "comparison": (drawn(slower(), "markdown"), ["base", "head", "compute", "input"]),
     "report": (drawn(SAMPLES["resnet"], "markdown"), ["step", "compute", "input"]),
 }
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.render.compared import html as compared
+from advisor.render.registry import Request, draw
 from tests import pages
 from tests.comparisons import slower
 from tests.render_samples import SAMPLES
@@ -164,7 +164,7 @@ def test_operators_are_grouped_by_type_whatever_the_framework_calls_them(opened:
 
 def test_the_page_of_a_comparison_stays_quiet_and_has_the_theme(browser: playwright.Browser, tmp_path: Path):
     file = tmp_path / "compare.html"
-    file.write_text(compared.render(slower()), "utf-8")
+    file.write_bytes(draw(Request(slower()), "html"))
     with browser.new_context() as context:
         made = Opened(context.new_page(), file.as_uri())
         made.page.locator("#theme").click()

@@ -20,7 +20,6 @@ from advisor.pull_request.environment import Target
 from advisor.pull_request.markdown import defused
 from advisor.pull_request.message import Message, read
 from advisor.render import json as report_json
-from advisor.render.compared import json as comparison_json
 from tests.command import advisor
 from tests.comparisons import slower
 from tests.render_samples import HOSTILE, SAMPLES, hostile
@@ -121,7 +120,7 @@ def test_what_fails_is_said_in_the_words_of_the_command(tmp_path):
 def test_a_comparison_that_can_tell_nothing_fails_where_it_is_strict(tmp_path):
     path = tmp_path / "comparison.json"
     unsure = slower().model_copy(update={"verdict": "inconclusive", "obstacle": "few-steps", "findings": ()})
-    path.write_text(comparison_json.render(unsure))
+    path.write_text(report_json.render(unsure))
     assert [read(path, ["slower"], strict=strict).failed for strict in (False, True)] == [False, True]
     report = saved(tmp_path, SAMPLES["healthy"])
     assert read(report, ["high"], strict=True).failed is False

@@ -7,6 +7,7 @@ import pytest
 from advisor.comparing import compare, mark_new
 from advisor.errors import NoRuns, UsageError
 from advisor.model.comparison import Comparison, FailOn, fail_on
+from advisor.model.remarks import Remark, remark
 from advisor.model.report import (
     Device,
     Evidence,
@@ -77,6 +78,10 @@ def run(times: Sequence[float] = STEADY, *, findings: Sequence[Finding] = (), **
             "run": (given.get("row", {"step_mean_ms": mean}),),
         },
     )
+
+
+def says(note: Remark) -> str:
+    return note.words
 
 
 def held(base: Run | Sequence[Run], head: Run | Sequence[Run]) -> Comparison:
@@ -164,8 +169,8 @@ def test_what_cannot_be_compared(changed, obstacle):
 
 
 def test_a_recording_without_a_whole_step_is_not_told_to_mark_its_steps():
-    assert "record it again" in held(run(), run(())).reason
-    assert "prof.step()" in held(run(), run(marked=False)).reason
+    assert "record it again" in held(run(), run(())).reason.words
+    assert "prof.step()" in held(run(), run(marked=False)).reason.words
 
 
 def test_one_model_under_two_names_is_the_same_hardware():
@@ -191,7 +196,7 @@ def test_a_step_is_as_long_as_its_slowest_rank_of_those_recorded_on_both_sides()
     head = run(world_size=8, workers=(0, 1), step=rows((0, 10.0), (1, 12.0)))
     found = held(base, head)
     assert found.base.median_ms == found.head.median_ms == 12.0
-    assert any("2 ranks" in note for note in found.notes)
+    assert any("2 ranks" in note for note in map(says, found.notes))
 
 
 def test_the_breakdown_is_of_a_rank_whose_steps_count():
@@ -241,8 +246,8 @@ def test_no_run_is_an_error():
 def test_all_that_keeps_sides_from_being_compared_is_said():
     found = held(run(world_size=8), run(device=A100))
     assert found.obstacle == "hardware"
-    assert "different hardware: " in found.reason
-    assert "different world size: 8 against 1 ranks" in found.reason
+    assert "different hardware: " in found.reason.words
+    assert "different world size: 8 against 1 ranks" in [caution.words for caution in found.cautions]
 
 
 def test_a_recording_that_stands_on_both_sides_is_named():
@@ -250,7 +255,7 @@ def test_a_recording_that_stands_on_both_sides_is_named():
     shared, other = run(wild, name="shared"), run([t * 1.04 for t in wild], name="other")
     found = held([shared], [shared, other])
     assert (found.verdict, found.one_recording) == ("inconclusive", False)
-    assert "a recording stands on both sides (shared)" in found.reason
+    assert "a recording is on both sides (shared)" in found.reason.words
     assert held(shared, shared).one_recording
 
 
@@ -300,7 +305,7 @@ def test_a_side_that_is_broken_never_passes():
     lost = Unreadable(path="rank7.json", why="empty", others=("rank8.json",))
     found = compare([run()], [run()], advisor_version="0", unreadable=((), (lost,)))
     assert (found.verdict, found.head.unreadable, found.exit_code()) == ("same", 2, 3)
-    assert "not read of the head: rank7.json: empty (and 1 more file for the same reason)" in found.notes
+    assert "could not read rank7.json of the head: empty (the same for 1 more)" in map(says, found.notes)
     assert compare([run()], [run(times(1.2))], advisor_version="0", unreadable=((), (lost,))).exit_code() == 1
 
 
@@ -308,7 +313,7 @@ def test_runs_of_one_side_on_different_hardware_are_no_sample():
     mixed = [run(name="a"), run(name="b", device=A100)]
     found = held(mixed, mixed)
     assert (found.verdict, found.obstacle) == ("inconclusive", "hardware")
-    assert "within a side" in found.reason
+    assert "within a side" in found.reason.words
     sizes = [run(name="a", world_size=8), run(name="b", world_size=16)]
     assert held(sizes, sizes).obstacle == "world-size"
 
@@ -382,7 +387,7 @@ def test_a_report_without_the_tables_says_so():
     old = old.model_copy(update={"metrics": {"step": old.metrics["step"]}})
     found = held(old, run(launch=[kernel("k", 10, 100)]))
     assert found.work == ()
-    assert any("without tables" in note for note in found.notes)
+    assert any("without tables" in note for note in map(says, found.notes))
 
 
 def tree(*frames: tuple[int | None, str, float, float]) -> Rows:
@@ -431,10 +436,8 @@ def op(name: str, shapes: str | None, mean_us: float = 100.0) -> Mapping[str, fl
 
 def test_a_step_that_does_other_work_is_cautioned_of():
     kept, mm, wide = op("aten::add_", "[[64]]"), op("aten::mm", "[[32,1024]]"), op("aten::mm", "[[64,1024]]", 200)
-    (said,) = held(run(op=[kept, mm]), run(times(2), op=[kept, wide])).cautions
-    assert said == (
-        "the work of a step differs: 1 op has other sizes (aten::mm [[32,1024]] \N{RIGHTWARDS ARROW} [[64,1024]])"
-    )
+    (caution,) = held(run(op=[kept, mm]), run(times(2), op=[kept, wide])).cautions
+    assert caution == remark("other_sizes", ops=1, op="aten::mm", base="[[32,1024]]", head="[[64,1024]]")
     assert held(run(op=[kept, mm]), run(op=[kept, mm, wide])).cautions == ()
     unsized = [op("aten::mm", None)]
     assert held(run(op=unsized), run(op=unsized)).cautions == ()
@@ -453,15 +456,13 @@ def test_kernels_hidden_in_graphs_are_not_gone():
     kernels = run(launch=[kernel("k", 10, 100)], op=[op("aten::mm", None, 1000)])
     for found in (held(graphs, kernels), held(kernels, graphs)):
         assert [one.work for one in found.work] == ["op"]
-        assert any("could not tell" in note and "graphs as a whole" in note for note in found.notes)
+        assert any("could not tell" in note and "graphs as a whole" in note for note in map(says, found.notes))
 
 
 def test_other_settings_of_the_recorder_are_said():
     plainly = changed(run(), environment={"recorded with": "record_shapes"})
     stacks = changed(run(), environment={"recorded with": "record_shapes, with_stack, profile_memory"})
-    assert (
-        "recorded with other settings: only the head with profile_memory and with_stack" in held(plainly, stacks).notes
-    )
+    assert "only the head was recorded with profile_memory and with_stack" in map(says, held(plainly, stacks).notes)
     assert held(stacks, stacks).notes == ()
 
 
@@ -474,8 +475,8 @@ def test_a_finding_whose_own_numbers_did_not_move_is_as_before():
         saved = finding("amp", "high", high_share=high_ms / 100).model_copy(update={"evidence": shown})
         return run([step_ms] * 6, findings=[saved])
 
-    assert [f.status for f in held(amp(0.495, 125, 40), amp(0.347, 178, 49)).findings] == ["kept"]
-    assert [f.status for f in held(amp(0.495, 125, 40), amp(0.495, 178, 49)).findings] == ["kept"]
+    assert [f.status for f in held(amp(0.495, 125, 40), amp(0.347, 178, 49)).findings] == ["same"]
+    assert [f.status for f in held(amp(0.495, 125, 40), amp(0.495, 178, 49)).findings] == ["same"]
     assert [f.status for f in held(amp(0.495, 125, 40), amp(0.7, 178, 80)).findings] == ["worse"]
 
 
@@ -488,16 +489,16 @@ def test_without_steps_on_both_sides_nothing_is_told_per_step():
     found = held(base, head)
     assert (found.base.per, found.head.per, found.per_step) == ("step", "recording", False)
     assert (found.work, found.frames) == ((), ())
-    assert [f.status for f in found.findings] == ["kept"]
-    assert any(note.startswith("no steps on the head") for note in found.notes)
+    assert [f.status for f in found.findings] == ["same"]
+    assert any(note.startswith("no steps on the head") for note in map(says, found.notes))
     assert not held(head, head).per_step
 
 
 def test_a_window_without_steps_does_not_tell_what_is_gone():
     window = run([7000.0], marked=False, passed=("stall",))
     (change,) = held(run(findings=[finding("stall")]), window).findings
-    assert (change.status, change.why is not None and "no steps are marked on the head" in change.why) == (
-        "untold",
+    assert (change.status, change.why is not None and "no steps are marked on the head" in change.why.words) == (
+        "unknown",
         True,
     )
     assert [f.status for f in held(window, run(findings=[finding("stall")])).findings] == ["new"]
@@ -510,8 +511,8 @@ def test_a_side_that_was_not_measured_is_no_zero(flipped):
     found = held(*((whole, broken) if flipped else (broken, whole)))
     side = "head" if flipped else "base"
     assert (found.breakdown, found.work, found.frames) == ((), (), ())
-    assert {(f.status, f.why) for f in found.findings} == {("untold", f"the {side} was not measured")}
-    assert any(note.startswith(f"not measured: the {side}") for note in found.notes)
+    assert {(f.status, f.why.words) for f in found.findings} == {("unknown", f"the {side} was not measured")}
+    assert any(note.startswith(f"not measured: the {side}") for note in map(says, found.notes))
 
 
 # ------------------------------------------------------------------------------------------ findings
@@ -522,7 +523,7 @@ def test_what_became_of_findings():
     quiet = Suppressed(rule="quiet", title="quiet", severity="low", reason="known", until=None)
     base = run(
         findings=[
-            finding("kept"),
+            finding("same"),
             finding("worse"),
             finding("better", high_share=0.3),
             finding("fixed", symptoms=["seen"]),
@@ -533,22 +534,22 @@ def test_what_became_of_findings():
         passed=("new",),
     )
     head = run(
-        findings=[finding("kept", high_share=0.105), finding("worse", "high"), finding("better"), finding("new")],
+        findings=[finding("same", high_share=0.105), finding("worse", "high"), finding("better"), finding("new")],
         passed=("fixed", "seen"),
         not_evaluable=(unknown,),
         suppressed=(quiet,),
     )
-    found = {f.key: (f.status, f.why) for f in held(base, head).findings}
+    found = {f.key: (f.status, f.why and f.why.words) for f in held(base, head).findings}
     assert found == {
         "new": ("new", None),
         "worse": ("worse", None),
         "fixed": ("gone", None),
         "seen": ("gone", None),
         "better": ("better", None),
-        "kept": ("kept", None),
-        "lost": ("untold", "the head could not tell: no shapes"),
-        "quiet": ("untold", "suppressed on the head"),
-        "unruled": ("untold", "the head was checked without this rule"),
+        "same": ("same", None),
+        "lost": ("unknown", "the head could not tell: no shapes"),
+        "quiet": ("unknown", "suppressed on the head"),
+        "unruled": ("unknown", "the head was checked without this rule"),
     }
 
 
@@ -557,7 +558,7 @@ def test_a_finding_is_as_before_where_only_the_rest_of_the_step_shrank():
         update={"saving": Saving(low_ms=0, high_ms=10, low_share=0, high_share=0.2, of="x", method="")}
     )
     assert [f.status for f in held(run(findings=[finding("f")]), run(times(0.5), findings=[same_ms])).findings] == [
-        "kept"
+        "same"
     ]
 
 
@@ -565,7 +566,7 @@ def test_what_the_reader_noted_is_told_as_it_is():
     noted = run()
     source = noted.source.model_copy(update={"salvaged": ("the middle export of three was read", "2 events left out")})
     found = held(run(), noted.model_copy(update={"source": source}))
-    assert "noted while reading the head: the middle export of three was read (and 1 more)" in found.notes
+    assert "note on reading the head: the middle export of three was read (and 1 more)" in map(says, found.notes)
 
 
 def test_of_several_runs_at_least_half_must_have_a_finding():

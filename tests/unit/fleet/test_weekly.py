@@ -14,7 +14,10 @@ from advisor.errors import NoRuns, UsageError
 from advisor.fleet.labels import monday_of, week_name, week_of, weeks_before
 from advisor.fleet.store import Store, frame
 from advisor.fleet.weekly import weekly
-from advisor.render.fleet import html, markdown, terminal, words
+from advisor.present import document as doc
+from advisor.present import document_of
+from advisor.present.week import caveats, facts, figures, linked, trend_parts
+from advisor.render.registry import Request, draw
 from tests.fleet import WEEK, finding_row, run_row, stored, trace
 
 LAST = "2026-W46"
@@ -23,6 +26,17 @@ LAST = "2026-W46"
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     return Store(str(tmp_path / "store"))
+
+
+def drawn(week, kind):
+    return draw(Request(week), kind).decode()
+
+
+def tables(week):
+    """The tables by the id of their section."""
+    (article,) = document_of(week).articles
+    blocks = ((section.id, block) for section in article.sections for block in section.blocks)
+    return {id_: block for id_, block in blocks if isinstance(block, doc.Table)}
 
 
 def of(status, week):
@@ -48,7 +62,7 @@ def test_gpu_hours_and_money_by_hand(store):
     )
     total = found.total
     assert (total.runs, total.estimated, total.paid, total.priced) == (3, 1, 152.0, 2)
-    assert (total.busy, total.wasted, total.untold) == (51.0, 51.0, 50.0)
+    assert (total.busy, total.wasted, total.unknown) == (51.0, 51.0, 50.0)
     assert total.priced_hours == 102
     assert (total.low, total.high, total.expected) == pytest.approx((10, 30, 20))
     assert (total.paid_money, total.expected_money) == pytest.approx((210, 40))
@@ -65,11 +79,11 @@ def test_gpu_hours_and_money_by_hand(store):
     assert (coverage.runs, coverage.unreadable, coverage.without_gpu_hours, coverage.without_price) == (3, 2, 1, 1)
     assert (coverage.unreadable_hours, coverage.unprofiled, coverage.unprofiled_hours) == (7, 1, 99)
     assert (coverage.gpus_without_price, coverage.prices_of_no_gpu) == (("odd",), ("a-100",))
-    said = " ".join(words.facts(found) + words.caveats(found))
-    assert "152 GPU-h paid (210 USD, of the 102 GPU-h with a price)" in said
-    assert "51 GPU-h (34 %) busy, 51 GPU-h (34 %) not, 50 GPU-h (33 %) could not be told" in said
+    said = " ".join([*facts(found), *caveats(found)])
+    assert "152 GPU-h paid (210 USD for the 102 GPU-h with a price)" in said
+    assert "51 GPU-h (34 %) busy, 51 GPU-h (34 %) idle, 50 GPU-h (33 %) unknown" in said
     assert "2 could not be read (7 GPU-h more), 1 without a profile (99 GPU-h more)" in said
-    assert "Coverage of the 258 GPU-h seen: 102 GPU-h (40 %) profiled and told, 50 GPU-h (19 %)" in said
+    assert "Coverage of 258 GPU-h: 102 GPU-h (40 %) profiled, 50 GPU-h (19 %)" in said
     assert "No run of this week is on a-100" in said
     assert coverage.profiled_share == 0.25
     assert [(u.why, u.runs) for u in coverage.reasons] == [("empty", 2), ("no profile", 1)]
@@ -129,19 +143,20 @@ def test_runs_whose_gpus_did_nothing_are_named_whether_or_not_there_is_a_fix(sto
         ("e3", 1.5, 3, None),
         ("e2", 1, 2, None),
     ]
-    text = markdown.render(found)
-    assert "**Most time not used**" in text
+    text = drawn(found, "markdown")
+    assert "<summary>Most idle GPU-hours</summary>" in text
     (line,) = (line for line in text.splitlines() if line.startswith("| b | Top"))
     assert line == "| b | Top | 80 GPU-h | 84 % | 100 GPU-h recorded |"  # of 95 in all
-    assert "Most time not used" in html.render(found)
-    assert words.linked(found)[:1] == ["b"]
+    assert "Most idle GPU-hours" in drawn(found, "html")
+    assert linked(found)[:1] == ["b"]
 
 
 def test_in_a_first_week_no_finding_is_called_new(store):
     def told():
-        made = {section.id: section for section in words.sections(weekly(store, Fleet(), WEEK))}
-        (line,) = made["findings"].lines
-        return "New" in made["rules"].heads, line.cells[made["findings"].heads.index("Status")].text
+        made = tables(weekly(store, Fleet(), WEEK))
+        (row,) = made["findings"].rows
+        heads = {id_: [head.text for head in table.heads] for id_, table in made.items()}
+        return "New" in heads["rules"], row.cells[heads["findings"].index("Status")].text
 
     stored(store, runs=[run_row("a")], findings=[finding_row("a")])
     assert told() == (False, "first week")
@@ -234,22 +249,21 @@ def test_every_number_of_the_hours_has_the_same_whole(store):
     found = weekly(store, Fleet())
     (now,) = found.trend
     for hours in (found.total, now, *(group.hours for group in (*found.teams, *found.models, *found.gpu_types))):
-        assert hours.busy + hours.wasted + hours.untold == pytest.approx(hours.paid)
-    assert (now.busy, now.wasted, now.untold) == (found.total.busy, found.total.wasted, found.total.untold)
-    told = dict(words.parts(now))
+        assert hours.busy + hours.wasted + hours.unknown == pytest.approx(hours.paid)
+    assert (now.busy, now.wasted, now.unknown) == (found.total.busy, found.total.wasted, found.total.unknown)
+    told = dict(trend_parts(now))
     assert told == pytest.approx(
         {"compute": 0.2, "collective": 0.1, "input": 0.15, "other": 0.3, "could not tell": 0.25}
     )
-    tiles = {figure.name: figure for figure in words.figures(found.total, found, all_teams=True)}
-    assert (tiles["Busy"].value, tiles["Busy"].beside) == ("35 %", "70 GPU-h, 40 % not, 50 GPU-h could not be told")
-    (trend,) = (section for section in words.sections(found) if section.id == "trend")
-    assert [cell.text for cell in trend.lines[0].cells][2:6] == ["35 %", "40 %", "25 %", "200 GPU-h"]
+    tiles = {figure.name: figure for figure in figures(found.total, found, all_teams=True)}
+    assert (tiles["Busy"].value, tiles["Busy"].beside) == ("35 %", "70 GPU-h, 80 GPU-h idle, 50 GPU-h unknown")
+    assert [cell.text for cell in tables(found)["trend"].rows[0].cells][1:5] == ["35 %", "40 %", "25 %", "200 GPU-h"]
 
 
 def test_a_run_without_gpus_is_not_said_to_lack_a_label(store):
     stored(store, runs=[run_row("a", gpu_type=None, model=None)])
-    first = {s.id: s.lines[0].cells[0].text for s in words.sections(weekly(store, Fleet())) if s.lines}
-    assert (first["gpus"], first["models"]) == ("none, or not told", "(no label)")
+    first = {id_: table.rows[0].cells[0].text for id_, table in tables(weekly(store, Fleet())).items() if table.rows}
+    assert (first["gpus"], first["models"]) == ("none or unknown", "(no label)")
 
 
 def test_no_line_is_dropped_in_silence(store):
@@ -260,15 +274,15 @@ def test_no_line_is_dropped_in_silence(store):
         findings=[finding_row("r0", rule) for rule in rules],
     )
     found = weekly(store, Fleet())
-    sections = {section.id: section for section in words.sections(found)}
-    assert (len(sections["rules"].lines), len(sections["untold"].lines)) == (30, 50)
-    assert (len(sections["teams"].lines), sections["teams"].left_out) == (40, 5)
-    text = markdown.render(found)
-    assert [text.count(f"And {left} more.") for left in (22, 42, 37)] == [2, 1, 1]  # rules and findings, untold, teams
-    page = html.render(found)
-    assert "<summary>20 more</summary>" in page
-    assert "<summary>40 more</summary>" in page
-    assert "And 5 smaller" in page
+    made = tables(found)
+    assert (len(made["rules"].rows), len(made["unknown"].rows)) == (30, 50)
+    assert (len(made["teams"].rows), made["teams"].left_out) == (40, 5)
+    text = drawn(found, "markdown")
+    assert [text.count(f"and {rest} more") for rest in (22, 42, 37)] == [2, 1, 1]  # rules and findings, untold, teams
+    page = drawn(found, "html")
+    assert "<summary>22 more</summary>" in page
+    assert "<summary>42 more</summary>" in page
+    assert "and 5 more" in page
 
 
 def test_runs_judged_by_other_rules_than_now_are_said_first(store):
@@ -276,8 +290,8 @@ def test_runs_judged_by_other_rules_than_now_are_said_first(store):
     assert weekly(store, Fleet()).coverage.stale is None
     found = weekly(store, Fleet(), rules="r2")
     assert found.coverage.stale == 1
-    for text in (terminal.render(found), markdown.render(found), html.render(found)):
-        assert "judged by other rules or suppressions than those of now: 1 of 2 runs" in " ".join(text.split())
+    for text in (drawn(found, "terminal"), drawn(found, "markdown"), drawn(found, "html")):
+        assert "1 of 2 runs were judged by other rules or suppressions than those of now" in " ".join(text.split())
     assert weekly(store, Fleet(), rules="r1").coverage.stale == 1
 
 
@@ -293,7 +307,7 @@ def test_a_week_of_bad_runs_only(store):
     found = weekly(store, Fleet())
     assert (found.total.runs, found.total.paid, found.total.busy, found.total.paid_money) == (0, 0, None, None)
     assert (found.coverage.unreadable, found.rules, found.headline) == (1, (), None)
-    assert "no run could be read" in terminal.render(found)
+    assert "no run could be read" in drawn(found, "terminal")
 
 
 def test_weeks():
@@ -412,7 +426,7 @@ def test_a_report_after_a_suppression_says_that_it_was_not_applied_yet(advisor, 
     quiet = [{"rule": "low-gpu-utilisation", "reason": "known", "until": "2099-01-01"}]
     (tmp_path / "sup.yaml").write_text(json.dumps({"suppress": quiet}))
     asked = ("report", "--config", str(tmp_path / "sup.yaml"))
-    assert "judged by other rules or suppressions than those of now: 1 of 1 run" in " ".join(
+    assert "1 of 1 run were judged by other rules or suppressions than those of now" in " ".join(
         advisor(*asked).out.split()
     )
     advisor("rejudge", "--config", str(tmp_path / "sup.yaml"), "--processes", "1")

@@ -1,0 +1,86 @@
+"""What a comparison remarks on its verdict, its sides and its findings: codes, and the same in words."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from advisor.model.report import Reason
+from advisor.vocabulary import words
+
+_TESTED: Final = "(p = {p:number}, {base:count} against {head:count} steps)"
+
+REMARKS: Final = {
+    # what the verdict rests on
+    "few_steps": "too few steps: {base:count} against {head:count}; profile 10 or more on each side, 20 are better",
+    "steps_differ": f"the steps differ by more than their noise {_TESTED}",
+    "profiler_costs": (
+        "profiler overhead: recording costs about {base:ms} per step on the base and {head:ms} on the head, which may "
+        "be the complete change; record both sides with the same settings, without stacks"
+    ),
+    "no_complete_step": (
+        "no complete step on the {sides}: the recording ends early, or each step compiles; record it again"
+    ),
+    "no_marked_step": "no marked, complete step on the {sides}: mark each step",
+    "no_marked_step_kineto": "no marked, complete step on the {sides}: call `prof.step()` at the end of each step",
+    "no_marked_step_nsys": (
+        "no marked, complete step on the {sides}: put each step in an NVTX range, or name the ranges with "
+        "`--step-range`"
+    ),
+    "no_marked_step_xplane": (
+        "no marked, complete step on the {sides}: record complete steps, each in a `StepTraceAnnotation` or `Trace`"
+    ),
+    "one_recording": "both sides are the same recording",
+    "change_excluded": f"the steps exclude a change of {{share:percent}} or more {_TESTED}",
+    "shared_recording": f"a recording is on both sides ({{runs}}): remove it from one of them {_TESTED}",
+    "noise": (
+        "the steps vary too much: the head takes {low:number} to {high:number} times as long as the base "
+        f"{_TESTED}; profile more steps"
+    ),
+    "other_hardware": "different hardware: {base} against {head}",
+    "mixed_hardware": "different hardware within a side: {models}",
+    "other_world_size": "different world size: {base} against {head} ranks",
+    "mixed_world_size": "different world size within a side: {ranks} ranks",
+    # what may explain the verdict besides speed
+    "other_sizes": (
+        "the work of a step differs: other sizes in {ops:count} of its ops, such as {op} "
+        "({base} \N{RIGHTWARDS ARROW} {head})"
+    ),
+    # what the comparison rests on
+    "not_measured": (
+        "not measured: the {sides}; parts of the step, kernels and ops are not compared, and a finding of one side may "
+        "be on the other too"
+    ),
+    "no_steps": (
+        "no steps on the {sides}: its times are of the complete recording; parts are compared as shares, kernels and "
+        "ops are not compared"
+    ),
+    "common_ranks": "step times are those of the {ranks:count} ranks that all runs recorded, of {recorded:count}",
+    "other_frameworks": "the sides were recorded with different frameworks",
+    "other_profilers": (
+        "the sides were recorded with different profilers: names of work may differ for that reason alone"
+    ),
+    "settings_of_one_side": "only the {side} was recorded with {settings}",
+    "hidden_work": "could not tell which kernels and copies are new, gone or more frequent: {why}",
+    "no_work_tables": ("the {side} is a report without tables of kernels and ops: write it again from its profile"),
+    "read_with_note": "note on reading the {side}: {note}",
+    "read_with_notes": "note on reading the {side}: {note} (and {more:count} more)",
+    "unreadable": "could not read {path} of the {side}: {why}",
+    "unreadable_alike": "could not read {path} of the {side}: {why} (the same for {others:count} more)",
+    "unreadable_others": "could not read {files:count} more files of the {side}",
+    # why nothing can be said of a finding
+    "side_not_measured": "the {side} was not measured",
+    "side_without_steps": ("no steps are marked on the {side}: the recording may end before what showed the finding"),
+    "side_could_not_tell": "the {side} could not tell: {why}",
+    "suppressed": "suppressed on the {side}",
+    "without_rule": "the {side} was checked without this rule",
+}
+"""Remarks as clauses without a full stop. Names in braces are facts, each with the format that it is written in."""
+
+
+class Remark(Reason):
+    """A code of `REMARKS` with its facts for programs, and `words` for people."""
+
+
+def remark(code: str, **facts: float | str) -> Remark:
+    """A remark with these facts; a text that is no code stands for itself."""
+    return Remark(code=code, facts=facts, words=words(code, facts, REMARKS))

@@ -1,0 +1,363 @@
+"""A comparison as a document: is the head slower, where did its step change, what became of findings and of work."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from advisor.model.comparison import (
+    Amount,
+    Comparison,
+    FindingChange,
+    FindingStatus,
+    Side,
+    SideFinding,
+    Verdict,
+    WorkChange,
+    WorkStatus,
+)
+from advisor.present import document as doc
+from advisor.present.names import kernel_name
+from advisor.present.shifts import breakdown, signed_ms, signed_share
+from advisor.text import count, interval, listing, ms, number, us, without_shared_unit
+
+_TITLES: Final[dict[Verdict, str]] = {
+    "faster": "Faster",
+    "slower": "Slower",
+    "same": "No change",
+    "inconclusive": "Inconclusive",
+}
+_TONES: Final[dict[Verdict, doc.Tone]] = {
+    "faster": "good",
+    "slower": "bad",
+    "same": "strong",
+    "inconclusive": "warning",
+}
+STATUSES: Final[dict[FindingStatus, str]] = {
+    "new": "new",
+    "worse": "worse",
+    "gone": "gone",
+    "better": "better",
+    "same": "as before",
+    "unknown": "could not tell",
+}
+"""What became of a finding, in words."""
+
+_STATUS_TONES: Final[dict[FindingStatus, doc.Tone]] = {
+    "new": "bad",
+    "worse": "bad",
+    "gone": "good",
+    "better": "good",
+    "same": "plain",
+    "unknown": "quiet",
+}
+_WORK: Final[dict[WorkStatus, str]] = {
+    "appeared": "new",
+    "vanished": "gone",
+    "slower": "slower",
+    "faster": "faster",
+}
+_NO_INTERVAL: Final = frozenset({"hardware", "world-size"})  # obstacles that make a ratio meaningless
+_OTHER_COUNT: Final = 0.05  # by which the number per step has to differ, as where changes are sought
+_FEW_FINDINGS: Final = 5
+_FEW_CHANGES: Final = 5
+_FEW_NOTES: Final = 3
+_FEW_RUNS: Final = 3
+_DASH: Final = "\N{EN DASH}"
+_ARROW: Final = "\N{RIGHTWARDS ARROW}"
+_BEHIND: Final = doc.Level.BEHIND
+_SCREEN: Final = doc.Level.SCREEN
+
+
+def document(comparison: Comparison) -> doc.Document:
+    """The comparison as a document."""
+    parts = (_cautions(comparison), _sides(comparison), breakdown(comparison), _every_step(comparison))
+    rest = (_findings(comparison), _flame(comparison), _work(comparison))
+    article = doc.Article(
+        id="compare",
+        name="Before and after",
+        headline=headline(comparison),
+        beside=certainty(comparison),
+        facts=(findings_tally(comparison), work_tally(comparison)),
+        sections=tuple(section for section in (*parts, *rest) if section),
+        tone=_TONES[comparison.verdict],
+    )
+    overview = "; ".join(article.facts)
+    return doc.Document("comparison", article.headline, overview, comparison.advisor_version, (article,))
+
+
+# ------------------------------------------------------------------------------------------------------- the verdict
+
+
+def headline(comparison: Comparison) -> str:
+    """The verdict in one line: `Slower: 127 → 177 ms per step (+40 %), mostly input (+59 ms)`."""
+    title, change = _TITLES[comparison.verdict], comparison.change
+    if comparison.verdict == "inconclusive" or change is None:
+        return f"{title}: {comparison.reason.words}"
+    by = signed_share(change.ratio - 1)
+    if comparison.verdict == "same":
+        return f"{title}: {ms(comparison.head.median_ms)} per step ({by})"
+    cause = _cause(comparison)
+    return f"{title}: {_medians(comparison)} per step ({by}){f', {cause}' if cause else ''}"
+
+
+def _medians(comparison: Comparison) -> str:
+    """Both medians with one unit: `127 → 177 ms`."""
+    before, after = ms(comparison.base.median_ms), ms(comparison.head.median_ms)
+    return f"{without_shared_unit(before, after)} {_ARROW} {after}"
+
+
+def _cause(comparison: Comparison) -> str:
+    """`mostly input (+59 ms)`; `most from input` where parts move against each other, so that none is a part of it."""
+    cause = comparison.cause
+    if cause is None:
+        return ""
+    change = abs((comparison.head.median_ms or 0.0) - (comparison.base.median_ms or 0.0))
+    is_part = change / 2 <= abs(cause.change_ms) <= change
+    return f"{'mostly' if is_part else 'largest change:'} {cause.category} ({signed_ms(cause.change_ms)})"
+
+
+def certainty(comparison: Comparison) -> str:
+    """What the verdict rests on: its reason, unless the headline has it, and the interval; empty where neither.
+
+    One step spans no interval.
+    """
+    reason = comparison.reason.words
+    why = "" if comparison.verdict == "inconclusive" else f"{reason[:1].upper()}{reason[1:]}. "
+    return f"{why}{_span(comparison)}".rstrip()
+
+
+def _span(comparison: Comparison) -> str:
+    change = comparison.change
+    if change is None or comparison.one_recording or comparison.obstacle in _NO_INTERVAL:
+        return ""
+    middle, low, high = (signed_share(ratio - 1) for ratio in (change.ratio, change.low, change.high))
+    if min(comparison.base.steps, comparison.head.steps) < 2:  # noqa: PLR2004 - a single step does not vary
+        return f"The median step changes by {middle}."
+    return f"The median step changes by {middle} (95 % confidence: {low} to {high})."
+
+
+def _cautions(comparison: Comparison) -> doc.Section | None:
+    """What else than a change of speed may explain the verdict."""
+    texts = [f"{caution.words[:1].upper()}{caution.words[1:]}." for caution in comparison.cautions]
+    blocks = tuple(doc.Text(text, "warning") for text in texts)
+    return doc.Section("Caution", blocks, id="cautions", is_titled=False) if blocks else None
+
+
+# ----------------------------------------------------------------------------------------------------- what was read
+
+
+def _sides(comparison: Comparison) -> doc.Section:
+    pairs = (doc.Pair("base", side(comparison.base)), doc.Pair("head", side(comparison.head)))
+    notes = [note.words for note in comparison.notes]
+    more = len(notes) - _FEW_NOTES
+    blocks: list[doc.Block] = [doc.Pairs(pairs)]
+    if notes:
+        blocks.append(doc.Lines(tuple(notes[:_FEW_NOTES]), "quiet"))
+    if more > 0:
+        blocks.append(doc.Text(f"and {count(more, 'more note')} (`-v`)", "quiet", level=_SCREEN))
+        blocks.append(doc.Lines(tuple(notes[_FEW_NOTES:]), "quiet", level=_BEHIND))
+    return doc.Section("What was compared", tuple(blocks), id="sides", is_titled=False)
+
+
+def side(of: Side) -> str:
+    """`resnet50: 6 steps, median 177 ms, mean 178 ms · Tesla V100`."""
+    names = [series.run for series in of.series[:_FEW_RUNS]]
+    names += [f"{len(of.series) - _FEW_RUNS} more"] if len(of.series) > _FEW_RUNS else []
+    times = f"{count(of.steps, 'step')}, median {ms(of.median_ms)}, mean {ms(of.mean_ms)}"
+    return f"{listing(names)}: {times if of.steps else 'no step times'} · {listing(of.devices) or 'no device'}"
+
+
+def _every_step(comparison: Comparison) -> doc.Section | None:
+    """Both sides' steps as marks on one axis, where both have any."""
+    sides = {"base": comparison.base, "head": comparison.head}
+    times = {name: [time for series in of.series for time in series.steps_ms] for name, of in sides.items()}
+    if not all(times.values()):
+        return None
+    least, most = min(map(min, times.values())), max(map(max, times.values()))
+    margin = 0.05 * (most - least) or 0.05 * most
+    low, high = max(0.0, least - margin), most + margin
+
+    def at(time: float) -> float:
+        return (time - low) / (high - low)
+
+    strips = tuple(doc.Strip(name, tuple(map(at, times[name])), at(of.median_ms or low)) for name, of in sides.items())
+    title = "Every step, outliers included; the dark mark is the median"
+    return doc.Section(title, (doc.Strips(strips, ms(low), ms(high)),), id="steps", level=_BEHIND)
+
+
+# ----------------------------------------------------------------------------------------------------------- findings
+
+
+def findings_tally(comparison: Comparison) -> str:
+    """`6 findings: 1 new, 2 gone, 3 as before`."""
+    changes = listed_findings(comparison)
+    statuses = Counter(change.status for change in changes)
+    each = ", ".join(f"{statuses[status]} {word}" for status, word in STATUSES.items() if statuses[status])
+    return f"{count(len(changes), 'finding')}: {each}" if each else "no findings on either side"
+
+
+def listed_findings(comparison: Comparison) -> list[FindingChange]:
+    """The findings worth a row; a symptom on both sides is part of the finding that accounts for it."""
+    return [change for change in comparison.findings if not _is_symptom(change)]
+
+
+def _is_symptom(change: FindingChange) -> bool:
+    sides = [side for side in (change.base, change.head) if side]
+    return all(side.under for side in sides) and change.status in {"same", "unknown"}
+
+
+def _findings(comparison: Comparison) -> doc.Section:
+    changes = listed_findings(comparison)
+    heads = (
+        doc.Head("Finding"),
+        doc.Head(""),
+        doc.Head("Fix saves, base", is_number=True),
+        doc.Head("Fix saves, head", is_number=True),
+    )
+    table = doc.Table(
+        heads,
+        tuple(map(_finding_row, changes)),
+        none="No findings on either side.",
+        few=_FEW_FINDINGS,
+        more="and {rows} more",
+    )
+    blocks: list[doc.Block] = [table]
+    if changes:
+        blocks.append(doc.Pairs(tuple(map(_finding_pair, changes)), level=_BEHIND))
+    return doc.Section("Findings", tuple(blocks), id="findings")
+
+
+def _finding_row(change: FindingChange) -> doc.Row:
+    tone = _STATUS_TONES[change.status]
+    title = doc.Cell(change.title, beside=f"[{change.rule}]")
+    status = doc.Cell(STATUSES[change.status], tone=tone)
+    return doc.Row((title, status, doc.Cell(worth(change.base)), doc.Cell(worth(change.head))), tone=tone)
+
+
+def _finding_pair(change: FindingChange) -> doc.Pair:
+    """A finding in words, and why nothing could be told of it."""
+    measured = change.head or change.base
+    why = f": {change.why.words}" if change.why else ""
+    text = f"{change.title} ({STATUSES[change.status]}{why}). {measured.says if measured else ''}"
+    return doc.Pair("", text.rstrip(), codes=(change.rule,))
+
+
+def worth(finding: SideFinding | None) -> str:
+    """What a fix saves on a side: `30-59 ms`; a dash where the side has no such finding."""
+    if finding is None:
+        return _DASH
+    if finding.under:
+        return "part of another finding"
+    if finding.saving is None or finding.saving.high_ms <= 0:
+        return "no estimate" if finding.saving is None else "nothing more"
+    return interval(finding.saving.low_ms, finding.saving.high_ms)
+
+
+# --------------------------------------------------------------------------------------------------------------- work
+
+
+def work_tally(comparison: Comparison) -> str:
+    """`12 kernels and 4 ops changed`."""
+    if not comparison.per_step:
+        return "kernels and ops not compared"
+    ops = sum(change.work == "op" for change in comparison.work)
+    amounts = ((len(comparison.work) - ops, "kernel"), (ops, "op"))
+    parts = [count(amount, noun) for amount, noun in amounts if amount]
+    return f"{listing(parts) or 'no kernel or op'} changed"
+
+
+def work_status(change: WorkChange) -> str:
+    """What became of a kernel or op, in a word or two; a size may come or go while the name stays."""
+    if change.size and not (change.base and change.head):
+        return "new size" if change.head else "size gone"
+    if not (change.base and change.head):
+        return _WORK[change.status]
+    before, after = change.base.per_step, change.head.per_step
+    if change.status == "count":
+        return "more often" if after > before else "less often"
+    is_other = abs(after - before) >= _OTHER_COUNT * max(before, after)
+    return f"{_WORK[change.status]}{(', more' if after > before else ', fewer') if is_other else ''}"
+
+
+def work_name(change: WorkChange) -> str:
+    """What a person calls the kernel or op."""
+    return change.name if change.work == "op" else kernel_name(change.name)
+
+
+def work_size(change: WorkChange) -> str:
+    """A kernel's grid and block, a copy's bytes or an op's shapes, with spaces to break at; empty where unknown."""
+    return (change.size or "").replace(",", ", ")
+
+
+def amount(of: Amount | None) -> str:
+    """How often per step and how long each: `2 x 0.38 ms`; a dash where there is none."""
+    return _DASH if of is None else f"{number(round(of.per_step, 2))} \N{MULTIPLICATION SIGN} {us(of.mean_us)}"
+
+
+def _work(comparison: Comparison) -> doc.Section:
+    title = "Kernels and operators that differ"
+    if not comparison.work:
+        none = "None." if comparison.per_step else "Not compared: that takes steps on both sides."
+        return doc.Section(title, (doc.Text(none, "quiet", level=_BEHIND),), id="work", level=_BEHIND)
+    lead = (
+        "Times are of a step, the largest change first. A share is that of all changes. The time of an operator is the"
+        " host's, without the operators inside it."
+    )
+    blocks = (
+        _changes(comparison.work, _SCREEN),
+        doc.Text(lead, "quiet", level=_BEHIND),
+        _changes(comparison.work, _BEHIND),
+    )
+    return doc.Section(title, blocks, id="tables", is_wide=True)
+
+
+def _changes(changes: Sequence[WorkChange], level: doc.Level) -> doc.Table:
+    texts = (doc.Head("Kernel or op"), doc.Head(""))
+    numbers = tuple(doc.Head(text, is_number=True) for text in ("Base", "Head", "Change"))
+    return doc.Table(
+        (*texts, *numbers),
+        tuple(map(_change, changes)),
+        few=_FEW_CHANGES if level is _SCREEN else 0,
+        more="and {rows} more that changed less",
+        name="work",
+        level=level,
+    )
+
+
+def _change(change: WorkChange) -> doc.Row:
+    name = doc.Cell(work_name(change), is_code=True, beside=work_size(change))
+    tone: doc.Tone = "warning" if change.change_ms > 0 else "plain"
+    cells = (work_status(change), amount(change.base), amount(change.head), signed_ms(change.change_ms))
+    status, base, head, moved = map(doc.Cell, cells)
+    return doc.Row((name, status, base, head, doc.Cell(moved.text, tone=tone)))
+
+
+# -------------------------------------------------------------------------------------------------------- flame graph
+
+
+def _flame(comparison: Comparison) -> doc.Section | None:
+    """The flame graph of both sides; None where there is no head to draw."""
+    if not any(frame.head_ms for frame in comparison.frames):
+        return None
+    whose = "device" if comparison.head.devices else "host"
+    title = f"{whose.capitalize()} time by {listing(list(_levels(comparison)))}, before and after"
+    outside = "The host's time and the waits are" if whose == "device" else "The waits are"
+    says = (
+        f"This is the {whose}'s time alone. {outside} in the parts of the step above. The width of a frame is its time"
+        " on the head. The colour shows changes of 1 % of the total or more. What is gone has no width; the table"
+        " below lists it."
+    )
+    top = [frame for frame in comparison.frames if frame.parent is None]
+    base, head = sum(frame.base_ms for frame in top), sum(frame.head_ms for frame in top)
+    everything = f"{whose} time of a step: {ms(head)}, was {ms(base)}"
+    words = (everything, "takes longer", "takes less time", "as before")
+    widget = doc.Widget("flame", "flame", title, says, words)
+    return doc.Section(title, (widget,), id="flame", level=_BEHIND, is_wide=True)
+
+
+def _levels(comparison: Comparison) -> Iterator[str]:
+    kinds = {frame.kind for frame in comparison.frames}
+    yield from [kind for kind in ("module", "scope", "annotation") if kind in kinds][:1]
+    yield "operator"

@@ -1,0 +1,217 @@
+"""Where the step of a comparison changed: both sides as bars on one scale, and a table that adds up to the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from advisor.model.comparison import Comparison, Shift, Side
+from advisor.present import document as doc
+from advisor.text import UNKNOWN, listing, ms, number, percent, runs_of
+from advisor.vocabulary import CATEGORIES
+
+_MINUS: Final = "\N{MINUS SIGN}"
+_NANOSECOND: Final = 1e-6  # in ms
+_VISIBLE: Final = 0.005  # of the longer step: a shorter part is no bar that anybody could see
+_LARGE: Final = 0.2  # of the largest change: a row that changes so much stands out
+
+Kind: TypeAlias = Literal["part", "sum", "rest", "share"]
+
+
+class Row(NamedTuple):
+    """A line of the breakdown's table; `kind` separates parts from what they add up to.
+
+    Parts and sums are in ms per step; a share's `base_ms` and `head_ms` are parts of 1.
+    """
+
+    kind: Kind
+    name: str
+    meaning: str
+    base_ms: float
+    head_ms: float
+
+    @property
+    def change_ms(self) -> float:
+        """Above zero: it takes longer than before."""
+        return self.head_ms - self.base_ms
+
+
+def breakdown(comparison: Comparison) -> doc.Section | None:
+    """Both steps as bars, and the table of their parts; a sentence where a side was not measured."""
+    if not comparison.breakdown:
+        text = unmeasured(comparison)
+        return doc.Section("Where a step goes", (doc.Text(text),), id="breakdown", is_titled=False) if text else None
+    lines = rows(comparison)
+    lead = "Both bars have one scale." if comparison.per_step else "The times of the sides are not of the same thing."
+    if lines[-1].kind == "sum":
+        lead += " The table leads from the parts of the step to the times of the verdict."
+    blocks = (
+        doc.Text(lead, "quiet", level=doc.Level.BEHIND),
+        bars(comparison),
+        _table(lines, doc.Level.SCREEN),
+        _table(lines, doc.Level.BEHIND),
+    )
+    return doc.Section(_title(comparison), blocks, id="breakdown", is_titled=not comparison.per_step)
+
+
+def _title(comparison: Comparison) -> str:
+    """Where a side has no steps, the parts are shares of whatever its times are of."""
+    if comparison.per_step:
+        return "Where a step goes"
+    wholes = {name: "a step" if of.per == "step" else "the recording" for name, of in _sides(comparison)}
+    if wholes["base"] == wholes["head"]:
+        return f"Where the time goes, in shares of {wholes['base']}"
+    return f"Where the time goes, in shares of {', '.join(f'{what} on the {name}' for name, what in wholes.items())}"
+
+
+def unmeasured(comparison: Comparison) -> str:
+    """What stands in the place of the parts where a side has none; empty where both have."""
+    lacking = [name for name, of in _sides(comparison) if of.per is None]
+    return f"Where a step goes: not measured on the {listing(lacking)}." if lacking else ""
+
+
+def _sides(comparison: Comparison) -> tuple[tuple[str, Side], tuple[str, Side]]:
+    return ("base", comparison.base), ("head", comparison.head)
+
+
+# --------------------------------------------------------------------------------------------------------------- bars
+
+
+def bars(comparison: Comparison) -> doc.Bars:
+    """Both steps above each other; the category that explains the verdict stands out."""
+    longest, base, head = _wholes(comparison)
+    wholes = (longest, longest) if comparison.per_step else (base, head)
+    sides = (
+        ("base", [(shift.category, shift.base_ms) for shift in comparison.breakdown], wholes[0]),
+        ("head", [(shift.category, shift.head_ms) for shift in comparison.breakdown], wholes[1]),
+    )
+    cause = comparison.cause.category if comparison.cause else None
+    pair = tuple(_bar(name, parts, whole, has_time=comparison.per_step) for name, parts, whole in sides)
+    return doc.Bars(pair, legend=False, marked=cause)
+
+
+def _wholes(comparison: Comparison) -> tuple[float, float, float]:
+    """The longer side's time and each side's, in ms."""
+    base, head = (
+        sum(times) for times in ([s.base_ms for s in comparison.breakdown], [s.head_ms for s in comparison.breakdown])
+    )
+    return max(base, head), base, head
+
+
+def _bar(name: str, parts: Sequence[tuple[str, float]], longest: float, *, has_time: bool) -> doc.Bar:
+    segments, start = [], 0.0
+    for category, time in parts:
+        if time > 0 and longest:
+            share = time / longest
+            value = ms(time) if has_time else percent(share)
+            segments.append(doc.Segment(category, start, share, time if has_time else None, category, value))
+            start += share
+    return doc.Bar(name, tuple(segments), ms(sum(time for _, time in parts)) if has_time else "")
+
+
+# -------------------------------------------------------------------------------------------------------------- table
+
+
+def rows(comparison: Comparison) -> list[Row]:
+    """The parts of the step, their sum, and what leads from it to the median of the headline: all of it adds up.
+
+    The parts are those of a mean step of one rank, outliers excluded; the median is of every step, of its slowest rank.
+    """
+    parts = _parts(comparison)
+    base, head = (sum(getattr(row, side) for row in parts) for side in ("base_ms", "head_ms"))
+    if not comparison.per_step:
+        return [
+            row._replace(kind="share", base_ms=row.base_ms / (base or 1), head_ms=row.head_ms / (head or 1))
+            for row in parts
+        ]
+    before, after = comparison.base.median_ms, comparison.head.median_ms
+    if not parts or before is None or after is None:
+        return parts
+    is_job = any((side.world_size or 0) > 1 for side in (comparison.base, comparison.head))
+    mover = "outliers, and the slowest rank of each step," if is_job else "outliers"
+    return [
+        *parts,
+        Row("sum", "mean step", f"without outliers{_rank(comparison) if is_job else ''}", base, head),
+        Row("rest", "difference", f"{mover} change the median by this", before - base, after - head),
+        Row("sum", "median step", "of all steps: the times of the verdict", before, after),
+    ]
+
+
+def _parts(comparison: Comparison) -> list[Row]:
+    """The categories that are long enough to be seen, and the sum of the others."""
+    visible = shifts(comparison)
+    parts = [Row("part", s.category, _meaning(s.category), s.base_ms, s.head_ms) for s in visible]
+    hidden = [s for s in comparison.breakdown if s not in visible]
+    if any(s.base_ms or s.head_ms for s in hidden):
+        names = listing([s.category for s in hidden])
+        parts.append(Row("part", "the rest", names, sum(s.base_ms for s in hidden), sum(s.head_ms for s in hidden)))
+    return parts
+
+
+def shifts(comparison: Comparison) -> list[Shift]:
+    """The categories that take any time worth seeing on either side."""
+    longest, *each = _wholes(comparison)
+    base, head = (longest, longest) if comparison.per_step else each
+    return [s for s in comparison.breakdown if s.base_ms > _VISIBLE * base or s.head_ms > _VISIBLE * head]
+
+
+def _meaning(category: str) -> str:
+    known = CATEGORIES.get(category)
+    return known.meaning if known else ""
+
+
+def _rank(comparison: Comparison) -> str:
+    """Whose steps the parts are of."""
+    base, head = (
+        {series.worker for series in side.series if series.worker is not None}
+        for side in (comparison.base, comparison.head)
+    )
+    if base == head:
+        return f", of rank {runs_of(base)}" if base else ""
+    return f", of rank {runs_of(base) or UNKNOWN} on the base and {runs_of(head) or UNKNOWN} on the head"
+
+
+def _table(lines: Sequence[Row], level: doc.Level) -> doc.Table:
+    numbers = tuple(doc.Head(text, is_number=True) for text in ("Base", "Head", "Change"))
+    return doc.Table((doc.Head("Part"), *numbers), tuple(_line(row, lines, level) for row in lines), level=level)
+
+
+def _line(row: Row, lines: Sequence[Row], level: doc.Level) -> doc.Row:
+    """A line; what it means is behind the one screen."""
+    beside = row.meaning if level is doc.Level.BEHIND else ""
+    base, head, change = cells(row)
+    tone: doc.Tone = "strong" if row.kind == "sum" else "plain"
+    part = doc.Cell(row.name, beside=beside)
+    changed = doc.Cell(change, tone="strong" if is_large(row, lines) else "plain")
+    category = row.name if row.kind in {"part", "share"} and row.name != "the rest" else None
+    return doc.Row((part, doc.Cell(base), doc.Cell(head), changed), category=category, tone=tone)
+
+
+def cells(row: Row) -> tuple[str, str, str]:
+    """A line's base, head and change: durations, or shares whose change is in percentage points."""
+    if row.kind == "share":
+        points = number(round(100 * abs(row.change_ms), 1))
+        sign = _sign(row.change_ms if points != "0" else 0)
+        return percent(row.base_ms), percent(row.head_ms), f"{sign}{points} points"
+    word = signed_ms if row.kind == "rest" else ms
+    return word(row.base_ms), word(row.head_ms), signed_ms(row.change_ms)
+
+
+def is_large(row: Row, lines: Sequence[Row]) -> bool:
+    """Whether the line is among those that make up the change."""
+    return row.change_ms != 0 and abs(row.change_ms) >= _LARGE * max(abs(line.change_ms) for line in lines)
+
+
+def signed_ms(change: float) -> str:
+    """A difference of durations with its sign; recordings count whole nanoseconds, so that less is none."""
+    change = change if abs(change) >= _NANOSECOND else 0.0
+    return f"{_sign(change)}{ms(abs(change))}"
+
+
+def signed_share(change: float) -> str:
+    """A difference as a share of 1 with its sign, in percent."""
+    return f"{_sign(change)}{percent(abs(change))}"
+
+
+def _sign(change: float) -> str:
+    return "+" if change > 0 else _MINUS if change < 0 else "\N{PLUS-MINUS SIGN}"

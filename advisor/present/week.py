@@ -1,0 +1,218 @@
+"""The week of a fleet as a document: what its GPU-hours went into, what to fix first, and what the numbers rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+
+from advisor.model.week import Coverage, Hours, Trend, Week
+from advisor.present import document as doc
+from advisor.present.hours import amount, gpu_hours, join, label, money, of_whole, paid_word, share
+from advisor.present.week_tables import sections
+from advisor.text import UNKNOWN, count, interval, listing, percent
+from advisor.vocabulary import CATEGORIES
+
+
+def document(week: Week) -> doc.Document:
+    """The week as a document."""
+    parts = (_totals(week), _trend(week), *sections(week), _basis(week))
+    article = doc.Article(
+        id="week",
+        name=f"Week {week.week}",
+        headline=headline(week),
+        facts=(),
+        sections=tuple(section for section in parts if section),
+        groups=tuple(sorted(label(group.name) for group in week.teams)),
+    )
+    return doc.Document("week", article.headline, f"Fleet, {week.week}", week.advisor_version, (article,))
+
+
+def linked(week: Week) -> list[str]:
+    """The ids of the runs that the tables lead to, each once."""
+    blocks = (block for section in sections(week) for block in section.blocks)
+    rows = (row for block in blocks if isinstance(block, doc.Table) for row in block.rows)
+    return list(dict.fromkeys(cell.run for row in rows for cell in row.cells if cell.run))
+
+
+# ------------------------------------------------------------------------------------------------------- the verdict
+
+
+def headline(week: Week) -> str:
+    """The verdict of the week, in one sentence."""
+    top, total = week.headline, week.total
+    if not week.coverage.runs:
+        return f"{week.week}: no run could be read"
+    if top is None or not top.expected:
+        return f"{week.week}: no finding with a saving in {count(week.coverage.runs, 'run')}"
+    saving = f"{share(total.expected, total.paid)} ({gpu_hours(total.expected)})"
+    first = f"{top.title} ({gpu_hours(top.expected)} in {count(top.jobs, 'job')})"
+    return f"{week.week}: fixes save {saving} of the {gpu_hours(total.paid)} {paid_word(total)}. First: {first}"
+
+
+def facts(week: Week) -> list[str]:
+    """What the week came to, a phrase each."""
+    total = week.total
+    cost = _cost(total.paid_money, week)
+    percentage, worth = share(total.expected, total.paid), _cost(total.expected_money, week)
+    span = f"{interval(total.low, total.high, gpu_hours)} if every finding is right"
+    return [
+        f"{gpu_hours(total.paid)} {paid_word(total)}{f' ({cost})' if cost else ''}",
+        ", ".join(_split(total)),
+        f"Fixes save {gpu_hours(total.expected)} ({join(percentage, worth)}): {span}",
+        ", ".join([f"{count(total.runs, 'run')} checked", *_beside(week.coverage)]),
+        *stale(week.coverage),
+    ]
+
+
+def _split(hours: Hours) -> list[str]:
+    """The hours paid in parts that make up all of them: busy, idle, unknown."""
+    known = []
+    if hours.busy is not None:
+        known = [f"{of_whole(hours.busy, hours.paid)} busy", f"{of_whole(hours.wasted, hours.paid)} idle"]
+    unknown = [f"{of_whole(hours.unknown, hours.paid)} unknown"] if hours.unknown or not known else []
+    return [*known, *unknown]
+
+
+def _beside(coverage: Coverage) -> list[str]:
+    """What lies beside the checked runs, with the labelled GPU-hours that the totals leave out."""
+    bad, bare = coverage.unreadable_hours, coverage.unprofiled_hours
+    parts = [f"{coverage.unreadable:,} could not be read{f' ({gpu_hours(bad)} more)' if bad else ''}"]
+    if coverage.unprofiled:
+        parts.append(f"{coverage.unprofiled:,} without a profile ({gpu_hours(bare)} more)")
+    return parts
+
+
+def stale(coverage: Coverage) -> list[str]:
+    """A warning where runs were judged by other rules than those of now."""
+    if not coverage.stale:
+        return []
+    of = f"{coverage.stale:,} of {count(coverage.runs, 'run')}"
+    return [f"{of} were judged by other rules or suppressions than those of now: run `advisor fleet rejudge` first"]
+
+
+def _cost(sum_: float | None, week: Week) -> str:
+    """An amount, with the hours that it is of where some have no price."""
+    total = week.total
+    part = f" for the {gpu_hours(total.priced_hours)} with a price" if total.priced < total.runs else ""
+    return "" if sum_ is None else f"{money(sum_, week.prices.currency)}{part}"
+
+
+# ------------------------------------------------------------------------------------------------------------ figures
+
+
+def _totals(week: Week) -> doc.Section:
+    """The numbers of all runs, and those of each team for a page that is narrowed to it."""
+    everything = doc.Figures(figures(week.total, week, all_teams=True), says=tuple(facts(week)))
+    teams = sorted((label(group.name), group.hours) for group in week.teams)
+    of_teams = (doc.Figures(figures(hours, week, all_teams=False), group=team) for team, hours in teams)
+    warning = tuple(doc.Text(f"{text}.", "warning", level=doc.Level.BEHIND) for text in stale(week.coverage))
+    blocks: tuple[doc.Block, ...] = (*warning, everything, *of_teams)
+    return doc.Section("The GPU-hours", blocks, id="totals", is_titled=False, is_grouped=True)
+
+
+def figures(hours: Hours, week: Week, *, all_teams: bool) -> tuple[doc.Figure, ...]:
+    """What the hours of all runs or of a team's came to."""
+    coverage, currency = week.coverage, week.prices.currency
+    busy, idle = ("" if part is None else gpu_hours(part) for part in (hours.busy, hours.wasted))
+    part = f" for {gpu_hours(hours.priced_hours)}" if hours.priced < hours.runs else ""
+    cost = "" if hours.paid_money is None else f"{money(hours.paid_money, currency)}{part}"
+    worth = "" if hours.expected_money is None else money(hours.expected_money, currency)
+    unknown = f"{gpu_hours(hours.unknown)} unknown" if hours.unknown else ""
+    profiled = f"{percent(coverage.profiled_share)} of all GPU-hours profiled" if coverage.profiled_share else ""
+    beside = join(*_beside(coverage), profiled) if all_teams else ""
+    return (
+        doc.Figure(paid_word(hours).capitalize(), gpu_hours(hours.paid), cost),
+        doc.Figure("Busy", share(hours.busy, hours.paid), join(busy, f"{idle} idle" if idle else "", unknown)),
+        doc.Figure("Fixes save", gpu_hours(hours.expected), join(share(hours.expected, hours.paid), worth)),
+        doc.Figure("Runs", f"{hours.runs:,}", beside),
+    )
+
+
+# -------------------------------------------------------------------------------------------------------------- trend
+
+
+def _trend(week: Week) -> doc.Section | None:
+    if not week.trend:
+        return None
+    lead = "One bar per week, this week last: the GPU-hours paid, by what the steps spend their time on."
+    bars = doc.Bars(tuple(map(_bar, week.trend)))
+    return doc.Section("Where the GPU-hours go", (doc.Text(lead, "quiet"), bars), id="weeks")
+
+
+def _bar(trend: Trend) -> doc.Bar:
+    parts = trend_parts(trend)
+    starts = accumulate((share for _, share in parts), initial=0.0)
+    segments = tuple(
+        doc.Segment(category, start, part, None, category, percent(part), _meaning(category))
+        for (category, part), start in zip(parts, starts, strict=False)
+    )
+    return doc.Bar(trend.week, segments, f"{share(trend.busy, trend.paid)} busy", gpu_hours(trend.paid))
+
+
+def _meaning(category: str) -> str:
+    known = CATEGORIES.get(category)
+    return known.meaning if known else ""
+
+
+def trend_parts(trend: Trend) -> list[tuple[str, float]]:
+    """Parts of a week's hours that make up all of them, the last one what could not be told."""
+    if not trend.paid:
+        return []
+    parts = (*trend.shares.items(), (UNKNOWN, trend.unknown / trend.paid))
+    return [(category, part) for category, part in parts if part]
+
+
+# -------------------------------------------------------------------------------------------------------------- basis
+
+
+def _basis(week: Week) -> doc.Section:
+    lines = doc.Lines(tuple(caveats(week)), "quiet")
+    return doc.Section("What the numbers rest on", (lines,), id="basis", is_grouped=True)
+
+
+def caveats(week: Week) -> Iterator[str]:
+    """What the numbers rest on."""
+    total, coverage = week.total, week.coverage
+    yield "Extrapolated: the shares of a run's recorded steps apply to all of its GPU-hours."
+    if total.estimated:
+        yield (
+            f"{total.estimated:,} of {count(total.runs, 'run')} have no label with GPU-hours. They count with those of"
+            " their recorded steps, far less than the job took."
+        )
+    yield from _prices(week)
+    yield _coverage(week)
+    if coverage.profiled_share is not None:
+        yield f"{percent(coverage.profiled_share)} of the fleet's GPU-hours were profiled."
+
+
+def _prices(week: Week) -> Iterator[str]:
+    total, prices, coverage = week.total, week.prices, week.coverage
+    if prices.by_gpu:
+        when = f", as of {prices.as_of}" if prices.as_of else ", without a date"
+        each = ", ".join(f"{gpu} {amount(price)} {prices.currency}" for gpu, price in prices.by_gpu.items())
+        yield f"Prices{f' from {prices.source}' if prices.source else ''}{when}: {each}."
+    if coverage.prices_of_no_gpu:
+        yield (
+            f"No run of this week is on {listing(coverage.prices_of_no_gpu)}, which has a price. Use the names of the"
+            " table of GPU types."
+        )
+    if total.priced < total.runs:
+        gpus = listing(coverage.gpus_without_price)
+        todo = f" ({gpus}: set it under `fleet.prices` in advisor.yaml)" if gpus else ""
+        part = f"{gpu_hours(total.priced_hours)} of {gpu_hours(total.paid)}"
+        yield f"Money counts {part}, {total.priced:,} of {count(total.runs, 'run')}. The others have no price{todo}."
+
+
+def _coverage(week: Week) -> str:
+    """All labelled or recorded hours, by what is known of them."""
+    total, coverage = week.total, week.coverage
+    parts = [
+        (total.paid - total.unknown, "profiled"),
+        (total.unknown, "profiled, but it is unknown whether the GPUs were busy"),
+        (coverage.unreadable_hours, "could not be read"),
+        (coverage.unprofiled_hours, "without a profile"),
+    ]
+    whole = sum(hours for hours, _ in parts)
+    each = ", ".join(f"{of_whole(hours, whole)} {what}" for hours, what in parts if hours)
+    sets = ", ".join(f"{name} ({count(runs, 'run')})" for name, runs in coverage.rule_sets.items())
+    return f"Coverage of {gpu_hours(whole)}: {each or 'none'}. Rule sets: {sets or 'none'}."
