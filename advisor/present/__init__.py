@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from advisor.model.comparison import Comparison
-from advisor.model.report import Report
-from advisor.model.week import Week
-
 if TYPE_CHECKING:
+    from advisor.model.comparison import Comparison
+    from advisor.model.report import Report
+    from advisor.model.week import Week
     from advisor.present.document import Document
 
 
 def document_of(value: Report | Comparison | Week) -> Document:
     """The value as a document."""
-    match value:  # each imports what it shows
-        case Report():
-            from advisor.present.report import document as of_report  # noqa: PLC0415
+    if value.kind == "report":  # each imports what it shows
+        from advisor.present.report import document as of_report  # noqa: PLC0415
 
-            return of_report(value)
-        case Comparison():
-            from advisor.present.comparison import document as of_comparison  # noqa: PLC0415
+        return of_report(value)
+    if value.kind == "comparison":
+        from advisor.present.comparison import document as of_comparison  # noqa: PLC0415
 
-            return of_comparison(value)
-        case Week():
-            from advisor.present.week import document as of_week  # noqa: PLC0415
+        return of_comparison(value)
+    from advisor.present.week import document as of_week  # noqa: PLC0415
 
-            return of_week(value)
+    return of_week(value)

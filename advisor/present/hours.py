@@ -30,16 +30,16 @@ def paid_word(hours: Hours) -> str:
     return "recorded" if hours.estimated == hours.runs else "paid"
 
 
-def share(part: float | None, whole: float) -> str:
+def share(part: float | None, total: float) -> str:
     """A part of a whole in per cent."""
-    return UNKNOWN if part is None or not whole else percent(part / whole)
+    return UNKNOWN if part is None or not total else percent(part / total)
 
 
-def of_whole(part: float | None, whole: float) -> str:
+def with_share(part: float | None, total: float) -> str:
     """`51 GPU-h (34 %)`."""
     if part is None:
         return UNKNOWN
-    return f"{gpu_hours(part)} ({percent(part / whole)})" if whole else gpu_hours(part)
+    return f"{gpu_hours(part)} ({percent(part / total)})" if total else gpu_hours(part)
 
 
 def money(sum_: float | None, currency: str) -> str:

@@ -86,7 +86,7 @@ def bars(comparison: Comparison) -> doc.Bars:
         ("head", [(shift.category, shift.head_ms) for shift in comparison.breakdown], wholes[1]),
     )
     cause = comparison.cause.category if comparison.cause else None
-    pair = tuple(_bar(name, parts, whole, has_time=comparison.per_step) for name, parts, whole in sides)
+    pair = tuple(_bar(name, parts, total, has_time=comparison.per_step) for name, parts, total in sides)
     return doc.Bars(pair, legend=False, marked=cause)
 
 

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from advisor.model.week import Coverage, Hours, Trend, Week
 from advisor.present import document as doc
-from advisor.present.hours import amount, gpu_hours, join, label, money, of_whole, paid_word, share
+from advisor.present.hours import amount, gpu_hours, join, label, money, paid_word, share, with_share
 from advisor.present.week_tables import sections
 from advisor.text import UNKNOWN, count, interval, listing, percent
 from advisor.vocabulary import CATEGORIES
@@ -68,8 +68,8 @@ def _split(hours: Hours) -> list[str]:
     """The hours paid in parts that make up all of them: busy, idle, unknown."""
     known = []
     if hours.busy is not None:
-        known = [f"{of_whole(hours.busy, hours.paid)} busy", f"{of_whole(hours.wasted, hours.paid)} idle"]
-    unknown = [f"{of_whole(hours.unknown, hours.paid)} unknown"] if hours.unknown or not known else []
+        known = [f"{with_share(hours.busy, hours.paid)} busy", f"{with_share(hours.wasted, hours.paid)} idle"]
+    unknown = [f"{with_share(hours.unknown, hours.paid)} unknown"] if hours.unknown or not known else []
     return [*known, *unknown]
 
 
@@ -212,7 +212,7 @@ def _coverage(week: Week) -> str:
         (coverage.unreadable_hours, "could not be read"),
         (coverage.unprofiled_hours, "without a profile"),
     ]
-    whole = sum(hours for hours, _ in parts)
-    each = ", ".join(f"{of_whole(hours, whole)} {what}" for hours, what in parts if hours)
+    hours_of_all = sum(hours for hours, _ in parts)
+    each = ", ".join(f"{with_share(hours, hours_of_all)} {what}" for hours, what in parts if hours)
     sets = ", ".join(f"{name} ({count(runs, 'run')})" for name, runs in coverage.rule_sets.items())
-    return f"Coverage of {gpu_hours(whole)}: {each or 'none'}. Rule sets: {sets or 'none'}."
+    return f"Coverage of {gpu_hours(hours_of_all)}: {each or 'none'}. Rule sets: {sets or 'none'}."

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Final, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from advisor.errors import ReadError
-from advisor.model.comparison import Comparison
 from advisor.model.report import SCHEMA_VERSION, Report
-from advisor.model.week import Week
 from advisor.text import one_line
 
-_Value = TypeVar("_Value", Report, Comparison)
+if TYPE_CHECKING:
+    from advisor.model.comparison import Comparison
 
-_MODELS: Final[dict[str, type[BaseModel]]] = {"report": Report, "comparison": Comparison, "week": Week}
+_Value = TypeVar("_Value", bound=BaseModel)
+
 _WRITERS: Final = {
     "report": "`advisor check -o report.json` writes one",
     "comparison": "`advisor compare -o comparison.json` writes one",
@@ -54,6 +55,8 @@ def load_comparison(text: str | bytes, path: str = "comparison") -> Comparison:
     Raises:
         ReadError: it is no JSON, no comparison, or one of another version.
     """
+    from advisor.model.comparison import Comparison  # noqa: PLC0415 - a check does without
+
     return _load(Comparison, "comparison", text, path)
 
 
@@ -66,9 +69,10 @@ def _load(model: type[_Value], kind: str, text: str | bytes, path: str) -> _Valu
 
 def schema(kind: str = "report") -> str:
     """The JSON Schema of a report, comparison or week."""
-    described = _MODELS[kind].model_json_schema(mode="serialization")
-    named = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"{kind}-{SCHEMA_VERSION}.json"}
-    return json.dumps({**named, **described}, indent=2, sort_keys=True) + "\n"
+    model = getattr(import_module(f"advisor.model.{kind}"), kind.title())
+    described = model.model_json_schema(mode="serialization")
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"{kind}-{SCHEMA_VERSION}.json"}
+    return json.dumps({**head, **described}, indent=2, sort_keys=True) + "\n"
 
 
 def _problem(kind: str, text: str | bytes, error: ValidationError) -> str:
