@@ -38,7 +38,7 @@ def main() -> None:
 def _index(readme: str) -> str:
     """The README as a page of docs/: its links into docs/ lead beside it, those to files out of it are plain text."""
     inside = re.sub(r"\]\(docs/", "](", readme)
-    return re.sub(r"\[([^\]]+)\]\((?!https?://|#)(?:\.\./)*(?:CHANGELOG\.md|LICENSE)\)", r"\1", inside)
+    return re.sub(r"\[([^\]]+)\]\((?!https?://|#)(?:\.\./)*(?:CHANGELOG\.md|CONTRIBUTING\.md|LICENSE)\)", r"\1", inside)
 
 
 def _samples(folder: Path) -> None:
