@@ -13,6 +13,7 @@ from advisor.rules.verdicts import fixes_in_order
 from advisor.rules.wording import PHRASES, say
 
 BOOK = load([rules_folder()])
+ON_GPU = {**PHRASES[True], "device": "GPU"}
 NAMES = metrics.dtypes()
 
 
@@ -98,7 +99,7 @@ def test_idle_time_before_late_launches_differs_from_that_inside_calls(launch_sh
         "launch_gaps_per_step": 77,
         "median_kernel_us": 9,
     }
-    assert say(BOOK["launch-bound"].says, {**metrics, **PHRASES[True], "device": "GPU"}).endswith(end)
+    assert say(BOOK["launch-bound"].says, {**metrics, **ON_GPU}).endswith(end)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_the_size_of_copies_is_left_out_where_it_is_unknown(size, begins):
         "sync_copy_cost_share": 0.1,
         "sync_copy_calls": "hipMemcpyWithStream",
     }
-    assert say(BOOK["synchronous-memcpy"].says, {**metrics, **PHRASES[True], "device": "GPU"}).startswith(begins)
+    assert say(BOOK["synchronous-memcpy"].says, {**metrics, **ON_GPU}).startswith(begins)
 
 
 @pytest.mark.parametrize(("part", "once"), [(0.5, True), (0.49, False), (None, False)])
@@ -126,7 +127,7 @@ def test_a_stall_that_is_a_first_use_is_said_to_happen_once(part, once):
         "stall_causes": "aten::add_ (6.6 ms)",
         "majority": 0.5,
     }
-    assert ("happens once" in say(BOOK["host-stalls"].says, {**metrics, **PHRASES[True], "device": "GPU"})) == once
+    assert ("happens once" in say(BOOK["host-stalls"].says, {**metrics, **ON_GPU})) == once
 
 
 @pytest.mark.parametrize(("devices", "more"), [(0, True), (1, False), (None, False)])
@@ -140,7 +141,7 @@ def test_a_saving_above_the_wait_is_explained_without_a_gpu_alone(devices, more)
         "min_outlier_steps": 0.2,
         "devices_used": devices,
     }
-    assert ("more than this wait" in say(BOOK["input-bound"].says, {**metrics, **PHRASES[True], "device": "GPU"})) == more
+    assert ("more than this wait" in say(BOOK["input-bound"].says, {**metrics, **ON_GPU})) == more
 
 
 @pytest.mark.parametrize("rule", BOOK.values(), ids=BOOK)
