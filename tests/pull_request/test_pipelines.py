@@ -209,7 +209,7 @@ def test_a_comparison_fails_where_a_side_could_not_be_read(tmp_path, server):
         shutil.copy(file, tmp_path / "head" / file.name)
     wanted = {"profile": str(tmp_path / "head"), "baseline": str(FAST), "fail-on": "slower", "status": "true"}
     assert Runner(tmp_path, wanted, server, pull_request()).all()[1] == 3
-    assert "not read of the head" in next(iter(server.comments.values()))["body"]
+    assert "of the head: " in next(iter(server.comments.values()))["body"]
     assert server.statuses[0]["state"] == "failure"
 
 
@@ -278,7 +278,7 @@ def test_the_gitlab_job_comments_and_passes(tmp_path, gitlab):
     assert done.returncode == 0, done.stderr
     (note,), (status,) = gitlab.comments.values(), gitlab.statuses
     assert "loads its batches itself" in note["body"].splitlines()[1]
-    assert "[Full report](<https://gitlab.test/job/1/artifacts/file/gpu-advisor/model/report.html>)" in note["body"]
+    assert "[Full report](<https://gitlab.test/job/1/artifacts/file/gpu-advisor/report.html>)" in note["body"]
     assert (status["state"], status["sha"]) == ("success", SHA)
     assert {path.name for path in (tmp_path / "gpu-advisor").iterdir()} == {"report.html", "report.json", "report.md"}
 

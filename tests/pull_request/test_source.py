@@ -2,7 +2,7 @@
 
 import pytest
 
-from advisor.model.comparison import FindingChange, Found
+from advisor.model.comparison import FindingChange, SideFinding
 from advisor.pull_request.source import annotated, pointers, pointers_of_changes
 from tests.render_samples import THIRTY_TWO_BIT, changed
 
@@ -67,11 +67,11 @@ def test_a_comparison_points_at_what_is_new_or_worse(checkout):
     place = changed(THIRTY_TWO_BIT.where[0], stack="train.py(5): a")
 
     def change(key, status, severity="high"):
-        found = Found(severity=severity, saving=None, says=f"{key}.", where=(place,))
+        found = SideFinding(severity=severity, saving=None, says=f"{key}.", where=(place,))
         sides = {"base": found, "head": None} if status == "gone" else {"base": None, "head": found}
         return FindingChange(key=key, rule=key, title=key, status=status, **sides)
 
-    changes = [change("a", "new"), change("b", "kept"), change("c", "gone"), change("d", "worse", "low")]
+    changes = [change("a", "new"), change("b", "same"), change("c", "gone"), change("d", "worse", "low")]
     changes.append(change("symptom", "new", None))
     told = [(a.title, a.severity, a.path, a.line) for a in annotated(pointers_of_changes(changes), checkout)]
     assert told == [("a", "high", "train.py", 5), ("d", "low", "train.py", 5)]
