@@ -48,7 +48,7 @@ def parts(  # noqa: PLR0913, PLR0917 - as the engine's check
 
     Args:
         recording: The run.
-        steps: As in `advisor.analysis.device.steps.look`.
+        steps: As in `advisor.analysis.device.steps.select_steps`.
         progress: Where to report the bytes read.
         processes: How many files to read side by side.
         step_range: Regular expression of the ranges that are steps; by default the reader tells them.

@@ -153,7 +153,7 @@ def test_code_is_copied_by_mouse_and_by_keyboard(visit: Open):
 def test_everything_folded_opens_by_keyboard(visit: Open):
     opened = visit("resnet")
     reached = set()
-    for _ in range(60):
+    for _ in range(120):
         opened.page.keyboard.press("Tab")
         if opened.page.evaluate("document.activeElement.tagName") == "SUMMARY":
             opened.page.keyboard.press("Enter")

@@ -32,8 +32,7 @@ from typing import Any, Final
 from advisor import engine
 from advisor.config import Config
 from advisor.errors import AdvisorError
-from advisor.render import json as as_json
-from advisor.render import markdown, terminal
+from advisor.render.registry import Request, draw
 
 FORMATS: Final = ("kineto", "xplane", "nsys")
 _CASES_OF_A_PROCESS: Final = 250
@@ -131,7 +130,8 @@ def checked(path: Path) -> str:
     with contextlib.redirect_stderr(io.StringIO()) as said:
         try:
             report = engine.check([str(path)])
-            as_json.render(report), markdown.render(report), terminal.render(report, verbose=True)
+            for kind in ("json", "markdown", "terminal"):
+                draw(Request(report), kind)
         except AdvisorError:
             pass
         except BaseException:  # noqa: BLE001 - a panic of polars is no Exception
