@@ -290,6 +290,7 @@ def _steps(selection: Selection, view: DeviceView, row: Mapping[str, Value]) -> 
     )
     return Steps(
         marked=view.marked,
+        timed_by="period",
         count=mine.height if view.marked else 0,
         used=view.steps.height if view.marked else 0,
         step_ms=row["step_ms"],

@@ -192,6 +192,11 @@ REASONS: Final = {
     "no_gpu_activity": (
         "no GPU activity was recorded: the job ran on the CPU, or ProfilerActivity.CUDA was not given{lost}"
     ),
+    "kernels_not_recorded": (
+        "{launches:count} launches were recorded, and no work of the device: another profiler held CUPTI, the "
+        "permission was missing, or the job ran under WSL; record it again"
+    ),
+    "no_marks": "no range marks the steps",
     "no_occupancy_estimate": "the profiler estimated no occupancy (CUPTI does, ROCm does not){lost}",
     "no_launch_dimensions": "no launch dimensions were recorded{lost}",
     "no_cuda_calls": "no CUDA or HIP calls were recorded: nothing links the device's work to the host{lost}",

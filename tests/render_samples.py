@@ -333,6 +333,7 @@ RESNET = Run(
             ),
         ),
         steps=Steps(
+            timed_by="period",
             marked=True,
             count=8,
             used=6,

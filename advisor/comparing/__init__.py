@@ -13,7 +13,7 @@ from advisor.comparing.breakdown import cause, shifts
 from advisor.comparing.findings import finding_changes, mark_new
 from advisor.comparing.modules import frames
 from advisor.comparing.steps import LEAST_EFFECT
-from advisor.errors import NoRuns
+from advisor.errors import NoRuns, ReadError
 from advisor.model.comparison import Comparison, Side
 from advisor.model.remarks import Remark, remark
 from advisor.model.report import Run, Unreadable
@@ -47,9 +47,15 @@ def compare(
 
     Raises:
         NoRuns: a side has no run.
+        ReadError: a report measured its steps by the ranges that mark them.
     """
     if not base or not head:
         raise NoRuns(f"{'base' if not base else 'head'}: no run to compare")
+    if ranged := [run.name for run in (*base, *head) if run.source.steps.marked and _is_ranged(run)]:
+        raise ReadError(
+            f"{one_line(listing(ranged), _LONGEST_NOTE)}: an earlier version measured these steps by their marks, not "
+            "from start to start; check the recording again and compare that"
+        )
     ranks = steps.common_ranks([*base, *head])
     before, after = (steps.side(runs, ranks, files) for runs, files in zip((base, head), unreadable, strict=True))
     change = steps.contrasted(before, after)
@@ -78,6 +84,10 @@ def compare(
             *_readings((("base", base, unreadable[0]), ("head", head, unreadable[1]))),
         ),
     )
+
+
+def _is_ranged(run: Run) -> bool:
+    return run.source.steps.timed_by == "range"
 
 
 def _cautions(base: Sequence[Run], head: Sequence[Run]) -> Iterator[Remark]:

@@ -9,11 +9,12 @@ import polars as pl
 
 from advisor.errors import UsageError
 from advisor.inputs.names.calls import STEP
+from advisor.inputs.periods import LAUNCHING, NO_DEVICE_WORK, device_periods, host_periods
 from advisor.model.intervals import nest
+from advisor.model.profile import named
 from advisor.text import plain
 from advisor.vocabulary import DRIVER_CALLS
 
-_CUT_OFF_SHARE: Final = 0.8  # of the previous step's device work: torch-tb-profiler's rule for a last step cut short
 _NAMED: Final = 8
 _NAME_LENGTH: Final = 60
 _CALLS: Final = [*DRIVER_CALLS, "overhead"]
@@ -51,8 +52,8 @@ def with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
 def _named(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     """Fills in `op` by external id for ops whose call was not recorded."""
     works = host.filter(pl.col("kind").is_in(_WORK) & (pl.col("external_id") > 0))
-    named = works.select("external_id", named="id").unique("external_id", keep="first")
-    found = device.join(named, on="external_id", how="left", maintain_order="left")
+    by_id = works.select("external_id", named="id").unique("external_id", keep="first")
+    found = device.join(by_id, on="external_id", how="left", maintain_order="left")
     return found.with_columns(op=pl.coalesce("op", pl.when(pl.col("launch").is_null()).then("named")))
 
 
@@ -71,23 +72,22 @@ def innermost(host: pl.DataFrame, rows: pl.Series, wanted: pl.Series) -> pl.Seri
 
 
 def steps(
-    host: pl.DataFrame, device: pl.DataFrame, marked: pl.DataFrame | None = None, *, cut_off: bool
+    host: pl.DataFrame, device: pl.DataFrame, marks: pl.DataFrame | None = None, *, cut_off: bool
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Steps per device, and the device ops with their `step`; `cut_off` says that the file's end is missing.
 
-    `marked` are the ranges on the host that are steps, disjoint and in order: step, name, host_start_ns, host_dur_ns;
-    where not given, those called `ProfilerStep#N`. A step owns the device ops whose runtime call lies wholly inside its
-    range. Its window on a
-    device starts at the later of that range's start and the previous step's end, and ends at the later of the
-    range's end and the end of its last kernel there (torch-tb-profiler's rule). Without such ranges there is none.
+    `marks` are the ranges on the host that begin steps, disjoint and in order: step, name, host_start_ns, host_dur_ns;
+    where not given, those called `ProfilerStep#N`. A step owns the device ops whose runtime call begins in its period
+    on the host (see `advisor.inputs.periods`). Without such ranges there is none.
     """
-    marked = profiler_steps(host) if marked is None else marked
-    launch = host.select("id", call_start="start_ns", call_end=pl.col("start_ns") + pl.col("dur_ns"))
-    owned = device.join(launch, left_on="launch", right_on="id", how="left", maintain_order="left")
-    step = containing(marked, owned["call_start"], owned["call_end"])
-    device = device.with_columns(step=step)
+    periods = host_periods(profiler_steps(host) if marks is None else marks, host, device)
+    if not device.height and host.select(named(LAUNCHING).any()).item():
+        periods = periods.with_columns(incomplete=pl.lit(NO_DEVICE_WORK))
+    called = host["start_ns"].gather(device["launch"])
+    device = device.with_columns(step=containing(periods, called, called + 1))
     devices = device.filter(pl.col("step").is_not_null())["device"].unique().sort().to_list() or [None]
-    return pl.concat([_windows(marked, device, number, cut_off=cut_off) for number in devices]), device
+    windows = [device_periods(periods, device, called, number, cut_off=cut_off) for number in devices]
+    return pl.concat(windows), device
 
 
 def profiler_steps(host: pl.DataFrame) -> pl.DataFrame:
@@ -174,47 +174,3 @@ def containing(marked: pl.DataFrame, starts: pl.Series, ends: pl.Series) -> pl.S
     i = np.searchsorted(opens, begin, side="right") - 1
     inside = (i >= 0) & (finish <= closes[i]) & starts.is_not_null().to_numpy()
     return pl.select(pl.when(pl.Series(inside)).then(marked["step"].gather(np.maximum(i, 0)))).to_series()
-
-
-def _windows(marked: pl.DataFrame, device: pl.DataFrame, number: int | None, *, cut_off: bool) -> pl.DataFrame:
-    """The steps of one device (None: of the host alone)."""
-    incomplete = _unsure() if cut_off else _cut_off() if number is not None else pl.lit(None, pl.String)
-    mine = device.filter(pl.col("device") == number) if number is not None else device.clear()
-    kernel_end = (
-        pl.when(pl.col("kind").is_in(["kernel", "collective"])).then(pl.col("start_ns") + pl.col("dur_ns")).max()
-    )
-    ends = mine.group_by("step").agg(kernel_end=kernel_end, ops=pl.len())
-    host_end = pl.col("host_start_ns") + pl.col("host_dur_ns")
-    end = pl.max_horizontal(host_end, "kernel_end").cum_max()
-    start = pl.max_horizontal("host_start_ns", end.shift(1))
-    return (
-        marked.join(ends, on="step", how="left", maintain_order="left")
-        .with_columns(start_ns=start, dur_ns=end - start, device=pl.lit(number, pl.Int32))
-        .with_columns(incomplete=incomplete)
-        .drop("kernel_end", "ops")
-    )
-
-
-def _cut_off() -> pl.Expr:
-    """Why a step at the end of the recording is not whole, null where it is."""
-    ops = pl.col("ops").fill_null(0)
-    after = ops.reverse().cum_sum().reverse()  # in this step and all later ones
-    is_last = (after > 0) & (after == ops)
-    short = is_last & (ops < _CUT_OFF_SHARE * ops.shift(1))
-    return (
-        pl.when(after == 0)
-        .then(pl.lit("none of its device work was recorded"))
-        .when(short)
-        .then(pl.lit("the recording ended before its device work did"))
-    )
-
-
-def _unsure() -> pl.Expr:
-    """Why a step of a file that ends early may not be whole, null where it surely is.
-
-    Kineto writes the device's work last, buffer by buffer and not always in order of time, so that any step may lack
-    some. Steps that agree on how much they have, while none has more, have it all.
-    """
-    ops = pl.col("ops").fill_null(0)
-    most = (ops > 0) & (ops == ops.max())
-    return pl.when(~(most & (most.sum() > 1))).then(pl.lit("the file ends early and may lack some of its device work"))

@@ -65,6 +65,9 @@ SCHEMAS: Final[dict[str, Schema]] = {
         # What lies before is start-up. Null where the recorder was started amid the work.
         "work_start_ns": pl.Int64,
         "work_end_ns": pl.Int64,
+        # When the call that starts the recorder returns and the one that stops it begins; null where neither is there.
+        "recorded_start_ns": pl.Int64,
+        "recorded_end_ns": pl.Int64,
     },
     "devices": {
         "worker": pl.Int32,
@@ -75,8 +78,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "capability": pl.Float64,
         "max_threads_per_sm": pl.Int32,
     },
-    # One row per step and device; device is null where the step is the host's alone. The window [start, start + dur)
-    # ends with the last kernel the step launched; the host's own range is kept beside it.
+    # One row per step and device; device is null where the step is the host's alone. The window [start, start + dur) is
+    # the device's period, from the step's start there to the next step's; the host's period is kept beside it.
     "steps": {
         "worker": pl.Int32,
         "device": pl.Int32,
@@ -86,6 +89,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "dur_ns": pl.Int64,
         "host_start_ns": pl.Int64,
         "host_dur_ns": pl.Int64,
+        "mark_ns": pl.Int64,  # length of the range that marks the step; null where none does
+        "pause_ns": pl.Int64,  # between this step and the next, of neither: evaluation, a checkpoint
         "incomplete": pl.String,  # why the recording does not hold the whole step; null when it does
     },
     "device_ops": {

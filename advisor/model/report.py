@@ -181,9 +181,14 @@ class LeftOutStep(_Frozen):
 
 
 class Steps(_Frozen):
-    """How many steps the numbers of `worker` rest on: the one that sets the job's pace."""
+    """How many steps the numbers of `worker` rest on: the one that sets the job's pace.
+
+    `timed_by` says what a step's time is: the period from its start to the next one's, or, in reports of earlier
+    versions, the range that marks it.
+    """
 
     marked: bool
+    timed_by: Literal["period", "range"] = "range"
     count: int
     used: int
     step_ms: float | None

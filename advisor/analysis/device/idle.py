@@ -10,8 +10,11 @@ import polars as pl
 
 from advisor.analysis.device.steps import DeviceView
 from advisor.model.intervals import EMPTY, Ints
+from advisor.model.profile import named
 from advisor.vocabulary import HOST_RANGES, IDLE_CAUSES, LAUNCH_GAP_NS, QUEUED_GAP_NS
 
+_HOLES_SHARE: Final = 0.05  # of the steps: so long no queued graph waits between its nodes
+_GRAPH_LAUNCH: Final = r"^(?:cu|cuda|hip)GraphLaunch"
 CAUSES: Final = tuple(IDLE_CAUSES)
 
 
@@ -86,7 +89,8 @@ def _cause_of_rest(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.str_
     """Cause of the time in each gap that no host range explains; shape (gaps,).
 
     A gap that ends its window has no next op there: the device waits for the host to begin the next step. At the
-    edges of a recording without steps, the device may be busy with work that was launched or runs outside it.
+    edges of a recording without steps, the device may be busy with work that was launched or runs outside it. Where ops
+    of CUDA graphs that were queued long before leave the device idle, nodes of these graphs were not recorded.
     """
     start, length = frame["start_ns"].to_numpy(), (frame["end_ns"] - frame["start_ns"]).to_numpy()
     dry = view.busy.last_end(start)  # before the window's start, where the gap lies across it
@@ -94,8 +98,28 @@ def _cause_of_rest(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.str_
     host_is_late = is_last | ~untold & (frame["launched_ns"].fill_null(0).to_numpy() > dry)
     was_waiting = view.host_spans("sync").within(dry - 1, dry) > 0
     at_edge = np.isin(start, view.starts) | is_last if not view.marked else np.zeros(len(start), bool)
+    beside = _beside_graphs(frame, view)
+    queued = beside & ~host_is_late & ~untold & (length > QUEUED_GAP_NS)
+    lacking = beside & bool(length[queued].sum() >= _HOLES_SHARE * view.total_ns)
     return np.select(
-        [at_edge, host_is_late & was_waiting, host_is_late, untold, length <= QUEUED_GAP_NS],
+        [at_edge | lacking, host_is_late & was_waiting, host_is_late, untold, length <= QUEUED_GAP_NS],
         ["unknown", "sync", "host_bound", "unknown", "queued"],
         "dependency",
     )
+
+
+def _beside_graphs(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.bool_]:
+    """Whether an op of a CUDA graph runs right before or right after each gap."""
+    replays = view.host.filter(named(_GRAPH_LAUNCH))["id"]
+    nodes = view.ops.filter(pl.col("launch").is_in(replays.implode()))
+    if not nodes.height:
+        return np.zeros(frame.height, bool)
+    before = frame["start_ns"].is_in((nodes["start_ns"] + nodes["dur_ns"]).implode())
+    beside: npt.NDArray[np.bool_] = (before | frame["next"].is_in(nodes["id"].implode())).to_numpy()
+    return beside
+
+
+def graph_holes_ns(view: DeviceView) -> int:
+    """Idle time of unknown cause beside ops of CUDA graphs, in the used steps."""
+    idle = view.once(gaps)
+    return int(idle["unknown_ns"].filter(pl.Series(_beside_graphs(idle, view), dtype=pl.Boolean)).sum())

@@ -63,7 +63,8 @@ class Replay:
     orders: Ints
     busy_until: Mapping[int, int]  # stream: when it is done with what was called before the first call
     launch_ns: int
-    tail_ns: int  # host work after the last call
+    returned_ns: int  # when the last call did
+    tail_ns: int  # host work after that
     steps: int
     recorded_ms: float
 
@@ -88,7 +89,11 @@ class Replay:
             self,
             gap=self.gap - _part(spans.within(self.free, self.start), 1 - rest),
             own=self.own - _part(spans.within(self.start, self.start + working), 1 - rest),
+            tail_ns=self.tail_ns - int(_part(self._tail_within(spans), 1 - rest)[0]),
         )
+
+    def _tail_within(self, spans: Union) -> Ints:
+        return spans.within([self.returned_ns], [self.returned_ns + self.tail_ns])
 
     def with_ops(self, ops: Ints, factor: float) -> Replay:
         """With the duration of these device ops multiplied by `factor`."""
@@ -206,6 +211,7 @@ def replay(view: DeviceView) -> Replay | None:
         orders=orders,
         busy_until=_still_running(view, begin),
         launch_ns=launch_ns,
+        returned_ns=int(returned.max()),
         tail_ns=max(0, host_end - int(returned.max())),
         steps=steps.height,
         recorded_ms=(max(end, host_end) - begin) / 1e6 / steps.height,
@@ -219,8 +225,9 @@ def trusted_replay(view: DeviceView) -> Replay | None:
 
 
 def _consecutive(steps: pl.DataFrame) -> pl.DataFrame:
-    """The longest run of steps whose numbers follow each other; the first of equals."""
-    run = (steps["step"].diff().fill_null(1) != 1).cum_sum().alias("run")
+    """The longest run of steps whose numbers follow each other without a pause; the first of equals."""
+    apart = (steps["step"].diff().fill_null(1) != 1) | (steps["pause_ns"].shift(1).fill_null(0) > 0)
+    run = apart.cum_sum().alias("run")
     runs = steps.with_columns(run).partition_by("run", maintain_order=True)
     return max(runs, key=lambda part: part.height, default=steps)
 

@@ -13,6 +13,7 @@ import polars as pl
 
 from advisor.errors import UsageError
 from advisor.inputs.hardware import Gpu, match
+from advisor.inputs.periods import LAUNCHING, NO_DEVICE_WORK
 from advisor.model.intervals import EMPTY, Ints, Union
 from advisor.model.profile import Profile, named
 
@@ -272,9 +273,14 @@ def _whole(profile: Profile) -> pl.DataFrame:
     before a device's first op where that op had to wait: the device was at work that was not recorded.
     """
     end = pl.col("start_ns") + pl.col("dur_ns")
-    on_host = profile.host_ops.group_by("worker").agg(host_start=pl.min("start_ns"), host_end=end.max())
+    on_host = profile.host_ops.group_by("worker").agg(
+        host_start=pl.min("start_ns"), host_end=end.max(), launches=named(LAUNCHING).fill_null(value=False).any()
+    )
     on_device = profile.device_ops.group_by("worker", "device").agg(first=pl.min("start_ns"), last=end.max())
-    work = profile.workers.select("worker", "work_start_ns", "work_end_ns")
+    bounds = (
+        pl.coalesce(f"work_{side}_ns", f"recorded_{side}_ns").alias(f"work_{side}_ns") for side in ("start", "end")
+    )
+    work = profile.workers.select("worker", *bounds)
     start = pl.coalesce("work_start_ns", "held_up", pl.min_horizontal("host_start", "first"))
     stop = pl.coalesce("work_end_ns", pl.max_horizontal("host_end", "last"))
     of_host = pl.col("work_start_ns").is_null() & pl.col("host_start").is_not_null()
@@ -291,7 +297,9 @@ def _whole(profile: Profile) -> pl.DataFrame:
             dur_ns=stop - start,
             host_start_ns=pl.when(of_host).then("host_start").otherwise(start),
             host_dur_ns=pl.when(of_host).then(pl.col("host_end") - pl.col("host_start")).otherwise(stop - start),
-            incomplete=pl.lit(None, pl.String),
+            mark_ns=pl.lit(None, pl.Int64),
+            pause_ns=pl.lit(0, pl.Int64),
+            incomplete=pl.when(pl.col("launches") & pl.col("first").is_null()).then(pl.lit(NO_DEVICE_WORK)),
         )
         .sort("worker", "device")
     )
@@ -336,9 +344,14 @@ def _steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
     usable = pl.col("left_out").is_null() & ~pl.col("compiled")
     median, fence = _median_and_fence(pl.col("dur_ns").filter(usable))
     host_median, host_fence = _median_and_fence(pl.col("host_dur_ns").filter(usable))
-    slow = usable & (pl.col("dur_ns") > fence) & (pl.col("dur_ns") >= _LEAST_OUTLIER * median)
-    # The device's queue is empty when the recording starts: the first window holds the host's lead as well.
     first = pl.int_range(pl.len()) == 0
+    steps = steps.with_columns(own_ns=pl.col("dur_ns") - pl.Series(_input_ns(steps, profile), dtype=pl.Int64))
+    own_median, own_fence = _median_and_fence(pl.col("own_ns").filter(usable))
+    # A batch that comes late is the loader's pace, no exception; only the first one may wait for the loader to start.
+    is_long = (pl.col("dur_ns") > fence) & (pl.col("dur_ns") >= _LEAST_OUTLIER * median)
+    is_own = (pl.col("own_ns") > own_fence) & (pl.col("own_ns") >= _LEAST_OUTLIER * own_median)
+    slow = usable & is_long & (is_own | first)
+    # Where it ends, the queue may hold more than where it began: the host's lead.
     filling = first & pl.col("device").is_not_null()
     usual_host = pl.col("host_dur_ns") <= pl.max_horizontal(host_fence, _LEAST_OUTLIER * host_median)
     filling &= usual_host & (pl.col("dur_ns") > pl.col("host_dur_ns"))
@@ -373,7 +386,20 @@ def _steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
         )
     )
     kept = "steady" if judged["steady"].null_count() >= _ENOUGH_STEPS else "left_out"
-    return judged.with_columns(left_out=pl.col(kept)).select(*steps.columns[:-1])
+    return judged.with_columns(left_out=pl.col(kept)).drop("compiled", "own_ns", "steady")
+
+
+def _input_ns(steps: pl.DataFrame, profile: Profile) -> Ints:
+    """Time in each step in which a batch is asked for and the device idles."""
+    worker, device = steps["worker"][0], steps["device"][0]
+    asks = spans(profile.host_ops.filter((pl.col("worker") == worker) & (pl.col("kind") == "input")))
+    busy = spans(
+        profile.device_ops.filter((pl.col("worker") == worker) & pl.col("device").eq_missing(pl.lit(device, pl.Int32)))
+    )
+    start = steps["start_ns"].to_numpy()
+    end = start + steps["dur_ns"].to_numpy()
+    waits: Ints = asks.within(start, end) - (asks & busy).within(start, end)
+    return waits
 
 
 def first_uses(host: pl.DataFrame, ops: pl.DataFrame) -> Union:

@@ -68,38 +68,12 @@ DEVICE_EVENTS = Metric(
     "rows of device ops, whole recording",
     needs=_NEEDS,
 )
-BETWEEN_STEPS_SHARE = Metric(
-    "between_steps_share",
-    "share",
-    "Part of the time from the first step's start to the last one's end that is in no step.",
-    "time between the host's ranges of consecutive complete steps / (that + those ranges); 0 for one step",
-)
-BETWEEN_STEPS_INPUT_PART = Metric(
-    "between_steps_input_part",
-    "share",
-    "In how much of that time a batch is asked for, as far as that was recorded.",
-    "time between those ranges during a request for input / that time; 0 without any",
-)
 
 
-@measures(DEVICE_EVENTS, BETWEEN_STEPS_SHARE, BETWEEN_STEPS_INPUT_PART)
+@measures(DEVICE_EVENTS)
 def recording(view: DeviceView) -> Mapping[Metric, Value]:
-    """How much of the job the recording and its marks hold."""
-    if not view.total_ns:
-        return {}
-    return {DEVICE_EVENTS: view.ops.height, **_between_steps(view)}
-
-
-def _between_steps(view: DeviceView) -> Mapping[Metric, Value]:
-    names = (BETWEEN_STEPS_SHARE, BETWEEN_STEPS_INPUT_PART)
-    steps = view.complete.sort("host_start_ns")
-    if not steps["step"].diff().drop_nulls().eq(1).all():
-        return dict.fromkeys(names, Missing("incomplete_steps"))
-    start, end = steps["host_start_ns"].to_numpy(), (steps["host_start_ns"] + steps["host_dur_ns"]).to_numpy()
-    extent = Union.of([start.min()], [end.max()])
-    between = minus(extent, Union.of(start, end))
-    asking = (between & view.host_spans("input")).total
-    return dict(zip(names, (between.total / max(1, extent.total), asking / max(1, between.total)), strict=True))
+    """How much of the device the recording holds."""
+    return {DEVICE_EVENTS: view.ops.height} if view.total_ns else {}
 
 
 HOST_EAGER_SHARE = Metric(

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import minus, stalls, start_up, unknown_idle, waits_that_cost
-from advisor.analysis.device.idle import CAUSES, gaps
+from advisor.analysis.device.idle import CAUSES, gaps, graph_holes_ns
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
@@ -141,6 +141,15 @@ def _owned(view: DeviceView, idle: Union, cause: str) -> Union:
         ("device_ops",),
     ),
     Metric(
+        "graph_hole_share",
+        "share",
+        "Part of the step beside ops of CUDA graphs in which the device seems idle, but nodes were not recorded.",
+        "idle time beside ops of CUDA graphs / step time, if queued ones wait over 5 us each in 5 % of it; else 0",
+        _SOURCE,
+        _NEEDS,
+        _longest("unknown"),
+    ),
+    Metric(
         "idle_causes",
         "text",
         "The causes of the idle time, the largest first.",
@@ -169,6 +178,7 @@ def idle(view: DeviceView) -> Mapping[str, Value]:
         told[_SILENT] = _silent_share(view)
         told[_words("host_bound")] -= told[_SILENT]
     values["startup_share"] = startup
+    values["graph_hole_share"] = graph_holes_ns(view) / view.total_ns
     values["idle_causes"] = _in_words(told | {longest: startup, _EITHER: sum(doubtful.values())})
     if why:
         values |= dict.fromkeys(_DOUBTFUL, why)

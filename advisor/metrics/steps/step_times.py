@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import polars as pl
 
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.missing import Missing
 
 
 @measures(
     Metric("steps", "count", "Steps used.", "number of steps left after `--steps`"),
-    Metric("step_ms", "ms", "Typical step time.", "median over the used steps of (window end - window start)"),
+    Metric("step_ms", "ms", "Typical step time.", "median over the used steps of (next step's start - its own start)"),
     Metric(
-        "step_mean_ms", "ms", "Mean step time; what shares and savings are relative to.", "sum of the windows / steps"
+        "step_mean_ms", "ms", "Mean step time; what shares and savings are relative to.", "sum of the periods / steps"
+    ),
+    Metric(
+        "mark_ms",
+        "ms",
+        "How long the range is that marks a step: less than the step where the loop does more than the range holds.",
+        "mean over the used steps of the range's length on the host",
     ),
     Metric(
         "complete_step_mean_ms",
@@ -27,7 +35,7 @@ from advisor.metrics.metric import Metric, Value, measures
         "host_active_ms",
         "ms",
         "Host work per step: the step cannot get shorter than this while the host does the same work.",
-        "mean over steps of (the host's own range - time it was blocked in calls that wait for the device)",
+        "mean over steps of (the host's own period - time it was blocked in calls that wait for the device)",
         needs=("host_ops",),
     ),
     Metric(
@@ -49,11 +57,17 @@ def step_times(view: DeviceView) -> Mapping[str, Value]:
         "steps": view.steps.height,
         "step_ms": float(np.median(times)),
         "step_mean_ms": mean,
+        "mark_ms": _mark_ms(view),
         "complete_step_mean_ms": float(view.complete["dur_ns"].to_numpy().mean() / 1e6),
         "step_cv": float(times.std(ddof=1)) / mean if len(times) > 1 and mean else None,
         "host_active_ms": host_active,
         "device_slack_ms": None if host_active is None else max(0.0, mean - host_active),
     }
+
+
+def _mark_ms(view: DeviceView) -> Value:
+    mean = view.steps["mark_ns"].cast(pl.Float64).mean()
+    return mean / 1e6 if isinstance(mean, float) else Missing("no_marks")
 
 
 def _host_active_ms(view: DeviceView) -> float | None:

@@ -32,14 +32,13 @@ _NAMED: Final = 3
 _SPREAD: Final = 3 * 1.4826  # of the median absolute deviation: how short steady steps get, as the fence tells how long
 _LEAST_SPREAD: Final = 0.03  # of the median: step times of one job vary by 1 to 3 % anyway
 _ALWAYS_SHARE: Final = 0.05
-_OFTEN_SHARE: Final = 0.2  # of the complete steps: what makes so many long is no exception
-_MOSTLY: Final = 0.5
 _START_UP: Final = 3  # steps in a row that may compile: the first, what the second finds anew, one to spare
 _TELLING_SHARE: Final = 0.1  # of the excess: causes below are not named
 _SOURCE: Final = (
-    "steps are uneven above median + 3 x 1.4826 x MAD of the complete steps and 1.1 x their median, or where "
-    "compilation ran in them; a first one in which the host got ahead of the device, or of whose excess first uses of "
-    "kernels (without a device: ops that all other steps run too) take half or more, is left out, but is no outlier"
+    "steps are uneven above median + 3 x 1.4826 x MAD of the complete steps and 1.1 x their median, with and without "
+    "their waits for input, or where compilation ran in them; a first one in which the host got ahead of the device, "
+    "or of whose excess first uses of kernels (without a device: ops that all other steps run too) take half or more, "
+    "is left out, but is no outlier"
 )
 
 
@@ -76,9 +75,8 @@ def _long_places(view: DeviceView) -> pl.DataFrame:
         "outlier_own_ms",
         "ms",
         "The same apart from what slows down every other step too.",
-        "outlier_excess_ms, less outlier_input_ms where the used steps wait for input in 5 % of their time or "
-        "outlier_input_steps_share is a fifth, less outlier_python_ms "
-        "where Python keeps the device idle (without a device: works) in 5 % of it",
+        "outlier_excess_ms, less outlier_input_ms where the used steps wait for input in 5 % of their time, less "
+        "outlier_python_ms where Python keeps the device idle (without a device: works) in 5 % of it",
         _SOURCE,
         where=_long_places,
     ),
@@ -116,13 +114,6 @@ def _long_places(view: DeviceView) -> pl.DataFrame:
         "ms",
         "What waiting for input adds to the mean step in those steps, and in a first one left out.",
         "sum over them of input time beyond the used steps' mean, at most their excess / complete steps",
-        _SOURCE,
-    ),
-    Metric(
-        "outlier_input_steps_share",
-        "share",
-        "Part of the complete steps that are left out for their length and wait for input in most of it.",
-        "such steps of which half of the excess over the used steps is input, if there are several / complete steps",
         _SOURCE,
     ),
     Metric(
@@ -172,10 +163,7 @@ def uneven(view: DeviceView) -> Mapping[str, Value]:
     beyond = _beyond(view, long)
     excess = _excess(long, typical)
     inputs, pythons = (float(np.minimum(beyond[cause], excess).sum()) for cause in ("input", "python"))
-    starved = _mostly_input(beyond["input"], excess) / whole
-    elsewhere = inputs * (starved >= _OFTEN_SHARE or _acts_always(view, "input")) + pythons * _acts_always(
-        view, "python"
-    )
+    elsewhere = inputs * _acts_always(view, "input") + pythons * _acts_always(view, "python")
     beyond_all, excess_all = _beyond(view, left_out), _excess(left_out, typical)
     by_input, by_python = (float(np.minimum(beyond_all[cause], excess_all).sum()) for cause in ("input", "python"))
     most, mean = _excess(view.uneven, short).sum(), view.total_ns / view.steps.height
@@ -189,7 +177,6 @@ def uneven(view: DeviceView) -> Mapping[str, Value]:
         "outlier_causes": _in_words(view, beyond),
         "outlier_cause": _first_cause(view, beyond) if long.height else "",
         "outlier_input_ms": by_input / whole / 1e6,
-        "outlier_input_steps_share": starved,
         "outlier_python_ms": by_python / whole / 1e6,
         **_compiling(view, whole),
     }
@@ -205,12 +192,6 @@ def _acts_always(view: DeviceView, cause: str) -> bool:
     """Whether a cause acts in 5 % of the used steps too: then its own rule counts the uneven ones as well."""
     when = minus(view.once(_when)[cause], view.busy)
     return (view.share(when) or 0.0) >= _ALWAYS_SHARE
-
-
-def _mostly_input(waited: Ints, excess: npt.NDArray[np.float64]) -> int:
-    """How many steps are long because of input; one alone is an exception."""
-    many = int(((excess > 0) & (waited >= _MOSTLY * excess)).sum())
-    return many if many > 1 else 0
 
 
 def _late(view: DeviceView) -> pl.DataFrame:

@@ -41,6 +41,7 @@ def run(times: Sequence[float] = STEADY, *, findings: Sequence[Finding] = (), **
     """A run of one worker whose steps take `times`, in ms."""
     mean = sum(times) / len(times) if times else None
     steps = Steps(
+        timed_by="period",
         marked=given.get("marked", True),
         count=len(times),
         used=len(times),

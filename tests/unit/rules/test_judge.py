@@ -229,12 +229,12 @@ def test_the_fix_whose_condition_holds_comes_first_and_one_whose_does_not_is_lef
 def test_time_that_no_saving_reckons_with_comes_first_where_it_is_most_of_it(share, first):
     between = rule(
         "between",
-        "between_steps_share > 0.1",
-        severity={"high": "between_steps_share > 0.5", "medium": True},
-        says="{{ between_steps_share | percent }}",
+        "idle_share > 0.1",
+        severity={"high": "idle_share > 0.5", "medium": True},
+        says="{{ idle_share | percent }}",
         leads=True,
     )
-    found = measured({"between_steps_share": share, "input_share": 0.9})
+    found = measured({"idle_share": share, "input_share": 0.9})
     within = rule("within", severity={"high": True}, **saving(40, 90))
     assert judged(found, between, within).findings[0].rule == first
 

@@ -14,14 +14,16 @@ import polars as pl
 from advisor.errors import ReadError
 from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace
-from advisor.inputs.links import named_ranges, require_ranges, steps, with_launches, with_parents
+from advisor.inputs.inferred import Inferred, inferred
+from advisor.inputs.links import named_ranges, profiler_steps, require_ranges, steps, with_launches, with_parents
 from advisor.inputs.names.kernels import collective_op, family
+from advisor.inputs.periods import LAUNCHING, pauses, with_requests
 from advisor.inputs.readers.kineto.columns import Columns
 from advisor.inputs.readers.kineto.decode import KINETO, Device, Distributed, Event, Header
 from advisor.inputs.readers.kineto.names import DTYPE_BYTES, copy_kind, copy_memory
 from advisor.inputs.readers.kineto.software import is_on, options, software
 from advisor.model.missing import Missing
-from advisor.model.profile import DEVICE_OP_KINDS, Profile
+from advisor.model.profile import DEVICE_OP_KINDS, Profile, named
 from advisor.text import count
 
 FORMAT: Final = "kineto"
@@ -84,21 +86,32 @@ def _profile(
     host = with_parents(_host(columns, base_ns))
     if step_range is not None:
         require_ranges(host, step_range)
-    ranges = None if step_range is None else named_ranges(host, step_range)
-    step_rows, device = steps(host, with_launches(_device(columns, base_ns), host), ranges, cut_off=trace.cut_off)
+    chosen = _marks(host, step_range)
+    step_rows, device = steps(host, with_launches(_device(columns, base_ns), host), chosen.marks, cut_off=trace.cut_off)
     tables = {
         "workers": _workers(header, info, columns, name, worker),
         "devices": _with_devices_of(_devices(header), device),
         "steps": step_rows,
         "device_ops": device,
-        "host_ops": host,
+        "host_ops": with_requests(host, device, step_rows),
         "syncs": columns.syncs.with_columns(pl.col("start_ns") + base_ns),
         "collectives": _collectives(device, host),
         "allocations": _allocations(columns, device, base_ns),
     }
     numbered = {key: frame.with_columns(worker=pl.lit(worker, pl.Int32)) for key, frame in tables.items()}
-    profile = Profile.of(numbered, format=FORMAT, salvaged=trace.salvaged)
-    return replace(profile, lacks=_lacks(profile, cut_off=trace.cut_off, memory_on=is_on(header, "profile_memory")))
+    unrecorded = _unrecorded_kernels(device, host)
+    notes = [note for note in (chosen.how, unrecorded and unrecorded.words) if note]
+    profile = Profile.of(numbered, format=FORMAT, salvaged=[*trace.salvaged, *notes, *pauses(step_rows)])
+    lacks = _lacks(profile, cut_off=trace.cut_off, memory_on=is_on(header, "profile_memory"))
+    return replace(profile, lacks=lacks | ({"device_ops": unrecorded} if unrecorded else {}))
+
+
+def _marks(host: pl.DataFrame, step_range: str | None) -> Inferred:
+    """What begins the steps: the ranges that were named, else `ProfilerStep#N`, else what the loop calls in each."""
+    if step_range is not None:
+        return Inferred(named_ranges(host, step_range), "")
+    marks = profiler_steps(host)
+    return Inferred(marks, "") if marks.height else inferred(host)
 
 
 def _host(columns: Columns, base_ns: int) -> pl.DataFrame:
@@ -262,3 +275,9 @@ _WHY_ABSENT: Final = {
     "allocations.allocated_bytes": "no_memory_totals",
     "collectives.bytes": "no_collective_sizes_pytorch",
 }
+
+
+def _unrecorded_kernels(device: pl.DataFrame, host: pl.DataFrame) -> Missing | None:
+    """That launches were recorded, and nothing that they launched."""
+    launches = 0 if device.height else host.select(named(LAUNCHING).sum()).item() or 0
+    return Missing("kernels_not_recorded", launches=launches) if launches else None

@@ -32,6 +32,7 @@ from polars.datatypes import DataTypeClass
 from advisor.errors import ReadError
 from advisor.inputs.links import innermost, require_ranges, steps, with_launches, with_parents
 from advisor.inputs.names.kernels import collective_op
+from advisor.inputs.periods import pauses, with_requests
 from advisor.inputs.readers.nsys import events
 from advisor.inputs.readers.nsys.gpus import devices, samples_by_device
 from advisor.inputs.readers.nsys.stepping import WARM_UP, choose
@@ -193,11 +194,11 @@ def _of_process(tables: Mapping[str, pl.DataFrame], worker: Mapping[str, object]
         ),
         "steps": step_rows,
         "device_ops": device,
-        "host_ops": host,
+        "host_ops": with_requests(host, device, step_rows),
         "collectives": _collectives(host, device),
     }
     numbered = {table: rows.with_columns(worker=pl.lit(worker["worker"], pl.Int32)) for table, rows in filled.items()}
-    notes = [chosen.how] if chosen.how else []
+    notes = [*([chosen.how] if chosen.how else []), *pauses(step_rows)]
     if not step_rows.height and begins_ns is not None:
         notes += _start_up(host, device, begins_ns)
     return Profile.of(numbered, format=FORMAT, salvaged=notes)

@@ -53,6 +53,8 @@ NEEDS_PATH: Final = False
 _LATEST_NS: Final = (1 << 62) - (1 << 54)
 _OF_JAX: Final = r"^PjitFunction\(|^\$pjit\.py|^pjit\("
 _OF_TENSORFLOW: Final = r"^(?:ExecutorState::|Eager(?:Kernel)?Execute|FunctionRun|TFE_|SessionRun|Iterator::)"
+_RECORDER_STARTS: Final = r"(?:^|[ .])start_trace$|profiler\.start$"
+_RECORDER_STOPS: Final = r"(?:^|[ .])stop_trace$|profiler\.stop$"
 _TPU_NOTE: Final = "a TPU profile: its XLA ops are read as kernels; what only TPUs have is left out"
 
 
@@ -232,6 +234,7 @@ def _with_load(ops: pl.DataFrame, described: pl.DataFrame) -> pl.DataFrame:
 def _workers(parts: _Parts, host: pl.DataFrame, ops: pl.DataFrame, name: str) -> pl.DataFrame:
     producer = f"JAX {parts.jax_version}" if parts.jax_version else None
     file = name.rsplit("/", 1)[-1]
+    begin, end = _recorded(host, ops)
     return pl.DataFrame(
         {
             "name": [re.sub(r"(?:\.xplane\.pb|\.trace\.json)?(?:\.gz)?$", "", file) or "host"],
@@ -239,9 +242,26 @@ def _workers(parts: _Parts, host: pl.DataFrame, ops: pl.DataFrame, name: str) ->
             "framework": ["jax" if producer else _framework(host, ops)],
             "producer": [producer or "XPlane"],
             "file": [name],
+            "recorded_start_ns": [begin],
+            "recorded_end_ns": [end],
         },
-        schema_overrides={"pid": pl.Int64, "framework": pl.String},
+        schema_overrides={
+            **dict.fromkeys(["pid", "recorded_start_ns", "recorded_end_ns"], pl.Int64),
+            "framework": pl.String,
+        },
     )
+
+
+def _recorded(host: pl.DataFrame, ops: pl.DataFrame) -> tuple[int | None, int | None]:
+    """Where the recorder's own calls leave off and begin again; null where they were not recorded."""
+    name, ends = pl.col("name").cast(pl.String), pl.col("start_ns") + pl.col("dur_ns")
+    begin = host.filter(name.str.contains(_RECORDER_STARTS)).select(ends.max()).item()
+    until = host.filter(name.str.contains(_RECORDER_STOPS))["start_ns"].min()
+    if begin is None and until is None:
+        return None, None
+    moments = pl.concat([rows.select("start_ns", end=ends) for rows in (host, ops)])
+    bounds = moments.select(pl.min("start_ns"), pl.max("end")).row(0)
+    return begin if begin is not None else bounds[0], until if isinstance(until, int) else bounds[1]
 
 
 def _framework(host: pl.DataFrame, ops: pl.DataFrame) -> str | None:

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from advisor.inputs.periods import device_periods, device_windows, host_periods
 from advisor.inputs.readers.xplane.names import copies
 from advisor.model.intervals import Ints
 from advisor.model.profile import HOST_OP_KINDS, TEXT
@@ -14,11 +15,9 @@ from advisor.vocabulary import DRIVER_CALLS
 
 _WORK: Final = ["op", "collective"]
 _JUMPS: Final = 40  # each doubles how far is seen: more than any chain of hand-overs is long
-_CUT_OFF_SHARE: Final = 0.8  # of the previous step's device work: torch-tb-profiler's rule for a last step cut short
 _LOAD_NS: Final = 10_000  # what the host does in less before it dispatches is the loop itself
 _DISPATCH: Final = r"^(?:PjitFunction\(|TFE_|EagerExecute|FunctionRun|SessionRun|ExecutorState::)|Execut(?:e|able)"
 _DISPATCHES: Final = ["op", "runtime", "sync", "collective", "compile"]
-_MARK_COLUMNS: Final = ["group", "step", "name", "host_start_ns", "host_dur_ns"]
 
 
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
@@ -63,21 +62,22 @@ def steps(
     """Steps per device, the host ops and the device ops with their `step`.
 
     Where the profiler drew steps on the devices (`drawn`), they are the steps, and an event's group tells which it is
-    part of. Else the ranges of the host that bear a step number are: an event is part of the step in whose range it, or
-    what asked for it on another thread, stands. A step's window on a device reaches from the start of the host's range
-    (or the end of the step before it) to the end of that range or of the step's last kernel there; a drawn step without
-    a range of the host keeps its own window, which begins with its first kernel.
+    part of. Else the ranges of the host that bear a step number begin the steps: an event is part of the step in whose
+    period (see `advisor.inputs.periods`) it, or what asked for it on another thread, stands.
     """
     marks = _marks(host)
     if device_steps.height:
         device_steps = _numbered(device_steps, "device")
         groups = device_steps.select("group", "step").drop_nulls().unique("group", keep="first")
         host, device = _by_group(host, groups), _by_group(device, groups)
-        return _device_windows(device_steps, marks), host, device
-    host = host.with_columns(step=_owned(host, marks))
-    device = _of_launches(device, host, marks)
+        return _device_periods(device_steps, marks, host, device), host, device
+    periods = host_periods(marks, host, device)
+    host = host.with_columns(step=_owned(host, periods))
+    device = _of_launches(device, host, periods)
     used = device.filter(pl.col("step").is_not_null())["device"].unique().sort().to_list() or [None]
-    return pl.concat([_windows(marks, device, number) for number in used]), host, device
+    called = host["start_ns"].gather(device["launch"])
+    windows = [device_periods(periods, device, called, number, cut_off=False) for number in used]
+    return pl.concat(windows).drop("id", "group", "number"), host, device
 
 
 def with_loads(host: pl.DataFrame) -> pl.DataFrame:
@@ -162,7 +162,8 @@ def _by_group(ops: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
 def _owned(host: pl.DataFrame, marks: pl.DataFrame) -> pl.Series:
     """The step of each host op: that of its group, or of the range that it, or what asked for it, stands in.
 
-    Where no hand-over between threads was recorded at all, time takes its place.
+    On the threads that mark the steps, time tells whose what stands between the marks is. Where no hand-over between
+    threads was recorded at all, it tells for all of them.
     """
     steps = np.full(host.height, -1, np.int64)
     if marks.height:
@@ -177,7 +178,13 @@ def _owned(host: pl.DataFrame, marks: pl.DataFrame) -> pl.Series:
             owner = further
         of_mark = np.full(host.height, -1, np.int64)
         of_mark[marks["id"].to_numpy()] = marks["step"].to_numpy()
+        threads = host["thread"].gather(marks["id"]).unique()
+        timed = np.where(
+            host["thread"].is_in(threads.implode()), _during(host["start_ns"].to_numpy(), marks).fill_null(-1), -1
+        )
         steps = of_mark[owner]
+        for between in (timed[owner], timed):
+            steps = np.where(steps < 0, between, steps)
     owned = pl.Series("step", steps).replace(-1, None).cast(pl.Int32)
     if host["asked_by"].null_count() == host.height:
         owned = pl.select(pl.coalesce(owned, _during(host["start_ns"].to_numpy(), marks)).alias("step")).to_series()
@@ -208,57 +215,23 @@ def _during(at: Ints, marks: pl.DataFrame) -> pl.Series:
     return pl.select(pl.when(inside).then(marks["step"].gather(np.maximum(i, 0)))).to_series()
 
 
-def _device_windows(device_steps: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
+def _device_periods(
+    device_steps: pl.DataFrame, marks: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame
+) -> pl.DataFrame:
+    """Steps of every device as the profiler recorded them there, each until the next begins."""
     of_host = marks.select("group", "host_start_ns", "host_dur_ns").drop_nulls("group").unique("group", keep="first")
-    end = pl.col("start_ns") + pl.col("dur_ns")
-    host_end = pl.col("host_start_ns") + pl.col("host_dur_ns")
-    windows = device_steps.sort("device", "start_ns").join(of_host, on="group", how="left", maintain_order="left")
-    windows = windows.with_columns(
-        start_ns=pl.min_horizontal("host_start_ns", "start_ns"), end=pl.max_horizontal(host_end, end)
+    rows = device_steps.sort("device", "start_ns").join(of_host, on="group", how="left", maintain_order="left")
+    rows = rows.with_columns(
+        host_start_ns=pl.coalesce("host_start_ns", "start_ns"), host_dur_ns=pl.coalesce("host_dur_ns", "dur_ns")
     )
-    before = pl.col("end").cum_max().shift(1).over("device")
-    return windows.with_columns(start_ns=pl.max_horizontal("start_ns", before)).select(
-        "device",
-        "step",
-        "name",
-        "start_ns",
-        dur_ns=(pl.col("end") - pl.col("start_ns")).clip(0),
-        host_start_ns=pl.coalesce("host_start_ns", "start_ns"),
-        host_dur_ns=pl.coalesce("host_dur_ns", (pl.col("end") - pl.col("start_ns")).clip(0)),
-        incomplete=pl.lit(None, pl.String),
+    return pl.concat(
+        [_periods_on_device(steps, host, device) for steps in rows.partition_by("device", maintain_order=True)]
     )
 
 
-def _windows(marks: pl.DataFrame, device: pl.DataFrame, number: int | None) -> pl.DataFrame:
-    """The steps of one device (None: of the host alone)."""
-    ops = device.filter(pl.col("device") == number) if number is not None else device.clear()
-    kernel_end = (
-        pl.when(pl.col("kind").is_in(["kernel", "collective"])).then(pl.col("start_ns") + pl.col("dur_ns")).max()
-    )
-    ends = ops.group_by("step").agg(kernel_end=kernel_end, ops=pl.len())
-    host_end = pl.col("host_start_ns") + pl.col("host_dur_ns")
-    end = pl.max_horizontal(host_end, "kernel_end").cum_max()
-    start = pl.max_horizontal("host_start_ns", end.shift(1))
-    return marks.join(ends, on="step", how="left", maintain_order="left").select(
-        "step",
-        "name",
-        "host_start_ns",
-        "host_dur_ns",
-        start_ns=start,
-        dur_ns=end - start,
-        device=pl.lit(number, pl.Int32),
-        incomplete=_cut_off() if number is not None else pl.lit(None, pl.String),
-    )
-
-
-def _cut_off() -> pl.Expr:
-    """Why a step at the end of the recording is not whole, null where it is."""
-    ops = pl.col("ops").fill_null(0)
-    after = ops.reverse().cum_sum().reverse()  # in this step and all later ones
-    short = (after > 0) & (after == ops) & (ops < _CUT_OFF_SHARE * ops.shift(1))
-    return (
-        pl.when(after == 0)
-        .then(pl.lit("none of its device work was recorded"))
-        .when(short)
-        .then(pl.lit("the recording ended before its device work did"))
-    )
+def _periods_on_device(device_steps: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
+    """The recorded steps of one device."""
+    marks = device_steps.sort("host_start_ns").select("device", "step", "name", "host_start_ns", "host_dur_ns")
+    ends = device_steps.select("step", first_ns="start_ns", kernel_end=pl.col("start_ns") + pl.col("dur_ns"))
+    strays = pl.DataFrame(schema={"before": pl.Int64, "kernel_end": pl.Int64})
+    return device_windows(host_periods(marks, host, device), ends, strays)

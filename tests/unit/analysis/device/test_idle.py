@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from advisor.analysis.device.host_work import launch_gaps, stalls
-from advisor.analysis.device.idle import CAUSES, gaps
+from advisor.analysis.device.idle import CAUSES, gaps, graph_holes_ns
+from advisor.analysis.device.steps import DeviceView
 from advisor.model.profile import Profile
 from tests.tables import kernel, on_device, on_host, profile, step, view
 
@@ -226,3 +227,20 @@ def test_no_window_no_gap():
 def test_times_before_zero_are_times():
     device = [kernel(-100, -80, -100), kernel(-40, 0, -42), kernel(0, 1, -60)]
     assert found(profile(device, steps=[step(1, -100, 0)])) == [(-80, -40, {"host_bound": 40})]
+
+
+def replayed(*spans_us: tuple[float, float], launched: float = 5) -> DeviceView:
+    """Nodes of one CUDA graph, launched at 4 us, in a step of 1,000."""
+    call = on_host("runtime", 4, launched, name="cudaGraphLaunch")
+    nodes = [kernel(start, end) | {"launch": 0} for start, end in spans_us]
+    return view(profile(nodes, [call], [step(1, 0, 1000)]))
+
+
+def test_a_long_gap_between_queued_nodes_of_a_graph_is_not_called_idle_for_a_cause():
+    holes = replayed((10, 100), (400, 1000))
+    assert gaps(holes)["unknown_ns"].sum() == 310_000  # the gap before the first node too: it may be as incomplete
+    assert graph_holes_ns(holes) == 310_000
+
+
+def test_a_graph_that_was_recorded_whole_has_no_holes():
+    assert graph_holes_ns(replayed((10, 500), (503, 1000))) == 0

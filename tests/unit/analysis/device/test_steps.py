@@ -31,43 +31,116 @@ def why(made: Profile, number: int, choice: str = "steady") -> str | None:
 # ------------------------------------------------------------------------------------ the steps rule
 
 
+def marks(*spans: tuple[float, float], name: str = "ProfilerStep#{}") -> list[Row]:
+    return [on_host("step", start, end, name=name.format(i + 1)) for i, (start, end) in enumerate(spans)]
+
+
 def test_a_step_lasts_until_its_last_kernel_ends_and_the_next_begins_there():
     # us      0    10   20   30   40   50   60
     # host    |-- 1 ---||-- 2 ---||-- 3 ---|
     # calls      a  b        c        d
-    # kernels      aaaaaaa                         to 18
-    #                     bbbbbbb                  to 25, so step 1 is 0 to 25
+    # kernels      aaaaaaa                         from 8 to 18
+    #                     bbbbbbb                  to 25: step 1 takes 20 on the host, 17 on the device
     #                            cc                to 28: step 2 is 25 to 40, its host's end
     #                                     ddddddd  to 62: step 3 is 40 to 62
-    host = [*(on_host("step", 20 * i, 20 * i + 20, name=f"ProfilerStep#{i + 1}") for i in range(3))]
+    host = marks((0, 20), (20, 40), (40, 60))
     device = [kernel(8, 18, 5), kernel(18, 25, 8), kernel(26, 28, 24), kernel(50, 62, 44)]
     rows, ops = windows_of(host, device)
     assert rows.select("step", "start_ns", "dur_ns", "host_start_ns", "host_dur_ns", "incomplete").rows() == [
-        (1, 0, 25_000, 0, 20_000, None),
+        (1, 5_000, 20_000, 0, 20_000, None),
         (2, 25_000, 15_000, 20_000, 20_000, None),
         (3, 40_000, 22_000, 40_000, 20_000, None),
     ]
     assert ops["step"].to_list() == [1, 1, 2, 3]
 
 
-def test_an_op_whose_call_crosses_a_boundary_belongs_to_no_step():
-    host = [on_host("step", 0, 20, name="ProfilerStep#1"), on_host("step", 20, 40, name="ProfilerStep#2")]
+def test_an_op_belongs_to_the_step_in_which_its_call_begins():
     device = [kernel(5, 6, 4), kernel(22, 30, 20.5), kernel(45, 46, 44), kernel(31, 32, 30), kernel(50, 51)]
-    rows, ops = windows_of(host, device)
-    assert ops["step"].to_list() == [1, None, None, 2, None]
-    assert rows["dur_ns"].to_list() == [20_000, 20_000]
+    rows, ops = windows_of(marks((0, 20), (20, 40)), device)
+    assert ops["step"].to_list() == [1, 1, None, 2, None]
+    assert rows.select("start_ns", "dur_ns").rows() == [(5_000, 25_000), (30_000, 10_000)]
 
 
 def test_a_copy_does_not_lengthen_its_step():
-    host = [on_host("step", 0, 20, name="ProfilerStep#1")]
-    rows, _ = windows_of(host, [on_device("memcpy", 10, 50, 5), kernel(10, 21, 6)])
+    rows, _ = windows_of(marks((0, 20)), [on_device("memcpy", 10, 50, 5), kernel(0, 21, 1)])
     assert rows["dur_ns"].to_list() == [21_000]
 
 
 def test_a_collective_lengthens_its_step_as_any_kernel_does():
-    host = [on_host("step", 0, 20, name="ProfilerStep#1")]
-    rows, _ = windows_of(host, [kernel(10, 21, 6), on_device("collective", 21, 30, 7)])
+    rows, _ = windows_of(marks((0, 20)), [kernel(0, 21, 1), on_device("collective", 21, 30, 7)])
     assert rows["dur_ns"].to_list() == [30_000]
+
+
+def test_time_between_the_marks_belongs_to_the_step_before():
+    # Marks of 10 us every 40 us: three periods of 40, and a last one whose end was not recorded.
+    rows, ops = windows_of(
+        marks(*((40 * i, 40 * i + 10) for i in range(4))),
+        [kernel(40 * i + at, 40 * i + at + 3, 40 * i + at - 1) for i in range(4) for at in (5, 30)],
+    )
+    assert rows.select("start_ns", "dur_ns", "host_dur_ns", "mark_ns").rows() == [
+        *((40_000 * i, 40_000, 40_000, 10_000) for i in range(3)),
+        (120_000, 10_000, 10_000, 10_000),
+    ]
+    assert [why is None for why in rows["incomplete"]] == [True, True, True, False]
+    assert ops["step"].to_list() == [1, 1, 2, 2, 3, 3, 4, None]
+
+
+def test_wider_marks_change_no_period():
+    device = [kernel(40 * i + 15, 40 * i + 39, 40 * i + 11) for i in range(5)]
+    narrow, wide = (windows_of(marks(*((40 * i, 40 * i + n) for i in range(5))), device)[0] for n in (10, 40))
+    columns = ("start_ns", "dur_ns", "host_start_ns", "host_dur_ns")
+    assert narrow.select(columns).rows()[:4] == wide.select(columns).rows()[:4]
+    assert wide["incomplete"].null_count() == 5  # marks that touch tell where the last one ends
+
+
+def test_work_that_was_queued_before_the_first_step_counts_in_none():
+    # The host's steps take 16 us and the device's 20; until 50 it works off what was launched before, one call unknown.
+    backlog = [kernel(0, 30), kernel(30, 50, -5)]
+    own = [kernel(50 + 20 * i, 70 + 20 * i, 16 * i + 8) for i in range(3)]
+    rows, ops = windows_of(marks(*((16 * i, 16 * i + 16) for i in range(3))), backlog + own)
+    assert rows.select("start_ns", "dur_ns").rows() == [(50_000, 20_000), (70_000, 20_000), (90_000, 20_000)]
+    assert ops["step"].to_list() == [None, None, 1, 2, 3]
+
+
+def test_the_first_step_is_as_long_as_the_longer_of_its_periods():
+    # Launched 10 us after the mark; 20 us on the device. The host takes 12 a step, then 25: it gets ahead, or does not.
+    def first(host_us: float) -> tuple[int, int]:
+        own = [kernel(max(10 + 20 * i, host_us * i + 10), 0, host_us * i + 9) for i in range(3)]
+        ran = [op | span(op["start_ns"] / 1000, op["start_ns"] / 1000 + 20) for op in own]
+        rows, _ = windows_of(marks(*((host_us * i, host_us * i + host_us) for i in range(3))), ran)
+        return rows["start_ns"][0], rows["dur_ns"][0]
+
+    assert first(12) == (10_000, 20_000)
+    assert first(25) == (5_000, 25_000)  # the device is 5 behind at the end, as in every step
+
+
+def evaluated(gap_us: float, *more: Row, usual_us: float = 10) -> tuple[list[int], list[int]]:
+    """Lengths and pauses in us of six steps marked for 30 us, one gap of `gap_us`, the others of `usual_us`."""
+    gaps = [usual_us, usual_us, gap_us, usual_us, usual_us, usual_us]
+    begins = [sum(30 + gap for gap in gaps[:i]) for i in range(6)]
+    own = [kernel(at + 5, at + 25, at + 2) for at in begins]
+    rows, _ = windows_of([*marks(*((at, at + 30) for at in begins)), *more], own)
+    return [ns // 1000 for ns in rows["dur_ns"]][:5], [ns // 1000 for ns in rows["pause_ns"]][:5]
+
+
+def test_a_pause_between_steps_belongs_to_none():
+    assert evaluated(310) == ([40] * 5, [0, 0, 300, 0, 0])
+    assert evaluated(11) == ([40, 40, 41, 40, 40], [0] * 5)  # no more than steps vary
+
+
+def test_a_late_batch_between_the_marks_is_no_pause():
+    assert evaluated(310, on_host("input", 112, 412)) == ([40, 40, 340, 40, 40], [0] * 5)
+
+
+def test_several_silent_gaps_are_no_pauses_and_work_of_no_step_is_one():
+    gaps = [10, 210, 10, 210, 10, 10, 10]
+    begins = [sum(30 + gap for gap in gaps[:i]) for i in range(7)]
+    own = [kernel(at + 5, at + 25, at + 2) for at in begins]
+    silent, _ = windows_of(marks(*((at, at + 30) for at in begins)), own)
+    assert silent["pause_ns"].sum() == 0
+    evaluation = [kernel(75 + 5 * i, 79 + 5 * i, 74 + 5 * i) for i in range(20)]
+    busy, _ = windows_of(marks(*((at, at + 30) for at in begins)), own + evaluation)
+    assert [ns // 1000 for ns in busy["pause_ns"]][:6] == [0, 200, 0, 0, 0, 0]
 
 
 def test_steps_at_the_end_that_were_cut_short_say_so():
@@ -86,11 +159,10 @@ def test_steps_at_the_end_that_were_cut_short_say_so():
 
 
 def test_each_device_of_a_worker_has_windows_of_its_own():
-    host = [on_host("step", 0, 20, name="ProfilerStep#1"), on_host("step", 20, 40, name="ProfilerStep#2")]
     device = [kernel(5, 25, 3), kernel(26, 30, 25), kernel(5, 10, 4, device=1), kernel(30, 55, 28, device=1)]
-    rows, _ = windows_of(host, device)
+    rows, _ = windows_of(marks((0, 20), (20, 40)), device)
     assert rows.select("device", "start_ns", "dur_ns").rows() == [
-        (0, 0, 25_000),
+        (0, 5_000, 20_000),
         (0, 25_000, 15_000),
         (1, 0, 20_000),
         (1, 20_000, 35_000),
@@ -304,6 +376,11 @@ def test_what_comes_before_a_first_op_that_unrecorded_work_held_up_counts_in_no_
     assert window.select("start_ns", "dur_ns", "host_start_ns", "host_dur_ns").row(0) == tuple(
         us * 1000 for us in (begins, 3100 - begins, 0, 3100)
     )
+
+
+def test_a_job_whose_kernels_were_not_recorded_is_no_job_without_a_device():
+    selection = select_steps(profile(host_ops=[on_host("op", 0, 36), on_host("runtime", 5, 6, name="cuLaunchKernel")]))
+    assert selection.steps["left_out"].to_list() == ["none of its device work was recorded"]
 
 
 def test_a_worker_without_a_device_has_one_lane_without_one():

@@ -324,9 +324,11 @@ def test_texts_that_are_no_utf8_are_read_leniently(tmp_path: Path):
 
 def test_ranges_that_repeat_and_hold_the_work_are_the_steps(read_):
     made: Profile = read_(training(4), {"NVTX_EVENTS": [nvtx(900, 6_000, "training")]})
-    assert made.steps.select("step", "name", "host_start_ns", "host_dur_ns").rows() == [
-        (n, f"step {n}", 1_000 * (n + 1), 900) for n in range(4)
+    periods = [1_000, 1_000, 1_000, 900]
+    assert made.steps.select("step", "name", "host_start_ns", "host_dur_ns", "mark_ns").rows() == [
+        (n, f"step {n}", 1_000 * (n + 1), periods[n], 900) for n in range(4)
     ]
+    assert [why is None for why in made.steps["incomplete"]] == [True, True, True, False]
     assert made.device_ops["step"].to_list() == [n for n in range(4) for _ in range(10)]
     (note,) = made.salvaged
     assert '4 NVTX ranges "step #"' in note
@@ -442,7 +444,7 @@ def test_ranges_that_launch_a_graph_are_steps(read_):
         }
 
     made: Profile = read_(*map(graph, range(3)))
-    assert made.steps.select("start_ns", "dur_ns").rows() == [(1_000, 800), (2_000, 800), (3_000, 800)]
+    assert made.steps.select("start_ns", "dur_ns").rows() == [(1_000, 1_000), (2_000, 1_000), (3_000, 800)]
 
 
 def test_a_pattern_names_the_steps(read_):

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from advisor.analysis.device.steps import select_steps
 from advisor.errors import ReadError
 from advisor.model.profile import Profile
 from tests.strategies_xplane import GPU, HOST, JAX, Ref, event, field, host, line, plane, read, space
@@ -105,8 +106,8 @@ def test_a_step_ends_with_its_last_kernel_and_the_next_begins_there():
     steps = read(JAX).steps
     assert rows(steps, "device", "step", "name") == [(0, 7, "train 7"), (0, 8, "train 8")]
     shown = steps.select((pl.col("start_ns", "host_start_ns") - BASE) / US, pl.col("dur_ns", "host_dur_ns") / US)
-    assert shown.select("start_ns", "dur_ns").rows() == [(0, 132), (132, 38)]
-    assert shown.select("host_start_ns", "host_dur_ns").rows() == [(0, 100), (110, 60)]
+    assert shown.select("start_ns", "dur_ns").rows() == [(22, 110), (132, 38)]  # the queue fills by 22
+    assert shown.select("host_start_ns", "host_dur_ns").rows() == [(0, 110), (110, 60)]
 
 
 # ---------------------------------------------------------------------------------------------- steps
@@ -136,7 +137,7 @@ def test_a_drawn_step_within_its_range_on_the_host_lasts_as_long_as_that():
 
 def test_steps_of_a_job_without_a_device_are_the_hosts():
     profile = read(space(host(event("train", 0, 5, step_num=3), event("train", 6, 5, step_num=4))))
-    assert rows(profile.steps, "device", "step", "dur_ns") == [(None, 3, 5 * US), (None, 4, 5 * US)]
+    assert rows(profile.steps, "device", "step", "dur_ns") == [(None, 3, 6 * US), (None, 4, 5 * US)]
     assert "device_ops" in profile.lacks
 
 
@@ -148,6 +149,16 @@ def test_inner_and_overlapping_marks_are_no_steps_of_their_own():
 def test_numbers_used_twice_give_way_to_the_order_of_time():
     marks = [event("train", 0, 1, step_num=5), event("train", 2, 1, step_num=5)]
     assert rows(read(space(host(*marks))).steps, "step", "name") == [(0, "train 5"), (1, "train 5")]
+
+
+def test_what_the_recorder_does_is_no_part_of_the_recording():
+    calls = [
+        event("$profiler.py:101 start_trace", 0, 50),
+        event("x:X", 60, 5),
+        event("$profiler.py:213 stop_trace", 90),
+    ]
+    (one,) = select_steps(read(space(host(*calls)))).views
+    assert one.steps.select("start_ns", "dur_ns", "host_dur_ns").rows() == [(50 * US, 40 * US, 40 * US)]
 
 
 def test_without_marks_there_are_no_steps():

@@ -7,7 +7,7 @@ import pytest
 
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.host import frameworks, launching
-from advisor.metrics.host.frameworks import compilation, contention, devices, eager, placement, recording, settings
+from advisor.metrics.host.frameworks import compilation, contention, devices, eager, placement, settings
 from advisor.metrics.memory import peak
 from advisor.metrics.steps.breakdown import breakdown
 from advisor.model.missing import Missing
@@ -24,16 +24,6 @@ def test_devices_that_are_visible_and_used():
     ops = [kernel(0, 1, device=2), on_device("memcpy", 0, 1, device=3)]
     values = devices(view(profile(ops, steps=[step(1, 0, 10, device=2)], devices=visible)))
     assert values == {frameworks.DEVICES_VISIBLE: 4, frameworks.DEVICES_IDLE: 2, frameworks.DEVICES_WORKING: "2"}
-
-
-def test_time_between_steps():
-    steps = [step(1, 0, 100), step(2, 150, 250), step(3, 300, 400)]
-    assert recording(view(profile([kernel(0, 1)], steps=steps)))[frameworks.BETWEEN_STEPS_SHARE] == pytest.approx(0.25)
-    asking = [on_host("input", 90, 125), on_host("input", 260, 310)]  # 25 of 50 us between, then 40 of 50
-    part = recording(view(profile([kernel(0, 1)], asking, steps)))[frameworks.BETWEEN_STEPS_INPUT_PART]
-    assert part == pytest.approx(65 / 100)
-    apart = recording(view(profile([kernel(0, 1)], steps=[step(1, 0, 100), step(5, 150, 250)])))
-    assert isinstance(apart[frameworks.BETWEEN_STEPS_SHARE], Missing)
 
 
 def test_eager_ops_count_once_however_they_nest():

@@ -1,0 +1,229 @@
+"""Steps as periods: from one step's start to the next, on the host and on each device, whatever the marks enclose."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from advisor.model.intervals import Ints, Union
+from advisor.model.profile import HOST_OP_KINDS
+from advisor.text import count, ms
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+NO_END: Final = "the recording ends before the next step, whose start would be its end"
+NO_DEVICE_WORK: Final = "none of its device work was recorded"
+LAUNCHING: Final = r"^(?:cu|cuda|hip)(?:Ext)?(?:Module|Graph)?Launch"
+"""Names of calls that launch kernels or graphs."""
+BETWEEN: Final = "the time between the marks"
+_SERVING: Final = r"(?i)decode|extend|prefill|generation|\breqs?\b"
+_LEAST_SILENCE: Final = 0.05  # of the periods, from where on waiting for input is a finding
+_MOST_WORK: Final = 0.8  # of the device ops of a period
+_TILING_SHARE: Final = 0.02  # of the period: marks with less between them touch
+_CUT_OFF_SHARE: Final = 0.8  # of the previous step's device work: torch-tb-profiler's rule for a last step cut short
+_SIGMAS: Final = 3 * 1.4826  # of the median absolute deviation, as steps are told from outliers
+_LEAST_PAUSE: Final = 0.1  # of the period, as for outliers
+_FEW_CALLS: Final = 10
+_ENOUGH_GAPS: Final = 3  # fewer do not tell what is usual
+_MOST_NAMES: Final = 3
+_MOSTLY: Final = 0.5
+_KERNELS: Final = ["kernel", "collective"]
+
+
+def host_periods(marks: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
+    """The marks as periods of the host: `host_dur_ns` reaches to the next start, `mark_ns` is the mark's own length.
+
+    The last step ends with its mark where the marks touch, or where it is the only one; else `incomplete` says that its
+    end is unknown. `pause_ns` is what lies between a step and the next that belongs to neither: see `_is_pause`.
+
+    Args:
+        marks: Disjoint and in order: step, name, host_start_ns, host_dur_ns.
+        host: Host ops, with `kind` and `id`.
+        device: Device ops, with `launch`.
+    """
+    start, mark = marks["host_start_ns"].to_numpy(), marks["host_dur_ns"].to_numpy()
+    period = np.diff(start)
+    gap = np.maximum(period - mark[:-1], 0)
+    usual = int(np.median(gap)) if len(gap) else 0
+    pause = np.where(_is_pause(start[:-1] + mark[:-1], start[1:], host, device), gap - usual, 0)
+    tiles = not len(gap) or bool(usual <= _TILING_SHARE * np.median(period))
+    is_last = pl.int_range(pl.len()) == pl.len() - 1
+    return marks.with_columns(
+        host_dur_ns=pl.Series([*(period - pause), *mark[-1:]], dtype=pl.Int64),
+        mark_ns=pl.Series(mark, dtype=pl.Int64),
+        pause_ns=pl.Series([*pause, *mark[-1:] * 0], dtype=pl.Int64),
+        incomplete=pl.when(is_last & (not tiles)).then(pl.lit(NO_END)),
+    )
+
+
+def _is_pause(opens: Ints, closes: Ints, host: pl.DataFrame, device: pl.DataFrame) -> Mask:
+    """Whether the time between two marks is no part of a step: evaluation, a checkpoint, whatever is no input.
+
+    Such a gap is far longer than most. More is launched in it than in others; or it alone is so long. A long wait for a
+    batch is part of the step; so are several silent ones: batches that come late look like that.
+    """
+    if len(opens) < _ENOUGH_GAPS:
+        return np.zeros(len(opens), bool)
+    gap = np.maximum(closes - opens, 0)
+    beyond = gap - np.median(gap)
+    fence = np.maximum(_SIGMAS * np.median(np.abs(beyond)), _LEAST_PAUSE * np.median(np.diff(closes)))
+    long = beyond > fence
+    waits = _requests(host).within(opens, closes)
+    launches = _launches(opens, closes, host, device)
+    works = launches > np.maximum(2 * np.median(launches), _FEW_CALLS)
+    pauses: Mask = long & (waits < _MOSTLY * gap) & (works | (long.sum() == 1))
+    return pauses
+
+
+def _requests(host: pl.DataFrame) -> Union:
+    """When a batch is asked for."""
+    asks = host.filter(pl.col("kind") == "input")
+    begin = asks["start_ns"].to_numpy()
+    return Union.of(begin, begin + asks["dur_ns"].to_numpy())
+
+
+def _launches(opens: Ints, closes: Ints, host: pl.DataFrame, device: pl.DataFrame) -> Ints:
+    """Device ops launched in each of the spans; shape of `opens`."""
+    calls = np.sort(host["start_ns"].gather(device["launch"].drop_nulls()).to_numpy())
+    launches: Ints = np.searchsorted(calls, closes) - np.searchsorted(calls, opens)
+    return launches
+
+
+def device_windows(periods: pl.DataFrame, extents: pl.DataFrame, earlier: pl.DataFrame) -> pl.DataFrame:
+    """The periods as one device sees them: `start_ns` and `dur_ns`; work in the queue counts once.
+
+    A step begins on a device where its period on the host begins, or later, where the last kernel launched before that
+    ends; it lasts until the next one begins there. The first step, and the first after a pause, finds the queue empty:
+    what it fills into the queue is taken off the device's wait for its first op. So it takes as long as its period on
+    the host or the device's, from its first op on, whichever is longer.
+
+    Args:
+        periods: As from `host_periods`.
+        extents: Per step that used the device: step, first_ns (its first op), kernel_end.
+        earlier: Kernels of no step: before (row of the first period that began after their launch), kernel_end.
+    """
+    before = earlier.group_by(row="before").agg(earlier_end=pl.max("kernel_end"))
+    of_host, started = pl.col("host_start_ns"), pl.col("host_start_ns") + pl.col("host_dur_ns")
+    reached = pl.max_horizontal("earlier_end", pl.max_horizontal(started, "kernel_end").shift(1)).cum_max()
+    rows = (
+        periods.with_row_index("row")
+        .with_columns(pl.col("row").cast(pl.Int64))
+        .join(extents, on="step", how="left", maintain_order="left")
+        .join(before, on="row", how="left", maintain_order="left")
+        .with_columns(reached=reached.forward_fill())
+        .with_columns(start_ns=pl.max_horizontal(of_host, "reached"))
+        .with_columns(end=pl.max_horizontal(started, "kernel_end", "start_ns"))
+    )
+    is_fresh = (pl.col("pause_ns").shift(1) > 0).fill_null(value=True) & (pl.col("start_ns") == of_host)
+    ahead = pl.min_horizontal(pl.col("end") - started, pl.col("first_ns") - pl.col("start_ns")).clip(0)
+    start = pl.col("start_ns") + pl.when(is_fresh).then(ahead).otherwise(0).fill_null(0)
+    return (
+        rows.with_columns(start_ns=start)
+        .with_columns(dur_ns=pl.col("end") - pl.col("start_ns"))
+        .drop("row", "earlier_end", "reached", "end", "first_ns", "kernel_end")
+    )
+
+
+def device_periods(
+    periods: pl.DataFrame, device: pl.DataFrame, calls: pl.Series, number: int | None, *, cut_off: bool
+) -> pl.DataFrame:
+    """The steps of one device (None: of the host alone), from its ops with their `step`.
+
+    Args:
+        periods: As from `host_periods`.
+        device: Device ops of all devices.
+        calls: When each of them was launched; null where that is unknown.
+        number: The device.
+        cut_off: The file's end is missing.
+    """
+    own = device.with_columns(called=calls).filter(pl.col("device").eq_missing(pl.lit(number, pl.Int32)))
+    ends = pl.when(pl.col("kind").is_in(_KERNELS)).then(pl.col("start_ns") + pl.col("dur_ns"))
+    grouped = own.group_by("step").agg(first_ns=pl.min("start_ns"), kernel_end=ends.max(), ops=pl.len())
+    first = own.filter(pl.col("step").is_not_null())["start_ns"].min()
+    stray = own.filter(pl.col("step").is_null()).with_columns(kernel_end=ends)
+    before = np.searchsorted(periods["host_start_ns"].to_numpy(), stray["called"].fill_null(-1).to_numpy(), "right")
+    earlier = stray.select("called", "start_ns", "kernel_end", before=pl.Series(before, dtype=pl.Int64)).filter(
+        pl.col("called").is_not_null() | (pl.col("start_ns") < pl.lit(first))
+    )
+    rows = device_windows(periods, grouped.drop("ops"), earlier.drop_nulls("kernel_end"))
+    ops = rows.select("step").join(grouped, on="step", how="left", maintain_order="left")["ops"]
+    why = _unsure() if cut_off else _cut_short() if number is not None else pl.lit(None, pl.String)
+    return (
+        rows.with_columns(ops=ops, device=pl.lit(number, pl.Int32))
+        .with_columns(incomplete=pl.coalesce(why, "incomplete"))
+        .drop("ops")
+    )
+
+
+def _cut_short() -> pl.Expr:
+    """Why a step at the end of the recording is not whole, null where it is."""
+    ops = pl.col("ops").fill_null(0)
+    after = ops.reverse().cum_sum().reverse()  # in this step and all later ones
+    is_last = (after > 0) & (after == ops)
+    short = is_last & (ops < _CUT_OFF_SHARE * ops.shift(1))
+    return (
+        pl.when(after == 0)
+        .then(pl.lit(NO_DEVICE_WORK))
+        .when(short)
+        .then(pl.lit("the recording ended before its device work did"))
+    )
+
+
+def _unsure() -> pl.Expr:
+    """Why a step of a file that ends early may not be whole, null where it surely is.
+
+    Kineto writes the device's work last, buffer by buffer and not always in order of time, so that any step may lack
+    some. Steps that agree on how much they have, while none has more, have it all.
+    """
+    ops = pl.col("ops").fill_null(0)
+    most = (ops > 0) & (ops == ops.max())
+    return pl.when(~(most & (most.sum() > 1))).then(pl.lit("the file ends early and may lack some of its device work"))
+
+
+def with_requests(host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Adds, where no request for input was recorded, what stands in for it: the silence between the marks.
+
+    A loop that begins its mark once the batch is there fetches it between two marks. There the thread that sets the
+    marks begins nothing; such time is of kind `input`, told by its place alone. Marks that launch only part of the
+    device's work tell nothing of the rest; those of a serving engine tell that it waits for requests, not for a loader.
+    """
+    complete = steps.filter(pl.col("incomplete").is_null(), pl.col("mark_ns") > 0).unique("step", maintain_order=True)
+    if not complete.height or (host["kind"] == "input").any() or complete["name"].str.contains(_SERVING).any():
+        return host
+    start, mark, period = (complete[column].to_numpy() for column in ("host_start_ns", "mark_ns", "host_dur_ns"))
+    called = np.sort(host["start_ns"].gather(device["launch"].drop_nulls()).to_numpy())
+    inside = np.searchsorted(called, start + mark) - np.searchsorted(called, start)
+    if inside.sum() < _MOST_WORK * (np.searchsorted(called, start + period) - np.searchsorted(called, start)).sum():
+        return host
+    marks = host.join(complete, left_on=["start_ns", "dur_ns"], right_on=["host_start_ns", "mark_ns"], how="semi")
+    own = host.filter(pl.col("thread").is_in(marks["thread"].implode()), ~pl.col("kind").is_in(["annotation", "step"]))
+    begins = own["start_ns"].to_numpy()
+    at = np.searchsorted(start, begins, side="right") - 1
+    between = (at >= 0) & (begins >= (start + mark)[at]) & (begins < (start + period)[at])
+    ran = Union.of(begins[between], begins[between] + own["dur_ns"].to_numpy()[between])
+    silent = [ran.gaps(int(opens), int(closes)) for opens, closes in zip(start + mark, start + period, strict=True)]
+    opens, closes = (np.concatenate([gap[side] for gap in silent]) for side in (0, 1))
+    if (closes - opens).sum() < _LEAST_SILENCE * period.sum():
+        return host
+    rows = pl.DataFrame({"start_ns": opens, "dur_ns": closes - opens}).select(
+        pl.int_range(host.height, host.height + len(opens), dtype=pl.Int64, eager=True).alias("id"),
+        pl.lit(marks["thread"].first()).alias("thread"),
+        pl.lit("input", HOST_OP_KINDS).alias("kind"),
+        pl.lit(BETWEEN, pl.String).cast(host.schema["name"]).alias("name"),
+        "start_ns",
+        "dur_ns",
+    )
+    return pl.concat([host, rows], how="diagonal_relaxed")
+
+
+def pauses(steps: pl.DataFrame) -> list[str]:
+    """A note where time between the marks counts in no step."""
+    paused = steps.filter(pl.col("pause_ns") > 0).unique("step", maintain_order=True)
+    if not paused.height:
+        return []
+    total = ms(int(paused["pause_ns"].sum()) / 1e6)
+    after = ", ".join(paused["name"].head(_MOST_NAMES))
+    return [f"{count(paused.height, 'pause')} between steps ({total} in all, after {after}) count in no step"]
