@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from advisor.engine import check as check
+    from advisor.engine import compare as compare
     from advisor.engine import read as read
     from advisor.model.comparison import Comparison as Comparison
     from advisor.model.report import Report as Report
+    from advisor.options import Options as Options
 
 from advisor.errors import AdvisorError as AdvisorError
 
@@ -17,7 +19,9 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "Comparison": "advisor.model.comparison",
+    "Options": "advisor.options",
     "check": "advisor.engine",
+    "compare": "advisor.engine",
     "read": "advisor.engine",
     "Report": "advisor.model.report",
 }

@@ -2,334 +2,211 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import difflib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
-
-import polars as pl
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from advisor import __version__, excerpts, files, metrics
-from advisor.analysis.device.steps import STEADY, select_steps
-from advisor.config import Config
-from advisor.errors import NoRuns, ReadError, RuleError, UsageError, contained, failure
-from advisor.files import Progress, summed_up, unreadable
-from advisor.inputs.discover import Recording, discover
-from advisor.inputs.saved import is_saved, kind_of
-from advisor.inputs.storage import HEAD_BYTES, listing, open_file, tidy
+from advisor.analysis.device.steps import select_steps
+from advisor.errors import NoRuns, ReadError, UsageError, contained, failure
+from advisor.files import summed_up, unreadable
+from advisor.inputs.discover import Recording, Rejected, discover
+from advisor.inputs.storage import tidy
 from advisor.metrics import Measurements
 from advisor.model.profile import Profile, join
 from advisor.model.report import Report, Run, Unreadable
-from advisor.render import json
-from advisor.resources import rules_folder
-from advisor.rules.book import Rule, load
-from advisor.rules.judge import Suppression, judge
-from advisor.rules.lint import lint
+from advisor.options import Options
+from advisor.reports import is_report, load_report
+from advisor.rules.judge import judge
+from advisor.rules.overrides import replaced, rule_book, suppressions
 from advisor.summary import summarise
 from advisor.text import one_line
 
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison
+    from advisor.rules.book import Rule
+    from advisor.rules.judge import Suppression
+
+Jobs: TypeAlias = list[tuple[str, Measurements, Sequence[str]]]
+"""The jobs in one recording's files: name, measurements, notes on the files."""
+
+Book: TypeAlias = tuple[Mapping[str, "Rule"], Mapping[str, "Suppression"]]
 
 _MOST_REASONS: Final = 20
-_MOST_BYTES: Final = 1 << 29  # a report of thousands of ranks is a tenth of it
 
 
-def check(  # noqa: PLR0913 - all but the paths are options with a default
-    paths: Sequence[str],
-    *,
-    config: Config | None = None,
-    steps: str = STEADY,
-    today: dt.date | None = None,
-    progress: Progress | None = None,
-    processes: int = 1,
-    step_range: str | None = None,
-    run: str | None = None,
-    all_runs: bool = False,
-    baseline: str | None = None,
-    max_bytes: int | None = None,
-) -> Report:
-    """Check every run under `paths`.
-
-    Args:
-        paths: Files, folders or URLs of profiles.
-        config: Rule folders, overrides and suppressions.
-        steps: `steady`, `all` or `A:B`.
-        today: Date to hold the suppressions' expiry against; the current one by default.
-        progress: Where to report the bytes read.
-        processes: How many files of one run to read side by side, each in a process of its own. A script that asks for
-            more than one needs the guard `if __name__ == "__main__":`, as always with multiprocessing.
-        step_range: Regular expression of the host's ranges that are steps, in place of those that the profile marks.
-        run: Of the runs in one TensorFlow or JAX log folder, the one to check instead of the newest.
-        all_runs: Check all of them.
-        baseline: A report saved as JSON; findings say whether they are new against it.
-        max_bytes: The size, unpacked, up to which a file is read; by default what fits into 70 % of the memory.
+def check(paths: Sequence[str], options: Options | None = None) -> Report:
+    """Check every run under `paths`: files, folders or URLs of profiles.
 
     Raises:
         NoRuns: none of the paths holds a readable profile.
         ReadError: the baseline is no report.
         UsageError: the configuration, a rule, `steps` or `step_range` is wrong.
     """
-    config = config or Config()
-    earlier = None if baseline is None else saved(baseline)
-    rules = rule_book(config)
-    silenced = suppressions(config, today or dt.datetime.now(dt.UTC).date())
-    changed = replaced(config)
-    found, rejected = discover(paths, run=run, all_runs=all_runs)
-    lost = [unreadable(r.path, r.why, r.others) for r in rejected]
-    formats = _formats(found)
-
-    def checked(one: Recording) -> tuple[list[Run], list[Unreadable]]:
-        jobs, broken = measured(one, steps, progress, processes, step_range, max_bytes)
-        beside = (*one.notes, *_beside(formats[_folder(one)]), *changed)
-        told = [(name, whole, judge(whole, rules, silenced), (*notes, *beside)) for name, whole, notes in jobs]
-        return [
-            summarise(name, one.path, whole, replace(judged, notes=(*judged.notes, *notes)))
-            for name, whole, judged, notes in told
-        ], broken
-
-    outcomes = [contained(partial(checked, one), partial(_failed, one)) for one in found]
-    runs = [run for of_one, _ in outcomes for run in of_one]
-    lost = summed_up([*lost, *(file for _, broken in outcomes for file in broken)])
+    options = options or Options()
+    baseline = load_report(options.baseline) if options.baseline is not None else None
+    book = rule_book(options.config), suppressions(options.config, options.today)
+    recordings, rejected = discover(paths, run=options.run, all_runs=options.all_runs)
+    beside, changed = _formats(recordings), replaced(options.config)
+    outcomes = []
+    for recording in recordings:
+        notes = (*recording.notes, *_formats_note(beside[_folder(recording)]), *changed)
+        judged = partial(_judged, recording, book, notes, options)
+        outcomes.append(contained(judged, partial(_failed, recording)))
+    runs = [run for of_recording, _ in outcomes for run in of_recording]
+    bad = summed_up([*map(_rejected, rejected), *(file for _, broken in outcomes for file in broken)])
     if not runs:
-        raise NoRuns(_why_nothing(lost) or "no profile given")
-    report = Report(advisor_version=__version__, runs=tuple(runs), unreadable=tuple(lost))
-    if not earlier:
+        raise NoRuns(_reasons(bad) or "no profile given")
+    report = Report(advisor_version=__version__, runs=tuple(runs), unreadable=tuple(bad))
+    if not baseline:
         return report
     from advisor.comparing import mark_new  # noqa: PLC0415 - a plain check does without what compares
 
-    return mark_new(report, earlier)
+    return mark_new(report, baseline)
 
 
-def _failed(found: Recording, kind: str) -> tuple[list[Run], list[Unreadable]]:
-    """A run that a bug keeps from being judged."""
-    return [], [unreadable(found.path, failure(kind))]
+def _judged(
+    recording: Recording, book: Book, notes: Sequence[str], options: Options
+) -> tuple[list[Run], list[Unreadable]]:
+    """Every job of a recording, judged."""
+    jobs, broken = measured(recording, options)
+    runs = []
+    for name, measurements, file_notes in jobs:
+        judgement = judge(measurements, *book)
+        noted = replace(judgement, notes=(*judgement.notes, *file_notes, *notes))
+        runs.append(summarise(name, recording.path, measurements, noted))
+    return runs, broken
 
 
-def _why_nothing(lost: Sequence[Unreadable]) -> str:
-    """Of each file, or kind of file, why it cannot be read; of some where they are many."""
-    told = [f"{file.path}: {file.why}" for file in lost[:_MOST_REASONS]]
-    return "; ".join([*told, *([f"and {len(lost) - len(told):,} more"] if len(lost) > len(told) else [])])
-
-
-def _formats(found: Iterable[Recording]) -> dict[str, set[str]]:
-    """The formats of the profiles in each folder."""
-    formats = defaultdict(set)
-    for one in found:
-        formats[_folder(one)].add(one.format)
-    return formats
-
-
-def _folder(found: Recording) -> str:
-    return found.files[0].rpartition("/")[0]
-
-
-def _beside(formats: Iterable[str]) -> list[str]:
-    """What is to be noted of a run in whose folder there are profiles of these formats."""
-    formats = sorted(formats)
-    if len(formats) == 1:
-        return []
-    return [f"{' and '.join(formats)} profiles lie in this folder: taken as different runs, even if of one job"]
-
-
-def measured(  # noqa: PLR0913, PLR0917 - as check
-    found: Recording,
-    steps: str = STEADY,
-    progress: Progress | None = None,
-    processes: int = 1,
-    step_range: str | None = None,
-    max_bytes: int | None = None,
-) -> tuple[list[tuple[str, Measurements, Sequence[str]]], list[Unreadable]]:
-    """The jobs in one run's files, each with its name and what to note of its files; and the unreadable files.
-
-    Arguments as in `check`.
+def measured(recording: Recording, options: Options | None = None) -> tuple[Jobs, list[Unreadable]]:
+    """The jobs in one recording's files; and the unreadable files.
 
     Raises:
         UsageError: `steps` or `step_range` is wrong.
     """
-    read_, broken = files.parts(found, steps, progress or _silent, processes, step_range, max_bytes)
-    return [(name, metrics.conclude(of_job), notes) for name, of_job, notes in files.jobs(found, read_)], broken
+    parts, broken = files.parts(recording, options or Options())
+    return [(name, metrics.conclude(job), notes) for name, job, notes in files.jobs(recording, parts)], broken
 
 
-def compare(  # noqa: PLR0913 - all but the paths are options with a default
-    base: Sequence[str],
-    head: Sequence[str],
-    *,
-    config: Config | None = None,
-    steps: str = STEADY,
-    today: dt.date | None = None,
-    progress: Progress | None = None,
-    processes: int = 1,
-    step_range: str | None = None,
-    max_bytes: int | None = None,
-) -> Comparison:
-    """Compare the runs under `head` with those under `base`.
+def compare(base: Sequence[str], head: Sequence[str], options: Options | None = None) -> Comparison:
+    """Compare the runs under `head` with those under `base`: profiles, folders or URLs of them, and saved reports.
 
-    Args:
-        base: Profiles, folders or URLs of them, and reports saved as JSON; every run in them is one of this side's.
-        head: The same of the other side.
-        config: As in `check`, like all that follow.
-        steps: Also outliers count, except where this is a range. Of saved reports they are fixed: only the default.
-        today: As in `check`.
-        progress: As in `check`.
-        processes: As in `check`.
-        step_range: As in `check`; not for saved reports either.
-        max_bytes: As in `check`.
+    Every run in the paths of a side belongs to that side. The steps of a saved report are fixed.
 
     Raises:
         NoRuns: a side holds no readable profile and no report.
         ReadError: a report cannot be read.
         UsageError: the configuration, a rule, `steps` or `step_range` is wrong.
     """
-    asked = f"--step-range {step_range}" if step_range is not None else f"--steps {steps}" if steps != STEADY else ""
-    if fixed := [path for path in (*base, *head) if _is_saved(path)] if asked else []:
-        raise UsageError(f"{asked}: {fixed[0]} is a saved report, whose steps are fixed; give the profile instead")
-    checked = partial(
-        check,
-        config=config,
-        steps=steps,
-        today=today,
-        progress=progress,
-        processes=processes,
-        step_range=step_range,
-        max_bytes=max_bytes,
-    )
-    (before, lost), (after, lost_too) = (_runs(paths, checked) for paths in (base, head))
-    notes = [*_given_twice("base", base), *_given_twice("head", head)]
-    from advisor.comparing import compare as compared  # noqa: PLC0415 - as above
+    options = options or Options()
+    reports = [path for path in (*base, *head) if is_report(path)] if options.fixes_steps else []
+    if reports:
+        raise UsageError(
+            f"{options.fixes_steps}: {reports[0]} is a saved report, whose steps are fixed; give the profile instead"
+        )
+    (before, bad_before), (after, bad_after) = (_side(paths, options) for paths in (base, head))
+    notes = [*_repetitions("base", base), *_repetitions("head", head)]
+    from advisor.comparing import compare as compare_runs  # noqa: PLC0415 - as above
 
-    return compared(before, after, advisor_version=__version__, unreadable=(lost, lost_too), notes=notes)
+    return compare_runs(before, after, advisor_version=__version__, unreadable=(bad_before, bad_after), notes=notes)
 
 
-def _given_twice(side: str, paths: Sequence[str]) -> Iterator[str]:
-    """A word on each path that a side was given more than once: it is one run all the same."""
+def _side(paths: Sequence[str], options: Options) -> tuple[list[Run], list[Unreadable]]:
+    """Every run of one side, those of saved reports as they are, those of profiles checked; and what is unreadable."""
+    reports = {path: load_report(path) for path in paths if is_report(path)}
+    profiles = [path for path in paths if path not in reports]
+    sides = [*reports.values(), *([check(profiles, options)] if profiles else [])]
+    return [run for report in sides for run in report.runs], [file for report in sides for file in report.unreadable]
+
+
+def _repetitions(side: str, paths: Sequence[str]) -> Iterator[str]:
+    """A note on each path that a side has more than once: it is one run all the same."""
     times = Counter(map(tidy, paths))
     yield from (f"given twice for the {side}, counted once: {one_line(path)}" for path, n in times.items() if n > 1)
 
 
-def _runs(paths: Sequence[str], checked: Callable[[Sequence[str]], Report]) -> tuple[list[Run], list[Unreadable]]:
-    """Every run of one side, those of saved reports as they are, those of profiles checked; and what is unreadable."""
-    reports = {path: saved(path) for path in paths if _is_saved(path)}
-    profiles = [path for path in paths if path not in reports]
-    read_ = [*reports.values(), *([checked(profiles)] if profiles else [])]
-    return [run for report in read_ for run in report.runs], [lost for report in read_ for lost in report.unreadable]
-
-
-def _is_saved(path: str) -> bool:
-    if listing(path) is not None:
-        return False
-    with open_file(path) as stream:
-        head = stream.read(HEAD_BYTES)
-    return is_saved(head)
-
-
-def saved(path: str) -> Report:
-    """A report saved as JSON.
-
-    Raises:
-        ReadError: it cannot be opened, is no report, or is too large for one.
-    """
-    with open_file(path) as stream:
-        text = stream.read(_MOST_BYTES + 1)
-    if len(text) > _MOST_BYTES:
-        raise ReadError(f"{path}: larger than any report; give the profile itself")
-    if (kind := kind_of(text)) != "report":
-        raise ReadError(f"{path}: is a saved {kind}, not a report; give what `advisor check -o FILE.json` wrote")
-    return json.load(text, path)
-
-
-def read(path: str, max_bytes: int | None = None) -> Profile:
-    """The profile of the one run at `path`: a file, a folder or a URL; `max_bytes` as in `check`.
+def read(path: str, options: Options | None = None) -> Profile:
+    """The profile of the one run at `path`: a file, a folder or a URL.
 
     Raises:
         ReadError: there is no readable run, or more than one.
     """
-    found, rejected = discover([path])
-    lost = [unreadable(r.path, r.why, r.others) for r in rejected]
+    recordings, rejected = discover([path])
+    bad = [*map(_rejected, rejected)]
     profiles = []
-    for one in found:
-        whole, broken = files.read(one, _silent, max_bytes)
-        profiles += [join(whole)] if whole and not _repeated(p.workers for p in whole) else whole
-        lost += broken
+    for recording in recordings:
+        ranks, broken = files.read(recording, options or Options())
+        profiles += [join(ranks)] if ranks and not _repeats_rank(ranks) else ranks
+        bad += broken
     if not profiles:
-        raise NoRuns(_why_nothing(summed_up(lost)) or f"{path}: no profile")
+        raise NoRuns(_reasons(summed_up(bad)) or f"{path}: no profile")
     if len(profiles) > 1:
-        raise ReadError(f"{path}: holds {len(profiles)} runs; give the path of one, as {found[0].files[0]}")
+        raise ReadError(f"{path}: holds {len(profiles)} runs; give the path of one, as {recordings[0].files[0]}")
     return profiles[0]
 
 
-def excerpt(
-    path: str, key: str, *, config: Config | None = None, steps: str = STEADY, max_bytes: int | None = None
-) -> dict[str, Any]:
+def excerpt(path: str, key: str, options: Options | None = None) -> dict[str, Any]:
     """A Chrome trace, as a JSON object, of the part of the one run at `path` that shows a finding.
 
     Args:
         path: A file, a folder or a URL.
         key: The finding, by its rule's name.
-        config: Rule folders and overrides, as for `check`.
-        steps: As for `check`.
-        max_bytes: As for `check`.
+        options: As for `check`.
 
     Raises:
         ReadError: there is no readable run, or more than one.
-        UsageError: nothing of that name was found in the run.
+        UsageError: the run has no such finding.
     """
-    profile = read(path, max_bytes)
-    measured = metrics.measure(select_steps(profile, steps))
-    findings = judge(measured, rule_book(config or Config()), {}).findings
-    shown = next((f for f in findings if key in {f.key, f.rule, *(s.rule for s in f.symptoms)}), None)
-    if shown is None:
-        raise UsageError(
-            f"--finding {key}: not found in {path}; found: {', '.join(f.key for f in findings) or 'nothing'}"
-        )
-    worker = shown.where[0].worker if shown.where else shown.scope.workers[0]
-    return excerpts.excerpt(profile, measured.selection.of(worker), findings, shown)
+    options = options or Options()
+    profile = read(path, options)
+    measurements = metrics.measure(select_steps(profile, options.steps))
+    findings = judge(measurements, rule_book(options.config), {}).findings
+    finding = next((f for f in findings if key in {f.key, f.rule, *(s.rule for s in f.symptoms)}), None)
+    if finding is None:
+        keys = ", ".join(f.key for f in findings) or "nothing"
+        raise UsageError(f"--finding {key}: not found in {path}; found: {keys}")
+    worker = finding.where[0].worker if finding.where else finding.scope.workers[0]
+    return excerpts.excerpt(profile, measurements.selection.of(worker), findings, finding)
 
 
-def _repeated(workers: Iterable[pl.DataFrame]) -> bool:
+def _failed(recording: Recording, kind: str) -> tuple[list[Run], list[Unreadable]]:
+    """A run that a bug keeps from being judged."""
+    return [], [unreadable(recording.path, failure(kind))]
+
+
+def _rejected(rejected: Rejected) -> Unreadable:
+    return unreadable(rejected.path, rejected.why, rejected.others)
+
+
+def _reasons(bad: Sequence[Unreadable]) -> str:
+    """Why each file, or kind of file, cannot be read; of the first ones where they are many."""
+    reasons = [f"{file.path}: {file.why}" for file in bad[:_MOST_REASONS]]
+    return "; ".join([*reasons, *([f"and {len(bad) - len(reasons):,} more"] if len(bad) > len(reasons) else [])])
+
+
+def _formats(recordings: Iterable[Recording]) -> Mapping[str, set[str]]:
+    """The formats of the profiles in each folder."""
+    formats = defaultdict(set)
+    for recording in recordings:
+        formats[_folder(recording)].add(recording.format)
+    return formats
+
+
+def _formats_note(formats: Iterable[str]) -> list[str]:
+    """A note where profiles of several formats lie in one folder."""
+    ordered = sorted(formats)
+    if len(ordered) == 1:
+        return []
+    return [f"{' and '.join(ordered)} profiles lie in this folder: taken as different runs, even if of one job"]
+
+
+def _folder(recording: Recording) -> str:
+    return recording.files[0].rpartition("/")[0]
+
+
+def _repeats_rank(profiles: Sequence[Profile]) -> bool:
     """Whether two files claim the same rank."""
-    ranks = [rank for table in workers for rank in table["worker"]]
+    ranks = [rank for profile in profiles for rank in profile.workers["worker"]]
     return len(set(ranks)) < len(ranks)
-
-
-def replaced(config: Config) -> list[str]:
-    """A word on each shipped rule that one of the user's takes the place of."""
-    taken = load([rules_folder()]).keys() & load(config.rules).keys() if config.rules else ()
-    return [f"{name} is your own rule, in place of the shipped one" for name in sorted(taken)]
-
-
-def _silent(_: str) -> Callable[[int], object]:
-    return lambda _: None
-
-
-def suppressions(config: Config, today: dt.date) -> dict[str, Suppression]:
-    """The suppressions by rule; of several for one, that which holds longest."""
-    ordered = sorted(config.suppress, key=lambda s: s.until)
-    return {s.rule: Suppression(s.reason, s.until.isoformat(), expired=s.until < today) for s in ordered}
-
-
-def rule_book(config: Config) -> dict[str, Rule]:
-    """The shipped rules and the user's, with the user's overrides.
-
-    Raises:
-        RuleError: a user's rule is wrong.
-        UsageError: an override or suppression names no rule.
-    """
-    for folder in config.rules:
-        shipped = load([rules_folder()])
-        if problems := lint(folder, metrics.dtypes(), shipped):
-            raise RuleError(problems[0])
-    book = load([rules_folder(), *config.rules])
-    for name in [*config.overrides, *(s.rule for s in config.suppress)]:
-        if name not in book:
-            near = difflib.get_close_matches(name, book, n=1)
-            raise UsageError(f"no rule is called {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
-    for name, override in config.overrides.items():
-        if unknown := sorted(override.params.keys() - book[name].params.keys()):
-            known = ", ".join(book[name].params) or "none"
-            raise UsageError(f"overrides.{name}.params.{unknown[0]}: no such parameter; {name} has {known}")
-    changed = {name: book[name].adjusted(o.params, o.severity) for name, o in config.overrides.items()}
-    return book | changed

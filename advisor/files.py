@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
@@ -22,13 +22,11 @@ from advisor.limits import most_bytes, too_large
 from advisor.metrics import Part
 from advisor.model.profile import Profile
 from advisor.model.report import Unreadable
+from advisor.options import Options, Progress
 from advisor.text import plain, runs_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
-
-Progress: TypeAlias = Callable[[str], Callable[[int], object]]
-"""Told the file that is about to be read; gives back what is told each number of bytes read."""
 
 _WORTH_BYTES: Final = 4 << 20  # of gzipped traces: below, starting a process takes longer than what it saves
 _MOST_LINES: Final = 20
@@ -36,48 +34,31 @@ _NUMBER: Final = re.compile(r"\d[\d,.]*")
 _DIED: Final = "the process that read it was killed, most likely for want of memory; try again with --processes 1"
 
 
-def parts(  # noqa: PLR0913, PLR0917 - as the engine's check
-    recording: Recording,
-    steps: str,
-    progress: Progress,
-    processes: int,
-    step_range: str | None = None,
-    max_bytes: int | None = None,
-) -> tuple[list[Part], list[Unreadable]]:
-    """What each file of a run tells by itself, in the order of the files; and the files that could not be read.
-
-    Args:
-        recording: The run.
-        steps: As in `advisor.analysis.device.steps.select_steps`.
-        progress: Where to report the bytes read.
-        processes: How many files to read side by side.
-        step_range: Regular expression of the ranges that are steps; by default the reader tells them.
-        max_bytes: The size, unpacked, up to which a file is read; by default what fits into memory.
+def parts(recording: Recording, options: Options) -> tuple[list[Part], list[Unreadable]]:
+    """The measurements of each file of a run, in the order of the files; and the files that could not be read.
 
     Raises:
-        UsageError: `steps` or `step_range` is wrong.
+        UsageError: `options.steps` or `options.step_range` is wrong.
     """
-    outcomes = _outcomes(_files(recording, step_range, max_bytes), steps, progress, processes)
+    outcomes = _outcomes(_files(recording, options), options)
     workers = [o.selection.profile.workers for o in outcomes if isinstance(o, Part)]
     if _ranks_agree(workers) and _names_tell_ranks(recording.files):
-        renamed = [file._replace(forced=True) for file in _files(recording, step_range, max_bytes)]
-        outcomes = _outcomes(renamed, steps, progress, processes)
+        renamed = [file._replace(forced=True) for file in _files(recording, options)]
+        outcomes = _outcomes(renamed, options)
     return [o for o in outcomes if isinstance(o, Part)], [o for o in outcomes if isinstance(o, Unreadable)]
 
 
-def _outcomes(files: Sequence[_File], steps: str, progress: Progress, processes: int) -> Sequence[Part | Unreadable]:
-    many = min(processes, len(files))
+def _outcomes(files: Sequence[_File], options: Options) -> Sequence[Part | Unreadable]:
+    many = min(options.processes, len(files))
     if many > 1 and sum(size(file.path) or 0 for file in files) > _WORTH_BYTES:
-        return _side_by_side(files, steps, progress, many)
-    return [_part(file, steps, progress(file.path), keep=len(files) == 1) for file in files]
+        return _side_by_side(files, options.steps, options.progress, many)
+    return [_part(file, options.steps, options.progress(file.path), keep=len(files) == 1) for file in files]
 
 
-def read(
-    recording: Recording, progress: Progress, max_bytes: int | None = None
-) -> tuple[list[Profile], list[Unreadable]]:
+def read(recording: Recording, options: Options) -> tuple[list[Profile], list[Unreadable]]:
     """The profile of each file of a run, ranks numbered as `parts` does; and the files that could not be read."""
-    files = _files(recording, max_bytes=max_bytes)
-    outcomes = [contained(partial(_read, file, progress(file.path)), partial(_failed, file)) for file in files]
+    files = _files(recording, options)
+    outcomes = [contained(partial(_read, file, options.progress(file.path)), partial(_failed, file)) for file in files]
     if _ranks_agree([o.workers for o in outcomes if isinstance(o, Profile)]) and _names_tell_ranks(recording.files):
         pairs = zip(files, outcomes, strict=True)
         outcomes = [o.numbered(file.number) if isinstance(o, Profile) else o for file, o in pairs]
@@ -99,9 +80,9 @@ class _File(NamedTuple):
     forced: bool = False
 
 
-def _files(recording: Recording, step_range: str | None = None, max_bytes: int | None = None) -> list[_File]:
+def _files(recording: Recording, options: Options) -> list[_File]:
     rows = zip(recording.files, recording.copies or recording.files, _numbers(recording.files), strict=True)
-    return [_File(recording.format, *row, step_range, max_bytes) for row in rows]
+    return [_File(recording.format, *row, options.step_range, options.max_bytes) for row in rows]
 
 
 def jobs(recording: Recording, measured: Sequence[Part]) -> Iterator[tuple[str, list[Part], list[str]]]:

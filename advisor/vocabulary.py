@@ -194,7 +194,7 @@ REASONS: Final = {
     ),
     "kernels_not_recorded": (
         "{launches:count} launches were recorded, and no work of the device: another profiler held CUPTI, the "
-        "permission was missing, or the job ran under WSL; record it again"
+        "permission was missing, or the job ran under WSL; record it again{lost}"
     ),
     "no_marks": "no range marks the steps",
     "no_occupancy_estimate": "the profiler estimated no occupancy (CUPTI does, ROCm does not){lost}",

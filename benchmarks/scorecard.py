@@ -26,11 +26,12 @@ from simulator import FAULTS, FLEET_FAULTS, case  # noqa: E402 - the scripts of 
 from advisor import metrics  # noqa: E402
 from advisor.analysis.device.steps import select_steps  # noqa: E402
 from advisor.config import Config  # noqa: E402
-from advisor.engine import read, rule_book  # noqa: E402
+from advisor.engine import read  # noqa: E402
 from advisor.inputs.readers import kineto  # noqa: E402
 from advisor.model.profile import Profile  # noqa: E402
 from advisor.model.report import Finding  # noqa: E402
 from advisor.rules.judge import judge  # noqa: E402
+from advisor.rules.overrides import rule_book  # noqa: E402
 from advisor.summary import summarise  # noqa: E402
 
 RULES = rule_book(Config())

@@ -19,6 +19,7 @@ from advisor.metrics import Measurements, measure
 from advisor.model.comparison import Comparison
 from advisor.model.profile import Profile
 from advisor.model.report import Report
+from advisor.options import Options
 from advisor.resources import rules_folder
 from advisor.rules.book import Rule, load
 
@@ -46,14 +47,14 @@ def check(*paths: str | Path, steps: str = "steady", step_range: str | None = No
 
 @cache
 def compare(base: str | Path, head: str | Path, **options: str) -> Comparison:
-    """The comparison of two paths, each of which is checked once; the options are those of `engine.compare`."""
+    """The comparison of two paths, each of which is checked once; with these options."""
 
-    def side(paths: Sequence[str], *, steps: str, step_range: str | None, **_: object) -> Report:
-        return check(*paths, steps=steps, step_range=step_range)
+    def side(paths: Sequence[str], options: Options) -> Report:
+        return check(*paths, steps=options.steps, step_range=options.step_range)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "check", side)
-        return engine.compare([str(base)], [str(head)], **options)
+        return engine.compare([str(base)], [str(head)], Options(**options))
 
 
 @cache
@@ -83,4 +84,4 @@ _engine_check = engine.check
 
 @cache
 def _check(paths: tuple[str, ...], steps: str, step_range: str | None, all_runs: bool) -> Report:  # noqa: FBT001
-    return _engine_check(paths, steps=steps, step_range=step_range, all_runs=all_runs)
+    return _engine_check(paths, Options(steps=steps, step_range=step_range, all_runs=all_runs))

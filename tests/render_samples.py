@@ -598,7 +598,7 @@ def crowded(amount: int = 200) -> Report:
 
 def hostile(text: str) -> Report:
     """The rich report with `text` in every field that may hold text, keys of mappings included."""
-    tagged = (*SEVERITY_FIELDS, "schema_version", "kind")
+    tagged = (*SEVERITY_FIELDS, "schema_version", "kind", "timed_by")
 
     def put(value: object, key: str = "") -> object:
         if isinstance(value, dict):

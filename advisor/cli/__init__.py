@@ -118,13 +118,13 @@ def check(
     """Find out why the profiled jobs are slow, and what to change."""
     spare_threads(paths)
     from advisor.engine import check as run_check
+    from advisor.options import Options
 
     standard = chosen("--format", format_, formats("report"))
     level = chosen("--fail-on", fail_on, _LEVELS)
     files = kinds_of(output, file_kinds("report"))
     with progress_of_files() as progress:
-        report = run_check(
-            paths,
+        options = Options(
             config=config_of(config),
             steps=steps,
             progress=progress,
@@ -135,6 +135,7 @@ def check(
             baseline=baseline,
             max_bytes=bytes_of(max_size),
         )
+        report = run_check(paths, options)
     for path, kind in files.items():
         write(path, content(report, kind))
     sys.stdout.write(rendered(report, standard, verbose=verbose))
@@ -166,10 +167,11 @@ def excerpt(
     import json
 
     from advisor.engine import excerpt as cut
+    from advisor.options import Options
 
     if not output.name.lower().endswith((".json", ".json.gz")):
         raise UsageError(f"-o {output}: a trace ends in .json or .json.gz")
-    content = cut(path, finding, config=config_of(config), steps=steps, max_bytes=bytes_of(max_size))
+    content = cut(path, finding, Options(config=config_of(config), steps=steps, max_bytes=bytes_of(max_size)))
     trace = json.dumps(content, separators=(",", ":")).encode()
     write(output, gzip.compress(trace, mtime=0) if output.suffix.lower() == ".gz" else trace)
     if note := content["advisor"].get("note"):
@@ -218,14 +220,14 @@ def compare(
     spare_threads([base, head, *(more_base or []), *(more_head or [])])
     from advisor.engine import compare as run_compare
     from advisor.model.comparison import fail_on as conditions
+    from advisor.options import Options
 
     standard = chosen("--format", format_, formats("comparison"))
     failing = conditions(fail_on or ["slower"])
     files = kinds_of(output, formats("comparison"))
     sides = [base, *(more_base or [])], [head, *(more_head or [])]
     with progress_of_files() as progress:
-        comparison = run_compare(
-            *sides,
+        options = Options(
             config=config_of(config),
             steps=steps,
             progress=progress,
@@ -233,6 +235,7 @@ def compare(
             step_range=step_range,
             max_bytes=bytes_of(max_size),
         )
+        comparison = run_compare(*sides, options)
     for path, kind in files.items():
         write(path, content(comparison, kind))
     sys.stdout.write(rendered(comparison, standard, verbose=verbose))

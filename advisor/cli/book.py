@@ -17,7 +17,7 @@ metrics_app = typer.Typer(no_args_is_help=True, help="The metrics that rules can
 @rules_app.command("list")
 def rules_list(config: ConfigPath = None) -> None:
     """One line per rule: its id, its severities and its title."""
-    from advisor.engine import rule_book
+    from advisor.rules.overrides import rule_book
 
     for rule in rule_book(config_of(config)).values():
         typer.echo(f"{rule.id:28} {'/'.join(rule.severity):12} {rule.heading()}")
@@ -26,8 +26,8 @@ def rules_list(config: ConfigPath = None) -> None:
 @rules_app.command("show")
 def rules_show(rule_id: Annotated[str, typer.Argument(metavar="ID")], config: ConfigPath = None) -> None:
     """The page of one rule: what it means, when it fires, what to change, where its numbers come from."""
-    from advisor.engine import rule_book
     from advisor.present.reference import rule_page
+    from advisor.rules.overrides import rule_book
 
     book = rule_book(config_of(config))
     if rule_id not in book:

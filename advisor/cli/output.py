@@ -16,8 +16,8 @@ from advisor.errors import UsageError
 
 if TYPE_CHECKING:
     from advisor.config import Config
-    from advisor.files import Progress
     from advisor.fleet.engines import Progress as RunProgress
+    from advisor.options import Progress
     from advisor.present.document import Kind
     from advisor.render.registry import Value
 

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from advisor import __version__
 from advisor.config import Config
-from advisor.engine import measured, replaced, rule_book, suppressions
+from advisor.engine import measured
 from advisor.errors import ReadError
 from advisor.fleet.labels import week_of
 from advisor.fleet.recordings import Job, Settings, hashed, unread, vanished
@@ -23,6 +23,7 @@ from advisor.inputs.discover import Recording
 from advisor.inputs.storage import listing, local, open_file, size
 from advisor.rules.book import Rule
 from advisor.rules.judge import Suppression, judge
+from advisor.rules.overrides import replaced, rule_book, suppressions
 from advisor.summary import judged_again, summarise
 from advisor.text import plain
 

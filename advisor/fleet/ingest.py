@@ -14,7 +14,6 @@ import polars as pl
 
 from advisor import __version__
 from advisor.config import Config
-from advisor.engine import rule_book
 from advisor.errors import NoRuns
 from advisor.fleet.engines import Engine, Killed, Progress, each, silent
 from advisor.fleet.examine import Done, bad_rows, examine
@@ -24,6 +23,7 @@ from advisor.fleet.rows import Row
 from advisor.fleet.store import TABLES, UNPROFILED, Store, frame
 from advisor.inputs.discover import Recording, discover
 from advisor.inputs.storage import is_url, listing, tidy
+from advisor.rules.overrides import rule_book
 from advisor.text import one_line, plain
 
 _FLUSH_S: Final = 5.0  # of work that a kill at the worst moment costs

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from advisor.engine import check, compare, saved
+from advisor.engine import check, compare
 from advisor.errors import NoRuns, ReadError, UsageError
 from advisor.model.comparison import Comparison, FailOn
+from advisor.options import Options
 from advisor.render import json
+from advisor.reports import load_report
 from tests import profiles
 
 TRACES = Path(__file__).parents[2].parent / "shared/traces/kineto"
@@ -28,9 +30,9 @@ def statuses(found: Comparison) -> dict[str, str]:
 def test_more_loader_workers_make_the_job_faster_because_of_its_input():
     found = profiles.compare(WORKERS0, WORKERS4)
     assert found.verdict == "faster"
-    assert found.base.mean_ms == pytest.approx(177.6, abs=0.05)
-    assert found.head.mean_ms == pytest.approx(141.1, abs=0.05)
-    assert found.base.median_ms == pytest.approx(177.4, abs=0.05)
+    assert found.base.mean_ms == pytest.approx(175.6, abs=0.05)
+    assert found.head.mean_ms == pytest.approx(140.98, abs=0.05)
+    assert found.base.median_ms == pytest.approx(175.65, abs=0.05)
     assert found.head.median_ms == pytest.approx(126.7, abs=0.05)
     assert (found.base.steps, found.head.steps) == (6, 6)
     assert found.change is not None
@@ -90,7 +92,7 @@ def test_named_ranges_are_steps_where_the_profile_marks_none(tmp_path: Path):
     report = tmp_path / "base.json"
     report.write_text(json.render(profiles.check(WORKERS0)))
     with pytest.raises(UsageError, match=r"--step-range x: .*base\.json is a saved report"):
-        compare([str(report)], [recording], step_range="x")
+        compare([str(report)], [recording], Options(step_range="x"))
 
 
 @real
@@ -112,11 +114,11 @@ def test_several_runs_make_one_side(tmp_path: Path):
 def test_a_baseline_marks_new_findings(tmp_path: Path):
     before = tmp_path / "before.json"
     before.write_text(json.render(profiles.check(HEALTHY)))
-    (run,) = check([WAITING], baseline=str(before)).runs
+    (run,) = check([WAITING], Options(baseline=str(before))).runs
     assert run.findings
     assert all(finding.new for finding in run.findings)
     before.write_text(json.render(profiles.check(WAITING)))
-    (run,) = check([WAITING], baseline=str(before)).runs
+    (run,) = check([WAITING], Options(baseline=str(before))).runs
     assert not any(finding.new for finding in run.findings)
 
 
@@ -126,7 +128,7 @@ def test_what_is_no_report_or_profile_is_refused(tmp_path: Path):
     with pytest.raises(ReadError, match="is no report"):
         compare([str(broken)], [WAITING])
     with pytest.raises(ReadError, match="is no report"):
-        saved(str(broken))
+        load_report(str(broken))
     broken.write_text("hello")
     with pytest.raises(NoRuns):
         compare([WAITING], [str(broken)])

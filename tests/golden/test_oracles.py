@@ -17,6 +17,7 @@ from advisor.metrics.memory import peak
 from advisor.metrics.metric import Metric
 from advisor.metrics.steps import breakdown, step_times
 from tests import profiles
+from tests.peer_windows import windows_of_marks
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 pytestmark = pytest.mark.skipif(not (SHARED / "oracles").is_dir(), reason="../shared is not here")
@@ -41,7 +42,7 @@ Spans = list[tuple[float, float]]
 
 @cache
 def view(trace: str) -> DeviceView:
-    (only,) = select_steps(profiles.read(SHARED / "traces/kineto" / trace), "all").views
+    (only,) = select_steps(windows_of_marks(profiles.read(SHARED / "traces/kineto" / trace)), "all").views
     return only
 
 

@@ -14,6 +14,7 @@ from advisor.engine import check
 from advisor.inputs.discover import discover
 from advisor.metrics import Part
 from advisor.model.report import Run
+from advisor.options import Options
 from advisor.present.ranks import bandwidth
 from tests import profiles
 
@@ -27,7 +28,7 @@ recorded = pytest.mark.skipif(not DLRM.is_dir(), reason=f"{DLRM} is not there")
 @cache
 def dlrm_parts() -> list[Part]:
     (found,), _ = discover([str(DLRM)])
-    read, lost = files.parts(found, "steady", lambda _: lambda _: None, 1)
+    read, lost = files.parts(found, Options())
     assert not lost
     return list(read)
 
@@ -49,13 +50,12 @@ def test_its_collectives_are_matched_and_end_together():
 
 
 @recorded
-def test_ranks_1_and_3_compute_most_and_wait_most():
+def test_ranks_compute_alike_and_wait_unequally():
+    """Ranks 1 and 3 also finish work of the step before; that is no part of theirs."""
     pace = dlrm().pace.sort("rank")
     work = (pace["work_ns"] / 1e6).to_list()
-    assert work[1] == pytest.approx(1.246, abs=0.001)
-    assert work[3] == pytest.approx(1.240, abs=0.001)
-    assert sum(work[i] for i in (0, 2, 4, 5, 6, 7)) / 6 == pytest.approx(1.063, abs=0.001)
-    assert (pace["dur_ns"].min() / 1e6, pace["dur_ns"].max() / 1e6) == pytest.approx((12.5, 19.9), abs=0.01)
+    assert work == pytest.approx([1.034, 1.050, 1.068, 1.064, 1.126, 1.041, 1.051, 1.059], abs=0.001)
+    assert (pace["dur_ns"].min() / 1e6, pace["dur_ns"].max() / 1e6) == pytest.approx((12.5, 18.7), abs=0.02)
     waits = dlrm().calls.group_by("rank").agg(ms=pl.sum("wait_ns") / 1e6).sort("rank")["ms"].to_list()
     assert waits == pytest.approx([5.6, 11.1, 3.3, 9.6, 6.4, 6.0, 3.3, 1.5], abs=0.05)
 
@@ -69,7 +69,7 @@ def test_who_arrives_last():
 @recorded
 def test_its_steps_begin_far_apart():
     begins = [rank.steps["start_ns"].min() for rank in dlrm().ranks]
-    assert (max(begins) - min(begins)) / 1e6 == pytest.approx(7.5, abs=0.05)
+    assert (max(begins) - min(begins)) / 1e6 == pytest.approx(6.2, abs=0.05)
 
 
 @recorded
@@ -113,49 +113,51 @@ FAULTS = {
 
 
 def simulated(name: str, folder: Path, ranks: int = 8, **recording: object):
-    """The job's report, what its repair saves, and its step, both in ms."""
+    """The job's report; what its repair saves, its step, and what the ranks' steps differ by, all in ms."""
     made = profiles.case(name, "a100", 3, ranks=ranks)
     from simulator.case import Recording  # noqa: PLC0415 - on the path since then
 
     options = Recording(**recording)
     for file, text in made.files(options):
         (folder / file).write_bytes(text)
-    return check([str(folder)]).runs[0], made.saved_ms, made.faulty.step_ms
+    steps_ms = [process.step_ms for process in made.faulty.processes]
+    return check([str(folder)]).runs[0], made.saved_ms, made.faulty.step_ms, max(steps_ms) - min(steps_ms)
 
 
 @pytest.mark.parametrize(("fault", "rule"), FAULTS.items())
 def test_a_simulated_fault_is_named_first_and_its_saving_holds_the_truth(fault: str, rule: str | None, tmp_path: Path):
-    run, saved_ms, step_ms = simulated(fault, tmp_path)
+    run, saved_ms, step_ms, apart_ms = simulated(fault, tmp_path)
     assert [f.rule for f in run.findings][:1] == ([rule] if rule else [])
     if rule:
         saving = run.findings[0].saving
         assert saving
-        assert saving.low_ms - 0.01 * step_ms <= saved_ms <= saving.high_ms + 0.01 * step_ms
+        slack_ms = 0.01 * step_ms + apart_ms  # the truth is the ranks' mean, the saving is the pace-setter's
+        assert saving.low_ms - slack_ms <= saved_ms <= saving.high_ms + slack_ms
         assert saving.high_ms - saving.low_ms <= 0.25 * step_ms
 
 
 @pytest.mark.parametrize(("fault", "rule"), [("moving-slow-rank", "data-imbalance"), ("slow-rank", "throttled-gpu")])
 def test_of_two_ranks_too_a_lasting_lateness_is_told_from_one_in_turn(fault: str, rule: str, tmp_path: Path):
-    run, _, _ = simulated(fault, tmp_path, ranks=2)
+    run, *_ = simulated(fault, tmp_path, ranks=2)
     assert run.findings[0].rule == rule
     assert ("straggler-rank" in spoken(run)) == (fault == "slow-rank")
 
 
 @pytest.mark.parametrize("fault", ["healthy-ranks", "slow-rank", "moving-slow-rank", "data-wait-one-rank"])
 def test_neither_clocks_nor_names_nor_a_missing_rank_change_the_verdict(fault: str, tmp_path: Path):
-    run, _, _ = simulated(fault, tmp_path, skewed=True, shuffled=True, missing=(0,))  # of seed 3 rank 1 is the odd one
+    run, *_ = simulated(fault, tmp_path, skewed=True, shuffled=True, missing=(0,))  # of seed 3 rank 1 is the odd one
     assert len(run.source.workers) == 7
     assert [f.rule for f in run.findings][:1] == ([FAULTS[fault]] if FAULTS[fault] else [])
 
 
 def test_garbage_collection_on_one_rank_after_the_other_is_no_uneven_data(tmp_path: Path):
-    run, _, _ = simulated("gc-pauses", tmp_path)
+    run, *_ = simulated("gc-pauses", tmp_path)
     assert run.findings[0].rule == "uncoordinated-pauses"
     assert not {"data-imbalance", "straggler-rank", "throttled-gpu"} & spoken(run)
 
 
 def test_the_bubbles_of_a_pipeline_are_named_and_its_stages_no_stragglers(tmp_path: Path):
-    run, _, _ = simulated("pipeline-bubbles", tmp_path)
+    run, *_ = simulated("pipeline-bubbles", tmp_path)
     assert [(f.rule, [s.rule for s in f.symptoms]) for f in run.findings[:1]] == [
         ("pipeline-bubbles", ["collective-waiting"])
     ]

@@ -21,6 +21,7 @@ from advisor.inputs.readers import xplane
 from advisor.metrics import Measurements, measure
 from advisor.model.intervals import Union
 from advisor.model.profile import Profile
+from advisor.options import Options
 from advisor.present.breakdown import figures
 from advisor.present.ranks import hosts
 from advisor.rules.judge import judge
@@ -180,7 +181,7 @@ def test_waiting_for_input_equals_xprofs_step_by_step(name: str):
     profile = read(name)
     waits = profile.host_ops.filter(pl.col("kind") == "input").group_by("step").agg(pl.col("dur_ns").sum() / 1e6)
     told = {f"train {step}": wait for step, wait in waits.rows()}
-    steps = dict(profile.steps.select("name", pl.col("dur_ns") / 1e6).rows())
+    steps = dict(profile.steps.select("name", pl.col("mark_ns") / 1e6).rows())
     listed = rows(oracle(f"{name}.xprof-2.24.2.input_pipeline_analyzer")[1])
     assert len(listed) == 10
     for row in listed:
@@ -421,7 +422,7 @@ def test_hosts_and_steps_of_a_run_are_told_apart(tmp_path: Path):
     for host, name in (("h0", "tf-input-bound"), ("h1", "tf-compute-bound")):
         (path,) = (TRACES / name).rglob("*.xplane.pb")
         shutil.copy(path, folder / f"{host}.xplane.pb")
-    (run,) = check([str(tmp_path)], steps="all").runs
+    (run,) = check([str(tmp_path)], Options(steps="all")).runs
     cells = {(row["worker"], row["step"]): row["bottleneck"] for row in run.metrics["step"]}
     assert cells == {(host, step): most for host, most in ((0, "input"), (1, "host")) for step in range(12)}
     slow, fast = hosts(run)

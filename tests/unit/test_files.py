@@ -13,6 +13,7 @@ from advisor.inputs.discover import Recording, discover
 from advisor.inputs.hardware import match
 from advisor.metrics import Part, measure_part
 from advisor.model.profile import table
+from advisor.options import Options
 from tests.tables import kernel, profile, step
 
 
@@ -80,7 +81,7 @@ def traced(folder, name: str, pid: int, **info: object) -> None:
 
 def told(folder) -> list[tuple[list[int], list[str]]]:
     (found,), _ = discover([str(folder)])
-    measured, _ = parts(found, "steady", lambda _: lambda _: None, 1)
+    measured, _ = parts(found, Options())
     return [
         ([w for p in job for w in p.selection.profile.workers["worker"]], notes)
         for _, job, notes in jobs(found, measured)

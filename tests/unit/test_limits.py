@@ -18,6 +18,7 @@ from advisor.inputs import storage
 from advisor.inputs.chrome_json import trace
 from advisor.inputs.readers import kineto, nsys, xplane
 from advisor.inputs.storage import listing, local
+from advisor.options import Options
 from tests.strategies_kineto import LAUNCH, text
 from tests.strategies_nsys import FULL, write, write_parquet
 from tests.strategies_xplane import HOST, JAX, field
@@ -73,7 +74,7 @@ def test_the_default_limit_is_what_fits_into_memory(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(limits, "usable_memory", lambda: 1000)
     with pytest.raises(NoRuns, match=r"a\.json: larger than .* GiB unpacked, .* with --max-size"):
         check([str(path)])
-    assert check([str(path)], max_bytes=1 << 20).runs
+    assert check([str(path)], Options(max_bytes=1 << 20)).runs
 
 
 def test_a_gzip_bomb_ends_at_the_limit():

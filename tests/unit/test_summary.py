@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from advisor.engine import check
+from advisor.options import Options
 from tests.strategies_kineto import call, kernel, op, text
 
 HEALTHY = str(Path(__file__).parents[2] / "fixtures" / "simulated-healthy-a100")
@@ -24,7 +25,7 @@ def test_no_findings_say_how_many_rules_looked_and_why_the_others_could_not():
 
 
 def test_a_remark_on_the_recording_is_no_verdict_on_the_job():
-    run = check([HEALTHY], steps="5:7").runs[0]
+    run = check([HEALTHY], Options(steps="5:7")).runs[0]
 
     assert [finding.rule for finding in run.findings] == ["too-few-steps"]
     assert run.outcome.code == "minor"

@@ -22,6 +22,7 @@ from advisor.fleet.show import listed, pages, report_of, runs_of
 from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
 from advisor.model.week import Week
+from advisor.options import Options
 from advisor.present import document as doc
 from advisor.present import document_of
 from advisor.present.hours import gpu_hours
@@ -182,7 +183,7 @@ def test_the_stored_report_is_the_one_that_check_writes(tmp_path, case):
     store = Store(str(tmp_path / "store"))
     ingest([str(ROOT / "fixtures" / case)], store, Here(), today=date(2026, 11, 21))
     (run,) = report_of(store, "").runs
-    (checked,) = check([str(ROOT / "fixtures" / case)], today=date(2026, 11, 21)).runs
+    (checked,) = check([str(ROOT / "fixtures" / case)], Options(today=date(2026, 11, 21))).runs
     assert run.timeline is not None
     assert run == checked
 

@@ -10,6 +10,7 @@ import pytest
 from advisor.engine import check, compare
 from advisor.errors import UsageError
 from advisor.model.report import Run
+from advisor.options import Options
 from tests.strategies_nsys import RUNTIME, Row, call, launched, nvtx, string, tid, together, write
 
 MS = 1_000_000
@@ -106,8 +107,8 @@ def test_a_comparison_takes_named_ranges_for_steps_and_says_how_else(tmp_path: P
         sides.append(str(write(tmp_path / f"{name}.sqlite", together(*parts, {"NVTX_EVENTS": ranges}))))
     without = compare(sides[:1], sides[1:])
     assert without.reason.code == "no_marked_step_nsys"
-    timed = compare(sides[:1], sides[1:], step_range=r"iter \d+")
-    assert (timed.verdict, timed.base.steps) == ("same", 12)
+    timed = compare(sides[:1], sides[1:], Options(step_range=r"iter \d+"))
+    assert (timed.verdict, timed.base.steps) == ("same", 11)
     (tmp_path / "saved.json").write_bytes(b'{"advisor_version": "0"}')
     with pytest.raises(UsageError, match=r"--step-range iter: .* is a saved report, whose steps are fixed"):
-        compare([str(tmp_path / "saved.json")], sides[1:], step_range="iter")
+        compare([str(tmp_path / "saved.json")], sides[1:], Options(step_range="iter"))

@@ -99,8 +99,9 @@ def _profile(
         "allocations": _allocations(columns, device, base_ns),
     }
     numbered = {key: frame.with_columns(worker=pl.lit(worker, pl.Int32)) for key, frame in tables.items()}
-    unrecorded = _unrecorded_kernels(device, host)
-    notes = [note for note in (chosen.how, unrecorded and unrecorded.words) if note]
+    unrecorded = _unrecorded_kernels(device, host, cut_off=trace.cut_off)
+    is_noted = unrecorded and not trace.salvaged  # damage explains it where there is any
+    notes = [note for note in (chosen.how, unrecorded.words if is_noted and unrecorded else "") if note]
     profile = Profile.of(numbered, format=FORMAT, salvaged=[*trace.salvaged, *notes, *pauses(step_rows)])
     lacks = _lacks(profile, cut_off=trace.cut_off, memory_on=is_on(header, "profile_memory"))
     return replace(profile, lacks=lacks | ({"device_ops": unrecorded} if unrecorded else {}))
@@ -255,8 +256,11 @@ def _lacks(profile: Profile, *, cut_off: bool, memory_on: bool) -> dict[str, Mis
     tables = {need for need, gone in absent.items() if gone and "." not in need}
     needs = [need for need, gone in absent.items() if gone and (need in tables or need.partition(".")[0] not in tables)]
     why = _WHY_ABSENT | ({"allocations": "no_memory_events"} if memory_on else {})
-    caveat = {"lost": _EARLY_END} if cut_off else {}
-    return {need: Missing(why[need], **caveat) for need in needs}
+    return {need: Missing(why[need], **_caveat(cut_off)) for need in needs}
+
+
+def _caveat(cut_off: bool) -> dict[str, str]:  # noqa: FBT001 - the only fact there is
+    return {"lost": _EARLY_END} if cut_off else {}
 
 
 _EARLY_END: Final = " (or lost: the file ends early)"
@@ -277,7 +281,7 @@ _WHY_ABSENT: Final = {
 }
 
 
-def _unrecorded_kernels(device: pl.DataFrame, host: pl.DataFrame) -> Missing | None:
+def _unrecorded_kernels(device: pl.DataFrame, host: pl.DataFrame, *, cut_off: bool) -> Missing | None:
     """That launches were recorded, and nothing that they launched."""
     launches = 0 if device.height else host.select(named(LAUNCHING).sum()).item() or 0
-    return Missing("kernels_not_recorded", launches=launches) if launches else None
+    return Missing("kernels_not_recorded", launches=launches, **_caveat(cut_off)) if launches else None

@@ -1,0 +1,59 @@
+"""What a check or a comparison can be asked for beside its paths."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from advisor.analysis.device.steps import STEADY
+from advisor.config import Config
+
+Progress: TypeAlias = Callable[[str], Callable[[int], object]]
+"""Gets the file that is read next; returns what gets each number of bytes read."""
+
+
+def _silent(_: str) -> Callable[[int], object]:
+    return lambda _: None
+
+
+def _today() -> dt.date:
+    return dt.datetime.now(dt.UTC).date()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to read, measure and judge; all have a default.
+
+    Attributes:
+        config: Rule folders, overrides and suppressions.
+        steps: `steady`, `all` or `A:B`. A comparison of `steady` steps also counts the outliers.
+        step_range: Regular expression of the host's ranges that are steps, in place of those that the profile marks.
+        run: Of the runs in one TensorFlow or JAX log folder, the one to check instead of the newest.
+        all_runs: Check all of them.
+        baseline: A report saved as JSON; findings say whether they are new against it.
+        today: Date that ends suppressions; the current one by default.
+        max_bytes: The size, unpacked, up to which a file is read; by default what fits into 70 % of the memory.
+        processes: How many files of one run to read side by side, each in a process of its own. A script that asks for
+            more than one needs the guard `if __name__ == "__main__":`, as always with multiprocessing.
+        progress: Where to report the bytes read.
+    """
+
+    config: Config = field(default_factory=Config)
+    steps: str = STEADY
+    step_range: str | None = None
+    run: str | None = None
+    all_runs: bool = False
+    baseline: str | None = None
+    today: dt.date = field(default_factory=_today)
+    max_bytes: int | None = None
+    processes: int = 1
+    progress: Progress = _silent
+
+    @property
+    def fixes_steps(self) -> str | None:
+        """The option that chooses the steps, as the command line has it; None where it is the default."""
+        if self.step_range is not None:
+            return f"--step-range {self.step_range}"
+        return None if self.steps == STEADY else f"--steps {self.steps}"

@@ -1,0 +1,56 @@
+"""The rule book as a configuration changes it: own rules, overrides, suppressions."""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+
+from advisor import metrics
+from advisor.config import Config
+from advisor.errors import RuleError, UsageError
+from advisor.resources import rules_folder
+from advisor.rules.book import Rule, load
+from advisor.rules.judge import Suppression
+from advisor.rules.lint import lint
+
+
+def rule_book(config: Config) -> dict[str, Rule]:
+    """The shipped rules and the user's, with the user's overrides.
+
+    Raises:
+        RuleError: a user's rule is wrong.
+        UsageError: an override or suppression names no rule.
+    """
+    for folder in config.rules:
+        if problems := lint(folder, metrics.dtypes(), load([rules_folder()])):
+            raise RuleError(problems[0])
+    book = load([rules_folder(), *config.rules])
+    for rule in [*config.overrides, *(s.rule for s in config.suppress)]:
+        _check_rule(rule, book)
+    return book | {rule: _adjusted(rule, config, book) for rule in config.overrides}
+
+
+def _check_rule(rule: str, book: dict[str, Rule]) -> None:
+    if rule not in book:
+        near = difflib.get_close_matches(rule, book, n=1)
+        raise UsageError(f"no rule is called {rule!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+
+
+def _adjusted(rule: str, config: Config, book: dict[str, Rule]) -> Rule:
+    override = config.overrides[rule]
+    if unknown := sorted(override.params.keys() - book[rule].params.keys()):
+        known = ", ".join(book[rule].params) or "none"
+        raise UsageError(f"overrides.{rule}.params.{unknown[0]}: no such parameter; {rule} has {known}")
+    return book[rule].adjusted(override.params, override.severity)
+
+
+def replaced(config: Config) -> list[str]:
+    """A note on each shipped rule that one of the user's replaces."""
+    names = load([rules_folder()]).keys() & load(config.rules).keys() if config.rules else ()
+    return [f"{name} is your own rule, in place of the shipped one" for name in sorted(names)]
+
+
+def suppressions(config: Config, today: dt.date) -> dict[str, Suppression]:
+    """The suppressions by rule; of several for one rule, that which ends last."""
+    ordered = sorted(config.suppress, key=lambda s: s.until)
+    return {s.rule: Suppression(s.reason, s.until.isoformat(), expired=s.until < today) for s in ordered}
