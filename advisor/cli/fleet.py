@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from advisor.cli.output import (
+    MaxSize,
+    bytes_of,
     chosen,
     content,
     file_kinds,
@@ -86,6 +88,7 @@ def fleet_ingest(
     processes: EngineProcesses = _CORES,
     option: StoreOptions = None,
     config: ConfigPath = None,
+    max_size: MaxSize = None,
 ) -> None:
     """Check every run under the roots that the store does not hold, and write it there."""
     from advisor.errors import ReadError
@@ -98,7 +101,15 @@ def fleet_ingest(
     target, settings = opened(store, option or ()), _settings(config, roots)
     labels = labels_of_run(label or (), labels_from or (), os.environ)
     with _working(engine_of(engine, processes)) as where, progress_of_runs() as progress:
-        done = ingest(roots, target, where, config=settings, labels=labels, progress=progress)
+        done = ingest(
+            roots,
+            target,
+            where,
+            config=settings,
+            labels=labels,
+            max_bytes=bytes_of(max_size),
+            progress=progress,
+        )
     for note in done.notes:
         typer.echo(f"advisor: {plain(note)}", err=True)
     if done.unread or done.partly or done.unprofiled:

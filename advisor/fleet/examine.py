@@ -21,6 +21,7 @@ from advisor.fleet.rows import Row, Rows, context_of, judged_rows, measured_rows
 from advisor.fleet.store import TABLES
 from advisor.inputs.discover import Recording
 from advisor.inputs.storage import listing, local, open_file, size
+from advisor.options import Options
 from advisor.rules.book import Rule
 from advisor.rules.judge import Suppression, judge
 from advisor.rules.overrides import replaced, rule_book, suppressions
@@ -67,7 +68,7 @@ def _examined(job: Job, fetched: Recording, digests: tuple[str, ...]) -> Done:
     if recording in job.candidates:
         return Done(recording, known=True)
     rules, silenced, version, changed = book(job.settings)
-    jobs, broken = measured(fetched)
+    jobs, broken = measured(fetched, Options(max_bytes=job.settings.max_bytes))
     if not jobs and not any(size(file) is not None for file in fetched.copies):
         return Done("", gone=True)
     rows: dict[str, list[Row]] = defaultdict(list)

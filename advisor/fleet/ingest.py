@@ -66,6 +66,7 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     config: Config | None = None,
     labels: Mapping[str, str] | None = None,
     today: dt.date | None = None,
+    max_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> Ingested:
     """Check every recording under `roots` that the store does not hold, and write it there.
@@ -77,6 +78,7 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
         config: Rules, suppressions, and the fleet's path patterns.
         labels: Of all runs; a path's or a `run.yaml`'s go before them.
         today: Date to hold the suppressions' expiry against.
+        max_bytes: The size, unpacked, up to which a file is read; by default what fits into 70 % of the memory.
         progress: Told what is done.
 
     Raises:
@@ -86,7 +88,7 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
             goes on from there.
         UsageError: the configuration is wrong.
     """
-    settings = Settings(config or Config(), today or dt.datetime.now(dt.UTC).date())
+    settings = Settings(config or Config(), today or dt.datetime.now(dt.UTC).date(), max_bytes)
     rule_book(settings.config)  # a wrong rule is said once, here, and not for each run
     places = [_absolute(root) for root in roots]
     sources, rejected = discover(places, all_runs=True)

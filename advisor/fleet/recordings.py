@@ -23,6 +23,7 @@ class Settings:
 
     config: Config
     today: dt.date
+    max_bytes: int | None = None  # the size, unpacked, up to which a file is read
 
 
 @dataclass(frozen=True, slots=True)

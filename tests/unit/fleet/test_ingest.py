@@ -424,3 +424,11 @@ def test_ctrl_c_keeps_what_is_done(root, store):
         taken(root, store, progress=lambda _: interrupted)
     assert rows(store).filter(status="checked").height == 1
     assert taken(root, store).runs == 1
+
+
+def test_a_file_above_the_size_asked_for_is_a_row_that_says_so(tmp_path: Path, store: Store):
+    trace(tmp_path / "root/a", 1)
+    done = taken(tmp_path / "root", store, max_bytes=100)
+    (run,) = rows(store).to_dicts()
+    assert (done.unread, run["status"]) == (1, "unreadable")
+    assert "--max-size" in run["reason"]
