@@ -242,6 +242,10 @@ REASONS: Final = {
     "no_context_switches": "recorded without --cpuctxsw=process-tree",
     "no_scheduler_reasons": "the scheduler's reasons were not recorded",
     "no_gpu_metrics": "recorded without --gpu-metrics-devices=all",
+    "clocks_drift": (
+        "the clocks of host and device drift apart by {drift:ms} in the recording: no time between a call and its work "
+        "is known; record it again"
+    ),
     "names_not_exported": (
         "{share:percent} of the kernels' time is in kernels whose names the export does not hold; export it again"
     ),

@@ -14,6 +14,7 @@ import polars as pl
 from advisor.errors import ReadError
 from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace
+from advisor.inputs.clocks import align
 from advisor.inputs.inferred import Inferred, inferred
 from advisor.inputs.links import named_ranges, profiler_steps, require_ranges, steps, with_launches, with_parents
 from advisor.inputs.names.kernels import collective_op, family
@@ -87,12 +88,13 @@ def _profile(
     if step_range is not None:
         require_ranges(host, step_range)
     chosen = _marks(host, step_range)
-    step_rows, device = steps(host, with_launches(_device(columns, base_ns), host), chosen.marks, cut_off=trace.cut_off)
+    aligned = align(with_launches(_device(columns, base_ns), host), host)
+    step_rows, device = steps(host, aligned.device, chosen.marks, cut_off=trace.cut_off)
     tables = {
         "workers": _workers(header, info, columns, name, worker),
         "devices": _with_devices_of(_devices(header), device),
         "steps": step_rows,
-        "device_ops": device,
+        "device_ops": aligned.unlinked(device),
         "host_ops": with_requests(host, device, step_rows),
         "syncs": columns.syncs.with_columns(pl.col("start_ns") + base_ns),
         "collectives": _collectives(device, host),
@@ -101,10 +103,12 @@ def _profile(
     numbered = {key: frame.with_columns(worker=pl.lit(worker, pl.Int32)) for key, frame in tables.items()}
     unrecorded = _unrecorded_kernels(device, host, cut_off=trace.cut_off)
     is_noted = unrecorded and not trace.salvaged  # damage explains it where there is any
-    notes = [note for note in (chosen.how, unrecorded.words if is_noted and unrecorded else "") if note]
+    cause = unrecorded.words if is_noted and unrecorded else ""
+    notes = [note for note in (*aligned.notes, chosen.how, cause) if note]
     profile = Profile.of(numbered, format=FORMAT, salvaged=[*trace.salvaged, *notes, *pauses(step_rows)])
     lacks = _lacks(profile, cut_off=trace.cut_off, memory_on=is_on(header, "profile_memory"))
-    return replace(profile, lacks=lacks | ({"device_ops": unrecorded} if unrecorded else {}))
+    why = {"device_ops": unrecorded, "device_ops.launch": aligned.drift}
+    return replace(profile, lacks=lacks | {need: reason for need, reason in why.items() if reason})
 
 
 def _marks(host: pl.DataFrame, step_range: str | None) -> Inferred:

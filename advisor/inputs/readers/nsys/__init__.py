@@ -30,6 +30,7 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 from advisor.errors import ReadError
+from advisor.inputs.clocks import align
 from advisor.inputs.links import innermost, require_ranges, steps, with_launches, with_parents
 from advisor.inputs.names.kernels import collective_op
 from advisor.inputs.periods import pauses, with_requests
@@ -181,9 +182,9 @@ def _pid(process: str) -> pl.Expr:
 
 def _of_process(tables: Mapping[str, pl.DataFrame], worker: Mapping[str, object], step_range: str | None) -> Profile:
     host = with_parents(tables["host_ops"])
-    device = with_launches(tables["device_ops"], host)
-    chosen = choose(host, device, step_range)
-    step_rows, device = steps(host, device, chosen.marked, cut_off=False)
+    aligned = align(with_launches(tables["device_ops"], host), host)
+    chosen = choose(host, aligned.device, step_range)
+    step_rows, device = steps(host, aligned.device, chosen.marked, cut_off=False)
     begins_ns, ends_ns = _work(host, device)
     filled = {
         **tables,
@@ -193,15 +194,16 @@ def _of_process(tables: Mapping[str, pl.DataFrame], worker: Mapping[str, object]
             work_end_ns=pl.lit(ends_ns, pl.Int64),
         ),
         "steps": step_rows,
-        "device_ops": device,
+        "device_ops": aligned.unlinked(device),
         "host_ops": with_requests(host, device, step_rows),
         "collectives": _collectives(host, device),
     }
     numbered = {table: rows.with_columns(worker=pl.lit(worker["worker"], pl.Int32)) for table, rows in filled.items()}
-    notes = [*([chosen.how] if chosen.how else []), *pauses(step_rows)]
+    notes = [*aligned.notes, *([chosen.how] if chosen.how else []), *pauses(step_rows)]
     if not step_rows.height and begins_ns is not None:
         notes += _start_up(host, device, begins_ns)
-    return Profile.of(numbered, format=FORMAT, salvaged=notes)
+    profile = Profile.of(numbered, format=FORMAT, salvaged=notes)
+    return replace(profile, lacks={"device_ops.launch": aligned.drift} if aligned.drift else {})
 
 
 def _work(host: pl.DataFrame, device: pl.DataFrame) -> tuple[int | None, int | None]:

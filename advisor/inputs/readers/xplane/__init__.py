@@ -34,6 +34,7 @@ from typing import IO, Final
 import polars as pl
 
 from advisor.errors import ReadError, UsageError
+from advisor.inputs.clocks import align
 from advisor.inputs.names.kernels import collective_op
 from advisor.inputs.readers.xplane import device as devices
 from advisor.inputs.readers.xplane.host import host as host_tables
@@ -158,23 +159,25 @@ def _profile(parts: _Parts, salvaged: list[str], name: str, worker: int) -> Prof
     host = _based(_stacked(parts.ranges, _RANGES), parts.base_ns).with_columns(
         id=pl.int_range(pl.len(), dtype=pl.Int64)
     )
-    ops = with_launches(_based(_stacked(parts.ops, _OPS), parts.base_ns), host)
-    step_rows, host, ops = steps(host, ops, _based(_stacked(parts.device_steps, _DEVICE_STEPS), parts.base_ns))
+    aligned = align(with_launches(_based(_stacked(parts.ops, _OPS), parts.base_ns), host), host)
+    of_devices = aligned.moved(_based(_stacked(parts.device_steps, _DEVICE_STEPS), parts.base_ns))
+    step_rows, host, ops = steps(host, aligned.device, of_devices)
     host = with_loads(host)
     described = pl.DataFrame(parts.described, schema=_DESCRIBED)
     tables = {
         "workers": _workers(parts, host, ops, name),
         "devices": described,
         "steps": step_rows,
-        "device_ops": _with_load(ops, described),
+        "device_ops": _with_load(aligned.unlinked(ops), described),
         "host_ops": host,
         "collectives": _collectives(ops),
         "threads": _stacked(parts.threads, _THREADS).unique("thread", keep="first", maintain_order=True),
         "allocations": _based(_stacked(parts.allocations, {"at_ns": pl.Int64()}), parts.base_ns, "at_ns"),
     }
     numbered = {key: frame.with_columns(worker=pl.lit(worker, pl.Int32)) for key, frame in tables.items()}
-    profile = Profile.of(numbered, format=FORMAT, salvaged=[*salvaged, *_fragment(host, ops)])
-    return replace(profile, lacks=_lacks(profile))
+    profile = Profile.of(numbered, format=FORMAT, salvaged=[*salvaged, *aligned.notes, *_fragment(host, ops)])
+    drift = {"device_ops.launch": aligned.drift} if aligned.drift else {}
+    return replace(profile, lacks=_lacks(profile) | drift)
 
 
 def _fragment(host: pl.DataFrame, ops: pl.DataFrame) -> list[str]:

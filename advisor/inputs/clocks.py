@@ -1,0 +1,172 @@
+"""One clock for host and device: how far the device's is off shows where an op begins before its launch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from advisor.model.intervals import Ints
+from advisor.model.missing import Missing
+from advisor.text import count, ms
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+_LATENCY_NS: Final = 5_000  # from a call to its op on an idle device, at least: 4 to 45 us in 60 public recordings
+_ALIKE_NS: Final = 50_000  # latencies on an idle device differ by less
+_CLUSTER: Final = 3  # calls that agree: fewer are pairs that do not belong together
+_STRAY_SHARE: Final = 0.05  # of the calls
+_IDLE_NS: Final = 20_000  # after so long without work nothing of the device's own holds an op up
+_BACKLOG_NS: Final = 1_000_000  # no op reaches an idle device so late
+_ENOUGH: Final = 8
+_IDLE_SHARE: Final = 0.25  # of the ops that end an idle gap: so many set out at once where the clock alone is off
+_BUCKETS: Final = 16
+_LEAST_DRIFT_NS: Final = 100_000  # over the recording
+_STRAIGHT: Final = 0.1  # of the drift: how far its times lie from a line
+
+
+class Skew(NamedTuple):
+    """How far a device's clock is ahead of the host's: `offset_ns` at `zero_ns`, and `rate` more per ns after it."""
+
+    offset_ns: int = 0
+    rate: float = 0.0
+    zero_ns: int = 0
+
+    def at(self, times: Ints) -> Ints:
+        """How far it is ahead at these times, in ns."""
+        ahead: Ints = self.offset_ns + np.rint(self.rate * (times - self.zero_ns)).astype(np.int64)
+        return ahead
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Device ops on the host's clock, notes on what was changed, and why host and device cannot be joined."""
+
+    device: pl.DataFrame
+    skews: Mapping[int, Skew] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    drift: Missing | None = None
+
+    def moved(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Other rows with the device's times, on the host's clock."""
+        return _moved(rows, self.skews) if self.skews else rows
+
+    def unlinked(self, device: pl.DataFrame) -> pl.DataFrame:
+        """The ops without their calls where the clocks drift: no time between the two is known."""
+        return device.with_columns(launch=pl.lit(None, pl.Int64)) if self.drift else device
+
+
+def align(device: pl.DataFrame, host: pl.DataFrame) -> Alignment:
+    """Move the ops of each device to the host's clock, and unlink what still begins before its call.
+
+    No op begins before the call that launches it, and one that finds the device idle begins within some 10 us. Calls
+    whose delays agree on less show an offset of the clock; delays that lie on a line, a drift.
+
+    Args:
+        device: Ops with device, start_ns, dur_ns and `launch`.
+        host: Host ops; `launch` is the number of a row.
+    """
+    calls = host["start_ns"].gather(device["launch"])
+    numbers = device["device"].drop_nulls().unique().sort().to_list()
+    skews = {number: _skew(device.with_columns(called=calls), number) for number in numbers}
+    drifts = [skew for skew in skews.values() if skew.rate]
+    off = {number: skew for number, skew in skews.items() if skew != Skew()}
+    moved = _moved(device, off) if off else device
+    early = (moved["start_ns"] < calls).fill_null(value=False)
+    apart = moved.with_columns(
+        pl.when(early).then(None).otherwise(pl.col(link)).alias(link) for link in ("launch", "op") if early.any()
+    )
+    drift = _drift(device, drifts)
+    notes = (*_notes(off, int(early.sum())), *([drift.words] if drift else []))
+    return Alignment(apart, off, notes, drift)
+
+
+def _moved(device: pl.DataFrame, off: Mapping[int, Skew]) -> pl.DataFrame:
+    start, number = device["start_ns"].to_numpy(), device["device"].fill_null(-1).to_numpy()
+    ahead = np.zeros(len(start), np.int64)
+    for device_number, skew in off.items():
+        ahead = np.where(number == device_number, skew.at(start), ahead)
+    return device.with_columns(start_ns=pl.Series(start - ahead, dtype=pl.Int64))
+
+
+def _notes(off: Mapping[int, Skew], early: int) -> Iterable[str]:
+    for number, skew in off.items():
+        if not skew.rate:
+            side = "ahead of" if skew.offset_ns > 0 else "behind"
+            by = ms(abs(skew.offset_ns) / 1e6)
+            yield f"the clock of device {number} is {by} {side} the host's: its times were moved by that"
+    if early:
+        ops = count(early, "device op")
+        yield f"{ops} began before the call of the same number: what launched such an op is unknown"
+
+
+def _drift(device: pl.DataFrame, drifts: list[Skew]) -> Missing | None:
+    if not drifts:
+        return None
+    length = int(device["start_ns"].to_numpy().max() - device["start_ns"].to_numpy().min())
+    return Missing("clocks_drift", drift=max(abs(skew.rate) for skew in drifts) * length / 1e6)
+
+
+def _skew(device: pl.DataFrame, number: int) -> Skew:
+    own = device.filter(pl.col("device") == number).sort("start_ns")
+    idle = pl.col("start_ns") - (pl.col("start_ns") + pl.col("dur_ns")).cum_max().shift(1) >= _IDLE_NS
+    linked = own.with_columns(idle=idle.fill_null(value=True)).filter(
+        pl.col("called").is_not_null(), ~pl.col("launch").is_duplicated()
+    )
+    if not linked.height:
+        return Skew()
+    called, start, alone = (linked[column].to_numpy() for column in ("called", "start_ns", "idle"))
+    rate, zero = _rate(called[alone], (start - called)[alone]), int(start[0])
+    delay = start - called - Skew(0, rate, zero).at(start)
+    offset = _offset(delay, delay[alone])
+    return Skew(offset, rate, zero) if offset or rate else Skew()
+
+
+def _offset(delay: Ints, alone: Ints) -> int:
+    """How far delays are off: all of them, and those of ops that found the device idle."""
+    base = _base(np.sort(delay))
+    prompt = (np.abs(alone - base) <= _ALIKE_NS).sum()
+    late = base > _BACKLOG_NS and prompt >= max(_ENOUGH, _IDLE_SHARE * len(alone))
+    return base - _LATENCY_NS if base < 0 or late else 0
+
+
+def _base(delay: Ints) -> int:
+    """The least delay that three calls agree on; strays before it are pairs that do not belong together."""
+    if len(delay) < _CLUSTER:
+        return int(delay[0])
+    agree = np.flatnonzero(delay[_CLUSTER - 1 :] - delay[: 1 - _CLUSTER] <= _ALIKE_NS)
+    first = int(agree[0]) if len(agree) else 0
+    return int(delay[first]) if first <= _STRAY_SHARE * len(delay) else 0
+
+
+def _rate(called: Ints, delay: Ints) -> float:
+    """By how much a clock drifts, per ns: Theil and Sen's slope of the least delays; 0 where they lie on no line.
+
+    A sound clock's least delays on an idle device are alike however long the recording is; those behind a queue that
+    fills lie on no line.
+    """
+    if len(called) < _ENOUGH:
+        return 0.0
+    at, least = _least(called, delay)
+    if len(at) < _ENOUGH:
+        return 0.0
+    i, j = np.triu_indices(len(at), 1)
+    slope = float(np.median((least[j] - least[i]) / (at[j] - at[i])))
+    apart = least - slope * at
+    drift = abs(slope) * float(at[-1] - at[0])
+    spread = float(np.median(np.abs(apart - np.median(apart))))
+    return slope if drift >= _LEAST_DRIFT_NS and spread <= _STRAIGHT * drift else 0.0
+
+
+def _least(called: Ints, delay: Ints) -> tuple[Floats, Floats]:
+    """The call with the least delay in each of 16 stretches of the recording that holds any: when, and how much."""
+    order = np.lexsort((delay, (called - called.min()) * _BUCKETS // (int(np.ptp(called)) + 1)))
+    bucket = ((called - called.min()) * _BUCKETS // (int(np.ptp(called)) + 1))[order]
+    first = np.concatenate(([True], np.diff(bucket) > 0))
+    chosen = order[first]
+    by_time = chosen[np.argsort(called[chosen], kind="stable")]
+    return (called[by_time] - called.min()).astype(np.float64), delay[by_time].astype(np.float64)

@@ -1,0 +1,83 @@
+"""A device's clock against its host's: 20 launches, 1 ms apart; each kernel begins 10 us after its call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from advisor.inputs.clocks import Alignment, align
+from tests.tables import kernel, profile
+
+CALLS = [1_000.0 * number for number in range(1, 21)]
+
+
+def aligned(begins: Callable[[float], float], calls: list[float] = CALLS, runs: float = 100) -> Alignment:
+    """Kernels that begin at `begins(call)`, in us."""
+    made = profile([kernel(begins(at), begins(at) + runs, launched=at + 1) for at in calls])
+    return align(made.device_ops, made.host_ops)
+
+
+def starts_us(alignment: Alignment) -> list[float]:
+    return [ns / 1000 for ns in alignment.device["start_ns"]]
+
+
+def test_a_sound_clock_is_left_alone():
+    found = aligned(lambda at: at + 10)
+    assert starts_us(found) == [at + 10 for at in CALLS]
+    assert (found.notes, found.drift) == ((), None)
+
+
+@pytest.mark.parametrize(("offset", "side"), [(-300_000, "behind"), (300_000, "ahead of")])
+def test_a_constant_offset_is_taken_off_and_noted(offset: float, side: str):
+    found = aligned(lambda at: at + 10 + offset)
+    assert starts_us(found) == [at + 5 for at in CALLS]  # the least that a launch takes
+    assert found.notes == (f"the clock of device 0 is 300 ms {side} the host's: its times were moved by that",)
+    assert found.drift is None
+    assert found.device["launch"].null_count() == 0
+
+
+def test_a_queue_that_is_full_from_the_first_op_on_is_no_offset():
+    """The device works for 40 ms before it reaches what was launched meanwhile, one op right after the other."""
+    found = aligned(lambda at: 40_000 + at / 10, runs=100)
+    assert (found.notes, found.drift) == ((), None)
+
+
+def test_late_ops_that_do_not_agree_are_no_offset():
+    """Each waits for another rank, for a time of its own."""
+    found = aligned(lambda at: at + 2_000 + (at * 7) % 900)
+    assert (found.notes, found.drift) == ((), None)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_drift_withholds_what_joins_host_and_device(sign: int):
+    found = aligned(lambda at: at + 10 + sign * 0.05 * at)  # 0.95 ms over 19 ms
+    assert found.drift is not None
+    assert found.drift.code == "clocks_drift"
+    assert found.drift.values["drift"] == pytest.approx(0.95, rel=0.1)
+    assert starts_us(found)[10] == pytest.approx(CALLS[10] + 5, abs=60)
+    assert found.unlinked(found.device)["launch"].null_count() == len(CALLS)
+
+
+def test_a_pair_that_does_not_belong_together_is_cut_and_moves_nothing():
+    found = aligned(lambda at: at + 10 if at != CALLS[7] else at - 6_500)
+    assert found.device["launch"].null_count() == 1
+    assert starts_us(found)[0] == CALLS[0] + 10
+    assert found.notes == ("1 device op began before the call of the same number: what launched such an op is unknown",)
+
+
+def test_two_devices_have_a_clock_each():
+    made = profile(
+        [
+            *(kernel(at + 10, at + 100, launched=at + 1) for at in CALLS),
+            *(kernel(at - 700, at - 600, launched=at + 1, device=1) for at in CALLS),
+        ]
+    )
+    found = align(made.device_ops, made.host_ops)
+    assert starts_us(found) == [*(at + 10 for at in CALLS), *(at + 5 for at in CALLS)]
+    assert list(found.skews) == [1]
+
+
+def test_without_links_nothing_is_said():
+    made = profile([kernel(at, at + 100) for at in CALLS])
+    assert align(made.device_ops, made.host_ops).notes == ()
