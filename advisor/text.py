@@ -103,14 +103,14 @@ def quantity(value: float | str | None, unit: str) -> str:
     return _QUANTITIES.get(unit, number)(value)
 
 
-def interval(low: float, high: float, shown: Callable[[float], str] = ms) -> str:
+def interval(low: float, high: float, form: Callable[[float], str] = ms) -> str:
     """Both ends with one unit and an en dash, `30-59 ms`; one number where they read the same.
 
     `up to 59 ms` where the lower end is a twentieth or less.
 
     So wide an interval rests on nothing but its upper end: the lower one would read like a claim.
     """
-    first, last = shown(low), shown(high)
+    first, last = form(low), form(high)
     if 0 < high >= low * _WIDE:
         return f"up to {last}"
     return last if first == last else f"{without_shared_unit(first, last)}{_DASH}{last}"
@@ -144,13 +144,13 @@ def rank(number: int | None, device: int | None = None) -> str:
     return f"rank {number}" if device is None else f"worker {number}, GPU {device}"
 
 
-def told_apart(names: Sequence[str]) -> list[str]:
+def numbered(names: Sequence[str]) -> list[str]:
     """The names, those that occur several times numbered in their order: `pool 1`, `pool 2`."""
-    times, so_far, told = Counter(names), Counter[str](), list[str]()
+    times, so_far, labels = Counter(names), Counter[str](), list[str]()
     for name in names:
         so_far[name] += 1
-        told.append(f"{name} {so_far[name]}" if times[name] > 1 else name)
-    return told
+        labels.append(f"{name} {so_far[name]}" if times[name] > 1 else name)
+    return labels
 
 
 def runs_of(numbers: Iterable[int]) -> str:

@@ -83,13 +83,13 @@ def _loader(text: str) -> Any:  # noqa: ANN401 - libyaml's and PyYAML's loaders 
 
 
 def _distinct(node: yaml.MappingNode) -> None:
-    seen: set[str] = set()
+    keys: set[str] = set()
     for key, _ in node.value:
         if not isinstance(key, yaml.ScalarNode):
             raise yaml.MarkedYAMLError(problem="found unhashable key", problem_mark=key.start_mark)
-        if key.value in seen:
+        if key.value in keys:
             raise yaml.MarkedYAMLError(problem=f"{key.value}: this key stands here twice", problem_mark=key.start_mark)
-        seen.add(key.value)
+        keys.add(key.value)
 
 
 def _lines(node: yaml.Node, at: Place, line: int) -> Iterator[tuple[Place, int]]:

@@ -47,7 +47,7 @@ def side(runs: Sequence[Run], ranks: frozenset[int], unreadable: Sequence[Unread
         )
         for run in runs
     )
-    times = np.array([time for one in series for time in one.steps_ms])
+    times = np.array([time for run in series for time in run.steps_ms])
     mean = float(times.mean()) if len(times) else None
     sizes = {_world_size(run) for run in runs}
     return Side(
@@ -58,7 +58,7 @@ def side(runs: Sequence[Run], ranks: frozenset[int], unreadable: Sequence[Unread
         cv=float(times.std(ddof=1)) / mean if mean and len(times) > 1 else None,
         devices=tuple(sorted({d.name or d.model or "unnamed device" for run in runs for d in run.source.devices})),
         world_size=sizes.pop() if len(sizes) == 1 else None,
-        unreadable=sum(1 + len(lost.others) for lost in unreadable),
+        unreadable=sum(1 + len(file.others) for file in unreadable),
         per=_per(runs),
     )
 
@@ -94,7 +94,7 @@ def contrasted(base: Side, head: Side) -> Contrast | None:
 
 
 def _samples(side: Side) -> list[Floats]:
-    return [np.array(one.steps_ms) for one in side.series if one.steps_ms]
+    return [np.array(run.steps_ms) for run in side.series if run.steps_ms]
 
 
 def _least(base: Side) -> float:
@@ -102,12 +102,12 @@ def _least(base: Side) -> float:
     return max(LEAST_EFFECT, wander(_samples(base)) or 0.0)
 
 
-def step_change(found: Contrast, base: Side) -> StepChange:
+def step_change(contrast: Contrast, base: Side) -> StepChange:
     """The change of the step time as the comparison tells it."""
-    return StepChange(ratio=found.ratio, low=found.low, high=found.high, p=found.p, least=_least(base))
+    return StepChange(ratio=contrast.ratio, low=contrast.low, high=contrast.high, p=contrast.p, least=_least(base))
 
 
-_MARKED_BY: Final = frozenset({"kineto", "nsys", "xplane"})
+_MARKING_FORMATS: Final = frozenset({"kineto", "nsys", "xplane"})
 """Formats that have their own way to mark a step."""
 
 
@@ -148,7 +148,7 @@ def _untimed(sides: Sequence[tuple[str, Sequence[Run], Side]]) -> Decided:
     code = "no_complete_step"
     if not all(run.source.steps.marked for _, runs in without for run in runs):
         formats = {run.source.format for _, runs in without for run in runs}
-        is_known = len(formats) == 1 and formats <= _MARKED_BY
+        is_known = len(formats) == 1 and formats <= _MARKING_FORMATS
         code = f"no_marked_step_{formats.pop()}" if is_known else "no_marked_step"
     return Decided("inconclusive", remark(code, sides=lacking), "no-steps")
 

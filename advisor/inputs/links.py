@@ -15,7 +15,7 @@ from advisor.model.profile import named
 from advisor.text import plain
 from advisor.vocabulary import DRIVER_CALLS
 
-_NAMED: Final = 8
+_MOST_NAMES: Final = 8
 _NAME_LENGTH: Final = 60
 _CALLS: Final = [*DRIVER_CALLS, "overhead"]
 _WORK: Final = ["op", "collective"]
@@ -46,27 +46,29 @@ def with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     )
     enclosing = innermost(host, device["launch"], host["kind"].is_in(_WORK))
     device = device.with_columns(op=enclosing)
-    return _named(device, host) if "external_id" in device.columns and device["launch"].null_count() else device
+    return (
+        _by_external_id(device, host) if "external_id" in device.columns and device["launch"].null_count() else device
+    )
 
 
-def _named(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
+def _by_external_id(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     """Fills in `op` by external id for ops whose call was not recorded."""
     works = host.filter(pl.col("kind").is_in(_WORK) & (pl.col("external_id") > 0))
     by_id = works.select("external_id", named="id").unique("external_id", keep="first")
-    found = device.join(by_id, on="external_id", how="left", maintain_order="left")
-    return found.with_columns(op=pl.coalesce("op", pl.when(pl.col("launch").is_null()).then("named")))
+    joined = device.join(by_id, on="external_id", how="left", maintain_order="left")
+    return joined.with_columns(op=pl.coalesce("op", pl.when(pl.col("launch").is_null()).then("named")))
 
 
-def innermost(host: pl.DataFrame, rows: pl.Series, wanted: pl.Series) -> pl.Series:
-    """For each host row (its id; null: none) the nearest wanted one: itself or a range around it; null where none is.
+def innermost(host: pl.DataFrame, rows: pl.Series, matches: pl.Series) -> pl.Series:
+    """For each host row (its id; null: none) the nearest that matches: itself or a range around it; null where none is.
 
-    `wanted` has one flag per host row.
+    `matches` has one flag per host row.
     """
     if not host.height:
         return pl.repeat(None, len(rows), dtype=pl.Int64, eager=True)
-    parent, is_wanted = host["parent"].fill_null(-1).to_numpy(), wanted.to_numpy()
+    parent, is_match = host["parent"].fill_null(-1).to_numpy(), matches.to_numpy()
     at = rows.fill_null(-1).to_numpy().copy()
-    while len(climbing := np.flatnonzero((at >= 0) & ~is_wanted[at])):
+    while len(climbing := np.flatnonzero((at >= 0) & ~is_match[at])):
         at[climbing] = parent[at[climbing]]
     return pl.Series(at).replace(-1, None)
 
@@ -104,7 +106,7 @@ def profiler_steps(host: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def named_ranges(host: pl.DataFrame, pattern: str) -> pl.DataFrame:
+def ranges_by_name(host: pl.DataFrame, pattern: str) -> pl.DataFrame:
     """The annotations and ops whose whole name matches, as steps; of nested ones the outermost.
 
     Raises:
@@ -141,7 +143,7 @@ def _ranges_there(host: pl.DataFrame) -> str:
     own = pl.col("kind").is_in(["step", "annotation"]).any()
     ranges = host.lazy().filter(~pl.col("kind").is_in(_CALLS))
     there = ranges.group_by(label=label).agg(own=own, ns=pl.sum("dur_ns")).drop_nulls("label").collect()
-    longest = there.sort("own", "ns", "label", descending=[True, True, False])["label"].head(_NAMED)
+    longest = there.sort("own", "ns", "label", descending=[True, True, False])["label"].head(_MOST_NAMES)
     names = ", ".join(plain(name)[:_NAME_LENGTH] for name in longest)
     return f"there are {names}" if names else "no range was recorded"
 
@@ -154,23 +156,23 @@ def as_steps(ranges: pl.DataFrame) -> pl.DataFrame:
     end = pl.col("start_ns") + pl.col("dur_ns")
     ordered = ranges.sort("start_ns", "dur_ns", descending=[False, True])
     apart = ordered.filter((pl.col("start_ns") >= end.cum_max().shift(1)).fill_null(True))  # noqa: FBT003 - polars takes it so
-    told = apart["name"].cast(pl.String).str.extract(r"(\d+)\D*$").cast(pl.Int32, strict=False)
-    ascends = not told.null_count() and bool((told.diff().drop_nulls() > 0).all())
+    numbers = apart["name"].cast(pl.String).str.extract(r"(\d+)\D*$").cast(pl.Int32, strict=False)
+    ascends = not numbers.null_count() and bool((numbers.diff().drop_nulls() > 0).all())
     return apart.select(
-        step=told if ascends else pl.int_range(pl.len(), dtype=pl.Int32),
+        step=numbers if ascends else pl.int_range(pl.len(), dtype=pl.Int32),
         name=pl.col("name").cast(pl.String),
         host_start_ns="start_ns",
         host_dur_ns="dur_ns",
     )
 
 
-def containing(marked: pl.DataFrame, starts: pl.Series, ends: pl.Series) -> pl.Series:
-    """Number of the marked step that contains each [start, end), null where none does or the span is unknown."""
-    if not marked.height:
+def containing(steps: pl.DataFrame, starts: pl.Series, ends: pl.Series) -> pl.Series:
+    """Number of the step that contains each [start, end), null where none does or the span is unknown."""
+    if not steps.height:
         return pl.repeat(None, len(starts), dtype=pl.Int32, eager=True)
-    opens = marked["host_start_ns"].to_numpy()
-    closes = opens + marked["host_dur_ns"].to_numpy()
+    opens = steps["host_start_ns"].to_numpy()
+    closes = opens + steps["host_dur_ns"].to_numpy()
     begin, finish = starts.fill_null(-1).to_numpy(), ends.fill_null(-1).to_numpy()
     i = np.searchsorted(opens, begin, side="right") - 1
     inside = (i >= 0) & (finish <= closes[i]) & starts.is_not_null().to_numpy()
-    return pl.select(pl.when(pl.Series(inside)).then(marked["step"].gather(np.maximum(i, 0)))).to_series()
+    return pl.select(pl.when(pl.Series(inside)).then(steps["step"].gather(np.maximum(i, 0)))).to_series()

@@ -41,7 +41,7 @@ _NO_DEVICE: Final = Missing("no_device_used")
 _NOTHING: Final = Missing("nothing_to_compute_from")
 
 _Of = TypeVar("_Of", DeviceView, Job)
-Kept: TypeAlias = Mapping[tuple[str, int], pl.DataFrame]
+PlacesByMetric: TypeAlias = Mapping[tuple[str, int], pl.DataFrame]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +57,17 @@ class Part:
     tables: Mapping[str, pl.DataFrame]
     reasons: Mapping[str, Missing]
     ranks: tuple[Rank, ...]
-    places: Kept | None = None
+    places: PlacesByMetric | None = None
     timelines: Mapping[int, Timeline | None] = field(default_factory=dict)
 
     def emptied(self) -> Part:
         """The same without the tables of single events: small enough to be kept for every rank of a large job."""
         workers = [view.worker for view in self.selection.critical]
-        found = {
+        places = {
             (name, w): rows for name in METRICS for w in workers if (rows := _places(self.selection, name, w)).height
         }
-        drawn = {worker: _worst_step(self.selection, worker, METRICS) for worker in workers}
-        small = replace(self, selection=self.selection.emptied(), places=found, timelines=drawn)
+        timelines = {worker: _worst_step(self.selection, worker, METRICS) for worker in workers}
+        small = replace(self, selection=self.selection.emptied(), places=places, timelines=timelines)
         # a table cut out of another keeps the other's memory: only a copy lets it go
         copied: Part = pickle.loads(pickle.dumps(small))  # noqa: S301 - our own bytes
         return copied
@@ -85,9 +85,9 @@ class Measurements:
     selection: Selection
     frames: Mapping[str, pl.DataFrame]
     reasons: Mapping[str, Missing]
-    kept: Kept | None = None
+    placed: PlacesByMetric | None = None
     of_job: Mapping[str, Value] = field(default_factory=dict)
-    drawn: Mapping[int, Timeline | None] = field(default_factory=dict)
+    timelines: Mapping[int, Timeline | None] = field(default_factory=dict)
 
     @property
     def format(self) -> str:
@@ -117,26 +117,26 @@ class Measurements:
         """The rows that rules of this scope are held against; what holds for the whole job stands in each of them."""
         if scope == "run":
             return self.frames["run"]
-        told = {name: None if isinstance(value, Missing) else value for name, value in self.of_job.items()}
+        values = {name: None if isinstance(value, Missing) else value for name, value in self.of_job.items()}
         types = dtypes()
-        return self.frames["worker"].with_columns(pl.lit(v, types[name]).alias(name) for name, v in told.items())
+        return self.frames["worker"].with_columns(pl.lit(v, types[name]).alias(name) for name, v in values.items())
 
-    def timeline(self, shown: Iterable[str]) -> Timeline | None:
+    def timeline(self, metrics: Iterable[str]) -> Timeline | None:
         """The longest used step of the worker that sets the pace, to be drawn; None where there is none.
 
-        `shown` are the metrics whose places are to be marked; it may bear those of others as well.
+        `metrics` are the metrics whose places are to be marked; others do no harm.
         """
-        return _worst_step(self.selection, self.pace, shown) if self.kept is None else self.drawn.get(self.pace)
+        return _worst_step(self.selection, self.pace, metrics) if self.placed is None else self.timelines.get(self.pace)
 
     def places(self, metric: str, worker: int) -> pl.DataFrame:
         """At most ten places in the recording behind a worker's value, as a report names them; empty where none."""
-        if self.kept is None:
+        if self.placed is None:
             return _places(self.selection, metric, worker)
-        return self.kept.get((metric, worker), pl.DataFrame())
+        return self.placed.get((metric, worker), pl.DataFrame())
 
 
-def _worst_step(selection: Selection, worker: int, shown: Iterable[str]) -> Timeline | None:
-    wheres = ((name, METRICS[name].where) for name in dict.fromkeys(shown))
+def _worst_step(selection: Selection, worker: int, metrics: Iterable[str]) -> Timeline | None:
+    wheres = ((name, METRICS[name].where) for name in dict.fromkeys(metrics))
     marks = {name: where for name, where in wheres if where}
     return contained(lambda: worst_step(selection.of(worker), marks), lambda _: None)
 
@@ -155,8 +155,8 @@ def _places_of(selection: Selection, metric: str, worker: int) -> pl.DataFrame:
     zero = view.process.get("zero_ns")
     names = ops.select("id", pl.col("stack").cast(pl.String), op_name=pl.col("name").cast(pl.String))
     names = names.with_columns(pl.coalesce("stack", _python_stacks(selection, names["id"])))
-    told = rows.join(names, on="id", how="left", maintain_order="left")
-    return told.select(
+    labelled = rows.join(names, on="id", how="left", maintain_order="left")
+    return labelled.select(
         "table",
         "name",
         "start_ns",
@@ -197,13 +197,15 @@ def measure_part(selection: Selection) -> Part:
     of_views = [_of_view(selection, view) for view in selection.views]
     columns = {metric.name: metric.dtype for metrics, _ in MEASURES for metric in metrics}
     device = pl.DataFrame(
-        [one.row for one in of_views], schema={"worker": pl.Int32, "device": pl.Int32, **columns}, orient="row"
+        [measured.row for measured in of_views],
+        schema={"worker": pl.Int32, "device": pl.Int32, **columns},
+        orient="row",
     )
-    tables = _stacked([one.tables for one in of_views])
+    tables = _stacked([measured.tables for measured in of_views])
     paces = {(view.worker, view.device) for view in selection.critical}  # theirs are the values that are told
-    last = sorted(of_views, key=lambda one: (one.row["worker"], one.row["device"]) in paces)
-    reasons = {name: why for one in last for name, why in one.reasons.items()}
-    return Part(selection, device, tables, reasons, tuple(one.rank for one in of_views))
+    last = sorted(of_views, key=lambda measured: (measured.row["worker"], measured.row["device"]) in paces)
+    reasons = {name: why for measured in last for name, why in measured.reasons.items()}
+    return Part(selection, device, tables, reasons, tuple(measured.rank for measured in of_views))
 
 
 def conclude(parts: Sequence[Part]) -> Measurements:
@@ -226,8 +228,8 @@ def conclude(parts: Sequence[Part]) -> Measurements:
     tables = _stacked([part.tables for part in parts]) | _tables(JOB_TABLES, job)
     run = _beside(slowest, [of_job], [m for metrics, _ in JOB_MEASURES for m in metrics])
     frames = {"run": run, "worker": worker, "device": device, **tables}
-    drawn = {worker: timeline for part in parts for worker, timeline in part.timelines.items()}
-    return Measurements(selection, frames, reasons, _kept(parts), of_job, drawn)
+    timelines = {worker: timeline for part in parts for worker, timeline in part.timelines.items()}
+    return Measurements(selection, frames, reasons, _places_of_parts(parts), of_job, timelines)
 
 
 def _tables(functions: Mapping[str, Callable[[_Of], pl.DataFrame]], of: _Of) -> dict[str, pl.DataFrame]:
@@ -259,7 +261,7 @@ def _joined(selections: Sequence[Selection]) -> Selection:
     )
 
 
-def _kept(parts: Sequence[Part]) -> Kept | None:
+def _places_of_parts(parts: Sequence[Part]) -> PlacesByMetric | None:
     if len(parts) == 1:
         return parts[0].places
     return {key: rows for part in parts for key, rows in (part.places or part.emptied().places or {}).items()}
@@ -292,15 +294,15 @@ def _values(
     functions: Iterable[tuple[Sequence[Metric], Callable[..., Values]]],
     reasons: dict[str, Missing],
     selection: Selection,
-    *given: object,
+    *subject: object,
 ) -> dict[str, Value]:
     """What the functions make of what is given, null where it is missing; the reason goes to `reasons`."""
     row: dict[str, Value] = {}
-    device = given[0].device if isinstance(given[0], DeviceView) else 0
+    device = subject[0].device if isinstance(subject[0], DeviceView) else 0
     for metrics, function in functions:
         lacking = {metric: _lacking(metric, device, selection) for metric in metrics}
         values = (
-            {} if all(lacking.values()) else _by_name(contained(partial(function, *given), partial(_failed, metrics)))
+            {} if all(lacking.values()) else _by_name(contained(partial(function, *subject), partial(_failed, metrics)))
         )
         for metric in metrics:
             value = lacking[metric] or _checked(values.get(metric.name), metric)

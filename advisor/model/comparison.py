@@ -60,7 +60,7 @@ class Side(_Frozen):
     @property
     def tells_too_little(self) -> bool:
         """Whether a run of it does: then a finding that is not there means nothing."""
-        return any(one.tells_too_little for one in self.series)
+        return any(series.tells_too_little for series in self.series)
 
 
 class StepChange(_Frozen):
@@ -200,7 +200,7 @@ class Comparison(_Frozen):
     @property
     def one_recording(self) -> bool:
         """Whether both sides are the same steps: nothing varies between them."""
-        times = [sorted(one.steps_ms for one in side.series) for side in (self.base, self.head)]
+        times = [sorted(series.steps_ms for series in side.series) for side in (self.base, self.head)]
         return bool(self.base.steps) and times[0] == times[1]
 
     @property
@@ -219,15 +219,15 @@ class Comparison(_Frozen):
             1 for a regression; else 3 where files of a side could not be read, or a side tells too little for what is
             asked, unless nothing counts as a regression; else 4 for `inconclusive`, if `strict`; else 0.
         """
-        wanted = fail_on or FailOn()
+        condition = fail_on or FailOn()
         ratio = self.change.ratio if self.change else 1.0
-        slower = self.verdict == "slower" and wanted.slower is not None and ratio >= 1 + wanted.slower
-        if slower or (wanted.new_high and any(map(_grave, self.findings))):
+        slower = self.verdict == "slower" and condition.slower is not None and ratio >= 1 + condition.slower
+        if slower or (condition.new_high and any(map(_grave, self.findings))):
             return FINDINGS_EXIT_CODE
         unread = self.base.unreadable or self.head.unreadable
-        untold = self.base.tells_too_little or self.head.tells_too_little
-        unsure = untold and (wanted.new_high or self.verdict == "inconclusive")
-        if wanted != FailOn(slower=None) and (unread or unsure):
+        tells_too_little = self.base.tells_too_little or self.head.tells_too_little
+        unsure = tells_too_little and (condition.new_high or self.verdict == "inconclusive")
+        if condition != FailOn(slower=None) and (unread or unsure):
             return UNJUDGED_EXIT_CODE
         return INCONCLUSIVE_EXIT_CODE if strict and self.verdict == "inconclusive" else 0
 
@@ -238,20 +238,20 @@ def fail_on(options: Iterable[str]) -> FailOn:
     Raises:
         UsageError: it is none of these.
     """
-    wanted: dict[str, float | bool | None] = {"slower": None, "new_high": False}
-    asked = list(options)
-    if "never" in asked and set(asked) != {"never"}:
-        other = next(option for option in asked if option != "never")
+    conditions: dict[str, float | bool | None] = {"slower": None, "new_high": False}
+    names = list(options)
+    if "never" in names and set(names) != {"never"}:
+        other = next(option for option in names if option != "never")
         raise UsageError(f"--fail-on never: contradicts --fail-on {one_line(other, 100)}; give one of them")
-    for option in asked:
+    for option in names:
         name, colon, percent = option.partition(":")
         if name == "slower":
-            wanted["slower"] = _share(option, percent) if colon else 0.0
+            conditions["slower"] = _share(option, percent) if colon else 0.0
         elif option == "new-high":
-            wanted["new_high"] = True
+            conditions["new_high"] = True
         elif option != "never":
             raise UsageError(f"--fail-on {option}: not slower, slower:PERCENT, new-high or never")
-    return FailOn.model_validate(wanted)
+    return FailOn.model_validate(conditions)
 
 
 def _share(option: str, percent: str) -> float:

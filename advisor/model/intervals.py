@@ -82,10 +82,10 @@ class Union:
             return EMPTY
         first = np.searchsorted(other.ends, self.starts, "right")
         count = np.searchsorted(other.starts, self.ends, "left") - first  # of the other's intervals that each meets
-        mine = np.repeat(np.arange(len(self.starts)), count)
-        theirs = np.arange(len(mine)) - np.repeat(np.cumsum(count) - count - first, count)
+        own = np.repeat(np.arange(len(self.starts)), count)
+        theirs = np.arange(len(own)) - np.repeat(np.cumsum(count) - count - first, count)
         return Union.of(
-            np.maximum(self.starts[mine], other.starts[theirs]), np.minimum(self.ends[mine], other.ends[theirs])
+            np.maximum(self.starts[own], other.starts[theirs]), np.minimum(self.ends[own], other.ends[theirs])
         )
 
     def bridged(self, longest: int) -> Union:
@@ -117,19 +117,19 @@ def nest(views: npt.ArrayLike, starts: npt.ArrayLike, ends: npt.ArrayLike) -> In
     parent = np.full(len(order), -1, np.int64)
     cuts = np.flatnonzero(np.diff(view[order])) + 1
     for rows in np.split(order, cuts):
-        found = _parents(start[rows], end[rows])
-        parent[rows] = np.where(found < 0, -1, rows[found])
+        enclosing = _parents(start[rows], end[rows])
+        parent[rows] = np.where(enclosing < 0, -1, rows[enclosing])
     return parent
 
 
-def nearest(kept: npt.NDArray[np.bool_], parent: Ints) -> Ints:
-    """Of each interval itself or the innermost around it that is kept; -1 where none is. Each round doubles the reach.
+def nearest(counts: npt.NDArray[np.bool_], parent: Ints) -> Ints:
+    """Of each interval itself or the innermost around it that counts; -1 where none is. Each round doubles the reach.
 
     Args:
-        kept: Which intervals count, shape (n,).
+        counts: Which intervals count, shape (n,).
         parent: The interval around each, as from `nest`.
     """
-    up = np.where(kept, np.arange(len(parent)), parent)
+    up = np.where(counts, np.arange(len(parent)), parent)
     while not np.array_equal(further := above(up, up), up):
         up = further
     return up

@@ -267,4 +267,4 @@ class Week(_Frozen):
     @property
     def first(self) -> bool:
         """Whether none of the weeks before has a run, so that nobody knows which findings are new."""
-        return all(one.week == self.week for one in self.trend)
+        return all(point.week == self.week for point in self.trend)

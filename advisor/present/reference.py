@@ -147,9 +147,9 @@ def _explained(rule: Rule) -> Iterator[str]:
 
 
 def _case(case: Case) -> str:
-    given = ", ".join(f"{name} = {value}" for name, value in case.given.items()) or "nothing"
+    inputs = ", ".join(f"{name} = {value}" for name, value in case.given.items()) or "nothing"
     verdict = f"could not tell: {', '.join(case.not_evaluable)}" if case.not_evaluable else case.fires or "silent"
-    return f"| {case.name} | {given} | {verdict} |"
+    return f"| {case.name} | {inputs} | {verdict} |"
 
 
 def _line(text: object) -> str:

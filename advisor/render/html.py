@@ -53,13 +53,13 @@ def render(document: doc.Document, payloads: Mapping[str, Payload], *, links: st
     return page("document.html", _STYLES[document.kind], scripts, document=document, payloads=data, links=links)
 
 
-def page(template: str, styles: Iterable[str], scripts: Iterable[str] | None = None, **shown: object) -> str:
+def page(template: str, styles: Iterable[str], scripts: Iterable[str] | None = None, **content: object) -> str:
     """A template of ours as a page that may load nothing, with what it shows; `report.js` is its script by default."""
     style = Markup().join(map(asset, styles))
     run = [asset("report.js")] if scripts is None else list(scripts)
     icon = Markup(_ICON)  # noqa: S704 - our own constant
     frame = {"style": style, "scripts": run, "policy": escape(_policy(style, run)), "icon": icon}
-    return _environment().get_template(template).render(**frame, **shown)
+    return _environment().get_template(template).render(**frame, **content)
 
 
 @cache
@@ -68,7 +68,7 @@ def _environment() -> Environment:
         loader=FileSystemLoader(reports_folder() / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_shown,
+        finalize=_printable,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
@@ -120,16 +120,16 @@ def _hash(content: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
-def _shown(value: object) -> object:
+def _printable(value: object) -> object:
     """What a template prints for a value, before it is escaped."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return text.UNKNOWN if value is None else value
     return _together(text.shortened(text.plain(value), _LONGEST))
 
 
-def _together(shown: str) -> str:
+def _together(words: str) -> str:
     """The text with no line break between a number and its unit."""
-    return text.UNIT_BLANK.sub("\N{NO-BREAK SPACE}", shown)
+    return text.UNIT_BLANK.sub("\N{NO-BREAK SPACE}", words)
 
 
 def _prose(value: str) -> Markup:
@@ -145,7 +145,7 @@ def _code(value: str) -> Markup:
 
 
 def _lines(value: str) -> Markup:
-    """Escaped lines that keep their breaks and indentation; not a string, which `_shown` would cut short."""
+    """Escaped lines that keep their breaks and indentation; not a string, which `_printable` would cut short."""
     return escape(text.shortened(text.plain(value).rstrip(), _LONGEST_CODE))
 
 

@@ -71,14 +71,14 @@ def name(text: str) -> str:
 def within(blocks: Sequence[str], most: int) -> str:
     """The blocks up to `most` characters; each is complete in itself, so that the cut breaks none."""
     cut = "Shortened: the full report is in the JSON or HTML file.\n"
-    kept: list[str] = []
+    blocks_within: list[str] = []
     room = most - len(cut)
     for block in blocks:
         room -= len(block) + 2
         if room < 0:
-            return "\n\n".join([*kept, cut])
-        kept.append(block)
-    return "\n\n".join(kept) + "\n"
+            return "\n\n".join([*blocks_within, cut])
+        blocks_within.append(block)
+    return "\n\n".join(blocks_within) + "\n"
 
 
 _SPAN: Final = re.compile(r"`([^`\n]+)`")
@@ -108,20 +108,20 @@ def _section(section: doc.Section, links: str | None) -> Iterator[str]:
     """What a screen shows stands open; what is behind it is folded, under the section's title."""
     if section.level is doc.Level.SCREEN:
         return
-    shown = doc.Level.BOTH if section.level is doc.Level.BOTH else None
-    drawn = [part for block in section.blocks if block.level is shown for part in _block(block, links)]
-    if drawn and section.is_titled:
+    level = doc.Level.BOTH if section.level is doc.Level.BOTH else None
+    parts = [part for block in section.blocks if block.level is level for part in _block(block, links)]
+    if parts and section.is_titled:
         yield f"**{escape(section.title)}**"
-    yield from drawn
-    folded = [b for b in section.blocks if b.level is not shown and b.level is not doc.Level.SCREEN]
+    yield from parts
+    folded = [b for b in section.blocks if b.level is not level and b.level is not doc.Level.SCREEN]
     if behind := [part for block in folded for part in _block(block, links)]:
         yield details(escape(section.title), *behind)
 
 
 def _block(block: doc.Block, links: str | None) -> Iterator[str]:
     """One block; every kind has its function."""
-    drawn = _DRAWS[type(block)](block, links)
-    yield from ([drawn] if isinstance(drawn, str) else drawn)
+    text = _DRAWS[type(block)](block, links)
+    yield from ([text] if isinstance(text, str) else text)
 
 
 def _text(block: doc.Text, _links: str | None) -> str:
@@ -201,8 +201,8 @@ def _table(block: doc.Table, links: str | None) -> Iterator[str]:
     columns = _columns(block)
     rows = [[_cell(row.cells[at], row, links) for at in columns] for row in block.rows[:most]]
     yield table([escape(block.heads[at].text) for at in columns], rows)
-    if left := max(0, len(block.rows) - most) + block.left_out:
-        yield escape(block.more.format(rows=f"{left:,}"))
+    if more := max(0, len(block.rows) - most) + block.left_out:
+        yield escape(block.more.format(rows=f"{more:,}"))
 
 
 def _columns(block: doc.Table) -> list[int]:
@@ -243,12 +243,12 @@ def _fold(block: doc.Fold, links: str | None) -> str:
 
 def _findings(block: doc.Findings, links: str | None) -> Iterator[str]:
     """A table of the first, then each with everything behind it, folded."""
-    shown = block.findings[: block.few]
-    rows = [_finding_row(finding) for finding in shown]
+    first = block.findings[: block.few]
+    rows = [_finding_row(finding) for finding in first]
     yield table(("", *map(escape, block.heads)), rows)
     if block.more:
         yield prose(block.more)
-    for finding in shown:
+    for finding in first:
         yield details(f"{finding.number}. {_inside(finding.title)}", *_finding(finding, links))
 
 

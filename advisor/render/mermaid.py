@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from advisor.vocabulary import CATEGORIES
 
-_SEEN: Final = 0.06  # of the longest bar: a shorter part has no room for its name
+_LEAST_SHARE: Final = 0.06  # of the longest bar: a shorter part has no room for its name
 _FINE_MS: Final = 50.0  # a chart counts whole units: shorter steps are drawn in microseconds
 _TICKS: Final = 8
 _HEAD: Final = ("---", "displayMode: compact", "---", "gantt", "  dateFormat x")
@@ -31,23 +31,23 @@ def bar(name: str, parts: Iterable[tuple[str, float]]) -> Bar:
     return Bar(name, known)
 
 
-def bars(drawn: Sequence[Bar], marked: str | None = None) -> str | None:
+def bars(rows: Sequence[Bar], accent: str | None = None) -> str | None:
     """A fenced block with one bar above the other, on one scale.
 
     Args:
-        drawn: The bars. Parts that are too short to be named are drawn as one, at the end.
-        marked: The part that stands out.
+        rows: The bars. Parts that are too short to be named are drawn as one, at the end.
+        accent: The part that stands out.
 
     Returns:
         None where no bar has any length.
     """
-    longest = max((sum(bar.parts.values()) for bar in drawn), default=0.0)
+    longest = max((sum(bar.parts.values()) for bar in rows), default=0.0)
     if longest <= 0:
         return None
     per_ms = 1e3 if longest < _FINE_MS else 1.0
     lines = [*_HEAD, *_axis(longest * per_ms, fine=per_ms > 1)]
-    for number, bar in enumerate(drawn):
-        lines += [f"  section {bar.name}", *_tasks(bar, number, _SEEN * longest, per_ms, marked)]
+    for number, bar in enumerate(rows):
+        lines += [f"  section {bar.name}", *_tasks(bar, number, _LEAST_SHARE * longest, per_ms, accent)]
     return "\n".join(["```mermaid", *lines, "```"])
 
 
@@ -59,13 +59,13 @@ def _axis(units: float, *, fine: bool) -> tuple[str, str]:
     return f"  axisFormat {label}", f"  tickInterval {every}millisecond"
 
 
-def _tasks(bar: Bar, number: int, least_ms: float, per_ms: float, marked: str | None) -> list[str]:
+def _tasks(bar: Bar, number: int, least_ms: float, per_ms: float, accent: str | None) -> list[str]:
     """Its parts, one task each; a bar that nothing of is long enough to be named is one task."""
-    named = [(name, ms) for name, ms in bar.parts.items() if ms >= least_ms]
-    rest = sum(bar.parts.values()) - sum(ms for _, ms in named)
+    parts = [(name, ms) for name, ms in bar.parts.items() if ms >= least_ms]
+    rest = sum(bar.parts.values()) - sum(ms for _, ms in parts)
     start, tasks = 0.0, []
-    for order, (name, ms) in enumerate([*named, *([("rest", rest)] if rest * per_ms >= 1 else [])]):
-        kind = "crit, " if name == marked else "" if name in _BUSY else "done, "
+    for order, (name, ms) in enumerate([*parts, *([("rest", rest)] if rest * per_ms >= 1 else [])]):
+        kind = "crit, " if name == accent else "" if name in _BUSY else "done, "
         tasks.append(f"  {name} :{kind}t{number}p{order}, {round(per_ms * start)}, {round(per_ms * (start + ms))}")
         start += ms
     return tasks

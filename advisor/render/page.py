@@ -46,7 +46,7 @@ class Page:
         paragraph = Text()
         for part in parts:
             text, style = (part, "") if isinstance(part, str) else part
-            paragraph.append(self._shown(text), style)
+            paragraph.append(self._printable(text), style)
         lines = list(paragraph.wrap(self._console, self.width - margin - hang))
         if most and len(lines) > most:
             lines = [*lines[: most - 1], self._cut(lines[most - 1], self.width - margin - hang)]
@@ -58,7 +58,7 @@ class Page:
     def code(self, text: str, margin: int) -> None:
         """Lines that keep their breaks and indentation."""
         for line in plain(text).rstrip().split("\n"):
-            self._console.print(Text(" " * margin + self._shown(line), "cyan"), soft_wrap=True)
+            self._console.print(Text(" " * margin + self._printable(line), "cyan"), soft_wrap=True)
 
     def gap(self) -> None:
         """An empty line."""
@@ -70,7 +70,7 @@ class Page:
 
     def _cut(self, line: Text, width: int) -> Text:
         """The line with an ellipsis behind its last word that leaves room for one."""
-        ellipsis = self._shown("…")
+        ellipsis = self._printable("…")
         line.rstrip()
         while line.cell_len + len(ellipsis) > width:
             blank = line.plain.rstrip().rfind(" ")
@@ -78,7 +78,7 @@ class Page:
             line.rstrip()
         return line.append(ellipsis)
 
-    def _shown(self, text: str) -> str:
+    def _printable(self, text: str) -> str:
         text = shortened(plain(text).replace("\n", " "), _LONGEST)
         if not self._unicode:
             text = text.translate(_ASCII).encode("ascii", "replace").decode()

@@ -119,17 +119,17 @@ def _cell(value: Value) -> Value:
     return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
 
 
-def _timeline(run: Run, drawn: Timeline) -> dict[str, object]:
+def _timeline(run: Run, timeline: Timeline) -> dict[str, object]:
     titles = {finding.key: finding.title for finding in run.findings}
     return {
-        "dur": drawn.dur_ns,
-        "tracks": [{"kind": t.kind, "label": track_label(t)} for t in drawn.tracks],
-        "texts": [plain(text) for text in drawn.texts],
-        "events": drawn.events.model_dump(),
+        "dur": timeline.dur_ns,
+        "tracks": [{"kind": t.kind, "label": track_label(t)} for t in timeline.tracks],
+        "texts": [plain(text) for text in timeline.texts],
+        "events": timeline.events.model_dump(),
         "idle": {
-            "cause": [idle.cause for idle in drawn.idle],
-            "start_ns": [idle.start_ns for idle in drawn.idle],
-            "dur_ns": [idle.dur_ns for idle in drawn.idle],
+            "cause": [idle.cause for idle in timeline.idle],
+            "start_ns": [idle.start_ns for idle in timeline.idle],
+            "dur_ns": [idle.dur_ns for idle in timeline.idle],
         },
         "causes": {code: cause.short for code, cause in IDLE_CAUSES.items()},
         "shows": [
@@ -138,6 +138,6 @@ def _timeline(run: Run, drawn: Timeline) -> dict[str, object]:
                 "title": one_line(titles.get(key, key), _LONGEST),
                 "spans": [[s.start_ns, s.dur_ns] for s in spans],
             }
-            for key, spans in drawn.shows.items()
+            for key, spans in timeline.shows.items()
         ],
     }

@@ -84,15 +84,15 @@ def _article(page: Page, article: doc.Article, *, verbose: bool) -> None:
 
 def _section(page: Page, section: doc.Section, *, verbose: bool) -> None:
     blocks = [block for block in section.blocks if doc.on_screen(block.level, verbose=verbose)]
-    drawn = [block for block in blocks if not isinstance(block, doc.Widget | doc.Strips)]
-    if not drawn or not doc.on_screen(section.level, verbose=verbose):
+    blocks = [block for block in blocks if not isinstance(block, doc.Widget | doc.Strips)]
+    if not blocks or not doc.on_screen(section.level, verbose=verbose):
         return
     if section.is_titled or section.level is doc.Level.BEHIND:
         page.gap()
         page.add((section.title, "bold"))
-    elif not all(block.level is doc.Level.SCREEN for block in drawn):
+    elif not all(block.level is doc.Level.SCREEN for block in blocks):
         page.gap()
-    for block in drawn:
+    for block in blocks:
         _block(page, block, verbose=verbose)
 
 
@@ -217,8 +217,8 @@ def _table(page: Page, block: doc.Table, verbose: bool, margin: int) -> None:  #
         page.add((f"{glyph}{heads}", "dim"), margin=margin + _MARGIN)
     for row in rows:
         (_row if is_wide else _narrow_row)(page, block, row, widths, margin + _MARGIN)
-    if left := len(block.rows) - len(rows) + block.left_out:
-        page.add(block.more.format(rows=f"{left:,}"), margin=margin + _MARGIN)
+    if more := len(block.rows) - len(rows) + block.left_out:
+        page.add(block.more.format(rows=f"{more:,}"), margin=margin + _MARGIN)
 
 
 def _row(page: Page, block: doc.Table, row: doc.Row, widths: Sequence[int], margin: int) -> None:
@@ -272,11 +272,11 @@ def _widget(_page: Page, _block: doc.Widget, _verbose: bool, _margin: int) -> No
 
 
 def _findings(page: Page, block: doc.Findings, verbose: bool, _margin: int) -> None:  # noqa: FBT001
-    shown = block.findings if verbose else block.findings[: block.few]
-    is_roomy = verbose or len(shown) <= _ROOMY
+    findings = block.findings if verbose else block.findings[: block.few]
+    is_roomy = verbose or len(findings) <= _ROOMY
     page.gap()
-    for finding in shown:
-        if is_roomy and finding is not shown[0]:
+    for finding in findings:
+        if is_roomy and finding is not findings[0]:
             page.gap()
         _finding(page, finding, verbose=verbose, is_roomy=is_roomy)
     if block.more and not verbose:

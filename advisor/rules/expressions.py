@@ -48,22 +48,22 @@ class Expression:
         """
         of_metrics = {name: row[name] for name in self.names if name not in params}
         frame = pl.DataFrame([of_metrics]) if of_metrics else pl.DataFrame({"": [None]})
-        found = {}
+        limits = {}
         for name, across in _comparisons(self.text):
             value = None if name in params else parse(across, self.names).over(frame, params)[0]
             if isinstance(value, float):
-                found[name] = value
-        return found
+                limits[name] = value
+        return limits
 
 
 def evaluated(
     expressions: Mapping[str, Expression], frame: pl.DataFrame, params: Mapping[str, float]
 ) -> dict[str, list[Any]]:
     """Each expression's values, as `Expression.over` gives them, in one pass over `frame`."""
-    names = set().union(*(one.names for one in expressions.values())) - params.keys()
-    given = frame.lazy().select(*names, *(pl.lit(value, pl.Float64).alias(name) for name, value in params.items()))
-    found = given.select(one.expr.alias(key) for key, one in expressions.items()).collect()
-    values = {column.name: [_finite(value) for value in column.to_list()] for column in found.get_columns()}
+    names = set().union(*(expression.names for expression in expressions.values())) - params.keys()
+    inputs = frame.lazy().select(*names, *(pl.lit(value, pl.Float64).alias(name) for name, value in params.items()))
+    outputs = inputs.select(expression.expr.alias(key) for key, expression in expressions.items()).collect()
+    values = {column.name: [_finite(value) for value in column.to_list()] for column in outputs.get_columns()}
     return {key: of if len(of) == frame.height else of * frame.height for key, of in values.items()}
 
 

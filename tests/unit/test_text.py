@@ -197,4 +197,4 @@ def test_shortened_text_says_so():
 
 
 def test_names_that_occur_several_times_are_told_apart():
-    assert text.told_apart(["pool", "main", "pool", "pool"]) == ["pool 1", "main", "pool 2", "pool 3"]
+    assert text.numbered(["pool", "main", "pool", "pool"]) == ["pool 1", "main", "pool 2", "pool 3"]

@@ -11,7 +11,7 @@ import polars as pl
 
 from advisor.analysis.device.idle import CAUSES, gaps
 from advisor.analysis.device.steps import DeviceView
-from advisor.text import told_apart
+from advisor.text import numbered
 
 MOST_EVENTS: Final = 10_000  # more than one page can show; the shortest go first
 _MOST_SPANS: Final = 200  # of evidence for one metric
@@ -76,7 +76,7 @@ def worst_step(view: DeviceView, wheres: Mapping[str, Where]) -> Timeline | None
 def thread_names(threads: pl.DataFrame) -> dict[int, str]:
     """What threads are called, told apart where several have one name."""
     known = threads.drop_nulls(["thread", "name"]).unique("thread", keep="first", maintain_order=True)
-    return dict(zip(known["thread"].to_list(), told_apart(known["name"].to_list()), strict=True))
+    return dict(zip(known["thread"].to_list(), numbered(known["name"].to_list()), strict=True))
 
 
 def _device(view: DeviceView, start: int, length: int) -> pl.DataFrame:

@@ -16,7 +16,7 @@ from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace
 from advisor.inputs.clocks import align
 from advisor.inputs.inferred import Inferred, inferred
-from advisor.inputs.links import named_ranges, profiler_steps, require_ranges, steps, with_launches, with_parents
+from advisor.inputs.links import profiler_steps, ranges_by_name, require_ranges, steps, with_launches, with_parents
 from advisor.inputs.names.kernels import collective_op, family
 from advisor.inputs.periods import LAUNCHING, pauses, with_requests
 from advisor.inputs.readers.kineto.columns import Columns
@@ -114,7 +114,7 @@ def _profile(
 def _marks(host: pl.DataFrame, step_range: str | None) -> Inferred:
     """What begins the steps: the ranges that were named, else `ProfilerStep#N`, else what the loop calls in each."""
     if step_range is not None:
-        return Inferred(named_ranges(host, step_range), "")
+        return Inferred(ranges_by_name(host, step_range), "")
     marks = profiler_steps(host)
     return Inferred(marks, "") if marks.height else inferred(host)
 

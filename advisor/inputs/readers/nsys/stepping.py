@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from advisor.inputs.links import as_steps, containing, named_ranges, profiler_steps
+from advisor.inputs.links import as_steps, containing, profiler_steps, ranges_by_name
 from advisor.model.intervals import Union
 from advisor.text import percent
 
@@ -45,7 +45,7 @@ def choose(host: pl.DataFrame, device: pl.DataFrame, pattern: str | None) -> Cho
         UsageError: `pattern` is no regular expression.
     """
     if pattern is not None:
-        marked = named_ranges(host, pattern)
+        marked = ranges_by_name(host, pattern)
         return Chosen(marked, "" if marked.height else f"a process has no range called like --step-range {pattern}")
     marked = profiler_steps(host)
     if marked.height:
