@@ -59,6 +59,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """GB/s in one direction, summed over links."""
     nccl_ring_gbs: float | None = None
     """Ring bus bandwidth that NCCL expects of the links."""
+    nccl_peer_gbs: float | None = None
+    """The same between two GPUs, where links join every pair of a board: n of them make rings over n - 1 links."""
     pcie_gen: int | None = None
     pcie_gbs: float | None = None
     """GB/s of 16 views in one direction."""

@@ -67,7 +67,8 @@ def traffic(job: Job) -> pl.DataFrame:
         rank, step, op, group_size, bytes, dtype, of_buffers, dur_ns, instance.
         transfer_ns: time in which data moves: from the last arrival to the end, of the member for which that is
             shortest. Where not all members were recorded, the shortest of the calls that are alike (op, group and
-            bytes; without sizes, place in the step): no less was needed, and some of it may still be waiting.
+            bytes; without sizes, place in the step): no less was needed, and some of it may still be waiting. 0 of a
+            barrier, which moves nothing.
         exact: whether it is the first of these.
         told: whether it is the transfer: exact, or at least half of the members were recorded and the times follow the
             sizes all through the step, as a link's do. Waiting for a rank that is missing does not: how late it is
@@ -137,7 +138,9 @@ def _with_transfer(job: Job) -> pl.DataFrame:
         shortest=shortest,
     )
     bound = pl.min_horizontal("matched", "shortest")
-    return bounded.with_columns(transfer_ns=pl.when("exact").then("matched").otherwise(bound)).select(
+    moves = pl.when(pl.col("op") == "barrier").then(0)  # a barrier is nothing but waiting
+    transfer = moves.otherwise(pl.when("exact").then("matched").otherwise(bound))
+    return bounded.with_columns(transfer_ns=transfer).select(
         *("rank", "peer", "step", "op", "group", "ranks", "group_size", "bytes", "dtype", "of_buffers"),
         "instance",
         *("start_ns", "end_ns", "dur_ns", "transfer_ns", "exact", "mostly"),

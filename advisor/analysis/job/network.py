@@ -151,13 +151,24 @@ def link(gpu: Gpu | None, group_size: int, devices: int | None) -> Link | Missin
 
 
 def _on_board(gpu: Gpu, group_size: int, devices: int | None) -> Link | Missing:
-    """Without a switch GPUs are wired pair by pair: a part of the board has a part of the links, which is not known."""
+    """Without a switch GPUs are wired pair by pair: a part of the board has a part of the links.
+
+    Which part is not known, unless a link joins every pair: then a group's rings use all links among its members.
+    """
+    if gpu.nccl_peer_gbs is not None and gpu.link_gbs is not None and group_size <= _BOARD:
+        return _meshed(gpu.link_gbs, gpu.nccl_peer_gbs, group_size, gpu.capability)
     if gpu.nccl_ring_gbs is None or gpu.link_gbs is None:
         return Missing("no_ring_bandwidth", model=gpu.model)
     board = _BOARD if gpu.capability < _SWITCHED_FROM else _HALF_BOARD if devices == _HALF_BOARD else None
     if board and group_size != board:
         return Missing("wired_in_pairs", board=board, model=gpu.model, size=group_size)
     return Link("nvlink", gpu.link_gbs, gpu.nccl_ring_gbs, gpu.capability)
+
+
+def _meshed(link_gbs: float, peer_gbs: float, group_size: int, capability: float) -> Link:
+    """The links of one GPU to the others of its group, of a board on which each has one to every other."""
+    others = max(1, group_size - 1)
+    return Link("nvlink", link_gbs * min(1.0, others / (_BOARD - 1)), peer_gbs * others, capability)
 
 
 def _over_pcie(gpu: Gpu) -> Link | Missing:

@@ -32,6 +32,7 @@ FAMILIES = pl.Enum(
         "optimizer",  # one kernel over many tensors: the fused and foreach implementations
         "quantisation",
         "collective",
+        "fused_collective",  # a product and its exchange in one kernel: how long it does either is not in its name
         "compiled",  # fused by a compiler: Inductor, nvFuser, XLA
         "other",
     ]
@@ -51,13 +52,29 @@ Rules: TypeAlias = tuple[tuple[str, str], ...]
 # Searched in the kernel's own name without its arguments. Products come before what is fused to them.
 _FAMILY: Rules = (
     ("other", r"^nccl:"),  # a range around a call, not a kernel
+    # What only speaks of communication: Inductor names a kernel after its neighbours, a reduction may stay in a block.
+    ("compiled", r"^triton_(?:poi|red|per|for|split_scan)_"),
+    ("reduction", r"(?:block|warp|wave|cta|thread|cub)\w*_?all_?reduce"),
     (
-        "collective",
-        r"""^nccl | nccl(?:dev|kernel|sym) | rccl | msccl | hccl | ^hcom_ | oneccl | cross_device_reduce | deep_ep::
-        | nvshmem | userbuffers | multimem_ | ^collective-(?:permute|broadcast)
+        "index",
+        r"""get_dispatch_layout | (?:permute|recat)\w*_all_?to_?all
+        | (?:all_?gather|reduce_?scatter|all_?to_?all)\w*_(?:copy_in|copy_out|permute|recat|layout|offsets)""",
+    ),
+    (
+        "fused_collective",
+        r"""bytedance::flux | agkernel(?:tile|streamk) | (?:all_?gather|ag)_gemm | kernel_consumer_\w*gemm
+        | gemm_?(?:rs|ar|all_?reduce|reduce_?scatter)(?:_|$)""",
+    ),
+    (
+        "collective",  # also with the norm that follows an all-reduce: next to the exchange it takes no time
+        r"""^nccl | nccl(?:dev|kernel|sym) | rccl | msccl | hccl | ^hcom_ | oneccl | cross_device_(?:reduce|store)
+        | (?:intra|inter)node(?:_\w+)?:: | (?:^|[:_])ep::(?:\w+::)*\w*(?:dispatch|combine|notify|barrier|sync)
+        | (?:^|::)ep(?:dispatch|combine) | a2a_?(?:dispatch|combine)
+        | nvshmem | roc_?shmem | _on_stream_kernel | symmetric_memory:: | (?:put|wait)_signal_kernel
+        | quickreduce:: | userbuffers | multimem_ | ^collective-(?:permute|broadcast)
         | ^(?:\w*::)*[\w-]*(?:all[_-]?reduce|all[_-]?gather|reduce[_-]?scatter|all[_-]?to[_-]?all)""",
     ),
-    ("compiled", r"^triton_(?:poi|red|per|for|split_scan)_ | nvfuser_(?:[^m]|multi)"),
+    ("compiled", r"nvfuser_(?:[^m]|multi)"),
     ("index", r"_and_cache | kv_buffer | cache_kernel | gather_and_maybe | gather_cache"),
     (
         "attention",
@@ -101,11 +118,13 @@ _FAMILY: Rules = (
 
 # What a collective does, by the name of its kernel, of the range around the call, or of the profiler's metadata.
 _COLLECTIVE: Rules = (
-    ("barrier", r"barrier"),  # PyTorch's is an all_reduce of one element: nccl:all_reduce_barrier
+    # PyTorch's is an all_reduce of one element: nccl:all_reduce_barrier. An exchange of experts begins with one: ranks
+    # tell each other how many tokens will come, a few bytes, so that all it takes is waiting for the last rank.
+    ("barrier", r"barrier | notify | (?:sync|quiet)_all | device_sync_kernel | wait_signal"),
     ("reduce_scatter", r"reduce[_-]?scatter | userbuffers_\w*_rs(?:_|$)"),
     ("all_gather", r"all[_-]?gather | userbuffers_\w*_ag(?:_|$)"),
-    ("all_reduce", r"all[_-]?reduce | cross_device_reduce | userbuffers_fp16_sum"),
-    ("all_to_all", r"all[_-]?to[_-]?all | deep_ep::\w+::(?:dispatch|combine)"),
+    ("all_reduce", r"all[_-]?reduce | cross_device_reduce | quickreduce | userbuffers_fp16_sum"),
+    ("all_to_all", r"all[_-]?to[_-]?all | dispatch | combine"),
     ("send_recv", r"send_?recv | collective-permute"),
     ("broadcast", r"broadcast"),
     ("gather", r"gather"),

@@ -7,7 +7,15 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.job.collectives import LARGE_BYTES, prevailing, share_of, traffic, why_none, why_unexpected
+from advisor.analysis.job.collectives import (
+    LARGE_BYTES,
+    gpu_of,
+    prevailing,
+    share_of,
+    traffic,
+    why_none,
+    why_unexpected,
+)
 from advisor.analysis.job.job import Job
 from advisor.metrics.metric import Metric, Value, measures_jobs, tabulates_jobs
 from advisor.model.missing import Missing
@@ -45,6 +53,13 @@ LINK_REACHED_SHARE = Metric(
     f"sum of expected times / sum of transfers, over {_LARGE}; where waiting cannot be told from the transfer only"
     f" if that is {percent(_SURELY_FAST)} nevertheless",
     _BANDWIDTH,
+)
+SLOWER_FABRIC = Metric(
+    "slower_fabric",
+    "text",
+    "The slower way that the large collectives may take: `PCIe`, or `none`.",
+    "PCIe where NVLink or xGMI joins the group on one node and bus_bandwidth_gbs is at most what NCCL expects of PCIe",
+    "NCCL src/graph/topo.cc; nccl-tests issue 178: a pair that fell back to PCIe",
 )
 EXPECTED_BASIS = Metric(
     "expected_basis",
@@ -96,7 +111,8 @@ TRANSFER_TOLD_SHARE = Metric(
 )
 _TIMES: Final = {MEASURED_TRANSFER_MS: "transfer_ns", EXPECTED_TRANSFER_MS: "expected_ns"}
 _CHECKS: Final = {GUIDE_TRANSFER_MS: "guide_ns", MODEL_TRANSFER_MS: "model_ns", CURVE_TRANSFER_MS: "curve_ns"}
-_REACHED: Final = (BUS_BANDWIDTH_GBS, EXPECTED_BUS_BANDWIDTH_GBS, LINK_REACHED_SHARE)
+_OF_LINK: Final = (EXPECTED_BUS_BANDWIDTH_GBS, LINK_REACHED_SHARE, SLOWER_FABRIC)
+_REACHED: Final = (BUS_BANDWIDTH_GBS, *_OF_LINK)
 _BANDWIDTHS: Final = (*_REACHED, EXPECTED_BASIS, *_TIMES, *_CHECKS, TRANSFER_TOLD_SHARE)
 
 
@@ -134,11 +150,21 @@ def _reached(job: Job, calls: pl.DataFrame) -> dict[Metric, Value]:
     bandwidth: dict[Metric, Value] = {BUS_BANDWIDTH_GBS: _ratio(typical, "moved", "transfer_ns")}
     if not known.height:
         why = why_unexpected(large) if large.height else Missing("no_large_collective")
-        return bandwidth | dict.fromkeys((EXPECTED_BUS_BANDWIDTH_GBS, LINK_REACHED_SHARE), why)
+        return bandwidth | dict.fromkeys(_OF_LINK, why)
+    reached = _link_reached(job, known)
     return bandwidth | {
         EXPECTED_BUS_BANDWIDTH_GBS: _ratio(known, "moved", "expected_ns"),
-        LINK_REACHED_SHARE: _link_reached(job, known),
+        LINK_REACHED_SHARE: reached,
+        SLOWER_FABRIC: reached if isinstance(reached, Missing) else _slower_fabric(job, known),
     }
+
+
+def _slower_fabric(job: Job, known: pl.DataFrame) -> str:
+    gpu, linked = gpu_of(job), known.filter(pl.col("link") == "nvlink", ~pl.col("spans_nodes"))
+    pcie_gbs = gpu.nccl_pcie_gbs if gpu else None
+    if pcie_gbs is None or linked.height < known.height:
+        return "none"
+    return "PCIe" if _ratio(linked, "moved", "transfer_ns") <= pcie_gbs else "none"
 
 
 def _ratio(calls: pl.DataFrame, above: str, below: str) -> float:

@@ -8,17 +8,16 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from advisor.analysis.device.communication import device_collectives, exposed_ms, per_step_ms
 from advisor.analysis.device.host_work import minus
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.job.rank import trains
 from advisor.metrics.metric import Metric, Value, measures
-from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import named
 
 _SMALL_BYTES: Final = 8 << 20
-_MOST_BYTES: Final = 1 << 48  # more than any message has: sums of such sizes stay within 64 bits
 _SHORT_NS: Final = 50_000
 _ENOUGH: Final = 3
 _BESIDE: Final = 0.5  # of a kernel's time that collectives must cover for it to count as slowed down
@@ -31,24 +30,13 @@ _CALLS: Final = r"^(?:c10d::|record_param_comms$)"
 _SHAPE: Final = ["name", "grid", "block", "op_name", "shapes"]
 
 
-def _collectives(view: DeviceView) -> pl.DataFrame:
-    """The device's collectives that start in used steps, with `does` (all_reduce, ...) and `size` in bytes."""
-    size = pl.when(pl.col("bytes").is_between(0, _MOST_BYTES)).then("bytes")
-    facts = view.collectives.select(id="device_op", does=pl.col("op").cast(pl.String), size=size)
-    return view.used_ops.filter(pl.col("kind") == "collective").join(facts, on="id", how="left", maintain_order="left")
-
-
 def _on_host(view: DeviceView) -> pl.DataFrame:
     """The host's collectives (gloo, MPI) of the used steps."""
     return view.used_host.filter(pl.col("kind") == "collective")
 
 
-def _work(view: DeviceView) -> Union:
-    return spans(view.ops.filter(pl.col("kind") == "kernel"))
-
-
 def _longest(view: DeviceView) -> pl.DataFrame:
-    ops = view.once(_collectives).sort("dur_ns", "start_ns", descending=[True, False])
+    ops = view.once(device_collectives).sort("dur_ns", "start_ns", descending=[True, False])
     return ops.select(
         "step", "start_ns", "dur_ns", "op", table=pl.lit("device_ops"), name=pl.col("name").cast(pl.String)
     )
@@ -90,7 +78,7 @@ def calls(view: DeviceView) -> Mapping[Metric, Value]:
     on_host = view.once(_on_host).select(
         does=pl.col("name").cast(pl.String).str.extract(r"^(\w+:\w+)").fill_null("unknown")
     )
-    on_device = view.once(_collectives).select(pl.col("does").fill_null("unknown"))
+    on_device = view.once(device_collectives).select(pl.col("does").fill_null("unknown"))
     number = pl.concat([on_device, on_host]).group_by("does").len().sort("len", "does", descending=[True, False])
     trained = trains(view)
     by_kind = ", ".join(f"{does} {n / view.steps.height:.3g}" for does, n in number.rows())
@@ -131,7 +119,7 @@ _MESSAGES: Final = (COLLECTIVE_BYTES_PER_STEP, COLLECTIVE_MEDIAN_BYTES, SMALL_ME
 @measures(*_MESSAGES)
 def sizes(view: DeviceView) -> Mapping[Metric, Value]:
     """Sizes of the messages."""
-    known = view.once(_collectives)["size"]
+    known = view.once(device_collectives)["size"]
     if not len(known):
         return dict.fromkeys(_MESSAGES, _NONE)
     if known.null_count():
@@ -206,10 +194,9 @@ def exposure(view: DeviceView) -> Mapping[Metric, Value]:
     """How much of the communication is hidden; zero where there is none."""
     if not view.steps.height:
         return {}
-    ops = view.once(_collectives)
-    running, work = spans(ops), view.once(_work)
-    total = _per_step(view, running)
-    exposed = _per_step(view, minus(running, work))
+    ops = view.once(device_collectives)
+    total = per_step_ms(view, spans(ops))
+    exposed = exposed_ms(view, ops)
     short = ops.filter(pl.col("dur_ns") < _SHORT_NS)
     return {
         COMMUNICATION_MS: total,
@@ -217,7 +204,7 @@ def exposure(view: DeviceView) -> Mapping[Metric, Value]:
         HIDDEN_COMMUNICATION_MS: total - exposed,
         OVERLAP_SHARE: (total - exposed) / total if total else _NONE,
         SHORT_COLLECTIVES_PER_STEP: short.height / view.steps.height,
-        SHORT_COLLECTIVES_MS: _per_step(view, minus(spans(short), work)),
+        SHORT_COLLECTIVES_MS: exposed_ms(view, short),
     }
 
 
@@ -255,7 +242,7 @@ def through_the_host(view: DeviceView) -> Mapping[Metric, Value]:
     sized = not copies["bytes"].null_count()
     return {
         HOST_COLLECTIVE_MS: view.per_step_ms(spans(ranges).total),
-        HOST_COLLECTIVE_IDLE_MS: _per_step(view, idle),
+        HOST_COLLECTIVE_IDLE_MS: per_step_ms(view, idle),
         HOST_COLLECTIVE_COPY_BYTES_PER_STEP: float(copies["bytes"].sum()) / view.steps.height if sized else None,
     }
 
@@ -286,7 +273,7 @@ def exposed_on_host(view: DeviceView) -> Mapping[Metric, Value]:
     ops = view.host.filter(pl.col("kind") == "op", others & ~its_own) if ranges.height else view.host.clear()
     exposed = minus(spans(ranges), spans(ops))
     return {
-        HOST_COLLECTIVE_EXPOSED_MS: _per_step(view, exposed),
+        HOST_COLLECTIVE_EXPOSED_MS: per_step_ms(view, exposed),
         HOST_COLLECTIVE_EXPOSED_SHARE: view.share(exposed),
     }
 
@@ -310,11 +297,11 @@ def calling(view: DeviceView) -> Mapping[Metric, Value]:
     """What collectives cost the host; zero where none of their calls was recorded."""
     if not view.total_ns:
         return {}
-    launching = view.once(_collectives)["launch"].drop_nulls().unique()
+    launching = view.once(device_collectives)["launch"].drop_nulls().unique()
     if view.device is None or not launching.len():
         return {COLLECTIVE_CALL_MS: 0.0, COLLECTIVE_CALL_IDLE_MS: 0.0}
     calls = view.host.filter(named(_CALLS) | pl.col("id").is_in(launching.implode()))
-    calling_ms = _per_step(view, spans(calls))
+    calling_ms = per_step_ms(view, spans(calls))
     idle = view.once(gaps).select(pl.sum("host_bound_ns") + pl.sum("queued_ns")).item()
     return {COLLECTIVE_CALL_MS: calling_ms, COLLECTIVE_CALL_IDLE_MS: min(calling_ms, view.per_step_ms(idle))}
 
@@ -405,10 +392,6 @@ def between_devices(view: DeviceView) -> Mapping[Metric, Value]:
         PEER_COPY_MS: view.per_step_ms(spans(copies).total),
         PEER_COPY_GBS: float(copies["bytes"].sum()) / copying_ns if known else Missing("no_device_copy_sizes"),
     }
-
-
-def _per_step(view: DeviceView, union: Union) -> float:
-    return view.per_step_ms(float(union.within(view.starts, view.ends).sum()))
 
 
 def _copies_for(view: DeviceView, ranges: pl.DataFrame) -> pl.DataFrame:

@@ -301,7 +301,7 @@ def test_tensor_cores_by_capability(capability: float | None, name: str, *, expe
 # FP32 operations per SM (CU) and clock: NVIDIA and AMD architecture white papers, an FMA counted as two.
 FP32_PER_CLOCK = {
     "NVIDIA": {3.7: 384, 6.0: 128, 7.0: 128, 7.5: 128, 8.0: 128, 8.6: 256, 8.9: 256, 9.0: 256, 10.0: 256},
-    "AMD": {9.0: 128, 9.4: 256},
+    "AMD": {9.0: 128, 9.4: 256, 9.5: 256},
 }
 
 

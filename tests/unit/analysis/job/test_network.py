@@ -202,7 +202,7 @@ def test_what_joins_a_group(one: Gpu, group_size: int, devices: int, kind: str, 
         (V100, 4, 8, "wired pair by pair"),
         (A100, 2, 4, "wired pair by pair"),
         (gpu("Tesla V100-DGXS-32GB"), 8, 8, "has no ring bandwidth"),
-        (gpu("AMD Instinct MI300X"), 8, 8, "has no ring bandwidth"),
+        (gpu("AMD Instinct MI250X"), 8, 8, "has no ring bandwidth"),
         (gpu("NVIDIA GeForce RTX 4090"), 2, 2, "GeForce"),
         (gpu("NVIDIA H100"), 8, 8, "variants of the H100"),
     ],
@@ -222,6 +222,25 @@ def test_every_gpu_has_a_link_or_a_reason_on_one_line(one: Gpu):
             assert "\n" not in way.words
         else:
             assert 0 < way.ring_gbs <= way.spec_gbs
+
+
+@pytest.mark.parametrize(("n", "spec", "ring"), [(8, 448.0, 336.0), (4, 192.0, 144.0), (2, 64.0, 48.0)])
+def test_on_a_meshed_board_a_group_has_the_links_among_its_members(n: int, spec: float, ring: float) -> None:
+    way = linked(gpu("AMD Instinct MI300X"), n)
+    assert (way.spec_gbs, way.ring_gbs) == pytest.approx((spec, ring))
+
+
+def test_the_mesh_of_an_mi300x_node_comes_near_its_measured_bandwidth() -> None:
+    one = gpu("AMD Instinct MI300X")
+    size = np.array([16.0 * GIB])
+    reached = 1.75 * size / network.model_ns(linked(one, 8), "all_reduce", 8, size)
+    assert reached[0] == pytest.approx(one.measured["all_reduce_busbw_8gpu_gbs"], rel=0.1)
+    assert linked(one, 2).ring_gbs == pytest.approx(one.measured["all_reduce_busbw_2gpu_gbs"], rel=0.1)
+
+
+@pytest.mark.parametrize("name", ["NVIDIA L40S", "NVIDIA L4", "NVIDIA A10", "Tesla T4"])
+def test_boards_without_a_link_of_their_own_use_pcie(name: str) -> None:
+    assert linked(gpu(name), 4).kind == "pcie"
 
 
 # --------------------------------------------------------------------------------------------------- predictors

@@ -1,0 +1,35 @@
+"""The collectives of one device: which ran in the used steps, and for how long no kernel hid them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.host_work import minus
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.model.intervals import Union
+
+_MOST_BYTES: Final = 1 << 48  # more than any message has: sums of such sizes stay within 64 bits
+
+
+def device_collectives(view: DeviceView) -> pl.DataFrame:
+    """The device's collectives that start in used steps, with `does` (all_reduce, ...) and `size` in bytes."""
+    size = pl.when(pl.col("bytes").is_between(0, _MOST_BYTES)).then("bytes")
+    facts = view.collectives.select(id="device_op", does=pl.col("op").cast(pl.String), size=size)
+    return view.used_ops.filter(pl.col("kind") == "collective").join(facts, on="id", how="left", maintain_order="left")
+
+
+def computation(view: DeviceView) -> Union:
+    """When the device's kernels run, collectives left out."""
+    return spans(view.ops.filter(pl.col("kind") == "kernel"))
+
+
+def exposed_ms(view: DeviceView, collectives: pl.DataFrame) -> float:
+    """Time per step in which some of these run and no kernel does."""
+    return per_step_ms(view, minus(spans(collectives), view.once(computation)))
+
+
+def per_step_ms(view: DeviceView, union: Union) -> float:
+    """The part of a union that lies inside the used steps, per step."""
+    return view.per_step_ms(float(union.within(view.starts, view.ends).sum()))

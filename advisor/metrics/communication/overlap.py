@@ -1,0 +1,187 @@
+"""Why communication is not hidden: its stream computes too, gathers wait for a layer, ranks are late."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.communication import computation, device_collectives, exposed_ms
+from advisor.analysis.device.host_work import minus
+from advisor.analysis.device.steps import DeviceView, rows_where, spans
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.intervals import Ints
+from advisor.model.profile import named
+from advisor.text import ms
+
+_COMPUTES: Final = 0.25  # of the kernels' time: a stream with so much of it is one that the step computes on
+_GRAIN: Final = 0.01  # of the ops: so many may touch by the clock's grain
+_MOST_NAMES: Final = 3
+_NEEDS: Final = ("device_ops",)
+_SHARDED: Final = r"(?i)\bfsdp|FullySharded|fully_shard|PartitionedParameter|zero_?(?:3|stage)|DeepSpeedZero"
+_EXPERTS: Final = r"(?i)notify|dispatch|combine|device_sync|moe_?all_?to_?all"
+_END: Final = pl.col("start_ns") + pl.col("dur_ns")
+
+
+OVERLAP_ROOM_MS = Metric(
+    "overlap_room_ms",
+    "ms",
+    "Kernel time per step beside which no collective runs: overlap can hide at most so much more.",
+    "(union of kernels - union of collectives) inside the steps / steps",
+    needs=_NEEDS,
+)
+EXPOSED_COLLECTIVES = Metric(
+    "exposed_collectives",
+    "text",
+    "Which collectives no kernel hides, with their exposed time per step; the longest first.",
+    "exposed_communication_ms by operation; the three with the most",
+    needs=_NEEDS,
+)
+
+
+@measures(OVERLAP_ROOM_MS, EXPOSED_COLLECTIVES)
+def exposed_work(view: DeviceView) -> Mapping[Metric, Value]:
+    """What could hide communication, and what is not hidden."""
+    if not view.steps.height:
+        return {}
+    ops = view.once(device_collectives)
+    free = minus(view.once(computation), spans(ops)).within(view.starts, view.ends).sum()
+    times = [(exposed_ms(view, of_kind), str(op)) for (op,), of_kind in ops.group_by("does", maintain_order=True)]
+    longest = sorted((time for time in times if time[0]), reverse=True)[:_MOST_NAMES]
+    names = ", ".join(f"{'of unknown kind' if op == 'None' else op} ({ms(time)})" for time, op in longest)
+    return {OVERLAP_ROOM_MS: view.per_step_ms(float(free)), EXPOSED_COLLECTIVES: names or None}
+
+
+COMPUTE_STREAM_COMMUNICATION_MS = Metric(
+    "compute_stream_communication_ms",
+    "ms",
+    "Exposed time per step of collectives that run on a stream of the kernels: nothing can overlap them there.",
+    "exposed time of collectives on streams with at least a quarter of the kernels' time / steps; zero where ops of"
+    " such a stream overlap each other, as in a replayed graph, which shows its launcher's stream for all",
+    needs=_NEEDS,
+)
+
+
+@measures(COMPUTE_STREAM_COMMUNICATION_MS)
+def on_compute_streams(view: DeviceView) -> Mapping[Metric, Value]:
+    """Communication in the queue of the computation."""
+    if not view.steps.height:
+        return {}
+    ops = view.once(device_collectives).filter(_computes(view))
+    busy = rows_where(view.used_ops, pl.col("stream").is_in(ops["stream"].unique().implode()))
+    return {COMPUTE_STREAM_COMMUNICATION_MS: 0.0 if _overlapping(busy) else exposed_ms(view, ops)}
+
+
+GATHERS_PER_STEP = Metric(
+    "gathers_per_step",
+    "number",
+    "All-gathers of sharded parameters per step.",
+    "all_gather kernels outside the compute streams / steps; zero where no range names FSDP or ZeRO",
+    needs=_NEEDS,
+)
+LATE_GATHER_SHARE = Metric(
+    "late_gather_share",
+    "share",
+    "Part of these gathers that start only when the layer before them is done, though nothing else held them up.",
+    "gathers whose call was made and whose stream was free while the last kernel before them ran, and that started"
+    " after its end with nothing computed beside their first half / gathers",
+    needs=_NEEDS,
+)
+LATE_GATHER_MS = Metric(
+    "late_gather_ms", "ms", "Exposed time per step of these gathers.", "their exposed time / steps", needs=_NEEDS
+)
+
+
+@measures(GATHERS_PER_STEP, LATE_GATHER_SHARE, LATE_GATHER_MS)
+def prefetching(view: DeviceView) -> Mapping[Metric, Value]:
+    """Whether parameters are gathered ahead of the layer that needs them."""
+    if not view.steps.height:
+        return {}
+    sharded = view.host.filter(named(_SHARDED)).height > 0
+    gathers = view.once(device_collectives).filter(
+        pl.lit(sharded) & (pl.col("does") == "all_gather") & ~_computes(view)
+    )
+    late = gathers.filter(_waits_for_computation(view, gathers))
+    return {
+        GATHERS_PER_STEP: gathers.height / view.steps.height,
+        LATE_GATHER_SHARE: late.height / gathers.height if gathers.height else 0.0,
+        LATE_GATHER_MS: exposed_ms(view, late),
+    }
+
+
+EXPERT_TRANSFER_MS = Metric(
+    "expert_transfer_ms",
+    "ms",
+    "Exposed time per step of the exchange of tokens between experts, waiting within it included.",
+    "exposed time of dispatch and combine kernels / steps",
+    needs=_NEEDS,
+)
+EXPERT_WAIT_MS = Metric(
+    "expert_wait_ms",
+    "ms",
+    "Exposed time per step in which the exchange only waits for the last rank.",
+    "exposed time of the kernels in which ranks tell each other how many tokens come (notify), a few bytes, / steps",
+    "DeepEP, csrc/kernels: notify_dispatch ends when every rank has arrived",
+    _NEEDS,
+)
+EXPERT_WAIT_MOST_MS = Metric(
+    "expert_wait_most_ms",
+    "ms",
+    "The same with what dispatch and combine take beyond their quickest call: waiting, or more tokens than usual.",
+    "expert_wait_ms + sum of max(0, exposed - shortest call of the kernel) / steps",
+    needs=_NEEDS,
+)
+
+
+@measures(EXPERT_TRANSFER_MS, EXPERT_WAIT_MS, EXPERT_WAIT_MOST_MS)
+def experts(view: DeviceView) -> Mapping[Metric, Value]:
+    """What expert parallelism exchanges, and what of it is waiting; zero where no such kernel ran."""
+    if not view.steps.height:
+        return {}
+    ops = view.once(device_collectives).filter(named(_EXPERTS))
+    waits, transfers = ops.filter(pl.col("does") == "barrier"), ops.filter(pl.col("does") == "all_to_all")
+    waiting_ms, exchange_ms = exposed_ms(view, waits), exposed_ms(view, transfers)
+    shortest_ns = transfers.select(pl.min("dur_ns").over("name").sum()).item() or 0
+    return {
+        EXPERT_TRANSFER_MS: exchange_ms,
+        EXPERT_WAIT_MS: waiting_ms,
+        EXPERT_WAIT_MOST_MS: waiting_ms + max(0.0, exchange_ms - view.per_step_ms(shortest_ns)),
+    }
+
+
+def _kernels(view: DeviceView) -> pl.DataFrame:
+    return view.ops.filter(pl.col("kind") == "kernel")
+
+
+def _computes(view: DeviceView) -> pl.Expr:
+    """Whether a row's stream is one that the step computes on."""
+    times = _kernels(view).group_by("stream").agg(pl.sum("dur_ns"))
+    busiest = times.filter(pl.col("dur_ns") >= _COMPUTES * pl.col("dur_ns").sum())
+    return pl.col("stream").is_in(busiest["stream"].implode())
+
+
+def _overlapping(ops: pl.DataFrame) -> bool:
+    """Whether ops of one stream run at once: then the stream's number does not tell their order."""
+    behind = ops.sort("start_ns").select(over=_END.shift(1).over("stream") > pl.col("start_ns"))
+    return int(behind["over"].sum()) > _GRAIN * ops.height
+
+
+def _waits_for_computation(view: DeviceView, gathers: pl.DataFrame) -> pl.Series:
+    """Whether each gather starts at the end of the computation before it, and nothing but that held it up."""
+    work = spans(_kernels(view).filter(_computes(view)))
+    start, half = gathers["start_ns"].to_numpy(), gathers["dur_ns"].to_numpy() // 2
+    alone = (work.within(start, start + half) == 0) & (work.before(start) > 0)
+    return pl.Series(alone & (work.last_end(start) > _ready_ns(view, gathers)), dtype=pl.Boolean)
+
+
+def _ready_ns(view: DeviceView, ops: pl.DataFrame) -> Ints:
+    """When each op's call was made and its stream was free, as far as both are known; 0 where neither is."""
+    ends = view.ops.select("stream", freed_ns=_END).sort("freed_ns")
+    calls = view.host.select(launch="id", called_ns="start_ns")
+    rows = ops.with_row_index("row").sort("start_ns")
+    freed = rows.join_asof(
+        ends, left_on="start_ns", right_on="freed_ns", by="stream", check_sortedness=False, coalesce=False
+    )
+    both = freed.join(calls, on="launch", how="left").sort("row")
+    return both.select(pl.max_horizontal("freed_ns", "called_ns").fill_null(0)).to_series().to_numpy()

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from advisor.metrics.communication import overlap
+from advisor.metrics.communication.overlap import experts, exposed_work, on_compute_streams, prefetching
+from tests.tables import Row, kernel, on_device, on_host, profile, step, view
+
+STEP = [step(1, 0, 1000)]
+
+
+def trace(device: list[Row], host: list[Row] = (), op: str = "all_reduce", **more: Any):
+    rows = [i for i, row in enumerate(device) if row["kind"] == "collective"]
+    facts = [{"device_op": i, "worker": 0, "op": device[i].pop("does", op)} for i in rows]
+    return view(profile(device, host, STEP, collectives=facts, **more))
+
+
+def collective(start: float, end: float, stream: int = 20, **more: Any) -> Row:
+    return on_device("collective", start, end, stream=stream, **more)
+
+
+# us            0   100  200  300  400  500  600
+# collective         =========          ====         100 to 300, 500 to 600
+# kernel        =========     ==========             0 to 200, 300 to 500
+QUEUED = [kernel(0, 200), collective(100, 300), kernel(300, 500), collective(500, 600)]
+
+
+def test_room_for_overlap_is_kernel_time_that_hides_nothing():
+    values = exposed_work(trace(QUEUED))
+    assert values[overlap.OVERLAP_ROOM_MS] == pytest.approx(0.3)  # 0 to 100 and 300 to 500
+    assert values[overlap.EXPOSED_COLLECTIVES] == "all_reduce (0.2 ms)"
+
+
+def test_collectives_on_the_stream_of_the_kernels_cannot_be_hidden():
+    alone = [kernel(0, 200, stream=7), collective(200, 300, stream=7), kernel(300, 500, stream=7)]
+    assert on_compute_streams(trace(alone))[overlap.COMPUTE_STREAM_COMMUNICATION_MS] == pytest.approx(0.1)
+    assert on_compute_streams(trace(QUEUED))[overlap.COMPUTE_STREAM_COMMUNICATION_MS] == 0
+
+
+def test_a_stream_whose_ops_overlap_tells_no_order():
+    graph = [kernel(0, 200, stream=7), collective(150, 300, stream=7), kernel(180, 500, stream=7)]
+    assert on_compute_streams(trace(graph))[overlap.COMPUTE_STREAM_COMMUNICATION_MS] == 0
+
+
+def test_copies_for_a_gather_make_its_stream_no_compute_stream():
+    gather = [kernel(0, 300, stream=7), kernel(300, 310, stream=20), collective(310, 400, stream=20)]
+    assert on_compute_streams(trace(gather))[overlap.COMPUTE_STREAM_COMMUNICATION_MS] == 0
+
+
+# us            0   100  200  300  400  500  600  700
+# gather        ====           ====           ====
+# kernel            ==========     ==========     ====   one layer after each gather
+LAYERS = [
+    collective(0, 100),
+    kernel(100, 300),
+    collective(300, 400),
+    kernel(400, 600),
+    collective(600, 700),
+    kernel(700, 800),
+]
+SHARDED = [on_host("op", 0, 20, name="FSDP::all_gather (layers.0)")]
+
+
+def test_gathers_that_start_when_the_layer_before_is_done_are_not_prefetched():
+    values = prefetching(trace([dict(row) for row in LAYERS], SHARDED, op="all_gather"))
+    assert values[overlap.GATHERS_PER_STEP] == 3
+    assert values[overlap.LATE_GATHER_SHARE] == pytest.approx(2 / 3)  # the first has no layer before it
+    assert values[overlap.LATE_GATHER_MS] == pytest.approx(0.2)
+
+
+def test_gathers_of_activations_are_no_parameters():
+    assert prefetching(trace([dict(row) for row in LAYERS], op="all_gather"))[overlap.GATHERS_PER_STEP] == 0
+
+
+def test_prefetched_gathers_follow_each_other():
+    ahead = [collective(0, 100), collective(100, 200), kernel(100, 300), collective(200, 300), kernel(300, 500)]
+    assert prefetching(trace(ahead, SHARDED, op="all_gather"))[overlap.LATE_GATHER_MS] == 0
+
+
+def test_gathers_that_the_host_calls_late_are_not_blamed_on_the_layer_before():
+    # Each call starts 50 us after the layer before is done, and its gather 10 us later.
+    host = [*SHARDED, on_host("runtime", 350, 355), on_host("runtime", 650, 655)]
+    late = [kernel(100, 300), collective(360, 460, launch=1), kernel(460, 600), collective(660, 760, launch=2)]
+    assert prefetching(trace(late, host, op="all_gather"))[overlap.LATE_GATHER_MS] == 0
+
+
+def test_gathers_that_queue_behind_another_collective_wait_for_that():
+    # The reduce-scatter of the layer before holds the stream until 350.
+    queued = [kernel(0, 300), collective(100, 350, does="reduce_scatter"), collective(350, 450), kernel(450, 600)]
+    assert prefetching(trace(queued, SHARDED, op="all_gather"))[overlap.LATE_GATHER_MS] == 0
+
+
+def test_notify_is_waiting_and_dispatch_may_be():
+    exchange = [
+        collective(0, 200, does="barrier", name="void deep_ep::intranode::notify_dispatch<8>(int const*)"),
+        collective(200, 250, does="all_to_all", name="void deep_ep::intranode::dispatch<8>(int4*)"),
+        kernel(250, 400),
+        collective(400, 500, does="all_to_all", name="void deep_ep::intranode::dispatch<8>(int4*)"),
+    ]
+    values = experts(trace(exchange))
+    assert values[overlap.EXPERT_WAIT_MS] == pytest.approx(0.2)
+    assert values[overlap.EXPERT_TRANSFER_MS] == pytest.approx(0.15)
+    assert values[overlap.EXPERT_WAIT_MOST_MS] == pytest.approx(0.25)  # the second took 50 us longer
+
+
+def test_other_collectives_are_no_exchange_of_experts():
+    values = experts(trace([collective(0, 200, name="ncclDevKernel_AllToAll")], op="all_to_all"))
+    assert set(values.values()) == {0.0}
