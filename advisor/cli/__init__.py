@@ -84,7 +84,10 @@ def check(
     format_: Annotated[
         str,
         typer.Option(
-            "--format", "-f", metavar="FORMAT", help="Standard output: terminal, markdown, json, html or sarif."
+            "--format",
+            "-f",
+            metavar="FORMAT",
+            help="Standard output: terminal, markdown, json, brief (JSON of at most 5 kB), html or sarif.",
         ),
     ] = "terminal",
     fail_on: Annotated[
@@ -193,7 +196,13 @@ def compare(
         typer.Option("--output", "-o", help="Also write it; its kind by suffix: .html .json .md .txt. Repeatable."),
     ] = None,
     format_: Annotated[
-        str, typer.Option("--format", "-f", metavar="FORMAT", help="Standard output: terminal, markdown, json or html.")
+        str,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="FORMAT",
+            help="Standard output: terminal, markdown, json, brief (JSON of at most 5 kB) or html.",
+        ),
     ] = "terminal",
     fail_on: Annotated[
         list[str] | None,

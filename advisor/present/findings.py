@@ -67,7 +67,7 @@ def _expected(finding: Fact) -> float:
 
 
 def _finding(finding: Fact, number: int, run: Run) -> doc.Finding:
-    own, others = _fixes(finding, run.source.framework)
+    own, others = own_fixes(finding, run.source.framework)
     return doc.Finding(
         number=number,
         key=finding.key,
@@ -104,7 +104,7 @@ def _saving(finding: Fact, run: Run) -> doc.Saving | None:
     return doc.Saving(sentence, brief, finding.saving.low_share, finding.saving.high_share, window)
 
 
-def _fixes(finding: Fact, framework: str | None) -> tuple[Sequence[Fix], Sequence[Fix]]:
+def own_fixes(finding: Fact, framework: str | None) -> tuple[Sequence[Fix], Sequence[Fix]]:
     """The fixes for the run's framework, and the others; all count as the run's where it has none of its own."""
     own = [fix for fix in finding.fixes if framework is None or fix.framework in {framework, "any"}]
     return (own, [fix for fix in finding.fixes if fix not in own]) if own else (finding.fixes, [])

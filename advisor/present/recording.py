@@ -10,11 +10,16 @@ from advisor.vocabulary import NSYS_OPTIONS, TORCH_OPTIONS, Option, options
 
 def recording(run: Run) -> str | None:
     """The profiler's call with the options that this profile was recorded without; None where no option would help."""
-    reasons = [*run.source.lacks.values(), *(why for rule in run.not_evaluable for why in rule.missing.values())]
-    codes = [why.code for why in reasons]
     if run.source.format == "nsys":
-        return _nsys(options(NSYS_OPTIONS, codes))
-    return None if run.source.format == "xplane" else _torch(options(TORCH_OPTIONS, codes))
+        return _nsys(missing_options(run))
+    return _torch(missing_options(run))
+
+
+def missing_options(run: Run) -> list[Option]:
+    """The profiler's options that would have recorded what this profile lacks; none where its reader knows none."""
+    reasons = [*run.source.lacks.values(), *(why for rule in run.not_evaluable for why in rule.missing.values())]
+    known = {"nsys": NSYS_OPTIONS, "xplane": ()}.get(run.source.format, TORCH_OPTIONS)
+    return options(known, [why.code for why in reasons])
 
 
 def _nsys(missing: Sequence[Option]) -> str | None:

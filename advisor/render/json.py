@@ -68,10 +68,11 @@ def _load(model: type[_Value], kind: str, text: str | bytes, path: str) -> _Valu
 
 
 def schema(kind: str = "report") -> str:
-    """The JSON Schema of a report, comparison or week."""
-    model = getattr(import_module(f"advisor.model.{kind}"), kind.title())
-    described = model.model_json_schema(mode="serialization")
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"{kind}-{SCHEMA_VERSION}.json"}
+    """The JSON Schema of a report, comparison, week or brief."""
+    module = import_module(f"advisor.model.{kind}")
+    mode = "validation" if kind == "brief" else "serialization"  # a brief leaves out what is empty
+    described = getattr(module, kind.title()).model_json_schema(mode=mode)
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"{kind}-{module.SCHEMA_VERSION}.json"}
     return json.dumps({**head, **described}, indent=2, sort_keys=True) + "\n"
 
 

@@ -85,6 +85,13 @@ def _json(request: Request) -> str:
     return render(request.value)
 
 
+def _brief(request: Request) -> str:
+    from advisor.render.brief import render  # noqa: PLC0415
+
+    assert request.value.kind != "week"  # noqa: S101 - `shows` says so
+    return render(request.value)
+
+
 def _html(request: Request) -> str:
     from advisor.render.html import render  # noqa: PLC0415
     from advisor.render.payload import payloads  # noqa: PLC0415
@@ -116,6 +123,7 @@ RENDERERS: Final = {
         Renderer("terminal", (".txt",), _terminal),
         Renderer("markdown", (".md",), _markdown),
         Renderer("json", (".json",), _json),
+        Renderer("brief", (), _brief, shows=("report", "comparison")),
         Renderer("html", (".html", ".htm"), _html),
         Renderer("sarif", (".sarif",), _sarif, shows=("report",)),
         Renderer("svg", (".svg",), _svg, shows=("report",), is_text=False),

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 
+from advisor.model.brief import MOST_BYTES
+from advisor.render.brief import render
+from advisor.render.json import schema
 from tests import profiles
 
 _spec = importlib.util.spec_from_file_location("figures", Path(__file__).with_name("figures.py"))
@@ -16,6 +21,7 @@ book = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(book)
 
 RECORD = book.record()
+SCHEMA = json.loads(schema("brief"))
 
 
 @pytest.mark.parametrize("recording", sorted(RECORD))
@@ -27,3 +33,13 @@ def test_findings_and_numbers_are_those_of_the_record(recording):
 
 def test_every_recording_has_its_figures():
     assert set(book.recordings()) <= set(RECORD)
+
+
+@pytest.mark.parametrize("recording", sorted(RECORD))
+def test_the_brief_of_every_recording_is_valid_and_small(recording):
+    path = book.path_of(recording)
+    if not path.exists() or any("error" in run for run in RECORD[recording]):
+        pytest.skip(f"{path} is not there, or cannot be read")
+    text = render(profiles.check(path))
+    assert len(text) <= MOST_BYTES
+    jsonschema.validate(json.loads(text), SCHEMA)

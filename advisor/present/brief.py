@@ -1,0 +1,233 @@
+"""A report or a comparison in brief: what is wrong, what it is worth, what to do, and what could not be told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from shlex import quote
+from typing import Final
+
+from advisor.model import brief as model
+from advisor.model.brief import Brief
+from advisor.model.comparison import Comparison, FindingChange, FindingStatus, WorkChange
+from advisor.model.report import Evidence, Finding, Place, Report, Run, Saving, Unreadable, Value
+from advisor.present import comparison as compared
+from advisor.present.findings import own_fixes
+from advisor.present.ranks import reach
+from advisor.present.recording import missing_options
+from advisor.present.report import unknowns
+from advisor.present.source import facts
+from advisor.present.stacks import source_lines
+from advisor.present.verdict import title
+from advisor.text import one_line, plain, shortened
+
+_SIGNIFICANT: Final = 4
+_EVERYTHING: Final = 1 << 30
+_MOST_PARTS: Final = 16
+_STATUSES: Final[tuple[FindingStatus, ...]] = ("new", "worse", "gone", "better", "unknown", "same")
+"""What became of a finding, the news first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How much a brief may hold: of each kind of thing so many, and texts of so many bytes of JSON."""
+
+    runs: int = _EVERYTHING
+    findings: int = _EVERYTHING
+    details: int = _EVERYTHING
+    text: int = _EVERYTHING
+
+    def short(self, text: str) -> str:
+        """The text on one line, cut where it takes more bytes."""
+        line = one_line(text, self.text)
+        while (excess := _bytes(line) - self.text) > 0:
+            line = shortened(line, max(1, len(line) - 1 - excess // 12))  # no character takes more than twelve
+        return line
+
+    def first(self, texts: Iterable[str]) -> tuple[str, ...]:
+        """The first of these texts, each short."""
+        return tuple(self.short(text) for text in islice(texts, self.details))
+
+
+def brief(value: Report | Comparison, room: Room) -> Brief:
+    """The value with as much as there is room for; `truncated` is left to who knows what is missing."""
+    new = partial(
+        Brief,
+        kind="brief",
+        schema_version=model.SCHEMA_VERSION,
+        advisor_version=room.short(value.advisor_version),
+        note=model.NOTE,
+        truncated=False,
+    )
+    if value.kind == "comparison":
+        return new(comparison=_change(value, room))
+    return new(
+        runs=tuple(_job(run, number, room) for number, run in enumerate(value.runs[: room.runs])),
+        more_runs=_rest(value.runs, room.runs),
+        unreadable=tuple(_file(file, room) for file in value.unreadable[: room.details]),
+        more_unreadable=_rest(value.unreadable, room.details),
+    )
+
+
+def _bytes(text: str) -> int:
+    return len(json.dumps(text)) - 2
+
+
+def _rest(items: Sequence[object], most: int) -> int:
+    return max(0, len(items) - most)
+
+
+def _file(file: Unreadable, room: Room) -> model.File:
+    return model.File(path=room.short(file.path), why=room.short(file.why))
+
+
+# --------------------------------------------------------------------------------------------------------------- a run
+
+
+def _job(run: Run, number: int, room: Room) -> model.Job:
+    reasons = unknowns(run.not_evaluable)
+    first = enumerate(run.findings[: room.findings])
+    return model.Job(
+        name=room.short(run.name),
+        path=room.short(run.source.path),
+        verdict=room.short(run.verdict),
+        outcome=run.outcome.code,
+        facts=room.short(", ".join(facts(run.source))),
+        steps=_times(run),
+        accounting=_accounting(run, room),
+        findings=tuple(_problem(f, run, f"/runs/{number}/findings/{at}", room) for at, f in first),
+        more_findings=room.first(f.key for f in run.findings[room.findings :]),
+        could_not_tell=tuple(_unknown(why, rules, room) for why, rules in reasons[: room.details]),
+        more_unknown=_rest(reasons, room.details),
+        record=room.first(option.option for option in missing_options(run)),
+        next=_next(run, room),
+    )
+
+
+def _times(run: Run) -> model.Times:
+    steps = run.source.steps
+    return model.Times(marked=steps.marked, recorded=steps.count, used=steps.used, mean_ms=_rounded(steps.step_mean_ms))
+
+
+def _accounting(run: Run, room: Room) -> model.Accounting:
+    """The parts of the step that are not empty."""
+    step_ms = run.source.steps.step_mean_ms
+    largest = sorted(run.breakdown.items(), key=lambda part: -part[1])
+    parts = {room.short(code): _digits(share * (step_ms or 0.0)) for code, share in largest[:_MOST_PARTS]}
+    return model.Accounting(step_ms=_rounded(step_ms), parts_ms={code: part for code, part in parts.items() if part})
+
+
+def _problem(finding: Finding, run: Run, pointer: str, room: Room) -> model.Problem:
+    lines = source_lines(finding)
+    return model.Problem(
+        id=room.short(finding.key),
+        pointer=pointer,
+        title=room.short(title(finding, run)),
+        severity=finding.severity,
+        confidence=finding.confidence,
+        says=room.short(finding.says),
+        saving=_gain(finding.saving, room) if finding.saving else None,
+        evidence={room.short(e.metric): _value(e, room) for e in finding.evidence[: room.details]},
+        fix=_remedy(finding, run, room),
+        source=room.short(f"{lines[0].path}:{lines[0].line}") if lines else None,
+        where=_spot(finding.where[0], room) if finding.where else None,
+        on=room.short(where) if (where := reach(finding, run)) else None,
+        symptoms=room.first(symptom.rule for symptom in finding.symptoms),
+    )
+
+
+def _gain(saving: Saving, room: Room) -> model.Gain:
+    low, high, share = (_digits(value) for value in (saving.low_ms, saving.high_ms, saving.high_share))
+    return model.Gain(low_ms=low, high_ms=high, high_share=share, of=room.short(saving.of))
+
+
+def _value(evidence: Evidence, room: Room) -> Value:
+    value = evidence.value
+    return room.short(value) if isinstance(value, str) else _rounded(value)
+
+
+def _remedy(finding: Finding, run: Run, room: Room) -> model.Remedy | None:
+    fixes, _ = own_fixes(finding, run.source.framework)
+    if not fixes:
+        return None
+    code = plain(fixes[0].code).strip() if fixes[0].code else None
+    return model.Remedy(do=room.short(fixes[0].do), code=code if code and _bytes(code) <= room.text else None)
+
+
+def _spot(place: Place, room: Room) -> model.Spot:
+    return model.Spot(
+        name=room.short(place.name),
+        op=room.short(place.op) if place.op else None,
+        worker=place.worker,
+        step=place.step,
+        at_ms=round(place.at_ms, 3),
+        dur_ms=_digits(place.dur_ns / 1e6),
+    )
+
+
+def _unknown(why: str, rules: Sequence[str], room: Room) -> model.Unknown:
+    return model.Unknown(why=room.short(why), rules=room.first(rules), more_rules=_rest(rules, room.details))
+
+
+def _next(run: Run, room: Room) -> str:
+    """The command that shows more of the first finding, or of what could not be told."""
+    path = quote(run.source.path)
+    path = path if room.short(path) == path else "PATH"
+    if not run.findings:
+        return f"advisor check {path} -v"
+    first, key = run.findings[0], quote(room.short(run.findings[0].key))
+    return f"advisor excerpt {path} --finding {key} -o excerpt.json" if first.where else f"advisor rules show {key}"
+
+
+# -------------------------------------------------------------------------------------------------------- a comparison
+
+
+def _change(comparison: Comparison, room: Room) -> model.Change:
+    turns = sorted(comparison.findings, key=lambda change: _STATUSES.index(change.status))
+    parts = sorted(comparison.breakdown, key=lambda shift: -abs(shift.change_ms))[: room.details]
+    step = comparison.change
+    return model.Change(
+        verdict=comparison.verdict,
+        says=room.short(compared.headline(comparison)),
+        why=room.short(comparison.reason.words),
+        obstacle=comparison.obstacle,
+        base_ms=_rounded(comparison.base.median_ms),
+        head_ms=_rounded(comparison.head.median_ms),
+        base_steps=comparison.base.steps,
+        head_steps=comparison.head.steps,
+        step=model.Step(ratio=_digits(step.ratio), low=_digits(step.low), high=_digits(step.high)) if step else None,
+        cause=room.short(comparison.cause.category) if comparison.cause else None,
+        parts=tuple(
+            model.Shift(part=room.short(shift.category), change_ms=_digits(shift.change_ms)) for shift in parts
+        ),
+        findings=tuple(_turn(change, room) for change in turns[: room.findings]),
+        more_findings=_rest(turns, room.findings),
+        work=tuple(_work(change, room) for change in comparison.work[: room.findings]),
+        more_work=_rest(comparison.work, room.findings),
+        cautions=room.first(caution.words for caution in comparison.cautions),
+        next="advisor compare BASE HEAD -v",
+    )
+
+
+def _turn(change: FindingChange, room: Room) -> model.Turn:
+    return model.Turn(id=room.short(change.key), status=change.status, title=room.short(change.title))
+
+
+def _work(change: WorkChange, room: Room) -> model.Work:
+    return model.Work(
+        name=room.short(compared.work_name(change)),
+        work=change.work,
+        status=compared.work_status(change),
+        change_ms=_digits(change.change_ms),
+    )
+
+
+def _rounded(value: float | None) -> float | None:
+    return value if value is None or isinstance(value, int) else _digits(value)
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.{_SIGNIFICANT}g}")
