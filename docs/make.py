@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
+from typer.testing import CliRunner
+
+from advisor.cli import app
 from advisor.errors import BUG_EXIT_CODE
 from advisor.metrics import METRICS
 from advisor.present.reference import metrics_page, rule_page, rules_index
@@ -74,9 +76,8 @@ def usage_page() -> str:
 
 
 def _help(words: list[str]) -> str:
-    command = [sys.executable, "-m", "advisor", *words, "--help"]
-    environment = {"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1", "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    runner = CliRunner(env={"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1"})
+    done = runner.invoke(app, [*words, "--help"], prog_name="advisor", catch_exceptions=False)
     return "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())
 
 
