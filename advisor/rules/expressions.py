@@ -74,17 +74,18 @@ def parse(text: str | bool, known: Iterable[str]) -> Expression:  # noqa: FBT001
         ExpressionError: a name that is not in `known`, a function, or no valid expression.
     """
     text = str(text).lower() if isinstance(text, bool) else text
-    if any(islice(_tokens(text), _MOST_TOKENS, None)):
+    tokens = list(islice(_tokens(text), _MOST_TOKENS + 1))
+    if len(tokens) > _MOST_TOKENS:
         raise ExpressionError(f"more than {_MOST_TOKENS} words and signs; make several rules of it")
     known = set(known)
-    names = {word for word in _words(text) if word.upper() not in _KEYWORDS}
+    names = {word for word in _words(text, tokens) if word.upper() not in _KEYWORDS}
     for name in sorted(names - known):
         near = difflib.get_close_matches(name, known, n=1)
         raise ExpressionError(
             f"unknown metric or parameter {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
         )
     try:
-        expr = pl.sql_expr(_quoted(text))
+        expr = pl.sql_expr(_quoted(tokens))
     except pl.exceptions.PolarsError as error:
         raise ExpressionError(f"not an expression: {text!r} ({str(error).splitlines()[0]})") from None
     return Expression(text, frozenset(names), expr)
@@ -100,10 +101,10 @@ def _tokens(text: str) -> Iterator[re.Match[str]]:
         yield token
 
 
-def _quoted(text: str) -> str:
+def _quoted(tokens: Iterable[re.Match[str]]) -> str:
     """The text with its names in quotes: a parameter may be called `limit`, which SQL reads as a clause."""
-    tokens = ((token[0].strip(), token["word"]) for token in _tokens(text))
-    return " ".join(f'"{token}"' if word and word.upper() not in _KEYWORDS else token for token, word in tokens)
+    words = ((token[0].strip(), token["word"]) for token in tokens)
+    return " ".join(f'"{token}"' if word and word.upper() not in _KEYWORDS else token for token, word in words)
 
 
 def _comparisons(text: str) -> Iterator[tuple[str, str]]:
@@ -127,9 +128,9 @@ def _operand(tokens: Iterable[str]) -> Iterator[str]:
         yield word
 
 
-def _words(text: str) -> list[str]:
+def _words(text: str, tokens: Iterable[re.Match[str]]) -> list[str]:
     words = []
-    for token in _tokens(text):
+    for token in tokens:
         if word := token["word"]:
             if text[token.end() :].lstrip().startswith("(") and word.upper() not in _KEYWORDS:
                 raise ExpressionError(f"{word}(...) is not allowed: a rule compares and combines metrics, row by row")

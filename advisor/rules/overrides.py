@@ -24,7 +24,7 @@ def rule_book(config: Config) -> dict[str, Rule]:
     for folder in config.rules:
         if problems := lint(folder, metrics.dtypes(), load([rules_folder()])):
             raise RuleError(problems[0])
-    book = load([rules_folder(), *config.rules])
+    book = load([rules_folder(), *config.rules], cases=False)
     for rule in [*config.overrides, *(s.rule for s in config.suppress)]:
         _check_rule(rule, book)
     return book | {rule: _adjusted(rule, config, book) for rule in config.overrides}

@@ -45,9 +45,10 @@ def verdicts(rule: Rule, rows: pl.DataFrame) -> list[Verdict]:
     parsed = rule.expressions(rows.columns)
     judged = [key for key in parsed if key == "when" or key.startswith("severity.")]
     needed = sorted(set().union(*(parsed[key].names for key in judged)) - rule.params.keys())
-    values = evaluated(parsed, rows, rule.params)
     unknown = {metric: [value is None for value in rows[metric].to_list()] for metric in needed}
-    return [_verdict(rule, row, values, [m for m in needed if unknown[m][row]]) for row in range(rows.height)]
+    missing = [[m for m in needed if unknown[m][row]] for row in range(rows.height)]
+    values = {} if all(missing) else evaluated(parsed, rows, rule.params)
+    return [_verdict(rule, row, values, missing[row]) for row in range(rows.height)]
 
 
 def fixes_in_order(rule: Rule, row: Mapping[str, object]) -> Sequence[Fix]:
