@@ -7,9 +7,8 @@ REPORT ?= report.html
 WORKERS ?= logical
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
-# Of what the packages bring, most is never imported: what is, is compiled once, and no process compiles it again.
+# Of what the packages bring, most is never imported; the rest is compiled once, not by each process that a test starts.
 export PIP_NO_COMPILE := 1
-export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 unexport PYTHONDONTWRITEBYTECODE
 
 # uv finds the versions that fit in seconds, pip in minutes; without uv, pip does it.
