@@ -82,7 +82,13 @@ def _known(run: Run) -> Iterator[tuple[str, _Known]]:
             yield symptom.rule, _Known(symptom.rule, symptom.title, known)
     for finding in run.findings:
         where = tuple(place for place in finding.where if place.stack)
-        known = SideFinding(severity=finding.severity, saving=finding.saving, says=finding.says, where=where)
+        known = SideFinding(
+            severity=finding.severity,
+            saving=finding.saving,
+            says=finding.says,
+            where=where,
+            fixes=finding.fixes_for(run.source.framework),
+        )
         causes = _causes(finding, run.source.steps.step_mean_ms)
         yield finding.key, _Known(finding.rule, finding.title, known, causes)
 

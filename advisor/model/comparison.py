@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from advisor.errors import UsageError
 from advisor.model.remarks import Remark
-from advisor.model.report import FINDINGS_EXIT_CODE, UNJUDGED_EXIT_CODE, Place, Saving, Severity
+from advisor.model.report import FINDINGS_EXIT_CODE, UNJUDGED_EXIT_CODE, Fix, Place, Saving, Severity
 from advisor.text import one_line
 
 Verdict: TypeAlias = Literal["faster", "slower", "same", "inconclusive"]
@@ -143,7 +143,8 @@ class Frame(_Frozen):
 class SideFinding(_Frozen):
     """A finding on one side; `under` names the finding that accounts for it, where it was but a symptom of that.
 
-    `where` are the places that have a call stack: those that lead to source lines.
+    `where` are the places that have a call stack: those that lead to source lines. `fixes` are those for the run's
+    framework.
     """
 
     severity: Severity | None
@@ -151,6 +152,7 @@ class SideFinding(_Frozen):
     says: str
     under: str | None = None
     where: tuple[Place, ...] = ()
+    fixes: tuple[Fix, ...] = ()
 
 
 class FindingChange(_Frozen):

@@ -125,6 +125,11 @@ class Finding(_Frozen):
     references: tuple[str, ...] = ()
     new: bool | None = None
 
+    def fixes_for(self, framework: str | None) -> tuple[Fix, ...]:
+        """The fixes for this framework; all of them where none is for it."""
+        own = tuple(fix for fix in self.fixes if framework is None or fix.framework in {framework, "any"})
+        return own or self.fixes
+
 
 class Reason(_Frozen):
     """Why something is unknown: a code with its facts for programs, and `words` for people.

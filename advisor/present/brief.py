@@ -15,7 +15,6 @@ from advisor.model.brief import Brief
 from advisor.model.comparison import Comparison, FindingChange, FindingStatus, WorkChange
 from advisor.model.report import Evidence, Finding, Place, Report, Run, Saving, Unreadable, Value
 from advisor.present import comparison as compared
-from advisor.present.findings import own_fixes
 from advisor.present.ranks import reach
 from advisor.present.recording import missing_options
 from advisor.present.report import unknowns
@@ -150,7 +149,7 @@ def _value(evidence: Evidence, room: Room) -> Value:
 
 
 def _remedy(finding: Finding, run: Run, room: Room) -> model.Remedy | None:
-    fixes, _ = own_fixes(finding, run.source.framework)
+    fixes = finding.fixes_for(run.source.framework)
     if not fixes:
         return None
     code = plain(fixes[0].code).strip() if fixes[0].code else None

@@ -61,6 +61,7 @@ _WORK: Final[dict[WorkStatus, str]] = {
 _NO_INTERVAL: Final = frozenset({"hardware", "world-size"})  # obstacles that make a ratio meaningless
 _OTHER_COUNT: Final = 0.05  # by which the number per step has to differ, as where changes are sought
 _FEW_FINDINGS: Final = 5
+_FEW_ADVICE: Final = 3
 _FEW_CHANGES: Final = 5
 _FEW_NOTES: Final = 3
 _FEW_RUNS: Final = 3
@@ -142,7 +143,7 @@ def _cautions(comparison: Comparison) -> doc.Section | None:
     """What else than a change of speed may explain the verdict."""
     texts = [f"{caution.words[:1].upper()}{caution.words[1:]}." for caution in comparison.cautions]
     blocks = tuple(doc.Text(text, "warning") for text in texts)
-    return doc.Section("Caution", blocks, id="cautions", is_titled=False) if blocks else None
+    return doc.Section("Caution", blocks, id="cautions", is_titled=False, is_lead=True) if blocks else None
 
 
 # ----------------------------------------------------------------------------------------------------- what was read
@@ -223,10 +224,29 @@ def _findings(comparison: Comparison) -> doc.Section:
         few=_FEW_FINDINGS,
         more="and {rows} more",
     )
-    blocks: list[doc.Block] = [table]
+    blocks: list[doc.Block] = [table, *(block for change in to_blame(changes) for block in _advice(change))]
     if changes:
-        blocks.append(doc.Pairs(tuple(map(_finding_pair, changes)), level=_BEHIND))
-    return doc.Section("Findings", tuple(blocks), id="findings")
+        pairs = doc.Pairs(tuple(map(_finding_pair, changes)))
+        blocks.append(doc.Fold("Every finding in words", (pairs,), level=_BEHIND))
+    return doc.Section("Findings", tuple(blocks), id="findings", is_lead=True)
+
+
+def to_blame(changes: Sequence[FindingChange]) -> list[FindingChange]:
+    """The findings that the head made: those that are new or worse on it, the gravest few."""
+    bad = [change for change in changes if change.status in {"new", "worse"} and change.head and change.head.severity]
+    return bad[:_FEW_ADVICE]
+
+
+def _advice(change: FindingChange) -> Iterator[doc.Block]:
+    """What was measured of a finding, and the first thing to do about it."""
+    head = change.head
+    if head is None:
+        return
+    yield doc.Text(head.says, label=f"{change.title} ({STATUSES[change.status]}).", level=_BEHIND)
+    for fix in head.fixes[:1]:
+        yield doc.Text(fix.do, label="Fix", level=_BEHIND)
+        if fix.code:
+            yield doc.Code(fix.code, level=_BEHIND)
 
 
 def _finding_row(change: FindingChange) -> doc.Row:

@@ -368,7 +368,7 @@ class Section:
     """Blocks under a title; a screen writes the title only where `is_titled`.
 
     `is_wide` sections use the whole width of a page; `is_grouped` ones hold rows of groups, and stay where a page is
-    narrowed to one.
+    narrowed to one. `is_lead` sections are what a reader came for: a page begins with them, a comment folds the others.
     """
 
     title: str
@@ -378,6 +378,7 @@ class Section:
     is_titled: bool = True
     is_wide: bool = False
     is_grouped: bool = False
+    is_lead: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def _expected(finding: Fact) -> float:
 
 
 def _finding(finding: Fact, number: int, run: Run) -> doc.Finding:
-    own, others = own_fixes(finding, run.source.framework)
+    own = finding.fixes_for(run.source.framework)
     return doc.Finding(
         number=number,
         key=finding.key,
@@ -81,7 +81,7 @@ def _finding(finding: Fact, number: int, run: Run) -> doc.Finding:
         beside=tuple(_beside(finding, run)),
         symptoms=tuple(doc.Symptom(s.rule, s.title, s.says) for s in finding.symptoms),
         fixes=tuple(_fix(fix, run.source.framework) for fix in own),
-        other_fixes=tuple(_fix(fix, run.source.framework) for fix in others),
+        other_fixes=tuple(_fix(fix, run.source.framework) for fix in finding.fixes if fix not in own),
         reasons=tuple(_reasons(finding)),
         why=finding.why,
         lines=source_lines(finding),
@@ -102,12 +102,6 @@ def _saving(finding: Fact, run: Run) -> doc.Saving | None:
         return None
     window = "the step" if run.source.steps.marked else "the recording"
     return doc.Saving(sentence, brief, finding.saving.low_share, finding.saving.high_share, window)
-
-
-def own_fixes(finding: Fact, framework: str | None) -> tuple[Sequence[Fix], Sequence[Fix]]:
-    """The fixes for the run's framework, and the others; all count as the run's where it has none of its own."""
-    own = [fix for fix in finding.fixes if framework is None or fix.framework in {framework, "any"}]
-    return (own, [fix for fix in finding.fixes if fix not in own]) if own else (finding.fixes, [])
 
 
 def _fix(fix: Fix, framework: str | None) -> doc.Fix:

@@ -127,8 +127,9 @@ def _findings(run: Run) -> doc.Section:
     words = " ".join(filter(None, (tally(run), order(run))))
     blocks: tuple[doc.Block, ...] = (doc.Text(words, "quiet"),)
     if run.findings:
-        blocks = (*blocks, findings(run))
-    return doc.Section("What to change" if run.findings else "No findings", blocks, id="findings", is_titled=False)
+        blocks = (findings(run), *blocks)
+    title = "What to change" if run.findings else "No findings"
+    return doc.Section(title, blocks, id="findings", is_titled=False, is_lead=True)
 
 
 def _timeline(run: Run) -> doc.Section | None:
@@ -202,7 +203,7 @@ def _unknowns(run: Run) -> doc.Section | None:
         ]
     if code := recording(run):
         blocks += [doc.Text("To answer this next time, record with:", level=_BEHIND), doc.Code(code, level=_BEHIND)]
-    return doc.Section("Could not tell", tuple(blocks), id="unknowns")
+    return doc.Section("Could not tell", tuple(blocks), id="unknowns", is_lead=not run.findings)
 
 
 def _short(pair: doc.Pair) -> doc.Pair:

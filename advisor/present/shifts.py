@@ -42,11 +42,11 @@ def breakdown(comparison: Comparison) -> doc.Section | None:
         text = unmeasured(comparison)
         return doc.Section("Where a step goes", (doc.Text(text),), id="breakdown", is_titled=False) if text else None
     lines = rows(comparison)
-    lead = "Both bars have one scale." if comparison.per_step else "The times of the sides are not of the same thing."
+    leads = [] if comparison.per_step else ["The times of the sides are not of the same thing."]
     if lines[-1].kind == "sum":
-        lead += " The table leads from the parts of the step to the times of the verdict."
-    blocks = (
-        doc.Text(lead, "quiet", level=doc.Level.BEHIND),
+        leads.append("The table leads from the parts of the step to the times of the verdict.")
+    blocks: tuple[doc.Block, ...] = (
+        *(doc.Text(lead, "quiet", level=doc.Level.BEHIND) for lead in leads),
         bars(comparison),
         _table(lines, doc.Level.SCREEN),
         _table(lines, doc.Level.BEHIND),

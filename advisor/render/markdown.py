@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from advisor.present import document as doc
-from advisor.render import mermaid
 from advisor.text import one_line, plain, shortened
 
 MOST_CHARACTERS: Final = 60_000
@@ -18,6 +17,7 @@ _MOST_ROWS: Final = 15
 _MOST_COLUMNS: Final = 5  # a chat is narrow
 _LONGEST: Final = 600  # characters of one text
 _LONGEST_CODE: Final = 4000
+_BAR: Final = 30  # characters of a bar of the whole
 _SHAPES: Final[dict[doc.Severity, str]] = {"high": "▲", "medium": "◆", "low": "●"}
 _VERDICTS: Final[dict[doc.Tone, str]] = {"bad": "🔴 ", "good": "🟢 ", "warning": "🟡 "}
 # What either of the two reads as markup; underscores inside words are none.
@@ -95,13 +95,43 @@ def _document(document: doc.Document, links: str | None) -> Iterator[str]:
     for section in document.front:
         yield from _section(section, links)
     for article in document.articles:
-        yield f"### {_VERDICTS.get(article.tone, '')}{escape(article.headline)}"
-        if article.beside:
-            yield prose(article.beside)
-        yield " · ".join([f"**{escape(article.name, 100)}**", *(escape(fact, 200) for fact in article.facts)])
-        for section in article.sections:
-            yield from _section(section, links)
+        yield from _article(article, links)
     yield f"<sub>gpu-advisor {escape(document.version)}</sub>"
+
+
+def _article(article: doc.Article, links: str | None) -> Iterator[str]:
+    """The verdict, what leads, and the rest folded; where nothing leads, as much is open as a screen shows."""
+    yield f"### {_VERDICTS.get(article.tone, '')}{escape(article.headline)}"
+    if article.beside:
+        yield prose(article.beside)
+    about = " · ".join([f"**{escape(article.name, 100)}**", *(escape(fact, 200) for fact in article.facts)])
+    leads = [section for section in article.sections if section.is_lead]
+    if not leads:
+        yield about
+    for section in leads:
+        yield from _open(section, links)
+    for section in article.sections:
+        if not section.is_lead:
+            yield from _folded(section, links) if leads else _section(section, links)
+    if leads:
+        yield f"<sub>{about}</sub>"
+
+
+def _open(section: doc.Section, links: str | None) -> Iterator[str]:
+    if section.is_titled:
+        yield f"**{escape(section.title)}**"
+    yield from _parts(section, links)
+
+
+def _folded(section: doc.Section, links: str | None) -> Iterator[str]:
+    if parts := list(_parts(section, links)):
+        yield details(escape(section.title), *parts)
+
+
+def _parts(section: doc.Section, links: str | None) -> Iterator[str]:
+    """All of a section but what only a screen shows."""
+    blocks = () if section.level is doc.Level.SCREEN else section.blocks
+    return (part for block in blocks if block.level is not doc.Level.SCREEN for part in _block(block, links))
 
 
 def _section(section: doc.Section, links: str | None) -> Iterator[str]:
@@ -165,16 +195,16 @@ def _figures(block: doc.Figures, _links: str | None) -> Iterator[str]:
 
 
 def _bars(block: doc.Bars, _links: str | None) -> Iterator[str]:
-    """A chart where the bars have lengths in time, and the parts of the last one in words."""
+    """The parts of the last bar, each with its length in block characters: those show wherever text does."""
     if not block.bars:
         yield escape(block.none)
-        return
-    bars = [mermaid.bar(bar.name, [(s.category, s.ms) for s in bar.segments if s.ms is not None]) for bar in block.bars]
-    if chart := mermaid.bars(bars, block.marked):
-        yield chart
-    if block.legend:
-        shares = (f"{escape(s.label, 60)} {escape(s.value)}" for s in block.bars[-1].segments)
-        yield f"{escape(block.bars[-1].name)}: {', '.join(shares)}"
+    elif block.legend:
+        yield _fenced("\n".join(map(_part, block.bars[-1].segments)))
+
+
+def _part(segment: doc.Segment) -> str:
+    bar = "█" * round(_BAR * min(max(segment.share, 0.0), 1.0))
+    return f"{bar:{_BAR}} {segment.value:>6} {segment.time:>7}  {one_line(segment.label, 60)}"
 
 
 def _no_chart(_block: doc.Strips | doc.Widget, _links: str | None) -> Iterator[str]:
@@ -242,14 +272,25 @@ def _fold(block: doc.Fold, links: str | None) -> str:
 
 
 def _findings(block: doc.Findings, links: str | None) -> Iterator[str]:
-    """A table of the first, then each with everything behind it, folded."""
+    """A table of the first, the fix of those that are new (else of the first one), and all the rest of each folded."""
     first = block.findings[: block.few]
+    unfolded = [finding for finding in first if finding.is_new] or first[:1]
     rows = [_finding_row(finding) for finding in first]
     yield table(("", *map(escape, block.heads)), rows)
     if block.more:
         yield prose(block.more)
+    for finding in unfolded:
+        yield from _advice(finding)
     for finding in first:
-        yield details(f"{finding.number}. {_inside(finding.title)}", *_finding(finding, links))
+        parts = _rest(finding, links) if finding in unfolded else _finding(finding, links)
+        yield details(f"{finding.number}. {_inside(finding.title)}", *parts)
+
+
+def _advice(finding: doc.Finding) -> Iterator[str]:
+    """What was measured, and the first thing to do."""
+    yield f"**{finding.number}. {_inside(finding.title)}.** {prose(finding.says)}"
+    for fix in finding.fixes[:1]:
+        yield from _fix(fix)
 
 
 def _finding_row(finding: doc.Finding) -> list[str]:
@@ -270,9 +311,16 @@ def graded(severity: doc.Severity) -> str:
 
 def _finding(finding: doc.Finding, links: str | None) -> Iterator[str]:
     yield prose(finding.says)
+    for fix in finding.fixes[:1]:
+        yield from _fix(fix)
+    yield from _rest(finding, links)
+
+
+def _rest(finding: doc.Finding, links: str | None) -> Iterator[str]:
+    """All of a finding but what was measured and the first thing to do."""
     if finding.symptoms:
         yield _list(f"**{escape(s.title, 200)}** {name(s.rule)}: {prose(s.says)}" for s in finding.symptoms)
-    for fix in (*finding.fixes, *finding.other_fixes):
+    for fix in (*finding.fixes[1:], *finding.other_fixes):
         yield from _fix(fix)
     for reason in finding.reasons:
         yield from _block(reason, links)

@@ -87,8 +87,10 @@ def test_what_a_fix_saves_on_a_side():
 
 
 def test_a_finding_shows_its_rule_and_why_it_could_not_be_judged():
-    table, pairs = section(slower(), "findings").blocks
+    table, _, fold = section(slower(), "findings").blocks
     assert isinstance(table, doc.Table)
+    assert isinstance(fold, doc.Fold)
+    (pairs,) = fold.blocks
     assert isinstance(pairs, doc.Pairs)
     assert [cell.text for cell in table.rows[1].cells] == [
         *("Kernels are tiny", "could not tell", "30\N{EN DASH}59 ms", "\N{EN DASH}"),

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from advisor.errors import ReadError
 from advisor.model.comparison import Comparison, Verdict
+from advisor.model.report import Fix
 from advisor.present import document_of
 from advisor.present.comparison import headline
 from advisor.render import json as contract
-from advisor.render import markdown, mermaid
+from advisor.render import markdown
 from advisor.render.registry import Request, draw
 from tests.comparisons import SAMPLES, slower
 from tests.effort import examples
@@ -136,35 +137,25 @@ def test_github_draws_tables_and_folded_parts(sample: str):
     assert shown.count("<h3") == 1
     rich = sample != "nothing"
     assert shown.count("<table") == (3 if rich else 0)
-    assert ('lang="mermaid"' in drawn(comment(SAMPLES[sample]))) == rich
 
 
-def test_the_chart_has_both_sides_and_marks_the_cause():
-    chart = re.search(r"(?s)```mermaid\n(.*?)\n```", comment(slower()))
-    assert chart is not None
-    assert chart[1].split("\n") == [
-        *("---", "displayMode: compact", "---", "gantt", "  dateFormat x"),
-        *("  axisFormat %Q ms", "  tickInterval 20millisecond"),
-        *("  section base", "  compute :t0p0, 0, 99"),
-        *("  section head", "  compute :t1p0, 0, 98", "  input :crit, t1p1, 98, 158"),
-    ]
-
-
-def test_a_chart_names_only_what_is_long_enough_and_ours():
-    drawn = mermaid.bars([mermaid.bar("step", [("compute", 9.0), ("host", 0.1), ("click x href", 2.0), ("y", 2.0)])])
-    assert drawn is not None
-    assert drawn.splitlines()[6:-1] == [
-        *("  axisFormat %-S ms", "  tickInterval 2000millisecond", "  section step"),
-        *("  compute :t0p0, 0, 9000", "  unlisted :done, t0p1, 9000, 13000", "  rest :done, t0p2, 13000, 13100"),
-    ]
-    assert mermaid.bars([]) is mermaid.bars([mermaid.bar("step", [("compute", 0.0)])]) is None
+def test_what_is_new_is_open_with_its_fix_and_its_code():
+    fix = Fix(framework="pytorch", do="Use workers.", code="num_workers=4", link=None)
+    first, *rest = slower().findings
+    head = first.head.model_copy(update={"fixes": (fix,)})
+    findings = (first.model_copy(update={"head": head}), *rest)
+    text = comment(slower().model_copy(update={"findings": findings}))
+    unfolded = re.sub(r"(?s)<details>.*?</details>", "", text)
+    assert "**The loader is late (new).** 33 % of each step waits for <code>next</code>." in unfolded
+    assert "**Fix** Use workers.\n\n```\nnum_workers=4\n```" in unfolded
+    assert "Kernels and operators" not in unfolded
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_nothing_from_a_profile_is_markup_or_a_mention(text: str):
     ours, peaceful = comment(slower(text), most=10**7), comment(slower(), most=10**7)
     assert tags(ours) == tags(peaceful)
-    seen = html.unescape(re.sub(r"<[^>]*>", "", re.sub(r"(?s)```mermaid.*?```", "", ours)))
+    seen = html.unescape(re.sub(r"<[^>]*>", "", ours))
     assert not MENTION.search(seen)
 
 

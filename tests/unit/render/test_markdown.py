@@ -58,7 +58,7 @@ def test_a_comment_has_a_verdict_a_table_and_folded_details():
     assert (
         f"| ▲&nbsp;high | The GPU waits for input data <code>input-bound</code> | {saving} | high confidence |" in text
     )
-    assert "input 33 %" in text
+    assert "██████████                       33 %   59 ms  input" in text
     assert text.count("<details>") == text.count("</details>") == 12
     for words in (
         "num_workers=4",
@@ -71,26 +71,41 @@ def test_a_comment_has_a_verdict_a_table_and_folded_details():
         assert words in text
 
 
-def test_the_counts_and_the_order_come_before_the_table():
+def opened(text: str) -> str:
+    """The text without what is folded."""
+    while text != (text := re.sub(INNERMOST, "", text)):
+        pass
+    return text
+
+
+def test_the_table_comes_first_and_the_first_fix_is_open():
     text = rendered(SAMPLES["resnet"])
-    counts = text.index("9 rules: 4 fired, 2 did not fire, 2 could not be judged and 1 suppressed. Ordered by expected")
-    assert counts < text.index("| ▲&nbsp;high")
-    new = changed(RESNET, findings=(changed(RESNET.findings[0], new=True), *RESNET.findings[1:]))
-    assert "▲&nbsp;high, **new**" in rendered(report(new))
+    assert text.splitlines()[2].startswith("|  | Finding |")
+    assert "9 rules: 4 fired, 2 did not fire, 2 could not be judged and 1 suppressed. Ordered by expected" in text
+    assert "num_workers=4" in opened(text)
+    assert "torch.autocast" in text
+    assert "torch.autocast" not in opened(text)
+
+
+def test_what_is_new_is_open_with_its_fix():
+    first, second, *rest = RESNET.findings
+    text = rendered(report(changed(RESNET, findings=(first, changed(second, new=True), *rest))))
+    assert "◆&nbsp;medium, **new**" in text
+    assert "torch.autocast" in opened(text)
+    assert "num_workers=4" not in opened(text)
 
 
 @pytest.mark.parametrize("sample", ["resnet", "cpu-only", "crowded"])
 def test_what_is_open_fits_a_screen(sample: str):
-    text = re.sub(r"(?s)```mermaid.*?```", "\n" * 6, rendered(SAMPLES[sample]))  # as high as it is drawn
+    text = rendered(SAMPLES[sample])
     while text != (text := re.sub(INNERMOST, r"\1", text)):
         pass
     assert len(text.splitlines()) <= SCREEN
 
 
-def test_the_chart_marks_what_the_first_fix_shortens():
-    chart = next(token.content for token in of(rendered(SAMPLES["resnet"]), "fence") if token.info == "mermaid")
-    assert "  section step\n" in chart
-    assert re.search(r"^  input :crit, ", chart, re.MULTILINE)
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_no_code_needs_to_be_drawn(sample: str):
+    assert {token.info for token in of(rendered(SAMPLES[sample]), "fence")} <= {""}
 
 
 def test_only_documentation_is_linked():
@@ -180,7 +195,7 @@ def test_escaped_text_reads_as_itself(value: str):
 def test_a_code_block_ends_where_the_code_does(code: str):
     finding = changed(RESNET.findings[2], fixes=(changed(RESNET.findings[2].fixes[0], code=code + "end"),))
     text = rendered(report(changed(RESNET, findings=(finding,))))
-    (_, fence, *_) = of(text, "fence")  # the chart comes first
+    (fence, *_) = of(text, "fence")
     assert fence.content.endswith("end\n")
     assert text.count("</details>") == text.count("<details>")
 
