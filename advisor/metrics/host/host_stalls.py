@@ -136,7 +136,7 @@ STALL_LEAST_GAIN_MS = Metric(
     "stall_least_gain_ms",
     "ms",
     "Step time given back if half of that work went elsewhere.",
-    f"replay with half of the host's time in those gaps{_ELSE}0",
+    f"replay with half of the host's time in those gaps, but for first uses of kernels{_ELSE}0",
     "half: own choice",
     _NEEDS,
 )
@@ -144,7 +144,7 @@ STALL_GAIN_MS = Metric(
     "stall_gain_ms",
     "ms",
     "Step time given back if all of it went elsewhere.",
-    f"replay without the host's time in those gaps{_ELSE}host_busy_share x step_mean_ms",
+    f"replay without the host's time in those gaps, but for first uses of kernels{_ELSE}the gaps without those",
     needs=_NEEDS,
 )
 _STALLS: Final = (STALL_CAUSES, STALL_FIRST_USE_PART, STALL_LEAST_GAIN_MS, STALL_GAIN_MS)
@@ -162,7 +162,8 @@ def stalling(view: DeviceView) -> Mapping[Metric, Value]:
     silent = int(ran.filter(pl.col("name").is_null())["self_ns"].sum()) / view.total_ns
     if view.steps.height == 1 and silent >= _SILENT_SHARE:
         return dict.fromkeys(_STALLS, Missing("silent_host", share=silent))
-    least, most = _gains(view, idle, idle, _REST_OF_STALL)
+    again = minus(idle, spans(_launching(view, once=True)))
+    least, most = _gains(view, again, again, _REST_OF_STALL)
     return {
         STALL_CAUSES: in_words(view, ran),
         STALL_FIRST_USE_PART: (spans(_launching(view)) & idle).total / idle.total if idle.total else 0.0,
@@ -171,9 +172,10 @@ def stalling(view: DeviceView) -> Mapping[Metric, Value]:
     }
 
 
-def _launching(view: DeviceView) -> pl.DataFrame:
-    """Calls that launched something, and the framework ops right around them."""
-    calls = view.host.join(view.ops.select(id="launch").drop_nulls().unique(), on="id", how="semi")
+def _launching(view: DeviceView, *, once: bool = False) -> pl.DataFrame:
+    """Calls that launched something (a kernel's first use, `once`), and the framework ops right around them."""
+    ops = view.ops.sort("start_ns").unique("name", keep="first") if once else view.ops
+    calls = view.host.join(ops.select(id="launch").drop_nulls().unique(), on="id", how="semi")
     around = view.host.filter(pl.col("kind") == "op").join(calls.select(id="parent").unique(), on="id", how="semi")
     inner = view.host.filter(pl.col("kind") == "op").join(around.select(parent="id"), on="parent", how="semi")
     return pl.concat([calls, around.filter(~pl.col("id").is_in(inner["parent"].implode()))])

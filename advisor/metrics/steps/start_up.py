@@ -7,16 +7,20 @@ from typing import Final
 
 import polars as pl
 
+from advisor.analysis.device.host_work import inside, minus
 from advisor.analysis.device.steps import DeviceView, first_uses, spans
+from advisor.inputs.periods import LAUNCHING
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
+from advisor.model.profile import named
 from advisor.text import ms
 from advisor.vocabulary import DRIVER_CALLS, LAUNCH_GAP_NS
 
 _END: Final = pl.col("start_ns") + pl.col("dur_ns")
 _NAMED: Final = 3
 _NAMED_IN_IDLE: Final = 4
+_SET_UP_NS: Final = 10_000_000  # no call of a process that is set up takes so long before any work
 _CALLS: Final = [*DRIVER_CALLS, "compile"]
 _NAMES: Final = (
     *("startup_ms", "startup_copy_ms", "startup_copy_bytes", "startup_pageable_bytes", "startup_work"),
@@ -126,6 +130,74 @@ def startup(view: DeviceView) -> Mapping[str, Value]:
         "first_use_ms": uses.total / 1e6,
         "startup_idle_work": _ran(view, idle | uses),
     }
+
+
+ONCE_MS = Metric(
+    "once_ms",
+    "ms",
+    "Time in the recording that the device idles for work that is done once.",
+    "idle time during calls of 10 ms or more before the device's first op, during launches of 1 ms or more of kernels "
+    "that no launch came before, and during compilation that no used step holds, or in a recording without steps",
+    "CUDA sets itself up in a process's first calls, and loads a kernel's code at its first launch (CUDA C++ "
+    "Programming Guide); a JIT compiles at first calls",
+    _NEEDS,
+)
+ONCE_SHARE = Metric(
+    "once_share",
+    "share",
+    "Part of the recording that passes in it.",
+    "once_ms / time from the first event recorded of the worker to the last",
+    needs=_NEEDS,
+)
+ONCE_STEP_SHARE = Metric(
+    "once_step_share",
+    "share",
+    "Part of the step, or of a recording without steps, that passes in it.",
+    "that idle time within the used steps / step time",
+    needs=_NEEDS,
+)
+ONCE_WORK = Metric(
+    "once_work",
+    "text",
+    "What that work is.",
+    "the three ranges and calls with the most time in it, by name",
+    needs=_NEEDS,
+)
+
+
+@measures(ONCE_MS, ONCE_SHARE, ONCE_STEP_SHARE, ONCE_WORK)
+def once(view: DeviceView) -> Mapping[Metric, Value]:
+    """Work that is done once, in the recording as a whole; no step pays for it."""
+    if view.device is None or not view.ops.height:
+        return {}
+    rows = _once(view)
+    idle = minus(spans(rows), view.busy)
+    start = rows["start_ns"].to_numpy()
+    spent = idle.within(start, start + rows["dur_ns"].to_numpy())
+    names = rows.select(name=pl.col("name").cast(pl.String), ns=pl.Series(spent)).group_by("name").sum()
+    top = names.filter(pl.col("ns") > 0).sort("ns", "name", descending=[True, False]).head(_NAMED)
+    moments = pl.concat([table.select("start_ns", end=_END) for table in (view.host, view.ops)])
+    recorded_ns = moments.select(pl.max("end") - pl.min("start_ns")).item()
+    return {
+        ONCE_MS: idle.total / 1e6,
+        ONCE_SHARE: idle.total / max(1, recorded_ns),
+        ONCE_STEP_SHARE: view.share(idle),
+        ONCE_WORK: ", ".join(f"{name} ({ms(ns / 1e6)})" for name, ns in top.rows()),
+    }
+
+
+def _once(view: DeviceView) -> pl.DataFrame:
+    first = int(view.ops["start_ns"].to_numpy().min())
+    calls = view.host.filter(pl.col("kind").is_in(DRIVER_CALLS))
+    launched = view.ops.sort("start_ns").unique("name", keep="first")["launch"].drop_nulls().unique()
+    sets_up = (pl.col("dur_ns") >= _SET_UP_NS) & (pl.col("start_ns") < first)
+    loads = (pl.col("dur_ns") >= LAUNCH_GAP_NS) & pl.col("id").is_in(launched.implode()) & named(LAUNCHING)
+    compiles = view.host.filter(pl.col("kind") == "compile")
+    if view.marked and view.steps.height:
+        begin = view.steps["host_start_ns"].to_numpy()
+        steps = Union.of(begin, begin + view.steps["host_dur_ns"].to_numpy())
+        compiles = compiles.filter(~inside(steps, compiles))
+    return pl.concat([calls.filter(sets_up | loads), compiles])
 
 
 def _idle(view: DeviceView, begin_ns: int) -> Union:

@@ -18,6 +18,7 @@ from advisor.inputs.clocks import align
 from advisor.inputs.inferred import Inferred, inferred
 from advisor.inputs.links import profiler_steps, ranges_by_name, require_ranges, steps, with_launches, with_parents
 from advisor.inputs.names.kernels import collective_op, family
+from advisor.inputs.once import with_one_time_work
 from advisor.inputs.periods import LAUNCHING, pauses, with_requests
 from advisor.inputs.readers.kineto.columns import Columns
 from advisor.inputs.readers.kineto.decode import KINETO, Device, Distributed, Event, Header
@@ -87,8 +88,9 @@ def _profile(
     host = with_parents(_host(columns, base_ns))
     if step_range is not None:
         require_ranges(host, step_range)
-    chosen = _marks(host, step_range)
     aligned = align(with_launches(_device(columns, base_ns), host), host)
+    host = with_one_time_work(host, aligned.device)
+    chosen = _marks(host, step_range)
     step_rows, device = steps(host, aligned.device, chosen.marks, cut_off=trace.cut_off)
     tables = {
         "workers": _workers(header, info, columns, name, worker),

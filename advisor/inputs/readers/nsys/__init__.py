@@ -33,6 +33,7 @@ from advisor.errors import ReadError
 from advisor.inputs.clocks import align
 from advisor.inputs.links import innermost, require_ranges, steps, with_launches, with_parents
 from advisor.inputs.names.kernels import collective_op
+from advisor.inputs.once import with_one_time_work
 from advisor.inputs.periods import pauses, with_requests
 from advisor.inputs.readers.nsys import events
 from advisor.inputs.readers.nsys.gpus import devices, samples_by_device
@@ -183,6 +184,7 @@ def _pid(process: str) -> pl.Expr:
 def _of_process(tables: Mapping[str, pl.DataFrame], worker: Mapping[str, object], step_range: str | None) -> Profile:
     host = with_parents(tables["host_ops"])
     aligned = align(with_launches(tables["device_ops"], host), host)
+    host = with_one_time_work(host, aligned.device)
     chosen = choose(host, aligned.device, step_range)
     step_rows, device = steps(host, aligned.device, chosen.marked, cut_off=False)
     begins_ns, ends_ns = _work(host, device)

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import pytest
+
 from advisor.metrics.metric import METRICS, Value
 from advisor.metrics.steps.start_up import startup
 from advisor.model.missing import Missing
-from tests.tables import US, Row, kernel, on_device, on_host, pageable, profile, step, view
+from tests.tables import US, Row, kernel, on_device, on_host, pageable, profile, step, view, worker_row
 
 # us       -1000   -900    -400   0      50
 # calls    cuInit  cudaMemcpyAsync
@@ -85,3 +87,19 @@ def test_places_are_the_longest_copies_before_it():
     workers = [{"worker": 0, "work_start_ns": 0, "work_end_ns": 60 * US}]
     rows = where(view(profile(DEVICE, HOST, workers=workers)))
     assert rows.select("start_ns", "dur_ns").rows() == [(-900_000, 400_000)]
+
+
+def test_what_is_done_once_is_apart_from_the_steps():
+    """CUDA starts for 200 ms, the first kernel's code loads for 2 ms, and each step is 10 ms long."""
+    call = on_host("runtime", 0, 200_000, name="cudaFree")
+    load = on_host("runtime", 201_000, 203_000, name="cudaLaunchKernel")
+    kernels = [
+        kernel(200_500, 200_600, launched=200_490, name="fill"),
+        kernel(203_000, 210_000, name="gemm") | {"launch": 1},
+        kernel(210_010, 220_000, launched=210_001, name="gemm"),
+    ]
+    row = worker_row(profile(kernels, [call, load], [step(1, 200_000, 210_000), step(2, 210_000, 220_000)]))
+    assert row["once_ms"] == pytest.approx(202)
+    assert row["once_share"] == pytest.approx(202 / 220)
+    assert row["once_step_share"] == pytest.approx(2 / 20)
+    assert row["once_work"] == "cudaFree (200 ms), cudaLaunchKernel (2 ms)"
