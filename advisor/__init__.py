@@ -6,11 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from advisor.engine import check as check
-    from advisor.engine import compare as compare
+    from advisor.api import Comparison as Comparison
+    from advisor.api import Report as Report
+    from advisor.api import check as check
+    from advisor.api import compare as compare
     from advisor.engine import read as read
-    from advisor.model.comparison import Comparison as Comparison
-    from advisor.model.report import Report as Report
     from advisor.options import Options as Options
 
 from advisor.errors import AdvisorError as AdvisorError
@@ -18,13 +18,19 @@ from advisor.errors import AdvisorError as AdvisorError
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "Comparison": "advisor.model.comparison",
+    "Comparison": "advisor.api",
     "Options": "advisor.options",
-    "check": "advisor.engine",
-    "compare": "advisor.engine",
+    "Report": "advisor.api",
+    "check": "advisor.api",
+    "compare": "advisor.api",
     "read": "advisor.engine",
-    "Report": "advisor.model.report",
 }
+__all__ = ["AdvisorError", *_PUBLIC]  # noqa: PLE0604 - names all the same
+
+
+def __dir__() -> list[str]:
+    """What the package offers, imported or not."""
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the module holds

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from typer.testing import CliRunner
 
+import advisor
 from advisor.cli import app
 from advisor.errors import BUG_EXIT_CODE
 from advisor.metrics import METRICS
@@ -45,6 +49,7 @@ def pages() -> dict[Path, str]:
     made[HERE / "rules" / "index.md"] = rules_index(rules.values())
     made[HERE / "metrics.md"] = metrics_page(METRICS)
     made[HERE / "usage.md"] = usage_page()
+    made[HERE / "python.md"] = python_page()
     return made
 
 
@@ -73,6 +78,63 @@ def usage_page() -> str:
         *(f"## advisor {' '.join(words)}".rstrip() + f"\n\n```text\n{_help(words)}\n```" for words in COMMANDS),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+PYTHON = """\
+# Python
+
+`advisor.check` and `advisor.compare` do what the commands do and return frozen values. In a notebook a report shows
+itself ([an example](notebook.ipynb)). Names that begin with `fixtures/` are samples in the repository.
+
+![A cell of a notebook: the verdict, where the step goes, the finding with a bar for its saving](img/notebook.png)
+
+All errors are `advisor.AdvisorError`; the message says what to do."""
+API: tuple[Callable[..., object] | property, ...] = (
+    advisor.check,
+    advisor.compare,
+    advisor.read,
+    advisor.Options,
+    advisor.Report,
+    advisor.Report.findings,
+    advisor.Report.to_frame,
+    advisor.Report.metric,
+    advisor.Comparison,
+)
+SECTION = re.compile(r"^(Args|Attributes|Raises|Returns|Example):$")
+ITEM = re.compile(r"^    (\w+): ")
+
+
+def python_page() -> str:
+    """The public functions and classes, from their docstrings."""
+    return "\n\n".join([PYTHON, *map(_entry, API)]) + "\n"
+
+
+def _entry(of: Callable[..., object] | property) -> str:
+    """One of them: its call, and its docstring as Markdown."""
+    function = of.fget if isinstance(of, property) else of
+    assert function is not None
+    name = f"advisor.{function.__qualname__}"
+    is_function = inspect.isfunction(function) and not isinstance(of, property)
+    call = f"{name}{inspect.signature(function)}".replace("'", "") if is_function else name
+    return f"## {name}\n\n```python\n{call}\n```\n\n{_markdown(inspect.getdoc(function) or '')}"
+
+
+def _markdown(docstring: str) -> str:
+    """A docstring in Google's style as Markdown: items as a list, an example as code."""
+    lines, section = [], ""
+    for line in docstring.splitlines():
+        if heading := SECTION.match(line):
+            section = heading[1]
+            lines += [f"**{section}**", "", *(["```pycon"] if section == "Example" else [])]
+        else:
+            lines.append(_line(line, section))
+    return "\n".join([*lines, *(["```"] if section == "Example" else [])])
+
+
+def _line(line: str, section: str) -> str:
+    if section in {"Example", "Returns"}:
+        return line.removeprefix("    ")
+    return ITEM.sub(r"- `\1`: ", line) if section else line
 
 
 def _help(words: list[str]) -> str:

@@ -1,11 +1,13 @@
-"""Pictures of reports for the docs: five fixtures, light, dark, on a phone and on paper. Needs the extra `test`.
+"""Pictures for the docs: reports of five fixtures, and a notebook's cell. Needs the extra `test`.
 
-`python docs/screenshots.py` writes docs/img/<fixture>-<way>.png.
+`python docs/screenshots.py` writes docs/img/<fixture>-<way>.png and docs/img/notebook.png.
 """
 
 from __future__ import annotations
 
+import json
 import tempfile
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,18 @@ def picture(browser: Browser, page_file: Path, way: str, target: Path) -> None:
     context.close()
 
 
+def cell(browser: Browser, target: Path) -> None:
+    """The first cell of docs/notebook.ipynb with what it shows."""
+    notebook = json.loads((ROOT / "docs/notebook.ipynb").read_text("utf-8"))
+    first = next(cell for cell in notebook["cells"] if cell["cell_type"] == "code")
+    source, shown = "".join(first["source"]), "".join(first["outputs"][0]["data"]["text/html"])
+    page = browser.new_page(viewport={"width": 900, "height": 100})
+    page.set_content(
+        f"<body style='font:14px system-ui'><pre style='background:#f5f5f5;padding:1em'>{escape(source)}</pre>{shown}"
+    )
+    page.screenshot(path=target, full_page=True)
+
+
 def main() -> None:
     """Write all pictures."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as started:
@@ -55,6 +69,7 @@ def main() -> None:
             file.write_text(text.replace(f"{ROOT}/", ""), "utf-8")
             for way in WAYS:
                 picture(browser, file, way, ROOT / "docs" / "img" / f"{fixture}-{way}.png")
+        cell(browser, ROOT / "docs" / "img" / "notebook.png")
         browser.close()
 
 

@@ -30,6 +30,7 @@ _SCRIPTS: Final[dict[doc.Kind, tuple[str, ...]]] = {
     "week": ("report.js", "fleet.js"),
 }
 _LONGEST, _LONGEST_PROSE, _LONGEST_CODE = 400, 1500, 4000  # characters of one text: the whole of it is in the JSON
+_FEW_RUNS: Final = 5  # in a cell of a notebook
 _WEB: Final = re.compile(r"https?://[^\s<>\"'`|\\()\[\]{}\x00-\x20\x7f-\U0010ffff]+")
 _ICON: Final = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
@@ -60,6 +61,11 @@ def page(template: str, styles: Iterable[str], scripts: Iterable[str] | None = N
     icon = Markup(_ICON)  # noqa: S704 - our own constant
     frame = {"style": style, "scripts": run, "policy": escape(_policy(style, run)), "icon": icon}
     return _environment().get_template(template).render(**frame, **content)
+
+
+def fragment(document: doc.Document) -> str:
+    """The verdicts and findings with bars, for a cell of a notebook: no script, and nothing that is loaded."""
+    return _environment().get_template("notebook.html").render(document=document, few=_FEW_RUNS)
 
 
 @cache
