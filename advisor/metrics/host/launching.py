@@ -25,7 +25,7 @@ from advisor.analysis.device.host_work import (
 )
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.replay import UNPROFILED, trusted_replay
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
@@ -38,6 +38,7 @@ _OPTIMIZER_REST: Final = (0.5, 0.1)
 _TINY_NS: Final = 10_000  # a framework op that itself takes less is mostly dispatch
 _RECORDED_NS: Final = 1_000  # what recording one op costs the host
 _CPU_REST: Final = (0.75, 0.5)
+_SILENT_SHARE: Final = 0.05
 _OWN: Final = "own choice"
 _COST: Final = (
     "1 us per op: 0.5 to 1.1 in six recordings of a loop of tiny ops, with and without the profiler; 32 recordings of "
@@ -185,7 +186,11 @@ def _python_alone(view: DeviceView) -> dict[Metric, Value]:
     time = between.total + tiny
     unprofiled = max(0, time - _RECORDED_NS * ops.height)
     lengths = between.ends - between.starts
-    long = int(lengths[lengths > LAUNCH_GAP_NS].sum())
+    is_long = lengths > LAUNCH_GAP_NS
+    long = int(lengths[is_long].sum())
+    silent = minus(Union.of(between.starts[is_long], between.ends[is_long]), spans(view.host)).total / view.total_ns
+    if not view.marked and silent >= _SILENT_SHARE:
+        return dict.fromkeys(_PYTHON, Missing("silent_host", share=silent))  # a loader, a sleep or a lock alike
     return {
         PYTHON_BOUND_SHARE: min(1.0, time / view.total_ns),
         PYTHON_BOUND_PART: min(1.0, time / view.total_ns),

@@ -83,6 +83,14 @@ def test_on_a_cpu_a_long_stretch_without_ops_may_go_as_a_whole():
     assert values[launching.PYTHON_GAIN_MS] == pytest.approx(3.25)
 
 
+def test_on_a_cpu_without_steps_long_silence_may_be_a_loader_and_is_not_called_python():
+    """Ops for 1 ms, then nothing for 3, then ops for 1 ms."""
+    host = [on_host("op", start, start + 1_000) for start in (0, 4_000)]
+    assert python_bound(view(profile([], host)))[launching.PYTHON_BOUND_SHARE] == Missing("silent_host", share=0.6)
+    host.append(on_host("python", 1_000, 4_000, name="train.py(3): augment"))
+    assert python_bound(view(profile([], host)))[launching.PYTHON_BOUND_SHARE] == pytest.approx(0.6)
+
+
 def test_a_cpu_s_steps_without_a_single_op_tell_nothing_of_python():
     values = python_bound(view(profile([], [on_host("step", 0, 100)], [CPU_STEP]))).values()
     assert all(isinstance(value, Missing) for value in values)
