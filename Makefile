@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 DEMO ?= fixtures/simulated-input-bound-v100
 REPORT ?= report.html
 WORKERS ?= logical
+TORCH ?= torch==2.13.0+cpu
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 # Of what the packages bring, most is never imported; the rest is compiled once, not by each process that a test starts.
@@ -26,7 +27,7 @@ demo: $(VENV)/.installed ## Check a sample profile and write report.html
 	$(BIN)/advisor check $(DEMO) -o $(REPORT)
 	@echo "The report: $(abspath $(REPORT))"
 
-test: $(VENV)/.installed-test ## Run the quick tests, in parallel (WORKERS=0: one after the other)
+test: $(VENV)/.installed-torch ## Run the quick tests, in parallel (WORKERS=0: one after the other)
 	$(PYTEST)
 
 check: $(VENV)/.installed-test ## Lint, types, import directions, rule book, generated docs
@@ -37,7 +38,7 @@ check: $(VENV)/.installed-test ## Lint, types, import directions, rule book, gen
 	$(BIN)/advisor rules test
 	$(BIN)/python docs/make.py --check
 
-cover: $(VENV)/.installed-test ## Run the quick tests and show the lines and branches that none of them takes
+cover: $(VENV)/.installed-torch ## Run the quick tests and show the lines and branches that none of them takes
 	$(PYTEST) --cov --cov-report=term-missing:skip-covered
 
 fuzz: $(VENV)/.installed-test ## Property tests on many examples, then damaged files (FUZZ='--cases 5000 --keep DIR kineto')
@@ -67,6 +68,13 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
 	$(call install,.[test])
 	@touch $@ $(VENV)/.installed
+
+# The CPU build: as a wheel at hand, else from PyTorch's index. Tests of recording skip without it.
+$(VENV)/.installed-torch: $(VENV)/.installed-test
+	$(BIN)/python -m pip install --quiet --no-index --no-deps '$(TORCH)' 2>/dev/null \
+	  || $(BIN)/python -m pip install --quiet --no-deps --retries 1 --index-url https://download.pytorch.org/whl/cpu '$(TORCH)' 2>/dev/null \
+	  || echo 'no CPU build of torch at hand: the tests of recording skip'
+	@touch $@
 
 $(VENV)/.installed-docs: pyproject.toml | $(BIN)/python
 	$(call install,.[docs])

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from advisor.api import compare as compare
     from advisor.engine import read as read
     from advisor.options import Options as Options
+    from advisor.recording.session import record as record
 
 from advisor.errors import AdvisorError as AdvisorError
 
@@ -24,6 +25,7 @@ _PUBLIC = {
     "check": "advisor.api",
     "compare": "advisor.api",
     "read": "advisor.engine",
+    "record": "advisor.recording.session",
 }
 __all__ = ["AdvisorError", *_PUBLIC]  # noqa: PLE0604 - names all the same
 

@@ -295,6 +295,7 @@ def _steps(selection: Selection, view: DeviceView, row: Mapping[str, Value]) -> 
         used=view.steps.height if view.marked else 0,
         step_ms=row["step_ms"],
         step_mean_ms=row["step_mean_ms"],
+        unprofiled_ms=row.get("unprofiled_step_ms"),
         left_out=tuple(LeftOutStep(**step) for step in left_out.to_dicts()),
         worker=view.worker,
     )

@@ -189,6 +189,11 @@ LEFT_OUT: Final = {
 REASONS: Final = {
     # what was not recorded, by format
     "no_profiler_steps": "no ProfilerStep#N markers: call `prof.step()` once per training step{lost}",
+    "no_unprofiled_steps": "no step was timed without the profiler: `advisor record` does that",
+    "unsteady_steps": (
+        "the steps changed while they were recorded: {before:ms} before the recording, {during:ms} in it and "
+        "{after:ms} after it"
+    ),
     "no_gpu_activity": (
         "no GPU activity was recorded: the job ran on the CPU, or ProfilerActivity.CUDA was not given{lost}"
     ),

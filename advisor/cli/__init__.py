@@ -29,6 +29,7 @@ from advisor.cli.output import (
     spare_threads,
     write,
 )
+from advisor.cli.record import record
 from advisor.errors import BUG_EXIT_CODE, AdvisorError, UsageError, contained, failure
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ app = typer.Typer(
 app.add_typer(rules_app, name="rules")
 app.add_typer(metrics_app, name="metrics")
 app.add_typer(fleet_app, name="fleet")
+app.command(context_settings={"allow_interspersed_args": False})(record)
 
 
 def _version(requested: bool) -> None:

@@ -68,6 +68,10 @@ SCHEMAS: Final[dict[str, Schema]] = {
         # When the call that starts the recorder returns and the one that stops it begins; null where neither is there.
         "recorded_start_ns": pl.Int64,
         "recorded_end_ns": pl.Int64,
+        # The median step before the recording, after it, and in it, by the recorder's own clock; null where not timed.
+        "before_ms": pl.Float64,
+        "after_ms": pl.Float64,
+        "profiled_ms": pl.Float64,
     },
     "devices": {
         "worker": pl.Int32,

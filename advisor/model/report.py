@@ -188,6 +188,7 @@ class LeftOutStep(_Frozen):
 class Steps(_Frozen):
     """How many steps the numbers of `worker` rest on: the one that sets the job's pace.
 
+    `unprofiled_ms` is the typical step without the profiler, null where it was not timed; savings are relative to it.
     `timed_by` says what a step's time is: the period from its start to the next one's, or, in reports of earlier
     versions, the range that marks it.
     """
@@ -198,6 +199,7 @@ class Steps(_Frozen):
     used: int
     step_ms: float | None
     step_mean_ms: float | None
+    unprofiled_ms: float | None = None
     left_out: tuple[LeftOutStep, ...]
     worker: int | None = None
 

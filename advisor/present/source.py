@@ -78,7 +78,8 @@ def _steps(steps: Steps) -> str:
     used = count(steps.used, "step") if steps.used == steps.count else f"{steps.used} of {steps.count} steps used"
     if steps.step_mean_ms is None or not steps.used:
         return used
-    return f"{used}, {ms(steps.step_mean_ms)}{' on average' if steps.used > 1 else ''}"
+    plain = f" ({ms(steps.unprofiled_ms)} without the profiler)" if steps.unprofiled_ms is not None else ""
+    return f"{used}, {ms(steps.step_mean_ms)}{' on average' if steps.used > 1 else ''}{plain}"
 
 
 def _paced(source: Source) -> str:

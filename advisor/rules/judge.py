@@ -556,9 +556,11 @@ def _saving(f: _Fired, shared: tuple[float, float] | None) -> Saving | None:
     if not isinstance(step_ms, float) or not step_ms:
         return None
     low, high = shared
+    unprofiled_ms = f.row.get("unprofiled_step_ms")  # the profiler's cost is in the shares, not in what a job saves
+    scale = unprofiled_ms / step_ms if isinstance(unprofiled_ms, float) and of != OUTLIERS else 1.0
     return Saving(
-        low_ms=low,
-        high_ms=high,
+        low_ms=scale * low,
+        high_ms=scale * high,
         low_share=low / step_ms,
         high_share=high / step_ms,
         of=of,

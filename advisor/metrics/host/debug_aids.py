@@ -9,14 +9,14 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import inside, minus, places
+from advisor.analysis.device.recording_cost import OP_NS, RECORDED, measured_share, unprofiled_ms
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
 from advisor.model.profile import named
 
-_OP_NS: Final = 1_000  # what recording costs the host: an op, with its shapes
-_FRAME_NS: Final = 200  # and a call of a Python function
+_FRAME_NS: Final = 200  # what recording a call of a Python function costs the host
 _LAUNCHES: Final = r"(?i)Launch(?:Cooperative)?Kernel"
 _CHECKED: Final = "autograd::engine::evaluate_function:"
 _CHECKS: Final = ["aten::isnan", "aten::_is_any_true", "aten::any", "aten::is_nonzero", "aten::item"]
@@ -141,29 +141,41 @@ PROFILER_SHARE = Metric(
 TRACING_SHARE = Metric(
     "tracing_share",
     "share",
-    "Estimated part of the step that recording ops and Python calls costs the host.",
+    "Part of the step that recording ops and Python calls costs the host: measured, else estimated.",
+    "1 - unprofiled_step_ms / the recorder's median step with the profiler; where that is unknown, "
     "(1 us x framework ops and runtime calls + 0.2 us x Python calls of the steps) / step time, at most the part "
     "in which the device idles",
     "a lower estimate, PyTorch 2.13 and Python 3.11: 0.5 to 1.1 us per op in six recordings of a loop of tiny ops, "
     "1.7 in the median of 32 recordings of all kinds; 0.2 us per Python call in one loop of 5,000",
+)
+UNPROFILED_STEP_MS = Metric(
+    "unprofiled_step_ms",
+    "ms",
+    "Typical step time without the profiler, where `advisor record` timed it: what savings in ms are relative to.",
+    "median of the steps before the recording, waits for a CPU taken out; without a device, the mean of that and of "
+    "the median after it; at most the median of the recorded steps; unknown where those before exceed the recorded "
+    "ones 1.5 times, or those before and after differ by as much",
+    "own choice: 1.5; CUPTI may slow steps by 10-20 % after it stopped (pytorch 144455, 146604)",
 )
 PYTHON_FRAMES_PER_STEP = Metric(
     "python_frames_per_step", "number", "Python calls recorded per step.", "python and module ranges / steps"
 )
 
 
-@measures(PROFILER_SHARE, TRACING_SHARE, PYTHON_FRAMES_PER_STEP)
+@measures(PROFILER_SHARE, TRACING_SHARE, PYTHON_FRAMES_PER_STEP, UNPROFILED_STEP_MS)
 def profiling(view: DeviceView) -> Mapping[Metric, Value]:
     """What profiling adds to the recorded steps."""
     if not view.total_ns:
         return {}
     kinds = dict(view.used_host.group_by(pl.col("kind").cast(pl.String)).len().rows())
     frames = kinds.get("python", 0) + kinds.get("module", 0)
-    cost = _FRAME_NS * frames + _OP_NS * sum(kinds.get(kind, 0) for kind in ("op", "runtime", "sync"))
+    cost = _FRAME_NS * frames + OP_NS * sum(kinds.get(kind, 0) for kind in RECORDED)
     idle = 1 - (view.share(view.busy) or 0.0)
+    share = measured_share(view)
     return {
         PROFILER_SHARE: view.share(minus(view.host_spans("overhead"), view.busy)),
-        TRACING_SHARE: min(cost / view.total_ns, idle),
+        TRACING_SHARE: min(cost / view.total_ns, idle) if share is None else share,
+        UNPROFILED_STEP_MS: unprofiled_ms(view),
         PYTHON_FRAMES_PER_STEP: frames / view.steps.height,
     }
 

@@ -24,6 +24,7 @@ from advisor.inputs.readers.kineto.columns import Columns
 from advisor.inputs.readers.kineto.decode import KINETO, Device, Distributed, Event, Header
 from advisor.inputs.readers.kineto.names import DTYPE_BYTES, copy_kind, copy_memory
 from advisor.inputs.readers.kineto.software import is_on, options, software
+from advisor.inputs.readers.kineto.times import step_times
 from advisor.model.missing import Missing
 from advisor.model.profile import DEVICE_OP_KINDS, Profile, named
 from advisor.text import count
@@ -167,6 +168,7 @@ def _workers(header: Header, info: Distributed, columns: Columns, name: str, wor
             "software": [software(header)],
             "options": [options(header)],
             "file": [name],
+            **{time: [ms] for time, ms in step_times(header.advisor)._asdict().items()},
         }
     )
 

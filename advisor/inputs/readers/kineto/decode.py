@@ -104,6 +104,7 @@ class Header(msgspec.Struct):
     with_stack: object = None
     with_flops: object = None
     with_modules: object = None
+    advisor: object = None
 
 
 def _decoded_header(text: bytes | bytearray) -> Header:

@@ -1,0 +1,54 @@
+"""What recording itself costs the host: measured where the recorder timed steps without the profiler, else assumed."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import polars as pl
+
+from advisor.analysis.device.steps import DeviceView
+from advisor.model.missing import Missing
+
+OP_NS: Final = 1_000
+"""What recording an op with its shapes costs where it was not measured."""
+
+_MOST_OP_NS: Final = 10_000
+_STEADY: Final = 1.5
+"""Medians of steps that did not change differ by less, on a busy machine too."""
+
+RECORDED: Final = ("op", "runtime", "sync")
+"""Kinds of host ranges that each cost the profiler about as much."""
+
+
+def unprofiled_ms(view: DeviceView) -> float | Missing:
+    """The typical step without the profiler, in ms; missing where none was timed, or where steps changed meanwhile.
+
+    With a device that is the step before the recording: CUPTI may slow steps after it. Without one, both count.
+    """
+    before, after, during = _times(view)
+    if before is None or during is None:
+        return Missing("no_unprofiled_steps")
+    after = before if after is None else after
+    if not 1 / _STEADY <= after / before <= _STEADY or before > _STEADY * during:
+        return Missing("unsteady_steps", before=before, during=during, after=after)
+    return float(min(before if view.device is not None else (before + after) / 2, during))
+
+
+def measured_share(view: DeviceView) -> float | None:
+    """The part of a recorded step that recording takes; None where it was not measured."""
+    without, during = unprofiled_ms(view), _times(view)[2]
+    return None if isinstance(without, Missing) or during is None else 1 - without / during
+
+
+def op_ns(view: DeviceView) -> int:
+    """What recording one op costs the host in this recording, in ns; 1 us where it was not measured.
+
+    The measured cost is shared out evenly over all recorded ops and calls of the steps.
+    """
+    share, ops = measured_share(view), view.used_host.filter(pl.col("kind").is_in(RECORDED)).height
+    return OP_NS if share is None or not ops else min(_MOST_OP_NS, int(share * view.total_ns / ops))
+
+
+def _times(view: DeviceView) -> list[Any]:
+    """The recorder's medians before, after and in the recording."""
+    return [view.process.get(name) for name in ("before_ms", "after_ms", "profiled_ms")]

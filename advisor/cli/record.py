@@ -1,0 +1,77 @@
+"""`advisor record`: run a program as it is, record its steps, and check the recording."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from advisor.cli.output import config_of, content, rendered, spare_threads, write
+from advisor.errors import AdvisorError
+
+
+def record(
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="The program, as in a shell.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="LOGDIR", help="Folder for the recording; by default a new one."),
+    ] = None,
+    skip: Annotated[int, typer.Option("--skip", min=0, help="Steps before anything is timed or recorded.")] = 10,
+    active: Annotated[int, typer.Option("--active", min=3, help="Steps to record, and to time before and after.")] = 10,
+    shapes: Annotated[bool, typer.Option("--shapes/--no-shapes", help="Shapes and types of each op's inputs.")] = True,
+    stacks: Annotated[bool, typer.Option("--stacks", help="Source lines; slows the recorded steps.")] = False,
+    memory: Annotated[bool, typer.Option("--memory", help="Allocations of memory.")] = False,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="End the program after the recording, with exit code 0.")
+    ] = False,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", min=0.1, metavar="S", help="If no step ends in S seconds, record S seconds."),
+    ] = None,
+    no_check: Annotated[bool, typer.Option("--no-check", help="Print no report and write no report.html.")] = False,
+) -> None:
+    """Record the right steps of an unchanged program, and find out why they are slow.
+
+    Write the command behind `--`: advisor record -- torchrun --nproc-per-node=8 train.py
+    """
+    from advisor.present.recorded import has_recording, recorded
+    from advisor.recording.launcher import Options, run
+    from advisor.text import plain
+
+    logdir = output or default_folder()
+    options = Options(skip, active, shapes=shapes, stacks=stacks, memory=memory, stop=stop, seconds=seconds)
+    outcome = run(command, logdir, options)
+    for line in recorded(command, outcome.events, str(logdir)):
+        typer.echo(f"advisor: {plain(line)}", err=True)
+    is_recorded = has_recording(outcome.events)
+    if is_recorded and not no_check:
+        _check(logdir)
+    raise typer.Exit(0 if stop and is_recorded else outcome.exit_code)
+
+
+def default_folder() -> Path:
+    """A new folder per run; the same for all tasks of a Slurm step."""
+    job, step = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_STEP_ID")
+    if job and step:
+        return Path("advisor-logs", f"slurm-{job}.{step}")
+    return Path("advisor-logs", f"{dt.datetime.now():%Y%m%d-%H%M%S}")  # noqa: DTZ005 - for people who are here
+
+
+def _check(logdir: Path) -> None:
+    """Print the report and write the page; what keeps them from it changes no exit code of the program."""
+    spare_threads([str(logdir)])
+    from advisor.engine import check
+    from advisor.options import Options
+
+    try:
+        report = check([str(logdir)], Options(config=config_of(None)))
+        write(logdir / "report.html", content(report, "html"))
+    except AdvisorError as error:
+        typer.echo(f"advisor: not checked: {error}", err=True)
+        return
+    sys.stdout.write(rendered(report, "terminal", verbose=False))
+    typer.echo(f"advisor: the page is {logdir / 'report.html'}", err=True)

@@ -1,0 +1,117 @@
+"""What became of a recording, in words: where the files are, what a step takes, or why there is no file."""
+
+from __future__ import annotations
+
+import errno
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, Final
+
+from advisor.text import count, listing, ms, one_line
+
+_LONGEST: Final = 80
+_BLIND: Final = ("-I", "-E", "-S")
+_IN_CODE: Final = "or record in code: `with advisor.record(...)`"
+_UNHOOKED: Final = f"no Python process read PYTHONPATH. A wrapper may overwrite it; call Python directly, {_IN_CODE}"
+_NO_STEP: Final = "no step ended: no optimizer stepped and no model was called; give a window of time: `--seconds 10`"
+_NO_FRAMEWORK: Final = "no process imported torch, jax, keras or tensorflow; give the command that trains"
+_OTHER_PROFILER: Final = (
+    "the program uses a profiler itself, and two at a time lose events; check what it writes, or remove it"
+)
+_SIGNAL: Final = "a signal ended the program during the recording"
+_MARKERS: Final = {
+    "optimizer": "a call of {label}.step",
+    "engine": "a step of {label}",
+    "module": "a call of {label}",
+    "function": "a call of {label}",
+    "fit": "a batch of {label}",
+}
+
+
+def recorded(command: Sequence[str], events: Iterable[Mapping[str, Any]], logdir: str) -> list[str]:
+    """Sentences on the recording, the most important first; never none."""
+    processes = list(_by_process(events).values())
+    results = [process["result"] for process in processes if "result" in process]
+    files = [result for result in results if result.get("path")]
+    if not files:
+        return [f"nothing recorded: {_why_nothing(command, processes)}"]
+    return [*_files(files, logdir), *_steps(files), *_markers(processes), *_failures(processes)]
+
+
+def has_recording(events: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether any process wrote a recording."""
+    return any(event["event"] == "result" and event.get("path") for event in events)
+
+
+def _by_process(events: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Mapping[str, Any]]]:
+    """The last event of each kind per process."""
+    processes: dict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)
+    for event in events:
+        processes[event["process"]][event["event"]] = event
+    return processes
+
+
+def _why_nothing(command: Sequence[str], processes: Sequence[Mapping[str, Mapping[str, Any]]]) -> str:
+    events = {kind: event for process in processes for kind, event in process.items()}
+    counted = max((process["result"]["steps"] for process in processes if "result" in process), default=0)
+    if not events:
+        return _never_hooked(command)
+    if "stood_back" in events or "framework" not in events:
+        return _OTHER_PROFILER if "stood_back" in events else _NO_FRAMEWORK
+    if "failed" in events:
+        return _failure(events["failed"])
+    return _too_short(counted) if counted else _NO_STEP if "marker" not in events else _SIGNAL
+
+
+def _too_short(steps: int) -> str:
+    fewer = "give fewer to skip and to time before it: `--skip 2 --active 3`"
+    return f"the program ended after {count(steps, 'step')}; {fewer}"
+
+
+def _never_hooked(command: Sequence[str]) -> str:
+    options = [word for word in command if word in _BLIND]
+    if options:
+        return f"Python does not read PYTHONPATH with `{options[0]}`; remove it, {_IN_CODE}"
+    return _UNHOOKED
+
+
+def _failures(processes: Iterable[Mapping[str, Mapping[str, Any]]]) -> list[str]:
+    failures = [_failure(process["failed"]) for process in processes if "failed" in process]
+    return [f"{count(len(failures), 'rank')} not recorded: {failures[0]}"] if failures else []
+
+
+def _failure(event: Mapping[str, Any]) -> str:
+    if event.get("number") == errno.ENOSPC:
+        return "the disk of the log folder is full; free some space, or give another folder with -o"
+    if event.get("number"):
+        return f"the log folder cannot be written ({errno.errorcode.get(event['number'], event['number'])})"
+    return f"advisor failed in the program, which ran on ({one_line(str(event.get('kind')), _LONGEST)})"
+
+
+def _files(files: Sequence[Mapping[str, Any]], logdir: str) -> Iterator[str]:
+    yield f"{count(len(files), 'recording')} in {logdir}"
+    worlds = [int(file["world"]) for file in files if str(file.get("world") or "").isdigit()]
+    if worlds and max(worlds) > len(files):
+        names = listing(sorted({PurePath(file["path"]).name for file in files}))
+        yield (
+            f"{len(files)} of {max(worlds)} ranks are here ({names}): each node writes into its own {logdir};"
+            " copy the files of the others into one folder and run `advisor check` on it"
+        )
+
+
+def _steps(files: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Of the process whose steps take longest."""
+    blocks = [file["block"] for file in files if (file.get("block") or {}).get("unprofiled", {}).get("before_ms")]
+    if blocks:
+        block = max(blocks, key=lambda block: block["unprofiled"]["before_ms"])
+        unprofiled, profiled = block["unprofiled"], block["profiled"]["step_ms"]
+        after = f" ({ms(unprofiled['after_ms'])} after the recording)" if unprofiled["after_ms"] else ""
+        during = f", and {ms(profiled)} with it" if profiled else ""
+        yield f"a step takes {ms(unprofiled['before_ms'])} without the profiler{after}{during}"
+
+
+def _markers(processes: Iterable[Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
+    marks = {(p["marker"]["kind"], p["marker"]["label"]): None for p in processes if "marker" in p}
+    for kind, label in marks:
+        yield f"a step ends with {_MARKERS[kind].format(label=one_line(str(label), _LONGEST))}"

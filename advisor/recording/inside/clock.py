@@ -1,0 +1,97 @@
+"""Step times and the waits for a CPU, in nanoseconds."""
+
+from __future__ import annotations
+
+import os
+import time
+
+now_ns = time.perf_counter_ns
+
+
+class Times:
+    """Median step time, waits for a CPU taken out, and the mean of these waits per step; None where unknown.
+
+    Both in milliseconds. A device's step includes them: its clock runs on.
+    """
+
+    def __init__(self, step_ms: float | None = None, run_delay_ms: float | None = None) -> None:
+        self.step_ms, self.run_delay_ms = step_ms, run_delay_ms
+
+
+class DeviceClock:
+    """Marks on a device's queue."""
+
+    def event(self) -> object:
+        """A mark behind all work queued so far."""
+        raise NotImplementedError
+
+    def steps_ms(self, events: list[object]) -> list[float] | None:
+        """Milliseconds between consecutive marks; None where the device does not say."""
+        raise NotImplementedError
+
+
+class RunDelay:
+    """Time that the calling thread waited for a CPU since it began, in ns; None where the system does not say."""
+
+    def __init__(self) -> None:
+        try:
+            self.file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        except OSError:
+            self.file = -1
+
+    def __call__(self) -> int | None:
+        """The time so far."""
+        try:
+            return int(os.pread(self.file, 64, 0).split()[1])
+        except (OSError, ValueError, IndexError):
+            return None
+
+    def close(self) -> None:
+        """Give the file back."""
+        if self.file >= 0:
+            os.close(self.file)
+            self.file = -1
+
+
+class Lap:
+    """Ends of consecutive steps on the host's clock; on a device's, where a device works behind the host."""
+
+    def __init__(self, device: DeviceClock | None = None) -> None:
+        self.run_delay = RunDelay()
+        self.device = device
+        self.events: list[object] = []
+        self.ends: list[tuple[int, int | None]] = []
+        self.add()
+
+    @property
+    def steps(self) -> int:
+        """How many steps have ended."""
+        return len(self.ends) - 1
+
+    def add(self) -> None:
+        """The end of a step."""
+        self.ends.append((now_ns(), self.run_delay()))
+        if self.device:
+            self.events.append(self.device.event())
+
+    def close(self) -> Times:
+        """The times of its steps."""
+        self.run_delay.close()
+        steps = list(zip(self.ends, self.ends[1:]))
+        waits = [None if a is None or b is None else (b - a) / 1e6 for (_, a), (_, b) in steps]
+        known = [wait for wait in waits if wait is not None]
+        run_delay_ms = sum(known) / len(steps) if steps and len(known) == len(steps) else None
+        device_ms = self.device.steps_ms(self.events) if self.device else None
+        if device_ms is not None:
+            return Times(_median(device_ms), run_delay_ms)
+        return Times(
+            _median([(end - start) / 1e6 - (wait or 0.0) for ((start, _), (end, _)), wait in zip(steps, waits)]),
+            run_delay_ms,
+        )
+
+
+def _median(values: list[float]) -> float | None:
+    if not values:
+        return None
+    ordered, middle = sorted(values), len(values) // 2
+    return ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

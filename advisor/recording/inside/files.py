@@ -1,0 +1,69 @@
+"""Writes recordings: whole or not at all, under a name that is free."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import sys
+from typing import Any, Callable
+
+_LEVEL = 1  # of gzip: a trace is compressed while the program waits
+_HEAD = 4096
+
+
+def compressed(folder: str, name: str, export: Callable[[str], Any], block: dict[str, Any]) -> str:
+    """Have `export` write a JSON trace; add the block to it and compress it.
+
+    A trace's own metadata is dropped once the profiler stopped, so that the block goes in behind the first brace.
+
+    Returns:
+        The path of the recording.
+
+    Raises:
+        OSError: it cannot be written; nothing is left over then.
+    """
+    os.makedirs(folder, exist_ok=True)
+    plain = os.path.join(folder, ".%s.%d.json" % (name, os.getpid()))
+    packed = plain + ".gz"
+    try:
+        export(plain)
+        with open(plain, "rb") as source, gzip.open(packed, "wb", compresslevel=_LEVEL) as target:
+            head, brace, rest = source.read(_HEAD).partition(b"{")
+            comma = b"" if rest.lstrip()[:1] == b"}" else b","
+            target.write(head + brace + b'"advisor": ' + json.dumps(block).encode() + comma + rest)
+            shutil.copyfileobj(source, target, 1 << 20)
+        return _placed(packed, folder, name)
+    finally:
+        for path in (plain, packed):
+            if os.path.exists(path):
+                os.remove(path)
+
+
+def _placed(packed: str, folder: str, name: str) -> str:
+    """Link the file under the first name that is free: two jobs may write into one folder."""
+    number = 1
+    while True:
+        path = os.path.join(folder, "%s%s.pt.trace.json.gz" % (name, "-%d" % number if number > 1 else ""))
+        try:
+            with open(path, "xb"):
+                pass
+        except FileExistsError:
+            number += 1
+            continue
+        os.replace(packed, path)
+        return path
+
+
+def process_name() -> str:
+    """`rank3` of a job's process, else the script's name."""
+    rank = os.environ.get("RANK") or os.environ.get("SLURM_PROCID")
+    if rank and rank.isdigit():
+        return "rank" + rank
+    main = getattr(sys.modules.get("__main__"), "__file__", None) or sys.argv[0] if hasattr(sys, "argv") else ""
+    stem = os.path.splitext(os.path.basename(main or ""))[0]
+    if stem == "__main__":
+        stem = os.path.basename(os.path.dirname(main))
+    name = "".join(c if c.isalnum() or c in "-_" else "-" for c in stem)
+    return name.strip("-")[:60] or "program"

@@ -1,0 +1,220 @@
+"""The hook: learns which framework the program imports, counts its steps and has them recorded."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import os
+import sys
+import threading
+import time
+from typing import Any, Callable, Hashable
+
+from .imports import AfterImport
+from .marker import Marker
+from .notes import Notes
+from .phases import Phases
+from .profilers import Profiler, watch
+
+_SILENT = "99"  # of Kineto, which writes a line to standard error at each start and stop
+
+Make = Callable[[], Profiler]
+
+
+def start(folder: str) -> None:
+    """Hook this interpreter as `config.json` in the run's folder says."""
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as stream:
+        config = json.load(stream)
+    hook = Hook(config, Notes(os.path.join(folder, "notes")))
+    hook.notes.add("started")
+    os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)
+    sys.meta_path.insert(0, AfterImport({name: hook.safely(call) for name, call in hook.frameworks.items()}))
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=hook.reset)
+
+
+class Hook:
+    """One process's recording.
+
+    Args:
+        config: `logdir`, `skip`, `active`, `shapes`, `stacks`, `memory`, `stop` and `seconds`.
+        notes: Where the launcher learns of it.
+    """
+
+    def __init__(self, config: dict[str, Any], notes: Notes) -> None:
+        self.config, self.notes = config, notes
+        self.frameworks: dict[str, Callable[[Any], None]] = {
+            "torch": self._torch,
+            "deepspeed.runtime.engine": self._deepspeed,
+            "jax": self._jax,
+            "tensorflow": self._tensorflow,
+            "keras": self._keras,
+        }
+        self._make: Make | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew, as in a forked process: what its parent recorded is not its own."""
+        self.marker = Marker(self.config["skip"])
+        self.phases: Phases | None = None
+        self.thread: int | None = None
+        self.is_over = False
+
+    def safely(self, call: Callable[..., None]) -> Callable[..., None]:
+        """The call; whatever it raises ends the recording and nothing else."""
+
+        @functools.wraps(call)
+        def safe(*args: Any) -> None:
+            try:
+                call(*args)
+            except Exception as error:
+                self._fail(error)
+
+        return safe
+
+    def _fail(self, error: Exception) -> None:
+        self.is_over = True
+        self.notes.add("failed", kind=type(error).__name__, number=getattr(error, "errno", None))
+
+    def _torch(self, torch: Any) -> None:
+        from . import torch_profiler, torch_steps
+
+        make = functools.partial(torch_profiler.TorchProfiler, self.config["logdir"], self.config)
+        tick = self._tick_with(make)
+        self._begin("torch", torch, make)
+        torch_profiler.watch_profilers(self.safely(self._stand_back))
+        torch_steps.watch_optimizers(tick)
+        torch_steps.watch_root(tick)
+
+    def _deepspeed(self, module: Any) -> None:
+        from . import torch_profiler, torch_steps
+
+        make = functools.partial(torch_profiler.TorchProfiler, self.config["logdir"], self.config)
+        torch_steps.watch_engine(module, self._tick_with(make))
+
+    def _jax(self, jax: Any) -> None:
+        from . import jax_steps
+
+        make = functools.partial(jax_steps.JaxProfiler, self.config["logdir"])
+        self._begin("jax", jax, make)
+        jax_steps.watch_functions(jax, self._tick_with(make))
+        for owner in filter(None, (jax.profiler, sys.modules.get("jax._src.profiler"))):
+            watch(owner, "start_trace", self.safely(self._stand_back))
+
+    def _tensorflow(self, tf: Any) -> None:
+        from . import tf_steps
+
+        make = functools.partial(tf_steps.TfProfiler, self.config["logdir"])
+        self._begin("tensorflow", tf, make)
+        tf_steps.watch_functions(tf, self._tick_with(make))
+        for owner in filter(None, (tf.profiler.experimental, sys.modules.get(tf_steps.PROFILER))):
+            watch(owner, "start", self.safely(self._stand_back))
+
+    def _keras(self, keras: Any) -> None:
+        from . import tf_steps
+
+        tf_steps.watch_fit(keras, lambda *call: self._make and self._tick_with(self._make)(*call))
+
+    def _begin(self, name: str, module: Any, make: Make) -> None:
+        """What every framework needs: a note, an end, and a window where no step ends."""
+        first, self._make = self._make is None, make
+        self.notes.add("framework", name=name, version=str(getattr(module, "__version__", "")))
+        if first:
+            atexit.register(self.finish)
+            if self.config.get("seconds"):
+                threading.Thread(target=self._watch_time, daemon=True).start()
+
+    def _tick_with(self, make: Make) -> Callable[[str, Hashable, str, object], None]:
+        return functools.partial(self._tick, make)
+
+    def _tick(self, make: Make, kind: str, key: Hashable, label: str, result: object) -> None:
+        """A call that may end a step is over."""
+        if self.is_over:
+            return
+        try:
+            self._advance(make, kind, key, label, result)
+        except Exception as error:
+            self._fail(error)
+
+    def _advance(self, make: Make, kind: str, key: Hashable, label: str, result: object) -> None:
+        self.thread = self.thread or threading.get_ident()
+        if self.thread != threading.get_ident():
+            return
+        ends = self.marker.ends_step(kind, key)
+        if ends is None and self.phases:
+            self.phases.abandon()
+            self.phases = None
+        if not ends:
+            return
+        if self.phases is None:
+            self.phases = Phases(make(), self.config["active"], kind)
+            self.notes.add("marker", kind=kind, label=label)
+        self.phases.step(result)
+        if self.phases.phase == "warm":
+            self._at_exit_of_child()
+        if self.phases.is_over:
+            self._conclude("over")
+
+    def _at_exit_of_child(self) -> None:
+        """A process that multiprocessing forked runs its finalizers, not those of `atexit`."""
+        util = sys.modules.get("multiprocessing.util")
+        if util:
+            util.Finalize(None, self.finish, exitpriority=100)
+
+    def _watch_time(self) -> None:
+        """Record a window of time, unless a step has ended by then."""
+        from .window import in_main_thread
+
+        seconds = float(self.config["seconds"])
+        time.sleep(seconds)
+        if not self.is_over and self.phases is None and not self.marker.calls:
+            in_main_thread(self.safely(self._open_window)).wait()
+            time.sleep(seconds)
+            in_main_thread(self.safely(self._close_window))
+
+    def _open_window(self) -> None:
+        if self._make and not self.is_over:
+            phases = Phases(self._make(), 0, None)
+            phases.open_window()
+            self.phases = phases
+
+    def _close_window(self) -> None:
+        if self.phases and not self.is_over:
+            self.phases.finish()
+            self._conclude("over")
+
+    def _stand_back(self) -> None:
+        """The program profiles itself: leave that to it, for good."""
+        if not self.is_over:
+            self.is_over = True
+            self.notes.add("stood_back")
+            if self.phases:
+                self.phases.abandon()
+
+    def finish(self) -> None:
+        """The program ends: keep what has been recorded."""
+        if not self.is_over:
+            self.safely(self._finish)()
+
+    def _finish(self) -> None:
+        phase = self.phases.phase if self.phases else "skip"
+        if self.phases:
+            self.phases.finish()
+        self._conclude(phase)
+
+    def _conclude(self, phase: str) -> None:
+        self.is_over = True
+        phases = self.phases
+        self.notes.add(
+            "result",
+            phase=phase,
+            steps=self.marker.calls,
+            path=phases.path if phases else None,
+            block=phases.block("complete") if phases else None,
+            world=os.environ.get("WORLD_SIZE"),
+        )
+        if self.config.get("stop") and phase == "over":
+            from .leaving import leave
+
+            leave(self.notes)

@@ -1,0 +1,90 @@
+"""JAX: calls of jitted functions, and its profiler."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any, Callable
+
+from .profilers import OURS, Profiler
+from .torch_steps import Tick
+
+
+class Counted:
+    """A jitted function that counts its calls outside any trace, and is that function in all else."""
+
+    def __init__(self, function: Any, tick: Tick, idle: Callable[[], bool]) -> None:
+        self._function, self._tick, self._idle = function, tick, idle
+        functools.update_wrapper(self, function, updated=())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As the function."""
+        result = self._function(*args, **kwargs)
+        if self._idle():
+            self._tick("function", id(self), getattr(self, "__name__", "function"), result)
+        return result
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_function"):
+            raise AttributeError(name)
+        return getattr(self._function, name)
+
+    def __repr__(self) -> str:
+        return repr(self._function)
+
+
+def watch_functions(jax: Any, tick: Tick) -> None:
+    """Count the calls of every function that goes through `jax.jit` from now on."""
+    original = jax.jit
+    idle = _no_trace()
+
+    @functools.wraps(original)
+    def jit(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        if not hasattr(result, "lower"):  # `jax.jit(static_argnums=0)`, which is yet to get its function
+            return lambda function: Counted(result(function), tick, idle)
+        return Counted(result, tick, idle)
+
+    jax.jit = jit
+
+
+def _no_trace() -> Callable[[], bool]:
+    """Whether JAX traces nothing just now; its place differs by version."""
+    core = sys.modules.get("jax._src.core")
+    return getattr(core, "trace_state_clean", None) or (lambda: True)
+
+
+class JaxProfiler(Profiler):
+    """`jax.profiler`."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.jax = sys.modules["jax"]
+        self.profiling = False
+
+    def start(self) -> None:
+        """As `Profiler.start`."""
+        with OURS:
+            self.jax.profiler.start_trace(self.folder)
+        self.profiling = True
+
+    def range_of(self, step: int) -> Any:
+        """As `Profiler.range_of`."""
+        return self.jax.profiler.StepTraceAnnotation("train", step_num=step)
+
+    def halt(self) -> None:
+        """As `Profiler.halt`."""
+        if self.profiling:
+            self.profiling = False
+            self.jax.profiler.stop_trace()
+
+    def export(self, block: dict[str, Any]) -> str:
+        """As `Profiler.export`; JAX wrote it when it stopped."""
+        return self.folder
+
+    def settle(self, result: object) -> None:
+        """As `Profiler.settle`: calls return before their work is over."""
+        self.jax.block_until_ready(result)

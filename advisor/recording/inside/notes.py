@@ -1,0 +1,50 @@
+"""Notes of one process for the launcher: a line of JSON per event, in a file per process."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+
+class Notes:
+    """Appends events to a file of this process below `folder`; without a folder, to a list."""
+
+    def __init__(self, folder: str | None = None) -> None:
+        self.folder = folder
+        self.events: list[dict[str, Any]] = []
+
+    def add(self, event: str, **facts: Any) -> None:
+        """Append an event; a full disk costs the note and nothing else."""
+        entry = dict(facts, event=event, pid=os.getpid())
+        if self.folder is None:
+            self.events.append(entry)
+            return
+        try:
+            with open(self._path(), "a", encoding="utf-8") as stream:
+                stream.write(json.dumps(entry) + "\n")
+        except OSError:
+            pass
+
+    def count(self, event: str) -> int:
+        """How many processes noted this event so far."""
+        try:
+            paths = [os.path.join(self.folder or "", name) for name in os.listdir(self.folder or "")]
+            return sum(any(e["event"] == event for e in read(path)) for path in paths)
+        except OSError:
+            return 0
+
+    def _path(self) -> str:
+        return os.path.join(self.folder or "", "%s-%d.jsonl" % (os.uname().nodename, os.getpid()))
+
+
+def read(path: str) -> list[dict[str, Any]]:
+    """The events of one process; a line cut by a full disk is left out."""
+    events = []
+    with open(path, encoding="utf-8", errors="replace") as stream:
+        for line in stream:
+            try:
+                events.append(json.loads(line))
+            except ValueError:
+                continue
+    return [event for event in events if isinstance(event, dict) and "event" in event]

@@ -1,0 +1,139 @@
+"""The phases of a recording: time before, warm up, profile, settle, time after, export."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .clock import Lap, Times
+from .profilers import Profiler
+
+_WARM_UP = 2
+_SETTLE = 2
+_LEAST = 3  # steps that a median rests on where the program ends early
+FORMAT = 1
+
+
+class Phases:
+    """Advances by one at each end of a step, from the last skipped one on.
+
+    Attributes:
+        phase: `before`, `warm`, `active`, `settle`, `after`, then `over`.
+        path: Of the recording, once it is written.
+    """
+
+    def __init__(self, profiler: Profiler, active: int, marker: str | None) -> None:
+        self.profiler, self.active, self.marker = profiler, active, marker
+        self.before = self.profiled = self.after = Times()
+        self.phase, self.steps = "start", 0
+        self.path: str | None = None
+        self.lap: Lap | None = None
+        self._left_over = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.phase == "over"
+
+    def step(self, result: object = None) -> None:
+        """A step ended; `result` is what its last call gave."""
+        self.steps += 1
+        getattr(self, "_" + self.phase)(result)
+
+    def open_window(self) -> None:
+        """Record from here until `finish`, without steps."""
+        self.profiler.prepare()
+        self.profiler.start()
+        self.phase = "window"
+
+    def finish(self) -> None:
+        """Write what there is: the program ends."""
+        if self.phase == "active":
+            self._stop(cut=True)
+        elif self.phase == "after" and self.lap and self.lap.steps >= _LEAST:
+            self.after = self._close()
+        if self.phase in ("settle", "after"):
+            self._export("complete" if self.after.step_ms else "early")
+        elif self.phase == "window":
+            self._stop()
+            self._export("window")
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Leave without a recording."""
+        if self.phase in ("warm", "active", "window"):
+            self.profiler.stop(cut=True)
+        self.phase = "over"
+
+    def _begin(self, phase: str, result: object) -> None:
+        self.profiler.settle(result)
+        self.phase, self.lap = phase, Lap(self.profiler.clock())
+
+    def _is_lap_over(self, result: object) -> bool:
+        lap = self.lap
+        if lap is None:
+            return False
+        if lap.steps + 1 == self.active:
+            self.profiler.settle(result)
+        lap.add()
+        return lap.steps == self.active
+
+    def _close(self) -> Times:
+        times = self.lap.close() if self.lap and self.lap.steps else Times()
+        self.lap = None
+        return times
+
+    def _start(self, result: object) -> None:
+        self._begin("before", result)
+
+    def _before(self, result: object) -> None:
+        if self._is_lap_over(result):
+            self.before = self._close()
+            self.profiler.prepare()
+            self.phase, self._left_over = "warm", _WARM_UP
+
+    def _warm(self, result: object) -> None:
+        self._left_over -= 1
+        if self._left_over == 0:
+            self.profiler.start()
+            self.profiler.mark(self.steps)
+            self._begin("active", result)
+
+    def _active(self, result: object) -> None:
+        if self._is_lap_over(result):
+            self._stop()
+        else:
+            self.profiler.mark(self.steps)
+
+    def _stop(self, *, cut: bool = False) -> None:
+        self.profiler.stop(cut=cut)
+        self.profiled = self._close()
+        self.phase, self._left_over = "settle", _SETTLE
+
+    def _settle(self, result: object) -> None:
+        self._left_over -= 1
+        if self._left_over == 0:
+            self._begin("after", result)
+
+    def _after(self, result: object) -> None:
+        if self._is_lap_over(result):
+            self.after = self._close()
+            self._export("complete")
+
+    def _export(self, ended: str) -> None:
+        self.phase = "over"
+        self.path = self.profiler.export(self.block(ended))
+
+    def block(self, ended: str) -> dict[str, Any]:
+        """What the trace tells of the recording: no argument, no environment, no name of a host."""
+        waits = [t.run_delay_ms for t in (self.before, self.after) if t.run_delay_ms is not None]
+        return {
+            "format": FORMAT,
+            "unprofiled": {
+                "before_ms": self.before.step_ms,
+                "after_ms": self.after.step_ms,
+                "run_delay_ms": sum(waits) / len(waits) if waits else None,
+            },
+            "profiled": {"step_ms": self.profiled.step_ms, "run_delay_ms": self.profiled.run_delay_ms},
+            "marker": self.marker,
+            "ended": ended,
+        }

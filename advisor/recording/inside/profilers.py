@@ -1,0 +1,87 @@
+"""What a recording asks of a framework's profiler, and how two profilers keep out of each other's way."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable
+
+from .clock import DeviceClock
+
+
+class _Ours:
+    """While it is open, whoever makes a profiler is us."""
+
+    depth = 0
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.depth -= 1
+
+
+OURS = _Ours()
+
+
+def watch(owner: Any, name: str, on_other: Callable[[], None]) -> None:
+    """Call `on_other` before the program makes or starts a profiler itself: two at a time lose events or crash."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        if not OURS.depth:
+            on_other()
+        return original(*args, **kwargs)
+
+    setattr(owner, name, watched)
+
+
+class Profiler:
+    """A framework's profiler, as the phases of a recording call it."""
+
+    range: Any = None
+
+    def prepare(self) -> None:
+        """Load and warm up; nothing is recorded yet."""
+
+    def start(self) -> None:
+        """Record from here."""
+        raise NotImplementedError
+
+    def range_of(self, step: int) -> Any:
+        """The framework's own mark of a step."""
+        raise NotImplementedError
+
+    def halt(self) -> None:
+        """End the recording, if there is one."""
+        raise NotImplementedError
+
+    def export(self, block: dict[str, Any]) -> str:
+        """Write the recording with the block of measured times; its path."""
+        raise NotImplementedError
+
+    def clock(self) -> DeviceClock | None:
+        """The clock of a device that works behind the host; None without one."""
+        return None
+
+    def settle(self, result: object) -> None:
+        """Wait for the device work of the call that ended a step, where nothing else orders it."""
+
+    def mark(self, step: int) -> None:
+        """End the mark of the last step, if any, and begin that of this one."""
+        self._end_mark()
+        self.range = self.range_of(step)
+        self.range.__enter__()
+
+    def stop(self, *, cut: bool = False) -> None:
+        """End the recording; and the last mark, unless its step is cut off."""
+        if not cut:
+            self._end_mark()
+        self.range = None
+        with OURS:
+            self.halt()
+
+    def _end_mark(self) -> None:
+        if self.range is not None:
+            self.range.__exit__(None, None, None)
+            self.range = None

@@ -1,0 +1,116 @@
+"""PyTorch's profiler for a recording, and that of the program itself, before which ours stands back."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Callable
+
+from .clock import DeviceClock
+from .files import compressed, process_name
+from .profilers import OURS, Profiler, watch
+
+
+class TorchProfiler(Profiler):
+    """`torch.profiler` without its schedule: the phases call it directly."""
+
+    def __init__(self, folder: str, options: dict[str, bool], name: str | None = None) -> None:
+        self.folder, self.options, self.name = folder, options, name
+        self.profile: Any = None
+
+    def prepare(self) -> None:
+        """As `Profiler.prepare`."""
+        with OURS:
+            self.profile = sys.modules["torch.profiler"]._KinetoProfile(
+                record_shapes=self.options.get("shapes", True),
+                with_stack=self.options.get("stacks", False),
+                profile_memory=self.options.get("memory", False),
+                **_verbose(stacks=self.options.get("stacks", False)),
+            )
+            with _WithoutInductor():
+                self.profile.prepare_trace()
+
+    def start(self) -> None:
+        """As `Profiler.start`."""
+        with OURS:
+            self.profile.start_trace()
+
+    def range_of(self, step: int) -> Any:
+        """As `Profiler.range_of`: the name by which readers know steps."""
+        return sys.modules["torch.profiler"].record_function("ProfilerStep#%d" % step)
+
+    def halt(self) -> None:
+        """As `Profiler.halt`; on a GPU the recording includes all queued work."""
+        _synchronise()
+        self.profile.stop_trace()
+
+    def export(self, block: dict[str, Any]) -> str:
+        """As `Profiler.export`."""
+        with OURS:
+            return compressed(self.folder, self.name or _name(), self.profile.export_chrome_trace, block)
+
+    def clock(self) -> DeviceClock | None:
+        """As `Profiler.clock`: a CUDA stream's, where CUDA is in use."""
+        cuda = sys.modules["torch"].cuda
+        return CudaClock(cuda) if cuda.is_available() and cuda.is_initialized() else None
+
+
+class _WithoutInductor:
+    """Where nothing was compiled yet, the profiler imports no Inductor to ask for its graphs: it would take seconds."""
+
+    def __enter__(self) -> None:
+        self.lazy: set[str] = getattr(sys.modules["torch"], "_lazy_modules", set())
+        self.hidden: set[str] = {"_inductor"} & self.lazy if "torch._inductor" not in sys.modules else set()
+        self.lazy.difference_update(self.hidden)
+
+    def __exit__(self, *_: object) -> None:
+        self.lazy.update(self.hidden)
+
+
+class CudaClock(DeviceClock):
+    """CUDA events on the current stream."""
+
+    def __init__(self, cuda: Any) -> None:
+        self.cuda = cuda
+
+    def event(self) -> object:
+        """As `DeviceClock.event`; None while a graph is captured, which admits no event."""
+        if self.cuda.is_current_stream_capturing():
+            return None
+        event = self.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def steps_ms(self, events: list[Any]) -> list[float] | None:
+        """As `DeviceClock.steps_ms`."""
+        if any(event is None for event in events):
+            return None
+        self.cuda.synchronize()
+        return [start.elapsed_time(end) for start, end in zip(events, events[1:])]
+
+
+def watch_profilers(on_other: Callable[[], None]) -> None:
+    """Call `on_other` before the program makes a profiler itself."""
+    torch = sys.modules["torch"]
+    watch(torch.profiler._KinetoProfile, "__init__", on_other)
+    watch(torch.autograd.profiler.profile, "__init__", on_other)
+
+
+def _name() -> str:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed and distributed.is_available() and distributed.is_initialized():
+        return "rank%d" % distributed.get_rank()
+    return process_name()
+
+
+def _synchronise() -> None:
+    cuda = sys.modules["torch"].cuda
+    if cuda.is_available() and cuda.is_initialized():
+        cuda.synchronize()
+
+
+def _verbose(*, stacks: bool) -> dict[str, Any]:
+    """What the Python calls of a trace need in some versions."""
+    if not stacks:
+        return {}
+    config = getattr(sys.modules.get("torch._C._profiler"), "_ExperimentalConfig", None)
+    return {"experimental_config": config(verbose=True)} if config else {}

@@ -1,0 +1,102 @@
+"""The calls of PyTorch that repeat with each step: an optimizer's, DeepSpeed's engine's, the root module's."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from typing import Any, Callable, Hashable
+
+Tick = Callable[[str, Hashable, str, object], None]
+"""Told of each call: its kind, who it is of, a name for people, and what it gave."""
+
+
+class _Depth(threading.local):
+    """How many counted calls are open on this thread."""
+
+    value = 0
+
+
+_depth = _Depth()
+
+
+def watch_optimizers(tick: Tick) -> None:
+    """Count each outermost `step` of every optimizer that is made from now on.
+
+    torch.compile strips `step` of its innermost wrapper's outside by `__wrapped__`: what that leaves counts as well.
+    """
+    optimizer = sys.modules["torch"].optim.Optimizer
+    original = optimizer.profile_hook_step
+    compiling = _compiling()
+
+    def profile_hook_step(step: Callable[..., Any]) -> Callable[..., Any]:
+        outer = _counted(original(step), tick, compiling)
+        outer.__wrapped__ = _counted(step, tick, compiling)  # type: ignore[attr-defined]
+        return outer
+
+    optimizer.profile_hook_step = staticmethod(profile_hook_step)
+
+
+def _counted(step: Callable[..., Any], tick: Tick, compiling: Callable[[], bool]) -> Callable[..., Any]:
+    @functools.wraps(step)
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        if compiling() or _depth.value:
+            return step(*args, **kwargs)
+        _depth.value = 1
+        try:
+            result = step(*args, **kwargs)
+        finally:
+            _depth.value = 0
+        tick("optimizer", id(args[0]), type(args[0]).__name__, None)
+        return result
+
+    return counted
+
+
+def watch_engine(module: Any, tick: Tick) -> None:
+    """Count the steps of DeepSpeed's engine that update parameters."""
+    engine = module.DeepSpeedEngine
+    original = engine.step
+
+    @functools.wraps(original)
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = getattr(self, "global_steps", None)
+        result = original(self, *args, **kwargs)
+        if before is None or self.global_steps != before:
+            tick("engine", id(self), type(self).__name__, None)
+        return result
+
+    engine.step = step
+
+
+def watch_root(tick: Tick) -> None:
+    """Count the calls of the first module that is called: none encloses it.
+
+    The hook on all modules goes with its first call. It would cost each call, and torch.compile would trace twice.
+    """
+    hooks = sys.modules["torch"].nn.modules.module
+    compiling = _compiling()
+    if compiling is _never:  # too old to say: a hook would be traced
+        return
+
+    def first(root: Any, _: object) -> None:
+        if compiling():
+            return
+        handle.remove()
+        root.register_forward_hook(ended)
+
+    def ended(root: Any, _: object, __: object) -> None:
+        if not compiling():
+            tick("module", id(root), type(root).__name__, None)
+
+    handle = hooks.register_module_forward_pre_hook(first)
+
+
+def _compiling() -> Callable[[], bool]:
+    """Whether torch.compile traces the caller."""
+    compiler = getattr(sys.modules["torch"], "compiler", None)
+    return getattr(compiler, "is_compiling", _never)
+
+
+def _never() -> bool:
+    return False

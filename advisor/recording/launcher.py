@@ -1,0 +1,120 @@
+"""Runs a command with every Python process in it hooked, and gathers what they noted."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+from advisor.errors import UsageError
+from advisor.recording.inside import notes
+
+_INSIDE: Final = Path(notes.__file__).parent
+_SIGNALLED: Final = 128  # what shells add to the number of the signal that ended a program
+_NOT_EXECUTABLE: Final = 126
+_PROFILES: Final = ("*.pt.trace.json*", "plugins/profile/*")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to record: `skip` and `active` count steps, `seconds` is the window where no step ends."""
+
+    skip: int = 10
+    active: int = 10
+    shapes: bool = True
+    stacks: bool = False
+    memory: bool = False
+    stop: bool = False
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of the program.
+
+    Attributes:
+        exit_code: The program's own; 128 and the signal's number where a signal ended it.
+        events: What each process noted, in its order.
+    """
+
+    exit_code: int
+    events: tuple[Mapping[str, Any], ...]
+
+
+def run(command: Sequence[str], logdir: Path, options: Options) -> Outcome:
+    """Run the command until it ends, hooked; signals are its own to handle.
+
+    Raises:
+        UsageError: the command cannot be started, or `logdir` cannot be used or holds a recording already.
+    """
+    with _run_folder(logdir, options) as folder:
+        with _signals_left_to(_started(command, folder)) as process:
+            code = process.wait()
+        events = tuple(
+            event | {"process": path.stem}
+            for path in sorted((folder / "notes").iterdir())
+            for event in notes.read(str(path))
+        )
+    return Outcome(_SIGNALLED - code if code < 0 else code, events)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """The environment of a hooked program: ours, with the run's folder first on PYTHONPATH."""
+    inherited = os.environ.get("PYTHONPATH")
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *([inherited] if inherited else [])])}
+
+
+@contextmanager
+def _run_folder(logdir: Path, options: Options) -> Iterator[Path]:
+    """The folder that hooks the program's interpreters, in `logdir`, which other nodes may share; gone afterwards."""
+    if any(next(logdir.glob(pattern), None) for pattern in _PROFILES):
+        raise UsageError(f"-o {logdir}: holds a recording already; give another folder, or delete it")
+    try:
+        logdir.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=".advisor-", dir=logdir)).resolve()
+        (folder / "notes").mkdir()
+        shutil.copytree(_INSIDE, folder / "advisor_inside", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.move(folder / "advisor_inside/sitecustomize.py", folder)
+        config = asdict(options) | {"logdir": str(logdir.resolve())}
+        (folder / "config.json").write_text(json.dumps(config), "utf-8")
+    except OSError as error:
+        raise UsageError(f"-o {logdir}: cannot be written: {error.strerror}") from None
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _started(command: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(command, env=environment(folder))  # noqa: S603 - the user's own command
+    except OSError as error:
+        raise UsageError(f"{command[0]}: cannot be started: {error.strerror}; give the command as in a shell") from None
+
+
+@contextmanager
+def _signals_left_to(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    """While the program runs, Ctrl-C is for it alone, which the terminal sends it; other signals are passed on.
+
+    Handlers, unlike signals that are ignored, are not inherited.
+    """
+
+    def passed_on(number: int, _: FrameType | None) -> None:
+        process.send_signal(number)
+
+    before = {number: signal.signal(number, passed_on) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield process
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,166 @@
+"""Commands run as without us, whatever they are; nothing of ours stays behind. No framework is needed here."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from advisor.errors import UsageError
+from advisor.present.recorded import recorded
+from advisor.recording.launcher import Options, Outcome, run
+
+
+def record(tmp_path: Path, *command: str, **options: object) -> Outcome:
+    return run([sys.executable, *command], tmp_path / "log", Options(**options))  # type: ignore[arg-type]
+
+
+def words(outcome: Outcome, *command: str) -> str:
+    return " ".join(recorded(command, outcome.events, "log"))
+
+
+@pytest.mark.parametrize(("code", "expected"), [("raise SystemExit(3)", 3), ("1 / 0", 1), ("", 0)])
+def test_the_exit_code_is_the_programs_own(tmp_path: Path, code: str, expected: int):
+    outcome = record(tmp_path, "-c", code)
+    assert outcome.exit_code == expected
+    assert "no process imported torch" in words(outcome)
+    assert list((tmp_path / "log").iterdir()) == []
+
+
+def test_a_signal_that_ends_the_program_is_told_as_shells_do(tmp_path: Path):
+    outcome = record(tmp_path, "-c", "import os; os.kill(os.getpid(), 15)")
+    assert outcome.exit_code == 128 + signal.SIGTERM
+
+
+def test_ctrl_c_is_the_programs_to_handle(tmp_path: Path):
+    code = "import os, signal\ntry: os.kill(os.getppid(), signal.SIGINT); os.kill(os.getpid(), signal.SIGINT)\n"
+    handler = signal.getsignal(signal.SIGINT)
+    assert record(tmp_path, "-c", f"{code}except KeyboardInterrupt: raise SystemExit(7)").exit_code == 7
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_python_that_ignores_pythonpath_is_named_with_what_to_do(tmp_path: Path):
+    outcome = record(tmp_path, "-I", "-c", "")
+    assert outcome.events == ()
+    assert "with `-I`; remove it" in words(outcome, "python", "-I")
+    assert "call Python directly" in words(outcome, "wrapper.sh")
+
+
+def test_a_foreign_sitecustomize_runs_and_the_path_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs/sitecustomize.py").write_text("import sys; sys.theirs = __file__")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "theirs"))
+    code = (
+        "import os, sys, sitecustomize; assert sys.theirs == sitecustomize.__file__;"
+        "assert os.environ['PYTHONPATH'].split(os.pathsep)[1] in sys.theirs"
+    )
+    assert record(tmp_path, "-c", code).exit_code == 0
+
+
+def test_a_hook_that_fails_lets_the_program_run(tmp_path: Path):
+    (tmp_path / "torch.py").write_text("value = 1")  # lacks all that the hook needs
+    outcome = record(
+        tmp_path, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import torch; print(torch.value)"
+    )
+    assert outcome.exit_code == 0
+    assert "advisor failed in the program, which ran on (AttributeError)" in words(outcome)
+
+
+def test_a_command_that_cannot_start_is_a_usage_error(tmp_path: Path):
+    with pytest.raises(UsageError, match="no-such-program: cannot be started: No such file"):
+        run(["no-such-program"], tmp_path / "log", Options())
+    assert list((tmp_path / "log").iterdir()) == []
+
+
+def test_a_folder_with_a_recording_is_refused_before_anything_runs(tmp_path: Path):
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log/rank0.pt.trace.json.gz").touch()
+    with pytest.raises(UsageError, match="holds a recording already"):
+        record(tmp_path, "-c", f"open({str(tmp_path / 'ran')!r}, 'w')")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_a_usage_error(tmp_path: Path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot be written"):
+        run([sys.executable], tmp_path / "file/log", Options())
+
+
+def result(process: str, **facts: object) -> list[dict[str, object]]:
+    framework = {"event": "framework", "process": process, "name": "torch"}
+    marker = {"event": "marker", "process": process, "kind": "optimizer", "label": "Adam"}
+    return [framework, marker, {"event": "result", "process": process, "steps": 50, "path": None, **facts}]
+
+
+def test_of_several_nodes_each_says_where_its_files_are():
+    block = {"unprofiled": {"before_ms": 12.0, "after_ms": None}, "profiled": {"step_ms": 14.0}}
+    events = [
+        event
+        for rank in (0, 1)
+        for event in result(f"h-{rank}", path=f"/n/log/rank{rank}.pt.trace.json.gz", world="4", block=block)
+    ]
+    said = " ".join(recorded(["python"], events, "log"))
+    assert "2 of 4 ranks are here (rank0.pt.trace.json.gz and rank1.pt.trace.json.gz)" in said
+    assert "a step takes 12 ms without the profiler, and 14 ms with it" in said
+    assert "a step ends with a call of Adam.step" in said
+
+
+def test_a_full_disk_is_named():
+    events = [*result("a")[:2], {"event": "failed", "process": "a", "kind": "OSError", "number": 28}]
+    assert "disk of the log folder is full" in " ".join(recorded(["python"], events, "log"))
+
+
+def test_a_program_that_ends_too_early_is_told_with_what_to_give():
+    assert "ended after 50 steps" in " ".join(recorded(["python"], result("a"), "log"))
+
+
+def test_a_program_killed_while_it_is_recorded_is_told():
+    assert "a signal ended the program" in " ".join(recorded(["python"], result("a")[:2], "log"))
+
+
+def test_processes_that_only_import_torch_are_no_ranks():
+    idle = [
+        {"event": "framework", "process": "agent"},
+        {"event": "result", "process": "agent", "steps": 0, "path": None},
+    ]
+    assert "no step ended" in " ".join(recorded(["python"], idle, "log"))
+
+
+def test_deepspeeds_engine_counts_updates_and_not_micro_batches(tmp_path: Path):
+    package = tmp_path / "deepspeed/runtime"
+    package.mkdir(parents=True)
+    (tmp_path / "deepspeed/__init__.py").touch()
+    (package / "__init__.py").touch()
+    (package / "engine.py").write_text(
+        "class DeepSpeedEngine:\n    global_steps = calls = 0\n"
+        "    def step(self):\n        self.calls += 1\n        self.global_steps = self.calls // 4\n"
+    )
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from deepspeed.runtime.engine import DeepSpeedEngine as E\n"
+        "import advisor_inside.hook as h, gc\n"
+        "hook = next(o for o in gc.get_objects() if isinstance(o, h.Hook))\n"
+        "engine = E()\n[engine.step() for _ in range(20)]\n"
+        "assert hook.marker.calls == 5 and hook.marker.kind == 'engine', hook.marker.calls\n"
+    )
+    assert record(tmp_path, "-c", code, skip=100).exit_code == 0
+
+
+def test_the_hook_runs_on_an_old_python_and_imports_nothing_heavy(tmp_path: Path):
+    heavy = {"asyncio", "ctypes", "gzip", "pathlib", "socket", "advisor"}
+    code = f"import sys; heavy = {heavy} & set(sys.modules); assert not heavy, heavy"
+    assert record(tmp_path, "-c", code).exit_code == 0
+
+
+def test_a_forked_child_begins_anew(tmp_path: Path):
+    code = (
+        "import os, gc, advisor_inside.hook as h\n"
+        "hook = next(o for o in gc.get_objects() if isinstance(o, h.Hook))\n"
+        "hook.is_over = True\n"
+        "pid = os.fork()\n"
+        "if not pid: os._exit(hook.is_over)\n"
+        "raise SystemExit(os.waitpid(pid, 0)[1])\n"
+    )
+    assert record(tmp_path, "-c", code).exit_code == 0

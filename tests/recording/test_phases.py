@@ -1,0 +1,133 @@
+"""The order of a recording's phases, and what its block says, with a profiler that writes down its calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from advisor.recording.inside import clock
+from advisor.recording.inside.phases import Phases
+from advisor.recording.inside.profilers import OURS, Profiler, watch
+
+
+class Mark:
+    def __init__(self, calls: list[str], step: int) -> None:
+        self.calls, self.step = calls, step
+
+    def __enter__(self) -> None:
+        self.calls.append(f"begin {self.step}")
+
+    def __exit__(self, *_: object) -> None:
+        self.calls.append(f"end {self.step}")
+
+
+class Scribe(Profiler):
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.block: dict[str, Any] | None = None
+
+    def prepare(self) -> None:
+        self.calls.append("prepare")
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def range_of(self, step: int) -> Mark:
+        return Mark(self.calls, step)
+
+    def halt(self) -> None:
+        self.calls.append("stop")
+
+    def export(self, block: dict[str, Any]) -> str:
+        self.calls.append("export")
+        self.block = block
+        return "there"
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The clock, in ms, and the time that the thread has waited for a CPU."""
+    now = [0, 0]
+    monkeypatch.setattr(clock, "now_ns", lambda: now[0] * 1_000_000)
+    monkeypatch.setattr(clock.RunDelay, "__call__", lambda _: now[1] * 1_000_000)
+    return now
+
+
+def advance(phases: Phases, time: list[int], steps: int, *, ms: int, wait: int = 0) -> None:
+    for _ in range(steps):
+        time[0] += ms
+        time[1] += wait
+        phases.step()
+
+
+def test_a_recording_times_profiles_settles_times_again_and_exports(time: list[int]):
+    profiler = Scribe()
+    phases = Phases(profiler, 3, "optimizer")
+    advance(phases, time, 4, ms=12, wait=2)
+    advance(phases, time, 2, ms=500)
+    advance(phases, time, 3, ms=30, wait=5)
+    advance(phases, time, 2, ms=700)
+    assert "export" not in profiler.calls
+    advance(phases, time, 3, ms=13)
+    marks = ["begin 6", "end 6", "begin 7", "end 7", "begin 8", "end 8"]
+    assert profiler.calls == ["prepare", "start", *marks, "stop", "export"]
+    assert (phases.is_over, phases.path) == (True, "there")
+    assert profiler.block == {
+        "format": 1,
+        "unprofiled": {"before_ms": 10.0, "after_ms": 13.0, "run_delay_ms": 1.0},
+        "profiled": {"step_ms": 25.0, "run_delay_ms": 5.0},
+        "marker": "optimizer",
+        "ended": "complete",
+    }
+
+
+def test_a_program_that_ends_while_it_is_recorded_leaves_what_there_is(time: list[int]):
+    profiler = Scribe()
+    phases = Phases(profiler, 3, "optimizer")
+    advance(phases, time, 7, ms=10)
+    phases.finish()
+    assert profiler.calls[-3:] == ["begin 7", "stop", "export"]  # the step that was cut off has no end
+    assert profiler.block
+    assert profiler.block["ended"] == "early"
+    assert profiler.block["unprofiled"]["after_ms"] is None
+
+
+def test_a_program_that_ends_before_the_recording_leaves_nothing(time: list[int]):
+    profiler = Scribe()
+    phases = Phases(profiler, 3, "optimizer")
+    advance(phases, time, 3, ms=10)
+    phases.finish()
+    assert (profiler.calls, phases.path) == ([], None)
+
+
+def test_a_recording_that_is_abandoned_is_stopped_and_not_written(time: list[int]):
+    profiler = Scribe()
+    phases = Phases(profiler, 3, "optimizer")
+    advance(phases, time, 8, ms=10)
+    phases.abandon()
+    phases.finish()
+    assert profiler.calls[-1] == "stop"
+
+
+def test_where_waits_are_not_told_the_clock_counts(time: list[int], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(clock.RunDelay, "__call__", lambda _: None)
+    profiler = Scribe()
+    phases = Phases(profiler, 3, None)
+    advance(phases, time, 14, ms=10)
+    assert profiler.block
+    assert profiler.block["unprofiled"] == {"before_ms": 10.0, "after_ms": 10.0, "run_delay_ms": None}
+
+
+def test_a_program_that_makes_a_profiler_is_noticed_and_served():
+    class Owner:
+        def __init__(self, value: int) -> None:
+            self.value = value
+
+    noticed: list[bool] = []
+    watch(Owner, "__init__", lambda: noticed.append(True))
+    with OURS:
+        assert Owner(1).value == 1
+    assert noticed == []
+    assert Owner(value=2).value == 2
+    assert noticed == [True]

@@ -1,0 +1,105 @@
+"""The step without the profiler: read from the trace, judged for steadiness, and what savings are then of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advisor.engine import check
+from advisor.inputs.readers.kineto.times import StepTimes, step_times
+from advisor.metrics.host.debug_aids import TRACING_SHARE, UNPROFILED_STEP_MS, profiling
+from advisor.model.missing import Missing
+from tests.strategies_kineto import op, step, text
+from tests.tables import on_host, profile, view
+from tests.tables import step as row
+
+BLOCK: dict[str, Any] = {
+    "format": 1,
+    "unprofiled": {"before_ms": 0.05, "after_ms": 0.05, "run_delay_ms": None},
+    "profiled": {"step_ms": 0.1, "run_delay_ms": None},
+    "marker": "optimizer",
+    "ended": "complete",
+}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from([*BLOCK, "before_ms"]), inner),
+)
+
+
+def test_a_block_gives_its_times():
+    assert step_times(BLOCK) == StepTimes(0.05, 0.05, 0.1)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"format": 2},
+        {"unprofiled": None},
+        {"unprofiled": {"before_ms": "5"}},
+        {"unprofiled": {"before_ms": -1.0}},
+        {"unprofiled": {"before_ms": 1e300}},
+        {"profiled": []},
+    ],
+)
+def test_a_malformed_block_gives_none(changes: dict[str, Any]):
+    assert step_times(BLOCK | changes) == StepTimes()
+
+
+@given(JSON)
+def test_whatever_the_block_is_the_trace_is_read(block: object):
+    assert isinstance(step_times(block), StepTimes)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "during", "expected", "share"),
+    [
+        (0.05, 0.07, 0.1, 0.06, 0.4),  # without a device both count
+        (0.05, None, 0.1, 0.05, 0.5),
+        (0.11, 0.11, 0.1, 0.1, 0.0),  # the profiler makes nothing quicker
+    ],
+)
+def test_the_step_without_the_profiler_is_measured(before, after, during, expected, share):
+    values = profiling(_view(before, after, during))
+    assert values[UNPROFILED_STEP_MS] == pytest.approx(expected)
+    assert values[TRACING_SHARE] == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "during", "code"),
+    [
+        (None, None, None, "no_unprofiled_steps"),
+        (0.05, None, None, "no_unprofiled_steps"),
+        (0.05, 0.08, 0.1, "unsteady_steps"),
+        (0.16, 0.16, 0.1, "unsteady_steps"),
+    ],
+)
+def test_where_it_was_not_measured_or_changed_it_is_unknown(before, after, during, code):
+    why = profiling(_view(before, after, during))[UNPROFILED_STEP_MS]
+    assert isinstance(why, Missing)
+    assert why.code == code
+    assert why.words
+
+
+def _view(before, after, during):
+    host = [on_host("step", 0, 100), *(on_host("op", 10 * i, 10 * i + 5) for i in range(10))]
+    of = view(profile([], host, [row(1, 0, 100, device=None)]))
+    of.process.update({"before_ms": before, "after_ms": after, "profiled_ms": during})
+    return of
+
+
+def test_savings_are_of_the_step_without_the_profiler(tmp_path):
+    """Steps of 100 us that Python fills, once as recorded by hand, once with half of the time without the profiler."""
+    events = [event for i in range(1, 7) for event in (step(i, 100 * i, 100), op(100 * i + 10, 8), op(100 * i + 40, 8))]
+    reports = {}
+    for name, header in (("hand", {}), ("record", {"advisor": BLOCK})):
+        (tmp_path / f"{name}.pt.trace.json").write_bytes(text(*events, **header))
+        (run,) = check([str(tmp_path / f"{name}.pt.trace.json")]).runs
+        reports[name] = run
+    hand, record = (next(f.saving for f in reports[name].findings if f.saving) for name in ("hand", "record"))
+    assert reports["record"].source.steps.unprofiled_ms == pytest.approx(0.05)
+    assert record.high_share == pytest.approx(hand.high_share)
+    assert record.high_ms == pytest.approx(hand.high_ms / 2)
+    assert "of each 50 µs step" in reports["record"].verdict
