@@ -25,8 +25,8 @@ def watch_fit(keras: Any, tick: Tick) -> None:
         if isinstance(callbacks, keras.callbacks.CallbackList):
             callbacks.append(Count())
         else:
-            given = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else []
-            kwargs["callbacks"] = [*given, Count()]
+            present = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else []
+            kwargs["callbacks"] = [*present, Count()]
         return original(self, *args, **kwargs)
 
     model.fit = fit
