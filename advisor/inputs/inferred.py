@@ -10,7 +10,7 @@ import polars as pl
 from advisor.inputs.links import as_steps, profiler_steps
 
 _OPTIMIZER: Final = r"^Optimizer\.step#"
-_FEWEST: Final = 4  # calls: three whole periods between them
+FEWEST: Final = 4  # calls: three whole periods between them
 _EVEN: Final = 0.25  # of the median period: how far the periods of a steady loop lie from it
 
 
@@ -32,19 +32,19 @@ def inferred(host: pl.DataFrame) -> Inferred:
         "call of Optimizer.step": host.filter(kind == "annotation", name.str.contains(_OPTIMIZER)),
         "request for a batch": host.filter(kind == "input"),
     }
-    repeated = [(as_steps(rows), what) for what, rows in ways.items() if rows.height >= _FEWEST]
-    loops = [(marks, what) for marks, what in repeated if marks.height >= _FEWEST]
+    repeated = [(as_steps(rows), what) for what, rows in ways.items() if rows.height >= FEWEST]
+    loops = [(marks, what) for marks, what in repeated if marks.height >= FEWEST]
     if not loops:
         return Inferred(profiler_steps(host.clear()), "")
     marks, what = min(loops, key=lambda loop: loop[0].height)
     numbered = marks.with_columns(step=pl.int_range(pl.len(), dtype=pl.Int32)).with_columns(
         name=pl.format("step {}", "step")
     )
-    how = f"no steps are marked: one is taken from each {what} to the next, {_confidence(marks)} confidence"
+    how = f"no steps are marked: one is taken from each {what} to the next, {confidence(marks)} confidence"
     return Inferred(numbered, how)
 
 
-def _confidence(marks: pl.DataFrame) -> str:
+def confidence(marks: pl.DataFrame) -> str:
     """How sure the steps are: an even loop repeats itself."""
     period = np.diff(marks["host_start_ns"].to_numpy())
     spread = np.median(np.abs(period - np.median(period)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import sys
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -26,6 +27,7 @@ SHARED = ROOT.parent / "shared/traces/kineto"
 PAGE = ROOT / "docs/same-job.md"
 CHANGES: Final = {**KEPT, **WITHHELD}
 PEER: Final = 0.75
+SYMPTOM: Final = "low-gpu-utilisation"  # names the loss and no cause
 
 
 class Verdict(NamedTuple):
@@ -110,8 +112,8 @@ def outcome(name: str, change: str) -> str:
     before, after = original(name), verdict(changed if isinstance(changed, list) else [changed])
     if after.first in {before.first, *before.peers}:
         return "kept"
-    silent = before.first in after.unknown or after.first in {"too little", "unreadable"}
-    weaker = after.first in before.findings | {"nothing", "too little"}
+    silent = after.unknown - before.unknown or after.first in {"too little", "unreadable", SYMPTOM}
+    weaker = after.first in before.findings | {"nothing", "too little", "unreadable", SYMPTOM}
     return "withheld" if silent and weaker else f"{before.first} became {after.first}"
 
 
@@ -141,4 +143,4 @@ def page(names: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(list(recordings())), "utf-8")
+    PAGE.write_text(page(sys.argv[1:] or list(recordings())), "utf-8")

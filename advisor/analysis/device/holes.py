@@ -50,7 +50,7 @@ def _captures(view: DeviceView) -> Union:
     return Union.of(begins[after < len(ends)], ends[after[after < len(ends)]])
 
 
-def lost_in(gaps: pl.DataFrame, view: DeviceView) -> Mask:
+def holes_in(gaps: pl.DataFrame, view: DeviceView) -> Mask:
     """Whether work that was not recorded may run in half of each gap or more; shape (gaps,).
 
     It was launched after the op before the gap and before the one that ends it, so it can run from its launch on.
@@ -60,14 +60,14 @@ def lost_in(gaps: pl.DataFrame, view: DeviceView) -> Mask:
         view: Their device.
     """
     calls = view.once(launches)
-    lost = calls.filter("is_lost")["start_ns"].to_numpy()
-    if not len(lost):
+    absent = calls.filter("is_lost")["start_ns"].to_numpy()
+    if not len(absent):
         return np.zeros(gaps.height, bool)
     before, after = _called(gaps, view)
     start, end = gaps["start_ns"].to_numpy(), gaps["end_ns"].to_numpy()
-    i = np.searchsorted(lost, before, side="right")
-    first = lost[np.minimum(i, len(lost) - 1)]
-    may_run: Mask = (i < len(lost)) & (first < after) & (2 * (end - np.maximum(start, first)) >= end - start)
+    i = np.searchsorted(absent, before, side="right")
+    first = absent[np.minimum(i, len(absent) - 1)]
+    may_run: Mask = (i < len(absent)) & (first < after) & (2 * (end - np.maximum(start, first)) >= end - start)
     return may_run
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from advisor.analysis.device.holes import lost_in
+from advisor.analysis.device.holes import holes_in
 from advisor.analysis.device.steps import DeviceView
 from advisor.model.intervals import EMPTY, Ints
 from advisor.model.profile import named
@@ -102,7 +102,7 @@ def _cause_of_rest(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.str_
     beside = _beside_graphs(frame, view)
     queued = beside & ~host_is_late & ~untold & (length > QUEUED_GAP_NS)
     lacking = beside & bool(length[queued].sum() >= _HOLES_SHARE * view.total_ns)
-    lacking = lacking | lost_in(frame, view)
+    lacking = lacking | holes_in(frame, view)
     return np.select(
         [at_edge | lacking, host_is_late & was_waiting, host_is_late, untold, length <= QUEUED_GAP_NS],
         ["unknown", "sync", "host_bound", "unknown", "queued"],

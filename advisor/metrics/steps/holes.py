@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.holes import launches, lost_in
+from advisor.analysis.device.holes import holes_in, launches
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
@@ -17,7 +17,7 @@ _NEEDS: Final = ("device_ops", "device_ops.launch")
 
 def _gaps(view: DeviceView) -> pl.DataFrame:
     idle = view.once(gaps)
-    return idle.filter(pl.Series(lost_in(idle, view), dtype=pl.Boolean))
+    return idle.filter(pl.Series(holes_in(idle, view), dtype=pl.Boolean))
 
 
 def _places(view: DeviceView) -> pl.DataFrame:
@@ -33,7 +33,7 @@ def _places(view: DeviceView) -> pl.DataFrame:
     )
 
 
-LOST_LAUNCH_SHARE = Metric(
+ABSENT_LAUNCH_SHARE = Metric(
     "lost_launch_share",
     "share",
     "Part of the launches whose kernels the recording lacks.",
@@ -42,7 +42,7 @@ LOST_LAUNCH_SHARE = Metric(
     "no launch lacks its kernel in 44 of 45 public recordings; in the other 1 in 200 does",
     _NEEDS,
 )
-LOST_IDLE_SHARE = Metric(
+ABSENT_IDLE_SHARE = Metric(
     "lost_idle_share",
     "share",
     "Part of the step in which the device seems idle, but kernels that were not recorded may run.",
@@ -52,13 +52,13 @@ LOST_IDLE_SHARE = Metric(
 )
 
 
-@measures(LOST_LAUNCH_SHARE, LOST_IDLE_SHARE)
+@measures(ABSENT_LAUNCH_SHARE, ABSENT_IDLE_SHARE)
 def holes(view: DeviceView) -> Mapping[Metric, Value]:
     """What the recording lacks of the device's work."""
     if not view.total_ns:
         return {}
     calls, idle = view.once(launches), _gaps(view)
     return {
-        LOST_LAUNCH_SHARE: float(calls["is_lost"].mean() or 0.0) if calls.height else 0.0,  # type: ignore[arg-type]  # a share
-        LOST_IDLE_SHARE: float((idle["end_ns"] - idle["start_ns"]).sum()) / view.total_ns,
+        ABSENT_LAUNCH_SHARE: float(calls["is_lost"].mean() or 0.0) if calls.height else 0.0,  # type: ignore[arg-type]  # a share
+        ABSENT_IDLE_SHARE: float((idle["end_ns"] - idle["start_ns"]).sum()) / view.total_ns,
     }

@@ -38,7 +38,7 @@ from advisor.inputs.clocks import align
 from advisor.inputs.names.kernels import collective_op
 from advisor.inputs.readers.xplane import device as devices
 from advisor.inputs.readers.xplane.host import host as host_tables
-from advisor.inputs.readers.xplane.links import steps, with_launches, with_loads
+from advisor.inputs.readers.xplane.links import step_marks, steps, with_launches, with_loads
 from advisor.inputs.readers.xplane.names import GPU_PLANE, HOST_PLANES, METADATA_PLANE, TASK_PLANE, TPU_PLANE
 from advisor.inputs.readers.xplane.plane import Plane
 from advisor.inputs.readers.xplane.space import Space
@@ -161,7 +161,8 @@ def _profile(parts: _Parts, salvaged: list[str], name: str, worker: int) -> Prof
     )
     aligned = align(with_launches(_based(_stacked(parts.ops, _OPS), parts.base_ns), host), host)
     of_devices = aligned.moved(_based(_stacked(parts.device_steps, _DEVICE_STEPS), parts.base_ns))
-    step_rows, host, ops = steps(host, aligned.device, of_devices)
+    chosen = step_marks(host, aligned.device)
+    step_rows, host, ops = steps(host, aligned.device, of_devices, chosen.marks)
     host = with_loads(host)
     described = pl.DataFrame(parts.described, schema=_DESCRIBED)
     tables = {
@@ -175,7 +176,8 @@ def _profile(parts: _Parts, salvaged: list[str], name: str, worker: int) -> Prof
         "allocations": _based(_stacked(parts.allocations, {"at_ns": pl.Int64()}), parts.base_ns, "at_ns"),
     }
     numbered = {key: frame.with_columns(worker=pl.lit(worker, pl.Int32)) for key, frame in tables.items()}
-    profile = Profile.of(numbered, format=FORMAT, salvaged=[*salvaged, *aligned.notes, *_fragment(host, ops)])
+    notes = [*aligned.notes, *([chosen.how] if chosen.how and not of_devices.height else [])]
+    profile = Profile.of(numbered, format=FORMAT, salvaged=[*salvaged, *notes, *_fragment(host, ops)])
     drift = {"device_ops.launch": aligned.drift} if aligned.drift else {}
     return replace(profile, lacks=_lacks(profile) | drift)
 

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from advisor.inputs.inferred import FEWEST, Inferred, confidence
 from advisor.inputs.periods import device_periods, device_windows, host_periods
 from advisor.inputs.readers.xplane.names import copies
 from advisor.model.intervals import Ints
@@ -17,6 +18,8 @@ _WORK: Final = ["op", "collective"]
 _JUMPS: Final = 40  # each doubles how far is seen: more than any chain of hand-overs is long
 _LOAD_NS: Final = 10_000  # what the host does in less before it dispatches is the loop itself
 _DISPATCH: Final = r"^(?:PjitFunction\(|TFE_|EagerExecute|FunctionRun|SessionRun|ExecutorState::)|Execut(?:e|able)"
+_JIT_CALL: Final = r"^PjitFunction\("
+_MOST_WORK: Final = 0.8
 _DISPATCHES: Final = ["op", "runtime", "sync", "collective", "compile"]
 
 
@@ -57,15 +60,14 @@ def _innermost(host: pl.DataFrame, rows: Ints) -> Ints:
 
 
 def steps(
-    host: pl.DataFrame, device: pl.DataFrame, device_steps: pl.DataFrame
+    host: pl.DataFrame, device: pl.DataFrame, device_steps: pl.DataFrame, marks: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """Steps per device, the host ops and the device ops with their `step`.
 
     Where the profiler drew steps on the devices (`drawn`), they are the steps, and an event's group tells which it is
-    part of. Else the ranges of the host that bear a step number begin the steps: an event is part of the step in whose
+    part of. Else `marks` (see `step_marks`) begin the steps: an event is part of the step in whose
     period (see `advisor.inputs.periods`) it, or what asked for it on another thread, stands.
     """
-    marks = _marks(host)
     if device_steps.height:
         device_steps = _numbered(device_steps, "device")
         groups = device_steps.select("group", "step").drop_nulls().unique("group", keep="first")
@@ -118,19 +120,46 @@ def _around(host: pl.DataFrame, chosen: Mask) -> Mask:
     return around
 
 
-def _marks(host: pl.DataFrame) -> pl.DataFrame:
-    """The outermost ranges with a step number, in order of time and disjoint."""
-    marks = (
-        host.filter(pl.col("kind") == "step")
-        .select(
-            *("id", "group", "name"),
-            number="step_num",
-            host_start_ns="start_ns",
-            host_dur_ns="dur_ns",
-            end=pl.col("start_ns") + pl.col("dur_ns"),
-        )
-        .sort("host_start_ns", "end", descending=[False, True])
-    )
+def step_marks(host: pl.DataFrame, device: pl.DataFrame) -> Inferred:
+    """The ranges of the host that bear a step number; where there are none, the calls of the job's jitted function."""
+    marks = _outermost(host.filter(pl.col("kind") == "step"))
+    return Inferred(marks, "") if marks.height else _jit_calls(host, device)
+
+
+def _jit_calls(host: pl.DataFrame, device: pl.DataFrame) -> Inferred:
+    """The calls of the jitted function that launches 80 % or more of what is launched from its first call to its last.
+
+    At least four calls of one thread, evenly apart; a job of several functions, or one that runs op by op, has none. A
+    first call that takes longer than all others specialises the function: it is no step.
+    """
+    launches = np.sort(host["start_ns"].gather(device["launch"].drop_nulls()).to_numpy())
+    calls = host.filter(pl.col("name").cast(pl.String).str.contains(_JIT_CALL))
+    for (name, _), rows in calls.group_by("name", "thread", maintain_order=True):
+        marks = _steady(_outermost(rows))
+        begin = marks["host_start_ns"].to_numpy()
+        before, after = (np.searchsorted(launches, at) for at in (begin, begin + marks["host_dur_ns"].to_numpy()))
+        inside = int((after - before).sum())
+        is_loop = marks.height >= FEWEST and confidence(marks) == "medium"
+        if is_loop and inside and inside >= _MOST_WORK * (after[-1] - before[0]):
+            how = f"no steps are marked: one is taken from each call of {name} to the next"
+            return Inferred(marks, f"{how}, medium confidence")
+    return Inferred(_outermost(host.clear()), "")
+
+
+def _steady(calls: pl.DataFrame) -> pl.DataFrame:
+    length = calls["host_dur_ns"].to_numpy()
+    return calls[1:] if len(length) > 1 and length[0] > length[1:].max() else calls
+
+
+def _outermost(ranges: pl.DataFrame) -> pl.DataFrame:
+    """The outermost of these ranges as steps, in order of time and disjoint."""
+    marks = ranges.select(
+        *("id", "group", "name"),
+        number="step_num",
+        host_start_ns="start_ns",
+        host_dur_ns="dur_ns",
+        end=pl.col("start_ns") + pl.col("dur_ns"),
+    ).sort("host_start_ns", "end", descending=[False, True])
     before = marks["end"].cum_max().shift(1).fill_null(-1)
     return _numbered(marks.filter(marks["host_start_ns"] >= before)).drop("end")
 

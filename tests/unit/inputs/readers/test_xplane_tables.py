@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -165,6 +166,38 @@ def test_without_marks_there_are_no_steps():
     profile = read(space(host(event("x:X", 0))))
     assert profile.steps.height == 0
     assert "StepTraceAnnotation" in profile.lacks["steps"].words
+
+
+def jitted(*begins: float, first: float = 20, stray: Sequence[float] = ()) -> Profile:
+    """Calls of 20 us of a jitted function that launch a kernel each, and launches outside of them."""
+    calls = [event("PjitFunction(step)", at, 20 if i else first) for i, at in enumerate(begins)]
+    at = [*(begin + 5 for begin in begins), *stray]
+    launches = [event("cuLaunchKernel", start, 1, correlation_id=i + 1) for i, start in enumerate(at)]
+    ran = line(*(event("k", s + 2, 4, correlation_id=i + 1) for i, s in enumerate(at)), name="Stream #1(Kernel)", id=1)
+    return read(space(host(*calls, *launches), plane(GPU, ran)))
+
+
+def test_calls_of_a_jitted_function_that_launches_the_work_stand_for_steps():
+    profile = jitted(0, 100, 200, 300)
+    assert rows(profile.steps, "step", "host_start_ns") == [(i, 100 * i * US) for i in range(4)]
+    how = "no steps are marked: one is taken from each call of PjitFunction(step) to the next, medium confidence"
+    assert profile.salvaged == (how,)
+
+
+def test_a_first_call_that_takes_longest_specialises_the_function_and_is_no_step():
+    assert rows(jitted(0, 100, 200, 300, 400, first=60).steps, "host_start_ns")[0] == (100 * US,)
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        pytest.param(jitted(0, 100, 200), id="too few"),
+        pytest.param(jitted(0, 100, 500, 550, 1400), id="uneven"),
+        pytest.param(jitted(0, 100, 200, 300, stray=(50, 150)), id="work elsewhere"),
+    ],
+)
+def test_other_calls_stand_for_nothing(profile: Profile):
+    assert profile.steps.height == 0
 
 
 def test_a_last_step_without_its_device_work_is_not_whole():
