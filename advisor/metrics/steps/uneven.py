@@ -28,6 +28,7 @@ _CAUSES: Final = {
     "python": "Python between framework ops",
     "unknown": "other host work",
 }
+_WITHOUT_EVIDENCE: Final = ("unknown", "python")
 _NAMED: Final = 3
 _SPREAD: Final = 3 * 1.4826  # of the median absolute deviation: how short steady steps get, as the fence tells how long
 _LEAST_SPREAD: Final = 0.03  # of the median: step times of one job vary by 1 to 3 % anyway
@@ -106,7 +107,8 @@ def _long_places(view: DeviceView) -> pl.DataFrame:
         "outlier_cause",
         "text",
         "The first of those causes in one word; empty where there are no such steps.",
-        f"one of {', '.join(_CAUSES)} with the most time; other host work is host, or unknown if not recorded",
+        f"one of {', '.join(_CAUSES)} with the most time; other host work is host, or unknown if not recorded; of "
+        "that and Python, without a device: machine, if no long step runs more ops than a used one",
         _SOURCE,
     ),
     Metric(
@@ -286,7 +288,22 @@ def _in_words(view: DeviceView, beyond: Mapping[str, Ints]) -> str:
 
 def _first_cause(view: DeviceView, beyond: Mapping[str, Ints]) -> str:
     cause = max(beyond, key=lambda cause: int(beyond[cause].sum()))
+    if cause in _WITHOUT_EVIDENCE and view.device is None and _same_work(view):
+        return "machine"
     return "host" if cause == "unknown" and view.once(_other_work) is not None else cause
+
+
+def _same_work(view: DeviceView) -> bool:
+    """Whether no long step runs more ops than a used step does: what takes longer is the machine's."""
+    begins = np.sort(view.host.filter(pl.col("kind") == "op")["start_ns"].to_numpy())
+    usual, long = (_within(begins, steps) for steps in (view.steps, _long(view)))
+    return bool(usual.max(initial=0) > 0 and long.max(initial=0) <= usual.max(initial=0))
+
+
+def _within(begins: Ints, steps: pl.DataFrame) -> Ints:
+    start = steps["host_start_ns"].to_numpy()
+    counts: Ints = np.searchsorted(begins, start + steps["host_dur_ns"].to_numpy()) - np.searchsorted(begins, start)
+    return counts
 
 
 def _named(view: DeviceView, cause: str) -> str:

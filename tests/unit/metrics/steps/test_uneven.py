@@ -171,3 +171,12 @@ def test_a_step_that_compiled_is_a_place_of_compilation_only():
 
 def test_without_a_step_nothing_is_known():
     assert uneven(view(profile(DEVICE, [], [step(1, 0, 100, incomplete="cut")]))) == {}
+
+
+@pytest.mark.parametrize(("more", "cause"), [((), "machine"), ((650, 700), "host")])
+def test_a_long_step_of_a_cpu_that_runs_the_same_ops_is_the_machine_s(more: tuple[float, ...], cause: str):
+    """The op of the last step takes three times as long; or two more run in it."""
+    ops = [on_host("op", 100 * i, 100 * i + 90) for i in range(5)]
+    last = [on_host("op", 500, 640 if more else 790), *(on_host("op", at, at + 40, name="evaluate") for at in more)]
+    steps = [row | {"device": None} for row in STEPS]
+    assert uneven(view(profile([], [*ops, *last], steps), "steady"))["outlier_cause"] == cause
