@@ -149,11 +149,12 @@ def cut_steps(document: Document) -> Document | None:
     return _between(document, begin, end)
 
 
-def halves(document: Document) -> list[Document]:
-    """One recording in two files, the second from where the first ends."""
+def halves(document: Document) -> list[Document] | None:
+    """One recording in two files, the second from where the first ends; None where a half has too few steps."""
     starts = sorted(float(event["ts"]) for event in _timed(document) if _is_step(event))
-    every = sorted(float(event["ts"]) for event in _timed(document))
-    middle = starts[len(starts) // 2] if len(starts) > 1 else every[len(every) // 2]
+    if len(starts) < 2 * _FEWEST:
+        return None
+    middle = starts[len(starts) // 2]
     return [_between(document, float("-inf"), middle), _between(document, middle, float("inf"))]
 
 

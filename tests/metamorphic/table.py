@@ -124,6 +124,7 @@ These tests change a recording without changing the job, and compare the first f
 
 - Under the changes of the first table the verdict must stay.
 - The changes of the second table take something away. The verdict must stay, or be withheld with the reason.
+- Steps are cut, and a file is split, only where four steps remain in each file. Each half is a run of its own.
 - Two findings whose savings differ by less than a quarter may change places.
 
 `make test` runs 40 cells, `make soak` all of them. `python -m tests.metamorphic.table` writes this page."""
