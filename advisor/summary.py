@@ -8,6 +8,7 @@ from typing import Final
 
 import polars as pl
 
+from advisor.accounting import account
 from advisor.analysis.device import timeline as worst
 from advisor.analysis.device.call_tree import MOST_FRAMES
 from advisor.analysis.device.steps import OUTLIER, DeviceView, Selection
@@ -51,8 +52,11 @@ _MOST_ROWS_OF: Final = {
 _MOST_PACES: Final = 4096  # ranks x steps: more cells than a heat map has room for
 _MOST_PAIRS: Final = 4096  # of ranks that wait for each other
 # drawn for the view that sets the job's pace
-_OF_LANE: Final = frozenset({"recorded_step", "kernel_group", "memory", "memory_peak", "call_tree", "iterator"})
+_OF_LANE: Final = frozenset(
+    {"accounting", "recorded_step", "kernel_group", "memory", "memory_peak", "call_tree", "iterator"}
+)
 _LONGEST: Final = 200  # characters of a name in a timeline
+_LAUNCHING: Final = frozenset({"launch_gap", "host_busy"})
 _POOLED: Final = frozenset({"launch", "op"})
 
 
@@ -78,6 +82,15 @@ def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> R
         },
         timeline=_timeline(found.timeline(e.metric for f in judged.findings for e in f.evidence), judged.findings),
     )
+    return _concluded(run)
+
+
+def _concluded(run: Run) -> Run:
+    """The entry with what its findings and numbers come to: the accounting, and the verdict."""
+    steps = run.source.steps
+    rows = run.metrics.get("accounting", ())
+    known = account(rows, steps.worker, steps.step_mean_ms, run.findings, run.not_evaluable)
+    run = run.model_copy(update={"accounting": known})
     return run.model_copy(update={"verdict": verdict(run)})
 
 
@@ -99,7 +112,7 @@ def judged_again(run: Run, judged: Judgement, notes: Sequence[str]) -> Run:
             "suppressed": judged.suppressed,
         }
     )
-    return fresh.model_copy(update={"verdict": verdict(fresh)})
+    return _concluded(fresh)
 
 
 def _rows(scope: str, frame: pl.DataFrame, selection: Selection, view: DeviceView) -> pl.DataFrame:
@@ -164,7 +177,8 @@ def _spans(finding: Finding, drawn: worst.Timeline) -> tuple[Span, ...]:
     for item in finding.evidence:
         if (found := drawn.evidence.get(item.metric)) is not None:
             return tuple(Span(**row) for row in found.to_dicts())
-    causes = [finding.saving.of.removesuffix("_idle")] if finding.saving else []
+    of = finding.saving.of if finding.saving else ""
+    causes = ["host_bound"] if of in _LAUNCHING else [of.removesuffix("_idle")]
     idle = drawn.idle.filter(pl.col("cause").is_in(causes)).top_k(_MOST_ROWS, by="dur_ns").sort("start_ns")
     return tuple(Span(**row) for row in idle.select("start_ns", "dur_ns").to_dicts())
 

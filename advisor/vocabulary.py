@@ -119,8 +119,8 @@ IDLE_CAUSES: Final = {
             "host_bound",
             "the host has not yet launched the next op",
             "the next op is not launched yet",
-            "the call that launched the next op returned after the device ran dry, or over 1 ms after the wait "
-            "returned",
+            "the call that launched the next op has not returned, or did up to 50 us before the op; where over 1 ms "
+            "follows a wait, from the wait's return",
         ),
         IdleCause(
             "queued",
@@ -132,7 +132,13 @@ IDLE_CAUSES: Final = {
             "dependency",
             "the next op is queued but waits for another stream or rank",
             "waits for another stream or rank",
-            "that call returned before; the gap is over 5 us",
+            "that call returned before the device ran dry and over 5 us ago, or later and over 50 us before the op",
+        ),
+        IdleCause(
+            "unrecorded",
+            "the next op is queued but waits for work that was not recorded",
+            "waits for work that was not recorded",
+            "as dependency, for over 1 ms, and the process uses no other device",
         ),
         IdleCause(
             "unknown",
@@ -160,7 +166,8 @@ POOLS: Final = {
     "gc_idle": "the time in which the GPU idles during garbage collection",
     "allocator_idle": "the time in which the GPU idles while memory is allocated or freed",
     "sync_idle": "the time in which the GPU idles after the host has waited for it",
-    "host_bound_idle": "the time in which the GPU waits for the host to launch",
+    "launch_gap": "the time in which the GPU waits up to 1 ms for a launch",
+    "host_busy": "the time in which the GPU waits longer for a launch",
     "queued_idle": "the pauses between queued kernels",
     "dependency_idle": "the time in which the GPU waits for another stream or rank",
     "outliers": "what uneven steps add to the mean step",
@@ -169,6 +176,64 @@ POOLS: Final = {
     "pipeline_wait": "the time in which ranks wait for another to send or receive",
 }
 """Parts of a step that savings come out of; no two findings are promised the same time of one."""
+
+
+# --------------------------------------------------------------------------------------------------------- accounting
+
+HEALTHY_SHARE: Final = 0.9
+"""With so much of the period in useful work that no finding shortens, and no loss to name, a job is called healthy.
+
+Own choice: public traces of jobs that experts call healthy are at work for 91 to 99 % of their time.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the period in the accounting: `words` complete "62 % of each step is ...", `short` is for a line.
+
+    `pools` are those of savings that come out of it. What is not useful is a loss.
+    """
+
+    code: str
+    short: str
+    words: str
+    pools: tuple[str, ...] = ()
+    is_useful: bool = False
+
+
+PARTS: Final = {
+    part.code: part
+    for part in (
+        Part("compute", "kernels", "kernels at work", ("compute",), is_useful=True),
+        Part("memcpy", "copies", "copies that no kernel overlaps", ("memcpy",)),
+        Part("memset", "memsets", "memsets that no kernel overlaps", ("memset",)),
+        Part(
+            "collective",
+            "communication",
+            "communication that no kernel overlaps",
+            ("collective", "skew", "pipeline_wait"),
+        ),
+        Part("input", "input", "waiting for the data loader", ("input",)),
+        Part("compile", "compilation", "waiting for code to be compiled", ("compile",)),
+        Part("gc", "garbage collection", "waiting for Python's garbage collector", ("gc_idle",)),
+        Part("allocator", "allocation", "waiting for device memory to be allocated or freed", ("allocator_idle",)),
+        Part("sync", "waits", "idle time after the host has waited for the device", ("sync_idle",)),
+        Part("launch_gap", "launching", "idle time of up to 1 ms each before the next launch", ("launch_gap",)),
+        Part("host_busy", "host", "idle time in which the host launches nothing for over 1 ms", ("host_busy",)),
+        Part("queued", "pauses", "pauses before ops that are queued", ("queued_idle",)),
+        Part("dependency", "dependencies", "waiting for another stream, device or rank", ("dependency_idle",)),
+        Part("unrecorded", "work not recorded", "waiting for work that was not recorded"),
+        Part("unknown", "cause not recorded", "idle time whose cause the recording does not tell"),
+        Part("between", "outside of ops", "host time outside of the framework's ops", ("host_work",)),
+        Part("operators", "ops", "ops at work on the CPU", ("host_work",), is_useful=True),
+    )
+}
+"""The parts of the period, disjoint, in the order in which an instant is given to the first of them."""
+
+
+def part_words(code: str) -> str:
+    """What a part of the period is; a code of another version stands for itself."""
+    return PARTS[code].words if code in PARTS else code
 
 
 # ------------------------------------------------------------------------------------------------------ left-out steps

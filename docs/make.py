@@ -14,7 +14,7 @@ import advisor
 from advisor.cli import app
 from advisor.errors import BUG_EXIT_CODE
 from advisor.metrics import METRICS
-from advisor.present.reference import metrics_page, rule_page, rules_index
+from advisor.present.reference import accounting_page, metrics_page, rule_page, rules_index
 from advisor.resources import rules_folder
 from advisor.rules.book import load
 
@@ -48,6 +48,7 @@ def pages() -> dict[Path, str]:
     made = {HERE / "rules" / f"{rule.id}.md": rule_page(rule) for rule in rules.values()}
     made[HERE / "rules" / "index.md"] = rules_index(rules.values())
     made[HERE / "metrics.md"] = metrics_page(METRICS)
+    made[HERE / "accounting.md"] = accounting_page()
     made[HERE / "usage.md"] = usage_page()
     made[HERE / "python.md"] = python_page()
     return made

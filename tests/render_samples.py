@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from advisor.model.missing import Missing
 from advisor.model.report import (
+    Accounting,
     Device,
     Events,
     Evidence,
@@ -18,6 +19,7 @@ from advisor.model.report import (
     Idle,
     LeftOutStep,
     NotEvaluable,
+    Part,
     Place,
     Reach,
     Reason,
@@ -198,7 +200,7 @@ LAUNCH_BOUND = Finding(
     title="The GPU waits for the host to launch work",
     severity="medium",
     confidence="medium",
-    saving=saving(6.1, 12.2, "host_bound_idle", "At most the idle time before ops that the host launched too late."),
+    saving=saving(6.1, 12.2, "launch_gap", "At most the idle time before ops that the host launched too late."),
     scope=Reach(workers=(0,), steps=(8, 9, 10, 11, 12, 13)),
     says="6.9 % of each step the GPU is idle because the next kernel has not been launched yet: 412 such gaps per "
     "step, kernels of 38 \N{MICRO SIGN}s at the median.",
@@ -311,6 +313,32 @@ def timeline(amount: int = 400) -> Timeline:
 
 TIMELINE = timeline()
 
+
+def part(code: str, share: float, *findings: str, saved_ms: float = 0.0, reasons: tuple[Reason, ...] = ()) -> Part:
+    """A part of a step of 177.6 ms."""
+    return Part(
+        part=code,
+        is_useful=code == "compute",
+        ms=share * 177.6,
+        share=share,
+        findings=findings,
+        saved_ms=saved_ms,
+        is_explained=bool(findings),
+        reasons=reasons,
+    )
+
+
+ACCOUNTING = Accounting(
+    step_ms=177.6,
+    useful_share=0.4412,
+    parts=(
+        part("compute", 0.4412),
+        part("memcpy", 0.0119, reasons=(NO_SHAPES,)),
+        part("input", 0.334, "input-bound", saved_ms=59.3),
+        part("launch_gap", 0.2129, "launch-bound", saved_ms=12.2),
+    ),
+)
+
 RESNET = Run(
     name="resnet50-workers0",
     verdict="The GPU waits for input data. Fixing this saves 30\N{EN DASH}59 ms of each 178 ms step.",
@@ -364,6 +392,7 @@ RESNET = Run(
         "host": 0.0517,
         "other": 0.0123,
     },
+    accounting=ACCOUNTING,
     findings=(INPUT_BOUND, THIRTY_TWO_BIT, LAUNCH_BOUND),
     not_evaluable=(
         NotEvaluable(
@@ -463,6 +492,7 @@ def cpu_only() -> Report:
         verdict="Nothing found by the 2 rules that could be judged; 4 more could not be judged.",
         source=source,
         breakdown={"input": 0.12, "host": 0.86, "other": 0.02},
+        accounting=None,
         findings=(),
         not_evaluable=unknown,
         passed=("input-bound", "too-few-steps"),
@@ -484,6 +514,7 @@ def healthy() -> Report:
         not_applicable=(),
         suppressed=(),
         breakdown={"compute": 0.97, "memcpy": 0.01, "other": 0.02},
+        accounting=Accounting(step_ms=177.6, useful_share=0.97, parts=(part("compute", 0.97), part("memcpy", 0.03))),
     )
     return report(run)
 
@@ -521,7 +552,7 @@ def many_workers() -> Report:
     finding = changed(
         INPUT_BOUND, saving=None, confidence="low", severity="low", scope=Reach(workers=(0, 1, 2, 5), steps=(3, 4))
     )
-    spent = changed(LAUNCH_BOUND, saving=saving(0, 0, "host_bound_idle", "None is left of what others claim."))
+    spent = changed(LAUNCH_BOUND, saving=saving(0, 0, "launch_gap", "None is left of what others claim."))
     metrics = {**RESNET.metrics, **of_ranks(8)}
     run = changed(RESNET, name="llama-16x", source=source, findings=(THIRTY_TWO_BIT, spent, finding), metrics=metrics)
     return report(run)

@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, computed_field
 
 from advisor.model.missing import Missing
+from advisor.vocabulary import HEALTHY_SHARE
 
 Severity: TypeAlias = Literal["high", "medium", "low"]
 Confidence: TypeAlias = Literal["high", "medium", "low"]
@@ -28,7 +29,10 @@ class _Frozen(BaseModel):
 
 
 class Saving(_Frozen):
-    """Step time that a fix gives back: an interval, and the part of the step it comes out of."""
+    """Step time that a fix gives back: an interval, and the part of the step it comes out of.
+
+    `parts` are all parts that it draws on, with the milliseconds of the recorded step that come out of each at most.
+    """
 
     low_ms: float
     high_ms: float
@@ -36,6 +40,7 @@ class Saving(_Frozen):
     high_share: float
     of: str
     method: str
+    parts: Mapping[str, float] = {}
 
 
 class Evidence(_Frozen):
@@ -101,7 +106,8 @@ class Finding(_Frozen):
     """One rule that fired in one run; numbers and places are those of the worker that has most to win.
 
     `condition` is what the rule asks for, in its own language; its names are those of the evidence and of `params`, the
-    rule's thresholds; `references` say where those come from.
+    rule's thresholds; `references` say where those come from. `loss` is the part of the accounting that a finding
+    without a saving explains.
     `new` says whether a baseline lacked it; null where there was none, or it could not tell.
     """
 
@@ -123,6 +129,7 @@ class Finding(_Frozen):
     condition: str | None = None
     params: Mapping[str, float] = {}
     references: tuple[str, ...] = ()
+    loss: str | None = None
     new: bool | None = None
 
     def fixes_for(self, framework: str | None) -> tuple[Fix, ...]:
@@ -148,10 +155,14 @@ class Reason(_Frozen):
 
 
 class NotEvaluable(_Frozen):
-    """A rule that could not be judged; `missing` maps each metric it lacked to the reason."""
+    """A rule that could not be judged; `missing` maps each metric it lacked to the reason.
+
+    `of` is the part of the step that its saving would come out of.
+    """
 
     rule: str
     title: str
+    of: str | None = None
     missing: Mapping[str, Reason]
 
     @property
@@ -301,19 +312,54 @@ class Timeline(_Frozen):
     shows: Mapping[str, tuple[Span, ...]]
 
 
-OutcomeCode: TypeAlias = Literal["finding", "minor", "nothing", "too_little"]
+class Part(_Frozen):
+    """A part of the mean step: useful work, or a loss.
+
+    `findings` are the rules whose savings come out of it, or that explain it; `saved_ms` is what those save at most.
+    `is_explained` says whether one of them is about it. `reasons` are what kept rules that are about it from judging.
+    The codes are those of `advisor.vocabulary.PARTS`.
+    """
+
+    part: str
+    is_useful: bool
+    ms: float
+    share: float
+    findings: tuple[str, ...] = ()
+    saved_ms: float = 0.0
+    is_explained: bool = False
+    reasons: tuple[Reason, ...] = ()
+
+
+class Accounting(_Frozen):
+    """The mean step in disjoint parts that add up to it.
+
+    `useful_share` is the useful work that no finding shortens, as a share of the step.
+    """
+
+    step_ms: float
+    useful_share: float
+    parts: tuple[Part, ...]
+
+    @property
+    def losses(self) -> list[Part]:
+        """What is no useful work, the largest first."""
+        return sorted((part for part in self.parts if not part.is_useful), key=lambda part: -part.ms)
+
+
+OutcomeCode: TypeAlias = Literal["finding", "loss", "minor", "nothing", "too_little"]
 
 
 class Outcome(_Frozen):
     """What the verdict says, in facts.
 
     Attributes:
-        code: `finding` where the first finding is the verdict, `minor` where no finding saves anything, `nothing` where
-            no rule fired, `too_little` where most rules could not be judged.
+        code: `finding` where the first finding is the verdict, `loss` where a loss without one is larger, `minor` where
+            no finding saves anything, `nothing` where no rule fired, `too_little` where most rules could not be judged.
         judged: How many rules could be judged.
         not_evaluable: How many could not.
         reason: The reason that most of those have.
         reason_rules: How many have it.
+        loss: The part of the accounting that is the verdict; null where none is.
     """
 
     code: OutcomeCode
@@ -321,6 +367,7 @@ class Outcome(_Frozen):
     not_evaluable: int
     reason: Reason | None = None
     reason_rules: int = 0
+    loss: str | None = None
 
 
 class Run(_Frozen):
@@ -340,6 +387,7 @@ class Run(_Frozen):
     suppressed: tuple[Suppressed, ...]
     metrics: Mapping[str, tuple[Mapping[str, Value], ...]]
     timeline: Timeline | None = None
+    accounting: Accounting | None = None
 
     @computed_field  # type: ignore[prop-decorator] # as above
     @property
@@ -350,15 +398,44 @@ class Run(_Frozen):
         words, rules = next(iter(times.most_common(1)), ("", 0))
         reason = by_words.get(words)
         unjudged = len(self.not_evaluable)
-        return Outcome(code=self._code, judged=self.judged, not_evaluable=unjudged, reason=reason, reason_rules=rules)
+        loss, code = self.unexplained, self._code
+        return Outcome(
+            code=code,
+            judged=self.judged,
+            not_evaluable=unjudged,
+            reason=reason,
+            reason_rules=rules,
+            loss=loss.part if loss and code == "loss" else None,
+        )
 
     @property
     def _code(self) -> OutcomeCode:
         if self.tells_too_little:
             return "too_little"
-        if any(finding.saving or finding.severity != "low" for finding in self.findings):
+        if self.unexplained:
+            return "loss"
+        if self._is_worth_a_verdict:
             return "finding"
         return "minor" if self.findings else "nothing"
+
+    @property
+    def _is_worth_a_verdict(self) -> bool:
+        return any(finding.saving or finding.severity != "low" for finding in self.findings)
+
+    @property
+    def unexplained(self) -> Part | None:
+        """The loss that is the verdict: the largest that no finding explains, unless the first finding saves more.
+
+        A smaller one than a tenth of the step is the verdict only where no finding is, and the job is not healthy.
+        """
+        known = self.accounting
+        if known is None or known.useful_share >= HEALTHY_SHARE:
+            return None
+        first = next((finding.saving for finding in self.findings if finding.saving), None)
+        loss = next((part for part in known.losses if not part.is_explained), None)
+        if loss is None or (first and loss.share <= first.high_share):
+            return None
+        return loss if loss.share >= 1 - HEALTHY_SHARE or not self._is_worth_a_verdict else None
 
     @property
     def worst(self) -> Severity | None:

@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 
 from advisor.metrics.metric import Metric
 from advisor.rules.book import Case, Fix, Parameter, Rule
-from advisor.text import quantity
+from advisor.text import percent, quantity
+from advisor.vocabulary import HEALTHY_SHARE, PARTS
 
 _HEAD: Final = (
     "A finding is a rule that fired. You can change every threshold in `advisor.yaml`: "
@@ -60,6 +61,25 @@ def metric_entry(metric: Metric) -> str:
     return _joined(f"## {metric.name}", metric.meaning, "\n".join(lines))
 
 
+_ACCOUNTING: Final = """
+The accounting divides the mean step of the rank that sets the pace. Each nanosecond is in one part: the step is the sum
+of useful work and of all losses. Where a device is at work, the first part in the table owns an instant that several
+share. Idle time belongs to its cause, as the metrics `*_idle_share` tell it.
+
+- `share` of a part: time of the part in the used steps / time of the used steps. Times are unions of intervals in whole
+  nanoseconds.
+- `saved_ms`: what the findings save of the part at most. Together they never save more than the part has.
+- `useful_share`: (useful work - what findings save of it) / step.
+- A finding explains a loss if its saving comes out of that part first, or if findings save more than half of the part.
+  The other losses are unexplained; `reasons` are what kept the rules about them from judging.
+
+A job has no problem only if `useful_share` is at least {healthy}. Otherwise, the largest unexplained loss is the
+verdict, unless the first finding saves more. Beside a finding that is worth a verdict, a loss takes its place only from
+{loss} of the step. If 5 % of the step or more is idle for unknown reasons, all idle time that no range of the host
+explains is of unknown cause.
+"""
+
+
 def metrics_page(metrics: Mapping[str, Metric]) -> str:
     """All metrics, by name."""
     head = (
@@ -68,6 +88,18 @@ def metrics_page(metrics: Mapping[str, Metric]) -> str:
         "is null, with the reason, and no rule takes it for good news."
     )
     return _joined("# Metrics", head, *(metric_entry(metrics[name]).strip() for name in sorted(metrics)))
+
+
+def accounting_page() -> str:
+    """How the accounting is computed, and its parts."""
+    rows = (
+        f"| `{part.code}` | {part.words} | {'useful' if part.is_useful else 'loss'} | "
+        f"{', '.join(f'`{pool}`' for pool in part.pools) or 'none'} |"
+        for part in PARTS.values()
+    )
+    table = "\n".join(("| part | what it is | | `saving.of` |", "| --- | --- | --- | --- |", *rows))
+    limits = {"healthy": percent(HEALTHY_SHARE), "loss": percent(1 - HEALTHY_SHARE)}
+    return _joined("# Accounting", _ACCOUNTING.format(**limits).strip(), table)
 
 
 class _Limit(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Final
 
 from advisor.model.report import SEVERITIES, NotEvaluable, Report, Run, Source, Track, Unreadable
 from advisor.present import document as doc
+from advisor.present.accounting import accounting
 from advisor.present.breakdown import OF_XLA, bars, figures
 from advisor.present.charts import chart_names, chart_words
 from advisor.present.findings import findings, order
@@ -106,7 +107,12 @@ def _more(amount: int, noun: str) -> tuple[doc.Block, ...]:
 def _breakdown(run: Run) -> doc.Section:
     numbers = figures(run)
     level = doc.Level.BOTH if run.source.framework in OF_XLA else _BEHIND
-    blocks = (bars(run), *((doc.Figures(numbers, level=level),) if numbers else ()), *_widgets(run, ("steps",)))
+    blocks = (
+        bars(run),
+        *accounting(run),
+        *((doc.Figures(numbers, level=level),) if numbers else ()),
+        *_widgets(run, ("steps",)),
+    )
     return doc.Section(f"Where {window(run.source.steps)} goes", blocks, id="breakdown", is_titled=False)
 
 

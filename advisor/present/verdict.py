@@ -8,7 +8,8 @@ from typing import Final
 from advisor.model.report import OUTLIERS, Finding, Place, Run, Steps
 from advisor.present.names import kernel_name
 from advisor.present.source import rank_name
-from advisor.text import count, interval, ms, one_line, percents
+from advisor.text import count, interval, ms, one_line, percent, percents
+from advisor.vocabulary import part_words
 
 _ON_DEVICE: Final = "device_ops"
 _OPS: Final = frozenset({_ON_DEVICE, "host_ops"})
@@ -30,14 +31,47 @@ def headline(run: Run) -> str:
     if known.code == "finding":
         first = run.findings[0]
         return " ".join(filter(None, (f"{title(first, run)}.", saving(first, run.source.steps))))
+    if known.code == "loss":
+        return f"{loss(run)} {cause(run)}"
     nothing = "Only small findings, and no saving," if known.code == "minor" else "No problem found"
-    return f"{nothing} by the {count(known.judged, 'rule')} that could be judged."
+    return f"{nothing} by the {count(known.judged, 'rule')} that could be judged{useful(run)}."
+
+
+def loss(run: Run) -> str:
+    """`62 % of each step is communication that no kernel overlaps.`; empty where that is not the verdict."""
+    part = run.unexplained
+    return f"{percent(part.share)} of {each_step(run)} is {part_words(part.part)}." if part else ""
+
+
+def cause(run: Run) -> str:
+    """What is known of the cause of that loss, or what kept it from being known."""
+    part = run.unexplained
+    if part is None:
+        return ""
+    if part.reasons:
+        return f"Cause unknown: {part.reasons[0].words}."
+    return "No rule knows a cause of it."
+
+
+def useful(run: Run) -> str:
+    """What the absence of findings rests on: `: 99 % of each step is kernels at work`."""
+    known = run.accounting
+    if known is None:
+        return ""
+    work = next((part_words(part.part) for part in known.parts if part.is_useful), "useful work")
+    return f": {percent(known.useful_share)} of {each_step(run)} is {work}"
+
+
+def each_step(run: Run) -> str:
+    """`each step`, or `the 13 ms recorded`."""
+    steps = run.source.steps
+    return "each step" if steps.marked or steps.step_mean_ms is None else f"the {ms(steps.step_mean_ms)} recorded"
 
 
 def qualified(run: Run) -> str:
     """Why that many rules could not be judged, where the verdict is not a finding; else empty."""
     known = run.outcome
-    if known.code == "finding" or known.reason is None:
+    if known.code in {"finding", "loss"} or known.reason is None:
         return ""
     if known.code == "too_little" and run.source.steps.marked and not run.source.steps.used:
         return "None of its steps is complete."

@@ -32,8 +32,8 @@ Framework: TypeAlias = Literal["pytorch", "tensorflow", "jax", "cuda", "any"]
 """`cuda` is a program of its own, of no framework. `any` is in `applies` one of which it could not be told."""
 Pool: TypeAlias = Literal[
     "compute", "memcpy", "memset", "collective", "input", "compile",
-    "gc_idle", "allocator_idle", "sync_idle", "host_bound_idle", "queued_idle", "dependency_idle", "outliers",
-    "host_work", "skew", "pipeline_wait",
+    "gc_idle", "allocator_idle", "sync_idle", "launch_gap", "host_busy", "queued_idle", "dependency_idle",
+    "outliers", "host_work", "skew", "pipeline_wait",
 ]  # fmt: skip
 """Parts of the step that a saving may come out of; no two of them share time.
 
@@ -42,6 +42,8 @@ without a device, `skew` what the ranks of a job wait for the latest of them, `p
 and receives: the job's, not each worker's.
 """
 
+LossCode: TypeAlias = Literal["unrecorded", "unknown"]
+"""Parts of the accounting that no saving comes out of."""
 
 _OF_FIXES: Final = ("when", "unless")
 _DEVICE: Final = "{{ device }}"
@@ -145,6 +147,8 @@ class Rule(_Strict):
     doubt: str | None = None
     """Where it holds, the confidence is one level lower."""
     saving: Saving | None = None
+    loss: LossCode | None = None
+    """The part of the period that the finding explains without a saving."""
     about: str | None = None
     """A metric whose value is the number of the one rank which a rule of scope `run` is about."""
     leads: bool = False

@@ -97,6 +97,14 @@ class Judgement:
     notes: tuple[str, ...] = ()
 
 
+class _Share(NamedTuple):
+    """What a rule may claim of a worker's step, and of the high end how much from which part of the step."""
+
+    low_ms: float
+    high_ms: float
+    parts: Mapping[str, float]
+
+
 @dataclass(frozen=True, slots=True)
 class _Fired:
     """A rule that fired: the row it is told of, all workers it holds for, and what the job's step gets shorter by.
@@ -294,8 +302,12 @@ def _levels(rule: Rule) -> bool:
 
 def _not_evaluable(rule: Rule, verdicts_: Iterable[Verdict], found: Measured) -> NotEvaluable:
     missing = dict.fromkeys(metric for verdict in verdicts_ for metric in verdict.missing)
+    of = rule.saving.of if rule.saving else None
     return NotEvaluable(
-        rule=rule.id, title=rule.heading(), missing={m: Reason.of(found.reasons.get(m, _UNKNOWN)) for m in missing}
+        rule=rule.id,
+        title=rule.heading(),
+        of=of,
+        missing={m: Reason.of(found.reasons.get(m, _UNKNOWN)) for m in missing},
     )
 
 
@@ -321,16 +333,14 @@ def _findings(fired: Sequence[_Fired], found: Measured) -> tuple[Finding | NotEv
     return (*_findings([f for f in fired if f.rule.id not in names], found), *failed)
 
 
-def _finding_of(
-    f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_Fired], found: Measured
-) -> Finding | NotEvaluable:
+def _finding_of(f: _Fired, shared: _Share | None, beneath: Iterable[_Fired], found: Measured) -> Finding | NotEvaluable:
     def told() -> Finding | NotEvaluable:
         return _finding(f, shared, beneath, found)
 
     return contained(told, partial(_failed, f.rule))
 
 
-def _cause(f: _Fired, ranked: Iterable[_Fired], shared: Mapping[str, tuple[float, float] | None]) -> str | None:
+def _cause(f: _Fired, ranked: Iterable[_Fired], shared: Mapping[str, _Share | None]) -> str | None:
     """The fired rule that explains this one, unless what is left of it is more than its causes take.
 
     That is the first one; of what all ranks lose, the one that evens them out most.
@@ -341,16 +351,17 @@ def _cause(f: _Fired, ranked: Iterable[_Fired], shared: Mapping[str, tuple[float
     rest, takes = shared[f.rule.id], [_takes(c, f, shared) for c in causes]
     if rest is None:
         return causes[0].rule.id
-    if rest[1] > max(takes):
+    if rest.high_ms > max(takes):
         return None
     return causes[takes.index(max(takes)) if _levels(f.rule) else 0].rule.id
 
 
-def _taker(f: _Fired, ranked: Iterable[_Fired], shared: Mapping[str, tuple[float, float] | None]) -> str | None:
+def _taker(f: _Fired, ranked: Iterable[_Fired], shared: Mapping[str, _Share | None]) -> str | None:
     """The first rule that saves out of the same part of the step, where that leaves nothing of what this one claims."""
-    if shared[f.rule.id] != (0.0, 0.0) or not f.high_ms:
+    share = shared[f.rule.id]
+    if share is None or share.high_ms or not f.high_ms:
         return None
-    return next((g.rule.id for g in ranked if (shared[g.rule.id] or (0, 0))[1] and _pools(f) & _pools(g)), None)
+    return next((g.rule.id for g in ranked if _high(shared[g.rule.id]) and _pools(f) & _pools(g)), None)
 
 
 def _pools(f: _Fired) -> set[tuple[object, str]]:
@@ -358,11 +369,15 @@ def _pools(f: _Fired) -> set[tuple[object, str]]:
     return {_key(f, pool) for pool in (saving.of, *saving.beyond)} if saving else set()
 
 
-def _takes(cause: _Fired, f: _Fired, shared: Mapping[str, tuple[float, float] | None]) -> float:
+def _takes(cause: _Fired, f: _Fired, shared: Mapping[str, _Share | None]) -> float:
     """What a cause takes of what another rule is about."""
     if _levels(f.rule) and not _levels(cause.rule):
         return cause.evens_ms
-    return (shared[cause.rule.id] or (0.0, 0.0))[1]
+    return _high(shared[cause.rule.id])
+
+
+def _high(share: _Share | None) -> float:
+    return 0.0 if share is None else share.high_ms
 
 
 def _root(rule: str, above: Mapping[str, str | None]) -> str:
@@ -371,22 +386,22 @@ def _root(rule: str, above: Mapping[str, str | None]) -> str:
     return rule
 
 
-def _rank(f: _Fired, saving: tuple[float, float] | None) -> tuple[object, ...]:
+def _rank(f: _Fired, saving: _Share | None) -> tuple[object, ...]:
     later = not (f.rule.leads and f.severity == "high")
     return later, saving is None, -_expected(saving, f.confidence), SEVERITIES.index(f.severity), f.rule.id
 
 
-def _expected(saving: tuple[float, float] | None, confidence: Confidence) -> float:
-    return 0.0 if saving is None else sum(saving) / 2 * CERTAINTY[confidence]
+def _expected(saving: _Share | None, confidence: Confidence) -> float:
+    return 0.0 if saving is None else (saving.low_ms + saving.high_ms) / 2 * CERTAINTY[confidence]
 
 
-def _shared_out(fired: Sequence[_Fired]) -> dict[str, tuple[float, float] | None]:
+def _shared_out(fired: Sequence[_Fired]) -> dict[str, _Share | None]:
     """Low and high saving per rule: what all claim from one part of a worker's step never exceeds that part.
 
     Causes take before what they explain, then those with more to win; a claim that is cut keeps its proportions.
     """
     left: dict[tuple[object, str], float] = {}
-    shared: dict[str, tuple[float, float] | None] = {}
+    shared: dict[str, _Share | None] = {}
     for f in sorted(fired, key=lambda f: (_depth(f, fired), -f.expected_ms, f.rule.id)):
         if f.rule.saving is None or f.low_ms is None or f.high_ms is None:
             shared[f.rule.id] = None
@@ -396,8 +411,7 @@ def _shared_out(fired: Sequence[_Fired]) -> dict[str, tuple[float, float] | None
         high = max(f.high_ms, 0.0)
         low = min(max(f.low_ms, 0.0), high)
         part = min(1.0, sum(left[pool] for pool in pools) / high) if high else 0.0
-        shared[f.rule.id] = (part * low, part * high)
-        _take(part * high, left, pools)
+        shared[f.rule.id] = _Share(part * low, part * high, _take(part * high, left, pools))
         if f.evens_ms:
             left = {_key(f, _UNEVEN): _pool_ms(f, _UNEVEN)} | left
             _take(min(part * f.evens_ms, left[_key(f, _UNEVEN)]), left, [_key(f, _UNEVEN)])
@@ -408,12 +422,15 @@ def _key(f: _Fired, pool: str) -> tuple[object, str]:
     return None if _of_all_ranks(pool) else f.row["worker"], pool
 
 
-def _take(claim: float, left: dict[tuple[object, str], float], pools: Iterable[tuple[object, str]]) -> None:
-    """Takes a claim out of what is left in the pools, the first one first."""
+def _take(claim: float, left: dict[tuple[object, str], float], pools: Iterable[tuple[object, str]]) -> dict[str, float]:
+    """Takes a claim out of what is left in the pools, the first one first; how much came out of each."""
+    parts = {}
     for pool in pools:
-        taken = min(claim, left[pool])
-        left[pool] -= taken
-        claim -= taken
+        if part := min(claim, left[pool]):
+            left[pool] -= part
+            claim -= part
+            parts[pool[1]] = part
+    return parts
 
 
 def _depth(f: _Fired, fired: Sequence[_Fired]) -> int:
@@ -427,7 +444,7 @@ def _pool_ms(f: _Fired, pool: str) -> float:
     return float(share) * float(mean) if isinstance(share, float) and isinstance(mean, float) else 0.0
 
 
-def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_Fired], found: Measured) -> Finding:
+def _finding(f: _Fired, shared: _Share | None, beneath: Iterable[_Fired], found: Measured) -> Finding:
     rule = f.rule
     shown, limits = _shown(f), _limits(f)
     worker = _worker(f)
@@ -437,6 +454,7 @@ def _finding(f: _Fired, shared: tuple[float, float] | None, beneath: Iterable[_F
         rule=rule.id,
         title=f.heading,
         severity=_carried(f.severity, saving) if rule.capped else f.severity,
+        loss=rule.loss,
         confidence=f.confidence,
         saving=saving,
         scope=Reach(
@@ -544,7 +562,7 @@ def _places(shown: Iterable[str], worker: int, found: Measured) -> tuple[Place, 
     return ()
 
 
-def _saving(f: _Fired, shared: tuple[float, float] | None) -> Saving | None:
+def _saving(f: _Fired, shared: _Share | None) -> Saving | None:
     """What is saved of the mean step; of that with the uneven steps, where it is they that get shorter."""
     rule = f.rule
     if shared is None or rule.saving is None:
@@ -555,14 +573,14 @@ def _saving(f: _Fired, shared: tuple[float, float] | None) -> Saving | None:
     step_ms = step_ms or f.row["step_mean_ms"]
     if not isinstance(step_ms, float) or not step_ms:
         return None
-    low, high = shared
     unprofiled_ms = f.row.get("unprofiled_step_ms")  # the profiler's cost is in the shares, not in what a job saves
     scale = unprofiled_ms / step_ms if isinstance(unprofiled_ms, float) and of != OUTLIERS else 1.0
     return Saving(
-        low_ms=scale * low,
-        high_ms=scale * high,
-        low_share=low / step_ms,
-        high_share=high / step_ms,
+        low_ms=scale * shared.low_ms,
+        high_ms=scale * shared.high_ms,
+        low_share=shared.low_ms / step_ms,
+        high_share=shared.high_ms / step_ms,
         of=of,
+        parts=shared.parts,
         method=" ".join(rule.saving.method.split()),
     )

@@ -56,6 +56,8 @@ def _of_run(run: Run) -> dict[str, Any]:
         "not_evaluable": [n.rule for n in run.not_evaluable],
         "passed": list(run.passed),
         "steps": [run.source.steps.used, _rounded(run.source.steps.step_ms)],
+        "outcome": [run.outcome.code, run.outcome.loss],
+        "accounting": {part.part: _rounded(part.share) for part in run.accounting.parts} if run.accounting else {},
         "breakdown": {name: _rounded(share) for name, share in run.breakdown.items()},
         "unknown": sum(value is None for value in run.metrics["run"][0].values()),
         "metrics": dict(_numbers(run)),

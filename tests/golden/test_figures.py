@@ -43,3 +43,10 @@ def test_the_brief_of_every_recording_is_valid_and_small(recording):
     text = render(profiles.check(path))
     assert len(text) <= MOST_BYTES
     jsonschema.validate(json.loads(text), SCHEMA)
+
+
+@pytest.mark.parametrize("recording", sorted(RECORD))
+def test_the_parts_of_the_accounting_add_up(recording):
+    for run in RECORD[recording]:
+        if run.get("steps", [0, None])[1] is not None:
+            assert sum(run["accounting"].values()) == pytest.approx(1, abs=1e-4)

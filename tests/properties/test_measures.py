@@ -22,7 +22,7 @@ from advisor.metrics.metric import Metric
 from advisor.metrics.steps import breakdown, idle, step_times
 from advisor.model.intervals import Union, nest
 from advisor.model.profile import SCHEMAS, Profile
-from advisor.vocabulary import CATEGORIES
+from advisor.vocabulary import CATEGORIES, PARTS
 from tests.effort import examples
 from tests.strategies import Pairs, intervals, profiles
 
@@ -117,6 +117,16 @@ def test_causes_sum_to_the_idle_time_to_the_nanosecond(made: Profile):
         assert not view.busy.within(frame["start_ns"], frame["end_ns"]).any()
         if view.total_ns:
             assert idle.idle(view)["idle_share"] == pytest.approx(length.sum() / view.total_ns)
+
+
+@some
+@given(profiles())
+def test_the_accounting_adds_up_to_the_steps_to_the_nanosecond(made: Profile):
+    for view in select_steps(made, "all").views:
+        parts = breakdown.accounting(view)
+        assert parts["time_ns"].sum() == view.total_ns
+        assert (parts["time_ns"] > 0).all()
+        assert set(parts["part"]) <= PARTS.keys()
 
 
 # ----------------------------------------------------------------------- what is known, and what is not

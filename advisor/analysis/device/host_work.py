@@ -19,12 +19,19 @@ PYTHON_NS: Final = 50_000  # interpreting the code around a launch takes 5 to 20
 _UNKNOWN_SHARE: Final = 0.05  # of the step: with more idle time of unknown cause, no cause's share is known
 _MOST_NAMES: Final = 3
 _MOST_PLACES: Final = 10
-_WRAPPERS: Final = r"\): (?:_call_impl|_wrapped_call_impl|decorate_context|wrapper|inner)$"  # around any function
+_WRAPPERS: Final = (
+    r"\): (?:_call_impl|_wrapped_call_impl|decorate_context|wrapper|inner)$|<module>$"  # around any function
+)
+_ROOT: Final = r"<module>$"  # the script itself, which tells nothing
+_WAITING: Final = r"\b(?:_value|block_until_ready|synchronize)$|(?i)^wait for completion|BlockHostUntilReady|::Await$"
 _NOTHING: Final = "nothing that was recorded"
 _DISPATCH: Final = ["op", "collective", *DRIVER_CALLS]
 _ACCOUNTED: Final = ["input", "compile", "gc", "allocator"]  # as in advisor.analysis.device.idle: causes of their own
 _WORK: Final = ["op", "annotation", "module", "python", "collective", *DRIVER_CALLS]
 _OF_OPS: Final = ["id", "worker", "thread", "kind", "name", "start_ns", "dur_ns", "step", "parent"]
+
+DOUBTFUL: Final = ("host_bound", "sync", "queued", "dependency", "unrecorded")
+"""Causes of idle time of which nothing is told where too much of it has an unknown one."""
 
 _SPAN: Final = ("start_ns", "dur_ns")
 _HANDED_OVER: Final = pl.col("step").is_not_null() & (pl.col("kind") != "pipeline")
@@ -93,10 +100,16 @@ def between_ops(view: DeviceView, steps: pl.DataFrame) -> Union:
     """When the host, in these steps, runs no framework op and nothing else that accounts for the time."""
     start = steps["host_start_ns"].to_numpy()
     windows = Union.of(start, start + steps["host_dur_ns"].to_numpy())
-    return minus(windows, view.once(_running) | view.host_spans("collective", *_ACCOUNTED))
+    elsewhere = view.once(running) | view.once(waits_for_results) | view.host_spans("collective", *_ACCOUNTED)
+    return minus(windows, elsewhere)
 
 
-def _running(view: DeviceView) -> Union:
+def waits_for_results(view: DeviceView) -> Union:
+    """When the host waits for the device or for a value from it, in a function or range that is called so."""
+    return spans(view.host.filter(pl.col("kind").is_in(["python", "annotation"]), named(_WAITING)))
+
+
+def running(view: DeviceView) -> Union:
     """When a training thread, or without a device one that works for it, runs a framework op or makes a call."""
     running = spans(view.once(training_ops).select("kind", *_SPAN).filter(pl.col("kind").is_in(_DISPATCH)))
     return running | handed_over(view) if view.device is None else running
@@ -114,7 +127,7 @@ def busiest(view: DeviceView, when: Union) -> pl.DataFrame:
     """
     ops = _during(view, when)
     own = ops.select("name", self_ns=own_ns(ops, "ns").clip(0)).group_by("name").sum()
-    own = own.with_columns(pl.col("name").cast(pl.String))
+    own = own.with_columns(_telling_name())
     nothing = pl.DataFrame({"name": [None], "self_ns": [minus(when, spans(ops)).total]}, schema=own.schema)
     return pl.concat([own, nothing]).group_by("name").sum().sort("self_ns", "name", descending=[True, False])
 
@@ -141,8 +154,14 @@ def telling(view: DeviceView, when: Union) -> pl.DataFrame:
     before = pl.col("end_ns").cum_max().shift(1).over("thread")
     outermost = ranges.filter(before.is_null() | (pl.col("start_ns") >= before))
     rest = busiest(view, minus(when, spans(outermost)))
-    longest = outermost.group_by("name").agg(pl.sum("self_ns")).with_columns(pl.col("name").cast(pl.String))
+    longest = outermost.group_by("name").agg(pl.sum("self_ns")).with_columns(_telling_name())
     return pl.concat([longest, rest]).group_by("name").sum().sort("self_ns", "name", descending=[True, False])
+
+
+def _telling_name() -> pl.Expr:
+    """The name as text; null for the script as a whole."""
+    name = pl.col("name").cast(pl.String)
+    return pl.when(~name.str.contains(_ROOT)).then(name).alias("name")
 
 
 def in_words(view: DeviceView, ran: pl.DataFrame) -> str:
@@ -278,7 +297,7 @@ def minus(union: Union, other: Union) -> Union:
 
 def _late(view: DeviceView, which: pl.Expr) -> Union:
     rows = view.once(gaps).filter(pl.col("host_bound_ns") > 0, which)
-    late = Union.of(rows["late_ns"].to_numpy(), rows["end_ns"].to_numpy())
+    late = Union.of(rows["late_ns"].to_numpy(), rows["due_ns"].to_numpy())
     return minus(late, view.host_spans(*_ACCOUNTED))
 
 

@@ -12,10 +12,11 @@ from advisor.analysis.device.holes import holes_in
 from advisor.analysis.device.steps import DeviceView
 from advisor.model.intervals import EMPTY, Ints
 from advisor.model.profile import named
-from advisor.vocabulary import HOST_RANGES, IDLE_CAUSES, LAUNCH_GAP_NS, QUEUED_GAP_NS
+from advisor.vocabulary import HOST_RANGES, IDLE_CAUSES, LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS
 
 _HOLES_SHARE: Final = 0.05  # of the steps: so long no queued graph waits between its nodes
 _GRAPH_LAUNCH: Final = r"^(?:cu|cuda|hip)GraphLaunch"
+_OF_HOST: Final = ("sync", "host_bound")
 CAUSES: Final = tuple(IDLE_CAUSES)
 
 
@@ -23,11 +24,12 @@ def gaps(view: DeviceView) -> pl.DataFrame:
     """Idle intervals of the view's device inside the used steps, each split by cause.
 
     Columns: window (row of `view.steps`), start_ns, end_ns, next (device op that ends the gap; null at the end of the
-    window), late_ns (the instant from which a host-bound part of the gap is host-bound: its start, or where a wait
-    returned), and `<cause>_ns` for every cause, which sum to end_ns - start_ns. All streams of the device are merged
-    first. Time under an input, compilation, garbage collection or allocator range belongs to that range; what is left
-    of a gap has one cause, told by when the next op was launched. Only a gap after a wait has two where the wait
-    returned over 1 ms before the gap's end: from then on the host does something else than to wait or to launch.
+    window), late_ns and due_ns (between which a host-bound part of the gap is host-bound: from its start, or where a
+    wait returned, until the launching call returned), and `<cause>_ns` for every cause, which sum to end_ns - start_ns.
+    All streams of the device are merged first. Time under an input, compilation, garbage collection or allocator range
+    belongs to that range. What is left of a gap is the host's until the call that launched the next op returns, and the
+    device's from then on. Of the host's part a wait owns what comes before it returns, where over 1 ms follows: from
+    then on the host does something else than to wait or to launch.
     """
     found = [view.busy.gaps(int(a), int(b)) for a, b in zip(view.starts, view.ends, strict=True)]
     frame = pl.DataFrame(
@@ -63,15 +65,29 @@ def _split(frame: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
         parts[f"{cause}_ns"] = now - so_far
         so_far = now
     rest = _cause_of_rest(frame, view)
-    late = np.where(rest == "sync", _returned(start, end, view), start)
-    before = late - start - covered.within(start, late)
-    after = end - late - covered.within(late, end)
-    parts |= {f"{cause}_ns": np.where(rest == cause, after, 0) for cause in CAUSES[len(HOST_RANGES) :]}
-    waited = rest == "sync"
-    parts["sync_ns"] = np.where(waited, before, 0)
-    parts["host_bound_ns"] = np.where(waited, after, parts["host_bound_ns"])
-    parts["late_ns"] = late
+    due = _launched(frame, rest)
+    late = np.where(rest == "sync", _returned(start, due, view), start)
+    of_device = np.where(np.isin(rest, _OF_HOST), _held_up(end - due, view), rest)
+    stretches = ((start, late, "sync"), (late, due, "host_bound"), (due, end, of_device))
+    for cause in CAUSES[len(HOST_RANGES) :]:
+        of_cause = [np.where(np.asarray(why) == cause, b - a - covered.within(a, b), 0) for a, b, why in stretches]
+        parts[f"{cause}_ns"] = np.sum(of_cause, axis=0)
+    parts |= {"late_ns": late, "due_ns": due}
     return frame.with_columns(pl.Series(name, values, dtype=pl.Int64) for name, values in parts.items())
+
+
+def _launched(frame: pl.DataFrame, rest: npt.NDArray[np.str_]) -> Ints:
+    """Until when each gap is the host's: until the launching call returned; all of it where the op starts at once."""
+    start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+    returned = frame["launched_ns"].fill_null(frame["end_ns"]).to_numpy().clip(start, end)
+    due: Ints = np.where(np.isin(rest, _OF_HOST), np.where(end - returned > SLOW_CALL_NS, returned, end), start)
+    return due
+
+
+def _held_up(wait_ns: Ints, view: DeviceView) -> npt.NDArray[np.str_]:
+    """What a launched op waits for on an idle device: long, and with no other device, for what was not recorded."""
+    is_unrecorded = (wait_ns > LAUNCH_GAP_NS) & (view.devices == 1)
+    return np.where(is_unrecorded, "unrecorded", "dependency")
 
 
 def _returned(start: Ints, end: Ints, view: DeviceView) -> Ints:
@@ -105,8 +121,8 @@ def _cause_of_rest(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.str_
     lacking = lacking | holes_in(frame, view)
     return np.select(
         [at_edge | lacking, host_is_late & was_waiting, host_is_late, untold, length <= QUEUED_GAP_NS],
-        ["unknown", "sync", "host_bound", "unknown", "queued"],
-        "dependency",
+        ["unknown", *_OF_HOST, "unknown", "queued"],
+        _held_up(length, view),
     )
 
 

@@ -16,7 +16,7 @@ from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.text import ms
-from advisor.vocabulary import LAUNCH_GAP_NS
+from advisor.vocabulary import HOST_RANGES, LAUNCH_GAP_NS
 
 _COPY: Final = r"^(?:cuda|hip|cu)Memcpy(?:[A-Z0-9]\w*)?$"
 _MEMSET: Final = r"^(?:cuda|hip|cu)Memset(?:[A-Z0-9]\w*)?$"
@@ -60,7 +60,8 @@ def _cost(view: DeviceView, ops: pl.DataFrame) -> Union:
     short = view.once(gaps).filter(late.is_between(1, LAUNCH_GAP_NS))  # in a longer one the host does something else
     dry = view.busy.last_end(short["start_ns"].to_numpy())
     after = short.filter(inside(calls, pl.DataFrame({"start_ns": np.maximum(dry - 1, 0)})))
-    idle = Union.of(after["start_ns"].to_numpy(), after["end_ns"].to_numpy()) if after.height else EMPTY
+    waiting = Union.of(after["start_ns"].to_numpy(), after["due_ns"].to_numpy()) if after.height else EMPTY
+    idle = minus(waiting, view.host_spans(*HOST_RANGES))  # what has a cause of its own is not theirs
     computing = spans(view.ops.filter(pl.col("kind").is_in(["kernel", "collective"])))
     return minus(calls | spans(ops) | idle, computing)
 
@@ -70,16 +71,20 @@ def _calls(view: DeviceView, ops: pl.DataFrame) -> pl.DataFrame:
 
 
 def _gains(view: DeviceView, ops: pl.DataFrame, share: float) -> tuple[float, float]:
-    """Step time given back if those calls returned at once; and if, on top, kernels hid what they do."""
+    """Step time given back if those calls returned at once; and if, on top, kernels hid what they do.
+
+    Neither is more than what the calls cost.
+    """
     trusted = view.once(trusted_replay)
     if not ops.height:
         return 0.0, 0.0
+    cost = view.per_step_ms(share * view.total_ns)
     if trusted is None:
-        return 0.0, view.per_step_ms(share * view.total_ns)
+        return 0.0, cost
     returning = trusted.without_calls(ops["launch"].unique().to_numpy())
     hidden = returning.with_durations(ops["id"].to_numpy(), np.zeros(ops.height, np.int64))
     least = trusted.saved_ms(returning)
-    return least, max(least, trusted.saved_ms(hidden))
+    return min(cost, least), min(cost, max(least, trusted.saved_ms(hidden)))
 
 
 SYNC_COPIES_PER_STEP = Metric(
@@ -95,8 +100,8 @@ SYNC_COPY_COST_SHARE = Metric(
     "sync_copy_cost_share",
     "share",
     "Part of the step in which nothing computes because of them.",
-    "time in those calls, in their copies, and idle for up to 1 ms after them, without what kernels and "
-    "collectives cover / step time",
+    "time in those calls, in their copies, and in gaps of up to 1 ms after them until the next launch, without what "
+    "kernels and collectives cover / step time",
     _SOURCE,
     _NEEDS,
     lambda view: device_places(view, _copies(view)),
@@ -111,7 +116,7 @@ SYNC_COPY_LEAST_GAIN_MS = Metric(
     "sync_copy_least_gain_ms",
     "ms",
     "Step time given back if those calls returned at once.",
-    f"replay in which they take no time and wait for nothing{_ELSE}0",
+    f"replay in which they take no time and wait for nothing, up to their cost{_ELSE}0",
     "advisor.analysis.device.replay",
     _NEEDS,
 )
@@ -119,7 +124,7 @@ SYNC_COPY_GAIN_MS = Metric(
     "sync_copy_gain_ms",
     "ms",
     "Step time given back if kernels hid the copies as well.",
-    f"the same with copies that take no time{_ELSE}sync_copy_cost_share x step_mean_ms",
+    f"the same with copies that take no time, up to their cost{_ELSE}sync_copy_cost_share x step_mean_ms",
     "advisor.analysis.device.replay",
     _NEEDS,
 )
@@ -164,8 +169,8 @@ SYNC_MEMSET_COST_SHARE = Metric(
     "sync_memset_cost_share",
     "share",
     "Part of the step in which nothing computes because of them.",
-    "time in those calls, in their memsets, and idle for up to 1 ms after them, without what kernels and "
-    "collectives cover / step time",
+    "time in those calls, in their memsets, and in gaps of up to 1 ms after them until the next launch, without what "
+    "kernels and collectives cover / step time",
     _SOURCE,
     _NEEDS,
     lambda view: device_places(view, _memsets(view)),
@@ -177,7 +182,8 @@ SYNC_MEMSET_GAIN_MS = Metric(
     "sync_memset_gain_ms",
     "ms",
     "Step time given back if those calls returned at once.",
-    f"replay in which they take no time and wait for nothing{_ELSE}sync_memset_cost_share x step_mean_ms",
+    "replay in which they take no time and wait for nothing, up to their cost"
+    f"{_ELSE}sync_memset_cost_share x step_mean_ms",
     "advisor.analysis.device.replay",
     _NEEDS,
 )

@@ -1,18 +1,24 @@
-"""Where the step goes: one priority sweep, in the order that the users of each framework know from its own tools."""
+"""Where the step goes: by a priority sweep, in the order that the users of each framework know from its own tools.
+
+The accounting gives each nanosecond to useful work or to a loss with its cause; findings and verdict rest on it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
+from advisor.analysis.device.host_work import DOUBTFUL, minus, running, unknown_idle
+from advisor.analysis.device.idle import CAUSES, gaps
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures, tabulates
 from advisor.model.intervals import EMPTY, Ints, Union
 from advisor.model.profile import named
-from advisor.vocabulary import CATEGORIES, DRIVER_CALLS
+from advisor.vocabulary import CATEGORIES, DRIVER_CALLS, LAUNCH_GAP_NS, PARTS
 
 _CODES: Final = tuple(CATEGORIES)
 _ON_DEVICE: Final = ("compute", "memcpy", "memset", "collective")  # at least so much, where ops were left out
@@ -60,6 +66,10 @@ _OF_TENSORFLOW: Final = (
 )
 _ON_CPU: Final = (_INPUT, _COLLECTIVE, _COMPILE, _Layer("host", host=_CODE | _CALLS))  # the executor computes
 _FRAMEWORKS_OF_XLA: Final = ("tensorflow", "jax")
+_DEVICE_PARTS: Final = {"compute": "kernel", "memcpy": "memcpy", "memset": "memset", "collective": "collective"}
+_WAITS: Final = ("input", "collective", "compile")
+_PARTS_SCHEMA: Final = {"part": pl.String, "time_ns": pl.Int64, "share": pl.Float64}
+_LATE: Final = pl.col("host_bound_ns")
 _SOURCE: Final = (
     "the sweep of torch-tb-profiler's overview, with every collective kernel counted as communication; of TensorFlow "
     "and JAX that of TensorFlow 2.12's step-time breakdown, with copies to the device apart from input"
@@ -157,6 +167,15 @@ def _sweep(view: DeviceView, steps: pl.DataFrame) -> Iterator[tuple[str, Ints]]:
     yield from owned.items()
 
 
+def owned_spans(view: DeviceView) -> Iterator[tuple[str, Union]]:
+    """For each category but the last, when it owns the time of the used steps."""
+    alike = _layers(view) is _OF_PYTORCH or not view.marked
+    before = EMPTY
+    for category, covered in view.once(_covered) if alike else _covered(view, _of_windows(view, view.steps)):
+        yield category, minus(covered, before)
+        before = covered
+
+
 def _covered(view: DeviceView, host: pl.DataFrame | None = None) -> list[tuple[str, Union]]:
     """Per layer its category, and the time that it or one before it covers; `host` are the host ops that count."""
     host, covered, found = view.host if host is None else host, EMPTY, []
@@ -187,3 +206,48 @@ def _of_windows(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
 
 def _spans(ops: pl.DataFrame, which: pl.Expr | None) -> Union:
     return EMPTY if which is None else spans(ops.filter(which))
+
+
+@tabulates("accounting")
+def accounting(view: DeviceView) -> pl.DataFrame:
+    """One row per part that takes time in the used steps: part, time_ns (in all of them), share (of them).
+
+    The times add up to the used steps to the nanosecond.
+    """
+    parts = _on_cpu(view) if view.device is None else {**dict(_busy(view)), **_idle(view)}
+    rows = [(code, parts[code], parts[code] / view.total_ns) for code in PARTS if parts.get(code)]
+    return pl.DataFrame(rows, schema=_PARTS_SCHEMA, orient="row")
+
+
+def _busy(view: DeviceView) -> Iterator[tuple[str, int]]:
+    """What runs on the device; of what overlaps the first counts."""
+    covered, so_far = EMPTY, 0
+    for part, kind in _DEVICE_PARTS.items():
+        covered = covered | spans(view.ops.filter(pl.col("kind") == kind))
+        now = _within(view, covered)
+        yield part, now - so_far
+        so_far = now
+
+
+def _idle(view: DeviceView) -> dict[str, int]:
+    """What the device waits for; where too much of it is unknown, nothing of it is known but the host's ranges."""
+    idle = view.once(gaps)
+    causes = {cause: int(idle[f"{cause}_ns"].sum()) for cause in CAUSES}
+    if view.total_ns and unknown_idle(view):
+        causes["unknown"] += sum(causes.pop(cause) for cause in DOUBTFUL)
+    if "host_bound" in causes:
+        short = int(idle.select(_LATE.filter(_LATE <= LAUNCH_GAP_NS).sum()).item())
+        causes |= {"launch_gap": short, "host_busy": causes.pop("host_bound") - short}
+    return causes
+
+
+def _on_cpu(view: DeviceView) -> dict[str, int]:
+    """Without a device: what is no wait is the framework's ops, or what lies between them."""
+    owned = {part: when for part, when in owned_spans(view) if part in _WAITS}
+    owned["operators"] = reduce(minus, owned.values(), view.once(running))
+    times = {part: _within(view, when) for part, when in owned.items()}
+    return times | {"between": view.total_ns - sum(times.values())}
+
+
+def _within(view: DeviceView, when: Union) -> int:
+    return int(when.within(view.starts, view.ends).sum())

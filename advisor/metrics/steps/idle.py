@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_work import minus, stalls, start_up, unknown_idle, waits_that_cost
+from advisor.analysis.device.host_work import DOUBTFUL, minus, stalls, start_up, unknown_idle, waits_that_cost
 from advisor.analysis.device.idle import CAUSES, gaps, graph_holes_ns
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
@@ -23,6 +23,9 @@ _SOURCE: Final = (
 _NEEDS: Final = ("device_ops", "device_ops.launch")
 _AMONG_KERNELS: Final = ("queued", "dependency")  # inside a CUDA graph too
 _ANY: Final = pl.lit(True)  # noqa: FBT003 - polars takes it so
+_BOUNDS: Final = {"host_bound": ("late_ns", "due_ns")} | dict.fromkeys(
+    ("dependency", "unrecorded"), ("due_ns", "end_ns")
+)
 _WORTH_NAMING_SHARE: Final = 0.01
 _SILENT: Final = "the host launches nothing, doing what was not recorded"
 _EITHER: Final = "a launch or other work was late, could not tell which"
@@ -33,8 +36,8 @@ def _longest(cause: str, only: pl.Expr = _ANY) -> Callable[[DeviceView], pl.Data
 
     def places(view: DeviceView) -> pl.DataFrame:
         found = view.once(gaps).filter(pl.col(f"{cause}_ns") > 0, only)
-        begin = found["late_ns" if cause == "host_bound" else "start_ns"]
-        mine = _owned(view, Union.of(begin, found["end_ns"]), cause)
+        begin, end = _BOUNDS.get(cause, ("start_ns", "end_ns"))
+        mine = _owned(view, Union.of(found[begin], found[end]), cause)
         window = np.searchsorted(view.starts, mine.starts, side="right") - 1
         # the op that was late is where to look; what the device waits for otherwise is not the next op's doing
         late = view.ops if cause == "host_bound" else view.ops.clear()
@@ -171,7 +174,7 @@ def idle(view: DeviceView) -> Mapping[str, Value]:
     values |= _launching(view, found)
     why = unknown_idle(view)
     startup, longest = view.once(start_up)
-    doubtful = {cause: share for cause, share in shares.items() if why and f"{cause}_idle_share" in _DOUBTFUL}
+    doubtful = {cause: share for cause, share in shares.items() if why and cause in DOUBTFUL}
     told = {_words(cause): share for cause, share in shares.items() if cause not in doubtful}
     told[_words("unknown")] -= startup
     if "host_bound" not in doubtful:
@@ -181,12 +184,13 @@ def idle(view: DeviceView) -> Mapping[str, Value]:
     values["graph_hole_share"] = graph_holes_ns(view) / view.total_ns
     values["idle_causes"] = _in_words(told | {longest: startup, _EITHER: sum(doubtful.values())})
     if why:
-        values |= dict.fromkeys(_DOUBTFUL, why)
+        values |= dict.fromkeys(_DOUBTFUL_METRICS, why)
     return values
 
 
-_DOUBTFUL: Final = (
-    *("host_bound_idle_share", "sync_idle_share", "queued_idle_share", "dependency_idle_share", "sync_idle_ms"),
+_DOUBTFUL_METRICS: Final = (
+    *(f"{cause}_idle_share" for cause in DOUBTFUL),
+    "sync_idle_ms",
     *("launch_gap_share", "launch_gaps_per_step", "launch_gap_recoverable_ms", "host_busy_share"),
 )
 

@@ -5,7 +5,7 @@ import pytest
 from advisor.model.missing import Missing
 from advisor.model.report import Reason, Run
 from advisor.present.verdict import culprit, headline, qualified, saving, saving_in_brief, title
-from tests.render_samples import INPUT_BOUND, RESNET, SAMPLES, THIRTY_TWO_BIT, changed, cpu_only
+from tests.render_samples import ACCOUNTING, INPUT_BOUND, RESNET, SAMPLES, THIRTY_TWO_BIT, changed, cpu_only, part
 from tests.render_samples import saving as won
 
 DASH = "\N{EN DASH}"
@@ -50,22 +50,72 @@ def test_the_verdict_is_the_first_finding_and_its_saving():
     assert qualified(RESNET) == ""
 
 
+WORKING = SAMPLES["healthy"].runs[0].accounting
+
+
 def unjudged(**reasons: str) -> Run:
     rules = [
         changed(RESNET.not_evaluable[1], rule=rule, missing={"m": Reason.of(Missing(why))})
         for rule, why in reasons.items()
     ]
-    return changed(RESNET, findings=(), passed=("x",) * 9, not_evaluable=tuple(rules))
+    return changed(RESNET, findings=(), passed=("x",) * 9, not_evaluable=tuple(rules), accounting=WORKING)
 
 
 def test_what_could_not_be_judged_qualifies_the_verdict():
     run = unjudged(a="no_shapes", b="no_shapes", c="few samples")
-    assert headline(run) == "No problem found by the 10 rules that could be judged."  # one is suppressed
+    of_work = "97 % of each step is kernels at work"
+    assert headline(run) == f"No problem found by the 10 rules that could be judged: {of_work}."  # one is suppressed
     assert qualified(run) == "3 more rules could not be judged (2 of them): recorded without `record_shapes=True`."
     assert (
         qualified(unjudged(a="no_shapes")) == "1 more rule could not be judged: recorded without `record_shapes=True`."
     )
     assert qualified(unjudged()) == ""
+
+
+def losing(share: float, *, first_ms: float | None = None, reasons: tuple[Reason, ...] = ()) -> Run:
+    """A run that loses so much of its 177.6 ms to communication that no finding explains."""
+    lost, work = part("collective", share, reasons=reasons), part("compute", 1 - share)
+    known = changed(ACCOUNTING, useful_share=1 - share, parts=(work, lost))
+    first = () if first_ms is None else (changed(INPUT_BOUND, saving=won(0, first_ms, "compute", "")),)
+    return changed(RESNET, accounting=known, findings=first, not_evaluable=())
+
+
+def test_a_large_loss_without_a_finding_is_the_verdict():
+    run = losing(0.62, first_ms=1.0, reasons=(Reason.of(Missing("no_collective_sizes")),))
+    assert (run.outcome.code, run.outcome.loss) == ("loss", "collective")
+    assert headline(run) == (
+        "62 % of each step is communication that no kernel overlaps. Cause unknown: the collectives have no sizes."
+    )
+    assert headline(losing(0.62)).endswith("No rule knows a cause of it.")
+
+
+@pytest.mark.parametrize(
+    ("share", "first_ms", "code"),
+    [
+        (0.101, None, "loss"),
+        (0.1, None, "nothing"),  # nine tenths are useful work
+        (0.2, 35.5, "loss"),  # of 177.6 ms: more than the finding saves
+        (0.2, 35.52, "finding"),
+    ],
+)
+def test_health_takes_nine_tenths_of_useful_work(share: float, first_ms: float | None, code: str):
+    assert losing(share, first_ms=first_ms).outcome.code == code
+
+
+def test_small_losses_are_the_verdict_only_where_nothing_else_is():
+    """18 % lost in three parts: the largest is named, unless a finding is about one."""
+    lost = [part("compute", 0.82), part("memcpy", 0.07), part("sync", 0.06), part("queued", 0.05)]
+    run = changed(losing(0.2), accounting=changed(ACCOUNTING, useful_share=0.82, parts=tuple(lost)))
+    assert run.outcome.loss == "memcpy"
+    assert changed(run, findings=(changed(INPUT_BOUND, saving=None, severity="medium"),)).outcome.code == "finding"
+    assert changed(run, findings=(changed(INPUT_BOUND, saving=None, severity="low"),)).outcome.loss == "memcpy"
+
+
+def test_a_part_of_another_version_stands_for_itself():
+    known = losing(0.62).accounting
+    renamed = [changed(one, part="warp_drive") if not one.is_useful else one for one in known.parts]
+    run = changed(losing(0.62), accounting=changed(known, parts=tuple(renamed)))
+    assert headline(run).startswith("62 % of each step is warp_drive.")
 
 
 def test_most_rules_without_an_answer_are_no_verdict_on_the_job():

@@ -198,11 +198,11 @@ def test_the_worst_workers_saving_counts():
     assert savings(judged(found, rule("a", **saving("input_gain_ms / 2", "input_gain_ms")))) == {"a": (15.0, 30.0)}
 
 
-@pytest.mark.parametrize(("idle", "of"), [(0.2, "host_bound_idle"), (0.0, "host_work")])
+@pytest.mark.parametrize(("idle", "of"), [(0.2, "launch_gap"), (0.0, "host_work")])
 def test_a_saving_is_told_of_the_first_part_that_has_any_time(idle, of):
     """A job without a GPU waits for no launches."""
-    found = measured({"input_share": 0.5, "host_bound_idle_share": idle, "host_work_share": 0.6})
-    parts = {"of": "host_bound_idle", "beyond": ("host_work",), "low_ms": 5, "high_ms": 9, "method": "m"}
+    found = measured({"input_share": 0.5, "launch_gap_share": idle, "host_work_share": 0.6})
+    parts = {"of": "launch_gap", "beyond": ("host_work",), "low_ms": 5, "high_ms": 9, "method": "m"}
     assert judged(found, rule("a", saving=parts)).findings[0].saving.of == of
 
 
@@ -302,9 +302,9 @@ def test_a_chain_of_causes_gathers_under_the_first():
 
 
 def test_rank_is_by_expected_saving_then_severity_then_name():
-    found = measured({"input_share": 0.3, "host_bound_idle_share": 0.3})
+    found = measured({"input_share": 0.3, "launch_gap_share": 0.3})
     rules = [
-        rule("unsure", confidence="low", **saving(20, 28, "host_bound_idle")),
+        rule("unsure", confidence="low", **saving(20, 28, "launch_gap")),
         rule("sure", **saving(10, 12)),
         rule("b"),
         rule("a"),

@@ -11,6 +11,7 @@ from advisor.analysis.device.host_work import (
     places,
     python_work,
     stalls,
+    telling,
     training_ops,
     unknown_waits,
 )
@@ -90,6 +91,34 @@ def test_the_busiest_ranges_are_told_by_their_own_time():
     ranges = busiest(trace, union((20, 110)))
     assert ranges.rows() == [("train", 49 * US), ("f", 30 * US), (None, 10 * US), ("cudaLaunchKernel", 1 * US)]
     assert in_words(trace, ranges) == "train (49 µs), f (30 µs), nothing that was recorded (10 µs)"
+
+
+@pytest.mark.parametrize(
+    ("name", "waits"),
+    [
+        ("$array.py:631 _value", True),
+        ("$api.py:2952 block_until_ready", True),
+        ("torch/cuda/__init__.py(954): synchronize", True),
+        ("Wait for completion", True),
+        ("PjRtStreamExecutorBuffer::Await", True),
+        ("$dataset.py:7 new_value", False),
+        ("$train.py:9 wait_for_it", False),
+    ],
+)
+def test_waiting_for_a_result_is_no_work_of_python(name: str, *, waits: bool):
+    host = [on_host("step", 0, 100), on_host("op", 0, 20), on_host("python", 30, 80, name=name)]
+    trace = view(profile([], host, [step(1, 0, 100, device=None)]))
+    assert us(between_ops(trace, trace.steps)) == ([(20, 30), (80, 100)] if waits else [(20, 100)])
+
+
+def test_the_script_as_a_whole_names_nothing():
+    host = [
+        on_host("python", 20, 99, name="train.py(1): <module>", thread=2),
+        on_host("python", 30, 60, name="f", thread=2, parent=0),
+    ]
+    trace = view(profile(DEVICE, host, STEPS))
+    names = {row[0] for ran in (busiest, telling) for row in ran(trace, union((20, 110))).rows()}
+    assert names == {"f", None, "cudaLaunchKernel"}
 
 
 def test_no_time_has_no_words():

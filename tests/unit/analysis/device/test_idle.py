@@ -31,6 +31,39 @@ def test_the_host_has_not_launched_yet():
     assert found(profile([kernel(0, 20, 0), kernel(60, 100, 58)], steps=STEP)) == [(20, 60, {"host_bound": 40})]
 
 
+def test_from_the_launch_on_the_device_is_the_cause():
+    # us        0    20   58  108
+    # kernels   =====         ======     launched at 58: up to 50 us are the price of launching
+    assert found(profile([kernel(0, 20, 0), kernel(108, 200, 58)], steps=[step(1, 0, 200)])) == [
+        (20, 108, {"host_bound": 88})
+    ]
+    assert found(profile([kernel(0, 20, 0), kernel(108.001, 200, 58)], steps=[step(1, 0, 200)])) == [
+        (20, 108.001, {"host_bound": 38, "dependency": 50.001})
+    ]
+
+
+@pytest.mark.parametrize(("launched", "host"), [(58, 38), (9, 0)])
+def test_a_launched_op_that_waits_long_waits_for_what_was_not_recorded(launched: float, host: float):
+    until = max(20, launched) + 1000.001
+    made = profile([kernel(0, 20, 0), kernel(until, 2000, launched)], steps=[step(1, 0, 2000)])
+    expected = {"host_bound": host, "unrecorded": 1000.001}
+    assert found(made) == [(20, until, {cause: us for cause, us in expected.items() if us})]
+
+
+def test_with_a_second_device_it_may_wait_for_that():
+    device = [kernel(0, 20, 0), kernel(1100, 2000, 58), kernel(0, 1090, 1, device=1)]
+    made = profile(device, steps=[step(1, 0, 2000)])
+    assert found(made) == [(20, 1100, {"host_bound": 38, "dependency": 1042})]
+
+
+def test_what_a_wait_leaves_is_split_at_the_launch_too():
+    # us        0    20  22        40            2000
+    # sync        |-------|                             10 to 22
+    # launched                      a at 40, 1.96 ms before the op
+    made = profile([kernel(0, 20, 0), kernel(2000, 2100, 40)], [on_host("sync", 10, 22)], [step(1, 0, 2100)])
+    assert found(made) == [(20, 2000, {"sync": 20, "unrecorded": 1960})]
+
+
 def test_launched_before_and_about_to_start_is_queued_up_to_5_us():
     made = profile([kernel(0, 20, 0), kernel(25, 50, 9), kernel(55.001, 100, 9)], steps=STEP)
     assert found(made) == [(20, 25, {"queued": 5}), (50, 55.001, {"dependency": 5.001})]

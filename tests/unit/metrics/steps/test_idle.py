@@ -9,9 +9,9 @@ from advisor.model.profile import Profile
 from tests.tables import kernel, measured, on_device, on_host, profile, step, view
 
 # ms        0    2  2.5      5      8    10
-# kernels   =====   ========       ======       the second launched at 2.4, the third at 7.9
+# kernels   =====   ========       ======       launched 30 us before
 LAUNCHING = profile(
-    [kernel(0, 2_000, 0), kernel(2_500, 5_000, 2_400), kernel(8_000, 10_000, 7_900)], steps=[step(1, 0, 10_000)]
+    [kernel(0, 2_000, 0), kernel(2_500, 5_000, 2_470), kernel(8_000, 10_000, 7_970)], steps=[step(1, 0, 10_000)]
 )
 
 
@@ -46,7 +46,7 @@ def test_short_host_bound_gaps_are_the_price_of_launching_and_long_ones_other_wo
 
 
 def test_a_gap_of_1_ms_is_short_and_one_under_the_floor_gives_nothing_back():
-    device = [kernel(0, 1_000, 0), kernel(2_000, 3_000, 1_900), kernel(3_001, 4_000, 3_000.5)]
+    device = [kernel(0, 1_000, 0), kernel(2_000, 3_000, 1_990), kernel(3_001, 4_000, 3_000.5)]
     values = idle(view(profile(device, steps=[step(1, 0, 4_000)])))
     assert values["launch_gaps_per_step"] == 2
     assert values["host_busy_share"] == 0
@@ -57,7 +57,7 @@ def test_long_gaps_with_nothing_recorded_on_the_host_are_told_apart():
     """Of 3.5 ms of late launches 3 ms are one gap, in 2 of which an op runs, or none."""
     late, silent = "the host has not yet launched the next op", "the host launches nothing, doing what was not recorded"
     assert idle(view(LAUNCHING))["idle_causes"] == f"{silent} (30 %); {late} (5 %)"
-    device = [kernel(0, 2_000, 0), kernel(2_500, 5_000, 2_400), kernel(8_000, 10_000, 7_900)]
+    device = [kernel(0, 2_000, 0), kernel(2_500, 5_000, 2_470), kernel(8_000, 10_000, 7_970)]
     busy = profile(device, [on_host("op", 5_000, 7_000)], [step(1, 0, 10_000)])
     assert idle(view(busy))["idle_causes"] == f"{late} (25 %); {silent} (10 %)"
 

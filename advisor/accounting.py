@@ -1,0 +1,91 @@
+"""The accounting of a run: each part of its mean step with the findings that explain it, or what to record."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from advisor import vocabulary
+from advisor.model.report import Accounting, Finding, NotEvaluable, Part, Reason, Value
+from advisor.vocabulary import PARTS
+
+_MAJORITY: Final = 0.5  # of a loss: with so much of it saved, a finding about another part explains it too
+
+Row = Mapping[str, Value]
+
+
+def account(
+    rows: Sequence[Row],
+    worker: int | None,
+    step_ms: float | None,
+    findings: Iterable[Finding],
+    unjudged: Sequence[NotEvaluable],
+) -> Accounting | None:
+    """The parts of the mean step of one worker; None where it has no time.
+
+    Args:
+        rows: That worker's rows of the table `accounting`.
+        worker: The one that sets the job's pace.
+        step_ms: Its mean step.
+        findings: The job's; what others of its workers save is not of this step.
+        unjudged: The rules that could not be judged.
+    """
+    if not rows or not step_ms:
+        return None
+    own = [finding for finding in findings if finding.scope.told_of in {worker, None}]
+    shares = {str(row["part"]): float(row["share"] or 0) for row in rows}
+    saved = _saved({code: share * step_ms for code, share in shares.items()}, own)
+    parts = tuple(
+        _part(PARTS[code], share, share * step_ms, own, saved[code], unjudged) for code, share in shares.items()
+    )
+    useful_ms = sum(part.ms - part.saved_ms for part in parts if part.is_useful)
+    return Accounting(step_ms=step_ms, useful_share=useful_ms / step_ms, parts=parts)
+
+
+def _saved(times: Mapping[str, float], findings: Iterable[Finding]) -> dict[str, dict[str, float]]:
+    """By part and rule what is saved at most, in ms: losses go before work, and never more than there is."""
+    remaining = dict(times)
+    saved: dict[str, dict[str, float]] = {part: {} for part in times}
+    for finding in findings:
+        for pool, claim in (finding.saving.parts if finding.saving else {}).items():
+            rest = claim
+            for part in (code for code in remaining if pool in PARTS[code].pools):
+                takes = min(rest, remaining[part])
+                remaining[part] -= takes
+                rest -= takes
+                saved[part][finding.rule] = saved[part].get(finding.rule, 0.0) + takes
+    return saved
+
+
+def _part(  # noqa: PLR0913, PLR0917 - a row of the table beside all that may explain it
+    part: vocabulary.Part,
+    share: float,
+    ms: float,
+    findings: Iterable[Finding],
+    saved: Mapping[str, float],
+    unjudged: Iterable[NotEvaluable],
+) -> Part:
+    about = {f.rule for f in findings if f.loss == part.code or (f.saving and f.saving.of in part.pools)}
+    rules = [f.rule for f in findings if f.rule in about or saved.get(f.rule)]
+    saved_ms = sum(saved.values())
+    is_explained = bool(about) or saved_ms > _MAJORITY * ms
+    is_open = not (is_explained or part.is_useful)
+    return Part(
+        part=part.code,
+        is_useful=part.is_useful,
+        ms=ms,
+        share=share,
+        findings=tuple(rules),
+        saved_ms=saved_ms,
+        is_explained=is_explained,
+        reasons=_reasons(part, unjudged) if is_open else (),
+    )
+
+
+def _reasons(part: vocabulary.Part, unjudged: Iterable[NotEvaluable]) -> tuple[Reason, ...]:
+    """What kept the rules about a part from judging, the most common first."""
+    of_rules = [{why.code: why for why in rule.missing.values()} for rule in unjudged if rule.of in part.pools]
+    times = Counter(code for reasons in of_rules for code in reasons)
+    words = {code: why for reasons in of_rules for code, why in reasons.items()}
+    return tuple(words[code] for code, _ in times.most_common())

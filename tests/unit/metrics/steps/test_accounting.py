@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+
+from advisor.metrics.steps.breakdown import accounting
+from advisor.model.profile import Profile
+from tests.tables import kernel, on_device, on_host, profile, step, view
+
+
+def parts(made: Profile) -> dict[str, float]:
+    """Each part's time in us."""
+    return {row["part"]: row["time_ns"] / 1e3 for row in accounting(view(made)).to_dicts()}
+
+
+def test_each_nanosecond_is_in_one_part():
+    # us          0    20   30   40   50   60   70   80   90  100  110
+    # kernel      =========                ====      ====        ====    at 0, 60, 80 and 106; launched 5 us before
+    # copy                 ====                                          25 to 40
+    # memset                         ====                                45 to 55
+    # collective       =========                                         15 to 50
+    # input                                     |----|                   70 to 78
+    device = [
+        kernel(0, 20, 0),
+        on_device("collective", 15, 50, 1, stream=8),
+        on_device("memcpy", 25, 40, 2, stream=9),
+        on_device("memset", 45, 55, 3, stream=9),
+        kernel(60, 70, 56),
+        kernel(80, 90, 79),
+        kernel(106, 110, 89),
+    ]
+    made = profile(device, [on_host("input", 70, 78)], [step(1, 0, 110)])
+    assert parts(made) == {
+        "compute": 44,
+        "memcpy": 15,
+        "memset": 10,
+        "collective": 10,  # 20 to 25 and 40 to 45
+        "input": 8,
+        "launch_gap": 7,  # 55 to 60 and 78 to 80
+        "dependency": 16,
+    }
+
+
+def test_long_gaps_before_a_launch_are_the_hosts():
+    device = [kernel(0, 100, 0), kernel(1_100, 1_200, 1_090), kernel(2_200.001, 2_300, 2_200)]
+    assert parts(profile(device, steps=[step(1, 0, 2_300)])) == {
+        "compute": pytest.approx(299.999),
+        "launch_gap": 1_000,
+        "host_busy": pytest.approx(1_000.001),
+    }
+
+
+def test_where_too_much_is_unknown_no_cause_is_told():
+    made = profile([kernel(0, 20, 0), kernel(30, 60), kernel(80, 100, 79)], steps=[step(1, 0, 100)])
+    assert parts(made) == {"compute": 70, "unknown": 30}
+
+
+def test_on_a_cpu_ops_are_the_useful_work():
+    # us        0    20        60      80   100
+    # input     |----|
+    # op             |--------------|            20 to 70, of which compile 30 to 40
+    # python    |----------------------------|
+    host = [on_host("input", 0, 20), on_host("op", 20, 70), on_host("compile", 30, 40), on_host("python", 0, 100)]
+    assert parts(profile([], host, [step(1, 0, 100, device=None)])) == {
+        "input": 20,
+        "compile": 10,
+        "between": 30,
+        "operators": 40,
+    }
+
+
+def test_a_worker_without_time_has_no_parts():
+    assert parts(profile([], [on_host("op", 5, 5)])) == {}

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advisor.accounting import account
+from advisor.model.missing import Missing
+from advisor.model.report import Accounting, Finding, NotEvaluable, Reach, Reason, Saving
+from advisor.vocabulary import PARTS, POOLS
+from tests.render_samples import INPUT_BOUND, changed
+
+ROWS = [{"part": "compute", "share": 0.5}, {"part": "memcpy", "share": 0.3}, {"part": "host_busy", "share": 0.2}]
+
+
+def finding(rule: str, of: str | None = None, told_of: int = 0, loss: str | None = None, **parts: float) -> Finding:
+    """A finding that claims these ms of these pools."""
+    high = sum(parts.values())
+    saving = (
+        Saving(low_ms=0, high_ms=high, low_share=0, high_share=high / 100, of=of, method="m", parts=parts)
+        if of
+        else None
+    )
+    reach = Reach(workers=(told_of,), steps=(), told_of=told_of)
+    return changed(INPUT_BOUND, rule=rule, saving=saving, scope=reach, loss=loss)
+
+
+def known(
+    *findings: Finding, unjudged: tuple[NotEvaluable, ...] = (), rows: list[dict[str, object]] = ROWS
+) -> Accounting:
+    found = account(rows, 0, 100.0, findings, unjudged)
+    assert found
+    return found
+
+
+def test_each_part_has_the_findings_that_save_of_it():
+    parts = {part.part: part for part in known(finding("a", "memcpy", memcpy=10, host_busy=5), finding("b")).parts}
+    assert {code: (part.ms, part.findings, part.saved_ms, part.is_explained) for code, part in parts.items()} == {
+        "compute": (50, (), 0, False),
+        "memcpy": (30, ("a",), 10, True),
+        "host_busy": (20, ("a",), 5, False),  # it is about the copies, and takes less than half of this
+    }
+
+
+def test_what_shortens_useful_work_objects_to_it():
+    assert known().useful_share == 0.5
+    assert known(finding("a", "compute", compute=20)).useful_share == 0.3
+
+
+def test_a_finding_of_another_worker_is_not_of_this_step():
+    assert known(finding("a", "memcpy", told_of=3, memcpy=10)).parts[1].findings == ()
+
+
+def test_a_finding_explains_a_loss_without_a_saving():
+    rows = [{"part": "compute", "share": 0.4}, {"part": "unknown", "share": 0.6}]
+    assert known(finding("holes", loss="unknown"), rows=rows).parts[1].is_explained
+
+
+def test_an_open_loss_tells_what_kept_its_rules_from_judging():
+    missing = {"x": Reason.of(Missing("no_copy_sizes")), "y": Reason.of(Missing("no_shapes"))}
+    often = {"x": Reason.of(Missing("no_shapes")), "y": Reason.of(Missing("no_shapes"))}
+    rules = (
+        NotEvaluable(rule="a", title="A", of="memcpy", missing=missing),
+        NotEvaluable(rule="b", title="B", of="memcpy", missing=often),
+        NotEvaluable(rule="c", title="C", of="compute", missing={"z": Reason.of(Missing("no_stacks"))}),
+    )
+    assert [why.code for why in known(unjudged=rules).parts[1].reasons] == ["no_shapes", "no_copy_sizes"]
+
+
+def test_the_work_of_a_cpu_is_shortened_last():
+    rows = [{"part": "between", "share": 0.2}, {"part": "operators", "share": 0.8}]
+    parts = known(finding("a", "host_work", host_work=30), rows=rows).parts
+    assert [part.saved_ms for part in parts] == [20, 10]
+
+
+def test_without_time_there_is_nothing_to_account_for():
+    assert account((), 0, 100.0, (), ()) is None
+    assert account(ROWS, 0, None, (), ()) is None
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(sorted(POOLS)), st.floats(0, 300)), max_size=8),
+    st.lists(st.sampled_from(sorted(PARTS)), unique=True, min_size=1),
+)
+def test_what_findings_save_of_a_part_never_exceeds_it(claims: list[tuple[str, float]], codes: list[str]):
+    rows = [{"part": code, "share": 1 / len(codes)} for code in codes]
+    claimed = [finding(f"r{i}", pool, **{pool: ms}) for i, (pool, ms) in enumerate(claims)]
+    accounting = known(*claimed, rows=rows)
+    assert all(0 <= part.saved_ms <= part.ms + 1e-9 for part in accounting.parts)
+    assert abs(sum(part.ms for part in accounting.parts) - 100) < 1e-9
+    assert 0 <= accounting.useful_share <= 1 + 1e-9
