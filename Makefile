@@ -18,7 +18,7 @@ install = { $(BIN)/python -m pip install --quiet uv && $(BIN)/uv pip install --q
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check cover fuzz soak docs bench score
+.PHONY: help demo test check cover fuzz soak docs bench score frameworks
 
 help: ## List these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -57,9 +57,13 @@ bench: $(VENV)/.installed ## Compare reader and check with the floor, on 1 GB, a
 	$(BIN)/python benchmarks/ranks.py $(BENCH)
 	$(BIN)/python benchmarks/xplane.py $(BENCH)
 	$(BIN)/python benchmarks/nsys.py $(BENCH)
+	$(BIN)/python benchmarks/counting.py
 
 score: $(VENV)/.installed ## Score findings and savings on jobs whose truth is known; writes docs/scorecard.md
 	$(BIN)/python benchmarks/scorecard.py
+
+frameworks: $(VENV)/.installed-torch ## Record a program of each framework (PYTHONS='... ...' that have them); writes docs/frameworks.md
+	$(BIN)/python benchmarks/frameworks.py $(or $(PYTHONS),$(BIN)/python)
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	$(call install,.)

@@ -52,10 +52,12 @@ class Hook:
             "keras": self._keras,
         }
         self._make: Make | None = None
+        self._inherited: list[Phases | None] = []
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew, as in a forked process: what its parent recorded is not its own."""
+        """Begin anew, as in a forked process: what its parent records is not its own, not even to be destroyed."""
+        self._inherited.append(getattr(self, "phases", None))
         self.marker = Marker(self.config["skip"])
         self.phases: Phases | None = None
         self.thread: int | None = None
@@ -76,6 +78,11 @@ class Hook:
     def _fail(self, error: Exception) -> None:
         self.is_over = True
         self.notes.add("failed", kind=type(error).__name__, number=getattr(error, "errno", None))
+        try:
+            if self.phases:
+                self.phases.abandon()  # a profiler that runs at exit crashes the interpreter
+        except Exception:
+            pass
 
     def _torch(self, torch: Any) -> None:
         from . import torch_profiler, torch_steps

@@ -72,6 +72,8 @@ class Marker:
 
     def _is_over(self, key: Hashable) -> bool:
         """Whether the slowest of those in the loop has been skipped often enough with this call."""
+        if self._calls[key] < self.skip:
+            return False
         loop = self._loop()
         return key in loop and min(loop.values()) >= self.skip and loop[key] == min(loop.values())
 
