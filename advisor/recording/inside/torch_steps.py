@@ -72,24 +72,26 @@ def watch_engine(module: Any, tick: Tick) -> None:
 def watch_root(tick: Tick) -> None:
     """Count the calls of the first module that is called: none encloses it.
 
-    The hook on all modules goes with its first call. It would cost each call, and torch.compile would trace twice.
+    What watches all modules goes with that call: it would cost each one. A global hook of torch would do the same, but
+    torch.compile warns of those and traces twice.
     """
-    hooks = sys.modules["torch"].nn.modules.module
-    compiling = _compiling()
+    module = sys.modules["torch"].nn.Module
+    original, compiling = module.__call__, _compiling()
     if compiling is _never:  # too old to say: a hook would be traced
         return
 
-    def first(root: Any, _: object) -> None:
-        if compiling():
-            return
-        handle.remove()
-        root.register_forward_hook(ended)
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not compiling():
+            module.__call__ = original
+            self.register_forward_hook(ended)
+        return original(self, *args, **kwargs)
 
     def ended(root: Any, _: object, __: object) -> None:
         if not compiling():
             tick("module", id(root), type(root).__name__, None)
 
-    handle = hooks.register_module_forward_pre_hook(first)
+    module.__call__ = call
 
 
 def _compiling() -> Callable[[], bool]:
