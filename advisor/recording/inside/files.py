@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -11,6 +12,7 @@ from typing import Any, Callable
 
 _LEVEL = 1  # of gzip: a trace is compressed while the program waits
 _HEAD = 4096
+_TAIL = 64
 
 
 def compressed(folder: str, name: str, export: Callable[[str], Any], block: dict[str, Any]) -> str:
@@ -29,6 +31,7 @@ def compressed(folder: str, name: str, export: Callable[[str], Any], block: dict
     packed = plain + ".gz"
     try:
         export(plain)
+        _require_end(plain)
         with open(plain, "rb") as source, gzip.open(packed, "wb", compresslevel=_LEVEL) as target:
             head, brace, rest = source.read(_HEAD).partition(b"{")
             comma = b"" if rest.lstrip()[:1] == b"}" else b","
@@ -39,6 +42,14 @@ def compressed(folder: str, name: str, export: Callable[[str], Any], block: dict
         for path in (plain, packed):
             if os.path.exists(path):
                 os.remove(path)
+
+
+def _require_end(path: str) -> None:
+    """Kineto writes to a full disk without a word: a trace that has no end is as bad as none."""
+    with open(path, "rb") as stream:
+        stream.seek(max(0, os.path.getsize(path) - _TAIL))
+        if not stream.read().rstrip().endswith(b"}"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
 
 def _placed(packed: str, folder: str, name: str) -> str:

@@ -1,0 +1,35 @@
+"""A recording is written whole or not at all, under a name of its own."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from advisor.recording.inside.files import compressed
+
+
+def write(content: str):
+    return lambda path: Path(path).write_text(content)
+
+
+@pytest.mark.parametrize("content", ['{"traceEvents": []}', ' {\n "a": {"b": 1}\n}\n', "{}"])
+def test_the_block_joins_what_the_profiler_wrote(tmp_path: Path, content: str):
+    path = compressed(str(tmp_path / "log"), "rank0", write(content), {"format": 1})
+    assert json.loads(gzip.decompress(Path(path).read_bytes())) == {**json.loads(content), "advisor": {"format": 1}}
+
+
+def test_two_jobs_in_one_folder_overwrite_nothing(tmp_path: Path):
+    paths = [compressed(str(tmp_path), "rank0", write("{}"), {"job": job}) for job in (1, 2)]
+    assert [Path(path).name for path in paths] == ["rank0.pt.trace.json.gz", "rank0-2.pt.trace.json.gz"]
+    assert [json.loads(gzip.decompress(Path(path).read_bytes()))["advisor"]["job"] for path in paths] == [1, 2]
+
+
+def test_a_trace_cut_by_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path):
+    with pytest.raises(OSError, match="No space left") as error:
+        compressed(str(tmp_path), "rank0", write('{"traceEvents": [{"ph"'), {})
+    assert error.value.errno == errno.ENOSPC
+    assert list(tmp_path.iterdir()) == []
