@@ -420,7 +420,7 @@ class Run(_Frozen):
 
     @property
     def _is_worth_a_verdict(self) -> bool:
-        return any(finding.saving or finding.severity != "low" for finding in self.findings)
+        return any(finding.saving or finding.loss or finding.severity != "low" for finding in self.findings)
 
     @property
     def unexplained(self) -> Part | None:

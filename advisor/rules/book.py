@@ -42,8 +42,8 @@ without a device, `skew` what the ranks of a job wait for the latest of them, `p
 and receives: the job's, not each worker's.
 """
 
-LossCode: TypeAlias = Literal["unrecorded", "unknown"]
-"""Parts of the accounting that no saving comes out of."""
+LossCode: TypeAlias = Literal["compile", "unrecorded", "unknown"]
+"""Parts of the accounting that a finding explains without a saving."""
 
 _OF_FIXES: Final = ("when", "unless")
 _DEVICE: Final = "{{ device }}"
