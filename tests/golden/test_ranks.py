@@ -159,7 +159,7 @@ def test_garbage_collection_on_one_rank_after_the_other_is_no_uneven_data(tmp_pa
 def test_the_bubbles_of_a_pipeline_are_named_and_its_stages_no_stragglers(tmp_path: Path):
     run, *_ = simulated("pipeline-bubbles", tmp_path)
     assert [(f.rule, [s.rule for s in f.symptoms]) for f in run.findings[:1]] == [
-        ("pipeline-bubbles", ["collective-waiting"])
+        ("pipeline-bubbles", ["communication-bound", "collective-waiting"])
     ]
     assert "8 stages and 4 micro-batches" in run.findings[0].says
     assert "straggler-rank" in {n.rule for n in run.not_evaluable}

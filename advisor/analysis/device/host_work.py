@@ -15,6 +15,9 @@ from advisor.model.profile import named
 from advisor.text import ms
 from advisor.vocabulary import DRIVER_CALLS, LAUNCH_GAP_NS
 
+BACKWARD: Final = r"^autograd::|Backward\d*(?:,|$)"
+"""Ops of a backward pass. Forward ops may speak of it too: FSDP's `RegisterPostBackwardFunction` is one."""
+
 PYTHON_NS: Final = 50_000  # interpreting the code around a launch takes 5 to 20 us; over 50 it is work of its own
 _UNKNOWN_SHARE: Final = 0.05  # of the step: with more idle time of unknown cause, no cause's share is known
 _MOST_NAMES: Final = 3
@@ -116,8 +119,19 @@ def running(view: DeviceView) -> Union:
 
 
 def optimizer_work(view: DeviceView) -> Union:
-    """When an optimizer updates its parameters, as `Optimizer.step#...` ranges tell."""
-    return spans(view.host.filter(pl.col("kind") == "annotation", named(r"^Optimizer\.step#")))
+    """When an optimizer updates its parameters, as `Optimizer.step#...` ranges tell.
+
+    A closure within the range computes forward and backward pass first (Lightning, LBFGS): what lies up to the end of
+    the last backward op is not the optimizer's.
+    """
+    updates = view.host.filter(pl.col("kind") == "annotation", named(r"^Optimizer\.step#"))
+    if not updates.height:
+        return EMPTY
+    backward = spans(view.host.filter(pl.col("kind") == "op", named(BACKWARD)))
+    start, end = updates["start_ns"].to_numpy(), updates.select(pl.col("start_ns") + pl.col("dur_ns")).to_series()
+    has_closure = backward.within(start, end.to_numpy()) > 0
+    begin = np.where(has_closure, np.maximum(start, backward.last_end(end.to_numpy())), start)
+    return Union.of(begin, end.to_numpy())
 
 
 def busiest(view: DeviceView, when: Union) -> pl.DataFrame:

@@ -51,22 +51,22 @@ def parts(view: DeviceView) -> pl.DataFrame:
     - attention: a softmax between batched products, with those products and what lies between, see `_in_attention`;
     - layout: conversions between NCHW and NHWC by name, and any transposition that a convolution launches;
     - chain: at least three elementwise kernels in a row on one stream over equally many elements (where shapes do not
-      tell: with equal grids and blocks), each able to depend on the one before, see `_independent`; those of one chain
+      tell: with equal grids and blocks), each able to depend on the one before, see `independent`; those of one chain
       share their `run`.
     """
-    rows = _with_words(view.once(kernels)).with_columns(part=pl.lit(None, PARTS))
+    rows = with_words(view.once(kernels)).with_columns(part=pl.lit(None, PARTS))
     rows = _with_part(rows, "optimizer", _in_optimizer(view, rows))
     rows = _with_part(rows, "attention", _in_attention(rows))
     rows = _with_part(rows, "layout", (pl.col("family") == "layout") & (pl.col("_reorders") | pl.col("_convolves")))
     size = pl.struct("elements", pl.when(pl.col("elements").is_null()).then(pl.struct("grid", "block")))
     has_size = pl.col("elements").is_not_null() | pl.col("grid").is_not_null()
     single = pl.col("part").is_null() & pl.col("family").is_in(_ELEMENTWISE) & has_size
-    rows = rows.with_columns(run=pl.struct("stream", single, size, _independent().cum_sum()).rle_id())
+    rows = rows.with_columns(run=pl.struct("stream", single, size, independent().cum_sum()).rle_id())
     return _with_part(rows, "chain", single & (pl.len().over("run") >= _LEAST_CHAIN)).drop(*_OF_NAMES, *_OF_OPS)
 
 
-def _with_words(rows: pl.DataFrame) -> pl.DataFrame:
-    """With what the words in names tell (`_OF_NAMES`, `_OF_OPS`), read once per name."""
+def with_words(rows: pl.DataFrame) -> pl.DataFrame:
+    """With what the words in names tell, read once per name: what `independent` asks."""
     names = rows.select("name").unique().with_columns(**_OF_NAMES)
     ops = rows.select("op_name").unique().with_columns(**_OF_OPS)
     rows = rows.join(names, on="name", how="left", maintain_order="left")
@@ -78,7 +78,7 @@ def part(view: DeviceView, name: str) -> pl.DataFrame:
     return view.once(parts).filter(pl.col("part") == name)
 
 
-def _independent() -> pl.Expr:
+def independent() -> pl.Expr:
     """Whether a kernel cannot work on what the one before it has written, as far as names and shapes tell.
 
     A fill or a random generator reads nothing. Ops of a graph bear the name of their layer (`layer_1/dropout/Mul`), and

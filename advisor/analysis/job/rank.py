@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from advisor.analysis.device.host_work import BACKWARD
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.hardware import Gpu
 from advisor.model.intervals import Ints, Union
@@ -144,7 +145,7 @@ def _shaped(calls: pl.DataFrame) -> pl.DataFrame:
 def trains(view: DeviceView) -> bool | None:
     """Whether a backward pass ran; None where no framework op tells."""
     name = view.host.filter(pl.col("kind") == "op")["name"].unique().cast(pl.String)
-    return bool(name.str.contains("^autograd::|Backward").any()) if len(name) else None
+    return bool(name.str.contains(BACKWARD).any()) if len(name) else None
 
 
 def _in_steps(calls: pl.DataFrame, view: DeviceView) -> pl.DataFrame:

@@ -16,7 +16,8 @@ from advisor.model.profile import named
 from advisor.text import ms
 
 _COMPUTES: Final = 0.25  # of the kernels' time: a stream with so much of it is one that the step computes on
-_GRAIN: Final = 0.01  # of the ops: so many may touch by the clock's grain
+_FEW: Final = 0.01  # of the ops
+_GRAIN_NS: Final = 2_000  # some recordings hold whole microseconds: an op may seem to begin before the last one's end
 _MOST_NAMES: Final = 3
 _NEEDS: Final = ("device_ops",)
 _SHARDED: Final = r"(?i)\bfsdp|FullySharded|fully_shard|PartitionedParameter|zero_?(?:3|stage)|DeepSpeedZero"
@@ -163,8 +164,8 @@ def _computes(view: DeviceView) -> pl.Expr:
 
 def _overlapping(ops: pl.DataFrame) -> bool:
     """Whether ops of one stream run at once: then the stream's number does not tell their order."""
-    behind = ops.sort("start_ns").select(over=_END.shift(1).over("stream") > pl.col("start_ns"))
-    return int(behind["over"].sum()) > _GRAIN * ops.height
+    behind = ops.sort("start_ns").select(over=_END.shift(1).over("stream") > pl.col("start_ns") + _GRAIN_NS)
+    return int(behind["over"].sum()) > _FEW * ops.height
 
 
 def _waits_for_computation(view: DeviceView, gathers: pl.DataFrame) -> pl.Series:

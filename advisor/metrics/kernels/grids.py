@@ -13,6 +13,7 @@ from advisor.analysis.device.roofline import gains_ms
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.missing import Missing
+from advisor.model.profile import named
 
 _REGISTERS: Final = 65_536  # per multiprocessor, allocated by the warp in units of 256
 _WARP: Final = 32
@@ -29,6 +30,12 @@ _LIMITS: Final = {
     10.0: (228, 32),
     12.0: (100, 24),
 }
+# Their launch takes the size of the whole grid in threads: hipExtModuleLaunchKernel, which hipBLASLt and rocBLAS call.
+_IN_THREADS: Final = r"^Cijk_"
+# Names of kernels that loop over tiles with a fixed number of blocks (CUTLASS, stream-K, cuDNN, nvJet, DeepGEMM).
+_PERSISTENT: Final = r"(?i)persist|stream_?k|_SK\d|^nvjet|deep_gemm|megakernel"
+_SIZES: Final = 3  # inputs of so many sizes on one grid
+_FIXED: Final = 0.5  # of the multiprocessors: small inputs share a small grid by chance
 _LAST_WAVE: Final = 1.2  # waves rounded up over waves: less costs too little to be worth a change
 _LOW_OCCUPANCY: Final = 0.25
 _TILED: Final = ["gemm", "convolution", "attention"]  # blocks of equal work; they hide latency without many threads
@@ -37,14 +44,46 @@ _OCCUPANCY_NEEDS: Final = (*_NEEDS, "device_ops.occupancy")
 
 
 def _launched(view: DeviceView) -> pl.DataFrame:
-    """The kernels, with blocks per multiprocessor wherever the device's multiprocessors are known."""
+    """The kernels, with blocks per multiprocessor wherever the device's multiprocessors are known.
+
+    A grid of 0 was not recorded: no kernel runs without a block. Tensile's launches give threads where others give
+    blocks.
+    """
     count = pl.lit(view.facts.get("sm_count"), pl.Float64)
-    return view.once(parts).with_columns(pl.coalesce("blocks_per_sm", pl.col("grid") / count))
+    in_threads = named(_IN_THREADS) & (pl.col("grid") >= pl.col("block")) & (pl.col("grid") % pl.col("block") == 0)
+    blocks = pl.when(in_threads.fill_null(value=False)).then(pl.col("grid") // pl.col("block")).otherwise("grid")
+    reported = pl.when(~in_threads.fill_null(value=False) & (pl.col("blocks_per_sm") > 0)).then("blocks_per_sm")
+    return view.once(parts).with_columns(pl.coalesce(reported, pl.when(blocks > 0).then(blocks) / count))
 
 
 def _few_blocks(view: DeviceView) -> pl.DataFrame:
+    """Kernels that leave multiprocessors idle because they have little to do, and not because they are made so."""
     is_optimizer = pl.col("part").eq_missing(pl.lit("optimizer"))  # more work per step makes none of it larger
-    return view.once(_launched).filter(pl.col("blocks_per_sm") < 1, ~is_optimizer)
+    few = view.once(_launched).filter(pl.col("blocks_per_sm") < 1, ~is_optimizer, ~_persistent())
+    return few.filter(~_beside_others(view, few))
+
+
+def _persistent() -> pl.Expr:
+    """Whether a kernel takes as many blocks as it was given multiprocessors, whatever there is to do.
+
+    Its name says so, or one launch shape serves inputs of several sizes.
+    """
+    sizes, grids = (pl.col(name).n_unique().over("name") for name in ("elements", "grid"))
+    measured = pl.col("elements").is_not_null() & (pl.col("blocks_per_sm") >= _FIXED)
+    return named(_PERSISTENT) | (measured & (sizes >= _SIZES) & (grids == 1)).fill_null(value=False)
+
+
+def _beside_others(view: DeviceView, few: pl.DataFrame) -> pl.Series:
+    """Whether other streams compute or communicate during half of each kernel: the rest of the device is in use."""
+    running = view.ops.filter(pl.col("kind").is_in(["kernel", "collective"])).select("stream", "start_ns", "dur_ns")
+    rows = few.with_row_index("row").select("row", "stream", "start_ns", "dur_ns")
+    covered = [pl.DataFrame(schema={"row": pl.UInt32, "others": pl.Boolean})]
+    for (stream,), of_stream in rows.group_by("stream") if running["stream"].n_unique() > 1 else ():
+        others = spans(running.filter(pl.col("stream") != stream))
+        start, dur = of_stream["start_ns"].to_numpy(), of_stream["dur_ns"].to_numpy()
+        is_beside = pl.Series("others", 2 * others.within(start, start + dur) >= dur)
+        covered.append(of_stream.select("row").with_columns(is_beside))
+    return rows.join(pl.concat(covered), on="row", how="left", maintain_order="left")["others"].fill_null(value=False)
 
 
 def _tails(view: DeviceView) -> pl.DataFrame:
@@ -68,7 +107,8 @@ FEW_BLOCKS_LOST_SHARE = Metric(
     "few_blocks_lost_share",
     "share",
     "Part of the multiprocessors' time in the step that kernels with too few blocks for them leave unused.",
-    "sum over kernels with under one block per multiprocessor, without the optimizer's, of time x (1 - blocks / "
+    "sum over kernels with under one block per multiprocessor, without the optimizer's, persistent ones and those "
+    "beside kernels or collectives of other streams for half of their time, of time x (1 - blocks / "
     "multiprocessors) / step time",
     "launch dimensions",
     _NEEDS,
@@ -78,7 +118,7 @@ FEW_BLOCKS_SHARE = Metric(
     "few_blocks_share",
     "share",
     "Part of the step in kernels with fewer blocks than the device has multiprocessors.",
-    "time of kernels with under one block per multiprocessor, without the optimizer's / step time",
+    "time of those kernels / step time",
     "launch dimensions",
     _NEEDS,
     lambda view: longest(_few_blocks(view)),

@@ -12,7 +12,11 @@ from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.roofline import REPLAYED, gains_ms
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.missing import Missing
+from advisor.model.profile import named
 
+_VOLUMES: Final = r"(?i)3d|ndhwc|ncdhw"
+_OF_VOLUMES: Final = 5
 _REMAINDER: Final = 0.25  # of their time, in a model of channels last
 _NEEDS: Final = ("device_ops", "device_ops.name")
 
@@ -33,6 +37,13 @@ LAYOUT_TRANSPOSE_OPS = Metric(
 )
 LAYOUT_TRANSPOSES_PER_STEP = Metric(
     "layout_transposes_per_step", "number", "Such kernels per step.", "kernels / steps", needs=_NEEDS
+)
+LAYOUT_DIMENSIONS = Metric(
+    "layout_dimensions",
+    "number",
+    "Dimensions of the tensors that are converted: 4 of images, 5 of volumes.",
+    "sides of the ops' largest input, of the kernels with the most time; from names with 3d or NDHWC 5; 0 without any",
+    needs=_NEEDS,
 )
 LAYOUT_LEAST_GAIN_MS = Metric(
     "layout_least_gain_ms",
@@ -55,6 +66,7 @@ _METRICS: Final = (
     LAYOUT_TRANSPOSE_MS,
     LAYOUT_TRANSPOSE_OPS,
     LAYOUT_TRANSPOSES_PER_STEP,
+    LAYOUT_DIMENSIONS,
     LAYOUT_LEAST_GAIN_MS,
     LAYOUT_GAIN_MS,
 )
@@ -67,4 +79,16 @@ def layouts(view: DeviceView) -> Mapping[Metric, Value]:
         return {}
     kernels = part(view, "layout")
     gains = gains_ms(view, kernels, pl.col("dur_ns") * _REMAINDER, pl.lit(0))
-    return dict(zip(_METRICS, (*extent(view, kernels), kernels.height / view.steps.height, *gains), strict=True))
+    number = kernels.height / view.steps.height
+    return dict(zip(_METRICS, (*extent(view, kernels), number, _dimensions(kernels), *gains), strict=True))
+
+
+def _dimensions(kernels: pl.DataFrame) -> Value:
+    """Of the tensors with the most time in conversions; unknown where neither shapes nor names say."""
+    if not kernels.height:
+        return 0.0
+    sides = pl.col("shape").str.count_matches(",") + 1
+    of_kernel = pl.when(named(_VOLUMES)).then(_OF_VOLUMES).otherwise(sides)
+    by_sides = kernels.group_by(sides=of_kernel).agg(pl.sum("dur_ns")).filter(pl.col("sides").is_in([4, _OF_VOLUMES]))
+    longest_first = by_sides.sort("dur_ns", "sides", descending=True)["sides"]
+    return float(longest_first[0]) if len(longest_first) else Missing("launching_ops_not_recorded")

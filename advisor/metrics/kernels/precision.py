@@ -15,6 +15,7 @@ from advisor.analysis.device.steps import DeviceView
 from advisor.inputs.hardware import Gpu
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.missing import Missing
+from advisor.model.profile import named
 
 _TO_TF32: Final = (0.35, 0.875)  # of the ratio of the peaks, at least and at most: see _TF32_SOURCE
 _TO_SIXTEEN_BITS: Final = (0.35, 0.75)
@@ -22,6 +23,8 @@ _FROM_TF32: Final = (0.7, 1.0)
 _BANDWIDTH: Final = (0.8, 1.0)
 _HALVED: Final = (0.75, 0.5)  # of a memory-bound kernel's time in 16 bits: half its bytes, where autocast reaches it
 _HALVING: Final = ["elementwise", "pooling", "cat"]
+_COMMAS_OF_2D: Final = 3  # of `[batch, channels, height, width]`
+_VOLUMES: Final = r"(?i)3d|ndhwc|ncdhw|vol2col|col2vol"
 _WORTH_TF32: Final = 1.5  # of the fp32 peak; GeForce boards multiply TF32 no faster than fp32
 _NEEDS: Final = ("device_ops", "device_ops.name")
 
@@ -38,7 +41,8 @@ TF32_OFF_SHARE = Metric(
     "tf32_off_share",
     "share",
     "Part of the step in which fp32 matrices are multiplied on the ordinary cores though the device has TF32.",
-    "time of fp32 matrix kernels judged unused, where TF32's peak is at least 1.5 times that of fp32 / step time",
+    "time of fp32 matrix kernels judged unused, where TF32's peak is at least 1.5 times that of fp32, without families "
+    "of which some kernel runs in TF32 and without convolutions in three or unknown dimensions / step time",
     "kernel names, then the launching op's dtype; peaks from the hardware table",
     _NEEDS,
     lambda view: longest(_tf32_off(view)),
@@ -46,6 +50,14 @@ TF32_OFF_SHARE = Metric(
 TF32_OFF_MS = Metric("tf32_off_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS)
 TF32_OFF_OPS = Metric(
     "tf32_off_ops", "text", "The ops that launched them.", "the three with the most time", needs=_NEEDS
+)
+TF32_OFF_SWITCHES = Metric(
+    "tf32_off_switches",
+    "text",
+    "Which of the two switches is off: `matmul`, `cudnn` or `both`.",
+    "by the families of those kernels",
+    "PyTorch: torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32",
+    _NEEDS,
 )
 TF32_LEAST_GAIN_MS = Metric(
     "tf32_least_gain_ms",
@@ -68,6 +80,7 @@ _TF32: Final = (
     TF32_OFF_SHARE,
     TF32_OFF_MS,
     TF32_OFF_OPS,
+    TF32_OFF_SWITCHES,
     TF32_LEAST_GAIN_MS,
     TF32_GAIN_MS,
 )
@@ -81,7 +94,13 @@ def tf32(view: DeviceView) -> Mapping[Metric, Value]:
         return dict.fromkeys(_TF32, _no_peaks(view))
     kernels, ratio = _tf32_off(view), gpu.tensor_core_gain("fp32", "tf32") or 1.0
     slow, fast = (_faster(gpu, ratio, _TO_TF32, end, 4) for end in (0, 1))
-    return dict(zip(_TF32, (*extent(view, kernels), *gains_ms(view, kernels, slow, fast)), strict=True))
+    gains = gains_ms(view, kernels, slow, fast)
+    return dict(zip(_TF32, (*extent(view, kernels), _switches(kernels), *gains), strict=True))
+
+
+def _switches(kernels: pl.DataFrame) -> str | None:
+    of_cudnn = (kernels["family"] == "convolution").unique().to_list()
+    return {(True,): "cudnn", (False,): "matmul"}.get(tuple(of_cudnn), "both" if of_cudnn else None)
 
 
 THIRTY_TWO_BIT_SHARE = Metric(
@@ -150,8 +169,21 @@ def _no_peaks(view: DeviceView) -> Missing:
 
 
 def _is_tf32_off(view: DeviceView) -> pl.Expr:
+    """Whether TF32 is switched off for a kernel: never where kernels of its family run with it, in any step.
+
+    Convolutions with three dimensions have engines without TF32, and one of unknown dimensions may be such a one.
+    """
     gain = view.gpu.tensor_core_gain("fp32", "tf32") if view.gpu and view.gpu.vendor == "NVIDIA" else None
-    return pl.lit((gain or 1.0) >= _WORTH_TF32) & (pl.col("verdict") == "unused") & (pl.col("dtype") == "fp32")
+    slow = pl.lit((gain or 1.0) >= _WORTH_TF32) & (pl.col("verdict") == "unused") & (pl.col("dtype") == "fp32")
+    flat = (pl.col("family") != "convolution") | (pl.col("shape").str.count_matches(",") == _COMMAS_OF_2D)
+    volume = named(_VOLUMES)
+    return slow & flat.fill_null(value=False) & ~volume & ~pl.col("family").is_in(view.once(_families_with_tf32))
+
+
+def _families_with_tf32(view: DeviceView) -> list[str]:
+    """Families of which some kernel runs in TF32: its switch, one for products and one for cuDNN, is on."""
+    ran = view.once(candidates).filter(pl.col("dtype") == "tf32", pl.col("verdict") == "used")
+    return ran["family"].cast(pl.String).unique().to_list()
 
 
 def _tf32_off(view: DeviceView) -> pl.DataFrame:

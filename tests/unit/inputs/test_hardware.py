@@ -45,6 +45,13 @@ def described(text: str) -> str | None:
         ("NVIDIA RTX 6000 Ada Generation", "rtx-6000-ada"),
         ("NVIDIA RTX 5000 Ada Generation", "rtx-5000-ada"),
         ("NVIDIA RTX 5000 Ada Generation Laptop GPU", "rtx-5000-ada-laptop"),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", "rtx-4090-laptop"),
+        ("NVIDIA GeForce RTX 3060 Laptop GPU", "rtx-3060-laptop"),
+        ("NVIDIA GeForce RTX 5090", "rtx-5090"),
+        ("NVIDIA GeForce RTX 5070 Ti", "rtx-5070-ti"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "rtx-pro-6000-blackwell"),
+        ("NVIDIA RTX A4000", "rtx-a4000"),
+        ("AMD Instinct MI355X", "mi355x"),
         ("NVIDIA A10", "a10"),
         ("NVIDIA A10G", "a10g"),
         ("NVIDIA A100-SXM4-40GB", "a100-sxm4-40gb"),
@@ -82,7 +89,7 @@ def test_a_name_in_full_is_one_entry(name: str, expected: str) -> None:
         *("Microsoft Basic Render Driver", "AMD A10-7850K Radeon R7", "Apple A10 GPU", "TPU v6 Lite"),
         *("NVIDIA RTX A1000", "NVIDIA RTX A2000 12GB", "NVIDIA A100X", "NVIDIA A2", "NVIDIA H20", "NVIDIA GB300"),
         *("NVIDIA GeForce RTX 3070 Ti Laptop GPU", "NVIDIA GeForce RTX 4080 SUPER", "NVIDIA GeForce RTX 4090 D"),
-        *("NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 3080 Ti", "NVIDIA TITAN RTX"),
+        *("NVIDIA GeForce RTX 5090 Laptop GPU", "NVIDIA GeForce RTX 3080 Ti", "NVIDIA TITAN RTX"),
         *("NVIDIA RTX 4000 Ada Generation Laptop GPU", "NVIDIA RTX 4000 Ada Generation", "Quadro RTX 6000"),
         *("NVIDIA GeForce RTX 3080 12GB", "NVIDIA GeForce RTX 3080 12 GB", "NVIDIA H200 NVL", "NVIDIA H100 96GB HBM3"),
         *("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA A10-24Q", "GRID A100-40C", "Tesla V100-FHHL-16GB"),
@@ -300,7 +307,7 @@ def test_tensor_cores_by_capability(capability: float | None, name: str, *, expe
 
 # FP32 operations per SM (CU) and clock: NVIDIA and AMD architecture white papers, an FMA counted as two.
 FP32_PER_CLOCK = {
-    "NVIDIA": {3.7: 384, 6.0: 128, 7.0: 128, 7.5: 128, 8.0: 128, 8.6: 256, 8.9: 256, 9.0: 256, 10.0: 256},
+    "NVIDIA": {3.7: 384, 6.0: 128, 7.0: 128, 7.5: 128, 8.0: 128, 8.6: 256, 8.9: 256, 9.0: 256, 10.0: 256, 12.0: 256},
     "AMD": {9.0: 128, 9.4: 256, 9.5: 256},
 }
 
@@ -412,7 +419,7 @@ def test_devices_of_kineto_traces(trace: str, expected: str) -> None:
         ("h200-single-step", "h200-sxm5-141gb"),
         ("llm-2.7b-a100-pageable", "a100-sxm4-80gb"),
         ("llm-3070ti-17k-kernels", "rtx-3070-ti"),
-        ("no-cuda-activity", None),
+        ("no-cuda-activity", "rtx-4070-ti"),
         ("no-metadata-table", None),
         ("non-nvidia-gpus-listed", "rtx-5000-ada-laptop"),  # and an Intel chip and a renderer, of no multiprocessors
         ("saxpy-mpi-a100-schema2.9", "a100-sxm4-40gb"),

@@ -8,6 +8,7 @@ from advisor.analysis.device.host_work import (
     in_words,
     launch_gaps,
     minus,
+    optimizer_work,
     places,
     python_work,
     stalls,
@@ -160,3 +161,19 @@ def test_places_are_those_of_used_steps_the_longest_first():
     trace = view(profile(DEVICE, host, [step(7, 0, 100), step(8, 100, 200)]))
     ranges = places(trace, trace.host.filter(trace.host["kind"] == "op"))
     assert ranges.select("step", "name", "op").rows() == [(8, "b", 1), (7, "a", 0)]
+
+
+def test_what_a_closure_computes_inside_the_optimizer_s_step_is_not_the_optimizer_s():
+    # us  0    100     400    600    900     the closure: forward to 400, backward to 600; then the update
+    update = on_host("annotation", 0, 900, name="Optimizer.step#AdamW.step")
+    forward, backward = on_host("op", 100, 400, name="aten::linear"), on_host("op", 400, 600, name="AddmmBackward0")
+    with_closure = view(profile([kernel(0, 1)], [update, forward, backward], [step(1, 0, 1000)]))
+    assert optimizer_work(with_closure).total == 300_000
+    plain = view(profile([kernel(0, 1)], [update, forward], [step(1, 0, 1000)]))
+    assert optimizer_work(plain).total == 900_000
+
+
+def test_a_hook_that_only_speaks_of_a_backward_pass_is_none():
+    update = on_host("annotation", 0, 900, name="Optimizer.step#AdamW.step")
+    hook = on_host("op", 100, 400, name="RegisterPostBackwardFunction, seq = 4")
+    assert optimizer_work(view(profile([kernel(0, 1)], [update, hook], [step(1, 0, 1000)]))).total == 900_000

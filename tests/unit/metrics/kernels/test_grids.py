@@ -14,7 +14,7 @@ from advisor.metrics.kernels.grids import (
 )
 from advisor.model.missing import Missing
 from tests.device_bound import ADD, GEMM, op, queued
-from tests.tables import A100, V100, Row, on_host
+from tests.tables import A100, V100, Row, kernel, on_device, on_host, profile, step, view
 
 H100 = A100 | {"name": "NVIDIA H100 80GB HBM3", "capability": 9.0, "sm_count": 132}
 MI250 = A100 | {"name": "AMD Instinct MI250X", "capability": 9.0, "sm_count": 110, "memory_bytes": 64 << 30}
@@ -34,6 +34,40 @@ def test_kernels_with_fewer_blocks_than_multiprocessors_leave_the_others_unused(
 def test_the_optimizer_s_kernels_are_left_out_as_a_larger_batch_does_not_fill_them():
     update = on_host("annotation", 0, 9, name="Optimizer.step#SGD.step")
     assert grids(queued((ADD, 980, {"blocks_per_sm": 0.25}), ranges=[update]))[FEW_BLOCKS_SHARE] == 0
+
+
+@pytest.mark.parametrize("name", ["void cudnn::batchnorm_fwtr_nhwc_semiPersist<float>", "nvjet_tst_64x8_64x16_2x1_v"])
+def test_kernels_that_loop_over_tiles_need_no_block_per_multiprocessor(name: str):
+    assert grids(queued((name, 980, {"blocks_per_sm": 0.8})))[FEW_BLOCKS_SHARE] == 0
+
+
+def test_one_grid_for_inputs_of_several_sizes_is_that_of_a_persistent_kernel():
+    sizes = [op("aten::add", [n, 1024]) for n in (100, 1000, 4000)]
+    ran = [(ADD, 300, {"on": i, "grid": 100}) for i in range(3)]
+    assert grids(queued(*ran, ops=sizes))[FEW_BLOCKS_SHARE] == 0
+    small = [(ADD, 300, {"on": i, "grid": 1}) for i in range(3)]
+    assert grids(queued(*small, ops=sizes))[FEW_BLOCKS_SHARE] == pytest.approx(900 / 920)
+
+
+def test_a_grid_of_zero_was_not_recorded():
+    values = grids(queued((ADD, 500, {"grid": 0, "blocks_per_sm": 0.0}), (ADD, 480, {"grid": 54})))
+    assert values[FEW_BLOCKS_FILL] == pytest.approx(0.5)
+    assert isinstance(grids(queued((ADD, 980, {"grid": 0})))[FEW_BLOCKS_SHARE], Missing)
+
+
+def test_tensile_counts_its_grid_in_threads():
+    name = "Cijk_Ailk_Bljk_BBS_BH_MT128x128x64_MI16x16x1_SN"
+    values = grids(queued((name, 980, {"grid": 11 * 256, "block": 256, "blocks_per_sm": 25.6}), device=MI250))
+    assert values[FEW_BLOCKS_FILL] == pytest.approx(0.1)
+
+
+def test_a_kernel_beside_another_stream_leaves_it_the_rest_of_the_device():
+    device_ops = [kernel(20, 520, 2, blocks_per_sm=0.25, name=ADD, stream=7)]
+    beside = on_device("collective", 0, 500, stream=20)
+    step_of = [step(1, 0, 1000, host=(0, 3))]
+    alone = grids(view(profile(device_ops, [], step_of, devices=[A100])))
+    assert alone[FEW_BLOCKS_SHARE] > 0
+    assert grids(view(profile([*device_ops, beside], [], step_of, devices=[A100])))[FEW_BLOCKS_SHARE] == 0
 
 
 def test_blocks_per_multiprocessor_follow_from_the_grid_where_the_profiler_does_not_say():

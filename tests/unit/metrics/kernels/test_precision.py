@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from advisor.metrics.kernels.precision import (
@@ -10,6 +12,7 @@ from advisor.metrics.kernels.precision import (
     TF32_OFF_MS,
     TF32_OFF_OPS,
     TF32_OFF_SHARE,
+    TF32_OFF_SWITCHES,
     THIRTY_TWO_BIT_MS,
     THIRTY_TWO_BIT_SHARE,
     mixed_precision,
@@ -32,7 +35,12 @@ UNKNOWN: Row = {"device": 0, "name": "Something New", "capability": 13.0}
 BIG = op("aten::mm", [4096, 4096], [4096, 4096], dtype="float")
 WIDE = op("aten::mm", [64, 100_000], [100_000, 64], dtype="float")
 RELU = op("aten::clamp_min", [4096, 4096], dtype="float")
-OPS = [BIG, WIDE, RELU]
+IMAGES = op("aten::cudnn_convolution", [64, 64, 56, 56], [64, 64, 3, 3], dtype="float")
+VOLUMES = op("aten::cudnn_convolution", [4, 64, 32, 56, 56], [64, 64, 3, 3, 3], dtype="float")
+OPS = [BIG, WIDE, RELU, IMAGES, VOLUMES]
+TF32_CONV = "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x128x16_tensor16x8x8_kernel"
+FP32_CONV = "ampere_scudnn_128x64_relu_xregs_large_nn_v1"
+FP32_CONV_3D = "void implicit_convolve3d_sgemm<float, float, 1024, 5, 5, 3, 3, 3, 1, false, false, true>"
 
 
 def test_fp32_products_on_an_a100_run_up_to_7_times_as_fast_as_tf32():
@@ -78,10 +86,32 @@ def test_tf32_products_become_at_most_twice_as_fast():
 
 
 def test_no_kernel_is_claimed_by_both():
-    ran = [(SGEMM, 500, {"on": 0}), (TF32, 300, {"on": 0}), (GEMM, 180, {"on": 0})]
+    ran = [(SGEMM, 500, {"on": 0}), (TF32_CONV, 300, {"on": 3}), (GEMM, 180, {"on": 0})]
     step = queued(*ran, ops=OPS)
     assert tf32(step)[TF32_OFF_SHARE] == pytest.approx(0.5)
     assert mixed_precision(step)[THIRTY_TWO_BIT_SHARE] == pytest.approx(0.3)
+
+
+def test_a_family_of_which_kernels_run_in_tf32_has_its_switch_on():
+    values = tf32(queued((SGEMM, 500, {"on": 0}), (TF32, 10, {"on": 0}), ops=OPS))
+    assert (values[TF32_OFF_SHARE], values[TF32_OFF_SWITCHES]) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("ran", "switches"),
+    [
+        ([(SGEMM, 500, {"on": 0}), (TF32_CONV, 100, {"on": 3})], "matmul"),
+        ([(TF32, 500, {"on": 0}), (FP32_CONV, 100, {"on": 3})], "cudnn"),
+        ([(SGEMM, 500, {"on": 0}), (FP32_CONV, 100, {"on": 3})], "both"),
+    ],
+)
+def test_products_and_convolutions_have_switches_of_their_own(ran: list[Any], switches: str):
+    assert tf32(queued(*ran, ops=OPS))[TF32_OFF_SWITCHES] == switches
+
+
+@pytest.mark.parametrize(("name", "on"), [("FP32_CONV", 4), ("FP32_CONV_3D", 3), ("FP32_CONV", None)])
+def test_convolutions_of_volumes_or_of_unknown_shape_may_have_no_tf32(name: str, on: int | None):
+    assert tf32(queued((globals()[name], 500, {"on": on}), ops=OPS))[TF32_OFF_SHARE] == 0
 
 
 def test_a_geforce_board_gains_by_16_bits_what_tf32_does_not_give():
@@ -103,10 +133,10 @@ def test_without_knowing_the_gpu_or_16_bits_nothing_is_said():
     assert set(mixed_precision(step).values()) == {Missing("no_sixteen_bit_tensor_cores")}
 
 
-@pytest.mark.parametrize(("metric", "name"), [(TF32_OFF_SHARE, SGEMM), (THIRTY_TWO_BIT_SHARE, TF32)])
+@pytest.mark.parametrize(("metric", "name"), [(TF32_OFF_SHARE, SGEMM), (THIRTY_TWO_BIT_SHARE, TF32_CONV)])
 def test_places_are_the_kernels_themselves(metric: Metric, name: str):
     assert metric.where
-    rows = metric.where(queued((SGEMM, 50, {"on": 0}), (TF32, 30, {"on": 0}), (GEMM, 10, {}), ops=OPS))
+    rows = metric.where(queued((SGEMM, 50, {"on": 0}), (TF32_CONV, 30, {"on": 3}), (GEMM, 10, {}), ops=OPS))
     assert rows["name"].to_list() == [name]
 
 

@@ -1,0 +1,66 @@
+"""Programs that XLA compiled, as JAX dispatches them: one for the step, or one for every op."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.steps import DeviceView
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.missing import Missing
+
+_MOST_NAMES: Final = 4
+_NEEDS: Final = ("device_ops", "device_ops.hlo_module")
+_ELSEWHERE: Final = Missing("xla_frameworks_only")
+
+
+EXECUTABLES_PER_STEP = Metric(
+    "executables_per_step",
+    "number",
+    "Compiled programs that run on the device per step, one after another.",
+    "changes of the XLA module from kernel to kernel of a stream / steps: at least so many",
+    needs=_NEEDS,
+)
+EXECUTABLE_KINDS = Metric(
+    "executable_kinds", "number", "How many different programs these are.", "distinct XLA modules", needs=_NEEDS
+)
+KERNELS_PER_EXECUTABLE = Metric(
+    "kernels_per_executable",
+    "number",
+    "Kernels of such a program; one compiled step has tens or hundreds.",
+    "median over programs in a row of their kernels",
+    needs=_NEEDS,
+)
+EXECUTABLE_NAMES = Metric(
+    "executable_names", "text", "Which programs run most often.", "the four with the most runs", needs=_NEEDS
+)
+
+_METRICS: Final = (EXECUTABLES_PER_STEP, EXECUTABLE_KINDS, KERNELS_PER_EXECUTABLE, EXECUTABLE_NAMES)
+
+
+@measures(*_METRICS)
+def executables(view: DeviceView) -> Mapping[Metric, Value]:
+    """What JAX dispatches; unknown of other frameworks, and where no kernel bears its module."""
+    if not view.total_ns or view.device is None:
+        return {}
+    if view.process.get("framework") != "jax":
+        return dict.fromkeys(_METRICS, _ELSEWHERE)
+    runs = _runs(view)
+    if not runs.height:
+        return {}
+    often = runs.group_by("module").len().sort("len", "module", descending=[True, False]).head(_MOST_NAMES)
+    return {
+        EXECUTABLES_PER_STEP: runs.height / view.steps.height,
+        EXECUTABLE_KINDS: float(runs["module"].n_unique()),
+        KERNELS_PER_EXECUTABLE: float(runs.select(pl.median("kernels")).item()),
+        EXECUTABLE_NAMES: ", ".join(f"{module} ({number / view.steps.height:.3g})" for module, number in often.rows()),
+    }
+
+
+def _runs(view: DeviceView) -> pl.DataFrame:
+    """A row per run of kernels of one module on a stream: module, kernels."""
+    kernels = view.used_ops.filter(pl.col("kind") == "kernel", pl.col("hlo_module").is_not_null())
+    ordered = kernels.sort("stream", "start_ns").select("stream", module=pl.col("hlo_module").cast(pl.String))
+    return ordered.group_by("stream", "module", run=pl.struct("stream", "module").rle_id()).agg(kernels=pl.len())

@@ -1,0 +1,188 @@
+"""Kernels that only move data: how much of the time they take, which follow each other, and what fusing them saves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.kernel_groups import independent, parts, with_words
+from advisor.analysis.device.kernels import TYPE, extent, longest
+from advisor.analysis.device.roofline import REPLAYED, gains_ms, memory_ns
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.profile import named
+from advisor.text import ms, percent
+
+_WORDS: Final = {
+    "copy": "copies and casts",
+    "elementwise": "elementwise",
+    "normalisation": "norms",
+    "softmax": "softmax",
+    "reduction": "reductions",
+    "cat": "concatenation",
+    "layout": "layout changes",
+    "index": "indexing",
+    "rng": "random numbers",
+    "pooling": "pooling",
+}
+_LARGE: Final = 1 << 16  # elements: a kernel on fewer is as long as its launch, not as its bytes
+_BYTES: Final = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8}
+_PASSES: Final = 2  # through memory, that a link of a chain costs: written by one kernel, read by the next
+_FUSABLE: Final = (0.5, 1.0)  # of the links, at least and at most
+_PORTIONS: Final = (0.5, 0.9)  # of a kernel's time that may go
+_MOST: Final = 3
+_CASTS: Final = r"^aten::_to_copy$"
+_CAST_TYPES: Final = r":Cast$|/convert_element_type$"
+_NEEDS: Final = ("device_ops", "device_ops.name")
+
+
+MOVING_KERNEL_SHARE = Metric(
+    "moving_kernel_share",
+    "share",
+    "Part of the kernel time in kernels that only move data: memory bandwidth limits them, not arithmetic.",
+    "time of copy, elementwise, normalisation, softmax, reduction, concatenation, layout, index, random-number and "
+    "pooling kernels, without the optimizer's / time of all compute kernels",
+    "NVIDIA GPU Performance Background User's Guide: their arithmetic intensity is below any GPU's ridge",
+    _NEEDS,
+    lambda view: longest(_moving(view)),
+)
+MOVING_MS = Metric("moving_ms", "ms", "The same, per step.", "union of those kernels / steps", needs=_NEEDS)
+MOVING_KINDS = Metric(
+    "moving_kinds",
+    "text",
+    "Which kinds these are, in parts of the kernel time.",
+    "the four with the most",
+    needs=_NEEDS,
+)
+CHAIN_LINKS = Metric(
+    "chain_links",
+    "text",
+    "Which of them follow each other on the same values, with their time per step.",
+    "pairs in a row on a stream over equally many elements, at least 65,536, within one layer's scope where ops are "
+    "named by layer, by launching ops; the three with the most",
+    needs=_NEEDS,
+)
+FUSABLE_BYTES = Metric(
+    "fusable_bytes",
+    "bytes",
+    "Bytes per step that such pairs write and read again, which one kernel for both would not.",
+    "sum over pairs of 2 x elements x bytes of the second one's type / steps",
+    "shapes and types of the launching ops",
+    _NEEDS,
+)
+FUSABLE_LEAST_MS = Metric(
+    "fusable_least_ms",
+    "ms",
+    "Step time that fusing them gives back at least.",
+    f"half of those bytes at the full memory bandwidth, at most half of a kernel's time{REPLAYED}",
+    needs=_NEEDS,
+)
+FUSABLE_MS = Metric(
+    "fusable_ms",
+    "ms",
+    "Step time that fusing them gives back at most.",
+    f"all of those bytes at the full memory bandwidth, at most all but a tenth of a kernel's time{REPLAYED}",
+    needs=_NEEDS,
+)
+_MOVING: Final = (
+    MOVING_KERNEL_SHARE,
+    MOVING_MS,
+    MOVING_KINDS,
+    CHAIN_LINKS,
+    FUSABLE_BYTES,
+    FUSABLE_LEAST_MS,
+    FUSABLE_MS,
+)
+
+
+@measures(*_MOVING)
+def moving(view: DeviceView) -> Mapping[Metric, Value]:
+    """What moves data and what of it could be one kernel; nothing without a device."""
+    if not view.total_ns or view.device is None:
+        return {}
+    rows, links = view.once(_moving), view.once(_links)
+    all_ns = int(view.once(parts)["dur_ns"].sum())
+    saved, dur = pl.col("saved_ns"), pl.col("dur_ns")
+    slow, fast = (
+        dur - pl.min_horizontal(saved * part, dur * most) for part, most in zip(_FUSABLE, _PORTIONS, strict=True)
+    )
+    values = (
+        int(rows["dur_ns"].sum()) / all_ns if all_ns else 0.0,
+        view.per_step_ms(float(spans(rows).within(view.starts, view.ends).sum())),
+        _kinds(rows, all_ns),
+        _pairs(view, links),
+        int(links["saved_bytes"].sum()) // view.steps.height,
+        *gains_ms(view, links, slow, fast),
+    )
+    return dict(zip(_MOVING, values, strict=True))
+
+
+CAST_SHARE = Metric(
+    "cast_share",
+    "share",
+    "Part of the step in kernels that only change the type of values.",
+    "time of copy kernels launched in aten::_to_copy, or by a Cast or convert_element_type op / step time",
+    needs=_NEEDS,
+    where=lambda view: longest(_casts(view)),
+)
+CAST_MS = Metric("cast_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS)
+CASTS_PER_STEP = Metric("casts_per_step", "number", "Such kernels per step.", "kernels / steps", needs=_NEEDS)
+
+
+@measures(CAST_SHARE, CAST_MS, CASTS_PER_STEP)
+def casts(view: DeviceView) -> Mapping[Metric, Value]:
+    """Casts that are kernels of their own; nothing without a device."""
+    if not view.total_ns or view.device is None:
+        return {}
+    rows = _casts(view)
+    share, time_ms, _ = extent(view, rows)
+    return {CAST_SHARE: share, CAST_MS: time_ms, CASTS_PER_STEP: rows.height / view.steps.height}
+
+
+def _moving(view: DeviceView) -> pl.DataFrame:
+    is_optimizer = pl.col("part").eq_missing(pl.lit("optimizer"))
+    return view.once(parts).filter(pl.col("family").is_in(list(_WORDS)), ~is_optimizer)
+
+
+def _links(view: DeviceView) -> pl.DataFrame:
+    """Kernels that read what the kernel before them wrote: with `before`, its op, `saved_bytes` and `saved_ns`.
+
+    Small kernels in between, as the casts of a layer's weights, end no chain; a product does. So does what is
+    independent of the kernel before, see `independent`.
+    """
+    large = view.once(parts).filter(pl.col("elements") >= _LARGE).sort("stream", "start_ns")
+    is_moving = pl.col("family").is_in(list(_WORDS)) & ~pl.col("part").eq_missing(pl.lit("optimizer"))
+    rows = with_words(large).with_columns(moves=is_moving, follows=~independent())
+    previous = {name: pl.col(name).shift().over("stream") for name in ("moves", "elements", "op_name")}
+    chained = pl.col("moves") & pl.col("follows") & previous["moves"] & (pl.col("elements") == previous["elements"])
+    size = pl.col("op_dtype").replace_strict(_BYTES, default=None, return_dtype=pl.Int64)
+    rows = rows.with_columns(before=previous["op_name"], saved_bytes=_PASSES * pl.col("elements") * size)
+    return rows.filter(chained.fill_null(value=False), pl.col("saved_bytes").is_not_null()).with_columns(
+        saved_ns=memory_ns(pl.col("saved_bytes"), view.gpu, 1.0)
+    )
+
+
+def _kinds(rows: pl.DataFrame, all_ns: int) -> str | None:
+    times = rows.group_by(pl.col("family").cast(pl.String)).agg(pl.sum("dur_ns")).sort("dur_ns", descending=True)
+    return ", ".join(f"{_WORDS[family]} {percent(ns / all_ns)}" for family, ns in times.head(_MOST + 1).rows()) or None
+
+
+def _pairs(view: DeviceView, links: pl.DataFrame) -> str | None:
+    kinds = [pl.coalesce(pl.col(name).str.extract(TYPE), name).alias(name) for name in ("before", "op_name")]
+    pairs = links.group_by(kinds).agg(pl.sum("dur_ns"), number=pl.len())
+    longest_first = pairs.sort("dur_ns", "op_name", descending=[True, False]).head(_MOST)
+    texts = [
+        f"{before} then {after} ({number / view.steps.height:.3g} x, {ms(view.per_step_ms(ns))})"
+        for before, after, ns, number in longest_first.rows()
+    ]
+    return ", ".join(texts) or None
+
+
+def _casts(view: DeviceView) -> pl.DataFrame:
+    copies = view.once(parts).filter(pl.col("family") == "copy")
+    casting = view.host.filter(named(_CASTS)).select(op="id")
+    inner = view.host.join(casting, left_on="parent", right_on="op", how="semi").select(op="id")
+    ids = pl.concat([casting, inner])["op"].implode()
+    return copies.filter(pl.col("op").is_in(ids) | pl.col("op_name").str.contains(_CAST_TYPES).fill_null(value=False))

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from advisor.metrics.host import executables as programs
+from advisor.metrics.host.executables import executables
+from advisor.model.missing import Missing
+from tests.tables import kernel, profile, step, view
+
+
+def trace(modules: list[str], framework: str = "jax", steps: int = 1):
+    ran = [kernel(10 * i, 10 * i + 5, hlo_module=module) for i, module in enumerate(modules)]
+    each = 10 * len(modules) / steps
+    marks = [step(n, n * each, (n + 1) * each) for n in range(steps)]
+    recorded = view(profile(ran, [], marks))
+    return replace(recorded, process={**recorded.process, "framework": framework}, _computed={})
+
+
+def test_op_by_op_every_kernel_is_a_program_of_its_own():
+    values = executables(trace(["jit_add", "jit_multiply", "jit_sqrt", "jit_tanh"] * 5))
+    assert values[programs.EXECUTABLES_PER_STEP] == 20
+    assert values[programs.EXECUTABLE_KINDS] == 4
+    assert values[programs.KERNELS_PER_EXECUTABLE] == 1
+    assert values[programs.EXECUTABLE_NAMES] == "jit_add (5), jit_multiply (5), jit_sqrt (5), jit_tanh (5)"
+
+
+def test_a_compiled_step_is_one_program():
+    values = executables(trace(["jit_step"] * 40))
+    assert values[programs.EXECUTABLES_PER_STEP] == 1
+    assert values[programs.KERNELS_PER_EXECUTABLE] == 40
+
+
+@pytest.mark.parametrize("framework", ["pytorch", "tensorflow"])
+def test_other_frameworks_have_no_such_programs(framework: str):
+    assert isinstance(executables(trace(["jit_step"], framework))[programs.EXECUTABLES_PER_STEP], Missing)
