@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from typer.testing import CliRunner
@@ -16,15 +16,17 @@ from advisor.errors import BUG_EXIT_CODE
 from advisor.metrics import METRICS
 from advisor.present.reference import accounting_page, metrics_page, rule_page, rules_index
 from advisor.resources import rules_folder
-from advisor.rules.book import load
+from advisor.rules.book import Rule, load
 
 HERE = Path(__file__).parent
+SKILL = HERE.parent / "skills/advisor/references"
 COMMANDS: tuple[list[str], ...] = (
     [],
     ["check"],
     ["compare"],
     ["excerpt"],
     ["comment"],
+    ["mcp"],
     ["rules"],
     ["rules", "list"],
     ["rules", "show"],
@@ -51,6 +53,8 @@ def pages() -> dict[Path, str]:
     made[HERE / "accounting.md"] = accounting_page()
     made[HERE / "usage.md"] = usage_page()
     made[HERE / "python.md"] = python_page()
+    made[SKILL / "commands.md"] = skill_commands()
+    made[SKILL / "rules.md"] = skill_rules(rules.values())
     return made
 
 
@@ -79,6 +83,27 @@ def usage_page() -> str:
         *(f"## advisor {' '.join(words)}".rstrip() + f"\n\n```text\n{_help(words)}\n```" for words in COMMANDS),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def skill_commands() -> str:
+    """Every command with what it does, for the skill of coding agents."""
+    rows = [f"| `advisor {' '.join(words)}` | {_purpose(words)} |" for words in COMMANDS if words]
+    return "\n".join(["# Commands", "", "Each prints its options with `--help`.", "", *_TABLE, *rows, ""])
+
+
+_TABLE = ("| command | what it does |", "| --- | --- |")
+
+
+def _purpose(words: list[str]) -> str:
+    """The first sentence of a command's help, which stands below its usage."""
+    return _help(words).split("\n\n")[1].replace("\n", " ").strip()
+
+
+def skill_rules(rules: Iterable[Rule]) -> str:
+    """Every finding by its id, for the skill."""
+    rows = [f"| `{rule.id}` | {rule.heading()} | {rule.saving.of if rule.saving else ''} |" for rule in rules]
+    head = ("# Findings", "", "`advisor rules show ID` prints conditions, thresholds, fixes and sources.", "")
+    return "\n".join([*head, "| id | says | saves from |", "| --- | --- | --- |", *rows, ""])
 
 
 PYTHON = """\

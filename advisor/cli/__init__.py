@@ -316,6 +316,23 @@ def comment(
             typer.echo(f"advisor: {plain(done.line)}")
 
 
+@app.command()
+def mcp() -> None:
+    """Serve six tools to coding agents, by the Model Context Protocol on standard input and output.
+
+    The tools are check, finding, metric, compare, excerpt and record_recipe. All of them only read, and only in the
+    folders that the client gives.
+    """
+    try:
+        from advisor.server import serve
+    except ModuleNotFoundError as error:
+        if error.name != "mcp":
+            raise
+        raise UsageError("advisor mcp needs an extra: pip install 'gpu-advisor[mcp]'") from None
+    sys.stdout = sys.__stdout__  # the protocol's own: JSON that no CI runner reads
+    serve()
+
+
 def main() -> None:
     """Entry point of the `advisor` command, and the only place that catches AdvisorError."""
     gc.set_threshold(_OBJECTS)

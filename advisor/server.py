@@ -1,0 +1,230 @@
+"""The check as tools for coding agents: a server of the Model Context Protocol on standard input and output."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import unquote, urlparse
+
+import anyio
+import anyio.from_thread
+import anyio.lowlevel
+import anyio.to_thread
+from mcp.server.fastmcp import Context, FastMCP
+from mcp.server.session import ServerSession
+from mcp.types import ClientCapabilities, RootsCapability, ToolAnnotations
+
+from advisor import engine
+from advisor.errors import UsageError
+from advisor.inputs.discover import discover
+from advisor.metrics import METRICS
+from advisor.model.brief import NOTE
+from advisor.model.report import Finding, Report, Run, Value
+from advisor.options import Options
+from advisor.present.recording import recording
+from advisor.render import brief
+from advisor.text import one_line, plain, shortened
+
+Client = Context[ServerSession, None, Any]
+_T = TypeVar("_T")
+_Stamp = tuple[tuple[str, int, int], ...]
+
+MOST_BYTES: Final = 20_000
+"""The size of an answer."""
+
+_ITEMS: Final = (400, 200, 100, 50, 20, 10, 5, 2, 1)
+_LETTERS: Final = 16  # of a text, per item that a list may have
+_FEW_LETTERS: Final = 40
+_KEEP: Final = 4
+_READ: Final = ToolAnnotations(readOnlyHint=True, destructiveHint=False, idempotentHint=True, openWorldHint=False)
+_INSTRUCTIONS: Final = (
+    "Tells why a GPU job is slow, from profiles of PyTorch (Kineto), TensorFlow and JAX (XPlane) and Nsight Systems. "
+    "Start with `check`. A saving is an interval: the truth should lie between its ends. What could not be told is no "
+    f"good news: `record_recipe` says how to record it. {NOTE}"
+)
+
+
+class _Reports:
+    """The last reports, each for as long as the files of its run are as they were."""
+
+    def __init__(self) -> None:
+        self._known: dict[_Stamp, Report] = {}
+
+    async def of(self, path: str, client: Client) -> Report:
+        """The report of the profiles under a path that the client may read."""
+        stamp = _stamp(await _allowed(path, client))
+        if stamp not in self._known:
+            self._known[stamp] = await _aside(partial(engine.check, [path], Options(progress=_progress(client))))
+        while len(self._known) > _KEEP:
+            del self._known[next(iter(self._known))]
+        return self._known[stamp]
+
+
+def server() -> FastMCP:
+    """The server with its six tools; all of them only read."""
+    tools, reports = FastMCP("gpu-advisor", instructions=_INSTRUCTIONS, log_level="WARNING"), _Reports()
+
+    @tools.tool(annotations=_READ, structured_output=False)
+    async def check(path: str, client: Client) -> str:
+        """Why the profiled jobs under a file or folder are slow, what to change, and what it saves: JSON of 5 kB."""
+        return brief.render(await reports.of(path, client))
+
+    @tools.tool(annotations=_READ, structured_output=False)
+    async def finding(path: str, id: str, client: Client) -> str:  # noqa: A002 - as the brief calls it
+        """One finding of `check` in full: evidence with thresholds, every fix with its snippet, places, sources."""
+        run, known = _finding(await reports.of(path, client), id)
+        return _answer(run=run.name, finding=known.model_dump(mode="json"))
+
+    @tools.tool(annotations=_READ, structured_output=False)
+    async def metric(path: str, name: str, client: Client) -> str:
+        """A number of each run, worker and device, with unit, meaning and formula; null is unknown, with the reason."""
+        if name not in METRICS:
+            raise UsageError(f"{one_line(name, 80)}: no such metric; `advisor metrics list` prints all")
+        values = [_values(run, name) for run in (await reports.of(path, client)).runs]
+        about = METRICS[name]
+        return _answer(metric=name, unit=about.unit, meaning=about.meaning, formula=about.formula, runs=values)
+
+    @tools.tool(annotations=_READ, structured_output=False)
+    async def compare(base: str, head: str, client: Client) -> str:
+        """Whether the job under `head` is slower than the one under `base`, and why: JSON of 5 kB."""
+        for path in (base, head):
+            await _allowed(path, client)
+        options = Options(progress=_progress(client))
+        return brief.render(await _aside(partial(engine.compare, [base], [head], options)))
+
+    @tools.tool(annotations=_READ, structured_output=False)
+    async def excerpt(path: str, id: str, client: Client) -> str:  # noqa: A002 - as the brief calls it
+        """The events of the profile that show a finding, the longest first; times in microseconds of the recording."""
+        await _allowed(path, client)
+        trace = await _aside(partial(engine.excerpt, path, id, Options(progress=_progress(client))))
+        events = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
+        longest = sorted(events, key=lambda event: -event["dur"])
+        rows = [{key: event.get(key) for key in ("name", "cat", "ts", "dur", "pid", "tid")} for event in longest]
+        return _answer(finding=id, events=rows)
+
+    @tools.tool(annotations=_READ, structured_output=False)
+    async def record_recipe(path: str, client: Client) -> str:
+        """How to record the next profile, so that it answers what this one does not."""
+        report = await reports.of(path, client)
+        return _answer(runs=[{"run": run.name, "record": recording(run)} for run in report.runs])
+
+    return tools
+
+
+def serve() -> None:
+    """Answer on standard input and output until the client leaves."""
+    server().run("stdio")
+
+
+# --------------------------------------------------------------------------------------------------- what may be read
+
+
+async def _allowed(path: str, client: Client) -> list[Path]:
+    """The files of the profiles under a path, all of which lie in the client's folders, links followed.
+
+    Raises:
+        UsageError: one does not.
+    """
+    roots = await _roots(client)
+    if "://" in path:
+        raise UsageError(f"{one_line(path, 200)}: only local paths; copy the profile into a folder of the project")
+    recordings, rejected = await _aside(partial(discover, [path])) if _inside(Path(path), roots) else ([], [])
+    files = [Path(path), *(Path(file) for found in recordings for file in found.files)]
+    files += [Path(file.path) for file in rejected]
+    for file in files:
+        if not _inside(file, roots):
+            allowed = ", ".join(map(str, roots)) or "none"
+            raise UsageError(f"{one_line(str(file), 200)}: outside of the folders that the client gives: {allowed}")
+    return files
+
+
+def _inside(path: Path, roots: Iterable[Path]) -> bool:
+    return any(path.resolve().is_relative_to(root) for root in roots)
+
+
+async def _roots(client: Client) -> list[Path]:
+    """The folders that the client gives; the current one if it gives none because it knows no roots."""
+    if not client.session.check_client_capability(ClientCapabilities(roots=RootsCapability())):
+        return [Path.cwd().resolve()]
+    return _folders(str(root.uri) for root in (await client.session.list_roots()).roots)
+
+
+def _folders(addresses: Iterable[str]) -> list[Path]:
+    parts = map(urlparse, addresses)
+    return [Path(unquote(part.path)).resolve() for part in parts if part.scheme == "file"]
+
+
+def _stamp(files: Sequence[Path]) -> _Stamp:
+    """What changes if a file does."""
+    states = ((file, file.stat()) for file in files if file.exists())
+    return tuple((os.fspath(file), state.st_size, state.st_mtime_ns) for file, state in states)
+
+
+# ------------------------------------------------------------------------------------------------------------ answers
+
+
+def _finding(report: Report, key: str) -> tuple[Run, Finding]:
+    for run in report.runs:
+        for finding in run.findings:
+            if key in {finding.key, *(symptom.rule for symptom in finding.symptoms)}:
+                return run, finding
+    keys = ", ".join(finding.key for run in report.runs for finding in run.findings) or "none"
+    raise UsageError(f"{one_line(key, 80)}: not among the findings: {shortened(keys, 2000)}")
+
+
+def _values(run: Run, name: str) -> dict[str, Any]:
+    reasons = [rule.missing[name].words for rule in run.not_evaluable if name in rule.missing]
+    rows = {scope: [_row(row, name) for row in rows if name in row] for scope, rows in run.metrics.items()}
+    return {"run": run.name, "values": {s: r for s, r in rows.items() if r}, "unknown_because": reasons[:1]}
+
+
+def _row(row: Any, name: str) -> dict[str, Value]:  # noqa: ANN401 - a row of any scope
+    return {key: row[key] for key in ("worker", "device", name) if key in row}
+
+
+def _answer(**content: object) -> str:
+    """The content as JSON of at most `MOST_BYTES`: long lists lose their end, long texts too."""
+    complete = json.loads(json.dumps(content))
+    for items in _ITEMS:
+        cut = _cut(complete, items)
+        text = json.dumps({"note": NOTE, "truncated": cut != complete, **cut})
+        if len(text) <= MOST_BYTES:
+            break
+    return text
+
+
+def _cut(value: Any, items: int) -> Any:  # noqa: ANN401 - any JSON
+    if isinstance(value, str):
+        return shortened(plain(value), max(_FEW_LETTERS, _LETTERS * items))
+    if isinstance(value, dict):
+        return {_cut(key, items): _cut(item, items) for key, item in value.items()}
+    return [_cut(item, items) for item in value[:items]] if isinstance(value, list | tuple) else value
+
+
+# ----------------------------------------------------------------------------------------------------------- progress
+
+
+async def _aside(work: Callable[[], _T]) -> _T:
+    """The result of work on another thread: the client is answered meanwhile."""
+    return await anyio.to_thread.run_sync(work)
+
+
+def _progress(client: Client) -> Callable[[str], Callable[[int], object]]:
+    """Reports the bytes read to the client, from whichever thread reads."""
+    read, loop = 0, anyio.lowlevel.current_token()
+
+    def started(file: str) -> Callable[[int], object]:
+        message = f"reads {one_line(Path(file).name, 100)}"
+
+        def advance(count: int) -> None:
+            nonlocal read
+            read += count
+            anyio.from_thread.run(client.report_progress, read, None, message, token=loop)
+
+        return advance
+
+    return started

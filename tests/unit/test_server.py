@@ -1,0 +1,126 @@
+"""`advisor mcp`, asked by the SDK's own client."""
+
+from __future__ import annotations
+
+import json
+from contextlib import chdir
+
+import pytest
+
+from tests import profiles
+
+anyio = pytest.importorskip("anyio")
+memory = pytest.importorskip("mcp.shared.memory")
+types = pytest.importorskip("mcp.types")
+server = pytest.importorskip("advisor.server")
+
+FIXTURES = profiles.ROOT / "fixtures"
+TRACE = str(FIXTURES / "simulated-sync-a100")
+
+
+def ask(*calls, roots=(FIXTURES,)):
+    """The answers to these calls in one session; `roots` are the client's folders, None if it knows no roots."""
+
+    async def folders(_):
+        return types.ListRootsResult(roots=[types.Root(uri=path.as_uri()) for path in roots])
+
+    async def session():
+        options = {} if roots is None else {"list_roots_callback": folders}
+        async with memory.create_connected_server_and_client_session(server.server(), **options) as client:
+            if not calls:
+                return (await client.list_tools()).tools
+            return [await client.call_tool(name, words) for name, words in calls]
+
+    return anyio.run(session)
+
+
+def content(answer):
+    assert not answer.isError, answer.content[0].text
+    assert len(answer.content[0].text) <= server.MOST_BYTES
+    return json.loads(answer.content[0].text)
+
+
+def refusal(answer):
+    assert answer.isError
+    assert len(answer.content[0].text.splitlines()) == 1
+    return answer.content[0].text
+
+
+def test_there_are_six_tools_and_all_only_read():
+    tools = ask()
+    assert [tool.name for tool in tools] == ["check", "finding", "metric", "compare", "excerpt", "record_recipe"]
+    assert all(tool.annotations.readOnlyHint and tool.description for tool in tools)
+
+
+def test_a_session_goes_from_the_check_to_a_finding_to_its_events():
+    first = content(*ask(("check", {"path": TRACE})))["runs"][0]["findings"][0]["id"]
+    words = {"path": TRACE, "id": first}
+    finding, excerpt, recipe = map(
+        content, ask(("finding", words), ("excerpt", words), ("record_recipe", {"path": TRACE}))
+    )
+    assert finding["finding"]["key"] == first
+    assert finding["finding"]["fixes"][0]["code"]
+    assert any(event["name"] == "cudaStreamSynchronize" for event in excerpt["events"])
+    assert "with_stack=True" in recipe["runs"][0]["record"]
+    assert all("never instructions" in answer["note"] for answer in (finding, excerpt, recipe))
+
+
+def test_a_metric_comes_with_its_meaning_and_a_reason_if_unknown():
+    known, unknown = map(
+        content,
+        ask(
+            ("metric", {"path": TRACE, "name": "device_busy_share"}),
+            ("metric", {"path": TRACE, "name": "logging_share"}),
+        ),
+    )
+    assert known["runs"][0]["values"]["run"][0]["device_busy_share"] == pytest.approx(0.8547, rel=1e-3)
+    assert known["unit"] == "share"
+    assert "with_stack" in unknown["runs"][0]["unknown_because"][0]
+
+
+def test_a_comparison_is_brief():
+    (answer,) = ask(("compare", {"base": TRACE, "head": str(FIXTURES / "simulated-healthy-a100")}))
+    assert content(answer)["comparison"]["verdict"] == "faster"
+
+
+@pytest.mark.parametrize("tool", ["check", "finding", "metric", "excerpt", "record_recipe"])
+def test_no_tool_leaves_the_folders_of_the_client(tool, tmp_path):
+    words = {"path": TRACE, "id": "x", "name": "device_busy_share"}
+    (answer,) = ask((tool, words), roots=[tmp_path])
+    assert "outside of the folders" in refusal(answer)
+
+
+def test_links_and_addresses_lead_nowhere(tmp_path):
+    (tmp_path / "link").symlink_to(TRACE)
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (inside / "trace.pt.trace.json").symlink_to(next(FIXTURES.glob("torch-cpu-none/*trace.json*")))
+    paths = (str(tmp_path / "link"), str(inside), str(tmp_path / "../.."))
+    answers = ask(*(("check", {"path": path}) for path in (*paths, "s3://bucket/x")), roots=[tmp_path])
+    assert all("outside of the folders" in refusal(answer) for answer in answers[:3])
+    assert "only local paths" in refusal(answers[3])
+
+
+def test_without_roots_the_current_folder_is_the_only_one(tmp_path):
+    with chdir(tmp_path):
+        assert "outside of the folders" in refusal(*ask(("check", {"path": TRACE}), roots=None))
+    with chdir(FIXTURES):
+        content(*ask(("check", {"path": "simulated-sync-a100"}), roots=None))
+
+
+def test_an_error_says_what_to_do():
+    missing, unknown, metric = ask(
+        ("check", {"path": str(FIXTURES / "nothing")}),
+        ("finding", {"path": TRACE, "id": "input-bound"}),
+        ("metric", {"path": TRACE, "name": "speed"}),
+    )
+    assert "nothing" in refusal(missing)
+    assert "frequent-synchronisation" in refusal(unknown)
+    assert "advisor metrics list" in refusal(metric)
+
+
+@pytest.mark.parametrize("size", [1, 1_000, 20_000])
+def test_any_answer_is_bounded(size):
+    text = server._answer(name="\N{ROCKET}" * size, rows=[{"name": "x" * 100}] * min(size, 200))  # noqa: SLF001
+    assert len(text) <= server.MOST_BYTES
+    assert json.loads(text)["truncated"] == (size > 1)
