@@ -22,6 +22,7 @@ HERE = Path(__file__).parent
 SKILL = HERE.parent / "skills/advisor/references"
 COMMANDS: tuple[list[str], ...] = (
     [],
+    ["record"],
     ["check"],
     ["compare"],
     ["excerpt"],
@@ -96,7 +97,7 @@ _TABLE = ("| command | what it does |", "| --- | --- |")
 
 def _purpose(words: list[str]) -> str:
     """The first sentence of a command's help, which stands below its usage."""
-    return _help(words).split("\n\n")[1].replace("\n", " ").strip()
+    return " ".join(_help(words).split("\n\n")[1].split())
 
 
 def skill_rules(rules: Iterable[Rule]) -> str:

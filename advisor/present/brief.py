@@ -113,10 +113,13 @@ def _times(run: Run) -> model.Times:
 
 def _accounting(run: Run, room: Room) -> model.Accounting:
     """The parts of the step that are not empty."""
-    step_ms = run.source.steps.step_mean_ms
-    largest = sorted(run.breakdown.items(), key=lambda part: -part[1])
-    parts = {room.short(code): _digits(share * (step_ms or 0.0)) for code, share in largest[:_MOST_PARTS]}
-    return model.Accounting(step_ms=_rounded(step_ms), parts_ms={code: part for code, part in parts.items() if part})
+    if run.accounting is None:
+        return model.Accounting(step_ms=_rounded(run.source.steps.step_mean_ms), parts_ms={})
+    largest = sorted(run.accounting.parts, key=lambda part: -part.ms)[:_MOST_PARTS]
+    parts = {room.short(part.part): _digits(part.ms) for part in largest}
+    return model.Accounting(
+        step_ms=_rounded(run.accounting.step_ms), parts_ms={code: ms for code, ms in parts.items() if ms}
+    )
 
 
 def _problem(finding: Finding, run: Run, pointer: str, room: Room) -> model.Problem:
@@ -172,9 +175,11 @@ def _unknown(why: str, rules: Sequence[str], room: Room) -> model.Unknown:
 
 
 def _next(run: Run, room: Room) -> str:
-    """The command that shows more of the first finding, or of what could not be told."""
+    """The command that records what is missing, or shows more of the first finding or of what could not be told."""
     path = quote(run.source.path)
     path = path if room.short(path) == path else "PATH"
+    if run.outcome.code == "too_little":
+        return "advisor record -- COMMAND"
     if not run.findings:
         return f"advisor check {path} -v"
     first, key = run.findings[0], quote(room.short(run.findings[0].key))
