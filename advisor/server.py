@@ -133,7 +133,7 @@ async def _allowed(path: str, client: Client) -> list[Path]:
     if "://" in path:
         raise UsageError(f"{one_line(path, 200)}: only local paths; copy the profile into a folder of the project")
     recordings, rejected = await _aside(partial(discover, [path])) if _inside(Path(path), roots) else ([], [])
-    files = [Path(path), *(Path(file) for found in recordings for file in found.files)]
+    files = [Path(path), *(Path(file) for recording in recordings for file in recording.files)]
     files += [Path(file.path) for file in rejected]
     for file in files:
         if not _inside(file, roots):
