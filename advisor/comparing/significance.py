@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
+from types import ModuleType
 from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from advisor.errors import UsageError
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Sample: TypeAlias = Sequence[Floats]
@@ -69,7 +72,7 @@ class Contrast:
 
 def contrast(base: Sample, head: Sample) -> Contrast:
     """The head's step times over the base's."""
-    from scipy import stats  # noqa: PLC0415 - half a second that only a comparison needs
+    stats = _stats()
 
     before, after = np.concatenate(base), np.concatenate(head)
     rng = np.random.default_rng(_SEED)
@@ -107,16 +110,25 @@ def welch(first: Sequence[Floats], second: Sequence[Floats]) -> Floats:
     Returns:
         Shape (tests,); NaN where the numbers do not allow a test. Only the tests made are counted in the adjustment.
     """
-    from scipy import stats  # noqa: PLC0415 - half a second that only a comparison needs
+    stats = _stats()
 
     (_, spread, number), (_, other_spread, other_number) = first, second
     testable = (number > 1) & (other_number > 1) & (spread + other_spread > 0)
     adjusted = np.full(len(number), np.nan)
     if testable.any():
         a, s, n, b, t, m = (values[testable] for values in (*first, *second))
-        p = stats.ttest_ind_from_stats(a, s, n, b, t, m, equal_var=False).pvalue  # type: ignore[arg-type] # the stubs want whole numbers typed as such
+        p = stats.ttest_ind_from_stats(a, s, n, b, t, m, equal_var=False).pvalue
         adjusted[testable] = stats.false_discovery_control(np.clip(p, 0, 1))
     return adjusted
+
+
+def _stats() -> ModuleType:
+    """SciPy's tests; half a second that only a comparison needs, and a package that only a comparison needs."""
+    try:
+        from scipy import stats  # noqa: PLC0415 - see above
+    except ImportError:
+        raise UsageError("comparing step times needs SciPy: pip install 'gpu-advisor[compare]'") from None
+    return stats
 
 
 def _medians(sample: Sample, rng: np.random.Generator) -> Floats:

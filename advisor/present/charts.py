@@ -101,11 +101,12 @@ def _ranks(run: Run) -> Chart | None:
     if not bars:
         return None
     many = whose(run.source)
+    window = "a mean step" if run.source.steps.marked else "the recording"
     says = (
-        f"Where a mean step of each {many} goes, colours as above. "
-        f"The {many} whose step takes longest by itself, waiting excluded, sets the pace of the job."
+        f"Where {window} of each {many} goes, colours as above. "
+        f"The {many} that takes longest by itself, waiting excluded, sets the pace of the job."
     )
-    return Chart("ranks", f"{_capital(many)} by {many}", says, {"bars": bars, "ranks": len(rows)})
+    return Chart("ranks", f"{_capital(many)} by {many}", says, {"bars": bars, "ranks": len(rows), "unit": _unit(run)})
 
 
 def _heat(run: Run) -> Chart | None:
@@ -142,11 +143,17 @@ def _waits(run: Run) -> Chart | None:
     for cell in cells:
         total[str(cell["awaited"])] += number(cell, "ms")
     most, many = max(total, key=lambda name: total[name]), whose(run.source)
+    per = " per step" if run.source.steps.marked else ""
     says = (
-        f"Milliseconds per step in which the {many} of the row waits for the {many} of the column. "
-        f"The {many}s wait most for {most}: {ms(total[most])} per step, all {many}s together."
+        f"Milliseconds{per} in which the {many} of the row waits for the {many} of the column. "
+        f"The {many}s wait most for {most}: {ms(total[most])}{per}, all {many}s together."
     )
-    return Chart("waits", "Who waits for whom", says, {"cells": cells})
+    return Chart("waits", "Who waits for whom", says, {"cells": cells, "unit": _unit(run)})
+
+
+def _unit(run: Run) -> str:
+    """What the times of a chart are of."""
+    return "ms per step" if run.source.steps.marked else "ms"
 
 
 def _bandwidth(run: Run) -> Chart | None:

@@ -266,10 +266,11 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What a fix saves: the sentence, the same in few words, and the interval as shares of the whole that it names."""
+    """What a fix saves: a sentence, the same in few words, its time alone, and the interval as shares of the whole."""
 
     sentence: str
     brief: str
+    time: str
     low_share: float
     high_share: float
     whole: str

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from advisor.model.report import Confidence, Evidence, Fix, Place, Run, Saving
+from advisor.model.report import Confidence, Evidence, Fix, Place, Run, Saving, Steps
 from advisor.model.report import Finding as Fact
 from advisor.present import document as doc
 from advisor.present.ranks import reach
 from advisor.present.stacks import frames, source_lines
-from advisor.present.verdict import first_sentence, saving, saving_in_brief, title
+from advisor.present.verdict import first_sentence, saved_time, saving, saving_in_brief, sentences_of, title
 from advisor.text import count, listing, ns, one_line, quantity
 from advisor.vocabulary import POOLS
 
@@ -23,6 +23,7 @@ _WEIGHTS: Final[dict[Confidence, float]] = {"high": 1.0, "medium": 0.7, "low": 0
 _SPOTS: Final = 3  # places of one name
 _MOST_RULES: Final = 3
 _MOST_CHARACTERS: Final = 400  # characters of a name
+_QUANTITY: Final = re.compile(r"\d[\d.,]*\s(?:%|[a-zµ]+)")  # a number with its unit
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _COMPARED: Final = re.compile(  # one name with one name: a factor has no unit
     r"(?:^|\bAND\b|\bOR\b|\()\s*([A-Za-z_]\w*)\s*(?:[<>]=?|=)\s*([A-Za-z_]\w*)\s*(?=$|\bAND\b|\bOR\b|\))"
@@ -79,14 +80,23 @@ def _finding(finding: Fact, number: int, run: Run) -> doc.Finding:
         brief=first_sentence(finding.says),
         saving=_saving(finding, run),
         beside=tuple(_beside(finding, run)),
-        symptoms=tuple(doc.Symptom(s.rule, s.title, s.says) for s in finding.symptoms),
+        symptoms=tuple(_symptoms(finding)),
         fixes=tuple(_fix(fix, run.source.framework) for fix in own),
         other_fixes=tuple(_fix(fix, run.source.framework) for fix in finding.fixes if fix not in own),
-        reasons=tuple(_reasons(finding)),
+        reasons=tuple(_reasons(finding, run.source.steps)),
         why=finding.why,
         lines=source_lines(finding),
         in_timeline=run.timeline is not None and bool(run.timeline.shows.get(finding.key)),
     )
+
+
+def _symptoms(finding: Fact) -> Iterator[doc.Symptom]:
+    """What the finding accounts for, without the sentences that repeat a number that stands above them."""
+    above = set(_QUANTITY.findall(finding.says))
+    for symptom in finding.symptoms:
+        sentences = [s for s in sentences_of(symptom.says) if not above & set(_QUANTITY.findall(s))]
+        above.update(_QUANTITY.findall(symptom.says))
+        yield doc.Symptom(symptom.rule, symptom.title, " ".join(sentences))
 
 
 def _beside(finding: Fact, run: Run) -> Iterator[str]:
@@ -100,8 +110,8 @@ def _saving(finding: Fact, run: Run) -> doc.Saving | None:
     sentence, brief = (word(finding, run.source.steps) for word in (saving, saving_in_brief))
     if finding.saving is None or sentence is None or brief is None:
         return None
-    window = "the step" if run.source.steps.marked else "the recording"
-    return doc.Saving(sentence, brief, finding.saving.low_share, finding.saving.high_share, window)
+    won, window = finding.saving, "the step" if run.source.steps.marked else "the recording"
+    return doc.Saving(sentence, brief, saved_time(won), won.low_share, won.high_share, window)
 
 
 def _fix(fix: Fix, framework: str | None) -> doc.Fix:
@@ -109,7 +119,7 @@ def _fix(fix: Fix, framework: str | None) -> doc.Fix:
     return doc.Fix(fix.do, first_sentence(fix.do), whose, fix.code, web_link(fix.link))
 
 
-def _reasons(finding: Fact) -> Iterator[doc.Block]:
+def _reasons(finding: Fact, steps: Steps) -> Iterator[doc.Block]:
     """Why we think so: the rule, what the saving comes out of, the evidence, where to look, and the sources."""
     yield doc.Text(finding.why, label="Why")
     if condition := filled_in(finding):
@@ -117,7 +127,7 @@ def _reasons(finding: Fact) -> Iterator[doc.Block]:
     if finding.saving:
         yield doc.Text(_method(finding.saving), label="The saving")
     if finding.evidence:
-        yield doc.Pairs(tuple(map(_evidence, finding.evidence)), title="Evidence")
+        yield doc.Pairs(tuple(_evidence(item, steps) for item in finding.evidence), title="Evidence")
     yield from _places(finding.where)
     if finding.references:
         yield doc.Lines(finding.references, title="Where the thresholds come from")
@@ -131,9 +141,11 @@ def _method(won: Saving) -> str:
     return f"comes out of {POOLS.get(won.of, won.of)}. {won.method}"
 
 
-def _evidence(item: Evidence) -> doc.Pair:
+def _evidence(item: Evidence, steps: Steps) -> doc.Pair:
+    """A number; that of a recording without steps is of all of it."""
     value = quantity(item.value, item.unit)
-    return doc.Pair(item.meaning, thresholds(item), value, (item.metric,), item.formula or "")
+    meaning = item.meaning if steps.marked else item.meaning.replace(" per step", "")
+    return doc.Pair(meaning, thresholds(item), value, (item.metric,), item.formula or "")
 
 
 def thresholds(item: Evidence) -> str:

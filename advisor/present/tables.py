@@ -14,6 +14,7 @@ from advisor.text import bytes_, count, listing, ms, percent
 _TABLES: Final = {"kernels": "kernel_group", "operators": "op"}
 _OWNERS: Final = {"others": "all others", "earlier": "allocated before the recording began, such as weights"}
 _DEEPEST: Final = 40
+_COLOUR: Final = "The stronger the colour, the more of the time a frame takes by itself."
 # how much of the kernel time uses Tensor Cores, and the category whose colour stands for it
 _CORES: Final = {"used": "compute", "eligible": "memcpy", "unknown": "launch", "rest": "other"}
 
@@ -86,9 +87,9 @@ def flame(run: Run) -> doc.Section | None:
 
 def _what_frames_count(whose: str, *, with_modules: bool) -> str:
     if whose == "host":
-        return "Time of the host's ranges, all threads together."
+        return f"Time of the host's ranges, all threads together. {_COLOUR}"
     backward = "; the backward pass counts where the forward op ran" if with_modules else ""
-    return f"Time of kernels and copies under what launched them; where they overlap, each counts{backward}."
+    return f"Time of kernels and copies under what launched them; where they overlap, each counts{backward}. {_COLOUR}"
 
 
 def pipeline(run: Run) -> doc.Section | None:

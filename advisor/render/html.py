@@ -32,6 +32,7 @@ _SCRIPTS: Final[dict[doc.Kind, tuple[str, ...]]] = {
 _LONGEST, _LONGEST_PROSE, _LONGEST_CODE = 400, 1500, 4000  # characters of one text: the whole of it is in the JSON
 _FEW_RUNS: Final = 5  # in a cell of a notebook
 _WEB: Final = re.compile(r"https?://[^\s<>\"'`|\\()\[\]{}\x00-\x20\x7f-\U0010ffff]+")
+_INTERVAL: Final = re.compile(r"\d[\d.]*\N{EN DASH}\d[\d.]*")
 _ICON: Final = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
     "%3Crect y='6' width='16' height='5' rx='2' fill='%23b9bfd0'/%3E"
@@ -48,7 +49,7 @@ def render(document: doc.Document, payloads: Mapping[str, Payload], *, links: st
         links: Folder or URL of the reports of runs; without it nothing is linked.
     """
     # what draws the charts is larger than all the rest: a page without any does without it
-    bundle = [_bundle()] if any(payload.get("charts") for payload in payloads.values()) else []
+    bundle = [asset("vega.js")] if any(payload.get("charts") for payload in payloads.values()) else []
     scripts = [*bundle, *map(asset, _SCRIPTS[document.kind])]
     data = {name: Markup(embedded(payload)) for name, payload in payloads.items()}  # noqa: S704 - escaped there
     return page("document.html", _STYLES[document.kind], scripts, document=document, payloads=data, links=links)
@@ -107,13 +108,6 @@ def asset(name: str) -> Markup:
     return Markup((reports_folder() / "templates" / name).read_text("utf-8"))  # noqa: S704 - ships with the package
 
 
-@cache
-def _bundle() -> Markup:
-    from advisor.render import vega  # noqa: PLC0415 - Altair is slow to import, and only charts need it
-
-    return Markup(vega.bundle())  # noqa: S704 - Vega's own
-
-
 def _policy(style: str, scripts: Iterable[str]) -> str:
     """Nothing may be loaded, sent or run but the page's own style, scripts and icon."""
     return (
@@ -141,7 +135,12 @@ def _together(words: str) -> str:
 def _prose(value: str) -> Markup:
     """Escaped text; its `code` spans as such."""
     spans = code_spans(_together(text.one_line(value, _LONGEST_PROSE)))
-    return Markup().join(Markup("<code>{}</code>").format(part) if code else escape(part) for code, part in spans)
+    return Markup().join(Markup("<code>{}</code>").format(part) if code else _unbroken(part) for code, part in spans)
+
+
+def _unbroken(words: str) -> Markup:
+    """Escaped text whose intervals stay on one line."""
+    return Markup(_INTERVAL.sub(r'<span class="interval">\g<0></span>', escape(words)))  # noqa: S704 - digits alone
 
 
 def _code(value: str) -> Markup:

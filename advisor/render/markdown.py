@@ -319,11 +319,16 @@ def _finding(finding: doc.Finding, links: str | None) -> Iterator[str]:
 def _rest(finding: doc.Finding, links: str | None) -> Iterator[str]:
     """All of a finding but what was measured and the first thing to do."""
     if finding.symptoms:
-        yield _list(f"**{escape(s.title, 200)}** {name(s.rule)}: {prose(s.says)}" for s in finding.symptoms)
+        yield _list(map(_symptom, finding.symptoms))
     for fix in (*finding.fixes[1:], *finding.other_fixes):
         yield from _fix(fix)
     for reason in finding.reasons:
         yield from _block(reason, links)
+
+
+def _symptom(symptom: doc.Symptom) -> str:
+    says = f": {prose(symptom.says)}" if symptom.says else ""
+    return f"**{escape(symptom.title, 200)}** {name(symptom.rule)}{says}"
 
 
 def _fix(fix: doc.Fix) -> Iterator[str]:

@@ -293,7 +293,7 @@ def _finding(page: Page, finding: doc.Finding, *, verbose: bool, is_roomy: bool)
     if is_roomy or finding.number <= _ROOMY:
         page.add(finding.says if is_roomy else finding.brief, margin=_MARGIN)
     for symptom in finding.symptoms:
-        says = f": {symptom.says}" if verbose else ""
+        says = f": {symptom.says}" if verbose and symptom.says else ""
         page.add(f"└ {symptom.title}{says}", (f"  [{symptom.rule}]", "cyan"), margin=_MARGIN, hang=2)
     if verbose:
         _behind(page, finding)

@@ -14,8 +14,8 @@ from functools import cache
 from typing import Any, Final
 
 import altair as alt
-import vl_convert
 
+from advisor.errors import UsageError
 from advisor.present.charts import Chart
 from advisor.present.document import Article, Bars, Segment
 from advisor.resources import reports_folder
@@ -37,15 +37,16 @@ def spec(chart: Chart) -> dict[str, Any]:
     return _SPECS[chart.name](chart.data)
 
 
-def bundle() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, to stand in a page."""
-    script: str = vl_convert.javascript_bundle(None)  # type: ignore[arg-type] # typed as needing the snippet that it does without
-    # the one thing that could end the element early
-    return script.replace("</script", "<\\/script")
-
-
 def picture(article: Article, kind: str) -> bytes:
-    """Where a step of the run goes as a picture, `svg` or `png`, for Markdown and mail."""
+    """Where a step of the run goes as a picture, `svg` or `png`, for Markdown and mail.
+
+    Raises:
+        UsageError: what draws pictures is not installed.
+    """
+    try:
+        import vl_convert  # noqa: PLC0415 - 84 MB that only pictures need
+    except ImportError:
+        raise UsageError(f"{kind.upper()} files need more packages: pip install 'gpu-advisor[pictures]'") from None
     spec = json.dumps(_lit(_alone(article)))
     if kind == "png":
         png: bytes = vl_convert.vegalite_to_png(spec, scale=2)
@@ -148,11 +149,11 @@ def _ranks(data: Mapping[str, Any]) -> dict[str, Any]:
         alt.Chart(_data(data["bars"]))
         .mark_bar(height={"band": 0.8})
         .encode(
-            x=alt.X("ms:Q", title="ms per step", stack="zero", axis=alt.Axis(tickCount=5)),
+            x=alt.X("ms:Q", title=data["unit"], stack="zero", axis=alt.Axis(tickCount=5)),
             y=_by_rank("rank"),
             color=alt.Color("category:N", scale=_SCALE, legend=None),
             order=alt.Order("order:Q"),
-            tooltip=["rank:N", "category:N", alt.Tooltip("ms:Q", format=",.3~f", title="ms per step")],
+            tooltip=["rank:N", "category:N", alt.Tooltip("ms:Q", format=",.3~f", title=data["unit"])],
         )
         .properties(width="container", height=data["ranks"] * _row_px(data["ranks"]))
     )
@@ -205,7 +206,7 @@ def _cells(cells: Sequence[Mapping[str, object]], x: str, y: str, title: str) ->
 def _waits(data: Mapping[str, Any]) -> dict[str, Any]:
     cells = data["cells"]
     ranks = len({cell["waiting"] for cell in cells})
-    chart: Any = _cells(cells, "awaited:N", "waiting", "ms per step")
+    chart: Any = _cells(cells, "awaited:N", "waiting", data["unit"])
     if ranks <= _FEW_RANKS:
         chart = alt.layer(chart, _numbers(cells))
     return _spec(chart.properties(width="container", height=ranks * max(_row_px(ranks), 14)))

@@ -36,6 +36,8 @@ const drawFlame = (section, table) => {
     const by = frame.total_ms - (frame.base_ms ?? 0);
     return Math.abs(by) < .01 * root.total_ms ? " same" : by > 0 ? " longer" : " shorter";
   };
+  const hottest = Math.max(...frames.map(frame => frame.self_ms ?? 0)) || 1;
+  const heat = frame => compared || frame === root ? "" : `${Math.round(100 * Math.sqrt(frame.self_ms / hottest))}%`;
   let zoomed = root, focused = root;
 
   const isUnder = (frame, of) => { while (frame && frame !== of) frame = frame.above; return frame === of; };
@@ -92,6 +94,7 @@ const drawFlame = (section, table) => {
   for (const frame of frames) {
     const element = frame.element = make("div", { className: `frame k-${frame.kind}${change(frame)}`, tabIndex: -1 },
       make("span", { textContent: frame === root ? section.dataset.all : nameOf(frame) }));
+    element.style.setProperty("--heat", heat(frame));
     element.setAttribute("role", "treeitem");
     element.setAttribute("aria-level", frame.depth + 1);
     element.setAttribute("aria-label", `${nameOf(frame)}: ${told(frame)}`);

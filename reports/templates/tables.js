@@ -57,6 +57,7 @@ const bar = share => {
   return svg;
 };
 
+const headed = (name, cell) => { cell.dataset.head = name; return cell; };
 const CORES = "Tensor Cores";
 const without = (fields, name) => Object.fromEntries(Object.entries(fields).filter(([key]) => key !== name));
 
@@ -109,15 +110,20 @@ const drawTable = (place, table, run) => {
     head.replaceChildren(header("key", state.by, false), ...Object.keys(kind.columns).map(name => header(name, name, true)),
       header("share", "share", false));
     body.replaceChildren(...visible.map(g => make("tr", {}, make("th", { scope: "row", title: g.key }, make("span", { textContent: g.key })),
-      ...Object.entries(g.cells).map(([name, value]) => make("td", { className: "number", textContent: shown(value, name === kind.signed) })),
-      make("td", { className: "share", title: `${(100 * g.share).toFixed(1)} %` }, bar(g.share), make("span", { className: "unseen", textContent: `${(100 * g.share).toFixed(1)} %` })))));
+      ...Object.entries(g.cells).map(([name, value]) => headed(name, make("td", { className: "number", textContent: shown(value, name === kind.signed) }))),
+      headed("share", make("td", { className: "share", title: `${(100 * g.share).toFixed(1)} %` }, bar(g.share), make("span", { className: "unseen", textContent: `${(100 * g.share).toFixed(1)} %` }))))));
+    if (!groups.length) body.append(make("tr", {}, make("td", { colSpan: Object.keys(kind.columns).length + 2, textContent: "Nothing matches the filter." })));
     told.textContent = !groups.length ? `no ${place.dataset.table.slice(0, -1)} matches` : `${visible.length.toLocaleString("en")} of ${groups.length.toLocaleString("en")}`;
     more.hidden = groups.length <= FEW;
     more.textContent = state.whole ? "Show fewer" : "Show all";
   };
 
   grouping.addEventListener("change", () => { state.by = grouping.value; draw(); });
-  filter.addEventListener("input", () => { state.filter = filter.value; draw(); });
+  filter.addEventListener("input", () => {
+    scroll.style.minHeight ||= `${scroll.offsetHeight}px`;  // what stands below must not jump
+    state.filter = filter.value;
+    draw();
+  });
   more.addEventListener("click", () => { state.whole = !state.whole; draw(); });
   csv.addEventListener("click", () => {
     const groups = grouped();

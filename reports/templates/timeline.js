@@ -92,6 +92,7 @@ const drawTimeline = section => {
   };
 
   const drawMarks = () => {
+    let labelled = -Infinity;
     for (const [number, [start, dur]] of held.spans.entries()) {
       const left = x(start), right = Math.max(x(start + dur), left + 1.5);
       if (right < 0 || left > width) continue;
@@ -100,6 +101,10 @@ const drawTimeline = section => {
       pen.fillRect(left, AXIS, right - left, plan.height - AXIS);
       pen.globalAlpha = 1;
       pen.fillRect(left, AXIS - 4, right - left, 4);
+      if (left - labelled < 16) continue;
+      labelled = left;
+      pen.textAlign = "left";
+      pen.fillText(number + 1, Math.max(0, left) + 2, AXIS + 8);
     }
     if (held.hit) {
       const [start, dur, top] = held.hit;
@@ -148,7 +153,11 @@ const drawTimeline = section => {
     canvas.dataset.to = Math.round(view.to);
     repaint();
   };
-  const zoom = (factor, around = (view.from + view.to) / 2) => show(around - (around - view.from) * factor, around + (view.to - around) * factor);
+  const middle = () => {
+    const place = held.spans[held.at];
+    return place ? place[0] + place[1] / 2 : (view.from + view.to) / 2;
+  };
+  const zoom = (factor, around = middle()) => show(around - (around - view.from) * factor, around + (view.to - around) * factor);
   const pan = part => show(view.from + part * (view.to - view.from), view.to + part * (view.to - view.from));
 
   const tell = (head, ...rest) => readout.replaceChildren(make("b", { textContent: head }), ` ${rest.join(", ")}`);
@@ -178,7 +187,7 @@ const drawTimeline = section => {
   const step = by => {
     const places = held.spans.length ? held.spans : longestIdle.map(i => [idle.start_ns[i], idle.dur_ns[i]]);
     if (!places.length) return;
-    held.at = (held.at + by + places.length) % places.length;
+    held.at = held.at < 0 && by < 0 ? places.length - 1 : (held.at + by + places.length) % places.length;
     const [start, dur] = places[held.at], size = Math.min(Math.max(dur * 3, line.dur / 50), line.dur);
     show(start + dur / 2 - size / 2, start + dur / 2 + size / 2);
     if (held.spans.length) tell(`Place ${held.at + 1} of ${places.length}`, select.selectedOptions[0].textContent, length(dur), `from ${length(start)} on`);
@@ -188,16 +197,16 @@ const drawTimeline = section => {
   const choose = key => {
     const found = line.shows.find(one => one.key === key);
     select.value = found ? key : "";
-    [held.spans, held.at, held.hit] = [found?.spans ?? [], -1, null];
+    [held.spans, held.at, held.hit] = [[...found?.spans ?? []].sort((a, b) => a[0] - b[0]), -1, null];
     show(0, line.dur);
-    if (found) tell(found.title, `${found.spans.length} ${found.spans.length === 1 ? "place" : "places"} in this step; with the timeline in focus, up and down go through them`);
+    if (found) step(1);
     else readout.textContent = "Point at anything to read what it is.";
   };
 
   for (const one of line.shows) select.append(make("option", { value: one.key, textContent: one.title }));
   if (!line.shows.length) select.parentElement.hidden = true;
   select.addEventListener("change", () => choose(select.value));
-  const does = { in: () => zoom(.5), out: () => zoom(2), all: () => show(0, line.dur) };
+  const does = { back: () => step(-1), on: () => step(1), in: () => zoom(.5), out: () => zoom(2), all: () => show(0, line.dur) };
   for (const button of section.querySelectorAll("[data-do]")) button.addEventListener("click", does[button.dataset.do]);
   for (const button of document.querySelectorAll(`[data-show][data-run="${section.dataset.run}"]`)) {
     button.hidden = false;

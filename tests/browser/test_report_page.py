@@ -19,7 +19,14 @@ pytestmark = [
 ]
 
 CONTRAST = """() => {
-  const channels = text => text.match(/[\\d.]+/g).map(Number);
+  const pen = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d");
+  const channels = text => {  // of a colour in whatever space
+    pen.clearRect(0, 0, 1, 1);
+    pen.fillStyle = text;
+    pen.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = pen.getImageData(0, 0, 1, 1).data;
+    return [r, g, b, a / 255];
+  };
   const luminance = ([r, g, b]) => [r, g, b]
     .map(c => c / 255).map(c => c <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
     .reduce((sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0);
@@ -178,6 +185,31 @@ def test_paper_has_everything_and_no_buttons(visit: Open):
     assert opened.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     opened.page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert opened.page.locator("details[open]").count() == 1  # what is suppressed is never folded away
+
+
+def test_findings_come_first_and_a_list_of_them_stays_in_view(visit: Open):
+    opened = visit("resnet", width=1400)
+    assert opened.page.locator("h3").first.inner_text() == "What to change"
+    links = opened.page.locator(".contents li li a")
+    assert [href.get_attribute("href") for href in links.all()] == [f"#run-1-finding-{n}" for n in (1, 2, 3)]
+    opened.page.locator("h3", has_text="What was read").scroll_into_view_if_needed()
+    playwright.expect(links.first).to_be_in_viewport()
+    links.nth(1).click()
+    playwright.expect(opened.page.locator("#run-1-finding-2 h4")).to_be_in_viewport()
+
+
+def test_the_contents_hold_no_link_that_leads_nowhere(visit: Open):
+    opened = visit("several")
+    links = "[...document.querySelectorAll('a[href^=\"#\"]')]"
+    assert opened.page.evaluate(f"{links}.every(link => document.getElementById(link.hash.slice(1)))")
+
+
+def test_a_table_on_a_phone_is_a_list_of_named_values(visit: Open):
+    opened = visit("resnet", width=360)
+    cell = opened.page.locator("[data-table=kernels] tbody td").first
+    named = "cell => getComputedStyle(cell, '::before').content"
+    assert cell.evaluate(named) == '"calls"'
+    assert opened.page.locator(".table .scroll").first.evaluate("part => part.scrollWidth - part.clientWidth") <= 0
 
 
 def test_headings_go_down_one_level_at_a_time(visit: Open):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.comparing.significance import Contrast, contrast, wander, welch
+from advisor.errors import UsageError
 
 BEFORE = np.array([187.95, 175.15, 179.73, 174.56, 182.17, 165.98])
 AFTER = np.array([182.31, 126.18, 127.18, 123.08, 163.46, 124.2])
@@ -100,3 +102,9 @@ def test_welch_by_hand_and_adjusted():
     assert p[1] == pytest.approx(0.826, abs=0.001)
     assert np.isnan(p[2])  # no spread on either side
     assert np.isnan(p[3])  # one call
+
+
+def test_without_scipy_a_comparison_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    with pytest.raises(UsageError, match=r"needs SciPy: pip install 'gpu-advisor\[compare\]'"):
+        contrast([np.array([1.0, 2.0])], [np.array([1.0, 2.0])])

@@ -2,11 +2,19 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+from importlib.metadata import version
 from typing import Any
 
+import pytest
+import vl_convert
+
+from advisor.errors import UsageError
 from advisor.model.report import Run
+from advisor.present import document_of
 from advisor.present.charts import charts
 from advisor.render import html, vega
+from advisor.resources import reports_folder
 from advisor.vocabulary import CATEGORIES
 from tests.render_samples import RESNET, SAMPLES, changed
 
@@ -46,3 +54,25 @@ def test_every_chart_of_every_sample_is_json():
     for sample in ("resnet", "many-workers", "large"):
         for run in SAMPLES[sample].runs:
             assert all(json.dumps(vega.spec(chart), allow_nan=False) for chart in charts(run))
+
+
+@pytest.mark.parametrize("kind", ["svg", "png"])
+def test_without_its_package_a_picture_says_what_to_install(kind: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    with pytest.raises(UsageError, match=rf"^{kind.upper()} files .*: pip install 'gpu-advisor\[pictures\]'$"):
+        vega.picture(document_of(SAMPLES["resnet"]).articles[0], kind)
+
+
+def test_the_script_of_the_charts_is_that_of_its_version():
+    script = (reports_folder() / "templates" / "vega.js").read_text("utf-8")
+    head, _, rest = script.partition("\n")
+    if not head.endswith(f" {version('vl-convert-python')}"):
+        pytest.skip("another vl-convert is installed than the one that bundled the script")
+    assert rest == vl_convert.javascript_bundle(None).replace("</script", "<\\/script")
+
+
+def test_without_steps_no_axis_is_per_step():
+    run = SAMPLES["many-workers"].runs[0]
+    bare = changed(run, source=changed(run.source, steps=changed(run.source.steps, marked=False)))
+    assert "per step" not in json.dumps([vega.spec(chart) for chart in charts(bare)])
+    assert not any("per step" in chart.says for chart in charts(bare))
