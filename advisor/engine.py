@@ -87,7 +87,10 @@ def measured(recording: Recording, options: Options | None = None) -> tuple[Jobs
         UsageError: `steps` or `step_range` is wrong.
     """
     parts, broken = files.parts(recording, options or Options())
-    return [(name, metrics.conclude(job), notes) for name, job, notes in files.jobs(recording, parts)], broken
+    kind = options.workload if options else None
+    return [
+        (name, metrics.conclude(job).of_kind(kind), notes) for name, job, notes in files.jobs(recording, parts)
+    ], broken
 
 
 def compare(base: Sequence[str], head: Sequence[str], options: Options | None = None) -> Comparison:
@@ -161,7 +164,7 @@ def excerpt(path: str, key: str, options: Options | None = None) -> dict[str, An
     """
     options = options or Options()
     profile = read(path, options)
-    measurements = metrics.measure(select_steps(profile, options.steps))
+    measurements = metrics.measure(select_steps(profile, options.steps)).of_kind(options.workload)
     findings = judge(measurements, rule_book(options.config), {}).findings
     finding = next((f for f in findings if key in {f.key, f.rule, *(s.rule for s in f.symptoms)}), None)
     if finding is None:

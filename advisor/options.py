@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from advisor.analysis.device.steps import STEADY
 from advisor.config import Config
+from advisor.rules.book import Workload
 
 Progress: TypeAlias = Callable[[str], Callable[[int], object]]
 """Gets the file that is read next; returns what gets each number of bytes read."""
@@ -30,6 +31,7 @@ class Options:
         config: Rule folders, overrides and suppressions.
         steps: `steady`, `all` or `A:B`. A comparison of `steady` steps also counts the outliers.
         step_range: Regular expression of the host's ranges that are steps, in place of those that the profile marks.
+        workload: The kind of work, in place of what the recording shows.
         run: Of the runs in one TensorFlow or JAX log folder, the one to check instead of the newest.
         all_runs: Check all of them.
         baseline: A report saved as JSON; findings say whether they are new against it.
@@ -43,6 +45,7 @@ class Options:
     config: Config = field(default_factory=Config)
     steps: str = STEADY
     step_range: str | None = None
+    workload: Workload | None = None
     run: str | None = None
     all_runs: bool = False
     baseline: str | None = None

@@ -24,6 +24,7 @@ from advisor.model.report import (
     LeftOutStep,
     Reason,
     Run,
+    Sign,
     Source,
     Span,
     Steps,
@@ -31,6 +32,7 @@ from advisor.model.report import (
     Track,
     Value,
     Worker,
+    Workload,
 )
 from advisor.present.verdict import verdict
 from advisor.rules.judge import Judgement
@@ -68,7 +70,9 @@ def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> R
     run = Run(
         name=plain(name),
         verdict="",
-        source=source.model_copy(update={"notes": (*source.notes, *judged.notes)}),
+        source=source.model_copy(
+            update={"notes": (*source.notes, *judged.notes), "workload": _workload(found.frames.get("sign"))}
+        ),
         breakdown={category: row[f"{category}_share"] or 0.0 for category in CATEGORIES},
         findings=judged.findings,
         not_evaluable=judged.not_evaluable,
@@ -92,6 +96,18 @@ def _concluded(run: Run) -> Run:
     known = account(rows, steps.worker, steps.step_mean_ms, run.findings, run.not_evaluable)
     run = run.model_copy(update={"accounting": known})
     return run.model_copy(update={"verdict": verdict(run)})
+
+
+def _workload(signs: pl.DataFrame | None) -> Workload:
+    """The kinds of work of all workers, and one sign of each code."""
+    if signs is None:
+        return Workload()
+    rows = signs.unique(["kind", "code"], keep="first", maintain_order=True)
+    shown = (
+        Sign(**row | {"example": one_line(row["example"] or "", _LONGEST) or None})
+        for row in rows.select(*Sign.model_fields).to_dicts()
+    )
+    return Workload(kinds=tuple(rows["kind"].unique(maintain_order=True)), signs=tuple(shown))
 
 
 def judged_again(run: Run, judged: Judgement, notes: Sequence[str]) -> Run:
@@ -236,7 +252,7 @@ def _unrecorded(view: DeviceView) -> str | None:
     )
     if before_ns <= 0:
         return None
-    return f"the {ms(before_ns / 1e6)} before the first recorded GPU op count in no step: work not recorded held it up"
+    return f"the first {ms(before_ns / 1e6)} count in no step: GPU work that was not recorded held up what was launched"
 
 
 def _notes(selection: Selection, row: Mapping[str, Value]) -> Iterator[str]:

@@ -154,6 +154,35 @@ HOST_RANGES: Final = tuple(cause.code for cause in IDLE_CAUSES.values() if cause
 """Kinds of host ops that are causes."""
 
 
+# ------------------------------------------------------------------------------------------------------- kinds of work
+
+WORKLOADS: Final = {
+    "training": "training",
+    "inference": "inference",
+    "serving": "serving",
+    "capture": "capture of CUDA graphs",
+    "benchmark": "one kernel repeated",
+}
+"""Kinds of work as a report names them."""
+
+SIGNS: Final = {
+    "backward_ops": "ops of a backward pass",
+    "backward_kernels": "kernels of a backward pass or an update of parameters",
+    "optimizer_calls": "calls of an optimizer",
+    "training_ranges": "ranges named after training",
+    "engine_steps": "steps of a serving engine",
+    "engine_code": "code of a serving engine",
+    "cache_kernels": "kernels that read or write a cache of keys and values",
+    "inference_kernels": "kernels of inference only",
+    "inference_ranges": "ranges named after inference",
+    "forward_only": "matrix products without autograd",
+    "graph_capture": "half of the host's time or more in captures",
+    "one_kernel": "one kernel takes nearly all of the time, again and again",
+    "option": "the option `--workload`",
+}
+"""What shows a kind of work."""
+
+
 # -------------------------------------------------------------------------------------------------------------- pools
 
 POOLS: Final = {
@@ -253,7 +282,7 @@ LEFT_OUT: Final = {
 
 REASONS: Final = {
     # what was not recorded, by format
-    "no_profiler_steps": "no ProfilerStep#N markers: call `prof.step()` once per training step{lost}",
+    "no_profiler_steps": "no ProfilerStep#N markers: call `prof.step()` once per step{lost}",
     "no_unprofiled_steps": "no step was timed without the profiler: `advisor record` does that",
     "unsteady_steps": (
         "the steps changed while they were recorded: {before:ms} before the recording, {during:ms} in it and "
@@ -293,7 +322,7 @@ REASONS: Final = {
     "no_allocator_totals": "the allocator reported no running totals",
     "viewer_copy": "the trace viewer's copy of the profile leaves it out: give the *.xplane.pb of that run",
     "no_repeating_range": (
-        "no NVTX range repeats and holds the device's work as training steps do: put each step in one, or name the "
+        "no NVTX range repeats and holds the device's work as steps do: put each step in one, or name the "
         "ranges with --step-range REGEX"
     ),
     "kernels_not_exported": "kernels were launched, but the export holds none of them; export it again",
@@ -420,7 +449,6 @@ REASONS: Final = {
     "peers_not_recorded": "the recording does not show which ranks exchange messages",
     # communication
     "no_collective_on_device": "no collective ran on this device in the steps used",
-    "training_unknown": "no framework op shows whether the job trains",
     "backend_unknown": "the backend was not recorded",
     "sizes_partly_missing": "{missing:count} of {collectives:count} collectives have no size",
     "no_overlap_sample": "no kernel ran three times beside a collective and three times alone",

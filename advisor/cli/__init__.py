@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias, get_args
 
 import typer
 
@@ -108,6 +108,14 @@ def check(
     processes: Annotated[
         int, typer.Option("--processes", min=1, help="Files of one run to read at a time; by default one per core.")
     ] = os.cpu_count() or 1,
+    workload: Annotated[
+        str | None,
+        typer.Option(
+            "--workload",
+            metavar="KIND",
+            help="The kind of work, where the report has it wrong: training, inference, serving, capture, benchmark.",
+        ),
+    ] = None,
     run: Annotated[
         str | None,
         typer.Option("--run", metavar="NAME", help="Of the runs in a TensorFlow or JAX log folder; else the newest."),
@@ -124,6 +132,7 @@ def check(
     spare_threads(paths)
     from advisor.engine import check as run_check
     from advisor.options import Options
+    from advisor.rules.book import Workload
 
     standard = chosen("--format", format_, formats("report"))
     level = chosen("--fail-on", fail_on, _LEVELS)
@@ -135,6 +144,7 @@ def check(
             progress=progress,
             processes=processes,
             step_range=step_range,
+            workload=chosen("--workload", workload, get_args(Workload)) if workload else None,
             run=run,
             all_runs=all_runs,
             baseline=baseline,

@@ -104,6 +104,20 @@ class Measurements:
         """The worker that sets the job's pace."""
         return int(self.rows("run")["worker"].item())
 
+    def of_kind(self, workload: str | None) -> Measurements:
+        """The same, of a job that is known to do this kind of work; unchanged where that is None."""
+        if workload is None:
+            return self
+        known = {"workload": pl.lit(workload)}
+        frames = {
+            scope: rows.with_columns(**known) for scope, rows in self.frames.items() if "workload" in rows.columns
+        }
+        sign = self.frames["sign"].clear().select("worker", "device")
+        option = {"worker": [self.pace], "kind": [workload], "code": ["option"]}
+        return replace(
+            self, frames={**self.frames, **frames, "sign": pl.DataFrame(option).join(sign, on="worker", how="left")}
+        )
+
     def framework(self, worker: int) -> str | None:
         """The worker's framework, where the profile tells it."""
         return dict(self.selection.profile.workers.select("worker", "framework").rows()).get(worker)

@@ -234,11 +234,26 @@ class Device(_Frozen):
     memory_bytes: int | None
 
 
+class Sign(_Frozen):
+    """What shows a kind of work: a code of `advisor.vocabulary.SIGNS`, and a name from the recording as example."""
+
+    kind: str
+    code: str
+    example: str | None = None
+
+
+class Workload(_Frozen):
+    """The kinds of work that a recording shows, and what shows them; none where nothing does."""
+
+    kinds: tuple[str, ...] = ()
+    signs: tuple[Sign, ...] = ()
+
+
 class Source(_Frozen):
     """What was read; `notes` say what holds and what does not where the job is not here as a whole.
 
-    `environment` is what the job ran on and how it was recorded, as far as the profile tells: hardware, software,
-    profiler, options; never the environment of a process.
+    `workload` is what kind of work it does. `environment` is what the job ran on and how it was recorded, as far as
+    the profile tells: hardware, software, profiler, options; never the environment of a process.
     """
 
     path: str
@@ -252,6 +267,7 @@ class Source(_Frozen):
     notes: tuple[str, ...] = ()
     lacks: Mapping[str, Reason]
     environment: Mapping[str, str] = {}
+    workload: Workload = Workload()
 
 
 class Track(_Frozen):

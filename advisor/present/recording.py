@@ -38,6 +38,6 @@ def _torch(missing: Sequence[Option]) -> str | None:
         '    on_trace_ready=tensorboard_trace_handler("logdir"),\n'
         f"{lines}) as prof:\n"
         "    for batch in loader:\n"
-        "        train_step(batch)\n"
+        "        run_step(batch)\n"
         "        prof.step()  # marks the end of a step\n"
     )

@@ -12,9 +12,10 @@ from advisor.present.accounting import accounting
 from advisor.present.breakdown import OF_XLA, bars, figures
 from advisor.present.charts import chart_names, chart_words
 from advisor.present.findings import findings, order
+from advisor.present.phases import phases
 from advisor.present.ranks import bandwidth, each_rank, pace
 from advisor.present.recording import recording
-from advisor.present.source import facts, host_names, left_out, whose, window
+from advisor.present.source import facts, host_names, left_out, signs, whose, window
 from advisor.present.tables import flame, kernels_and_operators, peak, pipeline
 from advisor.present.verdict import headline, qualified
 from advisor.text import bytes_, count, listing, ns
@@ -75,7 +76,16 @@ def _unreadable(files: Sequence[Unreadable]) -> Iterator[doc.Section]:
 
 
 def _article(run: Run, number: int) -> doc.Article:
-    parts = (_notes(run), _breakdown(run), _ranks(run), _findings(run), _timeline(run), *_charts(run), pipeline(run))
+    parts = (
+        _notes(run),
+        _breakdown(run),
+        phases(run),
+        _ranks(run),
+        _findings(run),
+        _timeline(run),
+        *_charts(run),
+        pipeline(run),
+    )
     rest = (flame(run), kernels_and_operators(run), _unknowns(run), _read(run), _hint(run))
     return doc.Article(
         id=f"run-{number}",
@@ -233,6 +243,7 @@ def _read(run: Run) -> doc.Section:
     source = run.source
     pairs = [doc.Pair("Path", "", codes=(source.path,))]
     pairs += [doc.Pair(what.capitalize(), how) for what, how in source.environment.items()]
+    pairs += [doc.Pair("Workload", what, codes=tuple(filter(None, (example,)))) for what, example in signs(source)]
     pairs += [doc.Pair("Ranks", note) for note in source.notes]
     pairs += [doc.Pair("Left out", f"{which}: {why}") for which, why in left_out(source)]
     pairs += [doc.Pair("Note", note) for note in source.salvaged]

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from advisor.model.report import Run, Source, Steps, Value
-from advisor.text import count, listing, ms, runs_of
+from advisor.text import count, listing, ms, runs_of, shortened
+from advisor.vocabulary import SIGNS, WORKLOADS
+
+_MOST_OF_NAME: Final = 40
 
 
 def facts(source: Source) -> tuple[str, ...]:
-    """Format, workers, devices and steps, a phrase each."""
-    return _format(source), _workers(source), _devices(source), f"{_steps(source.steps)}{_paced(source)}"
+    """Format, kind of work, workers, devices and steps, a phrase each."""
+    return (
+        _format(source),
+        *_workload(source),
+        _workers(source),
+        _devices(source),
+        f"{_steps(source.steps)}{_paced(source)}",
+    )
 
 
 def window(steps: Steps) -> str:
@@ -57,6 +67,19 @@ def _format(source: Source) -> str:
     if source.format == "nsys" and source.framework:  # not what the framework's own profiler records
         return f"nsys profile of {source.framework}"
     return f"{source.framework} profile ({source.format})" if source.framework else f"{source.format} profile"
+
+
+def _workload(source: Source) -> Iterator[str]:
+    """`serving (step[DECODE bs=31])`: the kinds of work, with a name that shows each."""
+    for kind in source.workload.kinds:
+        first = next(sign for sign in source.workload.signs if sign.kind == kind)
+        by = f"`{shortened(first.example, _MOST_OF_NAME)}`" if first.example else SIGNS.get(first.code, first.code)
+        yield f"{WORKLOADS.get(kind, kind)} ({by})"
+
+
+def signs(source: Source) -> list[tuple[str, str]]:
+    """What shows the kinds of work, as pairs of a phrase and an example."""
+    return [(f"{sign.kind}: {SIGNS.get(sign.code, sign.code)}", sign.example or "") for sign in source.workload.signs]
 
 
 def _workers(source: Source) -> str:

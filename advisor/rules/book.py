@@ -30,6 +30,7 @@ from advisor.yamltree import Tree
 Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Framework: TypeAlias = Literal["pytorch", "tensorflow", "jax", "cuda", "any"]
 """`cuda` is a program of its own, of no framework. `any` is in `applies` one of which it could not be told."""
+Workload: TypeAlias = Literal["training", "inference", "serving", "capture", "benchmark", "unknown"]
 Pool: TypeAlias = Literal[
     "compute", "memcpy", "memset", "collective", "input", "compile",
     "gc_idle", "allocator_idle", "sync_idle", "launch_gap", "host_busy", "queued_idle", "dependency_idle",
@@ -68,10 +69,15 @@ class Parameter(_Strict):
         return {"value": written} if isinstance(written, int | float | str) else written
 
 
+RECURRING: Final[tuple[Workload, ...]] = ("training", "inference", "serving", "benchmark", "unknown")
+"""Kinds of work that go on: all but a capture, which happens once."""
+
+
 class Applies(_Strict):
     """Where a rule makes sense; elsewhere it is not applicable, and silent. An absent condition admits all.
 
-    A job is distributed if it has several ranks or any collective.
+    A job is distributed if it has several ranks or any collective. `workload` are kinds of work; of a job that mixes
+    several, one suffices.
     """
 
     framework: tuple[Framework, ...] = ()
@@ -79,6 +85,7 @@ class Applies(_Strict):
     device: bool | None = None
     distributed: bool | None = None
     min_capability: float | None = None
+    workload: tuple[Workload, ...] = RECURRING
 
 
 class Saving(_Strict):
@@ -100,11 +107,12 @@ class Fix(_Strict):
 
     Where fixes differ by cause, `when` says of which one this is: an expression over metrics and parameters. Where the
     recording shows that it is made already, `unless` says so. Where they differ by profiler, as advice on recording
-    does, `format` says for whose profiles this one is.
+    does, `format` says for whose profiles this one is. `workload` are the kinds of work that it is for; by default all.
     """
 
     framework: Annotated[Framework, Field(alias="for")]
     format: tuple[str, ...] = ()
+    workload: tuple[Workload, ...] = ()
     when: str | None = None
     unless: str | None = None
     do: Text

@@ -30,7 +30,7 @@ from advisor.model.report import (
 )
 from advisor.rules import wording
 from advisor.rules.book import Applies, Rule
-from advisor.rules.verdicts import Verdict, fixes_in_order, fixes_of_other_causes, verdicts
+from advisor.rules.verdicts import Verdict, fixes_in_order, fixes_of_other_causes, verdicts, workloads
 
 CERTAINTY: Final[Mapping[Confidence, float]] = {"high": 1.0, "medium": 0.7, "low": 0.4}
 """Weight of a saving's midpoint by the rule's confidence: the expected saving, which ranks findings."""
@@ -212,15 +212,20 @@ class _Setting(NamedTuple):
     on_device: bool
     capability: float | None
     distributed: bool
+    workloads: set[str]
 
 
 def _settings(rows: pl.DataFrame, found: Measured) -> list[_Setting]:
-    asked = rows.select({"worker", "device", "capability", "ranks_in_job", "collective_share"} & {*rows.columns})
+    columns = {"worker", "device", "capability", "ranks_in_job", "collective_share", "workload"}
     return [
         _Setting(
-            found.framework(row["worker"]) or "any", row["device"] is not None, row["capability"], _distributed(row)
+            found.framework(row["worker"]) or "any",
+            row["device"] is not None,
+            row["capability"],
+            _distributed(row),
+            workloads(row),
         )
-        for row in asked.iter_rows(named=True)
+        for row in rows.select(columns & {*rows.columns}).iter_rows(named=True)
     ]
 
 
@@ -231,6 +236,7 @@ def _applies(applies: Applies, setting: _Setting, file_format: str) -> bool:
         and (not applies.format or file_format in applies.format)
         and (applies.device is None or applies.device == setting.on_device)
         and (applies.distributed is None or applies.distributed == setting.distributed)
+        and not setting.workloads.isdisjoint(applies.workload)
         and (
             applies.min_capability is None or setting.capability is None or setting.capability >= applies.min_capability
         )

@@ -55,14 +55,25 @@ def fixes_in_order(rule: Rule, row: Mapping[str, object]) -> Sequence[Fix]:
     """The rule's fixes as they matter in this row of metrics, without those that are made already.
 
     First those whose condition holds, then those without one, then those whose condition is unknown or does not hold.
+    Those for other kinds of work are left out.
 
     Raises:
         RuleError: a condition is wrong.
     """
     held, order = _held(rule, row), {True: 1, None: 3, False: 4}
-    open_ = [n for n in range(len(rule.fixes)) if not held.get((n, "unless"))]
+    kinds = workloads(row)
+    open_ = [n for n, fix in enumerate(rule.fixes) if not held.get((n, "unless")) and _is_for(fix, kinds)]
     place = {n: order[held[n, "when"]] if (n, "when") in held else 2 for n in open_}
     return [rule.fixes[n] for n in sorted(open_, key=lambda n: place[n])]
+
+
+def workloads(row: Mapping[str, object]) -> set[str]:
+    """The kinds of work that a row of metrics is of."""
+    return set(str(row.get("workload") or "unknown").split(", "))
+
+
+def _is_for(fix: Fix, kinds: set[str]) -> bool:
+    return not fix.workload or not kinds.isdisjoint(fix.workload)
 
 
 def fixes_of_other_causes(rule: Rule, row: Mapping[str, object]) -> Sequence[Fix]:

@@ -58,7 +58,7 @@ def test_any_result_is_one_line_in_a_console(sample):
 
 
 def test_printing_shows_the_one_screen(report):
-    assert str(report).startswith("The training process loads its batches itself.")
+    assert str(report).startswith("The main process loads its batches itself.")
     assert len(str(report).splitlines()) < 50
     assert "\x1b" not in str(report)
 

@@ -26,6 +26,7 @@ _TOLD_APART: Final = ["input", "gc", "compile", "allocator", "sync"]
 _LOADING: Final = r"^(?:cu|hip)(?:Module|Library)(?:Load|Get)|^(?:cu|hip)KernelGet"
 _SLOW_CALL_NS: Final = 50_000  # a runtime call that takes longer waits for something (HTA's outlier threshold)
 _HELD_UP_NS: Final = 1_000_000  # far beyond the latency of a launch
+_LITTLE: Final = 0.01  # of the time until then
 _RANGE = re.compile(r"^(\d*):(\d*)$")
 
 _EVENTS: Final = ("ops", "host", "allocations", "collectives", "threads", "os_calls", "off_cpu", "gpu_samples")
@@ -306,15 +307,20 @@ def _whole(profile: Profile) -> pl.DataFrame:
 
 
 def _held_up(profile: Profile, on_device: pl.DataFrame) -> pl.DataFrame:
-    """When the first op of a device began (`held_up`), if that was over 1 ms after its call had returned.
+    """When the first op of a stream began (`held_up`), if that was over 1 ms after its call had returned.
 
-    A launch reaches an idle device within some 10 us: this one stood behind work launched before the recording.
+    A launch reaches an idle device within some 10 us: this one stood behind work launched before the recording. The
+    last such stream counts before whose first op no device of the worker did anything to speak of.
     """
-    earliest = on_device.select("worker", "device", start_ns="first")
     calls = profile.host_ops.select(launch="id", returned=pl.col("start_ns") + pl.col("dur_ns"))
-    firsts = profile.device_ops.join(earliest, on=["worker", "device", "start_ns"]).join(calls, on="launch")
-    late = firsts.filter(pl.col("start_ns") - pl.col("returned") > _HELD_UP_NS)
-    return late.group_by("worker", "device").agg(held_up=pl.min("start_ns"))
+    ops = profile.device_ops.select("worker", "device", "stream", "launch", "start_ns", "dur_ns").sort("start_ns")
+    so_far = ops.with_columns(worked=pl.col("dur_ns").cum_sum().over("worker") - pl.col("dur_ns"))
+    firsts = so_far.unique(["worker", "device", "stream"], keep="first", maintain_order=True).join(calls, on="launch")
+    late = firsts.join(on_device, on=["worker", "device"]).filter(
+        pl.col("start_ns") - pl.col("returned") > _HELD_UP_NS,
+        pl.col("worked") <= _LITTLE * (pl.col("start_ns") - pl.col("first")),
+    )
+    return late.group_by("worker", "device").agg(held_up=pl.max("start_ns"))
 
 
 def _left_out(steps: pl.DataFrame, profile: Profile, choice: str) -> pl.DataFrame:

@@ -12,7 +12,6 @@ from advisor.analysis.device.communication import device_collectives, exposed_ms
 from advisor.analysis.device.host_work import minus
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.analysis.job.rank import trains
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import named
@@ -25,7 +24,6 @@ _IS_BESIDE: Final = pl.col("covered") >= _BESIDE * pl.col("dur_ns")
 _DEVICE: Final = ("device_ops",)
 _SIZES: Final = ("device_ops", "collectives.bytes")
 _NONE: Final = Missing("no_collective_on_device")
-_NO_OPS: Final = Missing("training_unknown")
 _CALLS: Final = r"^(?:c10d::|record_param_comms$)"
 _SHAPE: Final = ["name", "grid", "block", "op_name", "shapes"]
 
@@ -59,18 +57,12 @@ COLLECTIVE_CALLS = Metric(
     "Which collectives, how often per step; the most frequent first.",
     "number by operation / steps",
 )
-COLLECTIVES_IN = Metric(
-    "collectives_in",
-    "text",
-    "What makes them: `training` or `inference`.",
-    "training where an op of a backward pass ran; unknown where no framework op was recorded",
-)
 BACKEND = Metric(
     "backend", "text", "What carries the collectives, as the process was told.", "init_process_group's backend"
 )
 
 
-@measures(COLLECTIVES_PER_STEP, COLLECTIVE_CALLS, COLLECTIVES_IN, BACKEND)
+@measures(COLLECTIVES_PER_STEP, COLLECTIVE_CALLS, BACKEND)
 def calls(view: DeviceView) -> Mapping[Metric, Value]:
     """How many collectives of which kind."""
     if not view.steps.height:
@@ -80,12 +72,10 @@ def calls(view: DeviceView) -> Mapping[Metric, Value]:
     )
     on_device = view.once(device_collectives).select(pl.col("does").fill_null("unknown"))
     number = pl.concat([on_device, on_host]).group_by("does").len().sort("len", "does", descending=[True, False])
-    trained = trains(view)
     by_kind = ", ".join(f"{does} {n / view.steps.height:.3g}" for does, n in number.rows())
     return {
         COLLECTIVES_PER_STEP: float(number["len"].sum()) / view.steps.height,
         COLLECTIVE_CALLS: by_kind or _NONE,
-        COLLECTIVES_IN: _NO_OPS if trained is None else "training" if trained else "inference",
         BACKEND: view.process.get("backend") or Missing("backend_unknown"),
     }
 

@@ -105,7 +105,7 @@ PYTHON_BOUND_SHARE = Metric(
     "Part of the step in which Python sets the pace.",
     "device idle in host-bound gaps of at most 1 ms while the launching threads run no framework op and make no "
     "call for 50 us or more / step time; without a device, time outside framework ops, input, compilation, "
-    "collectives and the optimizer plus that of ops that themselves take under 10 us / step time",
+    "collectives and updates of parameters plus that of ops that themselves take under 10 us / step time",
     "50 us: HTA's limit for a slow launch; interpreting the code around an op takes 5 to 20 us",
     where=_python_places,
 )
@@ -139,7 +139,7 @@ PYTHON_CALLS = Metric(
 PYTHON_UNRECORDED_PART = Metric(
     "python_unrecorded_part",
     "share",
-    "In how much of that time nothing at all was recorded on the threads that train.",
+    "In how much of that time nothing at all was recorded on the launching threads.",
     "time of it in which no range was open / that time; 0 without any",
 )
 _PYTHON: Final = (
@@ -283,6 +283,27 @@ def _optimizer_gains(view: DeviceView, paced_ns: int) -> tuple[float, float]:
         trusted.saved_ms(trusted.without_host(work, most_rest)),
         trusted.saved_ms(trusted.without_host(work, least_rest).without_calls(calls)),
     )
+
+
+HOST_LOOPS_SHARE = Metric(
+    "host_loops_share",
+    "share",
+    "Part of the step in which Python, or a loop over parameters, sets the pace.",
+    "device idle in host-bound gaps of at most 1 ms while the launching threads run no framework op and make no call "
+    "for 50 us or more, or while parameters are updated / step time",
+    needs=("device_ops",),
+)
+
+
+@measures(HOST_LOOPS_SHARE)
+def host_loops(view: DeviceView) -> Mapping[Metric, Value]:
+    """The waits for launches that have a cause other than the launches."""
+    if not view.total_ns:
+        return {}
+    if why := unknown_waits(view):
+        return {HOST_LOOPS_SHARE: why}
+    loops = view.once(python_work) | optimizer_work(view)
+    return {HOST_LOOPS_SHARE: view.share(loops & view.once(launch_gaps))}
 
 
 HOST_WORK_SHARE = Metric(

@@ -162,7 +162,7 @@ def _longest_starved(view: DeviceView) -> pl.DataFrame:
 CPU_STARVED_SHARE = Metric(
     "cpu_starved_share",
     "share",
-    "Part of the step in which a training thread could run, is on no CPU, and the device idles.",
+    "Part of the step in which a launching thread could run, is on no CPU, and the device idles.",
     "time off CPU in state Running or the like, of threads that launch or bear steps, outside device work / step "
     "time; where no states were recorded, absences that no OS or CUDA call covers any part of",
     "thread scheduling as Nsight Systems records it (--cpuctxsw=process-tree)",

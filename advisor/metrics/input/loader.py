@@ -1,4 +1,4 @@
-"""The data loader inside the training process: what of the wait for input more processes would take away."""
+"""The data loader inside the main process: what of the wait for input more processes would take away."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ UNNAMED_INPUT = Metric(
 SINGLE_PROCESS_INPUT_SHARE = Metric(
     "single_process_input_share",
     "share",
-    "Part of the step in which the training process itself loads the next batch and nothing else goes on.",
+    "Part of the step in which the main process itself loads the next batch and nothing else goes on.",
     "time of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ outside device work and calls / step time",
     "the range that PyTorch's DataLoader records when num_workers is 0",
     where=lambda view: places(view, _single(view)),
@@ -46,7 +46,7 @@ SINGLE_PROCESS_INPUT_SHARE = Metric(
     SINGLE_PROCESS_INPUT_SHARE,
 )
 def loader(view: DeviceView) -> Mapping[Metric, Value]:
-    """Loading in the training process; zero where worker processes load, or no loader was recorded."""
+    """Loading in the main process; zero where worker processes load, or no loader was recorded."""
     if not view.total_ns:
         return {}
     busy = view.busy | view.host_spans("collective", *DRIVER_CALLS)

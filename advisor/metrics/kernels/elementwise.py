@@ -22,7 +22,7 @@ ELEMENTWISE_CHAIN_SHARE = Metric(
     "Part of the step spent in chains of elementwise kernels.",
     "time of elementwise, copy and random-number kernels of which at least three follow each other on a stream "
     "over equally many elements and within one layer's scope where ops are named by layer, without those of "
-    "optimizer, attention and layout changes; a fill or random generator only begins a chain / step time",
+    "updates of parameters, attention and layout changes; a fill or random generator only begins a chain / step time",
     where=lambda view: longest(part(view, "chain")),
     needs=_NEEDS,
 )

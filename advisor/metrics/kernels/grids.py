@@ -107,7 +107,7 @@ FEW_BLOCKS_LOST_SHARE = Metric(
     "few_blocks_lost_share",
     "share",
     "Part of the multiprocessors' time in the step that kernels with too few blocks for them leave unused.",
-    "sum over kernels with under one block per multiprocessor, without the optimizer's, persistent ones and those "
+    "sum over kernels with under a block per multiprocessor, without updates of parameters, persistent ones, and those "
     "beside kernels or collectives of other streams for half of their time, of time x (1 - blocks / "
     "multiprocessors) / step time",
     "launch dimensions",

@@ -378,6 +378,13 @@ def test_what_comes_before_a_first_op_that_unrecorded_work_held_up_counts_in_no_
     )
 
 
+@pytest.mark.parametrize(("busy", "begins"), [(15, 2000), (500, 0)])
+def test_another_stream_that_does_next_to_nothing_does_not_hide_unrecorded_work(busy: float, begins: float):
+    # us: the first op of stream 9 stands behind something from 100 to 2000, when stream 7 was at work for 15 or 500
+    ran = [kernel(50, 50 + busy, 40), kernel(2000, 2500, 100, stream=9), kernel(2500, 3000, 120, stream=9)]
+    assert view(profile(ran, [on_host("op", 0, 3100)])).starts.tolist() == [begins * 1000]
+
+
 def test_a_job_whose_kernels_were_not_recorded_is_no_job_without_a_device():
     selection = select_steps(profile(host_ops=[on_host("op", 0, 36), on_host("runtime", 5, 6, name="cuLaunchKernel")]))
     assert selection.steps["left_out"].to_list() == ["none of its device work was recorded"]

@@ -1,0 +1,114 @@
+"""The steps of a serving engine by phase: prefill, decode, both mixed, or the check of speculated tokens."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.inputs.names.engines import STEP_MARKS, batch
+from advisor.inputs.periods import LAUNCHING
+from advisor.model.intervals import Ints
+from advisor.model.profile import named
+
+_GRAPH_LAUNCH: Final = r"^(?:cu|cuda|hip)GraphLaunch"
+_MARK: Final = {
+    "phase": pl.String,
+    "requests": pl.Int64,
+    "tokens": pl.Int64,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+}
+_NUMBERS: Final = ("busy_ns", "period_ns", "kernels", "graphs", "launching_ns", "host_ns", "communicating_ns")
+
+
+def marks(view: DeviceView) -> pl.DataFrame:
+    """The engine's steps on the host, in order and outermost: phase, requests, tokens, start_ns, end_ns.
+
+    The thread counts whose marks cover most time: engines repeat the names on threads that launch nothing.
+    """
+    rows = view.host.filter(named(STEP_MARKS)).select("thread", pl.col("name").cast(pl.String), "start_ns", "dur_ns")
+    threads = rows.group_by("thread").agg(pl.sum("dur_ns")).sort("dur_ns", "thread", descending=[True, False])
+    own = rows.filter(pl.col("thread").is_in(threads["thread"].head(1).implode())).sort(
+        "start_ns", "dur_ns", descending=[False, True]
+    )
+    end = pl.col("start_ns") + pl.col("dur_ns")
+    outermost = own.filter((pl.col("start_ns") >= end.cum_max().shift(1)).fill_null(value=True))
+    batches = ((batch(name), start, start + dur) for name, start, dur in outermost.drop("thread").rows())
+    return pl.DataFrame([(*of, *span) for of, *span in batches if of], schema=_MARK, orient="row")
+
+
+def steps_by_phase(view: DeviceView) -> pl.DataFrame:
+    """One row per step of the engine whose device work was recorded.
+
+    Its phase, requests, tokens and, in ns or counts: busy_ns and period_ns on the device, kernels, graphs (launches of
+    CUDA graphs), launching_ns (time in calls that launch) and host_ns on the host, communicating_ns.
+
+    On the device a step lasts from its first op to the next step's first op, on the host from mark to mark; the last
+    step to its last op, and to the end of its mark.
+    """
+    engine = view.once(marks)
+    if not engine.height or not view.ops.height:
+        return engine.clear().with_columns(pl.lit(0, pl.Int64).alias(name) for name in _NUMBERS)
+    calls = view.host.filter(named(LAUNCHING)).sort("start_ns")
+    called = view.host.select(launch="id", called_ns="start_ns")
+    ops = view.ops.filter(pl.col("start_ns") >= (0 if view.marked else int(view.starts[0])))
+    ops = ops.join(called, on="launch").sort("called_ns", maintain_order=True)
+    begins = engine["start_ns"].to_numpy()
+    until = np.append(begins[1:], engine["end_ns"].tail(1).to_numpy())
+    at = np.searchsorted(begins, ops["called_ns"].to_numpy(), "right") - 1
+    inside = (at >= 0) & (ops["called_ns"].to_numpy() < until[at])
+    ops = ops.with_columns(mark=pl.Series(at, dtype=pl.Int64)).filter(pl.Series(inside, dtype=pl.Boolean))
+    extent = ops.group_by("mark").agg(
+        first=pl.min("start_ns"),
+        last=(pl.col("start_ns") + pl.col("dur_ns")).max(),
+        kernels=(pl.col("kind") == "kernel").sum(),
+    )
+    rows = (
+        engine.with_row_index("mark").with_columns(pl.col("mark").cast(pl.Int64)).join(extent, on="mark").sort("mark")
+    )
+    opens = rows["first"].to_numpy()
+    closes = np.maximum(np.append(opens[1:], rows["last"].tail(1).to_numpy()), opens)
+    return rows.with_columns(*_numbers(view, calls, rows, opens, closes))
+
+
+def _numbers(view: DeviceView, calls: pl.DataFrame, rows: pl.DataFrame, opens: Ints, closes: Ints) -> list[pl.Series]:
+    begins = rows["start_ns"].to_numpy()
+    ends = np.maximum(np.append(begins[1:], rows["end_ns"].tail(1).to_numpy()), begins)
+    graphs = np.sort(calls.filter(named(_GRAPH_LAUNCH))["start_ns"].to_numpy())
+    values = {
+        "busy_ns": view.busy.within(opens, closes),
+        "period_ns": closes - opens,
+        "graphs": np.searchsorted(graphs, ends) - np.searchsorted(graphs, begins),
+        "launching_ns": spans(calls).within(begins, ends),
+        "host_ns": ends - begins,
+        "communicating_ns": spans(view.ops.filter(pl.col("kind") == "collective")).within(opens, closes),
+    }
+    return [pl.Series(name, numbers, dtype=pl.Int64) for name, numbers in values.items()]
+
+
+def phases(view: DeviceView) -> pl.DataFrame:
+    """One row per phase, that with most time first.
+
+    Columns: phase, steps, requests and tokens (means; null where no mark says), step_ms, idle_share, launch_share (of
+    the host's time), communication_share (of the device's busy time), kernels and graph_launches (means per step).
+    """
+    rows = view.once(steps_by_phase)
+    total = {name: pl.sum(name) for name in _NUMBERS}
+    return (
+        rows.group_by("phase")
+        .agg(
+            steps=pl.len(),
+            requests=pl.mean("requests"),
+            tokens=pl.mean("tokens"),
+            step_ms=pl.mean("period_ns") / 1e6,
+            idle_share=1 - total["busy_ns"] / total["period_ns"],
+            launch_share=total["launching_ns"] / total["host_ns"],
+            communication_share=total["communicating_ns"] / total["busy_ns"],
+            kernels=pl.mean("kernels"),
+            graph_launches=pl.mean("graphs"),
+        )
+        .sort(pl.col("step_ms") * pl.col("steps"), "phase", descending=[True, False])
+    )

@@ -1,0 +1,133 @@
+"""What kind of work a recording shows: training, inference, serving, the capture of graphs, or one kernel repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.steps import DeviceView
+from advisor.inputs.names.engines import CACHE_KERNELS, ENGINE_CODE, STEP_MARKS
+from advisor.model.intervals import Union
+from advisor.model.profile import named
+
+UNKNOWN: Final = "unknown"
+_RANGES: Final = ["op", "annotation", "step", "module", "compile"]
+_SIGNS: Final = (
+    # kind, code, kinds of host ops (none: kernels), names
+    (
+        "training",
+        "backward_ops",
+        _RANGES,
+        r"^autograd::engine|Backward|_backward(?:$|_)|transpose\(jvp|gradient_tape|BroadcastGradientArgs|Grad:\w+Grad$",
+    ),
+    ("training", "optimizer_calls", _RANGES, r"^Optimizer\.|^## optimizer ##"),
+    ("training", "training_ranges", _RANGES, r"(?:^|[\W_])train(?:ing)?_(?:step|function)"),
+    (
+        "training",
+        "backward_kernels",
+        None,  # dgrad is no sign: transposed convolutions use it in the forward pass
+        r"(?i)wgrad|backward|flash_bwd|fmha\w*_?bwd|_bwd_kernel|bn_bw_|fused_?adam|multi_tensor_apply.*(?:adam|sgd|lamb)",
+    ),
+    ("serving", "engine_steps", _RANGES, STEP_MARKS),
+    ("serving", "engine_code", ["python"], ENGINE_CODE),
+    ("serving", "cache_kernels", None, CACHE_KERNELS),
+    ("inference", "inference_kernels", None, r"bn_fw_inf|BatchNormFwdInfer"),
+    (
+        "inference",
+        "inference_ranges",
+        _RANGES,
+        r"(?:^|[\W_])(?:predict|inference|generate)_(?:step|function)|^jit_(?:prefill|generate|decode)",
+    ),
+)
+_PRODUCTS: Final = r"^aten::(?:addmm|mm|bmm|baddbmm|linear|matmul|convolution|conv[123]d|_scaled_dot_product\w+)$"
+_FEWEST_PRODUCTS: Final = 3
+_LINKED: Final = 0.5  # of the kernel time: of the rest it is not known what launched it
+_OF_OPS: Final = 0.9  # of the linked kernel time: graphs may hold a backward pass that no op shows
+_ONE_KERNEL: Final = 0.95  # of the kernel time
+_FEWEST_RUNS: Final = 3
+_MOST_KERNELS: Final = 3
+_CAPTURING: Final = 0.5  # of the host's time
+_CAPTURE_BEGINS: Final = r"^(?:cu|cuda|hip)StreamBeginCapture"
+_CAPTURE_ENDS: Final = r"^(?:cu|cuda|hip)StreamEndCapture"
+_ALONE: Final = ("capture", "benchmark", "inference")
+"""Kinds that are named only where no sign of training or serving is; capture hides even those."""
+
+
+class Sign(NamedTuple):
+    """What shows a kind of work: a code of `vocabulary.SIGNS`, and a name from the recording that is an example."""
+
+    kind: str
+    code: str
+    example: str
+
+
+def signs(view: DeviceView) -> list[Sign]:
+    """Every sign of a kind of work in the recording, those of the likeliest kind first."""
+    by_name = list(_by_name(view))
+    kinds = _kinds([*_captures(view), *by_name, *_repetitions(view), *_forward_only(view)])
+    return [sign for kind in dict.fromkeys(sign.kind for sign in kinds) for sign in kinds if sign.kind == kind]
+
+
+def workload(view: DeviceView) -> str:
+    """The kinds of work, joined by a comma where several mix; `unknown` where nothing shows it."""
+    return ", ".join(dict.fromkeys(sign.kind for sign in view.once(signs))) or UNKNOWN
+
+
+def _kinds(every: list[Sign]) -> list[Sign]:
+    """The signs that count: capture hides all others, training and serving the weaker ones."""
+    if capture := [sign for sign in every if sign.kind == "capture"]:
+        return capture
+    if strong := [sign for sign in every if sign.kind not in _ALONE]:
+        return strong
+    return next(([s for s in every if s.kind == kind] for kind in _ALONE if any(s.kind == kind for s in every)), [])
+
+
+def _by_name(view: DeviceView) -> Iterator[Sign]:
+    host = view.host.select("kind", "name").unique().with_columns(pl.col("name").cast(pl.String))
+    kernels = view.ops.filter(pl.col("kind") == "kernel")["name"].unique().cast(pl.String)
+    for kind, code, of_host, pattern in _SIGNS:
+        names = kernels if of_host is None else host.filter(pl.col("kind").is_in(of_host))["name"]
+        if (example := names.filter(names.str.contains(pattern)).min()) is not None:
+            yield Sign(kind, code, str(example))
+
+
+def _captures(view: DeviceView) -> Iterator[Sign]:
+    """Where half of the host's time lies between the begin and the end of captures."""
+    begins = view.host.filter(named(_CAPTURE_BEGINS))["start_ns"].sort().to_numpy()
+    ends = view.host.filter(named(_CAPTURE_ENDS))["start_ns"].sort().to_numpy()
+    if not len(begins) or not len(ends):
+        return
+    until = np.append(ends, ends[-1])[np.searchsorted(ends, begins)]
+    captured = Union.of(begins, np.maximum(until, begins))
+    length = view.host.select((pl.col("start_ns") + pl.col("dur_ns")).max() - pl.col("start_ns").min()).item()
+    if captured.total >= _CAPTURING * length:
+        yield Sign("capture", "graph_capture", str(view.host.filter(named(_CAPTURE_BEGINS))["name"][0]))
+
+
+def _repetitions(view: DeviceView) -> Iterator[Sign]:
+    """Where one kernel is nearly all that runs, again and again."""
+    ran = view.ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
+    kernels = ran.group_by("name").agg(ns=pl.sum("dur_ns"), runs=pl.len()).sort("ns", descending=True)
+    part = pl.col("ns") / pl.col("ns").sum()
+    if ran["graph"].count() or not 0 < kernels.height <= _MOST_KERNELS or kernels["runs"][0] < _FEWEST_RUNS:
+        return
+    if kernels.select(part.first() >= _ONE_KERNEL).item():
+        yield Sign("benchmark", "one_kernel", str(kernels["name"][0]))
+
+
+def _forward_only(view: DeviceView) -> Iterator[Sign]:
+    """Where PyTorch's products build no graph for a backward pass, and ops launch nearly all kernels.
+
+    Autograd numbers each op that it would differentiate; without it the number is absent, or stays the same.
+    """
+    products = view.host.filter(pl.col("kind") == "op", named(_PRODUCTS))
+    numbers = products["sequence"].drop_nulls().n_unique()
+    if products.height < _FEWEST_PRODUCTS or numbers > 1:
+        return
+    kernels = view.ops.filter(pl.col("kind") == "kernel")
+    linked, of_ops = (pl.col("dur_ns").filter(pl.col(link).is_not_null()).sum() for link in ("launch", "op"))
+    if kernels.select((of_ops >= _OF_OPS * linked) & (linked >= _LINKED * pl.col("dur_ns").sum())).item():
+        yield Sign("inference", "forward_only", "")

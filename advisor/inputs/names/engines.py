@@ -1,0 +1,63 @@
+"""What the names of serving engines tell: their steps and phases, their code, and the kernels of their caches."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+_VLLM: Final = r"^execute_(?P<tokens>\d+_)?context_(?P<prompts>\d+)\(.*?\)_generation_(?P<answers>\d+)\("
+_SGLANG: Final = r"^step\[(?P<mode>[A-Z_]+)(?: bs=(?P<bs>\d+))?(?: toks=(?P<toks>\d+))?"
+_TENSORRT: Final = r"^(?:\[Executor\] )?_forward_step \d+: (?P<prompts>\d+) ctx reqs, (?P<answers>\d+) gen"
+_JAX: Final = r"^(?:jit_|PjitFunction\()(?P<jax>prefill|generate|decode)"
+
+STEP_MARKS: Final = (
+    r"^execute_(?:\d+_)?context_\d+\(|^step\[[A-Z_]+(?: bs=\d+)?|^(?:\[Executor\] )?_forward_step \d+: \d+ ctx reqs"
+)
+"""Names of ranges that are steps of SGLang, vLLM or TensorRT-LLM."""
+
+ENGINE_CODE: Final = r"(?:^|/)(?:vllm|sglang|tensorrt_llm|lmdeploy|text_generation_server)/\S+\.py"
+"""Python calls in the code of an engine."""
+
+CACHE_KERNELS: Final = (
+    r"reshape_and_cache|store_kvcache|concat_and_cache_mla|[Pp]aged_?(?:KV|kv|[Aa]ttention)|set_kv_buffer"
+    r"|masked_multihead_attention|mmha_|UpdateKVCache"
+)
+"""Kernels that write or read a cache of keys and values in pages."""
+
+_PATTERNS: Final = tuple(re.compile(pattern) for pattern in (_VLLM, _SGLANG, _TENSORRT, _JAX))
+_MODES: Final = {"EXTEND": "prefill", "PREFILL": "prefill", "DECODE": "decode", "MIXED": "mixed"}
+_JITTED: Final = {"prefill": "prefill", "generate": "decode", "decode": "decode"}
+_VERIFYING: Final = ("TARGET_VERIFY", "DRAFT_EXTEND", "DRAFT_EXTEND_V2")
+
+
+class Batch(NamedTuple):
+    """What a mark says of a step: its phase (prefill, decode, mixed, verify), requests and tokens; None: not said."""
+
+    phase: str
+    requests: int | None = None
+    tokens: int | None = None
+
+
+def batch(name: str) -> Batch | None:
+    """The batch that the name of a range announces; None where it is no step of an engine."""
+    match = next((fits for pattern in _PATTERNS if (fits := pattern.match(name))), None)
+    if match is None:
+        return None
+    fields = match.groupdict()
+    if "mode" in fields:
+        return _of_sglang(fields)
+    if "jax" in fields:
+        return Batch(_JITTED[fields["jax"]])
+    prompts, answers = int(fields["prompts"]), int(fields["answers"])
+    tokens = fields.get("tokens")
+    phase = "decode" if not prompts else "mixed" if answers else "prefill"
+    return Batch(phase, prompts + answers, int(tokens[:-1]) if tokens else answers if not prompts else None)
+
+
+def _of_sglang(fields: dict[str, str | None]) -> Batch | None:
+    mode, requests, tokens = fields["mode"] or "", fields["bs"], fields["toks"]
+    phase = "verify" if mode in _VERIFYING else _MODES.get(mode)
+    if phase is None:
+        return None
+    size = int(requests) if requests else None
+    return Batch(phase, size, int(tokens) if tokens else size if phase == "decode" else None)

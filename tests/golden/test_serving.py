@@ -1,0 +1,83 @@
+"""Recordings of inference and serving: what a person reads in them, and words that do not belong there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from advisor.model.report import Run
+from advisor.present.report import document
+from advisor.render import markdown, terminal
+from tests import profiles
+
+SHARED = Path(__file__).parents[2].parent / "shared"
+TRACES = SHARED / "traces"
+KINDS = {
+    "kineto/sglang-prefill-decode-mi300": "serving",
+    "kineto/vllm-eager-b200": "serving",
+    "kineto/vllm-decode-cuda-graph": "serving",
+    "kineto/owlv2-mi300": "inference",
+    "kineto/particle-transformer-bs128": "inference",
+    "kineto/particle-transformer-bs256-jit": "inference",
+    "kineto/qwen-h100": "inference",
+    "kineto/bert-small-h100": "inference",
+    "kineto/event-sync-multi-stream": "benchmark",
+    "kineto/resnet50-v100-workers0": "training",
+    "kineto/ddp-resnet18-mi300": "training",
+    "kineto/param-linear-2080ti": "training",
+    "nsys/saxpy-mpi-a100-schema2.9.sqlite": "benchmark",
+    "nsys/llm-3070ti-17k-kernels.sqlite": "training",
+    "xplane/te-attention-mi355": "training",
+}
+WITHOUT_TRAINING = sorted(name for name, kind in KINDS.items() if kind != "training")
+OF_TRAINING = re.compile(
+    r"(?i)learning.rate|optimi[sz]er|epoch|train_step|gradient|training (?:process|loop|thread|step)"
+)
+
+pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason=f"{TRACES} is not there")
+
+
+def run_of(name: str) -> Run:
+    (run,) = profiles.check(TRACES / name).runs
+    return run
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_kind_of_work(name: str):
+    run = run_of(name)
+    assert run.source.workload.kinds == (KINDS[name],)
+    assert run.source.workload.signs
+
+
+@pytest.mark.parametrize("name", WITHOUT_TRAINING)
+def test_no_word_of_training_stands_in_a_report_of_inference(name: str):
+    report = profiles.check(TRACES / name)
+    texts = [terminal.render(document(report), verbose=True), markdown.render(document(report), most=1_000_000)]
+    rules = "|".join([*sorted(profiles.book(), key=len, reverse=True), r"[\w-]+…"])  # names, and those that are cut
+    assert [OF_TRAINING.findall(re.sub(rules, "", text)) for text in texts] == [[], []]
+
+
+def test_a_prefill_behind_an_unrecorded_one_is_healthy():
+    # read by hand: one prefill of 15 requests and 15360 tokens takes the device 494.0 ms, 99.8 % of them in kernels; an
+    # op launched at 0.1 ms begins at 493.4 ms, behind work that was not recorded
+    run = run_of("kineto/sglang-prefill-decode-mi300")
+    assert [finding.rule for finding in run.findings] == ["too-few-steps"]
+    assert run.metrics["run"][0]["step_mean_ms"] == pytest.approx(494.0, abs=0.1)
+    assert run.metrics["run"][0]["device_busy_share"] == pytest.approx(0.998, abs=0.002)
+
+
+def test_a_prefill_without_graphs_is_bound_by_the_host():
+    # read by hand: 768 kernels of one prefill, launched one by one, take 12 of 87 ms; no graph is launched
+    run = run_of("kineto/vllm-eager-b200")
+    first = run.findings[0]
+    assert first.rule == "small-kernels"
+    assert first.saving is not None
+    assert first.saving.high_ms <= 87 - 11
+
+
+def test_a_decode_step_in_one_graph_is_healthy():
+    # read by hand: one cudaGraphLaunch runs all of a decode step of 32 requests; no gap is longer than 20 us
+    run = run_of("kineto/vllm-decode-cuda-graph")
+    assert [finding.rule for finding in run.findings] == ["too-few-steps"]
