@@ -71,8 +71,7 @@ def visit(browser: Any, page_file: Path) -> Iterator[Any]:
         context.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1100])
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1100, "light")])
 def test_a_page_that_loads_nothing_and_that_everybody_can_read(visit, page_file, scheme, width):
     page = visit(color_scheme=scheme, width=width)
     page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")

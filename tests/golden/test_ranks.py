@@ -110,6 +110,7 @@ FAULTS = {
     "gc-pauses": "uncoordinated-pauses",
     "small-buckets": "gradient-buckets-too-small",
 }
+LONG = [pytest.param(fault, marks=pytest.mark.soak) for fault in ("slow-rank", "data-wait-one-rank")]
 
 
 def simulated(name: str, folder: Path, ranks: int = 8, **recording: object):
@@ -143,7 +144,7 @@ def test_of_two_ranks_too_a_lasting_lateness_is_told_from_one_in_turn(fault: str
     assert ("straggler-rank" in spoken(run)) == (fault == "slow-rank")
 
 
-@pytest.mark.parametrize("fault", ["healthy-ranks", "slow-rank", "moving-slow-rank", "data-wait-one-rank"])
+@pytest.mark.parametrize("fault", ["healthy-ranks", "moving-slow-rank", *LONG])
 def test_neither_clocks_nor_names_nor_a_missing_rank_change_the_verdict(fault: str, tmp_path: Path):
     run, *_ = simulated(fault, tmp_path, skewed=True, shuffled=True, missing=(0,))  # of seed 3 rank 1 is the odd one
     assert len(run.source.workers) == 7

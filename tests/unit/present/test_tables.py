@@ -56,7 +56,7 @@ def test_a_flame_graph_is_called_after_its_frames():
     )
     assert widget.says == (
         "Time of kernels and copies under what launched them; where they overlap, each counts; the backward pass "
-        "counts where the forward op ran."
+        "counts where the forward op ran. The stronger the colour, the more of the time a frame takes by itself."
     )
     rows = ({"id": 0, "parent": None, "name": "aten::mm", "kind": "op", "total_ms": 3.0, "self_ms": 3.0},)
     alone = flame(changed(cpu_only().runs[0], metrics={"call_tree": rows}))
