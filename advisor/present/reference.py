@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from advisor.metrics.metric import Metric
 from advisor.rules.book import Case, Fix, Parameter, Rule
+from advisor.rules.wording import outline
 from advisor.text import percent, quantity
 from advisor.vocabulary import HEALTHY_SHARE, PARTS
 
@@ -168,8 +169,8 @@ def _fix(fix: Fix) -> str:
     first += f" (not if `{_line(fix.unless)}`)" if fix.unless else ""
     link = f" ([documentation]({fix.link}))" if fix.link else ""
     of = f" ({', '.join(fix.format)} profiles)" if fix.format else ""
-    parts = [f"**{fix.framework}**{of}{first}: {_line(fix.do)}{link}"]
-    return _joined(*parts, *([indent(fix.code.rstrip(), "    ")] if fix.code else [])).rstrip()
+    parts = [f"**{fix.framework}**{of}{first}: {_line(outline(fix.do))}{link}"]
+    return _joined(*parts, *([indent(outline(fix.code).rstrip(), "    ")] if fix.code else [])).rstrip()
 
 
 def _explained(rule: Rule) -> Iterator[str]:

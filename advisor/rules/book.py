@@ -108,6 +108,7 @@ class Fix(_Strict):
     Where fixes differ by cause, `when` says of which one this is: an expression over metrics and parameters. Where the
     recording shows that it is made already, `unless` says so. Where they differ by profiler, as advice on recording
     does, `format` says for whose profiles this one is. `workload` are the kinds of work that it is for; by default all.
+    `do` and `code` are templates as `says` is: they hold this job's numbers.
     """
 
     framework: Annotated[Framework, Field(alias="for")]

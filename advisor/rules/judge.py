@@ -518,9 +518,21 @@ def _fixes(f: _Fired, framework: str | None, format_: str) -> tuple[Fix, ...]:
         meant = [fix for fix in meant if fix.framework == framework] or meant
     shown, unfit = meant or ordered, fixes_of_other_causes(f.rule, f.row)
     return tuple(
-        Fix(framework=fix.framework, do=" ".join(fix.do.split()), code=fix.code, link=fix.link)
+        Fix(
+            framework=fix.framework,
+            do=" ".join(_filled(fix.do, f).split()),
+            code=fix.code and _filled(fix.code, f),
+            link=fix.link,
+        )
         for fix in [fix for fix in shown if fix not in unfit] or shown
     )
+
+
+def _filled(template: str, f: _Fired) -> str:
+    try:
+        return wording.fill(template, {**f.row, **f.rule.params})
+    except ValueError as error:
+        raise f.rule.unsayable(str(error)) from None
 
 
 def _worker(f: _Fired) -> int:

@@ -63,6 +63,7 @@ def _problems(rule: Rule, metrics: Mapping[str, type[pl.DataType]], ids: Collect
         expressions = rule.expressions(metrics)
         conditions = rule.fix_conditions(metrics)
         of_sentence = wording.names(rule.says)
+        of_fixes = set().union(*(wording.names(text) for fix in rule.fixes for text in (fix.do, fix.code or "")))
     except RuleError as error:
         yield error.at, error.problem
         return
@@ -70,8 +71,12 @@ def _problems(rule: Rule, metrics: Mapping[str, type[pl.DataType]], ids: Collect
         yield ("says",), str(error)
         return
     yield from _name_problems(rule, metrics, ids, of_sentence)
+    for name in sorted(of_fixes - {*metrics, *rule.params}):
+        yield ("fixes",), f"unknown metric or parameter {name!r}"
     yield from _about_problems(rule.about, metrics)
-    used = of_sentence.union(*(expression.names for expression in (*expressions.values(), *conditions.values())))
+    used = (of_sentence | of_fixes).union(
+        *(expression.names for expression in (*expressions.values(), *conditions.values()))
+    )
     for name in rule.params:
         if name not in used:
             yield ("params", name), "this parameter is not used"

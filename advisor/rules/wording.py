@@ -6,6 +6,7 @@ the text it gives are bounded by its length.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Any, Final
@@ -26,6 +27,7 @@ GPU: Final = "GPU"
 DEVICE: Final = "device"
 """The variable that titles and sentences have for what they call the job's device."""
 
+_NUMBER: Final = re.compile(r"\{\{\s*\(?(\w+)[^}]*\}\}")
 _LONGEST_TEMPLATE: Final = 10_000
 _LONGEST_SENTENCE: Final = 4_000
 _FILTERS: Final = (
@@ -110,6 +112,25 @@ def say(template: str, values: Mapping[str, object]) -> str:
     except (TemplateError, ArithmeticError, TypeError, ValueError) as error:
         raise ValueError(text.one_line(str(error), 200)) from None
     return text.shortened(" ".join(sentence.split()), _LONGEST_SENTENCE)
+
+
+def fill(template: str, values: Mapping[str, object]) -> str:
+    """A fix or its code with this job's numbers; lines stay as they are.
+
+    Raises:
+        ValueError: it cannot be filled with these values.
+    """
+    if "{{" not in template and "{%" not in template:
+        return template
+    try:
+        return _compiled(template).render(values)
+    except (TemplateError, ArithmeticError, TypeError, ValueError) as error:
+        raise ValueError(text.one_line(str(error), 200)) from None
+
+
+def outline(template: str) -> str:
+    """A fix or its code as the book shows it: `<workers>` in place of a job's number."""
+    return _NUMBER.sub(r"<\1>", template)
 
 
 @lru_cache(maxsize=256)

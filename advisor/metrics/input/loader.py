@@ -40,18 +40,42 @@ SINGLE_PROCESS_INPUT_SHARE = Metric(
     where=lambda view: places(view, _single(view)),
 )
 
+LOADING_MS = Metric(
+    "loading_ms",
+    "ms",
+    "Time that the main process takes to load the batches of a step.",
+    "union of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ in the used steps / used steps",
+    "the range that PyTorch's DataLoader records when num_workers is 0",
+)
+WORKERS_NEEDED = Metric(
+    "workers_needed",
+    "count",
+    "Loader processes that keep up with the rest of the step.",
+    "loading_ms / (step time - single_process_input_share * step time), rounded up",
+    "a worker loads one batch in loading_ms; the loop asks for one as often as the rest of the step takes",
+)
+
 
 @measures(
     UNNAMED_INPUT,
     SINGLE_PROCESS_INPUT_SHARE,
+    LOADING_MS,
+    WORKERS_NEEDED,
 )
 def loader(view: DeviceView) -> Mapping[Metric, Value]:
     """Loading in the main process; zero where worker processes load, or no loader was recorded."""
     if not view.total_ns:
         return {}
     busy = view.busy | view.host_spans("collective", *DRIVER_CALLS)
-    loading = (busy | spans(_single(view))).within(view.starts, view.ends) - busy.within(view.starts, view.ends)
-    return {UNNAMED_INPUT: _unnamed(view), SINGLE_PROCESS_INPUT_SHARE: float(loading.sum()) / view.total_ns}
+    single = spans(_single(view))
+    wait_ns = int(((busy | single).within(view.starts, view.ends) - busy.within(view.starts, view.ends)).sum())
+    load_ns = int(single.within(view.starts, view.ends).sum())
+    return {
+        UNNAMED_INPUT: _unnamed(view),
+        SINGLE_PROCESS_INPUT_SHARE: wait_ns / view.total_ns,
+        LOADING_MS: load_ns / 1e6 / view.steps.height,
+        WORKERS_NEEDED: -(-load_ns // (view.total_ns - wait_ns)) if wait_ns < view.total_ns else None,
+    }
 
 
 def _unnamed(view: DeviceView) -> str:

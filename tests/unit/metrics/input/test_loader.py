@@ -2,7 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.input.loader import SINGLE_PROCESS_INPUT_SHARE, UNNAMED_INPUT, loader
+from advisor.metrics.input.loader import (
+    LOADING_MS,
+    SINGLE_PROCESS_INPUT_SHARE,
+    UNNAMED_INPUT,
+    WORKERS_NEEDED,
+    loader,
+)
 from tests.tables import kernel, measured, on_host, profile, step, view
 
 ALONE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -19,7 +25,20 @@ def test_loading_counts_where_neither_device_nor_calls_are_busy():
 
 def test_workers_load_in_processes_of_their_own():
     host = [on_host("input", 20, 70, name=WITH_WORKERS)]
-    assert loader(view(profile(DEVICE, host, STEPS))) == {SINGLE_PROCESS_INPUT_SHARE: 0, UNNAMED_INPUT: ""}
+    values = loader(view(profile(DEVICE, host, STEPS)))
+    assert values == {SINGLE_PROCESS_INPUT_SHARE: 0, UNNAMED_INPUT: "", LOADING_MS: 0, WORKERS_NEEDED: 0}
+
+
+@pytest.mark.parametrize(
+    ("load", "rest", "hidden", "workers"),
+    [(400, 90, 0, 5), (90, 90, 0, 1), (100, 90, 0, 2), (20, 80, 0, 1), (400, 0, 90, 5)],
+)
+def test_so_many_workers_deliver_a_batch_in_the_time_of_the_rest(load: int, rest: int, hidden: int, workers: int):
+    """Loading that a kernel of the step before hides is loading all the same: 400 us a batch, 90 us of work."""
+    host = [on_host("input", 0, load, name=ALONE)]
+    kernels = [kernel(0, hidden, 0)] if hidden else [kernel(load, load + rest, load)]
+    values = loader(view(profile(kernels, host, [step(1, 0, load + rest)])))
+    assert (values[LOADING_MS], values[WORKERS_NEEDED]) == (pytest.approx(load / 1e3), workers)
 
 
 def test_on_a_cpu_it_counts_too():
