@@ -92,7 +92,8 @@ def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> R
 def _concluded(run: Run) -> Run:
     """The entry with what its findings and numbers come to: the accounting, and the verdict."""
     steps = run.source.steps
-    rows = run.metrics.get("accounting", ())
+    parts = run.accounting.parts if run.accounting else ()  # a stored entry has no tables
+    rows = run.metrics.get("accounting") or [part.model_dump(include={"part", "share"}) for part in parts]
     known = account(rows, steps.worker, steps.step_mean_ms, run.findings, run.not_evaluable)
     run = run.model_copy(update={"accounting": known})
     return run.model_copy(update={"verdict": verdict(run)})

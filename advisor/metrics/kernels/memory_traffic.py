@@ -43,7 +43,7 @@ MOVING_KERNEL_SHARE = Metric(
     "share",
     "Part of the kernel time in kernels that only move data: memory bandwidth limits them, not arithmetic.",
     "time of copy, elementwise, normalisation, softmax, reduction, concatenation, layout, index, random-number and "
-    "pooling kernels, without the optimizer's / time of all compute kernels",
+    "pooling kernels, without those that update parameters / time of all compute kernels",
     "NVIDIA GPU Performance Background User's Guide: their arithmetic intensity is below any GPU's ridge",
     _NEEDS,
     lambda view: longest(_moving(view)),
