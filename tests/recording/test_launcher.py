@@ -35,7 +35,11 @@ def test_a_signal_that_ends_the_program_is_told_as_shells_do(tmp_path: Path):
 
 
 def test_ctrl_c_is_the_programs_to_handle(tmp_path: Path):
-    code = "import os, signal\ntry: os.kill(os.getppid(), signal.SIGINT); os.kill(os.getpid(), signal.SIGINT)\n"
+    code = (
+        "import os, signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # what runs in the background ignores it
+        "try: os.kill(os.getppid(), signal.SIGINT); os.kill(os.getpid(), signal.SIGINT)\n"
+    )
     handler = signal.getsignal(signal.SIGINT)
     assert record(tmp_path, "-c", f"{code}except KeyboardInterrupt: raise SystemExit(7)").exit_code == 7
     assert signal.getsignal(signal.SIGINT) is handler
