@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir
 
 import pytest
@@ -31,7 +32,8 @@ def ask(*calls, roots=(FIXTURES,)):
                 return (await client.list_tools()).tools
             return [await client.call_tool(name, words) for name, words in calls]
 
-    return anyio.run(session)
+    with ThreadPoolExecutor(1) as pool:  # a browser test of the same process leaves a loop running in this thread
+        return pool.submit(anyio.run, session).result()
 
 
 def content(answer):
