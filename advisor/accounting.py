@@ -22,12 +22,12 @@ def account(
     findings: Iterable[Finding],
     unjudged: Sequence[NotEvaluable],
 ) -> Accounting | None:
-    """The parts of the mean step of one worker; None where it has no time.
+    """The parts of the step of one worker; None where it has no time.
 
     Args:
         rows: That worker's rows of the table `accounting`.
         worker: The one that sets the job's pace.
-        step_ms: Its mean step.
+        step_ms: Its step, which savings are of too.
         findings: The job's; what others of its workers save is not of this step.
         unjudged: The rules that could not be judged.
     """

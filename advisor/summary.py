@@ -94,7 +94,7 @@ def _concluded(run: Run) -> Run:
     steps = run.source.steps
     parts = run.accounting.parts if run.accounting else ()  # a stored entry has no tables
     rows = run.metrics.get("accounting") or [part.model_dump(include={"part", "share"}) for part in parts]
-    known = account(rows, steps.worker, steps.step_mean_ms, run.findings, run.not_evaluable)
+    known = account(rows, steps.worker, steps.length_ms, run.findings, run.not_evaluable)
     run = run.model_copy(update={"accounting": known})
     return run.model_copy(update={"verdict": verdict(run)})
 

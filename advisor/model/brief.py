@@ -80,16 +80,21 @@ class Unknown(_Frozen):
 
 
 class Times(_Frozen):
-    """The steps that the numbers rest on; without marked steps, the recording stands for one."""
+    """The steps that the numbers rest on; without marked steps, the recording stands for one.
+
+    `mean_ms` is as recorded. Savings and the accounting are of `unprofiled_ms` where the step was timed without the
+    profiler.
+    """
 
     marked: bool
     recorded: int
     used: int
     mean_ms: float | None
+    unprofiled_ms: float | None = None
 
 
 class Accounting(_Frozen):
-    """Where the mean step goes: milliseconds of each part, the largest first."""
+    """Where the step goes: milliseconds of each part, the largest first."""
 
     step_ms: float | None
     parts_ms: Mapping[str, float]

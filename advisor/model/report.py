@@ -199,7 +199,8 @@ class LeftOutStep(_Frozen):
 class Steps(_Frozen):
     """How many steps the numbers of `worker` rest on: the one that sets the job's pace.
 
-    `unprofiled_ms` is the typical step without the profiler, null where it was not timed; savings are relative to it.
+    `unprofiled_ms` is the typical step without the profiler, null where it was not timed; savings and the accounting
+    are of that step, with the shares of the recorded one.
     `timed_by` says what a step's time is: the period from its start to the next one's, or, in reports of earlier
     versions, the range that marks it.
     """
@@ -213,6 +214,11 @@ class Steps(_Frozen):
     unprofiled_ms: float | None = None
     left_out: tuple[LeftOutStep, ...]
     worker: int | None = None
+
+    @property
+    def length_ms(self) -> float | None:
+        """The step that all times of a report are of: without the profiler where that was timed, else as recorded."""
+        return self.step_mean_ms if self.unprofiled_ms is None else self.unprofiled_ms
 
 
 class Worker(_Frozen):
@@ -347,7 +353,7 @@ class Part(_Frozen):
 
 
 class Accounting(_Frozen):
-    """The mean step in disjoint parts that add up to it.
+    """The step in disjoint parts that add up to it: the mean one, or the one without the profiler where it was timed.
 
     `useful_share` is the useful work that no finding shortens, as a share of the step.
     """

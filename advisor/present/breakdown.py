@@ -54,7 +54,7 @@ def segments(run: Run) -> tuple[Segment, ...]:
 
 
 def _segment(run: Run, category: str, share: float, start: float) -> Segment:
-    step_ms = run.source.steps.step_mean_ms
+    step_ms = run.source.steps.length_ms
     mostly = _mostly(run, category, share)
     known = CATEGORIES.get(category)
     time_ms = None if step_ms is None else share * step_ms

@@ -108,13 +108,16 @@ def _job(run: Run, number: int, room: Room) -> model.Job:
 
 def _times(run: Run) -> model.Times:
     steps = run.source.steps
-    return model.Times(marked=steps.marked, recorded=steps.count, used=steps.used, mean_ms=_rounded(steps.step_mean_ms))
+    mean_ms, unprofiled_ms = _rounded(steps.step_mean_ms), _rounded(steps.unprofiled_ms)
+    return model.Times(
+        marked=steps.marked, recorded=steps.count, used=steps.used, mean_ms=mean_ms, unprofiled_ms=unprofiled_ms
+    )
 
 
 def _accounting(run: Run, room: Room) -> model.Accounting:
     """The parts of the step that are not empty."""
     if run.accounting is None:
-        return model.Accounting(step_ms=_rounded(run.source.steps.step_mean_ms), parts_ms={})
+        return model.Accounting(step_ms=_rounded(run.source.steps.length_ms), parts_ms={})
     largest = sorted(run.accounting.parts, key=lambda part: -part.ms)[:_MOST_PARTS]
     parts = {room.short(part.part): _digits(part.ms) for part in largest}
     return model.Accounting(

@@ -25,9 +25,9 @@ def facts(source: Source) -> tuple[str, ...]:
 
 
 def window(steps: Steps) -> str:
-    """What shares are shares of, with its mean length: `a step of 178 ms`, or `the recording of 2.3 s`."""
+    """What shares are shares of, with its length: `a step of 178 ms`, or `the recording of 2.3 s`."""
     what = "a step" if steps.marked else "the recording"
-    return what if steps.step_mean_ms is None else f"{what} of {ms(steps.step_mean_ms)}"
+    return what if steps.length_ms is None else f"{what} of {ms(steps.length_ms)}"
 
 
 def left_out(source: Source) -> list[tuple[str, str]]:
@@ -101,8 +101,10 @@ def _steps(steps: Steps) -> str:
     used = count(steps.used, "step") if steps.used == steps.count else f"{steps.used} of {steps.count} steps used"
     if steps.step_mean_ms is None or not steps.used:
         return used
-    plain = f" ({ms(steps.unprofiled_ms)} without the profiler)" if steps.unprofiled_ms is not None else ""
-    return f"{used}, {ms(steps.step_mean_ms)}{' on average' if steps.used > 1 else ''}{plain}"
+    recorded = f"{ms(steps.step_mean_ms)}{' on average' if steps.used > 1 else ''}"
+    if steps.unprofiled_ms is None:
+        return f"{used}, {recorded}"
+    return f"{used}, {ms(steps.unprofiled_ms)} without the profiler, {recorded} with it"
 
 
 def _paced(source: Source) -> str:

@@ -548,9 +548,11 @@ def _about(f: _Fired) -> tuple[int, ...]:
 
 
 def _said(f: _Fired, found: Measured) -> str:
-    phrases = {**wording.PHRASES[found.used_steps(_worker(f)) is not None], wording.DEVICE: f.device}
+    phrases = wording.PHRASES[found.used_steps(_worker(f)) is not None]
+    if f.row.get("unprofiled_step_ms") is not None:  # the metrics are of the recorded step, savings are not
+        phrases = wording.OF_RECORDED_STEP
     try:
-        return wording.say(f.rule.says, {**f.row, **f.rule.params, **phrases})
+        return wording.say(f.rule.says, {**f.row, **f.rule.params, **phrases, wording.DEVICE: f.device})
     except ValueError as error:
         raise f.rule.unsayable(str(error)) from None
 
@@ -599,6 +601,6 @@ def _saving(f: _Fired, shared: _Share | None) -> Saving | None:
         low_share=shared.low_ms / step_ms,
         high_share=shared.high_ms / step_ms,
         of=of,
-        parts=shared.parts,
+        parts={pool: scale * part for pool, part in shared.parts.items()},
         method=" ".join(rule.saving.method.split()),
     )

@@ -23,6 +23,9 @@ PHRASES = {
 }
 """What the sentences call the window that the numbers hold for, by whether the profile marks steps."""
 
+OF_RECORDED_STEP: Final = {"each_step": "each recorded step", "per_step": "per recorded step"}
+"""The same where the step without the profiler is known, and shorter."""
+
 GPU: Final = "GPU"
 DEVICE: Final = "device"
 """The variable that titles and sentences have for what they call the job's device."""

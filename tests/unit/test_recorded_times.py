@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.analysis.device.recording_cost import without_recording
 from advisor.engine import check
 from advisor.inputs.readers.kineto.times import StepTimes, step_times
 from advisor.metrics.host.debug_aids import TRACING_SHARE, UNPROFILED_STEP_MS, profiling
 from advisor.model.missing import Missing
+from advisor.present.brief import Room, brief
+from advisor.present.source import facts
 from tests.strategies_kineto import op, step, text
 from tests.tables import on_host, profile, view
 from tests.tables import step as row
@@ -41,6 +44,7 @@ def test_a_block_gives_its_times():
         {"unprofiled": {"before_ms": "5"}},
         {"unprofiled": {"before_ms": -1.0}},
         {"unprofiled": {"before_ms": 1e300}},
+        {"unprofiled": {"before_ms": 1e-9}},
         {"profiled": []},
     ],
 )
@@ -74,6 +78,8 @@ def test_the_step_without_the_profiler_is_measured(before, after, during, expect
         (0.05, None, None, "no_unprofiled_steps"),
         (0.05, 0.08, 0.1, "unsteady_steps"),
         (0.16, 0.16, 0.1, "unsteady_steps"),
+        (0.05, 0.05, 0.2, "unsteady_steps"),  # longer than the steps that were recorded
+        (1e-300, 1e-300, 1e-300, "unsteady_steps"),
     ],
 )
 def test_where_it_was_not_measured_or_changed_it_is_unknown(before, after, during, code):
@@ -83,8 +89,13 @@ def test_where_it_was_not_measured_or_changed_it_is_unknown(before, after, durin
     assert why.words
 
 
-def _view(before, after, during):
-    host = [on_host("step", 0, 100), *(on_host("op", 10 * i, 10 * i + 5) for i in range(10))]
+def test_a_few_ops_do_not_cost_half_of_a_step():
+    why = profiling(_view(0.05, 0.05, 0.1, ops=2))[UNPROFILED_STEP_MS]
+    assert isinstance(why, Missing)
+
+
+def _view(before, after, during, ops=10):
+    host = [on_host("step", 0, 100), *(on_host("op", 10 * i, 10 * i + 5) for i in range(ops))]
     of = view(profile([], host, [row(1, 0, 100, device=None)]))
     of.process.update({"before_ms": before, "after_ms": after, "profiled_ms": during})
     return of
@@ -92,7 +103,9 @@ def _view(before, after, during):
 
 def test_savings_are_of_the_step_without_the_profiler(tmp_path):
     """Steps of 100 us that Python fills, once as recorded by hand, once with half of the time without the profiler."""
-    events = [event for i in range(1, 7) for event in (step(i, 100 * i, 100), op(100 * i + 10, 8), op(100 * i + 40, 8))]
+    events = [
+        event for i in range(1, 7) for event in (step(i, 100 * i, 100), *(op(100 * i + 10 * k, 8) for k in range(9)))
+    ]
     reports = {}
     for name, header in (("hand", {}), ("record", {"advisor": BLOCK})):
         (tmp_path / f"{name}.pt.trace.json").write_bytes(text(*events, **header))
@@ -103,3 +116,38 @@ def test_savings_are_of_the_step_without_the_profiler(tmp_path):
     assert record.high_share == pytest.approx(hand.high_share)
     assert record.high_ms == pytest.approx(hand.high_ms / 2)
     assert "of each 50 µs step" in reports["record"].verdict
+    assert "of each recorded step" in next(f for f in reports["record"].findings if f.saving).says
+
+
+def test_all_times_of_a_report_are_of_one_step(tmp_path):
+    """Of 100 us, or of 50 without the profiler."""
+    events = [
+        event for i in range(1, 7) for event in (step(i, 100 * i, 100), *(op(100 * i + 10 * k, 8) for k in range(9)))
+    ]
+    path = tmp_path / "record.pt.trace.json"
+    path.write_bytes(text(*events, advisor=BLOCK))
+    (run,) = check([str(path)]).runs
+    known, first = run.accounting, next(f for f in run.findings if f.saving)
+    assert known is not None
+    assert first.saving is not None
+    assert known.step_ms == run.source.steps.length_ms == pytest.approx(0.05)
+    assert sum(part.ms for part in known.parts) == pytest.approx(0.05)
+    assert sum(part.saved_ms for part in known.parts) == pytest.approx(
+        sum(f.saving.high_ms for f in run.findings if f.saving)
+    )
+    assert sum(first.saving.parts.values()) == pytest.approx(first.saving.high_ms)
+    assert first.saving.high_ms / known.step_ms == pytest.approx(first.saving.high_share)
+    assert "50 µs without the profiler, 100 µs on average with it" in ", ".join(facts(run.source))
+    assert [
+        (times.mean_ms, times.unprofiled_ms) for times in (job.steps for job in brief(check([str(path)]), Room()).runs)
+    ] == [(pytest.approx(0.1), pytest.approx(0.05))]
+
+
+def test_what_the_profiler_costs_is_gone_from_a_part_and_from_the_step():
+    """Half of 100 us is recording 20 ops, 2.5 us each: of 60 us with ten ops, 35 of 50 remain, as 70 of 100."""
+    host = [on_host("step", 0, 100), *(on_host("op", 5 * i, 5 * i + 1) for i in range(20))]
+    of = view(profile([], host, [row(1, 0, 100, device=None)]))
+    assert without_recording(of, 60_000, 10) == 50_000  # 1 us each where it was not measured
+    of.process.update({"before_ms": 0.05, "after_ms": 0.05, "profiled_ms": 0.1})
+    assert without_recording(of, 60_000, 10) == 60_000  # 70 us: no more than there is
+    assert without_recording(of, 60_000, 16) == 40_000

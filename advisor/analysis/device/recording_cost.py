@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
 from advisor.analysis.device.steps import DeviceView
@@ -15,6 +16,9 @@ OP_NS: Final = 1_000
 _MOST_OP_NS: Final = 10_000
 _STEADY: Final = 1.5
 """Medians of steps that did not change differ by less, on a busy machine too."""
+
+_MOST_WAITING: Final = 10
+"""A recorded step takes at most so many times what it takes without its waits for a CPU: else nothing is known."""
 
 RECORDED: Final = ("op", "runtime", "sync")
 """Kinds of host ranges that each cost the profiler about as much."""
@@ -29,9 +33,22 @@ def unprofiled_ms(view: DeviceView) -> float | Missing:
     if before is None or during is None:
         return Missing("no_unprofiled_steps")
     after = before if after is None else after
-    if not 1 / _STEADY <= after / before <= _STEADY or before > _STEADY * during:
+    if not 1 / _STEADY <= after / before <= _STEADY or before > _STEADY * during or not _is_of_recording(view, during):
+        return Missing("unsteady_steps", before=before, during=during, after=after)
+    if during > _STEADY * before and 1e6 * (during - before) > _most_ns(view):
         return Missing("unsteady_steps", before=before, during=during, after=after)
     return float(min(before if view.device is not None else (before + after) / 2, during))
+
+
+def _is_of_recording(view: DeviceView, during_ms: float) -> bool:
+    """Whether the recorder's median can be that of the recorded steps, which hold their waits for a CPU too."""
+    recorded_ns = float(np.median(view.steps["dur_ns"].to_numpy()))
+    return recorded_ns / _MOST_WAITING <= 1e6 * during_ms <= _STEADY * recorded_ns
+
+
+def _most_ns(view: DeviceView) -> float:
+    """What recording costs a step at most; what takes longer is another change."""
+    return _MOST_OP_NS * view.used_host.height / view.steps.height
 
 
 def measured_share(view: DeviceView) -> float | None:
@@ -47,6 +64,15 @@ def op_ns(view: DeviceView) -> int:
     """
     share, ops = measured_share(view), view.used_host.filter(pl.col("kind").is_in(RECORDED)).height
     return OP_NS if share is None or not ops else min(_MOST_OP_NS, int(share * view.total_ns / ops))
+
+
+def without_recording(view: DeviceView, time_ns: int, ops: int) -> int:
+    """What remains of host time with so many recorded ops when nothing is recorded, in ns of the recorded step.
+
+    Where the step without the profiler is known, that is a larger share of it: the profiler's cost is gone from both.
+    """
+    share, rest = measured_share(view), max(0, time_ns - op_ns(view) * ops)
+    return rest if share is None else min(time_ns, int(rest / (1 - share)))
 
 
 def _times(view: DeviceView) -> list[Any]:

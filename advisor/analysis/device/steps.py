@@ -29,6 +29,10 @@ _HELD_UP_NS: Final = 1_000_000  # far beyond the latency of a launch
 _LITTLE: Final = 0.01  # of the time until then
 _RANGE = re.compile(r"^(\d*):(\d*)$")
 
+_MOST_DEVICES: Final = 16
+_MANY_OPS: Final = 1_000
+"""Each device is measured by itself, for a third of a second: of more, those count that have so much work."""
+
 _EVENTS: Final = ("ops", "host", "allocations", "collectives", "threads", "os_calls", "off_cpu", "gpu_samples")
 
 T = TypeVar("T")
@@ -205,7 +209,7 @@ def select_steps(profile: Profile, choice: str = STEADY) -> Selection:
         UsageError: `choice` is none of these, or leaves no step.
     """
     unmarked = _whole(profile).join(profile.steps, on="worker", how="anti")
-    steps = pl.concat([profile.steps, unmarked])
+    profile, steps = _of_working_devices(profile, pl.concat([profile.steps, unmarked]))
     views = [_left_out(view, profile, choice) for view in steps.partition_by("worker", "device", maintain_order=True)]
     looked = pl.concat(views)
     if _RANGE.match(choice) and not looked["left_out"].null_count():
@@ -213,6 +217,20 @@ def select_steps(profile: Profile, choice: str = STEADY) -> Selection:
     keys = looked.select("worker", "device").unique().sort("worker", "device").rows()
     marked = set(profile.steps["worker"])
     return Selection(profile, looked, tuple(_view(profile, looked, *key, marked=key[0] in marked) for key in keys))
+
+
+def _of_working_devices(profile: Profile, steps: pl.DataFrame) -> tuple[Profile, pl.DataFrame]:
+    """The steps of the devices that are worth measuring, and a note in the profile where these are not all."""
+    keys = ["worker", "device"]
+    ops = profile.device_ops.group_by(keys).len("ops")
+    devices = steps.select(keys).unique().join(ops, on=keys, how="left", nulls_equal=True)
+    is_worth = (pl.int_range(pl.len()) < _MOST_DEVICES) | (pl.col("ops") >= _MANY_OPS)
+    some = devices.sort("ops", *keys, descending=[True, False, False], nulls_last=True).filter(is_worth)
+    if some.height == devices.height:
+        return profile, steps
+    note = f"{some.height:,} of {devices.height:,} devices were measured: those with most work"
+    noted = replace(profile, salvaged=(*profile.salvaged, note))
+    return noted, steps.join(some, on=keys, how="semi", nulls_equal=True)
 
 
 def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None, *, marked: bool) -> DeviceView:

@@ -24,7 +24,7 @@ from advisor.analysis.device.host_work import (
     unknown_waits,
 )
 from advisor.analysis.device.idle import gaps
-from advisor.analysis.device.recording_cost import op_ns
+from advisor.analysis.device.recording_cost import without_recording
 from advisor.analysis.device.replay import UNPROFILED, trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
@@ -41,9 +41,9 @@ _CPU_REST: Final = (0.75, 0.5)
 _SILENT_SHARE: Final = 0.05
 _OWN: Final = "own choice"
 _COST: Final = (
-    "1 us per op, or as much as `advisor record` measured; 1 us: 0.5 to 1.1 in six recordings of a loop of tiny ops, "
-    "with and without the profiler; 32 recordings of "
-    "all kinds scatter more: median 1.7, quartiles 1.0 and 3.1 (PyTorch 2.13, record_shapes, a shared machine)"
+    "1 us per op, or as much as `advisor record` measured, then relative to the step without the profiler; 1 us: 0.5 "
+    "to 1.1 in six recordings of a loop of tiny ops, with and without the profiler; 32 recordings of all "
+    "kinds scatter more: median 1.7, quartiles 1.0 and 3.1 (PyTorch 2.13, record_shapes, a shared machine)"
 )
 _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
 
@@ -185,7 +185,7 @@ def _python_alone(view: DeviceView) -> dict[Metric, Value]:
     between = minus(between_ops(view, view.steps), optimizer_work(view))
     tiny = int(own.filter(own < _TINY_NS).sum())
     time = between.total + tiny
-    unprofiled = max(0, time - op_ns(view) * ops.height)
+    unprofiled = without_recording(view, time, ops.height)
     lengths = between.ends - between.starts
     is_long = lengths > LAUNCH_GAP_NS
     long = int(lengths[is_long].sum())
@@ -273,7 +273,7 @@ def _optimizer_gains(view: DeviceView, paced_ns: int) -> tuple[float, float]:
     work, trusted = optimizer_work(view), view.once(trusted_replay)
     if view.device is None:
         recorded = int(inside(work, view.once(step_ops)).sum())
-        return view.per_step_ms(max(0, paced_ns - op_ns(view) * recorded) / 2), view.per_step_ms(paced_ns)
+        return view.per_step_ms(without_recording(view, paced_ns, recorded) / 2), view.per_step_ms(paced_ns)
     if trusted is None or not paced_ns:
         return 0.0, view.per_step_ms(paced_ns)
     runtime = view.once(training_ops).filter(pl.col("kind") == "runtime")

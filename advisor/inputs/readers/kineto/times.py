@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
-_LONGEST_MS: Final = 1e9  # 11 days
+_SHORTEST_MS, _LONGEST_MS = 1e-6, 1e9  # a nanosecond, 11 days
 
-Time = Annotated[float, msgspec.Meta(gt=0, le=_LONGEST_MS)]
+Time = Annotated[float, msgspec.Meta(ge=_SHORTEST_MS, le=_LONGEST_MS)]
 
 
 class StepTimes(NamedTuple):

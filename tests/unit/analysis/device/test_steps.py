@@ -502,3 +502,21 @@ def test_what_could_be_any_worker_s_is_in_every_lane_and_gone_once_emptied():
         assert lane_.gpu_samples.height == (lane_.worker == 0)
         small = lane_.emptied()
         assert not any(table.height for table in (small.os_calls, small.off_cpu, small.threads, small.gpu_samples))
+
+
+# ------------------------------------------------------------------------------------ many devices
+
+
+def test_of_very_many_devices_those_with_most_work_are_measured():
+    """Of 20 devices with one op each, and one with two; a file may claim as many as it has ops."""
+    ops = [kernel(n, n + 1, device=n) for n in range(20)] + [kernel(50, 51, device=20), kernel(52, 53, device=20)]
+    selection = select_steps(profile(ops, [on_host("op", 0, 100)]))
+    assert [view.device for view in selection.views] == [*range(15), 20]
+    assert selection.profile.salvaged == ("16 of 21 devices were measured: those with most work",)
+
+
+def test_a_device_with_much_work_is_measured_whatever_their_number():
+    busy = [kernel(n, n + 0.5, device=device) for device in range(17) for n in range(1_000)]
+    selection = select_steps(profile(busy, [on_host("op", 0, 1_000)]))
+    assert len(selection.views) == 17
+    assert not selection.profile.salvaged
