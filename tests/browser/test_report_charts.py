@@ -34,16 +34,17 @@ SERIOUS = """async () => {
 
 
 class Opened:
-    """A report in a browser, scrolled through once, with everything that it asked for and complained of."""
+    """A report in a browser, with all that it asked for and complained of."""
 
-    def __init__(self, page: playwright.Page, url: str) -> None:
+    def __init__(self, page: playwright.Page, url: str, *, scrolled: bool) -> None:
         self.page = page
         self.trouble: list[str] = []
         page.on("console", lambda message: self.trouble.append(message.text))
         page.on("pageerror", lambda error: self.trouble.append(str(error)))
         page.on("request", lambda request: request.url == url or self.trouble.append(request.url))
         page.goto(url)
-        page.evaluate(SCROLL)
+        if scrolled:
+            page.evaluate(SCROLL)
 
     def names(self) -> list[str]:
         return self.page.locator("[data-table=kernels] tbody th").all_inner_texts()
@@ -61,11 +62,11 @@ Open = Callable[..., Opened]
 def opened(browser: playwright.Browser, tmp_path: Path) -> Iterator[Open]:
     contexts = []
 
-    def opener(sample: str, *, width: int = 1100, **options: object) -> Opened:
+    def opener(sample: str, *, width: int = 1100, scrolled: bool = False, **options: object) -> Opened:
         file = tmp_path / "report.html"
         file.write_text(pages.page(sample), "utf-8")
         contexts.append(browser.new_context(viewport={"width": width, "height": 800}, **options))
-        return Opened(contexts[-1].new_page(), file.as_uri())
+        return Opened(contexts[-1].new_page(), file.as_uri(), scrolled=scrolled)
 
     yield opener
     for context in contexts:
@@ -76,21 +77,31 @@ def opened(browser: playwright.Browser, tmp_path: Path) -> Iterator[Open]:
     ("sample", "amount"), [("resnet", 2), ("many-workers", 6), ("large", 6), ("hostile-script", 8)]
 )
 def test_every_chart_is_drawn_and_the_page_stays_quiet(opened: Open, sample: str, amount: int):
-    made = opened(sample)
+    made = opened(sample, scrolled=True)
     playwright.expect(made.page.locator(".plot[data-drawn] svg")).to_have_count(amount)
     assert made.trouble == []
 
 
-@pytest.mark.parametrize("sample", ["many-workers", "large"])
+@pytest.mark.parametrize("sample", [pytest.param("many-workers", marks=pytest.mark.soak), "large"])
 def test_charts_and_tables_fit_a_phone(opened: Open, sample: str):
-    made = opened(sample, width=360)
+    made = opened(sample, scrolled=True, width=360)
     assert made.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("sample", ["resnet", "many-workers", "tensorflow", "several", "none"])
+@pytest.mark.parametrize(
+    ("sample", "scheme"),
+    [
+        ("resnet", "dark"),
+        ("tensorflow", "light"),
+        *(
+            pytest.param(sample, scheme, marks=pytest.mark.soak)
+            for sample in ("many-workers", "several", "none")
+            for scheme in ("light", "dark")
+        ),
+    ],
+)
 def test_axe_finds_nothing_serious(opened: Open, sample: str, scheme: str):
-    made = opened(sample, color_scheme=scheme)
+    made = opened(sample, scrolled=True, color_scheme=scheme)
     made.page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
     made.page.evaluate(AXE.read_text("utf-8"))
     assert made.page.evaluate(SERIOUS) == []
@@ -168,7 +179,7 @@ def test_the_page_of_a_comparison_stays_quiet_and_has_the_theme(browser: playwri
     file = tmp_path / "compare.html"
     file.write_bytes(draw(Request(slower()), "html"))
     with browser.new_context() as context:
-        made = Opened(context.new_page(), file.as_uri())
+        made = Opened(context.new_page(), file.as_uri(), scrolled=True)
         made.page.locator("#theme").click()
         assert made.page.locator("html").get_attribute("data-theme") == "light"
         assert made.trouble == []
@@ -204,7 +215,13 @@ def test_a_table_comes_as_csv_that_no_spreadsheet_runs(opened: Open, tmp_path: P
     assert evaluated == ["'=1+1", '"a,""b"""', "-1", ""]
 
 
-@pytest.mark.parametrize(("name", "rows"), [("steps", 21), ("memory", 50), ("waits", 7), ("bandwidth", 7)])
+LINES = [
+    ("memory", 50),
+    *(pytest.param(*one, marks=pytest.mark.soak) for one in [("steps", 21), ("waits", 7), ("bandwidth", 7)]),
+]
+
+
+@pytest.mark.parametrize(("name", "rows"), LINES)
 def test_the_numbers_of_a_chart_come_as_csv(opened: Open, tmp_path: Path, name: str, rows: int):
     made = opened("many-workers")
     with made.page.expect_download() as caught:

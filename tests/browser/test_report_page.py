@@ -93,7 +93,7 @@ def visit(browser: playwright.Browser, tmp_path: Path) -> Iterator[Open]:
         context.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.soak)])
 @pytest.mark.parametrize("sample", [name for name in SAMPLES if name != "hostile-long"])
 def test_a_page_asks_for_nothing_and_complains_of_nothing(visit: Open, sample: str, scheme: str):
     opened = visit(sample, color_scheme=scheme)
@@ -115,7 +115,7 @@ def test_two_hundred_findings_are_all_there(visit: Open):
     assert opened.overflow() <= 0
 
 
-@pytest.mark.parametrize("sample", ["resnet", "several", "unknown"])
+@pytest.mark.parametrize("sample", ["resnet", pytest.param("several", marks=pytest.mark.soak), "unknown"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_text_can_be_read_on_what_is_behind_it(visit: Open, sample: str, scheme: str):
     opened = visit(sample, color_scheme=scheme)

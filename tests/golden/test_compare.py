@@ -76,7 +76,7 @@ def test_other_hardware_is_explained_and_not_judged():
 
 
 @real
-@pytest.mark.parametrize("broken", ["", "truncated-60pct.pt.trace.json.gz"])
+@pytest.mark.parametrize("broken", [pytest.param("", marks=pytest.mark.soak), "truncated-60pct.pt.trace.json.gz"])
 def test_a_malformed_side_never_passes(broken: str):
     malformed = str(TRACES.parent / "malformed" / broken)
     assert profiles.compare(malformed, malformed).exit_code() == profiles.compare(WORKERS0, malformed).exit_code() == 3

@@ -127,6 +127,7 @@ def test_a_check_fails_at_the_level_asked_for_after_it_has_commented(tmp_path, s
     assert server.statuses[0]["state"] == "failure"
 
 
+@pytest.mark.soak
 def test_a_comparison_of_several_runs_a_side(tmp_path, server):
     wanted = {"profile": f"{FAST}\n  {FAST}\n", "baseline": f"{FAST}\n{FAST}", "fail-on": "slower:5\nnew-high"}
     _, code = Runner(tmp_path, wanted, server, pull_request()).all()
@@ -141,6 +142,7 @@ def test_strict_fails_where_nothing_can_be_told(tmp_path, server):
     assert server.statuses[0]["state"] == "failure"
 
 
+@pytest.mark.soak  # GitLab has the same case
 def test_without_its_baseline_a_comparison_becomes_a_check(tmp_path, server):
     wanted = {"profile": str(SLOW), "baseline": "last/report.json", "fail-on": "slower\nnew-high"}
     done, code = Runner(tmp_path, wanted, server, pull_request()).all()
@@ -156,7 +158,7 @@ def test_nothing_readable_fails_and_comments_nothing(tmp_path, server):
     assert not server.comments
 
 
-@pytest.mark.parametrize("fault", ["read-only", "down"])
+@pytest.mark.parametrize("fault", ["read-only", pytest.param("down", marks=pytest.mark.soak)])
 def test_a_comment_that_cannot_be_posted_leaves_the_build_green(tmp_path, server, fault):
     token = "fork" if fault == "read-only" else "ci"
     runner = Runner(tmp_path, {"profile": str(FAST), "token": token}, server, pull_request("forker/train"))
@@ -173,7 +175,10 @@ def test_a_comment_that_cannot_be_posted_leaves_the_build_green(tmp_path, server
 
 @pytest.mark.parametrize(
     ("inputs", "name"),
-    [({}, "gpu-advisor"), ({"key": "bert"}, "gpu-advisor-bert"), ({"key": "bert", "artifact": ""}, "")],
+    [
+        ({"key": "bert"}, "gpu-advisor-bert"),
+        *(pytest.param(*case, marks=pytest.mark.soak) for case in [({}, "gpu-advisor"), ({"artifact": ""}, "")]),
+    ],
 )
 def test_the_artifacts_of_a_matrix_have_names_of_their_own(tmp_path, inputs, name):
     runner = Runner(tmp_path, {"profile": str(FAST), **inputs})
@@ -273,6 +278,7 @@ def job(folder, server, scripts=slice(1, 2), source="merge_request_event", **inp
     return subprocess.run(["sh", "-c", script], cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.soak
 def test_the_gitlab_job_comments_and_passes(tmp_path, gitlab):
     done = job(tmp_path, gitlab, profile=str(SLOW), status="true")
     assert done.returncode == 0, done.stderr
@@ -296,8 +302,12 @@ def test_the_gitlab_job_compares_and_fails_after_it_has_commented(tmp_path, gitl
 
 def test_the_gitlab_job_without_a_baseline_checks(tmp_path, gitlab):
     assert job(tmp_path, gitlab, profile=str(SLOW), baseline="no.json", **{"fail-on": "slower"}).returncode == 0
-    assert job(tmp_path, gitlab, profile=str(SLOW), **{"fail-on": "high"}).returncode == 1
     assert job(tmp_path, gitlab, profile="nowhere").returncode == 3
+
+
+@pytest.mark.soak
+def test_the_gitlab_job_fails_at_the_level(tmp_path, gitlab):
+    assert job(tmp_path, gitlab, profile=str(SLOW), **{"fail-on": "high"}).returncode == 1
 
 
 def test_the_gitlab_job_of_a_fork_or_a_branch_stays_green(tmp_path, gitlab):
