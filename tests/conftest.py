@@ -9,11 +9,24 @@ from datetime import timedelta
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 # A busy machine is no failure: speed is measured by benchmarks, never by a test. What hangs shows in `make fuzz`.
 settings.register_profile("quick", deadline=None, max_examples=12, derandomize=True)
 settings.register_profile("fuzz", deadline=timedelta(seconds=20), max_examples=1_000, print_blob=True)
 settings.load_profile("quick")
+
+
+class ByRecordings(LoadFileScheduling):
+    """Tests of one file run in one process, and so do all golden files: they check the same recordings."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "golden" if nodeid.startswith("tests/golden/") else str(super()._split_scope(nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByRecordings:
+    return ByRecordings(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -74,21 +75,31 @@ def parse(text: str | bool, known: Iterable[str]) -> Expression:  # noqa: FBT001
         ExpressionError: a name that is not in `known`, a function, or no valid expression.
     """
     text = str(text).lower() if isinstance(text, bool) else text
-    tokens = list(islice(_tokens(text), _MOST_TOKENS + 1))
-    if len(tokens) > _MOST_TOKENS:
-        raise ExpressionError(f"more than {_MOST_TOKENS} words and signs; make several rules of it")
     known = set(known)
-    names = {word for word in _words(text, tokens) if word.upper() not in _KEYWORDS}
+    names = _names(text)
     for name in sorted(names - known):
         near = difflib.get_close_matches(name, known, n=1)
         raise ExpressionError(
             f"unknown metric or parameter {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
         )
+    return Expression(text, names, _expr(text))
+
+
+# Each check of a profile parses the book again.
+@lru_cache(maxsize=4_096)
+def _names(text: str) -> frozenset[str]:
+    tokens = list(islice(_tokens(text), _MOST_TOKENS + 1))
+    if len(tokens) > _MOST_TOKENS:
+        raise ExpressionError(f"more than {_MOST_TOKENS} words and signs; make several rules of it")
+    return frozenset(word for word in _words(text, tokens) if word.upper() not in _KEYWORDS)
+
+
+@lru_cache(maxsize=4_096)
+def _expr(text: str) -> pl.Expr:
     try:
-        expr = pl.sql_expr(_quoted(tokens))
+        return pl.sql_expr(_quoted(_tokens(text)))
     except pl.exceptions.PolarsError as error:
         raise ExpressionError(f"not an expression: {text!r} ({str(error).splitlines()[0]})") from None
-    return Expression(text, frozenset(names), expr)
 
 
 def _tokens(text: str) -> Iterator[re.Match[str]]:

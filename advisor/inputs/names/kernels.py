@@ -7,6 +7,7 @@ XProf's `kernel_stats_utils.cc` and were corrected on the names of public traces
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TypeAlias
 
 import polars as pl
@@ -199,7 +200,16 @@ def classify(names: pl.Series) -> pl.DataFrame:
     nature and so is no candidate for Tensor Cores); `tensor_cores`, `element_type` and `alignment` as below. A null
     name is null in every column.
     """
-    return _lazily(names).select("name", "family", "multiplies", "tensor_cores", "element_type", "alignment").collect()
+    text = names.cast(pl.String).alias("name")
+    classes = _classes(tuple(text.unique().sort().to_list()))
+    return text.to_frame().join(classes, on="name", how="left", nulls_equal=True, maintain_order="left")
+
+
+@lru_cache(maxsize=16)
+def _classes(names: tuple[str | None, ...]) -> pl.DataFrame:
+    """The ranks of a job run the same kernels, and several metrics ask about those of one: a search takes long."""
+    columns = ("name", "family", "multiplies", "tensor_cores", "element_type", "alignment")
+    return _lazily(pl.Series(names, dtype=pl.String)).select(columns).collect()
 
 
 def family(names: pl.Series) -> pl.Series:
