@@ -66,7 +66,7 @@ def excerpt(profile: Profile, view: DeviceView, findings: Iterable[Finding], sub
 
 
 def _instead(view: DeviceView) -> str:
-    what = "the longest step used" if view.marked and view.steps.height else "the whole recording"
+    what = "the longest step used" if view.has_marks and view.steps.height else "the whole recording"
     return f"{what} of worker {view.worker}" + ("" if view.device is None else f", device {view.device}")
 
 
@@ -76,7 +76,7 @@ def window(view: DeviceView, finding: Finding) -> tuple[int, int]:
     steps = view.steps
     if place is not None:
         steps_there = steps.filter(pl.col("start_ns") < place.start_ns + max(place.dur_ns, 1), place.start_ns < _END)
-        if view.marked and steps_there.height:
+        if view.has_marks and steps_there.height:
             return _span(steps_there.row(0, named=True))
         around = max(_AROUND * place.dur_ns, _LEAST_NS)
         return place.start_ns - around, place.start_ns + place.dur_ns + around

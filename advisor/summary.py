@@ -249,7 +249,7 @@ def _hardware(view: DeviceView) -> str:
 def _unrecorded(view: DeviceView) -> str | None:
     """What lies before the window of a recording without steps, where that begins with the device's first op."""
     before_ns = (
-        0 if view.marked or not view.steps.height else int((view.steps["start_ns"] - view.steps["host_start_ns"])[0])
+        0 if view.has_marks or not view.steps.height else int((view.steps["start_ns"] - view.steps["host_start_ns"])[0])
     )
     if before_ns <= 0:
         return None
@@ -320,10 +320,10 @@ def _steps(selection: Selection, view: DeviceView, row: Mapping[str, Value]) -> 
         outlier=pl.col("left_out").str.starts_with(OUTLIER),
     )
     return Steps(
-        marked=view.marked,
+        marked=view.has_marks,
         timed_by="period",
-        count=mine.height if view.marked else 0,
-        used=view.steps.height if view.marked else 0,
+        count=mine.height if view.has_marks else 0,
+        used=view.steps.height if view.has_marks else 0,
         step_ms=row["step_ms"],
         step_mean_ms=row["step_mean_ms"],
         unprofiled_ms=row.get("unprofiled_step_ms"),

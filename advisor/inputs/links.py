@@ -11,7 +11,7 @@ from advisor.errors import UsageError
 from advisor.inputs.names.calls import STEP
 from advisor.inputs.periods import LAUNCHING, NO_DEVICE_WORK, device_periods, host_periods
 from advisor.model.intervals import nest
-from advisor.model.profile import named
+from advisor.model.profile import matches
 from advisor.text import plain
 from advisor.vocabulary import DRIVER_CALLS
 
@@ -83,7 +83,7 @@ def steps(
     on the host (see `advisor.inputs.periods`). Without such ranges there is none.
     """
     periods = host_periods(profiler_steps(host) if marks is None else marks, host, device)
-    if not device.height and host.select(named(LAUNCHING).any()).item():
+    if not device.height and host.select(matches(LAUNCHING).any()).item():
         periods = periods.with_columns(incomplete=pl.lit(NO_DEVICE_WORK))
     called = host["start_ns"].gather(device["launch"])
     device = device.with_columns(step=containing(periods, called, called + 1))

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.model.profile import HOST_OP_KINDS, named
+from advisor.model.profile import HOST_OP_KINDS, matches
 
 COMPILATION: Final = "compilation of {}"
 _SET_UP_NS: Final = 1_000_000  # taking or freeing memory takes microseconds
@@ -43,7 +43,7 @@ def _compilations(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     kernel's first launch, from the same op, and never again half as long before the same kernel.
     """
     waits = _waits(device)
-    modules = host.filter(named(_MODULE_LAUNCH)).select(launch="id", at="start_ns", call_thread="thread")
+    modules = host.filter(matches(_MODULE_LAUNCH)).select(launch="id", at="start_ns", call_thread="thread")
     firsts = waits.sort("start_ns").with_columns(
         again=pl.col("idle_ns").slice(1).max().over("name"), order=pl.int_range(pl.len()).over("name")
     )

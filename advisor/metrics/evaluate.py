@@ -125,7 +125,7 @@ class Measurements:
     def used_steps(self, worker: int) -> tuple[int, ...] | None:
         """The numbers of the steps that the worker's values rest on; None where it marks no steps."""
         view = self.selection.of(worker)
-        return tuple(view.steps["step"].to_list()) if view.marked else None
+        return tuple(view.steps["step"].to_list()) if view.has_marks else None
 
     def rows(self, scope: Scope) -> pl.DataFrame:
         """The rows that rules of this scope are held against; what holds for the whole job stands in each of them."""

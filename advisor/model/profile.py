@@ -31,7 +31,7 @@ TEXT: Final = pl.Categorical()
 Schema = dict[str, DataType | DataTypeClass]
 
 
-def named(pattern: str, column: str = "name") -> pl.Expr:
+def matches(pattern: str, column: str = "name") -> pl.Expr:
     """Whether a text matches a regular expression; null where there is no text.
 
     Each distinct text is asked once: tables have a million rows and some thousand names.
@@ -253,9 +253,9 @@ class Profile:
     def __post_init__(self) -> None:
         """Check every table against its schema: a reader that breaks it is a bug, not a bad file."""
         for name, schema in SCHEMAS.items():
-            found = getattr(self, name).schema
-            if found != pl.Schema(schema):
-                wrong = sorted(set(found.items()) ^ set(pl.Schema(schema).items()), key=str)
+            columns = getattr(self, name).schema
+            if columns != pl.Schema(schema):
+                wrong = sorted(set(columns.items()) ^ set(pl.Schema(schema).items()), key=str)
                 raise TypeError(f"table {name} breaks its schema: {wrong}")
 
     @classmethod
@@ -277,8 +277,8 @@ class Profile:
 
     def emptied(self) -> Profile:
         """The same without the tables of single events."""
-        kept = ("workers", "devices", "steps")
-        events = [name for name in SCHEMAS if name not in kept]
+        small = ("workers", "devices", "steps")
+        events = [name for name in SCHEMAS if name not in small]
         return replace(self, **{name: getattr(self, name).clear() for name in events})
 
     def why_lacking(self, need: str) -> Missing | None:
@@ -327,10 +327,10 @@ def _notes(profiles: Sequence[Profile]) -> list[str]:
     """What was salvaged, with the workers' names where it does not hold for all."""
     profiles_with = Counter(note for profile in profiles for note in dict.fromkeys(profile.salvaged))
     of_all = {note for note, number in profiles_with.items() if number == len(profiles)}
-    told = (
+    notes = (
         (", ".join(profile.workers["name"].drop_nulls()), note) for profile in profiles for note in profile.salvaged
     )
-    return list(dict.fromkeys(note if note in of_all or not names else f"{names}: {note}" for names, note in told))
+    return list(dict.fromkeys(note if note in of_all or not names else f"{names}: {note}" for names, note in notes))
 
 
 def _rows_before(profiles: Sequence[Profile]) -> list[tuple[int, int]]:

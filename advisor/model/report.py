@@ -467,8 +467,8 @@ class Run(_Frozen):
     @property
     def judged(self) -> int:
         """How many rules could be judged."""
-        found = {f.rule for f in self.findings} | {s.rule for f in self.findings for s in f.symptoms}
-        return len(found) + len(self.passed) + len(self.suppressed)
+        fired = {f.rule for f in self.findings} | {s.rule for f in self.findings for s in f.symptoms}
+        return len(fired) + len(self.passed) + len(self.suppressed)
 
     @property
     def tells_too_little(self) -> bool:

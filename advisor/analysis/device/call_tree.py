@@ -11,7 +11,7 @@ import polars as pl
 
 from advisor.analysis.device.steps import DeviceView
 from advisor.model.intervals import Ints, above, nearest
-from advisor.model.profile import TEXT, named
+from advisor.model.profile import TEXT, matches
 
 MOST_FRAMES: Final = 600  # the rest is too small to read
 _FRAMES: Final = ("module", "op", "annotation", "input", "collective", "compile")
@@ -169,7 +169,7 @@ def _around_modules(rows: pl.DataFrame, parent: Ints, is_module: Mask) -> Mask:
 
 
 def _engine(rows: pl.DataFrame) -> Mask:
-    calls = rows.select(named(f"^{ENGINE}")).to_series()
+    calls = rows.select(matches(f"^{ENGINE}")).to_series()
     return np.asarray(calls.fill_null(value=False).to_numpy(), np.bool_)
 
 

@@ -11,7 +11,7 @@ import polars as pl
 from advisor.analysis.device.steps import DeviceView
 from advisor.inputs.periods import LAUNCHING
 from advisor.model.intervals import EMPTY, Ints, Union
-from advisor.model.profile import named
+from advisor.model.profile import matches
 from advisor.vocabulary import DRIVER_CALLS
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -27,7 +27,7 @@ def launches(view: DeviceView) -> pl.DataFrame:
     op. A launch into a graph that is being captured runs nothing, and of a call inside another one of both is recorded.
     """
     calls = view.host.select("id", "parent", "kind", "start_ns", "name").filter(
-        pl.col("kind").is_in(DRIVER_CALLS), named(LAUNCHING)
+        pl.col("kind").is_in(DRIVER_CALLS), matches(LAUNCHING)
     )
     has_op = pl.col("id").is_in(view.ops["launch"].drop_nulls().unique().implode())
     nested = pl.col("parent").is_in(calls["id"].implode()) | pl.col("id").is_in(calls["parent"].drop_nulls().implode())
@@ -42,8 +42,8 @@ def launches(view: DeviceView) -> pl.DataFrame:
 
 def _captures(view: DeviceView) -> Union:
     """When launches go into a graph instead of to the device."""
-    begins = view.host.filter(named(_CAPTURE))["start_ns"].sort().to_numpy()
-    ends = view.host.filter(named(_CAPTURE_END))["start_ns"].sort().to_numpy()
+    begins = view.host.filter(matches(_CAPTURE))["start_ns"].sort().to_numpy()
+    ends = view.host.filter(matches(_CAPTURE_END))["start_ns"].sort().to_numpy()
     if not len(begins) or not len(ends):
         return EMPTY
     after = np.searchsorted(ends, begins)

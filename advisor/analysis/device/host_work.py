@@ -11,7 +11,7 @@ from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.steps import DeviceView, rows_where, spans
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
-from advisor.model.profile import named
+from advisor.model.profile import matches
 from advisor.text import ms
 from advisor.vocabulary import DRIVER_CALLS, LAUNCH_GAP_NS
 
@@ -93,7 +93,7 @@ def python_work(view: DeviceView) -> Union:
 
     Those of the steps left out as uneven are among them: they may be what made a step uneven.
     """
-    between = between_ops(view, pl.concat([view.steps, view.uneven]))
+    between = between_ops(view, pl.concat([view.steps, view.outliers]))
     length = between.ends - between.starts
     worth = (length > PYTHON_NS) & (length <= LAUNCH_GAP_NS)
     return Union.of(between.starts[worth], between.ends[worth])
@@ -109,7 +109,7 @@ def between_ops(view: DeviceView, steps: pl.DataFrame) -> Union:
 
 def waits_for_results(view: DeviceView) -> Union:
     """When the host waits for the device or for a value from it, in a function or range that is called so."""
-    return spans(view.host.filter(pl.col("kind").is_in(["python", "annotation"]), named(_WAITING)))
+    return spans(view.host.filter(pl.col("kind").is_in(["python", "annotation"]), matches(_WAITING)))
 
 
 def running(view: DeviceView) -> Union:
@@ -124,10 +124,10 @@ def optimizer_work(view: DeviceView) -> Union:
     A closure within the range computes forward and backward pass first (Lightning, LBFGS): what lies up to the end of
     the last backward op is not the optimizer's.
     """
-    updates = view.host.filter(pl.col("kind") == "annotation", named(r"^Optimizer\.step#"))
+    updates = view.host.filter(pl.col("kind") == "annotation", matches(r"^Optimizer\.step#"))
     if not updates.height:
         return EMPTY
-    backward = spans(view.host.filter(pl.col("kind") == "op", named(BACKWARD)))
+    backward = spans(view.host.filter(pl.col("kind") == "op", matches(BACKWARD)))
     start, end = updates["start_ns"].to_numpy(), updates.select(pl.col("start_ns") + pl.col("dur_ns")).to_series()
     has_closure = backward.within(start, end.to_numpy()) > 0
     begin = np.where(has_closure, np.maximum(start, backward.last_end(end.to_numpy())), start)
@@ -164,7 +164,7 @@ def telling(view: DeviceView, when: Union) -> pl.DataFrame:
         "thread", "name", *_SPAN, self_ns="ns", end_ns=pl.col("start_ns") + pl.col("dur_ns")
     )
     worth = ops.filter(2 * pl.col("self_ns") >= pl.col("dur_ns"))
-    ranges = worth.filter(~named(_WRAPPERS)).sort("thread", "start_ns", "end_ns", descending=[False, False, True])
+    ranges = worth.filter(~matches(_WRAPPERS)).sort("thread", "start_ns", "end_ns", descending=[False, False, True])
     before = pl.col("end_ns").cum_max().shift(1).over("thread")
     outermost = ranges.filter(before.is_null() | (pl.col("start_ns") >= before))
     rest = busiest(view, minus(when, spans(outermost)))
@@ -281,7 +281,7 @@ def unknown_idle(view: DeviceView) -> Missing | None:
 
 def start_up(view: DeviceView) -> tuple[float, str]:
     """Share of the time in which the process sets CUDA or HIP up, and that in words; steps begin after it."""
-    if view.marked or not view.ops.height:
+    if view.has_marks or not view.ops.height:
         return 0.0, ""
     first = int(view.ops["start_ns"].min())  # type: ignore[arg-type]  # integers
     before = Union.of(view.starts, np.minimum(view.ends, first))

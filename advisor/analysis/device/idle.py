@@ -11,7 +11,7 @@ import polars as pl
 from advisor.analysis.device.holes import holes_in
 from advisor.analysis.device.steps import DeviceView
 from advisor.model.intervals import EMPTY, Ints
-from advisor.model.profile import named
+from advisor.model.profile import matches
 from advisor.vocabulary import HOST_RANGES, IDLE_CAUSES, LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS
 
 _HOLES_SHARE: Final = 0.05  # of the steps: so long no queued graph waits between its nodes
@@ -31,12 +31,12 @@ def gaps(view: DeviceView) -> pl.DataFrame:
     device's from then on. Of the host's part a wait owns what comes before it returns, where over 1 ms follows: from
     then on the host does something else than to wait or to launch.
     """
-    found = [view.busy.gaps(int(a), int(b)) for a, b in zip(view.starts, view.ends, strict=True)]
+    idle = [view.busy.gaps(int(a), int(b)) for a, b in zip(view.starts, view.ends, strict=True)]
     frame = pl.DataFrame(
         {
-            "window": np.repeat(np.arange(len(found)), [len(opens) for opens, _ in found]),
-            "start_ns": np.concatenate([opens for opens, _ in found]) if found else np.empty(0, np.int64),
-            "end_ns": np.concatenate([closes for _, closes in found]) if found else np.empty(0, np.int64),
+            "window": np.repeat(np.arange(len(idle)), [len(opens) for opens, _ in idle]),
+            "start_ns": np.concatenate([opens for opens, _ in idle]) if idle else np.empty(0, np.int64),
+            "end_ns": np.concatenate([closes for _, closes in idle]) if idle else np.empty(0, np.int64),
         }
     )
     return _split(_with_next(frame, view), view).drop("launch", "launched_ns")
@@ -67,7 +67,7 @@ def _split(frame: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
     rest = _cause_of_rest(frame, view)
     due = _launched(frame, rest)
     late = np.where(rest == "sync", _returned(start, due, view), start)
-    of_device = np.where(np.isin(rest, _OF_HOST), _held_up(end - due, view), rest)
+    of_device = np.where(np.isin(rest, _OF_HOST), _late_cause(end - due, view), rest)
     stretches = ((start, late, "sync"), (late, due, "host_bound"), (due, end, of_device))
     for cause in CAUSES[len(HOST_RANGES) :]:
         of_cause = [np.where(np.asarray(why) == cause, b - a - covered.within(a, b), 0) for a, b, why in stretches]
@@ -84,7 +84,7 @@ def _launched(frame: pl.DataFrame, rest: npt.NDArray[np.str_]) -> Ints:
     return due
 
 
-def _held_up(wait_ns: Ints, view: DeviceView) -> npt.NDArray[np.str_]:
+def _late_cause(wait_ns: Ints, view: DeviceView) -> npt.NDArray[np.str_]:
     """What a launched op waits for on an idle device: long, and with no other device, for what was not recorded."""
     is_unrecorded = (wait_ns > LAUNCH_GAP_NS) & (view.devices == 1)
     return np.where(is_unrecorded, "unrecorded", "dependency")
@@ -111,24 +111,24 @@ def _cause_of_rest(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.str_
     """
     start, length = frame["start_ns"].to_numpy(), (frame["end_ns"] - frame["start_ns"]).to_numpy()
     dry = view.busy.last_end(start)  # before the window's start, where the gap lies across it
-    is_last, untold = frame["next"].is_null().to_numpy(), frame["launched_ns"].is_null().to_numpy()
-    host_is_late = is_last | ~untold & (frame["launched_ns"].fill_null(0).to_numpy() > dry)
+    is_last, unlaunched = frame["next"].is_null().to_numpy(), frame["launched_ns"].is_null().to_numpy()
+    host_is_late = is_last | ~unlaunched & (frame["launched_ns"].fill_null(0).to_numpy() > dry)
     was_waiting = view.host_spans("sync").within(dry - 1, dry) > 0
-    at_edge = np.isin(start, view.starts) | is_last if not view.marked else np.zeros(len(start), bool)
+    at_edge = np.isin(start, view.starts) | is_last if not view.has_marks else np.zeros(len(start), bool)
     beside = _beside_graphs(frame, view)
-    queued = beside & ~host_is_late & ~untold & (length > QUEUED_GAP_NS)
+    queued = beside & ~host_is_late & ~unlaunched & (length > QUEUED_GAP_NS)
     lacking = beside & bool(length[queued].sum() >= _HOLES_SHARE * view.total_ns)
     lacking = lacking | holes_in(frame, view)
     return np.select(
-        [at_edge | lacking, host_is_late & was_waiting, host_is_late, untold, length <= QUEUED_GAP_NS],
+        [at_edge | lacking, host_is_late & was_waiting, host_is_late, unlaunched, length <= QUEUED_GAP_NS],
         ["unknown", *_OF_HOST, "unknown", "queued"],
-        _held_up(length, view),
+        _late_cause(length, view),
     )
 
 
 def _beside_graphs(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.bool_]:
     """Whether an op of a CUDA graph runs right before or right after each gap."""
-    replays = view.host.filter(named(_GRAPH_LAUNCH))["id"]
+    replays = view.host.filter(matches(_GRAPH_LAUNCH))["id"]
     nodes = view.ops.filter(pl.col("launch").is_in(replays.implode()))
     if not nodes.height:
         return np.zeros(frame.height, bool)

@@ -11,7 +11,7 @@ from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.names.engines import STEP_MARKS, batch
 from advisor.inputs.periods import LAUNCHING
 from advisor.model.intervals import Ints
-from advisor.model.profile import named
+from advisor.model.profile import matches
 
 _GRAPH_LAUNCH: Final = r"^(?:cu|cuda|hip)GraphLaunch"
 _MARK: Final = {
@@ -29,7 +29,7 @@ def marks(view: DeviceView) -> pl.DataFrame:
 
     The thread counts whose marks cover most time: engines repeat the names on threads that launch nothing.
     """
-    rows = view.host.filter(named(STEP_MARKS)).select("thread", pl.col("name").cast(pl.String), "start_ns", "dur_ns")
+    rows = view.host.filter(matches(STEP_MARKS)).select("thread", pl.col("name").cast(pl.String), "start_ns", "dur_ns")
     threads = rows.group_by("thread").agg(pl.sum("dur_ns")).sort("dur_ns", "thread", descending=[True, False])
     own = rows.filter(pl.col("thread").is_in(threads["thread"].head(1).implode())).sort(
         "start_ns", "dur_ns", descending=[False, True]
@@ -52,9 +52,9 @@ def steps_by_phase(view: DeviceView) -> pl.DataFrame:
     engine = view.once(marks)
     if not engine.height or not view.ops.height:
         return engine.clear().with_columns(pl.lit(0, pl.Int64).alias(name) for name in _NUMBERS)
-    calls = view.host.filter(named(LAUNCHING)).sort("start_ns")
+    calls = view.host.filter(matches(LAUNCHING)).sort("start_ns")
     called = view.host.select(launch="id", called_ns="start_ns")
-    ops = view.ops.filter(pl.col("start_ns") >= (0 if view.marked else int(view.starts[0])))
+    ops = view.ops.filter(pl.col("start_ns") >= (0 if view.has_marks else int(view.starts[0])))
     ops = ops.join(called, on="launch").sort("called_ns", maintain_order=True)
     begins = engine["start_ns"].to_numpy()
     until = np.append(begins[1:], engine["end_ns"].tail(1).to_numpy())
@@ -77,7 +77,7 @@ def steps_by_phase(view: DeviceView) -> pl.DataFrame:
 def _numbers(view: DeviceView, calls: pl.DataFrame, rows: pl.DataFrame, opens: Ints, closes: Ints) -> list[pl.Series]:
     begins = rows["start_ns"].to_numpy()
     ends = np.maximum(np.append(begins[1:], rows["end_ns"].tail(1).to_numpy()), begins)
-    graphs = np.sort(calls.filter(named(_GRAPH_LAUNCH))["start_ns"].to_numpy())
+    graphs = np.sort(calls.filter(matches(_GRAPH_LAUNCH))["start_ns"].to_numpy())
     values = {
         "busy_ns": view.busy.within(opens, closes),
         "period_ns": closes - opens,

@@ -20,7 +20,7 @@ import polars as pl
 
 from advisor.analysis.device.steps import DeviceView
 from advisor.model.intervals import Ints, Union
-from advisor.model.profile import named
+from advisor.model.profile import matches
 from advisor.vocabulary import DRIVER_CALLS, QUEUED_GAP_NS, SLOW_CALL_NS
 
 _EVENT_NS: Final = 10_000  # an op that starts so soon after one of another stream ended had waited for it
@@ -310,8 +310,8 @@ def _waiting(view: DeviceView, calls: pl.DataFrame) -> tuple[Mask, Ints]:
     start = calls["start_ns"].to_numpy()
     end = start + calls["dur_ns"].to_numpy()
     length = end - start
-    frees = (pl.col("kind") == "allocator") & named("(?i)free|unmap")  # they wait, taking memory does not
-    kinds = calls.select(is_sync=(pl.col("kind") == "sync") | frees, is_copy=named("(?i)memcpy"))
+    frees = (pl.col("kind") == "allocator") & matches("(?i)free|unmap")  # they wait, taking memory does not
+    kinds = calls.select(is_sync=(pl.col("kind") == "sync") | frees, is_copy=matches("(?i)memcpy"))
     is_sync, is_copy = (column.to_numpy() for column in kinds.get_columns())
     slow = length > SLOW_CALL_NS
     last_done = _latest_end(view, end)

@@ -15,17 +15,17 @@ from advisor.errors import UsageError
 from advisor.inputs.hardware import Gpu, match
 from advisor.inputs.periods import LAUNCHING, NO_DEVICE_WORK
 from advisor.model.intervals import EMPTY, Ints, Union
-from advisor.model.profile import Profile, named
+from advisor.model.profile import Profile, matches
 
 _MAD_TO_SIGMA: Final = 1.4826  # of a normal distribution
 _FENCE_SIGMAS: Final = 3
 _LEAST_OUTLIER: Final = 1.1  # times the median: in very even runs three sigmas are a fraction of a per cent
 _ENOUGH_STEPS: Final = 3
 _FIRST_USES: Final = 0.5  # of what the first step takes longer: with so much of it, first uses made it long
-_TOLD_APART: Final = ["input", "gc", "compile", "allocator", "sync"]
+_OTHER_KINDS: Final = ["input", "gc", "compile", "allocator", "sync"]
 _LOADING: Final = r"^(?:cu|hip)(?:Module|Library)(?:Load|Get)|^(?:cu|hip)KernelGet"
 _SLOW_CALL_NS: Final = 50_000  # a runtime call that takes longer waits for something (HTA's outlier threshold)
-_HELD_UP_NS: Final = 1_000_000  # far beyond the latency of a launch
+_BACKLOG_NS: Final = 1_000_000  # far beyond the latency of a launch
 _LITTLE: Final = 0.01  # of the time until then
 _RANGE = re.compile(r"^(\d*):(\d*)$")
 
@@ -54,7 +54,7 @@ ALL: Final = "all"
 class DeviceView:
     """One device of one worker (device None: a worker that used none) over its used steps.
 
-    `starts` and `ends` are the step windows in ns, shape (steps,), ascending and disjoint. `uneven` are the steps left
+    `starts` and `ends` are the step windows in ns, shape (steps,), ascending and disjoint. `outliers` are steps left
     out because they took too long or compiled. `ops` holds the device's ops and `host` the worker's host ops, whole
     recording each: what surrounds a step can explain it. `devices` is how many the worker used. `threads`, `os_calls`
     and `off_cpu` are the worker's and those of processes of the job that could be any worker's; `gpu_samples` are the
@@ -63,9 +63,9 @@ class DeviceView:
 
     worker: int
     device: int | None
-    marked: bool
+    has_marks: bool
     steps: pl.DataFrame
-    uneven: pl.DataFrame
+    outliers: pl.DataFrame
     devices: int
     used: tuple[int, ...]  # the worker's devices that ran anything, copies too
     working: tuple[int, ...]  # the worker's devices that ran kernels
@@ -97,7 +97,7 @@ class DeviceView:
     @cached_property
     def complete(self) -> pl.DataFrame:
         """The used and the uneven steps together."""
-        return pl.concat([self.steps, self.uneven]).sort("start_ns", maintain_order=True)
+        return pl.concat([self.steps, self.outliers]).sort("start_ns", maintain_order=True)
 
     @cached_property
     def total_ns(self) -> int:
@@ -131,8 +131,8 @@ class DeviceView:
         """When a host thread waits for the device: inside a synchronising call, or held up by a full launch queue."""
         calls = self.host.select("kind", "start_ns", "dur_ns").filter(pl.col("kind").is_in(["sync", "runtime"]))
         waits = spans(calls.filter(pl.col("kind") == "sync"))
-        held_up = spans(calls.filter((pl.col("kind") == "runtime") & (pl.col("dur_ns") > _SLOW_CALL_NS)))
-        return waits | (held_up & self.busy)
+        slow = spans(calls.filter((pl.col("kind") == "runtime") & (pl.col("dur_ns") > _SLOW_CALL_NS)))
+        return waits | (slow & self.busy)
 
     @cached_property
     def used_ops(self) -> pl.DataFrame:
@@ -190,7 +190,7 @@ class Selection:
         longest: dict[int, DeviceView] = {}
         for view in self.views:
             rival = longest.get(view.worker, view)
-            longest[view.worker] = max(rival, view, key=lambda one: one.per_step_ms(one.total_ns))
+            longest[view.worker] = max(rival, view, key=lambda view_: view_.per_step_ms(view_.total_ns))
         return list(longest.values())
 
     def of(self, worker: int) -> DeviceView:
@@ -208,15 +208,18 @@ def select_steps(profile: Profile, choice: str = STEADY) -> Selection:
     Raises:
         UsageError: `choice` is none of these, or leaves no step.
     """
-    unmarked = _whole(profile).join(profile.steps, on="worker", how="anti")
+    unmarked = _recordings(profile).join(profile.steps, on="worker", how="anti")
     profile, steps = _of_working_devices(profile, pl.concat([profile.steps, unmarked]))
-    views = [_left_out(view, profile, choice) for view in steps.partition_by("worker", "device", maintain_order=True)]
-    looked = pl.concat(views)
+    looked = pl.concat(
+        _left_out(rows, profile, choice) for rows in steps.partition_by("worker", "device", maintain_order=True)
+    )
     if _RANGE.match(choice) and not looked["left_out"].null_count():
-        raise UsageError(f"--steps {choice}: no complete step in that range; the profile holds {_held(looked)}")
+        raise UsageError(f"--steps {choice}: no complete step in that range; the profile holds {_range_of(looked)}")
     keys = looked.select("worker", "device").unique().sort("worker", "device").rows()
-    marked = set(profile.steps["worker"])
-    return Selection(profile, looked, tuple(_view(profile, looked, *key, marked=key[0] in marked) for key in keys))
+    with_marks = set(profile.steps["worker"])
+    return Selection(
+        profile, looked, tuple(_view(profile, looked, *key, has_marks=key[0] in with_marks) for key in keys)
+    )
 
 
 def _of_working_devices(profile: Profile, steps: pl.DataFrame) -> tuple[Profile, pl.DataFrame]:
@@ -233,35 +236,35 @@ def _of_working_devices(profile: Profile, steps: pl.DataFrame) -> tuple[Profile,
     return noted, steps.join(some, on=keys, how="semi", nulls_equal=True)
 
 
-def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None, *, marked: bool) -> DeviceView:
-    mine = (pl.col("worker") == worker) & pl.col("device").eq_missing(device)
-    seen = profile.devices.filter(pl.col("worker") == worker)
-    facts = seen.filter(mine).to_dicts()
+def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None, *, has_marks: bool) -> DeviceView:
+    of_device = (pl.col("worker") == worker) & pl.col("device").eq_missing(device)
+    devices = profile.devices.filter(pl.col("worker") == worker)
+    facts = devices.filter(of_device).to_dicts()
     process = profile.workers.filter(pl.col("worker") == worker).to_dicts()
-    ops = rows_where(profile.device_ops, mine)
+    ops = rows_where(profile.device_ops, of_device)
     possibly = pl.col("worker").eq(worker).fill_null(value=True)  # not told whose it is
     used = profile.device_ops.filter(pl.col("worker") == worker)
-    asked = pl.col("incomplete").is_null() & ~pl.col("left_out").str.starts_with(_OUTSIDE)
+    in_range = pl.col("incomplete").is_null() & ~pl.col("left_out").str.starts_with(_OUTSIDE)
     return DeviceView(
         worker=worker,
         device=device,
-        marked=marked,
-        steps=steps.filter(mine & pl.col("left_out").is_null()).sort("start_ns", maintain_order=True),
-        uneven=steps.filter(mine & asked).sort("start_ns", maintain_order=True),
+        has_marks=has_marks,
+        steps=steps.filter(of_device & pl.col("left_out").is_null()).sort("start_ns", maintain_order=True),
+        outliers=steps.filter(of_device & in_range).sort("start_ns", maintain_order=True),
         devices=used["device"].n_unique(),
         used=tuple(used["device"].drop_nulls().unique().sort()),
         working=tuple(used.filter(pl.col("kind") == "kernel")["device"].drop_nulls().unique().sort()),
         ops=ops,
         host=rows_where(profile.host_ops, pl.col("worker") == worker),
-        allocations=profile.allocations.filter(mine),
+        allocations=profile.allocations.filter(of_device),
         collectives=profile.collectives.join(ops.select("id"), left_on="device_op", right_on="id", how="semi"),
         threads=rows_where(profile.threads, possibly),
         os_calls=rows_where(profile.os_calls, possibly),
         off_cpu=rows_where(profile.off_cpu, possibly),
-        gpu_samples=rows_where(profile.gpu_samples, mine),
+        gpu_samples=rows_where(profile.gpu_samples, of_device),
         facts=facts[0] if facts else {},
         process=process[0] if process else {},
-        visible=seen.height or None,
+        visible=devices.height or None,
     )
 
 
@@ -271,9 +274,9 @@ def spans(ops: pl.DataFrame) -> Union:
     return Union.of(start, start + ops["dur_ns"].to_numpy()) if ops.height else EMPTY
 
 
-def rows_where(table: pl.DataFrame, mine: pl.Expr) -> pl.DataFrame:
+def rows_where(table: pl.DataFrame, rows: pl.Expr) -> pl.DataFrame:
     """The rows that are `mine`; the table itself, not a copy, where all of them are."""
-    return table if table.select(mine.fill_null(value=False).all()).item() else table.filter(mine)
+    return table if table.select(rows.fill_null(value=False).all()).item() else table.filter(rows)
 
 
 def _inside(ops: pl.DataFrame, starts: Ints, ends: Ints) -> pl.DataFrame:
@@ -285,7 +288,7 @@ def _inside(ops: pl.DataFrame, starts: Ints, ends: Ints) -> pl.DataFrame:
     return ops.with_columns(window=pl.Series(window)).filter(pl.Series(inside, dtype=pl.Boolean))
 
 
-def _whole(profile: Profile) -> pl.DataFrame:
+def _recordings(profile: Profile) -> pl.DataFrame:
     """One window per device (or worker) from its first event to its last, where no steps are marked.
 
     Where the profile tells when a worker's work began and ended, start-up and shutdown stay outside; so does what comes
@@ -293,7 +296,7 @@ def _whole(profile: Profile) -> pl.DataFrame:
     """
     end = pl.col("start_ns") + pl.col("dur_ns")
     on_host = profile.host_ops.group_by("worker").agg(
-        host_start=pl.min("start_ns"), host_end=end.max(), launches=named(LAUNCHING).fill_null(value=False).any()
+        host_start=pl.min("start_ns"), host_end=end.max(), launches=matches(LAUNCHING).fill_null(value=False).any()
     )
     on_device = profile.device_ops.group_by("worker", "device").agg(first=pl.min("start_ns"), last=end.max())
     bounds = (
@@ -306,7 +309,7 @@ def _whole(profile: Profile) -> pl.DataFrame:
     return (
         on_host.join(on_device, on="worker", how="full", coalesce=True)
         .join(work, on="worker", how="left")
-        .join(_held_up(profile, on_device), on=["worker", "device"], how="left")
+        .join(_backlog(profile, on_device), on=["worker", "device"], how="left")
         .select(
             "worker",
             "device",
@@ -324,7 +327,7 @@ def _whole(profile: Profile) -> pl.DataFrame:
     )
 
 
-def _held_up(profile: Profile, on_device: pl.DataFrame) -> pl.DataFrame:
+def _backlog(profile: Profile, on_device: pl.DataFrame) -> pl.DataFrame:
     """When the first op of a stream began (`held_up`), if that was over 1 ms after its call had returned.
 
     A launch reaches an idle device within some 10 us: this one stood behind work launched before the recording. The
@@ -335,7 +338,7 @@ def _held_up(profile: Profile, on_device: pl.DataFrame) -> pl.DataFrame:
     so_far = ops.with_columns(worked=pl.col("dur_ns").cum_sum().over("worker") - pl.col("dur_ns"))
     firsts = so_far.unique(["worker", "device", "stream"], keep="first", maintain_order=True).join(calls, on="launch")
     late = firsts.join(on_device, on=["worker", "device"]).filter(
-        pl.col("start_ns") - pl.col("returned") > _HELD_UP_NS,
+        pl.col("start_ns") - pl.col("returned") > _BACKLOG_NS,
         pl.col("worked") <= _LITTLE * (pl.col("start_ns") - pl.col("first")),
     )
     return late.group_by("worker", "device").agg(held_up=pl.max("start_ns"))
@@ -346,15 +349,15 @@ def _left_out(steps: pl.DataFrame, profile: Profile, choice: str) -> pl.DataFram
     reason = pl.col("incomplete")
     if (span := _RANGE.match(choice)) is not None:
         low, high = int(span[1] or 0), int(span[2] or 2**31 - 1)
-        asked = pl.col("step").is_between(low, high, closed="left")
-        return steps.with_columns(left_out=pl.when(~asked).then(pl.lit(f"{_OUTSIDE} {choice}")).otherwise(reason))
+        in_range = pl.col("step").is_between(low, high, closed="left")
+        return steps.with_columns(left_out=pl.when(~in_range).then(pl.lit(f"{_OUTSIDE} {choice}")).otherwise(reason))
     if choice not in {STEADY, ALL}:
         raise UsageError(f"--steps {choice}: not steady, all or A:B (as in 10:20)")
-    whole = steps.with_columns(left_out=reason)
-    return _steady(whole, profile) if choice == STEADY else whole
+    complete = steps.with_columns(left_out=reason)
+    return _steady(complete, profile) if choice == STEADY else complete
 
 
-def _held(steps: pl.DataFrame) -> str:
+def _range_of(steps: pl.DataFrame) -> str:
     return f"steps {steps['step'].to_list()[0]} to {steps['step'].to_list()[-1]}"
 
 
@@ -409,8 +412,8 @@ def _steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
             pl.when(slow).then(pl.format(f"{OUTLIER}: {{}} ms, the median is {{}}", *lengths)),
         )
     )
-    kept = "steady" if judged["steady"].null_count() >= _ENOUGH_STEPS else "left_out"
-    return judged.with_columns(left_out=pl.col(kept)).drop("compiled", "own_ns", "steady")
+    column = "steady" if judged["steady"].null_count() >= _ENOUGH_STEPS else "left_out"
+    return judged.with_columns(left_out=pl.col(column)).drop("compiled", "own_ns", "steady")
 
 
 def _input_ns(steps: pl.DataFrame, profile: Profile) -> Ints:
@@ -434,7 +437,7 @@ def first_uses(host: pl.DataFrame, ops: pl.DataFrame) -> Union:
     """
     launched = ops.filter(pl.col("kind") == "kernel", pl.col("launch").is_not_null())
     first = launched.sort("start_ns").unique("name", keep="first")["launch"]
-    loads = named(_LOADING)
+    loads = matches(_LOADING)
     return spans(host.filter(pl.col("kind") == "runtime", pl.col("id").is_in(first.implode()) | loads))
 
 
@@ -469,9 +472,9 @@ def _slower_ops_ns(steps: pl.DataFrame, profile: Profile) -> int:
     more = times.filter(pl.col("window") == 0).join(most, on="name", how="left")
     usual = pl.col("name").is_in(more.filter(pl.col("len") <= pl.col("usual"))["name"].implode())
     running = spans(ops.filter(usual))
-    apart = spans(host.filter(pl.col("kind").is_in(_TOLD_APART))) | spans(ops.filter(~usual))
-    taken = running.within(starts, ends) - (running & apart).within(starts, ends)
-    return max(0, int(taken[0] - np.median(taken[1:])))
+    apart = spans(host.filter(pl.col("kind").is_in(_OTHER_KINDS))) | spans(ops.filter(~usual))
+    spent = running.within(starts, ends) - (running & apart).within(starts, ends)
+    return max(0, int(spent[0] - np.median(spent[1:])))
 
 
 def _median_and_fence(lengths: pl.Expr) -> tuple[pl.Expr, pl.Expr]:

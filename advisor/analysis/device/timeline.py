@@ -60,7 +60,7 @@ def worst_step(view: DeviceView, wheres: Mapping[str, Where]) -> Timeline | None
     return Timeline(
         worker=view.worker,
         device=view.device,
-        step=row["step"] if view.marked else None,
+        step=row["step"] if view.has_marks else None,
         start_ns=start,
         dur_ns=length,
         recorded=device.height + host.height,

@@ -14,7 +14,7 @@ from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.missing import Missing
-from advisor.model.profile import named
+from advisor.model.profile import matches
 
 _SMALL_BYTES: Final = 8 << 20
 _SHORT_NS: Final = 50_000
@@ -258,7 +258,7 @@ def exposed_on_host(view: DeviceView) -> Mapping[Metric, Value]:
     if not view.total_ns:
         return {}
     ranges = view.once(_on_host)
-    its_own = named(_CALLS)
+    its_own = matches(_CALLS)
     others = ~pl.col("thread").is_in(ranges["thread"].unique().implode())
     ops = view.host.filter(pl.col("kind") == "op", others & ~its_own) if ranges.height else view.host.clear()
     exposed = minus(spans(ranges), spans(ops))
@@ -290,7 +290,7 @@ def calling(view: DeviceView) -> Mapping[Metric, Value]:
     launching = view.once(device_collectives)["launch"].drop_nulls().unique()
     if view.device is None or not launching.len():
         return {COLLECTIVE_CALL_MS: 0.0, COLLECTIVE_CALL_IDLE_MS: 0.0}
-    calls = view.host.filter(named(_CALLS) | pl.col("id").is_in(launching.implode()))
+    calls = view.host.filter(matches(_CALLS) | pl.col("id").is_in(launching.implode()))
     calling_ms = per_step_ms(view, spans(calls))
     idle = view.once(gaps).select(pl.sum("host_bound_ns") + pl.sum("queued_ns")).item()
     return {COLLECTIVE_CALL_MS: calling_ms, COLLECTIVE_CALL_IDLE_MS: min(calling_ms, view.per_step_ms(idle))}
@@ -391,7 +391,7 @@ def _copies_for(view: DeviceView, ranges: pl.DataFrame) -> pl.DataFrame:
         return copies.clear()
     called = view.host.select("id", thread="thread", called_ns="start_ns")
     copies = copies.join(called, left_on="launch", right_on="id", how="left")
-    requests = spans(view.host.filter(named("^c10d::")))
+    requests = spans(view.host.filter(matches("^c10d::")))
     at = copies["called_ns"].fill_null(-1).to_numpy()
     of_backend = pl.col("thread").is_in(ranges["thread"].unique().implode())
     return copies.filter(pl.Series(requests.within(at, at + 1) > 0, dtype=pl.Boolean) | of_backend)

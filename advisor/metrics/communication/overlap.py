@@ -12,7 +12,7 @@ from advisor.analysis.device.host_work import minus
 from advisor.analysis.device.steps import DeviceView, rows_where, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Ints
-from advisor.model.profile import named
+from advisor.model.profile import matches
 from advisor.text import ms
 
 _COMPUTES: Final = 0.25  # of the kernels' time: a stream with so much of it is one that the step computes on
@@ -99,7 +99,7 @@ def prefetching(view: DeviceView) -> Mapping[Metric, Value]:
     """Whether parameters are gathered ahead of the layer that needs them."""
     if not view.steps.height:
         return {}
-    sharded = view.host.filter(named(_SHARDED)).height > 0
+    sharded = view.host.filter(matches(_SHARDED)).height > 0
     gathers = view.once(device_collectives).filter(
         pl.lit(sharded) & (pl.col("does") == "all_gather") & ~_computes(view)
     )
@@ -140,7 +140,7 @@ def experts(view: DeviceView) -> Mapping[Metric, Value]:
     """What expert parallelism exchanges, and what of it is waiting; zero where no such kernel ran."""
     if not view.steps.height:
         return {}
-    ops = view.once(device_collectives).filter(named(_EXPERTS))
+    ops = view.once(device_collectives).filter(matches(_EXPERTS))
     waits, transfers = ops.filter(pl.col("does") == "barrier"), ops.filter(pl.col("does") == "all_to_all")
     waiting_ms, exchange_ms = exposed_ms(view, waits), exposed_ms(view, transfers)
     shortest_ns = transfers.select(pl.min("dur_ns").over("name").sum()).item() or 0

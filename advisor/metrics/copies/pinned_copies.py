@@ -11,7 +11,7 @@ from advisor.analysis.device.host_work import device_places, undirected_copies
 from advisor.analysis.device.roofline import gains_ms
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
-from advisor.model.profile import named
+from advisor.model.profile import matches
 
 _LEAST_BYTES: Final = 1_000_000  # scalars and small tensors are not worth a stream
 _EXPOSED_PART: Final = 0.3  # of a prefetched copy: only a host that is a whole copy ahead hides all of it
@@ -138,7 +138,7 @@ def _exposed_ns(view: DeviceView, copies: pl.DataFrame) -> int:
 def _same_stream_share(view: DeviceView, copies: pl.DataFrame) -> float:
     streams = view.ops.filter(pl.col("kind") == "kernel")["stream"].unique()
     # XLA's copies run beside its program, which shows where it waits for one's end
-    waits = named("^copy-done$", "hlo_category").fill_null(value=False)
+    waits = matches("^copy-done$", "hlo_category").fill_null(value=False)
     queued = copies.filter(pl.col("stream").is_in(streams.implode()), ~waits)
     return float(queued["dur_ns"].sum()) / max(1, int(copies["dur_ns"].sum()))
 

@@ -14,7 +14,7 @@ from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
-from advisor.model.profile import named
+from advisor.model.profile import matches
 
 _FRAME_NS: Final = 200  # what recording a call of a Python function costs the host
 _LAUNCHES: Final = r"(?i)Launch(?:Cooperative)?Kernel"
@@ -99,7 +99,7 @@ def debugging(view: DeviceView) -> Mapping[Metric, Value]:
 
 def _launched(view: DeviceView) -> pl.DataFrame:
     """Kernels of the steps that were launched one by one, with when their launch `returned`."""
-    launches = view.host.filter(pl.col("kind") == "runtime", named(_LAUNCHES))
+    launches = view.host.filter(pl.col("kind") == "runtime", matches(_LAUNCHES))
     returned = launches.select(launch="id", returned=pl.col("start_ns") + pl.col("dur_ns"))
     return view.used_ops.filter(pl.col("kind") == "kernel").join(returned, on="launch")
 
@@ -123,7 +123,7 @@ def _unchecked_ms(view: DeviceView, checking: Union) -> float:
 
 
 def _checks(view: DeviceView) -> pl.DataFrame:
-    engine = view.host.filter(pl.col("kind") == "op", named(f"^{_CHECKED}"))["id"]
+    engine = view.host.filter(pl.col("kind") == "op", matches(f"^{_CHECKED}"))["id"]
     if not len(engine):
         return view.used_host.clear()
     name = pl.col("name").cast(pl.String)
@@ -205,4 +205,4 @@ def devices(view: DeviceView) -> Mapping[Metric, Value]:
 
 
 def _replicated(view: DeviceView) -> pl.DataFrame:
-    return view.used_host.filter(named(r"^DataParallel\.forward$"))
+    return view.used_host.filter(matches(r"^DataParallel\.forward$"))

@@ -13,7 +13,7 @@ from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
-from advisor.model.profile import named
+from advisor.model.profile import matches
 from advisor.text import runs_of
 from advisor.vocabulary import DRIVER_CALLS
 
@@ -131,7 +131,7 @@ def eager(view: DeviceView) -> Mapping[Metric, Value]:
 
 def _outermost(view: DeviceView) -> pl.DataFrame:
     """Framework ops of the used steps that stand in no other, without those of the input pipeline."""
-    ops = view.used_host.filter(pl.col("kind") == "op", pl.col("step").is_not_null() | pl.lit(not view.marked))
+    ops = view.used_host.filter(pl.col("kind") == "op", pl.col("step").is_not_null() | pl.lit(not view.has_marks))
     return ops.filter(~pl.col("parent").fill_null(-1).is_in(ops["id"].implode()))
 
 
@@ -140,7 +140,7 @@ def _eager(view: DeviceView) -> pl.DataFrame:
 
 
 def _calls(view: DeviceView, pattern: str) -> pl.DataFrame:
-    return view.host.filter(named(pattern, "details"))
+    return view.host.filter(matches(pattern, "details"))
 
 
 KERAS_FIT_RANGES = Metric(
@@ -166,7 +166,7 @@ def settings(view: DeviceView) -> Mapping[Metric, Value]:
         return dict.fromkeys((KERAS_FIT_RANGES, PRIVATE_LAUNCH_THREADS), Missing("tensorflow_only"))
     ranges = view.host.filter(pl.col("kind").is_in(["annotation", "step"]))
     return {
-        KERAS_FIT_RANGES: ranges.filter(named(_OF_KERAS)).height,
+        KERAS_FIT_RANGES: ranges.filter(matches(_OF_KERAS)).height,
         PRIVATE_LAUNCH_THREADS: int(view.threads["name"].str.contains(_OWN_THREADS).sum()),
     }
 
@@ -312,5 +312,5 @@ def contention(view: DeviceView) -> Mapping[Metric, Value]:
 
 
 def _launching() -> pl.Expr:
-    executes = named("^ExecutorState::Process")
+    executes = matches("^ExecutorState::Process")
     return pl.col("kind").is_in(DRIVER_CALLS) | executes

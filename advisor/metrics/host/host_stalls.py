@@ -23,7 +23,7 @@ from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
-from advisor.model.profile import named
+from advisor.model.profile import matches
 
 _LONG_OP_NS: Final = 50_000  # views and sizes take a few us; what takes longer computes
 _REST_ON_DEVICE: Final = (0.25, 0.0)
@@ -182,7 +182,7 @@ def _launching(view: DeviceView, *, once: bool = False) -> pl.DataFrame:
 
 
 def _logging(view: DeviceView) -> pl.DataFrame:
-    return view.host.filter(pl.col("kind") == "python", named(_LOGGING))
+    return view.host.filter(pl.col("kind") == "python", matches(_LOGGING))
 
 
 LOGGING_SHARE = Metric(
@@ -239,7 +239,7 @@ def _cpu_ops(view: DeviceView) -> pl.DataFrame:
     computing = ops.filter(
         pl.col("kind") == "op",
         pl.col("dur_ns") >= _LONG_OP_NS,
-        named("^aten::") & ~named(_METADATA),
+        matches("^aten::") & ~matches(_METADATA),
         ~pl.col("id").is_in(ops["parent"].drop_nulls().unique().implode()),
     )
     return computing.filter(~inside(view.host_spans("input", "compile"), computing))

@@ -190,7 +190,7 @@ def _python_alone(view: DeviceView) -> dict[Metric, Value]:
     is_long = lengths > LAUNCH_GAP_NS
     long = int(lengths[is_long].sum())
     silent = minus(Union.of(between.starts[is_long], between.ends[is_long]), spans(view.host)).total / view.total_ns
-    if not view.marked and silent >= _SILENT_SHARE:
+    if not view.has_marks and silent >= _SILENT_SHARE:
         return dict.fromkeys(_PYTHON, Missing("silent_host", share=silent))  # a loader, a sleep or a lock alike
     return {
         PYTHON_BOUND_SHARE: min(1.0, time / view.total_ns),

@@ -13,7 +13,7 @@ from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
-from advisor.model.profile import named
+from advisor.model.profile import matches
 from advisor.text import ms
 
 _NEEDS: Final = ("device_ops", "device_ops.launch")
@@ -84,7 +84,7 @@ def _around(view: DeviceView, calls: pl.Series) -> pl.Series:
     host = view.host
     parent = host["parent"].fill_null(-1).to_numpy()
     first = int(host["id"][0])  # ids of one worker are consecutive
-    is_op = host.select(named("^aten::")).to_series().to_numpy()
+    is_op = host.select(matches("^aten::")).to_series().to_numpy()
     best = calls.to_numpy() - first
     at = best.copy()
     while (climbing := np.flatnonzero(at >= 0)).size:

@@ -11,7 +11,7 @@ import polars as pl
 from advisor.analysis.device.host_work import places
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
-from advisor.model.profile import named
+from advisor.model.profile import matches
 from advisor.vocabulary import DRIVER_CALLS
 
 _LOADS: Final = r"(?i)load|batch|data|input|next|fetch|feed|iter|read|record|sample|queue"
@@ -20,7 +20,7 @@ _OWN_PROCESS: Final = "_SingleProcessDataLoaderIter"
 
 
 def _single(view: DeviceView) -> pl.DataFrame:
-    return view.host.filter(pl.col("kind") == "input", named(re.escape(_OWN_PROCESS)))
+    return view.host.filter(pl.col("kind") == "input", matches(re.escape(_OWN_PROCESS)))
 
 
 UNNAMED_INPUT = Metric(

@@ -14,7 +14,7 @@ from advisor.analysis.device.tf_data import STAGES, bottleneck, iterators, path_
 from advisor.metrics.metric import Metric, Value, measures, tabulates
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
-from advisor.model.profile import named
+from advisor.model.profile import matches
 
 _GUIDE: Final = "TensorFlow guide, Analyze tf.data performance with the TF Profiler"
 _NOT_RECORDED: Final = Missing("no_iterators")
@@ -165,12 +165,12 @@ def _class_of_name(transformation: str, parallelism: int) -> str:
 
 def _ops(view: DeviceView, name: str) -> Union:
     """When an op runs on the host whose `name:type` matches."""
-    return spans(view.host.filter(pl.col("kind") == "op", named(name)))
+    return spans(view.host.filter(pl.col("kind") == "op", matches(name)))
 
 
 def _asks(view: DeviceView) -> bool:
     """Whether a step asks tf.data for input."""
-    asks = (pl.col("kind") == "input") & named("IteratorGetNext")
+    asks = (pl.col("kind") == "input") & matches("IteratorGetNext")
     return bool(view.host.select(asks.any()).item())
 
 

@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.kernels import extent, kernels, longest
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
-from advisor.model.profile import named
+from advisor.model.profile import matches
 
 _PRODUCTS: Final = ["gemm", "attention"]
 _TO_EIGHT_BITS: Final = r"""(?xi)
@@ -56,4 +56,4 @@ def _products(view: DeviceView) -> pl.DataFrame:
 
 
 def _casts(view: DeviceView) -> pl.DataFrame:
-    return view.once(kernels).filter(~pl.col("family").is_in(_PRODUCTS), named(_TO_EIGHT_BITS))
+    return view.once(kernels).filter(~pl.col("family").is_in(_PRODUCTS), matches(_TO_EIGHT_BITS))

@@ -13,7 +13,7 @@ from advisor.analysis.device.roofline import gains_ms
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.missing import Missing
-from advisor.model.profile import named
+from advisor.model.profile import matches
 
 _REGISTERS: Final = 65_536  # per multiprocessor, allocated by the warp in units of 256
 _WARP: Final = 32
@@ -50,7 +50,7 @@ def _launched(view: DeviceView) -> pl.DataFrame:
     blocks.
     """
     count = pl.lit(view.facts.get("sm_count"), pl.Float64)
-    in_threads = named(_IN_THREADS) & (pl.col("grid") >= pl.col("block")) & (pl.col("grid") % pl.col("block") == 0)
+    in_threads = matches(_IN_THREADS) & (pl.col("grid") >= pl.col("block")) & (pl.col("grid") % pl.col("block") == 0)
     blocks = pl.when(in_threads.fill_null(value=False)).then(pl.col("grid") // pl.col("block")).otherwise("grid")
     reported = pl.when(~in_threads.fill_null(value=False) & (pl.col("blocks_per_sm") > 0)).then("blocks_per_sm")
     return view.once(parts).with_columns(pl.coalesce(reported, pl.when(blocks > 0).then(blocks) / count))
@@ -70,7 +70,7 @@ def _persistent() -> pl.Expr:
     """
     sizes, grids = (pl.col(name).n_unique().over("name") for name in ("elements", "grid"))
     measured = pl.col("elements").is_not_null() & (pl.col("blocks_per_sm") >= _FIXED)
-    return named(_PERSISTENT) | (measured & (sizes >= _SIZES) & (grids == 1)).fill_null(value=False)
+    return matches(_PERSISTENT) | (measured & (sizes >= _SIZES) & (grids == 1)).fill_null(value=False)
 
 
 def _beside_others(view: DeviceView, few: pl.DataFrame) -> pl.Series:

@@ -13,7 +13,7 @@ from advisor.analysis.device.roofline import REPLAYED, gains_ms
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.missing import Missing
-from advisor.model.profile import named
+from advisor.model.profile import matches
 
 _VOLUMES: Final = r"(?i)3d|ndhwc|ncdhw"
 _OF_VOLUMES: Final = 5
@@ -88,7 +88,7 @@ def _dimensions(kernels: pl.DataFrame) -> Value:
     if not kernels.height:
         return 0.0
     sides = pl.col("shape").str.count_matches(",") + 1
-    of_kernel = pl.when(named(_VOLUMES)).then(_OF_VOLUMES).otherwise(sides)
+    of_kernel = pl.when(matches(_VOLUMES)).then(_OF_VOLUMES).otherwise(sides)
     by_sides = kernels.group_by(sides=of_kernel).agg(pl.sum("dur_ns")).filter(pl.col("sides").is_in([4, _OF_VOLUMES]))
     longest_first = by_sides.sort("dur_ns", "sides", descending=True)["sides"]
     return float(longest_first[0]) if len(longest_first) else Missing("launching_ops_not_recorded")

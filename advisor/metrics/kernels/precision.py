@@ -15,7 +15,7 @@ from advisor.analysis.device.steps import DeviceView
 from advisor.inputs.hardware import Gpu
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.missing import Missing
-from advisor.model.profile import named
+from advisor.model.profile import matches
 
 _TO_TF32: Final = (0.35, 0.875)  # of the ratio of the peaks, at least and at most: see _TF32_SOURCE
 _TO_SIXTEEN_BITS: Final = (0.35, 0.75)
@@ -176,7 +176,7 @@ def _is_tf32_off(view: DeviceView) -> pl.Expr:
     gain = view.gpu.tensor_core_gain("fp32", "tf32") if view.gpu and view.gpu.vendor == "NVIDIA" else None
     slow = pl.lit((gain or 1.0) >= _WORTH_TF32) & (pl.col("verdict") == "unused") & (pl.col("dtype") == "fp32")
     flat = (pl.col("family") != "convolution") | (pl.col("shape").str.count_matches(",") == _COMMAS_OF_2D)
-    volume = named(_VOLUMES)
+    volume = matches(_VOLUMES)
     return slow & flat.fill_null(value=False) & ~volume & ~pl.col("family").is_in(view.once(_families_with_tf32))
 
 

@@ -13,7 +13,7 @@ from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.missing import Missing
-from advisor.model.profile import named
+from advisor.model.profile import matches
 from advisor.text import ms
 
 _MOST_NAMES: Final = 3
@@ -26,7 +26,7 @@ _REMAINDER: Final = 0.3  # of the calls' cost that may stay
 
 def _calls(view: DeviceView) -> pl.DataFrame:
     """Calls of the used steps that take or free device memory; pinned host memory is another matter."""
-    return view.used_host.filter(pl.col("kind") == "allocator", ~named(_HOST_MEMORY))
+    return view.used_host.filter(pl.col("kind") == "allocator", ~matches(_HOST_MEMORY))
 
 
 ALLOCATOR_CALLS_PER_STEP = Metric(

@@ -54,7 +54,7 @@ PIPELINE_WORK_MS = Metric(
     "Time per step that a rank of the pipeline is not waiting: what smaller micro-batches make less efficient.",
     "mean step - pipeline_wait_ms",
 )
-UNEVEN_STAGES_MS = Metric(
+STAGE_IMBALANCE_MS = Metric(
     "uneven_stages_ms",
     "ms",
     "The rest of it: stages of unequal work, or messages that nothing hides.",
@@ -62,7 +62,7 @@ UNEVEN_STAGES_MS = Metric(
 )
 _PIPELINE: Final = (
     *(PIPELINE_WAIT_MS, PIPELINE_STAGES, MICRO_BATCHES, SCHEDULE_BUBBLE_SHARE),
-    *(SCHEDULE_BUBBLE_MS, PIPELINE_WORK_MS, UNEVEN_STAGES_MS),
+    *(SCHEDULE_BUBBLE_MS, PIPELINE_WORK_MS, STAGE_IMBALANCE_MS),
 )
 
 
@@ -90,7 +90,7 @@ def _of_schedule(step_ms: float, wait_ms: float, stages: int, messages: float) -
         SCHEDULE_BUBBLE_SHARE: (stages - 1) / (messages + stages - 1),
         SCHEDULE_BUBBLE_MS: by_schedule,
         PIPELINE_WORK_MS: step_ms - wait_ms,
-        UNEVEN_STAGES_MS: wait_ms - by_schedule,
+        STAGE_IMBALANCE_MS: wait_ms - by_schedule,
     }
 
 

@@ -160,8 +160,8 @@ def _awaited(job: Job) -> dict[Metric, Value]:
     return {**rank, AWAITED_MOST_SHARE: longest}
 
 
-def _ratio(part: object, whole: object) -> Value:
-    return part / whole if isinstance(part, float) and isinstance(whole, float) and whole else None
+def _ratio(part: object, total: object) -> Value:
+    return part / total if isinstance(part, float) and isinstance(total, float) and total else None
 
 
 SKEW_MS = Metric(

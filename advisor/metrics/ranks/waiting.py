@@ -106,8 +106,8 @@ def awaited(job: Job, position: int) -> Mapping[Metric, Value]:
     if job.missing or position not in job.members or not job.whole_steps:
         return {OUTLIER_AWAITED_MS: 0.0}
     used = job.ranks[position].steps.filter("used")["step"]
-    uneven = job.whole_pace.filter(pl.col("rank") == position, ~pl.col("step").is_in(used.implode()))
-    return {OUTLIER_AWAITED_MS: float(uneven["wait_ns"].sum()) / 1e6 / len(job.whole_steps)}
+    outliers = job.whole_pace.filter(pl.col("rank") == position, ~pl.col("step").is_in(used.implode()))
+    return {OUTLIER_AWAITED_MS: float(outliers["wait_ns"].sum()) / 1e6 / len(job.whole_steps)}
 
 
 RANKS_RECORDED = Metric("ranks_recorded", "count", "Ranks whose traces are here.", "number of worker and device pairs")

@@ -37,12 +37,12 @@ def activity(view: DeviceView) -> pl.DataFrame:
     """
     keys = [_KIND, pl.when(_KIND.is_in(["kernel", "collective"])).then("name").alias("name"), pl.col("copy_kind")]
     sizes = {name: pl.when(pl.col("bytes").count() > 0).then(size) for name, size in _spread("bytes", "bytes").items()}
-    found = _recorded(view.ops, view).group_by(keys).agg(calls=pl.len(), **_spread("dur_ns", "ns"), **sizes)
+    rows = _recorded(view.ops, view).group_by(keys).agg(calls=pl.len(), **_spread("dur_ns", "ns"), **sizes)
     # named once they are few: of hundreds of thousands of rows that takes longer than all the rest
     moved = pl.format("Memcpy {}", pl.col("copy_kind").cast(pl.String).fill_null("?"))
-    named = pl.when(_KIND == "memcpy").then(moved).when(_KIND == "memset").then(pl.lit("Memset"))
-    name = named.otherwise(pl.col("name").cast(pl.String))
-    return _most_first(found.with_columns(_KIND.cast(pl.String), name=name).drop("copy_kind"))
+    label = pl.when(_KIND == "memcpy").then(moved).when(_KIND == "memset").then(pl.lit("Memset"))
+    name = label.otherwise(pl.col("name").cast(pl.String))
+    return _most_first(rows.with_columns(_KIND.cast(pl.String), name=name).drop("copy_kind"))
 
 
 @tabulates("call")
@@ -53,8 +53,8 @@ def call(view: DeviceView) -> pl.DataFrame:
     """
     kind = pl.when(_KIND.is_in(DRIVER_CALLS)).then(pl.lit("api")).when(_KIND.is_in(_RANGES)).then(pl.lit("range"))
     host = _recorded(view.host, view).group_by(kind.alias("kind"), "name")
-    found = host.agg(calls=pl.len(), **_spread("dur_ns", "ns")).drop_nulls("kind")
-    return _most_first(found.with_columns(pl.col("name").cast(pl.String)))
+    rows = host.agg(calls=pl.len(), **_spread("dur_ns", "ns")).drop_nulls("kind")
+    return _most_first(rows.with_columns(pl.col("name").cast(pl.String)))
 
 
 def _recorded(rows: pl.DataFrame, view: DeviceView) -> pl.DataFrame:

@@ -17,7 +17,7 @@ from advisor.analysis.device.idle import CAUSES, gaps
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures, tabulates
 from advisor.model.intervals import EMPTY, Ints, Union
-from advisor.model.profile import named
+from advisor.model.profile import matches
 from advisor.vocabulary import CATEGORIES, DRIVER_CALLS, LAUNCH_GAP_NS, PARTS
 
 _CODES: Final = tuple(CATEGORIES)
@@ -36,7 +36,7 @@ _KIND: Final = pl.col("kind")
 _TO_DEVICE: Final = (_KIND == "memcpy") & pl.col("copy_kind").cast(pl.String).eq_missing("HtoD")
 _CALLS: Final = _KIND.is_in(DRIVER_CALLS)
 _CODE: Final = _KIND.is_in(["op", "annotation", "module", "python", "gc"])
-_EXECUTOR: Final = named("^ExecutorState::Process")
+_EXECUTOR: Final = matches("^ExecutorState::Process")
 _COLLECTIVE: Final = _Layer("collective", _KIND == "collective", _KIND == "collective")
 _INPUT: Final = _Layer("input", host=_KIND == "input")
 _COMPILE: Final = _Layer("compile", host=_KIND == "compile")
@@ -106,11 +106,11 @@ def _before(name: str) -> str:
 def _of_tensorflow(name: str) -> str:
     order = [layer.category for layer in _OF_TENSORFLOW]
     before = list(dict.fromkeys(order[: order.index(name)] if name in order else order))
-    told = f"outside {', '.join(before)}" if before else "the same"
+    formula = f"outside {', '.join(before)}" if before else "the same"
     return {
-        "launch": f"{told}, `ExecutorState::Process` counted as a call",
-        "memcpy": f"{told}, of copies to the device outside input, collective and launch as well",
-    }.get(name, told) + ("" if name in {"compute", "memcpy", "memset", "other"} else ", by the step's own host work")
+        "launch": f"{formula}, `ExecutorState::Process` counted as a call",
+        "memcpy": f"{formula}, of copies to the device outside input, collective and launch as well",
+    }.get(name, formula) + ("" if name in {"compute", "memcpy", "memset", "other"} else ", by the step's own host work")
 
 
 @measures(
@@ -156,7 +156,7 @@ def _sweep(view: DeviceView, steps: pl.DataFrame) -> Iterator[tuple[str, Ints]]:
     """For each category, the time in every window that it covers and no earlier layer does."""
     starts = steps["start_ns"].to_numpy()
     ends = starts + steps["dur_ns"].to_numpy()
-    alike = _layers(view) is _OF_PYTORCH or not view.marked
+    alike = _layers(view) is _OF_PYTORCH or not view.has_marks
     owned = {category: np.zeros(steps.height, np.int64) for category in CATEGORIES}
     before = np.zeros(steps.height, np.int64)
     for category, covered in view.once(_covered) if alike else _covered(view, _of_windows(view, steps)):
@@ -169,7 +169,7 @@ def _sweep(view: DeviceView, steps: pl.DataFrame) -> Iterator[tuple[str, Ints]]:
 
 def owned_spans(view: DeviceView) -> Iterator[tuple[str, Union]]:
     """For each category but the last, when it owns the time of the used steps."""
-    alike = _layers(view) is _OF_PYTORCH or not view.marked
+    alike = _layers(view) is _OF_PYTORCH or not view.has_marks
     before = EMPTY
     for category, covered in view.once(_covered) if alike else _covered(view, _of_windows(view, view.steps)):
         yield category, minus(covered, before)
@@ -178,11 +178,11 @@ def owned_spans(view: DeviceView) -> Iterator[tuple[str, Union]]:
 
 def _covered(view: DeviceView, host: pl.DataFrame | None = None) -> list[tuple[str, Union]]:
     """Per layer its category, and the time that it or one before it covers; `host` are the host ops that count."""
-    host, covered, found = view.host if host is None else host, EMPTY, []
+    host, covered, layers = view.host if host is None else host, EMPTY, []
     for layer in _layers(view):
         covered = covered | _spans(view.ops, layer.device) | _spans(host, layer.host)
-        found.append((layer.category, covered))
-    return found
+        layers.append((layer.category, covered))
+    return layers
 
 
 def _layers(view: DeviceView) -> tuple[_Layer, ...]:

@@ -21,8 +21,8 @@ from advisor.model.missing import Missing
 )
 def device(view: DeviceView) -> Mapping[str, Value]:
     """Name and capability as recorded; a name that is empty is replaced by the model that its figures tell."""
-    named = view.facts.get("name") or (view.gpu.model if view.gpu else None)
+    name = view.facts.get("name") or (view.gpu.model if view.gpu else None)
     return {
-        "device_name": named or Missing("device_nameless"),
+        "device_name": name or Missing("device_nameless"),
         "capability": view.facts.get("capability") or Missing("no_capability"),
     }

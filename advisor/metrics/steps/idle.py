@@ -35,15 +35,15 @@ def _longest(cause: str, only: pl.Expr = _ANY) -> Callable[[DeviceView], pl.Data
     """Where the device idled longest for this cause, among the gaps that satisfy `only`; no more of a gap than that."""
 
     def places(view: DeviceView) -> pl.DataFrame:
-        found = view.once(gaps).filter(pl.col(f"{cause}_ns") > 0, only)
+        rows = view.once(gaps).filter(pl.col(f"{cause}_ns") > 0, only)
         begin, end = _BOUNDS.get(cause, ("start_ns", "end_ns"))
-        mine = _owned(view, Union.of(found[begin], found[end]), cause)
-        window = np.searchsorted(view.starts, mine.starts, side="right") - 1
+        owned = _owned(view, Union.of(rows[begin], rows[end]), cause)
+        window = np.searchsorted(view.starts, owned.starts, side="right") - 1
         # the op that was late is where to look; what the device waits for otherwise is not the next op's doing
         late = view.ops if cause == "host_bound" else view.ops.clear()
         ending = late.sort("start_ns", "id").select("op", end_ns="start_ns")
         return (
-            pl.DataFrame({"start_ns": mine.starts, "end_ns": mine.ends, "dur_ns": mine.ends - mine.starts})
+            pl.DataFrame({"start_ns": owned.starts, "end_ns": owned.ends, "dur_ns": owned.ends - owned.starts})
             .join_asof(ending, on="end_ns", strategy="forward")
             .select(
                 "start_ns",
@@ -62,8 +62,8 @@ def _longest(cause: str, only: pl.Expr = _ANY) -> Callable[[DeviceView], pl.Data
 def _owned(view: DeviceView, idle: Union, cause: str) -> Union:
     """What of the gaps of a cause is the cause's, and not that of a range of the host that owns it before."""
     before = HOST_RANGES[: HOST_RANGES.index(cause)] if cause in HOST_RANGES else HOST_RANGES
-    mine = idle & view.host_spans(cause) if cause in HOST_RANGES else idle
-    return minus(mine, view.host_spans(*before))
+    owned = idle & view.host_spans(cause) if cause in HOST_RANGES else idle
+    return minus(owned, view.host_spans(*before))
 
 
 @measures(
@@ -167,22 +167,22 @@ def idle(view: DeviceView) -> Mapping[str, Value]:
     if not view.total_ns:
         return {}
     busy = view.share(view.busy) or 0.0
-    found = view.once(gaps)
-    shares = {cause: float(found[f"{cause}_ns"].sum()) / view.total_ns for cause in CAUSES}
+    rows = view.once(gaps)
+    shares = {cause: float(rows[f"{cause}_ns"].sum()) / view.total_ns for cause in CAUSES}
     values: dict[str, Value] = {f"{cause}_idle_share": share for cause, share in shares.items()}
     values |= {"device_busy_share": busy, "idle_share": 1 - busy}
-    values |= _launching(view, found)
+    values |= _launching(view, rows)
     why = unknown_idle(view)
     startup, longest = view.once(start_up)
     doubtful = {cause: share for cause, share in shares.items() if why and cause in DOUBTFUL}
-    told = {_words(cause): share for cause, share in shares.items() if cause not in doubtful}
-    told[_words("unknown")] -= startup
+    by_words = {_words(cause): share for cause, share in shares.items() if cause not in doubtful}
+    by_words[_words("unknown")] -= startup
     if "host_bound" not in doubtful:
-        told[_SILENT] = _silent_share(view)
-        told[_words("host_bound")] -= told[_SILENT]
+        by_words[_SILENT] = _silent_share(view)
+        by_words[_words("host_bound")] -= by_words[_SILENT]
     values["startup_share"] = startup
     values["graph_hole_share"] = graph_holes_ns(view) / view.total_ns
-    values["idle_causes"] = _in_words(told | {longest: startup, _EITHER: sum(doubtful.values())})
+    values["idle_causes"] = _in_words(by_words | {longest: startup, _EITHER: sum(doubtful.values())})
     if why:
         values |= dict.fromkeys(_DOUBTFUL_METRICS, why)
     return values
@@ -195,15 +195,15 @@ _DOUBTFUL_METRICS: Final = (
 )
 
 
-def _launching(view: DeviceView, found: pl.DataFrame) -> dict[str, Value]:
-    host_bound = found["host_bound_ns"].to_numpy()
+def _launching(view: DeviceView, rows: pl.DataFrame) -> dict[str, Value]:
+    host_bound = rows["host_bound_ns"].to_numpy()
     short = host_bound[(host_bound > 0) & (host_bound <= LAUNCH_GAP_NS)]
     return {
         "launch_gap_share": short.sum() / view.total_ns,
         "launch_gaps_per_step": len(short) / view.steps.height,
         "launch_gap_recoverable_ms": view.per_step_ms(float(np.maximum(short - _LAUNCH_FLOOR_NS, 0).sum())),
         "host_busy_share": host_bound[host_bound > LAUNCH_GAP_NS].sum() / view.total_ns,
-        "sync_idle_ms": view.per_step_ms(float(found["sync_ns"].sum())),
+        "sync_idle_ms": view.per_step_ms(float(rows["sync_ns"].sum())),
     }
 
 

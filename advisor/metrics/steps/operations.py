@@ -30,8 +30,8 @@ def launch_table(view: DeviceView) -> pl.DataFrame:
     copies = ~pl.col("kind").is_in(["kernel", "collective"])
     keys = ["kind", "name", "grid", "block", "bytes"]
     ran = view.used_ops.select("kind", "name", "grid", "block", "dur_ns", bytes=pl.when(copies).then("bytes"))
-    found = ran.group_by(keys).agg(_SPREAD).with_columns(pl.col("kind", "name").cast(pl.String))
-    return found.sort(keys, nulls_last=True)
+    rows = ran.group_by(keys).agg(_SPREAD).with_columns(pl.col("kind", "name").cast(pl.String))
+    return rows.sort(keys, nulls_last=True)
 
 
 @tabulates("op")
@@ -65,24 +65,24 @@ def _on_host(view: DeviceView) -> pl.DataFrame:
     spelt = own.group_by(_KEYS).agg(pl.col("dur_ns", "whole_ns")).with_columns(_keys())
     keys = spelt.select(_KEYS).unique().with_row_index("key")  # two shapes may be written as one
     spent = spelt.join(keys, on=_KEYS, nulls_equal=True).select("key", "dur_ns", "whole_ns")
-    told = spent.explode("dur_ns", "whole_ns").group_by("key")
-    whole = told.agg(*_SPREAD, total_ms=pl.sum("whole_ns") / 1e6, self_ms=pl.sum("dur_ns") / 1e6)
-    return keys.join(whole, on="key").drop("key")
+    grouped = spent.explode("dur_ns", "whole_ns").group_by("key")
+    times = grouped.agg(*_SPREAD, total_ms=pl.sum("whole_ns") / 1e6, self_ms=pl.sum("dur_ns") / 1e6)
+    return keys.join(times, on="key").drop("key")
 
 
 def _on_device(view: DeviceView) -> pl.DataFrame:
     """By the op that launched it; where that is another than the one that the device op names, or none, by the name."""
     launching = view.used_ops["op"].drop_nulls().unique().implode()
     ops = view.host.filter(pl.col("kind") == "op", pl.col("id").is_in(launching)).select(*_keys(), op="id")
-    named = pl.col("framework_op").cast(pl.String)
-    ran = view.used_ops.select("op", "dur_ns", named=named).join(ops, on="op", how="left", maintain_order="left")
+    own_name = pl.col("framework_op").cast(pl.String)
+    ran = view.used_ops.select("op", "dur_ns", named=own_name).join(ops, on="op", how="left", maintain_order="left")
     other = pl.col("named").is_not_null() & pl.col("name").ne_missing(pl.col("named"))
     keys = _KEYS
-    told = ran.with_columns(
+    rows = ran.with_columns(
         pl.when(other).then("named").otherwise("name").alias("name"),
         *(pl.when(~other).then(key).alias(key) for key in keys[1:]),
     )
-    counted = told.group_by(keys).agg(device_calls=pl.len(), device_ms=pl.sum("dur_ns") / 1e6)
+    counted = rows.group_by(keys).agg(device_calls=pl.len(), device_ms=pl.sum("dur_ns") / 1e6)
     return counted.filter(pl.col("name").is_not_null())
 
 

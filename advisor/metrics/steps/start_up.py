@@ -13,13 +13,13 @@ from advisor.inputs.periods import LAUNCHING
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
-from advisor.model.profile import named
+from advisor.model.profile import matches
 from advisor.text import ms
 from advisor.vocabulary import DRIVER_CALLS, LAUNCH_GAP_NS
 
 _END: Final = pl.col("start_ns") + pl.col("dur_ns")
-_NAMED: Final = 3
-_NAMED_IN_IDLE: Final = 4
+_MOST_CALLS: Final = 3
+_MOST_IDLE_CAUSES: Final = 4
 _SET_UP_NS: Final = 10_000_000  # no call of a process that is set up takes so long before any work
 _CALLS: Final = [*DRIVER_CALLS, "compile"]
 _NAMES: Final = (
@@ -44,8 +44,8 @@ def _copies(view: DeviceView) -> pl.DataFrame:
 
 
 def _longest(view: DeviceView) -> pl.DataFrame:
-    found = _copies(view).sort("dur_ns", "start_ns", descending=[True, False])
-    return found.select("start_ns", "dur_ns", "op", table=pl.lit("device_ops"), name=pl.col("name").cast(pl.String))
+    copies = _copies(view).sort("dur_ns", "start_ns", descending=[True, False])
+    return copies.select("start_ns", "dur_ns", "op", table=pl.lit("device_ops"), name=pl.col("name").cast(pl.String))
 
 
 @measures(
@@ -117,7 +117,7 @@ def startup(view: DeviceView) -> Mapping[str, Value]:
         calls.group_by(name=pl.col("name").cast(pl.String))
         .agg(ns=(pl.min_horizontal(_END, begin_ns) - pl.col("start_ns")).sum())
         .sort("ns", "name", descending=[True, False])
-        .head(_NAMED)
+        .head(_MOST_CALLS)
     )
     idle, uses = _idle(view, begin_ns), _first_uses(view, begin_ns)
     return {
@@ -175,7 +175,7 @@ def once(view: DeviceView) -> Mapping[Metric, Value]:
     start = rows["start_ns"].to_numpy()
     spent = idle.within(start, start + rows["dur_ns"].to_numpy())
     names = rows.select(name=pl.col("name").cast(pl.String), ns=pl.Series(spent)).group_by("name").sum()
-    top = names.filter(pl.col("ns") > 0).sort("ns", "name", descending=[True, False]).head(_NAMED)
+    top = names.filter(pl.col("ns") > 0).sort("ns", "name", descending=[True, False]).head(_MOST_CALLS)
     moments = pl.concat([table.select("start_ns", end=_END) for table in (view.host, view.ops)])
     recorded_ns = moments.select(pl.max("end") - pl.min("start_ns")).item()
     return {
@@ -191,9 +191,9 @@ def _once(view: DeviceView) -> pl.DataFrame:
     calls = view.host.filter(pl.col("kind").is_in(DRIVER_CALLS))
     launched = view.ops.sort("start_ns").unique("name", keep="first")["launch"].drop_nulls().unique()
     sets_up = (pl.col("dur_ns") >= _SET_UP_NS) & (pl.col("start_ns") < first)
-    loads = (pl.col("dur_ns") >= LAUNCH_GAP_NS) & pl.col("id").is_in(launched.implode()) & named(LAUNCHING)
+    loads = (pl.col("dur_ns") >= LAUNCH_GAP_NS) & pl.col("id").is_in(launched.implode()) & matches(LAUNCHING)
     compiles = view.host.filter(pl.col("kind") == "compile")
-    if view.marked and view.steps.height:
+    if view.has_marks and view.steps.height:
         begin = view.steps["host_start_ns"].to_numpy()
         steps = Union.of(begin, begin + view.steps["host_dur_ns"].to_numpy())
         compiles = compiles.filter(~inside(steps, compiles))
@@ -207,8 +207,8 @@ def _idle(view: DeviceView, begin_ns: int) -> Union:
 def _first_uses(view: DeviceView, begin_ns: int) -> Union:
     """Gaps of the device after its start that first uses of kernels hold open."""
     opens, closes = view.busy.gaps(begin_ns, int(view.ops.select(_END.max()).item()))
-    held = first_uses(view.host, view.ops).within(opens, closes) >= LAUNCH_GAP_NS
-    return Union.of(opens[held], closes[held])
+    is_open = first_uses(view.host, view.ops).within(opens, closes) >= LAUNCH_GAP_NS
+    return Union.of(opens[is_open], closes[is_open])
 
 
 def _ran(view: DeviceView, when: Union) -> str:
@@ -220,5 +220,5 @@ def _ran(view: DeviceView, when: Union) -> str:
     )
     top = spent.group_by("name").sum().filter(pl.col("ns") > 0).sort("ns", "name", descending=[True, False])
     silent = when.total - (when & spans(calls)).total
-    told = [*top.head(_NAMED_IN_IDLE).rows(), ("no CUDA call", silent)]
-    return ", ".join(f"{name} ({ms(ns / 1e6)})" for name, ns in told if ns)
+    rows = [*top.head(_MOST_IDLE_CAUSES).rows(), ("no CUDA call", silent)]
+    return ", ".join(f"{name} ({ms(ns / 1e6)})" for name, ns in rows if ns)

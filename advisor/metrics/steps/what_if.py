@@ -62,8 +62,8 @@ def what_if(view: DeviceView) -> Mapping[str, Value]:
     """Gains per step of single changes, each from the unchanged recording."""
     if not view.total_ns:
         return {}
-    made, trusted = view.once(replay), view.once(trusted_replay)
-    values: dict[str, Value] = {"replay_error": None if made is None else made.error}
+    simulation, trusted = view.once(replay), view.once(trusted_replay)
+    values: dict[str, Value] = {"replay_error": None if simulation is None else simulation.error}
     if trusted is None:
         return values | _without_replay(view)
     return values | {
@@ -78,10 +78,10 @@ def _without_replay(view: DeviceView) -> dict[str, Value]:
     if view.device is None:
         waiting = view.host_spans("input").within(view.starts, view.ends)
         return {"input_gain_ms": view.per_step_ms(int(waiting.sum()))}
-    found = view.once(gaps)
-    short = found.filter(pl.col("host_bound_ns").is_between(1, LAUNCH_GAP_NS))["host_bound_ns"]
+    rows = view.once(gaps)
+    short = rows.filter(pl.col("host_bound_ns").is_between(1, LAUNCH_GAP_NS))["host_bound_ns"]
     return {
-        "input_gain_ms": view.per_step_ms(int(found["input_ns"].sum())),
+        "input_gain_ms": view.per_step_ms(int(rows["input_ns"].sum())),
         "launch_gain_ms": view.per_step_ms(int((short - _LAUNCH_FLOOR_NS).clip(0).sum())),
-        "sync_gain_ms": view.per_step_ms(int(found["sync_ns"].sum())),
+        "sync_gain_ms": view.per_step_ms(int(rows["sync_ns"].sum())),
     }

@@ -26,7 +26,7 @@ from advisor.inputs.readers.kineto.names import DTYPE_BYTES, copy_kind, copy_mem
 from advisor.inputs.readers.kineto.software import is_on, options, software
 from advisor.inputs.readers.kineto.times import step_times
 from advisor.model.missing import Missing
-from advisor.model.profile import DEVICE_OP_KINDS, Profile, named
+from advisor.model.profile import DEVICE_OP_KINDS, Profile, matches
 from advisor.text import count
 
 FORMAT: Final = "kineto"
@@ -291,5 +291,5 @@ _WHY_ABSENT: Final = {
 
 def _unrecorded_kernels(device: pl.DataFrame, host: pl.DataFrame, *, cut_off: bool) -> Missing | None:
     """That launches were recorded, and nothing that they launched."""
-    launches = 0 if device.height else host.select(named(LAUNCHING).sum()).item() or 0
+    launches = 0 if device.height else host.select(matches(LAUNCHING).sum()).item() or 0
     return Missing("kernels_not_recorded", launches=launches, **_caveat(cut_off)) if launches else None

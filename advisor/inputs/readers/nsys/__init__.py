@@ -186,7 +186,7 @@ def _of_process(tables: Mapping[str, pl.DataFrame], worker: Mapping[str, object]
     aligned = align(with_launches(tables["device_ops"], host), host)
     host = with_one_time_work(host, aligned.device)
     chosen = choose(host, aligned.device, step_range)
-    step_rows, device = steps(host, aligned.device, chosen.marked, cut_off=False)
+    step_rows, device = steps(host, aligned.device, chosen.steps, cut_off=False)
     begins_ns, ends_ns = _work(host, device)
     filled = {
         **tables,

@@ -23,7 +23,7 @@ WARM_UP: Final = r"(?i)\bwarm[ _-]?(?:ing[ _-]?)?up"
 class Chosen(NamedTuple):
     """The ranges taken for steps (see `advisor.inputs.links.steps`), and how; empty where the profile tells them."""
 
-    marked: pl.DataFrame
+    steps: pl.DataFrame
     how: str
 
 
@@ -45,11 +45,11 @@ def choose(host: pl.DataFrame, device: pl.DataFrame, pattern: str | None) -> Cho
         UsageError: `pattern` is no regular expression.
     """
     if pattern is not None:
-        marked = ranges_by_name(host, pattern)
-        return Chosen(marked, "" if marked.height else f"a process has no range called like --step-range {pattern}")
-    marked = profiler_steps(host)
-    if marked.height:
-        return Chosen(marked, "")
+        steps = ranges_by_name(host, pattern)
+        return Chosen(steps, "" if steps.height else f"a process has no range called like --step-range {pattern}")
+    steps = profiler_steps(host)
+    if steps.height:
+        return Chosen(steps, "")
     return _repeating(host, device)
 
 
@@ -60,27 +60,27 @@ def _repeating(host: pl.DataFrame, device: pl.DataFrame) -> Chosen:
         .join(host.select(row="id", call_start="start_ns", call_end=pl.col("start_ns") + pl.col("dur_ns")), on="row")
     )
     best, most, everything = Chosen(profiler_steps(host.clear()), ""), (False, 0), _busy(device)
-    for (label,), found in _candidates(host).group_by("label", maintain_order=True):
-        marked = as_steps(found)
-        if marked.height < _REPEATS:
+    for (label,), ranges in _candidates(host).group_by("label", maintain_order=True):
+        steps = as_steps(ranges)
+        if steps.height < _REPEATS:
             continue
-        held, between, enough = _coverage(marked, launched)
-        rank = (re.search(WARM_UP, label) is None, held)
-        if enough and held and rank > most and held >= _ENOUGH_SHARE * between:
+        covered, between, enough = _coverage(steps, launched)
+        rank = (re.search(WARM_UP, label) is None, covered)
+        if enough and covered and rank > most and covered >= _ENOUGH_SHARE * between:
             how = (
-                f'steps are the {marked.height} NVTX ranges "{label}" of one thread, which launched '
-                f"{percent(held / between)} of the device's work between the first and the last, "
-                f"{percent(held / everything)} of all; others: --step-range"
+                f'steps are the {steps.height} NVTX ranges "{label}" of one thread, which launched '
+                f"{percent(covered / between)} of the device's work between the first and the last, "
+                f"{percent(covered / everything)} of all; others: --step-range"
             )
-            best, most = Chosen(marked, how), rank
+            best, most = Chosen(steps, how), rank
     return best
 
 
 def _candidates(host: pl.DataFrame) -> pl.DataFrame:
     """Ranges of people's own that repeat on a thread and lie in no other such range, with their `label`."""
-    named = host.filter(pl.col("kind").is_in(_RANGES) & ~pl.col("nccl").fill_null(value=False))
+    ranges = host.filter(pl.col("kind").is_in(_RANGES) & ~pl.col("nccl").fill_null(value=False))
     label = pl.col("name").cast(pl.String).str.replace_all(r"\d+", "#")
-    repeated = named.with_columns(label=label).filter(pl.len().over("label", "thread") >= _REPEATS)
+    repeated = ranges.with_columns(label=label).filter(pl.len().over("label", "thread") >= _REPEATS)
     if not repeated.height:
         return repeated
     end = pl.col("start_ns") + pl.col("dur_ns")
@@ -93,17 +93,17 @@ def _candidates(host: pl.DataFrame) -> pl.DataFrame:
     return several.join(threads.unique("label", keep="first"), on=["label", "thread"], how="semi", nulls_equal=True)
 
 
-def _coverage(marked: pl.DataFrame, launched: pl.DataFrame) -> tuple[int, int, bool]:
+def _coverage(steps: pl.DataFrame, launched: pl.DataFrame) -> tuple[int, int, bool]:
     """Busy time of the device from launches inside the ranges, and from all between the first and the last, in ns.
 
     And whether the ranges launched enough to be steps.
     """
-    first = marked["host_start_ns"][0]
-    last = int((marked["host_start_ns"] + marked["host_dur_ns"]).to_numpy().max())
-    inside = launched.filter(containing(marked, launched["call_start"], launched["call_end"]).is_not_null())
+    first = steps["host_start_ns"][0]
+    last = int((steps["host_start_ns"] + steps["host_dur_ns"]).to_numpy().max())
+    inside = launched.filter(containing(steps, launched["call_start"], launched["call_end"]).is_not_null())
     between = launched.filter((launched["call_start"] >= first) & (launched["call_end"] <= last))
-    graphs = inside["graph"].count() >= marked.height
-    return _busy(inside), _busy(between), inside.height >= _FEWEST_OPS * marked.height or graphs
+    graphs = inside["graph"].count() >= steps.height
+    return _busy(inside), _busy(between), inside.height >= _FEWEST_OPS * steps.height or graphs
 
 
 def _busy(ops: pl.DataFrame) -> int:

@@ -63,7 +63,7 @@ def test_the_input_of_any_thread_is_not_python_s_work():
 def test_uneven_steps_have_python_s_work_too():
     steps = [*(step(i, 100 * i, 100 * i + 100) for i in range(4)), step(4, 400, 700)]
     trace = view(profile([kernel(100 * i, 100 * i + 100, 100 * i) for i in range(5)], steps=steps), "steady")
-    assert trace.uneven["step"].to_list() == [4]
+    assert trace.outliers["step"].to_list() == [4]
     assert us(python_work(trace))[-1] == (400, 700)
 
 

@@ -358,7 +358,7 @@ def test_without_steps_one_window_spans_each_device_s_part_of_the_recording():
     # device 1              ===========       to 45
     made = profile([kernel(14, 18), kernel(24, 45, device=1)], [on_host("op", 10, 36)])
     selection = select_steps(made)
-    assert not any(one.marked for one in selection.views)
+    assert not any(one.has_marks for one in selection.views)
     assert [(one.device, one.starts.tolist(), one.ends.tolist()) for one in selection.views] == [
         (0, [10_000], [36_000]),
         (1, [10_000], [45_000]),

@@ -43,11 +43,11 @@ def test_waiting_is_the_schedule_s_as_far_as_its_formula_goes():
     assert (
         values[pipelining.SCHEDULE_BUBBLE_MS] == values[pipelining.PIPELINE_WAIT_MS]
     )  # the formula allows 7 x 2 / 2 = 7 ms
-    assert values[pipelining.UNEVEN_STAGES_MS] == 0
+    assert values[pipelining.STAGE_IMBALANCE_MS] == 0
     short = pipelining.bubbles(chain(messages=40))
     allowed = (8 - short[pipelining.PIPELINE_WAIT_MS]) * 2 / 40
     assert short[pipelining.SCHEDULE_BUBBLE_MS] == pytest.approx(allowed)
-    assert short[pipelining.UNEVEN_STAGES_MS] == pytest.approx(short[pipelining.PIPELINE_WAIT_MS] - allowed)
+    assert short[pipelining.STAGE_IMBALANCE_MS] == pytest.approx(short[pipelining.PIPELINE_WAIT_MS] - allowed)
 
 
 def test_messages_without_a_peer_tell_no_stages():

@@ -13,7 +13,7 @@ from advisor.analysis.device.host_work import busiest, minus, python_work
 from advisor.analysis.device.steps import FILLING, DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import EMPTY, Ints, Union
-from advisor.model.profile import named
+from advisor.model.profile import matches
 from advisor.text import ms
 
 _SAVING: Final = r"torch/serialization\.py\(\d+\): save|torch\.save|[Cc]heckpoint"
@@ -29,7 +29,7 @@ _CAUSES: Final = {
     "unknown": "other host work",
 }
 _WITHOUT_EVIDENCE: Final = ("unknown", "python")
-_NAMED: Final = 3
+_MOST_CAUSES: Final = 3
 _SPREAD: Final = 3 * 1.4826  # of the median absolute deviation: how short steady steps get, as the fence tells how long
 _LEAST_SPREAD: Final = 0.03  # of the median: step times of one job vary by 1 to 3 % anyway
 _ALWAYS_SHARE: Final = 0.05
@@ -44,9 +44,9 @@ _SOURCE: Final = (
 
 
 def _places(steps: pl.DataFrame) -> pl.DataFrame:
-    told = pl.when(pl.col("left_out").is_not_null()).then(pl.format("{} ({})", "name", "left_out")).otherwise("name")
+    label = pl.when(pl.col("left_out").is_not_null()).then(pl.format("{} ({})", "name", "left_out")).otherwise("name")
     return steps.sort("dur_ns", "start_ns", descending=[True, False]).select(
-        "step", "start_ns", "dur_ns", table=pl.lit("steps"), name=told
+        "step", "start_ns", "dur_ns", table=pl.lit("steps"), name=label
     )
 
 
@@ -61,7 +61,7 @@ def _long_places(view: DeviceView) -> pl.DataFrame:
         "What the steps left out as uneven add to the mean step at most.",
         "sum over them of max(0, step - (median - max(3 x 1.4826 x MAD, 3 %))) / complete steps / step_mean_ms",
         _SOURCE,
-        where=lambda view: _places(view.uneven),
+        where=lambda view: _places(view.outliers),
     ),
     Metric("outlier_steps", "count", "Steps left out for their length, without compilation in them.", "count", _SOURCE),
     Metric(
@@ -154,40 +154,40 @@ def _long_places(view: DeviceView) -> pl.DataFrame:
         "number of them x max(0, the longest - (that median less 3 x 1.4826 x MAD, at least 3 %)) / complete steps",
     ),
 )
-def uneven(view: DeviceView) -> Mapping[str, Value]:
+def outliers(view: DeviceView) -> Mapping[str, Value]:
     """What uneven steps cost; zero where every complete step is used and none compiles."""
     if not view.steps.height:
         return {}
-    whole = view.steps.height + view.uneven.height
-    compiled = _compiled(view, view.uneven)
+    steps = view.steps.height + view.outliers.height
+    compiled = _compiled(view, view.outliers)
     typical, short = _usual(view.steps)
-    left_out, long = view.uneven.filter(~compiled), _long(view)
+    left_out, long = view.outliers.filter(~compiled), _long(view)
     beyond = _beyond(view, long)
     excess = _excess(long, typical)
     inputs, pythons = (float(np.minimum(beyond[cause], excess).sum()) for cause in ("input", "python"))
     elsewhere = inputs * _acts_always(view, "input") + pythons * _acts_always(view, "python")
     beyond_all, excess_all = _beyond(view, left_out), _excess(left_out, typical)
     by_input, by_python = (float(np.minimum(beyond_all[cause], excess_all).sum()) for cause in ("input", "python"))
-    most, mean = _excess(view.uneven, short).sum(), view.total_ns / view.steps.height
+    most, mean = _excess(view.outliers, short).sum(), view.total_ns / view.steps.height
     return {
-        "outliers_share": float(most) / whole / mean if mean else None,
+        "outliers_share": float(most) / steps / mean if mean else None,
         "outlier_steps": long.height,
-        "outlier_excess_ms": float(excess.sum()) / whole / 1e6,
-        "outlier_own_ms": (float(excess.sum()) - elsewhere) / whole / 1e6,
-        "outlier_most_ms": (float(_excess(long, short).sum()) - elsewhere) / whole / 1e6,
+        "outlier_excess_ms": float(excess.sum()) / steps / 1e6,
+        "outlier_own_ms": (float(excess.sum()) - elsewhere) / steps / 1e6,
+        "outlier_most_ms": (float(_excess(long, short).sum()) - elsewhere) / steps / 1e6,
         "outlier_ratio": float(long["dur_ns"].to_numpy().max()) / typical if long.height and typical else 1.0,
         "outlier_causes": _in_words(view, beyond),
         "outlier_cause": _first_cause(view, beyond) if long.height else "",
-        "outlier_input_ms": by_input / whole / 1e6,
-        "outlier_python_ms": by_python / whole / 1e6,
-        **_compiling(view, whole),
+        "outlier_input_ms": by_input / steps / 1e6,
+        "outlier_python_ms": by_python / steps / 1e6,
+        **_compiling(view, steps),
     }
 
 
 def _long(view: DeviceView) -> pl.DataFrame:
     """Steps left out for their length, without compilation in them."""
     filling = pl.col("left_out").str.starts_with(FILLING).fill_null(value=False)
-    return view.uneven.filter(~_compiled(view, view.uneven) & ~filling)
+    return view.outliers.filter(~_compiled(view, view.outliers) & ~filling)
 
 
 def _acts_always(view: DeviceView, cause: str) -> bool:
@@ -204,7 +204,7 @@ def _late(view: DeviceView) -> pl.DataFrame:
     return view.complete.filter(pl.Series(compiled & (np.cumsum(~compiled) > 0), dtype=pl.Boolean))
 
 
-def _compiling(view: DeviceView, whole: int) -> dict[str, Value]:
+def _compiling(view: DeviceView, count: int) -> dict[str, Value]:
     steps, late = view.complete, _late(view)
     compiled = _compiled(view, steps).to_numpy()
     if compiled.all() and steps.height > _START_UP:
@@ -216,8 +216,8 @@ def _compiling(view: DeviceView, whole: int) -> dict[str, Value]:
     return {
         "compiling_steps": late.height,
         "uncompiled_steps": int((~compiled).sum()),
-        "compiling_excess_ms": excess / whole / 1e6,
-        "compiling_most_ms": most / whole / 1e6,
+        "compiling_excess_ms": excess / count / 1e6,
+        "compiling_most_ms": most / count / 1e6,
     }
 
 
@@ -247,8 +247,8 @@ def _compiled(view: DeviceView, steps: pl.DataFrame) -> pl.Series:
 
 def _beyond(view: DeviceView, steps: pl.DataFrame) -> dict[str, Ints]:
     """By cause, the ns in each of `steps` beyond the mean of the used steps; the first cause owns an instant."""
-    usual, found = dict(_owned(view, view.steps)), dict(_owned(view, steps))
-    return {cause: np.maximum(found[cause] - int(usual[cause].mean()), 0) for cause in found}
+    usual, long = dict(_owned(view, view.steps)), dict(_owned(view, steps))
+    return {cause: np.maximum(long[cause] - int(usual[cause].mean()), 0) for cause in long}
 
 
 def _owned(view: DeviceView, steps: pl.DataFrame) -> Iterator[tuple[str, Ints]]:
@@ -266,7 +266,7 @@ def _owned(view: DeviceView, steps: pl.DataFrame) -> Iterator[tuple[str, Ints]]:
 def _when(view: DeviceView) -> dict[str, Union]:
     """When each cause acts, by priority."""
     kind = pl.col("kind")
-    saving = spans(view.host.filter(kind.is_in(["python", "annotation"]), named(_SAVING)))
+    saving = spans(view.host.filter(kind.is_in(["python", "annotation"]), matches(_SAVING)))
     return {
         "compute": spans(view.ops.filter(kind == "kernel")),
         "collective": spans(view.ops.filter(kind == "collective")) | view.host_spans("collective"),
@@ -282,8 +282,8 @@ def _when(view: DeviceView) -> dict[str, Union]:
 def _in_words(view: DeviceView, beyond: Mapping[str, Ints]) -> str:
     """`saving a checkpoint (130 ms), ...`: time in all of those steps."""
     sums = sorted(((int(time.sum()), cause) for cause, time in beyond.items()), reverse=True)
-    told = [(ns, cause) for ns, cause in sums if ns > _TELLING_SHARE * sum(ns for ns, _ in sums)][:_NAMED]
-    return ", ".join(f"{_named(view, cause)} ({ms(ns / 1e6)})" for ns, cause in told)
+    causes = [(ns, cause) for ns, cause in sums if ns > _TELLING_SHARE * sum(ns for ns, _ in sums)][:_MOST_CAUSES]
+    return ", ".join(f"{_in_full(view, cause)} ({ms(ns / 1e6)})" for ns, cause in causes)
 
 
 def _first_cause(view: DeviceView, beyond: Mapping[str, Ints]) -> str:
@@ -306,7 +306,7 @@ def _within(begins: Ints, steps: pl.DataFrame) -> Ints:
     return counts
 
 
-def _named(view: DeviceView, cause: str) -> str:
+def _in_full(view: DeviceView, cause: str) -> str:
     """The cause in words; of other host work, what ran, or that nothing of it was recorded."""
     if cause != "unknown":
         return _CAUSES[cause]

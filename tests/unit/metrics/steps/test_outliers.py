@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.steps.uneven import uneven
+from advisor.metrics.steps.outliers import outliers
 from tests.tables import Row, kernel, measured, on_device, on_host, profile, step, view
 
 # Five steps of 100 us and one of 300, each with a kernel in its first 60 us. Shares are of the six.
@@ -13,7 +13,7 @@ RUNNING = on_host("op", 0, 800, name="run", thread=2)  # on the thread that laun
 
 def found(host: list[Row] | None = None, more: list[Row] | None = None, steps: list[Row] | None = None):
     made = profile([*DEVICE, *(more or [])], host or [], steps or STEPS)
-    return uneven(view(made, "steady"))
+    return outliers(view(made, "steady"))
 
 
 def test_an_outlier_costs_what_it_takes_beyond_the_median_spread_over_all_steps():
@@ -33,7 +33,7 @@ def test_where_the_steps_differ_more_three_deviations_are_taken_off():
     lengths = (96, 98, 100, 102, 104, 300)  # the median of the used steps is 100, their deviation 2
     starts = [sum(lengths[:i]) for i in range(6)]
     steps = [step(i, at, at + length) for i, (at, length) in enumerate(zip(starts, lengths, strict=True))]
-    values = uneven(view(profile(DEVICE, [RUNNING], steps), "steady"))
+    values = outliers(view(profile(DEVICE, [RUNNING], steps), "steady"))
     assert values["outlier_most_ms"] == pytest.approx((200 + 3 * 1.4826 * 2) / 6 / 1e3)
 
 
@@ -81,7 +81,7 @@ def test_a_step_that_waits_for_a_late_batch_is_used_like_any_other():
     loading = [on_host("input", 100 * i + 60, 100 * i + 90) for i in range(5)]
     made = profile([], [RUNNING, *loading, on_host("input", 560, 790)], STEPS)
     assert view(made, "steady").steps.height == 6
-    assert uneven(view(made, "steady"))["outlier_steps"] == 0
+    assert outliers(view(made, "steady"))["outlier_steps"] == 0
 
 
 def test_a_first_step_that_fills_the_queue_is_no_outlier_but_bounds_what_python_costs():
@@ -90,7 +90,7 @@ def test_a_first_step_that_fills_the_queue_is_no_outlier_but_bounds_what_python_
         *(step(i, 200 + 100 * i, 300 + 100 * i, host=(100 * i, 100 * i + 100)) for i in range(1, 6)),
     ]
     device = [kernel(200, 300, 90), *(kernel(200 + 100 * i, 300 + 100 * i, 100 * i + 90) for i in range(1, 6))]
-    values = uneven(view(profile(device, [], steps), "steady"))
+    values = outliers(view(profile(device, [], steps), "steady"))
     assert values["outlier_steps"] == values["outlier_excess_ms"] == 0
     assert values["outlier_ratio"] == 1
     assert values["outlier_cause"] == ""
@@ -170,7 +170,7 @@ def test_a_step_that_compiled_is_a_place_of_compilation_only():
 
 
 def test_without_a_step_nothing_is_known():
-    assert uneven(view(profile(DEVICE, [], [step(1, 0, 100, incomplete="cut")]))) == {}
+    assert outliers(view(profile(DEVICE, [], [step(1, 0, 100, incomplete="cut")]))) == {}
 
 
 @pytest.mark.parametrize(("more", "cause"), [((), "machine"), ((650, 700), "host")])
@@ -179,4 +179,4 @@ def test_a_long_step_of_a_cpu_that_runs_the_same_ops_is_the_machine_s(more: tupl
     ops = [on_host("op", 100 * i, 100 * i + 90) for i in range(5)]
     last = [on_host("op", 500, 640 if more else 790), *(on_host("op", at, at + 40, name="evaluate") for at in more)]
     steps = [row | {"device": None} for row in STEPS]
-    assert uneven(view(profile([], [*ops, *last], steps), "steady"))["outlier_cause"] == cause
+    assert outliers(view(profile([], [*ops, *last], steps), "steady"))["outlier_cause"] == cause
