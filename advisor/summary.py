@@ -11,7 +11,7 @@ import polars as pl
 from advisor.accounting import account
 from advisor.analysis.device import timeline as worst
 from advisor.analysis.device.call_tree import MOST_FRAMES
-from advisor.analysis.device.steps import OUTLIER, DeviceView, Selection
+from advisor.analysis.device.steps import DeviceView, Selection
 from advisor.metrics.evaluate import Measurements
 from advisor.metrics.kernels.kernel_times import with_the_rest
 from advisor.metrics.metric import JOB_TABLES, TABLES
@@ -37,7 +37,7 @@ from advisor.model.report import (
 from advisor.present.verdict import verdict
 from advisor.rules.judge import Judgement
 from advisor.text import bytes_, count, ms, one_line, percent, plain, runs_of
-from advisor.vocabulary import CATEGORIES
+from advisor.vocabulary import CATEGORIES, LEFT_OUT, words
 
 _FAR_MS: Final = 60_000  # between clocks of hosts that are set at all
 _MATCHED: Final = 0.99  # of the time in collectives: less is worth a word
@@ -311,14 +311,6 @@ def _described(facts: Mapping[str, object]) -> str | None:
 
 def _steps(selection: Selection, view: DeviceView, row: Mapping[str, Value]) -> Steps:
     mine = selection.steps.filter(pl.col("worker") == view.worker, pl.col("device").eq_missing(view.device))
-    left_out = selection.steps.filter(pl.col("left_out").is_not_null()).select(
-        "worker",
-        "device",
-        "step",
-        why="left_out",
-        step_ms=pl.when(pl.col("incomplete").is_null()).then(pl.col("dur_ns") / 1e6),
-        outlier=pl.col("left_out").str.starts_with(OUTLIER),
-    )
     return Steps(
         marked=view.has_marks,
         timed_by="period",
@@ -327,9 +319,19 @@ def _steps(selection: Selection, view: DeviceView, row: Mapping[str, Value]) -> 
         step_ms=row["step_ms"],
         step_mean_ms=row["step_mean_ms"],
         unprofiled_ms=row.get("unprofiled_step_ms"),
-        left_out=tuple(LeftOutStep(**step) for step in left_out.to_dicts()),
+        left_out=tuple(_left_out(selection.steps.filter(pl.col("left_out").is_not_null()))),
         worker=view.worker,
     )
+
+
+def _left_out(steps: pl.DataFrame) -> Iterator[LeftOutStep]:
+    times = pl.col("dur_ns", "left_out_ns") / 1e6
+    keys = ("worker", "device", "step")
+    for *key, code, incomplete, length_ms, of_ms in steps.select(*keys, "left_out", "incomplete", times).rows():
+        facts = {"length": length_ms} | ({} if of_ms is None else {"of": of_ms})
+        why = Reason(code=code, facts=facts, words=words(code, facts, LEFT_OUT))
+        step_ms = length_ms if incomplete is None else None
+        yield LeftOutStep(**dict(zip(keys, key, strict=True)), why=why, step_ms=step_ms)
 
 
 def _common(values: pl.Series) -> str | int | None:

@@ -268,14 +268,21 @@ def part_words(code: str) -> str:
 # ------------------------------------------------------------------------------------------------------ left-out steps
 
 LEFT_OUT: Final = {
-    "outside": "outside --steps {choice}",
+    "no_end": "the recording ends before the next step, whose start would be its end",
+    "no_device_work": "none of its device work was recorded",
+    "ended_early": "the recording ended before its device work did",
+    "file_cut": "the file ends early and may lack some of its device work",
+    "outside": "outside --steps",
     "compiled": "compilation ran in it",
-    "queue_filling": "first recorded: {step:ms}, while the host got ahead of the device",
-    "first_uses": "first recorded: {step:ms}, of which first uses of kernels take {start_up:ms}",
-    "cold_ops": "first recorded: {step:ms}; its usual ops take {start_up:ms} longer",
-    "outlier": "outlier: {step:ms}; the median is {median:ms}",
+    "queue_filling": "first recorded: {length:ms}, while the host got ahead of the device",
+    "first_uses": "first recorded: {length:ms}, of which first uses of kernels take {of:ms}",
+    "cold_ops": "first recorded: {length:ms}; its usual ops take {of:ms} longer",
+    "outlier": "outlier: {length:ms}; the median is {of:ms}",
 }
-"""Why a recorded step is not used."""
+"""Why a recorded step is not used: `length` is the step's, `of` the time that the code speaks of."""
+
+START_UP: Final = ("queue_filling", "first_uses", "cold_ops")
+"""Why a first step is left out whose length the steps after it do not have."""
 
 
 # ------------------------------------------------------------------------------------------------ why a number is null

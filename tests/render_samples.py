@@ -368,8 +368,10 @@ RESNET = Run(
             step_ms=177.4,
             step_mean_ms=STEP_MS,
             left_out=(
-                LeftOutStep(worker=0, device=0, step=7, why="not recorded from its beginning"),
-                LeftOutStep(worker=0, device=0, step=14, why="412 ms long, more than median + 3 x MAD"),
+                LeftOutStep(worker=0, device=0, step=7, why=Reason(code="x", words="not recorded from its beginning")),
+                LeftOutStep(
+                    worker=0, device=0, step=14, why=Reason(code="x", words="412 ms long, more than median + 3 x MAD")
+                ),
             ),
         ),
         salvaged=("worker0.1623143089861.pt.trace.json.gz: cut off after 83 MB; what came before was read",),

@@ -79,7 +79,7 @@ def _step_times(run: Run, ranks: frozenset[int]) -> tuple[float, ...]:
     if not run.source.steps.marked:
         return ()
     used = [(row["step"], row["worker"], row["step_ms"]) for row in run.metrics.get("step", ())]
-    outliers = [(s.step, s.worker, s.step_ms) for s in run.source.steps.left_out if s.outlier]
+    outliers = [(s.step, s.worker, s.step_ms) for s in run.source.steps.left_out if s.why.code == "outlier"]
     longest: dict[int, float] = {}
     for step, worker, time in chain(used, outliers):
         if worker in ranks and isinstance(step, int) and isinstance(time, int | float) and time > 0:

@@ -14,8 +14,8 @@ from advisor.text import count, ms
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
-NO_END: Final = "the recording ends before the next step, whose start would be its end"
-NO_DEVICE_WORK: Final = "none of its device work was recorded"
+NO_END: Final = "no_end"
+NO_DEVICE_WORK: Final = "no_device_work"
 LAUNCHING: Final = r"^(?:cu|cuda|hip)(?:Ext)?(?:Module|Graph)?Launch"
 """Names of calls that launch kernels or graphs."""
 BETWEEN: Final = "the time between the marks"
@@ -164,12 +164,7 @@ def _cut_short() -> pl.Expr:
     after = ops.reverse().cum_sum().reverse()  # in this step and all later ones
     is_last = (after > 0) & (after == ops)
     short = is_last & (ops < _CUT_OFF_SHARE * ops.shift(1))
-    return (
-        pl.when(after == 0)
-        .then(pl.lit(NO_DEVICE_WORK))
-        .when(short)
-        .then(pl.lit("the recording ended before its device work did"))
-    )
+    return pl.when(after == 0).then(pl.lit(NO_DEVICE_WORK)).when(short).then(pl.lit("ended_early"))
 
 
 def _unsure() -> pl.Expr:
@@ -180,7 +175,7 @@ def _unsure() -> pl.Expr:
     """
     ops = pl.col("ops").fill_null(0)
     most = (ops > 0) & (ops == ops.max())
-    return pl.when(~(most & (most.sum() > 1))).then(pl.lit("the file ends early and may lack some of its device work"))
+    return pl.when(~(most & (most.sum() > 1))).then(pl.lit("file_cut"))
 
 
 def with_requests(host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:

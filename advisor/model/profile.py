@@ -95,7 +95,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "host_dur_ns": pl.Int64,
         "mark_ns": pl.Int64,  # length of the range that marks the step; null where none does
         "pause_ns": pl.Int64,  # between this step and the next, of neither: evaluation, a checkpoint
-        "incomplete": pl.String,  # why the recording does not hold the whole step; null when it does
+        "incomplete": pl.String,  # code of why the recording does not hold all of the step; null when it does
     },
     "device_ops": {
         "id": pl.Int64,

@@ -184,16 +184,15 @@ class Suppressed(_Frozen):
 class LeftOutStep(_Frozen):
     """A step that was recorded and not used.
 
-    `step_ms` is null where the recording does not hold the whole of it; `outlier` says that it was left out for
-    nothing but its length.
+    `step_ms` is null where the recording does not hold the whole of it; the codes are those of
+    `advisor.vocabulary.LEFT_OUT`: `outlier` is left out for nothing but its length.
     """
 
     worker: int
     device: int | None
     step: int
-    why: str
+    why: Reason
     step_ms: float | None = None
-    outlier: bool = False
 
 
 class Steps(_Frozen):

@@ -34,7 +34,7 @@ def left_out(source: Source) -> list[tuple[str, str]]:
     """The steps left out, those with one reason together: `step 7`, `steps 3-4 of workers 0-7`; and the reason."""
     by_reason: dict[str, list[tuple[int, int]]] = {}
     for step in source.steps.left_out:
-        by_reason.setdefault(step.why, []).append((step.step, step.worker))
+        by_reason.setdefault(step.why.words, []).append((step.step, step.worker))
     return [(_which(steps, len(source.workers)), why) for why, steps in by_reason.items()]
 
 

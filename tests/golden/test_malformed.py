@@ -19,7 +19,7 @@ WHOLE = TRACES / "kineto/dlrm-8rank-v100/worker0_step_12.1694128201545.pt.trace.
 
 REPAIRED = "some of the file is malformed: repaired where possible"
 CUT_OFF = "the file ends early or its end is damaged: read up to the last whole event"
-MAY_LACK = "the file ends early and may lack some of its device work"
+MAY_LACK = "file_cut"
 
 
 class Salvaged(NamedTuple):

@@ -37,15 +37,6 @@ _EVENTS: Final = ("ops", "host", "allocations", "collectives", "threads", "os_ca
 
 T = TypeVar("T")
 
-_OUTSIDE: Final = "outside --steps"
-OUTLIER: Final = "outlier"
-"""How the reason begins why a step is left out for nothing but its length."""
-FILLING: Final = "first recorded"
-"""How the reason begins for which a first step is left out whose length the steps after it do not have.
-
-The host, at its usual pace, got ahead of the device; kernels were used for the first time; or, without a device, the
-ops that every step runs took longer.
-"""
 STEADY: Final = "steady"
 ALL: Final = "all"
 
@@ -244,7 +235,7 @@ def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
     ops = rows_where(profile.device_ops, of_device)
     possibly = pl.col("worker").eq(worker).fill_null(value=True)  # not told whose it is
     used = profile.device_ops.filter(pl.col("worker") == worker)
-    in_range = pl.col("incomplete").is_null() & ~pl.col("left_out").str.starts_with(_OUTSIDE)
+    in_range = pl.col("incomplete").is_null() & (pl.col("left_out") != "outside")
     return DeviceView(
         worker=worker,
         device=device,
@@ -345,15 +336,16 @@ def _backlog(profile: Profile, on_device: pl.DataFrame) -> pl.DataFrame:
 
 
 def _left_out(steps: pl.DataFrame, profile: Profile, choice: str) -> pl.DataFrame:
-    """One view's steps with `left_out`."""
+    """One view's steps with `left_out`, a code of LEFT_OUT, and `left_out_ns`, the time that it speaks of."""
     reason = pl.col("incomplete")
     if (span := _RANGE.match(choice)) is not None:
         low, high = int(span[1] or 0), int(span[2] or 2**31 - 1)
         in_range = pl.col("step").is_between(low, high, closed="left")
-        return steps.with_columns(left_out=pl.when(~in_range).then(pl.lit(f"{_OUTSIDE} {choice}")).otherwise(reason))
+        left_out = pl.when(~in_range).then(pl.lit("outside")).otherwise(reason)
+        return steps.with_columns(left_out=left_out, left_out_ns=pl.lit(None, pl.Int64))
     if choice not in {STEADY, ALL}:
         raise UsageError(f"--steps {choice}: not steady, all or A:B (as in 10:20)")
-    complete = steps.with_columns(left_out=reason)
+    complete = steps.with_columns(left_out=reason, left_out_ns=pl.lit(None, pl.Int64))
     return _steady(complete, profile) if choice == STEADY else complete
 
 
@@ -387,33 +379,20 @@ def _steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
     slower_ns = _slower_ops_ns(steps, profile)
     cold = first & (slower_ns >= _FIRST_USES * (pl.col("dur_ns") - median))
     usual = pl.col("dur_ns").filter(usable & ~slow).median()  # of the steps that are used, as everywhere else
-    lengths = (_ms("dur_ns"), (usual / 1e6).round(1))
+    whys = {
+        "compiled": (pl.col("compiled"), None),
+        "queue_filling": (slow & filling, None),
+        "first_uses": (slow & loading, loading_ns),
+        "cold_ops": (slow & cold, slower_ns),
+        "outlier": (slow, usual),
+    }
     judged = steps.with_columns(
-        steady=pl.coalesce(
-            "left_out",
-            pl.when("compiled").then(pl.lit("compilation ran in it")),
-            pl.when(slow & filling).then(
-                pl.format(f"{FILLING}: {{}} ms, while the host got ahead of the device", lengths[0])
-            ),
-            pl.when(slow & loading).then(
-                pl.format(
-                    f"{FILLING}: {{}} ms, start-up: first uses of kernels take {{}} ms of it",
-                    lengths[0],
-                    pl.lit(round(loading_ns / 1e6, 1)),
-                )
-            ),
-            pl.when(slow & cold).then(
-                pl.format(
-                    f"{FILLING}: {{}} ms, start-up: its usual ops take {{}} ms more",
-                    lengths[0],
-                    pl.lit(round(slower_ns / 1e6, 1)),
-                )
-            ),
-            pl.when(slow).then(pl.format(f"{OUTLIER}: {{}} ms, the median is {{}}", *lengths)),
-        )
+        steady=pl.coalesce("left_out", *(pl.when(holds).then(pl.lit(code)) for code, (holds, _) in whys.items()))
     )
-    column = "steady" if judged["steady"].null_count() >= _ENOUGH_STEPS else "left_out"
-    return judged.with_columns(left_out=pl.col(column)).drop("compiled", "own_ns", "steady")
+    if judged["steady"].null_count() < _ENOUGH_STEPS:
+        return judged.drop("compiled", "own_ns", "steady")
+    times = pl.coalesce(pl.when(pl.col("steady") == code).then(ns) for code, (_, ns) in whys.items())
+    return judged.with_columns(left_out="steady", left_out_ns=times.cast(pl.Int64)).drop("compiled", "own_ns", "steady")
 
 
 def _input_ns(steps: pl.DataFrame, profile: Profile) -> Ints:
@@ -478,10 +457,6 @@ def _slower_ops_ns(steps: pl.DataFrame, profile: Profile) -> int:
 
 
 def _median_and_fence(lengths: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
-    """The median, and three standard deviations above it, told robustly."""
+    """The median, and three standard deviations above it, robustly."""
     median = lengths.median()
     return median, median + _FENCE_SIGMAS * _MAD_TO_SIGMA * (lengths - median).abs().median()
-
-
-def _ms(column: str) -> pl.Expr:
-    return (pl.col(column) / 1e6).round(1)

@@ -10,11 +10,12 @@ import numpy.typing as npt
 import polars as pl
 
 from advisor.analysis.device.host_work import busiest, minus, python_work
-from advisor.analysis.device.steps import FILLING, DeviceView, spans
+from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import EMPTY, Ints, Union
 from advisor.model.profile import matches
 from advisor.text import ms
+from advisor.vocabulary import START_UP
 
 _SAVING: Final = r"torch/serialization\.py\(\d+\): save|torch\.save|[Cc]heckpoint"
 _CAUSES: Final = {
@@ -44,7 +45,11 @@ _SOURCE: Final = (
 
 
 def _places(steps: pl.DataFrame) -> pl.DataFrame:
-    label = pl.when(pl.col("left_out").is_not_null()).then(pl.format("{} ({})", "name", "left_out")).otherwise("name")
+    label = (
+        pl.when(pl.col("left_out").is_not_null())
+        .then(pl.format("{} ({})", "name", pl.col("left_out").str.replace_all("_", " ")))
+        .otherwise("name")
+    )
     return steps.sort("dur_ns", "start_ns", descending=[True, False]).select(
         "step", "start_ns", "dur_ns", table=pl.lit("steps"), name=label
     )
@@ -186,8 +191,8 @@ def outliers(view: DeviceView) -> Mapping[str, Value]:
 
 def _long(view: DeviceView) -> pl.DataFrame:
     """Steps left out for their length, without compilation in them."""
-    filling = pl.col("left_out").str.starts_with(FILLING).fill_null(value=False)
-    return view.outliers.filter(~_compiled(view, view.outliers) & ~filling)
+    starts_up = pl.col("left_out").is_in(START_UP).fill_null(value=False)
+    return view.outliers.filter(~_compiled(view, view.outliers) & ~starts_up)
 
 
 def _acts_always(view: DeviceView, cause: str) -> bool:

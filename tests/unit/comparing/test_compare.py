@@ -181,9 +181,9 @@ def test_one_model_under_two_names_is_the_same_hardware():
 
 def test_outliers_count_and_compiling_steps_do_not():
     left_out = (
-        LeftOutStep(worker=0, device=0, step=20, why="outlier", step_ms=500.0, outlier=True),
-        LeftOutStep(worker=0, device=0, step=21, why="compilation ran in it", step_ms=900.0),
-        LeftOutStep(worker=0, device=0, step=22, why="cut off", step_ms=None),
+        LeftOutStep(worker=0, device=0, step=20, why=Reason(code="outlier", words=""), step_ms=500.0),
+        LeftOutStep(worker=0, device=0, step=21, why=Reason(code="compiled", words=""), step_ms=900.0),
+        LeftOutStep(worker=0, device=0, step=22, why=Reason(code="no_end", words=""), step_ms=None),
     )
     found = held(run(left_out=left_out), run())
     assert found.base.series[0].steps_ms == (*STEADY, 500.0)

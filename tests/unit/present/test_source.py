@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.report import LeftOutStep, Steps, Worker
+from advisor.model.report import LeftOutStep, Reason, Steps, Worker
 from advisor.present.source import facts, left_out, owner, whose, window
 from tests.render_samples import RESNET, SAMPLES, changed, cpu_only
 
@@ -57,10 +57,17 @@ def test_what_shares_are_of():
 
 
 def test_steps_left_out_for_one_reason_stand_together():
-    every = tuple(LeftOutStep(worker=w, device=0, step=s, why="compiled") for w in (0, 1, 2) for s in (3, 4))
-    steps = Steps(**MARKED | {"left_out": (*every, LeftOutStep(worker=5, device=0, step=9, why="my own reason"))})
+    every = tuple(
+        LeftOutStep(worker=w, device=0, step=s, why=Reason(code="compiled", words="it compiled"))
+        for w in (0, 1, 2)
+        for s in (3, 4)
+    )
+    steps = Steps(
+        **MARKED
+        | {"left_out": (*every, LeftOutStep(worker=5, device=0, step=9, why=Reason(code="x", words="my own reason")))}
+    )
     assert left_out(changed(EIGHT.source, steps=steps)) == [
-        (f"steps 3{DASH}4 of workers 0{DASH}2", "compiled"),
+        (f"steps 3{DASH}4 of workers 0{DASH}2", "it compiled"),
         ("step 9 of worker 5", "my own reason"),
     ]
 

@@ -303,7 +303,7 @@ def test_a_file_whose_last_event_is_there_has_all_its_steps():
     whole, cut = read(one_step[: one_step.rindex(b"]")]), read(one_step[: one_step.rindex(b"{")])
     assert whole.salvaged == cut.salvaged == (CUT_OFF,)
     assert whole.steps["incomplete"].to_list() == [None]
-    assert cut.steps["incomplete"].to_list() == ["the file ends early and may lack some of its device work"]
+    assert cut.steps["incomplete"].to_list() == ["file_cut"]
 
 
 def test_what_a_cut_off_file_lacks_may_have_been_lost():

@@ -212,7 +212,7 @@ def test_a_number_beyond_all_bounds_marks_no_step():
 
 # --------------------------------------------------------------------------------------- what is missing
 
-NONE, SHORT = "none of its device work was recorded", "the recording ended before its device work did"
+NONE, SHORT = "no_device_work", "ended_early"
 
 
 def job(*kernels: int) -> Profile:

@@ -158,7 +158,7 @@ def test_places_are_the_uneven_steps():
     made = measured(profile(DEVICE, [], STEPS), "steady")
     (place,) = made.places("outlier_own_ms", 0).to_dicts()
     assert place["step"] == 5
-    assert place["name"] == "ProfilerStep#5 (outlier: 0.3 ms, the median is 0.1)"
+    assert place["name"] == "ProfilerStep#5 (outlier)"
     assert place["dur_ns"] == 300_000
 
 
