@@ -285,6 +285,19 @@ START_UP: Final = ("queue_filling", "first_uses", "cold_ops")
 """Why a first step is left out whose length the steps after it do not have."""
 
 
+# ------------------------------------------------------------------------------- why no recording shows what is in use
+
+UNSEEN: Final = {
+    "environment": "it has no environment variables",
+    "code": "it shows what ran, not how the program asks for it",
+    "machine": "it does not show how the machine is set up",
+    "data": "it does not show how the data are stored",
+    "option": "no profiler records this option",
+    "elsewhere": "the answer lies outside of it",
+}
+"""Why a recording cannot show whether a job has a fix already."""
+
+
 # ------------------------------------------------------------------------------------------------ why a number is null
 
 REASONS: Final = {
@@ -416,6 +429,13 @@ REASONS: Final = {
     # frameworks
     "xla_frameworks_only": "TensorFlow and JAX profiles only",
     "tensorflow_only": "TensorFlow profiles only",
+    "pytorch_only": "PyTorch profiles only",
+    "jax_only": "JAX profiles only",
+    "no_reductions": "no reduction whose type is known was recorded",
+    "workers_unknown": "the profile does not show how many worker processes load: `advisor record` notes it",
+    "no_loader": "no DataLoader of PyTorch was recorded",
+    "no_tf_data": "no iterator of tf.data was recorded",
+    "machine_unknown": "the profile does not describe the machine: `advisor record` notes its cores",
     "eager_kernels_unknown": "the profile does not show which kernels are of eager ops",
     "no_tf_function": "no call of a tf.function was recorded",
     "no_iterators": "tf.data is used, but its iterators were not recorded: host_tracer_level was below 2",

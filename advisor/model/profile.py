@@ -72,6 +72,9 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "before_ms": pl.Float64,
         "after_ms": pl.Float64,
         "profiled_ms": pl.Float64,
+        # What the recorder notes of machine and program; null where it does not.
+        "cpus": pl.Int32,
+        "loader_workers": pl.Int32,  # of the DataLoader that gave the last batch
     },
     "devices": {
         "worker": pl.Int32,

@@ -78,12 +78,19 @@ class Place(_Frozen):
 
 
 class Fix(_Frozen):
-    """What to change, for one framework or any."""
+    """What to change, for one framework or any.
+
+    `numerics` says how results change. Fixes of one `choice` exclude each other. `cannot_show` is the code of why no
+    recording shows whether the job has the fix already; null where one shows it.
+    """
 
     framework: str
     do: str
     code: str | None = None
     link: str | None = None
+    numerics: str | None = None
+    choice: str | None = None
+    cannot_show: str | None = None
 
 
 class Reach(_Frozen):

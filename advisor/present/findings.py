@@ -81,8 +81,8 @@ def _finding(finding: Fact, number: int, run: Run) -> doc.Finding:
         saving=_saving(finding, run),
         beside=tuple(_beside(finding, run)),
         symptoms=tuple(_symptoms(finding)),
-        fixes=tuple(_fix(fix, run.source.framework) for fix in own),
-        other_fixes=tuple(_fix(fix, run.source.framework) for fix in finding.fixes if fix not in own),
+        fixes=tuple(_fix(fix, run.source.framework, own) for fix in own),
+        other_fixes=tuple(_fix(fix, run.source.framework, ()) for fix in finding.fixes if fix not in own),
         reasons=tuple(_reasons(finding, run.source.steps)),
         why=finding.why,
         lines=source_lines(finding),
@@ -114,9 +114,18 @@ def _saving(finding: Fact, run: Run) -> doc.Saving | None:
     return doc.Saving(sentence, brief, saved_time(won), won.low_share, won.high_share, window)
 
 
-def _fix(fix: Fix, framework: str | None) -> doc.Fix:
+def _fix(fix: Fix, framework: str | None, beside: Iterable[Fix]) -> doc.Fix:
     whose = "" if fix.framework in {framework, "any"} else fix.framework
-    return doc.Fix(fix.do, first_sentence(fix.do), whose, fix.code, web_link(fix.link))
+    return doc.Fix(" ".join(_instruction(fix, beside)), first_sentence(fix.do), whose, fix.code, web_link(fix.link))
+
+
+def _instruction(fix: Fix, beside: Iterable[Fix]) -> Iterator[str]:
+    """What to do, how it changes results, and whether another fix beside it excludes it."""
+    yield fix.do
+    if fix.numerics:
+        yield f"This changes results: {fix.numerics}."
+    if fix.choice and any(other.choice == fix.choice for other in beside if other != fix):
+        yield f"Choose one: {fix.choice}."
 
 
 def _reasons(finding: Fact, steps: Steps) -> Iterator[doc.Block]:

@@ -11,7 +11,7 @@ from advisor.metrics.metric import Metric
 from advisor.rules.book import Case, Fix, Parameter, Rule
 from advisor.rules.wording import outline
 from advisor.text import percent, quantity
-from advisor.vocabulary import HEALTHY_SHARE, PARTS
+from advisor.vocabulary import HEALTHY_SHARE, PARTS, UNSEEN
 
 _HEAD: Final = (
     "A finding is a rule that fired. You can change every threshold in `advisor.yaml`: "
@@ -167,9 +167,12 @@ def _saving(rule: Rule) -> Iterator[str]:
 def _fix(fix: Fix) -> str:
     first = f" (first if `{_line(fix.when)}`)" if fix.when else ""
     first += f" (not if `{_line(fix.unless)}`)" if fix.unless else ""
+    known = f" A recording cannot show whether it is in use: {UNSEEN[fix.cannot_show]}." if fix.cannot_show else ""
+    known += f" This changes results: {fix.numerics}." if fix.numerics else ""
+    known += f" Choose one: {fix.choice}." if fix.choice else ""
     link = f" ([documentation]({fix.link}))" if fix.link else ""
     of = f" ({', '.join(fix.format)} profiles)" if fix.format else ""
-    parts = [f"**{fix.framework}**{of}{first}: {_line(outline(fix.do))}{link}"]
+    parts = [f"**{fix.framework}**{of}{first}: {_line(outline(fix.do))}{link}{known}"]
     return _joined(*parts, *([indent(outline(fix.code).rstrip(), "    ")] if fix.code else [])).rstrip()
 
 

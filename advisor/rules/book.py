@@ -46,6 +46,9 @@ and receives: the job's, not each worker's.
 LossCode: TypeAlias = Literal["compile", "unrecorded", "unknown"]
 """Parts of the accounting that a finding explains without a saving."""
 
+Unseen: TypeAlias = Literal["environment", "code", "machine", "data", "option", "elsewhere"]
+"""Why a recording cannot show whether a job has a fix already; `vocabulary.UNSEEN` has the words."""
+
 _OF_FIXES: Final = ("when", "unless")
 _DEVICE: Final = "{{ device }}"
 _CASES: Final = re.compile(r"^cases:\n(?:[ #-].*\n|\n)*\Z", re.MULTILINE)
@@ -106,18 +109,23 @@ class Fix(_Strict):
     """What to change, with code and the page that documents it.
 
     Where fixes differ by cause, `when` says of which one this is: an expression over metrics and parameters. Where the
-    recording shows that it is made already, `unless` says so. Where they differ by profiler, as advice on recording
-    does, `format` says for whose profiles this one is. `workload` are the kinds of work that it is for; by default all.
-    `do` and `code` are templates as `says` is: they hold this job's numbers.
+    recording shows that it is made already, `unless` says so; it is false if the rule cannot fire on a job that has it.
+    If no recording shows it, `cannot_show` says why. Where they differ by profiler, as advice on recording does,
+    `format` says for whose profiles this one is. `workload` are the kinds of work that it is for; by default all.
+    `do` and `code` are templates as `says` is: they hold this job's numbers. `numerics` says how results change.
+    Fixes of one `choice` exclude each other.
     """
 
     framework: Annotated[Framework, Field(alias="for")]
     format: tuple[str, ...] = ()
     workload: tuple[Workload, ...] = ()
     when: str | None = None
-    unless: str | None = None
+    unless: str | Literal[False] | None = None
+    cannot_show: Unseen | None = None
     do: Text
     code: str | None = None
+    numerics: Text | None = None
+    choice: Text | None = None
     link: Annotated[str, StringConstraints(pattern=r"^https://")] | None = None
 
 

@@ -522,7 +522,7 @@ def _fixes(f: _Fired, framework: str | None, format_: str) -> tuple[Fix, ...]:
             framework=fix.framework,
             do=" ".join(_filled(fix.do, f).split()),
             code=fix.code and _filled(fix.code, f),
-            link=fix.link,
+            **fix.model_dump(include={"link", "numerics", "choice", "cannot_show"}),
         )
         for fix in [fix for fix in shown if fix not in unfit] or shown
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -27,7 +28,8 @@ def lint(
         folder: Where the `*.yaml` files are.
         metrics: Every metric with its type.
         known_rules: Ids of other rules that `explains` may name.
-        documented: Every parameter must have a unit and a meaning, as those of the shipped rules have.
+        documented: Whether to ask for what the shipped rules have: a unit and a meaning of every parameter; of every
+            fix whether a recording shows it, and then a case of a job that has it already.
     """
     lines: list[str] = []
     files = [RuleFile(path) for path in _yaml(folder, lines)]
@@ -42,7 +44,8 @@ def lint(
         if file.path in rules:
             rule = rules[file.path]
             lines += [str(file.error(at, message)) for at, message in _problems(rule, metrics, ids)]
-            lines += [str(file.error(at, message)) for at, message in _undocumented(rule) if documented]
+            problems = (*_undocumented(rule), *_uncovered(rule, metrics)) if documented else ()
+            lines += [str(file.error(at, message)) for at, message in problems]
             if rule.id != file.path.stem:
                 lines.append(str(file.error(("id",), f"{rule.id}: the file must be named {rule.id}.yaml")))
     return lines + [f"{folder}: {message}" for message in _cycles({rule.id: rule for rule in rules.values()})]
@@ -74,6 +77,10 @@ def _problems(rule: Rule, metrics: Mapping[str, type[pl.DataType]], ids: Collect
     for name in sorted(of_fixes - {*metrics, *rule.params}):
         yield ("fixes",), f"unknown metric or parameter {name!r}"
     yield from _about_problems(rule.about, metrics)
+    choices = Counter((fix.choice, fix.framework) for fix in rule.fixes if fix.choice)
+    for (choice, framework), fixes in choices.items():
+        if fixes == 1:
+            yield ("fixes",), f"choice {choice!r}: no other fix for {framework} is of this choice"
     used = (of_sentence | of_fixes).union(
         *(expression.names for expression in (*expressions.values(), *conditions.values()))
     )
@@ -88,6 +95,17 @@ def _undocumented(rule: Rule) -> Iterator[Problem]:
     for name, parameter in rule.parameters.items():
         if parameter.unit is None or parameter.meaning is None:
             yield ("params", name), "write its unit and meaning beside it: {value: 0.05, unit: share, meaning: ...}"
+    for index, fix in enumerate(rule.fixes):
+        if fix.when is None and fix.unless is None and fix.cannot_show is None:
+            yield ("fixes", index), "write when a job has it already: `unless: METRIC > 0`, or `cannot_show: REASON`"
+
+
+def _uncovered(rule: Rule, metrics: Iterable[str]) -> Iterator[Problem]:
+    """Fixes that a job may have already, without a case of such a job."""
+    for (index, key), condition in rule.fix_conditions(metrics).items():
+        rows = (case.given for case in rule.cases if condition.names <= case.given.keys() | rule.params.keys())
+        if key == "unless" and not any(condition.over(pl.DataFrame([row]), rule.params)[0] for row in rows):
+            yield ("fixes", index, "unless"), "no case of a job that has this fix already"
 
 
 def _name_problems(
@@ -142,10 +160,12 @@ def failure(rule: Rule, case: Case, metrics: Mapping[str, type[pl.DataType]]) ->
         return f"fires {verdict.severity or False}{', doubted' if verdict.doubted else ''}, not {case.fires}"
     if case.saves and not _close(case.saves, (verdict.low_ms, verdict.high_ms)):
         return f"saves {verdict.low_ms} to {verdict.high_ms} ms, not {case.saves[0]} to {case.saves[1]}"
-    first = next((fix.do for fix in fixes_in_order(rule, row.row(0, named=True))), "")
-    if case.fix and not first.startswith(case.fix):
-        return f"its first fix is {first[:40]!r}, not {case.fix!r}"
-    return None
+    first = _first_fix(rule, row.row(0, named=True)) if case.fix else ""
+    return None if first.startswith(case.fix or "") else f"its first fix is {first[:40]!r}, not {case.fix!r}"
+
+
+def _first_fix(rule: Rule, row: Mapping[str, object]) -> str:
+    return next((wording.say(fix.do, {**row, **rule.params}) for fix in fixes_in_order(rule, row)), "")
 
 
 def _close(expected: tuple[float, float], actual: tuple[float | None, float | None]) -> bool:

@@ -55,14 +55,16 @@ def fixes_in_order(rule: Rule, row: Mapping[str, object]) -> Sequence[Fix]:
     """The rule's fixes as they matter in this row of metrics, without those that are made already.
 
     First those whose condition holds, then those without one, then those whose condition is unknown or does not hold.
-    Those for other kinds of work are left out.
+    Those for other kinds of work are left out, and those of unknown condition that hold numbers of the job.
 
     Raises:
         RuleError: a condition is wrong.
     """
     held, order = _held(rule, row), {True: 1, None: 3, False: 4}
     kinds = workloads(row)
-    open_ = [n for n, fix in enumerate(rule.fixes) if not held.get((n, "unless")) and _is_for(fix, kinds)]
+    unsayable = {n for (n, key), holds in held.items() if key == "when" and holds is None and "{{" in rule.fixes[n].do}
+    fits = [n for n, fix in enumerate(rule.fixes) if not held.get((n, "unless")) and _is_for(fix, kinds)]
+    open_ = [n for n in fits if n not in unsayable]
     place = {n: order[held[n, "when"]] if (n, "when") in held else 2 for n in open_}
     return [rule.fixes[n] for n in sorted(open_, key=lambda n: place[n])]
 

@@ -30,7 +30,8 @@ GPU: Final = "GPU"
 DEVICE: Final = "device"
 """The variable that titles and sentences have for what they call the job's device."""
 
-_NUMBER: Final = re.compile(r"\{\{\s*\(?(\w+)[^}]*\}\}")
+_NUMBER: Final = re.compile(r"\{\{\s*\(?(\w+).*?\}\}")
+_TAG: Final = re.compile(r"\{%.*?%\}", re.DOTALL)
 _LONGEST_TEMPLATE: Final = 10_000
 _LONGEST_SENTENCE: Final = 4_000
 _FILTERS: Final = (
@@ -133,7 +134,7 @@ def fill(template: str, values: Mapping[str, object]) -> str:
 
 def outline(template: str) -> str:
     """A fix or its code as the book shows it: `<workers>` in place of a job's number."""
-    return _NUMBER.sub(r"<\1>", template)
+    return _NUMBER.sub(r"<\1>", _TAG.sub("", template))
 
 
 @lru_cache(maxsize=256)

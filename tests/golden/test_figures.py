@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -20,6 +21,7 @@ assert _spec.loader
 book = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(book)
 
+OPTION = r"\b([a-z_]{5,})=(\d[\d.]*)"
 RECORD = book.record()
 SCHEMA = json.loads(schema("brief"))
 
@@ -43,6 +45,18 @@ def test_the_brief_of_every_recording_is_valid_and_small(recording):
     text = render(profiles.check(path))
     assert len(text) <= MOST_BYTES
     jsonschema.validate(json.loads(text), SCHEMA)
+
+
+@pytest.mark.parametrize("recording", sorted(RECORD))
+def test_a_report_recommends_one_number_for_an_option(recording):
+    path = book.path_of(recording)
+    if not path.exists() or any("error" in run for run in RECORD[recording]):
+        pytest.skip(f"{path} is not there, or cannot be read")
+    for run in profiles.check(path).runs:
+        fixes = [fix for finding in run.findings for fix in finding.fixes_for(run.source.framework)]
+        numbers = {number for fix in fixes for number in re.findall(OPTION, f"{fix.do} {fix.code or ''}")}
+        options = [option for option, _ in numbers]
+        assert len(options) == len(set(options)), numbers
 
 
 @pytest.mark.parametrize("recording", sorted(RECORD))

@@ -23,6 +23,9 @@ class Mark:
 
 
 class Scribe(Profiler):
+    def job(self) -> dict[str, Any]:
+        return {"cpus": 4}
+
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.block: dict[str, Any] | None = None
@@ -78,6 +81,7 @@ def test_a_recording_times_profiles_settles_times_again_and_exports(time: list[i
         "unprofiled": {"before_ms": 10.0, "after_ms": 13.0, "run_delay_ms": 1.0},
         "profiled": {"step_ms": 25.0, "run_delay_ms": 5.0},
         "marker": "optimizer",
+        "job": {"cpus": 4},
         "ended": "complete",
     }
 

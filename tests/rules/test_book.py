@@ -145,7 +145,8 @@ def test_a_saving_above_the_wait_is_explained_without_a_gpu_alone(devices, more)
 @pytest.mark.parametrize("rule", BOOK.values(), ids=BOOK)
 def test_something_is_left_to_advise_where_a_fix_is_made_already(rule):
     once = {fix.framework for fix in rule.fixes if fix.unless}
-    assert once <= {fix.framework for fix in rule.fixes if not fix.unless}
+    left = {fix.framework for fix in rule.fixes if not fix.unless}
+    assert "any" in left or once <= left
 
 
 @pytest.mark.parametrize(

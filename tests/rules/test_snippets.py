@@ -31,7 +31,9 @@ def snippets():
     for rule in BOOK.values():
         for number, fix in enumerate(rule.fixes):
             if fix.code and fix.framework != "cuda" and not SHELL.search(fix.code):  # those are in C++
-                yield pytest.param(re.sub(r"\{\{.*?\}\}", "4", fix.code), id=f"{rule.id}-{number}")
+                yield pytest.param(
+                    re.sub(r"\{\{.*?\}\}", "4", re.sub(r"\{%.*?%\}", "", fix.code)), id=f"{rule.id}-{number}"
+                )
 
 
 @pytest.mark.parametrize("code", list(snippets()))

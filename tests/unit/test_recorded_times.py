@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from advisor.analysis.device.recording_cost import without_recording
 from advisor.engine import check
-from advisor.inputs.readers.kineto.times import StepTimes, step_times
+from advisor.inputs.readers.kineto.noted import Noted, noted
 from advisor.metrics.host.debug_aids import TRACING_SHARE, UNPROFILED_STEP_MS, profiling
 from advisor.model.missing import Missing
 from advisor.present.brief import Room, brief
@@ -33,7 +33,12 @@ JSON = st.recursive(
 
 
 def test_a_block_gives_its_times():
-    assert step_times(BLOCK) == StepTimes(0.05, 0.05, 0.1)
+    assert noted(BLOCK) == Noted(0.05, 0.05, 0.1)
+
+
+def test_a_block_gives_cores_and_loader_processes():
+    job = {"cpus": 8, "loader_workers": 2}
+    assert noted(BLOCK | {"job": job}) == Noted(0.05, 0.05, 0.1, 8, 2)
 
 
 @pytest.mark.parametrize(
@@ -46,15 +51,16 @@ def test_a_block_gives_its_times():
         {"unprofiled": {"before_ms": 1e300}},
         {"unprofiled": {"before_ms": 1e-9}},
         {"profiled": []},
+        {"job": {"cpus": -1}},
     ],
 )
 def test_a_malformed_block_gives_none(changes: dict[str, Any]):
-    assert step_times(BLOCK | changes) == StepTimes()
+    assert noted(BLOCK | changes) == Noted()
 
 
 @given(JSON)
 def test_whatever_the_block_is_the_trace_is_read(block: object):
-    assert isinstance(step_times(block), StepTimes)
+    assert isinstance(noted(block), Noted)
 
 
 @pytest.mark.parametrize(

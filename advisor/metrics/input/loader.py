@@ -1,26 +1,39 @@
-"""The data loader inside the main process: what of the wait for input more processes would take away."""
+"""PyTorch's data loader: in the main process or in workers, and how many of these would keep up."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from math import ceil
 from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import places
+from advisor.analysis.device.host_work import busiest, places
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.intervals import Union
+from advisor.model.missing import Missing
 from advisor.model.profile import matches
+from advisor.text import percent
 from advisor.vocabulary import DRIVER_CALLS
 
 _LOADS: Final = r"(?i)load|batch|data|input|next|fetch|feed|iter|read|record|sample|queue"
 _FRAME: Final = r"\$(\S+:\d+) (.+)"  # as XPlane names Python's calls
 _OWN_PROCESS: Final = "_SingleProcessDataLoaderIter"
+_OTHERS: Final = "_MultiProcessingDataLoaderIter"
+_MOST_WORKERS: Final = 16
+_LITTLE: Final = 0.1
+_ROUNDING: Final = 1e-9  # what arithmetic makes of a whole number of workers
+_OF_WORKERS: Final = "the range that PyTorch's DataLoader records when num_workers is above 0"
 
 
 def _single(view: DeviceView) -> pl.DataFrame:
     return view.host.filter(pl.col("kind") == "input", matches(re.escape(_OWN_PROCESS)))
+
+
+def _several(view: DeviceView) -> pl.DataFrame:
+    return view.host.filter(pl.col("kind") == "input", matches(re.escape(_OTHERS)))
 
 
 UNNAMED_INPUT = Metric(
@@ -43,39 +56,143 @@ SINGLE_PROCESS_INPUT_SHARE = Metric(
 LOADING_MS = Metric(
     "loading_ms",
     "ms",
-    "Time that the main process takes to load the batches of a step.",
-    "union of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ in the used steps / used steps",
-    "the range that PyTorch's DataLoader records when num_workers is 0",
+    "Time that one process takes to load the batches of a step.",
+    "union of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__, or of what loads where there is no "
+    "DataLoader, in the used steps / used steps; where the step waits for workers, loader_workers x step time",
+    "n workers that are waited for deliver a batch per step: each takes n steps for one",
+)
+LOADER_WORKERS = Metric(
+    "loader_workers",
+    "count",
+    "Worker processes that the DataLoader has.",
+    "0 where the main process loads; else as advisor record notes it",
+    "torch.utils.data.DataLoader.num_workers",
+)
+WORKER_INPUT_SHARE = Metric(
+    "worker_input_share",
+    "share",
+    "Part of the step that waits for the DataLoader's worker processes and nothing else goes on.",
+    "time of enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__ outside device work and calls / step time",
+    _OF_WORKERS,
+    where=lambda view: places(view, _several(view)),
 )
 WORKERS_NEEDED = Metric(
     "workers_needed",
     "count",
     "Loader processes that keep up with the rest of the step.",
-    "loading_ms / (step time - single_process_input_share * step time), rounded up",
+    "loading_ms / (step time - wait for the loader), rounded up",
     "a worker loads one batch in loading_ms; the loop asks for one as often as the rest of the step takes",
 )
-
-
-@measures(
+WORKERS_FACTOR = Metric(
+    "workers_factor",
+    "ratio",
+    "How many times as many worker processes keep up with the rest of the step.",
+    "step time / (step time - worker_input_share * step time)",
+    _OF_WORKERS,
+)
+WORKERS_ADVISED = Metric(
+    "workers_advised",
+    "count",
+    "Loader processes that the advice names.",
+    "workers_needed, but at most 16 and at most the cores of this process where advisor record notes them",
+    "16: own choice, a common number of cores for each GPU of a node",
+)
+LOADING_CALLS = Metric(
+    "loading_calls",
+    "text",
+    "What takes most of the loading in the main process, as far as it was recorded; empty where nothing was.",
+    "the range with the most time outside those within it in the loader's ranges, with its part of their time",
+    "Python's calls with with_stack=True, else framework ops",
+)
+CPUS = Metric(
+    "cpus",
+    "count",
+    "Cores that the process may use.",
+    "cores of its affinity and of its container's quota / processes of the job on this host, as advisor record notes",
+)
+_METRICS: Final = (
     UNNAMED_INPUT,
     SINGLE_PROCESS_INPUT_SHARE,
+    WORKER_INPUT_SHARE,
     LOADING_MS,
+    LOADER_WORKERS,
     WORKERS_NEEDED,
+    WORKERS_FACTOR,
+    WORKERS_ADVISED,
+    LOADING_CALLS,
+    CPUS,
 )
+
+
+@measures(*_METRICS)
 def loader(view: DeviceView) -> Mapping[Metric, Value]:
-    """Loading in the main process; zero where worker processes load, or no loader was recorded."""
+    """Loading in the main process or in workers; shares are zero where no loader was recorded."""
     if not view.total_ns:
         return {}
-    busy = view.busy | view.host_spans("collective", *DRIVER_CALLS)
-    single = spans(_single(view))
-    wait_ns = int(((busy | single).within(view.starts, view.ends) - busy.within(view.starts, view.ends)).sum())
-    load_ns = int(single.within(view.starts, view.ends).sum())
+    of_single, of_workers = (_wait_ns(view, rows) / view.total_ns for rows in (_single(view), _several(view)))
+    workers, cpus = _workers(view), view.process.get("cpus")
+    loading = spans(_loading(view)) & Union.of(view.starts, view.ends)
+    loading_ms = _all_workers_ms(view, workers) if of_workers else view.per_step_ms(loading.total)
+    rest_ms = view.per_step_ms(view.total_ns - _wait_ns(view, _input(view)))
+    needed = _needed(loading_ms, rest_ms)
+    most = min(_MOST_WORKERS, cpus or _MOST_WORKERS)
     return {
         UNNAMED_INPUT: _unnamed(view),
-        SINGLE_PROCESS_INPUT_SHARE: wait_ns / view.total_ns,
-        LOADING_MS: load_ns / 1e6 / view.steps.height,
-        WORKERS_NEEDED: -(-load_ns // (view.total_ns - wait_ns)) if wait_ns < view.total_ns else None,
+        SINGLE_PROCESS_INPUT_SHARE: of_single,
+        WORKER_INPUT_SHARE: of_workers,
+        LOADING_MS: loading_ms,
+        LOADER_WORKERS: workers,
+        WORKERS_NEEDED: needed,
+        WORKERS_FACTOR: 1 / (1 - of_workers) if of_workers < 1 else None,
+        WORKERS_ADVISED: min(most, needed) if isinstance(needed, int) else needed,
+        LOADING_CALLS: _calls(view, loading),
+        CPUS: cpus or Missing("machine_unknown"),
     }
+
+
+def _input(view: DeviceView) -> pl.DataFrame:
+    return view.host.filter(pl.col("kind") == "input")
+
+
+def _loading(view: DeviceView) -> pl.DataFrame:
+    """When the main process loads: the DataLoader's ranges, or what stands in their place where there are none."""
+    single = _single(view)
+    return single if single.height or _several(view).height else _input(view)
+
+
+def _all_workers_ms(view: DeviceView, workers: int | Missing) -> float | Missing:
+    """What one worker takes for a batch where the step waits for all of them."""
+    return workers if isinstance(workers, Missing) else workers * view.per_step_ms(view.total_ns)
+
+
+def _wait_ns(view: DeviceView, ranges: pl.DataFrame) -> int:
+    """Time of the ranges in the used steps in which neither the device nor a call is at work."""
+    busy = view.busy | view.host_spans("collective", *DRIVER_CALLS)
+    both = (busy | spans(ranges)).within(view.starts, view.ends) - busy.within(view.starts, view.ends)
+    return int(both.sum())
+
+
+def _calls(view: DeviceView, loading: Union) -> str:
+    """`PIL.resize (61 %)`: what of the loading has the most time of its own, other than the loader's ranges."""
+    loading = loading & Union.of(view.starts, view.ends)
+    rows = busiest(view, loading).filter(pl.col("name").is_not_null() & (pl.col("self_ns") > _LITTLE * loading.total))
+    if not rows.height:
+        return ""
+    name, own_ns = rows.select("name", "self_ns").row(0)
+    return f"{name} ({percent(own_ns / loading.total)})"
+
+
+def _workers(view: DeviceView) -> int | Missing:
+    noted = view.process.get("loader_workers")
+    if _several(view).height:
+        return int(noted) if noted else Missing("workers_unknown")
+    return 0 if _single(view).height else Missing("no_loader")
+
+
+def _needed(loading_ms: float | Missing, rest_ms: float) -> int | Missing | None:
+    if isinstance(loading_ms, Missing):
+        return loading_ms
+    return ceil(loading_ms / rest_ms * (1 - _ROUNDING)) if rest_ms > 0 else None
 
 
 def _unnamed(view: DeviceView) -> str:

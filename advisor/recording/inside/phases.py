@@ -135,5 +135,6 @@ class Phases:
             },
             "profiled": {"step_ms": self.profiled.step_ms, "run_delay_ms": self.profiled.run_delay_ms},
             "marker": self.marker,
+            "job": self.profiler.job(),
             "ended": ended,
         }

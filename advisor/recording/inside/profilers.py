@@ -6,6 +6,7 @@ import functools
 from typing import Any, Callable
 
 from .clock import DeviceClock
+from .job import cpus
 
 
 class _Ours:
@@ -63,6 +64,10 @@ class Profiler:
     def clock(self) -> DeviceClock | None:
         """The clock of a device that works behind the host; None without one."""
         return None
+
+    def job(self) -> dict[str, Any]:
+        """What to note of machine and program."""
+        return {"cpus": cpus()}
 
     def settle(self, result: object) -> None:
         """Wait for the device work of the call that ended a step, where nothing else orders it."""

@@ -7,6 +7,7 @@ from typing import Any, Callable
 
 from .clock import DeviceClock
 from .files import compressed, process_name
+from .job import LoaderWatch
 from .profilers import OURS, Profiler, watch
 
 
@@ -16,6 +17,7 @@ class TorchProfiler(Profiler):
     def __init__(self, folder: str, options: dict[str, bool], name: str | None = None) -> None:
         self.folder, self.options, self.name = folder, options, name
         self.profile: Any = None
+        self.loaders = LoaderWatch()
 
     def prepare(self) -> None:
         """As `Profiler.prepare`."""
@@ -28,6 +30,7 @@ class TorchProfiler(Profiler):
             )
             with _WithoutInductor():
                 self.profile.prepare_trace()
+        self.loaders.start()
 
     def start(self) -> None:
         """As `Profiler.start`."""
@@ -45,8 +48,13 @@ class TorchProfiler(Profiler):
 
     def export(self, block: dict[str, Any]) -> str:
         """As `Profiler.export`."""
+        self.loaders.stop()
         with OURS:
             return compressed(self.folder, self.name or _name(), self.profile.export_chrome_trace, block)
+
+    def job(self) -> dict[str, Any]:
+        """As `Profiler.job`."""
+        return {**super().job(), "loader_workers": self.loaders.workers}
 
     def clock(self) -> DeviceClock | None:
         """As `Profiler.clock`: a CUDA stream's, where CUDA is in use."""

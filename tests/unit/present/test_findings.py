@@ -35,6 +35,16 @@ def test_where_no_fix_is_for_the_framework_all_are_shown(framework: str | None):
     assert (len(shown.fixes), shown.other_fixes) == (4, ())
 
 
+def test_a_fix_says_how_results_change_and_what_excludes_it():
+    first, second, *_ = INPUT_BOUND.fixes
+    way = {"framework": "pytorch", "choice": "this or that"}
+    chosen = (changed(first, **way, numerics="sums are in another order"), changed(second, **way))
+    texts = [fix.do for fix in only(changed(INPUT_BOUND, fixes=chosen)).fixes]
+    assert texts[0].endswith(" This changes results: sums are in another order. Choose one: this or that.")
+    (alone,) = only(changed(INPUT_BOUND, fixes=chosen[:1])).fixes
+    assert "Choose" not in alone.do
+
+
 def test_a_screen_has_the_first_sentence():
     shown = only(INPUT_BOUND)
     assert shown.fixes[0].brief == "Let worker processes prepare batches ahead of time."

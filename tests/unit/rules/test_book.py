@@ -163,11 +163,31 @@ def test_a_wrong_parameter_is_refused_with_its_line(folder, written, message):
     )
 
 
-def test_only_the_shipped_rules_must_document_their_parameters(folder):
+def test_only_the_shipped_rules_must_document_their_parameters_and_what_shows_their_fixes(folder):
     path = folder(RULE)
     assert lint(path, metrics.dtypes(), []) == []
-    (problem,) = lint(path, metrics.dtypes(), [], documented=True)
-    assert problem.startswith(f"{path}/slow-copies.yaml:4: params.limit: write its unit and meaning beside it")
+    unit, fix = lint(path, metrics.dtypes(), [], documented=True)
+    assert unit.startswith(f"{path}/slow-copies.yaml:4: params.limit: write its unit and meaning beside it")
+    assert fix.startswith(f"{path}/slow-copies.yaml:12: fixes.0: write when a job has it already")
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ("cannot_show: data", None),
+        ("unless: false", None),
+        ("unless: memcpy_share > 0.9", "fixes.0.unless: no case of a job that has this fix already"),
+        ("unless: memcpy_share > 0.2", None),
+        ("cannot_show: nobody knows", "fixes.0.cannot_show: must be 'environment'"),
+        ("cannot_show: data, choice: this or that", "fixes: choice 'this or that': no other fix for any is"),
+    ],
+)
+def test_a_fix_says_how_a_recording_shows_it(folder, keys, problem):
+    rule = RULE.replace("{limit: 0.2}", "{limit: {value: 0.2, unit: share, meaning: copies}}")
+    found = lint(
+        folder(rule.replace("do: Copy less.", f"do: Copy less., {keys}")), metrics.dtypes(), [], documented=True
+    )
+    assert [problem in line for line in found] == [True] if problem else found == []
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from advisor.inputs.periods import LAUNCHING, pauses, with_requests
 from advisor.inputs.readers.kineto.columns import Columns
 from advisor.inputs.readers.kineto.decode import KINETO, Device, Distributed, Event, Header
 from advisor.inputs.readers.kineto.names import DTYPE_BYTES, copy_kind, copy_memory
+from advisor.inputs.readers.kineto.noted import noted
 from advisor.inputs.readers.kineto.software import is_on, options, software
-from advisor.inputs.readers.kineto.times import step_times
 from advisor.model.missing import Missing
 from advisor.model.profile import DEVICE_OP_KINDS, Profile, matches
 from advisor.text import count
@@ -168,7 +168,7 @@ def _workers(header: Header, info: Distributed, columns: Columns, name: str, wor
             "software": [software(header)],
             "options": [options(header)],
             "file": [name],
-            **{time: [ms] for time, ms in step_times(header.advisor)._asdict().items()},
+            **{fact: [value] for fact, value in noted(header.advisor)._asdict().items()},
         }
     )
 

@@ -3,12 +3,18 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics.input.loader import (
+    CPUS,
+    LOADER_WORKERS,
     LOADING_MS,
     SINGLE_PROCESS_INPUT_SHARE,
     UNNAMED_INPUT,
+    WORKER_INPUT_SHARE,
+    WORKERS_ADVISED,
+    WORKERS_FACTOR,
     WORKERS_NEEDED,
     loader,
 )
+from advisor.model.missing import Missing
 from tests.tables import kernel, measured, on_host, profile, step, view
 
 ALONE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -26,7 +32,28 @@ def test_loading_counts_where_neither_device_nor_calls_are_busy():
 def test_workers_load_in_processes_of_their_own():
     host = [on_host("input", 20, 70, name=WITH_WORKERS)]
     values = loader(view(profile(DEVICE, host, STEPS)))
-    assert values == {SINGLE_PROCESS_INPUT_SHARE: 0, UNNAMED_INPUT: "", LOADING_MS: 0, WORKERS_NEEDED: 0}
+    assert values[SINGLE_PROCESS_INPUT_SHARE] == 0
+    assert values[WORKER_INPUT_SHARE] == pytest.approx(0.4)
+    assert values[WORKERS_FACTOR] == pytest.approx(1 / 0.6)
+    assert {values[metric] for metric in (LOADER_WORKERS, WORKERS_NEEDED)} == {Missing("workers_unknown")}
+
+
+def test_workers_that_are_waited_for_load_a_batch_in_as_many_steps_as_they_are():
+    """4 workers give a batch per step of 39 ms, of which the rest takes 24 ms: 156 ms a batch take 7 of them."""
+    host = [on_host("input", 0, 15_000, name=WITH_WORKERS)]
+    loading = view(profile([kernel(15_000, 39_000, 15_000)], host, [step(1, 0, 39_000)]))
+    loading.process.update({"loader_workers": 4})
+    values = loader(loading)
+    metrics = (LOADING_MS, LOADER_WORKERS, WORKERS_NEEDED, WORKERS_ADVISED)
+    assert [values[metric] for metric in metrics] == [pytest.approx(156), 4, 7, 7]
+
+
+def test_no_more_workers_are_advised_than_there_are_cores():
+    host = [on_host("input", 0, 400, name=ALONE)]
+    loading = view(profile([kernel(400, 490, 400)], host, [step(1, 0, 490)]))
+    loading.process.update({"cpus": 2})
+    values = loader(loading)
+    assert [values[metric] for metric in (WORKERS_NEEDED, WORKERS_ADVISED, CPUS)] == [5, 2, 2]
 
 
 @pytest.mark.parametrize(

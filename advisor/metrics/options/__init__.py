@@ -1,0 +1,1 @@
+"""What the job uses already, as the recording shows it: conditions of fixes."""

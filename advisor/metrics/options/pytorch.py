@@ -1,0 +1,118 @@
+"""What a PyTorch job uses already: compiled regions, graphs, the optimizer's form, fused attention, DDP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.steps import DeviceView
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.missing import Missing
+from advisor.model.profile import matches
+from advisor.vocabulary import DRIVER_CALLS
+
+_REGIONS: Final = (r"^Torch-Compiled Region", r"^CompiledFunction$", r"^(?:## Call )?CompiledFxGraph")
+_INDUCTOR: Final = r"^triton_(?:poi|red|per|for|tem|mm|split_scan)_"
+_GRAPH: Final = r"^(?:cuda|hip|cu)GraphLaunch"
+_ATTENTION: Final = r"^aten::scaled_dot_product_attention$"
+_DDP: Final = r"^DistributedDataParallel\.forward$"
+_OPTIMIZER: Final = r"^Optimizer\.step#"
+_FORMS: Final = {"fused": r"^aten::_fused_(?:adam|sgd|adagrad)", "foreach": r"^aten::_foreach_(?:add|mul|div|lerp)"}
+_REDUCES: Final = r"^(?:all_?reduce|reduce_scatter)"
+_SIXTEEN: Final = r"(?i)bfloat16|half|float16"
+
+
+COMPILED_CALLS_PER_STEP = Metric(
+    "compiled_calls_per_step",
+    "number",
+    "Calls of compiled code per step: above 0 torch.compile is in use, if not for all of the model.",
+    "ranges Torch-Compiled Region, or else CompiledFunction or CompiledFxGraph, or else kernels that Inductor named / "
+    "steps",
+    "PyTorch 2.13 marks each region so; 2.0 to 2.2 the function or the graph",
+)
+GRAPH_LAUNCHES_PER_STEP = Metric(
+    "graph_launches_per_step",
+    "number",
+    "Launches of CUDA graphs per step.",
+    "calls of cudaGraphLaunch and the like in the used steps / steps",
+)
+OPTIMIZER_FORM = Metric(
+    "optimizer_form",
+    "text",
+    "How the optimizer updates: `fused`, `foreach`, `loop` (one tensor at a time), or `none` where no step ran.",
+    "the first of these whose ops run in the used steps: aten::_fused_adam and the like, aten::_foreach_add and the "
+    "like; else loop where an Optimizer.step range is. Clipping gradients runs foreach ops too",
+)
+ATTENTION_CALLS_PER_STEP = Metric(
+    "attention_calls_per_step",
+    "number",
+    "Calls of F.scaled_dot_product_attention per step; kernels of other packages are none.",
+    "aten::scaled_dot_product_attention in the used steps / steps",
+)
+DDP_FORWARDS_PER_STEP = Metric(
+    "ddp_forwards_per_step",
+    "number",
+    "Forward passes of DistributedDataParallel per step: above 0 it is in use.",
+    "ranges DistributedDataParallel.forward in the used steps / steps",
+)
+SIXTEEN_BIT_REDUCTION_SHARE = Metric(
+    "sixteen_bit_reduction_share",
+    "share",
+    "Part of the bytes that this rank's reductions handle in 16 bits.",
+    "bytes of all-reduces and reduce-scatters of 16-bit types / bytes of all of them whose type is known",
+    needs=("device_ops",),
+)
+_OF_OPS: Final = (COMPILED_CALLS_PER_STEP, OPTIMIZER_FORM, ATTENTION_CALLS_PER_STEP, DDP_FORWARDS_PER_STEP)
+
+
+@measures(*_OF_OPS)
+def uses(view: DeviceView) -> Mapping[Metric, Value]:
+    """What names of ranges and ops show; unknown where no framework op was recorded."""
+    if view.process.get("framework") != "pytorch":
+        return dict.fromkeys(_OF_OPS, Missing("pytorch_only"))
+    if not view.total_ns or not view.host.select((pl.col("kind") == "op").any()).item():
+        return dict.fromkeys(_OF_OPS, Missing("no_host_op"))
+    return {
+        COMPILED_CALLS_PER_STEP: _compiled(view),
+        OPTIMIZER_FORM: _form(view),
+        ATTENTION_CALLS_PER_STEP: _per_step(view, _ATTENTION),
+        DDP_FORWARDS_PER_STEP: _per_step(view, _DDP),
+    }
+
+
+@measures(GRAPH_LAUNCHES_PER_STEP)
+def graphs(view: DeviceView) -> Mapping[Metric, Value]:
+    """Launches of CUDA graphs, where calls of the driver were recorded."""
+    if not view.host.select(pl.col("kind").is_in(DRIVER_CALLS).any()).item():
+        return {GRAPH_LAUNCHES_PER_STEP: Missing("no_cuda_calls", lost="")}
+    return {GRAPH_LAUNCHES_PER_STEP: _per_step(view, _GRAPH)}
+
+
+@measures(SIXTEEN_BIT_REDUCTION_SHARE)
+def reductions(view: DeviceView) -> Mapping[Metric, Value]:
+    """In how many bits gradients travel."""
+    calls = view.collectives.filter(matches(_REDUCES, "op"), pl.col("dtype").is_not_null(), pl.col("bytes") > 0)
+    total = calls["bytes"].sum()
+    if not total:
+        return {SIXTEEN_BIT_REDUCTION_SHARE: Missing("no_reductions")}
+    return {SIXTEEN_BIT_REDUCTION_SHARE: float(calls.filter(matches(_SIXTEEN, "dtype"))["bytes"].sum()) / float(total)}
+
+
+def _compiled(view: DeviceView) -> float:
+    for pattern in _REGIONS:
+        if calls := _per_step(view, pattern):
+            return calls
+    return view.used_ops.filter(matches(_INDUCTOR)).height / view.steps.height
+
+
+def _form(view: DeviceView) -> str:
+    for form, pattern in _FORMS.items():
+        if _per_step(view, pattern):
+            return form
+    return "loop" if _per_step(view, _OPTIMIZER) else "none"
+
+
+def _per_step(view: DeviceView, pattern: str) -> float:
+    return view.used_host.filter(matches(pattern)).height / max(1, view.steps.height)

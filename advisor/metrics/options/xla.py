@@ -1,0 +1,85 @@
+"""What a job of TensorFlow or JAX uses already: functions, jit, prefetching and parallel maps of tf.data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.tf_data import iterators
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.missing import Missing
+from advisor.model.profile import matches
+
+_CALL: Final = '"tf_function_call":'
+_JIT: Final = r"^PjitFunction\("
+_AHEAD: Final = r"^Prefetch"
+_PARALLEL: Final = r"^(?:Parallel(?:Map|Interleave|Filter|Batch)|MapAndBatch|LegacyParallelInterleave)"
+_SERIAL: Final = r"^Map(?:V\d+)?$"
+_SEVERAL: Final = 2
+
+
+TF_FUNCTION_CALLS_PER_STEP = Metric(
+    "tf_function_calls_per_step",
+    "number",
+    "Calls of tf.functions per step.",
+    "host ranges with a tf_function_call in the used steps / steps",
+)
+JITTED_CALLS_PER_STEP = Metric(
+    "jitted_calls_per_step",
+    "number",
+    "Calls of jitted functions per step; jnp's own functions are jitted too.",
+    "host ranges PjitFunction(...) in the used steps / steps",
+)
+TF_DATA_PREFETCHES = Metric(
+    "tf_data_prefetches",
+    "count",
+    "Iterators of tf.data that prefetch, in all pipelines.",
+    "iterators whose transformation is Prefetch",
+)
+TF_DATA_PARALLEL_MAPS = Metric(
+    "tf_data_parallel_maps",
+    "count",
+    "Transformations of tf.data that run several calls at once.",
+    "iterators called Parallel* or MapAndBatch whose recorded parallelism is above 1",
+)
+TF_DATA_SERIAL_MAPS = Metric(
+    "tf_data_serial_maps",
+    "count",
+    "Maps of tf.data that run one call at a time.",
+    "iterators called Map, and those that could run several calls at once but run one",
+)
+_PIPELINE: Final = (TF_DATA_PREFETCHES, TF_DATA_PARALLEL_MAPS, TF_DATA_SERIAL_MAPS)
+
+
+@measures(TF_FUNCTION_CALLS_PER_STEP, JITTED_CALLS_PER_STEP)
+def functions(view: DeviceView) -> Mapping[Metric, Value]:
+    """Calls of compiled functions."""
+    if not view.total_ns:
+        return {}
+    framework, steps = view.process.get("framework"), max(1, view.steps.height)
+    host = view.used_host
+    return {
+        TF_FUNCTION_CALLS_PER_STEP: host.filter(matches(_CALL, "details")).height / steps
+        if framework == "tensorflow"
+        else Missing("tensorflow_only"),
+        JITTED_CALLS_PER_STEP: host.filter(matches(_JIT)).height / steps if framework == "jax" else Missing("jax_only"),
+    }
+
+
+@measures(*_PIPELINE)
+def pipelines(view: DeviceView) -> Mapping[Metric, Value]:
+    """What the tree of tf.data's iterators holds."""
+    rows = view.once(iterators)
+    if not rows.height:
+        return dict.fromkeys(_PIPELINE, Missing("no_tf_data"))
+    transformation, at_once = pl.col("transformation"), pl.col("parallelism").fill_null(1) >= _SEVERAL
+    able = transformation.str.contains(_PARALLEL)
+    tests = (
+        transformation.str.contains(_AHEAD),
+        able & at_once,
+        transformation.str.contains(_SERIAL) | (able & ~at_once),
+    )
+    return {metric: rows.filter(test).height for metric, test in zip(_PIPELINE, tests, strict=True)}

@@ -1,0 +1,114 @@
+"""What a job uses already, as names in its recording show it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from advisor.metrics.options import pytorch, xla
+from advisor.model.missing import Missing
+from tests.tables import Row, kernel, on_device, on_host, profile, step, view
+
+STEPS = [step(1, 0, 100), step(2, 100, 200)]
+
+
+def of_framework(framework: str, host: list[Row], device: list[Row] | None = None) -> Any:
+    seen = view(profile(device or [kernel(0, 90, 0)], host, STEPS))
+    seen.process.update({"framework": framework})
+    return seen
+
+
+def ops(*names: str) -> list[Row]:
+    return [on_host("op", at + 10 * i, at + 10 * i + 5, name=name) for at in (0, 100) for i, name in enumerate(names)]
+
+
+@pytest.mark.parametrize(
+    ("names", "calls"),
+    [
+        (["aten::mm"], 0),
+        (["Torch-Compiled Region: 0/0", "CompiledFunction"], 1),
+        (["CompiledFunction", "CompiledFunctionBackward"], 1),
+        (["## Call CompiledFxGraph fabc ##"], 1),
+    ],
+)
+def test_compiled_regions_are_counted_once_each(names: list[str], calls: float):
+    values = pytorch.uses(of_framework("pytorch", ops(*names)))
+    assert values[pytorch.COMPILED_CALLS_PER_STEP] == calls
+
+
+def test_kernels_of_inductor_show_compiled_code_where_no_region_was_recorded():
+    device = [kernel(0, 20, 0, name="triton_poi_fused_add_0"), kernel(20, 40, 20, name="triton_softmax_of_mine")]
+    values = pytorch.uses(of_framework("pytorch", ops("aten::mm"), device))
+    assert values[pytorch.COMPILED_CALLS_PER_STEP] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("names", "form"),
+    [
+        (["aten::mm"], "none"),
+        (["Optimizer.step#Adam.step", "aten::add_"], "loop"),
+        (["Optimizer.step#Adam.step", "aten::_foreach_add_"], "foreach"),
+        (["Optimizer.step#Adam.step", "aten::_fused_adamw_"], "fused"),
+        (["aten::_foreach_norm", "Optimizer.step#Adam.step", "aten::add_"], "loop"),  # the gradients are clipped
+    ],
+)
+def test_the_optimizer_s_form_is_told_by_its_ops(names: list[str], form: str):
+    assert pytorch.uses(of_framework("pytorch", ops(*names)))[pytorch.OPTIMIZER_FORM] == form
+
+
+def test_where_no_op_was_recorded_nothing_is_known_to_be_unused():
+    values = pytorch.uses(of_framework("pytorch", [on_host("annotation", 0, 10)]))
+    assert set(values.values()) == {Missing("no_host_op")}
+    assert set(pytorch.uses(of_framework("jax", ops("aten::mm"))).values()) == {Missing("pytorch_only")}
+
+
+def test_graphs_are_counted_where_calls_were_recorded():
+    calls = [on_host("runtime", at, at + 5, name="cudaGraphLaunch") for at in (0, 100)]
+    assert pytorch.graphs(of_framework("cuda", calls))[pytorch.GRAPH_LAUNCHES_PER_STEP] == 1
+    assert pytorch.graphs(of_framework("cuda", []))[pytorch.GRAPH_LAUNCHES_PER_STEP] == 0  # of the kernel alone
+    nothing = view(profile([kernel(0, 90)], [], STEPS))
+    assert isinstance(pytorch.graphs(nothing)[pytorch.GRAPH_LAUNCHES_PER_STEP], Missing)
+
+
+def iterator(path: str, parallelism: int | None = None) -> Row:
+    details = None if parallelism is None else f'{{"parallelism":{parallelism}}}'
+    return on_host("pipeline", 10, 20, name=f"Iterator::{path}", details=details)
+
+
+@pytest.mark.parametrize(
+    ("rows", "counts"),
+    [
+        ([iterator("Root::Map")], (0, 0, 1)),
+        ([iterator("Root::Prefetch"), iterator("Root::Prefetch::ParallelMapV2", 8)], (1, 1, 0)),
+        ([iterator("Root::MapAndBatch", 1)], (0, 0, 1)),
+        ([iterator("Root::Batch")], (0, 0, 0)),
+    ],
+)
+def test_the_tree_of_iterators_shows_prefetching_and_parallel_maps(rows: list[Row], counts: tuple[int, int, int]):
+    values = xla.pipelines(of_framework("tensorflow", rows))
+    metrics = (xla.TF_DATA_PREFETCHES, xla.TF_DATA_PARALLEL_MAPS, xla.TF_DATA_SERIAL_MAPS)
+    assert tuple(values[metric] for metric in metrics) == counts
+
+
+def test_without_tf_data_nothing_of_it_is_known():
+    assert set(xla.pipelines(of_framework("jax", [])).values()) == {Missing("no_tf_data")}
+
+
+def test_calls_of_functions_are_per_step():
+    calls = ops("PjitFunction(train_step)", "PjitFunction(add)")
+    assert xla.functions(of_framework("jax", calls))[xla.JITTED_CALLS_PER_STEP] == 2
+    assert xla.functions(of_framework("jax", calls))[xla.TF_FUNCTION_CALLS_PER_STEP] == Missing("tensorflow_only")
+
+
+def test_the_part_of_the_reductions_in_sixteen_bits_is_of_their_bytes():
+    made = {"op": "all_reduce", "worker": 0, "group": "0"}
+    calls = [made | {"dtype": "BFloat16", "bytes": 30}, made | {"dtype": "Float", "bytes": 10}]
+    calls += [made | {"op": "all_gather", "dtype": "BFloat16", "bytes": 500}, made | {"dtype": None, "bytes": 7}]
+    ops = [on_device("collective", 10 * at, 10 * at + 5) for at in range(len(calls))]
+    rows = [call | {"device_op": number} for number, call in enumerate(calls)]
+    shares = pytorch.reductions(view(profile(ops, [], STEPS, collectives=rows)))
+    assert shares[pytorch.SIXTEEN_BIT_REDUCTION_SHARE] == pytest.approx(0.75)
+    assert pytorch.reductions(of_framework("pytorch", []))[pytorch.SIXTEEN_BIT_REDUCTION_SHARE] == Missing(
+        "no_reductions"
+    )
