@@ -116,7 +116,11 @@ def fleet_ingest(
         typer.echo(
             f"advisor: `advisor fleet runs --store {target.uri}` says why of each that is no checked run", err=True
         )
-    also = [(done.relabelled, "with changed labels"), (done.gone, "gone meanwhile")]
+    also = [
+        (done.relabelled, "with changed labels"),
+        (done.pruned, "of weeks that were pruned"),
+        (done.gone, "gone meanwhile"),
+    ]
     typer.echo(
         f"{count(done.recordings, 'recording')}: {done.known:,} known, {done.added:,} added"
         + (f" ({count(done.runs, 'run')})" if done.added else "")
@@ -307,7 +311,7 @@ def fleet_prune(
     every_week: Annotated[bool, typer.Option("--every-week", help="Go on even if no week is left.")] = False,
     option: StoreOptions = None,
 ) -> None:
-    """Forget the weeks before one; what is forgotten is read again where its profiles are still there."""
+    """Forget the weeks before one; ingests leave them out until a prune names an earlier week."""
     from advisor.errors import UsageError
     from advisor.fleet.labels import monday_of
     from advisor.fleet.store import existing, opened
@@ -324,7 +328,7 @@ def fleet_prune(
     if weeks and weeks[-1] == max(target.weeks()) and not every_week:
         raise UsageError(f"--before {before}: that is every week ({which}); give --every-week if it is meant")
     target.prune(before)
-    typer.echo(f"forgot {which}")
+    typer.echo(f"forgot {which}; ingests leave out what started before {before}")
 
 
 def _settings(path: Path | None, near: list[str]) -> Config:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from advisor.errors import UsageError
+from advisor.text import lapse
 
 if TYPE_CHECKING:
     from advisor.config import Config
@@ -27,6 +29,7 @@ _Choice = TypeVar("_Choice", bound=str)
 
 _LITTLE_BYTES = 4 << 20  # as stored: up to 80 MB of a gzipped trace's text
 _MANY_FILES = 256
+_LINE_S = 30.0
 
 ConfigPath = Annotated[
     Path | None, typer.Option("--config", help="advisor.yaml to use; by default the nearest at or above this folder.")
@@ -164,9 +167,9 @@ def progress_of_files() -> Iterator[Progress]:
 
 @contextmanager
 def progress_of_runs() -> Iterator[RunProgress]:
-    """A bar that counts runs, on standard error; nothing where that is no terminal."""
+    """A bar that counts runs, on standard error; a line now and then where that is no terminal."""
     if not sys.stderr.isatty():
-        yield lambda _: lambda _: None
+        yield lines_of_runs
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
@@ -181,3 +184,18 @@ def progress_of_runs() -> Iterator[RunProgress]:
             return lambda count: bar.advance(task, count)
 
         yield started
+
+
+def lines_of_runs(runs: int) -> Callable[[int], object]:
+    """Writes how many of the runs are done every half a minute, for a log."""
+    done, start = 0, time.monotonic()
+    last = start
+
+    def advance(count: int) -> None:
+        nonlocal done, last
+        done, now = done + count, time.monotonic()
+        if now - last >= _LINE_S and done < runs:
+            last, left = now, (now - start) / done * (runs - done)
+            typer.echo(f"advisor: {done:,} of {runs:,} runs, about {lapse(left * 1e9)} left", err=True)
+
+    return advance

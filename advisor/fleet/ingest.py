@@ -18,7 +18,7 @@ from advisor.errors import NoRuns
 from advisor.fleet.engines import Engine, Killed, Progress, each, silent
 from advisor.fleet.examine import Done, bad_rows, examine
 from advisor.fleet.labels import week_of
-from advisor.fleet.recordings import Job, Settings, above, recordings, unread
+from advisor.fleet.recordings import Job, Recordings, Settings, above, recordings, unread
 from advisor.fleet.rows import Row
 from advisor.fleet.store import TABLES, UNPROFILED, Store, frame
 from advisor.inputs.discover import Recording, discover
@@ -40,8 +40,9 @@ class Ingested:
     """What an ingest did.
 
     `recordings` are those `known` (in the store before, or copies), `added`, `relabelled` (in the store before, with
-    other labels) and `gone` together. Of them, `unread` cannot be read, `partly` only in part, whenever that was found
-    out. `runs` and `unreadable` are the rows that are new: of runs that were checked, and of files that could not be.
+    other labels), `pruned` (of weeks that `prune` forgot) and `gone` together. Of them, `unread` cannot be read,
+    `partly` only in part, whenever that was found out. `runs` and `unreadable` are the rows that are new: of runs that
+    were checked, and of files that could not be.
     """
 
     recordings: int = 0
@@ -49,6 +50,7 @@ class Ingested:
     added: int = 0
     runs: int = 0
     relabelled: int = 0
+    pruned: int = 0
     unread: int = 0
     partly: int = 0
     unreadable: int = 0
@@ -94,8 +96,8 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     sources, rejected = discover(places, all_runs=True)
     sources = [replace(source, name=_name(source, places)) for source in sources]
     rejected = [file for file in rejected if file.path not in places or listing(file.path) is None]
-    there = recordings(sources, rejected, settings, labels or {}, places)
-    if not (sources or rejected or there.bare):
+    there, pruned = _since(store.horizon(), recordings(sources, rejected, settings, labels or {}, places))
+    if not (sources or rejected or there.bare or pruned):
         raise NoRuns(f"{', '.join(roots)}: no profile there; give a folder of recordings")
     earlier = _earlier(store, [*there.jobs, *there.bad, *there.bare])
     known = set(earlier.filter(~_RETRIED)["fingerprint"])
@@ -126,11 +128,12 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
         raise
     writer.close()
     return Ingested(
-        recordings=len(there.jobs) + len(there.bad) + there.gone,
+        recordings=len(there.jobs) + len(there.bad) + there.gone + pruned,
         known=len(skipped) + len(writer.copies),
         added=writer.counts["added"],
         runs=writer.counts["checked"],
         relabelled=writer.counts["relabelled"],
+        pruned=pruned,
         unread=before["unread"] + writer.counts["unread"],
         partly=before["partly"] + writer.counts["partly"],
         unreadable=sum(writer.counts[status] for status in _UNCHECKED),
@@ -139,6 +142,16 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
         bytes=sum(job.bytes for job in fresh),
         notes=(*notes, *writer.on_copies()),
     )
+
+
+def _since(week: str, there: Recordings) -> tuple[Recordings, int]:
+    """The recordings of this week and later ones, and how many earlier ones there are."""
+
+    def recent(jobs: Sequence[Job]) -> tuple[Job, ...]:
+        return tuple(job for job in jobs if week_of(job.started) >= week)
+
+    since = replace(there, jobs=recent(there.jobs), bad=recent(there.bad), bare=recent(there.bare))
+    return since, len(there.jobs) + len(there.bad) - len(since.jobs) - len(since.bad)
 
 
 class _Writer:

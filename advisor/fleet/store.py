@@ -117,6 +117,7 @@ _LATER: Final = frozenset({"drawings"})  # stores of earlier versions have none
 
 KEEP_DAYS: Final = 7
 _APP: Final = "gpu-advisor"
+_HORIZON: Final = "gpu-advisor.first-week"  # a property of the table of runs
 _TRIES: Final = 60
 _WAIT_S: Final = 0.5
 _TOGETHER: Final = {"drawings": 32, "reports": 128}  # rows: few large texts are unpacked to get at one
@@ -284,14 +285,31 @@ class Store:
     def prune(self, before: str) -> int:
         """Forget the weeks before this one; their files go with a `compact` some days later.
 
+        The store remembers the week, so that no ingest brings back what was forgotten.
+
         Returns:
             Rows of `runs` that were removed.
         """
         old = f"{WEEK} < '{before}'"
+        self._retried(partial(self._remember, before))
         forgotten = self.before(before)["rows"].sum()
         for name in reversed(TABLES):  # what counts goes first
             self._replace(name, pl.DataFrame(schema=SCHEMAS[name]), old)
         return int(forgotten)
+
+    def horizon(self) -> str:
+        """The first week that the last `prune` left; empty where there was none.
+
+        Raises:
+            StoreError: the store cannot be reached.
+        """
+        with self._reaching("runs"):
+            table = self._open("runs")
+            return table.metadata().configuration.get(_HORIZON, "") if table else ""
+
+    def _remember(self, week: str) -> None:
+        if (table := self._open("runs")) is not None:
+            table.alter.set_table_properties({_HORIZON: week}, raise_if_not_exists=False)
 
     def _replace(self, name: str, rows: pl.DataFrame, predicate: str) -> None:
         self._retried(partial(self._overwrite, name, rows, predicate))

@@ -140,7 +140,8 @@ def _prose(value: str) -> Markup:
 
 def _unbroken(words: str) -> Markup:
     """Escaped text whose intervals stay on one line."""
-    return Markup(_INTERVAL.sub(r'<span class="interval">\g<0></span>', escape(words)))  # noqa: S704 - digits alone
+    # a plain string: `sub` joins with the type of its subject, and Markup would escape the spans
+    return Markup(_INTERVAL.sub(r'<span class="interval">\g<0></span>', str(escape(words))))  # noqa: S704 - digits alone
 
 
 def _code(value: str) -> Markup:

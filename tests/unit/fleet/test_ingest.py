@@ -11,6 +11,7 @@ import deltalake
 import polars as pl
 import pytest
 
+from advisor.cli.output import progress_of_runs
 from advisor.config import Config
 from advisor.errors import NoRuns, ReadError, UsageError
 from advisor.fleet import examine as room
@@ -39,7 +40,7 @@ def root(tmp_path: Path) -> Path:
 
 def taken(root, store, **options):
     done = ingest([str(root)], store, Here(), today=TODAY, **options)
-    assert done.known + done.added + done.relabelled + done.gone == done.recordings
+    assert done.known + done.added + done.relabelled + done.pruned + done.gone == done.recordings
     return done
 
 
@@ -414,6 +415,24 @@ def test_a_recording_elsewhere_is_fetched_once(root, store, monkeypatch):
         f"{job}/rank0.pt.trace.json": 1 for job in "abc"
     }
     assert set(rows(store).filter(status="checked")["path"]) == {"memory://fleet-once/a", "memory://fleet-once/b"}
+
+
+def test_what_prune_forgot_stays_out_until_a_prune_names_an_earlier_week(root, store):
+    taken(root, store)
+    store.prune("2026-W48")
+    assert (store.weeks(), store.horizon()) == ([], "2026-W48")
+    assert (taken(root, store).pruned, store.weeks()) == (3, [])
+    store.prune("2026-W47")
+    assert (taken(root, store).added, store.weeks()) == (3, ["2026-W47"])
+
+
+def test_a_log_gets_a_line_now_and_then(monkeypatch, capsys):
+    monkeypatch.setattr("time.monotonic", iter([0.0, 10.0, 60.0, 61.0, 120.0]).__next__)
+    with progress_of_runs() as progress:
+        advance = progress(4)
+    for _ in range(4):
+        advance(1)
+    assert capsys.readouterr().err == "advisor: 2 of 4 runs, about 1 min left\n"
 
 
 def test_ctrl_c_keeps_what_is_done(root, store):

@@ -97,6 +97,12 @@ def test_the_page_tells_what_counts():
         assert told in text
 
 
+def test_an_interval_stays_on_one_line_and_hides_no_markup():
+    made = drawn(report(changed(RESNET, verdict="between 19\N{EN DASH}21 ms & <b>")), "html")
+    assert '<span class="interval">19\N{EN DASH}21</span>\N{NO-BREAK SPACE}ms &amp; &lt;b&gt;' in made
+    assert "&lt;span" not in made
+
+
 def test_severity_is_told_by_a_word_and_a_shape():
     made = pages.page("many-workers")
     for severity, shape in {"medium": "<path", "low": "<circle"}.items():
