@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from console import transcript
 from typer.testing import CliRunner
 
 import advisor
@@ -54,6 +55,7 @@ def pages() -> dict[Path, str]:
     made[HERE / "accounting.md"] = accounting_page()
     made[HERE / "usage.md"] = usage_page()
     made[HERE / "python.md"] = python_page()
+    made[HERE / "tutorial.md"] = transcript((HERE / "tutorial.md").read_text("utf-8"))
     made[SKILL / "commands.md"] = skill_commands()
     made[SKILL / "rules.md"] = skill_rules(rules.values())
     return made

@@ -183,6 +183,7 @@ def excerpt(
 
     from advisor.engine import excerpt as cut
     from advisor.options import Options
+    from advisor.text import count, ns
 
     if not output.name.lower().endswith((".json", ".json.gz")):
         raise UsageError(f"-o {output}: a trace ends in .json or .json.gz")
@@ -191,6 +192,11 @@ def excerpt(
     write(output, gzip.compress(trace, mtime=0) if output.suffix.lower() == ".gz" else trace)
     if note := content["advisor"].get("note"):
         typer.echo(f"advisor: {note}", err=True)
+    events, length = len(content["traceEvents"]), ns(content["advisor"]["dur_ns"])
+    typer.echo(
+        f"wrote {output}: {length} of the recording, {count(events, 'event')}. Open it in https://ui.perfetto.dev"
+        ' ("Open trace file"; it stays on your machine) or chrome://tracing.'
+    )
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,8 @@ import typer
 
 from advisor.cli.output import ConfigPath, config_of
 from advisor.errors import UsageError
+
+_WIDEST = 100  # columns: longer lines are hard to read
 
 rules_app = typer.Typer(no_args_is_help=True, help="The rule book: list, show and test rules.")
 metrics_app = typer.Typer(no_args_is_help=True, help="The metrics that rules can use.")
@@ -32,7 +35,7 @@ def rules_show(rule_id: Annotated[str, typer.Argument(metavar="ID")], config: Co
     book = rule_book(config_of(config))
     if rule_id not in book:
         raise UsageError(f"no rule is called {rule_id!r}; `advisor rules list` names them all")
-    typer.echo(rule_page(book[rule_id]), nl=False)
+    _page(rule_page(book[rule_id]))
 
 
 @rules_app.command("test")
@@ -78,4 +81,16 @@ def metrics_show(name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
         name = f"{name}_share"  # a part of the step, as savings name it
     if name not in METRICS:
         raise UsageError(f"no metric is called {name!r}; `advisor metrics list` names them all")
-    typer.echo(metric_entry(METRICS[name]), nl=False)
+    _page(metric_entry(METRICS[name]))
+
+
+def _page(markdown: str) -> None:
+    """Draws a page on a terminal; anything else gets its Markdown."""
+    if not sys.stdout.isatty():
+        typer.echo(markdown, nl=False)
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console()
+    console.print(Markdown(markdown), width=min(console.width, _WIDEST))

@@ -195,7 +195,7 @@ def lines_of_runs(runs: int) -> Callable[[int], object]:
         nonlocal done, last
         done, now = done + count, time.monotonic()
         if now - last >= _LINE_S and done < runs:
-            last, left = now, (now - start) / done * (runs - done)
-            typer.echo(f"advisor: {done:,} of {runs:,} runs, about {lapse(left * 1e9)} left", err=True)
+            last, rest = now, (now - start) / done * (runs - done)
+            typer.echo(f"advisor: {done:,} of {runs:,} runs, about {lapse(rest * 1e9)} left", err=True)
 
     return advance

@@ -18,7 +18,7 @@ def job_findings(findings: pl.DataFrame, past: pl.DataFrame) -> Iterator[JobFind
     grouped = (
         findings.group_by("job_key", "rule")
         .agg(
-            *(pl.col(name).get(best) for name in ("title", "team", "owner", "says", "run_id")),
+            *(pl.col(name).get(best) for name in ("title", "team", "owner", "says", "fix", "run_id")),
             severity=pl.col("severity").get(pl.col("grave").arg_min()),
             runs=pl.col("run_id").n_unique(),
             low=pl.col("low").sum(),
@@ -37,6 +37,7 @@ def job_findings(findings: pl.DataFrame, past: pl.DataFrame) -> Iterator[JobFind
             status="suppressed" if row["silent"] else "persisting" if weeks else "new",
             weeks=weeks + 1,
             says=row["says"] or "",
+            fix=row["fix"] or "",
             reason=row["reason"] if row["silent"] else None,
             **only(
                 row, "rule", "title", "team", "owner", "severity", "runs", "low", "high", "expected", "money", "run_id"
@@ -131,6 +132,7 @@ def fixed_findings(gone: pl.DataFrame) -> Iterator[JobFinding]:
             expected=0.0,
             money=None,
             says="",
+            fix="",
             reason=None,
             **only(row, "rule", "title", "team", "owner", "severity", "run_id"),
         )
@@ -155,7 +157,7 @@ def realised(gone: pl.DataFrame, runs: pl.DataFrame, earlier: pl.DataFrame) -> t
             after_ms=row["step_ms"],
             runs=row["number"],
             runs_before=row["number_before"],
-            **only(row, "team", "titles", "low", "high", "run_id"),
+            **only(row, "team", "titles", "low", "high", "hours", "run_id"),
         )
         for row in both.to_dicts()
     )

@@ -10,12 +10,14 @@ import polars as pl
 
 from advisor.comparing.significance import contrast
 from advisor.fleet.columns import HOURS, LIKE, only
-from advisor.model.week import Change, Trend
+from advisor.model.week import Change, Shift, Trend
 from advisor.vocabulary import CATEGORIES
 
 _LEAST_CHANGE: Final = 0.05  # of the step time, as `advisor compare` has it
 _LEAST_RUNS: Final = 5  # a side; fewer come out in order by chance too often
 _MOST_COMPARED: Final = 50  # jobs with the most GPU-hours at stake that are tested
+_MOST_SHIFTS: Final = 5
+_LEAST_SHIFT: Final = 0.0005  # of 1: what is shown as 0.1 points
 
 
 def changes(runs: pl.DataFrame, earlier: pl.DataFrame) -> tuple[tuple[Change, ...], tuple[Change, ...], int]:
@@ -71,4 +73,45 @@ def trend(runs: pl.DataFrame) -> tuple[Trend, ...]:
             **only(row, "week", "runs", "paid", "busy", "wasted", "unknown"),
         )
         for row in grouped.sort("week").to_dicts()
+    )
+
+
+def shifts(runs: pl.DataFrame, earlier: pl.DataFrame) -> tuple[Shift, ...]:
+    """The jobs that moved the fleet's busy share most since the last week with runs."""
+    then = _busy_hours(earlier.filter(pl.col("week") == pl.col("week").max()))
+    now = _busy_hours(runs)
+    busy, known = (float(then[name].sum()) for name in ("busy", "hours"))
+    if not known or not now["hours"].sum():
+        return ()
+    fleet = busy / known
+    both = now.join(then, on="job_key", how="full", coalesce=True, suffix="_before").with_columns(
+        pl.col("hours", "hours_before", "busy", "busy_before").fill_null(0.0)
+    )
+    parts = [
+        (pl.col(f"busy{week}") - fleet * pl.col(f"hours{week}")) / pl.col(f"hours{week}").sum()
+        for week in ("", "_before")
+    ]
+    ranked = both.with_columns(points=parts[0] - parts[1]).sort(
+        pl.col("points").abs(), "job_key", descending=[True, False]
+    )
+    most = ranked.filter(pl.col("points").abs() >= _LEAST_SHIFT).head(_MOST_SHIFTS)
+    return tuple(
+        Shift(
+            job=row["job_key"],
+            team=row["team"] or row["team_before"],
+            busy_before=row["busy_before"] / row["hours_before"] if row["hours_before"] else None,
+            busy=row["busy"] / row["hours"] if row["hours"] else None,
+            **only(row, "hours_before", "hours", "points", "run_id"),
+        )
+        for row in most.to_dicts()
+    )
+
+
+def _busy_hours(runs: pl.DataFrame) -> pl.DataFrame:
+    """Per job the hours of which it is known whether the devices worked, and those in which they did."""
+    known = runs.filter(pl.col("busy_share").is_not_null())
+    return known.group_by("job_key").agg(
+        pl.col("team", "run_id").first(),
+        pl.col("hours").sum(),
+        busy=(pl.col("hours") * pl.col("busy_share")).sum(),
     )

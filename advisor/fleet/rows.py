@@ -229,6 +229,7 @@ def _findings(run: Run) -> Iterator[Row]:
             "worker": f.scope.told_of,
             "workers": list(f.scope.workers),
             "says": f.says,
+            "fix": f.fixes[0].do if f.fixes else None,
         }
     for quiet in run.suppressed:
         yield {"rule": quiet.rule, "title": quiet.title, "severity": quiet.severity, "suppressed": quiet.reason}

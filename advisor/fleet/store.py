@@ -96,6 +96,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "worker": pl.Int64,  # that it is told of
         "workers": pl.List(pl.Int64),
         "says": pl.String,
+        "fix": pl.String,  # the first for its framework
         "suppressed": pl.String,  # why; null where it is not
     },
     "workers": {

@@ -15,7 +15,7 @@ from advisor.config import Fleet
 from advisor.errors import NoRuns
 from advisor.fleet.columns import HOURS, LIKE, only, sum_of
 from advisor.fleet.findings import by_worth, fixed, fixed_findings, job_findings, realised, rule_totals
-from advisor.fleet.history import changes, trend
+from advisor.fleet.history import changes, shifts, trend
 from advisor.fleet.labels import monday_of, weeks_before
 from advisor.fleet.store import UNPROFILED, Store
 from advisor.model.report import SEVERITIES
@@ -61,7 +61,7 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | 
     earlier = store.collect(
         _priced(store.scan("runs", before), fleet)
         .filter(pl.col("status") == "checked")
-        .select("week", "run_id", *LIKE, "step_ms", "hours", "busy_share", "breakdown")
+        .select("week", "run_id", *LIKE, "team", "step_ms", "hours", "busy_share", "breakdown")
     )
     fired = store.collect(
         store.scan("findings", before).select("run_id", "rule", "title", "severity", "low_share", "high_share")
@@ -89,6 +89,7 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | 
         too_few_to_compare=too_few,
         repeats=_repeats(store, week, findings, runs),
         trend=trend(pl.concat([earlier, runs.select(earlier.columns)])),
+        shifts=shifts(runs, earlier),
         realised=realised(gone, runs, earlier),
         coverage=_coverage(rows, fleet, rules),
     )

@@ -95,6 +95,7 @@ class JobFinding(_Frozen):
     expected: float
     money: float | None
     says: str
+    fix: str
     reason: str | None
     run_id: str
 
@@ -174,12 +175,30 @@ class Trend(_Frozen):
     shares: Mapping[str, float]
 
 
+class Shift(_Frozen):
+    """A job's part in how the busy share of the fleet changed since the week before; all jobs' parts add up to it.
+
+    `points` is that part, of 1: the hours by which the job is busier than the fleet was, as a share of all hours, now
+    less then. A job of the fleet's own busy share moves nothing, however many its hours. Hours of which it is unknown
+    whether the devices worked count in neither week. `busy` and `busy_before` are null in a week without the job.
+    """
+
+    job: str
+    team: str | None
+    busy_before: float | None
+    busy: float | None
+    hours_before: float
+    hours: float
+    points: float
+    run_id: str | None
+
+
 class Realised(_Frozen):
     """A job whose findings were fixed: what they promised of its step together, and what it got shorter by, as shares.
 
     `before_ms` and `after_ms` are medians over the runs' typical steps: of the week that last had the findings, and of
     this one, on the same kind and number of GPUs. `brought` are the GPU-hours that this week's runs of the job would
-    have taken more at the step of before.
+    have taken more at the step of before; `hours` are those that they took.
     """
 
     job: str
@@ -189,6 +208,7 @@ class Realised(_Frozen):
     high: float
     realised: float
     brought: float
+    hours: float
     before_ms: float
     after_ms: float
     runs: int
@@ -256,6 +276,7 @@ class Week(_Frozen):
     too_few_to_compare: int
     repeats: tuple[Repeat, ...]
     trend: tuple[Trend, ...]
+    shifts: tuple[Shift, ...]
     realised: tuple[Realised, ...]
     coverage: Coverage
 

@@ -201,6 +201,7 @@ class Table:
         heads: The columns, one per cell of a row.
         rows: The rows.
         none: What stands in the place of a table without rows.
+        extra: Rows that are only for a page that is narrowed to their group.
         few: How many rows the one screen shows; all where it is 0.
         more: What is written where rows are left out here; `{rows}` in it stands for how many.
         left_out: How many rows more are not among `rows`.
@@ -211,6 +212,7 @@ class Table:
     heads: tuple[Head, ...]
     rows: tuple[Row, ...]
     none: str = ""
+    extra: tuple[Row, ...] = ()
     few: int = 0
     more: str = "and {rows} more"
     left_out: int = 0
@@ -383,6 +385,14 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
+class Group:
+    """A team that a page can be narrowed to, with its verdict."""
+
+    name: str
+    headline: str
+
+
+@dataclass(frozen=True, slots=True)
 class Article:
     """A verdict and what is behind it: a run of a report, a comparison, a week.
 
@@ -404,7 +414,7 @@ class Article:
     sections: tuple[Section, ...]
     beside: str = ""
     tone: Tone = "strong"
-    groups: tuple[str, ...] = ()
+    groups: tuple[Group, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from advisor.model.week import Hours
@@ -11,6 +12,7 @@ DASH: Final = "\N{EN DASH}"
 """What stands in the place of a number that is none."""
 
 _NO_LABEL: Final = "(no label)"
+_UNITS: Final = (("GPU-h", 1.0), ("GPU-min", 60.0), ("GPU-s", 3600.0))
 
 
 def label(name: str | None) -> str:
@@ -23,6 +25,27 @@ def gpu_hours(hours: float) -> str:
     if not hours or hours >= 0.1:  # noqa: PLR2004 - a smaller decimal hour says little
         return f"{number(hours)} GPU-h"
     return f"{number(hours * 60)} GPU-min" if hours >= 1 / 60 else f"{number(hours * 3600)} GPU-s"
+
+
+def hours_in(amounts: Sequence[float]) -> tuple[str, Callable[[float], str]]:
+    """The unit that suits the largest amount, and how to write all of them in it."""
+    most = max(amounts, default=0.0)
+    unit, times = next((unit, times) for unit, times in _UNITS if most * times >= 1 or unit == _UNITS[-1][0])
+    write = money_in([amount * times for amount in amounts])
+    return unit, lambda amount: write(amount * times)
+
+
+def money_in(amounts: Sequence[float]) -> Callable[[float], str]:
+    """How to write amounts that stand below one another: decimals as the largest needs them, none where all are whole.
+
+    A small amount is never written as none.
+    """
+    most = max(amounts, default=0.0)
+    decimals = 0 if most >= 100 else 1 if most >= 10 else 2  # noqa: PLR2004 - three digits of the largest
+    if all(amount == round(amount) for amount in amounts):
+        decimals = 0
+    least: float = 10**-decimals
+    return lambda amount: f"<{least:.{decimals}f}" if 0 < amount < least / 2 else f"{amount:,.{decimals}f}"
 
 
 def paid_word(hours: Hours) -> str:

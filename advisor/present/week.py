@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import accumulate
 
-from advisor.model.week import Coverage, Hours, Trend, Week
+from advisor.model.week import Coverage, Group, Hours, Trend, Week
 from advisor.present import document as doc
 from advisor.present.hours import amount, gpu_hours, join, label, money, paid_word, share, with_share
+from advisor.present.week_changes import actions, shifts
 from advisor.present.week_tables import sections
 from advisor.text import UNKNOWN, count, interval, listing, percent
 from advisor.vocabulary import CATEGORIES
@@ -15,22 +17,22 @@ from advisor.vocabulary import CATEGORIES
 
 def document(week: Week) -> doc.Document:
     """The week as a document."""
-    parts = (_totals(week), _trend(week), *sections(week), _basis(week))
+    parts = (_totals(week), actions(week), _trend(week), *sections(week), _basis(week))
     article = doc.Article(
         id="week",
         name=f"Week {week.week}",
         headline=headline(week),
         facts=(),
         sections=tuple(section for section in parts if section),
-        groups=tuple(sorted(label(group.name) for group in week.teams)),
+        groups=tuple(sorted((_group(group, week) for group in week.teams), key=lambda group: group.name)),
     )
     return doc.Document("week", article.headline, f"Fleet, {week.week}", week.advisor_version, (article,))
 
 
 def linked(week: Week) -> list[str]:
     """The ids of the runs that the tables lead to, each once."""
-    blocks = (block for section in sections(week) for block in section.blocks)
-    rows = (row for block in blocks if isinstance(block, doc.Table) for row in block.rows)
+    blocks = (block for article in document(week).articles for section in article.sections for block in section.blocks)
+    rows = (row for block in blocks if isinstance(block, doc.Table) for row in (*block.rows, *block.extra))
     return list(dict.fromkeys(cell.run for row in rows for cell in row.cells if cell.run))
 
 
@@ -44,9 +46,25 @@ def headline(week: Week) -> str:
         return f"{week.week}: no run could be read"
     if top is None or not top.expected:
         return f"{week.week}: no finding with a saving in {count(week.coverage.runs, 'run')}"
-    saving = f"{share(total.expected, total.paid)} ({gpu_hours(total.expected)})"
-    first = f"{top.title} ({gpu_hours(top.expected)} in {count(top.jobs, 'job')})"
-    return f"{week.week}: fixes save {saving} of the {gpu_hours(total.paid)} {paid_word(total)}. First: {first}"
+    return _verdict(week.week, total, top.title, top.expected, top.jobs)
+
+
+def _group(group: Group, week: Week) -> doc.Group:
+    """A team with the verdict of its runs."""
+    findings = [finding for finding in week.findings if finding.team == group.name and finding.expected > 0]
+    name, jobs = f"{week.week}, {label(group.name)}", Counter(finding.rule for finding in findings)
+    worth = {rule: sum(finding.expected for finding in findings if finding.rule == rule) for rule in jobs}
+    if not worth:
+        return doc.Group(label(group.name), f"{name}: no finding with a saving in {count(group.hours.runs, 'run')}")
+    rule = max(worth, key=worth.__getitem__)
+    title = next(finding.title for finding in findings if finding.rule == rule)
+    return doc.Group(label(group.name), _verdict(name, group.hours, title, worth[rule], jobs[rule]))
+
+
+def _verdict(name: str, hours: Hours, title: str, expected: float, jobs: int) -> str:  # the first rule's
+    saving = f"{share(hours.expected, hours.paid)} ({gpu_hours(hours.expected)})"
+    first = f"{title} ({gpu_hours(expected)} in {count(jobs, 'job')})"
+    return f"{name}: fixes save {saving} of the {gpu_hours(hours.paid)} {paid_word(hours)}. First: {first}"
 
 
 def facts(week: Week) -> list[str]:
@@ -136,7 +154,8 @@ def _trend(week: Week) -> doc.Section | None:
         return None
     lead = "One bar per week, this week last: the GPU-hours paid, by what the steps spend their time on."
     bars = doc.Bars(tuple(map(_bar, week.trend)))
-    return doc.Section("Where the GPU-hours go", (doc.Text(lead, "quiet"), bars), id="weeks")
+    blocks = (doc.Text(lead, "quiet"), bars, *shifts(week))
+    return doc.Section("Where the GPU-hours go, and what changed it", blocks, id="weeks")
 
 
 def _bar(trend: Trend) -> doc.Bar:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal, TypeAlias
 
 from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from advisor.text import UNIT_BLANK, plain, shortened
@@ -43,17 +46,34 @@ class Page:
 
     def add(self, *parts: Part, margin: int = 0, hang: int = 0, most: int | None = None) -> None:
         """One paragraph, wrapped; `hang` indents all but its first line, `most` is its greatest number of lines."""
-        paragraph = Text()
-        for part in parts:
-            text, style = (part, "") if isinstance(part, str) else part
-            paragraph.append(self._printable(text), style)
-        lines = list(paragraph.wrap(self._console, self.width - margin - hang))
+        lines = list(self._paragraph(parts).wrap(self._console, self.width - margin - hang))
         if most and len(lines) > most:
             lines = [*lines[: most - 1], self._cut(lines[most - 1], self.width - margin - hang)]
         for number, line in enumerate(lines):
             line.rstrip()
             indent = Text(" " * (margin + (hang if number else 0)))
             self._console.print(indent + line, soft_wrap=True)
+
+    def table(
+        self, heads: Sequence[tuple[str, bool]], rows: Iterable[Sequence[Sequence[Part]]], *, margin: int = 0
+    ) -> None:
+        """Columns under their heads (and whether they hold numbers); only text wraps in its column."""
+        grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+        for head, is_number in heads:
+            justify: Literal["left", "right"] = "right" if is_number else "left"
+            grid.add_column(Text(self._printable(head)), justify=justify, no_wrap=is_number, vertical="top")
+        for row in rows:
+            grid.add_row(*map(self._paragraph, row))
+        with self._console.capture() as capture:
+            self._console.print(Padding(grid, (0, 0, 0, margin)), width=self.width, soft_wrap=False)
+        self._out.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
+
+    def _paragraph(self, parts: Iterable[Part]) -> Text:
+        paragraph = Text()
+        for part in parts:
+            text, style = (part, "") if isinstance(part, str) else part
+            paragraph.append(self._printable(text), style)
+        return paragraph
 
     def code(self, text: str, margin: int) -> None:
         """Lines that keep their breaks and indentation."""

@@ -18,6 +18,7 @@ _MARGIN: Final = 3
 _DEEPEST: Final = 30  # columns that a line moves in
 _ROOMY: Final = 3  # so many findings have space between them and say all; of more, as many say one sentence
 _GAP: Final = 2  # columns between those of a table
+_NARROWEST: Final = 22  # columns of text that wraps
 _SAYS_NOTHING: Final = frozenset({"", "0", "\N{EN DASH}"})  # cells that a line of facts leaves out
 
 _STYLES: Final[dict[doc.Severity, str]] = {"high": "bold red", "medium": "bold yellow", "low": "bold blue"}
@@ -154,7 +155,7 @@ def _bars(page: Page, block: doc.Bars, _verbose: bool, _margin: int) -> None:  #
     if not block.bars:
         page.add(block.none)
         return
-    if all(segment.ms is None for segment in block.bars[0].segments) and block.legend:
+    if len(block.bars) == 1 and all(segment.ms is None for segment in block.bars[0].segments) and block.legend:
         page.add(block.bars[0].name)
     label = 2 + max(len(bar.name) for bar in block.bars) if len(block.bars) > 1 else 0
     for bar in block.bars:
@@ -203,22 +204,51 @@ def _strips(_page: Page, _block: doc.Strips, _verbose: bool, _margin: int) -> No
 
 
 def _table(page: Page, block: doc.Table, verbose: bool, margin: int) -> None:  # noqa: FBT001
-    """Columns as wide as their cells; the others in a line below the first where there is no room."""
+    """Columns as wide as their cells; where there is no room, text wraps in its column or stands in its own lines."""
     rows = block.rows if verbose or not block.few else block.rows[: block.few]
     if not rows:
         page.add(block.none, margin=margin)
         return
     columns = zip(block.heads, zip(*(row.cells for row in rows), strict=True), strict=True)
     widths = [max(len(head.text), *(len(cell.text) for cell in cells)) for head, cells in columns]
-    is_wide = sum(widths) + _GAP * len(widths) + margin + _MARGIN + 2 <= page.width
-    if is_wide:
-        glyph = "  " if any(row.category for row in rows) else ""
-        heads = _aligned(block.heads, [head.text for head in block.heads], widths)
-        page.add((f"{glyph}{heads}", "dim"), margin=margin + _MARGIN)
-    for row in rows:
-        (_row if is_wide else _narrow_row)(page, block, row, widths, margin + _MARGIN)
+    room = page.width - margin - _MARGIN
+    beside = max(len(_beside(row)) for row in rows)
+    if sum(widths) + _GAP * len(widths) + max(beside, 2) <= room:
+        _wide_rows(page, block, rows, widths, margin + _MARGIN)
+    elif chosen := _columns(block.heads, widths, room):
+        page.table(
+            [(block.heads[at].text, block.heads[at].is_number) for at in chosen],
+            ([_grid_cell(row, row.cells[at]) for at in chosen] for row in rows),
+            margin=margin + _MARGIN,
+        )
+    else:
+        for row in rows:
+            _narrow_row(page, block, row, margin + _MARGIN)
     if more := len(block.rows) - len(rows) + block.left_out:
         page.add(block.more.format(rows=f"{more:,}"), margin=margin + _MARGIN)
+
+
+def _columns(heads: Sequence[doc.Head], widths: Sequence[int], room: int) -> list[int]:
+    """The columns that there is room for if text wraps: those of the highest rank go first, the others never."""
+    least = [width if head.is_number else min(width, _NARROWEST) for head, width in zip(heads, widths, strict=True)]
+    chosen = list(range(len(heads)))
+    while sum(least[at] for at in chosen) + _GAP * len(chosen) > room:
+        if not heads[last := max(chosen, key=lambda at: heads[at].rank)].rank:
+            return []
+        chosen.remove(last)
+    return chosen
+
+
+def _grid_cell(row: doc.Row, cell: doc.Cell) -> list[Part]:
+    return [(cell.text, _TONES[row.tone]), (f"  {cell.beside}" if cell.beside else "", "dim")]
+
+
+def _wide_rows(page: Page, block: doc.Table, rows: Sequence[doc.Row], widths: Sequence[int], margin: int) -> None:
+    glyph = "  " if any(row.category for row in rows) else ""
+    heads = _aligned(block.heads, [head.text for head in block.heads], widths)
+    page.add((f"{glyph}{heads}", "dim"), margin=margin)
+    for row in rows:
+        _row(page, block, row, widths, margin)
 
 
 def _row(page: Page, block: doc.Table, row: doc.Row, widths: Sequence[int], margin: int) -> None:
@@ -235,7 +265,7 @@ def _aligned(heads: Sequence[doc.Head], texts: Sequence[str], widths: Sequence[i
     return (" " * _GAP).join(f"{text:>{width}}" if head.is_number else f"{text:{width}}" for head, text, width in cells)
 
 
-def _narrow_row(page: Page, block: doc.Table, row: doc.Row, _widths: Sequence[int], margin: int) -> None:
+def _narrow_row(page: Page, block: doc.Table, row: doc.Row, margin: int) -> None:
     """The first cell, and the others with their heads in a line below it."""
     glyph: list[Part] = [look(row.category), " "] if row.category else []
     first, *others = zip(block.heads, row.cells, strict=True)

@@ -73,7 +73,7 @@ def test_the_page_shows_text_as_text_and_links_its_runs(week):
     assert "<script>alert" not in page
     assert 'href="fleet-runs/a.html"' in page
     assert "default-src &#39;none&#39;" in page
-    assert "<option>speech</option>" in page
+    assert '<option data-headline="2026-W47, speech: ' in page
     assert 'data-team="vision"' in page
     assert not re.search(r"(?:src|href)=.https?:", page)
     assert ".html" not in page_of(week)
@@ -164,8 +164,8 @@ def test_a_column_without_a_word_is_left_out_but_never_the_first(tmp_path):
     rows = [run_row("a", expected_share=0.2, high_share=0.3, low_share=0.1, team=None)]
     made = weekly(stored(Store(str(tmp_path / "store")), runs=rows, findings=[finding_row("a")]), Fleet())
     heads = {id_: [head.text for head in table.heads] for id_, table in tables(made).items()}
-    assert heads["teams"] == ["Team", "Paid", "Busy", "Idle", "Saving", "Runs"]
-    assert heads["findings"] == ["Finding", "Job", "Status", "Saving", "Runs"]
+    assert heads["teams"] == ["Team", "Paid, GPU-h", "Busy, GPU-h", "Idle, GPU-h", "Busy, %", "Saves, GPU-h", "Runs"]
+    assert heads["findings"] == ["Finding", "Job", "Status", "Saves, GPU-h", "Runs"]
 
 
 def test_tables_for_a_chat_have_five_columns_and_none_that_is_empty(week):

@@ -114,6 +114,7 @@ def test_new_persisting_suppressed_and_fixed(store):
     (came,) = found.realised
     assert (came.job, came.low, came.high, came.before_ms, came.after_ms) == ("y", 0.1, 0.3, 10.0, 8.0)
     assert came.realised == pytest.approx(0.2)
+    assert came.hours == 100
     assert came.brought == pytest.approx(25)  # 100 hours at 8 ms would have been 125 at 10 ms
     assert came.kept
     assert "old-rule" not in [rule.rule for rule in found.rules]
@@ -146,7 +147,7 @@ def test_runs_whose_gpus_did_nothing_are_named_whether_or_not_there_is_a_fix(sto
     text = drawn(found, "markdown")
     assert "<summary>Most idle GPU-hours</summary>" in text
     (line,) = (line for line in text.splitlines() if line.startswith("| b | Top"))
-    assert line == "| b | Top | 80 GPU-h | 84 % | 100 GPU-h recorded |"  # of 95 in all
+    assert line == "| b | Top | 80.0 | 84 % | 100 GPU-h recorded |"  # of 95 in all
     assert "Most idle GPU-hours" in drawn(found, "html")
     assert linked(found)[:1] == ["b"]
 
@@ -237,6 +238,80 @@ def test_the_trend_is_weighed_with_gpu_hours(store):
     assert {name: share for name, share in now.shares.items() if share} == pytest.approx({"compute": 0.7, "other": 0.3})
 
 
+def test_what_moved_the_busy_share_adds_up_to_it(store):
+    def runs(week, **busy):
+        return [
+            run_row(f"{week}-{job}", job=job, week=week, gpu_hours=hours, busy_share=share)
+            for job, (hours, share) in busy.items()
+        ]
+
+    stored(
+        store,
+        runs=[
+            *runs(LAST, better=(100.0, 0.4), same=(100.0, 0.6), gone=(50.0, 0.2), dark=(70.0, None)),
+            *runs(WEEK, better=(100.0, 0.8), same=(200.0, 0.44), new=(100.0, 1.0)),
+        ],
+    )
+    found = weekly(store, Fleet())
+    before, now = 110 / 250, 268 / 400  # "same" is as busy as the fleet was: its growth moves nothing
+    moved = {
+        "better": (80 - 100 * before) / 400 - (40 - 100 * before) / 250,
+        "same": 0 - (60 - 100 * before) / 250,
+        "new": (100 - 100 * before) / 400,
+        "gone": 0 - (10 - 50 * before) / 250,
+    }
+    assert {shift.job: shift.points for shift in found.shifts} == pytest.approx(moved)
+    assert sum(moved.values()) == pytest.approx(now - before)
+    by_job = {shift.job: shift for shift in found.shifts}
+    assert (by_job["gone"].busy, by_job["gone"].hours, by_job["new"].busy_before) == (None, 0, None)
+    rows = {row.cells[0].text: [cell.text for cell in row.cells[1:]] for row in tables(found)["weeks"].rows}
+    assert rows["All jobs"] == ["44 %", "67 %", "250", "400", "+23.0"]
+    assert rows["new"] == ["\N{EN DASH}", "100 %", "0", "100", "+14.0"]
+    assert "Other jobs" not in rows  # these are all
+
+
+def test_three_actions_with_owner_and_money_and_those_of_each_team(store):
+    stored(
+        store,
+        runs=[
+            run_row(name, job=name, team=name[0], owner=f"owner of {name}", gpu_hours=100.0 * n)
+            for n, name in enumerate(("b1", "a1", "a2", "a3", "a4"), 1)
+        ],
+        findings=[finding_row(name, fix=f"Mend {name}. Then go on.") for name in ("b1", "a1", "a2", "a3", "a4")],
+    )
+    found = weekly(store, Fleet(prices={"a100": 2.0}))
+    table = tables(found)["actions"]
+    assert [head.text for head in table.heads] == ["Finding", "Job", "Owner", "Saves, GPU-h", "Worth, USD", "Range"]
+    cells = [[cell.text for cell in row.cells[1:5]] for row in table.rows]
+    assert cells == [
+        [name, f"owner of {name}", hours, worth]
+        for name, hours, worth in (("a4", "100", "200"), ("a3", "80", "160"), ("a2", "60", "120"))
+    ]
+    assert [row.cells[0].beside for row in table.rows] == ["Mend a4.", "Mend a3.", "Mend a2."]
+    assert table.rows[0].cells[0].run == "a4"
+    assert [(row.group, row.cells[1].text) for row in table.extra] == [("b", "b1")]
+    (article,) = document_of(found).articles
+    assert [group.name for group in article.groups] == ["a", "b"]
+    assert article.groups[1].headline == (
+        "2026-W47, b: fixes save 0 % (0 GPU-h) of the 100 GPU-h paid. First: Input-Bound (20 GPU-h in 1 job)"
+    )
+    page = drawn(found, "html")
+    assert page.count("data-extra hidden") == 1
+    assert "Mend b1." not in drawn(found, "terminal")
+
+
+def test_savings_by_finding_add_up(store):
+    stored(
+        store,
+        runs=[run_row("a", job="a"), run_row("b", job="b")],
+        findings=[finding_row("a"), finding_row("b", low=0.0, high=0.5), finding_row("a", "other", 0.1, 0.1)],
+    )
+    every, *rules = tables(weekly(store, Fleet()))["rules"].rows
+    assert [cell.text for cell in every.cells][:3] == ["All findings", "55", "20\N{EN DASH}90 GPU-h"]
+    assert [row.cells[1].text for row in rules] == ["45", "10"]
+    assert every.tone == "strong"
+
+
 def test_every_number_of_the_hours_has_the_same_whole(store):
     stored(
         store,
@@ -257,7 +332,8 @@ def test_every_number_of_the_hours_has_the_same_whole(store):
     )
     tiles = {figure.name: figure for figure in figures(found.total, found, all_teams=True)}
     assert (tiles["Busy"].value, tiles["Busy"].beside) == ("35 %", "70 GPU-h, 80 GPU-h idle, 50 GPU-h unknown")
-    assert [cell.text for cell in tables(found)["trend"].rows[0].cells][1:5] == ["35 %", "40 %", "25 %", "200 GPU-h"]
+    every, *_ = tables(found)["teams"].rows
+    assert [cell.text for cell in every.cells][:5] == ["All", "200", "70", "80", "50"]
 
 
 def test_a_run_without_gpus_is_not_said_to_lack_a_label(store):
@@ -275,10 +351,10 @@ def test_no_line_is_dropped_in_silence(store):
     )
     found = weekly(store, Fleet())
     made = tables(found)
-    assert (len(made["rules"].rows), len(made["unknown"].rows)) == (30, 50)
-    assert (len(made["teams"].rows), made["teams"].left_out) == (40, 5)
+    assert (len(made["rules"].rows), len(made["unknown"].rows)) == (31, 50)  # one is the sum
+    assert (len(made["teams"].rows), made["teams"].left_out) == (41, 5)
     text = drawn(found, "markdown")
-    assert [text.count(f"and {rest} more") for rest in (22, 42, 37)] == [2, 1, 1]  # rules and findings, untold, teams
+    assert [text.count(f"and {rest} more") for rest in (23, 22, 42, 38)] == [1] * 4  # rules, findings, untold, teams
     page = drawn(found, "html")
     assert "<summary>22 more</summary>" in page
     assert "<summary>42 more</summary>" in page
@@ -445,7 +521,8 @@ def test_files_of_a_report_lead_to_the_runs_and_leave_the_screen_short(store, ad
     (run_id,) = store.collect(store.scan("runs"))["run_id"]
     text = (tmp_path / "mail/fleet.md").read_text("utf-8")
     assert (
-        f"](<../www/fleet-runs/{run_id}.html>)" in text.partition("What to fix first")[2].partition("**Findings**")[0]
+        f"](<../www/fleet-runs/{run_id}.html>)"
+        in text.partition("Savings by finding")[2].partition("**Findings by job**")[0]
     )
     assert f'href="fleet-runs/{run_id}.html"' in (tmp_path / "www/fleet.html").read_text("utf-8")
     assert (tmp_path / f"www/fleet-runs/{run_id}.html").is_file()

@@ -98,7 +98,8 @@ def test_the_page_tells_what_counts():
 
 
 def test_an_interval_stays_on_one_line_and_hides_no_markup():
-    made = drawn(report(changed(RESNET, verdict="between 19\N{EN DASH}21 ms & <b>")), "html")
+    finding = changed(RESNET.findings[0], says="between 19\N{EN DASH}21 ms & <b>")
+    made = drawn(report(changed(RESNET, findings=(finding,))), "html")
     assert '<span class="interval">19\N{EN DASH}21</span>\N{NO-BREAK SPACE}ms &amp; &lt;b&gt;' in made
     assert "&lt;span" not in made
 

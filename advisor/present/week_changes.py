@@ -1,0 +1,187 @@
+"""What a fleet's Monday is about: what to do first, what changed where the GPU-hours go, what the last fixes saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from advisor.model.week import Change, JobFinding, Realised, Shift, Trend, Week
+from advisor.present import document as doc
+from advisor.present import week_columns as columns
+from advisor.present.hours import DASH, gpu_hours, label
+from advisor.present.verdict import first_sentence
+from advisor.text import UNKNOWN, count, interval, listing, ms, percent, percents
+
+ACTIONS: Final = 3
+"""How many findings stand above all others, of all jobs and of each team's."""
+
+
+# ------------------------------------------------------------------------------------------------------------ actions
+
+
+def actions(week: Week) -> doc.Section | None:
+    """The findings whose fixes save most: those of all jobs, and for a page of one team those of its jobs."""
+    worth = [finding for finding in week.findings if finding.expected > 0 and finding.status != "suppressed"]
+    first = worth[:ACTIONS]
+    others = [finding for finding in _of_each_team(worth) if finding not in first]
+    findings = [*first, *others]
+    table = columns.table(
+        [
+            columns.texts("Finding", (doc.Cell(f.title, run=f.run_id, beside=_do(f)) for f in findings)),
+            columns.texts("Job", (finding.job for finding in findings)),
+            columns.texts("Owner", map(_owner, findings)),
+            columns.savings("Saves", [finding.expected for finding in findings]),
+            columns.worth("Worth", [finding.money for finding in findings], week.prices.currency),
+            columns.Column("Range", [interval(f.low, f.high, gpu_hours) for f in findings]),
+        ],
+        groups=[label(finding.team) for finding in findings],
+        extra=len(others),
+    )
+    lead = "The fixes that save most. What they save is per week like this one. A link leads to the report of a run."
+    return columns.section("actions", "Do first", lead, table, is_grouped=True)
+
+
+def _of_each_team(findings: Sequence[JobFinding]) -> Iterator[JobFinding]:
+    for team in dict.fromkeys(finding.team for finding in findings):
+        yield from [finding for finding in findings if finding.team == team][:ACTIONS]
+
+
+def _do(finding: JobFinding) -> str:
+    return first_sentence(finding.fix) if finding.fix else f"[{finding.rule}]"
+
+
+def _owner(finding: JobFinding) -> str:
+    return finding.owner or (f"team {finding.team}" if finding.team else DASH)
+
+
+# -------------------------------------------------------------------------------------------------------------- shifts
+
+
+def shifts(week: Week) -> tuple[doc.Block, ...]:
+    """What moved the busy share since the week before; nothing where there is none, or nothing did."""
+    if not week.shifts:
+        return ()
+    before, now = week.trend[-2], week.trend[-1]
+    moved = _busy(now) - _busy(before)
+    lead = (
+        f"Busy: {percent(_busy(now))} of the hours that are known, after {percent(_busy(before))} in {before.week}."
+        " The jobs that moved it most, in points of that share:"
+    )
+    return (doc.Text(lead), _shifts(week.shifts, before, now, moved))
+
+
+def _busy(trend: Trend) -> float:
+    """The busy share of the hours of which it is known."""
+    return (trend.busy or 0.0) / (trend.paid - trend.unknown)
+
+
+def _shifts(every: Sequence[Shift], before: Trend, now: Trend, moved: float) -> doc.Table:
+    rest = [moved - sum(shift.points for shift in every)]
+    others = rest if _points(rest[0]) else []
+    none = [None for _ in others]
+    return columns.table(
+        [
+            columns.texts(
+                "Job", ["All jobs", *(doc.Cell(s.job, run=s.run_id) for s in every), *("Other jobs" for _ in others)]
+            ),
+            columns.texts("Team", ["", *(label(shift.team) for shift in every), *("" for _ in others)]),
+            columns.Column(
+                "Was busy", [_share(part) for part in (_busy(before), *(s.busy_before for s in every), *none)]
+            ),
+            columns.Column("Is busy", [_share(part) for part in (_busy(now), *(s.busy for s in every), *none)]),
+            columns.hours("Before", [before.paid - before.unknown, *(s.hours_before for s in every), *none], none=""),
+            columns.hours("Now", [now.paid - now.unknown, *(s.hours for s in every), *none], none=""),
+            columns.Column("Points", [_points(part) for part in (moved, *(s.points for s in every), *others)]),
+        ],
+        groups=["", *(label(shift.team) for shift in every), *("" for _ in others)],
+        has_sum=True,
+    )
+
+
+def _share(of: float | None) -> str:
+    return DASH if of is None else percent(of)
+
+
+def _points(part: float) -> str:
+    """A change of a share in points, with its sign; empty where it rounds to none."""
+    points = round(100 * part, 1)
+    return f"{points:+.1f}".replace("-", "\N{MINUS SIGN}") if points else ""
+
+
+# ------------------------------------------------------------------------------------------------------------ savings
+
+
+def realised(week: Week) -> doc.Section | None:
+    """What fixes were predicted to save of the jobs that have them, and what they saved."""
+    fixes = week.realised
+    complete = sum(fix.kept for fix in fixes)
+    lead = (
+        f"{complete} of {count(len(fixes), 'prediction')} came true. Hours are those that this week's runs would have"
+        " taken more without the fix. Other changes of the job count in what was measured."
+    )
+    before = [fix.hours + fix.brought for fix in fixes]
+    low, high = (
+        _sum([getattr(fix, end) * old for fix, old in zip(fixes, before, strict=True)]) for end in ("low", "high")
+    )
+    table = columns.table(
+        [
+            columns.texts("Job", [*_all(fixes), *(doc.Cell(fix.job, run=fix.run_id) for fix in fixes)]),
+            columns.texts("Fixed", [*_none(fixes), *(listing(fix.titles) for fix in fixes)]),
+            columns.texts("Team", [*_none(fixes), *(label(fix.team) for fix in fixes)]),
+            columns.Column("Predicted", [interval(*ends, gpu_hours) for ends in zip(low, high, strict=True)]),
+            columns.Column("Measured", [gpu_hours(hours) for hours in _sum([fix.brought for fix in fixes])]),
+            columns.texts("Came true", [*_none(fixes), *("yes" if fix.kept else "no" for fix in fixes)]),
+            columns.texts("Of the step", [*_none(fixes), *map(_of_step, fixes)]),
+            columns.texts("Step", [*_none(fixes), *(f"{ms(f.before_ms)} to {ms(f.after_ms)}" for f in fixes)]),
+        ],
+        groups=[*_none(fixes), *(label(fix.team) for fix in fixes)],
+        has_sum=len(fixes) > 1,
+    )
+    return columns.section("realised", "Predicted and measured savings", lead, table, is_grouped=True)
+
+
+def _sum(amounts: list[float]) -> list[float]:
+    """The amounts, after their sum where there are several."""
+    return [sum(amounts), *amounts] if len(amounts) > 1 else amounts
+
+
+def _all(rows: Sequence[object]) -> list[str]:
+    return ["All jobs"] if len(rows) > 1 else []
+
+
+def _none(rows: Sequence[object]) -> list[str]:
+    """What stands in the row of sums where there is none."""
+    return [""] if len(rows) > 1 else []
+
+
+def _of_step(fix: Realised) -> str:
+    return f"{percent(fix.realised)} of {percents(fix.low, fix.high)}"
+
+
+# ------------------------------------------------------------------------------------------------------------ changes
+
+
+def changes(week: Week, id_: str, title: str, of: Sequence[Change]) -> doc.Section | None:
+    """Jobs whose step got longer, or shorter, than in the weeks before."""
+    lead = "The median step of the job's runs on the same kind and number of GPUs, with its 95 % interval over runs."
+    if few := week.too_few_to_compare:
+        lead += f" {count(few, 'job')} had too few runs to compare."
+    table = columns.table(
+        [
+            columns.texts("Job", (doc.Cell(change.job, run=change.run_id) for change in of)),
+            columns.texts("Team", (label(change.team) for change in of)),
+            columns.texts("GPU", (change.gpu_type or UNKNOWN for change in of)),
+            columns.Column("Was, is", [f"{ms(change.before_ms)}, {ms(change.after_ms)}" for change in of]),
+            columns.Column("By", [_by(change) for change in of]),
+            columns.Column("Runs before, now", [f"{change.runs_before:,}, {change.runs:,}" for change in of]),
+            columns.hours("Paid", [change.hours for change in of]),
+        ],
+        groups=[label(change.team) for change in of],
+    )
+    return columns.section(id_, title, lead, table, is_grouped=True)
+
+
+def _by(change: Change) -> str:
+    """How much longer or shorter the step got, with its interval: `8 % (6-11 %)`."""
+    middle, *ends = (abs(ratio - 1) for ratio in (change.ratio, change.low, change.high))
+    return f"{percent(middle)} ({interval(min(ends), max(ends), percent)})"

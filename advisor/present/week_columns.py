@@ -1,0 +1,137 @@
+"""Tables of a fleet's week, built by columns: the amounts of one column have one unit, so that they can be added up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import compress
+from typing import Final, NamedTuple
+
+from advisor.present import document as doc
+from advisor.present.hours import DASH, hours_in, label, money_in
+from advisor.text import UNKNOWN
+
+FEW: Final = 8
+"""Rows of a table that the one screen shows."""
+
+_SAYS_NOTHING: Final = frozenset({"", DASH, label(None)})
+# columns that go first where there is no room for all, the last one first
+_RANKS: Final = {
+    name: rank
+    for rank, name in enumerate(
+        (
+            "GPU",
+            "Team",
+            "Jobs",
+            "Idle",
+            "Busy, %",
+            "Of the step",
+            "Before",
+            "Was",
+            "New",
+            "Range",
+            "Unknown",
+            "Step",
+            "Runs",
+        ),
+        start=1,
+    )
+}
+
+
+class Column(NamedTuple):
+    """A head and the cells below it."""
+
+    head: str
+    cells: Sequence[str | doc.Cell]
+    is_number: bool = True
+
+
+def texts(head: str, cells: Iterable[str | doc.Cell]) -> Column:
+    """A column of text."""
+    return Column(head, tuple(cells), is_number=False)
+
+
+def counts(head: str, numbers: Iterable[int | None]) -> Column:
+    """A column of counts; empty where there is none."""
+    return Column(head, tuple("" if number is None else f"{number:,}" for number in numbers))
+
+
+def hours(head: str, amounts: Sequence[float | None], *, none: str = UNKNOWN) -> Column:
+    """A column of GPU-hours in the unit that suits the largest, which its head names; `none` for what is null."""
+    unit, write = hours_in([amount or 0.0 for amount in amounts])
+    return Column(f"{head}, {unit}", tuple(none if amount is None else write(amount) for amount in amounts))
+
+
+def savings(head: str, amounts: Sequence[float]) -> Column:
+    """A column of GPU-hours that fixes save; a dash where there is no estimate."""
+    return hours(head, [amount or None for amount in amounts], none=DASH)
+
+
+def worth(head: str, amounts: Sequence[float | None], currency: str) -> Column:
+    """A column of money; a dash where there is no price or no saving."""
+    write = money_in([amount or 0.0 for amount in amounts])
+    return Column(f"{head}, {currency}", tuple(write(amount) if amount else DASH for amount in amounts))
+
+
+def with_sum(amounts: Sequence[float | None]) -> list[float | None]:
+    """The amounts after their sum, which is null where all are."""
+    known = [amount for amount in amounts if amount is not None]
+    return [sum(known) if known else None, *amounts]
+
+
+def table(  # noqa: PLR0913 - what a table's rows have besides their cells
+    columns: Sequence[Column],
+    *,
+    groups: Sequence[str | None] = (),
+    extents: Sequence[tuple[float, float] | None] = (),
+    has_sum: bool = False,
+    extra: int = 0,
+    left_out: int = 0,
+    bars: str = "",
+) -> doc.Table:
+    """A table without the columns that say nothing in any row; the first one stays.
+
+    Args:
+        columns: What it shows.
+        groups: The team of each row, where a page can be narrowed to it.
+        extents: The bar of each row.
+        has_sum: Whether the first row is the sum of the others.
+        extra: How many of the last rows are for a page of one team alone.
+        left_out: How many rows more there are.
+        bars: What the bars show.
+    """
+    heads = tuple(doc.Head(head, is_number, _rank(head)) for head, _, is_number in columns)
+    cells = [[cell if isinstance(cell, doc.Cell) else doc.Cell(cell) for cell in column.cells] for column in columns]
+    size = len(cells[0])
+    about = zip(zip(*cells, strict=True), groups or [None] * size, extents or [None] * size, strict=True)
+    rows = [doc.Row(row, group=group, extent=extent) for row, group, extent in about]
+    if has_sum:
+        rows[0] = replace(rows[0], tone="strong")
+    of = _informative(doc.Table(heads, tuple(rows), few=FEW, left_out=left_out, bars=bars))
+    return replace(of, rows=of.rows[: size - extra], extra=of.rows[size - extra :])
+
+
+def _rank(head: str) -> int:
+    return max((rank for name, rank in _RANKS.items() if head.startswith(name)), default=0)
+
+
+def _informative(of: doc.Table) -> doc.Table:
+    says = [any(row.cells[at].text not in _SAYS_NOTHING for row in of.rows) for at in range(len(of.heads))]
+    says[:1] = [True]
+    rows = tuple(replace(row, cells=tuple(compress(row.cells, says))) for row in of.rows)
+    return replace(of, heads=tuple(compress(of.heads, says)), rows=rows)
+
+
+def section(  # noqa: PLR0913 - a section has a place, a title, what to know of it, and what it shows
+    id_: str,
+    title: str,
+    lead: str,
+    of: doc.Table,
+    *,
+    is_grouped: bool = False,
+    level: doc.Level = doc.Level.BOTH,
+) -> doc.Section | None:
+    """A table under its title; None where it has no row."""
+    blocks = (doc.Text(lead, "quiet"), of)
+    return doc.Section(title, blocks, id=id_, is_grouped=is_grouped, level=level) if of.rows else None
