@@ -19,6 +19,7 @@ if (team) {
         more.querySelector("summary").textContent = `${rows} more`;
       }
     }
+    for (const part of every(".behind")) part.open = !all;
     for (const section of every("section:has(tr[data-team])")) section.hidden = !section.querySelector("tr[data-team]:not([hidden])");
     for (const link of every(".contents a")) link.parentElement.hidden = document.querySelector(link.hash).closest("[hidden]") !== null;
     document.querySelector("[role=status]").textContent = all ? "" : "What is not by team is left out.";

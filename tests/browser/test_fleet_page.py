@@ -91,13 +91,16 @@ def test_a_team_is_chosen_by_keyboard(visit):
     playwright.expect(page.locator("#team")).to_have_value("speech")
     assert {row.get_attribute("data-team") for row in page.locator(PLACES).all()} == {"speech"}
     playwright.expect(page.locator("dl.figures:visible")).to_contain_text("40 GPU-h")
-    playwright.expect(page.locator("#week-findings ~ .none")).to_have_text("None of this team.")
+    playwright.expect(page.locator("#week-verdict")).to_contain_text("2026-W47, speech: no finding with a saving in 1 run")
     assert page.locator("#week-rules").is_hidden()
+    assert page.locator("#week-findings").is_hidden()
+    assert page.locator(".contents a[href='#week-findings']").is_hidden()
     assert page.url.endswith("#team=speech")
     page.select_option("#team", "")
     assert page.locator("#week-rules").is_visible()
+    assert page.locator("#week-findings").is_visible()
+    playwright.expect(page.locator("#week-verdict")).to_contain_text("2026-W47: fixes save")
     assert page.locator("dl.figures:visible").count() == 1
-    assert page.locator(".none").count() == 0
     assert page.complaints == []
 
 
@@ -105,7 +108,8 @@ def test_a_link_to_a_team(visit):
     page = visit(hash_="#team=vision")
     assert page.locator("#team").input_value() == "vision"
     assert page.locator("section:has(#week-findings) tr[data-team]:visible").count() == 14  # also the folded
-    assert page.locator("section:has(#week-findings) summary").inner_text() == "6 more"
+    assert page.locator("section:has(#week-findings) .more summary").inner_text() == "6 more"
+    assert page.locator("section:has(#week-actions) tbody tr:visible").count() == 3
     page.select_option("#team", "(no label)")
     assert page.locator("section:has(#week-findings) tr[data-team]:visible").count() == 1
     assert visit(hash_="#team=nobody").locator("#week-rules").is_visible()
@@ -120,6 +124,7 @@ def test_without_scripts_the_page_shows_all_teams(visit):
 
 def test_items_lead_to_the_reports_of_their_runs(visit):
     page = visit()
+    assert page.locator("section:has(#week-actions) a").first.get_attribute("href").startswith("fleet-runs/")
     assert page.locator("section:has(#week-runs) a").first.get_attribute("href").startswith("fleet-runs/")
 
 
