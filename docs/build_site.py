@@ -23,6 +23,11 @@ SAMPLES = {
     "simulated-healthy-a100": "Nothing to mend",
 }
 
+MOVED = {  # pages of earlier versions, by what says the same now
+    "rules/time-between-steps.html": "host-stalls.html",
+    "rules/tensor-cores-unused.html": "amp-unused.html",
+}
+
 
 def main() -> None:
     """Write the site; the argument is the folder, `site` by default."""
@@ -32,6 +37,7 @@ def main() -> None:
         shutil.copytree(ROOT / "docs", pages, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
         (pages / "index.md").write_text(_index((ROOT / "README.md").read_text("utf-8")), "utf-8")
         _samples(pages / "samples")
+        _moved(pages)
         build(load_config(str(ROOT / "mkdocs.yml"), docs_dir=str(pages), site_dir=str(target)))
 
 
@@ -39,6 +45,13 @@ def _index(readme: str) -> str:
     """The README as a page of docs/: its links into docs/ lead beside it, those to files out of it are plain text."""
     inside = re.sub(r"\]\(docs/", "](", readme)
     return re.sub(r"\[([^\]]+)\]\((?!https?://|#)(?:\.\./)*(?:CHANGELOG\.md|CONTRIBUTING\.md|LICENSE)\)", r"\1", inside)
+
+
+def _moved(pages: Path) -> None:
+    """Pages that only lead on, so that old links resolve."""
+    for old, new in MOVED.items():
+        page = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={new}"><a href="{new}">{new}</a>'
+        (pages / old).write_text(f"{page}\n", "utf-8")
 
 
 def _samples(folder: Path) -> None:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import advisor
 from advisor.cli import app
 from advisor.errors import BUG_EXIT_CODE
-from advisor.metrics import METRICS
+from advisor.metrics import topics
 from advisor.present.reference import accounting_page, metrics_page, rule_page, rules_index
 from advisor.resources import rules_folder
 from advisor.rules.book import Rule, load
@@ -51,7 +51,7 @@ def pages() -> dict[Path, str]:
     rules = load([rules_folder()])
     made = {HERE / "rules" / f"{rule.id}.md": rule_page(rule) for rule in rules.values()}
     made[HERE / "rules" / "index.md"] = rules_index(rules.values())
-    made[HERE / "metrics.md"] = metrics_page(METRICS)
+    made[HERE / "metrics.md"] = metrics_page(topics())
     made[HERE / "accounting.md"] = accounting_page()
     made[HERE / "usage.md"] = usage_page()
     made[HERE / "python.md"] = python_page()

@@ -26,6 +26,10 @@ def test_site_builds_with_a_page_for_each_rule_and_every_sample(tmp_path):
     samples = {page.stem for page in (site / "samples").glob("*.html")} - {"index"}
     assert len(samples) == 5
     assert "GPU waits for the data loader" in (site / "samples" / "index.html").read_text("utf-8")
+    assert "input_share" in (site / "search/search_index.js").read_text("utf-8")  # a script: a folder serves no JSON
+    assert '<script src="assets/iframe-worker.js">' in (site / "faq.html").read_text("utf-8")
+    moved = (site / "rules/time-between-steps.html").read_text("utf-8")
+    assert (site / "rules" / moved.partition("url=")[2].partition('"')[0]).is_file()
 
 
 def test_every_page_of_docs_can_be_reached_from_the_navigation():

@@ -100,6 +100,15 @@ def _enter(metrics: Sequence[Metric]) -> None:
     METRICS.update({m.name: m for m in metrics})
 
 
+def topics() -> dict[str, list[Metric]]:
+    """All metrics by the package that measures them, in the order of their names."""
+    groups: dict[str, list[Metric]] = {}
+    for metrics, function in (*MEASURES, *RANK_MEASURES, *JOB_MEASURES):
+        topic = function.__module__.removeprefix("advisor.metrics.").partition(".")[0]
+        groups.setdefault(topic, []).extend(METRICS[metric.name] for metric in metrics)
+    return {topic: sorted(group, key=lambda metric: metric.name) for topic, group in groups.items()}
+
+
 def tabulates(scope: str) -> Callable[[Tabulate], Tabulate]:
     """Registers a function from a view to a frame with one row per step, op or kernel; its docstring names columns."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import indent
 from typing import Final, NamedTuple
 
@@ -81,14 +81,34 @@ explains is of unknown cause.
 """
 
 
-def metrics_page(metrics: Mapping[str, Metric]) -> str:
-    """All metrics, by name."""
+_TOPICS: Final = {
+    "steps": "Steps and the device's time",
+    "input": "Input",
+    "host": "Host",
+    "kernels": "Kernels",
+    "copies": "Copies",
+    "memory": "Memory",
+    "communication": "Communication",
+    "ranks": "Ranks",
+}
+
+
+def metrics_page(topics: Mapping[str, Iterable[Metric]]) -> str:
+    """All metrics by topic: a table of names, then each in full."""
     head = (
         "Every number is per device, over the steps that count (`--steps`). The row of a worker is that of the device "
         "with the longest steps. A share is a part of step time unless its formula says otherwise. An unknown number "
         "is null, with the reason, and no rule takes it for good news."
     )
-    return _joined("# Metrics", head, *(metric_entry(metrics[name]).strip() for name in sorted(metrics)))
+    parts = (part for topic in _TOPICS for part in _topic(_TOPICS[topic], list(topics[topic])))
+    return _joined("# Metrics", head, *parts)
+
+
+def _topic(title: str, metrics: Sequence[Metric]) -> Iterator[str]:
+    yield f"## {title}"
+    yield ", ".join(f"[`{metric.name}`](#{metric.name})" for metric in metrics)
+    for metric in metrics:
+        yield f"#{metric_entry(metric).strip()}"
 
 
 def accounting_page() -> str:

@@ -91,7 +91,9 @@ def test_a_team_is_chosen_by_keyboard(visit):
     playwright.expect(page.locator("#team")).to_have_value("speech")
     assert {row.get_attribute("data-team") for row in page.locator(PLACES).all()} == {"speech"}
     playwright.expect(page.locator("dl.figures:visible")).to_contain_text("40 GPU-h")
-    playwright.expect(page.locator("#week-verdict")).to_contain_text("2026-W47, speech: no finding with a saving in 1 run")
+    playwright.expect(page.locator("#week-verdict")).to_contain_text(
+        "2026-W47, speech: no finding with a saving in 1 run"
+    )
     assert page.locator("#week-rules").is_hidden()
     assert page.locator("#week-findings").is_hidden()
     assert page.locator(".contents a[href='#week-findings']").is_hidden()
