@@ -18,7 +18,7 @@ install = { $(BIN)/python -m pip install --quiet uv && $(BIN)/uv pip install --q
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check cover fuzz soak docs bench score frameworks
+.PHONY: help demo test check cover fuzz soak docs pictures bench score frameworks
 
 help: ## List these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -51,6 +51,9 @@ soak: $(VENV)/.installed-test ## Run all tests, the slow repetitions too
 docs: $(VENV)/.installed-docs ## Write the docs that are generated from the code and the rules, and build site/
 	$(BIN)/python docs/make.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python docs/build_site.py
+
+pictures: $(VENV)/.installed-test ## Take the pictures of docs/img (needs Chromium)
+	$(BIN)/python docs/pictures.py
 
 bench: $(VENV)/.installed ## Compare reader and check with the floor, on 1 GB, and with XProf (BENCH=--peers: with more tools)
 	$(BIN)/python benchmarks/kineto.py $(BENCH)

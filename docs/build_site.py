@@ -50,8 +50,8 @@ def _index(readme: str) -> str:
 def _moved(pages: Path) -> None:
     """Pages that only lead on, so that old links resolve."""
     for old, new in MOVED.items():
-        page = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={new}"><a href="{new}">{new}</a>'
-        (pages / old).write_text(f"{page}\n", "utf-8")
+        head = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={new}">'
+        (pages / old).write_text(f'{head}<a href="{new}">{new}</a>\n', "utf-8")
 
 
 def _samples(folder: Path) -> None:

@@ -11,7 +11,7 @@ from advisor.vocabulary import HEALTHY_SHARE, PARTS, part_words
 
 _FEW: Final = 2
 _WORTH_A_WORD: Final = 0.01  # of the step
-_HEADS: Final = (doc.Head("part of the step"), doc.Head("share", is_number=True), doc.Head("time", is_number=True))
+_NUMBERS: Final = (doc.Head("share", is_number=True), doc.Head("time", is_number=True))
 
 
 def accounting(run: Run) -> tuple[doc.Block, ...]:
@@ -19,7 +19,9 @@ def accounting(run: Run) -> tuple[doc.Block, ...]:
     known = run.accounting
     if known is None:
         return ()
-    table = doc.Table((*_HEADS, doc.Head("finding")), tuple(map(_row, known.parts)), level=doc.Level.BEHIND)
+    what = doc.Head(f"part of the {'step' if run.source.steps.marked else 'recording'}")
+    heads = (what, *_NUMBERS, doc.Head("finding"))
+    table = doc.Table(heads, tuple(map(_row, known.parts)), level=doc.Level.BEHIND)
     return (doc.Text(in_brief(known), level=doc.Level.SCREEN), table)
 
 

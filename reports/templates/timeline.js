@@ -129,7 +129,7 @@ const drawTimeline = section => {
       pen.fillRect(x(mark), AXIS, 1, plan.height - AXIS);
       pen.fillStyle = color("--quiet");
       pen.textAlign = x(mark) > width - 40 ? "right" : x(mark) < 20 ? "left" : "center";
-      pen.fillText(length(mark), x(mark) + (x(mark) < 20 ? 4 : x(mark) > width - 40 ? -4 : 0), AXIS / 2);
+      pen.fillText(mark ? length(mark) : "0", x(mark) + (x(mark) < 20 ? 4 : x(mark) > width - 40 ? -4 : 0), AXIS / 2);
     }
     pen.textAlign = "left";
     for (const row of [plan.idle, ...plan.tracks].filter(Boolean)) {
