@@ -15,7 +15,8 @@ ROOT = Path(__file__).parents[1]
 def test_no_page_on_a_picture_has_changed_since():
     pytest.importorskip("playwright", reason="playwright is not installed")
     pytest.importorskip("cmarkgfm", reason="cmarkgfm is not installed")
-    done = subprocess.run([sys.executable, ROOT / "docs/pictures.py", "--check"], capture_output=True, text=True)
+    command = [sys.executable, ROOT / "docs/pictures.py", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
