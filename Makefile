@@ -18,7 +18,7 @@ install = { $(BIN)/python -m pip install --quiet uv && $(BIN)/uv pip install --q
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check cover fuzz soak docs pictures bench score frameworks
+.PHONY: help demo test check cover fuzz soak docs pictures bench score frameworks truth
 
 help: ## List these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -67,6 +67,9 @@ score: $(VENV)/.installed ## Score findings and savings on jobs whose truth is k
 
 frameworks: $(VENV)/.installed-torch ## Record a program of each framework (PYTHONS='... ...' that have them); writes docs/frameworks.md
 	$(BIN)/python benchmarks/frameworks.py $(or $(PYTHONS),$(BIN)/python)
+
+truth: $(VENV)/.installed-torch ## Try the plain scripts of fixtures/make (PYTHONS='... ...' that have torch or jax); writes docs/truth.md
+	$(BIN)/python benchmarks/truth.py $(or $(PYTHONS),$(BIN)/python)
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	$(call install,.)

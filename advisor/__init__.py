@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from advisor.api import Comparison as Comparison
     from advisor.api import Report as Report
+    from advisor.api import Trials as Trials
     from advisor.api import check as check
     from advisor.api import compare as compare
+    from advisor.api import measure as measure
     from advisor.engine import read as read
     from advisor.options import Options as Options
     from advisor.recording.session import record as record
@@ -22,8 +24,10 @@ _PUBLIC = {
     "Comparison": "advisor.api",
     "Options": "advisor.options",
     "Report": "advisor.api",
+    "Trials": "advisor.api",
     "check": "advisor.api",
     "compare": "advisor.api",
+    "measure": "advisor.api",
     "read": "advisor.engine",
     "record": "advisor.recording.session",
 }

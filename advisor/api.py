@@ -1,4 +1,4 @@
-"""What Python programs and notebooks use: check and compare, with results that show themselves."""
+"""What Python programs and notebooks use: check, compare and measure, with results that show themselves."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from advisor import engine
 from advisor.errors import UsageError
 from advisor.model import comparison as compared
 from advisor.model import report as reported
+from advisor.model import trials as tried
 from advisor.model.report import Finding, Value
 from advisor.options import Options
 from advisor.present import document_of
@@ -140,6 +141,10 @@ class Comparison(_Views, compared.Comparison):
     """
 
 
+class Trials(_Views, tried.Trials):
+    """The result of `measure`: what each patch was worth, with its interval."""
+
+
 def check(paths: Paths, options: Options | None = None) -> Report:
     """Check every run under `paths`.
 
@@ -176,12 +181,44 @@ def compare(base: Paths, head: Paths, options: Options | None = None) -> Compari
     return Comparison.model_construct(**_content(engine.compare(_texts(base), _texts(head), options)))
 
 
+def measure(  # noqa: PLR0913 - options of a trial
+    command: Sequence[str],
+    *,
+    fixes: Sequence[str] = (),
+    patches: Sequence[str] = (),
+    within: float = 0.05,
+    budget_s: float = 900.0,
+    scratch: bool = False,
+    keep_trackers: bool = False,
+) -> Trials:
+    """Measure what fixes are worth on a program, as `advisor try` does; files that it writes are written again.
+
+    Args:
+        command: The program and its arguments, as `["python", "train.py"]`.
+        fixes: Rules whose fixes to try; without these and `patches` those of all findings of a recording.
+        patches: Patches to try, each as `"dataloader:num_workers=4"`.
+        within: Half-width of the 95 % interval to reach, as a share of the step.
+        budget_s: Seconds for all runs.
+        scratch: Run the program in a copy of the working folder.
+        keep_trackers: Leave trackers of experiments online.
+
+    Raises:
+        UsageError: the program cannot be started, or there is no such patch or finding.
+    """
+    from advisor.trials import session  # noqa: PLC0415 - who only checks does without
+
+    options = session.Options(
+        fixes=fixes, patches=patches, within=within, budget_s=budget_s, scratch=scratch, keep_trackers=keep_trackers
+    )
+    return Trials.model_construct(**_content(session.Session(command, options).run()))
+
+
 def _texts(paths: Paths) -> list[str]:
     each = [paths] if isinstance(paths, str | os.PathLike) else paths
     return [os.fspath(path) for path in each]
 
 
-def _content(value: reported.Report | compared.Comparison) -> dict[str, Any]:
+def _content(value: reported.Report | compared.Comparison | tried.Trials) -> dict[str, Any]:
     """The fields of a frozen value, as they are."""
     return {name: getattr(value, name) for name in type(value).model_fields}
 

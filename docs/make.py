@@ -24,6 +24,7 @@ SKILL = HERE.parent / "skills/advisor/references"
 COMMANDS: tuple[list[str], ...] = (
     [],
     ["record"],
+    ["try"],
     ["check"],
     ["compare"],
     ["excerpt"],
@@ -112,8 +113,8 @@ def skill_rules(rules: Iterable[Rule]) -> str:
 PYTHON = """\
 # Python
 
-`advisor.check` and `advisor.compare` do what the commands do and return frozen values. In a notebook a report shows
-itself ([an example](notebook.ipynb)). Names that begin with `fixtures/` are samples in the repository.
+`advisor.check`, `advisor.compare` and `advisor.measure` do what the commands do and return frozen values. In a notebook
+a report shows itself ([an example](notebook.ipynb)). Names that begin with `fixtures/` are samples in the repository.
 
 ![A cell of a notebook: the verdict, where the step goes, the finding with a bar for its saving](img/notebook.png)
 
@@ -128,6 +129,8 @@ API: tuple[Callable[..., object] | property, ...] = (
     advisor.Report.to_frame,
     advisor.Report.metric,
     advisor.Comparison,
+    advisor.measure,
+    advisor.Trials,
 )
 SECTION = re.compile(r"^(Args|Attributes|Raises|Returns|Example):$")
 ITEM = re.compile(r"^    (\w+): ")

@@ -30,6 +30,7 @@ from advisor.cli.output import (
     write,
 )
 from advisor.cli.record import record
+from advisor.cli.trials import try_
 from advisor.errors import BUG_EXIT_CODE, AdvisorError, UsageError, contained, failure
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ app.add_typer(rules_app, name="rules")
 app.add_typer(metrics_app, name="metrics")
 app.add_typer(fleet_app, name="fleet")
 app.command(context_settings={"allow_interspersed_args": False})(record)
+app.command("try", context_settings={"allow_interspersed_args": False})(try_)
 
 
 def _version(requested: bool) -> None:

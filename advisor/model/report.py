@@ -77,11 +77,19 @@ class Place(_Frozen):
     stack: str | None = None
 
 
+class Patch(_Frozen):
+    """A change that `advisor try` can make from outside: its name there, and its arguments."""
+
+    name: str
+    arguments: Mapping[str, bool | int | str] = {}
+
+
 class Fix(_Frozen):
     """What to change, for one framework or any.
 
     `numerics` says how results change. Fixes of one `choice` exclude each other. `cannot_show` is the code of why no
-    recording shows whether the job has the fix already; null where one shows it.
+    recording shows whether the job has the fix already; null where one shows it. `patch` is how to try it, null where
+    only an edit does.
     """
 
     framework: str
@@ -91,6 +99,7 @@ class Fix(_Frozen):
     numerics: str | None = None
     choice: str | None = None
     cannot_show: str | None = None
+    patch: Patch | None = None
 
 
 class Reach(_Frozen):

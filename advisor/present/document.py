@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 Tone: TypeAlias = Literal["plain", "strong", "quiet", "good", "warning", "bad"]
 Severity: TypeAlias = Literal["high", "medium", "low"]
-Kind: TypeAlias = Literal["report", "comparison", "week"]
+Kind: TypeAlias = Literal["report", "comparison", "week", "trials"]
 WidgetKind: TypeAlias = Literal["chart", "timeline", "flame", "tables"]
 
 

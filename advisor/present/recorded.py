@@ -26,6 +26,7 @@ _MARKERS: Final = {
     "module": "a call of {label}",
     "function": "a call of {label}",
     "fit": "a batch of {label}",
+    "gradient": "a gradient of {label}",
 }
 
 

@@ -59,12 +59,7 @@ def run(command: Sequence[str], logdir: Path, options: Options) -> Outcome:
     with _run_folder(logdir, options) as folder:
         with _signals_left_to(_started(command, folder)) as process:
             code = process.wait()
-        events = tuple(
-            event | {"process": path.stem}
-            for path in sorted((folder / "notes").iterdir())
-            for event in notes.read(str(path))
-        )
-    return Outcome(_SIGNALLED - code if code < 0 else code, events)
+        return Outcome(_SIGNALLED - code if code < 0 else code, events(folder))
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -78,20 +73,39 @@ def _run_folder(logdir: Path, options: Options) -> Iterator[Path]:
     """The folder that hooks the program's interpreters, in `logdir`, which other nodes may share; gone afterwards."""
     if any(next(logdir.glob(pattern), None) for pattern in _PROFILES):
         raise UsageError(f"-o {logdir}: holds a recording already; give another folder, or delete it")
+    config = asdict(options) | {"logdir": str(logdir.resolve())}
     try:
         logdir.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=".advisor-", dir=logdir)).resolve()
-        (folder / "notes").mkdir()
-        shutil.copytree(_INSIDE, folder / "advisor_inside", ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.move(folder / "advisor_inside/sitecustomize.py", folder)
-        config = asdict(options) | {"logdir": str(logdir.resolve())}
-        (folder / "config.json").write_text(json.dumps(config), "utf-8")
+        folder = hooked(logdir, config)
     except OSError as error:
         raise UsageError(f"-o {logdir}: cannot be written: {error.strerror}") from None
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def hooked(parent: Path, config: Mapping[str, Any]) -> Path:
+    """A new folder that hooks the interpreters of a program as `config` says.
+
+    Raises:
+        OSError: `parent` cannot be written.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=".advisor-", dir=parent)).resolve()
+    (folder / "notes").mkdir()
+    shutil.copytree(_INSIDE, folder / "advisor_inside", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.move(folder / "advisor_inside/sitecustomize.py", folder)
+    (folder / "config.json").write_text(json.dumps(config), "utf-8")
+    return folder
+
+
+def events(folder: Path) -> tuple[Mapping[str, Any], ...]:
+    """What the processes that the folder hooked noted so far, each in its order."""
+    return tuple(
+        event | {"process": path.stem}
+        for path in sorted((folder / "notes").iterdir())
+        for event in notes.read(str(path))
+    )
 
 
 def _started(command: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:

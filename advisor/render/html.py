@@ -23,11 +23,13 @@ _STYLES: Final[dict[doc.Kind, tuple[str, ...]]] = {
     "report": ("report.css",),
     "comparison": ("report.css", "changes.css", "compare.css"),
     "week": ("report.css", "changes.css", "fleet.css"),
+    "trials": ("report.css",),
 }
 _SCRIPTS: Final[dict[doc.Kind, tuple[str, ...]]] = {
     "report": ("report.js", "charts.js", "tables.js", "timeline.js", "flame.js"),
     "comparison": ("report.js", "tables.js", "flame.js"),
     "week": ("report.js", "fleet.js"),
+    "trials": ("report.js",),
 }
 _LONGEST, _LONGEST_PROSE, _LONGEST_CODE = 400, 1500, 4000  # characters of one text: the whole of it is in the JSON
 _FEW_RUNS: Final = 5  # in a cell of a notebook

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison
     from advisor.model.report import Report
+    from advisor.model.trials import Trials
     from advisor.model.week import Week
     from advisor.present.document import Document, Kind
 
-    Value: TypeAlias = Report | Comparison | Week
+    Value: TypeAlias = Report | Comparison | Week | Trials
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Request:
     """What is to be drawn, and how.
 
     Attributes:
-        value: A report, a comparison or a week.
+        value: A report, a comparison, a week or trials.
         verbose: Also what is behind the one screen.
         links: Where the reports of runs lie, as a URL or folder; None where nothing is linked.
         screen: What the terminal can show, as arguments of its renderer; empty for a file.
@@ -50,7 +51,7 @@ class Renderer:
     name: str
     suffixes: tuple[str, ...]
     draw: Callable[[Request], str | bytes]
-    shows: tuple[Kind, ...] = ("report", "comparison", "week")
+    shows: tuple[Kind, ...] = ("report", "comparison", "week", "trials")
     is_text: bool = True
 
 
@@ -88,7 +89,7 @@ def _json(request: Request) -> str:
 def _brief(request: Request) -> str:
     from advisor.render.brief import render  # noqa: PLC0415
 
-    assert request.value.kind != "week"  # noqa: S101 - `shows` says so
+    assert request.value.kind in {"report", "comparison"}  # noqa: S101 - `shows` says so
     return render(request.value)
 
 

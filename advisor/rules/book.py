@@ -114,6 +114,7 @@ class Fix(_Strict):
     `format` says for whose profiles this one is. `workload` are the kinds of work that it is for; by default all.
     `do` and `code` are templates as `says` is: they hold this job's numbers. `numerics` says how results change.
     Fixes of one `choice` exclude each other.
+    `try` names a patch of `advisor try` with its arguments, whose texts are templates too.
     """
 
     framework: Annotated[Framework, Field(alias="for")]
@@ -127,6 +128,13 @@ class Fix(_Strict):
     numerics: Text | None = None
     choice: Text | None = None
     link: Annotated[str, StringConstraints(pattern=r"^https://")] | None = None
+    trial: Annotated[Mapping[str, bool | int | str] | None, Field(alias="try")] = None
+
+    @property
+    def templates(self) -> tuple[str, ...]:
+        """All its texts that hold numbers of the job."""
+        arguments = (str(value) for value in (self.trial or {}).values())
+        return (self.do, self.code or "", *arguments)
 
 
 class Reference(_Strict):

@@ -20,6 +20,7 @@ from advisor.model.report import (
     Finding,
     Fix,
     NotEvaluable,
+    Patch,
     Place,
     Reach,
     Reason,
@@ -523,9 +524,18 @@ def _fixes(f: _Fired, framework: str | None, format_: str) -> tuple[Fix, ...]:
             do=" ".join(_filled(fix.do, f).split()),
             code=fix.code and _filled(fix.code, f),
             **fix.model_dump(include={"link", "numerics", "choice", "cannot_show"}),
+            patch=_patch(fix.trial, f),
         )
         for fix in [fix for fix in shown if fix not in unfit] or shown
     )
+
+
+def _patch(trial: Mapping[str, bool | int | str] | None, f: _Fired) -> Patch | None:
+    """How to try a fix, with this job's numbers."""
+    if trial is None:
+        return None
+    filled = {key: _filled(value, f) if isinstance(value, str) else value for key, value in trial.items()}
+    return Patch(name=str(filled.pop("patch")), arguments=filled)
 
 
 def _filled(template: str, f: _Fired) -> str:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 import polars as pl
 
 from advisor.errors import RuleError
+from advisor.recording.inside.patches import check_use
 from advisor.rules import wording
 from advisor.rules.book import Case, Rule, RuleFile
 from advisor.rules.verdicts import fixes_in_order, verdicts
@@ -66,7 +67,7 @@ def _problems(rule: Rule, metrics: Mapping[str, type[pl.DataType]], ids: Collect
         expressions = rule.expressions(metrics)
         conditions = rule.fix_conditions(metrics)
         of_sentence = wording.names(rule.says)
-        of_fixes = set().union(*(wording.names(text) for fix in rule.fixes for text in (fix.do, fix.code or "")))
+        of_fixes = set().union(*(wording.names(text) for fix in rule.fixes for text in fix.templates))
     except RuleError as error:
         yield error.at, error.problem
         return
@@ -81,6 +82,7 @@ def _problems(rule: Rule, metrics: Mapping[str, type[pl.DataType]], ids: Collect
     for (choice, framework), fixes in choices.items():
         if fixes == 1:
             yield ("fixes",), f"choice {choice!r}: no other fix for {framework} is of this choice"
+    yield from _trial_problems(rule)
     used = (of_sentence | of_fixes).union(
         *(expression.names for expression in (*expressions.values(), *conditions.values()))
     )
@@ -131,6 +133,18 @@ def _about_problems(about: str | None, metrics: Mapping[str, type[pl.DataType]])
         yield ("about",), f"unknown metric {about!r}"
     elif about is not None and metrics[about] != pl.Int64:
         yield ("about",), f"{about!r} is not the number of a rank: name a metric with the unit `rank`"
+
+
+def _trial_problems(rule: Rule) -> Iterator[Problem]:
+    """A patch that does not exist, or arguments that do not fit; of a template only that the argument exists."""
+    for index, fix in enumerate(rule.fixes):
+        if fix.trial is None:
+            continue
+        arguments = {name: value for name, value in fix.trial.items() if name != "patch"}
+        try:
+            check_use(str(fix.trial.get("patch")), arguments)
+        except ValueError as error:
+            yield ("fixes", index, "try"), str(error)
 
 
 def _case_problems(rule: Rule, metrics: Mapping[str, type[pl.DataType]], judged: set[str]) -> Iterator[Problem]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import List, Optional, Tuple
 
 now_ns = time.perf_counter_ns
 
@@ -75,7 +76,12 @@ class Lap:
             self.events.append(self.device.event())
 
     def close(self) -> Times:
-        """The times of its steps."""
+        """The typical step."""
+        steps_ms, run_delay_ms = self.steps_ms()
+        return Times(_median(steps_ms), run_delay_ms)
+
+    def steps_ms(self) -> Tuple[List[float], Optional[float]]:
+        """Each step without its waits for a CPU, and the mean of these waits; ends the lap."""
         self.run_delay.close()
         steps = list(zip(self.ends, self.ends[1:]))
         waits = [None if a is None or b is None else (b - a) / 1e6 for (_, a), (_, b) in steps]
@@ -83,11 +89,9 @@ class Lap:
         run_delay_ms = sum(known) / len(steps) if steps and len(known) == len(steps) else None
         device_ms = self.device.steps_ms(self.events) if self.device else None
         if device_ms is not None:
-            return Times(_median(device_ms), run_delay_ms)
-        return Times(
-            _median([(end - start) / 1e6 - (wait or 0.0) for ((start, _), (end, _)), wait in zip(steps, waits)]),
-            run_delay_ms,
-        )
+            return device_ms, run_delay_ms
+        host_ms = [(end - start) / 1e6 - (wait or 0.0) for ((start, _), (end, _)), wait in zip(steps, waits)]
+        return host_ms, run_delay_ms
 
 
 def _median(values: list[float]) -> float | None:

@@ -9,12 +9,12 @@ import os
 import sys
 import threading
 import time
-from typing import Any, Callable, Hashable
+from typing import Any, Callable, Hashable, Type
 
 from .imports import AfterImport
 from .marker import Marker
 from .notes import Notes
-from .phases import Phases
+from .phases import Phases, Steps
 from .profilers import Profiler, watch
 
 _SILENT = "99"  # of Kineto, which writes a line to standard error at each start and stop
@@ -26,12 +26,21 @@ def start(folder: str) -> None:
     """Hook this interpreter as `config.json` in the run's folder says."""
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as stream:
         config = json.load(stream)
-    hook = Hook(config, Notes(os.path.join(folder, "notes")))
+    hook = _kind_of(config)(config, Notes(os.path.join(folder, "notes")))
     hook.notes.add("started")
     os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)
     sys.meta_path.insert(0, AfterImport({name: hook.safely(call) for name, call in hook.frameworks.items()}))
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=hook.reset)
+
+
+def _kind_of(config: dict[str, Any]) -> Type[Hook]:
+    """What to do with the steps: record them, or time them with patches on and off."""
+    if "patches" not in config:
+        return Hook
+    from .trial import Trial
+
+    return Trial
 
 
 class Hook:
@@ -52,14 +61,14 @@ class Hook:
             "keras": self._keras,
         }
         self._make: Make | None = None
-        self._inherited: list[Phases | None] = []
+        self._inherited: list[Steps | None] = []
         self.reset()
 
     def reset(self) -> None:
         """Begin anew, as in a forked process: what its parent records is not its own, not even to be destroyed."""
         self._inherited.append(getattr(self, "phases", None))
         self.marker = Marker(self.config["skip"])
-        self.phases: Phases | None = None
+        self.phases: Steps | None = None
         self.thread: int | None = None
         self.is_over = False
 
@@ -155,13 +164,17 @@ class Hook:
         if not ends:
             return
         if self.phases is None:
-            self.phases = Phases(make(), self.config["active"], kind)
+            self.phases = self._phases(make, kind)
             self.notes.add("marker", kind=kind, label=label)
         self.phases.step(result)
         if self.phases.phase == "warm":
             self._at_exit_of_child()
         if self.phases.is_over:
             self._conclude("over")
+
+    def _phases(self, make: Make, kind: str) -> Steps:
+        """What to do with the steps from here on."""
+        return Phases(make(), self.config["active"], kind)
 
     def _at_exit_of_child(self) -> None:
         """A process that multiprocessing forked runs its finalizers, not those of `atexit`."""

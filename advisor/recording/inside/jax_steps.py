@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import Any, Callable
+from typing import Any, Callable, Hashable
 
 from .profilers import OURS, Profiler
 from .torch_steps import Tick
 
 
 class Counted:
-    """A jitted function that counts its calls outside any trace, and is that function in all else."""
+    """A function that counts its calls outside any trace, and is that function in all else."""
 
-    def __init__(self, function: Any, tick: Tick, idle: Callable[[], bool]) -> None:
+    def __init__(
+        self, function: Any, tick: Tick, idle: Callable[[], bool], kind: str = "function", key: Hashable = None
+    ) -> None:
         self._function, self._tick, self._idle = function, tick, idle
+        self._kind, self._key = kind, key or id(self)
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As the function."""
         result = self._function(*args, **kwargs)
         if self._idle():
-            self._tick("function", id(self), getattr(self, "__name__", "function"), result)
+            self._tick(self._kind, self._key, getattr(self, "__name__", "function"), result)
         return result
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -49,6 +52,19 @@ def watch_functions(jax: Any, tick: Tick) -> None:
         return Counted(result, tick, idle)
 
     jax.jit = jit
+    for name in ("grad", "value_and_grad"):
+        setattr(jax, name, _counted_maker(getattr(jax, name), tick, idle))
+
+
+def _counted_maker(original: Callable[..., Any], tick: Tick, idle: Callable[[], bool]) -> Callable[..., Any]:
+    """What makes gradients: one that is computed outside any trace is a step of a program that jits none."""
+
+    @functools.wraps(original)
+    def maker(*args: Any, **kwargs: Any) -> Any:
+        function = args[0] if args else kwargs.get("fun")  # many programs make its gradient anew in each step
+        return Counted(original(*args, **kwargs), tick, idle, "gradient", getattr(function, "__code__", None))
+
+    return maker
 
 
 def _no_trace() -> Callable[[], bool]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Hashable
 
-RANKS = {"engine": 3, "fit": 3, "optimizer": 2, "function": 2, "module": 1}
+RANKS = {"engine": 3, "fit": 3, "gradient": 3, "optimizer": 2, "function": 2, "module": 1}
 """Kinds of calls, the surest sign of a step highest; a surer kind replaces the others."""
 
 _MOST_RESTARTS = 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Dict, Optional
 
 from .clock import Lap, Times
 from .profilers import Profiler
@@ -13,7 +13,35 @@ _LEAST = 3  # steps that a median rests on where the program ends early
 FORMAT = 1
 
 
-class Phases:
+class Steps:
+    """What is done with the steps of a program, from the last skipped one on."""
+
+    path: Optional[str] = None
+    phase = "start"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.phase == "over"
+
+    def step(self, result: object = None) -> None:
+        """A step ended; `result` is what its last call gave."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """The program ends."""
+        raise NotImplementedError
+
+    def abandon(self) -> None:
+        """Leave without a result."""
+        raise NotImplementedError
+
+    def block(self, ended: str) -> Optional[Dict[str, Any]]:
+        """What to keep of it."""
+        return None
+
+
+class Phases(Steps):
     """Advances by one at each end of a step, from the last skipped one on.
 
     Attributes:
@@ -25,17 +53,12 @@ class Phases:
         self.profiler, self.active, self.marker = profiler, active, marker
         self.before = self.profiled = self.after = Times()
         self.phase, self.steps = "start", 0
-        self.path: str | None = None
+        self.path = None
         self.lap: Lap | None = None
         self._left_over = 0
 
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing is left to do."""
-        return self.phase == "over"
-
     def step(self, result: object = None) -> None:
-        """A step ended; `result` is what its last call gave."""
+        """As `Steps.step`."""
         self.steps += 1
         getattr(self, "_" + self.phase)(result)
 

@@ -27,7 +27,7 @@ def watch_optimizers(tick: Tick) -> None:
     """
     optimizer = sys.modules["torch"].optim.Optimizer
     original = optimizer.profile_hook_step
-    compiling = _compiling()
+    compiling = compiling_of()
 
     def profile_hook_step(step: Callable[..., Any]) -> Callable[..., Any]:
         outer = _counted(original(step), tick, compiling)
@@ -76,7 +76,7 @@ def watch_root(tick: Tick) -> None:
     torch.compile warns of those and traces twice.
     """
     module = sys.modules["torch"].nn.Module
-    original, compiling = module.__call__, _compiling()
+    original, compiling = module.__call__, compiling_of()
     if compiling is _never:  # too old to say: a hook would be traced
         return
 
@@ -94,7 +94,7 @@ def watch_root(tick: Tick) -> None:
     module.__call__ = call
 
 
-def _compiling() -> Callable[[], bool]:
+def compiling_of() -> Callable[[], bool]:
     """Whether torch.compile traces the caller."""
     compiler = getattr(sys.modules["torch"], "compiler", None)
     return getattr(compiler, "is_compiling", _never)

@@ -1,0 +1,104 @@
+"""`advisor try`: measure fixes on the job itself before a line of it changes."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from advisor.cli.output import chosen, content, file_kinds, formats, kinds_of, rendered, write
+from advisor.errors import UsageError
+
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|)")
+_SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SHARE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*%?")
+_FEW: Final = 10
+_FAILED: Final = 3
+
+
+def try_(
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="The program, as in a shell.")],
+    fix: Annotated[
+        list[str] | None,
+        typer.Option("--fix", metavar="RULE", help="Try the fix of this finding; by default of all. Repeatable."),
+    ] = None,
+    patch: Annotated[
+        list[str] | None,
+        typer.Option("--patch", metavar="NAME[:key=value,...]", help="Try this patch. Repeatable."),
+    ] = None,
+    within: Annotated[
+        str, typer.Option("--within", metavar="PERCENT", help="Half-width of the interval to reach, of the step.")
+    ] = "5%",
+    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="For all runs: 90s, 15m, 2h.")] = "15m",
+    output: Annotated[
+        list[Path] | None,
+        typer.Option("--output", "-o", help="Also write it; its kind by suffix: .html .json .md .txt. Repeatable."),
+    ] = None,
+    format_: Annotated[
+        str, typer.Option("--format", "-f", metavar="FORMAT", help="Standard output: terminal, markdown, json or html.")
+    ] = "terminal",
+    yes: Annotated[bool, typer.Option("--yes", help="Run the program again though it writes files.")] = False,
+    scratch: Annotated[bool, typer.Option("--scratch", help="Run it in a copy of the working folder.")] = False,
+    keep_trackers: Annotated[
+        bool, typer.Option("--keep-trackers", help="Leave trackers of experiments online.")
+    ] = False,
+) -> None:
+    """Measure what fixes are worth on the program itself, before a line of it changes.
+
+    Write the command behind `--`: advisor try -- python train.py
+    """
+    from advisor.cli.progress import Progress
+    from advisor.trials.session import Options, Session
+
+    standard = chosen("--format", format_, formats("trials"))
+    files = kinds_of(output, file_kinds("trials"))
+    with Progress() as progress:
+        options = Options(
+            fixes=fix or (),
+            patches=patch or (),
+            within=_share(within),
+            budget_s=_seconds(budget),
+            scratch=scratch,
+            keep_trackers=keep_trackers,
+            may_repeat=lambda paths: yes or _agrees(paths),
+            tell=progress.tell,
+            estimate=progress.estimate,
+        )
+        trials = Session(command, options).run()
+    for path, kind in files.items():
+        write(path, content(trials, kind))
+    sys.stdout.write(rendered(trials, standard, verbose=False))
+    raise typer.Exit(130 if trials.is_cut else _FAILED if trials.step_ms is None else 0)
+
+
+def _share(text: str) -> float:
+    match = _SHARE.fullmatch(text.strip())
+    share = float(match[1]) / 100 if match else 0.0
+    if not 0 < share < 1:
+        raise UsageError(f"--within {text}: give a share of the step, as 5%")
+    return share
+
+
+def _seconds(text: str) -> float:
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or not float(match[1]):
+        raise UsageError(f"--budget {text}: give a time, as 90s, 15m or 2h")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def _agrees(paths: Sequence[str]) -> bool:
+    """Whether who sits at the terminal lets the program write its files again; without a terminal nobody does."""
+    if not sys.stdin.isatty():
+        return False
+    typer.echo(
+        "The program writes these files below the working folder, and each further run writes them again:", err=True
+    )
+    for path in paths[:_FEW]:
+        typer.echo(f"  {path}", err=True)
+    if len(paths) > _FEW:
+        typer.echo(f"  and {len(paths) - _FEW} more", err=True)
+    return typer.confirm("Run it again?", err=True)

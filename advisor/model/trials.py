@@ -1,0 +1,133 @@
+"""Trials: what each fix was worth on the job itself, as one frozen value. Its JSON form is a contract as well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict
+
+from advisor.model.report import Reason
+
+Result: TypeAlias = Literal["faster", "slower", "same", "unclear", "not_applied", "failed", "not_tried"]
+Training: TypeAlias = Literal["same", "rounding", "different", "unknown"]
+Numerics: TypeAlias = Literal["same", "rounding", "changes"]
+Argument: TypeAlias = bool | int | str
+
+SCHEMA_VERSION: Final = 1
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class Use(_Frozen):
+    """A patch with its arguments; `numerics` is what it may do to training."""
+
+    patch: str
+    arguments: Mapping[str, Argument]
+    numerics: Numerics
+
+
+class Claim(_Frozen):
+    """What the finding says that the fix saves, as shares of the step."""
+
+    low_share: float
+    high_share: float
+
+
+class Gain(_Frozen):
+    """The step with the patches over the step without: `low` and `high` bound the ratio (95 %).
+
+    `spread` is the largest difference between neighbours of one setting, as a share.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    pairs: int
+    spread: float | None = None
+
+    @property
+    def half_width(self) -> float:
+        """Half the interval, as a share of the step without the patches."""
+        return (self.high - self.low) / 2
+
+    @property
+    def saved_share(self) -> float:
+        """What is saved of the step; below zero where it takes longer."""
+        return 1 - self.ratio
+
+
+class Trial(_Frozen):
+    """One set of patches, tried.
+
+    Attributes:
+        name: The rule whose fix it is, the patch, or `together`.
+        rule: The rule; null where a patch was named.
+        uses: What was switched on.
+        claimed: What the finding says of it; null where there is none.
+        result: What came of it.
+        gain: What was measured; null where nothing was.
+        before_ms: The step without the patches, net of waits for a CPU.
+        after_ms: The step with them.
+        by: Blocks of steps in one process, or pairs of processes.
+        training: Whether the parameters after the first steps are those of a run without the patches.
+        proof: Numbers that show that it was applied.
+        reasons: Why it was not applied, or only in part; what made it fail.
+        seconds: What it took.
+    """
+
+    name: str
+    rule: str | None = None
+    uses: tuple[Use, ...]
+    claimed: Claim | None = None
+    result: Result
+    gain: Gain | None = None
+    before_ms: float | None = None
+    after_ms: float | None = None
+    by: Literal["blocks", "processes"] | None = None
+    training: Training = "unknown"
+    proof: Mapping[str, float | int | str] = {}
+    reasons: tuple[Reason, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def is_recommended(self) -> bool:
+        """Whether it made steps shorter."""
+        return self.result == "faster"
+
+
+class Trials(_Frozen):
+    """What was tried on a program.
+
+    Attributes:
+        program: The script's name; no argument of it.
+        step_ms: The step as it is, net of waits for a CPU, of the slowest rank; null where no step ended.
+        start_up_s: From the start of a process to the first timed step.
+        spread: The machine against itself: the same step twice, as if one were patched.
+        within: The half-width to reach, as a share.
+        trials: In the order in which they were tried.
+        untried: Findings whose fixes cannot be switched on from outside.
+        files: What the first run wrote.
+        notes: What qualifies all of it.
+        seconds: What all runs took.
+        is_cut: Whether Ctrl-C ended it.
+    """
+
+    kind: Literal["trials"] = "trials"
+    schema_version: int = SCHEMA_VERSION
+    advisor_version: str
+    program: str
+    step_ms: float | None = None
+    start_up_s: float | None = None
+    spread: Gain | None = None
+    ranks: int = 1
+    device: str = "cpu"
+    within: float
+    trials: tuple[Trial, ...] = ()
+    untried: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    notes: tuple[Reason, ...] = ()
+    seconds: float = 0.0
+    is_cut: bool = False

@@ -1,0 +1,166 @@
+"""Trials as a document: what each fix was worth on the job, beside what its finding had said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from advisor.model.trials import Gain, Result, Training, Trial, Trials, Use
+from advisor.present import document as doc
+from advisor.text import UNKNOWN, count, listing, ms, percent, without_shared_unit
+
+_RESULTS: Final[dict[Result, str]] = {
+    "faster": "faster",
+    "slower": "slower",
+    "same": "no difference",
+    "unclear": UNKNOWN,
+    "not_applied": "not applied",
+    "failed": "failed",
+    "not_tried": "not tried",
+}
+_TONES: Final[dict[Result, doc.Tone]] = {"faster": "good", "slower": "bad", "failed": "warning"}
+_TRAINING: Final[dict[Training, str]] = {
+    "same": "same training",
+    "rounding": "same training up to rounding",
+    "different": "the training differs",
+    "unknown": "training not compared",
+}
+_MINUS: Final = "\N{MINUS SIGN}"
+_ARROW: Final = "\N{RIGHTWARDS ARROW}"
+_HEADS: Final = (
+    doc.Head("Fix"),
+    doc.Head("Claimed"),
+    doc.Head("Measured (95 %)"),
+    doc.Head("Step"),
+    doc.Head("Training"),
+    doc.Head("Result"),
+)
+_MOST_FILES: Final = 20
+
+
+def document(trials: Trials) -> doc.Document:
+    """The trials as a document."""
+    article = doc.Article(
+        id="trials",
+        name=trials.program,
+        headline=headline(trials),
+        beside="Ctrl-C ended the session: what was known by then." if trials.is_cut else "",
+        facts=tuple(_facts(trials)),
+        sections=tuple(_sections(trials)),
+        tone="good" if _best(trials) else "strong",
+    )
+    return doc.Document("trials", article.headline, article.headline, trials.advisor_version, (article,))
+
+
+def headline(trials: Trials) -> str:
+    """The most that a trial gained, else what came of them."""
+    if best := _best(trials):
+        return f"{title(best)}: {_steps(best)} a step, {saved(best.gain)}"
+    if trials.step_ms is None:
+        return "Nothing measured" + (f": {trials.notes[0].words}" if trials.notes else "")
+    return "No fix made the steps shorter" if trials.trials else "No finding has a fix to try"
+
+
+def title(trial: Trial) -> str:
+    """What was tried: `optimizer (implementation=fused)`."""
+    return " + ".join(map(_use, trial.uses)) if trial.uses else trial.name
+
+
+def result(trial: Trial) -> str:
+    """What came of it, in a word or two."""
+    return _RESULTS[trial.result]
+
+
+def _use(use: Use) -> str:
+    values = ", ".join(f"{name}={str(value).lower()}" for name, value in use.arguments.items())
+    return f"{use.patch} ({values})" if values else use.patch
+
+
+def saved(gain: Gain | None) -> str:
+    """`-10.5 % (95 % interval: -9.1 to -12.0 %)`; a plus where steps take longer."""
+    if gain is None:
+        return UNKNOWN
+    ends = (_signed(gain.high), _signed(gain.low))
+    return f"{_signed(gain.ratio)} (95 % interval: {without_shared_unit(*ends)} to {ends[1]})"
+
+
+def _signed(ratio: float) -> str:
+    change = 100 * (ratio - 1)
+    digits = 0 if abs(change) >= 99.5 else 1  # noqa: PLR2004 - three digits
+    return f"{_MINUS if change < 0 else '+'}{abs(change):,.{digits}f} %"
+
+
+def _best(trials: Trials) -> Trial | None:
+    faster = [trial for trial in trials.trials if trial.is_recommended and trial.gain]
+    return min(faster, key=lambda trial: trial.gain.ratio if trial.gain else 1.0, default=None)
+
+
+def _steps(trial: Trial) -> str:
+    before, after = ms(trial.before_ms), ms(trial.after_ms)
+    return f"{without_shared_unit(before, after)} {_ARROW} {after}"
+
+
+def _facts(trials: Trials) -> Iterator[str]:
+    if trials.step_ms is not None:
+        yield f"{ms(trials.step_ms)} per step as it is"
+    if trials.spread:
+        yield f"this machine against itself: {saved(trials.spread)}"
+    if trials.ranks > 1:
+        yield f"{trials.ranks} ranks, the slowest counts"
+    yield f"{ms(1e3 * trials.seconds)} for all runs"
+
+
+def _sections(trials: Trials) -> Iterator[doc.Section]:
+    if trials.trials:
+        rows = tuple(map(_row, trials.trials))
+        yield doc.Section("Claimed and measured", (doc.Table(_HEADS, rows),), id="trials-table", is_lead=True)
+        lines = tuple(line for trial in trials.trials for line in _remarks(trial))
+        if lines:
+            yield doc.Section("Remarks", (doc.Lines(lines),), id="trials-remarks")
+    if trials.untried:
+        names = listing([f"`{name}`" for name in trials.untried])
+        text = doc.Text(f"No patch makes the change from outside for {names}: `advisor rules show ID` prints the fix.")
+        yield doc.Section("Not tried", (text,), id="trials-untried")
+    if trials.notes and trials.step_ms is not None:
+        yield doc.Section("Notes", (doc.Lines(tuple(note.words for note in trials.notes)),), id="trials-notes")
+    if trials.files:
+        yield doc.Section("Files that a run writes", (doc.Lines(trials.files[:_MOST_FILES]),), id="trials-files")
+
+
+def _row(trial: Trial) -> doc.Row:
+    measured = saved(trial.gain).replace("95 % interval: ", "") if trial.gain else ""
+    name = f"{trial.name}: {title(trial)}" if trial.rule or trial.name == "together" else title(trial)
+    cells = (
+        doc.Cell(name),
+        doc.Cell(claimed(trial)),
+        doc.Cell(measured),
+        doc.Cell(_steps(trial) if trial.before_ms and trial.after_ms else ""),
+        doc.Cell(_TRAINING[trial.training] if trial.gain else ""),
+        doc.Cell(result(trial), tone=_TONES.get(trial.result, "plain")),
+    )
+    return doc.Row(cells)
+
+
+def claimed(trial: Trial) -> str:
+    """What the finding says of it: `-13.0 to -39.0 %`; empty where there is none."""
+    if trial.claimed is None:
+        return ""
+    low, high = (_signed(1 - share) for share in (trial.claimed.low_share, trial.claimed.high_share))
+    return f"{without_shared_unit(low, high)} to {high}"
+
+
+def _remarks(trial: Trial) -> Iterator[str]:
+    name = title(trial)
+    if trial.reasons:
+        subject = f"{name}, {result(trial)}" if trial.gain is None else name
+        yield f"{subject}: {'; '.join(reason.words for reason in trial.reasons)}."
+    if trial.result == "slower":
+        yield f"{name} makes the steps longer: not recommended."
+    if trial.result == "unclear" and trial.gain:
+        yield f"{name}: {UNKNOWN}, \N{PLUS-MINUS SIGN}{percent(trial.gain.half_width)}; give more time with `--budget`."
+    if trial.training == "different":
+        yield f"{name} changes the numbers of the training: compare the loss before you keep it."
+    if trial.gain and trial.gain.spread is not None:
+        pairs = count(trial.gain.pairs, "pair")
+        kind = "blocks of steps" if trial.by == "blocks" else "processes"
+        yield f"{name}: {pairs} of {kind}; neighbours of one setting differ by {percent(trial.gain.spread)}."

@@ -1,0 +1,59 @@
+"""The closed registry of patches: one file each, standard library only. A rule names one and brings no code."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Type
+
+from .autocast import Autocast
+from .channels import ChannelsLast
+from .compiling import Compile
+from .ddp import Ddp
+from .debug import DebugAids
+from .environment import Environment
+from .jit import Jit
+from .loader import Loader
+from .optimizer import Optimizer
+from .patch import Patch as Patch
+from .tf32 import Cudnn, Matmul
+from .tf_data import TfData
+from .threads import Threads
+
+_ALL = (
+    Loader,
+    Optimizer,
+    Compile,
+    Autocast,
+    Matmul,
+    Cudnn,
+    ChannelsLast,
+    Threads,
+    Ddp,
+    DebugAids,
+    Environment,
+    Jit,
+    TfData,
+)
+
+PATCHES: Dict[str, Type[Patch]] = {patch.name: patch for patch in _ALL}
+"""Every patch by its name."""
+
+
+def patches_of(uses: List[Dict[str, Any]]) -> List[Patch]:
+    """The patches that a run's configuration lists by `name` and `arguments`."""
+    return [PATCHES[use["name"]](use["arguments"]) for use in uses]
+
+
+def check_use(name: str, values: Dict[str, Any]) -> None:
+    """Whether a rule may name this patch with these values; a template has a value for each job.
+
+    Raises:
+        ValueError: there is no such patch, or an argument that does not fit.
+    """
+    if name not in PATCHES:
+        raise ValueError("no patch is called %s; there are: %s" % (name, ", ".join(PATCHES)))
+    schema = PATCHES[name].arguments
+    examples = {
+        key: schema[key].get("minimum", "1") if "{{" in str(value) and key in schema else value
+        for key, value in values.items()
+    }
+    PATCHES[name].checked(examples)

@@ -1,0 +1,99 @@
+"""DataLoader: worker processes, pinned memory, batches ahead."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import pickle
+import sys
+from typing import Any, Dict
+
+from .patch import Patch
+
+_NEED_WORKERS = ("prefetch_factor", "persistent_workers")
+
+
+class Loader(Patch):
+    """Changes the arguments of every `DataLoader` that is made."""
+
+    name = "dataloader"
+    numerics = "changes"  # random augmentation draws other numbers in other processes
+    arguments = {
+        "num_workers": {"type": "integer", "minimum": 1, "maximum": 128, "description": "worker processes"},
+        "pin_memory": {"type": "boolean", "description": "batches in pinned memory; needs a GPU"},
+        "prefetch_factor": {"type": "integer", "minimum": 1, "maximum": 64, "description": "batches ahead per worker"},
+        "persistent_workers": {"type": "boolean", "description": "workers live longer than an epoch"},
+    }
+
+    def install(self, framework: str, module: Any, census: Any) -> None:
+        """As `Patch.install`."""
+        if framework != "torch":
+            return
+        loader = module.utils.data.DataLoader
+        original = loader.__init__
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
+        def init(loader_: Any, *args: Any, **kwargs: Any) -> None:
+            bound = signature.bind(loader_, *args, **kwargs)
+            changes = self._changes(bound.arguments)
+            if self.on and changes:
+                bound.arguments.update(changes)
+                self.hits += 1
+            original(*bound.args, **bound.kwargs)
+
+        loader.__init__ = init
+
+    def begin(self) -> None:
+        """As `Patch.begin`."""
+        if not self.hits and not self.refusals:
+            self.refuse("no_loader")
+
+    def _changes(self, arguments: Dict[str, Any]) -> Dict[str, Any]:
+        """What differs from the program's own arguments; nothing where it has to stay as it is."""
+        torch = sys.modules["torch"]
+        if isinstance(arguments.get("dataset"), torch.utils.data.IterableDataset):
+            self.refuse("iterable_dataset", kind=type(arguments["dataset"]).__name__)
+            return {}
+        planned = {name: value for name, value in self.values.items() if self._fits(name, arguments)}
+        changes = {name: value for name, value in planned.items() if arguments.get(name) != value}
+        if planned and not changes:
+            self.refuse("as_it_is")
+        if "num_workers" in changes and not self._can_travel(arguments):
+            return {}
+        return changes
+
+    def _fits(self, name: str, arguments: Dict[str, Any]) -> bool:
+        if name == "pin_memory" and not sys.modules["torch"].cuda.is_available():
+            if len(self.values) == 1:
+                self.refuse("no_gpu")
+            return False
+        if name in _NEED_WORKERS and not (self.values.get("num_workers") or arguments.get("num_workers")):
+            self.refuse("no_workers")
+            return False
+        return True
+
+    def _can_travel(self, arguments: Dict[str, Any]) -> bool:
+        """Whether a worker process can be given the dataset."""
+        if _start_method(arguments.get("multiprocessing_context")) == "fork":
+            return not self._holds_device_tensors(arguments.get("dataset"))
+        try:
+            pickle.dumps([arguments.get(name) for name in ("dataset", "collate_fn", "worker_init_fn", "sampler")])
+        except Exception as error:
+            self.refuse("unpicklable", kind=type(arguments.get("dataset")).__name__, error=type(error).__name__)
+            return False
+        return True
+
+    def _holds_device_tensors(self, dataset: Any) -> bool:
+        on_device = [value for value in getattr(dataset, "__dict__", {}).values() if getattr(value, "is_cuda", False)]
+        if on_device:
+            self.refuse("device_tensors", kind=type(dataset).__name__)
+        return bool(on_device)
+
+
+def _start_method(context: Any) -> str:
+    import multiprocessing
+
+    if isinstance(context, str):
+        return context
+    return str((context or multiprocessing).get_start_method())

@@ -1,0 +1,75 @@
+"""One update of all parameters instead of a loop over them: fused or multi-tensor optimizers."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Dict, List, Set, Tuple
+
+from .patch import Patch
+
+_BOTH = ("fused", "foreach")
+
+
+class Optimizer(Patch):
+    """Sets `fused` or `foreach` in the parameter groups, which optimizers read at each step."""
+
+    name = "optimizer"
+    toggles = ("cpu",)  # on a GPU the two keep their counts of steps on different sides
+    numerics = "rounding"
+    arguments = {
+        "implementation": {"type": "string", "enum": ["fused", "foreach"], "default": "fused", "description": "how"}
+    }
+
+    def __init__(self, values: Dict[str, Any]) -> None:
+        super().__init__(values)
+        self.own: List[Tuple[Dict[str, Any], Dict[str, Any]]] = []
+        self.census: Any = None
+
+    def install(self, framework: str, module: Any, census: Any) -> None:
+        """As `Patch.install`."""
+        if framework == "torch":
+            self.census = census
+            census.on_optimizer.append(self._adopt)
+
+    def begin(self) -> None:
+        """As `Patch.begin`."""
+        if self.census is None or not self.census.optimizers:
+            self.refuse("no_optimizer")
+
+    def switch(self, on: bool) -> None:
+        """As `Patch.switch`."""
+        super().switch(on)
+        for group, own in self.own:
+            group.update(self._flags() if on else own)
+
+    def _adopt(self, optimizer: Any) -> None:
+        """Take in an optimizer before its first step, when all its groups exist."""
+        key = self.values["implementation"]
+        if key not in optimizer.defaults:
+            self.refuse("no_implementation", kind=type(optimizer).__name__, key=key)
+            return
+        for group in optimizer.param_groups:
+            if self._fits(group, key):
+                self.own.append((group, {name: group.get(name) for name in _BOTH}))
+                self.hits += 1
+        self.switch(self.on)
+
+    def _fits(self, group: Dict[str, Any], key: str) -> bool:
+        if group.get(key):
+            self.refuse("as_it_is")
+            return False
+        kinds = {parameter.device.type for parameter in group["params"]}
+        if not kinds <= _devices(key) or not all(p.is_floating_point() for p in group["params"]):
+            self.refuse("unsupported_device", kind=", ".join(sorted(kinds)))
+            return False
+        return True
+
+    def _flags(self) -> Dict[str, bool]:
+        return {name: name == self.values["implementation"] for name in _BOTH}
+
+
+def _devices(key: str) -> Set[str]:
+    """Kinds of devices that have this implementation."""
+    utils = sys.modules.get("torch.utils._foreach_utils")
+    devices = getattr(utils, "_get_%s_kernels_supported_devices" % key, None)
+    return {"cpu", "cuda", *(devices() if devices and key == "fused" else ())}

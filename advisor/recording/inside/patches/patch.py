@@ -1,0 +1,112 @@
+"""What every patch has: arguments, an effect on training, a proof that it was applied, reasons why it was not."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Tuple
+
+Schema = Dict[str, Dict[str, Any]]
+"""JSON Schemas of arguments by name: `type`, `minimum`, `maximum`, `enum`, `default` and `description`."""
+
+_TYPES: Dict[str, Tuple[type, ...]] = {"integer": (int,), "boolean": (bool,), "string": (str,)}
+_WORDS = {"integer": "a whole number", "boolean": "true or false", "string": "text"}
+_LOGICAL = {"true": True, "false": False}
+
+
+class Patch:
+    """A change of a program that needs no change of its code.
+
+    A patch refuses where it does not fit, and the program runs as it is. What it cannot prove counts as not applied.
+
+    Attributes:
+        name: By which rules and the command line know it.
+        toggles: Kinds of devices on which it can be switched between two steps; elsewhere it needs another process.
+        numerics: What it does to training: `same` numbers, `rounding` alone, or `changes`.
+        arguments: JSON Schemas by name.
+        hits: How many objects or calls it changed.
+        refusals: Codes of `vocabulary.REASONS` with their facts, each once.
+    """
+
+    name = ""
+    toggles: Tuple[str, ...] = ()
+    numerics = "same"
+    arguments: Schema = {}
+
+    def __init__(self, values: Dict[str, Any]) -> None:
+        self.values = values
+        self.on = True
+        self.hits = 0
+        self.refusals: Dict[str, Dict[str, Any]] = {}
+
+    @classmethod
+    def checked(cls, values: Dict[str, Any]) -> Dict[str, Any]:
+        """The arguments in their types, with defaults.
+
+        Raises:
+            ValueError: one of them does not fit; the message says what would.
+        """
+        for name in values:
+            if name not in cls.arguments:
+                known = ", ".join(cls.arguments) or "none"
+                raise ValueError("%s has no argument %s; it has: %s" % (cls.name, name, known))
+        checked = {name: read(name, cls.arguments[name], value) for name, value in values.items()}
+        defaults = {name: schema["default"] for name, schema in cls.arguments.items() if "default" in schema}
+        checked = dict(defaults, **checked)
+        if cls.arguments and not checked:
+            raise ValueError("%s needs at least one of: %s" % (cls.name, ", ".join(cls.arguments)))
+        return checked
+
+    def variables(self) -> Dict[str, str]:
+        """Environment variables that it needs from the start of the program."""
+        return {}
+
+    def install(self, framework: str, module: Any, census: Any) -> None:
+        """Hook a framework that was just imported; `census` knows what the program makes with it."""
+
+    def begin(self) -> None:
+        """The first steps are over: whatever it was to change exists by now."""
+
+    def switch(self, on: bool) -> None:
+        """From the next step on, it is on or off."""
+        self.on = on
+
+    def proof(self) -> Dict[str, Any]:
+        """Numbers that show what it did."""
+        return {}
+
+    def refuse(self, code: str, **facts: Any) -> None:
+        """Note why something was left as it is."""
+        self.refusals.setdefault(code, facts)
+
+    def account(self) -> Dict[str, Any]:
+        """What the launcher learns of it."""
+        refusals: List[Any] = [[code, facts] for code, facts in self.refusals.items()]
+        return {"name": self.name, "hits": self.hits, "refusals": refusals, "proof": self.proof()}
+
+
+def read(name: str, schema: Dict[str, Any], value: Any) -> Any:
+    """A value in the type of its schema, read from text where need be.
+
+    Raises:
+        ValueError: it does not fit.
+    """
+    kind = schema["type"]
+    if isinstance(value, str) and kind != "string":
+        value = _of_text(kind, value.strip())
+    if isinstance(value, float) and kind == "integer" and value.is_integer():
+        value = int(value)
+    if not isinstance(value, _TYPES[kind]) or (kind == "integer" and isinstance(value, bool)):
+        raise ValueError("%s must be %s" % (name, _WORDS[kind]))
+    if not schema.get("minimum", value) <= value <= schema.get("maximum", value):
+        raise ValueError("%s must be from %s to %s" % (name, schema["minimum"], schema["maximum"]))
+    if value not in schema.get("enum", [value]):
+        raise ValueError("%s must be one of %s" % (name, ", ".join(schema["enum"])))
+    return value
+
+
+def _of_text(kind: str, text: str) -> Any:
+    if kind == "boolean":
+        return _LOGICAL.get(text.lower(), text)
+    try:
+        return int(text)
+    except ValueError:
+        return text

@@ -1,0 +1,1 @@
+"""Tries fixes on the job itself: patches are switched on from outside, and the step is timed with and without."""

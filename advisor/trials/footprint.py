@@ -1,0 +1,81 @@
+"""What running a program again would change: the files that it writes, and what it tells trackers of experiments."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from advisor.errors import UsageError
+from advisor.text import bytes_
+
+Snapshot: TypeAlias = Mapping[str, tuple[int, int]]
+"""Time of the last change in ns and size by path."""
+
+_MOST_FILES: Final = 100_000
+_LARGEST_COPY: Final = 4 << 30
+_OURS: Final = "advisor-logs"
+_APART: Final = frozenset({".git", "__pycache__", ".venv", "venv", "node_modules", _OURS})
+
+
+def offline(folder: Path) -> dict[str, str]:
+    """What switches trackers of experiments to offline; each has its variable, TensorBoard writes files only."""
+    return {
+        "WANDB_MODE": "offline",
+        "WANDB_DIR": str(folder),
+        "WANDB_SILENT": "true",
+        "MLFLOW_TRACKING_URI": (folder / "mlruns").as_uri(),
+        "COMET_START_ONLINE": "0",
+        "COMET_OFFLINE_DIRECTORY": str(folder),
+        "NEPTUNE_MODE": "offline",
+        "CLEARML_OFFLINE_MODE": "1",
+    }
+
+
+def snapshot(folder: Path) -> Snapshot:
+    """The files below a folder as they are; links are not followed."""
+    return dict(_files(folder))
+
+
+def written(before: Snapshot, after: Snapshot) -> tuple[str, ...]:
+    """The paths that are new or changed."""
+    return tuple(sorted(path for path, state in after.items() if before.get(path) != state))
+
+
+def _files(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
+    number = 0
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name not in _APART]
+        for name in names:
+            path = Path(place, name)
+            try:
+                state = path.lstat()
+            except OSError:
+                continue
+            number += 1
+            if number > _MOST_FILES:
+                return
+            yield str(path.relative_to(folder)), (state.st_mtime_ns, state.st_size)
+
+
+def copied(folder: Path, target: Path) -> Path:
+    """A copy of a working folder; links lead where they led.
+
+    Raises:
+        UsageError: it is too large to copy.
+    """
+    size = sum(size for _, size in snapshot(folder).values())
+    if size > _LARGEST_COPY:
+        raise UsageError(
+            f"--scratch: {folder} has {bytes_(size)}, and at most {bytes_(_LARGEST_COPY)} are copied; "
+            "start in a smaller folder, or link the data into it"
+        )
+    shutil.copytree(folder, target, ignore=shutil.ignore_patterns(*_APART), symlinks=True)
+    for path in target.rglob("*"):
+        if path.is_symlink() and not path.readlink().is_absolute():
+            source = folder / path.relative_to(target)
+            path.unlink()
+            path.symlink_to(source.parent / source.readlink())
+    return target

@@ -1,0 +1,95 @@
+"""What to try: patches that the command line names, and fixes of findings that name one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from advisor.errors import UsageError
+from advisor.model.report import Finding, Report
+from advisor.model.trials import Claim, Use
+from advisor.recording.inside.patches import PATCHES
+
+_NEXT: Final = re.compile(r",(?=\w+=)")
+TOGETHER: Final = "together"
+
+
+@dataclass(frozen=True, slots=True)
+class Idea:
+    """Patches to try, and what is claimed of them."""
+
+    name: str
+    uses: tuple[Use, ...]
+    rule: str | None = None
+    claimed: Claim | None = None
+
+
+def use(name: str, values: Mapping[str, Any]) -> Use:
+    """A patch with its arguments.
+
+    Raises:
+        UsageError: there is no such patch, or an argument does not fit.
+    """
+    if name not in PATCHES:
+        raise UsageError(f"--patch {name}: no such patch; there are: {', '.join(PATCHES)}")
+    patch = PATCHES[name]
+    try:
+        arguments = patch.checked(dict(values))
+    except ValueError as error:
+        raise UsageError(f"--patch {name}: {error}") from None
+    return Use(patch=name, arguments=arguments, numerics=patch.numerics)
+
+
+def of_option(text: str) -> Idea:
+    """What `--patch NAME:key=value,...` names.
+
+    Raises:
+        UsageError: it is no patch.
+    """
+    name, _, rest = text.partition(":")
+    pairs = [pair.partition("=") for pair in _NEXT.split(rest) if pair]
+    if any(not equals for _, equals, _ in pairs):
+        raise UsageError(f"--patch {text}: write arguments as {name}:key=value,key=value")
+    return Idea(name, (use(name, {key.strip(): value for key, _, value in pairs}),))
+
+
+def of_report(report: Report, rules: Sequence[str]) -> tuple[list[Idea], list[str]]:
+    """The fixes of a report's findings, those of the highest expected gain first; and findings that have none to try.
+
+    Args:
+        report: Of the program.
+        rules: Those to try; all where none is named.
+
+    Raises:
+        UsageError: a rule is not among the findings.
+    """
+    findings = [finding for run in report.runs for finding in run.findings]
+    by_rule = {name: finding for finding in reversed(findings) for name in (finding.rule, finding.key)}
+    for name in rules:
+        if name not in by_rule:
+            keys = ", ".join(dict.fromkeys(finding.key for finding in findings)) or "nothing"
+            raise UsageError(f"--fix {name}: no finding of this program; found: {keys}")
+    chosen = [by_rule[name] for name in rules] if rules else findings
+    ideas = {finding.key: _idea(finding) for finding in chosen}
+    return [idea for idea in ideas.values() if idea], [key for key, idea in ideas.items() if idea is None]
+
+
+def _idea(finding: Finding) -> Idea | None:
+    """The first fix of a finding that can be switched on from outside."""
+    patches = [fix.patch for fix in finding.fixes if fix.patch]
+    if not patches:
+        return None
+    saving = finding.saving
+    claimed = Claim(low_share=saving.low_share, high_share=saving.high_share) if saving else None
+    return Idea(finding.key, (use(patches[0].name, patches[0].arguments),), finding.rule, claimed)
+
+
+def together(ideas: Iterable[Idea]) -> Idea:
+    """All of them at once; of one patch the arguments are joined, later ones replace earlier ones."""
+    joined: dict[str, Use] = {}
+    for each in (item for idea in ideas for item in idea.uses):
+        before = joined[each.patch].arguments if each.patch in joined else {}
+        joined[each.patch] = each.model_copy(update={"arguments": {**before, **each.arguments}})
+    return Idea(TOGETHER, tuple(joined.values()))

@@ -1,0 +1,180 @@
+"""Times a program with patches and without: in blocks of one process, or in pairs of processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any, Final, Literal, TypeAlias
+
+from advisor.model.trials import Gain, Trial, Use
+from advisor.recording.inside.patches import PATCHES
+from advisor.trials import timings
+from advisor.trials.ideas import Idea
+from advisor.trials.intervals import BLOCKS, PROCESSES, Ladder, gain
+from advisor.trials.processes import Ended, Events, Program, run
+from advisor.trials.results import Evidence, trial_of
+
+_SKIP: Final = 10  # steps before anything is timed: first uses, caches, allocations
+_STEPS: Final = 9  # timed steps of a block; one more comes first
+_BASE_PAIRS: Final = BLOCKS[1]
+_PROCESS_S: Final = 2.0  # that a process times at least
+_FEWEST_BLOCKS, _MOST_BLOCKS = 4, 30
+_NOTICE_S: Final = 1.0  # by which all ranks have read when to end
+_RESERVE_S: Final = 3.0  # of the budget, to end a run in order
+_TURNS: Final = (True, False, False, True)  # a patch that does not apply shows at once
+
+Arm: TypeAlias = Literal["on", "off", "turns"]
+Tell: TypeAlias = Callable[[str, Gain | None], None]
+"""Gets the name of what is tried, and what is known of it so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The program as it is: what its first timed run showed."""
+
+    step_ms: float
+    ready: timings.Ready
+    spread: Gain | None
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks a process of its own times."""
+        return min(_MOST_BLOCKS, max(_FEWEST_BLOCKS, ceil(_PROCESS_S * 1e3 / (_STEPS * self.step_ms))))
+
+    def seconds_for(self, idea: Idea) -> float:
+        """What trying it takes: the second look, after the start of each process."""
+        block_s = (_STEPS + 1) * self.step_ms / 1e3
+        if toggles(idea.uses, self.ready.device):
+            return self.ready.seconds + 2 * BLOCKS[1] * block_s
+        return 2 * PROCESSES[0] * (self.ready.seconds + self.blocks * block_s)
+
+
+def toggles(uses: Sequence[Use], device: str) -> bool:
+    """Whether all of them can be switched between two steps."""
+    return all(device in PATCHES[use.patch].toggles for use in uses)
+
+
+@dataclass
+class Bench:
+    """Measures one program.
+
+    Attributes:
+        program: What to run.
+        within: The half-width to reach.
+        end: The end of the budget on the monotonic clock.
+        tell: Learns how it goes.
+        digests: Of the parameters, of each run without patches.
+    """
+
+    program: Program
+    within: float
+    end: float
+    tell: Tell
+    digests: list[float | None] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.until = self.end
+
+    def share(self, number: int) -> None:
+        """What is tried next may take this part of the time that is left."""
+        now = time.monotonic()
+        self.until = now + max(0.0, self.end - now) / number
+
+    def base(self) -> tuple[Base | None, Ended]:
+        """The program as it is, against itself; no base where no block of steps ended."""
+        ended = self._run((), "turns", 2 * _BASE_PAIRS, self._telling("as it is"))
+        turns = timings.blocks(ended.events)
+        ready, step_ms = timings.ready(ended.events), timings.mean_ms(turns, on=False)
+        if ready is None or step_ms is None:
+            return None, ended
+        self.digests.append(ready.digest)
+        against_itself, _ = gain(timings.log_ratios(turns), BLOCKS, 0.0)
+        return Base(step_ms, ready, against_itself), ended
+
+    def trial(self, idea: Idea, base: Base) -> Trial:
+        """Try the patches until the interval is narrow enough or the time is over."""
+        began = time.monotonic()
+        in_blocks = toggles(idea.uses, base.ready.device)
+        evidence = self._in_blocks(idea) if in_blocks else self._in_processes(idea, base.blocks)
+        if timings.training(self.digests, evidence.digest) == "different" and len(self.digests) == 1:
+            self._repeat_base()
+        return trial_of(idea, evidence, self.digests, time.monotonic() - began)
+
+    def _repeat_base(self) -> None:
+        """Whether the program repeats its own parameters."""
+        ready = timings.ready(self._run((), "off", 1, lambda _: None).events)
+        self.digests.append(ready.digest if ready else None)
+
+    def _in_blocks(self, idea: Idea) -> Evidence:
+        """Processes whose blocks take turns; mostly one, more where the program ends too soon."""
+        turns: list[timings.Block] = []
+        runs: list[Ended] = []
+        while not runs or self._goes_on(turns, runs[-1]):
+            most = 2 * (BLOCKS[-1] - len(turns) // 2)
+            runs.append(self._run(idea.uses, "turns", most, self._telling(idea.name, turns)))
+            turns += timings.paired(timings.blocks(runs[-1].events))
+        return Evidence("blocks", turns, *gain(timings.log_ratios(turns), BLOCKS, self.within), runs[0], runs[-1])
+
+    def _goes_on(self, turns: Sequence[timings.Block], last: Ended) -> bool:
+        """Whether a program that ended too soon is worth another run."""
+        _, is_reached = gain(timings.log_ratios(turns), BLOCKS, self.within)
+        is_fruitful = bool(timings.blocks(last.events)) and timings.account(last.events).is_applied
+        is_enough = is_reached or len(turns) >= 2 * BLOCKS[-1] or last.exit_code != 0
+        return is_fruitful and not is_enough and self._has_time(last.seconds)
+
+    def _in_processes(self, idea: Idea, blocks: int) -> Evidence:
+        """Processes in the order ABBA, neighbours against each other."""
+        turns: list[timings.Block] = []
+        runs: list[Ended] = []
+        while len(turns) < 2 * PROCESSES[-1]:
+            on = _TURNS[len(turns) % len(_TURNS)]
+            if turns and not self._has_time(max(ended.seconds for ended in runs)):
+                break
+            runs.append(self._run(idea.uses, "on" if on else "off", blocks, self._telling(idea.name, turns, PROCESSES)))
+            step_ms = timings.typical_ms(timings.blocks(runs[-1].events))
+            if step_ms is None or (on and not timings.account(runs[-1].events).is_applied):
+                break
+            if not on:
+                self.digests.append(getattr(timings.ready(runs[-1].events), "digest", None))
+            turns.append(timings.Block(on, step_ms))
+            if gain(timings.log_ratios(turns), PROCESSES, self.within)[1]:
+                break
+        return Evidence("processes", turns, *gain(timings.log_ratios(turns), PROCESSES, self.within), runs[0], runs[-1])
+
+    def _has_time(self, seconds: float) -> bool:
+        return time.monotonic() + seconds < self.until
+
+    def _telling(
+        self, name: str, earlier: Sequence[timings.Block] = (), ladder: Ladder = BLOCKS
+    ) -> Callable[[Events], int | None]:
+        """What watches a run: it tells how it goes, and says when to end."""
+
+        def watch(events: Events) -> int | None:
+            blocks = timings.blocks(events)
+            ratios = timings.log_ratios([*earlier, *timings.paired(blocks)])
+            so_far, is_reached = gain(ratios, ladder, self.within)
+            self.tell(name, so_far)
+            if is_reached or not timings.may_apply(events) or not self._has_time(_RESERVE_S):
+                return _ahead(events, blocks)
+            return None
+
+        return watch
+
+    def _run(self, uses: Sequence[Use], arm: Arm, blocks: int, watch: Callable[[Events], int | None]) -> Ended:
+        patches: list[dict[str, Any]] = [{"name": use.patch, "arguments": dict(use.arguments)} for use in uses]
+        config = {"patches": patches, "arm": arm, "blocks": blocks, "steps": _STEPS, "skip": _SKIP, "stop": True}
+        return run(self.program, config, _variables(uses) if arm != "off" else {}, self.until, watch)
+
+
+def _ahead(events: Events, blocks: Sequence[timings.Block]) -> int:
+    """After how many blocks all ranks are to end: so many ahead that each reads it in time."""
+    block_s = _STEPS * (blocks[-1].step_ms if blocks else 0.0) / 1e3
+    return len(blocks) + 2 + (ceil(_NOTICE_S / block_s) if block_s and timings.ranks(events) > 1 else 0)
+
+
+def _variables(uses: Sequence[Use]) -> dict[str, str]:
+    """The environment that the patches need."""
+    each = [PATCHES[use.patch](dict(use.arguments)).variables() for use in uses]
+    return {name: value for variables in each for name, value in variables.items()}

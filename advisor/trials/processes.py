@@ -1,0 +1,135 @@
+"""Runs the program once, hooked, and ends whatever it started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from advisor.errors import UsageError
+from advisor.recording.launcher import environment, events, hooked
+
+Events: TypeAlias = Sequence[Mapping[str, Any]]
+Watch: TypeAlias = Callable[[Events], int | None]
+"""Gets what was noted so far; answers after how many blocks to end, None to go on."""
+
+_PAUSE_S: Final = 0.1
+_GRACE_S: Final = 10.0
+_TAIL: Final = 4096  # bytes of what the program printed last
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is run, where, with which variables; `folder` takes what belongs to a run."""
+
+    command: Sequence[str]
+    folder: Path
+    cwd: Path | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run that is over: `line` is the last one that it printed; `is_late` says that its time was over first."""
+
+    exit_code: int
+    events: Events
+    line: str
+    seconds: float
+    is_late: bool = False
+
+
+def run(program: Program, config: Mapping[str, Any], variables: Mapping[str, str], until: float, watch: Watch) -> Ended:
+    """Run the program until it ends, or until `until` on the monotonic clock.
+
+    Raises:
+        UsageError: it cannot be started.
+        KeyboardInterrupt: Ctrl-C; nothing of the program is left then.
+    """
+    folder = hooked(program.folder, dict(config, limit=str(program.folder / "limit")))
+    (program.folder / "limit").unlink(missing_ok=True)
+    output, began = folder / "output", time.monotonic()
+    try:
+        with output.open("wb") as stream, _started(program, folder, variables, stream) as process:
+            while process.poll() is None and time.monotonic() < until:
+                _tell(program.folder / "limit", watch(events(folder)))
+                time.sleep(_PAUSE_S)
+            is_late = process.poll() is None
+            _end(process)
+        noted = events(folder)
+        return Ended(process.returncode, noted, _last_line(output), time.monotonic() - began, is_late)
+    finally:
+        _end_all(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _started(
+    program: Program,
+    folder: Path,
+    variables: Mapping[str, str],
+    stream: Any,  # noqa: ANN401 - a binary file
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The program in a session of its own: Ctrl-C is for us alone, and the session can be ended."""
+    inherited = {**environment(folder), **program.variables, **variables}
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the user's own command
+            program.command,
+            env=inherited,
+            cwd=program.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        what = program.command[0]
+        raise UsageError(f"{what}: cannot be started: {error.strerror}; give the command as in a shell") from None
+    try:
+        yield process
+    finally:
+        _end(process)
+
+
+def _tell(limit: Path, blocks: int | None) -> None:
+    if blocks is not None and not limit.exists():
+        partial = limit.with_suffix(".part")
+        partial.write_text(str(blocks), "utf-8")
+        partial.replace(limit)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the program and the rest of its session: kindly first, so that launchers end their ranks."""
+    if process.poll() is None:
+        _signal(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_S)
+    _signal(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _end_all(folder: Path) -> None:
+    """End the hooked processes that began a session of their own, as ranks of torchrun do."""
+    for pid in {int(event["pid"]) for event in events(folder)}:
+        with suppress(OSError):
+            if os.fsencode(folder) in Path(f"/proc/{pid}/environ").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+
+
+def _signal(group: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def _last_line(output: Path) -> str:
+    with output.open("rb") as stream:
+        stream.seek(max(0, output.stat().st_size - _TAIL))
+        lines = stream.read().decode("utf-8", "replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -1,0 +1,94 @@
+"""What a trial showed, judged: faster, slower, the same, not to be told, not applied, failed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from advisor.model.missing import Missing
+from advisor.model.report import Reason
+from advisor.model.trials import Gain, Result, Trial
+from advisor.text import one_line
+from advisor.trials import timings
+from advisor.trials.ideas import Idea
+from advisor.trials.processes import Ended
+
+_LINE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was measured of some patches: `patched` is the first run with them, `last` the last run of all."""
+
+    by: Literal["blocks", "processes"]
+    turns: Sequence[timings.Block]
+    gain: Gain | None
+    is_reached: bool
+    patched: Ended
+    last: Ended
+
+    @property
+    def digest(self) -> float | None:
+        """Of the parameters after the first steps with the patches."""
+        ready = timings.ready(self.patched.events)
+        return ready.digest if ready else None
+
+
+def trial_of(idea: Idea, evidence: Evidence, digests: Sequence[float | None], seconds: float) -> Trial:
+    """The result, with what it rests on."""
+    account = timings.account(evidence.patched.events)
+    result = _result(evidence, account)
+    is_measured = result not in {"not_applied", "failed", "not_tried"}
+    gain = evidence.gain.model_copy(update={"spread": timings.spread(evidence.turns)}) if evidence.gain else None
+    return Trial(
+        name=idea.name,
+        rule=idea.rule,
+        uses=idea.uses,
+        claimed=idea.claimed,
+        result=result,
+        gain=gain if is_measured else None,
+        before_ms=timings.mean_ms(evidence.turns, on=False) if is_measured else None,
+        after_ms=timings.mean_ms(evidence.turns, on=True) if is_measured else None,
+        by=evidence.by,
+        training=timings.training(digests, evidence.digest) if is_measured else "unknown",
+        proof={**account.hits, **account.proof} if is_measured else {},
+        reasons=tuple(_reasons(result, evidence, account)),
+        seconds=seconds,
+    )
+
+
+def _result(evidence: Evidence, account: timings.Account) -> Result:
+    if any(run.exit_code and not run.is_late for run in (evidence.patched, evidence.last)):
+        return "failed"
+    if timings.ready(evidence.patched.events) is None:
+        return "not_tried" if evidence.patched.is_late else "failed"
+    if not account.is_applied:
+        return "not_applied"
+    return verdict(evidence.gain, is_narrow=evidence.is_reached)
+
+
+def verdict(gain: Gain | None, *, is_narrow: bool) -> Result:
+    """What an interval shows: it excludes 1, or it is narrow around it, or neither."""
+    if gain is None:
+        return "unclear"
+    if gain.high < 1:
+        return "faster"
+    if gain.low > 1:
+        return "slower"
+    return "same" if is_narrow else "unclear"
+
+
+def _reasons(result: Result, evidence: Evidence, account: timings.Account) -> list[Reason]:
+    reasons = [Missing(f"patch_{code}", patch=name, **facts) for code, (name, facts) in account.refusals.items()]
+    if result == "not_applied" and not reasons:
+        reasons.append(Missing("patch_without_effect"))
+    if result == "failed":
+        last = evidence.last
+        code = "program_failed" if last.exit_code else "no_step_ended"
+        reasons.append(Missing(code, code=last.exit_code, line=one_line(last.line, _LINE)))
+    if result == "not_tried":
+        reasons.append(Missing("budget_spent"))
+    if result == "unclear" and evidence.gain is None:
+        reasons.append(Missing("too_few_blocks"))
+    return [Reason.of(reason) for reason in reasons]

@@ -1,0 +1,186 @@
+"""A session of trials: the program as it is, then each fix alone, then those that helped together."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Final
+
+from advisor import __version__
+from advisor.errors import UsageError
+from advisor.model.missing import Missing
+from advisor.model.report import Reason, Report
+from advisor.model.trials import Gain, Trial, Trials
+from advisor.text import one_line
+from advisor.trials import footprint, ideas
+from advisor.trials.ideas import Idea
+from advisor.trials.measurement import Base, Bench
+from advisor.trials.processes import Program
+
+_WITHIN: Final = 0.05
+_BUDGET_S: Final = 900.0
+_NAME: Final = 80
+
+
+def _agree(_: Sequence[str]) -> bool:
+    return True
+
+
+def _silent(*_: object) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to try.
+
+    Attributes:
+        fixes: Rules whose fixes to try; without these and `patches` all findings of a recording.
+        patches: `NAME:key=value,...` each.
+        within: Half-width of the interval to reach, as a share of the step.
+        budget_s: Seconds for all runs.
+        scratch: Run in a copy of the working folder.
+        keep_trackers: Leave trackers of experiments online.
+        may_repeat: Gets the files that the first run wrote; answers whether to run the program again.
+        tell: Gets the name of what is tried and the gain so far.
+        say: Gets a sentence's code and facts as they come: the estimate of the time.
+    """
+
+    fixes: Sequence[str] = ()
+    patches: Sequence[str] = ()
+    within: float = _WITHIN
+    budget_s: float = _BUDGET_S
+    scratch: bool = False
+    keep_trackers: bool = False
+    may_repeat: Callable[[Sequence[str]], bool] = _agree
+    tell: Callable[[str, Gain | None], None] = _silent
+    estimate: Callable[[float, int], None] = _silent
+
+
+@dataclass
+class Session:
+    """What is known of a program so far; `outcome` is complete at any time."""
+
+    command: Sequence[str]
+    options: Options
+    began: float = field(default_factory=time.monotonic)
+    base: Base | None = None
+    trials: list[Trial] = field(default_factory=list)
+    untried: list[str] = field(default_factory=list)
+    files: tuple[str, ...] = ()
+    notes: list[Reason] = field(default_factory=list)
+    is_cut: bool = False
+
+    def run(self) -> Trials:
+        """Try everything; Ctrl-C ends it with what is known.
+
+        Raises:
+            UsageError: the program cannot be started, a patch or rule is wrong, or the program may not run again.
+        """
+        chosen = [ideas.of_option(text) for text in self.options.patches]  # wrong ones before any run
+        with tempfile.TemporaryDirectory(prefix="advisor-try-") as place:
+            try:
+                self._try(self._program(Path(place)), chosen)
+            except KeyboardInterrupt:
+                self.is_cut = True
+        return self.outcome()
+
+    def outcome(self) -> Trials:
+        """What is known."""
+        base = self.base
+        return Trials(
+            advisor_version=__version__,
+            program=program_name(self.command),
+            step_ms=base.step_ms if base else None,
+            start_up_s=base.ready.seconds if base else None,
+            spread=base.spread if base else None,
+            ranks=base.ready.ranks if base else 1,
+            device=base.ready.device if base else "cpu",
+            within=self.options.within,
+            trials=tuple(self.trials),
+            untried=tuple(self.untried),
+            files=self.files,
+            notes=tuple(self.notes),
+            seconds=time.monotonic() - self.began,
+            is_cut=self.is_cut,
+        )
+
+    def _program(self, folder: Path) -> Program:
+        trackers = {} if self.options.keep_trackers else footprint.offline(folder)
+        scratch = footprint.copied(Path.cwd(), folder / "scratch") if self.options.scratch else None
+        return Program(self.command, folder, scratch, trackers)
+
+    def _try(self, program: Program, chosen: list[Idea]) -> None:
+        bench = Bench(program, self.options.within, self.began + self.options.budget_s, self.options.tell)
+        with self._files_of_first_run(program):
+            if self.options.fixes or not chosen:
+                chosen = [*self._of_findings(program), *chosen]
+            else:
+                self._time_base(bench)
+        if chosen and self.base is None:
+            self._time_base(bench)
+        if self.base is None or not chosen:
+            return
+        self.options.estimate(sum(map(self.base.seconds_for, chosen)), len(chosen))
+        for number, idea in enumerate(chosen):
+            helped = any(trial.is_recommended for trial in self.trials)
+            bench.share(len(chosen) - number + helped)
+            self.trials.append(self._trial(bench, idea, self.base))
+        bench.share(1)
+        self._try_together(bench, chosen, self.base)
+
+    def _time_base(self, bench: Bench) -> None:
+        self.base, ended = bench.base()
+        if self.base is None:
+            code = "program_failed" if ended.exit_code and not ended.is_late else "no_step_ended"
+            self.notes.append(Reason.of(Missing(code, code=ended.exit_code, line=one_line(ended.line, 200))))
+
+    def _trial(self, bench: Bench, idea: Idea, base: Base) -> Trial:
+        if time.monotonic() + base.ready.seconds > bench.until:
+            reason = Reason.of(Missing("budget_spent"))
+            return Trial(
+                name=idea.name,
+                rule=idea.rule,
+                uses=idea.uses,
+                claimed=idea.claimed,
+                result="not_tried",
+                reasons=(reason,),
+            )
+        return bench.trial(idea, base)
+
+    def _try_together(self, bench: Bench, chosen: Sequence[Idea], base: Base) -> None:
+        helpful = [idea for idea, trial in zip(chosen, self.trials, strict=True) if trial.result == "faster"]
+        if len(helpful) > 1:
+            self.trials.append(self._trial(bench, ideas.together(helpful), base))
+
+    def _of_findings(self, program: Program) -> list[Idea]:
+        """Record the program, check it, and take the fixes of its findings."""
+        from advisor.trials.diagnosis import diagnosed  # noqa: PLC0415 - needs what reads and judges profiles
+
+        report = diagnosed(program)
+        if isinstance(report, Report):
+            chosen, self.untried = ideas.of_report(report, self.options.fixes)
+            return chosen
+        self.notes.append(report)
+        return []
+
+    @contextmanager
+    def _files_of_first_run(self, program: Program) -> Iterator[None]:
+        """What the run inside writes below the working folder is listed, and running it again is asked for."""
+        place = program.cwd or Path.cwd()
+        before = footprint.snapshot(place)
+        yield
+        self.files = footprint.written(before, footprint.snapshot(place))
+        if self.files and not self.options.scratch and not self.options.may_repeat(self.files):
+            names = ", ".join(self.files[:3])
+            raise UsageError(f"the program writes files ({names}), and would again; give --scratch or --yes")
+
+
+def program_name(command: Sequence[str]) -> str:
+    """The script's name, else the program's: no argument, which may be anybody's secret."""
+    scripts = [word for word in command if word.endswith(".py")]
+    return PurePath((scripts or command)[0]).name

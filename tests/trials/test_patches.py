@@ -1,0 +1,103 @@
+"""The registry of patches: what each takes, and what each says of what it left as it was. No framework is needed."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+from advisor import vocabulary
+from advisor.recording.inside import patches
+from advisor.recording.inside.patches import PATCHES, check_use
+
+FOLDER = Path(patches.__file__).parent
+
+
+def test_every_patch_declares_itself():
+    for name, patch in PATCHES.items():
+        assert patch.name == name
+        assert patch.numerics in {"same", "rounding", "changes"}
+        assert set(patch.toggles) <= {"cpu", "cuda"}
+        assert patch.__doc__
+        for schema in patch.arguments.values():
+            assert schema["type"] in {"integer", "boolean", "string"}
+            assert schema["description"]
+
+
+def test_patches_need_nothing_but_the_standard_library():
+    known = {"advisor_inside", *sys.stdlib_module_names}
+    for path in FOLDER.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            assert {name.split(".")[0] for name in names} <= known, path
+
+
+def test_every_reason_to_refuse_has_words():
+    codes = {
+        node.args[0].value
+        for path in FOLDER.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "refuse"
+        if isinstance(node.args[0], ast.Constant)
+    }
+    assert len(codes) > 15
+    assert {f"patch_{code}" for code in codes} <= vocabulary.REASONS.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "checked"),
+    [
+        ("dataloader", {"num_workers": "4", "pin_memory": "true"}, {"num_workers": 4, "pin_memory": True}),
+        ("dataloader", {"num_workers": 4.0}, {"num_workers": 4}),
+        ("optimizer", {}, {"implementation": "fused"}),
+        ("environment", {"OMP_NUM_THREADS": "4"}, {"OMP_NUM_THREADS": "4"}),
+        ("jax-jit", {}, {}),
+    ],
+)
+def test_arguments_are_read_by_their_schema(name: str, values: dict[str, object], checked: dict[str, object]):
+    assert PATCHES[name].checked(values) == checked
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("dataloader", {}, "needs at least one of: num_workers"),
+        ("dataloader", {"num_workers": "many"}, "num_workers must be a whole number"),
+        ("dataloader", {"num_workers": True}, "num_workers must be a whole number"),
+        ("dataloader", {"num_workers": 0}, "num_workers must be from 1 to 128"),
+        ("dataloader", {"pin_memory": "maybe"}, "pin_memory must be true or false"),
+        ("dataloader", {"workers": 4}, "dataloader has no argument workers; it has: num_workers"),
+        ("optimizer", {"implementation": "fast"}, "implementation must be one of fused, foreach"),
+        ("environment", {"LD_PRELOAD": "x.so"}, "environment has no argument LD_PRELOAD"),
+        ("environment", {"PYTHONSTARTUP": "x.py"}, "environment has no argument PYTHONSTARTUP"),
+    ],
+)
+def test_what_does_not_fit_is_refused(name: str, values: dict[str, object], message: str):
+    with pytest.raises(ValueError, match=message):
+        PATCHES[name].checked(values)
+
+
+def test_a_rule_may_leave_a_number_to_the_job():
+    check_use("dataloader", {"num_workers": "{{ workers_needed }}"})
+    with pytest.raises(ValueError, match="no argument workers"):
+        check_use("dataloader", {"workers": "{{ workers_needed }}"})
+    with pytest.raises(ValueError, match="no patch is called exec"):
+        check_use("exec", {"code": "import os"})
+
+
+def test_aids_of_debugging_are_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "0")
+    aids = PATCHES["debug-aids"]({})
+    assert aids.variables() == {"TORCH_DISTRIBUTED_DEBUG": "OFF", "ADVISOR_DEBUG_AIDS": "1"}
+
+
+def test_a_variable_that_the_program_sets_itself_does_not_count(monkeypatch: pytest.MonkeyPatch):
+    patch = PATCHES["environment"]({"OMP_NUM_THREADS": "4", "KMP_BLOCKTIME": "0"})
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("KMP_BLOCKTIME", "0")
+    patch.begin()
+    assert (patch.hits, patch.refusals) == (1, {"own_variable": {"name": "OMP_NUM_THREADS"}})

@@ -1,0 +1,124 @@
+"""Programs that are tried as they are: one start of Python each."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from advisor.present.trials import headline
+from advisor.trials.processes import Ended, Program, run
+from advisor.trials.session import Options, Session
+from advisor.trials.timings import account, blocks, ready
+from tests.torch_python import torch_python
+
+REFUSALS = """
+import multiprocessing, torch
+multiprocessing.set_start_method('spawn')
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+class Stream(IterableDataset):
+    def __iter__(self): return iter(range(4))
+
+class Local(Dataset):
+    def __init__(self): self.read = lambda i: torch.randn(4)
+    def __len__(self): return 64
+    def __getitem__(self, i): return self.read(i)
+
+torch.set_num_threads(1)
+next(iter(DataLoader(Stream())))
+model = torch.nn.Linear(4, 4)
+for _ in range(100):
+    for batch in DataLoader(Local()): model(batch)
+"""
+LOOP = """
+import torch
+torch.manual_seed(3)
+model = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(10)))
+optimizer = torch.optim.Adam(model.parameters())
+for _ in range(10**6):
+    optimizer.zero_grad()
+    model(torch.randn(4, 8)).sum().backward()
+    optimizer.step()
+"""
+
+
+NET = """
+class Net(torch.nn.Sequential):
+    def forward(self, x):
+        assert not torch.compiler.is_compiling()
+        return super().forward(x)
+"""
+
+
+def use(name: str, **arguments: object) -> dict[str, object]:
+    return {"name": name, "arguments": arguments}
+
+
+def tried(tmp_path: Path, text: str, *patches: dict[str, object], arm: str = "turns", number: int = 4) -> Ended:
+    (tmp_path / "fit.py").write_text(text)
+    config = {"patches": patches, "arm": arm, "blocks": number, "steps": 3, "skip": 3, "stop": True}
+    program = Program([torch_python(), str(tmp_path / "fit.py")], tmp_path)
+    return run(program, config, {"OMP_NUM_THREADS": "1"}, time.monotonic() + 60, lambda _: None)
+
+
+def test_what_does_not_fit_is_left_and_the_reason_noted(tmp_path: Path):
+    ended = tried(tmp_path, REFUSALS, use("dataloader", num_workers=1), use("optimizer"), use("threads", number=2))
+    assert ended.exit_code == 0, ended.line
+    found = account(ended.events)
+    assert not found.is_applied
+    assert {code: facts for code, (_, facts) in found.refusals.items()} == {
+        "iterable_dataset": {"kind": "Stream"},
+        "unpicklable": {"kind": "Local", "error": "AttributeError"},
+        "no_optimizer": {},
+        "own_threads": {"number": 1, "place": "fit.py:14"},
+    }
+
+
+def test_blocks_take_turns_and_a_seeded_program_repeats_itself(tmp_path: Path):
+    ended = tried(tmp_path, LOOP, use("optimizer", implementation="fused"))
+    assert ended.exit_code == 0, ended.line
+    assert [block.on for block in blocks(ended.events)] == [False, True, True, False]
+    assert account(ended.events).hits == {"optimizer": 1}
+    digests = [known.digest for known in (ready(ended.events),) if known]
+    plain = ready(tried(tmp_path, LOOP, arm="off", number=1).events)
+    assert plain
+    assert plain.digest == pytest.approx(digests[0], rel=1e-6)
+    assert {path.name for path in tmp_path.iterdir()} == {"fit.py"}
+    assert not any(_runs(event["pid"]) for event in ended.events)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.soak
+def test_a_patch_that_cannot_be_compiled_is_not_applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    text = LOOP.replace("model = torch.nn.Sequential(", f"{NET}model = Net(")
+    (tmp_path / "fit.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    options = Options(patches=["compile"], within=0.3, budget_s=300)
+    trials = Session([torch_python(), "fit.py"], options).run()
+    (trial,) = trials.trials
+    assert trial.result == "not_applied"
+    assert trial.reasons[0].code == "patch_compile_failed"
+
+
+@pytest.mark.soak
+def test_a_session_finds_what_the_fused_optimizer_is_worth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "fit.py").write_text(LOOP)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    trials = Session([torch_python(), "fit.py"], Options(patches=["optimizer"], within=0.1, budget_s=300)).run()
+    (trial,) = trials.trials
+    assert (trial.result, trial.training) == ("faster", "rounding")
+    assert trial.gain
+    assert trial.gain.half_width <= 0.1
+    assert headline(trials).startswith("optimizer (implementation=fused): ")
