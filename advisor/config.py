@@ -16,6 +16,7 @@ from advisor.errors import UsageError, form_in_words
 from advisor.model.report import Severity
 
 _NAMES = ("advisor.yaml", "advisor.yml")
+_MOST_BYTES = 1 << 20
 
 
 class _Strict(BaseModel):
@@ -103,14 +104,18 @@ def load(path: Path | None) -> Config:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         what = "no such setting" if first["type"] == "extra_forbidden" else form_in_words(first)
-        raise UsageError(f"{path}: {place}: {what}") from None
+        raise UsageError(": ".join(filter(None, (str(path), place, what)))) from None
     folders = tuple((path.parent / folder).resolve() for folder in config.rules)
     return config.model_copy(update={"rules": folders})
 
 
 def _data(path: Path) -> object:
     try:
-        text = path.read_text("utf-8")
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise UsageError(f"{path}: larger than {_MOST_BYTES >> 20} MiB: no settings file; check the path")
+        text = content.decode("utf-8")
         if path.suffix == ".toml":
             return tomllib.loads(text).get("tool", {}).get("advisor", {})
         return yaml.safe_load(text) or {}

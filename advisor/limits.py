@@ -69,8 +69,9 @@ def size_of(option: str, text: str) -> int:
 
 def too_large(name: str, most: int) -> ReadError:
     """The error of a file that is larger than allowed."""
+    limit = f"{most / 2**30:,.3g} GiB" if most >= 1 << 30 else f"{most / 2**20:,.3g} MiB"
     return ReadError(
-        f"larger than {most / 2**30:,.3g} GiB unpacked, the limit here; allow more with --max-size, if there "
+        f"larger than {limit} unpacked, the limit here; allow more with --max-size, if there "
         "is the memory for it, or record fewer steps",
         name,
     )

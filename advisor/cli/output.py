@@ -48,10 +48,11 @@ def spare_threads(paths: Iterable[str]) -> None:
 def _stored_bytes(path: str) -> int:
     """Size of a local file or small folder; of anything else, whose size would take time to tell, as much as counts."""
     place = Path(path)
-    files = list(islice(place.rglob("*"), _MANY_FILES)) if place.is_dir() else [place]
-    if len(files) == _MANY_FILES or not place.exists():
+    try:
+        files = list(islice(place.rglob("*"), _MANY_FILES)) if place.is_dir() else [place]
+        return _LITTLE_BYTES if len(files) == _MANY_FILES else sum(file.stat().st_size for file in files)
+    except (OSError, ValueError):  # it is not there, is a link that leads nowhere, or no name
         return _LITTLE_BYTES
-    return sum(file.stat().st_size for file in files)
 
 
 MaxSize = Annotated[

@@ -117,10 +117,12 @@ def tidy(path: str) -> str:
     """A path or URL as it is used inside: no `file://`, no slash at the end.
 
     Raises:
-        UsageError: It is empty.
+        UsageError: It is empty, or no path.
     """
     if not path:
         raise UsageError("an empty path was given; name a file, a folder or a URL")
+    if "\0" in path:
+        raise UsageError("a path with a zero byte was given; no file has such a name")
     if path.startswith("file://"):
         path = unquote(path.removeprefix("file://"))
     protocol, sign, rest = path.rpartition("://")

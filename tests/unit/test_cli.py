@@ -319,8 +319,10 @@ def test_a_baseline_marks_what_is_new(advisor):
     [
         ("suppress: [{rule: x, reason: because, until: 0000-00-00}]", "year 0 is out of range"),
         ("rules: " + "[" * 3000 + "]" * 3000, "nested too deep"),
+        ("#" * (1 << 20) + "\n", "larger than 1 MiB: no settings file"),
+        ("- rules", "advisor.yaml: must be a mapping"),
     ],
-    ids=["the year 0", "nesting"],
+    ids=["the year 0", "nesting", "a large file", "a list"],
 )
 def test_settings_that_break_yaml_are_told_in_a_line(advisor, tmp_path, settings, says):
     (tmp_path / "advisor.yaml").write_text(settings)
@@ -328,6 +330,16 @@ def test_settings_that_break_yaml_are_told_in_a_line(advisor, tmp_path, settings
     assert done.returncode == 2
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_links_that_lead_in_circles_and_names_that_are_none_are_told_in_a_line(advisor, tmp_path):
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log/self").symlink_to("self")
+    for path in ("log", "log/self", "a" * 5000, "a\0b"):
+        done = advisor("check", path)
+        assert done.returncode in {2, 3}
+        assert done.stderr.count("\n") == 1
+        assert "report this" not in done.stderr
 
 
 def test_a_report_below_a_file_is_refused(advisor, tmp_path):

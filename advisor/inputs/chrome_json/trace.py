@@ -21,6 +21,7 @@ _PATIENCE_BYTES: Final = 8 << 20  # of text that cannot be decoded, before it is
 
 _MOST_UNDECODED_BYTES: Final = 256 << 20
 _LONGEST_STRING_BYTES: Final = 64 << 20
+_MOST_UNDECODED_VALUES: Final = 4 << 20  # a value of two bytes takes a hundred once it is decoded
 
 _AGAIN: Final = "copy or record the profile again"
 _REPAIRED: Final = "some of the file is malformed: repaired where possible"
@@ -117,10 +118,11 @@ class Trace(Generic[E, H]):
         """
         pieces = self._limited(source)
         text, opening = self._open(pieces, source)
-        pending, retry_at = bytearray(b"[" + text), 0
+        pending, retry_at, values = bytearray(b"[" + text), 0, text.count(b",")
         for piece in pieces:
             pending += piece
-            self._bound(pending)
+            values += piece.count(b",")
+            self._bound(pending, values)
             if len(pending) < retry_at:
                 continue
             cut = last_boundary(pending)
@@ -136,7 +138,7 @@ class Trace(Generic[E, H]):
                 continue
             self.decoded += len(events)
             yield events
-            pending, retry_at = bytearray(b"[" + rest.lstrip(BETWEEN)), 0
+            pending, retry_at, values = bytearray(b"[" + rest.lstrip(BETWEEN)), 0, rest.count(b",")
         events = self._decode_tail(bytes(pending[1:]), opening)
         self.decoded += len(events)
         self._conclude(source)
@@ -151,10 +153,12 @@ class Trace(Generic[E, H]):
                 raise too_large(self.name, self.max_bytes)
             yield piece
 
-    def _bound(self, pending: bytearray) -> None:
+    def _bound(self, pending: bytearray, values: int) -> None:
         """Raises ReadError where text goes on and on without being events: it is held until it can be decoded."""
         if len(pending) > _MOST_UNDECODED_BYTES:
             raise ReadError(f"{_MOST_UNDECODED_BYTES >> 20} MiB on end are no trace events; {_AGAIN}", self.name)
+        if values > _MOST_UNDECODED_VALUES:
+            raise ReadError(f"{_MOST_UNDECODED_VALUES >> 20} million values are no trace events; {_AGAIN}", self.name)
         if len(pending) > _LONGEST_STRING_BYTES and pending.rfind(b'"', len(pending) - _LONGEST_STRING_BYTES) < 0:
             raise ReadError(f"over {_LONGEST_STRING_BYTES >> 20} MiB of one text or of nothing; {_AGAIN}", self.name)
 
