@@ -11,6 +11,7 @@ from typing import Any, Final
 from advisor.text import count, listing, ms, one_line
 
 _LONGEST: Final = 80
+_BUSY: Final = 0.2  # of a step: with so much of it spent waiting for a CPU, the machine shows in the recording
 _BLIND: Final = ("-I", "-E", "-S")
 _IN_CODE: Final = "or record in code: `with advisor.record(...)`"
 _UNHOOKED: Final = f"no Python process read PYTHONPATH. A wrapper may overwrite it; call Python directly, {_IN_CODE}"
@@ -19,7 +20,7 @@ _NO_FRAMEWORK: Final = "no process imported torch, jax, keras or tensorflow; giv
 _OTHER_PROFILER: Final = (
     "the program uses a profiler itself, and two at a time lose events; check what it writes, or remove it"
 )
-_SIGNAL: Final = "a signal ended the program during the recording"
+_SIGNAL: Final = "a signal or `os._exit` ended the program before the recording was written"
 _MARKERS: Final = {
     "optimizer": "a call of {label}.step",
     "engine": "a step of {label}",
@@ -62,7 +63,10 @@ def _why_nothing(command: Sequence[str], processes: Sequence[Mapping[str, Mappin
         return _OTHER_PROFILER if "stood_back" in events else _NO_FRAMEWORK
     if "failed" in events:
         return _failure(events["failed"])
-    return _too_short(counted) if counted else _NO_STEP if "marker" not in events else _SIGNAL
+    if counted:
+        return _too_short(counted)
+    is_cut = any("framework" in process and "result" not in process for process in processes)
+    return _SIGNAL if is_cut else _NO_STEP
 
 
 def _too_short(steps: int) -> str:
@@ -74,6 +78,8 @@ def _never_hooked(command: Sequence[str]) -> str:
     options = [word for word in command if word in _BLIND]
     if options:
         return f"Python does not read PYTHONPATH with `{options[0]}`; remove it, {_IN_CODE}"
+    if any(word.startswith("PYTHONPATH=") for word in command):
+        return "the command sets PYTHONPATH anew; set it in front: `PYTHONPATH=... advisor record -- ...`"
     return _UNHOOKED
 
 
@@ -110,6 +116,9 @@ def _steps(files: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         after = f" ({ms(unprofiled['after_ms'])} after the recording)" if unprofiled["after_ms"] else ""
         during = f", and {ms(profiled)} with it" if profiled else ""
         yield f"a step takes {ms(unprofiled['before_ms'])} without the profiler{after}{during}"
+        waited = block["profiled"].get("run_delay_ms")
+        if waited and profiled and waited > _BUSY * profiled:
+            yield f"it waited {ms(waited)} per recorded step for a CPU: the machine is busy; record on a quiet one"
 
 
 def _markers(processes: Iterable[Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:

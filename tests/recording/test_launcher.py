@@ -121,7 +121,30 @@ def test_a_program_that_ends_too_early_is_told_with_what_to_give():
 
 
 def test_a_program_killed_while_it_is_recorded_is_told():
-    assert "a signal ended the program" in " ".join(recorded(["python"], result("a")[:2], "log"))
+    assert "a signal or `os._exit` ended the program" in " ".join(recorded(["python"], result("a")[:2], "log"))
+
+
+def test_a_program_killed_before_its_recording_is_told():
+    assert "a signal or `os._exit`" in " ".join(recorded(["python"], result("a")[:1], "log"))
+
+
+def test_a_loader_that_ends_without_a_word_is_no_killed_program():
+    assert "ended after 50 steps" in " ".join(recorded(["python"], [*result("a"), *result("worker")[:1]], "log"))
+
+
+def test_a_command_that_sets_the_path_anew_is_told_where_to_set_it():
+    said = " ".join(recorded(["env", "PYTHONPATH=lib", "python", "train.py"], [], "log"))
+    assert "`PYTHONPATH=... advisor record -- ...`" in said
+
+
+@pytest.mark.parametrize("waited_ms", [2.0, 6.0])
+def test_a_busy_machine_is_named(waited_ms: float):
+    block = {
+        "unprofiled": {"before_ms": 12.0, "after_ms": None},
+        "profiled": {"step_ms": 20.0, "run_delay_ms": waited_ms},
+    }
+    said = " ".join(recorded(["python"], result("a", path="/log/a.pt.trace.json.gz", block=block), "log"))
+    assert ("waited 6 ms per recorded step for a CPU" in said) == (waited_ms > 4)
 
 
 def test_processes_that_only_import_torch_are_no_ranks():
