@@ -58,7 +58,12 @@ def headline(trials: Trials) -> str:
         return f"{title(best)}: {_steps(best)} a step, {saved(best.gain)}"
     if trials.step_ms is None:
         return "Nothing measured" + (f": {trials.notes[0].words}" if trials.notes else "")
-    return "No fix made the steps shorter" if trials.trials else "No finding has a fix to try"
+    results = {trial.result for trial in trials.trials}
+    if not results:
+        return "No finding has a fix to try"
+    if results == {"not_tried"}:
+        return "No fix was tried: the time is over"
+    return "No fix made the steps shorter" if results <= {"same", "slower"} else "No fix is known to make steps shorter"
 
 
 def title(trial: Trial) -> str:

@@ -120,9 +120,9 @@ class Session:
             if self.options.fixes or not chosen:
                 chosen = [*self._of_findings(program), *chosen]
             else:
-                self._time_base(bench)
+                self._time_base(bench, len(chosen))
         if chosen and self.base is None:
-            self._time_base(bench)
+            self._time_base(bench, len(chosen))
         if self.base is None or not chosen:
             return
         self.options.estimate(sum(map(self.base.seconds_for, chosen)), len(chosen))
@@ -133,7 +133,8 @@ class Session:
         bench.share(1)
         self._try_together(bench, chosen, self.base)
 
-    def _time_base(self, bench: Bench) -> None:
+    def _time_base(self, bench: Bench, trials: int) -> None:
+        bench.share(trials + 1)  # on a busy machine it would take all of the time
         self.base, ended = bench.base()
         if self.base is None:
             code = "program_failed" if ended.exit_code and not ended.is_late else "no_step_ended"
