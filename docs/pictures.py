@@ -40,6 +40,7 @@ from advisor.render.html import asset  # noqa: E402
 from advisor.render.registry import Request, draw  # noqa: E402
 from tests.fleet import finding_row, run_row, stored  # noqa: E402
 from tests.golden.test_fetch_between_marks import as_nsys  # noqa: E402
+from tests.strategies_nsys import gpus, together  # noqa: E402
 from tests.strategies_nsys import write as write_nsys  # noqa: E402
 
 IMAGES = ROOT / "docs/img"
@@ -50,9 +51,10 @@ WAYS: dict[str, dict[str, Any]] = {
     "dark": {"viewport": {"width": 1400, "height": 1300}, "color_scheme": "dark"},
     "phone": {"viewport": {"width": 390, "height": 1300}},
 }
+H100 = {"id": 0, "cuDevice": 0, "name": "NVIDIA H100 80GB HBM3", "totalMemory": 80 << 30, "smCount": 132}
 DRAWN = "() => [...document.querySelectorAll('.plot')].every(plot => plot.dataset.drawn)"
 SHEET = """<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><style>
-body { max-width: 860px; margin: 2rem auto; padding: 0 1rem; font: 14px/1.5 system-ui; overflow-wrap: anywhere; }
+body { max-width: 860px; margin: 2rem auto; padding: 0 1rem; font: 14px/1.5 system-ui; overflow-wrap: break-word; }
 table { border-collapse: collapse; } th, td { border: 1px solid #8884; padding: 6px 13px; }
 pre { background: #8882; padding: 1rem; border-radius: 6px; overflow: auto; }</style>"""
 
@@ -68,7 +70,7 @@ def _nsys() -> str:
     """The launch-bound job as Nsight Systems exports it."""
     job, _ = FAULTS["launch-bound"].jobs(GPUS["h100"], 0)
     with tempfile.TemporaryDirectory() as folder, chdir(folder):
-        write_nsys(Path("rank0.sqlite"), as_nsys(simulate(job, 0, 8)))
+        write_nsys(Path("rank0.sqlite"), together(as_nsys(simulate(job, 0, 8)), gpus([H100])))
         return _html(check(["rank0.sqlite"]))
 
 
@@ -133,7 +135,8 @@ def _comment() -> str:
     """The comment on a pull request, as a code host shows it."""
     comparison = compare([AFTER], [BEFORE])
     markdown = draw(Request(comparison), "markdown").decode()
-    return SHEET + str(cmarkgfm.github_flavored_markdown_to_html(markdown, options=Markdown.CMARK_OPT_UNSAFE))
+    html = str(cmarkgfm.github_flavored_markdown_to_html(markdown, options=Markdown.CMARK_OPT_UNSAFE))
+    return SHEET + html.replace("\N{LARGE RED CIRCLE}", "<span style='color: #d1242f'>\N{BLACK CIRCLE}</span>")
 
 
 PAGES: dict[str, tuple[Callable[[], str], tuple[str, str]]] = {
@@ -167,7 +170,9 @@ def picture(browser: Browser, file: Path, way: str, target: Path) -> None:
     page = context.new_page()
     page.goto(file.as_uri())
     page.wait_for_function(DRAWN, timeout=180_000)
-    page.screenshot(path=target)
+    size = WAYS[way]["viewport"]
+    bottom = page.evaluate("document.body.getBoundingClientRect().bottom + 32")
+    page.screenshot(path=target, clip={"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], bottom)})
     context.close()
 
 

@@ -90,6 +90,7 @@ _TOPICS: Final = {
     "memory": "Memory",
     "communication": "Communication",
     "ranks": "Ranks",
+    "options": "Options of the program",
 }
 
 
@@ -100,7 +101,8 @@ def metrics_page(topics: Mapping[str, Iterable[Metric]]) -> str:
         "with the longest steps. A share is a part of step time unless its formula says otherwise. An unknown number "
         "is null, with the reason, and no rule takes it for good news."
     )
-    parts = (part for topic in _TOPICS for part in _topic(_TOPICS[topic], list(topics[topic])))
+    names = [*_TOPICS, *(topic for topic in topics if topic not in _TOPICS)]
+    parts = (part for topic in names for part in _topic(_TOPICS.get(topic, topic.capitalize()), [*topics[topic]]))
     return _joined("# Metrics", head, *parts)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from advisor.model.week import Change, JobFinding, Realised, Shift, Trend, Week
 from advisor.present import document as doc
 from advisor.present import week_columns as columns
-from advisor.present.hours import DASH, gpu_hours, label
+from advisor.present.hours import DASH, label
 from advisor.present.verdict import first_sentence
 from advisor.text import UNKNOWN, count, interval, listing, ms, percent, percents
 
@@ -32,7 +32,7 @@ def actions(week: Week) -> doc.Section | None:
             columns.texts("Owner", map(_owner, findings)),
             columns.savings("Saves", [finding.expected for finding in findings]),
             columns.worth("Worth", [finding.money for finding in findings], week.prices.currency),
-            columns.Column("Range", [interval(f.low, f.high, gpu_hours) for f in findings]),
+            columns.ranges("Range", [f.low for f in findings], [f.high for f in findings]),
         ],
         groups=[label(finding.team) for finding in findings],
         extra=len(others),
@@ -128,8 +128,8 @@ def realised(week: Week) -> doc.Section | None:
             columns.texts("Job", [*_all(fixes), *(doc.Cell(fix.job, run=fix.run_id) for fix in fixes)]),
             columns.texts("Fixed", [*_none(fixes), *(listing(fix.titles) for fix in fixes)]),
             columns.texts("Team", [*_none(fixes), *(label(fix.team) for fix in fixes)]),
-            columns.Column("Predicted", [interval(*ends, gpu_hours) for ends in zip(low, high, strict=True)]),
-            columns.Column("Measured", [gpu_hours(hours) for hours in _sum([fix.brought for fix in fixes])]),
+            columns.ranges("Predicted", low, high),
+            columns.hours("Measured", _sum([fix.brought for fix in fixes])),
             columns.texts("Came true", [*_none(fixes), *("yes" if fix.kept else "no" for fix in fixes)]),
             columns.texts("Of the step", [*_none(fixes), *map(_of_step, fixes)]),
             columns.texts("Step", [*_none(fixes), *(f"{ms(f.before_ms)} to {ms(f.after_ms)}" for f in fixes)]),

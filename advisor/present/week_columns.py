@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from advisor.present import document as doc
 from advisor.present.hours import DASH, hours_in, label, money_in
-from advisor.text import UNKNOWN
+from advisor.text import UNKNOWN, interval
 
 FEW: Final = 8
 """Rows of a table that the one screen shows."""
@@ -61,6 +61,13 @@ def hours(head: str, amounts: Sequence[float | None], *, none: str = UNKNOWN) ->
     """A column of GPU-hours in the unit that suits the largest, which its head names; `none` for what is null."""
     unit, write = hours_in([amount or 0.0 for amount in amounts])
     return Column(f"{head}, {unit}", tuple(none if amount is None else write(amount) for amount in amounts))
+
+
+def ranges(head: str, lows: Sequence[float], highs: Sequence[float]) -> Column:
+    """A column of intervals of GPU-hours in one unit; a dash where there is none."""
+    unit, write = hours_in(highs)
+    ends = zip(lows, highs, strict=True)
+    return Column(f"{head}, {unit}", tuple(interval(low, high, write) if high else DASH for low, high in ends))
 
 
 def savings(head: str, amounts: Sequence[float]) -> Column:

@@ -10,7 +10,7 @@ from advisor.present import document as doc
 from advisor.present import week_columns as columns
 from advisor.present.hours import DASH, gpu_hours, label, paid_word, share
 from advisor.present.week_changes import changes, realised
-from advisor.text import count, interval, listing, percent
+from advisor.text import count, listing, percent
 
 MOST_ROWS: Final = 40
 """Rows of a table of groups."""
@@ -58,7 +58,7 @@ def _rules(week: Week) -> doc.Section | None:
             ),
             columns.savings("Saves", _sum([rule.expected for rule in rules])),
             columns.worth("Worth", columns.with_sum([rule.money for rule in rules]), week.prices.currency),
-            columns.Column("Range", [_range(*ends) for ends in zip(low, high, strict=True)]),
+            columns.ranges("Range", low, high),
             columns.counts("New", [None if week.first else sum(rule.new for rule in rules), *new]),
             columns.counts("Jobs", [None, *(rule.jobs for rule in rules)]),
             columns.counts("Runs", [None, *(rule.runs for rule in rules)]),
@@ -76,10 +76,6 @@ def _rules(week: Week) -> doc.Section | None:
 
 def _sum(amounts: Sequence[float]) -> list[float]:
     return [sum(amounts), *amounts]
-
-
-def _range(low: float, high: float) -> str:
-    return interval(low, high, gpu_hours) if high else DASH
 
 
 def _findings(week: Week) -> doc.Section | None:

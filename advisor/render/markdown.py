@@ -195,11 +195,12 @@ def _figures(block: doc.Figures, _links: str | None) -> Iterator[str]:
 
 
 def _bars(block: doc.Bars, _links: str | None) -> Iterator[str]:
-    """The parts of the last bar, each with its length in block characters: those show wherever text does."""
+    """What stands beside each of several bars; the parts of the last, each with its length in block characters."""
     if not block.bars:
         yield escape(block.none)
     elif block.legend:
-        yield _fenced("\n".join(map(_part, block.bars[-1].segments)))
+        weeks = [f"{bar.name}  {bar.value}, {bar.beside}" for bar in block.bars] if len(block.bars) > 1 else []
+        yield _fenced("\n".join([*weeks, *map(_part, block.bars[-1].segments)]))
 
 
 def _part(segment: doc.Segment) -> str:

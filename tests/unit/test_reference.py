@@ -1,8 +1,12 @@
 """A rule's page: its limits in words, its parameters with unit and meaning."""
 
+import sys
+
 import pytest
 
-from advisor.present.reference import rule_page
+from advisor.cli import app
+from advisor.metrics import METRICS, topics
+from advisor.present.reference import metrics_page, rule_page
 from advisor.resources import rules_folder
 from advisor.rules.book import Rule, load
 
@@ -50,3 +54,23 @@ def test_parameters_are_a_table():
 
 def test_a_shipped_rule_says_when_it_fires():
     assert "- `launch_gap_share` fires at 5 %, high at 20 %\n" in rule_page(BOOK["launch-bound"])
+
+
+def test_a_page_is_drawn_on_a_terminal_and_is_markdown_elsewhere(monkeypatch, capsys):
+    def shown():
+        app(["rules", "show", "input-bound"], standalone_mode=False)
+        return capsys.readouterr().out
+
+    assert "## When it fires" in shown()
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    text = shown()
+    assert "When it fires" in text
+    assert "## " not in text
+    assert "| ---" not in text
+
+
+def test_the_metrics_stand_under_their_topics_each_once():
+    page = metrics_page(topics())
+    names = [line.removeprefix("### ") for line in page.splitlines() if line.startswith("### ")]
+    assert sorted(names) == sorted(METRICS)
+    assert page.index("\n## Steps") < page.index("\n### input_share\n") < page.index("\n## Input\n")

@@ -281,7 +281,14 @@ def test_three_actions_with_owner_and_money_and_those_of_each_team(store):
     )
     found = weekly(store, Fleet(prices={"a100": 2.0}))
     table = tables(found)["actions"]
-    assert [head.text for head in table.heads] == ["Finding", "Job", "Owner", "Saves, GPU-h", "Worth, USD", "Range"]
+    assert [head.text for head in table.heads] == [
+        "Finding",
+        "Job",
+        "Owner",
+        "Saves, GPU-h",
+        "Worth, USD",
+        "Range, GPU-h",
+    ]
     cells = [[cell.text for cell in row.cells[1:5]] for row in table.rows]
     assert cells == [
         [name, f"owner of {name}", hours, worth]
@@ -307,7 +314,7 @@ def test_savings_by_finding_add_up(store):
         findings=[finding_row("a"), finding_row("b", low=0.0, high=0.5), finding_row("a", "other", 0.1, 0.1)],
     )
     every, *rules = tables(weekly(store, Fleet()))["rules"].rows
-    assert [cell.text for cell in every.cells][:3] == ["All findings", "55", "20\N{EN DASH}90 GPU-h"]
+    assert [cell.text for cell in every.cells][:3] == ["All findings", "55", "20\N{EN DASH}90"]
     assert [row.cells[1].text for row in rules] == ["45", "10"]
     assert every.tone == "strong"
 
