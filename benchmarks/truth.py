@@ -65,8 +65,7 @@ def main() -> None:
             tried[job.name] = _tried(job, python, arguments.budget)
             sys.stdout.write("\n".join(_rows(job.name, tried[job.name])) + "\n")
             sys.stdout.flush()
-    if not arguments.only:
-        PAGE.write_text(page(tried), "utf-8")
+    PAGE.write_text(page(tried), "utf-8")
 
 
 def _has(python: str, module: str) -> bool:

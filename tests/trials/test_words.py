@@ -1,0 +1,169 @@
+"""What a reader of trials sees, in every medium; what the command line takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from advisor.errors import UsageError
+from advisor.model.report import Reason
+from advisor.model.trials import Claim, Gain, Trial, Trials, Use
+from advisor.present.trials import headline, saved
+from advisor.render.registry import Request, draw
+from advisor.trials import footprint, ideas
+from advisor.trials.session import program_name
+from tests.command import advisor
+
+FUSED = Use(patch="optimizer", arguments={"implementation": "fused"}, numerics="rounding")
+GAIN = Gain(ratio=0.895, low=0.88, high=0.909, pairs=24, spread=0.02)
+FASTER = Trial(
+    name="eager-optimizer",
+    rule="eager-optimizer",
+    uses=(FUSED,),
+    claimed=Claim(low_share=0.05, high_share=0.2),
+    result="faster",
+    gain=GAIN,
+    before_ms=12.4,
+    after_ms=11.1,
+    by="blocks",
+    training="rounding",
+)
+SLOWER = Trial(
+    name="autocast",
+    uses=(Use(patch="autocast", arguments={"dtype": "bfloat16"}, numerics="changes"),),
+    result="slower",
+    gain=Gain(ratio=2.0, low=1.9, high=2.1, pairs=12),
+    before_ms=10.0,
+    after_ms=20.0,
+    training="different",
+)
+REFUSED = Trial(
+    name="dataloader",
+    uses=(Use(patch="dataloader", arguments={"num_workers": 4}, numerics="changes"),),
+    result="not_applied",
+    reasons=(Reason(code="patch_no_loader", words="the program makes no <b>DataLoader</b>"),),
+)
+TRIALS = Trials(
+    advisor_version="1",
+    program="train.py",
+    step_ms=12.4,
+    within=0.05,
+    trials=(FASTER, SLOWER, REFUSED),
+    untried=("python-bound",),
+    seconds=90.0,
+)
+
+
+def shown(kind: str) -> str:
+    return " ".join(draw(Request(TRIALS), kind).decode().split())
+
+
+def test_the_gain_is_a_change_with_its_interval():
+    assert saved(GAIN) == "\N{MINUS SIGN}10.5 % (95 % interval: \N{MINUS SIGN}9.1 to \N{MINUS SIGN}12.0 %)"
+    assert headline(TRIALS).startswith("optimizer (implementation=fused): 12 → 11 ms a step, \N{MINUS SIGN}10.5 %")
+
+
+def test_claimed_and_measured_stand_side_by_side():
+    for kind in ("terminal", "markdown", "html"):
+        text = shown(kind)
+        assert text.index("\N{MINUS SIGN}5.0 to \N{MINUS SIGN}20.0 %") < text.index(
+            "\N{MINUS SIGN}10.5 % (\N{MINUS SIGN}9.1 to \N{MINUS SIGN}12.0 %)", text.index("\N{MINUS SIGN}5.0 to")
+        ), kind
+        assert "same training up to rounding" in text
+
+
+def test_what_is_slower_is_not_recommended():
+    assert "autocast (dtype=bfloat16) makes the steps longer: not recommended." in shown("terminal")
+    assert not SLOWER.is_recommended
+    assert headline(TRIALS.model_copy(update={"trials": (SLOWER,)})) == "No fix made the steps shorter"
+
+
+def test_words_of_a_program_are_no_markup():
+    assert "<b>DataLoader</b>" not in shown("html")
+    assert "<b>DataLoader</b>" not in shown("markdown")
+
+
+def test_the_json_holds_all_of_it():
+    assert Trials.model_validate(json.loads(draw(Request(TRIALS), "json"))) == TRIALS
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("dataloader:num_workers=4,pin_memory=false", {"num_workers": 4, "pin_memory": False}),
+        ("optimizer", {"implementation": "fused"}),
+        ("environment:KMP_AFFINITY=granularity=fine,compact", {"KMP_AFFINITY": "granularity=fine,compact"}),
+    ],
+)
+def test_a_patch_is_named_with_its_arguments(text: str, arguments: dict[str, object]):
+    assert ideas.of_option(text).uses[0].arguments == arguments
+
+
+@pytest.mark.parametrize("text", ["nothing", "dataloader", "dataloader:num_workers", "dataloader:workers=1"])
+def test_what_is_no_patch_is_a_wrong_option(text: str):
+    with pytest.raises(UsageError, match=f"--patch {text.partition(':')[0]}"):
+        ideas.of_option(text)
+
+
+def test_together_arguments_are_joined():
+    first, second = ideas.of_option("dataloader:num_workers=2"), ideas.of_option("dataloader:prefetch_factor=4")
+    (use,) = ideas.together([first, second]).uses
+    assert use.arguments == {"num_workers": 2, "prefetch_factor": 4}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--within", "much"], "--within much: give a share of the step, as 5%"),
+        (["--budget", "0m"], "--budget 0m: give a time, as 90s, 15m or 2h"),
+        (["--patch", "speed"], "--patch speed: no such patch; there are: dataloader"),
+        (["-o", "x.gif"], "-o x.gif: nothing that is written here has that suffix"),
+    ],
+)
+def test_wrong_options_are_refused_before_any_run(tmp_path: Path, words: list[str], message: str):
+    done = advisor("try", *words, "--", "no-such-program", cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_a_program_that_cannot_be_started_is_an_error_of_one_line(tmp_path: Path):
+    done = advisor("try", "--patch", "optimizer", "--", "no-such-program", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no-such-program: cannot be started" in done.stderr
+
+
+def test_no_argument_of_the_program_is_kept():
+    assert program_name(["python", "-u", "/home/me/train.py", "--token=secret"]) == "train.py"
+    assert program_name(["/usr/bin/torchrun", "-m", "jobs.train"]) == "torchrun"
+
+
+def test_files_that_a_run_writes_are_those_that_are_new_or_changed(tmp_path: Path):
+    (tmp_path / "old").write_text("1")
+    (tmp_path / "model.pt").write_text("1")
+    before = footprint.snapshot(tmp_path)
+    (tmp_path / "model.pt").write_text("22")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/events").write_text("1")
+    assert footprint.written(before, footprint.snapshot(tmp_path)) == ("logs/events", "model.pt")
+
+
+def test_a_scratch_copy_has_all_but_what_is_apart(tmp_path: Path):
+    job = tmp_path / "job"
+    (job / ".git").mkdir(parents=True)
+    (job / "data").mkdir()
+    (job / "data/x").write_text("1")
+    (tmp_path / "big").write_text("2")
+    (job / "link").symlink_to("../big")
+    copy = footprint.copied(job, tmp_path / "copy/job")
+    (copy / "data/x").write_text("3")
+    assert (job / "data/x").read_text() == "1"
+    assert (copy / "link").read_text() == "2"
+    assert not (copy / ".git").exists()
+
+
+def test_trackers_are_told_to_stay_offline(tmp_path: Path):
+    variables = footprint.offline(tmp_path)
+    assert variables["WANDB_MODE"] == "offline"
+    assert variables["MLFLOW_TRACKING_URI"].startswith("file://")
