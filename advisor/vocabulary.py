@@ -501,7 +501,7 @@ REASONS: Final = {
     "no_step_ended": "no step ended: no optimizer stepped, and no model or jitted function was called often enough",
     "no_step_recorded": "nothing was recorded: `advisor record -- COMMAND` says why",
     "hook_failed": "advisor failed in the program, which ran on ({kind})",
-    "too_few_blocks": "the program ends before enough steps were timed",
+    "too_few_blocks": "the program or the time ended before enough steps were timed",
     "budget_spent": "the time is over; give more with `--budget`",
     # communication
     "no_collective_on_device": "no collective ran on this device in the steps used",

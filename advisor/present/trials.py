@@ -18,6 +18,8 @@ _RESULTS: Final[dict[Result, str]] = {
     "failed": "failed",
     "not_tried": "not tried",
 }
+_WIDEST: Final = 2.0  # of an interval that tells anything: twice the step
+_TOO_WIDE: Final = "could not tell, it is too busy or the time too short"
 _TONES: Final[dict[Result, doc.Tone]] = {"faster": "good", "slower": "bad", "failed": "warning"}
 _TRAINING: Final[dict[Training, str]] = {
     "same": "same training",
@@ -109,7 +111,8 @@ def _facts(trials: Trials) -> Iterator[str]:
     if trials.step_ms is not None:
         yield f"{ms(trials.step_ms)} per step as it is"
     if trials.spread:
-        yield f"this machine against itself: {saved(trials.spread)}"
+        is_wide = trials.spread.high > _WIDEST
+        yield f"this machine against itself: {_TOO_WIDE if is_wide else saved(trials.spread)}"
     if trials.ranks > 1:
         yield f"{trials.ranks} ranks, the slowest counts"
     yield f"{ms(1e3 * trials.seconds)} for all runs"

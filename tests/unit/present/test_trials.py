@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.trials import Result, Trial, Trials
-from advisor.present.trials import headline
+from advisor.model.trials import Gain, Result, Trial, Trials
+from advisor.present.trials import document, headline
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,11 @@ from advisor.present.trials import headline
 def test_a_fix_that_was_not_measured_counts_neither_for_nor_against(results: list[Result], words: str):
     trials = tuple(Trial(name="threads", uses=(), result=result) for result in results)
     assert headline(Trials(advisor_version="1", program="train.py", step_ms=10.0, within=0.05, trials=trials)) == words
+
+
+def test_a_machine_that_is_too_busy_to_compare_anything_gets_no_interval():
+    wide = Gain(ratio=1.1, low=1e-9, high=1e5, pairs=2)
+    made = Trials(advisor_version="1", program="train.py", step_ms=10.0, within=0.05, spread=wide)
+    facts = " ".join(document(made).articles[0].facts)
+    assert "could not tell" in facts
+    assert "95 %" not in facts
