@@ -579,7 +579,7 @@ class _Fact:
     value: Any
 
     def __format__(self, spec: str) -> str:
-        return FORMATS[spec](self.value) if spec else str(self.value)
+        return FORMATS[spec](self.value) if spec and self.value != "" else str(self.value)
 
 
 def words(code: str, facts: Mapping[str, object], of: Mapping[str, str] = REASONS) -> str:

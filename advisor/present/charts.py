@@ -10,7 +10,7 @@ from advisor.model.report import Run, Value
 from advisor.present.ranks import number, slowest_link
 from advisor.present.source import host_names, owner, whose
 from advisor.text import bytes_, count, ms, one_line
-from advisor.vocabulary import CATEGORIES, LEFT_OUT, words
+from advisor.vocabulary import CATEGORIES
 
 Row: TypeAlias = Mapping[str, Value]
 
@@ -79,8 +79,7 @@ def _left_out(run: Run, rows: Sequence[Row]) -> list[dict[str, Any]]:
     worker, device = rows[0].get("worker"), rows[0].get("device")
     here: dict[Value, str] = {step: why for (w, d, step), why in reasons.items() if (w, d) == (worker, device)}
     lengths = {row["step"]: number(row, "step_ms") for row in rows}
-    own = {row["step"]: words(str(row["left_out"]), {}, LEFT_OUT) for row in rows if row.get("left_out")}
-    crosses = {step: here.get(step, why) for step, why in own.items()} | {
+    crosses = {row["step"]: here.get(row["step"], "left out") for row in rows if row.get("left_out")} | {
         step: why for step, why in here.items() if step not in lengths
     }
     return [

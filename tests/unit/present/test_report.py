@@ -90,3 +90,15 @@ def test_a_block_is_on_the_screen_behind_it_or_both():
     levels = [doc.Level.BOTH, doc.Level.SCREEN, doc.Level.BEHIND]
     assert [doc.on_screen(level, verbose=False) for level in levels] == [True, True, False]
     assert [doc.on_screen(level, verbose=True) for level in levels] == [True, False, True]
+
+
+def test_a_step_that_is_left_out_has_its_reason_in_the_chart():
+    rows = [
+        {"worker": 0, "device": 0, "step": number, "step_ms": 10.0 * number, "compute_share": 1.0, "left_out": why}
+        for number, why in ((1, "outlier"), (2, None), (3, "cold_ops"))
+    ]
+    steps = RESNET.source.steps.model_copy(update={"marked": True, "left_out": ()})
+    source = RESNET.source.model_copy(update={"steps": steps})
+    run = RESNET.model_copy(update={"source": source, "metrics": {**RESNET.metrics, "recorded_step": rows}})
+    chart = next(chart for chart in charts(run) if chart.name == "steps")
+    assert [(cross["step"], cross["why"]) for cross in chart.data["crosses"]] == [(1, "left out"), (3, "left out")]
