@@ -37,11 +37,19 @@ def _cell(value: Any) -> object:
     return value if value is None or isinstance(value, float | str | bytes) else str(value)
 
 
+def _frame(rows: list[Row]) -> pl.DataFrame:
+    """The rows; as text where a column mixes what Parquet has no common type for."""
+    try:
+        return pl.DataFrame(rows, infer_schema_length=None, strict=False)
+    except pl.exceptions.PolarsError:
+        return pl.DataFrame([{name: str(value) for name, value in row.items()} for row in rows], strict=False)
+
+
 def _as_parquet(tables: dict[str, list[Row]], folder: Path, random: Random) -> Path:
     folder.mkdir()
     for name, rows in tables.items():
         path = folder / f"{name.replace('/', '_') or '_'}.parquet"
-        pl.DataFrame([_storable(row) for row in rows], infer_schema_length=None, strict=False).write_parquet(path)
+        _frame([_storable(row) for row in rows]).write_parquet(path)
         if random.random() < 0.05:
             path.write_bytes(spoilt(path.read_bytes(), random))
     (folder / "StringIds.parquet").exists() or pl.DataFrame({"id": [1], "value": ["x"]}).write_parquet(
