@@ -29,7 +29,7 @@ def main() -> None:
 
 def _optimizer() -> Any:  # noqa: ANN401 - torch has no types for it
     class Nothing(torch.optim.Optimizer):
-        def step(self, closure: object = None) -> None:
+        def step(self, closure: Any = None) -> Any:  # noqa: ANN401 - as above
             pass
 
     return Nothing([torch.nn.Parameter(torch.ones(1))], {})
