@@ -440,6 +440,12 @@ REASONS: Final = {
     "no_tf_function": "no call of a tf.function was recorded",
     "no_iterators": "tf.data is used, but its iterators were not recorded: host_tracer_level was below 2",
     "no_tf_data_wait": "no step waits for tf.data",
+    # serving
+    "no_engine": "no range and no code names a serving engine",
+    "no_engine_steps": "no range says which steps are prefill and which decode: the engine's marks do",
+    "no_decode_step": "no decode step was recorded",
+    "no_request_counts": "the marks of the steps do not say how many requests they serve",
+    "no_attention_kernel": "no kernel of fused attention was recorded",
     # ranks
     "one_rank": "1 rank was recorded: there is no other to compare with",
     "one_device_per_rank": "no rank drives more than one device",

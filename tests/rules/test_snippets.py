@@ -10,7 +10,7 @@ from advisor.resources import rules_folder
 from advisor.rules.book import load
 
 BOOK = load([rules_folder()])
-COMMANDS = "dcgmi|curl|torchrun|unset|ncu|numactl|nvidia-smi|export|nsys|pip"
+COMMANDS = "vllm|dcgmi|curl|torchrun|unset|ncu|numactl|nvidia-smi|export|nsys|pip"
 SHELL = re.compile(rf"^\s*(?:# in the environment of the job|[A-Z][A-Z0-9_]*=|(?:{COMMANDS}) )", re.MULTILINE)
 # What any training script has, under the names that the frameworks' own documentation gives it.
 READERS = """
@@ -18,11 +18,11 @@ READERS = """
     sample_batch train_step tokens images labels grads metrics epoch log_dir on_trace_ready gpu ds batch_size rank
     local_rank device devices scheduler logger running_loss first second grads_and_vars nodes gpus_per_node a b n shape
     parse block width loss_sum correct count stages stage lengths max_tokens world_size length_of bucket_boundaries
-    bucket_batch_sizes steps batches make_model pattern parse_batch run run_step
+    bucket_batch_sizes steps batches make_model pattern parse_batch run run_step decode sample previous stream
 """
 MODULES = """
     nvtx metrics torch F nn np os tf jax jnp optax ocp dist DataLoader DDP FSDP fully_shard Mesh lax partial
-    DistributedDataParallel BackwardPrefetch init_device_mesh
+    DistributedDataParallel BackwardPrefetch init_device_mesh LLM CudaGraphConfig
 """
 KNOWN = {*READERS.split(), *MODULES.split(), *dir(builtins)}
 

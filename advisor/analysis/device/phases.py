@@ -13,7 +13,7 @@ from advisor.inputs.periods import LAUNCHING
 from advisor.model.intervals import Ints
 from advisor.model.profile import matches
 
-_GRAPH_LAUNCH: Final = r"^(?:cu|cuda|hip)GraphLaunch"
+GRAPH_LAUNCH: Final = r"^(?:cu|cuda|hip)GraphLaunch"
 _MARK: Final = {
     "phase": pl.String,
     "requests": pl.Int64,
@@ -40,31 +40,47 @@ def marks(view: DeviceView) -> pl.DataFrame:
     return pl.DataFrame([(*of, *span) for of, *span in batches if of], schema=_MARK, orient="row")
 
 
-def steps_by_phase(view: DeviceView) -> pl.DataFrame:
-    """One row per step of the engine whose device work was recorded.
+def work(view: DeviceView) -> pl.DataFrame:
+    """The device's ops that the engine's steps launched, in that order.
 
-    Its phase, requests, tokens and, in ns or counts: busy_ns and period_ns on the device, kernels, graphs (launches of
-    CUDA graphs), launching_ns (time in calls that launch) and host_ns on the host, communicating_ns.
-
-    On the device a step lasts from its first op to the next step's first op, on the host from mark to mark; the last
-    step to its last op, and to the end of its mark.
+    With `mark` (row of `marks`) and `replays` (whether a launch of a CUDA graph runs it).
     """
     engine = view.once(marks)
-    if not engine.height or not view.ops.height:
-        return engine.clear().with_columns(pl.lit(0, pl.Int64).alias(name) for name in _NUMBERS)
-    calls = view.host.filter(matches(LAUNCHING)).sort("start_ns")
-    called = view.host.select(launch="id", called_ns="start_ns")
+    called = view.host.select(launch="id", called_ns="start_ns", replays=matches(GRAPH_LAUNCH))
     ops = view.ops.filter(pl.col("start_ns") >= (0 if view.has_marks else int(view.starts[0])))
     ops = ops.join(called, on="launch").sort("called_ns", maintain_order=True)
     begins = engine["start_ns"].to_numpy()
     until = np.append(begins[1:], engine["end_ns"].tail(1).to_numpy())
     at = np.searchsorted(begins, ops["called_ns"].to_numpy(), "right") - 1
     inside = (at >= 0) & (ops["called_ns"].to_numpy() < until[at])
-    ops = ops.with_columns(mark=pl.Series(at, dtype=pl.Int64)).filter(pl.Series(inside, dtype=pl.Boolean))
-    extent = ops.group_by("mark").agg(
-        first=pl.min("start_ns"),
-        last=(pl.col("start_ns") + pl.col("dur_ns")).max(),
-        kernels=(pl.col("kind") == "kernel").sum(),
+    return ops.with_columns(mark=pl.Series(at, dtype=pl.Int64)).filter(pl.Series(inside, dtype=pl.Boolean))
+
+
+def steps_by_phase(view: DeviceView) -> pl.DataFrame:
+    """One row per step of the engine whose device work was recorded, with its `mark` (row of `marks`).
+
+    Its phase, requests, tokens; first and last, between which its ops run, in ns; and, in ns or counts: busy_ns and
+    period_ns on the device, kernels, single (kernels that no CUDA graph launched), graphs (launches of CUDA graphs),
+    launching_ns (time in calls that launch) and host_ns on the host, communicating_ns.
+
+    On the device a step lasts from its first op to the next step's first op, on the host from mark to mark; the last
+    step to its last op, and to the end of its mark.
+    """
+    engine = view.once(marks)
+    if not engine.height or not view.ops.height:
+        more = dict.fromkeys(("mark", "first", "last", "single", *_NUMBERS), pl.lit(0, pl.Int64))
+        return engine.clear().with_columns(**more)
+    calls = view.host.filter(matches(LAUNCHING)).sort("start_ns")
+    is_kernel = pl.col("kind") == "kernel"
+    extent = (
+        view.once(work)
+        .group_by("mark")
+        .agg(
+            first=pl.min("start_ns"),
+            last=(pl.col("start_ns") + pl.col("dur_ns")).max(),
+            kernels=is_kernel.sum().cast(pl.Int64),
+            single=(is_kernel & ~pl.col("replays")).sum().cast(pl.Int64),
+        )
     )
     rows = (
         engine.with_row_index("mark").with_columns(pl.col("mark").cast(pl.Int64)).join(extent, on="mark").sort("mark")
@@ -77,7 +93,7 @@ def steps_by_phase(view: DeviceView) -> pl.DataFrame:
 def _numbers(view: DeviceView, calls: pl.DataFrame, rows: pl.DataFrame, opens: Ints, closes: Ints) -> list[pl.Series]:
     begins = rows["start_ns"].to_numpy()
     ends = np.maximum(np.append(begins[1:], rows["end_ns"].tail(1).to_numpy()), begins)
-    graphs = np.sort(calls.filter(matches(_GRAPH_LAUNCH))["start_ns"].to_numpy())
+    graphs = np.sort(calls.filter(matches(GRAPH_LAUNCH))["start_ns"].to_numpy())
     values = {
         "busy_ns": view.busy.within(opens, closes),
         "period_ns": closes - opens,

@@ -15,6 +15,16 @@ STEP_MARKS: Final = (
 )
 """Names of ranges that are steps of SGLang, vLLM or TensorRT-LLM."""
 
+ENGINES: Final = (
+    ("sglang", r"(?:^|/)sglang/\S+\.py"),  # before the others: engines import parts of vLLM
+    ("tensorrt_llm", r"(?:^|/)tensorrt_llm/\S+\.py"),
+    ("vllm", r"(?:^|/)vllm/\S+\.py"),
+    ("sglang", r"^step\[[A-Z_]+(?: bs=\d+)?"),
+    ("tensorrt_llm", r"_forward_step \d+: \d+ ctx reqs"),
+    ("vllm", r"^execute_(?:\d+_)?context_\d+\(|^gpu_model_runner: "),
+)
+"""Engines and what only their ranges are called; the first that matches counts."""
+
 ENGINE_CODE: Final = r"(?:^|/)(?:vllm|sglang|tensorrt_llm|lmdeploy|text_generation_server)/\S+\.py"
 """Python calls in the code of an engine."""
 
@@ -23,6 +33,11 @@ CACHE_KERNELS: Final = (
     r"|masked_multihead_attention|mmha_|UpdateKVCache"
 )
 """Kernels that write or read a cache of keys and values in pages."""
+
+CACHE_WRITES: Final = (
+    r"(?i)reshape_and_cache|store_kv_?cache|concat_and_cache|set_kv_buffer|UpdateKVCache|kv_cache_write"
+)
+"""Kernels that write keys and values to the cache, and compute nothing else."""
 
 _PATTERNS: Final = tuple(re.compile(pattern) for pattern in (_VLLM, _SGLANG, _TENSORRT, _JAX))
 _MODES: Final = {"EXTEND": "prefill", "PREFILL": "prefill", "DECODE": "decode", "MIXED": "mixed"}

@@ -18,6 +18,10 @@ from advisor.model.profile import matches
 
 _SMALL_BYTES: Final = 8 << 20
 _SHORT_NS: Final = 50_000
+_ONE_SHOT: Final = (
+    r"(?i)cross_device_reduce|(?:one|two)_?shot|multimem|quick_?reduce|low_?latency|lamport|allreduce_fusion|nvls"
+)
+"""Kernels that serving engines and PyTorch have for small messages: nothing joins or replaces them."""
 _ENOUGH: Final = 3
 _BESIDE: Final = 0.5  # of a kernel's time that collectives must cover for it to count as slowed down
 _IS_BESIDE: Final = pl.col("covered") >= _BESIDE * pl.col("dur_ns")
@@ -159,7 +163,7 @@ SHORT_COLLECTIVES_PER_STEP = Metric(
     "short_collectives_per_step",
     "number",
     "Collectives of less than 50 us per step: start-up is most of what they take.",
-    "number of collective kernels below 50 us / steps",
+    "number of collective kernels below 50 us / steps; without kernels for small messages (one-shot, multimem)",
     "all_reduce of 1 KiB to 2 MiB takes 17 to 42 us on 8 x H100 (dgxc-benchmarking curves)",
     _DEVICE,
 )
@@ -187,7 +191,7 @@ def exposure(view: DeviceView) -> Mapping[Metric, Value]:
     ops = view.once(device_collectives)
     total = per_step_ms(view, spans(ops))
     exposed = exposed_ms(view, ops)
-    short = ops.filter(pl.col("dur_ns") < _SHORT_NS)
+    short = ops.filter(pl.col("dur_ns") < _SHORT_NS, ~matches(_ONE_SHOT))
     return {
         COMMUNICATION_MS: total,
         EXPOSED_COMMUNICATION_MS: exposed,

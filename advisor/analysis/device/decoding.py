@@ -1,0 +1,58 @@
+"""How a serving engine decodes: what waits between and in the steps that write one token per request."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.host_work import minus
+from advisor.analysis.device.phases import GRAPH_LAUNCH, steps_by_phase
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.model.intervals import Ints, Union
+from advisor.model.profile import matches
+
+DECODING: Final = ["decode", "verify"]
+"""Phases in which every request gets its next tokens."""
+
+_PAUSE: Final = 10
+"""Times the median gap, above which no request was there to decode."""
+
+
+def decode_steps(view: DeviceView) -> pl.DataFrame:
+    """The rows of `steps_by_phase` that decode, in order."""
+    return view.once(steps_by_phase).filter(pl.col("phase").is_in(DECODING))
+
+
+def decode_time(view: DeviceView) -> Union:
+    """When the device is in a step that decodes, the wait for the next one's first op included."""
+    rows = view.once(decode_steps)
+    return Union.of(rows["first"].to_numpy(), (rows["first"] + rows["period_ns"]).to_numpy())
+
+
+def gaps_between(view: DeviceView) -> tuple[Ints, Ints]:
+    """When the last op of a decode step has ended and the first of the next has not begun: (starts, ends) in ns.
+
+    Only of steps that follow each other: their requests were there all the time. A gap that is ten times as long as the
+    median is a pause, in which the server may have had no request.
+    """
+    rows = view.once(steps_by_phase)
+    decodes = rows["phase"].is_in(DECODING).to_numpy()
+    follows = decodes[:-1] & decodes[1:] & (np.diff(rows["mark"].to_numpy()) == 1)
+    opens, closes = rows["last"].to_numpy()[:-1][follows], rows["first"].to_numpy()[1:][follows]
+    length = closes - opens
+    real = length > 0
+    usual = real & (length <= _PAUSE * np.median(length[real])) if real.any() else real
+    return opens[usual], closes[usual]
+
+
+def idle_between(view: DeviceView) -> Union:
+    """When the device idles in those gaps while no CUDA graph is being launched."""
+    gaps = Union.of(*view.once(gaps_between))
+    return minus(minus(gaps, view.busy), graph_launches(view))
+
+
+def graph_launches(view: DeviceView) -> Union:
+    """When a call is open that launches a CUDA graph."""
+    return spans(view.host.filter(matches(GRAPH_LAUNCH)))

@@ -1,0 +1,44 @@
+"""Pauses of Python's garbage collector while requests wait."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.host_work import minus, places
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.intervals import Union
+
+_NEEDS: Final = ("device_ops", "host_ops")
+
+
+def _collections(view: DeviceView) -> pl.DataFrame:
+    return view.host.filter(pl.col("kind") == "gc")
+
+
+GC_PAUSE_MS = Metric(
+    "gc_pause_ms",
+    "ms",
+    "The longest time that the device idles in one garbage collection.",
+    "longest idle time in one collection of Python's inside the steps",
+    needs=_NEEDS,
+    where=lambda view: places(view, _collections(view)),
+)
+GC_PAUSES_MS = Metric(
+    "gc_pauses_ms", "ms", "All such time, per step.", "idle time in collections / steps", needs=_NEEDS
+)
+
+
+@measures(GC_PAUSE_MS, GC_PAUSES_MS)
+def pauses(view: DeviceView) -> Mapping[Metric, Value]:
+    """Idle time in collections; zero where none was recorded."""
+    if not view.total_ns or view.device is None:
+        return {}
+    rows = _collections(view)
+    idle = minus(spans(rows), view.busy) & Union.of(view.starts, view.ends)
+    start = rows["start_ns"].to_numpy()
+    each = idle.within(start, start + rows["dur_ns"].to_numpy())
+    return {GC_PAUSE_MS: int(each.max(initial=0)) / 1e6, GC_PAUSES_MS: view.per_step_ms(idle.total)}

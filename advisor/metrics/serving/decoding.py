@@ -1,0 +1,255 @@
+"""What keeps a serving engine from decoding faster: launches, the host between two steps, sampling, long prefills."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.decoding import (
+    DECODING,
+    decode_steps,
+    decode_time,
+    gaps_between,
+    graph_launches,
+    idle_between,
+)
+from advisor.analysis.device.host_work import in_words, launch_gaps, minus, telling, unknown_waits
+from advisor.analysis.device.kernels import kernels, longest
+from advisor.analysis.device.phases import steps_by_phase, work
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.intervals import Union
+from advisor.model.missing import Missing
+from advisor.model.profile import matches
+
+_NEEDS: Final = ("device_ops", "device_ops.launch", "host_ops")
+_NVIDIA: Final = "TensorRT-LLM, host analysis guide"
+_SAMPLES: Final = r"(?i)argmax|multinomial|sampl|top_?k|top_?p|sort|distribution_"
+_NO_MARKS: Final = Missing("no_engine_steps")
+_NO_DECODE: Final = Missing("no_decode_step")
+
+
+def _unknown(view: DeviceView) -> Missing | None:
+    """Why nothing is known of the decode steps, or None."""
+    if not view.once(steps_by_phase).height:
+        return _NO_MARKS
+    return None if view.once(decode_steps).height else _NO_DECODE
+
+
+DECODE_IDLE_SHARE = Metric(
+    "decode_idle_share",
+    "share",
+    "Part of the decode steps in which the device idles.",
+    "1 - busy time / time from each decode step's first op to the next step's first op",
+    _NVIDIA,
+    _NEEDS,
+)
+DECODE_LAUNCH_SHARE = Metric(
+    "decode_launch_share",
+    "share",
+    "Part of the decode steps in which the host is inside calls that launch.",
+    "union of calls that launch kernels or graphs / time from mark to mark on the host",
+    _NVIDIA,
+    _NEEDS,
+)
+DECODE_SINGLE_KERNELS = Metric(
+    "decode_single_kernels",
+    "number",
+    "Kernels per decode step that no CUDA graph launches.",
+    "kernels of the decode steps whose call is no launch of a graph / decode steps",
+    needs=_NEEDS,
+)
+DECODE_LAUNCH_PART = Metric(
+    "decode_launch_part",
+    "share",
+    "How much of the waiting for launches lies in decode steps.",
+    "idle time in host-bound gaps of at most 1 ms inside decode steps / all of it; 0 without such gaps",
+    needs=_NEEDS,
+)
+_LAUNCHING: Final = (DECODE_IDLE_SHARE, DECODE_LAUNCH_SHARE, DECODE_SINGLE_KERNELS, DECODE_LAUNCH_PART)
+
+
+@measures(*_LAUNCHING)
+def launching(view: DeviceView) -> Mapping[Metric, Value]:
+    """How the decode steps are launched."""
+    if not view.total_ns:
+        return {}
+    if why := _unknown(view) or unknown_waits(view):
+        return dict.fromkeys(_LAUNCHING, why)
+    rows, late = view.once(decode_steps), view.once(launch_gaps)
+    inside = (late & view.once(decode_time)).total
+    return {
+        DECODE_IDLE_SHARE: 1 - float(rows["busy_ns"].sum()) / max(1, int(rows["period_ns"].sum())),
+        DECODE_LAUNCH_SHARE: float(rows["launching_ns"].sum()) / max(1, int(rows["host_ns"].sum())),
+        DECODE_SINGLE_KERNELS: float(rows["single"].sum()) / rows.height,
+        DECODE_LAUNCH_PART: inside / late.total if late.total else 0.0,
+    }
+
+
+def _gap_places(view: DeviceView) -> pl.DataFrame:
+    opens, closes = view.once(gaps_between)
+    return pl.DataFrame({"start_ns": opens, "dur_ns": closes - opens}).select(
+        pl.lit("host_ops").alias("table"), pl.lit("between two decode steps").alias("name"), "start_ns", "dur_ns"
+    )
+
+
+DECODE_GAP_SHARE = Metric(
+    "decode_gap_share",
+    "share",
+    "Part of the decode steps in which the device idles between two of them, launches of graphs aside.",
+    "idle time from the last op of a decode step to the first of the decode step that follows it, outside calls that "
+    "launch graphs / time of the decode steps; gaps of over 10 times the median are pauses and left out",
+    _NVIDIA,
+    _NEEDS,
+    _gap_places,
+)
+DECODE_GAP_US = Metric(
+    "decode_gap_us",
+    "us",
+    "The median gap between two decode steps.",
+    "median time from the last op of a decode step to the first of the decode step that follows it",
+    needs=_NEEDS,
+)
+DECODE_GAP_MS = Metric(
+    "decode_gap_ms", "ms", "That idle time, per step.", "idle time as in decode_gap_share / steps", needs=_NEEDS
+)
+DECODE_BUSY_MS = Metric(
+    "decode_busy_ms",
+    "ms",
+    "Time per step in which the device works on decode steps.",
+    "busy time of the decode steps / steps",
+    needs=_NEEDS,
+)
+DECODE_GAP_CAUSES = Metric(
+    "decode_gap_causes",
+    "text",
+    "What the host did in those gaps, as far as it was recorded.",
+    "the three outermost ranges with the most time in them",
+    needs=_NEEDS,
+)
+_GAPS: Final = (DECODE_GAP_SHARE, DECODE_GAP_US, DECODE_GAP_MS, DECODE_BUSY_MS, DECODE_GAP_CAUSES)
+
+
+@measures(*_GAPS)
+def gaps(view: DeviceView) -> Mapping[Metric, Value]:
+    """What passes between two decode steps."""
+    if not view.total_ns:
+        return {}
+    if why := _unknown(view) or unknown_waits(view):
+        return dict.fromkeys(_GAPS, why)
+    idle = view.once(idle_between) & Union.of(view.starts, view.ends)
+    opens, closes = view.once(gaps_between)
+    return {
+        DECODE_GAP_SHARE: idle.total / max(1, view.once(decode_time).total),
+        DECODE_GAP_US: float(np.median(closes - opens)) / 1e3 if len(opens) else 0.0,
+        DECODE_GAP_MS: view.per_step_ms(idle.total),
+        DECODE_BUSY_MS: view.per_step_ms(int(view.once(decode_steps)["busy_ns"].sum())),
+        DECODE_GAP_CAUSES: in_words(view, telling(view, idle)),
+    }
+
+
+GRAPH_LAUNCH_WAIT_SHARE = Metric(
+    "graph_launch_wait_share",
+    "share",
+    "Part of the step in which the device idles while the host launches a CUDA graph.",
+    "idle time during cudaGraphLaunch / step time",
+    needs=_NEEDS,
+)
+GRAPH_LAUNCH_WAIT_MS = Metric(
+    "graph_launch_wait_ms", "ms", "The same, per step.", "idle time during cudaGraphLaunch / steps", needs=_NEEDS
+)
+_GRAPHS: Final = (GRAPH_LAUNCH_WAIT_SHARE, GRAPH_LAUNCH_WAIT_MS)
+
+
+@measures(*_GRAPHS)
+def graphs(view: DeviceView) -> Mapping[Metric, Value]:
+    """Launches of graphs that nothing hides; zero where no graph is launched."""
+    if not view.total_ns:
+        return {}
+    if why := unknown_waits(view):
+        return dict.fromkeys(_GRAPHS, why)
+    wait = minus(graph_launches(view), view.busy) & Union.of(view.starts, view.ends)
+    return {GRAPH_LAUNCH_WAIT_SHARE: wait.total / view.total_ns, GRAPH_LAUNCH_WAIT_MS: view.per_step_ms(wait.total)}
+
+
+def sampling_kernels(view: DeviceView) -> pl.DataFrame:
+    """Kernels of the decode steps that run after the step's last matrix product, of steps that sample there."""
+    of_step = view.once(work).select("id", "mark")
+    rows = view.once(kernels).join(of_step, on="id").join(view.once(decode_steps).select("mark"), on="mark")
+    is_product = pl.col("family").is_in(["gemm", "gemv"])
+    last = pl.col("start_ns").filter(is_product).max().over("mark")
+    after = rows.filter(pl.col("start_ns") > last)
+    return after.filter(matches(_SAMPLES).any().over("mark")) if after.height else after
+
+
+SAMPLING_SHARE = Metric(
+    "sampling_share",
+    "share",
+    "Part of the decode steps in which kernels sample.",
+    "time of the kernels after a decode step's last matrix product, if one of them sorts, draws or takes the largest "
+    "/ time of the decode steps",
+    needs=_NEEDS,
+    where=lambda view: longest(view.once(sampling_kernels)),
+)
+SAMPLING_KERNELS = Metric(
+    "sampling_kernels", "number", "Those kernels per decode step.", "their number / decode steps", needs=_NEEDS
+)
+SAMPLING_MS = Metric("sampling_ms", "ms", "Their time per step.", "their time / steps", needs=_NEEDS)
+_SAMPLING: Final = (SAMPLING_SHARE, SAMPLING_KERNELS, SAMPLING_MS)
+
+
+@measures(*_SAMPLING)
+def sampling(view: DeviceView) -> Mapping[Metric, Value]:
+    """What the choice of the next tokens costs the device."""
+    if not view.total_ns:
+        return {}
+    if why := _unknown(view):
+        return dict.fromkeys(_SAMPLING, why)
+    rows = view.once(sampling_kernels)
+    time = spans(rows).total
+    return {
+        SAMPLING_SHARE: time / max(1, view.once(decode_time).total),
+        SAMPLING_KERNELS: rows.height / view.once(decode_steps).height,
+        SAMPLING_MS: view.per_step_ms(time),
+    }
+
+
+PREFILL_STALL_MS = Metric(
+    "prefill_stall_ms",
+    "ms",
+    "The longest time for which prefills hold up requests that decode.",
+    "longest run of prefill and mixed steps after a decode step, before one with more requests than they had, on the "
+    "device",
+    "generation stalls: Sarathi-Serve (OSDI 2024)",
+    _NEEDS,
+)
+PREFILL_STALL_RATIO = Metric(
+    "prefill_stall_ratio",
+    "ratio",
+    "That time relative to a decode step.",
+    "prefill_stall_ms / median decode step",
+    needs=_NEEDS,
+)
+_STALLS: Final = (PREFILL_STALL_MS, PREFILL_STALL_RATIO)
+
+
+@measures(*_STALLS)
+def stalls(view: DeviceView) -> Mapping[Metric, Value]:
+    """How long requests that decode wait for the prefills of others; zero where none does."""
+    if why := _unknown(view):
+        return dict.fromkeys(_STALLS, why)
+    rows = view.once(steps_by_phase)
+    if rows["requests"].null_count():
+        return dict.fromkeys(_STALLS, Missing("no_request_counts"))
+    runs = rows.with_columns(decodes=pl.col("phase").is_in(DECODING)).with_columns(run=pl.col("decodes").rle_id())
+    by_run = runs.group_by("run").agg(
+        pl.first("decodes"), ns=pl.sum("period_ns"), most=pl.sum("requests"), next=pl.first("requests")
+    )
+    by_run = by_run.sort("run").with_columns(before=pl.col("run").shift(1), after=pl.col("next").shift(-1))
+    stalled = by_run.filter(~pl.col("decodes"), pl.col("before").is_not_null(), pl.col("after") > pl.col("most"))
+    longest_ns = int(stalled["ns"].max() or 0)  # type: ignore[arg-type]  # integers
+    usual = float(np.median(view.once(decode_steps)["period_ns"].to_numpy()))
+    return {PREFILL_STALL_MS: longest_ns / 1e6, PREFILL_STALL_RATIO: longest_ns / max(1.0, usual)}

@@ -1,0 +1,83 @@
+"""Kernels that inference repeats in every layer: writes to the cache, and norms after an all-reduce."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.kernels import kernels, longest
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.inputs.names.engines import CACHE_WRITES
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.missing import Missing
+from advisor.model.profile import matches
+
+_NEEDS: Final = ("device_ops.name",)
+
+
+def cache_writes(view: DeviceView) -> pl.DataFrame:
+    """Kernels that write to the cache of keys and values."""
+    return view.once(kernels).filter(matches(CACHE_WRITES))
+
+
+CACHE_WRITE_PART = Metric(
+    "cache_write_part",
+    "share",
+    "Time of the kernels that write keys and values to the cache, relative to attention.",
+    "time of reshape_and_cache, store_kvcache and the like / time of fused attention",
+    needs=_NEEDS,
+    where=lambda view: longest(view.once(cache_writes)),
+)
+CACHE_WRITE_MS = Metric("cache_write_ms", "ms", "Their time per step.", "time of those kernels / steps", needs=_NEEDS)
+_WRITES: Final = (CACHE_WRITE_PART, CACHE_WRITE_MS)
+
+
+@measures(*_WRITES)
+def writes(view: DeviceView) -> Mapping[Metric, Value]:
+    """Writes to the cache; zero where none was recorded, unknown where attention is in no kernel of its own."""
+    if not view.total_ns or view.device is None:
+        return {}
+    rows = view.once(cache_writes)
+    attention_ns = int(view.once(kernels).filter(pl.col("family") == "attention")["dur_ns"].sum())
+    if not attention_ns:
+        return dict.fromkeys(_WRITES, Missing("no_attention_kernel"))
+    time = spans(rows).total
+    return {CACHE_WRITE_PART: time / attention_ns, CACHE_WRITE_MS: view.per_step_ms(time)}
+
+
+def norms_after_all_reduce(view: DeviceView) -> pl.DataFrame:
+    """Kernels that normalise and are the next op of their stream after an all-reduce."""
+    facts = view.collectives.select(id="device_op", does=pl.col("op").cast(pl.String))
+    ops = view.used_ops.select("id", "stream", "start_ns").join(facts, on="id", how="left")
+    before = pl.col("does").shift(1).over("stream", order_by="start_ns")
+    after = ops.with_columns(before=before).filter(pl.col("before") == "all_reduce")
+    return view.once(kernels).filter(
+        pl.col("family").eq("normalisation") | matches(r"(?i)rms_?norm"), pl.col("id").is_in(after["id"].implode())
+    )
+
+
+ALLREDUCE_NORMS_PER_STEP = Metric(
+    "allreduce_norms_per_step",
+    "number",
+    "Kernels per step that normalise what an all-reduce has just added up.",
+    "kernels of layer or RMS norms that come next on the stream of an all-reduce / steps",
+    needs=_NEEDS,
+    where=lambda view: longest(view.once(norms_after_all_reduce)),
+)
+ALLREDUCE_NORMS_MS = Metric(
+    "allreduce_norms_ms", "ms", "Their time per step.", "time of those kernels / steps", needs=_NEEDS
+)
+
+
+@measures(ALLREDUCE_NORMS_PER_STEP, ALLREDUCE_NORMS_MS)
+def norms(view: DeviceView) -> Mapping[Metric, Value]:
+    """Norms that one kernel could compute with the all-reduce before them."""
+    if not view.total_ns or view.device is None:
+        return {}
+    rows = view.once(norms_after_all_reduce)
+    return {
+        ALLREDUCE_NORMS_PER_STEP: rows.height / view.steps.height,
+        ALLREDUCE_NORMS_MS: view.per_step_ms(spans(rows).total),
+    }
