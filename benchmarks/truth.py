@@ -1,6 +1,8 @@
 """Tries the plain scripts of fixtures/make and writes what was claimed and what was measured: docs/truth.md.
 
-Usage: truth.py PYTHON... (those that have torch or jax) [--budget SECONDS per script] [--only NAME]
+Usage: truth.py PYTHON... (those that have torch or jax) [--budget SECONDS per script] [--only NAME] [--itself RUNS]
+
+With `--itself` it only times two scripts against themselves so often: at most a tenth of the intervals may exclude 1.
 """
 
 from __future__ import annotations
@@ -9,15 +11,20 @@ import argparse
 import datetime as dt
 import os
 import platform
+import statistics
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from advisor.model.trials import Trial, Trials
 from advisor.present.trials import claimed, result, saved, title
-from advisor.text import ms
+from advisor.text import ms, percent
+from advisor.trials.measurement import Bench
+from advisor.trials.processes import Program
 from advisor.trials.session import Options, Session
 
 ROOT = Path(__file__).parents[1]
@@ -56,8 +63,12 @@ def main() -> None:
     parser.add_argument("pythons", nargs="+")
     parser.add_argument("--budget", type=float, default=300.0)
     parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--itself", type=int, metavar="RUNS")
     arguments = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if arguments.itself:
+        _against_itself(arguments.pythons[0], arguments.itself)
+        return
     tried = {}
     for job in JOBS:
         python = next((python for python in arguments.pythons if _has(python, job.needs)), None)
@@ -66,6 +77,23 @@ def main() -> None:
             sys.stdout.write("\n".join(_rows(job.name, tried[job.name])) + "\n")
             sys.stdout.flush()
     PAGE.write_text(page(tried), "utf-8")
+
+
+def _against_itself(python: str, runs: int) -> None:
+    """How often an interval of nothing excludes 1, and how wide it is."""
+    gains = []
+    for number in range(runs):
+        script = str(SCRIPTS / f"{('loop_optimizer', 'attention')[number % 2]}.py")
+        with tempfile.TemporaryDirectory() as folder:
+            bench = Bench(Program([python, script], Path(folder)), 0.05, time.monotonic() + 120, lambda *_: None)
+            base, _ = bench.base()
+        if base and base.spread:
+            gains.append(base.spread)
+            sys.stdout.write(f"{saved(base.spread)}\n")
+            sys.stdout.flush()
+    wrong = sum(not gain.low <= 1 <= gain.high for gain in gains)
+    width = statistics.median(gain.half_width for gain in gains)
+    sys.stdout.write(f"{wrong} of {len(gains)} intervals exclude 1; median half-width {percent(width)}\n")
 
 
 def _has(python: str, module: str) -> bool:

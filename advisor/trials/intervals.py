@@ -18,14 +18,14 @@ PROCESSES: Final[Ladder] = (4, 8, 16)
 
 _LEVEL: Final = 0.95
 _TRIMMED: Final = 0.1  # of the log ratios at either end: a hiccup of the machine is no effect of a patch
-_LEAST: Final = 2
+_LEAST: Final = 3  # with two pairs the interval spans everything
 
 
 def gain(log_ratios: Sequence[float], ladder: Ladder, within: float) -> tuple[Gain | None, bool]:
     """The ratio with its interval at the first look at which that was narrow enough, else of all pairs.
 
     Returns:
-        The gain, None with fewer than two pairs; and whether its half-width is `within`.
+        The gain, None with fewer than three pairs; and whether its half-width is `within`.
     """
     looks = [pairs for pairs in ladder if pairs <= len(log_ratios)]
     for look, pairs in enumerate(looks, 1):
@@ -37,7 +37,7 @@ def gain(log_ratios: Sequence[float], ladder: Ladder, within: float) -> tuple[Ga
 
 
 def interval(log_ratios: Sequence[float], look: int) -> Gain | None:
-    """The ratio with its t interval; None with fewer than two pairs.
+    """The ratio with its t interval; None with fewer than three pairs.
 
     The interval is Tukey's and McLaughlin's of a trimmed mean (Sankhya A 25, 1963): a tenth is cut at either end, and
     the variance is the winsorised one. Whoever stops when the interval is narrow enough looks several times: look k has

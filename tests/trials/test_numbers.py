@@ -53,8 +53,8 @@ def test_the_first_look_that_is_narrow_enough_counts():
     assert between == interval([0.0, 5.0] * 4, 2)  # the budget's end is a look too
 
 
-def test_one_pair_has_no_interval():
-    assert gain([0.1], (6,), 0.05) == (None, False)
+def test_two_pairs_have_no_interval():
+    assert gain([0.1, 0.1], (6,), 0.05) == (None, False)
 
 
 @pytest.mark.parametrize(
