@@ -9,7 +9,7 @@ import pytest
 
 from advisor.model.report import Run
 from advisor.present.report import document
-from advisor.render import markdown, terminal
+from advisor.render import brief, markdown, terminal
 from tests import profiles
 
 SHARED = Path(__file__).parents[2].parent / "shared"
@@ -54,9 +54,10 @@ def test_the_kind_of_work(name: str):
 @pytest.mark.parametrize("name", WITHOUT_TRAINING)
 def test_no_word_of_training_stands_in_a_report_of_inference(name: str):
     report = profiles.check(TRACES / name)
-    texts = [terminal.render(document(report), verbose=True), markdown.render(document(report), most=1_000_000)]
+    page = document(report)
+    texts = [terminal.render(page, verbose=True), markdown.render(page, most=1_000_000), brief.render(report)]
     rules = "|".join([*sorted(profiles.book(), key=len, reverse=True), r"[\w-]+…"])  # names, and those that are cut
-    assert [OF_TRAINING.findall(re.sub(rules, "", text)) for text in texts] == [[], []]
+    assert [OF_TRAINING.findall(re.sub(rules, "", text)) for text in texts] == [[], [], []]
 
 
 def test_a_prefill_behind_an_unrecorded_one_is_healthy():
