@@ -23,6 +23,7 @@ __all__ = ["LEAST_EFFECT", "Comparison", "compare", "mark_new"]
 
 _WORTH: Final = 0.001  # of the base's step: work that moves less is not listed
 _SAVING_MOVED: Final = 0.01  # of the base's step: a finding whose saving moves less is the same finding
+_LEEWAY: Final = 1.1
 _LONGEST_SIZE: Final = 60
 _LONGEST_NOTE: Final = 300
 _MOST_UNREADABLE: Final = 3  # that are named, of each side
@@ -60,6 +61,9 @@ def compare(
     before, after = (steps.side(runs, ranks, files) for runs, files in zip((base, head), unreadable, strict=True))
     change = steps.contrasted(before, after)
     decided = steps.verdict(base, head, before, after, change)
+    pace = work.pace(base, head) if decided.verdict in {"slower", "faster"} else None
+    if pace and change and _explains(pace, change.ratio):
+        decided = steps.Decided("inconclusive", remark("other_machine", **pace._asdict()), "machine")
     per_step = before.per == after.per == "step"
     moved = shifts(base, head, ranks) if before.per and after.per else ()
     step_ms = sum(shift.base_ms for shift in moved) or sum(shift.head_ms for shift in moved)
@@ -67,7 +71,7 @@ def compare(
         advisor_version=advisor_version,
         verdict=decided.verdict,
         reason=decided.reason,
-        cautions=tuple(_cautions(base, head)),
+        cautions=tuple(_cautions(base, head, pace if decided.obstacle != "machine" else None)),
         obstacle=decided.obstacle,
         cause=cause(decided.verdict, moved),
         change=change and steps.step_change(change, before),
@@ -90,8 +94,15 @@ def _is_ranged(run: Run) -> bool:
     return run.source.steps.timed_by == "range"
 
 
-def _cautions(base: Sequence[Run], head: Sequence[Run]) -> Iterator[Remark]:
+def _explains(pace: work.Pace, ratio: float) -> bool:
+    """Whether the pace of work that did not change is all of the change of the step."""
+    return 1 < ratio <= _LEEWAY * pace.ratio or pace.ratio / _LEEWAY <= ratio < 1
+
+
+def _cautions(base: Sequence[Run], head: Sequence[Run], pace: work.Pace | None) -> Iterator[Remark]:
     """What else than its speed differs between the sides, and is not the reason of the verdict already."""
+    if pace:
+        yield remark("other_machine", **pace._asdict())
     yield from (reason for _, reason in steps.incomparable(base, head)[1:])
     if ops := work.resized(base, head):
         before, after = (one_line(size, _LONGEST_SIZE) for size in (ops[0].base, ops[0].head))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
+from advisor.comparing.predictions import predictions
 from advisor.model.comparison import FindingChange, FindingStatus, SideFinding
 from advisor.model.remarks import Remark, remark
 from advisor.model.report import SEVERITIES, Finding, Report, Run
@@ -36,10 +37,11 @@ def finding_changes(
     before, after = _common(base), _common(head)
     keys = dict.fromkeys([*after, *before])
     changes = [_finding_change(key, before.get(key), after.get(key), sides, least_ms) for key in keys]
+    changes = predictions(changes, base, head)
     yield from sorted(changes, key=lambda change: (_STATUSES.index(change.status), _gravity(change)))
 
 
-_STATUSES: Final[tuple[FindingStatus, ...]] = ("new", "worse", "gone", "better", "same", "unknown")
+_STATUSES: Final[tuple[FindingStatus, ...]] = ("new", "worse", "hidden", "gone", "better", "same", "unknown")
 
 
 _OF_THE_STEP: Final = frozenset({"step_ms", "step_mean_ms", "steps"})
@@ -49,7 +51,8 @@ _SAME_NUMBER: Final = 0.05  # by which a number has to differ to be another one
 def _gravity(change: FindingChange) -> tuple[int, float]:
     finding = change.head or change.base
     worth = -finding.saving.high_ms if finding and finding.saving else 0.0
-    return SEVERITIES.index(finding.severity) if finding and finding.severity else len(SEVERITIES), worth
+    severity = None if finding is None or finding.under else finding.severity
+    return SEVERITIES.index(severity) if severity else len(SEVERITIES), worth
 
 
 class _Known(NamedTuple):
@@ -78,7 +81,7 @@ def _known(run: Run) -> Iterator[tuple[str, _Known]]:
     """By key, a run's symptoms and then its findings: what is both counts as the finding."""
     for finding in run.findings:
         for symptom in finding.symptoms:
-            known = SideFinding(severity=None, saving=None, says=symptom.says, under=finding.title)
+            known = SideFinding(severity=symptom.severity, saving=None, says=symptom.says, under=finding.title)
             yield symptom.rule, _Known(symptom.rule, symptom.title, known)
     for finding in run.findings:
         where = tuple(place for place in finding.where if place.stack)
@@ -175,7 +178,7 @@ def _moved(was: _Known, now: _Known, least_ms: float) -> FindingStatus:
             return "same"
     base, head = was.finding, now.finding
     change = 0
-    if base.severity and head.severity:
+    if base.severity and head.severity and not (base.under or head.under):
         change = SEVERITIES.index(base.severity) - SEVERITIES.index(head.severity)
     if not change and base.saving and head.saving:
         gained = head.saving.high_ms - base.saving.high_ms

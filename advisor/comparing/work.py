@@ -18,6 +18,10 @@ _ALPHA: Final = 0.01  # of adjusted probabilities of kernels and ops
 _OTHER_WORK: Final = 0.1  # of the ops' time: with so much of it at other sizes a step is another one
 _OTHER_COUNT: Final = 0.05  # by which the number per step has to differ
 _MOST_WORK: Final = 200
+_LONG_US: Final = 20
+_FEW_OPS: Final = 5
+_OTHER_PACE, _ALL_PACE = 1.4, 1.2
+_WAITS: Final = r"(?i)nccl|rccl|gloo|c10d|record_param_comms|wait|DataLoader"
 _CUT: Final = 2000  # rows of a report's tables; beyond, what is missing may only have been cut off
 _SIZES: Final[dict[str, dict[str, type[pl.DataType]]]] = {
     "launch": {"kind": pl.String, "name": pl.String, "grid": pl.Int64, "block": pl.Int64, "bytes": pl.Int64},
@@ -95,6 +99,35 @@ def resized(base: Sequence[Run], head: Sequence[Run]) -> list[Resized]:
     if others["ms"].sum() < _OTHER_WORK * float(before.select(pl.col("per_step").dot("mean_us")).item() or 0.0):
         return []
     return [Resized(*row) for row in others.select("name", "base", "head").iter_rows()]
+
+
+class Pace(NamedTuple):
+    """How many times as long ops take on the head that did not change, and how many kinds of them there are."""
+
+    ratio: float
+    ops: int
+
+
+def pace(base: Sequence[Run], head: Sequence[Run]) -> Pace | None:
+    """The pace of unchanged work, where all of it moved alike by much; None where it did not, or there is little.
+
+    Kernels, or without a device ops, of the same sizes and as many per step, of 20 us or more each: shorter ones are
+    mostly the profiler's. Nine tenths of their time moved by a fifth or more, the middle by two fifths.
+    """
+    scope = "launch" if any(row.get("kind") == "kernel" for row in base[0].metrics.get("launch", ())) else "op"
+    before, after = (_amounts(scope, runs) for runs in (base, head))
+    keys = [key for key in _SIZES[scope] if key != "bytes"]
+    both = before.join(after, on=keys, suffix="_head", nulls_equal=True).with_columns(
+        ratio=pl.col("mean_us_head") / pl.col("mean_us"), weight=pl.col("per_step") * pl.col("mean_us")
+    )
+    alike = (pl.col("per_step_head") / pl.col("per_step")).is_between(1 - _OTHER_COUNT, 1 + _OTHER_COUNT)
+    same = both.filter(alike, pl.col("mean_us") >= _LONG_US, ~pl.col("name").str.contains(_WAITS)).sort("ratio")
+    if same.height < _FEW_OPS:
+        return None
+    below = same["weight"].cum_sum() / same["weight"].sum()
+    low, middle, high = (float(same["ratio"].filter(below >= part)[0]) for part in (0.1, 0.5, 0.9))
+    slower, faster = middle >= _OTHER_PACE and low >= _ALL_PACE, middle <= 1 / _OTHER_PACE and high <= 1 / _ALL_PACE
+    return Pace(middle, same.height) if slower or faster else None
 
 
 def _has_scope(scope: str, runs: Sequence[Run]) -> bool:

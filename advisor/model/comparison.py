@@ -13,10 +13,10 @@ from advisor.model.report import FINDINGS_EXIT_CODE, UNJUDGED_EXIT_CODE, Fix, Pl
 from advisor.text import one_line
 
 Verdict: TypeAlias = Literal["faster", "slower", "same", "inconclusive"]
-Obstacle: TypeAlias = Literal["no-steps", "hardware", "world-size", "few-steps", "profiler", "noise"]
+Obstacle: TypeAlias = Literal["no-steps", "hardware", "machine", "world-size", "few-steps", "profiler", "noise"]
 Work: TypeAlias = Literal["kernel", "collective", "memcpy", "memset", "op"]
 WorkStatus: TypeAlias = Literal["appeared", "vanished", "count", "slower", "faster"]
-FindingStatus: TypeAlias = Literal["new", "worse", "same", "better", "gone", "unknown"]
+FindingStatus: TypeAlias = Literal["new", "worse", "same", "better", "gone", "hidden", "unknown"]
 
 SCHEMA_VERSION: Final = 2
 INCONCLUSIVE_EXIT_CODE: Final = 4
@@ -155,8 +155,22 @@ class SideFinding(_Frozen):
     fixes: tuple[Fix, ...] = ()
 
 
+class Prediction(_Frozen):
+    """What fixes promised and what the mean step got shorter by, in ms; of all `findings` that are gone, together."""
+
+    low_ms: float
+    high_ms: float
+    measured_ms: float
+    findings: int
+
+
 class FindingChange(_Frozen):
-    """What became of a finding; `unknown`: one side has it, the other could not judge or suppressed it (`why`)."""
+    """What became of a finding.
+
+    `hidden`: the head does not show it because another part of the step grew. `unknown`: one side has it, the other
+    could not judge or suppressed it. `why` says so of both. `prediction` is there if it is gone and its fix promised
+    anything.
+    """
 
     key: str
     rule: str
@@ -165,6 +179,7 @@ class FindingChange(_Frozen):
     base: SideFinding | None
     head: SideFinding | None
     why: Remark | None = None
+    prediction: Prediction | None = None
 
 
 class FailOn(_Frozen):
@@ -268,5 +283,5 @@ def _share(option: str, percent: str) -> float:
 
 def _grave(change: FindingChange) -> bool:
     """New at high severity, or known before and high only now."""
-    now_high = change.head is not None and change.head.severity == "high"
+    now_high = change.head is not None and change.head.severity == "high" and change.head.under is None
     return now_high and change.status in {"new", "worse"} and (change.base is None or change.base.severity != "high")

@@ -37,6 +37,10 @@ REMARKS: Final = {
         f"{_TESTED}; profile more steps"
     ),
     "other_hardware": "different hardware: {base} against {head}",
+    "other_machine": (
+        "the machine differs, or the cores or clocks that the job gets: {ops:count} ops that did not change take "
+        "{ratio:number} times as long each"
+    ),
     "mixed_hardware": "different hardware within a side: {models}",
     "other_world_size": "different world size: {base} against {head} ranks",
     "mixed_world_size": "different world size within a side: {ranks} ranks",
@@ -72,6 +76,8 @@ REMARKS: Final = {
     "side_without_steps": ("no steps are marked on the {side}: the recording may end before what showed the finding"),
     "side_could_not_tell": "the {side} could not tell: {why}",
     "suppressed": "suppressed on the {side}",
+    "dwarfed": "its time is as before ({base:ms} and {head:ms} per step), in a longer step",
+    "masked": "the step did not get shorter, and this may hide it: {title}",
     "without_rule": "the {side} was checked without this rule",
 }
 """Remarks as clauses without a full stop. Names in braces are facts, each with the format that it is written in."""

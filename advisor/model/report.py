@@ -116,6 +116,7 @@ class Symptom(_Frozen):
     rule: str
     title: str
     says: str
+    severity: Severity = "low"
 
 
 class Finding(_Frozen):

@@ -26,7 +26,7 @@ from advisor.text import one_line, plain, shortened
 _SIGNIFICANT: Final = 4
 _EVERYTHING: Final = 1 << 30
 _MOST_PARTS: Final = 16
-_STATUSES: Final[tuple[FindingStatus, ...]] = ("new", "worse", "gone", "better", "unknown", "same")
+_STATUSES: Final[tuple[FindingStatus, ...]] = ("new", "worse", "hidden", "gone", "better", "unknown", "same")
 """What became of a finding, the news first."""
 
 

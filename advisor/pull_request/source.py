@@ -48,7 +48,7 @@ def pointers_of_changes(changes: Iterable[FindingChange]) -> tuple[Pointer, ...]
     return tuple(
         Pointer(change.key, change.title, change.head.severity, change.head.says, change.head.where)
         for change in changes
-        if change.status in {"new", "worse"} and change.head and change.head.severity
+        if change.status in {"new", "worse"} and change.head and change.head.severity and not change.head.under
     )
 
 

@@ -485,7 +485,7 @@ def _finding(f: _Fired, shared: _Share | None, beneath: Iterable[_Fired], found:
         ),
         where=_places(shown, worker, found),
         fixes=_fixes(f, found.framework(worker), found.format),
-        symptoms=tuple(Symptom(rule=s.rule.id, title=s.heading, says=s.says) for s in beneath),
+        symptoms=tuple(Symptom(rule=s.rule.id, title=s.heading, says=s.says, severity=s.severity) for s in beneath),
         explains=rule.explains,
         docs=f"docs/rules/{rule.id}.md",
         condition=" ".join(str(rule.when).split()),

@@ -111,6 +111,12 @@ def finding(rule: str, severity="medium", high_share: float = 0.1, symptoms: Seq
     )
 
 
+def promised(rule: str, low: float, high: float, of: str = "x") -> Finding:
+    """A finding whose fix saves these shares of the step."""
+    saving = Saving(low_ms=100 * low, high_ms=100 * high, low_share=low, high_share=high, of=of, method="")
+    return finding(rule).model_copy(update={"saving": saving})
+
+
 def times(by: float) -> list[float]:
     return [time * by for time in STEADY]
 
@@ -590,3 +596,71 @@ def test_of_several_runs_the_baseline_of_the_same_name_counts():
     old = Report(advisor_version="0", runs=(run(name="a", passed=("x",)), run(name="b", findings=[finding("x")])))
     new = Report(advisor_version="0", runs=tuple(run(name=n, findings=[finding("x")]) for n in ("a", "b", "c")))
     assert [r.findings[0].new for r in mark_new(new, old).runs] == [True, False, None]
+
+
+# ------------------------------------------------------------------------------------------ predictions
+
+
+def test_what_a_fix_promised_stands_beside_what_the_step_got_shorter_by():
+    (change,) = held(run(findings=[promised("loader", 0.4, 0.45)]), run(times(0.63), passed=("loader",))).findings
+    known = change.prediction
+    assert known is not None
+    assert change.status == "gone"
+    assert (known.low_ms, known.high_ms, known.measured_ms) == pytest.approx((40, 45, 37), abs=0.1)
+
+
+def test_findings_that_go_at_once_share_one_measurement():
+    both = [promised("loader", 0.2, 0.2), promised("copies", 0.1, 0.1)]
+    changes = held(run(findings=both), run(times(0.75), passed=("loader", "copies"))).findings
+    known = [change.prediction for change in changes if change.prediction]
+    assert [(of.findings, round(of.high_ms)) for of in known] == [(2, 30), (2, 30)]
+
+
+def launching(step_ms: float, share: float) -> tuple[dict[str, object], ...]:
+    return ({"worker": 0, "launch_gap_share": share, "step_mean_ms": step_ms},)
+
+
+def test_a_finding_whose_time_is_still_there_is_hidden_and_not_gone():
+    """Launch gaps of 10 ms in steps of 100 ms, then in steps of 300 ms: 3 % are below the rule's limit."""
+    gaps = Evidence(metric="launch_gap_share", value=0.1, unit="share", meaning="", limit=0.05)
+    before = promised("launch-bound", 0.05, 0.1, "launch_gap").model_copy(update={"evidence": (gaps,)})
+    base, head = run(findings=[before]), run(times(3), findings=[finding("loader")], passed=("launch-bound",))
+    base.metrics["worker"], head.metrics["worker"] = launching(100, 0.1), launching(300, 0.1 / 3)
+    statuses = {change.key: change for change in held(base, head).findings}
+    assert statuses["launch-bound"].status == "hidden"
+    assert statuses["launch-bound"].why is not None
+    assert statuses["launch-bound"].why.code == "dwarfed"
+    head.metrics["worker"] = launching(300, 0.001)
+    changes = {change.key: change.status for change in held(base, head).findings}
+    assert changes["launch-bound"] == "gone"
+
+
+@pytest.mark.parametrize(("by", "status"), [(1.0, "hidden"), (0.95, "gone")])
+def test_a_wait_that_a_new_bottleneck_covers_is_hidden(by: float, status: str):
+    base = run(findings=[promised("loader", 0.05, 0.1, "input")], passed=("slow-kernels",))
+    head = run(times(by), findings=[promised("slow-kernels", 0.1, 0.2)], passed=("loader",))
+    assert {change.key: change.status for change in held(base, head).findings}["loader"] == status
+
+
+def ops(factor: float, *, first: float = 1.0, number: int = 8) -> Rows:
+    row = {"calls": 100, "calls_per_step": 10.0, "sd_us": 1.0, "shapes": "[4]"}
+    return [row | {"name": f"aten::op{n}", "mean_us": 100.0 * factor * (first if n == 0 else 1)} for n in range(number)]
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "by", "obstacle", "cautions"),
+    [
+        (ops(1), ops(1.6), 1.6, "machine", 0),
+        (ops(1.6), ops(1), 1 / 1.6, "machine", 0),
+        (ops(1), ops(1.6), 3.0, None, 1),  # more than the machine's part
+        (ops(1), ops(1.1), 1.6, None, 0),
+        (ops(1), ops(1, first=9), 1.6, None, 0),  # one op is slower, the others are as before
+        (ops(1, number=3), ops(1.6, number=3), 1.6, None, 0),
+    ],
+)
+def test_ops_that_did_not_change_tell_another_machine(base: Rows, head: Rows, by: float, obstacle, cautions: int):
+    found = held(run(op=base), run(times(by), op=head))
+    assert found.obstacle == obstacle
+    assert [caution.code for caution in found.cautions].count("other_machine") == cautions
+    if obstacle:
+        assert "8 ops that did not change take" in found.reason.words

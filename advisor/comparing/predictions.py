@@ -1,0 +1,105 @@
+"""What the savings that a report promised came to, and whether a finding that is not there is gone or only hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Final
+
+from advisor.model.comparison import FindingChange, Prediction
+from advisor.model.remarks import Remark, remark
+from advisor.model.report import Evidence, Finding, Run, Value
+
+_AS_LONG: Final = 0.8  # of the time behind a finding: with so much of it left, only the step around it grew
+_HALF: Final = 0.5  # of the least predicted saving: a step that got shorter by less did not get what was promised
+_WAITS: Final = frozenset(
+    ("input", "launch_gap", "sync_idle", "host_busy", "queued_idle", "dependency_idle", "collective", "memcpy")
+)
+"""Parts of the step that disappear behind a longer one."""
+
+
+def predictions(changes: Sequence[FindingChange], base: Sequence[Run], head: Sequence[Run]) -> list[FindingChange]:
+    """The changes, what only hides called so, and what is gone with what its fix promised."""
+    lengths = _lengths_ms(base, head)
+    if lengths is None:
+        return list(changes)
+    shorter_ms = lengths[0] - lengths[1]
+    known = [_hidden(change, changes, (base[0], head[0]), shorter_ms / lengths[0]) for change in changes]
+    savings = [change.base.saving for change in known if change.status == "gone" and change.base]
+    promised = [saving for saving in savings if saving]
+    prediction = Prediction(
+        low_ms=lengths[0] * sum(saving.low_share for saving in promised),
+        high_ms=lengths[0] * sum(saving.high_share for saving in promised),
+        measured_ms=shorter_ms,
+        findings=len(promised),
+    )
+    return [
+        change.model_copy(update={"prediction": prediction})
+        if change.status == "gone" and change.base and change.base.saving
+        else change
+        for change in known
+    ]
+
+
+def _lengths_ms(base: Sequence[Run], head: Sequence[Run]) -> tuple[float, float] | None:
+    """Mean steps of both sides: without the profiler if all runs were timed so; None where a run marks no steps."""
+    steps = [[run.source.steps for run in runs] for runs in (base, head)]
+    timed = all(of.unprofiled_ms for side in steps for of in side)
+    times = [[of.unprofiled_ms if timed else of.step_mean_ms for of in side] for side in steps]
+    if not all(of.marked for side in steps for of in side) or not all(time for side in times for time in side):
+        return None
+    before, after = (fmean(time or 0.0 for time in side) for side in times)
+    return before, after
+
+
+def _hidden(
+    change: FindingChange, changes: Sequence[FindingChange], runs: tuple[Run, Run], shorter: float
+) -> FindingChange:
+    """The change; `hidden` in place of `gone` where its time is still there, or may be behind a new bottleneck."""
+    if change.status != "gone" or change.base is None:
+        return change
+    why = _dwarfed(change, runs) or _masked(change, changes, shorter)
+    return change.model_copy(update={"status": "hidden", "why": why}) if why else change
+
+
+def _dwarfed(change: FindingChange, runs: tuple[Run, Run]) -> Remark | None:
+    """The time behind the finding is as long as before, and only a smaller part of a longer step."""
+    base, head = runs
+    finding = next((finding for finding in base.findings if finding.key == change.key), None)
+    if finding is None:
+        return None
+    times = [(_ms(base, item.metric, item.unit), _ms(head, item.metric, item.unit)) for item in _limited(finding)]
+    both = [(before, after) for before, after in times if before and after is not None]
+    if not both or any(after < _AS_LONG * before for before, after in both):
+        return None
+    return remark("dwarfed", base=both[0][0], head=both[0][1])
+
+
+def _limited(finding: Finding) -> list[Evidence]:
+    """The numbers that decide whether the rule fires."""
+    return [item for item in finding.evidence if item.limit is not None and item.unit in {"share", "ms"}]
+
+
+def _ms(run: Run, metric: str, unit: str) -> float | None:
+    """A metric of the worker that sets the run's pace, in ms of the recorded step."""
+    value = _pace_row(run).get(metric)
+    if not isinstance(value, int | float):
+        return None
+    return float(value) if unit == "ms" else float(value) * (run.source.steps.step_mean_ms or 0.0)
+
+
+def _pace_row(run: Run) -> Mapping[str, Value]:
+    rows = run.metrics.get("worker", ())
+    return next((row for row in rows if row.get("worker") == run.source.steps.worker), rows[0] if rows else {})
+
+
+def _masked(change: FindingChange, changes: Sequence[FindingChange], shorter: float) -> Remark | None:
+    """A wait that is not there while the step did not get shorter: something new takes as long."""
+    saving = change.base.saving if change.base else None
+    if saving is None or saving.of not in _WAITS or shorter >= _HALF * saving.low_share:
+        return None
+    for other in changes:
+        grown = other.head.saving if other.status in {"new", "worse"} and other.head else None
+        if grown and grown.high_share >= saving.low_share:
+            return remark("masked", title=other.title)
+    return None
