@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import unquote
 
 import polars as pl
 
@@ -207,11 +208,21 @@ class Store:
                 if name not in _LATER and self.exists():
                     raise self._missing(name)
                 return pl.LazyFrame(schema=SCHEMAS[name])
+            self._compare_sizes(table, name)
             frame = pl.scan_delta(table, storage_options=self._options() or None)
             known = frame.collect_schema()
         absent = [pl.lit(None, kind).alias(column) for column, kind in SCHEMAS[name].items() if column not in known]
         frame = frame.with_columns(absent)
         return frame if weeks is None else frame.filter(pl.col(WEEK).is_in(list(weeks)))
+
+    def _compare_sizes(self, table: DeltaTable, name: str) -> None:
+        """Finds a file that was cut before polars reads it, whose Rust would print that it panics."""
+        if is_url(self.uri):
+            return
+        for path, size in pl.DataFrame(table.get_add_actions(flatten=True)).select("path", "size_bytes").iter_rows():
+            file = Path(self._path(name), unquote(path))
+            if (length := file.stat().st_size) != size:
+                raise OSError(f"{file.name} has {length:,} bytes, where its log tells {size:,}")
 
     def collect(self, frame: pl.LazyFrame) -> pl.DataFrame:
         """What a scan gives.

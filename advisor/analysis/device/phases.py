@@ -50,9 +50,10 @@ def work(view: DeviceView) -> pl.DataFrame:
     ops = view.ops.filter(pl.col("start_ns") >= (0 if view.has_marks else int(view.starts[0])))
     ops = ops.join(called, on="launch").sort("called_ns", maintain_order=True)
     begins = engine["start_ns"].to_numpy()
-    until = np.append(begins[1:], engine["end_ns"].tail(1).to_numpy())
+    nothing = np.iinfo(np.int64).min  # is before the first mark
+    until = np.concatenate(([nothing], begins[1:], engine["end_ns"].tail(1).to_numpy()))
     at = np.searchsorted(begins, ops["called_ns"].to_numpy(), "right") - 1
-    inside = (at >= 0) & (ops["called_ns"].to_numpy() < until[at])
+    inside = ops["called_ns"].to_numpy() < until[at + 1]
     return ops.with_columns(mark=pl.Series(at, dtype=pl.Int64)).filter(pl.Series(inside, dtype=pl.Boolean))
 
 

@@ -85,6 +85,8 @@ def uses(view: DeviceView) -> Mapping[Metric, Value]:
 @measures(GRAPH_LAUNCHES_PER_STEP)
 def graphs(view: DeviceView) -> Mapping[Metric, Value]:
     """Launches of CUDA graphs, where calls of the driver were recorded."""
+    if not view.steps.height:
+        return {}
     if not view.host.select(pl.col("kind").is_in(DRIVER_CALLS).any()).item():
         return {GRAPH_LAUNCHES_PER_STEP: Missing("no_cuda_calls", lost="")}
     return {GRAPH_LAUNCHES_PER_STEP: _per_step(view, _GRAPH)}

@@ -94,7 +94,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_names_the_table_and_the_repair(store, damage):
+def test_damage_names_the_table_and_the_repair(store, damage, capfd):
     DAMAGES[damage](store, "workers")
     with pytest.raises(StoreError, match=r"workers(:| is missing).*; restore .*workers from a backup") as caught:
         store.collect(store.scan("workers"))
@@ -102,6 +102,7 @@ def test_damage_names_the_table_and_the_repair(store, damage):
     problems = verify(store)[1]
     assert len(problems) == 1
     assert "workers" in problems[0]
+    assert capfd.readouterr().err == ""  # of Rust's panics neither
 
 
 def test_rows_that_do_not_belong_together_are_told(store):

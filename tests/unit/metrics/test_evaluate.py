@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from advisor.analysis.device.steps import select_steps
-from advisor.metrics import METRICS, dtypes
+from advisor.metrics import METRICS, dtypes, evaluate
 from advisor.metrics.evaluate import measure
 from advisor.metrics.metric import Metric, measures
 from advisor.model.missing import Missing
@@ -133,3 +133,15 @@ def test_a_worker_s_row_is_that_of_its_critical_device():
 
 def test_places_of_a_metric_that_names_none():
     assert measure(select_steps(PLAIN)).places("step_ms", 0).is_empty()
+
+
+def test_a_metric_whose_places_fail_costs_the_timeline_no_more_than_its_marks(monkeypatch: pytest.MonkeyPatch):
+    def fails(_: object) -> object:
+        raise IndexError("a bug")
+
+    found = measured(profile([kernel(0, 50, 0)], steps=[step(1, 0, 100)]))
+    broken = {**METRICS, "idle_share": replace(METRICS["idle_share"], where=fails)}
+    monkeypatch.setattr(evaluate, "METRICS", broken)
+    timeline = found.timeline(["idle_share", "device_busy_share"])
+    assert timeline is not None
+    assert "idle_share" not in timeline.evidence

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.analysis.device.phases import marks, phases
+from advisor.analysis.device.phases import marks, phases, work
 from tests.tables import Row, kernel, on_device, on_host, profile, view
 
 # us     0         100        200        300
@@ -48,6 +48,10 @@ def test_marks_within_marks_and_on_other_threads_count_once():
     inner = on_host("annotation", 10, 80, name="execute_context_2(600)_generation_0(0)")
     beside = on_host("annotation", 0, 85, name="step[EXTEND bs=2 toks=600]", thread=9)
     assert marks(view(profile(DEVICE, [*HOST, inner, beside]))).height == 3
+
+
+def test_without_marks_no_work_is_the_engine_s():
+    assert work(view(profile(DEVICE))).height == 0
 
 
 def test_without_marks_there_are_no_phases():
