@@ -18,7 +18,7 @@ from mcp.server.fastmcp import Context, FastMCP
 from mcp.server.session import ServerSession
 from mcp.types import ClientCapabilities, RootsCapability, ToolAnnotations
 
-from advisor import engine
+from advisor import __version__, engine
 from advisor.errors import UsageError
 from advisor.inputs.discover import discover
 from advisor.metrics import METRICS
@@ -67,6 +67,7 @@ class _Reports:
 def server() -> FastMCP:
     """The server with its six tools; all of them only read."""
     tools, reports = FastMCP("gpu-advisor", instructions=_INSTRUCTIONS, log_level="WARNING"), _Reports()
+    tools._mcp_server.version = __version__  # noqa: SLF001 - FastMCP takes none, and would show the SDK's
 
     @tools.tool(annotations=_READ, structured_output=False)
     async def check(path: str, client: Client) -> str:

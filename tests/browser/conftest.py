@@ -11,6 +11,7 @@ import pytest
 def browser():
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=Path("/usr/bin/chromium"), args=["--no-sandbox"])
+        words = ["--no-sandbox", "--disable-gpu"]  # a graphics card that is computed takes a third longer
+        opened = started.chromium.launch(executable_path=Path("/usr/bin/chromium"), args=words)
         yield opened
         opened.close()

@@ -8,6 +8,7 @@ from contextlib import chdir
 
 import pytest
 
+from advisor import __version__
 from tests import profiles
 
 anyio = pytest.importorskip("anyio")
@@ -34,6 +35,11 @@ def ask(*calls, roots=(FIXTURES,)):
 
     with ThreadPoolExecutor(1) as pool:  # a browser test of the same process leaves a loop running in this thread
         return pool.submit(anyio.run, session).result()
+
+
+def test_the_server_names_its_own_version():
+    options = server.server()._mcp_server.create_initialization_options()  # noqa: SLF001 - what a client gets
+    assert options.server_version == __version__
 
 
 def content(answer):
