@@ -21,9 +21,9 @@ pytestmark = [
     pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no Chromium at {CHROMIUM}: apt-get install chromium"),
 ]
 SCROLL = """async () => {
-  for (let y = 0; y < document.documentElement.scrollHeight; y += 500) {
+  for (let y = 0; y < document.documentElement.scrollHeight; y += innerHeight) {
     scrollTo(0, y);
-    await new Promise(done => setTimeout(done, 60));
+    await new Promise(done => setTimeout(done, 30));
   }
 }"""
 SERIOUS = """async () => {
@@ -34,17 +34,16 @@ SERIOUS = """async () => {
 
 
 class Opened:
-    """A report in a browser, with all that it asked for and complained of."""
+    """A report in a browser, scrolled through once, with all that it asked for and complained of."""
 
-    def __init__(self, page: playwright.Page, url: str, *, scrolled: bool) -> None:
+    def __init__(self, page: playwright.Page, url: str) -> None:
         self.page = page
         self.trouble: list[str] = []
         page.on("console", lambda message: self.trouble.append(message.text))
         page.on("pageerror", lambda error: self.trouble.append(str(error)))
         page.on("request", lambda request: request.url == url or self.trouble.append(request.url))
         page.goto(url)
-        if scrolled:
-            page.evaluate(SCROLL)
+        page.evaluate(SCROLL)
 
     def names(self) -> list[str]:
         return self.page.locator("[data-table=kernels] tbody th").all_inner_texts()
@@ -62,11 +61,11 @@ Open = Callable[..., Opened]
 def opened(browser: playwright.Browser, tmp_path: Path) -> Iterator[Open]:
     contexts = []
 
-    def opener(sample: str, *, width: int = 1100, scrolled: bool = False, **options: object) -> Opened:
+    def opener(sample: str, *, width: int = 1100, **options: object) -> Opened:
         file = tmp_path / "report.html"
         file.write_text(pages.page(sample), "utf-8")
         contexts.append(browser.new_context(viewport={"width": width, "height": 800}, **options))
-        return Opened(contexts[-1].new_page(), file.as_uri(), scrolled=scrolled)
+        return Opened(contexts[-1].new_page(), file.as_uri())
 
     yield opener
     for context in contexts:
@@ -77,14 +76,14 @@ def opened(browser: playwright.Browser, tmp_path: Path) -> Iterator[Open]:
     ("sample", "amount"), [("resnet", 2), ("many-workers", 6), ("large", 6), ("hostile-script", 8)]
 )
 def test_every_chart_is_drawn_and_the_page_stays_quiet(opened: Open, sample: str, amount: int):
-    made = opened(sample, scrolled=True)
+    made = opened(sample)
     playwright.expect(made.page.locator(".plot[data-drawn] svg")).to_have_count(amount)
     assert made.trouble == []
 
 
 @pytest.mark.parametrize("sample", [pytest.param("many-workers", marks=pytest.mark.soak), "large"])
 def test_charts_and_tables_fit_a_phone(opened: Open, sample: str):
-    made = opened(sample, scrolled=True, width=360)
+    made = opened(sample, width=360)
     assert made.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
@@ -101,7 +100,7 @@ def test_charts_and_tables_fit_a_phone(opened: Open, sample: str):
     ],
 )
 def test_axe_finds_nothing_serious(opened: Open, sample: str, scheme: str):
-    made = opened(sample, scrolled=True, color_scheme=scheme)
+    made = opened(sample, color_scheme=scheme)
     made.page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
     made.page.evaluate(AXE.read_text("utf-8"))
     assert made.page.evaluate(SERIOUS) == []
@@ -109,7 +108,7 @@ def test_axe_finds_nothing_serious(opened: Open, sample: str, scheme: str):
 
 def test_the_steps_left_out_are_marked(opened: Open):
     marks = opened("resnet").page.locator("[data-chart=steps] text", has_text="\N{MULTIPLICATION X}")
-    assert marks.count() == 2
+    playwright.expect(marks).to_have_count(2)
 
 
 @pytest.mark.parametrize("press", ["click", "Enter"])
@@ -179,7 +178,7 @@ def test_the_page_of_a_comparison_stays_quiet_and_has_the_theme(browser: playwri
     file = tmp_path / "compare.html"
     file.write_bytes(draw(Request(slower()), "html"))
     with browser.new_context() as context:
-        made = Opened(context.new_page(), file.as_uri(), scrolled=True)
+        made = Opened(context.new_page(), file.as_uri())
         made.page.locator("#theme").click()
         assert made.page.locator("html").get_attribute("data-theme") == "light"
         assert made.trouble == []
