@@ -16,24 +16,8 @@ from advisor.metrics.evaluate import Measurements
 from advisor.metrics.kernels.kernel_times import with_the_rest
 from advisor.metrics.metric import JOB_TABLES, TABLES
 from advisor.metrics.steps.operations import pooled
-from advisor.model.report import (
-    Device,
-    Events,
-    Finding,
-    Idle,
-    LeftOutStep,
-    Reason,
-    Run,
-    Sign,
-    Source,
-    Span,
-    Steps,
-    Timeline,
-    Track,
-    Value,
-    Worker,
-    Workload,
-)
+from advisor.model.report import Device, Finding, LeftOutStep, Reason, Run, Sign, Source, Steps, Value, Worker, Workload
+from advisor.model.timeline import Events, Idle, Span, Timeline, Track
 from advisor.present.verdict import verdict
 from advisor.rules.judge import Judgement
 from advisor.text import bytes_, count, ms, one_line, percent, plain, runs_of

@@ -12,11 +12,9 @@ from advisor.model.missing import Missing
 from advisor.model.report import (
     Accounting,
     Device,
-    Events,
     Evidence,
     Finding,
     Fix,
-    Idle,
     LeftOutStep,
     NotEvaluable,
     Part,
@@ -28,16 +26,14 @@ from advisor.model.report import (
     Saving,
     Severity,
     Source,
-    Span,
     Steps,
     Suppressed,
     Symptom,
-    Timeline,
-    Track,
     Unreadable,
     Value,
     Worker,
 )
+from advisor.model.timeline import Events, Idle, Span, Timeline, Track
 from advisor.render.registry import Request, draw
 
 Model = TypeVar("Model", bound=BaseModel)

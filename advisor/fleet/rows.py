@@ -16,7 +16,8 @@ from advisor import __version__
 from advisor.metrics import METRICS, Measurements, dtypes
 from advisor.metrics.metric import Scope
 from advisor.model.missing import Missing
-from advisor.model.report import Finding, Place, Reason, Run, Timeline, Value
+from advisor.model.report import Finding, Place, Reason, Run, Value
+from advisor.model.timeline import Timeline
 from advisor.rules.book import Rule
 from advisor.rules.judge import CERTAINTY, Suppression
 

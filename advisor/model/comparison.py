@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict
-
 from advisor.errors import UsageError
+from advisor.model.frozen import Frozen
 from advisor.model.remarks import Remark
 from advisor.model.report import FINDINGS_EXIT_CODE, UNJUDGED_EXIT_CODE, Fix, Place, Saving, Severity
 from advisor.text import one_line
@@ -22,11 +21,7 @@ SCHEMA_VERSION: Final = 2
 INCONCLUSIVE_EXIT_CODE: Final = 4
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
-
-
-class Series(_Frozen):
+class Series(Frozen):
     """The steps of one run: every complete one that did not compile, outliers included; the job's slowest rank each.
 
     `worker` is the rank whose step the breakdown takes apart. `tells_too_little` says that more rules could not be
@@ -39,7 +34,7 @@ class Series(_Frozen):
     tells_too_little: bool = False
 
 
-class Side(_Frozen):
+class Side(Frozen):
     """What was measured of one side.
 
     `cv` is the steps' standard deviation over their mean. `devices` are the names of the devices, each once.
@@ -63,7 +58,7 @@ class Side(_Frozen):
         return any(series.tells_too_little for series in self.series)
 
 
-class StepChange(_Frozen):
+class StepChange(Frozen):
     """The head's median step time over the base's: a ratio above 1 is slower; `low` and `high` bound it (95 %).
 
     `p` is the two-sided Mann-Whitney probability; `least` the smallest change that counts, as a share.
@@ -76,7 +71,7 @@ class StepChange(_Frozen):
     least: float
 
 
-class Shift(_Frozen):
+class Shift(Frozen):
     """One category of the breakdown, in ms of what its side's times are of: see `Side.per`."""
 
     category: str
@@ -89,7 +84,7 @@ class Shift(_Frozen):
         return self.head_ms - self.base_ms
 
 
-class Amount(_Frozen):
+class Amount(Frozen):
     """How often a kind of work is done per step, and how long once takes on average; ops without those inside them."""
 
     per_step: float
@@ -97,7 +92,7 @@ class Amount(_Frozen):
     ms_per_step: float
 
 
-class WorkChange(_Frozen):
+class WorkChange(Frozen):
     """A kernel, copy or framework op that differs between the sides.
 
     `size` is a kernel's grid and block, a copy's bytes or an op's shapes; null where the whole name appeared or
@@ -119,7 +114,7 @@ class WorkChange(_Frozen):
         return (self.head.ms_per_step if self.head else 0) - (self.base.ms_per_step if self.base else 0)
 
 
-class Frame(_Frozen):
+class Frame(Frozen):
     """A module, scope or op that causes device time (host time, without a device), in ms per used step of each side.
 
     `parent` counts into the frames, and is null at the top; a parent stands before its children. `name` is null for
@@ -140,7 +135,7 @@ class Frame(_Frozen):
         return self.head_ms - self.base_ms
 
 
-class SideFinding(_Frozen):
+class SideFinding(Frozen):
     """A finding on one side; `under` names the finding that accounts for it, where it was but a symptom of that.
 
     `where` are the places that have a call stack: those that lead to source lines. `fixes` are those for the run's
@@ -155,7 +150,7 @@ class SideFinding(_Frozen):
     fixes: tuple[Fix, ...] = ()
 
 
-class Prediction(_Frozen):
+class Prediction(Frozen):
     """What fixes promised and what the mean step got shorter by, in ms; of all `findings` that are gone, together."""
 
     low_ms: float
@@ -164,7 +159,7 @@ class Prediction(_Frozen):
     findings: int
 
 
-class FindingChange(_Frozen):
+class FindingChange(Frozen):
     """What became of a finding.
 
     `hidden`: the head does not show it because another part of the step grew. `unknown`: one side has it, the other
@@ -182,14 +177,14 @@ class FindingChange(_Frozen):
     prediction: Prediction | None = None
 
 
-class FailOn(_Frozen):
+class FailOn(Frozen):
     """What counts as a regression: a slower head, from a share of 1 on; findings of high severity that are new."""
 
     slower: float | None = 0.0
     new_high: bool = False
 
 
-class Comparison(_Frozen):
+class Comparison(Frozen):
     """Whether the head is slower than the base, and why.
 
     `reason` is what the verdict rests on, `obstacle` what keeps it inconclusive. `cause` is the category of the

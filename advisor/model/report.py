@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, computed_field
+from pydantic import computed_field
 
+from advisor.model.frozen import Frozen
 from advisor.model.missing import Missing
+from advisor.model.timeline import Timeline
 from advisor.vocabulary import HEALTHY_SHARE
 
 Severity: TypeAlias = Literal["high", "medium", "low"]
@@ -24,11 +26,7 @@ OUTLIERS: Final = "outliers"
 """The part of the mean step that uneven steps add; a saving of it is relative to the mean of all complete steps."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
-
-
-class Saving(_Frozen):
+class Saving(Frozen):
     """Step time that a fix gives back: an interval, and the part of the step it comes out of.
 
     `parts` are all parts that it draws on, with the milliseconds of the recorded step that come out of each at most.
@@ -43,7 +41,7 @@ class Saving(_Frozen):
     parts: Mapping[str, float] = {}
 
 
-class Evidence(_Frozen):
+class Evidence(Frozen):
     """A number behind a finding; `formula` says how it is computed.
 
     `limit` is where the rule fires, `limits` where it is medium or high, by severity.
@@ -58,7 +56,7 @@ class Evidence(_Frozen):
     formula: str | None = None
 
 
-class Place(_Frozen):
+class Place(Frozen):
     """A spot in the recording that shows a finding.
 
     `start_ns` is on the profile's clock, `at_ms` counts from the first instant recorded, or of
@@ -77,14 +75,14 @@ class Place(_Frozen):
     stack: str | None = None
 
 
-class Patch(_Frozen):
+class Patch(Frozen):
     """A change that `advisor try` can make from outside: its name there, and its arguments."""
 
     name: str
     arguments: Mapping[str, bool | int | str] = {}
 
 
-class Fix(_Frozen):
+class Fix(Frozen):
     """What to change, for one framework or any.
 
     `numerics` says how results change. Fixes of one `choice` exclude each other. `cannot_show` is the code of why no
@@ -102,7 +100,7 @@ class Fix(_Frozen):
     patch: Patch | None = None
 
 
-class Reach(_Frozen):
+class Reach(Frozen):
     """Where a finding holds; `told_of` is the worker whose numbers and places it shows."""
 
     workers: tuple[int, ...]
@@ -110,7 +108,7 @@ class Reach(_Frozen):
     told_of: int | None = None
 
 
-class Symptom(_Frozen):
+class Symptom(Frozen):
     """A finding that a cause accounts for: shown under that cause."""
 
     rule: str
@@ -119,7 +117,7 @@ class Symptom(_Frozen):
     severity: Severity = "low"
 
 
-class Finding(_Frozen):
+class Finding(Frozen):
     """One rule that fired in one run; numbers and places are those of the worker that has most to win.
 
     `condition` is what the rule asks for, in its own language; its names are those of the evidence and of `params`, the
@@ -155,7 +153,7 @@ class Finding(_Frozen):
         return own or self.fixes
 
 
-class Reason(_Frozen):
+class Reason(Frozen):
     """Why something is unknown: a code with its facts for programs, and `words` for people.
 
     The codes are those of `advisor.vocabulary.REASONS`.
@@ -171,7 +169,7 @@ class Reason(_Frozen):
         return cls(code=missing.code, facts=missing.values, words=missing.words)
 
 
-class NotEvaluable(_Frozen):
+class NotEvaluable(Frozen):
     """A rule that could not be judged; `missing` maps each metric it lacked to the reason.
 
     `of` is the part of the step that its saving would come out of.
@@ -188,7 +186,7 @@ class NotEvaluable(_Frozen):
         return tuple(dict.fromkeys(reason.words for reason in self.missing.values()))
 
 
-class Suppressed(_Frozen):
+class Suppressed(Frozen):
     """A rule that fired and was suppressed in the configuration."""
 
     rule: str
@@ -198,7 +196,7 @@ class Suppressed(_Frozen):
     until: str | None
 
 
-class LeftOutStep(_Frozen):
+class LeftOutStep(Frozen):
     """A step that was recorded and not used.
 
     `step_ms` is null where the recording does not hold the whole of it; the codes are those of
@@ -212,7 +210,7 @@ class LeftOutStep(_Frozen):
     step_ms: float | None = None
 
 
-class Steps(_Frozen):
+class Steps(Frozen):
     """How many steps the numbers of `worker` rest on: the one that sets the job's pace.
 
     `unprofiled_ms` is the typical step without the profiler, null where it was not timed; savings and the accounting
@@ -237,7 +235,7 @@ class Steps(_Frozen):
         return self.step_mean_ms if self.unprofiled_ms is None else self.unprofiled_ms
 
 
-class Worker(_Frozen):
+class Worker(Frozen):
     """One process of the job."""
 
     worker: int
@@ -246,7 +244,7 @@ class Worker(_Frozen):
     file: str
 
 
-class Device(_Frozen):
+class Device(Frozen):
     """One device of one worker."""
 
     worker: int
@@ -256,7 +254,7 @@ class Device(_Frozen):
     memory_bytes: int | None
 
 
-class Sign(_Frozen):
+class Sign(Frozen):
     """What shows a kind of work: a code of `advisor.vocabulary.SIGNS`, and a name from the recording as example."""
 
     kind: str
@@ -264,14 +262,14 @@ class Sign(_Frozen):
     example: str | None = None
 
 
-class Workload(_Frozen):
+class Workload(Frozen):
     """The kinds of work that a recording shows, and what shows them; none where nothing does."""
 
     kinds: tuple[str, ...] = ()
     signs: tuple[Sign, ...] = ()
 
 
-class Source(_Frozen):
+class Source(Frozen):
     """What was read; `notes` say what holds and what does not where the job is not here as a whole.
 
     `workload` is what kind of work it does. `environment` is what the job ran on and how it was recorded, as far as
@@ -292,65 +290,7 @@ class Source(_Frozen):
     workload: Workload = Workload()
 
 
-class Track(_Frozen):
-    """A stream of the device or a thread of the host; `name` is the thread's, null where it is not known."""
-
-    kind: Literal["stream", "thread"]
-    number: int
-    name: str | None = None
-
-
-class Idle(_Frozen):
-    """A stretch in which the device runs nothing, and why; times in ns from the timeline's start."""
-
-    start_ns: int
-    dur_ns: int
-    cause: str
-
-
-class Span(_Frozen):
-    """A stretch of a timeline, in ns from its start."""
-
-    start_ns: int
-    dur_ns: int
-
-
-class Events(_Frozen):
-    """The events of a timeline, a column each and all of one length.
-
-    `track` counts into the timeline's tracks, `name` and `kind` into its texts; times are in ns from its start. `depth`
-    says how many ranges of the same track enclose the event.
-    """
-
-    track: tuple[int, ...]
-    name: tuple[int, ...]
-    kind: tuple[int, ...]
-    depth: tuple[int, ...]
-    start_ns: tuple[int, ...]
-    dur_ns: tuple[int, ...]
-
-
-class Timeline(_Frozen):
-    """The longest used step of the worker that sets the pace: what ran, and why the device idled.
-
-    `recorded` is how many events the step has; the shortest are left out where that is more than a page can show.
-    `shows` gives, by the key of a finding, the stretches that show it.
-    """
-
-    worker: int
-    device: int | None
-    step: int | None
-    start_ns: int
-    dur_ns: int
-    recorded: int
-    tracks: tuple[Track, ...]
-    texts: tuple[str, ...]
-    events: Events
-    idle: tuple[Idle, ...]
-    shows: Mapping[str, tuple[Span, ...]]
-
-
-class Part(_Frozen):
+class Part(Frozen):
     """A part of the mean step: useful work, or a loss.
 
     `findings` are the rules whose savings come out of it, or that explain it; `saved_ms` is what those save at most.
@@ -368,7 +308,7 @@ class Part(_Frozen):
     reasons: tuple[Reason, ...] = ()
 
 
-class Accounting(_Frozen):
+class Accounting(Frozen):
     """The step in disjoint parts that add up to it: the mean one, or the one without the profiler where it was timed.
 
     `useful_share` is the useful work that no finding shortens, as a share of the step.
@@ -387,7 +327,7 @@ class Accounting(_Frozen):
 OutcomeCode: TypeAlias = Literal["finding", "loss", "minor", "nothing", "too_little"]
 
 
-class Outcome(_Frozen):
+class Outcome(Frozen):
     """What the verdict says, in facts.
 
     Attributes:
@@ -408,7 +348,7 @@ class Outcome(_Frozen):
     loss: str | None = None
 
 
-class Run(_Frozen):
+class Run(Frozen):
     """One job: what was read, where its step goes, what to change, and what could not be told.
 
     `verdict` is the `outcome` in words.
@@ -492,7 +432,7 @@ class Run(_Frozen):
         return len(self.not_evaluable) > self.judged
 
 
-class Unreadable(_Frozen):
+class Unreadable(Frozen):
     """A file or folder that held no profile that could be read; `others` beside it, for the same reason."""
 
     path: str
@@ -500,7 +440,7 @@ class Unreadable(_Frozen):
     others: tuple[str, ...] = ()
 
 
-class Report(_Frozen):
+class Report(Frozen):
     """All runs of one `advisor check`."""
 
     kind: Literal["report"] = "report"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict
-
+from advisor.model.frozen import Frozen
 from advisor.model.report import Reason
 
 Result: TypeAlias = Literal["faster", "slower", "same", "unclear", "not_applied", "failed", "not_tried"]
@@ -17,11 +16,7 @@ Argument: TypeAlias = bool | int | str
 SCHEMA_VERSION: Final = 1
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
-
-
-class Use(_Frozen):
+class Use(Frozen):
     """A patch with its arguments; `numerics` is what it may do to training."""
 
     patch: str
@@ -29,14 +24,14 @@ class Use(_Frozen):
     numerics: Numerics
 
 
-class Claim(_Frozen):
+class Claim(Frozen):
     """What the finding says that the fix saves, as shares of the step."""
 
     low_share: float
     high_share: float
 
 
-class Gain(_Frozen):
+class Gain(Frozen):
     """The step with the patches over the step without: `low` and `high` bound the ratio (95 %).
 
     `spread` is the largest difference between neighbours of one setting, as a share.
@@ -59,7 +54,7 @@ class Gain(_Frozen):
         return 1 - self.ratio
 
 
-class Trial(_Frozen):
+class Trial(Frozen):
     """One set of patches, tried.
 
     Attributes:
@@ -98,7 +93,7 @@ class Trial(_Frozen):
         return self.result == "faster"
 
 
-class Trials(_Frozen):
+class Trials(Frozen):
     """What was tried on a program.
 
     Attributes:

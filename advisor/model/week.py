@@ -6,19 +6,14 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict
-
+from advisor.model.frozen import Frozen
 from advisor.model.report import Severity
 
 SCHEMA_VERSION: Final = 2
 Status: TypeAlias = Literal["new", "persisting", "fixed", "suppressed"]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
-
-
-class Prices(_Frozen):
+class Prices(Frozen):
     """What money was counted with; `fallback` says whose price a run has that is labelled with none."""
 
     currency: str
@@ -27,7 +22,7 @@ class Prices(_Frozen):
     source: str | None
 
 
-class Hours(_Frozen):
+class Hours(Frozen):
     """GPU-hours of some runs.
 
     `paid` are labelled GPU-hours, or those of the recorded steps where a run has no label (`estimated` of the runs);
@@ -52,14 +47,14 @@ class Hours(_Frozen):
     expected_money: float | None
 
 
-class Group(_Frozen):
+class Group(Frozen):
     """The hours of a team, a model or a GPU type; null stands for the runs without that label."""
 
     name: str | None
     hours: Hours
 
 
-class RuleTotal(_Frozen):
+class RuleTotal(Frozen):
     """One rule over all runs in which it fired, suppressed ones left out; `run_id` is the run with the most to win."""
 
     rule: str
@@ -78,7 +73,7 @@ class RuleTotal(_Frozen):
     run_id: str
 
 
-class JobFinding(_Frozen):
+class JobFinding(Frozen):
     """One rule on one job; `weeks` is in how many of the weeks looked at it fired, this one included."""
 
     rule: str
@@ -100,7 +95,7 @@ class JobFinding(_Frozen):
     run_id: str
 
 
-class RunTotal(_Frozen):
+class RunTotal(Frozen):
     """One run with what its fixes give back."""
 
     run_id: str
@@ -116,7 +111,7 @@ class RunTotal(_Frozen):
     money: float | None
 
 
-class Unused(_Frozen):
+class Unused(Frozen):
     """One run with the GPU-hours in which its devices did nothing; `first` is its first finding, null without one."""
 
     run_id: str
@@ -130,7 +125,7 @@ class Unused(_Frozen):
     first: str | None
 
 
-class Change(_Frozen):
+class Change(Frozen):
     """A job's typical step against that of the four weeks before, on the same kind and number of GPUs.
 
     `ratio` is over the runs' median steps, 95 % interval `low` to `high`; `hours` are the week's GPU-hours of the job.
@@ -150,7 +145,7 @@ class Change(_Frozen):
     run_id: str
 
 
-class Repeat(_Frozen):
+class Repeat(Frozen):
     """A host or GPU that a rule about slow ranks named in several runs; `runs` is how many it took part in."""
 
     host: str
@@ -160,7 +155,7 @@ class Repeat(_Frozen):
     rules: tuple[str, ...]
 
 
-class Trend(_Frozen):
+class Trend(Frozen):
     """One week of the trend, its hours as in `Hours`.
 
     `shares` are parts of the hours paid that have nothing in common; with `unknown` they make up all of them.
@@ -175,7 +170,7 @@ class Trend(_Frozen):
     shares: Mapping[str, float]
 
 
-class Shift(_Frozen):
+class Shift(Frozen):
     """A job's part in how the busy share of the fleet changed since the week before; all jobs' parts add up to it.
 
     `points` is that part, of 1: the hours by which the job is busier than the fleet was, as a share of all hours, now
@@ -193,7 +188,7 @@ class Shift(_Frozen):
     run_id: str | None
 
 
-class Realised(_Frozen):
+class Realised(Frozen):
     """A job whose findings were fixed: what they promised of its step together, and what it got shorter by, as shares.
 
     `before_ms` and `after_ms` are medians over the runs' typical steps: of the week that last had the findings, and of
@@ -221,7 +216,7 @@ class Realised(_Frozen):
         return self.realised >= self.low
 
 
-class Unreadable(_Frozen):
+class Unreadable(Frozen):
     """Recordings that were not checked for one reason; `path` is one of them."""
 
     why: str
@@ -229,7 +224,7 @@ class Unreadable(_Frozen):
     path: str
 
 
-class Coverage(_Frozen):
+class Coverage(Frozen):
     """What the week's numbers rest on, and what they leave out.
 
     `runs` were checked; only they count in `Hours`. Beside them stand recordings that could not be read and folders
@@ -253,7 +248,7 @@ class Coverage(_Frozen):
     rule_sets: Mapping[str, int]
 
 
-class Week(_Frozen):
+class Week(Frozen):
     """The report of one ISO week."""
 
     kind: Literal["week"] = "week"

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from advisor.model.report import SEVERITIES, NotEvaluable, Report, Run, Source, Track, Unreadable
+from advisor.model.report import SEVERITIES, NotEvaluable, Report, Run, Source, Unreadable
+from advisor.model.timeline import Track
 from advisor.present import document as doc
 from advisor.present.accounting import accounting
 from advisor.present.breakdown import OF_XLA, bars, figures

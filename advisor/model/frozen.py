@@ -1,0 +1,11 @@
+"""The base of every value that is written as JSON."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Frozen(BaseModel):
+    """A value that never changes, without infinities, which JSON lacks; fields of newer versions are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
