@@ -66,7 +66,7 @@ def _part(  # noqa: PLR0913, PLR0917 - a row of the table beside all that may ex
     saved: Mapping[str, float],
     unjudged: Iterable[NotEvaluable],
 ) -> Part:
-    about = {f.rule for f in findings if f.loss == part.code or (f.saving and f.saving.of in part.pools)}
+    about = {f.rule for f in findings if f.loss in {part.code, *part.pools} or (f.saving and f.saving.of in part.pools)}
     rules = [f.rule for f in findings if f.rule in about or saved.get(f.rule)]
     saved_ms = sum(saved.values())
     is_explained = bool(about) or saved_ms > _MAJORITY * ms

@@ -402,18 +402,23 @@ class Run(Frozen):
 
     @property
     def unexplained(self) -> Part | None:
-        """The loss that is the verdict: the largest that no finding explains, unless the first finding saves more.
+        """The loss that is the verdict: the largest that no finding explains, unless findings account for more.
 
         A smaller one than a tenth of the step is the verdict only where no finding is, and the job is not healthy.
         """
         known = self.accounting
         if known is None or known.useful_share >= HEALTHY_SHARE:
             return None
-        first = next((finding.saving for finding in self.findings if finding.saving), None)
         loss = next((part for part in known.losses if not part.is_explained), None)
-        if loss is None or (first and loss.share <= first.high_share):
+        if loss is None or loss.share <= self._known_share(known):
             return None
         return loss if loss.share >= 1 - HEALTHY_SHARE or not self._is_worth_a_verdict else None
+
+    def _known_share(self, known: Accounting) -> float:
+        """Of the step: what the first finding saves, or the largest loss that one explains without a saving."""
+        saved = next((finding.saving.high_share for finding in self.findings if finding.saving), 0.0)
+        rules = {finding.rule for finding in self.findings if finding.loss}
+        return max([saved, *(part.share for part in known.losses if rules & {*part.findings})])
 
     @property
     def worst(self) -> Severity | None:

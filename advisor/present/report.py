@@ -227,7 +227,7 @@ def _short(pair: doc.Pair) -> doc.Pair:
     """The same with few of the rules where they are many."""
     if len(pair.codes) <= _FEW:
         return pair
-    return doc.Pair(f"and {len(pair.codes) - 2} more", pair.text, codes=pair.codes[:2])
+    return doc.Pair(f"{len(pair.codes)} rules, such as", pair.text, codes=pair.codes[:2])
 
 
 def unknowns(rules: Sequence[NotEvaluable]) -> list[tuple[str, list[str]]]:

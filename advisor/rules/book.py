@@ -43,8 +43,8 @@ without a device, `skew` what the ranks of a job wait for the latest of them, `p
 and receives: the job's, not each worker's.
 """
 
-LossCode: TypeAlias = Literal["compile", "unrecorded", "unknown"]
-"""Parts of the accounting that a finding explains without a saving."""
+LossCode: TypeAlias = Literal["once", "unrecorded", "unknown"]
+"""What a finding explains without a saving: a part of the accounting, or what parts name among their pools."""
 
 Unseen: TypeAlias = Literal["environment", "code", "machine", "data", "option", "elsewhere"]
 """Why a recording cannot show whether a job has a fix already; `vocabulary.UNSEEN` has the words."""

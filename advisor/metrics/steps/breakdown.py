@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_work import DOUBTFUL, minus, running, unknown_idle
+from advisor.analysis.device.host_work import DOUBTFUL, minus, running, start_up, unknown_idle
 from advisor.analysis.device.idle import CAUSES, gaps
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures, tabulates
@@ -235,6 +235,8 @@ def _idle(view: DeviceView) -> dict[str, int]:
     causes = {cause: int(idle[f"{cause}_ns"].sum()) for cause in CAUSES}
     if view.total_ns and unknown_idle(view):
         causes["unknown"] += sum(causes.pop(cause) for cause in DOUBTFUL)
+    startup_ns = min(causes["unknown"], round(view.once(start_up)[0] * view.total_ns))
+    causes |= {"start_up": startup_ns, "unknown": causes["unknown"] - startup_ns}
     if "host_bound" in causes:
         short = int(idle.select(_LATE.filter(_LATE <= LAUNCH_GAP_NS).sum()).item())
         causes |= {"launch_gap": short, "host_busy": causes.pop("host_bound") - short}

@@ -102,6 +102,14 @@ def test_health_takes_nine_tenths_of_useful_work(share: float, first_ms: float |
     assert losing(share, first_ms=first_ms).outcome.code == code
 
 
+@pytest.mark.parametrize(("start_up", "code"), [(0.4, "finding"), (0.2, "loss")])
+def test_a_larger_loss_that_a_finding_explains_without_a_saving_goes_first(start_up: float, code: str):
+    run = losing(0.3)
+    once = changed(INPUT_BOUND, rule="one-time-work", saving=None, loss="once", severity="low")
+    known = changed(run.accounting, parts=(*run.accounting.parts, part("start_up", start_up, once.rule)))
+    assert changed(run, accounting=known, findings=(once,)).outcome.code == code
+
+
 def test_small_losses_are_the_verdict_only_where_nothing_else_is():
     """18 % lost in three parts: the largest is named, unless a finding is about one."""
     lost = [part("compute", 0.82), part("memcpy", 0.07), part("sync", 0.06), part("queued", 0.05)]
