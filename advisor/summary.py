@@ -16,12 +16,13 @@ from advisor.metrics.evaluate import Measurements
 from advisor.metrics.kernels.kernel_times import with_the_rest
 from advisor.metrics.metric import JOB_TABLES, TABLES
 from advisor.metrics.steps.operations import pooled
+from advisor.model.reasons import words
 from advisor.model.report import Device, Finding, LeftOutStep, Reason, Run, Sign, Source, Steps, Value, Worker, Workload
 from advisor.model.timeline import Events, Idle, Span, Timeline, Track
 from advisor.present.verdict import verdict
 from advisor.rules.judge import Judgement
 from advisor.text import bytes_, count, ms, one_line, percent, plain, runs_of
-from advisor.vocabulary import CATEGORIES, LEFT_OUT, words
+from advisor.vocabulary import CATEGORIES, LEFT_OUT
 
 _FAR_MS: Final = 60_000  # between clocks of hosts that are set at all
 _MATCHED: Final = 0.99  # of the time in collectives: less is worth a word

@@ -1,4 +1,4 @@
-"""Why a value is unknown, as a code of the vocabulary and the facts that its words need."""
+"""Why a value is unknown, as a code and the facts that its words need."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from advisor import vocabulary
+from advisor.model import reasons
 
 Fact: TypeAlias = float | int | str
 
 
 @dataclass(frozen=True, init=False)
 class Missing:
-    """A value that is unknown, and why: a code of `vocabulary.REASONS` with its facts."""
+    """A value that is unknown, and why: a code of `reasons.REASONS` with its facts."""
 
     code: str
     facts: tuple[tuple[str, Fact], ...]
@@ -47,4 +47,4 @@ class Missing:
     @property
     def words(self) -> str:
         """The reason as a clause without a full stop."""
-        return vocabulary.words(self.code, self.values)
+        return reasons.words(self.code, self.values)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from advisor.model.reasons import words
 from advisor.model.report import Reason
-from advisor.vocabulary import words
 
 _TESTED: Final = "(p = {p:number}, {base:count} against {head:count} steps)"
 

@@ -156,7 +156,7 @@ class Finding(Frozen):
 class Reason(Frozen):
     """Why something is unknown: a code with its facts for programs, and `words` for people.
 
-    The codes are those of `advisor.vocabulary.REASONS`.
+    The codes are those of `advisor.model.reasons.REASONS`.
     """
 
     code: str

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from advisor.model.reasons import NSYS_OPTIONS, TORCH_OPTIONS, Option, options
 from advisor.model.report import Run
-from advisor.vocabulary import NSYS_OPTIONS, TORCH_OPTIONS, Option, options
 
 
 def recording(run: Run) -> str | None:

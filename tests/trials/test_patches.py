@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor import vocabulary
+from advisor.model.reasons import REASONS
 from advisor.recording.inside import patches
 from advisor.recording.inside.patches import PATCHES, check_use
 
@@ -44,7 +44,7 @@ def test_every_reason_to_refuse_has_words():
         if isinstance(node.args[0], ast.Constant)
     }
     assert len(codes) > 15
-    assert {f"patch_{code}" for code in codes} <= vocabulary.REASONS.keys()
+    assert {f"patch_{code}" for code in codes} <= REASONS.keys()
 
 
 @pytest.mark.parametrize(

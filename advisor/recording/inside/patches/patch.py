@@ -23,7 +23,7 @@ class Patch:
         numerics: What it does to training: `same` numbers, `rounding` alone, or `changes`.
         arguments: JSON Schemas by name.
         hits: How many objects or calls it changed.
-        refusals: Codes of `vocabulary.REASONS` with their facts, each once.
+        refusals: Codes of `model.reasons.REASONS` with their facts, each once.
     """
 
     name = ""
