@@ -31,7 +31,6 @@ UNCONVERTED = frozenset(
         "advisor/model/week.py",
         "advisor/present/document.py",
         "advisor/rules/book.py",
-        "advisor/rules/judge.py",
         "advisor/rules/verdicts.py",
         "advisor/rules/wording.py",
         "advisor/summary.py",

@@ -19,7 +19,8 @@ from advisor.model.missing import Missing
 from advisor.model.report import Finding, Place, Reason, Run, Value
 from advisor.model.timeline import Timeline
 from advisor.rules.book import Rule
-from advisor.rules.judge import CERTAINTY, Suppression
+from advisor.rules.candidates import CERTAINTY
+from advisor.rules.judge import Suppression
 
 Row: TypeAlias = dict[str, Any]
 Rows: TypeAlias = dict[str, list[Row]]

@@ -12,7 +12,7 @@ from advisor.fleet.engines import Local
 from advisor.fleet.ingest import ingest
 from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
-from advisor.rules.judge import CERTAINTY
+from advisor.rules.candidates import CERTAINTY
 from tests import profiles
 
 TRACES = Path(__file__).parents[2].parent / "shared/traces"

@@ -17,7 +17,8 @@ from advisor.errors import AdvisorError
 from advisor.inputs.readers import kineto
 from advisor.metrics import measure
 from advisor.model.report import Finding, Run
-from advisor.rules.judge import CERTAINTY, judge
+from advisor.rules.candidates import CERTAINTY
+from advisor.rules.judge import judge
 from advisor.summary import summarise
 from tests.metamorphic.changes import KEPT, WITHHELD, Document
 from tests.profiles import book

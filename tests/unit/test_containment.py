@@ -124,7 +124,7 @@ def test_a_table_that_fails_is_empty(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert checked([path]).runs[0].metrics["step"] == ()
 
 
-@pytest.mark.parametrize("part", ["verdicts", "_said", "_fixes"])
+@pytest.mark.parametrize("part", ["verdicts", "sentence", "finding"])
 def test_a_rule_that_fails_could_not_tell(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (path,) = put(tmp_path, "a.json")
     whole = checked([path]).runs[0]

@@ -1,0 +1,143 @@
+"""Rules that fired: which worker's numbers each shows, and what it would save if it were the only one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import polars as pl
+
+from advisor.metrics.metric import METRICS
+from advisor.model.report import SEVERITIES, Confidence, Severity
+from advisor.rules import wording
+from advisor.rules.book import Rule
+from advisor.rules.verdicts import Verdict
+
+CERTAINTY: Final[Mapping[Confidence, float]] = {"high": 1.0, "medium": 0.7, "low": 0.4}
+"""Weight of a saving's midpoint by the rule's confidence: the expected saving, which ranks findings."""
+
+_AS_MUCH: Final = 0.99  # of the most that any worker saves: step times of one job vary by 1 to 3 %
+_SEVERAL: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A rule that fired: the row whose numbers it shows, all workers it holds for, and what the job's step saves.
+
+    `evens_ms` is by how much the ranks differ less after the high saving: from the latest to the typical one.
+    """
+
+    rule: Rule
+    verdict: Verdict
+    row: Mapping[str, object]
+    workers: tuple[int, ...]
+    low_ms: float | None
+    high_ms: float | None
+    evens_ms: float = 0.0
+    says: str = ""
+
+    @property
+    def worker(self) -> int:
+        """The worker whose numbers it shows."""
+        worker = self.row["worker"]
+        assert isinstance(worker, int)  # noqa: S101 - the frame's key
+        return worker
+
+    @property
+    def device(self) -> str:
+        """What to call the device that the job ran on."""
+        name = self.row.get("device_name")
+        return wording.device(name if isinstance(name, str) else None)
+
+    @property
+    def heading(self) -> str:
+        """The rule's title, with what to call the device."""
+        return self.rule.heading(self.device)
+
+    @property
+    def severity(self) -> Severity:
+        """The severity that the rule gives, whatever is saved."""
+        return self.verdict.severity or "low"
+
+    @property
+    def confidence(self) -> Confidence:
+        """The rule's confidence, one level lower in case of doubt."""
+        levels: Sequence[Confidence] = list(CERTAINTY)
+        return levels[min(levels.index(self.rule.confidence) + self.verdict.doubted, len(levels) - 1)]
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """The parts of the step that its saving comes out of, the first one first."""
+        saving = self.rule.saving
+        return (saving.of, *saving.beyond) if saving else ()
+
+    @property
+    def is_of_ranks(self) -> bool:
+        """Whether its saving is that ranks wait less for each other."""
+        return self.rule.saving is not None and is_of_job(self.rule.saving.of)
+
+    def expected_ms(self, low_ms: float | None, high_ms: float | None) -> float:
+        """The saving to expect of this interval; 0 if it is unknown."""
+        return 0.0 if low_ms is None or high_ms is None else (low_ms + high_ms) / 2 * CERTAINTY[self.confidence]
+
+    def pool_ms(self, pool: str) -> float:
+        """Milliseconds per step in that part of the step."""
+        share, mean = self.row[f"{pool}_share"], self.row["step_mean_ms"]
+        return float(share) * float(mean) if isinstance(share, float) and isinstance(mean, float) else 0.0
+
+
+def is_of_job(pool: str) -> bool:
+    """Whether a part of the step is the job's, not each rank's own."""
+    return METRICS[f"{pool}_share"].scope == "run"
+
+
+def candidate(rule: Rule, verdicts: Sequence[Verdict], rows: pl.DataFrame, pace: int) -> Candidate:
+    """A rule that fired, with the numbers of the worker that sets the pace if it is known, else of the worst."""
+    workers = rows["worker"].to_list()
+    hits = [verdict for verdict in verdicts if verdict.outcome == "fired"]
+    own = _per_rank(rows, "own_whole_step_ms") or _per_rank(rows, "own_step_ms")
+    worst = _worst(hits, workers, pace, is_paced=bool(own))
+    row, having = rows.row(worst.row, named=True), tuple(workers[verdict.row] for verdict in hits)
+    alone = Candidate(rule, worst, row, having, worst.low_ms, worst.high_ms)
+    if not own or alone.low_ms is None or alone.high_ms is None or alone.is_of_ranks:
+        return alone
+    return _of_job(alone, verdicts, own, rows)
+
+
+def _worst(hits: Sequence[Verdict], workers: Sequence[int], pace: int, *, is_paced: bool) -> Verdict:
+    """The verdict to show: of savings that are nearly the same, that of the worker whose numbers the report has."""
+    enough = _AS_MUCH * max(verdict.high_ms or 0.0 for verdict in hits)
+
+    def order(verdict: Verdict) -> tuple[object, ...]:
+        saved, elsewhere = verdict.high_ms or 0.0, workers[verdict.row] != pace
+        level = SEVERITIES.index(verdict.severity or "low")
+        return is_paced and elsewhere, level, -min(saved, enough), elsewhere, verdict.row
+
+    return min(hits, key=order)
+
+
+def _of_job(alone: Candidate, verdicts: Sequence[Verdict], own: Sequence[float], rows: pl.DataFrame) -> Candidate:
+    """The candidate with what the job saves: the slowest rank sets the pace."""
+    apart = _per_rank(rows, "alone_whole_step_ms") or own
+    rest = _rest(apart, [verdict.high_ms for verdict in verdicts])
+    high = max(0.0, max(apart) - max(rest))
+    low = max(0.0, max(own) - max(_rest(own, [verdict.low_ms for verdict in verdicts])))
+    evens = max(0.0, _lateness(apart) - _lateness(rest)) if _per_rank(rows, "persistent_skew_ms") else 0.0
+    return replace(alone, low_ms=min(low, high), high_ms=high, evens_ms=evens)
+
+
+def _per_rank(rows: pl.DataFrame, metric: str) -> list[float]:
+    """The metric of every rank if several have it, 0 for one that is left out of the comparison; else none."""
+    values = rows[metric] if metric in rows.columns else pl.Series(dtype=pl.Float64)
+    return values.fill_null(0.0).to_list() if values.count() >= _SEVERAL else []
+
+
+def _rest(own: Sequence[float], saved: Sequence[float | None]) -> list[float]:
+    """Each rank's own part of the step without what it saves."""
+    return [ms - (gain or 0.0) for ms, gain in zip(own, saved, strict=True)]
+
+
+def _lateness(own: Sequence[float]) -> float:
+    """By how much the latest rank exceeds the typical one, which is the lower median."""
+    return max(own) - sorted(own)[(len(own) - 1) // 2]

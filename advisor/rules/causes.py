@@ -1,0 +1,85 @@
+"""The order of the findings: causes above their symptoms, then those first that are expected to save most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from advisor.model.report import SEVERITIES
+from advisor.rules.candidates import Candidate
+from advisor.rules.pools import Share, key
+
+Shares: TypeAlias = Mapping[str, Share | None]
+
+
+def ranked(candidates: Iterable[Candidate], shares: Shares) -> list[tuple[Candidate, list[Candidate]]]:
+    """The candidates that are findings, the most important first, each with its symptoms."""
+    ordered = sorted(candidates, key=lambda c: _rank(c, shares[c.rule.id]))
+    roots = _roots(ordered, shares)
+    symptoms: dict[str, list[Candidate]] = {}
+    for each in ordered:
+        symptoms.setdefault(roots[each.rule.id], []).append(each)
+    return [(c, [s for s in symptoms[c.rule.id] if s is not c]) for c in ordered if roots[c.rule.id] == c.rule.id]
+
+
+def _roots(ordered: Sequence[Candidate], shares: Shares) -> dict[str, str]:
+    """The rule under which each rule is shown: its topmost cause or rival, else itself."""
+    above = {c.rule.id: _cause(c, ordered, shares) for c in ordered}
+    for each in ordered:
+        name = each.rule.id
+        if above[name] is None and (rival := _rival(each, ordered, shares)):
+            root = _root(rival, above)
+            above[name] = root if root != name else None
+    return {name: _root(name, above) for name in above}
+
+
+def _root(rule: str, above: Mapping[str, str | None]) -> str:
+    while (cause := above[rule]) is not None:
+        rule = cause
+    return rule
+
+
+def _cause(symptom: Candidate, ordered: Iterable[Candidate], shares: Shares) -> str | None:
+    """The rule that explains this one, unless this one's share is more than its causes take.
+
+    That is the first one; of what all ranks lose, the one that evens them out most.
+    """
+    causes = [c for c in ordered if symptom.rule.id in c.rule.explains]
+    if not causes:
+        return None
+    rest, effects = shares[symptom.rule.id], [_effect(c, symptom, shares) for c in causes]
+    if rest is None:
+        return causes[0].rule.id
+    if rest.high_ms > max(effects):
+        return None
+    return causes[effects.index(max(effects)) if symptom.is_of_ranks else 0].rule.id
+
+
+def _effect(cause: Candidate, symptom: Candidate, shares: Shares) -> float:
+    """How much of what the symptom is about goes away with the cause."""
+    if symptom.is_of_ranks and not cause.is_of_ranks:
+        return cause.evens_ms
+    return _high_ms(shares[cause.rule.id])
+
+
+def _rival(candidate: Candidate, ordered: Iterable[Candidate], shares: Shares) -> str | None:
+    """The first rule that saves out of the same part of the step, if that leaves nothing of what this one claims."""
+    share = shares[candidate.rule.id]
+    if share is None or share.high_ms or not candidate.high_ms:
+        return None
+    pools = _pools(candidate)
+    return next((c.rule.id for c in ordered if _high_ms(shares[c.rule.id]) and pools & _pools(c)), None)
+
+
+def _pools(candidate: Candidate) -> set[object]:
+    return {key(candidate, pool) for pool in candidate.pools}
+
+
+def _high_ms(share: Share | None) -> float:
+    return 0.0 if share is None else share.high_ms
+
+
+def _rank(candidate: Candidate, share: Share | None) -> tuple[object, ...]:
+    later = not (candidate.rule.leads and candidate.severity == "high")
+    expected = candidate.expected_ms(share.low_ms, share.high_ms) if share else 0.0
+    return later, share is None, -expected, SEVERITIES.index(candidate.severity), candidate.rule.id

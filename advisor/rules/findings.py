@@ -1,0 +1,205 @@
+"""A rule that fired as a finding: its sentence, its numbers, its places and its fixes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from advisor.metrics.metric import METRICS
+from advisor.model.report import (
+    OUTLIERS,
+    SEVERITIES,
+    Evidence,
+    Finding,
+    Fix,
+    Patch,
+    Place,
+    Reach,
+    Saving,
+    Severity,
+    Symptom,
+)
+from advisor.rules import wording
+from advisor.rules.candidates import Candidate
+from advisor.rules.measured_run import MeasuredRun
+from advisor.rules.pools import Share
+from advisor.rules.verdicts import fixes_in_order, fixes_of_other_causes
+
+_WORTH: Final = 0.01  # of the step: step times of one job vary by 1 to 3 %
+_NO_FRAMEWORK: Final = "cuda"
+
+
+def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candidate], run: MeasuredRun) -> Finding:
+    """The finding, with what is its share of the step.
+
+    Raises:
+        RuleError: a template cannot be filled with the run's numbers.
+    """
+    rule, worker = candidate.rule, candidate.worker
+    metrics, saving = _metrics(candidate), _saving(candidate, share)
+    return Finding(
+        key=rule.id,
+        rule=rule.id,
+        title=candidate.heading,
+        severity=_severity(candidate.severity, saving) if rule.capped else candidate.severity,
+        loss=rule.loss,
+        confidence=candidate.confidence,
+        saving=saving,
+        scope=_reach(candidate, run),
+        says=candidate.says,
+        why=" ".join(rule.why.split()),
+        evidence=_evidence(candidate, metrics),
+        where=_places(metrics, worker, run),
+        fixes=_fixes(candidate, run.framework(worker), run.format),
+        symptoms=tuple(Symptom(rule=s.rule.id, title=s.heading, says=s.says, severity=s.severity) for s in symptoms),
+        explains=rule.explains,
+        docs=f"docs/rules/{rule.id}.md",
+        condition=" ".join(str(rule.when).split()),
+        references=tuple(f"{' '.join(r.what.split())}: {r.where}" for r in rule.references),
+        params={
+            name: value for name, value in rule.params.items() if name in rule.expressions(candidate.row)["when"].names
+        },
+    )
+
+
+def sentence(candidate: Candidate, run: MeasuredRun) -> str:
+    """What the rule says, with the run's numbers.
+
+    Raises:
+        RuleError: it cannot be said of them.
+    """
+    phrases = wording.PHRASES[run.used_steps(candidate.worker) is not None]
+    if candidate.row.get("unprofiled_step_ms") is not None:  # the metrics are of the recorded step, savings are not
+        phrases = wording.OF_RECORDED_STEP
+    values = {**candidate.row, **candidate.rule.params, **phrases, wording.DEVICE: candidate.device}
+    try:
+        return wording.say(candidate.rule.says, values)
+    except ValueError as error:
+        raise candidate.rule.unsayable(str(error)) from None
+
+
+def _severity(severity: Severity, saving: Saving | None) -> Severity:
+    """The severity, lowered to what the saving supports.
+
+    High takes a least saving that is worth it, medium one that is so midway between least and most.
+    """
+    if saving is None or saving.low_share >= _WORTH:
+        return severity
+    most: Severity = "medium" if (saving.low_share + saving.high_share) / 2 >= _WORTH else "low"
+    return max(severity, most, key=SEVERITIES.index)
+
+
+def _reach(candidate: Candidate, run: MeasuredRun) -> Reach:
+    of_rule = candidate.workers if candidate.rule.scope == "worker" else _rank(candidate) or run.workers
+    steps = run.used_steps(candidate.worker) or ()
+    return Reach(workers=of_rule, steps=steps, told_of=candidate.worker)
+
+
+def _rank(candidate: Candidate) -> tuple[int, ...]:
+    """The number of the rank that the finding is about; none if it is about all."""
+    rank = candidate.row.get(candidate.rule.about) if candidate.rule.about else None
+    return (rank,) if isinstance(rank, int) else ()
+
+
+def _saving(candidate: Candidate, share: Share | None) -> Saving | None:
+    """What is saved of the mean step; of that with the uneven steps, if it is they that get shorter."""
+    rule = candidate.rule
+    if share is None or rule.saving is None:
+        return None
+    of = next(filter(candidate.pool_ms, candidate.pools), rule.saving.of)  # the first that has any time
+    step_ms = candidate.row.get("complete_step_mean_ms") if of == OUTLIERS else None
+    step_ms = step_ms or candidate.row["step_mean_ms"]
+    if not isinstance(step_ms, float) or not step_ms:
+        return None
+    unprofiled_ms = candidate.row.get("unprofiled_step_ms")  # shares have the profiler's cost, what a job saves has not
+    scale = unprofiled_ms / step_ms if isinstance(unprofiled_ms, float) and of != OUTLIERS else 1.0
+    return Saving(
+        low_ms=scale * share.low_ms,
+        high_ms=scale * share.high_ms,
+        low_share=share.low_ms / step_ms,
+        high_share=share.high_ms / step_ms,
+        of=of,
+        parts={pool: scale * part for pool, part in share.parts.items()},
+        method=" ".join(rule.saving.method.split()),
+    )
+
+
+def _metrics(candidate: Candidate) -> tuple[str, ...]:
+    """The metrics that the verdict rests on, then those the rule adds."""
+    parsed = candidate.rule.expressions(candidate.row)
+    judged = (name for key, e in parsed.items() if not key.startswith("saving") for name in sorted(e.names))
+    return tuple(dict.fromkeys(name for name in (*judged, *candidate.rule.shows) if name in METRICS))
+
+
+def _evidence(candidate: Candidate, metrics: Iterable[str]) -> tuple[Evidence, ...]:
+    limits = _limits(candidate)
+    return tuple(
+        Evidence(
+            metric=metric,
+            value=candidate.row[metric],
+            unit=METRICS[metric].unit,
+            meaning=METRICS[metric].meaning,
+            limit=limits.get("when", {}).get(metric),
+            limits={level: limits[level][metric] for level in SEVERITIES if metric in limits.get(level, ())},
+            formula=METRICS[metric].formula,
+        )
+        for metric in metrics
+    )
+
+
+def _limits(candidate: Candidate) -> dict[str, dict[str, float]]:
+    """The limit of each metric from which the rule fires (`when`), and from which it has each severity."""
+    parsed = candidate.rule.expressions(candidate.row)
+    return {
+        key.removeprefix("severity."): e.limits(candidate.row, candidate.rule.params)
+        for key, e in parsed.items()
+        if key == "when" or key.startswith("severity.")
+    }
+
+
+def _places(metrics: Iterable[str], worker: int, run: MeasuredRun) -> tuple[Place, ...]:
+    """The places of the first metric that has any."""
+    for metric in metrics:
+        if (rows := run.places(metric, worker)).height:
+            return tuple(Place.model_validate(row) for row in rows.to_dicts())
+    return ()
+
+
+def _fixes(candidate: Candidate, framework: str | None, format_: str) -> tuple[Fix, ...]:
+    """The fixes for the job's framework; all of them if it is not known or the rule has none for it.
+
+    Those whose condition is known not to hold are left out, unless there are no others.
+    Only those that go with the profile's format, unless there is none. A program of no framework gets what is meant for
+    any only if the rule has nothing for it.
+    """
+    ordered = fixes_in_order(candidate.rule, candidate.row)
+    ordered = [fix for fix in ordered if not fix.format or format_ in fix.format] or ordered
+    meant = [fix for fix in ordered if framework is None or fix.framework in {framework, "any"}]
+    if framework == _NO_FRAMEWORK:
+        meant = [fix for fix in meant if fix.framework == framework] or meant
+    eligible, unfit = meant or ordered, fixes_of_other_causes(candidate.rule, candidate.row)
+    return tuple(
+        Fix(
+            framework=fix.framework,
+            do=" ".join(_filled(fix.do, candidate).split()),
+            code=fix.code and _filled(fix.code, candidate),
+            **fix.model_dump(include={"link", "numerics", "choice", "cannot_show"}),
+            patch=_patch(fix.trial, candidate),
+        )
+        for fix in [fix for fix in eligible if fix not in unfit] or eligible
+    )
+
+
+def _patch(trial: Mapping[str, bool | int | str] | None, candidate: Candidate) -> Patch | None:
+    """How to try a fix, with this job's numbers."""
+    if trial is None:
+        return None
+    filled = {key: _filled(value, candidate) if isinstance(value, str) else value for key, value in trial.items()}
+    return Patch(name=str(filled.pop("patch")), arguments=filled)
+
+
+def _filled(template: str, candidate: Candidate) -> str:
+    try:
+        return wording.fill(template, {**candidate.row, **candidate.rule.params})
+    except ValueError as error:
+        raise candidate.rule.unsayable(str(error)) from None

@@ -1,0 +1,75 @@
+"""Savings shared out: no part of the step is promised twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from advisor.rules.candidates import Candidate, is_of_job
+
+Key: TypeAlias = tuple[object, str]
+"""A pool: the worker whose it is, None for the job's, and the part of the step."""
+
+_SKEW: Final = "skew"  # the part of the step that ranks lose because they are not equally long
+
+
+class Share(NamedTuple):
+    """What a rule may claim of a worker's step, and of the high end how much from which part of the step."""
+
+    low_ms: float
+    high_ms: float
+    parts: Mapping[str, float]
+
+
+def shares(candidates: Sequence[Candidate]) -> dict[str, Share | None]:
+    """Low and high saving per rule: what all claim from one part of a worker's step never exceeds that part.
+
+    Causes draw before what they explain, then those that save more; a claim that is cut keeps its proportions.
+    """
+    rest: dict[Key, float] = {}
+    ordered = sorted(candidates, key=lambda c: (_depth(c, candidates), -c.expected_ms(c.low_ms, c.high_ms), c.rule.id))
+    return {c.rule.id: _share(c, rest) for c in ordered}
+
+
+def _share(candidate: Candidate, rest: dict[Key, float]) -> Share | None:
+    """The candidate's share, drawn from what the pools still hold."""
+    if not candidate.pools or candidate.low_ms is None or candidate.high_ms is None:
+        return None
+    keys = _fill(candidate, candidate.pools, rest)
+    high = max(candidate.high_ms, 0.0)
+    low = min(max(candidate.low_ms, 0.0), high)
+    cut = min(1.0, sum(rest[key] for key in keys) / high) if high else 0.0
+    parts = _draw(cut * high, rest, keys)
+    if candidate.evens_ms:
+        _draw(cut * candidate.evens_ms, rest, _fill(candidate, [_SKEW], rest))
+    return Share(cut * low, cut * high, parts)
+
+
+def _fill(candidate: Candidate, pools: Iterable[str], rest: dict[Key, float]) -> list[Key]:
+    """The keys of these pools; one that nobody has drawn from yet is full."""
+    keys = {key(candidate, pool): pool for pool in pools}
+    for each, pool in keys.items():
+        rest.setdefault(each, candidate.pool_ms(pool))
+    return list(keys)
+
+
+def _draw(claim: float, rest: dict[Key, float], keys: Iterable[Key]) -> dict[str, float]:
+    """Draws a claim from the pools, the first one first; how much came out of each."""
+    parts = {}
+    for pool in keys:
+        if part := min(claim, rest[pool]):
+            rest[pool] -= part
+            claim -= part
+            parts[pool[1]] = part
+    return parts
+
+
+def key(candidate: Candidate, pool: str) -> Key:
+    """Whose pool it is: the job's or the worker's."""
+    return None if is_of_job(pool) else candidate.worker, pool
+
+
+def _depth(candidate: Candidate, candidates: Sequence[Candidate]) -> int:
+    """Length of the longest chain of causes above a rule; the linter keeps `explains` free of circles."""
+    above = (c for c in candidates if candidate.rule.id in c.rule.explains)
+    return max((1 + _depth(c, candidates) for c in above), default=0)
