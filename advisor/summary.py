@@ -38,8 +38,8 @@ _MOST_ROWS_OF: Final = {
 }
 _MOST_PACES: Final = 4096  # ranks x steps: more cells than a heat map has room for
 _MOST_PAIRS: Final = 4096  # of ranks that wait for each other
-# drawn for the view that sets the job's pace
-_OF_LANE: Final = frozenset(
+# tables of which the report has only the rows of the view that sets the job's pace
+_OF_PACE: Final = frozenset(
     {"accounting", "recorded_step", "kernel_group", "memory", "memory_peak", "call_tree", "iterator"}
 )
 _LONGEST: Final = 200  # characters of a name in a timeline
@@ -47,29 +47,31 @@ _LAUNCHING: Final = frozenset({"launch_gap", "host_busy"})
 _POOLED: Final = frozenset({"launch", "op"})
 
 
-def summarise(name: str, path: str, found: Measurements, judged: Judgement) -> Run:
+def summarise(name: str, path: str, measurements: Measurements, judgement: Judgement) -> Run:
     """The report's entry for one run."""
-    slowest = found.selection.of(found.pace)
-    row = found.frames["run"].row(0, named=True)
-    source = _source(path, found.selection, slowest, row)
+    slowest = measurements.selection.of(measurements.pace)
+    row = measurements.frames["run"].row(0, named=True)
+    source = _source(path, measurements.selection, slowest, row)
     run = Run(
         name=plain(name),
         verdict="",
         source=source.model_copy(
-            update={"notes": (*source.notes, *judged.notes), "workload": _workload(found.frames.get("sign"))}
+            update={"notes": (*source.notes, *judgement.notes), "workload": _workload(measurements.frames.get("sign"))}
         ),
         breakdown={category: row[f"{category}_share"] or 0.0 for category in CATEGORIES},
-        findings=judged.findings,
-        not_evaluable=judged.not_evaluable,
-        passed=judged.passed,
-        not_applicable=judged.not_applicable,
-        suppressed=judged.suppressed,
+        findings=judgement.findings,
+        not_evaluable=judgement.not_evaluable,
+        passed=judgement.passed,
+        not_applicable=judgement.not_applicable,
+        suppressed=judgement.suppressed,
         metrics=dict.fromkeys((*TABLES, *JOB_TABLES), ())  # of one that could not be computed
         | {
-            scope: tuple(_rows(scope, frame, found.selection, slowest).to_dicts())
-            for scope, frame in found.frames.items()
+            scope: tuple(_rows(scope, frame, measurements.selection, slowest).to_dicts())
+            for scope, frame in measurements.frames.items()
         },
-        timeline=_timeline(found.timeline(e.metric for f in judged.findings for e in f.evidence), judged.findings),
+        timeline=_timeline(
+            measurements.timeline(e.metric for f in judgement.findings for e in f.evidence), judgement.findings
+        ),
     )
     return _concluded(run)
 
@@ -89,29 +91,29 @@ def _workload(signs: pl.DataFrame | None) -> Workload:
     if signs is None:
         return Workload()
     rows = signs.unique(["kind", "code"], keep="first", maintain_order=True)
-    shown = (
+    signs_of_code = (
         Sign(**row | {"example": one_line(row["example"] or "", _LONGEST) or None})
         for row in rows.select(*Sign.model_fields).to_dicts()
     )
-    return Workload(kinds=tuple(rows["kind"].unique(maintain_order=True)), signs=tuple(shown))
+    return Workload(kinds=tuple(rows["kind"].unique(maintain_order=True)), signs=tuple(signs_of_code))
 
 
-def judged_again(run: Run, judged: Judgement, notes: Sequence[str]) -> Run:
+def judged_again(run: Run, judgement: Judgement, notes: Sequence[str]) -> Run:
     """A run's entry with another judgement.
 
     Args:
         run: The entry as it is.
-        judged: The judgement to put in the place of its own.
+        judgement: The judgement to put in the place of its own.
         notes: All notes on what was read, those of the judgement included.
     """
     fresh = run.model_copy(
         update={
             "source": run.source.model_copy(update={"notes": tuple(notes)}),
-            "findings": judged.findings,
-            "not_evaluable": judged.not_evaluable,
-            "passed": judged.passed,
-            "not_applicable": judged.not_applicable,
-            "suppressed": judged.suppressed,
+            "findings": judgement.findings,
+            "not_evaluable": judgement.not_evaluable,
+            "passed": judgement.passed,
+            "not_applicable": judgement.not_applicable,
+            "suppressed": judgement.suppressed,
         }
     )
     return _concluded(fresh)
@@ -120,7 +122,7 @@ def judged_again(run: Run, judged: Judgement, notes: Sequence[str]) -> Run:
 def _rows(scope: str, frame: pl.DataFrame, selection: Selection, view: DeviceView) -> pl.DataFrame:
     """The rows of a table that the report keeps: all steps and devices; launches and ops of all devices together.
 
-    What is only drawn is kept for the view that sets the job's pace.
+    What only charts need is of the view that sets the job's pace.
     """
     if scope in _POOLED:
         return pooled(frame, sum(view.steps.height for view in selection.views))
@@ -129,11 +131,11 @@ def _rows(scope: str, frame: pl.DataFrame, selection: Selection, view: DeviceVie
     if scope == "pace":
         ranks = frame["rank"].n_unique()
         every = max(1, -(-frame.height // _MOST_PACES))  # sampled evenly over the steps
-        kept = frame["step"].unique().sort().gather_every(every if ranks else 1)
-        return frame.filter(pl.col("step").is_in(kept.implode())).head(_MOST_PACES)
+        sample = frame["step"].unique().sort().gather_every(every if ranks else 1)
+        return frame.filter(pl.col("step").is_in(sample.implode())).head(_MOST_PACES)
     if scope == "wait":
         return frame.top_k(_MOST_PAIRS, by="wait_ms").sort("waiting", "awaited")
-    if scope in _OF_LANE:
+    if scope in _OF_PACE:
         frame = frame.filter(pl.col("worker") == view.worker, pl.col("device").eq_missing(view.device))
     if scope == "call":
         frame = frame.drop("device").unique(maintain_order=True)  # a worker's, whichever device they are for
@@ -141,31 +143,31 @@ def _rows(scope: str, frame: pl.DataFrame, selection: Selection, view: DeviceVie
     return with_the_rest(frame, most) if scope == "kernel_group" else frame.head(most)
 
 
-def _timeline(drawn: worst.Timeline | None, findings: Sequence[Finding]) -> Timeline | None:
-    if drawn is None:
+def _timeline(step: worst.Timeline | None, findings: Sequence[Finding]) -> Timeline | None:
+    if step is None:
         return None
-    tracks = drawn.events.select("on_device", "track").unique(maintain_order=True)
-    names = drawn.events["name"].unique(maintain_order=True).append(drawn.events["kind"].unique(maintain_order=True))
+    tracks = step.events.select("on_device", "track").unique(maintain_order=True)
+    names = step.events["name"].unique(maintain_order=True).append(step.events["kind"].unique(maintain_order=True))
     texts = names.unique(maintain_order=True)
     number = {text: i for i, text in enumerate(texts)}
     place = {key: i for i, key in enumerate(tracks.rows())}
     return Timeline(
-        worker=drawn.worker,
-        device=drawn.device,
-        step=drawn.step,
-        start_ns=drawn.start_ns,
-        dur_ns=drawn.dur_ns,
-        recorded=drawn.recorded,
-        tracks=tuple(_track(on_device, number or 0, drawn.threads) for on_device, number in tracks.rows()),
+        worker=step.worker,
+        device=step.device,
+        step=step.step,
+        start_ns=step.start_ns,
+        dur_ns=step.dur_ns,
+        recorded=step.recorded,
+        tracks=tuple(_track(on_device, number or 0, step.threads) for on_device, number in tracks.rows()),
         texts=tuple(one_line(text or "", _LONGEST) for text in texts),
         events=Events(
-            track=tuple(place[key] for key in drawn.events.select("on_device", "track").rows()),
-            name=tuple(number[name] for name in drawn.events["name"]),
-            kind=tuple(number[kind] for kind in drawn.events["kind"]),
-            **{name: tuple(drawn.events[name]) for name in ("depth", "start_ns", "dur_ns")},
+            track=tuple(place[key] for key in step.events.select("on_device", "track").rows()),
+            name=tuple(number[name] for name in step.events["name"]),
+            kind=tuple(number[kind] for kind in step.events["kind"]),
+            **{name: tuple(step.events[name]) for name in ("depth", "start_ns", "dur_ns")},
         ),
-        idle=tuple(Idle(**row) for row in drawn.idle.to_dicts()),
-        shows={f.key: spans for f in findings if f.scope.workers and (spans := _spans(f, drawn))},
+        idle=tuple(Idle(**row) for row in step.idle.to_dicts()),
+        shows={f.key: spans for f in findings if f.scope.workers and (spans := _spans(f, step))},
     )
 
 
@@ -174,14 +176,14 @@ def _track(on_device: bool, number: int, threads: Mapping[int, str]) -> Track:  
     return Track(kind="stream" if on_device else "thread", number=number, name=name and one_line(name, _LONGEST))
 
 
-def _spans(finding: Finding, drawn: worst.Timeline) -> tuple[Span, ...]:
+def _spans(finding: Finding, step: worst.Timeline) -> tuple[Span, ...]:
     """The places of the first of the finding's metrics that has any in the step; else the idle time it comes out of."""
     for item in finding.evidence:
-        if (found := drawn.evidence.get(item.metric)) is not None:
-            return tuple(Span(**row) for row in found.to_dicts())
+        if (places := step.evidence.get(item.metric)) is not None:
+            return tuple(Span(**row) for row in places.to_dicts())
     of = finding.saving.of if finding.saving else ""
     causes = ["host_bound"] if of in _LAUNCHING else [of.removesuffix("_idle")]
-    idle = drawn.idle.filter(pl.col("cause").is_in(causes)).top_k(_MOST_ROWS, by="dur_ns").sort("start_ns")
+    idle = step.idle.filter(pl.col("cause").is_in(causes)).top_k(_MOST_ROWS, by="dur_ns").sort("start_ns")
     return tuple(Span(**row) for row in idle.select("start_ns", "dur_ns").to_dicts())
 
 
@@ -206,17 +208,17 @@ def _source(path: str, selection: Selection, view: DeviceView, row: Mapping[str,
 
 
 def _environment(selection: Selection) -> dict[str, str]:
-    """Hardware, software, communication and recording: what the workers tell alike once, the rest side by side."""
+    """Hardware, software, communication and recording: what is the same on all workers once, the rest side by side."""
     workers = selection.profile.workers
     hardware = Counter(_hardware(view) for view in selection.views if view.device is not None)
-    told = {
+    lines = {
         "hardware": [f"{n} \N{MULTIPLICATION SIGN} {kind}" if n > 1 else kind for kind, n in hardware.items()],
         "software": workers["software"].drop_nulls().unique(maintain_order=True).to_list(),
         "communication": workers["backend"].drop_nulls().unique(maintain_order=True).to_list(),
         "profiler": workers["producer"].drop_nulls().unique(maintain_order=True).to_list(),
         "recorded with": workers["options"].drop_nulls().unique(maintain_order=True).to_list(),
     }
-    return {what: one_line("; ".join(values), _LONGEST) for what, values in told.items() if values}
+    return {what: one_line("; ".join(values), _LONGEST) for what, values in lines.items() if values}
 
 
 def _hardware(view: DeviceView) -> str:
@@ -295,11 +297,11 @@ def _described(facts: Mapping[str, object]) -> str | None:
 
 
 def _steps(selection: Selection, view: DeviceView, row: Mapping[str, Value]) -> Steps:
-    mine = selection.steps.filter(pl.col("worker") == view.worker, pl.col("device").eq_missing(view.device))
+    steps = selection.steps.filter(pl.col("worker") == view.worker, pl.col("device").eq_missing(view.device))
     return Steps(
         marked=view.has_marks,
         timed_by="period",
-        count=mine.height if view.has_marks else 0,
+        count=steps.height if view.has_marks else 0,
         used=view.steps.height if view.has_marks else 0,
         step_ms=row["step_ms"],
         step_mean_ms=row["step_mean_ms"],

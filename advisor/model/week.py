@@ -211,7 +211,7 @@ class Realised(Frozen):
     run_id: str
 
     @property
-    def kept(self) -> bool:
+    def came_true(self) -> bool:
         """Whether what was promised came true: at least the lower end."""
         return self.realised >= self.low
 

@@ -31,15 +31,10 @@ def run_row(run: Run) -> Mapping[str, Value]:
 
 
 def bars(run: Run) -> Bars:
-    """The step as one bar; what the first finding's fix shortens stands out."""
-    first = next((finding.saving for finding in run.findings if finding.saving), None)
+    """The step as one bar."""
     name = "step" if run.source.steps.marked else "recorded"
     parts = segments(run)
-    return Bars(
-        (Bar(name, parts),) if parts else (),
-        marked=first.of if first else None,
-        none=f"Where the time goes: {UNKNOWN}.",
-    )
+    return Bars((Bar(name, parts),) if parts else (), none=f"Where the time goes: {UNKNOWN}.")
 
 
 def segments(run: Run) -> tuple[Segment, ...]:

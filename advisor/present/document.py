@@ -132,13 +132,11 @@ class Bars:
     Attributes:
         bars: The bars.
         legend: Whether the segments are listed with their values (of the last bar, where there are several).
-        marked: The category that stands out; None where none does.
         none: What stands in their place where there are none.
     """
 
     bars: tuple[Bar, ...]
     legend: bool = True
-    marked: str | None = None
     none: str = ""
     level: Level = Level.BOTH
 
@@ -268,14 +266,14 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What a fix saves: a sentence, the same in few words, its time alone, and the interval as shares of the whole."""
+    """What a fix saves: a sentence, the same in few words, its time alone, and the interval as shares of `window`."""
 
     sentence: str
     brief: str
     time: str
     low_share: float
     high_share: float
-    whole: str
+    window: str
 
 
 @dataclass(frozen=True, slots=True)

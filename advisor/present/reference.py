@@ -205,7 +205,7 @@ def _explained(rule: Rule) -> Iterator[str]:
 
 
 def _case(case: Case) -> str:
-    inputs = ", ".join(f"{name} = {value}" for name, value in case.given.items()) or "nothing"
+    inputs = ", ".join(f"{name} = {value}" for name, value in case.metrics.items()) or "nothing"
     verdict = f"could not tell: {', '.join(case.not_evaluable)}" if case.not_evaluable else case.fires or "silent"
     return f"| {case.name} | {inputs} | {verdict} |"
 

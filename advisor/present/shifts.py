@@ -78,16 +78,15 @@ def _sides(comparison: Comparison) -> tuple[tuple[str, Side], tuple[str, Side]]:
 
 
 def bars(comparison: Comparison) -> doc.Bars:
-    """Both steps above each other; the category that explains the verdict stands out."""
+    """Both steps above each other."""
     longest, base, head = _wholes(comparison)
     wholes = (longest, longest) if comparison.per_step else (base, head)
     sides = (
         ("base", [(shift.category, shift.base_ms) for shift in comparison.breakdown], wholes[0]),
         ("head", [(shift.category, shift.head_ms) for shift in comparison.breakdown], wholes[1]),
     )
-    cause = comparison.cause.category if comparison.cause else None
     pair = tuple(_bar(name, parts, total, has_time=comparison.per_step) for name, parts, total in sides)
-    return doc.Bars(pair, legend=False, marked=cause)
+    return doc.Bars(pair, legend=False)
 
 
 def _wholes(comparison: Comparison) -> tuple[float, float, float]:

@@ -114,7 +114,7 @@ def _points(part: float) -> str:
 def realised(week: Week) -> doc.Section | None:
     """What fixes were predicted to save of the jobs that have them, and what they saved."""
     fixes = week.realised
-    complete = sum(fix.kept for fix in fixes)
+    complete = sum(fix.came_true for fix in fixes)
     lead = (
         f"{complete} of {count(len(fixes), 'prediction')} came true. Hours are those that this week's runs would have"
         " taken more without the fix. Other changes of the job count in what was measured."
@@ -130,7 +130,7 @@ def realised(week: Week) -> doc.Section | None:
             columns.texts("Team", [*_none(fixes), *(label(fix.team) for fix in fixes)]),
             columns.ranges("Predicted", low, high),
             columns.hours("Measured", _sum([fix.brought for fix in fixes])),
-            columns.texts("Came true", [*_none(fixes), *("yes" if fix.kept else "no" for fix in fixes)]),
+            columns.texts("Came true", [*_none(fixes), *("yes" if fix.came_true else "no" for fix in fixes)]),
             columns.texts("Of the step", [*_none(fixes), *map(_of_step, fixes)]),
             columns.texts("Step", [*_none(fixes), *(f"{ms(f.before_ms)} to {ms(f.after_ms)}" for f in fixes)]),
         ],

@@ -145,10 +145,10 @@ class Reference(_Strict):
 
 
 class Case(_Strict):
-    """A test of the rule: metrics as given, the rest unknown. `fix` is how the first fix begins."""
+    """A test of the rule: the metrics that it gives, the rest unknown. `fix` is how the first fix begins."""
 
     name: Text
-    given: Mapping[str, float | str]
+    metrics: Annotated[Mapping[str, float | str], Field(alias="given")]
     fires: Severity | Literal[False] | None = None
     saves: tuple[float, float] | None = None
     not_evaluable: tuple[str, ...] | None = None
@@ -217,13 +217,13 @@ class Rule(_Strict):
     @cached_property
     def texts(self) -> dict[str, str | bool | float]:
         """Every expression of the rule by the key it stands under."""
-        found: dict[str, str | bool | float] = {"when": self.when}
-        found |= {f"severity.{level}": self.severity[level] for level in SEVERITIES if level in self.severity}
+        texts: dict[str, str | bool | float] = {"when": self.when}
+        texts |= {f"severity.{level}": self.severity[level] for level in SEVERITIES if level in self.severity}
         if self.doubt:
-            found["doubt"] = self.doubt
+            texts["doubt"] = self.doubt
         if self.saving:
-            found |= {"saving.low_ms": self.saving.low_ms, "saving.high_ms": self.saving.high_ms}
-        return found
+            texts |= {"saving.low_ms": self.saving.low_ms, "saving.high_ms": self.saving.high_ms}
+        return texts
 
     def expressions(self, metrics: Iterable[str]) -> dict[str, Expression]:
         """The rule's expressions, parsed; `metrics` are the names they may use beside the rule's parameters.

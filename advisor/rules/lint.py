@@ -105,7 +105,7 @@ def _undocumented(rule: Rule) -> Iterator[Problem]:
 def _uncovered(rule: Rule, metrics: Iterable[str]) -> Iterator[Problem]:
     """Fixes that a job may have already, without a case of such a job."""
     for (index, key), condition in rule.fix_conditions(metrics).items():
-        rows = (case.given for case in rule.cases if condition.names <= case.given.keys() | rule.params.keys())
+        rows = (case.metrics for case in rule.cases if condition.names <= case.metrics.keys() | rule.params.keys())
         if key == "unless" and not any(condition.over(pl.DataFrame([row]), rule.params)[0] for row in rows):
             yield ("fixes", index, "unless"), "no case of a job that has this fix already"
 
@@ -155,7 +155,7 @@ def _case_problems(rule: Rule, metrics: Mapping[str, type[pl.DataType]], judged:
     if judged - rule.params.keys() and not any(case.not_evaluable for case in rule.cases):
         yield ("cases",), "no case in which the rule cannot be judged (not_evaluable)"
     for index, case in enumerate(rule.cases):
-        unknown = sorted(case.given.keys() - metrics.keys())
+        unknown = sorted(case.metrics.keys() - metrics.keys())
         message = f"unknown metric {unknown[0]!r}" if unknown else failure(rule, case, metrics)
         if message:
             yield ("cases", index), f"case {case.name!r}: {message}"
@@ -163,7 +163,7 @@ def _case_problems(rule: Rule, metrics: Mapping[str, type[pl.DataType]], judged:
 
 def failure(rule: Rule, case: Case, metrics: Mapping[str, type[pl.DataType]]) -> str | None:
     """How the rule's verdict on the case differs from what the case demands, None where it does not."""
-    row = pl.DataFrame({name: [case.given.get(name)] for name in metrics}, schema=dict(metrics), strict=False)
+    row = pl.DataFrame({name: [case.metrics.get(name)] for name in metrics}, schema=dict(metrics), strict=False)
     verdict = verdicts(rule, row)[0]
     if case.not_evaluable is not None:
         missing = set(verdict.missing)

@@ -60,12 +60,12 @@ def fixes_in_order(rule: Rule, row: Mapping[str, object]) -> Sequence[Fix]:
     Raises:
         RuleError: a condition is wrong.
     """
-    held, order = _held(rule, row), {True: 1, None: 3, False: 4}
+    holds, order = _holding(rule, row), {True: 1, None: 3, False: 4}
     kinds = workloads(row)
-    unsayable = {n for (n, key), holds in held.items() if key == "when" and holds is None and "{{" in rule.fixes[n].do}
-    fits = [n for n, fix in enumerate(rule.fixes) if not held.get((n, "unless")) and _is_for(fix, kinds)]
+    unsayable = {n for (n, key), known in holds.items() if key == "when" and known is None and "{{" in rule.fixes[n].do}
+    fits = [n for n, fix in enumerate(rule.fixes) if not holds.get((n, "unless")) and _is_for(fix, kinds)]
     open_ = [n for n in fits if n not in unsayable]
-    place = {n: order[held[n, "when"]] if (n, "when") in held else 2 for n in open_}
+    place = {n: order[holds[n, "when"]] if (n, "when") in holds else 2 for n in open_}
     return [rule.fixes[n] for n in sorted(open_, key=lambda n: place[n])]
 
 
@@ -84,11 +84,11 @@ def fixes_of_other_causes(rule: Rule, row: Mapping[str, object]) -> Sequence[Fix
     Raises:
         RuleError: a condition is wrong.
     """
-    held = _held(rule, row)
-    return [fix for n, fix in enumerate(rule.fixes) if held.get((n, "when")) is False]
+    holds = _holding(rule, row)
+    return [fix for n, fix in enumerate(rule.fixes) if holds.get((n, "when")) is False]
 
 
-def _held(rule: Rule, row: Mapping[str, object]) -> dict[tuple[int, str], bool | None]:
+def _holding(rule: Rule, row: Mapping[str, object]) -> dict[tuple[int, str], bool | None]:
     """Whether each condition holds; None where what it needs is not known."""
     return {key: _holds(condition, row, rule) for key, condition in rule.fix_conditions(row).items()}
 

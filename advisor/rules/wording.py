@@ -52,11 +52,11 @@ _ALLOWED: Final = (
 class _Environment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"*"})
 
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ANN401 - as Jinja2 has it
+    def call_binop(self, context: Context, operator: str, first: Any, second: Any) -> Any:  # noqa: ANN401 - as Jinja2 has it
         """A product of numbers: a text times a number is as long as it likes."""
-        if isinstance(left, str | list | tuple) or isinstance(right, str | list | tuple):
+        if isinstance(first, str | list | tuple) or isinstance(second, str | list | tuple):
             raise TypeError("only numbers can be multiplied")
-        return super().call_binop(context, operator, left, right)
+        return super().call_binop(context, operator, first, second)
 
 
 @cache

@@ -116,7 +116,7 @@ def test_new_persisting_suppressed_and_fixed(store):
     assert came.realised == pytest.approx(0.2)
     assert came.hours == 100
     assert came.brought == pytest.approx(25)  # 100 hours at 8 ms would have been 125 at 10 ms
-    assert came.kept
+    assert came.came_true
     assert "old-rule" not in [rule.rule for rule in found.rules]
 
 
