@@ -17,16 +17,35 @@ settings.register_profile("fuzz", deadline=timedelta(seconds=20), max_examples=1
 settings.load_profile("quick")
 
 
-class ByRecordings(LoadFileScheduling):
-    """Tests of one file run in one process, and so do all golden files: they check the same recordings."""
+# What runs in one process, the longest first, so that all processes end together: golden files check the same recordings,
+# browser tests look at the same pages.
+ROOMS = ("tests/golden/", "tests/browser/")
+LONG = (
+    *ROOMS,
+    "tests/unit/fleet/test_faults.py",
+    "tests/pull_request/test_pipelines.py",
+    "tests/unit/fleet/test_ingest.py",
+    "tests/metamorphic/",
+    "tests/recording/",
+    "tests/unit/test_cli.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long comes first: what is short fills the gaps at the end."""
+    items.sort(key=lambda item: next((at for at, place in enumerate(LONG) if item.nodeid.startswith(place)), len(LONG)))
+
+
+class ByRoom(LoadFileScheduling):
+    """Tests of one file run in one process, and so do those of a room."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "golden" if nodeid.startswith("tests/golden/") else str(super()._split_scope(nodeid))
+        return next((room for room in ROOMS if nodeid.startswith(room)), str(super()._split_scope(nodeid)))
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByRecordings:
-    return ByRecordings(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByRoom:
+    return ByRoom(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -3,49 +3,30 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from advisor.model.comparison import Comparison
 from advisor.render.registry import Request, draw
+from tests.browsing import MARKS, Visit, Visits
 from tests.comparisons import SAMPLES, slower
 from tests.render_samples import HOSTILE
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-axe = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
+pytestmark = MARKS
 
-AXE = Path(axe.__file__).parent / "axe.min.js"
-CHROMIUM = Path("/usr/bin/chromium")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no Chromium at {CHROMIUM}: apt-get install chromium"),
-]
-SERIOUS = """async () => (await axe.run(document, { resultTypes: ["violations"] })).violations
-  .filter(v => ["serious", "critical"].includes(v.impact)).map(v => `${v.id}: ${v.nodes[0].html.slice(0, 200)}`)"""
-
-Open = Callable[..., "playwright.Page"]
+ALIKE = ("faster", "same", "inconclusive")  # the page of the slower with another verdict
+Open = Callable[..., Visit]
 
 
 @pytest.fixture
-def opened(browser: playwright.Browser, tmp_path: Path) -> Iterator[Open]:
-    contexts, trouble = [], []
+def opened(visit: Visits) -> Open:
+    def opener(value: Comparison, **options: object) -> Visit:
+        return visit(draw(Request(value), "html").decode(), **options)
 
-    def opener(found, *, width: int = 1100, **options: object) -> playwright.Page:
-        file = tmp_path / "compare.html"
-        file.write_bytes(draw(Request(found), "html"))
-        contexts.append(browser.new_context(viewport={"width": width, "height": 800}, **options))
-        page = contexts[-1].new_page()
-        page.on("console", lambda message: trouble.append(message.text))
-        page.on("pageerror", lambda error: trouble.append(str(error)))
-        page.on("request", lambda request: request.url == file.as_uri() or trouble.append(request.url))
-        page.goto(file.as_uri())
-        return page
-
-    yield opener
-    for context in contexts:
-        context.close()
-    assert trouble == []
+    return opener
 
 
 def names(page: playwright.Page) -> list[str]:
@@ -53,7 +34,7 @@ def names(page: playwright.Page) -> list[str]:
 
 
 def test_the_most_moved_work_comes_first_and_heads_sort(opened: Open):
-    page = opened(slower())
+    page = opened(slower(), own=True).page
     assert len(names(page)) == 15
     first = page.locator("[data-table=work] tbody tr").first.locator("td").all_inner_texts()
     assert first[:6] == ["more often", "1", "2", "0.377", "0.754", "+0.377"]
@@ -64,7 +45,7 @@ def test_the_most_moved_work_comes_first_and_heads_sort(opened: Open):
 
 
 def test_the_table_is_filtered_grouped_and_downloaded(opened: Open):
-    page = opened(slower())
+    page = opened(slower()).page
     page.get_by_role("searchbox").fill("op1")
     assert "11 of 11" in page.locator("[data-table=work] .below").inner_text()
     page.get_by_role("searchbox").fill("")
@@ -78,7 +59,7 @@ def test_the_table_is_filtered_grouped_and_downloaded(opened: Open):
 
 
 def test_the_flame_graph_tells_what_became_of_each_module(opened: Open):
-    page = opened(slower())
+    page = opened(slower()).page
     frames = page.locator(".flame [role=treeitem]")
     told = {frames.nth(i).get_attribute("aria-label"): frames.nth(i).get_attribute("class") for i in range(6)}
     assert told == {
@@ -98,26 +79,42 @@ def test_the_flame_graph_tells_what_became_of_each_module(opened: Open):
 
 
 @pytest.mark.parametrize("width", [360, 1100])
-@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize(
+    "sample", ["slower", "nothing", *(pytest.param(name, marks=pytest.mark.soak) for name in ALIKE)]
+)
 def test_the_page_is_as_wide_as_its_window(opened: Open, sample: str, width: int):
-    page = opened(SAMPLES[sample], width=width)
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    made = opened(SAMPLES[sample])
+    with made.width(width):
+        assert made.overflow() <= 0
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.soak)])
 def test_axe_finds_nothing_serious(opened: Open, scheme: str):
-    page = opened(slower(), color_scheme=scheme)
-    page.evaluate(AXE.read_text("utf-8"))
-    assert page.evaluate(SERIOUS) == []
+    assert opened(slower(), scheme=scheme).serious() == []
 
 
-@pytest.mark.parametrize("text", [HOSTILE["script"], HOSTILE["rtl"], HOSTILE["long"]])
+TOGETHER = "".join(HOSTILE[name] for name in ("script", "rtl", "long"))
+SOAK = [pytest.param(HOSTILE[name], marks=pytest.mark.soak) for name in ("script", "rtl", "long")]
+
+
+@pytest.mark.parametrize("text", [TOGETHER, *SOAK])
 def test_whatever_the_names_the_page_stays_quiet(opened: Open, text: str):
-    page = opened(slower(text), width=360)
-    assert page.locator("[data-table=work] tbody tr").count() == 15
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    made = opened(slower(text), width=360)
+    assert made.page.locator("[data-table=work] tbody tr").count() == 15
+    assert made.overflow() <= 0
+    assert made.trouble == []
+
+
+def test_the_page_stays_quiet_and_has_the_theme(opened: Open):
+    made = opened(slower())
+    themes = []
+    for _ in range(3):
+        made.page.locator("#theme").click()
+        themes.append(made.page.locator("html").get_attribute("data-theme"))
+    assert themes == ["light", "dark", None]
+    assert made.trouble == []
 
 
 def test_without_scripts_every_row_is_there(opened: Open):
-    page = opened(slower(), java_script_enabled=False)
-    assert page.locator("[data-table=work] tbody tr").count() == 42
+    made = opened(slower(), java_script_enabled=False)
+    assert made.page.locator("[data-table=work] tbody tr").count() == 42

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
@@ -12,22 +10,20 @@ from advisor.config import Fleet
 from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
 from advisor.render.registry import Request, draw
+from tests.browsing import MARKS, Visit, Visits
 from tests.fleet import finding_row, run_row, stored
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+pytestmark = MARKS
 
-CHROMIUM = Path("/usr/bin/chromium")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no Chromium at {CHROMIUM}: apt-get install chromium"),
-]
+Open = Callable[..., Visit]
 LONG = "x" * 300
 PLACES = "tr[data-team]:visible"
 
 
 @pytest.fixture(scope="module")
-def page_file(tmp_path_factory) -> Path:
+def html(tmp_path_factory) -> str:
     """Three teams and runs without one; vision has more findings than fit on a table's first part."""
     folder = tmp_path_factory.mktemp("fleet")
     saves = {"low_share": 0.1, "high_share": 0.3, "expected_share": 0.2}
@@ -46,43 +42,27 @@ def page_file(tmp_path_factory) -> Path:
     ]
     store = stored(Store(str(folder / "store")), runs=runs, findings=findings)
     week = weekly(store, Fleet(prices={"a100": 2.0}, gpu_hours_per_week=4000))
-    file = folder / "fleet.html"
-    file.write_bytes(draw(Request(week, links="fleet-runs"), "html"))
-    return file
+    return draw(Request(week, links="fleet-runs"), "html").decode()
 
 
 @pytest.fixture
-def visit(browser: Any, page_file: Path) -> Iterator[Any]:
-    contexts = []
-
-    def opened(*, hash_: str = "", width: int = 1100, **options: Any) -> Any:
-        context = browser.new_context(viewport={"width": width, "height": 800}, **options)
-        contexts.append(context)
-        page = context.new_page()
-        page.asked, page.complaints = [], []
-        page.on("request", lambda request: page.asked.append(request.url))
-        page.on("console", lambda message: page.complaints.append(message.text))
-        page.on("pageerror", lambda error: page.complaints.append(str(error)))
-        page.goto(page_file.as_uri() + hash_)
-        return page
-
-    yield opened
-    for context in contexts:
-        context.close()
+def opened(visit: Visits, html: str) -> Open:
+    return lambda **options: visit(html, **options)
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1100, "light")])
-def test_a_page_that_loads_nothing_and_that_everybody_can_read(visit, page_file, scheme, width):
-    page = visit(color_scheme=scheme, width=width)
-    page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
-    assert (page.asked, page.complaints) == ([page_file.as_uri()], [])
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    found = axe.Axe().run(page)
-    assert [(v["id"], [n["html"] for n in v["nodes"]][:3]) for v in found.response["violations"]] == []
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), pytest.param(1100, "light", marks=pytest.mark.soak)])
+def test_a_page_that_loads_nothing_and_that_everybody_can_read(opened: Open, scheme: str, width: int):
+    made = opened(scheme=scheme, width=width)
+    with made.unfolded():
+        assert (made.requests, made.complaints) == ([made.url], [])
+        assert made.overflow() <= 0
+        result = axe.Axe().run(made.page)
+    assert [(v["id"], [n["html"] for n in v["nodes"]][:3]) for v in result.response["violations"]] == []
 
 
-def test_a_team_is_chosen_by_keyboard(visit):
-    page = visit()
+def test_a_team_is_chosen_by_keyboard(opened: Open):
+    made = opened(own=True)
+    page = made.page
     for _ in range(20):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.id") == "team":
@@ -103,36 +83,38 @@ def test_a_team_is_chosen_by_keyboard(visit):
     assert page.locator("#week-findings").is_visible()
     playwright.expect(page.locator("#week-verdict")).to_contain_text("2026-W47: fixes save")
     assert page.locator("dl.figures:visible").count() == 1
-    assert page.complaints == []
+    assert made.complaints == []
 
 
-def test_a_link_to_a_team(visit):
-    page = visit(hash_="#team=vision")
+def test_a_link_to_a_team(opened: Open):
+    page = opened(at="#team=vision", own=True).page
     assert page.locator("#team").input_value() == "vision"
     assert page.locator("section:has(#week-findings) tr[data-team]:visible").count() == 14  # also the folded
     assert page.locator("section:has(#week-findings) .more summary").inner_text() == "6 more"
     assert page.locator("section:has(#week-actions) tbody tr:visible").count() == 3
     page.select_option("#team", "(no label)")
     assert page.locator("section:has(#week-findings) tr[data-team]:visible").count() == 1
-    assert visit(hash_="#team=nobody").locator("#week-rules").is_visible()
+    assert opened(at="#team=nobody").page.locator("#week-rules").is_visible()
 
 
-def test_without_scripts_the_page_shows_all_teams(visit):
-    page = visit(java_script_enabled=False)
+def test_without_scripts_the_page_shows_all_teams(opened: Open):
+    page = opened(java_script_enabled=False).page
     assert page.locator("#team").is_hidden()
     assert page.locator("dl.figures:visible").count() == 1
     assert page.locator("#week-rules").is_visible()
 
 
-def test_items_lead_to_the_reports_of_their_runs(visit):
-    page = visit()
+def test_items_lead_to_the_reports_of_their_runs(opened: Open):
+    page = opened().page
     assert page.locator("section:has(#week-actions) a").first.get_attribute("href").startswith("fleet-runs/")
     assert page.locator("section:has(#week-runs) a").first.get_attribute("href").startswith("fleet-runs/")
 
 
-def test_paper_has_every_line(visit):
-    page = visit()
+def test_paper_has_every_line(opened: Open):
+    page = opened().page
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.locator("section:has(#week-findings) tr[data-team]:visible").count() == 16
     assert page.locator("#theme").is_hidden()
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.emulate_media(media="screen")

@@ -1,82 +1,71 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
-from advisor.render.registry import Request, draw
+from advisor.model.report import Run
 from tests import pages
-from tests.comparisons import slower
-from tests.render_samples import SAMPLES
+from tests.browsing import MARKS, SCROLL, Visit, Visits
+from tests.render_samples import RESNET, changed, drawn, report
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-axe = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
+pytestmark = MARKS
 
-CHROMIUM = Path("/usr/bin/chromium")
-AXE = Path(axe.__file__).parent / "axe.min.js"
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no Chromium at {CHROMIUM}: apt-get install chromium"),
-]
-SCROLL = """async () => {
-  for (let y = 0; y < document.documentElement.scrollHeight; y += innerHeight) {
-    scrollTo(0, y);
-    await new Promise(done => setTimeout(done, 30));
-  }
-}"""
-SERIOUS = """async () => {
-  const found = await axe.run(document, { resultTypes: ["violations"] });
-  return found.violations.filter(v => ["serious", "critical"].includes(v.impact))
-    .map(v => `${v.id}: ${v.nodes.slice(0, 3).map(n => n.html.slice(0, 120))}`);
-}"""
-
-
-class Opened:
-    """A report in a browser, scrolled through once, with all that it asked for and complained of."""
-
-    def __init__(self, page: playwright.Page, url: str) -> None:
-        self.page = page
-        self.trouble: list[str] = []
-        page.on("console", lambda message: self.trouble.append(message.text))
-        page.on("pageerror", lambda error: self.trouble.append(str(error)))
-        page.on("request", lambda request: request.url == url or self.trouble.append(request.url))
-        page.goto(url)
-        page.evaluate(SCROLL)
-
-    def names(self) -> list[str]:
-        return self.page.locator("[data-table=kernels] tbody th").all_inner_texts()
-
-    def window(self) -> tuple[int, int]:
-        self.page.wait_for_timeout(50)
-        seen = self.page.locator(".timeline canvas").evaluate("c => [+c.dataset.from, +c.dataset.to]")
-        return seen[0], seen[1]
-
-
-Open = Callable[..., Opened]
+Open = Callable[..., Visit]
 
 
 @pytest.fixture
-def opened(browser: playwright.Browser, tmp_path: Path) -> Iterator[Open]:
-    contexts = []
+def opened(visit: Visits) -> Open:
+    return lambda sample, **options: visit(pages.page(sample), **options)
 
-    def opener(sample: str, *, width: int = 1100, **options: object) -> Opened:
-        file = tmp_path / "report.html"
-        file.write_text(pages.page(sample), "utf-8")
-        contexts.append(browser.new_context(viewport={"width": width, "height": 800}, **options))
-        return Opened(contexts[-1].new_page(), file.as_uri())
 
-    yield opener
-    for context in contexts:
-        context.close()
+# Tables, timeline and flame graph as they were when the page was loaded: that takes milliseconds, a page takes seconds.
+RESET = """() => {
+  for (const place of document.querySelectorAll(".tables .table")) {
+    const { run } = place.closest(".tables").dataset;
+    drawTable(place, dataOf(run).tables[place.dataset.table], run);
+  }
+  for (const chosen of document.querySelectorAll(".timeline select")) {
+    chosen.value = "";
+    chosen.dispatchEvent(new Event("change"));
+  }
+  for (const button of document.querySelectorAll(".flame [data-do=all]")) button.click();
+}"""
+
+
+@pytest.fixture
+def resnet(opened: Open) -> Visit:
+    made = opened("resnet")
+    made.page.evaluate(RESET)
+    return made
+
+
+def kernels(made: Visit) -> list[str]:
+    return made.page.locator("[data-table=kernels] tbody th").all_inner_texts()
+
+
+def window(made: Visit) -> tuple[int, int]:
+    made.page.wait_for_timeout(50)
+    start, end = made.page.locator(".timeline canvas").evaluate("c => [+c.dataset.from, +c.dataset.to]")
+    return start, end
 
 
 @pytest.mark.parametrize(
-    ("sample", "amount"), [("resnet", 2), ("many-workers", 6), ("large", 6), ("hostile-script", 8)]
+    ("sample", "amount"),
+    [
+        ("resnet", 2),
+        ("many-workers", 6),
+        ("large", 6),
+        ("hostile", 8),
+        pytest.param("hostile-script", 8, marks=pytest.mark.soak),
+    ],
 )
 def test_every_chart_is_drawn_and_the_page_stays_quiet(opened: Open, sample: str, amount: int):
     made = opened(sample)
+    made.page.evaluate(SCROLL)
     playwright.expect(made.page.locator(".plot[data-drawn] svg")).to_have_count(amount)
     assert made.trouble == []
 
@@ -84,7 +73,8 @@ def test_every_chart_is_drawn_and_the_page_stays_quiet(opened: Open, sample: str
 @pytest.mark.parametrize("sample", [pytest.param("many-workers", marks=pytest.mark.soak), "large"])
 def test_charts_and_tables_fit_a_phone(opened: Open, sample: str):
     made = opened(sample, width=360)
-    assert made.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    made.page.evaluate(SCROLL)
+    assert made.overflow() <= 0
 
 
 @pytest.mark.parametrize(
@@ -100,94 +90,66 @@ def test_charts_and_tables_fit_a_phone(opened: Open, sample: str):
     ],
 )
 def test_axe_finds_nothing_serious(opened: Open, sample: str, scheme: str):
-    made = opened(sample, color_scheme=scheme)
-    made.page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
-    made.page.evaluate(AXE.read_text("utf-8"))
-    assert made.page.evaluate(SERIOUS) == []
+    made = opened(sample, scheme=scheme)
+    made.page.evaluate(SCROLL)
+    with made.unfolded():
+        assert made.serious() == []
 
 
-def test_the_steps_left_out_are_marked(opened: Open):
-    marks = opened("resnet").page.locator("[data-chart=steps] text", has_text="\N{MULTIPLICATION X}")
+def test_the_steps_left_out_are_marked(resnet: Visit):
+    marks = resnet.page.locator("[data-chart=steps] text", has_text="\N{MULTIPLICATION X}")
     playwright.expect(marks).to_have_count(2)
 
 
 @pytest.mark.parametrize("press", ["click", "Enter"])
-def test_a_table_is_sorted_by_its_heads(opened: Open, press: str):
-    made = opened("resnet")
-    calls = made.page.locator("[data-table=kernels] [data-sort=calls]")
-    assert made.names()[0] == "volta_sgemm_0"
+def test_a_table_is_sorted_by_its_heads(resnet: Visit, press: str):
+    calls = resnet.page.locator("[data-table=kernels] [data-sort=calls]")
+    assert kernels(resnet)[0] == "volta_sgemm_0"
     calls.click() if press == "click" else calls.press(press)
-    assert made.names()[0] == "volta_sgemm_39"
-    assert made.page.locator("[data-table=kernels] th[aria-sort]").get_attribute("aria-sort") == "descending"
+    assert kernels(resnet)[0] == "volta_sgemm_39"
+    assert resnet.page.locator("[data-table=kernels] th[aria-sort]").get_attribute("aria-sort") == "descending"
     calls.click() if press == "click" else calls.press(press)
-    assert made.names()[0] == "volta_sgemm_0"
+    assert kernels(resnet)[0] == "volta_sgemm_0"
 
 
-def test_a_table_is_filtered_and_grouped(opened: Open):
-    made = opened("resnet")
-    table = made.page.locator("[data-table=kernels]")
+def test_a_table_is_filtered_and_grouped(resnet: Visit):
+    table = resnet.page.locator("[data-table=kernels]")
     table.locator("input").fill("SGEMM_3")
-    assert sorted(made.names()) == ["volta_sgemm_3", *(f"volta_sgemm_{n}" for n in range(30, 40))]
+    assert sorted(kernels(resnet)) == ["volta_sgemm_3", *(f"volta_sgemm_{n}" for n in range(30, 40))]
     high = table.bounding_box()["height"]
     table.locator("input").fill("nothing of that name")
     assert table.bounding_box()["height"] == pytest.approx(high, abs=1)
     assert table.locator("[role=status]").inner_text() == "no kernel matches"
     table.locator("input").fill("")
     table.locator("select").select_option("launching op")
-    assert made.names() == ["aten::addmm", "aten::mm"]
+    assert kernels(resnet) == ["aten::addmm", "aten::mm"]
     assert table.locator("tbody tr").first.locator("td").nth(1).inner_text() == "70"  # (40 + 38 + ... + 2) / 6 ms
     table.locator("select").select_option("Tensor Cores")
-    assert made.names() == ["could use them", "use them", "could not tell", "no gain from them"]
+    assert kernels(resnet) == ["could use them", "use them", "could not tell", "no gain from them"]
 
 
-def test_operators_of_a_job_without_a_device_are_weighed_by_host_time(opened: Open, monkeypatch: pytest.MonkeyPatch):
-    run = SAMPLES["resnet"].runs[0]
-    rows = tuple(
-        {
-            "name": name,
-            "shapes": None,
-            "stack": None,
-            "calls_per_step": 1,
-            "ms_per_step": time,
-            "device_ms_per_step": 0.0,
-        }
-        for name, time in (("short", 1.0), ("long", 3.0))
-    )
-    alone = run.model_copy(update={"metrics": {**run.metrics, "op": rows}})
-    monkeypatch.setitem(SAMPLES, "host", SAMPLES["resnet"].model_copy(update={"runs": (alone,)}))
-    table = opened("host").page.locator("[data-table=operators]")
-    assert table.locator("tbody th").all_inner_texts() == ["long", "short"]
-    assert table.locator("td.share").first.get_attribute("title") == "75.0 %"
+def operators(names: Iterable[str], host_ms: Iterable[float], device_ms: Iterable[float]) -> Run:
+    rows = [
+        {"name": name, "shapes": None, "calls_per_step": 1, "ms_per_step": host, "device_ms_per_step": device}
+        for name, host, device in zip(names, host_ms, device_ms, strict=True)
+    ]
+    return changed(RESNET, metrics={**RESNET.metrics, "op": tuple(rows)})
 
 
-def test_operators_are_grouped_by_type_whatever_the_framework_calls_them(opened: Open, monkeypatch: pytest.MonkeyPatch):
-    run = SAMPLES["resnet"].runs[0]
-    named = ("scope/a/MatMul:MatMul", "scope/b/MatMul_1:MatMul", "jit(f)/dot_general", "aten::mm")
-    rows = tuple(
-        {"name": name, "shapes": None, "calls_per_step": 1, "ms_per_step": 1.0, "device_ms_per_step": 2.0**-n}
-        for n, name in enumerate(named)
-    )
-    typed = run.model_copy(update={"metrics": {**run.metrics, "op": rows}})
-    monkeypatch.setitem(SAMPLES, "typed", SAMPLES["resnet"].model_copy(update={"runs": (typed,)}))
-    table = opened("typed").page.locator("[data-table=operators]")
-    table.locator("select").select_option("type")
-    assert table.locator("tbody th").all_inner_texts() == ["MatMul", "dot_general", "mm"]
+def test_operators_are_grouped_by_type_and_weighed_by_host_time_where_there_is_no_device(visit: Visits):
+    names = ("scope/a/MatMul:MatMul", "scope/b/MatMul_1:MatMul", "jit(f)/dot_general", "aten::mm")
+    frameworks = operators(names, (1, 1, 1, 1), (1, 0.5, 0.25, 0.125))
+    host = operators(("short", "long"), (1, 3), (0, 0))
+    tables = visit(drawn(report(frameworks, host), "html")).page.locator("[data-table=operators]")
+    tables.first.locator("select").select_option("type")
+    assert tables.first.locator("tbody th").all_inner_texts() == ["MatMul", "dot_general", "mm"]
+    assert tables.last.locator("tbody th").all_inner_texts() == ["long", "short"]
+    assert tables.last.locator("td.share").first.get_attribute("title") == "75.0 %"
 
 
-def test_the_page_of_a_comparison_stays_quiet_and_has_the_theme(browser: playwright.Browser, tmp_path: Path):
-    file = tmp_path / "compare.html"
-    file.write_bytes(draw(Request(slower()), "html"))
-    with browser.new_context() as context:
-        made = Opened(context.new_page(), file.as_uri())
-        made.page.locator("#theme").click()
-        assert made.page.locator("html").get_attribute("data-theme") == "light"
-        assert made.trouble == []
-
-
-def test_kernels_and_operators_are_both_told_per_step(opened: Open):
-    made = opened("resnet")
-    assert made.page.locator(".table h4").all_inner_texts() == ["Kernels, per step", "Operators, per step"]
-    cells = made.page.locator("[data-table=kernels] tbody tr").nth(2).locator("td").all_inner_texts()
+def test_kernels_and_operators_are_both_told_per_step(resnet: Visit):
+    assert resnet.page.locator(".table h4").all_inner_texts() == ["Kernels, per step", "Operators, per step"]
+    cells = resnet.page.locator("[data-table=kernels] tbody tr").nth(2).locator("td").all_inner_texts()
     # of 6 steps: 13 calls, 38 ms
     assert cells[:3] == ["2.17", "6.33", "2,922"]
 
@@ -230,123 +192,115 @@ def test_the_numbers_of_a_chart_come_as_csv(opened: Open, tmp_path: Path, name: 
         assert len(list(csv.DictReader(file))) == rows
 
 
-def test_the_timeline_zooms_and_moves_by_keyboard(opened: Open):
-    made = opened("resnet")
-    canvas = made.page.locator(".timeline canvas")
-    whole = made.window()
+def test_the_timeline_zooms_and_moves_by_keyboard(resnet: Visit):
+    canvas = resnet.page.locator(".timeline canvas")
+    whole = window(resnet)
     assert whole == (0, 178_000_000)
     canvas.press("+")
-    near = made.window()
+    near = window(resnet)
     assert near[1] - near[0] == pytest.approx(0.6 * whole[1], rel=0.01)
     canvas.press("ArrowRight")
-    assert made.window()[0] > near[0]
+    assert window(resnet)[0] > near[0]
     canvas.press("Home")
-    assert made.window()[0] == 0
+    assert window(resnet)[0] == 0
     canvas.press("0")
-    assert made.window() == whole
+    assert window(resnet) == whole
     canvas.press("ArrowDown")
-    assert "waits for the data loader" in made.page.locator(".timeline .readout").inner_text()
-    assert made.trouble == []
+    assert "waits for the data loader" in resnet.page.locator(".timeline .readout").inner_text()
+    assert resnet.trouble == []
 
 
-def test_the_timeline_zooms_and_moves_by_mouse(opened: Open):
-    made = opened("resnet")
-    canvas = made.page.locator(".timeline canvas")
-    made.page.locator(".timeline [data-do=in]").click()
-    near = made.window()
+def test_the_timeline_zooms_and_moves_by_mouse(resnet: Visit):
+    canvas = resnet.page.locator(".timeline canvas")
+    resnet.page.locator(".timeline [data-do=in]").click()
+    near = window(resnet)
     assert near[1] - near[0] == pytest.approx(89_000_000, rel=0.01)
     canvas.scroll_into_view_if_needed()  # the click brings only its button into the window
     box = canvas.bounding_box()
-    made.page.mouse.move(box["x"] + 400, box["y"] + 60)
-    made.page.mouse.down()
-    made.page.mouse.move(box["x"] + 200, box["y"] + 60)
-    made.page.mouse.up()
-    assert made.window()[0] > near[0]
-    made.page.locator(".timeline [data-do=all]").click()
-    assert made.window() == (0, 178_000_000)
+    resnet.page.mouse.move(box["x"] + 400, box["y"] + 60)
+    resnet.page.mouse.down()
+    resnet.page.mouse.move(box["x"] + 200, box["y"] + 60)
+    resnet.page.mouse.up()
+    assert window(resnet)[0] > near[0]
+    resnet.page.locator(".timeline [data-do=all]").click()
+    assert window(resnet) == (0, 178_000_000)
 
 
-def test_what_the_mouse_points_at_is_told(opened: Open):
-    made = opened("resnet")
-    canvas = made.page.locator(".timeline canvas")
+def test_what_the_mouse_points_at_is_told(resnet: Visit):
+    canvas = resnet.page.locator(".timeline canvas")
     canvas.scroll_into_view_if_needed()
     box = canvas.bounding_box()
-    made.page.mouse.move(box["x"] + 20, box["y"] + 22 + 18 + 6)
-    assert "Idle: waits for the data loader 59 ms" in made.page.locator(".timeline .readout").inner_text()
-    made.page.mouse.move(box["x"] + 700, box["y"] + 22 + 18 + 14 + 6 + 18 + 6)
-    assert "volta_sgemm_128x64_nt kernel, stream 7" in made.page.locator(".timeline .readout").inner_text()
+    resnet.page.mouse.move(box["x"] + 20, box["y"] + 22 + 18 + 6)
+    assert "Idle: waits for the data loader 59 ms" in resnet.page.locator(".timeline .readout").inner_text()
+    resnet.page.mouse.move(box["x"] + 700, box["y"] + 22 + 18 + 14 + 6 + 18 + 6)
+    assert "volta_sgemm_128x64_nt kernel, stream 7" in resnet.page.locator(".timeline .readout").inner_text()
 
 
-def test_a_finding_is_shown_in_the_timeline(opened: Open):
-    made = opened("resnet")
-    made.page.locator("[data-show=input-bound]").click()
-    assert made.page.locator(".timeline select").input_value() == "input-bound"
-    assert "Place 1 of 1" in made.page.locator(".timeline .readout").inner_text()
-    assert made.page.evaluate("document.activeElement.tagName") == "CANVAS"
+def test_a_finding_is_shown_in_the_timeline(resnet: Visit):
+    resnet.page.locator("[data-show=input-bound]").click()
+    assert resnet.page.locator(".timeline select").input_value() == "input-bound"
+    assert "Place 1 of 1" in resnet.page.locator(".timeline .readout").inner_text()
+    assert resnet.page.evaluate("document.activeElement.tagName") == "CANVAS"
 
 
-def test_the_timeline_zooms_around_the_place_of_a_finding_and_keeps_it_in_view(opened: Open):
-    made = opened("resnet")
-    made.page.locator("[data-show=amp-unused]").click()
-    near = made.window()
+def test_the_timeline_zooms_around_the_place_of_a_finding_and_keeps_it_in_view(resnet: Visit):
+    resnet.page.locator("[data-show=amp-unused]").click()
+    near = window(resnet)
     assert near[0] < 64_900_000
     assert near[1] > 65_490_000
     assert near[1] - near[0] < 178_000_000 / 10
-    made.page.locator(".timeline [data-do=in]").click()
-    assert made.window()[0] < 65_195_000 < made.window()[1]
-    made.page.locator(".timeline [data-do=on]").click()
-    assert "Place 2 of 2" in made.page.locator(".timeline .readout").inner_text()
-    assert made.window()[0] > near[0]  # places are counted by time
+    resnet.page.locator(".timeline [data-do=in]").click()
+    assert window(resnet)[0] < 65_195_000 < window(resnet)[1]
+    resnet.page.locator(".timeline [data-do=on]").click()
+    assert "Place 2 of 2" in resnet.page.locator(".timeline .readout").inner_text()
+    assert window(resnet)[0] > near[0]  # places are counted by time
 
 
-def labels(made: Opened) -> list[str]:
+def labels(made: Visit) -> list[str]:
     shown = made.page.locator(".flame [role=treeitem]:visible").all_inner_texts()
     return [label.replace("\N{NO-BREAK SPACE}", " ") for label in shown]
 
 
-def test_the_frames_are_drawn_to_scale_and_named(opened: Open):
-    made = opened("resnet")
-    frames = made.page.locator(".flame [role=treeitem]")
+def test_the_frames_are_drawn_to_scale_and_named(resnet: Visit):
+    frames = resnet.page.locator(".flame [role=treeitem]")
     whole = frames.first.bounding_box()["width"]
     widths = [frames.nth(i).bounding_box()["width"] / whole for i in range(3)]
     assert widths == pytest.approx([1, 0.9, 0.1], abs=0.005)
-    assert labels(made)[0] == "device time of a step: 100 ms"
+    assert labels(resnet)[0] == "device time of a step: 100 ms"
     assert frames.nth(3).get_attribute("aria-label") == "Linear_0: module, 48 ms, 48.0 %"
     assert frames.nth(2).get_attribute("aria-label") == "what launched it was not recorded: op, 10 ms, 10.0 %"
 
 
-def test_a_frame_is_zoomed_by_mouse_and_all_are_back_by_a_button(opened: Open):
-    made = opened("resnet")
-    before = labels(made)
-    made.page.locator(".flame [role=treeitem]", has_text="Linear_1").click()
-    assert labels(made) == ["device time of a step: 100 ms", "Net_0", "Linear_1", "aten::linear"]
-    assert "Linear_1 module, 24 ms, 24.0 %" in made.page.locator(".flame .readout").inner_text()
-    made.page.locator(".flame [data-do=all]").click()
-    assert labels(made) == before
-    assert made.trouble == []
+def test_a_frame_is_zoomed_by_mouse_and_all_are_back_by_a_button(resnet: Visit):
+    before = labels(resnet)
+    resnet.page.locator(".flame [role=treeitem]", has_text="Linear_1").click()
+    assert labels(resnet) == ["device time of a step: 100 ms", "Net_0", "Linear_1", "aten::linear"]
+    assert "Linear_1 module, 24 ms, 24.0 %" in resnet.page.locator(".flame .readout").inner_text()
+    resnet.page.locator(".flame [data-do=all]").click()
+    assert labels(resnet) == before
+    assert resnet.trouble == []
 
 
-def test_the_frames_are_walked_through_by_keyboard(opened: Open):
-    made = opened("resnet")
-    keys = made.page.keyboard
-    made.page.locator(".flame [role=treeitem]").first.focus()
+def test_the_frames_are_walked_through_by_keyboard(resnet: Visit):
+    keys = resnet.page.keyboard
+    resnet.page.locator(".flame [role=treeitem]").first.focus()
     focused = "document.activeElement.getAttribute('aria-label')"
     walked = []
     for key in ("ArrowDown", "ArrowDown", "ArrowRight", "ArrowDown", "ArrowUp"):
         keys.press(key)
-        walked.append(made.page.evaluate(focused).partition(":")[0])
+        walked.append(resnet.page.evaluate(focused).partition(":")[0])
     assert walked == ["Net_0", "Linear_0", "Linear_1", "aten", "Linear_1"]
     keys.press("Enter")
-    assert labels(made) == ["device time of a step: 100 ms", "Net_0", "Linear_1", "aten::linear"]
+    assert labels(resnet) == ["device time of a step: 100 ms", "Net_0", "Linear_1", "aten::linear"]
     keys.press("Escape")
-    assert len(labels(made)) > 4
-    assert made.page.locator(".flame [tabindex='0']").count() == 1  # one stop for the tabulator
+    assert len(labels(resnet)) > 4
+    assert resnet.page.locator(".flame [tabindex='0']").count() == 1  # one stop for the tabulator
 
 
-def test_frames_of_a_comparison_tell_what_they_were(opened: Open):
-    made = opened("resnet")
-    made.page.evaluate("""() => {
-      const section = document.querySelector(".flame");
+def test_frames_of_a_comparison_tell_what_they_were(resnet: Visit):
+    resnet.page.evaluate("""() => {
+      const section = document.body.appendChild(document.querySelector(".flame").cloneNode(true));
+      section.id = "compared";
       section.querySelector("[role=tree]").replaceChildren();
       drawFlame(section, {
         columns: ["id", "parent", "name", "kind", "total_ms", "self_ms", "base_ms"],
@@ -354,40 +308,42 @@ def test_frames_of_a_comparison_tell_what_they_were(opened: Open):
           .map(([id, parent, name, now, then]) => [id, parent, name, "op", now, now, then]),
       });
     }""")
-    frames = made.page.locator(".flame [role=treeitem]")
+    frames = resnet.page.locator("#compared [role=treeitem]")
     assert [frames.nth(i).get_attribute("class") for i in (1, 2, 3)] == [
         "frame k-op longer",
         "frame k-op shorter",
         "frame k-op longer",
     ]
     assert frames.nth(3).get_attribute("aria-label") == "fresh: op, 20 ms, 20.0 %, was not there"
+    resnet.page.evaluate("document.getElementById('compared').remove()")
 
 
-def test_the_places_of_another_finding_are_marked_instead(opened: Open):
-    made = opened("resnet")
+def test_the_places_of_another_finding_are_marked_instead(resnet: Visit):
     marked = r"""([from, to]) => {
       const canvas = document.querySelector(".timeline canvas"), scale = canvas.width / 178e6;
       const probe = document.body.appendChild(make("i"));
       probe.style.color = "var(--mark)";
       const [r, g, b] = getComputedStyle(probe).color.match(/\d+/g).map(Number);
       const at = Math.round((from + to) / 2 * scale), top = Math.round(20 * canvas.width / canvas.clientWidth);
-      const seen = canvas.getContext("2d").getImageData(at, top, 1, 1).data;
+      const copy = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+      copy.drawImage(canvas, -at, -top);
+      const seen = copy.getImageData(0, 0, 1, 1).data;
       return seen[3] > 0 && [r, g, b].every((part, i) => Math.abs(part - seen[i]) < 60);
     }"""
     loader, kernel = [0, 59_000_000], [64_900_000, 65_490_000]
-    made.page.locator("[data-show=input-bound]").click()
-    made.page.locator(".timeline canvas").press("0")
-    made.page.wait_for_timeout(100)
-    assert [made.page.evaluate(marked, span) for span in (loader, kernel)] == [True, False]
-    made.page.locator("[data-show=amp-unused]").click()
-    made.page.locator(".timeline canvas").press("0")
-    made.page.wait_for_timeout(100)
-    assert [made.page.evaluate(marked, span) for span in (loader, kernel)] == [False, True]
+    resnet.page.locator("[data-show=input-bound]").click()
+    resnet.page.locator(".timeline canvas").press("0")
+    resnet.page.wait_for_timeout(100)
+    assert [resnet.page.evaluate(marked, span) for span in (loader, kernel)] == [True, False]
+    resnet.page.locator("[data-show=amp-unused]").click()
+    resnet.page.locator(".timeline canvas").press("0")
+    resnet.page.wait_for_timeout(100)
+    assert [resnet.page.evaluate(marked, span) for span in (loader, kernel)] == [False, True]
 
 
 @pytest.mark.parametrize("press", ["click", "Enter"])
 def test_the_theme_can_be_chosen(opened: Open, press: str):
-    made = opened("resnet", color_scheme="dark")
+    made = opened("resnet", scheme="dark")
     button = made.page.locator("#theme")
     paper = []
     for _ in range(3):

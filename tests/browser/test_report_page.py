@@ -1,25 +1,21 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from tests import pages
+from tests.browsing import MARKS, Visit, Visits
 from tests.render_samples import HOSTILE, INPUT_BOUND, SAMPLES
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-CHROMIUM = Path("/usr/bin/chromium")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no Chromium at {CHROMIUM}: apt-get install chromium"),
-]
+pytestmark = MARKS
+SOAK = [pytest.param(f"hostile-{name}", marks=pytest.mark.soak) for name in HOSTILE]  # the page "hostile" has all
 
 CONTRAST = """() => {
-  const pen = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d");
+  const pen = Object.assign(document.createElement("canvas"), { width: 1, height: 1 })
+    .getContext("2d", { willReadFrequently: true });
   const channels = text => {  // of a colour in whatever space
     pen.clearRect(0, 0, 1, 1);
     pen.fillStyle = text;
@@ -47,173 +43,142 @@ CONTRAST = """() => {
   }
   return poor;
 }"""
-OPEN_ALL = "document.querySelectorAll('details').forEach(part => { part.open = true; })"
-
-
-@dataclass
-class Visit:
-    """A page as a reader has it open, with everything that it asked for and complained of."""
-
-    page: playwright.Page
-    url: str
-    asked_for: list[str] = field(default_factory=list)
-    complaints: list[str] = field(default_factory=list)
-
-    @property
-    def is_quiet(self) -> bool:
-        return self.asked_for == [self.url] and not self.complaints
-
-    def overflow(self) -> int:
-        return self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
-
 
 Open = Callable[..., Visit]
 
 
 @pytest.fixture
-def visit(browser: playwright.Browser, tmp_path: Path) -> Iterator[Open]:
-    contexts = []
-
-    def opened(sample: str, *, width: int = 1100, **options: object) -> Visit:
-        file = tmp_path / "report.html"
-        file.write_text(pages.page(sample), "utf-8")
-        context = browser.new_context(viewport={"width": width, "height": 800}, **options)
-        contexts.append(context)
-        made = Visit(context.new_page(), file.as_uri())
-        made.page.on("request", lambda request: made.asked_for.append(request.url))
-        made.page.on("console", lambda message: made.complaints.append(message.text))
-        made.page.on("pageerror", lambda error: made.complaints.append(str(error)))
-        made.page.on("dialog", lambda dialog: made.complaints.append(dialog.message))
-        made.page.route("**/*", lambda route: route.continue_() if route.request.url == made.url else route.abort())
-        made.page.goto(made.url)
-        return made
-
-    yield opened
-    for context in contexts:
-        context.close()
+def opened(visit: Visits) -> Open:
+    return lambda sample, **options: visit(pages.page(sample), **options)
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.soak)])
-@pytest.mark.parametrize("sample", [name for name in SAMPLES if name != "hostile-long"])
-def test_a_page_asks_for_nothing_and_complains_of_nothing(visit: Open, sample: str, scheme: str):
-    opened = visit(sample, color_scheme=scheme)
-    opened.page.evaluate(OPEN_ALL)
-    assert opened.is_quiet, (opened.asked_for, opened.complaints)
+@pytest.mark.parametrize("sample", [*(name for name in SAMPLES if "hostile" not in name), "hostile", *SOAK])
+def test_a_page_asks_for_nothing_and_complains_of_nothing(opened: Open, sample: str, scheme: str):
+    made = opened(sample, scheme=scheme)
+    with made.unfolded():
+        assert (made.requests, made.complaints) == ([made.url], [])
 
 
-@pytest.mark.parametrize("sample", ["resnet", "several", "cpu-only", "none", *(f"hostile-{name}" for name in HOSTILE)])
-def test_a_phone_needs_no_sideways_scrolling(visit: Open, sample: str):
-    opened = visit(sample, width=360)
-    assert opened.overflow() <= 0
-    opened.page.evaluate(OPEN_ALL)
-    assert opened.overflow() <= 0
+@pytest.mark.parametrize(
+    "sample", ["resnet", pytest.param("several", marks=pytest.mark.soak), "cpu-only", "none", "hostile", *SOAK]
+)
+def test_a_phone_needs_no_sideways_scrolling(opened: Open, sample: str):
+    made = opened(sample, width=360)
+    assert made.overflow() <= 0
+    with made.unfolded():
+        assert made.overflow() <= 0
 
 
-def test_two_hundred_findings_are_all_there(visit: Open):
-    opened = visit("crowded")
-    assert opened.page.locator("li.finding").count() == 200
-    assert opened.overflow() <= 0
+def test_two_hundred_findings_are_all_there(opened: Open):
+    made = opened("crowded")
+    assert made.page.locator("li.finding").count() == 200
+    assert made.overflow() <= 0
 
 
 @pytest.mark.parametrize("sample", ["resnet", pytest.param("several", marks=pytest.mark.soak), "unknown"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_can_be_read_on_what_is_behind_it(visit: Open, sample: str, scheme: str):
-    opened = visit(sample, color_scheme=scheme)
-    opened.page.evaluate(OPEN_ALL)
-    assert opened.page.evaluate(CONTRAST) == []
+def test_every_text_can_be_read_on_what_is_behind_it(opened: Open, sample: str, scheme: str):
+    made = opened(sample, scheme=scheme)
+    with made.unfolded():
+        assert made.page.evaluate(CONTRAST) == []
 
 
-def test_dark_is_dark_and_light_is_light(visit: Open):
+def test_dark_is_dark_and_light_is_light(opened: Open):
     def background(scheme: str) -> list[int]:
-        color = visit("resnet", color_scheme=scheme).page.evaluate("getComputedStyle(document.body).backgroundColor")
+        color = opened("resnet", scheme=scheme).page.evaluate("getComputedStyle(document.body).backgroundColor")
         return [int(part) for part in color.removeprefix("rgb(").removesuffix(")").split(",")]
 
     assert max(background("dark")) < 40
     assert min(background("light")) > 240
 
 
-def test_hostile_text_is_text(visit: Open):
-    opened = visit("hostile-script")
-    assert HOSTILE["script"] in opened.page.locator("h2").last.inner_text()
-    assert opened.page.locator("script:not([type])").count() == 6
-    assert opened.is_quiet
+def test_hostile_text_is_text(opened: Open):
+    made = opened("hostile")
+    assert HOSTILE["script"] in made.page.locator("h2").last.inner_text()
+    assert made.page.locator("script:not([type])").count() == 6
+    assert made.trouble == []
 
 
-def test_the_bar_is_drawn_to_scale(visit: Open):
-    opened = visit("resnet")
-    whole = opened.page.locator("svg.breakdown").bounding_box()["width"]
-    part = opened.page.locator("svg.breakdown .c-input").bounding_box()["width"]
+def test_the_bar_is_drawn_to_scale(opened: Open):
+    made = opened("resnet")
+    whole = made.page.locator("svg.breakdown").bounding_box()["width"]
+    part = made.page.locator("svg.breakdown .c-input").bounding_box()["width"]
     assert part / whole == pytest.approx(0.334, abs=0.002)
 
 
-def test_code_is_copied_by_mouse_and_by_keyboard(visit: Open):
-    opened = visit("resnet", permissions=["clipboard-read", "clipboard-write"])
+def test_code_is_copied_by_mouse_and_by_keyboard(opened: Open):
+    made = opened("resnet")
+    made.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    buttons = made.page.locator("button.copy:visible")
     for button, press in ((0, "click"), (1, "Enter")):
-        copy = opened.page.locator("button.copy:visible").nth(button)
+        copy = buttons.nth(button)
         copy.click() if press == "click" else copy.press(press)
         playwright.expect(copy).to_have_text("Copied")
-    copied = opened.page.evaluate("navigator.clipboard.readText()")
+    copied = made.page.evaluate("navigator.clipboard.readText()")
     assert copied.startswith('scaler = torch.amp.GradScaler("cuda")')
-    assert opened.is_quiet
+    assert made.trouble == []
 
 
-def test_everything_folded_opens_by_keyboard(visit: Open):
-    opened = visit("resnet")
+def test_everything_folded_opens_by_keyboard(opened: Open):
+    made = opened("resnet", own=True)
     reached = set()
     for _ in range(120):
-        opened.page.keyboard.press("Tab")
-        if opened.page.evaluate("document.activeElement.tagName") == "SUMMARY":
-            opened.page.keyboard.press("Enter")
-            reached.add(opened.page.evaluate("document.activeElement.innerText"))
-    folded = opened.page.locator("summary")
+        made.page.keyboard.press("Tab")
+        if made.page.evaluate("document.activeElement.tagName") == "SUMMARY":
+            made.page.keyboard.press("Enter")
+            reached.add(made.page.evaluate("document.activeElement.innerText"))
+    folded = made.page.locator("summary")
     assert reached == set(folded.all_inner_texts())
 
 
-def test_the_page_reads_without_scripts(visit: Open):
-    opened = visit("resnet", java_script_enabled=False)
-    assert opened.page.locator("button.copy:visible").count() == 0
-    opened.page.locator("summary", has_text="Why we think so").first.click()
-    playwright.expect(opened.page.get_by_text(INPUT_BOUND.why)).to_be_visible()
+def test_the_page_reads_without_scripts(opened: Open):
+    made = opened("resnet", java_script_enabled=False)
+    assert made.page.locator("button.copy:visible").count() == 0
+    made.page.locator("summary", has_text="Why we think so").first.click()
+    playwright.expect(made.page.get_by_text(INPUT_BOUND.why)).to_be_visible()
 
 
-def test_paper_has_everything_and_no_buttons(visit: Open):
-    opened = visit("resnet", color_scheme="dark")
-    opened.page.emulate_media(media="print")
-    opened.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    playwright.expect(opened.page.get_by_text(INPUT_BOUND.why)).to_be_visible()
-    assert opened.page.locator("button.copy:visible").count() == 0
-    assert opened.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    opened.page.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert opened.page.locator("details[open]").count() == 1  # what is suppressed is never folded away
+def test_paper_has_everything_and_no_buttons(opened: Open):
+    made = opened("resnet", scheme="dark")
+    made.page.emulate_media(media="print")
+    made.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    playwright.expect(made.page.get_by_text(INPUT_BOUND.why)).to_be_visible()
+    assert made.page.locator("button.copy:visible").count() == 0
+    assert made.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    made.page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert made.page.locator("details[open]").count() == 1  # what is suppressed is never folded away
+    made.page.emulate_media(media="screen")
 
 
-def test_findings_come_first_and_a_list_of_them_stays_in_view(visit: Open):
-    opened = visit("resnet", width=1400)
-    assert opened.page.locator("h3").first.inner_text() == "What to change"
-    links = opened.page.locator(".contents li li a")
-    assert [href.get_attribute("href") for href in links.all()] == [f"#run-1-finding-{n}" for n in (1, 2, 3)]
-    opened.page.locator("h3", has_text="What was read").scroll_into_view_if_needed()
-    playwright.expect(links.first).to_be_in_viewport()
-    links.nth(1).click()
-    playwright.expect(opened.page.locator("#run-1-finding-2 h4")).to_be_in_viewport()
+def test_findings_come_first_and_a_list_of_them_stays_in_view(opened: Open):
+    made = opened("resnet")
+    with made.width(1400):
+        assert made.page.locator("h3").first.inner_text() == "What to change"
+        links = made.page.locator(".contents li li a")
+        assert [href.get_attribute("href") for href in links.all()] == [f"#run-1-finding-{n}" for n in (1, 2, 3)]
+        made.page.locator("h3", has_text="What was read").scroll_into_view_if_needed()
+        playwright.expect(links.first).to_be_in_viewport()
+        links.nth(1).click()
+        playwright.expect(made.page.locator("#run-1-finding-2 h4")).to_be_in_viewport()
 
 
-def test_the_contents_hold_no_link_that_leads_nowhere(visit: Open):
-    opened = visit("several")
+def test_the_contents_hold_no_link_that_leads_nowhere(opened: Open):
+    made = opened("several")
     links = "[...document.querySelectorAll('a[href^=\"#\"]')]"
-    assert opened.page.evaluate(f"{links}.every(link => document.getElementById(link.hash.slice(1)))")
+    assert made.page.evaluate(f"{links}.every(link => document.getElementById(link.hash.slice(1)))")
 
 
-def test_a_table_on_a_phone_is_a_list_of_named_values(visit: Open):
-    opened = visit("resnet", width=360)
-    cell = opened.page.locator("[data-table=kernels] tbody td").first
+def test_a_table_on_a_phone_is_a_list_of_named_values(opened: Open):
+    made = opened("resnet", width=360)
+    cell = made.page.locator("[data-table=kernels] tbody td").first
     named = "cell => getComputedStyle(cell, '::before').content"
     assert cell.evaluate(named) == '"calls"'
-    assert opened.page.locator(".table .scroll").first.evaluate("part => part.scrollWidth - part.clientWidth") <= 0
+    assert made.page.locator(".table .scroll").first.evaluate("part => part.scrollWidth - part.clientWidth") <= 0
 
 
-def test_headings_go_down_one_level_at_a_time(visit: Open):
-    levels = visit("several").page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4,h5')].map(h => +h.tagName[1])")
+def test_headings_go_down_one_level_at_a_time(opened: Open):
+    levels = opened("several").page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4,h5')].map(h => +h.tagName[1])")
     assert levels[0] == 1
     assert levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
