@@ -17,8 +17,7 @@ settings.register_profile("fuzz", deadline=timedelta(seconds=20), max_examples=1
 settings.load_profile("quick")
 
 
-# What runs in one process, the longest first, so that all processes end together: golden files check the same recordings,
-# browser tests look at the same pages.
+# Each runs in one process: golden files check the same recordings, browser tests look at the same pages.
 ROOMS = ("tests/golden/", "tests/browser/")
 LONG = (
     *ROOMS,

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from advisor.fleet import engines
+from tests.command import advisor, service
+from tests.fleet import Here
 from tests.pull_request.schemas import departures
 from tests.pull_request.servers import GitHub, GitLab
 
@@ -26,17 +29,27 @@ SHA = "a" * 40
 STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
 
 
-def wrapper(path):
-    """The command as the install step leaves it, without an installation."""
+PROCESS = f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m advisor "$@"\n'
+
+
+@pytest.fixture(scope="module")
+def command():
+    with service() as text:
+        yield text
+
+
+def executable(path, text):
+    """The command where the install step leaves it, without an installation."""
     path.parent.mkdir(parents=True)
-    path.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m advisor "$@"\n')
+    path.write_text(text)
     path.chmod(0o755)
 
 
 class Runner:
     """Runs the steps of the action in order, with the runner's files and expressions."""
 
-    def __init__(self, folder, inputs, server=None, event=None):
+    def __init__(self, command, folder, inputs, server=None, event=None):
+        self.command = command
         self.inputs = {name: str(known.get("default", "")) for name, known in ACTION["inputs"].items()} | inputs
         self.inputs["token"] = inputs.get("token", "ci")
         self.outputs = {"upload": {"artifact-url": "https://github.test/artifact/1"}}
@@ -86,8 +99,11 @@ class Runner:
         self.outputs[step.get("id", name)] = {key: value for key, _, value in pairs}
         return done
 
+    def install(self):
+        executable(self.temp / "gpu-advisor-venv/bin/advisor", self.command)
+
     def all(self):
-        wrapper(self.temp / "gpu-advisor-venv/bin/advisor")
+        self.install()
         done = {name: self.step(name) for name, step in STEPS.items() if name != "Install" and "run" in step}
         return done, done["Verdict"].returncode
 
@@ -106,7 +122,9 @@ def pull_request(head="octo/train"):
 
 
 def test_a_check_comments_and_passes(tmp_path, server):
-    runner = Runner(tmp_path, {"profile": str(SLOW), "check-run": "true", "status": "true"}, server, pull_request())
+    runner = Runner(
+        PROCESS, tmp_path, {"profile": str(SLOW), "check-run": "true", "status": "true"}, server, pull_request()
+    )
     done, code = runner.all()
     assert code == 0, done
     (comment,), (status,), (run,) = server.comments.values(), server.statuses, server.runs.values()
@@ -119,49 +137,49 @@ def test_a_check_comments_and_passes(tmp_path, server):
     assert runner.summary.read_text() == (report / "report.md").read_text()
 
 
-def test_a_check_fails_at_the_level_asked_for_after_it_has_commented(tmp_path, server):
+def test_a_check_fails_at_the_level_asked_for_after_it_has_commented(command, tmp_path, server):
     wanted = {"profile": str(SLOW), "fail-on": "high", "status": "true"}
-    _, code = Runner(tmp_path, wanted, server, pull_request()).all()
+    _, code = Runner(command, tmp_path, wanted, server, pull_request()).all()
     assert code == 1
     assert len(server.comments) == 1
     assert server.statuses[0]["state"] == "failure"
 
 
 @pytest.mark.soak
-def test_a_comparison_of_several_runs_a_side(tmp_path, server):
+def test_a_comparison_of_several_runs_a_side(command, tmp_path, server):
     wanted = {"profile": f"{FAST}\n  {FAST}\n", "baseline": f"{FAST}\n{FAST}", "fail-on": "slower:5\nnew-high"}
-    _, code = Runner(tmp_path, wanted, server, pull_request()).all()
+    _, code = Runner(command, tmp_path, wanted, server, pull_request()).all()
     assert code == 0
     (comment,) = server.comments.values()
     assert "No change" in comment["body"].splitlines()[1]
 
 
-def test_strict_fails_where_nothing_can_be_told(tmp_path, server):
+def test_strict_fails_where_nothing_can_be_told(command, tmp_path, server):
     wanted = {"profile": str(SLOW), "baseline": str(FAST), "strict": "true", "status": "true"}
-    assert Runner(tmp_path, wanted, server, pull_request()).all()[1] == 4
+    assert Runner(command, tmp_path, wanted, server, pull_request()).all()[1] == 4
     assert server.statuses[0]["state"] == "failure"
 
 
 @pytest.mark.soak  # GitLab has the same case
-def test_without_its_baseline_a_comparison_becomes_a_check(tmp_path, server):
+def test_without_its_baseline_a_comparison_becomes_a_check(command, tmp_path, server):
     wanted = {"profile": str(SLOW), "baseline": "last/report.json", "fail-on": "slower\nnew-high"}
-    done, code = Runner(tmp_path, wanted, server, pull_request()).all()
+    done, code = Runner(command, tmp_path, wanted, server, pull_request()).all()
     assert code == 0
     assert "no baseline at last/report.json" in done["Look"].stdout
     assert "loads its batches itself" in next(iter(server.comments.values()))["body"]
 
 
-def test_nothing_readable_fails_and_comments_nothing(tmp_path, server):
-    done, code = Runner(tmp_path, {"profile": "nowhere"}, server, pull_request()).all()
+def test_nothing_readable_fails_and_comments_nothing(command, tmp_path, server):
+    done, code = Runner(command, tmp_path, {"profile": "nowhere"}, server, pull_request()).all()
     assert code == 3
     assert done["Comment"] is None
     assert not server.comments
 
 
 @pytest.mark.parametrize("fault", ["read-only", pytest.param("down", marks=pytest.mark.soak)])
-def test_a_comment_that_cannot_be_posted_leaves_the_build_green(tmp_path, server, fault):
+def test_a_comment_that_cannot_be_posted_leaves_the_build_green(command, tmp_path, server, fault):
     token = "fork" if fault == "read-only" else "ci"
-    runner = Runner(tmp_path, {"profile": str(FAST), "token": token}, server, pull_request("forker/train"))
+    runner = Runner(command, tmp_path, {"profile": str(FAST), "token": token}, server, pull_request("forker/train"))
     if fault == "down":
         runner.env["GITHUB_API_URL"] = server.url
         limited = (403, {"message": "API rate limit exceeded"}, {"X-RateLimit-Reset": "99999999999"})
@@ -180,22 +198,24 @@ def test_a_comment_that_cannot_be_posted_leaves_the_build_green(tmp_path, server
         *(pytest.param(*case, marks=pytest.mark.soak) for case in [({}, "gpu-advisor"), ({"artifact": ""}, "")]),
     ],
 )
-def test_the_artifacts_of_a_matrix_have_names_of_their_own(tmp_path, inputs, name):
-    runner = Runner(tmp_path, {"profile": str(FAST), **inputs})
-    wrapper(runner.temp / "gpu-advisor-venv/bin/advisor")
+def test_the_artifacts_of_a_matrix_have_names_of_their_own(command, tmp_path, inputs, name):
+    runner = Runner(command, tmp_path, {"profile": str(FAST), **inputs})
+    runner.install()
     runner.step("Look")
     assert runner.outputs["look"]["artifact"] == name
     assert runner.value(STEPS["Upload"]["with"]["name"]) == name
     assert runner.holds(STEPS["Upload"]["if"]) == bool(name)
 
 
-def test_remarks_are_relative_to_the_checkout_of_the_change(tmp_path, server):
+def test_remarks_are_relative_to_the_checkout_of_the_change(command, tmp_path, server):
     """The recipe checks out base and change side by side; the stacks name the change's files by their whole path."""
-    runner = Runner(tmp_path, {"profile": str(SLOW), "check-run": "true", "root": "head"}, server, pull_request())
+    runner = Runner(
+        command, tmp_path, {"profile": str(SLOW), "check-run": "true", "root": "head"}, server, pull_request()
+    )
     for side in ("base", "head"):
         (runner.workspace / side).mkdir()
         (runner.workspace / side / "train.py").write_text("x\n" * 20)
-    wrapper(runner.temp / "gpu-advisor-venv/bin/advisor")
+    runner.install()
     runner.step("Look")
     file = Path(runner.outputs["look"]["report"]) / "report.json"
     report = json.loads(file.read_text())
@@ -207,29 +227,30 @@ def test_remarks_are_relative_to_the_checkout_of_the_change(tmp_path, server):
     assert {(a["path"], a["start_line"]) for a in run["annotations"]} == {("train.py", 7)}
 
 
-def test_a_comparison_fails_where_a_side_could_not_be_read(tmp_path, server):
+def test_a_comparison_fails_where_a_side_could_not_be_read(command, tmp_path, server):
     (tmp_path / "head").mkdir()
     (tmp_path / "head" / "rank0.pt.trace.json").write_bytes(next(FAST.iterdir()).read_bytes()[:0])
     for file in FAST.iterdir():
         shutil.copy(file, tmp_path / "head" / file.name)
     wanted = {"profile": str(tmp_path / "head"), "baseline": str(FAST), "fail-on": "slower", "status": "true"}
-    assert Runner(tmp_path, wanted, server, pull_request()).all()[1] == 3
+    assert Runner(command, tmp_path, wanted, server, pull_request()).all()[1] == 3
     assert "of the head: " in next(iter(server.comments.values()))["body"]
     assert server.statuses[0]["state"] == "failure"
 
 
-def test_words_in_inputs_are_never_run(tmp_path, server):
+def test_words_in_inputs_are_never_run(command, tmp_path, server):
     wanted = {"profile": f"{FAST}\n$(touch pwned)\n`touch pwned`; touch pwned", "key": "$(touch pwned)"}
-    runner = Runner(tmp_path, wanted, server, pull_request())
+    runner = Runner(command, tmp_path, wanted, server, pull_request())
     runner.all()
     assert not list(tmp_path.rglob("pwned"))
     for step in STEPS.values():
         assert "${{" not in step.get("run", "")
 
 
+@pytest.mark.soak  # what it asks of pip is below
 def test_the_install_step_installs_a_command_that_runs(tmp_path):
     """For real, but from this environment's packages: nothing is downloaded."""
-    runner = Runner(tmp_path, {"python": sys.executable})
+    runner = Runner(PROCESS, tmp_path, {"python": sys.executable})
     site = tmp_path / "site"
     site.mkdir()
     for path in Path(sysconfig.get_path("purelib")).iterdir():
@@ -244,9 +265,9 @@ def test_the_install_step_installs_a_command_that_runs(tmp_path):
 
 
 @pytest.fixture
-def gitlab(tmp_path):
+def gitlab(command, tmp_path):
     with GitLab({"ci": "project_1_bot", "fork": "forker"}, read_only={"fork"}) as running:
-        wrapper(tmp_path / ".gpu-advisor-venv/bin/advisor")
+        executable(tmp_path / ".gpu-advisor-venv/bin/advisor", command)
         yield running
 
 
@@ -292,8 +313,7 @@ def test_the_gitlab_job_comments_and_passes(tmp_path, gitlab):
 def test_the_gitlab_job_compares_and_fails_after_it_has_commented(tmp_path, gitlab):
     (tmp_path / "base").mkdir()
     healthy = tmp_path / "base" / "report.json"
-    words = [sys.executable, "-m", "advisor", "check", str(FAST), "-o", str(healthy)]
-    subprocess.run(words, check=True, cwd=ROOT, capture_output=True)
+    assert advisor("check", FAST, "-o", healthy, cwd=ROOT).returncode == 0
     done = job(tmp_path, gitlab, profile=f"{SLOW} {SLOW}", baseline=f"{healthy} none.json", **{"fail-on": "new-high"})
     assert done.returncode == 1, done.stderr
     assert "no baseline at none.json" in done.stdout
@@ -342,7 +362,7 @@ def test_extras_are_asked_of_pip(tmp_path):
         fake = folder / "python3"
         fake.write_text('#!/bin/sh\nmkdir -p "$3/bin" && cp "$0" "$3/bin/python" && echo "$@" >>"$HOME/asked"\n')
         fake.chmod(0o755)
-        assert Runner(folder, {"extras": extras, "python": str(fake)}).step("Install").returncode == 0
+        assert Runner(PROCESS, folder, {"extras": extras, "python": str(fake)}).step("Install").returncode == 0
         assert (folder / "asked").read_text().splitlines()[1].endswith(f"{ROOT}{asked}")
 
 
@@ -379,9 +399,10 @@ def script(recipe, name):
     return next(step["run"] for step in steps if step.get("name") == name)
 
 
-def test_the_recipe_of_the_fleet_store_gives_several_baselines(tmp_path):
+def test_the_recipe_of_the_fleet_store_gives_several_baselines(command, tmp_path, monkeypatch):
     (recipe,) = [each for each in RECIPES if "advisor fleet ingest" in each]
-    wrapper(tmp_path / "bin" / "advisor")
+    monkeypatch.setattr(engines, "engine", lambda _name, _processes: Here())
+    executable(tmp_path / "bin" / "advisor", command)
     env = {
         "PATH": f"{tmp_path}/bin:/usr/bin:/bin",
         "HOME": str(tmp_path),
@@ -404,8 +425,7 @@ def test_the_recipe_of_the_fleet_store_gives_several_baselines(tmp_path):
     bash(script(recipe, "Fetch the runs of main"))
     begin, *reports, end = (tmp_path / "output").read_text().splitlines()
     assert (begin, end, len(reports)) == ("reports<<END", "END", 2)
-    head = [sys.executable, "-m", "advisor", "compare", reports[0], str(FAST), "--fail-on", "never"]
-    done = subprocess.run(head, cwd=tmp_path, env=env | {"PYTHONPATH": str(ROOT)}, capture_output=True, check=False)
+    done = advisor("compare", reports[0], FAST, "--fail-on", "never", cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
 
 

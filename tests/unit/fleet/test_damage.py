@@ -1,5 +1,6 @@
 """Stores with missing and damaged tables: an error that names the table and the repair, never good news."""
 
+import math
 import shutil
 from datetime import date
 from pathlib import Path
@@ -29,7 +30,9 @@ def filled(tmp_path_factory):
     for number in range(3):
         trace(folder / "root" / f"job{number}", number)
     broken(folder / "root" / "bad", 9)
-    ingest([str(folder / "root")], Store(str(folder / "store")), Here(), today=TODAY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(room, "_FLUSH_S", math.inf)  # one commit, however slow the machine
+        ingest([str(folder / "root")], Store(str(folder / "store")), Here(), today=TODAY)
     return folder
 
 

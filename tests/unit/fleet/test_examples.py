@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from advisor.fleet import engines
 from advisor.fleet.labels import week_name
 from advisor.fleet.store import Store
-from tests.fleet import trace
+from tests.command import service
+from tests.fleet import Here, trace
 from tests.pull_request.schemas import departures
 
 ROOT = Path(__file__).parents[3]
@@ -25,12 +27,12 @@ CRONTAB = (DOCS / "examples/fleet.crontab").read_text("utf-8")
 WORKFLOW = DOCS / "examples/fleet-github-actions.yaml"
 CRONJOB = yaml.safe_load((DOCS / "examples/fleet-cronjob.yaml").read_text("utf-8"))
 PATIENCE_S = 240
-RUNS = 3
+RUNS = 2
 FIELD = r"(?:\*|\d+)(?:[-/,]\d+)*"
 
 
 def profiles(root: Path) -> Path:
-    """Three runs of the week that ended last."""
+    """Two runs of the week that ended last."""
     started = datetime.now(UTC) - timedelta(weeks=1)
     for number in range(RUNS):
         trace(root / f"job{number}", number)
@@ -70,7 +72,8 @@ def shell(tmp_path, monkeypatch):
     return run
 
 
-def test_the_lines_of_the_crontab(tmp_path, shell):
+def test_the_lines_of_the_crontab(tmp_path, shell, monkeypatch):
+    monkeypatch.setattr(engines, "engine", lambda _name, _processes: Here())
     profiles(tmp_path / "srv/profiles")
     (tmp_path / "srv/advisor.yaml").write_text("fleet: {prices: {a100: 2}}\n")
     (tmp_path / "srv/www").mkdir()
@@ -78,9 +81,11 @@ def test_the_lines_of_the_crontab(tmp_path, shell):
     environment = dict(line.split("=", 1) for line in lines if re.match(r"\w+=", line))
     entries = [re.fullmatch(rf"((?:{FIELD}\s+){{5}})(.+)", line) for line in lines if not re.match(r"\w+=", line)]
     assert len(entries) == 3
-    for entry in entries:
-        assert not re.search(r"(?<!\\)%", entry[2])  # cron takes it for the end of the line
-        shell(entry[2].replace(r"\%", "%"), **environment)
+    with service() as text:
+        (tmp_path / "bin/advisor").write_text(text)
+        for entry in entries:
+            assert not re.search(r"(?<!\\)%", entry[2])  # cron takes it for the end of the line
+            shell(entry[2].replace(r"\%", "%"), **environment)
     assert week_name("last") in (tmp_path / "srv/www/fleet.md").read_text()
     assert (tmp_path / "srv/www/fleet.html").exists()
 
@@ -113,7 +118,7 @@ def test_the_workflow_is_as_github_describes_it(tmp_path):
     assert departures(file, "github-workflows") == ""
 
 
-@pytest.mark.soak  # the cron job of Kubernetes takes the same way from bucket to bucket
+@pytest.mark.soak  # the crontab runs the same commands, and test_faults.py ingests from a bucket into one
 @pytest.mark.network_server
 def test_the_workflow(tmp_path, buckets, shell):
     steps = workflow()["jobs"]["report"]["steps"]
@@ -129,17 +134,26 @@ def test_the_workflow(tmp_path, buckets, shell):
     assert "fleet-runs/" in kept
 
 
-@pytest.mark.network_server
-def test_the_cron_job_of_kubernetes(tmp_path, buckets, shell):
+def test_the_cron_job_of_kubernetes_is_valid():
     validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
     validator.validate(CRONJOB, validator.latest_version(), strict=True)
-    pod = CRONJOB["spec"]["jobTemplate"]["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
+    container, script = container_of_cronjob()
     mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
     assert mounted == {"/out"}
-    (tmp_path / "out").mkdir()
-    (script,) = container["args"]
     assert set(re.findall(r"-o (/\w+)/", script)) <= mounted
+
+
+def container_of_cronjob() -> tuple[dict, str]:
+    (container,) = CRONJOB["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    (script,) = container["args"]
+    return container, script
+
+
+@pytest.mark.soak  # as the workflow
+@pytest.mark.network_server
+def test_the_cron_job_of_kubernetes(tmp_path, buckets, shell):
+    container, script = container_of_cronjob()
+    (tmp_path / "out").mkdir()
     shell(script.replace("/out", f"{tmp_path}/out"), *container["command"])
     assert stored(buckets) == RUNS
     assert week_name("last") in (tmp_path / "out/fleet.md").read_text()

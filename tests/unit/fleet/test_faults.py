@@ -40,9 +40,16 @@ def fleet(root: Path, runs: int, bad: int = 0, start: int = 0) -> Path:
     return root
 
 
-def started(*arguments: str | Path) -> subprocess.Popen[str]:
+@contextmanager
+def at_once(*arguments: str | Path) -> Iterator[None]:
+    """The command in another process, while something else is done here; it goes well."""
     command = [sys.executable, "-m", "advisor", "fleet", *map(str, arguments)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    one = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield
+    finally:
+        out, error = one.communicate(timeout=PATIENCE_S)
+    assert one.returncode == 0, out + error
 
 
 def fleet_command(*words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -91,14 +98,14 @@ def exact(store: Store, checked: int, bad: int = 0) -> None:
 
 
 def test_two_ingests_of_one_root_at_once(tmp_path):
-    root, store = fleet(tmp_path / "root", 6, bad=2), Store(str(tmp_path / "store"))
-    both = [started("ingest", root, "--store", store.uri, "--processes", "1") for _ in range(2)]
-    for one in both:
-        said, error = one.communicate(timeout=PATIENCE_S)
-        assert one.returncode == 0, said + error
-    exact(store, 4, 2)
+    root, store = fleet(tmp_path / "root", 4, bad=1), Store(str(tmp_path / "store"))
+    words = ("ingest", root, "--store", store.uri, "--processes", "1")
+    with at_once(*words):
+        assert fleet_command(*words).returncode == 0
+    exact(store, 3, 1)
 
 
+@pytest.mark.soak  # two ingests at once are above, compaction alone is with the weekly report
 def test_the_store_is_compacted_while_two_ingests_write(tmp_path):
     store = Store(str(tmp_path / "store"))
     ingest([str(fleet(tmp_path / "first", 3))], store, Here(), today=TODAY)
@@ -114,6 +121,7 @@ def test_the_store_is_compacted_while_two_ingests_write(tmp_path):
     exact(store, 11)
 
 
+@pytest.mark.soak  # what becomes of a run that is deleted meanwhile is in test_ingest.py
 def test_runs_that_are_deleted_in_mid_batch(tmp_path):
     root, store = fleet(tmp_path / "root", 12), Store(str(tmp_path / "store"))
     one = spawned(flushing(tmp_path), "fleet", "ingest", root, "--store", store.uri, "--processes", "1")
@@ -171,39 +179,36 @@ def test_writers_that_meet_on_the_same_rows(tmp_path):
 
 def test_kills_at_random_moments_of_two_ingests_at_once(tmp_path):
     """Some come before the first write, some between two tables, some in a commit."""
-    root, store, chance = fleet(tmp_path / "root", 8, bad=2), Store(str(tmp_path / "store")), random.Random(KILLS)  # noqa: S311 - moments
+    root, store, chance = fleet(tmp_path / "root", 5, bad=1), Store(str(tmp_path / "store")), random.Random(KILLS)  # noqa: S311 - moments
     words = ("fleet", "ingest", root, "--store", store.uri, "--processes", "1")
     script, kills, height = flushing(tmp_path), 0, 0
     while kills < KILLS:
         both = [spawned(script, *words) for _ in range(min(2, KILLS - kills))]
         for one in both:
             with suppress(subprocess.TimeoutExpired):
-                one.wait(chance.uniform(0.5, 4.0))
+                one.wait(chance.uniform(0.5, 3.0))
             kill(one)
             one.communicate()
         kills += len(both)
         now = store.collect(store.scan("runs").select(pl.len())).item() if store.exists() else 0
         assert now >= height  # a kill takes back nothing
         height = now
-    both = [spawned(script, *words) for _ in range(2)]
-    for one in both:
-        out, _ = one.communicate(timeout=PATIENCE_S)
-        assert one.returncode == 0, out
-    exact(store, 6, 2)
+    assert fleet_command(*words[1:]).returncode == 0
+    exact(store, 4, 1)
     assert verify(store)[1] == []
 
 
 def test_a_run_that_kills_its_process_costs_that_run_only(tmp_path, monkeypatch):
-    root, store = fleet(tmp_path / "root", 6), Store(str(tmp_path / "store"))
+    root, store = fleet(tmp_path / "root", 3), Store(str(tmp_path / "store"))
     trace(root / "killer", 99)
     with monkeypatch.context() as patch:
         patch.setattr(room, "examine", examine_or_die)
-        assert ingest([str(root)], store, Local(2), today=TODAY).runs == 6
+        assert ingest([str(root)], store, Local(2), today=TODAY).runs == 3
     runs = store.collect(store.scan("runs"))
-    assert runs["status"].value_counts().sort("status")["count"].to_list() == [6, 1]
+    assert runs["status"].value_counts().sort("status")["count"].to_list() == [3, 1]
     assert "killed" in runs.filter(status="killed")["reason"].item()
     assert ingest([str(root)], store, Here(), today=TODAY).runs == 1  # tried again, where there may be more memory
-    exact(store, 7)
+    exact(store, 4)
 
 
 def test_a_full_disk_loses_nothing_that_was_written(tmp_path):
@@ -232,9 +237,8 @@ def test_a_full_disk_loses_nothing_that_was_written(tmp_path):
         subprocess.run(["umount", disk], check=True)
 
 
-@pytest.mark.parametrize("number", [20, pytest.param(1_000, marks=pytest.mark.soak)])
-def test_many_runs_of_which_one_in_twenty_is_broken(tmp_path, number):
-    bad = number // 20
+@pytest.mark.parametrize(("number", "bad"), [(8, 2), pytest.param(1_000, 50, marks=pytest.mark.soak)])
+def test_many_runs_of_which_some_are_broken(tmp_path, number, bad):
     root, store = fleet(tmp_path / "root", number, bad), Store(str(tmp_path / "store"))
     done = fleet_command("ingest", root, "--store", store.uri, "--processes", "2")
     said_first = f"{number} recordings: 0 known, {number} added ({number - bad} runs); of them {bad} cannot be read\n"
@@ -282,7 +286,7 @@ def free_port() -> int:
 @pytest.mark.network_server
 def test_a_cluster_that_loses_a_worker(tmp_path):
     pytest.importorskip("distributed")
-    root, store = fleet(tmp_path / "root", 10, bad=2), Store(str(tmp_path / "store"))
+    root, store = fleet(tmp_path / "root", 8, bad=2), Store(str(tmp_path / "store"))
     address = f"tcp://127.0.0.1:{free_port()}"
     dask = (sys.executable, "-m", "dask")
     with ExitStack() as stack:
@@ -301,8 +305,8 @@ def test_a_cluster_that_loses_a_worker(tmp_path):
                 kill(victim)
 
         done = ingest([str(root)], store, where, today=TODAY, progress=lambda _: kill_in_the_middle)
-    assert (done.runs, done.unreadable) == (8, 2)
-    exact(store, 8, 2)
+    assert (done.runs, done.unreadable) == (6, 2)
+    exact(store, 6, 2)
 
 
 def reachable(address: str) -> bool:
@@ -324,10 +328,8 @@ def test_two_writers_into_a_bucket_and_from_one(tmp_path, s3):
         files.pipe(f"fleet-profiles/job{number}/rank0.pt.trace.json", trace(tmp_path / "one", number).read_bytes())
     options = ("--option", f"aws_endpoint={s3}", "--option", "aws_allow_http=true")
     ingest_ = ("ingest", "s3://fleet-profiles", "--store", "s3://fleet-store/all", "--processes", "1", *options)
-    both = [started(*ingest_) for _ in range(2)]
-    for one in both:
-        said, error = one.communicate(timeout=PATIENCE_S)
-        assert one.returncode == 0, said + error
+    with at_once(*ingest_):
+        assert fleet_command(*ingest_).returncode == 0
     store = Store("s3://fleet-store/all", {"aws_endpoint": s3, "aws_allow_http": "true"})
     exact(store, 2)
     assert "2 known, 0 added" in fleet_command(*ingest_).stdout
