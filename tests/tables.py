@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -10,6 +10,8 @@ import polars as pl
 
 from advisor.analysis.device.steps import DeviceView, select_steps
 from advisor.metrics import Measurements, measure
+from advisor.metrics.metric import JOB_MEASURES, MEASURES, RANK_MEASURES, Metric, Value, Values
+from advisor.model.missing import Missing
 from advisor.model.profile import Profile
 
 Row = dict[str, Any]
@@ -99,6 +101,23 @@ def view(made: Profile, choice: str = "all") -> DeviceView:
     """The only view of a profile."""
     (only,) = select_steps(made, choice).views
     return only
+
+
+def by_metric(function: Callable[..., Values]) -> Callable[..., dict[Metric, Value]]:
+    """The function with a value for each of its metrics, where it gives one reason for all of them."""
+    measures = (*MEASURES, *RANK_MEASURES, *JOB_MEASURES)
+    metrics = next(of for of, registered in measures if registered is function)
+
+    def values(*subject: object) -> dict[Metric, Value]:
+        result = function(*subject)
+        return dict.fromkeys(metrics, result) if isinstance(result, Missing) else dict(result)
+
+    return values
+
+
+def by_name(function: Callable[..., Values]) -> Callable[..., dict[str, Value]]:
+    """The same, with the names of the metrics."""
+    return lambda *subject: {metric.name: value for metric, value in by_metric(function)(*subject).items()}
 
 
 def measured(made: Profile, choice: str = "all") -> Measurements:

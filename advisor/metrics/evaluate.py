@@ -321,7 +321,9 @@ def _values(
     for metrics, function in functions:
         lacking = {metric: _lacking(metric, device, selection) for metric in metrics}
         values = (
-            {} if all(lacking.values()) else _by_name(contained(partial(function, *subject), partial(_failed, metrics)))
+            {}
+            if all(lacking.values())
+            else _by_name(metrics, contained(partial(function, *subject), Missing.of_failure))
         )
         for metric in metrics:
             value = lacking[metric] or _checked(values.get(metric.name), metric)
@@ -331,12 +333,9 @@ def _values(
     return row
 
 
-def _by_name(values: Values) -> dict[str, Value]:
-    return {metric.name if isinstance(metric, Metric) else metric: value for metric, value in values.items()}
-
-
-def _failed(metrics: Iterable[Metric], kind: str) -> Values:
-    return dict.fromkeys(metrics, Missing.of_failure(kind))
+def _by_name(metrics: Iterable[Metric], values: Values) -> dict[str, Value]:
+    known = dict.fromkeys(metrics, values) if isinstance(values, Missing) else values
+    return {metric.name: value for metric, value in known.items()}
 
 
 def _lacking(metric: Metric, device: int | None, selection: Selection) -> Missing | None:

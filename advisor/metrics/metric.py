@@ -46,7 +46,8 @@ class Metric:
 
 
 Value: TypeAlias = float | str | Missing | None
-Values: TypeAlias = Mapping[Metric, Value] | Mapping[str, Value]
+Values: TypeAlias = Mapping[Metric, Value] | Missing
+"""What a function measures; or the reason why none of it is known."""
 Measure: TypeAlias = Callable[[DeviceView], Values]
 Tabulate: TypeAlias = Callable[[DeviceView], pl.DataFrame]
 MeasureJob: TypeAlias = Callable[[Job], Values]
@@ -62,7 +63,7 @@ JOB_MEASURES: Final[list[tuple[tuple[Metric, ...], MeasureJob]]] = []
 
 
 def measures(*metrics: Metric) -> Callable[[Measure], Measure]:
-    """Registers a function from a view to the values of `metrics`; a value left out or None could not be told."""
+    """Registers a function from a view to the values of `metrics`; one that is left out or None is unknown."""
 
     def register(function: Measure) -> Measure:
         _enter(metrics)

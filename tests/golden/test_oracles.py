@@ -14,10 +14,10 @@ import pytest
 from advisor.analysis.device.steps import DeviceView, select_steps
 from advisor.metrics.kernels import kernel_times
 from advisor.metrics.memory import peak
-from advisor.metrics.metric import Metric
 from advisor.metrics.steps import breakdown, step_times
 from tests import profiles
 from tests.peer_windows import windows_of_marks
+from tests.tables import by_name
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 pytestmark = pytest.mark.skipif(not (SHARED / "oracles").is_dir(), reason="../shared is not here")
@@ -49,8 +49,7 @@ def view(trace: str) -> DeviceView:
 @cache
 def worker(trace: str) -> dict[str, Any]:
     functions = (breakdown.breakdown, kernel_times.kernels, step_times.step_times, peak.memory)
-    values = [value for function in functions for value in function(view(trace)).items()]
-    return {metric.name if isinstance(metric, Metric) else metric: value for metric, value in values}
+    return {name: value for function in functions for name, value in by_name(function)(view(trace)).items()}
 
 
 def step_rows(trace: str) -> dict[int, dict[str, Any]]:

@@ -18,13 +18,13 @@ from advisor.metrics.copies import transfers
 from advisor.metrics.host import synchronisation
 from advisor.metrics.kernels import kernel_times
 from advisor.metrics.memory import peak
-from advisor.metrics.metric import Metric
 from advisor.metrics.steps import breakdown, idle, step_times
 from advisor.model.intervals import Union, nest
 from advisor.model.profile import SCHEMAS, Profile
 from advisor.vocabulary import CATEGORIES, PARTS
 from tests.effort import examples
 from tests.strategies import Pairs, intervals, profiles
+from tests.tables import by_name
 
 some = examples(0.15)
 few = examples(0.08)
@@ -84,7 +84,7 @@ def test_a_parent_is_the_last_of_those_before_that_is_open(pairs: Pairs, data: s
 @given(profiles())
 def test_categories_sum_to_the_steps_to_the_nanosecond(made: Profile):
     for view in select_steps(made, "all").views:
-        shares = [breakdown.breakdown(view).get(f"{category}_share") for category in CATEGORIES]
+        shares = [breakdown.breakdown(view).get(breakdown.SHARES[category]) for category in CATEGORIES]
         if view.total_ns:
             assert sum(nanoseconds(share, view.total_ns) for share in shares) == view.total_ns
         for row in breakdown.step_table(view).to_dicts():
@@ -116,7 +116,7 @@ def test_causes_sum_to_the_idle_time_to_the_nanosecond(made: Profile):
         assert length.sum() == view.total_ns - busy.sum()
         assert not view.busy.within(frame["start_ns"], frame["end_ns"]).any()
         if view.total_ns:
-            assert idle.idle(view)["idle_share"] == pytest.approx(length.sum() / view.total_ns)
+            assert idle.idle(view)[idle.IDLE_SHARE] == pytest.approx(length.sum() / view.total_ns)
 
 
 @some
@@ -170,8 +170,7 @@ def everything(view: DeviceView) -> Row:
         synchronisation.syncs,
         transfers.transfers,
     )
-    values = [value for function in functions for value in function(view).items()]
-    return {metric.name if isinstance(metric, Metric) else metric: value for metric, value in values}
+    return {name: value for function in functions for name, value in by_name(function)(view).items()}
 
 
 def same(found: list[Row], expected: list[Row]) -> None:

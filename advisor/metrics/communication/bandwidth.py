@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -17,7 +16,7 @@ from advisor.analysis.job.collectives import (
     why_unexpected,
 )
 from advisor.analysis.job.job import Job
-from advisor.metrics.metric import Metric, Value, measures_jobs, tabulates_jobs
+from advisor.metrics.metric import Metric, Value, Values, measures_jobs, tabulates_jobs
 from advisor.model.missing import Missing
 from advisor.text import percent
 
@@ -117,11 +116,11 @@ _BANDWIDTHS: Final = (*_REACHED, EXPECTED_BASIS, *_TIMES, *_CHECKS, TRANSFER_TOL
 
 
 @measures_jobs(*_BANDWIDTHS)
-def bandwidths(job: Job) -> Mapping[Metric, Value]:
+def bandwidths(job: Job) -> Values:
     """Bandwidths and times, measured and expected."""
     calls = job.once(traffic)
     if not calls.height:
-        return dict.fromkeys(_BANDWIDTHS, why_none(job))
+        return why_none(job)
     known = calls.filter(pl.col("expected_ns").is_not_null(), pl.col("transfer_ns") > 0)
     why = why_unexpected(calls)
     return {

@@ -20,7 +20,7 @@ from advisor.analysis.job.collectives import (
 )
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.network import expected, startup_ns, wired_in_pairs
-from advisor.metrics.metric import Metric, Value, measures_jobs
+from advisor.metrics.metric import Metric, Value, Values, measures_jobs
 from advisor.model.missing import Missing
 from advisor.vocabulary import POINT_TO_POINT
 
@@ -160,14 +160,14 @@ _SMALL: Final = (SMALL_REDUCTIONS_PER_STEP, SMALL_REDUCTION_SHARE, MERGE_GAIN_MS
 
 
 @measures_jobs(*_SMALL)
-def small_messages(job: Job) -> Mapping[Metric, Value]:
+def small_messages(job: Job) -> Values:
     """What many small reductions cost, against few large ones."""
     calls = job.once(traffic)
     if not calls.height:
         return _nothing(job, _SMALL)
     reductions = calls.filter(pl.col("op").is_in(_REDUCTIONS))
     if reductions["bytes"].null_count():
-        return dict.fromkeys(_SMALL, Missing("no_collective_sizes"))
+        return Missing("no_collective_sizes")
     small = reductions.filter(pl.col("bytes") < _SMALL_BYTES)
     return {
         SMALL_REDUCTIONS_PER_STEP: small.height / len(job.ranks) / len(job.steps),

@@ -12,7 +12,7 @@ from advisor.analysis.device.communication import device_collectives, exposed_ms
 from advisor.analysis.device.host_work import minus
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
@@ -107,19 +107,16 @@ SMALL_MESSAGE_SHARE = Metric(
     "half of an 8 x H100 node's bandwidth is reached at 32 MiB (dgxc-benchmarking curves)",
     _SIZES,
 )
-_MESSAGES: Final = (COLLECTIVE_BYTES_PER_STEP, COLLECTIVE_MEDIAN_BYTES, SMALL_MESSAGE_SHARE)
 
 
-@measures(*_MESSAGES)
-def sizes(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(COLLECTIVE_BYTES_PER_STEP, COLLECTIVE_MEDIAN_BYTES, SMALL_MESSAGE_SHARE)
+def sizes(view: DeviceView) -> Values:
     """Sizes of the messages."""
     known = view.once(device_collectives)["size"]
     if not len(known):
-        return dict.fromkeys(_MESSAGES, _NONE)
+        return _NONE
     if known.null_count():
-        return dict.fromkeys(
-            _MESSAGES, Missing("sizes_partly_missing", missing=known.null_count(), collectives=len(known))
-        )
+        return Missing("sizes_partly_missing", missing=known.null_count(), collectives=len(known))
     total = float(known.sum())
     return {
         COLLECTIVE_BYTES_PER_STEP: total / view.steps.height,
@@ -319,7 +316,7 @@ CONTENTION_RATIO = Metric(
 
 
 @measures(CONTENTION_MS, CONTENTION_RATIO)
-def contention(view: DeviceView) -> Mapping[Metric, Value]:
+def contention(view: DeviceView) -> Values:
     """What collectives slow down; nothing where none runs beside a kernel."""
     kernels = _covered(view)
     if not kernels.height:
@@ -329,7 +326,7 @@ def contention(view: DeviceView) -> Mapping[Metric, Value]:
     both = _beside_and_alone(view, kernels)
     usual = float((both["calls"] * both["without_ns"]).sum())
     if not usual:
-        return dict.fromkeys((CONTENTION_MS, CONTENTION_RATIO), Missing("no_overlap_sample"))
+        return Missing("no_overlap_sample")
     slower = float((both["calls"] * both["with_ns"]).sum()) - usual
     return {CONTENTION_MS: view.per_step_ms(max(0.0, slower)), CONTENTION_RATIO: (usual + slower) / usual}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -11,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.host_work import device_places
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 
 _SMALL_BYTES: Final = 65_536  # 4 us at 16 GB/s: less than it takes to launch the copy
@@ -47,20 +46,14 @@ SMALL_COPY_GAIN_MS = Metric(
     _NEEDS,
 )
 
-_METRICS: Final = (
-    SMALL_COPIES_PER_STEP,
-    SMALL_COPY_BYTES_PER_STEP,
-    SMALL_COPY_GAIN_MS,
-)
 
-
-@measures(*_METRICS)
-def small_copies(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(SMALL_COPIES_PER_STEP, SMALL_COPY_BYTES_PER_STEP, SMALL_COPY_GAIN_MS)
+def small_copies(view: DeviceView) -> Values:
     """Small copies and what joining them gives back."""
     if not view.total_ns:
         return {}
     if view.used_ops.filter(pl.col("kind") == "memcpy")["bytes"].null_count():
-        return dict.fromkeys(_METRICS, Missing("no_copy_sizes"))
+        return Missing("no_copy_sizes")
     copies = _small(view)
     return {
         SMALL_COPIES_PER_STEP: copies.height / view.steps.height,

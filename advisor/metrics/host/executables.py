@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
 
 from advisor.analysis.device.steps import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 
 _MOST_NAMES: Final = 4
@@ -37,16 +36,14 @@ EXECUTABLE_NAMES = Metric(
     "executable_names", "text", "Which programs run most often.", "the four with the most runs", needs=_NEEDS
 )
 
-_METRICS: Final = (EXECUTABLES_PER_STEP, EXECUTABLE_KINDS, KERNELS_PER_EXECUTABLE, EXECUTABLE_NAMES)
 
-
-@measures(*_METRICS)
-def executables(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(EXECUTABLES_PER_STEP, EXECUTABLE_KINDS, KERNELS_PER_EXECUTABLE, EXECUTABLE_NAMES)
+def executables(view: DeviceView) -> Values:
     """What JAX dispatches; unknown of other frameworks, and where no kernel bears its module."""
     if not view.total_ns or view.device is None:
         return {}
     if view.process.get("framework") != "jax":
-        return dict.fromkeys(_METRICS, _ELSEWHERE)
+        return _ELSEWHERE
     runs = _runs(view)
     if not runs.height:
         return {}

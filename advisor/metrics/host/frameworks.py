@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.host_work import minus, places
 from advisor.analysis.device.kernels import kernels, largest, longest
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
@@ -105,16 +105,15 @@ FUNCTION_TRACING_SHARE = Metric(
     "XProf's tf.function statistics",
     where=lambda view: places(view, _calls(view, _TRACED)),
 )
-_EAGER: Final = (HOST_EAGER_SHARE, EAGER_OPS_PER_STEP, DEVICE_EAGER_SHARE, FUNCTION_TRACING_SHARE)
 
 
-@measures(*_EAGER)
-def eager(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(HOST_EAGER_SHARE, EAGER_OPS_PER_STEP, DEVICE_EAGER_SHARE, FUNCTION_TRACING_SHARE)
+def eager(view: DeviceView) -> Values:
     """How much runs outside of graphs; JAX and PyTorch record nothing of it."""
     if not view.total_ns:
         return {}
     if view.process.get("framework") != "tensorflow":
-        return dict.fromkeys(_EAGER, Missing("tensorflow_only"))
+        return Missing("tensorflow_only")
     ops, eager_ops = _outermost(view), _eager(view)
     total, eager_ns = int(ops["dur_ns"].sum()), int(eager_ops["dur_ns"].sum())
     ran = view.used_ops.filter(pl.col("kind") == "kernel", pl.col("eager").is_not_null())
@@ -160,10 +159,10 @@ PRIVATE_LAUNCH_THREADS = Metric(
 
 
 @measures(KERAS_FIT_RANGES, PRIVATE_LAUNCH_THREADS)
-def settings(view: DeviceView) -> Mapping[Metric, Value]:
+def settings(view: DeviceView) -> Values:
     """What the user of TensorFlow has chosen already, as names in the recording betray it."""
     if view.process.get("framework") != "tensorflow":
-        return dict.fromkeys((KERAS_FIT_RANGES, PRIVATE_LAUNCH_THREADS), Missing("tensorflow_only"))
+        return Missing("tensorflow_only")
     ranges = view.host.filter(pl.col("kind").is_in(["annotation", "step"]))
     return {
         KERAS_FIT_RANGES: ranges.filter(matches(_OF_KERAS)).height,
@@ -292,16 +291,15 @@ INPUT_DURING_LAUNCH_PART = Metric(
     "How much of that launching it is.",
     "the same / idle time in calls and `ExecutorState::Process`",
 )
-_CONTENTION: Final = (INPUT_DURING_LAUNCH_SHARE, INPUT_DURING_LAUNCH_PART)
 
 
-@measures(*_CONTENTION)
-def contention(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(INPUT_DURING_LAUNCH_SHARE, INPUT_DURING_LAUNCH_PART)
+def contention(view: DeviceView) -> Values:
     """Launching that competes with tf.data for processors."""
     if not view.total_ns:
         return {}
     if view.device is None:
-        return dict.fromkeys(_CONTENTION, Missing("no_device_used"))
+        return Missing("no_device_used")
     waits = minus(spans(view.host.filter(_launching())), view.busy | view.host_spans("input"))
     launching = waits & Union.of(view.starts, view.ends)
     both = (launching & view.host_spans("pipeline")).total

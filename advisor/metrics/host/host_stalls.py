@@ -20,7 +20,7 @@ from advisor.analysis.device.host_work import (
 )
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
@@ -147,21 +147,20 @@ STALL_GAIN_MS = Metric(
     f"replay without the host's time in those gaps, but for first uses of kernels{_ELSE}the gaps without those",
     needs=_NEEDS,
 )
-_STALLS: Final = (STALL_CAUSES, STALL_FIRST_USE_PART, STALL_LEAST_GAIN_MS, STALL_GAIN_MS)
 
 
-@measures(*_STALLS)
-def stalling(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(STALL_CAUSES, STALL_FIRST_USE_PART, STALL_LEAST_GAIN_MS, STALL_GAIN_MS)
+def stalling(view: DeviceView) -> Values:
     """Long gaps in which the host does something else than launching."""
     if not view.total_ns:
         return {}
     if why := unknown_waits(view):
-        return dict.fromkeys(_STALLS, why)
+        return why
     idle = view.once(stalls)
     ran = telling(view, idle)
     silent = int(ran.filter(pl.col("name").is_null())["self_ns"].sum()) / view.total_ns
     if view.steps.height == 1 and silent >= _SILENT_SHARE:
-        return dict.fromkeys(_STALLS, Missing("silent_host", share=silent))
+        return Missing("silent_host", share=silent)
     again = minus(idle, spans(_launching(view, once=True)))
     least, most = _gains(view, again, again, _REST_OF_STALL)
     return {

@@ -27,7 +27,7 @@ from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.recording_cost import without_recording
 from advisor.analysis.device.replay import UNPROFILED, trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.vocabulary import LAUNCH_GAP_NS
@@ -153,12 +153,12 @@ _PYTHON: Final = (
 
 
 @measures(*_PYTHON)
-def python_bound(view: DeviceView) -> Mapping[Metric, Value]:
+def python_bound(view: DeviceView) -> Values:
     """Python as what sets the pace."""
     if not view.total_ns:
         return {}
     if why := unknown_waits(view):
-        return dict.fromkeys(_PYTHON, why)
+        return why
     return _python_with_device(view) if view.device is not None else _python_alone(view)
 
 
@@ -242,21 +242,15 @@ OPTIMIZER_HOST_GAIN_MS = Metric(
     f"replay with a tenth of that time and without its calls{_ELSE}optimizer_bound_share x step_mean_ms",
     f"a tenth: {_OWN}; a fused optimizer still collects its tensors in Python",
 )
-_OPTIMIZER: Final = (
-    OPTIMIZER_BOUND_SHARE,
-    OPTIMIZER_OPS_PER_STEP,
-    OPTIMIZER_HOST_LEAST_GAIN_MS,
-    OPTIMIZER_HOST_GAIN_MS,
-)
 
 
-@measures(*_OPTIMIZER)
-def optimizer_bound(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(OPTIMIZER_BOUND_SHARE, OPTIMIZER_OPS_PER_STEP, OPTIMIZER_HOST_LEAST_GAIN_MS, OPTIMIZER_HOST_GAIN_MS)
+def optimizer_bound(view: DeviceView) -> Values:
     """The optimizer's loop as what sets the pace; zero where no optimizer was recorded."""
     if not view.total_ns:
         return {}
     if why := unknown_waits(view):
-        return dict.fromkeys(_OPTIMIZER, why)
+        return why
     work, ops = optimizer_work(view), _updates(view)
     paced = work & view.once(launch_gaps) if view.device is not None else work
     paced_ns = int(paced.within(view.starts, view.ends).sum())

@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.host_work import minus, training_ops
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.text import ms
@@ -192,17 +192,16 @@ CPU_STARVED_LEAST_GAIN_MS = Metric(
     "half: own choice",
     ("device_ops", "device_ops.launch", "off_cpu"),
 )
-_STARVING: Final = (CPU_STARVED_SHARE, CPU_MIGRATIONS_PER_STEP, CPU_STARVED_GAIN_MS, CPU_STARVED_LEAST_GAIN_MS)
 
 
-@measures(*_STARVING)
-def starving(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(CPU_STARVED_SHARE, CPU_MIGRATIONS_PER_STEP, CPU_STARVED_GAIN_MS, CPU_STARVED_LEAST_GAIN_MS)
+def starving(view: DeviceView) -> Values:
     """Training threads that were ready and not scheduled, as far as the device idled for it."""
     if not view.total_ns:
         return {}
     absences = _starved(view)
     if absences is None:
-        return dict.fromkeys(_STARVING, _UNEXPLAINED)
+        return _UNEXPLAINED
     away = spans(absences)
     idle = minus(away, view.busy)
     share = view.share(idle) or 0.0

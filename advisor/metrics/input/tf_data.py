@@ -11,7 +11,7 @@ import polars as pl
 from advisor.analysis.device.host_work import undirected_copies
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.tf_data import STAGES, bottleneck, iterators, path_to, waits
-from advisor.metrics.metric import Metric, Value, measures, tabulates
+from advisor.metrics.metric import Metric, Value, Values, measures, tabulates
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
@@ -98,7 +98,8 @@ TF_DATA_SLOW_CALLS_PER_STEP = Metric(
     _GUIDE,
 )
 
-_METRICS: Final = (
+
+@measures(
     TF_DATA_BOTTLENECK,
     TF_DATA_CLASS,
     TF_DATA_PATH,
@@ -109,16 +110,13 @@ _METRICS: Final = (
     TF_DATA_PARALLELISM,
     TF_DATA_SLOW_CALLS_PER_STEP,
 )
-
-
-@measures(*_METRICS)
-def pipeline(view: DeviceView) -> Mapping[Metric, Value]:
+def pipeline(view: DeviceView) -> Values:
     """The iterator that holds up the steps; where nothing waits, its share is zero."""
     if not view.total_ns:
         return {}
     rows = view.once(iterators)
     if not rows.height and _asks(view):
-        return dict.fromkeys(_METRICS, _NOT_RECORDED)
+        return _NOT_RECORDED
     slow = int(rows.filter(pl.col("parent").is_null())["slow_calls"].sum()) / max(1, view.complete.height)
     slowest = bottleneck(rows)
     values = _no_waiting() if slowest is None else _waiting(view, rows.filter(pl.col("iterator") == slowest))

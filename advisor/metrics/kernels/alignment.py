@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -11,7 +10,7 @@ from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.matmuls import candidates
 from advisor.analysis.device.roofline import REPLAYED, gains_ms
 from advisor.analysis.device.steps import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 
 _PADDED: Final = (0.9, 0.6)  # of the kernel's time, once the sides are padded
@@ -66,13 +65,13 @@ _METRICS: Final = (
 
 
 @measures(*_METRICS)
-def alignment(view: DeviceView) -> Mapping[Metric, Value]:
+def alignment(view: DeviceView) -> Values:
     """Products out of step with the Tensor Cores; unknown where there are products of which nothing tells."""
     if not view.total_ns:
         return {}
     products = _on_tensor_cores(view)
     if products.height and not (products["alignment"].count() or products["n"].count()):
-        return dict.fromkeys(_METRICS, Missing("alignment_unknown"))
+        return Missing("alignment_unknown")
     kernels = _misaligned(view)
     slow, fast = (pl.col("dur_ns") * share for share in _PADDED)
     return dict(zip(_METRICS, (*extent(view, kernels), *gains_ms(view, kernels, slow, fast)), strict=True))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -11,7 +10,7 @@ from advisor.analysis.device.kernel_groups import part, parts
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.roofline import REPLAYED, gains_ms
 from advisor.analysis.device.steps import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 
 _RATES: Final = (0.25, 0.75)  # of the peak
@@ -73,14 +72,14 @@ _METRICS: Final = (
 
 
 @measures(*_METRICS)
-def attention(view: DeviceView) -> Mapping[Metric, Value]:
+def attention(view: DeviceView) -> Values:
     """Attention outside fused kernels; unknown where products and softmax ran whose ops were not recorded."""
     if not view.total_ns:
         return {}
     kernels = part(view, "attention")
     nameless = view.once(parts).filter(pl.col("op_name").is_null(), pl.col("family").is_in(["gemm", "softmax"]))
     if not kernels.height and nameless["family"].n_unique() > 1:
-        return dict.fromkeys(_METRICS, Missing("launching_ops_not_recorded"))
+        return Missing("launching_ops_not_recorded")
     products_ns = max(1, int(kernels.filter(_IS_PRODUCT)["dur_ns"].sum()))
     slow, fast = (
         pl.when(_IS_PRODUCT).then(pl.col("dur_ns") * (ns / products_ns)).otherwise(0) for ns in _fused_ns(view, kernels)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
 
 from advisor.analysis.device.steps import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 
@@ -62,23 +61,15 @@ COMPUTE_BOUND_SHARE = Metric(
     _NEEDS,
 )
 
-_METRICS: Final = (
-    SM_ACTIVE_SHARE,
-    TENSOR_ACTIVE_SHARE,
-    DRAM_SHARE,
-    MEMORY_BOUND_SHARE,
-    COMPUTE_BOUND_SHARE,
-)
 
-
-@measures(*_METRICS)
-def counters(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(SM_ACTIVE_SHARE, TENSOR_ACTIVE_SHARE, DRAM_SHARE, MEMORY_BOUND_SHARE, COMPUTE_BOUND_SHARE)
+def counters(view: DeviceView) -> Values:
     """Means and limits from the samples in the used steps; a counter that was not sampled is unknown."""
     if not view.total_ns:
         return {}
     samples = _samples(view)
     if samples.height < _ENOUGH:
-        return dict.fromkeys(_METRICS, Missing("few_samples", samples=samples.height, needed=_ENOUGH))
+        return Missing("few_samples", samples=samples.height, needed=_ENOUGH)
     values = _means(samples) | _limits(samples)
     return {metric: _NOT_SAMPLED if value is None else value for metric, value in values.items()}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -11,7 +10,7 @@ from advisor.analysis.device.kernel_groups import parts
 from advisor.analysis.device.kernels import largest, longest
 from advisor.analysis.device.roofline import gains_ms
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
@@ -168,7 +167,8 @@ LOW_OCCUPANCY_OPS = Metric(
     "low_occupancy_ops", "text", "The ops that launched them.", "the three with the most", needs=_OCCUPANCY_NEEDS
 )
 
-_METRICS: Final = (
+
+@measures(
     FEW_BLOCKS_LOST_SHARE,
     FEW_BLOCKS_SHARE,
     FEW_BLOCKS_FILL,
@@ -179,15 +179,12 @@ _METRICS: Final = (
     LOW_OCCUPANCY_SHARE,
     LOW_OCCUPANCY_OPS,
 )
-
-
-@measures(*_METRICS)
-def grids(view: DeviceView) -> Mapping[Metric, Value]:
+def grids(view: DeviceView) -> Values:
     """How kernels fill the device, as far as their launch dimensions tell."""
     if not view.total_ns:
         return {}
     if view.once(parts).height and not view.once(_launched)["blocks_per_sm"].count():
-        return dict.fromkeys(_METRICS, Missing("sm_count_unknown"))
+        return Missing("sm_count_unknown")
     few, thin = _few_blocks(view), _thin(view)
     fill, share = _fill(few), view.share(spans(few)) or 0.0
     return {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -13,7 +12,7 @@ from advisor.analysis.device.matmuls import candidates
 from advisor.analysis.device.roofline import REPLAYED, gains_ms, memory_ns
 from advisor.analysis.device.steps import DeviceView
 from advisor.inputs.hardware import Gpu
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
@@ -87,11 +86,11 @@ _TF32: Final = (
 
 
 @measures(*_TF32)
-def tf32(view: DeviceView) -> Mapping[Metric, Value]:
+def tf32(view: DeviceView) -> Values:
     """What TF32 would speed up; zero where the device has none that is faster."""
     gpu = view.gpu
     if gpu is None or not view.total_ns:
-        return dict.fromkeys(_TF32, _no_peaks(view))
+        return _no_peaks(view)
     kernels, ratio = _tf32_off(view), gpu.tensor_core_gain("fp32", "tf32") or 1.0
     slow, fast = (_faster(gpu, ratio, _TO_TF32, end, 4) for end in (0, 1))
     gains = gains_ms(view, kernels, slow, fast)
@@ -147,14 +146,14 @@ _SIXTEEN: Final = (
 
 
 @measures(*_SIXTEEN)
-def mixed_precision(view: DeviceView) -> Mapping[Metric, Value]:
+def mixed_precision(view: DeviceView) -> Values:
     """What 16-bit types would speed up."""
     gpu = view.gpu
     if gpu is None or not view.total_ns:
-        return dict.fromkeys(_SIXTEEN, _no_peaks(view))
+        return _no_peaks(view)
     half = next((dtype for dtype in ("bf16", "fp16") if gpu.supports(dtype)), None)
     if half is None:
-        return dict.fromkeys(_SIXTEEN, Missing("no_sixteen_bit_tensor_cores"))
+        return Missing("no_sixteen_bit_tensor_cores")
     kernels = pl.concat([_thirty_two_bit(view), _around(view)], how="diagonal")
     gains = gains_ms(view, kernels, *(_in_sixteen_bits(gpu, half, end) for end in (0, 1)))
     return dict(zip(_SIXTEEN, (*extent(view, _thirty_two_bit(view)), *gains), strict=True))

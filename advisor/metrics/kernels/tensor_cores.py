@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -10,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.kernels import largest, longest
 from advisor.analysis.device.matmuls import candidates, has_tensor_cores
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
 
 _SIXTEEN_BIT_OR_LESS: Final = ["fp16", "bf16", "fp8", "fp4", "int8"]
@@ -83,7 +82,8 @@ SIXTEEN_BIT_SHARE = Metric(
     _NEEDS,
 )
 
-_METRICS: Final = (
+
+@measures(
     TENSOR_CORE_SHARE,
     TENSOR_CORE_ELIGIBLE_SHARE,
     TENSOR_CORE_UNKNOWN_SHARE,
@@ -92,16 +92,13 @@ _METRICS: Final = (
     TENSOR_CORE_UNUSED_OPS,
     SIXTEEN_BIT_SHARE,
 )
-
-
-@measures(*_METRICS)
-def tensor_cores(view: DeviceView) -> Mapping[Metric, Value]:
+def tensor_cores(view: DeviceView) -> Values:
     """Shares by verdict; all unknown where it cannot be told whether the device has Tensor Cores."""
     has = has_tensor_cores(view)
     if has is None:
-        return dict.fromkeys(_METRICS, Missing("tensor_cores_unknown"))
+        return Missing("tensor_cores_unknown")
     if not has:
-        return dict.fromkeys(_METRICS, Missing("no_tensor_cores"))
+        return Missing("no_tensor_cores")
     all_ns = int(view.used_ops.filter(pl.col("kind") == "kernel")["dur_ns"].sum())
     if not all_ns:
         return {}

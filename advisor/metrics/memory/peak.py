@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
 
 from advisor.analysis.device.memory_at_peak import blocks_at_peak
 from advisor.analysis.device.steps import DeviceView
-from advisor.metrics.metric import Metric, Value, measures, tabulates
+from advisor.metrics.metric import Metric, Value, Values, measures, tabulates
 from advisor.model.missing import Missing
 
 _MOST_POINTS: Final = 600  # more than a chart has pixels for
@@ -101,7 +100,8 @@ FRAGMENTATION = Metric(
     needs=_NEEDS,
 )
 
-_METRICS: Final = (
+
+@measures(
     PEAK_MEMORY_BYTES,
     PEAK_MEMORY_SHARE,
     PEAK_MEMORY_AT_MS,
@@ -112,14 +112,11 @@ _METRICS: Final = (
     RESERVED_MEMORY_BYTES,
     FRAGMENTATION,
 )
-
-
-@measures(*_METRICS)
-def memory(view: DeviceView) -> Mapping[Metric, Value]:
+def memory(view: DeviceView) -> Values:
     """Peaks over the whole recording: the memory must suffice for every step, used here or not."""
     totals = view.reserved.filter(pl.col("allocated_bytes").is_not_null())
     if not totals.height:
-        return dict.fromkeys(_METRICS, Missing("no_allocation"))
+        return Missing("no_allocation")
     return {**_at_fullest(view, totals), **_reserved(totals)}
 
 

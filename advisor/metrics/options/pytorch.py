@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.steps import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.vocabulary import DRIVER_CALLS
@@ -64,16 +64,15 @@ SIXTEEN_BIT_REDUCTION_SHARE = Metric(
     "bytes of all-reduces and reduce-scatters of 16-bit types / bytes of all of them whose type is known",
     needs=("device_ops",),
 )
-_OF_OPS: Final = (COMPILED_CALLS_PER_STEP, OPTIMIZER_FORM, ATTENTION_CALLS_PER_STEP, DDP_FORWARDS_PER_STEP)
 
 
-@measures(*_OF_OPS)
-def uses(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(COMPILED_CALLS_PER_STEP, OPTIMIZER_FORM, ATTENTION_CALLS_PER_STEP, DDP_FORWARDS_PER_STEP)
+def uses(view: DeviceView) -> Values:
     """What names of ranges and ops show; unknown where no framework op was recorded."""
     if view.process.get("framework") != "pytorch":
-        return dict.fromkeys(_OF_OPS, Missing("pytorch_only"))
+        return Missing("pytorch_only")
     if not view.total_ns or not view.host.select((pl.col("kind") == "op").any()).item():
-        return dict.fromkeys(_OF_OPS, Missing("no_host_op"))
+        return Missing("no_host_op")
     return {
         COMPILED_CALLS_PER_STEP: _compiled(view),
         OPTIMIZER_FORM: _form(view),

@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.steps import DeviceView
 from advisor.analysis.device.tf_data import iterators
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
@@ -70,11 +70,11 @@ def functions(view: DeviceView) -> Mapping[Metric, Value]:
 
 
 @measures(*_PIPELINE)
-def pipelines(view: DeviceView) -> Mapping[Metric, Value]:
+def pipelines(view: DeviceView) -> Values:
     """What the tree of tf.data's iterators holds."""
     rows = view.once(iterators)
     if not rows.height:
-        return dict.fromkeys(_PIPELINE, Missing("no_tf_data"))
+        return Missing("no_tf_data")
     transformation, at_once = pl.col("transformation"), pl.col("parallelism").fill_null(1) >= _SEVERAL
     able = transformation.str.contains(_PARALLEL)
     tests = (

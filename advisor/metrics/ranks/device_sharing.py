@@ -10,7 +10,7 @@ import polars as pl
 
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.rank import Rank
-from advisor.metrics.metric import Metric, Value, measures_jobs
+from advisor.metrics.metric import Metric, Value, Values, measures_jobs
 from advisor.model.intervals import Ints
 from advisor.model.missing import Missing
 from advisor.text import listing
@@ -68,17 +68,17 @@ _ONE_EACH: Final[Mapping[Metric, Value]] = {
 
 
 @measures_jobs(*_STAGGER)
-def staggered(job: Job) -> Mapping[Metric, Value]:
+def staggered(job: Job) -> Values:
     """How far apart one process starts its devices."""
     process = _feeder(job)
     if process is None:
         return _ONE_EACH
     starts, calls = _firsts(process, "first_ns"), _firsts(process, "called_ns")
     if starts.height < _ENOUGH_STEPS:
-        return dict.fromkeys(_STAGGER, Missing("few_shared_steps", needed=_ENOUGH_STEPS))
+        return Missing("few_shared_steps", needed=_ENOUGH_STEPS)
     starts = starts.join(calls.select("step"), on="step", how="semi")
     if starts.height < _ENOUGH_STEPS:
-        return dict.fromkeys(_STAGGER, Missing("first_launch_not_recorded"))
+        return Missing("first_launch_not_recorded")
     return _stagger(job, process, starts, calls) | _order(process, starts) | {LAUNCH_ALIKE_SHARE: _alike(process)}
 
 
@@ -168,16 +168,15 @@ GUEST_MS = Metric(
     "Kernel time per step of those processes on the GPU that has most of it.",
     "sum over guests of the mean time per step in kernels there; the largest over devices",
 )
-_GUESTS: Final = (GUEST_WORKERS, GUEST_NAMES, GUEST_MS)
 
 _Place: TypeAlias = tuple[object, int | None]
 
 
-@measures_jobs(*_GUESTS)
-def guests(job: Job) -> Mapping[Metric, Value]:
+@measures_jobs(GUEST_WORKERS, GUEST_NAMES, GUEST_MS)
+def guests(job: Job) -> Values:
     """Work of one rank on another rank's device."""
     if len(job.members) == 1:
-        return dict.fromkeys(_GUESTS, Missing("one_rank"))
+        return Missing("one_rank")
     ranks = _guests(job)
     devices = [f"GPU {device}: {listing([f'rank {r.worker}' for r in there])}" for (_, device), there in ranks.items()]
     return {

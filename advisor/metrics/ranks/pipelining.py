@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 import polars as pl
 
 from advisor.analysis.job.job import Job
-from advisor.metrics.metric import Metric, Value, measures_jobs
+from advisor.metrics.metric import Metric, Value, Values, measures_jobs
 from advisor.model.missing import Missing
 from advisor.vocabulary import POINT_TO_POINT
 
@@ -67,13 +66,13 @@ _PIPELINE: Final = (
 
 
 @measures_jobs(*_PIPELINE)
-def bubbles(job: Job) -> Mapping[Metric, Value]:
+def bubbles(job: Job) -> Values:
     """What a pipeline waits, and how much of it by its schedule; nothing where the ranks are no pipeline."""
     calls = job.calls.filter(pl.col("op").is_in(POINT_TO_POINT), pl.col("step").is_in(job.steps))
     if not calls.height:
-        return dict.fromkeys(_PIPELINE, Missing("no_point_to_point"))
+        return Missing("no_point_to_point")
     if job.missing:
-        return dict.fromkeys(_PIPELINE, job.missing)
+        return job.missing
     step_ms, wait_ms = (float(job.pace[column].to_numpy().mean()) / 1e6 for column in ("dur_ns", "paired_ns"))
     calls = calls.filter(pl.col("peer").is_not_null())
     if not calls.height:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -10,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.job.job import Job
 from advisor.metrics.identity import Identity
-from advisor.metrics.metric import Metric, Value, measures_jobs
+from advisor.metrics.metric import Metric, Value, Values, measures_jobs
 from advisor.model.missing import Missing
 from advisor.text import count, listing
 
@@ -56,14 +55,14 @@ _SLOW_KERNELS: Final = (
 
 
 @measures_jobs(*_SLOW_KERNELS)
-def slow_kernels(job: Job) -> Mapping[Metric, Value]:
+def slow_kernels(job: Job) -> Values:
     """The rank whose kernels are slowest, and what that costs the job."""
     if job.missing:
-        return dict.fromkeys(_SLOW_KERNELS, job.missing)
+        return job.missing
     if len(job.steps) < _ENOUGH_STEPS:
-        return dict.fromkeys(_SLOW_KERNELS, Missing("few_steps", needed=_ENOUGH_STEPS))
+        return Missing("few_steps", needed=_ENOUGH_STEPS)
     if not job.once(_compared).height:
-        return dict.fromkeys(_SLOW_KERNELS, Missing("different_kernels"))
+        return Missing("different_kernels")
     return _slowest(job)
 
 
@@ -150,17 +149,16 @@ IDLE_DEVICES = Metric(
     "most over hosts; devices are told apart by their number, so that hosts without a name count as one",
 )
 IDLE_NAMES = Metric("idle_names", "text", "Which those are.", "names of the idle ranks, number of the unused devices")
-_IDLE: Final = (IDLE_RANKS, IDLE_DEVICES, IDLE_NAMES)
 
 
-@measures_jobs(*_IDLE)
-def idle_ranks(job: Job) -> Mapping[Metric, Value]:
+@measures_jobs(IDLE_RANKS, IDLE_DEVICES, IDLE_NAMES)
+def idle_ranks(job: Job) -> Values:
     """Devices that take no part in the work."""
     if len(job.members) == 1:
-        return dict.fromkeys(_IDLE, Missing("one_rank"))
+        return Missing("one_rank")
     idle = _idle(job)
     if idle is None:
-        return dict.fromkeys(_IDLE, Missing("no_kernels_on_ranks"))
+        return Missing("no_kernels_on_ranks")
     unused = _unused(job)
     beside = [count(unused, "device") + " that no process uses"] if unused else []
     return {IDLE_RANKS: len(idle), IDLE_DEVICES: len(idle) + unused, IDLE_NAMES: listing([*idle, *beside])}

@@ -12,7 +12,7 @@ import polars as pl
 
 from advisor.analysis.job.job import Job
 from advisor.metrics.identity import Identity
-from advisor.metrics.metric import Metric, Value, measures_jobs
+from advisor.metrics.metric import Metric, Value, Values, measures_jobs
 from advisor.model.missing import Missing
 from advisor.text import ms
 from advisor.vocabulary import POINT_TO_POINT
@@ -314,12 +314,12 @@ _SKEW: Final = (SKEW_MS, SKEW_SHARE, COMMON_STEPS, *_SPLIT)
 
 
 @measures_jobs(*_SKEW)
-def skew(job: Job) -> Mapping[Metric, Value]:
+def skew(job: Job) -> Values:
     """What unevenness between ranks costs, and whether it is always the same rank."""
     if job.missing:
-        return dict.fromkeys(_SKEW, job.missing)
+        return job.missing
     if _staged(job):
-        return dict.fromkeys(_SKEW, _IN_STAGES)
+        return _IN_STAGES
     return _loss(job) | _whose(job)
 
 

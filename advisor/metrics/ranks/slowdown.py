@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -10,7 +9,7 @@ import polars as pl
 from advisor.analysis.job import segments, stragglers
 from advisor.analysis.job.job import Job
 from advisor.metrics.identity import Identity
-from advisor.metrics.metric import Metric, Value, measures_jobs
+from advisor.metrics.metric import Metric, Value, Values, measures_jobs
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 
@@ -71,13 +70,13 @@ _STRAGGLERS: Final = (
 
 
 @measures_jobs(*_STRAGGLERS)
-def slowdown(job: Job) -> Mapping[Metric, Value]:
+def slowdown(job: Job) -> Values:
     """The job's slow-down by stragglers, and what explains it."""
     if job.missing:
-        return dict.fromkeys(_STRAGGLERS, job.missing)
+        return job.missing
     replayed = _replayed(job)
     if replayed is None:
-        return dict.fromkeys(_STRAGGLERS, Missing("circular_wait"))
+        return Missing("circular_wait")
     off = abs(replayed.error)
     if off > _MOST_ERROR:
         why = Missing("replay_off", share=off)

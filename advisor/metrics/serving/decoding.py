@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -20,7 +19,7 @@ from advisor.analysis.device.host_work import in_words, launch_gaps, minus, tell
 from advisor.analysis.device.kernels import kernels, longest
 from advisor.analysis.device.phases import steps_by_phase, work
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
@@ -69,16 +68,15 @@ DECODE_LAUNCH_PART = Metric(
     "idle time in host-bound gaps of at most 1 ms inside decode steps / all of it; 0 without such gaps",
     needs=_NEEDS,
 )
-_LAUNCHING: Final = (DECODE_IDLE_SHARE, DECODE_LAUNCH_SHARE, DECODE_SINGLE_KERNELS, DECODE_LAUNCH_PART)
 
 
-@measures(*_LAUNCHING)
-def launching(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(DECODE_IDLE_SHARE, DECODE_LAUNCH_SHARE, DECODE_SINGLE_KERNELS, DECODE_LAUNCH_PART)
+def launching(view: DeviceView) -> Values:
     """How the decode steps are launched."""
     if not view.total_ns:
         return {}
     if why := _unknown(view) or unknown_waits(view):
-        return dict.fromkeys(_LAUNCHING, why)
+        return why
     rows, late = view.once(decode_steps), view.once(launch_gaps)
     inside = (late & view.once(decode_time)).total
     return {
@@ -130,16 +128,15 @@ DECODE_GAP_CAUSES = Metric(
     "the three outermost ranges with the most time in them",
     needs=_NEEDS,
 )
-_GAPS: Final = (DECODE_GAP_SHARE, DECODE_GAP_US, DECODE_GAP_MS, DECODE_BUSY_MS, DECODE_GAP_CAUSES)
 
 
-@measures(*_GAPS)
-def gaps(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(DECODE_GAP_SHARE, DECODE_GAP_US, DECODE_GAP_MS, DECODE_BUSY_MS, DECODE_GAP_CAUSES)
+def gaps(view: DeviceView) -> Values:
     """What passes between two decode steps."""
     if not view.total_ns:
         return {}
     if why := _unknown(view) or unknown_waits(view):
-        return dict.fromkeys(_GAPS, why)
+        return why
     idle = view.once(idle_between) & Union.of(view.starts, view.ends)
     opens, closes = view.once(gaps_between)
     return {
@@ -161,16 +158,15 @@ GRAPH_LAUNCH_WAIT_SHARE = Metric(
 GRAPH_LAUNCH_WAIT_MS = Metric(
     "graph_launch_wait_ms", "ms", "The same, per step.", "idle time during cudaGraphLaunch / steps", needs=_NEEDS
 )
-_GRAPHS: Final = (GRAPH_LAUNCH_WAIT_SHARE, GRAPH_LAUNCH_WAIT_MS)
 
 
-@measures(*_GRAPHS)
-def graphs(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(GRAPH_LAUNCH_WAIT_SHARE, GRAPH_LAUNCH_WAIT_MS)
+def graphs(view: DeviceView) -> Values:
     """Launches of graphs that nothing hides; zero where no graph is launched."""
     if not view.total_ns:
         return {}
     if why := unknown_waits(view):
-        return dict.fromkeys(_GRAPHS, why)
+        return why
     wait = minus(graph_launches(view), view.busy) & Union.of(view.starts, view.ends)
     return {GRAPH_LAUNCH_WAIT_SHARE: wait.total / view.total_ns, GRAPH_LAUNCH_WAIT_MS: view.per_step_ms(wait.total)}
 
@@ -198,16 +194,15 @@ SAMPLING_KERNELS = Metric(
     "sampling_kernels", "number", "Those kernels per decode step.", "their number / decode steps", needs=_NEEDS
 )
 SAMPLING_MS = Metric("sampling_ms", "ms", "Their time per step.", "their time / steps", needs=_NEEDS)
-_SAMPLING: Final = (SAMPLING_SHARE, SAMPLING_KERNELS, SAMPLING_MS)
 
 
-@measures(*_SAMPLING)
-def sampling(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(SAMPLING_SHARE, SAMPLING_KERNELS, SAMPLING_MS)
+def sampling(view: DeviceView) -> Values:
     """What the choice of the next tokens costs the device."""
     if not view.total_ns:
         return {}
     if why := _unknown(view):
-        return dict.fromkeys(_SAMPLING, why)
+        return why
     rows = view.once(sampling_kernels)
     time = spans(rows).total
     return {
@@ -233,17 +228,16 @@ PREFILL_STALL_RATIO = Metric(
     "prefill_stall_ms / median decode step",
     needs=_NEEDS,
 )
-_STALLS: Final = (PREFILL_STALL_MS, PREFILL_STALL_RATIO)
 
 
-@measures(*_STALLS)
-def stalls(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(PREFILL_STALL_MS, PREFILL_STALL_RATIO)
+def stalls(view: DeviceView) -> Values:
     """How long requests that decode wait for the prefills of others; zero where none does."""
     if why := _unknown(view):
-        return dict.fromkeys(_STALLS, why)
+        return why
     rows = view.once(steps_by_phase)
     if rows["requests"].null_count():
-        return dict.fromkeys(_STALLS, Missing("no_request_counts"))
+        return Missing("no_request_counts")
     runs = rows.with_columns(decodes=pl.col("phase").is_in(DECODING)).with_columns(run=pl.col("decodes").rle_id())
     by_run = runs.group_by("run").agg(
         pl.first("decodes"), ns=pl.sum("period_ns"), most=pl.sum("requests"), next=pl.first("requests")

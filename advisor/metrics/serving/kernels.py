@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.kernels import kernels, longest
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.names.engines import CACHE_WRITES
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
@@ -31,18 +31,17 @@ CACHE_WRITE_PART = Metric(
     where=lambda view: longest(view.once(cache_writes)),
 )
 CACHE_WRITE_MS = Metric("cache_write_ms", "ms", "Their time per step.", "time of those kernels / steps", needs=_NEEDS)
-_WRITES: Final = (CACHE_WRITE_PART, CACHE_WRITE_MS)
 
 
-@measures(*_WRITES)
-def writes(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(CACHE_WRITE_PART, CACHE_WRITE_MS)
+def writes(view: DeviceView) -> Values:
     """Writes to the cache; zero where none was recorded, unknown where attention is in no kernel of its own."""
     if not view.total_ns or view.device is None:
         return {}
     rows = view.once(cache_writes)
     attention_ns = int(view.once(kernels).filter(pl.col("family") == "attention")["dur_ns"].sum())
     if not attention_ns:
-        return dict.fromkeys(_WRITES, Missing("no_attention_kernel"))
+        return Missing("no_attention_kernel")
     time = spans(rows).total
     return {CACHE_WRITE_PART: time / attention_ns, CACHE_WRITE_MS: view.per_step_ms(time)}
 

@@ -84,9 +84,9 @@ def _longest_waits(view: DeviceView) -> pl.DataFrame:
     return waits.select("start_ns", "dur_ns", step=step, table=pl.lit("host_ops"), name=name, op=pl.col("id"))
 
 
-def _metrics() -> list[Metric]:
-    return [
-        Metric(
+def _shares() -> dict[str, Metric]:
+    return {
+        name: Metric(
             f"{name}_share",
             "share",
             f"Part of the step in which {category.meaning}.",
@@ -96,7 +96,7 @@ def _metrics() -> list[Metric]:
             where=_longest_waits if name == "input" else None,
         )
         for name, category in CATEGORIES.items()
-    ]
+    }
 
 
 def _before(name: str) -> str:
@@ -113,19 +113,20 @@ def _of_tensorflow(name: str) -> str:
     }.get(name, formula) + ("" if name in {"compute", "memcpy", "memset", "other"} else ", by the step's own host work")
 
 
-@measures(
-    *_metrics(),
-    Metric(
-        "input_exposed_ms", "ms", "Time per step that passes waiting for input.", "input_share x step_mean_ms", _SOURCE
-    ),
+SHARES: Final = _shares()
+INPUT_EXPOSED_MS = Metric(
+    "input_exposed_ms", "ms", "Time per step that passes waiting for input.", "input_share x step_mean_ms", _SOURCE
 )
-def breakdown(view: DeviceView) -> Mapping[str, Value]:
+
+
+@measures(*SHARES.values(), INPUT_EXPOSED_MS)
+def breakdown(view: DeviceView) -> Mapping[Metric, Value]:
     """Shares of the used steps by category; they sum to 1."""
     owned = {category: int(time.sum()) for category, time in _sweep(view, view.steps)}
     if not view.total_ns:
         return {}
-    shares: dict[str, Value] = {f"{category}_share": time / view.total_ns for category, time in owned.items()}
-    return shares | {"input_exposed_ms": view.per_step_ms(owned["input"])}
+    shares: dict[Metric, Value] = {SHARES[category]: time / view.total_ns for category, time in owned.items()}
+    return shares | {INPUT_EXPOSED_MS: view.per_step_ms(owned["input"])}
 
 
 @tabulates("step")

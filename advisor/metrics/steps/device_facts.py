@@ -8,21 +8,23 @@ from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.missing import Missing
 
-
-@measures(
-    Metric("device_name", "text", "Name of the device as its driver reports it.", "as recorded", needs=("device_ops",)),
-    Metric(
-        "capability",
-        "number",
-        "CUDA compute capability; on AMD the gfx version.",
-        "major + minor / 10, as recorded",
-        needs=("device_ops", "devices"),
-    ),
+DEVICE_NAME = Metric(
+    "device_name", "text", "Name of the device as its driver reports it.", "as recorded", needs=("device_ops",)
 )
-def device(view: DeviceView) -> Mapping[str, Value]:
+CAPABILITY = Metric(
+    "capability",
+    "number",
+    "CUDA compute capability; on AMD the gfx version.",
+    "major + minor / 10, as recorded",
+    needs=("device_ops", "devices"),
+)
+
+
+@measures(DEVICE_NAME, CAPABILITY)
+def device(view: DeviceView) -> Mapping[Metric, Value]:
     """Name and capability as recorded; a name that is empty is replaced by the model that its figures tell."""
     name = view.facts.get("name") or (view.gpu.model if view.gpu else None)
     return {
-        "device_name": name or Missing("device_nameless"),
-        "capability": view.facts.get("capability") or Missing("no_capability"),
+        DEVICE_NAME: name or Missing("device_nameless"),
+        CAPABILITY: view.facts.get("capability") or Missing("no_capability"),
     }

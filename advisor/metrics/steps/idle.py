@@ -8,13 +8,14 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from advisor import vocabulary
 from advisor.analysis.device.host_work import DOUBTFUL, minus, stalls, start_up, unknown_idle, waits_that_cost
 from advisor.analysis.device.idle import CAUSES, gaps, graph_holes_ns
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
 from advisor.text import percent
-from advisor.vocabulary import HOST_RANGES, IDLE_CAUSES, LAUNCH_GAP_NS
+from advisor.vocabulary import HOST_RANGES, LAUNCH_GAP_NS
 
 _LAUNCH_FLOOR_NS: Final = 1_500  # the gap that remains between two ops however they are launched
 _SOURCE: Final = (
@@ -50,7 +51,7 @@ def _longest(cause: str, only: pl.Expr = _ANY) -> Callable[[DeviceView], pl.Data
                 "dur_ns",
                 "op",
                 table=pl.lit("gaps"),
-                name=pl.lit(f"device idle: {IDLE_CAUSES[cause].meaning}"),
+                name=pl.lit(f"device idle: {vocabulary.IDLE_CAUSES[cause].meaning}"),
                 step=view.steps["step"].gather(window),
             )
             .sort("dur_ns", "start_ns", descending=[True, False])
@@ -66,111 +67,124 @@ def _owned(view: DeviceView, idle: Union, cause: str) -> Union:
     return minus(owned, view.host_spans(*before))
 
 
-@measures(
-    Metric(
-        "device_busy_share",
-        "share",
-        "Part of the step in which anything runs on the device: kernels, copies, memsets, collectives.",
-        "union of the device's ops over all streams inside the steps / step time",
-        needs=("device_ops", "device_ops.start_ns"),
-    ),
-    Metric(
-        "idle_share",
-        "share",
-        "Part of the step in which nothing runs on the device; the idle causes below sum to it.",
-        "1 - device_busy_share",
-        needs=("device_ops", "device_ops.dur_ns"),
-    ),
-    *(
-        Metric(
-            f"{cause.code}_idle_share",
-            "share",
-            f"Part of the step in which the device idles and {cause.meaning}.",
-            f"idle time, all streams merged, in which {cause.rule} / step time",
-            _SOURCE,
-            (*_NEEDS, "device_ops.dur_ns") if cause.code in _AMONG_KERNELS else _NEEDS,
-            waits_that_cost if cause.code == "sync" else _longest(cause.code),
-        )
-        for cause in IDLE_CAUSES.values()
-    ),
-    Metric(
-        "launch_gap_share",
-        "share",
-        "Part of the step in which the device idles in host-bound gaps of up to 1 ms: the price of launching op by op.",
-        "host-bound idle time in gaps of at most 1 ms / step time",
-        _SOURCE,
-        _NEEDS,
-        _longest("host_bound", pl.col("host_bound_ns") <= LAUNCH_GAP_NS),
-    ),
-    Metric(
-        "launch_gaps_per_step",
-        "number",
-        "How often per step the device waits for the host to launch, up to 1 ms each.",
-        "host-bound gaps of at most 1 ms / steps",
-        _SOURCE,
-        _NEEDS,
-    ),
-    Metric(
-        "launch_gap_recoverable_ms",
-        "ms",
-        "Idle time per step that faster launching could remove.",
-        "sum over host-bound gaps of at most 1 ms of max(0, gap - 1.5 us) / steps",
-        "1.5 us is the median gap between queued kernels in public H100 and B200 traces",
-        _NEEDS,
-    ),
-    Metric(
-        "host_busy_share",
-        "share",
-        "Part of the step in which the device idles for over 1 ms on end while the host launches nothing.",
-        "host-bound idle time in gaps of over 1 ms / step time",
-        _SOURCE,
-        _NEEDS,
-        _longest("host_bound", pl.col("host_bound_ns") > LAUNCH_GAP_NS),
-    ),
-    Metric(
-        "sync_idle_ms",
-        "ms",
-        "Idle time per step after synchronisation.",
-        "sync_idle_share x step_mean_ms",
-        _SOURCE,
-        _NEEDS,
-    ),
-    Metric(
-        "startup_share",
-        "share",
-        "Part of a recording without steps that passes in calls of CUDA or HIP before the device's first op: start-up.",
-        "idle time of unknown cause before that op during runtime and synchronising calls / step time; 0 with steps",
-        "CUDA sets itself up, and loads its libraries, in the first calls of a process",
-        ("device_ops",),
-    ),
-    Metric(
-        "graph_hole_share",
-        "share",
-        "Part of the step beside ops of CUDA graphs in which the device seems idle, but nodes were not recorded.",
-        "idle time beside ops of CUDA graphs / step time, if queued ones wait over 5 us each in 5 % of it; else 0",
-        _SOURCE,
-        _NEEDS,
-        _longest("unknown"),
-    ),
-    Metric(
-        "idle_causes",
-        "text",
-        "The causes of the idle time, the largest first.",
-        "the three largest of the idle shares, of at least 1 % of the step each; as one where not told apart; "
-        "of host-bound idle time that apart which lies in gaps of over 1 ms with nothing recorded on the host",
-        _SOURCE,
-        ("device_ops", "device_ops.start_ns"),
-    ),
+DEVICE_BUSY_SHARE = Metric(
+    "device_busy_share",
+    "share",
+    "Part of the step in which anything runs on the device: kernels, copies, memsets, collectives.",
+    "union of the device's ops over all streams inside the steps / step time",
+    needs=("device_ops", "device_ops.start_ns"),
 )
-def idle(view: DeviceView) -> Mapping[str, Value]:
+IDLE_SHARE = Metric(
+    "idle_share",
+    "share",
+    "Part of the step in which nothing runs on the device; the idle causes below sum to it.",
+    "1 - device_busy_share",
+    needs=("device_ops", "device_ops.dur_ns"),
+)
+IDLE_SHARES: Final = {
+    cause.code: Metric(
+        f"{cause.code}_idle_share",
+        "share",
+        f"Part of the step in which the device idles and {cause.meaning}.",
+        f"idle time, all streams merged, in which {cause.rule} / step time",
+        _SOURCE,
+        (*_NEEDS, "device_ops.dur_ns") if cause.code in _AMONG_KERNELS else _NEEDS,
+        waits_that_cost if cause.code == "sync" else _longest(cause.code),
+    )
+    for cause in vocabulary.IDLE_CAUSES.values()
+}
+LAUNCH_GAP_SHARE = Metric(
+    "launch_gap_share",
+    "share",
+    "Part of the step in which the device idles in host-bound gaps of up to 1 ms: the price of launching op by op.",
+    "host-bound idle time in gaps of at most 1 ms / step time",
+    _SOURCE,
+    _NEEDS,
+    _longest("host_bound", pl.col("host_bound_ns") <= LAUNCH_GAP_NS),
+)
+LAUNCH_GAPS_PER_STEP = Metric(
+    "launch_gaps_per_step",
+    "number",
+    "How often per step the device waits for the host to launch, up to 1 ms each.",
+    "host-bound gaps of at most 1 ms / steps",
+    _SOURCE,
+    _NEEDS,
+)
+LAUNCH_GAP_RECOVERABLE_MS = Metric(
+    "launch_gap_recoverable_ms",
+    "ms",
+    "Idle time per step that faster launching could remove.",
+    "sum over host-bound gaps of at most 1 ms of max(0, gap - 1.5 us) / steps",
+    "1.5 us is the median gap between queued kernels in public H100 and B200 traces",
+    _NEEDS,
+)
+HOST_BUSY_SHARE = Metric(
+    "host_busy_share",
+    "share",
+    "Part of the step in which the device idles for over 1 ms on end while the host launches nothing.",
+    "host-bound idle time in gaps of over 1 ms / step time",
+    _SOURCE,
+    _NEEDS,
+    _longest("host_bound", pl.col("host_bound_ns") > LAUNCH_GAP_NS),
+)
+SYNC_IDLE_MS = Metric(
+    "sync_idle_ms",
+    "ms",
+    "Idle time per step after synchronisation.",
+    "sync_idle_share x step_mean_ms",
+    _SOURCE,
+    _NEEDS,
+)
+STARTUP_SHARE = Metric(
+    "startup_share",
+    "share",
+    "Part of a recording without steps that passes in calls of CUDA or HIP before the device's first op: start-up.",
+    "idle time of unknown cause before that op during runtime and synchronising calls / step time; 0 with steps",
+    "CUDA sets itself up, and loads its libraries, in the first calls of a process",
+    ("device_ops",),
+)
+GRAPH_HOLE_SHARE = Metric(
+    "graph_hole_share",
+    "share",
+    "Part of the step beside ops of CUDA graphs in which the device seems idle, but nodes were not recorded.",
+    "idle time beside ops of CUDA graphs / step time, if queued ones wait over 5 us each in 5 % of it; else 0",
+    _SOURCE,
+    _NEEDS,
+    _longest("unknown"),
+)
+IDLE_CAUSES = Metric(
+    "idle_causes",
+    "text",
+    "The causes of the idle time, the largest first.",
+    "the three largest of the idle shares, of at least 1 % of the step each; as one where not told apart; "
+    "of host-bound idle time that apart which lies in gaps of over 1 ms with nothing recorded on the host",
+    _SOURCE,
+    ("device_ops", "device_ops.start_ns"),
+)
+
+
+@measures(
+    DEVICE_BUSY_SHARE,
+    IDLE_SHARE,
+    *IDLE_SHARES.values(),
+    LAUNCH_GAP_SHARE,
+    LAUNCH_GAPS_PER_STEP,
+    LAUNCH_GAP_RECOVERABLE_MS,
+    HOST_BUSY_SHARE,
+    SYNC_IDLE_MS,
+    STARTUP_SHARE,
+    GRAPH_HOLE_SHARE,
+    IDLE_CAUSES,
+)
+def idle(view: DeviceView) -> Mapping[Metric, Value]:
     """Busy and idle shares of the used steps, and the causes of the idle part."""
     if not view.total_ns:
         return {}
     busy = view.share(view.busy) or 0.0
     rows = view.once(gaps)
     shares = {cause: float(rows[f"{cause}_ns"].sum()) / view.total_ns for cause in CAUSES}
-    values: dict[str, Value] = {f"{cause}_idle_share": share for cause, share in shares.items()}
-    values |= {"device_busy_share": busy, "idle_share": 1 - busy}
+    values: dict[Metric, Value] = {IDLE_SHARES[cause]: share for cause, share in shares.items()}
+    values |= {DEVICE_BUSY_SHARE: busy, IDLE_SHARE: 1 - busy}
     values |= _launching(view, rows)
     why = unknown_idle(view)
     startup, longest = view.once(start_up)
@@ -180,30 +194,30 @@ def idle(view: DeviceView) -> Mapping[str, Value]:
     if "host_bound" not in doubtful:
         by_words[_SILENT] = _silent_share(view)
         by_words[_words("host_bound")] -= by_words[_SILENT]
-    values["startup_share"] = startup
-    values["graph_hole_share"] = graph_holes_ns(view) / view.total_ns
-    values["idle_causes"] = _in_words(by_words | {longest: startup, _EITHER: sum(doubtful.values())})
+    values[STARTUP_SHARE] = startup
+    values[GRAPH_HOLE_SHARE] = graph_holes_ns(view) / view.total_ns
+    values[IDLE_CAUSES] = _in_words(by_words | {longest: startup, _EITHER: sum(doubtful.values())})
     if why:
         values |= dict.fromkeys(_DOUBTFUL_METRICS, why)
     return values
 
 
 _DOUBTFUL_METRICS: Final = (
-    *(f"{cause}_idle_share" for cause in DOUBTFUL),
-    "sync_idle_ms",
-    *("launch_gap_share", "launch_gaps_per_step", "launch_gap_recoverable_ms", "host_busy_share"),
+    *(IDLE_SHARES[cause] for cause in DOUBTFUL),
+    SYNC_IDLE_MS,
+    *(LAUNCH_GAP_SHARE, LAUNCH_GAPS_PER_STEP, LAUNCH_GAP_RECOVERABLE_MS, HOST_BUSY_SHARE),
 )
 
 
-def _launching(view: DeviceView, rows: pl.DataFrame) -> dict[str, Value]:
+def _launching(view: DeviceView, rows: pl.DataFrame) -> dict[Metric, Value]:
     host_bound = rows["host_bound_ns"].to_numpy()
     short = host_bound[(host_bound > 0) & (host_bound <= LAUNCH_GAP_NS)]
     return {
-        "launch_gap_share": short.sum() / view.total_ns,
-        "launch_gaps_per_step": len(short) / view.steps.height,
-        "launch_gap_recoverable_ms": view.per_step_ms(float(np.maximum(short - _LAUNCH_FLOOR_NS, 0).sum())),
-        "host_busy_share": host_bound[host_bound > LAUNCH_GAP_NS].sum() / view.total_ns,
-        "sync_idle_ms": view.per_step_ms(float(rows["sync_ns"].sum())),
+        LAUNCH_GAP_SHARE: short.sum() / view.total_ns,
+        LAUNCH_GAPS_PER_STEP: len(short) / view.steps.height,
+        LAUNCH_GAP_RECOVERABLE_MS: view.per_step_ms(float(np.maximum(short - _LAUNCH_FLOOR_NS, 0).sum())),
+        HOST_BUSY_SHARE: host_bound[host_bound > LAUNCH_GAP_NS].sum() / view.total_ns,
+        SYNC_IDLE_MS: view.per_step_ms(float(rows["sync_ns"].sum())),
     }
 
 
@@ -214,7 +228,7 @@ def _silent_share(view: DeviceView) -> float:
 
 
 def _words(cause: str) -> str:
-    return IDLE_CAUSES[cause].meaning
+    return vocabulary.IDLE_CAUSES[cause].meaning
 
 
 def _in_words(shares: Mapping[str, float]) -> str:

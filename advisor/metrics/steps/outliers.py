@@ -59,107 +59,125 @@ def _long_places(view: DeviceView) -> pl.DataFrame:
     return _places(_long(view))
 
 
-@measures(
-    Metric(
-        "outliers_share",
-        "share",
-        "What the steps left out as uneven add to the mean step at most.",
-        "sum over them of max(0, step - (median - max(3 x 1.4826 x MAD, 3 %))) / complete steps / step_mean_ms",
-        _SOURCE,
-        where=lambda view: _places(view.outliers),
-    ),
-    Metric("outlier_steps", "count", "Steps left out for their length, without compilation in them.", "count", _SOURCE),
-    Metric(
-        "outlier_excess_ms",
-        "ms",
-        "What those steps add to the mean step.",
-        "sum over them of max(0, step - median of the used steps) / complete steps",
-        _SOURCE,
-        where=_long_places,
-    ),
-    Metric(
-        "outlier_own_ms",
-        "ms",
-        "The same apart from what slows down every other step too.",
-        "outlier_excess_ms, less outlier_input_ms where the used steps wait for input in 5 % of their time, less "
-        "outlier_python_ms where Python keeps the device idle (without a device: works) in 5 % of it",
-        _SOURCE,
-        where=_long_places,
-    ),
-    Metric(
-        "outlier_most_ms",
-        "ms",
-        "The same at most: had they been as short as the used steps get.",
-        "outlier_own_ms with that median less 3 x 1.4826 x MAD (at least 3 %) in its place",
-        _SOURCE,
-    ),
-    Metric(
-        "outlier_ratio",
-        "ratio",
-        "How many times the typical step the longest of them takes.",
-        "longest step left out for its length / median of the used steps; 1 where there is none",
-        _SOURCE,
-    ),
-    Metric(
-        "outlier_causes",
-        "text",
-        "What made those steps long, the most time first.",
-        "time by cause (as in the breakdown, saving a checkpoint told by name or copies to the host) beyond the used "
-        "steps' mean; the host's other work by the ranges that ran",
-        _SOURCE,
-    ),
-    Metric(
-        "outlier_cause",
-        "text",
-        "The first of those causes in one word; empty where there are no such steps.",
-        f"one of {', '.join(_CAUSES)} with the most time; other host work is host, or unknown if not recorded; of "
-        "that and Python, without a device: machine, if no long step runs more ops than a used one",
-        _SOURCE,
-    ),
-    Metric(
-        "outlier_input_ms",
-        "ms",
-        "What waiting for input adds to the mean step in those steps, and in a first one left out.",
-        "sum over them of input time beyond the used steps' mean, at most their excess / complete steps",
-        _SOURCE,
-    ),
-    Metric(
-        "outlier_python_ms",
-        "ms",
-        "What Python between framework ops adds to the mean step in those steps, and in a first one left out.",
-        "sum over them of Python's time (50 us to 1 ms on end) beyond the used steps' mean, at most their excess / "
-        "complete steps",
-        _SOURCE,
-    ),
-    Metric(
-        "compiling_steps",
-        "count",
-        "Steps in which code was compiled although a step without compilation had come before.",
-        "steps with a compilation range after the first complete step without one; where there is none and the "
-        "complete steps are more than three, those after the first",
-    ),
-    Metric(
-        "uncompiled_steps",
-        "count",
-        "Complete steps in which nothing was compiled.",
-        "complete steps without a compilation range",
-    ),
-    Metric(
-        "compiling_excess_ms",
-        "ms",
-        "What those steps add to the mean step.",
-        "sum over them of max(0, step - median of the steps without compilation) / complete steps; without such, "
-        "compilation with the device idle in their place",
-        where=lambda view: _places(_late(view)),
-    ),
-    Metric(
-        "compiling_most_ms",
-        "ms",
-        "The same at most: had each taken as long as the longest of them, and the others were as short as they get.",
-        "number of them x max(0, the longest - (that median less 3 x 1.4826 x MAD, at least 3 %)) / complete steps",
-    ),
+OUTLIERS_SHARE = Metric(
+    "outliers_share",
+    "share",
+    "What the steps left out as uneven add to the mean step at most.",
+    "sum over them of max(0, step - (median - max(3 x 1.4826 x MAD, 3 %))) / complete steps / step_mean_ms",
+    _SOURCE,
+    where=lambda view: _places(view.outliers),
 )
-def outliers(view: DeviceView) -> Mapping[str, Value]:
+OUTLIER_STEPS = Metric(
+    "outlier_steps", "count", "Steps left out for their length, without compilation in them.", "count", _SOURCE
+)
+OUTLIER_EXCESS_MS = Metric(
+    "outlier_excess_ms",
+    "ms",
+    "What those steps add to the mean step.",
+    "sum over them of max(0, step - median of the used steps) / complete steps",
+    _SOURCE,
+    where=_long_places,
+)
+OUTLIER_OWN_MS = Metric(
+    "outlier_own_ms",
+    "ms",
+    "The same apart from what slows down every other step too.",
+    "outlier_excess_ms, less outlier_input_ms where the used steps wait for input in 5 % of their time, less "
+    "outlier_python_ms where Python keeps the device idle (without a device: works) in 5 % of it",
+    _SOURCE,
+    where=_long_places,
+)
+OUTLIER_MOST_MS = Metric(
+    "outlier_most_ms",
+    "ms",
+    "The same at most: had they been as short as the used steps get.",
+    "outlier_own_ms with that median less 3 x 1.4826 x MAD (at least 3 %) in its place",
+    _SOURCE,
+)
+OUTLIER_RATIO = Metric(
+    "outlier_ratio",
+    "ratio",
+    "How many times the typical step the longest of them takes.",
+    "longest step left out for its length / median of the used steps; 1 where there is none",
+    _SOURCE,
+)
+OUTLIER_CAUSES = Metric(
+    "outlier_causes",
+    "text",
+    "What made those steps long, the most time first.",
+    "time by cause (as in the breakdown, saving a checkpoint told by name or copies to the host) beyond the used "
+    "steps' mean; the host's other work by the ranges that ran",
+    _SOURCE,
+)
+OUTLIER_CAUSE = Metric(
+    "outlier_cause",
+    "text",
+    "The first of those causes in one word; empty where there are no such steps.",
+    f"one of {', '.join(_CAUSES)} with the most time; other host work is host, or unknown if not recorded; of "
+    "that and Python, without a device: machine, if no long step runs more ops than a used one",
+    _SOURCE,
+)
+OUTLIER_INPUT_MS = Metric(
+    "outlier_input_ms",
+    "ms",
+    "What waiting for input adds to the mean step in those steps, and in a first one left out.",
+    "sum over them of input time beyond the used steps' mean, at most their excess / complete steps",
+    _SOURCE,
+)
+OUTLIER_PYTHON_MS = Metric(
+    "outlier_python_ms",
+    "ms",
+    "What Python between framework ops adds to the mean step in those steps, and in a first one left out.",
+    "sum over them of Python's time (50 us to 1 ms on end) beyond the used steps' mean, at most their excess / "
+    "complete steps",
+    _SOURCE,
+)
+COMPILING_STEPS = Metric(
+    "compiling_steps",
+    "count",
+    "Steps in which code was compiled although a step without compilation had come before.",
+    "steps with a compilation range after the first complete step without one; where there is none and the "
+    "complete steps are more than three, those after the first",
+)
+UNCOMPILED_STEPS = Metric(
+    "uncompiled_steps",
+    "count",
+    "Complete steps in which nothing was compiled.",
+    "complete steps without a compilation range",
+)
+COMPILING_EXCESS_MS = Metric(
+    "compiling_excess_ms",
+    "ms",
+    "What those steps add to the mean step.",
+    "sum over them of max(0, step - median of the steps without compilation) / complete steps; without such, "
+    "compilation with the device idle in their place",
+    where=lambda view: _places(_late(view)),
+)
+COMPILING_MOST_MS = Metric(
+    "compiling_most_ms",
+    "ms",
+    "The same at most: had each taken as long as the longest of them, and the others were as short as they get.",
+    "number of them x max(0, the longest - (that median less 3 x 1.4826 x MAD, at least 3 %)) / complete steps",
+)
+
+
+@measures(
+    OUTLIERS_SHARE,
+    OUTLIER_STEPS,
+    OUTLIER_EXCESS_MS,
+    OUTLIER_OWN_MS,
+    OUTLIER_MOST_MS,
+    OUTLIER_RATIO,
+    OUTLIER_CAUSES,
+    OUTLIER_CAUSE,
+    OUTLIER_INPUT_MS,
+    OUTLIER_PYTHON_MS,
+    COMPILING_STEPS,
+    UNCOMPILED_STEPS,
+    COMPILING_EXCESS_MS,
+    COMPILING_MOST_MS,
+)
+def outliers(view: DeviceView) -> Mapping[Metric, Value]:
     """What uneven steps cost; zero where every complete step is used and none compiles."""
     if not view.steps.height:
         return {}
@@ -175,16 +193,16 @@ def outliers(view: DeviceView) -> Mapping[str, Value]:
     by_input, by_python = (float(np.minimum(beyond_all[cause], excess_all).sum()) for cause in ("input", "python"))
     most, mean = _excess(view.outliers, short).sum(), view.total_ns / view.steps.height
     return {
-        "outliers_share": float(most) / steps / mean if mean else None,
-        "outlier_steps": long.height,
-        "outlier_excess_ms": float(excess.sum()) / steps / 1e6,
-        "outlier_own_ms": (float(excess.sum()) - elsewhere) / steps / 1e6,
-        "outlier_most_ms": (float(_excess(long, short).sum()) - elsewhere) / steps / 1e6,
-        "outlier_ratio": float(long["dur_ns"].to_numpy().max()) / typical if long.height and typical else 1.0,
-        "outlier_causes": _in_words(view, beyond),
-        "outlier_cause": _first_cause(view, beyond) if long.height else "",
-        "outlier_input_ms": by_input / steps / 1e6,
-        "outlier_python_ms": by_python / steps / 1e6,
+        OUTLIERS_SHARE: float(most) / steps / mean if mean else None,
+        OUTLIER_STEPS: long.height,
+        OUTLIER_EXCESS_MS: float(excess.sum()) / steps / 1e6,
+        OUTLIER_OWN_MS: (float(excess.sum()) - elsewhere) / steps / 1e6,
+        OUTLIER_MOST_MS: (float(_excess(long, short).sum()) - elsewhere) / steps / 1e6,
+        OUTLIER_RATIO: float(long["dur_ns"].to_numpy().max()) / typical if long.height and typical else 1.0,
+        OUTLIER_CAUSES: _in_words(view, beyond),
+        OUTLIER_CAUSE: _first_cause(view, beyond) if long.height else "",
+        OUTLIER_INPUT_MS: by_input / steps / 1e6,
+        OUTLIER_PYTHON_MS: by_python / steps / 1e6,
         **_compiling(view, steps),
     }
 
@@ -209,7 +227,7 @@ def _late(view: DeviceView) -> pl.DataFrame:
     return view.complete.filter(pl.Series(compiled & (np.cumsum(~compiled) > 0), dtype=pl.Boolean))
 
 
-def _compiling(view: DeviceView, count: int) -> dict[str, Value]:
+def _compiling(view: DeviceView, count: int) -> dict[Metric, Value]:
     steps, late = view.complete, _late(view)
     compiled = _compiled(view, steps).to_numpy()
     if compiled.all() and steps.height > _START_UP:
@@ -219,10 +237,10 @@ def _compiling(view: DeviceView, count: int) -> dict[str, Value]:
         excess = float(_excess(late, typical).sum())
         most = late.height * float(_excess(late, short).max(initial=0.0))
     return {
-        "compiling_steps": late.height,
-        "uncompiled_steps": int((~compiled).sum()),
-        "compiling_excess_ms": excess / count / 1e6,
-        "compiling_most_ms": most / count / 1e6,
+        COMPILING_STEPS: late.height,
+        UNCOMPILED_STEPS: int((~compiled).sum()),
+        COMPILING_EXCESS_MS: excess / count / 1e6,
+        COMPILING_MOST_MS: most / count / 1e6,
     }
 
 

@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.host_work import inside, minus
 from advisor.analysis.device.steps import DeviceView, first_uses, spans
 from advisor.inputs.periods import LAUNCHING
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
@@ -22,10 +22,6 @@ _MOST_CALLS: Final = 3
 _MOST_IDLE_CAUSES: Final = 4
 _SET_UP_NS: Final = 10_000_000  # no call of a process that is set up takes so long before any work
 _CALLS: Final = [*DRIVER_CALLS, "compile"]
-_NAMES: Final = (
-    *("startup_ms", "startup_copy_ms", "startup_copy_bytes", "startup_pageable_bytes", "startup_work"),
-    *("startup_idle_ms", "first_use_ms", "startup_idle_work"),
-)
 _AMID: Final = Missing("started_amid_work")
 _NEEDS: Final = ("device_ops",)
 
@@ -48,65 +44,75 @@ def _longest(view: DeviceView) -> pl.DataFrame:
     return copies.select("start_ns", "dur_ns", "op", table=pl.lit("device_ops"), name=pl.col("name").cast(pl.String))
 
 
-@measures(
-    Metric(
-        "startup_ms",
-        "ms",
-        "Time before the first step, or the first kernel after any warm-up where no steps are marked; not per step.",
-        "start of the first step's first op on the device - first event recorded of the worker",
-        needs=_NEEDS,
-    ),
-    Metric(
-        "startup_copy_ms",
-        "ms",
-        "Time in that during which a copy runs on the device.",
-        "union of the copies that begin before the first step",
-        needs=_NEEDS,
-        where=_longest,
-    ),
-    Metric("startup_copy_bytes", "bytes", "What they copy.", "sum of their bytes", needs=_NEEDS),
-    Metric(
-        "startup_pageable_bytes",
-        "bytes",
-        "What of it comes from pageable memory.",
-        "sum of the bytes of copies from pageable memory",
-        needs=_NEEDS,
-    ),
-    Metric(
-        "startup_work",
-        "text",
-        "The ranges of people's own, CUDA calls and compilation that take longest before the first step.",
-        "the three with the most time, by name; of ranges the outermost, as far as they lie before it",
-        needs=_NEEDS,
-    ),
-    Metric(
-        "startup_idle_ms",
-        "ms",
-        "Time in that during which the device, having begun to work, idles.",
-        "idle time between the device's first op and the first step's",
-        needs=_NEEDS,
-    ),
-    Metric(
-        "first_use_ms",
-        "ms",
-        "Time after it that the device idles for because kernels are used for the first time.",
-        "gaps during 1 ms or more of which calls are open that load code or launch a kernel for the first time",
-        "no launch takes 1 ms but that which loads the kernel's code (lazy loading, CUDA C++ Programming Guide)",
-        _NEEDS,
-    ),
-    Metric(
-        "startup_idle_work",
-        "text",
-        "What the host did in all that idle time.",
-        "the four CUDA calls and compilations with the most time in it, by name, and the time in which none is open",
-        needs=_NEEDS,
-    ),
+STARTUP_MS = Metric(
+    "startup_ms",
+    "ms",
+    "Time before the first step, or the first kernel after any warm-up where no steps are marked; not per step.",
+    "start of the first step's first op on the device - first event recorded of the worker",
+    needs=_NEEDS,
 )
-def startup(view: DeviceView) -> Mapping[str, Value]:
+STARTUP_COPY_MS = Metric(
+    "startup_copy_ms",
+    "ms",
+    "Time in that during which a copy runs on the device.",
+    "union of the copies that begin before the first step",
+    needs=_NEEDS,
+    where=_longest,
+)
+STARTUP_COPY_BYTES = Metric("startup_copy_bytes", "bytes", "What they copy.", "sum of their bytes", needs=_NEEDS)
+STARTUP_PAGEABLE_BYTES = Metric(
+    "startup_pageable_bytes",
+    "bytes",
+    "What of it comes from pageable memory.",
+    "sum of the bytes of copies from pageable memory",
+    needs=_NEEDS,
+)
+STARTUP_WORK = Metric(
+    "startup_work",
+    "text",
+    "The ranges of people's own, CUDA calls and compilation that take longest before the first step.",
+    "the three with the most time, by name; of ranges the outermost, as far as they lie before it",
+    needs=_NEEDS,
+)
+STARTUP_IDLE_MS = Metric(
+    "startup_idle_ms",
+    "ms",
+    "Time in that during which the device, having begun to work, idles.",
+    "idle time between the device's first op and the first step's",
+    needs=_NEEDS,
+)
+FIRST_USE_MS = Metric(
+    "first_use_ms",
+    "ms",
+    "Time after it that the device idles for because kernels are used for the first time.",
+    "gaps during 1 ms or more of which calls are open that load code or launch a kernel for the first time",
+    "no launch takes 1 ms but that which loads the kernel's code (lazy loading, CUDA C++ Programming Guide)",
+    _NEEDS,
+)
+STARTUP_IDLE_WORK = Metric(
+    "startup_idle_work",
+    "text",
+    "What the host did in all that idle time.",
+    "the four CUDA calls and compilations with the most time in it, by name, and the time in which none is open",
+    needs=_NEEDS,
+)
+
+
+@measures(
+    STARTUP_MS,
+    STARTUP_COPY_MS,
+    STARTUP_COPY_BYTES,
+    STARTUP_PAGEABLE_BYTES,
+    STARTUP_WORK,
+    STARTUP_IDLE_MS,
+    FIRST_USE_MS,
+    STARTUP_IDLE_WORK,
+)
+def startup(view: DeviceView) -> Values:
     """Start-up as a whole; unknown where the recorder did not see it."""
     begin_ns = _begin_ns(view)
     if begin_ns is None:
-        return dict.fromkeys(_NAMES, _AMID)
+        return _AMID
     copies = _copies(view)
     first_ns = min(int(table["start_ns"].to_numpy().min()) for table in (view.host, view.ops) if table.height)
     before = view.host.filter(pl.col("start_ns") < begin_ns)
@@ -121,14 +127,14 @@ def startup(view: DeviceView) -> Mapping[str, Value]:
     )
     idle, uses = _idle(view, begin_ns), _first_uses(view, begin_ns)
     return {
-        "startup_ms": (begin_ns - first_ns) / 1e6,
-        "startup_copy_ms": spans(copies).total / 1e6,
-        "startup_copy_bytes": int(copies["bytes"].sum()),
-        "startup_pageable_bytes": int(copies.filter(pl.col("source_memory") == "pageable")["bytes"].sum()),
-        "startup_work": ", ".join(f"{name} ({ms(ns / 1e6)})" for name, ns in top.rows()),
-        "startup_idle_ms": idle.total / 1e6,
-        "first_use_ms": uses.total / 1e6,
-        "startup_idle_work": _ran(view, idle | uses),
+        STARTUP_MS: (begin_ns - first_ns) / 1e6,
+        STARTUP_COPY_MS: spans(copies).total / 1e6,
+        STARTUP_COPY_BYTES: int(copies["bytes"].sum()),
+        STARTUP_PAGEABLE_BYTES: int(copies.filter(pl.col("source_memory") == "pageable")["bytes"].sum()),
+        STARTUP_WORK: ", ".join(f"{name} ({ms(ns / 1e6)})" for name, ns in top.rows()),
+        STARTUP_IDLE_MS: idle.total / 1e6,
+        FIRST_USE_MS: uses.total / 1e6,
+        STARTUP_IDLE_WORK: _ran(view, idle | uses),
     }
 
 

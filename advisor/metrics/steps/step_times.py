@@ -11,57 +11,59 @@ from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.missing import Missing
 
-
-@measures(
-    Metric("steps", "count", "Steps used.", "number of steps left after `--steps`"),
-    Metric("step_ms", "ms", "Typical step time.", "median over the used steps of (next step's start - its own start)"),
-    Metric(
-        "step_mean_ms", "ms", "Mean step time; what shares and savings are relative to.", "sum of the periods / steps"
-    ),
-    Metric(
-        "mark_ms",
-        "ms",
-        "How long the range is that marks a step: less than the step where the loop does more than the range holds.",
-        "mean over the used steps of the range's length on the host",
-    ),
-    Metric(
-        "complete_step_mean_ms",
-        "ms",
-        "Mean step time with the steps left out as uneven: what the saving of such steps is relative to.",
-        "sum of the complete steps / their number",
-    ),
-    Metric("step_cv", "ratio", "Unevenness of the steps.", "sample standard deviation / mean of the step times"),
-    Metric(
-        "host_active_ms",
-        "ms",
-        "Host work per step: the step cannot get shorter than this while the host does the same work.",
-        "mean over steps of (the host's own period - time it was blocked in calls that wait for the device)",
-        needs=("host_ops",),
-    ),
-    Metric(
-        "device_slack_ms",
-        "ms",
-        "By how much device work could shrink per step before the host alone sets the pace.",
-        "max(0, step_mean_ms - host_active_ms)",
-        needs=("host_ops", "device_ops"),
-    ),
+STEPS = Metric("steps", "count", "Steps used.", "number of steps left after `--steps`")
+STEP_MS = Metric(
+    "step_ms", "ms", "Typical step time.", "median over the used steps of (next step's start - its own start)"
 )
-def step_times(view: DeviceView) -> Mapping[str, Value]:
+STEP_MEAN_MS = Metric(
+    "step_mean_ms", "ms", "Mean step time; what shares and savings are relative to.", "sum of the periods / steps"
+)
+MARK_MS = Metric(
+    "mark_ms",
+    "ms",
+    "How long the range is that marks a step: less than the step where the loop does more than the range holds.",
+    "mean over the used steps of the range's length on the host",
+)
+COMPLETE_STEP_MEAN_MS = Metric(
+    "complete_step_mean_ms",
+    "ms",
+    "Mean step time with the steps left out as uneven: what the saving of such steps is relative to.",
+    "sum of the complete steps / their number",
+)
+STEP_CV = Metric("step_cv", "ratio", "Unevenness of the steps.", "sample standard deviation / mean of the step times")
+HOST_ACTIVE_MS = Metric(
+    "host_active_ms",
+    "ms",
+    "Host work per step: the step cannot get shorter than this while the host does the same work.",
+    "mean over steps of (the host's own period - time it was blocked in calls that wait for the device)",
+    needs=("host_ops",),
+)
+DEVICE_SLACK_MS = Metric(
+    "device_slack_ms",
+    "ms",
+    "By how much device work could shrink per step before the host alone sets the pace.",
+    "max(0, step_mean_ms - host_active_ms)",
+    needs=("host_ops", "device_ops"),
+)
+
+
+@measures(STEPS, STEP_MS, STEP_MEAN_MS, MARK_MS, COMPLETE_STEP_MEAN_MS, STEP_CV, HOST_ACTIVE_MS, DEVICE_SLACK_MS)
+def step_times(view: DeviceView) -> Mapping[Metric, Value]:
     """Step times and the host's part in them."""
     times = view.steps["dur_ns"].to_numpy() / 1e6
     if not len(times):
-        return {"steps": 0}
+        return {STEPS: 0}
     mean = float(times.mean())
     host_active = _host_active_ms(view)
     return {
-        "steps": view.steps.height,
-        "step_ms": float(np.median(times)),
-        "step_mean_ms": mean,
-        "mark_ms": _mark_ms(view),
-        "complete_step_mean_ms": float(view.complete["dur_ns"].to_numpy().mean() / 1e6),
-        "step_cv": float(times.std(ddof=1)) / mean if len(times) > 1 and mean else None,
-        "host_active_ms": host_active,
-        "device_slack_ms": None if host_active is None else max(0.0, mean - host_active),
+        STEPS: view.steps.height,
+        STEP_MS: float(np.median(times)),
+        STEP_MEAN_MS: mean,
+        MARK_MS: _mark_ms(view),
+        COMPLETE_STEP_MEAN_MS: float(view.complete["dur_ns"].to_numpy().mean() / 1e6),
+        STEP_CV: float(times.std(ddof=1)) / mean if len(times) > 1 and mean else None,
+        HOST_ACTIVE_MS: host_active,
+        DEVICE_SLACK_MS: None if host_active is None else max(0.0, mean - host_active),
     }
 
 

@@ -23,65 +23,66 @@ _NEEDS: Final = ("device_ops",)
 _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
 
 
-@measures(
-    Metric(
-        "replay_error",
-        "ratio",
-        "How far the replay of the unchanged steps is from the recorded step time; savings rest on it.",
-        "replayed step time / recorded step time - 1",
-        _SOURCE,
-        (*_NEEDS, "device_ops.launch"),
-    ),
-    Metric(
-        "input_gain_ms",
-        "ms",
-        "Step time given back if batches were always there in time.",
-        "replay without the host's time in the data loader" + _ELSE + "input_exposed_ms",
-        _SOURCE,
-    ),
-    Metric(
-        "launch_gain_ms",
-        "ms",
-        "Step time given back if launching cost a tenth, as with a captured or compiled step.",
-        "replay with launches, and host work of at most 1 ms between them, a tenth as long"
-        + _ELSE
-        + "host-bound gaps of at most 1 ms less 1.5 us each",
-        _SOURCE,
-        (*_NEEDS, "device_ops.launch"),
-    ),
-    Metric(
-        "sync_gain_ms",
-        "ms",
-        "Step time given back if no call waited for the device.",
-        "replay without waits" + _ELSE + "sync_idle_ms",
-        _SOURCE,
-        (*_NEEDS, "device_ops.launch"),
-    ),
+REPLAY_ERROR = Metric(
+    "replay_error",
+    "ratio",
+    "How far the replay of the unchanged steps is from the recorded step time; savings rest on it.",
+    "replayed step time / recorded step time - 1",
+    _SOURCE,
+    (*_NEEDS, "device_ops.launch"),
 )
-def what_if(view: DeviceView) -> Mapping[str, Value]:
+INPUT_GAIN_MS = Metric(
+    "input_gain_ms",
+    "ms",
+    "Step time given back if batches were always there in time.",
+    "replay without the host's time in the data loader" + _ELSE + "input_exposed_ms",
+    _SOURCE,
+)
+LAUNCH_GAIN_MS = Metric(
+    "launch_gain_ms",
+    "ms",
+    "Step time given back if launching cost a tenth, as with a captured or compiled step.",
+    "replay with launches, and host work of at most 1 ms between them, a tenth as long"
+    + _ELSE
+    + "host-bound gaps of at most 1 ms less 1.5 us each",
+    _SOURCE,
+    (*_NEEDS, "device_ops.launch"),
+)
+SYNC_GAIN_MS = Metric(
+    "sync_gain_ms",
+    "ms",
+    "Step time given back if no call waited for the device.",
+    "replay without waits" + _ELSE + "sync_idle_ms",
+    _SOURCE,
+    (*_NEEDS, "device_ops.launch"),
+)
+
+
+@measures(REPLAY_ERROR, INPUT_GAIN_MS, LAUNCH_GAIN_MS, SYNC_GAIN_MS)
+def what_if(view: DeviceView) -> Mapping[Metric, Value]:
     """Gains per step of single changes, each from the unchanged recording."""
     if not view.total_ns:
         return {}
     simulation, trusted = view.once(replay), view.once(trusted_replay)
-    values: dict[str, Value] = {"replay_error": None if simulation is None else simulation.error}
+    values: dict[Metric, Value] = {REPLAY_ERROR: None if simulation is None else simulation.error}
     if trusted is None:
         return values | _without_replay(view)
     return values | {
-        "input_gain_ms": trusted.saved_ms(trusted.without_host(view.host_spans("input"))),
-        "launch_gain_ms": trusted.saved_ms(trusted.with_launches(_GRAPH_FACTOR, LAUNCH_GAP_NS)),
-        "sync_gain_ms": trusted.saved_ms(trusted.without_waits()),
+        INPUT_GAIN_MS: trusted.saved_ms(trusted.without_host(view.host_spans("input"))),
+        LAUNCH_GAIN_MS: trusted.saved_ms(trusted.with_launches(_GRAPH_FACTOR, LAUNCH_GAP_NS)),
+        SYNC_GAIN_MS: trusted.saved_ms(trusted.without_waits()),
     }
 
 
-def _without_replay(view: DeviceView) -> dict[str, Value]:
+def _without_replay(view: DeviceView) -> dict[Metric, Value]:
     """Bounds from the gaps alone, where no replay can be trusted."""
     if view.device is None:
         waiting = view.host_spans("input").within(view.starts, view.ends)
-        return {"input_gain_ms": view.per_step_ms(int(waiting.sum()))}
+        return {INPUT_GAIN_MS: view.per_step_ms(int(waiting.sum()))}
     rows = view.once(gaps)
     short = rows.filter(pl.col("host_bound_ns").is_between(1, LAUNCH_GAP_NS))["host_bound_ns"]
     return {
-        "input_gain_ms": view.per_step_ms(int(rows["input_ns"].sum())),
-        "launch_gain_ms": view.per_step_ms(int((short - _LAUNCH_FLOOR_NS).clip(0).sum())),
-        "sync_gain_ms": view.per_step_ms(int(rows["sync_ns"].sum())),
+        INPUT_GAIN_MS: view.per_step_ms(int(rows["input_ns"].sum())),
+        LAUNCH_GAIN_MS: view.per_step_ms(int((short - _LAUNCH_FLOOR_NS).clip(0).sum())),
+        SYNC_GAIN_MS: view.per_step_ms(int(rows["sync_ns"].sum())),
     }

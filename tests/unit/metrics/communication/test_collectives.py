@@ -19,7 +19,10 @@ from advisor.metrics.communication.collectives import (
 )
 from advisor.model.missing import Missing
 from advisor.model.profile import Profile
-from tests.tables import Row, kernel, on_device, on_host, profile, step, view, worker_row
+from tests.tables import Row, by_metric, kernel, on_device, on_host, profile, step, view, worker_row
+
+sizes = by_metric(sizes)
+contention = by_metric(contention)
 
 STEP = [step(1, 0, 1000)]
 GLOO = on_host("collective", 100, 400, name="gloo:all_reduce", thread=9)

@@ -12,7 +12,9 @@ from advisor.metrics.copies.small_copies import (
 )
 from advisor.metrics.metric import Metric, Value
 from advisor.model.missing import Missing
-from tests.tables import Row, kernel, on_device, profile, step, view
+from tests.tables import Row, by_metric, kernel, on_device, profile, step, view
+
+small_copies = by_metric(small_copies)
 
 
 def small(start: float, *, launched: float | None = None, **columns: object) -> Row:

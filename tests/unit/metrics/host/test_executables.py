@@ -7,7 +7,9 @@ import pytest
 from advisor.metrics.host import executables as programs
 from advisor.metrics.host.executables import executables
 from advisor.model.missing import Missing
-from tests.tables import kernel, profile, step, view
+from tests.tables import by_metric, kernel, profile, step, view
+
+executables = by_metric(executables)
 
 
 def trace(modules: list[str], framework: str = "jax", steps: int = 1):

@@ -12,7 +12,13 @@ from advisor.metrics.memory import peak
 from advisor.metrics.steps.breakdown import breakdown
 from advisor.model.missing import Missing
 from advisor.model.profile import table
-from tests.tables import V100, kernel, on_device, on_host, profile, step, view
+from tests.tables import V100, by_metric, by_name, kernel, on_device, on_host, profile, step, view
+
+eager = by_metric(eager)
+settings = by_metric(settings)
+contention = by_metric(contention)
+
+breakdown = by_name(breakdown)
 
 
 def of_tensorflow(worker: DeviceView) -> DeviceView:

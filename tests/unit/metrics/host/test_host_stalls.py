@@ -5,7 +5,10 @@ import pytest
 from advisor.metrics.host import host_stalls
 from advisor.metrics.host.host_stalls import host_ops, logging, stalling
 from advisor.model.missing import Missing
-from tests.tables import Row, kernel, measured, on_device, on_host, profile, step, view
+from tests.tables import Row, by_metric, kernel, measured, on_device, on_host, profile, step, view
+
+host_ops = by_metric(host_ops)
+stalling = by_metric(stalling)
 
 # us        0 1  5      25                101 105    125
 # host      ||                             |      110        calls of 1 us, 4 us before their kernels start

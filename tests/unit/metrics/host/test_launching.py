@@ -5,7 +5,10 @@ import pytest
 from advisor.metrics.host import launching
 from advisor.metrics.host.launching import capturing, host_work, optimizer_bound, python_bound
 from advisor.model.missing import Missing
-from tests.tables import kernel, on_host, profile, step, view
+from tests.tables import by_metric, kernel, on_host, profile, step, view
+
+python_bound = by_metric(python_bound)
+optimizer_bound = by_metric(optimizer_bound)
 
 # us        0 1  5      25             101 105    125
 # host        |                         |      110        calls of 1 us, 4 us before their kernels start

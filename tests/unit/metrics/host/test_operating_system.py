@@ -7,7 +7,9 @@ from advisor.metrics.host.operating_system import blocked_loaders, starving
 from advisor.metrics.metric import METRICS, Metric, Value
 from advisor.model.missing import Missing
 from advisor.model.profile import Profile
-from tests.tables import Row, kernel, on_host, profile, span, step, view
+from tests.tables import Row, by_metric, kernel, on_host, profile, span, step, view
+
+starving = by_metric(starving)
 
 PID, TRAINING, LOADING = 100, 1, 7
 WORKER = [{"worker": 0, "pid": PID}]

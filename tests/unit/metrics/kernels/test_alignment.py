@@ -13,7 +13,9 @@ from advisor.metrics.kernels.alignment import (
 from advisor.model.missing import Missing
 from advisor.text import ms
 from tests.device_bound import ADD, GEMM, op, queued
-from tests.tables import Row
+from tests.tables import Row, by_metric
+
+alignment = by_metric(alignment)
 
 ODD = "cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_nn_align1"
 EVEN = "cutlass_80_tensorop_bf16_s16816gemm_bf16_128x128_32x4_nn_align8"

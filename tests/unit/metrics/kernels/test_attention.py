@@ -13,7 +13,9 @@ from advisor.metrics.kernels.attention import (
 )
 from advisor.model.missing import Missing
 from tests.device_bound import ADD, GEMM, SOFTMAX, op, queued
-from tests.tables import A100, V100, Row
+from tests.tables import A100, V100, Row, by_metric
+
+attention = by_metric(attention)
 
 FLASH = "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128, 4>>"
 HEADS, LONG, DEEP = 64, 2048, 64

@@ -14,7 +14,9 @@ from advisor.metrics.kernels.counters import (
 )
 from advisor.metrics.metric import Metric, Value
 from advisor.model.missing import Missing
-from tests.tables import US, Row, kernel, profile, step, view
+from tests.tables import US, Row, by_metric, kernel, profile, step, view
+
+counters = by_metric(counters)
 
 
 def samples(at: int, **rates: float) -> list[Row]:

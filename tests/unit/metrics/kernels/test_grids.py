@@ -14,7 +14,9 @@ from advisor.metrics.kernels.grids import (
 )
 from advisor.model.missing import Missing
 from tests.device_bound import ADD, GEMM, op, queued
-from tests.tables import A100, V100, Row, kernel, on_device, on_host, profile, step, view
+from tests.tables import A100, V100, Row, by_metric, kernel, on_device, on_host, profile, step, view
+
+grids = by_metric(grids)
 
 H100 = A100 | {"name": "NVIDIA H100 80GB HBM3", "capability": 9.0, "sm_count": 132}
 MI250 = A100 | {"name": "AMD Instinct MI250X", "capability": 9.0, "sm_count": 110, "memory_bytes": 64 << 30}

@@ -21,7 +21,9 @@ from advisor.metrics.kernels.precision import (
 from advisor.metrics.metric import Metric
 from advisor.model.missing import Missing
 from tests.device_bound import ADD, GEMM, SGEMM, op, queued
-from tests.tables import A100, V100, Row
+from tests.tables import A100, V100, Row, by_metric
+
+mixed_precision, tf32 = by_metric(mixed_precision), by_metric(tf32)
 
 VOLTA = "volta_sgemm_128x64_nn"
 TF32 = "ampere_sgemm_tf32_tensorop_s1688gemm_128x128_nn"

@@ -17,7 +17,9 @@ from advisor.metrics.kernels.tensor_cores import (
 )
 from advisor.model.missing import Missing
 from advisor.model.profile import Profile
-from tests.tables import A100, V100, Row, kernel, on_host, profile, step, view
+from tests.tables import A100, V100, Row, by_metric, kernel, on_host, profile, step, view
+
+tensor_cores = by_metric(tensor_cores)
 
 P100 = V100 | {"name": "Tesla P100-SXM2-16GB", "capability": 6.0, "sm_count": 56}
 NEW = {"device": 0, "name": "Something New", "capability": 13.0}

@@ -16,7 +16,9 @@ from advisor.metrics.memory.peak import (
 )
 from advisor.model.missing import Missing
 from advisor.model.profile import Profile
-from tests.tables import V100, Row, on_host, profile, step, view
+from tests.tables import V100, Row, by_metric, on_host, profile, step, view
+
+memory = by_metric(memory)
 
 GIB = 1 << 30
 

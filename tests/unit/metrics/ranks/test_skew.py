@@ -10,7 +10,7 @@ from advisor.analysis.job.rank import Rank
 from advisor.metrics.ranks import device_sharing, replicas, skew, slowdown
 from advisor.model.missing import Missing
 from tests.ranks import call, job, rank, spent
-from tests.tables import US
+from tests.tables import US, by_metric
 
 
 def racing(own, *, input_us=None, kernels=None, transfer=100, busy=None):
@@ -192,8 +192,8 @@ def test_the_next_latest_rank_bounds_the_gain():
 
 
 def test_ranks_without_common_kernels_cannot_be_compared():
-    values = replicas.slow_kernels(job(timed(0, {"a": 500}, 700), timed(1, {"b": 900}, 900)))
-    assert isinstance(values[replicas.SLOW_KERNELS_RATIO], Missing)
+    different = job(timed(0, {"a": 500}, 700), timed(1, {"b": 900}, 900))
+    assert isinstance(replicas.slow_kernels(different), Missing)
 
 
 def test_a_rank_that_computes_next_to_nothing_is_idle():
@@ -310,5 +310,5 @@ def test_the_slow_down_is_what_the_late_rank_costs():
 def test_without_the_other_ranks_nothing_is_told():
     alone = rank(0, [call(0, 10)], [spent(1, 0, 10)], facts={"world_size": 8})
     for measure in (skew.skew, skew.waiting, replicas.slow_kernels, slowdown.slowdown, replicas.idle_ranks):
-        known = {metric for metric, value in measure(job(alone)).items() if not isinstance(value, Missing)}
+        known = {metric for metric, value in by_metric(measure)(job(alone)).items() if not isinstance(value, Missing)}
         assert known <= {skew.PIPELINE_WAIT_SHARE}  # it sends nothing

@@ -5,7 +5,9 @@ import pytest
 from advisor.metrics.steps.breakdown import breakdown, step_table
 from advisor.model.profile import Profile
 from advisor.vocabulary import CATEGORIES
-from tests.tables import kernel, on_device, on_host, profile, step, view
+from tests.tables import by_name, kernel, on_device, on_host, profile, step, view
+
+breakdown = by_name(breakdown)
 
 STEP = [step(1, 0, 100)]
 

@@ -4,7 +4,9 @@ import pytest
 
 from advisor.metrics.steps.device_facts import device
 from advisor.model.missing import Missing
-from tests.tables import V100, Row, kernel, profile, view
+from tests.tables import V100, Row, by_name, kernel, profile, view
+
+device = by_name(device)
 
 
 def facts(*devices: Row) -> tuple[object, object]:

@@ -6,7 +6,9 @@ from advisor.analysis.device.idle import CAUSES
 from advisor.metrics.steps.idle import idle
 from advisor.model.missing import Missing
 from advisor.model.profile import Profile
-from tests.tables import kernel, measured, on_device, on_host, profile, step, view
+from tests.tables import by_name, kernel, measured, on_device, on_host, profile, step, view
+
+idle = by_name(idle)
 
 # ms        0    2  2.5      5      8    10
 # kernels   =====   ========       ======       launched 30 us before

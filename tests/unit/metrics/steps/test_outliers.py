@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics.steps.outliers import outliers
-from tests.tables import Row, kernel, measured, on_device, on_host, profile, step, view
+from tests.tables import Row, by_name, kernel, measured, on_device, on_host, profile, step, view
+
+outliers = by_name(outliers)
 
 # Five steps of 100 us and one of 300, each with a kernel in its first 60 us. Shares are of the six.
 STEPS = [*(step(i, 100 * i, 100 * i + 100) for i in range(5)), step(5, 500, 800)]

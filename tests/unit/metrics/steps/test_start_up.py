@@ -5,7 +5,9 @@ import pytest
 from advisor.metrics.metric import METRICS, Value
 from advisor.metrics.steps.start_up import startup
 from advisor.model.missing import Missing
-from tests.tables import US, Row, kernel, on_device, on_host, pageable, profile, step, view, worker_row
+from tests.tables import US, Row, by_name, kernel, on_device, on_host, pageable, profile, step, view, worker_row
+
+startup = by_name(startup)
 
 # us       -1000   -900    -400   0      50
 # calls    cuInit  cudaMemcpyAsync

@@ -5,7 +5,9 @@ from math import sqrt
 import pytest
 
 from advisor.metrics.steps.step_times import step_times
-from tests.tables import kernel, on_host, profile, step, view
+from tests.tables import by_name, kernel, on_host, profile, step, view
+
+step_times = by_name(step_times)
 
 
 def test_median_mean_and_unevenness_of_the_steps_used():

@@ -4,7 +4,9 @@ import pytest
 
 from advisor.metrics.steps.what_if import what_if
 from advisor.model.profile import Profile
-from tests.tables import kernel, on_host, profile, step, view, worker_row
+from tests.tables import by_name, kernel, on_host, profile, step, view, worker_row
+
+what_if = by_name(what_if)
 
 
 # us        0                 100   120     200       The host asks for a batch, launches, and waits.
