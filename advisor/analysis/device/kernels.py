@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 import polars as pl
 
@@ -76,10 +76,18 @@ def kernels(view: DeviceView) -> pl.DataFrame:
     return rows.with_columns(pl.coalesce("op_name", pl.col("framework_op").cast(pl.String)).alias("op_name"))
 
 
-def extent(view: DeviceView, rows: pl.DataFrame) -> tuple[float, float, str]:
-    """How much of the step these kernels take: the share, ms per step, and the ops that launched them."""
-    total = int(spans(rows).within(view.starts, view.ends).sum())  # overlapping kernels count once
-    return total / view.total_ns, view.per_step_ms(total), largest(view, rows)
+class Extent(NamedTuple):
+    """How much of the step some kernels take, and the ops that launched them."""
+
+    share: float
+    ms: float
+    ops: str
+
+
+def extent(view: DeviceView, rows: pl.DataFrame) -> Extent:
+    """How much of the step these kernels take; what overlaps counts once."""
+    total = int(spans(rows).within(view.starts, view.ends).sum())
+    return Extent(total / view.total_ns, view.per_step_ms(total), largest(view, rows))
 
 
 def largest(view: DeviceView, rows: pl.DataFrame) -> str:

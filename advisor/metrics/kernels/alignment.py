@@ -55,16 +55,14 @@ MISALIGNED_GAIN_MS = Metric(
     _NEEDS,
 )
 
-_METRICS: Final = (
+
+@measures(
     MISALIGNED_PRODUCT_SHARE,
     MISALIGNED_PRODUCT_MS,
     MISALIGNED_PRODUCT_OPS,
     MISALIGNED_LEAST_GAIN_MS,
     MISALIGNED_GAIN_MS,
 )
-
-
-@measures(*_METRICS)
 def alignment(view: DeviceView) -> Values:
     """Products out of step with the Tensor Cores; unknown where there are products of which nothing tells."""
     if not view.total_ns:
@@ -74,7 +72,14 @@ def alignment(view: DeviceView) -> Values:
         return Missing("alignment_unknown")
     kernels = _misaligned(view)
     slow, fast = (pl.col("dur_ns") * share for share in _PADDED)
-    return dict(zip(_METRICS, (*extent(view, kernels), *gains_ms(view, kernels, slow, fast)), strict=True))
+    some, (least, most) = extent(view, kernels), gains_ms(view, kernels, slow, fast)
+    return {
+        MISALIGNED_PRODUCT_SHARE: some.share,
+        MISALIGNED_PRODUCT_MS: some.ms,
+        MISALIGNED_PRODUCT_OPS: some.ops,
+        MISALIGNED_LEAST_GAIN_MS: least,
+        MISALIGNED_GAIN_MS: most,
+    }
 
 
 def _on_tensor_cores(view: DeviceView) -> pl.DataFrame:

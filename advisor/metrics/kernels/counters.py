@@ -75,8 +75,8 @@ def counters(view: DeviceView) -> Values:
 
 
 def _means(samples: pl.DataFrame) -> dict[Metric, float | None]:
-    busy = samples.filter("busy").select(pl.mean("sm_active", "tensor_active", "dram")).row(0)
-    return dict(zip((SM_ACTIVE_SHARE, TENSOR_ACTIVE_SHARE, DRAM_SHARE), busy, strict=True))
+    busy = samples.filter("busy").select(pl.mean("sm_active", "tensor_active", "dram")).row(0, named=True)
+    return {SM_ACTIVE_SHARE: busy["sm_active"], TENSOR_ACTIVE_SHARE: busy["tensor_active"], DRAM_SHARE: busy["dram"]}
 
 
 def _limits(samples: pl.DataFrame) -> dict[Metric, float | None]:
@@ -86,7 +86,7 @@ def _limits(samples: pl.DataFrame) -> dict[Metric, float | None]:
     memory_bound = ((dram >= _HIGH) & (dram > arithmetic)).mean()
     compute_bound = ((arithmetic >= _HIGH) & (arithmetic > dram)).mean()
     shares = samples.select(memory=pl.when(known).then(memory_bound), compute=pl.when(known).then(compute_bound)).row(0)
-    return dict(zip((MEMORY_BOUND_SHARE, COMPUTE_BOUND_SHARE), shares, strict=True))
+    return {MEMORY_BOUND_SHARE: shares[0], COMPUTE_BOUND_SHARE: shares[1]}
 
 
 def _samples(view: DeviceView) -> pl.DataFrame:

@@ -37,18 +37,21 @@ FP8_CAST_SHARE = Metric(
 FP8_CAST_MS = Metric("fp8_cast_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS)
 FP8_CAST_OPS = Metric("fp8_cast_ops", "text", "The ops that launched them.", "the three with the most", needs=_NEEDS)
 
-_METRICS: Final = (FP8_PRODUCT_SHARE, FP8_CAST_SHARE, FP8_CAST_MS, FP8_CAST_OPS)
 
-
-@measures(*_METRICS)
+@measures(FP8_PRODUCT_SHARE, FP8_CAST_SHARE, FP8_CAST_MS, FP8_CAST_OPS)
 def eight_bits(view: DeviceView) -> Mapping[Metric, Value]:
     """What runs in 8 bits and what leads there; zero where nothing does."""
     if not view.total_ns or view.device is None:
         return {}
     products = _products(view)
     casts = _casts(view) if products.height else products
-    values: tuple[Value, ...] = (view.share(spans(products)), *extent(view, casts))
-    return dict(zip(_METRICS, values, strict=True))
+    some = extent(view, casts)
+    return {
+        FP8_PRODUCT_SHARE: view.share(spans(products)),
+        FP8_CAST_SHARE: some.share,
+        FP8_CAST_MS: some.ms,
+        FP8_CAST_OPS: some.ops,
+    }
 
 
 def _products(view: DeviceView) -> pl.DataFrame:

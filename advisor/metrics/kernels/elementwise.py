@@ -55,7 +55,8 @@ CHAIN_GAIN_MS = Metric(
     needs=_NEEDS,
 )
 
-_METRICS: Final = (
+
+@measures(
     ELEMENTWISE_CHAIN_SHARE,
     ELEMENTWISE_CHAIN_MS,
     ELEMENTWISE_CHAIN_OPS,
@@ -64,9 +65,6 @@ _METRICS: Final = (
     CHAIN_LEAST_GAIN_MS,
     CHAIN_GAIN_MS,
 )
-
-
-@measures(*_METRICS)
 def elementwise(view: DeviceView) -> Mapping[Metric, Value]:
     """Chains of elementwise kernels; zero where there are none."""
     if not view.total_ns:
@@ -78,5 +76,13 @@ def elementwise(view: DeviceView) -> Mapping[Metric, Value]:
         for fused in (2 * dur.max(), dur.min())
     )
     chains = kernels["run"].n_unique()
-    counts = (chains / view.steps.height, kernels.height / max(1, chains))
-    return dict(zip(_METRICS, (*extent(view, kernels), *counts, *gains_ms(view, kernels, slow, fast)), strict=True))
+    some, (least, most) = extent(view, kernels), gains_ms(view, kernels, slow, fast)
+    return {
+        ELEMENTWISE_CHAIN_SHARE: some.share,
+        ELEMENTWISE_CHAIN_MS: some.ms,
+        ELEMENTWISE_CHAIN_OPS: some.ops,
+        ELEMENTWISE_CHAINS_PER_STEP: chains / view.steps.height,
+        ELEMENTWISE_CHAIN_KERNELS: kernels.height / max(1, chains),
+        CHAIN_LEAST_GAIN_MS: least,
+        CHAIN_GAIN_MS: most,
+    }

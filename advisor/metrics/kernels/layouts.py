@@ -61,7 +61,8 @@ LAYOUT_GAIN_MS = Metric(
     needs=_NEEDS,
 )
 
-_METRICS: Final = (
+
+@measures(
     LAYOUT_TRANSPOSE_SHARE,
     LAYOUT_TRANSPOSE_MS,
     LAYOUT_TRANSPOSE_OPS,
@@ -70,17 +71,22 @@ _METRICS: Final = (
     LAYOUT_LEAST_GAIN_MS,
     LAYOUT_GAIN_MS,
 )
-
-
-@measures(*_METRICS)
 def layouts(view: DeviceView) -> Mapping[Metric, Value]:
     """Conversions around convolutions; zero where there are none."""
     if not view.total_ns:
         return {}
     kernels = part(view, "layout")
-    gains = gains_ms(view, kernels, pl.col("dur_ns") * _REMAINDER, pl.lit(0))
-    number = kernels.height / view.steps.height
-    return dict(zip(_METRICS, (*extent(view, kernels), number, _dimensions(kernels), *gains), strict=True))
+    some = extent(view, kernels)
+    least, most = gains_ms(view, kernels, pl.col("dur_ns") * _REMAINDER, pl.lit(0))
+    return {
+        LAYOUT_TRANSPOSE_SHARE: some.share,
+        LAYOUT_TRANSPOSE_MS: some.ms,
+        LAYOUT_TRANSPOSE_OPS: some.ops,
+        LAYOUT_TRANSPOSES_PER_STEP: kernels.height / view.steps.height,
+        LAYOUT_DIMENSIONS: _dimensions(kernels),
+        LAYOUT_LEAST_GAIN_MS: least,
+        LAYOUT_GAIN_MS: most,
+    }
 
 
 def _dimensions(kernels: pl.DataFrame) -> Value:

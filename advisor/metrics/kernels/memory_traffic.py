@@ -86,18 +86,9 @@ FUSABLE_MS = Metric(
     f"all of those bytes at the full memory bandwidth, at most all but a tenth of a kernel's time{REPLAYED}",
     needs=_NEEDS,
 )
-_MOVING: Final = (
-    MOVING_KERNEL_SHARE,
-    MOVING_MS,
-    MOVING_KINDS,
-    CHAIN_LINKS,
-    FUSABLE_BYTES,
-    FUSABLE_LEAST_MS,
-    FUSABLE_MS,
-)
 
 
-@measures(*_MOVING)
+@measures(MOVING_KERNEL_SHARE, MOVING_MS, MOVING_KINDS, CHAIN_LINKS, FUSABLE_BYTES, FUSABLE_LEAST_MS, FUSABLE_MS)
 def moving(view: DeviceView) -> Mapping[Metric, Value]:
     """What moves data and what of it could be one kernel; nothing without a device."""
     if not view.total_ns or view.device is None:
@@ -108,15 +99,16 @@ def moving(view: DeviceView) -> Mapping[Metric, Value]:
     slow, fast = (
         dur - pl.min_horizontal(saved * part, dur * most) for part, most in zip(_FUSABLE, _PORTIONS, strict=True)
     )
-    values = (
-        int(rows["dur_ns"].sum()) / all_ns if all_ns else 0.0,
-        view.per_step_ms(float(spans(rows).within(view.starts, view.ends).sum())),
-        _kinds(rows, all_ns),
-        _pairs(view, links),
-        int(links["saved_bytes"].sum()) // view.steps.height,
-        *gains_ms(view, links, slow, fast),
-    )
-    return dict(zip(_MOVING, values, strict=True))
+    least, most = gains_ms(view, links, slow, fast)
+    return {
+        MOVING_KERNEL_SHARE: int(rows["dur_ns"].sum()) / all_ns if all_ns else 0.0,
+        MOVING_MS: view.per_step_ms(float(spans(rows).within(view.starts, view.ends).sum())),
+        MOVING_KINDS: _kinds(rows, all_ns),
+        CHAIN_LINKS: _pairs(view, links),
+        FUSABLE_BYTES: int(links["saved_bytes"].sum()) // view.steps.height,
+        FUSABLE_LEAST_MS: least,
+        FUSABLE_MS: most,
+    }
 
 
 CAST_SHARE = Metric(

@@ -51,17 +51,10 @@ OPTIMIZER_GAIN_MS = Metric(
     _NEEDS,
 )
 
-_METRICS: Final = (
-    OPTIMIZER_SHARE,
-    OPTIMIZER_MS,
-    OPTIMIZER_OPS,
-    OPTIMIZER_KERNELS_PER_STEP,
-    OPTIMIZER_LEAST_GAIN_MS,
-    OPTIMIZER_GAIN_MS,
+
+@measures(
+    OPTIMIZER_SHARE, OPTIMIZER_MS, OPTIMIZER_OPS, OPTIMIZER_KERNELS_PER_STEP, OPTIMIZER_LEAST_GAIN_MS, OPTIMIZER_GAIN_MS
 )
-
-
-@measures(*_METRICS)
 def optimizers(view: DeviceView) -> Mapping[Metric, Value]:
     """The optimizer's kernels where it loops over tensors; zero where it does not."""
     if not view.total_ns:
@@ -70,8 +63,15 @@ def optimizers(view: DeviceView) -> Mapping[Metric, Value]:
     is_first = pl.int_range(pl.len()).over("window") == 0
     steps = max(1, kernels["window"].n_unique())
     slow, fast = (pl.when(is_first).then(pl.lit(ns / steps)).otherwise(0) for ns in _fused_ns(view, kernels))
-    count = kernels.height / view.steps.height
-    return dict(zip(_METRICS, (*extent(view, kernels), count, *gains_ms(view, kernels, slow, fast)), strict=True))
+    some, (least, most) = extent(view, kernels), gains_ms(view, kernels, slow, fast)
+    return {
+        OPTIMIZER_SHARE: some.share,
+        OPTIMIZER_MS: some.ms,
+        OPTIMIZER_OPS: some.ops,
+        OPTIMIZER_KERNELS_PER_STEP: kernels.height / view.steps.height,
+        OPTIMIZER_LEAST_GAIN_MS: least,
+        OPTIMIZER_GAIN_MS: most,
+    }
 
 
 def _single_tensor(view: DeviceView) -> pl.DataFrame:

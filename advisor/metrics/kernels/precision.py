@@ -75,17 +75,8 @@ TF32_GAIN_MS = Metric(
     _NEEDS,
 )
 
-_TF32: Final = (
-    TF32_OFF_SHARE,
-    TF32_OFF_MS,
-    TF32_OFF_OPS,
-    TF32_OFF_SWITCHES,
-    TF32_LEAST_GAIN_MS,
-    TF32_GAIN_MS,
-)
 
-
-@measures(*_TF32)
+@measures(TF32_OFF_SHARE, TF32_OFF_MS, TF32_OFF_OPS, TF32_OFF_SWITCHES, TF32_LEAST_GAIN_MS, TF32_GAIN_MS)
 def tf32(view: DeviceView) -> Values:
     """What TF32 would speed up; zero where the device has none that is faster."""
     gpu = view.gpu
@@ -93,8 +84,15 @@ def tf32(view: DeviceView) -> Values:
         return _no_peaks(view)
     kernels, ratio = _tf32_off(view), gpu.tensor_core_gain("fp32", "tf32") or 1.0
     slow, fast = (_faster(gpu, ratio, _TO_TF32, end, 4) for end in (0, 1))
-    gains = gains_ms(view, kernels, slow, fast)
-    return dict(zip(_TF32, (*extent(view, kernels), _switches(kernels), *gains), strict=True))
+    some, (least, most) = extent(view, kernels), gains_ms(view, kernels, slow, fast)
+    return {
+        TF32_OFF_SHARE: some.share,
+        TF32_OFF_MS: some.ms,
+        TF32_OFF_OPS: some.ops,
+        TF32_OFF_SWITCHES: _switches(kernels),
+        TF32_LEAST_GAIN_MS: least,
+        TF32_GAIN_MS: most,
+    }
 
 
 def _switches(kernels: pl.DataFrame) -> str | None:
@@ -136,16 +134,8 @@ SIXTEEN_BIT_GAIN_MS = Metric(
     _NEEDS,
 )
 
-_SIXTEEN: Final = (
-    THIRTY_TWO_BIT_SHARE,
-    THIRTY_TWO_BIT_MS,
-    THIRTY_TWO_BIT_OPS,
-    SIXTEEN_BIT_LEAST_GAIN_MS,
-    SIXTEEN_BIT_GAIN_MS,
-)
 
-
-@measures(*_SIXTEEN)
+@measures(THIRTY_TWO_BIT_SHARE, THIRTY_TWO_BIT_MS, THIRTY_TWO_BIT_OPS, SIXTEEN_BIT_LEAST_GAIN_MS, SIXTEEN_BIT_GAIN_MS)
 def mixed_precision(view: DeviceView) -> Values:
     """What 16-bit types would speed up."""
     gpu = view.gpu
@@ -154,9 +144,16 @@ def mixed_precision(view: DeviceView) -> Values:
     half = next((dtype for dtype in ("bf16", "fp16") if gpu.supports(dtype)), None)
     if half is None:
         return Missing("no_sixteen_bit_tensor_cores")
-    kernels = pl.concat([_thirty_two_bit(view), _around(view)], how="diagonal")
-    gains = gains_ms(view, kernels, *(_in_sixteen_bits(gpu, half, end) for end in (0, 1)))
-    return dict(zip(_SIXTEEN, (*extent(view, _thirty_two_bit(view)), *gains), strict=True))
+    products = _thirty_two_bit(view)
+    kernels, some = pl.concat([products, _around(view)], how="diagonal"), extent(view, products)
+    least, most = gains_ms(view, kernels, *(_in_sixteen_bits(gpu, half, end) for end in (0, 1)))
+    return {
+        THIRTY_TWO_BIT_SHARE: some.share,
+        THIRTY_TWO_BIT_MS: some.ms,
+        THIRTY_TWO_BIT_OPS: some.ops,
+        SIXTEEN_BIT_LEAST_GAIN_MS: least,
+        SIXTEEN_BIT_GAIN_MS: most,
+    }
 
 
 def _no_peaks(view: DeviceView) -> Missing:
