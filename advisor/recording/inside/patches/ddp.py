@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from typing import Any
+from typing import Any, Dict
 
 from .patch import Patch
 
@@ -24,26 +22,17 @@ class Ddp(Patch):
 
     def install(self, framework: str, module: Any, census: Any) -> None:
         """As `Patch.install`."""
-        if framework != "torch":
-            return
-        ddp = module.nn.parallel.DistributedDataParallel
-        original = ddp.__init__
-        signature = inspect.signature(original)
-
-        @functools.wraps(original)
-        def init(replica: Any, *args: Any, **kwargs: Any) -> None:
-            bound = signature.bind(replica, *args, **kwargs)
-            defaults = {name: signature.parameters[name].default for name in self.values}
-            if all(bound.arguments.get(name, defaults[name]) == value for name, value in self.values.items()):
-                self.refuse("as_it_is")
-            else:
-                self.hits += 1
-            bound.arguments.update(self.values)
-            original(*bound.args, **bound.kwargs)
-
-        ddp.__init__ = init
+        if framework == "torch":
+            self.hook(module.nn.parallel.DistributedDataParallel, self._changes)
 
     def begin(self) -> None:
         """As `Patch.begin`."""
         if not self.hits and not self.refusals:
             self.refuse("no_ddp")
+
+    def _changes(self, arguments: Dict[str, Any]) -> Dict[str, Any]:
+        """What differs from the program's own arguments."""
+        changes = {name: value for name, value in self.values.items() if arguments[name] != value}
+        if not changes:
+            self.refuse("as_it_is")
+        return changes

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import pickle
 import sys
 from typing import Any, Dict
@@ -27,22 +25,8 @@ class Loader(Patch):
 
     def install(self, framework: str, module: Any, census: Any) -> None:
         """As `Patch.install`."""
-        if framework != "torch":
-            return
-        loader = module.utils.data.DataLoader
-        original = loader.__init__
-        signature = inspect.signature(original)
-
-        @functools.wraps(original)
-        def init(loader_: Any, *args: Any, **kwargs: Any) -> None:
-            bound = signature.bind(loader_, *args, **kwargs)
-            changes = self._changes(bound.arguments)
-            if self.on and changes:
-                bound.arguments.update(changes)
-                self.hits += 1
-            original(*bound.args, **bound.kwargs)
-
-        loader.__init__ = init
+        if framework == "torch":
+            self.hook(module.utils.data.DataLoader, self._changes)
 
     def begin(self) -> None:
         """As `Patch.begin`."""

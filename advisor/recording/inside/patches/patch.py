@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Tuple
+import functools
+import inspect
+from typing import Any, Callable, Dict, List, Tuple
 
 Schema = Dict[str, Dict[str, Any]]
 """JSON Schemas of arguments by name: `type`, `minimum`, `maximum`, `enum`, `default` and `description`."""
@@ -61,6 +63,23 @@ class Patch:
 
     def install(self, framework: str, module: Any, census: Any) -> None:
         """Hook a framework that was just imported; `census` knows what the program makes with it."""
+
+    def hook(self, kind: Any, changes: Callable[[Dict[str, Any]], Dict[str, Any]]) -> None:
+        """Have each object of a class made with other arguments: `changes` chooses them, given those of the program."""
+        original = kind.__init__
+        signature = inspect.signature(original)
+        defaults = {n: p.default for n, p in signature.parameters.items() if p.default is not inspect.Parameter.empty}
+
+        @functools.wraps(original)
+        def init(instance: Any, *args: Any, **kwargs: Any) -> None:
+            bound = signature.bind(instance, *args, **kwargs)
+            others = changes(dict(defaults, **bound.arguments))
+            if self.on and others:
+                bound.arguments.update(others)
+                self.hits += 1
+            original(*bound.args, **bound.kwargs)
+
+        kind.__init__ = init
 
     def begin(self) -> None:
         """The first steps are over: whatever it was to change exists by now."""
