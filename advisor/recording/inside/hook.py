@@ -4,43 +4,18 @@ from __future__ import annotations
 
 import atexit
 import functools
-import json
 import os
 import sys
 import threading
 import time
-from typing import Any, Callable, Hashable, Type
+from typing import Any, Callable, Hashable
 
-from .imports import AfterImport
 from .marker import Marker
 from .notes import Notes
 from .phases import Phases, Steps
 from .profilers import Profiler, watch
 
-_SILENT = "99"  # of Kineto, which writes a line to standard error at each start and stop
-
 Make = Callable[[], Profiler]
-
-
-def start(folder: str) -> None:
-    """Hook this interpreter as `config.json` in the run's folder says."""
-    with open(os.path.join(folder, "config.json"), encoding="utf-8") as stream:
-        config = json.load(stream)
-    hook = _kind_of(config)(config, Notes(os.path.join(folder, "notes")))
-    hook.notes.add("started")
-    os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)
-    sys.meta_path.insert(0, AfterImport({name: hook.safely(call) for name, call in hook.frameworks.items()}))
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=hook.reset)
-
-
-def _kind_of(config: dict[str, Any]) -> Type[Hook]:
-    """What to do with the steps: record them, or time them with patches on and off."""
-    if "patches" not in config:
-        return Hook
-    from .trial import Trial
-
-    return Trial
 
 
 class Hook:

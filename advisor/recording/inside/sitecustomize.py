@@ -6,9 +6,9 @@ import sys
 
 def _hook() -> None:
     try:
-        from advisor_inside import hook  # type: ignore[import-not-found]
+        from advisor_inside.start import start  # type: ignore[import-not-found]
 
-        hook.start(os.path.dirname(os.path.abspath(__file__)))
+        start(os.path.dirname(os.path.abspath(__file__)))
     except Exception:  # whatever it is, the program runs
         pass
 
