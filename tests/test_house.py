@@ -17,6 +17,7 @@ import advisor
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = sorted(path for room in ("rules", "reports") for path in (ROOT / room).rglob("*") if path.is_file())
+LONGEST = 500  # lines of a module
 HEAVY = {"altair", "fsspec", "jinja2", "msgspec", "numpy", "polars", "pydantic"}
 UNFINISHED = re.compile(rb"\b(?:TODO|FIXME|XXX)\b")
 SOMEBODYS_MACHINE = re.compile(rb"/(?:root|work)/\w")
@@ -133,6 +134,11 @@ def test_names_are_nouns_and_verbs_of_the_field():
         names = ((name, line) for name, line in bound_names(tree) if line not in fields)
         problems += [f"{place}:{line} {name}" for name, line in names if is_no_noun(name)]
     assert problems == []
+
+
+def test_no_module_is_too_long_to_read():
+    lengths = {path: len(path.read_text("utf-8").splitlines()) for path in (ROOT / "advisor").rglob("*.py")}
+    assert {path: length for path, length in lengths.items() if length > LONGEST} == {}
 
 
 def test_no_file_holds_unfinished_work():
