@@ -268,12 +268,13 @@ def part_words(code: str) -> str:
 LEFT_OUT: Final = {
     "no_end": "the recording ends before the next step, whose start would be its end",
     "no_device_work": "none of its device work was recorded",
+    "kernels_lost": "kernels that it or the step before it launched were not recorded",
     "ended_early": "the recording ended before its device work did",
     "file_cut": "the file ends early and may lack some of its device work",
     "outside": "outside --steps",
     "compiled": "compilation ran in it",
     "queue_filling": "first recorded: {length:ms}, while the host got ahead of the device",
-    "first_uses": "first recorded: {length:ms}, of which first uses of kernels take {of:ms}",
+    "first_uses": "first recorded: {length:ms}, of which start-up and first uses of kernels take {of:ms}",
     "cold_ops": "first recorded: {length:ms}; its usual ops take {of:ms} longer",
     "outlier": "outlier: {length:ms}; the median is {of:ms}",
 }

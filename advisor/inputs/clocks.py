@@ -27,6 +27,7 @@ _IDLE_SHARE: Final = 0.25  # of the ops that end an idle gap: so many set out at
 _BUCKETS: Final = 16
 _LEAST_DRIFT_NS: Final = 100_000  # over the recording
 _STRAIGHT: Final = 0.1  # of the drift: how far its times lie from a line
+_MOST_RATE: Final = 2e-3  # quartz is within 1e-4; delays that grow faster are those of a queue that fills
 
 
 class Skew(NamedTuple):
@@ -147,7 +148,7 @@ def _rate(called: Ints, delay: Ints) -> float:
     """By how much a clock drifts, per ns: Theil and Sen's slope of the least delays; 0 where they lie on no line.
 
     A sound clock's least delays on an idle device are alike however long the recording is; those behind a queue that
-    fills lie on no line.
+    fills lie on no line, or on a steep one.
     """
     if len(called) < _ENOUGH:
         return 0.0
@@ -159,7 +160,8 @@ def _rate(called: Ints, delay: Ints) -> float:
     apart = least - slope * at
     drift = abs(slope) * float(at[-1] - at[0])
     spread = float(np.median(np.abs(apart - np.median(apart))))
-    return slope if drift >= _LEAST_DRIFT_NS and spread <= _STRAIGHT * drift else 0.0
+    is_clock = abs(slope) <= _MOST_RATE and drift >= _LEAST_DRIFT_NS and spread <= _STRAIGHT * drift
+    return slope if is_clock else 0.0
 
 
 def _least(called: Ints, delay: Ints) -> tuple[Floats, Floats]:

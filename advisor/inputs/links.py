@@ -80,16 +80,33 @@ def steps(
 
     `marks` are the ranges on the host that begin steps, disjoint and in order: step, name, host_start_ns, host_dur_ns;
     where not given, those called `ProfilerStep#N`. A step owns the device ops whose runtime call begins in its period
-    on the host (see `advisor.inputs.periods`). Without such ranges there is none.
+    on the host (see `advisor.inputs.periods`). Without such ranges there is none, and none where nothing joins the ops
+    of a device with the host and it lags behind it by a step or more.
     """
     periods = host_periods(profiler_steps(host) if marks is None else marks, host, device)
     if not device.height and host.select(matches(LAUNCHING).any()).item():
         periods = periods.with_columns(incomplete=pl.lit(NO_DEVICE_WORK))
-    called = host["start_ns"].gather(device["launch"])
+    called, lag_ns = _called(host, device, periods)
+    if periods.height and lag_ns > periods["host_dur_ns"].median():  # type: ignore[operator]  # there are rows
+        periods = periods.clear()
     device = device.with_columns(step=containing(periods, called, called + 1))
     devices = device.filter(pl.col("step").is_not_null())["device"].unique().sort().to_list() or [None]
     windows = [device_periods(periods, device, called, number, cut_off=cut_off) for number in devices]
     return pl.concat(windows), device
+
+
+def _called(host: pl.DataFrame, device: pl.DataFrame, periods: pl.DataFrame) -> tuple[pl.Series, int]:
+    """When each device op was launched, in ns: its call, else the op that it came from; null where neither is known.
+
+    Of a device of whose ops nothing is known, when they began; and how long it worked on after the steps on the host.
+    """
+    known = pl.coalesce(pl.Series("at", host["start_ns"].gather(device[link])) for link in ("launch", "op"))
+    ops = device.select("device", "start_ns", end=pl.col("start_ns") + pl.col("dur_ns")).with_columns(at=known)
+    ops = ops.with_columns(is_apart=pl.col("at").is_null().all().over("device"))
+    last = ops.filter("is_apart")["end"].max()
+    done = periods.select((pl.col("host_start_ns") + pl.col("host_dur_ns")).max()).item()
+    lag_ns = last - done if isinstance(last, int) and isinstance(done, int) else 0
+    return ops.select(pl.when("is_apart").then("start_ns").otherwise("at")).to_series(), lag_ns
 
 
 def profiler_steps(host: pl.DataFrame) -> pl.DataFrame:

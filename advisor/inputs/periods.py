@@ -16,6 +16,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 NO_END: Final = "no_end"
 NO_DEVICE_WORK: Final = "no_device_work"
+KERNELS_LOST: Final = "kernels_lost"
 LAUNCHING: Final = r"^(?:cu|cuda|hip)(?:Ext)?(?:Module|Graph)?Launch"
 """Names of calls that launch kernels or graphs."""
 BETWEEN: Final = "the time between the marks"
@@ -212,6 +213,13 @@ def with_requests(host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame)
         "dur_ns",
     )
     return pl.concat([host, rows], how="diagonal_relaxed")
+
+
+def unjoined(marks: pl.DataFrame, steps: pl.DataFrame) -> str:
+    """A note where steps are marked, and none is used because nothing tells which step device work belongs to."""
+    if not marks.height or steps.height:
+        return ""
+    return "the marks of steps are not used: nothing in the recording joins the device's work with the host's calls"
 
 
 def pauses(steps: pl.DataFrame) -> list[str]:

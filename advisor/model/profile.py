@@ -39,7 +39,10 @@ def matches(pattern: str, column: str = "name") -> pl.Expr:
 
     def matching(texts: pl.Series) -> pl.Series:
         known = texts.unique()
-        return texts.is_in(known.filter(known.cast(pl.String).str.contains(pattern)).implode())
+        hits = known.filter(known.cast(pl.String).str.contains(pattern))
+        if hits.is_empty() and not texts.null_count():
+            return pl.Series([False]).new_from_index(0, len(texts))  # most patterns are of another framework
+        return texts.is_in(hits.implode())
 
     return pl.col(column).map_batches(matching, return_dtype=pl.Boolean)
 

@@ -113,7 +113,10 @@ REASONS: Final = {
     ),
     "idle_cause_unknown": "{share:percent} of the time is idle, and its cause was not recorded",
     "silent_host": (
-        "{share:percent} of the time nothing was recorded on the host, and there is no second step to compare with"
+        "{share:percent} of the time nothing was recorded on the host: it may be Python, or a wait for data or a lock"
+    ),
+    "range_alone": (
+        "in {share:percent} of the time nothing but the program's own range `{range}` was recorded on the host"
     ),
     "no_framework_op": "no framework op was recorded in these steps",
     "no_host_op": "no framework op was recorded on the host",

@@ -172,12 +172,13 @@ class Reason(Frozen):
 class NotEvaluable(Frozen):
     """A rule that could not be judged; `missing` maps each metric it lacked to the reason.
 
-    `of` is the part of the step that its saving would come out of.
+    `of` is the part of the step that its saving would come out of, `beyond` what else it may come out of.
     """
 
     rule: str
     title: str
     of: str | None = None
+    beyond: tuple[str, ...] = ()
     missing: Mapping[str, Reason]
 
     @property
@@ -398,7 +399,8 @@ class Run(Frozen):
 
     @property
     def _is_worth_a_verdict(self) -> bool:
-        return any(finding.saving or finding.loss or finding.severity != "low" for finding in self.findings)
+        explains = self.accounting is None or self.accounting.useful_share < HEALTHY_SHARE
+        return any(f.saving or (f.loss and explains) or f.severity != "low" for f in self.findings)
 
     @property
     def unexplained(self) -> Part | None:

@@ -14,6 +14,7 @@ from advisor.vocabulary import part_words
 _ON_DEVICE: Final = "device_ops"
 _OPS: Final = frozenset({_ON_DEVICE, "host_ops"})
 _SENTENCE: Final = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
+_REASONS: Final = 2  # of why a cause is unknown, for a headline
 _CULPRIT: Final = re.compile(r"[\w:.<>-]{1,48}")  # a longer name nobody reads in a headline
 
 
@@ -49,7 +50,7 @@ def cause(run: Run) -> str:
     if part is None:
         return ""
     if part.reasons:
-        return f"Cause unknown: {part.reasons[0].words}."
+        return f"Cause unknown: {'; '.join(reason.words for reason in part.reasons[:_REASONS])}."
     return "No rule knows a cause of it."
 
 

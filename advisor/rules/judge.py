@@ -108,6 +108,7 @@ def _not_evaluable(rule: Rule, verdicts_: Iterable[Verdict], run: MeasuredRun) -
         rule=rule.id,
         title=rule.heading(),
         of=rule.saving.of if rule.saving else None,
+        beyond=tuple(rule.saving.beyond) if rule.saving else (),
         missing={metric: Reason.of(run.reasons.get(metric, _UNKNOWN)) for metric in missing},
     )
 

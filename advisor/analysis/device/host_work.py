@@ -11,7 +11,7 @@ from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.steps import DeviceView, rows_where, spans
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
-from advisor.model.profile import matches
+from advisor.model.profile import HOST_OP_KINDS, matches
 from advisor.text import ms
 from advisor.vocabulary import DRIVER_CALLS, LAUNCH_GAP_NS
 
@@ -147,8 +147,9 @@ def busiest(view: DeviceView, when: Union) -> pl.DataFrame:
 
 
 def _during(view: DeviceView, when: Union) -> pl.DataFrame:
-    """What of `_WORK` ran on the training threads during `when`, and for how long of it: `ns`."""
-    ops = view.once(training_ops).select(_OF_OPS)
+    """What of `_WORK` ran on the training threads during `when`, and for how long of it: `ns`; marks of steps apart."""
+    marks = view.complete.select(kind=pl.lit("annotation", HOST_OP_KINDS), start_ns="host_start_ns", dur_ns="mark_ns")
+    ops = view.once(training_ops).select(_OF_OPS).join(marks, on=marks.columns, how="anti")
     start = ops["start_ns"].to_numpy()
     spent = pl.Series(when.within(start, start + ops["dur_ns"].to_numpy()), dtype=pl.Int64)
     return ops.with_columns(ns=spent).filter(pl.col("ns") > 0, pl.col("kind").is_in(_WORK))

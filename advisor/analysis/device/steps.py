@@ -11,11 +11,13 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import polars as pl
 
+from advisor.analysis.device.launches import lacks_kernels, launches
 from advisor.errors import UsageError
 from advisor.inputs.hardware import Gpu, match
-from advisor.inputs.periods import LAUNCHING, NO_DEVICE_WORK
+from advisor.inputs.periods import KERNELS_LOST, LAUNCHING, NO_DEVICE_WORK
 from advisor.model.intervals import EMPTY, Ints, Union
 from advisor.model.profile import Profile, matches
+from advisor.vocabulary import DRIVER_CALLS
 
 _MAD_TO_SIGMA: Final = 1.4826  # of a normal distribution
 _FENCE_SIGMAS: Final = 3
@@ -24,6 +26,7 @@ _ENOUGH_STEPS: Final = 3
 _FIRST_USES: Final = 0.5  # of what the first step takes longer: with so much of it, first uses made it long
 _OTHER_KINDS: Final = ["input", "gc", "compile", "allocator", "sync"]
 _LOADING: Final = r"^(?:cu|hip)(?:Module|Library)(?:Load|Get)|^(?:cu|hip)KernelGet"
+_SET_UP_NS: Final = 10_000_000  # no call of a process that is set up takes so long before any work
 _SLOW_CALL_NS: Final = 50_000  # a runtime call that takes longer waits for something (HTA's outlier threshold)
 _BACKLOG_NS: Final = 1_000_000  # far beyond the latency of a launch
 _LITTLE: Final = 0.01  # of the time until then
@@ -202,7 +205,8 @@ def select_steps(profile: Profile, choice: str = STEADY) -> Selection:
     unmarked = _recordings(profile).join(profile.steps, on="worker", how="anti")
     profile, steps = _of_working_devices(profile, pl.concat([profile.steps, unmarked]))
     looked = pl.concat(
-        _left_out(rows, profile, choice) for rows in steps.partition_by("worker", "device", maintain_order=True)
+        _left_out(_with_holes(rows, profile), profile, choice)
+        for rows in steps.partition_by("worker", "device", maintain_order=True)
     )
     if _RANGE.match(choice) and not looked["left_out"].null_count():
         raise UsageError(f"--steps {choice}: no complete step in that range; the profile holds {_range_of(looked)}")
@@ -335,6 +339,20 @@ def _backlog(profile: Profile, on_device: pl.DataFrame) -> pl.DataFrame:
     return late.group_by("worker", "device").agg(held_up=pl.max("start_ns"))
 
 
+def _with_holes(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
+    """One view's steps; those that lack kernels are `incomplete`, unless fewer than three others would remain."""
+    worker, device = steps["worker"][0], steps["device"][0]
+    if device is None or steps.height <= _ENOUGH_STEPS:
+        return steps
+    host = rows_where(profile.host_ops, pl.col("worker") == worker)
+    ops = rows_where(profile.device_ops, pl.col("worker") == worker)
+    calls = launches(host, ops, ops["device"].n_unique())
+    start = steps["host_start_ns"].to_numpy()
+    lacks = lacks_kernels(start, start + steps["host_dur_ns"].to_numpy(), calls)
+    marked = steps.with_columns(incomplete=pl.coalesce("incomplete", pl.when(lacks).then(pl.lit(KERNELS_LOST))))
+    return marked if lacks.any() and marked["incomplete"].null_count() >= _ENOUGH_STEPS else steps
+
+
 def _left_out(steps: pl.DataFrame, profile: Profile, choice: str) -> pl.DataFrame:
     """One view's steps with `left_out`, a code of LEFT_OUT, and `left_out_ns`, the time that it speaks of."""
     reason = pl.col("incomplete")
@@ -409,15 +427,21 @@ def _input_ns(steps: pl.DataFrame, profile: Profile) -> Ints:
 
 
 def first_uses(host: pl.DataFrame, ops: pl.DataFrame) -> Union:
-    """When calls of one worker are open that load kernels' code, or launch a kernel for the first time.
+    """When calls of one worker are open that set CUDA up, load kernels' code, or launch a kernel for the first time.
 
     CUDA loads a kernel's code when it is first launched (lazy loading, CUDA C++ Programming Guide). A launch that is
     the first recorded but not the process's first takes microseconds, and so adds nothing.
     """
     launched = ops.filter(pl.col("kind") == "kernel", pl.col("launch").is_not_null())
     first = launched.sort("start_ns").unique("name", keep="first")["launch"]
-    loads = matches(_LOADING)
-    return spans(host.filter(pl.col("kind") == "runtime", pl.col("id").is_in(first.implode()) | loads))
+    loads = (pl.col("kind") == "runtime") & (pl.col("id").is_in(first.implode()) | matches(_LOADING))
+    return spans(host.filter(loads | sets_up(ops)))
+
+
+def sets_up(ops: pl.DataFrame) -> pl.Expr:
+    """Whether a host op is a call that sets CUDA or HIP up: a long one before the first of the device ops."""
+    first_ns = ops["start_ns"].min() if ops.height else 0
+    return pl.col("kind").is_in(DRIVER_CALLS) & (pl.col("dur_ns") >= _SET_UP_NS) & (pl.col("start_ns") < first_ns)
 
 
 def _first_uses_ns(steps: pl.DataFrame, profile: Profile) -> int:

@@ -39,6 +39,7 @@ _OPTIMIZER_REST: Final = (0.5, 0.1)
 _TINY_NS: Final = 10_000  # a framework op that itself takes less is mostly dispatch
 _CPU_REST: Final = (0.75, 0.5)
 _SILENT_SHARE: Final = 0.05
+_RANGES: Final = ["annotation", "step"]  # say what a time is called, not what ran
 _OWN: Final = "own choice"
 _COST: Final = (
     "1 us per op, or as much as `advisor record` measured, then relative to the step without the profiler; 1 us: 0.5 "
@@ -105,7 +106,8 @@ PYTHON_BOUND_SHARE = Metric(
     "Part of the step in which Python sets the pace.",
     "device idle in host-bound gaps of at most 1 ms while the launching threads run no framework op and make no "
     "call for 50 us or more / step time; without a device, time outside framework ops, input, compilation, "
-    "collectives and updates of parameters plus that of ops that themselves take under 10 us / step time",
+    "collectives, updates of parameters and stretches of over 1 ms in which nothing was recorded, plus that of ops that "
+    "themselves take under 10 us / step time",
     "50 us: HTA's limit for a slow launch; interpreting the code around an op takes 5 to 20 us",
     where=_python_places,
 )
@@ -127,7 +129,7 @@ PYTHON_GAIN_MS = Metric(
     "ms",
     "Step time that it gives back at most.",
     f"replay without it{_ELSE}python_bound_share x step_mean_ms; without a device, half of that time, "
-    "and all of the stretches of over 1 ms in it: no framework needs those",
+    "and all of the stretches of over 1 ms in it in which Python was recorded: no framework needs those",
     f"half: {_OWN}",
 )
 PYTHON_CALLS = Metric(
@@ -183,22 +185,30 @@ def _python_alone(view: DeviceView) -> dict[Metric, Value]:
     ops = ops.filter(~inside(optimizer_work(view), ops))
     own = own_ns(ops)
     between = minus(between_ops(view, view.steps), optimizer_work(view))
-    tiny = int(own.filter(own < _TINY_NS).sum())
-    time = between.total + tiny
-    unprofiled = without_recording(view, time, ops.height)
     lengths = between.ends - between.starts
-    is_long = lengths > LAUNCH_GAP_NS
-    long = int(lengths[is_long].sum())
-    silent = minus(Union.of(between.starts[is_long], between.ends[is_long]), spans(view.host)).total / view.total_ns
-    if not view.has_marks and silent >= _SILENT_SHARE:
-        return dict.fromkeys(_PYTHON, Missing("silent_host", share=silent))  # a loader, a sleep or a lock alike
+    long = Union.of(between.starts[lengths > LAUNCH_GAP_NS], between.ends[lengths > LAUNCH_GAP_NS])
+    silent = minus(long, spans(view.host.filter(~pl.col("kind").is_in(_RANGES))))
+    time = between.total - silent.total + int(own.filter(own < _TINY_NS).sum())
+    is_silent = silent.total >= _SILENT_SHARE * view.total_ns
+    if is_silent and (not view.has_marks or silent.total > time):
+        return dict.fromkeys(_PYTHON, _why_silent(view, silent))
+    unprofiled = without_recording(view, time, ops.height)
+    recorded = long.total - silent.total
     return {
         PYTHON_BOUND_SHARE: min(1.0, time / view.total_ns),
         PYTHON_BOUND_PART: min(1.0, time / view.total_ns),
         PYTHON_LEAST_GAIN_MS: view.per_step_ms((1 - _CPU_REST[0]) * unprofiled),
-        PYTHON_GAIN_MS: view.per_step_ms((1 - _CPU_REST[1]) * (time - long) + long),
-        **_calls(view, between),
+        PYTHON_GAIN_MS: view.per_step_ms((1 - _CPU_REST[1]) * (time - recorded) + recorded),
+        **_calls(view, minus(between, silent)),
     }
+
+
+def _why_silent(view: DeviceView, silent: Union) -> Missing:
+    """A loader, a sleep, a lock or Python alike: in a range of the program's own at best."""
+    name, ns = busiest(view, silent).row(0)
+    if name is None or ns < silent.total / 2:
+        return Missing("silent_host", share=silent.total / view.total_ns)
+    return Missing("range_alone", share=ns / view.total_ns, range=name)
 
 
 def _calls(view: DeviceView, when: Union) -> dict[Metric, Value]:

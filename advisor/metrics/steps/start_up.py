@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.host_work import inside, minus
-from advisor.analysis.device.steps import DeviceView, first_uses, spans
+from advisor.analysis.device.steps import DeviceView, first_uses, sets_up, spans
 from advisor.inputs.periods import LAUNCHING
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
@@ -20,7 +20,6 @@ from advisor.vocabulary import DRIVER_CALLS, LAUNCH_GAP_NS
 _END: Final = pl.col("start_ns") + pl.col("dur_ns")
 _MOST_CALLS: Final = 3
 _MOST_IDLE_CAUSES: Final = 4
-_SET_UP_NS: Final = 10_000_000  # no call of a process that is set up takes so long before any work
 _CALLS: Final = [*DRIVER_CALLS, "compile"]
 _AMID: Final = Missing("started_amid_work")
 _NEEDS: Final = ("device_ops",)
@@ -193,17 +192,15 @@ def once(view: DeviceView) -> Mapping[Metric, Value]:
 
 
 def _once(view: DeviceView) -> pl.DataFrame:
-    first = int(view.ops["start_ns"].to_numpy().min())
     calls = view.host.filter(pl.col("kind").is_in(DRIVER_CALLS))
     launched = view.ops.sort("start_ns").unique("name", keep="first")["launch"].drop_nulls().unique()
-    sets_up = (pl.col("dur_ns") >= _SET_UP_NS) & (pl.col("start_ns") < first)
     loads = (pl.col("dur_ns") >= LAUNCH_GAP_NS) & pl.col("id").is_in(launched.implode()) & matches(LAUNCHING)
     compiles = view.host.filter(pl.col("kind") == "compile")
     if view.has_marks and view.steps.height:
         begin = view.steps["host_start_ns"].to_numpy()
         steps = Union.of(begin, begin + view.steps["host_dur_ns"].to_numpy())
         compiles = compiles.filter(~inside(steps, compiles))
-    return pl.concat([calls.filter(sets_up | loads), compiles])
+    return pl.concat([calls.filter(sets_up(view.ops) | loads), compiles])
 
 
 def _idle(view: DeviceView, begin_ns: int) -> Union:

@@ -51,7 +51,7 @@ DEVICE_SLACK_MS = Metric(
 def step_times(view: DeviceView) -> Mapping[Metric, Value]:
     """Step times and the host's part in them."""
     times = view.steps["dur_ns"].to_numpy() / 1e6
-    if not len(times):
+    if not times.any():
         return {STEPS: 0}
     mean = float(times.mean())
     host_active = _host_active_ms(view)
@@ -61,7 +61,7 @@ def step_times(view: DeviceView) -> Mapping[Metric, Value]:
         STEP_MEAN_MS: mean,
         MARK_MS: _mark_ms(view),
         COMPLETE_STEP_MEAN_MS: float(view.complete["dur_ns"].to_numpy().mean() / 1e6),
-        STEP_CV: float(times.std(ddof=1)) / mean if len(times) > 1 and mean else None,
+        STEP_CV: float(times.std(ddof=1)) / mean if len(times) > 1 else None,
         HOST_ACTIVE_MS: host_active,
         DEVICE_SLACK_MS: None if host_active is None else max(0.0, mean - host_active),
     }

@@ -49,13 +49,20 @@ def test_late_ops_that_do_not_agree_are_no_offset():
     assert (found.notes, found.drift) == ((), None)
 
 
+def test_a_queue_that_grows_evenly_is_no_drift():
+    """A step is launched each ms and takes 10: this device waits for another one between any two."""
+    found = aligned(lambda at: 10 * at, runs=5_000)
+    assert (found.notes, found.drift) == ((), None)
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_drift_withholds_what_joins_host_and_device(sign: int):
-    found = aligned(lambda at: at + 10 + sign * 0.05 * at)  # 0.95 ms over 19 ms
+    calls = [100 * at for at in CALLS]
+    found = aligned(lambda at: at + 10 + sign * 0.001 * at, calls)  # 1.9 ms over 1.9 s
     assert found.drift is not None
     assert found.drift.code == "clocks_drift"
-    assert found.drift.values["drift"] == pytest.approx(0.95, rel=0.1)
-    assert starts_us(found)[10] == pytest.approx(CALLS[10] + 5, abs=60)
+    assert found.drift.values["drift"] == pytest.approx(1.9, rel=0.1)
+    assert starts_us(found)[10] == pytest.approx(calls[10] + 5, abs=120)
     assert found.unlinked(found.device)["launch"].null_count() == len(CALLS)
 
 

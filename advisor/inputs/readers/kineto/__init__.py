@@ -15,11 +15,11 @@ from advisor.errors import ReadError
 from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace
 from advisor.inputs.clocks import align
-from advisor.inputs.inferred import Inferred, inferred
-from advisor.inputs.links import profiler_steps, ranges_by_name, require_ranges, steps, with_launches, with_parents
+from advisor.inputs.links import require_ranges, steps, with_launches, with_parents
+from advisor.inputs.marks import marks
 from advisor.inputs.names.kernels import collective_op, family
 from advisor.inputs.once import with_one_time_work
-from advisor.inputs.periods import LAUNCHING, pauses, with_requests
+from advisor.inputs.periods import LAUNCHING, pauses, unjoined, with_requests
 from advisor.inputs.readers.kineto.columns import Columns
 from advisor.inputs.readers.kineto.decode import KINETO, Device, Distributed, Event, Header
 from advisor.inputs.readers.kineto.names import DTYPE_BYTES, copy_kind, copy_memory
@@ -91,8 +91,8 @@ def _profile(
         require_ranges(host, step_range)
     aligned = align(with_launches(_device(columns, base_ns), host), host)
     host = with_one_time_work(host, aligned.device)
-    chosen = _marks(host, step_range)
-    step_rows, device = steps(host, aligned.device, chosen.marks, cut_off=trace.cut_off)
+    chosen = marks(host, aligned.device, step_range)
+    step_rows, device = steps(host, aligned.device, chosen.steps, cut_off=trace.cut_off)
     tables = {
         "workers": _workers(header, info, columns, name, worker),
         "devices": _with_devices_of(_devices(header), device),
@@ -107,19 +107,11 @@ def _profile(
     unrecorded = _unrecorded_kernels(device, host, cut_off=trace.cut_off)
     is_noted = unrecorded and not trace.salvaged  # damage explains it where there is any
     cause = unrecorded.words if is_noted and unrecorded else ""
-    notes = [note for note in (*aligned.notes, chosen.how, cause) if note]
+    notes = [note for note in (*aligned.notes, chosen.how, cause, unjoined(chosen.steps, step_rows)) if note]
     profile = Profile.of(numbered, format=FORMAT, salvaged=[*trace.salvaged, *notes, *pauses(step_rows)])
     lacks = _lacks(profile, cut_off=trace.cut_off, memory_on=is_on(header, "profile_memory"))
     why = {"device_ops": unrecorded, "device_ops.launch": aligned.drift}
     return replace(profile, lacks=lacks | {need: reason for need, reason in why.items() if reason})
-
-
-def _marks(host: pl.DataFrame, step_range: str | None) -> Inferred:
-    """What begins the steps: the ranges that were named, else `ProfilerStep#N`, else what the loop calls in each."""
-    if step_range is not None:
-        return Inferred(ranges_by_name(host, step_range), "")
-    marks = profiler_steps(host)
-    return Inferred(marks, "") if marks.height else inferred(host)
 
 
 def _host(columns: Columns, base_ns: int) -> pl.DataFrame:

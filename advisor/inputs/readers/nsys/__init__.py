@@ -9,7 +9,7 @@ One worker per process that used a device. What the tables hold:
   emit_nvtx, TensorFlow's and XLA's domains; names without ", op_id = ...", shapes and sequence numbers in their
   columns), `input` (PyTorch's DataLoader, and names such as "load batch"), `step`, or `annotation`, NCCL's API calls
   among them; the profiler's own work (`overhead`).
-- steps: see `advisor.inputs.readers.nsys.stepping`. `workers.work_start_ns` is when the first kernel began: what comes
+- steps: see `advisor.inputs.marks`. `workers.work_start_ns` is when the first kernel began: what comes
   before is start-up, and `salvaged` says how much it was.
 - syncs: named as Kineto names them. collectives: NCCL kernels, with group and bytes where the export decoded NCCL's
   payloads. allocations: the driver's (`reserved_bytes`), with --cuda-memory-usage.
@@ -32,12 +32,12 @@ from polars.datatypes import DataTypeClass
 from advisor.errors import ReadError
 from advisor.inputs.clocks import align
 from advisor.inputs.links import innermost, require_ranges, steps, with_launches, with_parents
+from advisor.inputs.marks import WARM_UP, marks
 from advisor.inputs.names.kernels import collective_op
 from advisor.inputs.once import with_one_time_work
-from advisor.inputs.periods import pauses, with_requests
+from advisor.inputs.periods import pauses, unjoined, with_requests
 from advisor.inputs.readers.nsys import events
 from advisor.inputs.readers.nsys.gpus import devices, samples_by_device
-from advisor.inputs.readers.nsys.stepping import WARM_UP, choose
 from advisor.inputs.readers.nsys.tables import Export, opened
 from advisor.inputs.storage import size
 from advisor.model.missing import Missing
@@ -185,7 +185,7 @@ def _of_process(tables: Mapping[str, pl.DataFrame], worker: Mapping[str, object]
     host = with_parents(tables["host_ops"])
     aligned = align(with_launches(tables["device_ops"], host), host)
     host = with_one_time_work(host, aligned.device)
-    chosen = choose(host, aligned.device, step_range)
+    chosen = marks(host, aligned.device, step_range)
     step_rows, device = steps(host, aligned.device, chosen.steps, cut_off=False)
     begins_ns, ends_ns = _work(host, device)
     filled = {
@@ -201,7 +201,8 @@ def _of_process(tables: Mapping[str, pl.DataFrame], worker: Mapping[str, object]
         "collectives": _collectives(host, device),
     }
     numbered = {table: rows.with_columns(worker=pl.lit(worker["worker"], pl.Int32)) for table, rows in filled.items()}
-    notes = [*aligned.notes, *([chosen.how] if chosen.how else []), *pauses(step_rows)]
+    how = [note for note in (chosen.how, unjoined(chosen.steps, step_rows)) if note]
+    notes = [*aligned.notes, *how, *pauses(step_rows)]
     if not step_rows.height and begins_ns is not None:
         notes += _start_up(host, device, begins_ns)
     profile = Profile.of(numbered, format=FORMAT, salvaged=notes)

@@ -162,7 +162,7 @@ def _profile(parts: _Parts, salvaged: list[str], name: str, worker: int) -> Prof
     aligned = align(with_launches(_based(_stacked(parts.ops, _OPS), parts.base_ns), host), host)
     of_devices = aligned.moved(_based(_stacked(parts.device_steps, _DEVICE_STEPS), parts.base_ns))
     chosen = step_marks(host, aligned.device)
-    step_rows, host, ops = steps(host, aligned.device, of_devices, chosen.marks)
+    step_rows, host, ops = steps(host, aligned.device, of_devices, chosen.steps)
     host = with_loads(host)
     described = pl.DataFrame(parts.described, schema=_DESCRIBED)
     tables = {

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.inputs.inferred import FEWEST, Inferred, confidence
+from advisor.inputs.marks import FEWEST, Marks, confidence
 from advisor.inputs.periods import device_periods, device_windows, host_periods
 from advisor.inputs.readers.xplane.names import copies
 from advisor.model.intervals import Ints
@@ -120,13 +120,13 @@ def _around(host: pl.DataFrame, chosen: Mask) -> Mask:
     return around
 
 
-def step_marks(host: pl.DataFrame, device: pl.DataFrame) -> Inferred:
+def step_marks(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
     """The ranges of the host that bear a step number; where there are none, the calls of the job's jitted function."""
     marks = _outermost(host.filter(pl.col("kind") == "step"))
-    return Inferred(marks, "") if marks.height else _jit_calls(host, device)
+    return Marks(marks, "") if marks.height else _jit_calls(host, device)
 
 
-def _jit_calls(host: pl.DataFrame, device: pl.DataFrame) -> Inferred:
+def _jit_calls(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
     """The calls of the jitted function that launches 80 % or more of what is launched from its first call to its last.
 
     At least four calls of one thread, evenly apart; a job of several functions, or one that runs op by op, has none. A
@@ -142,8 +142,8 @@ def _jit_calls(host: pl.DataFrame, device: pl.DataFrame) -> Inferred:
         is_loop = marks.height >= FEWEST and confidence(marks) == "medium"
         if is_loop and inside and inside >= _MOST_WORK * (after[-1] - before[0]):
             how = f"no steps are marked: one is taken from each call of {name} to the next"
-            return Inferred(marks, f"{how}, medium confidence")
-    return Inferred(_outermost(host.clear()), "")
+            return Marks(marks, f"{how}, medium confidence")
+    return Marks(_outermost(host.clear()), "")
 
 
 def _steady(calls: pl.DataFrame) -> pl.DataFrame:

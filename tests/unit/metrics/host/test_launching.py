@@ -80,10 +80,26 @@ def test_on_a_cpu_python_and_tiny_ops_count():
 
 
 def test_on_a_cpu_a_long_stretch_without_ops_may_go_as_a_whole():
-    # us: an op to 1000, 3000 without any, an op to 5000, 500 without any: 3 ms as a whole, half of the rest
-    host = [on_host("op", 0, 1000), on_host("op", 4000, 5000)]
+    # us: an op to 1000, 3000 of Python, an op to 5000, 500 without any: 3 ms as a whole, half of the rest
+    host = [on_host("op", 0, 1000), on_host("python", 1000, 4000), on_host("op", 4000, 5000)]
     values = python_bound(view(profile([], host, [step(1, 0, 5500, device=None)])))
     assert values[launching.PYTHON_GAIN_MS] == pytest.approx(3.25)
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        ((), Missing("silent_host", share=0.75)),
+        (("ProfilerStep#1",), Missing("silent_host", share=0.75)),  # the mark of the step says nothing
+        (("fetch",), Missing("range_alone", share=0.75, range="fetch")),
+    ],
+)
+def test_on_a_cpu_long_silence_between_marks_is_not_called_python(names: tuple[str, ...], why: Missing):
+    """Ops for 1 ms, then 3 ms in which a generator makes the next batch, a lock is waited for, or somebody sleeps."""
+    spans = {"ProfilerStep#1": ("step", 0), "fetch": ("annotation", 1000)}
+    ranges = [on_host(spans[name][0], spans[name][1], 4000, name=name) for name in names]
+    made = profile([], [on_host("op", 0, 1000), *ranges], [step(1, 0, 4000, device=None)])
+    assert python_bound(view(made))[launching.PYTHON_BOUND_SHARE] == why
 
 
 def test_on_a_cpu_without_steps_long_silence_may_be_a_loader_and_is_not_called_python():

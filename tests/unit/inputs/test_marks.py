@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from advisor.inputs.inferred import inferred
+from advisor.inputs.marks import marks
 from tests.tables import Row, on_host, profile
 
 
@@ -10,8 +10,9 @@ def optimizer(at: float, name: str = "Optimizer.step#SGD.step") -> Row:
 
 def told(*rows: Row) -> tuple[list[int], str]:
     """Starts of the steps in us, and how they were told."""
-    marks, how = inferred(profile(host_ops=rows).host_ops)
-    return [ns // 1000 for ns in marks["host_start_ns"]], how
+    made = profile(host_ops=rows)
+    steps, how = marks(made.host_ops, made.device_ops, None)
+    return [ns // 1000 for ns in steps["host_start_ns"]], how
 
 
 def test_an_optimizer_that_steps_four_times_tells_the_steps():

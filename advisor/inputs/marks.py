@@ -1,0 +1,158 @@
+"""What begins the steps: marks, ranges that repeat and hold the work, or what a loop calls once in each."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from advisor.inputs.links import as_steps, containing, profiler_steps, ranges_by_name
+from advisor.model.intervals import Union
+from advisor.model.profile import matches
+from advisor.text import percent
+
+FEWEST: Final = 4  # calls: three whole periods between them
+WARM_UP: Final = r"(?i)\bwarm[ _-]?(?:ing[ _-]?)?up"
+"""Names of ranges for what is done once, before the work that counts."""
+_OPTIMIZER: Final = r"^Optimizer\.step#"
+_FRAMEWORK: Final = r"^(?:Optimizer\.|DataParallel\.|DistributedDataParallel\.|enumerate\(|nccl:|## )"
+_EVEN: Final = 0.25  # of the median period: how far the periods of a steady loop lie from it
+_REPEATS: Final = 3
+_ENOUGH_SHARE: Final = 0.8  # of the device's work between the first and the last: what a step is made of, is no step
+_FEWEST_OPS: Final = 10  # device ops per range: fewer are no training step, unless a CUDA graph is among them
+_RANGES: Final = ["annotation", "step"]
+
+
+class Marks(NamedTuple):
+    """Steps as `advisor.inputs.links.steps` takes them, and how they were found; empty where the profile marks them."""
+
+    steps: pl.DataFrame
+    how: str
+
+
+def marks(host: pl.DataFrame, device: pl.DataFrame, pattern: str | None) -> Marks:
+    """The steps of one process.
+
+    In this order: the ranges that `pattern` names; `ProfilerStep#N`; ranges that repeat and hold the work; from each
+    call of `Optimizer.step`, or each request for a batch, to the next.
+
+    Args:
+        host: The process's host ops, with `id` and `parent`.
+        device: Its device ops, with `launch`.
+        pattern: Regular expression of the ranges to take.
+
+    Raises:
+        UsageError: `pattern` is no regular expression.
+    """
+    if pattern is not None:
+        steps = ranges_by_name(host, pattern)
+        return Marks(steps, "" if steps.height else f"a process has no range called like --step-range {pattern}")
+    steps = profiler_steps(host)
+    if steps.height:
+        return Marks(steps, "")
+    repeated = _repeating(host, device)
+    return repeated if repeated.steps.height else _calls(host)
+
+
+def _repeating(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
+    """The ranges of one thread whose names, digits apart, are alike, and that make up the work.
+
+    There are at least three of them, inside no other range that repeats; they launched ten device ops or more on
+    average, or CUDA graphs, and at least 80 % of what kept the device busy between the first of them and the last.
+    Where several kinds do, the one that covers most of the device's busy time, and one that is called warm-up only
+    where no other does. A range that is repeated inside a step, an attention call say, launches too little of it.
+    """
+    best, most = Marks(profiler_steps(host.clear()), ""), (False, 0)
+    candidates = _candidates(host)
+    if not candidates.height:
+        return best
+    launched, everything = _launched(host, device), _busy(device)
+    for (label,), ranges in candidates.group_by("label", maintain_order=True):
+        steps = as_steps(ranges)
+        if steps.height < _REPEATS:
+            continue
+        covered, between, enough = _coverage(steps, launched)
+        rank = (re.search(WARM_UP, str(label)) is None, covered)
+        if enough and covered and rank > most and covered >= _ENOUGH_SHARE * between:
+            how = (
+                f'steps are the {steps.height} ranges "{label}" of one thread, which launched '
+                f"{percent(covered / between)} of the device's work between the first and the last, "
+                f"{percent(covered / everything)} of all; others: --step-range"
+            )
+            best, most = Marks(steps, how), rank
+    return best
+
+
+def _launched(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
+    """The device's ops, with when the call that launched each begins and ends."""
+    calls = host.select(row="id", call_start="start_ns", call_end=pl.col("start_ns") + pl.col("dur_ns"))
+    return device.select("start_ns", "dur_ns", "graph", row="launch").drop_nulls("row").join(calls, on="row")
+
+
+def _candidates(host: pl.DataFrame) -> pl.DataFrame:
+    """Ranges of people's own that repeat on a thread and lie in no other such range, with their `label`."""
+    is_own = pl.col("kind").is_in(_RANGES) & ~matches(_FRAMEWORK).fill_null(value=False)
+    if "nccl" in host.columns:
+        is_own &= ~pl.col("nccl").fill_null(value=False)
+    label = pl.col("name").cast(pl.String).str.replace_all(r"\d+", "#")
+    repeated = host.filter(is_own).with_columns(label=label).filter(pl.len().over("label", "thread") >= _REPEATS)
+    if not repeated.height:
+        return repeated
+    end = pl.col("start_ns") + pl.col("dur_ns")
+    # Ranges of one thread nest: whoever begins before the furthest end so far lies within.
+    outer = repeated.sort("thread", "start_ns", "dur_ns", descending=[False, False, True], nulls_last=True).filter(
+        (pl.col("start_ns") >= end.cum_max().shift(1).over("thread")).fill_null(value=True)
+    )
+    several = outer.filter(pl.len().over("label", "thread") >= _REPEATS)
+    threads = several.group_by("label", "thread").len().sort("len", "thread", descending=[True, False], nulls_last=True)
+    return several.join(threads.unique("label", keep="first"), on=["label", "thread"], how="semi", nulls_equal=True)
+
+
+def _coverage(steps: pl.DataFrame, launched: pl.DataFrame) -> tuple[int, int, bool]:
+    """Busy time of the device from launches inside the ranges, and from all between the first and the last, in ns.
+
+    And whether the ranges launched enough to be steps.
+    """
+    first = steps["host_start_ns"][0]
+    last = int((steps["host_start_ns"] + steps["host_dur_ns"]).to_numpy().max())
+    inside = launched.filter(containing(steps, launched["call_start"], launched["call_end"]).is_not_null())
+    between = launched.filter((launched["call_start"] >= first) & (launched["call_end"] <= last))
+    graphs = inside["graph"].count() >= steps.height
+    return _busy(inside), _busy(between), inside.height >= _FEWEST_OPS * steps.height or graphs
+
+
+def _busy(ops: pl.DataFrame) -> int:
+    start = ops["start_ns"].to_numpy()
+    return Union.of(start, start + ops["dur_ns"].to_numpy().astype(np.int64)).total
+
+
+def _calls(host: pl.DataFrame) -> Marks:
+    """A step from each call of `Optimizer.step`, or each request for a batch, to the next.
+
+    Where both repeat, the rarer one counts: several batches make a step where gradients are accumulated, several
+    optimizers step once each where there are more of them than one.
+    """
+    kind, name = pl.col("kind"), pl.col("name").cast(pl.String)
+    ways = {
+        "call of Optimizer.step": host.filter(kind == "annotation", name.str.contains(_OPTIMIZER)),
+        "request for a batch": host.filter(kind == "input"),
+    }
+    repeated = [(as_steps(rows), what) for what, rows in ways.items() if rows.height >= FEWEST]
+    loops = [(steps, what) for steps, what in repeated if steps.height >= FEWEST]
+    if not loops:
+        return Marks(profiler_steps(host.clear()), "")
+    steps, what = min(loops, key=lambda loop: loop[0].height)
+    numbered = steps.with_columns(step=pl.int_range(pl.len(), dtype=pl.Int32)).with_columns(
+        name=pl.format("step {}", "step")
+    )
+    how = f"no steps are marked: one is taken from each {what} to the next, {confidence(steps)} confidence"
+    return Marks(numbered, how)
+
+
+def confidence(steps: pl.DataFrame) -> str:
+    """How sure the steps are: an even loop repeats itself."""
+    period = np.diff(steps["host_start_ns"].to_numpy())
+    spread = np.median(np.abs(period - np.median(period)))
+    return "medium" if spread <= _EVEN * np.median(period) else "low"
