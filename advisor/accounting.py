@@ -85,7 +85,8 @@ def _part(  # noqa: PLR0913, PLR0917 - a row of the table beside all that may ex
 
 def _reasons(part: vocabulary.Part, unjudged: Iterable[NotEvaluable]) -> tuple[Reason, ...]:
     """What kept the rules about a part from judging, the most common first."""
-    of_rules = [{why.code: why for why in rule.missing.values()} for rule in unjudged if {rule.of, *rule.beyond} & {*part.pools}]
+    about = [rule for rule in unjudged if {rule.of, *rule.beyond} & {*part.pools}]
+    of_rules = [{why.code: why for why in rule.missing.values()} for rule in about]
     times = Counter(code for reasons in of_rules for code in reasons)
     words = {code: why for reasons in of_rules for code, why in reasons.items()}
     return tuple(words[code] for code, _ in times.most_common())

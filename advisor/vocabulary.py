@@ -268,7 +268,7 @@ def part_words(code: str) -> str:
 LEFT_OUT: Final = {
     "no_end": "the recording ends before the next step, whose start would be its end",
     "no_device_work": "none of its device work was recorded",
-    "kernels_lost": "kernels that it or the step before it launched were not recorded",
+    "kernels_absent": "kernels that it or the step before it launched were not recorded",
     "ended_early": "the recording ended before its device work did",
     "file_cut": "the file ends early and may lack some of its device work",
     "outside": "outside --steps",

@@ -16,7 +16,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 NO_END: Final = "no_end"
 NO_DEVICE_WORK: Final = "no_device_work"
-KERNELS_LOST: Final = "kernels_lost"
+KERNELS_ABSENT: Final = "kernels_absent"
 LAUNCHING: Final = r"^(?:cu|cuda|hip)(?:Ext)?(?:Module|Graph)?Launch"
 """Names of calls that launch kernels or graphs."""
 BETWEEN: Final = "the time between the marks"

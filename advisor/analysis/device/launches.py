@@ -60,9 +60,7 @@ def lacks_kernels(starts: Ints, ends: Ints, calls: pl.DataFrame) -> pl.Series:
         ends: When it ends there.
         calls: As from `launches`.
     """
-    absent = calls.filter("is_lost")["start_ns"].to_numpy()
-    all_, lost = (
-        np.searchsorted(at, ends) - np.searchsorted(at, starts) for at in (calls["start_ns"].to_numpy(), absent)
-    )
-    few = (lost > 0) & (lost >= _FEW * all_)
-    return pl.Series(few | np.concatenate(([False], few[:-1])), dtype=pl.Boolean)
+    moments = (calls["start_ns"].to_numpy(), calls.filter("is_lost")["start_ns"].to_numpy())
+    number, absent = (np.searchsorted(at, ends) - np.searchsorted(at, starts) for at in moments)
+    lacks = (absent > 0) & (absent >= _FEW * number)
+    return pl.Series(lacks | np.concatenate(([False], lacks[:-1])), dtype=pl.Boolean)

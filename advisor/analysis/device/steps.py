@@ -14,7 +14,7 @@ import polars as pl
 from advisor.analysis.device.launches import lacks_kernels, launches
 from advisor.errors import UsageError
 from advisor.inputs.hardware import Gpu, match
-from advisor.inputs.periods import KERNELS_LOST, LAUNCHING, NO_DEVICE_WORK
+from advisor.inputs.periods import KERNELS_ABSENT, LAUNCHING, NO_DEVICE_WORK
 from advisor.model.intervals import EMPTY, Ints, Union
 from advisor.model.profile import Profile, matches
 from advisor.vocabulary import DRIVER_CALLS
@@ -349,8 +349,8 @@ def _with_holes(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
     calls = launches(host, ops, ops["device"].n_unique())
     start = steps["host_start_ns"].to_numpy()
     lacks = lacks_kernels(start, start + steps["host_dur_ns"].to_numpy(), calls)
-    marked = steps.with_columns(incomplete=pl.coalesce("incomplete", pl.when(lacks).then(pl.lit(KERNELS_LOST))))
-    return marked if lacks.any() and marked["incomplete"].null_count() >= _ENOUGH_STEPS else steps
+    judged = steps.with_columns(incomplete=pl.coalesce("incomplete", pl.when(lacks).then(pl.lit(KERNELS_ABSENT))))
+    return judged if lacks.any() and judged["incomplete"].null_count() >= _ENOUGH_STEPS else steps
 
 
 def _left_out(steps: pl.DataFrame, profile: Profile, choice: str) -> pl.DataFrame:

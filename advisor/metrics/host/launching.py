@@ -106,8 +106,8 @@ PYTHON_BOUND_SHARE = Metric(
     "Part of the step in which Python sets the pace.",
     "device idle in host-bound gaps of at most 1 ms while the launching threads run no framework op and make no "
     "call for 50 us or more / step time; without a device, time outside framework ops, input, compilation, "
-    "collectives, updates of parameters and stretches of over 1 ms in which nothing was recorded, plus that of ops that "
-    "themselves take under 10 us / step time",
+    "collectives, updates of parameters and stretches of over 1 ms in which nothing was recorded, plus that of ops "
+    "that themselves take under 10 us / step time",
     "50 us: HTA's limit for a slow launch; interpreting the code around an op takes 5 to 20 us",
     where=_python_places,
 )
