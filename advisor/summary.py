@@ -240,7 +240,7 @@ def _unrecorded(view: DeviceView) -> str | None:
     )
     if before_ns <= 0:
         return None
-    return f"the first {ms(before_ns / 1e6)} count in no step: GPU work that was not recorded held up what was launched"
+    return f"the first {ms(before_ns / 1e6)} are left out: the GPU was busy with work that was not recorded"
 
 
 def _notes(selection: Selection, row: Mapping[str, Value]) -> Iterator[str]:

@@ -139,7 +139,7 @@ IDLE_CAUSES: Final = {
         ),
         IdleCause(
             "unknown",
-            "nothing tells why",
+            "the cause was not recorded",
             "the cause is unknown",
             "the next op's launch was not recorded, or the recording begins or ends there and marks no steps",
         ),
@@ -250,7 +250,7 @@ PARTS: Final = {
         Part("dependency", "dependencies", "waiting for another stream, device or rank", ("dependency_idle",)),
         Part("unrecorded", "work not recorded", "waiting for work that was not recorded"),
         Part("start_up", "start-up", "the start of CUDA or HIP, which happens once", ("once",)),
-        Part("unknown", "cause not recorded", "idle time whose cause the recording does not tell"),
+        Part("unknown", "cause not recorded", "idle time whose cause was not recorded"),
         Part("between", "outside of ops", "host time outside of the framework's ops", ("host_work",)),
         Part("operators", "ops", "ops at work on the CPU", ("host_work",), is_useful=True),
     )
@@ -267,12 +267,12 @@ def part_words(code: str) -> str:
 
 LEFT_OUT: Final = {
     "no_end": "the recording ends before the next step, whose start would be its end",
-    "no_device_work": "none of its device work was recorded",
-    "kernels_absent": "kernels that it or the step before it launched were not recorded",
-    "ended_early": "the recording ended before its device work did",
-    "file_cut": "the file ends early and may lack some of its device work",
+    "no_device_work": "no device work of it was recorded",
+    "kernels_absent": "it or the step before it launched kernels that were not recorded",
+    "ended_early": "the recording ended before the device work did",
+    "file_cut": "the file ends early and may lack device work",
     "outside": "outside --steps",
-    "compiled": "compilation ran in it",
+    "compiled": "code was compiled",
     "queue_filling": "first recorded: {length:ms}, while the host got ahead of the device",
     "first_uses": "first recorded: {length:ms}, of which start-up and first uses of kernels take {of:ms}",
     "cold_ops": "first recorded: {length:ms}; its usual ops take {of:ms} longer",

@@ -229,4 +229,4 @@ def pauses(steps: pl.DataFrame) -> list[str]:
         return []
     total = ms(int(paused["pause_ns"].sum()) / 1e6)
     after = ", ".join(paused["name"].head(_MOST_NAMES))
-    return [f"{count(paused.height, 'pause')} between steps ({total} in all, after {after}) count in no step"]
+    return [f"{count(paused.height, 'pause')} between steps ({total} in all, after {after}) are left out"]

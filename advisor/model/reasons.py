@@ -121,10 +121,12 @@ REASONS: Final = {
     "no_framework_op": "no framework op was recorded in these steps",
     "no_host_op": "no framework op was recorded on the host",
     "no_python_calls_tensorflow": (
-        "recorded without Python's calls: tf.profiler.experimental.ProfilerOptions(python_tracer_level=1) asks for "
-        "them (TensorFlow 2.21 records none all the same)"
+        "no Python calls were recorded: `tf.profiler.experimental.ProfilerOptions(python_tracer_level=1)` records them "
+        "(not in TensorFlow 2.21)"
     ),
-    "no_python_calls_jax": "recorded without Python's calls: jax.profiler.ProfileOptions().python_tracer_level = 1",
+    "no_python_calls_jax": (
+        "no Python calls were recorded: `jax.profiler.ProfileOptions().python_tracer_level = 1` records them"
+    ),
     "no_python_calls_pytorch": "no Python calls were recorded: `with_stack=True` records them in recent PyTorch",
     "no_python_calls": "no Python calls were recorded",
     "waiting_unexplained": (
@@ -172,13 +174,13 @@ REASONS: Final = {
     ),
     "no_common_step": "the ranks have no step in common",
     "few_common_steps": (
-        "the ranks have {steps:count} steps in common: {needed:count} are needed to tell who is always late from who is"
-        " late once"
+        "too few steps are common to the ranks ({steps:count}): with {needed:count} or more, a rank that is always "
+        "late differs from one that is late once"
     ),
     "few_steps": "fewer than {needed:count} steps",
     "few_shared_steps": "fewer than {needed:count} steps in which all devices of a process work",
     "world_size_unknown": "the number of ranks of the job was not recorded",
-    "guest_device": "this device is another rank's: the process meets the others on a device of its own",
+    "guest_device": "this device belongs to another rank: the process meets the other ranks on another device",
     "other_steps": "this rank recorded none of the steps that most ranks did",
     "pipeline_stages": (
         "ranks wait mostly in sends and receives: in a pipeline the slowest stage alone does not set the step"

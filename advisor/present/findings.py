@@ -42,7 +42,7 @@ def _more(hidden: Sequence[Fact]) -> str:
     rules = [f"`{finding.rule}`" for finding in hidden]
     if len(rules) > _MOST_RULES:
         return f"and {count(len(rules), 'more finding')}"
-    return f"Smaller: {listing(rules)}." if rules else ""
+    return f"Smaller findings: {listing(rules)}." if rules else ""
 
 
 def order(run: Run) -> str:

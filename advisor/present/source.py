@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from advisor.model.report import Run, Source, Steps, Value
-from advisor.text import count, listing, ms, runs_of, shortened
+from advisor.text import count, listing, ms, runs_of
 from advisor.vocabulary import SIGNS, WORKLOADS
 
 _MOST_OF_NAME: Final = 40
@@ -73,8 +73,15 @@ def _workload(source: Source) -> Iterator[str]:
     """`serving (step[DECODE bs=31])`: the kinds of work, with a name that shows each."""
     for kind in source.workload.kinds:
         first = next(sign for sign in source.workload.signs if sign.kind == kind)
-        by = f"`{shortened(first.example, _MOST_OF_NAME)}`" if first.example else SIGNS.get(first.code, first.code)
-        yield f"{WORKLOADS.get(kind, kind)} ({by})"
+        name = _short(first.example or "")
+        yield f"{WORKLOADS.get(kind, kind)} ({f'`{name}`' if name else SIGNS.get(first.code, first.code)})"
+
+
+def _short(example: str) -> str:
+    """The name without its scope, or without its arguments if it is long; empty if it is long all the same."""
+    name = example.rpartition("/")[2]
+    name = name if len(name) <= _MOST_OF_NAME else name.partition("(")[0]
+    return name if len(name) <= _MOST_OF_NAME else ""
 
 
 def signs(source: Source) -> list[tuple[str, str]]:

@@ -78,8 +78,8 @@ def qualified(run: Run) -> str:
         return "None of its steps is complete."
     if known.code == "too_little":
         return f"The most common reason: {known.reason.words}."
-    of_them = "" if known.reason_rules == known.not_evaluable else f" ({known.reason_rules} of them)"
-    return f"{count(known.not_evaluable, 'more rule')} could not be judged{of_them}: {known.reason.words}."
+    few = "" if known.reason_rules == known.not_evaluable else f", {known.reason_rules} of them for this reason"
+    return f"{count(known.not_evaluable, 'more rule')} could not be judged{few}: {known.reason.words}."
 
 
 def title(finding: Finding, run: Run) -> str:

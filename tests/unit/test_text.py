@@ -101,7 +101,8 @@ def test_wording_keeps_the_order_of_shares(one: float, other: float):
     ("low", "high", "expected"),
     [
         (29.65, 59.3, "30\N{EN DASH}59 ms"),
-        (900, 1200, "900 ms\N{EN DASH}1.2 s"),
+        (900, 1200, "0.9\N{EN DASH}1.2 s"),
+        (0.09, 0.36, "0.09\N{EN DASH}0.36 ms"),
         (59.1, 59.3, "59 ms"),
         (0, 59.3, "up to 59 ms"),
         (0.77, 144, "up to 144 ms"),

@@ -62,7 +62,7 @@ COLLECTIVE_CALLS = Metric(
     "number by operation / steps",
 )
 BACKEND = Metric(
-    "backend", "text", "What carries the collectives, as the process was told.", "init_process_group's backend"
+    "backend", "text", "The backend of the collectives, as the process asked for it.", "init_process_group's backend"
 )
 
 

@@ -79,7 +79,7 @@ EXPOSED_COPY_PARAMETER_SHARE = Metric(
 COPY_LEAST_GAIN_MS = Metric(
     "copy_least_gain_ms",
     "ms",
-    "Step time that copying ahead gives back at least.",
+    "Step time that copying ahead saves at least.",
     "replay of the recorded steps with those copies at 30 % of their time; 0 where none can be trusted",
     "own choice: how much is hidden depends on how far ahead the host is",
     _NEEDS,
@@ -87,7 +87,7 @@ COPY_LEAST_GAIN_MS = Metric(
 COPY_GAIN_MS = Metric(
     "copy_gain_ms",
     "ms",
-    "Step time that copying ahead gives back at most.",
+    "Step time that copying ahead saves at most.",
     "replay of the recorded steps without those copies, and on top all of those whose launch was not recorded: no "
     "replay holds them; exposed_copy_ms where that is less, or none can be trusted",
     needs=_NEEDS,

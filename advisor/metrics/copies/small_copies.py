@@ -39,7 +39,7 @@ SMALL_COPY_BYTES_PER_STEP = Metric(
 SMALL_COPY_GAIN_MS = Metric(
     "small_copy_gain_ms",
     "ms",
-    "Step time given back if one copy per step and direction took them all.",
+    "Step time saved if one copy per step and direction took them all.",
     "replay without those copies and their calls, but the first of each step and direction; where the replay of "
     "the unchanged steps is off by more than 5 %: the time of those copies that no kernel hides",
     "advisor.analysis.device.replay",

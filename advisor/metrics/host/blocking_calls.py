@@ -71,7 +71,7 @@ def _calls(view: DeviceView, ops: pl.DataFrame) -> pl.DataFrame:
 
 
 def _gains(view: DeviceView, ops: pl.DataFrame, share: float) -> tuple[float, float]:
-    """Step time given back if those calls returned at once; and if, on top, kernels hid what they do.
+    """Step time saved if those calls returned at once; and if, on top, kernels hid what they do.
 
     Neither is more than what the calls cost.
     """
@@ -115,7 +115,7 @@ SYNC_COPY_CALLS = Metric(
 SYNC_COPY_LEAST_GAIN_MS = Metric(
     "sync_copy_least_gain_ms",
     "ms",
-    "Step time given back if those calls returned at once.",
+    "Step time saved if those calls returned at once.",
     f"replay in which they take no time and wait for nothing, up to their cost{_ELSE}0",
     "advisor.analysis.device.replay",
     _NEEDS,
@@ -123,7 +123,7 @@ SYNC_COPY_LEAST_GAIN_MS = Metric(
 SYNC_COPY_GAIN_MS = Metric(
     "sync_copy_gain_ms",
     "ms",
-    "Step time given back if kernels hid the copies as well.",
+    "Step time saved if kernels hid the copies as well.",
     f"the same with copies that take no time, up to their cost{_ELSE}sync_copy_cost_share x step_mean_ms",
     "advisor.analysis.device.replay",
     _NEEDS,
@@ -181,7 +181,7 @@ SYNC_MEMSET_CALLS = Metric(
 SYNC_MEMSET_GAIN_MS = Metric(
     "sync_memset_gain_ms",
     "ms",
-    "Step time given back if those calls returned at once.",
+    "Step time saved if those calls returned at once.",
     "replay in which they take no time and wait for nothing, up to their cost"
     f"{_ELSE}sync_memset_cost_share x step_mean_ms",
     "advisor.analysis.device.replay",

@@ -38,7 +38,7 @@ BLOCKING_LAUNCH_SHARE = Metric(
 BLOCKING_GAIN_MS = Metric(
     "blocking_gain_ms",
     "ms",
-    "Step time given back if launches did not wait.",
+    "Step time saved if launches did not wait.",
     "replay without the blocking launches' time; where no replay can be trusted: 0",
     "advisor.analysis.device.replay",
 )
@@ -65,7 +65,7 @@ ANOMALY_MS = Metric(
 ANOMALY_GAIN_MS = Metric(
     "anomaly_gain_ms",
     "ms",
-    "Step time given back without those checks.",
+    "Step time saved without those checks.",
     "replay without the host's time in them, their calls and their kernels; where no replay can be trusted, or "
     "without a device: anomaly_ms",
     "advisor.analysis.device.replay",

@@ -94,7 +94,7 @@ DEVICE_EAGER_SHARE = Metric(
     "device_eager_share",
     "share",
     "Part of the device's kernel time that such ops launched.",
-    "time of kernels of eager ops / time of kernels, where the profile tells which are",
+    "time of kernels of eager ops / time of kernels, if the profile shows which are",
     f"{_XPROF}, TF ops executed eagerly on the device",
 )
 FUNCTION_TRACING_SHARE = Metric(

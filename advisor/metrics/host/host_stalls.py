@@ -66,7 +66,7 @@ HOST_OP_NAMES = Metric(
 HOST_OP_LEAST_GAIN_MS = Metric(
     "host_op_least_gain_ms",
     "ms",
-    "Step time given back at least if those ops ran on the device.",
+    "Step time saved at least if those ops ran on the device.",
     f"replay with a quarter of their time left{_ELSE}0",
     "own choice: a device is rarely less than four times as fast, and the launch comes on top",
     _NEEDS,
@@ -74,7 +74,7 @@ HOST_OP_LEAST_GAIN_MS = Metric(
 HOST_OP_GAIN_MS = Metric(
     "host_op_gain_ms",
     "ms",
-    "Step time that this gives back at most.",
+    "Step time that this saves at most.",
     f"replay without them{_ELSE}host_op_share x step_mean_ms",
     needs=_NEEDS,
 )
@@ -135,7 +135,7 @@ STALL_FIRST_USE_PART = Metric(
 STALL_LEAST_GAIN_MS = Metric(
     "stall_least_gain_ms",
     "ms",
-    "Step time given back if half of that work went elsewhere.",
+    "Step time saved if half of that work went elsewhere.",
     f"replay with half of the host's time in those gaps, but for first uses of kernels{_ELSE}0",
     "half: own choice",
     _NEEDS,
@@ -143,7 +143,7 @@ STALL_LEAST_GAIN_MS = Metric(
 STALL_GAIN_MS = Metric(
     "stall_gain_ms",
     "ms",
-    "Step time given back if all of it went elsewhere.",
+    "Step time saved if all of it went elsewhere.",
     f"replay without the host's time in those gaps, but for first uses of kernels{_ELSE}the gaps without those",
     needs=_NEEDS,
 )

@@ -52,7 +52,7 @@ _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 
 LAUNCH_LEAST_GAIN_MS = Metric(
     "launch_least_gain_ms",
     "ms",
-    "Step time given back at least, if the step were compiled: three tenths of the host's time per launch.",
+    "Step time saved at least, if the step were compiled: three tenths of the host's time per launch.",
     f"replay with a host twice as fast as the profiler let it be, launches 0.3 as long again; cut as much as "
     f"capture_gain_ms where that exceeds the gaps{_ELSE}0",
     "Llama 1B decoding on a B200: 48.8 to 12.6 ms compiled, 8.1 ms with CUDA graphs (stas00/ml-engineering)",
@@ -61,7 +61,7 @@ LAUNCH_LEAST_GAIN_MS = Metric(
 CAPTURE_GAIN_MS = Metric(
     "capture_gain_ms",
     "ms",
-    "Step time given back if the step were captured in a CUDA graph.",
+    "Step time saved if the step were captured in a CUDA graph.",
     "replay with those times 0.1 as long and no pause between queued kernels, at most the host-bound gaps of up to "
     f"1 ms and those pauses{_ELSE}these gaps themselves",
     "the same; a graph's kernels follow each other within 1 us",
@@ -120,14 +120,14 @@ PYTHON_BOUND_PART = Metric(
 PYTHON_LEAST_GAIN_MS = Metric(
     "python_least_gain_ms",
     "ms",
-    "Step time that moving this Python out of the way gives back at least.",
+    "Step time that moving this Python out of the way saves at least.",
     "three quarters of python_gain_ms; without a device, a quarter of (that time - 1 us per op recorded)",
     f"three quarters, a quarter: {_OWN}; {_COST}",
 )
 PYTHON_GAIN_MS = Metric(
     "python_gain_ms",
     "ms",
-    "Step time that it gives back at most.",
+    "Step time that it saves at most.",
     f"replay without it{_ELSE}python_bound_share x step_mean_ms; without a device, half of that time, "
     "and all of the stretches of over 1 ms in it in which Python was recorded: no framework needs those",
     f"half: {_OWN}",
@@ -241,14 +241,14 @@ OPTIMIZER_OPS_PER_STEP = Metric(
 OPTIMIZER_HOST_LEAST_GAIN_MS = Metric(
     "optimizer_host_least_gain_ms",
     "ms",
-    "Step time that an optimizer with few ops gives back at least.",
+    "Step time that an optimizer with few ops saves at least.",
     f"replay with half of the host's time in it{_ELSE}0; without a device, half of (that time - 1 us per op in it)",
     f"half: {_OWN}; {_COST}",
 )
 OPTIMIZER_HOST_GAIN_MS = Metric(
     "optimizer_host_gain_ms",
     "ms",
-    "Step time that it gives back at most.",
+    "Step time that it saves at most.",
     f"replay with a tenth of that time and without its calls{_ELSE}optimizer_bound_share x step_mean_ms",
     f"a tenth: {_OWN}; a fused optimizer still collects its tensors in Python",
 )

@@ -179,7 +179,7 @@ CPU_MIGRATIONS_PER_STEP = Metric(
 CPU_STARVED_GAIN_MS = Metric(
     "cpu_starved_gain_ms",
     "ms",
-    "Step time given back if those threads always had a CPU.",
+    "Step time saved if those threads always had a CPU.",
     f"replay without the host's time in those absences{_ELSE}cpu_starved_share x step_mean_ms",
     "advisor.analysis.device.replay",
     ("device_ops", "device_ops.launch", "off_cpu"),
@@ -187,7 +187,7 @@ CPU_STARVED_GAIN_MS = Metric(
 CPU_STARVED_LEAST_GAIN_MS = Metric(
     "cpu_starved_least_gain_ms",
     "ms",
-    "Step time given back if half of the absences went.",
+    "Step time saved if half of the absences went.",
     f"replay with half of that time{_ELSE}0",
     "half: own choice",
     ("device_ops", "device_ops.launch", "off_cpu"),

@@ -55,7 +55,7 @@ def syncs(view: DeviceView) -> Mapping[Metric, Value]:
 READING_GAIN_MS = Metric(
     "reading_gain_ms",
     "ms",
-    "Step time given back if nothing was read back from the device, and nothing waited for it.",
+    "Step time saved if nothing was read back from the device, and nothing waited for it.",
     "replay without waits, synchronising calls, and copies to the host of under 1 KiB; where the replay of the "
     "unchanged steps is off by more than 5 %: idle time after synchronisation",
     "advisor.analysis.device.replay",

@@ -35,21 +35,21 @@ MISALIGNED_PRODUCT_MS = Metric(
 MISALIGNED_PRODUCT_OPS = Metric(
     "misaligned_product_ops",
     "text",
-    "The ops that launched them, with rows x inner side x columns where shapes tell.",
+    "The ops that launched them, with rows x inner side x columns if shapes were recorded.",
     "the three with the most time",
     needs=_NEEDS,
 )
 MISALIGNED_LEAST_GAIN_MS = Metric(
     "misaligned_least_gain_ms",
     "ms",
-    "Step time that padding the sides gives back at least.",
+    "Step time that padding the sides saves at least.",
     f"those kernels a tenth shorter{REPLAYED}",
     needs=_NEEDS,
 )
 MISALIGNED_GAIN_MS = Metric(
     "misaligned_gain_ms",
     "ms",
-    "Step time that padding the sides gives back at most.",
+    "Step time that padding the sides saves at most.",
     f"those kernels two fifths shorter{REPLAYED}",
     "38 % measured on a B200 for a bf16 product of 1157 x 4096 x 1157 (pytorch/pytorch, pull request 196992)",
     _NEEDS,

@@ -43,7 +43,7 @@ UNFUSED_ATTENTION_OPS = Metric(
 ATTENTION_LEAST_GAIN_MS = Metric(
     "attention_least_gain_ms",
     "ms",
-    "Step time that a fused attention gives back at least.",
+    "Step time that a fused attention saves at least.",
     "those kernels replaced by 1.25 times their products' arithmetic at 25 % of the peak for the type (fp32: a "
     f"third of TF32's, where that is more); half of their time where shapes or peak are not known; on a CPU "
     f"none of it{REPLAYED}",
@@ -54,7 +54,7 @@ ATTENTION_LEAST_GAIN_MS = Metric(
 ATTENTION_GAIN_MS = Metric(
     "attention_gain_ms",
     "ms",
-    "Step time that a fused attention gives back at most.",
+    "Step time that a fused attention saves at most.",
     "those kernels replaced by their products' arithmetic at 75 % of that peak; 13 % of their time where shapes or "
     f"peak are not known; on a CPU 40 %{REPLAYED}",
     "FlashAttention-2 reaches up to 73 % of an A100's peak, FlashAttention-3 75 % of an H100's; 13 %: "

@@ -41,7 +41,7 @@ ELEMENTWISE_CHAIN_KERNELS = Metric(
 CHAIN_LEAST_GAIN_MS = Metric(
     "chain_least_gain_ms",
     "ms",
-    "Step time that fusing each chain gives back at least.",
+    "Step time that fusing each chain saves at least.",
     f"one kernel per chain, twice as long as its longest{REPLAYED}",
     "twice: other inputs, and values that the backward pass needs, still have to be moved",
     needs=_NEEDS,
@@ -49,7 +49,7 @@ CHAIN_LEAST_GAIN_MS = Metric(
 CHAIN_GAIN_MS = Metric(
     "chain_gain_ms",
     "ms",
-    "Step time that fusing each chain gives back at most.",
+    "Step time that fusing each chain saves at most.",
     f"one kernel per chain, as long as its shortest{REPLAYED}",
     "the shortest reads and writes as many values once: a fused kernel cannot do with less",
     needs=_NEEDS,

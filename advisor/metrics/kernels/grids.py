@@ -149,7 +149,7 @@ TAIL_WAVE_OPS = Metric(
 TAIL_WAVE_GAIN_MS = Metric(
     "tail_wave_gain_ms",
     "ms",
-    "Step time that whole waves give back at most.",
+    "Step time that whole waves save at most.",
     "replay of the recorded steps without that part of those kernels; where no replay can be trusted, that part",
     needs=_NEEDS,
 )

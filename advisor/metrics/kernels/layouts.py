@@ -48,7 +48,7 @@ LAYOUT_DIMENSIONS = Metric(
 LAYOUT_LEAST_GAIN_MS = Metric(
     "layout_least_gain_ms",
     "ms",
-    "Step time that a model in channels last gives back at least.",
+    "Step time that a model in channels last saves at least.",
     f"those kernels at a quarter of their time{REPLAYED}",
     "a quarter is an own choice: what enters and leaves the network is converted still",
     _NEEDS,
@@ -56,7 +56,7 @@ LAYOUT_LEAST_GAIN_MS = Metric(
 LAYOUT_GAIN_MS = Metric(
     "layout_gain_ms",
     "ms",
-    "Step time that a model in channels last gives back at most.",
+    "Step time that a model in channels last saves at most.",
     f"without those kernels{REPLAYED}",
     needs=_NEEDS,
 )

@@ -75,14 +75,14 @@ FUSABLE_BYTES = Metric(
 FUSABLE_LEAST_MS = Metric(
     "fusable_least_ms",
     "ms",
-    "Step time that fusing them gives back at least.",
+    "Step time that fusing them saves at least.",
     f"half of those bytes at the full memory bandwidth, at most half of a kernel's time{REPLAYED}",
     needs=_NEEDS,
 )
 FUSABLE_MS = Metric(
     "fusable_ms",
     "ms",
-    "Step time that fusing them gives back at most.",
+    "Step time that fusing them saves at most.",
     f"all of those bytes at the full memory bandwidth, at most all but a tenth of a kernel's time{REPLAYED}",
     needs=_NEEDS,
 )

@@ -35,7 +35,7 @@ OPTIMIZER_KERNELS_PER_STEP = Metric(
 OPTIMIZER_LEAST_GAIN_MS = Metric(
     "optimizer_least_gain_ms",
     "ms",
-    "Step time on the device that a fused optimizer gives back at least.",
+    "Step time on the device that a fused optimizer saves at least.",
     "one kernel per step that moves 28 bytes per parameter (elements that an op covers, median over the ops) at "
     f"60 % of the memory bandwidth; 65 % of the time where shapes or bandwidth are not known{REPLAYED}",
     "Adam reads the gradient, reads and writes parameter and two moments; 65 %: SGD's 20 bytes for 32 in three kernels",
@@ -44,7 +44,7 @@ OPTIMIZER_LEAST_GAIN_MS = Metric(
 OPTIMIZER_GAIN_MS = Metric(
     "optimizer_gain_ms",
     "ms",
-    "Step time on the device that a fused optimizer gives back at most.",
+    "Step time on the device that a fused optimizer saves at most.",
     f"the same with 20 bytes at the full bandwidth; 20 % of the time where shapes or bandwidth are not known{REPLAYED}",
     "SGD with momentum reads the gradient, reads and writes parameter and momentum; 20 %: Adam's 28 bytes for 140 "
     "in twelve kernels",

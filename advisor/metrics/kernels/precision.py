@@ -61,7 +61,7 @@ TF32_OFF_SWITCHES = Metric(
 TF32_LEAST_GAIN_MS = Metric(
     "tf32_least_gain_ms",
     "ms",
-    "Step time that allowing TF32 gives back at least.",
+    "Step time that allowing TF32 saves at least.",
     f"those kernels 0.35 x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth{REPLAYED}",
     _TF32_SOURCE,
     _NEEDS,
@@ -69,7 +69,7 @@ TF32_LEAST_GAIN_MS = Metric(
 TF32_GAIN_MS = Metric(
     "tf32_gain_ms",
     "ms",
-    "Step time that allowing TF32 gives back at most.",
+    "Step time that allowing TF32 saves at most.",
     f"those kernels 0.875 x the ratio of the peaks as fast, at up to the full memory bandwidth{REPLAYED}",
     _TF32_SOURCE,
     _NEEDS,
@@ -118,7 +118,7 @@ THIRTY_TWO_BIT_OPS = Metric(
 SIXTEEN_BIT_LEAST_GAIN_MS = Metric(
     "sixteen_bit_least_gain_ms",
     "ms",
-    "Step time that mixed precision gives back at least.",
+    "Step time that mixed precision saves at least.",
     "those kernels 0.35 (0.7 from TF32) x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth; "
     f"elementwise, pooling and batch norm kernels on fp32 three quarters as long{REPLAYED}",
     _SIXTEEN_SOURCE,
@@ -127,7 +127,7 @@ SIXTEEN_BIT_LEAST_GAIN_MS = Metric(
 SIXTEEN_BIT_GAIN_MS = Metric(
     "sixteen_bit_gain_ms",
     "ms",
-    "Step time that mixed precision gives back at most.",
+    "Step time that mixed precision saves at most.",
     "those kernels 0.75 (1 from TF32) x the ratio of the peaks as fast, at up to the full memory bandwidth; "
     f"elementwise, pooling and batch norm kernels on fp32 half as long{REPLAYED}",
     _SIXTEEN_SOURCE,

@@ -42,7 +42,7 @@ TENSOR_CORE_ELIGIBLE_SHARE = Metric(
 TENSOR_CORE_UNKNOWN_SHARE = Metric(
     "tensor_core_unknown_share",
     "share",
-    "Part of the kernel time spent in matrix kernels of which it cannot be told.",
+    "Part of the kernel time spent in matrix kernels of which this is unknown.",
     "time of matrix kernels judged unknown / time of all compute kernels",
     _SOURCE,
     _NEEDS,

@@ -62,7 +62,7 @@ ALLOCATOR_CALLS = Metric(
 ALLOCATOR_LEAST_GAIN_MS = Metric(
     "allocator_least_gain_ms",
     "ms",
-    "Step time given back if seven tenths of those calls went away.",
+    "Step time saved if seven tenths of those calls went away.",
     "0.7 x allocator_gain_ms",
     "own choice: memory that grows with the batch's shape is still taken at times",
     _NEEDS,
@@ -70,7 +70,7 @@ ALLOCATOR_LEAST_GAIN_MS = Metric(
 ALLOCATOR_GAIN_MS = Metric(
     "allocator_gain_ms",
     "ms",
-    "Step time given back if those calls went away.",
+    "Step time saved if those calls went away.",
     "replay without them and their waiting; where the replay of the unchanged steps is off by more than 5 %: "
     "allocator_idle_share x step_mean_ms",
     "advisor.analysis.device.replay",

@@ -49,7 +49,7 @@ LAUNCH_ORDER = Metric(
 LAUNCH_LEAST_MS = Metric(
     "launch_least_ms",
     "ms",
-    "What a process per device gives back at least.",
+    "What a process per device saves at least.",
     "mean step - (kernels + exposed transfers + waiting for input) of the device that has most of them, at most "
     "waiting and idling on the first device; at least 0",
 )

@@ -193,14 +193,14 @@ MOVING_SKEW_SHARE = Metric(
 MOVING_LEAST_MS = Metric(
     "moving_least_ms",
     "ms",
-    "What evening that out gives back at least.",
+    "What evening that out saves at least.",
     "the same for the step without waiting, so that every rank's exposed transfers stay as they are; at most "
     "moving_skew_ms",
 )
 MOVING_MOST_MS = Metric(
     "moving_most_ms",
     "ms",
-    "What evening that out gives back at most.",
+    "What evening that out saves at most.",
     "mean over steps of the largest alone time - the level that is left: the mean over ranks and steps, or more"
     " where a rank takes longer for good: the mean over steps of the rank that has most in all other steps; over"
     " the common steps or over all complete ones, whose unevenness may be the same, where that is more",

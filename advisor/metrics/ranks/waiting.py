@@ -93,7 +93,7 @@ OUTLIER_AWAITED_MS = Metric(
     "outlier_awaited_ms",
     "ms",
     "What waiting for later ranks in the steps left out as uneven adds to the mean step.",
-    "sum over those steps of exposed waiting / steps that every rank recorded whole; 0 where it could not be told",
+    "sum over those steps of exposed waiting / steps that every rank recorded whole; 0 if it is unknown",
     _SOURCE,
 )
 
@@ -135,7 +135,7 @@ RANKS_IN_JOB = Metric(
     "ranks_in_job",
     "count",
     "Ranks that the job has.",
-    "the world size that the ranks were told, at least ranks_recorded",
+    "the world size that the ranks report, at least ranks_recorded",
 )
 MATCHED_SHARE = Metric(
     "matched_share",

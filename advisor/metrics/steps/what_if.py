@@ -34,14 +34,14 @@ REPLAY_ERROR = Metric(
 INPUT_GAIN_MS = Metric(
     "input_gain_ms",
     "ms",
-    "Step time given back if batches were always there in time.",
+    "Step time saved if batches were always there in time.",
     "replay without the host's time in the data loader" + _ELSE + "input_exposed_ms",
     _SOURCE,
 )
 LAUNCH_GAIN_MS = Metric(
     "launch_gain_ms",
     "ms",
-    "Step time given back if launching cost a tenth, as with a captured or compiled step.",
+    "Step time saved if launching cost a tenth, as with a captured or compiled step.",
     "replay with launches, and host work of at most 1 ms between them, a tenth as long"
     + _ELSE
     + "host-bound gaps of at most 1 ms less 1.5 us each",
@@ -51,7 +51,7 @@ LAUNCH_GAIN_MS = Metric(
 SYNC_GAIN_MS = Metric(
     "sync_gain_ms",
     "ms",
-    "Step time given back if no call waited for the device.",
+    "Step time saved if no call waited for the device.",
     "replay without waits" + _ELSE + "sync_idle_ms",
     _SOURCE,
     (*_NEEDS, "device_ops.launch"),

@@ -84,7 +84,7 @@ def test_a_finding_that_stands_first_although_others_save_more_is_explained():
 
 def test_findings_that_a_screen_leaves_out_are_named():
     more = findings(changed(RESNET, findings=RESNET.findings * 2)).more
-    assert more == "Smaller: `launch-bound`."
+    assert more == "Smaller findings: `launch-bound`."
     assert findings(SAMPLES["resnet"].runs[0]).more == ""
 
 

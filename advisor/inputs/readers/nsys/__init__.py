@@ -268,10 +268,10 @@ def _start_up(host: pl.DataFrame, device: pl.DataFrame, begins_ns: int) -> list[
     first_ns = int(pl.concat([host["start_ns"], device["start_ns"]]).to_numpy().min())
     if not copies.height and begins_ns - first_ns < _NOTICEABLE_NS:
         return []
-    copied = f", copies of {bytes_(int(copies['bytes'].sum()))} among it" if copies.height else ""
+    copied = f", with copies of {bytes_(int(copies['bytes'].sum()))}" if copies.height else ""
     is_warm = device.filter(pl.col("kind") == "kernel", pl.col("start_ns") < begins_ns).height > 0
     until = "the first kernel after the warm-up" if is_warm else "the first kernel"
-    return [f"the {ms((begins_ns - first_ns) / 1e6)} before {until} are start-up and count in no step{copied}"]
+    return [f"start-up takes {ms((begins_ns - first_ns) / 1e6)}{copied}: what comes before {until} is left out"]
 
 
 def _collectives(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:

@@ -392,7 +392,7 @@ def test_a_warm_up_that_opens_before_the_first_kernel_is_start_up(read_):
         {"NVTX_EVENTS": [nvtx(100, 500, "warmup")], RUNTIME: first, KERNEL: kernels}, work, {MEMCPY: [copy(10, 20)]}
     )
     assert made.workers["work_start_ns"].to_list() == [800]
-    assert any("before the first kernel after the warm-up are start-up" in note for note in made.salvaged)
+    assert any("what comes before the first kernel after the warm-up is left out" in note for note in made.salvaged)
     twice = [nvtx(100, 500, "warmup"), nvtx(740, 950, "warmup")]
     made = read_({"NVTX_EVENTS": twice, RUNTIME: first, KERNEL: kernels}, work)
     assert made.workers["work_start_ns"].to_list() == [130]
@@ -492,7 +492,7 @@ def test_start_up_is_what_comes_before_the_first_kernel(read_):
     made: Profile = read_(start, launched(5, 20, 60, 1), {MEMCPY: [copy(70, 80)]})
     assert only(made.workers, "work_start_ns", "work_end_ns") == (20, 80)
     assert made.salvaged == (
-        "the 500 ms before the first kernel are start-up and count in no step, copies of 400 B among it",
+        "start-up takes 500 ms, with copies of 400 B: what comes before the first kernel is left out",
     )
 
 
