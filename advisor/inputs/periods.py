@@ -17,6 +17,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 NO_END: Final = "no_end"
 NO_DEVICE_WORK: Final = "no_device_work"
 KERNELS_ABSENT: Final = "kernels_absent"
+ENDED_EARLY: Final = "ended_early"
 LAUNCHING: Final = r"^(?:cu|cuda|hip)(?:Ext)?(?:Module|Graph)?Launch"
 """Names of calls that launch kernels or graphs."""
 BETWEEN: Final = "the time between the marks"
@@ -165,7 +166,7 @@ def _cut_short() -> pl.Expr:
     after = ops.reverse().cum_sum().reverse()  # in this step and all later ones
     is_last = (after > 0) & (after == ops)
     short = is_last & (ops < _CUT_OFF_SHARE * ops.shift(1))
-    return pl.when(after == 0).then(pl.lit(NO_DEVICE_WORK)).when(short).then(pl.lit("ended_early"))
+    return pl.when(after == 0).then(pl.lit(NO_DEVICE_WORK)).when(short).then(pl.lit(ENDED_EARLY))
 
 
 def _unsure() -> pl.Expr:

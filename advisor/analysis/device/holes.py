@@ -16,8 +16,8 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def launches(view: DeviceView) -> pl.DataFrame:
-    """The launches of a view, as `advisor.analysis.device.launches` has them."""
-    return calls.launches(view.host, view.ops, view.devices)
+    """The launches of a view, as `advisor.analysis.device.launches` has them, without the tail."""
+    return calls.launches(view.host, view.ops, view.devices).filter(~pl.col("is_tail"))
 
 
 def holes_in(gaps: pl.DataFrame, view: DeviceView) -> Mask:

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.inputs.periods import LAUNCHING
+from advisor.inputs.periods import ENDED_EARLY, KERNELS_ABSENT, LAUNCHING
 from advisor.model.intervals import EMPTY, Ints, Union
 from advisor.model.profile import matches
 from advisor.vocabulary import DRIVER_CALLS
@@ -18,10 +18,11 @@ _FEW: Final = 0.05  # of a step's launches: a step without so many is incomplete
 
 
 def launches(host: pl.DataFrame, ops: pl.DataFrame, devices: int) -> pl.DataFrame:
-    """Calls that launch kernels or graphs, from the first to the last with a recorded op: start_ns, is_lost.
+    """Calls that launch kernels or graphs, from the first with a recorded op on: start_ns, is_lost, is_tail.
 
     None where it is unknown whose they are: other devices have ops too, or as many ops have no call as calls have no
     op. A launch into a graph that is being captured runs nothing, and of a call inside another one of both is recorded.
+    The tail is what comes after the last call with an op.
 
     Args:
         host: The worker's host ops.
@@ -36,10 +37,12 @@ def launches(host: pl.DataFrame, ops: pl.DataFrame, devices: int) -> pl.DataFram
     rows = calls.with_columns(is_lost=~has_op).filter(has_op | ~nested.fill_null(value=False)).sort("start_ns")
     of_ops = rows.filter(~pl.col("is_lost"))["start_ns"]
     if devices != 1 or not of_ops.len():
-        return rows.clear()
+        return rows.with_columns(is_tail=False).clear()
+    rows = rows.with_columns(is_tail=pl.col("start_ns") > of_ops[-1])
     captured = pl.Series(_captures(host).within(rows["start_ns"], rows["start_ns"] + 1) > 0, dtype=pl.Boolean)
-    between = rows.filter(~captured).filter(pl.col("start_ns").is_between(of_ops[0], of_ops[-1]))
-    return between if between["is_lost"].sum() > ops["launch"].null_count() else between.filter(~pl.col("is_lost"))
+    runs = rows.filter(~captured).filter(pl.col("start_ns") >= of_ops[0])
+    absent = runs.filter("is_lost", ~pl.col("is_tail")).height
+    return runs if absent > ops["launch"].null_count() else runs.filter(~pl.col("is_lost") | pl.col("is_tail"))
 
 
 def _captures(host: pl.DataFrame) -> Union:
@@ -52,15 +55,21 @@ def _captures(host: pl.DataFrame) -> Union:
     return Union.of(begins[after < len(ends)], ends[after[after < len(ends)]])
 
 
-def lacks_kernels(starts: Ints, ends: Ints, calls: pl.DataFrame) -> pl.Series:
-    """Whether each step on the host lacks kernels of its launches; so does the one after it, whose start is unknown.
+def incomplete(starts: Ints, ends: Ints, calls: pl.DataFrame) -> pl.Series:
+    """Why each step on the host lacks kernels of its launches, null where it has them all.
+
+    Where kernels are absent amid the recording, the step after it begins at an unknown time. Where they are absent at
+    its end, the recording ended before them.
 
     Args:
         starts: When each step begins on the host, in ns, ascending.
         ends: When it ends there.
         calls: As from `launches`.
     """
-    moments = (calls["start_ns"].to_numpy(), calls.filter("is_lost")["start_ns"].to_numpy())
-    number, absent = (np.searchsorted(at, ends) - np.searchsorted(at, starts) for at in moments)
+    parts = (calls, calls.filter("is_lost", ~pl.col("is_tail")), calls.filter("is_lost", "is_tail"))
+    moments = (part["start_ns"].to_numpy() for part in parts)
+    number, absent, tail = (np.searchsorted(at, ends) - np.searchsorted(at, starts) for at in moments)
     lacks = (absent > 0) & (absent >= _FEW * number)
-    return pl.Series(lacks | np.concatenate(([False], lacks[:-1])), dtype=pl.Boolean)
+    unsure = lacks | np.concatenate(([False], lacks[:-1]))
+    why = np.select([unsure, tail > 0], [KERNELS_ABSENT, ENDED_EARLY], "")
+    return pl.Series(why, dtype=pl.String).replace("", None)

@@ -11,10 +11,10 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.launches import lacks_kernels, launches
+from advisor.analysis.device.launches import incomplete, launches
 from advisor.errors import UsageError
 from advisor.inputs.hardware import Gpu, match
-from advisor.inputs.periods import KERNELS_ABSENT, LAUNCHING, NO_DEVICE_WORK
+from advisor.inputs.periods import ENDED_EARLY, LAUNCHING, NO_DEVICE_WORK
 from advisor.model.intervals import EMPTY, Ints, Union
 from advisor.model.profile import Profile, matches
 from advisor.vocabulary import DRIVER_CALLS
@@ -340,17 +340,22 @@ def _backlog(profile: Profile, on_device: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_holes(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
-    """One view's steps; those that lack kernels are `incomplete`, unless fewer than three others would remain."""
+    """One view's steps; those that lack kernels are `incomplete`.
+
+    Kernels that are absent amid the recording make none where fewer than three others would remain.
+    """
     worker, device = steps["worker"][0], steps["device"][0]
-    if device is None or steps.height <= _ENOUGH_STEPS:
+    if device is None or steps.height == 1:
         return steps
     host = rows_where(profile.host_ops, pl.col("worker") == worker)
     ops = rows_where(profile.device_ops, pl.col("worker") == worker)
     calls = launches(host, ops, ops["device"].n_unique())
     start = steps["host_start_ns"].to_numpy()
-    lacks = lacks_kernels(start, start + steps["host_dur_ns"].to_numpy(), calls)
-    judged = steps.with_columns(incomplete=pl.coalesce("incomplete", pl.when(lacks).then(pl.lit(KERNELS_ABSENT))))
-    return judged if lacks.any() and judged["incomplete"].null_count() >= _ENOUGH_STEPS else steps
+    why = incomplete(start, start + steps["host_dur_ns"].to_numpy(), calls)
+    judged = steps.with_columns(incomplete=pl.coalesce("incomplete", why))
+    if judged["incomplete"].null_count() >= _ENOUGH_STEPS:
+        return judged
+    return steps.with_columns(incomplete=pl.coalesce("incomplete", pl.when(why == ENDED_EARLY).then(why)))
 
 
 def _left_out(steps: pl.DataFrame, profile: Profile, choice: str) -> pl.DataFrame:

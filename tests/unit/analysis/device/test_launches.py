@@ -1,0 +1,40 @@
+"""Steps that lack kernels of their launches: three of 100 us, each with four launches 10 us apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.analysis.device.steps import select_steps
+from tests.tables import Row, kernel, on_host, profile, step
+
+STEPS = [step(number, 100 * number, 100 * number + 100) for number in range(6)]
+
+
+def why_left_out(absent: set[int], steps: int = 6) -> list[str | None]:
+    """Of a recording that lacks the kernels of these launches, counted from 0."""
+    host: list[Row] = []
+    device: list[Row] = []
+    for number in range(4 * steps):
+        at = 100 * (number // 4) + 10 * (number % 4)
+        if number in absent:
+            host.append(on_host("runtime", at, at + 1, name="cudaLaunchKernel"))
+        else:
+            device.append(kernel(at + 5, at + 15, launched=at + 1))
+    return select_steps(profile(device, host, STEPS[:steps])).steps["left_out"].to_list()
+
+
+def test_a_step_with_all_its_kernels_is_used():
+    assert why_left_out(set()) == [None] * 6
+
+
+def test_a_step_that_lacks_kernels_is_left_out_and_so_is_the_one_after_it():
+    assert why_left_out({9, 10}) == [None, None, "kernels_absent", "kernels_absent", None, None]
+
+
+def test_where_too_few_others_would_remain_such_steps_are_used():
+    assert why_left_out({5, 13}, steps=5) == [None] * 5
+
+
+@pytest.mark.parametrize("steps", [2, 6])
+def test_a_step_whose_last_kernel_is_absent_was_cut(steps: int):
+    assert why_left_out({4 * steps - 1}, steps) == [*[None] * (steps - 1), "ended_early"]
