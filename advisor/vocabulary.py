@@ -197,6 +197,7 @@ POOLS: Final = {
     "queued_idle": "the pauses between queued kernels",
     "dependency_idle": "the time in which the GPU waits for another stream or rank",
     "outliers": "what uneven steps add to the mean step",
+    "callback": "the time in which compiled code calls Python",
     "host_work": "the work of the host, which has no GPU",
     "skew": "the time in which ranks wait for the latest of them",
     "pipeline_wait": "the time in which ranks wait for another to send or receive",
@@ -251,6 +252,7 @@ PARTS: Final = {
         Part("unrecorded", "work not recorded", "waiting for work that was not recorded"),
         Part("start_up", "start-up", "the start of CUDA or HIP, which happens once", ("once",)),
         Part("unknown", "cause not recorded", "idle time whose cause was not recorded"),
+        Part("callback", "Python callbacks", "Python that compiled code calls", ("callback",)),
         Part("between", "outside of ops", "host time outside of the framework's ops", ("host_work",)),
         Part("operators", "ops", "ops at work on the CPU", ("host_work",), is_useful=True),
     )

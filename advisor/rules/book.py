@@ -34,13 +34,13 @@ Workload: TypeAlias = Literal["training", "inference", "serving", "capture", "be
 Pool: TypeAlias = Literal[
     "compute", "memcpy", "memset", "collective", "input", "compile",
     "gc_idle", "allocator_idle", "sync_idle", "launch_gap", "host_busy", "queued_idle", "dependency_idle",
-    "outliers", "host_work", "skew", "pipeline_wait",
+    "outliers", "callback", "host_work", "skew", "pipeline_wait",
 ]  # fmt: skip
 """Parts of the step that a saving may come out of; no two of them share time.
 
-`outliers` is what the steps that were left out as uneven add to the mean of all steps, `host_work` the work of a worker
-without a device, `skew` what the ranks of a job wait for the latest of them, `pipeline_wait` what they wait in sends
-and receives: the job's, not each worker's.
+`outliers` is what the steps that were left out as uneven add to the mean of all steps, `callback` the Python that
+compiled code calls on a worker without a device, `host_work` the rest of that worker's work, `skew` what the ranks of a
+job wait for the latest of them, `pipeline_wait` what they wait in sends and receives: the job's, not each worker's.
 """
 
 LossCode: TypeAlias = Literal["once", "unrecorded", "unknown"]

@@ -9,6 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.steps import DeviceView, rows_where, spans
+from advisor.inputs.names.calls import RESULT_WAIT
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.model.profile import HOST_OP_KINDS, matches
@@ -26,7 +27,8 @@ _WRAPPERS: Final = (
     r"\): (?:_call_impl|_wrapped_call_impl|decorate_context|wrapper|inner)$|<module>$"  # around any function
 )
 _ROOT: Final = r"<module>$"  # the script itself, which tells nothing
-_WAITING: Final = r"\b(?:_value|block_until_ready|synchronize)$|(?i)^wait for completion|BlockHostUntilReady|::Await$"
+_TYPED_OP: Final = r":[A-Za-z_]\w*$"
+_CALLBACK_OP: Final = r"^(?:pure|io|debug)_callback(?:\.\d+)?$"
 _NOTHING: Final = "nothing that was recorded"
 _DISPATCH: Final = ["op", "collective", *DRIVER_CALLS]
 _ACCOUNTED: Final = ["input", "compile", "gc", "allocator"]  # as in advisor.analysis.device.idle: causes of their own
@@ -109,13 +111,26 @@ def between_ops(view: DeviceView, steps: pl.DataFrame) -> Union:
 
 def waits_for_results(view: DeviceView) -> Union:
     """When the host waits for the device or for a value from it, in a function or range that is called so."""
-    return spans(view.host.filter(pl.col("kind").is_in(["python", "annotation"]), matches(_WAITING)))
+    return spans(view.host.filter(pl.col("kind").is_in(["python", "annotation"]), matches(RESULT_WAIT)))
 
 
 def running(view: DeviceView) -> Union:
     """When a training thread, or without a device one that works for it, runs a framework op or makes a call."""
     running = spans(view.once(training_ops).select("kind", *_SPAN).filter(pl.col("kind").is_in(_DISPATCH)))
     return running | handed_over(view) if view.device is None else running
+
+
+def callbacks(view: DeviceView) -> pl.DataFrame:
+    """Functions of Python that JAX's compiled code calls: ranges right inside its ops; without Python's calls, the ops.
+
+    Autograd, too, calls Python inside its ops, which are not compiled; so do ops of tf.data, which have a type's name.
+    """
+    if view.process.get("framework") != "jax":
+        return view.host.clear()
+    ops = view.host.filter(pl.col("kind") == "op", ~matches(_TYPED_OP))
+    inside = view.host.filter(pl.col("kind") == "python", pl.col("parent").is_in(ops["id"].implode()))
+    opaque = ops.filter(matches(_CALLBACK_OP), ~pl.col("id").is_in(inside["parent"].implode()))
+    return pl.concat([inside, opaque])
 
 
 def optimizer_work(view: DeviceView) -> Union:

@@ -10,6 +10,13 @@ from advisor.model.profile import HOST_OP_KINDS
 
 STEP: Final = r"^ProfilerStep\s*#\s*(\d+)$"
 
+RESULT_WAIT: Final = (
+    r"\b(?:_value|block_until_ready|synchronize|copy_to_host_async)$|^\$api\.py:\d+ device_get$"
+    r"|^np\.asarray\(jax\.Array\)|^ArrayImpl\.|^\$ops\.py:\d+ _?numpy$"
+    r"|(?i)^wait for completion|BlockHostUntilReady|::Await$"
+)
+"""Functions and ranges in which the host waits for what the device, or another thread, computes."""
+
 # (kind it starts as, pattern of the name, kind it is); the first that matches decides.
 _REFINED: Final = [
     ("op|annotation", r"^enumerate\(Data(?:Loader|Pipe)\)#", "input"),

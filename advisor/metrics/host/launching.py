@@ -10,6 +10,7 @@ import polars as pl
 from advisor.analysis.device.host_work import (
     between_ops,
     busiest,
+    callbacks,
     handed_over,
     in_words,
     inside,
@@ -314,7 +315,7 @@ HOST_WORK_SHARE = Metric(
     "host_work_share",
     "share",
     "Part of the step in which a worker without a device works: its framework ops and its Python.",
-    "1 - input_share - compile_share - collective_share without a device; 0 with one",
+    "1 - input_share - compile_share - collective_share - callback_share without a device; 0 with one",
 )
 
 
@@ -323,4 +324,5 @@ def host_work(view: DeviceView) -> Mapping[Metric, Value]:
     """What a saving on a CPU comes out of."""
     if not view.total_ns or view.device is not None:
         return {HOST_WORK_SHARE: 0.0} if view.total_ns else {}
-    return {HOST_WORK_SHARE: 1 - (view.share(view.host_spans("input", "compile", "collective")) or 0.0)}
+    apart = view.host_spans("input", "compile", "collective") | spans(view.once(callbacks))
+    return {HOST_WORK_SHARE: 1 - (view.share(apart) or 0.0)}

@@ -12,7 +12,14 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_work import DOUBTFUL, minus, running, start_up, unknown_idle
+from advisor.analysis.device.host_work import (
+    DOUBTFUL,
+    callbacks,
+    minus,
+    running,
+    start_up,
+    unknown_idle,
+)
 from advisor.analysis.device.idle import CAUSES, gaps
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures, tabulates
@@ -245,9 +252,10 @@ def _idle(view: DeviceView) -> dict[str, int]:
 
 
 def _on_cpu(view: DeviceView) -> dict[str, int]:
-    """Without a device: what is no wait is the framework's ops, or what lies between them."""
+    """Without a device: what is no wait is the framework's ops, Python that they call, or what lies between them."""
     owned = {part: when for part, when in owned_spans(view) if part in _WAITS}
-    owned["operators"] = reduce(minus, owned.values(), view.once(running))
+    for part, when in (("callback", spans(view.once(callbacks))), ("operators", view.once(running))):
+        owned[part] = reduce(minus, owned.values(), when)
     times = {part: _within(view, when) for part, when in owned.items()}
     return times | {"between": view.total_ns - sum(times.values())}
 

@@ -96,6 +96,7 @@ class Phases(Steps):
         if lap is None:
             return False
         if lap.steps + 1 == self.active:
+            self.profiler.end_mark()  # the other steps do not wait for their results here
             self.profiler.settle(result)
         lap.add()
         return lap.steps == self.active

@@ -74,19 +74,20 @@ class Profiler:
 
     def mark(self, step: int) -> None:
         """End the mark of the last step, if any, and begin that of this one."""
-        self._end_mark()
+        self.end_mark()
         self.range = self.range_of(step)
         self.range.__enter__()
 
     def stop(self, *, cut: bool = False) -> None:
         """End the recording; and the last mark, unless its step is cut off."""
         if not cut:
-            self._end_mark()
+            self.end_mark()
         self.range = None
         with OURS:
             self.halt()
 
-    def _end_mark(self) -> None:
+    def end_mark(self) -> None:
+        """End the mark of the last step, if any."""
         if self.range is not None:
             self.range.__exit__(None, None, None)
             self.range = None

@@ -32,6 +32,7 @@ from advisor.text import count
 FORMAT: Final = "kineto"
 MEMORY_PER_BYTE: Final = 2.5  # measured on the shortest events there are: 800,000 in 65 MB
 NEEDS_PATH: Final = False
+_RECORDER: Final = r"(?:^|[/\\])(?:advisor_inside|advisor[/\\]recording[/\\]inside)[/\\]"
 
 
 def read(  # noqa: PLR0913, PLR0917 - the last are options
@@ -115,7 +116,9 @@ def _profile(
 
 
 def _host(columns: Columns, base_ns: int) -> pl.DataFrame:
-    return columns.host.with_columns(pl.col("start_ns") + base_ns)
+    """The host's ranges, without the calls of advisor's own hook."""
+    recorder = (pl.col("kind") == "python") & matches(_RECORDER)
+    return columns.host.filter(~recorder.fill_null(value=False)).with_columns(pl.col("start_ns") + base_ns)
 
 
 def _device(columns: Columns, base_ns: int) -> pl.DataFrame:

@@ -15,6 +15,8 @@ from advisor.inputs.readers.xplane.names import (
     FREES,
     HLO_COLLECTIVE,
     ITERATOR_FACTS,
+    RECORDER,
+    RECORDER_HOOK,
     REGION_CLOSES,
     REGION_OPENS,
     REGION_REQUEST,
@@ -86,13 +88,14 @@ def _threads(plane: Plane) -> pl.DataFrame:
 
 
 def _names(plane: Plane) -> pl.DataFrame:
-    """A row per name of the plane's events: name, kind, role (what it does for the links), and whether an eager op."""
+    """A row per name of the plane's events: name, kind, role (for the links), whether advisor's own, eager op."""
     name = pl.col("text")
     role = pl.when(name.is_in(_ROLES)).then(name).when(name.str.contains(REQUEST)).then(pl.lit(_REQUEST))
     frame = pl.DataFrame({"text": pl.Series([*plane.names.names, ""], dtype=pl.String)})
     return frame.select(
         name=name.cast(TEXT),
         kind=host_kinds(frame["text"]),
+        recorder=name.str.contains(RECORDER) & name.str.contains(RECORDER_HOOK).any(),
         role=role.when(name.str.contains(_END_MARK)).then(pl.lit(_END)).cast(pl.Enum([*_ROLES, _REQUEST, _END])),
         eager_op=name.str.contains(EAGER_OP),
     )
@@ -178,18 +181,19 @@ def _quoted(key: str) -> pl.Expr:
 
 
 def _linked(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Adds `parent` and `asked_by`; what only tells of regions goes, its part of the links stays."""
+    """Adds `parent` and `asked_by`; what only tells of regions goes, as do advisor's calls; their links stay."""
     ranges = _with_regions(ranges)
     start = ranges["start_ns"].to_numpy()
     parent = nest(ranges["thread"].to_numpy(), start, start + ranges["dur_ns"].to_numpy())
     requester = _requester(ranges.select("producer", "consumer", "execution", "role"))
-    visible = ~ranges["role"].is_in(_UNSEEN).fill_null(value=False).to_numpy()
+    unseen = ranges["role"].is_in(_UNSEEN).fill_null(value=False).to_numpy()
+    visible = ~unseen & ~ranges["recorder"].to_numpy()
     around = np.where(requester < 0, parent, requester)  # where an unseen one leads to
-    requester = np.where((requester < 0) & (parent >= 0) & ~visible[parent], parent, requester)
+    requester = np.where((requester < 0) & (parent >= 0) & unseen[parent], parent, requester)
     place = np.where(visible, np.cumsum(visible) - 1, -1)
     columns = {"parent": _visible(parent, parent, visible), "asked_by": _visible(requester, around, visible)}
     return (
-        ranges.drop("producer", "consumer", "execution", "role")
+        ranges.drop("producer", "consumer", "execution", "role", "recorder")
         .with_columns(pl.Series(key, np.where(at < 0, -1, place[at])).replace(-1, None) for key, at in columns.items())
         .filter(pl.Series(visible))
     )

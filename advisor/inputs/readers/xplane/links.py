@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs.marks import FEWEST, Marks, confidence
+from advisor.inputs.names.calls import RESULT_WAIT
 from advisor.inputs.periods import device_periods, device_windows, host_periods
 from advisor.inputs.readers.xplane.names import copies
 from advisor.model.intervals import Ints
@@ -86,21 +87,24 @@ def with_loads(host: pl.DataFrame) -> pl.DataFrame:
     """Where no request for input was recorded, what stands in for it is of kind `input`, told by its place alone.
 
     That is what a step's thread does in the step before it hands anything to the framework to compute: the outermost
-    ranges, of users or of Python, that hold no dispatch and end before the step's first one.
+    ranges, of users or of Python, that hold no dispatch and end before the step's first one. A wait for what earlier
+    steps compute is none.
     """
     kind, end = pl.col("kind"), pl.col("start_ns") + pl.col("dur_ns")
     if not (host["kind"] == "step").any() or (host["kind"] == "input").any():
         return host
     marks = host.filter(kind == "step")
     threads = pl.col("thread").is_in(marks["thread"].unique().implode())
-    dispatches = threads & (kind.is_in(_DISPATCHES) | pl.col("name").cast(pl.String).str.contains(_DISPATCH))
-    holds = _around(host, host.select(dispatches).to_series().fill_null(value=False).to_numpy())
+    name = pl.col("name").cast(pl.String)
+    dispatches = threads & (kind.is_in(_DISPATCHES) | name.str.contains(_DISPATCH)).fill_null(value=False)
+    others = host.select(dispatches=dispatches, waits=threads & name.str.contains(RESULT_WAIT).fill_null(value=False))
+    no_load = others["dispatches"] | others["waits"]
     before = pl.col("parent").fill_null(-1)
     frame = host.select("id", "thread", "step", "kind", "dur_ns", "start_ns", parent=before, end=end).with_columns(
-        holds=pl.Series(holds), dispatches=host.select(dispatches).to_series()
+        holds=pl.Series(_around(host, no_load.to_numpy())), dispatches=others["dispatches"], is_other=no_load
     )
     first = frame.filter("dispatches", pl.col("step").is_not_null()).group_by("step").agg(first=pl.min("start_ns"))
-    of_parent = frame.select(parent="id", opens=(kind == "step") | (pl.col("holds") & ~pl.col("dispatches")))
+    of_parent = frame.select(parent="id", opens=(kind == "step") | (pl.col("holds") & ~pl.col("is_other")))
     loads = (
         frame.filter(threads, kind.is_in(["annotation", "python"]), ~pl.col("holds"), pl.col("dur_ns") >= _LOAD_NS)
         .join(first, on="step")

@@ -37,6 +37,14 @@ REGION_REQUEST: Final = "ThreadpoolListener::Record"
 ALLOCATES: Final = "MemoryAllocation"
 FREES: Final = "MemoryDeallocation"
 
+# What `advisor record` itself runs in the program: calls of its hook and what they call. XPlane has no paths of files.
+RECORDER_HOOK: Final = r"^\$hook\.py:\d+ _advance$"
+RECORDER: Final = (
+    r"^\$(?:hook\.py:\d+ (?:_tick|_advance|_phases)|marker\.py:\d+ (?:ends_step|_[a-z]\w+)"
+    r"|phases\.py:\d+ (?:step|is_over|_\w+)|profilers\.py:\d+ (?:mark|_?end_mark|stop|clock|watched|__\w+__)"
+    r"|clock\.py:\d+ (?:add|steps|__\w+__)|(?:jax|tf)_steps\.py:\d+ \w+)$"
+)
+
 # Python's side of compilation in JAX; then what XLA, JAX and tf.function call it.
 _LOWERING: Final = (
     r"^\$(?:pxla|mlir|compiler|pjit|partial_eval|dispatch)\.py:\d+ (?:_pjit_lower|lower_\w+|_?trace_\w+"

@@ -239,3 +239,10 @@ def job(*kernels: int) -> Profile:
 )
 def test_steps_at_the_end_of_a_recording_are_not_whole(kernels: tuple[int, ...], why: tuple[str | None, ...]):
     assert tuple(job(*kernels).steps["incomplete"]) == why
+
+
+def test_calls_of_advisor_s_own_hook_are_no_work_of_the_program():
+    names = ["train.py(3): main", "out/.advisor-x/advisor_inside/hook.py(147): _tick", "advisor/model.py(1): fit"]
+    made = profile(*(event("python_function", name, i, 9 - 2 * i) for i, name in enumerate(names)))
+    assert made.host_ops["name"].to_list() == [names[0], names[2]]
+    assert made.host_ops["parent"].to_list() == [None, 0]

@@ -57,3 +57,19 @@ def test_not_what_is_too_short_or_of_a_step_that_dispatches_nothing():
 def test_not_where_the_framework_names_its_requests():
     asked = ("input", "IteratorGetNextOp::DoCompute", 410, 420, 0)
     assert loads(host(STEP, ("annotation", "x", 0, 400, 0), asked, DISPATCH)) == [asked[1]]
+
+
+def test_not_a_wait_for_what_an_earlier_step_computes():
+    """us 0 to 480: a log line that fetches the last loss, 300 to 340 the batch, then the dispatch."""
+    rows = [
+        STEP,
+        ("python", "$log.py:4 report", 0, 290, 0),
+        ("python", "$array.py:321 __float__", 10, 280, 1),
+        ("python", "$array.py:615 _value", 15, 275, 2),
+        ("python", "$feed.py:9 crop", 300, 340, 0),
+        ("annotation", "np.asarray(jax.Array)", 345, 400, 0),
+        ("python", "$api.py:2479 block_until_ready", 405, 480, 0),
+        ("python", "$tree_util.py:101 tree_leaves", 410, 440, 6),
+        DISPATCH,
+    ]
+    assert loads(host(*rows)) == ["$feed.py:9 crop"]

@@ -475,3 +475,16 @@ def test_threads_are_named_without_the_number_that_repeats_their_own():
         (-3298706125908152583, "tf_Compute"),
         (2**40, "python"),
     ]
+
+
+def test_calls_of_advisor_s_own_hook_are_no_work_of_the_program():
+    hook = [
+        event("$jax_steps.py:23 __call__", 0, 90),
+        event("PjitFunction(f)", 5, 30),
+        event("$hook.py:147 _tick", 40, 45),
+        event("$hook.py:156 _advance", 41, 43),
+        event("$phases.py:60 step", 45, 30),
+    ]
+    own = [event("$clock.py:9 sync", 100, 20), event("$hook.py:3 before_step", 130, 5)]
+    assert list(kinds(*hook, *own)) == ["PjitFunction(f)", "$clock.py:9 sync", "$hook.py:3 before_step"]
+    assert "$phases.py:60 step" in kinds(hook[0], hook[4])  # a program that advisor does not record

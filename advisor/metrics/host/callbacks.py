@@ -1,0 +1,56 @@
+"""Python that compiled code calls: `jax.pure_callback` and its kin."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.host_work import callbacks, minus, places
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.profile import matches
+
+_OF_JAX: Final = r"^\$callback\.py:\d+ "
+_FRAME: Final = r"\$(\S+:\d+) (.+)"
+
+CALLBACK_SHARE = Metric(
+    "callback_share",
+    "share",
+    "Part of the step in which compiled code calls Python, on a worker without a device.",
+    "union of Python's ranges right inside ops of XLA, or of ops named pure_callback, io_callback or debug_callback, "
+    "outside of input, compile and collective ranges / step time; 0 with a device",
+    where=lambda view: places(view, callbacks(view)),
+)
+CALLBACK_FUNCTION = Metric(
+    "callback_function",
+    "text",
+    "The function of the program that takes most of these calls; empty where Python's calls were not recorded.",
+    "the range with the most time right inside those of jax/_src/callback.py",
+)
+
+
+@measures(CALLBACK_SHARE, CALLBACK_FUNCTION)
+def callback_time(view: DeviceView) -> Mapping[Metric, Value]:
+    """What compiled code spends in Python."""
+    if not view.total_ns:
+        return {}
+    if view.device is not None:
+        return {CALLBACK_SHARE: 0.0, CALLBACK_FUNCTION: ""}
+    calls = view.once(callbacks)
+    own = minus(spans(calls), view.host_spans("input", "compile", "collective"))
+    return {CALLBACK_SHARE: view.share(own) or 0.0, CALLBACK_FUNCTION: _function(view) if calls.height else ""}
+
+
+def _function(view: DeviceView) -> str:
+    """`loss_on_host (train.py:3)`."""
+    around = view.host.filter(pl.col("kind") == "python", matches(_OF_JAX))
+    called = view.host.filter(
+        pl.col("kind") == "python", ~matches(_OF_JAX), pl.col("parent").is_in(around["id"].implode())
+    )
+    by_name = called.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("dur_ns"))
+    most = by_name.sort("dur_ns", "name", descending=[True, False])["name"].first()
+    frame = re.fullmatch(_FRAME, most) if isinstance(most, str) else None
+    return f"{frame[2]} ({frame[1]})" if frame else ""
