@@ -15,7 +15,10 @@ _BUSY: Final = 0.2  # of a step: with so much of it spent waiting for a CPU, the
 _BLIND: Final = ("-I", "-E", "-S")
 _IN_CODE: Final = "or record in code: `with advisor.record(...)`"
 _UNHOOKED: Final = f"no Python process read PYTHONPATH. A wrapper may overwrite it; call Python directly, {_IN_CODE}"
-_NO_STEP: Final = "no step ended: no optimizer stepped and no model was called; give a window of time: `--seconds 10`"
+_NO_STEP: Final = (
+    "no step ended: no optimizer stepped, and no model was called, or for less than a minute after an optimizer was"
+    " made; give a window of time: `--seconds 10`"
+)
 _NO_FRAMEWORK: Final = "no process imported torch, jax, keras or tensorflow; give the command that trains"
 _OTHER_PROFILER: Final = (
     "the program uses a profiler itself, and two at a time lose events; check what it writes, or remove it"

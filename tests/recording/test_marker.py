@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.recording.inside import clock
 from advisor.recording.inside.marker import Marker
 
 
@@ -70,3 +72,23 @@ def test_any_program_is_counted_without_an_error(calls: list[tuple[str, object]]
     for call in calls:
         assert marker.ends_step(*call) in {True, False, None}
         assert marker.calls >= 1
+
+
+def test_an_optimizer_that_exists_is_waited_for(monkeypatch: pytest.MonkeyPatch):
+    """A hundred calls of the policy per update; each takes 10 ms."""
+    now = iter(range(1, 10**15, 10**7))
+    monkeypatch.setattr(clock, "now_ns", lambda: next(now))
+    marker = Marker(2)
+    marker.await_optimizer()
+    rounds = ([("module", "policy")] * 100 + [("optimizer", "adam")]) * 4
+    assert [number for number, call in enumerate(rounds) if marker.ends_step(*call)] == [201, 302, 403]
+
+
+def test_modules_count_where_an_optimizer_never_steps(monkeypatch: pytest.MonkeyPatch):
+    now = iter(range(1, 10**15, 10**10))  # two looks at the clock per call
+    monkeypatch.setattr(clock, "now_ns", lambda: next(now))
+    marker = Marker(2)
+    marker.await_optimizer()
+    outcomes = [marker.ends_step("module", "root") for _ in range(8)]
+    assert not any(outcomes[:4])
+    assert outcomes[-1] is True

@@ -75,8 +75,11 @@ class Hook:
         tick = self._tick_with(make)
         self._begin("torch", torch, make)
         torch_profiler.watch_profilers(self.safely(self._stand_back))
-        torch_steps.watch_optimizers(tick)
+        torch_steps.watch_optimizers(tick, self._await_optimizer)
         torch_steps.watch_root(tick)
+
+    def _await_optimizer(self) -> None:
+        self.marker.await_optimizer()
 
     def _deepspeed(self, module: Any) -> None:
         from . import torch_profiler, torch_steps

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Hashable
 
+from . import clock
+
 RANKS = {"engine": 3, "fit": 3, "gradient": 3, "optimizer": 2, "function": 2, "module": 1}
 """Kinds of calls, the surest sign of a step highest; a surer kind replaces the others."""
 
 _MOST_RESTARTS = 3
+_PATIENCE_NS = 60 * 10**9  # so long an optimizer that exists may take to its first step
 _ANY = "any"  # the key of all calls together
 _ONCE = 20  # calls of others after which something that was called once was start-up
 _STALE, _STALE_SKIPS = 50, 5  # the same of what repeated, by itself and in times `skip`
@@ -18,7 +21,8 @@ class Marker:
 
     Of several optimizers the one that steps least ends the step, of equals the last: so a GAN's generator, and of an
     optimizer per layer the last one. Another one that appears later begins the choice anew, three times at most; from
-    then on all count as one.
+    then on all count as one. Where an optimizer exists, calls of modules before its first step are roll-outs or an
+    evaluation; they count if none has stepped after a minute of them.
     """
 
     def __init__(self, skip: int) -> None:
@@ -29,12 +33,20 @@ class Marker:
         self._calls: dict[Hashable, int] = {}
         self._at: dict[Hashable, int] = {}
         self._total = 0
+        self._optimizer_exists = False
+        self._waits_since: int | None = None
+
+    def await_optimizer(self) -> None:
+        """An optimizer was made: its steps are to come."""
+        self._optimizer_exists = True
 
     def ends_step(self, kind: str, key: Hashable) -> bool | None:
         """Whether this call ends a step after the skipped ones; None where the choice begins anew.
 
         The call that ends the skipping is the first to end a step.
         """
+        if self.key is None and self._is_early(kind):
+            return False
         if kind != self.kind:
             if self.kind is not None and RANKS[kind] <= RANKS[self.kind]:
                 return False
@@ -49,6 +61,13 @@ class Marker:
         if self._is_over(key):
             self.key = key
         return self.key is not None
+
+    def _is_early(self, kind: str) -> bool:
+        """Whether an optimizer is waited for."""
+        if not self._optimizer_exists or RANKS[kind] >= RANKS["optimizer"]:
+            return False
+        self._waits_since = self._waits_since or clock.now_ns()
+        return clock.now_ns() - self._waits_since < _PATIENCE_NS
 
     def _restart(self, kind: str, key: Hashable) -> bool | None:
         anew = self.key is not None
