@@ -20,8 +20,8 @@ class _Depth(threading.local):
 _depth = _Depth()
 
 
-def watch_optimizers(tick: Tick, made: Callable[[], None]) -> None:
-    """Count each outermost `step` of every optimizer that is made from now on; `made` is told of the first of a class.
+def watch_optimizers(tick: Tick, on_class: Callable[[], None]) -> None:
+    """Count each outermost `step` of every optimizer from now on; `on_class` is called for the first of a class.
 
     torch.compile strips `step` of its innermost wrapper's outside by `__wrapped__`: what that leaves counts as well.
     """
@@ -30,7 +30,7 @@ def watch_optimizers(tick: Tick, made: Callable[[], None]) -> None:
     compiling = compiling_of()
 
     def profile_hook_step(step: Callable[..., Any]) -> Callable[..., Any]:
-        made()
+        on_class()
         outer = _counted(original(step), tick, compiling)
         outer.__wrapped__ = _counted(step, tick, compiling)  # type: ignore[attr-defined]
         return outer
