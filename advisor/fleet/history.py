@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.comparing.significance import contrast
-from advisor.fleet.columns import HOURS, LIKE, only
+from advisor.fleet.expressions import HOURS, LIKE, only
 from advisor.model.week import Change, Shift, Trend
 from advisor.vocabulary import CATEGORIES
 

@@ -39,7 +39,7 @@ FP8_CAST_OPS = Metric("fp8_cast_ops", "text", "The ops that launched them.", "th
 
 
 @measures(FP8_PRODUCT_SHARE, FP8_CAST_SHARE, FP8_CAST_MS, FP8_CAST_OPS)
-def eight_bits(view: DeviceView) -> Mapping[Metric, Value]:
+def fp8(view: DeviceView) -> Mapping[Metric, Value]:
     """What runs in 8 bits and what leads there; zero where nothing does."""
     if not view.total_ns or view.device is None:
         return {}
