@@ -75,6 +75,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "before_ms": pl.Float64,
         "after_ms": pl.Float64,
         "profiled_ms": pl.Float64,
+        "run_delay_ms": pl.Float64,  # what a recorded step waited for a CPU; null where the recorder does not note it
         # What the recorder notes of machine and program; null where it does not.
         "cpus": pl.Int32,
         "loader_workers": pl.Int32,  # of the DataLoader that gave the last batch

@@ -116,9 +116,10 @@ def _steps(files: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if blocks:
         block = max(blocks, key=lambda block: block["unprofiled"]["before_ms"])
         unprofiled, profiled = block["unprofiled"], block["profiled"]["step_ms"]
-        after = f" ({ms(unprofiled['after_ms'])} after the recording)" if unprofiled["after_ms"] else ""
-        during = f", and {ms(profiled)} with it" if profiled else ""
-        yield f"a step takes {ms(unprofiled['before_ms'])} without the profiler{after}{during}"
+        after = f", {ms(unprofiled['after_ms'])} after it" if unprofiled["after_ms"] else ""
+        during = f", {ms(profiled)} in it" if profiled else ""
+        before = ms(unprofiled["before_ms"])
+        yield f"median step, waits for a CPU taken out: {before} before the recording{during}{after}"
         waited = block["profiled"].get("run_delay_ms")
         if waited and profiled and waited > _BUSY * profiled:
             yield f"it waited {ms(waited)} per recorded step for a CPU: the machine is busy; record on a quiet one"

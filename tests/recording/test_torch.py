@@ -62,7 +62,7 @@ def test_a_script_is_recorded_checked_and_leaves_only_the_log_folder(tmp_path: P
     assert (printed, errors) == ("trained --lr\n", "")
     assert "1 recording in log" in done.stderr
     assert "a step ends with a call of SGD.step" in done.stderr
-    assert "without the profiler" in done.stderr
+    assert "before the recording" in done.stderr
     assert "log · pytorch profile (kineto)" in done.stdout
     assert {*tmp_path.iterdir()} - before == {tmp_path / "log"}
     assert {path.name for path in (tmp_path / "log").iterdir()} == {"train.pt.trace.json.gz", "report.html"}

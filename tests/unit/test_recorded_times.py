@@ -143,7 +143,7 @@ def test_all_times_of_a_report_are_of_one_step(tmp_path):
     )
     assert sum(first.saving.parts.values()) == pytest.approx(first.saving.high_ms)
     assert first.saving.high_ms / known.step_ms == pytest.approx(first.saving.high_share)
-    assert "50 µs without the profiler, 100 µs on average with it" in ", ".join(facts(run.source))
+    assert "50 µs without the profiler (median), 100 µs with it (mean)" in ", ".join(facts(run.source))
     assert [
         (times.mean_ms, times.unprofiled_ms) for times in (job.steps for job in brief(check([str(path)]), Room()).runs)
     ] == [(pytest.approx(0.1), pytest.approx(0.05))]
@@ -157,3 +157,17 @@ def test_what_the_profiler_costs_is_gone_from_a_part_and_from_the_step():
     of.process.update({"before_ms": 0.05, "after_ms": 0.05, "profiled_ms": 0.1})
     assert without_recording(of, 60_000, 10) == 60_000  # 70 us: no more than there is
     assert without_recording(of, 60_000, 16) == 40_000
+
+
+def test_waits_for_a_cpu_are_no_work_of_the_program(tmp_path):
+    """Of each 100 us step the thread waits 60 for a CPU: the head says so, and at most 40 are the host's work."""
+    events = [
+        event for i in range(1, 7) for event in (step(i, 100 * i, 100), *(op(100 * i + 10 * k, 2) for k in range(9)))
+    ]
+    path = tmp_path / "busy.pt.trace.json"
+    path.write_bytes(text(*events, advisor=BLOCK | {"profiled": {"step_ms": 0.04, "run_delay_ms": 0.06}}))
+    (run,) = check([str(path)]).runs
+    assert "the machine was busy: 60 µs of each recorded step waited for a CPU" in " ".join(run.source.salvaged)
+    assert run.metrics["worker"][0]["run_delay_share"] == pytest.approx(0.6)
+    assert run.metrics["worker"][0]["host_work_share"] == pytest.approx(0.4)
+    assert all(f.saving.high_share <= 0.41 for f in run.findings if f.saving)

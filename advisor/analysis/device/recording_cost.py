@@ -57,6 +57,12 @@ def measured_share(view: DeviceView) -> float | None:
     return None if isinstance(without, Missing) or during is None else 1 - without / during
 
 
+def run_delay_share(view: DeviceView) -> float:
+    """The part of a recorded step that waits for a CPU, as `advisor record` notes it; 0 where it does not."""
+    mean_ms = view.per_step_ms(view.total_ns)
+    return min(1.0, (view.process.get("run_delay_ms") or 0.0) / mean_ms) if mean_ms else 0.0
+
+
 def op_ns(view: DeviceView) -> int:
     """What recording one op costs the host in this recording, in ns; 1 us where it was not measured.
 

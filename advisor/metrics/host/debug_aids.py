@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import inside, minus, places
-from advisor.analysis.device.recording_cost import OP_NS, RECORDED, measured_share, unprofiled_ms
+from advisor.analysis.device.recording_cost import OP_NS, RECORDED, measured_share, run_delay_share, unprofiled_ms
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
@@ -157,12 +157,19 @@ UNPROFILED_STEP_MS = Metric(
     "ones 1.5 times, or those before and after differ by as much",
     "own choice: 1.5; CUPTI may slow steps by 10-20 % after it stopped (pytorch 144455, 146604)",
 )
+RUN_DELAY_SHARE = Metric(
+    "run_delay_share",
+    "share",
+    "Part of the recorded step in which the thread that ends it waited for a CPU; 0 where `advisor record` noted none.",
+    "run_delay_ms of the recorded steps / step time, at most 1",
+    "/proc/thread-self/schedstat, the time that a thread was ready and did not run",
+)
 PYTHON_FRAMES_PER_STEP = Metric(
     "python_frames_per_step", "number", "Python calls recorded per step.", "python and module ranges / steps"
 )
 
 
-@measures(PROFILER_SHARE, TRACING_SHARE, PYTHON_FRAMES_PER_STEP, UNPROFILED_STEP_MS)
+@measures(PROFILER_SHARE, TRACING_SHARE, RUN_DELAY_SHARE, PYTHON_FRAMES_PER_STEP, UNPROFILED_STEP_MS)
 def profiling(view: DeviceView) -> Mapping[Metric, Value]:
     """What profiling adds to the recorded steps."""
     if not view.total_ns:
@@ -176,6 +183,7 @@ def profiling(view: DeviceView) -> Mapping[Metric, Value]:
         PROFILER_SHARE: view.share(minus(view.host_spans("overhead"), view.busy)),
         TRACING_SHARE: min(cost / view.total_ns, idle) if share is None else share,
         UNPROFILED_STEP_MS: unprofiled_ms(view),
+        RUN_DELAY_SHARE: run_delay_share(view),
         PYTHON_FRAMES_PER_STEP: frames / view.steps.height,
     }
 

@@ -25,7 +25,7 @@ from advisor.analysis.device.host_work import (
     unknown_waits,
 )
 from advisor.analysis.device.idle import gaps
-from advisor.analysis.device.recording_cost import without_recording
+from advisor.analysis.device.recording_cost import run_delay_share, without_recording
 from advisor.analysis.device.replay import UNPROFILED, trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, Values, measures
@@ -315,7 +315,8 @@ HOST_WORK_SHARE = Metric(
     "host_work_share",
     "share",
     "Part of the step in which a worker without a device works: its framework ops and its Python.",
-    "1 - input_share - compile_share - collective_share - callback_share without a device; 0 with one",
+    "1 - input_share - compile_share - collective_share - callback_share - run_delay_share without a device; 0 with "
+    "one, and at least 0",
 )
 
 
@@ -325,4 +326,4 @@ def host_work(view: DeviceView) -> Mapping[Metric, Value]:
     if not view.total_ns or view.device is not None:
         return {HOST_WORK_SHARE: 0.0} if view.total_ns else {}
     apart = view.host_spans("input", "compile", "collective") | spans(view.once(callbacks))
-    return {HOST_WORK_SHARE: 1 - (view.share(apart) or 0.0)}
+    return {HOST_WORK_SHARE: max(0.0, 1 - (view.share(apart) or 0.0) - run_delay_share(view))}

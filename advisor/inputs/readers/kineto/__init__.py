@@ -23,7 +23,7 @@ from advisor.inputs.periods import LAUNCHING, pauses, unjoined, with_requests
 from advisor.inputs.readers.kineto.columns import Columns
 from advisor.inputs.readers.kineto.decode import KINETO, Device, Distributed, Event, Header
 from advisor.inputs.readers.kineto.names import DTYPE_BYTES, copy_kind, copy_memory
-from advisor.inputs.readers.kineto.noted import noted
+from advisor.inputs.readers.kineto.noted import busy_machine, noted
 from advisor.inputs.readers.kineto.software import is_on, options, software
 from advisor.model.missing import Missing
 from advisor.model.profile import DEVICE_OP_KINDS, Profile, matches
@@ -108,7 +108,8 @@ def _profile(
     unrecorded = _unrecorded_kernels(device, host, cut_off=trace.cut_off)
     is_noted = unrecorded and not trace.salvaged  # damage explains it where there is any
     cause = unrecorded.words if is_noted and unrecorded else ""
-    notes = [note for note in (*aligned.notes, chosen.how, cause, unjoined(chosen.steps, step_rows)) if note]
+    busy = busy_machine(noted(header.advisor))
+    notes = [note for note in (*aligned.notes, chosen.how, cause, unjoined(chosen.steps, step_rows), busy) if note]
     profile = Profile.of(numbered, format=FORMAT, salvaged=[*trace.salvaged, *notes, *pauses(step_rows)])
     lacks = _lacks(profile, cut_off=trace.cut_off, memory_on=is_on(header, "profile_memory"))
     why = {"device_ops": unrecorded, "device_ops.launch": aligned.drift}

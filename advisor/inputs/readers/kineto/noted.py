@@ -6,20 +6,28 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
+from advisor.text import ms
+
+_BUSY = 0.2  # of a recorded step
 _SHORTEST_MS, _LONGEST_MS = 1e-6, 1e9  # a nanosecond, 11 days
 
 Time = Annotated[float, msgspec.Meta(ge=_SHORTEST_MS, le=_LONGEST_MS)]
+Wait = Annotated[float, msgspec.Meta(ge=0, le=_LONGEST_MS)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
 
 
 class Noted(NamedTuple):
-    """Median steps before, after and in the recording, in ms; cores and loader processes; None where not noted."""
+    """Median steps before, after and in the recording, in ms; cores and loader processes; None where not noted.
+
+    `run_delay_ms` is what a recorded step waited for a CPU, on average.
+    """
 
     before_ms: float | None = None
     after_ms: float | None = None
     profiled_ms: float | None = None
     cpus: int | None = None
     loader_workers: int | None = None
+    run_delay_ms: float | None = None
 
 
 class _Unprofiled(msgspec.Struct):
@@ -29,6 +37,7 @@ class _Unprofiled(msgspec.Struct):
 
 class _Profiled(msgspec.Struct):
     step_ms: Time | None = None
+    run_delay_ms: Wait | None = None
 
 
 class _Job(msgspec.Struct):
@@ -49,5 +58,13 @@ def noted(block: object) -> Noted:
         of = msgspec.convert(block, _Block)
     except msgspec.ValidationError:
         return Noted()
-    times = of.unprofiled
-    return Noted(times.before_ms, times.after_ms, of.profiled.step_ms, of.job.cpus, of.job.loader_workers)
+    before_ms, after_ms, profiled, job = of.unprofiled.before_ms, of.unprofiled.after_ms, of.profiled, of.job
+    return Noted(before_ms, after_ms, profiled.step_ms, job.cpus, job.loader_workers, profiled.run_delay_ms)
+
+
+def busy_machine(of: Noted) -> str:
+    """A note where a recorded step waited long for a CPU; else empty."""
+    if not of.run_delay_ms or not of.profiled_ms or of.run_delay_ms < _BUSY * (of.profiled_ms + of.run_delay_ms):
+        return ""
+    waits = f"{ms(of.run_delay_ms)} of each recorded step waited for a CPU"
+    return f"the machine was busy: {waits}; host times are too long by that, so record on a quiet one"
