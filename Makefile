@@ -62,8 +62,9 @@ bench: $(VENV)/.installed ## Compare reader and check with the floor, on 1 GB, a
 	$(BIN)/python benchmarks/nsys.py $(BENCH)
 	$(BIN)/python benchmarks/counting.py
 
-score: $(VENV)/.installed ## Score findings and savings on jobs whose truth is known; writes docs/scorecard.md
+score: $(VENV)/.installed ## Score findings and savings on jobs whose truth is known, and on ways to record them; writes two pages of docs/
 	$(BIN)/python benchmarks/scorecard.py
+	$(BIN)/python benchmarks/styles.py
 
 frameworks: $(VENV)/.installed-torch ## Record a program of each framework (PYTHONS='... ...' that have them); writes docs/frameworks.md
 	$(BIN)/python benchmarks/frameworks.py $(or $(PYTHONS),$(BIN)/python)

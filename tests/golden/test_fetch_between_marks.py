@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import sys
 from dataclasses import replace
 from functools import cache
@@ -13,11 +14,10 @@ import pytest
 import advisor
 from advisor.engine import compare
 from advisor.model.report import Run
-from tests.strategies_nsys import KERNEL, MEMCPY, RUNTIME, Tables, call, copy, nvtx, tid, together, write
-from tests.strategies_nsys import kernel as nsys_kernel
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "fixtures/make"))
 
+from simulator import nsys
 from simulator.faults import transformer
 from simulator.gpus import GPUS
 from simulator.trace import Trace, simulate
@@ -35,28 +35,10 @@ def recorded(workers: int) -> Trace:
 
 def save(trace: Trace, folder: Path, form: str) -> str:
     if form == "nsys":
-        return str(write(folder / "report.sqlite", as_nsys(trace)))
+        return str(nsys.write(json.loads(trace.kineto()), folder / "report.sqlite"))
     path = folder / "rank0.pt.trace.json.gz"
     path.write_bytes(gzip.compress(trace.kineto()))
     return str(path)
-
-
-def as_nsys(trace: Trace) -> Tables:
-    """CUDA calls, device work and a range per step; Nsight records nothing of the loader."""
-    machine = trace.machine
-    rows = {"kernel": KERNEL, "gpu_memcpy": MEMCPY}
-    parts: list[Tables] = [
-        {"NVTX_EVENTS": [nvtx(step.start_ns, step.host_end_ns, f"step {step.number}")]} for step in machine.steps
-    ]
-    parts += [
-        {RUNTIME: [call(s.start_ns, s.end_ns, s.name, s.correlation, globalTid=tid(100, 100 + s.thread))]}
-        for s in machine.spans
-        if s.category == "cuda_runtime"
-    ]
-    for op in machine.device_ops:
-        made = nsys_kernel(op.start_ns, op.end_ns, op.name) if op.kernel else copy(op.start_ns, op.end_ns)
-        parts.append({rows.get(op.category, MEMCPY): [made | {"correlationId": op.correlation}]})
-    return together(*parts)
 
 
 def checked(workers: int, folder: Path, form: str) -> Run:
