@@ -18,8 +18,8 @@ from advisor.model.comparison import (
     WorkStatus,
 )
 from advisor.present import document as doc
-from advisor.present.names import kernel_name
 from advisor.present.shifts import breakdown, signed_ms, signed_share
+from advisor.symbols import kernel_name
 from advisor.text import count, interval, listing, ms, number, us, without_shared_unit
 
 _TITLES: Final[dict[Verdict, str]] = {

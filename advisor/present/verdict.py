@@ -6,8 +6,8 @@ import re
 from typing import Final
 
 from advisor.model.report import OUTLIERS, Finding, Place, Run, Saving, Steps
-from advisor.present.names import kernel_name
 from advisor.present.source import rank_name
+from advisor.symbols import kernel_name
 from advisor.text import count, interval, ms, one_line, percent, percents
 from advisor.vocabulary import part_words
 

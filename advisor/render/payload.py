@@ -11,8 +11,8 @@ from advisor.model.report import Report, Run, Value
 from advisor.model.timeline import Timeline
 from advisor.present.charts import charts
 from advisor.present.comparison import work_name, work_size, work_status
-from advisor.present.names import kernel_name
 from advisor.present.report import track_label
+from advisor.symbols import kernel_name
 from advisor.text import one_line, plain
 from advisor.vocabulary import IDLE_CAUSES
 

@@ -12,6 +12,7 @@ import polars as pl
 from advisor.analysis.device.host_work import own_ns, step_ops
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.names.kernels import FAMILIES, classify
+from advisor.symbols import kernel_name
 from advisor.text import ms
 
 _FLOATS: Final = {"float": "fp32", "double": "fp64", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
@@ -95,8 +96,9 @@ def largest(view: DeviceView, rows: pl.DataFrame) -> str:
 
     Of TensorFlow and JAX those of one type are one: each op of a graph has a name of its own.
     """
-    by = pl.coalesce(pl.col("op_name").str.extract(TYPE), "op_name", pl.col("name").cast(pl.String)).alias("by")
     of_names = rows.group_by("op_name", "name").agg(pl.sum("dur_ns"))
+    kernels = [None if op else kernel_name(name) for op, name in of_names.select("op_name", "name").rows()]
+    by = pl.coalesce(pl.col("op_name").str.extract(TYPE), "op_name", pl.Series(kernels, dtype=pl.String)).alias("by")
     top = of_names.group_by(by).agg(pl.sum("dur_ns")).sort("dur_ns", "by", descending=[True, False]).head(_MOST_NAMES)
     return ", ".join(f"{name} ({ms(view.per_step_ms(ns))})" for name, ns in top.rows())
 

@@ -22,7 +22,7 @@ def launches(host: pl.DataFrame, ops: pl.DataFrame, devices: int) -> pl.DataFram
 
     None where it is unknown whose they are: other devices have ops too, or as many ops have no call as calls have no
     op. A launch into a graph that is being captured runs nothing, and of a call inside another one of both is recorded.
-    The tail is what comes after the last call with an op.
+    The tail is what comes after the last call with an op; calls of a name without any op are not in it.
 
     Args:
         host: The worker's host ops.
@@ -38,7 +38,9 @@ def launches(host: pl.DataFrame, ops: pl.DataFrame, devices: int) -> pl.DataFram
     of_ops = rows.filter(~pl.col("is_lost"))["start_ns"]
     if devices != 1 or not of_ops.len():
         return rows.with_columns(is_tail=False).clear()
-    rows = rows.with_columns(is_tail=pl.col("start_ns") > of_ops[-1])
+    rows = rows.with_columns(is_tail=pl.col("start_ns") > of_ops[-1]).filter(
+        ~pl.col("is_tail") | (~pl.col("is_lost")).any().over("name")
+    )
     captured = pl.Series(_captures(host).within(rows["start_ns"], rows["start_ns"] + 1) > 0, dtype=pl.Boolean)
     runs = rows.filter(~captured).filter(pl.col("start_ns") >= of_ops[0])
     absent = runs.filter("is_lost", ~pl.col("is_tail")).height

@@ -35,6 +35,12 @@ def test_where_too_few_others_would_remain_such_steps_are_used():
     assert why_left_out({5, 13}, steps=5) == [None] * 5
 
 
+def test_graphs_whose_nodes_are_never_recorded_cut_nothing():
+    calls = [on_host("runtime", 50 * at, 50 * at + 1, name="cudaGraphLaunch") for at in range(4)]
+    made = profile([kernel(5, 15, launched=1)], calls, STEPS[:2])
+    assert select_steps(made).steps["left_out"].to_list()[0] is None
+
+
 @pytest.mark.parametrize("steps", [2, 6])
 def test_a_step_whose_last_kernel_is_absent_was_cut(steps: int):
     assert why_left_out({4 * steps - 1}, steps) == [*[None] * (steps - 1), "ended_early"]

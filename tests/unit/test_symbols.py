@@ -7,9 +7,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.present.names import kernel_name
+from advisor.symbols import kernel_name
 
-REAL = yaml.safe_load((Path(__file__).parents[1] / "inputs/names/kernel_names.yaml").read_text("utf-8"))
+REAL = yaml.safe_load((Path(__file__).parent / "inputs/names/kernel_names.yaml").read_text("utf-8"))
 
 
 @pytest.mark.parametrize(
