@@ -24,7 +24,8 @@ from playwright.sync_api import Browser, sync_playwright
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "fixtures/make")]
 
-from simulator.faults import FAULTS  # noqa: E402 - found from the root
+from simulator import nsys  # noqa: E402 - found from the root
+from simulator.faults import FAULTS  # noqa: E402
 from simulator.gpus import GPUS  # noqa: E402
 from simulator.trace import simulate  # noqa: E402
 
@@ -39,9 +40,6 @@ from advisor.model.week import Week  # noqa: E402
 from advisor.render.html import asset  # noqa: E402
 from advisor.render.registry import Request, draw  # noqa: E402
 from tests.fleet import finding_row, run_row, stored  # noqa: E402
-from tests.golden.test_fetch_between_marks import as_nsys  # noqa: E402
-from tests.strategies_nsys import gpus, together  # noqa: E402
-from tests.strategies_nsys import write as write_nsys  # noqa: E402
 
 IMAGES = ROOT / "docs/img"
 DIGESTS = IMAGES / "pictures.json"
@@ -51,7 +49,6 @@ WAYS: dict[str, dict[str, Any]] = {
     "dark": {"viewport": {"width": 1400, "height": 1300}, "color_scheme": "dark"},
     "phone": {"viewport": {"width": 390, "height": 1300}},
 }
-H100 = {"id": 0, "cuDevice": 0, "name": "NVIDIA H100 80GB HBM3", "totalMemory": 80 << 30, "smCount": 132}
 DRAWN = "() => [...document.querySelectorAll('.plot')].every(plot => plot.dataset.drawn)"
 SHEET = """<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><style>
 body { max-width: 860px; margin: 2rem auto; padding: 0 1rem; font: 14px/1.5 system-ui; overflow-wrap: break-word; }
@@ -70,7 +67,7 @@ def _nsys() -> str:
     """The launch-bound job as Nsight Systems exports it."""
     job, _ = FAULTS["launch-bound"].jobs(GPUS["h100"], 0)
     with tempfile.TemporaryDirectory() as folder, chdir(folder):
-        write_nsys(Path("rank0.sqlite"), together(as_nsys(simulate(job, 0, 8)), gpus([H100])))
+        nsys.write(json.loads(simulate(job, 0, 8).kineto()), Path("rank0.sqlite"))
         return _html(check(["rank0.sqlite"]))
 
 
