@@ -78,9 +78,8 @@ def _workload(source: Source) -> Iterator[str]:
 
 
 def _short(example: str) -> str:
-    """The name without its scope, or without its arguments if it is long; empty if it is long all the same."""
-    name = example.rpartition("/")[2]
-    name = name if len(name) <= _MOST_OF_NAME else name.partition("(")[0]
+    """The name without its scope, of a kernel as people call it; empty if it is long all the same."""
+    name = kernel_name(example.rpartition("/")[2])
     return name if len(name) <= _MOST_OF_NAME else ""
 
 
