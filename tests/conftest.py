@@ -47,6 +47,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByRoom:
     return ByRoom(config, log)
 
 
+@pytest.fixture
+def measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recording that several tests check is read and measured once."""
+    from advisor import files  # noqa: PLC0415 - data frames are slow to import, and not every process needs them
+    from tests import once  # noqa: PLC0415 - as above
+
+    monkeypatch.setattr(files, "parts", once.parts)
+
+
 @pytest.fixture(scope="session")
 def moto() -> Iterator[tuple[str, int]]:
     """Host and port of an S3 server."""

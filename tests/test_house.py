@@ -78,7 +78,7 @@ def test_an_installed_wheel_finds_its_own_rules(wheel: ZipFile, tmp_path: Path):
     folder, names = output_of("-c", code, cwd=tmp_path, PYTHONPATH=str(site)).splitlines()
     assert Path(folder).is_relative_to(site)
     assert sorted(names.split()) == sorted(path.name for path in (ROOT / "rules").glob("*.yaml"))
-    assert "cases" in output_of("-m", "advisor", "rules", "test", cwd=tmp_path, PYTHONPATH=str(site))
+    assert "input-bound" in output_of("-m", "advisor", "rules", "list", cwd=tmp_path, PYTHONPATH=str(site))
 
 
 def test_the_version_is_written_the_same_twice():

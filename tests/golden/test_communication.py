@@ -81,7 +81,9 @@ def test_an_a100_that_may_or_may_not_have_nvlink_is_not_guessed():
     assert measured("nccl-metadata-a100").reasons["wait_ms"] == Missing("ranks_missing", of=" of 2")
 
 
-@pytest.mark.parametrize("name", ["ddp-a100-6steps", "memory-events-nccl", "dlrm-8rank-v100"])
+@pytest.mark.parametrize(
+    "name", ["ddp-a100-6steps", pytest.param("memory-events-nccl", marks=pytest.mark.soak), "dlrm-8rank-v100"]
+)
 def test_without_sizes_bandwidth_cannot_be_told(name: str):
     found = measured(name)
     for metric in ("bus_bandwidth_gbs", "link_reached_share", "expected_transfer_ms", "merge_gain_ms"):
@@ -91,7 +93,9 @@ def test_without_sizes_bandwidth_cannot_be_told(name: str):
     assert {"allreduce-slower-than-link", "gradient-buckets-too-small"} <= untold.keys()
 
 
-@pytest.mark.parametrize(("name", "steps"), [("ddp-a100-6steps", 6), ("memory-events-nccl", 5)])
+@pytest.mark.parametrize(
+    ("name", "steps"), [("ddp-a100-6steps", 6), pytest.param("memory-events-nccl", 5, marks=pytest.mark.soak)]
+)
 def test_one_rank_of_several_promises_nothing_for_sure(name: str, steps: int):
     fired, _ = outcome(name)
     exposed = fired["communication-exposed"]

@@ -14,6 +14,7 @@ from advisor.model.brief import MOST_BYTES
 from advisor.render.brief import render
 from advisor.render.json import schema
 from tests import profiles
+from tests.effort import soak
 
 _spec = importlib.util.spec_from_file_location("figures", Path(__file__).with_name("figures.py"))
 assert _spec
@@ -23,10 +24,11 @@ _spec.loader.exec_module(book)
 
 OPTION = r"\b([a-z_]{5,})=(\d[\d.]*)"
 RECORD = book.record()
+RECORDINGS = soak(sorted(RECORD), unless=lambda name: name.startswith("fixtures/") or sorted(RECORD).index(name) % 2)
 SCHEMA = json.loads(schema("brief"))
 
 
-@pytest.mark.parametrize("recording", sorted(RECORD))
+@pytest.mark.parametrize("recording", RECORDINGS)
 def test_findings_and_numbers_are_those_of_the_record(recording):
     if not book.path_of(recording).exists():
         pytest.skip(f"{book.path_of(recording)} is not there")
@@ -37,7 +39,7 @@ def test_every_recording_has_its_figures():
     assert set(book.recordings()) <= set(RECORD)
 
 
-@pytest.mark.parametrize("recording", sorted(RECORD))
+@pytest.mark.parametrize("recording", RECORDINGS)
 def test_the_brief_of_every_recording_is_valid_and_small(recording):
     path = book.path_of(recording)
     if not path.exists() or any("error" in run for run in RECORD[recording]):
@@ -47,7 +49,7 @@ def test_the_brief_of_every_recording_is_valid_and_small(recording):
     jsonschema.validate(json.loads(text), SCHEMA)
 
 
-@pytest.mark.parametrize("recording", sorted(RECORD))
+@pytest.mark.parametrize("recording", RECORDINGS)
 def test_a_report_recommends_one_number_for_an_option(recording):
     path = book.path_of(recording)
     if not path.exists() or any("error" in run for run in RECORD[recording]):
@@ -59,7 +61,7 @@ def test_a_report_recommends_one_number_for_an_option(recording):
         assert len(options) == len(set(options)), numbers
 
 
-@pytest.mark.parametrize("recording", sorted(RECORD))
+@pytest.mark.parametrize("recording", RECORDINGS)
 def test_the_parts_of_the_accounting_add_up(recording):
     for run in RECORD[recording]:
         if run.get("steps", [0, None])[1] is not None:

@@ -14,11 +14,13 @@ from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
 from advisor.rules.candidates import CERTAINTY
 from tests import profiles
+from tests.fleet import Here
 
 TRACES = Path(__file__).parents[2].parent / "shared/traces"
 if not TRACES.is_dir():
     TRACES = Path(__file__).parents[3].parent / "shared/traces"
-SMALL = [str(TRACES / name) for name in ("kineto/resnet50-v100-workers0", "malformed")]
+BAD = [f"malformed/{name}.pt.trace.json" for name in ("empty", "trailing-comma", "truncated-mid-event")]
+SMALL = [str(TRACES / name) for name in ("kineto/resnet50-v100-workers0", *BAD)]
 ALL = [str(TRACES / name) for name in ("kineto", "malformed")]
 
 
@@ -26,8 +28,9 @@ ALL = [str(TRACES / name) for name in ("kineto", "malformed")]
 @pytest.mark.parametrize("roots", [SMALL, pytest.param(ALL, marks=pytest.mark.soak)], ids=["small", "all"])
 def test_the_report_of_real_recordings(tmp_path, roots):
     store = Store(str(tmp_path / "store"))
-    first = ingest(roots, store, Local(2))
-    again = ingest(roots, store, Local(2))
+    engine = Local(2) if roots is ALL else Here()
+    first = ingest(roots, store, engine)
+    again = ingest(roots, store, engine)
     assert (again.known, again.runs, again.unreadable) == (first.recordings, 0, 0)
     checked = profiles.check(*roots, all_runs=True)
     bad = sum(1 + len(one.others) for one in checked.unreadable)

@@ -17,7 +17,7 @@ from tests.fleet import Here
 from tests.pull_request.schemas import departures
 from tests.pull_request.servers import GitHub, GitLab
 
-pytestmark = pytest.mark.network_server
+pytestmark = [pytest.mark.network_server, pytest.mark.usefixtures("measured_once")]
 
 ROOT = Path(__file__).parents[2]
 SLOW = ROOT / "fixtures" / "simulated-input-bound-v100"

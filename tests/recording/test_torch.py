@@ -87,6 +87,7 @@ def test_a_module_that_fails_keeps_its_code_its_traceback_and_the_recording_so_f
     assert content["advisor"]["unprofiled"]["after_ms"] is None
 
 
+@pytest.mark.soak  # three starts of torch
 def test_all_ranks_of_torchrun_record_the_same_steps(tmp_path: Path):
     script = program(
         tmp_path,
@@ -114,6 +115,7 @@ def test_before_a_profiler_of_the_program_ours_stands_back(tmp_path: Path, capfd
     assert "the program uses a profiler itself" in " ".join(recorded(["python"], outcome.events, "log"))
 
 
+@pytest.mark.soak  # as the next one, by another marker
 def test_inference_in_a_forked_process_stops_after_the_recording(tmp_path: Path):
     script = program(
         tmp_path,

@@ -12,6 +12,7 @@ import pytest
 
 from tests import command
 
+pytestmark = pytest.mark.usefixtures("measured_once")
 ROOT = Path(__file__).parents[2]
 FIXTURE = ROOT / "fixtures" / "simulated-input-bound-v100"
 HEALTHY = ROOT / "fixtures" / "simulated-healthy-a100"

@@ -16,6 +16,7 @@ memory = pytest.importorskip("mcp.shared.memory")
 types = pytest.importorskip("mcp.types")
 server = pytest.importorskip("advisor.server")
 
+pytestmark = pytest.mark.usefixtures("measured_once")
 FIXTURES = profiles.ROOT / "fixtures"
 TRACE = str(FIXTURES / "simulated-sync-a100")
 

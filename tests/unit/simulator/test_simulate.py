@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import profiles
+from tests.effort import soak
 
 if TYPE_CHECKING:
     from simulator import Case, Kernel, Machine
@@ -40,6 +41,8 @@ DEFAULT, SIDE, OTHER = (0, 7), (0, 20), (1, 7)
 STREAMS = (DEFAULT, SIDE, OTHER)
 FREE_OF_COST = {"none", "logged-loss", "memory-near-capacity"}
 PAIRS = [(name, gpu) for name, fault in simulate.FAULTS.items() for gpu in fault.gpus]
+FIRST = {(name, fault.gpus[0]) for name, fault in simulate.FAULTS.items()}
+REPAIRED = [pair for pair in PAIRS if "few" not in pair[0] and "serial" not in pair[0]]
 
 
 def machine() -> Machine:
@@ -204,7 +207,7 @@ def assert_causal(run: Machine) -> None:
     assert starts == sorted(starts)
 
 
-@pytest.mark.parametrize(("name", "gpu"), PAIRS)
+@pytest.mark.parametrize(("name", "gpu"), soak(PAIRS, unless=FIRST.__contains__))
 def test_a_fault_costs_time_and_its_repair_gives_it_back(name: str, gpu: str) -> None:
     case = profiles.case(name, gpu, 11)
     least = 0.0 if name in FREE_OF_COST else 0.05
@@ -220,7 +223,7 @@ def test_a_healthy_job_keeps_its_gpu_busy(name: str, gpu: str) -> None:
     assert profiles.case(name, gpu, 11).faulty.busy_share() > 0.95
 
 
-@pytest.mark.parametrize(("name", "gpu"), [pair for pair in PAIRS if "few" not in pair[0] and "serial" not in pair[0]])
+@pytest.mark.parametrize(("name", "gpu"), soak(REPAIRED, unless=FIRST.__contains__))
 def test_a_repaired_job_is_a_healthy_one(name: str, gpu: str) -> None:
     fixed = profiles.case(name, gpu, 11).fixed
     small = name in {"launch-bound", "pageable-copies"}  # a graph of tiny kernels; copies that still hold up the stream

@@ -17,6 +17,7 @@ import yaml
 
 from advisor.inputs.readers import kineto
 from advisor.model.profile import Profile, join
+from tests.effort import soak
 
 if TYPE_CHECKING:
     from simulator import Case, FleetTrace, Machine
@@ -30,7 +31,9 @@ import simulator  # noqa: E402
 from simulator import groups, links  # noqa: E402
 
 GPUS = simulator.GPUS
+FAULTS = [name for name in simulator.FLEET_FAULTS if name != "healthy-ranks"]
 REPLICAS = [name for name in simulator.FLEET_FAULTS if name not in {"staggered-launches", "pipeline-bubbles"}]
+QUICK = {"healthy-ranks", "slow-rank", "moving-slow-rank", "slow-link", "no-overlap", "gloo-on-gpu"}
 NCCL = [name for name in REPLICAS if name != "gloo-on-gpu"]
 
 
@@ -135,7 +138,7 @@ class TestCoupledTimeline:
 
 
 class TestConservation:
-    @pytest.mark.parametrize("name", NCCL)
+    @pytest.mark.parametrize("name", soak(NCCL, unless=QUICK.__contains__))
     def test_a_collective_ends_together_and_starts_with_its_last(self, name: str) -> None:
         for kernels in coupled(case(name).faulty):
             ends = [op.end_ns for op in kernels]
@@ -144,7 +147,7 @@ class TestConservation:
             assert transfer == pytest.approx(max(ends) - max(op.start_ns for op in kernels), abs=groups.SPREAD_NS)
             assert transfer > 10_000
 
-    @pytest.mark.parametrize("name", REPLICAS)
+    @pytest.mark.parametrize("name", soak(REPLICAS, unless=QUICK.__contains__))
     def test_every_rank_sums_every_gradient_once_a_step(self, name: str) -> None:
         run = case(name).faulty
         parameters = sum(run.fleet.job.tapes[0].parameters)
@@ -157,7 +160,7 @@ class TestConservation:
                     summed = [s.args["Input Dims"] for s in spans if s.name == "nccl:all_reduce"]
                 assert sum(shape[0][0] for shape in summed) == parameters
 
-    @pytest.mark.parametrize("name", [name for name in NCCL if name != "no-overlap"])
+    @pytest.mark.parametrize("name", soak([name for name in NCCL if name != "no-overlap"], unless=QUICK.__contains__))
     def test_a_bucket_waits_for_its_gradients_and_the_optimizer_for_all_buckets(self, name: str) -> None:
         for trace in case(name).faulty.processes:
             ops = trace.machine.device_ops
@@ -168,7 +171,7 @@ class TestConservation:
                 if "FusedAdam" in op.name:
                     assert op.start_ns >= max(o.end_ns for o in ops[:index])
 
-    @pytest.mark.parametrize("gpu", GPUS)
+    @pytest.mark.parametrize("gpu", soak(GPUS, unless="a100".__eq__))
     def test_healthy_ranks_hardly_wait(self, gpu: str) -> None:
         run = case("healthy-ranks", gpu).faulty
         for kernels in coupled(run):
@@ -246,10 +249,8 @@ class TestPipeline:
 
 
 class TestFaults:
-    @pytest.mark.parametrize(
-        "gpu", ["a100", *(pytest.param(gpu, marks=pytest.mark.soak) for gpu in GPUS if gpu != "a100")]
-    )
-    @pytest.mark.parametrize("name", [name for name in simulator.FLEET_FAULTS if name != "healthy-ranks"])
+    @pytest.mark.parametrize("gpu", soak(GPUS, unless="a100".__eq__))
+    @pytest.mark.parametrize("name", soak(FAULTS, unless=QUICK.__contains__))
     def test_a_fault_costs_time_and_its_repair_gives_it_back(self, name: str, gpu: str) -> None:
         made = case(name, gpu)
         assert 0.05 * made.faulty.step_ms <= made.saved_ms <= made.faulty.step_ms

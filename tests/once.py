@@ -1,0 +1,43 @@
+"""Recordings that many tests check: the files of one are read and measured once in a process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from advisor import files
+from advisor.inputs.discover import Recording
+from advisor.metrics import Part
+from advisor.model.report import Unreadable
+from advisor.options import Options
+
+Outcome: TypeAlias = tuple[list[Part], list[Unreadable]]
+
+LIMIT = 40  # recordings in memory
+_parts = files.parts
+_latest: dict[object, Outcome] = {}
+
+
+def parts(recording: Recording, options: Options) -> Outcome:
+    """The measurements of each file, as `advisor.files.parts` has them; those of the latest recordings are at hand.
+
+    For tests of what is made of measurements, not of how they come about.
+    """
+    key = (
+        recording,
+        _stamps(recording.copies or recording.files),
+        options.steps,
+        options.step_range,
+        options.max_bytes,
+    )
+    outcome = _latest.pop(key, None) or _parts(recording, options)
+    _latest[key] = outcome
+    if len(_latest) > LIMIT:
+        del _latest[next(iter(_latest))]
+    return [*outcome[0]], [*outcome[1]]
+
+
+def _stamps(paths: Sequence[str]) -> tuple[object, ...]:
+    """What tells a file from another at its place; of what is no file, an object that equals no other."""
+    return tuple((Path(p).stat().st_mtime_ns, Path(p).stat().st_size) if Path(p).is_file() else object() for p in paths)
