@@ -12,8 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from advisor.engine import Jobs
 from advisor.fleet import examine as room
 from advisor.fleet.recordings import Job
@@ -70,7 +68,7 @@ _measure = room.measured
 _measurements: dict[object, Jobs] = {}
 
 
-def _measured(recording: Recording, options: Options) -> tuple[Jobs, list[Unreadable]]:
+def measured(recording: Recording, options: Options) -> tuple[Jobs, list[Unreadable]]:
     """The jobs in these files. The small traces of many tests are alike: each content is measured once in a process."""
     files = ((Path(file).parts[-2:], Path(file).is_file() and Path(file).read_bytes()) for file in recording.copies)
     key = (recording.name, *files, options.max_bytes)
@@ -87,12 +85,10 @@ class _Here(Executor):
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(room, "measured", _measured)
-            try:
-                future.set_result(function(*args, **kwargs))
-            except Exception as error:  # noqa: BLE001 - as an executor does
-                future.set_exception(error)
+        try:
+            future.set_result(function(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - as an executor does
+            future.set_exception(error)
         return future
 
 

@@ -14,7 +14,7 @@ from advisor.options import Options
 
 Outcome: TypeAlias = tuple[list[Part], list[Unreadable]]
 
-LIMIT = 40  # recordings in memory
+LIMIT = 24  # recordings in memory with their events: those of one file
 _parts = files.parts
 _latest: dict[object, Outcome] = {}
 
@@ -33,8 +33,8 @@ def parts(recording: Recording, options: Options) -> Outcome:
     )
     outcome = _latest.pop(key, None) or _parts(recording, options)
     _latest[key] = outcome
-    if len(_latest) > LIMIT:
-        del _latest[next(iter(_latest))]
+    if len(heavy := [known for known, (read, _) in _latest.items() if len(read) == 1]) > LIMIT:
+        del _latest[heavy[0]]
     return [*outcome[0]], [*outcome[1]]
 
 

@@ -114,7 +114,8 @@ FAULTS = {
 LONG = [pytest.param(fault, marks=pytest.mark.soak) for fault in ("healthy-ranks", "slow-rank", "data-wait-one-rank")]
 
 
-ELSEWHERE = {"slow-rank", "data-wait-one-rank"}  # of two ranks below; of one rank in test_simulated_host.py
+# of two ranks below; of one rank in test_simulated_host.py; recorded ones are in test_communication.py
+ELSEWHERE = {"slow-rank", "data-wait-one-rank", "small-buckets"}
 
 
 def simulated(name: str, folder: Path, ranks: int = 4, **recording: object):

@@ -103,6 +103,7 @@ def test_all_ranks_of_torchrun_record_the_same_steps(tmp_path: Path):
     assert recorded(["torchrun"], outcome.events, "log")[0] == "2 recordings in log"
 
 
+@pytest.mark.soak
 def test_before_a_profiler_of_the_program_ours_stands_back(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     script = program(
         tmp_path,
