@@ -83,6 +83,12 @@ TF_DATA_PYTHON_SHARE = Metric(
     "waiting for input in which a PyFunc op is open on any thread / all such waiting",
     _GUIDE,
 )
+TF_DATA_PYTHON_CALLS = Metric(
+    "tf_data_python_calls",
+    "number",
+    "How many Python functions of the pipeline run at once while any does; calls that overlap release Python's lock.",
+    "time of PyFunc ops, of all threads together / time in which any is open; 0 where the steps wait for none",
+)
 TF_DATA_MS = Metric("tf_data_ms", "ms", "The same, per step.", "tf_data_share x step_mean_ms")
 TF_DATA_PARALLELISM = Metric(
     "tf_data_parallelism",
@@ -106,6 +112,7 @@ TF_DATA_SLOW_CALLS_PER_STEP = Metric(
     TF_DATA_SHARE,
     TF_DATA_PART,
     TF_DATA_PYTHON_SHARE,
+    TF_DATA_PYTHON_CALLS,
     TF_DATA_MS,
     TF_DATA_PARALLELISM,
     TF_DATA_SLOW_CALLS_PER_STEP,
@@ -126,7 +133,7 @@ def pipeline(view: DeviceView) -> Values:
 def _no_waiting() -> dict[Metric, Value]:
     """No time is waited; there may be no pipeline at all."""
     texts = (TF_DATA_BOTTLENECK, TF_DATA_CLASS, TF_DATA_PATH, TF_DATA_PARALLELISM)
-    zeros = (TF_DATA_SHARE, TF_DATA_PART, TF_DATA_PYTHON_SHARE, TF_DATA_MS)
+    zeros = (TF_DATA_SHARE, TF_DATA_PART, TF_DATA_PYTHON_SHARE, TF_DATA_PYTHON_CALLS, TF_DATA_MS)
     return {**dict.fromkeys(texts, Missing("no_tf_data_wait")), **dict.fromkeys(zeros, 0.0)}
 
 
@@ -143,6 +150,7 @@ def _waiting(view: DeviceView, iterator: pl.DataFrame) -> dict[Metric, Value]:
         TF_DATA_SHARE: row["waited_ns"] / view.total_ns,
         TF_DATA_PART: row["waited_ns"] / waiting.total,
         TF_DATA_PYTHON_SHARE: python_share,
+        TF_DATA_PYTHON_CALLS: _at_once(view, _PYTHON_OPS) if python_share else 0.0,
         TF_DATA_MS: view.per_step_ms(row["waited_ns"]),
         TF_DATA_PARALLELISM: float(row["parallelism"] or 1),
     }
@@ -164,6 +172,13 @@ def _class_of_name(transformation: str, parallelism: int) -> str:
 def _ops(view: DeviceView, name: str) -> Union:
     """When an op runs on the host whose `name:type` matches."""
     return spans(view.host.filter(pl.col("kind") == "op", matches(name)))
+
+
+def _at_once(view: DeviceView, name: str) -> float:
+    """On how many threads such an op runs, on average over the time in which one does."""
+    ops = view.host.filter(pl.col("kind") == "op", matches(name))
+    busy_ns = sum(spans(of_thread).total for of_thread in ops.partition_by("thread"))
+    return busy_ns / spans(ops).total if busy_ns else 0.0
 
 
 def _asks(view: DeviceView) -> bool:

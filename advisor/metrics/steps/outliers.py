@@ -334,7 +334,7 @@ def _in_full(view: DeviceView, cause: str) -> str:
     if cause != "unknown":
         return _CAUSES[cause]
     name = view.once(_other_work)
-    return "nothing that was recorded" if name is None else f"{_CAUSES[cause]}, mostly {name}"
+    return "time in which nothing was recorded" if name is None else f"{_CAUSES[cause]}, mostly {name}"
 
 
 def _other_work(view: DeviceView) -> str | None:

@@ -48,7 +48,7 @@ def test_the_gaps_in_which_python_works_are_python_bound():
     values = python_bound(view(profile(DEVICE, steps=STEPS)))
     assert values[launching.PYTHON_BOUND_SHARE] == pytest.approx(79 / 125)
     assert values[launching.PYTHON_BOUND_PART] == pytest.approx(79 / 85)
-    assert values[launching.PYTHON_CALLS] == "nothing that was recorded (79 µs)"
+    assert values[launching.PYTHON_CALLS] == "time in which nothing was recorded (79 µs)"
 
 
 def test_without_python_the_second_kernel_follows_the_first():
@@ -61,7 +61,7 @@ def test_without_python_the_second_kernel_follows_the_first():
 def test_python_s_frames_are_named():
     frame = on_host("python", 20, 90, name="train.py(7): regroup", thread=2)
     values = python_bound(view(profile(DEVICE, [frame], STEPS)))
-    assert values[launching.PYTHON_CALLS] == "train.py(7): regroup (65 µs), nothing that was recorded (14 µs)"
+    assert values[launching.PYTHON_CALLS] == "train.py(7): regroup (65 µs), time in which nothing was recorded (14 µs)"
     assert values[launching.PYTHON_UNRECORDED_PART] == pytest.approx(13.8 / 78.8, abs=0.01)
 
 

@@ -1,0 +1,22 @@
+"""Whether Python functions of a pipeline take turns or overlap."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.metrics.input.tf_data import _at_once
+from advisor.model.profile import Profile
+from tests.tables import on_host, profile, step, view
+
+
+def calls(*spans: tuple[int, int, int]) -> Profile:
+    """Calls of (thread, start, end) in us."""
+    host = [on_host("op", start, end, name="decode/fn:EagerPyFunc", thread=thread) for thread, start, end in spans]
+    return profile([], host, [step(1, 0, 100, device=None)])
+
+
+def test_calls_that_overlap_and_calls_that_take_turns():
+    at_once = [(2, 0, 40), (3, 10, 50), (4, 30, 50)]  # 100 us of all threads within 50
+    assert _at_once(view(calls(*at_once)), ":EagerPyFunc$") == pytest.approx(2.0)
+    assert _at_once(view(calls((2, 0, 40), (3, 40, 50))), ":EagerPyFunc$") == 1.0
+    assert _at_once(view(calls()), ":EagerPyFunc$") == 0.0
