@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from advisor.model.report import Run, Source, Steps, Value
+from advisor.symbols import kernel_name
 from advisor.text import count, listing, ms, runs_of
 from advisor.vocabulary import SIGNS, WORKLOADS
 
