@@ -15,6 +15,7 @@ from advisor.analysis.device.steps import DeviceView, Selection
 from advisor.metrics.evaluate import Measurements
 from advisor.metrics.kernels.kernel_times import with_the_rest
 from advisor.metrics.metric import JOB_TABLES, TABLES
+from advisor.metrics.steps.breakdown import accounting
 from advisor.metrics.steps.operations import pooled
 from advisor.model.reasons import words
 from advisor.model.report import Device, Finding, LeftOutStep, Reason, Run, Sign, Source, Steps, Value, Worker, Workload
@@ -243,9 +244,20 @@ def _unrecorded(view: DeviceView) -> str | None:
     return f"the first {ms(before_ns / 1e6)} are left out: the GPU was busy with work that was not recorded"
 
 
+def _barely_recorded(view: DeviceView) -> str | None:
+    """What lacks in a recording of which nearly nothing is known, and so nothing can be told."""
+    if not view.total_ns or view.has_marks or view.device is not None or accounting(view).height:
+        return None
+    return (
+        "too little was recorded to tell what the time goes to: another thread or process may do the work;"
+        " start the profiler in the one that runs the model"
+    )
+
+
 def _notes(selection: Selection, row: Mapping[str, Value]) -> Iterator[str]:
     """What the reader should know of the ranks before trusting what is said of the job."""
-    yield from dict.fromkeys(filter(None, map(_unrecorded, selection.critical)))
+    for note in (_unrecorded, _barely_recorded):
+        yield from dict.fromkeys(filter(None, map(note, selection.critical)))
     here, job = row.get("ranks_recorded"), row.get("ranks_in_job")
     if isinstance(here, int) and isinstance(job, int) and here < job:
         rest = "what is said of waiting counts only these" if here > 1 else "who waits for whom cannot be told from one"

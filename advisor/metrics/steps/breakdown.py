@@ -73,6 +73,8 @@ _OF_TENSORFLOW: Final = (
 )
 _ON_CPU: Final = (_INPUT, _COLLECTIVE, _COMPILE, _Layer("host", host=_CODE | _CALLS))  # the executor computes
 _FRAMEWORKS_OF_XLA: Final = ("tensorflow", "jax")
+LEAST_RECORDED: Final = 0.05
+"""Of a window without steps: with less of it in ops or waits, the recording does not tell what the job does."""
 _DEVICE_PARTS: Final = {"compute": "kernel", "memcpy": "memcpy", "memset": "memset", "collective": "collective"}
 _WAITS: Final = ("input", "collective", "compile")
 _PARTS_SCHEMA: Final = {"part": pl.String, "time_ns": pl.Int64, "share": pl.Float64}
@@ -257,6 +259,8 @@ def _on_cpu(view: DeviceView) -> dict[str, int]:
     for part, when in (("callback", spans(view.once(callbacks))), ("operators", view.once(running))):
         owned[part] = reduce(minus, owned.values(), when)
     times = {part: _within(view, when) for part, when in owned.items()}
+    if not view.has_marks and sum(times.values()) < LEAST_RECORDED * view.total_ns:
+        return {}  # another thread or process may work all the while
     return times | {"between": view.total_ns - sum(times.values())}
 
 

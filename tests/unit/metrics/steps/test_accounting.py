@@ -68,6 +68,14 @@ def test_on_a_cpu_ops_are_the_useful_work():
     }
 
 
+def test_a_window_in_which_hardly_anything_was_recorded_has_no_parts():
+    """A thread that only sends requests: 4 of 100 us in ops. With marks, or with 5 of 100, the parts are known."""
+    thin, enough = ([on_host("op", 0, 1), on_host("op", 100 - us, 100)] for us in (3, 4))
+    assert parts(profile([], thin)) == {}
+    assert parts(profile([], enough)) == {"between": 95, "operators": 5}
+    assert parts(profile([], thin, [step(1, 0, 100, device=None)])) == {"between": 96, "operators": 4}
+
+
 def test_a_worker_without_time_has_no_parts():
     assert parts(profile([], [on_host("op", 5, 5)])) == {}
 
