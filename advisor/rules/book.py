@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
@@ -214,7 +214,7 @@ class Rule(_Strict):
         changed = {name: self.parameters[name].model_copy(update={"value": value}) for name, value in params.items()}
         return self.model_copy(update={"parameters": {**self.parameters, **changed}, **forced})
 
-    @cached_property
+    @property
     def texts(self) -> dict[str, str | bool | float]:
         """Every expression of the rule by the key it stands under."""
         texts: dict[str, str | bool | float] = {"when": self.when}

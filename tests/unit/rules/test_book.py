@@ -148,6 +148,14 @@ def test_an_override_changes_the_value_alone(folder):
     assert changed.parameters["limit"].meaning == "the most that is fine"
 
 
+def test_a_rule_that_has_judged_judges_as_overridden_afterwards(folder):
+    rule = load([folder(RULE)])["slow-copies"]
+    keys = rule.expressions(metrics.dtypes()).keys()
+    (severity,) = (key for key in keys if key.startswith("severity.") and key != "severity.low")
+    changed = rule.adjusted({}, "low").expressions(metrics.dtypes()).keys()
+    assert changed == keys - {severity} | {"severity.low"}
+
+
 @pytest.mark.parametrize(
     ("written", "message"),
     [
