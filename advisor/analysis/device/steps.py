@@ -26,6 +26,7 @@ _ENOUGH_STEPS: Final = 3
 _FIRST_USES: Final = 0.5  # of what the first step takes longer: with so much of it, first uses made it long
 _OTHER_KINDS: Final = ["input", "gc", "compile", "allocator", "sync"]
 _LOADING: Final = r"^(?:cu|hip)(?:Module|Library)(?:Load|Get)|^(?:cu|hip)KernelGet"
+_WAITING: Final = r"(?i)memcpy|memset|synchronize|query|wait"  # for what runs already, as a first call too
 _SET_UP_NS: Final = 10_000_000  # no call of a process that is set up takes so long before any work
 _SLOW_CALL_NS: Final = 50_000  # a runtime call that takes longer waits for something (HTA's outlier threshold)
 _BACKLOG_NS: Final = 1_000_000  # far beyond the latency of a launch
@@ -440,7 +441,7 @@ def first_uses(host: pl.DataFrame, ops: pl.DataFrame) -> Union:
     launched = ops.filter(pl.col("kind") == "kernel", pl.col("launch").is_not_null())
     first = launched.sort("start_ns").unique("name", keep="first")["launch"]
     loads = (pl.col("kind") == "runtime") & (pl.col("id").is_in(first.implode()) | matches(_LOADING))
-    return spans(host.filter(loads | sets_up(ops)))
+    return spans(host.filter(loads | (sets_up(ops) & ~matches(_WAITING))))
 
 
 def sets_up(ops: pl.DataFrame) -> pl.Expr:
