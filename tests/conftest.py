@@ -11,6 +11,9 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
+# Tests run side by side in processes: threads of a data frame would only wait for one another.
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
+
 # A busy machine is no failure: speed is measured by benchmarks, never by a test. What hangs shows in `make fuzz`.
 settings.register_profile("quick", deadline=None, max_examples=12, derandomize=True)
 settings.register_profile("fuzz", deadline=timedelta(seconds=20), max_examples=1_000, print_blob=True)

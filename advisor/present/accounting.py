@@ -9,7 +9,7 @@ from advisor.present import document as doc
 from advisor.text import ms, percent
 from advisor.vocabulary import HEALTHY_SHARE, PARTS, part_words
 
-_FEW: Final = 2
+_FEW: Final = 4  # losses in a sentence
 _WORTH_A_WORD: Final = 0.01  # of the step
 _NUMBERS: Final = (doc.Head("share", is_number=True), doc.Head("time", is_number=True))
 
