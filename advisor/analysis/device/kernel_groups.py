@@ -32,6 +32,7 @@ _OF_NAMES: Final = {
     "_reorders": _NAME.str.contains("(?i)nchw|nhwc"),
     "_is_source": _NAME.str.contains(_SOURCES),
     "_backward": _NAME.str.contains("(?i)backward|bwd"),
+    "_updates": _NAME.str.contains("addcdiv"),  # the last op of an update in torch.optim's Adam and its kin
 }
 _OF_OPS: Final = {
     "_convolves": _OP.str.contains("(?i)conv"),
@@ -47,7 +48,7 @@ def parts(view: DeviceView) -> pl.DataFrame:
     """The kernels of the steps with `part`, the pattern that each belongs to (PARTS; null: none), and `run`.
 
     A kernel belongs to one pattern at most, the first of
-    - optimizer: launched inside an `Optimizer.step#...` annotation;
+    - optimizer: launched inside an `Optimizer.step#...` annotation; without any such, a chain that updates parameters;
     - attention: a softmax between batched products, with those products and what lies between, see `_in_attention`;
     - layout: conversions between NCHW and NHWC by name, and any transposition that a convolution launches;
     - chain: at least three elementwise kernels in a row on one stream over equally many elements (where shapes do not
@@ -62,7 +63,10 @@ def parts(view: DeviceView) -> pl.DataFrame:
     has_size = pl.col("elements").is_not_null() | pl.col("grid").is_not_null()
     single = pl.col("part").is_null() & pl.col("family").is_in(_ELEMENTWISE) & has_size
     rows = rows.with_columns(run=pl.struct("stream", single, size, independent().cum_sum()).rle_id())
-    return _with_part(rows, "chain", single & (pl.len().over("run") >= _LEAST_CHAIN)).drop(*_OF_NAMES, *_OF_OPS)
+    chain = single & (pl.len().over("run") >= _LEAST_CHAIN)
+    if not optimizer_work(view).total:
+        rows = _with_part(rows, "optimizer", chain & pl.col("_updates").any().over("run"))
+    return _with_part(rows, "chain", chain).drop(*_OF_NAMES, *_OF_OPS)
 
 
 def with_words(rows: pl.DataFrame) -> pl.DataFrame:

@@ -3,10 +3,12 @@ from __future__ import annotations
 import pytest
 
 from advisor.analysis.device.kernel_groups import part, parts
+from advisor.analysis.device.steps import DeviceView
 from tests.device_bound import ADD, GEMM, REDUCE, SGEMM, SOFTMAX, SOFTMAX_BACKWARD, TO_NHWC, op, queued
 from tests.tables import on_host
 
 DROPOUT = "void at::native::(anonymous namespace)::fused_dropout_kernel_vec<float, float, unsigned int, 1>"
+UPDATE = "void at::native::vectorized_elementwise_kernel<4, at::native::addcdiv_cuda_kernel(at::TensorIteratorBase&)>"
 LAMB = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<TensorListMetadata<1>, UnaryOpFunctor<float>>"
 TRANSPOSE = "batched_transpose_32x32_half"
 LETTERS = {"P": (GEMM, 0), "L": (GEMM, 1), "S": (SOFTMAX, 2), "B": (SOFTMAX_BACKWARD, 2), "G": (SOFTMAX, 3)}
@@ -23,7 +25,7 @@ SHORT = {"attention": "a", "chain": "c", "layout": "l", "optimizer": "o", None: 
 def letters_of(kernels: str, **columns: object) -> str:
     """The part of each kernel, as a letter, of kernels given as letters."""
     ran = [(LETTERS[k][0], 5, {"on": LETTERS[k][1], "grid": 1, "block": 1} | columns) for k in kernels]
-    return "".join(SHORT[name] for name in parts(queued(*ran, ops=OPS))["part"])
+    return letters_in(queued(*ran, ops=OPS))
 
 
 @pytest.mark.parametrize(
@@ -132,6 +134,18 @@ def test_what_the_optimizer_launches_is_its_own_whatever_else_it_looks_like():
     assert parts(queued(*ran, ops=OPS, ranges=[update]))["part"].to_list() == [None, None, *["optimizer"] * 3]
     other = on_host("annotation", 0, 9, name="Optimizer.zero_grad#SGD.zero_grad")
     assert parts(queued(*ran, ops=OPS, ranges=[other]))["part"].to_list() == [*["chain"] * 4, None]
+
+
+def test_without_ranges_a_chain_that_ends_as_an_update_does_is_the_optimizer_s():
+    update = [(ADD, 5, {"on": 4})] * 3 + [(UPDATE, 5, {"on": 4})]
+    others = [(GEMM, 5, {"on": 1}), *[(ADD, 5, {"on": 4})] * 3]
+    assert letters_in(queued(*update, *others, ops=OPS)) == "oooo-ccc"
+    marked = on_host("annotation", 1.45, 9, name="Optimizer.step#SGD.step")  # tells of another optimizer's kernels
+    assert letters_in(queued(*update, *others, ops=OPS, ranges=[marked])) == "cccc-ooo"
+
+
+def letters_in(view: DeviceView) -> str:
+    return "".join(SHORT[name] for name in parts(view)["part"])
 
 
 def test_without_kernels_there_are_no_parts():
