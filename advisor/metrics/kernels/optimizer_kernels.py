@@ -23,8 +23,8 @@ OPTIMIZER_SHARE = Metric(
     "optimizer_share",
     "share",
     "Part of the step in which kernels of the optimizer run, one tensor at a time.",
-    "time of kernels launched inside an Optimizer.step annotation (where there is none: of chains that hold addcdiv, as "
-    "Adam's updates do), without fused and multi-tensor ones / step time",
+    "time of kernels launched inside an Optimizer.step annotation (where there is none: of chains that hold addcdiv, "
+    "as Adam's updates do), without fused and multi-tensor ones / step time",
     needs=_NEEDS,
     where=lambda view: longest(_single_tensor(view)),
 )
