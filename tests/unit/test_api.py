@@ -117,5 +117,6 @@ def test_the_notebook_runs_and_shows_what_it_did():
     assert all(isinstance(number, float) for number in numbers)
     assert comparison.verdict == "faster"
     shown_cells = "".join(map(json.dumps, notebook["cells"]))
-    assert report.findings[0].title in shown_cells
+    stored = next(cell["outputs"][0] for cell in notebook["cells"] if cell["cell_type"] == "code")
+    assert "".join(stored["data"]["text/html"]) == report._repr_html_()
     assert '"output_type": "error"' not in shown_cells
