@@ -290,9 +290,9 @@ def unknown_idle(view: DeviceView) -> Missing | None:
     if share < _UNKNOWN_SHARE:
         return None
     startup = view.once(start_up)[0]
-    if share - startup < _UNKNOWN_SHARE:
-        return Missing("cuda_start_up", share=startup)
-    return Missing("idle_cause_unknown", share=share - startup)
+    rest = share - startup
+    is_startup = rest < min(_UNKNOWN_SHARE, startup)
+    return Missing("cuda_start_up", share=startup) if is_startup else Missing("idle_cause_unknown", share=rest)
 
 
 def start_up(view: DeviceView) -> tuple[float, str]:

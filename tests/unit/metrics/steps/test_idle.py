@@ -110,6 +110,7 @@ def test_calls_before_the_first_op_of_a_recording_without_steps_are_start_up():
     [
         (88, Missing("cuda_start_up", share=0.89)),
         (70, Missing("idle_cause_unknown", share=0.19)),
+        (1, Missing("idle_cause_unknown", share=0.88)),
     ],
 )
 def test_start_up_is_not_idle_time_that_nothing_tells_the_cause_of(until: float, why: Missing):
