@@ -101,6 +101,7 @@ _FORMS: Final = {
     "list_type": "must be a list",
     "string_type": "must be text",
     "string_too_short": "must say something",
+    "too_short": "must not be empty",
     "bool_type": "must be true or false",
     "float_type": "must be a number",
     "float_parsing": "must be a number",

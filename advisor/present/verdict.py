@@ -33,7 +33,7 @@ def headline(run: Run) -> str:
         first = run.findings[0]
         return " ".join(filter(None, (f"{title(first, run)}.", saving(first, run.source.steps))))
     if known.code == "loss":
-        return f"{loss(run)} {cause(run)}"
+        return " ".join(filter(None, (loss(run), cause(run))))
     nothing = "Only small findings, and no saving," if known.code == "minor" else "No problem found"
     return f"{nothing} by the {count(known.judged, 'rule')} that could be judged{useful(run)}."
 
@@ -47,7 +47,7 @@ def loss(run: Run) -> str:
 def cause(run: Run) -> str:
     """What is known of the cause of that loss, or what kept it from being known."""
     part = run.unexplained
-    if part is None:
+    if part is None or part.part == "unknown":  # its name says that already
         return ""
     if part.reasons:
         return f"Cause unknown: {'; '.join(reason.words for reason in part.reasons[:_REASONS])}."

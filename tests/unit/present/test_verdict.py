@@ -88,6 +88,8 @@ def test_a_large_loss_without_a_finding_is_the_verdict():
         "62 % of each step is communication that no kernel overlaps. Cause unknown: the collectives have no sizes."
     )
     assert headline(losing(0.62)).endswith("No rule knows a cause of it.")
+    untold = changed(run, accounting=changed(run.accounting, parts=(part("compute", 0.38), part("unknown", 0.62))))
+    assert headline(untold) == "62 % of each step is idle time whose cause was not recorded."
 
 
 @pytest.mark.parametrize(
