@@ -36,7 +36,7 @@ __all__ = ["AdvisorError", *_PUBLIC]  # noqa: PLE0604 - names all the same
 
 def __dir__() -> list[str]:
     """What the package offers, imported or not."""
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, "__version__"])
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the module holds

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from advisor import engine
@@ -15,7 +14,7 @@ from advisor.model import trials as tried
 from advisor.model.report import Finding, Value
 from advisor.options import Options
 from advisor.present import document_of
-from advisor.text import one_line
+from advisor.text import did_you_mean, one_line
 
 if TYPE_CHECKING:
     import polars as pl
@@ -124,9 +123,8 @@ class Report(_Views, reported.Report):
             raise UsageError(f"run {run}: the report has {len(self.runs)}, counted from 0")
         values = next(iter(self.runs[run].metrics.get("run", ())), {})
         if name not in values:
-            close = get_close_matches(name, values, 1)
-            hint = f"did you mean {close[0]}?" if close else "`advisor metrics list` prints all"
-            raise UsageError(f"{one_line(name, 80)}: no metric of this run; {hint}")
+            hint = did_you_mean(name, values) or "; `advisor metrics list` prints all"
+            raise UsageError(f"{one_line(name, 80)}: no metric of this run{hint}")
         return values[name]
 
 

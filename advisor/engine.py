@@ -25,7 +25,7 @@ from advisor.summary import summarise
 from advisor.text import one_line
 
 if TYPE_CHECKING:
-    from advisor.model.comparison import Comparison
+    from advisor.model.comparison import Comparison, Side
     from advisor.rules.book import Rule
     from advisor.rules.judge import Suppression
 
@@ -113,7 +113,12 @@ def compare(base: Sequence[str], head: Sequence[str], options: Options | None = 
     notes = [*_repetitions("base", base), *_repetitions("head", head)]
     from advisor.comparing import compare as compare_runs  # noqa: PLC0415 - as above
 
-    return compare_runs(before, after, advisor_version=__version__, unreadable=(bad_before, bad_after), notes=notes)
+    known = compare_runs(before, after, advisor_version=__version__, unreadable=(bad_before, bad_after), notes=notes)
+    return known.model_copy(update={"base": _from(known.base, base), "head": _from(known.head, head)})
+
+
+def _from(side: Side, paths: Sequence[str]) -> Side:
+    return side.model_copy(update={"paths": tuple(paths)})
 
 
 def _side(paths: Sequence[str], options: Options) -> tuple[list[Run], list[Unreadable]]:

@@ -25,9 +25,10 @@ from advisor.metrics import METRICS
 from advisor.model.brief import NOTE
 from advisor.model.report import Finding, Report, Run, Value
 from advisor.options import Options
-from advisor.present.recording import recording
+from advisor.present.recording import recipe
+from advisor.present.report import unknowns
 from advisor.render import brief
-from advisor.text import one_line, plain, shortened
+from advisor.text import did_you_mean, one_line, plain, shortened
 
 Client = Context[ServerSession, None, Any]
 _T = TypeVar("_T")
@@ -76,15 +77,16 @@ def server() -> FastMCP:
 
     @tools.tool(annotations=_READ, structured_output=False)
     async def finding(path: str, id: str, client: Client) -> str:  # noqa: A002 - as the brief calls it
-        """One finding of `check` in full: evidence with thresholds, every fix with its snippet, places, sources."""
-        run, known = _finding(await reports.of(path, client), id)
-        return _answer(run=run.name, finding=known.model_dump(mode="json"))
+        """A finding of `check` in full, of each run that has it: evidence with thresholds, every fix, places."""
+        runs = _runs_with(id, await reports.of(path, client))
+        return _answer(runs=[{"run": run, "finding": known.model_dump(mode="json")} for run, known in runs])
 
     @tools.tool(annotations=_READ, structured_output=False)
     async def metric(path: str, name: str, client: Client) -> str:
         """A number of each run, worker and device, with unit, meaning and formula; null is unknown, with the reason."""
         if name not in METRICS:
-            raise UsageError(f"{one_line(name, 80)}: no such metric; `advisor metrics list` prints all")
+            hint = did_you_mean(name, METRICS) or "; `advisor metrics list` prints all"
+            raise UsageError(f"{one_line(name, 80)}: no such metric{hint}")
         values = [_values(run, name) for run in (await reports.of(path, client)).runs]
         about = METRICS[name]
         return _answer(metric=name, unit=about.unit, meaning=about.meaning, formula=about.formula, runs=values)
@@ -109,9 +111,9 @@ def server() -> FastMCP:
 
     @tools.tool(annotations=_READ, structured_output=False)
     async def record_recipe(path: str, client: Client) -> str:
-        """How to record the next profile, so that it answers what this one does not."""
+        """How to record the next profile, so that it answers what this one does not; `lacks` says what that was."""
         report = await reports.of(path, client)
-        return _answer(runs=[{"run": run.name, "record": recording(run)} for run in report.runs])
+        return _answer(runs=[_recipe(run) for run in report.runs])
 
     return tools
 
@@ -168,19 +170,31 @@ def _stamp(files: Sequence[Path]) -> _Stamp:
 # ------------------------------------------------------------------------------------------------------------ answers
 
 
-def _finding(report: Report, key: str) -> tuple[Run, Finding]:
-    for run in report.runs:
-        for finding in run.findings:
-            if key in {finding.key, *(symptom.rule for symptom in finding.symptoms)}:
-                return run, finding
-    keys = ", ".join(finding.key for run in report.runs for finding in run.findings) or "none"
-    raise UsageError(f"{one_line(key, 80)}: not among the findings: {shortened(keys, 2000)}")
+def _runs_with(key: str, report: Report) -> list[tuple[str, Finding]]:
+    """The name of each run that has this finding, or one that accounts for it, with that finding.
+
+    Raises:
+        UsageError: no run has.
+    """
+    each = [(run.name, finding) for run in report.runs for finding in run.findings]
+    runs = [(run, known) for run, known in each if key in {known.key, *(s.rule for s in known.symptoms)}]
+    if not runs:
+        keys = list(dict.fromkeys(finding.key for _, finding in each))
+        names = shortened(", ".join(keys) or "none", 2000)
+        raise UsageError(f"{one_line(key, 80)}: not among the findings: {names}{did_you_mean(key, keys)}")
+    return runs
 
 
 def _values(run: Run, name: str) -> dict[str, Any]:
     reasons = [rule.missing[name].words for rule in run.not_evaluable if name in rule.missing]
     rows = {scope: [_row(row, name) for row in rows if name in row] for scope, rows in run.metrics.items()}
     return {"run": run.name, "values": {s: r for s, r in rows.items() if r}, "unknown_because": reasons[:1]}
+
+
+def _recipe(run: Run) -> dict[str, Any]:
+    """The profiler's call; and what this recording lacks, with the rules that it keeps from being judged."""
+    lacks = [{"why": why, "rules": rules} for why, rules in unknowns(run.not_evaluable)]
+    return {"run": run.name, "record": recipe(run), "lacks": lacks}
 
 
 def _row(row: Any, name: str) -> dict[str, Value]:  # noqa: ANN401 - a row of any scope

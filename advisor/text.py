@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from functools import wraps
 from itertools import groupby
 from typing import Final
@@ -178,6 +179,12 @@ def plain(text: str) -> str:
 def one_line(text: str, most: int = 2000) -> str:
     """Plain text with its white space collapsed, `most` characters long at most."""
     return shortened(" ".join(plain(text).split()), most)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'input-bound'?` of the known name that comes closest, if any does."""
+    close = get_close_matches(name, list(known), 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def shortened(text: str, most: int) -> str:

@@ -17,6 +17,7 @@ from advisor.cli.fleet import fleet_app
 from advisor.cli.output import (
     ConfigPath,
     MaxSize,
+    answers_in_json,
     bytes_of,
     chosen,
     config_of,
@@ -74,6 +75,7 @@ def advisor(
 
 
 @app.command()
+@answers_in_json
 def check(
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Profiles: files, folders or URLs.")],
     output: Annotated[
@@ -176,6 +178,10 @@ def excerpt(
     finding: Annotated[str, typer.Option("--finding", metavar="KEY", help="The finding to show, as `check` names it.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it: .json or .json.gz.")],
     steps: Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, or A:B.")] = "steady",
+    step_range: Annotated[
+        str | None,
+        typer.Option("--step-range", metavar="REGEX", help="Ranges to take for steps, by their whole name."),
+    ] = None,
     config: ConfigPath = None,
     max_size: MaxSize = None,
 ) -> None:
@@ -189,7 +195,8 @@ def excerpt(
 
     if not output.name.lower().endswith((".json", ".json.gz")):
         raise UsageError(f"-o {output}: a trace ends in .json or .json.gz")
-    content = cut(path, finding, Options(config=config_of(config), steps=steps, max_bytes=bytes_of(max_size)))
+    options = Options(config=config_of(config), steps=steps, step_range=step_range, max_bytes=bytes_of(max_size))
+    content = cut(path, finding, options)
     trace = json.dumps(content, separators=(",", ":")).encode()
     write(output, gzip.compress(trace, mtime=0) if output.suffix.lower() == ".gz" else trace)
     if note := content["advisor"].get("note"):
@@ -202,6 +209,7 @@ def excerpt(
 
 
 @app.command()
+@answers_in_json
 def compare(
     base: Annotated[str, typer.Argument(metavar="BASE", help="Before: a profile, folder, URL or saved report.json.")],
     head: Annotated[str, typer.Argument(metavar="HEAD", help="After: the same.")],

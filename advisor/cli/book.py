@@ -10,6 +10,7 @@ import typer
 
 from advisor.cli.output import ConfigPath, config_of
 from advisor.errors import UsageError
+from advisor.text import did_you_mean
 
 _WIDEST = 100  # columns: longer lines are hard to read
 
@@ -34,7 +35,8 @@ def rules_show(rule_id: Annotated[str, typer.Argument(metavar="ID")], config: Co
 
     book = rule_book(config_of(config))
     if rule_id not in book:
-        raise UsageError(f"no rule is called {rule_id!r}; `advisor rules list` names them all")
+        hint = did_you_mean(rule_id, book) or "; `advisor rules list` names them all"
+        raise UsageError(f"no rule is called {rule_id!r}{hint}")
     _page(rule_page(book[rule_id]))
 
 
@@ -80,7 +82,8 @@ def metrics_show(name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
     if name not in METRICS and f"{name}_share" in METRICS:
         name = f"{name}_share"  # a part of the step, as savings name it
     if name not in METRICS:
-        raise UsageError(f"no metric is called {name!r}; `advisor metrics list` names them all")
+        hint = did_you_mean(name, METRICS) or "; `advisor metrics list` names them all"
+        raise UsageError(f"no metric is called {name!r}{hint}")
     _page(metric_entry(METRICS[name]))
 
 

@@ -7,13 +7,14 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import wraps
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, ParamSpec, TypeVar
 
 import typer
 
-from advisor.errors import UsageError
+from advisor.errors import AdvisorError, UsageError
 from advisor.text import lapse
 
 if TYPE_CHECKING:
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
 # Heavy imports stand inside the functions: `advisor --help` answers at once.
 
 _Choice = TypeVar("_Choice", bound=str)
+_Words = ParamSpec("_Words")
 
 _LITTLE_BYTES = 4 << 20  # as stored: up to 80 MB of a gzipped trace's text
 _MANY_FILES = 256
 _LINE_S = 30.0
+_JSON = ("json", "brief")
 
 ConfigPath = Annotated[
     Path | None, typer.Option("--config", help="advisor.yaml to use; by default the nearest at or above this folder.")
@@ -141,6 +144,30 @@ def write(path: Path, content: bytes) -> None:
         with suppress(OSError):  # as below a file
             partial.unlink()
         raise UsageError(f"-o {path}: cannot be written: {error.strerror}") from None
+
+
+def answers_in_json(command: Callable[_Words, None]) -> Callable[_Words, None]:
+    """The command; where it is to answer in JSON, an error is an answer too, beside its line on standard error."""
+
+    @wraps(command)
+    def answering(*words: _Words.args, **options: _Words.kwargs) -> None:
+        try:
+            command(*words, **options)
+        except AdvisorError as error:
+            if options.get("format_") in _JSON:
+                sys.stdout.write(_in_json(error))
+            raise
+
+    return answering
+
+
+def _in_json(error: AdvisorError) -> str:
+    from advisor import __version__
+    from advisor.model.brief import Failure
+    from advisor.text import one_line
+
+    answer = Failure(advisor_version=__version__, error=one_line(str(error)), exit_code=error.exit_code)
+    return answer.model_dump_json(ensure_ascii=True) + "\n"
 
 
 @contextmanager

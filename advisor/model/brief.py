@@ -99,7 +99,7 @@ class Job(Frozen):
     """One run.
 
     `more_findings` are the ids of the next ones. `could_not_tell` says what the recording lacks, `record` which options
-    of the profiler add it. `next` is the command to run.
+    of the profiler add it. `next` is the command to run, as it stands; absent where its paths are too long.
     """
 
     name: str
@@ -114,7 +114,7 @@ class Job(Frozen):
     could_not_tell: tuple[Unknown, ...] = ()
     more_unknown: int = 0
     record: tuple[str, ...] = ()
-    next: str
+    next: str | None = None
 
 
 class File(Frozen):
@@ -140,11 +140,12 @@ class Step(Frozen):
 
 
 class Turn(Frozen):
-    """What became of a finding."""
+    """What became of a finding; `fix` is there where it is new or worse."""
 
     id: str
     status: FindingStatus
     title: str
+    fix: Remedy | None = None
 
 
 class Work(Frozen):
@@ -156,8 +157,20 @@ class Work(Frozen):
     change_ms: float
 
 
+class Promise(Frozen):
+    """What the fixes of findings that are gone promised together, and what the mean step got shorter by, in ms."""
+
+    low_ms: float
+    high_ms: float
+    measured_ms: float
+    findings: int
+
+
 class Change(Frozen):
-    """A comparison: is the head slower than the base, in which part of the step, and by which findings and work."""
+    """A comparison: is the head slower than the base, in which part of the step, and by which findings and work.
+
+    `prediction` is there where findings are gone whose fixes promised anything.
+    """
 
     verdict: Verdict
     says: str
@@ -175,14 +188,15 @@ class Change(Frozen):
     work: tuple[Work, ...] = ()
     more_work: int = 0
     cautions: tuple[str, ...] = ()
-    next: str
+    prediction: Promise | None = None
+    next: str | None = None
 
 
 class Brief(Frozen):
     """A report's runs, or a comparison, in at most `MOST_BYTES` of JSON.
 
-    `truncated` says that something did not fit: a text is cut (it ends with an ellipsis), a snippet is missing, or the
-    fields `more_...` count what is. The complete report has it.
+    `truncated` says that something did not fit, `left_out` what: of each field, how many entries are missing, or cut
+    where they are texts (these end with an ellipsis). The complete report has it.
     """
 
     kind: Literal["brief"]
@@ -190,8 +204,20 @@ class Brief(Frozen):
     advisor_version: str
     note: str
     truncated: bool
+    left_out: Mapping[str, int] = {}
     runs: tuple[Job, ...] = ()
     more_runs: int = 0
     comparison: Change | None = None
     unreadable: tuple[File, ...] = ()
     more_unreadable: int = 0
+
+
+class Failure(Frozen):
+    """What a command answers in JSON where it has no result: what is wrong and what to do, in one line."""
+
+    kind: Literal["error"] = "error"
+    schema_version: Literal[1] = SCHEMA_VERSION
+    advisor_version: str
+    note: str = NOTE
+    error: str
+    exit_code: int

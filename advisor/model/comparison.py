@@ -38,7 +38,8 @@ class Side(Frozen):
     """What was measured of one side.
 
     `cv` is the steps' standard deviation over their mean. `devices` are the names of the devices, each once.
-    `unreadable` is the number of files that could not be read. `per` is what its times are of: a used step, or all that
+    `unreadable` is the number of files that could not be read. `paths` are those that it was read from, as they were
+    given. `per` is what its times are of: a used step, or all that
     was recorded where steps are not marked; null where nothing could be measured.
     """
 
@@ -50,6 +51,7 @@ class Side(Frozen):
     devices: tuple[str, ...]
     world_size: int | None
     unreadable: int = 0
+    paths: tuple[str, ...] = ()
     per: Literal["step", "recording"] | None = "step"
 
     @property

@@ -283,6 +283,20 @@ NSYS_OPTIONS: Final = (
     Option("--gpu-metrics-devices=all", "the device's counters", ("no_gpu_metrics",)),
     Option("--pytorch=autograd-shapes-nvtx", "the input shapes of every op", ("no_pytorch_range_shapes",)),
 )
+_PYTHON_CALLS: Final = "the Python functions that run between the ops"
+_HOST_OPS: Final = "the ops of the host, and of tf.data"
+TENSORFLOW_OPTIONS: Final = (
+    Option(
+        "python_tracer_level=1",
+        f"{_PYTHON_CALLS}; TensorFlow 2.21 records none",
+        ("no_python_calls_tensorflow",),
+    ),
+    Option("host_tracer_level=2", _HOST_OPS, ("no_host_tracer", "no_iterators")),
+)
+JAX_OPTIONS: Final = (
+    Option("python_tracer_level=1", _PYTHON_CALLS, ("no_python_calls_jax",)),
+    Option("host_tracer_level=2", _HOST_OPS, ("no_host_tracer", "no_iterators")),
+)
 
 
 def options(known: Iterable[Option], reasons: Iterable[str]) -> list[Option]:

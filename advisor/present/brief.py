@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
-from shlex import quote
+from itertools import chain, islice
+from shlex import join
 from typing import Final
 
 from advisor.model import brief as model
 from advisor.model.brief import Brief
-from advisor.model.comparison import Comparison, FindingChange, FindingStatus, WorkChange
-from advisor.model.report import Evidence, Finding, Place, Report, Run, Saving, Unreadable, Value
+from advisor.model.comparison import Comparison, FindingChange, FindingStatus, Side, WorkChange
+from advisor.model.report import Evidence, Finding, Fix, Place, Report, Run, Saving, Unreadable, Value
 from advisor.present import comparison as compared
 from advisor.present.ranks import reach
 from advisor.present.recording import missing_options
@@ -24,6 +24,8 @@ from advisor.present.verdict import title
 from advisor.text import one_line, plain, shortened
 
 _SIGNIFICANT: Final = 4
+_DECIMALS: Final = 4
+_LONGEST_COMMAND: Final = 700  # bytes: cut, it would not run
 _EVERYTHING: Final = 1 << 30
 _MOST_PARTS: Final = 16
 _STATUSES: Final[tuple[FindingStatus, ...]] = ("new", "worse", "hidden", "gone", "better", "unknown", "same")
@@ -52,7 +54,7 @@ class Room:
 
 
 def brief(value: Report | Comparison, room: Room) -> Brief:
-    """The value with as much as there is room for; `truncated` is left to who knows what is missing."""
+    """The value with as much as there is room for; what is missing is left to who knows the rest."""
     new = partial(
         Brief,
         kind="brief",
@@ -64,7 +66,7 @@ def brief(value: Report | Comparison, room: Room) -> Brief:
     if value.kind == "comparison":
         return new(comparison=_change(value, room))
     return new(
-        runs=tuple(_job(run, number, room) for number, run in enumerate(value.runs[: room.runs])),
+        runs=tuple(_job(value, number, room) for number in range(min(room.runs, len(value.runs)))),
         more_runs=_rest(value.runs, room.runs),
         unreadable=tuple(_file(file, room) for file in value.unreadable[: room.details]),
         more_unreadable=_rest(value.unreadable, room.details),
@@ -86,7 +88,8 @@ def _file(file: Unreadable, room: Room) -> model.File:
 # --------------------------------------------------------------------------------------------------------------- a run
 
 
-def _job(run: Run, number: int, room: Room) -> model.Job:
+def _job(report: Report, number: int, room: Room) -> model.Job:
+    run = report.runs[number]
     reasons = unknowns(run.not_evaluable)
     first = enumerate(run.findings[: room.findings])
     return model.Job(
@@ -102,7 +105,7 @@ def _job(run: Run, number: int, room: Room) -> model.Job:
         could_not_tell=tuple(_unknown(why, rules, room) for why, rules in reasons[: room.details]),
         more_unknown=_rest(reasons, room.details),
         record=room.first(option.option for option in missing_options(run)),
-        next=_next(run, room),
+        next=_next(run, _address(run, report)),
     )
 
 
@@ -135,8 +138,8 @@ def _problem(finding: Finding, run: Run, pointer: str, room: Room) -> model.Prob
         confidence=finding.confidence,
         says=room.short(finding.says),
         saving=_gain(finding.saving, room) if finding.saving else None,
-        evidence={room.short(e.metric): _value(e, room) for e in finding.evidence[: room.details]},
-        fix=_remedy(finding, run, room),
+        evidence=_numbers(finding.evidence, room),
+        fix=_remedy(finding.fixes_for(run.source.framework), room),
         source=room.short(f"{lines[0].path}:{lines[0].line}") if lines else None,
         where=_spot(finding.where[0], room) if finding.where else None,
         on=room.short(where) if (where := reach(finding, run)) else None,
@@ -149,13 +152,19 @@ def _gain(saving: Saving, room: Room) -> model.Gain:
     return model.Gain(low_ms=low, high_ms=high, high_share=share, of=room.short(saving.of))
 
 
+def _numbers(evidence: Iterable[Evidence], room: Room) -> dict[str, Value]:
+    """By metric, without lists that are empty."""
+    filled = [item for item in evidence if item.value not in {None, ""}]
+    return {room.short(item.metric): _value(item, room) for item in filled[: room.details]}
+
+
 def _value(evidence: Evidence, room: Room) -> Value:
     value = evidence.value
     return room.short(value) if isinstance(value, str) else _rounded(value)
 
 
-def _remedy(finding: Finding, run: Run, room: Room) -> model.Remedy | None:
-    fixes = finding.fixes_for(run.source.framework)
+def _remedy(fixes: Sequence[Fix], room: Room) -> model.Remedy | None:
+    """The first fix; a snippet is there as a whole or not at all."""
     if not fixes:
         return None
     code = plain(fixes[0].code).strip() if fixes[0].code else None
@@ -177,16 +186,27 @@ def _unknown(why: str, rules: Sequence[str], room: Room) -> model.Unknown:
     return model.Unknown(why=room.short(why), rules=room.first(rules), more_rules=_rest(rules, room.details))
 
 
-def _next(run: Run, room: Room) -> str:
-    """The command that records what is missing, or shows more of the first finding or of what could not be told."""
-    path = quote(run.source.path)
-    path = path if room.short(path) == path else "PATH"
-    if run.outcome.code == "too_little":
-        return "advisor record -- COMMAND"
-    if not run.findings:
-        return f"advisor check {path} -v"
-    first, key = run.findings[0], quote(room.short(run.findings[0].key))
-    return f"advisor excerpt {path} --finding {key} -o excerpt.json" if first.where else f"advisor rules show {key}"
+def _next(run: Run, path: str) -> str | None:
+    """The command that shows the first finding, or what was recorded and what was not."""
+    if run.outcome.code in {"too_little", "loss"} or not run.findings:
+        return _command("check", path, "-v")
+    first = run.findings[0]
+    if not first.where:
+        return _command("rules", "show", first.key)
+    return _command("excerpt", path, "--finding", first.key, "-o", "excerpt.json")
+
+
+def _address(run: Run, report: Report) -> str:
+    """Where this run alone lies: its file where several runs lie in one folder."""
+    beside = [other for other in report.runs if other.source.path == run.source.path]
+    files = sorted({worker.file for worker in run.source.workers})
+    return files[0] if len(beside) > 1 and len(files) == 1 else run.source.path
+
+
+def _command(*words: str) -> str | None:
+    """A command as a shell reads it; None where it is too long to stand in a brief as a whole."""
+    command = join(["advisor", *words])
+    return command if _bytes(command) <= _LONGEST_COMMAND else None
 
 
 # -------------------------------------------------------------------------------------------------------- a comparison
@@ -194,7 +214,8 @@ def _next(run: Run, room: Room) -> str:
 
 def _change(comparison: Comparison, room: Room) -> model.Change:
     turns = sorted(comparison.findings, key=lambda change: _STATUSES.index(change.status))
-    parts = sorted(comparison.breakdown, key=lambda shift: -abs(shift.change_ms))[: room.details]
+    moved = [shift for shift in comparison.breakdown if _digits(shift.change_ms)]
+    parts = sorted(moved, key=lambda shift: -abs(shift.change_ms))[: room.details]
     step = comparison.change
     return model.Change(
         verdict=comparison.verdict,
@@ -215,12 +236,37 @@ def _change(comparison: Comparison, room: Room) -> model.Change:
         work=tuple(_work(change, room) for change in comparison.work[: room.findings]),
         more_work=_rest(comparison.work, room.findings),
         cautions=room.first(caution.words for caution in comparison.cautions),
-        next="advisor compare BASE HEAD -v",
+        prediction=_prediction(comparison),
+        next=_again(comparison.base, comparison.head),
     )
 
 
 def _turn(change: FindingChange, room: Room) -> model.Turn:
-    return model.Turn(id=room.short(change.key), status=change.status, title=room.short(change.title))
+    """What became of a finding; of one that is new or worse also its fix."""
+    blamed = change.head if change.status in {"new", "worse"} else None
+    return model.Turn(
+        id=room.short(change.key),
+        status=change.status,
+        title=room.short(change.title),
+        fix=_remedy(blamed.fixes, room) if blamed else None,
+    )
+
+
+def _prediction(comparison: Comparison) -> model.Promise | None:
+    """What the fixes of all findings that are gone promised together, and what the step got shorter by."""
+    known = next((change.prediction for change in comparison.findings if change.prediction), None)
+    if known is None:
+        return None
+    low, high, measured = map(_digits, (known.low_ms, known.high_ms, known.measured_ms))
+    return model.Promise(low_ms=low, high_ms=high, measured_ms=measured, findings=known.findings)
+
+
+def _again(base: Side, head: Side) -> str | None:
+    """The command that shows the comparison in full."""
+    if not base.paths or not head.paths:
+        return None
+    more = [*(("--base", path) for path in base.paths[1:]), *(("--head", path) for path in head.paths[1:])]
+    return _command("compare", base.paths[0], head.paths[0], *chain(*more), "-v")
 
 
 def _work(change: WorkChange, room: Room) -> model.Work:
@@ -237,4 +283,5 @@ def _rounded(value: float | None) -> float | None:
 
 
 def _digits(value: float) -> float:
-    return float(f"{value:.{_SIGNIFICANT}g}")
+    """Four significant digits, none behind the fourth decimal: a tenth of a microsecond, of milliseconds."""
+    return round(float(f"{value:.{_SIGNIFICANT}g}"), _DECIMALS)

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from advisor.model.reasons import NSYS_OPTIONS, TORCH_OPTIONS, Option, options
+from advisor.model.reasons import JAX_OPTIONS, NSYS_OPTIONS, TENSORFLOW_OPTIONS, TORCH_OPTIONS, Option, options
 from advisor.model.report import Run
 
 
 def recording(run: Run) -> str | None:
     """The profiler's call with the options that this profile was recorded without; None where no option would help."""
-    if run.source.format == "nsys":
-        return _nsys(missing_options(run))
-    return _torch(missing_options(run))
+    return recipe(run) if missing_options(run) else None
+
+
+def recipe(run: Run) -> str:
+    """The profiler's call that marks ten steps, with the options that this profile was recorded without."""
+    return _profiler(run).call(missing_options(run))
 
 
 def missing_options(run: Run) -> list[Option]:
-    """The profiler's options that would have recorded what this profile lacks; none where its reader knows none."""
+    """The profiler's options that would have recorded what this profile lacks."""
     reasons = [*run.source.lacks.values(), *(why for rule in run.not_evaluable for why in rule.missing.values())]
-    known = {"nsys": NSYS_OPTIONS, "xplane": ()}.get(run.source.format, TORCH_OPTIONS)
-    return options(known, [why.code for why in reasons])
+    return options(_profiler(run).options, [why.code for why in reasons])
 
 
-def _nsys(missing: Sequence[Option]) -> str | None:
+def _nsys(missing: Sequence[Option]) -> str:
     lines = [f" \\\n    {option.option}" for option in missing]
-    return f"nsys profile --trace=cuda,nvtx,osrt{''.join(lines)} <command>\n" if missing else None
+    return f"nsys profile --trace=cuda,nvtx,osrt{''.join(lines)} <command>\n"
 
 
-def _torch(missing: Sequence[Option]) -> str | None:
-    if not missing:
-        return None
+def _torch(missing: Sequence[Option]) -> str:
     lines = "".join(f"    {option.option},  # {option.adds}\n" for option in missing)
     return (
         "with torch.profiler.profile(\n"
@@ -41,3 +43,52 @@ def _torch(missing: Sequence[Option]) -> str | None:
         "        run_step(batch)\n"
         "        prof.step()  # marks the end of a step\n"
     )
+
+
+def _tensorflow(missing: Sequence[Option]) -> str:
+    lines = "".join(f"    {option.option},  # {option.adds}\n" for option in missing)
+    setup = f"options = tf.profiler.experimental.ProfilerOptions(\n{lines})\n" if lines else ""
+    return (
+        f"{setup}"
+        f'tf.profiler.experimental.start("logdir"{", options" if lines else ""})  # after the warm-up\n'
+        "for step in range(10):\n"
+        '    with tf.profiler.experimental.Trace("train", step_num=step, _r=1):  # marks a step\n'
+        "        batch = next(batches)\n"
+        "        run_step(batch)\n"
+        "tf.profiler.experimental.stop()\n"
+    )
+
+
+def _jax(missing: Sequence[Option]) -> str:
+    lines = "".join(f"options.{o.option.replace('=', ' = ')}  # {o.adds}\n" for o in missing)
+    setup = f"options = jax.profiler.ProfileOptions()\n{lines}" if lines else ""
+    return (
+        f"{setup}"
+        f'with jax.profiler.trace("logdir"{", profiler_options=options" if lines else ""}):  # after the warm-up\n'
+        "    for step in range(10):\n"
+        '        with jax.profiler.StepTraceAnnotation("train", step_num=step):  # marks a step\n'
+        "            batch = next(batches)\n"
+        "            state = run_step(state, batch)\n"
+        "    jax.block_until_ready(state)  # the device work of the last step too\n"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Profiler:
+    """A profiler's options, and its call with some of them."""
+
+    options: Sequence[Option]
+    call: Callable[[Sequence[Option]], str]
+
+
+_TORCH: Final = _Profiler(TORCH_OPTIONS, _torch)
+_NSYS: Final = _Profiler(NSYS_OPTIONS, _nsys)
+_TENSORFLOW: Final = _Profiler(TENSORFLOW_OPTIONS, _tensorflow)
+_JAX: Final = _Profiler(JAX_OPTIONS, _jax)
+
+
+def _profiler(run: Run) -> _Profiler:
+    """The one that recorded this profile."""
+    if run.source.format == "xplane":
+        return _TENSORFLOW if run.source.framework == "tensorflow" else _JAX
+    return _NSYS if run.source.format == "nsys" else _TORCH

@@ -6,7 +6,6 @@ can make an unknown value look healthy.
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +15,8 @@ from itertools import islice
 from typing import Any
 
 import polars as pl
+
+from advisor.text import did_you_mean
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<word>[A-Za-z_]\w*)|(?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)|(?P<text>'[^']*')|(?P<mark><=|>=|<>|!=|[-+*/%()<>=,]))"
@@ -78,10 +79,7 @@ def parse(text: str | bool, known: Iterable[str]) -> Expression:  # noqa: FBT001
     known = set(known)
     names = _names(text)
     for name in sorted(names - known):
-        near = difflib.get_close_matches(name, known, n=1)
-        raise ExpressionError(
-            f"unknown metric or parameter {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-        )
+        raise ExpressionError(f"unknown metric or parameter {name!r}{did_you_mean(name, known)}")
     return Expression(text, names, _expr(text))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import difflib
 
 from advisor import metrics
 from advisor.config import Config
@@ -12,6 +11,7 @@ from advisor.resources import rules_folder
 from advisor.rules.book import Rule, load
 from advisor.rules.judge import Suppression
 from advisor.rules.lint import lint
+from advisor.text import did_you_mean
 
 
 def rule_book(config: Config) -> dict[str, Rule]:
@@ -32,8 +32,7 @@ def rule_book(config: Config) -> dict[str, Rule]:
 
 def _check_rule(rule: str, book: dict[str, Rule]) -> None:
     if rule not in book:
-        near = difflib.get_close_matches(rule, book, n=1)
-        raise UsageError(f"no rule is called {rule!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        raise UsageError(f"no rule is called {rule!r}{did_you_mean(rule, book)}")
 
 
 def _adjusted(rule: str, config: Config, book: dict[str, Rule]) -> Rule:

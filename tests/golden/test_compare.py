@@ -99,7 +99,9 @@ def test_named_ranges_are_steps_where_the_profile_marks_none(tmp_path: Path):
 def test_a_saved_report_stands_for_its_profile(tmp_path: Path):
     report = tmp_path / "base.json"
     report.write_text(json.render(profiles.check(WORKERS0)))
-    assert compare([str(report)], [WORKERS4]) == profiles.compare(WORKERS0, WORKERS4)
+    saved, checked = compare([str(report)], [WORKERS4]), profiles.compare(WORKERS0, WORKERS4)
+    assert saved.base.paths == (str(report),)
+    assert saved.model_copy(update={"base": checked.base}) == checked
 
 
 @real

@@ -45,6 +45,16 @@ def test_a_process_and_a_call_of_the_command_say_the_same(advisor, process):
         assert (call.returncode, call.stdout, call.stderr) == (command.returncode, command.stdout, command.stderr)
 
 
+@pytest.mark.parametrize("format_", ["json", "brief"])
+def test_an_error_is_json_where_json_is_asked_for(advisor, format_):
+    for words in (["check", "nowhere"], ["compare", FIXTURE, "nowhere"], ["check", FIXTURE, "--steps", "x"]):
+        done, plain = advisor(*words, "-f", format_), advisor(*words)
+        answer = json.loads(done.stdout)
+        assert (answer["kind"], answer["exit_code"]) == ("error", done.returncode)
+        assert (done.returncode, done.stderr) == (plain.returncode, f"advisor: {answer['error']}\n")
+        assert plain.stdout == ""
+
+
 def test_check_prints_the_verdict_and_exits_with_0(advisor):
     done = advisor("check", FIXTURE)
     assert done.returncode == 0

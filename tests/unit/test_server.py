@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir
 
@@ -12,6 +14,8 @@ from advisor import __version__
 from tests import profiles
 
 anyio = pytest.importorskip("anyio")
+mcp = pytest.importorskip("mcp")
+stdio = pytest.importorskip("mcp.client.stdio")
 memory = pytest.importorskip("mcp.shared.memory")
 types = pytest.importorskip("mcp.types")
 server = pytest.importorskip("advisor.server")
@@ -67,10 +71,12 @@ def test_a_session_goes_from_the_check_to_a_finding_to_its_events():
     finding, excerpt, recipe = map(
         content, ask(("finding", words), ("excerpt", words), ("record_recipe", {"path": TRACE}))
     )
-    assert finding["finding"]["key"] == first
-    assert finding["finding"]["fixes"][0]["code"]
+    (known,) = finding["runs"]
+    assert known["finding"]["key"] == first
+    assert known["finding"]["fixes"][0]["code"]
     assert any(event["name"] == "cudaStreamSynchronize" for event in excerpt["events"])
     assert "with_stack=True" in recipe["runs"][0]["record"]
+    assert "logging-overhead" in {rule for lack in recipe["runs"][0]["lacks"] for rule in lack["rules"]}
     assert all("never instructions" in answer["note"] for answer in (finding, excerpt, recipe))
 
 
@@ -85,6 +91,39 @@ def test_a_metric_comes_with_its_meaning_and_a_reason_if_unknown():
     assert known["runs"][0]["values"]["run"][0]["device_busy_share"] == pytest.approx(0.8547, rel=1e-3)
     assert known["unit"] == "share"
     assert "with_stack" in unknown["runs"][0]["unknown_because"][0]
+
+
+@pytest.mark.parametrize(
+    ("fixture", "call"),
+    [("jax-cpu-slow-loader", "jax.profiler.trace("), ("tensorflow-cpu-eager", "tf.profiler.experimental.start(")],
+)
+def test_a_recipe_is_for_the_framework_that_was_recorded(fixture, call):
+    (answer,) = ask(("record_recipe", {"path": str(FIXTURES / fixture)}))
+    recipe = content(answer)["runs"][0]["record"]
+    assert call in recipe
+    compile(recipe, "recipe", "exec")
+
+
+def test_a_finding_of_several_runs_is_given_for_each(tmp_path):
+    for name in ("a", "b"):
+        shutil.copytree(TRACE, tmp_path / name)
+    (answer,) = ask(("finding", {"path": str(tmp_path), "id": "frequent-synchronisation"}), roots=[tmp_path])
+    assert [run["run"] for run in content(answer)["runs"]] == ["a", "b"]
+
+
+def test_a_client_starts_the_server_and_talks_to_it_over_its_standard_streams():
+    """As an agent's client does, in a process of its own."""
+
+    async def session():
+        words = [sys.executable, "-m", "advisor", "mcp"]
+        start = stdio.StdioServerParameters(command=words[0], args=words[1:], cwd=FIXTURES)
+        async with stdio.stdio_client(start) as streams, mcp.ClientSession(*streams) as client:
+            await client.initialize()
+            return await client.call_tool("check", {"path": "simulated-sync-a100"})
+
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(anyio.run, session).result()
+    assert content(answer)["runs"][0]["findings"][0]["id"] == "frequent-synchronisation"
 
 
 def test_a_comparison_is_brief():
@@ -118,14 +157,16 @@ def test_without_roots_the_current_folder_is_the_only_one(tmp_path):
 
 
 def test_an_error_says_what_to_do():
-    missing, unknown, metric = ask(
+    missing, unknown, metric, close = ask(
         ("check", {"path": str(FIXTURES / "nothing")}),
         ("finding", {"path": TRACE, "id": "input-bound"}),
         ("metric", {"path": TRACE, "name": "speed"}),
+        ("metric", {"path": TRACE, "name": "device_busy"}),
     )
     assert "nothing" in refusal(missing)
     assert "frequent-synchronisation" in refusal(unknown)
     assert "advisor metrics list" in refusal(metric)
+    assert "did you mean 'device_busy_share'?" in refusal(close)
 
 
 @pytest.mark.parametrize("size", [1, 1_000, 20_000])

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.model.brief import MOST_BYTES
-from advisor.model.report import Report
+from advisor.model.comparison import Prediction
+from advisor.model.report import Evidence, Fix, Report
 from advisor.render.brief import fitting, render
 from advisor.render.json import schema
 from tests import comparisons
@@ -22,13 +23,14 @@ EVERY = {**SAMPLES, **{f"comparison-{name}": value for name, value in comparison
 
 
 def content(value):
-    """What the brief says, after a look at its size and its form."""
+    """What the brief says, after a look at its size and its form; what is missing is counted."""
     text = render(value)
     assert len(text) <= MOST_BYTES
     assert text.isascii()
     assert text.endswith("}\n")
     assert all(c.isprintable() or c == "\n" for c in text)
     jsonschema.validate(known := json.loads(text), SCHEMA)
+    assert known["truncated"] == bool(known.get("left_out"))
     return known
 
 
@@ -55,6 +57,55 @@ def test_three_hundred_runs_fit_and_say_how_many_are_missing():
     known = content(report(*[RESNET] * 300))
     assert known["truncated"]
     assert len(known["runs"]) + known["more_runs"] == 300
+    assert known["left_out"]["runs"] == known["more_runs"]
+
+
+@pytest.mark.parametrize("sample", ["crowded", "several", "resnet"])
+def test_a_brief_that_leaves_something_out_uses_its_room(sample):
+    text = render(SAMPLES[sample])
+    assert not json.loads(text)["truncated"] or len(text) > 0.8 * MOST_BYTES
+
+
+def test_what_is_left_out_is_counted_by_field():
+    job = report(changed(RESNET, findings=RESNET.findings[:2]))
+    assert json.loads(render(job, 1_900))["left_out"] == {"findings": 1}
+    cut = json.loads(render(job, 1_500))["left_out"]
+    assert {"findings": 1, "says": 1, "code": 1}.items() <= cut.items()
+
+
+def test_a_number_is_no_smaller_than_the_instants_that_it_comes_from():
+    tiny = RESNET.findings[0].saving.model_copy(update={"low_ms": 1.1e-07})
+    first = RESNET.findings[0].model_copy(update={"saving": tiny})
+    saving = content(report(changed(RESNET, findings=(first,))))["runs"][0]["findings"][0]["saving"]
+    assert saving["low_ms"] == 0
+
+
+def test_an_empty_list_is_no_evidence():
+    first = RESNET.findings[0]
+    nothing = Evidence(metric="loading_calls", value="", unit="text", meaning="m")
+    known = content(report(changed(RESNET, findings=(first.model_copy(update={"evidence": (nothing,)}),))))
+    assert "evidence" not in known["runs"][0]["findings"][0]
+
+
+def test_a_comparison_says_what_was_predicted_and_how_to_mend_what_is_worse():
+    promise = Prediction(low_ms=1.04, high_ms=3.669, measured_ms=3.47123, findings=1)
+    value = comparisons.slower()
+    fix = Fix(framework="any", do="Use workers: `num_workers=4`.", code="num_workers=4")
+    new = value.findings[0].model_copy(
+        update={"head": value.findings[0].head.model_copy(update={"fixes": (fix,)}), "prediction": promise}
+    )
+    known = content(value.model_copy(update={"findings": (new, *value.findings[1:])}))["comparison"]
+    assert known["prediction"] == {"low_ms": 1.04, "high_ms": 3.669, "measured_ms": 3.471, "findings": 1}
+    assert known["findings"][0]["fix"] == {"do": "Use workers: `num_workers=4`.", "code": "num_workers=4"}
+
+
+def test_the_next_command_of_a_comparison_names_its_sides_for_a_shell():
+    value = comparisons.slower()
+    sides = {"base": ("runs/a b", "c"), "head": ("d",)}
+    value = value.model_copy(
+        update={name: getattr(value, name).model_copy(update={"paths": paths}) for name, paths in sides.items()}
+    )
+    assert content(value)["comparison"]["next"] == "advisor compare 'runs/a b' d --base c -v"
 
 
 def test_a_run_that_fits_is_not_truncated_and_its_pointers_lead_to_the_findings():
