@@ -98,6 +98,10 @@ REASONS: Final = {
     "few_samples": "{samples:count} samples in the steps; {needed:count} are needed",
     "counters_not_sampled": "the counters for it were not sampled",
     "launching_ops_not_recorded": "the ops that launched the matrix products were not recorded",
+    "flops_unknown": (
+        "the FLOPs are known of only {share:percent} of the time of the kernels that multiply matrices: kernels in "
+        "graphs, compiled ones and those of other libraries do not show theirs"
+    ),
     "alignment_unknown": "neither shapes nor kernel names show how the matrices are aligned",
     "value_types_unknown": "the profile does not give the type of the values of most kernels",
     # copies and memory

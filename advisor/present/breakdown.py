@@ -18,6 +18,7 @@ _HEADLINES: Final = (
     ("device_op_share", "ops on the device", False),
     ("tensor_core_share", "Tensor Cores", True),
     ("sixteen_bit_kernel_share", "16-bit kernels", True),
+    ("flops_of_peak_share", "share of peak FLOPs", True),
     ("xla_share", "XLA", False),
     ("host_eager_share", "eager ops", False),
     ("function_tracing_share", "tracing of tf.functions", False),

@@ -10,7 +10,7 @@ from advisor.model.report import SEVERITIES, NotEvaluable, Report, Run, Source, 
 from advisor.model.timeline import Track
 from advisor.present import document as doc
 from advisor.present.accounting import accounting
-from advisor.present.breakdown import OF_XLA, bars, figures
+from advisor.present.breakdown import OF_XLA, bars, figures, run_row
 from advisor.present.charts import chart_names, chart_words
 from advisor.present.findings import findings, order
 from advisor.present.phases import phases
@@ -117,7 +117,8 @@ def _more(amount: int, noun: str) -> tuple[doc.Block, ...]:
 
 def _breakdown(run: Run) -> doc.Section:
     numbers = figures(run)
-    level = doc.Level.BOTH if run.source.framework in OF_XLA else _BEHIND
+    is_first = run.source.framework in OF_XLA or isinstance(run_row(run).get("flops_of_peak_share"), float)
+    level = doc.Level.BOTH if is_first else _BEHIND
     blocks = (
         bars(run),
         *accounting(run),

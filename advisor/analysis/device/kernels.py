@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from math import prod
 from typing import Final, NamedTuple
 
 import polars as pl
 
 from advisor.analysis.device.host_work import own_ns, step_ops
+from advisor.analysis.device.op_work import factors, inputs, values_of, work
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.names.kernels import FAMILIES, classify
 from advisor.symbols import kernel_name
 from advisor.text import ms
 
-_FLOATS: Final = {"float": "fp32", "double": "fp64", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
+_FLOATS: Final = {
+    "float": "fp32",
+    "double": "fp64",
+    "c10::Half": "fp16",
+    "c10::BFloat16": "bf16",
+    **dict.fromkeys((f"c10::Float8_{form}" for form in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz")), "fp8"),
+}
 _PRODUCTS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "linear", "matmul"})
 _MOST_NAMES: Final = 3
 TYPE: Final = r"^(?:[^:\s]+:|jit\(.*/)([A-Za-z_][\w-]*)$"  # of `scope/name:Type` and `jit(f)/dot_general`
-_MOST: Final = 1 << 62  # what a column of integers holds; more elements than any device has
 _DISPATCH_NS: Final = 10_000  # an op on the host that takes less is mostly dispatch
 _OWN_SHARE: Final = 0.8  # of an op's time outside the ops within it: it computes, and does not only call
 
@@ -53,6 +56,10 @@ _OP_COLUMNS: Final = {
     "m": pl.Int64,
     "n": pl.Int64,
     "k": pl.Int64,
+    "work": pl.String,
+    "flops": pl.Float64,
+    "least_flops": pl.Float64,
+    "least_bytes": pl.Int64,
 }
 
 
@@ -61,8 +68,9 @@ def kernels(view: DeviceView) -> pl.DataFrame:
 
     Adds to the columns of `device_ops` family, multiplies, tensor_cores, element_type and alignment, as the name tells
     (advisor.inputs.names.kernels), and of the launching op: op_name, which may be all that the kernel bears of it;
-    op_dtype, of its first floating-point input; elements and shape, of its largest input; and of a
-    product of `count` pairs of (m x k) and (k x n) matrices count, m, n and k. Null where the profile does not tell.
+    op_dtype, of its first floating-point input; elements and shape, of its largest input; of a
+    product of `count` pairs of (m x k) and (k x n) matrices count, m, n and k; and what the op has to do (`Work`):
+    work, flops, least_flops and least_bytes, of all its kernels together. Null where the profile does not tell.
 
     Where the worker uses no device, the framework ops that compute stand for kernels, `id` and `op` being their own and
     `stream` their thread: see `_on_host`.
@@ -143,8 +151,8 @@ def _on_host(view: DeviceView) -> pl.DataFrame:
 
 
 def _ops(view: DeviceView, kernels: pl.DataFrame) -> pl.DataFrame:
-    """The launching ops; each kind of input is parsed once."""
-    keys = ["name", "shapes", "dtypes"]
+    """The launching ops; each kind of call is parsed once."""
+    keys = ["name", "shapes", "dtypes", "details"]
     ops = view.host.select("id", *keys).filter(pl.col("id").is_in(kernels["op"].drop_nulls().unique().implode()))
     kinds = ops.select(keys).unique(maintain_order=True)
     rows = [_op_columns(*row) for row in kinds.select(pl.all().cast(pl.String)).rows()]
@@ -152,38 +160,18 @@ def _ops(view: DeviceView, kernels: pl.DataFrame) -> pl.DataFrame:
     return ops.join(kinds, on=keys, how="left", nulls_equal=True).select(pl.col("id").alias("op"), *_OP_COLUMNS)
 
 
-def _op_columns(name: str | None, shapes: str | None, dtypes: str | None) -> tuple[object, ...]:
-    dtype = next((_FLOATS[text] for text in _parsed(dtypes) if isinstance(text, str) and text in _FLOATS), None)
-    tensors = [shape for shape in _parsed(shapes) if isinstance(shape, list) and _is_shape(shape)]
-    sides = _sides(tensors) if (name or "").removeprefix("aten::") in _PRODUCTS else None
-    shape = max(tensors, key=_elements, default=None)
-    size = (None, None) if shape is None else (_elements(shape), str(shape))
-    return name, dtype, *size, *(sides or (None,) * 4)
+def _op_columns(name: str | None, shapes: str | None, dtypes: str | None, options: str | None) -> tuple[object, ...]:
+    tensors = inputs(shapes, dtypes)
+    bare = (name or "").removeprefix("aten::")
+    sides = factors(bare, tensors) if bare in _PRODUCTS else None
+    largest = max((tensor for tensor in tensors if tensor and tensor.shape), key=lambda t: t.elements, default=None)
+    size = (largest.elements, str(list(largest.shape))) if largest else (None, None)
+    todo = work(name, shapes, dtypes, options) or (None,) * 4
+    return name, _float_type(dtypes), *size, *(sides or (None,) * 4), *todo
 
 
-def _sides(tensors: Sequence[list[int]]) -> tuple[int, int, int, int] | None:
-    """(count, m, n, k) of the product of the last two tensors that are matrices or batches of them."""
-    matrices = [shape for shape in tensors if len(shape) >= 2]  # noqa: PLR2004 - a matrix has rows and columns
-    if len(matrices) < 2:  # noqa: PLR2004 - two factors
-        return None
-    a, b = matrices[-2:]
-    (rows, inner), (first, second) = a[-2:], b[-2:]
-    columns = second if inner == first else first  # of a linear layer, whose weight is stored transposed
-    return _elements(a[:-2]), rows, columns, inner
-
-
-def _elements(shape: Sequence[int]) -> int:
-    return min(prod(shape), _MOST)
-
-
-def _is_shape(value: Sequence[object]) -> bool:
-    """Whether it is a tensor's shape; a list of tensors holds lists, a scalar's is empty."""
-    return bool(value) and all(isinstance(side, int) and 0 <= side <= _MOST for side in value)
-
-
-def _parsed(text: str | None) -> list[object]:
-    try:
-        value = json.loads(text or "[]")
-    except (ValueError, RecursionError):
-        return []
-    return value if isinstance(value, list) else []
+def _float_type(dtypes: str | None) -> str | None:
+    """Of the first floating-point input."""
+    names = values_of(dtypes or "")
+    types = (_FLOATS.get(name) for name in names if isinstance(name, str)) if isinstance(names, list) else ()
+    return next(filter(None, types), None)

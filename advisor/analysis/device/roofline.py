@@ -9,6 +9,7 @@ import polars as pl
 from advisor.analysis.device.replay import UNPROFILED, Replay, trusted_replay
 from advisor.analysis.device.steps import DeviceView
 from advisor.inputs.hardware import Gpu
+from advisor.model.missing import Missing
 from advisor.vocabulary import LAUNCH_GAP_NS
 
 REPLAYED: Final = "; replayed; without a replay that can be trusted, 0 at least and what the kernels lose at most"
@@ -43,6 +44,14 @@ def memory_ns(nbytes: pl.Expr, gpu: Gpu | None, share: float) -> pl.Expr:
     """Time to move so many bytes at this share of the device's memory bandwidth; 0 where either is not known."""
     rate = gpu.memory_bandwidth_gbs if gpu else None  # GB/s is bytes per ns
     return (nbytes / (share * rate)).fill_null(0.0) if rate else pl.lit(0.0)
+
+
+def no_peaks(view: DeviceView) -> Missing:
+    """Why it is not known how fast the device multiplies which type: it has no name, or one the table lacks."""
+    name = view.facts.get("name")
+    if not name:
+        return Missing("gpu_unknown")
+    return Missing("peaks_unknown", name=str(name))
 
 
 def _worlds(view: DeviceView) -> list[tuple[Replay, float]]:

@@ -9,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.kernel_groups import parts
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.matmuls import candidates
-from advisor.analysis.device.roofline import REPLAYED, gains_ms, memory_ns
+from advisor.analysis.device.roofline import REPLAYED, gains_ms, memory_ns, no_peaks
 from advisor.analysis.device.steps import DeviceView
 from advisor.inputs.hardware import Gpu
 from advisor.metrics.metric import Metric, Values, measures
@@ -81,7 +81,7 @@ def tf32(view: DeviceView) -> Values:
     """What TF32 would speed up; zero where the device has none that is faster."""
     gpu = view.gpu
     if gpu is None or not view.total_ns:
-        return _no_peaks(view)
+        return no_peaks(view)
     kernels, ratio = _tf32_off(view), gpu.tensor_core_gain("fp32", "tf32") or 1.0
     slow, fast = (_faster(gpu, ratio, _TO_TF32, end, 4) for end in (0, 1))
     some, (least, most) = extent(view, kernels), gains_ms(view, kernels, slow, fast)
@@ -140,7 +140,7 @@ def mixed_precision(view: DeviceView) -> Values:
     """What 16-bit types would speed up."""
     gpu = view.gpu
     if gpu is None or not view.total_ns:
-        return _no_peaks(view)
+        return no_peaks(view)
     half = next((dtype for dtype in ("bf16", "fp16") if gpu.supports(dtype)), None)
     if half is None:
         return Missing("no_sixteen_bit_tensor_cores")
@@ -154,14 +154,6 @@ def mixed_precision(view: DeviceView) -> Values:
         SIXTEEN_BIT_LEAST_GAIN_MS: least,
         SIXTEEN_BIT_GAIN_MS: most,
     }
-
-
-def _no_peaks(view: DeviceView) -> Missing:
-    """Why it is not known how fast the device multiplies which type: it has no name, or one the table lacks."""
-    name = view.facts.get("name")
-    if not name:
-        return Missing("gpu_unknown")
-    return Missing("peaks_unknown", name=str(name))
 
 
 def _is_tf32_off(view: DeviceView) -> pl.Expr:

@@ -23,6 +23,8 @@ _LATEST_US: Final = 2.0**52  # in 2112; with a base time and a duration it stays
 _LONGEST_NS: Final = 2**50  # 13 days
 _NO_STREAM: Final = [-1, 0xFFFFFFFF]  # CUPTI's "no stream" or "all of them", with and without a sign
 _NO_ARGS: Final = Args()
+_NO_RAW: Final = msgspec.Raw()
+_WITH_OPTIONS: Final = re.compile(r"conv|att(?:entio)?n|index_select")
 
 Integer: TypeAlias = type[pl.Int32] | type[pl.Int64]
 
@@ -142,6 +144,7 @@ class Columns:
                 "sequence": _ints(args, "sequence"),
                 "shapes": _raw_texts([a.shapes for a in args]),
                 "dtypes": _raw_texts([a.dtypes for a in args]),
+                "details": _raw_texts(_options(events, args)),
                 "stack": pl.Series([a.stack or None for a in args], dtype=pl.String).cast(TEXT),
             }
         return pl.DataFrame(frame)
@@ -251,6 +254,13 @@ def _raw_texts(raws: list[msgspec.Raw]) -> pl.Series:
     """JSON fragments as they stand in the file; absent ones are null. All are decoded at once: JSON holds no NUL."""
     texts = b"\0".join(raws).decode("utf-8", "replace").split("\0")
     return pl.Series([text or None for text in texts[: len(raws)]], dtype=pl.String).cast(TEXT)
+
+
+def _options(events: Sequence[Event], args: Sequence[Args]) -> list[msgspec.Raw]:
+    """The values of inputs that are no tensors, of ops whose arithmetic depends on them."""
+    names = {event.name for event in events}
+    depends = {name for name in names if name and _WITH_OPTIONS.search(name)}
+    return [a.options if event.name in depends else _NO_RAW for event, a in zip(events, args, strict=True)]
 
 
 def _peer(args: Args) -> int | None:

@@ -31,6 +31,7 @@ class Args(msgspec.Struct, gc=False):
     graph: int | None = msgspec.field(default=None, name="graph id")
     shapes: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input Dims")
     dtypes: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input type")
+    options: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Concrete Inputs")
     stack: str | None = msgspec.field(default=None, name="Call stack")
     sequence: int | None = msgspec.field(default=None, name="Sequence number")
     sync_kind: str | None = msgspec.field(default=None, name="cuda_sync_kind")

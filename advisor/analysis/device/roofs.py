@@ -1,0 +1,91 @@
+"""What ops take against the least time that the device's peaks allow for their work: the roof."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.kernels import kernels
+from advisor.analysis.device.steps import DeviceView
+
+MATRIX: Final = ["gemm", "gemv", "convolution", "attention"]
+"""Families of kernels that multiply."""
+
+_FAMILIES: Final = {"product": ["gemm", "gemv"], "convolution": ["convolution", "gemm"], "attention": ["attention"]}
+# More of the roof than this was not reached: another thing ran than the op's name says (a sparse product), or on
+# another device. Winograd multiplies a 3 x 3 filter with a quarter of the products; caches feed small ops.
+_MOST_REACHED: Final = {"product": 1.1, "attention": 1.1, "convolution": 4.0}
+_FIRST: Final = ("op_name", "shape", "work", "op_dtype", "flops", "least_flops", "least_bytes", "worker", "step")
+_LONGEST: Final = ("name", "element_type", "tensor_cores")
+
+
+def calls(view: DeviceView) -> pl.DataFrame:
+    """One row per call of an op whose work and whose roof are known, of the used steps.
+
+    Columns: id (of the op), op_name, shape, work (of `Work`), dtype (that was multiplied), name (its longest kernel),
+    worker, step, start_ns, dur_ns (all its kernels), matrix_ns (those that multiply), flops, least_flops,
+    least_bytes, arithmetic_ns (FLOPs at the type's peak), roof_ns (the longer of that and of the bytes at the memory
+    bandwidth), computes (arithmetic is the longer), and reached: roof_ns / dur_ns, at most 1, and an upper bound where
+    the inputs leave the FLOPs open.
+    """
+    if view.device is None or view.gpu is None or not view.gpu.memory_bandwidth_gbs:
+        return _nothing(view)
+    rows = view.once(kernels).filter(pl.col("work").is_not_null())
+    multiplies = pl.col("family").cast(pl.String).is_in(MATRIX)
+    by_call = rows.group_by(pl.col("op").alias("id"), maintain_order=True).agg(
+        pl.first(*_FIRST),
+        pl.col(*_LONGEST).get(pl.col("dur_ns").arg_max()),
+        families=pl.col("family").cast(pl.String).unique(),
+        start_ns=pl.min("start_ns"),
+        dur_ns=pl.sum("dur_ns"),
+        matrix_ns=pl.col("dur_ns").filter(multiplies).sum(),
+    )
+    return _with_roofs(by_call.with_columns(dtype=_dtype()), view).filter(_is_believable()).select(*_COLUMNS)
+
+
+def _with_roofs(rows: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
+    gpu = view.gpu
+    peaks, bandwidth = (gpu.peak_tflops, gpu.memory_bandwidth_gbs) if gpu else ({}, None)
+    peak = pl.col("dtype").replace_strict(peaks, default=None, return_dtype=pl.Float64)
+    arithmetic = pl.when(pl.col("flops") > 0).then(pl.col("flops") / peak / 1e3).otherwise(0.0)  # 1e3: TFLOP/s, ns
+    moving = pl.col("least_bytes") / bandwidth  # GB/s is bytes per ns
+    rows = rows.with_columns(arithmetic_ns=arithmetic, moving_ns=moving)
+    longer = pl.when(pl.col("arithmetic_ns").is_not_null()).then(pl.max_horizontal("arithmetic_ns", "moving_ns"))
+    return rows.with_columns(
+        roof_ns=longer,
+        computes=pl.col("arithmetic_ns") > pl.col("moving_ns"),
+        reached=(longer / pl.col("dur_ns")).clip(upper_bound=1.0),
+    )
+
+
+def _dtype() -> pl.Expr:
+    """What was multiplied: fp32 is TF32 where the kernel says so."""
+    narrow = (pl.col("element_type") == "tf32") | pl.col("tensor_cores").fill_null(value=False)
+    return pl.when((pl.col("op_dtype") == "fp32") & narrow).then(pl.lit("tf32")).otherwise("op_dtype")
+
+
+def _is_believable() -> pl.Expr:
+    """Whether kernels of the op's kind ran, and no faster than the device can."""
+    of_kind = pl.lit(value=False)
+    for work, families in _FAMILIES.items():
+        ran = pl.col("families").list.set_intersection(families).list.len() > 0
+        of_kind |= (pl.col("work") == work) & ran
+    most = pl.col("work").replace_strict(_MOST_REACHED, default=None, return_dtype=pl.Float64)
+    believable = of_kind & (pl.col("roof_ns") <= most * pl.col("dur_ns"))
+    return (believable | (pl.col("work") == "moving")) & (pl.col("roof_ns") > 0) & (pl.col("dur_ns") > 0)
+
+
+_COLUMNS: Final = (
+    *("id", "op_name", "shape", "work", "dtype", "name", "worker", "step", "start_ns", "dur_ns", "matrix_ns"),
+    *("flops", "least_flops", "least_bytes", "arithmetic_ns", "roof_ns", "computes", "reached"),
+)
+
+
+def _nothing(view: DeviceView) -> pl.DataFrame:
+    blank = {"dtype": pl.String, "matrix_ns": pl.Int64, "computes": pl.Boolean}
+    floats = dict.fromkeys(("arithmetic_ns", "roof_ns", "reached"), pl.Float64)
+    known = view.once(kernels).clear()
+    return known.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in (blank | floats).items()).select(
+        *_COLUMNS
+    )

@@ -1,0 +1,231 @@
+"""What the multiplying ops reach of the device's roof, and which stay far below it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.kernels import kernels
+from advisor.analysis.device.roofline import REPLAYED, gains_ms, no_peaks
+from advisor.analysis.device.roofs import MATRIX, calls
+from advisor.analysis.device.steps import DeviceView
+from advisor.metrics.metric import Metric, Values, measures, tabulates
+from advisor.model.missing import Missing
+from advisor.text import ms, percent
+
+_KNOWN: Final = 0.9  # of the time of the kernels that multiply: what is said of all of them holds for so much
+_LARGE_NS: Final = 100_000  # at the roof: ten times what a kernel takes to begin and to end
+_FAR: Final = 0.1  # of the roof
+_MOST: Final = 3
+_AFTER: Final = (0.25, 0.8)  # of the roof, at least and at most, once a library's kernel does it
+_NEEDS: Final = ("device_ops", "host_ops.shapes")
+_PEAKS: Final = "dense peaks of the hardware table; formulas of torch.utils.flop_counter and TraceLens"
+
+
+FLOPS_OF_PEAK_SHARE = Metric(
+    "flops_of_peak_share",
+    "share",
+    "Part of the step that its matrix products, convolutions and attention would take at the device's dense peak: the "
+    "utilisation of its FLOPs. What is computed twice, as with activation checkpointing, counts twice.",
+    "sum of FLOPs / peak of their type / step time, where FLOPs are known for 90 % of the time of the kernels that "
+    "multiply; of attention the causal half where it is causal, or may be",
+    f"{_PEAKS}; PaLM (Chowdhery et al., 2022), model FLOPs utilisation",
+    _NEEDS,
+)
+MATRIX_TFLOPS = Metric(
+    "matrix_tflops",
+    "number",
+    "TFLOP/s of those ops over the whole step.",
+    "sum of FLOPs / step time",
+    needs=_NEEDS,
+)
+FLOPS_KNOWN_SHARE = Metric(
+    "flops_known_share",
+    "share",
+    "Part of the time of the kernels that multiply for which FLOPs are known.",
+    "time of GEMM, convolution and attention kernels launched by ops with known FLOPs / time of all of them",
+    needs=_NEEDS,
+)
+_ALL: Final = (FLOPS_OF_PEAK_SHARE, MATRIX_TFLOPS, FLOPS_KNOWN_SHARE)
+
+
+@measures(*_ALL)
+def utilisation(view: DeviceView) -> Values:
+    """FLOPs of the step; unknown where too few of the kernels tell theirs, zero where none multiplies."""
+    if not view.total_ns or view.device is None:
+        return {}
+    if view.gpu is None:
+        return no_peaks(view)
+    rows = _multiplying(view)
+    total = int(view.once(kernels).filter(pl.col("family").is_in(MATRIX))["dur_ns"].sum())
+    known = float(rows["matrix_ns"].sum()) / total if total else 1.0
+    if known < _KNOWN:
+        return {FLOPS_KNOWN_SHARE: known} | dict.fromkeys(_ALL[:2], Missing("flops_unknown", share=known))
+    part = pl.col("least_flops") / pl.col("flops")
+    return {
+        FLOPS_OF_PEAK_SHARE: float(rows.select((pl.col("arithmetic_ns") * part).sum()).item()) / view.total_ns,
+        MATRIX_TFLOPS: float(rows["least_flops"].sum()) / view.total_ns / 1e3,
+        FLOPS_KNOWN_SHARE: known,
+    }
+
+
+FAR_BELOW_ROOF_MS = Metric(
+    "far_below_roof_ms",
+    "ms",
+    "Time per step in large products, convolutions and attention that reach under a tenth of the device's roof.",
+    "time of the kernels of such ops that are bound by arithmetic, would take 100 us or more at the roof, and take "
+    "over ten times that / steps",
+    f"{_PEAKS}; TraceLens expects 5 % of attention over under 512 positions and 40 % or more from 2048 on, and "
+    "libraries reach more in products",
+    _NEEDS,
+    lambda view: _places(_far(view)),
+)
+FAR_BELOW_ROOF_REACHED = Metric(
+    "far_below_roof_reached",
+    "share",
+    "What these reach of the roof.",
+    "sum of the times at the roof / sum of their times",
+    needs=_NEEDS,
+)
+FAR_BELOW_ROOF_OPS = Metric(
+    "far_below_roof_ops",
+    "text",
+    "Which ops these are, with what they reach.",
+    "the three with the most time",
+    needs=_NEEDS,
+)
+FAR_BELOW_LEAST_GAIN_MS = Metric(
+    "far_below_least_gain_ms",
+    "ms",
+    "Step time that a library's kernels in their place save at least.",
+    f"those ops at 25 % of the roof{REPLAYED}",
+    needs=_NEEDS,
+)
+FAR_BELOW_GAIN_MS = Metric(
+    "far_below_gain_ms",
+    "ms",
+    "Step time that a library's kernels in their place save at most.",
+    f"those ops at 80 % of the roof{REPLAYED}",
+    "the best fused kernels reach 75 % (FlashAttention-3); cuBLAS's large products reach 80 % of a peak that "
+    "assumes the boost clock",
+    _NEEDS,
+)
+
+
+@measures(FAR_BELOW_ROOF_MS, FAR_BELOW_ROOF_REACHED, FAR_BELOW_ROOF_OPS, FAR_BELOW_LEAST_GAIN_MS, FAR_BELOW_GAIN_MS)
+def far_below(view: DeviceView) -> Values:
+    """Ops that a naive kernel computes; zero where each is within reach of the roof, or small."""
+    if not view.total_ns or view.device is None:
+        return {}
+    if view.gpu is None:
+        return no_peaks(view)
+    rows = _far(view)
+    slow, fast = (pl.col("dur_ns") * (pl.col("reached") / rate) for rate in _AFTER)
+    least, most = gains_ms(view, _kernels(view, rows), slow, fast)
+    total = int(rows["dur_ns"].sum())
+    return {
+        FAR_BELOW_ROOF_MS: view.per_step_ms(total),
+        FAR_BELOW_ROOF_REACHED: float(rows["roof_ns"].sum()) / total if total else 1.0,
+        FAR_BELOW_ROOF_OPS: _names(view, rows),
+        FAR_BELOW_LEAST_GAIN_MS: least,
+        FAR_BELOW_GAIN_MS: most,
+    }
+
+
+ROOF_SLACK_MS = Metric(
+    "roof_slack_ms",
+    "ms",
+    "What the step would get shorter by at most if slow products reached what the good ones reach.",
+    "each product, convolution and attention at the most that a call of the same kind, type and bound reaches whose "
+    f"time at the roof is no longer{REPLAYED}",
+    "own choice: a larger call can fill the device at least as well",
+    _NEEDS,
+)
+ROOF_SLACK_OPS = Metric(
+    "roof_slack_ops",
+    "text",
+    "Where most of that is, with what is reached and what a smaller one reaches.",
+    "the three with most",
+    needs=_NEEDS,
+)
+
+
+@measures(ROOF_SLACK_MS, ROOF_SLACK_OPS)
+def slack(view: DeviceView) -> Values:
+    """What the slow ops lose to the good ones; zero where all reach alike."""
+    if not view.total_ns or view.device is None:
+        return {}
+    rows = view.once(_against_good)
+    fast = pl.col("dur_ns") * (pl.col("reached") / pl.col("good"))
+    _, most = gains_ms(view, _kernels(view, rows), fast, fast)
+    excess = rows.with_columns(dur_ns=pl.col("dur_ns") * (1 - pl.col("reached") / pl.col("good")))
+    return {ROOF_SLACK_MS: most, ROOF_SLACK_OPS: _names(view, excess.filter(pl.col("dur_ns") > 0))}
+
+
+@tabulates("roof")
+def roof_table(view: DeviceView) -> pl.DataFrame:
+    """One row per op, shape and type with known FLOPs and bytes, the most time first.
+
+    Columns: op, shape (of its largest input), work (product, convolution, attention, moving), dtype, calls, total_ms,
+    gflops and megabytes per call, bound (compute or memory), roof_us per call, reached (share of the roof).
+    """
+    keys = ["op_name", "shape", "work", "dtype", "flops", "least_bytes"]
+    groups = (
+        view.once(calls)
+        .group_by(keys)
+        .agg(
+            pl.len().alias("calls"),
+            pl.first("computes", "roof_ns"),
+            total=pl.sum("dur_ns"),
+            roof=pl.sum("roof_ns"),
+        )
+    )
+    return groups.sort("total", *keys, descending=[True, *[False] * len(keys)], nulls_last=True).select(
+        *("shape", "work", "dtype", "calls"),
+        op="op_name",
+        total_ms=pl.col("total") / 1e6,
+        gflops=pl.col("flops") / 1e9,
+        megabytes=pl.col("least_bytes") / 1e6,
+        bound=pl.when("computes").then(pl.lit("compute")).otherwise(pl.lit("memory")),
+        roof_us=pl.col("roof_ns") / 1e3,
+        reached=(pl.col("roof") / pl.col("total")).clip(upper_bound=1.0),
+    )
+
+
+def _multiplying(view: DeviceView) -> pl.DataFrame:
+    return view.once(calls).filter(pl.col("work") != "moving")
+
+
+def _far(view: DeviceView) -> pl.DataFrame:
+    large = pl.col("computes") & (pl.col("roof_ns") >= _LARGE_NS)
+    return _multiplying(view).filter(large, pl.col("reached") < _FAR)
+
+
+def _against_good(view: DeviceView) -> pl.DataFrame:
+    """The multiplying calls, each with what the best of those that are no larger reaches."""
+    rows = _multiplying(view).sort("roof_ns")
+    return rows.with_columns(good=pl.col("reached").cum_max().over("work", "dtype", "computes"))
+
+
+def _kernels(view: DeviceView, rows: pl.DataFrame) -> pl.DataFrame:
+    """The kernels of these calls, each with its call's columns."""
+    of_calls = rows.select("reached", *([name for name in ("good",) if name in rows.columns]), op="id")
+    return view.once(kernels).join(of_calls, on="op", how="inner")
+
+
+def _names(view: DeviceView, rows: pl.DataFrame) -> str | None:
+    """`aten::mm [4096, 4096] (3.6 % of the roof, 6.9 ms), ...`."""
+    ops = rows.group_by("op_name", "shape").agg(pl.sum("dur_ns"), pl.mean("reached"))
+    longest = ops.sort("dur_ns", "op_name", "shape", descending=[True, False, False]).head(_MOST)
+    texts = [
+        f"{name} {shape} ({percent(reached)} of the roof, {ms(view.per_step_ms(ns))})"
+        for name, shape, ns, reached in longest.rows()
+    ]
+    return ", ".join(texts) or None
+
+
+def _places(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.sort("dur_ns", "start_ns", descending=[True, False]).select(
+        "step", "start_ns", "dur_ns", table=pl.lit("device_ops"), name=pl.col("name").cast(pl.String), op="id"
+    )
