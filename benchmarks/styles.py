@@ -18,13 +18,14 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from scorecard import known, scored, share
-from simulator import FAULTS, STYLES, case
+from simulator import FAULTS, SERVING_FAULTS, STYLES, Fault, ServingFault, case
 from simulator import nsys as export
 from simulator.styles import Document, Evidence
 
+from advisor.analysis.device.steps import select_steps
 from advisor.errors import AdvisorError
 from advisor.inputs.readers import kineto, nsys
 from advisor.model.profile import Profile
@@ -34,6 +35,9 @@ SYMPTOMS: Final = ("low-gpu-utilisation", "host-stalls", "step-outliers", "kerne
 """Rules that name a loss and leave its cause open."""
 STEPS: Final = 10
 CELLS: Final = 400
+SERVER_STEPS: Final = 30
+SEEDS: Final = 20
+EVERY: Final[dict[str, Fault | ServingFault]] = {**FAULTS, **SERVING_FAULTS}
 FORMATS: Final[dict[str, frozenset[Evidence]]] = {
     "kineto": frozenset(),
     "nsys": frozenset({"annotations", "shapes", "stacks", "sizes", "memory", "ops"}),
@@ -75,11 +79,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cells", type=int, default=CELLS, help="jobs, each in one style")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
-    parser.add_argument("--fault", choices=FAULTS, help="of this fault only")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="servers per fault, each in one style")
+    parser.add_argument("--fault", choices=EVERY, help="of this fault only")
     parser.add_argument("--style", choices=STYLES, help="in this style only")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
-    tasks = list(drawn(options.cells, options.seed, options.fault, options.style))
+    tasks = [
+        *(
+            drawn(options.cells, options.seed, options.fault, options.style)
+            if options.fault not in SERVING_FAULTS
+            else ()
+        ),
+        *(served(options.seeds, options.fault, options.style) if options.fault not in FAULTS else ()),
+    ]
     with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
         cells = [cell for cell in pool.map(score, *zip(*tasks, strict=True)) if cell]
     page = (
@@ -88,7 +100,7 @@ def main() -> None:
         )
         + "\n"
     )
-    if not (options.fault or options.style or options.cells < CELLS):
+    if not (options.fault or options.style or options.cells < CELLS or options.seeds < SEEDS):
         PAGE.write_text(page, "utf-8")
     print(page)
 
@@ -102,22 +114,38 @@ def drawn(cells: int, seed: int, fault: str | None, style: str | None) -> Iterat
         yield name, how, draw.choice(list(FORMATS)), draw.choice(FAULTS[name].gpus), draw.randrange(1 << 20)
 
 
+def served(seeds: int, fault: str | None, style: str | None) -> Iterator[tuple[str, str, str, str, int]]:
+    """The same of each fault of a server, with so many seeds."""
+    for name in [fault] if fault else SERVING_FAULTS:
+        for seed in range(seeds):
+            draw = random.Random(f"{name} {seed}")  # noqa: S311 - as above
+            how = style or draw.choice(list(STYLES))
+            yield name, how, draw.choice(list(FORMATS)), draw.choice(SERVING_FAULTS[name].gpus), seed
+
+
 def score(fault: str, style: str, form: str, gpu: str, seed: int) -> Cell | None:
     """One job in one style; None where the style does not apply to it."""
-    made = case(fault, gpu, seed, STEPS)
+    made = case(fault, gpu, seed, SERVER_STEPS if fault in SERVING_FAULTS else STEPS)
     (name, text), *_ = made.files()
     document = STYLES[style].change(json.loads(text))
     if document is None:
         return None
-    is_visible = (STYLES[style].removes | FORMATS[form]).isdisjoint(FAULTS[fault].needs)
+    is_visible = (STYLES[style].removes | FORMATS[form]).isdisjoint(EVERY[fault].needs)
     try:
         profile = read(document, name, form)
     except AdvisorError:
         return Cell(fault, style, form, gpu, seed, is_visible, first="unreadable")
-    result = scored(known(fault, fault, made.facts), [profile])
+    result = scored(known(fault, fault, in_units_of(profile, made.facts)), [profile])
     first = next((finding.rule for finding in result.findings if finding.severity != "low"), "nothing")
-    causes = {*result.job.first, *FAULTS[fault].fires, *FAULTS[fault].may, *SYMPTOMS, "nothing"}
+    causes = {*result.job.first, *EVERY[fault].fires, *EVERY[fault].may, *SYMPTOMS, "nothing"}
     return Cell(fault, style, form, gpu, seed, is_visible, first, result.is_first, first not in causes, result.holds)
+
+
+def in_units_of(profile: Profile, facts: dict[str, Any]) -> dict[str, Any]:
+    """The truth in what the report counts in: without marks a server's step is the recording."""
+    if facts["fault"] not in SERVING_FAULTS or select_steps(profile).views[0].has_marks:
+        return facts
+    return facts | {"truth": {key: ms * SERVER_STEPS for key, ms in facts["truth"].items() if key.endswith("_ms")}}
 
 
 def read(document: Document, name: str, form: str) -> Profile:

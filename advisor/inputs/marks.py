@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs.links import as_steps, containing, profiler_steps, ranges_by_name
+from advisor.inputs.names.engines import STEP_MARKS
 from advisor.model.intervals import Union
 from advisor.model.profile import matches
 from advisor.text import percent
@@ -23,6 +24,7 @@ _REPEATS: Final = 3
 _ENOUGH_SHARE: Final = 0.8  # of the device's work between the first and the last: what a step is made of, is no step
 _FEWEST_OPS: Final = 10  # device ops per range: fewer are no training step, unless a CUDA graph is among them
 _RANGES: Final = ["annotation", "step"]
+_OF_ENGINE: Final = "step of a serving engine"
 
 
 class Marks(NamedTuple):
@@ -96,7 +98,8 @@ def _candidates(host: pl.DataFrame) -> pl.DataFrame:
     is_own = pl.col("kind").is_in(_RANGES) & ~matches(_FRAMEWORK).fill_null(value=False)
     if "nccl" in host.columns:
         is_own &= ~pl.col("nccl").fill_null(value=False)
-    label = pl.col("name").cast(pl.String).str.replace_all(r"\d+", "#")
+    plain = pl.col("name").cast(pl.String).str.replace_all(r"\d+", "#")
+    label = pl.when(matches(STEP_MARKS)).then(pl.lit(_OF_ENGINE)).otherwise(plain)  # whatever their phases
     repeated = host.filter(is_own).with_columns(label=label).filter(pl.len().over("label", "thread") >= _REPEATS)
     if not repeated.height:
         return repeated

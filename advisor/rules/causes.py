@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from advisor.model.report import SEVERITIES
 from advisor.rules.candidates import Candidate
 from advisor.rules.pools import Share, key
+
+_LITTLE: Final = 0.01
 
 Shares: TypeAlias = Mapping[str, Share | None]
 
@@ -63,12 +65,13 @@ def _effect(cause: Candidate, symptom: Candidate, shares: Shares) -> float:
 
 
 def _rival(candidate: Candidate, ordered: Iterable[Candidate], shares: Shares) -> str | None:
-    """The first rule that saves out of the same part of the step, if that leaves nothing of what this one claims."""
+    """The first rule that saves out of the same part of the step, if that leaves next to nothing of this claim."""
     share = shares[candidate.rule.id]
-    if share is None or share.high_ms or not candidate.high_ms:
+    if share is None or not candidate.high_ms or share.high_ms > _LITTLE * candidate.high_ms:
         return None
     pools = _pools(candidate)
-    return next((c.rule.id for c in ordered if _high_ms(shares[c.rule.id]) and pools & _pools(c)), None)
+    rivals = (c.rule.id for c in ordered if c is not candidate and _high_ms(shares[c.rule.id]) and pools & _pools(c))
+    return next(rivals, None)
 
 
 def _pools(candidate: Candidate) -> set[object]:

@@ -10,11 +10,9 @@ import polars as pl
 from advisor.analysis.device.host_work import minus
 from advisor.analysis.device.phases import GRAPH_LAUNCH, steps_by_phase
 from advisor.analysis.device.steps import DeviceView, spans
+from advisor.inputs.names.engines import DECODING
 from advisor.model.intervals import Ints, Union
 from advisor.model.profile import matches
-
-DECODING: Final = ["decode", "verify"]
-"""Phases in which every request gets its next tokens."""
 
 _PAUSE: Final = 10
 """Times the median gap, above which no request was there to decode."""

@@ -133,7 +133,9 @@ def _beside_graphs(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.bool
     if not nodes.height:
         return np.zeros(frame.height, bool)
     before = frame["start_ns"].is_in((nodes["start_ns"] + nodes["dur_ns"]).implode())
-    beside: npt.NDArray[np.bool_] = (before | frame["next"].is_in(nodes["id"].implode())).to_numpy()
+    beside: npt.NDArray[np.bool_] = (
+        before | frame["next"].is_in(nodes["id"].implode()).fill_null(value=False)
+    ).to_numpy()
     return beside
 
 

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from advisor.analysis.device.passes import PASS, passes
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.names.engines import STEP_MARKS, batch
 from advisor.inputs.periods import LAUNCHING
@@ -14,18 +15,20 @@ from advisor.model.intervals import Ints
 from advisor.model.profile import matches
 
 GRAPH_LAUNCH: Final = r"^(?:cu|cuda|hip)GraphLaunch"
-_MARK: Final = {
-    "phase": pl.String,
-    "requests": pl.Int64,
-    "tokens": pl.Int64,
-    "start_ns": pl.Int64,
-    "end_ns": pl.Int64,
-}
 _NUMBERS: Final = ("busy_ns", "period_ns", "kernels", "graphs", "launching_ns", "host_ns", "communicating_ns")
 
 
+def engine_steps(view: DeviceView) -> pl.DataFrame:
+    """The engine's steps on the host, in order: phase, requests, tokens, start_ns, end_ns.
+
+    From its marks, or else from the kernels of its forward passes.
+    """
+    of_marks = view.once(marks)
+    return of_marks if of_marks.height else view.once(passes)
+
+
 def marks(view: DeviceView) -> pl.DataFrame:
-    """The engine's steps on the host, in order and outermost: phase, requests, tokens, start_ns, end_ns.
+    """The steps that an engine marks, outermost.
 
     The thread counts whose marks cover most time: engines repeat the names on threads that launch nothing.
     """
@@ -37,15 +40,15 @@ def marks(view: DeviceView) -> pl.DataFrame:
     end = pl.col("start_ns") + pl.col("dur_ns")
     outermost = own.filter((pl.col("start_ns") >= end.cum_max().shift(1)).fill_null(value=True))
     batches = ((batch(name), start, start + dur) for name, start, dur in outermost.drop("thread").rows())
-    return pl.DataFrame([(*of, *span) for of, *span in batches if of], schema=_MARK, orient="row")
+    return pl.DataFrame([(*of, *span) for of, *span in batches if of], schema=PASS, orient="row")
 
 
 def work(view: DeviceView) -> pl.DataFrame:
     """The device's ops that the engine's steps launched, in that order.
 
-    With `mark` (row of `marks`) and `replays` (whether a launch of a CUDA graph runs it).
+    With `mark` (row of `engine_steps`) and `replays` (whether a launch of a CUDA graph runs it).
     """
-    engine = view.once(marks)
+    engine = view.once(engine_steps)
     called = view.host.select(launch="id", called_ns="start_ns", replays=matches(GRAPH_LAUNCH))
     ops = view.ops.filter(pl.col("start_ns") >= (0 if view.has_marks else int(view.starts[0])))
     ops = ops.join(called, on="launch").sort("called_ns", maintain_order=True)
@@ -58,7 +61,7 @@ def work(view: DeviceView) -> pl.DataFrame:
 
 
 def steps_by_phase(view: DeviceView) -> pl.DataFrame:
-    """One row per step of the engine whose device work was recorded, with its `mark` (row of `marks`).
+    """One row per step of the engine that began in a used window, with its `mark` (row of `engine_steps`).
 
     Its phase, requests, tokens; first and last, between which its ops run, in ns; and, in ns or counts: busy_ns and
     period_ns on the device, kernels, single (kernels that no CUDA graph launched), graphs (launches of CUDA graphs),
@@ -67,8 +70,8 @@ def steps_by_phase(view: DeviceView) -> pl.DataFrame:
     On the device a step lasts from its first op to the next step's first op, on the host from mark to mark; the last
     step to its last op, and to the end of its mark.
     """
-    engine = view.once(marks)
-    if not engine.height or not view.ops.height:
+    engine = view.once(engine_steps)
+    if not engine.height or not view.ops.height or not view.total_ns:
         more = dict.fromkeys(("mark", "first", "last", "single", *_NUMBERS), pl.lit(0, pl.Int64))
         return engine.clear().with_columns(**more)
     calls = view.host.filter(matches(LAUNCHING)).sort("start_ns")
@@ -88,7 +91,9 @@ def steps_by_phase(view: DeviceView) -> pl.DataFrame:
     )
     opens = rows["first"].to_numpy()
     closes = np.maximum(np.append(opens[1:], rows["last"].tail(1).to_numpy()), opens)
-    return rows.with_columns(*_numbers(view, calls, rows, opens, closes))
+    window = np.searchsorted(view.starts, opens, side="right") - 1
+    used = (window >= 0) & (opens < view.ends[window])
+    return rows.with_columns(*_numbers(view, calls, rows, opens, closes)).filter(pl.Series(used, dtype=pl.Boolean))
 
 
 def _numbers(view: DeviceView, calls: pl.DataFrame, rows: pl.DataFrame, opens: Ints, closes: Ints) -> list[pl.Series]:

@@ -14,6 +14,7 @@ import polars as pl
 from advisor.analysis.device.launches import incomplete, launches
 from advisor.errors import UsageError
 from advisor.inputs.hardware import Gpu, match
+from advisor.inputs.names.engines import varies
 from advisor.inputs.periods import ENDED_EARLY, LAUNCHING, NO_DEVICE_WORK
 from advisor.model.intervals import EMPTY, Ints, Union
 from advisor.model.profile import Profile, matches
@@ -384,7 +385,9 @@ def _steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
     host_start = steps["host_start_ns"].to_numpy()
     compiled = compiling.within(host_start, host_start + steps["host_dur_ns"].to_numpy()) > 0
     steps = steps.with_columns(compiled=pl.Series(compiled, dtype=pl.Boolean))
-    usable = pl.col("left_out").is_null() & ~pl.col("compiled")
+    varying = [name for name in steps["name"].drop_nulls().unique() if varies(name)]
+    comparable = ~pl.col("name").is_in(varying).fill_null(value=False)
+    usable = pl.col("left_out").is_null() & ~pl.col("compiled") & comparable
     median, fence = _median_and_fence(pl.col("dur_ns").filter(usable))
     host_median, host_fence = _median_and_fence(pl.col("host_dur_ns").filter(usable))
     first = pl.int_range(pl.len()) == 0

@@ -39,8 +39,38 @@ CACHE_WRITES: Final = (
 )
 """Kernels that write keys and values to the cache, and compute nothing else."""
 
+DECODE_ATTENTION: Final = (
+    r"(?i)batch_?decode|paged_attention_(?:v[12]_)?kernel|paged_attention_ll4mi|aiter::pa_|flash_?mla|_splitkv_mla"
+    r"|mla_decode|decode_attention|attention_decode|_fwd_(?:grouped_)?kernel_stage[12]|masked_multihead_attention|mmha_"
+    r"|fmha\w*ForGen|unified_attention_3d|xqa"
+)
+"""Attention of steps in which each request has one query: engines have other kernels for longer ones.
+
+The names are those of FlashInfer, vLLM, AITER, FlashMLA, SGLang's Triton backend and TensorRT-LLM.
+"""
+
+PREFILL_ATTENTION: Final = (
+    r"(?i)batch_?prefill|prefill_attention|prefill_kernel|fmhaSm\d+\w*Context|context_attention|extend_attention"
+)
+"""Attention of steps in which requests have many queries."""
+
+SAMPLERS: Final = (
+    r"(?i)arg_?max|multinomial|(?:^|[_:]|top.?[kp]|min.?p|token|prob|greedy|random)sampl(?:e|ing)|top_?k_?top_?p"
+)
+"""Kernels that choose the next tokens. Images are sampled too: `upsample`, `GridSample`."""
+
+SPECULATION: Final = (
+    r"(?i)rejection_(?:random|greedy)_sample|tree_speculative|verify_tree|build_(?:eagle_)?tree|propose_draft"
+    r"|\[(?:TARGET_VERIFY|DRAFT_)"
+)
+"""Kernels and ranges that draft tokens, or check drafts."""
+
+DECODING: Final = ["decode", "verify"]
+"""Phases in which every request gets its next tokens."""
+
 _PATTERNS: Final = tuple(re.compile(pattern) for pattern in (_VLLM, _SGLANG, _TENSORRT, _JAX))
 _MODES: Final = {"EXTEND": "prefill", "PREFILL": "prefill", "DECODE": "decode", "MIXED": "mixed"}
+_JAX_MARKS: Final = r"^(?:jit_|PjitFunction\()(?:prefill|generate|decode)"
 _JITTED: Final = {"prefill": "prefill", "generate": "decode", "decode": "decode"}
 _VERIFYING: Final = ("TARGET_VERIFY", "DRAFT_EXTEND", "DRAFT_EXTEND_V2")
 
@@ -67,6 +97,12 @@ def batch(name: str) -> Batch | None:
     tokens = fields.get("tokens")
     phase = "decode" if not prompts else "mixed" if answers else "prefill"
     return Batch(phase, prompts + answers, int(tokens[:-1]) if tokens else answers if not prompts else None)
+
+
+def varies(mark: str) -> bool:
+    """Whether a mark says that its step prefills: how long that takes is up to the prompts."""
+    of = batch(mark)
+    return of is not None and of.phase not in DECODING
 
 
 def _of_sglang(fields: dict[str, str | None]) -> Batch | None:

@@ -10,7 +10,6 @@ import polars as pl
 from advisor.analysis.device.host_work import minus, places
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
-from advisor.model.intervals import Union
 
 _NEEDS: Final = ("device_ops", "host_ops")
 
@@ -23,12 +22,12 @@ GC_PAUSE_MS = Metric(
     "gc_pause_ms",
     "ms",
     "The longest time that the device idles in one garbage collection.",
-    "longest idle time in one collection of Python's inside the steps",
+    "longest idle time in one collection of Python's inside the complete steps, uneven ones too",
     needs=_NEEDS,
     where=lambda view: places(view, _collections(view)),
 )
 GC_PAUSES_MS = Metric(
-    "gc_pauses_ms", "ms", "All such time, per step.", "idle time in collections / steps", needs=_NEEDS
+    "gc_pauses_ms", "ms", "All such time, per step.", "that idle time in all collections / complete steps", needs=_NEEDS
 )
 
 
@@ -38,7 +37,8 @@ def pauses(view: DeviceView) -> Mapping[Metric, Value]:
     if not view.total_ns or view.device is None:
         return {}
     rows = _collections(view)
-    idle = minus(spans(rows), view.busy) & Union.of(view.starts, view.ends)
+    steps = view.complete  # those that a collection made uneven too
+    idle = minus(spans(rows), view.busy) & spans(steps)
     start = rows["start_ns"].to_numpy()
     each = idle.within(start, start + rows["dur_ns"].to_numpy())
-    return {GC_PAUSE_MS: int(each.max(initial=0)) / 1e6, GC_PAUSES_MS: view.per_step_ms(idle.total)}
+    return {GC_PAUSE_MS: int(each.max(initial=0)) / 1e6, GC_PAUSES_MS: idle.total / 1e6 / steps.height}

@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.decoding import (
-    DECODING,
     decode_steps,
     decode_time,
     gaps_between,
@@ -19,6 +18,7 @@ from advisor.analysis.device.host_work import in_words, launch_gaps, minus, tell
 from advisor.analysis.device.kernels import kernels, longest
 from advisor.analysis.device.phases import steps_by_phase, work
 from advisor.analysis.device.steps import DeviceView, spans
+from advisor.inputs.names.engines import DECODING
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing

@@ -122,6 +122,14 @@ def test_a_suppressed_rule_is_told_with_its_reason():
     assert (outcome.suppressed[0].rule, outcome.suppressed[0].reason) == ("a", "known")
 
 
+def test_a_rule_of_whose_claim_next_to_nothing_is_left_stands_under_what_took_it():
+    found = measured({"input_share": 0.3})
+    finding, *more = judged(found, rule("a", **saving(10, 29.9)), rule("b", **saving(20, 25))).findings
+    assert (finding.rule, [s.rule for s in finding.symptoms], [f.rule for f in more]) == ("b", [], ["a"])
+    finding, *more = judged(found, rule("a", **saving(10, 26)), rule("b", **saving(20, 29.9))).findings
+    assert (finding.rule, [s.rule for s in finding.symptoms], more) == ("b", ["a"], [])
+
+
 def test_what_two_rules_claim_from_one_part_never_exceeds_it():
     found = measured({"input_share": 0.3})
     shares = savings(judged(found, rule("a", **saving(10, 20)), rule("b", **saving(10, 25))))
@@ -335,7 +343,7 @@ def test_a_severity_is_at_most_what_the_saving_carries(low, high, at_most):
 
 def test_what_another_finding_has_taken_carries_no_severity():
     found, worse = measured({"input_share": 0.3}), {"severity": {"high": True}}
-    findings = judged(found, rule("a", **worse, **saving(25, 29.9)), rule("b", **worse, **saving(10, 20))).findings
+    findings = judged(found, rule("a", **worse, **saving(25, 29)), rule("b", **worse, **saving(10, 20))).findings
     assert {f.rule: f.severity for f in findings} == {"a": "high", "b": "low"}
 
 

@@ -275,5 +275,9 @@ def test_a_long_gap_between_queued_nodes_of_a_graph_is_not_called_idle_for_a_cau
     assert graph_holes_ns(holes) == 310_000
 
 
+def test_a_window_may_end_after_the_last_node_of_a_graph():
+    assert graph_holes_ns(replayed((10, 500))) == 0  # what no op ends is the wait for the next step
+
+
 def test_a_graph_that_was_recorded_whole_has_no_holes():
     assert graph_holes_ns(replayed((10, 500), (503, 1000))) == 0

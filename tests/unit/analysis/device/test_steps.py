@@ -203,6 +203,16 @@ def test_in_very_even_runs_an_outlier_takes_at_least_a_tenth_more():
     assert used(of_lengths(*even, 11_002)) == [0, 1, 2, 3]
 
 
+def test_a_prefill_is_no_long_decode_step():
+    names = ["step[DECODE bs=8]", "step[EXTEND bs=2 toks=900]", *["step[DECODE bs=8]"] * 4]
+    ends = [100, 1000, 1100, 1200, 1300, 1700]
+    steps = [
+        step(i, start, end, name=name)
+        for i, (start, end, name) in enumerate(zip([0, *ends], ends, names, strict=False))
+    ]
+    assert used(profile(steps=steps)) == [0, 1, 2, 3, 4]  # the last one takes 400
+
+
 def first_then_even(host: float, first: float, **columns: object):
     """A first step of `first` us whose host range takes `host`; five of 100, the host ahead of the device."""
     steps = [step(0, 0, first, host=(0, host), **columns)]
