@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.kernel_groups import part
+from advisor.analysis.device.kernel_groups import part, parts
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.roofline import REPLAYED, gains_ms
 from advisor.analysis.device.steps import DeviceView
@@ -51,6 +51,16 @@ OPTIMIZER_GAIN_MS = Metric(
     "in twelve kernels",
     _NEEDS,
 )
+UPDATE_SHARE = Metric(
+    "update_share",
+    "share",
+    "Part of the step in which kernels update parameters, in whatever form: their time does not depend on the batch.",
+    "time of kernels launched inside an Optimizer.step annotation or named after an optimizer or multi-tensor update, "
+    "clipping of gradients among them / step time",
+    needs=_NEEDS,
+    where=lambda view: longest(_updates(view)),
+)
+UPDATE_MS = Metric("update_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS)
 
 
 @measures(
@@ -73,6 +83,20 @@ def optimizers(view: DeviceView) -> Mapping[Metric, Value]:
         OPTIMIZER_LEAST_GAIN_MS: least,
         OPTIMIZER_GAIN_MS: most,
     }
+
+
+@measures(UPDATE_SHARE, UPDATE_MS)
+def updates(view: DeviceView) -> Mapping[Metric, Value]:
+    """What the step pays once, whatever the batch; zero where nothing is updated."""
+    if not view.total_ns:
+        return {}
+    some = extent(view, _updates(view))
+    return {UPDATE_SHARE: some.share, UPDATE_MS: some.ms}
+
+
+def _updates(view: DeviceView) -> pl.DataFrame:
+    is_update = (pl.col("part") == "optimizer").fill_null(value=False) | (pl.col("family") == "optimizer")
+    return view.once(parts).filter(is_update)
 
 
 def _single_tensor(view: DeviceView) -> pl.DataFrame:

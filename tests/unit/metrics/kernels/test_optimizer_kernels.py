@@ -10,7 +10,9 @@ from advisor.metrics.kernels.optimizer_kernels import (
     OPTIMIZER_MS,
     OPTIMIZER_OPS,
     OPTIMIZER_SHARE,
+    UPDATE_SHARE,
     optimizers,
+    updates,
 )
 from tests.device_bound import ADD, GEMM, op, queued
 from tests.tables import A100, Row, on_host
@@ -52,3 +54,9 @@ def test_without_bytes_or_bandwidth_65_to_20_percent_of_the_time_are_left(step: 
 def test_a_fused_optimizer_has_no_kernels_of_single_tensors():
     step = queued((GEMM, 200, {}), (GEMM, 200, {}), (FUSED, 300, {}), ranges=[STEP])
     assert set(optimizers(step).values()) == {0, ""}
+
+
+def test_updates_count_in_whatever_form_they_run():
+    multi = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>"
+    assert updates(queued((multi, 300, {}), (GEMM, 680, {})))[UPDATE_SHARE] == pytest.approx(0.3)
+    assert updates(queued((GEMM, 980, {})))[UPDATE_SHARE] == 0

@@ -1,0 +1,219 @@
+"""Code that torch.compile compiled: its regions, what the host does between them, its guards, and late loading."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.host_work import BACKWARD, launch_gaps, places, unknown_waits
+from advisor.analysis.device.replay import trusted_replay
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.model.intervals import EMPTY, Union
+from advisor.model.missing import Missing
+from advisor.model.profile import matches
+
+_REGION: Final = r"^Torch-Compiled Region: (\d+)/(\d+)"
+_LOOKUP: Final = r"^TorchDynamo Cache Lookup$"
+_ENDS_FORWARD: Final = rf"^Optimizer\.step#|^Optimizer\.zero_grad#|{BACKWARD}"
+_LOADING: Final = r"^(?:cu|hip)(?:Module|Library)Load"
+_REST: Final = 0.5  # of the host's work between regions, at most, once nothing breaks them
+_NEEDS: Final = ("device_ops", "device_ops.launch")
+
+
+COMPILED_REGIONS_PER_STEP = Metric(
+    "compiled_regions_per_step",
+    "number",
+    "Runs of regions that torch.compile compiled, per step.",
+    "ranges Torch-Compiled Region: F/R in the used steps / steps",
+    "recent PyTorch marks each run of a compiled frame F in its version R",
+)
+COMPILED_FRAMES = Metric(
+    "compiled_frames",
+    "number",
+    "How many different frames these are: a graph break divides a function into several.",
+    "distinct F",
+)
+LATER_VERSIONS = Metric(
+    "later_versions",
+    "number",
+    "How many of the regions that run are later versions: for other shapes, other values or another module.",
+    "distinct F/R with R above 0",
+)
+BETWEEN_REGIONS_SHARE = Metric(
+    "between_regions_share",
+    "share",
+    "Part of the step in which the device waits because the host works between two compiled regions of a forward pass.",
+    "device idle in host-bound gaps of at most 1 ms, between regions of different frames in a row on a thread, in one "
+    "step, with no backward op and no optimizer between them / step time",
+    needs=_NEEDS,
+    where=lambda view: _places(_between(view)),
+)
+BETWEEN_REGIONS_LEAST_GAIN_MS = Metric(
+    "between_regions_least_gain_ms",
+    "ms",
+    "Step time saved at least if one region took their place.",
+    "replay with half of the host's work between them; where no replay can be trusted, nothing",
+    "half: own choice; what breaks a graph still has to be done",
+    _NEEDS,
+)
+BETWEEN_REGIONS_GAIN_MS = Metric(
+    "between_regions_gain_ms",
+    "ms",
+    "Step time saved at most if one region took their place.",
+    "replay without that work; where no replay can be trusted, between_regions_share x step_mean_ms",
+    needs=_NEEDS,
+)
+GUARD_SHARE = Metric(
+    "guard_share",
+    "share",
+    "Part of the step in which the device waits while torch.compile checks its guards.",
+    "device idle in host-bound gaps of at most 1 ms during TorchDynamo Cache Lookup / step time",
+    needs=_NEEDS,
+    where=lambda view: places(view, view.used_host.filter(matches(_LOOKUP)).drop("window")),
+)
+GUARD_MS = Metric(
+    "guard_ms", "ms", "Time of the host in these checks, per step.", "sum of their lengths / steps", needs=_NEEDS
+)
+GUARD_GAIN_MS = Metric(
+    "guard_gain_ms",
+    "ms",
+    "Step time saved at most without them.",
+    "replay without that time; where no replay can be trusted, guard_share x step_mean_ms",
+    needs=_NEEDS,
+)
+_REGIONS: Final = (COMPILED_REGIONS_PER_STEP, COMPILED_FRAMES, LATER_VERSIONS)
+_BETWEEN: Final = (BETWEEN_REGIONS_SHARE, BETWEEN_REGIONS_LEAST_GAIN_MS, BETWEEN_REGIONS_GAIN_MS)
+_GUARDS: Final = (GUARD_SHARE, GUARD_MS, GUARD_GAIN_MS)
+
+
+@measures(*_REGIONS)
+def regions(view: DeviceView) -> Values:
+    """What of the step torch.compile compiled; zero where nothing."""
+    if view.process.get("framework") != "pytorch":
+        return Missing("pytorch_only")
+    if not view.total_ns:
+        return {}
+    rows = _regions(view)
+    return {
+        COMPILED_REGIONS_PER_STEP: rows.height / view.steps.height,
+        COMPILED_FRAMES: float(rows["frame"].n_unique()),
+        LATER_VERSIONS: float(rows.filter(pl.col("version") != "0").select("frame", "version").n_unique()),
+    }
+
+
+@measures(*_BETWEEN, *_GUARDS)
+def breaks(view: DeviceView) -> Values:
+    """What runs between compiled regions, and what deciding for one costs; zero where nothing is compiled."""
+    if view.process.get("framework") != "pytorch":
+        return Missing("pytorch_only")
+    if not view.total_ns or view.device is None:
+        return {}
+    if why := unknown_waits(view):
+        return why
+    between, lookups = _between(view), spans(view.used_host.filter(matches(_LOOKUP)))
+    idle_ns = _waiting_ns(view, between)
+    return {
+        BETWEEN_REGIONS_SHARE: idle_ns / view.total_ns,
+        BETWEEN_REGIONS_LEAST_GAIN_MS: _gain_ms(view, between, idle_ns, _REST) if view.once(trusted_replay) else 0.0,
+        BETWEEN_REGIONS_GAIN_MS: _gain_ms(view, between, idle_ns, 0.0),
+        **_guards(view, lookups),
+    }
+
+
+def _guards(view: DeviceView, lookups: Union) -> dict[Metric, Value]:
+    idle_ns = _waiting_ns(view, lookups)
+    return {
+        GUARD_SHARE: idle_ns / view.total_ns,
+        GUARD_MS: view.per_step_ms(lookups.total),
+        GUARD_GAIN_MS: _gain_ms(view, lookups, idle_ns, 0.0),
+    }
+
+
+LATE_LOADS_SHARE = Metric(
+    "late_loads_share",
+    "share",
+    "Part of the step in which code is loaded onto the device and nothing runs there.",
+    "device idle during cuModuleLoad, cuLibraryLoad and the like (HIP: the same) of the used steps / step time",
+    "CUDA's lazy loading brings each kernel at its first call",
+    ("device_ops",),
+    lambda view: places(view, view.used_host.filter(matches(_LOADING)).drop("window")),
+)
+LATE_LOADS_PER_STEP = Metric(
+    "late_loads_per_step", "number", "Such calls per step.", "calls / steps", needs=("device_ops",)
+)
+LATE_LOADS_STEPS_SHARE = Metric(
+    "late_loads_steps_share",
+    "share",
+    "Part of the used steps that have such calls.",
+    "used steps with one / used steps",
+    needs=("device_ops",),
+)
+
+
+@measures(LATE_LOADS_SHARE, LATE_LOADS_PER_STEP, LATE_LOADS_STEPS_SHARE)
+def late_loads(view: DeviceView) -> Values:
+    """Loading in steps that are used, which first uses before them should have done."""
+    if not view.total_ns or view.device is None:
+        return {}
+    if not view.has_marks:
+        return Missing("no_marks")
+    calls = view.used_host.filter(matches(_LOADING))
+    loading = spans(calls)
+    idle = loading.total - (loading & view.busy).total
+    return {
+        LATE_LOADS_SHARE: idle / view.total_ns,
+        LATE_LOADS_PER_STEP: calls.height / view.steps.height,
+        LATE_LOADS_STEPS_SHARE: calls["window"].n_unique() / view.steps.height,
+    }
+
+
+def _regions(view: DeviceView) -> pl.DataFrame:
+    """The runs of compiled regions in the used steps, with `frame` and `version`."""
+    rows = view.used_host.filter(matches(_REGION))
+    groups = (
+        rows.select("name")
+        .unique()
+        .with_columns(
+            frame=pl.col("name").cast(pl.String).str.extract(_REGION, 1),
+            version=pl.col("name").cast(pl.String).str.extract(_REGION, 2),
+        )
+    )
+    return rows.join(groups, on="name", how="left", maintain_order="left")
+
+
+def _between(view: DeviceView) -> Union:
+    """From the end of one region to the start of the next, of another frame, in the same forward pass of a step.
+
+    Of a recording without marks nothing is said: what lies between two regions may be the next iteration's.
+    """
+    rows = _regions(view).sort("thread", "start_ns")
+    if not view.has_marks or not rows.height:
+        return EMPTY
+    end = (pl.col("start_ns") + pl.col("dur_ns")).cum_max().shift().over("thread", "window")
+    is_other = pl.col("frame") != pl.col("frame").shift().over("thread", "window")
+    gaps = rows.select(begin=end, end="start_ns", is_other=is_other).filter("is_other", pl.col("begin") < pl.col("end"))
+    begin, until = gaps["begin"].to_numpy(), gaps["end"].to_numpy()
+    ends = np.sort(view.used_host.filter(matches(_ENDS_FORWARD))["start_ns"].to_numpy())
+    of_forward = np.searchsorted(ends, until) == np.searchsorted(ends, begin)
+    return Union.of(begin[of_forward], until[of_forward])
+
+
+def _waiting_ns(view: DeviceView, work: Union) -> int:
+    """How long the device waits for launches meanwhile."""
+    return int((work & view.once(launch_gaps)).within(view.starts, view.ends).sum()) if work.total else 0
+
+
+def _gain_ms(view: DeviceView, work: Union, idle_ns: int, rest: float) -> float:
+    trusted = view.once(trusted_replay)
+    if trusted is None or not idle_ns:
+        return view.per_step_ms(idle_ns)
+    return trusted.saved_ms(trusted.without_host(work, rest))
+
+
+def _places(when: Union) -> pl.DataFrame:
+    rows = pl.DataFrame({"start_ns": when.starts, "dur_ns": when.ends - when.starts})
+    rows = rows.with_columns(table=pl.lit("host_ops"), name=pl.lit("between compiled regions"))
+    return rows.sort("dur_ns", "start_ns", descending=[True, False])
