@@ -59,6 +59,13 @@ class Union:
         covered: Ints = np.where(i < 0, 0, self.total_before[i] + inside)
         return covered
 
+    def covers(self, times: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """Whether each of `times` lies in an interval; same shape as `times`."""
+        at = np.asarray(times, np.int64)
+        i = np.searchsorted(self.starts, at, side="right") - 1
+        covered: npt.NDArray[np.bool_] = (i >= 0) & (at < self.ends[i]) if len(self.starts) else np.zeros(at.shape, bool)
+        return covered
+
     def last_end(self, times: npt.ArrayLike) -> Ints:
         """End of the last interval that ended at or before each of `times`; the time itself where none has."""
         at = np.asarray(times, np.int64)

@@ -164,10 +164,10 @@ def busiest(view: DeviceView, when: Union) -> pl.DataFrame:
 def _during(view: DeviceView, when: Union) -> pl.DataFrame:
     """What of `_WORK` ran on the training threads during `when`, and for how long of it: `ns`; marks of steps apart."""
     marks = view.complete.select(kind=pl.lit("annotation", HOST_OP_KINDS), start_ns="host_start_ns", dur_ns="mark_ns")
-    ops = view.once(training_ops).select(_OF_OPS).join(marks, on=marks.columns, how="anti")
+    ops = view.once(training_ops).select(_OF_OPS).filter(pl.col("kind").is_in(_WORK))
     start = ops["start_ns"].to_numpy()
     spent = pl.Series(when.within(start, start + ops["dur_ns"].to_numpy()), dtype=pl.Int64)
-    return ops.with_columns(ns=spent).filter(pl.col("ns") > 0, pl.col("kind").is_in(_WORK))
+    return ops.with_columns(ns=spent).filter(pl.col("ns") > 0).join(marks, on=marks.columns, how="anti")
 
 
 def telling(view: DeviceView, when: Union) -> pl.DataFrame:
@@ -333,5 +333,4 @@ def _late(view: DeviceView, which: pl.Expr) -> Union:
 
 def inside(union: Union, ops: pl.DataFrame) -> pl.Series:
     """Whether each op starts during `union`."""
-    start = ops["start_ns"].to_numpy()
-    return pl.Series(np.asarray(union.within(start, start + 1)) > 0, dtype=pl.Boolean)
+    return pl.Series(union.covers(ops["start_ns"].to_numpy()), dtype=pl.Boolean)
