@@ -63,7 +63,9 @@ class Union:
         """Whether each of `times` lies in an interval; same shape as `times`."""
         at = np.asarray(times, np.int64)
         i = np.searchsorted(self.starts, at, side="right") - 1
-        covered: npt.NDArray[np.bool_] = (i >= 0) & (at < self.ends[i]) if len(self.starts) else np.zeros(at.shape, bool)
+        covered: npt.NDArray[np.bool_] = (
+            (i >= 0) & (at < self.ends[i]) if len(self.starts) else np.zeros(at.shape, bool)
+        )
         return covered
 
     def last_end(self, times: npt.ArrayLike) -> Ints:

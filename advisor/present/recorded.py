@@ -119,10 +119,11 @@ def _steps(files: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         after = f", {ms(unprofiled['after_ms'])} after it" if unprofiled["after_ms"] else ""
         during = f", {ms(profiled)} in it" if profiled else ""
         before = ms(unprofiled["before_ms"])
-        yield f"median step, waits for a CPU taken out: {before} before the recording{during}{after}"
+        yield f"median step, less its waits for other programs: {before} before the recording{during}{after}"
         waited = block["profiled"].get("run_delay_ms")
         if waited and profiled and waited > _BUSY * profiled:
-            yield f"it waited {ms(waited)} per recorded step for a CPU: the machine is busy; record on a quiet one"
+            delay = f"other programs kept the CPU from it for {ms(waited)} of each recorded step"
+            yield f"{delay}; record on a quiet machine"
 
 
 def _markers(processes: Iterable[Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:

@@ -50,10 +50,11 @@ class Scribe(Profiler):
 
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The clock, in ms, and the time that the thread has waited for a CPU."""
-    now = [0, 0]
+    """The clock, in ms, the time that the thread has waited for a CPU, and the part of it that is due to others."""
+    now = [0, 0, 1]
     monkeypatch.setattr(clock, "now_ns", lambda: now[0] * 1_000_000)
     monkeypatch.setattr(clock.RunDelay, "__call__", lambda _: now[1] * 1_000_000)
+    monkeypatch.setattr(clock, "others_part", lambda *_: now[2])
     return now
 
 
@@ -84,6 +85,13 @@ def test_a_recording_times_profiles_settles_times_again_and_exports(time: list[i
         "job": {"cpus": 4},
         "ended": "complete",
     }
+
+
+def test_waits_that_the_job_causes_itself_are_time_of_its_steps(time: list[int]):
+    profiler, time[2] = Scribe(), 0
+    advance(Phases(profiler, 3, None), time, 14, ms=12, wait=2)
+    assert profiler.block
+    assert profiler.block["unprofiled"] == {"before_ms": 12.0, "after_ms": 12.0, "run_delay_ms": 0.0}
 
 
 def test_a_program_that_ends_while_it_is_recorded_leaves_what_there_is(time: list[int]):

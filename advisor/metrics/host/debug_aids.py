@@ -152,17 +152,19 @@ UNPROFILED_STEP_MS = Metric(
     "unprofiled_step_ms",
     "ms",
     "Typical step time without the profiler, where `advisor record` timed it: what savings in ms are relative to.",
-    "median of the steps before the recording, waits for a CPU taken out; without a device, the mean of that and of "
-    "the median after it; at most the median of the recorded steps; unknown where those before exceed the recorded "
-    "ones 1.5 times, or those before and after differ by as much",
+    "median of the steps before the recording, less its waits for other programs; without a device, the mean of that "
+    "and of the median after it; at most the median of the recorded steps; unknown where those before exceed the "
+    "recorded ones 1.5 times, or those before and after differ by as much",
     "own choice: 1.5; CUPTI may slow steps by 10-20 % after it stopped (pytorch 144455, 146604)",
 )
 RUN_DELAY_SHARE = Metric(
     "run_delay_share",
     "share",
-    "Part of the recorded step in which the thread that ends it waited for a CPU; 0 where `advisor record` noted none.",
+    "Part of the recorded step in which the thread that ends it waited for a CPU because of other programs; 0 where "
+    "`advisor record` noted none.",
     "run_delay_ms of the recorded steps / step time, at most 1",
-    "/proc/thread-self/schedstat, the time that a thread was ready and did not run",
+    "/proc/thread-self/schedstat, the time that a thread was ready and did not run; of it, as much as the job did not "
+    "get of its cores",
 )
 PYTHON_FRAMES_PER_STEP = Metric(
     "python_frames_per_step", "number", "Python calls recorded per step.", "python and module ranges / steps"

@@ -97,6 +97,14 @@ WORKERS_ADVISED = Metric(
     "workers_needed, but at most 16 and at most the cores of this process where advisor record notes them",
     "16: own choice, a common number of cores for each GPU of a node",
 )
+WORKERS_PACE_MS = Metric(
+    "workers_pace_ms",
+    "ms",
+    "Time in which the advised processes load the batches of a step, where they share the cores with the step's rest.",
+    "the larger of loading_ms / workers_advised and, where the cores are known, "
+    "(loading_ms + step time - wait for the loader) / cpus",
+    "own model: both compute all the time, and no core idles",
+)
 LOADING_CALLS = Metric(
     "loading_calls",
     "text",
@@ -119,6 +127,7 @@ _METRICS: Final = (
     WORKERS_NEEDED,
     WORKERS_FACTOR,
     WORKERS_ADVISED,
+    WORKERS_PACE_MS,
     LOADING_CALLS,
     CPUS,
 )
@@ -135,7 +144,7 @@ def loader(view: DeviceView) -> Mapping[Metric, Value]:
     loading_ms = _all_workers_ms(view, workers) if of_workers else view.per_step_ms(loading.total)
     rest_ms = view.per_step_ms(view.total_ns - _wait_ns(view, _input(view)))
     needed = _needed(loading_ms, rest_ms)
-    most = min(_MOST_WORKERS, cpus or _MOST_WORKERS)
+    advised = min(_MOST_WORKERS, cpus or _MOST_WORKERS, needed) if isinstance(needed, int) else needed
     return {
         UNNAMED_INPUT: _unnamed(view),
         SINGLE_PROCESS_INPUT_SHARE: of_single,
@@ -144,7 +153,8 @@ def loader(view: DeviceView) -> Mapping[Metric, Value]:
         LOADER_WORKERS: workers,
         WORKERS_NEEDED: needed,
         WORKERS_FACTOR: 1 / (1 - of_workers) if of_workers < 1 else None,
-        WORKERS_ADVISED: min(most, needed) if isinstance(needed, int) else needed,
+        WORKERS_ADVISED: advised,
+        WORKERS_PACE_MS: _pace_ms(loading_ms, rest_ms, advised, cpus),
         LOADING_CALLS: _calls(view, loading),
         CPUS: cpus or Missing("machine_unknown"),
     }
@@ -193,6 +203,15 @@ def _needed(loading_ms: float | Missing, rest_ms: float) -> int | Missing | None
     if isinstance(loading_ms, Missing):
         return loading_ms
     return ceil(loading_ms / rest_ms * (1 - _ROUNDING)) if rest_ms > 0 else None
+
+
+def _pace_ms(
+    loading_ms: float | Missing, rest_ms: float, advised: int | Missing | None, cpus: int | None
+) -> float | Missing | None:
+    if isinstance(loading_ms, Missing) or not isinstance(advised, int):
+        return loading_ms if isinstance(loading_ms, Missing) else advised
+    alone_ms = loading_ms / max(1, advised)
+    return max(alone_ms, (loading_ms + rest_ms) / cpus) if cpus else alone_ms
 
 
 def _unnamed(view: DeviceView) -> str:

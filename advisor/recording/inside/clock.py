@@ -6,13 +6,16 @@ import os
 import time
 from typing import List, Optional, Tuple
 
+from .contention import others_part, work
+from .job import cpus
+
 now_ns = time.perf_counter_ns
 
 
 class Times:
-    """Median step time, waits for a CPU taken out, and the mean of these waits per step; None where unknown.
+    """Median step time without the waits for a CPU that other programs cause, and the mean of these waits per step.
 
-    Both in milliseconds. A device's step includes them: its clock runs on.
+    Both in milliseconds; None where unknown. A device's step includes the waits: its clock runs on.
     """
 
     def __init__(self, step_ms: float | None = None, run_delay_ms: float | None = None) -> None:
@@ -62,6 +65,7 @@ class Lap:
         self.device = device
         self.events: list[object] = []
         self.ends: list[tuple[int, int | None]] = []
+        self.work = work()
         self.add()
 
     @property
@@ -81,10 +85,11 @@ class Lap:
         return Times(_median(steps_ms), run_delay_ms)
 
     def steps_ms(self) -> Tuple[List[float], Optional[float]]:
-        """Each step without its waits for a CPU, and the mean of these waits; ends the lap."""
+        """Each step without its waits for a CPU that others cause, and the mean of these waits; ends the lap."""
         self.run_delay.close()
         steps = list(zip(self.ends, self.ends[1:]))
-        waits = [None if a is None or b is None else (b - a) / 1e6 for (_, a), (_, b) in steps]
+        part = others_part(self.work, work(), cpus(), self.ends[-1][0] - self.ends[0][0])
+        waits = [None if a is None or b is None else part * (b - a) / 1e6 for (_, a), (_, b) in steps]
         known = [wait for wait in waits if wait is not None]
         run_delay_ms = sum(known) / len(steps) if steps and len(known) == len(steps) else None
         device_ms = self.device.steps_ms(self.events) if self.device else None

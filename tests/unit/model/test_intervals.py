@@ -66,6 +66,12 @@ def test_time_within_a_window(window: tuple[int, int], expected: int):
     assert EMPTY.within([window[0]], [window[1]]).tolist() == [0]
 
 
+def test_what_is_covered_at_each_of_many_moments():
+    covered = Union.of([10, 30], [20, 35]).covers([9, 10, 19, 20, 32, 35])
+    assert covered.tolist() == [False, True, True, False, True, False]
+    assert EMPTY.covers([1, 2]).tolist() == [False, False]
+
+
 def test_time_before_each_of_many_moments():
     assert COVERED.before([-1, 0, 3, 5, 7, 10, 12, 15, 99]).tolist() == [0, 0, 3, 5, 5, 5, 7, 10, 10]
 

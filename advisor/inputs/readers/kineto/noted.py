@@ -19,7 +19,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
 class Noted(NamedTuple):
     """Median steps before, after and in the recording, in ms; cores and loader processes; None where not noted.
 
-    `run_delay_ms` is what a recorded step waited for a CPU, on average.
+    `run_delay_ms` is what a recorded step waited for a CPU because of other programs, on average.
     """
 
     before_ms: float | None = None
@@ -66,5 +66,5 @@ def busy_machine(of: Noted) -> str:
     """A note where a recorded step waited long for a CPU; else empty."""
     if not of.run_delay_ms or not of.profiled_ms or of.run_delay_ms < _BUSY * (of.profiled_ms + of.run_delay_ms):
         return ""
-    waits = f"{ms(of.run_delay_ms)} of each recorded step waited for a CPU"
+    waits = f"other programs kept the CPU from it for {ms(of.run_delay_ms)} of each recorded step"
     return f"the machine was busy: {waits}; host times are too long by that, so record on a quiet one"

@@ -12,6 +12,7 @@ from advisor.metrics.input.loader import (
     WORKERS_ADVISED,
     WORKERS_FACTOR,
     WORKERS_NEEDED,
+    WORKERS_PACE_MS,
     loader,
 )
 from advisor.model.missing import Missing
@@ -54,6 +55,21 @@ def test_no_more_workers_are_advised_than_there_are_cores():
     loading.process.update({"cpus": 2})
     values = loader(loading)
     assert [values[metric] for metric in (WORKERS_NEEDED, WORKERS_ADVISED, CPUS)] == [5, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("cpus", "pace_us"),
+    [
+        (None, 80),  # five workers, 400 us of loading
+        (2, 245.5),  # 400 us of loading and 91 us of the rest (a launch stands in the range), on two cores
+        (8, 80),
+    ],
+)
+def test_workers_and_the_rest_of_the_step_share_the_cores(cpus: int | None, pace_us: float):
+    host = [on_host("input", 0, 400, name=ALONE)]
+    loading = view(profile([kernel(400, 490, 400)], host, [step(1, 0, 490)]))
+    loading.process.update({"cpus": cpus})
+    assert loader(loading)[WORKERS_PACE_MS] == pytest.approx(pace_us / 1e3)
 
 
 @pytest.mark.parametrize(
