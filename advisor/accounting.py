@@ -25,7 +25,7 @@ def account(
     """The parts of the step of one worker; None where it has no time.
 
     Args:
-        rows: That worker's rows of the table `accounting`.
+        rows: The worker's rows of the table `accounting`: part and share.
         worker: The one that sets the job's pace.
         step_ms: Its step, which savings are of too.
         findings: The job's; what others of its workers save is not of this step.

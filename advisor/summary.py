@@ -28,9 +28,10 @@ from advisor.vocabulary import CATEGORIES, LEFT_OUT
 _FAR_MS: Final = 60_000  # between clocks of hosts that are set at all
 _MATCHED: Final = 0.99  # of the time in collectives: less is worth a word
 _MOST_ROWS: Final = 100  # of a table of kernels: the rest is a thousandth of the time
-_EVERY_ROW: Final = frozenset({"run", "worker", "device", "step"})
+_EVERY_ROW: Final = frozenset({"run", "worker", "device", "step", "accounting"})
 _MOST_ROWS_OF: Final = {
     "recorded_step": 1000,
+    "step_part": 8000,
     "kernel_group": 1000,
     "activity": 5000,
     "call": 5000,
@@ -41,7 +42,7 @@ _MOST_PACES: Final = 4096  # ranks x steps: more cells than a heat map has room 
 _MOST_PAIRS: Final = 4096  # of ranks that wait for each other
 # tables of which the report has only the rows of the view that sets the job's pace
 _OF_PACE: Final = frozenset(
-    {"accounting", "recorded_step", "kernel_group", "memory", "memory_peak", "call_tree", "iterator"}
+    {"recorded_step", "step_part", "kernel_group", "memory", "memory_peak", "call_tree", "iterator"}
 )
 _LONGEST: Final = 200  # characters of a name in a timeline
 _LAUNCHING: Final = frozenset({"launch_gap", "host_busy"})
@@ -74,14 +75,13 @@ def summarise(name: str, path: str, measurements: Measurements, judgement: Judge
             measurements.timeline(e.metric for f in judgement.findings for e in f.evidence), judgement.findings
         ),
     )
-    return _concluded(run)
+    parts = measurements.frames.get("accounting")
+    return _concluded(run, [] if parts is None else _of_view(parts, slowest).to_dicts())
 
 
-def _concluded(run: Run) -> Run:
-    """The entry with what its findings and numbers come to: the accounting, and the verdict."""
+def _concluded(run: Run, rows: Sequence[Mapping[str, Value]]) -> Run:
+    """The entry with what its findings and numbers come to: the accounting from its rows, and the verdict."""
     steps = run.source.steps
-    parts = run.accounting.parts if run.accounting else ()  # a stored entry has no tables
-    rows = run.metrics.get("accounting") or [part.model_dump(include={"part", "share"}) for part in parts]
     known = account(rows, steps.worker, steps.length_ms, run.findings, run.not_evaluable)
     run = run.model_copy(update={"accounting": known})
     return run.model_copy(update={"verdict": verdict(run)})
@@ -117,7 +117,8 @@ def judged_again(run: Run, judgement: Judgement, notes: Sequence[str]) -> Run:
             "suppressed": judgement.suppressed,
         }
     )
-    return _concluded(fresh)
+    parts = run.accounting.parts if run.accounting else ()  # a stored entry has no tables
+    return _concluded(fresh, [part.model_dump(include={"part", "share"}) for part in parts])
 
 
 def _rows(scope: str, frame: pl.DataFrame, selection: Selection, view: DeviceView) -> pl.DataFrame:
@@ -137,11 +138,15 @@ def _rows(scope: str, frame: pl.DataFrame, selection: Selection, view: DeviceVie
     if scope == "wait":
         return frame.top_k(_MOST_PAIRS, by="wait_ms").sort("waiting", "awaited")
     if scope in _OF_PACE:
-        frame = frame.filter(pl.col("worker") == view.worker, pl.col("device").eq_missing(view.device))
+        frame = _of_view(frame, view)
     if scope == "call":
         frame = frame.drop("device").unique(maintain_order=True)  # a worker's, whichever device they are for
     most = _MOST_ROWS_OF.get(scope, _MOST_ROWS)
     return with_the_rest(frame, most) if scope == "kernel_group" else frame.head(most)
+
+
+def _of_view(frame: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
+    return frame.filter(pl.col("worker") == view.worker, pl.col("device").eq_missing(view.device))
 
 
 def _timeline(step: worst.Timeline | None, findings: Sequence[Finding]) -> Timeline | None:

@@ -29,36 +29,21 @@ DRIVER_CALLS: Final = ("runtime", "sync", "allocator")
 
 # --------------------------------------------------------------------------------------------- categories of the step
 
-
-@dataclass(frozen=True, slots=True)
-class Category:
-    """A part of the step in the breakdown: its code, what happens in it, and how it is drawn everywhere.
-
-    `colour` is a colour variable of the page, `glyph` fills the bar of a terminal in the terminal's `style`.
-    """
-
-    code: str
-    meaning: str
-    colour: str
-    glyph: str
-    style: str
-
-
 CATEGORIES: Final = {
-    category.code: category
-    for category in (
-        Category("compute", "kernels run", "compute", "█", "cyan"),
-        Category("memcpy", "copies run, and no kernel", "memcpy", "▓", "magenta"),
-        Category("memset", "only memsets run", "memset", "▒", "bright_magenta"),
-        Category("collective", "communication runs that no kernel overlaps", "collective", "░", "blue"),
-        Category("launch", "the device waits while the host is in a CUDA or HIP call", "launch", "═", "yellow"),
-        Category("input", "the device waits for the data loader", "input", "─", "red"),
-        Category("compile", "the device waits for code to be compiled", "compile", "┄", "bright_yellow"),
-        Category("host", "the device waits for other host code", "host", "·", "bright_red"),
-        Category("other", "nothing that was recorded runs", "other", "/", "white"),
-    )
+    "compute": "kernels run",
+    "memcpy": "copies run, and no kernel",
+    "memset": "only memsets run",
+    "collective": "communication runs that no kernel overlaps",
+    "launch": "the device waits while the host is in a CUDA or HIP call",
+    "input": "the device waits for the data loader",
+    "compile": "the device waits for code to be compiled",
+    "host": "the device waits for other host code",
+    "other": "nothing that was recorded runs",
 }
-"""The categories of the breakdown, in its order."""
+"""Categories that the frameworks' own tools sort a step into, in the order of PyTorch's, with what happens in each.
+
+Metrics are called after them. What is shown is the accounting.
+"""
 
 
 # ----------------------------------------------------------------------------------------------------- causes of idle
@@ -215,6 +200,15 @@ Own choice: public traces of jobs that experts call healthy are at work for 91 t
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """How a part is drawn: a colour variable of the page; a terminal's glyph, and the style that it has there."""
+
+    colour: str
+    glyph: str
+    style: str
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """A part of the period in the accounting: `words` complete "62 % of each step is ...", `short` is for a line.
 
@@ -224,40 +218,120 @@ class Part:
     code: str
     short: str
     words: str
+    look: Look
     pools: tuple[str, ...] = ()
     is_useful: bool = False
 
 
+_GREY: Final = "white"
+UNKNOWN_LOOK: Final = Look("unknown", "/", _GREY)
+"""Of time whose cause nobody knows, and of parts of another version."""
+
 PARTS: Final = {
     part.code: part
     for part in (
-        Part("compute", "kernels", "kernels at work", ("compute",), is_useful=True),
-        Part("memcpy", "copies", "copies that no kernel overlaps", ("memcpy",)),
-        Part("memset", "memsets", "memsets that no kernel overlaps", ("memset",)),
+        Part("compute", "kernels", "kernels at work", Look("compute", "█", "cyan"), ("compute",), is_useful=True),
+        Part("memcpy", "copies", "copies that no kernel overlaps", Look("memcpy", "▓", "magenta"), ("memcpy",)),
+        Part(
+            "memset", "memsets", "memsets that no kernel overlaps", Look("memset", "▒", "bright_magenta"), ("memset",)
+        ),
         Part(
             "collective",
             "communication",
             "communication that no kernel overlaps",
+            Look("collective", "░", "blue"),
             ("collective", "skew", "pipeline_wait"),
         ),
-        Part("input", "input", "waiting for the data loader", ("input",)),
-        Part("compile", "compilation", "waiting for code to be compiled", ("compile", "once")),
-        Part("gc", "garbage collection", "waiting for Python's garbage collector", ("gc_idle",)),
-        Part("allocator", "allocation", "waiting for device memory to be allocated or freed", ("allocator_idle",)),
-        Part("sync", "waits", "idle time after the host has waited for the device", ("sync_idle",)),
-        Part("launch_gap", "launching", "idle time of up to 1 ms each before the next launch", ("launch_gap",)),
-        Part("host_busy", "host", "idle time in which the host launches nothing for over 1 ms", ("host_busy",)),
-        Part("queued", "pauses", "pauses before ops that are queued", ("queued_idle",)),
-        Part("dependency", "dependencies", "waiting for another stream, device or rank", ("dependency_idle",)),
-        Part("unrecorded", "work not recorded", "waiting for work that was not recorded"),
-        Part("start_up", "start-up", "the start of CUDA or HIP, which happens once", ("once",)),
-        Part("unknown", "cause not recorded", "idle time whose cause was not recorded"),
-        Part("callback", "Python callbacks", "Python that compiled code calls", ("callback",)),
-        Part("between", "outside of ops", "host time outside of the framework's ops", ("host_work",)),
-        Part("operators", "ops", "ops at work on the CPU", ("host_work",), is_useful=True),
+        Part("input", "input", "waiting for the data loader", Look("input", "─", "red"), ("input",)),
+        Part(
+            "compile",
+            "compilation",
+            "waiting for code to be compiled",
+            Look("compile", "┄", "bright_yellow"),
+            ("compile", "once"),
+        ),
+        Part(
+            "gc",
+            "garbage collection",
+            "waiting for Python's garbage collector",
+            Look("gc", "%", "bright_blue"),
+            ("gc_idle",),
+        ),
+        Part(
+            "allocator",
+            "allocation",
+            "waiting for device memory to be allocated or freed",
+            Look("allocator", "+", "bright_green"),
+            ("allocator_idle",),
+        ),
+        Part(
+            "sync",
+            "waits",
+            "idle time after the host has waited for the device",
+            Look("sync", "~", "green"),
+            ("sync_idle",),
+        ),
+        Part(
+            "launch_gap",
+            "launching",
+            "idle time of up to 1 ms each before the next launch",
+            Look("launch", "═", "yellow"),
+            ("launch_gap",),
+        ),
+        Part(
+            "host_busy",
+            "host",
+            "idle time in which the host launches nothing for over 1 ms",
+            Look("host", "·", "bright_red"),
+            ("host_busy",),
+        ),
+        Part("queued", "pauses", "pauses before ops that are queued", Look("queued", ":", _GREY), ("queued_idle",)),
+        Part(
+            "dependency",
+            "dependencies",
+            "waiting for another stream, device or rank",
+            Look("dependency", "=", "bright_cyan"),
+            ("dependency_idle",),
+        ),
+        Part("unrecorded", "work not recorded", "waiting for work that was not recorded", Look("queued", "?", _GREY)),
+        Part(
+            "start_up",
+            "start-up",
+            "the start of CUDA or HIP, which happens once",
+            Look("compile", "^", "bright_yellow"),
+            ("once",),
+        ),
+        Part("unknown", "cause not recorded", "idle time whose cause was not recorded", UNKNOWN_LOOK),
+        Part(
+            "callback",
+            "Python callbacks",
+            "Python that compiled code calls",
+            Look("gc", "%", "bright_blue"),
+            ("callback",),
+        ),
+        Part(
+            "between",
+            "outside of ops",
+            "host time outside of the framework's ops",
+            Look("host", "·", "bright_red"),
+            ("host_work",),
+        ),
+        Part(
+            "operators", "ops", "ops at work on the CPU", Look("compute", "█", "cyan"), ("host_work",), is_useful=True
+        ),
     )
 }
 """The parts of the period, disjoint, in the order in which an instant is given to the first of them."""
+
+
+def part_short(code: str) -> str:
+    """A part of the period in one or two words; a code of another version stands for itself."""
+    return PARTS[code].short if code in PARTS else code
+
+
+def look(code: str) -> Look:
+    """How a part of the period is drawn."""
+    return PARTS[code].look if code in PARTS else UNKNOWN_LOOK
 
 
 def part_words(code: str) -> str:

@@ -114,7 +114,7 @@ def made(week: str, number: int, rng: np.random.Generator) -> dict[str, pl.DataF
         step_ms=pl.Series((50 + jobs) * rng.lognormal(0, 0.03, number)),
         busy_share=pl.Series(busy),
         **{f"{end}_share": pl.Series(busy * by) for end, by in (("low", 0.1), ("high", 0.3), ("expected", 0.2))},
-        breakdown=pl.Series([f'{{"compute": {b:.4f}, "other": {1 - b:.4f}}}' for b in busy]),
+        breakdown=pl.Series([f'{{"compute": {b:.4f}, "unknown": {1 - b:.4f}}}' for b in busy]),
         verdict=pl.lit("synthetic"),
         passed=pl.lit(list(RULES[4:])),
         not_evaluable=pl.lit(["tail-wave"]),

@@ -74,9 +74,9 @@ def _nsys() -> str:
 JOBS = (  # job, team, owner, GPU-hours of a run, busy share, what it waits for, rule, title, fix, saving
     ("resnet50-nightly", "vision", "ann", 96.0, 0.55, "input", "input-bound", 0.25, 0.4),
     ("detr-sweep", "vision", "bob", 40.0, 0.62, "input", "single-process-data-loader", 0.2, 0.35),
-    ("asr-ctc", "speech", "cho", 60.0, 0.75, "launch", "launch-bound", 0.05, 0.15),
+    ("asr-ctc", "speech", "cho", 60.0, 0.75, "launch_gap", "launch-bound", 0.05, 0.15),
     ("llm-7b-sft", "language", "dee", 400.0, 0.82, "collective", "communication-exposed", 0.02, 0.12),
-    ("llm-eval", "language", "eve", 20.0, 0.92, "other", "", 0.0, 0.0),
+    ("llm-eval", "language", "eve", 20.0, 0.92, "host_busy", "", 0.0, 0.0),
 )
 RULES = {
     "input-bound": ("The job waits for the data loader", "Use more DataLoader workers: `num_workers=8`."),
@@ -106,7 +106,7 @@ def _runs(week: str, number: int) -> Iterator[tuple[dict[str, Any], dict[str, An
         is_mended = job == "detr-sweep" and week == WEEKS[-1]
         name, wait = f"{job}-{week}-{number}", part
         if is_mended:
-            busy, wait, rule, low, high = 0.9, "other", "", 0.0, 0.0  # noqa: PLW2901 - as it is after the fix
+            busy, wait, rule, low, high = 0.9, "host_busy", "", 0.0, 0.0  # noqa: PLW2901 - as it is after the fix
         yield (
             run_row(
                 *(name,),

@@ -123,7 +123,7 @@ def run_row(run_id: str, **columns: Any) -> dict[str, Any]:
         "low_share": 0.0,
         "high_share": 0.0,
         "expected_share": 0.0,
-        "breakdown": '{"compute": 0.5, "other": 0.5}',
+        "breakdown": '{"compute": 0.5, "unknown": 0.5}',
         "verdict": "v",
         "passed": [],
         "not_evaluable": [],

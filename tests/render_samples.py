@@ -232,11 +232,13 @@ STEP_ROWS = tuple(
         "step": n,
         "step_ms": 412.0 if n == 14 else 170.0 + n,
         "left_out": "412 ms long, more than median + 3 x MAD" if n == 14 else None,
-        "compute_share": 0.5,
-        "launch_share": 0.2,
-        "input_share": 0.3,
     }
     for n in range(8, 15)
+)
+PART_ROWS = tuple(
+    {"worker": 0, "device": 0, "step": n, "part": code, "share": share}
+    for n in range(8, 15)
+    for code, share in (("compute", 0.5), ("launch_gap", 0.2), ("input", 0.3))
 )
 
 
@@ -335,6 +337,8 @@ ACCOUNTING = Accounting(
     ),
 )
 
+IMPOSSIBLE = Accounting(step_ms=1.0, useful_share=1.0, parts=(part("compute", 7.5), part("input", 1e300)))
+
 RESNET = Run(
     name="resnet50-workers0",
     verdict="The GPU waits for input data. Fixing this saves 30\N{EN DASH}59 ms of each 178 ms step.",
@@ -419,6 +423,7 @@ RESNET = Run(
         "worker": ({"worker": 0, "input_share": 0.334, "step_ms": 177.4, "occupancy": None, "steps": 6},),
         "run": ({"tensor_core_share": 0.1, "tensor_core_eligible_share": 0.5, "tensor_core_unknown_share": 0.05},),
         "recorded_step": STEP_ROWS,
+        "step_part": PART_ROWS,
         "kernel_group": tuple(kernel_row(n) for n in range(40)),
         "call_tree": frame_rows(),
         "memory_peak": (
@@ -558,10 +563,15 @@ def many_workers() -> Report:
 
 def of_ranks(ranks: int, steps: int = 6) -> dict[str, tuple[dict[str, Value], ...]]:
     """The tables that only jobs of many ranks have: rank 1 is slow, all others wait for it."""
-    shares = {"compute_share": 0.5, "collective_share": 0.2, "input_share": 0.3}
+    shares = {"compute": 0.5, "collective": 0.2, "input": 0.3}
     names = [f"rank {n}" for n in range(ranks)]
     return {
-        "device": tuple({"worker": n, "device": 0, "step_mean_ms": 100.0 + n, **shares} for n in range(ranks)),
+        "device": tuple({"worker": n, "device": 0, "step_mean_ms": 100.0 + n} for n in range(ranks)),
+        "accounting": tuple(
+            {"worker": n, "device": 0, "part": part, "share": share}
+            for n in range(ranks)
+            for part, share in shares.items()
+        ),
         "pace": tuple(
             {"rank": n, "name": names[n], "step": s, "step_ms": 100.0, "own_ms": 90.0 + 9 * (n == 1), "wait_ms": 9.0}
             for n in range(ranks)

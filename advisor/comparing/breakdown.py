@@ -1,26 +1,25 @@
-"""Which category of the breakdown moved."""
+"""Which part of the step moved."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from advisor.comparing.steps import number, pace
 from advisor.model.comparison import Shift, Verdict
-from advisor.model.report import Run
+from advisor.model.report import Run, Value
+from advisor.vocabulary import PARTS
 
 
 def shifts(base: Sequence[Run], head: Sequence[Run], ranks: frozenset[int]) -> tuple[Shift, ...]:
-    """The categories in ms per used step, of both sides."""
-    before, after = _categories(base, ranks), _categories(head, ranks)
-    return tuple(
-        Shift(category=name, base_ms=before.get(name, 0.0), head_ms=after.get(name, 0.0))
-        for name in dict.fromkeys([*before, *after])
-    )
+    """The parts of the accounting in ms per used step, of both sides."""
+    before, after = _means(base, ranks), _means(head, ranks)
+    codes = [code for code in PARTS if code in before or code in after]
+    return tuple(Shift(part=code, base_ms=before.get(code, 0.0), head_ms=after.get(code, 0.0)) for code in codes)
 
 
-def _categories(runs: Sequence[Run], ranks: frozenset[int]) -> dict[str, float]:
-    """Milliseconds per used step by category, a mean over the runs."""
+def _means(runs: Sequence[Run], ranks: frozenset[int]) -> dict[str, float]:
+    """Milliseconds per used step by part, a mean over the runs."""
     timed = list(filter(None, (_parts_ms(run, ranks) for run in runs)))
     totals: Counter[str] = Counter()
     for parts in timed:
@@ -33,15 +32,20 @@ def _parts_ms(run: Run, ranks: frozenset[int]) -> dict[str, float]:
     steps = run.source.steps
     worker = pace(run, ranks)
     if worker == steps.worker:
-        return {name: share * steps.step_mean_ms for name, share in run.breakdown.items() if steps.step_mean_ms}
+        parts = run.accounting.parts if run.accounting else ()
+        return {part.part: part.share * steps.step_mean_ms for part in parts if steps.step_mean_ms}
     rows = [row for row in run.metrics.get("device", ()) if row.get("worker") == worker]
     slowest = max(rows, key=lambda row: number(row, "step_mean_ms"), default={})
-    step_ms = number(slowest, "step_mean_ms")
-    return {name: step_ms * number(slowest, f"{name}_share") for name in run.breakdown} if step_ms else {}
+    own = [row for row in run.metrics.get("accounting", ()) if _place(row) == _place(slowest)]
+    return {str(row["part"]): number(row, "share") * number(slowest, "step_mean_ms") for row in own}
+
+
+def _place(row: Mapping[str, Value]) -> tuple[Value, Value]:
+    return row.get("worker"), row.get("device")
 
 
 def cause(verdict: Verdict, breakdown: Sequence[Shift]) -> Shift | None:
-    """The category that moved most in the verdict's direction."""
+    """The part that moved most in the verdict's direction."""
     if verdict not in {"slower", "faster"} or not breakdown:
         return None
     sign = 1 if verdict == "slower" else -1

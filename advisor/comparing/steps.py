@@ -64,8 +64,8 @@ def side(runs: Sequence[Run], ranks: frozenset[int], unreadable: Sequence[Unread
 
 
 def _per(runs: Sequence[Run]) -> Literal["step", "recording"] | None:
-    """What the breakdowns of the runs are of; None where one of them has none."""
-    timed = [run.source.steps for run in runs if run.source.steps.step_mean_ms and any(run.breakdown.values())]
+    """What the accountings of the runs are of; None where one of them has none."""
+    timed = [run.source.steps for run in runs if run.source.steps.step_mean_ms and run.accounting]
     if len(timed) < len(runs):
         return None
     return "step" if all(steps.marked for steps in timed) else "recording"

@@ -11,7 +11,7 @@ import polars as pl
 from advisor.comparing.significance import contrast
 from advisor.fleet.expressions import HOURS, LIKE, only
 from advisor.model.week import Change, Shift, Trend
-from advisor.vocabulary import CATEGORIES
+from advisor.vocabulary import PARTS
 
 _LEAST_CHANGE: Final = 0.05  # of the step time, as `advisor compare` has it
 _LEAST_RUNS: Final = 5  # a side; fewer come out in order by chance too often
@@ -62,14 +62,15 @@ def _change(row: Mapping[str, Any]) -> Change | None:
 
 def trend(runs: pl.DataFrame) -> tuple[Trend, ...]:
     """Per week, where the GPU-hours go."""
-    kinds = pl.Struct(dict.fromkeys(CATEGORIES, pl.Float64))
-    parts = [pl.col("breakdown").str.json_decode(kinds).struct.field(name).fill_null(0.0) for name in CATEGORIES]
-    shares = runs.with_columns(*parts).with_columns(pl.col("other") + 1 - pl.sum_horizontal(*CATEGORIES))
-    hours = [(pl.col(name) * pl.col("hours")).filter(pl.col("busy_share").is_not_null()).sum() for name in CATEGORIES]
-    grouped = shares.group_by("week").agg(*HOURS, *hours)
+    kinds = pl.Struct(dict.fromkeys(PARTS, pl.Float64))
+    parts = [pl.col("breakdown").str.json_decode(kinds).struct.field(name).fill_null(0.0) for name in PARTS]
+    shares = runs.with_columns(*parts).with_columns(pl.col("unknown") + 1 - pl.sum_horizontal(*PARTS))
+    hours = [(pl.col(name) * pl.col("hours")).filter(pl.col("busy_share").is_not_null()).sum() for name in PARTS]
+    own = {f"hours_{name}": total for name, total in zip(PARTS, hours, strict=True)}
+    grouped = shares.group_by("week").agg(*HOURS, **own)
     return tuple(
         Trend(
-            shares={name: row[name] / row["paid"] for name in CATEGORIES} if row["paid"] else {},
+            shares={name: row[f"hours_{name}"] / row["paid"] for name in PARTS} if row["paid"] else {},
             **only(row, "week", "runs", "paid", "busy", "wasted", "unknown"),
         )
         for row in grouped.sort("week").to_dicts()

@@ -200,7 +200,7 @@ def _measures(run: Run) -> Row:
         "step_ms": run.source.steps.step_ms,
         "recorded_hours": None if mean is None else steps * mean * _HOURS_PER_MS * gpus,
         "busy_share": row.get("device_busy_share"),
-        "breakdown": json.dumps(dict(run.breakdown)),
+        "breakdown": json.dumps({part.part: part.share for part in run.accounting.parts} if run.accounting else {}),
     }
 
 

@@ -73,7 +73,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "low_share": pl.Float64,  # of the step, that all findings' fixes give back
         "high_share": pl.Float64,
         "expected_share": pl.Float64,
-        "breakdown": pl.String,  # JSON: category to share of the step
+        "breakdown": pl.String,  # JSON: part of the accounting to share of the step
         "verdict": pl.String,
         "worst": pl.String,
         "passed": pl.List(pl.String),

@@ -74,9 +74,9 @@ class StepChange(Frozen):
 
 
 class Shift(Frozen):
-    """One category of the breakdown, in ms of what its side's times are of: see `Side.per`."""
+    """One part of the accounting, by its code, in ms of what its side's times are of: see `Side.per`."""
 
-    category: str
+    part: str
     base_ms: float
     head_ms: float
 
@@ -189,8 +189,8 @@ class FailOn(Frozen):
 class Comparison(Frozen):
     """Whether the head is slower than the base, and why.
 
-    `reason` is what the verdict rests on, `obstacle` what keeps it inconclusive. `cause` is the category of the
-    breakdown that changed most in the verdict's direction. `cautions` belong beside the verdict: what may explain it
+    `reason` is what the verdict rests on, `obstacle` what keeps it inconclusive. `cause` is the part of the
+    step that changed most in the verdict's direction. `cautions` belong beside the verdict: what may explain it
     and is no change of speed. `change` is null where the step times cannot be compared at all.
     """
 

@@ -1,47 +1,56 @@
-"""The accounting in words: how much of the step is useful work, and what becomes of the rest."""
+"""The accounting: the step as a bar, how much of it is useful work, and what becomes of the rest."""
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Final
 
 from advisor.model.report import Accounting, Part, Run
 from advisor.present import document as doc
-from advisor.text import ms, percent
-from advisor.vocabulary import HEALTHY_SHARE, PARTS, part_words
+from advisor.text import UNKNOWN, ms, percent
+from advisor.vocabulary import HEALTHY_SHARE, part_short, part_words
 
-_FEW: Final = 4  # losses in a sentence
-_WORTH_A_WORD: Final = 0.01  # of the step
 _NUMBERS: Final = (doc.Head("share", is_number=True), doc.Head("time", is_number=True))
 
 
 def accounting(run: Run) -> tuple[doc.Block, ...]:
-    """One line for the screen, and all parts behind it."""
-    known = run.accounting
+    """A bar with its legend and one line; behind the one screen, a table of all parts in place of the legend."""
+    known, has_marks = run.accounting, run.source.steps.marked
     if known is None:
-        return ()
-    what = doc.Head(f"part of the {'step' if run.source.steps.marked else 'recording'}")
-    heads = (what, *_NUMBERS, doc.Head("finding"))
-    table = doc.Table(heads, tuple(map(_row, known.parts)), level=doc.Level.BEHIND)
-    return (doc.Text(in_brief(known), level=doc.Level.SCREEN), table)
+        return (doc.Bars((), none=f"Where the time goes: {UNKNOWN}."),)
+    bars = (doc.Bar("step" if has_marks else "recorded", _segments(known)),)
+    heads = (doc.Head(f"part of the {'step' if has_marks else 'recording'}"), *_NUMBERS, doc.Head("finding"))
+    return (
+        doc.Bars(bars, level=doc.Level.SCREEN),
+        doc.Text(_in_brief(known)),
+        doc.Bars(bars, legend=False, level=doc.Level.BEHIND),
+        doc.Table(heads, tuple(map(_row, known.parts)), level=doc.Level.BEHIND),
+    )
 
 
-def in_brief(known: Accounting) -> str:
-    """`Useful 34 %, lost 66 %: communication 62 % (unexplained), copies 2.9 %`: the largest losses."""
+def _segments(known: Accounting) -> tuple[doc.Segment, ...]:
+    starts = accumulate((part.share for part in known.parts), initial=0.0)
+    return tuple(
+        doc.Segment(part.part, start, part.share, part.ms, _label(part), percent(part.share), time=ms(part.ms))
+        for part, start in zip(known.parts, starts, strict=False)
+    )
+
+
+def _label(part: Part) -> str:
+    is_open = not (part.is_useful or part.is_explained) and part.share >= 1 - HEALTHY_SHARE
+    return f"{part_short(part.part)}{' (unexplained)' if is_open else ''}"
+
+
+def _in_brief(known: Accounting) -> str:
+    """`Useful 34 %, lost 66 %`: the parts themselves stand beside the bar."""
     work = sum(part.share for part in known.parts if part.is_useful)
-    largest = [part for part in known.losses if part.share >= _WORTH_A_WORD][:_FEW]
-    losses = f", lost {percent(1 - work)}: {', '.join(map(_loss, largest))}" if largest else ""
-    return f"Useful {percent(work)}{losses}."
-
-
-def _loss(part: Part) -> str:
-    short = PARTS[part.part].short if part.part in PARTS else part.part
-    is_open = not part.is_explained and part.share >= 1 - HEALTHY_SHARE
-    return f"{short} {percent(part.share)}{' (unexplained)' if is_open else ''}"
+    return f"Useful {percent(work)}, lost {percent(1 - work)}." if work < 1 else f"Useful {percent(work)}."
 
 
 def _row(part: Part) -> doc.Row:
-    what = doc.Cell(part_words(part.part))
-    return doc.Row((what, doc.Cell(percent(part.share)), doc.Cell(ms(part.ms)), doc.Cell(_explained(part))))
+    what = doc.Cell(part_short(part.part), beside=part_words(part.part))
+    cells = (what, doc.Cell(percent(part.share)), doc.Cell(ms(part.ms)), doc.Cell(_explained(part)))
+    return doc.Row(cells, part=part.part)
 
 
 def _explained(part: Part) -> str:

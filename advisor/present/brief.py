@@ -227,10 +227,8 @@ def _change(comparison: Comparison, room: Room) -> model.Change:
         base_steps=comparison.base.steps,
         head_steps=comparison.head.steps,
         step=model.Step(ratio=_digits(step.ratio), low=_digits(step.low), high=_digits(step.high)) if step else None,
-        cause=room.short(comparison.cause.category) if comparison.cause else None,
-        parts=tuple(
-            model.Shift(part=room.short(shift.category), change_ms=_digits(shift.change_ms)) for shift in parts
-        ),
+        cause=room.short(comparison.cause.part) if comparison.cause else None,
+        parts=tuple(model.Shift(part=room.short(shift.part), change_ms=_digits(shift.change_ms)) for shift in parts),
         findings=tuple(_turn(change, room) for change in turns[: room.findings]),
         more_findings=_rest(turns, room.findings),
         work=tuple(_work(change, room) for change in comparison.work[: room.findings]),

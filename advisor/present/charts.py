@@ -10,7 +10,7 @@ from advisor.model.report import Run, Value
 from advisor.present.ranks import number, slowest_link
 from advisor.present.source import host_names, owner, whose
 from advisor.text import bytes_, count, ms, one_line
-from advisor.vocabulary import CATEGORIES
+from advisor.vocabulary import PARTS, part_short
 
 Row: TypeAlias = Mapping[str, Value]
 
@@ -50,26 +50,37 @@ def _known(row: Row, column: str) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _shares(row: Row, whole_ms: float) -> Iterable[dict[str, Any]]:
-    """Position, category and milliseconds of each category that takes any time."""
-    for position, category in enumerate(CATEGORIES):
-        if share := number(row, f"{category}_share"):
-            yield {"category": category, "ms": share * whole_ms, "order": position}
+def _parts(rows: Iterable[Row], whole_ms: float) -> Iterable[dict[str, Any]]:
+    """Position, name and milliseconds of each part of the accounting that takes any time."""
+    order = list(PARTS)
+    for row in rows:
+        code = str(row["part"])
+        position = order.index(code) if code in PARTS else len(order)
+        yield {"part": part_short(code), "ms": number(row, "share") * whole_ms, "order": position}
+
+
+def _grouped(rows: Iterable[Row], *columns: str) -> defaultdict[tuple[Value, ...], list[Row]]:
+    """The rows by their values in these columns; none for any others."""
+    groups: defaultdict[tuple[Value, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[tuple(row.get(column) for column in columns)].append(row)
+    return groups
 
 
 def _steps(run: Run) -> Chart | None:
     rows = run.metrics.get("recorded_step", ())
     if len(rows) + len(run.source.steps.left_out) <= 1 or not run.source.steps.marked or not rows:
         return None
+    parts = _grouped(run.metrics.get("step_part", ()), "step")
     bars = [
         {"step": row["step"], **part, "used": not row.get("left_out")}
         for row in rows
-        for part in _shares(row, number(row, "step_ms"))
+        for part in _parts(parts[row["step"],], number(row, "step_ms"))
     ]
     crosses = _left_out(run, rows)
     out = f"; {_CROSS} marks {count(len(crosses), 'step')} left out" if crosses else ""
     of = f" of {owner(run, rows[0])}" if len(run.source.workers) > 1 else ""
-    says = f"Time of each step{of} by category, colours as above{out}."
+    says = f"Time of each step{of} by part, colours as above{out}."
     return Chart("steps", "Step by step", says, {"bars": bars, "crosses": crosses})
 
 
@@ -92,10 +103,11 @@ def _ranks(run: Run) -> Chart | None:
     rows = run.metrics.get("device", ())
     if len(rows) <= 1:
         return None
+    parts = _grouped(run.metrics.get("accounting", ()), "worker", "device")
     bars = [
         {"rank": one_line(owner(run, row), _LONGEST), "place": place, **part}
         for place, row in enumerate(rows)
-        for part in _shares(row, number(row, "step_mean_ms"))
+        for part in _parts(parts[row.get("worker"), row.get("device")], number(row, "step_mean_ms"))
     ]
     if not bars:
         return None

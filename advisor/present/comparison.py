@@ -21,6 +21,7 @@ from advisor.present import document as doc
 from advisor.present.shifts import breakdown, signed_ms, signed_share
 from advisor.symbols import kernel_name
 from advisor.text import count, interval, listing, ms, number, us, without_shared_unit
+from advisor.vocabulary import part_short
 
 _TITLES: Final[dict[Verdict, str]] = {
     "faster": "Faster",
@@ -118,7 +119,7 @@ def _cause(comparison: Comparison) -> str:
         return ""
     change = abs((comparison.head.median_ms or 0.0) - (comparison.base.median_ms or 0.0))
     is_part = change / 2 <= abs(cause.change_ms) <= change
-    return f"{'mostly' if is_part else 'largest change:'} {cause.category} ({signed_ms(cause.change_ms)})"
+    return f"{'mostly' if is_part else 'largest change:'} {part_short(cause.part)} ({signed_ms(cause.change_ms)})"
 
 
 def certainty(comparison: Comparison) -> str:

@@ -100,18 +100,17 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of a bar: its category's code, where it begins and how long it is (of 1), and what is written of it.
+    """A part of a bar: the code of what it is, where it begins and how long it is (of 1), and what is written of it.
 
     `ms` is its length in milliseconds, None where the whole has none; `time` is the same in words.
     """
 
-    category: str
+    part: str
     start: float
     share: float
     ms: float | None
     label: str
     value: str
-    meaning: str = ""
     time: str = ""
 
 
@@ -182,10 +181,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Cells; the category whose colour they have, the group that they are of, and a bar's dark and whole length."""
+    """Cells; the part of the step whose colour they have, the group that they are of, a bar's dark and whole length."""
 
     cells: tuple[Cell, ...]
-    category: str | None = None
+    part: str | None = None
     group: str | None = None
     extent: tuple[float, float] | None = None
     tone: Tone = "plain"

@@ -10,7 +10,7 @@ from advisor.model.report import SEVERITIES, NotEvaluable, Report, Run, Source, 
 from advisor.model.timeline import Track
 from advisor.present import document as doc
 from advisor.present.accounting import accounting
-from advisor.present.breakdown import OF_XLA, bars, figures, run_row
+from advisor.present.breakdown import OF_XLA, figures, run_row
 from advisor.present.charts import chart_names, chart_words
 from advisor.present.findings import findings, order
 from advisor.present.phases import phases
@@ -120,7 +120,6 @@ def _breakdown(run: Run) -> doc.Section:
     is_first = run.source.framework in OF_XLA or isinstance(run_row(run).get("flops_of_peak_share"), float)
     level = doc.Level.BOTH if is_first else _BEHIND
     blocks = (
-        bars(run),
         *accounting(run),
         *((doc.Figures(numbers, level=level),) if numbers else ()),
         *_widgets(run, ("steps",)),

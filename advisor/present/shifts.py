@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from advisor.model.comparison import Comparison, Shift, Side
 from advisor.present import document as doc
 from advisor.text import UNKNOWN, listing, ms, number, percent, runs_of
-from advisor.vocabulary import CATEGORIES
+from advisor.vocabulary import part_short, part_words
 
 _MINUS: Final = "\N{MINUS SIGN}"
 _NANOSECOND: Final = 1e-6  # in ms
@@ -19,7 +19,7 @@ Kind: TypeAlias = Literal["part", "sum", "rest", "share"]
 
 
 class Row(NamedTuple):
-    """A line of the breakdown's table; `kind` separates parts from what they add up to.
+    """A line of the breakdown's table; `kind` separates parts from what they add up to, `part` is the part's code.
 
     Parts and sums are in ms per step; a share's `base_ms` and `head_ms` are parts of 1.
     """
@@ -29,6 +29,7 @@ class Row(NamedTuple):
     meaning: str
     base_ms: float
     head_ms: float
+    part: str | None = None
 
     @property
     def change_ms(self) -> float:
@@ -82,8 +83,8 @@ def bars(comparison: Comparison) -> doc.Bars:
     longest, base, head = _wholes(comparison)
     wholes = (longest, longest) if comparison.per_step else (base, head)
     sides = (
-        ("base", [(shift.category, shift.base_ms) for shift in comparison.breakdown], wholes[0]),
-        ("head", [(shift.category, shift.head_ms) for shift in comparison.breakdown], wholes[1]),
+        ("base", [(shift.part, shift.base_ms) for shift in comparison.breakdown], wholes[0]),
+        ("head", [(shift.part, shift.head_ms) for shift in comparison.breakdown], wholes[1]),
     )
     pair = tuple(_bar(name, parts, total, has_time=comparison.per_step) for name, parts, total in sides)
     return doc.Bars(pair, legend=False)
@@ -99,11 +100,11 @@ def _wholes(comparison: Comparison) -> tuple[float, float, float]:
 
 def _bar(name: str, parts: Sequence[tuple[str, float]], longest: float, *, has_time: bool) -> doc.Bar:
     segments, start = [], 0.0
-    for category, time in parts:
+    for part, time in parts:
         if time > 0 and longest:
             share = time / longest
             value = ms(time) if has_time else percent(share)
-            segments.append(doc.Segment(category, start, share, time if has_time else None, category, value))
+            segments.append(doc.Segment(part, start, share, time if has_time else None, part_short(part), value))
             start += share
     return doc.Bar(name, tuple(segments), ms(sum(time for _, time in parts)) if has_time else "")
 
@@ -137,26 +138,21 @@ def rows(comparison: Comparison) -> list[Row]:
 
 
 def _parts(comparison: Comparison) -> list[Row]:
-    """The categories that are long enough to be seen, and the sum of the others."""
+    """The parts that are long enough to be seen, and the sum of the others."""
     visible = shifts(comparison)
-    parts = [Row("part", s.category, _meaning(s.category), s.base_ms, s.head_ms) for s in visible]
+    parts = [Row("part", part_short(s.part), part_words(s.part), s.base_ms, s.head_ms, s.part) for s in visible]
     hidden = [s for s in comparison.breakdown if s not in visible]
     if any(s.base_ms or s.head_ms for s in hidden):
-        names = listing([s.category for s in hidden])
+        names = listing([part_short(s.part) for s in hidden if s.base_ms or s.head_ms])
         parts.append(Row("part", "the rest", names, sum(s.base_ms for s in hidden), sum(s.head_ms for s in hidden)))
     return parts
 
 
 def shifts(comparison: Comparison) -> list[Shift]:
-    """The categories that take any time worth seeing on either side."""
+    """The parts that take any time worth seeing on either side."""
     longest, *each = _wholes(comparison)
     base, head = (longest, longest) if comparison.per_step else each
     return [s for s in comparison.breakdown if s.base_ms > _VISIBLE * base or s.head_ms > _VISIBLE * head]
-
-
-def _meaning(category: str) -> str:
-    known = CATEGORIES.get(category)
-    return known.meaning if known else ""
 
 
 def _rank(comparison: Comparison) -> str:
@@ -182,8 +178,7 @@ def _line(row: Row, lines: Sequence[Row], level: doc.Level) -> doc.Row:
     tone: doc.Tone = "strong" if row.kind == "sum" else "plain"
     part = doc.Cell(row.name, beside=beside)
     changed = doc.Cell(change, tone="strong" if is_large(row, lines) else "plain")
-    category = row.name if row.kind in {"part", "share"} and row.name != "the rest" else None
-    return doc.Row((part, doc.Cell(base), doc.Cell(head), changed), category=category, tone=tone)
+    return doc.Row((part, doc.Cell(base), doc.Cell(head), changed), part=row.part, tone=tone)
 
 
 def cells(row: Row) -> tuple[str, str, str]:

@@ -15,8 +15,8 @@ _TABLES: Final = {"kernels": "kernel_group", "operators": "op"}
 _OWNERS: Final = {"others": "all others", "earlier": "allocated before the recording began, such as weights"}
 _DEEPEST: Final = 40
 _COLOUR: Final = "The stronger the colour, the more of the time a frame takes by itself."
-# how much of the kernel time uses Tensor Cores, and the category whose colour stands for it
-_CORES: Final = {"used": "compute", "eligible": "memcpy", "unknown": "launch", "rest": "other"}
+# how much of the kernel time uses Tensor Cores, and the part of the step whose colour stands for it
+_CORES: Final = {"used": "compute", "eligible": "memcpy", "unknown": "launch_gap", "rest": "unknown"}
 
 
 def kernels_and_operators(run: Run) -> doc.Section | None:
@@ -46,9 +46,9 @@ def tensor_cores(run: Run) -> doc.Bars | None:
         "no gain from them": (max(0.0, 1 - eligible - unknown), _CORES["rest"]),
     }
     segments, start = [], 0.0
-    for what, (share, category) in parts.items():
+    for what, (share, part) in parts.items():
         if share > 0:
-            segments.append(doc.Segment(category, start, share, None, what, percent(share)))
+            segments.append(doc.Segment(part, start, share, None, what, percent(share)))
             start += share
     bar = doc.Bar("Tensor Cores, by time of compute kernels", tuple(segments))
     return doc.Bars((bar,), level=doc.Level.BEHIND)

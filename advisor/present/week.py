@@ -12,7 +12,7 @@ from advisor.present.hours import amount, gpu_hours, join, label, money, paid_wo
 from advisor.present.week_changes import actions, shifts
 from advisor.present.week_tables import sections
 from advisor.text import UNKNOWN, count, interval, listing, percent
-from advisor.vocabulary import CATEGORIES
+from advisor.vocabulary import part_short
 
 
 def document(week: Week) -> doc.Document:
@@ -162,15 +162,10 @@ def _bar(trend: Trend) -> doc.Bar:
     parts = trend_parts(trend)
     starts = accumulate((share for _, share in parts), initial=0.0)
     segments = tuple(
-        doc.Segment(category, start, part, None, category, percent(part), _meaning(category))
-        for (category, part), start in zip(parts, starts, strict=False)
+        doc.Segment(part, start, of_all, None, part_short(part), percent(of_all))
+        for (part, of_all), start in zip(parts, starts, strict=False)
     )
     return doc.Bar(trend.week, segments, f"{share(trend.busy, trend.paid)} busy", gpu_hours(trend.paid))
-
-
-def _meaning(category: str) -> str:
-    known = CATEGORIES.get(category)
-    return known.meaning if known else ""
 
 
 def trend_parts(trend: Trend) -> list[tuple[str, float]]:
@@ -178,7 +173,7 @@ def trend_parts(trend: Trend) -> list[tuple[str, float]]:
     if not trend.paid:
         return []
     parts = (*trend.shares.items(), (UNKNOWN, trend.unknown / trend.paid))
-    return [(category, part) for category, part in parts if part]
+    return [(part, of_all) for part, of_all in parts if of_all]
 
 
 # -------------------------------------------------------------------------------------------------------------- basis

@@ -17,7 +17,7 @@ from advisor.present import document as doc
 from advisor.render.markdown import code_spans
 from advisor.render.payload import Payload, embedded
 from advisor.resources import reports_folder
-from advisor.vocabulary import CATEGORIES
+from advisor.vocabulary import look
 
 _STYLES: Final[dict[doc.Kind, tuple[str, ...]]] = {
     "report": ("report.css",),
@@ -92,16 +92,27 @@ def _environment() -> Environment:
         "link": _link,
         "points": _points,
         "prose": _prose,
+        "paint": _paint,
         "percent": text.percent,
         "ms": text.ms,
     }
     return environment
 
 
-def colour(category: str) -> str:
-    """The class of a category's colour."""
-    known = CATEGORIES.get(category)
-    return f"c-{known.colour}" if known else "c-unlisted"
+def colour(part: str) -> str:
+    """The class of the colour of a part of the step."""
+    return f"c-{look(part).colour}"
+
+
+@cache
+def _paints() -> dict[str, str]:
+    """The page's colours for light surroundings, as its style gives them."""
+    return dict(re.findall(r"--c-([\w-]+): light-dark\((#[0-9a-f]{6}),", asset("report.css")))
+
+
+def _paint(part: str) -> str:
+    """The colour of a part of the step, for a notebook's cell, which has no style of its own."""
+    return _paints()[look(part).colour]
 
 
 @cache

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypedDict
 
+from advisor import vocabulary
 from advisor.present import document as doc
 from advisor.render.page import Page, Part
-from advisor.vocabulary import CATEGORIES
 
 _NARROW, _WIDE = 60, 110  # text wider than this is hard to read, narrower leaves no room beside the labels
 _MARGIN: Final = 3
@@ -170,21 +170,21 @@ def _bar(bar: doc.Bar, width: int) -> Iterator[Part]:
     start = 0
     for segment in bar.segments:
         end = round(width * min(segment.start + segment.share, 1.0))
-        glyph, style = look(segment.category)
+        glyph, style = look(segment.part)
         yield (glyph * (end - start), style)
         start = max(start, end)
 
 
-def look(category: str) -> tuple[str, str]:
-    """The glyph and the style of a category; of one that is none of ours, those of what is unknown."""
-    known = CATEGORIES.get(category) or CATEGORIES["other"]
-    return known.glyph, known.style
+def look(part: str) -> tuple[str, str]:
+    """The glyph and the style of a part of the step."""
+    form = vocabulary.look(part)
+    return form.glyph, form.style
 
 
 def _legend(page: Page, segments: Sequence[doc.Segment]) -> None:
     entries = [f"{segment.label} {segment.value}" for segment in segments]
     for row in _rows(entries, page.width):
-        parts = [((glyph, style), f" {entries[n]}   ") for n in row for glyph, style in [look(segments[n].category)]]
+        parts = [((glyph, style), f" {entries[n]}   ") for n in row for glyph, style in [look(segments[n].part)]]
         page.add(*(part for pair in parts for part in pair))
 
 
@@ -218,7 +218,7 @@ def _table(page: Page, block: doc.Table, verbose: bool, margin: int) -> None:  #
     elif chosen := _columns(block.heads, widths, room):
         page.table(
             [(block.heads[at].text, block.heads[at].is_number) for at in chosen],
-            ([_grid_cell(row, row.cells[at]) for at in chosen] for row in rows),
+            ([[*_sign(row, at), *_grid_cell(row, row.cells[at])] for at in chosen] for row in rows),
             margin=margin + _MARGIN,
         )
     else:
@@ -239,12 +239,17 @@ def _columns(heads: Sequence[doc.Head], widths: Sequence[int], room: int) -> lis
     return chosen
 
 
+def _sign(row: doc.Row, column: int = 0) -> list[Part]:
+    """The glyph of a row in front of its first column."""
+    return [look(row.part), " "] if row.part and not column else []
+
+
 def _grid_cell(row: doc.Row, cell: doc.Cell) -> list[Part]:
     return [(cell.text, _TONES[row.tone]), (f"  {cell.beside}" if cell.beside else "", "dim")]
 
 
 def _wide_rows(page: Page, block: doc.Table, rows: Sequence[doc.Row], widths: Sequence[int], margin: int) -> None:
-    glyph = "  " if any(row.category for row in rows) else ""
+    glyph = "  " if any(row.part for row in rows) else ""
     heads = _aligned(block.heads, [head.text for head in block.heads], widths)
     page.add((f"{glyph}{heads}", "dim"), margin=margin)
     for row in rows:
@@ -252,8 +257,8 @@ def _wide_rows(page: Page, block: doc.Table, rows: Sequence[doc.Row], widths: Se
 
 
 def _row(page: Page, block: doc.Table, row: doc.Row, widths: Sequence[int], margin: int) -> None:
-    glyph: list[Part] = [look(row.category), " "] if row.category else []
-    if not glyph and any(other.category for other in block.rows):
+    glyph = _sign(row)
+    if not glyph and any(other.part for other in block.rows):
         glyph = ["  "]
     text = _aligned(block.heads, [cell.text for cell in row.cells], widths)
     page.add(*glyph, (text, _TONES[row.tone]), (_beside(row), "dim"), margin=margin, hang=_MARGIN)
@@ -267,9 +272,10 @@ def _aligned(heads: Sequence[doc.Head], texts: Sequence[str], widths: Sequence[i
 
 def _narrow_row(page: Page, block: doc.Table, row: doc.Row, margin: int) -> None:
     """The first cell, and the others with their heads in a line below it."""
-    glyph: list[Part] = [look(row.category), " "] if row.category else []
     first, *others = zip(block.heads, row.cells, strict=True)
-    page.add(*glyph, (first[1].text, _TONES[row.tone] or "cyan"), (_beside(row), "dim"), margin=margin, hang=_MARGIN)
+    page.add(
+        *_sign(row), (first[1].text, _TONES[row.tone] or "cyan"), (_beside(row), "dim"), margin=margin, hang=_MARGIN
+    )
     texts = (f"{head.text.lower()} {cell.text}".strip() for head, cell in others if cell.text not in _SAYS_NOTHING)
     page.add(", ".join(texts), margin=margin + _MARGIN, hang=_MARGIN)
 

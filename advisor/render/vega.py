@@ -20,7 +20,7 @@ from advisor.present.charts import Chart
 from advisor.present.document import Article, Bars, Segment
 from advisor.resources import reports_folder
 from advisor.text import one_line
-from advisor.vocabulary import CATEGORIES
+from advisor.vocabulary import PARTS, look, part_short
 
 _SANS: Final = "system-ui, -apple-system, Segoe UI, Roboto, Helvetica Neue, Liberation Sans, sans-serif"
 _MANY_STEPS: Final = 120
@@ -55,10 +55,9 @@ def picture(article: Article, kind: str) -> bytes:
     return svg.encode()
 
 
-def color(category: str) -> str:
-    """The page's variable for the colour of a category."""
-    known = CATEGORIES.get(category)
-    return f"--c-{known.colour}" if known else "--unlisted"
+def color(part: str) -> str:
+    """The page's variable for the colour of a part of the step."""
+    return f"--c-{look(part).colour}"
 
 
 @cache
@@ -113,23 +112,23 @@ def _data(rows: Iterable[Mapping[str, object]]) -> alt.InlineData:
     return alt.InlineData(values=list(rows))
 
 
-def _colors(categories: Iterable[str]) -> list[str]:
-    return [_var(color(category)) for category in categories]
+def _colors(parts: Iterable[str]) -> list[str]:
+    return [_var(color(part)) for part in parts]
 
 
-_SCALE: Final = alt.Scale(domain=list(CATEGORIES), range=_colors(CATEGORIES))
+_SCALE: Final = alt.Scale(domain=list(map(part_short, PARTS)), range=_colors(PARTS))
 
 
 def _steps(data: Mapping[str, Any]) -> dict[str, Any]:
     x = alt.X("step:O", title="step", axis=alt.Axis(labelAngle=0, labelOverlap=True, grid=False))
-    tip = [alt.Tooltip("step:O"), alt.Tooltip("category:N"), alt.Tooltip("ms:Q", format=",.3~f", title="ms")]
+    tip = [alt.Tooltip("step:O"), alt.Tooltip("part:N"), alt.Tooltip("ms:Q", format=",.3~f", title="ms")]
     bars = (
         alt.Chart(_data(data["bars"]))
         .mark_bar()
         .encode(
             x=x,
             y=alt.Y("ms:Q", title="ms", stack="zero", axis=alt.Axis(tickCount=4)),
-            color=alt.Color("category:N", scale=_SCALE, legend=None),
+            color=alt.Color("part:N", scale=_SCALE, legend=None),
             order=alt.Order("order:Q"),
             opacity=alt.Opacity("used:O", scale=alt.Scale(domain=[True, False], range=[1, 0.35]), legend=None),
             tooltip=tip,
@@ -151,9 +150,9 @@ def _ranks(data: Mapping[str, Any]) -> dict[str, Any]:
         .encode(
             x=alt.X("ms:Q", title=data["unit"], stack="zero", axis=alt.Axis(tickCount=5)),
             y=_by_rank("rank"),
-            color=alt.Color("category:N", scale=_SCALE, legend=None),
+            color=alt.Color("part:N", scale=_SCALE, legend=None),
             order=alt.Order("order:Q"),
-            tooltip=["rank:N", "category:N", alt.Tooltip("ms:Q", format=",.3~f", title=data["unit"])],
+            tooltip=["rank:N", "part:N", alt.Tooltip("ms:Q", format=",.3~f", title=data["unit"])],
         )
         .properties(width="container", height=data["ranks"] * _row_px(data["ranks"]))
     )
@@ -304,7 +303,7 @@ def _memory(data: Mapping[str, Any]) -> dict[str, Any]:
 def _alone(article: Article) -> dict[str, Any]:
     """The breakdown as one bar with a legend beside it, on white."""
     where, segments = _first_bar(article)
-    names = [f"{s.category}  {', '.join(filter(None, (s.value, s.time)))}" for s in segments]
+    names = [f"{s.label}  {', '.join(filter(None, (s.value, s.time)))}" for s in segments]
     rows = [{"part": n, "share": s.share, "order": i} for i, (n, s) in enumerate(zip(names, segments, strict=True))]
     chart = (
         alt.Chart(_data(rows))
@@ -313,7 +312,7 @@ def _alone(article: Article) -> dict[str, Any]:
             x=alt.X("share:Q", stack="zero", axis=None, scale=alt.Scale(domain=[0, 1])),
             color=alt.Color(
                 "part:N",
-                scale=alt.Scale(domain=names, range=_colors(segment.category for segment in segments)),
+                scale=alt.Scale(domain=names, range=_colors(segment.part for segment in segments)),
                 legend=alt.Legend(orient="bottom", title=None, columns=4, labelLimit=260, symbolType="square"),
             ),
             order=alt.Order("order:Q"),

@@ -38,7 +38,7 @@ def test_more_loader_workers_make_the_job_faster_because_of_its_input():
     assert found.change is not None
     assert found.change.p == pytest.approx(0.041, abs=0.0005)
     assert found.cause is not None
-    assert found.cause.category == "input"
+    assert found.cause.part == "input"
     assert statuses(found)["input-bound"] == statuses(found)["single-process-data-loader"] == "gone"
     assert found.exit_code(strict=True) == 0
     assert any(w.name == "aten::div" and w.status == "vanished" for w in found.work)

@@ -94,7 +94,7 @@ def test_a_picture_of_the_breakdown_is_written_by_suffix(advisor, tmp_path):
     assert advisor("check", FIXTURE, "-o", "b.svg", "-o", "b.png").returncode == 0
     drawn = (tmp_path / "b.svg").read_text()
     assert drawn.startswith("<svg")
-    assert "compute" in drawn
+    assert "kernels" in drawn
     assert "var(" not in drawn
     assert (tmp_path / "b.png").read_bytes().startswith(b"\x89PNG")
 

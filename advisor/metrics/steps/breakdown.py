@@ -6,6 +6,7 @@ The accounting gives each nanosecond to useful work or to a loss with its cause;
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import reduce
 from typing import Final, NamedTuple
 
@@ -78,7 +79,6 @@ LEAST_RECORDED: Final = 0.05
 _DEVICE_PARTS: Final = {"compute": "kernel", "memcpy": "memcpy", "memset": "memset", "collective": "collective"}
 _WAITS: Final = ("input", "collective", "compile")
 _PARTS_SCHEMA: Final = {"part": pl.String, "time_ns": pl.Int64, "share": pl.Float64}
-_LATE: Final = pl.col("host_bound_ns")
 _SOURCE: Final = (
     "the sweep of torch-tb-profiler's overview, with every collective kernel counted as communication; of TensorFlow "
     "and JAX that of TensorFlow 2.12's step-time breakdown, with copies to the device apart from input"
@@ -98,13 +98,13 @@ def _shares() -> dict[str, Metric]:
         name: Metric(
             f"{name}_share",
             "share",
-            f"Part of the step in which {category.meaning}.",
+            f"Part of the step in which {meaning}.",
             f"time of {name} outside {_before(name)} / step time; of TensorFlow and JAX {_of_tensorflow(name)}",
             _SOURCE,
             () if name in _ON_DEVICE else ("device_ops.start_ns",),
             where=_longest_waits if name == "input" else None,
         )
-        for name, category in CATEGORIES.items()
+        for name, meaning in CATEGORIES.items()
     }
 
 
@@ -144,21 +144,32 @@ def step_table(view: DeviceView) -> pl.DataFrame:
 
     The bottleneck is the category with the largest share, as in XProf's pod viewer.
     """
-    return _divided(view, view.steps)
+    length = np.maximum(view.steps["dur_ns"].to_numpy(), 1)
+    shares = [pl.Series(f"{category}_share", time / length) for category, time in _sweep(view, view.steps)]
+    largest = np.argmax([share.to_numpy() for share in shares], axis=0)
+    return view.steps.select("step", "name", "start_ns", step_ms=pl.col("dur_ns") / 1e6).with_columns(
+        *shares, bottleneck=pl.Series([_CODES[i] for i in largest], dtype=pl.String)
+    )
 
 
 @tabulates("recorded_step")
 def recorded_steps(view: DeviceView) -> pl.DataFrame:
-    """The same for every step that was recorded whole, with `left_out`: why it is not used, null where it is."""
-    return _divided(view, view.complete).with_columns(view.complete["left_out"])
+    """One row per step that was recorded whole: step, name, start_ns, step_ms, left_out.
+
+    The last one is why it is not used, null where it is.
+    """
+    return view.complete.select("step", "name", "start_ns", "left_out", step_ms=pl.col("dur_ns") / 1e6)
 
 
-def _divided(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
-    length = np.maximum(steps["dur_ns"].to_numpy(), 1)
-    shares = [pl.Series(f"{category}_share", time / length) for category, time in _sweep(view, steps)]
-    largest = np.argmax([share.to_numpy() for share in shares], axis=0)
-    return steps.select("step", "name", "start_ns", step_ms=pl.col("dur_ns") / 1e6).with_columns(
-        *shares, bottleneck=pl.Series([_CODES[i] for i in largest], dtype=pl.String)
+@tabulates("step_part")
+def step_parts(view: DeviceView) -> pl.DataFrame:
+    """The accounting of each of those steps, one row per part that takes time in it: step, part, share."""
+    alike = view.outliers.is_empty()
+    every = view if alike else replace(view, steps=view.complete, _computed={})
+    length = np.maximum(every.steps["dur_ns"].to_numpy(), 1)
+    return pl.concat(
+        every.steps.select("step", part=pl.lit(part), share=pl.Series(time / length)).filter(pl.col("share") > 0)
+        for part, time in {**dict.fromkeys(PARTS, np.zeros(len(length))), **every.once(_parts)}.items()
     )
 
 
@@ -224,45 +235,62 @@ def accounting(view: DeviceView) -> pl.DataFrame:
 
     The times add up to the used steps to the nanosecond.
     """
-    parts = _on_cpu(view) if view.device is None else {**dict(_busy(view)), **_idle(view)}
-    rows = [(code, parts[code], parts[code] / view.total_ns) for code in PARTS if parts.get(code)]
+    times = {part: int(time.sum()) for part, time in view.once(_parts).items()}
+    rows = [(code, times[code], times[code] / view.total_ns) for code in PARTS if times.get(code)]
     return pl.DataFrame(rows, schema=_PARTS_SCHEMA, orient="row")
 
 
-def _busy(view: DeviceView) -> Iterator[tuple[str, int]]:
+def _parts(view: DeviceView) -> dict[str, Ints]:
+    """The time of each part in each used step; in every step the parts add up to its length."""
+    return _on_cpu(view) if view.device is None else {**dict(_busy(view)), **_idle(view)}
+
+
+def _busy(view: DeviceView) -> Iterator[tuple[str, Ints]]:
     """What runs on the device; of what overlaps the first counts."""
-    covered, so_far = EMPTY, 0
+    covered, so_far = EMPTY, np.zeros(view.steps.height, np.int64)
     for part, kind in _DEVICE_PARTS.items():
         covered = covered | spans(view.ops.filter(pl.col("kind") == kind))
-        now = _within(view, covered)
+        now = covered.within(view.starts, view.ends)
         yield part, now - so_far
         so_far = now
 
 
-def _idle(view: DeviceView) -> dict[str, int]:
+def _idle(view: DeviceView) -> dict[str, Ints]:
     """What the device waits for; where too much of it is unknown, nothing of it is known but the host's ranges."""
     idle = view.once(gaps)
-    causes = {cause: int(idle[f"{cause}_ns"].sum()) for cause in CAUSES}
+    causes = {cause: _by_step(view, idle, idle[f"{cause}_ns"].to_numpy()) for cause in CAUSES}
     if view.total_ns and unknown_idle(view):
-        causes["unknown"] += sum(causes.pop(cause) for cause in DOUBTFUL)
-    startup_ns = min(causes["unknown"], round(view.once(start_up)[0] * view.total_ns))
-    causes |= {"start_up": startup_ns, "unknown": causes["unknown"] - startup_ns}
+        causes["unknown"] = np.sum([causes["unknown"], *(causes.pop(cause) for cause in DOUBTFUL)], axis=0)
+    startup = _first(causes["unknown"], round(view.once(start_up)[0] * view.total_ns))
+    causes |= {"start_up": startup, "unknown": causes["unknown"] - startup}
     if "host_bound" in causes:
-        short = int(idle.select(_LATE.filter(_LATE <= LAUNCH_GAP_NS).sum()).item())
+        late = idle["host_bound_ns"].to_numpy()
+        short = _by_step(view, idle, np.where(late <= LAUNCH_GAP_NS, late, 0))
         causes |= {"launch_gap": short, "host_busy": causes.pop("host_bound") - short}
     return causes
 
 
-def _on_cpu(view: DeviceView) -> dict[str, int]:
+def _by_step(view: DeviceView, idle: pl.DataFrame, time: Ints) -> Ints:
+    """The time of the gaps in each step."""
+    total = np.zeros(view.steps.height, np.int64)
+    np.add.at(total, idle["window"].to_numpy(), time)
+    return total
+
+
+def _first(time: Ints, most: int) -> Ints:
+    """So much of the time, from the first step on."""
+    before = np.cumsum(time) - time
+    first: Ints = np.clip(most - before, 0, time)
+    return first
+
+
+def _on_cpu(view: DeviceView) -> dict[str, Ints]:
     """Without a device: what is no wait is the framework's ops, Python that they call, or what lies between them."""
     owned = {part: when for part, when in owned_spans(view) if part in _WAITS}
     for part, when in (("callback", spans(view.once(callbacks))), ("operators", view.once(running))):
         owned[part] = reduce(minus, owned.values(), when)
-    times = {part: _within(view, when) for part, when in owned.items()}
-    if not view.has_marks and sum(times.values()) < LEAST_RECORDED * view.total_ns:
+    times = {part: when.within(view.starts, view.ends) for part, when in owned.items()}
+    known = np.sum([*times.values()], axis=0)
+    if not view.has_marks and known.sum() < LEAST_RECORDED * view.total_ns:
         return {}  # another thread or process may work all the while
-    return times | {"between": view.total_ns - sum(times.values())}
-
-
-def _within(view: DeviceView, when: Union) -> int:
-    return int(when.within(view.starts, view.ends).sum())
+    return times | {"between": view.ends - view.starts - known}

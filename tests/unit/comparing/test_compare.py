@@ -9,11 +9,13 @@ from advisor.errors import NoRuns, UsageError
 from advisor.model.comparison import Comparison, FailOn, fail_on
 from advisor.model.remarks import Remark, remark
 from advisor.model.report import (
+    Accounting,
     Device,
     Evidence,
     Finding,
     LeftOutStep,
     NotEvaluable,
+    Part,
     Reach,
     Reason,
     Report,
@@ -66,7 +68,8 @@ def run(times: Sequence[float] = STEADY, *, findings: Sequence[Finding] = (), **
         name=given.get("name", "job"),
         verdict="",
         source=source,
-        breakdown=given.get("breakdown", {"compute": 1.0}),
+        breakdown={},
+        accounting=accounting(given.get("parts", {"compute": 1.0})),
         findings=tuple(findings),
         not_evaluable=given.get("not_evaluable", ()),
         passed=given.get("passed", ()),
@@ -79,6 +82,13 @@ def run(times: Sequence[float] = STEADY, *, findings: Sequence[Finding] = (), **
             "run": (given.get("row", {"step_mean_ms": mean}),),
         },
     )
+
+
+def accounting(shares: Mapping[str, float]) -> Accounting | None:
+    parts = tuple(
+        Part(part=code, is_useful=code == "compute", ms=100 * share, share=share) for code, share in shares.items()
+    )
+    return Accounting(step_ms=100.0, useful_share=shares.get("compute", 0.0), parts=parts) if parts else None
 
 
 def says(note: Remark) -> str:
@@ -170,7 +180,7 @@ def test_the_same_runs_in_another_order_are_the_same():
     ],
 )
 def test_what_cannot_be_compared(changed, obstacle):
-    found = held(run(breakdown={"compute": 1.0}), run(changed.pop("times", times(2.0)), **changed))
+    found = held(run(), run(changed.pop("times", times(2.0)), **changed))
     assert (found.verdict, found.obstacle) == ("inconclusive", obstacle)
     assert found.cause is None
 
@@ -208,16 +218,18 @@ def test_a_step_is_as_long_as_its_slowest_rank_of_those_recorded_on_both_sides()
 
 def test_the_breakdown_is_of_a_rank_whose_steps_count():
     """Worker 2 sets the base's pace, but the head lacks it: the slower of the other two stands for the base."""
-    rows = tuple(
-        {"worker": w, "device": 0, "step_mean_ms": t, "compute_share": c, "input_share": 1 - c}
-        for w, t, c in ((0, 10.0, 1.0), (1, 12.0, 0.75), (2, 50.0, 0.1))
+    rows = tuple({"worker": w, "device": 0, "step_mean_ms": t} for w, t in ((0, 10.0), (1, 12.0), (2, 50.0)))
+    parts = tuple(
+        {"worker": w, "device": 0, "part": part, "share": share}
+        for w, of_input in ((0, 0.0), (1, 0.25), (2, 0.9))
+        for part, share in (("compute", 1 - of_input), ("input", of_input))
     )
-    base = run([50.0] * 3, world_size=8, workers=(0, 1, 2), breakdown={"compute": 0.1, "input": 0.9})
+    base = run([50.0] * 3, world_size=8, workers=(0, 1, 2), parts={"compute": 0.1, "input": 0.9})
     steps = base.source.steps.model_copy(update={"worker": 2})
     source = base.source.model_copy(update={"steps": steps})
-    base = base.model_copy(update={"source": source, "metrics": {**base.metrics, "device": rows}})
+    base = base.model_copy(update={"source": source, "metrics": {**base.metrics, "device": rows, "accounting": parts}})
     found = held(base, run([12.0] * 3, world_size=8, workers=(0, 1)))
-    assert {shift.category: shift.base_ms for shift in found.breakdown} == {"compute": 9.0, "input": 3.0}
+    assert {shift.part: shift.base_ms for shift in found.breakdown} == {"compute": 9.0, "input": 3.0}
 
 
 def test_what_recording_costs_may_be_the_whole_change():
@@ -329,12 +341,10 @@ def test_runs_of_one_side_on_different_hardware_are_no_sample():
 
 
 def test_the_category_that_moved_is_the_cause():
-    found = held(
-        run(breakdown={"compute": 0.9, "input": 0.1}), run(times(1.5), breakdown={"compute": 0.6, "input": 0.4})
-    )
+    found = held(run(parts={"compute": 0.9, "input": 0.1}), run(times(1.5), parts={"compute": 0.6, "input": 0.4}))
     assert found.verdict == "slower"
     assert found.cause is not None
-    assert found.cause.category == "input"
+    assert found.cause.part == "input"
     assert found.cause.change_ms == pytest.approx(150.0 * 0.4 - 100.0 * 0.1, rel=0.01)
 
 
@@ -513,7 +523,7 @@ def test_a_window_without_steps_does_not_tell_what_is_gone():
 
 @pytest.mark.parametrize("flipped", [False, True])
 def test_a_side_that_was_not_measured_is_no_zero(flipped):
-    broken = run((), breakdown={}, findings=[finding("few")])
+    broken = run((), parts={}, findings=[finding("few")])
     whole = run(launch=[kernel("k", 10, 100)], findings=[finding("slow")], passed=("few",))
     found = held(*((whole, broken) if flipped else (broken, whole)))
     side = "head" if flipped else "base"

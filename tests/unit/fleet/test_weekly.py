@@ -227,15 +227,17 @@ def test_the_trend_is_weighed_with_gpu_hours(store):
     stored(
         store,
         runs=[
-            run_row("a", busy_share=0.9, breakdown='{"compute": 0.9, "other": 0.1}', gpu_hours=300.0),
-            run_row("b", busy_share=0.1, breakdown='{"compute": 0.1, "other": 0.9}'),
+            run_row("a", busy_share=0.9, breakdown='{"compute": 0.9, "unknown": 0.1}', gpu_hours=300.0),
+            run_row("b", busy_share=0.1, breakdown='{"compute": 0.1, "unknown": 0.9}'),
             run_row("c", week=LAST),
         ],
     )
     last, now = weekly(store, Fleet()).trend
     assert (last.week, last.paid, last.busy) == (LAST, 100, 50)
     assert (now.runs, now.paid, now.busy) == (2, 400, pytest.approx(280))
-    assert {name: share for name, share in now.shares.items() if share} == pytest.approx({"compute": 0.7, "other": 0.3})
+    assert {name: share for name, share in now.shares.items() if share} == pytest.approx(
+        {"compute": 0.7, "unknown": 0.3}
+    )
 
 
 def test_what_moved_the_busy_share_adds_up_to_it(store):
@@ -324,7 +326,7 @@ def test_every_number_of_the_hours_has_the_same_whole(store):
         store,
         runs=[
             run_row("a", team="x", busy_share=0.6, breakdown='{"compute": 0.4, "collective": 0.2, "input": 0.3}'),
-            run_row("b", team="x", busy_share=None, gpu_hours=50.0, breakdown='{"host": 1.0}'),
+            run_row("b", team="x", busy_share=None, gpu_hours=50.0, breakdown='{"host_busy": 1.0}'),
             run_row("c", team="y", busy_share=0.2, gpu_hours=50.0, breakdown=None),
         ],
     )
@@ -335,7 +337,7 @@ def test_every_number_of_the_hours_has_the_same_whole(store):
     assert (now.busy, now.wasted, now.unknown) == (found.total.busy, found.total.wasted, found.total.unknown)
     told = dict(trend_parts(now))
     assert told == pytest.approx(
-        {"compute": 0.2, "collective": 0.1, "input": 0.15, "other": 0.3, "could not tell": 0.25}
+        {"compute": 0.2, "collective": 0.1, "input": 0.15, "unknown": 0.3, "could not tell": 0.25}
     )
     tiles = {figure.name: figure for figure in figures(found.total, found, all_teams=True)}
     assert (tiles["Busy"].value, tiles["Busy"].beside) == ("35 %", "70 GPU-h, 80 GPU-h idle, 50 GPU-h unknown")

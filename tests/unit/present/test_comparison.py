@@ -37,7 +37,7 @@ def test_the_headline_has_verdict_size_and_cause():
     ("cause_ms", "words"), [(24, "largest change:"), (26, "mostly"), (50, "mostly"), (51, "largest change:")]
 )
 def test_a_cause_is_most_of_the_change_from_half_of_it_to_all_of_it(cause_ms: float, words: str):
-    cause = Shift(category="input", base_ms=0, head_ms=cause_ms)
+    cause = Shift(part="input", base_ms=0, head_ms=cause_ms)
     assert f", {words} input (+{cause_ms} ms)" in headline(slower().model_copy(update={"cause": cause}))
 
 
@@ -162,8 +162,8 @@ def unlike() -> Comparison:
     """A step of 100 ms against 10 s of recording."""
     head = slower().head.model_copy(update={"per": "recording"})
     parts = (
-        Shift(category="compute", base_ms=75.0, head_ms=5000.0),
-        Shift(category="input", base_ms=25.0, head_ms=5000.0),
+        Shift(part="compute", base_ms=75.0, head_ms=5000.0),
+        Shift(part="input", base_ms=25.0, head_ms=5000.0),
     )
     return slower().model_copy(update={"head": head, "breakdown": parts, "work": ()})
 

@@ -94,7 +94,7 @@ def test_a_block_is_on_the_screen_behind_it_or_both():
 
 def test_a_step_that_is_left_out_has_its_reason_in_the_chart():
     rows = [
-        {"worker": 0, "device": 0, "step": number, "step_ms": 10.0 * number, "compute_share": 1.0, "left_out": why}
+        {"worker": 0, "device": 0, "step": number, "step_ms": 10.0 * number, "left_out": why}
         for number, why in ((1, "outlier"), (2, None), (3, "cold_ops"))
     ]
     steps = RESNET.source.steps.model_copy(update={"marked": True, "left_out": ()})

@@ -3,26 +3,30 @@ from __future__ import annotations
 import pytest
 
 from advisor.present import document as doc
-from advisor.present.breakdown import figures, segments
+from advisor.present.accounting import accounting
+from advisor.present.breakdown import figures
 from advisor.present.tables import flame, kernels_and_operators, peak, pipeline, tensor_cores
-from tests.render_samples import PIPELINE, RESNET, SAMPLES, changed, cpu_only
+from tests.render_samples import ACCOUNTING, PIPELINE, RESNET, SAMPLES, changed, cpu_only, part
 
 
-def test_segments_fill_the_step_in_the_order_of_the_breakdown():
-    parts = segments(RESNET)
-    assert [part.category for part in parts] == [c for c, share in RESNET.breakdown.items() if share]
-    assert [part.start for part in parts] == pytest.approx([0, 0.4412, 0.452, 0.4531, 0.602, 0.936, 0.9877])
-    assert (parts[4].ms, parts[4].value, parts[4].time) == (pytest.approx(0.334 * 177.6), "33 %", "59 ms")
+def test_a_bar_has_the_parts_of_the_accounting_and_no_other_numbers():
+    bars, brief, _, table = accounting(RESNET)
+    parts = bars.bars[0].segments
+    assert [part.part for part in parts] == [part.part for part in ACCOUNTING.parts]
+    assert [part.start for part in parts] == pytest.approx([0, 0.4412, 0.4531, 0.7871])
+    assert (parts[2].ms, parts[2].value, parts[2].time) == (pytest.approx(0.334 * 177.6), "33 %", "59 ms")
+    assert [(row.part, row.cells[1].text, row.cells[2].text) for row in table.rows] == [
+        (part.part, part.value, part.time) for part in parts
+    ]
+    assert brief.text == "Useful 44 %, lost 56 %."
 
 
-@pytest.mark.parametrize(
-    ("allocating", "label"),
-    [(0.08, "launch (mostly allocating or freeing memory)"), (0.07, "launch"), (None, "launch")],
-)
-def test_launch_says_where_most_of_it_is_not_launching(allocating: float | None, label: str):
-    row = RESNET.metrics["run"][0] | {"allocator_idle_share": allocating}
-    run = changed(RESNET, breakdown={"launch": 0.15, "host": 0.85}, metrics={**RESNET.metrics, "run": (row,)})
-    assert [part.label for part in segments(run)] == [label, "host"]
+def test_a_large_loss_that_no_finding_explains_is_marked_so():
+    loss = changed(ACCOUNTING, parts=(part("compute", 0.4), part("sync", 0.6)))
+    assert [of.label for of in accounting(changed(RESNET, accounting=loss))[0].bars[0].segments] == [
+        "kernels",
+        "waits (unexplained)",
+    ]
 
 
 def test_what_the_frameworks_tools_put_first():

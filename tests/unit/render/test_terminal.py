@@ -12,9 +12,9 @@ from rich.cells import cell_len
 
 from advisor.model.report import Fix, Place, Report
 from advisor.render import terminal
-from advisor.vocabulary import CATEGORIES
+from advisor.vocabulary import PARTS
 from tests.effort import examples, soak
-from tests.render_samples import HOSTILE, RESNET, SAMPLES, changed, drawn, hostile, report
+from tests.render_samples import ACCOUNTING, HOSTILE, IMPOSSIBLE, RESNET, SAMPLES, changed, drawn, hostile, part, report
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 ONE_SCREEN = 42
@@ -142,14 +142,14 @@ def test_the_bar_is_as_wide_as_the_page():
     assert bar.count("─") == pytest.approx(0.334 * 80, abs=1)
 
 
-def test_a_category_has_the_same_sign_in_every_run_and_no_other_has_it():
-    alone = screen_of(report(changed(RESNET, breakdown={"input": 1.0})))
-    assert "─ input 100 %" in alone
-    each = dict.fromkeys(CATEGORIES, 1 / len(CATEGORIES))
-    legend = screen_of(report(changed(RESNET, breakdown=each)))
-    share = round(100 / len(CATEGORIES))
-    signs = [re.search(rf"(\S) {category} {share} %", legend)[1] for category in CATEGORIES]
-    assert signs[5] == "─"
+@pytest.mark.parametrize("on_device", [True, False])
+def test_a_part_has_a_sign_that_no_other_has_beside_it(on_device):
+    on_cpu = ["callback", "between", "operators"]
+    codes = [c for c in PARTS if c not in on_cpu] if on_device else ["collective", "input", "compile", *on_cpu]
+    each = tuple(part(code, 1 / len(codes)) for code in codes)
+    legend = screen_of(report(changed(RESNET, accounting=changed(ACCOUNTING, parts=each))))
+    signs = [re.search(rf"(\S) {PARTS[code].short}(?: \(unexplained\))? [\d.]+ %", legend)[1] for code in codes]
+    assert signs[codes.index("input")] == "─"
     assert len(set(signs)) == len(signs)
 
 
@@ -173,7 +173,7 @@ def test_places_of_one_name_stand_together_three_at_most():
 
 
 def test_shares_that_no_step_can_have_break_no_line():
-    run = changed(RESNET, breakdown={"compute": 7.5, "input": 1e300, "other": -3.0})
+    run = changed(RESNET, accounting=IMPOSSIBLE)
     assert max(map(len, screen_of(report(run)).splitlines())) <= 80
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.steps.breakdown import accounting
+from advisor.metrics.steps.breakdown import accounting, step_parts
 from advisor.model.profile import Profile
 from tests.tables import kernel, on_device, on_host, profile, step, view
 
@@ -38,6 +38,22 @@ def test_each_nanosecond_is_in_one_part():
         "launch_gap": 7,  # 55 to 60 and 78 to 80
         "dependency": 16,
     }
+
+
+def test_each_step_has_its_own_parts():
+    # us       0    40  50   80   100  120        180 200
+    # kernel   =====    ====           ===========        launched at 0, 45 and 115
+    # input                                      |----|   180 to 200
+    device = [kernel(0, 40, 0), kernel(50, 80, 45), kernel(120, 180, 115)]
+    made = profile(device, [on_host("input", 180, 200)], [step(1, 0, 100), step(2, 100, 200)])
+    rows = step_parts(view(made)).to_dicts()
+    assert [(row["step"], row["part"], pytest.approx(row["share"])) for row in rows] == [
+        (1, "compute", 0.7),
+        (2, "compute", 0.6),
+        (2, "input", 0.2),
+        (1, "launch_gap", 0.3),
+        (2, "launch_gap", 0.2),
+    ]
 
 
 def test_long_gaps_before_a_launch_are_the_hosts():
