@@ -120,6 +120,29 @@ def match(
     return _common(gpus)
 
 
+def generation(name: str | None, capability: float | None) -> Gpu | None:
+    """What all listed GPUs of a compute capability have in common, for a GPU that is not listed itself.
+
+    It has no peaks and no bandwidth; `tensor_core_gain` is the least of any of them. None where the capability is of
+    none or of two vendors, or this chip of the generation may have no Tensor Cores.
+    """
+    words = _words(name or "")
+    gpus = [gpu for gpu in table() if _is_of_vendor(gpu, words) and _admits(gpu, None, None, capability)]
+    vendors = {gpu.vendor for gpu in gpus}
+    if not capability or len(vendors) != 1 or not has_tensor_cores(capability, name or ""):
+        return None
+    return Gpu(
+        id=f"{min(vendors)} {capability}",
+        model=f"unlisted GPU of capability {capability}",
+        vendor=min(vendors),
+        capability=capability,
+        tensor_dtypes=_agreed([gpu.tensor_dtypes for gpu in gpus]),
+        max_threads_per_sm=_agreed([gpu.max_threads_per_sm for gpu in gpus]),
+        peak_tflops={},
+        variants=tuple(gpus),
+    )
+
+
 def has_tensor_cores(capability: float | None, name: str = "") -> bool | None:
     """Whether a GPU has Tensor Cores (AMD: matrix cores), for parts the table does not list; None if unknown.
 

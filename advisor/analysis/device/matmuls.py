@@ -45,15 +45,15 @@ def verdicts(view: DeviceView) -> pl.DataFrame:
 
 def has_tensor_cores(view: DeviceView) -> bool | None:
     """Whether the device has Tensor Cores; None where it cannot be told."""
-    if view.gpu is not None:
-        return bool(view.gpu.tensor_dtypes)
+    if view.chip is not None:
+        return bool(view.chip.tensor_dtypes)
     return hardware.has_tensor_cores(view.facts.get("capability"), view.facts.get("name") or "")
 
 
 def _without_path(view: DeviceView) -> list[str]:
     """Types that the device's Tensor Cores do not multiply, as far as the hardware table knows the device."""
-    return [dtype for dtype in ("fp64", "fp32", "bf16") if view.gpu and not _may_run(view, dtype)]
+    return [dtype for dtype in ("fp64", "fp32", "bf16") if view.chip and not _may_run(view, dtype)]
 
 
 def _may_run(view: DeviceView, dtype: str) -> bool:
-    return view.gpu is None or view.gpu.supports("tf32" if dtype == "fp32" else dtype)
+    return view.chip is None or view.chip.supports("tf32" if dtype == "fp32" else dtype)

@@ -13,7 +13,7 @@ import polars as pl
 
 from advisor.analysis.device.launches import incomplete, launches
 from advisor.errors import UsageError
-from advisor.inputs.hardware import Gpu, match
+from advisor.inputs.hardware import Gpu, generation, match
 from advisor.inputs.names.engines import varies
 from advisor.inputs.periods import ENDED_EARLY, LAUNCHING, NO_DEVICE_WORK
 from advisor.model.intervals import EMPTY, Ints, Union
@@ -110,6 +110,11 @@ class DeviceView:
             sm_count=facts.get("sm_count"),
             capability=facts.get("capability"),
         )
+
+    @cached_property
+    def chip(self) -> Gpu | None:
+        """The same; of a GPU that the table does not list, what those of its compute capability have in common."""
+        return self.gpu or generation(self.facts.get("name"), self.facts.get("capability"))
 
     @cached_property
     def reserved(self) -> pl.DataFrame:

@@ -204,7 +204,7 @@ def _fill(few: pl.DataFrame) -> float:
 
 
 def _last_waves(view: DeviceView) -> dict[Metric, Value]:
-    if view.gpu is None or view.gpu.vendor != "NVIDIA" or view.gpu.capability not in _LIMITS:
+    if view.chip is None or view.chip.vendor != "NVIDIA" or view.chip.capability not in _LIMITS:
         return dict.fromkeys((TAIL_WAVE_SHARE, TAIL_WAVE_OPS, TAIL_WAVE_GAIN_MS), Missing("block_limit_unknown"))
     tails, dur = _tails(view), pl.col("dur_ns")
     full = dur * (1 - pl.col("unused"))
@@ -217,7 +217,7 @@ def _last_waves(view: DeviceView) -> dict[Metric, Value]:
 
 def _resident(view: DeviceView) -> pl.Expr:
     """Blocks of a kernel that fit on one multiprocessor; null where its registers or block size are not known."""
-    capability, threads = (view.gpu.capability, view.gpu.max_threads_per_sm) if view.gpu else (0.0, None)
+    capability, threads = (view.chip.capability, view.chip.max_threads_per_sm) if view.chip else (0.0, None)
     shared_kib, blocks = _LIMITS.get(capability, (0, 0))
     warps = (pl.col("block") / _WARP).ceil()
     registers = warps * (pl.col("registers") * _WARP / _UNIT).ceil() * _UNIT

@@ -79,7 +79,7 @@ TF32_GAIN_MS = Metric(
 @measures(TF32_OFF_SHARE, TF32_OFF_MS, TF32_OFF_OPS, TF32_OFF_SWITCHES, TF32_LEAST_GAIN_MS, TF32_GAIN_MS)
 def tf32(view: DeviceView) -> Values:
     """What TF32 would speed up; zero where the device has none that is faster."""
-    gpu = view.gpu
+    gpu = view.chip
     if gpu is None or not view.total_ns:
         return no_peaks(view)
     kernels, ratio = _tf32_off(view), gpu.tensor_core_gain("fp32", "tf32") or 1.0
@@ -138,7 +138,7 @@ SIXTEEN_BIT_GAIN_MS = Metric(
 @measures(THIRTY_TWO_BIT_SHARE, THIRTY_TWO_BIT_MS, THIRTY_TWO_BIT_OPS, SIXTEEN_BIT_LEAST_GAIN_MS, SIXTEEN_BIT_GAIN_MS)
 def mixed_precision(view: DeviceView) -> Values:
     """What 16-bit types would speed up."""
-    gpu = view.gpu
+    gpu = view.chip
     if gpu is None or not view.total_ns:
         return no_peaks(view)
     half = next((dtype for dtype in ("bf16", "fp16") if gpu.supports(dtype)), None)
@@ -161,7 +161,7 @@ def _is_tf32_off(view: DeviceView) -> pl.Expr:
 
     Convolutions with three dimensions have engines without TF32, and one of unknown dimensions may be such a one.
     """
-    gain = view.gpu.tensor_core_gain("fp32", "tf32") if view.gpu and view.gpu.vendor == "NVIDIA" else None
+    gain = view.chip.tensor_core_gain("fp32", "tf32") if view.chip and view.chip.vendor == "NVIDIA" else None
     slow = pl.lit((gain or 1.0) >= _WORTH_TF32) & (pl.col("verdict") == "unused") & (pl.col("dtype") == "fp32")
     flat = (pl.col("family") != "convolution") | (pl.col("shape").str.count_matches(",") == _COMMAS_OF_2D)
     volume = matches(_VOLUMES)
@@ -206,7 +206,12 @@ def _in_sixteen_bits(gpu: Gpu, half: str, end: int) -> pl.Expr:
 
 
 def _faster(gpu: Gpu, ratio: float, rates: tuple[float, float], end: int, element_bytes: int) -> pl.Expr:
-    """Time of a product that runs `ratio` x a rate as fast, where memory permits; never more than now."""
+    """Time of a product that runs `ratio` x a rate as fast, where memory permits; never more than now.
+
+    Where the bandwidth is not known, memory may permit nothing (end 0) or everything.
+    """
+    if end == 0 and gpu.memory_bandwidth_gbs is None:
+        return pl.col("dur_ns")
     m, n, k = (pl.col(side).cast(pl.Float64) for side in "mnk")
     nbytes = pl.col("count") * (m * k + k * n + m * n) * element_bytes
     faster = pl.col("dur_ns") / max(1.0, ratio * rates[end])

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from advisor.inputs.hardware import Gpu, has_tensor_cores, match, table
+from advisor.inputs.hardware import Gpu, generation, has_tensor_cores, match, table
 
 SHARED = Path(__file__).parents[3].parent / "shared"
 ENTRIES = [pytest.param(gpu, id=gpu.id) for gpu in table()]
@@ -344,6 +344,38 @@ def test_h100_curve_gives_back_the_measured_times(mib: float, us: float) -> None
     assert gpu is not None
     bandwidth = gpu.all_reduce_curves[8][mib]
     assert 2 * 7 / 8 * mib * MIB / (bandwidth * 1e9) * 1e6 == pytest.approx(us, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "gain"),
+    [
+        ("NVIDIA GeForce RTX 4060 Ti", 8.9, 1.0),  # TF32 is no faster on some GPUs of this generation
+        ("NVIDIA RTX A2000", 8.6, 1.0),
+        ("NVIDIA A100X", 8.0, 8.0),
+    ],
+)
+def test_an_unlisted_gpu_is_one_of_its_generation(name: str, capability: float, gain: float) -> None:
+    chip = generation(name, capability)
+    assert chip is not None
+    assert match(name, capability=capability) is None
+    assert chip.supports("tf32")
+    assert chip.tensor_core_gain("fp32", "tf32") == pytest.approx(gain, rel=0.01)
+    assert not chip.peak_tflops
+    assert chip.memory_bandwidth_gbs is None
+
+
+@pytest.mark.parametrize(
+    ("name", "capability"),
+    [
+        ("NVIDIA B300", 10.3),  # a generation that the table lacks
+        ("", 9.0),  # of NVIDIA or of AMD
+        ("NVIDIA GeForce GTX 1660", 7.5),  # without Tensor Cores, unlike the rest
+        ("NVIDIA H20", None),
+        (None, None),
+    ],
+)
+def test_a_generation_that_is_not_certain_is_none(name: str | None, capability: float | None) -> None:
+    assert generation(name, capability) is None
 
 
 def test_a_misspelt_field_in_the_table_is_refused() -> None:

@@ -1,0 +1,200 @@
+"""Sequences of kernels for which there is one fused kernel: norms, rotary embeddings, gated activations, copies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import polars as pl
+
+from advisor.analysis.device.kernels import extent, kernels, longest
+from advisor.analysis.device.roofline import REPLAYED, gains_ms
+from advisor.analysis.device.steps import DeviceView
+from advisor.metrics.metric import Metric, Values, measures
+from advisor.model.missing import Missing
+from advisor.text import ms
+
+_LARGE: Final = 1 << 16  # elements: a kernel on fewer is as long as its launch, not as its bytes
+_LEAST_SAVED: Final = 0.5  # of the bytes that one kernel does not move, at least
+_OTHER: Final = "."
+_LETTERS: Final = {
+    "aten::pow": "P",
+    "aten::square": "P",
+    "aten::mean": "M",
+    "aten::var": "V",
+    "aten::sub": "S",
+    "aten::add": "A",
+    "aten::add_": "A",
+    "aten::rsqrt": "R",
+    "aten::sqrt": "Q",
+    "aten::copy_": "C",
+    "aten::mul": "U",
+    "aten::mul_": "U",
+    "aten::div": "D",
+    "aten::div_": "D",
+    "aten::neg": "N",
+    "aten::cat": "K",
+    "aten::silu": "L",
+    "aten::gelu": "L",
+}
+_OF_WORK: Final = {"product": "G", "attention": "F"}
+
+
+class _Fusion(NamedTuple):
+    """A kind of sequence: what it looks like, a letter per kernel, and how many tensors a fused kernel moves for it."""
+
+    kind: str
+    words: str
+    pattern: re.Pattern[str]
+    passes: int
+
+
+_FUSIONS: Final = (
+    # The square, its mean and the reciprocal root, or mean, variance and root; with weight, bias and casts around.
+    _Fusion("norm", "norms", re.compile(r"C?[PU]MA?R[UC]{1,3}|M(?:VS|SV)AQDU?A?|MS[PU]MA[QR][DU]U?A?"), 2),
+    # One product with cosines, one of the exchanged halves with sines, and their sum.
+    _Fusion("rotary", "rotary embeddings", re.compile("UNKUA|NKUUA"), 2),
+    # The activation times as many values, often with the product of matrices that gives them in between.
+    _Fusion("gate", "gated activations", re.compile("LG?U"), 3),
+    # Copies of query, key and value, where the kernel reads any strides; two alone may fill a cache
+    _Fusion("copies", "copies around attention", re.compile("CCCFC?"), 0),
+)
+_WITH_SIZE: Final = {"norm": "PUC", "rotary": "UA", "gate": "LU", "copies": "C"}
+"""Which kernels of a sequence work on tensors of one size."""
+_OF_TWO: Final = 2.5  # tensors: two are read and one is written, none of them much smaller than the others
+_BYTES: Final = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8}
+_SCHEMA: Final = {
+    "id": pl.Int64,
+    "fusion": pl.String,
+    "sequence": pl.Int64,
+    "saved_bytes": pl.Float64,
+    "saved_part": pl.Float64,
+}
+
+
+class _Kernel(NamedTuple):
+    id: int
+    letter: str
+    elements: int | None
+    least_bytes: int | None
+    size: int | None
+
+
+FUSION_SHARE = Metric(
+    "fusion_share",
+    "share",
+    "Part of the step in sequences of kernels for which there is one fused kernel.",
+    "time of the kernels of such sequences in a row on a stream, over at least 65,536 elements: norms (square, mean, "
+    "rsqrt, multiply), rotary embeddings (multiply, negate, concatenate, multiply, add), gated activations (SiLU or "
+    "GELU, multiply by as many values), and three copies without a cast right before fused attention and "
+    "one after it / step time",
+    "sequences of the modules of Hugging Face's transformers",
+    ("device_ops", "host_ops.shapes"),
+    lambda view: longest(view.once(_members)),
+)
+FUSION_MS = Metric("fusion_ms", "ms", "The same, per step.", "time of those kernels / steps")
+FUSION_KINDS = Metric(
+    "fusion_kinds", "text", "Which sequences these are, with number and time per step.", "all kinds, most time first"
+)
+FUSION_FIRST = Metric(
+    "fusion_first", "text", "The kind with most time: `norm`, `rotary`, `gate`, `copies`, or `none`.", "by time"
+)
+FUSION_BYTES = Metric(
+    "fusion_bytes",
+    "bytes",
+    "Bytes per step that they move and that fused kernels would not.",
+    "sum over sequences of the bytes of their ops - tensors that a fused kernel reads and writes (norm and rotary 2, "
+    "gate 3, copies 0) x elements x bytes of the last op's type / steps",
+)
+FUSION_LEAST_GAIN_MS = Metric(
+    "fusion_least_gain_ms",
+    "ms",
+    "Step time that fused kernels save at least.",
+    f"each of these kernels shorter by half of the part of the bytes that is not moved{REPLAYED}",
+)
+FUSION_GAIN_MS = Metric(
+    "fusion_gain_ms",
+    "ms",
+    "Step time that fused kernels save at most.",
+    f"each of these kernels shorter by the part of the bytes that is not moved{REPLAYED}",
+)
+
+
+@measures(FUSION_SHARE, FUSION_MS, FUSION_KINDS, FUSION_FIRST, FUSION_BYTES, FUSION_LEAST_GAIN_MS, FUSION_GAIN_MS)
+def fusions(view: DeviceView) -> Values:
+    """What fused kernels would save; zero where there is nothing to fuse."""
+    if view.process.get("framework") != "pytorch":
+        return Missing("pytorch_only")
+    if not view.total_ns or view.device is None:
+        return {}
+    rows, dur = view.once(_members), pl.col("dur_ns")
+    some = extent(view, rows)
+    fast, slow = (dur * (1 - part * pl.col("saved_part")) for part in (1.0, _LEAST_SAVED))
+    least, most = gains_ms(view, rows, slow, fast)
+    return {
+        FUSION_SHARE: some.share,
+        FUSION_MS: some.ms,
+        FUSION_KINDS: _kinds(view, rows),
+        FUSION_FIRST: _first(rows),
+        FUSION_BYTES: int(rows["saved_bytes"].sum()) // view.steps.height,
+        FUSION_LEAST_GAIN_MS: least,
+        FUSION_GAIN_MS: most,
+    }
+
+
+def _members(view: DeviceView) -> pl.DataFrame:
+    """The kernels of such sequences, with `fusion` (kind), `sequence` (number), `saved_bytes` and `saved_part`."""
+    letter = pl.coalesce(
+        pl.col("op_name").replace_strict(_LETTERS, default=None, return_dtype=pl.String),
+        pl.col("work").replace_strict(_OF_WORK, default=None, return_dtype=pl.String),
+        pl.lit(_OTHER),
+    )
+    size = pl.col("op_dtype").replace_strict(_BYTES, default=None, return_dtype=pl.Int64)
+    rows = view.once(kernels).sort("stream", "start_ns").with_columns(letter=letter, size=size)
+    members = [member for stream in rows.partition_by("stream") for member in _of_stream(stream)]
+    return rows.join(pl.DataFrame(members, _SCHEMA, orient="row"), on="id", how="inner", maintain_order="left")
+
+
+def _of_stream(rows: pl.DataFrame) -> Iterator[tuple[object, ...]]:
+    """The members of every sequence of one stream, each with what the sequence saves per member."""
+    text = "".join(rows["letter"])
+    all_kernels = [_Kernel(*row) for row in rows.select(*_Kernel._fields).rows()]
+    for fusion in _FUSIONS:
+        for match in fusion.pattern.finditer(text):
+            members = [k for k in all_kernels[match.start() : match.end()] if k.letter not in _OF_WORK.values()]
+            now, fused = _bytes(fusion, members)
+            if now > fused:
+                saving = ((now - fused) / len(members), 1 - fused / now)
+                yield from ((k.id, fusion.kind, members[0].id, *saving) for k in members)
+
+
+def _bytes(fusion: _Fusion, members: Sequence[_Kernel]) -> tuple[float, float]:
+    """What the members move, and what one kernel would; both 0 where it is not known that they are such a sequence."""
+    sizes, last = {k.elements for k in members if k.letter in _WITH_SIZE[fusion.kind]}, members[-1]
+    elements = max((size for size in sizes if size), default=0)
+    if len(sizes) != 1 or elements < _LARGE or last.size is None:
+        return 0.0, 0.0
+    gates = fusion.kind == "gate" and (last.least_bytes or 0) < _OF_TWO * elements * last.size  # by fewer values
+    casts = fusion.kind == "copies" and any(k.least_bytes != 2 * (k.elements or 0) * (k.size or 0) for k in members)
+    if gates or casts:
+        return 0.0, 0.0
+    tensor = float(elements * last.size)
+    return sum(2 * tensor if k.least_bytes is None else k.least_bytes for k in members), fusion.passes * tensor
+
+
+def _kinds(view: DeviceView, rows: pl.DataFrame) -> str | None:
+    """`norms (49 x, 3.2 ms), rotary embeddings (48 x, 5.1 ms)`."""
+    words = {fusion.kind: fusion.words for fusion in _FUSIONS}
+    kinds = rows.group_by("fusion").agg(pl.sum("dur_ns"), pl.col("sequence").n_unique())
+    texts = [
+        f"{words[kind]} ({number / view.steps.height:.3g} x, {ms(view.per_step_ms(ns))})"
+        for kind, ns, number in kinds.sort("dur_ns", "fusion", descending=[True, False]).rows()
+    ]
+    return ", ".join(texts) or None
+
+
+def _first(rows: pl.DataFrame) -> str:
+    """The kind with most time."""
+    kinds = rows.group_by("fusion").agg(pl.sum("dur_ns")).sort("dur_ns", "fusion", descending=[True, False])
+    return kinds["fusion"][0] if kinds.height else "none"

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from advisor.analysis.device.steps import DeviceView
+from advisor.metrics.kernels.fusions import (
+    FUSION_BYTES,
+    FUSION_FIRST,
+    FUSION_GAIN_MS,
+    FUSION_KINDS,
+    FUSION_LEAST_GAIN_MS,
+    FUSION_SHARE,
+    fusions,
+)
+from advisor.text import ms
+from tests.device_bound import ADD, GEMM, op
+from tests.tables import Row, by_metric, kernel, profile, step, view
+
+fusions = by_metric(fusions)
+
+FLASH = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4>>"
+X = [64, 1024, 1024]  # 2^26 elements
+N = 1 << 26
+COLUMN = [64, 1024, 1]
+WIDE, NARROW = "float", "c10::BFloat16"
+
+
+def ran(*ops: Row, us: float = 100) -> DeviceView:
+    """Kernels of so many us each, one per op, one after another."""
+    names = {"aten::mm": GEMM, "aten::_flash_attention_forward": FLASH}
+    kernels = [kernel(us * i, us * (i + 1), name=names.get(o["name"], ADD), op=i) for i, o in enumerate(ops)]
+    worker = {"worker": 0, "framework": "pytorch"}
+    return view(profile(kernels, ops, [step(1, 0, us * len(ops))], workers=[worker]))
+
+
+NORM = [
+    op("aten::pow", X, [], dtype=WIDE),
+    op("aten::mean", X, dtype=WIDE),
+    op("aten::add", COLUMN, [], dtype=WIDE),
+    op("aten::rsqrt", COLUMN, dtype=WIDE),
+    op("aten::mul", X, COLUMN, dtype=WIDE),
+    op("aten::mul", [1024], X, dtype=WIDE),
+]
+HALF = [64, 1024, 512]
+ROTARY = [
+    op("aten::mul", X, [1, 1024, 1024]),
+    op("aten::neg", HALF),
+    op("aten::cat", HALF, HALF, dtype="TensorList"),
+    op("aten::mul", X, [1, 1024, 1024]),
+    op("aten::add", X, X),
+]
+MM = op("aten::mm", [1024, 1024], [1024, 1024])
+GATE = [op("aten::silu", X), MM, op("aten::mul", X, X)]
+HEADS = [64, 16, 1024, 64]
+COPIES = [*[op("aten::copy_", HEADS, HEADS)] * 3, op("aten::_flash_attention_forward", *[HEADS] * 3)]
+
+
+@pytest.mark.parametrize(
+    ("ops", "kind", "share"),
+    [
+        ([*NORM, MM], "norm", 6 / 7),
+        ([op("aten::mul", X, X, dtype=WIDE), *NORM[1:], MM], "norm", 6 / 7),  # the square as a product
+        ([*ROTARY, MM], "rotary", 5 / 6),
+        (GATE, "gate", 2 / 3),
+        (COPIES, "copies", 3 / 4),
+    ],
+)
+def test_sequences_are_known_by_their_ops(ops: Sequence[Row], kind: str, share: float):
+    values = fusions(ran(*ops))
+    assert values[FUSION_FIRST] == kind
+    assert values[FUSION_SHARE] == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        NORM[:3],  # a mean of squares is no norm
+        [op("aten::pow", [64], []), op("aten::mean", [64]), *NORM[2:4], op("aten::mul", [64], [1])],  # small
+        ROTARY[1:3],  # half of a rotary embedding
+        [*ROTARY[:4], MM, ROTARY[4]],
+        [op("aten::silu", X), op("aten::mul", X, [64, 1, 1])],  # scaled by channel, not gated
+        [op("aten::silu", X), op("aten::mul", HALF, HALF)],  # of something else
+        COPIES[1:],  # key and value alone: a cache is filled
+        [op("aten::copy_", HEADS, HEADS, dtype=NARROW)] * 3,
+    ],
+)
+def test_what_is_no_such_sequence(ops: Sequence[Row]):
+    values = fusions(ran(*ops, MM))
+    assert values[FUSION_SHARE] == 0
+    assert values[FUSION_FIRST] == "none"
+    assert values[FUSION_KINDS] is None
+
+
+def test_casts_before_attention_are_no_copies():
+    cast = op("aten::copy_", HEADS, HEADS) | {"dtypes": '["c10::BFloat16", "float"]'}
+    assert fusions(ran(cast, cast, cast, COPIES[-1]))[FUSION_SHARE] == 0
+
+
+def test_a_fused_kernel_reads_once_and_writes_once():
+    values = fusions(ran(*GATE))
+    # SiLU moves two tensors and the product three; one kernel for both moves three
+    assert values[FUSION_BYTES] == 2 * N * 2
+    assert values[FUSION_GAIN_MS] == pytest.approx(0.2 * 2 / 5)
+    assert values[FUSION_LEAST_GAIN_MS] == 0  # no call launched them: there is no replay
+    assert values[FUSION_KINDS] == f"gated activations (1 x, {ms(0.2)})"
