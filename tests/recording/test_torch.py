@@ -87,7 +87,6 @@ def test_a_module_that_fails_keeps_its_code_its_traceback_and_the_recording_so_f
     assert content["advisor"]["unprofiled"]["after_ms"] is None
 
 
-@pytest.mark.soak  # three starts of torch
 def test_all_ranks_of_torchrun_record_the_same_steps(tmp_path: Path):
     script = program(
         tmp_path,
@@ -103,7 +102,6 @@ def test_all_ranks_of_torchrun_record_the_same_steps(tmp_path: Path):
     assert recorded(["torchrun"], outcome.events, "log")[0] == "2 recordings in log"
 
 
-@pytest.mark.soak
 def test_before_a_profiler_of_the_program_ours_stands_back(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     script = program(
         tmp_path,
