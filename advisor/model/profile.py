@@ -75,7 +75,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "before_ms": pl.Float64,
         "after_ms": pl.Float64,
         "profiled_ms": pl.Float64,
-        "run_delay_ms": pl.Float64,  # what a recorded step waited for a CPU; null where the recorder does not note it
+        "run_delay_ms": pl.Float64,  # what a recorded step waited for a CPU because of other programs; null: not noted
+        "own_delay_ms": pl.Float64,  # the same because of the job itself
         # What the recorder notes of machine and program; null where it does not.
         "cpus": pl.Int32,
         "loader_workers": pl.Int32,  # of the DataLoader that gave the last batch

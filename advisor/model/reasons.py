@@ -141,6 +141,7 @@ REASONS: Final = {
     "measured_by_newer_version": (
         "the run was ingested by a version that did not measure this; ingest its profile again"
     ),
+    "rule_wrong": "the rule cannot be put in words: {why}",
     "failed": "advisor failed on it ({kind}); please report this",
     "out_of_memory": "there is not enough memory for it; record fewer steps, or check it on a larger machine",
     # frameworks

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 import polars as pl
 
-from advisor.errors import contained
+from advisor.errors import RuleError, contained
 from advisor.metrics.metric import Scope
 from advisor.model.missing import Missing
 from advisor.model.report import Finding, NotEvaluable, Reason, Suppressed
@@ -22,6 +22,8 @@ from advisor.rules.pools import Share, shares
 from advisor.rules.verdicts import Verdict, verdicts, workloads
 
 _UNKNOWN: Final = Missing("nothing_to_compute_from")
+
+_T = TypeVar("_T")
 
 Outcome: TypeAlias = Candidate | NotEvaluable | Literal["passed", "not_applicable"]
 
@@ -75,11 +77,17 @@ def _outcomes(run: MeasuredRun, rules: Mapping[str, Rule]) -> Mapping[str, Outco
     rows = {scope: run.rows(scope) for scope in get_args(Scope)}
     settings = {scope: _settings(of_scope, run) for scope, of_scope in rows.items()}
     return {
-        rule.id: contained(
-            partial(_outcome, rule, rows[rule.scope], settings[rule.scope], run), partial(_failure, rule)
-        )
+        rule.id: _without_harm(rule, partial(_outcome, rule, rows[rule.scope], settings[rule.scope], run))
         for rule in rules.values()
     }
+
+
+def _without_harm(rule: Rule, work: Callable[[], _T | NotEvaluable]) -> _T | NotEvaluable:
+    """What `work` gives; of a bug in it, or in the rule's templates, that the rule could not be judged."""
+    try:
+        return contained(work, partial(_failure, rule))
+    except RuleError as error:
+        return _unjudged(rule, Missing("rule_wrong", why=str(error)))
 
 
 def _outcome(rule: Rule, rows: pl.DataFrame, settings: Iterable[_Setting], run: MeasuredRun) -> Outcome:
@@ -98,8 +106,13 @@ def _outcome(rule: Rule, rows: pl.DataFrame, settings: Iterable[_Setting], run: 
 
 
 def _failure(rule: Rule, kind: str) -> NotEvaluable:
-    """A rule that a bug keeps from judging: nothing is missing but the rule itself."""
-    return NotEvaluable(rule=rule.id, title=rule.heading(), missing={rule.id: Reason.of(Missing.of_failure(kind))})
+    """A rule that a bug keeps from judging."""
+    return _unjudged(rule, Missing.of_failure(kind))
+
+
+def _unjudged(rule: Rule, why: Missing) -> NotEvaluable:
+    """Nothing is missing but the rule itself."""
+    return NotEvaluable(rule=rule.id, title=rule.heading(), missing={rule.id: Reason.of(why)})
 
 
 def _not_evaluable(rule: Rule, verdicts_: Iterable[Verdict], run: MeasuredRun) -> NotEvaluable:
@@ -136,8 +149,7 @@ def _findings(candidates: Sequence[Candidate], run: MeasuredRun) -> tuple[Findin
 def _finding(
     of: Candidate, share: Share | None, symptoms: Iterable[Candidate], run: MeasuredRun
 ) -> Finding | NotEvaluable:
-    work: Callable[[], Finding | NotEvaluable] = partial(finding, of, share, symptoms, run)
-    return contained(work, partial(_failure, of.rule))
+    return _without_harm(of.rule, partial(finding, of, share, symptoms, run))
 
 
 class _Setting(NamedTuple):

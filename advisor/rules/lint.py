@@ -174,12 +174,20 @@ def failure(rule: Rule, case: Case, metrics: Mapping[str, type[pl.DataType]]) ->
         return f"fires {verdict.severity or False}{', doubted' if verdict.doubted else ''}, not {case.fires}"
     if case.saves and not _close(case.saves, (verdict.low_ms, verdict.high_ms)):
         return f"saves {verdict.low_ms} to {verdict.high_ms} ms, not {case.saves[0]} to {case.saves[1]}"
-    first = _first_fix(rule, row.row(0, named=True)) if case.fix else ""
+    return _sentence_failure(rule, case, row.row(0, named=True)) if case.fires else None
+
+
+def _sentence_failure(rule: Rule, case: Case, row: Mapping[str, object]) -> str | None:
+    """As `failure`, of what the rule says and advises where it fires."""
+    values = {**row, **rule.params, **wording.PHRASES[True], wording.DEVICE: wording.GPU}
+    fixes = fixes_in_order(rule, row)
+    try:
+        wording.say(rule.says, values)
+        advice = [wording.say(text, values) for fix in fixes for text in (fix.do, fix.code or "")]
+    except ValueError as error:
+        return f"it cannot be put in words: {error}"
+    first = advice[0] if advice else ""
     return None if first.startswith(case.fix or "") else f"its first fix is {first[:40]!r}, not {case.fix!r}"
-
-
-def _first_fix(rule: Rule, row: Mapping[str, object]) -> str:
-    return next((wording.say(fix.do, {**row, **rule.params}) for fix in fixes_in_order(rule, row)), "")
 
 
 def _close(expected: tuple[float, float], actual: tuple[float | None, float | None]) -> bool:

@@ -80,7 +80,7 @@ def test_a_recording_times_profiles_settles_times_again_and_exports(time: list[i
     assert profiler.block == {
         "format": 1,
         "unprofiled": {"before_ms": 10.0, "after_ms": 13.0, "run_delay_ms": 1.0},
-        "profiled": {"step_ms": 25.0, "run_delay_ms": 5.0},
+        "profiled": {"step_ms": 25.0, "run_delay_ms": 5.0, "own_delay_ms": 0.0},
         "marker": "optimizer",
         "job": {"cpus": 4},
         "ended": "complete",
@@ -92,6 +92,7 @@ def test_waits_that_the_job_causes_itself_are_time_of_its_steps(time: list[int])
     advance(Phases(profiler, 3, None), time, 14, ms=12, wait=2)
     assert profiler.block
     assert profiler.block["unprofiled"] == {"before_ms": 12.0, "after_ms": 12.0, "run_delay_ms": 0.0}
+    assert profiler.block["profiled"] == {"step_ms": 12.0, "run_delay_ms": 0.0, "own_delay_ms": 2.0}
 
 
 def test_a_program_that_ends_while_it_is_recorded_leaves_what_there_is(time: list[int]):

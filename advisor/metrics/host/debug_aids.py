@@ -166,12 +166,20 @@ RUN_DELAY_SHARE = Metric(
     "/proc/thread-self/schedstat, the time that a thread was ready and did not run; of it, as much as the job did not "
     "get of its cores",
 )
+OWN_DELAY_SHARE = Metric(
+    "own_delay_share",
+    "share",
+    "Part of the recorded step in which the thread that ends it waited for a CPU because the job has more to run than "
+    "it has cores.",
+    "own_delay_ms of the recorded steps / step time, at most 1; 0 where `advisor record` noted none",
+    "/proc/thread-self/schedstat, the time that a thread was ready and did not run; without run_delay_ms",
+)
 PYTHON_FRAMES_PER_STEP = Metric(
     "python_frames_per_step", "number", "Python calls recorded per step.", "python and module ranges / steps"
 )
 
 
-@measures(PROFILER_SHARE, TRACING_SHARE, RUN_DELAY_SHARE, PYTHON_FRAMES_PER_STEP, UNPROFILED_STEP_MS)
+@measures(PROFILER_SHARE, TRACING_SHARE, RUN_DELAY_SHARE, OWN_DELAY_SHARE, PYTHON_FRAMES_PER_STEP, UNPROFILED_STEP_MS)
 def profiling(view: DeviceView) -> Mapping[Metric, Value]:
     """What profiling adds to the recorded steps."""
     if not view.total_ns:
@@ -186,6 +194,7 @@ def profiling(view: DeviceView) -> Mapping[Metric, Value]:
         TRACING_SHARE: min(cost / view.total_ns, idle) if share is None else share,
         UNPROFILED_STEP_MS: unprofiled_ms(view),
         RUN_DELAY_SHARE: run_delay_share(view),
+        OWN_DELAY_SHARE: run_delay_share(view, by="own_delay_ms"),
         PYTHON_FRAMES_PER_STEP: frames / view.steps.height,
     }
 

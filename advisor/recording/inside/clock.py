@@ -15,11 +15,14 @@ now_ns = time.perf_counter_ns
 class Times:
     """Median step time without the waits for a CPU that other programs cause, and the mean of these waits per step.
 
-    Both in milliseconds; None where unknown. A device's step includes the waits: its clock runs on.
+    `own_delay_ms` is the mean of the waits that the job causes itself. All in milliseconds; None where unknown. A
+    device's step includes the waits: its clock runs on.
     """
 
-    def __init__(self, step_ms: float | None = None, run_delay_ms: float | None = None) -> None:
-        self.step_ms, self.run_delay_ms = step_ms, run_delay_ms
+    def __init__(
+        self, step_ms: float | None = None, run_delay_ms: float | None = None, own_delay_ms: float | None = None
+    ) -> None:
+        self.step_ms, self.run_delay_ms, self.own_delay_ms = step_ms, run_delay_ms, own_delay_ms
 
 
 class DeviceClock:
@@ -65,6 +68,7 @@ class Lap:
         self.device = device
         self.events: list[object] = []
         self.ends: list[tuple[int, int | None]] = []
+        self.own_delay_ms: float | None = None  # known once the lap has ended
         self.work = work()
         self.add()
 
@@ -82,20 +86,22 @@ class Lap:
     def close(self) -> Times:
         """The typical step."""
         steps_ms, run_delay_ms = self.steps_ms()
-        return Times(_median(steps_ms), run_delay_ms)
+        return Times(_median(steps_ms), run_delay_ms, self.own_delay_ms)
 
     def steps_ms(self) -> Tuple[List[float], Optional[float]]:
         """Each step without its waits for a CPU that others cause, and the mean of these waits; ends the lap."""
         self.run_delay.close()
         steps = list(zip(self.ends, self.ends[1:]))
         part = others_part(self.work, work(), cpus(), self.ends[-1][0] - self.ends[0][0])
-        waits = [None if a is None or b is None else part * (b - a) / 1e6 for (_, a), (_, b) in steps]
+        waits = [None if a is None or b is None else (b - a) / 1e6 for (_, a), (_, b) in steps]
         known = [wait for wait in waits if wait is not None]
-        run_delay_ms = sum(known) / len(steps) if steps and len(known) == len(steps) else None
+        delay_ms = sum(known) / len(steps) if steps and len(known) == len(steps) else None
+        run_delay_ms = None if delay_ms is None else part * delay_ms
+        self.own_delay_ms = None if delay_ms is None else (1 - part) * delay_ms
         device_ms = self.device.steps_ms(self.events) if self.device else None
         if device_ms is not None:
             return device_ms, run_delay_ms
-        host_ms = [(end - start) / 1e6 - (wait or 0.0) for ((start, _), (end, _)), wait in zip(steps, waits)]
+        host_ms = [(end - start) / 1e6 - part * (wait or 0.0) for ((start, _), (end, _)), wait in zip(steps, waits)]
         return host_ms, run_delay_ms
 
 

@@ -157,7 +157,11 @@ class Phases(Steps):
                 "after_ms": self.after.step_ms,
                 "run_delay_ms": sum(waits) / len(waits) if waits else None,
             },
-            "profiled": {"step_ms": self.profiled.step_ms, "run_delay_ms": self.profiled.run_delay_ms},
+            "profiled": {
+                "step_ms": self.profiled.step_ms,
+                "run_delay_ms": self.profiled.run_delay_ms,
+                "own_delay_ms": self.profiled.own_delay_ms,
+            },
             "marker": self.marker,
             "job": self.profiler.job(),
             "ended": ended,

@@ -78,6 +78,16 @@ def test_a_right_rule_has_no_problems(folder):
             "fix: Copy more",
             "16: cases.0: case 'long': its first fix is 'Copy less.', not 'Copy more'",
         ),
+        (
+            "memcpy_share | percent",
+            "(memcpy_ms / input_exposed_ms) | number",
+            "16: cases.0: case 'long': it cannot be put in words: unsupported operand",
+        ),
+        (
+            "do: Copy less.",
+            "do: 'Copy {{ input_exposed_ms * 2 }}.'",
+            "16: cases.0: case 'long': it cannot be put in words:",
+        ),
         ("each_step }}", "each_stop }}", "9: says: unknown metric or parameter 'each_stop'"),
         ("{{ memcpy_share |", "{{ memcpy_share |||", "9: says:"),
         ("confidence: high", "confidence: high\nexplains: [ghost]", "8: explains.0: no rule has the id 'ghost'"),

@@ -99,6 +99,14 @@ def test_a_rule_that_does_not_hold_has_passed():
     assert judged(measured({"input_share": 0.1}), rule("a")).passed == ("a",)
 
 
+def test_a_rule_that_cannot_be_put_in_words_leaves_the_others_as_they_are():
+    wrong = rule("a", says="{{ (step_mean_ms / loading_ms) | ms }}")
+    outcome = judged(measured({"input_share": 0.5}), wrong, rule("b"))
+    assert [finding.rule for finding in outcome.findings] == ["b"]
+    why = outcome.not_evaluable[0].missing["a"]
+    assert "the rule cannot be put in words: a: says: unsupported operand" in why.words
+
+
 def test_an_unknown_metric_makes_it_not_evaluable_and_says_why():
     missing = Missing("no_host_activity")
     outcome = judged(measured({}, input_share=missing), rule("a", "input_share > 0.1 OR step_mean_ms > 1"))

@@ -19,7 +19,8 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
 class Noted(NamedTuple):
     """Median steps before, after and in the recording, in ms; cores and loader processes; None where not noted.
 
-    `run_delay_ms` is what a recorded step waited for a CPU because of other programs, on average.
+    `run_delay_ms` is what a recorded step waited for a CPU because of other programs, on average; `own_delay_ms` what
+    it waited because of the job itself.
     """
 
     before_ms: float | None = None
@@ -28,6 +29,7 @@ class Noted(NamedTuple):
     cpus: int | None = None
     loader_workers: int | None = None
     run_delay_ms: float | None = None
+    own_delay_ms: float | None = None
 
 
 class _Unprofiled(msgspec.Struct):
@@ -38,6 +40,7 @@ class _Unprofiled(msgspec.Struct):
 class _Profiled(msgspec.Struct):
     step_ms: Time | None = None
     run_delay_ms: Wait | None = None
+    own_delay_ms: Wait | None = None
 
 
 class _Job(msgspec.Struct):
@@ -59,7 +62,8 @@ def noted(block: object) -> Noted:
     except msgspec.ValidationError:
         return Noted()
     before_ms, after_ms, profiled, job = of.unprofiled.before_ms, of.unprofiled.after_ms, of.profiled, of.job
-    return Noted(before_ms, after_ms, profiled.step_ms, job.cpus, job.loader_workers, profiled.run_delay_ms)
+    delays = profiled.run_delay_ms, profiled.own_delay_ms
+    return Noted(before_ms, after_ms, profiled.step_ms, job.cpus, job.loader_workers, *delays)
 
 
 def busy_machine(of: Noted) -> str:
