@@ -16,9 +16,9 @@ from advisor.text import ms, percent
 
 _KNOWN: Final = 0.9  # of the time of the kernels that multiply: what is said of all of them holds for so much
 _LARGE_NS: Final = 100_000  # at the roof: ten times what a kernel takes to begin and to end
-_FAR: Final = 0.1  # of the roof
+_FAR: Final = 0.05  # of the roof
 _MOST: Final = 3
-_AFTER: Final = (0.25, 0.8)  # of the roof, at least and at most, once a library's kernel does it
+_AFTER: Final = (0.1, 0.8)  # of the roof, at least and at most, once a library's kernel does it
 _NEEDS: Final = ("device_ops", "host_ops.shapes")
 _PEAKS: Final = "dense peaks of the hardware table; formulas of torch.utils.flop_counter and TraceLens"
 
@@ -73,9 +73,9 @@ def utilisation(view: DeviceView) -> Values:
 FAR_BELOW_ROOF_MS = Metric(
     "far_below_roof_ms",
     "ms",
-    "Time per step in large products, convolutions and attention that reach under a tenth of the device's roof.",
+    "Time per step in large products, convolutions and attention that reach under a twentieth of the device's roof.",
     "time of the kernels of such ops that are bound by arithmetic, would take 100 us or more at the roof, and take "
-    "over ten times that / steps",
+    "over twenty times that / steps",
     f"{_PEAKS}; TraceLens expects 5 % of attention over under 512 positions and 40 % or more from 2048 on, and "
     "libraries reach more in products",
     _NEEDS,
@@ -99,7 +99,7 @@ FAR_BELOW_LEAST_GAIN_MS = Metric(
     "far_below_least_gain_ms",
     "ms",
     "Step time that a library's kernels in their place save at least.",
-    f"those ops at 25 % of the roof{REPLAYED}",
+    f"those ops at a tenth of the roof{REPLAYED}",
     needs=_NEEDS,
 )
 FAR_BELOW_GAIN_MS = Metric(

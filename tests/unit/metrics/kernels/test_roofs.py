@@ -70,7 +70,7 @@ def test_a_naive_product_is_far_below_the_roof():
     at_roof_ms = 2e9 / 8.1e9
     assert values[FAR_BELOW_ROOF_MS] == pytest.approx(6.9)
     assert values[FAR_BELOW_ROOF_REACHED] == pytest.approx(at_roof_ms / 6.9, rel=1e-4)
-    assert values[FAR_BELOW_LEAST_GAIN_MS] == pytest.approx(6.9 - at_roof_ms / 0.25, rel=1e-4)
+    assert values[FAR_BELOW_LEAST_GAIN_MS] == pytest.approx(6.9 - at_roof_ms / 0.1, rel=1e-4)
     assert values[FAR_BELOW_GAIN_MS] == pytest.approx(6.9 - at_roof_ms / 0.8, rel=1e-4)
     assert str(values[FAR_BELOW_ROOF_OPS]).startswith("mylib::matmul [1000, 1000] (3.6 % of the roof, ")
 
