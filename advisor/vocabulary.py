@@ -132,6 +132,20 @@ IDLE_CAUSES: Final = {
 }
 """Causes of idle time. Of the host's ranges the first to cover an instant owns it; the rest of a gap has one cause."""
 
+IDLE_WORDS: Final = {code: cause.short for code, cause in IDLE_CAUSES.items() if code != "host_bound"} | {
+    "launch_gap": IDLE_CAUSES["host_bound"].short,
+    "host_busy": "the host launches nothing for over 1 ms",
+}
+"""Idle time in a timeline, by the codes of `idle_part`."""
+
+
+def idle_part(cause: str, dur_ns: int) -> str:
+    """The cause of idle time as the accounting has it: what the host is late by is launching, or something else."""
+    if cause != "host_bound":
+        return cause
+    return "launch_gap" if dur_ns <= LAUNCH_GAP_NS else "host_busy"
+
+
 HOST_RANGES: Final = tuple(cause.code for cause in IDLE_CAUSES.values() if cause.host_range)
 """Kinds of host ops that are causes."""
 
@@ -327,6 +341,11 @@ PARTS: Final = {
 def part_short(code: str) -> str:
     """A part of the period in one or two words; a code of another version stands for itself."""
     return PARTS[code].short if code in PARTS else code
+
+
+def part_gloss(code: str) -> str:
+    """What to add to `part_short`: all of the words, or those that follow it in them."""
+    return part_words(code).removeprefix(part_short(code)).strip()
 
 
 def look(code: str) -> Look:

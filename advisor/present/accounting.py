@@ -8,8 +8,9 @@ from typing import Final
 from advisor.model.report import Accounting, Part, Run
 from advisor.present import document as doc
 from advisor.text import UNKNOWN, ms, percent
-from advisor.vocabulary import HEALTHY_SHARE, part_short, part_words
+from advisor.vocabulary import HEALTHY_SHARE, part_gloss, part_short
 
+_WORTH_A_WORD: Final = 0.01  # of the step: nobody looks for the cause of less
 _NUMBERS: Final = (doc.Head("share", is_number=True), doc.Head("time", is_number=True))
 
 
@@ -48,7 +49,7 @@ def _in_brief(known: Accounting) -> str:
 
 
 def _row(part: Part) -> doc.Row:
-    what = doc.Cell(part_short(part.part), beside=part_words(part.part))
+    what = doc.Cell(part_short(part.part), beside=part_gloss(part.part))
     cells = (what, doc.Cell(percent(part.share)), doc.Cell(ms(part.ms)), doc.Cell(_explained(part)))
     return doc.Row(cells, part=part.part)
 
@@ -59,4 +60,6 @@ def _explained(part: Part) -> str:
         return f"{', '.join(part.findings)}{f': up to {ms(part.saved_ms)}' if part.saved_ms else ''}"
     if part.is_useful:
         return "useful work"
+    if part.share < _WORTH_A_WORD:
+        return ""
     return f"unexplained{f': {part.reasons[0].words}' if part.reasons else ''}"

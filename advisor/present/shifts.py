@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from advisor.model.comparison import Comparison, Shift, Side
 from advisor.present import document as doc
 from advisor.text import UNKNOWN, listing, ms, number, percent, runs_of
-from advisor.vocabulary import part_short, part_words
+from advisor.vocabulary import part_gloss, part_short
 
 _MINUS: Final = "\N{MINUS SIGN}"
 _NANOSECOND: Final = 1e-6  # in ms
@@ -140,7 +140,7 @@ def rows(comparison: Comparison) -> list[Row]:
 def _parts(comparison: Comparison) -> list[Row]:
     """The parts that are long enough to be seen, and the sum of the others."""
     visible = shifts(comparison)
-    parts = [Row("part", part_short(s.part), part_words(s.part), s.base_ms, s.head_ms, s.part) for s in visible]
+    parts = [Row("part", part_short(s.part), part_gloss(s.part), s.base_ms, s.head_ms, s.part) for s in visible]
     hidden = [s for s in comparison.breakdown if s not in visible]
     if any(s.base_ms or s.head_ms for s in hidden):
         names = listing([part_short(s.part) for s in hidden if s.base_ms or s.head_ms])

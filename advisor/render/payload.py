@@ -14,7 +14,7 @@ from advisor.present.comparison import work_name, work_size, work_status
 from advisor.present.report import track_label
 from advisor.symbols import kernel_name
 from advisor.text import one_line, plain
-from advisor.vocabulary import IDLE_CAUSES
+from advisor.vocabulary import IDLE_WORDS, idle_part
 
 Payload: TypeAlias = Mapping[str, Any]
 """What the scripts of an article draw from, by what it is."""
@@ -128,11 +128,11 @@ def _timeline(run: Run, timeline: Timeline) -> dict[str, object]:
         "texts": [plain(text) for text in timeline.texts],
         "events": timeline.events.model_dump(),
         "idle": {
-            "cause": [idle.cause for idle in timeline.idle],
+            "cause": [idle_part(idle.cause, idle.dur_ns) for idle in timeline.idle],
             "start_ns": [idle.start_ns for idle in timeline.idle],
             "dur_ns": [idle.dur_ns for idle in timeline.idle],
         },
-        "causes": {code: cause.short for code, cause in IDLE_CAUSES.items()},
+        "causes": IDLE_WORDS,
         "shows": [
             {
                 "key": key,
