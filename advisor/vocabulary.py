@@ -168,6 +168,7 @@ SIGNS: Final = {
     "training_ranges": "ranges named after training",
     "engine_steps": "steps of a serving engine",
     "engine_code": "code of a serving engine",
+    "speculation": "speculative decoding",
     "cache_kernels": "kernels that read or write a cache of keys and values",
     "inference_kernels": "kernels of inference only",
     "inference_ranges": "ranges named after inference",
@@ -177,6 +178,16 @@ SIGNS: Final = {
     "option": "the option `--workload`",
 }
 """What shows a kind of work."""
+
+
+PHASES: Final = {
+    "prefill": "prefill",
+    "decode": "decode",
+    "mixed": "prefill and decode",
+    "verify": "check of drafts",
+    "unnamed": "not known",
+}
+"""Phases of a server's steps as a report names them."""
 
 
 # -------------------------------------------------------------------------------------------------------------- pools

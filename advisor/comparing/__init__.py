@@ -12,6 +12,7 @@ from advisor.comparing import steps, work
 from advisor.comparing.breakdown import cause, shifts
 from advisor.comparing.findings import finding_changes, mark_new
 from advisor.comparing.modules import frames
+from advisor.comparing.phases import compared_phase, phase_changes
 from advisor.comparing.steps import LEAST_EFFECT
 from advisor.errors import NoRuns, ReadError
 from advisor.model.comparison import Comparison, Side
@@ -58,7 +59,10 @@ def compare(
             "from start to start; check the recording again and compare that"
         )
     ranks = steps.common_ranks([*base, *head])
-    before, after = (steps.side(runs, ranks, files) for runs, files in zip((base, head), unreadable, strict=True))
+    phase = compared_phase([*base, *head])
+    before, after = (
+        steps.side(runs, ranks, files, phase) for runs, files in zip((base, head), unreadable, strict=True)
+    )
     change = steps.contrasted(before, after)
     decided = steps.verdict(base, head, before, after, change)
     pace = work.pace(base, head) if decided.verdict in {"slower", "faster"} else None
@@ -73,7 +77,7 @@ def compare(
         reason=decided.reason,
         cautions=tuple(_cautions(base, head, pace if decided.obstacle != "machine" else None)),
         obstacle=decided.obstacle,
-        cause=cause(decided.verdict, moved),
+        cause=None if phase else cause(decided.verdict, moved),
         change=change and steps.step_change(change, before),
         base=before,
         head=after,
@@ -81,8 +85,10 @@ def compare(
         work=work.changes(base, head, _WORTH * step_ms) if per_step else (),
         findings=tuple(finding_changes(base, head, (before.per, after.per), _SAVING_MOVED * step_ms)),
         frames=frames(base, head) if per_step else (),
+        phases=phase_changes(base, head, ranks),
         notes=(
             *_basis(before, after),
+            *([remark("phase_of_steps", phase=phase)] if phase else ()),
             *(remark(note) for note in notes),
             *_notes(base, head, ranks),
             *_readings((("base", base, unreadable[0]), ("head", head, unreadable[1]))),

@@ -36,12 +36,14 @@ def pace(run: Run, ranks: frozenset[int]) -> int | None:
     return slowest if isinstance(slowest, int) else None
 
 
-def side(runs: Sequence[Run], ranks: frozenset[int], unreadable: Sequence[Unreadable] = ()) -> Side:
-    """What was measured of one side, over the ranks that count."""
+def side(
+    runs: Sequence[Run], ranks: frozenset[int], unreadable: Sequence[Unreadable] = (), phase: str | None = None
+) -> Side:
+    """What was measured of one side, over the ranks that count, and where a phase is given, over its steps."""
     series = tuple(
         Series(
             run=run.name,
-            steps_ms=_step_times(run, ranks),
+            steps_ms=_step_times(run, ranks, phase),
             worker=pace(run, ranks),
             tells_too_little=run.tells_too_little,
         )
@@ -71,14 +73,15 @@ def _per(runs: Sequence[Run]) -> Literal["step", "recording"] | None:
     return "step" if all(steps.marked for steps in timed) else "recording"
 
 
-def _step_times(run: Run, ranks: frozenset[int]) -> tuple[float, ...]:
+def _step_times(run: Run, ranks: frozenset[int], phase: str | None) -> tuple[float, ...]:
     """Milliseconds of each complete step that did not compile, in order: outliers are part of what a job takes.
 
     A step is as long as its slowest rank's.
     """
     if not run.source.steps.marked:
         return ()
-    used = [(row["step"], row["worker"], row["step_ms"]) for row in run.metrics.get("step", ())]
+    rows = run.metrics.get("step", ())
+    used = [(row["step"], row["worker"], row["step_ms"]) for row in rows if phase in {None, row.get("phase")}]
     outliers = [(s.step, s.worker, s.step_ms) for s in run.source.steps.left_out if s.why.code == "outlier"]
     longest: dict[int, float] = {}
     for step, worker, time in chain(used, outliers):

@@ -88,6 +88,17 @@ class Times(Frozen):
     unprofiled_ms: float | None = None
 
 
+class Phase(Frozen):
+    """A phase of a server's steps: means over them, shares of its time."""
+
+    phase: str
+    steps: int
+    step_ms: float | None
+    requests: float | None = None
+    idle_share: float | None = None
+    host_share: float | None = None
+
+
 class Accounting(Frozen):
     """Where the step goes: milliseconds of each part, the largest first."""
 
@@ -109,6 +120,7 @@ class Job(Frozen):
     facts: str
     steps: Times
     accounting: Accounting
+    phases: tuple[Phase, ...] = ()
     findings: tuple[Problem, ...]
     more_findings: tuple[str, ...] = ()
     could_not_tell: tuple[Unknown, ...] = ()

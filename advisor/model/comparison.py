@@ -86,6 +86,24 @@ class Shift(Frozen):
         return self.head_ms - self.base_ms
 
 
+class PhaseTimes(Frozen):
+    """A phase of a server's steps on one side: how many there are, and the means of their times and shares."""
+
+    steps: int
+    step_ms: float
+    idle_share: float
+    launch_share: float
+    communication_share: float
+
+
+class PhaseChange(Frozen):
+    """A phase on both sides; a side without it is null."""
+
+    phase: str
+    base: PhaseTimes | None
+    head: PhaseTimes | None
+
+
 class Amount(Frozen):
     """How often a kind of work is done per step, and how long once takes on average; ops without those inside them."""
 
@@ -191,7 +209,8 @@ class Comparison(Frozen):
 
     `reason` is what the verdict rests on, `obstacle` what keeps it inconclusive. `cause` is the part of the
     step that changed most in the verdict's direction. `cautions` belong beside the verdict: what may explain it
-    and is no change of speed. `change` is null where the step times cannot be compared at all.
+    and is no change of speed. `phases` are those of servers. `change` is null where the step times cannot be compared
+    at all.
     """
 
     kind: Literal["comparison"] = "comparison"
@@ -209,6 +228,7 @@ class Comparison(Frozen):
     work: tuple[WorkChange, ...]
     findings: tuple[FindingChange, ...]
     frames: tuple[Frame, ...] = ()
+    phases: tuple[PhaseChange, ...] = ()
     notes: tuple[Remark, ...] = ()
 
     @property

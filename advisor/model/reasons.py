@@ -160,8 +160,9 @@ REASONS: Final = {
     "no_tf_data_wait": "no step waits for tf.data",
     # serving
     "no_engine": "no range and no code names a serving engine",
-    "no_engine_steps": "no range says which steps are prefill and which decode: the engine's marks do",
+    "no_engine_steps": "neither marks nor kernels show which steps are prefill and which decode",
     "no_decode_step": "no decode step was recorded",
+    "no_prefill_step": "no step that prefills was recorded",
     "no_request_counts": "the marks of the steps do not say how many requests they serve",
     "no_attention_kernel": "no kernel of fused attention was recorded",
     # ranks

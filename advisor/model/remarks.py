@@ -58,6 +58,10 @@ REMARKS: Final = {
         "no steps on the {sides}: its times are of the complete recording; parts are compared as shares, kernels and "
         "ops are not compared"
     ),
+    "phase_of_steps": (
+        "step times are those of the steps that {phase}; parts, kernels and findings are of all steps, so that other "
+        "prompts change them too"
+    ),
     "common_ranks": "step times are those of the {ranks:count} ranks that all runs recorded, of {recorded:count}",
     "other_frameworks": "the sides were recorded with different frameworks",
     "other_profilers": (

@@ -122,7 +122,7 @@ class Finding(Frozen):
 
     `condition` is what the rule asks for, in its own language; its names are those of the evidence and of `params`, the
     rule's thresholds; `references` say where those come from. `loss` is the part of the accounting that a finding
-    without a saving explains.
+    without a saving explains. `phase` is the phase of a server's steps that it is about, null where it is of all.
     `new` says whether a baseline lacked it; null where there was none, or it could not tell.
     """
 
@@ -145,6 +145,7 @@ class Finding(Frozen):
     params: Mapping[str, float] = {}
     references: tuple[str, ...] = ()
     loss: str | None = None
+    phase: str | None = None
     new: bool | None = None
 
     def fixes_for(self, framework: str | None) -> tuple[Fix, ...]:

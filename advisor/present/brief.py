@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -15,6 +15,7 @@ from advisor.model.brief import Brief
 from advisor.model.comparison import Comparison, FindingChange, FindingStatus, Side, WorkChange
 from advisor.model.report import Evidence, Finding, Fix, Place, Report, Run, Saving, Unreadable, Value
 from advisor.present import comparison as compared
+from advisor.present.phases import of_pace
 from advisor.present.ranks import reach
 from advisor.present.recording import missing_options
 from advisor.present.report import unknowns
@@ -100,6 +101,7 @@ def _job(report: Report, number: int, room: Room) -> model.Job:
         facts=room.short(", ".join(facts(run.source))),
         steps=_times(run),
         accounting=_accounting(run, room),
+        phases=tuple(map(_phase, of_pace(run)[: room.details])),
         findings=tuple(_problem(f, run, f"/runs/{number}/findings/{at}", room) for at, f in first),
         more_findings=room.first(f.key for f in run.findings[room.findings :]),
         could_not_tell=tuple(_unknown(why, rules, room) for why, rules in reasons[: room.details]),
@@ -115,6 +117,12 @@ def _times(run: Run) -> model.Times:
     return model.Times(
         marked=steps.marked, recorded=steps.count, used=steps.used, mean_ms=mean_ms, unprofiled_ms=unprofiled_ms
     )
+
+
+def _phase(row: Mapping[str, Value]) -> model.Phase:
+    names = ("step_ms", "requests", "idle_share", "host_share")
+    numbers = {name: _rounded(value) for name in names if isinstance(value := row.get(name), int | float)}
+    return model.Phase(phase=str(row["phase"]), steps=int(row["steps"] or 0), **({"step_ms": None} | numbers))
 
 
 def _accounting(run: Run, room: Room) -> model.Accounting:

@@ -18,6 +18,7 @@ from advisor.model.comparison import (
     WorkStatus,
 )
 from advisor.present import document as doc
+from advisor.present.phases import changes as phases
 from advisor.present.shifts import breakdown, signed_ms, signed_share
 from advisor.symbols import kernel_name
 from advisor.text import count, interval, listing, ms, number, us, without_shared_unit
@@ -76,7 +77,13 @@ _SCREEN: Final = doc.Level.SCREEN
 
 def document(comparison: Comparison) -> doc.Document:
     """The comparison as a document."""
-    parts = (_cautions(comparison), _sides(comparison), breakdown(comparison), _every_step(comparison))
+    parts = (
+        _cautions(comparison),
+        _sides(comparison),
+        breakdown(comparison),
+        phases(comparison),
+        _every_step(comparison),
+    )
     rest = (_findings(comparison), _flame(comparison), _work(comparison))
     article = doc.Article(
         id="compare",

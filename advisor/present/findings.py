@@ -10,6 +10,7 @@ from typing import Final
 from advisor.model.report import Confidence, Evidence, Fix, Place, Run, Saving, Steps
 from advisor.model.report import Finding as Fact
 from advisor.present import document as doc
+from advisor.present.phases import per_step_of_phase
 from advisor.present.ranks import reach
 from advisor.present.stacks import frames, source_lines
 from advisor.present.verdict import first_sentence, saved_time, saving, saving_in_brief, sentences_of, title
@@ -102,6 +103,8 @@ def _symptoms(finding: Fact) -> Iterator[doc.Symptom]:
 def _beside(finding: Fact, run: Run) -> Iterator[str]:
     """How sure it is, and the workers that it holds for where the title does not name the only one."""
     yield f"{finding.confidence} confidence"
+    if of_phase := per_step_of_phase(finding, run):
+        yield of_phase
     if (where := reach(finding, run)) and len(finding.scope.workers) != 1:
         yield where
 

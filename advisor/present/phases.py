@@ -1,33 +1,85 @@
-"""The phases of a serving engine as a table."""
+"""The phases of a server's steps as a table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from advisor.model.report import Run, Value
+from advisor.model.report import Finding, Run, Value
 from advisor.present import document as doc
-from advisor.text import ms, number, percent
+from advisor.text import interval, ms, number, percent
+from advisor.vocabulary import PHASES
+
+if TYPE_CHECKING:  # a check does without what compares
+    from advisor.model.comparison import Comparison, PhaseChange
 
 _UNKNOWN: Final = "?"
-_HEADS: Final = ("phase", "steps", "requests", "tokens", "step", "idle", "launch calls", "communication", "graphs")
+_AMOUNTS: Final = {"steps": "steps", "requests": "requests", "tokens": "tokens"}
+_SHARES: Final = {
+    "idle_share": "idle",
+    "host_share": "due to the host",
+    "launch_share": "launch calls",
+    "communication_share": "communication",
+}
+_SHARES_COMPARED: Final = {name: words for name, words in _SHARES.items() if name != "host_share"}
+_NONE: Final = "none"
+_ARROW: Final = " \N{RIGHTWARDS ARROW} "
+_HEADS: Final = ("phase", *_AMOUNTS.values(), "step", *_SHARES.values(), "graphs")
+_SPECULATION: Final = "Speculative decoding: drafts of tokens are checked."
 
 
 def phases(run: Run) -> doc.Section | None:
-    """Each phase with the means of its steps; None where the recording has no steps of an engine."""
-    worker = run.source.steps.worker
-    rows = [row for row in run.metrics.get("phase", ()) if row["worker"] == worker]
+    """Each phase with the means of its steps; None where the recording has no steps of a server."""
+    rows = of_pace(run)
     if not rows:
         return None
     heads = tuple(doc.Head(words) for words in _HEADS)
     table = doc.Table(heads, tuple(doc.Row(_cells(row)) for row in rows))
-    return doc.Section("Phases of the engine", (table,), id="phases")
+    speculates = any(sign.code == "speculation" for sign in run.source.workload.signs)
+    blocks = (table, doc.Text(_SPECULATION, "quiet")) if speculates else (table,)
+    return doc.Section("Phases of the server", blocks, id="phases")
+
+
+def of_pace(run: Run) -> list[Mapping[str, Value]]:
+    """The rows of the worker that sets the pace."""
+    return [row for row in run.metrics.get("phase", ()) if row["worker"] == run.source.steps.worker]
+
+
+def per_step_of_phase(finding: Finding, run: Run) -> str:
+    """`1.2-3 ms of each decode step of 12 ms`, of a finding about a phase, where the report counts in other steps."""
+    row = next((row for row in of_pace(run) if row["phase"] == finding.phase), None)
+    counted = max(1, run.source.steps.used)
+    if row is None or finding.saving is None or row["steps"] == counted or finding.saving.high_ms <= 0:
+        return ""
+    each = counted / _float(row["steps"])
+    low, high = finding.saving.low_ms * each, finding.saving.high_ms * each
+    return f"{interval(low, high)} of each {PHASES.get(str(finding.phase))} step of {ms(_float(row['step_ms']))}"
+
+
+def changes(comparison: Comparison) -> doc.Section | None:
+    """Each phase on both sides; None where neither has steps of a server."""
+    if not comparison.phases:
+        return None
+    heads = tuple(doc.Head(words) for words in ("phase", "steps", "step", *_SHARES_COMPARED.values()))
+    table = doc.Table(heads, tuple(doc.Row(_changed(phase)) for phase in comparison.phases))
+    return doc.Section("Phases of the server", (table,), id="phases")
+
+
+def _changed(phase: PhaseChange) -> tuple[doc.Cell, ...]:
+    sides = (phase.base, phase.head)
+    pairs = [
+        [str(of.steps) if of else _NONE for of in sides],
+        [ms(of.step_ms) if of else _NONE for of in sides],
+        *([percent(getattr(of, name)) if of else _NONE for of in sides] for name in _SHARES_COMPARED),
+    ]
+    return tuple(doc.Cell(text) for text in (PHASES.get(phase.phase, phase.phase), *map(_ARROW.join, pairs)))
 
 
 def _cells(row: Mapping[str, Value]) -> tuple[doc.Cell, ...]:
-    amounts = [_written(row[name]) for name in ("steps", "requests", "tokens")]
-    shares = [_share(row[name]) for name in ("idle_share", "launch_share", "communication_share")]
-    texts = [str(row["phase"]), *amounts, ms(_float(row["step_ms"])), *shares, _written(row["graph_launches"])]
+    amounts = [_written(row[name]) for name in _AMOUNTS]
+    shares = [_share(row.get(name)) for name in _SHARES]
+    phase = PHASES.get(str(row["phase"]), str(row["phase"]))
+    texts = [phase, *amounts, ms(_float(row["step_ms"])), *shares, _written(row["graph_launches"])]
     return tuple(doc.Cell(text) for text in texts)
 
 
@@ -40,4 +92,4 @@ def _share(value: Value) -> str:
 
 
 def _float(value: Value) -> float:
-    return value if isinstance(value, float) else 0.0
+    return float(value) if isinstance(value, int | float) else 0.0

@@ -31,6 +31,7 @@ Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_le
 Framework: TypeAlias = Literal["pytorch", "tensorflow", "jax", "cuda", "any"]
 """`cuda` is a program of its own, of no framework. `any` is in `applies` one of which it could not be told."""
 Workload: TypeAlias = Literal["training", "inference", "serving", "capture", "benchmark", "unknown"]
+Phase: TypeAlias = Literal["prefill", "decode", "mixed", "verify"]
 Pool: TypeAlias = Literal[
     "compute", "memcpy", "memset", "collective", "input", "compile",
     "gc_idle", "allocator_idle", "sync_idle", "launch_gap", "host_busy", "queued_idle", "dependency_idle",
@@ -80,7 +81,8 @@ class Applies(_Strict):
     """Where a rule makes sense; elsewhere it is not applicable, and silent. An absent condition admits all.
 
     A job is distributed if it has several ranks or any collective. `workload` are kinds of work; of a job that mixes
-    several, one suffices.
+    several, one suffices. `phase` are phases of a server's steps; of a server whose phases are unknown the rule cannot
+    be judged, and it does not apply to other inference.
     """
 
     framework: tuple[Framework, ...] = ()
@@ -89,6 +91,7 @@ class Applies(_Strict):
     distributed: bool | None = None
     min_capability: float | None = None
     workload: tuple[Workload, ...] = RECURRING
+    phase: tuple[Phase, ...] = ()
 
 
 class Saving(_Strict):

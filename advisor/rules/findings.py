@@ -43,6 +43,7 @@ def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candid
         title=candidate.heading,
         severity=_severity(candidate.severity, saving) if rule.capped else candidate.severity,
         loss=rule.loss,
+        phase=rule.applies.phase[0] if rule.applies.phase and not rule.symptom else None,
         confidence=candidate.confidence,
         saving=saving,
         scope=_reach(candidate, run),

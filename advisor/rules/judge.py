@@ -160,10 +160,11 @@ class _Setting(NamedTuple):
     capability: float | None
     distributed: bool
     workloads: set[str]
+    phases: set[str] | None
 
 
 def _settings(rows: pl.DataFrame, run: MeasuredRun) -> list[_Setting]:
-    columns = {"worker", "device", "capability", "ranks_in_job", "collective_share", "workload"}
+    columns = {"worker", "device", "capability", "ranks_in_job", "collective_share", "workload", "phases"}
     return [
         _Setting(
             run.framework(row["worker"]) or "any",
@@ -171,6 +172,7 @@ def _settings(rows: pl.DataFrame, run: MeasuredRun) -> list[_Setting]:
             row["capability"],
             _distributed(row),
             workloads(row),
+            set(row["phases"].split(", ")) if row.get("phases") else None,
         )
         for row in rows.select(columns & {*rows.columns}).iter_rows(named=True)
     ]
@@ -184,10 +186,18 @@ def _applies(applies: Applies, setting: _Setting, file_format: str) -> bool:
         and (applies.device is None or applies.device == setting.on_device)
         and (applies.distributed is None or applies.distributed == setting.distributed)
         and not setting.workloads.isdisjoint(applies.workload)
+        and (not applies.phase or _has_phase(applies, setting))
         and (
             applies.min_capability is None or setting.capability is None or setting.capability >= applies.min_capability
         )
     )
+
+
+def _has_phase(applies: Applies, setting: _Setting) -> bool:
+    """Whether the steps have one of the rule's phases; a server's may have, where that is unknown."""
+    if setting.phases is None:
+        return "serving" in setting.workloads
+    return not setting.phases.isdisjoint(applies.phase)
 
 
 def _distributed(row: Mapping[str, float | None]) -> bool:

@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.passes import PASS, passes
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.inputs.names.engines import STEP_MARKS, batch
+from advisor.inputs.names.engines import JAX_MARKS, STEP_MARKS, batch
 from advisor.inputs.periods import LAUNCHING
 from advisor.model.intervals import Ints
 from advisor.model.profile import matches
@@ -32,7 +32,9 @@ def marks(view: DeviceView) -> pl.DataFrame:
 
     The thread counts whose marks cover most time: engines repeat the names on threads that launch nothing.
     """
-    rows = view.host.filter(matches(STEP_MARKS)).select("thread", pl.col("name").cast(pl.String), "start_ns", "dur_ns")
+    rows = view.host.filter(matches(f"{STEP_MARKS}|{JAX_MARKS}")).select(
+        "thread", pl.col("name").cast(pl.String), "start_ns", "dur_ns"
+    )
     threads = rows.group_by("thread").agg(pl.sum("dur_ns")).sort("dur_ns", "thread", descending=[True, False])
     own = rows.filter(pl.col("thread").is_in(threads["thread"].head(1).implode())).sort(
         "start_ns", "dur_ns", descending=[False, True]

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.steps import DeviceView
-from advisor.inputs.names.engines import CACHE_KERNELS, ENGINE_CODE, STEP_MARKS
+from advisor.inputs.names.engines import CACHE_KERNELS, DECODE_ATTENTION, ENGINE_CODE, SPECULATION, STEP_MARKS
 from advisor.model.intervals import Union
 from advisor.model.profile import matches
 
@@ -33,7 +33,9 @@ _SIGNS: Final = (
     ),
     ("serving", "engine_steps", _RANGES, STEP_MARKS),
     ("serving", "engine_code", ["python"], ENGINE_CODE),
-    ("serving", "cache_kernels", None, CACHE_KERNELS),
+    ("serving", "cache_kernels", None, f"{CACHE_KERNELS}|{DECODE_ATTENTION}"),
+    ("serving", "speculation", _RANGES, SPECULATION),
+    ("serving", "speculation", None, SPECULATION),
     ("inference", "inference_kernels", None, r"bn_fw_inf|BatchNormFwdInfer"),
     (
         "inference",

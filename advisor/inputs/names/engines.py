@@ -15,6 +15,9 @@ STEP_MARKS: Final = (
 )
 """Names of ranges that are steps of SGLang, vLLM or TensorRT-LLM."""
 
+JAX_MARKS: Final = r"^(?:jit_|PjitFunction\()(?:prefill|generate|decode)"
+"""Calls of jitted functions that JAX's libraries name after phases."""
+
 ENGINES: Final = (
     ("sglang", r"(?:^|/)sglang/\S+\.py"),  # before the others: engines import parts of vLLM
     ("tensorrt_llm", r"(?:^|/)tensorrt_llm/\S+\.py"),
@@ -68,9 +71,11 @@ SPECULATION: Final = (
 DECODING: Final = ["decode", "verify"]
 """Phases in which every request gets its next tokens."""
 
+PREFILLING: Final = ["prefill", "mixed"]
+"""Phases in which prompts are read."""
+
 _PATTERNS: Final = tuple(re.compile(pattern) for pattern in (_VLLM, _SGLANG, _TENSORRT, _JAX))
 _MODES: Final = {"EXTEND": "prefill", "PREFILL": "prefill", "DECODE": "decode", "MIXED": "mixed"}
-_JAX_MARKS: Final = r"^(?:jit_|PjitFunction\()(?:prefill|generate|decode)"
 _JITTED: Final = {"prefill": "prefill", "generate": "decode", "decode": "decode"}
 _VERIFYING: Final = ("TARGET_VERIFY", "DRAFT_EXTEND", "DRAFT_EXTEND_V2")
 

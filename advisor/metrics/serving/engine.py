@@ -1,9 +1,10 @@
-"""Which serving engine runs, as its marks, its code or its kernels name it."""
+"""Which serving engine runs, and which phases its steps have."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from advisor.analysis.device.phases import steps_by_phase
 from advisor.analysis.device.steps import DeviceView
 from advisor.inputs.names.engines import ENGINES
 from advisor.metrics.metric import Metric, Value, measures
@@ -18,9 +19,24 @@ ENGINE = Metric(
 )
 
 
+PHASES = Metric(
+    "phases",
+    "text",
+    "The phases of the used steps of a server: `prefill`, `decode`, `mixed`, `verify`; `unnamed` is none of them.",
+    "from the marks of the steps, or else from the kernels of forward passes",
+)
+
+
 @measures(ENGINE)
 def engine(view: DeviceView) -> Mapping[Metric, Value]:
     """The engine; unknown where no name tells."""
     names = view.host.select("name").unique()
     known = (name for name, pattern in ENGINES if names.select(matches(pattern).any()).item())
     return {ENGINE: next(known, Missing("no_engine"))}
+
+
+@measures(PHASES)
+def phases(view: DeviceView) -> Mapping[Metric, Value]:
+    """The phases, with a comma between them; unknown where neither marks nor kernels show any."""
+    rows = view.once(steps_by_phase)
+    return {PHASES: ", ".join(rows["phase"].unique().sort()) if rows.height else Missing("no_engine_steps")}

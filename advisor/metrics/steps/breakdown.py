@@ -23,6 +23,7 @@ from advisor.analysis.device.host_work import (
 )
 from advisor.analysis.device.idle import CAUSES, gaps
 from advisor.analysis.device.steps import DeviceView, spans
+from advisor.inputs.names.engines import batch
 from advisor.metrics.metric import Metric, Value, measures, tabulates
 from advisor.model.intervals import EMPTY, Ints, Union
 from advisor.model.profile import matches
@@ -140,14 +141,17 @@ def breakdown(view: DeviceView) -> Mapping[Metric, Value]:
 
 @tabulates("step")
 def step_table(view: DeviceView) -> pl.DataFrame:
-    """One row per used step: step, name, start_ns, step_ms, `<category>_share` for each category, and bottleneck.
+    """One row per used step: step, name, phase, start_ns, step_ms, `<category>_share` of each category, bottleneck.
 
-    The bottleneck is the category with the largest share, as in XProf's pod viewer.
+    The phase is what the mark of a server's step says, else null. The bottleneck is the category with the largest
+    share, as in XProf's pod viewer.
     """
     length = np.maximum(view.steps["dur_ns"].to_numpy(), 1)
     shares = [pl.Series(f"{category}_share", time / length) for category, time in _sweep(view, view.steps)]
     largest = np.argmax([share.to_numpy() for share in shares], axis=0)
-    return view.steps.select("step", "name", "start_ns", step_ms=pl.col("dur_ns") / 1e6).with_columns(
+    marks = view.steps["name"].fill_null("")
+    phases = pl.Series("phase", [of and of.phase for of in map(batch, marks)], dtype=pl.String)
+    return view.steps.select("step", "name", phases, "start_ns", step_ms=pl.col("dur_ns") / 1e6).with_columns(
         *shares, bottleneck=pl.Series([_CODES[i] for i in largest], dtype=pl.String)
     )
 

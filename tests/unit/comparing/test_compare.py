@@ -79,6 +79,7 @@ def run(times: Sequence[float] = STEADY, *, findings: Sequence[Finding] = (), **
             "step": tuple(given.get("step", step)),
             "launch": tuple(given.get("launch", ())),
             "op": tuple(given.get("op", ())),
+            "phase": tuple(given.get("phase", ())),
             "run": (given.get("row", {"step_mean_ms": mean}),),
         },
     )
@@ -674,3 +675,35 @@ def test_ops_that_did_not_change_tell_another_machine(base: Rows, head: Rows, by
     assert [caution.code for caution in found.cautions].count("other_machine") == cautions
     if obstacle:
         assert "8 ops that did not change take" in found.reason.words
+
+
+def server(prefills: int, decode: float = 1.0) -> Run:
+    """A server whose steps to decode take `decode` times the usual 100 ms, and prefills 900 ms each."""
+    times = [*(decode * time for time in STEADY), *[900.0] * prefills]
+    phases = ["decode"] * len(STEADY) + ["prefill"] * prefills
+    step = [
+        {"worker": 0, "step": n, "step_ms": time, "phase": phase}
+        for n, (time, phase) in enumerate(zip(times, phases, strict=True))
+    ]
+    shares = {"idle_share": 0.1, "launch_share": 0.2, "communication_share": 0.0, "worker": None}
+    rows = [{"phase": "decode", "steps": len(STEADY), "step_ms": 100.0 * decode}]
+    rows += [{"phase": "prefill", "steps": prefills, "step_ms": 900.0}] if prefills else []
+    return run(times, step=step, phase=[row | shares for row in rows])
+
+
+def test_of_servers_that_prefill_the_steps_that_decode_are_compared():
+    # as median of all steps, eleven prefills more would be nine times as slow
+    assert held(server(2), server(30)).verdict == "same"
+    slower = held(server(2), server(2, decode=1.3))
+    assert (slower.verdict, slower.base.steps, slower.cause) == ("slower", len(STEADY), None)
+    assert any(note.code == "phase_of_steps" for note in slower.notes)
+    prefill, decode = slower.phases
+    assert (prefill.phase, decode.phase) == ("prefill", "decode")
+    assert decode.head is not None
+    assert decode.head.step_ms == pytest.approx(130)
+
+
+def test_a_server_that_only_decodes_is_compared_as_any_job():
+    comparison = held(server(0), server(0, decode=1.3))
+    assert comparison.verdict == "slower"
+    assert not any(note.code == "phase_of_steps" for note in comparison.notes)

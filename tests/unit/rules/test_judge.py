@@ -138,6 +138,23 @@ def test_a_rule_of_whose_claim_next_to_nothing_is_left_stands_under_what_took_it
     assert (finding.rule, [s.rule for s in finding.symptoms], more) == ("b", ["a"], [])
 
 
+@pytest.mark.parametrize(
+    ("workload", "phases", "outcome"),
+    [
+        ("serving", "decode, prefill", "fired"),
+        ("serving", "prefill", "not_applicable"),
+        ("serving", None, "fired"),  # it may decode
+        ("inference", None, "not_applicable"),
+        ("inference", "decode", "fired"),
+    ],
+)
+def test_a_rule_about_a_phase_needs_steps_of_it(workload: str, phases: str | None, outcome: str):
+    of = rule("a", applies={"workload": ["inference", "serving"], "phase": ["decode"]})
+    result = judged(measured({"input_share": 0.5, "workload": workload, "phases": phases}), of)
+    assert [f.phase for f in result.findings] == (["decode"] if outcome == "fired" else [])
+    assert result.not_applicable == (() if outcome == "fired" else ("a",))
+
+
 def test_what_two_rules_claim_from_one_part_never_exceeds_it():
     found = measured({"input_share": 0.3})
     shares = savings(judged(found, rule("a", **saving(10, 20)), rule("b", **saving(10, 25))))

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from advisor.analysis.device.phases import marks, phases, work
-from tests.tables import Row, kernel, on_device, on_host, profile, view
+from advisor.metrics.steps.phases import of_engine
+from tests.tables import Row, kernel, on_device, on_host, profile, step, view
 
 # us     0         100        200        300
 # host   |EXTEND---|  |DECODE-|  |DECODE-|         0-90, 100-180, 200-280
@@ -35,6 +36,25 @@ def test_each_phase_has_its_own_numbers():
     assert decode["launch_share"] == pytest.approx(2 / 180)
     assert (prefill["kernels"], decode["kernels"]) == (2, 1)
     assert (prefill["graph_launches"], decode["communication_share"]) == (0, 0)
+
+
+def test_the_host_causes_a_part_of_the_idle_time():
+    # the kernels at 150 and 250 were launched at 140 and 240: until then the host is late
+    table = of_engine(view(profile(DEVICE, HOST)))
+    shares = dict(table.select("phase", "host_share").rows())
+    assert shares["prefill"] == pytest.approx(50 / 130)
+    assert shares["decode"] == pytest.approx(80 / 140)
+
+
+def test_only_the_steps_that_are_used_count():
+    used = [step(0, 0, 140), step(1, 140, 240)]
+    table = phases(view(profile(DEVICE, HOST, used)))
+    assert dict(table.select("phase", "steps").rows()) == {"prefill": 1, "decode": 1}
+
+
+def test_jax_names_its_jitted_functions_after_phases():
+    host = [on_host("op", 0, 90, name="PjitFunction(prefill)"), on_host("op", 100, 180, name="PjitFunction(generate)")]
+    assert phases(view(profile(DEVICE[:3], host)))["phase"].sort().to_list() == ["decode", "prefill"]
 
 
 def test_launches_of_graphs_and_communication_are_counted():

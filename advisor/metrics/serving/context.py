@@ -1,0 +1,102 @@
+"""What keeps a serving engine from faster prefills, and how much of each phase is communication."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.host_work import launch_gaps, unknown_waits
+from advisor.analysis.device.phases import steps_by_phase
+from advisor.analysis.device.steps import DeviceView
+from advisor.inputs.names.engines import DECODING, PREFILLING
+from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.model.intervals import Union
+from advisor.model.missing import Missing
+
+_NEEDS: Final = ("device_ops", "device_ops.launch", "host_ops")
+_NVIDIA: Final = "TensorRT-LLM, host analysis guide"
+
+PREFILL_IDLE_SHARE = Metric(
+    "prefill_idle_share",
+    "share",
+    "Part of the steps that prefill in which the device idles.",
+    "1 - busy time / time from each such step's first op to the next step's first op",
+    _NVIDIA,
+    _NEEDS,
+)
+PREFILL_LAUNCH_SHARE = Metric(
+    "prefill_launch_share",
+    "share",
+    "Part of the steps that prefill in which the host is inside calls that launch.",
+    "union of calls that launch kernels or graphs / time from mark to mark on the host",
+    _NVIDIA,
+    _NEEDS,
+)
+PREFILL_LAUNCH_PART = Metric(
+    "prefill_launch_part",
+    "share",
+    "How much of the waiting for launches lies in steps that prefill.",
+    "idle time in host-bound gaps of at most 1 ms inside such steps / all of it; 0 without such gaps",
+    needs=_NEEDS,
+)
+
+
+@measures(PREFILL_IDLE_SHARE, PREFILL_LAUNCH_SHARE, PREFILL_LAUNCH_PART)
+def launching(view: DeviceView) -> Values:
+    """How steps with prompts are launched."""
+    if not view.total_ns:
+        return {}
+    rows = _of(view, PREFILLING)
+    if not rows.height:
+        return Missing("no_prefill_step") if view.once(steps_by_phase).height else Missing("no_engine_steps")
+    if why := unknown_waits(view):
+        return why
+    late = view.once(launch_gaps)
+    own = Union.of(rows["first"].to_numpy(), (rows["first"] + rows["period_ns"]).to_numpy())
+    return {
+        PREFILL_IDLE_SHARE: 1 - _part(rows, "busy_ns", "period_ns"),
+        PREFILL_LAUNCH_SHARE: _part(rows, "launching_ns", "host_ns"),
+        PREFILL_LAUNCH_PART: (late & own).total / late.total if late.total else 0.0,
+    }
+
+
+DECODE_COMMUNICATION_SHARE = Metric(
+    "decode_communication_share",
+    "share",
+    "Communication in decode steps; 0 where none decodes.",
+    "time of collectives / busy time, both in decode steps",
+    _NVIDIA,
+    ("device_ops", "device_ops.launch"),
+)
+PREFILL_COMMUNICATION_SHARE = Metric(
+    "prefill_communication_share",
+    "share",
+    "Communication in steps that prefill; 0 where none prefills.",
+    "time of collectives / busy time, both in steps that prefill",
+    _NVIDIA,
+    ("device_ops", "device_ops.launch"),
+)
+
+
+@measures(DECODE_COMMUNICATION_SHARE, PREFILL_COMMUNICATION_SHARE)
+def communication(view: DeviceView) -> Values:
+    """How much of the device's work in each phase is communication."""
+    if not view.total_ns:
+        return {}
+    if not view.once(steps_by_phase).height:
+        return Missing("no_engine_steps")
+    phases = {DECODE_COMMUNICATION_SHARE: DECODING, PREFILL_COMMUNICATION_SHARE: PREFILLING}
+    shares: dict[Metric, Value] = {
+        metric: _part(_of(view, of), "communicating_ns", "busy_ns") for metric, of in phases.items()
+    }
+    return shares
+
+
+def _of(view: DeviceView, phases: Sequence[str]) -> pl.DataFrame:
+    return view.once(steps_by_phase).filter(pl.col("phase").is_in(phases))
+
+
+def _part(rows: pl.DataFrame, part: str, total: str) -> float:
+    return float(rows[part].sum()) / max(1, int(rows[total].sum()))
