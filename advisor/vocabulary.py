@@ -237,7 +237,8 @@ class Look:
 class Part:
     """A part of the period in the accounting: `words` complete "62 % of each step is ...", `short` is for a line.
 
-    `pools` are those of savings that come out of it. What is not useful is a loss.
+    `pools` are those of savings that come out of it. What is not useful is a loss; `remedy` is what to do about one
+    that no rule judges.
     """
 
     code: str
@@ -246,6 +247,7 @@ class Part:
     look: Look
     pools: tuple[str, ...] = ()
     is_useful: bool = False
+    remedy: str = ""
 
 
 _GREY: Final = "white"
@@ -333,6 +335,19 @@ PARTS: Final = {
             "Python that compiled code calls",
             Look("gc", "%", "bright_blue"),
             ("callback",),
+        ),
+        Part(
+            "other_programs",
+            "other programs",
+            "waiting for a CPU that other programs use",
+            Look("dependency", "o", "bright_cyan"),
+            remedy="Record on a quiet machine.",
+        ),
+        Part(
+            "own_processes",
+            "own processes",
+            "waiting for a CPU that the job itself keeps busy",
+            Look("sync", "x", "green"),
         ),
         Part(
             "between",

@@ -9,7 +9,7 @@ from advisor.model.report import OUTLIERS, Finding, Place, Run, Saving, Steps
 from advisor.present.source import rank_name
 from advisor.symbols import kernel_name
 from advisor.text import count, interval, ms, one_line, percent, percents
-from advisor.vocabulary import part_words
+from advisor.vocabulary import PARTS, part_words
 
 _ON_DEVICE: Final = "device_ops"
 _OPS: Final = frozenset({_ON_DEVICE, "host_ops"})
@@ -51,7 +51,7 @@ def cause(run: Run) -> str:
         return ""
     if part.reasons:
         return f"Cause unknown: {'; '.join(reason.words for reason in part.reasons[:_REASONS])}."
-    return "No rule knows a cause of it."
+    return (part.part in PARTS and PARTS[part.part].remedy) or "No rule knows a cause of it."
 
 
 def useful(run: Run) -> str:

@@ -44,7 +44,7 @@ compiled code calls on a worker without a device, `host_work` the rest of that w
 job wait for the latest of them, `pipeline_wait` what they wait in sends and receives: the job's, not each worker's.
 """
 
-LossCode: TypeAlias = Literal["once", "unrecorded", "unknown"]
+LossCode: TypeAlias = Literal["once", "unrecorded", "unknown", "own_processes"]
 """What a finding explains without a saving: a part of the accounting, or what parts name among their pools."""
 
 Unseen: TypeAlias = Literal["environment", "code", "machine", "data", "option", "elsewhere"]

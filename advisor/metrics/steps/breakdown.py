@@ -79,6 +79,7 @@ LEAST_RECORDED: Final = 0.05
 """Of a window without steps: with less of it in ops or waits, the recording does not tell what the job does."""
 _DEVICE_PARTS: Final = {"compute": "kernel", "memcpy": "memcpy", "memset": "memset", "collective": "collective"}
 _WAITS: Final = ("input", "collective", "compile")
+_DELAYS: Final = {"other_programs": "run_delay_ms", "own_processes": "own_delay_ms"}
 _PARTS_SCHEMA: Final = {"part": pl.String, "time_ns": pl.Int64, "share": pl.Float64}
 _SOURCE: Final = (
     "the sweep of torch-tb-profiler's overview, with every collective kernel counted as communication; of TensorFlow "
@@ -297,4 +298,19 @@ def _on_cpu(view: DeviceView) -> dict[str, Ints]:
     known = np.sum([*times.values()], axis=0)
     if not view.has_marks and known.sum() < LEAST_RECORDED * view.total_ns:
         return {}  # another thread or process may work all the while
-    return times | {"between": view.ends - view.starts - known}
+    return _without_delays(view, times | {"between": view.ends - view.starts - known})
+
+
+def _without_delays(view: DeviceView, times: dict[str, Ints]) -> dict[str, Ints]:
+    """With the waits for a CPU, as `advisor record` notes them, taken in equal parts out of the work they lengthen."""
+    noted = {code: round(1e6 * (view.process.get(of) or 0.0)) for code, of in _DELAYS.items()}
+    delay_ns = sum(noted.values())
+    working = {code: time for code, time in times.items() if code not in _WAITS}
+    work = np.sum([*working.values()], axis=0)
+    if not delay_ns:
+        return times
+    part = np.minimum(delay_ns / np.maximum(work, 1), 1.0)
+    shorter = {code: time - (part * time).astype(np.int64) for code, time in working.items()}
+    waits = work - np.sum([*shorter.values()], axis=0)
+    others = (waits * (noted["other_programs"] / delay_ns)).astype(np.int64)
+    return times | shorter | {"other_programs": others, "own_processes": waits - others}

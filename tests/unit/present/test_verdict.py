@@ -90,6 +90,10 @@ def test_a_large_loss_without_a_finding_is_the_verdict():
     assert headline(losing(0.62)).endswith("No rule knows a cause of it.")
     untold = changed(run, accounting=changed(run.accounting, parts=(part("compute", 0.38), part("unknown", 0.62))))
     assert headline(untold) == "62 % of each step is idle time whose cause was not recorded."
+    busy = changed(run, accounting=changed(run.accounting, parts=(part("compute", 0.38), part("other_programs", 0.62))))
+    assert headline(busy) == (
+        "62 % of each step is waiting for a CPU that other programs use. Record on a quiet machine."
+    )
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,19 @@ def test_where_too_much_is_unknown_no_cause_is_told():
     assert parts(made) == {"compute": 70, "unknown": 30}
 
 
+def test_waits_for_a_cpu_are_no_work_of_the_ops_that_they_lengthen():
+    # us       0    20               80   100
+    # input    =====                          a wait that is no work keeps its length
+    # op            =================         60 of the 80 us that the host works
+    host = [on_host("input", 0, 20), on_host("op", 20, 80)]
+    waiting = view(profile([], host, [step(1, 0, 100, device=None)]))
+    waiting.process.update({"run_delay_ms": 0.030, "own_delay_ms": 0.010})
+    times = {row["part"]: row["time_ns"] / 1e3 for row in accounting(waiting).to_dicts()}
+    assert times == {"input": 20, "operators": 30, "between": 10, "other_programs": 30, "own_processes": 10}
+    waiting.process.update({"run_delay_ms": 0.9, "own_delay_ms": 0.9})  # more than there is
+    assert sum(row["time_ns"] for row in accounting(waiting).to_dicts()) == 100_000
+
+
 def test_on_a_cpu_ops_are_the_useful_work():
     # us        0    20        60      80   100
     # input     |----|
