@@ -259,9 +259,9 @@ def _turn(change: FindingChange, room: Room) -> model.Turn:
 
 
 def _prediction(comparison: Comparison) -> model.Promise | None:
-    """What the fixes of all findings that are gone promised together, and what the step got shorter by."""
+    """What the fixes of all findings that are gone promised together, and what the step got shorter by, if known."""
     known = next((change.prediction for change in comparison.findings if change.prediction), None)
-    if known is None:
+    if known is None or comparison.verdict == "inconclusive":
         return None
     low, high, measured = map(_digits, (known.low_ms, known.high_ms, known.measured_ms))
     return model.Promise(low_ms=low, high_ms=high, measured_ms=measured, findings=known.findings)

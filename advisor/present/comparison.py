@@ -237,7 +237,7 @@ def _findings(comparison: Comparison) -> doc.Section:
     level = doc.Level.BOTH if comparison.verdict == "slower" else _BEHIND
     blocks: list[doc.Block] = [table, *(block for change in to_blame(changes) for block in _advice(change, level))]
     promised = [change for change in changes if change.prediction]
-    if promised and comparison.verdict != "slower":
+    if promised and comparison.verdict in {"faster", "same"}:
         blocks.append(doc.Text(_promise(promised), label="Prediction"))
     if changes:
         pairs = doc.Pairs(tuple(map(_finding_pair, changes)))
