@@ -22,7 +22,7 @@ from advisor.reports import is_report, load_report
 from advisor.rules.judge import judge
 from advisor.rules.overrides import replaced, rule_book, suppressions
 from advisor.summary import summarise
-from advisor.text import one_line
+from advisor.text import did_you_mean, one_line
 
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison, Side
@@ -173,8 +173,9 @@ def excerpt(path: str, key: str, options: Options | None = None) -> dict[str, An
     findings = judge(measurements, rule_book(options.config), {}).findings
     finding = next((f for f in findings if key in {f.key, f.rule, *(s.rule for s in f.symptoms)}), None)
     if finding is None:
-        keys = ", ".join(f.key for f in findings) or "nothing"
-        raise UsageError(f"--finding {key}: not found in {path}; found: {keys}")
+        keys = [f.key for f in findings]
+        hint = did_you_mean(key, keys)
+        raise UsageError(f"--finding {key}: not found in {path}; found: {', '.join(keys) or 'nothing'}{hint}")
     worker = finding.where[0].worker if finding.where else finding.scope.workers[0]
     return excerpts.excerpt(profile, measurements.selection.of(worker), findings, finding)
 

@@ -198,7 +198,7 @@ def _recipe(run: Run) -> dict[str, Any]:
 
 
 def _row(row: Any, name: str) -> dict[str, Value]:  # noqa: ANN401 - a row of any scope
-    return {key: row[key] for key in ("worker", "device", name) if key in row}
+    return {key: row[key] for key in ("worker", "device", "step", name) if key in row}
 
 
 def _answer(**content: object) -> str:

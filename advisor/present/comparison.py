@@ -239,9 +239,10 @@ def _findings(comparison: Comparison) -> doc.Section:
     promised = [change for change in changes if change.prediction]
     if promised and comparison.verdict in {"faster", "same"}:
         blocks.append(doc.Text(_promise(promised), label="Prediction"))
-    if changes:
-        pairs = doc.Pairs(tuple(map(_finding_pair, changes)))
-        blocks.append(doc.Fold("Every finding in words", (pairs,), level=_BEHIND))
+    others = [change for change in changes if change not in to_blame(changes)]
+    if others:
+        title = "Every finding in words" if others == changes else "The other findings in words"
+        blocks.append(doc.Fold(title, (doc.Pairs(tuple(map(_finding_pair, others))),), level=_BEHIND))
     return doc.Section("Findings", tuple(blocks), id="findings", is_lead=True)
 
 

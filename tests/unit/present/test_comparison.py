@@ -96,8 +96,9 @@ def test_a_finding_shows_its_rule_and_why_it_could_not_be_judged():
         *("Kernels are tiny", "could not tell", "30\N{EN DASH}59 ms", "\N{EN DASH}"),
     ]
     assert table.rows[1].cells[0].beside == "[b]"
-    assert pairs.pairs[1].codes == ("b",)
-    assert pairs.pairs[1].text.startswith("Kernels are tiny (could not tell: the head could not tell: no shapes). 33 %")
+    assert fold.title == "The other findings in words"  # the first is new, and stands above in words
+    assert pairs.pairs[0].codes == ("b",)
+    assert pairs.pairs[0].text.startswith("Kernels are tiny (could not tell: the head could not tell: no shapes). 33 %")
 
 
 def test_time_and_count_that_both_changed_are_both_in_the_status():
