@@ -138,8 +138,8 @@ def _reasons(finding: Fact, steps: Steps) -> Iterator[doc.Block]:
         yield doc.Text(f"`{_code(finding.condition or '')}`. Here: `{_code(condition)}`.", label="The rule fires if")
     if finding.saving:
         yield doc.Text(_method(finding.saving), label="The saving")
-    if finding.evidence:
-        yield doc.Pairs(tuple(_evidence(item, steps) for item in finding.evidence), title="Evidence")
+    if evidence := tuple(_evidence(item, steps) for item in finding.evidence if item.value != ""):
+        yield doc.Pairs(evidence, title="Evidence")
     yield from _places(finding.where)
     if finding.references:
         yield doc.Lines(finding.references, title="Where the thresholds come from")

@@ -116,9 +116,11 @@ def test_a_table_is_filtered_and_grouped(resnet: Visit):
     table = resnet.page.locator("[data-table=kernels]")
     table.locator("input").fill("SGEMM_3")
     assert sorted(kernels(resnet)) == ["volta_sgemm_3", *(f"volta_sgemm_{n}" for n in range(30, 40))]
-    high = table.bounding_box()["height"]
+    head = table.locator("thead th").first
+    high, wide = table.bounding_box()["height"], head.bounding_box()["width"]
     table.locator("input").fill("nothing of that name")
     assert table.bounding_box()["height"] == pytest.approx(high, abs=1)
+    assert head.bounding_box()["width"] == pytest.approx(wide, rel=0.1)
     assert table.locator("[role=status]").inner_text() == "no kernel matches"
     table.locator("input").fill("")
     table.locator("select").select_option("launching op")
