@@ -11,6 +11,7 @@ import polars as pl
 
 from advisor.analysis.device.host_work import busiest, minus, python_work
 from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.workload import workload
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import EMPTY, Ints, Union
 from advisor.model.profile import matches
@@ -83,7 +84,8 @@ OUTLIER_OWN_MS = Metric(
     "ms",
     "The same apart from what slows down every other step too.",
     "outlier_excess_ms, less outlier_input_ms where the used steps wait for input in 5 % of their time, less "
-    "outlier_python_ms where Python keeps the device idle (without a device: works) in 5 % of it",
+    "outlier_python_ms where Python keeps the device idle (without a device: works) in 5 % of it, less what a "
+    "server's kernels take longer, because requests differ",
     _SOURCE,
     where=_long_places,
 )
@@ -187,8 +189,11 @@ def outliers(view: DeviceView) -> Mapping[Metric, Value]:
     left_out, long = view.outliers.filter(~compiled), _long(view)
     beyond = _beyond(view, long)
     excess = _excess(long, typical)
-    inputs, pythons = (float(np.minimum(beyond[cause], excess).sum()) for cause in ("input", "python"))
+    inputs, pythons, kernels = (
+        float(np.minimum(beyond[cause], excess).sum()) for cause in ("input", "python", "compute")
+    )
     elsewhere = inputs * _acts_always(view, "input") + pythons * _acts_always(view, "python")
+    elsewhere += kernels * ("serving" in view.once(workload))  # its batches are as large as the requests
     beyond_all, excess_all = _beyond(view, left_out), _excess(left_out, typical)
     by_input, by_python = (float(np.minimum(beyond_all[cause], excess_all).sum()) for cause in ("input", "python"))
     most, mean = _excess(view.outliers, short).sum(), view.total_ns / view.steps.height

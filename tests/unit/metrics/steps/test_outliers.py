@@ -46,6 +46,13 @@ def test_without_uneven_steps_nothing_is_lost():
     assert values["outlier_causes"] == values["outlier_cause"] == ""
 
 
+def test_longer_kernels_of_a_server_are_other_requests():
+    longer, serves = [kernel(560, 760, 500)], on_host("python", 0, 1, name="vllm/v1/engine/core.py(7): step", thread=3)
+    assert found([RUNNING], longer)["outlier_own_ms"] == pytest.approx(0.200 / 6)
+    assert found([RUNNING, serves], longer)["outlier_own_ms"] == pytest.approx(0, abs=1e-6)
+    assert found([RUNNING, serves])["outlier_own_ms"] == pytest.approx(0.200 / 6)  # no kernel takes longer
+
+
 def test_copies_to_the_host_are_a_checkpoint():
     copy = on_device("memcpy", 560, 740, 560, copy_kind="DtoH")
     assert found([RUNNING], more=[copy])["outlier_causes"] == "saving a checkpoint (0.18 ms)"
