@@ -181,6 +181,11 @@ def one_line(text: str, most: int = 2000) -> str:
     return shortened(" ".join(plain(text).split()), most)
 
 
+def times_as_long(ratio: float) -> str:
+    """`16 times as long`; `6.4 % of the time` of what got shorter."""
+    return f"{number(ratio)} times as long" if ratio >= 1 else f"{percent(ratio)} of the time"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'input-bound'?` of the known name that comes closest, if any does."""
     close = get_close_matches(name, list(known), 1)
@@ -219,6 +224,7 @@ FORMATS: Final[dict[str, Callable[[float], str]]] = {
     **_QUANTITIES,
     "percent": percent,
     "number": number,
+    "times_as_long": times_as_long,
     "count": lambda amount: f"{amount:,}",
 }
 """The formats that numbers in texts may ask for, as `{share:percent}`."""

@@ -39,7 +39,7 @@ REMARKS: Final = {
     "other_hardware": "different hardware: {base} against {head}",
     "other_machine": (
         "the machine differs, or the cores or clocks that the job gets: {ops:count} ops that did not change take "
-        "{ratio:number} times as long each"
+        "{ratio:times_as_long} each"
     ),
     "mixed_hardware": "different hardware within a side: {models}",
     "other_world_size": "different world size: {base} against {head} ranks",

@@ -199,3 +199,10 @@ def test_shortened_text_says_so():
 
 def test_names_that_occur_several_times_are_told_apart():
     assert text.numbered(["pool", "main", "pool", "pool"]) == ["pool 1", "main", "pool 2", "pool 3"]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "expected"), [(16.2, "16.2 times as long"), (1, "1 times as long"), (0.0639, "6.4 % of the time")]
+)
+def test_what_got_shorter_is_a_share(ratio, expected):
+    assert text.times_as_long(ratio) == expected
