@@ -27,6 +27,7 @@ REASONS: Final = {
     "no_occupancy_estimate": "the profiler estimated no occupancy (CUPTI does, ROCm does not){lost}",
     "no_launch_dimensions": "no launch dimensions were recorded{lost}",
     "no_cuda_calls": "no CUDA or HIP calls were recorded: nothing links the device's work to the host{lost}",
+    "no_launches_tpu": "a TPU profile records no calls that launch work: nothing links the device's work to the host",
     "no_cpu_activity": "no host activity was recorded: ProfilerActivity.CPU was not given{lost}",
     "no_shapes": "recorded without `record_shapes=True`{lost}",
     "no_stacks": "neither stacks nor Python calls were recorded: `with_stack=True` records them{lost}",

@@ -40,8 +40,10 @@ def left_out(source: Source) -> list[tuple[str, str]]:
 
 
 def whose(source: Source) -> str:
-    """What the many of a job are: a `GPU` where a process has several, a `host` of TensorFlow or JAX, else a `rank`."""
-    return "GPU" if len(source.devices) > len(source.workers) else "host" if host_names(source) else "rank"
+    """What the many of a job are: `GPU` or `TPU` where a process has several, `host` of TensorFlow or JAX, `rank`."""
+    if len(source.devices) > len(source.workers):
+        return "TPU" if all((device.name or "").startswith("TPU") for device in source.devices) else "GPU"
+    return "host" if host_names(source) else "rank"
 
 
 def host_names(source: Source) -> dict[int, str]:
@@ -57,8 +59,8 @@ def rank_name(source: Source, worker: int) -> str:
 
 def owner(run: Run, row: Mapping[str, Value]) -> str:
     """Whose a row of devices is: `rank 3`, `worker 0, GPU 2`, or the host's name."""
-    if whose(run.source) == "GPU":
-        return f"worker {row['worker']}, GPU {row['device']}"
+    if (many := whose(run.source)) in {"GPU", "TPU"}:
+        return f"worker {row['worker']}, {many} {row['device']}"
     return rank_name(run.source, int(row["worker"] or 0))
 
 

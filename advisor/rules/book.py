@@ -80,15 +80,17 @@ RECURRING: Final[tuple[Workload, ...]] = ("training", "inference", "serving", "b
 class Applies(_Strict):
     """Where a rule makes sense; elsewhere it is not applicable, and silent. An absent condition admits all.
 
-    A job is distributed if it has several ranks or any collective. `workload` are kinds of work; of a job that mixes
-    several, one suffices. `phase` are phases of a server's steps; of a server whose phases are unknown the rule cannot
-    be judged, and it does not apply to other inference.
+    A job is distributed if it has several ranks or any collective. `tpu: false` is about what only GPUs have: calls of
+    CUDA or HIP, streams, multiprocessors, pinned memory. `workload` are kinds of work; of a job that mixes several,
+    one suffices. `phase` are phases of a server's steps; of a server whose phases are unknown the rule cannot be
+    judged, and it does not apply to other inference.
     """
 
     framework: tuple[Framework, ...] = ()
     format: tuple[str, ...] = ()
     device: bool | None = None
     distributed: bool | None = None
+    tpu: bool | None = None
     min_capability: float | None = None
     workload: tuple[Workload, ...] = RECURRING
     phase: tuple[Phase, ...] = ()

@@ -20,6 +20,7 @@ from advisor.rules.findings import finding, sentence
 from advisor.rules.measured_run import MeasuredRun
 from advisor.rules.pools import Share, shares
 from advisor.rules.verdicts import Verdict, verdicts, workloads
+from advisor.rules.wording import is_tpu
 
 _UNKNOWN: Final = Missing("nothing_to_compute_from")
 
@@ -157,6 +158,7 @@ class _Setting(NamedTuple):
 
     framework: str
     on_device: bool
+    on_tpu: bool
     capability: float | None
     distributed: bool
     workloads: set[str]
@@ -164,11 +166,21 @@ class _Setting(NamedTuple):
 
 
 def _settings(rows: pl.DataFrame, run: MeasuredRun) -> list[_Setting]:
-    columns = {"worker", "device", "capability", "ranks_in_job", "collective_share", "workload", "phases"}
+    columns = {
+        "worker",
+        "device",
+        "device_name",
+        "capability",
+        "ranks_in_job",
+        "collective_share",
+        "workload",
+        "phases",
+    }
     return [
         _Setting(
             run.framework(row["worker"]) or "any",
             row["device"] is not None,
+            is_tpu(row.get("device_name")),
             row["capability"],
             _distributed(row),
             workloads(row),
@@ -184,6 +196,7 @@ def _applies(applies: Applies, setting: _Setting, file_format: str) -> bool:
         (not applies.framework or setting.framework in applies.framework)
         and (not applies.format or file_format in applies.format)
         and (applies.device is None or applies.device == setting.on_device)
+        and (applies.tpu is None or applies.tpu == setting.on_tpu)
         and (applies.distributed is None or applies.distributed == setting.distributed)
         and not setting.workloads.isdisjoint(applies.workload)
         and (not applies.phase or _has_phase(applies, setting))

@@ -72,7 +72,12 @@ def _environment() -> _Environment:
 
 def device(name: str | None) -> str:
     """What to call the device of this name: a GPU, unless it is known to be none."""
-    return "device" if (name or "").startswith("TPU") else GPU
+    return "device" if is_tpu(name) else GPU
+
+
+def is_tpu(name: str | None) -> bool:
+    """Whether a device of this name is a TPU."""
+    return (name or "").startswith("TPU")
 
 
 def _count(amount: float | None, noun: str) -> str:

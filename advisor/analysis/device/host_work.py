@@ -280,7 +280,7 @@ def unknown_waits(view: DeviceView) -> Missing | None:
     if view.device is None or not view.total_ns:
         return None
     if not view.ops["launch"].count():
-        return Missing("no_cuda_calls")
+        return Missing("no_launches_tpu" if (view.facts.get("name") or "").startswith("TPU") else "no_cuda_calls")
     return unknown_idle(view)
 
 

@@ -52,14 +52,16 @@ _ALL: Final = (FLOPS_OF_PEAK_SHARE, MATRIX_TFLOPS, FLOPS_KNOWN_SHARE)
 
 @measures(*_ALL)
 def utilisation(view: DeviceView) -> Values:
-    """FLOPs of the step; unknown where too few of the kernels tell theirs, zero where none multiplies."""
+    """FLOPs of the step; unknown where too few of the kernels tell theirs, or none multiplies."""
     if not view.total_ns or view.device is None:
         return {}
     if view.gpu is None:
         return no_peaks(view)
     rows = _multiplying(view)
     total = int(view.once(kernels).filter(pl.col("family").is_in(MATRIX))["dur_ns"].sum())
-    known = float(rows["matrix_ns"].sum()) / total if total else 1.0
+    if not total:
+        return {}
+    known = float(rows["matrix_ns"].sum()) / total
     if known < _KNOWN:
         return {FLOPS_KNOWN_SHARE: known} | dict.fromkeys(_ALL[:2], Missing("flops_unknown", share=known))
     part = pl.col("least_flops") / pl.col("flops")

@@ -124,6 +124,12 @@ def test_elsewhere_a_rule_is_not_applicable():
     assert judged(measured({"input_share": 0.5}), other).not_applicable == ("a",)
 
 
+@pytest.mark.parametrize(("name", "applies"), [("TPU v5 lite", False), ("NVIDIA L4", True), (None, True)])
+def test_what_only_gpus_have_is_not_asked_of_a_tpu(name, applies):
+    judgement = judged(measured({"input_share": 0.5, "device_name": name}), rule("a", applies={"tpu": False}))
+    assert (judgement.not_applicable == ()) is applies
+
+
 def test_a_suppressed_rule_is_told_with_its_reason():
     outcome = judged(measured({"input_share": 0.5}), rule("a"), silenced={"a": Suppression("known", "2027-01-01")})
     assert not outcome.findings

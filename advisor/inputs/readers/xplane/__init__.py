@@ -304,7 +304,9 @@ def _lacks(profile: Profile) -> dict[str, Missing]:
     }
     tables = {need for need, gone in absent.items() if gone and "." not in need}
     needs = [need for need, gone in absent.items() if gone and (need in tables or need.partition(".")[0] not in tables)]
-    return {need: Missing(_WHY_ABSENT[need]) for need in needs}
+    on_tpu = profile.devices["name"].str.starts_with("TPU").any()
+    why = _WHY_ABSENT | ({"device_ops.launch": "no_launches_tpu"} if on_tpu else {})
+    return {need: Missing(why[need]) for need in needs}
 
 
 _WHY_ABSENT: Final = {
