@@ -26,6 +26,7 @@ from advisor.text import bytes_, count, ms, one_line, percent, plain, runs_of
 from advisor.vocabulary import CATEGORIES, LEFT_OUT
 
 _FAR_MS: Final = 60_000  # between clocks of hosts that are set at all
+_WORTH_A_NOTE: Final = 0.05
 _MATCHED: Final = 0.99  # of the time in collectives: less is worth a word
 _MOST_ROWS: Final = 100  # of a table of kernels: the rest is a thousandth of the time
 _EVERY_ROW: Final = frozenset({"run", "worker", "device", "step", "accounting"})
@@ -259,10 +260,22 @@ def _barely_recorded(view: DeviceView) -> str | None:
     )
 
 
+def _graph_pauses(row: Mapping[str, Value]) -> str | None:
+    """What pauses between the nodes of CUDA graphs may be."""
+    pauses = row.get("graph_pause_share")
+    if not isinstance(pauses, float) or pauses < _WORTH_A_NOTE:
+        return None
+    return (
+        f"{percent(pauses)} of the time is pauses of at most 5 µs between nodes of CUDA graphs: a profiler that "
+        "records nodes makes such pauses itself; record graphs as a whole to see how long they take"
+    )
+
+
 def _notes(selection: Selection, row: Mapping[str, Value]) -> Iterator[str]:
     """What the reader should know of the ranks before trusting what is said of the job."""
     for note in (_unrecorded, _barely_recorded):
         yield from dict.fromkeys(filter(None, map(note, selection.critical)))
+    yield from filter(None, [_graph_pauses(row)])
     here, job = row.get("ranks_recorded"), row.get("ranks_in_job")
     if isinstance(here, int) and isinstance(job, int) and here < job:
         rest = "what is said of waiting counts only these" if here > 1 else "who waits for whom cannot be told from one"

@@ -139,6 +139,14 @@ def _beside_graphs(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.bool
     return beside
 
 
+def graph_pauses_ns(view: DeviceView) -> int:
+    """Idle time of at most 5 us each between nodes that one launch of a CUDA graph queued, in the used steps."""
+    replays = view.host.filter(matches(_GRAPH_LAUNCH))["id"]
+    nodes = view.ops.filter(pl.col("launch").is_in(replays.implode()))
+    inner = nodes.filter(pl.col("start_ns") > pl.col("start_ns").min().over("launch")).select(next="id")
+    return int(view.once(gaps).join(inner, on="next", how="semi")["queued_ns"].sum())
+
+
 def graph_holes_ns(view: DeviceView) -> int:
     """Idle time of unknown cause beside ops of CUDA graphs, in the used steps."""
     idle = view.once(gaps)

@@ -10,7 +10,7 @@ import polars as pl
 
 from advisor import vocabulary
 from advisor.analysis.device.host_work import DOUBTFUL, minus, stalls, start_up, unknown_idle, waits_that_cost
-from advisor.analysis.device.idle import CAUSES, gaps, graph_holes_ns
+from advisor.analysis.device.idle import CAUSES, gaps, graph_holes_ns, graph_pauses_ns
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
@@ -152,6 +152,13 @@ GRAPH_HOLE_SHARE = Metric(
     _NEEDS,
     _longest("unknown"),
 )
+GRAPH_PAUSE_SHARE = Metric(
+    "graph_pause_share",
+    "share",
+    "Part of the step in short pauses between the nodes of a CUDA graph: recording nodes makes such pauses itself.",
+    "idle time of at most 5 us each between ops of one launch of a CUDA graph / step time; 0 without graphs",
+    _SOURCE,
+)
 IDLE_CAUSES = Metric(
     "idle_causes",
     "text",
@@ -235,3 +242,10 @@ def _in_words(shares: Mapping[str, float]) -> str:
     """The three largest, by what they are in words."""
     largest = sorted(((s, words) for words, s in shares.items() if s >= _WORTH_NAMING_SHARE), reverse=True)[:3]
     return "; ".join(f"{words} ({percent(share)})" for share, words in largest)
+
+
+@measures(GRAPH_PAUSE_SHARE)
+def graph_pauses(view: DeviceView) -> Mapping[Metric, Value]:
+    """How much of the step may be the profiler's own work between nodes."""
+    has_ops = view.total_ns and view.ops.height
+    return {GRAPH_PAUSE_SHARE: graph_pauses_ns(view) / view.total_ns if has_ops else 0.0}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.analysis.device.host_work import launch_gaps, stalls
-from advisor.analysis.device.idle import CAUSES, gaps, graph_holes_ns
+from advisor.analysis.device.idle import CAUSES, gaps, graph_holes_ns, graph_pauses_ns
 from advisor.analysis.device.steps import DeviceView
 from advisor.model.profile import Profile
 from tests.tables import kernel, on_device, on_host, profile, step, view
@@ -273,6 +273,12 @@ def test_a_long_gap_between_queued_nodes_of_a_graph_is_not_called_idle_for_a_cau
     holes = replayed((10, 100), (400, 1000))
     assert gaps(holes)["unknown_ns"].sum() == 310_000  # the gap before the first node too: it may be as incomplete
     assert graph_holes_ns(holes) == 310_000
+
+
+def test_short_pauses_between_the_nodes_of_a_graph_are_counted_apart():
+    # 3 and 5 us between nodes; 6 us is more than recording a node takes, and 4 us come before the first
+    nodes = replayed((10, 500), (503, 600), (605, 700), (706, 1000), launched=6)
+    assert graph_pauses_ns(nodes) == 8_000
 
 
 def test_a_window_may_end_after_the_last_node_of_a_graph():
