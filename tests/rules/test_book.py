@@ -83,26 +83,6 @@ def test_an_uneven_step_is_answered_by_its_cause_in_every_framework(framework, c
 
 
 @pytest.mark.parametrize(
-    ("launch_share", "end"),
-    [
-        (0.167, "9 µs. The bar shows 17 % as launch: all idle time inside calls."),
-        (0.092, "9 µs."),
-        (0.01, "9 µs."),
-        (None, "9 µs."),
-    ],
-)
-def test_idle_time_before_late_launches_differs_from_that_inside_calls(launch_share, end):
-    metrics = {
-        "launch_share": launch_share,
-        "launch_gap_share": 0.092,
-        "queued_idle_share": 0.0,
-        "launch_gaps_per_step": 77,
-        "median_kernel_us": 9,
-    }
-    assert say(BOOK["launch-bound"].says, {**metrics, **ON_GPU}).endswith(end)
-
-
-@pytest.mark.parametrize(
     ("size", "begins"),
     [
         (2048.0, "2 copies per step block their thread until they end (2 KiB)."),
