@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, islice, zip_longest
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import polars as pl
@@ -88,8 +89,8 @@ def classes(table: list[dict[str, Any]]) -> Iterator[str]:
     known = pl.DataFrame([{name: row[name] for name in ("family", "reached")} for row in large])
     counts = Counter(known["family"])
     for family, number in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
-        median = known.filter(pl.col("family") == family)["reached"].median()
-        yield f"| {family} | {percent(median)} | {number} |"
+        shares = known.filter(pl.col("family") == family)["reached"].to_list()
+        yield f"| {family} | {percent(median(shares))} | {number} |"
 
 
 def line(row: dict[str, Any]) -> str:
