@@ -29,6 +29,7 @@ _CLOSE_NS: Final = 20_000  # ends of one collective coincide so nearly: eight V1
 _CLOSE_SHARE: Final = 0.1  # or by this part of its shortest member
 _CLOSE_SPACING: Final = 0.01  # or by this part of the time between two of its kind: by chance 2 % of ends do
 _CLOSE_MOST: Final = 0.5  # of the shortest member, where only the spacing allows so much
+_CLOSE_ON_HOST: Final = 0.25  # or, of calls on the host, by this part of the longest: threads wait for a CPU
 _TRUSTED_SHARE: Final = 0.9  # of a kind's matches that must pass for the kind to be believed
 _BELIEVED_SHARE: Final = 0.9  # of the time in collectives that must be in trusted matches
 _SAME_CLOCK_NS: Final = 1_000_000  # files whose collectives end this close together share a host's clock
@@ -343,7 +344,8 @@ def _judged(calls: pl.DataFrame) -> pl.DataFrame:
     spacing = pl.col("end_ns").sort().diff().median().over(pl.col("rank"), *family)
     calls = calls.with_columns(spacing_ns=spacing.fill_null(0))
     sparse = pl.min_horizontal(pl.min("spacing_ns").over("instance") * _CLOSE_SPACING, shortest * _CLOSE_MOST)
-    close = pl.max_horizontal(pl.lit(_CLOSE_NS), shortest * _CLOSE_SHARE, sparse).cast(pl.Int64)
+    unsteady = pl.when("on_host").then(length.max().over("instance") * _CLOSE_ON_HOST).otherwise(0)
+    close = pl.max_horizontal(pl.lit(_CLOSE_NS), shortest * _CLOSE_SHARE, sparse, unsteady).cast(pl.Int64)
     checked = calls.with_columns(
         met=pl.when(known).then(pl.len().over("instance")).otherwise(1),
         coincides=known & (spread <= close) & ((span - shortest).abs() <= close),

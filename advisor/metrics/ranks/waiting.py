@@ -57,6 +57,9 @@ OWN_STEP_EXCESS_MS = Metric(
     "own_step_ms - its median over the ranks",
     _SOURCE,
 )
+PEERS_RECORDED = Metric(
+    "peers_recorded", "count", "Other ranks of the job whose traces are here, too.", "worker and device pairs - 1"
+)
 _WAITS: Final = (
     *(WAIT_MS, WAIT_SHARE, TRANSFER_MS),
     *(OWN_STEP_MS, OWN_WHOLE_STEP_MS, ALONE_WHOLE_STEP_MS, OWN_STEP_EXCESS_MS),
@@ -96,6 +99,12 @@ OUTLIER_AWAITED_MS = Metric(
     "sum over those steps of exposed waiting / steps that every rank recorded whole; 0 if it is unknown",
     _SOURCE,
 )
+
+
+@measures_ranks(PEERS_RECORDED)
+def peers(job: Job, position: int) -> Mapping[Metric, Value]:
+    """Whether the others were recorded: who has done so needs no advice to do it."""
+    return {PEERS_RECORDED: sum(other != position for other in range(len(job.ranks)))}
 
 
 @measures_ranks(OUTLIER_AWAITED_MS)

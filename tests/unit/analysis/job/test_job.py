@@ -140,6 +140,21 @@ def test_ends_may_lie_apart_by_a_hundredth_of_the_time_between_two(every: float,
     assert made.calls["trusted"].any() is believed
 
 
+@pytest.mark.parametrize(
+    ("on_host", "late", "believed"), [(True, 45_000, True), (True, 55_000, False), (False, 45_000, False)]
+)
+def test_threads_of_a_host_leave_a_collective_less_exactly_than_devices(on_host: bool, late: float, believed: bool):  # noqa: FBT001 - a case
+    """Rank 0 waits 200 ms; the ends lie apart by the time that a thread waited for a CPU: up to a quarter of that."""
+    waits = [call(300_000 * i, 300_000 * i + 200_000, on_host=on_host) for i in range(5)]
+    shifts = [0, late, -late, 0, late]
+    comes = [
+        call(300_000 * i + 150_000 + min(0, shift), 300_000 * i + 200_000 + shift, on_host=on_host)
+        for i, shift in enumerate(shifts)
+    ]
+    made = job(rank(0, waits), rank(1, comes))
+    assert made.calls["trusted"].any() is believed
+
+
 def test_a_rank_alone_waits_for_nobody_that_is_known():
     made = job(rank(0, [call(0, 10)], facts={"world_size": 8}))
     assert made.missing == Missing("ranks_missing", of=" of 8")
