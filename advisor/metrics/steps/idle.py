@@ -247,5 +247,6 @@ def _in_words(shares: Mapping[str, float]) -> str:
 @measures(GRAPH_PAUSE_SHARE)
 def graph_pauses(view: DeviceView) -> Mapping[Metric, Value]:
     """How much of the step may be the profiler's own work between nodes."""
-    has_ops = view.total_ns and view.ops.height
-    return {GRAPH_PAUSE_SHARE: graph_pauses_ns(view) / view.total_ns if has_ops else 0.0}
+    if not view.total_ns:
+        return {}
+    return {GRAPH_PAUSE_SHARE: graph_pauses_ns(view) / view.total_ns if view.ops.height else 0.0}
