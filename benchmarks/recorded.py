@@ -158,7 +158,7 @@ def page(outcomes: Sequence[Outcome]) -> Iterator[str]:
         "the measured pairs. Made by `python benchmarks/recorded.py`.",
         "",
         f"Last run on {dt.datetime.now(dt.UTC).date()}, torch {torch.__version__}, Python {platform.python_version()},",
-        "on two CPUs that other programs kept busy. Where `record` found the steps before and after the recording too",
+        "on two CPUs that other programs share. Where `record` found the steps before and after the recording too",
         "different to tell the step without the profiler, its milliseconds are of the recorded step.",
         "",
         f"| {' | '.join(_HEADS)} |",
