@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from advisor import __version__, excerpts, files, metrics
-from advisor.analysis.device.steps import select_steps
+from advisor.analysis.device.selection import select_steps
 from advisor.errors import NoRuns, ReadError, UsageError, contained, failure
 from advisor.files import summed_up, unreadable
 from advisor.inputs.discover import Recording, Rejected, discover

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import polars as pl
 
 from advisor import metrics
-from advisor.analysis.device.steps import select_steps
+from advisor.analysis.device.selection import select_steps
 from advisor.errors import ReadError, contained, failure
 from advisor.inputs.discover import RANK, Recording
 from advisor.inputs.readers import KINETO, reader

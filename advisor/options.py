@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from advisor.analysis.device.steps import STEADY
+from advisor.analysis.device.selection import STEADY
 from advisor.config import Config
 from advisor.rules.book import Workload
 

@@ -18,7 +18,8 @@ import polars as pl
 
 from advisor.analysis.device.kernels import kernels
 from advisor.analysis.device.roofs import calls
-from advisor.analysis.device.steps import DeviceView, select_steps
+from advisor.analysis.device.selection import select_steps
+from advisor.analysis.device.steps import DeviceView
 from advisor.engine import read
 from advisor.symbols import kernel_name
 from advisor.text import percent

@@ -24,7 +24,7 @@ sys.path.append(str(ROOT / "fixtures" / "make"))
 from simulator import FAULTS, FLEET_FAULTS, case  # noqa: E402 - the scripts of fixtures/ are no package
 
 from advisor import metrics  # noqa: E402
-from advisor.analysis.device.steps import select_steps  # noqa: E402
+from advisor.analysis.device.selection import select_steps  # noqa: E402
 from advisor.config import Config  # noqa: E402
 from advisor.engine import read  # noqa: E402
 from advisor.inputs.readers import kineto  # noqa: E402

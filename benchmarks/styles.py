@@ -25,7 +25,7 @@ from simulator import FAULTS, SERVING_FAULTS, STYLES, Fault, ServingFault, case
 from simulator import nsys as export
 from simulator.styles import Document, Evidence
 
-from advisor.analysis.device.steps import select_steps
+from advisor.analysis.device.selection import select_steps
 from advisor.errors import AdvisorError
 from advisor.inputs.readers import kineto, nsys
 from advisor.model.profile import Profile

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from advisor import engine
-from advisor.analysis.device.steps import select_steps
+from advisor.analysis.device.selection import select_steps
 from advisor.metrics import Measurements, measure
 from advisor.model.comparison import Comparison
 from advisor.model.profile import Profile

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from advisor.analysis.device.steps import select_steps
+from advisor.analysis.device.selection import select_steps
 from advisor.analysis.job.job import Job, job_of
 from advisor.analysis.job.rank import CALLS, Rank
 from advisor.metrics import Measurements, Part, conclude, measure_part

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView, select_steps
+from advisor.analysis.device.selection import select_steps
+from advisor.analysis.device.steps import DeviceView
 from advisor.metrics import Measurements, measure
 from advisor.metrics.metric import JOB_MEASURES, MEASURES, RANK_MEASURES, Metric, Value, Values
 from advisor.model.missing import Missing

@@ -78,12 +78,12 @@ def _outcomes(run: MeasuredRun, rules: Mapping[str, Rule]) -> Mapping[str, Outco
     rows = {scope: run.rows(scope) for scope in get_args(Scope)}
     settings = {scope: _settings(of_scope, run) for scope, of_scope in rows.items()}
     return {
-        rule.id: _without_harm(rule, partial(_outcome, rule, rows[rule.scope], settings[rule.scope], run))
+        rule.id: _judged_alone(rule, partial(_outcome, rule, rows[rule.scope], settings[rule.scope], run))
         for rule in rules.values()
     }
 
 
-def _without_harm(rule: Rule, work: Callable[[], _T | NotEvaluable]) -> _T | NotEvaluable:
+def _judged_alone(rule: Rule, work: Callable[[], _T | NotEvaluable]) -> _T | NotEvaluable:
     """What `work` gives; of a bug in it, or in the rule's templates, that the rule could not be judged."""
     try:
         return contained(work, partial(_failure, rule))
@@ -150,7 +150,7 @@ def _findings(candidates: Sequence[Candidate], run: MeasuredRun) -> tuple[Findin
 def _finding(
     of: Candidate, share: Share | None, symptoms: Iterable[Candidate], run: MeasuredRun
 ) -> Finding | NotEvaluable:
-    return _without_harm(of.rule, partial(finding, of, share, symptoms, run))
+    return _judged_alone(of.rule, partial(finding, of, share, symptoms, run))
 
 
 class _Setting(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from advisor import metrics
-from advisor.analysis.device.steps import select_steps
+from advisor.analysis.device.selection import select_steps
 from advisor.inputs.readers import kineto
 from advisor.metrics import Measurements, measure_part
 from advisor.model.missing import Missing

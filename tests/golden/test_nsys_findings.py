@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from advisor.analysis.device.steps import select_steps
+from advisor.analysis.device.selection import select_steps
 from advisor.model.report import Finding, Run
 from advisor.present.ranks import each_rank
 from tests import profiles

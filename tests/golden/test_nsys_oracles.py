@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from advisor.analysis.device.steps import select_steps
+from advisor.analysis.device.selection import select_steps
 from advisor.engine import check
 from advisor.errors import NoRuns
 from advisor.model.profile import Profile

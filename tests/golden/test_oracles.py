@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from advisor.analysis.device.steps import DeviceView, select_steps
+from advisor.analysis.device.selection import select_steps
+from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.kernels import kernel_times
 from advisor.metrics.memory import peak
 from advisor.metrics.steps import breakdown, step_times

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.analysis.device.steps import select_steps
+from advisor.analysis.device.selection import select_steps
 from advisor.inputs.readers import kineto
 from advisor.metrics import measure
 from advisor.model.report import Finding

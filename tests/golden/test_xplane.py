@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import polars as pl
 import pytest
 
-from advisor.analysis.device.steps import select_steps
+from advisor.analysis.device.selection import select_steps
 from advisor.cli import main
 from advisor.engine import check
 from advisor.errors import ReadError

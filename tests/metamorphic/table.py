@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import advisor
-from advisor.analysis.device.steps import select_steps
+from advisor.analysis.device.selection import select_steps
 from advisor.errors import AdvisorError
 from advisor.inputs.readers import kineto
 from advisor.metrics import measure

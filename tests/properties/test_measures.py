@@ -12,7 +12,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from advisor.analysis.device.idle import CAUSES, gaps
-from advisor.analysis.device.steps import DeviceView, select_steps
+from advisor.analysis.device.selection import select_steps
+from advisor.analysis.device.steps import DeviceView
 from advisor.metrics import METRICS, measure
 from advisor.metrics.copies import transfers
 from advisor.metrics.host import synchronisation

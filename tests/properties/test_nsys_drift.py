@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.analysis.device.steps import select_steps
+from advisor.analysis.device.selection import select_steps
 from advisor.errors import ReadError
 from advisor.inputs.readers import nsys
 from advisor.metrics import conclude, measure_part

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from advisor.analysis.device.steps import select_steps
+from advisor.analysis.device.selection import select_steps
 from advisor.engine import check, excerpt, read
 from advisor.errors import UsageError
 from advisor.excerpts import excerpt as cut

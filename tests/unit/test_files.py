@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.analysis.device.steps import select_steps
+from advisor.analysis.device.selection import select_steps
 from advisor.engine import read
 from advisor.errors import ReadError
 from advisor.files import jobs, parts

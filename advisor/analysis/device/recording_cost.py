@@ -57,13 +57,13 @@ def measured_share(view: DeviceView) -> float | None:
     return None if isinstance(without, Missing) or during is None else 1 - without / during
 
 
-def run_delay_share(view: DeviceView, by: str = "run_delay_ms") -> float:
-    """The part of a recorded step that waits for a CPU because of other programs, or `by` "own_delay_ms" of the job.
+def delay_share(view: DeviceView, delay: str = "run_delay_ms") -> float:
+    """The part of a recorded step that waits for a CPU because of other programs, or, with `delay` "own_delay_ms", of the job.
 
     As `advisor record` notes it; 0 where it does not.
     """
     mean_ms = view.per_step_ms(view.total_ns)
-    return min(1.0, (view.process.get(by) or 0.0) / mean_ms) if mean_ms else 0.0
+    return min(1.0, (view.process.get(delay) or 0.0) / mean_ms) if mean_ms else 0.0
 
 
 def op_ns(view: DeviceView) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import inside, minus, places
-from advisor.analysis.device.recording_cost import OP_NS, RECORDED, measured_share, run_delay_share, unprofiled_ms
+from advisor.analysis.device.recording_cost import OP_NS, RECORDED, delay_share, measured_share, unprofiled_ms
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
@@ -193,8 +193,8 @@ def profiling(view: DeviceView) -> Mapping[Metric, Value]:
         PROFILER_SHARE: view.share(minus(view.host_spans("overhead"), view.busy)),
         TRACING_SHARE: min(cost / view.total_ns, idle) if share is None else share,
         UNPROFILED_STEP_MS: unprofiled_ms(view),
-        RUN_DELAY_SHARE: run_delay_share(view),
-        OWN_DELAY_SHARE: run_delay_share(view, by="own_delay_ms"),
+        RUN_DELAY_SHARE: delay_share(view),
+        OWN_DELAY_SHARE: delay_share(view, "own_delay_ms"),
         PYTHON_FRAMES_PER_STEP: frames / view.steps.height,
     }
 

@@ -25,7 +25,7 @@ from advisor.analysis.device.host_work import (
     unknown_waits,
 )
 from advisor.analysis.device.idle import gaps
-from advisor.analysis.device.recording_cost import run_delay_share, without_recording
+from advisor.analysis.device.recording_cost import delay_share, without_recording
 from advisor.analysis.device.replay import UNPROFILED, trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, Values, measures
@@ -326,4 +326,4 @@ def host_work(view: DeviceView) -> Mapping[Metric, Value]:
     if not view.total_ns or view.device is not None:
         return {HOST_WORK_SHARE: 0.0} if view.total_ns else {}
     apart = view.host_spans("input", "compile", "collective") | spans(view.once(callbacks))
-    return {HOST_WORK_SHARE: max(0.0, 1 - (view.share(apart) or 0.0) - run_delay_share(view))}
+    return {HOST_WORK_SHARE: max(0.0, 1 - (view.share(apart) or 0.0) - delay_share(view))}

@@ -6,7 +6,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from advisor.analysis.device.steps import select_steps
+from advisor.analysis.device.selection import select_steps
 from advisor.metrics import METRICS, dtypes, evaluate
 from advisor.metrics.evaluate import measure
 from advisor.metrics.metric import Metric, measures

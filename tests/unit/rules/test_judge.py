@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor import metrics
-from advisor.analysis.device.steps import select_steps
+from advisor.analysis.device.selection import select_steps
 from advisor.metrics.evaluate import Measurements, pace_of
 from advisor.model.missing import Missing
 from advisor.model.profile import Profile, table

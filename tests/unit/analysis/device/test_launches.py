@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.analysis.device.steps import select_steps
+from advisor.analysis.device.selection import select_steps
 from tests.tables import Row, kernel, on_host, profile, step
 
 STEPS = [step(number, 100 * number, 100 * number + 100) for number in range(6)]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from advisor.analysis.device.replay import replay
-from advisor.analysis.device.steps import select_steps
+from advisor.analysis.device.selection import select_steps
 from advisor.model.intervals import Union
 from advisor.model.profile import Profile, table
 

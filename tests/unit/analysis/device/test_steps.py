@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import polars as pl
 import pytest
 
-from advisor.analysis.device.steps import Selection, select_steps
+from advisor.analysis.device.selection import select_steps
+from advisor.analysis.device.steps import Selection
 from advisor.errors import UsageError
 from advisor.inputs.links import steps as windows
 from advisor.model.profile import Profile

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from advisor.analysis.device import timeline
-from advisor.analysis.device.steps import select_steps
+from advisor.analysis.device.selection import select_steps
 from advisor.analysis.device.timeline import worst_step
 from advisor.model.profile import Profile
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.analysis.device.steps import select_steps
+from advisor.analysis.device.selection import select_steps
 from advisor.analysis.job.collectives import gain_ms, traffic
 from advisor.analysis.job.job import Job, job_of
 from advisor.analysis.job.rank import rank_of

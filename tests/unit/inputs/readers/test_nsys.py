@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from advisor.analysis.device.steps import select_steps
+from advisor.analysis.device.selection import select_steps
 from advisor.errors import ReadError, UsageError
 from advisor.inputs.readers import nsys
 from advisor.metrics import measure

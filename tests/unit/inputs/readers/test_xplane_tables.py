@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from advisor.analysis.device.steps import select_steps
+from advisor.analysis.device.selection import select_steps
 from advisor.errors import ReadError
 from advisor.model.profile import Profile
 from tests.strategies_xplane import GPU, HOST, JAX, Ref, event, field, host, line, plane, read, space

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from advisor.analysis.device.steps import select_steps
+from advisor.analysis.device.selection import select_steps
 from advisor.metrics.host import synchronisation
 from advisor.metrics.host.synchronisation import syncs
 from advisor.metrics.metric import METRICS

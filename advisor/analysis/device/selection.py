@@ -1,0 +1,294 @@
+"""Which steps are used, and why the others are not; a view of each device over those that are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.launches import incomplete, launches
+from advisor.analysis.device.steps import DeviceView, Selection, first_uses, rows_where, spans, started_in
+from advisor.errors import UsageError
+from advisor.inputs.names.engines import varies
+from advisor.inputs.periods import ENDED_EARLY, LAUNCHING, NO_DEVICE_WORK
+from advisor.model.intervals import Ints, Union
+from advisor.model.profile import Profile, matches
+
+_MAD_TO_SIGMA: Final = 1.4826  # of a normal distribution
+_FENCE_SIGMAS: Final = 3
+_LEAST_OUTLIER: Final = 1.1  # times the median: in very even runs three sigmas are a fraction of a per cent
+_ENOUGH_STEPS: Final = 3
+_FIRST_USES: Final = 0.5  # of what the first step takes longer: with so much of it, first uses made it long
+_OTHER_KINDS: Final = ["input", "gc", "compile", "allocator", "sync"]
+_BACKLOG_NS: Final = 1_000_000  # far beyond the latency of a launch
+_LITTLE: Final = 0.01  # of the time until then
+_RANGE = re.compile(r"^(\d*):(\d*)$")
+
+_MOST_DEVICES: Final = 16
+_MANY_OPS: Final = 1_000
+"""Each device is measured by itself, for a third of a second: of more, those count that have so much work."""
+
+STEADY: Final = "steady"
+ALL: Final = "all"
+
+
+def select_steps(profile: Profile, choice: str = STEADY) -> Selection:
+    """The profile over the steps that `choice` names: `steady`, `all`, or `A:B` (step numbers, B excluded).
+
+    Raises:
+        UsageError: `choice` is none of these, or leaves no step.
+    """
+    unmarked = _recordings(profile).join(profile.steps, on="worker", how="anti")
+    profile, steps = _of_working_devices(profile, pl.concat([profile.steps, unmarked]))
+    looked = pl.concat(
+        _left_out(_with_holes(rows, profile), profile, choice)
+        for rows in steps.partition_by("worker", "device", maintain_order=True)
+    )
+    if _RANGE.match(choice) and not looked["left_out"].null_count():
+        raise UsageError(f"--steps {choice}: no complete step in that range; the profile holds {_range_of(looked)}")
+    keys = looked.select("worker", "device").unique().sort("worker", "device").rows()
+    with_marks = set(profile.steps["worker"])
+    return Selection(
+        profile, looked, tuple(_view(profile, looked, *key, has_marks=key[0] in with_marks) for key in keys)
+    )
+
+
+def _of_working_devices(profile: Profile, steps: pl.DataFrame) -> tuple[Profile, pl.DataFrame]:
+    """The steps of the devices that are worth measuring, and a note in the profile where these are not all."""
+    keys = ["worker", "device"]
+    ops = profile.device_ops.group_by(keys).len("ops")
+    devices = steps.select(keys).unique().join(ops, on=keys, how="left", nulls_equal=True)
+    is_worth = (pl.int_range(pl.len()) < _MOST_DEVICES) | (pl.col("ops") >= _MANY_OPS)
+    some = devices.sort("ops", *keys, descending=[True, False, False], nulls_last=True).filter(is_worth)
+    if some.height == devices.height:
+        return profile, steps
+    note = f"{some.height:,} of {devices.height:,} devices were measured: those with most work"
+    noted = replace(profile, salvaged=(*profile.salvaged, note))
+    return noted, steps.join(some, on=keys, how="semi", nulls_equal=True)
+
+
+def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None, *, has_marks: bool) -> DeviceView:
+    of_device = (pl.col("worker") == worker) & pl.col("device").eq_missing(device)
+    devices = profile.devices.filter(pl.col("worker") == worker)
+    facts = devices.filter(of_device).to_dicts()
+    process = profile.workers.filter(pl.col("worker") == worker).to_dicts()
+    ops = rows_where(profile.device_ops, of_device)
+    possibly = pl.col("worker").eq(worker).fill_null(value=True)  # not told whose it is
+    used = profile.device_ops.filter(pl.col("worker") == worker)
+    in_range = pl.col("incomplete").is_null() & (pl.col("left_out") != "outside")
+    return DeviceView(
+        worker=worker,
+        device=device,
+        has_marks=has_marks,
+        steps=steps.filter(of_device & pl.col("left_out").is_null()).sort("start_ns", maintain_order=True),
+        outliers=steps.filter(of_device & in_range).sort("start_ns", maintain_order=True),
+        devices=used["device"].n_unique(),
+        used=tuple(used["device"].drop_nulls().unique().sort()),
+        working=tuple(used.filter(pl.col("kind") == "kernel")["device"].drop_nulls().unique().sort()),
+        ops=ops,
+        host=rows_where(profile.host_ops, pl.col("worker") == worker),
+        allocations=profile.allocations.filter(of_device),
+        collectives=profile.collectives.join(ops.select("id"), left_on="device_op", right_on="id", how="semi"),
+        threads=rows_where(profile.threads, possibly),
+        os_calls=rows_where(profile.os_calls, possibly),
+        off_cpu=rows_where(profile.off_cpu, possibly),
+        gpu_samples=rows_where(profile.gpu_samples, of_device),
+        facts=facts[0] if facts else {},
+        process=process[0] if process else {},
+        visible=devices.height or None,
+    )
+
+
+def _recordings(profile: Profile) -> pl.DataFrame:
+    """One window per device (or worker) from its first event to its last, where no steps are marked.
+
+    Where the profile tells when a worker's work began and ended, start-up and shutdown stay outside; so does what comes
+    before a device's first op where that op had to wait: the device was at work that was not recorded.
+    """
+    end = pl.col("start_ns") + pl.col("dur_ns")
+    on_host = profile.host_ops.group_by("worker").agg(
+        host_start=pl.min("start_ns"), host_end=end.max(), launches=matches(LAUNCHING).fill_null(value=False).any()
+    )
+    on_device = profile.device_ops.group_by("worker", "device").agg(first=pl.min("start_ns"), last=end.max())
+    bounds = (
+        pl.coalesce(f"work_{side}_ns", f"recorded_{side}_ns").alias(f"work_{side}_ns") for side in ("start", "end")
+    )
+    work = profile.workers.select("worker", *bounds)
+    start = pl.coalesce("work_start_ns", "held_up", pl.min_horizontal("host_start", "first"))
+    stop = pl.coalesce("work_end_ns", pl.max_horizontal("host_end", "last"))
+    of_host = pl.col("work_start_ns").is_null() & pl.col("host_start").is_not_null()
+    return (
+        on_host.join(on_device, on="worker", how="full", coalesce=True)
+        .join(work, on="worker", how="left")
+        .join(_backlog(profile, on_device), on=["worker", "device"], how="left")
+        .select(
+            "worker",
+            "device",
+            step=pl.lit(0, pl.Int32),
+            name=pl.lit("whole recording"),
+            start_ns=start,
+            dur_ns=stop - start,
+            host_start_ns=pl.when(of_host).then("host_start").otherwise(start),
+            host_dur_ns=pl.when(of_host).then(pl.col("host_end") - pl.col("host_start")).otherwise(stop - start),
+            mark_ns=pl.lit(None, pl.Int64),
+            pause_ns=pl.lit(0, pl.Int64),
+            incomplete=pl.when(pl.col("launches") & pl.col("first").is_null()).then(pl.lit(NO_DEVICE_WORK)),
+        )
+        .sort("worker", "device")
+    )
+
+
+def _backlog(profile: Profile, on_device: pl.DataFrame) -> pl.DataFrame:
+    """When the first op of a stream began (`held_up`), if that was over 1 ms after its call had returned.
+
+    A launch reaches an idle device within some 10 us: this one stood behind work launched before the recording. The
+    last such stream counts before whose first op no device of the worker did anything to speak of.
+    """
+    calls = profile.host_ops.select(launch="id", returned=pl.col("start_ns") + pl.col("dur_ns"))
+    ops = profile.device_ops.select("worker", "device", "stream", "launch", "start_ns", "dur_ns").sort("start_ns")
+    so_far = ops.with_columns(worked=pl.col("dur_ns").cum_sum().over("worker") - pl.col("dur_ns"))
+    firsts = so_far.unique(["worker", "device", "stream"], keep="first", maintain_order=True).join(calls, on="launch")
+    late = firsts.join(on_device, on=["worker", "device"]).filter(
+        pl.col("start_ns") - pl.col("returned") > _BACKLOG_NS,
+        pl.col("worked") <= _LITTLE * (pl.col("start_ns") - pl.col("first")),
+    )
+    return late.group_by("worker", "device").agg(held_up=pl.max("start_ns"))
+
+
+def _with_holes(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
+    """One view's steps; those that lack kernels are `incomplete`.
+
+    Kernels that are absent amid the recording make none where fewer than three others would remain.
+    """
+    worker, device = steps["worker"][0], steps["device"][0]
+    if device is None or steps.height == 1:
+        return steps
+    host = rows_where(profile.host_ops, pl.col("worker") == worker)
+    ops = rows_where(profile.device_ops, pl.col("worker") == worker)
+    calls = launches(host, ops, ops["device"].n_unique())
+    start = steps["host_start_ns"].to_numpy()
+    why = incomplete(start, start + steps["host_dur_ns"].to_numpy(), calls)
+    judged = steps.with_columns(incomplete=pl.coalesce("incomplete", why))
+    if judged["incomplete"].null_count() >= _ENOUGH_STEPS:
+        return judged
+    return steps.with_columns(incomplete=pl.coalesce("incomplete", pl.when(why == ENDED_EARLY).then(why)))
+
+
+def _left_out(steps: pl.DataFrame, profile: Profile, choice: str) -> pl.DataFrame:
+    """One view's steps with `left_out`, a code of LEFT_OUT, and `left_out_ns`, the time that it speaks of."""
+    reason = pl.col("incomplete")
+    if (span := _RANGE.match(choice)) is not None:
+        low, high = int(span[1] or 0), int(span[2] or 2**31 - 1)
+        in_range = pl.col("step").is_between(low, high, closed="left")
+        left_out = pl.when(~in_range).then(pl.lit("outside")).otherwise(reason)
+        return steps.with_columns(left_out=left_out, left_out_ns=pl.lit(None, pl.Int64))
+    if choice not in {STEADY, ALL}:
+        raise UsageError(f"--steps {choice}: not steady, all or A:B (as in 10:20)")
+    complete = steps.with_columns(left_out=reason, left_out_ns=pl.lit(None, pl.Int64))
+    return _steady(complete, profile) if choice == STEADY else complete
+
+
+def _range_of(steps: pl.DataFrame) -> str:
+    return f"steps {steps['step'].to_list()[0]} to {steps['step'].to_list()[-1]}"
+
+
+def _steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
+    """Leave out steps with compilation and outliers, unless fewer than three would remain."""
+    worker = steps["worker"][0]
+    compiling = spans(profile.host_ops.filter((pl.col("worker") == worker) & (pl.col("kind") == "compile")))
+    host_start = steps["host_start_ns"].to_numpy()
+    compiled = compiling.within(host_start, host_start + steps["host_dur_ns"].to_numpy()) > 0
+    steps = steps.with_columns(compiled=pl.Series(compiled, dtype=pl.Boolean))
+    varying = [name for name in steps["name"].drop_nulls().unique() if varies(name)]
+    comparable = ~pl.col("name").is_in(varying).fill_null(value=False)
+    usable = pl.col("left_out").is_null() & ~pl.col("compiled") & comparable
+    median, fence = _median_and_fence(pl.col("dur_ns").filter(usable))
+    host_median, host_fence = _median_and_fence(pl.col("host_dur_ns").filter(usable))
+    first = pl.int_range(pl.len()) == 0
+    steps = steps.with_columns(own_ns=pl.col("dur_ns") - pl.Series(_input_ns(steps, profile), dtype=pl.Int64))
+    own_median, own_fence = _median_and_fence(pl.col("own_ns").filter(usable))
+    # A batch that comes late is the loader's pace, no exception; only the first one may wait for the loader to start.
+    is_long = (pl.col("dur_ns") > fence) & (pl.col("dur_ns") >= _LEAST_OUTLIER * median)
+    is_own = (pl.col("own_ns") > own_fence) & (pl.col("own_ns") >= _LEAST_OUTLIER * own_median)
+    slow = usable & is_long & (is_own | first)
+    # Where it ends, the queue may hold more than where it began: the host's lead.
+    filling = first & pl.col("device").is_not_null()
+    usual_host = pl.col("host_dur_ns") <= pl.max_horizontal(host_fence, _LEAST_OUTLIER * host_median)
+    filling &= usual_host & (pl.col("dur_ns") > pl.col("host_dur_ns"))
+    loading_ns = _first_uses_ns(steps, profile)
+    loading = first & (loading_ns >= _FIRST_USES * (pl.col("dur_ns") - median))
+    slower_ns = _slower_ops_ns(steps, profile)
+    cold = first & (slower_ns >= _FIRST_USES * (pl.col("dur_ns") - median))
+    usual = pl.col("dur_ns").filter(usable & ~slow).median()  # of the steps that are used, as everywhere else
+    whys = {
+        "compiled": (pl.col("compiled"), None),
+        "queue_filling": (slow & filling, None),
+        "first_uses": (slow & loading, loading_ns),
+        "cold_ops": (slow & cold, slower_ns),
+        "outlier": (slow, usual),
+    }
+    judged = steps.with_columns(
+        steady=pl.coalesce("left_out", *(pl.when(holds).then(pl.lit(code)) for code, (holds, _) in whys.items()))
+    )
+    if judged["steady"].null_count() < _ENOUGH_STEPS:
+        return judged.drop("compiled", "own_ns", "steady")
+    times = pl.coalesce(pl.when(pl.col("steady") == code).then(ns) for code, (_, ns) in whys.items())
+    return judged.with_columns(left_out="steady", left_out_ns=times.cast(pl.Int64)).drop("compiled", "own_ns", "steady")
+
+
+def _input_ns(steps: pl.DataFrame, profile: Profile) -> Ints:
+    """Time in each step in which a batch is asked for and the device idles."""
+    worker, device = steps["worker"][0], steps["device"][0]
+    asks = spans(profile.host_ops.filter((pl.col("worker") == worker) & (pl.col("kind") == "input")))
+    busy = spans(
+        profile.device_ops.filter((pl.col("worker") == worker) & pl.col("device").eq_missing(pl.lit(device, pl.Int32)))
+    )
+    start = steps["start_ns"].to_numpy()
+    end = start + steps["dur_ns"].to_numpy()
+    waits: Ints = asks.within(start, end) - (asks & busy).within(start, end)
+    return waits
+
+
+def _first_uses_ns(steps: pl.DataFrame, profile: Profile) -> int:
+    """Time in the first step in which its device idles during first uses of kernels."""
+    worker, device = steps["worker"][0], steps["device"][0]
+    if device is None:
+        return 0
+    ops = profile.device_ops.filter(pl.col("worker") == worker)
+    uses = first_uses(profile.host_ops.filter(pl.col("worker") == worker), ops)
+    busy = spans(ops.filter(pl.col("device") == device))
+    start, length = int(steps["start_ns"][0]), int(steps["dur_ns"][0])
+    within = uses & Union.of([start], [start + length])
+    return within.total - (within & busy).total
+
+
+def _slower_ops_ns(steps: pl.DataFrame, profile: Profile) -> int:
+    """What the ops of a first step without a device take beyond their usual time, where the next steps run them too.
+
+    Caches are cold and the recorder begins its work: the same ops take longer. Where the step runs others, or more of
+    them, or waits in a range that has a cause of its own, that is no start-up, and counts for nothing here.
+    """
+    if steps["device"][0] is not None or steps.height <= _ENOUGH_STEPS:
+        return 0
+    rows = profile.host_ops.select("worker", "kind", "name", "start_ns", "dur_ns")
+    host = rows_where(rows, pl.col("worker") == steps["worker"][0])
+    starts = steps["host_start_ns"].to_numpy()
+    ends = starts + steps["host_dur_ns"].to_numpy()
+    ops = started_in(host.filter(pl.col("kind") == "op"), starts, ends)
+    times = ops.group_by("name", "window").len()
+    most = times.filter(pl.col("window") > 0).group_by("name").agg(usual=pl.max("len"))
+    more = times.filter(pl.col("window") == 0).join(most, on="name", how="left")
+    usual = pl.col("name").is_in(more.filter(pl.col("len") <= pl.col("usual"))["name"].implode())
+    running = spans(ops.filter(usual))
+    apart = spans(host.filter(pl.col("kind").is_in(_OTHER_KINDS))) | spans(ops.filter(~usual))
+    spent = running.within(starts, ends) - (running & apart).within(starts, ends)
+    return max(0, int(spent[0] - np.median(spent[1:])))
+
+
+def _median_and_fence(lengths: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
+    """The median, and three standard deviations above it, robustly."""
+    median = lengths.median()
+    return median, median + _FENCE_SIGMAS * _MAD_TO_SIGMA * (lengths - median).abs().median()
