@@ -18,7 +18,7 @@ from advisor.metrics import Measurements
 from advisor.model.profile import Profile, join
 from advisor.model.report import Report, Run, Unreadable
 from advisor.options import Options
-from advisor.reports import is_report, load_report
+from advisor.reports import is_report, load_report, load_trials
 from advisor.rules.judge import judge
 from advisor.rules.overrides import replaced, rule_book, suppressions
 from advisor.summary import summarise
@@ -100,10 +100,11 @@ def compare(base: Sequence[str], head: Sequence[str], options: Options | None = 
 
     Raises:
         NoRuns: a side holds no readable profile and no report.
-        ReadError: a report cannot be read.
+        ReadError: a report, or that of trials, cannot be read.
         UsageError: the configuration, a rule, `steps` or `step_range` is wrong.
     """
     options = options or Options()
+    trials = load_trials(options.trials) if options.trials is not None else None
     reports = [path for path in (*base, *head) if is_report(path)] if options.fixes_steps else []
     if reports:
         raise UsageError(
@@ -113,7 +114,9 @@ def compare(base: Sequence[str], head: Sequence[str], options: Options | None = 
     notes = [*_repetitions("base", base), *_repetitions("head", head)]
     from advisor.comparing import compare as compare_runs  # noqa: PLC0415 - as above
 
-    known = compare_runs(before, after, advisor_version=__version__, unreadable=(bad_before, bad_after), notes=notes)
+    known = compare_runs(
+        before, after, advisor_version=__version__, unreadable=(bad_before, bad_after), notes=notes, trials=trials
+    )
     return known.model_copy(update={"base": _from(known.base, base), "head": _from(known.head, head)})
 
 

@@ -35,6 +35,7 @@ class Options:
         run: Of the runs in one TensorFlow or JAX log folder, the one to check instead of the newest.
         all_runs: Check all of them.
         baseline: A report saved as JSON; findings say whether they are new against it.
+        trials: A report of `advisor try` saved as JSON: a comparison shows its gains beside what was predicted.
         today: Date that ends suppressions; the current one by default.
         max_bytes: The size, unpacked, up to which a file is read; by default what fits into 70 % of the memory.
         processes: How many files of one run to read side by side, each in a process of its own. A script that asks for
@@ -49,6 +50,7 @@ class Options:
     run: str | None = None
     all_runs: bool = False
     baseline: str | None = None
+    trials: str | None = None
     today: dt.date = field(default_factory=_today)
     max_bytes: int | None = None
     processes: int = 1

@@ -8,6 +8,7 @@ from advisor.errors import ReadError
 from advisor.inputs.saved import is_saved, kind_of
 from advisor.inputs.storage import HEAD_BYTES, listing, open_file
 from advisor.model.report import Report
+from advisor.model.trials import Trials
 from advisor.render import json
 
 _MOST_BYTES: Final = 1 << 29  # a report of thousands of ranks is a tenth of it
@@ -27,10 +28,24 @@ def load_report(path: str) -> Report:
     Raises:
         ReadError: it cannot be opened, is no report, or is too large for one.
     """
-    with open_file(path) as stream:
-        text = stream.read(_MOST_BYTES + 1)
-    if len(text) > _MOST_BYTES:
-        raise ReadError(f"{path}: larger than any report; give the profile itself")
+    text = _text(path, "give the profile itself")
     if (kind := kind_of(text)) != "report":
         raise ReadError(f"{path}: is a saved {kind}, not a report; give what `advisor check -o FILE.json` wrote")
     return json.load(text, path)
+
+
+def load_trials(path: str) -> Trials:
+    """What `advisor try` measured, saved as JSON.
+
+    Raises:
+        ReadError: it cannot be opened, or is something else.
+    """
+    return json.load_trials(_text(path, "give what `advisor try -o FILE.json` wrote"), path)
+
+
+def _text(path: str, instead: str) -> bytes:
+    with open_file(path) as stream:
+        text = stream.read(_MOST_BYTES + 1)
+    if len(text) > _MOST_BYTES:
+        raise ReadError(f"{path}: larger than any report; {instead}")
+    return text

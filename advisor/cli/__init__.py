@@ -241,6 +241,10 @@ def compare(
         ),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 4 if nothing can be told.")] = False,
+    trials: Annotated[
+        str | None,
+        typer.Option("--trials", metavar="FILE", help="JSON of `advisor try`: its gains beside what was predicted."),
+    ] = None,
     steps: Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, or A:B.")] = "steady",
     step_range: Annotated[
         str | None,
@@ -270,6 +274,7 @@ def compare(
             progress=progress,
             processes=processes,
             step_range=step_range,
+            trials=trials,
             max_bytes=bytes_of(max_size),
         )
         comparison = run_compare(*sides, options)

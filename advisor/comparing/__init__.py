@@ -18,6 +18,7 @@ from advisor.errors import NoRuns, ReadError
 from advisor.model.comparison import Comparison, Side
 from advisor.model.remarks import Remark, remark
 from advisor.model.report import Run, Unreadable
+from advisor.model.trials import Trials
 from advisor.text import listing, one_line
 
 __all__ = ["LEAST_EFFECT", "Comparison", "compare", "mark_new"]
@@ -30,13 +31,14 @@ _LONGEST_NOTE: Final = 300
 _MOST_UNREADABLE: Final = 3  # that are named, of each side
 
 
-def compare(
+def compare(  # noqa: PLR0913 - all but the sides are options
     base: Sequence[Run],
     head: Sequence[Run],
     *,
     advisor_version: str,
     unreadable: tuple[Sequence[Unreadable], Sequence[Unreadable]] = ((), ()),
     notes: Sequence[str] = (),
+    trials: Trials | None = None,
 ) -> Comparison:
     """The head's runs against the base's.
 
@@ -46,6 +48,7 @@ def compare(
         advisor_version: Ours.
         unreadable: What could not be read of the base and of the head.
         notes: What the reader should know besides.
+        trials: What `advisor try` measured of the base's fixes.
 
     Raises:
         NoRuns: a side has no run.
@@ -83,7 +86,7 @@ def compare(
         head=after,
         breakdown=moved,
         work=work.changes(base, head, _WORTH * step_ms) if per_step else (),
-        findings=tuple(finding_changes(base, head, (before.per, after.per), _SAVING_MOVED * step_ms)),
+        findings=tuple(finding_changes(base, head, (before.per, after.per), _SAVING_MOVED * step_ms, trials)),
         frames=frames(base, head) if per_step else (),
         phases=phase_changes(base, head, ranks),
         notes=(

@@ -12,6 +12,7 @@ from advisor.comparing.predictions import predictions
 from advisor.model.comparison import FindingChange, FindingStatus, SideFinding
 from advisor.model.remarks import Remark, remark
 from advisor.model.report import SEVERITIES, Finding, Report, Run
+from advisor.model.trials import Trials
 
 
 def mark_new(report: Report, baseline: Report) -> Report:
@@ -22,7 +23,11 @@ def mark_new(report: Report, baseline: Report) -> Report:
 
 
 def finding_changes(
-    base: Sequence[Run], head: Sequence[Run], per: tuple[str | None, str | None], least_ms: float
+    base: Sequence[Run],
+    head: Sequence[Run],
+    per: tuple[str | None, str | None],
+    least_ms: float,
+    trials: Trials | None = None,
 ) -> Iterator[FindingChange]:
     """Every finding of either side, new ones first, then by how grave they are.
 
@@ -31,13 +36,14 @@ def finding_changes(
         head: At least one run.
         per: What the times of either side are of, as `Side.per` has it.
         least_ms: A saving that moves less is the same.
+        trials: Of fixes of the base's findings.
     """
     sides = (_Runs("base", base, per[0]), _Runs("head", head, per[1]))
     least_ms = least_ms if per == ("step", "step") else math.inf
     before, after = _common(base), _common(head)
     keys = dict.fromkeys([*after, *before])
     changes = [_finding_change(key, before.get(key), after.get(key), sides, least_ms) for key in keys]
-    changes = predictions(changes, base, head)
+    changes = predictions(changes, base, head, trials)
     yield from sorted(changes, key=lambda change: (_STATUSES.index(change.status), _gravity(change)))
 
 

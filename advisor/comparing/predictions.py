@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean
 from typing import Final
 
-from advisor.model.comparison import FindingChange, Prediction
+from advisor.model.comparison import Effect, FindingChange, Prediction
 from advisor.model.remarks import Remark, remark
 from advisor.model.report import Evidence, Finding, Run, Value
+from advisor.model.trials import Trials
 
 _AS_LONG: Final = 0.8  # of the time behind a finding: with so much of it left, only the step around it grew
 _HALF: Final = 0.5  # of the least predicted saving: a step that got shorter by less did not get what was promised
@@ -18,20 +19,23 @@ _WAITS: Final = frozenset(
 """Parts of the step that disappear behind a longer one."""
 
 
-def predictions(changes: Sequence[FindingChange], base: Sequence[Run], head: Sequence[Run]) -> list[FindingChange]:
-    """The changes, what only hides called so, and what is gone with what its fix promised."""
+def predictions(
+    changes: Sequence[FindingChange], base: Sequence[Run], head: Sequence[Run], trials: Trials | None = None
+) -> list[FindingChange]:
+    """The changes, what only hides called so, what is gone with what its fix promised and a trial measured."""
     lengths = _lengths_ms(base, head)
     if lengths is None:
         return list(changes)
     shorter_ms = lengths[0] - lengths[1]
     known = [_hidden(change, changes, (base[0], head[0]), shorter_ms / lengths[0]) for change in changes]
-    savings = [change.base.saving for change in known if change.status == "gone" and change.base]
-    promised = [saving for saving in savings if saving]
+    gone = {change.rule: change.base.saving for change in known if change.status == "gone" and change.base}
+    promised = {rule: saving for rule, saving in gone.items() if saving}
     prediction = Prediction(
-        low_ms=lengths[0] * sum(saving.low_share for saving in promised),
-        high_ms=lengths[0] * sum(saving.high_share for saving in promised),
+        low_ms=lengths[0] * sum(saving.low_share for saving in promised.values()),
+        high_ms=lengths[0] * sum(saving.high_share for saving in promised.values()),
         measured_ms=shorter_ms,
         findings=len(promised),
+        trial=_effect(trials, promised, lengths[0]),
     )
     return [
         change.model_copy(update={"prediction": prediction})
@@ -39,6 +43,14 @@ def predictions(changes: Sequence[FindingChange], base: Sequence[Run], head: Seq
         else change
         for change in known
     ]
+
+
+def _effect(trials: Trials | None, rules: Collection[str], step_ms: float) -> Effect | None:
+    """What a trial of the fixes of these findings says of the base's step."""
+    if trials is None or (known := trials.gain_of(rules)) is None:
+        return None
+    gain, findings = known
+    return Effect(low_ms=step_ms * (1 - gain.high), high_ms=step_ms * (1 - gain.low), findings=findings)
 
 
 def _lengths_ms(base: Sequence[Run], head: Sequence[Run]) -> tuple[float, float] | None:

@@ -1,4 +1,4 @@
-"""Advisor's own files: tells reports, comparisons and weeks that were saved as JSON from each other."""
+"""Advisor's own files: tells reports, comparisons, weeks and trials that were saved as JSON from each other."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-Kind: TypeAlias = Literal["report", "comparison", "week"]
+Kind: TypeAlias = Literal["report", "comparison", "week", "trials"]
 
 
 class _Keys(msgspec.Struct):

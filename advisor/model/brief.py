@@ -170,12 +170,17 @@ class Work(Frozen):
 
 
 class Promise(Frozen):
-    """What the fixes of findings that are gone promised together, and what the mean step got shorter by, in ms."""
+    """What the fixes of findings that are gone promised together, and what the mean step got shorter by, in ms.
+
+    `tried_low_ms` and `tried_high_ms` are what `advisor try` measured of these fixes before.
+    """
 
     low_ms: float
     high_ms: float
     measured_ms: float
     findings: int
+    tried_low_ms: float | None = None
+    tried_high_ms: float | None = None
 
 
 class Change(Frozen):

@@ -170,13 +170,28 @@ class SideFinding(Frozen):
     fixes: tuple[Fix, ...] = ()
 
 
+class Effect(Frozen):
+    """What fixes save of the base's mean step by a trial of them, in ms: its 95 % interval, below zero where they cost.
+
+    `findings` says of how many findings the fixes were tried.
+    """
+
+    low_ms: float
+    high_ms: float
+    findings: int
+
+
 class Prediction(Frozen):
-    """What fixes promised and what the mean step got shorter by, in ms; of all `findings` that are gone, together."""
+    """What fixes promised and what the mean step got shorter by, in ms; of all `findings` that are gone, together.
+
+    `trial` is what `advisor try` measured of these fixes before they were made; null where no trial was of them.
+    """
 
     low_ms: float
     high_ms: float
     measured_ms: float
     findings: int
+    trial: Effect | None = None
 
 
 class FindingChange(Frozen):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, Literal, TypeAlias
 
 from advisor.model.frozen import Frozen
@@ -14,6 +14,8 @@ Numerics: TypeAlias = Literal["same", "rounding", "changes"]
 Argument: TypeAlias = bool | int | str
 
 SCHEMA_VERSION: Final = 1
+TOGETHER: Final = "together"
+"""The name of the trial of all fixes that helped."""
 
 
 class Use(Frozen):
@@ -88,6 +90,11 @@ class Trial(Frozen):
     seconds: float = 0.0
 
     @property
+    def is_clear(self) -> bool:
+        """Whether it is known what the patches do to the step."""
+        return self.result in {"faster", "slower", "same"}
+
+    @property
     def is_recommended(self) -> bool:
         """Whether it made steps shorter."""
         return self.result == "faster"
@@ -111,7 +118,7 @@ class Trials(Frozen):
     """
 
     kind: Literal["trials"] = "trials"
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Literal[1] = SCHEMA_VERSION
     advisor_version: str
     program: str
     step_ms: float | None = None
@@ -126,3 +133,19 @@ class Trials(Frozen):
     notes: tuple[Reason, ...] = ()
     seconds: float = 0.0
     is_cut: bool = False
+
+    def gain_of(self, rules: Collection[str]) -> tuple[Gain, int] | None:
+        """What the fixes of these findings gain: of trials of nothing else, that of the most of them.
+
+        Returns:
+            The gain, and of how many of the findings; None where no trial of them measured anything.
+        """
+        measured = [(trial.gain, self._rules(trial)) for trial in self.trials if trial.gain and trial.is_clear]
+        own = [(gain, len(fixed)) for gain, fixed in measured if fixed and fixed <= set(rules)]
+        return max(own, key=lambda each: each[1], default=None)
+
+    def _rules(self, trial: Trial) -> frozenset[str | None]:
+        """The findings whose fixes it made; None among them for a patch that was named."""
+        if trial.name != TOGETHER:
+            return frozenset({trial.rule})
+        return frozenset(other.rule for other in self.trials if other.is_recommended and other.name != TOGETHER)

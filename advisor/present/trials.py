@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from advisor.model.trials import Gain, Result, Training, Trial, Trials, Use
+from advisor.model.trials import TOGETHER, Gain, Result, Training, Trial, Trials, Use
 from advisor.present import document as doc
 from advisor.text import UNKNOWN, count, listing, ms, percent, without_shared_unit
 
@@ -137,7 +137,7 @@ def _sections(trials: Trials) -> Iterator[doc.Section]:
 
 def _row(trial: Trial) -> doc.Row:
     measured = saved(trial.gain).replace("95 % interval: ", "") if trial.gain else ""
-    name = f"{trial.name}: {title(trial)}" if trial.rule or trial.name == "together" else title(trial)
+    name = f"{trial.name}: {title(trial)}" if trial.rule or trial.name == TOGETHER else title(trial)
     cells = (
         doc.Cell(name),
         doc.Cell(claimed(trial)),

@@ -1,4 +1,4 @@
-"""The contract with other programs: reports, comparisons and weeks as JSON, and their schemas.
+"""The contract with other programs: reports, comparisons, weeks and trials as JSON, and their schemas.
 
 `python -m advisor.render.json report` prints the schema of a report.
 """
@@ -13,19 +13,26 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from advisor.errors import ReadError
-from advisor.model.report import SCHEMA_VERSION, Report
+from advisor.model.report import Report
 from advisor.text import one_line
 
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison
+    from advisor.model.trials import Trials
 
 _Value = TypeVar("_Value", bound=BaseModel)
 
 _WRITERS: Final = {
     "report": "`advisor check -o report.json` writes one",
     "comparison": "`advisor compare -o comparison.json` writes one",
+    "trials": "`advisor try -o trials.json` writes one",
 }
-_AGAIN: Final = {"report": "check the profile again", "comparison": "compare the profiles again"}
+_NOUNS: Final = {"trials": "report of trials"}
+_AGAIN: Final = {
+    "report": "check the profile again",
+    "comparison": "compare the profiles again",
+    "trials": "try the fixes again",
+}
 
 
 def render(value: BaseModel) -> str:
@@ -60,6 +67,17 @@ def load_comparison(text: str | bytes, path: str = "comparison") -> Comparison:
     return _load(Comparison, "comparison", text, path)
 
 
+def load_trials(text: str | bytes, path: str = "trials") -> Trials:
+    """The trials that `render` wrote, as `load` reads a report.
+
+    Raises:
+        ReadError: it is no JSON, no report of trials, or one of another version.
+    """
+    from advisor.model.trials import Trials  # noqa: PLC0415 - a check does without
+
+    return _load(Trials, "trials", text, path)
+
+
 def _load(model: type[_Value], kind: str, text: str | bytes, path: str) -> _Value:
     try:
         return model.model_validate_json(text)
@@ -81,21 +99,22 @@ def _problem(kind: str, text: str | bytes, error: ValidationError) -> str:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     what = one_line(first["msg"], 200)
     if first["type"] == "json_invalid":
-        return f"is no JSON ({what}); {_WRITERS[kind].removesuffix('one')}a {kind}"
+        return f"is no JSON ({what}); {_WRITERS[kind].removesuffix('one')}a {_NOUNS.get(kind, kind)}"
     document = json.loads(text)
     document = document if isinstance(document, dict) else {}
     version, other = document.get("schema_version"), document.get("kind", kind)
     if other != kind:
-        return f"is a saved {one_line(str(other), 40)}, not a {kind}; {_WRITERS[kind]}"
-    if isinstance(version, int) and version != SCHEMA_VERSION:
-        return _other_version(kind, version)
+        return f"is a saved {one_line(str(other), 40)}, not a {_NOUNS.get(kind, kind)}; {_WRITERS[kind]}"
+    own = import_module(f"advisor.model.{kind}").SCHEMA_VERSION
+    if isinstance(version, int) and version != own:
+        return _other_version(kind, version, own)
     where = ".".join(str(step) for step in first["loc"]) or "the document"
-    return f"is no {kind}: {one_line(where, 100)}: {what}; {_WRITERS[kind]}"
+    return f"is no {_NOUNS.get(kind, kind)}: {one_line(where, 100)}: {what}; {_WRITERS[kind]}"
 
 
-def _other_version(kind: str, version: int) -> str:
-    todo = "use a newer advisor" if version > SCHEMA_VERSION else _AGAIN[kind]
-    return f"is a {kind} of version {version}, and this advisor reads version {SCHEMA_VERSION}: {todo}"
+def _other_version(kind: str, version: int, own: int) -> str:
+    todo = "use a newer advisor" if version > own else _AGAIN[kind]
+    return f"is a {_NOUNS.get(kind, kind)} of version {version}, and this advisor reads version {own}: {todo}"
 
 
 if __name__ == "__main__":

@@ -9,11 +9,10 @@ from typing import Any, Final
 
 from advisor.errors import UsageError
 from advisor.model.report import Finding, Report
-from advisor.model.trials import Claim, Use
+from advisor.model.trials import TOGETHER, Claim, Use
 from advisor.recording.inside.patches import PATCHES
 
 _NEXT: Final = re.compile(r",(?=\w+=)")
-TOGETHER: Final = "together"
 
 
 @dataclass(frozen=True, slots=True)

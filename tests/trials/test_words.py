@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from advisor.errors import UsageError
+from advisor.errors import ReadError, UsageError
 from advisor.model.report import Reason
 from advisor.model.trials import Claim, Gain, Trial, Trials, Use
 from advisor.present.trials import headline, saved
+from advisor.render.json import load_trials
 from advisor.render.registry import Request, draw
 from advisor.trials import footprint, ideas
 from advisor.trials.session import program_name
@@ -54,6 +55,21 @@ TRIALS = Trials(
     untried=("python-bound",),
     seconds=90.0,
 )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("nonsense", "is no JSON"),
+        ('{"kind": "week"}', "is a saved week, not a report of trials"),
+        ('{"kind": "trials", "schema_version": 9}', "is a report of trials of version 9, and this advisor reads"),
+    ],
+)
+def test_what_are_no_trials_is_refused_on_one_line(text: str, problem: str):
+    with pytest.raises(ReadError, match=f"t.json: {problem}") as refused:
+        load_trials(text, "t.json")
+    assert "\n" not in str(refused.value)
+    assert load_trials(draw(Request(TRIALS), "json")) == TRIALS
 
 
 def shown(kind: str) -> str:

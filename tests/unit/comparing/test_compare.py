@@ -28,6 +28,8 @@ from advisor.model.report import (
     Unreadable,
     Worker,
 )
+from advisor.model.trials import Gain, Result, Trial, Trials
+from advisor.present.comparison import predicted
 
 V100 = Device(worker=0, device=0, name="Tesla V100-SXM2-16GB", model="v100-sxm2-16gb", memory_bytes=None)
 A100 = Device(worker=0, device=0, name="NVIDIA A100-SXM4-40GB", model="a100-sxm4-40gb", memory_bytes=None)
@@ -96,9 +98,9 @@ def says(note: Remark) -> str:
     return note.words
 
 
-def held(base: Run | Sequence[Run], head: Run | Sequence[Run]) -> Comparison:
+def held(base: Run | Sequence[Run], head: Run | Sequence[Run], trials: Trials | None = None) -> Comparison:
     sides = [[side] if isinstance(side, Run) else list(side) for side in (base, head)]
-    return compare(*sides, advisor_version="0")
+    return compare(*sides, advisor_version="0", trials=trials)
 
 
 def finding(rule: str, severity="medium", high_share: float = 0.1, symptoms: Sequence[str] = ()) -> Finding:
@@ -625,6 +627,60 @@ def test_findings_that_go_at_once_share_one_measurement():
     changes = held(run(findings=both), run(times(0.75), passed=("loader", "copies"))).findings
     known = [change.prediction for change in changes if change.prediction]
     assert [(of.findings, round(of.high_ms)) for of in known] == [(2, 30), (2, 30)]
+
+
+def tried(*trials: tuple[str | None, float, Result]) -> Trials:
+    """Trials by rule, ratio and result, each ratio to 2 % of the step; `together` for all that helped."""
+    each = [
+        Trial(
+            name=rule or "optimizer",
+            rule=None if rule == "together" else rule,
+            uses=(),
+            result=result,
+            gain=Gain(ratio=ratio, low=ratio - 0.02, high=ratio + 0.02, pairs=12),
+        )
+        for rule, ratio, result in trials
+    ]
+    return Trials(advisor_version="0", program="train.py", within=0.05, trials=tuple(each))
+
+
+@pytest.mark.parametrize(
+    ("trials", "effect"),
+    [
+        (tried(("loader", 0.6, "faster")), (38, 42, 1)),
+        (tried(("loader", 0.6, "faster"), ("copies", 0.9, "faster"), ("together", 0.5, "faster")), (48, 52, 2)),
+        (tried(("loader", 1.3, "slower")), (-32, -28, 1)),
+        (tried(("loader", 0.6, "unclear")), None),
+        (tried(("kernels", 0.6, "faster")), None),  # a finding that is not gone
+        (tried((None, 0.6, "faster")), None),  # a patch without a finding
+        (tried((None, 0.9, "faster"), ("loader", 0.6, "faster"), ("together", 0.5, "faster")), (38, 42, 1)),
+        (None, None),
+    ],
+)
+def test_what_a_trial_measured_stands_beside_what_was_predicted(trials: Trials | None, effect):
+    """Steps of 100 ms, 63 ms with the fixes of both findings: the trial of the most of them counts."""
+    base = run(findings=[promised("loader", 0.3, 0.3), promised("copies", 0.1, 0.1), finding("kernels")])
+    head = run(times(0.63), findings=[finding("kernels")], passed=("loader", "copies"))
+    known = next(change.prediction for change in held(base, head, trials).findings if change.prediction)
+    assert (known.findings, round(known.high_ms), round(known.measured_ms)) == (2, 40, 37)
+    if effect is None:
+        assert known.trial is None
+    else:
+        assert known.trial is not None
+        assert (round(known.trial.low_ms), round(known.trial.high_ms), known.trial.findings) == effect
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"),
+    [
+        (0.6, "Predicted 40\N{EN DASH}45 ms; tried 38\N{EN DASH}42 ms; measured 37 ms."),
+        (1.0, "; tried no shorter step;"),
+    ],
+)
+def test_predicted_tried_and_measured_are_one_sentence(ratio: float, words: str):
+    base, head = run(findings=[promised("loader", 0.4, 0.45)]), run(times(0.63), passed=("loader",))
+    (change,) = held(base, head, tried(("loader", ratio, "same"))).findings
+    assert words in predicted(change)
 
 
 def launching(step_ms: float, share: float) -> tuple[dict[str, object], ...]:

@@ -12,6 +12,7 @@ from advisor.inputs.saved import is_saved, kind_of
         ('{"base": {}, "advisor_version": "1", "verdict": "same"}', "comparison"),
         ('{"advisor_version": "1", "week": "2026-W47", "runs": []}', "week"),
         ('{"kind": "week", "verdict": "same"}', "week"),
+        ('{"kind": "trials", "verdict": "same"}', "trials"),
         ("[1]", "report"),
         ("{", "report"),
         (b"\xff", "report"),
