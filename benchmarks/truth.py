@@ -86,10 +86,10 @@ def _against_itself(python: str, runs: int) -> None:
         script = str(SCRIPTS / f"{('loop_optimizer', 'attention')[number % 2]}.py")
         with tempfile.TemporaryDirectory() as folder:
             bench = Bench(Program([python, script], Path(folder)), 0.05, time.monotonic() + 120, lambda *_: None)
-            base, _ = bench.base()
-        if base and base.spread:
-            gains.append(base.spread)
-            sys.stdout.write(f"{saved(base.spread)}\n")
+            gain = bench.itself()
+        if gain:
+            gains.append(gain)
+            sys.stdout.write(f"{saved(gain)}, {gain.pairs} pairs, half-width {percent(gain.half_width)}\n")
             sys.stdout.flush()
     wrong = sum(not gain.low <= 1 <= gain.high for gain in gains)
     width = statistics.median(gain.half_width for gain in gains)

@@ -93,6 +93,10 @@ class Bench:
         against_itself, _ = gain(timings.log_ratios(turns), BLOCKS, 0.0)
         return Base(step_ms, ready, against_itself), ended
 
+    def itself(self) -> Gain | None:
+        """The program against itself, with blocks and an end as a trial has them."""
+        return self._in_blocks(Idea("as it is", ())).gain
+
     def trial(self, idea: Idea, base: Base) -> Trial:
         """Try the patches until the interval is narrow enough or the time is over."""
         began = time.monotonic()
