@@ -83,7 +83,7 @@ def _examined(job: Job, fetched: Recording, digests: tuple[str, ...]) -> Done:
             **dict(measurements.selection.profile.workers.select("worker", "host").drop_nulls().rows()),
             **job.labels.hosts,
         }
-        of_run = judged_rows(run, keep, version) | measured_rows(run, hosts, job.labels.host)
+        of_run = judged_rows(run, keep, version, job.labels.trials) | measured_rows(run, hosts, job.labels.host)
         of_run["runs"][0] |= _beside(job) | {"bytes": job.bytes if not number else 0}
         _collect(rows, of_run, keys | {"run_id": run_id})
     for number, bad in enumerate(broken):

@@ -104,6 +104,8 @@ def fixed(runs: pl.DataFrame, findings: pl.DataFrame, past: pl.DataFrame) -> pl.
         pl.col("title", "severity").first(),
         low=pl.col("low_share").mean(),
         high=pl.col("high_share").mean(),
+        tried_low=pl.col("tried_low_share").mean(),
+        tried_high=pl.col("tried_high_share").mean(),
         week=pl.col("week").first(),
     )
     passes = (
@@ -111,7 +113,8 @@ def fixed(runs: pl.DataFrame, findings: pl.DataFrame, past: pl.DataFrame) -> pl.
         .with_columns(passes=pl.col("passed").list.contains(pl.col("rule")))
         .group_by(*LIKE, "rule", maintain_order=True)
         .agg(
-            pl.col("title", "severity", "low", "high", "week", "team", "owner", "run_id").first(),
+            pl.col("title", "severity", "low", "high", "tried_low", "tried_high", "week").first(),
+            pl.col("team", "owner", "run_id").first(),
             pl.col("passes").all(),
         )
     )
@@ -139,11 +142,17 @@ def fixed_findings(gone: pl.DataFrame) -> Iterator[JobFinding]:
 
 
 def realised(gone: pl.DataFrame, runs: pl.DataFrame, earlier: pl.DataFrame) -> tuple[Realised, ...]:
-    """Per job with fixed findings: what they promised together, and what became of its step."""
+    """Per job with fixed findings: what they promised together, and what became of its step.
+
+    What was tried of each alone does not add up: it is there where one finding is fixed.
+    """
+    alone = pl.when(pl.len() == 1).then(pl.col("tried_low", "tried_high").first())
     promised = (
         gone.filter(pl.col("high").is_not_null())
         .group_by(*LIKE)
-        .agg(pl.col("week", "team", "run_id").first(), pl.col("low", "high").sum(), titles=pl.col("title").sort())
+        .agg(
+            pl.col("week", "team", "run_id").first(), pl.col("low", "high").sum(), alone, titles=pl.col("title").sort()
+        )
     )
     then = earlier.join(promised.select(*LIKE, "week"), on=[*LIKE, "week"], how="semi", nulls_equal=True)
     both = promised.join(_medians(runs), on=LIKE, nulls_equal=True)
@@ -157,7 +166,7 @@ def realised(gone: pl.DataFrame, runs: pl.DataFrame, earlier: pl.DataFrame) -> t
             after_ms=row["step_ms"],
             runs=row["number"],
             runs_before=row["number_before"],
-            **only(row, "team", "titles", "low", "high", "hours", "run_id"),
+            **only(row, "team", "titles", "low", "high", "tried_low", "tried_high", "hours", "run_id"),
         )
         for row in both.to_dicts()
     )

@@ -16,9 +16,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from advisor.errors import ReadError, UsageError
 from advisor.inputs.storage import open_file
+from advisor.reports import is_report, load_trials
 from advisor.text import one_line, plain
 
 FILE: Final = "run.yaml"
+TRIALS: Final = "trials.json"
+"""What `advisor try` measured on the job, beside its recordings."""
+
 LAST: Final = "last"
 _MOST_BYTES: Final = 1 << 16
 _LONGEST: Final = 300
@@ -49,7 +53,10 @@ commonly mapped to."""
 
 
 class Labels(BaseModel):
-    """Labels of one run; `other` are those of names that nothing here gives a meaning."""
+    """Labels of one run; `other` are those of names that nothing here gives a meaning.
+
+    `trials` are the shares of the step that the fixes of findings saved when they were tried: both ends, by rule.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
 
@@ -63,6 +70,7 @@ class Labels(BaseModel):
     gpu_hours: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     price: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     started: dt.datetime | dt.date | None = None
+    trials: Mapping[str, tuple[float, float]] = {}
     other: Mapping[str, str] = {}
 
     def canonical(self) -> str:
@@ -163,6 +171,15 @@ def of_file(path: str) -> dict[str, object]:
     if not isinstance(document, dict):
         raise ReadError("a list of labels is a mapping, `team: vision` for one", path)
     return {str(key): value for key, value in document.items()}
+
+
+def of_trials(path: str) -> dict[str, object]:
+    """What a `trials.json` of `advisor try` says, as a label; nothing where it is another program's.
+
+    Raises:
+        ReadError: it cannot be read, or is something else of ours.
+    """
+    return {"trials": load_trials(path).saved_shares} if is_report(path) else {}
 
 
 def week_of(moment: dt.datetime) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from advisor.config import Config
 from advisor.errors import AdvisorError, ReadError, UsageError
-from advisor.fleet.labels import FILE, Labels, labels_of, of_file, of_path, sound
+from advisor.fleet.labels import FILE, TRIALS, Labels, labels_of, of_file, of_path, of_trials, sound
 from advisor.inputs.discover import Recording, Rejected
 from advisor.inputs.storage import listing, size, stamp
 
@@ -68,11 +68,12 @@ def recordings(
         rejected: Files and folders that are none.
         settings: What they are checked with.
         labels: Of all of them; a path's or a `run.yaml`'s go before these.
-        roots: What was searched; a `run.yaml` above these labels nothing.
+        roots: What was searched; a `run.yaml` or `trials.json` above these labels nothing.
     """
     sources, rejected, roots = list(sources), list(rejected), list(roots)
     places = {file for source in sources for file in source.files} | {file.path for file in rejected}
-    files = _RunFiles(root.rpartition("/")[0] if root in places else root for root in roots)
+    folders = [root.rpartition("/")[0] if root in places else root for root in roots]
+    files = (_Nearest(folders, FILE, of_file), _Nearest(folders, TRIALS, of_trials))
     jobs, bad, gone = [], [], 0
     for source in sources:
         try:
@@ -99,8 +100,8 @@ def recordings(
         )
     bad += [_refused(path, r.why, settings, labels, files) for r in rejected for path in (r.path, *r.others)]
     profiled = {place for job in (*jobs, *bad) for place in (job.source.path, *above(job.source.path))}
-    folders = dict.fromkeys(folder for root in roots for folder in _labelled_folders(root) if folder not in profiled)
-    refused = (_refused(folder, _BARE, settings, labels, files) for folder in folders)
+    bare = dict.fromkeys(folder for root in roots for folder in _labelled_folders(root) if folder not in profiled)
+    refused = (_refused(folder, _BARE, settings, labels, files) for folder in bare)
     return Recordings(tuple(jobs), tuple(bad), tuple(job for job in refused if job.labels.gpu_hours), gone)
 
 
@@ -121,7 +122,7 @@ def vanished(error: ReadError) -> bool:
     return isinstance(error.__cause__, FileNotFoundError)
 
 
-def _refused(path: str, why: str, settings: Settings, labels: Mapping[str, str], files: _RunFiles) -> Job:
+def _refused(path: str, why: str, settings: Settings, labels: Mapping[str, str], files: Sequence[_Nearest]) -> Job:
     """What cannot be read, in the form of a job that is done."""
     file = f"{path}/{FILE}" if why == _BARE else path
     try:
@@ -147,47 +148,43 @@ def _started(labels: Labels, written: Iterable[dt.datetime | None]) -> dt.dateti
     return labels.when or max(filter(None, written), default=dt.datetime.now(dt.UTC))
 
 
-class _RunFiles:
-    """The `run.yaml` of folders, each read once; none above the folders given."""
+class _Nearest:
+    """The labels that a file of this name has in the folder of a run or above, each read once; none above the roots."""
 
-    def __init__(self, roots: Iterable[str]) -> None:
-        self._roots = tuple(roots)
+    def __init__(self, roots: Iterable[str], name: str, read: Callable[[str], dict[str, object]]) -> None:
+        self._roots, self._name, self._of_file = tuple(roots), name, read
         self._labels: dict[str, dict[str, object] | None] = {}
 
-    def nearest(self, path: str) -> dict[str, object]:
-        """That of the folder or the nearest one above it, up to the root.
+    def to(self, path: str) -> tuple[dict[str, object], list[str]]:
+        """Those of the folder or the nearest one above it, up to the root, and what is wrong with others."""
+        try:
+            return sound(self._of(path))
+        except (ReadError, UsageError) as error:
+            return {}, [str(error)]
 
-        Raises:
-            ReadError: it is no list of labels.
-        """
+    def _of(self, path: str) -> dict[str, object]:
         folder = path
         while any(folder == root or folder.startswith(f"{root}/") for root in self._roots):
             if folder not in self._labels:
-                self._labels[folder] = self._read(f"{folder}/{FILE}")
+                self._labels[folder] = self._read(f"{folder}/{self._name}")
             if (labels := self._labels[folder]) is not None:
                 return labels
             folder = folder.rpartition("/")[0]
         return {}
 
-    @staticmethod
-    def _read(path: str) -> dict[str, object] | None:
-        if size(path) is None:
-            return None
-        return of_file(path)
+    def _read(self, path: str) -> dict[str, object] | None:
+        return None if size(path) is None else self._of_file(path)
 
 
 def _labelled(
-    source: Recording, config: Config, of_command: Mapping[str, str], files: _RunFiles
+    source: Recording, config: Config, of_command: Mapping[str, str], files: Sequence[_Nearest]
 ) -> tuple[Labels, str | None]:
     """A run's labels, and what is wrong with them: a run does not stay out for its labels."""
-    of_place: Mapping[str, object] = of_path(source.path, config.fleet.paths)
     folder = source.path if source.files != (source.path,) else source.path.rpartition("/")[0]
-    try:
-        of_folder, wrong = sound(files.nearest(folder))
-    except (ReadError, UsageError) as error:
-        of_folder, wrong = {}, [str(error)]
-    of_place, also = sound(of_place)
-    return labels_of(of_command, of_place, of_folder), "; ".join([*also, *wrong]) or None
+    of_files = [each.to(folder) for each in files]
+    of_place, also = sound(of_path(source.path, config.fleet.paths))
+    wrong = [*also, *(problem for _, problems in of_files for problem in problems)]
+    return labels_of(of_command, of_place, *(right for right, _ in of_files)), "; ".join(wrong) or None
 
 
 def hashed(*parts: str) -> str:

@@ -12,6 +12,7 @@ import polars as pl
 from advisor.config import Config
 from advisor.fleet.engines import Engine, Progress, each, silent
 from advisor.fleet.examine import book
+from advisor.fleet.labels import Labels
 from advisor.fleet.recordings import Settings
 from advisor.fleet.rows import Row, Rows, as_measured, judged_rows
 from advisor.fleet.store import Store, frame
@@ -103,7 +104,8 @@ def again(task: Again) -> Rows:
     stored = as_measured(task.report, task.context)
     judged, beside = judge(stored, rules, silenced), stored.context
     run = judged_again(stored.run, judged, (*beside.notes, *judged.notes, *beside.file_notes, *changed))
-    rows = judged_rows(run, stored.context, version)
+    trials = Labels.model_validate_json(task.row["labels"] or "{}").trials
+    rows = judged_rows(run, stored.context, version, trials)
     keys = {key: task.row[key] for key in ("week", "recording", "run_id")}
     rows["runs"] = [{**task.row, **rows["runs"][0]}]
     return {name: [{**row, **keys} for row in of] for name, of in rows.items()}

@@ -26,6 +26,9 @@ Row: TypeAlias = dict[str, Any]
 Rows: TypeAlias = dict[str, list[Row]]
 """Rows by table of the store."""
 
+Trials: TypeAlias = Mapping[str, tuple[float, float]]
+"""What the fixes of findings saved of the step when they were tried, both ends, by rule."""
+
 _HOURS_PER_MS: Final = 1 / 3.6e6
 _STORED_SCOPES: Final = frozenset({"run", "worker", "device", "step"})
 _NEWER: Final = Missing("measured_by_newer_version")
@@ -163,7 +166,7 @@ def _drawing(run: Run) -> Drawing:
     return Drawing(metrics=tables, timeline=run.timeline)
 
 
-def judged_rows(run: Run, context: Context, rules: str) -> Rows:
+def judged_rows(run: Run, context: Context, rules: str, trials: Trials) -> Rows:
     """The rows that a new rule set changes; the row of `runs` lacks what is known beside the profile."""
     tables = {scope: rows for scope, rows in run.metrics.items() if scope in _STORED_SCOPES}
     small = run.model_copy(update={"metrics": tables, "timeline": None})
@@ -181,7 +184,7 @@ def judged_rows(run: Run, context: Context, rules: str) -> Rows:
         "advisor_version": __version__,
     }
     report = {"report": small.model_dump_json(), "kept": context.model_dump_json()}
-    return {"runs": [about], "findings": list(_findings(run)), "reports": [report]}
+    return {"runs": [about], "findings": list(_findings(run, trials)), "reports": [report]}
 
 
 def _measures(run: Run) -> Row:
@@ -217,8 +220,9 @@ def expected(finding: Finding) -> float | None:
     return None if saving is None else (saving.low_share + saving.high_share) / 2 * CERTAINTY[finding.confidence]
 
 
-def _findings(run: Run) -> Iterator[Row]:
+def _findings(run: Run, trials: Trials) -> Iterator[Row]:
     for rank, f in enumerate(run.findings, start=1):
+        tried_low, tried_high = trials.get(f.rule, (None, None))
         saving = f.saving.model_dump(exclude={"method"}) if f.saving else {}
         yield {
             "rule": f.rule,
@@ -228,6 +232,8 @@ def _findings(run: Run) -> Iterator[Row]:
             "rank": rank,
             **saving,
             "expected_share": expected(f),
+            "tried_low_share": tried_low,
+            "tried_high_share": tried_high,
             "worker": f.scope.told_of,
             "workers": list(f.scope.workers),
             "says": f.says,

@@ -94,6 +94,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "low_share": pl.Float64,
         "high_share": pl.Float64,
         "expected_share": pl.Float64,
+        "tried_low_share": pl.Float64,  # that the fix saved when it was tried
+        "tried_high_share": pl.Float64,
         "worker": pl.Int64,  # that it is told of
         "workers": pl.List(pl.Int64),
         "says": pl.String,

@@ -64,7 +64,9 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | 
         .select("week", "run_id", *LIKE, "team", "step_ms", "hours", "busy_share", "breakdown")
     )
     fired = store.collect(
-        store.scan("findings", before).select("run_id", "rule", "title", "severity", "low_share", "high_share")
+        store.scan("findings", before).select(
+            *("run_id", "rule", "title", "severity", "low_share", "high_share", "tried_low_share", "tried_high_share")
+        )
     )
     past = fired.join(earlier.select("week", "run_id", *LIKE, "step_ms"), on="run_id")
     gone = fixed(runs, findings, past)

@@ -134,6 +134,15 @@ class Trials(Frozen):
     seconds: float = 0.0
     is_cut: bool = False
 
+    @property
+    def saved_shares(self) -> Mapping[str, tuple[float, float]]:
+        """What the fix of each finding saves of the step, by rule: the ends of the interval, where it is clear."""
+        return {
+            trial.rule: (1 - trial.gain.high, 1 - trial.gain.low)
+            for trial in self.trials
+            if trial.rule and trial.gain and trial.is_clear
+        }
+
     def gain_of(self, rules: Collection[str]) -> tuple[Gain, int] | None:
         """What the fixes of these findings gain: of trials of nothing else, that of the most of them.
 

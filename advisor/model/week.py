@@ -191,6 +191,7 @@ class Shift(Frozen):
 class Realised(Frozen):
     """A job whose findings were fixed: what they promised of its step together, and what it got shorter by, as shares.
 
+    `tried_low` and `tried_high` are what `advisor try` measured of the fix before; null where it was not tried alone.
     `before_ms` and `after_ms` are medians over the runs' typical steps: of the week that last had the findings, and of
     this one, on the same kind and number of GPUs. `brought` are the GPU-hours that this week's runs of the job would
     have taken more at the step of before; `hours` are those that they took.
@@ -201,6 +202,8 @@ class Realised(Frozen):
     titles: tuple[str, ...]
     low: float
     high: float
+    tried_low: float | None = None
+    tried_high: float | None = None
     realised: float
     brought: float
     hours: float

@@ -155,7 +155,11 @@ def _none(rows: Sequence[object]) -> list[str]:
 
 
 def _of_step(fix: Realised) -> str:
-    return f"{percent(fix.realised)} of {percents(fix.low, fix.high)}"
+    """Saved of predicted: `38 % of 30-40 %, tried 36-41 %`."""
+    known = f"{percent(fix.realised)} of {percents(fix.low, fix.high)}"
+    if fix.tried_low is None or fix.tried_high is None:
+        return known
+    return f"{known}, tried {percents(fix.tried_low, fix.tried_high) if fix.tried_low > 0 else 'nothing'}"
 
 
 # ------------------------------------------------------------------------------------------------------------ changes

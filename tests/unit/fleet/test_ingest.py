@@ -20,6 +20,8 @@ from advisor.fleet.ingest import ingest
 from advisor.fleet.rejudge import rejudge
 from advisor.fleet.store import TABLES, Store
 from advisor.inputs import storage
+from advisor.model.trials import Gain, Trial, Trials
+from advisor.render.registry import Request, draw
 from tests.fleet import Here, broken, trace
 
 TODAY = date(2026, 11, 21)
@@ -149,6 +151,29 @@ def test_changed_labels_are_taken_over(root, store):
         ("vision", "2026-W40"),
         (None, "2026-W47"),
     ]
+
+
+def test_trials_beside_a_recording_belong_to_its_findings(root, store):
+    """They may come later, as after `advisor try`; another program's file of that name is passed over."""
+    taken(root, store)
+    findings = rows(store, "findings").filter(pl.col("tried_low_share").is_not_null())
+    assert findings.height == 0
+    rule = rows(store, "findings")["rule"][0]
+    gain = Gain(ratio=0.8, low=0.75, high=0.875, pairs=12)
+    trial = Trial(name=rule, rule=rule, uses=(), result="faster", gain=gain)
+    (root / "a/trials.json").write_text(draw(Request(trials(trial)), "json").decode())
+    (root / "b/trials.json").write_text('{"trials": [{"state": "COMPLETE"}]}')
+    done = taken(root, store)
+    assert (done.known, done.relabelled, done.notes) == (2, 1, ())
+    findings = rows(store, "findings").filter(pl.col("tried_low_share").is_not_null())
+    assert findings.select("rule", "tried_low_share", "tried_high_share").rows() == [(rule, 0.125, 0.25)]
+    again = rejudge(store, Here(), every=True)
+    assert again.runs == 2
+    assert rows(store, "findings").filter(pl.col("tried_low_share").is_not_null()).height == 1
+
+
+def trials(*each: Trial) -> Trials:
+    return Trials(advisor_version="0", program="train.py", within=0.05, trials=each)
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ def test_new_persisting_suppressed_and_fixed(store):
         ],
         findings=[
             *(finding_row(f"{week}-x", week=week) for week in ("2026-W44", LAST)),
-            *(finding_row(f"{LAST}-{job}", week=LAST) for job in "yz"),
+            *(finding_row(f"{LAST}-{job}", week=LAST, tried_low_share=0.18, tried_high_share=0.22) for job in "yz"),
             finding_row("x"),
             finding_row("x", "new-rule"),
             finding_row("x", "old-rule", suppressed="known", low_share=None, high_share=None, expected_share=None),
@@ -113,11 +113,25 @@ def test_new_persisting_suppressed_and_fixed(store):
     assert of("fixed", found) == [("y", "input-bound", 0)]  # z's is not: the rule could not be judged
     (came,) = found.realised
     assert (came.job, came.low, came.high, came.before_ms, came.after_ms) == ("y", 0.1, 0.3, 10.0, 8.0)
+    assert (came.tried_low, came.tried_high) == (0.18, 0.22)
+    cells = [cell.text for row in tables(found)["realised"].rows for cell in row.cells]
+    assert "20 % of 10\N{EN DASH}30 %, tried 18\N{EN DASH}22 %" in cells
     assert came.realised == pytest.approx(0.2)
     assert came.hours == 100
     assert came.brought == pytest.approx(25)  # 100 hours at 8 ms would have been 125 at 10 ms
     assert came.came_true
     assert "old-rule" not in [rule.rule for rule in found.rules]
+
+
+def test_what_was_tried_of_several_fixes_alone_is_no_sum(store):
+    known = {"week": LAST, "tried_low_share": 0.1, "tried_high_share": 0.2}
+    stored(
+        store,
+        runs=[run_row(f"{LAST}-x", week=LAST, job="x"), run_row("x", job="x", passed=["input-bound", "copies"])],
+        findings=[finding_row(f"{LAST}-x", **known), finding_row(f"{LAST}-x", "copies", **known)],
+    )
+    (came,) = weekly(store, Fleet(), WEEK).realised
+    assert (came.low, came.tried_low, came.tried_high) == (pytest.approx(0.2), None, None)
 
 
 def test_runs_whose_gpus_did_nothing_are_named_whether_or_not_there_is_a_fix(store):
