@@ -3,6 +3,7 @@
 `make test` draws few examples, the same ones each time: it passes or fails each time. `make fuzz` draws many new ones.
 """
 
+import gc
 import os
 from collections.abc import Iterator
 from datetime import timedelta
@@ -13,6 +14,9 @@ from xdist.scheduler import LoadFileScheduling
 
 # Tests run side by side in processes: threads of a data frame would only wait for one another.
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
+
+# Looked for after every 700 objects, as by default, garbage costs more than a twentieth of the time.
+gc.set_threshold(50_000)
 
 # A busy machine is no failure: speed is measured by benchmarks, never by a test. What hangs shows in `make fuzz`.
 settings.register_profile("quick", deadline=None, max_examples=12, derandomize=True)
@@ -57,6 +61,7 @@ def measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests import once  # noqa: PLC0415 - as above
 
     monkeypatch.setattr(files, "parts", once.parts)
+    monkeypatch.setattr(files, "_read", once.read)
 
 
 @pytest.fixture(scope="session")

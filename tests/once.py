@@ -1,21 +1,23 @@
-"""Recordings that many tests check: the files of one are read and measured once in a process."""
+"""Recordings that many tests check: each file is read once in a process, and measured once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeAlias
 
 from advisor import files
 from advisor.inputs.discover import Recording
 from advisor.metrics import Part
+from advisor.model.profile import Profile
 from advisor.model.report import Unreadable
 from advisor.options import Options
 
 Outcome: TypeAlias = tuple[list[Part], list[Unreadable]]
 
 LIMIT = 24  # recordings in memory with their events: those of one file
-_parts = files.parts
+_parts, _read = files.parts, files._read  # noqa: SLF001 - where the engine reads a file, for whatever purpose
 _latest: dict[object, Outcome] = {}
 
 
@@ -36,6 +38,16 @@ def parts(recording: Recording, options: Options) -> Outcome:
     if len(heavy := [known for known, (read, _) in _latest.items() if len(read) == 1]) > LIMIT:
         del _latest[heavy[0]]
     return [*outcome[0]], [*outcome[1]]
+
+
+def read(file: files._File, _: Callable[[int], object]) -> Profile | Unreadable:
+    """The profile of a file, as `advisor.files._read` has it; those of the latest files are at hand."""
+    return _at_hand(file, _stamps([file.at]))
+
+
+@lru_cache(LIMIT)
+def _at_hand(file: files._File, _: tuple[object, ...]) -> Profile | Unreadable:
+    return _read(file, lambda _: None)
 
 
 def _stamps(paths: Sequence[str]) -> tuple[object, ...]:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from advisor import metrics
-from advisor.analysis.device.selection import select_steps
-from advisor.inputs.readers import kineto
-from advisor.metrics import Measurements, measure_part
+from advisor import files, metrics
+from advisor.inputs.discover import discover
+from advisor.metrics import Measurements
 from advisor.model.missing import Missing
+from advisor.options import Options
 from tests import profiles
 
 TRACES = Path(__file__).parents[2].parent / "shared/traces/kineto"
@@ -37,10 +37,9 @@ def kernels(name: str) -> list[dict[str, Any]]:
 
 @cache
 def measured(name: str) -> Measurements:
-    parts = []
-    for number, path in enumerate(sorted((TRACES / name).glob("*.gz"))):
-        with gzip.open(path) as stream:
-            parts.append(measure_part(select_steps(kineto.read(stream, path.name, number), "all")))
+    """All metrics over all steps; eight ranks recorded one."""
+    (recording,), _ = discover([str(TRACES / name)])
+    parts, _ = files.parts(recording, Options(steps="steady" if len(recording.files) > 1 else "all"))
     return metrics.conclude(parts)
 
 

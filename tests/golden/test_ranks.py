@@ -111,11 +111,11 @@ FAULTS = {
     "gc-pauses": "uncoordinated-pauses",
     "small-buckets": "gradient-buckets-too-small",
 }
-LONG = [pytest.param(fault, marks=pytest.mark.soak) for fault in ("healthy-ranks", "slow-rank", "data-wait-one-rank")]
+LONG = ("moving-slow-rank", "healthy-ranks", "slow-rank", "data-wait-one-rank")
 
 
-# of two ranks below; of one rank in test_simulated_host.py; recorded ones are in test_communication.py
-ELSEWHERE = {"slow-rank", "data-wait-one-rank", "small-buckets"}
+# of two ranks below; of one rank in test_simulated_host.py; recorded ones are in test_communication.py; a fixture
+ELSEWHERE = {"slow-rank", "data-wait-one-rank", "small-buckets", "healthy-ranks"}
 
 
 def simulated(name: str, folder: Path, ranks: int = 4, **recording: object):
@@ -157,7 +157,8 @@ def test_of_two_ranks_too_a_lasting_lateness_is_told_from_one_in_turn(fault: str
     assert ("straggler-rank" in spoken(run)) == (fault == "slow-rank")
 
 
-@pytest.mark.parametrize("fault", ["moving-slow-rank", *LONG])
+@pytest.mark.soak  # of ranks without files, tests/properties/test_skew.py says the same
+@pytest.mark.parametrize("fault", LONG)
 def test_neither_clocks_nor_names_nor_a_missing_rank_change_the_verdict(fault: str, tmp_path: Path):
     run, *_ = simulated(fault, tmp_path, skewed=True, shuffled=True, missing=(0,))  # of seed 3 rank 1 is the odd one
     assert len(run.source.workers) == 3

@@ -16,6 +16,7 @@ import pytest
 from advisor.inputs.readers import kineto
 from advisor.inputs.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES
 from advisor.model.profile import SCHEMAS, Profile
+from tests import profiles
 from tests.peer_windows import windows_of_marks
 
 SHARED = Path(__file__).parents[2].parent / "shared"
@@ -78,16 +79,20 @@ SMALL = sorted(  # quick to read twice
 STEP_ORACLES = ["resnet50-v100-workers0", "resnet50-v100-workers4", "ns-resolution"]
 
 
+def first(name: str) -> Path:
+    """The file of a recording; of its first worker where there are several."""
+    return min((TRACES / name).glob("*.json*"))
+
+
 @cache
 def content(name: str) -> bytes:
-    """The JSON text of a recording; of its first worker where there are several."""
-    first = min((TRACES / name).glob("*.json*"))
-    return gzip.decompress(first.read_bytes()) if first.suffix == ".gz" else first.read_bytes()
+    """The JSON text of a recording."""
+    data = first(name).read_bytes()
+    return gzip.decompress(data) if first(name).suffix == ".gz" else data
 
 
-@cache
 def read(name: str) -> Profile:
-    return kineto.read(io.BytesIO(content(name)), f"{name}.json")
+    return profiles.read(first(name))
 
 
 def test_no_recording_is_forgotten():

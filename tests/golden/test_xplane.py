@@ -58,11 +58,8 @@ FACTS = {
 }
 
 
-@cache
 def read(name: str) -> Profile:
-    (path,) = (TRACES / name).rglob("*.xplane.pb")
-    with path.open("rb") as stream:
-        return xplane.read(stream, str(path))
+    return profiles.read(TRACES / name)
 
 
 @cache

@@ -128,7 +128,7 @@ These tests change a recording without changing the job, and compare the first f
 - Steps are cut, and a file is split, only where four steps remain in each file. Each half is a run of its own.
 - Two findings whose savings differ by less than a quarter may change places.
 
-`make test` runs 40 cells, `make soak` all of them. `python -m tests.metamorphic.table` writes this page."""
+`make test` runs 24 cells, `make soak` all of them. `python -m tests.metamorphic.table` writes this page."""
 
 
 def page(names: list[str]) -> str:

@@ -9,7 +9,7 @@ import pytest
 from tests.metamorphic.changes import KEPT, WITHHELD
 from tests.metamorphic.table import CHANGES, outcome, recordings
 
-QUICK = 40
+QUICK = 24
 SMALL = 300_000  # bytes
 MOST_WITHHELD = 1 / 3
 

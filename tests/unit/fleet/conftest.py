@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.fleet import examine
-from tests.fleet import measured
+from advisor.fleet import engines, examine
+from tests.fleet import Here, measured
 
 
 @pytest.fixture(autouse=True)
 def _each_content_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examine, "measured", measured)
+
+
+@pytest.fixture(autouse=True)
+def _commands_start_no_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its processes are for is in test_engines.py, and in those tests of test_faults.py that start some."""
+    monkeypatch.setattr(engines, "engine", lambda *_: Here())

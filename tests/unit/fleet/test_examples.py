@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from advisor.fleet import engines
 from advisor.fleet.labels import week_name
 from advisor.fleet.store import Store
 from tests.command import service
-from tests.fleet import Here, trace
+from tests.fleet import trace
 from tests.pull_request.schemas import departures
 
 ROOT = Path(__file__).parents[3]
@@ -72,8 +71,7 @@ def shell(tmp_path, monkeypatch):
     return run
 
 
-def test_the_lines_of_the_crontab(tmp_path, shell, monkeypatch):
-    monkeypatch.setattr(engines, "engine", lambda _name, _processes: Here())
+def test_the_lines_of_the_crontab(tmp_path, shell):
     profiles(tmp_path / "srv/profiles")
     (tmp_path / "srv/advisor.yaml").write_text("fleet: {prices: {a100: 2}}\n")
     (tmp_path / "srv/www").mkdir()
