@@ -84,9 +84,11 @@ def _part(  # noqa: PLR0913, PLR0917 - a row of the table beside all that may ex
 
 
 def _reasons(part: vocabulary.Part, unjudged: Iterable[NotEvaluable]) -> tuple[Reason, ...]:
-    """What kept the rules about a part from judging, the most common first."""
-    about = [rule for rule in unjudged if {rule.of, *rule.beyond} & {*part.pools}]
+    """What kept the rules about a loss from judging: what says which share of the time it is, then the most common."""
+    work = {pool for other in PARTS.values() if other.is_useful for pool in other.pools} - {*part.pools}
+    about = [rule for rule in unjudged if {rule.of, *rule.beyond} & {*part.pools} and rule.of not in work]
     of_rules = [{why.code: why for why in rule.missing.values()} for rule in about]
     times = Counter(code for reasons in of_rules for code in reasons)
     words = {code: why for reasons in of_rules for code, why in reasons.items()}
-    return tuple(words[code] for code, _ in times.most_common())
+    shares = {code: float(why.facts.get("share") or 0) for code, why in words.items()}
+    return tuple(words[code] for code in sorted(words, key=lambda code: (-shares[code], -times[code])))

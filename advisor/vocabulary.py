@@ -208,7 +208,8 @@ POOLS: Final = {
     "dependency_idle": "the time in which the GPU waits for another stream or rank",
     "outliers": "what uneven steps add to the mean step",
     "callback": "the time in which compiled code calls Python",
-    "host_work": "the work of the host, which has no GPU",
+    "host_ops": "the framework's ops on a host without a GPU",
+    "host_work": "the rest of that host's work",
     "skew": "the time in which ranks wait for the latest of them",
     "pipeline_wait": "the time in which ranks wait for another to send or receive",
 }
@@ -356,9 +357,7 @@ PARTS: Final = {
             Look("host", "·", "bright_red"),
             ("host_work",),
         ),
-        Part(
-            "operators", "ops", "ops at work on the CPU", Look("compute", "█", "cyan"), ("host_work",), is_useful=True
-        ),
+        Part("operators", "ops", "ops at work on the CPU", Look("compute", "█", "cyan"), ("host_ops",), is_useful=True),
     )
 }
 """The parts of the period, disjoint, in the order in which an instant is given to the first of them."""

@@ -22,6 +22,7 @@ _FRAMEWORK: Final = r"^(?:Optimizer\.|DataParallel\.|DistributedDataParallel\.|e
 _EVEN: Final = 0.25  # of the median period: how far the periods of a steady loop lie from it
 _REPEATS: Final = 3
 _ENOUGH_SHARE: Final = 0.8  # of the device's work between the first and the last: what a step is made of, is no step
+_ALIKE: Final = 0.8  # of the calls: a loop logs now and then
 _FEWEST_OPS: Final = 10  # device ops per range: fewer are no training step, unless a CUDA graph is among them
 _RANGES: Final = ["annotation", "step"]
 _OF_ENGINE: Final = "step of a serving engine"
@@ -62,7 +63,8 @@ def _repeating(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
     """The ranges of one thread whose names, digits apart, are alike, and that make up the work.
 
     There are at least three of them, inside no other range that repeats; they launched ten device ops or more on
-    average, or CUDA graphs, and at least 80 % of what kept the device busy between the first of them and the last.
+    average, or CUDA graphs, and at least 80 % of what kept the device busy between the first of them and the last. In a
+    job without a device, its ops count like that.
     Where several kinds do, the one that covers most of the device's busy time, and one that is called warm-up only
     where no other does. A range that is repeated inside a step, an attention call say, launches too little of it.
     """
@@ -70,17 +72,19 @@ def _repeating(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
     candidates = _candidates(host)
     if not candidates.height:
         return best
-    launched, everything = _launched(host, device), _busy(device)
+    work = _launched(host, device) if device.height else _run(host)
+    everything = _busy(device if device.height else work)
+    covers = "launched {} of the device's work" if device.height else "hold {} of the ops' time"
     for (label,), ranges in candidates.group_by("label", maintain_order=True):
         steps = as_steps(ranges)
         if steps.height < _REPEATS:
             continue
-        covered, between, enough = _coverage(steps, launched)
+        covered, between, enough = _coverage(steps, work)
         rank = (re.search(WARM_UP, str(label)) is None, covered)
         if enough and covered and rank > most and covered >= _ENOUGH_SHARE * between:
             how = (
-                f'steps are the {steps.height} ranges "{label}" of one thread, which launched '
-                f"{percent(covered / between)} of the device's work between the first and the last, "
+                f'steps are the {steps.height} ranges "{label}" of one thread, which '
+                f"{covers.format(percent(covered / between))} between the first and the last, "
                 f"{percent(covered / everything)} of all; others: --step-range"
             )
             best, most = Marks(steps, how), rank
@@ -91,6 +95,13 @@ def _launched(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     """The device's ops, with when the call that launched each begins and ends."""
     calls = host.select(row="id", call_start="start_ns", call_end=pl.col("start_ns") + pl.col("dur_ns"))
     return device.select("start_ns", "dur_ns", "graph", row="launch").drop_nulls("row").join(calls, on="row")
+
+
+def _run(host: pl.DataFrame) -> pl.DataFrame:
+    """The ops of a job without a device, in the form of `_launched`: each runs within its own call."""
+    end = pl.col("start_ns") + pl.col("dur_ns")
+    is_op = pl.col("kind") == "op"
+    return host.filter(is_op).select("start_ns", "dur_ns", graph=None, call_start="start_ns", call_end=end)
 
 
 def _candidates(host: pl.DataFrame) -> pl.DataFrame:
@@ -113,15 +124,15 @@ def _candidates(host: pl.DataFrame) -> pl.DataFrame:
     return several.join(threads.unique("label", keep="first"), on=["label", "thread"], how="semi", nulls_equal=True)
 
 
-def _coverage(steps: pl.DataFrame, launched: pl.DataFrame) -> tuple[int, int, bool]:
-    """Busy time of the device from launches inside the ranges, and from all between the first and the last, in ns.
+def _coverage(steps: pl.DataFrame, work: pl.DataFrame) -> tuple[int, int, bool]:
+    """Busy time from launches inside the ranges, and from all between the first and the last, in ns.
 
     And whether the ranges launched enough to be steps.
     """
     first = steps["host_start_ns"][0]
     last = int((steps["host_start_ns"] + steps["host_dur_ns"]).to_numpy().max())
-    inside = launched.filter(containing(steps, launched["call_start"], launched["call_end"]).is_not_null())
-    between = launched.filter((launched["call_start"] >= first) & (launched["call_end"] <= last))
+    inside = work.filter(containing(steps, work["call_start"], work["call_end"]).is_not_null())
+    between = work.filter((work["call_start"] >= first) & (work["call_end"] <= last))
     graphs = inside["graph"].count() >= steps.height
     return _busy(inside), _busy(between), inside.height >= _FEWEST_OPS * steps.height or graphs
 
@@ -135,23 +146,35 @@ def _calls(host: pl.DataFrame) -> Marks:
     """A step from each call of `Optimizer.step`, or each request for a batch, to the next.
 
     Where both repeat, the rarer one counts: several batches make a step where gradients are accumulated, several
-    optimizers step once each where there are more of them than one.
+    optimizers step once each where there are more of them than one. A call is a point in time: how long it takes says
+    nothing of the step.
     """
     kind, name = pl.col("kind"), pl.col("name").cast(pl.String)
     ways = {
         "call of Optimizer.step": host.filter(kind == "annotation", name.str.contains(_OPTIMIZER)),
         "request for a batch": host.filter(kind == "input"),
     }
-    repeated = [(as_steps(rows), what) for what, rows in ways.items() if rows.height >= FEWEST]
+    repeated = [(_once_a_step(as_steps(rows), host), what) for what, rows in ways.items() if rows.height >= FEWEST]
     loops = [(steps, what) for steps, what in repeated if steps.height >= FEWEST]
     if not loops:
         return Marks(profiler_steps(host.clear()), "")
     steps, what = min(loops, key=lambda loop: loop[0].height)
     numbered = steps.with_columns(step=pl.int_range(pl.len(), dtype=pl.Int32)).with_columns(
-        name=pl.format("step {}", "step")
+        name=pl.format("step {}", "step"), host_dur_ns=pl.lit(0, pl.Int64)
     )
     how = f"no steps are marked: one is taken from each {what} to the next, {confidence(steps)} confidence"
     return Marks(numbered, how)
+
+
+def _once_a_step(calls: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
+    """The first of the calls that one step makes: those of a generator's and a discriminator's optimizer take turns.
+
+    As many ops run from one call to the next as so many calls earlier, but not as one call earlier.
+    """
+    ops = np.sort(host.filter(pl.col("kind") == "op")["start_ns"].to_numpy())
+    between = np.diff(np.searchsorted(ops, calls["host_start_ns"].to_numpy()))
+    turns = range(1, len(between) // _REPEATS + 1)
+    return calls.gather_every(next((k for k in turns if (between[k:] == between[:-k]).mean() >= _ALIKE), 1))
 
 
 def confidence(steps: pl.DataFrame) -> str:

@@ -118,8 +118,9 @@ EMPTY = Union(_NONE, _NONE, _NONE)
 def nest(views: npt.ArrayLike, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Ints:
     """Index of each interval's innermost enclosing interval on the same view, -1 at the top; shape (n,).
 
-    A view is a thread. Intervals that overlap without nesting (rounded clocks) get the innermost one that is open at
-    their start. Of two equal intervals the one that comes first in the input encloses the other.
+    A view is a thread. Intervals that overlap without nesting (rounded clocks, a range that a call opens and leaves
+    open) get the innermost one that is open from their start to their middle or longer. Of two equal intervals the one
+    that comes first in the input encloses the other.
     """
     view, start, end = np.asarray(views), np.asarray(starts, np.int64), np.asarray(ends, np.int64)
     order = np.lexsort((-end, start, view))
@@ -150,9 +151,10 @@ def above(of: Ints, row: Ints) -> Ints:
 
 
 def _parents(start: Ints, end: Ints) -> Ints:
-    """Parents within one view, sorted by start then longest first: the nearest earlier interval that is still open."""
+    """Parents within one view, sorted by start then longest first: the nearest earlier one that is open long enough."""
     end = np.maximum(end, start + 1)  # one without length is open for the instant
+    middle = start + (end - start) // 2
     parent, rows = np.arange(-1, len(start) - 1), np.arange(len(start))
-    while len(rows := rows[(parent[rows] >= 0) & (end[parent[rows]] <= start[rows])]):
-        parent[rows] = parent[parent[rows]]  # all that lies between the two was over when the later one began
+    while len(rows := rows[(parent[rows] >= 0) & (end[parent[rows]] <= middle[rows])]):
+        parent[rows] = parent[parent[rows]]  # all that lies between the two is over by the middle of the later one
     return parent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from advisor.model.report import OUTLIERS, Finding, Place, Run, Saving, Steps
+from advisor.model.report import OUTLIERS, Finding, Part, Place, Run, Saving, Steps
 from advisor.present.source import rank_name
 from advisor.symbols import kernel_name
 from advisor.text import count, interval, ms, one_line, percent, percents
@@ -51,7 +51,13 @@ def cause(run: Run) -> str:
         return ""
     if part.reasons:
         return f"Cause unknown: {'; '.join(reason.words for reason in part.reasons[:_REASONS])}."
-    return (part.part in PARTS and PARTS[part.part].remedy) or "No rule knows a cause of it."
+    return (part.part in PARTS and PARTS[part.part].remedy) or _calls(run, part) or "No rule knows a cause of it."
+
+
+def _calls(run: Run, part: Part) -> str:
+    """What Python ran outside of the framework's ops, where it was recorded: a cause that no rule needs to know."""
+    ran = next(iter(run.metrics.get("run", ())), {}).get("python_calls") if part.part == "between" else None
+    return f"Most of it: {ran}." if ran else ""
 
 
 def useful(run: Run) -> str:

@@ -35,13 +35,14 @@ Phase: TypeAlias = Literal["prefill", "decode", "mixed", "verify"]
 Pool: TypeAlias = Literal[
     "compute", "memcpy", "memset", "collective", "input", "compile",
     "gc_idle", "allocator_idle", "sync_idle", "launch_gap", "host_busy", "queued_idle", "dependency_idle",
-    "outliers", "callback", "host_work", "skew", "pipeline_wait",
+    "outliers", "callback", "host_ops", "host_work", "skew", "pipeline_wait",
 ]  # fmt: skip
 """Parts of the step that a saving may come out of; no two of them share time.
 
 `outliers` is what the steps that were left out as uneven add to the mean of all steps, `callback` the Python that
-compiled code calls on a worker without a device, `host_work` the rest of that worker's work, `skew` what the ranks of a
-job wait for the latest of them, `pipeline_wait` what they wait in sends and receives: the job's, not each worker's.
+compiled code calls on a worker without a device, `host_ops` that worker's framework ops, `host_work` the rest of its
+work, `skew` what the ranks of a job wait for the latest of them, `pipeline_wait` what they wait in sends and receives:
+the job's, not each worker's.
 """
 
 LossCode: TypeAlias = Literal["once", "unrecorded", "unknown", "own_processes"]
@@ -176,6 +177,8 @@ class Rule(_Strict):
     confidence: Confidence
     doubt: str | None = None
     """Where it holds, the confidence is one level lower."""
+    doubtful_title: Text | None = None
+    """The title then."""
     saving: Saving | None = None
     loss: LossCode | None = None
     """The part of the period that the finding explains without a saving."""
@@ -193,16 +196,17 @@ class Rule(_Strict):
     cases: tuple[Case, ...]
     _file: RuleFile | None = PrivateAttr(None)
 
-    @field_validator("title")
+    @field_validator("title", "doubtful_title")
     @classmethod
-    def _sayable(cls, title: str) -> str:
-        if "{" in title.replace(_DEVICE, "") and (unknown := wording.names(title) - {wording.DEVICE}):
+    def _sayable(cls, title: str | None) -> str | None:
+        if title and "{" in title.replace(_DEVICE, "") and (unknown := wording.names(title) - {wording.DEVICE}):
             raise ValueError(f"a title has no values but {{{{ device }}}}: {', '.join(sorted(unknown))}")
         return title
 
-    def heading(self, device: str = wording.GPU) -> str:
+    def heading(self, device: str = wording.GPU, *, doubted: bool = False) -> str:
         """The title, with what to call the device."""
-        return wording.say(self.title, {wording.DEVICE: device})
+        title = self.doubtful_title if doubted and self.doubtful_title else self.title
+        return wording.say(title, {wording.DEVICE: device})
 
     def unsayable(self, why: str) -> RuleError:
         """The error that its sentence cannot be said, where the file has the sentence."""

@@ -53,7 +53,7 @@ class Candidate:
     @property
     def heading(self) -> str:
         """The rule's title, with what to call the device."""
-        return self.rule.heading(self.device)
+        return self.rule.heading(self.device, doubted=self.verdict.doubted)
 
     @property
     def severity(self) -> Severity:

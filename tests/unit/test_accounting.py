@@ -66,10 +66,22 @@ def test_an_open_loss_tells_what_kept_its_rules_from_judging():
     assert [why.code for why in known(unjudged=rules).parts[1].reasons] == ["no_shapes", "no_copy_sizes"]
 
 
-def test_the_work_of_a_cpu_is_shortened_last():
+def test_a_reason_with_a_share_of_the_time_goes_first_and_rules_about_work_tell_nothing_of_a_loss():
+    rows = [{"part": "between", "share": 0.6}, {"part": "operators", "share": 0.4}]
+    silent, stacks, shapes = (Reason.of(Missing(code)) for code in ("silent_host", "no_stacks", "no_shapes"))
+    silent = changed(silent, facts={"share": 0.5})
+    rules = (
+        NotEvaluable(rule="a", title="A", of="launch_gap", beyond=("host_work",), missing={"x": stacks}),
+        NotEvaluable(rule="b", title="B", of="launch_gap", beyond=("host_work",), missing={"x": silent}),
+        NotEvaluable(rule="c", title="C", of="compute", beyond=("host_ops", "host_work"), missing={"x": shapes}),
+    )
+    assert known(unjudged=rules, rows=rows).parts[0].reasons == (silent, stacks)
+
+
+def test_what_shortens_the_ops_of_a_cpu_explains_no_time_outside_of_them():
     rows = [{"part": "between", "share": 0.2}, {"part": "operators", "share": 0.8}]
-    parts = known(finding("a", "host_work", host_work=30), rows=rows).parts
-    assert [part.saved_ms for part in parts] == [20, 10]
+    between, operators = known(finding("a", "host_ops", host_ops=30), rows=rows).parts
+    assert (between.is_explained, between.saved_ms, operators.saved_ms) == (False, 0, 30)
 
 
 def test_without_time_there_is_nothing_to_account_for():

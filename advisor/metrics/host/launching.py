@@ -20,6 +20,7 @@ from advisor.analysis.device.host_work import (
     own_ns,
     places,
     python_work,
+    running,
     step_ops,
     training_ops,
     unknown_waits,
@@ -311,19 +312,28 @@ def host_loops(view: DeviceView) -> Mapping[Metric, Value]:
     return {HOST_LOOPS_SHARE: view.share(loops & view.once(launch_gaps))}
 
 
+HOST_OPS_SHARE = Metric(
+    "host_ops_share",
+    "share",
+    "Part of the step in which a worker without a device runs framework ops.",
+    "time of the ops outside of input, compilation, collectives and callbacks / step time without a device, at most "
+    "1 - run_delay_share - the shares of those; 0 with a device",
+)
 HOST_WORK_SHARE = Metric(
     "host_work_share",
     "share",
-    "Part of the step in which a worker without a device works: its framework ops and its Python.",
-    "1 - input_share - compile_share - collective_share - callback_share - run_delay_share without a device; 0 with "
-    "one, and at least 0",
+    "Part of the step in which a worker without a device works outside of framework ops: its Python.",
+    "1 - input_share - compile_share - collective_share - callback_share - run_delay_share - host_ops_share without a "
+    "device; 0 with one",
 )
 
 
-@measures(HOST_WORK_SHARE)
+@measures(HOST_OPS_SHARE, HOST_WORK_SHARE)
 def host_work(view: DeviceView) -> Mapping[Metric, Value]:
     """What a saving on a CPU comes out of."""
     if not view.total_ns or view.device is not None:
-        return {HOST_WORK_SHARE: 0.0} if view.total_ns else {}
+        return dict.fromkeys((HOST_OPS_SHARE, HOST_WORK_SHARE), 0.0) if view.total_ns else {}
     apart = view.host_spans("input", "compile", "collective") | spans(view.once(callbacks))
-    return {HOST_WORK_SHARE: max(0.0, 1 - (view.share(apart) or 0.0) - delay_share(view))}
+    works = max(0.0, 1 - (view.share(apart) or 0.0) - delay_share(view))
+    ops = min(works, view.share(minus(view.once(running), apart)) or 0.0)
+    return {HOST_OPS_SHARE: ops, HOST_WORK_SHARE: works - ops}

@@ -46,6 +46,23 @@ def test_accumulated_gradients_make_one_step_of_several_batches():
     assert told(*batches, *(optimizer(100 * i) for i in range(4)))[0] == [0, 100, 200, 300]
 
 
+def test_optimizers_that_take_turns_step_once_each_in_a_step():
+    """A generator and a discriminator, without a loader: 5 ops before the one, 2 before the other."""
+    ops = [on_host("op", at + i, at + i + 1) for at in range(0, 600, 100) for i in (10, 20, 30, 40, 45, 70, 80)]
+    calls = [optimizer(at + i) for at in range(0, 600, 100) for i in (50, 90)]
+    assert told(*ops, *calls)[0] == [50, 150, 250, 350, 450, 550]
+    assert len(told(*ops, *(optimizer(at + 90) for at in range(0, 600, 100)))[0]) == 6
+
+
+def test_ranges_of_a_job_without_a_device_hold_its_ops():
+    ranges = [on_host("annotation", at, at + 90, name=f"sample {at}") for at in range(0, 400, 100)]
+    ops = [on_host("op", at + i, at + i + 2) for at in range(0, 400, 100) for i in range(5, 85, 8)]
+    starts, how = told(*ranges, *ops)
+    assert starts == [0, 100, 200, 300]
+    assert 'the 4 ranges "sample #" of one thread, which hold 100 % of the ops\' time' in how
+    assert told(*ranges, *(op | {"thread": 1} for op in ops[::2])) == ([], "")  # five ops are no step
+
+
 def test_two_optimizers_step_in_one_step():
     batches = [on_host("input", 100 * i, 100 * i + 10) for i in range(4)]
     assert told(*batches, *(optimizer(50 * i + 30) for i in range(8)))[0] == [0, 100, 200, 300]

@@ -166,15 +166,20 @@ def test_an_interval_without_length_lies_inside_what_is_open_then(given: Pairs, 
         # ==========
         #      ==========
         #             ==
-        ([(0, 10), (5, 15), (12, 14)], [-1, 0, 1]),
+        ([(0, 10), (5, 14), (12, 13)], [-1, 0, 1]),
         # ====================
         #   ======
-        #       ======            ends a little after the one that encloses it
+        #     ======              ends a little after the one that encloses it
         #             ====
-        ([(0, 20), (2, 8), (6, 12), (12, 16)], [-1, 0, 1, 0]),
+        ([(0, 20), (2, 8), (4, 10), (12, 16)], [-1, 0, 1, 0]),
+        # ====================
+        #   ==
+        #    ==============       a range that a call opens, and leaves open
+        #     ====
+        ([(0, 20), (2, 4), (3, 17), (5, 9)], [-1, 0, 0, 2]),
     ],
 )
-def test_of_intervals_that_overlap_the_last_that_is_open_counts(given: Pairs, parents: list[int]):
+def test_of_intervals_that_overlap_the_last_that_is_open_for_half_of_them_counts(given: Pairs, parents: list[int]):
     assert parents_of(given) == parents
 
 

@@ -88,6 +88,12 @@ def test_a_large_loss_without_a_finding_is_the_verdict():
         "62 % of each step is communication that no kernel overlaps. Cause unknown: the collectives have no sizes."
     )
     assert headline(losing(0.62)).endswith("No rule knows a cause of it.")
+    run_of_python = changed(losing(0.62), metrics={"run": ({"python_calls": "train.py(7): log (51 ms)"},)})
+    parts = (part("operators", 0.38), part("between", 0.62))
+    outside = changed(run_of_python, accounting=changed(run.accounting, parts=parts))
+    assert headline(outside) == (
+        "62 % of each step is host time outside of the framework's ops. Most of it: train.py(7): log (51 ms)."
+    )
     untold = changed(run, accounting=changed(run.accounting, parts=(part("compute", 0.38), part("unknown", 0.62))))
     assert headline(untold) == "62 % of each step is idle time whose cause was not recorded."
     busy = changed(run, accounting=changed(run.accounting, parts=(part("compute", 0.38), part("other_programs", 0.62))))

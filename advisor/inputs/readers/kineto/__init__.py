@@ -32,6 +32,10 @@ from advisor.text import count
 FORMAT: Final = "kineto"
 MEMORY_PER_BYTE: Final = 2.5  # measured on the shortest events there are: 800,000 in 65 MB
 NEEDS_PATH: Final = False
+_RECORD: Final = (
+    "torch.profiler records the thread that starts it: start it in the thread that does the work, or give it "
+    "experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True)"
+)
 _RECORDER: Final = r"(?:^|[/\\])(?:advisor_inside|advisor[/\\]recording[/\\]inside)[/\\]"
 
 
@@ -64,7 +68,7 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
         trace.salvaged.append(f"{count(columns.untimed, 'event')} without a valid start and length left out")
     profile = _profile(trace, columns, name, worker, step_range)
     if not ((profile.host_ops["kind"] != "step").any() or profile.device_ops.height):
-        raise ReadError("no host or device activity in it; record it with torch.profiler.profile(...)", name)
+        raise ReadError(f"no host or device activity in it; {_RECORD}", name)
     return profile
 
 

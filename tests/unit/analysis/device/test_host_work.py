@@ -94,6 +94,16 @@ def test_the_busiest_ranges_are_told_by_their_own_time():
     assert in_words(trace, ranges) == "train (49 µs), f (30 µs), time in which nothing was recorded (10 µs)"
 
 
+def test_a_function_that_runs_the_loop_has_no_time_of_what_it_calls_in_a_marked_step():
+    host = [
+        on_host("python", 0, 110, name="train", thread=2),
+        on_host("step", 0, 105, name="ProfilerStep#1", thread=2, parent=0),
+        on_host("python", 30, 60, name="f", thread=2, parent=1),
+    ]
+    trace = view(profile(DEVICE, host, STEPS))
+    assert busiest(trace, union((20, 100))).rows()[:2] == [("train", 50 * US), ("f", 30 * US)]
+
+
 @pytest.mark.parametrize(
     ("name", "waits"),
     [

@@ -171,10 +171,13 @@ def test_without_an_optimizer_nothing_is_lost_to_it():
     }
 
 
-def test_host_work_is_a_cpu_s_step_without_input_and_waiting_for_others():
-    host = [*CPU, on_host("input", 60, 80), on_host("collective", 70, 90, thread=4)]
-    assert host_work(view(profile([], host, [CPU_STEP]))) == {launching.HOST_WORK_SHARE: pytest.approx(0.70)}
-    assert host_work(view(profile(DEVICE, host, STEPS))) == {launching.HOST_WORK_SHARE: 0}
+def test_host_work_is_a_cpu_s_step_without_its_ops_input_and_waiting_for_others():
+    host = [*CPU, on_host("input", 56, 80), on_host("collective", 70, 90, thread=4)]
+    assert host_work(view(profile([], host, [CPU_STEP]))) == {
+        launching.HOST_OPS_SHARE: pytest.approx(0.36),  # 10 to 40 and 50 to 56
+        launching.HOST_WORK_SHARE: pytest.approx(0.30),  # 0 to 10, 40 to 50, 90 to 100
+    }
+    assert host_work(view(profile(DEVICE, host, STEPS))) == {launching.HOST_OPS_SHARE: 0, launching.HOST_WORK_SHARE: 0}
 
 
 def test_without_a_step_nothing_is_known():
