@@ -277,6 +277,7 @@ PARTS: Final = {
             "waiting for code to be compiled",
             Look("compile", "┄", "bright_yellow"),
             ("compile", "once"),
+            remedy="Record later steps; if those compile too, keep the shapes of the inputs and all Python arguments.",
         ),
         Part(
             "gc",

@@ -191,8 +191,7 @@ def _python_alone(view: DeviceView) -> dict[Metric, Value]:
     long = Union.of(between.starts[lengths > LAUNCH_GAP_NS], between.ends[lengths > LAUNCH_GAP_NS])
     silent = minus(long, spans(view.host.filter(~pl.col("kind").is_in(_RANGES))))
     time = between.total - silent.total + int(own.filter(own < _TINY_NS).sum())
-    is_silent = silent.total >= _SILENT_SHARE * view.total_ns
-    if is_silent and (not view.has_marks or silent.total > time):
+    if silent.total >= _SILENT_SHARE * view.total_ns and silent.total > time:
         return dict.fromkeys(_PYTHON, _why_silent(view, silent))
     unprofiled = without_recording(view, time, ops.height)
     recorded = long.total - silent.total

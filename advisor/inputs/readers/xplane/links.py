@@ -134,10 +134,12 @@ def _jit_calls(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
     """The calls of the jitted function that launches 80 % or more of what is launched from its first call to its last.
 
     At least four calls of one thread, evenly apart; a job of several functions, or one that runs op by op, has none. A
-    first call that takes longer than all others specialises the function: it is no step.
+    first call that takes longer than all others specialises the function: it is no step. Without a device, the calls of
+    all jitted functions count as launches.
     """
-    launches = np.sort(host["start_ns"].gather(device["launch"].drop_nulls()).to_numpy())
     calls = host.filter(pl.col("name").cast(pl.String).str.contains(_JIT_CALL))
+    launch = device["launch"].drop_nulls() if device.height else _outermost(calls)["id"]
+    launches = np.sort(host["start_ns"].gather(launch).to_numpy())
     for (name, _), rows in calls.group_by("name", "thread", maintain_order=True):
         marks = _steady(_outermost(rows))
         begin = marks["host_start_ns"].to_numpy()

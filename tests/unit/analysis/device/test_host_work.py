@@ -5,6 +5,7 @@ import pytest
 from advisor.analysis.device.host_work import (
     between_ops,
     busiest,
+    handed_over,
     in_words,
     launch_gaps,
     minus,
@@ -92,6 +93,14 @@ def test_the_busiest_ranges_are_told_by_their_own_time():
     ranges = busiest(trace, union((20, 110)))
     assert ranges.rows() == [("train", 49 * US), ("f", 30 * US), (None, 10 * US), ("cudaLaunchKernel", 1 * US)]
     assert in_words(trace, ranges) == "train (49 µs), f (30 µs), time in which nothing was recorded (10 µs)"
+
+
+def test_the_thread_of_a_range_that_stands_for_a_step_hands_nothing_over():
+    """A call of a jitted function is taken for the mark; the next batch is prepared on its thread."""
+    call = on_host("annotation", 0, 20, name="PjitFunction(step)", step=1)
+    batch, compute = on_host("python", 30, 90, name="batch", step=1), on_host("op", 10, 50, thread=2, step=1)
+    trace = view(profile([], [call, batch, compute], [step(1, 0, 100, device=None, mark_ns=20 * US)]))
+    assert us(handed_over(trace)) == [(10, 50)]
 
 
 def test_a_function_that_runs_the_loop_has_no_time_of_what_it_calls_in_a_marked_step():

@@ -188,6 +188,13 @@ def test_a_first_call_that_takes_longest_specialises_the_function_and_is_no_step
     assert rows(jitted(0, 100, 200, 300, 400, first=60).steps, "host_start_ns")[0] == (100 * US,)
 
 
+def test_without_a_device_the_calls_of_the_one_jitted_function_stand_for_steps():
+    calls = [event("PjitFunction(step)", 100 * i, 20) for i in range(5)]
+    assert rows(read(space(host(*calls))).steps, "host_start_ns") == [(100 * i * US,) for i in range(5)]
+    others = [event("PjitFunction(act)", 100 * i + at, 10) for i in range(5) for at in (30, 50)]
+    assert not read(space(host(*calls, *others))).steps.height
+
+
 @pytest.mark.parametrize(
     "profile",
     [

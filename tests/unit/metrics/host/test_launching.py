@@ -108,6 +108,8 @@ def test_on_a_cpu_without_steps_long_silence_may_be_a_loader_and_is_not_called_p
     assert python_bound(view(profile([], host)))[launching.PYTHON_BOUND_SHARE] == Missing("silent_host", share=0.6)
     host.append(on_host("python", 1_000, 4_000, name="train.py(3): augment"))
     assert python_bound(view(profile([], host)))[launching.PYTHON_BOUND_SHARE] == pytest.approx(0.6)
+    host[-1] |= {"dur_ns": 1_600_000}  # of Python, and 1.4 ms of silence, which it does not claim
+    assert python_bound(view(profile([], host)))[launching.PYTHON_BOUND_SHARE] == pytest.approx(0.32)
 
 
 def test_a_cpu_s_steps_without_a_single_op_tell_nothing_of_python():
