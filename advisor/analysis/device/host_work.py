@@ -55,12 +55,12 @@ def _trains(view: DeviceView) -> pl.Expr:
     """Whether a host op is one of `training_ops`."""
     launching = pl.col("id").is_in(view.ops["launch"].drop_nulls().unique().implode())
     launchers = view.host.select("id", "thread").filter(launching)["thread"]
-    threads = pl.concat([launchers, view.once(_marked_threads)]).unique()
+    threads = pl.concat([launchers, view.once(_step_threads)]).unique()
     of_threads = pl.col("thread").is_in(threads.implode()) | pl.lit(not threads.len())
     return of_threads | _HANDED_OVER if view.device is None else of_threads
 
 
-def _marked_threads(view: DeviceView) -> pl.Series:
+def _step_threads(view: DeviceView) -> pl.Series:
     """The threads on which steps are marked, by ranges for that or by others that stand in for them."""
     marks = view.complete.select(start_ns="host_start_ns", dur_ns="mark_ns")
     ranges = view.host.select("kind", "thread", *marks.columns)
@@ -85,7 +85,7 @@ def own_ns(ops: pl.DataFrame, time: str = "dur_ns") -> pl.Series:
 
 def handed_over(view: DeviceView) -> Union:
     """When a thread other than the step's own works for a step; nothing where the profile does not link threads."""
-    on_others = ~pl.col("thread").is_in(view.once(_marked_threads).implode())
+    on_others = ~pl.col("thread").is_in(view.once(_step_threads).implode())
     return spans(view.host.filter(_HANDED_OVER, on_others))
 
 
