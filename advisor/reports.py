@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from advisor.errors import ReadError
 from advisor.inputs.saved import is_saved, kind_of
 from advisor.inputs.storage import HEAD_BYTES, listing, open_file
 from advisor.model.report import Report
-from advisor.model.trials import Trials
 from advisor.render import json
+
+if TYPE_CHECKING:
+    from advisor.model.trials import Trials
 
 _MOST_BYTES: Final = 1 << 29  # a report of thousands of ranks is a tenth of it
 

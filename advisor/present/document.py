@@ -6,9 +6,10 @@ that are code as a whole. A renderer draws every kind of block; one that it has 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 Tone: TypeAlias = Literal["plain", "strong", "quiet", "good", "warning", "bad"]
 Severity: TypeAlias = Literal["high", "medium", "low"]
@@ -24,8 +25,7 @@ class Level(Enum):
     BEHIND = "behind"
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """A paragraph; `label` stands in front of it."""
 
     text: str
@@ -34,8 +34,7 @@ class Text:
     level: Level = Level.BOTH
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
+class Lines(Struct, frozen=True):
     """A list, one text per line; `title` stands above it."""
 
     lines: tuple[str, ...]
@@ -44,8 +43,7 @@ class Lines:
     title: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(Struct, frozen=True):
     """A name and what belongs to it; `codes` are names as code, `value` is a number that stands out.
 
     `formula` says how that is computed, where there is room for it.
@@ -58,8 +56,7 @@ class Pair:
     formula: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs:
+class Pairs(Struct, frozen=True):
     """Names and what belongs to each; `title` stands above them."""
 
     pairs: tuple[Pair, ...]
@@ -68,8 +65,7 @@ class Pairs:
     title: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(Struct, frozen=True):
     """A number that stands for itself: what it is, and what has to be known beside it."""
 
     name: str
@@ -77,8 +73,7 @@ class Figure:
     beside: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(Struct, frozen=True):
     """Numbers side by side; `group` is the team that they are of, where a page can be narrowed to one.
 
     `says` is the same in sentences, for media without tiles.
@@ -90,16 +85,14 @@ class Figures:
     level: Level = Level.BOTH
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
+class Code(Struct, frozen=True):
     """Lines that keep their breaks and indentation."""
 
     text: str
     level: Level = Level.BOTH
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """A part of a bar: the code of what it is, where it begins and how long it is (of 1), and what is written of it.
 
     `ms` is its length in milliseconds, None where the whole has none; `time` is the same in words.
@@ -114,8 +107,7 @@ class Segment:
     time: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(Struct, frozen=True):
     """Segments in a row; `value` and `beside` stand behind them."""
 
     name: str
@@ -124,8 +116,7 @@ class Bar:
     beside: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Bars:
+class Bars(Struct, frozen=True):
     """Bars above one another, on one scale.
 
     Attributes:
@@ -140,8 +131,7 @@ class Bars:
     level: Level = Level.BOTH
 
 
-@dataclass(frozen=True, slots=True)
-class Strip:
+class Strip(Struct, frozen=True):
     """One mark per step on a line from `low` to `high`; positions are of 1."""
 
     name: str
@@ -149,8 +139,7 @@ class Strip:
     median: float
 
 
-@dataclass(frozen=True, slots=True)
-class Strips:
+class Strips(Struct, frozen=True):
     """Strips on one scale, whose ends are written beneath."""
 
     strips: tuple[Strip, ...]
@@ -159,8 +148,7 @@ class Strips:
     level: Level = Level.BEHIND
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Struct, frozen=True):
     """A column's name; `rank` says which columns go first where there is no room for all: the highest, never 0."""
 
     text: str
@@ -168,8 +156,7 @@ class Head:
     rank: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """A text, or a name as code; `run` is the id of the run that it leads to, `beside` stands smaller behind it."""
 
     text: str
@@ -179,8 +166,7 @@ class Cell:
     tone: Tone = "plain"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """Cells; the part of the step whose colour they have, the group that they are of, a bar's dark and whole length."""
 
     cells: tuple[Cell, ...]
@@ -190,8 +176,7 @@ class Row:
     tone: Tone = "plain"
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """Rows under heads.
 
     Attributes:
@@ -218,8 +203,7 @@ class Table:
     level: Level = Level.BOTH
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """A part of a tree: `share` is the length of its bar, of 1."""
 
     name: str
@@ -230,16 +214,14 @@ class Node:
     nodes: tuple[Node, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(Struct, frozen=True):
     """What asks what, from the top down."""
 
     nodes: tuple[Node, ...]
     level: Level = Level.BEHIND
 
 
-@dataclass(frozen=True, slots=True)
-class Widget:
+class Widget(Struct, frozen=True):
     """What a page's script draws from its data: `name` says which; nothing in other media.
 
     `words` are what the widget writes on itself.
@@ -253,8 +235,7 @@ class Widget:
     level: Level = Level.BEHIND
 
 
-@dataclass(frozen=True, slots=True)
-class Fold:
+class Fold(Struct, frozen=True):
     """Blocks behind a line that opens them."""
 
     title: str
@@ -263,8 +244,7 @@ class Fold:
     level: Level = Level.BEHIND
 
 
-@dataclass(frozen=True, slots=True)
-class Saving:
+class Saving(Struct, frozen=True):
     """What a fix saves: a sentence, the same in few words, its time alone, and the interval as shares of `window`."""
 
     sentence: str
@@ -275,8 +255,7 @@ class Saving:
     window: str
 
 
-@dataclass(frozen=True, slots=True)
-class Fix:
+class Fix(Struct, frozen=True):
     """What to do, in full and in one sentence; `framework` is empty where it is the run's own."""
 
     do: str
@@ -286,8 +265,7 @@ class Fix:
     link: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Symptom:
+class Symptom(Struct, frozen=True):
     """A finding that another accounts for."""
 
     rule: str
@@ -295,16 +273,14 @@ class Symptom:
     says: str
 
 
-@dataclass(frozen=True, slots=True)
-class SourceLine:
+class SourceLine(Struct, frozen=True):
     """A line of the user's code."""
 
     path: str
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """What to change, and why.
 
     Attributes:
@@ -345,8 +321,7 @@ class Finding:
     in_timeline: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
+class Findings(Struct, frozen=True):
     """Findings in their order, which the paragraph before them names.
 
     `heads` are what a table calls finding, saving and confidence; `few` is how many the one screen shows, and `more`
@@ -363,8 +338,7 @@ class Findings:
 Block: TypeAlias = Text | Lines | Pairs | Figures | Code | Bars | Strips | Table | Tree | Widget | Fold | Findings
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """Blocks under a title; a screen writes the title only where `is_titled`.
 
     `is_wide` sections use the whole width of a page; `is_grouped` ones hold rows of groups, and stay where a page is
@@ -381,16 +355,14 @@ class Section:
     is_lead: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Struct, frozen=True):
     """A team that a page can be narrowed to, with its verdict."""
 
     name: str
     headline: str
 
 
-@dataclass(frozen=True, slots=True)
-class Article:
+class Article(Struct, frozen=True):
     """A verdict and what is behind it: a run of a report, a comparison, a week.
 
     Attributes:
@@ -414,8 +386,7 @@ class Article:
     groups: tuple[Group, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """Everything that is shown of a report, a comparison or a week; `front` stands before the articles.
 
     `is_several` says that `overview` heads the document, because no one article does.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import compress
 from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from advisor.present import document as doc
 from advisor.present.hours import DASH, hours_in, label, money_in

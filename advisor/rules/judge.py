@@ -94,9 +94,9 @@ def _judged_alone(rule: Rule, work: Callable[[], _T | NotEvaluable]) -> _T | Not
 def _outcome(rule: Rule, rows: pl.DataFrame, settings: Iterable[_Setting], run: MeasuredRun) -> Outcome:
     """What comes of one rule on the rows of its scope, whose settings are in the same order."""
     fits = [_applies(rule.applies, setting, run.format) for setting in settings]
-    applicable = rows if all(fits) else rows.filter(pl.Series(fits, dtype=pl.Boolean))
-    if not applicable.height:
+    if not any(fits):
         return "not_applicable"
+    applicable = rows if all(fits) else rows.filter(pl.Series(fits, dtype=pl.Boolean))
     of_rows = verdicts(rule, applicable)
     if any(verdict.outcome == "fired" for verdict in of_rows):
         silent = candidate(rule, of_rows, applicable, run.pace)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable
+from pathlib import Path
 
 from advisor import metrics
 from advisor.config import Config
@@ -10,7 +12,6 @@ from advisor.errors import RuleError, UsageError
 from advisor.resources import rules_folder
 from advisor.rules.book import Rule, load
 from advisor.rules.judge import Suppression
-from advisor.rules.lint import lint
 from advisor.text import did_you_mean
 
 
@@ -21,13 +22,20 @@ def rule_book(config: Config) -> dict[str, Rule]:
         RuleError: a user's rule is wrong.
         UsageError: an override or suppression names no rule.
     """
-    for folder in config.rules:
-        if problems := lint(folder, metrics.dtypes(), load([rules_folder()])):
-            raise RuleError(problems[0])
+    if config.rules:
+        _check_folders(config.rules)
     book = load([rules_folder(), *config.rules], cases=False)
     for rule in [*config.overrides, *(s.rule for s in config.suppress)]:
         _check_rule(rule, book)
     return book | {rule: _adjusted(rule, config, book) for rule in config.overrides}
+
+
+def _check_folders(folders: Iterable[Path]) -> None:
+    from advisor.rules.lint import lint  # noqa: PLC0415 - the shipped rules are checked before they ship
+
+    for folder in folders:
+        if problems := lint(folder, metrics.dtypes(), load([rules_folder()])):
+            raise RuleError(problems[0])
 
 
 def _check_rule(rule: str, book: dict[str, Rule]) -> None:

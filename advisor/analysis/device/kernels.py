@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final, NamedTuple
 
 import polars as pl
@@ -104,11 +105,14 @@ def largest(view: DeviceView, rows: pl.DataFrame) -> str:
 
     Of TensorFlow and JAX those of one type are one: each op of a graph has a name of its own.
     """
-    of_names = rows.group_by("op_name", "name").agg(pl.sum("dur_ns"))
-    kernels = [None if op else kernel_name(name) for op, name in of_names.select("op_name", "name").rows()]
-    by = pl.coalesce(pl.col("op_name").str.extract(TYPE), "op_name", pl.Series(kernels, dtype=pl.String)).alias("by")
-    top = of_names.group_by(by).agg(pl.sum("dur_ns")).sort("dur_ns", "by", descending=[True, False]).head(_MOST_NAMES)
-    return ", ".join(f"{name} ({ms(view.per_step_ms(ns))})" for name, ns in top.rows())
+    if not rows.height:
+        return ""
+    op = pl.coalesce(pl.col("op_name").str.extract(TYPE), "op_name").alias("op_name")
+    times: Counter[str] = Counter()
+    for of_type, name, ns in rows.group_by(op, "name").agg(pl.sum("dur_ns")).rows():
+        times[of_type or kernel_name(name)] += ns
+    top = sorted(times.items(), key=lambda item: (-item[1], item[0]))[:_MOST_NAMES]
+    return ", ".join(f"{name} ({ms(view.per_step_ms(ns))})" for name, ns in top)
 
 
 def longest(rows: pl.DataFrame) -> pl.DataFrame:
