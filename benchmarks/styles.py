@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scorecard import known, scored, share
-from simulator import FAULTS, SERVING_FAULTS, STYLES, Fault, ServingFault, case
+from simulator import FAULTS, FLEET_FAULTS, JOB_STYLES, SERVING_FAULTS, STYLES, Fault, FleetFault, ServingFault, case
 from simulator import nsys as export
 from simulator.styles import Document, Evidence
 
@@ -31,18 +31,25 @@ from advisor.inputs.readers import kineto, nsys
 from advisor.model.profile import Profile
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "recording-styles.md"
-SYMPTOMS: Final = ("low-gpu-utilisation", "host-stalls", "step-outliers", "kernels-not-recorded")
+SYMPTOMS: Final = (
+    *("low-gpu-utilisation", "host-stalls", "step-outliers", "kernels-not-recorded"),
+    *("communication-bound", "collective-waiting"),
+)
 """Rules that name a loss and leave its cause open."""
 STEPS: Final = 10
 CELLS: Final = 400
 SERVER_STEPS: Final = 30
 SEEDS: Final = 20
-EVERY: Final[dict[str, Fault | ServingFault]] = {**FAULTS, **SERVING_FAULTS}
+RANKS: Final = 4
+HALF: Final = 0.5  # of the jobs of many ranks are recorded in a style of one process
+EVERY: Final[dict[str, Fault | FleetFault | ServingFault]] = {**FAULTS, **FLEET_FAULTS, **SERVING_FAULTS}
 FORMATS: Final[dict[str, frozenset[Evidence]]] = {
     "kineto": frozenset(),
-    "nsys": frozenset({"annotations", "shapes", "stacks", "sizes", "memory", "ops"}),
+    "nsys": frozenset({"annotations", "shapes", "stacks", "sizes", "memory", "ops", "ranks"}),
 }
-"""What each profiler records of a PyTorch program, by what it lacks."""
+"""What each profiler records of a PyTorch program, by what it lacks; a file of Nsight does not say which rank it is."""
+
+Task = tuple[str, str, str, str, int]  # fault, style, format, GPU, seed
 
 
 @dataclass(frozen=True)
@@ -79,18 +86,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cells", type=int, default=CELLS, help="jobs, each in one style")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="servers per fault, each in one style")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="servers, and jobs of many ranks, per fault")
     parser.add_argument("--fault", choices=EVERY, help="of this fault only")
-    parser.add_argument("--style", choices=STYLES, help="in this style only")
+    parser.add_argument("--style", choices=[*STYLES, *JOB_STYLES], help="in this style only")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     tasks = [
-        *(
-            drawn(options.cells, options.seed, options.fault, options.style)
-            if options.fault not in SERVING_FAULTS
-            else ()
-        ),
-        *(served(options.seeds, options.fault, options.style) if options.fault not in FAULTS else ()),
+        *drawn(options.cells, options.seed, options.fault, options.style),
+        *repeated(options.seeds, options.fault, options.style),
     ]
     with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
         cells = [cell for cell in pool.map(score, *zip(*tasks, strict=True)) if cell]
@@ -105,40 +108,53 @@ def main() -> None:
     print(page)
 
 
-def drawn(cells: int, seed: int, fault: str | None, style: str | None) -> Iterator[tuple[str, str, str, str, int]]:
-    """Fault, style, format, GPU and seed of each job, all independent."""
+def drawn(cells: int, seed: int, fault: str | None, style: str | None) -> Iterator[Task]:
+    """Fault, style, format, GPU and seed of each job of one process, all independent."""
     draw = random.Random(seed)  # noqa: S311 - seeded jobs need no cryptography
-    for _ in range(cells):
-        name = fault or draw.choice(list(FAULTS))
-        how = style or draw.choice(list(STYLES))
+    names = [fault] if fault in FAULTS else [] if fault else list(FAULTS)
+    for _ in range(cells if names else 0):
+        name, how = fault or draw.choice(names), style or draw.choice(list(STYLES))
         yield name, how, draw.choice(list(FORMATS)), draw.choice(FAULTS[name].gpus), draw.randrange(1 << 20)
 
 
-def served(seeds: int, fault: str | None, style: str | None) -> Iterator[tuple[str, str, str, str, int]]:
-    """The same of each fault of a server, with so many seeds."""
-    for name in [fault] if fault else SERVING_FAULTS:
-        for seed in range(seeds):
+def repeated(seeds: int, fault: str | None, style: str | None) -> Iterator[Task]:
+    """The same of each fault of a server and of a job of many ranks, with so many seeds."""
+    for name in [fault] if fault else [*SERVING_FAULTS, *FLEET_FAULTS]:
+        for seed in range(seeds if name not in FAULTS else 0):
             draw = random.Random(f"{name} {seed}")  # noqa: S311 - as above
-            how = style or draw.choice(list(STYLES))
-            yield name, how, draw.choice(list(FORMATS)), draw.choice(SERVING_FAULTS[name].gpus), seed
+            how = style or draw.choice(list(STYLES if name in SERVING_FAULTS or draw.random() < HALF else JOB_STYLES))
+            form = draw.choice(list(FORMATS)) if how in STYLES else "kineto"  # Nsight's files tell no ranks
+            yield name, how, form, draw.choice(EVERY[name].gpus), seed
 
 
 def score(fault: str, style: str, form: str, gpu: str, seed: int) -> Cell | None:
     """One job in one style; None where the style does not apply to it."""
-    made = case(fault, gpu, seed, SERVER_STEPS if fault in SERVING_FAULTS else STEPS)
-    (name, text), *_ = made.files()
-    document = STYLES[style].change(json.loads(text))
-    if document is None:
+    made = case(fault, gpu, seed, SERVER_STEPS if fault in SERVING_FAULTS else STEPS, RANKS)
+    files = [(name, json.loads(text)) for name, text in made.files()]
+    documents, removes = recorded([document for _, document in files], style)
+    if None in documents:
         return None
-    is_visible = (STYLES[style].removes | FORMATS[form]).isdisjoint(EVERY[fault].needs)
+    is_visible = (removes | FORMATS[form]).isdisjoint(EVERY[fault].needs)
+    names = [name for name, _ in files]
     try:
-        profile = read(document, name, form)
+        profiles = [read(document, name, form) for document, name in zip(documents, names, strict=False) if document]
     except AdvisorError:
         return Cell(fault, style, form, gpu, seed, is_visible, first="unreadable")
-    result = scored(known(fault, fault, in_units_of(profile, made.facts)), [profile])
+    result = scored(known(fault, fault, in_units_of(profiles[0], made.facts)), profiles)
     first = next((finding.rule for finding in result.findings if finding.severity != "low"), "nothing")
     causes = {*result.job.first, *EVERY[fault].fires, *EVERY[fault].may, *SYMPTOMS, "nothing"}
     return Cell(fault, style, form, gpu, seed, is_visible, first, result.is_first, first not in causes, result.holds)
+
+
+def recorded(documents: Sequence[Document], style: str) -> tuple[Sequence[Document | None], frozenset[Evidence]]:
+    """What this style makes of the documents of a job's processes, and what it removes.
+
+    Of several, a style of one process is that of the first.
+    """
+    is_job = len(documents) > 1
+    if style in STYLES:
+        return [STYLES[style].change(documents[0])], STYLES[style].removes | ({"ranks"} if is_job else set())
+    return JOB_STYLES[style].change(documents), JOB_STYLES[style].removes if is_job else frozenset()
 
 
 def in_units_of(profile: Profile, facts: dict[str, Any]) -> dict[str, Any]:

@@ -31,8 +31,12 @@ import simulator  # noqa: E402
 from simulator import groups, links  # noqa: E402
 
 GPUS = simulator.GPUS
-FAULTS = [name for name in simulator.FLEET_FAULTS if name != "healthy-ranks"]
-REPLICAS = [name for name in simulator.FLEET_FAULTS if name not in {"staggered-launches", "pipeline-bubbles"}]
+EXPERTS = {"experts-exposed", "experts-late"}
+HEALTHY = {"healthy-ranks", "sharded-prefetched"}
+FAULTS = [name for name in simulator.FLEET_FAULTS if name not in HEALTHY]
+PAIRS = [(name, gpu) for name in FAULTS for gpu in simulator.FLEET_FAULTS[name].gpus]
+OTHERS = {"staggered-launches", "pipeline-bubbles", *(f"sharded-{how}prefetched" for how in ("", "not-")), *EXPERTS}
+REPLICAS = [name for name in simulator.FLEET_FAULTS if name not in OTHERS]
 QUICK = {"healthy-ranks", "slow-rank", "moving-slow-rank", "slow-link", "no-overlap", "gloo-on-gpu"}
 NCCL = [name for name in REPLICAS if name != "gloo-on-gpu"]
 
@@ -249,8 +253,7 @@ class TestPipeline:
 
 
 class TestFaults:
-    @pytest.mark.parametrize("gpu", soak(GPUS, unless="a100".__eq__))
-    @pytest.mark.parametrize("name", soak(FAULTS, unless=QUICK.__contains__))
+    @pytest.mark.parametrize(("name", "gpu"), soak(PAIRS, unless=lambda pair: pair[0] in QUICK and pair[1] == "a100"))
     def test_a_fault_costs_time_and_its_repair_gives_it_back(self, name: str, gpu: str) -> None:
         made = case(name, gpu)
         assert 0.05 * made.faulty.step_ms <= made.saved_ms <= made.faulty.step_ms
@@ -261,7 +264,7 @@ class TestFaults:
     def test_rules_speak_or_stay_silent(self) -> None:
         for name, fault in simulator.FLEET_FAULTS.items():
             assert not set(fault.fires) & (set(fault.may) | set(fault.silent)), name
-            assert bool(fault.first) == (name != "healthy-ranks"), name
+            assert bool(fault.first) == (name not in HEALTHY), name
             assert fault.says.endswith("."), name
 
     def test_the_same_seed_gives_the_same_bytes(self) -> None:
