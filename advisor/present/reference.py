@@ -202,6 +202,10 @@ def _explained(rule: Rule) -> Iterator[str]:
     if rule.explains:
         yield "## What it explains"
         yield "\n".join(f"- [{other}]({other}.md)" for other in rule.explains)
+    if rule.parts:
+        yield "## What its parts are"
+        yield "It stands for all of them, unless one covers half of it or more."
+        yield "\n".join(f"- [{other}]({other}.md)" for other in rule.parts)
 
 
 def _case(case: Case) -> str:

@@ -188,6 +188,10 @@ class Rule(_Strict):
     """At high severity its finding comes first: it speaks of time that no saving reckons with."""
     symptom: bool = False
     explains: tuple[str, ...] = ()
+    covers: str | None = None
+    """A metric in ms: the time per step that the finding is about."""
+    parts: tuple[str, ...] = ()
+    """Rules about parts of what this one covers: it stands for them unless one of them is most of it."""
     shows: tuple[str, ...] = ()
     says: Text
     why: Text

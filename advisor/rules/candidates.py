@@ -25,7 +25,8 @@ _SEVERAL: Final = 2
 class Candidate:
     """A rule that fired: the row whose numbers it shows, all workers it holds for, and what the job's step saves.
 
-    `evens_ms` is by how much the ranks differ less after the high saving: from the latest to the typical one.
+    `evens_ms` is by how much the ranks differ less after the high saving: from the latest to the typical one. `least`
+    is the least severity of its finding, however little is saved.
     """
 
     rule: Rule
@@ -36,6 +37,7 @@ class Candidate:
     high_ms: float | None
     evens_ms: float = 0.0
     says: str = ""
+    least: Severity = "low"
 
     @property
     def worker(self) -> int:

@@ -41,7 +41,7 @@ def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candid
         key=rule.id,
         rule=rule.id,
         title=candidate.heading,
-        severity=_severity(candidate.severity, saving) if rule.capped else candidate.severity,
+        severity=_severity(candidate, saving),
         loss=rule.loss,
         phase=rule.applies.phase[0] if rule.applies.phase and not rule.symptom else None,
         confidence=candidate.confidence,
@@ -79,15 +79,16 @@ def sentence(candidate: Candidate, run: MeasuredRun) -> str:
         raise candidate.rule.unsayable(str(error)) from None
 
 
-def _severity(severity: Severity, saving: Saving | None) -> Severity:
-    """The severity, lowered to what the saving supports.
+def _severity(candidate: Candidate, saving: Saving | None) -> Severity:
+    """The severity, lowered to what the saving supports, where the rule allows that.
 
     High takes a least saving that is worth it, medium one that is so midway between least and most.
     """
-    if saving is None or saving.low_share >= _WORTH:
-        return severity
-    most: Severity = "medium" if (saving.low_share + saving.high_share) / 2 >= _WORTH else "low"
-    return max(severity, most, key=SEVERITIES.index)
+    severity = candidate.severity
+    if candidate.rule.capped and saving is not None and saving.low_share < _WORTH:
+        most: Severity = "medium" if (saving.low_share + saving.high_share) / 2 >= _WORTH else "low"
+        severity = max(severity, most, key=SEVERITIES.index)
+    return min(severity, candidate.least, key=SEVERITIES.index)
 
 
 def _reach(candidate: Candidate, run: MeasuredRun) -> Reach:

@@ -18,6 +18,7 @@ from advisor.rules.candidates import Candidate, candidate
 from advisor.rules.causes import ranked
 from advisor.rules.findings import finding, sentence
 from advisor.rules.measured_run import MeasuredRun
+from advisor.rules.parts import with_parts
 from advisor.rules.pools import Share, shares
 from advisor.rules.verdicts import Verdict, verdicts, workloads
 from advisor.rules.wording import is_tpu
@@ -139,6 +140,7 @@ def _expiries(candidates: Iterable[Candidate], suppressions: Mapping[str, Suppre
 
 def _findings(candidates: Sequence[Candidate], run: MeasuredRun) -> tuple[Finding | NotEvaluable, ...]:
     """Findings ranked, each with its symptoms; then the rules that failed at theirs."""
+    candidates = with_parts(candidates)
     shared = shares(candidates)
     results = [_finding(c, shared[c.rule.id], symptoms, run) for c, symptoms in ranked(candidates, shared)]
     if not (failures := [result for result in results if isinstance(result, NotEvaluable)]):

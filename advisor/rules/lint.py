@@ -121,11 +121,21 @@ def _name_problems(
     for index, name in enumerate(rule.shows):
         if name not in metrics:
             yield ("shows", index), f"unknown metric {name!r}"
-    for index, other in enumerate(rule.explains):
-        if other not in ids:
-            yield ("explains", index), f"no rule has the id {other!r}"
+    yield from _other_rules(rule, metrics, ids)
     if True not in rule.severity.values():
         yield ("severity",), "one level must be `true`, for rows that reach no other"
+
+
+def _other_rules(rule: Rule, metrics: Collection[str], ids: Collection[str]) -> Iterator[Problem]:
+    """What stands on its relations to other rules."""
+    for key in ("explains", "parts"):
+        for index, other in enumerate(getattr(rule, key)):
+            if other not in ids:
+                yield (key, index), f"no rule has the id {other!r}"
+    if rule.covers is not None and rule.covers not in metrics:
+        yield ("covers",), f"unknown metric {rule.covers!r}"
+    if rule.parts and rule.covers is None:
+        yield ("parts",), "name the metric that says how much of it each part is: `covers: METRIC`"
 
 
 def _about_problems(about: str | None, metrics: Mapping[str, type[pl.DataType]]) -> Iterator[Problem]:

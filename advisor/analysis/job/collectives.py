@@ -16,8 +16,10 @@ from advisor.vocabulary import POINT_TO_POINT, QUEUED_GAP_NS
 LARGE_BYTES: Final = 4 << 20
 """From here on the link counts for more than the start-up."""
 
+EXCHANGES: Final = ["all_to_all", *POINT_TO_POINT, "send_recv"]
+"""What passes activations on: they are needed in either pass, and their sizes may differ from step to step."""
+
 _MOST_BYTES: Final = 1 << 48  # more than any message has: sums of such sizes stay within 64 bits
-_VARYING: Final = ["all_to_all", *POINT_TO_POINT, "send_recv"]  # what they carry may differ from step to step
 _PLACES: Final = 3  # large collectives in a step; fewer do not show whether the times follow the sizes
 _SPREAD: Final = 0.2  # of the median: between the tenth and the last tenth of times over expected times
 _LENGTH: Final = pl.col("end_ns") - pl.col("start_ns")
@@ -126,7 +128,7 @@ def _with_transfer(job: Job) -> pl.DataFrame:
     alike = ["op", "group", "ranks", "bytes", "dtype", "place"]
     place = pl.int_range(pl.len()).over("rank", "step", "op", order_by="start_ns")
     placed = calls.with_columns(dur_ns=_LENGTH, place=pl.when(pl.col("bytes").is_null()).then(place))
-    varies = pl.col("bytes").is_null() & pl.col("op").is_in(_VARYING)
+    varies = pl.col("bytes").is_null() & pl.col("op").is_in(EXCHANGES)
     shortest = pl.when(varies).then("dur_ns").otherwise(pl.min("dur_ns").over(alike))
     same_size = pl.col("bytes").n_unique().over("instance") == 1
     matched = pl.when("trusted").then(pl.min("transfer_ns").over("instance"))

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.job.collectives import (
+    EXCHANGES,
     LARGE_BYTES,
     devices_of,
     gain_ms,
@@ -28,6 +29,7 @@ _MIB: Final = 1 << 20
 _SMALL_BYTES: Final = 8 * _MIB
 _BUCKET_BYTES: Final = 25 * _MIB  # DistributedDataParallel's default
 _IN_TRAINING: Final = 0.75  # of the bandwidth that a collective reaches alone
+_EXPOSED: Final = pl.col("exposed_ns").sum()
 _BACKWARD: Final = 2 / 3  # of the kernels' time: two products for each one of the forward pass
 _ENOUGH_CALLS: Final = 3
 _MOSTLY: Final = 0.9  # of the time: enough for the rest not to change the picture
@@ -45,9 +47,10 @@ EXPOSED_TRANSFER_MS = Metric(
 HIDEABLE_TRANSFER_MS = Metric(
     "hideable_transfer_ms",
     "ms",
-    "How much of that the backward pass could hide.",
+    "How much of that kernels could hide: the backward pass, or of exchanges another micro-batch.",
     "the same, of at most 2/3 of the kernels' time (the backward pass computes two products for each one of the"
-    " forward pass) less what hides communication already; nothing where no backward pass ran",
+    " forward pass), all of it as far as all-to-alls, sends and receives are exposed, less what hides communication"
+    " already; nothing where no backward pass ran",
     "PyTorch Distributed (VLDB 2020): gradients are reduced while the rest of the backward pass computes",
 )
 HIDEABLE_LEAST_MS = Metric(
@@ -126,11 +129,11 @@ def _hideable(job: Job, calls: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFr
     exposed = exposed.filter(pl.col("rank").is_in(training))
     key = ["rank", "step"]
     hidden = calls.group_by(key).agg(hidden_ns=(pl.col("transfer_ns") - pl.col("exposed_ns")).sum())
-    open_ = job.pace.join(hidden, on=key, how="left").select(
-        *key, room_ns=(pl.col("work_ns") * _BACKWARD - pl.col("hidden_ns").fill_null(0)).clip(0).cast(pl.Int64)
-    )
-    sums = exposed.group_by(key).agg(pl.sum("exposed_ns"))
-    return sums.join(open_, on=key).select(*key, saved_ns=pl.min_horizontal("exposed_ns", "room_ns"))
+    exchanged = pl.col("exposed_ns").filter(pl.col("op").is_in(EXCHANGES)).sum() / pl.max_horizontal(_EXPOSED, 1)
+    sums = exposed.group_by(key).agg(pl.sum("exposed_ns"), part=_BACKWARD + (1 - _BACKWARD) * exchanged)
+    open_ = job.pace.join(hidden, on=key, how="left").with_columns(pl.col("hidden_ns").fill_null(0))
+    room_ns = (pl.col("work_ns") * pl.col("part") - pl.col("hidden_ns")).clip(0).cast(pl.Int64)
+    return sums.join(open_, on=key).select(*key, saved_ns=pl.min_horizontal("exposed_ns", room_ns))
 
 
 SMALL_REDUCTIONS_PER_STEP = Metric(

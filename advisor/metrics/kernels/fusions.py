@@ -13,6 +13,7 @@ from advisor.analysis.device.roofline import REPLAYED, gains_ms
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
+from advisor.model.profile import matches
 from advisor.text import ms
 
 _LARGE: Final = 1 << 16  # elements: a kernel on fewer is as long as its launch, not as its bytes
@@ -38,6 +39,15 @@ _LETTERS: Final = {
     "aten::silu": "L",
     "aten::gelu": "L",
 }
+_NODES: Final = {
+    "MulBackward0": "u",
+    "RsqrtBackward0": "r",
+    "AddBackward0": "a",
+    "MeanBackward1": "m",
+    "PowBackward0": "p",
+    "ToCopyBackward0": "c",
+}
+"""Autograd's nodes of a norm that is written op by op."""
 _OF_WORK: Final = {"product": "G", "attention": "F"}
 
 
@@ -53,6 +63,8 @@ class _Fusion(NamedTuple):
 _FUSIONS: Final = (
     # The square, its mean and the reciprocal root, or mean, variance and root; with weight, bias and casts around.
     _Fusion("norm", "norms", re.compile(r"C?[PU]MA?R[UC]{1,3}|M(?:VS|SV)AQDU?A?|MS[PU]MA[QR][DU]U?A?"), 2),
+    # Its gradient: two tensors are read and one is written; the weight's gradient is summed up on the way.
+    _Fusion("norm", "norms", re.compile(r"u+c*u*r+a*m+p+"), 3),
     # One product with cosines, one of the exchanged halves with sines, and their sum.
     _Fusion("rotary", "rotary embeddings", re.compile("UNKUA|NKUUA"), 2),
     # The activation times as many values, often with the product of matrices that gives them in between.
@@ -60,7 +72,7 @@ _FUSIONS: Final = (
     # Copies of query, key and value, where the kernel reads any strides; two alone may fill a cache
     _Fusion("copies", "copies around attention", re.compile("CCCFC?"), 0),
 )
-_WITH_SIZE: Final = {"norm": "PUC", "rotary": "UA", "gate": "LU", "copies": "C"}
+_WITH_SIZE: Final = {"norm": "PUCup", "rotary": "UA", "gate": "LU", "copies": "C"}
 """Which kernels of a sequence work on tensors of one size."""
 _OF_TWO: Final = 2.5  # tensors: two are read and one is written, none of them much smaller than the others
 _BYTES: Final = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8}
@@ -86,9 +98,9 @@ FUSION_SHARE = Metric(
     "share",
     "Part of the step in sequences of kernels for which there is one fused kernel.",
     "time of the kernels of such sequences in a row on a stream, over at least 65,536 elements: norms (square, mean, "
-    "rsqrt, multiply), rotary embeddings (multiply, negate, concatenate, multiply, add), gated activations (SiLU or "
-    "GELU, multiply by as many values), and three copies without a cast right before fused attention and "
-    "one after it / step time",
+    "rsqrt, multiply; their gradients too, by autograd's nodes), rotary embeddings (multiply, negate, concatenate, "
+    "multiply, add), gated activations (SiLU or GELU, multiply by as many values), and three copies without "
+    "a cast right before fused attention and one after it / step time",
     "sequences of the modules of Hugging Face's transformers",
     ("device_ops", "host_ops.shapes"),
     lambda view: longest(view.once(_members)),
@@ -105,7 +117,7 @@ FUSION_BYTES = Metric(
     "bytes",
     "Bytes per step that they move and that fused kernels would not.",
     "sum over sequences of the bytes of their ops - tensors that a fused kernel reads and writes (norm and rotary 2, "
-    "gate 3, copies 0) x elements x bytes of the last op's type / steps",
+    "a norm's gradient 3, gate 3, copies 0) x elements x bytes of the last op's type / steps",
 )
 FUSION_LEAST_GAIN_MS = Metric(
     "fusion_least_gain_ms",
@@ -150,10 +162,21 @@ def _members(view: DeviceView) -> pl.DataFrame:
         pl.col("work").replace_strict(_OF_WORK, default=None, return_dtype=pl.String),
         pl.lit(_OTHER),
     )
+    node = pl.col("node").replace_strict(_NODES, default=None, return_dtype=pl.String)
     size = pl.col("op_dtype").replace_strict(_BYTES, default=None, return_dtype=pl.Int64)
-    rows = view.once(kernels).sort("stream", "start_ns").with_columns(letter=letter, size=size)
+    rows = _with_nodes(view, view.once(kernels)).sort("stream", "start_ns")
+    rows = rows.with_columns(letter=pl.coalesce(node, letter), size=size)
     members = [member for stream in rows.partition_by("stream") for member in _of_stream(stream)]
     return rows.join(pl.DataFrame(members, _SCHEMA, orient="row"), on="id", how="inner", maintain_order="left")
+
+
+def _with_nodes(view: DeviceView, rows: pl.DataFrame) -> pl.DataFrame:
+    """With `node`, what of autograd called the op of a kernel; null outside of norms' gradients."""
+    nodes = view.host.filter(matches(rf"^(?:{'|'.join(_NODES)})$")).select(
+        parent="id", node=pl.col("name").cast(pl.String)
+    )
+    calls = view.host.select(op="id", parent="parent").join(nodes, on="parent")
+    return rows.join(calls.select("op", "node"), on="op", how="left", maintain_order="left")
 
 
 def _of_stream(rows: pl.DataFrame) -> Iterator[tuple[object, ...]]:

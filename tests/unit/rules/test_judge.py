@@ -452,3 +452,24 @@ def test_in_doubt_the_confidence_is_a_level_lower():
     for name, confidence in (("fetch_it", "medium"), ("", "high"), (None, "high")):
         (found,) = judge(measured({"input_share": 0.5, "unnamed_input": name}), {"a": doubted}, {}).findings
         assert found.confidence == confidence
+
+
+def of_all(share_of_part, **whole):
+    """A finding about 40 ms of copying, and one about a part of it that saves up to 12 ms."""
+    row = {"input_share": 0.5, "moving_ms": 40.0, "cast_ms": 40.0 * share_of_part}
+    part = rule("part", covers="cast_ms", severity={"high": True}, capped=False, **saving(0, 12, of="compute"))
+    about = {"covers": "moving_ms", "parts": ["part"], "explains": ["part"]} | saving(1, 8, of="compute")
+    return judged(measured(row | {"compute_share": 0.8}), rule("whole", **about | whole), part)
+
+
+def test_a_finding_about_all_of_it_stands_for_its_parts():
+    (finding,) = of_all(0.49).findings
+    assert (finding.rule, [s.rule for s in finding.symptoms], finding.severity) == ("whole", ["part"], "high")
+    assert finding.saving
+    assert (finding.saving.low_ms, finding.saving.high_ms) == (1.0, 12.0)
+
+
+def test_a_part_that_is_most_of_it_is_a_finding_of_its_own():
+    judgement = of_all(0.5)
+    assert savings(judgement) == {"part": (0.0, 12.0), "whole": (1.0, 8.0)}
+    assert judgement.findings[0].rule == "part"

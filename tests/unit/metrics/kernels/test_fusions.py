@@ -27,12 +27,14 @@ COLUMN = [64, 1024, 1]
 WIDE, NARROW = "float", "c10::BFloat16"
 
 
-def ran(*ops: Row, us: float = 100) -> DeviceView:
-    """Kernels of so many us each, one per op, one after another."""
+def ran(*ops: Row, us: float = 100, nodes: Sequence[str] = ()) -> DeviceView:
+    """Kernels of so many us each, one per op, one after another; each op within its node of autograd, if any."""
     names = {"aten::mm": GEMM, "aten::_flash_attention_forward": FLASH}
     kernels = [kernel(us * i, us * (i + 1), name=names.get(o["name"], ADD), op=i) for i, o in enumerate(ops)]
     worker = {"worker": 0, "framework": "pytorch"}
-    return view(profile(kernels, ops, [step(1, 0, us * len(ops))], workers=[worker]))
+    around = [op(name) for name in nodes]
+    inside = [o | {"parent": len(ops) + i} for i, o in enumerate(ops)] if nodes else ops
+    return view(profile(kernels, [*inside, *around], [step(1, 0, us * len(ops))], workers=[worker]))
 
 
 NORM = [
@@ -105,3 +107,22 @@ def test_a_fused_kernel_reads_once_and_writes_once():
     assert values[FUSION_GAIN_MS] == pytest.approx(0.2 * 2 / 5)
     assert values[FUSION_LEAST_GAIN_MS] == 0  # no call launched them: there is no replay
     assert values[FUSION_KINDS] == f"gated activations (1 x, {ms(0.2)})"
+
+
+GRADIENT = [
+    ("MulBackward0", op("aten::mul", X, X)),
+    ("MulBackward0", op("aten::sum", X)),
+    ("MulBackward0", op("aten::mul", X, COLUMN)),
+    ("RsqrtBackward0", op("aten::mul", COLUMN, COLUMN)),
+    ("MeanBackward1", op("aten::div", X)),
+    ("PowBackward0", op("aten::mul", X, X)),
+]
+
+
+def test_the_gradient_of_a_norm_is_known_by_the_nodes_of_autograd():
+    nodes, ops = zip(*GRADIENT, strict=True)
+    values = fusions(ran(*ops, nodes=nodes))
+    assert values[FUSION_SHARE] == 1
+    assert values[FUSION_KINDS] == f"norms (1 x, {ms(0.6)})"
+    others = ["MulBackward0" if node == "RsqrtBackward0" else node for node in nodes]
+    assert fusions(ran(*ops, nodes=others))[FUSION_SHARE] == 0

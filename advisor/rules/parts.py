@@ -1,0 +1,40 @@
+"""Findings about parts of one thing: the finding about all of it stands for them, unless one part is most of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from advisor.model.report import SEVERITIES
+from advisor.rules.candidates import Candidate
+
+_MOST: Final = 0.5  # of what the head covers: a part with so much is the better name for it
+
+
+def with_parts(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates; one that stands for its parts saves as much, and is as severe, as the greatest of them."""
+    by_rule = {candidate.rule.id: candidate for candidate in candidates}
+    return [_with_parts(c, [by_rule[rule] for rule in c.rule.parts if rule in by_rule]) for c in candidates]
+
+
+def _with_parts(head: Candidate, parts: Sequence[Candidate]) -> Candidate:
+    if not parts or any(_is_most(part, head) for part in parts):
+        return head
+    every = (head, *parts)
+    return replace(
+        head,
+        low_ms=max(each.low_ms or 0.0 for each in every),
+        high_ms=max(each.high_ms or 0.0 for each in every),
+        least=min((each.severity for each in every), key=SEVERITIES.index),
+    )
+
+
+def _is_most(part: Candidate, head: Candidate) -> bool:
+    """Whether the part is most of the head, or of another worker."""
+    return part.worker != head.worker or _covered_ms(part) >= _MOST * _covered_ms(head)
+
+
+def _covered_ms(candidate: Candidate) -> float:
+    value = candidate.row.get(candidate.rule.covers) if candidate.rule.covers else None
+    return value if isinstance(value, float) else 0.0
