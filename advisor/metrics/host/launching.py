@@ -146,6 +146,7 @@ PYTHON_UNRECORDED_PART = Metric(
     "In how much of that time nothing at all was recorded on the launching threads.",
     "time of it in which no range was open / that time; 0 without any",
 )
+_OF_FRAMEWORK: Final = ["op", "python", "module", "annotation"]
 _PYTHON: Final = (
     PYTHON_BOUND_SHARE,
     PYTHON_BOUND_PART,
@@ -166,9 +167,11 @@ def python_bound(view: DeviceView) -> Values:
     return _python_with_device(view) if view.device is not None else _python_alone(view)
 
 
-def _python_with_device(view: DeviceView) -> dict[Metric, Value]:
+def _python_with_device(view: DeviceView) -> Mapping[Metric, Value]:
     work, waiting = view.once(python_work), view.once(launch_gaps)
     idle = work & waiting
+    if idle.total and not view.host["kind"].is_in(_OF_FRAMEWORK).any():  # the dispatch of ops would count as Python
+        return dict.fromkeys(_PYTHON, Missing("no_framework_op"))
     trusted = view.once(trusted_replay)
     gain = trusted.saved_ms(trusted.without_host(work)) if trusted and idle.total else view.per_step_ms(idle.total)
     return {

@@ -15,6 +15,7 @@ optimizer_bound = by_metric(optimizer_bound)
 # kernels        =======                   ========
 DEVICE = [kernel(5, 25, 2), kernel(105, 125, 102)]
 STEPS = [step(1, 0, 125, host=(0, 110))]
+OTHERS = [on_host("op", 0, 1, thread=9)]  # ops are recorded, these of a thread that launches nothing
 CPU_STEP = step(1, 0, 100, device=None)
 CPU = [on_host("step", 0, 100), on_host("op", 10, 40), on_host("op", 50, 58)]
 
@@ -45,7 +46,7 @@ def test_without_calls_in_the_steps_the_gaps_bound_what_capturing_gives():
 
 def test_the_gaps_in_which_python_works_are_python_bound():
     # Python works from 2 to 101, the device idles before 5 and from 25 to 105
-    values = python_bound(view(profile(DEVICE, steps=STEPS)))
+    values = python_bound(view(profile(DEVICE, OTHERS, STEPS)))
     assert values[launching.PYTHON_BOUND_SHARE] == pytest.approx(79 / 125)
     assert values[launching.PYTHON_BOUND_PART] == pytest.approx(79 / 85)
     assert values[launching.PYTHON_CALLS] == "time in which nothing was recorded (79 µs)"
@@ -53,7 +54,7 @@ def test_the_gaps_in_which_python_works_are_python_bound():
 
 def test_without_python_the_second_kernel_follows_the_first():
     # its call is made at 2, so that it starts 1.2 us after the first one's end: 26.2 to 46.2
-    values = python_bound(view(profile(DEVICE, steps=STEPS)))
+    values = python_bound(view(profile(DEVICE, OTHERS, STEPS)))
     assert values[launching.PYTHON_GAIN_MS] == pytest.approx(0.125 - 0.0462)
     assert values[launching.PYTHON_LEAST_GAIN_MS] == pytest.approx(0.75 * (0.125 - 0.0462))
 
@@ -65,8 +66,14 @@ def test_python_s_frames_are_named():
     assert values[launching.PYTHON_UNRECORDED_PART] == pytest.approx(13.8 / 78.8, abs=0.01)
 
 
+def test_where_no_op_was_recorded_their_dispatch_is_not_called_python():
+    """Recorded with `activities=[CUDA]`: what the host does between two launches is not known."""
+    values = python_bound(view(profile(DEVICE, steps=STEPS)))
+    assert set(values.values()) == {Missing("no_framework_op")}
+
+
 def test_a_busy_device_is_not_bound_by_python():
-    values = python_bound(view(profile([kernel(0, 60, 0), kernel(60, 125, 50)], steps=STEPS)))
+    values = python_bound(view(profile([kernel(0, 60, 0), kernel(60, 125, 50)], OTHERS, STEPS)))
     assert values[launching.PYTHON_BOUND_SHARE] == 0
     assert values[launching.PYTHON_BOUND_PART] == 0
 
