@@ -203,6 +203,7 @@ def _measures(run: Run) -> Row:
         "step_ms": run.source.steps.step_ms,
         "recorded_hours": None if mean is None else steps * mean * _HOURS_PER_MS * gpus,
         "busy_share": row.get("device_busy_share"),
+        "useful_share": run.accounting.useful_share if run.accounting else None,
         "breakdown": json.dumps({part.part: part.share for part in run.accounting.parts} if run.accounting else {}),
     }
 
@@ -215,9 +216,11 @@ def _worth(findings: Sequence[Finding]) -> Row:
 
 
 def expected(finding: Finding) -> float | None:
-    """The middle of a finding's saving, as a share of the step, weighed with how sure the rule is."""
+    """What to expect of a finding's saving, as a share of the step: the middle, or less where less sure."""
     saving = finding.saving
-    return None if saving is None else (saving.low_share + saving.high_share) / 2 * CERTAINTY[finding.confidence]
+    if saving is None:
+        return None
+    return saving.low_share + CERTAINTY[finding.confidence] * (saving.high_share - saving.low_share) / 2
 
 
 def _findings(run: Run, trials: Trials) -> Iterator[Row]:

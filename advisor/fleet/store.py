@@ -70,6 +70,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "steps": pl.Int64,
         "step_ms": pl.Float64,
         "busy_share": pl.Float64,
+        "useful_share": pl.Float64,  # of the step, without what fixes shorten
         "low_share": pl.Float64,  # of the step, that all findings' fixes give back
         "high_share": pl.Float64,
         "expected_share": pl.Float64,

@@ -112,7 +112,11 @@ class RunTotal(Frozen):
 
 
 class Unused(Frozen):
-    """One run with the GPU-hours in which its devices did nothing; `first` is its first finding, null without one."""
+    """One run with the GPU-hours that it lost: what is no useful work, or what fixes save of it.
+
+    Of runs that an earlier version stored they are those in which its devices did nothing. `first` is its first
+    finding, null without one.
+    """
 
     run_id: str
     name: str

@@ -51,6 +51,7 @@ def _worth_most(report):
     for run in report.runs:
         for finding in run.findings:
             if finding.saving:
-                middle = (finding.saving.low_ms + finding.saving.high_ms) / 2 * CERTAINTY[finding.confidence]
-                hours[finding.rule] += middle * (run.source.steps.used or 1) * len(run.source.devices)
+                low, high = finding.saving.low_ms, finding.saving.high_ms
+                due = low + CERTAINTY[finding.confidence] * (high - low) / 2
+                hours[finding.rule] += due * (run.source.steps.used or 1) * len(run.source.devices)
     return [rule for rule, _ in hours.most_common(2)]
