@@ -16,7 +16,8 @@ UNKNOWN: Final = "could not tell"
 UNIT_BLANK: Final = re.compile(r"(?<=\d) (?=(?:%|[nµm]?s\b|[KMGT]iB\b|GB/s))")
 """The blank between a number and its unit, where no line may break."""
 
-_WIDE: Final = 20  # times the lower end
+WIDE: Final = 20
+"""From so many times the lower end on, an interval rests on nothing but its upper end."""
 
 _ELLIPSIS: Final = "\N{HORIZONTAL ELLIPSIS}"
 _DASH: Final = "\N{EN DASH}"
@@ -114,7 +115,7 @@ def interval(low: float, high: float, form: Callable[[float], str] = ms) -> str:
     """
     last = form(high)
     first = _in_unit_of(last, low) if form is ms else form(low)
-    if 0 < high >= low * _WIDE:
+    if 0 < high >= low * WIDE:
         return f"up to {last}"
     return last if first == last else f"{without_shared_unit(first, last)}{_DASH}{last}"
 

@@ -363,6 +363,9 @@ PARTS: Final = {
 }
 """The parts of the period, disjoint, in the order in which an instant is given to the first of them."""
 
+WORK: Final = frozenset(pool for part in PARTS.values() if part.is_useful for pool in part.pools)
+"""Pools of useful work: a model says how much faster it can be. Of the others the recording shows the time itself."""
+
 
 def part_short(code: str) -> str:
     """A part of the period in one or two words; a code of another version stands for itself."""

@@ -12,7 +12,7 @@ import json
 import os
 import random
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
-from scorecard import known, scored, share
+from scorecard import Held, confidence_table, known, scored, share
 from simulator import FAULTS, FLEET_FAULTS, JOB_STYLES, SERVING_FAULTS, STYLES, Fault, FleetFault, ServingFault, case
 from simulator import nsys as export
 from simulator.styles import Document, Evidence
@@ -62,6 +62,8 @@ class Cell:
         is_right: Whether it names the fault, or is nothing where there is none.
         is_wrong: Whether it names a cause that is not there.
         holds: Whether the interval holds the truth; None where none is claimed.
+        confidence: Of the finding that claims it.
+        width: Of the interval, as a share of the step.
     """
 
     fault: str
@@ -74,6 +76,8 @@ class Cell:
     is_right: bool = False
     is_wrong: bool = False
     holds: bool | None = None
+    confidence: str = ""
+    width: float = 0.0
 
     @property
     def is_bad(self) -> bool:
@@ -143,7 +147,9 @@ def score(fault: str, style: str, form: str, gpu: str, seed: int) -> Cell | None
     result = scored(known(fault, fault, in_units_of(profiles[0], made.facts)), profiles)
     first = next((finding.rule for finding in result.findings if finding.severity != "low"), "nothing")
     causes = {*result.job.first, *EVERY[fault].fires, *EVERY[fault].may, *SYMPTOMS, "nothing"}
-    return Cell(fault, style, form, gpu, seed, is_visible, first, result.is_first, first not in causes, result.holds)
+    wrong, ends = first not in causes, result.interval or (0.0, 0.0)
+    sure, width = result.finding.confidence if result.finding else "", (ends[1] - ends[0]) / result.job.step_ms
+    return Cell(fault, style, form, gpu, seed, is_visible, first, result.is_first, wrong, result.holds, sure, width)
 
 
 def recorded(documents: Sequence[Document], style: str) -> tuple[Sequence[Document | None], frozenset[Evidence]]:
@@ -158,10 +164,12 @@ def recorded(documents: Sequence[Document], style: str) -> tuple[Sequence[Docume
 
 
 def in_units_of(profile: Profile, facts: dict[str, Any]) -> dict[str, Any]:
-    """The truth in what the report counts in: without marks a server's step is the recording."""
-    if facts["fault"] not in SERVING_FAULTS or select_steps(profile).views[0].has_marks:
+    """The truth in what the report counts in: without marks a step is the recording."""
+    if select_steps(profile).views[0].has_marks:
         return facts
-    return facts | {"truth": {key: ms * SERVER_STEPS for key, ms in facts["truth"].items() if key.endswith("_ms")}}
+    steps = SERVER_STEPS if facts["fault"] in SERVING_FAULTS else STEPS
+    truth = facts["truth"]
+    return facts | {"truth": truth | {key: ms * steps for key, ms in truth.items() if key.endswith("_ms")}}
 
 
 def read(document: Document, name: str, form: str) -> Profile:
@@ -195,6 +203,12 @@ def tables(cells: Sequence[Cell]) -> Iterator[str]:
         yield "\n".join(
             [*_head(by), *(_row(name, [cell for cell in cells if getattr(cell, by) == name]) for name in names)]
         )
+    yield "## By confidence"
+    by_level: dict[str, list[Held]] = defaultdict(list)
+    for cell in cells:
+        if cell.is_visible and cell.holds is not None:
+            by_level[cell.confidence].append(Held(cell.holds, cell.width))
+    yield confidence_table("confidence", by_level)
     yield "## What went wrong"
     wrong = Counter(
         (c.fault, f"{c.format}, {c.style}", c.first) for c in cells if c.is_wrong or (c.is_visible and not c.is_right)

@@ -14,7 +14,7 @@ from advisor.present.phases import per_step_of_phase
 from advisor.present.ranks import reach
 from advisor.present.stacks import frames, source_lines
 from advisor.present.verdict import first_sentence, saved_time, saving, saving_in_brief, sentences_of, title
-from advisor.text import count, listing, ns, one_line, quantity
+from advisor.text import WIDE, count, listing, ns, one_line, quantity
 from advisor.vocabulary import POOLS
 
 FEW: Final = 5
@@ -137,7 +137,7 @@ def _reasons(finding: Fact, steps: Steps) -> Iterator[doc.Block]:
     if condition := filled_in(finding):
         yield doc.Text(f"`{_code(finding.condition or '')}`. Here: `{_code(condition)}`.", label="The rule fires if")
     if finding.saving:
-        yield doc.Text(_method(finding.saving), label="The saving")
+        yield doc.Text(" ".join(_method(finding, finding.saving)), label="The saving")
     if evidence := tuple(_evidence(item, steps) for item in finding.evidence if item.value != ""):
         yield doc.Pairs(evidence, title="Evidence")
     yield from _places(finding.where)
@@ -149,8 +149,22 @@ def _reasons(finding: Fact, steps: Steps) -> Iterator[doc.Block]:
         yield doc.Text(f"`advisor rules show {finding.rule}`", label="The rule in full")
 
 
-def _method(won: Saving) -> str:
-    return f"comes out of {POOLS.get(won.of, won.of)}. {won.method}"
+def _method(finding: Fact, won: Saving) -> Iterator[str]:
+    """What the saving comes out of, how its ends are computed, and what would narrow it."""
+    yield f"comes out of {POOLS.get(won.of, won.of)}. {won.method}"
+    if won.high_ms <= 0:
+        return
+    if won.low_ms == won.high_ms:
+        yield "Both ends are the same, because nothing in this recording varies: record more steps to see what varies."
+    elif won.low_ms * WIDE <= won.high_ms:
+        yield f"The recording does not show how much of it a fix saves. {_measuring(finding)}"
+
+
+def _measuring(finding: Fact) -> str:
+    """How to know what a fix saves."""
+    if any(fix.patch for fix in finding.fixes):
+        return f"Measure it on the job: `advisor try --fix {finding.key} -- COMMAND`."
+    return "Make the change, record again and compare: `advisor compare BEFORE AFTER`."
 
 
 def _evidence(item: Evidence, steps: Steps) -> doc.Pair:

@@ -13,12 +13,15 @@ from advisor.model.report import SEVERITIES, Confidence, Severity
 from advisor.rules import wording
 from advisor.rules.book import Rule
 from advisor.rules.verdicts import Verdict
+from advisor.vocabulary import WORK
 
 CERTAINTY: Final[Mapping[Confidence, float]] = {"high": 1.0, "medium": 0.7, "low": 0.4}
 """Weight of a saving's midpoint by the rule's confidence: the expected saving, which ranks findings."""
 
 _AS_MUCH: Final = 0.99  # of the most that any worker saves: step times of one job vary by 1 to 3 %
 _SEVERAL: Final = 2
+_ENOUGH_STEPS: Final = 5  # as many as a comparison takes
+_SURE_PART: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +67,17 @@ class Candidate:
 
     @property
     def confidence(self) -> Confidence:
-        """The rule's confidence, one level lower in case of doubt."""
+        """The rule's confidence, one level lower in case of doubt, and high, not medium, where the loss is measured."""
         levels: Sequence[Confidence] = list(CERTAINTY)
-        return levels[min(levels.index(self.rule.confidence) + self.verdict.doubted, len(levels) - 1)]
+        level = levels[min(levels.index(self.rule.confidence) + self.verdict.doubted, len(levels) - 1)]
+        return "high" if level == "medium" and self._is_measured and not self.verdict.doubted else level
+
+    @property
+    def _is_measured(self) -> bool:
+        """Whether enough steps show the lost time itself, no model of faster work, and at least half of it is saved."""
+        steps, low_ms, high_ms = self.row.get("steps"), self.low_ms or 0.0, self.high_ms or 0.0
+        is_loss = WORK.isdisjoint(self.pools[:1]) and 0 < high_ms <= low_ms / _SURE_PART
+        return is_loss and isinstance(steps, int | float) and steps >= _ENOUGH_STEPS
 
     @property
     def pools(self) -> tuple[str, ...]:

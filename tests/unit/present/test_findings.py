@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.report import Place
+from advisor.model.report import Patch, Place
 from advisor.present import document as doc
 from advisor.present.findings import filled_in, findings, order, spot, thresholds, web_link
 from tests.render_samples import INPUT_BOUND, LAUNCH_BOUND, RESNET, SAMPLES, THIRTY_TWO_BIT, changed, saving
@@ -43,6 +43,22 @@ def test_a_fix_says_how_results_change_and_what_excludes_it():
     assert texts[0].endswith(" This changes results: sums are in another order. Choose one: this or that.")
     (alone,) = only(changed(INPUT_BOUND, fixes=chosen[:1])).fixes
     assert "Choose" not in alone.do
+
+
+def method(finding: object) -> str:
+    return next(b.text for b in only(finding).reasons if isinstance(b, doc.Text) and b.label == "The saving")
+
+
+def test_an_open_interval_and_one_without_width_say_what_would_narrow_them():
+    """From 0, or a twentieth of the high end, to everything; and both ends alike."""
+    patch = changed(INPUT_BOUND.fixes[0], patch=Patch(name="dataloader"))
+    tried = changed(INPUT_BOUND, saving=saving(0, 20, "input", "m"), fixes=(patch,))
+    assert "`advisor try --fix input-bound -- COMMAND`" in method(tried)
+    assert "`advisor compare BEFORE AFTER`" in method(changed(tried, fixes=(changed(patch, patch=None),)))
+    assert "`advisor compare" in method(changed(INPUT_BOUND, saving=saving(1, 20, "input", "m"), fixes=()))
+    assert "record more steps" in method(changed(INPUT_BOUND, saving=saving(20, 20, "input", "m")))
+    for ends in ((2, 20), (0, 0)):
+        assert "advisor" not in method(changed(INPUT_BOUND, saving=saving(*ends, "input", "m")))
 
 
 def test_a_screen_has_the_first_sentence():

@@ -447,6 +447,26 @@ def test_a_rule_may_apply_where_the_framework_is_not_known():
     assert judged(unknown, rule("a", applies={"framework": ["pytorch", "any"]})).findings
 
 
+@pytest.mark.parametrize(
+    ("of", "ends", "steps", "before", "confidence"),
+    [
+        ("input", (10, 20), 5, "medium", "high"),  # the recording shows the wait itself
+        ("input", (10, 20), 4, "medium", "medium"),  # in few steps
+        ("input", (9, 20), 5, "medium", "medium"),  # and not how much of it goes
+        ("input", (0, 0), 5, "medium", "medium"),
+        ("compute", (10, 20), 5, "medium", "medium"),  # how much faster work can be is a model's
+        ("host_work", (10, 20), 5, "medium", "medium"),
+        ("input", (10, 20), 5, "low", "low"),
+        ("input", (10, 20), None, "medium", "medium"),
+    ],
+)
+def test_a_loss_that_the_recording_shows_in_enough_steps_is_sure(of, ends, steps, before, confidence):
+    known = measured({"input_share": 0.5, "device_busy_share": 0.3, "steps": steps})
+    assert judged(known, rule("a", confidence=before, **saving(*ends, of))).findings[0].confidence == confidence
+    doubted = rule("a", confidence=before, doubt="input_share > 0", **saving(*ends, of))
+    assert judged(known, doubted).findings[0].confidence == "low"
+
+
 def test_in_doubt_the_confidence_is_a_level_lower():
     doubted = rule("a", doubt="unnamed_input <> ''")
     for name, confidence in (("fetch_it", "medium"), ("", "high"), (None, "high")):
