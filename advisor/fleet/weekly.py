@@ -173,8 +173,8 @@ def _run_totals(runs: pl.DataFrame) -> tuple[RunTotal, ...]:
 
 def _unused(runs: pl.DataFrame, findings: pl.DataFrame) -> tuple[Unused, ...]:
     """The runs that lost the most GPU-hours, whether or not a finding says why; never less than fixes save."""
-    lost = pl.max_horizontal(1 - pl.coalesce("useful_share", "busy_share"), "expected_share")
-    lossy = runs.with_columns(wasted=pl.col("hours") * lost).filter(pl.col("wasted") > 0)
+    loss = pl.max_horizontal(1 - pl.coalesce("useful_share", "busy_share"), "expected_share")
+    lossy = runs.with_columns(wasted=pl.col("hours") * loss).filter(pl.col("wasted") > 0)
     top = lossy.sort(["wasted", "run_id"], descending=[True, False]).head(_MOST_UNUSED)
     ranked = findings.filter(pl.col("suppressed").is_null()).sort("rank", "rule")
     first = ranked.group_by("run_id").agg(first=pl.col("title").first())
