@@ -76,7 +76,7 @@ class Candidate:
     def _is_measured(self) -> bool:
         """Whether enough steps show the lost time itself, no model of faster work, and at least half of it is saved."""
         steps, low_ms, high_ms = self.row.get("steps"), self.low_ms or 0.0, self.high_ms or 0.0
-        is_loss = WORK.isdisjoint(self.pools[:1]) and 0 < high_ms <= low_ms / _SURE_PART
+        is_loss = self.pool not in WORK and 0 < high_ms <= low_ms / _SURE_PART
         return is_loss and isinstance(steps, int | float) and steps >= _ENOUGH_STEPS
 
     @property
@@ -84,6 +84,11 @@ class Candidate:
         """The parts of the step that its saving comes out of, the first one first."""
         saving = self.rule.saving
         return (saving.of, *saving.beyond) if saving else ()
+
+    @property
+    def pool(self) -> str | None:
+        """The first of them that has any time."""
+        return next(filter(self.pool_ms, self.pools), next(iter(self.pools), None))
 
     @property
     def is_of_ranks(self) -> bool:

@@ -108,7 +108,7 @@ def _saving(candidate: Candidate, share: Share | None) -> Saving | None:
     rule = candidate.rule
     if share is None or rule.saving is None:
         return None
-    of = next(filter(candidate.pool_ms, candidate.pools), rule.saving.of)  # the first that has any time
+    of = candidate.pool or rule.saving.of
     step_ms = candidate.row.get("complete_step_mean_ms") if of == OUTLIERS else None
     step_ms = step_ms or candidate.row["step_mean_ms"]
     if not isinstance(step_ms, float) or not step_ms:

@@ -455,7 +455,7 @@ def test_a_rule_may_apply_where_the_framework_is_not_known():
         ("input", (9, 20), 5, "medium", "medium"),  # and not how much of it goes
         ("input", (0, 0), 5, "medium", "medium"),
         ("compute", (10, 20), 5, "medium", "medium"),  # how much faster work can be is a model's
-        ("host_work", (10, 20), 5, "medium", "medium"),
+        ("host_ops", (10, 20), 5, "medium", "medium"),
         ("input", (10, 20), 5, "low", "low"),
         ("input", (10, 20), None, "medium", "medium"),
     ],
