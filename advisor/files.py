@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _WORTH_BYTES: Final = 4 << 20  # of gzipped traces: below, starting a process takes longer than what it saves
 _MOST_LINES: Final = 20
+_MOST_FILES: Final = 3
 _NUMBER: Final = re.compile(r"\d[\d,.]*")
 _DIED: Final = "the process that read it was killed, most likely for want of memory; try again with --processes 1"
 
@@ -89,9 +90,11 @@ def jobs(recording: Recording, measured: Sequence[Part]) -> Iterator[tuple[str, 
     """The jobs that the files of a run are of: name, parts and what is to be said of them.
 
     Two files that claim one rank are of different jobs: the second file of each rank belongs to the second job, unless
-    the first one was recorded on other devices than most.
+    the first one was recorded on other devices than most. The scheduler of an engine is of the job that it serves.
     """
     groups: list[list[Part]] = []
+    helpers = _helpers(measured)
+    measured = [part for part in measured if not any(part is helper for helper in helpers)]
     usual = Counter(map(_kind, measured))
     for part in sorted(measured, key=lambda part: -usual[_kind(part)]):
         ranks = _claimed([part])
@@ -110,8 +113,48 @@ def jobs(recording: Recording, measured: Sequence[Part]) -> Iterator[tuple[str, 
         yield (
             recording.name + (alone if number > 1 else ""),
             job,
-            [*([note] if repeated else []), *_mixed(job), *([numbered] if numbered else [])],
+            [*([note] if repeated else []), *_mixed(job), *([numbered] if numbered else []), *_apart(helpers)],
         )
+
+
+def _helpers(measured: Sequence[Part]) -> list[Part]:
+    """Processes without a device and without a rank, recorded while one with a device was: a scheduler, say."""
+    working = [part for part in measured if _uses_device(part)]
+    return [
+        part
+        for part in measured
+        if not _uses_device(part)
+        and not part.selection.profile.workers["rank"].count()
+        and any(_at_once(part, other) for other in working)
+    ]
+
+
+def _uses_device(part: Part) -> bool:
+    return any(rank.device is not None for rank in part.ranks)
+
+
+def _at_once(part: Part, other: Part) -> bool:
+    """Whether two processes of one machine, as far as that is known, were recorded at the same time."""
+    processes = [p.selection.profile.workers.select("host", "pid").row(0) for p in (part, other)]
+    (host, pid), (other_host, other_pid) = processes
+    (opens, closes), (other_opens, other_closes) = (_recorded(p) for p in (part, other))
+    elsewhere = host is not None and other_host is not None and host != other_host
+    return not elsewhere and pid != other_pid and opens < other_closes and other_opens < closes
+
+
+def _recorded(part: Part) -> tuple[int, int]:
+    """From when to when the steps of a file are, in ns."""
+    views = [view for view in part.selection.views if len(view.starts)]
+    return min((int(v.starts.min()) for v in views), default=0), max((int(v.ends.max()) for v in views), default=0)
+
+
+def _apart(helpers: Sequence[Part]) -> list[str]:
+    """What to say of processes that are not judged by themselves."""
+    files = _files_of(helpers)
+    if not files:
+        return []
+    names = ", ".join(files[:_MOST_FILES]) + (" and others" if len(files) > _MOST_FILES else "")
+    return [f"recorded at the same time without a GPU and without a rank, so not judged by itself: {names}"]
 
 
 def _kind(part: Part) -> tuple[object, ...]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from advisor.inputs.hardware import match
 from advisor.metrics import Part, measure_part
 from advisor.model.profile import table
 from advisor.options import Options
-from tests.tables import kernel, profile, step
+from tests.tables import Row, kernel, on_host, profile, step
 
 
 def part(worker: int, file: str) -> Part:
@@ -58,6 +59,28 @@ def test_a_rank_goes_to_the_job_on_its_own_kind_of_gpu():
     first, second = jobs(RECORDING, made)
     assert [p.selection.profile.workers["file"][0] for p in first[1]] == [f"/a/rank{n}.json" for n in (0, 1, 2)]
     assert second[1] == [stray]
+
+
+def process(number: int, start: float, host: str = "node7", ops: Sequence[Row] = ()) -> Part:
+    """A process that does not tell its rank, recorded for 100 us."""
+    made = profile(ops, [on_host("op", start, start + 100)], [step(1, start, start + 100, device=0 if ops else None)])
+    rows = {"worker": [0], "host": [host], "pid": [number], "file": [f"process{number}.json"]}
+    return measure_part(select_steps(replace(made, workers=table("workers", rows))))
+
+
+def test_a_scheduler_is_of_the_job_that_it_serves():
+    """It runs beside the process with the GPU, and has a file of its own."""
+    model = process(1, 0, ops=[kernel(10, 90)])
+    ((_, made, notes),) = jobs(RECORDING, [process(2, 50), model])
+    assert made == [model]
+    assert notes == [
+        "recorded at the same time without a GPU and without a rank, so not judged by itself: process2.json"
+    ]
+
+
+@pytest.mark.parametrize(("start", "host"), [(100, "node7"), (50, "node8")], ids=["later", "elsewhere"])
+def test_another_job_on_a_cpu_is_judged_by_itself(start: float, host: str):
+    assert len(list(jobs(RECORDING, [process(2, start, host), process(1, 0, ops=[kernel(10, 90)])]))) == 2
 
 
 def test_ranks_on_different_gpus_are_said():
