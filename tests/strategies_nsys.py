@@ -97,6 +97,7 @@ def write(path: Path, tables: Tables) -> Path:
     """The tables as a database; with the texts that they refer to, and an environment that nobody may read."""
     path.unlink(missing_ok=True)
     with sqlite3.connect(path) as connection:
+        connection.execute("pragma synchronous = off")  # nobody waits for the disk: each table is a commit
         for name, rows in _filled(tables).items():
             columns = list(dict.fromkeys(column for row in rows for column in row))
             shown = ", ".join(f'"{column}"' for column in columns)

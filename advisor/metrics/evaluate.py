@@ -63,8 +63,9 @@ class Part:
     def emptied(self) -> Part:
         """The same without the tables of single events: small enough to be kept for every rank of a large job."""
         workers = [view.worker for view in self.selection.critical]
+        placing = [name for name, metric in METRICS.items() if metric.where]
         places = {
-            (name, w): rows for name in METRICS for w in workers if (rows := _places(self.selection, name, w)).height
+            (name, w): rows for name in placing for w in workers if (rows := _places(self.selection, name, w)).height
         }
         timelines = {worker: _worst_step(self.selection, worker, METRICS) for worker in workers}
         small = replace(self, selection=self.selection.emptied(), places=places, timelines=timelines)

@@ -12,7 +12,7 @@ from advisor.errors import ReadError
 from advisor.files import jobs, parts
 from advisor.inputs.discover import Recording, discover
 from advisor.inputs.hardware import match
-from advisor.metrics import Part, measure_part
+from advisor.metrics import Part, evaluate, measure_part
 from advisor.model.profile import table
 from advisor.options import Options
 from tests.tables import Row, kernel, on_host, profile, step
@@ -22,6 +22,13 @@ def part(worker: int, file: str) -> Part:
     made = profile([kernel(0, 5, worker=worker)], steps=[step(1, 0, 10, worker=worker)])
     named = replace(made, workers=table("workers", {"worker": [worker], "rank": [worker], "file": [file]}))
     return measure_part(select_steps(named))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which files make a job is told before there are any metrics."""
+    for register in ("MEASURES", "TABLES", "METRICS"):
+        monkeypatch.setattr(evaluate, register, {})
 
 
 V100, A100 = "Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-80GB"
