@@ -65,6 +65,16 @@ def advance(phases: Phases, time: list[int], steps: int, *, ms: int, wait: int =
         phases.step()
 
 
+def test_waits_while_the_profiler_stops_count_in_no_step(time: list[int], monkeypatch: pytest.MonkeyPatch):
+    """To stop takes seconds on a busy machine: what the threads waited for then would seem the job's own fault."""
+    profiler = Scribe()
+    monkeypatch.setattr(clock, "work", lambda: profiler.calls.append("work"))
+    advance(Phases(profiler, 3, "optimizer"), time, 9, ms=12)
+    start, stop = profiler.calls.index("start"), profiler.calls.index("stop")
+    assert profiler.calls[start:stop].count("work") == 2
+    assert "work" not in profiler.calls[stop:]
+
+
 def test_a_recording_times_profiles_settles_times_again_and_exports(time: list[int]):
     profiler = Scribe()
     phases = Phases(profiler, 3, "optimizer")

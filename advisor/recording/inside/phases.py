@@ -129,8 +129,8 @@ class Phases(Steps):
             self.profiler.mark(self.steps)
 
     def _stop(self, *, cut: bool = False) -> None:
+        self.profiled = self._close()  # first: the waits while the profiler stops are of no step
         self.profiler.stop(cut=cut)
-        self.profiled = self._close()
         self.phase, self._left_over = "settle", _SETTLE
 
     def _settle(self, result: object) -> None:
