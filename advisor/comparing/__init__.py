@@ -15,7 +15,7 @@ from advisor.comparing.modules import frames
 from advisor.comparing.phases import compared_phase, phase_changes
 from advisor.comparing.steps import LEAST_EFFECT
 from advisor.errors import NoRuns, ReadError
-from advisor.model.comparison import Comparison, Side
+from advisor.model.comparison import Comparison, Shift, Side
 from advisor.model.remarks import Remark, remark
 from advisor.model.report import Run, Unreadable
 from advisor.model.trials import Trials
@@ -26,6 +26,7 @@ __all__ = ["LEAST_EFFECT", "Comparison", "compare", "mark_new"]
 _WORTH: Final = 0.001  # of the base's step: work that moves less is not listed
 _SAVING_MOVED: Final = 0.01  # of the base's step: a finding whose saving moves less is the same finding
 _LEEWAY: Final = 1.1
+_HALF: Final = 0.5
 _LONGEST_SIZE: Final = 60
 _LONGEST_NOTE: Final = 300
 _MOST_UNREADABLE: Final = 3  # that are named, of each side
@@ -73,6 +74,8 @@ def compare(  # noqa: PLR0913 - all but the sides are options
         decided = steps.Decided("inconclusive", remark("other_machine", **pace._asdict()), "machine")
     per_step = before.per == after.per == "step"
     moved = shifts(base, head, ranks) if before.per and after.per else ()
+    if decided.verdict in {"slower", "faster"} and (others := _others(moved)):
+        decided = steps.Decided("inconclusive", others, "machine")
     step_ms = sum(shift.base_ms for shift in moved) or sum(shift.head_ms for shift in moved)
     return Comparison(
         advisor_version=advisor_version,
@@ -101,6 +104,15 @@ def compare(  # noqa: PLR0913 - all but the sides are options
 
 def _is_ranged(run: Run) -> bool:
     return run.source.steps.timed_by == "range"
+
+
+def _others(moved: Sequence[Shift]) -> Remark | None:
+    """That other programs make up half of the change or more, as far as the recordings noted what these took."""
+    change_ms = sum(shift.change_ms for shift in moved)
+    for shift in moved:
+        if shift.part == "other_programs" and change_ms and shift.change_ms / change_ms >= _HALF:
+            return remark("other_programs", base=shift.base_ms, head=shift.head_ms)
+    return None
 
 
 def _explains(pace: work.Pace, ratio: float) -> bool:

@@ -41,6 +41,10 @@ REMARKS: Final = {
         "the machine differs, or the cores or clocks that the job gets: {ops:count} ops that did not change take "
         "{ratio:times_as_long} each"
     ),
+    "other_programs": (
+        "other programs kept the CPU from the job for {base:ms} of each step on the base and {head:ms} on the head, "
+        "which is at least half of the change; record both sides on a quiet machine"
+    ),
     "mixed_hardware": "different hardware within a side: {models}",
     "other_world_size": "different world size: {base} against {head} ranks",
     "mixed_world_size": "different world size within a side: {ranks} ranks",

@@ -733,6 +733,24 @@ def test_ops_that_did_not_change_tell_another_machine(base: Rows, head: Rows, by
         assert "8 ops that did not change take" in found.reason.words
 
 
+@pytest.mark.parametrize(
+    ("by", "base", "head", "verdict"),
+    [
+        (1.3, 0.0, 0.2, "inconclusive"),  # 26 of 30 ms
+        (1.3, 0.1, 0.1, "slower"),  # 3 of 30 ms
+        (1 / 1.3, 0.2, 0.0, "inconclusive"),  # the base was recorded on a busy machine
+        (1.3, 0.2, 0.0, "slower"),  # though other programs took less
+    ],
+)
+def test_what_other_programs_took_is_no_change_of_the_job(by: float, base: float, head: float, verdict: str):
+    sides = [{"compute": 1 - part, "other_programs": part} for part in (base, head)]
+    known = held(run(parts=sides[0]), run(times(by), parts=sides[1]))
+    assert known.verdict == verdict
+    assert (known.obstacle, "record both sides on a quiet machine" in known.reason.words) == (
+        ("machine", True) if verdict == "inconclusive" else (None, False)
+    )
+
+
 def server(prefills: int, decode: float = 1.0) -> Run:
     """A server whose steps to decode take `decode` times the usual 100 ms, and prefills 900 ms each."""
     times = [*(decode * time for time in STEADY), *[900.0] * prefills]
