@@ -23,7 +23,7 @@ _EVEN: Final = 0.25  # of the median period: how far the periods of a steady loo
 _REPEATS: Final = 3
 _ENOUGH_SHARE: Final = 0.8  # of the device's work between the first and the last: what a step is made of, is no step
 _ALIKE: Final = 0.8  # of the calls: a loop logs now and then
-_FEWEST_OPS: Final = 10  # device ops per range: fewer are no training step, unless a CUDA graph is among them
+FEWEST_OPS: Final = 10  # device ops per range: fewer are no training step, unless a CUDA graph is among them
 _RANGES: Final = ["annotation", "step"]
 _OF_ENGINE: Final = "step of a serving engine"
 
@@ -55,11 +55,11 @@ def marks(host: pl.DataFrame, device: pl.DataFrame, pattern: str | None) -> Mark
     steps = profiler_steps(host)
     if steps.height:
         return Marks(steps, "")
-    repeated = _repeating(host, device)
+    repeated = repeating(host, device, "; others: --step-range")
     return repeated if repeated.steps.height else _calls(host)
 
 
-def _repeating(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
+def repeating(host: pl.DataFrame, device: pl.DataFrame, hint: str = "", fewest: int = FEWEST_OPS) -> Marks:
     """The ranges of one thread whose names, digits apart, are alike, and that make up the work.
 
     There are at least three of them, inside no other range that repeats; they launched ten device ops or more on
@@ -67,6 +67,7 @@ def _repeating(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
     job without a device, its ops count like that.
     Where several kinds do, the one that covers most of the device's busy time, and one that is called warm-up only
     where no other does. A range that is repeated inside a step, an attention call say, launches too little of it.
+    `hint` ends the note on how they were found. `fewest` is in place of the ten: compiled programs have few ops.
     """
     best, most = Marks(profiler_steps(host.clear()), ""), (False, 0)
     candidates = _candidates(host)
@@ -79,13 +80,13 @@ def _repeating(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
         steps = as_steps(ranges)
         if steps.height < _REPEATS:
             continue
-        covered, between, enough = _coverage(steps, work)
+        covered, between, enough = _coverage(steps, work, fewest)
         rank = (re.search(WARM_UP, str(label)) is None, covered)
         if enough and covered and rank > most and covered >= _ENOUGH_SHARE * between:
             how = (
                 f'steps are the {steps.height} ranges "{label}" of one thread, which '
                 f"{covers.format(percent(covered / between))} between the first and the last, "
-                f"{percent(covered / everything)} of all; others: --step-range"
+                f"{percent(covered / everything)} of all{hint}"
             )
             best, most = Marks(steps, how), rank
     return best
@@ -124,7 +125,7 @@ def _candidates(host: pl.DataFrame) -> pl.DataFrame:
     return several.join(threads.unique("label", keep="first"), on=["label", "thread"], how="semi", nulls_equal=True)
 
 
-def _coverage(steps: pl.DataFrame, work: pl.DataFrame) -> tuple[int, int, bool]:
+def _coverage(steps: pl.DataFrame, work: pl.DataFrame, fewest: int) -> tuple[int, int, bool]:
     """Busy time from launches inside the ranges, and from all between the first and the last, in ns.
 
     And whether the ranges launched enough to be steps.
@@ -134,7 +135,7 @@ def _coverage(steps: pl.DataFrame, work: pl.DataFrame) -> tuple[int, int, bool]:
     inside = work.filter(containing(steps, work["call_start"], work["call_end"]).is_not_null())
     between = work.filter((work["call_start"] >= first) & (work["call_end"] <= last))
     graphs = inside["graph"].count() >= steps.height
-    return _busy(inside), _busy(between), inside.height >= _FEWEST_OPS * steps.height or graphs
+    return _busy(inside), _busy(between), inside.height >= fewest * steps.height or graphs
 
 
 def _busy(ops: pl.DataFrame) -> int:

@@ -120,6 +120,9 @@ REASONS: Final = {
     "silent_host": (
         "{share:percent} of the time nothing was recorded on the host: it may be Python, or a wait for data or a lock"
     ),
+    "thread_wait": (
+        "in {share:percent} of the time it waits in `{range}` for another thread or process, or for time to pass"
+    ),
     "range_alone": (
         "in {share:percent} of the time nothing but the program's own range `{range}` was recorded on the host"
     ),

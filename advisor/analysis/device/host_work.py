@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.steps import DeviceView, rows_where, spans
-from advisor.inputs.names.calls import RESULT_WAIT
+from advisor.inputs.names.calls import RESULT_WAIT, THREAD_WAIT, WAITING_MODULES
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.model.profile import HOST_OP_KINDS, matches
@@ -38,6 +38,7 @@ _OF_OPS: Final = ["id", "worker", "thread", "kind", "name", "start_ns", "dur_ns"
 DOUBTFUL: Final = ("host_bound", "sync", "queued", "dependency", "unrecorded")
 """Causes of idle time of which nothing is told where too much of it has an unknown one."""
 
+_BUILT_IN: Final = r"^<built-in (?:method|function) (?P<name>[^ >]+).*>$"
 _SPAN: Final = ("start_ns", "dur_ns")
 _HANDED_OVER: Final = pl.col("step").is_not_null() & (pl.col("kind") != "pipeline")
 
@@ -121,6 +122,24 @@ def between_ops(view: DeviceView, steps: pl.DataFrame) -> Union:
 def waits_for_results(view: DeviceView) -> Union:
     """When the host waits for the device or for a value from it, in a function or range that is called so."""
     return spans(view.host.filter(pl.col("kind").is_in(["python", "annotation"]), matches(RESULT_WAIT)))
+
+
+def thread_waits(view: DeviceView) -> Union:
+    """When a training thread waits, in a function of Python, for another thread or process or for time to pass."""
+    return spans(view.once(training_ops).filter(pl.col("kind") == "python", matches(THREAD_WAIT)))
+
+
+def waiting_function(view: DeviceView, when: Union) -> str:
+    """The function of Python's library, else the built-in one, that waits longest then: `queue.py(154): get`."""
+    python = view.once(training_ops).filter(pl.col("kind") == "python")
+    for names in (WAITING_MODULES, THREAD_WAIT):
+        calls = python.filter(matches(names)).sort("start_ns")
+        start = calls["start_ns"].to_numpy()
+        spent = pl.Series("ns", when.within(start, start + calls["dur_ns"].to_numpy()), dtype=pl.Int64)
+        of_name = calls.with_columns(spent).group_by("name", maintain_order=True).agg(pl.sum("ns"))
+        if of_name["ns"].sum():
+            return str(of_name.sort("ns", descending=True, maintain_order=True)["name"].first())
+    return ""
 
 
 def running(view: DeviceView) -> Union:
@@ -210,9 +229,10 @@ def telling(view: DeviceView, when: Union) -> pl.DataFrame:
 
 
 def _telling_name() -> pl.Expr:
-    """The name as text; null for the script as a whole."""
+    """The name as text, a built-in function's without the object that it is of; null for the script as a whole."""
     name = pl.col("name").cast(pl.String)
-    return pl.when(~name.str.contains(_ROOT)).then(name).alias("name")
+    plain = name.str.replace(_BUILT_IN, "$name (built-in)")
+    return pl.when(~name.str.contains(_ROOT)).then(plain).alias("name")
 
 
 def in_words(view: DeviceView, ran: pl.DataFrame) -> str:

@@ -17,6 +17,18 @@ RESULT_WAIT: Final = (
 )
 """Functions and ranges in which the host waits for what the device, or another thread, computes."""
 
+THREAD_WAIT: Final = (
+    r"^<built-in (?:method|function) (?:acquire|sleep|poll|select|epoll_wait|recv\w*)\b"
+    r"|^\$\S+ (?:acquire|sleep|poll|select|recv\w*)$"
+)
+"""Functions of Python that return when another thread or process, or time, lets them."""
+
+WAITING_MODULES: Final = (
+    r"(?:^|[/$])(?:queue|threading|selectors|socket|subprocess|connection|popen_\w+|synchronize|futures/\w+|asyncio/\w+)"
+    r"\.py[(:]"
+)
+"""Functions of Python's library that call those."""
+
 # (kind it starts as, pattern of the name, kind it is); the first that matches decides.
 _REFINED: Final = [
     ("op|annotation", r"^enumerate\(Data(?:Loader|Pipe)\)#", "input"),

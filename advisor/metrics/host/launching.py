@@ -22,8 +22,10 @@ from advisor.analysis.device.host_work import (
     python_work,
     running,
     step_ops,
+    thread_waits,
     training_ops,
     unknown_waits,
+    waiting_function,
 )
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.recording_cost import delay_share, without_recording
@@ -192,7 +194,7 @@ def _python_alone(view: DeviceView) -> dict[Metric, Value]:
     between = minus(between_ops(view, view.steps), optimizer_work(view))
     lengths = between.ends - between.starts
     long = Union.of(between.starts[lengths > LAUNCH_GAP_NS], between.ends[lengths > LAUNCH_GAP_NS])
-    silent = minus(long, spans(view.host.filter(~pl.col("kind").is_in(_RANGES))))
+    silent = minus(long, spans(view.host.filter(~pl.col("kind").is_in(_RANGES)))) | (long & thread_waits(view))
     time = between.total - silent.total + int(own.filter(own < _TINY_NS).sum())
     if silent.total >= _SILENT_SHARE * view.total_ns and silent.total > time:
         return dict.fromkeys(_PYTHON, _why_silent(view, silent))
@@ -208,7 +210,10 @@ def _python_alone(view: DeviceView) -> dict[Metric, Value]:
 
 
 def _why_silent(view: DeviceView, silent: Union) -> Missing:
-    """A loader, a sleep, a lock or Python alike: in a range of the program's own at best."""
+    """A loader, a sleep, a lock or Python alike: in a function that waits, or a range of the program's own at best."""
+    waits = silent & thread_waits(view)
+    if waits.total >= silent.total / 2:
+        return Missing("thread_wait", share=waits.total / view.total_ns, range=waiting_function(view, waits))
     name, ns = busiest(view, silent).row(0)
     if name is None or ns < silent.total / 2:
         return Missing("silent_host", share=silent.total / view.total_ns)

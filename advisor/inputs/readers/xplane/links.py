@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.inputs.marks import FEWEST, Marks, confidence
+from advisor.inputs.marks import FEWEST, Marks, confidence, repeating
 from advisor.inputs.names.calls import RESULT_WAIT
 from advisor.inputs.periods import device_periods, device_windows, host_periods
 from advisor.inputs.readers.xplane.names import copies
@@ -19,6 +19,7 @@ _WORK: Final = ["op", "collective"]
 _JUMPS: Final = 40  # each doubles how far is seen: more than any chain of hand-overs is long
 _LOAD_NS: Final = 10_000  # what the host does in less before it dispatches is the loop itself
 _DISPATCH: Final = r"^(?:PjitFunction\(|TFE_|EagerExecute|FunctionRun|SessionRun|ExecutorState::)|Execut(?:e|able)"
+_FEWEST_OPS: Final = 2  # of a range that stands for a step: one call of a compiled program may be all of it
 _JIT_CALL: Final = r"^PjitFunction\("
 _MOST_WORK: Final = 0.8
 _DISPATCHES: Final = ["op", "runtime", "sync", "collective", "compile"]
@@ -125,9 +126,23 @@ def _around(host: pl.DataFrame, chosen: Mask) -> Mask:
 
 
 def step_marks(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
-    """The ranges of the host that bear a step number; where there are none, the calls of the job's jitted function."""
+    """The ranges of the host that bear a step number.
+
+    Where there are none, the calls of the job's jitted function; or, without a device, ranges of one thread that repeat
+    and hold the work.
+    """
     marks = _outermost(host.filter(pl.col("kind") == "step"))
-    return Marks(marks, "") if marks.height else _jit_calls(host, device)
+    if marks.height:
+        return Marks(marks, "")
+    calls = _jit_calls(host, device)
+    return calls if calls.steps.height or device.height else _repeated(host, device)
+
+
+def _repeated(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
+    ranges = repeating(host, device, fewest=_FEWEST_OPS)
+    at = ranges.steps.select("name", start_ns="host_start_ns", dur_ns="host_dur_ns")
+    annotations = host.with_columns(pl.col("name").cast(pl.String)).filter(pl.col("kind") == "annotation")
+    return Marks(_outermost(annotations.join(at, on=at.columns, how="semi")), ranges.how)
 
 
 def _jit_calls(host: pl.DataFrame, device: pl.DataFrame) -> Marks:

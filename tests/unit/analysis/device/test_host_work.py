@@ -141,6 +141,13 @@ def test_the_script_as_a_whole_names_nothing():
     assert names == {"f", None, "cudaLaunchKernel"}
 
 
+def test_a_built_in_function_is_called_by_its_name_whatever_object_it_is_of():
+    names = [f"<built-in method acquire of _thread.lock object at 0x7f{i}>" for i in range(2)]
+    host = [on_host("python", at, at + 30, name=name, thread=2) for at, name in zip((20, 50), names, strict=True)]
+    trace = view(profile(DEVICE, host, STEPS))
+    assert busiest(trace, union((20, 80))).rows()[0] == ("acquire (built-in)", 60 * US)
+
+
 def test_no_time_has_no_words():
     trace = view(profile(DEVICE, steps=STEPS))
     assert in_words(trace, busiest(trace, EMPTY)) == ""

@@ -195,6 +195,14 @@ def test_without_a_device_the_calls_of_the_one_jitted_function_stand_for_steps()
     assert not read(space(host(*calls, *others))).steps.height
 
 
+def test_without_a_device_ranges_that_repeat_and_hold_the_ops_stand_for_steps():
+    ranges = [event("iteration", 100 * i, 80) for i in range(4)]
+    ops = [event("fusion", 100 * i + at, 10, hlo_op="fusion") for i in range(4) for at in (20, 50)]
+    profile = read(space(host(*ranges, *ops)))
+    assert rows(profile.steps, "host_start_ns") == [(100 * i * US,) for i in range(4)]
+    assert 'the 4 ranges "iteration" of one thread' in profile.salvaged[0]
+
+
 @pytest.mark.parametrize(
     "profile",
     [

@@ -109,6 +109,15 @@ def test_on_a_cpu_long_silence_between_marks_is_not_called_python(names: tuple[s
     assert python_bound(view(made))[launching.PYTHON_BOUND_SHARE] == why
 
 
+def test_on_a_cpu_waiting_for_a_thread_is_not_called_python():
+    """A thread of the program's own fills a queue; the loop finds it empty for 3 of 4 ms."""
+    calls = ("train.py(9): loop", "queue.py(154): get", "<built-in method acquire of _thread.lock object at 0x7f>")
+    frames = [on_host("python", at, 4_000, name=name) for at, name in zip((0, 1_000, 1_000), calls, strict=True)]
+    made = profile([], [on_host("op", 0, 1_000), *frames], [step(1, 0, 4_000, device=None)])
+    why = Missing("thread_wait", share=0.75, range="queue.py(154): get")
+    assert python_bound(view(made))[launching.PYTHON_BOUND_SHARE] == why
+
+
 def test_on_a_cpu_without_steps_long_silence_may_be_a_loader_and_is_not_called_python():
     """Ops for 1 ms, then nothing for 3, then ops for 1 ms."""
     host = [on_host("op", start, start + 1_000) for start in (0, 4_000)]
