@@ -48,6 +48,7 @@ JOBS = (
     Job("tiny_ops", patches=("compile",)),
     Job("anomalies", patches=("debug-aids",)),
     Job("attention", patches=("autocast", "optimizer", "environment:OMP_NUM_THREADS=8")),
+    Job("convolutions", patches=("channels_last",)),
     Job("missing_jit", needs="jax", patches=("jax-jit",)),
     Job(
         "two_ranks",
@@ -127,6 +128,13 @@ def _verdict(trial: Trial) -> str:
     return f"{result(trial)}{f': {reasons}' if reasons else ''}"
 
 
+def _claims(tried: dict[str, Trials]) -> str:
+    """How often what a finding claims and what a trial measured have anything in common."""
+    both = [(t.claimed, t.gain) for trials in tried.values() for t in trials.trials if t.claimed and t.gain]
+    met = sum(1 - gain.high <= claim.high_share and claim.low_share <= 1 - gain.low for claim, gain in both)
+    return f"Claims that meet the measured interval: {met} of {len(both)}."
+
+
 def page(tried: dict[str, Trials]) -> str:
     """The page: a row per patch, and how well the machine repeats itself."""
     today = dt.datetime.now(dt.UTC).date()
@@ -142,6 +150,8 @@ def page(tried: dict[str, Trials]) -> str:
             "| script | patch | claimed | measured | result |",
             "| --- | --- | --- | --- | --- |",
             *rows,
+            "",
+            _claims(tried),
             "",
             "The same step against itself, on the same machine:",
             "",
