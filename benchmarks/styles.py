@@ -23,11 +23,12 @@ from typing import Any, Final
 from scorecard import Held, confidence_table, known, scored, share
 from simulator import FAULTS, FLEET_FAULTS, JOB_STYLES, SERVING_FAULTS, STYLES, Fault, FleetFault, ServingFault, case
 from simulator import nsys as export
+from simulator import xplane as xspace
 from simulator.styles import Document, Evidence
 
 from advisor.analysis.device.selection import select_steps
 from advisor.errors import AdvisorError
-from advisor.inputs.readers import kineto, nsys
+from advisor.inputs.readers import kineto, nsys, xplane
 from advisor.model.profile import Profile
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "recording-styles.md"
@@ -40,14 +41,23 @@ STEPS: Final = 10
 CELLS: Final = 400
 SERVER_STEPS: Final = 30
 SEEDS: Final = 20
-RANKS: Final = 4
+RANKS: Final = {"v100": 8}
+"""Recorded ranks; of other GPUs four: of boards with V100s it is not known which four of the eight they are."""
+LEAST_RANKS: Final = 4
 HALF: Final = 0.5  # of the jobs of many ranks are recorded in a style of one process
 EVERY: Final[dict[str, Fault | FleetFault | ServingFault]] = {**FAULTS, **FLEET_FAULTS, **SERVING_FAULTS}
 FORMATS: Final[dict[str, frozenset[Evidence]]] = {
     "kineto": frozenset(),
+    **dict.fromkeys(("jax", "tensorflow"), frozenset[Evidence]({"shapes", "stacks", "memory", "ops", "ranks"})),
     "nsys": frozenset({"annotations", "shapes", "stacks", "sizes", "memory", "ops", "ranks"}),
 }
 """What each profiler records of a PyTorch program, by what it lacks; a file of Nsight does not say which rank it is."""
+
+XPLANE: Final = {
+    *("none", "input-bound", "frequent-synchronisation", "pageable-copies", "copy-not-overlapped"),
+    *("elementwise-chains", "few-blocks"),
+}
+"""The faults of one process that a program of JAX or TensorFlow can have too, under the same names of rules."""
 
 Task = tuple[str, str, str, str, int]  # fault, style, format, GPU, seed
 
@@ -118,7 +128,8 @@ def drawn(cells: int, seed: int, fault: str | None, style: str | None) -> Iterat
     names = [fault] if fault in FAULTS else [] if fault else list(FAULTS)
     for _ in range(cells if names else 0):
         name, how = fault or draw.choice(names), style or draw.choice(list(STYLES))
-        yield name, how, draw.choice(list(FORMATS)), draw.choice(FAULTS[name].gpus), draw.randrange(1 << 20)
+        forms = list(FORMATS) if name in XPLANE else ["kineto", "nsys"]
+        yield name, how, draw.choice(forms), draw.choice(FAULTS[name].gpus), draw.randrange(1 << 20)
 
 
 def repeated(seeds: int, fault: str | None, style: str | None) -> Iterator[Task]:
@@ -127,13 +138,13 @@ def repeated(seeds: int, fault: str | None, style: str | None) -> Iterator[Task]
         for seed in range(seeds if name not in FAULTS else 0):
             draw = random.Random(f"{name} {seed}")  # noqa: S311 - as above
             how = style or draw.choice(list(STYLES if name in SERVING_FAULTS or draw.random() < HALF else JOB_STYLES))
-            form = draw.choice(list(FORMATS)) if how in STYLES else "kineto"  # Nsight's files tell no ranks
+            form = draw.choice(["kineto", "nsys"]) if how in STYLES else "kineto"  # Nsight's files tell no ranks
             yield name, how, form, draw.choice(EVERY[name].gpus), seed
 
 
 def score(fault: str, style: str, form: str, gpu: str, seed: int) -> Cell | None:
     """One job in one style; None where the style does not apply to it."""
-    made = case(fault, gpu, seed, SERVER_STEPS if fault in SERVING_FAULTS else STEPS, RANKS)
+    made = case(fault, gpu, seed, SERVER_STEPS if fault in SERVING_FAULTS else STEPS, RANKS.get(gpu, LEAST_RANKS))
     files = [(name, json.loads(text)) for name, text in made.files()]
     documents, removes = recorded([document for _, document in files], style)
     if None in documents:
@@ -164,10 +175,10 @@ def recorded(documents: Sequence[Document], style: str) -> tuple[Sequence[Docume
 
 
 def in_units_of(profile: Profile, facts: dict[str, Any]) -> dict[str, Any]:
-    """The truth in what the report counts in: without marks a step is the recording."""
-    if select_steps(profile).views[0].has_marks:
+    """The truth in what the report counts in: where nothing shows steps, the recording is one."""
+    view, steps = select_steps(profile).views[0], SERVER_STEPS if facts["fault"] in SERVING_FAULTS else STEPS
+    if view.has_marks or view.steps.height > 1:
         return facts
-    steps = SERVER_STEPS if facts["fault"] in SERVING_FAULTS else STEPS
     truth = facts["truth"]
     return facts | {"truth": truth | {key: ms * steps for key, ms in truth.items() if key.endswith("_ms")}}
 
@@ -180,6 +191,8 @@ def read(document: Document, name: str, form: str) -> Profile:
     """
     if form == "kineto":
         return kineto.read(io.BytesIO(json.dumps(document).encode()), name)
+    if form in {"jax", "tensorflow"}:
+        return xplane.read(io.BytesIO(xspace.write(document, form)), "plugins/profile/run/host.xplane.pb")
     with tempfile.TemporaryDirectory() as folder:
         path = export.write(document, Path(folder) / "report.sqlite")
         return nsys.read(path, path.name)

@@ -130,6 +130,23 @@ INPUT_EXPOSED_MS = Metric(
 )
 
 
+EXPOSED_MEMCPY_SHARE = Metric(
+    "exposed_memcpy_share",
+    "share",
+    "Part of the step in which a copy runs and no kernel, whatever the host does meanwhile.",
+    "(union of kernels and copies - union of kernels) inside the steps / step time",
+    needs=("device_ops",),
+)
+
+
+@measures(EXPOSED_MEMCPY_SHARE)
+def exposed_copies(view: DeviceView) -> Mapping[Metric, Value]:
+    """Of TensorFlow and JAX it is more than memcpy_share where the call that copies returns only when it is done."""
+    if not view.total_ns or view.device is None:
+        return {}
+    return {EXPOSED_MEMCPY_SHARE: int(view.once(_parts)["memcpy"].sum()) / view.total_ns}
+
+
 @measures(*SHARES.values(), INPUT_EXPOSED_MS)
 def breakdown(view: DeviceView) -> Mapping[Metric, Value]:
     """Shares of the used steps by category; they sum to 1."""

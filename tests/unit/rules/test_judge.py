@@ -493,3 +493,8 @@ def test_a_part_that_is_most_of_it_is_a_finding_of_its_own():
     judgement = of_all(0.5)
     assert savings(judgement) == {"part": (0.0, 12.0), "whole": (1.0, 8.0)}
     assert judgement.findings[0].rule == "part"
+
+
+def test_copies_save_what_no_kernel_covers_though_a_framework_counts_it_as_launching():
+    row = {"input_share": 0.5, "memcpy_share": 0.0, "exposed_memcpy_share": 0.3}
+    assert savings(judged(measured(row), rule("copies", **saving(10, 40, of="memcpy")))) == {"copies": (7.5, 30.0)}

@@ -7,14 +7,15 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import polars as pl
 import pytest
 
-from tests import profiles
+from tests import profiles, strategies_xplane
 from tests.strategies_nsys import RUNTIME
 
 sys.path.append(str(Path(__file__).parents[3] / "fixtures" / "make"))
 
-from simulator import FAULTS, STYLES, nsys
+from simulator import FAULTS, STYLES, nsys, xplane
 from simulator.styles import Document
 
 LEAST_VISIBLE = 0.7
@@ -57,3 +58,12 @@ def test_an_export_of_nsight_has_the_same_work():
     called = {row["correlationId"] for row in tables[RUNTIME]}
     assert {row["correlationId"] for row in kernels} <= called
     assert [row["text"] for row in tables["NVTX_EVENTS"]] == [f"step {number}" for number in range(3, 13)]
+
+
+@pytest.mark.parametrize("framework", ["jax", "tensorflow"])
+def test_an_xspace_has_the_same_work_and_steps(framework: str):
+    profile = strategies_xplane.read(xplane.write(document(), framework))
+    kernels = profile.device_ops.filter(pl.col("kind") == "kernel")
+    assert kernels["dur_ns"].sum() / 1e3 == pytest.approx(busy_us(document()), rel=1e-6)
+    assert kernels["launch"].null_count() == 0
+    assert profile.steps["step"].unique().sort().to_list() == list(range(3, 13))

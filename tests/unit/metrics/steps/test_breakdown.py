@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.steps.breakdown import breakdown, step_table
+from advisor.metrics.steps.breakdown import breakdown, exposed_copies, step_table
 from advisor.model.profile import Profile
 from advisor.vocabulary import CATEGORIES
-from tests.tables import by_name, kernel, on_device, on_host, profile, step, view
+from tests.tables import by_name, kernel, on_device, on_host, pageable, profile, step, view
 
 breakdown = by_name(breakdown)
+exposed_copies = by_name(exposed_copies)
 
 STEP = [step(1, 0, 100)]
 
@@ -102,3 +103,14 @@ def test_the_bottleneck_of_a_step_is_its_largest_category():
     steps = [step(1, 0, 100), step(2, 100, 200)]
     made = profile([kernel(0, 60), kernel(100, 130)], [on_host("input", 130, 190)], steps)
     assert step_table(view(made))["bottleneck"].to_list() == ["compute", "input"]
+
+
+def test_a_copy_whose_call_returns_when_it_is_done_is_exposed_in_any_framework():
+    made = profile(
+        [kernel(0, 40), pageable(30, 70)],
+        [on_host("runtime", 20, 75, step=1)],
+        STEP,
+        workers=[{"worker": 0, "framework": "jax"}],
+    )
+    assert shares(made) == {"compute": 40, "launch": 35, "other": 25}  # as the framework's own tools count
+    assert exposed_copies(view(made)) == {"exposed_memcpy_share": 0.3}
