@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -33,7 +34,7 @@ def lint(
             fix whether a recording shows it, and then a case of a job that has it already.
     """
     lines: list[str] = []
-    files = [RuleFile(path) for path in _yaml(folder, lines)]
+    files = [*_files(folder, lines)]
     rules = {}
     for file in files:
         try:
@@ -52,14 +53,12 @@ def lint(
     return lines + [f"{folder}: {message}" for message in _cycles({rule.id: rule for rule in rules.values()})]
 
 
-def _yaml(folder: Path, lines: list[str]) -> Iterator[Path]:
+def _files(folder: Path, lines: list[str]) -> Iterator[RuleFile]:
     for path in sorted(folder.glob("*.yaml")):
         try:
-            RuleFile(path)
+            yield RuleFile(path)
         except RuleError as error:
             lines.append(str(error))
-            continue
-        yield path
 
 
 def _problems(rule: Rule, metrics: Mapping[str, type[pl.DataType]], ids: Collection[str]) -> Iterator[Problem]:
@@ -164,11 +163,18 @@ def _case_problems(rule: Rule, metrics: Mapping[str, type[pl.DataType]], judged:
         yield ("cases",), "no case in which the rule does not fire"
     if judged - rule.params.keys() and not any(case.not_evaluable for case in rule.cases):
         yield ("cases",), "no case in which the rule cannot be judged (not_evaluable)"
+    known = named(rule, metrics)
     for index, case in enumerate(rule.cases):
         unknown = sorted(case.metrics.keys() - metrics.keys())
-        message = f"unknown metric {unknown[0]!r}" if unknown else failure(rule, case, metrics)
+        message = f"unknown metric {unknown[0]!r}" if unknown else failure(rule, case, known)
         if message:
             yield ("cases", index), f"case {case.name!r}: {message}"
+
+
+def named(rule: Rule, metrics: Mapping[str, type[pl.DataType]]) -> Mapping[str, type[pl.DataType]]:
+    """The metrics that the rule or a case of it names; with all the others a verdict takes six times as long."""
+    words = set(re.findall(r"\w+", rule.model_dump_json()))
+    return {name: dtype for name, dtype in metrics.items() if name in words}
 
 
 def failure(rule: Rule, case: Case, metrics: Mapping[str, type[pl.DataType]]) -> str | None:

@@ -8,7 +8,7 @@ import pytest
 from advisor import metrics
 from advisor.resources import rules_folder
 from advisor.rules.book import load
-from advisor.rules.lint import failure, lint
+from advisor.rules.lint import failure, lint, named
 from advisor.rules.verdicts import fixes_in_order
 from advisor.rules.wording import PHRASES, say
 
@@ -19,9 +19,7 @@ NAMES = metrics.dtypes()
 
 @cache
 def columns(rule_id):
-    """The metrics that the rule or a case of it names; with all the others a verdict takes six times as long."""
-    words = set(re.findall(r"\w+", BOOK[rule_id].model_dump_json()))
-    return {name: dtype for name, dtype in NAMES.items() if name in words}
+    return named(BOOK[rule_id], NAMES)
 
 
 @cache
