@@ -63,7 +63,8 @@ def evaluated(
 ) -> dict[str, list[Any]]:
     """Each expression's values, as `Expression.over` gives them, in one pass over `frame`."""
     names = set().union(*(expression.names for expression in expressions.values())) - params.keys()
-    inputs = frame.select_seq(*names, *(pl.lit(value, pl.Float64).alias(name) for name, value in params.items()))
+    numbers = (pl.Series(name, [value] * frame.height, pl.Float64) for name, value in params.items())
+    inputs = pl.DataFrame([*map(frame.get_column, names), *numbers])
     outputs = inputs.select_seq(expression.expr.alias(key) for key, expression in expressions.items())
     values = {column.name: [_finite(value) for value in column.to_list()] for column in outputs.get_columns()}
     return {key: of if len(of) == frame.height else of * frame.height for key, of in values.items()}
