@@ -9,7 +9,7 @@ from typing import Final
 import polars as pl
 
 from advisor.metrics.metric import METRICS
-from advisor.model.report import SEVERITIES, Confidence, Severity
+from advisor.model.report import OUTLIERS, SEVERITIES, Confidence, Severity
 from advisor.rules import wording
 from advisor.rules.book import Rule
 from advisor.rules.verdicts import Verdict
@@ -23,6 +23,7 @@ _AS_MUCH: Final = 0.99  # of the most that any worker saves: step times of one j
 _SEVERAL: Final = 2
 _ENOUGH_STEPS: Final = 5  # as many as a comparison takes
 _SURE_PART: Final = 0.5
+_ESTIMATED: Final = WORK | {OUTLIERS}  # a model says how fast work can be, and few steps how often uneven ones come
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +69,24 @@ class Candidate:
 
     @property
     def confidence(self) -> Confidence:
-        """The rule's confidence, one level lower in case of doubt, and high, not medium, where the loss is measured."""
+        """The rule's confidence, one level lower in case of doubt.
+
+        Of what is estimated it is medium at most; of a loss that is measured, high and not medium.
+        """
         levels: Sequence[Confidence] = list(CERTAINTY)
-        level = levels[min(levels.index(self.rule.confidence) + self.verdict.doubted, len(levels) - 1)]
-        return "high" if level == "medium" and self._is_measured and not self.verdict.doubted else level
+        level = levels.index(self.rule.confidence)
+        if self.verdict.doubted:
+            return levels[min(level + 1, len(levels) - 1)]
+        if self.pool in _ESTIMATED:
+            return levels[max(level, levels.index("medium"))]
+        return "high" if self._is_measured and level == levels.index("medium") else levels[level]
 
     @property
     def _is_measured(self) -> bool:
-        """Whether enough steps show the lost time itself, no model of faster work, and at least half of it is saved."""
+        """Whether enough steps show the lost time itself, and at least half of it is saved."""
         steps, low_ms, high_ms = self.row.get("steps"), self.low_ms or 0.0, self.high_ms or 0.0
-        is_loss = self.pool not in WORK and 0 < high_ms <= low_ms / _SURE_PART
-        return is_loss and isinstance(steps, int | float) and steps >= _ENOUGH_STEPS
+        is_sure = 0 < high_ms <= low_ms / _SURE_PART
+        return is_sure and isinstance(steps, int | float) and steps >= _ENOUGH_STEPS
 
     @property
     def pools(self) -> tuple[str, ...]:
