@@ -163,7 +163,7 @@ def _case_problems(rule: Rule, metrics: Mapping[str, type[pl.DataType]], judged:
         yield ("cases",), "no case in which the rule does not fire"
     if judged - rule.params.keys() and not any(case.not_evaluable for case in rule.cases):
         yield ("cases",), "no case in which the rule cannot be judged (not_evaluable)"
-    known = named(rule, metrics)
+    known = metrics_of(rule, metrics)
     for index, case in enumerate(rule.cases):
         unknown = sorted(case.metrics.keys() - metrics.keys())
         message = f"unknown metric {unknown[0]!r}" if unknown else failure(rule, case, known)
@@ -171,7 +171,7 @@ def _case_problems(rule: Rule, metrics: Mapping[str, type[pl.DataType]], judged:
             yield ("cases", index), f"case {case.name!r}: {message}"
 
 
-def named(rule: Rule, metrics: Mapping[str, type[pl.DataType]]) -> Mapping[str, type[pl.DataType]]:
+def metrics_of(rule: Rule, metrics: Mapping[str, type[pl.DataType]]) -> Mapping[str, type[pl.DataType]]:
     """The metrics that the rule or a case of it names; with all the others a verdict takes six times as long."""
     words = set(re.findall(r"\w+", rule.model_dump_json()))
     return {name: dtype for name, dtype in metrics.items() if name in words}
