@@ -22,6 +22,8 @@ LAUNCHING: Final = r"^(?:cu|cuda|hip)(?:Ext)?(?:Module|Graph)?Launch"
 """Names of calls that launch kernels or graphs."""
 BETWEEN: Final = "the time between the marks"
 _SERVING: Final = r"(?i)decode|extend|prefill|generation|\breqs?\b"
+_LOADING: Final = r"(?i)data|batch|load|fetch|input|next|wait"
+_RANGES: Final = ["annotation", "step"]
 _LEAST_SILENCE: Final = 0.05  # of the periods, from where on waiting for input is a finding
 _MOST_WORK: Final = 0.8  # of the device ops of a period
 _TILING_SHARE: Final = 0.02  # of the period: marks with less between them touch
@@ -184,7 +186,8 @@ def with_requests(host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame)
     """Adds, where no request for input was recorded, what stands in for it: the silence between the marks.
 
     A loop that begins its mark once the batch is there fetches it between two marks. There the thread that sets the
-    marks begins nothing; such time is of kind `input`, told by its place alone. Marks that launch only part of the
+    marks begins nothing, and no range of the program's own says what else it does; such time is of kind `input`, told
+    by its place alone. Marks that launch only part of the
     device's work tell nothing of the rest; those of a serving engine tell that it waits for requests, not for a loader.
     """
     complete = steps.filter(pl.col("incomplete").is_null(), pl.col("mark_ns") > 0).unique("step", maintain_order=True)
@@ -196,11 +199,13 @@ def with_requests(host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame)
     if inside.sum() < _MOST_WORK * (np.searchsorted(called, start + period) - np.searchsorted(called, start)).sum():
         return host
     marks = host.join(complete, left_on=["start_ns", "dur_ns"], right_on=["host_start_ns", "mark_ns"], how="semi")
-    own = host.filter(pl.col("thread").is_in(marks["thread"].implode()), ~pl.col("kind").is_in(["annotation", "step"]))
+    is_loading = pl.col("kind").is_in(_RANGES) & pl.col("name").cast(pl.String).str.contains(_LOADING)
+    own = host.filter(pl.col("thread").is_in(marks["thread"].implode()), ~is_loading)
     begins = own["start_ns"].to_numpy()
+    ends = begins + own["dur_ns"].to_numpy()
     at = np.searchsorted(start, begins, side="right") - 1
-    between = (at >= 0) & (begins >= (start + mark)[at]) & (begins < (start + period)[at])
-    ran = Union.of(begins[between], begins[between] + own["dur_ns"].to_numpy()[between])
+    between = (at >= 0) & (begins >= (start + mark)[at]) & (ends <= (start + period)[at])
+    ran = Union.of(begins[between], ends[between])
     silent = [ran.gaps(int(opens), int(closes)) for opens, closes in zip(start + mark, start + period, strict=True)]
     opens, closes = (np.concatenate([gap[side] for gap in silent]) for side in (0, 1))
     if (closes - opens).sum() < _LEAST_SILENCE * period.sum():

@@ -135,6 +135,7 @@ REASONS: Final = {
     "no_python_calls_jax": (
         "no Python calls were recorded: `jax.profiler.ProfileOptions().python_tracer_level = 1` records them"
     ),
+    "no_python_calls_recorder": "no Python calls were recorded: `advisor record --stacks` records them",
     "no_python_calls_pytorch": "no Python calls were recorded: `with_stack=True` records them in recent PyTorch",
     "no_python_calls": "no Python calls were recorded",
     "waiting_unexplained": (
@@ -152,6 +153,7 @@ REASONS: Final = {
     "xla_frameworks_only": "TensorFlow and JAX profiles only",
     "tensorflow_only": "TensorFlow profiles only",
     "pytorch_only": "PyTorch profiles only",
+    "no_optimizer_range": "no range names the class of an optimizer",
     "jax_only": "JAX profiles only",
     "no_reductions": "no reduction whose type is known was recorded",
     "workers_unknown": "the profile does not show how many worker processes load: `advisor record` notes it",
@@ -283,7 +285,7 @@ TORCH_OPTIONS: Final = (
     Option(
         "with_stack=True",
         "the source lines; slows the host, so in a second recording",
-        ("no_stacks", "no_python_calls_pytorch"),
+        ("no_stacks", "no_python_calls_pytorch", "no_python_calls_recorder"),
     ),
 )
 NSYS_OPTIONS: Final = (

@@ -9,7 +9,7 @@ from advisor.model.report import OUTLIERS, Finding, Part, Place, Run, Saving, St
 from advisor.present.source import rank_name
 from advisor.symbols import kernel_name
 from advisor.text import count, interval, ms, one_line, percent, percents
-from advisor.vocabulary import PARTS, part_words
+from advisor.vocabulary import HEALTHY_SHARE, PARTS, part_words
 
 _ON_DEVICE: Final = "device_ops"
 _OPS: Final = frozenset({_ON_DEVICE, "host_ops"})
@@ -31,17 +31,27 @@ def headline(run: Run) -> str:
         return f"Too little was recorded to judge this job: {known.not_evaluable} of {rules} could not be judged."
     if known.code == "finding":
         first = run.findings[0]
-        return " ".join(filter(None, (f"{title(first, run)}.", saving(first, run.source.steps))))
+        return " ".join(filter(None, (f"{title(first, run)}.", saving(first, run.source.steps) or largest_loss(run))))
     if known.code == "loss":
         return " ".join(filter(None, (loss(run), cause(run))))
     nothing = "Only small findings, and no saving," if known.code == "minor" else "No problem found"
     return f"{nothing} by the {count(known.judged, 'rule')} that could be judged{useful(run)}."
 
 
+def largest_loss(run: Run) -> str:
+    """The largest loss, `69 % of the 43 s recorded is start-up.`; empty for a healthy job, or where it is not known."""
+    known = run.accounting
+    losses = known.losses if known and known.useful_share < HEALTHY_SHARE else ()
+    return _of_step(run, losses[0]) if losses else ""
+
+
 def loss(run: Run) -> str:
     """`62 % of each step is communication that no kernel overlaps.`; empty where that is not the verdict."""
-    part = run.unexplained
-    return f"{percent(part.share)} of {each_step(run)} is {part_words(part.part)}." if part else ""
+    return _of_step(run, run.unexplained) if run.unexplained else ""
+
+
+def _of_step(run: Run, part: Part) -> str:
+    return f"{percent(part.share)} of {each_step(run)} is {part_words(part.part)}."
 
 
 def cause(run: Run) -> str:

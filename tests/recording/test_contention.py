@@ -17,7 +17,8 @@ MS = 1_000_000
     [
         (2, 100, 40, 1.0),  # one thread on two cores: whatever made it wait was not the job
         (2, 200, 100, 0.0),  # three threads that never rest have both cores to themselves
-        (2, 100, 200, 0.5),  # four threads of the job got one core of two: 100 ms went to others
+        (2, 150, 200, 0.25),  # four threads of the job got most of two cores: 50 ms went to others
+        (2, 90, 200, 1.0),  # two threads that take turns hold no two cores, so both wait for others
         (1, 60, 40, 1.0),
         (1, 100, 0, 1.0),
         (2, 210, 100, 0.0),  # clocks of cores are read one after the other

@@ -207,6 +207,8 @@ def logging(view: DeviceView) -> Mapping[Metric, Value]:
 
 def _no_frames(view: DeviceView) -> Missing:
     framework = view.process.get("framework")
+    if framework == "pytorch" and view.process.get("cpus") is not None:  # `advisor record` notes them
+        return Missing("no_python_calls_recorder")
     return Missing(f"no_python_calls_{framework}" if framework in _FRAMEWORKS else "no_python_calls")
 
 

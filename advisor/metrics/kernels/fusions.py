@@ -98,7 +98,7 @@ FUSION_SHARE = Metric(
     "share",
     "Part of the step in sequences of kernels for which there is one fused kernel.",
     "time of the kernels of such sequences in a row on a stream, over at least 65,536 elements: norms (square, mean, "
-    "rsqrt, multiply; their gradients too, by autograd's nodes), rotary embeddings (multiply, negate, concatenate, "
+    "rsqrt, multiply; their backward ops too, by autograd's nodes), rotary embeddings (multiply, negate, concatenate, "
     "multiply, add), gated activations (SiLU or GELU, multiply by as many values), and three copies without "
     "a cast right before fused attention and one after it / step time",
     "sequences of the modules of Hugging Face's transformers",
@@ -117,7 +117,7 @@ FUSION_BYTES = Metric(
     "bytes",
     "Bytes per step that they move and that fused kernels would not.",
     "sum over sequences of the bytes of their ops - tensors that a fused kernel reads and writes (norm and rotary 2, "
-    "a norm's gradient 3, gate 3, copies 0) x elements x bytes of the last op's type / steps",
+    "a norm's backward ops 3, gate 3, copies 0) x elements x bytes of the last op's type / steps",
 )
 FUSION_LEAST_GAIN_MS = Metric(
     "fusion_least_gain_ms",

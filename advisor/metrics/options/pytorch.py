@@ -19,6 +19,7 @@ _GRAPH: Final = r"^(?:cuda|hip|cu)GraphLaunch"
 _ATTENTION: Final = r"^aten::scaled_dot_product_attention$"
 _DDP: Final = r"^DistributedDataParallel\.forward$"
 _OPTIMIZER: Final = r"^Optimizer\.step#"
+_CLASS: Final = r"^Optimizer\.step#(\w+)\.step$"
 _FORMS: Final = {"fused": r"^aten::_fused_(?:adam|sgd|adagrad)", "foreach": r"^aten::_foreach_(?:add|mul|div|lerp)"}
 _REDUCES: Final = r"^(?:all_?reduce|reduce_scatter)"
 _SIXTEEN: Final = r"(?i)bfloat16|half|float16"
@@ -45,6 +46,12 @@ OPTIMIZER_FORM = Metric(
     "the first of these whose ops run in the used steps: aten::_fused_adam and the like, aten::_foreach_add and the "
     "like; else loop where an Optimizer.step range is. Clipping gradients runs foreach ops too",
 )
+OPTIMIZER_CLASS = Metric(
+    "optimizer_class",
+    "text",
+    "The optimizer's class, or the one with the most time of several: `AdamW`.",
+    "the ranges Optimizer.step#CLASS.step in the used steps",
+)
 ATTENTION_CALLS_PER_STEP = Metric(
     "attention_calls_per_step",
     "number",
@@ -66,7 +73,7 @@ SIXTEEN_BIT_REDUCTION_SHARE = Metric(
 )
 
 
-@measures(COMPILED_CALLS_PER_STEP, OPTIMIZER_FORM, ATTENTION_CALLS_PER_STEP, DDP_FORWARDS_PER_STEP)
+@measures(COMPILED_CALLS_PER_STEP, OPTIMIZER_FORM, OPTIMIZER_CLASS, ATTENTION_CALLS_PER_STEP, DDP_FORWARDS_PER_STEP)
 def uses(view: DeviceView) -> Values:
     """What names of ranges and ops show; unknown where no framework op was recorded."""
     if view.process.get("framework") != "pytorch":
@@ -76,6 +83,7 @@ def uses(view: DeviceView) -> Values:
     return {
         COMPILED_CALLS_PER_STEP: _compiled(view),
         OPTIMIZER_FORM: _form(view),
+        OPTIMIZER_CLASS: _class(view),
         ATTENTION_CALLS_PER_STEP: _per_step(view, _ATTENTION),
         DDP_FORWARDS_PER_STEP: _per_step(view, _DDP),
     }
@@ -113,6 +121,14 @@ def _form(view: DeviceView) -> str:
         if _per_step(view, pattern):
             return form
     return "loop" if _per_step(view, _OPTIMIZER) else "none"
+
+
+def _class(view: DeviceView) -> Value:
+    steps = view.used_host.filter(matches(_OPTIMIZER))
+    of_class = steps.group_by(pl.col("name").cast(pl.String).str.extract(_CLASS)).agg(pl.sum("dur_ns")).drop_nulls()
+    if not of_class.height:
+        return Missing("no_optimizer_range")
+    return str(of_class.sort("dur_ns", "name", descending=[True, False])["name"][0])
 
 
 def _per_step(view: DeviceView, pattern: str) -> float:

@@ -343,11 +343,18 @@ def _in_full(view: DeviceView, cause: str) -> str:
 
 
 def _other_work(view: DeviceView) -> str | None:
-    """What ran most in the long steps' time that no cause owns; None where it was nothing that was recorded."""
-    steps = _long(view)
+    """What takes longer than usual in the long steps' time that no cause owns; None where nothing recorded does."""
+    long, usual = (_rest(view, steps) for steps in (_long(view), view.steps))
+    beyond = long.join(usual, on="name", how="left", nulls_equal=True, suffix="_usual")
+    excess = pl.col("ns") - pl.col("ns_usual").fill_null(0)
+    name: str | None = beyond.sort(excess, descending=True, maintain_order=True)["name"][0]
+    return name
+
+
+def _rest(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
+    """What ran in the time of the steps that no cause owns: name, and ns per step."""
     start = steps["start_ns"].to_numpy()
     rest = Union.of(start, start + steps["dur_ns"].to_numpy())
     for when in view.once(_when).values():
         rest = minus(rest, when)
-    name: str | None = busiest(view, rest)["name"][0]
-    return name
+    return busiest(view, rest).select("name", ns=pl.col("self_ns") / max(1, steps.height))

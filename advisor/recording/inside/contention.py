@@ -6,6 +6,9 @@ import os
 from typing import Iterator, NamedTuple, Optional
 
 
+_BUSY = 0.7  # of its cores
+
+
 class Work(NamedTuple):
     """What the threads of this process and its descendants have run and waited for a CPU so far, in ns."""
 
@@ -23,11 +26,16 @@ def work() -> Optional[Work]:
 def others_part(before: Optional[Work], after: Optional[Work], cores: int, span_ns: int) -> float:
     """Part of the waits between the two, `span_ns` apart, that other programs can have caused; all where unknown.
 
-    A job that got its cores all the time waits for itself alone. Others can have taken what it did not get, no more.
+    A job that got its cores all the time waits for itself alone. Others can have taken what it did not get, no more. A
+    job that left much of its cores unused has no more to run than it has cores: several of its threads may wait for the
+    same other program.
     """
     if before is None or after is None:
         return 1.0
-    others_ns = cores * span_ns - (after.run_ns - before.run_ns)
+    run_ns = after.run_ns - before.run_ns
+    if run_ns < _BUSY * cores * span_ns:
+        return 1.0
+    others_ns = cores * span_ns - run_ns
     waited_ns = after.wait_ns - before.wait_ns
     return min(1.0, max(0, others_ns) / waited_ns) if waited_ns > 0 else 1.0
 

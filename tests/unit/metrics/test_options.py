@@ -57,6 +57,17 @@ def test_the_optimizer_s_form_is_told_by_its_ops(names: list[str], form: str):
     assert pytorch.uses(of_framework("pytorch", ops(*names)))[pytorch.OPTIMIZER_FORM] == form
 
 
+def test_the_optimizer_with_the_most_time_names_the_class():
+    updates = [
+        on_host("annotation", at, at + dur, name=f"Optimizer.step#{name}.step")
+        for at, dur, name in ((0, 30, "RMSprop"), (40, 5, "AdamW"))
+    ]
+    values = pytorch.uses(of_framework("pytorch", [*ops("aten::mm"), *updates]))
+    assert values[pytorch.OPTIMIZER_CLASS] == "RMSprop"
+    without = pytorch.uses(of_framework("pytorch", ops("aten::mm")))
+    assert without[pytorch.OPTIMIZER_CLASS] == Missing("no_optimizer_range")
+
+
 def test_where_no_op_was_recorded_nothing_is_known_to_be_unused():
     assert pytorch.uses(of_framework("pytorch", [on_host("annotation", 0, 10)])) == Missing("no_host_op")
     assert pytorch.uses(of_framework("jax", ops("aten::mm"))) == Missing("pytorch_only")

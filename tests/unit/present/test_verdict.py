@@ -102,6 +102,17 @@ def test_a_large_loss_without_a_finding_is_the_verdict():
     )
 
 
+def test_a_finding_without_a_saving_is_told_with_the_largest_loss():
+    first = changed(INPUT_BOUND, title="The GPU is idle most of the time", saving=None, loss="collective", where=())
+    lost = changed(part("collective", 0.62), is_explained=True, findings=(first.rule,))
+    known = changed(losing(0.62).accounting, parts=(part("compute", 0.38), lost))
+    run = changed(losing(0.62), findings=(first,), accounting=known)
+    assert (run.outcome.code, headline(run)) == (
+        "finding",
+        "The GPU is idle most of the time. 62 % of each step is communication that no kernel overlaps.",
+    )
+
+
 @pytest.mark.parametrize(
     ("share", "first_ms", "code"),
     [

@@ -120,6 +120,16 @@ def test_what_nothing_recorded_explains_is_said_so():
     assert found(steps=STALLED)["outlier_cause"] == "unknown"
 
 
+def test_other_work_is_named_by_what_takes_longer_than_in_other_steps():
+    """Each step sleeps for 60 us, unrecorded; the long one validates for 50, in ops that all have."""
+    steps = [step(i, 100 * i, 100 * i + 100, device=None) for i in range(5)]
+    long = step(5, 500, 650, device=None)
+    usual = [on_host("op", 100 * i, 100 * i + 40, name="aten::mm") for i in range(6)]
+    host = [*usual, on_host("op", 600, 650, name="aten::mm")]
+    values = outliers(view(profile([], host, [*steps, long]), "steady"))
+    assert values["outlier_causes"] == "other host work, mostly aten::mm (50 µs)"
+
+
 def test_python_between_ops_is_a_cause():
     values = found()  # 240 us of it, 40 in each other step
     assert values["outlier_causes"] == "Python between framework ops (0.2 ms)"
