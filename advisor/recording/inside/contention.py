@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import Iterator, NamedTuple, Optional
 
-
 _BUSY = 0.7  # of its cores
 
 
