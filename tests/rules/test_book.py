@@ -8,7 +8,7 @@ import pytest
 from advisor import metrics
 from advisor.resources import rules_folder
 from advisor.rules.book import load
-from advisor.rules.lint import failure, lint, named
+from advisor.rules.lint import failure, lint, metrics_of
 from advisor.rules.verdicts import fixes_in_order
 from advisor.rules.wording import PHRASES, say
 
@@ -19,7 +19,7 @@ NAMES = metrics.dtypes()
 
 @cache
 def columns(rule_id):
-    return named(BOOK[rule_id], NAMES)
+    return metrics_of(BOOK[rule_id], NAMES)
 
 
 @cache
