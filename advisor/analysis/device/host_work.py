@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.steps import DeviceView, rows_where, spans
-from advisor.inputs.names.calls import RESULT_WAIT, THREAD_WAIT, WAITING_MODULES
+from advisor.inputs.names.calls import LOGGING, RESULT_WAIT, SAVING, THREAD_WAIT, WAITING_MODULES
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.model.profile import HOST_OP_KINDS, matches
@@ -122,6 +122,16 @@ def between_ops(view: DeviceView, steps: pl.DataFrame) -> Union:
 def waits_for_results(view: DeviceView) -> Union:
     """When the host waits for the device or for a value from it, in a function or range that is called so."""
     return spans(view.host.filter(pl.col("kind").is_in(["python", "annotation"]), matches(RESULT_WAIT)))
+
+
+def logging_frames(view: DeviceView) -> pl.DataFrame:
+    """Functions of Python that log, on any thread."""
+    return view.host.filter(pl.col("kind") == "python", matches(LOGGING))
+
+
+def saving_frames(view: DeviceView) -> pl.DataFrame:
+    """Functions of Python that save files, on the training threads."""
+    return view.once(training_ops).filter(pl.col("kind") == "python", matches(SAVING))
 
 
 def thread_waits(view: DeviceView) -> Union:

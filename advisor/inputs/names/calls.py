@@ -29,6 +29,21 @@ WAITING_MODULES: Final = (
 )
 """Functions of Python's library that call those."""
 
+LOGGING: Final = (
+    r"(?:^|/)(?:logging/__init__|wandb/|mlflow/|tensorboardX/|torch/utils/tensorboard/)|<built-in function print>"
+    r"|(?:^|/)tqdm/.*: (?:refresh|display|fp_write|print_status)"  # not its loop, which stays open around the steps
+    r"|^\$builtins print$|^\$__init__\.py:\d+ (?:debug|info|warning|error|critical|_log|handle)$"  # of XPlane
+    r"|^\$(?:wandb_\w+\.py|std\.py:\d+ (?:refresh|display|fp_write|print_status))"
+)
+"""Functions of Python that log."""
+
+SAVING: Final = (
+    r"(?:^|/)(?:torch/serialization\.py\(\d+\): save$|torch/distributed/checkpoint/\w+\.py\(\d+\): save$"
+    r"|safetensors/\w+\.py\(\d+\): save_\w+$|numpy/lib/\w+\.py\(\d+\): save\w*$|json/__init__\.py\(\d+\): dump$)"
+    r"|<built-in (?:method|function) dump[ >]|^\$numpy save|^\$__init__\.py:\d+ dump$"
+)
+"""Functions of Python that save files."""
+
 # (kind it starts as, pattern of the name, kind it is); the first that matches decides.
 _REFINED: Final = [
     ("op|annotation", r"^enumerate\(Data(?:Loader|Pipe)\)#", "input"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import polars as pl
@@ -11,8 +11,10 @@ from advisor.analysis.device.host_work import (
     in_words,
     inside,
     launch_gaps,
+    logging_frames,
     minus,
     places,
+    saving_frames,
     stalls,
     telling,
     training_ops,
@@ -38,12 +40,6 @@ _NEEDS: Final = ("device_ops", "device_ops.launch", "host_ops")
 _SILENT_SHARE: Final = 0.05  # of the recording, as for idle time of unknown cause
 _ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
 _FRAMEWORKS: Final = ("tensorflow", "jax", "pytorch")
-_LOGGING: Final = (
-    r"(?:^|/)(?:logging/__init__|wandb/|mlflow/|tensorboardX/|torch/utils/tensorboard/)|<built-in function print>"
-    r"|(?:^|/)tqdm/.*: (?:refresh|display|fp_write|print_status)"  # not its loop, which stays open around the steps
-    r"|^\$builtins print$|^\$__init__\.py:\d+ (?:debug|info|warning|error|critical|_log|handle)$"  # of XPlane
-    r"|^\$(?:wandb_\w+\.py|std\.py:\d+ (?:refresh|display|fp_write|print_status))"
-)
 
 
 HOST_OP_SHARE = Metric(
@@ -180,29 +176,46 @@ def _launching(view: DeviceView, *, once: bool = False) -> pl.DataFrame:
     return pl.concat([calls, around.filter(~pl.col("id").is_in(inner["parent"].implode()))])
 
 
-def _logging(view: DeviceView) -> pl.DataFrame:
-    return view.host.filter(pl.col("kind") == "python", matches(_LOGGING))
-
-
 LOGGING_SHARE = Metric(
     "logging_share",
     "share",
     "Part of the step that passes in logging.",
     "time in frames of logging, tqdm, wandb, mlflow, TensorBoard writers and print, with a device only while it "
     "idles / step time",
-    where=lambda view: places(view, _logging(view)),
+    where=lambda view: places(view, logging_frames(view)),
 )
+
+
+SAVING_SHARE = Metric(
+    "saving_share",
+    "share",
+    "Part of the step that passes in saving files.",
+    "time in torch.save, safetensors, torch.distributed.checkpoint, numpy.save, json.dump and pickle.dump, with a "
+    "device only while it idles / step time",
+    where=lambda view: places(view, saving_frames(view)),
+)
+
+
+@measures(SAVING_SHARE)
+def saving(view: DeviceView) -> Mapping[Metric, Value]:
+    """Saving, where Python's frames were recorded."""
+    return _in_frames(view, SAVING_SHARE, saving_frames)
 
 
 @measures(LOGGING_SHARE)
 def logging(view: DeviceView) -> Mapping[Metric, Value]:
     """Logging, where Python's frames were recorded."""
+    return _in_frames(view, LOGGING_SHARE, logging_frames)
+
+
+def _in_frames(view: DeviceView, metric: Metric, rows: Callable[[DeviceView], pl.DataFrame]) -> Mapping[Metric, Value]:
+    """The metric's part of the step in these frames."""
     if not view.total_ns:
         return {}
     if not (view.host["kind"] == "python").any():
-        return {LOGGING_SHARE: _no_frames(view)}
-    frames = spans(_logging(view))
-    return {LOGGING_SHARE: view.share(frames if view.device is None else minus(frames, view.busy))}
+        return {metric: _no_frames(view)}
+    frames = spans(rows(view))
+    return {metric: view.share(frames if view.device is None else minus(frames, view.busy))}
 
 
 def _no_frames(view: DeviceView) -> Missing:

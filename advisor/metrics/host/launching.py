@@ -15,12 +15,14 @@ from advisor.analysis.device.host_work import (
     in_words,
     inside,
     launch_gaps,
+    logging_frames,
     minus,
     optimizer_work,
     own_ns,
     places,
     python_work,
     running,
+    saving_frames,
     step_ops,
     thread_waits,
     training_ops,
@@ -110,7 +112,8 @@ PYTHON_BOUND_SHARE = Metric(
     "Part of the step in which Python sets the pace.",
     "device idle in host-bound gaps of at most 1 ms while the launching threads run no framework op and make no "
     "call for 50 us or more / step time; without a device, time outside framework ops, input, compilation, "
-    "collectives, updates of parameters and stretches of over 1 ms in which nothing was recorded, plus that of ops "
+    "collectives, updates of parameters, logging, saving and stretches of over 1 ms in which nothing was recorded or a "
+    "thread waits, plus that of ops "
     "that themselves take under 10 us / step time",
     "50 us: HTA's limit for a slow launch; interpreting the code around an op takes 5 to 20 us",
     where=_python_places,
@@ -191,7 +194,8 @@ def _python_alone(view: DeviceView) -> dict[Metric, Value]:
         return dict.fromkeys(_PYTHON, Missing("no_framework_op"))
     ops = ops.filter(~inside(optimizer_work(view), ops))
     own = own_ns(ops)
-    between = minus(between_ops(view, view.steps), optimizer_work(view))
+    others = optimizer_work(view) | spans(saving_frames(view)) | spans(logging_frames(view))  # with rules of their own
+    between = minus(between_ops(view, view.steps), others)
     lengths = between.ends - between.starts
     long = Union.of(between.starts[lengths > LAUNCH_GAP_NS], between.ends[lengths > LAUNCH_GAP_NS])
     silent = minus(long, spans(view.host.filter(~pl.col("kind").is_in(_RANGES)))) | (long & thread_waits(view))

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.host import host_stalls
-from advisor.metrics.host.host_stalls import host_ops, logging, stalling
+from advisor.metrics.host import host_stalls, launching
+from advisor.metrics.host.host_stalls import host_ops, logging, saving, stalling
 from advisor.model.missing import Missing
 from tests.tables import Row, by_metric, kernel, measured, on_device, on_host, profile, step, view
 
@@ -16,6 +16,8 @@ stalling = by_metric(stalling)
 DEVICE = [kernel(5, 25, 2), kernel(105, 125, 102)]
 STEPS = [step(1, 0, 125, host=(0, 110))]
 RANDOM = on_host("op", 20, 90, name="aten::normal_", thread=2)
+
+python_bound = by_metric(launching.python_bound)
 
 
 def on_cpu(*host: Row):
@@ -180,6 +182,26 @@ def test_logging_counts_while_the_device_idles():
 def test_logging_counts_always_on_a_cpu():
     trace = view(profile([], [on_host("step", 0, 100), LOG], [step(1, 0, 100, device=None)]))
     assert logging(trace)[host_stalls.LOGGING_SHARE] == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("torch/serialization.py(938): save", True),
+        ("torch/serialization.py(1176): _save", False),  # within it
+        ("safetensors/torch.py(250): save_file", True),
+        ("json/__init__.py(120): dump", True),
+        ("<built-in function dump>", True),
+        ("json/__init__.py(183): dumps", False),  # makes text
+        ("train.py(10): save", False),
+    ],
+)
+def test_saving_is_told_by_the_function_and_is_not_called_python(name: str, *, counts: bool):
+    frame = on_host("python", 20, 80, name=name)
+    trace = view(profile([], [on_host("step", 0, 100), on_host("op", 0, 20), frame], [step(1, 0, 100, device=None)]))
+    share = 0.6 if counts else 0.0
+    assert saving(trace)[host_stalls.SAVING_SHARE] == pytest.approx(share)
+    assert python_bound(trace)[launching.PYTHON_BOUND_SHARE] == pytest.approx(0.8 - share)
 
 
 @pytest.mark.parametrize(
