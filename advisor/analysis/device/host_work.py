@@ -38,6 +38,8 @@ _OF_OPS: Final = ["id", "worker", "thread", "kind", "name", "start_ns", "dur_ns"
 DOUBTFUL: Final = ("host_bound", "sync", "queued", "dependency", "unrecorded")
 """Causes of idle time of which nothing is told where too much of it has an unknown one."""
 
+_NODE: Final = r"^autograd::engine::evaluate_function: "
+_ENGINE_NS: Final = 50_000  # the limit for a slow launch: what takes longer is not the choice of a node
 _BUILT_IN: Final = r"^<built-in (?:method|function) (?P<name>[^ >]+).*>$"
 _SPAN: Final = ("start_ns", "dur_ns")
 _HANDED_OVER: Final = pl.col("step").is_not_null() & (pl.col("kind") != "pipeline")
@@ -132,6 +134,15 @@ def logging_frames(view: DeviceView) -> pl.DataFrame:
 def saving_frames(view: DeviceView) -> pl.DataFrame:
     """Functions of Python that save files, on the training threads."""
     return view.once(training_ops).filter(pl.col("kind") == "python", matches(SAVING))
+
+
+def between_nodes(view: DeviceView) -> Union:
+    """The moments from one node of autograd to the next on a thread: its engine, in C++, chooses the next."""
+    nodes = view.once(training_ops).filter(pl.col("kind") == "op", matches(_NODE)).sort("thread", "start_ns")
+    after = (pl.col("start_ns") + pl.col("dur_ns")).shift(1).over("thread")
+    moments = nodes.select(opens=after, closes="start_ns").drop_nulls()
+    moments = moments.filter((pl.col("closes") - pl.col("opens")).is_between(1, _ENGINE_NS))
+    return Union.of(moments["opens"].to_numpy(), moments["closes"].to_numpy())
 
 
 def thread_waits(view: DeviceView) -> Union:

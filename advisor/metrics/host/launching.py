@@ -8,6 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.host_work import (
+    between_nodes,
     between_ops,
     busiest,
     callbacks,
@@ -113,7 +114,7 @@ PYTHON_BOUND_SHARE = Metric(
     "device idle in host-bound gaps of at most 1 ms while the launching threads run no framework op and make no "
     "call for 50 us or more / step time; without a device, time outside framework ops, input, compilation, "
     "collectives, updates of parameters, logging, saving and stretches of over 1 ms in which nothing was recorded or a "
-    "thread waits, plus that of ops "
+    "thread waits, and moments between nodes of autograd, plus that of ops "
     "that themselves take under 10 us / step time",
     "50 us: HTA's limit for a slow launch; interpreting the code around an op takes 5 to 20 us",
     where=_python_places,
@@ -195,7 +196,7 @@ def _python_alone(view: DeviceView) -> dict[Metric, Value]:
     ops = ops.filter(~inside(optimizer_work(view), ops))
     own = own_ns(ops)
     others = optimizer_work(view) | spans(saving_frames(view)) | spans(logging_frames(view))  # with rules of their own
-    between = minus(between_ops(view, view.steps), others)
+    between = minus(between_ops(view, view.steps), others | between_nodes(view))
     lengths = between.ends - between.starts
     long = Union.of(between.starts[lengths > LAUNCH_GAP_NS], between.ends[lengths > LAUNCH_GAP_NS])
     silent = minus(long, spans(view.host.filter(~pl.col("kind").is_in(_RANGES)))) | (long & thread_waits(view))

@@ -86,6 +86,13 @@ def test_on_a_cpu_python_and_tiny_ops_count():
     assert values[launching.PYTHON_LEAST_GAIN_MS] == pytest.approx(0.25 * 0.068)
 
 
+def test_on_a_cpu_autograd_s_engine_is_not_python():
+    node = "autograd::engine::evaluate_function: MmBackward0"
+    nodes = [on_host("op", at, at + 15, name=node) for at in (10, 30, 50)]  # 5 us from one to the next
+    values = python_bound(view(profile([], [on_host("step", 0, 100), *nodes], [CPU_STEP])))
+    assert values[launching.PYTHON_BOUND_SHARE] == pytest.approx(0.45)
+
+
 def test_on_a_cpu_a_long_stretch_without_ops_may_go_as_a_whole():
     # us: an op to 1000, 3000 of Python, an op to 5000, 500 without any: 3 ms as a whole, half of the rest
     host = [on_host("op", 0, 1000), on_host("python", 1000, 4000), on_host("op", 4000, 5000)]
