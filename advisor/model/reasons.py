@@ -153,7 +153,7 @@ REASONS: Final = {
     "xla_frameworks_only": "TensorFlow and JAX profiles only",
     "tensorflow_only": "TensorFlow profiles only",
     "pytorch_only": "PyTorch profiles only",
-    "no_optimizer_range": "no range names the class of an optimizer",
+    "no_optimizer_range": "no range shows the optimizer",
     "jax_only": "JAX profiles only",
     "no_reductions": "no reduction whose type is known was recorded",
     "workers_unknown": "the profile does not show how many worker processes load: `advisor record` notes it",

@@ -34,6 +34,7 @@ from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.recording_cost import delay_share, without_recording
 from advisor.analysis.device.replay import UNPROFILED, trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.workload import workload
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
@@ -270,12 +271,14 @@ OPTIMIZER_HOST_GAIN_MS = Metric(
 
 @measures(OPTIMIZER_BOUND_SHARE, OPTIMIZER_OPS_PER_STEP, OPTIMIZER_HOST_LEAST_GAIN_MS, OPTIMIZER_HOST_GAIN_MS)
 def optimizer_bound(view: DeviceView) -> Values:
-    """The optimizer's loop as what sets the pace; zero where no optimizer was recorded."""
+    """The optimizer's loop as what sets the pace; zero without one, unknown of training that shows none."""
     if not view.total_ns:
         return {}
     if why := unknown_waits(view):
         return why
     work, ops = optimizer_work(view), _updates(view)
+    if not work.total and view.process.get("framework") == "pytorch" and "training" in view.once(workload):
+        return Missing("no_optimizer_range")
     paced = work & view.once(launch_gaps) if view.device is not None else work
     paced_ns = int(paced.within(view.starts, view.ends).sum())
     least, most = _optimizer_gains(view, paced_ns)

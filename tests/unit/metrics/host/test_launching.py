@@ -196,6 +196,12 @@ def test_without_an_optimizer_nothing_is_lost_to_it():
     }
 
 
+def test_of_training_whose_optimizer_no_range_shows_nothing_is_told():
+    backward = on_host("op", 0, 1, thread=2, name="autograd::engine::evaluate_function: MmBackward0")
+    trace = profile(DEVICE, [backward], STEPS, workers=[{"worker": 0, "framework": "pytorch"}])
+    assert {*optimizer_bound(view(trace)).values()} == {Missing("no_optimizer_range")}
+
+
 def test_host_work_is_a_cpu_s_step_without_its_ops_input_and_waiting_for_others():
     host = [*CPU, on_host("input", 56, 80), on_host("collective", 70, 90, thread=4)]
     assert host_work(view(profile([], host, [CPU_STEP]))) == {
