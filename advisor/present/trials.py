@@ -58,11 +58,13 @@ def headline(trials: Trials) -> str:
     """The most that a trial gained, else what came of them."""
     if best := _best(trials):
         return f"{title(best)}: {_steps(best)} a step, {saved(best.gain)}"
-    if trials.step_ms is None:
-        return "Nothing measured" + (f": {trials.notes[0].words}" if trials.notes else "")
+    if trials.step_ms is None and trials.notes:
+        return f"Nothing measured: {trials.notes[0].words}"
     results = {trial.result for trial in trials.trials}
     if not results:
-        return "No finding has a fix to try"
+        return "No finding has a fix that can be tried from outside of the program"
+    if trials.step_ms is None:
+        return "Nothing measured"
     if results == {"not_tried"}:
         return "No fix was tried: the time is over"
     return "No fix made the steps shorter" if results <= {"same", "slower"} else "No fix is known to make steps shorter"

@@ -54,7 +54,7 @@ class Expression:
         for name, across in _comparisons(self.text):
             value = None if name in params else parse(across, self.names).over(frame, params)[0]
             if isinstance(value, float):
-                limits[name] = value
+                limits.setdefault(name, value)  # of several the one that stands first
         return limits
 
 

@@ -16,12 +16,12 @@ def test_no_findings_say_how_many_rules_looked_and_why_the_others_could_not():
     assert run.outcome.model_dump(include={"code", "judged", "not_evaluable", "reason_rules"}) == {
         "code": "nothing",
         "judged": len(run.passed),
-        "not_evaluable": 1,
-        "reason_rules": 1,
+        "not_evaluable": 2,
+        "reason_rules": 2,
     }
     assert run.verdict.startswith(
         f"No problem found by the {len(run.passed)} rules that could be judged: 99.2 % of each step is kernels at "
-        "work. 1 more rule could not be judged: no"
+        "work. 2 more rules could not be judged: no"
     )
 
 

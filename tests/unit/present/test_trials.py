@@ -11,7 +11,7 @@ from advisor.present.trials import document, headline
 @pytest.mark.parametrize(
     ("results", "words"),
     [
-        ([], "No finding has a fix to try"),
+        ([], "No finding has a fix that can be tried from outside of the program"),
         (["not_tried", "not_tried"], "No fix was tried: the time is over"),
         (["same", "slower"], "No fix made the steps shorter"),
         (["same", "unclear"], "No fix is known to make steps shorter"),

@@ -37,6 +37,7 @@ def test_nan_is_no_number_and_no_verdict_is_taken_from_it():
         ("share >= limit * other", {"share": 1.6}),
         ("share >= limit * (other - 2) + 1 OR other < 9", {"share": 2.2, "other": 9.0}),
         ("NOT (share > other) AND other > 1", {"share": 8.0, "other": 1.0}),
+        ("share >= limit OR (other > 3 AND share > limit / 2)", {"share": 0.2, "other": 3.0}),  # the first
         ("share + other > limit", {}),
         ("limit > share", {}),
         ("limit * (share) >= 3", {}),
