@@ -173,10 +173,10 @@ def _not_judged(rule: str, runs: Sequence[Run], side: str) -> Remark | None:
 
 
 def _moved(was: _Known, now: _Known, least_ms: float) -> FindingStatus:
-    """Whether a finding of both sides weighs more than before: by its severity, then by the time it would save.
+    """Whether a finding of both sides weighs more than before: by the time it would save, else by its severity.
 
-    Not by its share of the step: that moves wherever the rest of the step does. Nor where the numbers that it rests on
-    are what they were: then the rest of the step moved, and with it what a fix is worth.
+    Not by its share of the step: that moves wherever the rest of the step does, and a severity with it. Nor where the
+    numbers that it rests on are what they were: then the rest of the step moved, and with it what a fix is worth.
     """
     if was.causes and was.causes.keys() == now.causes.keys():
         pairs = [(was.causes[metric], now.causes[metric]) for metric in was.causes]
@@ -184,11 +184,11 @@ def _moved(was: _Known, now: _Known, least_ms: float) -> FindingStatus:
             return "same"
     base, head = was.finding, now.finding
     change = 0
-    if base.severity and head.severity and not (base.under or head.under):
-        change = SEVERITIES.index(base.severity) - SEVERITIES.index(head.severity)
-    if not change and base.saving and head.saving:
+    if base.saving and head.saving:
         gained = head.saving.high_ms - base.saving.high_ms
         change = int(gained >= least_ms) - int(gained <= -least_ms)
+    if not change and base.severity and head.severity and not (base.under or head.under):
+        change = SEVERITIES.index(base.severity) - SEVERITIES.index(head.severity)
     return "worse" if change > 0 else "better" if change < 0 else "same"
 
 

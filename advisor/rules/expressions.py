@@ -50,7 +50,7 @@ class Expression:
         """
         of_metrics = {name: row[name] for name in self.names if name not in params}
         frame = pl.DataFrame([of_metrics]) if of_metrics else pl.DataFrame({"": [None]})
-        limits = {}
+        limits: dict[str, float] = {}
         for name, across in _comparisons(self.text):
             value = None if name in params else parse(across, self.names).over(frame, params)[0]
             if isinstance(value, float):

@@ -573,6 +573,11 @@ def test_what_became_of_findings():
     }
 
 
+def test_a_finding_that_saves_less_time_is_better_even_if_it_is_more_of_a_shorter_step():
+    base, head = run(findings=[finding("f", "medium", 0.3)]), run(findings=[finding("f", "high", 0.1)])
+    assert [f.status for f in held(base, head).findings] == ["better"]
+
+
 def test_a_finding_is_as_before_where_only_the_rest_of_the_step_shrank():
     same_ms = finding("f").model_copy(
         update={"saving": Saving(low_ms=0, high_ms=10, low_share=0, high_share=0.2, of="x", method="")}
