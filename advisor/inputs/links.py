@@ -86,7 +86,7 @@ def steps(
     periods = host_periods(profiler_steps(host) if marks is None else marks, host, device)
     if not device.height and host.select(matches(LAUNCHING).any()).item():
         periods = periods.with_columns(incomplete=pl.lit(NO_DEVICE_WORK))
-    called, lag_ns = _called(host, device, periods)
+    called, lag_ns = launch_times(host, device, periods)
     if periods.height and lag_ns > periods["host_dur_ns"].median():  # type: ignore[operator]  # there are rows
         periods = periods.clear()
     device = device.with_columns(step=containing(periods, called, called + 1))
@@ -95,7 +95,7 @@ def steps(
     return pl.concat(windows), device
 
 
-def _called(host: pl.DataFrame, device: pl.DataFrame, periods: pl.DataFrame) -> tuple[pl.Series, int]:
+def launch_times(host: pl.DataFrame, device: pl.DataFrame, periods: pl.DataFrame) -> tuple[pl.Series, int]:
     """When each device op was launched, in ns: its call, else the op that it came from; null where neither is known.
 
     Of a device of whose ops nothing is known, when they began; and how long it worked on after the steps on the host.

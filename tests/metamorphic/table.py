@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
-import gzip
-import io
-import json
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 import advisor
 from advisor.analysis.device.selection import select_steps
 from advisor.errors import AdvisorError
-from advisor.inputs.readers import kineto
 from advisor.metrics import measure
 from advisor.model.report import Finding, Run
 from advisor.rules.candidates import CERTAINTY
 from advisor.rules.judge import judge
 from advisor.summary import summarise
-from tests.metamorphic.changes import KEPT, WITHHELD, Document
+from tests.metamorphic import kineto_changes, nsys_changes, xplane_changes
 from tests.profiles import book
 
 ROOT = Path(__file__).parents[2]
-SHARED = ROOT.parent / "shared/traces/kineto"
+FIXTURES: Final = ROOT / "fixtures"
+SHARED: Final = ROOT.parent / "shared/traces"
 PAGE = ROOT / "docs/same-job.md"
-CHANGES: Final = {**KEPT, **WITHHELD}
+FORMATS: Final[dict[str, ModuleType]] = {"kineto": kineto_changes, "nsys": nsys_changes, "xplane": xplane_changes}
+"""What changes the recordings of each format: `load`, `read`, `save`, and the changes by what they allow."""
+PROFILERS: Final = {
+    "kineto": "PyTorch's profiler",
+    "nsys": "Nsight Systems",
+    "xplane": "JAX's and TensorFlow's profiler",
+}
 PEER: Final = 0.75
-SYMPTOM: Final = "low-gpu-utilisation"  # names the loss and no cause
+OPEN: Final = ("low-gpu-utilisation", "host-stalls", "step-outliers", "kernels-not-recorded")
+"""Rules that name a loss and leave its cause open."""
 
 
 class Verdict(NamedTuple):
@@ -43,44 +49,62 @@ class Verdict(NamedTuple):
     unknown: frozenset[str]
 
 
-def recordings() -> dict[str, Path]:
-    """Every Kineto recording of one worker, by name: the fixtures, and the public ones where they are there."""
-    folders = [*(ROOT / "fixtures").glob("*"), *(SHARED.glob("*") if SHARED.is_dir() else ())]
-    files = {folder.name: sorted(folder.glob("*.json*")) for folder in folders}
-    return {name: found[0] for name, found in sorted(files.items()) if len(found) == 1}
+def recordings(form: str) -> Mapping[str, Path]:
+    """Every recording of one worker in this format, by name: the fixtures, and the public ones where they are there.
+
+    Simulated jobs of one worker are also written as the other profilers would have recorded them.
+    """
+    folders = {folder.name: folder for folder in (*FIXTURES.glob("*"), *SHARED.glob("kineto/*"))}
+    files = {name: sorted(folder.glob("*.json*")) for name, folder in sorted(folders.items())}
+    documents = {name: each[0] for name, each in files.items() if len(each) == 1}
+    simulated = {f"{name}, simulated": file for name, file in documents.items() if name.startswith("simulated-")}
+    return {
+        "kineto": documents,
+        "nsys": simulated | {file.stem: file for file in sorted(SHARED.glob("nsys/*.sqlite"))},
+        "xplane": simulated | _spaces(),
+    }[form]
+
+
+def _spaces() -> dict[str, Path]:
+    roots = (FIXTURES, SHARED / "xplane")
+    return {file.relative_to(root).parts[0]: file for root in roots for file in sorted(root.glob("*/**/*.xplane.pb"))}
+
+
+def changes(form: str) -> Mapping[str, Callable[[Any], Any]]:
+    """The changes of a format by name, of both kinds."""
+    module = FORMATS[form]
+    return {**module.KEPT, **module.WITHHELD}
 
 
 @cache
-def document(name: str) -> Document:
-    data = recordings()[name].read_bytes()
-    read: Any = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
-    return read if isinstance(read, dict) else {"traceEvents": read}
+def source(form: str, name: str) -> Any:
+    """A recording as the changes take it."""
+    return FORMATS[form].load(recordings(form)[name])
 
 
 @cache
-def original(name: str) -> Verdict:
-    return verdict([document(name)])
+def original(form: str, name: str) -> Verdict:
+    return verdict(form, [source(form, name)])
 
 
-def verdict(documents: list[Document]) -> Verdict:
+def verdict(form: str, sources: list[Any]) -> Verdict:
     """What a check says of one file, or of a folder with several."""
-    texts = [json.dumps(content).encode() for content in documents]
-    return _of(_alone(texts[0]) if len(texts) == 1 else _together(texts))
+    return _of(_alone(form, sources[0]) if len(sources) == 1 else _together(form, sources))
 
 
-def _alone(text: bytes) -> Run | None:
+def _alone(form: str, source: Any) -> Run | None:
     try:
-        profile = kineto.read(io.BytesIO(text), "worker0.pt.trace.json")
+        profile = FORMATS[form].read(source)
     except AdvisorError:
         return None
     measurements = measure(select_steps(profile))
     return summarise("job", "job", measurements, judge(measurements, book(), {}))
 
 
-def _together(texts: list[bytes]) -> Run | None:
+def _together(form: str, sources: list[Any]) -> Run | None:
     with tempfile.TemporaryDirectory() as folder:
-        for number, text in enumerate(texts):
-            (Path(folder) / f"worker0.{number}.pt.trace.json").write_bytes(text)
+        for number, each in enumerate(sources):
+            FORMATS[form].save(each, Path(folder), number)
         try:
             return advisor.check([folder]).runs[0]
         except AdvisorError:
@@ -105,17 +129,18 @@ def _worth(finding: Finding) -> float:
     return CERTAINTY[finding.confidence] * (saving.low_ms + saving.high_ms) / 2 if saving else 0.0
 
 
-def outcome(name: str, change: str) -> str:
+def outcome(form: str, name: str, change: str) -> str:
     """`kept`, `withheld`, `not applicable`, or what the verdict became."""
-    changed = CHANGES[change](document(name))
+    changed = changes(form)[change](source(form, name))
     if changed is None:
         return "not applicable"
-    before, after = original(name), verdict(changed if isinstance(changed, list) else [changed])
-    if after.first in {before.first, *before.peers}:
-        return "kept"
-    silent = after.unknown - before.unknown or after.first in {"too little", "unreadable", SYMPTOM}
-    weaker = after.first in before.findings | {"nothing", "too little", "unreadable", SYMPTOM}
-    return "withheld" if silent and weaker else f"{before.first} became {after.first}"
+    before, after = original(form, name), verdict(form, changed if isinstance(changed, list) else [changed])
+    if after.first in {before.first, *before.peers} or (before.first, after.first) == ("too little", "nothing"):
+        return "kept"  # neither of the last two is a finding
+    silent = after.unknown - before.unknown or after.first in {"too little", "unreadable", *OPEN}
+    weaker = after.first in before.findings | {"nothing", "too little", "unreadable", *OPEN}
+    stronger = before.first in OPEN and after.first in before.unknown  # the recording itself withholds it
+    return "withheld" if (silent and weaker) or stronger else f"{before.first} became {after.first}"
 
 
 HEAD: Final = """# The same job, recorded otherwise
@@ -123,26 +148,33 @@ HEAD: Final = """# The same job, recorded otherwise
 A recording says something about a job, and something about how it was recorded. Only the first may decide the verdict.
 These tests change a recording without changing the job, and compare the first finding that is not small.
 
-- Under the changes of the first table the verdict must stay.
-- The changes of the second table take something away. The verdict must stay, or be withheld with the reason.
+- Under the changes of the first kind the verdict must stay.
+- The changes of the second kind take something away. The verdict must stay, or be withheld with the reason.
 - Steps are cut, and a file is split, only where four steps remain in each file. Each half is a run of its own.
 - Two findings whose savings differ by less than a quarter may change places.
+- Simulated jobs are also written as Nsight Systems and JAX would have recorded them, and changed then.
 
-`make test` runs 24 cells, `make soak` all of them. `python -m tests.metamorphic.table` writes this page."""
+`make test` runs some cells, `make soak` all of them. `python -m tests.metamorphic.table` writes this page."""
 
 
-def page(names: list[str]) -> str:
-    """The page of the docs, over these recordings."""
-    parts = [HEAD, f"Counted over {len(names)} recordings of PyTorch's profiler."]
-    for title, changes in (("The verdict must stay", KEPT), ("Or be withheld", WITHHELD)):
-        rows = ["| change | stays | withheld | another | does not apply |", "| --- | ---: | ---: | ---: | ---: |"]
-        for change in changes:
-            found = [outcome(name, change) for name in names]
-            counts = [found.count(what) for what in ("kept", "withheld", "not applicable")]
-            rows.append(f"| {change} | {counts[0]} | {counts[1]} | {len(found) - sum(counts)} | {counts[2]} |")
-        parts += [f"## {title}", "\n".join(rows)]
-    return "\n\n".join(parts) + "\n"
+def page(most_bytes: float) -> str:
+    """The page of the docs, over the recordings whose files are no larger."""
+    return "\n\n".join([HEAD, *(part for form in FORMATS for part in _of_format(form, most_bytes))]) + "\n"
+
+
+def _of_format(form: str, most_bytes: float) -> list[str]:
+    names = [name for name, file in recordings(form).items() if file.stat().st_size <= most_bytes]
+    parts = [f"## Recordings of {PROFILERS[form]}: {len(names)}"]
+    for title, of_kind in (("verdict must stay", FORMATS[form].KEPT), ("stay, or be withheld", FORMATS[form].WITHHELD)):
+        rows = [f"| {title} | stays | withheld | another | does not apply |", "| --- | ---: | ---: | ---: | ---: |"]
+        for change in of_kind:
+            what = [outcome(form, name, change) for name in names]
+            counts = [what.count(kind) for kind in ("kept", "withheld", "not applicable")]
+            rows.append(f"| {change} | {counts[0]} | {counts[1]} | {len(what) - sum(counts)} | {counts[2]} |")
+        parts.append("\n".join(rows))
+    return parts
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(sys.argv[1:] or list(recordings())), "utf-8")
+    PAGE.write_text(page(float(sys.argv[1]) if len(sys.argv) > 1 else float("inf")), "utf-8")
+    sys.stdout.write(PAGE.read_text("utf-8"))

@@ -3,41 +3,48 @@
 from __future__ import annotations
 
 from itertools import islice
+from typing import Final
 
 import pytest
 
-from tests.metamorphic.changes import KEPT, WITHHELD
-from tests.metamorphic.table import CHANGES, outcome, recordings
+from tests.metamorphic.table import FORMATS, changes, outcome, recordings
 
-QUICK = 24
-SMALL = 300_000  # bytes
-MOST_WITHHELD = 1 / 3
-
-
-def cells(most: int | None = None) -> list[tuple[str, str]]:
-    """Recordings and changes; the quick ones go diagonally through both, so that each comes up."""
-    small = [name for name, file in recordings().items() if most is None or file.stat().st_size < SMALL]
-    names = list(CHANGES)
-    pairs = ((name, names[(i + j) % len(names)]) for j in range(len(names)) for i, name in enumerate(small))
-    return list(islice(pairs, most))
+QUICK: Final = {"kineto": 24, "nsys": 8, "xplane": 8}
+SMALL: Final = {"kineto": 300_000, "nsys": 600_000, "xplane": 110_000}  # bytes
+MOST_WITHHELD: Final = 1 / 3
 
 
-@pytest.mark.parametrize(("name", "change"), cells(QUICK))
-def test_a_verdict_is_kept_or_withheld(name: str, change: str):
-    allowed = {"kept", "not applicable"} if change in KEPT else {"kept", "withheld", "not applicable"}
-    assert outcome(name, change) in allowed
+def cells(form: str) -> list[tuple[str, str, str]]:
+    """Recordings and changes; they go diagonally through both, so that each comes up."""
+    small = [name for name, file in recordings(form).items() if file.stat().st_size < SMALL[form]]
+    names = list(changes(form))
+    pairs = ((form, name, names[(i + j) % len(names)]) for j in range(len(names)) for i, name in enumerate(small))
+    return list(islice(pairs, QUICK[form]))
+
+
+def allowed(form: str, change: str) -> set[str]:
+    return {"kept", "not applicable"} | ({"withheld"} if change in FORMATS[form].WITHHELD else set())
+
+
+@pytest.mark.parametrize(("form", "name", "change"), [cell for form in FORMATS for cell in cells(form)])
+def test_a_verdict_is_kept_or_withheld(form: str, name: str, change: str):
+    assert outcome(form, name, change) in allowed(form, change)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("change", CHANGES)
-def test_the_whole_table(change: str):
-    allowed = {"kept", "not applicable"} if change in KEPT else {"kept", "withheld", "not applicable"}
-    wrong = {name: found for name in recordings() if (found := outcome(name, change)) not in allowed}
+@pytest.mark.parametrize(("form", "change"), [(form, change) for form in FORMATS for change in changes(form)])
+def test_the_whole_table(form: str, change: str):
+    wrong = {
+        name: became
+        for name in recordings(form)
+        if (became := outcome(form, name, change)) not in allowed(form, change)
+    }
     assert wrong == {}
 
 
 @pytest.mark.soak
-def test_at_most_a_third_is_withheld():
-    found = [outcome(name, change) for change in WITHHELD for name in recordings()]
-    applicable = [one for one in found if one != "not applicable"]
+@pytest.mark.parametrize("form", FORMATS)
+def test_at_most_a_third_is_withheld(form: str):
+    every = [outcome(form, name, change) for change in FORMATS[form].WITHHELD for name in recordings(form)]
+    applicable = [each for each in every if each != "not applicable"]
     assert applicable.count("withheld") <= MOST_WITHHELD * len(applicable)

@@ -36,6 +36,7 @@ import polars as pl
 from advisor.errors import ReadError, UsageError
 from advisor.inputs.clocks import align
 from advisor.inputs.names.kernels import collective_op
+from advisor.inputs.periods import unjoined
 from advisor.inputs.readers.xplane import device as devices
 from advisor.inputs.readers.xplane.host import host as host_tables
 from advisor.inputs.readers.xplane.links import step_marks, steps, with_launches, with_loads
@@ -176,7 +177,8 @@ def _profile(parts: _Parts, salvaged: list[str], name: str, worker: int) -> Prof
         "allocations": _based(_stacked(parts.allocations, {"at_ns": pl.Int64()}), parts.base_ns, "at_ns"),
     }
     numbered = {key: frame.with_columns(worker=pl.lit(worker, pl.Int32)) for key, frame in tables.items()}
-    notes = [*aligned.notes, *([chosen.how] if chosen.how and not of_devices.height else [])]
+    how = [] if of_devices.height else [chosen.how, unjoined(chosen.steps, step_rows)]
+    notes = [*aligned.notes, *filter(None, how)]
     profile = Profile.of(numbered, format=FORMAT, salvaged=[*salvaged, *notes, *_fragment(host, ops)])
     drift = {"device_ops.launch": aligned.drift} if aligned.drift else {}
     return replace(profile, lacks=_lacks(profile) | drift)

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from advisor.inputs.links import launch_times
 from advisor.inputs.marks import FEWEST, Marks, confidence, repeating
 from advisor.inputs.names.calls import RESULT_WAIT
 from advisor.inputs.periods import device_periods, device_windows, host_periods
@@ -68,7 +69,8 @@ def steps(
 
     Where the profiler drew steps on the devices (`drawn`), they are the steps, and an event's group tells which it is
     part of. Else `marks` (see `step_marks`) begin the steps: an event is part of the step in whose
-    period (see `advisor.inputs.periods`) it, or what asked for it on another thread, stands.
+    period (see `advisor.inputs.periods`) it, or what asked for it on another thread, stands. None does where nothing
+    joins a device with the host and it lags behind it by a step or more.
     """
     if device_steps.height:
         device_steps = _numbered(device_steps, "device")
@@ -76,10 +78,12 @@ def steps(
         host, device = _by_group(host, groups), _by_group(device, groups)
         return _device_periods(device_steps, marks, host, device), host, device
     periods = host_periods(marks, host, device)
+    called, lag_ns = launch_times(host, device, periods)
+    if periods.height and lag_ns > periods["host_dur_ns"].median():  # type: ignore[operator]  # there are rows
+        periods = periods.clear()
     host = host.with_columns(step=_owned(host, periods))
-    device = _of_launches(device, host, periods)
+    device = _of_launches(device, host, called, periods)
     used = device.filter(pl.col("step").is_not_null())["device"].unique().sort().to_list() or [None]
-    called = host["start_ns"].gather(device["launch"])
     windows = [device_periods(periods, device, called, number, cut_off=False) for number in used]
     return pl.concat(windows).drop("id", "group", "number"), host, device
 
@@ -247,12 +251,11 @@ def _owned(host: pl.DataFrame, marks: pl.DataFrame) -> pl.Series:
     )
 
 
-def _of_launches(device: pl.DataFrame, host: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
-    """Device ops with the step of their launching call, by the time of the call where it is not linked to any."""
-    calls = host.select("id", "step", at="start_ns")
+def _of_launches(device: pl.DataFrame, host: pl.DataFrame, called: pl.Series, marks: pl.DataFrame) -> pl.DataFrame:
+    """Device ops with the step of their launching call, by the time of the launch where the call is in none."""
+    calls = host.select("id", "step")
     ops = device.join(calls, left_on="launch", right_on="id", how="left", maintain_order="left")
-    timed = _during(ops["at"].fill_null(-1).to_numpy(), marks)
-    return ops.with_columns(step=pl.coalesce("step", timed)).drop("at")
+    return ops.with_columns(step=pl.coalesce("step", _during(called.fill_null(-1).to_numpy(), marks)))
 
 
 def _during(at: Ints, marks: pl.DataFrame) -> pl.Series:

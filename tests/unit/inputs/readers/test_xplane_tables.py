@@ -503,3 +503,21 @@ def test_calls_of_advisor_s_own_hook_are_no_work_of_the_program():
     own = [event("$clock.py:9 sync", 100, 20), event("$hook.py:3 before_step", 130, 5)]
     assert list(kinds(*hook, *own)) == ["PjitFunction(f)", "$clock.py:9 sync", "$hook.py:3 before_step"]
     assert "$phases.py:60 step" in kinds(hook[0], hook[4])  # a program that advisor does not record
+
+
+def unjoined(lag_us: float) -> Profile:
+    """Four steps of 100 us, whose kernels bear no number of a call and run so much later."""
+    marks = [event("train", at, 100, _r=1, step_num=at // 100) for at in range(0, 400, 100)]
+    kernels = line(*(event("gemm", at + lag_us, 50) for at in range(0, 400, 100)), name="Stream #7(Kernel)", id=7)
+    return read(space(host(*marks), plane(GPU, kernels)))
+
+
+def test_work_that_nothing_joins_with_the_host_is_still_of_a_device():
+    steps = unjoined(lag_us=20).steps
+    assert steps.select("device", "step").rows() == [(0, 0), (0, 1), (0, 2), (0, 3)]
+
+
+def test_marks_are_not_used_where_such_work_lags_by_a_step():
+    profile = unjoined(lag_us=250)
+    assert not profile.steps.height
+    assert "nothing in the recording joins the device's work with the host's calls" in " ".join(profile.salvaged)

@@ -1,16 +1,22 @@
-"""Which ways to record keep a verdict as it is, and which may withhold it."""
+"""Which ways to record keep a verdict on a recording of PyTorch's profiler as it is, and which may withhold it."""
 
 from __future__ import annotations
 
+import gzip
+import io
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 sys.path.append(str(Path(__file__).parents[2] / "fixtures" / "make"))
 
 from simulator import styles
 from simulator.styles import Change, Document
+
+from advisor.inputs.readers import kineto
+from advisor.model.profile import Profile
 
 KEPT: Final[dict[str, Change]] = {
     "other numbers of threads and streams": styles.permuted_ids,
@@ -34,3 +40,20 @@ WITHHELD: Final[dict[str, Callable[[Document], Document | list[Document] | None]
     "a file in two": styles.halves,
 }
 """Changes that take something away: a verdict stays, or is withheld with the reason."""
+
+
+def load(path: Path) -> Document:
+    """The document in a file."""
+    data = path.read_bytes()
+    content: Any = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+    return content if isinstance(content, dict) else {"traceEvents": content}
+
+
+def read(document: Document) -> Profile:
+    """Its profile."""
+    return kineto.read(io.BytesIO(json.dumps(document).encode()), "worker0.pt.trace.json")
+
+
+def save(document: Document, folder: Path, number: int) -> None:
+    """Write it as one of several files of a folder."""
+    (folder / f"worker0.{number}.pt.trace.json").write_text(json.dumps(document), "utf-8")
