@@ -15,21 +15,23 @@ from advisor.files import summed_up, unreadable
 from advisor.inputs.discover import Recording, Rejected, discover
 from advisor.inputs.storage import tidy
 from advisor.metrics import Measurements
+from advisor.model.notes import Note
 from advisor.model.profile import Profile, join
-from advisor.model.report import Report, Run, Unreadable
+from advisor.model.remarks import remark
+from advisor.model.report import Reason, Report, Run, Unreadable
 from advisor.options import Options
 from advisor.reports import is_report, load_report, load_trials
 from advisor.rules.judge import judge
 from advisor.rules.overrides import replaced, rule_book, suppressions
 from advisor.summary import summarise
-from advisor.text import did_you_mean, one_line
+from advisor.text import did_you_mean, listing
 
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison, Side
     from advisor.rules.book import Rule
     from advisor.rules.judge import Suppression
 
-Jobs: TypeAlias = list[tuple[str, Measurements, Sequence[str]]]
+Jobs: TypeAlias = list[tuple[str, Measurements, Sequence[Note]]]
 """The jobs in one recording's files: name, measurements, notes on the files."""
 
 Book: TypeAlias = tuple[Mapping[str, "Rule"], Mapping[str, "Suppression"]]
@@ -68,7 +70,7 @@ def check(paths: Sequence[str], options: Options | None = None) -> Report:
 
 
 def _judged(
-    recording: Recording, book: Book, notes: Sequence[str], options: Options
+    recording: Recording, book: Book, notes: Sequence[Note], options: Options
 ) -> tuple[list[Run], list[Unreadable]]:
     """Every job of a recording, judged."""
     jobs, broken = measured(recording, options)
@@ -132,10 +134,10 @@ def _side(paths: Sequence[str], options: Options) -> tuple[list[Run], list[Unrea
     return [run for report in sides for run in report.runs], [file for report in sides for file in report.unreadable]
 
 
-def _repetitions(side: str, paths: Sequence[str]) -> Iterator[str]:
+def _repetitions(side: str, paths: Sequence[str]) -> Iterator[Reason]:
     """A note on each path that a side has more than once: it is one run all the same."""
     times = Counter(map(tidy, paths))
-    yield from (f"given twice for the {side}, counted once: {one_line(path)}" for path, n in times.items() if n > 1)
+    yield from (remark("repeated_path", side=side, path=path, times=n) for path, n in times.items() if n > 1)
 
 
 def read(path: str, options: Options | None = None) -> Profile:
@@ -206,12 +208,10 @@ def _formats(recordings: Iterable[Recording]) -> Mapping[str, set[str]]:
     return formats
 
 
-def _formats_note(formats: Iterable[str]) -> list[str]:
+def _formats_note(formats: Iterable[str]) -> list[Note]:
     """A note where profiles of several formats lie in one folder."""
     ordered = sorted(formats)
-    if len(ordered) == 1:
-        return []
-    return [f"{' and '.join(ordered)} profiles lie in this folder: taken as different runs, even if of one job"]
+    return [Note("several_formats", formats=listing(ordered))] if len(ordered) > 1 else []
 
 
 def _folder(recording: Recording) -> str:

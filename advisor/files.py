@@ -20,6 +20,7 @@ from advisor.inputs.readers import KINETO, reader
 from advisor.inputs.storage import local, open_file, size
 from advisor.limits import most_bytes, too_large
 from advisor.metrics import Part
+from advisor.model.notes import Note
 from advisor.model.profile import Profile
 from advisor.model.report import Unreadable
 from advisor.options import Options, Progress
@@ -86,7 +87,7 @@ def _files(recording: Recording, options: Options) -> list[_File]:
     return [_File(recording.format, *row, options.step_range, options.max_bytes) for row in rows]
 
 
-def jobs(recording: Recording, measured: Sequence[Part]) -> Iterator[tuple[str, list[Part], list[str]]]:
+def jobs(recording: Recording, measured: Sequence[Part]) -> Iterator[tuple[str, list[Part], list[Note]]]:
     """The jobs that the files of a run are of: name, parts and what is to be said of them.
 
     Two files that claim one rank are of different jobs: the second file of each rank belongs to the second job, unless
@@ -105,16 +106,12 @@ def jobs(recording: Recording, measured: Sequence[Part]) -> Iterator[tuple[str, 
             groups.append([part])
     place = {id(part): number for number, part in enumerate(measured)}
     groups = [sorted(job, key=lambda part: place[id(part)]) for job in groups]
-    numbered = _numbered_by(recording, measured)
     repeated = runs_of(rank for rank, times in Counter(r for p in measured for r in _claimed([p])).items() if times > 1)
-    note = f"more than one file claims rank {repeated}: taken as different jobs; keep one job per folder"
+    notes = [*([Note("rank_repeated", ranks=repeated)] if repeated else []), *_numbered_by(recording, measured)]
     for number, job in enumerate(groups, start=1):
         alone = f"/{_files_of(job)[0]}" if len(job) == 1 else f"#{number}"
-        yield (
-            recording.name + (alone if number > 1 else ""),
-            job,
-            [*([note] if repeated else []), *_mixed(job), *([numbered] if numbered else []), *_apart(helpers)],
-        )
+        name = recording.name + (alone if number > 1 else "")
+        yield name, job, [*notes, *_mixed(job), *_apart(helpers)]
 
 
 def _helpers(measured: Sequence[Part]) -> list[Part]:
@@ -148,13 +145,11 @@ def _recorded(part: Part) -> tuple[int, int]:
     return min((int(v.starts.min()) for v in views), default=0), max((int(v.ends.max()) for v in views), default=0)
 
 
-def _apart(helpers: Sequence[Part]) -> list[str]:
+def _apart(helpers: Sequence[Part]) -> Iterator[Note]:
     """What to say of processes that are not judged by themselves."""
-    files = _files_of(helpers)
-    if not files:
-        return []
-    names = ", ".join(files[:_MOST_FILES]) + (" and others" if len(files) > _MOST_FILES else "")
-    return [f"recorded at the same time without a GPU and without a rank, so not judged by itself: {names}"]
+    if files := _files_of(helpers):
+        more = int(len(files) > _MOST_FILES)
+        yield Note("other_process", files=", ".join(files[:_MOST_FILES]), more=more)
 
 
 def _kind(part: Part) -> tuple[object, ...]:
@@ -163,17 +158,16 @@ def _kind(part: Part) -> tuple[object, ...]:
     return tuple(sorted(models, key=str)), *(rank.world_size for rank in part.ranks[:1])
 
 
-def _mixed(job: Sequence[Part]) -> list[str]:
+def _mixed(job: Sequence[Part]) -> Iterator[Note]:
     """What to say of a job whose ranks use devices of different models."""
     of_model = defaultdict(set)
     for part in job:
         for rank in part.ranks:
             if rank.gpu:
                 of_model[rank.gpu.model].add(rank.worker)
-    if len(of_model) <= 1:
-        return []
-    models = ", ".join(f"{model} on {_ranks(workers)}" for model, workers in of_model.items())
-    return [f"the ranks use different GPUs ({models}): they may be of different jobs; keep one job per folder"]
+    if len(of_model) > 1:
+        models = ", ".join(f"{model} on {_ranks(workers)}" for model, workers in of_model.items())
+        yield Note("different_gpus", models=models)
 
 
 def _ranks(workers: set[int]) -> str:
@@ -188,19 +182,16 @@ def _files_of(job: Sequence[Part]) -> list[str]:
     return [Path(file).name for part in job for file in part.selection.profile.workers["file"]]
 
 
-def _numbered_by(recording: Recording, measured: Sequence[Part]) -> str | None:
+def _numbered_by(recording: Recording, measured: Sequence[Part]) -> Iterator[Note]:
     """Where the numbers of the ranks are from, if not from the files themselves."""
     rows = [row for part in measured for row in part.selection.profile.workers.select("worker", "rank").rows()]
     if recording.format != KINETO.name or len(rows) <= 1:
-        return None
-    names = "the file names" if _names_tell_ranks(recording.files) else "the order of the file names"
+        return
+    order = int(not _names_tell_ranks(recording.files))
     if any(rank is not None and rank != worker for worker, rank in rows):
-        return f"all files say rank {rows[0][1]}, but are of different processes: the ranks are taken from {names}"
-    silent = sum(rank is None for _, rank in rows)
-    if not silent:
-        return None
-    which = "the files do" if silent == len(rows) else f"{silent} of {len(rows)} files do"
-    return f"{which} not tell their rank: it is taken from {names}"
+        yield Note("same_rank", rank=rows[0][1], order=order)
+    elif silent := sum(rank is None for _, rank in rows):
+        yield Note("no_rank", silent=silent, files=len(rows), order=order)
 
 
 def _ranks_agree(workers: Iterable[pl.DataFrame]) -> bool:

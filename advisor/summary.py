@@ -17,12 +17,13 @@ from advisor.metrics.kernels.kernel_times import with_the_rest
 from advisor.metrics.metric import JOB_TABLES, TABLES
 from advisor.metrics.steps.breakdown import accounting
 from advisor.metrics.steps.operations import pooled
-from advisor.model.reasons import words
+from advisor.model.clause import Clause
+from advisor.model.notes import Note
 from advisor.model.report import Device, Finding, LeftOutStep, Reason, Run, Sign, Source, Steps, Value, Worker, Workload
 from advisor.model.timeline import Events, Idle, Span, Timeline, Track
 from advisor.present.verdict import verdict
 from advisor.rules.judge import Judgement
-from advisor.text import bytes_, count, ms, one_line, percent, plain, runs_of
+from advisor.text import bytes_, count, one_line, plain, runs_of
 from advisor.vocabulary import CATEGORIES, LEFT_OUT
 
 _FAR_MS: Final = 60_000  # between clocks of hosts that are set at all
@@ -59,7 +60,10 @@ def summarise(name: str, path: str, measurements: Measurements, judgement: Judge
         name=plain(name),
         verdict="",
         source=source.model_copy(
-            update={"notes": (*source.notes, *judgement.notes), "workload": _workload(measurements.frames.get("sign"))}
+            update={
+                "notes": (*source.notes, *map(Reason.of, judgement.notes)),
+                "workload": _workload(measurements.frames.get("sign")),
+            }
         ),
         breakdown={category: row[f"{category}_share"] or 0.0 for category in CATEGORIES},
         findings=judgement.findings,
@@ -100,17 +104,19 @@ def _workload(signs: pl.DataFrame | None) -> Workload:
     return Workload(kinds=tuple(rows["kind"].unique(maintain_order=True)), signs=tuple(signs_of_code))
 
 
-def judged_again(run: Run, judgement: Judgement, notes: Sequence[str]) -> Run:
+def judged_again(run: Run, judgement: Judgement, notes: Sequence[Reason], on_files: Sequence[Reason]) -> Run:
     """A run's entry with another judgement.
 
     Args:
         run: The entry as it is.
         judgement: The judgement to put in the place of its own.
-        notes: All notes on what was read, those of the judgement included.
+        notes: Those on what was read.
+        on_files: Those on its files, which stand after those of the judgement.
     """
+    all_notes = (*notes, *map(Reason.of, judgement.notes), *on_files)
     fresh = run.model_copy(
         update={
-            "source": run.source.model_copy(update={"notes": tuple(notes)}),
+            "source": run.source.model_copy(update={"notes": all_notes}),
             "findings": judgement.findings,
             "not_evaluable": judgement.not_evaluable,
             "passed": judgement.passed,
@@ -207,8 +213,8 @@ def _source(path: str, selection: Selection, view: DeviceView, row: Mapping[str,
         ),
         devices=_devices(selection),
         steps=_steps(selection, view, row),
-        salvaged=tuple(profile.salvaged),
-        notes=tuple(_notes(selection, row)),
+        salvaged=tuple(map(Reason.of, profile.salvaged)),
+        notes=tuple(map(Reason.of, _notes(selection, row))),
         lacks={need: Reason.of(why) for need, why in profile.lacks.items()},
         environment=_environment(selection),
     )
@@ -240,68 +246,55 @@ def _hardware(view: DeviceView) -> str:
     return f"{name} ({', '.join(filter(None, known))})" if any(known) else str(name)
 
 
-def _unrecorded(view: DeviceView) -> str | None:
+def _notes(selection: Selection, row: Mapping[str, Value]) -> Iterator[Note]:
+    """What the reader should know before trusting what is said of the recording and of the job."""
+    for note in (_unrecorded, _barely_recorded):
+        yield from dict.fromkeys(filter(None, map(note, selection.critical)))
+    pauses = row.get("graph_pause_share")
+    if isinstance(pauses, float) and pauses >= _WORTH_A_NOTE:
+        yield Note("graph_pauses", share=pauses)
+    yield from _notes_on_ranks(selection, row)
+    yield from _notes_on_matches(row)
+
+
+def _unrecorded(view: DeviceView) -> Note | None:
     """What lies before the window of a recording without steps, where that begins with the device's first op."""
     before_ns = (
         0 if view.has_marks or not view.steps.height else int((view.steps["start_ns"] - view.steps["host_start_ns"])[0])
     )
-    if before_ns <= 0:
-        return None
-    return f"the first {ms(before_ns / 1e6)} are left out: the GPU was busy with work that was not recorded"
+    return Note("unrecorded_start", length=before_ns / 1e6) if before_ns > 0 else None
 
 
-def _barely_recorded(view: DeviceView) -> str | None:
+def _barely_recorded(view: DeviceView) -> Note | None:
     """What lacks in a recording of which nearly nothing is known, and so nothing can be told."""
     if not view.total_ns or view.has_marks or view.device is not None or accounting(view).height:
         return None
-    return (
-        "too little was recorded to tell what the time goes to: another thread or process may do the work;"
-        " start the profiler in the one that runs the model"
-    )
+    return Note("barely_recorded")
 
 
-def _graph_pauses(row: Mapping[str, Value]) -> str | None:
-    """What pauses between the nodes of CUDA graphs may be."""
-    pauses = row.get("graph_pause_share")
-    if not isinstance(pauses, float) or pauses < _WORTH_A_NOTE:
-        return None
-    return (
-        f"{percent(pauses)} of the time is pauses of at most 5 µs between nodes of CUDA graphs: a profiler that "
-        "records nodes makes such pauses itself; record graphs as a whole to see how long they take"
-    )
-
-
-def _notes(selection: Selection, row: Mapping[str, Value]) -> Iterator[str]:
-    """What the reader should know of the ranks before trusting what is said of the job."""
-    for note in (_unrecorded, _barely_recorded):
-        yield from dict.fromkeys(filter(None, map(note, selection.critical)))
-    yield from filter(None, [_graph_pauses(row)])
+def _notes_on_ranks(selection: Selection, row: Mapping[str, Value]) -> Iterator[Note]:
+    """Whose files are here, and whether they are of one job."""
     here, job = row.get("ranks_recorded"), row.get("ranks_in_job")
     if isinstance(here, int) and isinstance(job, int) and here < job:
-        rest = "what is said of waiting counts only these" if here > 1 else "who waits for whom cannot be told from one"
-        names = runs_of(view.worker for view in selection.critical)
-        yield f"{here} of {job} ranks recorded ({names}): each rank's own numbers hold; {rest}"
-    if left_out := row.get("ranks_apart"):
-        yield f"{left_out} left out where ranks are compared: none of the steps that most ranks recorded is whole there"
-    if strangers := row.get("ranks_strangers"):
-        yield f"{strangers} never meet each other: their files may be of different jobs; keep one job per folder"
-    if sittings := row.get("ranks_sittings"):
-        yield f"not recorded at one time ({sittings}): the files may be of different jobs; keep one job per folder"
+        code = "some_ranks_of_job" if here > 1 else "one_rank_of_job"
+        yield Note(code, here=here, job=job, ranks=runs_of(view.worker for view in selection.critical))
+    for code in ("ranks_apart", "ranks_strangers", "ranks_sittings"):
+        if ranks := row.get(code):
+            yield Note(code, ranks=ranks)
     common, used = row.get("common_steps"), row.get("steps")
     if isinstance(common, int) and isinstance(used, int) and 0 < common < used:
-        yield f"what is said across ranks rests on the {count(common, 'step')} that all of them recorded"
+        yield Note("common_steps", steps=common)
     if len(set(selection.profile.workers["world_size"].drop_nulls())) > 1:
-        yield "the files disagree on the number of ranks: they may be of different jobs; keep one job per folder"
-    matched = row.get("matched_share")
-    if isinstance(shift := row.get("clock_shift_ms"), float) and shift and isinstance(matched, float) and matched:
-        far = (
-            "; unless that is how far their hosts' clocks are off, they are of different jobs"
-            if shift > _FAR_MS
-            else ""
-        )
-        yield f"the ranks' clocks differ by up to {ms(shift)}; aligned by the ends of their collectives{far}"
+        yield Note("job_sizes_differ")
+
+
+def _notes_on_matches(row: Mapping[str, Value]) -> Iterator[Note]:
+    """How far the ranks' clocks and collectives agree."""
+    matched, shift = row.get("matched_share"), row.get("clock_shift_ms")
+    if isinstance(shift, float) and shift and isinstance(matched, float) and matched:
+        yield Note("ranks_aligned", shift=shift, far=int(shift > _FAR_MS))
     if isinstance(matched, float) and matched < _MATCHED:
-        yield f"{percent(1 - matched)} of the time in collectives could not be matched between the ranks"
+        yield Note("unmatched", share=1 - matched)
 
 
 def _devices(selection: Selection) -> tuple[Device, ...]:
@@ -341,12 +334,15 @@ def _steps(selection: Selection, view: DeviceView, row: Mapping[str, Value]) -> 
     )
 
 
+class _LeftOut(Clause):
+    sentences = LEFT_OUT
+
+
 def _left_out(steps: pl.DataFrame) -> Iterator[LeftOutStep]:
     times = pl.col("dur_ns", "left_out_ns") / 1e6
     keys = ("worker", "device", "step")
     for *key, code, incomplete, length_ms, of_ms in steps.select(*keys, "left_out", "incomplete", times).rows():
-        facts = {"length": length_ms} | ({} if of_ms is None else {"of": of_ms})
-        why = Reason(code=code, facts=facts, words=words(code, facts, LEFT_OUT))
+        why = Reason.of(_LeftOut(code, length=length_ms, **({} if of_ms is None else {"of": of_ms})))
         step_ms = length_ms if incomplete is None else None
         yield LeftOutStep(**dict(zip(keys, key, strict=True)), why=why, step_ms=step_ms)
 

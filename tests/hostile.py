@@ -41,7 +41,7 @@ def assert_consistent(profile: Profile) -> None:
     assert set(device["step"].drop_nulls()) <= set(profile.steps["step"])
     assert not profile.steps.select("device", "step").is_duplicated().any()
     assert profile.collectives["device_op"].is_between(0, device.height - 1).all()
-    assert all("\n" not in note for note in profile.salvaged)
+    assert all("\n" not in note.words for note in profile.salvaged)
 
 
 def flipped(data: bytes, at: list[tuple[float, int]]) -> bytes:

@@ -374,7 +374,9 @@ RESNET = Run(
                 ),
             ),
         ),
-        salvaged=("worker0.1623143089861.pt.trace.json.gz: cut off after 83 MB; what came before was read",),
+        salvaged=(
+            Reason(code="x", words="worker0.1623143089861.pt.trace.json.gz: cut off after 83 MB; the rest was read"),
+        ),
         lacks={"allocations": NO_MEMORY, "host_ops.shapes": NO_SHAPES},
         environment={
             "hardware": "Tesla V100-DGXS-32GB (31.7 GiB, 80 multiprocessors, capability 7)",

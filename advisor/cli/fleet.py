@@ -96,7 +96,7 @@ def fleet_ingest(
     from advisor.fleet.ingest import ingest
     from advisor.fleet.labels import labels_of_run
     from advisor.fleet.store import opened
-    from advisor.text import count, plain
+    from advisor.text import count
 
     target, settings = opened(store, option or ()), _settings(config, roots)
     labels = labels_of_run(label or (), labels_from or (), os.environ)
@@ -111,7 +111,7 @@ def fleet_ingest(
             progress=progress,
         )
     for note in done.notes:
-        typer.echo(f"advisor: {plain(note)}", err=True)
+        typer.echo(f"advisor: {note.words}", err=True)
     if done.unread or done.partly or done.unprofiled:
         typer.echo(
             f"advisor: `advisor fleet runs --store {target.uri}` says why of each that is no checked run", err=True
@@ -158,7 +158,7 @@ def fleet_rejudge(
     with _working(engine_of(engine, processes)) as where, progress_of_runs() as progress:
         done = rejudge(target, where, config=_settings(config, [store]), weeks=weeks, every=every, progress=progress)
     for note in done.notes:
-        typer.echo(f"advisor: {note}", err=True)
+        typer.echo(f"advisor: {note.words}", err=True)
     typer.echo(f"{count(done.runs, 'run')} judged again")
 
 

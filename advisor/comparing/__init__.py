@@ -16,8 +16,8 @@ from advisor.comparing.phases import compared_phase, phase_changes
 from advisor.comparing.steps import LEAST_EFFECT
 from advisor.errors import NoRuns, ReadError
 from advisor.model.comparison import Comparison, Shift, Side
-from advisor.model.remarks import Remark, remark
-from advisor.model.report import Run, Unreadable
+from advisor.model.remarks import remark
+from advisor.model.report import Reason, Run, Unreadable
 from advisor.model.trials import Trials
 from advisor.text import listing, one_line
 
@@ -38,7 +38,7 @@ def compare(  # noqa: PLR0913 - all but the sides are options
     *,
     advisor_version: str,
     unreadable: tuple[Sequence[Unreadable], Sequence[Unreadable]] = ((), ()),
-    notes: Sequence[str] = (),
+    notes: Sequence[Reason] = (),
     trials: Trials | None = None,
 ) -> Comparison:
     """The head's runs against the base's.
@@ -95,7 +95,7 @@ def compare(  # noqa: PLR0913 - all but the sides are options
         notes=(
             *_basis(before, after),
             *([remark("phase_of_steps", phase=phase)] if phase else ()),
-            *(remark(note) for note in notes),
+            *notes,
             *_notes(base, head, ranks),
             *_readings((("base", base, unreadable[0]), ("head", head, unreadable[1]))),
         ),
@@ -106,7 +106,7 @@ def _is_ranged(run: Run) -> bool:
     return run.source.steps.timed_by == "range"
 
 
-def _others(moved: Sequence[Shift]) -> Remark | None:
+def _others(moved: Sequence[Shift]) -> Reason | None:
     """That other programs make up half of the change or more, as far as the recordings noted what these took."""
     change_ms = sum(shift.change_ms for shift in moved)
     for shift in moved:
@@ -120,7 +120,7 @@ def _explains(pace: work.Pace, ratio: float) -> bool:
     return 1 < ratio <= _LEEWAY * pace.ratio or pace.ratio / _LEEWAY <= ratio < 1
 
 
-def _cautions(base: Sequence[Run], head: Sequence[Run], pace: work.Pace | None) -> Iterator[Remark]:
+def _cautions(base: Sequence[Run], head: Sequence[Run], pace: work.Pace | None) -> Iterator[Reason]:
     """What else than its speed differs between the sides, and is not the reason of the verdict already."""
     if pace:
         yield remark("other_machine", **pace._asdict())
@@ -130,7 +130,7 @@ def _cautions(base: Sequence[Run], head: Sequence[Run], pace: work.Pace | None) 
         yield remark("other_sizes", ops=len(ops), op=one_line(ops[0].name, _LONGEST_SIZE), base=before, head=after)
 
 
-def _basis(before: Side, after: Side) -> Iterator[Remark]:
+def _basis(before: Side, after: Side) -> Iterator[Reason]:
     """Why the sides' times, and all that is per step, are not compared."""
     sides = (("base", before), ("head", after))
     if unmeasured := [name for name, side in sides if side.per is None]:
@@ -139,7 +139,7 @@ def _basis(before: Side, after: Side) -> Iterator[Remark]:
         yield remark("no_steps", sides=listing(unmarked))
 
 
-def _notes(base: Sequence[Run], head: Sequence[Run], ranks: frozenset[int]) -> Iterator[Remark]:
+def _notes(base: Sequence[Run], head: Sequence[Run], ranks: frozenset[int]) -> Iterator[Reason]:
     """What a reader should know before trusting the comparison."""
     recorded = {worker.worker for run in [*base, *head] for worker in run.source.workers}
     if recorded > ranks:
@@ -153,7 +153,7 @@ def _notes(base: Sequence[Run], head: Sequence[Run], ranks: frozenset[int]) -> I
         yield remark("hidden_work", why=why)
 
 
-def _other_settings(base: Sequence[Run], head: Sequence[Run]) -> Iterator[Remark]:
+def _other_settings(base: Sequence[Run], head: Sequence[Run]) -> Iterator[Reason]:
     """The profiler's options that only one side was recorded with; nothing where the profilers differ."""
     if len({run.source.format for run in (*base, *head)}) > 1:
         return
@@ -166,12 +166,12 @@ def _other_settings(base: Sequence[Run], head: Sequence[Run]) -> Iterator[Remark
             yield remark("settings_of_one_side", side=side, settings=listing(sorted(options)))
 
 
-def _readings(sides: Sequence[tuple[str, Sequence[Run], Sequence[Unreadable]]]) -> Iterator[Remark]:
+def _readings(sides: Sequence[tuple[str, Sequence[Run], Sequence[Unreadable]]]) -> Iterator[Reason]:
     """How the files of each side could be read."""
     for side, runs, unread in sides:
         if not work.has_tables(runs):
             yield remark("no_work_tables", side=side)
-        if notes := list(dict.fromkeys(note for run in runs for note in run.source.salvaged)):
+        if notes := list(dict.fromkeys(note.words for run in runs for note in run.source.salvaged)):
             note, more = one_line(notes[0], _LONGEST_NOTE), len(notes) - 1
             yield remark("read_with_notes" if more else "read_with_note", side=side, note=note, more=more)
         yield from (_unreadable(file, side) for file in unread[:_MOST_UNREADABLE])
@@ -179,7 +179,7 @@ def _readings(sides: Sequence[tuple[str, Sequence[Run], Sequence[Unreadable]]]) 
             yield remark("unreadable_others", side=side, files=len(unread) - _MOST_UNREADABLE)
 
 
-def _unreadable(file: Unreadable, side: str) -> Remark:
+def _unreadable(file: Unreadable, side: str) -> Reason:
     path, why = (one_line(text, _LONGEST_NOTE) for text in (file.path, file.why))
     code = "unreadable_alike" if file.others else "unreadable"
     return remark(code, side=side, path=path, why=why, others=len(file.others))

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from advisor.comparing.predictions import predictions
 from advisor.model.comparison import FindingChange, FindingStatus, SideFinding
-from advisor.model.remarks import Remark, remark
-from advisor.model.report import SEVERITIES, Finding, Report, Run
+from advisor.model.remarks import remark
+from advisor.model.report import SEVERITIES, Finding, Reason, Report, Run
 from advisor.model.trials import Trials
 
 
@@ -146,12 +146,12 @@ def _finding_change(
     )
 
 
-def _unmeasured(sides: tuple[_Runs, _Runs]) -> Remark | None:
+def _unmeasured(sides: tuple[_Runs, _Runs]) -> Reason | None:
     """Why no finding can be said to have come or gone, where a side could not be measured."""
     return next((remark("side_not_measured", side=of.side) for of in sides if not of.per), None)
 
 
-def _not_gone(sides: tuple[_Runs, _Runs]) -> Remark | None:
+def _not_gone(sides: tuple[_Runs, _Runs]) -> Reason | None:
     """Why no finding can be said to be gone: a window without steps may lie in another phase of the job."""
     head = sides[1]
     if head.per == "recording":
@@ -159,7 +159,7 @@ def _not_gone(sides: tuple[_Runs, _Runs]) -> Remark | None:
     return _unmeasured(sides)
 
 
-def _not_judged(rule: str, runs: Sequence[Run], side: str) -> Remark | None:
+def _not_judged(rule: str, runs: Sequence[Run], side: str) -> Reason | None:
     """Why the absence of a rule's finding from these runs does not mean that it passed; None where it does."""
     for run in runs:
         for unknown in run.not_evaluable:

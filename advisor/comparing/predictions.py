@@ -7,8 +7,8 @@ from statistics import fmean
 from typing import Final
 
 from advisor.model.comparison import Effect, FindingChange, Prediction
-from advisor.model.remarks import Remark, remark
-from advisor.model.report import Evidence, Finding, Run, Value
+from advisor.model.remarks import remark
+from advisor.model.report import Evidence, Finding, Reason, Run, Value
 from advisor.model.trials import Trials
 
 _AS_LONG: Final = 0.8  # of the time behind a finding: with so much of it left, only the step around it grew
@@ -74,7 +74,7 @@ def _hidden(
     return change.model_copy(update={"status": "hidden", "why": why}) if why else change
 
 
-def _dwarfed(change: FindingChange, runs: tuple[Run, Run]) -> Remark | None:
+def _dwarfed(change: FindingChange, runs: tuple[Run, Run]) -> Reason | None:
     """The time behind the finding is as long as before, and only a smaller part of a longer step."""
     base, head = runs
     finding = next((finding for finding in base.findings if finding.key == change.key), None)
@@ -105,7 +105,7 @@ def _pace_row(run: Run) -> Mapping[str, Value]:
     return next((row for row in rows if row.get("worker") == run.source.steps.worker), rows[0] if rows else {})
 
 
-def _masked(change: FindingChange, changes: Sequence[FindingChange], shorter: float) -> Remark | None:
+def _masked(change: FindingChange, changes: Sequence[FindingChange], shorter: float) -> Reason | None:
     """A wait that is not there while the step did not get shorter: something new takes as long."""
     saving = change.base.saving if change.base else None
     if saving is None or saving.of not in _WAITS or shorter >= _HALF * saving.low_share:

@@ -10,8 +10,8 @@ import numpy as np
 
 from advisor.comparing.significance import Contrast, Floats, contrast, wander
 from advisor.model.comparison import Obstacle, Series, Side, StepChange, Verdict
-from advisor.model.remarks import Remark, remark
-from advisor.model.report import Run, Unreadable, Value
+from advisor.model.remarks import remark
+from advisor.model.report import Reason, Run, Unreadable, Value
 from advisor.text import listing, one_line
 
 LEAST_EFFECT: Final = 0.02
@@ -118,7 +118,7 @@ class Decided(NamedTuple):
     """A verdict, what it rests on, and what keeps it inconclusive."""
 
     verdict: Verdict
-    reason: Remark
+    reason: Reason
     obstacle: Obstacle | None = None
 
 
@@ -139,7 +139,7 @@ def verdict(base: Sequence[Run], head: Sequence[Run], before: Side, after: Side,
     return _alike(before, after, change, max(_SAME, least))
 
 
-def _tested(code: str, before: Side, after: Side, change: Contrast, **facts: float | str) -> Remark:
+def _tested(code: str, before: Side, after: Side, change: Contrast, **facts: float | str) -> Reason:
     """A remark with the test that it rests on."""
     return remark(code, **facts, p=change.p, base=before.steps, head=after.steps)
 
@@ -171,7 +171,7 @@ def _alike(before: Side, after: Side, change: Contrast, margin: float) -> Decide
     return Decided("inconclusive", _tested("noise", before, after, change, **facts), "noise")
 
 
-def incomparable(base: Sequence[Run], head: Sequence[Run]) -> list[tuple[Obstacle, Remark]]:
+def incomparable(base: Sequence[Run], head: Sequence[Run]) -> list[tuple[Obstacle, Reason]]:
     """Other hardware or another number of ranks: a difference in speed would say nothing about the change."""
     hardware, size = _other_hardware(base, head), _other_size(base, head)
     return [
@@ -180,7 +180,7 @@ def incomparable(base: Sequence[Run], head: Sequence[Run]) -> list[tuple[Obstacl
     ]
 
 
-def _other_hardware(base: Sequence[Run], head: Sequence[Run]) -> Remark | None:
+def _other_hardware(base: Sequence[Run], head: Sequence[Run]) -> Reason | None:
     if len({_models(run) for run in (*base, *head)}) <= 1:
         return None
     before, after = (_listed(frozenset().union(*map(_models, runs))) for runs in (base, head))
@@ -189,7 +189,7 @@ def _other_hardware(base: Sequence[Run], head: Sequence[Run]) -> Remark | None:
     return remark("other_hardware", base=before, head=after)
 
 
-def _other_size(base: Sequence[Run], head: Sequence[Run]) -> Remark | None:
+def _other_size(base: Sequence[Run], head: Sequence[Run]) -> Reason | None:
     before, after = ({_world_size(run) for run in runs} for runs in (base, head))
     if len(before | after) <= 1:
         return None
@@ -214,7 +214,7 @@ def _world_size(run: Run) -> int:
 
 def _recording_costs(
     base: Sequence[Run], head: Sequence[Run], change: Contrast, base_ms: float, least: float
-) -> Remark | None:
+) -> Reason | None:
     """Why the verdict does not hold if what recording costs differs between the sides by enough to be the change."""
     costs = [_overhead_ms(runs) for runs in (base, head)]
     extra = (costs[1] - costs[0]) / base_ms if base_ms else 0.0

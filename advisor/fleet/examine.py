@@ -21,6 +21,8 @@ from advisor.fleet.rows import Row, Rows, context_of, judged_rows, measured_rows
 from advisor.fleet.store import TABLES
 from advisor.inputs.discover import Recording
 from advisor.inputs.storage import listing, local, open_file, size
+from advisor.model.notes import Note
+from advisor.model.report import Reason
 from advisor.options import Options
 from advisor.rules.book import Rule
 from advisor.rules.judge import Suppression, judge
@@ -28,7 +30,7 @@ from advisor.rules.overrides import replaced, rule_book, suppressions
 from advisor.summary import judged_again, summarise
 from advisor.text import plain
 
-Book: TypeAlias = tuple[Mapping[str, Rule], Mapping[str, Suppression], str, tuple[str, ...]]
+Book: TypeAlias = tuple[Mapping[str, Rule], Mapping[str, Suppression], str, tuple[Note, ...]]
 """The rules, the suppressions, a name for both, and notes on rules that were replaced."""
 
 _BLOCK_BYTES: Final = 8 << 20
@@ -77,7 +79,7 @@ def _examined(job: Job, fetched: Recording, digests: tuple[str, ...]) -> Done:
         judged = judge(measurements, rules, silenced)
         own = summarise(name, fetched.path, measurements, replace(judged, notes=()))
         keep = context_of(measurements, own.source.notes, notes)
-        run = judged_again(own, judged, (*keep.notes, *judged.notes, *keep.file_notes, *changed))
+        run = judged_again(own, judged, keep.notes, (*keep.file_notes, *map(Reason.of, changed)))
         run_id = f"{recording}-{number}" if number else recording
         hosts = {
             **dict(measurements.selection.profile.workers.select("worker", "host").drop_nulls().rows()),

@@ -23,6 +23,7 @@ from advisor.fleet.rows import Row
 from advisor.fleet.store import TABLES, UNPROFILED, Store, frame
 from advisor.inputs.discover import Recording, discover
 from advisor.inputs.storage import is_url, listing, tidy
+from advisor.model.notes import Note
 from advisor.rules.overrides import rule_book
 from advisor.text import one_line, plain
 
@@ -57,7 +58,7 @@ class Ingested:
     unprofiled: int = 0
     gone: int = 0
     bytes: int = 0
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 def ingest(  # noqa: PLR0913 - all but the first two are options
@@ -115,7 +116,7 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
         writer.add(
             job, Done(unread(job.source), bad_rows(known_job, job.source.path, job.note or "", status=UNPROFILED))
         )
-    notes = [f"{job.source.path}: {job.note}" for job in fresh if job.note]
+    notes = [Note("wrong_labels", path=job.source.path, why=job.note) for job in fresh if job.note]
     gone = there.gone
     try:
         for job, outcome in each(engine, examine, fresh):
@@ -189,13 +190,13 @@ class _Writer:
         if full or time.monotonic() - self._last > _FLUSH_S:
             self.flush()
 
-    def on_copies(self) -> list[str]:
-        """A line on the copies that are labelled otherwise than what they are copies of."""
+    def on_copies(self) -> list[Note]:
+        """A note on the copies that are labelled otherwise than what they are copies of."""
         unlike = [(place, home) for place, home, alike in self.copies if not alike]
         if not unlike:
             return []
-        (place, home), more = unlike[0], f", and {len(unlike) - 1} more such" if len(unlike) > 1 else ""
-        return [f"{place}: a copy of {home}, whose labels count{more}"]
+        (place, home), *others = unlike
+        return [Note("copies", path=place, home=home, **({"more": len(others)} if others else {}))]
 
     def _copy(self, job: Job, home: str, labels: str, statuses: Iterable[str]) -> None:
         self.counts[_read(statuses)] += 1

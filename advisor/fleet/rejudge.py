@@ -16,6 +16,8 @@ from advisor.fleet.labels import Labels
 from advisor.fleet.recordings import Settings
 from advisor.fleet.rows import Row, Rows, as_measured, judged_rows
 from advisor.fleet.store import Store, frame
+from advisor.model.notes import Note
+from advisor.model.report import Reason
 from advisor.rules.judge import judge
 from advisor.summary import judged_again
 from advisor.text import one_line
@@ -39,7 +41,7 @@ class Rejudged:
     """How many runs were judged again; a note on each that could not be."""
 
     runs: int
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
 
 def rejudge(  # noqa: PLR0913 - all but the first two are options
@@ -67,7 +69,7 @@ def rejudge(  # noqa: PLR0913 - all but the first two are options
     batch: list[tuple[Again, Rows]] = []
     for task, outcome in each(engine, again, _stored(store, runs, settings)):
         if isinstance(outcome, Exception):
-            notes.append(f"{task.row['run_id']}: cannot be judged again: {one_line(str(outcome), 200)}")
+            notes.append(Note("not_judged_again", run=task.row["run_id"], why=one_line(str(outcome), 200)))
         else:
             batch.append((task, outcome))
             judged += 1
@@ -103,7 +105,7 @@ def again(task: Again) -> Rows:
     rules, silenced, version, changed = book(task.settings)
     stored = as_measured(task.report, task.context)
     judged, beside = judge(stored, rules, silenced), stored.context
-    run = judged_again(stored.run, judged, (*beside.notes, *judged.notes, *beside.file_notes, *changed))
+    run = judged_again(stored.run, judged, beside.notes, (*beside.file_notes, *map(Reason.of, changed)))
     trials = Labels.model_validate_json(task.row["labels"] or "{}").trials
     rows = judged_rows(run, stored.context, version, trials)
     keys = {key: task.row[key] for key in ("week", "recording", "run_id")}

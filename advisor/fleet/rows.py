@@ -16,6 +16,7 @@ from advisor import __version__
 from advisor.metrics import METRICS, Measurements, dtypes
 from advisor.metrics.metric import Scope
 from advisor.model.missing import Missing
+from advisor.model.notes import Note
 from advisor.model.report import Finding, Place, Reason, Run, Value
 from advisor.model.timeline import Timeline
 from advisor.rules.book import Rule
@@ -45,12 +46,12 @@ class Context(BaseModel):
     frameworks: Mapping[int, str | None]
     used_steps: Mapping[int, tuple[int, ...] | None]
     reasons: Mapping[str, Reason]
-    notes: tuple[str, ...]
-    file_notes: tuple[str, ...]
+    notes: tuple[Reason, ...]
+    file_notes: tuple[Reason, ...]
     places: Mapping[str, tuple[Place, ...]]
 
 
-def context_of(measurements: Measurements, notes: Sequence[str], file_notes: Sequence[str]) -> Context:
+def context_of(measurements: Measurements, notes: Sequence[Reason], file_notes: Sequence[Note]) -> Context:
     """What has to be kept of a run's measurements, all of it small."""
     spots = {
         f"{name}/{worker}": tuple(Place.model_validate(row) for row in rows.to_dicts())
@@ -64,7 +65,7 @@ def context_of(measurements: Measurements, notes: Sequence[str], file_notes: Seq
         used_steps={worker: measurements.used_steps(worker) for worker in measurements.workers},
         reasons={name: Reason.of(why) for name, why in measurements.reasons.items()},
         notes=tuple(notes),
-        file_notes=tuple(file_notes),
+        file_notes=tuple(map(Reason.of, file_notes)),
         places=spots,
     )
 

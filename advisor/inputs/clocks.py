@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from advisor.model.clause import Clause
 from advisor.model.intervals import Ints
 from advisor.model.missing import Missing
-from advisor.text import count, ms
+from advisor.model.notes import Note
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -49,7 +50,7 @@ class Alignment:
 
     device: pl.DataFrame
     skews: Mapping[int, Skew] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    notes: tuple[Clause, ...] = ()
     drift: Missing | None = None
 
     def moved(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -82,7 +83,7 @@ def align(device: pl.DataFrame, host: pl.DataFrame) -> Alignment:
         pl.when(early).then(None).otherwise(pl.col(link)).alias(link) for link in ("launch", "op") if early.any()
     )
     drift = _drift(device, drifts)
-    notes = (*_notes(off, int(early.sum())), *([drift.words] if drift else []))
+    notes = (*_notes(off, int(early.sum())), *([drift] if drift else []))
     return Alignment(apart, off, notes, drift)
 
 
@@ -94,15 +95,13 @@ def _moved(device: pl.DataFrame, off: Mapping[int, Skew]) -> pl.DataFrame:
     return device.with_columns(start_ns=pl.Series(start - ahead, dtype=pl.Int64))
 
 
-def _notes(off: Mapping[int, Skew], early: int) -> Iterable[str]:
+def _notes(off: Mapping[int, Skew], early: int) -> Iterator[Note]:
     for number, skew in off.items():
         if not skew.rate:
-            side = "ahead of" if skew.offset_ns > 0 else "behind"
-            by = ms(abs(skew.offset_ns) / 1e6)
-            yield f"the clock of device {number} is {by} {side} the host's: its times were moved by that"
+            code = "clock_ahead" if skew.offset_ns > 0 else "clock_behind"
+            yield Note(code, device=number, offset=abs(skew.offset_ns) / 1e6)
     if early:
-        ops = count(early, "device op")
-        yield f"{ops} began before the call of the same number: what launched such an op is unknown"
+        yield Note("early_ops", ops=early)
 
 
 def _drift(device: pl.DataFrame, drifts: list[Skew]) -> Missing | None:

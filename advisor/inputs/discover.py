@@ -15,6 +15,7 @@ from advisor.errors import UsageError
 from advisor.inputs.readers import FORMATS, NSYS, VIEWER, Format
 from advisor.inputs.saved import is_saved
 from advisor.inputs.storage import HEAD_BYTES, heads, is_url, listing, natural, says, tidy
+from advisor.model.notes import Note
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Recording:
     format: str
     files: tuple[str, ...]
     copies: tuple[str, ...] = ()
-    notes: tuple[str, ...] = field(default=(), compare=False)
+    notes: tuple[Note, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +226,7 @@ def _chosen(path: str, runs: Sequence[Recording], name: str | None, *, all_runs:
         newest = name or list(by_name)[-1]
         if newest not in by_name:
             raise UsageError(f"--run {name}: {log} holds no such run, but {', '.join(by_name)}")
-        note = f"the newest of {len(by_name)} runs: {newest}; --run NAME or --all-runs takes others"
+        note = Note("newest_run", runs=len(by_name), run=newest)
         chosen.append(by_name[newest] if name or len(by_name) == 1 else replace(by_name[newest], notes=(note,)))
     return chosen
 

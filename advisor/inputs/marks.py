@@ -11,8 +11,8 @@ import polars as pl
 from advisor.inputs.links import as_steps, containing, profiler_steps, ranges_by_name
 from advisor.inputs.names.engines import STEP_MARKS
 from advisor.model.intervals import Union
+from advisor.model.notes import Note
 from advisor.model.profile import matches
-from advisor.text import percent
 
 FEWEST: Final = 4  # calls: three whole periods between them
 WARM_UP: Final = r"(?i)\bwarm[ _-]?(?:ing[ _-]?)?up"
@@ -32,7 +32,7 @@ class Marks(NamedTuple):
     """Steps as `advisor.inputs.links.steps` takes them, and how they were found; empty where the profile marks them."""
 
     steps: pl.DataFrame
-    how: str
+    how: Note | None = None
 
 
 def marks(host: pl.DataFrame, device: pl.DataFrame, pattern: str | None) -> Marks:
@@ -51,15 +51,15 @@ def marks(host: pl.DataFrame, device: pl.DataFrame, pattern: str | None) -> Mark
     """
     if pattern is not None:
         steps = ranges_by_name(host, pattern)
-        return Marks(steps, "" if steps.height else f"a process has no range called like --step-range {pattern}")
+        return Marks(steps, None if steps.height else Note("no_step_range", pattern=pattern))
     steps = profiler_steps(host)
     if steps.height:
-        return Marks(steps, "")
-    repeated = repeating(host, device, "; others: --step-range")
+        return Marks(steps)
+    repeated = repeating(host, device, option=1)
     return repeated if repeated.steps.height else _calls(host)
 
 
-def repeating(host: pl.DataFrame, device: pl.DataFrame, hint: str = "", fewest: int = FEWEST_OPS) -> Marks:
+def repeating(host: pl.DataFrame, device: pl.DataFrame, fewest: int = FEWEST_OPS, **hint: int) -> Marks:
     """The ranges of one thread whose names, digits apart, are alike, and that make up the work.
 
     There are at least three of them, inside no other range that repeats; they launched ten device ops or more on
@@ -67,15 +67,15 @@ def repeating(host: pl.DataFrame, device: pl.DataFrame, hint: str = "", fewest: 
     job without a device, its ops count like that.
     Where several kinds do, the one that covers most of the device's busy time, and one that is called warm-up only
     where no other does. A range that is repeated inside a step, an attention call say, launches too little of it.
-    `hint` ends the note on how they were found. `fewest` is in place of the ten: compiled programs have few ops.
+    `hint` are more facts for the note on them. `fewest` is in place of the ten: compiled programs have few ops.
     """
-    best, most = Marks(profiler_steps(host.clear()), ""), (False, 0)
+    best, most = Marks(profiler_steps(host.clear())), (False, 0)
     candidates = _candidates(host)
     if not candidates.height:
         return best
     work = _launched(host, device) if device.height else _run(host)
     everything = _busy(device if device.height else work)
-    covers = "launched {} of the device's work" if device.height else "hold {} of the ops' time"
+    code = "ranges_launch" if device.height else "ranges_hold"
     for (label,), ranges in candidates.group_by("label", maintain_order=True):
         steps = as_steps(ranges)
         if steps.height < _REPEATS:
@@ -83,12 +83,8 @@ def repeating(host: pl.DataFrame, device: pl.DataFrame, hint: str = "", fewest: 
         covered, between, enough = _coverage(steps, work, fewest)
         rank = (re.search(WARM_UP, str(label)) is None, covered)
         if enough and covered and rank > most and covered >= _ENOUGH_SHARE * between:
-            how = (
-                f'steps are the {steps.height} ranges "{label}" of one thread, which '
-                f"{covers.format(percent(covered / between))} between the first and the last, "
-                f"{percent(covered / everything)} of all{hint}"
-            )
-            best, most = Marks(steps, how), rank
+            shares = {"inside": covered / between, "of_all": covered / everything}
+            best, most = Marks(steps, Note(code, ranges=steps.height, label=str(label), **shares, **hint)), rank
     return best
 
 
@@ -152,19 +148,18 @@ def _calls(host: pl.DataFrame) -> Marks:
     """
     kind, name = pl.col("kind"), pl.col("name").cast(pl.String)
     ways = {
-        "call of Optimizer.step": host.filter(kind == "annotation", name.str.contains(_OPTIMIZER)),
-        "request for a batch": host.filter(kind == "input"),
+        "steps_by_optimizer": host.filter(kind == "annotation", name.str.contains(_OPTIMIZER)),
+        "steps_by_requests": host.filter(kind == "input"),
     }
-    repeated = [(_once_a_step(as_steps(rows), host), what) for what, rows in ways.items() if rows.height >= FEWEST]
-    loops = [(steps, what) for steps, what in repeated if steps.height >= FEWEST]
+    repeated = [(_once_a_step(as_steps(rows), host), code) for code, rows in ways.items() if rows.height >= FEWEST]
+    loops = [(steps, code) for steps, code in repeated if steps.height >= FEWEST]
     if not loops:
-        return Marks(profiler_steps(host.clear()), "")
-    steps, what = min(loops, key=lambda loop: loop[0].height)
+        return Marks(profiler_steps(host.clear()))
+    steps, code = min(loops, key=lambda loop: loop[0].height)
     numbered = steps.with_columns(step=pl.int_range(pl.len(), dtype=pl.Int32)).with_columns(
         name=pl.format("step {}", "step"), host_dur_ns=pl.lit(0, pl.Int64)
     )
-    how = f"no steps are marked: one is taken from each {what} to the next, {confidence(steps)} confidence"
-    return Marks(numbered, how)
+    return Marks(numbered, Note(code, confidence=confidence(steps)))
 
 
 def _once_a_step(calls: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import polars as pl
 
 from advisor.model.intervals import Ints, Union
+from advisor.model.notes import Note
 from advisor.model.profile import HOST_OP_KINDS
-from advisor.text import count, ms
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -221,18 +221,12 @@ def with_requests(host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame)
     return pl.concat([host, rows], how="diagonal_relaxed")
 
 
-def unjoined(marks: pl.DataFrame, steps: pl.DataFrame) -> str:
-    """A note where steps are marked, and none is used because nothing tells which step device work belongs to."""
-    if not marks.height or steps.height:
-        return ""
-    return "the marks of steps are not used: nothing in the recording joins the device's work with the host's calls"
-
-
-def pauses(steps: pl.DataFrame) -> list[str]:
-    """A note where time between the marks counts in no step."""
+def notes(marks: pl.DataFrame, steps: pl.DataFrame) -> list[Note]:
+    """Notes where steps are marked, and none is used; and where time between the marks counts in no step."""
+    if marks.height and not steps.height:  # nothing tells which step device work belongs to
+        return [Note("marks_unused")]
     paused = steps.filter(pl.col("pause_ns") > 0).unique("step", maintain_order=True)
     if not paused.height:
         return []
-    total = ms(int(paused["pause_ns"].sum()) / 1e6)
     after = ", ".join(paused["name"].head(_MOST_NAMES))
-    return [f"{count(paused.height, 'pause')} between steps ({total} in all, after {after}) are left out"]
+    return [Note("pauses", pauses=paused.height, total=int(paused["pause_ns"].sum()) / 1e6, after=after)]

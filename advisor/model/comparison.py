@@ -7,8 +7,7 @@ from typing import Final, Literal, TypeAlias
 
 from advisor.errors import UsageError
 from advisor.model.frozen import Frozen
-from advisor.model.remarks import Remark
-from advisor.model.report import FINDINGS_EXIT_CODE, UNJUDGED_EXIT_CODE, Fix, Place, Saving, Severity
+from advisor.model.report import FINDINGS_EXIT_CODE, UNJUDGED_EXIT_CODE, Fix, Place, Reason, Saving, Severity
 from advisor.text import one_line
 
 Verdict: TypeAlias = Literal["faster", "slower", "same", "inconclusive"]
@@ -208,7 +207,7 @@ class FindingChange(Frozen):
     status: FindingStatus
     base: SideFinding | None
     head: SideFinding | None
-    why: Remark | None = None
+    why: Reason | None = None
     prediction: Prediction | None = None
 
 
@@ -232,8 +231,8 @@ class Comparison(Frozen):
     schema_version: Literal[2] = SCHEMA_VERSION
     advisor_version: str
     verdict: Verdict
-    reason: Remark
-    cautions: tuple[Remark, ...] = ()
+    reason: Reason
+    cautions: tuple[Reason, ...] = ()
     obstacle: Obstacle | None
     cause: Shift | None
     change: StepChange | None
@@ -244,7 +243,7 @@ class Comparison(Frozen):
     findings: tuple[FindingChange, ...]
     frames: tuple[Frame, ...] = ()
     phases: tuple[PhaseChange, ...] = ()
-    notes: tuple[Remark, ...] = ()
+    notes: tuple[Reason, ...] = ()
 
     @property
     def one_recording(self) -> bool:

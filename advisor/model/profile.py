@@ -15,6 +15,7 @@ import polars as pl
 from polars.datatypes import DataType, DataTypeClass
 
 from advisor.errors import ReadError
+from advisor.model.clause import Clause
 from advisor.model.missing import Missing
 
 DEVICE_OP_KINDS: Final = pl.Enum(["kernel", "collective", "memcpy", "memset"])
@@ -238,8 +239,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
 class Profile:
     """The tables named in SCHEMAS, with exactly those columns.
 
-    `lacks` maps a table or `table.column` to the reason why the source could not supply it; `salvaged` says in
-    sentences what was repaired or dropped while reading.
+    `lacks` maps a table or `table.column` to the reason why the source could not supply it; `salvaged` says
+    what was repaired or dropped while reading.
     """
 
     workers: pl.DataFrame
@@ -256,7 +257,7 @@ class Profile:
     gpu_samples: pl.DataFrame
     format: str
     lacks: Mapping[str, Missing] = field(default_factory=dict)
-    salvaged: Sequence[str] = ()
+    salvaged: Sequence[Clause] = ()
 
     def __post_init__(self) -> None:
         """Check every table against its schema: a reader that breaks it is a bug, not a bad file."""
@@ -267,7 +268,7 @@ class Profile:
                 raise TypeError(f"table {name} breaks its schema: {wrong}")
 
     @classmethod
-    def of(cls, tables: Mapping[str, pl.DataFrame], *, format: str, salvaged: Sequence[str] = ()) -> Profile:  # noqa: A002
+    def of(cls, tables: Mapping[str, pl.DataFrame], *, format: str, salvaged: Sequence[Clause] = ()) -> Profile:  # noqa: A002
         """A profile from some of its tables and columns; what is absent is empty or null."""
         filled = {name: table(name, tables.get(name)) for name in SCHEMAS}
         return cls(**filled, format=format, salvaged=tuple(salvaged), lacks={})
@@ -331,14 +332,14 @@ def join(profiles: Sequence[Profile]) -> Profile:
     return replace(joined, lacks=_common(profiles))
 
 
-def _notes(profiles: Sequence[Profile]) -> list[str]:
+def _notes(profiles: Sequence[Profile]) -> list[Clause]:
     """What was salvaged, with the workers' names where it does not hold for all."""
     profiles_with = Counter(note for profile in profiles for note in dict.fromkeys(profile.salvaged))
     of_all = {note for note, number in profiles_with.items() if number == len(profiles)}
     notes = (
         (", ".join(profile.workers["name"].drop_nulls()), note) for profile in profiles for note in profile.salvaged
     )
-    return list(dict.fromkeys(note if note in of_all or not names else f"{names}: {note}" for names, note in notes))
+    return list(dict.fromkeys(note if note in of_all or not names else note.of(names) for names, note in notes))
 
 
 def _rows_before(profiles: Sequence[Profile]) -> list[tuple[int, int]]:

@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
-
-from advisor.text import FORMATS
+from typing import Final
 
 REASONS: Final = {
     # what was not recorded, by format
-    "no_profiler_steps": "no ProfilerStep#N markers: call `prof.step()` once per step{lost}",
+    "no_profiler_steps": "no ProfilerStep#N markers: call `prof.step()` once per step",
     "no_unprofiled_steps": "no step was timed without the profiler: `advisor record` does that",
     "unsteady_steps": (
         "the steps changed while they were recorded: {before:ms} before the recording, {during:ms} in it and "
         "{after:ms} after it"
     ),
-    "no_gpu_activity": (
-        "no GPU activity was recorded: the job ran on the CPU, or ProfilerActivity.CUDA was not given{lost}"
-    ),
+    "no_gpu_activity": ("no GPU activity was recorded: the job ran on the CPU, or ProfilerActivity.CUDA was not given"),
     "kernels_not_recorded": (
         "{launches:count} launches were recorded, and no work of the device: another profiler held CUPTI, the "
-        "permission was missing, or the job ran under WSL; record it again{lost}"
+        "permission was missing, or the job ran under WSL; record it again"
     ),
     "no_marks": "no range marks the steps",
-    "no_occupancy_estimate": "the profiler estimated no occupancy (CUPTI does, ROCm does not){lost}",
-    "no_launch_dimensions": "no launch dimensions were recorded{lost}",
-    "no_cuda_calls": "no CUDA or HIP calls were recorded: nothing links the device's work to the host{lost}",
+    "no_occupancy_estimate": "the profiler estimated no occupancy (CUPTI does, ROCm does not)",
+    "no_launch_dimensions": "no launch dimensions were recorded",
+    "no_cuda_calls": "no CUDA or HIP calls were recorded: nothing links the device's work to the host",
     "no_launches_tpu": "a TPU profile records no calls that launch work: nothing links the device's work to the host",
-    "no_cpu_activity": "no host activity was recorded: ProfilerActivity.CPU was not given{lost}",
-    "no_shapes": "recorded without `record_shapes=True`{lost}",
-    "no_stacks": "neither stacks nor Python calls were recorded: `with_stack=True` records them{lost}",
-    "no_device_description": "the profile does not describe its devices{lost}",
-    "no_sync_events": "no synchronisation records: they need _ExperimentalConfig(enable_cuda_sync_events=True){lost}",
-    "no_memory_profile": "recorded without `profile_memory=True`{lost}",
-    "no_memory_events": "profile_memory was on, but no memory event was recorded{lost}",
-    "no_memory_totals": "the profiler recorded no running totals (PyTorch before 1.10){lost}",
-    "no_collective_sizes_pytorch": "the collectives have no sizes (recorded before PyTorch 2.3){lost}",
+    "no_cpu_activity": "no host activity was recorded: ProfilerActivity.CPU was not given",
+    "no_shapes": "recorded without `record_shapes=True`",
+    "no_stacks": "neither stacks nor Python calls were recorded: `with_stack=True` records them",
+    "no_device_description": "the profile does not describe its devices",
+    "no_sync_events": "no synchronisation records: they need _ExperimentalConfig(enable_cuda_sync_events=True)",
+    "no_memory_profile": "recorded without `profile_memory=True`",
+    "no_memory_events": "profile_memory was on, but no memory event was recorded",
+    "no_memory_totals": "the profiler recorded no running totals (PyTorch before 1.10)",
+    "no_collective_sizes_pytorch": "the collectives have no sizes (recorded before PyTorch 2.3)",
     "no_marked_steps_xplane": (
         "no steps are marked: wrap each in tf.profiler.experimental.Trace('train', step_num=i, _r=1) or "
         "jax.profiler.StepTraceAnnotation('train', step_num=i); Keras' fit marks them itself"
@@ -175,7 +171,7 @@ REASONS: Final = {
     "one_rank": "1 rank was recorded: there is no other to compare with",
     "one_device_per_rank": "no rank drives more than one device",
     "no_rank_awaited_most": "no rank is waited for in half of the waiting time or more",
-    "ranks_missing": "1 rank{of} recorded: who waits for whom needs the traces of the others beside it",
+    "ranks_missing": "1 rank{world:? of }{world} recorded: who waits for whom needs the traces of the others beside it",
     "no_shared_collective": "the ranks met in no collective that was recorded",
     "groups_never_meet": (
         "{share:percent} of the time in collectives is in groups of ranks that never meet: their files may be of "
@@ -267,7 +263,7 @@ REASONS: Final = {
     "no_link": "the table has no link between {model}s",
     "no_point_to_point_model": "NCCL has no model of operations made of point-to-point transfers",
 }
-"""Why a number is unknown. Names in braces are facts, each with the format that it is written in."""
+"""Why a number is unknown; see `clause.words` for names in braces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,30 +311,3 @@ def options(known: Iterable[Option], reasons: Iterable[str]) -> list[Option]:
     """The options that would have recorded what these reasons (codes) lack."""
     missing = set(reasons)
     return [option for option in known if missing & set(option.reasons)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Fact:
-    """A fact that takes one of our formats, as `{share:percent}`; without one it stands as it is."""
-
-    value: Any
-
-    def __format__(self, spec: str) -> str:
-        return FORMATS[spec](self.value) if spec and self.value != "" else str(self.value)
-
-
-def words(code: str, facts: Mapping[str, object], of: Mapping[str, str] = REASONS) -> str:
-    """A code with its facts as a clause without a full stop. A code that is no entry stands for itself.
-
-    The latter lets a user's own reader give its reasons in words.
-    """
-    if code not in of:
-        return code
-    return of[code].format_map(_Blank({name: _Fact(value) for name, value in facts.items()}))
-
-
-class _Blank(dict[str, object]):
-    """Facts, where an absent one is empty."""
-
-    def __missing__(self, key: str) -> _Fact:
-        return _Fact("")

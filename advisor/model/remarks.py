@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from advisor.model.reasons import words
+from advisor.model.clause import Clause, Fact
 from advisor.model.report import Reason
 
 _TESTED: Final = "(p = {p:number}, {base:count} against {head:count} steps)"
@@ -54,6 +54,7 @@ REMARKS: Final = {
         "({base} \N{RIGHTWARDS ARROW} {head})"
     ),
     # what the comparison rests on
+    "repeated_path": "given {times:count} times for the {side}, counted once: {path}",
     "not_measured": (
         "not measured: the {sides}; parts of the step, kernels and ops are not compared, and a finding of one side may "
         "be on the other too"
@@ -88,13 +89,13 @@ REMARKS: Final = {
     "masked": "the step did not get shorter, and this may hide it: {title}",
     "without_rule": "the {side} was checked without this rule",
 }
-"""Remarks as clauses without a full stop. Names in braces are facts, each with the format that it is written in."""
+"""Remarks as clauses without a full stop; see `clause.words` for names in braces."""
 
 
-class Remark(Reason):
-    """A code of `REMARKS` with its facts for programs, and `words` for people."""
+class _Remark(Clause):
+    sentences = REMARKS
 
 
-def remark(code: str, **facts: float | str) -> Remark:
-    """A remark with these facts; a text that is no code stands for itself."""
-    return Remark(code=code, facts=facts, words=words(code, facts, REMARKS))
+def remark(code: str, **facts: Fact) -> Reason:
+    """A remark with these facts."""
+    return Reason.of(_Remark(code, **facts))

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
-from pydantic import computed_field
+from pydantic import computed_field, model_validator
 
+from advisor.model.clause import Clause
 from advisor.model.frozen import Frozen
-from advisor.model.missing import Missing
 from advisor.model.timeline import Timeline
+from advisor.text import one_line
 from advisor.vocabulary import HEALTHY_SHARE
 
 Severity: TypeAlias = Literal["high", "medium", "low"]
@@ -87,7 +88,7 @@ class Fix(Frozen):
 
     `numerics` says how results change. Fixes of one `choice` exclude each other. `cannot_show` is the code of why no
     recording shows whether the job has the fix already; null where one shows it. `patch` is how to try it, null where
-    only an edit does. `is_estimated` says whether the finding's saving is what this fix brings.
+    only an edit does.
     """
 
     framework: str
@@ -98,7 +99,6 @@ class Fix(Frozen):
     choice: str | None = None
     cannot_show: str | None = None
     patch: Patch | None = None
-    is_estimated: bool = True
 
 
 class Reach(Frozen):
@@ -156,9 +156,9 @@ class Finding(Frozen):
 
 
 class Reason(Frozen):
-    """Why something is unknown: a code with its facts for programs, and `words` for people.
+    """Why something is unknown, or a note: a code with its facts for programs, and `words` for people.
 
-    The codes are those of `advisor.model.reasons.REASONS`.
+    The codes are those of `advisor.model.reasons`, `notes` and `remarks`. A text alone is its own code.
     """
 
     code: str
@@ -166,9 +166,15 @@ class Reason(Frozen):
     words: str
 
     @classmethod
-    def of(cls, missing: Missing) -> Reason:
-        """The reason that a metric or a reader gave."""
-        return cls(code=missing.code, facts=missing.values, words=missing.words)
+    def of(cls, clause: Clause) -> Reason:
+        """The reason that a metric or a reader gave; what it quotes of a file is safe to show."""
+        facts = {name: one_line(fact) if isinstance(fact, str) else fact for name, fact in clause.values.items()}
+        return cls(code=clause.code, facts=facts, words=clause.words)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_text(cls, reason: object) -> object:
+        return {"code": reason, "words": reason} if isinstance(reason, str) else reason
 
 
 class NotEvaluable(Frozen):
@@ -286,8 +292,8 @@ class Source(Frozen):
     workers: tuple[Worker, ...]
     devices: tuple[Device, ...]
     steps: Steps
-    salvaged: tuple[str, ...]
-    notes: tuple[str, ...] = ()
+    salvaged: tuple[Reason, ...]
+    notes: tuple[Reason, ...] = ()
     lacks: Mapping[str, Reason]
     environment: Mapping[str, str] = {}
     workload: Workload = Workload()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args
@@ -12,6 +12,7 @@ import polars as pl
 from advisor.errors import RuleError, contained
 from advisor.metrics.metric import Scope
 from advisor.model.missing import Missing
+from advisor.model.notes import Note
 from advisor.model.report import Finding, NotEvaluable, Reason, Suppressed
 from advisor.rules.book import Applies, Rule
 from advisor.rules.candidates import Candidate, candidate
@@ -48,7 +49,7 @@ class Judgement:
     passed: tuple[str, ...]
     not_applicable: tuple[str, ...]
     suppressed: tuple[Suppressed, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 def judge(run: MeasuredRun, rules: Mapping[str, Rule], suppressions: Mapping[str, Suppression]) -> Judgement:
@@ -132,10 +133,11 @@ def _suppressed(of: Candidate, why: Suppression) -> Suppressed:
     return Suppressed(rule=of.rule.id, title=of.heading, severity=of.severity, reason=why.reason, until=why.until)
 
 
-def _expiries(candidates: Iterable[Candidate], suppressions: Mapping[str, Suppression]) -> list[str]:
+def _expiries(candidates: Iterable[Candidate], suppressions: Mapping[str, Suppression]) -> Iterator[Note]:
     """A note on each finding that is reported because its suppression has ended."""
-    ended = [(c.rule.id, why) for c in candidates if (why := suppressions.get(c.rule.id)) and why.expired]
-    return [f"the suppression of {rule} expired on {why.until} ({why.reason})" for rule, why in ended]
+    for rule in (of.rule.id for of in candidates):
+        if (why := suppressions.get(rule)) and why.expired:
+            yield Note("suppression_expired", rule=rule, until=why.until or "", reason=why.reason)
 
 
 def _findings(candidates: Sequence[Candidate], run: MeasuredRun) -> tuple[Finding | NotEvaluable, ...]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from advisor import metrics
 from advisor.config import Config
 from advisor.errors import RuleError, UsageError
+from advisor.model.notes import Note
 from advisor.resources import rules_folder
 from advisor.rules.book import Rule, load
 from advisor.rules.judge import Suppression
@@ -51,10 +52,10 @@ def _adjusted(rule: str, config: Config, book: dict[str, Rule]) -> Rule:
     return book[rule].adjusted(override.params, override.severity)
 
 
-def replaced(config: Config) -> list[str]:
+def replaced(config: Config) -> list[Note]:
     """A note on each shipped rule that one of the user's replaces."""
     names = load([rules_folder()]).keys() & load(config.rules).keys() if config.rules else ()
-    return [f"{name} is your own rule, in place of the shipped one" for name in sorted(names)]
+    return [Note("own_rule", rule=name) for name in sorted(names)]
 
 
 def suppressions(config: Config, today: dt.date) -> dict[str, Suppression]:

@@ -11,14 +11,14 @@ import pytest
 
 from advisor.errors import ReadError
 from advisor.inputs.readers import kineto
+from advisor.model.notes import Note
 from advisor.model.profile import SCHEMAS, Profile
 
 TRACES = Path(__file__).parents[2].parent / "shared/traces"
 MALFORMED = TRACES / "malformed"
 WHOLE = TRACES / "kineto/dlrm-8rank-v100/worker0_step_12.1694128201545.pt.trace.json.gz"
 
-REPAIRED = "some of the file is malformed: repaired where possible"
-CUT_OFF = "the file ends early or its end is damaged: read up to the last whole event"
+REPAIRED, CUT_OFF = Note("malformed"), Note("ends_early")
 MAY_LACK = "file_cut"
 
 
@@ -38,24 +38,20 @@ OUTCOMES = {
     "empty.pt.trace.json": "empty file; record the profile again",
     "gzip-bad-crc.pt.trace.json.gz": Salvaged(
         *(32_647, 9_258, 4),
-        notes=("the gzip data is damaged (or its checksum is wrong): read up to the damage",),
+        notes=(Note("gzip_damaged"),),
         incomplete=(None,) * 6,
     ),
     "latin1-bytes.pt.trace.json": Salvaged(2198, 261, 8, (REPAIRED,)),
     "lfs-pointer.trace_training.json": r"a Git LFS pointer, .*; run `git lfs pull`",
     "missing-closing-bracket.pt.trace.json": Salvaged(2198, 261, 8, (CUT_OFF,)),
-    "nan-inf-durations.pt.trace.json": Salvaged(
-        2198, 258, 8, (REPAIRED, "3 events without a valid start and length left out")
-    ),
+    "nan-inf-durations.pt.trace.json": Salvaged(2198, 258, 8, (REPAIRED, Note("untimed_events", events=3))),
     "negative-missing-null-events.pt.trace.json": Salvaged(
         *(2198, 258, 8),
-        notes=(REPAIRED, "3 unreadable events left out", "2 events without a valid start and length left out"),
+        notes=(REPAIRED, Note("unreadable_events", events=3), Note("untimed_events", events=2)),
     ),
     "no-events.pt.trace.json": "its list of trace events is empty; record the profile again",
     "trailing-comma.pt.trace.json": Salvaged(2198, 261, 8, (REPAIRED,)),
-    "truncated-60pct.pt.trace.json.gz": Salvaged(
-        23_958, 2_501, 4, (CUT_OFF, "the gzip data ends early: read up to its end"), (MAY_LACK,) * 6
-    ),
+    "truncated-60pct.pt.trace.json.gz": Salvaged(23_958, 2_501, 4, (CUT_OFF, Note("gzip_cut_off")), (MAY_LACK,) * 6),
     "truncated-mid-event.pt.trace.json": Salvaged(1729, 18, 8, (CUT_OFF,), (MAY_LACK,)),
 }
 

@@ -20,6 +20,7 @@ from advisor.errors import ReadError
 from advisor.inputs.readers import xplane
 from advisor.metrics import Measurements, measure
 from advisor.model.intervals import Union
+from advisor.model.notes import Note
 from advisor.model.profile import Profile
 from advisor.options import Options
 from advisor.present.breakdown import figures
@@ -234,14 +235,17 @@ def test_amd_kernels_find_their_launches_and_modules():
 def test_names_of_tpu_ops_are_short_and_the_rest_is_said():
     profile = read("tpu-inference")
     assert profile.device_ops["name"].cast(pl.String).str.len_chars().max() < 60
-    assert any("TPU" in note for note in profile.salvaged)
+    assert Note("tpu") in profile.salvaged
 
 
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("truncated", r"cut off at 1\.0 MB, before the names of its events; copy it again, or record it again"),
-        ("utf8-mangled", r"its bytes were changed: it was copied or opened as text \(UTF-8\); copy it again as binary"),
+        ("truncated", r"the file is cut off after 989 KiB; copy it again, or record it again"),
+        (
+            "utf8-mangled",
+            r"the file was copied or opened as text \(UTF-8\), which changed its bytes; copy it again",
+        ),
     ],
 )
 def test_broken_files(name: str, why: str):
@@ -444,8 +448,8 @@ def test_the_numbers_that_the_overview_page_puts_first():
 @pytest.mark.parametrize(
     ("broken", "why"),
     [
-        (MALFORMED / "truncated.xplane.pb", "cut off at 1.0 MB"),
-        (MALFORMED / "utf8-mangled.xplane.pb", "its bytes were changed"),
+        (MALFORMED / "truncated.xplane.pb", "the file is cut off after 989 KiB"),
+        (MALFORMED / "utf8-mangled.xplane.pb", "the file was copied or opened as text"),
         (b"\x0a\x00", "no host or device activity in it"),
         (b"", "empty: the recording or a copy of it broke off"),
         (None, "no profile in this folder"),

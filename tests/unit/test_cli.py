@@ -171,7 +171,9 @@ def test_an_expired_suppression_no_longer_holds(advisor, tmp_path):
     (tmp_path / "advisor.yaml").write_text("suppress: [{rule: input-bound, reason: known, until: 2020-01-01}]\n")
     run = json.loads(advisor("check", FIXTURE, "-f", "json").stdout)["runs"][0]
     assert not run["suppressed"]
-    assert "the suppression of input-bound expired on 2020-01-01 (known)" in run["source"]["notes"]
+    assert "the suppression of input-bound expired on 2020-01-01 (known)" in [
+        note["words"] for note in run["source"]["notes"]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +217,7 @@ def test_a_rule_that_takes_the_place_of_a_shipped_one_is_said(advisor, tmp_path)
     (tmp_path / "advisor.yaml").write_text("rules: [ours]\n")
     assert "input-bound takes the place of the shipped rule" in advisor("rules", "test", "ours").stdout
     notes = json.loads(advisor("check", FIXTURE, "-f", "json").stdout)["runs"][0]["source"]["notes"]
-    assert "input-bound is your own rule, in place of the shipped one" in notes
+    assert "input-bound is your own rule, in place of the shipped one" in [note["words"] for note in notes]
 
 
 def test_a_lone_step_is_no_profile(advisor, tmp_path):

@@ -13,6 +13,7 @@ from advisor.files import jobs, parts
 from advisor.inputs.discover import Recording, discover
 from advisor.inputs.hardware import match
 from advisor.metrics import Part, evaluate, measure_part
+from advisor.model.notes import Note
 from advisor.model.profile import table
 from advisor.options import Options
 from tests.tables import Row, kernel, on_host, profile, step
@@ -45,7 +46,7 @@ def test_a_second_file_of_a_rank_is_another_job_and_said():
     (first, second) = jobs(RECORDING, made)
     assert first[:2] == ("job", made[:2])
     assert second[:2] == ("job/copy.json", made[2:])
-    assert "rank 1" in first[2][0]
+    assert first[2][0] == Note("rank_repeated", ranks="1")
 
 
 def test_two_jobs_in_a_folder_are_told_apart_in_the_order_of_their_files():
@@ -80,9 +81,7 @@ def test_a_scheduler_is_of_the_job_that_it_serves():
     model = process(1, 0, ops=[kernel(10, 90)])
     ((_, made, notes),) = jobs(RECORDING, [process(2, 50), model])
     assert made == [model]
-    assert notes == [
-        "recorded at the same time without a GPU and without a rank, so not judged by itself: process2.json"
-    ]
+    assert notes == [Note("other_process", files="process2.json", more=0)]
 
 
 @pytest.mark.parametrize(("start", "host"), [(100, "node7"), (50, "node8")], ids=["later", "elsewhere"])
@@ -92,8 +91,7 @@ def test_another_job_on_a_cpu_is_judged_by_itself(start: float, host: str):
 
 def test_ranks_on_different_gpus_are_said():
     ((_, _, notes),) = jobs(RECORDING, [on(0, "/a/rank0.json", V100), on(1, "/a/rank1.json", A100)])
-    assert "different GPUs" in notes[0]
-    assert "different jobs" in notes[0]
+    assert notes[0].code == "different_gpus"
 
 
 def test_nothing_measured_is_no_job():
@@ -109,7 +107,7 @@ def traced(folder, name: str, pid: int, **info: object) -> None:
     (folder / name).write_text(json.dumps(header | {"traceEvents": events}))
 
 
-def told(folder) -> list[tuple[list[int], list[str]]]:
+def told(folder) -> list[tuple[list[int], list[Note]]]:
     (found,), _ = discover([str(folder)])
     measured, _ = parts(found, Options())
     return [
@@ -121,14 +119,14 @@ def told(folder) -> list[tuple[list[int], list[str]]]:
 def test_ranks_that_the_files_do_not_tell_are_said_to_be_from_their_names(tmp_path):
     for rank in (3, 5):
         traced(tmp_path, f"rank{rank}.pt.trace.json", 100 + rank)
-    assert told(tmp_path) == [([3, 5], ["the files do not tell their rank: it is taken from the file names"])]
+    assert told(tmp_path) == [([3, 5], [Note("no_rank", silent=2, files=2, order=0)])]
 
 
 def test_a_rank_below_zero_or_beyond_the_job_is_none(tmp_path):
     traced(tmp_path, "rank3.pt.trace.json", 103, rank=-1, world_size=8)
     traced(tmp_path, "rank5.pt.trace.json", 105, rank=8, world_size=8)
     ((ranks, notes),) = told(tmp_path)
-    assert (ranks, notes) == ([3, 5], ["the files do not tell their rank: it is taken from the file names"])
+    assert (ranks, notes) == ([3, 5], [Note("no_rank", silent=2, files=2, order=0)])
 
 
 def test_files_of_several_processes_that_all_say_rank_0_are_numbered_by_their_names(tmp_path):
@@ -136,7 +134,7 @@ def test_files_of_several_processes_that_all_say_rank_0_are_numbered_by_their_na
         traced(tmp_path, f"rank{rank}.pt.trace.json", 100 + rank, rank=0, world_size=3)
     ((ranks, (note,)),) = told(tmp_path)
     assert ranks == [0, 1, 2]
-    assert note == "all files say rank 0, but are of different processes: the ranks are taken from the file names"
+    assert note == Note("same_rank", rank=0, order=0)
     assert read(str(tmp_path)).workers["worker"].to_list() == [0, 1, 2]  # as for an excerpt
 
 

@@ -46,6 +46,6 @@ def test_what_lies_before_the_first_recorded_op_is_noted_where_it_counts_in_no_s
     for launched_us, noted in ((10, True), (1900, False)):
         trace = tmp_path / f"{launched_us}.pt.trace.json"
         trace.write_bytes(text(op(0, 3000), call(launched_us, 5, 1), kernel(2000, 900, 1)))
-        notes = check([str(trace)]).runs[0].source.notes
+        notes = [note.words for note in check([str(trace)]).runs[0].source.notes]
         told = "the first 2 ms are left out: the GPU was busy with work that was not recorded"
         assert (told in notes) == noted

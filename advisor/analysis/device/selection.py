@@ -15,6 +15,7 @@ from advisor.errors import UsageError
 from advisor.inputs.names.engines import varies
 from advisor.inputs.periods import ENDED_EARLY, LAUNCHING, NO_DEVICE_WORK
 from advisor.model.intervals import Ints, Union
+from advisor.model.notes import Note
 from advisor.model.profile import Profile, matches
 
 _MAD_TO_SIGMA: Final = 1.4826  # of a normal distribution
@@ -65,7 +66,7 @@ def _of_working_devices(profile: Profile, steps: pl.DataFrame) -> tuple[Profile,
     some = devices.sort("ops", *keys, descending=[True, False, False], nulls_last=True).filter(is_worth)
     if some.height == devices.height:
         return profile, steps
-    note = f"{some.height:,} of {devices.height:,} devices were measured: those with most work"
+    note = Note("busiest_devices", measured=some.height, devices=devices.height)
     noted = replace(profile, salvaged=(*profile.salvaged, note))
     return noted, steps.join(some, on=keys, how="semi", nulls_equal=True)
 

@@ -222,8 +222,7 @@ class Job:
         """Why nothing can be said of who waits for whom; None where it can."""
         here, all_ = len(self.members), self.world_size
         if here <= 1:
-            rest = "" if all_ is None else f" of {all_}"
-            return Missing("ranks_missing", of=rest)
+            return Missing("ranks_missing", **({"world": all_} if all_ else {}))
         if self.matched_share is None:
             return Missing("no_shared_collective")
         if self.matched_share < _BELIEVED_SHARE:

@@ -9,6 +9,8 @@ from typing import IO, Final
 from isal import isal_zlib
 from isal.igzip_lib import IsalError
 
+from advisor.model.notes import Note
+
 PIECE_BYTES: Final = 4 << 20  # larger pieces cost page faults, smaller ones frames
 _READ_BYTES: Final = 64 << 10  # compressed; what is lost in front of a damaged spot
 _TRAILER_BYTES: Final = 8  # checksum and length: fed apart, so that a wrong checksum loses no text
@@ -26,7 +28,7 @@ class Source:
     def __init__(
         self, stream: IO[bytes], size: int = PIECE_BYTES, on_read: Callable[[int], object] = lambda _: None
     ) -> None:
-        self.broken: str | None = None
+        self.broken: Note | None = None
         self._stream, self._size, self._on_read = stream, size, on_read
 
     def __iter__(self) -> Iterator[bytes]:
@@ -61,7 +63,7 @@ class Source:
                 try:
                     text = inflate.decompress(rest, self._size)
                 except (IsalError, EOFError):  # type: ignore[misc]  # the stub gives it no base
-                    self.broken = "the gzip data is damaged (or its checksum is wrong): read up to the damage"
+                    self.broken = Note("gzip_damaged")
                     return
                 yield text
                 rest, inside = inflate.unconsumed_tail, not inflate.eof
@@ -70,7 +72,7 @@ class Source:
                     rest = inflate.unused_data.lstrip(_PADDING)
                     inflate = isal_zlib.decompressobj(_GZIP_WINDOW)
         if inside:
-            self.broken = "the gzip data ends early: read up to its end"
+            self.broken = Note("gzip_cut_off")
 
     def _compressed(self, tail: bytes) -> Iterator[bytes]:
         while block := self._read(_READ_BYTES):

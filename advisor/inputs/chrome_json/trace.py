@@ -14,7 +14,7 @@ from advisor.errors import ReadError
 from advisor.inputs.chrome_json.repair import BETWEEN, apart, last_boundary, repaired
 from advisor.inputs.chrome_json.source import Source
 from advisor.limits import too_large
-from advisor.text import count
+from advisor.model.notes import Note
 
 _LONGEST_HEAD_BYTES: Final = 16 << 20  # real ones have a few kB
 _PATIENCE_BYTES: Final = 8 << 20  # of text that cannot be decoded, before it is taken to be damaged
@@ -24,8 +24,7 @@ _LONGEST_STRING_BYTES: Final = 64 << 20
 _MOST_UNDECODED_VALUES: Final = 4 << 20  # a value of two bytes takes a hundred once it is decoded
 
 _AGAIN: Final = "copy or record the profile again"
-_REPAIRED: Final = "some of the file is malformed: repaired where possible"
-_CUT_OFF: Final = "the file ends early or its end is damaged: read up to the last whole event"
+_REPAIRED: Final = Note("malformed")
 _LIST_OPENS = re.compile(rb'\A\s*\[|"traceEvents"\s*:\s*\[')
 
 
@@ -98,7 +97,7 @@ class Trace(Generic[E, H]):
     form: Form[E, H]
     max_bytes: int | None = None
     header: H = field(init=False)
-    salvaged: list[str] = field(default_factory=list)
+    salvaged: list[Note] = field(default_factory=list)
     dropped: int = 0
     decoded: int = 0
     cut_off: bool = False  # the file's end is missing, and with it, perhaps, device work of its last steps
@@ -175,7 +174,7 @@ class Trace(Generic[E, H]):
                 return head[list_start.end() :], b"["
             if len(head) > _LONGEST_HEAD_BYTES:
                 break
-        raise ReadError(source.broken if source.broken and not head else self._what_is_it(head), self.name)
+        raise ReadError(source.broken.words if source.broken and not head else self._what_is_it(head), self.name)
 
     def _read_header(self, text: bytes) -> None:
         for attempt in (text, repaired(text)):
@@ -187,7 +186,7 @@ class Trace(Generic[E, H]):
             if attempt != text:
                 self._note(_REPAIRED)
             return
-        self.salvaged.append("the header could not be read: devices and ranks are unknown")
+        self.salvaged.append(Note("no_header"))
 
     def _decode(self, document: bytes | bytearray) -> list[E] | None:
         """Events of the list `document`, one by one where some are wrong in themselves; None where it is no list."""
@@ -237,7 +236,7 @@ class Trace(Generic[E, H]):
         if end is None:
             end = [event] if (event := self._decode_event(last)) else []
             self.cut_off = not end or end[0].name != self.form.last
-            self._note(_CUT_OFF)
+            self._note(Note("ends_early"))
         else:
             self._note(_REPAIRED)
         return events + end
@@ -247,7 +246,7 @@ class Trace(Generic[E, H]):
         self.dropped += len(raws) - len(events)
         return events
 
-    def _note(self, what: str) -> None:
+    def _note(self, what: Note) -> None:
         if what not in self.salvaged:
             self.salvaged.append(what)
 
@@ -255,7 +254,7 @@ class Trace(Generic[E, H]):
         if source.broken:
             self.salvaged.append(source.broken)
         if self.dropped:
-            self.salvaged.append(f"{count(self.dropped, 'unreadable event')} left out")
+            self.salvaged.append(Note("unreadable_events", events=self.dropped))
         if not self.decoded:
             why = "none of its trace events can be read" if self.dropped else "its list of trace events is empty"
             raise ReadError(f"{why}; record the profile again", self.name)

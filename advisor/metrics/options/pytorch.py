@@ -95,7 +95,7 @@ def graphs(view: DeviceView) -> Mapping[Metric, Value]:
     if not view.steps.height:
         return {}
     if not view.host.select(pl.col("kind").is_in(DRIVER_CALLS).any()).item():
-        return {GRAPH_LAUNCHES_PER_STEP: Missing("no_cuda_calls", lost="")}
+        return {GRAPH_LAUNCHES_PER_STEP: Missing("no_cuda_calls")}
     return {GRAPH_LAUNCHES_PER_STEP: _per_step(view, _GRAPH)}
 
 

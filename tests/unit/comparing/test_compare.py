@@ -7,7 +7,7 @@ import pytest
 from advisor.comparing import compare, mark_new
 from advisor.errors import NoRuns, UsageError
 from advisor.model.comparison import Comparison, FailOn, fail_on
-from advisor.model.remarks import Remark, remark
+from advisor.model.remarks import remark
 from advisor.model.report import (
     Accounting,
     Device,
@@ -94,7 +94,7 @@ def accounting(shares: Mapping[str, float]) -> Accounting | None:
     return Accounting(step_ms=100.0, useful_share=shares.get("compute", 0.0), parts=parts) if parts else None
 
 
-def says(note: Remark) -> str:
+def says(note: Reason) -> str:
     return note.words
 
 
@@ -589,7 +589,8 @@ def test_a_finding_is_as_before_where_only_the_rest_of_the_step_shrank():
 
 def test_what_the_reader_noted_is_told_as_it_is():
     noted = run()
-    source = noted.source.model_copy(update={"salvaged": ("the middle export of three was read", "2 events left out")})
+    notes = tuple(map(Reason.model_validate, ("the middle export of three was read", "2 events left out")))
+    source = noted.source.model_copy(update={"salvaged": notes})
     found = held(run(), noted.model_copy(update={"source": source}))
     assert "note on reading the head: the middle export of three was read (and 1 more)" in map(says, found.notes)
 

@@ -20,6 +20,7 @@ from advisor.fleet.ingest import ingest
 from advisor.fleet.rejudge import rejudge
 from advisor.fleet.store import TABLES, Store
 from advisor.inputs import storage
+from advisor.model.notes import Note
 from advisor.model.trials import Gain, Trial, Trials
 from advisor.render.registry import Request, draw
 from tests.fleet import Here, broken, trace
@@ -198,7 +199,7 @@ def test_a_copy_with_other_labels_changes_nothing_at_any_ingest(twins, store):
     for _ in range(2):
         again = taken(twins, store)
         assert (again.known, again.runs, again.relabelled) == (2, 0, 0)
-        assert again.notes == (f"{twins}/b/run: a copy of {twins}/a/run, whose labels count",)
+        assert again.notes == (Note("copies", path=f"{twins}/b/run", home=f"{twins}/a/run"),)
         assert contents(store) == before
 
 
@@ -265,14 +266,14 @@ def test_a_wrong_run_yaml_costs_its_labels_only(root, store):
     (root / "a/run.yaml").write_text("gpu_hours: many\n")
     done = taken(root, store)
     assert done.runs == 2
-    assert "gpu_hours" in done.notes[0]
+    assert "gpu_hours" in done.notes[0].words
 
 
 def test_of_a_run_yaml_all_that_is_wrong_is_told_and_the_rest_holds(root, store):
     (root / "a/run.yaml").write_text("team: vision\ngpu_hours: many\nprice: -1\nstarted: 2026-10-01\n")
     (note,) = taken(root, store).notes
-    assert "gpu_hours" in note
-    assert "price" in note
+    assert "gpu_hours" in note.words
+    assert "price" in note.words
     assert ("vision", "2026-W40", None) in rows(store).select("team", "week", "gpu_hours").rows()
 
 
@@ -382,7 +383,7 @@ def test_a_stored_report_that_cannot_be_read_costs_that_run_only(root, store):
     changed = Config.model_validate({"overrides": {"low-gpu-utilisation": {"severity": "low"}}})
     done = rejudge(store, Here(), config=changed, today=TODAY)
     assert done.runs == 1
-    assert odd["run_id"].item() in done.notes[0]
+    assert odd["run_id"].item() in done.notes[0].words
     assert rows(store)["rule_set"].n_unique() == 3  # the new one, the old one, and none of the bad run
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from advisor.inputs.clocks import Alignment, align
+from advisor.model.notes import Note
 from tests.tables import kernel, profile
 
 CALLS = [1_000.0 * number for number in range(1, 21)]
@@ -28,11 +29,12 @@ def test_a_sound_clock_is_left_alone():
     assert (found.notes, found.drift) == ((), None)
 
 
-@pytest.mark.parametrize(("offset", "side"), [(-300_000, "behind"), (300_000, "ahead of")])
-def test_a_constant_offset_is_taken_off_and_noted(offset: float, side: str):
+@pytest.mark.parametrize(("offset", "code"), [(-300_000, "clock_behind"), (300_000, "clock_ahead")])
+def test_a_constant_offset_is_taken_off_and_noted(offset: float, code: str):
     found = aligned(lambda at: at + 10 + offset)
     assert starts_us(found) == [at + 5 for at in CALLS]  # the least that a launch takes
-    assert found.notes == (f"the clock of device 0 is 300 ms {side} the host's: its times were moved by that",)
+    assert [(note.code, note.values["device"]) for note in found.notes] == [(code, 0)]
+    assert found.notes[0].values["offset"] == pytest.approx(300, abs=0.01)
     assert found.drift is None
     assert found.device["launch"].null_count() == 0
 
@@ -70,7 +72,7 @@ def test_a_pair_that_does_not_belong_together_is_cut_and_moves_nothing():
     found = aligned(lambda at: at + 10 if at != CALLS[7] else at - 6_500)
     assert found.device["launch"].null_count() == 1
     assert starts_us(found)[0] == CALLS[0] + 10
-    assert found.notes == ("1 device op began before the call of the same number: what launched such an op is unknown",)
+    assert found.notes == (Note("early_ops", ops=1),)
 
 
 def test_two_devices_have_a_clock_each():

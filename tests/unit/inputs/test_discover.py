@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from advisor.errors import ReadError, UsageError
 from advisor.inputs.discover import Recording, Rejected, discover, recordings
 from advisor.inputs.storage import open_file, size
+from advisor.model.notes import Note
 from tests.effort import examples
 
 TRACE = b'{"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2}]}'
@@ -286,7 +287,7 @@ def test_the_newest_run_of_a_log_folder_is_taken_and_notes_the_others(tmp_path: 
     found, rejected = discover([str(log)])
     assert [(run.name, Path(run.path).name) for run in found] == [("job", "2026_01_10_03_04_05")]
     assert rejected == []  # nothing failed to be read
-    assert found[0].notes == ("the newest of 3 runs: 2026_01_10_03_04_05; --run NAME or --all-runs takes others",)
+    assert found[0].notes == (Note("newest_run", runs=3, run="2026_01_10_03_04_05"),)
 
 
 def test_a_run_can_be_named_given_by_its_path_or_all_be_taken(tmp_path: Path):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from advisor.inputs.marks import marks
+from advisor.model.notes import Note
 from tests.tables import Row, kernel, on_host, profile, span
 
 
@@ -26,19 +27,19 @@ def test_steps_of_an_engine_are_alike_whatever_they_do():
     made = profile(ops, ranges)
     steps, how = marks(made.host_ops, made.device_ops, None)
     assert steps["host_start_ns"].to_list() == [0, 100_000, 200_000]
-    assert 'the 3 ranges "step of a serving engine"' in how
+    assert 'the 3 ranges "step of a serving engine"' in (how and how.words)
 
 
 def test_an_optimizer_that_steps_four_times_tells_the_steps():
     assert told(*(optimizer(100 * i) for i in range(4))) == (
         [0, 100, 200, 300],
-        "no steps are marked: one is taken from each call of Optimizer.step to the next, medium confidence",
+        Note("steps_by_optimizer", confidence="medium"),
     )
-    assert told(*(optimizer(100 * i) for i in range(3))) == ([], "")
+    assert told(*(optimizer(100 * i) for i in range(3))) == ([], None)
 
 
 def test_steps_that_differ_much_are_of_low_confidence():
-    assert told(*(optimizer(at) for at in (0, 100, 300, 700, 1500)))[1].endswith("low confidence")
+    assert told(*(optimizer(at) for at in (0, 100, 300, 700, 1500)))[1] == Note("steps_by_optimizer", confidence="low")
 
 
 def test_accumulated_gradients_make_one_step_of_several_batches():
@@ -59,8 +60,8 @@ def test_ranges_of_a_job_without_a_device_hold_its_ops():
     ops = [on_host("op", at + i, at + i + 2) for at in range(0, 400, 100) for i in range(5, 85, 8)]
     starts, how = told(*ranges, *ops)
     assert starts == [0, 100, 200, 300]
-    assert 'the 4 ranges "sample #" of one thread, which hold 100 % of the ops\' time' in how
-    assert told(*ranges, *(op | {"thread": 1} for op in ops[::2])) == ([], "")  # five ops are no step
+    assert 'the 4 ranges "sample #" of one thread, which hold 100 % of the ops\' time' in (how and how.words)
+    assert told(*ranges, *(op | {"thread": 1} for op in ops[::2])) == ([], None)  # five ops are no step
 
 
 def test_two_optimizers_step_in_one_step():

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from advisor.errors import ReadError
+from advisor.model.notes import Note
 from advisor.model.profile import SCHEMAS, Profile, join, table
 from tests.tables import kernel, on_host, profile, step
 
@@ -41,10 +42,10 @@ def test_a_kind_that_is_none_of_the_known_is_refused():
 
 
 def test_a_profile_of_some_tables_has_them_all():
-    made = Profile.of({"steps": pl.DataFrame({"step": [3]})}, format="test", salvaged=["a note"])
+    made = Profile.of({"steps": pl.DataFrame({"step": [3]})}, format="test", salvaged=[Note("tpu")])
     assert made.steps["step"].to_list() == [3]
     assert all(getattr(made, name).schema == pl.Schema(schema) for name, schema in SCHEMAS.items())
-    assert made.salvaged == ("a note",)
+    assert made.salvaged == (Note("tpu"),)
 
 
 @pytest.mark.parametrize(
@@ -93,11 +94,14 @@ def test_a_rank_that_two_files_claim_is_refused_with_their_names():
         join(named)
 
 
+ONE, TWO = Note("malformed"), Note("ends_early")
+
+
 def test_notes_are_gathered_and_only_what_all_lack_is_lacking():
-    first = of_worker(0, kernels=1, salvaged=("one",), lacks={"syncs": "a", "allocations": "b", "host_ops.stack": "c"})
-    second = of_worker(1, kernels=1, salvaged=("two",), lacks={"syncs": "d", "host_ops": "e"})
+    first = of_worker(0, kernels=1, salvaged=(ONE,), lacks={"syncs": "a", "allocations": "b", "host_ops.stack": "c"})
+    second = of_worker(1, kernels=1, salvaged=(TWO,), lacks={"syncs": "d", "host_ops": "e"})
     joined = join([first, second])
-    assert joined.salvaged == ("one", "two")
+    assert joined.salvaged == (ONE, TWO)
     assert joined.lacks == {"syncs": "a", "host_ops.stack": "c"}
 
 
@@ -112,8 +116,13 @@ def test_a_note_names_the_workers_that_it_is_of_unless_all_have_it():
         replace(
             made := of_worker(worker, kernels=1),
             workers=made.workers.with_columns(name=pl.lit(f"rank{worker}")),
-            salvaged=("no header", f"{worker} events left out"),
+            salvaged=(Note("no_header"), Note("untimed_events", events=worker + 1)),
         )
         for worker in (0, 1)
     )
-    assert join([one, other]).salvaged == ("no header", "rank0: 0 events left out", "rank1: 1 events left out")
+    of_all, *of_ranks = join([one, other]).salvaged
+    assert of_all == Note("no_header")
+    assert [note.words for note in of_ranks] == [
+        "rank0: 1 event without a valid start and length left out",
+        "rank1: 2 events without a valid start and length left out",
+    ]

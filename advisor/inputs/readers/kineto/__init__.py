@@ -19,15 +19,15 @@ from advisor.inputs.links import require_ranges, steps, with_launches, with_pare
 from advisor.inputs.marks import marks
 from advisor.inputs.names.kernels import collective_op, family
 from advisor.inputs.once import with_one_time_work
-from advisor.inputs.periods import LAUNCHING, pauses, unjoined, with_requests
+from advisor.inputs.periods import LAUNCHING, notes, with_requests
 from advisor.inputs.readers.kineto.columns import Columns
 from advisor.inputs.readers.kineto.decode import KINETO, Device, Distributed, Event, Header
 from advisor.inputs.readers.kineto.names import DTYPE_BYTES, copy_kind, copy_memory
 from advisor.inputs.readers.kineto.noted import busy_machine, noted
 from advisor.inputs.readers.kineto.software import is_on, options, software
 from advisor.model.missing import Missing
+from advisor.model.notes import Note
 from advisor.model.profile import DEVICE_OP_KINDS, Profile, matches
-from advisor.text import count
 
 FORMAT: Final = "kineto"
 MEMORY_PER_BYTE: Final = 2.5  # measured on the shortest events there are: 800,000 in 65 MB
@@ -65,7 +65,7 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
         for events in trace.chunks(Source(stream, on_read=on_read)):
             columns.add(events)
     if columns.untimed:
-        trace.salvaged.append(f"{count(columns.untimed, 'event')} without a valid start and length left out")
+        trace.salvaged.append(Note("untimed_events", events=columns.untimed))
     profile = _profile(trace, columns, name, worker, step_range)
     if not ((profile.host_ops["kind"] != "step").any() or profile.device_ops.height):
         raise ReadError(f"no host or device activity in it; {_RECORD}", name)
@@ -110,11 +110,10 @@ def _profile(
     }
     numbered = {key: frame.with_columns(worker=pl.lit(worker, pl.Int32)) for key, frame in tables.items()}
     unrecorded = _unrecorded_kernels(device, host, cut_off=trace.cut_off)
-    is_noted = unrecorded and not trace.salvaged  # damage explains it where there is any
-    cause = unrecorded.words if is_noted and unrecorded else ""
-    busy = busy_machine(noted(header.advisor))
-    notes = [note for note in (*aligned.notes, chosen.how, cause, unjoined(chosen.steps, step_rows), busy) if note]
-    profile = Profile.of(numbered, format=FORMAT, salvaged=[*trace.salvaged, *notes, *pauses(step_rows)])
+    cause = None if trace.salvaged else unrecorded  # damage explains it where there is any
+    maybe = (chosen.how, cause, busy_machine(noted(header.advisor)), *notes(chosen.steps, step_rows))
+    salvaged = [*trace.salvaged, *aligned.notes, *filter(None, maybe)]
+    profile = Profile.of(numbered, format=FORMAT, salvaged=salvaged)
     lacks = _lacks(profile, cut_off=trace.cut_off, memory_on=is_on(header, "profile_memory"))
     why = {"device_ops": unrecorded, "device_ops.launch": aligned.drift}
     return replace(profile, lacks=lacks | {need: reason for need, reason in why.items() if reason})
@@ -149,9 +148,8 @@ def _distributed(trace: Trace[Event, Header]) -> Distributed:
     info = trace.header.distributedInfo or Distributed()
     size = info.world_size if info.world_size is None or info.world_size > 0 else None
     is_rank = info.rank is None or (info.rank >= 0 and (size is None or info.rank < size))
-    if not is_rank:
-        of = "" if size is None else f" of {size}"
-        trace.salvaged.append(f"its header tells rank {info.rank}{of}, which is none: left out")
+    if not is_rank and info.rank is not None:
+        trace.salvaged.append(Note("no_rank_of_job", rank=info.rank, **({"size": size} if size else {})))
     return Distributed(info.rank if is_rank else None, size, info.backend)
 
 
@@ -267,11 +265,10 @@ def _lacks(profile: Profile, *, cut_off: bool, memory_on: bool) -> dict[str, Mis
     return {need: Missing(why[need], **_caveat(cut_off)) for need in needs}
 
 
-def _caveat(cut_off: bool) -> dict[str, str]:  # noqa: FBT001 - the only fact there is
-    return {"lost": _EARLY_END} if cut_off else {}
+def _caveat(cut_off: bool) -> dict[str, int]:  # noqa: FBT001 - the only fact there is
+    return {"cut_off": 1} if cut_off else {}
 
 
-_EARLY_END: Final = " (or lost: the file ends early)"
 _WHY_ABSENT: Final = {
     "steps": "no_profiler_steps",
     "device_ops": "no_gpu_activity",

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
-from advisor.text import ms
+from advisor.model.notes import Note
 
 _BUSY = 0.2  # of a recorded step
 _SHORTEST_MS, _LONGEST_MS = 1e-6, 1e9  # a nanosecond, 11 days
@@ -66,9 +66,8 @@ def noted(block: object) -> Noted:
     return Noted(before_ms, after_ms, profiled.step_ms, job.cpus, job.loader_workers, *delays)
 
 
-def busy_machine(of: Noted) -> str:
-    """A note where a recorded step waited long for a CPU; else empty."""
+def busy_machine(of: Noted) -> Note | None:
+    """A note where a recorded step waited long for a CPU."""
     if not of.run_delay_ms or not of.profiled_ms or of.run_delay_ms < _BUSY * (of.profiled_ms + of.run_delay_ms):
-        return ""
-    waits = f"other programs kept the CPU from it for {ms(of.run_delay_ms)} of each recorded step"
-    return f"the machine was busy: {waits}; host times are too long by that, so record on a quiet one"
+        return None
+    return Note("busy_machine", delay=of.run_delay_ms)

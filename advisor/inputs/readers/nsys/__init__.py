@@ -21,7 +21,7 @@ Times are on the wall clock (UTC), so that the files of several machines can be 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -35,14 +35,15 @@ from advisor.inputs.links import innermost, require_ranges, steps, with_launches
 from advisor.inputs.marks import WARM_UP, marks
 from advisor.inputs.names.kernels import collective_op
 from advisor.inputs.once import with_one_time_work
-from advisor.inputs.periods import pauses, unjoined, with_requests
+from advisor.inputs.periods import notes, with_requests
 from advisor.inputs.readers.nsys import events
 from advisor.inputs.readers.nsys.gpus import devices, samples_by_device
 from advisor.inputs.readers.nsys.tables import Export, opened
 from advisor.inputs.storage import size
+from advisor.model.clause import Clause
 from advisor.model.missing import Missing
+from advisor.model.notes import Note
 from advisor.model.profile import SCHEMAS, Profile, join
-from advisor.text import bytes_, count, ms, percent
 
 FORMAT: Final = "nsys"
 MEMORY_PER_BYTE: Final = 3.0  # rows are columns of 64-bit numbers in memory, and varints on disk
@@ -128,8 +129,8 @@ def _profile(export: Export, name: str, number: int, step_range: str | None) -> 
     }
     shared = Profile.of({table: _owned(rows, workers) for table, rows in of_job.items()}, format=FORMAT)
     profile = replace(profile, **{table: getattr(shared, table) for table in of_job})
-    notes = tuple(dict.fromkeys([*profile.salvaged, *_notes(export, recorded)]))
-    return replace(_on_clock(profile, _clock(export)), salvaged=notes, lacks=_lacks(profile, recorded))
+    salvaged = tuple(dict.fromkeys([*profile.salvaged, *_notes(export, recorded)]))
+    return replace(_on_clock(profile, _clock(export)), salvaged=salvaged, lacks=_lacks(profile, recorded))
 
 
 # ------------------------------------------------------------------------------------------------ processes
@@ -201,11 +202,10 @@ def _of_process(tables: Mapping[str, pl.DataFrame], worker: Mapping[str, object]
         "collectives": _collectives(host, device),
     }
     numbered = {table: rows.with_columns(worker=pl.lit(worker["worker"], pl.Int32)) for table, rows in filled.items()}
-    how = [note for note in (chosen.how, unjoined(chosen.steps, step_rows)) if note]
-    notes = [*aligned.notes, *how, *pauses(step_rows)]
+    salvaged = [*aligned.notes, *filter(None, [chosen.how]), *notes(chosen.steps, step_rows)]
     if not step_rows.height and begins_ns is not None:
-        notes += _start_up(host, device, begins_ns)
-    profile = Profile.of(numbered, format=FORMAT, salvaged=notes)
+        salvaged += _start_up(host, device, begins_ns)
+    profile = Profile.of(numbered, format=FORMAT, salvaged=salvaged)
     return replace(profile, lacks={"device_ops.launch": aligned.drift} if aligned.drift else {})
 
 
@@ -262,16 +262,16 @@ def _framework(host: pl.DataFrame, device: pl.DataFrame) -> str | None:
     return next(labels, "cuda" if kernels.height else None)
 
 
-def _start_up(host: pl.DataFrame, device: pl.DataFrame, begins_ns: int) -> list[str]:
+def _start_up(host: pl.DataFrame, device: pl.DataFrame, begins_ns: int) -> list[Note]:
     """How much came before the first kernel, where anything did."""
     copies = device.filter(pl.col("start_ns") < begins_ns, pl.col("kind") == "memcpy")
     first_ns = int(pl.concat([host["start_ns"], device["start_ns"]]).to_numpy().min())
     if not copies.height and begins_ns - first_ns < _NOTICEABLE_NS:
         return []
-    copied = f", with copies of {bytes_(int(copies['bytes'].sum()))}" if copies.height else ""
-    is_warm = device.filter(pl.col("kind") == "kernel", pl.col("start_ns") < begins_ns).height > 0
-    until = "the first kernel after the warm-up" if is_warm else "the first kernel"
-    return [f"start-up takes {ms((begins_ns - first_ns) / 1e6)}{copied}: what comes before {until} is left out"]
+    facts = {"copied": int(copies["bytes"].sum())} if copies.height else {}
+    if device.filter(pl.col("kind") == "kernel", pl.col("start_ns") < begins_ns).height:
+        facts["warm"] = 1
+    return [Note("start_up", length=(begins_ns - first_ns) / 1e6, **facts)]
 
 
 def _collectives(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
@@ -316,20 +316,15 @@ def _producer(export: Export) -> str:
     return f"Nsight Systems {product or ''}".strip() + (f", schema {schema}" if schema else "")
 
 
-def _notes(export: Export, device: pl.DataFrame) -> list[str]:
-    notes = []
+def _notes(export: Export, device: pl.DataFrame) -> Iterator[Clause]:
     if unsound := device["dur_ns"].null_count():
-        notes.append(_unsound(unsound, device.height))
+        yield Note("unsound_ops", rows=unsound, ops=device.height)
     if (share := _nameless_share(device)) > _FEW_SHARE:
-        notes.append(_nameless(share))
+        yield Missing("names_not_exported", share=share)
     if unclosed := events.open_ranges(export):
-        notes.append(f"{count(unclosed, 'NVTX range')} never closed, left out")
+        yield Note("open_ranges", ranges=unclosed)
     if "whole_graph" in device.columns and (times := device["whole_graph"].sum()):
-        notes.append(
-            f"CUDA graphs recorded as a whole each ({count(int(times), 'time')}): what runs, waits or idles inside one "
-            "could not be told (--cuda-graph-trace=node records it)"
-        )
-    return notes
+        yield Note("whole_graphs", times=int(times))
 
 
 def _hidden_share(device: pl.DataFrame) -> float:
@@ -347,14 +342,6 @@ def _nameless_share(device: pl.DataFrame) -> float:
     ran = device.filter(pl.col("kind").is_in(["kernel", "collective"]))
     nameless = ran.filter(pl.col("name").cast(pl.String) == events.NAMELESS)
     return float(nameless["dur_ns"].sum()) / max(1, int(ran["dur_ns"].sum()))
-
-
-def _unsound(rows: int, of: int) -> str:
-    return f"{rows:,} of {count(of, 'device op')} have no sound times and are left out"
-
-
-def _nameless(share: float) -> str:
-    return f"{percent(share)} of the kernels' time is in kernels whose names the export does not hold; export it again"
 
 
 def _lacks(profile: Profile, recorded: pl.DataFrame) -> dict[str, Missing]:

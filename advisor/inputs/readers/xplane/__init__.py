@@ -36,7 +36,7 @@ import polars as pl
 from advisor.errors import ReadError, UsageError
 from advisor.inputs.clocks import align
 from advisor.inputs.names.kernels import collective_op
-from advisor.inputs.periods import unjoined
+from advisor.inputs.periods import notes
 from advisor.inputs.readers.xplane import device as devices
 from advisor.inputs.readers.xplane.host import host as host_tables
 from advisor.inputs.readers.xplane.links import step_marks, steps, with_launches, with_loads
@@ -45,8 +45,8 @@ from advisor.inputs.readers.xplane.plane import Plane
 from advisor.inputs.readers.xplane.space import Space
 from advisor.inputs.readers.xplane.viewer import LACKS, Viewed
 from advisor.model.missing import Missing
+from advisor.model.notes import Note
 from advisor.model.profile import SCHEMAS, Profile, Schema
-from advisor.text import count, ms
 
 FORMAT: Final = "xplane"
 MEMORY_PER_BYTE: Final = 12.0  # measured on events without stats, 13 bytes each; stats take less per byte
@@ -57,7 +57,6 @@ _OF_JAX: Final = r"^PjitFunction\(|^\$pjit\.py|^pjit\("
 _OF_TENSORFLOW: Final = r"^(?:ExecutorState::|Eager(?:Kernel)?Execute|FunctionRun|TFE_|SessionRun|Iterator::)"
 _RECORDER_STARTS: Final = r"(?:^|[ .])start_trace$|profiler\.start$"
 _RECORDER_STOPS: Final = r"(?:^|[ .])stop_trace$|profiler\.stop$"
-_TPU_NOTE: Final = "a TPU profile: its XLA ops are read as kernels; what only TPUs have is left out"
 
 
 def read(  # noqa: PLR0913, PLR0917 - the last are options
@@ -145,18 +144,18 @@ class _Parts:
         self.device_steps.append(device.steps)
         self.described.append(devices.described(plane, number))
 
-    def notes(self) -> list[str]:
-        """What was left out, in sentences."""
+    def notes(self) -> list[Note]:
+        """What was left out."""
         notes = [
-            (self.untimed, f"{count(self.untimed, 'event')} without a valid start and length left out"),
-            (self.malformed, f"{count(self.malformed, 'unreadable event')} left out"),
-            (self.cut_lines, f"{count(self.cut_lines, 'thread or stream')} could be read in part only"),
-            (self.is_tpu, _TPU_NOTE),
+            (self.untimed, Note("untimed_events", events=self.untimed)),
+            (self.malformed, Note("unreadable_events", events=self.malformed)),
+            (self.cut_lines, Note("partial_lines", lines=self.cut_lines)),
+            (self.is_tpu, Note("tpu")),
         ]
         return [note for applies, note in notes if applies]
 
 
-def _profile(parts: _Parts, salvaged: list[str], name: str, worker: int) -> Profile:
+def _profile(parts: _Parts, salvaged: list[Note], name: str, worker: int) -> Profile:
     host = _based(_stacked(parts.ranges, _RANGES), parts.base_ns).with_columns(
         id=pl.int_range(pl.len(), dtype=pl.Int64)
     )
@@ -177,23 +176,22 @@ def _profile(parts: _Parts, salvaged: list[str], name: str, worker: int) -> Prof
         "allocations": _based(_stacked(parts.allocations, {"at_ns": pl.Int64()}), parts.base_ns, "at_ns"),
     }
     numbered = {key: frame.with_columns(worker=pl.lit(worker, pl.Int32)) for key, frame in tables.items()}
-    how = [] if of_devices.height else [chosen.how, unjoined(chosen.steps, step_rows)]
-    notes = [*aligned.notes, *filter(None, how)]
-    profile = Profile.of(numbered, format=FORMAT, salvaged=[*salvaged, *notes, *_fragment(host, ops)])
+    how = () if of_devices.height else (chosen.how, *notes(chosen.steps, step_rows))
+    on_file = [*salvaged, *aligned.notes, *filter(None, (*how, _fragment(host, ops)))]
+    profile = Profile.of(numbered, format=FORMAT, salvaged=on_file)
     drift = {"device_ops.launch": aligned.drift} if aligned.drift else {}
     return replace(profile, lacks=_lacks(profile) | drift)
 
 
-def _fragment(host: pl.DataFrame, ops: pl.DataFrame) -> list[str]:
+def _fragment(host: pl.DataFrame, ops: pl.DataFrame) -> Note | None:
     """A note where the kernels of each device cover under a tenth of the time in which the host ran ops."""
     first, end = pl.col("start_ns").min(), (pl.col("start_ns") + pl.col("dur_ns")).max()
     host_ns = host.filter(pl.col("kind") == "op").select(end - first).item() or 0
     ran = ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
     longest_ns = max(ran.group_by("device").agg(ns=end - first)["ns"].to_list(), default=host_ns)
     if longest_ns >= _FRAGMENT_SHARE * host_ns:
-        return []
-    longest, of = ms(longest_ns / 1e6), ms(host_ns / 1e6)
-    return [f"kernels cover {longest} of the host's {of} of ops: perhaps a fragment"]
+        return None
+    return Note("fragment", kernels=longest_ns / 1e6, host=host_ns / 1e6)
 
 
 _FRAGMENT_SHARE: Final = 0.1  # own choice

@@ -13,6 +13,7 @@ from advisor.inputs.names.calls import RESULT_WAIT
 from advisor.inputs.periods import device_periods, device_windows, host_periods
 from advisor.inputs.readers.xplane.names import copies
 from advisor.model.intervals import Ints
+from advisor.model.notes import Note
 from advisor.model.profile import HOST_OP_KINDS, TEXT
 from advisor.vocabulary import DRIVER_CALLS
 
@@ -137,7 +138,7 @@ def step_marks(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
     """
     marks = _outermost(host.filter(pl.col("kind") == "step"))
     if marks.height:
-        return Marks(marks, "")
+        return Marks(marks)
     calls = _jit_calls(host, device)
     return calls if calls.steps.height or device.height else _repeated(host, device)
 
@@ -166,9 +167,8 @@ def _jit_calls(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
         inside = int((after - before).sum())
         is_loop = marks.height >= FEWEST and confidence(marks) == "medium"
         if is_loop and inside and inside >= _MOST_WORK * (after[-1] - before[0]):
-            how = f"no steps are marked: one is taken from each call of {name} to the next"
-            return Marks(marks, f"{how}, medium confidence")
-    return Marks(_outermost(host.clear()), "")
+            return Marks(marks, Note("steps_by_calls", call=str(name), confidence="medium"))
+    return Marks(_outermost(host.clear()))
 
 
 def _steady(calls: pl.DataFrame) -> pl.DataFrame:

@@ -10,6 +10,7 @@ from advisor.errors import ReadError
 from advisor.inputs.readers.xplane.plane import Plane
 from advisor.inputs.readers.xplane.wire import PADDING, Buffer
 from advisor.limits import too_large
+from advisor.model.notes import Note
 from advisor.text import one_line
 
 _PIECE_BYTES: Final = 4 << 20
@@ -31,7 +32,7 @@ class Space:
     stream: IO[bytes]
     on_read: Callable[[int], object]
     max_bytes: int | None = None
-    salvaged: list[str] = field(default_factory=list)
+    salvaged: list[Note] = field(default_factory=list)
     cut_off: bool = False  # the file's end is missing
     _read_bytes: int = 0
 
@@ -67,7 +68,7 @@ class Space:
             elif field_number in {_ERROR, _WARNING} and notes < _MOST_NOTES:
                 notes += 1
                 message = one_line(data[: 4 * _LONGEST_NOTE].decode("utf-8", "replace"), _LONGEST_NOTE)
-                self.salvaged.append(f"the profiler says: {message}")
+                self.salvaged.append(Note("profiler_message", message=message))
         if not complete:
             raise ReadError(f"{'empty' if not self._read_bytes else 'no plane in it'}; record it again", self.name)
 
@@ -75,16 +76,16 @@ class Space:
         """At a field that is not whole: the file ends in it, or its bytes are not what was written."""
         data = bytes(data[: 4 * _PIECE_BYTES])
         if data.count(_REPLACED) > _REPLACED_SHARE * (len(data) + 1):
-            why = "its bytes were changed: it was copied or opened as text (UTF-8); copy it again as binary"
+            why = Note("bytes_changed")
         elif not self.stream.read(1):
-            at = f"{self._read_bytes / 1e6:,.1f} MB"
-            why = f"cut off at {at}, before the names of its events; copy it again, or record it again"
+            why = Note("cut_off", bytes=self._read_bytes)
         else:
-            why = f"damaged at byte {self._read_bytes:,}; copy it again, or record it again"
+            why = Note("damaged", byte=self._read_bytes)
         if not complete:
-            raise ReadError(why, self.name)
+            how = " as binary" if why.code == "bytes_changed" else ""
+            raise ReadError(f"{why.words}; copy it again{how}, or record it again", self.name)
         self.cut_off = True
-        self.salvaged.append(f"{why.partition(';')[0].partition(', ')[0]}: read up to there")
+        self.salvaged.append(why)
 
     def _varint(self) -> int | None:
         """The next number of the stream; None at its end or where there is none."""

@@ -24,8 +24,8 @@ from advisor.inputs.readers.xplane.host import OF_RANGES
 from advisor.inputs.readers.xplane.plane import Plane
 from advisor.inputs.readers.xplane.wire import PADDING, Buffer
 from advisor.model.missing import Missing
+from advisor.model.notes import Note
 
-NOTE: Final = "only the trace viewer's copy: no memory, no data of the devices, at most 1 M events"
 _COPY: Final = Missing("viewer_copy")
 LACKS: Final = {
     "devices": _COPY,
@@ -74,7 +74,7 @@ class Viewed:
     stream: IO[bytes]
     on_read: Callable[[int], object]
     max_bytes: int | None = None
-    salvaged: list[str] = field(default_factory=list)
+    salvaged: list[Note] = field(default_factory=list)
 
     def planes(self) -> Iterator[Plane]:
         """A plane per process of the file.
@@ -89,7 +89,7 @@ class Viewed:
                     planes[event.pid].add(event)
         if trace.cut_off:
             raise ReadError("cut off, and with it whole threads, which would pass for idle; copy it again", self.name)
-        self.salvaged += [NOTE, *trace.salvaged]
+        self.salvaged += [Note("viewers_copy"), *trace.salvaged]
         for plane in planes.values():
             yield Plane(Buffer(plane.written() + PADDING))
 

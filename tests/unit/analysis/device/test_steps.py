@@ -9,6 +9,7 @@ from advisor.analysis.device.selection import select_steps
 from advisor.analysis.device.steps import Selection
 from advisor.errors import UsageError
 from advisor.inputs.links import steps as windows
+from advisor.model.notes import Note
 from advisor.model.profile import Profile
 from tests.tables import A100, V100, Row, kernel, on_device, on_host, profile, span, step, view
 
@@ -529,7 +530,7 @@ def test_of_very_many_devices_those_with_most_work_are_measured():
     ops = [kernel(n, n + 1, device=n) for n in range(20)] + [kernel(50, 51, device=20), kernel(52, 53, device=20)]
     selection = select_steps(profile(ops, [on_host("op", 0, 100)]))
     assert [view.device for view in selection.views] == [*range(15), 20]
-    assert selection.profile.salvaged == ("16 of 21 devices were measured: those with most work",)
+    assert selection.profile.salvaged == (Note("busiest_devices", measured=16, devices=21),)
 
 
 def test_a_device_with_much_work_is_measured_whatever_their_number():

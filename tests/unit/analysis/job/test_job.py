@@ -157,7 +157,7 @@ def test_threads_of_a_host_leave_a_collective_less_exactly_than_devices(on_host:
 
 def test_a_rank_alone_waits_for_nobody_that_is_known():
     made = job(rank(0, [call(0, 10)], facts={"world_size": 8}))
-    assert made.missing == Missing("ranks_missing", of=" of 8")
+    assert made.missing == Missing("ranks_missing", world=8)
 
 
 # ------------------------------------------------------------------------------------ one clock

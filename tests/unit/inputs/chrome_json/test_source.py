@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.inputs.chrome_json.source import Source
+from advisor.model.notes import Note
 from tests.effort import examples
 
 TEXT = "".join(random.Random(1).choices("abcdefghij {}[],", k=200_000)).encode()  # noqa: S311 - no secret
 PACKED = gzip.compress(TEXT, mtime=0)
-DAMAGED = "the gzip data is damaged (or its checksum is wrong): read up to the damage"
-ENDS_EARLY = "the gzip data ends early: read up to its end"
+DAMAGED, ENDS_EARLY = Note("gzip_damaged"), Note("gzip_cut_off")
 
 
 def unpacked(data: bytes, size: int = 10_000) -> tuple[bytes, str | None]:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.model.notes import Note
 from advisor.model.profile import Profile
 from tests.effort import examples
 from tests.strategies_kineto import LAUNCH, THREAD, Event, call, event, kernel, op, profile, text
@@ -115,12 +116,12 @@ def test_a_base_time_is_added_to_everything():
 def test_an_event_without_valid_times_is_left_out_and_counted(field: str, value: float | None):
     found = profile(*LAUNCH, kernel(1, 1, 2) | {field: value}, op(1, 1) | {field: value})
     assert (found.host_ops.height, found.device_ops.height) == (3, 1)
-    assert found.salvaged[-1] == "2 events without a valid start and length left out"
+    assert found.salvaged[-1] == Note("untimed_events", events=2)
 
 
 def test_an_event_that_ends_before_it_starts_is_left_out():
     found = profile(*LAUNCH, op(5, -0.001))
-    assert found.salvaged == ("1 event without a valid start and length left out",)
+    assert found.salvaged == (Note("untimed_events", events=1),)
 
 
 def test_an_event_without_length_is_kept():
@@ -193,7 +194,7 @@ def test_launch_dimensions_that_are_none_are_unknown(size: object):
 def test_launch_dimensions_of_fractions_make_no_kernel():
     found = profile(op(0, 1), kernel(0, 1, 1, grid=[1.5, 2, 3]))
     assert found.device_ops.height == 0
-    assert "1 unreadable event left out" in found.salvaged
+    assert Note("unreadable_events", events=1) in found.salvaged
 
 
 def test_what_does_not_fit_its_column_is_unknown():

@@ -15,13 +15,12 @@ from advisor.errors import ReadError
 from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace
 from advisor.inputs.readers.kineto.decode import KINETO
+from advisor.model.notes import Note
 from advisor.model.profile import SCHEMAS, Profile
 from tests.effort import examples
 from tests.strategies_kineto import LAUNCH, Event, call, event, kernel, op, profile, read, step, text
 
-REPAIRED = "some of the file is malformed: repaired where possible"
-CUT_OFF = "the file ends early or its end is damaged: read up to the last whole event"
-NO_HEADER = "the header could not be read: devices and ranks are unknown"
+REPAIRED, CUT_OFF, NO_HEADER = Note("malformed"), Note("ends_early"), Note("no_header")
 V100 = {"id": 0, "name": "Tesla V100", "totalGlobalMem": 16 << 30, "numSms": 80}
 LAST = event(None, "Record Window End", 200)
 
@@ -213,7 +212,7 @@ def test_an_event_that_is_wrong_in_itself_is_left_out_and_counted(new: bytes, ba
     trace = text(*LAUNCH, {"ph": "X", "name": "after", "dur": 5}, LAST, after={"deviceProperties": [V100]})
     found = read(trace.replace(b'{"ph": "X", "name": "after"', new).replace(b'"dur": 5}', bad_type + b"}"))
     assert found.salvaged[0] == REPAIRED
-    assert found.salvaged[1] in {"1 unreadable event left out", "2 unreadable events left out"}
+    assert found.salvaged[1] in {Note("unreadable_events", events=events) for events in (1, 2)}
     assert (found.host_ops.height, found.device_ops.height, found.devices.height) == (3, 1, 1)
 
 
@@ -222,14 +221,14 @@ def test_an_event_that_is_wrong_in_itself_is_left_out_and_counted(new: bytes, ba
 )
 def test_damage_in_the_middle_costs_the_event_it_hits(damage: bytes):
     found = read(broken(b'"name": "after"', damage))
-    assert found.salvaged == (REPAIRED, "1 unreadable event left out")
+    assert found.salvaged == (REPAIRED, Note("unreadable_events", events=1))
     assert (found.host_ops.height, found.device_ops.height, found.devices.height) == (3, 1, 1)
 
 
 @pytest.mark.parametrize("damage", [b"", b"}{", b'"', b"{\x00\x00"])
 def test_damage_between_two_events_may_cost_both(damage: bytes):
     found = read(broken(b'{"ph": "X", "cat": "cpu_op", "name": "after"', damage))
-    assert found.salvaged == (REPAIRED, "1 unreadable event left out")
+    assert found.salvaged == (REPAIRED, Note("unreadable_events", events=1))
     assert found.host_ops.height + found.device_ops.height >= 3
     assert found.devices.height == 1
 
@@ -241,7 +240,7 @@ def test_in_a_large_file_damage_costs_no_more_than_that(monkeypatch: pytest.Monk
     chunks = list(decoded.chunks(Source(io.BytesIO(gzip.compress(trace)), size=2_000)))
     assert [event.name for chunk in chunks for event in chunk] == [f"op {i}" for i in range(500) if i != 250]
     assert max(map(len, chunks)) < 130  # it does not wait for the file's end
-    assert (decoded.salvaged, decoded.cut_off) == ([REPAIRED, "1 unreadable event left out"], False)
+    assert (decoded.salvaged, decoded.cut_off) == ([REPAIRED, Note("unreadable_events", events=1)], False)
 
 
 @pytest.mark.parametrize(
@@ -316,7 +315,7 @@ def test_what_a_cut_off_file_lacks_may_have_been_lost():
 def test_a_wrong_checksum_alone_costs_no_step():
     packed = gzip.compress(JOB)
     found = read(packed[:-8] + b"\0\0\0\0" + packed[-4:])
-    assert found.salvaged == ("the gzip data is damaged (or its checksum is wrong): read up to the damage",)
+    assert found.salvaged == (Note("gzip_damaged"),)
     assert same_tables(found, read(JOB))
 
 
@@ -328,7 +327,7 @@ def test_a_truncated_gzip_file_is_read_as_far_as_it_goes(fiftieth: int):
     except ReadError as error:
         assert fiftieth < 10, error
         return
-    assert "the gzip data ends early: read up to its end" in found.salvaged
+    assert Note("gzip_cut_off") in found.salvaged
     assert found.host_ops.height > 6 * (fiftieth - 10)
 
 

@@ -11,6 +11,7 @@ from advisor.analysis.device.selection import select_steps
 from advisor.errors import ReadError, UsageError
 from advisor.inputs.readers import nsys
 from advisor.metrics import measure
+from advisor.model.notes import Note
 from advisor.model.profile import Profile
 from tests.strategies_nsys import (
     GRAPH,
@@ -127,7 +128,7 @@ def test_graph_launches_without_nodes_are_kernels_and_said(read_):
     }
     made: Profile = read_({GRAPH: [whole], RUNTIME: [call(1, 4, "cudaGraphLaunch_v10000", 3)]})
     assert only(made.device_ops, "kind", "name", "dur_ns", "graph", "launch") == ("kernel", "CUDA graph 5", 80, 5, 0)
-    assert "CUDA graphs recorded as a whole each (1 time)" in made.salvaged[0]
+    assert made.salvaged[0] == Note("whole_graphs", times=1)
     assert "--cuda-graph-trace=node" in made.lacks["device_ops.grid"].words
     assert "--cuda-graph-trace=node" in made.lacks["device_ops.name"].words
 
@@ -251,7 +252,7 @@ def test_marks_domains_and_open_ranges_are_no_ranges(read_):
     ]
     made: Profile = read_({"NVTX_EVENTS": rows, KERNEL: [kernel(9, 10)]})
     assert not made.host_ops.height
-    assert made.salvaged == ("1 NVTX range never closed, left out",)
+    assert made.salvaged == (Note("open_ranges", ranges=1),)
 
 
 def test_ops_of_tensorflow_are_told_by_their_domain(read_):
@@ -331,8 +332,8 @@ def test_ranges_that_repeat_and_hold_the_work_are_the_steps(read_):
     assert [why is None for why in made.steps["incomplete"]] == [True, True, True, False]
     assert made.device_ops["step"].to_list() == [n for n in range(4) for _ in range(10)]
     (note,) = made.salvaged
-    assert '4 ranges "step #"' in note
-    assert "100 % of the device's work" in note
+    assert '4 ranges "step #"' in note.words
+    assert "100 % of the device's work" in note.words
 
 
 @pytest.mark.parametrize("broken", [{"end": 500}, {"end": 0}, {"end": "late"}, {"end": None}, {"start": None}])
@@ -340,7 +341,7 @@ def test_kernels_without_sound_times_are_counted_and_idle_time_is_unknown(read_,
     sound = [kernel(1_000 * n, 1_000 * n + 500) for n in range(1, 4)]
     made: Profile = read_({KERNEL: [*sound, kernel(5_000, 5_500) | broken], RUNTIME: [call(1, 2)]})
     assert made.device_ops.height == 3
-    assert made.salvaged[-1] == "1 of 4 device ops have no sound times and are left out"
+    assert made.salvaged[-1] == Note("unsound_ops", rows=1, ops=4)
     for column in ("start_ns", "dur_ns", "launch"):
         assert made.lacks[f"device_ops.{column}"].words.startswith("1 of 4 device ops have no sound times")
     told = measure(select_steps(made))
@@ -352,7 +353,7 @@ def test_kernels_without_sound_times_are_counted_and_idle_time_is_unknown(read_,
 
 def test_one_unsound_op_in_a_hundred_leaves_idle_time_known(read_):
     made: Profile = read_({KERNEL: [*(kernel(10 * n, 10 * n + 5) for n in range(1, 100)), kernel(5, 4)]})
-    assert "1 of 100 device ops have no sound times and are left out" in made.salvaged
+    assert Note("unsound_ops", rows=1, ops=100) in made.salvaged
     assert "device_ops.start_ns" not in made.lacks
 
 
@@ -362,7 +363,7 @@ def test_kernels_without_a_name_are_not_judged_by_it(read_, ends: int, lost: boo
     named = kernel(0, 950 if not lost else 940)
     made: Profile = read_({KERNEL: [named, kernel(1_000, ends, demangledName=10**7, shortName=10**7)]})
     assert ("device_ops.name" in made.lacks) is lost
-    assert any("names the export does not hold" in note for note in made.salvaged) is lost
+    assert any(note.code == "names_not_exported" for note in made.salvaged) is lost
     told = measure(select_steps(made))
     assert (getattr(told.reasons.get("tf32_off_share"), "code", "") == "names_not_exported") is lost
     assert told.frames["worker"]["idle_share"].null_count() == 0
@@ -380,7 +381,7 @@ def test_what_is_called_warm_up_is_a_step_only_where_nothing_else_is(read_):
     assert read_(warm, later).steps["name"].to_list() == ["iter 0", "iter 1", "iter 2"]
     made: Profile = read_(warm, launched(10_000, 10_100, 12_100, 99_000))
     assert made.steps.height == 5
-    assert "50 % of all" in made.salvaged[0]
+    assert "50 % of all" in made.salvaged[0].words
 
 
 def test_a_warm_up_that_opens_before_the_first_kernel_is_start_up(read_):
@@ -392,7 +393,9 @@ def test_a_warm_up_that_opens_before_the_first_kernel_is_start_up(read_):
         {"NVTX_EVENTS": [nvtx(100, 500, "warmup")], RUNTIME: first, KERNEL: kernels}, work, {MEMCPY: [copy(10, 20)]}
     )
     assert made.workers["work_start_ns"].to_list() == [800]
-    assert any("what comes before the first kernel after the warm-up is left out" in note for note in made.salvaged)
+    assert any(
+        "what comes before the first kernel after the warm-up is left out" in note.words for note in made.salvaged
+    )
     twice = [nvtx(100, 500, "warmup"), nvtx(740, 950, "warmup")]
     made = read_({"NVTX_EVENTS": twice, RUNTIME: first, KERNEL: kernels}, work)
     assert made.workers["work_start_ns"].to_list() == [130]
@@ -491,9 +494,8 @@ def test_start_up_is_what_comes_before_the_first_kernel(read_):
     start = {RUNTIME: [call(-500_000_000, -499_000_000, "cuInit")], MEMCPY: [copy(-900, -100)]}
     made: Profile = read_(start, launched(5, 20, 60, 1), {MEMCPY: [copy(70, 80)]})
     assert only(made.workers, "work_start_ns", "work_end_ns") == (20, 80)
-    assert made.salvaged == (
-        "start-up takes 500 ms, with copies of 400 B: what comes before the first kernel is left out",
-    )
+    (note,) = made.salvaged
+    assert note.words == "start-up takes 500 ms, with copies of 400 B: what comes before the first kernel is left out"
 
 
 def test_a_recording_that_begins_amid_the_work_has_no_start_up(read_):

@@ -11,6 +11,7 @@ import pytest
 
 from advisor.analysis.device.selection import select_steps
 from advisor.errors import ReadError
+from advisor.model.notes import Note
 from advisor.model.profile import Profile
 from tests.strategies_xplane import GPU, HOST, JAX, Ref, event, field, host, line, plane, read, space
 
@@ -180,8 +181,7 @@ def jitted(*begins: float, first: float = 20, stray: Sequence[float] = ()) -> Pr
 def test_calls_of_a_jitted_function_that_launches_the_work_stand_for_steps():
     profile = jitted(0, 100, 200, 300)
     assert rows(profile.steps, "step", "host_start_ns") == [(i, 100 * i * US) for i in range(4)]
-    how = "no steps are marked: one is taken from each call of PjitFunction(step) to the next, medium confidence"
-    assert profile.salvaged == (how,)
+    assert profile.salvaged == (Note("steps_by_calls", call="PjitFunction(step)", confidence="medium"),)
 
 
 def test_a_first_call_that_takes_longest_specialises_the_function_and_is_no_step():
@@ -200,7 +200,7 @@ def test_without_a_device_ranges_that_repeat_and_hold_the_ops_stand_for_steps():
     ops = [event("fusion", 100 * i + at, 10, hlo_op="fusion") for i in range(4) for at in (20, 50)]
     profile = read(space(host(*ranges, *ops)))
     assert rows(profile.steps, "host_start_ns") == [(100 * i * US,) for i in range(4)]
-    assert 'the 4 ranges "iteration" of one thread' in profile.salvaged[0]
+    assert 'the 4 ranges "iteration" of one thread' in profile.salvaged[0].words
 
 
 @pytest.mark.parametrize(
@@ -226,11 +226,11 @@ def test_a_last_step_without_its_device_work_is_not_whole():
 # ---------------------------------------------------------------------------------------------- the host
 
 
-FRAGMENT = "kernels cover 9 ms of the host's 91 ms of ops: perhaps a fragment"
+FRAGMENT = Note("fragment", kernels=9.0, host=91.0)
 
 
 @pytest.mark.parametrize(("last_end", "notes"), [(90, ()), (91, (FRAGMENT,))])
-def test_devices_that_are_seen_for_a_small_part_of_the_hosts_work_are_a_note(last_end: float, notes: tuple[str, ...]):
+def test_devices_that_are_seen_for_a_small_part_of_the_hosts_work_are_a_note(last_end: float, notes: tuple[Note, ...]):
     ops = event("a/MatMul:MatMul", 0, 1e3), event("b/MatMul:MatMul", last_end * 1e3 - 500, 500)
     kernels = event("k", 2e3, 1e3, correlation_id=1), event("k", 10e3, 1e3, correlation_id=2)
     made = space(host(*ops), plane(GPU, line(*kernels, name="Stream #7(Compute)", id=7)))
@@ -399,7 +399,7 @@ def test_a_tpu_is_read_as_far_as_it_is_generic_and_that_is_said():
         ("copy-start", "memcpy"),
     ]
     assert column(profile, "name", of="devices") == ["TPU v6 Lite"]
-    assert any("TPU" in note for note in profile.salvaged)
+    assert Note("tpu") in profile.salvaged
 
 
 @pytest.mark.parametrize(
@@ -436,7 +436,7 @@ def test_where_xlas_copies_go_stands_in_their_text(text, told):
 
 def test_what_the_profiler_warned_of_is_passed_on():
     assert read(space(host(event("x", 0)), warnings=["10 events\nwere dropped"])).salvaged == (
-        "the profiler says: 10 events were dropped",
+        Note("profiler_message", message="10 events were dropped"),
     )
 
 
@@ -450,11 +450,11 @@ def test_what_the_profiler_warned_of_is_passed_on():
         (field(4, "host"), "no plane in it; record it again"),
         (space(plane("/host:metadata")), "no host or device activity in it; record it around some steps"),
         (space(plane(HOST, line())), "no host or device activity in it; record it around some steps"),
-        (JAX[:400], "cut off at 0.0 MB, before the names of its events; copy it again, or record it again"),
-        (b"<html>404</html>", "damaged at byte 1; copy it again, or record it again"),
+        (JAX[:400], "the file is cut off after 400 B; copy it again, or record it again"),
+        (b"<html>404</html>", "the file is damaged at byte 1; copy it again, or record it again"),
         (
             JAX.decode("utf-8", "replace").encode(),
-            "its bytes were changed: it was copied or opened as text (UTF-8); copy it again as binary",
+            f"{Note('bytes_changed').words}; copy it again as binary, or record it again",
         ),
     ],
 )
@@ -468,7 +468,7 @@ def test_the_whole_planes_of_a_file_that_ends_early_are_read():
     profile = read(JAX[:-30])
     assert profile.device_ops.height == 3
     (note,) = profile.salvaged
-    assert note.startswith("cut off at 0.0 MB")
+    assert note.code == "cut_off"
 
 
 def test_a_line_cut_in_the_middle_keeps_its_first_events():
@@ -476,7 +476,7 @@ def test_a_line_cut_in_the_middle_keeps_its_first_events():
     whole = field(4, field(1, 1) + field(2, 5_000) + field(3, 1_000))
     profile = read(field(1, field(2, HOST) + field(3, whole + b"\x22\x7f") + names))
     assert profile.host_ops.height == 1
-    assert profile.salvaged == ("1 thread or stream could be read in part only",)
+    assert profile.salvaged == (Note("partial_lines", lines=1),)
 
 
 def test_threads_are_named_without_the_number_that_repeats_their_own():
@@ -520,4 +520,4 @@ def test_work_that_nothing_joins_with_the_host_is_still_of_a_device():
 def test_marks_are_not_used_where_such_work_lags_by_a_step():
     profile = unjoined(lag_us=250)
     assert not profile.steps.height
-    assert "nothing in the recording joins the device's work with the host's calls" in " ".join(profile.salvaged)
+    assert Note("marks_unused") in profile.salvaged

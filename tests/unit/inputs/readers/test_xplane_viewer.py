@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from advisor.errors import ReadError
 from advisor.inputs.readers import xplane
+from advisor.model.notes import Note
 from advisor.model.profile import Profile
 from tests.effort import examples
 from tests.hostile import flipped, outcome, places
@@ -84,7 +85,7 @@ def test_what_a_copy_tells_is_told_as_the_profile_tells_it():
 
 def test_what_a_copy_lacks_is_said():
     profile = read(copy(*STEP))
-    assert profile.salvaged[0].startswith("only the trace viewer's copy: no memory, ")
+    assert profile.salvaged[0] == Note("viewers_copy")
     assert "give the *.xplane.pb" in profile.lacks["allocations"].words
     assert "give the *.xplane.pb" in profile.lacks["devices"].words
     assert profile.workers["name"].to_list() == ["host7"]

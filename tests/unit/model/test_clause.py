@@ -1,0 +1,66 @@
+"""Codes with facts, in words: reasons, notes and remarks."""
+
+from string import Formatter
+from typing import ClassVar
+
+import pytest
+
+from advisor.model.clause import Clause
+from advisor.model.missing import Missing
+from advisor.model.notes import NOTES, Note
+from advisor.model.reasons import REASONS
+from advisor.model.remarks import REMARKS
+from advisor.model.report import Reason
+from advisor.vocabulary import LEFT_OUT
+
+
+class Example(Clause):
+    sentences: ClassVar = {"lines": "{lines:count line}{size:? of }{size} left out, {share:percent} of {name}"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"lines": 1, "share": 0.25, "name": "a"}, "1 line left out, 25 % of a"),
+        (
+            {"lines": 1200, "share": 1.0, "name": "a\n\x1bb", "size": 9},
+            "1,200 lines of 9 left out, 100 % of a \ufffdb",
+        ),
+    ],
+)
+def test_facts_stand_in_their_formats_and_what_acts_is_shown(facts: dict[str, float | str], words: str):
+    assert Example("lines", **facts).words == words
+
+
+@pytest.mark.parametrize(
+    ("table", "code"), [(table, code) for table in (REASONS, NOTES, REMARKS, LEFT_OUT) for code in table]
+)
+def test_every_sentence_is_a_clause_with_all_its_facts(table: dict[str, str], code: str):
+    class Of(Clause):
+        sentences = table
+
+    names = {name for _, name, spec, _ in Formatter().parse(table[code]) if name and not (spec or "").startswith("?")}
+    says = Of(code, **dict.fromkeys(names, 7)).words
+    assert says.count("7") >= len(names)
+    assert not says.endswith(".")
+
+
+def test_what_a_file_says_is_quoted_safely():
+    said = Reason.of(Note("profiler_message", message="\x1b]0;x\x07dropped\n10"))
+    assert said.facts == {"message": "\ufffd]0;x\ufffddropped 10"}
+    assert said.words == "the profiler says: \ufffd]0;x\ufffddropped 10"
+
+
+def test_a_text_is_its_own_code():
+    assert Reason.model_validate_json('"read by hand"') == Reason(code="read by hand", words="read by hand")
+    assert Note("read by hand").words == "read by hand"
+
+
+def test_a_note_of_some_workers_names_them():
+    assert (
+        Note("untimed_events", events=1).of("a, b").words == "a, b: 1 event without a valid start and length left out"
+    )
+
+
+def test_of_a_file_that_ends_early_a_value_may_be_lost():
+    assert Missing("no_stacks_nsys", cut_off=1).words.endswith("to an op (or lost: the file ends early)")
