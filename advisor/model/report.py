@@ -88,7 +88,7 @@ class Fix(Frozen):
 
     `numerics` says how results change. Fixes of one `choice` exclude each other. `cannot_show` is the code of why no
     recording shows whether the job has the fix already; null where one shows it. `patch` is how to try it, null where
-    only an edit does.
+    only an edit does. `is_estimated` says whether the finding's saving is what this fix brings.
     """
 
     framework: str
@@ -99,6 +99,7 @@ class Fix(Frozen):
     choice: str | None = None
     cannot_show: str | None = None
     patch: Patch | None = None
+    is_estimated: bool = True
 
 
 class Reach(Frozen):

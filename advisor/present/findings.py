@@ -127,6 +127,8 @@ def _instruction(fix: Fix, beside: Iterable[Fix]) -> Iterator[str]:
     yield fix.do
     if fix.numerics:
         yield f"This changes results: {fix.numerics}."
+    if not fix.is_estimated:
+        yield "The saving above is not of this fix alone, which may save less or nothing: try it."
     if fix.choice and any(other.choice == fix.choice for other in beside if other != fix):
         yield f"Choose one: {fix.choice}."
 

@@ -120,7 +120,8 @@ class Fix(_Strict):
     `format` says for whose profiles this one is. `workload` are the kinds of work that it is for; by default all.
     `do` and `code` are templates as `says` is: they hold this job's numbers. `numerics` says how results change.
     Fixes of one `choice` exclude each other.
-    `try` names a patch of `advisor try` with its arguments, whose texts are templates too.
+    `try` names a patch of `advisor try` with its arguments, whose texts are templates too. `estimated` is false where
+    the rule's saving is not what this fix brings.
     """
 
     framework: Annotated[Framework, Field(alias="for")]
@@ -135,6 +136,7 @@ class Fix(_Strict):
     choice: Text | None = None
     link: Annotated[str, StringConstraints(pattern=r"^https://")] | None = None
     trial: Annotated[Mapping[str, bool | int | str] | None, Field(alias="try")] = None
+    estimated: bool = True
 
     @property
     def templates(self) -> tuple[str, ...]:

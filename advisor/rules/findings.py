@@ -115,11 +115,14 @@ def _saving(candidate: Candidate, share: Share | None) -> Saving | None:
         return None
     unprofiled_ms = candidate.row.get("unprofiled_step_ms")  # shares have the profiler's cost, what a job saves has not
     scale = unprofiled_ms / step_ms if isinstance(unprofiled_ms, float) and of != OUTLIERS else 1.0
+    waits = candidate.row.get("run_delay_share")  # for other programs: they need not go with the work they lengthen
+    low_ms = share.low_ms * (1 - waits if isinstance(waits, float) and unprofiled_ms is None else 1)
+    low_share, high_share = (min(ms / step_ms, 1.0) for ms in (low_ms, share.high_ms))
     return Saving(
-        low_ms=scale * share.low_ms,
-        high_ms=scale * share.high_ms,
-        low_share=share.low_ms / step_ms,
-        high_share=share.high_ms / step_ms,
+        low_ms=scale * low_share * step_ms,
+        high_ms=scale * high_share * step_ms,
+        low_share=low_share,
+        high_share=high_share,
         of=of,
         parts={pool: scale * part for pool, part in share.parts.items()},
         method=" ".join(rule.saving.method.split()),
@@ -187,6 +190,7 @@ def _fixes(candidate: Candidate, framework: str | None, format_: str) -> tuple[F
             code=fix.code and _filled(fix.code, candidate),
             **fix.model_dump(include={"link", "numerics", "choice", "cannot_show"}),
             patch=_patch(fix.trial, candidate),
+            is_estimated=fix.estimated,
         )
         for fix in [fix for fix in eligible if fix not in unfit] or eligible
     )

@@ -77,12 +77,12 @@ def of_report(report: Report, rules: Sequence[str]) -> tuple[list[Idea], list[st
 
 def _idea(finding: Finding) -> Idea | None:
     """The first fix of a finding that can be switched on from outside."""
-    patches = [fix.patch for fix in finding.fixes if fix.patch]
-    if not patches:
+    fix = next((fix for fix in finding.fixes if fix.patch), None)
+    if fix is None or fix.patch is None:
         return None
-    saving = finding.saving
+    saving = finding.saving if fix.is_estimated else None
     claimed = Claim(low_share=saving.low_share, high_share=saving.high_share) if saving else None
-    return Idea(finding.key, (use(patches[0].name, patches[0].arguments),), finding.rule, claimed)
+    return Idea(finding.key, (use(fix.patch.name, fix.patch.arguments),), finding.rule, claimed)
 
 
 def together(ideas: Iterable[Idea]) -> Idea:

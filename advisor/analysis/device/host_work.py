@@ -137,10 +137,12 @@ def saving_frames(view: DeviceView) -> pl.DataFrame:
 
 
 def between_nodes(view: DeviceView) -> Union:
-    """The moments from one node of autograd to the next on a thread: its engine, in C++, chooses the next."""
-    nodes = view.once(training_ops).filter(pl.col("kind") == "op", matches(_NODE)).sort("thread", "start_ns")
+    """The moments from one node of autograd right to the next on a thread: its engine, in C++, chooses the next."""
+    ops = view.once(training_ops).filter(pl.col("kind") == "op").with_columns(is_node=matches(_NODE))
+    beside = ops.filter(pl.col("is_node") | ~inside(spans(ops.filter("is_node")), ops)).sort("thread", "start_ns")
     after = (pl.col("start_ns") + pl.col("dur_ns")).shift(1).over("thread")
-    moments = nodes.select(opens=after, closes="start_ns").drop_nulls()
+    follows = pl.col("is_node") & pl.col("is_node").shift(1).over("thread")
+    moments = beside.select(opens=after, closes="start_ns", follows=follows).filter("follows")
     moments = moments.filter((pl.col("closes") - pl.col("opens")).is_between(1, _ENGINE_NS))
     return Union.of(moments["opens"].to_numpy(), moments["closes"].to_numpy())
 

@@ -1,25 +1,21 @@
-"""What debugging aids and the profiler itself add to the steps, and how the worker uses its devices."""
+"""What blocking launches and the profiler itself add to the steps, and how the worker uses its devices."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_work import inside, minus, places
+from advisor.analysis.device.host_work import minus, places
 from advisor.analysis.device.recording_cost import OP_NS, RECORDED, delay_share, measured_share, unprofiled_ms
 from advisor.analysis.device.replay import trusted_replay
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
-from advisor.model.intervals import Union
 from advisor.model.profile import matches
 
 _FRAME_NS: Final = 200  # what recording a call of a Python function costs the host
 _LAUNCHES: Final = r"(?i)Launch(?:Cooperative)?Kernel"
-_CHECKED: Final = "autograd::engine::evaluate_function:"
-_CHECKS: Final = ["aten::isnan", "aten::_is_any_true", "aten::any", "aten::is_nonzero", "aten::item"]
 
 
 BLOCKING_LAUNCH_SHARE = Metric(
@@ -48,52 +44,19 @@ LAUNCHED_KERNELS_PER_STEP = Metric(
     "Kernels per step that were launched one by one.",
     "kernels with a recorded kernel launch / steps",
 )
-ANOMALY_CHECKS_PER_STEP = Metric(
-    "anomaly_checks_per_step",
-    "number",
-    "Gradients per step that are searched for NaN, as torch.autograd.detect_anomaly does.",
-    "aten::isnan called by autograd's engine itself / steps",
-    "torch/csrc/autograd/engine.cpp",
-)
-ANOMALY_MS = Metric(
-    "anomaly_ms",
-    "ms",
-    "Host time per step in those checks.",
-    "time of aten::isnan, aten::any and the reading of the result, called by autograd's engine itself / steps",
-    "torch/csrc/autograd/engine.cpp",
-)
-ANOMALY_GAIN_MS = Metric(
-    "anomaly_gain_ms",
-    "ms",
-    "Step time saved without those checks.",
-    "replay without the host's time in them, their calls and their kernels; where no replay can be trusted, or "
-    "without a device: anomaly_ms",
-    "advisor.analysis.device.replay",
-)
 
 
-@measures(
-    BLOCKING_LAUNCH_SHARE,
-    BLOCKING_GAIN_MS,
-    LAUNCHED_KERNELS_PER_STEP,
-    ANOMALY_CHECKS_PER_STEP,
-    ANOMALY_MS,
-    ANOMALY_GAIN_MS,
-)
-def debugging(view: DeviceView) -> Mapping[Metric, Value]:
-    """Aids that wait for every kernel or check every gradient."""
+@measures(BLOCKING_LAUNCH_SHARE, BLOCKING_GAIN_MS, LAUNCHED_KERNELS_PER_STEP)
+def blocking_launches(view: DeviceView) -> Mapping[Metric, Value]:
+    """Launches that wait for their kernels."""
     if not view.total_ns:
         return {}
     launched = _launched(view)
     blocking = launched.filter(pl.col("returned") >= pl.col("start_ns") + pl.col("dur_ns"))
-    checks = _checks(view)
     return {
         BLOCKING_LAUNCH_SHARE: blocking.height / launched.height if launched.height else 0.0,
         LAUNCHED_KERNELS_PER_STEP: launched.height / view.steps.height,
         BLOCKING_GAIN_MS: _unblocked_ms(view, blocking),
-        ANOMALY_CHECKS_PER_STEP: checks.filter(pl.col("name").cast(pl.String) == _CHECKS[0]).height / view.steps.height,
-        ANOMALY_MS: view.per_step_ms(spans(checks).total),
-        ANOMALY_GAIN_MS: _unchecked_ms(view, spans(checks)),
     }
 
 
@@ -109,25 +72,6 @@ def _unblocked_ms(view: DeviceView, blocking: pl.DataFrame) -> float:
     if trusted is None or not blocking.height:
         return 0.0
     return trusted.saved_ms(trusted.without_calls(blocking["launch"].to_numpy()))
-
-
-def _unchecked_ms(view: DeviceView, checking: Union) -> float:
-    trusted = view.once(trusted_replay)
-    if trusted is None or not checking.total:
-        return view.per_step_ms(checking.total)
-    calls = view.host.filter(pl.col("kind").is_in(["runtime", "sync"]))
-    calls = calls.filter(inside(checking, calls))
-    kernels = view.ops.join(calls.select(launch="id"), on="launch", how="semi")["id"].to_numpy()
-    unchecked = trusted.without_host(checking).without_calls(calls["id"].to_numpy())
-    return trusted.saved_ms(unchecked.with_durations(kernels, np.zeros_like(kernels)))
-
-
-def _checks(view: DeviceView) -> pl.DataFrame:
-    engine = view.host.filter(pl.col("kind") == "op", matches(f"^{_CHECKED}"))["id"]
-    if not len(engine):
-        return view.used_host.clear()
-    name = pl.col("name").cast(pl.String)
-    return view.used_host.filter(pl.col("parent").is_in(engine.implode())).filter(name.is_in(_CHECKS))
 
 
 PROFILER_SHARE = Metric(

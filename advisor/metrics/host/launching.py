@@ -7,6 +7,7 @@ from typing import Final
 
 import polars as pl
 
+from advisor.analysis.device.autograd import passes_per_step
 from advisor.analysis.device.host_work import (
     between_nodes,
     between_ops,
@@ -45,7 +46,10 @@ _CAPTURED: Final = 0.1  # and a captured one
 _PYTHON_REST: Final = 0.25
 _OPTIMIZER_REST: Final = (0.5, 0.1)
 _TINY_NS: Final = 10_000  # a framework op that itself takes less is mostly dispatch
-_CPU_REST: Final = (0.75, 0.5)
+_SMALL_NS: Final = 100_000  # one that takes less costs about as much for a few samples as for one
+_FEW_PASSES: Final = 8  # models that train in turns make two or three, gradients of micro-batches four
+_CPU_LEAST: Final = 0.25
+_CPU_MOST: Final = 0.5
 _SILENT_SHARE: Final = 0.05
 _RANGES: Final = ["annotation", "step"]  # say what a time is called, not what ran
 _OWN: Final = "own choice"
@@ -130,16 +134,29 @@ PYTHON_LEAST_GAIN_MS = Metric(
     "python_least_gain_ms",
     "ms",
     "Step time that moving this Python out of the way saves at least.",
-    "three quarters of python_gain_ms; without a device, a quarter of (that time - 1 us per op recorded)",
-    f"three quarters, a quarter: {_OWN}; {_COST}",
+    "three quarters of python_gain_ms; without a device, a quarter of (that time - 1 us per op recorded), of PyTorch "
+    "only the part of it in stretches of over 1 ms in which Python was recorded; from 8 passes on, all but one of them",
+    f"three quarters, a quarter, 8: {_OWN}; eager ops are PyTorch's normal way, and to compile them may save nothing; "
+    f"{_COST}",
 )
 PYTHON_GAIN_MS = Metric(
     "python_gain_ms",
     "ms",
     "Step time that it saves at most.",
     f"replay without it{_ELSE}python_bound_share x step_mean_ms; without a device, half of that time, "
-    "and all of the stretches of over 1 ms in it in which Python was recorded: no framework needs those",
-    f"half: {_OWN}",
+    "and all of the stretches of over 1 ms in it in which Python was recorded: no framework needs those; of PyTorch "
+    "all of that time and, from 8 passes on, all but one pass of the ops that themselves take 10 to 100 us and of the "
+    "moments between nodes of autograd",
+    f"half, 100 us: {_OWN}",
+)
+PASSES_PER_STEP = Metric(
+    "passes_per_step",
+    "number",
+    "How often a step runs the same ops.",
+    "the most of: backward passes with forward ops before each, if most have as many nodes; calls of the module that "
+    "takes most of the step, of those that no other module calls; the common divisor of how often each node of "
+    "autograd comes, if there are four of layers for each weight; per step; 1 if fewer than 8",
+    "own choice: a layer that is called once has a node for one or two weights",
 )
 PYTHON_CALLS = Metric(
     "python_calls",
@@ -162,6 +179,17 @@ _PYTHON: Final = (
     PYTHON_CALLS,
     PYTHON_UNRECORDED_PART,
 )
+
+
+@measures(PASSES_PER_STEP)
+def passes(view: DeviceView) -> Mapping[Metric, Value]:
+    """Work that a loop repeats within the step."""
+    return {PASSES_PER_STEP: _passes(view)} if view.total_ns else {}
+
+
+def _passes(view: DeviceView) -> float:
+    passes = view.once(passes_per_step)
+    return passes if passes >= _FEW_PASSES else 1.0
 
 
 @measures(*_PYTHON)
@@ -204,15 +232,25 @@ def _python_alone(view: DeviceView) -> dict[Metric, Value]:
     time = between.total - silent.total + int(own.filter(own < _TINY_NS).sum())
     if silent.total >= _SILENT_SHARE * view.total_ns and silent.total > time:
         return dict.fromkeys(_PYTHON, _why_silent(view, silent))
-    unprofiled = without_recording(view, time, ops.height)
     recorded = long.total - silent.total
+    least, most = _gains_alone(view, time, recorded, own)
     return {
         PYTHON_BOUND_SHARE: min(1.0, time / view.total_ns),
         PYTHON_BOUND_PART: min(1.0, time / view.total_ns),
-        PYTHON_LEAST_GAIN_MS: view.per_step_ms((1 - _CPU_REST[0]) * unprofiled),
-        PYTHON_GAIN_MS: view.per_step_ms((1 - _CPU_REST[1]) * (time - recorded) + recorded),
+        PYTHON_LEAST_GAIN_MS: view.per_step_ms(least),
+        PYTHON_GAIN_MS: view.per_step_ms(most),
         **_calls(view, minus(between, silent)),
     }
+
+
+def _gains_alone(view: DeviceView, time: int, recorded: int, own: pl.Series) -> tuple[float, float]:
+    """What is saved of Python's time at least and at most, in ns; `recorded` is the part in functions of over 1 ms."""
+    least = _CPU_LEAST * without_recording(view, time, own.len())
+    if view.process.get("framework") != "pytorch":
+        return least, _CPU_MOST * (time - recorded) + recorded
+    repeated = 1 - 1 / _passes(view)
+    small = int(own.filter(own.is_between(_TINY_NS, _SMALL_NS, closed="left")).sum()) + between_nodes(view).total
+    return least * max(repeated, recorded / max(1, time)), time + repeated * small
 
 
 def _why_silent(view: DeviceView, silent: Union) -> Missing:
@@ -331,8 +369,8 @@ HOST_OPS_SHARE = Metric(
     "host_ops_share",
     "share",
     "Part of the step in which a worker without a device runs framework ops.",
-    "time of the ops outside of input, compilation, collectives and callbacks / step time without a device, at most "
-    "1 - run_delay_share - the shares of those; 0 with a device",
+    "time of the ops outside of input, compilation, collectives and callbacks / step time without a device, less its "
+    "part of run_delay_share; 0 with a device",
 )
 HOST_WORK_SHARE = Metric(
     "host_work_share",
@@ -350,5 +388,5 @@ def host_work(view: DeviceView) -> Mapping[Metric, Value]:
         return dict.fromkeys((HOST_OPS_SHARE, HOST_WORK_SHARE), 0.0) if view.total_ns else {}
     apart = view.host_spans("input", "compile", "collective") | spans(view.once(callbacks))
     works = max(0.0, 1 - (view.share(apart) or 0.0) - delay_share(view))
-    ops = min(works, view.share(minus(view.once(running), apart)) or 0.0)
+    ops = works * (view.share(minus(view.once(running), apart)) or 0.0) / max(works, 1 - (view.share(apart) or 0.0))
     return {HOST_OPS_SHARE: ops, HOST_WORK_SHARE: works - ops}

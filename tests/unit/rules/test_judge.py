@@ -306,6 +306,21 @@ def test_what_uneven_steps_cost_is_a_part_of_the_mean_with_them():
     assert (won.low_share, won.high_share) == (0.1, 0.2)
 
 
+@pytest.mark.parametrize(("unprofiled", "low_share"), [(None, 0.06), (80.0, 0.10)])
+def test_what_waits_for_other_programs_is_not_sure_to_be_saved(unprofiled, low_share):
+    """Unless the step without the profiler was timed: the recorder takes the waits out of that."""
+    row = {"input_share": 0.4, "run_delay_share": 0.4, "unprofiled_step_ms": unprofiled}
+    (finding,) = judged(measured(row), rule("slow", **saving(10, 20))).findings
+    assert (finding.saving.low_share, finding.saving.high_share) == (pytest.approx(low_share), pytest.approx(0.20))
+
+
+def test_no_saving_is_more_than_the_step():
+    row = {"input_share": 0.9, "outliers_share": 0.4}
+    spread = {"saving": {"of": "input", "beyond": ["outliers"], "low_ms": 90, "high_ms": 120, "method": "m"}}
+    (finding,) = judged(measured(row), rule("slow", **spread)).findings
+    assert (finding.saving.high_ms, finding.saving.high_share) == (100, 1)
+
+
 def test_a_symptom_stands_under_its_cause_only():
     cause, symptom = rule("cause", explains=["symptom"]), rule("symptom", symptom=True)
     findings = judged(measured({"input_share": 0.5}), cause, symptom).findings

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics.host import debug_aids
-from advisor.metrics.host.debug_aids import debugging, devices, profiling
+from advisor.metrics.host.debug_aids import blocking_launches, devices, profiling
 from tests.tables import Row, kernel, measured, on_host, profile, step, view
 
 STEPS = [step(1, 0, 200)]
@@ -17,64 +17,33 @@ def launched(kernels: list[Row], calls: list[Row]) -> list[Row]:
 
 
 def test_a_launch_that_returns_after_its_kernel_s_end_blocks():
-    values = debugging(view(profile(launched(BLOCKING, CALLS), CALLS, STEPS)))
+    values = blocking_launches(view(profile(launched(BLOCKING, CALLS), CALLS, STEPS)))
     assert values[debug_aids.BLOCKING_LAUNCH_SHARE] == 1
     assert values[debug_aids.LAUNCHED_KERNELS_PER_STEP] == 3
 
 
 def test_a_launch_that_returns_before_does_not():
     short = [CALLS[0] | {"dur_ns": 24_999}, CALLS[1] | {"dur_ns": 25_000}, CALLS[2]]
-    values = debugging(view(profile(launched(BLOCKING, short), short, STEPS)))
+    values = blocking_launches(view(profile(launched(BLOCKING, short), short, STEPS)))
     assert values[debug_aids.BLOCKING_LAUNCH_SHARE] == pytest.approx(2 / 3)
 
 
 def test_graph_launches_and_kernels_without_launch_are_not_judged():
     calls = [CALLS[0], CALLS[1] | {"name": "cudaGraphLaunch"}]
-    values = debugging(view(profile(launched(BLOCKING, calls), calls, STEPS)))
+    values = blocking_launches(view(profile(launched(BLOCKING, calls), calls, STEPS)))
     assert values[debug_aids.LAUNCHED_KERNELS_PER_STEP] == 1
 
 
 def test_launches_that_do_not_block_let_the_host_run_ahead():
     # the calls at 0, 20 and 40 (20 us of host work between them), the kernels 1.2 us apart: 5-25, 26.2-46.2, 47.4-67.4
     trace = profile(launched(BLOCKING, CALLS), CALLS, [step(1, 0, 130)])
-    assert debugging(view(trace))[debug_aids.BLOCKING_GAIN_MS] == pytest.approx(0.130 - 0.0674)
+    assert blocking_launches(view(trace))[debug_aids.BLOCKING_GAIN_MS] == pytest.approx(0.130 - 0.0674)
 
 
 def test_without_kernels_nothing_blocks():
-    values = debugging(view(profile([], [on_host("op", 0, 9)], [step(1, 0, 10, device=None)])))
+    values = blocking_launches(view(profile([], [on_host("op", 0, 9)], [step(1, 0, 10, device=None)])))
     metrics = (debug_aids.BLOCKING_LAUNCH_SHARE, debug_aids.LAUNCHED_KERNELS_PER_STEP, debug_aids.BLOCKING_GAIN_MS)
     assert [values[metric] for metric in metrics] == [0, 0, 0]
-
-
-ENGINE = "autograd::engine::evaluate_function: MulBackward0"
-CHECKED = [
-    on_host("op", 0, 100, name=ENGINE),
-    on_host("op", 2, 40, name="MulBackward0", parent=0),
-    on_host("op", 5, 10, name="aten::isnan", parent=1),  # the model's own
-    on_host("op", 50, 60, name="aten::isnan", parent=0),
-    on_host("op", 52, 58, name="aten::ne", parent=3),
-    on_host("op", 60, 90, name="aten::_is_any_true", parent=0),
-]
-
-
-def test_the_engine_s_own_searches_for_nan_are_anomaly_detection():
-    values = debugging(view(profile([], CHECKED, [step(1, 0, 100, device=None), step(2, 100, 200, device=None)])))
-    assert values[debug_aids.ANOMALY_CHECKS_PER_STEP] == 0.5
-    assert values[debug_aids.ANOMALY_MS] == values[debug_aids.ANOMALY_GAIN_MS] == pytest.approx(0.020)
-
-
-def test_without_the_checks_their_kernels_and_calls_are_gone():
-    # the check's 30 us hold its call and its kernel: the last kernel starts 30 us earlier
-    device = [kernel(5, 20, 2, op=0), kernel(60, 70, 57), kernel(90, 110, 87)]
-    check = [on_host("op", 0, 80, name=ENGINE), on_host("op", 50, 80, name="aten::isnan", parent=0)]
-    values = debugging(view(profile(device, check, [step(1, 0, 110)])))
-    assert values[debug_aids.ANOMALY_GAIN_MS] == pytest.approx(0.030)
-
-
-def test_a_model_without_anomaly_detection_has_no_checks():
-    values = debugging(view(profile([], CHECKED[:3], [step(1, 0, 100, device=None)])))
-    assert values[debug_aids.ANOMALY_CHECKS_PER_STEP] == 0
-    assert values[debug_aids.ANOMALY_MS] == values[debug_aids.ANOMALY_GAIN_MS] == 0
 
 
 def test_cupti_s_own_work_counts_while_the_device_idles():
@@ -115,4 +84,4 @@ def test_a_worker_without_a_device_uses_none():
 
 def test_without_a_step_nothing_is_known():
     trace = view(profile(launched(BLOCKING, CALLS), CALLS, [step(1, 0, 125, incomplete="cut")]))
-    assert debugging(trace) == profiling(trace) == devices(trace) == {}
+    assert blocking_launches(trace) == profiling(trace) == devices(trace) == {}

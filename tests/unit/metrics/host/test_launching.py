@@ -86,6 +86,60 @@ def test_on_a_cpu_python_and_tiny_ops_count():
     assert values[launching.PYTHON_LEAST_GAIN_MS] == pytest.approx(0.25 * 0.068)
 
 
+NODE = "autograd::engine::evaluate_function: "
+PYTORCH = [{"worker": 0, "framework": "pytorch"}]
+
+
+def passes(count: int, weight: str = "AddmmBackward0") -> list[dict[str, object]]:
+    """Forward and backward passes one after the other: 12 us of an op, 8 without one, 15 of a node each."""
+    ops = []
+    for number, at in enumerate(range(0, 40 * count, 40)):
+        ops.append(on_host("op", at, at + 12, name="aten::addmm", sequence=number))
+        ops.append(on_host("op", at + 20, at + 35, name=NODE + weight, sequence=number))
+    return ops
+
+
+def test_a_loop_over_samples_may_save_all_but_one_of_its_passes():
+    # of 400 us 130 without an op; ten passes: the rest is 270 us of ops under 100, of which a tenth remains
+    trace = profile([], passes(10), [step(1, 0, 400, device=None)], workers=PYTORCH)
+    values = python_bound(view(trace))
+    assert launching.passes(view(trace)) == {launching.PASSES_PER_STEP: 10}
+    assert values[launching.PYTHON_GAIN_MS] == pytest.approx(0.130 + 0.9 * 0.270)
+    assert values[launching.PYTHON_LEAST_GAIN_MS] == pytest.approx(0.9 * 0.25 * (0.130 - 0.020))
+
+
+def test_what_eager_ops_need_may_not_be_saved_at_all():
+    trace = profile([], passes(2), [step(1, 0, 80, device=None)], workers=PYTORCH)
+    values = python_bound(view(trace))
+    assert launching.passes(view(trace)) == {launching.PASSES_PER_STEP: 1}  # two models in turns make two
+    assert (values[launching.PYTHON_LEAST_GAIN_MS], values[launching.PYTHON_GAIN_MS]) == (0, pytest.approx(0.026))
+
+
+def test_several_models_are_no_loop():
+    """The backward passes differ: each has one node more than the one before."""
+    ops = passes(12)
+    for number in range(12):
+        ops += [on_host("op", 40 * number + 36 + i / 10, 40 * number + 36 + i / 10, name=NODE) for i in range(number)]
+    assert launching.passes(view(profile([], ops, [step(1, 0, 480, device=None)]))) == {launching.PASSES_PER_STEP: 1}
+
+
+@pytest.mark.parametrize(("weights", "expected"), [(2, 12), (12, 1)])
+def test_weights_that_a_backward_pass_uses_again_and_again_show_a_loop(weights: int, expected: int):
+    """Twelve calls of one layer with two weights; or twelve layers, each with a weight that trains."""
+    names = [*["AddmmBackward0", "SiluBackward0"] * 12, *["torch::autograd::AccumulateGrad"] * weights]
+    ops = [on_host("op", 10 * i, 10 * i + 9, name=NODE + name) for i, name in enumerate(names)]
+    trace = profile([], ops, [step(1, 0, 400, device=None)], workers=PYTORCH)
+    assert launching.passes(view(trace)) == {launching.PASSES_PER_STEP: expected}
+
+
+def test_calls_of_the_longest_module_show_a_loop():
+    calls = [on_host("module", 20 * i, 20 * i + 15, name="nn.Module: Encoder_0") for i in range(9)]
+    inner = [on_host("module", 20 * i + 1, 20 * i + 9, name="nn.Module: Linear_0") for i in range(9)]
+    inner += [on_host("module", 20 * i + 10, 20 * i + 14, name="nn.Module: Linear_0") for i in range(9)]
+    trace = profile([], [*calls, *inner], [step(1, 0, 200, device=None)])
+    assert launching.passes(view(trace)) == {launching.PASSES_PER_STEP: 9}
+
+
 def test_on_a_cpu_autograd_s_engine_is_not_python():
     node = "autograd::engine::evaluate_function: MmBackward0"
     nodes = [on_host("op", at, at + 15, name=node) for at in (10, 30, 50)]  # 5 us from one to the next

@@ -1,0 +1,75 @@
+"""PyTorch's autograd as ops show it: the nodes of backward passes, the ops that made them, and what a step repeats."""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.host_work import inside
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.model.profile import matches
+
+_NODE: Final = r"^autograd::engine::evaluate_function:"
+_WEIGHTED: Final = r": (?:Addmm|Convolution|Embedding|Native(?:Layer|Batch|Group)Norm|CudnnBatchNorm)Backward"
+_WEIGHT: Final = r": torch::autograd::AccumulateGrad$"
+_REUSED: Final = 4  # nodes per weight: a layer that is called once has one or two weights, those that train
+_ALIKE: Final = 0.5  # of the passes: as many nodes as the typical one, or the passes are of different things
+
+
+def nodes(view: DeviceView) -> pl.DataFrame:
+    """The nodes of the graph that backward passes evaluate, on any thread."""
+    return view.host.filter(pl.col("kind") == "op", matches(_NODE))
+
+
+def makers(view: DeviceView) -> pl.DataFrame:
+    """The forward ops of the used steps that made a node: of those that bear its number the last one to start.
+
+    Ops that a node calls are none of them, those of a checkpoint that computes its forward pass again say.
+    """
+    of_nodes = view.once(nodes)
+    numbers = of_nodes["sequence"].drop_nulls().unique()
+    bearers = view.used_host.filter(pl.col("kind") == "op", pl.col("sequence").is_in(numbers.implode()))
+    forward = bearers.filter(~inside(spans(of_nodes), bearers))
+    return forward.sort("start_ns").unique(["thread", "sequence"], keep="last", maintain_order=True)
+
+
+def passes_per_step(view: DeviceView) -> float:
+    """How often a used step runs the same ops: the most of three signs; 1 where there is none.
+
+    Backward passes with a forward pass before each, of as many nodes; calls of the module that takes longest; uses of
+    the weights in one backward pass, which evaluates a node for each use and one for each weight.
+    """
+    return max(1.0, _backward_passes(view), _module_calls(view), _uses_of_weights(view))
+
+
+def _backward_passes(view: DeviceView) -> float:
+    forward = view.once(makers).select("start_ns", is_node=pl.lit(value=False))
+    backward = view.used_host.filter(pl.col("kind") == "op", matches(_NODE))
+    ordered = pl.concat([forward, backward.select("start_ns", is_node=pl.lit(value=True))]).sort("start_ns")
+    begins = pl.col("is_node") & ~pl.col("is_node").shift(1, fill_value=False)
+    of_passes = ordered.with_columns(number=begins.cast(pl.Int32).cum_sum()).filter("is_node")
+    sizes = of_passes.group_by("number").len()["len"]
+    alike = int((sizes == sizes.median()).sum()) if sizes.len() else 0
+    return sizes.len() / view.steps.height if alike > _ALIKE * sizes.len() else 0.0
+
+
+def _module_calls(view: DeviceView) -> float:
+    """Calls of the module that takes most of the step, of those that no other module calls."""
+    modules = view.used_host.filter(pl.col("kind") == "module")
+    modules = modules.with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns")).sort("thread", "start_ns")
+    before = pl.col("end_ns").cum_max().shift(1).over("thread")
+    outermost = modules.filter(before.is_null() | (pl.col("start_ns") >= before))
+    calls = outermost.group_by("name").agg(pl.len().alias("calls"), pl.sum("dur_ns")).sort("dur_ns", "calls")
+    return calls["calls"][-1] / view.steps.height if calls.height else 0.0
+
+
+def _uses_of_weights(view: DeviceView) -> int:
+    """The common divisor of how often each kind of node is there, if there are several nodes for each weight."""
+    of_nodes = view.used_host.filter(pl.col("kind") == "op", matches(_NODE))
+    weights, others = of_nodes.filter(matches(_WEIGHT)).height, of_nodes.filter(~matches(_WEIGHT))
+    if others.filter(matches(_WEIGHTED)).height < _REUSED * max(1, weights):
+        return 1
+    counts = (others.group_by("name").len()["len"] / view.steps.height).round().cast(pl.Int64)
+    return gcd(*counts.filter(counts >= _REUSED).to_list())

@@ -1,0 +1,144 @@
+"""What autograd's search for anomalies costs: a check of each gradient, and a note of the stack for each node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.autograd import makers, nodes
+from advisor.analysis.device.host_work import inside, minus
+from advisor.analysis.device.recording_cost import measured_share, without_recording
+from advisor.analysis.device.replay import trusted_replay
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.intervals import EMPTY, Union
+from advisor.model.profile import matches
+from advisor.vocabulary import DRIVER_CALLS
+
+_CHECKS: Final = ["aten::isnan", "aten::_is_any_true", "aten::any", "aten::is_nonzero", "aten::item"]
+_NOTES_STACK: Final = r"traceback\.py\(\d+\): format_stack$"
+_VIEWS: Final = r"^aten::(?:t|view|transpose|permute|expand|select|slice|unsqueeze|squeeze|_reshape_alias|alias)$"
+_VIEW_NS: Final = 10_000  # a view that notes no stack takes less
+_SURE_PART: Final = 0.5  # a node of a leaf, which notes a stack too, may be made in the same op
+
+_SOURCE: Final = "torch/csrc/autograd/engine.cpp"
+
+ANOMALY_CHECKS_PER_STEP = Metric(
+    "anomaly_checks_per_step",
+    "number",
+    "Gradients per step that are searched for NaN, as torch.autograd.detect_anomaly does.",
+    "aten::isnan called by autograd's engine itself / steps",
+    _SOURCE,
+)
+ANOMALY_MS = Metric(
+    "anomaly_ms",
+    "ms",
+    "Host time per step in those checks.",
+    "time of aten::isnan, aten::any and the reading of the result, called by autograd's engine itself / steps",
+    _SOURCE,
+)
+ANOMALY_STACKS_MS = Metric(
+    "anomaly_stacks_ms",
+    "ms",
+    "Host time per step in which forward ops may note Python's stack, as they do for each node with those checks on.",
+    "time of forward ops that made a node, outside of the ops and calls within them / steps; 0 without checks",
+    "torch/csrc/autograd/function.h: with anomaly detection each new node notes Python's stack",
+)
+ANOMALY_LEAST_GAIN_MS = Metric(
+    "anomaly_least_gain_ms",
+    "ms",
+    "Step time that is saved at least without anomaly detection.",
+    "as anomaly_gain_ms, of half of the checks and half of the sure notes: `format_stack` in forward ops; where no "
+    "stacks were recorded, of each op what the typical view (aten::t, aten::view and the like), which computes "
+    "nothing, takes above 10 us; 0 without a view",
+    "own choice: half, because an op makes a node for each parameter that it reads too; 10 us",
+)
+ANOMALY_GAIN_MS = Metric(
+    "anomaly_gain_ms",
+    "ms",
+    "Step time that is saved at most without anomaly detection.",
+    "replay without the host's time in checks and notes, the checks' calls and their kernels; where no replay can be "
+    "trusted, or without a device: anomaly_ms + anomaly_stacks_ms, which the profiler does not lengthen unless it "
+    "records stacks: over (1 - tracing_share) where that was measured",
+    "advisor.analysis.device.replay",
+)
+
+
+class _Notes(NamedTuple):
+    """When forward ops may note a stack; in ns how long they surely do; and whether they are recorded doing it."""
+
+    when: Union
+    sure_ns: int
+    is_recorded: bool
+
+
+@measures(ANOMALY_CHECKS_PER_STEP, ANOMALY_MS, ANOMALY_STACKS_MS, ANOMALY_LEAST_GAIN_MS, ANOMALY_GAIN_MS)
+def anomaly_detection(view: DeviceView) -> Mapping[Metric, Value]:
+    """A debugging aid that reads each gradient and notes the stack of each forward op."""
+    if not view.total_ns:
+        return {}
+    checks = _checks(view)
+    notes = _notes(view) if checks.height else _Notes(EMPTY, 0, is_recorded=False)
+    return {
+        ANOMALY_CHECKS_PER_STEP: checks.filter(pl.col("name").cast(pl.String) == _CHECKS[0]).height / view.steps.height,
+        ANOMALY_MS: view.per_step_ms(spans(checks).total),
+        ANOMALY_STACKS_MS: view.per_step_ms(notes.when.total),
+        ANOMALY_LEAST_GAIN_MS: _SURE_PART * _least_gain_ms(view, checks, notes),
+        ANOMALY_GAIN_MS: _gain_ms(view, checks, notes),
+    }
+
+
+def _checks(view: DeviceView) -> pl.DataFrame:
+    of_nodes = view.once(nodes)["id"]
+    if not len(of_nodes):
+        return view.used_host.clear()
+    name = pl.col("name").cast(pl.String)
+    return view.used_host.filter(pl.col("parent").is_in(of_nodes.implode())).filter(name.is_in(_CHECKS))
+
+
+def _notes(view: DeviceView) -> _Notes:
+    """Stacks are noted in the time that forward ops take for themselves; recorded calls of Python show when."""
+    forward = view.once(makers)
+    within = view.used_host.filter(pl.col("parent").is_in(forward["id"].implode()))
+    inner = within.filter(pl.col("kind").is_in(["op", "collective", *DRIVER_CALLS]))
+    alone = minus(spans(forward), spans(inner))
+    frames = within.filter(pl.col("kind") == "python", matches(_NOTES_STACK))
+    if frames.height:
+        return _Notes(alone, spans(frames).total, is_recorded=True)
+    start = forward["start_ns"].to_numpy()
+    own_ns = alone.within(start, start + forward["dur_ns"].to_numpy())
+    of_views = own_ns[forward.select(matches(_VIEWS)).to_series().to_numpy()]
+    note_ns = max(0, int(np.median(of_views)) - _VIEW_NS) if len(of_views) else 0
+    return _Notes(alone, int(np.minimum(own_ns, note_ns).sum()), is_recorded=False)
+
+
+def _least_gain_ms(view: DeviceView, checks: pl.DataFrame, notes: _Notes) -> float:
+    part = notes.sure_ns / max(1, notes.when.total)
+    if view.once(trusted_replay):
+        return _replayed_ms(view, spans(checks), notes.when, part)
+    ops = view.used_host.filter(pl.col("kind") == "op")
+    recorded = int(inside(spans(checks), ops).sum())
+    return view.per_step_ms(without_recording(view, spans(checks).total, recorded) + notes.sure_ns)
+
+
+def _gain_ms(view: DeviceView, checks: pl.DataFrame, notes: _Notes) -> float:
+    if view.once(trusted_replay):
+        return _replayed_ms(view, spans(checks), notes.when, 1.0)
+    slower = 0.0 if notes.is_recorded else measured_share(view) or 0.0
+    return view.per_step_ms(spans(checks).total + notes.when.total / (1 - slower))
+
+
+def _replayed_ms(view: DeviceView, checking: Union, noting: Union, part: float) -> float:
+    """Step time saved without the checks and without that part of the time in which stacks may be noted."""
+    trusted = view.once(trusted_replay)
+    if trusted is None or not checking.total:
+        return 0.0
+    calls = view.host.filter(pl.col("kind").is_in(["runtime", "sync"]))
+    calls = calls.filter(inside(checking, calls))
+    kernels = view.ops.join(calls.select(launch="id"), on="launch", how="semi")["id"].to_numpy()
+    unchecked = trusted.without_host(checking).without_calls(calls["id"].to_numpy())
+    unchecked = unchecked.without_host(noting, 1 - part).with_durations(kernels, np.zeros_like(kernels))
+    return trusted.saved_ms(unchecked)
