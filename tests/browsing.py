@@ -19,6 +19,7 @@ UNFOLD = """() => {
   for (const part of window.folded) part.open = true;
 }"""
 FOLD = "for (const part of window.folded) part.open = false"
+TWO_FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 SCROLL = """async () => {
   for (let y = 0; y < document.documentElement.scrollHeight; y += innerHeight) {
     scrollTo(0, y);
@@ -49,6 +50,10 @@ class Visit:
         """What the page complained of, and what it asked for beyond itself."""
         return self.complaints + self.requests[1:]
 
+    def repainted(self) -> None:
+        """Waits until what was due to be drawn is drawn."""
+        self.page.evaluate(TWO_FRAMES)
+
     def overflow(self) -> int:
         return self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
 
@@ -75,22 +80,38 @@ class Visit:
 
 
 class Visits:
-    """The pages that are open, at most so many; the one opened longest ago closes first."""
+    """The pages that are open, at most so many; the one opened longest ago closes first.
+
+    They share a profile of the browser, as the tabs of one reader do: each profile starts processes of its own.
+    """
 
     def __init__(self, browser: Any, folder: Path, limit: int = 12) -> None:
         self.browser, self.folder, self.limit = browser, folder, limit
+        self.profiles: dict[object, Any] = {}
         self.visits: dict[object, Visit] = {}
 
     def __call__(
         self, html: str, *, own: bool = False, at: str = "", width: int = 1100, scheme: str = "light", **options: Any
     ) -> Visit:
-        """The page of this HTML: an open one, or the test's own where it leaves the page changed."""
-        key = object() if own else (html, at, width, scheme, *sorted(options.items()))
+        """The page of this HTML: an open one, or the test's own, in a profile of its own, where it leaves traces."""
+        profile = object() if own else tuple(sorted(options.items()))
+        key = (profile, html, at)
         if key not in self.visits:
             if len(self.visits) == self.limit:
-                self.visits.pop(next(iter(self.visits))).page.context.close()
+                self.visits.pop(next(iter(self.visits))).page.close()
             file = self.folder / f"{hash(html)}.html"
             file.write_text(html, "utf-8")
-            context = self.browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, **options)
-            self.visits[key] = Visit(context.new_page(), file.as_uri() + at)
+            if profile not in self.profiles:
+                self.profiles[profile] = self.browser.new_context(**options)
+            page = _sized(self.profiles[profile].new_page(), width, scheme)
+            self.visits[key] = Visit(page, file.as_uri() + at)
+        _sized(self.visits[key].page, width, scheme)
         return self.visits[key]
+
+
+def _sized(page: Any, width: int, scheme: str) -> Any:
+    """The page in a window of this width, in light or dark, before all others: what lies behind is not repainted."""
+    page.bring_to_front()
+    page.set_viewport_size({"width": width, "height": 800})
+    page.emulate_media(color_scheme=scheme)
+    return page

@@ -48,7 +48,7 @@ def kernels(made: Visit) -> list[str]:
 
 
 def window(made: Visit) -> tuple[int, int]:
-    made.page.wait_for_timeout(50)
+    made.repainted()
     start, end = made.page.locator(".timeline canvas").evaluate("c => [+c.dataset.from, +c.dataset.to]")
     return start, end
 
@@ -157,7 +157,7 @@ def test_kernels_and_operators_are_both_told_per_step(resnet: Visit):
 
 
 def test_a_label_of_a_frame_is_whole_or_has_four_letters(opened: Open):
-    made = opened("resnet", width=360)
+    made = opened("resnet", width=360, own=True)
     cut = made.page.evaluate("""() => [...document.querySelectorAll('.frame span')]
       .filter(label => label.checkVisibility() && label.parentElement.scrollWidth > label.parentElement.clientWidth)
       .map(label => label.parentElement.clientWidth)""")
@@ -335,11 +335,11 @@ def test_the_places_of_another_finding_are_marked_instead(resnet: Visit):
     loader, kernel = [0, 59_000_000], [64_900_000, 65_490_000]
     resnet.page.locator("[data-show=input-bound]").click()
     resnet.page.locator(".timeline canvas").press("0")
-    resnet.page.wait_for_timeout(100)
+    resnet.repainted()
     assert [resnet.page.evaluate(marked, span) for span in (loader, kernel)] == [True, False]
     resnet.page.locator("[data-show=amp-unused]").click()
     resnet.page.locator(".timeline canvas").press("0")
-    resnet.page.wait_for_timeout(100)
+    resnet.repainted()
     assert [resnet.page.evaluate(marked, span) for span in (loader, kernel)] == [False, True]
 
 
