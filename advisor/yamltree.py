@@ -14,7 +14,11 @@ _MOST_NESTED: Final = 2_000  # levels; libyaml's stack overflows far above
 _MOST_VALUES: Final = 100_000  # more are aliases of aliases
 _TEXT: Final = "tag:yaml.org,2002:str"
 _MERGE: Final = "tag:yaml.org,2002:merge"
-_TAGS: Final = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
+_TAGS: Final = {
+    yaml.ScalarNode: _TEXT,
+    yaml.SequenceNode: "tag:yaml.org,2002:seq",
+    yaml.MappingNode: "tag:yaml.org,2002:map",
+}
 _RESOLVER: Final = yaml.resolver.Resolver()
 _CONSTRUCTOR: Final = yaml.constructor.SafeConstructor()
 _MEANT: Final = frozenset(yaml.resolver.Resolver.yaml_implicit_resolvers)
@@ -49,37 +53,48 @@ class Tree:
         self._values += 1
         if self._values > _MOST_VALUES:
             raise yaml.MarkedYAMLError(problem=f"says more than {_MOST_VALUES:,} values")
-        if node.tag not in _TAGS and not isinstance(node, yaml.ScalarNode):
+        if isinstance(node, yaml.ScalarNode):
+            return _scalar(node)
+        if node.tag != _TAGS[type(node)]:
             raise yaml.MarkedYAMLError(
                 problem=f"could not determine a constructor for {node.tag}", problem_mark=node.start_mark
             )
-        if isinstance(node, yaml.MappingNode):
-            return self._mapping(node)
-        if isinstance(node, yaml.SequenceNode):
-            return [self._value(item) for item in node.value]
-        return self._scalar(node) if isinstance(node, yaml.ScalarNode) else None
-
-    def _scalar(self, node: yaml.ScalarNode) -> Any:  # noqa: ANN401 - as above
-        """Only a plain word that begins like one can be a number, a truth value, a date or nothing."""
-        if node.tag == _TEXT and not node.style and node.value[:1] in _MEANT:
-            node.tag = _RESOLVER.resolve(yaml.ScalarNode, node.value, (True, False))  # type: ignore[no-untyped-call]
-        return node.value if node.tag == _TEXT else _CONSTRUCTOR.construct_object(node)
+        return self._mapping(node) if isinstance(node, yaml.MappingNode) else [self._value(n) for n in node.value]
 
     def _mapping(self, node: yaml.MappingNode) -> dict[Any, Any]:
-        merged = [key for key, _ in node.value if key.value == "<<" and not key.style]
-        for key in merged:
-            key.tag = _MERGE
-        if merged:
+        if merged := [key for key, _ in node.value if key.value == "<<" and not key.style]:
+            for key in merged:
+                key.tag = _MERGE
             _CONSTRUCTOR.flatten_mapping(node)  # own keys last: they replace those merged in
         else:
             _distinct(node)
         return {self._value(key): self._value(value) for key, value in node.value}
 
 
+def _scalar(node: yaml.ScalarNode) -> Any:  # noqa: ANN401 - as above
+    """Only a plain word that begins like one can be a number, a truth value, a date or nothing."""
+    if node.tag == _TEXT and not node.style and node.value[:1] in _MEANT:
+        node.tag = _RESOLVER.resolve(yaml.ScalarNode, node.value, (True, False))  # type: ignore[no-untyped-call]
+    return node.value if node.tag == _TEXT else _CONSTRUCTOR.construct_object(node)
+
+
 def _loader(text: str) -> Any:  # noqa: ANN401 - libyaml's and PyYAML's loaders share no base
     """Libyaml's loader, which is ten times faster, unless the text may nest so deep that its stack overflows."""
     sure = sum(map(text.count, "[{:-?")) < _MOST_NESTED  # one of these opens each level
-    return getattr(yaml, "CBaseLoader", yaml.BaseLoader)(text) if sure else yaml.BaseLoader(text)
+    return (_Loader if sure else yaml.BaseLoader)(text)
+
+
+class _Loader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):  # type: ignore[misc]  # PyYAML may lack libyaml
+    """Without the search for a word's meaning: `_scalar` looks at the few words that may have one."""
+
+    def resolve(self, kind: type[yaml.Node], _value: str, _implicit: object) -> str:
+        return _TAGS[kind]
+
+    def descend_resolver(self, *_: object) -> None:
+        pass
+
+    def ascend_resolver(self) -> None:
+        pass
 
 
 def _distinct(node: yaml.MappingNode) -> None:

@@ -20,7 +20,7 @@ _ALIKE: Final = 0.5  # of the passes: as many nodes as the typical one, or the p
 
 def nodes(view: DeviceView) -> pl.DataFrame:
     """The nodes of the graph that backward passes evaluate, on any thread."""
-    return view.host.filter(pl.col("kind") == "op", matches(_NODE))
+    return view.host_like(_NODE, "op")
 
 
 def makers(view: DeviceView) -> pl.DataFrame:
@@ -46,7 +46,7 @@ def passes_per_step(view: DeviceView) -> float:
 
 def _backward_passes(view: DeviceView) -> float:
     forward = view.once(makers).select("start_ns", is_node=pl.lit(value=False))
-    backward = view.used_host.filter(pl.col("kind") == "op", matches(_NODE))
+    backward = view.used_like(_NODE, "op")
     ordered = pl.concat([forward, backward.select("start_ns", is_node=pl.lit(value=True))]).sort("start_ns")
     begins = pl.col("is_node") & ~pl.col("is_node").shift(1, fill_value=False)
     of_passes = ordered.with_columns(number=begins.cast(pl.Int32).cum_sum()).filter("is_node")
@@ -67,7 +67,7 @@ def _module_calls(view: DeviceView) -> float:
 
 def _uses_of_weights(view: DeviceView) -> int:
     """The common divisor of how often each kind of node is there, if there are several nodes for each weight."""
-    of_nodes = view.used_host.filter(pl.col("kind") == "op", matches(_NODE))
+    of_nodes = view.used_like(_NODE, "op")
     weights, others = of_nodes.filter(matches(_WEIGHT)).height, of_nodes.filter(~matches(_WEIGHT))
     if others.filter(matches(_WEIGHTED)).height < _REUSED * max(1, weights):
         return 1

@@ -12,7 +12,6 @@ from advisor.analysis.device.phases import GRAPH_LAUNCH, steps_by_phase
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.names.engines import DECODING
 from advisor.model.intervals import Ints, Union
-from advisor.model.profile import matches
 
 _PAUSE: Final = 10
 """Times the median gap, above which no request was there to decode."""
@@ -53,4 +52,4 @@ def idle_between(view: DeviceView) -> Union:
 
 def graph_launches(view: DeviceView) -> Union:
     """When a call is open that launches a CUDA graph."""
-    return spans(view.host.filter(matches(GRAPH_LAUNCH)))
+    return spans(view.host_like(GRAPH_LAUNCH))

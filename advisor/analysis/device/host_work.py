@@ -123,12 +123,12 @@ def between_ops(view: DeviceView, steps: pl.DataFrame) -> Union:
 
 def waits_for_results(view: DeviceView) -> Union:
     """When the host waits for the device or for a value from it, in a function or range that is called so."""
-    return spans(view.host.filter(pl.col("kind").is_in(["python", "annotation"]), matches(RESULT_WAIT)))
+    return spans(view.host_like(RESULT_WAIT, "python", "annotation"))
 
 
 def logging_frames(view: DeviceView) -> pl.DataFrame:
     """Functions of Python that log, on any thread."""
-    return view.host.filter(pl.col("kind") == "python", matches(LOGGING))
+    return view.host_like(LOGGING, "python")
 
 
 def saving_frames(view: DeviceView) -> pl.DataFrame:
@@ -190,10 +190,10 @@ def optimizer_work(view: DeviceView) -> Union:
     A closure within the range computes forward and backward pass first (Lightning, LBFGS): what lies up to the end of
     the last backward op is not the optimizer's.
     """
-    updates = view.host.filter(pl.col("kind") == "annotation", matches(r"^Optimizer\.step#"))
+    updates = view.host_like(r"^Optimizer\.step#", "annotation")
     if not updates.height:
         return EMPTY
-    backward = spans(view.host.filter(pl.col("kind") == "op", matches(BACKWARD)))
+    backward = spans(view.host_like(BACKWARD, "op"))
     start, end = updates["start_ns"].to_numpy(), updates.select(pl.col("start_ns") + pl.col("dur_ns")).to_series()
     has_closure = backward.within(start, end.to_numpy()) > 0
     begin = np.where(has_closure, np.maximum(start, backward.last_end(end.to_numpy())), start)

@@ -11,7 +11,6 @@ import polars as pl
 from advisor.analysis.device.holes import holes_in
 from advisor.analysis.device.steps import DeviceView
 from advisor.model.intervals import EMPTY, Ints
-from advisor.model.profile import matches
 from advisor.vocabulary import HOST_RANGES, IDLE_CAUSES, LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS
 
 _HOLES_SHARE: Final = 0.05  # of the steps: so long no queued graph waits between its nodes
@@ -128,7 +127,7 @@ def _cause_of_rest(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.str_
 
 def _beside_graphs(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.bool_]:
     """Whether an op of a CUDA graph runs right before or right after each gap."""
-    replays = view.host.filter(matches(_GRAPH_LAUNCH))["id"]
+    replays = view.host_like(_GRAPH_LAUNCH)["id"]
     nodes = view.ops.filter(pl.col("launch").is_in(replays.implode()))
     if not nodes.height:
         return np.zeros(frame.height, bool)
@@ -141,7 +140,7 @@ def _beside_graphs(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.bool
 
 def graph_pauses_ns(view: DeviceView) -> int:
     """Idle time of at most 5 us each between nodes that one launch of a CUDA graph queued, in the used steps."""
-    replays = view.host.filter(matches(_GRAPH_LAUNCH))["id"]
+    replays = view.host_like(_GRAPH_LAUNCH)["id"]
     nodes = view.ops.filter(pl.col("launch").is_in(replays.implode()))
     inner = nodes.filter(pl.col("start_ns") > pl.col("start_ns").min().over("launch")).select(next="id")
     return int(view.once(gaps).join(inner, on="next", how="semi")["queued_ns"].sum())

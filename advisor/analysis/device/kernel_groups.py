@@ -64,7 +64,7 @@ def parts(view: DeviceView) -> pl.DataFrame:
     single = pl.col("part").is_null() & pl.col("family").is_in(_ELEMENTWISE) & has_size
     rows = rows.with_columns(run=pl.struct("stream", single, size, independent().cum_sum()).rle_id())
     chain = single & (pl.len().over("run") >= _LEAST_CHAIN)
-    if not optimizer_work(view).total:
+    if not view.once(optimizer_work).total:
         rows = _with_part(rows, "optimizer", chain & pl.col("_updates").any().over("run"))
     return _with_part(rows, "chain", chain).drop(*_OF_NAMES, *_OF_OPS)
 
@@ -107,7 +107,7 @@ def _in_optimizer(view: DeviceView, rows: pl.DataFrame) -> pl.Series:
     launches = rows.select("launch", "start_ns").join(calls, on="launch", how="left", maintain_order="left")
     call_ns = launches["call_ns"] if view.device is not None else launches["start_ns"]
     at = call_ns.fill_null(0).to_numpy()
-    during = optimizer_work(view).within(at, at + 1) > 0
+    during = view.once(optimizer_work).within(at, at + 1) > 0
     return pl.Series(during & call_ns.is_not_null().to_numpy(), dtype=pl.Boolean)
 
 

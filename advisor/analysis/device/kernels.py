@@ -9,8 +9,8 @@ import polars as pl
 
 from advisor.analysis.device.host_work import own_ns, step_ops
 from advisor.analysis.device.op_work import factors, inputs, values_of, work
-from advisor.analysis.device.steps import DeviceView, spans
-from advisor.inputs.names.kernels import FAMILIES, classify
+from advisor.analysis.device.steps import DeviceView, classes, spans
+from advisor.inputs.names.kernels import FAMILIES
 from advisor.symbols import kernel_name
 from advisor.text import ms
 
@@ -79,10 +79,8 @@ def kernels(view: DeviceView) -> pl.DataFrame:
     if view.device is None:
         return _on_host(view)
     rows = view.used_ops.filter(pl.col("kind") == "kernel")
-    names = rows.select("name").unique().with_columns(text=pl.col("name").cast(pl.String))
-    classes = names.hstack(classify(names["text"]).drop("name")).drop("text")
-    ops = _ops(view, rows)
-    rows = rows.join(classes, on="name", how="left").join(ops, on="op", how="left").sort("stream", "start_ns", "id")
+    rows = rows.join(view.once(classes), on="name", how="left").join(_ops(view, rows), on="op", how="left")
+    rows = rows.sort("stream", "start_ns", "id")
     return rows.with_columns(pl.coalesce("op_name", pl.col("framework_op").cast(pl.String)).alias("op_name"))
 
 

@@ -12,9 +12,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.steps import DeviceView, classes
 from advisor.inputs.names.engines import CACHE_WRITES, DECODE_ATTENTION, PREFILL_ATTENTION, SAMPLERS
-from advisor.inputs.names.kernels import classify
 from advisor.model.profile import matches
 
 PASS: Final = {
@@ -65,9 +64,9 @@ def passes(view: DeviceView) -> pl.DataFrame:
 def _names(view: DeviceView) -> pl.DataFrame:
     """What the name of each kernel or copy shows of a pass."""
     ops = view.ops.filter(pl.col("kind").is_in(_KINDS))
-    names = ops.select("name").unique().with_columns(text=pl.col("name").cast(pl.String))
-    text, attends = pl.col("text").str, pl.col("family") == "attention"
-    return names.hstack(classify(names["text"]).select("family")).select(
+    names = ops.select("name").unique().join(view.once(classes), on="name", how="left")
+    text, attends = pl.col("name").cast(pl.String).str, pl.col("family") == "attention"
+    return names.select(
         "name",
         writes=text.contains(CACHE_WRITES),
         attends=attends & ~text.contains(_REDUCES),

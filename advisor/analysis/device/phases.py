@@ -32,7 +32,7 @@ def marks(view: DeviceView) -> pl.DataFrame:
 
     The thread counts whose marks cover most time: engines repeat the names on threads that launch nothing.
     """
-    rows = view.host.filter(matches(f"{STEP_MARKS}|{JAX_MARKS}")).select(
+    rows = view.host_like(f"{STEP_MARKS}|{JAX_MARKS}").select(
         "thread", pl.col("name").cast(pl.String), "start_ns", "dur_ns"
     )
     threads = rows.group_by("thread").agg(pl.sum("dur_ns")).sort("dur_ns", "thread", descending=[True, False])
@@ -76,7 +76,7 @@ def steps_by_phase(view: DeviceView) -> pl.DataFrame:
     if not engine.height or not view.ops.height or not view.total_ns:
         more = dict.fromkeys(("mark", "first", "last", "single", *_NUMBERS), pl.lit(0, pl.Int64))
         return engine.clear().with_columns(**more)
-    calls = view.host.filter(matches(LAUNCHING)).sort("start_ns")
+    calls = view.host_like(LAUNCHING).sort("start_ns")
     is_kernel = pl.col("kind") == "kernel"
     extent = (
         view.once(work)

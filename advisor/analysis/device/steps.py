@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs.hardware import Gpu, generation, match
+from advisor.inputs.names.kernels import classify
 from advisor.model.intervals import EMPTY, Ints, Union
 from advisor.model.profile import Profile, matches
 from advisor.vocabulary import DRIVER_CALLS
@@ -132,6 +133,27 @@ class DeviceView:
         result: T = self._computed[compute]
         return result
 
+    def host_like(self, pattern: str, *kinds: str) -> pl.DataFrame:
+        """Host ops whose name matches the regular expression; of these kinds, where any are given."""
+        return self._like(self.host, pattern, kinds)
+
+    def used_like(self, pattern: str, *kinds: str) -> pl.DataFrame:
+        """Those of them in `used_host`."""
+        return self._like(self.used_host, pattern, kinds)
+
+    def _like(self, rows: pl.DataFrame, pattern: str, kinds: tuple[str, ...]) -> pl.DataFrame:
+        names = self._host_names
+        hits = names.filter(names.cast(pl.String).str.contains(pattern))
+        if hits.is_empty():  # most patterns are of another framework
+            return rows.clear()
+        matching = pl.col("name").is_in(hits.implode())
+        return rows.filter(matching & pl.col("kind").is_in(kinds) if kinds else matching)
+
+    @cached_property
+    def _host_names(self) -> pl.Series:
+        """Each name of a host op once."""
+        return self.host["name"].unique()
+
     def host_spans(self, *kinds: str) -> Union:
         """When a host op of one of these kinds is open on any of the worker's threads."""
         if kinds not in self._host_spans:
@@ -180,6 +202,12 @@ class Selection:
     def emptied(self) -> Selection:
         """The same without the tables of single events: what a report still needs once everything is measured."""
         return Selection(self.profile.emptied(), self.steps, tuple(view.emptied() for view in self.views))
+
+
+def classes(view: DeviceView) -> pl.DataFrame:
+    """What the name of each of the device's ops tells (advisor.inputs.names.kernels), one row per `name`."""
+    names = view.ops.select("name").unique()
+    return names.hstack(classify(names["name"]).drop("name"))
 
 
 def spans(ops: pl.DataFrame) -> Union:

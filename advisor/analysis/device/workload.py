@@ -11,7 +11,6 @@ import polars as pl
 from advisor.analysis.device.steps import DeviceView
 from advisor.inputs.names.engines import CACHE_KERNELS, DECODE_ATTENTION, ENGINE_CODE, SPECULATION, STEP_MARKS
 from advisor.model.intervals import Union
-from advisor.model.profile import matches
 
 UNKNOWN: Final = "unknown"
 _RANGES: Final = ["op", "annotation", "step", "module", "compile"]
@@ -98,15 +97,15 @@ def _by_name(view: DeviceView) -> Iterator[Sign]:
 
 def _captures(view: DeviceView) -> Iterator[Sign]:
     """Where half of the host's time lies between the begin and the end of captures."""
-    begins = view.host.filter(matches(_CAPTURE_BEGINS))["start_ns"].sort().to_numpy()
-    ends = view.host.filter(matches(_CAPTURE_ENDS))["start_ns"].sort().to_numpy()
+    begins = view.host_like(_CAPTURE_BEGINS)["start_ns"].sort().to_numpy()
+    ends = view.host_like(_CAPTURE_ENDS)["start_ns"].sort().to_numpy()
     if not len(begins) or not len(ends):
         return
     until = np.append(ends, ends[-1])[np.searchsorted(ends, begins)]
     captured = Union.of(begins, np.maximum(until, begins))
     length = view.host.select((pl.col("start_ns") + pl.col("dur_ns")).max() - pl.col("start_ns").min()).item()
     if captured.total >= _CAPTURING * length:
-        yield Sign("capture", "graph_capture", str(view.host.filter(matches(_CAPTURE_BEGINS))["name"][0]))
+        yield Sign("capture", "graph_capture", str(view.host_like(_CAPTURE_BEGINS)["name"][0]))
 
 
 def _repetitions(view: DeviceView) -> Iterator[Sign]:
@@ -125,7 +124,7 @@ def _forward_only(view: DeviceView) -> Iterator[Sign]:
 
     Autograd numbers each op that it would differentiate; without it the number is absent, or stays the same.
     """
-    products = view.host.filter(pl.col("kind") == "op", matches(_PRODUCTS))
+    products = view.host_like(_PRODUCTS, "op")
     numbers = products["sequence"].drop_nulls().n_unique()
     if products.height < _FEWEST_PRODUCTS or numbers > 1:
         return

@@ -12,7 +12,6 @@ from advisor.analysis.device.host_work import BACKWARD
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.hardware import Gpu
 from advisor.model.intervals import Ints, Union
-from advisor.model.profile import matches
 
 _END: Final = pl.col("start_ns") + pl.col("dur_ns")
 CALLS: Final = {
@@ -129,7 +128,7 @@ def _calls(view: DeviceView) -> pl.DataFrame:
 
 def _in_forward(view: DeviceView, ops: pl.DataFrame) -> pl.Series:
     """Whether each op was launched in DistributedDataParallel's forward; null where its launch was not recorded."""
-    forward = spans(view.host.filter(matches(r"^DistributedDataParallel\.forward$")))
+    forward = spans(view.host_like(r"^DistributedDataParallel\.forward$"))
     calls = view.host.select("id", called_ns="start_ns")
     called = ops.select("launch").join(calls, left_on="launch", right_on="id", how="left", maintain_order="left")
     at = called["called_ns"].fill_null(0).to_numpy()

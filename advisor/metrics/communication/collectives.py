@@ -392,7 +392,7 @@ def _copies_for(view: DeviceView, ranges: pl.DataFrame) -> pl.DataFrame:
         return copies.clear()
     called = view.host.select("id", thread="thread", called_ns="start_ns")
     copies = copies.join(called, left_on="launch", right_on="id", how="left")
-    requests = spans(view.host.filter(matches("^c10d::")))
+    requests = spans(view.host_like("^c10d::"))
     at = copies["called_ns"].fill_null(-1).to_numpy()
     of_backend = pl.col("thread").is_in(ranges["thread"].unique().implode())
     return copies.filter(pl.Series(requests.within(at, at + 1) > 0, dtype=pl.Boolean) | of_backend)

@@ -11,7 +11,6 @@ from advisor.analysis.device.roofline import REPLAYED, gains_ms
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
-from advisor.model.profile import matches
 
 _OUT_OF_BUCKET: Final = r"reducer::copy_bucket_to_grad$"
 _NORM: Final = r"^aten::batch_norm_gather_stats_with_counts$"
@@ -68,7 +67,7 @@ def bucket_copies(view: DeviceView) -> Values:
     rows = _copies(view)
     least, most = gains_ms(view, rows, pl.col("dur_ns") * _LEAST_PART, pl.lit(0))
     return {
-        BUCKET_COPIES_PER_STEP: view.used_host.filter(matches(_OUT_OF_BUCKET)).height / view.steps.height,
+        BUCKET_COPIES_PER_STEP: view.used_like(_OUT_OF_BUCKET).height / view.steps.height,
         BUCKET_COPY_MS: extent(view, rows.with_columns(op_name=pl.lit(None, pl.String))).ms,
         BUCKET_COPY_LEAST_GAIN_MS: least,
         BUCKET_COPY_GAIN_MS: most,
@@ -82,12 +81,12 @@ def synchronised_norms(view: DeviceView) -> Values:
         return Missing("pytorch_only")
     if not view.total_ns or not view.host.select((pl.col("kind") == "op").any()).item():
         return Missing("no_host_op")
-    return {SYNCHRONISED_NORMS_PER_STEP: view.used_host.filter(matches(_NORM)).height / view.steps.height}
+    return {SYNCHRONISED_NORMS_PER_STEP: view.used_like(_NORM).height / view.steps.height}
 
 
 def _copies(view: DeviceView) -> pl.DataFrame:
     """The device ops that the copies' ranges launched, themselves or by the op within."""
-    ranges = view.host.filter(matches(_OUT_OF_BUCKET)).select(op="id")
+    ranges = view.host_like(_OUT_OF_BUCKET).select(op="id")
     inner = view.host.join(ranges, left_on="parent", right_on="op", how="semi").select(op="id")
     ids = pl.concat([ranges, inner])["op"].implode()
     return view.used_ops.filter(pl.col("op").is_in(ids) | pl.col("launch").is_in(ids))

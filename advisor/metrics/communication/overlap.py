@@ -99,7 +99,7 @@ def prefetching(view: DeviceView) -> Mapping[Metric, Value]:
     """Whether parameters are gathered ahead of the layer that needs them."""
     if not view.steps.height:
         return {}
-    sharded = view.host.filter(matches(_SHARDED)).height > 0
+    sharded = view.host_like(_SHARDED).height > 0
     gathers = view.once(device_collectives).filter(
         pl.lit(sharded) & (pl.col("does") == "all_gather") & ~_computes(view)
     )

@@ -46,7 +46,7 @@ def callback_time(view: DeviceView) -> Mapping[Metric, Value]:
 
 def _function(view: DeviceView) -> str:
     """`loss_on_host (train.py:3)`."""
-    around = view.host.filter(pl.col("kind") == "python", matches(_OF_JAX))
+    around = view.host_like(_OF_JAX, "python")
     called = view.host.filter(
         pl.col("kind") == "python", ~matches(_OF_JAX), pl.col("parent").is_in(around["id"].implode())
     )

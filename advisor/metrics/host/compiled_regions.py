@@ -13,7 +13,6 @@ from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
-from advisor.model.profile import matches
 
 _REGION: Final = r"^Torch-Compiled Region: (\d+)/(\d+)"
 _LOOKUP: Final = r"^TorchDynamo Cache Lookup$"
@@ -72,7 +71,7 @@ GUARD_SHARE = Metric(
     "Part of the step in which the device waits while torch.compile checks its guards.",
     "device idle in host-bound gaps of at most 1 ms during TorchDynamo Cache Lookup / step time",
     needs=_NEEDS,
-    where=lambda view: places(view, view.used_host.filter(matches(_LOOKUP)).drop("window")),
+    where=lambda view: places(view, view.used_like(_LOOKUP).drop("window")),
 )
 GUARD_MS = Metric(
     "guard_ms", "ms", "Time of the host in these checks, per step.", "sum of their lengths / steps", needs=_NEEDS
@@ -113,7 +112,7 @@ def breaks(view: DeviceView) -> Values:
         return {}
     if why := unknown_waits(view):
         return why
-    between, lookups = _between(view), spans(view.used_host.filter(matches(_LOOKUP)))
+    between, lookups = _between(view), spans(view.used_like(_LOOKUP))
     idle_ns = _waiting_ns(view, between)
     return {
         BETWEEN_REGIONS_SHARE: idle_ns / view.total_ns,
@@ -139,7 +138,7 @@ LATE_LOADS_SHARE = Metric(
     "device idle during cuModuleLoad, cuLibraryLoad and the like (HIP: the same) of the used steps / step time",
     "CUDA's lazy loading brings each kernel at its first call",
     ("device_ops",),
-    lambda view: places(view, view.used_host.filter(matches(_LOADING)).drop("window")),
+    lambda view: places(view, view.used_like(_LOADING).drop("window")),
 )
 LATE_LOADS_PER_STEP = Metric(
     "late_loads_per_step", "number", "Such calls per step.", "calls / steps", needs=("device_ops",)
@@ -160,7 +159,7 @@ def late_loads(view: DeviceView) -> Values:
         return {}
     if not view.has_marks:
         return Missing("no_marks")
-    calls = view.used_host.filter(matches(_LOADING))
+    calls = view.used_like(_LOADING)
     loading = spans(calls)
     idle = loading.total - (loading & view.busy).total
     return {
@@ -172,7 +171,7 @@ def late_loads(view: DeviceView) -> Values:
 
 def _regions(view: DeviceView) -> pl.DataFrame:
     """The runs of compiled regions in the used steps, with `frame` and `version`."""
-    rows = view.used_host.filter(matches(_REGION))
+    rows = view.used_like(_REGION)
     groups = (
         rows.select("name")
         .unique()
@@ -196,7 +195,7 @@ def _between(view: DeviceView) -> Union:
     is_other = pl.col("frame") != pl.col("frame").shift().over("thread", "window")
     gaps = rows.select(begin=end, end="start_ns", is_other=is_other).filter("is_other", pl.col("begin") < pl.col("end"))
     begin, until = gaps["begin"].to_numpy(), gaps["end"].to_numpy()
-    ends = np.sort(view.used_host.filter(matches(_ENDS_FORWARD))["start_ns"].to_numpy())
+    ends = np.sort(view.used_like(_ENDS_FORWARD)["start_ns"].to_numpy())
     of_forward = np.searchsorted(ends, until) == np.searchsorted(ends, begin)
     return Union.of(begin[of_forward], until[of_forward])
 

@@ -12,7 +12,6 @@ from advisor.analysis.device.recording_cost import OP_NS, RECORDED, delay_share,
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
-from advisor.model.profile import matches
 
 _FRAME_NS: Final = 200  # what recording a call of a Python function costs the host
 _LAUNCHES: Final = r"(?i)Launch(?:Cooperative)?Kernel"
@@ -62,7 +61,7 @@ def blocking_launches(view: DeviceView) -> Mapping[Metric, Value]:
 
 def _launched(view: DeviceView) -> pl.DataFrame:
     """Kernels of the steps that were launched one by one, with when their launch `returned`."""
-    launches = view.host.filter(pl.col("kind") == "runtime", matches(_LAUNCHES))
+    launches = view.host_like(_LAUNCHES, "runtime")
     returned = launches.select(launch="id", returned=pl.col("start_ns") + pl.col("dur_ns"))
     return view.used_ops.filter(pl.col("kind") == "kernel").join(returned, on="launch")
 
@@ -168,4 +167,4 @@ def devices(view: DeviceView) -> Mapping[Metric, Value]:
 
 
 def _replicated(view: DeviceView) -> pl.DataFrame:
-    return view.used_host.filter(matches(r"^DataParallel\.forward$"))
+    return view.used_like(r"^DataParallel\.forward$")

@@ -222,9 +222,11 @@ def _python_alone(view: DeviceView) -> dict[Metric, Value]:
     ops = view.once(step_ops)
     if not (ops.height or handed_over(view).total):
         return dict.fromkeys(_PYTHON, Missing("no_framework_op"))
-    ops = ops.filter(~inside(optimizer_work(view), ops))
+    ops = ops.filter(~inside(view.once(optimizer_work), ops))
     own = own_ns(ops)
-    others = optimizer_work(view) | spans(saving_frames(view)) | spans(logging_frames(view))  # with rules of their own
+    others = (
+        view.once(optimizer_work) | spans(saving_frames(view)) | spans(logging_frames(view))
+    )  # with rules of their own
     between = minus(between_ops(view, view.steps), others | between_nodes(view))
     lengths = between.ends - between.starts
     long = Union.of(between.starts[lengths > LAUNCH_GAP_NS], between.ends[lengths > LAUNCH_GAP_NS])
@@ -273,7 +275,7 @@ def _calls(view: DeviceView, when: Union) -> dict[Metric, Value]:
 def _updates(view: DeviceView) -> pl.DataFrame:
     """The outermost framework ops of the used steps inside an optimizer's step."""
     ops = view.once(step_ops)
-    updates = ops.filter(inside(optimizer_work(view), ops))
+    updates = ops.filter(inside(view.once(optimizer_work), ops))
     return updates.filter(~pl.col("parent").fill_null(-1).is_in(ops["id"].implode()))
 
 
@@ -314,7 +316,7 @@ def optimizer_bound(view: DeviceView) -> Values:
         return {}
     if why := unknown_waits(view):
         return why
-    work, ops = optimizer_work(view), _updates(view)
+    work, ops = view.once(optimizer_work), _updates(view)
     if not work.total and view.process.get("framework") == "pytorch" and "training" in view.once(workload):
         return Missing("no_optimizer_range")
     paced = work & view.once(launch_gaps) if view.device is not None else work
@@ -329,7 +331,7 @@ def optimizer_bound(view: DeviceView) -> Values:
 
 
 def _optimizer_gains(view: DeviceView, paced_ns: int) -> tuple[float, float]:
-    work, trusted = optimizer_work(view), view.once(trusted_replay)
+    work, trusted = view.once(optimizer_work), view.once(trusted_replay)
     if view.device is None:
         recorded = int(inside(work, view.once(step_ops)).sum())
         return view.per_step_ms(without_recording(view, paced_ns, recorded) / 2), view.per_step_ms(paced_ns)
@@ -361,7 +363,7 @@ def host_loops(view: DeviceView) -> Mapping[Metric, Value]:
         return {}
     if why := unknown_waits(view):
         return {HOST_LOOPS_SHARE: why}
-    loops = view.once(python_work) | optimizer_work(view)
+    loops = view.once(python_work) | view.once(optimizer_work)
     return {HOST_LOOPS_SHARE: view.share(loops & view.once(launch_gaps))}
 
 

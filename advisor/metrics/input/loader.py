@@ -14,7 +14,6 @@ from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
-from advisor.model.profile import matches
 from advisor.text import percent
 from advisor.vocabulary import DRIVER_CALLS
 
@@ -29,11 +28,11 @@ _OF_WORKERS: Final = "the range that PyTorch's DataLoader records when num_worke
 
 
 def _single(view: DeviceView) -> pl.DataFrame:
-    return view.host.filter(pl.col("kind") == "input", matches(re.escape(_OWN_PROCESS)))
+    return view.host_like(re.escape(_OWN_PROCESS), "input")
 
 
 def _several(view: DeviceView) -> pl.DataFrame:
-    return view.host.filter(pl.col("kind") == "input", matches(re.escape(_OTHERS)))
+    return view.host_like(re.escape(_OTHERS), "input")
 
 
 UNNAMED_INPUT = Metric(

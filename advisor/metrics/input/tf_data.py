@@ -171,12 +171,12 @@ def _class_of_name(transformation: str, parallelism: int) -> str:
 
 def _ops(view: DeviceView, name: str) -> Union:
     """When an op runs on the host whose `name:type` matches."""
-    return spans(view.host.filter(pl.col("kind") == "op", matches(name)))
+    return spans(view.host_like(name, "op"))
 
 
 def _at_once(view: DeviceView, name: str) -> float:
     """On how many threads such an op runs, on average over the time in which one does."""
-    ops = view.host.filter(pl.col("kind") == "op", matches(name))
+    ops = view.host_like(name, "op")
     busy_ns = sum(spans(of_thread).total for of_thread in ops.partition_by("thread"))
     return busy_ns / spans(ops).total if busy_ns else 0.0
 

@@ -13,7 +13,6 @@ from advisor.analysis.device.roofline import REPLAYED, gains_ms
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
-from advisor.model.profile import matches
 from advisor.text import ms
 
 _LARGE: Final = 1 << 16  # elements: a kernel on fewer is as long as its launch, not as its bytes
@@ -172,9 +171,7 @@ def _members(view: DeviceView) -> pl.DataFrame:
 
 def _with_nodes(view: DeviceView, rows: pl.DataFrame) -> pl.DataFrame:
     """With `node`, what of autograd called the op of a kernel; null outside of norms' gradients."""
-    nodes = view.host.filter(matches(rf"^(?:{'|'.join(_NODES)})$")).select(
-        parent="id", node=pl.col("name").cast(pl.String)
-    )
+    nodes = view.host_like(rf"^(?:{'|'.join(_NODES)})$").select(parent="id", node=pl.col("name").cast(pl.String))
     calls = view.host.select(op="id", parent="parent").join(nodes, on="parent")
     return rows.join(calls.select("op", "node"), on="op", how="left", maintain_order="left")
 

@@ -10,8 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from advisor.analysis.device.matmuls import verdicts
-from advisor.analysis.device.steps import DeviceView, spans
-from advisor.inputs.names.kernels import classify
+from advisor.analysis.device.steps import DeviceView, classes, spans
 from advisor.metrics.metric import Metric, Value, measures, tabulates
 from advisor.text import count
 
@@ -130,11 +129,10 @@ def kernel_groups(view: DeviceView) -> pl.DataFrame:
         calls=pl.len(),
         total_ms=pl.sum("dur_ns") / 1e6,
     )
-    rows = groups.with_columns(pl.col("name", "shapes", "op").cast(pl.String))  # few of them, and each once
-    classes = classify(rows["name"].unique()).select("name", pl.col("family").cast(pl.String), "tensor_cores")
+    rows = groups.join(view.once(classes).select("name", "family", "tensor_cores"), on="name", how="left")
     communicates = pl.col("kind") == "collective"
     return (
-        rows.join(classes, on="name", how="left")
+        rows.with_columns(pl.col("name", "shapes", "op", "family").cast(pl.String))  # few of them, and each once
         .with_columns(family=pl.when(communicates).then(pl.lit("collective")).otherwise("family"))
         .drop("kind")
         .sort("total_ms", *_GROUP, descending=[True, *[False] * len(_GROUP)], nulls_last=True)
@@ -181,7 +179,7 @@ def kernel_table(view: DeviceView) -> pl.DataFrame:
             min_us=duration.min() / 1e3,
             kernel_time_share=duration.sum() / max(1, int(kernels["dur_ns"].sum())),
         )
+        .join(view.once(classes).select("name", "family", "tensor_cores"), on="name", how="left")
         .with_columns(pl.col("name").cast(pl.String))
     )
-    classes = classify(rows["name"]).select("name", "family", "tensor_cores")
-    return rows.join(classes, on="name", how="left").sort("total_ms", "name", descending=[True, False])
+    return rows.sort("total_ms", "name", descending=[True, False])

@@ -12,7 +12,6 @@ from advisor.analysis.device.kernels import TYPE, extent, longest
 from advisor.analysis.device.roofline import REPLAYED, gains_ms, memory_ns
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
-from advisor.model.profile import matches
 from advisor.text import ms, percent
 
 _WORDS: Final = {
@@ -174,7 +173,7 @@ def _pairs(view: DeviceView, links: pl.DataFrame) -> str | None:
 
 def _casts(view: DeviceView) -> pl.DataFrame:
     copies = view.once(parts).filter(pl.col("family") == "copy")
-    casting = view.host.filter(matches(_CASTS)).select(op="id")
+    casting = view.host_like(_CASTS).select(op="id")
     inner = view.host.join(casting, left_on="parent", right_on="op", how="semi").select(op="id")
     ids = pl.concat([casting, inner])["op"].implode()
     return copies.filter(pl.col("op").is_in(ids) | pl.col("op_name").str.contains(_CAST_TYPES).fill_null(value=False))

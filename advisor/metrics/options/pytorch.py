@@ -124,7 +124,7 @@ def _form(view: DeviceView) -> str:
 
 
 def _class(view: DeviceView) -> Value:
-    steps = view.used_host.filter(matches(_OPTIMIZER))
+    steps = view.used_like(_OPTIMIZER)
     of_class = steps.group_by(pl.col("name").cast(pl.String).str.extract(_CLASS)).agg(pl.sum("dur_ns")).drop_nulls()
     if not of_class.height:
         return Missing("no_optimizer_range")
@@ -132,4 +132,4 @@ def _class(view: DeviceView) -> Value:
 
 
 def _per_step(view: DeviceView, pattern: str) -> float:
-    return view.used_host.filter(matches(pattern)).height / max(1, view.steps.height)
+    return view.used_like(pattern).height / max(1, view.steps.height)

@@ -14,7 +14,6 @@ from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.workload import workload
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import EMPTY, Ints, Union
-from advisor.model.profile import matches
 from advisor.text import ms
 from advisor.vocabulary import START_UP
 
@@ -294,7 +293,7 @@ def _owned(view: DeviceView, steps: pl.DataFrame) -> Iterator[tuple[str, Ints]]:
 def _when(view: DeviceView) -> dict[str, Union]:
     """When each cause acts, by priority."""
     kind = pl.col("kind")
-    saving = spans(view.host.filter(kind.is_in(["python", "annotation"]), matches(_SAVING)))
+    saving = spans(view.host_like(_SAVING, "python", "annotation"))
     return {
         "compute": spans(view.ops.filter(kind == "kernel")),
         "collective": spans(view.ops.filter(kind == "collective")) | view.host_spans("collective"),
