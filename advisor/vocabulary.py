@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from advisor.text import ns
+
 # ------------------------------------------------------------------------------------------------------------- limits
 
 LAUNCH_GAP_NS: Final = 1_000_000
@@ -19,6 +21,21 @@ QUEUED_GAP_NS: Final = 5_000
 
 SLOW_CALL_NS: Final = 50_000
 """A runtime call that takes longer waits for something (HolisticTraceAnalysis' outlier threshold)."""
+
+_LIMITS: Final = {
+    "{launch_gap}": ns(LAUNCH_GAP_NS),
+    "{queued_gap}": ns(QUEUED_GAP_NS),
+    "{slow_call}": ns(SLOW_CALL_NS),
+}
+_GAP, _PAUSE, _SLOW = _LIMITS.values()
+
+
+def with_limits(text: str) -> str:
+    """A formula or a rule's text in which `{launch_gap}`, `{queued_gap}` and `{slow_call}` stand for these limits."""
+    for name, limit in _LIMITS.items():
+        text = text.replace(name, limit)
+    return text
+
 
 POINT_TO_POINT: Final = ("send", "recv")
 """Operations between two ranks, whatever the size of their group."""
@@ -95,32 +112,33 @@ IDLE_CAUSES: Final = {
             "sync",
             "the host had been waiting for the device and has nothing queued when it resumes",
             "the host had waited for the device",
-            "a synchronising call was open when the device ran dry; up to its return, where over 1 ms follows",
+            f"a synchronising call was open when the device ran dry; up to its return, where over {_GAP} follows",
         ),
         IdleCause(
             "host_bound",
             "the host has not yet launched the next op",
             "the next op is not launched yet",
-            "the call that launched the next op has not returned, or did up to 50 us before the op; where over 1 ms "
-            "follows a wait, from the wait's return",
+            f"the call that launched the next op has not returned, or did up to {_SLOW} before the op; where over "
+            f"{_GAP} follows a wait, from the wait's return",
         ),
         IdleCause(
             "queued",
             "the next op is queued and about to start",
             "the next op is about to start",
-            "that call returned before; the gap is at most 5 us",
+            f"that call returned before; the gap is at most {_PAUSE}",
         ),
         IdleCause(
             "dependency",
             "the next op is queued but waits for another stream or rank",
             "waits for another stream or rank",
-            "that call returned before the device ran dry and over 5 us ago, or later and over 50 us before the op",
+            f"that call returned before the device ran dry and over {_PAUSE} ago, or later and over {_SLOW} before the "
+            "op",
         ),
         IdleCause(
             "unrecorded",
             "the next op is queued but waits for work that was not recorded",
             "waits for work that was not recorded",
-            "as dependency, for over 1 ms, and the process uses no other device",
+            f"as dependency, for over {_GAP}, and the process uses no other device",
         ),
         IdleCause(
             "unknown",
@@ -134,7 +152,7 @@ IDLE_CAUSES: Final = {
 
 IDLE_WORDS: Final = {code: cause.short for code, cause in IDLE_CAUSES.items() if code != "host_bound"} | {
     "launch_gap": IDLE_CAUSES["host_bound"].short,
-    "host_busy": "the host launches nothing for over 1 ms",
+    "host_busy": f"the host launches nothing for over {_GAP}",
 }
 """Idle time in a timeline, by the codes of `idle_part`."""
 
@@ -202,7 +220,7 @@ POOLS: Final = {
     "gc_idle": "the time in which the GPU idles during garbage collection",
     "allocator_idle": "the time in which the GPU idles while memory is allocated or freed",
     "sync_idle": "the time in which the GPU idles after the host has waited for it",
-    "launch_gap": "the time in which the GPU waits up to 1 ms for a launch",
+    "launch_gap": f"the time in which the GPU waits up to {_GAP} for a launch",
     "host_busy": "the time in which the GPU waits longer for a launch",
     "queued_idle": "the pauses between queued kernels",
     "dependency_idle": "the time in which the GPU waits for another stream or rank",
@@ -303,14 +321,14 @@ PARTS: Final = {
         Part(
             "launch_gap",
             "launching",
-            "idle time of up to 1 ms each before the next launch",
+            f"idle time of up to {_GAP} each before the next launch",
             Look("launch", "═", "yellow"),
             ("launch_gap",),
         ),
         Part(
             "host_busy",
             "host",
-            "idle time in which the host launches nothing for over 1 ms",
+            f"idle time in which the host launches nothing for over {_GAP}",
             Look("host", "·", "bright_red"),
             ("host_busy",),
         ),

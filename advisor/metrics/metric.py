@@ -11,6 +11,7 @@ import polars as pl
 from advisor.analysis.device.steps import DeviceView
 from advisor.analysis.job.job import Job
 from advisor.model.missing import Missing
+from advisor.vocabulary import with_limits
 
 Scope: TypeAlias = Literal["worker", "run"]
 Unit: TypeAlias = Literal["ms", "us", "share", "ratio", "number", "count", "bytes", "rank", "device", "text"]
@@ -26,8 +27,9 @@ class Metric:
 
     A module binds it to the constant of its name, and a function returns `{THE_CONSTANT: value}`.
 
-    `needs` names the tables and columns (`table` or `table.column`) without which it cannot be told. `where` gives
-    the places in the recording that the number comes from, the most telling first.
+    Meaning and formula name limits as `vocabulary.with_limits` does. `needs` names the tables and columns (`table` or
+    `table.column`) without which it cannot be told. `where` gives the places in the recording that the number comes
+    from, the most telling first.
     """
 
     name: str
@@ -98,7 +100,8 @@ def measures_jobs(*metrics: Metric) -> Callable[[MeasureJob], MeasureJob]:
 def _enter(metrics: Sequence[Metric]) -> None:
     if clash := METRICS.keys() & {m.name for m in metrics}:
         raise ValueError(f"metrics registered twice: {sorted(clash)}")
-    METRICS.update({m.name: m for m in metrics})
+    filled = (replace(m, meaning=with_limits(m.meaning), formula=with_limits(m.formula)) for m in metrics)
+    METRICS.update({m.name: m for m in filled})
 
 
 def topics() -> dict[str, list[Metric]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from advisor.model.clause import Clause
+from advisor.text import ns
+from advisor.vocabulary import QUEUED_GAP_NS
 
 _AS_STEPS: Final = 'steps are the {ranges:count} ranges "{label}" of one thread, which'
 _COVER: Final = "between the first and the last, {of_all:percent} of all{option:?; others: --step-range}"
@@ -49,8 +51,8 @@ NOTES: Final = {
         "profiler in the one that runs the model"
     ),
     "graph_pauses": (
-        "{share:percent} of the time is pauses of at most 5 µs between nodes of CUDA graphs: a profiler that "
-        "records nodes makes such pauses itself; record graphs as a whole to see how long they take"
+        f"{{share:percent}} of the time is pauses of at most {ns(QUEUED_GAP_NS)} between nodes of CUDA graphs: a "
+        "profiler that records nodes makes such pauses itself; record graphs as a whole to see how long they take"
     ),
     "busiest_devices": "{measured:count} of {devices:count} devices were measured: those with most work",
     # clocks

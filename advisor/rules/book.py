@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -25,9 +26,10 @@ from advisor.metrics.metric import Unit
 from advisor.model.report import SEVERITIES, Confidence, Severity
 from advisor.rules import wording
 from advisor.rules.expressions import Expression, ExpressionError, parse
+from advisor.vocabulary import with_limits
 from advisor.yamltree import Tree
 
-Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(with_limits)]
 Framework: TypeAlias = Literal["pytorch", "tensorflow", "jax", "cuda", "any"]
 """`cuda` is a program of its own, of no framework. `any` is in `applies` one of which it could not be told."""
 Workload: TypeAlias = Literal["training", "inference", "serving", "capture", "benchmark", "unknown"]

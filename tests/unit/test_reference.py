@@ -1,6 +1,8 @@
 """A rule's page: its limits in words, its parameters with unit and meaning."""
 
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +11,10 @@ from advisor.metrics import METRICS, topics
 from advisor.present.reference import metrics_page, rule_page
 from advisor.resources import rules_folder
 from advisor.rules.book import Rule, load
+from advisor.text import ns
+from advisor.vocabulary import LAUNCH_GAP_NS, SLOW_CALL_NS
 
+ROOT = Path(__file__).parents[2]
 BOOK = load([rules_folder()])
 
 
@@ -54,6 +59,18 @@ def test_parameters_are_a_table():
 
 def test_a_shipped_rule_says_when_it_fires():
     assert "- `launch_gap_share` fires at 5 %, high at 20 %\n" in rule_page(BOOK["launch-bound"])
+
+
+def test_limits_of_categories_stand_in_every_page_as_the_vocabulary_has_them():
+    page, gap = rule(why="Up to {launch_gap}, after {slow_call}."), ns(LAUNCH_GAP_NS)
+    assert f"Up to {gap}, after {ns(SLOW_CALL_NS)}." in page
+    assert f"in gaps of at most {gap} / step" in METRICS["launch_gap_share"].formula
+    assert not [
+        m.name for m in METRICS.values() if re.search(r"\{\w+_(?:gap|call)\}", m.meaning + m.formula + m.source)
+    ]
+    docs = ROOT / "docs"  # what is written by hand follows by hand
+    assert f"| launch gap | idle time of at most {gap} " in (docs / "glossary.md").read_text("utf-8")
+    assert f"Up to {gap} counts as the price of launching" in (docs / "design.md").read_text("utf-8")
 
 
 def test_a_page_is_drawn_on_a_terminal_and_is_markdown_elsewhere(monkeypatch, capsys):

@@ -14,12 +14,11 @@ from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.model.profile import HOST_OP_KINDS, matches
 from advisor.text import ms
-from advisor.vocabulary import DRIVER_CALLS, LAUNCH_GAP_NS
+from advisor.vocabulary import DRIVER_CALLS, LAUNCH_GAP_NS, SLOW_CALL_NS
 
 BACKWARD: Final = r"^autograd::|Backward\d*(?:,|$)"
 """Ops of a backward pass. Forward ops may speak of it too: FSDP's `RegisterPostBackwardFunction` is one."""
 
-PYTHON_NS: Final = 50_000  # interpreting the code around a launch takes 5 to 20 us; over 50 it is work of its own
 _UNKNOWN_SHARE: Final = 0.05  # of the step: with more idle time of unknown cause, no cause's share is known
 _MOST_NAMES: Final = 3
 _MOST_PLACES: Final = 10
@@ -39,7 +38,6 @@ DOUBTFUL: Final = ("host_bound", "sync", "queued", "dependency", "unrecorded")
 """Causes of idle time of which nothing is told where too much of it has an unknown one."""
 
 _NODE: Final = r"^autograd::engine::evaluate_function: "
-_ENGINE_NS: Final = 50_000  # the limit for a slow launch: what takes longer is not the choice of a node
 _BUILT_IN: Final = r"^<built-in (?:method|function) (?P<name>[^ >]+).*>$"
 _SPAN: Final = ("start_ns", "dur_ns")
 _HANDED_OVER: Final = pl.col("step").is_not_null() & (pl.col("kind") != "pipeline")
@@ -109,7 +107,7 @@ def python_work(view: DeviceView) -> Union:
     """
     between = between_ops(view, pl.concat([view.steps, view.outliers]))
     length = between.ends - between.starts
-    worth = (length > PYTHON_NS) & (length <= LAUNCH_GAP_NS)
+    worth = (length > SLOW_CALL_NS) & (length <= LAUNCH_GAP_NS)
     return Union.of(between.starts[worth], between.ends[worth])
 
 
@@ -143,7 +141,7 @@ def between_nodes(view: DeviceView) -> Union:
     after = (pl.col("start_ns") + pl.col("dur_ns")).shift(1).over("thread")
     follows = pl.col("is_node") & pl.col("is_node").shift(1).over("thread")
     moments = beside.select(opens=after, closes="start_ns", follows=follows).filter("follows")
-    moments = moments.filter((pl.col("closes") - pl.col("opens")).is_between(1, _ENGINE_NS))
+    moments = moments.filter((pl.col("closes") - pl.col("opens")).is_between(1, SLOW_CALL_NS))
     return Union.of(moments["opens"].to_numpy(), moments["closes"].to_numpy())
 
 

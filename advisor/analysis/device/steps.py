@@ -14,12 +14,11 @@ from advisor.inputs.hardware import Gpu, generation, match
 from advisor.inputs.names.kernels import classify
 from advisor.model.intervals import EMPTY, Ints, Union
 from advisor.model.profile import Profile, matches
-from advisor.vocabulary import DRIVER_CALLS
+from advisor.vocabulary import DRIVER_CALLS, SLOW_CALL_NS
 
 _LOADING: Final = r"^(?:cu|hip)(?:Module|Library)(?:Load|Get)|^(?:cu|hip)KernelGet"
 _WAITING: Final = r"(?i)memcpy|memset|synchronize|query|wait"  # for what runs already, as a first call too
 _SET_UP_NS: Final = 10_000_000  # no call of a process that is set up takes so long before any work
-_SLOW_CALL_NS: Final = 50_000  # a runtime call that takes longer waits for something (HTA's outlier threshold)
 
 _EVENTS: Final = ("ops", "host", "allocations", "collectives", "threads", "os_calls", "off_cpu", "gpu_samples")
 
@@ -112,7 +111,7 @@ class DeviceView:
         """When a host thread waits for the device: inside a synchronising call, or held up by a full launch queue."""
         calls = self.host.select("kind", "start_ns", "dur_ns").filter(pl.col("kind").is_in(["sync", "runtime"]))
         waits = spans(calls.filter(pl.col("kind") == "sync"))
-        slow = spans(calls.filter((pl.col("kind") == "runtime") & (pl.col("dur_ns") > _SLOW_CALL_NS)))
+        slow = spans(calls.filter((pl.col("kind") == "runtime") & (pl.col("dur_ns") > SLOW_CALL_NS)))
         return waits | (slow & self.busy)
 
     @cached_property

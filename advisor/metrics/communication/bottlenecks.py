@@ -71,7 +71,7 @@ SLOW_TRANSFER_LEAST_MS = Metric(
     "slow_transfer_least_ms",
     "ms",
     "The same at least: with three quarters of the expected bandwidth, and what each call itself exposes.",
-    f"of min(exposed, transfer - expected time / 0.75), call by call, {_GAIN}; pauses of at most 5 us between"
+    f"of min(exposed, transfer - expected time / 0.75), call by call, {_GAIN}; pauses of at most {{queued_gap}} between"
     " kernels, which come without transfers too, do not count as exposed",
     "Daydream (USENIX ATC 2020): NCCL inside training took 34 % longer than alone",
 )

@@ -159,9 +159,9 @@ OVERLAP_SHARE = Metric(
 SHORT_COLLECTIVES_PER_STEP = Metric(
     "short_collectives_per_step",
     "number",
-    "Collectives of less than 50 us per step: start-up is most of what they take.",
-    "number of collective kernels below 50 us / steps; without kernels for small messages (one-shot, multimem)",
-    "all_reduce of 1 KiB to 2 MiB takes 17 to 42 us on 8 x H100 (dgxc-benchmarking curves)",
+    "Collectives of less than 50 µs per step: start-up is most of what they take.",
+    "number of collective kernels below 50 µs / steps; without kernels for small messages (one-shot, multimem)",
+    "all_reduce of 1 KiB to 2 MiB takes 17 to 42 µs on 8 x H100 (dgxc-benchmarking curves)",
     _DEVICE,
 )
 SHORT_COLLECTIVES_MS = Metric(

@@ -13,7 +13,7 @@ from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 
-_SMALL_BYTES: Final = 65_536  # 4 us at 16 GB/s: less than it takes to launch the copy
+_SMALL_BYTES: Final = 65_536  # 4 µs at 16 GB/s: less than it takes to launch the copy
 _VALUE_BYTES: Final = 1024  # reading values one by one is synchronisation, and counts there
 _NEEDS: Final = ("device_ops", "device_ops.launch", "device_ops.bytes")
 

@@ -53,8 +53,8 @@ ANOMALY_LEAST_GAIN_MS = Metric(
     "Step time that is saved at least without anomaly detection.",
     "as anomaly_gain_ms, of half of the checks and half of the sure notes: `format_stack` in forward ops; where no "
     "stacks were recorded, of each op what the typical view (aten::t, aten::view and the like), which computes "
-    "nothing, takes above 10 us; 0 without a view",
-    "own choice: half, because an op makes a node for each parameter that it reads too; 10 us",
+    "nothing, takes above 10 µs; 0 without a view",
+    "own choice: half, because an op makes a node for each parameter that it reads too; 10 µs",
 )
 ANOMALY_GAIN_MS = Metric(
     "anomaly_gain_ms",

@@ -100,8 +100,8 @@ SYNC_COPY_COST_SHARE = Metric(
     "sync_copy_cost_share",
     "share",
     "Part of the step in which nothing computes because of them.",
-    "time in those calls, in their copies, and in gaps of up to 1 ms after them until the next launch, without what "
-    "kernels and collectives cover / step time",
+    "time in those calls, in their copies, and in gaps of up to {launch_gap} after them until the next launch, "
+    "without what kernels and collectives cover / step time",
     _SOURCE,
     _NEEDS,
     lambda view: device_places(view, _copies(view)),
@@ -169,8 +169,8 @@ SYNC_MEMSET_COST_SHARE = Metric(
     "sync_memset_cost_share",
     "share",
     "Part of the step in which nothing computes because of them.",
-    "time in those calls, in their memsets, and in gaps of up to 1 ms after them until the next launch, without what "
-    "kernels and collectives cover / step time",
+    "time in those calls, in their memsets, and in gaps of up to {launch_gap} after them until the next launch, "
+    "without what kernels and collectives cover / step time",
     _SOURCE,
     _NEEDS,
     lambda view: device_places(view, _memsets(view)),

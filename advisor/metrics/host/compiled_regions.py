@@ -45,8 +45,8 @@ BETWEEN_REGIONS_SHARE = Metric(
     "between_regions_share",
     "share",
     "Part of the step in which the device waits because the host works between two compiled regions of a forward pass.",
-    "device idle in host-bound gaps of at most 1 ms, between regions of different frames in a row on a thread, in one "
-    "step, with no backward op and no optimizer between them / step time",
+    "device idle in host-bound gaps of at most {launch_gap}, between regions of different frames in a row on a "
+    "thread, in one step, with no backward op and no optimizer between them / step time",
     needs=_NEEDS,
     where=lambda view: _places(_between(view)),
 )
@@ -69,7 +69,7 @@ GUARD_SHARE = Metric(
     "guard_share",
     "share",
     "Part of the step in which the device waits while torch.compile checks its guards.",
-    "device idle in host-bound gaps of at most 1 ms during TorchDynamo Cache Lookup / step time",
+    "device idle in host-bound gaps of at most {launch_gap} during TorchDynamo Cache Lookup / step time",
     needs=_NEEDS,
     where=lambda view: places(view, view.used_like(_LOOKUP).drop("window")),
 )

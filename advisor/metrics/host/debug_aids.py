@@ -86,10 +86,10 @@ TRACING_SHARE = Metric(
     "share",
     "Part of the step that recording ops and Python calls costs the host: measured, else estimated.",
     "1 - unprofiled_step_ms / the recorder's median step with the profiler; where that is unknown, "
-    "(1 us x framework ops and runtime calls + 0.2 us x Python calls of the steps) / step time, at most the part "
+    "(1 µs x framework ops and runtime calls + 0.2 µs x Python calls of the steps) / step time, at most the part "
     "in which the device idles",
-    "a lower estimate, PyTorch 2.13 and Python 3.11: 0.5 to 1.1 us per op in six recordings of a loop of tiny ops, "
-    "1.7 in the median of 32 recordings of all kinds; 0.2 us per Python call in one loop of 5,000",
+    "a lower estimate, PyTorch 2.13 and Python 3.11: 0.5 to 1.1 µs per op in six recordings of a loop of tiny ops, "
+    "1.7 in the median of 32 recordings of all kinds; 0.2 µs per Python call in one loop of 5,000",
 )
 UNPROFILED_STEP_MS = Metric(
     "unprofiled_step_ms",

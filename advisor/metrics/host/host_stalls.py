@@ -46,7 +46,7 @@ HOST_OP_SHARE = Metric(
     "host_op_share",
     "share",
     "Part of the step in which the device idles while framework ops compute on the CPU.",
-    "idle time in host-bound gaps during aten ops of 50 us or more that hold neither calls nor other ops, views, "
+    "idle time in host-bound gaps during aten ops of 50 µs or more that hold neither calls nor other ops, views, "
     "allocations and the loader's aside / step time",
     "TensorFlow's op placement and XProf's host compute, seen from the device's side",
     _NEEDS,
@@ -113,17 +113,17 @@ def host_ops(view: DeviceView) -> Mapping[Metric, Value]:
 STALL_CAUSES = Metric(
     "stall_causes",
     "text",
-    "What the host did while the device idled for over 1 ms on end, as far as it was recorded.",
-    "the three outermost ranges with the most time in host-bound gaps of over 1 ms, of those that lie in them for "
-    "half of their time or more; otherwise by their own time; and the time in which none was open",
+    "What the host did while the device idled for over {launch_gap} on end, as far as it was recorded.",
+    "the three outermost ranges with the most time in host-bound gaps of over {launch_gap}, of those that lie in them "
+    "for half of their time or more; otherwise by their own time; and the time in which none was open",
     needs=_NEEDS,
 )
 STALL_FIRST_USE_PART = Metric(
     "stall_first_use_part",
     "share",
     "How much of that time passes in single launches, or in the ops around them: a kernel's first use.",
-    "host-bound gaps of over 1 ms while a call that launches is open, or the op right around it outside other ops "
-    "/ all of them; 0 without such gaps",
+    "host-bound gaps of over {launch_gap} while a call that launches is open, or the op right around it outside other "
+    "ops / all of them; 0 without such gaps",
     "no launch takes 1 ms but that which loads the kernel's code (lazy loading, CUDA C++ Programming Guide), fills "
     "a library's caches or chooses an algorithm",
     _NEEDS,
@@ -248,7 +248,7 @@ def _bounced(view: DeviceView) -> Value:
 
 
 def _cpu_ops(view: DeviceView) -> pl.DataFrame:
-    """Framework ops of 50 us or more on the training threads that contain neither calls nor other ops."""
+    """Framework ops of 50 µs or more on the training threads that contain neither calls nor other ops."""
     ops = view.once(training_ops)
     computing = ops.filter(
         pl.col("kind") == "op",

@@ -54,7 +54,7 @@ _SILENT_SHARE: Final = 0.05
 _RANGES: Final = ["annotation", "step"]  # say what a time is called, not what ran
 _OWN: Final = "own choice"
 _COST: Final = (
-    "1 us per op, or as much as `advisor record` measured, then relative to the step without the profiler; 1 us: 0.5 "
+    "1 µs per op, or as much as `advisor record` measured, then relative to the step without the profiler; 1 µs: 0.5 "
     "to 1.1 in six recordings of a loop of tiny ops, with and without the profiler; 32 recordings of all "
     "kinds scatter more: median 1.7, quartiles 1.0 and 3.1 (PyTorch 2.13, record_shapes, a shared machine)"
 )
@@ -75,8 +75,8 @@ CAPTURE_GAIN_MS = Metric(
     "ms",
     "Step time saved if the step were captured in a CUDA graph.",
     "replay with those times 0.1 as long and no pause between queued kernels, at most the host-bound gaps of up to "
-    f"1 ms and those pauses{_ELSE}these gaps themselves",
-    "the same; a graph's kernels follow each other within 1 us",
+    f"{{launch_gap}} and those pauses{_ELSE}these gaps themselves",
+    "the same; a graph's kernels follow each other within 1 µs",
     ("device_ops", "device_ops.launch"),
 )
 
@@ -116,26 +116,27 @@ PYTHON_BOUND_SHARE = Metric(
     "python_bound_share",
     "share",
     "Part of the step in which Python sets the pace.",
-    "device idle in host-bound gaps of at most 1 ms while the launching threads run no framework op and make no "
-    "call for 50 us or more / step time; without a device, time outside framework ops, input, compilation, "
-    "collectives, updates of parameters, logging, saving and stretches of over 1 ms in which nothing was recorded or a "
-    "thread waits, and moments between nodes of autograd, plus that of ops "
-    "that themselves take under 10 us / step time",
-    "50 us: HTA's limit for a slow launch; interpreting the code around an op takes 5 to 20 us",
+    "device idle in host-bound gaps of at most {launch_gap} while the launching threads run no framework op and make "
+    "no call for {slow_call} or more / step time; without a device, time outside framework ops, input, compilation, "
+    "collectives, updates of parameters, logging, saving and stretches of over {launch_gap} in which nothing was "
+    "recorded or a thread waits, and moments between nodes of autograd, plus that of ops that themselves take under "
+    "10 µs / step time",
+    "50 µs: HTA's limit for a slow launch; interpreting the code around an op takes 5 to 20 µs",
     where=_python_places,
 )
 PYTHON_BOUND_PART = Metric(
     "python_bound_part",
     "share",
     "How much of the waiting for launches Python accounts for.",
-    "python_bound_share / idle time in host-bound gaps of at most 1 ms; without a device, python_bound_share",
+    "python_bound_share / idle time in host-bound gaps of at most {launch_gap}; without a device, python_bound_share",
 )
 PYTHON_LEAST_GAIN_MS = Metric(
     "python_least_gain_ms",
     "ms",
     "Step time that moving this Python out of the way saves at least.",
-    "three quarters of python_gain_ms; without a device, a quarter of (that time - 1 us per op recorded), of PyTorch "
-    "only the part of it in stretches of over 1 ms in which Python was recorded; from 8 passes on, all but one of them",
+    "three quarters of python_gain_ms; without a device, a quarter of (that time - 1 µs per op recorded), of PyTorch "
+    "only the part of it in stretches of over {launch_gap} in which Python was recorded; from 8 passes on, all but "
+    "one of them",
     f"three quarters, a quarter, 8: {_OWN}; eager ops are PyTorch's normal way, and to compile them may save nothing; "
     f"{_COST}",
 )
@@ -144,10 +145,10 @@ PYTHON_GAIN_MS = Metric(
     "ms",
     "Step time that it saves at most.",
     f"replay without it{_ELSE}python_bound_share x step_mean_ms; without a device, half of that time, "
-    "and all of the stretches of over 1 ms in it in which Python was recorded: no framework needs those; of PyTorch "
-    "all of that time and, from 8 passes on, all but one pass of the ops that themselves take 10 to 100 us and of the "
-    "moments between nodes of autograd",
-    f"half, 100 us: {_OWN}",
+    "and all of the stretches of over {launch_gap} in it in which Python was recorded: no framework needs those; of "
+    "PyTorch all of that time and, from 8 passes on, all but one pass of the ops that themselves take 10 to 100 µs "
+    "and of the moments between nodes of autograd",
+    f"half, 100 µs: {_OWN}",
 )
 PASSES_PER_STEP = Metric(
     "passes_per_step",
@@ -283,8 +284,8 @@ OPTIMIZER_BOUND_SHARE = Metric(
     "optimizer_bound_share",
     "share",
     "Part of the step in which the host's work in the optimizer sets the pace.",
-    "device idle in host-bound gaps of at most 1 ms while an `Optimizer.step#` range is open / step time; without "
-    "a device, time of those ranges / step time",
+    "device idle in host-bound gaps of at most {launch_gap} while an `Optimizer.step#` range is open / step time; "
+    "without a device, time of those ranges / step time",
     where=lambda view: places(view, _updates(view)),
 )
 OPTIMIZER_OPS_PER_STEP = Metric(
@@ -297,7 +298,7 @@ OPTIMIZER_HOST_LEAST_GAIN_MS = Metric(
     "optimizer_host_least_gain_ms",
     "ms",
     "Step time that an optimizer with few ops saves at least.",
-    f"replay with half of the host's time in it{_ELSE}0; without a device, half of (that time - 1 us per op in it)",
+    f"replay with half of the host's time in it{_ELSE}0; without a device, half of (that time - 1 µs per op in it)",
     f"half: {_OWN}; {_COST}",
 )
 OPTIMIZER_HOST_GAIN_MS = Metric(
@@ -350,8 +351,8 @@ HOST_LOOPS_SHARE = Metric(
     "host_loops_share",
     "share",
     "Part of the step in which Python, or a loop over parameters, sets the pace.",
-    "device idle in host-bound gaps of at most 1 ms while the launching threads run no framework op and make no call "
-    "for 50 us or more, or while parameters are updated / step time",
+    "device idle in host-bound gaps of at most {launch_gap} while the launching threads run no framework op and make "
+    "no call for {slow_call} or more, or while parameters are updated / step time",
     needs=("device_ops",),
 )
 

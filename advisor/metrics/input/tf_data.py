@@ -99,8 +99,8 @@ TF_DATA_PARALLELISM = Metric(
 TF_DATA_SLOW_CALLS_PER_STEP = Metric(
     "tf_data_slow_calls_per_step",
     "number",
-    "Calls of whole pipelines per step that take more than 50 us.",
-    "calls of top iterators of more than 50 us / steps of the recording",
+    "Calls of whole pipelines per step that take more than 50 µs.",
+    "calls of top iterators of more than 50 µs / steps of the recording",
     _GUIDE,
 )
 

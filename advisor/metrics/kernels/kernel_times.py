@@ -39,8 +39,8 @@ MEDIAN_KERNEL_US = Metric(
 SMALL_KERNEL_SHARE = Metric(
     "small_kernel_share",
     "share",
-    "Part of the kernels, by number, that are shorter than 10 us.",
-    "kernels under 10 us / kernels",
+    "Part of the kernels, by number, that are shorter than 10 µs.",
+    "kernels under 10 µs / kernels",
     needs=_NEEDS,
 )
 GPU_UTILIZATION = Metric(

@@ -76,7 +76,7 @@ FAR_BELOW_ROOF_MS = Metric(
     "far_below_roof_ms",
     "ms",
     "Time per step in large products, convolutions and attention that reach under a twentieth of the device's roof.",
-    "time of the kernels of such ops that are bound by arithmetic, would take 100 us or more at the roof, and take "
+    "time of the kernels of such ops that are bound by arithmetic, would take 100 µs or more at the roof, and take "
     "over twenty times that / steps",
     f"{_PEAKS}; TraceLens expects 5 % of attention over under 512 positions and 40 % or more from 2048 on, and "
     "libraries reach more in products",

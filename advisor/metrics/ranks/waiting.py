@@ -150,7 +150,7 @@ MATCHED_SHARE = Metric(
     "matched_share",
     "share",
     "Part of the time in collectives whose members on the other ranks were found.",
-    "time in matches that pass the self-check / time in collectives; the check: ends coincide within 20 us or a"
+    "time in matches that pass the self-check / time in collectives; the check: ends coincide within 20 µs or a"
     " tenth of the shortest member, which spans the time from the last arrival to the end",
     "the self-check of ByteDance's straggler study (OSDI 2025)",
 )

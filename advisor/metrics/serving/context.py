@@ -38,7 +38,7 @@ PREFILL_LAUNCH_PART = Metric(
     "prefill_launch_part",
     "share",
     "How much of the waiting for launches lies in steps that prefill.",
-    "idle time in host-bound gaps of at most 1 ms inside such steps / all of it; 0 without such gaps",
+    "idle time in host-bound gaps of at most {launch_gap} inside such steps / all of it; 0 without such gaps",
     needs=_NEEDS,
 )
 

@@ -65,7 +65,7 @@ DECODE_LAUNCH_PART = Metric(
     "decode_launch_part",
     "share",
     "How much of the waiting for launches lies in decode steps.",
-    "idle time in host-bound gaps of at most 1 ms inside decode steps / all of it; 0 without such gaps",
+    "idle time in host-bound gaps of at most {launch_gap} inside decode steps / all of it; 0 without such gaps",
     needs=_NEEDS,
 )
 

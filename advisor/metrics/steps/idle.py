@@ -19,7 +19,7 @@ from advisor.vocabulary import HOST_RANGES, LAUNCH_GAP_NS
 
 _LAUNCH_FLOOR_NS: Final = 1_500  # the gap that remains between two ops however they are launched
 _SOURCE: Final = (
-    "HTA's host wait and kernel wait, refined; 5 us is the p90 of queued gaps in public H100 and B200 traces"
+    "HTA's host wait and kernel wait, refined; 5 µs is the p90 of queued gaps in public H100 and B200 traces"
 )
 _NEEDS: Final = ("device_ops", "device_ops.launch")
 _AMONG_KERNELS: Final = ("queued", "dependency")  # inside a CUDA graph too
@@ -96,8 +96,9 @@ IDLE_SHARES: Final = {
 LAUNCH_GAP_SHARE = Metric(
     "launch_gap_share",
     "share",
-    "Part of the step in which the device idles in host-bound gaps of up to 1 ms: the price of launching op by op.",
-    "host-bound idle time in gaps of at most 1 ms / step time",
+    "Part of the step in which the device idles in host-bound gaps of up to {launch_gap}: the price of launching op "
+    "by op.",
+    "host-bound idle time in gaps of at most {launch_gap} / step time",
     _SOURCE,
     _NEEDS,
     _longest("host_bound", pl.col("host_bound_ns") <= LAUNCH_GAP_NS),
@@ -105,8 +106,8 @@ LAUNCH_GAP_SHARE = Metric(
 LAUNCH_GAPS_PER_STEP = Metric(
     "launch_gaps_per_step",
     "number",
-    "How often per step the device waits for the host to launch, up to 1 ms each.",
-    "host-bound gaps of at most 1 ms / steps",
+    "How often per step the device waits for the host to launch, up to {launch_gap} each.",
+    "host-bound gaps of at most {launch_gap} / steps",
     _SOURCE,
     _NEEDS,
 )
@@ -114,15 +115,15 @@ LAUNCH_GAP_RECOVERABLE_MS = Metric(
     "launch_gap_recoverable_ms",
     "ms",
     "Idle time per step that faster launching could remove.",
-    "sum over host-bound gaps of at most 1 ms of max(0, gap - 1.5 us) / steps",
-    "1.5 us is the median gap between queued kernels in public H100 and B200 traces",
+    "sum over host-bound gaps of at most {launch_gap} of max(0, gap - 1.5 µs) / steps",
+    "1.5 µs is the median gap between queued kernels in public H100 and B200 traces",
     _NEEDS,
 )
 HOST_BUSY_SHARE = Metric(
     "host_busy_share",
     "share",
-    "Part of the step in which the device idles for over 1 ms on end while the host launches nothing.",
-    "host-bound idle time in gaps of over 1 ms / step time",
+    "Part of the step in which the device idles for over {launch_gap} on end while the host launches nothing.",
+    "host-bound idle time in gaps of over {launch_gap} / step time",
     _SOURCE,
     _NEEDS,
     _longest("host_bound", pl.col("host_bound_ns") > LAUNCH_GAP_NS),
@@ -147,7 +148,7 @@ GRAPH_HOLE_SHARE = Metric(
     "graph_hole_share",
     "share",
     "Part of the step beside ops of CUDA graphs in which the device seems idle, but nodes were not recorded.",
-    "idle time beside ops of CUDA graphs / step time, if queued ones wait over 5 us each in 5 % of it; else 0",
+    "idle time beside ops of CUDA graphs / step time, if queued ones wait over {queued_gap} each in 5 % of it; else 0",
     _SOURCE,
     _NEEDS,
     _longest("unknown"),
@@ -156,7 +157,7 @@ GRAPH_PAUSE_SHARE = Metric(
     "graph_pause_share",
     "share",
     "Part of the step in short pauses between the nodes of a CUDA graph: recording nodes makes such pauses itself.",
-    "idle time of at most 5 us each between ops of one launch of a CUDA graph / step time; 0 without graphs",
+    "idle time of at most {queued_gap} each between ops of one launch of a CUDA graph / step time; 0 without graphs",
     _SOURCE,
 )
 IDLE_CAUSES = Metric(
@@ -164,7 +165,7 @@ IDLE_CAUSES = Metric(
     "text",
     "The causes of the idle time, the largest first.",
     "the three largest of the idle shares, of at least 1 % of the step each; as one where not told apart; "
-    "of host-bound idle time that apart which lies in gaps of over 1 ms with nothing recorded on the host",
+    "of host-bound idle time that apart which lies in gaps of over {launch_gap} with nothing recorded on the host",
     _SOURCE,
     ("device_ops", "device_ops.start_ns"),
 )

@@ -129,8 +129,8 @@ OUTLIER_PYTHON_MS = Metric(
     "outlier_python_ms",
     "ms",
     "What Python between framework ops adds to the mean step in those steps, and in a first one left out.",
-    "sum over them of Python's time (50 us to 1 ms on end) beyond the used steps' mean, at most their excess / "
-    "complete steps",
+    "sum over them of Python's time ({slow_call} to {launch_gap} on end) beyond the used steps' mean, at most their "
+    "excess / complete steps",
     _SOURCE,
 )
 COMPILING_STEPS = Metric(

@@ -84,7 +84,7 @@ FIRST_USE_MS = Metric(
     "first_use_ms",
     "ms",
     "Time after it that the device idles for because kernels are used for the first time.",
-    "gaps during 1 ms or more of which calls are open that load code or launch a kernel for the first time",
+    "gaps during {launch_gap} or more of which calls are open that load code or launch a kernel for the first time",
     "no launch takes 1 ms but that which loads the kernel's code (lazy loading, CUDA C++ Programming Guide)",
     _NEEDS,
 )
@@ -141,8 +141,9 @@ ONCE_MS = Metric(
     "once_ms",
     "ms",
     "Time in the recording that the device idles for work that is done once.",
-    "idle time during calls of 10 ms or more before the device's first op, during launches of 1 ms or more of kernels "
-    "that no launch came before, and during compilation that no used step holds, or in a recording without steps",
+    "idle time during calls of 10 ms or more before the device's first op, during launches of {launch_gap} or more of "
+    "kernels that no launch came before, and during compilation that no used step holds, or in a recording without "
+    "steps",
     "CUDA sets itself up in a process's first calls, and loads a kernel's code at its first launch (CUDA C++ "
     "Programming Guide); a JIT compiles at first calls",
     _NEEDS,

@@ -42,9 +42,9 @@ LAUNCH_GAIN_MS = Metric(
     "launch_gain_ms",
     "ms",
     "Step time saved if launching cost a tenth, as with a captured or compiled step.",
-    "replay with launches, and host work of at most 1 ms between them, a tenth as long"
+    "replay with launches, and host work of at most {launch_gap} between them, a tenth as long"
     + _ELSE
-    + "host-bound gaps of at most 1 ms less 1.5 us each",
+    + "host-bound gaps of at most {launch_gap} less 1.5 µs each",
     _SOURCE,
     (*_NEEDS, "device_ops.launch"),
 )
