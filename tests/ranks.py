@@ -18,7 +18,7 @@ from tests.tables import US, V100, Row, kernel, on_device, on_host, profile, ste
 STEPS = {
     **dict.fromkeys(("step", "start_ns", "dur_ns", "host_start_ns"), pl.Int64),
     "used": pl.Boolean,
-    **dict.fromkeys(("work_ns", "input_ns", "kernels", "first_ns", "called_ns"), pl.Int64),
+    **dict.fromkeys(("work_ns", "ops_ns", "input_ns", "kernels", "first_ns", "called_ns"), pl.Int64),
 }
 KERNELS = {"name": pl.String, "grid": pl.Int64, "block": pl.Int32, "number": pl.UInt32} | dict.fromkeys(
     ("median_ns", "total_ns"), pl.Float64
@@ -33,7 +33,7 @@ def call(start: float, end: float, **columns: object) -> Row:
 
 def spent(number: int, start: float, end: float, **columns: object) -> Row:
     """A step that is used; `columns` in ns."""
-    base = {"step": number, "used": True, "work_ns": 0, "input_ns": 0, "kernels": 1}
+    base = {"step": number, "used": True, "work_ns": 0, "ops_ns": 0, "input_ns": 0, "kernels": 1}
     return base | {"start_ns": round(start * US), "dur_ns": round((end - start) * US)} | columns
 
 

@@ -165,12 +165,15 @@ def _calls(host: pl.DataFrame) -> Marks:
 def _once_a_step(calls: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     """The first of the calls that one step makes: those of a generator's and a discriminator's optimizer take turns.
 
-    As many ops run from one call to the next as so many calls earlier, but not as one call earlier.
+    As many ops run from one call to the next as so many calls earlier, but not as one call earlier. Where most calls of
+    a turn run as many ops as each other, each is a step, which now and then runs more: validation, say.
     """
     ops = np.sort(host.filter(pl.col("kind") == "op")["start_ns"].to_numpy())
     between = np.diff(np.searchsorted(ops, calls["host_start_ns"].to_numpy()))
     turns = range(1, len(between) // _REPEATS + 1)
-    return calls.gather_every(next((k for k in turns if (between[k:] == between[:-k]).mean() >= _ALIKE), 1))
+    turn = next((k for k in turns if (between[k:] == between[:-k]).mean() >= _ALIKE), 1)
+    is_mostly_alike = 2 * np.unique(between[:turn], return_counts=True)[1].max() > turn
+    return calls if is_mostly_alike else calls.gather_every(turn)
 
 
 def confidence(steps: pl.DataFrame) -> str:

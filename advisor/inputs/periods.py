@@ -10,7 +10,7 @@ import polars as pl
 
 from advisor.model.intervals import Ints, Union
 from advisor.model.notes import Note
-from advisor.model.profile import HOST_OP_KINDS
+from advisor.model.profile import HOST_OP_KINDS, matches
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -21,7 +21,9 @@ ENDED_EARLY: Final = "ended_early"
 LAUNCHING: Final = r"^(?:cu|cuda|hip)(?:Ext)?(?:Module|Graph)?Launch"
 """Names of calls that launch kernels or graphs."""
 BETWEEN: Final = "the time between the marks"
-_SERVING: Final = r"(?i)decode|extend|prefill|generation|\breqs?\b"
+_SERVING: Final = r"(?i)decode|extend|prefill|generat|infer|predict|serv(?:e|ing)|request|\breqs?\b"
+PRODUCTS: Final = r"^aten::(?:addmm|mm|bmm|baddbmm|linear|matmul|convolution|conv[123]d|_scaled_dot_product\w+)$"
+_FEWEST_PRODUCTS: Final = 3
 _LOADING: Final = r"(?i)data|batch|load|fetch|input|next|wait"
 _RANGES: Final = ["annotation", "step"]
 _LEAST_SILENCE: Final = 0.05  # of the periods, from where on waiting for input is a finding
@@ -52,7 +54,8 @@ def host_periods(marks: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame) 
     period = np.diff(start)
     gap = np.maximum(period - mark[:-1], 0)
     usual = int(np.median(gap)) if len(gap) else 0
-    pause = np.where(_is_pause(start[:-1] + mark[:-1], start[1:], host, device), gap - usual, 0)
+    has_length = mark[:-1] > 0  # between calls, which are points, lies all of the work
+    pause = np.where(has_length & _is_pause(start[:-1] + mark[:-1], start[1:], host, device), gap - usual, 0)
     tiles = not len(gap) or bool(usual <= _TILING_SHARE * np.median(period))
     is_last = pl.int_range(pl.len()) == pl.len() - 1
     return marks.with_columns(
@@ -187,11 +190,14 @@ def with_requests(host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame)
 
     A loop that begins its mark once the batch is there fetches it between two marks. There the thread that sets the
     marks begins nothing, and no range of the program's own says what else it does; such time is of kind `input`, told
-    by its place alone. Marks that launch only part of the
-    device's work tell nothing of the rest; those of a serving engine tell that it waits for requests, not for a loader.
+    by its place alone. Marks that launch only part of the device's work tell nothing of the rest; those of a server, or
+    of a model that only infers, tell nothing of a loader: it may wait for requests.
     """
     complete = steps.filter(pl.col("incomplete").is_null(), pl.col("mark_ns") > 0).unique("step", maintain_order=True)
-    if not complete.height or (host["kind"] == "input").any() or complete["name"].str.contains(_SERVING).any():
+    if not complete.height or (host["kind"] == "input").any():
+        return host
+    products = host.filter(pl.col("kind") == "op", matches(PRODUCTS))
+    if complete["name"].str.contains(_SERVING).any() or without_graph(products):
         return host
     start, mark, period = (complete[column].to_numpy() for column in ("host_start_ns", "mark_ns", "host_dur_ns"))
     called = np.sort(host["start_ns"].gather(device["launch"].drop_nulls()).to_numpy())
@@ -219,6 +225,14 @@ def with_requests(host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame)
         "dur_ns",
     )
     return pl.concat([host, rows], how="diagonal_relaxed")
+
+
+def without_graph(products: pl.DataFrame) -> bool:
+    """Whether these products of PyTorch, of `PRODUCTS`, build no graph for a backward pass: the model only infers.
+
+    Autograd numbers each op that it would differentiate; without it the number is absent, or stays the same.
+    """
+    return products.height >= _FEWEST_PRODUCTS and products["sequence"].drop_nulls().n_unique() <= 1
 
 
 def notes(marks: pl.DataFrame, steps: pl.DataFrame) -> list[Note]:

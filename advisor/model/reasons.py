@@ -10,6 +10,7 @@ REASONS: Final = {
     # what was not recorded, by format
     "no_profiler_steps": "no ProfilerStep#N markers: call `prof.step()` once per step",
     "no_unprofiled_steps": "no step was timed without the profiler: `advisor record` does that",
+    "steps_recur": "some steps do more than the others: the median without the profiler is that of the others",
     "unsteady_steps": (
         "the steps changed while they were recorded: {before:ms} before the recording, {during:ms} in it and "
         "{after:ms} after it"
@@ -114,7 +115,8 @@ REASONS: Final = {
     ),
     "idle_cause_unknown": "{share:percent} of the time is idle, and its cause was not recorded",
     "silent_host": (
-        "{share:percent} of the time nothing was recorded on the host: it may be Python, or a wait for data or a lock"
+        "{share:percent} of the time nothing was recorded on the host: it may be Python, or a wait for data, a request "
+        "or a lock"
     ),
     "thread_wait": (
         "in {share:percent} of the time it waits in `{range}` for another thread or process, or for time to pass"

@@ -32,6 +32,8 @@ def unprofiled_ms(view: DeviceView) -> float | Missing:
     before, after, during = _times(view)
     if before is None or during is None:
         return Missing("no_unprofiled_steps")
+    if view.steps["recurs"].any():
+        return Missing("steps_recur")  # the recorder keeps the median, which is not theirs
     after = before if after is None else after
     if not 1 / _STEADY <= after / before <= _STEADY or before > _STEADY * during or not _is_of_recording(view, during):
         return Missing("unsteady_steps", before=before, during=during, after=after)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -22,6 +23,8 @@ _MAD_TO_SIGMA: Final = 1.4826  # of a normal distribution
 _FENCE_SIGMAS: Final = 3
 _LEAST_OUTLIER: Final = 1.1  # times the median: in very even runs three sigmas are a fraction of a per cent
 _ENOUGH_STEPS: Final = 3
+_TWICE: Final = 2
+_MORE_WORK: Final = 1.2  # times the ops of any other step: validation, a rollout; an op or two more are none
 _FIRST_USES: Final = 0.5  # of what the first step takes longer: with so much of it, first uses made it long
 _OTHER_KINDS: Final = ["input", "gc", "compile", "allocator", "sync"]
 _BACKLOG_NS: Final = 1_000_000  # far beyond the latency of a launch
@@ -31,6 +34,9 @@ _RANGE = re.compile(r"^(\d*):(\d*)$")
 _MOST_DEVICES: Final = 16
 _MANY_OPS: Final = 1_000
 """Each device is measured by itself, for a third of a second: of more, those count that have so much work."""
+
+Why: TypeAlias = tuple[pl.Expr, pl.Expr | int | None]
+"""Whether a step is left out for a reason, and the time in ns that the reason speaks of."""
 
 STEADY: Final = "steady"
 ALL: Final = "all"
@@ -179,8 +185,12 @@ def _with_holes(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
 
 
 def _left_out(steps: pl.DataFrame, profile: Profile, choice: str) -> pl.DataFrame:
-    """One view's steps with `left_out`, a code of LEFT_OUT, and `left_out_ns`, the time that it speaks of."""
+    """One view's steps with `left_out`, a code of LEFT_OUT, and `left_out_ns`, the time that it speaks of.
+
+    `recurs` says whether a steady step does more than most: see `_recurs`.
+    """
     reason = pl.col("incomplete")
+    steps = steps.with_columns(recurs=pl.lit(value=False))
     if (span := _RANGE.match(choice)) is not None:
         low, high = int(span[1] or 0), int(span[2] or 2**31 - 1)
         in_range = pl.col("step").is_between(low, high, closed="left")
@@ -202,42 +212,85 @@ def _steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
     compiling = spans(profile.host_ops.filter((pl.col("worker") == worker) & (pl.col("kind") == "compile")))
     host_start = steps["host_start_ns"].to_numpy()
     compiled = compiling.within(host_start, host_start + steps["host_dur_ns"].to_numpy()) > 0
-    steps = steps.with_columns(compiled=pl.Series(compiled, dtype=pl.Boolean))
     varying = [name for name in steps["name"].drop_nulls().unique() if varies(name)]
     comparable = ~pl.col("name").is_in(varying).fill_null(value=False)
-    usable = pl.col("left_out").is_null() & ~pl.col("compiled") & comparable
+    steps = steps.with_columns(
+        compiled=pl.Series(compiled, dtype=pl.Boolean),
+        own_ns=pl.col("dur_ns") - pl.Series(_input_ns(steps, profile), dtype=pl.Int64),
+    ).with_columns(usable=pl.col("left_out").is_null() & ~pl.col("compiled") & comparable)
+    slow = steps.select(_is_slow()).to_series()
+    recurs = _recurs(steps.with_columns(slow=slow), profile)
+    whys = _whys(steps.with_columns(slow=slow & ~recurs), profile)
+    return _without(steps.with_columns(recurs=recurs), whys).drop("compiled", "own_ns", "usable")
+
+
+def _is_slow() -> pl.Expr:
+    """Whether a step is far longer than most, for its wait for a batch or without it.
+
+    A batch that comes late is the loader's pace, no exception; only the first one may wait for the loader to start.
+    """
+    usable, first = pl.col("usable"), pl.int_range(pl.len()) == 0
     median, fence = _median_and_fence(pl.col("dur_ns").filter(usable))
-    host_median, host_fence = _median_and_fence(pl.col("host_dur_ns").filter(usable))
-    first = pl.int_range(pl.len()) == 0
-    steps = steps.with_columns(own_ns=pl.col("dur_ns") - pl.Series(_input_ns(steps, profile), dtype=pl.Int64))
     own_median, own_fence = _median_and_fence(pl.col("own_ns").filter(usable))
-    # A batch that comes late is the loader's pace, no exception; only the first one may wait for the loader to start.
     is_long = (pl.col("dur_ns") > fence) & (pl.col("dur_ns") >= _LEAST_OUTLIER * median)
     is_own = (pl.col("own_ns") > own_fence) & (pl.col("own_ns") >= _LEAST_OUTLIER * own_median)
-    slow = usable & is_long & (is_own | first)
+    return usable & is_long & (is_own | first)
+
+
+def _recurs(steps: pl.DataFrame, profile: Profile) -> pl.Series:
+    """Whether a slow step does, at regular intervals, what the others do and more: validation, the next rollout.
+
+    That is how the loop is, so such steps count. A step that takes longer for the same work does not.
+    """
+    slow = steps["slow"].to_numpy()
+    at = np.flatnonzero(slow)
+    ran = _ops_begun(steps, profile)
+    usual = ran[steps["usable"].to_numpy() & ~slow].max(initial=0)
+    is_even = len(at) >= _TWICE and len(np.unique(np.diff(at))) == 1
+    is_more = usual > 0 and bool((ran[at] >= _MORE_WORK * usual).all())
+    return pl.Series(slow & is_even & is_more, dtype=pl.Boolean)
+
+
+def _ops_begun(steps: pl.DataFrame, profile: Profile) -> Ints:
+    """How many framework ops begin in each step on the host, or on a device where none was recorded on the host."""
+    start, end = steps["host_start_ns"].to_numpy(), (steps["host_start_ns"] + steps["host_dur_ns"]).to_numpy()
+    rows = profile.host_ops.filter((pl.col("worker") == steps["worker"][0]) & (pl.col("kind") == "op"))
+    if not rows.height:
+        rows = profile.device_ops.filter(pl.col("worker") == steps["worker"][0])
+        start, end = steps["start_ns"].to_numpy(), (steps["start_ns"] + steps["dur_ns"]).to_numpy()
+    begins = np.sort(rows["start_ns"].to_numpy())
+    counts: Ints = np.searchsorted(begins, end) - np.searchsorted(begins, start)
+    return counts
+
+
+def _whys(steps: pl.DataFrame, profile: Profile) -> Mapping[str, Why]:
+    """The reasons by their codes of LEFT_OUT; the first that holds counts."""
+    usable, slow, dur = pl.col("usable"), steps["slow"], pl.col("dur_ns")
+    median, _ = _median_and_fence(dur.filter(usable))
+    host_median, host_fence = _median_and_fence(pl.col("host_dur_ns").filter(usable))
+    first = slow & (pl.int_range(pl.len()) == 0)
     # Where it ends, the queue may hold more than where it began: the host's lead.
-    filling = first & pl.col("device").is_not_null()
     usual_host = pl.col("host_dur_ns") <= pl.max_horizontal(host_fence, _LEAST_OUTLIER * host_median)
-    filling &= usual_host & (pl.col("dur_ns") > pl.col("host_dur_ns"))
-    loading_ns = _first_uses_ns(steps, profile)
-    loading = first & (loading_ns >= _FIRST_USES * (pl.col("dur_ns") - median))
-    slower_ns = _slower_ops_ns(steps, profile)
-    cold = first & (slower_ns >= _FIRST_USES * (pl.col("dur_ns") - median))
-    usual = pl.col("dur_ns").filter(usable & ~slow).median()  # of the steps that are used, as everywhere else
-    whys = {
+    filling = pl.col("device").is_not_null() & usual_host & (dur > pl.col("host_dur_ns"))
+    loading_ns, slower_ns = _first_uses_ns(steps, profile), _slower_ops_ns(steps, profile)
+    return {
         "compiled": (pl.col("compiled"), None),
-        "queue_filling": (slow & filling, None),
-        "first_uses": (slow & loading, loading_ns),
-        "cold_ops": (slow & cold, slower_ns),
-        "outlier": (slow, usual),
+        "queue_filling": (first & filling, None),
+        "first_uses": (first & (loading_ns >= _FIRST_USES * (dur - median)), loading_ns),
+        "cold_ops": (first & (slower_ns >= _FIRST_USES * (dur - median)), slower_ns),
+        # of the steps that are used, as everywhere else
+        "outlier": (pl.lit(slow), dur.filter(usable & ~slow).median()),
     }
-    judged = steps.with_columns(
-        steady=pl.coalesce("left_out", *(pl.when(holds).then(pl.lit(code)) for code, (holds, _) in whys.items()))
-    )
+
+
+def _without(steps: pl.DataFrame, whys: Mapping[str, Why]) -> pl.DataFrame:
+    """The steps with the reasons in `left_out`, unless fewer than three would remain."""
+    codes = (pl.when(holds).then(pl.lit(code)) for code, (holds, _) in whys.items())
+    judged = steps.with_columns(steady=pl.coalesce("left_out", *codes))
     if judged["steady"].null_count() < _ENOUGH_STEPS:
-        return judged.drop("compiled", "own_ns", "steady")
+        return steps
     times = pl.coalesce(pl.when(pl.col("steady") == code).then(ns) for code, (_, ns) in whys.items())
-    return judged.with_columns(left_out="steady", left_out_ns=times.cast(pl.Int64)).drop("compiled", "own_ns", "steady")
+    return judged.with_columns(left_out="steady", left_out_ns=times.cast(pl.Int64)).drop("steady")
 
 
 def _input_ns(steps: pl.DataFrame, profile: Profile) -> Ints:

@@ -10,6 +10,7 @@ import polars as pl
 
 from advisor.analysis.device.steps import DeviceView
 from advisor.inputs.names.engines import CACHE_KERNELS, DECODE_ATTENTION, ENGINE_CODE, SPECULATION, STEP_MARKS
+from advisor.inputs.periods import PRODUCTS, without_graph
 from advisor.model.intervals import Union
 
 UNKNOWN: Final = "unknown"
@@ -43,8 +44,6 @@ _SIGNS: Final = (
         r"(?:^|[\W_])(?:predict|inference|generate)_(?:step|function)|^jit_(?:prefill|generate|decode)",
     ),
 )
-_PRODUCTS: Final = r"^aten::(?:addmm|mm|bmm|baddbmm|linear|matmul|convolution|conv[123]d|_scaled_dot_product\w+)$"
-_FEWEST_PRODUCTS: Final = 3
 _LINKED: Final = 0.5  # of the kernel time: of the rest it is not known what launched it
 _OF_OPS: Final = 0.9  # of the linked kernel time: graphs may hold a backward pass that no op shows
 _ONE_KERNEL: Final = 0.95  # of the kernel time
@@ -120,13 +119,8 @@ def _repetitions(view: DeviceView) -> Iterator[Sign]:
 
 
 def _forward_only(view: DeviceView) -> Iterator[Sign]:
-    """Where PyTorch's products build no graph for a backward pass, and ops launch nearly all kernels.
-
-    Autograd numbers each op that it would differentiate; without it the number is absent, or stays the same.
-    """
-    products = view.host_like(_PRODUCTS, "op")
-    numbers = products["sequence"].drop_nulls().n_unique()
-    if products.height < _FEWEST_PRODUCTS or numbers > 1:
+    """Where PyTorch's products build no graph for a backward pass, and ops launch nearly all kernels."""
+    if not without_graph(view.host_like(PRODUCTS, "op")):
         return
     kernels = view.ops.filter(pl.col("kind") == "kernel")
     linked, of_ops = (pl.col("dur_ns").filter(pl.col(link).is_not_null()).sum() for link in ("launch", "op"))

@@ -235,7 +235,8 @@ class Job:
         """A row per member and common step: what it does by itself, and what it waits for the others.
 
         Columns: rank, step, dur_ns, wait_ns (waiting for a later rank that no kernel of its own covers), transfer_ns
-        (the rest of the time in collectives that none covers), own_ns = dur_ns - wait_ns, work_ns, input_ns, kernels;
+        (the rest of the time in collectives that none covers), own_ns = dur_ns - wait_ns, work_ns, ops_ns, input_ns,
+        kernels;
         paired_ns is the part of wait_ns in sends and receives.
         """
         return self.whole_pace.filter(pl.col("step").is_in(self.steps))
@@ -377,7 +378,7 @@ def _pace(position: int, rank: Rank, job: Job) -> pl.DataFrame:
     exposed = _beyond(inside, work, start, end)
     wait = _beyond(_waiting(matched), work, start, end)
     return steps.select(
-        "step", "dur_ns", "work_ns", "input_ns", "kernels", rank=pl.lit(position, pl.Int64)
+        "step", "dur_ns", "work_ns", "ops_ns", "input_ns", "kernels", rank=pl.lit(position, pl.Int64)
     ).with_columns(
         wait_ns=pl.Series(wait),
         paired_ns=pl.Series(_beyond(_waiting(paired), work, start, end)),

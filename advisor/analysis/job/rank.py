@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import BACKWARD
+from advisor.analysis.device.host_work import BACKWARD, minus, running
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.hardware import Gpu
-from advisor.model.intervals import Ints, Union
+from advisor.model.intervals import EMPTY, Ints, Union
 
 _END: Final = pl.col("start_ns") + pl.col("dur_ns")
 CALLS: Final = {
@@ -38,8 +38,9 @@ class Rank:
     """One view of a job, reduced to what comparing ranks needs; times on its own file's clock.
 
     `steps` has a row per complete step: step, start_ns, dur_ns, host_start_ns, used, work_ns (a kernel that is no
-    collective runs), input_ns (the device idles while the loader is asked), kernels (number of them), first_ns (start
-    of the first one, null where there is none), called_ns (start of the call that launched it, null where unknown).
+    collective runs), ops_ns (without a device: an op runs and no collective), input_ns (the device idles while the
+    loader is asked), kernels (number of them), first_ns (start of the first one, null where there is none), called_ns
+    (start of the call that launched it, null where unknown).
     `calls` has a row per collective (see CALLS) and `work` holds when other kernels run. `kernels` has a row per name,
     grid and block in the used steps: number, median_ns, total_ns. `visible` is how many devices the process sees, None
     where the recording does not tell.
@@ -92,11 +93,17 @@ def _steps(view: DeviceView, work: Union) -> pl.DataFrame:
     return steps.select("step", "start_ns", "dur_ns", "host_start_ns").with_columns(
         used=pl.col("step").is_in(view.steps["step"].implode()),
         work_ns=pl.Series(work.within(start, end)),
+        ops_ns=pl.Series(_ops(view).within(start, end)),
         input_ns=pl.Series((waits | view.busy).within(start, end) - view.busy.within(start, end)),
         kernels=pl.Series(number),
         first_ns=first,
         called_ns=called,
     )
+
+
+def _ops(view: DeviceView) -> Union:
+    """When ops of a worker without a device run, and no collective does: they are its work."""
+    return minus(view.once(running), view.host_spans("collective")) if view.device is None else EMPTY
 
 
 def _first_kernels(view: DeviceView, start: Ints, end: Ints) -> tuple[Ints, pl.Series, pl.Series]:

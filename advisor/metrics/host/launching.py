@@ -294,6 +294,13 @@ OPTIMIZER_OPS_PER_STEP = Metric(
     "Framework ops that the optimizer runs per step, those inside others not counted.",
     "outermost ops that start inside `Optimizer.step#` / steps",
 )
+OPTIMIZER_PASSES = Metric(
+    "optimizer_passes",
+    "count",
+    "How often the optimizer reads and writes the parameters in a step on a CPU; 0 with a device.",
+    "different names of those ops; without a device",
+    "an op of a loop over parameters handles all of one tensor",
+)
 OPTIMIZER_HOST_LEAST_GAIN_MS = Metric(
     "optimizer_host_least_gain_ms",
     "ms",
@@ -310,7 +317,13 @@ OPTIMIZER_HOST_GAIN_MS = Metric(
 )
 
 
-@measures(OPTIMIZER_BOUND_SHARE, OPTIMIZER_OPS_PER_STEP, OPTIMIZER_HOST_LEAST_GAIN_MS, OPTIMIZER_HOST_GAIN_MS)
+@measures(
+    OPTIMIZER_BOUND_SHARE,
+    OPTIMIZER_OPS_PER_STEP,
+    OPTIMIZER_PASSES,
+    OPTIMIZER_HOST_LEAST_GAIN_MS,
+    OPTIMIZER_HOST_GAIN_MS,
+)
 def optimizer_bound(view: DeviceView) -> Values:
     """The optimizer's loop as what sets the pace; zero without one, unknown of training that shows none."""
     if not view.total_ns:
@@ -326,6 +339,7 @@ def optimizer_bound(view: DeviceView) -> Values:
     return {
         OPTIMIZER_BOUND_SHARE: paced_ns / view.total_ns,
         OPTIMIZER_OPS_PER_STEP: ops.height / view.steps.height,
+        OPTIMIZER_PASSES: ops["name"].n_unique() if view.device is None else 0,
         OPTIMIZER_HOST_LEAST_GAIN_MS: least,
         OPTIMIZER_HOST_GAIN_MS: most,
     }

@@ -21,6 +21,7 @@ _DDP: Final = r"^DistributedDataParallel\.forward$"
 _OPTIMIZER: Final = r"^Optimizer\.step#"
 _CLASS: Final = r"^Optimizer\.step#(\w+)\.step$"
 _FORMS: Final = {"fused": r"^aten::_fused_(?:adam|sgd|adagrad)", "foreach": r"^aten::_foreach_(?:add|mul|div|lerp)"}
+_DENSE_EMBEDDING: Final = r"^aten::(?:embedding|_embedding_bag)_dense_backward$"
 _REDUCES: Final = r"^(?:all_?reduce|reduce_scatter)"
 _SIXTEEN: Final = r"(?i)bfloat16|half|float16"
 
@@ -58,6 +59,12 @@ ATTENTION_CALLS_PER_STEP = Metric(
     "Calls of F.scaled_dot_product_attention per step; kernels of other packages are none.",
     "aten::scaled_dot_product_attention in the used steps / steps",
 )
+DENSE_EMBEDDINGS_PER_STEP = Metric(
+    "dense_embeddings_per_step",
+    "number",
+    "Gradients of embeddings per step that have a row for every row of the table, used in the batch or not.",
+    "aten::embedding_dense_backward and aten::_embedding_bag_dense_backward in the used steps / steps",
+)
 DDP_FORWARDS_PER_STEP = Metric(
     "ddp_forwards_per_step",
     "number",
@@ -73,7 +80,14 @@ SIXTEEN_BIT_REDUCTION_SHARE = Metric(
 )
 
 
-@measures(COMPILED_CALLS_PER_STEP, OPTIMIZER_FORM, OPTIMIZER_CLASS, ATTENTION_CALLS_PER_STEP, DDP_FORWARDS_PER_STEP)
+@measures(
+    COMPILED_CALLS_PER_STEP,
+    OPTIMIZER_FORM,
+    OPTIMIZER_CLASS,
+    ATTENTION_CALLS_PER_STEP,
+    DENSE_EMBEDDINGS_PER_STEP,
+    DDP_FORWARDS_PER_STEP,
+)
 def uses(view: DeviceView) -> Values:
     """What names of ranges and ops show; unknown where no framework op was recorded."""
     if view.process.get("framework") != "pytorch":
@@ -85,6 +99,7 @@ def uses(view: DeviceView) -> Values:
         OPTIMIZER_FORM: _form(view),
         OPTIMIZER_CLASS: _class(view),
         ATTENTION_CALLS_PER_STEP: _per_step(view, _ATTENTION),
+        DENSE_EMBEDDINGS_PER_STEP: _per_step(view, _DENSE_EMBEDDING),
         DDP_FORWARDS_PER_STEP: _per_step(view, _DDP),
     }
 

@@ -39,7 +39,8 @@ class _Ranks:
     """What each rank does in each common step, in ms; arrays of shape (ranks, steps).
 
     `alone` is the step without collectives that nothing hides, `own` the step without waiting for others in them,
-    `work` the part in kernels, `input` that of waiting for the loader; `kernels` is the number of them.
+    `work` the part in kernels (without a device: in ops), `input` that of waiting for the loader; `kernels` is the
+    number of kernels.
     """
 
     step_ms: float
@@ -77,9 +78,9 @@ def _cells(job: Job, pace: pl.DataFrame) -> _Ranks:
         cells: Floats = pace[column].to_numpy().reshape(len(job.members), -1) / scale
         return cells
 
-    own, alone, work, idle = (table(f"{name}_ns", 1e6) for name in ("own", "alone", "work", "input"))
+    own, alone, work, ops, idle = (table(f"{name}_ns", 1e6) for name in ("own", "alone", "work", "ops", "input"))
     step_ms = float(table("dur_ns", 1e6).mean())
-    return _Ranks(step_ms, own, alone, work, idle, table("kernels", 1))
+    return _Ranks(step_ms, own, alone, work + ops, idle, table("kernels", 1))
 
 
 def _typical(values: Floats) -> Floats:
@@ -272,8 +273,9 @@ LATE_RANK_LEAST_MS = Metric(
 LATE_RANK_HOST_MS = Metric(
     "late_rank_host_ms",
     "ms",
-    "How much more of what is neither kernels nor waiting for input it has than the typical rank.",
-    "its mean alone time - time in kernels - waiting for input, beyond the typical rank's, at least 0",
+    "How much more it has of what is neither kernels (without a device: ops) nor waiting for input.",
+    "its mean alone time - time in kernels (without a device: in ops) - waiting for input, beyond the typical rank's, "
+    "at least 0",
 )
 LATE_RANK_CAUSES = Metric(
     "late_rank_causes",
@@ -358,7 +360,7 @@ def _split(ranks: _Ranks) -> dict[Metric, Value]:
         MOVING_COMPUTE_MS: _moving(ranks.work),
         PERSISTENT_INPUT_MS: _persistent(ranks.input),
         MOVING_INPUT_MS: _moving(ranks.input),
-        MOVING_CAUSES: _in_words(_moving_parts(ranks)),
+        MOVING_CAUSES: _in_words(ranks, _moving_parts(ranks)),
     }
 
 
@@ -415,7 +417,7 @@ def _late(ranks: _Ranks) -> dict[Metric, Value]:
         LATE_RANK_SHARE: min(1.0, usually / ranks.step_ms) if ranks.step_ms else None,
         LATE_RANK_LEAST_MS: _ahead_of_next(ranks),
         LATE_RANK_HOST_MS: max(0.0, beyond["other"]),
-        LATE_RANK_CAUSES: _in_words(beyond) + _more_kernels(float(kernels[late]), usual),
+        LATE_RANK_CAUSES: _in_words(ranks, beyond) + _more_kernels(float(kernels[late]), usual),
         LATE_RANK_KERNELS_RATIO: float(kernels[late]) / usual if usual else None,
     }
 
@@ -438,11 +440,12 @@ def _lasts(ranks: _Ranks) -> bool:
     return bool(behind.mean() > _BY_CHANCE * behind.std(ddof=1) / np.sqrt(len(behind)))
 
 
-def _in_words(more: Mapping[str, float]) -> str:
+def _in_words(ranks: _Ranks, more: Mapping[str, float]) -> str:
     """`kernels (12 ms more), waiting for input (3 ms more)`; empty where nothing is more."""
+    parts = _PARTS | ({} if ranks.kernels.any() else {"work": "ops"})
     total = sum(max(0.0, value) for value in more.values())
     large = sorted(((value, part) for part, value in more.items() if value > _TELLING_SHARE * total), reverse=True)
-    return ", ".join(f"{_PARTS[part]} ({ms(value)} more)" for value, part in large)
+    return ", ".join(f"{parts[part]} ({ms(value)} more)" for value, part in large)
 
 
 def _more_kernels(kernels: float, usual: float) -> str:

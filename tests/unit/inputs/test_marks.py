@@ -55,6 +55,12 @@ def test_optimizers_that_take_turns_step_once_each_in_a_step():
     assert len(told(*ops, *(optimizer(at + 90) for at in range(0, 600, 100)))[0]) == 6
 
 
+def test_validation_after_every_third_step_leaves_each_a_step():
+    ops = [on_host("op", at + i, at + i + 1) for at in range(0, 1200, 100) for i in (10, 20, 30, 40)]
+    more = [on_host("op", at + i, at + i + 1) for at in range(200, 1200, 300) for i in (70, 75, 80, 85, 95)]
+    assert told(*ops, *more, *(optimizer(at + 50) for at in range(0, 1200, 100)))[0] == [*range(50, 1200, 100)]
+
+
 def test_ranges_of_a_job_without_a_device_hold_its_ops():
     ranges = [on_host("annotation", at, at + 90, name=f"sample {at}") for at in range(0, 400, 100)]
     ops = [on_host("op", at + i, at + i + 2) for at in range(0, 400, 100) for i in range(5, 85, 8)]

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import polars as pl
 import pytest
 
-from advisor.inputs.periods import with_requests
+from advisor.inputs.periods import host_periods, with_requests
 from tests.tables import US, Row, kernel, on_host, profile, step
 
 MARKS = [on_host("step", 100 * i, 100 * i + 40, name=f"ProfilerStep#{i}", thread=2) for i in range(4)]
@@ -32,3 +33,25 @@ def test_a_range_of_the_program_s_own_says_what_else_the_time_is_for(name: str, 
 
 def test_a_range_around_the_loop_says_nothing():
     assert waits_us(on_host("annotation", 45, 400, name="train", thread=2)) == 4 * 60
+
+
+@pytest.mark.parametrize(("number", "expected"), [((7, 7, 7), 0), ((7, 8, 9), 4 * 60)])
+def test_a_model_that_only_infers_may_wait_for_requests(number: tuple[int, ...], expected: float):
+    """Autograd numbers each product that it would differentiate."""
+    products = [
+        on_host("op", 100 * i + 10, 100 * i + 20, name="aten::addmm", thread=2, sequence=n)
+        for i, n in enumerate(number)
+    ]
+    assert waits_us(*products) == expected
+
+
+def test_the_time_between_two_calls_is_no_pause():
+    """One of them takes three times as long: it is a long step, for between points lies all of the work."""
+    calls = pl.DataFrame(
+        {"step": [*range(6)], "name": ["s"] * 6, "host_start_ns": [0, 100, 200, 500, 600, 700], "host_dur_ns": [0] * 6}
+    )
+    ranges = calls.with_columns(host_dur_ns=pl.lit(40))
+    empty = profile()
+    periods = [host_periods(marks, empty.host_ops, empty.device_ops) for marks in (calls, ranges)]
+    assert [of["pause_ns"].sum() for of in periods] == [0, 200]
+    assert periods[0]["host_dur_ns"].to_list()[:3] == [100, 100, 300]

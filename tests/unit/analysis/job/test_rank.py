@@ -31,6 +31,12 @@ def test_uneven_steps_are_kept_and_marked():
     assert made.steps["used"].to_list() == [True] * 5 + [False]
 
 
+def test_without_a_device_ops_are_the_work_but_for_their_collectives():
+    host = [on_host("op", 10, 60), on_host("collective", 40, 80, thread=2), on_host("annotation", 0, 100)]
+    made = reduced([], host, [step(1, 0, 100, device=None)], devices=())
+    assert made.steps.select("work_ns", "ops_ns").rows() == [(0, 30 * US)]
+
+
 def test_a_collective_is_no_work():
     made = reduced([kernel(0, 10), on_device("collective", 5, 50)])
     assert made.steps["work_ns"].to_list() == [10 * US]

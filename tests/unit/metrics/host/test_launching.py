@@ -240,11 +240,19 @@ def test_on_a_cpu_the_optimizer_s_time_is_the_bound():
     assert values[launching.OPTIMIZER_HOST_LEAST_GAIN_MS] == pytest.approx(0.0145)
 
 
+def test_on_a_cpu_each_kind_of_op_is_a_pass_over_the_parameters():
+    names = ("aten::lerp_", "aten::sqrt", "aten::lerp_")
+    ops = [on_host("op", 62 + 5 * i, 65 + 5 * i, name=name, parent=3) for i, name in enumerate(names)]
+    update = on_host("annotation", 60, 90, name="Optimizer.step#Adam.step")
+    assert optimizer_bound(view(profile([], [*CPU, update, *ops], [CPU_STEP])))[launching.OPTIMIZER_PASSES] == 2
+
+
 def test_without_an_optimizer_nothing_is_lost_to_it():
     values = optimizer_bound(view(profile(DEVICE, steps=STEPS)))
     assert values == {
         launching.OPTIMIZER_BOUND_SHARE: 0,
         launching.OPTIMIZER_OPS_PER_STEP: 0,
+        launching.OPTIMIZER_PASSES: 0,
         launching.OPTIMIZER_HOST_LEAST_GAIN_MS: 0,
         launching.OPTIMIZER_HOST_GAIN_MS: 0,
     }

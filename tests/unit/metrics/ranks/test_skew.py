@@ -122,6 +122,14 @@ def test_more_kernels_are_named():
     assert values[skew.LATE_RANK_KERNELS_RATIO] == pytest.approx(1.4)
 
 
+def test_of_ranks_without_a_device_more_time_in_ops_is_named():
+    ranks = racing([[10] * 3, [10] * 3, [15] * 3], kernels=dict.fromkeys(range(3), 0))
+    on_hosts = [replace(r, steps=r.steps.rename({"work_ns": "ops_ns", "ops_ns": "work_ns"})) for r in ranks.ranks]
+    values = skew.skew(job(*on_hosts))
+    assert values[skew.LATE_RANK_CAUSES] == "ops (5 ms more)"
+    assert values[skew.LATE_RANK_HOST_MS] == pytest.approx(0)
+
+
 @pytest.mark.parametrize("steps", [1, 2])
 def test_too_few_steps_tell_the_loss_but_not_whose_it_is(steps):
     values = skew.skew(racing([[10] * steps, [14] * steps]))

@@ -153,7 +153,8 @@ def test_where_every_step_compiles_all_but_the_first_count_for_what_compilation_
     values = found(host, steps=STEPS[:5])
     assert values["compiling_steps"] == 4
     assert values["uncompiled_steps"] == 0
-    assert values["compiling_excess_ms"] == values["compiling_most_ms"] == pytest.approx(4 * 0.020 / 5)
+    assert values["compiling_excess_ms"] == pytest.approx(4 * 0.020 / 5)
+    assert values["compiling_most_ms"] == pytest.approx(0.020)  # the first step may compile again too
 
 
 def test_three_steps_that_all_compile_may_be_the_start():

@@ -1,0 +1,101 @@
+"""Steps that do more than the others at regular intervals: validation, the next rollout, a target network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.host_work import busiest
+from advisor.analysis.device.steps import DeviceView
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.intervals import Union
+from advisor.text import ms
+
+_SOURCE: Final = (
+    "of the steps above the fence of outliers those that are two or more, as far from each other, and begin 1.2 times "
+    "the ops of any other step or more"
+)
+_MOST_NAMES: Final = 3
+_TELLING_SHARE: Final = 0.1  # of the extra time
+
+
+def _places(view: DeviceView) -> pl.DataFrame:
+    steps = _recurring(view).sort("dur_ns", "start_ns", descending=[True, False])
+    return steps.select("step", "start_ns", "dur_ns", "name", table=pl.lit("steps"))
+
+
+RECURRING_STEPS = Metric(
+    "recurring_steps",
+    "count",
+    "Steps that do more than the others, at regular intervals.",
+    "count; they are used as the others are",
+    _SOURCE,
+    where=_places,
+)
+RECURRING_EVERY = Metric(
+    "recurring_every",
+    "count",
+    "How many steps lie from one of them to the next; 0 where there is none.",
+    "count",
+    _SOURCE,
+)
+RECURRING_EXCESS_MS = Metric(
+    "recurring_excess_ms",
+    "ms",
+    "What they add to the mean step.",
+    "sum over them of max(0, step - median of the other used steps) / used steps",
+    _SOURCE,
+)
+RECURRING_WORK = Metric(
+    "recurring_work",
+    "text",
+    "What runs longer in one of them than in another step, the most time first.",
+    "ranges and ops by their own time per step, less that in the other used steps; a tenth of the excess or more",
+    _SOURCE,
+)
+
+
+@measures(RECURRING_STEPS, RECURRING_EVERY, RECURRING_EXCESS_MS, RECURRING_WORK)
+def recurring(view: DeviceView) -> Mapping[Metric, Value]:
+    """What steps that regularly do more add to the mean step; zero where none does, unknown without steps."""
+    steps, more = view.steps, _recurring(view)
+    if not view.has_marks or not steps.height:
+        return {}
+    if not more.height:
+        return {RECURRING_STEPS: 0, RECURRING_EVERY: 0, RECURRING_EXCESS_MS: 0.0, RECURRING_WORK: ""}
+    excess = (more["dur_ns"].to_numpy() - float(np.median(_others(view)["dur_ns"].to_numpy()))).clip(0)
+    return {
+        RECURRING_STEPS: more.height,
+        RECURRING_EVERY: int(np.diff(more["step"].sort().to_numpy())[0]),
+        RECURRING_EXCESS_MS: float(excess.sum()) / steps.height / 1e6,
+        RECURRING_WORK: _in_words(view, float(excess.mean())),
+    }
+
+
+def _recurring(view: DeviceView) -> pl.DataFrame:
+    return view.steps.filter(pl.col("recurs"))
+
+
+def _others(view: DeviceView) -> pl.DataFrame:
+    return view.steps.filter(~pl.col("recurs"))
+
+
+def _in_words(view: DeviceView, excess_ns: float) -> str:
+    """`validate (210 ms), ...`: per step."""
+    more, usual = (_busiest(view, steps) for steps in (_recurring(view), _others(view)))
+    beyond = more.join(usual, on="name", how="left", suffix="_usual").select(
+        "name", ns=pl.col("ns") - pl.col("ns_usual").fill_null(0)
+    )
+    top = beyond.filter(pl.col("ns") >= _TELLING_SHARE * excess_ns).sort("ns", "name", descending=[True, False])
+    return ", ".join(f"{name} ({ms(ns / 1e6)})" for name, ns in top.head(_MOST_NAMES).rows())
+
+
+def _busiest(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
+    """What ran on the training threads in these steps: name, and its own time in ns per step."""
+    start = steps["host_start_ns"].to_numpy()
+    when = Union.of(start, start + steps["host_dur_ns"].to_numpy())
+    ran = busiest(view, when).drop_nulls("name")
+    return ran.select("name", ns=pl.col("self_ns") / max(1, steps.height))

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+
+from advisor.metrics.steps.recurring import recurring
+from tests.tables import Row, by_name, on_host, profile, step, view
+
+recurring = by_name(recurring)
+
+
+def found(*long: int, more: tuple[int, ...] | None = None):
+    """Of nine steps of 100 us with four ops each the `long` ones take 300 us; those of `more` run three ops more."""
+    starts, rows, at = [], [], 0
+    for i in range(9):
+        starts.append(at)
+        ops = [(10 + 20 * k, 20 + 20 * k, "train") for k in range(4)]
+        ops += (
+            [(100 + 60 * k, 150 + 60 * k, "validate") for k in range(3)]
+            if i in (long if more is None else more)
+            else []
+        )
+        rows += [on_host("op", at + begin, at + end, name=name) for begin, end, name in ops]
+        at += 300 if i in long else 100
+    steps: list[Row] = [step(i, a, b) for i, (a, b) in enumerate(zip(starts, [*starts[1:], at], strict=True))]
+    made = view(profile(host_ops=rows, steps=steps, devices=()), "steady")
+    return made.steps.height, recurring(made)
+
+
+def test_every_third_step_validates():
+    used, values = found(2, 5, 8)
+    assert used == 9
+    assert values["recurring_steps"] == values["recurring_every"] == 3
+    assert values["recurring_excess_ms"] == pytest.approx(3 * 0.2 / 9)
+    assert values["recurring_work"] == "validate (0.15 ms)"
+
+
+@pytest.mark.parametrize(
+    ("long", "more"), [((2, 5), ()), ((2, 5, 7), None), ((5,), None)], ids=["same work", "no distance", "once"]
+)
+def test_a_step_that_is_long_for_another_reason_is_left_out(long: tuple[int, ...], more: tuple[int, ...] | None):
+    used, values = found(*long, more=more)
+    assert used == 9 - len(long)
+    assert values["recurring_steps"] == values["recurring_excess_ms"] == 0
