@@ -25,7 +25,7 @@ def account(
     """The parts of the step of one worker; None where it has no time.
 
     Args:
-        rows: The worker's rows of the table `accounting`: part and share.
+        rows: The worker's rows of the table `accounting`: part, share, range and range_share.
         worker: The one that sets the job's pace.
         step_ms: Its step, which savings are of too.
         findings: The job's; what others of its workers save is not of this step.
@@ -34,11 +34,9 @@ def account(
     if not rows or not step_ms:
         return None
     own = [finding for finding in findings if finding.scope.told_of in {worker, None}]
-    shares = {str(row["part"]): float(row["share"] or 0) for row in rows}
-    saved = _saved({code: share * step_ms for code, share in shares.items()}, own)
-    parts = tuple(
-        _part(PARTS[code], share, share * step_ms, own, saved[code], unjudged) for code, share in shares.items()
-    )
+    by_part = {str(row["part"]): row for row in rows}
+    saved = _saved({code: float(row["share"] or 0) * step_ms for code, row in by_part.items()}, own)
+    parts = tuple(_part(PARTS[code], row, step_ms, own, saved[code], unjudged) for code, row in by_part.items())
     useful_ms = sum(part.ms - part.saved_ms for part in parts if part.is_useful)
     return Accounting(step_ms=step_ms, useful_share=useful_ms / step_ms, parts=parts)
 
@@ -60,13 +58,15 @@ def _saved(times: Mapping[str, float], findings: Iterable[Finding]) -> dict[str,
 
 def _part(  # noqa: PLR0913, PLR0917 - a row of the table beside all that may explain it
     part: vocabulary.Part,
-    share: float,
-    ms: float,
+    row: Row,
+    step_ms: float,
     findings: Iterable[Finding],
     saved: Mapping[str, float],
     unjudged: Iterable[NotEvaluable],
 ) -> Part:
     about = {f.rule for f in findings if f.loss in {part.code, *part.pools} or (f.saving and f.saving.of in part.pools)}
+    share = float(row["share"] or 0)
+    ms = share * step_ms
     rules = [f.rule for f in findings if f.rule in about or saved.get(f.rule)]
     saved_ms = sum(saved.values())
     is_explained = bool(about) or saved_ms > _MAJORITY * ms
@@ -80,6 +80,8 @@ def _part(  # noqa: PLR0913, PLR0917 - a row of the table beside all that may ex
         saved_ms=saved_ms,
         is_explained=is_explained,
         reasons=_reasons(part, unjudged) if is_open else (),
+        range=row.get("range"),
+        range_share=row.get("range_share"),
     )
 
 

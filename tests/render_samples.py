@@ -649,7 +649,9 @@ def hostile(text: str) -> Report:
             return [put(v, key) for v in value]
         return f"{text}{value}" if isinstance(value, str) and key not in tagged else value
 
-    runs = (changed(RESNET, metrics={**RESNET.metrics, "iterator": PIPELINE}), many_workers().runs[0])
+    in_range = changed(ACCOUNTING, parts=[changed(each, range="load", range_share=0.9) for each in ACCOUNTING.parts])
+    ranged = changed(RESNET, metrics={**RESNET.metrics, "iterator": PIPELINE}, accounting=in_range)
+    runs = (ranged, many_workers().runs[0])
     full = report(*runs, unreadable=(Unreadable(path="broken", why="empty"),))
     return Report.model_validate(put(full.model_dump()))
 

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs.links import as_steps, containing, profiler_steps, ranges_by_name
+from advisor.inputs.names.calls import FRAMEWORK_RANGE
 from advisor.inputs.names.engines import STEP_MARKS
 from advisor.model.intervals import Union
 from advisor.model.notes import Note
@@ -18,7 +19,6 @@ FEWEST: Final = 4  # calls: three whole periods between them
 WARM_UP: Final = r"(?i)\bwarm[ _-]?(?:ing[ _-]?)?up"
 """Names of ranges for what is done once, before the work that counts."""
 _OPTIMIZER: Final = r"^Optimizer\.step#"
-_FRAMEWORK: Final = r"^(?:Optimizer\.|DataParallel\.|DistributedDataParallel\.|enumerate\(|nccl:|## )"
 _EVEN: Final = 0.25  # of the median period: how far the periods of a steady loop lie from it
 _REPEATS: Final = 3
 _ENOUGH_SHARE: Final = 0.8  # of the device's work between the first and the last: what a step is made of, is no step
@@ -103,7 +103,7 @@ def _run(host: pl.DataFrame) -> pl.DataFrame:
 
 def _candidates(host: pl.DataFrame) -> pl.DataFrame:
     """Ranges of people's own that repeat on a thread and lie in no other such range, with their `label`."""
-    is_own = pl.col("kind").is_in(_RANGES) & ~matches(_FRAMEWORK).fill_null(value=False)
+    is_own = pl.col("kind").is_in(_RANGES) & ~matches(FRAMEWORK_RANGE).fill_null(value=False)
     if "nccl" in host.columns:
         is_own &= ~pl.col("nccl").fill_null(value=False)
     plain = pl.col("name").cast(pl.String).str.replace_all(r"\d+", "#")

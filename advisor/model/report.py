@@ -305,6 +305,7 @@ class Part(Frozen):
 
     `findings` are the rules whose savings come out of it, or that explain it; `saved_ms` is what those save at most.
     `is_explained` says whether one of them is about it. `reasons` are what kept rules that are about it from judging.
+    `range` is the program's own range that most of it lies in, and `range_share` how much of it; null where none does.
     The codes are those of `advisor.vocabulary.PARTS`.
     """
 
@@ -316,6 +317,8 @@ class Part(Frozen):
     saved_ms: float = 0.0
     is_explained: bool = False
     reasons: tuple[Reason, ...] = ()
+    range: str | None = None
+    range_share: float | None = None
 
 
 class Accounting(Frozen):

@@ -7,10 +7,12 @@ from typing import Final
 
 from advisor.model.report import Accounting, Part, Run
 from advisor.present import document as doc
+from advisor.present.verdict import place
 from advisor.text import UNKNOWN, ms, percent
 from advisor.vocabulary import HEALTHY_SHARE, part_gloss, part_short
 
 _WORTH_A_WORD: Final = 0.01  # of the step: nobody looks for the cause of less
+_NOTHING: Final = 1e-6
 _NUMBERS: Final = (doc.Head("share", is_number=True), doc.Head("time", is_number=True))
 
 
@@ -43,9 +45,12 @@ def _label(part: Part) -> str:
 
 
 def _in_brief(known: Accounting) -> str:
-    """`Useful 34 %, lost 66 %`: the parts themselves stand beside the bar."""
+    """`Useful 34 %, lost 26 %. Findings may shorten the other 40 %.`: the parts themselves stand beside the bar."""
     work = sum(part.share for part in known.parts if part.is_useful)
-    return f"Useful {percent(work)}, lost {percent(1 - work)}." if work < 1 else f"Useful {percent(work)}."
+    loss = f", lost {percent(1 - work)}" if work < 1 else ""
+    rest = work - known.useful_share
+    doubt = f" Findings may shorten the other {percent(rest)}." if rest > _NOTHING else ""
+    return f"Useful {percent(known.useful_share)}{loss}.{doubt}"
 
 
 def _row(part: Part) -> doc.Row:
@@ -56,10 +61,11 @@ def _row(part: Part) -> doc.Row:
 
 def _explained(part: Part) -> str:
     """The findings that explain a part, or why none does."""
+    where = f"; {place(part)[:-1]}" if part.range and part.share >= _WORTH_A_WORD else ""
     if part.findings:
-        return f"{', '.join(part.findings)}{f': up to {ms(part.saved_ms)}' if part.saved_ms else ''}"
+        return f"{', '.join(part.findings)}{f': up to {ms(part.saved_ms)}' if part.saved_ms else ''}{where}"
     if part.is_useful:
-        return "useful work"
+        return f"useful work{where}"
     if part.share < _WORTH_A_WORD:
         return ""
-    return f"unexplained{f': {part.reasons[0].words}' if part.reasons else ''}"
+    return f"unexplained{f': {part.reasons[0].words}' if part.reasons else ''}{where}"

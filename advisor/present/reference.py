@@ -70,7 +70,9 @@ share. Idle time belongs to its cause, as the metrics `*_idle_share` tell it.
 - `share` of a part: time of the part in the used steps / time of the used steps. Times are unions of intervals in whole
   nanoseconds.
 - `saved_ms`: what the findings save of the part at most. Together they never save more than the part has.
-- `useful_share`: (useful work - what findings save of it) / step.
+- `useful_share`: (useful work - what findings save of it) / step. A report calls no other work useful.
+- `range`: of the program's own ranges (`record_function`, NVTX, `TraceAnnotation`) the shortest that holds more than
+  half of the part. A range around 90 % of the steps or more counts as none.
 - A finding explains a loss if its saving comes out of that part first, or if findings save more than half of the part.
   The other losses are unexplained; `reasons` are what kept the rules about them from judging.
 

@@ -14,6 +14,7 @@ from advisor.vocabulary import HEALTHY_SHARE, PARTS, part_words
 _ON_DEVICE: Final = "device_ops"
 _OPS: Final = frozenset({_ON_DEVICE, "host_ops"})
 _SENTENCE: Final = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
+_LONGEST: Final = 60  # characters of a range's name
 _REASONS: Final = 2  # of why a cause is unknown, for a headline
 _CULPRIT: Final = re.compile(r"[\w:.<>-]{1,48}")  # a longer name nobody reads in a headline
 
@@ -31,9 +32,10 @@ def headline(run: Run) -> str:
         return f"Too little was recorded to judge this job: {known.not_evaluable} of {rules} could not be judged."
     if known.code == "finding":
         first = run.findings[0]
-        return " ".join(filter(None, (f"{title(first, run)}.", saving(first, run.source.steps) or largest_loss(run))))
+        worth = saving(first, run.source.steps) or largest_loss(run)
+        return " ".join(filter(None, (f"{title(first, run)}.", worth, inside(first, run))))
     if known.code == "loss":
-        return " ".join(filter(None, (loss(run), cause(run))))
+        return " ".join(filter(None, (loss(run), cause(run), place(run.unexplained))))
     nothing = "Only small findings, and no saving," if known.code == "minor" else "No problem found"
     return f"{nothing} by the {count(known.judged, 'rule')} that could be judged{useful(run)}."
 
@@ -48,6 +50,22 @@ def largest_loss(run: Run) -> str:
 def loss(run: Run) -> str:
     """`62 % of each step is communication that no kernel overlaps.`; empty where that is not the verdict."""
     return _of_step(run, run.unexplained) if run.unexplained else ""
+
+
+def place(part: Part | None) -> str:
+    """`83 % of the host time outside of the framework's ops lies in scores.`; empty where no range holds most."""
+    if part is None or part.range is None or part.range_share is None:
+        return ""
+    if any(reason.facts.get("range") == part.range for reason in part.reasons[:_REASONS]):  # those words name it
+        return ""
+    name = one_line(part.range, _LONGEST).replace("`", "'")
+    return f"{percent(part.range_share)} of the {part_words(part.part)} lies in `{name}`."
+
+
+def inside(finding: Finding, run: Run) -> str:
+    """The same of the part of the step that a finding's saving comes out of; empty where that is not known."""
+    of, parts = finding.saving.of if finding.saving else None, run.accounting.parts if run.accounting else ()
+    return place(next((part for part in parts if part.part in PARTS and of in PARTS[part.part].pools), None))
 
 
 def _of_step(run: Run, part: Part) -> str:

@@ -10,6 +10,9 @@ from advisor.model.profile import HOST_OP_KINDS
 
 STEP: Final = r"^ProfilerStep\s*#\s*(\d+)$"
 
+FRAMEWORK_RANGE: Final = r"^(?:Optimizer\.|DataParallel\.|DistributedDataParallel\.|enumerate\(|nccl:|## )"
+"""Ranges that PyTorch sets itself."""
+
 RESULT_WAIT: Final = (
     r"\b(?:_value|block_until_ready|synchronize|copy_to_host_async)$|^\$api\.py:\d+ device_get$"
     r"|^np\.asarray\(jax\.Array\)|^ArrayImpl\.|^\$ops\.py:\d+ _?numpy$"

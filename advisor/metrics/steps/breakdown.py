@@ -22,12 +22,13 @@ from advisor.analysis.device.host_work import (
     unknown_idle,
 )
 from advisor.analysis.device.idle import CAUSES, gaps
+from advisor.analysis.device.own_ranges import holder
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.names.engines import batch
 from advisor.metrics.metric import Metric, Value, measures, tabulates
 from advisor.model.intervals import EMPTY, Ints, Union
 from advisor.model.profile import matches
-from advisor.vocabulary import CATEGORIES, DRIVER_CALLS, LAUNCH_GAP_NS, PARTS
+from advisor.vocabulary import CATEGORIES, DRIVER_CALLS, HOST_RANGES, LAUNCH_GAP_NS, PARTS
 
 _CODES: Final = tuple(CATEGORIES)
 _ON_DEVICE: Final = ("compute", "memcpy", "memset", "collective")  # at least so much, where ops were left out
@@ -80,7 +81,13 @@ LEAST_RECORDED: Final = 0.05
 _DEVICE_PARTS: Final = {"compute": "kernel", "memcpy": "memcpy", "memset": "memset", "collective": "collective"}
 _WAITS: Final = ("input", "collective", "compile")
 _DELAYS: Final = {"other_programs": "run_delay_ms", "own_processes": "own_delay_ms"}
-_PARTS_SCHEMA: Final = {"part": pl.String, "time_ns": pl.Int64, "share": pl.Float64}
+_PARTS_SCHEMA: Final = {
+    "part": pl.String,
+    "time_ns": pl.Int64,
+    "share": pl.Float64,
+    "range": pl.String,
+    "range_share": pl.Float64,
+}
 _SOURCE: Final = (
     "the sweep of torch-tb-profiler's overview, with every collective kernel counted as communication; of TensorFlow "
     "and JAX that of TensorFlow 2.12's step-time breakdown, with copies to the device apart from input"
@@ -255,10 +262,17 @@ def _spans(ops: pl.DataFrame, which: pl.Expr | None) -> Union:
 def accounting(view: DeviceView) -> pl.DataFrame:
     """One row per part that takes time in the used steps: part, time_ns (in all of them), share (of them).
 
-    The times add up to the used steps to the nanosecond.
+    The times add up to the used steps to the nanosecond. `range` is that of the program's own ranges in which most of
+    the part lies, `range_share` how much of the part; null where there is none, or where host ranges say nothing of it.
     """
     times = {part: int(time.sum()) for part, time in view.once(_parts).items()}
-    rows = [(code, times[code], times[code] / view.total_ns) for code in PARTS if times.get(code)]
+    when = view.once(_on_cpu_spans) if view.device is None else view.once(_idle_spans)
+    ranges = {part: holder(view, time) for part, time in when.items() if times.get(part)}
+    rows = [
+        (code, times[code], times[code] / view.total_ns, *(ranges.get(code) or (None, None)))
+        for code in PARTS
+        if times.get(code)
+    ]
     return pl.DataFrame(rows, schema=_PARTS_SCHEMA, orient="row")
 
 
@@ -292,6 +306,17 @@ def _idle(view: DeviceView) -> dict[str, Ints]:
     return causes
 
 
+def _idle_spans(view: DeviceView) -> dict[str, Union]:
+    """When the device waits for its host, by the part that this is."""
+    idle = view.once(gaps)
+    late = idle["host_bound_ns"] > 0
+    short = idle["host_bound_ns"] <= LAUNCH_GAP_NS
+    parts = {"launch_gap": idle.filter(late & short), "host_busy": idle.filter(late & ~short)}
+    spans_ = {part: Union.of(rows["late_ns"], rows["due_ns"]) for part, rows in parts.items()}
+    others = {cause: idle.filter(pl.col(f"{cause}_ns") > 0) for cause in (*HOST_RANGES, "sync")}
+    return spans_ | {cause: Union.of(rows["start_ns"], rows["end_ns"]) for cause, rows in others.items()}
+
+
 def _by_step(view: DeviceView, idle: pl.DataFrame, time: Ints) -> Ints:
     """The time of the gaps in each step."""
     total = np.zeros(view.steps.height, np.int64)
@@ -307,15 +332,21 @@ def _first(time: Ints, most: int) -> Ints:
 
 
 def _on_cpu(view: DeviceView) -> dict[str, Ints]:
+    """The time of each part without a device, where enough was recorded."""
+    times = {part: when.within(view.starts, view.ends) for part, when in view.once(_on_cpu_spans).items()}
+    known = sum(int(time.sum()) for part, time in times.items() if part != "between")
+    if not view.has_marks and known < LEAST_RECORDED * view.total_ns:
+        return {}  # another thread or process may work all the while
+    return _without_delays(view, times)
+
+
+def _on_cpu_spans(view: DeviceView) -> dict[str, Union]:
     """Without a device: what is no wait is the framework's ops, Python that they call, or what lies between them."""
     owned = {part: when for part, when in owned_spans(view) if part in _WAITS}
-    for part, when in (("callback", spans(view.once(callbacks))), ("operators", view.once(running))):
+    rest = ("between", Union.of(view.starts, view.ends))
+    for part, when in (("callback", spans(view.once(callbacks))), ("operators", view.once(running)), rest):
         owned[part] = reduce(minus, owned.values(), when)
-    times = {part: when.within(view.starts, view.ends) for part, when in owned.items()}
-    known = np.sum([*times.values()], axis=0)
-    if not view.has_marks and known.sum() < LEAST_RECORDED * view.total_ns:
-        return {}  # another thread or process may work all the while
-    return _without_delays(view, times | {"between": view.ends - view.starts - known})
+    return owned
 
 
 def _without_delays(view: DeviceView, times: dict[str, Ints]) -> dict[str, Ints]:

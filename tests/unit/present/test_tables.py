@@ -21,6 +21,12 @@ def test_a_bar_has_the_parts_of_the_accounting_and_no_other_numbers():
     assert brief.text == "Useful 44 %, lost 56 %."
 
 
+def test_work_that_findings_may_shorten_is_not_called_useful():
+    known = changed(ACCOUNTING, useful_share=0.3, parts=(part("compute", 0.9), part("sync", 0.1)))
+    _, brief, *_ = accounting(changed(RESNET, accounting=known))
+    assert brief.text == "Useful 30 %, lost 10 %. Findings may shorten the other 60 %."
+
+
 def test_a_large_loss_that_no_finding_explains_is_marked_so():
     loss = changed(ACCOUNTING, parts=(part("compute", 0.4), part("sync", 0.6)))
     assert [of.label for of in accounting(changed(RESNET, accounting=loss))[0].bars[0].segments] == [

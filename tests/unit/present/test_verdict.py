@@ -4,7 +4,7 @@ import pytest
 
 from advisor.model.missing import Missing
 from advisor.model.report import Reason, Run
-from advisor.present.verdict import culprit, headline, qualified, saving, saving_in_brief, title
+from advisor.present.verdict import culprit, headline, inside, place, qualified, saving, saving_in_brief, title
 from tests.render_samples import ACCOUNTING, INPUT_BOUND, RESNET, SAMPLES, THIRTY_TWO_BIT, changed, cpu_only, part
 from tests.render_samples import saving as won
 
@@ -182,3 +182,23 @@ def test_the_title_names_the_one_op_or_kernel_of_all_places(
     place = changed(INPUT_BOUND.where[0], table=table, name=name, op=op)
     assert culprit(changed(INPUT_BOUND, where=(place, place)), RESNET) == expected
     assert culprit(THIRTY_TWO_BIT, RESNET) is None  # two ops
+
+
+def test_the_program_s_own_range_that_holds_most_of_a_loss_is_named():
+    run = losing(0.62)
+    lost = changed(run.accounting.parts[1], range="scores `x`", range_share=0.9)
+    run = changed(run, accounting=changed(run.accounting, parts=(run.accounting.parts[0], lost)))
+    assert headline(run).endswith("90 % of the communication that no kernel overlaps lies in `scores 'x'`.")
+    alone = changed(lost, reasons=(Reason.of(Missing("range_alone", share=0.5, range="scores `x`")),))
+    assert place(alone) == ""  # the reason names it
+
+
+def test_a_finding_says_where_the_part_lies_that_it_saves_from():
+    lost = part("memcpy", 0.5)
+    copies = changed(lost, range="to_gpu", range_share=0.7)
+    known = changed(ACCOUNTING, useful_share=0.5, parts=(part("compute", 0.5), copies))
+    finding = changed(INPUT_BOUND, saving=won(10, 20, "memcpy", ""))
+    assert inside(finding, changed(RESNET, accounting=known)) == (
+        "70 % of the copies that no kernel overlaps lies in `to_gpu`."
+    )
+    assert inside(INPUT_BOUND, changed(RESNET, accounting=known)) == ""

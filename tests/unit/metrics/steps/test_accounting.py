@@ -114,3 +114,48 @@ def test_the_start_of_the_device_is_a_part():
     host = [on_host("runtime", 0, 80, name="cudaDeviceGetStreamPriorityRange", thread=2), on_host("allocator", 10, 20)]
     times = parts(profile([kernel(90, 100, 89)], host))
     assert times == {"compute": 10, "allocator": 10, "start_up": pytest.approx(71), "unknown": pytest.approx(9)}
+
+
+def holders(made: Profile) -> dict[str, tuple[str, float]]:
+    """By part the range of the program's own that holds most of it, and how much."""
+    rows = accounting(view(made)).drop_nulls("range").to_dicts()
+    return {row["part"]: (row["range"], pytest.approx(row["range_share"])) for row in rows}
+
+
+# us     0    10        40   50        90  100
+# op     |====|                        |===|
+# ranges      |- score 1 -----------|          10 to 80, in it `sort` 15 to 75
+SCORES = [
+    on_host("op", 0, 10),
+    on_host("annotation", 0, 100, name="epoch 3"),
+    on_host("annotation", 10, 80, name="score 1"),
+    on_host("annotation", 15, 75, name="sort"),
+    on_host("annotation", 10, 80, name="Optimizer.step#SGD.step"),
+    on_host("op", 90, 100),
+]
+ALONE = [step(1, 0, 100, device=None)]
+
+
+def test_the_shortest_range_of_the_program_s_own_that_holds_most_of_a_part_is_its_place():
+    assert holders(profile([], SCORES, ALONE)) == {"between": ("sort", 60 / 80)}
+    assert holders(profile([], [*SCORES[:3], *SCORES[4:]], ALONE)) == {"between": ("score #", 70 / 80)}
+
+
+def test_a_range_around_the_step_a_framework_s_and_one_on_another_thread_are_no_place():
+    others = [{**SCORES[3], "thread": 9}, {**SCORES[3], "name": "CompiledFunction"}]
+    mark = on_host("step", 0, 100)
+    assert holders(profile([], [*SCORES[:2], *others, *SCORES[4:], mark], ALONE)) == {}
+
+
+def test_of_xla_s_ranges_only_plain_names_are_the_program_s_own():
+    made = [*SCORES[:2], {**SCORES[3], "name": "ParseArguments"}, SCORES[5]]
+    assert holders(profile([], made, ALONE, workers=[{"worker": 0, "framework": "jax"}])) == {}
+    made[2] = SCORES[3]
+    assert holders(profile([], made, ALONE, workers=[{"worker": 0, "framework": "jax"}])) == {"between": ("sort", 0.75)}
+
+
+def test_the_wait_for_a_launch_lies_where_the_host_is():
+    # idle from 20 to 110, launched at 105; the host is in `tokenize` from 30 to 100
+    host = [on_host("annotation", 30, 100, name="tokenize", thread=2)]
+    made = profile([kernel(0, 20, 0), kernel(110, 120, 105)], host, [step(1, 0, 120)])
+    assert holders(made) == {"launch_gap": ("tokenize", 70 / 90)}
