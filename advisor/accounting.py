@@ -8,7 +8,7 @@ from typing import Final
 
 from advisor import vocabulary
 from advisor.model.report import Accounting, Finding, NotEvaluable, Part, Reason, Value
-from advisor.vocabulary import PARTS
+from advisor.vocabulary import PARTS, WORK
 
 _MAJORITY: Final = 0.5  # of a loss: with so much of it saved, a finding about another part explains it too
 
@@ -87,8 +87,7 @@ def _part(  # noqa: PLR0913, PLR0917 - a row of the table beside all that may ex
 
 def _reasons(part: vocabulary.Part, unjudged: Iterable[NotEvaluable]) -> tuple[Reason, ...]:
     """What kept the rules about a loss from judging: what says which share of the time it is, then the most common."""
-    work = {pool for other in PARTS.values() if other.is_useful for pool in other.pools} - {*part.pools}
-    about = [rule for rule in unjudged if {rule.of, *rule.beyond} & {*part.pools} and rule.of not in work]
+    about = [rule for rule in unjudged if {rule.of, *rule.beyond} & {*part.pools} and rule.of not in WORK]
     of_rules = [{why.code: why for why in rule.missing.values()} for rule in about]
     times = Counter(code for reasons in of_rules for code in reasons)
     words = {code: why for reasons in of_rules for code, why in reasons.items()}

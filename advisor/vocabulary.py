@@ -40,6 +40,9 @@ def with_limits(text: str) -> str:
 POINT_TO_POINT: Final = ("send", "recv")
 """Operations between two ranks, whatever the size of their group."""
 
+XLA_FRAMEWORKS: Final = ("tensorflow", "jax")
+"""Frameworks that compile with XLA, and whose users know XProf's pages."""
+
 DRIVER_CALLS: Final = ("runtime", "sync", "allocator")
 """Kinds of host ops that are calls of CUDA's or HIP's API."""
 
@@ -268,6 +271,9 @@ class Part:
     is_useful: bool = False
     remedy: str = ""
 
+
+SHAPES: Final = {"high": "▲", "medium": "◆", "low": "●"}
+"""How a severity is drawn in text."""
 
 _GREY: Final = "white"
 UNKNOWN_LOOK: Final = Look("unknown", "/", _GREY)

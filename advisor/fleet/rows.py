@@ -17,10 +17,9 @@ from advisor.metrics import METRICS, Measurements, dtypes
 from advisor.metrics.metric import Scope
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
-from advisor.model.report import Finding, Place, Reason, Run, Value
+from advisor.model.report import CERTAINTY, Finding, Place, Reason, Run, Value
 from advisor.model.timeline import Timeline
 from advisor.rules.book import Rule
-from advisor.rules.candidates import CERTAINTY
 from advisor.rules.judge import Suppression
 
 Row: TypeAlias = dict[str, Any]

@@ -11,6 +11,7 @@ import polars as pl
 from advisor.inputs.links import as_steps, containing, profiler_steps, ranges_by_name
 from advisor.inputs.names.calls import FRAMEWORK_RANGE
 from advisor.inputs.names.engines import STEP_MARKS
+from advisor.inputs.periods import RANGES
 from advisor.model.intervals import Union
 from advisor.model.notes import Note
 from advisor.model.profile import matches
@@ -24,7 +25,6 @@ _REPEATS: Final = 3
 _ENOUGH_SHARE: Final = 0.8  # of the device's work between the first and the last: what a step is made of, is no step
 _ALIKE: Final = 0.8  # of the calls: a loop logs now and then
 FEWEST_OPS: Final = 10  # device ops per range: fewer are no training step, unless a CUDA graph is among them
-_RANGES: Final = ["annotation", "step"]
 _OF_ENGINE: Final = "step of a serving engine"
 
 
@@ -103,7 +103,7 @@ def _run(host: pl.DataFrame) -> pl.DataFrame:
 
 def _candidates(host: pl.DataFrame) -> pl.DataFrame:
     """Ranges of people's own that repeat on a thread and lie in no other such range, with their `label`."""
-    is_own = pl.col("kind").is_in(_RANGES) & ~matches(FRAMEWORK_RANGE).fill_null(value=False)
+    is_own = pl.col("kind").is_in(RANGES) & ~matches(FRAMEWORK_RANGE).fill_null(value=False)
     if "nccl" in host.columns:
         is_own &= ~pl.col("nccl").fill_null(value=False)
     plain = pl.col("name").cast(pl.String).str.replace_all(r"\d+", "#")

@@ -25,7 +25,7 @@ _SERVING: Final = r"(?i)decode|extend|prefill|generat|infer|predict|serv(?:e|ing
 PRODUCTS: Final = r"^aten::(?:addmm|mm|bmm|baddbmm|linear|matmul|convolution|conv[123]d|_scaled_dot_product\w+)$"
 _FEWEST_PRODUCTS: Final = 3
 _LOADING: Final = r"(?i)data|batch|load|fetch|input|next|wait"
-_RANGES: Final = ["annotation", "step"]
+RANGES: Final = ["annotation", "step"]
 _LEAST_SILENCE: Final = 0.05  # of the periods, from where on waiting for input is a finding
 _MOST_WORK: Final = 0.8  # of the device ops of a period
 _TILING_SHARE: Final = 0.02  # of the period: marks with less between them touch
@@ -205,7 +205,7 @@ def with_requests(host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame)
     if inside.sum() < _MOST_WORK * (np.searchsorted(called, start + period) - np.searchsorted(called, start)).sum():
         return host
     marks = host.join(complete, left_on=["start_ns", "dur_ns"], right_on=["host_start_ns", "mark_ns"], how="semi")
-    is_loading = pl.col("kind").is_in(_RANGES) & pl.col("name").cast(pl.String).str.contains(_LOADING)
+    is_loading = pl.col("kind").is_in(RANGES) & pl.col("name").cast(pl.String).str.contains(_LOADING)
     own = host.filter(pl.col("thread").is_in(marks["thread"].implode()), ~is_loading)
     begins = own["start_ns"].to_numpy()
     ends = begins + own["dur_ns"].to_numpy()

@@ -38,7 +38,7 @@ MOST_PLACES: Final = 10
 _MOST: Final = 1 << 63
 _PROFILERS_OWN: Final = re.compile(r"^\$(?:profiler|trace)\.py:\d+ __\w+__$")  # as XPlane names Python's calls
 _NO_DEVICE: Final = Missing("no_device_used")
-_NOTHING: Final = Missing("nothing_to_compute_from")
+NOTHING: Final = Missing("nothing_to_compute_from")
 
 _Of = TypeVar("_Of", DeviceView, Job)
 PlacesByMetric: TypeAlias = Mapping[tuple[str, int], pl.DataFrame]
@@ -352,7 +352,7 @@ def _lacking(metric: Metric, device: int | None, selection: Selection) -> Missin
 def _checked(value: Value, metric: Metric) -> Value:
     """The value, or Missing where the arithmetic gave no number that the metric's column holds."""
     if value is None or (isinstance(value, float | int) and not _fits(value, metric)):
-        return _NOTHING
+        return NOTHING
     return value
 
 

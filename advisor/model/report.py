@@ -20,6 +20,9 @@ FailOn: TypeAlias = Literal["high", "medium", "low", "never"]
 Value: TypeAlias = float | int | str | None
 
 SCHEMA_VERSION: Final = 2
+CERTAINTY: Final[Mapping[Confidence, float]] = {"high": 1.0, "medium": 0.7, "low": 0.4}
+"""Weight of a saving's midpoint by the confidence: the expected saving, which ranks findings."""
+
 SEVERITIES: Final[tuple[Severity, ...]] = ("high", "medium", "low")
 FINDINGS_EXIT_CODE: Final = 1
 UNJUDGED_EXIT_CODE: Final = 3

@@ -8,9 +8,8 @@ from typing import Final
 from advisor.model.report import Run, Value
 from advisor.present.document import Figure
 from advisor.text import bytes_, percent
+from advisor.vocabulary import XLA_FRAMEWORKS
 
-OF_XLA: Final = ("tensorflow", "jax")
-"""The frameworks whose users know XProf's overview and pod viewer."""
 # metric, what it is called, and whether users of PyTorch look for it too
 _HEADLINES: Final = (
     ("device_busy_share", "device at work", True),
@@ -32,7 +31,7 @@ def run_row(run: Run) -> Mapping[str, Value]:
 def figures(run: Run) -> tuple[Figure, ...]:
     """What the frameworks' own tools put first, as far as the profile has it."""
     row = run_row(run)
-    of_xla = run.source.framework in OF_XLA
+    of_xla = run.source.framework in XLA_FRAMEWORKS
     shares = [(what, row.get(name)) for name, what, for_all in _HEADLINES if for_all or of_xla]
     known = [Figure(what, percent(share)) for what, share in shares if isinstance(share, int | float)]
     peak, part = row.get("peak_memory_bytes"), row.get("peak_memory_share")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from advisor.model.report import Confidence, Evidence, Fix, Place, Run, Saving, Steps
+from advisor.model.report import CERTAINTY, Evidence, Fix, Place, Run, Saving, Steps
 from advisor.model.report import Finding as Fact
 from advisor.present import document as doc
 from advisor.present.phases import per_step_of_phase
@@ -20,7 +20,6 @@ from advisor.vocabulary import POOLS
 FEW: Final = 5
 """How many findings the one screen shows."""
 
-_WEIGHTS: Final[dict[Confidence, float]] = {"high": 1.0, "medium": 0.7, "low": 0.4}  # as the judge weighs
 _SPOTS: Final = 3  # places of one name
 _MOST_RULES: Final = 3
 _MOST_CHARACTERS: Final = 400  # characters of a name
@@ -29,7 +28,7 @@ _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _COMPARED: Final = re.compile(  # one name with one name: a factor has no unit
     r"(?:^|\bAND\b|\bOR\b|\()\s*([A-Za-z_]\w*)\s*(?:[<>]=?|=)\s*([A-Za-z_]\w*)\s*(?=$|\bAND\b|\bOR\b|\))"
 )
-_WEB: Final = re.compile(r"https?://[^\s<>\"'`|\\()\[\]{}\x00-\x20\x7f-\U0010ffff]+")
+WEB: Final = re.compile(r"https?://[^\s<>\"'`|\\()\[\]{}\x00-\x20\x7f-\U0010ffff]+")
 
 
 def findings(run: Run) -> doc.Findings:
@@ -65,7 +64,7 @@ def _leads(run: Run) -> bool:
 
 def _expected(finding: Fact) -> float:
     won = finding.saving
-    return -1.0 if won is None else (won.low_ms + won.high_ms) / 2 * _WEIGHTS[finding.confidence]
+    return -1.0 if won is None else (won.low_ms + won.high_ms) / 2 * CERTAINTY[finding.confidence]
 
 
 def _finding(finding: Fact, number: int, run: Run) -> doc.Finding:
@@ -238,7 +237,7 @@ def filled_in(finding: Fact) -> str | None:
 
 def web_link(text: str | None) -> str | None:
     """The text if it is a plain web address that no medium can read as anything else."""
-    return text if text and _WEB.fullmatch(text) else None
+    return text if text and WEB.fullmatch(text) else None
 
 
 def _code(text: str) -> str:

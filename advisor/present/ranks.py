@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from advisor.model.report import Finding, Run, Value
-from advisor.present.breakdown import OF_XLA, run_row
+from advisor.present.breakdown import run_row
 from advisor.present.source import owner, rank_name, whose
 from advisor.text import ms, percent, quantity, runs_of
-from advisor.vocabulary import POINT_TO_POINT
+from advisor.vocabulary import POINT_TO_POINT, XLA_FRAMEWORKS
 
 _ODD: Final = 0.05  # of the typical rank's time: smaller differences are not worth a line
 _BANDWIDTH: Final = ("bus_bandwidth_gbs", "expected_bus_bandwidth_gbs", "link_reached_share")
@@ -161,7 +161,7 @@ def hosts(run: Run) -> list[str]:
     for row in run.metrics.get("step", ()):
         of_worker.setdefault(row.get("worker"), []).append(row)
     lines = []
-    several = len(run.source.workers) > 1 and run.source.framework in OF_XLA  # ranks of PyTorch: `odd_ranks`
+    several = len(run.source.workers) > 1 and run.source.framework in XLA_FRAMEWORKS  # ranks of PyTorch: `odd_ranks`
     for worker in run.source.workers if several else ():
         steps = of_worker.get(worker.worker, [])
         lengths = [length for row in steps if isinstance(length := row.get("step_ms"), float)]

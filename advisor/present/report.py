@@ -10,7 +10,7 @@ from advisor.model.report import SEVERITIES, NotEvaluable, Report, Run, Source, 
 from advisor.model.timeline import Track
 from advisor.present import document as doc
 from advisor.present.accounting import accounting
-from advisor.present.breakdown import OF_XLA, figures, run_row
+from advisor.present.breakdown import figures, run_row
 from advisor.present.charts import chart_names, chart_words
 from advisor.present.findings import findings, order
 from advisor.present.phases import phases
@@ -20,6 +20,7 @@ from advisor.present.source import facts, host_names, left_out, signs, whose, wi
 from advisor.present.tables import flame, kernels_and_operators, peak, pipeline
 from advisor.present.verdict import headline, qualified
 from advisor.text import bytes_, count, listing, ns
+from advisor.vocabulary import XLA_FRAMEWORKS
 
 _FEW: Final = 3
 """How many notes, ranks and reasons the one screen shows."""
@@ -117,7 +118,7 @@ def _more(amount: int, noun: str) -> tuple[doc.Block, ...]:
 
 def _breakdown(run: Run) -> doc.Section:
     numbers = figures(run)
-    is_first = run.source.framework in OF_XLA or isinstance(run_row(run).get("flops_of_peak_share"), float)
+    is_first = run.source.framework in XLA_FRAMEWORKS or isinstance(run_row(run).get("flops_of_peak_share"), float)
     level = doc.Level.BOTH if is_first else _BEHIND
     blocks = (
         *accounting(run),

@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 
 from advisor import text
 from advisor.present import document as doc
+from advisor.present.findings import WEB
 from advisor.render.markdown import code_spans
 from advisor.render.payload import Payload, embedded
 from advisor.resources import reports_folder
@@ -33,7 +34,6 @@ _SCRIPTS: Final[dict[doc.Kind, tuple[str, ...]]] = {
 }
 _LONGEST, _LONGEST_PROSE, _LONGEST_CODE = 400, 1500, 4000  # characters of one text: the whole of it is in the JSON
 _FEW_RUNS: Final = 5  # in a cell of a notebook
-_WEB: Final = re.compile(r"https?://[^\s<>\"'`|\\()\[\]{}\x00-\x20\x7f-\U0010ffff]+")
 _INTERVAL: Final = re.compile(r"\d[\d.]*\N{EN DASH}\d[\d.]*")
 _ICON: Final = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
@@ -180,4 +180,4 @@ def _points(share: float) -> str:
 
 def _link(value: str) -> bool:
     """Whether the text is a plain web address that no medium can read as anything else."""
-    return bool(_WEB.fullmatch(value))
+    return bool(WEB.fullmatch(value))

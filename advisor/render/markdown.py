@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from advisor.present import document as doc
 from advisor.text import one_line, plain, shortened
+from advisor.vocabulary import SHAPES
 
 MOST_CHARACTERS: Final = 60_000
 """GitHub refuses a comment of more than 65,536; what calls `render` may want to add a line of its own."""
@@ -18,7 +19,6 @@ _MOST_COLUMNS: Final = 5  # a chat is narrow
 _LONGEST: Final = 600  # characters of one text
 _LONGEST_CODE: Final = 4000
 _BAR: Final = 30  # characters of a bar of the whole
-_SHAPES: Final[dict[doc.Severity, str]] = {"high": "▲", "medium": "◆", "low": "●"}
 _VERDICTS: Final[dict[doc.Tone, str]] = {"bad": "🔴 ", "good": "🟢 ", "warning": "🟡 "}
 # What either of the two reads as markup; underscores inside words are none.
 _MARKUP: Final = re.compile(r"[\\`*\[\]|<>&~$^@#]|(?<![^\W_])_+|_+(?![^\W_])|^[-+=/]|^\d+[.)](?!\S)")
@@ -307,7 +307,7 @@ def _finding_row(finding: doc.Finding) -> list[str]:
 
 def graded(severity: doc.Severity) -> str:
     """A severity with its sign, on one line however narrow its cell."""
-    return f"{_SHAPES[severity]}&nbsp;{severity}"
+    return f"{SHAPES[severity]}&nbsp;{severity}"
 
 
 def _finding(finding: doc.Finding, links: str | None) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import Any, Final, TypedDict
 from advisor import vocabulary
 from advisor.present import document as doc
 from advisor.render.page import Page, Part
+from advisor.vocabulary import SHAPES
 
 _NARROW, _WIDE = 60, 110  # text wider than this is hard to read, narrower leaves no room beside the labels
 _MARGIN: Final = 3
@@ -22,7 +23,6 @@ _NARROWEST: Final = 22  # columns of text that wraps
 _SAYS_NOTHING: Final = frozenset({"", "0", "\N{EN DASH}"})  # cells that a line of facts leaves out
 
 _STYLES: Final[dict[doc.Severity, str]] = {"high": "bold red", "medium": "bold yellow", "low": "bold blue"}
-_SHAPES: Final[dict[doc.Severity, str]] = {"high": "▲", "medium": "◆", "low": "●"}
 _TONES: Final[dict[doc.Tone, str]] = {
     "plain": "",
     "strong": "bold",
@@ -320,7 +320,7 @@ def _findings(page: Page, block: doc.Findings, verbose: bool, _margin: int) -> N
 
 
 def _finding(page: Page, finding: doc.Finding, *, verbose: bool, is_roomy: bool) -> None:
-    severity = (f"{_SHAPES[finding.severity]} {finding.severity.upper()}", _STYLES[finding.severity])
+    severity = (f"{SHAPES[finding.severity]} {finding.severity.upper()}", _STYLES[finding.severity])
     new = ("  NEW", "bold red") if finding.is_new else ""
     rule = (f"  [{finding.rule}]", "cyan")
     page.add(f"{finding.number}  ", severity, new, (f"  {finding.title}", "bold"), rule, hang=_MARGIN)

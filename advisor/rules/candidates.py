@@ -9,14 +9,11 @@ from typing import Final
 import polars as pl
 
 from advisor.metrics.metric import METRICS
-from advisor.model.report import OUTLIERS, SEVERITIES, Confidence, Severity
+from advisor.model.report import CERTAINTY, OUTLIERS, SEVERITIES, Confidence, Severity
 from advisor.rules import wording
 from advisor.rules.book import Rule
 from advisor.rules.verdicts import Verdict
 from advisor.vocabulary import WORK
-
-CERTAINTY: Final[Mapping[Confidence, float]] = {"high": 1.0, "medium": 0.7, "low": 0.4}
-"""Weight of a saving's midpoint by the rule's confidence: the expected saving, which ranks findings."""
 
 _OF_ACCOUNTING: Final = {"memcpy": "exposed_memcpy_share"}  # the frameworks' own breakdown counts some as launching
 _AS_MUCH: Final = 0.99  # of the most that any worker saves: step times of one job vary by 1 to 3 %

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args
+from typing import Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 import polars as pl
 
 from advisor.errors import RuleError, contained
+from advisor.metrics.evaluate import NOTHING
 from advisor.metrics.metric import Scope
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
@@ -23,8 +24,6 @@ from advisor.rules.parts import with_parts
 from advisor.rules.pools import Share, shares
 from advisor.rules.verdicts import Verdict, verdicts, workloads
 from advisor.rules.wording import is_tpu
-
-_UNKNOWN: Final = Missing("nothing_to_compute_from")
 
 _T = TypeVar("_T")
 
@@ -125,7 +124,7 @@ def _not_evaluable(rule: Rule, verdicts_: Iterable[Verdict], run: MeasuredRun) -
         title=rule.heading(),
         of=rule.saving.of if rule.saving else None,
         beyond=tuple(rule.saving.beyond) if rule.saving else (),
-        missing={metric: Reason.of(run.reasons.get(metric, _UNKNOWN)) for metric in missing},
+        missing={metric: Reason.of(run.reasons.get(metric, NOTHING)) for metric in missing},
     )
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import minus
-from advisor.analysis.device.phases import GRAPH_LAUNCH, steps_by_phase
+from advisor.analysis.device.phases import steps_by_phase
 from advisor.analysis.device.steps import DeviceView, spans
+from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.inputs.names.engines import DECODING
 from advisor.model.intervals import Ints, Union
 

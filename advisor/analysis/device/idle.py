@@ -10,11 +10,11 @@ import polars as pl
 
 from advisor.analysis.device.holes import holes_in
 from advisor.analysis.device.steps import DeviceView
+from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.model.intervals import EMPTY, Ints
 from advisor.vocabulary import HOST_RANGES, IDLE_CAUSES, LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS
 
 _HOLES_SHARE: Final = 0.05  # of the steps: so long no queued graph waits between its nodes
-_GRAPH_LAUNCH: Final = r"^(?:cu|cuda|hip)GraphLaunch"
 _OF_HOST: Final = ("sync", "host_bound")
 CAUSES: Final = tuple(IDLE_CAUSES)
 
@@ -127,7 +127,7 @@ def _cause_of_rest(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.str_
 
 def _beside_graphs(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.bool_]:
     """Whether an op of a CUDA graph runs right before or right after each gap."""
-    replays = view.host_like(_GRAPH_LAUNCH)["id"]
+    replays = view.host_like(GRAPH_LAUNCH)["id"]
     nodes = view.ops.filter(pl.col("launch").is_in(replays.implode()))
     if not nodes.height:
         return np.zeros(frame.height, bool)
@@ -140,7 +140,7 @@ def _beside_graphs(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.bool
 
 def graph_pauses_ns(view: DeviceView) -> int:
     """Idle time of at most 5 us each between nodes that one launch of a CUDA graph queued, in the used steps."""
-    replays = view.host_like(_GRAPH_LAUNCH)["id"]
+    replays = view.host_like(GRAPH_LAUNCH)["id"]
     nodes = view.ops.filter(pl.col("launch").is_in(replays.implode()))
     inner = nodes.filter(pl.col("start_ns") > pl.col("start_ns").min().over("launch")).select(next="id")
     return int(view.once(gaps).join(inner, on="next", how="semi")["queued_ns"].sum())

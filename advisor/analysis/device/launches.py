@@ -7,13 +7,12 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from advisor.inputs.names.calls import CAPTURE_BEGINS, CAPTURE_ENDS
 from advisor.inputs.periods import ENDED_EARLY, KERNELS_ABSENT, LAUNCHING
 from advisor.model.intervals import EMPTY, Ints, Union
 from advisor.model.profile import matches
 from advisor.vocabulary import DRIVER_CALLS
 
-_CAPTURE: Final = r"^(?:cu|cuda|hip)StreamBeginCapture"
-_CAPTURE_END: Final = r"^(?:cu|cuda|hip)StreamEndCapture"
 _FEW: Final = 0.05  # of a step's launches: a step without so many is incomplete
 
 
@@ -49,8 +48,8 @@ def launches(host: pl.DataFrame, ops: pl.DataFrame, devices: int) -> pl.DataFram
 
 def _captures(host: pl.DataFrame) -> Union:
     """When launches go into a graph instead of to the device."""
-    begins = host.filter(matches(_CAPTURE))["start_ns"].sort().to_numpy()
-    ends = host.filter(matches(_CAPTURE_END))["start_ns"].sort().to_numpy()
+    begins = host.filter(matches(CAPTURE_BEGINS))["start_ns"].sort().to_numpy()
+    ends = host.filter(matches(CAPTURE_ENDS))["start_ns"].sort().to_numpy()
     if not len(begins) or not len(ends):
         return EMPTY
     after = np.searchsorted(ends, begins)

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.steps import DeviceView, classes
+from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.inputs.names.engines import CACHE_WRITES, DECODE_ATTENTION, PREFILL_ATTENTION, SAMPLERS
 from advisor.model.profile import matches
 
@@ -25,7 +26,6 @@ PASS: Final = {
 }
 _KINDS: Final = ["kernel", "memcpy"]
 UNNAMED: Final = "unnamed"
-_GRAPH_LAUNCH: Final = r"^(?:cu|cuda|hip)GraphLaunch"
 _FEWEST_LAYERS: Final = 2  # with one, a sampler in each layer would look like the end of a pass
 _FEWEST_PASSES: Final = 3
 _MOST_ODD: Final = 0.1  # of the passes, that have another number of layers
@@ -79,7 +79,7 @@ def _names(view: DeviceView) -> pl.DataFrame:
 def _launched(view: DeviceView, names: pl.DataFrame) -> pl.DataFrame:
     """Kernels and copies in the order of their launches, with what each shows of its pass."""
     calls = view.host.select(
-        launch="id", called="start_ns", returned=pl.col("start_ns") + pl.col("dur_ns"), replays=matches(_GRAPH_LAUNCH)
+        launch="id", called="start_ns", returned=pl.col("start_ns") + pl.col("dur_ns"), replays=matches(GRAPH_LAUNCH)
     )
     layer = "writes" if names["writes"].any() else "attends"
     return (

@@ -9,12 +9,12 @@ import polars as pl
 
 from advisor.analysis.device.passes import PASS, passes
 from advisor.analysis.device.steps import DeviceView, spans
+from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.inputs.names.engines import JAX_MARKS, STEP_MARKS, batch
 from advisor.inputs.periods import LAUNCHING
 from advisor.model.intervals import Ints
 from advisor.model.profile import matches
 
-GRAPH_LAUNCH: Final = r"^(?:cu|cuda|hip)GraphLaunch"
 _NUMBERS: Final = ("busy_ns", "period_ns", "kernels", "graphs", "launching_ns", "host_ns", "communicating_ns")
 
 

@@ -21,6 +21,7 @@ import polars as pl
 from advisor.analysis.device.steps import DeviceView
 from advisor.model.intervals import Ints, Union
 from advisor.model.profile import matches
+from advisor.text import percent
 from advisor.vocabulary import DRIVER_CALLS, QUEUED_GAP_NS, SLOW_CALL_NS
 
 _EVENT_NS: Final = 10_000  # an op that starts so soon after one of another stream ended had waited for it
@@ -29,6 +30,9 @@ _LAUNCH_NS: Final = 6_000  # from a call to its op on an idle device: median of 
 _STREAM: Final = pl.col("stream").fill_null(-1)  # ops of no known stream run in order too
 _MOST_CALLS: Final = 100_000  # enough for a mean; a longer recording is replayed up to here
 TRUSTED_ERROR: Final = 0.05  # a replay of the unchanged steps that is further off than this is not used
+
+ELSE: Final = f"; where the replay of the unchanged steps is off by more than {percent(TRUSTED_ERROR)}: "
+"""In a formula, before what stands in for a replay."""
 
 UNPROFILED: Final = 0.5
 """Part of the recorded host time per call that launching may take when no profiler records it."""

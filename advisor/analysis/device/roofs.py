@@ -8,8 +8,8 @@ import polars as pl
 
 from advisor.analysis.device.kernels import kernels
 from advisor.analysis.device.steps import DeviceView
+from advisor.inputs.names.kernels import PRODUCTS
 
-MATRIX: Final = ["gemm", "gemv", "convolution", "attention"]
 """Families of kernels that multiply."""
 
 _FAMILIES: Final = {"product": ["gemm", "gemv"], "convolution": ["convolution", "gemm"], "attention": ["attention"]}
@@ -32,7 +32,7 @@ def calls(view: DeviceView) -> pl.DataFrame:
     if view.device is None or view.gpu is None or not view.gpu.memory_bandwidth_gbs:
         return _nothing(view)
     rows = view.once(kernels).filter(pl.col("work").is_not_null())
-    multiplies = pl.col("family").cast(pl.String).is_in(MATRIX)
+    multiplies = pl.col("family").cast(pl.String).is_in(PRODUCTS)
     by_call = rows.group_by(pl.col("op").alias("id"), maintain_order=True).agg(
         pl.first(*_FIRST),
         pl.col(*_LONGEST).get(pl.col("dur_ns").arg_max()),

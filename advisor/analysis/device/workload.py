@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.steps import DeviceView
+from advisor.inputs.names.calls import CAPTURE_BEGINS, CAPTURE_ENDS
 from advisor.inputs.names.engines import CACHE_KERNELS, DECODE_ATTENTION, ENGINE_CODE, SPECULATION, STEP_MARKS
 from advisor.inputs.periods import PRODUCTS, without_graph
 from advisor.model.intervals import Union
@@ -50,8 +51,6 @@ _ONE_KERNEL: Final = 0.95  # of the kernel time
 _FEWEST_RUNS: Final = 3
 _MOST_KERNELS: Final = 3
 _CAPTURING: Final = 0.5  # of the host's time
-_CAPTURE_BEGINS: Final = r"^(?:cu|cuda|hip)StreamBeginCapture"
-_CAPTURE_ENDS: Final = r"^(?:cu|cuda|hip)StreamEndCapture"
 _ALONE: Final = ("capture", "benchmark", "inference")
 """Kinds that are named only where no sign of training or serving is; capture hides even those."""
 
@@ -96,15 +95,15 @@ def _by_name(view: DeviceView) -> Iterator[Sign]:
 
 def _captures(view: DeviceView) -> Iterator[Sign]:
     """Where half of the host's time lies between the begin and the end of captures."""
-    begins = view.host_like(_CAPTURE_BEGINS)["start_ns"].sort().to_numpy()
-    ends = view.host_like(_CAPTURE_ENDS)["start_ns"].sort().to_numpy()
+    begins = view.host_like(CAPTURE_BEGINS)["start_ns"].sort().to_numpy()
+    ends = view.host_like(CAPTURE_ENDS)["start_ns"].sort().to_numpy()
     if not len(begins) or not len(ends):
         return
     until = np.append(ends, ends[-1])[np.searchsorted(ends, begins)]
     captured = Union.of(begins, np.maximum(until, begins))
     length = view.host.select((pl.col("start_ns") + pl.col("dur_ns")).max() - pl.col("start_ns").min()).item()
     if captured.total >= _CAPTURING * length:
-        yield Sign("capture", "graph_capture", str(view.host_like(_CAPTURE_BEGINS)["name"][0]))
+        yield Sign("capture", "graph_capture", str(view.host_like(CAPTURE_BEGINS)["name"][0]))
 
 
 def _repetitions(view: DeviceView) -> Iterator[Sign]:

@@ -47,6 +47,15 @@ SAVING: Final = (
 )
 """Functions of Python that save files."""
 
+WAITS: Final = r"^(?:cuda|hip)(?:Device|Stream|Event)Synchronize|^cu(?:Ctx|Stream|Event)Synchronize"
+TAKES_MEMORY: Final = r"^(?:cuda|hip)(?:Ext|Host)?(?:Malloc|Free|Alloc)|^cuMem(?:Alloc|Free|Create|Map|Unmap)"
+"""Driver calls that only wait; and those that allocate or free memory."""
+
+GRAPH_LAUNCH: Final = r"^(?:cu|cuda|hip)GraphLaunch"
+CAPTURE_BEGINS: Final = r"^(?:cu|cuda|hip)StreamBeginCapture"
+CAPTURE_ENDS: Final = r"^(?:cu|cuda|hip)StreamEndCapture"
+"""Calls that launch a CUDA graph, and those between which calls are captured into one."""
+
 # (kind it starts as, pattern of the name, kind it is); the first that matches decides.
 _REFINED: Final = [
     ("op|annotation", r"^enumerate\(Data(?:Loader|Pipe)\)#", "input"),
@@ -61,10 +70,10 @@ _REFINED: Final = [
     ("op|annotation", r"^GpuLower::|^executor_utils::N(?:VRTC|vrtc)", "compile"),
     ("op|annotation|python", r"^(?:Python GC|gc\.collect)|<built-in function collect>", "gc"),
     ("python", r"^nn\.Module: ", "module"),
-    ("runtime", r"^(?:cuda|hip)(?:Device|Stream|Event)Synchronize|^cu(?:Ctx|Stream|Event)Synchronize", "sync"),
+    ("runtime", WAITS, "sync"),
     ("runtime", r"^(?:cuda|hip)(?:Memcpy|MemcpyFromSymbol|MemcpyToSymbol|Memcpy2D|Memcpy3D)(?:_v\d+)?$", "sync"),
     ("runtime", r"^cuMemcpy(?:HtoD|DtoH|2D|2DUnaligned|3D)?(?:_v\d+)?$", "sync"),
-    ("runtime", r"^(?:cuda|hip)(?:Ext|Host)?(?:Malloc|Free|Alloc)|^cuMem(?:Alloc|Free|Create|Map|Unmap)", "allocator"),
+    ("runtime", TAKES_MEMORY, "allocator"),
 ]
 
 

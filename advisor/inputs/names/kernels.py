@@ -45,7 +45,8 @@ COLLECTIVES = (
 )
 """What a collective does; send_recv is a kernel of transfers that its name does not tell apart."""
 
-_PRODUCTS = ["gemm", "gemv", "convolution", "attention"]
+PRODUCTS = ["gemm", "gemv", "convolution", "attention"]
+"""Families of kernels that multiply matrices."""
 
 # (label, pattern): the first match wins. Patterns are verbose, in lower case, and searched in lower-case text.
 Rules: TypeAlias = tuple[tuple[str, str], ...]
@@ -258,7 +259,7 @@ def _lazily(names: pl.Series) -> pl.LazyFrame:
     frame = frame.with_columns(multiplies=_multiplies(pl.col("kind"), pl.col("subject")))
     # Null where there is nothing to ask, which is cheaper than a search.
     text = pl.when("multiplies").then(pl.col("name").str.to_lowercase())
-    product = pl.when(pl.col("kind").is_in(_PRODUCTS)).then(text)
+    product = pl.when(pl.col("kind").is_in(PRODUCTS)).then(text)
     return frame.with_columns(
         family=pl.col("kind").cast(FAMILIES),
         tensor_cores=pl.when("multiplies").then(_first(_TENSOR_CORES, text) == "used").otherwise("multiplies"),
@@ -292,7 +293,7 @@ def _kind(name: pl.Expr, subject: pl.Expr) -> pl.Expr:
 
 
 def _multiplies(kind: pl.Expr, subject: pl.Expr) -> pl.Expr:
-    return kind.is_in([*_PRODUCTS, "other"]) & ~subject.str.contains(_ascii(_HELPERS))
+    return kind.is_in([*PRODUCTS, "other"]) & ~subject.str.contains(_ascii(_HELPERS))
 
 
 def _inputs(name: pl.Expr) -> pl.Expr:

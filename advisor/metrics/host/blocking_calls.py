@@ -10,7 +10,7 @@ import polars as pl
 
 from advisor.analysis.device.host_work import device_places, inside, minus
 from advisor.analysis.device.idle import gaps
-from advisor.analysis.device.replay import trusted_replay
+from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import EMPTY, Union
@@ -24,7 +24,6 @@ _STAGED_BYTES: Final = 65_536  # the driver takes a pageable copy of up to this 
 _MOST_CALLS: Final = 3
 _NEEDS: Final = ("device_ops", "device_ops.launch")
 _SOURCE: Final = "CUDA runtime API, API synchronization behavior; nsys analyze, cuda_memcpy_sync and cuda_memset_sync"
-_ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
 
 
 def _launched_by(view: DeviceView, ops: pl.DataFrame, pattern: str) -> pl.DataFrame:
@@ -116,7 +115,7 @@ SYNC_COPY_LEAST_GAIN_MS = Metric(
     "sync_copy_least_gain_ms",
     "ms",
     "Step time saved if those calls returned at once.",
-    f"replay in which they take no time and wait for nothing, up to their cost{_ELSE}0",
+    f"replay in which they take no time and wait for nothing, up to their cost{ELSE}0",
     "advisor.analysis.device.replay",
     _NEEDS,
 )
@@ -124,7 +123,7 @@ SYNC_COPY_GAIN_MS = Metric(
     "sync_copy_gain_ms",
     "ms",
     "Step time saved if kernels hid the copies as well.",
-    f"the same with copies that take no time, up to their cost{_ELSE}sync_copy_cost_share x step_mean_ms",
+    f"the same with copies that take no time, up to their cost{ELSE}sync_copy_cost_share x step_mean_ms",
     "advisor.analysis.device.replay",
     _NEEDS,
 )
@@ -183,7 +182,7 @@ SYNC_MEMSET_GAIN_MS = Metric(
     "ms",
     "Step time saved if those calls returned at once.",
     "replay in which they take no time and wait for nothing, up to their cost"
-    f"{_ELSE}sync_memset_cost_share x step_mean_ms",
+    f"{ELSE}sync_memset_cost_share x step_mean_ms",
     "advisor.analysis.device.replay",
     _NEEDS,
 )

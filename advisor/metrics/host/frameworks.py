@@ -15,10 +15,9 @@ from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.text import runs_of
-from advisor.vocabulary import DRIVER_CALLS
+from advisor.vocabulary import DRIVER_CALLS, XLA_FRAMEWORKS
 
 _XPROF: Final = "XProf's overview page"
-_OF_XLA: Final = ("tensorflow", "jax")
 _ELSEWHERE: Final = Missing("xla_frameworks_only")
 _NEEDS: Final = ("device_ops",)
 _SIXTEEN: Final = ["fp16", "bf16"]
@@ -243,7 +242,7 @@ def compilation(view: DeviceView) -> Mapping[Metric, Value]:
     if not view.total_ns:
         return {}
     bits = _bits(view)
-    if view.process.get("framework") not in _OF_XLA:
+    if view.process.get("framework") not in XLA_FRAMEWORKS:
         return {**dict.fromkeys(_XLA, _ELSEWHERE), **bits}
     ran = view.once(kernels)
     total = int(ran["dur_ns"].sum())

@@ -20,7 +20,7 @@ from advisor.analysis.device.host_work import (
     training_ops,
     unknown_waits,
 )
-from advisor.analysis.device.replay import trusted_replay
+from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
@@ -38,7 +38,6 @@ _METADATA: Final = (  # computes nothing: views, sizes, memory that is set aside
 _LEAST_BYTES: Final = 1024  # a scalar is read, a tensor is moved
 _NEEDS: Final = ("device_ops", "device_ops.launch", "host_ops")
 _SILENT_SHARE: Final = 0.05  # of the recording, as for idle time of unknown cause
-_ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
 _FRAMEWORKS: Final = ("tensorflow", "jax", "pytorch")
 
 
@@ -63,7 +62,7 @@ HOST_OP_LEAST_GAIN_MS = Metric(
     "host_op_least_gain_ms",
     "ms",
     "Step time saved at least if those ops ran on the device.",
-    f"replay with a quarter of their time left{_ELSE}0",
+    f"replay with a quarter of their time left{ELSE}0",
     "own choice: a device is rarely less than four times as fast, and the launch comes on top",
     _NEEDS,
 )
@@ -71,7 +70,7 @@ HOST_OP_GAIN_MS = Metric(
     "host_op_gain_ms",
     "ms",
     "Step time that this saves at most.",
-    f"replay without them{_ELSE}host_op_share x step_mean_ms",
+    f"replay without them{ELSE}host_op_share x step_mean_ms",
     needs=_NEEDS,
 )
 BOUNCED_COPIES_PER_STEP = Metric(
@@ -132,7 +131,7 @@ STALL_LEAST_GAIN_MS = Metric(
     "stall_least_gain_ms",
     "ms",
     "Step time saved if half of that work went elsewhere.",
-    f"replay with half of the host's time in those gaps, but for first uses of kernels{_ELSE}0",
+    f"replay with half of the host's time in those gaps, but for first uses of kernels{ELSE}0",
     "half: own choice",
     _NEEDS,
 )
@@ -140,7 +139,7 @@ STALL_GAIN_MS = Metric(
     "stall_gain_ms",
     "ms",
     "Step time saved if all of it went elsewhere.",
-    f"replay without the host's time in those gaps, but for first uses of kernels{_ELSE}the gaps without those",
+    f"replay without the host's time in those gaps, but for first uses of kernels{ELSE}the gaps without those",
     needs=_NEEDS,
 )
 

@@ -33,9 +33,10 @@ from advisor.analysis.device.host_work import (
 )
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.recording_cost import delay_share, without_recording
-from advisor.analysis.device.replay import UNPROFILED, trusted_replay
+from advisor.analysis.device.replay import ELSE, UNPROFILED, trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.workload import workload
+from advisor.inputs.periods import RANGES
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
@@ -51,14 +52,12 @@ _FEW_PASSES: Final = 8  # models that train in turns make two or three, gradient
 _CPU_LEAST: Final = 0.25
 _CPU_MOST: Final = 0.5
 _SILENT_SHARE: Final = 0.05
-_RANGES: Final = ["annotation", "step"]  # say what a time is called, not what ran
 _OWN: Final = "own choice"
 _COST: Final = (
     "1 µs per op, or as much as `advisor record` measured, then relative to the step without the profiler; 1 µs: 0.5 "
     "to 1.1 in six recordings of a loop of tiny ops, with and without the profiler; 32 recordings of all "
     "kinds scatter more: median 1.7, quartiles 1.0 and 3.1 (PyTorch 2.13, record_shapes, a shared machine)"
 )
-_ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
 
 
 LAUNCH_LEAST_GAIN_MS = Metric(
@@ -66,7 +65,7 @@ LAUNCH_LEAST_GAIN_MS = Metric(
     "ms",
     "Step time saved at least, if the step were compiled: three tenths of the host's time per launch.",
     f"replay with a host twice as fast as the profiler let it be, launches 0.3 as long again; cut as much as "
-    f"capture_gain_ms where that exceeds the gaps{_ELSE}0",
+    f"capture_gain_ms where that exceeds the gaps{ELSE}0",
     "Llama 1B decoding on a B200: 48.8 to 12.6 ms compiled, 8.1 ms with CUDA graphs (stas00/ml-engineering)",
     ("device_ops", "device_ops.launch"),
 )
@@ -75,7 +74,7 @@ CAPTURE_GAIN_MS = Metric(
     "ms",
     "Step time saved if the step were captured in a CUDA graph.",
     "replay with those times 0.1 as long and no pause between queued kernels, at most the host-bound gaps of up to "
-    f"{{launch_gap}} and those pauses{_ELSE}these gaps themselves",
+    f"{{launch_gap}} and those pauses{ELSE}these gaps themselves",
     "the same; a graph's kernels follow each other within 1 µs",
     ("device_ops", "device_ops.launch"),
 )
@@ -144,7 +143,7 @@ PYTHON_GAIN_MS = Metric(
     "python_gain_ms",
     "ms",
     "Step time that it saves at most.",
-    f"replay without it{_ELSE}python_bound_share x step_mean_ms; without a device, half of that time, "
+    f"replay without it{ELSE}python_bound_share x step_mean_ms; without a device, half of that time, "
     "and all of the stretches of over {launch_gap} in it in which Python was recorded: no framework needs those; of "
     "PyTorch all of that time and, from 8 passes on, all but one pass of the ops that themselves take 10 to 100 µs "
     "and of the moments between nodes of autograd",
@@ -231,7 +230,7 @@ def _python_alone(view: DeviceView) -> dict[Metric, Value]:
     between = minus(between_ops(view, view.steps), others | between_nodes(view))
     lengths = between.ends - between.starts
     long = Union.of(between.starts[lengths > LAUNCH_GAP_NS], between.ends[lengths > LAUNCH_GAP_NS])
-    silent = minus(long, spans(view.host.filter(~pl.col("kind").is_in(_RANGES)))) | (long & thread_waits(view))
+    silent = minus(long, spans(view.host.filter(~pl.col("kind").is_in(RANGES)))) | (long & thread_waits(view))
     time = between.total - silent.total + int(own.filter(own < _TINY_NS).sum())
     if silent.total >= _SILENT_SHARE * view.total_ns and silent.total > time:
         return dict.fromkeys(_PYTHON, _why_silent(view, silent))
@@ -305,14 +304,14 @@ OPTIMIZER_HOST_LEAST_GAIN_MS = Metric(
     "optimizer_host_least_gain_ms",
     "ms",
     "Step time that an optimizer with few ops saves at least.",
-    f"replay with half of the host's time in it{_ELSE}0; without a device, half of (that time - 1 µs per op in it)",
+    f"replay with half of the host's time in it{ELSE}0; without a device, half of (that time - 1 µs per op in it)",
     f"half: {_OWN}; {_COST}",
 )
 OPTIMIZER_HOST_GAIN_MS = Metric(
     "optimizer_host_gain_ms",
     "ms",
     "Step time that it saves at most.",
-    f"replay with a tenth of that time and without its calls{_ELSE}optimizer_bound_share x step_mean_ms",
+    f"replay with a tenth of that time and without its calls{ELSE}optimizer_bound_share x step_mean_ms",
     f"a tenth: {_OWN}; a fused optimizer still collects its tensors in Python",
 )
 

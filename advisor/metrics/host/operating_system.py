@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.host_work import minus, training_ops
-from advisor.analysis.device.replay import trusted_replay
+from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
@@ -26,7 +26,6 @@ _RUNNABLE: Final = r"(?i)^(?:running|runnable|ready|preempted)"
 _STILL_STARVED: Final = 0.5
 _MOST_CALLS: Final = 3
 _UNEXPLAINED: Final = Missing("waiting_unexplained")
-_ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
 
 
 def _of_process(view: DeviceView) -> pl.Expr:
@@ -180,7 +179,7 @@ CPU_STARVED_GAIN_MS = Metric(
     "cpu_starved_gain_ms",
     "ms",
     "Step time saved if those threads always had a CPU.",
-    f"replay without the host's time in those absences{_ELSE}cpu_starved_share x step_mean_ms",
+    f"replay without the host's time in those absences{ELSE}cpu_starved_share x step_mean_ms",
     "advisor.analysis.device.replay",
     ("device_ops", "device_ops.launch", "off_cpu"),
 )
@@ -188,7 +187,7 @@ CPU_STARVED_LEAST_GAIN_MS = Metric(
     "cpu_starved_least_gain_ms",
     "ms",
     "Step time saved if half of the absences went.",
-    f"replay with half of that time{_ELSE}0",
+    f"replay with half of that time{ELSE}0",
     "half: own choice",
     ("device_ops", "device_ops.launch", "off_cpu"),
 )

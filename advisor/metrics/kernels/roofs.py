@@ -8,8 +8,9 @@ import polars as pl
 
 from advisor.analysis.device.kernels import kernels
 from advisor.analysis.device.roofline import REPLAYED, gains_ms, no_peaks
-from advisor.analysis.device.roofs import MATRIX, calls
+from advisor.analysis.device.roofs import calls
 from advisor.analysis.device.steps import DeviceView
+from advisor.inputs.names.kernels import PRODUCTS
 from advisor.metrics.metric import Metric, Values, measures, tabulates
 from advisor.model.missing import Missing
 from advisor.text import ms, percent
@@ -58,7 +59,7 @@ def utilisation(view: DeviceView) -> Values:
     if view.gpu is None:
         return no_peaks(view)
     rows = _multiplying(view)
-    total = int(view.once(kernels).filter(pl.col("family").is_in(MATRIX))["dur_ns"].sum())
+    total = int(view.once(kernels).filter(pl.col("family").is_in(PRODUCTS))["dur_ns"].sum())
     if not total:
         return {}
     known = float(rows["matrix_ns"].sum()) / total

@@ -8,6 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.steps import DeviceView
+from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
@@ -15,7 +16,6 @@ from advisor.vocabulary import DRIVER_CALLS
 
 _REGIONS: Final = (r"^Torch-Compiled Region", r"^CompiledFunction$", r"^(?:## Call )?CompiledFxGraph")
 _INDUCTOR: Final = r"^triton_(?:poi|red|per|for|tem|mm|split_scan)_"
-_GRAPH: Final = r"^(?:cuda|hip|cu)GraphLaunch"
 _ATTENTION: Final = r"^aten::scaled_dot_product_attention$"
 _DDP: Final = r"^DistributedDataParallel\.forward$"
 _OPTIMIZER: Final = r"^Optimizer\.step#"
@@ -111,7 +111,7 @@ def graphs(view: DeviceView) -> Mapping[Metric, Value]:
         return {}
     if not view.host.select(pl.col("kind").is_in(DRIVER_CALLS).any()).item():
         return {GRAPH_LAUNCHES_PER_STEP: Missing("no_cuda_calls")}
-    return {GRAPH_LAUNCHES_PER_STEP: _per_step(view, _GRAPH)}
+    return {GRAPH_LAUNCHES_PER_STEP: _per_step(view, GRAPH_LAUNCH)}
 
 
 @measures(SIXTEEN_BIT_REDUCTION_SHARE)

@@ -28,7 +28,7 @@ from advisor.inputs.names.engines import batch
 from advisor.metrics.metric import Metric, Value, measures, tabulates
 from advisor.model.intervals import EMPTY, Ints, Union
 from advisor.model.profile import matches
-from advisor.vocabulary import CATEGORIES, DRIVER_CALLS, HOST_RANGES, LAUNCH_GAP_NS, PARTS
+from advisor.vocabulary import CATEGORIES, DRIVER_CALLS, HOST_RANGES, LAUNCH_GAP_NS, PARTS, XLA_FRAMEWORKS
 
 _CODES: Final = tuple(CATEGORIES)
 _ON_DEVICE: Final = ("compute", "memcpy", "memset", "collective")  # at least so much, where ops were left out
@@ -75,7 +75,6 @@ _OF_TENSORFLOW: Final = (
     _Layer("host", host=_CODE),
 )
 _ON_CPU: Final = (_INPUT, _COLLECTIVE, _COMPILE, _Layer("host", host=_CODE | _CALLS))  # the executor computes
-_FRAMEWORKS_OF_XLA: Final = ("tensorflow", "jax")
 LEAST_RECORDED: Final = 0.05
 """Of a window without steps: with less of it in ops or waits, the recording does not tell what the job does."""
 _DEVICE_PARTS: Final = {"compute": "kernel", "memcpy": "memcpy", "memset": "memset", "collective": "collective"}
@@ -236,7 +235,7 @@ def _covered(view: DeviceView, host: pl.DataFrame | None = None) -> list[tuple[s
 
 
 def _layers(view: DeviceView) -> tuple[_Layer, ...]:
-    if view.process.get("framework") not in _FRAMEWORKS_OF_XLA:
+    if view.process.get("framework") not in XLA_FRAMEWORKS:
         return _OF_PYTORCH
     return _ON_CPU if view.device is None else _OF_TENSORFLOW
 

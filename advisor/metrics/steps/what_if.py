@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.idle import gaps
-from advisor.analysis.device.replay import replay, trusted_replay
+from advisor.analysis.device.replay import ELSE, replay, trusted_replay
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.vocabulary import LAUNCH_GAP_NS
@@ -20,7 +20,6 @@ _SOURCE: Final = (
     "5 % as in ByteDance's straggler study (OSDI 2025)"
 )
 _NEEDS: Final = ("device_ops",)
-_ELSE: Final = "; where the replay of the unchanged steps is off by more than 5 %: "
 
 
 REPLAY_ERROR = Metric(
@@ -35,7 +34,7 @@ INPUT_GAIN_MS = Metric(
     "input_gain_ms",
     "ms",
     "Step time saved if batches were always there in time.",
-    "replay without the host's time in the data loader" + _ELSE + "input_exposed_ms",
+    "replay without the host's time in the data loader" + ELSE + "input_exposed_ms",
     _SOURCE,
 )
 LAUNCH_GAIN_MS = Metric(
@@ -43,7 +42,7 @@ LAUNCH_GAIN_MS = Metric(
     "ms",
     "Step time saved if launching cost a tenth, as with a captured or compiled step.",
     "replay with launches, and host work of at most {launch_gap} between them, a tenth as long"
-    + _ELSE
+    + ELSE
     + "host-bound gaps of at most {launch_gap} less 1.5 µs each",
     _SOURCE,
     (*_NEEDS, "device_ops.launch"),
@@ -52,7 +51,7 @@ SYNC_GAIN_MS = Metric(
     "sync_gain_ms",
     "ms",
     "Step time saved if no call waited for the device.",
-    "replay without waits" + _ELSE + "sync_idle_ms",
+    "replay without waits" + ELSE + "sync_idle_ms",
     _SOURCE,
     (*_NEEDS, "device_ops.launch"),
 )

@@ -8,6 +8,7 @@ from typing import Final
 
 import polars as pl
 
+from advisor.inputs.names.calls import TAKES_MEMORY, WAITS
 from advisor.model.profile import HOST_OP_KINDS, MEMORY_KINDS, TEXT
 
 HOST_PLANE: Final = "/host:CPU"
@@ -68,9 +69,9 @@ _KINDS: Final = [
     (r"^(?:[^:\s]+/)?IteratorGetNext", "input"),  # asked for in the step: the wait for input
     (ITERATOR, "pipeline"),
     (r"^(?:Prefetch|MapAndBatch|ParallelMap|ParallelInterleave|ParallelBatch)\w*(?:Produce|Consume)$", "pipeline"),
-    (r"^(?:cuda|hip)(?:Device|Stream|Event)Synchronize|^cu(?:Ctx|Stream|Event)Synchronize", "sync"),
+    (WAITS, "sync"),
     (r"^(?:cuda|hip)Memcpy(?:\w*(?:[HD]to[HD]|Symbol|[23]D))?(?:_v\d+)?$|^cuMemcpy\w*[HD]to[HD](?:_v\d+)?$", "sync"),
-    (r"^(?:cuda|hip)(?:Ext|Host)?(?:Malloc|Free|Alloc)|^cuMem(?:Alloc|Free|Create|Map|Unmap)", "allocator"),
+    (TAKES_MEMORY, "allocator"),
     (r"^(?:cuda|hip|cu)[A-Z]\w*$", "runtime"),
     (TF_OP, "op"),
 ]
