@@ -110,7 +110,8 @@ class Job(Frozen):
     """One run.
 
     `more_findings` are the ids of the next ones. `could_not_tell` says what the recording lacks, `record` which options
-    of the profiler add it. `next` is the command to run, as it stands; absent where its paths are too long.
+    of the profiler add it. `next` is the command to run, the
+    program's in place of COMMAND; absent where its paths are too long.
     """
 
     name: str

@@ -133,7 +133,7 @@ REASONS: Final = {
     "no_python_calls_jax": (
         "no Python calls were recorded: `jax.profiler.ProfileOptions().python_tracer_level = 1` records them"
     ),
-    "no_python_calls_recorder": "no Python calls were recorded: `advisor record --stacks` records them",
+    "no_python_calls_recorder": "no Python calls were recorded: `advisor record --stacks -- COMMAND` records them",
     "no_python_calls_pytorch": "no Python calls were recorded: `with_stack=True` records them in recent PyTorch",
     "no_python_calls": "no Python calls were recorded",
     "waiting_unexplained": (
@@ -228,6 +228,7 @@ REASONS: Final = {
     "patch_without_effect": "the program never did what it changes",
     "program_failed": "the program ended with exit code {code}: {line}",
     "no_step_ended": "no step ended: no optimizer stepped, and no model or jitted function was called often enough",
+    "run_cut": "no step ended in the {limit:ms} that the run had: give more with `--budget`, or make the steps smaller",
     "no_step_recorded": "nothing was recorded: `advisor record -- COMMAND` says why",
     "hook_failed": "advisor failed in the program, which ran on ({kind})",
     "too_few_blocks": "the program or the time ended before enough steps were timed",

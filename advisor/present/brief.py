@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +28,7 @@ from advisor.text import one_line, plain, shortened
 _SIGNIFICANT: Final = 4
 _DECIMALS: Final = 4
 _LONGEST_COMMAND: Final = 700  # bytes: cut, it would not run
+_RECORDING: Final = re.compile(r"`(advisor record(?: --stacks)? -- COMMAND)`")  # no other: names may be in a fix
 _EVERYTHING: Final = 1 << 30
 _MOST_PARTS: Final = 16
 _STATUSES: Final[tuple[FindingStatus, ...]] = ("new", "worse", "hidden", "gone", "better", "unknown", "same")
@@ -195,10 +197,12 @@ def _unknown(why: str, rules: Sequence[str], room: Room) -> model.Unknown:
 
 
 def _next(run: Run, path: str) -> str | None:
-    """The command that shows the first finding, or what was recorded and what was not."""
+    """The command that the first fix names, or that shows the first finding, or what was recorded and what was not."""
     if run.outcome.code in {"too_little", "loss"} or not run.findings:
         return _command("check", path, "-v")
     first = run.findings[0]
+    if command := _RECORDING.search(next((fix.do for fix in first.fixes_for(run.source.framework)), "")):
+        return command[1]
     if not first.where:
         return _command("rules", "show", first.key)
     return _command("excerpt", path, "--finding", first.key, "-o", "excerpt.json")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from advisor.model.trials import TOGETHER, Gain, Result, Training, Trial, Trials, Use
 from advisor.present import document as doc
-from advisor.text import UNKNOWN, count, listing, ms, percent, without_shared_unit
+from advisor.text import UNKNOWN, count, interval, listing, ms, percent, without_shared_unit
 
 _RESULTS: Final[dict[Result, str]] = {
     "faster": "faster",
@@ -18,6 +18,7 @@ _RESULTS: Final[dict[Result, str]] = {
     "failed": "failed",
     "not_tried": "not tried",
 }
+_STEADY: Final = 1.1  # between runs: what differs less is one number to a reader
 _WIDEST: Final = 2.0  # of an interval that tells anything: twice the step
 _TOO_WIDE: Final = "could not tell, it is too busy or the time too short"
 _TONES: Final[dict[Result, doc.Tone]] = {"faster": "good", "slower": "bad", "failed": "warning"}
@@ -86,11 +87,16 @@ def _use(use: Use) -> str:
 
 
 def saved(gain: Gain | None) -> str:
-    """`-10.5 % (95 % interval: -9.1 to -12.0 %)`; a plus where steps take longer."""
+    """`-10.5 % (95 % interval: -12.0 to -9.1 %)`; a plus where steps take longer."""
     if gain is None:
         return UNKNOWN
-    ends = (_signed(gain.high), _signed(gain.low))
-    return f"{_signed(gain.ratio)} (95 % interval: {without_shared_unit(*ends)} to {ends[1]})"
+    return f"{_signed(gain.ratio)} (95 % interval: {_range(gain.low, gain.high)})"
+
+
+def _range(*ratios: float) -> str:
+    """`-12.0 to -9.1 %`: the least first."""
+    low, high = map(_signed, sorted(ratios))
+    return f"{without_shared_unit(low, high)} to {high}"
 
 
 def _signed(ratio: float) -> str:
@@ -111,13 +117,21 @@ def _steps(trial: Trial) -> str:
 
 def _facts(trials: Trials) -> Iterator[str]:
     if trials.step_ms is not None:
-        yield f"{ms(trials.step_ms)} per step as it is"
+        yield _as_it_is([trials.step_ms, *(trial.before_ms for trial in trials.trials if trial.before_ms)])
     if trials.spread:
         is_wide = trials.spread.high > _WIDEST
         yield f"this machine against itself: {_TOO_WIDE if is_wide else saved(trials.spread)}"
     if trials.ranks > 1:
         yield f"{trials.ranks} ranks, the slowest counts"
     yield f"{ms(1e3 * trials.seconds)} for all runs"
+
+
+def _as_it_is(times_ms: Sequence[float]) -> str:
+    """The step without any patch: in the first run and in those of each trial, as busy as the machine was then."""
+    low, high = min(times_ms), max(times_ms)
+    if high <= _STEADY * low:
+        return f"{ms(times_ms[0])} per step as it is"
+    return f"{interval(low, high)} per step as it is, from run to run: each row compares steps of one time"
 
 
 def _sections(trials: Trials) -> Iterator[doc.Section]:
@@ -152,11 +166,8 @@ def _row(trial: Trial) -> doc.Row:
 
 
 def claimed(trial: Trial) -> str:
-    """What the finding says of it: `-13.0 to -39.0 %`; empty where there is none."""
-    if trial.claimed is None:
-        return ""
-    low, high = (_signed(1 - share) for share in (trial.claimed.low_share, trial.claimed.high_share))
-    return f"{without_shared_unit(low, high)} to {high}"
+    """What the finding says of it: `-39.0 to -13.0 %`; empty where there is none."""
+    return _range(1 - trial.claimed.low_share, 1 - trial.claimed.high_share) if trial.claimed else ""
 
 
 def _remarks(trial: Trial) -> Iterator[str]:

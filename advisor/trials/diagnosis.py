@@ -10,25 +10,21 @@ from typing import Final
 from advisor.config import find, load
 from advisor.engine import check
 from advisor.errors import ReadError
-from advisor.model.missing import Missing
 from advisor.model.report import Reason, Report
 from advisor.options import Options
 from advisor.recording.launcher import Options as Recording
-from advisor.text import one_line
 from advisor.trials.processes import Program, run
 
 _PATIENCE_S: Final = 600.0
-_LINE: Final = 200
 
 
-def diagnosed(program: Program) -> Report | Reason:
-    """The report of a recording of the program; why there is none."""
+def diagnosed(program: Program, budget_s: float) -> Report | Reason:
+    """The report of a recording, which may take ten minutes or as long as all runs may; why there is none."""
     logdir = program.folder / "recording"
     logdir.mkdir()
     config = asdict(Recording(stop=True)) | {"logdir": str(logdir)}
-    ended = run(program, config, {}, time.monotonic() + _PATIENCE_S, lambda _: None)
+    ended = run(program, config, {}, time.monotonic() + max(_PATIENCE_S, budget_s), lambda _: None)
     try:
         return check([str(logdir)], Options(config=load(find(program.cwd or Path.cwd()))))
     except ReadError:
-        code = "program_failed" if ended.exit_code else "no_step_recorded"
-        return Reason.of(Missing(code, code=ended.exit_code, line=one_line(ended.line, _LINE)))
+        return Reason.of(ended.why("no_step_recorded"))

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from advisor.errors import UsageError
+from advisor.model.missing import Missing
 from advisor.recording.launcher import environment, events, hooked
+from advisor.text import one_line
 
 Events: TypeAlias = Sequence[Mapping[str, Any]]
 Watch: TypeAlias = Callable[[Events], int | None]
@@ -22,6 +24,7 @@ Watch: TypeAlias = Callable[[Events], int | None]
 
 _PAUSE_S: Final = 0.1
 _GRACE_S: Final = 10.0
+_LINE: Final = 200
 _TAIL: Final = 4096  # bytes of what the program printed last
 
 
@@ -44,6 +47,14 @@ class Ended:
     line: str
     seconds: float
     is_late: bool = False
+
+    def why(self, code: str) -> Missing:
+        """Why it showed nothing: its time was over, it failed, or what the code says of a program that ran well."""
+        if self.is_late:
+            return Missing("run_cut", limit=1e3 * self.seconds)
+        return Missing(
+            "program_failed" if self.exit_code else code, code=self.exit_code, line=one_line(self.line, _LINE)
+        )
 
 
 def run(program: Program, config: Mapping[str, Any], variables: Mapping[str, str], until: float, watch: Watch) -> Ended:

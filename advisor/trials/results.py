@@ -9,7 +9,6 @@ from typing import Literal
 from advisor.model.missing import Missing
 from advisor.model.report import Reason
 from advisor.model.trials import Gain, Result, Trial
-from advisor.text import one_line
 from advisor.trials import timings
 from advisor.trials.ideas import Idea
 from advisor.trials.processes import Ended
@@ -84,9 +83,7 @@ def _reasons(result: Result, evidence: Evidence, account: timings.Account) -> li
     if result == "not_applied" and not reasons:
         reasons.append(Missing("patch_without_effect"))
     if result == "failed":
-        last = evidence.last
-        code = "program_failed" if last.exit_code else "no_step_ended"
-        reasons.append(Missing(code, code=last.exit_code, line=one_line(last.line, _LINE)))
+        reasons.append(evidence.last.why("no_step_ended"))
     if result == "not_tried":
         reasons.append(Missing("budget_spent"))
     if result == "unclear" and evidence.gain is None:

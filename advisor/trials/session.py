@@ -15,7 +15,6 @@ from advisor.errors import UsageError
 from advisor.model.missing import Missing
 from advisor.model.report import Reason, Report
 from advisor.model.trials import Gain, Trial, Trials
-from advisor.text import one_line
 from advisor.trials import footprint, ideas
 from advisor.trials.ideas import Idea
 from advisor.trials.measurement import Base, Bench
@@ -137,8 +136,7 @@ class Session:
         bench.share(trials + 1)  # on a busy machine it would take all of the time
         self.base, ended = bench.base()
         if self.base is None:
-            code = "program_failed" if ended.exit_code and not ended.is_late else "no_step_ended"
-            self.notes.append(Reason.of(Missing(code, code=ended.exit_code, line=one_line(ended.line, 200))))
+            self.notes.append(Reason.of(ended.why("no_step_ended")))
 
     def _trial(self, bench: Bench, idea: Idea, base: Base) -> Trial:
         if time.monotonic() + base.ready.seconds > bench.until:
@@ -162,7 +160,7 @@ class Session:
         """Record the program, check it, and take the fixes of its findings."""
         from advisor.trials.diagnosis import diagnosed  # noqa: PLC0415 - needs what reads and judges profiles
 
-        report = diagnosed(program)
+        report = diagnosed(program, self.options.budget_s)
         if isinstance(report, Report):
             chosen, self.untried = ideas.of_report(report, self.options.fixes)
             return chosen

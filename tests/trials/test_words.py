@@ -10,10 +10,11 @@ import pytest
 from advisor.errors import ReadError, UsageError
 from advisor.model.report import Reason
 from advisor.model.trials import Claim, Gain, Trial, Trials, Use
-from advisor.present.trials import headline, saved
+from advisor.present.trials import document, headline, saved
 from advisor.render.json import load_trials
 from advisor.render.registry import Request, draw
 from advisor.trials import footprint, ideas
+from advisor.trials.processes import Ended
 from advisor.trials.session import program_name
 from tests.command import advisor
 
@@ -77,17 +78,45 @@ def shown(kind: str) -> str:
 
 
 def test_the_gain_is_a_change_with_its_interval():
-    assert saved(GAIN) == "\N{MINUS SIGN}10.5 % (95 % interval: \N{MINUS SIGN}9.1 to \N{MINUS SIGN}12.0 %)"
+    assert saved(GAIN) == "\N{MINUS SIGN}10.5 % (95 % interval: \N{MINUS SIGN}12.0 to \N{MINUS SIGN}9.1 %)"
     assert headline(TRIALS).startswith("optimizer (implementation=fused): 12 → 11 ms a step, \N{MINUS SIGN}10.5 %")
 
 
 def test_claimed_and_measured_stand_side_by_side():
     for kind in ("terminal", "markdown", "html"):
         text = shown(kind)
-        assert text.index("\N{MINUS SIGN}5.0 to \N{MINUS SIGN}20.0 %") < text.index(
-            "\N{MINUS SIGN}10.5 % (\N{MINUS SIGN}9.1 to \N{MINUS SIGN}12.0 %)", text.index("\N{MINUS SIGN}5.0 to")
-        ), kind
+        claimed, measured = "\N{MINUS SIGN}20.0 to \N{MINUS SIGN}5.0 %", "(\N{MINUS SIGN}12.0 to \N{MINUS SIGN}9.1 %)"
+        assert 0 < text.index(claimed) < text.index(f"\N{MINUS SIGN}10.5 % {measured}"), kind
         assert "same training up to rounding" in text
+
+
+def test_an_interval_around_nothing_begins_with_what_is_saved():
+    around = GAIN.model_copy(update={"ratio": 1.0, "low": 0.846, "high": 1.155})
+    assert saved(around) == "+0.0 % (95 % interval: \N{MINUS SIGN}15.4 to +15.5 %)"
+
+
+def test_a_step_that_other_load_made_longer_at_times_is_no_single_number():
+    assert "12 ms per step as it is" in shown("terminal")
+    later = SLOWER.model_copy(update={"before_ms": 21.3})
+    (article,) = document(TRIALS.model_copy(update={"trials": (later,)})).articles
+    assert (
+        article.facts[0] == "12\N{EN DASH}21 ms per step as it is, from run to run: each row compares steps of one time"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ended", "words"),
+    [
+        (
+            Ended(-15, (), "", 90.0, is_late=True),
+            "no step ended in the 90 s that the run had: give more with `--budget`",
+        ),
+        (Ended(2, (), "no such file", 1.0), "the program ended with exit code 2: no such file"),
+        (Ended(0, (), "", 1.0), "no step ended: no optimizer stepped"),
+    ],
+)
+def test_a_run_that_showed_nothing_says_why_and_what_to_do(ended: Ended, words: str):
+    assert ended.why("no_step_ended").words.startswith(words)
 
 
 def test_what_is_slower_is_not_recommended():

@@ -147,3 +147,15 @@ def test_the_committed_schema_is_this_one():
 def test_a_report_without_runs_says_what_could_not_be_read():
     known = content(Report.model_validate(SAMPLES["none"].model_dump()))
     assert known["unreadable"] == [{"path": "logs", "why": "holds no profile"}]
+
+
+@pytest.mark.parametrize(
+    ("do", "expected"),
+    [
+        ("Record again: `advisor record --stacks -- COMMAND`.", "advisor record --stacks -- COMMAND"),
+        ("Make `advisor record -- rm -rf x` faster.", "advisor excerpt"),  # a name of the recording
+    ],
+)
+def test_the_next_command_is_that_of_the_first_fix_if_it_is_to_record(do, expected):
+    first = changed(RESNET.findings[0], fixes=(Fix(framework="any", do=do), *RESNET.findings[0].fixes))
+    assert content(report(changed(RESNET, findings=(first,))))["runs"][0]["next"].startswith(expected)
