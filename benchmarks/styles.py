@@ -15,7 +15,7 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
@@ -101,40 +101,59 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=CELLS, help="jobs, each in one style")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="servers, and jobs of many ranks, per fault")
-    parser.add_argument("--fault", choices=EVERY, help="of this fault only")
+    parser.add_argument("--fault", choices=EVERY, nargs="+", help="of these faults only")
     parser.add_argument("--style", choices=[*STYLES, *JOB_STYLES], help="in this style only")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--into", type=Path, help="file that keeps the cells: a later call goes on, and shows them all")
     options = parser.parse_args()
     tasks = [
         *drawn(options.cells, options.seed, options.fault, options.style),
         *repeated(options.seeds, options.fault, options.style),
     ]
-    with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
-        cells = [cell for cell in pool.map(score, *zip(*tasks, strict=True)) if cell]
+    cells = resumed(tasks, options.into, options.processes) if options.into else scores(tasks, options.processes)
     page = (
         "\n\n".join(
             [HEAD.format(number=len(cells), symptoms=", ".join(f"`{rule}`" for rule in SYMPTOMS)), *tables(cells)]
         )
         + "\n"
     )
-    if not (options.fault or options.style or options.cells < CELLS or options.seeds < SEEDS):
+    if options.into or not (options.fault or options.style or options.cells < CELLS or options.seeds < SEEDS):
         PAGE.write_text(page, "utf-8")
     print(page)
 
 
-def drawn(cells: int, seed: int, fault: str | None, style: str | None) -> Iterator[Task]:
+def scores(tasks: Sequence[Task], processes: int) -> list[Cell]:
+    """The cells of these tasks, several at a time."""
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        return [cell for cell in pool.map(score, *zip(*tasks, strict=True)) if cell]
+
+
+def resumed(tasks: Sequence[Task], file: Path, processes: int) -> list[Cell]:
+    """All cells in the file, to which those of the tasks that it lacks are added one by one."""
+    done = [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
+    known = {tuple(task) for task, _ in done}
+    rest = [task for task in tasks if task not in known]
+    with file.open("a", encoding="utf-8") as out, ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        for task, cell in zip(rest, pool.map(score, *zip(*rest, strict=True)), strict=True):
+            done.append((task, asdict(cell) if cell else None))
+            out.write(json.dumps(done[-1]) + "\n")
+            out.flush()
+    return [Cell(**cell) for _, cell in done if cell]
+
+
+def drawn(cells: int, seed: int, faults: Sequence[str] | None, style: str | None) -> Iterator[Task]:
     """Fault, style, format, GPU and seed of each job of one process, all independent."""
     draw = random.Random(seed)  # noqa: S311 - seeded jobs need no cryptography
-    names = [fault] if fault in FAULTS else [] if fault else list(FAULTS)
+    names = [name for name in faults or FAULTS if name in FAULTS]
     for _ in range(cells if names else 0):
-        name, how = fault or draw.choice(names), style or draw.choice(list(STYLES))
+        name, how = draw.choice(names), style or draw.choice(list(STYLES))
         forms = list(FORMATS) if name in XPLANE else ["kineto", "nsys"]
         yield name, how, draw.choice(forms), draw.choice(FAULTS[name].gpus), draw.randrange(1 << 20)
 
 
-def repeated(seeds: int, fault: str | None, style: str | None) -> Iterator[Task]:
+def repeated(seeds: int, faults: Sequence[str] | None, style: str | None) -> Iterator[Task]:
     """The same of each fault of a server and of a job of many ranks, with so many seeds."""
-    for name in [fault] if fault else [*SERVING_FAULTS, *FLEET_FAULTS]:
+    for name in faults or [*SERVING_FAULTS, *FLEET_FAULTS]:
         for seed in range(seeds if name not in FAULTS else 0):
             draw = random.Random(f"{name} {seed}")  # noqa: S311 - as above
             how = style or draw.choice(list(STYLES if name in SERVING_FAULTS or draw.random() < HALF else JOB_STYLES))

@@ -103,10 +103,12 @@ class Saving(_Strict):
     """Step time that the fix gives back: two expressions, and the part of the step that it comes out of.
 
     `beyond` are the parts that it draws on, in order, once the first is used up: without the wait for input the copy of
-    the next batch is hidden too.
+    the next batch is hidden too. Where `of_ms` is given, no more than that comes out of `of`, and the rest out of
+    `beyond`; whichever is more goes first.
     """
 
     of: Pool
+    of_ms: str | None = None
     beyond: tuple[Pool, ...] = ()
     low_ms: str | float
     high_ms: str | float
@@ -240,6 +242,7 @@ class Rule(_Strict):
             texts["doubt"] = self.doubt
         if self.saving:
             texts |= {"saving.low_ms": self.saving.low_ms, "saving.high_ms": self.saving.high_ms}
+            texts |= {"saving.of_ms": self.saving.of_ms} if self.saving.of_ms else {}
         return texts
 
     def expressions(self, metrics: Iterable[str]) -> dict[str, Expression]:

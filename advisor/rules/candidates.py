@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -88,8 +89,17 @@ class Candidate:
     @property
     def pools(self) -> tuple[str, ...]:
         """The parts of the step that its saving comes out of, the first one first."""
-        saving = self.rule.saving
-        return (saving.of, *saving.beyond) if saving else ()
+        saving, of_ms = self.rule.saving, self.verdict.of_ms
+        if saving is None:
+            return ()
+        is_less = of_ms is not None and of_ms < _SURE_PART * (self.high_ms or 0.0)
+        return (*saving.beyond, saving.of) if is_less else (saving.of, *saving.beyond)
+
+    def most_ms(self, pool: str) -> float:
+        """Milliseconds per step that the saving may take out of that part of the step."""
+        of_ms = self.verdict.of_ms
+        is_limited = of_ms is not None and self.rule.saving is not None and pool == self.rule.saving.of
+        return of_ms if is_limited and of_ms is not None else math.inf
 
     @property
     def pool(self) -> str | None:

@@ -35,29 +35,29 @@ def _share(candidate: Candidate, rest: dict[Key, float]) -> Share | None:
     """The candidate's share, drawn from what the pools still hold."""
     if not candidate.pools or candidate.low_ms is None or candidate.high_ms is None:
         return None
-    keys = _fill(candidate, candidate.pools, rest)
+    open_ = _open(candidate, candidate.pools, rest)
     high = max(candidate.high_ms, 0.0)
     low = min(max(candidate.low_ms, 0.0), high)
-    cut = min(1.0, sum(rest[key] for key in keys) / high) if high else 0.0
-    parts = _draw(cut * high, rest, keys)
+    cut = min(1.0, sum(open_.values()) / high) if high else 0.0
+    parts = _draw(cut * high, rest, open_)
     if candidate.evens_ms:
-        _draw(cut * candidate.evens_ms, rest, _fill(candidate, [_SKEW], rest))
+        _draw(cut * candidate.evens_ms, rest, _open(candidate, [_SKEW], rest))
     return Share(cut * low, cut * high, parts)
 
 
-def _fill(candidate: Candidate, pools: Iterable[str], rest: dict[Key, float]) -> list[Key]:
-    """The keys of these pools; one that nobody has drawn from yet is full."""
+def _open(candidate: Candidate, pools: Iterable[str], rest: dict[Key, float]) -> dict[Key, float]:
+    """What each of these pools still holds for the candidate; one that nobody has drawn from yet is full."""
     keys = {key(candidate, pool): pool for pool in pools}
     for each, pool in keys.items():
         rest.setdefault(each, candidate.pool_ms(pool))
-    return list(keys)
+    return {each: min(rest[each], candidate.most_ms(pool)) for each, pool in keys.items()}
 
 
-def _draw(claim: float, rest: dict[Key, float], keys: Iterable[Key]) -> dict[str, float]:
+def _draw(claim: float, rest: dict[Key, float], open_: Mapping[Key, float]) -> dict[str, float]:
     """Draws a claim from the pools, the first one first; how much came out of each."""
     parts = {}
-    for pool in keys:
-        if part := min(claim, rest[pool]):
+    for pool, most in open_.items():
+        if part := min(claim, most):
             rest[pool] -= part
             claim -= part
             parts[pool[1]] = part

@@ -20,7 +20,7 @@ class Verdict:
     """What a rule says of one row. `missing` names the metrics whose absence kept it from judging.
 
     `low_ms` and `high_ms` are None where the rule claims no saving or the saving cannot be told; a row that passes has
-    them too.
+    them too. `of_ms` is what comes out of the first pool at most, None where all may.
     """
 
     row: int
@@ -29,6 +29,7 @@ class Verdict:
     missing: tuple[str, ...] = ()
     low_ms: float | None = None
     high_ms: float | None = None
+    of_ms: float | None = None
     doubted: bool = False
 
 
@@ -104,10 +105,10 @@ def _verdict(rule: Rule, row: int, values: Mapping[str, list[Any]], missing: Ite
     if missing := tuple(missing):
         return Verdict(row, "not_evaluable", missing=missing)
     levels = [level for level in SEVERITIES if level in rule.severity and values[f"severity.{level}"][row]]
-    low, high = (values.get(f"saving.{end}_ms", {row: None})[row] for end in ("low", "high"))
+    low, high, of_ms = (values.get(f"saving.{end}_ms", {row: None})[row] for end in ("low", "high", "of"))
     if low is None or high is None:
         low = high = None
     if not values["when"][row]:
-        return Verdict(row, "passed", None, (), low, high)
+        return Verdict(row, "passed", None, (), low, high, of_ms)
     doubted = "doubt" in values and bool(values["doubt"][row])
-    return Verdict(row, "fired", levels[0] if levels else "low", (), low, high, doubted)
+    return Verdict(row, "fired", levels[0] if levels else "low", (), low, high, of_ms, doubted)

@@ -73,7 +73,7 @@ def test_a_batch_too_small_for_the_device_is_named_without_a_saving():
     [
         ("torch-cpu-elementwise-chains", ["elementwise-chains"]),
         ("torch-cpu-unfused-attention", ["unfused-attention"]),
-        ("torch-cpu-for-loop-optimizer", []),  # on the host that is eager-optimizer's
+        ("torch-cpu-for-loop-optimizer", ["optimizer-not-fused"]),
         ("torch-cpu-none", []),
         ("torch-cpu-zero-workers", []),
     ],

@@ -21,8 +21,8 @@ from tests.command import advisor
 FUSED = Use(patch="optimizer", arguments={"implementation": "fused"}, numerics="rounding")
 GAIN = Gain(ratio=0.895, low=0.88, high=0.909, pairs=24, spread=0.02)
 FASTER = Trial(
-    name="eager-optimizer",
-    rule="eager-optimizer",
+    name="optimizer-not-fused",
+    rule="optimizer-not-fused",
     uses=(FUSED,),
     claimed=Claim(low_share=0.05, high_share=0.2),
     result="faster",

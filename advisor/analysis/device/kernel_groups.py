@@ -48,7 +48,8 @@ def parts(view: DeviceView) -> pl.DataFrame:
     """The kernels of the steps with `part`, the pattern that each belongs to (PARTS; null: none), and `run`.
 
     A kernel belongs to one pattern at most, the first of
-    - optimizer: launched inside an `Optimizer.step#...` annotation; without any such, a chain that updates parameters;
+    - optimizer: launched inside an `Optimizer.step#...` annotation; without any such, or without launches, a chain that
+      updates parameters;
     - attention: a softmax between batched products, with those products and what lies between, see `_in_attention`;
     - layout: conversions between NCHW and NHWC by name, and any transposition that a convolution launches;
     - chain: at least three elementwise kernels in a row on one stream over equally many elements (where shapes do not
@@ -64,7 +65,8 @@ def parts(view: DeviceView) -> pl.DataFrame:
     single = pl.col("part").is_null() & pl.col("family").is_in(_ELEMENTWISE) & has_size
     rows = rows.with_columns(run=pl.struct("stream", single, size, independent().cum_sum()).rle_id())
     chain = single & (pl.len().over("run") >= _LEAST_CHAIN)
-    if not view.once(optimizer_work).total:
+    is_joined = view.device is None or rows["launch"].count() > 0
+    if not (view.once(optimizer_work).total and is_joined):
         rows = _with_part(rows, "optimizer", chain & pl.col("_updates").any().over("run"))
     return _with_part(rows, "chain", chain).drop(*_OF_NAMES, *_OF_OPS)
 

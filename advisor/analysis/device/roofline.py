@@ -15,7 +15,8 @@ from advisor.vocabulary import LAUNCH_GAP_NS
 REPLAYED: Final = "; replayed; without a replay that can be trusted, 0 at least and what the kernels lose at most"
 """Ends the formula of a gain from `gains_ms`."""
 
-_NEGLIGIBLE: Final = 0.002  # of the step: not worth a replay
+NEGLIGIBLE: Final = 0.002
+"""Of the step: what is not worth a replay."""
 
 
 def gains_ms(view: DeviceView, kernels: pl.DataFrame, slowest: pl.Expr, fastest: pl.Expr) -> tuple[float, float]:
@@ -31,13 +32,13 @@ def gains_ms(view: DeviceView, kernels: pl.DataFrame, slowest: pl.Expr, fastest:
     if view.device is None:  # one op after another: what they lose, the step loses
         least_ns = float((durations["now"] - durations["slow"]).sum())
         return max(0.0, view.per_step_ms(least_ns)), view.per_step_ms(most_ns)
-    worlds = view.once(_worlds)
-    if not worlds or most_ns < _NEGLIGIBLE * view.total_ns:
+    replays = view.once(worlds)
+    if not replays or most_ns < NEGLIGIBLE * view.total_ns:
         return 0.0, view.per_step_ms(most_ns)
     ids, slow, fast = (durations[column].to_numpy() for column in ("id", "slow", "fast"))
-    recorded, before_ms = worlds[0]
+    recorded, before_ms = replays[0]
     low = max(0.0, before_ms - recorded.with_durations(ids, slow).step_ms)
-    return low, max(low, *(before_ms - world.with_durations(ids, fast).step_ms for world, before_ms in worlds))
+    return low, max(low, *(before_ms - world.with_durations(ids, fast).step_ms for world, before_ms in replays))
 
 
 def memory_ns(nbytes: pl.Expr, gpu: Gpu | None, share: float) -> pl.Expr:
@@ -54,7 +55,7 @@ def no_peaks(view: DeviceView) -> Missing:
     return Missing("peaks_unknown", name=str(name))
 
 
-def _worlds(view: DeviceView) -> list[tuple[Replay, float]]:
+def worlds(view: DeviceView) -> list[tuple[Replay, float]]:
     """The steps as recorded, and with a host that profiler and loader do not hinder, each with its step time in ms."""
     trusted = view.once(trusted_replay)
     if trusted is None:

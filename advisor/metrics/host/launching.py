@@ -21,13 +21,11 @@ from advisor.analysis.device.host_work import (
     minus,
     optimizer_work,
     own_ns,
-    places,
     python_work,
     running,
     saving_frames,
     step_ops,
     thread_waits,
-    training_ops,
     unknown_waits,
     waiting_function,
 )
@@ -35,7 +33,6 @@ from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.recording_cost import delay_share, without_recording
 from advisor.analysis.device.replay import ELSE, UNPROFILED, trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.analysis.device.workload import workload
 from advisor.inputs.periods import RANGES
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
@@ -45,7 +42,6 @@ from advisor.vocabulary import LAUNCH_GAP_NS
 _COMPILED: Final = 0.3  # host time per launch that a compiled step keeps
 _CAPTURED: Final = 0.1  # and a captured one
 _PYTHON_REST: Final = 0.25
-_OPTIMIZER_REST: Final = (0.5, 0.1)
 _TINY_NS: Final = 10_000  # a framework op that itself takes less is mostly dispatch
 _SMALL_NS: Final = 100_000  # one that takes less costs about as much for a few samples as for one
 _FEW_PASSES: Final = 8  # models that train in turns make two or three, gradients of micro-batches four
@@ -270,94 +266,6 @@ def _calls(view: DeviceView, when: Union) -> dict[Metric, Value]:
     ran = busiest(view, when)
     unrecorded_ns = int(ran.filter(pl.col("name").is_null())["self_ns"].sum())
     return {PYTHON_CALLS: in_words(view, ran), PYTHON_UNRECORDED_PART: unrecorded_ns / max(1, when.total)}
-
-
-def _updates(view: DeviceView) -> pl.DataFrame:
-    """The outermost framework ops of the used steps inside an optimizer's step."""
-    ops = view.once(step_ops)
-    updates = ops.filter(inside(view.once(optimizer_work), ops))
-    return updates.filter(~pl.col("parent").fill_null(-1).is_in(ops["id"].implode()))
-
-
-OPTIMIZER_BOUND_SHARE = Metric(
-    "optimizer_bound_share",
-    "share",
-    "Part of the step in which the host's work in the optimizer sets the pace.",
-    "device idle in host-bound gaps of at most {launch_gap} while an `Optimizer.step#` range is open / step time; "
-    "without a device, time of those ranges / step time",
-    where=lambda view: places(view, _updates(view)),
-)
-OPTIMIZER_OPS_PER_STEP = Metric(
-    "optimizer_ops_per_step",
-    "number",
-    "Framework ops that the optimizer runs per step, those inside others not counted.",
-    "outermost ops that start inside `Optimizer.step#` / steps",
-)
-OPTIMIZER_PASSES = Metric(
-    "optimizer_passes",
-    "count",
-    "How often the optimizer reads and writes the parameters in a step on a CPU; 0 with a device.",
-    "different names of those ops; without a device",
-    "an op of a loop over parameters handles all of one tensor",
-)
-OPTIMIZER_HOST_LEAST_GAIN_MS = Metric(
-    "optimizer_host_least_gain_ms",
-    "ms",
-    "Step time that an optimizer with few ops saves at least.",
-    f"replay with half of the host's time in it{ELSE}0; without a device, half of (that time - 1 µs per op in it)",
-    f"half: {_OWN}; {_COST}",
-)
-OPTIMIZER_HOST_GAIN_MS = Metric(
-    "optimizer_host_gain_ms",
-    "ms",
-    "Step time that it saves at most.",
-    f"replay with a tenth of that time and without its calls{ELSE}optimizer_bound_share x step_mean_ms",
-    f"a tenth: {_OWN}; a fused optimizer still collects its tensors in Python",
-)
-
-
-@measures(
-    OPTIMIZER_BOUND_SHARE,
-    OPTIMIZER_OPS_PER_STEP,
-    OPTIMIZER_PASSES,
-    OPTIMIZER_HOST_LEAST_GAIN_MS,
-    OPTIMIZER_HOST_GAIN_MS,
-)
-def optimizer_bound(view: DeviceView) -> Values:
-    """The optimizer's loop as what sets the pace; zero without one, unknown of training that shows none."""
-    if not view.total_ns:
-        return {}
-    if why := unknown_waits(view):
-        return why
-    work, ops = view.once(optimizer_work), _updates(view)
-    if not work.total and view.process.get("framework") == "pytorch" and "training" in view.once(workload):
-        return Missing("no_optimizer_range")
-    paced = work & view.once(launch_gaps) if view.device is not None else work
-    paced_ns = int(paced.within(view.starts, view.ends).sum())
-    least, most = _optimizer_gains(view, paced_ns)
-    return {
-        OPTIMIZER_BOUND_SHARE: paced_ns / view.total_ns,
-        OPTIMIZER_OPS_PER_STEP: ops.height / view.steps.height,
-        OPTIMIZER_PASSES: ops["name"].n_unique() if view.device is None else 0,
-        OPTIMIZER_HOST_LEAST_GAIN_MS: least,
-        OPTIMIZER_HOST_GAIN_MS: most,
-    }
-
-
-def _optimizer_gains(view: DeviceView, paced_ns: int) -> tuple[float, float]:
-    work, trusted = view.once(optimizer_work), view.once(trusted_replay)
-    if view.device is None:
-        recorded = int(inside(work, view.once(step_ops)).sum())
-        return view.per_step_ms(without_recording(view, paced_ns, recorded) / 2), view.per_step_ms(paced_ns)
-    if trusted is None or not paced_ns:
-        return 0.0, view.per_step_ms(paced_ns)
-    runtime = view.once(training_ops).filter(pl.col("kind") == "runtime")
-    calls = runtime.filter(inside(work, runtime))["id"].to_numpy()
-    most_rest, least_rest = _OPTIMIZER_REST
-    return (
-        trusted.saved_ms(trusted.without_host(work, most_rest)),
-        trusted.saved_ms(trusted.without_host(work, least_rest).without_calls(calls)),
-    )
 
 
 HOST_LOOPS_SHARE = Metric(

@@ -3,12 +3,11 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics.host import launching
-from advisor.metrics.host.launching import capturing, host_work, optimizer_bound, python_bound
+from advisor.metrics.host.launching import capturing, host_work, python_bound
 from advisor.model.missing import Missing
 from tests.tables import by_metric, kernel, on_host, profile, step, view
 
 python_bound = by_metric(python_bound)
-optimizer_bound = by_metric(optimizer_bound)
 
 # us        0 1  5      25             101 105    125
 # host        |                         |      110        calls of 1 us, 4 us before their kernels start
@@ -207,61 +206,7 @@ def test_on_a_cpu_neither_loader_nor_optimizer_is_python():
 
 def test_without_launches_the_host_s_part_is_not_known():
     trace = view(profile([kernel(0, 20), kernel(60, 80)], steps=[step(1, 0, 80)]))
-    assert all(isinstance(value, Missing) for value in (python_bound(trace) | optimizer_bound(trace)).values())
-
-
-UPDATE = [
-    on_host("annotation", 20, 105, name="Optimizer.step#SGD.step", thread=2),
-    on_host("op", 30, 40, name="aten::add_", thread=2, parent=0),
-    on_host("op", 32, 38, name="aten::mul", thread=2, parent=1),
-]
-
-
-def test_the_gaps_during_the_optimizer_are_its_own():
-    values = optimizer_bound(view(profile(DEVICE, UPDATE, STEPS)))
-    assert values[launching.OPTIMIZER_BOUND_SHARE] == pytest.approx(80 / 125)
-    assert values[launching.OPTIMIZER_OPS_PER_STEP] == 1
-
-
-def test_half_and_a_tenth_of_the_optimizer_s_time_bound_its_gain():
-    # half: 18 + 40.5 us before a call of half a us, at 60.5: the kernel runs from 64.5 to 84.5
-    # a tenth, without the call: at 2 + 18 + 8.1, the kernel from 32.1 to 52.1
-    values = optimizer_bound(view(profile(DEVICE, UPDATE, STEPS)))
-    assert values[launching.OPTIMIZER_HOST_LEAST_GAIN_MS] == pytest.approx(0.125 - 0.0845)
-    assert values[launching.OPTIMIZER_HOST_GAIN_MS] == pytest.approx(0.125 - 0.0521)
-
-
-def test_on_a_cpu_the_optimizer_s_time_is_the_bound():
-    update = [on_host("annotation", 60, 90, name="Optimizer.step#SGD.step"), on_host("op", 62, 70, parent=3)]
-    values = optimizer_bound(view(profile([], [*CPU, *update], [CPU_STEP])))
-    assert values[launching.OPTIMIZER_BOUND_SHARE] == pytest.approx(0.30)
-    assert values[launching.OPTIMIZER_HOST_GAIN_MS] == pytest.approx(0.030)
-    # half of 30 us less 1 for the op's record
-    assert values[launching.OPTIMIZER_HOST_LEAST_GAIN_MS] == pytest.approx(0.0145)
-
-
-def test_on_a_cpu_each_kind_of_op_is_a_pass_over_the_parameters():
-    names = ("aten::lerp_", "aten::sqrt", "aten::lerp_")
-    ops = [on_host("op", 62 + 5 * i, 65 + 5 * i, name=name, parent=3) for i, name in enumerate(names)]
-    update = on_host("annotation", 60, 90, name="Optimizer.step#Adam.step")
-    assert optimizer_bound(view(profile([], [*CPU, update, *ops], [CPU_STEP])))[launching.OPTIMIZER_PASSES] == 2
-
-
-def test_without_an_optimizer_nothing_is_lost_to_it():
-    values = optimizer_bound(view(profile(DEVICE, steps=STEPS)))
-    assert values == {
-        launching.OPTIMIZER_BOUND_SHARE: 0,
-        launching.OPTIMIZER_OPS_PER_STEP: 0,
-        launching.OPTIMIZER_PASSES: 0,
-        launching.OPTIMIZER_HOST_LEAST_GAIN_MS: 0,
-        launching.OPTIMIZER_HOST_GAIN_MS: 0,
-    }
-
-
-def test_of_training_whose_optimizer_no_range_shows_nothing_is_told():
-    backward = on_host("op", 0, 1, thread=2, name="autograd::engine::evaluate_function: MmBackward0")
-    trace = profile(DEVICE, [backward], STEPS, workers=[{"worker": 0, "framework": "pytorch"}])
-    assert {*optimizer_bound(view(trace)).values()} == {Missing("no_optimizer_range")}
+    assert all(isinstance(value, Missing) for value in python_bound(trace).values())
 
 
 def test_host_work_is_a_cpu_s_step_without_its_ops_input_and_waiting_for_others():
@@ -275,4 +220,4 @@ def test_host_work_is_a_cpu_s_step_without_its_ops_input_and_waiting_for_others(
 
 def test_without_a_step_nothing_is_known():
     trace = view(profile(DEVICE, steps=[step(1, 0, 125, incomplete="cut")]))
-    assert capturing(trace) == python_bound(trace) == optimizer_bound(trace) == host_work(trace) == {}
+    assert capturing(trace) == python_bound(trace) == host_work(trace) == {}

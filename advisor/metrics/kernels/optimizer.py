@@ -1,0 +1,226 @@
+"""The optimizer where it updates one tensor at a time: what its kernels take, and what they wait for the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.host_work import (
+    inside,
+    launch_gaps,
+    optimizer_work,
+    places,
+    step_ops,
+    training_ops,
+    unknown_waits,
+)
+from advisor.analysis.device.kernel_groups import part, parts
+from advisor.analysis.device.kernels import extent, largest, longest
+from advisor.analysis.device.recording_cost import without_recording
+from advisor.analysis.device.roofline import NEGLIGIBLE, worlds
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.workload import workload
+from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.model.intervals import Ints
+from advisor.model.missing import Missing
+
+_PARAMETER_BYTES: Final = (28, 20)  # moved per fp32 parameter in one kernel, at most and at least
+_RATES: Final = (0.6, 1.0)  # of the memory bandwidth
+_FUSED: Final = (0.65, 0.2)  # of the time, where shapes or bandwidth are not known
+_TINY_NS: Final = 5_000  # a kernel that takes less mostly begins and ends: one for all takes next to nothing more
+_HOST_REST: Final = (0.5, 0.1)  # of the host's time, at most and at least
+_NAMES: Final = ("device_ops.name",)
+_NEEDS: Final = ("device_ops", *_NAMES)
+
+
+OPTIMIZER_SHARE = Metric(
+    "optimizer_share",
+    "share",
+    "Part of the step in which an optimizer that updates one tensor at a time sets the pace.",
+    "time of kernels launched inside an Optimizer.step annotation (where there is none, or nothing joins kernels with "
+    "calls: of chains that hold addcdiv, as Adam's updates do), without fused and multi-tensor ones, and, if there are "
+    "any, of host-bound gaps of at most {launch_gap} while such a range is open / step time; without a device, "
+    "time of those ranges / step time",
+    needs=_NAMES,
+    where=lambda view: longest(_kernels(view)) if view.device is not None else places(view, _ops(view)),
+)
+OPTIMIZER_MS = Metric("optimizer_ms", "ms", "The same, per step.", "that time / steps", needs=_NAMES)
+OPTIMIZER_KERNEL_MS = Metric(
+    "optimizer_kernel_ms",
+    "ms",
+    "What its kernels take per step.",
+    "time of those kernels / steps; 0 without a device",
+    needs=_NAMES,
+)
+OPTIMIZER_OPS = Metric("optimizer_ops", "text", "Its ops.", "the three with the most time", needs=_NAMES)
+OPTIMIZER_UPDATES_PER_STEP = Metric(
+    "optimizer_updates_per_step",
+    "number",
+    "How many operations on one tensor it runs per step.",
+    "those kernels / steps; without a device, outermost framework ops that start inside `Optimizer.step#` / steps",
+    needs=_NAMES,
+)
+OPTIMIZER_PASSES = Metric(
+    "optimizer_passes",
+    "count",
+    "How often the optimizer reads and writes the parameters in a step on a CPU; 0 with a device.",
+    "different names of those ops; without a device",
+    "an op of a loop over parameters handles all of one tensor",
+)
+OPTIMIZER_LEAST_GAIN_MS = Metric(
+    "optimizer_least_gain_ms",
+    "ms",
+    "Step time that an optimizer saves at least that updates all tensors at once.",
+    "replay with half of the host's time in it, and one kernel per step that moves 28 bytes per parameter (elements "
+    "that an op covers, median over the ops) at 60 % of the memory bandwidth, or 65 % of the kernels' time where "
+    "shapes or bandwidth are not known; without a replay that can be trusted 0; without a device, half of (the "
+    "optimizer's time - what recording its ops took)",
+    "Adam reads the gradient, reads and writes parameter and two moments; 65 %: SGD's 20 bytes for 32 in three "
+    "kernels; half of the host's time: own choice",
+    _NAMES,
+)
+OPTIMIZER_GAIN_MS = Metric(
+    "optimizer_gain_ms",
+    "ms",
+    "Step time that it saves at most.",
+    "the same with a tenth of the host's time, none of its calls, and 20 bytes at the full bandwidth, or 20 % of the "
+    "time of kernels of 5 µs or more; on a host that profiler and loader do not hinder, if that saves more; without a "
+    "replay that can be trusted, what the kernels lose and the gaps; without a device, the optimizer's time",
+    "SGD with momentum reads the gradient, reads and writes parameter and momentum; 20 %: Adam's 28 bytes for 140 "
+    "in twelve kernels; a fused optimizer still collects its tensors in Python: a tenth is own choice",
+    _NAMES,
+)
+UPDATE_SHARE = Metric(
+    "update_share",
+    "share",
+    "Part of the step in which kernels update parameters, in whatever form: their time does not depend on the batch.",
+    "time of kernels launched inside an Optimizer.step annotation or named after an optimizer or multi-tensor update, "
+    "clipping of gradients among them / step time",
+    needs=_NEEDS,
+    where=lambda view: longest(_updates(view)),
+)
+UPDATE_MS = Metric("update_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS)
+
+
+@measures(
+    OPTIMIZER_SHARE,
+    OPTIMIZER_MS,
+    OPTIMIZER_KERNEL_MS,
+    OPTIMIZER_OPS,
+    OPTIMIZER_UPDATES_PER_STEP,
+    OPTIMIZER_PASSES,
+    OPTIMIZER_LEAST_GAIN_MS,
+    OPTIMIZER_GAIN_MS,
+)
+def optimizers(view: DeviceView) -> Values:
+    """The optimizer's loop over tensors; zero where there is none, unknown where nothing shows whether there is."""
+    if not view.total_ns:
+        return {}
+    updates = _kernels(view) if view.device is not None else _ops(view)
+    if (view.device is None or not updates.height) and (why := _unknown(view)):
+        return why
+    kernel_ns = int(spans(updates).within(view.starts, view.ends).sum()) if view.device is not None else 0
+    waits_ns = _waits_ns(view) if view.device is None or (updates.height and not unknown_waits(view)) else 0
+    least, most = _gains_ms(view, updates, waits_ns) if view.device is not None else _host_gains_ms(view, waits_ns)
+    return {
+        OPTIMIZER_SHARE: (kernel_ns + waits_ns) / view.total_ns,
+        OPTIMIZER_MS: view.per_step_ms(kernel_ns + waits_ns),
+        OPTIMIZER_KERNEL_MS: view.per_step_ms(kernel_ns),
+        OPTIMIZER_OPS: largest(view, _kernels(view)),
+        OPTIMIZER_UPDATES_PER_STEP: updates.height / view.steps.height,
+        OPTIMIZER_PASSES: updates["name"].n_unique() if view.device is None else 0,
+        OPTIMIZER_LEAST_GAIN_MS: least,
+        OPTIMIZER_GAIN_MS: most,
+    }
+
+
+@measures(UPDATE_SHARE, UPDATE_MS)
+def updates(view: DeviceView) -> Mapping[Metric, Value]:
+    """What the step pays once, whatever the batch; zero where nothing is updated."""
+    if not view.total_ns:
+        return {}
+    some = extent(view, _updates(view))
+    return {UPDATE_SHARE: some.share, UPDATE_MS: some.ms}
+
+
+def _updates(view: DeviceView) -> pl.DataFrame:
+    is_update = (pl.col("part") == "optimizer").fill_null(value=False) | (pl.col("family") == "optimizer")
+    return view.once(parts).filter(is_update)
+
+
+def _kernels(view: DeviceView) -> pl.DataFrame:
+    return part(view, "optimizer").filter(pl.col("family") != "optimizer")
+
+
+def _ops(view: DeviceView) -> pl.DataFrame:
+    """The outermost framework ops of the used steps inside an optimizer's step."""
+    ops = view.once(step_ops)
+    ran = ops.filter(inside(view.once(optimizer_work), ops))
+    return ran.filter(~pl.col("parent").fill_null(-1).is_in(ops["id"].implode()))
+
+
+def _unknown(view: DeviceView) -> Missing | None:
+    """Why nothing shows whether an optimizer loops over tensors; None where something does."""
+    if why := unknown_waits(view):
+        return why
+    is_training = view.process.get("framework") == "pytorch" and "training" in view.once(workload)
+    return Missing("no_optimizer_range") if is_training and not view.once(optimizer_work).total else None
+
+
+def _waits_ns(view: DeviceView) -> int:
+    """Time in which the optimizer's work on the host sets the pace: all of it without a device."""
+    work = view.once(optimizer_work)
+    paced = work & view.once(launch_gaps) if view.device is not None else work
+    return int(paced.within(view.starts, view.ends).sum())
+
+
+def _gains_ms(view: DeviceView, kernels: pl.DataFrame, waits_ns: int) -> tuple[float, float]:
+    """Step time given back, at least and at most: fewer calls on the host and one kernel on the device, replayed."""
+    slow_ns, fast_ns = _fused_ns(view, kernels)
+    replays, most_ns = view.once(worlds), int(kernels["dur_ns"].sum()) - round(fast_ns) + waits_ns
+    if not replays or most_ns < NEGLIGIBLE * view.total_ns:
+        return 0.0, view.per_step_ms(most_ns)
+    work, ids, calls = view.once(optimizer_work), kernels["id"].to_numpy(), _calls(view)
+    most_rest, least_rest = _HOST_REST
+    recorded, before_ms = replays[0]
+    low = before_ms - recorded.without_host(work, most_rest).with_durations(ids, _together(kernels, slow_ns)).step_ms
+    fused = _together(kernels, fast_ns)
+    high = (
+        ms - world.without_host(work, least_rest).without_calls(calls).with_durations(ids, fused).step_ms
+        for world, ms in replays
+    )
+    return max(0.0, low), max(0.0, low, *high)
+
+
+def _host_gains_ms(view: DeviceView, waits_ns: int) -> tuple[float, float]:
+    recorded = int(inside(view.once(optimizer_work), view.once(step_ops)).sum())
+    return view.per_step_ms(without_recording(view, waits_ns, recorded) / 2), view.per_step_ms(waits_ns)
+
+
+def _calls(view: DeviceView) -> Ints:
+    """Calls of the runtime that the optimizer makes."""
+    runtime = view.once(training_ops).filter(pl.col("kind") == "runtime")
+    calls: Ints = runtime.filter(inside(view.once(optimizer_work), runtime))["id"].to_numpy()
+    return calls
+
+
+def _together(kernels: pl.DataFrame, total_ns: float) -> Ints:
+    """New durations of the kernels, in ns: in each step the first takes its share of `total_ns`, the others nothing."""
+    is_first = kernels.select(pl.int_range(pl.len()).over("window") == 0).to_series().to_numpy()
+    durations: Ints = np.where(is_first, round(total_ns / max(1, kernels["window"].n_unique())), 0)
+    return durations
+
+
+def _fused_ns(view: DeviceView, kernels: pl.DataFrame) -> tuple[float, float]:
+    """Longest and shortest time of fused kernels that make the same updates; never more than now."""
+    now = float(kernels["dur_ns"].sum())
+    parameters = kernels.group_by("op_name").agg(pl.sum("elements"))["elements"].median()
+    rate = view.gpu.memory_bandwidth_gbs if view.gpu else None  # GB/s is bytes per ns
+    if not rate or not isinstance(parameters, float) or kernels["elements"].null_count():
+        return _FUSED[0] * now, _FUSED[1] * float(kernels.filter(pl.col("dur_ns") >= _TINY_NS)["dur_ns"].sum())
+    ends = zip(_PARAMETER_BYTES, _RATES, strict=True)
+    slow, fast = (min(now, parameters * nbytes / (share * rate)) for nbytes, share in ends)
+    return slow, fast

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import pytest
+
+from advisor.analysis.device.steps import DeviceView
+from advisor.metrics.kernels.optimizer import (
+    OPTIMIZER_GAIN_MS,
+    OPTIMIZER_KERNEL_MS,
+    OPTIMIZER_LEAST_GAIN_MS,
+    OPTIMIZER_MS,
+    OPTIMIZER_OPS,
+    OPTIMIZER_PASSES,
+    OPTIMIZER_SHARE,
+    OPTIMIZER_UPDATES_PER_STEP,
+    UPDATE_SHARE,
+    optimizers,
+    updates,
+)
+from advisor.model.missing import Missing
+from tests.device_bound import ADD, GEMM, op, queued
+from tests.tables import A100, Row, by_metric, kernel, on_host, profile, step, view
+
+optimizers = by_metric(optimizers)
+
+FUSED = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>>"
+STEP = on_host("annotation", 1.15, 90, name="Optimizer.step#AdamW.step")  # from the third launch on
+MILLION = 1_000_000
+OPS = [op(f"aten::{name}_", [20 * MILLION], dtype="float") for name in ("mul", "lerp", "addcdiv")]
+
+
+def looped(device: Row = A100, ops: list[Row] = OPS) -> DeviceView:
+    """A product, a kernel that is not the optimizer's, then four updates of 160 us each."""
+    updates = [(ADD, 160, {"on": i}) for i in (0, 1, 2, 0)]
+    return queued((GEMM, 200, {}), (ADD, 140, {}), *updates, ops=ops, ranges=[STEP], device=device)
+
+
+def test_a_fused_optimizer_moves_each_value_once():
+    values = optimizers(looped())
+    assert values[OPTIMIZER_KERNEL_MS] == pytest.approx(0.64)
+    assert values[OPTIMIZER_SHARE] == pytest.approx(0.64 + 0.01885)  # the first kernel waits from the range's start
+    assert values[OPTIMIZER_UPDATES_PER_STEP] == 4
+    assert values[OPTIMIZER_OPS] == "aten::mul_ (0.32 ms), aten::addcdiv_ (0.16 ms), aten::lerp_ (0.16 ms)"
+    # mul_ covers 40 million elements, the others 20: 20 million parameters, the median.
+    assert values[OPTIMIZER_GAIN_MS] == pytest.approx(0.64 - 20 * MILLION * 20 / 2039e9 * 1e3, rel=1e-3)
+    assert values[OPTIMIZER_LEAST_GAIN_MS] == pytest.approx(0.64 - 20 * MILLION * 28 / (0.6 * 2039e9) * 1e3, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [looped(device={"device": 0, "name": "Something New"}), looped(ops=[op(f"aten::{n}_") for n in "abc"])],
+    ids=["bandwidth unknown", "shapes unknown"],
+)
+def test_without_bytes_or_bandwidth_65_to_20_percent_of_the_time_are_left(step: DeviceView):
+    values = optimizers(step)
+    assert values[OPTIMIZER_GAIN_MS] == pytest.approx(0.64 * 0.8)
+    assert values[OPTIMIZER_LEAST_GAIN_MS] == pytest.approx(0.64 * 0.35)
+
+
+def test_what_only_begins_and_ends_is_gone_in_one_kernel_for_all():
+    updates = [(ADD, us, {"on": i}) for i, us in enumerate((4, 4, 160))]
+    step = queued((GEMM, 200, {}), (ADD, 140, {}), *updates, ops=[op(f"aten::{n}_") for n in "abc"], ranges=[STEP])
+    assert optimizers(step)[OPTIMIZER_GAIN_MS] == pytest.approx(0.168 - 0.2 * 0.16)
+
+
+def test_a_fused_optimizer_has_no_kernels_of_single_tensors():
+    step = queued((GEMM, 200, {}), (GEMM, 200, {}), (FUSED, 300, {}), ranges=[STEP])
+    assert set(optimizers(step).values()) == {0, ""}
+
+
+def test_updates_count_in_whatever_form_they_run():
+    multi = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>"
+    assert updates(queued((multi, 300, {}), (GEMM, 680, {})))[UPDATE_SHARE] == pytest.approx(0.3)
+    assert updates(queued((GEMM, 980, {})))[UPDATE_SHARE] == 0
+
+
+# us        0 1  5      25             101 105    125
+# host        |                         |      110        calls of 1 us, 4 us before their kernels start
+# kernels        =======                   ========
+# update                20                105
+DEVICE = [kernel(5, 25, 2), kernel(105, 125, 102)]
+STEPS = [step(1, 0, 125, host=(0, 110))]
+UPDATE = [
+    on_host("annotation", 20, 105, name="Optimizer.step#SGD.step", thread=2),
+    on_host("op", 30, 40, name="aten::add_", thread=2, parent=0),
+    on_host("op", 32, 38, name="aten::mul", thread=2, parent=1),
+]
+CPU_STEP = step(1, 0, 100, device=None)
+CPU = [on_host("step", 0, 100), on_host("op", 10, 40), on_host("op", 50, 58)]
+
+
+def test_kernels_and_what_they_wait_for_the_host_are_one_loss():
+    values = optimizers(view(profile(DEVICE, UPDATE, STEPS)))
+    assert values[OPTIMIZER_SHARE] == pytest.approx((20 + 80) / 125)
+    assert values[OPTIMIZER_MS] == pytest.approx(0.1)
+    assert values[OPTIMIZER_KERNEL_MS] == pytest.approx(0.02)
+    assert values[OPTIMIZER_UPDATES_PER_STEP] == 1
+
+
+def test_one_replay_shortens_both():
+    # half of the host's time: 18 + 40.5 us before a call of half a us, at 60.5: 13 us of kernel from 64.5 on
+    # a tenth, without the call: at 2 + 18 + 8.1, 4 us of kernel from 32.1 on
+    values = optimizers(view(profile(DEVICE, UPDATE, STEPS)))
+    assert values[OPTIMIZER_LEAST_GAIN_MS] == pytest.approx(0.125 - 0.0775)
+    assert values[OPTIMIZER_GAIN_MS] == pytest.approx(0.125 - 0.0361)
+
+
+def test_on_a_cpu_the_optimizer_s_time_is_the_bound():
+    update = [on_host("annotation", 60, 90, name="Optimizer.step#SGD.step"), on_host("op", 62, 70, parent=3)]
+    values = optimizers(view(profile([], [*CPU, *update], [CPU_STEP])))
+    assert values[OPTIMIZER_SHARE] == pytest.approx(0.30)
+    assert values[OPTIMIZER_GAIN_MS] == pytest.approx(0.030)
+    # half of 30 us less 1 for the op's record
+    assert values[OPTIMIZER_LEAST_GAIN_MS] == pytest.approx(0.0145)
+
+
+def test_on_a_cpu_each_kind_of_op_is_a_pass_over_the_parameters():
+    names = ("aten::lerp_", "aten::sqrt", "aten::lerp_")
+    ops = [on_host("op", 62 + 5 * i, 65 + 5 * i, name=name, parent=3) for i, name in enumerate(names)]
+    update = on_host("annotation", 60, 90, name="Optimizer.step#Adam.step")
+    assert optimizers(view(profile([], [*CPU, update, *ops], [CPU_STEP])))[OPTIMIZER_PASSES] == 2
+
+
+def test_without_an_optimizer_nothing_is_lost_to_it():
+    assert {*optimizers(view(profile(DEVICE, steps=STEPS))).values()} == {0, ""}
+
+
+def test_of_training_whose_optimizer_nothing_shows_nothing_is_said():
+    backward = on_host("op", 0, 1, thread=2, name="autograd::engine::evaluate_function: MmBackward0")
+    trace = profile(DEVICE, [backward], STEPS, workers=[{"worker": 0, "framework": "pytorch"}])
+    assert {*optimizers(view(trace)).values()} == {Missing("no_optimizer_range")}
+    apart = [row | {"call": None} for row in (kernel(0, 20), kernel(60, 80))]
+    values = optimizers(view(profile(apart, steps=[step(1, 0, 80)]))).values()
+    assert all(isinstance(value, Missing) for value in values)
+
+
+def test_kernels_that_nothing_joins_with_calls_are_the_optimizer_s_by_their_names():
+    """The chain of an Adam, between products; its range is there, but not which kernels were launched in it."""
+    update = "void at::native::vectorized_elementwise_kernel<4, at::native::addcdiv_cuda_kernel>"
+    kernels = [kernel(20 * i, 20 * i + 20, name=name) for i, name in enumerate((GEMM, ADD, ADD, update, GEMM))]
+    sized = [row | {"grid": 64, "block": 128} for row in kernels]
+    values = optimizers(view(profile(sized, [STEP], [step(1, 0, 100)])))
+    assert values[OPTIMIZER_UPDATES_PER_STEP] == 3
