@@ -47,6 +47,7 @@ class Server:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            wbufsize = -1  # head and body leave together: apart, each answer would wait 40 ms for an acknowledgement
 
             def do(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))

@@ -12,6 +12,8 @@ import pytest
 import yaml
 
 from advisor.fleet import engines
+from advisor.pull_request import deliver
+from advisor.pull_request.delivery import Patience
 from tests.command import advisor, service
 from tests.fleet import Here
 from tests.pull_request.schemas import departures
@@ -30,6 +32,11 @@ STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
 
 
 PROCESS = f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m advisor "$@"\n'
+
+
+@pytest.fixture(autouse=True)
+def _hosts_take_writes_at_once(monkeypatch):
+    monkeypatch.setattr(deliver, "Patience", lambda: Patience(between_writes_s=0))
 
 
 @pytest.fixture(scope="module")
