@@ -60,7 +60,7 @@ _CASES: Final = re.compile(r"^cases:\n(?:[ #-].*\n|\n)*\Z", re.MULTILINE)
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False, defer_build=True)
 
 
 class Parameter(_Strict):
