@@ -17,31 +17,31 @@ from advisor.model.intervals import Union
 UNKNOWN: Final = "unknown"
 _RANGES: Final = ["op", "annotation", "step", "module", "compile"]
 _SIGNS: Final = (
-    # kind, code, kinds of host ops (none: kernels), names
+    # kind, code, whose names, pattern
     (
         "training",
         "backward_ops",
-        _RANGES,
+        "ranges",
         r"^autograd::engine|Backward|_backward(?:$|_)|transpose\(jvp|gradient_tape|BroadcastGradientArgs|Grad:\w+Grad$",
     ),
-    ("training", "optimizer_calls", _RANGES, r"^Optimizer\.|^## optimizer ##"),
-    ("training", "training_ranges", _RANGES, r"(?:^|[\W_])train(?:ing)?_(?:step|function)"),
+    ("training", "optimizer_calls", "ranges", r"^Optimizer\.|^## optimizer ##"),
+    ("training", "training_ranges", "ranges", r"(?:^|[\W_])train(?:ing)?_(?:step|function)"),
     (
         "training",
         "backward_kernels",
-        None,  # dgrad is no sign: transposed convolutions use it in the forward pass
+        "kernels",  # dgrad is no sign: transposed convolutions use it in the forward pass
         r"(?i)wgrad|backward|flash_bwd|fmha\w*_?bwd|_bwd_kernel|bn_bw_|fused_?adam|multi_tensor_apply.*(?:adam|sgd|lamb)",
     ),
-    ("serving", "engine_steps", _RANGES, STEP_MARKS),
-    ("serving", "engine_code", ["python"], ENGINE_CODE),
-    ("serving", "cache_kernels", None, f"{CACHE_KERNELS}|{DECODE_ATTENTION}"),
-    ("serving", "speculation", _RANGES, SPECULATION),
-    ("serving", "speculation", None, SPECULATION),
-    ("inference", "inference_kernels", None, r"bn_fw_inf|BatchNormFwdInfer"),
+    ("serving", "engine_steps", "ranges", STEP_MARKS),
+    ("serving", "engine_code", "python", ENGINE_CODE),
+    ("serving", "cache_kernels", "kernels", f"{CACHE_KERNELS}|{DECODE_ATTENTION}"),
+    ("serving", "speculation", "ranges", SPECULATION),
+    ("serving", "speculation", "kernels", SPECULATION),
+    ("inference", "inference_kernels", "kernels", r"bn_fw_inf|BatchNormFwdInfer"),
     (
         "inference",
         "inference_ranges",
-        _RANGES,
+        "ranges",
         r"(?:^|[\W_])(?:predict|inference|generate)_(?:step|function)|^jit_(?:prefill|generate|decode)",
     ),
 )
@@ -86,9 +86,13 @@ def _kinds(every: list[Sign]) -> list[Sign]:
 
 def _by_name(view: DeviceView) -> Iterator[Sign]:
     host = view.host.select("kind", "name").unique().with_columns(pl.col("name").cast(pl.String))
-    kernels = view.ops.filter(pl.col("kind") == "kernel")["name"].unique().cast(pl.String)
-    for kind, code, of_host, pattern in _SIGNS:
-        names = kernels if of_host is None else host.filter(pl.col("kind").is_in(of_host))["name"]
+    names_of = {
+        "kernels": view.ops.filter(pl.col("kind") == "kernel")["name"].unique().cast(pl.String),
+        "ranges": host.filter(pl.col("kind").is_in(_RANGES))["name"],
+        "python": host.filter(pl.col("kind") == "python")["name"],
+    }
+    for kind, code, whose, pattern in _SIGNS:
+        names = names_of[whose]
         if (example := names.filter(names.str.contains(pattern)).min()) is not None:
             yield Sign(kind, code, str(example))
 

@@ -170,8 +170,9 @@ def _launching(view: DeviceView, *, once: bool = False) -> pl.DataFrame:
     """Calls that launched something (a kernel's first use, `once`), and the framework ops right around them."""
     ops = view.ops.sort("start_ns").unique("name", keep="first") if once else view.ops
     calls = view.host.join(ops.select(id="launch").drop_nulls().unique(), on="id", how="semi")
-    around = view.host.filter(pl.col("kind") == "op").join(calls.select(id="parent").unique(), on="id", how="semi")
-    inner = view.host.filter(pl.col("kind") == "op").join(around.select(parent="id"), on="parent", how="semi")
+    framework = view.host.filter(pl.col("kind") == "op")
+    around = framework.join(calls.select(id="parent").unique(), on="id", how="semi")
+    inner = framework.join(around.select(parent="id"), on="parent", how="semi")
     return pl.concat([calls, around.filter(~pl.col("id").is_in(inner["parent"].implode()))])
 
 

@@ -49,7 +49,7 @@ SINGLE_PROCESS_INPUT_SHARE = Metric(
     "Part of the step in which the main process itself loads the next batch and nothing else goes on.",
     "time of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ outside device work and calls / step time",
     "the range that PyTorch's DataLoader records when num_workers is 0",
-    where=lambda view: places(view, _single(view)),
+    where=lambda view: places(view, view.once(_single)),
 )
 
 LOADING_MS = Metric(
@@ -73,7 +73,7 @@ WORKER_INPUT_SHARE = Metric(
     "Part of the step that waits for the DataLoader's worker processes and nothing else goes on.",
     "time of enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__ outside device work and calls / step time",
     _OF_WORKERS,
-    where=lambda view: places(view, _several(view)),
+    where=lambda view: places(view, view.once(_several)),
 )
 WORKERS_NEEDED = Metric(
     "workers_needed",
@@ -137,7 +137,7 @@ def loader(view: DeviceView) -> Mapping[Metric, Value]:
     """Loading in the main process or in workers; shares are zero where no loader was recorded."""
     if not view.total_ns:
         return {}
-    of_single, of_workers = (_wait_ns(view, rows) / view.total_ns for rows in (_single(view), _several(view)))
+    of_single, of_workers = (_wait_ns(view, rows) / view.total_ns for rows in (view.once(_single), view.once(_several)))
     workers, cpus = _workers(view), view.process.get("cpus")
     loading = spans(_loading(view)) & Union.of(view.starts, view.ends)
     loading_ms = _all_workers_ms(view, workers) if of_workers else view.per_step_ms(loading.total)
@@ -165,8 +165,8 @@ def _input(view: DeviceView) -> pl.DataFrame:
 
 def _loading(view: DeviceView) -> pl.DataFrame:
     """When the main process loads: the DataLoader's ranges, or what stands in their place where there are none."""
-    single = _single(view)
-    return single if single.height or _several(view).height else _input(view)
+    single = view.once(_single)
+    return single if single.height or view.once(_several).height else _input(view)
 
 
 def _all_workers_ms(view: DeviceView, workers: int | Missing) -> float | Missing:
@@ -193,9 +193,9 @@ def _calls(view: DeviceView, loading: Union) -> str:
 
 def _workers(view: DeviceView) -> int | Missing:
     noted = view.process.get("loader_workers")
-    if _several(view).height:
+    if view.once(_several).height:
         return int(noted) if noted else Missing("workers_unknown")
-    return 0 if _single(view).height else Missing("no_loader")
+    return 0 if view.once(_single).height else Missing("no_loader")
 
 
 def _needed(loading_ms: float | Missing, rest_ms: float) -> int | Missing | None:
