@@ -113,7 +113,7 @@ IDLE_CAUSES: Final = {
         ),
         IdleCause(
             "sync",
-            "the host had been waiting for the device and has nothing queued when it resumes",
+            "the host had waited for it and has launched nothing since",
             "the host had waited for the device",
             f"a synchronising call was open when the device ran dry; up to its return, where over {_GAP} follows",
         ),
@@ -415,16 +415,16 @@ def part_words(code: str) -> str:
 
 LEFT_OUT: Final = {
     "no_end": "the recording ends before the next step, whose start would be its end",
-    "no_device_work": "no device work of it was recorded",
+    "no_device_work": "none of its device work was recorded",
     "kernels_absent": "it or the step before it launched kernels that were not recorded",
     "ended_early": "the recording ended before the device work did",
     "file_cut": "the file ends early and may lack device work",
     "outside": "outside --steps",
     "compiled": "code was compiled",
-    "queue_filling": "first recorded: {length:ms}, while the host got ahead of the device",
-    "first_uses": "first recorded: {length:ms}, of which start-up and first uses of kernels take {of:ms}",
-    "cold_ops": "first recorded: {length:ms}; its usual ops take {of:ms} longer",
-    "outlier": "outlier: {length:ms}; the median is {of:ms}",
+    "queue_filling": "the first recorded step, {length:ms}: the device's queue was still empty",
+    "first_uses": "the first recorded step, {length:ms}: start-up and first uses of kernels take {of:ms} of it",
+    "cold_ops": "the first recorded step, {length:ms}: its usual ops take {of:ms} longer",
+    "outlier": "an outlier of {length:ms}; the median is {of:ms}",
 }
 """Why a recorded step is not used: `length` is the step's, `of` the time that the code speaks of."""
 

@@ -33,10 +33,10 @@ NOTES: Final = {
     "viewers_copy": "only the trace viewer's copy: no memory, no data of the devices, at most 1 M events",
     "profiler_message": "the profiler says: {message}",
     "newest_run": "the newest of {runs:count} runs: {run}; --run NAME or --all-runs takes others",
-    "several_formats": "{formats} profiles lie in this folder: taken as different runs, even if of one job",
+    "several_formats": "this folder holds {formats} profiles: each format is a separate run, even if of one job",
     # what the recording holds
     "tpu": "a TPU profile: its XLA ops are read as kernels; what only TPUs have is left out",
-    "fragment": "kernels cover {kernels:ms} of the {host:ms} in which the host runs ops: perhaps a fragment",
+    "fragment": "kernels cover {kernels:ms} of the {host:ms} of the host's ops: the recording may be a fragment",
     "whole_graphs": (
         "CUDA graphs recorded as a whole ({times:count time}): what runs, waits or idles inside one is unknown; "
         "--cuda-graph-trace=node records it"
@@ -93,11 +93,12 @@ NOTES: Final = {
     ),
     "different_gpus": f"the ranks use different GPUs ({{models}}): they {_ONE_JOB}",
     "one_rank_of_job": (
-        "1 of {job:count} ranks was recorded ({ranks}): its own numbers hold; who waits for whom needs the others too"
+        "1 of {job:count} ranks was recorded (rank {ranks}): its own numbers hold; to see who waits for whom, record "
+        "the others too"
     ),
     "some_ranks_of_job": (
-        "{here:count} of {job:count} ranks were recorded ({ranks}): each rank's own numbers hold; waiting is counted "
-        "between these only"
+        "{here:count} of {job:count} ranks were recorded (ranks {ranks}): each rank's own numbers hold; waiting is "
+        "counted between these only"
     ),
     "ranks_apart": (
         "{ranks} left out where ranks are compared: none of the steps that most ranks recorded is complete there"

@@ -80,11 +80,11 @@ REASONS: Final = {
     ),
     # devices
     "no_device_used": "this worker used no device in the recording",
-    "nothing_to_compute_from": "the steps used hold nothing that it could be computed from",
+    "nothing_to_compute_from": "the used steps hold no data for it",
     "device_nameless": "the profile does not name the device",
     "no_capability": "the profile does not give the device's capability",
-    "gpu_unknown": "it is unknown which GPU this is, and so how fast it multiplies which type",
-    "peaks_unknown": "the table of GPUs has no peaks of {name}, and so not how fast it multiplies which type",
+    "gpu_unknown": "it is unknown which GPU this is, and so its peak rates",
+    "peaks_unknown": "the table of GPUs has no peak rates of {name}",
     "no_sixteen_bit_tensor_cores": "the device has no Tensor Cores for 16-bit types",
     "tensor_cores_unknown": "it is unknown whether the device has Tensor Cores",
     "no_tensor_cores": "the device has no Tensor Cores",
@@ -115,8 +115,8 @@ REASONS: Final = {
     ),
     "idle_cause_unknown": "{share:percent} of the time is idle, and its cause was not recorded",
     "silent_host": (
-        "{share:percent} of the time nothing was recorded on the host: it may be Python, or a wait for data, a request "
-        "or a lock"
+        "nothing was recorded on the host in {share:percent} of the time: it may be Python, or a wait for data, a "
+        "request or a lock"
     ),
     "thread_wait": (
         "in {share:percent} of the time it waits in `{range}` for another thread or process, or for time to pass"
@@ -173,8 +173,10 @@ REASONS: Final = {
     "one_rank": "1 rank was recorded: there is no other to compare with",
     "one_device_per_rank": "no rank drives more than one device",
     "no_rank_awaited_most": "no rank is waited for in half of the waiting time or more",
-    "ranks_missing": "1 rank{world:? of }{world} recorded: who waits for whom needs the traces of the others beside it",
-    "no_shared_collective": "the ranks met in no collective that was recorded",
+    "ranks_missing": (
+        "only 1 rank{world:? of }{world} was recorded: to see who waits for whom, put the others' traces beside it"
+    ),
+    "no_shared_collective": "no collective was recorded in which the ranks meet",
     "groups_never_meet": (
         "{share:percent} of the time in collectives is in groups of ranks that never meet: their files may be of "
         "different jobs"
@@ -184,8 +186,7 @@ REASONS: Final = {
     ),
     "no_common_step": "the ranks have no step in common",
     "few_common_steps": (
-        "too few steps are common to the ranks ({steps:count}): with {needed:count} or more, a rank that is always "
-        "late differs from one that is late once"
+        "the ranks have {steps:count step} in common: {needed:count} or more show whether the same rank is always late"
     ),
     "few_steps": "fewer than {needed:count} steps",
     "few_shared_steps": "fewer than {needed:count} steps in which all devices of a process work",

@@ -115,7 +115,7 @@ def _ranks(run: Run) -> Chart | None:
     window = "a mean step" if run.source.steps.marked else "the recording"
     says = (
         f"Where {window} of each {many} goes, colours as above. "
-        f"The {many} that takes longest by itself, waiting excluded, sets the pace of the job."
+        f"The {many} that takes longest without its waits sets the pace of the job."
     )
     return Chart("ranks", f"{_capital(many)} by {many}", says, {"bars": bars, "ranks": len(rows), "unit": _unit(run)})
 
@@ -129,7 +129,7 @@ def _heat(run: Run) -> Chart | None:
         {"rank": _called(run, row["rank"], row["name"]), "place": row["rank"], "step": row["step"], "ms": row[column]}
         for row in rows
     ]
-    meaning = "time of the rank by itself, waiting excluded" if column == "own_ms" else "length of the step"
+    meaning = "time of the rank without its waits" if column == "own_ms" else "length of the step"
     many = whose(run.source)
     says = f"Darker is longer: {meaning}. A dark row is a slow {many}, a dark column a slow step."
     title = f"{_capital(many)}s over the steps"

@@ -30,7 +30,7 @@ class _Pace(NamedTuple):
 def pace(run: Run) -> str | None:
     """One sentence on a job of several ranks: which sets the pace, which is the slowest, which the others wait for.
 
-    `Rank 3 sets the pace: it is the slowest (20 ms a step by itself, 2.9 ms more than the typical rank), and the
+    `Rank 3 sets the pace: it is the slowest (20 ms a step without waits, 2.9 ms more than the typical rank), and the
     others wait for it most (7.8 ms a step, all ranks together).` None where the ranks' own times are not known.
     """
     slowest, setter = _slowest(run), run.source.steps.worker
@@ -39,12 +39,16 @@ def pace(run: Run) -> str | None:
     who, first = rank_name(run.source, setter), owner(run, slowest.row)
     is_same = slowest.row["worker"] == setter
     more = f", {ms(slowest.excess_ms)} more than the typical {whose(run.source)}" if _is_odd(slowest) else ""
-    slow = f"{'it' if is_same else first} is the slowest ({ms(slowest.own_ms)} a step by itself{more})"
+    slow = f"{'it' if is_same else first} is the slowest ({ms(slowest.own_ms)}{_per(run)} without waits{more})"
     return _capital(f"{who} sets the pace{': ' if is_same else '; '}{slow}{_awaited(run, who)}.")
 
 
+def _per(run: Run) -> str:
+    return " a step" if run.source.steps.marked else ""
+
+
 def _slowest(run: Run) -> _Pace | None:
-    """The rank that takes longest by itself; None where there are not several."""
+    """The rank that takes longest without its waits; None where there are not several."""
     ranks = _paces(run)
     return max(ranks, key=lambda rank: rank.own_ms) if len(ranks) >= _SEVERAL else None
 
@@ -59,7 +63,7 @@ def _awaited(run: Run, setter: str) -> str:
     if awaited is None or waits[awaited] <= least_ms:
         return f"; the {whose(run.source)}s hardly wait for each other" if waits else ""
     who = rank_name(run.source, awaited)
-    together = f"({ms(waits[awaited])} a step, all {whose(run.source)}s together)"
+    together = f"({ms(waits[awaited])}{_per(run)}, all {whose(run.source)}s together)"
     return f", and the others wait for {'it' if who == setter else who} most {together}"
 
 
@@ -89,7 +93,7 @@ def _at_work(row: Mapping[str, Value]) -> str:
 
 
 def odd_ranks(run: Run) -> list[str]:
-    """A line for each rank that takes clearly longer or shorter by itself than the typical one, the oddest first.
+    """A line for each rank whose time without waits is clearly not that of the typical one, the oddest first.
 
     The slowest has its place in the sentence above.
     """
@@ -97,7 +101,7 @@ def odd_ranks(run: Run) -> list[str]:
     here = len(run.source.workers)
     rest = " for those recorded" if run.source.world_size and run.source.world_size > here else ""
     return [
-        f"{owner(run, rank.row)}: {ms(rank.own_ms)} by itself, {ms(abs(rank.excess_ms))}"
+        f"{owner(run, rank.row)}: {ms(rank.own_ms)} without waits, {ms(abs(rank.excess_ms))}"
         f" {'more' if rank.excess_ms > 0 else 'less'} than the typical rank; waits {ms(rank.wait_ms)}{rest}"
         for rank in sorted(filter(_is_odd, _paces(run)), key=lambda rank: -abs(rank.excess_ms))
         if rank != slowest

@@ -128,11 +128,11 @@ def rows(comparison: Comparison) -> list[Row]:
     if not parts or before is None or after is None:
         return parts
     is_job = any((side.world_size or 0) > 1 for side in (comparison.base, comparison.head))
-    mover = "outliers, and the slowest rank of each step," if is_job else "outliers"
+    mover = "outliers, slowest rank" if is_job else "outliers"
     return [
         *parts,
         Row("sum", "mean step", f"without outliers{_rank(comparison) if is_job else ''}", base, head),
-        Row("rest", "difference", f"{mover} change the median by this", before - base, after - head),
+        Row("rest", mover, "change the median by this", before - base, after - head),
         Row("sum", "median step", "of all steps: the times of the verdict", before, after),
     ]
 

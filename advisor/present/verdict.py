@@ -36,8 +36,10 @@ def headline(run: Run) -> str:
         return " ".join(filter(None, (f"{title(first, run)}.", worth, inside(first, run))))
     if known.code == "loss":
         return " ".join(filter(None, (loss(run), cause(run), place(run.unexplained))))
-    nothing = "Only small findings, and no saving," if known.code == "minor" else "No problem found"
-    return f"{nothing} by the {count(known.judged, 'rule')} that could be judged{useful(run)}."
+    rules = f"{count(known.judged, 'rule')} that could be judged"
+    if known.code == "minor":
+        return f"The {rules} have only small findings, none with a saving{useful(run)}."
+    return f"No problem found by the {rules}{useful(run)}."
 
 
 def largest_loss(run: Run) -> str:

@@ -92,7 +92,7 @@ def test_profiles_of_one_job_by_two_profilers_are_two_runs_and_that_is_said(tmp_
     (tmp_path / "job.pt.trace.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": [event]}))
     runs = check([str(tmp_path)]).runs
     assert sorted(run.source.format for run in runs) == ["kineto", "nsys"]
-    said = "kineto and nsys profiles lie in this folder: taken as different runs, even if of one job"
+    said = "this folder holds kineto and nsys profiles: each format is a separate run, even if of one job"
     assert all(said in [note.words for note in run.source.notes] for run in runs)
     (alone,) = check([str(tmp_path / "job.sqlite")]).runs
     assert said not in [note.words for note in alone.source.notes]
