@@ -35,7 +35,7 @@ def headline(run: Run) -> str:
         worth = saving(first, run.source.steps) or largest_loss(run)
         return " ".join(filter(None, (f"{title(first, run)}.", worth, inside(first, run))))
     if known.code == "loss":
-        return " ".join(filter(None, (loss(run), cause(run), place(run.unexplained))))
+        return loss(run)
     rules = f"{count(known.judged, 'rule')} that could be judged"
     if known.code == "minor":
         return f"The {rules} have only small findings, none with a saving{useful(run)}."
@@ -106,9 +106,11 @@ def each_step(run: Run) -> str:
 
 
 def qualified(run: Run) -> str:
-    """Why that many rules could not be judged, where the verdict is not a finding; else empty."""
+    """The cause of a loss, or why that many rules could not be judged; empty where the verdict is a finding."""
     known = run.outcome
-    if known.code in {"finding", "loss"} or known.reason is None:
+    if known.code == "loss":
+        return " ".join(filter(None, (cause(run), place(run.unexplained))))
+    if known.code == "finding" or known.reason is None:
         return ""
     if known.code == "too_little" and run.source.steps.marked and not run.source.steps.used:
         return "None of its steps is complete."

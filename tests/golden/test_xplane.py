@@ -244,7 +244,7 @@ def test_names_of_tpu_ops_are_short_and_the_rest_is_said():
         ("truncated", r"the file is cut off after 989 KiB; copy it again, or record it again"),
         (
             "utf8-mangled",
-            r"the file was copied or opened as text \(UTF-8\), which changed its bytes; copy it again",
+            r"the file was copied or opened as text \(UTF-8\), which changed its bytes; copy it again.*",
         ),
     ],
 )

@@ -4,7 +4,7 @@ import pytest
 
 from advisor.model.missing import Missing
 from advisor.model.report import Reason, Run
-from advisor.present.verdict import culprit, headline, inside, place, qualified, saving, saving_in_brief, title
+from advisor.present.verdict import culprit, headline, inside, place, qualified, saving, saving_in_brief, title, verdict
 from tests.render_samples import ACCOUNTING, INPUT_BOUND, RESNET, SAMPLES, THIRTY_TWO_BIT, changed, cpu_only, part
 from tests.render_samples import saving as won
 
@@ -84,20 +84,21 @@ def losing(share: float, *, first_ms: float | None = None, reasons: tuple[Reason
 def test_a_large_loss_without_a_finding_is_the_verdict():
     run = losing(0.62, first_ms=1.0, reasons=(Reason.of(Missing("no_collective_sizes")),))
     assert (run.outcome.code, run.outcome.loss) == ("loss", "collective")
-    assert headline(run) == (
+    assert verdict(run) == (
         "62 % of each step is communication that no kernel overlaps. Cause unknown: the collectives have no sizes."
     )
-    assert headline(losing(0.62)).endswith("No rule knows a cause of it.")
+    assert verdict(losing(0.62)).endswith("No rule knows a cause of it.")
+    assert headline(run) == "62 % of each step is communication that no kernel overlaps."
     run_of_python = changed(losing(0.62), metrics={"run": ({"python_calls": "train.py(7): log (51 ms)"},)})
     parts = (part("operators", 0.38), part("between", 0.62))
     outside = changed(run_of_python, accounting=changed(run.accounting, parts=parts))
-    assert headline(outside) == (
+    assert verdict(outside) == (
         "62 % of each step is host time outside of the framework's ops. Most of it: train.py(7): log (51 ms)."
     )
     untold = changed(run, accounting=changed(run.accounting, parts=(part("compute", 0.38), part("unknown", 0.62))))
-    assert headline(untold) == "62 % of each step is idle time whose cause was not recorded."
+    assert verdict(untold) == "62 % of each step is idle time whose cause was not recorded."
     busy = changed(run, accounting=changed(run.accounting, parts=(part("compute", 0.38), part("other_programs", 0.62))))
-    assert headline(busy) == (
+    assert verdict(busy) == (
         "62 % of each step is waiting for a CPU that other programs use. Record on a quiet machine."
     )
 
@@ -188,7 +189,7 @@ def test_the_program_s_own_range_that_holds_most_of_a_loss_is_named():
     run = losing(0.62)
     lost = changed(run.accounting.parts[1], range="scores `x`", range_share=0.9)
     run = changed(run, accounting=changed(run.accounting, parts=(run.accounting.parts[0], lost)))
-    assert headline(run).endswith("90 % of the communication that no kernel overlaps lies in `scores 'x'`.")
+    assert verdict(run).endswith("90 % of the communication that no kernel overlaps lies in `scores 'x'`.")
     alone = changed(lost, reasons=(Reason.of(Missing("range_alone", share=0.5, range="scores `x`")),))
     assert place(alone) == ""  # the reason names it
 
