@@ -29,7 +29,7 @@ from advisor.config import Config  # noqa: E402
 from advisor.engine import read  # noqa: E402
 from advisor.inputs.readers import kineto  # noqa: E402
 from advisor.model.profile import Profile  # noqa: E402
-from advisor.model.report import SEVERITIES, Finding  # noqa: E402
+from advisor.model.report import SEVERITIES, Finding, Run  # noqa: E402
 from advisor.rules.judge import judge  # noqa: E402
 from advisor.rules.overrides import rule_book  # noqa: E402
 from advisor.summary import summarise  # noqa: E402
@@ -135,7 +135,11 @@ HEAD = (
 def scored(job: Known, ranks: Iterable[Profile]) -> Score:
     """Run the engine on one job, given as the profile of each of its ranks."""
     found = metrics.conclude([metrics.measure_part(select_steps(profile)) for profile in ranks])
-    run = summarise(job.name, job.name, found, judge(found, RULES, {}))
+    return score_of(job, summarise(job.name, job.name, found, judge(found, RULES, {})))
+
+
+def score_of(job: Known, run: Run) -> Score:
+    """What a report says of one job."""
     beneath = frozenset(s.rule for f in run.findings for s in f.symptoms)
     return Score(job, run.findings, beneath)
 

@@ -13,19 +13,20 @@ import os
 import random
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
-from scorecard import Held, confidence_table, known, scored, share
+from scorecard import Held, Known, Score, confidence_table, known, score_of, scored, share
 from simulator import FAULTS, FLEET_FAULTS, JOB_STYLES, SERVING_FAULTS, STYLES, Fault, FleetFault, ServingFault, case
 from simulator import nsys as export
 from simulator import xplane as xspace
 from simulator.styles import Document, Evidence
 
+import advisor
 from advisor.analysis.device.selection import select_steps
 from advisor.errors import AdvisorError
 from advisor.inputs.readers import kineto, nsys, xplane
@@ -38,6 +39,7 @@ SYMPTOMS: Final = (
 )
 """Rules that name a loss and leave its cause open."""
 STEPS: Final = 10
+STYLES_PER_FOLDER: Final = len(STYLES)  # so many jobs in styles of one process for each in a folder with another
 CELLS: Final = 400
 SERVER_STEPS: Final = 30
 SEEDS: Final = 20
@@ -58,6 +60,9 @@ XPLANE: Final = {
     *("elementwise-chains", "few-blocks"),
 }
 """The faults of one process that a program of JAX or TensorFlow can have too, under the same names of rules."""
+
+FOLDER: Final = "another job in the same folder"
+"""A style that is scored as a folder is checked: beside the job's files lies that of a healthy one."""
 
 Task = tuple[str, str, str, str, int]  # fault, style, format, GPU, seed
 
@@ -102,13 +107,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="servers, and jobs of many ranks, per fault")
     parser.add_argument("--fault", choices=EVERY, nargs="+", help="of these faults only")
-    parser.add_argument("--style", choices=[*STYLES, *JOB_STYLES], help="in this style only")
+    parser.add_argument("--style", choices=[*STYLES, *JOB_STYLES, FOLDER], help="in this style only")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--into", type=Path, help="file that keeps the cells: a later call goes on, and shows them all")
     options = parser.parse_args()
     tasks = [
         *drawn(options.cells, options.seed, options.fault, options.style),
         *repeated(options.seeds, options.fault, options.style),
+        *(() if options.style else drawn(options.cells // STYLES_PER_FOLDER, options.seed + 1, options.fault, FOLDER)),
     ]
     cells = resumed(tasks, options.into, options.processes) if options.into else scores(tasks, options.processes)
     page = (
@@ -147,7 +153,7 @@ def drawn(cells: int, seed: int, faults: Sequence[str] | None, style: str | None
     names = [name for name in faults or FAULTS if name in FAULTS]
     for _ in range(cells if names else 0):
         name, how = draw.choice(names), style or draw.choice(list(STYLES))
-        forms = list(FORMATS) if name in XPLANE else ["kineto", "nsys"]
+        forms = ["kineto"] if how == FOLDER else list(FORMATS) if name in XPLANE else ["kineto", "nsys"]
         yield name, how, draw.choice(forms), draw.choice(FAULTS[name].gpus), draw.randrange(1 << 20)
 
 
@@ -174,12 +180,25 @@ def score(fault: str, style: str, form: str, gpu: str, seed: int) -> Cell | None
         profiles = [read(document, name, form) for document, name in zip(documents, names, strict=False) if document]
     except AdvisorError:
         return Cell(fault, style, form, gpu, seed, is_visible, first="unreadable")
-    result = scored(known(fault, fault, in_units_of(profiles[0], made.facts)), profiles)
+    job = known(fault, fault, in_units_of(profiles[0], made.facts))
+    result = beside_another(job, dict(made.files()), gpu, seed) if style == FOLDER else scored(job, profiles)
     first = next((finding.rule for finding in result.findings if finding.severity != "low"), "nothing")
     causes = {*result.job.first, *EVERY[fault].fires, *EVERY[fault].may, *SYMPTOMS, "nothing"}
     wrong, ends = first not in causes, result.interval or (0.0, 0.0)
     sure, width = result.finding.confidence if result.finding else "", (ends[1] - ends[0]) / result.job.step_ms
     return Cell(fault, style, form, gpu, seed, is_visible, first, result.is_first, wrong, result.holds, sure, width)
+
+
+def beside_another(job: Known, files: Mapping[str, bytes], gpu: str, seed: int) -> Score:
+    """What is said of the job where the folder also holds the file of a healthy one, of which nothing may be said."""
+    other = case("none", gpu if gpu in FAULTS["none"].gpus else FAULTS["none"].gpus[0], seed + 1, STEPS)
+    (healthy,) = (text for _, text in other.files())
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in {**files, f"z{seed}.pt.trace.json": healthy}.items():
+            (Path(folder) / name).write_bytes(text)
+        own, beside = advisor.check([folder]).runs
+    result = score_of(job, own)
+    return result if all(f.severity == "low" for f in beside.findings) else replace(result, findings=beside.findings)
 
 
 def recorded(documents: Sequence[Document], style: str) -> tuple[Sequence[Document | None], frozenset[Evidence]]:
@@ -188,6 +207,8 @@ def recorded(documents: Sequence[Document], style: str) -> tuple[Sequence[Docume
     Of several, a style of one process is that of the first.
     """
     is_job = len(documents) > 1
+    if style == FOLDER:
+        return documents, frozenset()
     if style in STYLES:
         return [STYLES[style].change(documents[0])], STYLES[style].removes | ({"ranks"} if is_job else set())
     return JOB_STYLES[style].change(documents), JOB_STYLES[style].removes if is_job else frozenset()

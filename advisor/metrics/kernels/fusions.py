@@ -37,6 +37,8 @@ _LETTERS: Final = {
     "aten::cat": "K",
     "aten::silu": "L",
     "aten::gelu": "L",
+    "aten::zero_": "Z",
+    "aten::fill_": "Z",
 }
 _NODES: Final = {
     "MulBackward0": "u",
@@ -45,18 +47,25 @@ _NODES: Final = {
     "MeanBackward1": "m",
     "PowBackward0": "p",
     "ToCopyBackward0": "c",
+    "NegBackward0": "n",
+    "SiluBackward0": "l",
+    "GeluBackward0": "l",
 }
-"""Autograd's nodes of a norm that is written op by op."""
+"""Autograd's nodes of what is written op by op: norms, rotary embeddings, gates."""
 _OF_WORK: Final = {"product": "G", "attention": "F"}
 
 
 class _Fusion(NamedTuple):
-    """A kind of sequence: what it looks like, a letter per kernel, and how many tensors a fused kernel moves for it."""
+    """A kind of sequence: what it looks like, a letter per kernel, and how many tensors a fused kernel moves for it.
+
+    `apart` are the letters of kernels that stand between the others and stay.
+    """
 
     kind: str
     words: str
     pattern: re.Pattern[str]
     passes: int
+    apart: str = "GF"
 
 
 _FUSIONS: Final = (
@@ -66,12 +75,17 @@ _FUSIONS: Final = (
     _Fusion("norm", "norms", re.compile(r"u+c*u*r+a*m+p+"), 3),
     # One product with cosines, one of the exchanged halves with sines, and their sum.
     _Fusion("rotary", "rotary embeddings", re.compile("UNKUA|NKUUA"), 2),
+    # Its gradient: the halves come back as slices, each copied into zeros, and what reaches one tensor is summed up.
+    _Fusion("rotary", "rotary embeddings", re.compile("unZ?CZ?CAuA?"), 2),
     # The activation times as many values, often with the product of matrices that gives them in between.
     _Fusion("gate", "gated activations", re.compile("LG?U"), 3),
+    # Its gradient: a product for each side, then the activation's; three tensors are read and two are written. Between
+    # them the other side's products of matrices have their gradients, which may be added to earlier ones.
+    _Fusion("gate", "gated activations", re.compile(r"uu[GA.]{0,6}l"), 5, "GFA."),
     # Copies of query, key and value, where the kernel reads any strides; two alone may fill a cache
     _Fusion("copies", "copies around attention", re.compile("CCCFC?"), 0),
 )
-_WITH_SIZE: Final = {"norm": "PUCup", "rotary": "UA", "gate": "LU", "copies": "C"}
+_WITH_SIZE: Final = {"norm": "PUCup", "rotary": "UAu", "gate": "LUul", "copies": "C"}
 """Which kernels of a sequence work on tensors of one size."""
 _OF_TWO: Final = 2.5  # tensors: two are read and one is written, none of them much smaller than the others
 _BYTES: Final = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8}
@@ -97,8 +111,8 @@ FUSION_SHARE = Metric(
     "share",
     "Part of the step in sequences of kernels for which there is one fused kernel.",
     "time of the kernels of such sequences in a row on a stream, over at least 65,536 elements: norms (square, mean, "
-    "rsqrt, multiply; their backward ops too, by autograd's nodes), rotary embeddings (multiply, negate, concatenate, "
-    "multiply, add), gated activations (SiLU or GELU, multiply by as many values), and three copies without "
+    "rsqrt, multiply), rotary embeddings (multiply, negate, concatenate, multiply, add), gated activations (SiLU or "
+    "GELU, multiply by as many values), the backward ops of these by autograd's nodes, and three copies without "
     "a cast right before fused attention and one after it / step time",
     "sequences of the modules of Hugging Face's transformers",
     ("device_ops", "host_ops.shapes"),
@@ -116,7 +130,7 @@ FUSION_BYTES = Metric(
     "bytes",
     "Bytes per step that they move and that fused kernels would not.",
     "sum over sequences of the bytes of their ops - tensors that a fused kernel reads and writes (norm and rotary 2, "
-    "a norm's backward ops 3, gate 3, copies 0) x elements x bytes of the last op's type / steps",
+    "a norm's backward ops 3, gate 3, its backward ops 5, copies 0) x elements x bytes of the last op's type / steps",
 )
 FUSION_LEAST_GAIN_MS = Metric(
     "fusion_least_gain_ms",
@@ -182,7 +196,7 @@ def _of_stream(rows: pl.DataFrame) -> Iterator[tuple[object, ...]]:
     all_kernels = [_Kernel(*row) for row in rows.select(*_Kernel._fields).rows()]
     for fusion in _FUSIONS:
         for match in fusion.pattern.finditer(text):
-            members = [k for k in all_kernels[match.start() : match.end()] if k.letter not in _OF_WORK.values()]
+            members = [k for k in all_kernels[match.start() : match.end()] if k.letter not in fusion.apart]
             now, fused = _bytes(fusion, members)
             if now > fused:
                 saving = ((now - fused) / len(members), 1 - fused / now)

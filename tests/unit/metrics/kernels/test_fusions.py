@@ -119,6 +119,43 @@ GRADIENT = [
 ]
 
 
+OF_GATE = [
+    ("MulBackward0", op("aten::mul", X, X)),
+    ("MulBackward0", op("aten::mul", X, X)),
+    ("MmBackward0", MM),
+    ("MmBackward0", MM),
+    ("torch::autograd::AccumulateGrad", op("aten::add_", [1024, 1024], [1024, 1024])),
+    ("SiluBackward0", op("aten::silu_backward", X, X)),
+]
+OF_ROTARY = [
+    ("MulBackward0", op("aten::mul", X, [1, 1024, 1024])),
+    ("NegBackward0", op("aten::neg", HALF)),
+    ("SliceBackward0", op("aten::zero_", X)),
+    ("SliceBackward0", op("aten::copy_", HALF, HALF)),
+    ("SliceBackward0", op("aten::zero_", X)),
+    ("SliceBackward0", op("aten::copy_", HALF, HALF)),
+    ("", op("aten::add_", X, X)),
+    ("MulBackward0", op("aten::mul", X, [1, 1024, 1024])),
+    ("", op("aten::add_", X, X)),
+]
+
+
+def test_the_gradient_of_a_gate_is_two_products_and_the_activation_s():
+    nodes, ops = zip(*OF_GATE, strict=True)
+    values = fusions(ran(*ops, nodes=nodes))
+    assert values[FUSION_KINDS] == f"gated activations (1 x, {ms(0.3)})"
+    # three tensors each; one kernel for all reads three and writes two
+    assert values[FUSION_BYTES] == (9 - 5) * N * 2
+    others = ["MulBackward0" if node == "SiluBackward0" else node for node in nodes]
+    assert fusions(ran(*ops, nodes=others))[FUSION_SHARE] == 0
+
+
+def test_the_gradient_of_a_rotary_embedding_brings_the_halves_back():
+    nodes, ops = zip(*OF_ROTARY, strict=True)
+    assert fusions(ran(*ops, nodes=nodes))[FUSION_KINDS] == f"rotary embeddings (1 x, {ms(0.9)})"
+    assert fusions(ran(*ops, nodes=["", *nodes[1:]]))[FUSION_SHARE] == 0
+
+
 def test_the_gradient_of_a_norm_is_known_by_the_nodes_of_autograd():
     nodes, ops = zip(*GRADIENT, strict=True)
     values = fusions(ran(*ops, nodes=nodes))
