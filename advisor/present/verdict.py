@@ -54,14 +54,14 @@ def loss(run: Run) -> str:
     return _of_step(run, run.unexplained) if run.unexplained else ""
 
 
-def place(part: Part | None) -> str:
+def place(part: Part | None, of: str = "") -> str:
     """`83 % of the host time outside of the framework's ops lies in scores.`; empty where no range holds most."""
     if part is None or part.range is None or part.range_share is None:
         return ""
     if any(reason.facts.get("range") == part.range for reason in part.reasons[:_REASONS]):  # those words name it
         return ""
     name = one_line(part.range, _LONGEST).replace("`", "'")
-    return f"{percent(part.range_share)} of the {part_words(part.part)} lies in `{name}`."
+    return f"{percent(part.range_share)} of {of or f'the {part_words(part.part)}'} lies in `{name}`."
 
 
 def inside(finding: Finding, run: Run) -> str:

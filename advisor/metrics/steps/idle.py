@@ -29,7 +29,7 @@ _BOUNDS: Final = {"host_bound": ("late_ns", "due_ns")} | dict.fromkeys(
 )
 _WORTH_NAMING_SHARE: Final = 0.01
 _SILENT: Final = "the host launches nothing, doing what was not recorded"
-_EITHER: Final = "a launch or other work was late, could not tell which"
+_EITHER: Final = "a launch or other work was late: could not tell which"
 
 
 def _longest(cause: str, only: pl.Expr = _ANY) -> Callable[[DeviceView], pl.DataFrame]:

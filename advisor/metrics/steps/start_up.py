@@ -151,14 +151,14 @@ ONCE_MS = Metric(
 ONCE_SHARE = Metric(
     "once_share",
     "share",
-    "Part of the recording that passes in it.",
+    "Part of the recording in which the device idles for work that is done once.",
     "once_ms / time from the first event recorded of the worker to the last",
     needs=_NEEDS,
 )
 ONCE_STEP_SHARE = Metric(
     "once_step_share",
     "share",
-    "Part of the step, or of a recording without steps, that passes in it.",
+    "Part of the step, or of a recording without steps, in which the device idles for work that is done once.",
     "that idle time within the used steps / step time",
     needs=_NEEDS,
 )

@@ -79,7 +79,7 @@ def test_a_cause_that_is_untold_is_not_named_either():
     made = profile([kernel(0, 20, 0), kernel(40, 60), kernel(80, 100, 79)], steps=[step(1, 0, 100)])
     told = idle(view(made))["idle_causes"]
     # us 20 to 40 before a kernel without a launch, 60 to 80 before one that was launched late
-    assert told == "the cause was not recorded (20 %); a launch or other work was late, could not tell which (20 %)"
+    assert told == "the cause was not recorded (20 %); a launch or other work was late: could not tell which (20 %)"
 
 
 def test_the_causes_in_words_are_the_three_largest_of_a_percent_or_more():
