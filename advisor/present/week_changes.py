@@ -47,7 +47,7 @@ def _of_each_team(findings: Sequence[JobFinding]) -> Iterator[JobFinding]:
 
 
 def _do(finding: JobFinding) -> str:
-    return first_sentence(finding.fix) if finding.fix else f"[{finding.rule}]"
+    return f"→ {first_sentence(finding.fix)}" if finding.fix else f"[{finding.rule}]"
 
 
 def _owner(finding: JobFinding) -> str:

@@ -62,12 +62,17 @@ class _Environment(ImmutableSandboxedEnvironment):
 @cache
 def _environment() -> _Environment:
     # The output is plain text: each renderer escapes it for its own medium.
-    environment = _Environment(undefined=StrictUndefined, autoescape=False)
+    environment = _Environment(undefined=StrictUndefined, autoescape=False, finalize=_known)
     environment.filters = {name: environment.filters[name] for name in _FILTERS}
     environment.filters |= {name: getattr(text, name) for name in ("percent", "ms", "us", "bytes_", "number", "rank")}
     environment.filters |= {"bytes": text.bytes_, "count": _count, "detail": _detail}
     environment.globals.clear()
     return environment
+
+
+def _known(value: object) -> object:
+    """A null as words: a sentence has no `None`."""
+    return text.UNKNOWN if value is None else value
 
 
 def device(name: str | None) -> str:

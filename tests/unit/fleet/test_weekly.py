@@ -314,7 +314,7 @@ def test_three_actions_with_owner_and_money_and_those_of_each_team(store):
         [name, f"owner of {name}", hours, worth]
         for name, hours, worth in (("a4", "100", "200"), ("a3", "80", "160"), ("a2", "60", "120"))
     ]
-    assert [row.cells[0].beside for row in table.rows] == ["Mend a4.", "Mend a3.", "Mend a2."]
+    assert [row.cells[0].beside for row in table.rows] == ["→ Mend a4.", "→ Mend a3.", "→ Mend a2."]
     assert table.rows[0].cells[0].run == "a4"
     assert [(row.group, row.cells[1].text) for row in table.extra] == [("b", "b1")]
     (article,) = document_of(found).articles

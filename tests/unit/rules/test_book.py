@@ -321,3 +321,9 @@ def test_settings_out_of_bounds_are_one_line(tmp_path, text, message):
     with pytest.raises(UsageError, match=message) as caught:
         config.load(tmp_path / "advisor.yaml")
     assert "\n" not in str(caught.value)
+
+
+def test_a_null_is_never_shown_as_none():
+    assert (
+        wording.say("{{ calls }} calls{{ names | detail }}", {"calls": None, "names": None}) == "could not tell calls"
+    )
