@@ -119,7 +119,7 @@ REASONS: Final = {
         "request or a lock"
     ),
     "thread_wait": (
-        "in {share:percent} of the time it waits in `{range}` for another thread or process, or for time to pass"
+        "in {share:percent} of the time the host waits in `{range}` for another thread or process, or for time to pass"
     ),
     "range_alone": (
         "in {share:percent} of the time nothing but the program's own range `{range}` was recorded on the host"

@@ -1,10 +1,12 @@
 """Codes with facts, in words: reasons, notes and remarks."""
 
+import json
 from string import Formatter
 from typing import ClassVar
 
 import pytest
 
+from advisor.fleet.rows import Context
 from advisor.model.clause import Clause
 from advisor.model.missing import Missing
 from advisor.model.notes import NOTES, Note
@@ -54,6 +56,13 @@ def test_what_a_file_says_is_quoted_safely():
 def test_a_text_is_its_own_code():
     assert Reason.model_validate_json('"read by hand"') == Reason(code="read by hand", words="read by hand")
     assert Note("read by hand").words == "read by hand"
+
+
+def test_a_store_of_an_earlier_version_has_notes_in_words_alone():
+    empty = {"frameworks": {}, "used_steps": {}, "reasons": {}, "places": {}}
+    stored = json.dumps(empty | {"notes": ["1 of 8 ranks"], "file_notes": [{"code": "tpu", "words": "a TPU profile"}]})
+    context = Context.model_validate_json(stored)
+    assert [note.words for note in (*context.notes, *context.file_notes)] == ["1 of 8 ranks", "a TPU profile"]
 
 
 def test_a_note_of_some_workers_names_them():
