@@ -17,6 +17,7 @@ _HEADLINES: Final = (
     ("tensor_core_share", "Tensor Cores", True),
     ("sixteen_bit_kernel_share", "16-bit kernels", True),
     ("flops_of_peak_share", "share of peak FLOPs", True),
+    ("xla_flops_of_peak_share", "share of peak FLOPs", False),
     ("xla_share", "XLA", False),
     ("host_eager_share", "eager ops", False),
     ("function_tracing_share", "tracing of tf.functions", False),

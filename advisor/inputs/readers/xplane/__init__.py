@@ -215,7 +215,7 @@ _DEVICE_STEPS: Final[Schema] = {
 _DESCRIBED: Final = {
     column: dtype
     for column, dtype in SCHEMAS["devices"].items()
-    if column in {"device", "name", "memory_bytes", "sm_count", "capability"}
+    if column in {"device", "name", "memory_bytes", "sm_count", "capability", "peak_tflops", "memory_gbs"}
 }
 
 

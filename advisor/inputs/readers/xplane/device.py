@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ from advisor.model.profile import DEVICE_OP_KINDS, TEXT
 OF_OPS: Final = {
     *("correlation_id", "group_id", "is_eager", "kernel_details", "memcpy_details", "memset_details"),
     *("theoretical_occupancy_pct", "cuda_graph_exec_id", "cuda_graph_id", "graph_exec_id"),
-    *("tf_op", "name", "level 0", "annotation", "hlo_op", "hlo_module", "hlo_category"),
+    *("tf_op", "name", "level 0", "annotation", "hlo_op", "hlo_module", "hlo_category", "flops", "bytes_accessed"),
 }
 """The stats that are read of what runs on a device."""
 
@@ -70,12 +71,19 @@ def described(plane: Plane, number: int) -> dict[str, object]:
         "memory_bytes": _integer(stats.get("memory_size")),
         "sm_count": _integer(stats.get("core_count"), 1 << 31),
         "capability": None if major is None else major + (minor or 0) / 10,
+        "peak_tflops": _rate(stats.get("peak_teraflops_per_second")),
+        "memory_gbs": _rate(stats.get("peak_hbm_bw_gigabytes_per_second")),
     }
 
 
 def _integer(value: object, most: int = 1 << 51) -> int | None:
     """A positive integer that a column can hold; zero stands for unknown in these stats, but for a minor version."""
     return value if isinstance(value, int) and 0 <= value < most else None
+
+
+def _rate(value: object) -> float | None:
+    """A positive number; zero stands for unknown."""
+    return float(value) if isinstance(value, int | float) and 0 < value < math.inf else None
 
 
 def _is_derived(line: Line) -> bool:
@@ -111,6 +119,8 @@ def _some_ops(events: Events, what: pl.DataFrame, streams: Ints) -> pl.DataFrame
         "framework_op": _framework_op(events),
         "hlo_module": events.text("hlo_module"),
         "hlo_category": events.text("hlo_category"),
+        "flops": events.number("flops", pl.Float64),
+        "accessed_bytes": events.number("bytes_accessed", pl.Float64),
         **{
             key: _first(own, what[key])
             for key, own in copies(events.text("memcpy_details"), what["text"]).to_dict().items()

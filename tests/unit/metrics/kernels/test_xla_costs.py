@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from advisor.analysis.device.steps import DeviceView
+from advisor.metrics.kernels.xla_costs import (
+    XLA_BELOW_ROOF_OPS,
+    XLA_FLOPS_OF_PEAK_SHARE,
+    XLA_ROOF_REACHED,
+    xla_costs,
+)
+from advisor.model.missing import Missing
+from tests.tables import Row, by_metric, kernel, profile, step, view
+
+xla_costs = by_metric(xla_costs)
+
+TPU = {"device": 0, "name": "TPU v6 Lite", "peak_tflops": 900.0, "memory_gbs": 1600.0}
+PRODUCT = {"hlo_category": "convolution fusion", "flops": 36e9, "accessed_bytes": 1e6}  # 40 us at the peak
+LOOP = {"hlo_category": "loop fusion", "flops": 1e6, "accessed_bytes": 16e6}  # 10 us at the memory's rate
+
+
+def ran(*ops: Row, device: Row = TPU) -> DeviceView:
+    """A step of 100 us; each op takes 20 us."""
+    rows = [kernel(20 * i, 20 * (i + 1), name=f"fusion.{i}", **op) for i, op in enumerate(ops)]
+    return view(profile(rows, steps=[step(1, 0, 100)], devices=[device]))
+
+
+def test_flops_and_bytes_are_held_against_the_peaks_that_the_profile_states():
+    values = xla_costs(ran({**PRODUCT, "flops": 9e9}, LOOP))
+    # 10 us of arithmetic and next to none, of 100 us; both ops take 10 us at their roofs, and 20 each
+    assert values[XLA_FLOPS_OF_PEAK_SHARE] == pytest.approx(0.1, rel=1e-3)
+    assert values[XLA_ROOF_REACHED] == pytest.approx(0.5)
+    assert values[XLA_BELOW_ROOF_OPS] == (
+        "convolution fusion (50 % of the roof, 20 µs), loop fusion (50 % of the roof, 20 µs)"
+    )
+
+
+def test_an_op_that_needs_less_than_its_roof_has_reached_it():
+    assert xla_costs(ran(PRODUCT))[XLA_ROOF_REACHED] == 1
+
+
+@pytest.mark.parametrize(
+    "step_of",
+    [
+        ran(LOOP, device={"device": 0, "name": "NVIDIA H100"}),
+        ran(LOOP, {"flops": None}),
+        ran({**LOOP, "flops": -1.0}),
+    ],
+    ids=["peaks not stated", "half of the costs", "no costs"],
+)
+def test_without_peaks_or_costs_nothing_is_said(step_of: DeviceView):
+    assert all(isinstance(value, Missing) for value in xla_costs(step_of).values())
