@@ -27,6 +27,8 @@ def gains_ms(view: DeviceView, kernels: pl.DataFrame, slowest: pl.Expr, fastest:
     waits for a batch. Where no replay can be trusted, or it is about less than 0.2 % of the step: nothing at least, and
     at most what the kernels lose. Without a device the ops of the host lose what they lose.
     """
+    if not kernels.height:
+        return 0.0, 0.0
     durations = kernels.select(slow=_integer(slowest), fast=_integer(fastest), id="id", now="dur_ns")
     most_ns = max(0.0, float((durations["now"] - durations["fast"]).sum()))
     if view.device is None:  # one op after another: what they lose, the step loses

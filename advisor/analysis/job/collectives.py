@@ -63,7 +63,7 @@ def share_of(part: pl.DataFrame, calls: pl.DataFrame, column: str) -> float | No
 
 
 def traffic(job: Job) -> pl.DataFrame:
-    """The device's collectives in the common steps, a row per rank and call.
+    """The device's collectives in the common steps, a row per rank and call; without any, a frame without columns.
 
     Columns:
         rank, step, op, group_size, bytes, dtype, of_buffers, dur_ns, instance.
@@ -80,7 +80,10 @@ def traffic(job: Job) -> pl.DataFrame:
         bus_factor, spans_nodes, peers (the group's ranks), ends (the ranks that take part), and what
             `advisor.analysis.job.network.expected` tells: guide_ns, model_ns, curve_ns, expected_ns, basis, why.
     """
-    calls = _with_transfer(job)
+    calls = job.calls.filter(~pl.col("on_host"), pl.col("step").is_in(job.steps))
+    if not calls.height:
+        return pl.DataFrame()
+    calls = _with_transfer(calls, job.world_size)
     calls = calls.with_columns(
         pl.Series("exposed_ns", _exposed(job, calls, 0), dtype=pl.Int64),
         pl.Series("awaited_ns", _exposed(job, calls, QUEUED_GAP_NS), dtype=pl.Int64),
@@ -118,13 +121,10 @@ def gain_ms(job: Job, saved: pl.DataFrame) -> float:
     return float((paces["now"] - paces["then"]).sum()) / 1e6 / len(job.steps)
 
 
-def _with_transfer(job: Job) -> pl.DataFrame:
-    calls = job.calls.filter(~pl.col("on_host"), pl.col("step").is_in(job.steps))
+def _with_transfer(calls: pl.DataFrame, world_size: int | None) -> pl.DataFrame:
     calls = calls.with_columns(bytes=pl.when(pl.col("bytes").is_between(0, _MOST_BYTES)).then("bytes"))
     paired = pl.col("op").is_in(POINT_TO_POINT).fill_null(value=False)  # of a group of any size, two take part
-    members = pl.coalesce(
-        pl.when(paired).then(2), pl.col("group_size").cast(pl.Int64), pl.lit(job.world_size, pl.Int64)
-    )
+    members = pl.coalesce(pl.when(paired).then(2), pl.col("group_size").cast(pl.Int64), pl.lit(world_size, pl.Int64))
     alike = ["op", "group", "ranks", "bytes", "dtype", "place"]
     place = pl.int_range(pl.len()).over("rank", "step", "op", order_by="start_ns")
     placed = calls.with_columns(dur_ns=_LENGTH, place=pl.when(pl.col("bytes").is_null()).then(place))

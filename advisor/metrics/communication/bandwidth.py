@@ -187,6 +187,8 @@ def collective_table(job: Job) -> pl.DataFrame:
     basis, exposed_ms (per rank and step).
     """
     calls = job.once(traffic)
+    if not calls.height:
+        return calls
     steps = max(1, len(job.ranks) * len(job.steps))
     rows = calls.group_by("op", "group_size", "bytes", "dtype").agg(
         calls=pl.len(),

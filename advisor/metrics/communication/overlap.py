@@ -99,10 +99,10 @@ def prefetching(view: DeviceView) -> Mapping[Metric, Value]:
     """Whether parameters are gathered ahead of the layer that needs them."""
     if not view.steps.height:
         return {}
-    sharded = view.host_like(_SHARDED).height > 0
-    gathers = view.once(device_collectives).filter(
-        pl.lit(sharded) & (pl.col("does") == "all_gather") & ~_computes(view)
-    )
+    collectives = view.once(device_collectives)
+    if not collectives.height or not view.host_like(_SHARDED).height:
+        return dict.fromkeys((GATHERS_PER_STEP, LATE_GATHER_SHARE, LATE_GATHER_MS), 0.0)
+    gathers = collectives.filter((pl.col("does") == "all_gather") & ~_computes(view))
     late = gathers.filter(_waits_for_computation(view, gathers))
     return {
         GATHERS_PER_STEP: gathers.height / view.steps.height,

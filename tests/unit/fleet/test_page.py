@@ -178,6 +178,7 @@ def test_tables_for_a_chat_have_five_columns_and_none_that_is_empty(week):
     assert not any("Unknown" in line for line in heads)
 
 
+@pytest.mark.usefixtures("measured_once")
 @pytest.mark.parametrize("case", ["simulated-input-bound-v100", "simulated-ranks-slow-rank-a100"])
 def test_the_stored_report_is_the_one_that_check_writes(tmp_path, case):
     store = Store(str(tmp_path / "store"))
