@@ -94,16 +94,18 @@ COPY_GAIN_MS = Metric(
 )
 
 
-@measures(
+_OF_EXPOSED: Final = (
     EXPOSED_COPY_SHARE,
     EXPOSED_COPY_MS,
     EXPOSED_COPY_BYTES_PER_STEP,
     EXPOSED_COPY_SAME_STREAM_SHARE,
-    EXPOSED_COPY_OF,
     EXPOSED_COPY_PARAMETER_SHARE,
     COPY_LEAST_GAIN_MS,
     COPY_GAIN_MS,
 )
+
+
+@measures(*_OF_EXPOSED, EXPOSED_COPY_OF)
 def prefetch(view: DeviceView) -> Mapping[Metric, Value]:
     """Copies to the device; zero where all of them are hidden or there are none."""
     if not view.total_ns:
@@ -111,6 +113,8 @@ def prefetch(view: DeviceView) -> Mapping[Metric, Value]:
     if reason := undirected_copies(view):
         return dict.fromkeys((EXPOSED_COPY_SHARE, EXPOSED_COPY_MS, COPY_GAIN_MS), reason)
     copies = _copies(view)
+    if not copies.height:
+        return dict.fromkeys(_OF_EXPOSED, 0.0) | {EXPOSED_COPY_OF: ""}
     exposed_ns = _exposed_ns(view, copies)
     return {
         EXPOSED_COPY_SHARE: exposed_ns / view.total_ns,

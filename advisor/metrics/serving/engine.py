@@ -9,7 +9,6 @@ from advisor.analysis.device.steps import DeviceView
 from advisor.inputs.names.engines import ENGINES
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.missing import Missing
-from advisor.model.profile import matches
 
 ENGINE = Metric(
     "engine",
@@ -30,8 +29,7 @@ PHASES = Metric(
 @measures(ENGINE)
 def engine(view: DeviceView) -> Mapping[Metric, Value]:
     """The engine; unknown where no name tells."""
-    names = view.host.select("name").unique()
-    known = (name for name, pattern in ENGINES if names.select(matches(pattern).any()).item())
+    known = (name for name, pattern in ENGINES if view.host_like(pattern).height)
     return {ENGINE: next(known, Missing("no_engine"))}
 
 
