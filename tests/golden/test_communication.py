@@ -77,7 +77,7 @@ def test_an_a100_that_may_or_may_not_have_nvlink_is_not_guessed():
     fired, untold = outcome("nccl-metadata-a100")
     assert not fired
     assert untold["allreduce-slower-than-link"]["link_reached_share"].code == "links_of_variants"
-    assert measured("nccl-metadata-a100").reasons["wait_ms"] == Missing("ranks_missing", of=" of 2")
+    assert measured("nccl-metadata-a100").reasons["wait_ms"] == Missing("ranks_missing", world=2)
 
 
 @pytest.mark.parametrize(
