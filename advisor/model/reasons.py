@@ -140,7 +140,6 @@ REASONS: Final = {
         "neither the scheduler's reasons nor OS calls were recorded: a thread that waits looks like one that is held up"
     ),
     "started_amid_work": "the recorder was started amid the work",
-    "incomplete_steps": "not all steps between the first and the last are complete",
     "measured_by_newer_version": (
         "the run was ingested by a version that did not measure this; ingest its profile again"
     ),
@@ -231,7 +230,6 @@ REASONS: Final = {
     "no_step_ended": "no step ended: no optimizer stepped, and no model or jitted function was called often enough",
     "run_cut": "no step ended in the {limit:ms} that the run had: give more with `--budget`, or make the steps smaller",
     "no_step_recorded": "nothing was recorded: `advisor record -- COMMAND` says why",
-    "hook_failed": "advisor failed in the program, which ran on ({kind})",
     "too_few_blocks": "the program or the time ended before enough steps were timed",
     "budget_spent": "the time is over; give more with `--budget`",
     # communication

@@ -20,7 +20,6 @@ from advisor.recording.inside import notes
 
 _INSIDE: Final = Path(notes.__file__).parent
 _SIGNALLED: Final = 128  # what shells add to the number of the signal that ended a program
-_NOT_EXECUTABLE: Final = 126
 _PROFILES: Final = ("*.pt.trace.json*", "plugins/profile/*")
 
 
