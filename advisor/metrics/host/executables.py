@@ -9,27 +9,35 @@ import polars as pl
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
+from advisor.model.profile import matches
 
 _MOST_NAMES: Final = 4
-_NEEDS: Final = ("device_ops", "device_ops.hlo_module")
+_NEEDS: Final = ("device_ops.hlo_module",)
+_CALL: Final = r"^PjitFunction\((?P<module>.+)\)$"
+_RUN: Final = r"Executable::Execute(?:Helper|$)"
 _ELSEWHERE: Final = Missing("xla_frameworks_only")
 
 
 EXECUTABLES_PER_STEP = Metric(
     "executables_per_step",
     "number",
-    "Compiled programs that run on the device per step, one after another.",
-    "changes of the XLA module from kernel to kernel of a stream / steps: at least so many",
+    "Compiled programs that run per step, one after another.",
+    "changes of the XLA module from kernel to kernel of a stream / steps: at least so many; without a device, calls of "
+    "jitted functions that run a program / steps",
     needs=_NEEDS,
 )
 EXECUTABLE_KINDS = Metric(
-    "executable_kinds", "number", "How many different programs these are.", "distinct XLA modules", needs=_NEEDS
+    "executable_kinds",
+    "number",
+    "How many different programs these are.",
+    "distinct XLA modules, or functions",
+    needs=_NEEDS,
 )
 KERNELS_PER_EXECUTABLE = Metric(
     "kernels_per_executable",
     "number",
-    "Kernels of such a program; one compiled step has tens or hundreds.",
-    "median over programs in a row of their kernels",
+    "Kernels of such a program, or ops without a device; one compiled step has tens or hundreds.",
+    "median over programs in a row of their kernels; without a device, ops / programs",
     needs=_NEEDS,
 )
 EXECUTABLE_NAMES = Metric(
@@ -40,11 +48,11 @@ EXECUTABLE_NAMES = Metric(
 @measures(EXECUTABLES_PER_STEP, EXECUTABLE_KINDS, KERNELS_PER_EXECUTABLE, EXECUTABLE_NAMES)
 def executables(view: DeviceView) -> Values:
     """What JAX dispatches; unknown of other frameworks, and where no kernel bears its module."""
-    if not view.total_ns or view.device is None:
+    if not view.total_ns:
         return {}
     if view.process.get("framework") != "jax":
         return _ELSEWHERE
-    runs = _runs(view)
+    runs = _runs(view) if view.device is not None else _host_runs(view)
     if not runs.height:
         return {}
     often = runs.group_by("module").len().sort("len", "module", descending=[True, False]).head(_MOST_NAMES)
@@ -54,6 +62,15 @@ def executables(view: DeviceView) -> Values:
         KERNELS_PER_EXECUTABLE: float(runs.select(pl.median("kernels")).item()),
         EXECUTABLE_NAMES: ", ".join(f"{module} ({number / view.steps.height:.3g})" for module, number in often.rows()),
     }
+
+
+def _host_runs(view: DeviceView) -> pl.DataFrame:
+    """A row per program that runs on the CPU: module (the jitted function called last), kernels (ops, all alike)."""
+    host = view.used_host.sort("start_ns")
+    calls = host.filter(matches(_CALL)).select("start_ns", module=pl.col("name").cast(pl.String).str.extract(_CALL))
+    runs = host.filter(matches(_RUN)).select("start_ns")
+    ops = host.filter(pl.col("kind") == "op").height / max(1, runs.height)
+    return runs.join_asof(calls, on="start_ns").select("module", kernels=pl.lit(ops)).drop_nulls()
 
 
 def _runs(view: DeviceView) -> pl.DataFrame:

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import busiest, places
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
-from advisor.model.intervals import Union
+from advisor.model.intervals import Ints, Union
 from advisor.model.missing import Missing
 from advisor.text import percent
 from advisor.vocabulary import DRIVER_CALLS
@@ -22,6 +23,7 @@ _FRAME: Final = r"\$(\S+:\d+) (.+)"  # as XPlane names Python's calls
 _OWN_PROCESS: Final = "_SingleProcessDataLoaderIter"
 _OTHERS: Final = "_MultiProcessingDataLoaderIter"
 _MOST_WORKERS: Final = 16
+_FEW_CORES: Final = 4  # own choice: fewer has no machine on which people wait for a loader of many processes
 _LITTLE: Final = 0.1
 _ROUNDING: Final = 1e-9  # what arithmetic makes of a whole number of workers
 _OF_WORKERS: Final = "the range that PyTorch's DataLoader records when num_workers is above 0"
@@ -100,8 +102,8 @@ WORKERS_PACE_MS = Metric(
     "workers_pace_ms",
     "ms",
     "Time in which the advised processes load the batches of a step, where they share the cores with the step's rest.",
-    "the larger of loading_ms / workers_advised and, where the cores are known, "
-    "(loading_ms + step time - wait for the loader) / cpus",
+    "the larger of loading_ms / workers_advised and (loading_ms + step time - wait for the loader) / cpus; four cores "
+    "where they are not known",
     "own model: both compute all the time, and no core idles",
 )
 LOADING_CALLS = Metric(
@@ -117,6 +119,13 @@ CPUS = Metric(
     "Cores that the process may use.",
     "cores of its affinity and of its container's quota / processes of the job on this host, as advisor record notes",
 )
+EPOCH_WAIT_PART = Metric(
+    "epoch_wait_part",
+    "share",
+    "Part of the wait for worker processes that passes where an epoch ends and the next one begins.",
+    "steps with more requests for a batch than most: their wait beyond the others' median / all wait for workers",
+    "the last request of an epoch ends it, and the next one starts the workers anew without persistent_workers=True",
+)
 _METRICS: Final = (
     UNNAMED_INPUT,
     SINGLE_PROCESS_INPUT_SHARE,
@@ -128,6 +137,7 @@ _METRICS: Final = (
     WORKERS_ADVISED,
     WORKERS_PACE_MS,
     LOADING_CALLS,
+    EPOCH_WAIT_PART,
     CPUS,
 )
 
@@ -155,6 +165,7 @@ def loader(view: DeviceView) -> Mapping[Metric, Value]:
         WORKERS_ADVISED: advised,
         WORKERS_PACE_MS: _pace_ms(loading_ms, rest_ms, advised, cpus),
         LOADING_CALLS: _calls(view, loading),
+        EPOCH_WAIT_PART: _epoch_part(view, view.once(_several)),
         CPUS: cpus or Missing("machine_unknown"),
     }
 
@@ -175,10 +186,24 @@ def _all_workers_ms(view: DeviceView, workers: int | Missing) -> float | Missing
 
 
 def _wait_ns(view: DeviceView, ranges: pl.DataFrame) -> int:
-    """Time of the ranges in the used steps in which neither the device nor a call is at work."""
+    return int(_waits(view, ranges).sum())
+
+
+def _waits(view: DeviceView, ranges: pl.DataFrame) -> Ints:
+    """Time of the ranges in each used step in which neither the device nor a call is at work."""
     busy = view.busy | view.host_spans("collective", *DRIVER_CALLS)
-    both = (busy | spans(ranges)).within(view.starts, view.ends) - busy.within(view.starts, view.ends)
-    return int(both.sum())
+    waits: Ints = (busy | spans(ranges)).within(view.starts, view.ends) - busy.within(view.starts, view.ends)
+    return waits
+
+
+def _epoch_part(view: DeviceView, requests: pl.DataFrame) -> float:
+    begins, waits = np.sort(requests["start_ns"].to_numpy()), _waits(view, requests)
+    number = np.searchsorted(begins, view.ends) - np.searchsorted(begins, view.starts)
+    starts_epoch = number > np.median(number)
+    if not starts_epoch.any() or not waits.sum():
+        return 0.0
+    beyond = waits[starts_epoch] - np.median(waits[~starts_epoch])
+    return float(beyond.clip(0).sum() / waits.sum())
 
 
 def _calls(view: DeviceView, loading: Union) -> str:
@@ -210,7 +235,7 @@ def _pace_ms(
     if isinstance(loading_ms, Missing) or not isinstance(advised, int):
         return loading_ms if isinstance(loading_ms, Missing) else advised
     alone_ms = loading_ms / max(1, advised)
-    return max(alone_ms, (loading_ms + rest_ms) / cpus) if cpus else alone_ms
+    return max(alone_ms, (loading_ms + rest_ms) / (cpus or _FEW_CORES))
 
 
 def _unnamed(view: DeviceView) -> str:

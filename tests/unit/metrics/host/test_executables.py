@@ -7,7 +7,7 @@ import pytest
 from advisor.metrics.host import executables as programs
 from advisor.metrics.host.executables import executables
 from advisor.model.missing import Missing
-from tests.tables import by_metric, kernel, profile, step, view
+from tests.tables import by_metric, kernel, on_host, profile, step, view
 
 executables = by_metric(executables)
 
@@ -32,6 +32,19 @@ def test_a_compiled_step_is_one_program():
     values = executables(trace(["jit_step"] * 40))
     assert values[programs.EXECUTABLES_PER_STEP] == 1
     assert values[programs.KERNELS_PER_EXECUTABLE] == 40
+
+
+def test_without_a_device_the_function_called_last_runs_the_program():
+    """jnp.matmul calls lax.dot_general, whose program runs; a call that only traces runs none."""
+    calls = [(0, 50, "matmul"), (10, 40, "dot_general"), (60, 90, "tanh"), (92, 95, "mean")]
+    host = [on_host("annotation", a, b, name=f"PjitFunction({name})") for a, b, name in calls]
+    runs = [on_host("annotation", at, at + 5, name="PjRtCpuExecutable::ExecuteHelper") for at in (20, 70)]
+    ops = [on_host("op", at, at + 2) for at in (21, 71)]
+    recorded = view(profile([], [*host, *runs, *ops], [step(0, 0, 100, device=None)], devices=()))
+    values = executables(replace(recorded, process={**recorded.process, "framework": "jax"}, _computed={}))
+    assert values[programs.EXECUTABLE_NAMES] == "dot_general (1), tanh (1)"
+    assert values[programs.EXECUTABLES_PER_STEP] == 2
+    assert values[programs.KERNELS_PER_EXECUTABLE] == 1
 
 
 @pytest.mark.parametrize("framework", ["pytorch", "tensorflow"])

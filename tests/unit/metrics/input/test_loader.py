@@ -4,6 +4,7 @@ import pytest
 
 from advisor.metrics.input.loader import (
     CPUS,
+    EPOCH_WAIT_PART,
     LOADER_WORKERS,
     LOADING_MS,
     SINGLE_PROCESS_INPUT_SHARE,
@@ -60,7 +61,7 @@ def test_no_more_workers_are_advised_than_there_are_cores():
 @pytest.mark.parametrize(
     ("cpus", "pace_us"),
     [
-        (None, 80),  # five workers, 400 us of loading
+        (None, 122.75),  # five workers, 400 us of loading
         (2, 245.5),  # 400 us of loading and 91 us of the rest (a launch stands in the range), on two cores
         (8, 80),
     ],
@@ -112,3 +113,13 @@ def test_without_a_step_nothing_is_known():
 def test_an_input_range_that_does_not_call_itself_a_loader_is_named(name: str, source: str):
     recording = profile([], [on_host("input", 10, 60, name=name)], [step(0, 0, 100, device=None)])
     assert loader(view(recording))[UNNAMED_INPUT] == source
+
+
+@pytest.mark.parametrize(("again", "part"), [((2,), 40 / 90), ((), 0.0)])
+def test_where_an_epoch_ends_and_the_next_begins_a_step_asks_twice(again: tuple[int, ...], part: float):
+    """Five steps wait 10 us each, the third one 50: in it the workers start anew, or they are slow once."""
+    asks = [on_host("input", 100 * i, 100 * i + (50 if i == 2 else 10), name=WITH_WORKERS) for i in range(5)]
+    asks += [on_host("input", 100 * i + 60, 100 * i + 60, name=WITH_WORKERS) for i in again]
+    steps = [step(i, 100 * i, 100 * i + 100) for i in range(5)]
+    values = loader(view(profile([kernel(100 * i + 90, 100 * i + 100) for i in range(5)], asks, steps)))
+    assert values[EPOCH_WAIT_PART] == pytest.approx(part)
