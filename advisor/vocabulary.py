@@ -229,8 +229,8 @@ POOLS: Final = {
     "dependency_idle": "the time in which the GPU waits for another stream or rank",
     "outliers": "what uneven steps add to the mean step",
     "callback": "the time in which compiled code calls Python",
-    "host_ops": "the framework's ops on a host without a GPU",
-    "host_work": "the rest of that host's work",
+    "host_ops": "the framework's ops on the CPU",
+    "host_work": "the CPU's work outside of the framework's ops",
     "skew": "the time in which ranks wait for the latest of them",
     "pipeline_wait": "the time in which ranks wait for another to send or receive",
 }

@@ -56,6 +56,11 @@ class Candidate:
         return wording.device(name if isinstance(name, str) else None)
 
     @property
+    def on_device(self) -> bool:
+        """Whether the worker used a device, as far as the recording shows."""
+        return self.row.get("devices_used") != 0
+
+    @property
     def heading(self) -> str:
         """The rule's title, with what to call the device."""
         return self.rule.heading(self.device, doubted=self.verdict.doubted)

@@ -48,7 +48,7 @@ def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candid
         saving=saving,
         scope=_reach(candidate, run),
         says=candidate.says,
-        why=" ".join(rule.why.split()),
+        why=wording.prose(rule.why, on_device=candidate.on_device),
         evidence=_evidence(candidate, metrics),
         where=_places(metrics, worker, run),
         fixes=_fixes(candidate, run.framework(worker), run.format),
@@ -125,7 +125,7 @@ def _saving(candidate: Candidate, share: Share | None) -> Saving | None:
         high_share=high_share,
         of=of,
         parts={pool: scale * part for pool, part in share.parts.items()},
-        method=" ".join(rule.saving.method.split()),
+        method=wording.prose(rule.saving.method, on_device=candidate.on_device),
     )
 
 
@@ -146,9 +146,10 @@ def _evidence(candidate: Candidate, metrics: Iterable[str]) -> tuple[Evidence, .
             meaning=METRICS[metric].meaning,
             limit=limits.get("when", {}).get(metric),
             limits={level: limits[level][metric] for level in SEVERITIES if metric in limits.get(level, ())},
-            formula=METRICS[metric].formula,
+            formula=wording.formula(METRICS[metric].formula, on_device=candidate.on_device),
         )
         for metric in metrics
+        if candidate.row[metric] is not None or metric not in candidate.rule.shows
     )
 
 

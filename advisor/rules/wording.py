@@ -32,6 +32,9 @@ DEVICE: Final = "device"
 
 _NUMBER: Final = re.compile(r"\{\{\s*\(?(\w+).*?\}\}")
 _TAG: Final = re.compile(r"\{%.*?%\}", re.DOTALL)
+_SENTENCES: Final = re.compile(r"(?<=[.?!])\s+(?=[A-Z`])")
+_WITH_DEVICE: Final = re.compile(r"^With a GPU, ")
+_WITHOUT: Final = re.compile(r"^(?:Without a GPU|On a CPU), ")
 _LONGEST_TEMPLATE: Final = 10_000
 _LONGEST_SENTENCE: Final = 4_000
 _FILTERS: Final = (
@@ -140,6 +143,18 @@ def fill(template: str, values: Mapping[str, object]) -> str:
         return _compiled(template).render(values)
     except (TemplateError, ArithmeticError, TypeError, ValueError) as error:
         raise ValueError(text.one_line(str(error), 200)) from None
+
+
+def prose(words: str, *, on_device: bool) -> str:
+    """A rule's text for a job with a device or without: what begins with the condition of the other is left out."""
+    own, other = (_WITH_DEVICE, _WITHOUT) if on_device else (_WITHOUT, _WITH_DEVICE)
+    sentences = [own.sub("", each) for each in _SENTENCES.split(" ".join(words.split())) if not other.match(each)]
+    return " ".join(each[:1].upper() + each[1:] for each in sentences)
+
+
+def formula(words: str, *, on_device: bool) -> str:
+    """A metric's formula: what it says of a worker without a device, of such a worker."""
+    return words if on_device else words.rpartition("; without a device, ")[2]
 
 
 def outline(template: str) -> str:

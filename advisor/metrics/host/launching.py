@@ -122,7 +122,7 @@ PYTHON_BOUND_SHARE = Metric(
 PYTHON_BOUND_PART = Metric(
     "python_bound_part",
     "share",
-    "How much of the waiting for launches Python accounts for.",
+    "How much of the wait for the host Python accounts for.",
     "python_bound_share / idle time in host-bound gaps of at most {launch_gap}; without a device, python_bound_share",
 )
 PYTHON_LEAST_GAIN_MS = Metric(

@@ -321,6 +321,29 @@ def test_no_saving_is_more_than_the_step():
     assert (finding.saving.high_ms, finding.saving.high_share) == (100, 1)
 
 
+@pytest.mark.parametrize(
+    ("devices", "why"),
+    [
+        (1, "Ops run one by one. The GPU waits. See `x`."),
+        (0, "Ops run one by one. The rule counts ops. Each reads all. See `x`."),
+        (None, "Ops run one by one. The GPU waits. See `x`."),  # not known: as of most jobs
+    ],
+)
+def test_a_job_reads_only_what_holds_with_or_without_a_device(devices, why):
+    text = """Ops run one by one. With a GPU, the GPU waits. Without a GPU, the rule counts ops.
+    On a CPU, each reads all. See `x`."""
+    row = {"input_share": 0.4, "devices_used": devices}
+    (finding,) = judged(measured(row), rule("slow", why=text)).findings
+    assert finding.why == why
+
+
+def test_without_a_device_a_formula_is_that_without_one():
+    shown = rule("slow", when="python_bound_share > 0.1", shows=["kernels_per_step"])
+    (finding,) = judged(measured({"input_share": 0.2, "python_bound_share": 0.4, "devices_used": 0}), shown).findings
+    (evidence,) = finding.evidence  # and no number of kernels, which there are none of
+    assert evidence.formula.startswith("time outside framework ops, input")
+
+
 def test_a_symptom_stands_under_its_cause_only():
     cause, symptom = rule("cause", explains=["symptom"]), rule("symptom", symptom=True)
     findings = judged(measured({"input_share": 0.5}), cause, symptom).findings
