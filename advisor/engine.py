@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -24,7 +24,7 @@ from advisor.reports import is_report, load_report, load_trials
 from advisor.rules.judge import judge
 from advisor.rules.overrides import replaced, rule_book, suppressions
 from advisor.summary import summarise
-from advisor.text import did_you_mean, listing
+from advisor.text import did_you_mean
 
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison, Side
@@ -51,11 +51,10 @@ def check(paths: Sequence[str], options: Options | None = None) -> Report:
     baseline = load_report(options.baseline) if options.baseline is not None else None
     book = rule_book(options.config), suppressions(options.config, options.today)
     recordings, rejected = discover(paths, run=options.run, all_runs=options.all_runs)
-    beside, changed = _formats(recordings), replaced(options.config)
+    changed = replaced(options.config)
     outcomes = []
     for recording in recordings:
-        notes = (*recording.notes, *_formats_note(beside[_folder(recording)]), *changed)
-        judged = partial(_judged, recording, book, notes, options)
+        judged = partial(_judged, recording, book, (*recording.notes, *changed), options)
         outcomes.append(contained(judged, partial(_failed, recording)))
     runs = [run for of_recording, _ in outcomes for run in of_recording]
     bad = summed_up([*map(_rejected, rejected), *(file for _, broken in outcomes for file in broken)])
@@ -198,24 +197,6 @@ def _reasons(bad: Sequence[Unreadable]) -> str:
     """Why each file, or kind of file, cannot be read; of the first ones where they are many."""
     reasons = [f"{file.path}: {file.why}" for file in bad[:_MOST_REASONS]]
     return "; ".join([*reasons, *([f"and {len(bad) - len(reasons):,} more"] if len(bad) > len(reasons) else [])])
-
-
-def _formats(recordings: Iterable[Recording]) -> Mapping[str, set[str]]:
-    """The formats of the profiles in each folder."""
-    formats = defaultdict(set)
-    for recording in recordings:
-        formats[_folder(recording)].add(recording.format)
-    return formats
-
-
-def _formats_note(formats: Iterable[str]) -> list[Note]:
-    """A note where profiles of several formats lie in one folder."""
-    ordered = sorted(formats)
-    return [Note("several_formats", formats=listing(ordered))] if len(ordered) > 1 else []
-
-
-def _folder(recording: Recording) -> str:
-    return recording.files[0].rpartition("/")[0]
 
 
 def _repeats_rank(profiles: Sequence[Profile]) -> bool:

@@ -16,6 +16,7 @@ from advisor.inputs.readers import FORMATS, NSYS, VIEWER, Format
 from advisor.inputs.saved import is_saved
 from advisor.inputs.storage import HEAD_BYTES, heads, is_url, listing, natural, says, tidy
 from advisor.model.notes import Note
+from advisor.text import listing as in_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ def discover(
         below_path, others = _in_file(path) if below is None else _in_folder(path, *below)
         runs |= dict.fromkeys(_chosen(path, below_path, run, all_runs=all_runs))
         rejected |= dict.fromkeys(others)
-    return _with_names(_together(runs)), list(rejected)
+    return _with_names(_beside_others(_together(runs))), list(rejected)
 
 
 def recordings(files: Iterable[str]) -> list[tuple[str, ...]]:
@@ -229,6 +230,19 @@ def _chosen(path: str, runs: Sequence[Recording], name: str | None, *, all_runs:
         note = Note("newest_run", runs=len(by_name), run=newest)
         chosen.append(by_name[newest] if name or len(by_name) == 1 else replace(by_name[newest], notes=(note,)))
     return chosen
+
+
+def _beside_others(runs: Sequence[Recording]) -> list[Recording]:
+    """The runs; with a note where profiles of several formats lie in one folder."""
+    formats = defaultdict(set)
+    for run in runs:
+        formats[_folder(run.files[0])].add(run.format)
+    return [
+        replace(run, notes=(*run.notes, Note("several_formats", formats=in_words(sorted(formats[folder])))))
+        if len(formats[folder := _folder(run.files[0])]) > 1
+        else run
+        for run in runs
+    ]
 
 
 def _last(path: str) -> str:
