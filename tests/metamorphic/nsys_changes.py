@@ -19,6 +19,7 @@ sys.path.append(str(Path(__file__).parents[2] / "fixtures" / "make"))
 from simulator import nsys as export
 from simulator.styles import FEWEST_STEPS
 
+from advisor.errors import ReadError
 from advisor.inputs.readers import nsys
 from advisor.model.profile import Profile
 
@@ -135,8 +136,9 @@ def _bounds(connection: sqlite3.Connection) -> tuple[int, int]:
         for table, columns in _tables(connection, "^CUPTI_ACTIVITY_KIND_")
         if {"start", "end"} <= {*columns}
     ]
-    starts, ends = zip(*((start, end) for start, end in both if start is not None), strict=True)
-    return min(starts), max(ends)
+    if not (times := [(start, end) for start, end in both if start is not None]):
+        raise _DoesNotApplyError
+    return min(start for start, _ in times), max(end for _, end in times)
 
 
 def _fork(connection: sqlite3.Connection) -> None:
@@ -150,7 +152,10 @@ def _fork(connection: sqlite3.Connection) -> None:
 
 def _marks(connection: sqlite3.Connection) -> list[tuple[int, int, int, int]]:
     """Row, thread, start and end of each range that the reader takes for a step."""
-    steps = read(connection.serialize()).steps
+    try:
+        steps = read(connection.serialize()).steps
+    except ReadError:
+        raise _DoesNotApplyError from None
     names = {*steps["name"].drop_nulls().cast(str).to_list()} if steps.height else set[str]()
     if not names or not any(_tables(connection, f"^{_MARKS}$")):
         raise _DoesNotApplyError
