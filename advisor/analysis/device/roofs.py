@@ -10,8 +10,6 @@ from advisor.analysis.device.kernels import kernels
 from advisor.analysis.device.steps import DeviceView
 from advisor.inputs.names.kernels import PRODUCTS
 
-"""Families of kernels that multiply."""
-
 _FAMILIES: Final = {"product": ["gemm", "gemv"], "convolution": ["convolution", "gemm"], "attention": ["attention"]}
 # More of the roof than this was not reached: another thing ran than the op's name says (a sparse product), or on
 # another device. Winograd multiplies a 3 x 3 filter with a quarter of the products; caches feed small ops.

@@ -12,6 +12,7 @@ from advisor.analysis.device.communication import device_collectives, exposed_ms
 from advisor.analysis.device.host_work import minus
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.steps import DeviceView, spans
+from advisor.inputs.names.kernels import PRODUCTS, family
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
@@ -302,7 +303,8 @@ CONTENTION_MS = Metric(
     "ms",
     "Time per step by which kernels take longer while a collective runs beside them.",
     "sum over kernels (name, grid, block, op, shapes) of calls beside a collective (half of their time) x (their"
-    " median - median alone) / steps; both medians of at least three calls",
+    " median - median alone) / steps; both medians of at least three calls; without shapes, no products, convolutions "
+    "and attention",
     "Daydream (USENIX ATC 2020) on NCCL and kernels that share the multiprocessors",
     _DEVICE,
 )
@@ -340,11 +342,16 @@ def _covered(view: DeviceView) -> pl.DataFrame:
 
 
 def _beside_and_alone(view: DeviceView, kernels: pl.DataFrame) -> pl.DataFrame:
-    """Median times of equal kernels beside collectives and alone; of those with enough calls of both."""
+    """Median times of equal kernels beside collectives and alone; of those with enough calls of both.
+
+    A grid says how large a product's result is, not how long its sums are: without shapes, products are not compared.
+    """
     alone = pl.col("covered") == 0
     known = kernels.join(view.host.select(op="id", op_name="name", shapes="shapes"), on="op", how="left")
+    multiplies = pl.Series(family(known["name"]).cast(pl.String).is_in(PRODUCTS))
     return (
-        known.group_by(_SHAPE)
+        known.filter(pl.col("shapes").is_not_null() | ~multiplies)
+        .group_by(_SHAPE)
         .agg(
             calls=_IS_BESIDE.sum().cast(pl.Int64),
             others=alone.sum(),

@@ -145,8 +145,8 @@ def test_without_a_device_what_the_ranks_exchange_is_hidden_by_ops_of_other_thre
     assert exposed_on_host(view(profile([], host[1:], steps)))[collectives.HOST_COLLECTIVE_EXPOSED_MS] == 0
 
 
-def alike(starts: list[float], us: float, **columns: Any) -> list[Row]:
-    return [kernel(start, start + us, name="gemm", grid=8, block=128, **columns) for start in starts]
+def alike(starts: list[float], us: float, name: str = "norm", **columns: Any) -> list[Row]:
+    return [kernel(start, start + us, name=name, grid=8, block=128, **columns) for start in starts]
 
 
 BESIDE, ALONE = [100, 120, 140], [500, 520, 540]
@@ -164,6 +164,11 @@ def test_two_calls_are_no_median():
     assert isinstance(values[collectives.CONTENTION_RATIO], Missing)
     values = contention(view(trace([RUNNING, *alike(BESIDE, 15), *alike(ALONE[:2], 10)])))
     assert isinstance(values[collectives.CONTENTION_MS], Missing)
+
+
+def test_without_shapes_products_of_one_grid_may_be_of_other_lengths():
+    device = [RUNNING, *alike(BESIDE, 15, "sm90_gemm"), *alike(ALONE, 10, "sm90_gemm")]
+    assert isinstance(contention(view(trace(device)))[collectives.CONTENTION_RATIO], Missing)
 
 
 def test_other_shapes_are_another_kernel():
