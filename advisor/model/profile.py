@@ -90,7 +90,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "sm_count": pl.Int32,
         "capability": pl.Float64,
         "max_threads_per_sm": pl.Int32,
-        "peak_tflops": pl.Float64,  # as the profile states it: of the type that `device_ops.flops` counts in
+        "peak_tflops": pl.Float64,  # as the profile states it: of the type that `device_ops.xla_flops` counts in
         "memory_gbs": pl.Float64,  # the same
     },
     # One row per step and device; device is null where the step is the host's alone. The window [start, start + dur) is
@@ -134,7 +134,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "framework_op": TEXT,  # name of the framework op as the device op itself bears it: `op` may be untold
         "hlo_module": TEXT,  # of XLA
         "hlo_category": TEXT,
-        "flops": pl.Float64,  # by XLA's cost analysis
+        "xla_flops": pl.Float64,  # by XLA's cost analysis
         "accessed_bytes": pl.Float64,  # the same
         "eager": pl.Boolean,  # launched outside tf.function and tf.Graph
     },

@@ -67,8 +67,8 @@ def xla_costs(view: DeviceView) -> Values:
 
 def _with_roofs(ran: pl.DataFrame, peak_tflops: float, memory_gbs: float) -> pl.DataFrame:
     """Ops of known cost with `arithmetic_ns` and `roof_ns`: 1e3 FLOP/ns are a TFLOP/s, a GB/s is a byte per ns."""
-    known = ran.filter(pl.col("flops") >= 0, pl.col("accessed_bytes") >= 0)
-    arithmetic, moving = pl.col("flops") / (peak_tflops * 1e3), pl.col("accessed_bytes") / memory_gbs
+    known = ran.filter(pl.col("xla_flops") >= 0, pl.col("accessed_bytes") >= 0)
+    arithmetic, moving = pl.col("xla_flops") / (peak_tflops * 1e3), pl.col("accessed_bytes") / memory_gbs
     return known.with_columns(
         arithmetic_ns=arithmetic, roof_ns=pl.min_horizontal(pl.max_horizontal(arithmetic, moving), "dur_ns")
     )

@@ -119,7 +119,7 @@ def _some_ops(events: Events, what: pl.DataFrame, streams: Ints) -> pl.DataFrame
         "framework_op": _framework_op(events),
         "hlo_module": events.text("hlo_module"),
         "hlo_category": events.text("hlo_category"),
-        "flops": events.number("flops", pl.Float64),
+        "xla_flops": events.number("flops", pl.Float64),
         "accessed_bytes": events.number("bytes_accessed", pl.Float64),
         **{
             key: _first(own, what[key])

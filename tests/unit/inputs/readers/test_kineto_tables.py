@@ -98,6 +98,8 @@ def test_devices_as_described():
         "sm_count": 80,
         "capability": 7.5,
         "max_threads_per_sm": 2048,
+        "peak_tflops": None,
+        "memory_gbs": None,
     }
 
 

@@ -509,7 +509,7 @@ def test_a_recording_that_begins_amid_the_work_has_no_start_up(read_):
 
 def test_the_device_is_the_listed_gpu(read_):
     made: Profile = read_({KERNEL: [kernel(0, 9)]}, gpus([A100]))
-    assert made.devices.row(0) == (0, 0, "NVIDIA A100-SXM4-80GB", 80 << 30, 108, 8.0, 2048)
+    assert made.devices.row(0) == (0, 0, "NVIDIA A100-SXM4-80GB", 80 << 30, 108, 8.0, 2048, None, None)
 
 
 def test_other_vendors_gpus_are_not_the_jobs(read_):

@@ -15,8 +15,8 @@ from tests.tables import Row, by_metric, kernel, profile, step, view
 xla_costs = by_metric(xla_costs)
 
 TPU = {"device": 0, "name": "TPU v6 Lite", "peak_tflops": 900.0, "memory_gbs": 1600.0}
-PRODUCT = {"hlo_category": "convolution fusion", "flops": 36e9, "accessed_bytes": 1e6}  # 40 us at the peak
-LOOP = {"hlo_category": "loop fusion", "flops": 1e6, "accessed_bytes": 16e6}  # 10 us at the memory's rate
+PRODUCT = {"hlo_category": "convolution fusion", "xla_flops": 36e9, "accessed_bytes": 1e6}  # 40 us at the peak
+LOOP = {"hlo_category": "loop fusion", "xla_flops": 1e6, "accessed_bytes": 16e6}  # 10 us at the memory's rate
 
 
 def ran(*ops: Row, device: Row = TPU) -> DeviceView:
@@ -26,7 +26,7 @@ def ran(*ops: Row, device: Row = TPU) -> DeviceView:
 
 
 def test_flops_and_bytes_are_held_against_the_peaks_that_the_profile_states():
-    values = xla_costs(ran({**PRODUCT, "flops": 9e9}, LOOP))
+    values = xla_costs(ran({**PRODUCT, "xla_flops": 9e9}, LOOP))
     # 10 us of arithmetic and next to none, of 100 us; both ops take 10 us at their roofs, and 20 each
     assert values[XLA_FLOPS_OF_PEAK_SHARE] == pytest.approx(0.1, rel=1e-3)
     assert values[XLA_ROOF_REACHED] == pytest.approx(0.5)
@@ -43,8 +43,8 @@ def test_an_op_that_needs_less_than_its_roof_has_reached_it():
     "step_of",
     [
         ran(LOOP, device={"device": 0, "name": "NVIDIA H100"}),
-        ran(LOOP, {"flops": None}),
-        ran({**LOOP, "flops": -1.0}),
+        ran(LOOP, {"xla_flops": None}),
+        ran({**LOOP, "xla_flops": -1.0}),
     ],
     ids=["peaks not stated", "half of the costs", "no costs"],
 )
