@@ -18,6 +18,7 @@ NO_END: Final = "no_end"
 NO_DEVICE_WORK: Final = "no_device_work"
 KERNELS_ABSENT: Final = "kernels_absent"
 ENDED_EARLY: Final = "ended_early"
+FILE_CUT: Final = "file_cut"
 LAUNCHING: Final = r"^(?:cu|cuda|hip)(?:Ext)?(?:Module|Graph)?Launch"
 """Names of calls that launch kernels or graphs."""
 BETWEEN: Final = "the time between the marks"
@@ -182,7 +183,7 @@ def _unsure() -> pl.Expr:
     """
     ops = pl.col("ops").fill_null(0)
     most = (ops > 0) & (ops == ops.max())
-    return pl.when(~(most & (most.sum() > 1))).then(pl.lit("file_cut"))
+    return pl.when(~(most & (most.sum() > 1))).then(pl.lit(FILE_CUT))
 
 
 def with_requests(host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:

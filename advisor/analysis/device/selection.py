@@ -14,7 +14,7 @@ from advisor.analysis.device.launches import incomplete, launches
 from advisor.analysis.device.steps import DeviceView, Selection, first_uses, rows_where, spans, started_in
 from advisor.errors import UsageError
 from advisor.inputs.names.engines import varies
-from advisor.inputs.periods import ENDED_EARLY, LAUNCHING, NO_DEVICE_WORK
+from advisor.inputs.periods import ENDED_EARLY, FILE_CUT, LAUNCHING, NO_DEVICE_WORK
 from advisor.model.intervals import Ints, Union
 from advisor.model.notes import Note
 from advisor.model.profile import Profile, matches
@@ -126,6 +126,8 @@ def _recordings(profile: Profile) -> pl.DataFrame:
     work = profile.workers.select("worker", *bounds)
     start = pl.coalesce("work_start_ns", "held_up", pl.min_horizontal("host_start", "first"))
     stop = pl.coalesce("work_end_ns", pl.max_horizontal("host_end", "last"))
+    lacks = profile.lacks.get("device_ops")
+    is_cut = pl.lit(lacks is not None and "cut_off" in lacks.values)  # Kineto writes the device's work last
     of_host = pl.col("work_start_ns").is_null() & pl.col("host_start").is_not_null()
     return (
         on_host.join(on_device, on="worker", how="full", coalesce=True)
@@ -142,7 +144,9 @@ def _recordings(profile: Profile) -> pl.DataFrame:
             host_dur_ns=pl.when(of_host).then(pl.col("host_end") - pl.col("host_start")).otherwise(stop - start),
             mark_ns=pl.lit(None, pl.Int64),
             pause_ns=pl.lit(0, pl.Int64),
-            incomplete=pl.when(pl.col("launches") & pl.col("first").is_null()).then(pl.lit(NO_DEVICE_WORK)),
+            incomplete=pl.when(pl.col("first").is_null()).then(
+                pl.when("launches").then(pl.lit(NO_DEVICE_WORK)).when(is_cut).then(pl.lit(FILE_CUT))
+            ),
         )
         .sort("worker", "device")
     )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -9,6 +10,7 @@ from advisor.analysis.device.selection import select_steps
 from advisor.analysis.device.steps import Selection
 from advisor.errors import UsageError
 from advisor.inputs.links import steps as windows
+from advisor.model.missing import Missing
 from advisor.model.notes import Note
 from advisor.model.profile import Profile
 from tests.tables import A100, V100, Row, kernel, on_device, on_host, profile, span, step, view
@@ -538,3 +540,11 @@ def test_a_device_with_much_work_is_measured_whatever_their_number():
     selection = select_steps(profile(busy, [on_host("op", 0, 1_000)]))
     assert len(selection.views) == 17
     assert not selection.profile.salvaged
+
+
+@pytest.mark.parametrize(("lacking", "left_out"), [({"cut_off": 1}, "file_cut"), ({}, None)])
+def test_a_file_that_ends_early_without_marks_or_device_work_may_lack_it(lacking, left_out):
+    """Kineto writes the device's work last: what was cut off is no job of the CPU."""
+    made = profile(host_ops=[on_host("op", 0, 90)], devices=())
+    made = replace(made, lacks={"device_ops": Missing("no_gpu_activity", **lacking)})
+    assert select_steps(made).steps["left_out"].to_list() == [left_out]
