@@ -237,6 +237,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "value": pl.Float64,  # 0..1 of the peak
     },
 }
+_EXPECTED: Final = {name: pl.Schema(schema) for name, schema in SCHEMAS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,10 +266,10 @@ class Profile:
 
     def __post_init__(self) -> None:
         """Check every table against its schema: a reader that breaks it is a bug, not a bad file."""
-        for name, schema in SCHEMAS.items():
+        for name, schema in _EXPECTED.items():
             columns = getattr(self, name).schema
-            if columns != pl.Schema(schema):
-                wrong = sorted(set(columns.items()) ^ set(pl.Schema(schema).items()), key=str)
+            if columns != schema:
+                wrong = sorted(set(columns.items()) ^ set(schema.items()), key=str)
                 raise TypeError(f"table {name} breaks its schema: {wrong}")
 
     @classmethod
@@ -304,15 +305,25 @@ def table(name: str, columns: Mapping[str, object] | pl.DataFrame | None = None)
 
     Sizes beyond what any device holds are null too: sums of them would leave the range of 64 bits.
     """
-    frame = columns if isinstance(columns, pl.DataFrame) else pl.DataFrame(columns or {})
-    absent = [pl.lit(None).alias(column) for column in SCHEMAS[name] if column not in frame.columns]
-    return frame.with_columns(absent).select(_cast(c, dtype) for c, dtype in SCHEMAS[name].items())
+    frame, schema = columns if isinstance(columns, pl.DataFrame) else pl.DataFrame(columns or {}), SCHEMAS[name]
+    if frame.is_empty():
+        return pl.DataFrame(schema=schema)
+    there = frame.schema
+    changed = [
+        _cast(column, dtype) if column in there else pl.lit(None, dtype).alias(column)
+        for column, dtype in schema.items()
+        if there.get(column) != dtype or _is_size(column, dtype)
+    ]
+    return frame.with_columns(changed).select(*schema)
+
+
+def _is_size(column: str, dtype: DataType | DataTypeClass) -> bool:
+    return column.endswith("bytes") and dtype == pl.Int64
 
 
 def _cast(column: str, dtype: DataType | DataTypeClass) -> pl.Expr:
     values = pl.col(column).cast(dtype)
-    is_size = column.endswith("bytes") and dtype == pl.Int64
-    return pl.when(values.is_between(-_MOST_BYTES, _MOST_BYTES)).then(values) if is_size else values
+    return pl.when(values.is_between(-_MOST_BYTES, _MOST_BYTES)).then(values) if _is_size(column, dtype) else values
 
 
 def join(profiles: Sequence[Profile]) -> Profile:

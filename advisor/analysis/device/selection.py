@@ -48,8 +48,7 @@ def select_steps(profile: Profile, choice: str = STEADY) -> Selection:
     Raises:
         UsageError: `choice` is none of these, or leaves no step.
     """
-    unmarked = _recordings(profile).join(profile.steps, on="worker", how="anti")
-    profile, steps = _of_working_devices(profile, pl.concat([profile.steps, unmarked]))
+    profile, steps = _of_working_devices(profile, _steps_or_recordings(profile))
     looked = pl.concat(
         _left_out(_with_holes(rows, profile), profile, choice)
         for rows in steps.partition_by("worker", "device", maintain_order=True)
@@ -61,6 +60,14 @@ def select_steps(profile: Profile, choice: str = STEADY) -> Selection:
     return Selection(
         profile, looked, tuple(_view(profile, looked, *key, has_marks=key[0] in with_marks) for key in keys)
     )
+
+
+def _steps_or_recordings(profile: Profile) -> pl.DataFrame:
+    """The steps; of a worker that marks none, its whole recording."""
+    at_work = {*profile.host_ops["worker"].unique(), *profile.device_ops["worker"].unique()}
+    if at_work <= {*profile.steps["worker"].unique()}:
+        return profile.steps
+    return pl.concat([profile.steps, _recordings(profile).join(profile.steps, on="worker", how="anti")])
 
 
 def _of_working_devices(profile: Profile, steps: pl.DataFrame) -> tuple[Profile, pl.DataFrame]:
@@ -223,6 +230,8 @@ def _steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
         own_ns=pl.col("dur_ns") - pl.Series(_input_ns(steps, profile), dtype=pl.Int64),
     ).with_columns(usable=pl.col("left_out").is_null() & ~pl.col("compiled") & comparable)
     slow = steps.select(_is_slow()).to_series()
+    if not (compiled.any() or slow.any()):
+        return steps.drop("compiled", "own_ns", "usable")
     recurs = _recurs(steps.with_columns(slow=slow), profile)
     whys = _whys(steps.with_columns(slow=slow & ~recurs), profile)
     return _without(steps.with_columns(recurs=recurs), whys).drop("compiled", "own_ns", "usable")
@@ -248,11 +257,12 @@ def _recurs(steps: pl.DataFrame, profile: Profile) -> pl.Series:
     """
     slow = steps["slow"].to_numpy()
     at = np.flatnonzero(slow)
+    if len(at) < _TWICE or len(np.unique(np.diff(at))) > 1:
+        return pl.Series(np.zeros_like(slow))
     ran = _ops_begun(steps, profile)
     usual = ran[steps["usable"].to_numpy() & ~slow].max(initial=0)
-    is_even = len(at) >= _TWICE and len(np.unique(np.diff(at))) == 1
     is_more = usual > 0 and bool((ran[at] >= _MORE_WORK * usual).all())
-    return pl.Series(slow & is_even & is_more, dtype=pl.Boolean)
+    return pl.Series(slow & is_more, dtype=pl.Boolean)
 
 
 def _ops_begun(steps: pl.DataFrame, profile: Profile) -> Ints:
@@ -276,7 +286,8 @@ def _whys(steps: pl.DataFrame, profile: Profile) -> Mapping[str, Why]:
     # Where it ends, the queue may hold more than where it began: the host's lead.
     usual_host = pl.col("host_dur_ns") <= pl.max_horizontal(host_fence, _LEAST_OUTLIER * host_median)
     filling = pl.col("device").is_not_null() & usual_host & (dur > pl.col("host_dur_ns"))
-    loading_ns, slower_ns = _first_uses_ns(steps, profile), _slower_ops_ns(steps, profile)
+    is_slow = bool(slow[0])  # of another first step nobody asks why
+    loading_ns, slower_ns = (_first_uses_ns(steps, profile), _slower_ops_ns(steps, profile)) if is_slow else (0, 0)
     return {
         "compiled": (pl.col("compiled"), None),
         "queue_filling": (first & filling, None),

@@ -7,8 +7,7 @@ XProf's `kernel_stats_utils.cc` and were corrected on the names of public traces
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
 import polars as pl
 
@@ -193,52 +192,44 @@ _TYPES: Rules = (
     ),
 )
 
+_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "name": pl.String,
+    "family": FAMILIES,
+    "multiplies": pl.Boolean,
+    "tensor_cores": pl.Boolean,
+    "element_type": pl.String,
+    "alignment": pl.UInt8,
+}
+_MOST_NAMES: Final = 100_000
+_classes: dict[str | None, tuple[Any, ...]] = {}
+"""What is known of the names so far: the ranks of a job run the same kernels, and a search takes long."""
+
 
 def classify(names: pl.Series) -> pl.DataFrame:
-    """All that each kernel name tells, one row per name, in order.
+    """All that each kernel name tells, one row per name, in order; a null name is null in every column.
 
-    Columns: `name`; `family` (FAMILIES); `multiplies` (Boolean, false where the kernel multiplies no matrices by its
-    nature and so is no candidate for Tensor Cores); `tensor_cores`, `element_type` and `alignment` as below. A null
-    name is null in every column.
+    Columns:
+        name
+        family: What the kernel does, as FAMILIES.
+        multiplies: Whether it may multiply matrices; false where its family or its role rules that out.
+        tensor_cores: Whether Tensor Cores are used, null where the name does not settle it. False as well for a kernel
+            that multiplies no matrices: `multiplies` tells it from a missed chance.
+        element_type: Input type of the multiplication (fp64 fp32 tf32 fp16 bf16 fp8 fp4 int8); null where not told.
+        alignment: The N of `alignN` in CUTLASS and cuDNN names, in elements; null where the name holds none.
     """
     text = names.cast(pl.String).alias("name")
-    classes = _classes(tuple(text.unique().sort().to_list()))
+    distinct = text.unique().to_list()
+    if unseen := [name for name in distinct if name not in _classes]:
+        _classes.update(zip(unseen, _searched(unseen).iter_rows(), strict=True))
+    classes = pl.DataFrame([_classes[name] for name in distinct], schema=_SCHEMA, orient="row")
+    if len(_classes) > _MOST_NAMES:
+        _classes.clear()
     return text.to_frame().join(classes, on="name", how="left", nulls_equal=True, maintain_order="left")
-
-
-@lru_cache(maxsize=16)
-def _classes(names: tuple[str | None, ...]) -> pl.DataFrame:
-    """The ranks of a job run the same kernels, and several metrics ask about those of one: a search takes long."""
-    columns = ("name", "family", "multiplies", "tensor_cores", "element_type", "alignment")
-    return _lazily(pl.Series(names, dtype=pl.String)).select(columns).collect()
 
 
 def family(names: pl.Series) -> pl.Series:
     """What each kernel does, as FAMILIES."""
-    return _lazily(names).select("family").collect().to_series()
-
-
-def multiplies(names: pl.Series) -> pl.Series:
-    """Boolean: whether the kernel may multiply matrices; false where its family or its role rules that out."""
-    return _lazily(names).select("multiplies").collect().to_series()
-
-
-def tensor_cores(names: pl.Series) -> pl.Series:
-    """Boolean: true where Tensor Cores are used, false where not, null where the name does not settle it.
-
-    False as well for a kernel that multiplies no matrices: `multiplies` tells it from a missed chance.
-    """
-    return _lazily(names).select("tensor_cores").collect().to_series()
-
-
-def element_type(names: pl.Series) -> pl.Series:
-    """String: the input type of the multiplication (fp64 fp32 tf32 fp16 bf16 fp8 fp4 int8); null where not told."""
-    return _lazily(names).select("element_type").collect().to_series()
-
-
-def alignment(names: pl.Series) -> pl.Series:
-    """UInt8: the N of `alignN` in CUTLASS and cuDNN names, in elements; null where the name holds none."""
-    return _lazily(names).select("alignment").collect().to_series()
+    return classify(names)["family"]
 
 
 def collective_op(names: pl.Series) -> pl.Series:
@@ -251,21 +242,22 @@ def collective_op(names: pl.Series) -> pl.Series:
     return names.cast(pl.String).alias("name").to_frame().select(op=_first(_COLLECTIVE, text)).to_series()
 
 
-def _lazily(names: pl.Series) -> pl.LazyFrame:
-    """The columns of `classify`; those that are not selected are not computed."""
-    frame = names.cast(pl.String).alias("name").to_frame().lazy()
+def _searched(names: list[str | None]) -> pl.DataFrame:
+    """The columns of `classify`."""
+    frame = pl.LazyFrame({"name": names}, schema={"name": pl.String})
     frame = frame.with_columns(subject=_subject(pl.col("name")))
     frame = frame.with_columns(kind=_kind(pl.col("name"), pl.col("subject")))
     frame = frame.with_columns(multiplies=_multiplies(pl.col("kind"), pl.col("subject")))
     # Null where there is nothing to ask, which is cheaper than a search.
     text = pl.when("multiplies").then(pl.col("name").str.to_lowercase())
     product = pl.when(pl.col("kind").is_in(PRODUCTS)).then(text)
-    return frame.with_columns(
+    judged = frame.with_columns(
         family=pl.col("kind").cast(FAMILIES),
         tensor_cores=pl.when("multiplies").then(_first(_TENSOR_CORES, text) == "used").otherwise("multiplies"),
         element_type=_first(_TYPES, _inputs(product)),
         alignment=product.str.extract(r"_align[abc]?(\d+)").cast(pl.UInt8, strict=False),
     )
+    return judged.select(*_SCHEMA).collect()
 
 
 def _subject(name: pl.Expr) -> pl.Expr:
