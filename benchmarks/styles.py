@@ -243,7 +243,7 @@ HEAD: Final = """# The same faults, recorded in other ways
 A fault is simulated. PyTorch's profiler or Nsight Systems records it, and the recording is changed as people's
 recordings differ. Fault, style and format are drawn independently: {number} jobs. `fixtures/make/simulator` says what
 each fault needs to be seen and what each style removes: from that follows whether a recording can show the fault. Where
-it can, the fault must come first. Where it cannot, the report must name no cause that is not there. Four rules name a
+it can, the fault must come first. Where it cannot, the report must name no cause that is not there. These rules name a
 loss and leave its cause open; they count as no cause: {symptoms}. `make score` writes this page."""
 
 

@@ -80,8 +80,15 @@ def record() -> dict[str, list[dict[str, Any]]]:
     return dict(json.loads(line) for line in RECORD.read_text().splitlines())
 
 
-if __name__ == "__main__":
+def main(*changed: str) -> None:
+    """Write down the figures of these recordings anew; of all if none is given."""
+    others = {name: runs for name, runs in record().items() if changed and name not in changed}
     with RECORD.open("w") as file:
         for recording in recordings():
             print(recording, file=sys.stderr)  # noqa: T201 - a script too
-            file.write(json.dumps([recording, figures(recording)], separators=(",", ":")) + "\n")
+            runs = others[recording] if recording in others else figures(recording)
+            file.write(json.dumps([recording, runs], separators=(",", ":")) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

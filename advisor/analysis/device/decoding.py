@@ -35,10 +35,8 @@ def gaps_between(view: DeviceView) -> tuple[Ints, Ints]:
     Only of steps that follow each other: their requests were there all the time. A gap that is ten times as long as the
     median is a pause, in which the server may have had no request.
     """
-    rows = view.once(steps_by_phase)
-    decodes = rows["phase"].is_in(DECODING).to_numpy()
-    follows = decodes[:-1] & decodes[1:] & (np.diff(rows["mark"].to_numpy()) == 1)
-    opens, closes = rows["last"].to_numpy()[:-1][follows], rows["first"].to_numpy()[1:][follows]
+    rows = view.once(decode_steps).filter(pl.col("next_phase").is_in(DECODING))
+    opens, closes = rows["last"].to_numpy(), (rows["first"] + rows["period_ns"]).to_numpy()
     length = closes - opens
     real = length > 0
     usual = real & (length <= _PAUSE * np.median(length[real])) if real.any() else real
@@ -46,9 +44,8 @@ def gaps_between(view: DeviceView) -> tuple[Ints, Ints]:
 
 
 def idle_between(view: DeviceView) -> Union:
-    """When the device idles in those gaps while no CUDA graph is being launched."""
-    gaps = Union.of(*view.once(gaps_between))
-    return minus(minus(gaps, view.busy), graph_launches(view))
+    """When the device idles in those gaps."""
+    return minus(Union.of(*view.once(gaps_between)), view.busy)
 
 
 def graph_launches(view: DeviceView) -> Union:

@@ -65,9 +65,10 @@ def work(view: DeviceView) -> pl.DataFrame:
 def steps_by_phase(view: DeviceView) -> pl.DataFrame:
     """One row per step of the engine that began in a used window, with its `mark` (row of `engine_steps`).
 
-    Its phase, requests, tokens; first and last, between which its ops run, in ns; and, in ns or counts: busy_ns and
-    period_ns on the device, kernels, single (kernels that no CUDA graph launched), graphs (launches of CUDA graphs),
-    launching_ns (time in calls that launch) and host_ns on the host, communicating_ns.
+    Its phase, requests, tokens; `next_phase` of the step after it (null where that ran nothing or was not recorded);
+    first and last, between which its ops run, in ns; and, in ns or counts: busy_ns and period_ns on the device, kernels
+    and single (those that no CUDA graph launched), graphs (launches of CUDA graphs), launching_ns (time in calls that
+    launch) and host_ns on the host, communicating_ns.
 
     On the device a step lasts from its first op to the next step's first op, on the host from mark to mark; the last
     step to its last op, and to the end of its mark.
@@ -75,7 +76,7 @@ def steps_by_phase(view: DeviceView) -> pl.DataFrame:
     engine = view.once(engine_steps)
     if not engine.height or not view.ops.height or not view.total_ns:
         more = dict.fromkeys(("mark", "first", "last", "single", *_NUMBERS), pl.lit(0, pl.Int64))
-        return engine.clear().with_columns(**more)
+        return engine.clear().with_columns(**more, next_phase=pl.col("phase"))
     calls = view.host_like(LAUNCHING).sort("start_ns")
     is_kernel = pl.col("kind") == "kernel"
     extent = (
@@ -91,6 +92,8 @@ def steps_by_phase(view: DeviceView) -> pl.DataFrame:
     rows = (
         engine.with_row_index("mark").with_columns(pl.col("mark").cast(pl.Int64)).join(extent, on="mark").sort("mark")
     )
+    is_next = pl.col("mark").diff().shift(-1) == 1
+    rows = rows.with_columns(next_phase=pl.when(is_next).then(pl.col("phase").shift(-1)))
     opens = rows["first"].to_numpy()
     closes = np.maximum(np.append(opens[1:], rows["last"].tail(1).to_numpy()), opens)
     window = np.searchsorted(view.starts, opens, side="right") - 1

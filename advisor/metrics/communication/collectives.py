@@ -16,6 +16,7 @@ from advisor.inputs.names.kernels import PRODUCTS, family
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
+from advisor.text import number
 
 _SMALL_BYTES: Final = 8 << 20
 _SHORT_NS: Final = 50_000
@@ -76,10 +77,10 @@ def calls(view: DeviceView) -> Mapping[Metric, Value]:
         does=pl.col("name").cast(pl.String).str.extract(r"^(\w+:\w+)").fill_null("unknown")
     )
     on_device = view.once(device_collectives).select(pl.col("does").fill_null("unknown"))
-    number = pl.concat([on_device, on_host]).group_by("does").len().sort("len", "does", descending=[True, False])
-    by_kind = ", ".join(f"{does} {n / view.steps.height:.3g}" for does, n in number.rows())
+    kinds = pl.concat([on_device, on_host]).group_by("does").len().sort("len", "does", descending=[True, False])
+    by_kind = ", ".join(f"{does} {number(calls / view.steps.height)}" for does, calls in kinds.rows())
     return {
-        COLLECTIVES_PER_STEP: float(number["len"].sum()) / view.steps.height,
+        COLLECTIVES_PER_STEP: float(kinds["len"].sum()) / view.steps.height,
         COLLECTIVE_CALLS: by_kind or _NONE,
         BACKEND: view.process.get("backend") or Missing("backend_unknown"),
     }

@@ -10,6 +10,7 @@ from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
+from advisor.text import number
 
 _MOST_NAMES: Final = 4
 _NEEDS: Final = ("device_ops.hlo_module",)
@@ -60,7 +61,7 @@ def executables(view: DeviceView) -> Values:
         EXECUTABLES_PER_STEP: runs.height / view.steps.height,
         EXECUTABLE_KINDS: float(runs["module"].n_unique()),
         KERNELS_PER_EXECUTABLE: float(runs.select(pl.median("kernels")).item()),
-        EXECUTABLE_NAMES: ", ".join(f"{module} ({number / view.steps.height:.3g})" for module, number in often.rows()),
+        EXECUTABLE_NAMES: ", ".join(f"{name} ({number(calls / view.steps.height)})" for name, calls in often.rows()),
     }
 
 

@@ -13,7 +13,7 @@ from advisor.analysis.device.roofline import REPLAYED, gains_ms
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
-from advisor.text import ms
+from advisor.text import ms, number
 
 _LARGE: Final = 1 << 16  # elements: a kernel on fewer is as long as its launch, not as its bytes
 _LEAST_SAVED: Final = 0.5  # of the bytes that one kernel does not move, at least
@@ -222,8 +222,8 @@ def _kinds(view: DeviceView, rows: pl.DataFrame) -> str | None:
     words = {fusion.kind: fusion.words for fusion in _FUSIONS}
     kinds = rows.group_by("fusion").agg(pl.sum("dur_ns"), pl.col("sequence").n_unique())
     texts = [
-        f"{words[kind]} ({number / view.steps.height:.3g} x, {ms(view.per_step_ms(ns))})"
-        for kind, ns, number in kinds.sort("dur_ns", "fusion", descending=[True, False]).rows()
+        f"{words[kind]} ({number(calls / view.steps.height)} x, {ms(view.per_step_ms(ns))})"
+        for kind, ns, calls in kinds.sort("dur_ns", "fusion", descending=[True, False]).rows()
     ]
     return ", ".join(texts) or None
 

@@ -12,7 +12,7 @@ from advisor.analysis.device.kernels import TYPE, extent, longest
 from advisor.analysis.device.roofline import REPLAYED, gains_ms, memory_ns
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
-from advisor.text import ms, percent
+from advisor.text import ms, number, percent
 
 _WORDS: Final = {
     "copy": "copies and casts",
@@ -165,8 +165,8 @@ def _pairs(view: DeviceView, links: pl.DataFrame) -> str | None:
     pairs = links.group_by(kinds).agg(pl.sum("dur_ns"), number=pl.len())
     longest_first = pairs.sort("dur_ns", "op_name", descending=[True, False]).head(_MOST)
     texts = [
-        f"{before} then {after} ({number / view.steps.height:.3g} x, {ms(view.per_step_ms(ns))})"
-        for before, after, ns, number in longest_first.rows()
+        f"{before} then {after} ({number(calls / view.steps.height)} x, {ms(view.per_step_ms(ns))})"
+        for before, after, ns, calls in longest_first.rows()
     ]
     return ", ".join(texts) or None
 

@@ -112,7 +112,11 @@ DECODE_GAP_US = Metric(
     needs=_NEEDS,
 )
 DECODE_GAP_MS = Metric(
-    "decode_gap_ms", "ms", "That idle time, per step.", "idle time as in decode_gap_share / steps", needs=_NEEDS
+    "decode_gap_ms",
+    "ms",
+    "Time per step in which the device idles between two decode steps.",
+    "idle time as in decode_gap_share, launches of graphs included: who schedules ahead launches ahead / steps",
+    needs=_NEEDS,
 )
 DECODE_BUSY_MS = Metric(
     "decode_busy_ms",
@@ -138,13 +142,13 @@ def gaps(view: DeviceView) -> Values:
     if why := _unknown(view) or unknown_waits(view):
         return why
     idle = view.once(idle_between) & Union.of(view.starts, view.ends)
-    opens, closes = view.once(gaps_between)
+    before_launch, (opens, closes) = minus(idle, graph_launches(view)), view.once(gaps_between)
     return {
-        DECODE_GAP_SHARE: idle.total / max(1, view.once(decode_time).total),
+        DECODE_GAP_SHARE: before_launch.total / max(1, view.once(decode_time).total),
         DECODE_GAP_US: float(np.median(closes - opens)) / 1e3 if len(opens) else 0.0,
         DECODE_GAP_MS: view.per_step_ms(idle.total),
         DECODE_BUSY_MS: view.per_step_ms(int(view.once(decode_steps)["busy_ns"].sum())),
-        DECODE_GAP_CAUSES: in_words(view, telling(view, idle)),
+        DECODE_GAP_CAUSES: in_words(view, telling(view, before_launch)),
     }
 
 

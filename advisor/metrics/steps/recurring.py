@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -10,8 +9,9 @@ import polars as pl
 
 from advisor.analysis.device.host_work import busiest
 from advisor.analysis.device.steps import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Union
+from advisor.model.missing import Missing
 from advisor.text import ms
 
 _SOURCE: Final = (
@@ -59,11 +59,11 @@ RECURRING_WORK = Metric(
 
 
 @measures(RECURRING_STEPS, RECURRING_EVERY, RECURRING_EXCESS_MS, RECURRING_WORK)
-def recurring(view: DeviceView) -> Mapping[Metric, Value]:
+def recurring(view: DeviceView) -> Values:
     """What steps that regularly do more add to the mean step; zero where none does, unknown without steps."""
     steps, more = view.steps, _recurring(view)
     if not view.has_marks or not steps.height:
-        return {}
+        return Missing("no_marks")
     if not more.height:
         return {RECURRING_STEPS: 0, RECURRING_EVERY: 0, RECURRING_EXCESS_MS: 0.0, RECURRING_WORK: ""}
     excess = (more["dur_ns"].to_numpy() - float(np.median(_others(view)["dur_ns"].to_numpy()))).clip(0)

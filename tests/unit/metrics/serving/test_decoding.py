@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tables import Row, kernel, measured, on_device, on_host, profile, worker_row
+from tests.tables import Row, kernel, measured, on_device, on_host, profile, step, worker_row
 
 # us     0        100      200      300   342      steps whose marks touch; the last ends with its work
 # host   |DECODE--|DECODE--|DECODE--|DECODE|
@@ -45,10 +45,17 @@ def test_between_two_decode_steps_the_host_works():
     assert row["decode_gap_us"] == pytest.approx(60)
     # the call that launches takes 1 us of each gap
     assert row["decode_gap_share"] == pytest.approx(3 * 59 / (342 - 2))
-    assert row["decode_gap_ms"] == pytest.approx(3 * 0.059)
+    assert row["decode_gap_ms"] == pytest.approx(3 * 0.060)
     assert row["decode_busy_ms"] == pytest.approx(4 * 0.040)
     assert row["decode_gap_causes"].startswith("scheduler.py(7): schedule")
     assert row["graph_launch_wait_ms"] == pytest.approx(0.003, abs=0.001)
+
+
+def test_the_gap_after_the_last_used_step_counts():
+    ops = [replay(100 * i + 2, 100 * i + 42, 100 * i + 2) for i in range(4)]
+    steps = [step(i, 100 * i, 100 * i + 100) for i in range(3)]  # of the fourth there is no mark
+    # from 42, 142 and 242 to 102, 202 and the end of the third step
+    assert worker_row(profile(ops, decode(4), steps))["decode_gap_ms"] == pytest.approx((60 + 60 + 58) / 3 / 1e3)
 
 
 def test_a_pause_of_the_requests_is_no_gap():
