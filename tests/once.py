@@ -16,7 +16,7 @@ from advisor.options import Options
 
 Outcome: TypeAlias = tuple[list[Part], list[Unreadable]]
 
-LIMIT = 24  # recordings in memory with their events: those of one file
+LIMIT = 80  # recordings in memory with their events
 _parts, _read = files.parts, files._read  # noqa: SLF001 - where the engine reads a file, for whatever purpose
 _latest: dict[object, Outcome] = {}
 

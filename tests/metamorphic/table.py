@@ -154,7 +154,7 @@ These tests change a recording without changing the job, and compare the first f
 - Two findings whose savings differ by less than a quarter may change places.
 - Simulated jobs are also written as Nsight Systems and JAX would have recorded them, and changed then.
 
-`make test` runs 40 cells, `make soak` all of them. `python -m tests.metamorphic.table` writes this page."""
+`make test` makes each change once, `make soak` all cells. `python -m tests.metamorphic.table` writes this page."""
 
 
 def page(most_bytes: float) -> str:
