@@ -24,13 +24,12 @@ settings.register_profile("fuzz", deadline=timedelta(seconds=20), max_examples=1
 settings.load_profile("quick")
 
 
-# Each runs in one process: golden files check the same recordings, browser tests look at the same pages.
-ROOMS = ("tests/golden/", "tests/browser/")
+# Each runs in one process: golden files check the same recordings, browser tests look at the same pages, the traces of
+# a fleet are alike and its servers slow to import.
+ROOMS = ("tests/golden/", "tests/browser/", "tests/unit/fleet/")
 LONG = (
     *ROOMS,
-    "tests/unit/fleet/test_faults.py",
     "tests/pull_request/test_pipelines.py",
-    "tests/unit/fleet/test_ingest.py",
     "tests/metamorphic/",
     "tests/recording/",
     "tests/unit/test_cli.py",
