@@ -27,7 +27,7 @@ from advisor.cli.output import (
     kinds_of,
     progress_of_files,
     rendered,
-    spare_threads,
+    spare_start,
     write,
 )
 from advisor.cli.record import record
@@ -133,7 +133,7 @@ def check(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Evidence, every fix and the places.")] = False,
 ) -> None:
     """Find out why the profiled jobs are slow, and what to change."""
-    spare_threads(paths)
+    spare_start(paths)
     from advisor.engine import check as run_check
     from advisor.options import Options
     from advisor.rules.book import Workload
@@ -258,7 +258,7 @@ def compare(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every finding, kernel and op.")] = False,
 ) -> None:
     """Tell whether a change made the job slower, and why."""
-    spare_threads([base, head, *(more_base or []), *(more_head or [])])
+    spare_start([base, head, *(more_base or []), *(more_head or [])])
     from advisor.engine import compare as run_compare
     from advisor.model.comparison import fail_on as conditions
     from advisor.options import Options
@@ -368,7 +368,6 @@ def main() -> None:
     """Entry point of the `advisor` command, and the only place that catches AdvisorError."""
     gc.set_threshold(_OBJECTS)
     runners.guard()
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # a look through all installed packages finds none
     contained(_run, _give_up)
 
 

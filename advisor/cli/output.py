@@ -39,11 +39,13 @@ ConfigPath = Annotated[
 ]
 
 
-def spare_threads(paths: Iterable[str]) -> None:
-    """Have polars work on one thread where there is little to read: more of them take longer to start than they save.
+def spare_start(paths: Iterable[str]) -> None:
+    """Have libraries start with less, once no program is to inherit it.
 
-    It looks at this when its threads first start.
+    Pydantic need not look through all installed packages for plugins. Polars works on one thread where there is little
+    to read: more of them take longer to start than they save. It looks at this when its threads first start.
     """
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     if sum(map(_stored_bytes, paths)) < _LITTLE_BYTES:
         os.environ.setdefault("POLARS_MAX_THREADS", "1")
 

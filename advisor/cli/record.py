@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from advisor.cli.output import config_of, content, rendered, spare_threads, write
+from advisor.cli.output import config_of, content, rendered, spare_start, write
 from advisor.errors import AdvisorError
 
 
@@ -63,7 +63,7 @@ def default_folder() -> Path:
 
 def _check(logdir: Path) -> None:
     """Print the report and write the page; what keeps them from it changes no exit code of the program."""
-    spare_threads([str(logdir)])
+    spare_start([str(logdir)])
     from advisor.engine import check
     from advisor.options import Options
 

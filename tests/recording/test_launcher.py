@@ -11,6 +11,7 @@ import pytest
 from advisor.errors import UsageError
 from advisor.present.recorded import recorded
 from advisor.recording.launcher import Options, Outcome, run
+from tests.command import advisor
 
 
 def record(tmp_path: Path, *command: str, **options: object) -> Outcome:
@@ -43,6 +44,13 @@ def test_ctrl_c_is_the_programs_to_handle(tmp_path: Path):
     handler = signal.getsignal(signal.SIGINT)
     assert record(tmp_path, "-c", f"{code}except KeyboardInterrupt: raise SystemExit(7)").exit_code == 7
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_a_program_inherits_nothing_that_is_for_our_own_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("PYDANTIC_DISABLE_PLUGINS", raising=False)
+    code = "import os; assert 'PYDANTIC_DISABLE_PLUGINS' not in os.environ"
+    done = advisor("record", "-o", "log", "--", sys.executable, "-c", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_python_that_ignores_pythonpath_is_named_with_what_to_do(tmp_path: Path):
