@@ -20,8 +20,8 @@ from advisor.vocabulary import DRIVER_CALLS
 
 _LOADS: Final = r"(?i)load|batch|data|input|next|fetch|feed|iter|read|record|sample|queue"
 _FRAME: Final = r"\$(\S+:\d+) (.+)"  # as XPlane names Python's calls
-_OWN_PROCESS: Final = "_SingleProcessDataLoaderIter"
-_OTHERS: Final = "_MultiProcessingDataLoaderIter"
+_OWN_PROCESS: Final = r"_SingleProcessDataLoaderIter|/_utils/fetch\.py\("  # a range, or where there is none a function
+_OTHERS: Final = r"_MultiProcessingDataLoaderIter|/data/dataloader\.py\("
 _MOST_WORKERS: Final = 16
 _FEW_CORES: Final = 4  # own choice: fewer has no machine on which people wait for a loader of many processes
 _LITTLE: Final = 0.1
@@ -30,11 +30,11 @@ _OF_WORKERS: Final = "the range that PyTorch's DataLoader records when num_worke
 
 
 def _single(view: DeviceView) -> pl.DataFrame:
-    return view.host_like(re.escape(_OWN_PROCESS), "input")
+    return view.host_like(_OWN_PROCESS, "input")
 
 
 def _several(view: DeviceView) -> pl.DataFrame:
-    return view.host_like(re.escape(_OTHERS), "input")
+    return view.host_like(_OTHERS, "input")
 
 
 UNNAMED_INPUT = Metric(
@@ -50,7 +50,7 @@ SINGLE_PROCESS_INPUT_SHARE = Metric(
     "share",
     "Part of the step in which the main process itself loads the next batch and nothing else goes on.",
     "time of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ outside device work and calls / step time",
-    "the range that PyTorch's DataLoader records when num_workers is 0",
+    "the range that PyTorch's DataLoader records when num_workers is 0; without ranges its function fetch",
     where=lambda view: places(view, view.once(_single)),
 )
 

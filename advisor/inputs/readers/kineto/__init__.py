@@ -15,19 +15,19 @@ from advisor.errors import ReadError
 from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace
 from advisor.inputs.clocks import align
-from advisor.inputs.links import require_ranges, steps, with_launches, with_parents
+from advisor.inputs.links import innermost, require_ranges, steps, with_launches, with_parents
 from advisor.inputs.marks import marks
 from advisor.inputs.names.kernels import collective_op, family
 from advisor.inputs.once import with_one_time_work
 from advisor.inputs.periods import LAUNCHING, notes, with_requests
 from advisor.inputs.readers.kineto.columns import Columns
 from advisor.inputs.readers.kineto.decode import KINETO, Device, Distributed, Event, Header
-from advisor.inputs.readers.kineto.names import DTYPE_BYTES, copy_kind, copy_memory
+from advisor.inputs.readers.kineto.names import DTYPE_BYTES, FETCH, NEXT_DATA, copy_kind, copy_memory
 from advisor.inputs.readers.kineto.noted import busy_machine, noted
 from advisor.inputs.readers.kineto.software import is_on, options, software
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
-from advisor.model.profile import DEVICE_OP_KINDS, Profile, matches, table
+from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, Profile, matches, table
 
 FORMAT: Final = "kineto"
 MEMORY_PER_BYTE: Final = 2.5  # measured on the shortest events there are: 800,000 in 65 MB
@@ -91,7 +91,7 @@ def _profile(
     info = _distributed(trace)
     worker = default_worker if info.rank is None else info.rank
     base_ns = header.baseTimeNanoseconds or 0
-    host = with_parents(_host(columns, base_ns))
+    host = _with_loader_frames(with_parents(_host(columns, base_ns)))
     if step_range is not None:
         require_ranges(host, step_range)
     aligned = align(with_launches(_device(columns, base_ns), host), host)
@@ -123,6 +123,24 @@ def _host(columns: Columns, base_ns: int) -> pl.DataFrame:
     """The host's ranges, without the calls of advisor's own hook."""
     recorder = (pl.col("kind") == "python") & matches(_RECORDER)
     return columns.host.filter(~recorder.fill_null(value=False)).with_columns(pl.col("start_ns") + base_ns)
+
+
+def _with_loader_frames(host: pl.DataFrame) -> pl.DataFrame:
+    """With the DataLoader's functions as requests for a batch, where none of its ranges was recorded.
+
+    Annotations can be left out of a recording that has Python's stacks. The main process itself fetches, or waits for
+    its workers where it asks for a batch and fetches nothing meanwhile.
+    """
+    if (host["kind"] == "input").any():
+        return host
+    frames = host.filter(pl.col("kind") == "python")
+    fetches, asks = (frames.filter(matches(names)) for names in (FETCH, NEXT_DATA))
+    if not asks.height:
+        return host
+    fetching = innermost(host, fetches["id"], host["id"].is_in(asks["id"].implode()))
+    loads = pl.concat([fetches, asks.filter(~pl.col("id").is_in(fetching.implode()))])["id"]
+    is_load = pl.col("id").is_in(loads.implode())
+    return host.with_columns(kind=pl.when(is_load).then(pl.lit("input", HOST_OP_KINDS)).otherwise("kind"))
 
 
 def _device(columns: Columns, base_ns: int) -> pl.DataFrame:

@@ -50,3 +50,7 @@ DTYPE_BYTES: Final = {
     **dict.fromkeys(["Half", "BFloat16", "Short", "UInt16"], 2),
     **dict.fromkeys(["Byte", "Char", "Bool", "Float8_e4m3fn", "Float8_e5m2", "Float8_e4m3fnuz", "Float8_e5m2fnuz"], 1),
 }
+
+NEXT_DATA: Final = r"(?:^|/)torch/utils/data/dataloader\.py\(\d+\): _next_data$"
+FETCH: Final = r"(?:^|/)torch/utils/data/_utils/fetch\.py\(\d+\): fetch$"
+"""Functions of PyTorch's DataLoader: asked for a batch; loads it in the same process, where there are no workers."""

@@ -31,6 +31,20 @@ def test_loading_counts_where_neither_device_nor_calls_are_busy():
     assert loader(view(profile(DEVICE, host, STEPS)))[SINGLE_PROCESS_INPUT_SHARE] == pytest.approx(0.35)
 
 
+@pytest.mark.parametrize(
+    ("name", "alone", "waiting"),
+    [
+        ("torch/utils/data/_utils/fetch.py(25): fetch", 0.35, 0),
+        ("torch/utils/data/dataloader.py(787): _next_data", 0, 0.35),
+    ],
+)
+def test_the_loader_s_functions_say_who_loads(name: str, alone: float, waiting: float):
+    host = [on_host("input", 20, 70, name=name), on_host("runtime", 40, 45)]
+    values = loader(view(profile(DEVICE, host, STEPS)))
+    assert values[SINGLE_PROCESS_INPUT_SHARE] == pytest.approx(alone)
+    assert values[WORKER_INPUT_SHARE] == pytest.approx(waiting)
+
+
 def test_workers_load_in_processes_of_their_own():
     host = [on_host("input", 20, 70, name=WITH_WORKERS)]
     values = loader(view(profile(DEVICE, host, STEPS)))
