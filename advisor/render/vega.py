@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any, Final
 
 import altair as alt
+from altair.utils.schemapi import debug_mode
 
 from advisor.errors import UsageError
 from advisor.present.charts import Chart
@@ -34,7 +35,8 @@ _PROMPT_GAP: Final = 1.02  # a smaller spread of a heat map's values is no diffe
 
 def spec(chart: Chart) -> dict[str, Any]:
     """The chart as a specification."""
-    return _SPECS[chart.name](chart.data)
+    with debug_mode(False):  # noqa: FBT003 - no check of each part against Vega-Lite's schema: tests do that
+        return _SPECS[chart.name](chart.data)
 
 
 def picture(article: Article, kind: str) -> bytes:

@@ -6,6 +6,7 @@ import sys
 from importlib.metadata import version
 from typing import Any
 
+import altair as alt
 import pytest
 import vl_convert
 
@@ -53,6 +54,12 @@ def test_every_chart_of_every_sample_is_json():
     for sample in ("resnet", "many-workers", "large"):
         for run in SAMPLES[sample].runs:
             assert all(json.dumps(vega.spec(chart), allow_nan=False) for chart in charts(run))
+
+
+@pytest.mark.parametrize("sample", ["resnet", "many-workers"])
+def test_charts_keep_to_the_schema_of_vega_lite(sample: str):
+    for chart in charts(SAMPLES[sample].runs[0]):
+        alt.Chart.from_dict({**vega.spec(chart), "config": {}}, validate=True)
 
 
 @pytest.mark.parametrize("kind", ["svg", "png"])
