@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import runpy
-from collections.abc import Callable
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,17 @@ from advisor.comparing import compare
 from advisor.engine import check
 
 ROOT = Path(__file__).parents[2]
-STUDY: dict[str, Any] = runpy.run_path(str(ROOT / "benchmarks/compare.py"))
-slower: Callable[[np.ndarray, np.ndarray], bool] = STUDY["slower"]
 NOISIEST = ("torch-cpu-elementwise-chains", "torch-cpu-unfused-attention", "torch-cpu-tiny-kernels")
+
+
+@cache
+def study() -> dict[str, Any]:
+    """What the script holds: it imports statistics that take a second."""
+    return runpy.run_path(str(ROOT / "benchmarks/compare.py"))
+
+
+def slower(base: np.ndarray, head: np.ndarray) -> bool:
+    return bool(study()["slower"](base, head))
 
 
 @pytest.mark.parametrize("job", NOISIEST)

@@ -15,7 +15,7 @@ from tests import profiles
 
 MOST_UNANSWERED = 2
 SHARED = profiles.ROOT.parent / "shared/traces"
-QUESTIONS = yaml.safe_load((profiles.ROOT / "tests/golden/questions.yaml").read_text("utf-8"))
+QUESTIONS = yaml.load((profiles.ROOT / "tests/golden/questions.yaml").read_text("utf-8"), yaml.CSafeLoader)
 
 
 def recordings(question: dict[str, Any]) -> list[str]:

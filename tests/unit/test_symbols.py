@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from advisor.symbols import kernel_name
 
-REAL = yaml.safe_load((Path(__file__).parent / "inputs/names/kernel_names.yaml").read_text("utf-8"))
+REAL = yaml.load((Path(__file__).parent / "inputs/names/kernel_names.yaml").read_text("utf-8"), yaml.CSafeLoader)
 
 
 @pytest.mark.parametrize(

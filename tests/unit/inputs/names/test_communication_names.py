@@ -12,7 +12,9 @@ import yaml
 from advisor.inputs.names.calls import host_kinds
 from advisor.inputs.names.kernels import collective_op, family
 
-BOOK: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("communication_names.yaml").read_text(encoding="utf-8"))
+BOOK: dict[str, Any] = yaml.load(
+    Path(__file__).with_name("communication_names.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
+)
 
 
 def _families(names: list[str]) -> list[str]:

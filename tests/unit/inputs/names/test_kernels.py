@@ -14,7 +14,9 @@ from polars.testing import assert_frame_equal, assert_series_equal
 
 from advisor.inputs.names import kernels
 
-TABLE: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("kernel_names.yaml").read_text(encoding="utf-8"))
+TABLE: list[dict[str, Any]] = yaml.load(
+    Path(__file__).with_name("kernel_names.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
+)
 NAMES = pl.Series("name", [row["name"] for row in TABLE], pl.String)
 COLUMNS = ["family", "multiplies", "tensor_cores", "element_type", "alignment"]
 
