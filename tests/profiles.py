@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from advisor import engine
-from advisor.analysis.device.selection import select_steps
-from advisor.metrics import Measurements, measure
+from advisor.inputs.discover import discover
+from advisor.metrics import Measurements
 from advisor.model.comparison import Comparison
 from advisor.model.profile import Profile
 from advisor.model.report import Report
@@ -36,8 +36,10 @@ def read(path: str | Path) -> Profile:
 
 @cache
 def measured(path: str | Path, steps: str = "steady") -> Measurements:
-    """All metrics of a profile."""
-    return measure(select_steps(read(path), steps))
+    """All metrics of a recording, as a check has them."""
+    (recording,), _ = discover([str(path)])
+    jobs, _ = engine.measured(recording, Options(steps=steps))
+    return jobs[0][1]
 
 
 def check(*paths: str | Path, steps: str = "steady", step_range: str | None = None, all_runs: bool = False) -> Report:
