@@ -1,6 +1,7 @@
-"""The command line: each command parses, makes one library call, renders, and picks the exit code."""
+"""The command line: each command parses, makes one library call, renders, and picks the exit code.
 
-from __future__ import annotations
+Annotations here are values, not text: typer would compile each of them at every start.
+"""
 
 import gc
 import os
@@ -163,7 +164,7 @@ def check(
     raise typer.Exit(report.exit_code(level))
 
 
-def _tell_unread(files: Sequence[Unreadable]) -> None:
+def _tell_unread(files: Sequence["Unreadable"]) -> None:
     """Say on standard error, for who reads nothing else, how many files are missing in the report, and one of them."""
     from advisor.text import count, one_line
 

@@ -1,7 +1,5 @@
 """`advisor rules` and `advisor metrics`: what the engine knows, looked up and tested."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`advisor fleet`: a store of all runs, and the report of a week."""
 
-from __future__ import annotations
-
 import datetime as dt
 import os
 import sys
@@ -331,7 +329,7 @@ def fleet_prune(
     typer.echo(f"forgot {which}; ingests leave out what started before {before}")
 
 
-def _settings(path: Path | None, near: list[str]) -> Config:
+def _settings(path: Path | None, near: list[str]) -> "Config":
     """The settings of `--config`, or of the nearest advisor.yaml above what is worked on, else the current folder."""
     from advisor.config import find, load
     from advisor.inputs.storage import is_url, tidy
@@ -345,7 +343,7 @@ def _settings(path: Path | None, near: list[str]) -> Config:
 
 
 @contextmanager
-def _working(engine: Engine) -> Iterator[Engine]:
+def _working(engine: "Engine") -> Iterator["Engine"]:
     """An engine that is let go of at the end."""
     try:
         yield engine

@@ -1,7 +1,5 @@
 """`advisor record`: run a program as it is, record its steps, and check the recording."""
 
-from __future__ import annotations
-
 import datetime as dt
 import os
 import sys

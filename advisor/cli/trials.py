@@ -1,7 +1,5 @@
 """`advisor try`: measure fixes on the job itself before a line of it changes."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Sequence
