@@ -443,3 +443,14 @@ UNSEEN: Final = {
     "elsewhere": "the answer lies outside of it",
 }
 """Why a recording cannot show whether a job has a fix already."""
+
+SIDES: Final = {
+    ">=": "at",
+    ">": "above",
+    "<": "below",
+    "<=": "up to",
+    "=": "at",
+    "<>": "other than",
+    "!=": "other than",
+}
+"""Where a rule fires, by how its condition compares a metric with a limit."""

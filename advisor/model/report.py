@@ -18,6 +18,7 @@ Severity: TypeAlias = Literal["high", "medium", "low"]
 Confidence: TypeAlias = Literal["high", "medium", "low"]
 FailOn: TypeAlias = Literal["high", "medium", "low", "never"]
 Value: TypeAlias = float | int | str | None
+Operator: TypeAlias = Literal["<", "<=", ">", ">=", "=", "<>", "!="]
 
 SCHEMA_VERSION: Final = 2
 CERTAINTY: Final[Mapping[Confidence, float]] = {"high": 1.0, "medium": 0.7, "low": 0.4}
@@ -48,7 +49,8 @@ class Saving(Frozen):
 class Evidence(Frozen):
     """A number behind a finding; `formula` says how it is computed.
 
-    `limit` is where the rule fires, `limits` where it is medium or high, by severity.
+    `limit` is where the rule fires, `limits` where it is medium or high, by severity; `signs` say on which side of each
+    (key `fires`, or the severity), where that is not `>=`.
     """
 
     metric: str
@@ -57,6 +59,7 @@ class Evidence(Frozen):
     meaning: str
     limit: float | None = None
     limits: Mapping[Severity, float] = {}
+    signs: Mapping[str, Operator] = {}
     formula: str | None = None
 
 

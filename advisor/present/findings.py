@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
 from itertools import pairwise
 from typing import Final
 
@@ -15,7 +16,7 @@ from advisor.present.ranks import reach
 from advisor.present.stacks import frames, source_lines
 from advisor.present.verdict import first_sentence, saved_time, saving, saving_in_brief, sentences_of, title
 from advisor.text import WIDE, count, listing, ns, one_line, quantity
-from advisor.vocabulary import POOLS
+from advisor.vocabulary import POOLS, SIDES
 
 FEW: Final = 5
 """How many findings the one screen shows."""
@@ -25,6 +26,12 @@ _MOST_RULES: Final = 3
 _MOST_CHARACTERS: Final = 400  # characters of a name
 _QUANTITY: Final = re.compile(r"\d[\d.,]*\s(?:%|[a-zµ]+)")  # a number with its unit
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
+_UNMARKED: Final = (
+    (" per step", ""),
+    ("Part of the step", "Part of the recording"),
+    ("Mean step time", "Time judged"),
+    ("Step time", "Time"),
+)
 _COMPARED: Final = re.compile(  # one name with one name: a factor has no unit
     r"(?:^|\bAND\b|\bOR\b|\()\s*([A-Za-z_]\w*)\s*(?:[<>]=?|=)\s*([A-Za-z_]\w*)\s*(?=$|\bAND\b|\bOR\b|\))"
 )
@@ -171,19 +178,17 @@ def _measuring(finding: Fact) -> str:
 def _evidence(item: Evidence, steps: Steps) -> doc.Pair:
     """A number; that of a recording without steps is of all of it."""
     value = quantity(item.value, item.unit)
-    meaning = item.meaning if steps.marked else item.meaning.replace(" per step", "")
+    meaning = item.meaning if steps.marked else reduce(lambda text, word: text.replace(*word), _UNMARKED, item.meaning)
     return doc.Pair(meaning, thresholds(item), value, (item.metric,), item.formula or "")
 
 
 def thresholds(item: Evidence) -> str:
     """`fires at 5 %, high at 20 %`; empty where the number is held against nothing."""
-    fires = [] if item.limit is None else [f"fires at {quantity(item.limit, item.unit)}"]
-    levels = [
-        f"{level} at {quantity(limit, item.unit)}"
-        for level, limit in reversed(list(item.limits.items()))
-        if limit != item.limit
-    ]
-    return ", ".join([*fires, *levels])
+    limits = {"fires": item.limit} if item.limit is not None else {}
+    limits |= dict(reversed([*item.limits.items()]))
+    sides = {level: f"{SIDES[item.signs.get(level, '>=')]} {quantity(x, item.unit)}" for level, x in limits.items()}
+    gravest = {side: level for level, side in sides.items()} | {sides.get("fires", ""): "fires"}
+    return ", ".join(f"{level} {side}" for side, level in gravest.items() if side)
 
 
 def _places(places: Iterable[Place]) -> Iterator[doc.Block]:

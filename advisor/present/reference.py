@@ -11,7 +11,7 @@ from advisor.metrics.metric import Metric
 from advisor.rules.book import Case, Fix, Parameter, Rule
 from advisor.rules.wording import outline
 from advisor.text import percent, quantity
-from advisor.vocabulary import HEALTHY_SHARE, PARTS, UNSEEN
+from advisor.vocabulary import HEALTHY_SHARE, PARTS, SIDES, UNSEEN
 
 _HEAD: Final = (
     "A finding is a rule that fired. You can change every threshold in `advisor.yaml`: "
@@ -19,7 +19,6 @@ _HEAD: Final = (
 )
 _LIMIT: Final = re.compile(r"(\w+) (>=|>|<) (\w+)( \* step_mean_ms)?")
 _JOINTS: Final = {" AND ": "All of these must hold.", " OR ": "One of these is enough."}
-_SIDES: Final = {">=": "at", ">": "above", "<": "below"}
 
 
 def rule_page(rule: Rule) -> str:
@@ -145,7 +144,7 @@ class _Limit(NamedTuple):
         if parameter is None or parameter.unit is None:
             return None
         value = quantity(parameter.value, parameter.unit)
-        return cls(metric, _SIDES[side], f"{value} of the step" if of_step else value)
+        return cls(metric, SIDES[side], f"{value} of the step" if of_step else value)
 
 
 def _limits(rule: Rule) -> Iterator[str]:

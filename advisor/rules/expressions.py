@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import Any, cast, get_args
 
 import polars as pl
 
+from advisor.model.report import Operator
 from advisor.text import did_you_mean
 
 _TOKEN = re.compile(
@@ -24,7 +25,7 @@ _TOKEN = re.compile(
 _MOST_TOKENS = 500  # polars' parser and planner go as deep as the expression, with no stack or time to spare for 20,000
 _CLAUSES = frozenset({"AND", "OR", "NOT", "CASE", "WHEN", "THEN", "ELSE", "END", "BETWEEN", "IN"})
 _KEYWORDS = _CLAUSES | {"TRUE", "FALSE", "ABS"}
-_COMPARING = frozenset({"<", "<=", ">", ">=", "=", "<>", "!="})
+_COMPARING = frozenset(get_args(Operator))
 
 
 class ExpressionError(ValueError):
@@ -43,18 +44,18 @@ class Expression:
         """One value per row of `frame`; None where a name in it is null or the arithmetic gives no number."""
         return evaluated({"": self}, frame, params)[""]
 
-    def limits(self, row: Mapping[str, object], params: Mapping[str, float]) -> dict[str, float]:
-        """What each metric is held against in this row: the value of all that stands across from it.
+    def limits(self, row: Mapping[str, object], params: Mapping[str, float]) -> dict[str, tuple[Operator, float]]:
+        """What each metric is held against in this row: the sign, and the value of all that stands across from it.
 
         A metric that is compared as a part of something, or with what has no value here, has no limit.
         """
         of_metrics = {name: row[name] for name in self.names if name not in params}
         frame = pl.DataFrame([of_metrics]) if of_metrics else pl.DataFrame({"": [None]})
-        limits: dict[str, float] = {}
-        for name, across in _comparisons(self.text):
+        limits: dict[str, tuple[Operator, float]] = {}
+        for name, sign, across in _comparisons(self.text):
             value = None if name in params else parse(across, self.names).over(frame, params)[0]
             if isinstance(value, float):
-                limits.setdefault(name, value)  # of several the one that stands first
+                limits.setdefault(name, (sign, value))  # of several the one that stands first
         return limits
 
 
@@ -117,15 +118,15 @@ def _quoted(tokens: Iterable[re.Match[str]]) -> str:
     return " ".join(f'"{token}"' if word and word.upper() not in _KEYWORDS else token for token, word in words)
 
 
-def _comparisons(text: str) -> Iterator[tuple[str, str]]:
-    """Each name that stands alone on the left of a comparison, and the expression across from it."""
+def _comparisons(text: str) -> Iterator[tuple[str, Operator, str]]:
+    """Each name that stands alone on the left of a comparison, the comparison, and the expression across from it."""
     tokens = [token[0].strip() for token in _tokens(text)]
     for at, sign in enumerate(tokens):
         alone = at == 1 or (at > 1 and (tokens[at - 2] == "(" or tokens[at - 2].upper() in _CLAUSES))
         if sign in _COMPARING and alone and tokens[at - 1].isidentifier():
             across = list(_operand(tokens[at + 1 :]))
             if "CASE" not in map(str.upper, across):
-                yield tokens[at - 1], " ".join(across)
+                yield tokens[at - 1], cast("Operator", sign), " ".join(across)
 
 
 def _operand(tokens: Iterable[str]) -> Iterator[str]:

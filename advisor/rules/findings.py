@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -12,6 +13,7 @@ from advisor.model.report import (
     Evidence,
     Finding,
     Fix,
+    Operator,
     Patch,
     Place,
     Reach,
@@ -144,8 +146,9 @@ def _evidence(candidate: Candidate, metrics: Iterable[str]) -> tuple[Evidence, .
             value=candidate.row[metric],
             unit=METRICS[metric].unit,
             meaning=METRICS[metric].meaning,
-            limit=limits.get("when", {}).get(metric),
-            limits={level: limits[level][metric] for level in SEVERITIES if metric in limits.get(level, ())},
+            limit=limits.get(metric, {}).get("fires", (None, None))[1],
+            limits={level: limits[metric][level][1] for level in SEVERITIES if level in limits.get(metric, ())},
+            signs={level: sign for level, (sign, _) in limits.get(metric, {}).items() if sign != ">="},
             formula=wording.formula(METRICS[metric].formula, on_device=candidate.on_device),
         )
         for metric in metrics
@@ -153,14 +156,14 @@ def _evidence(candidate: Candidate, metrics: Iterable[str]) -> tuple[Evidence, .
     )
 
 
-def _limits(candidate: Candidate) -> dict[str, dict[str, float]]:
-    """The limit of each metric from which the rule fires (`when`), and from which it has each severity."""
-    parsed = candidate.rule.expressions(candidate.row)
-    return {
-        key.removeprefix("severity."): e.limits(candidate.row, candidate.rule.params)
-        for key, e in parsed.items()
-        if key == "when" or key.startswith("severity.")
-    }
+def _limits(candidate: Candidate) -> dict[str, dict[str, tuple[Operator, float]]]:
+    """By metric, the limit from which the rule fires (`fires`), and from which it has each severity."""
+    limits: dict[str, dict[str, tuple[Operator, float]]] = defaultdict(dict)
+    for key, expression in candidate.rule.expressions(candidate.row).items():
+        if key == "when" or key.startswith("severity."):
+            for metric, limit in expression.limits(candidate.row, candidate.rule.params).items():
+                limits[metric]["fires" if key == "when" else key.removeprefix("severity.")] = limit
+    return limits
 
 
 def _places(metrics: Iterable[str], worker: int, run: MeasuredRun) -> tuple[Place, ...]:

@@ -76,7 +76,7 @@ MEASURED_TRANSFER_MS = Metric(
 EXPECTED_TRANSFER_MS = Metric(
     "expected_transfer_ms",
     "ms",
-    "Time per step that these collectives should take.",
+    "Time per step that the links allow for the collectives for which a time is expected.",
     "sum of the measured curve's times where there is one, else of the model's / ranks / steps",
     "NCCL src/graph/tuning.cc; curves as named in the hardware table",
 )
@@ -90,14 +90,14 @@ GUIDE_TRANSFER_MS = Metric(
 MODEL_TRANSFER_MS = Metric(
     "model_transfer_ms",
     "ms",
-    "The same time per step by NCCL's tuning model.",
+    "Time per step that NCCL's tuning model expects of the collectives.",
     "sum of latency + bytes / bandwidth of the quickest ring protocol / ranks / steps",
     "NCCL src/graph/tuning.cc",
 )
 CURVE_TRANSFER_MS = Metric(
     "curve_transfer_ms",
     "ms",
-    "The same time per step read off a measured curve.",
+    "Time per step that a measured curve gives for the collectives.",
     "sum of the times interpolated on the curve of the hardware table / ranks / steps",
     "curves as named in the hardware table",
 )

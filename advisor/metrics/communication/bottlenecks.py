@@ -47,7 +47,7 @@ EXPOSED_TRANSFER_MS = Metric(
 HIDEABLE_TRANSFER_MS = Metric(
     "hideable_transfer_ms",
     "ms",
-    "How much of that kernels could hide: the backward pass, or of exchanges another micro-batch.",
+    "How much of the exposed transfers kernels could hide: the backward pass, or another micro-batch.",
     "the same, of at most 2/3 of the kernels' time (the backward pass computes two products for each one of the"
     " forward pass), all of it as far as all-to-alls, sends and receives are exposed, less what hides communication"
     " already; nothing where no backward pass ran",
@@ -56,7 +56,7 @@ HIDEABLE_TRANSFER_MS = Metric(
 HIDEABLE_LEAST_MS = Metric(
     "hideable_least_ms",
     "ms",
-    "The same, of transfers that are surely no waiting.",
+    "How much of the transfers that are surely no waiting kernels could hide.",
     "as hideable_transfer_ms, of the calls that transfer_told_share counts",
 )
 SLOW_TRANSFER_MS = Metric(
@@ -70,7 +70,7 @@ SLOW_TRANSFER_MS = Metric(
 SLOW_TRANSFER_LEAST_MS = Metric(
     "slow_transfer_least_ms",
     "ms",
-    "The same at least: with three quarters of the expected bandwidth, and what each call itself exposes.",
+    "What the job's step would get shorter by at least if the large collectives took the expected time.",
     f"of min(exposed, transfer - expected time / 0.75), call by call, {_GAIN}; pauses of at most {{queued_gap}} between"
     " kernels, which come without transfers too, do not count as exposed",
     "Daydream (USENIX ATC 2020): NCCL inside training took 34 % longer than alone",
@@ -146,7 +146,7 @@ SMALL_REDUCTIONS_PER_STEP = Metric(
 SMALL_REDUCTION_SHARE = Metric(
     "small_reduction_share",
     "share",
-    "Part of the reduced bytes that they carry.",
+    "Part of the reduced bytes that reductions of less than 8 MiB move.",
     "bytes in reductions below 8 MiB / bytes in reductions",
 )
 MERGE_GAIN_MS = Metric(
@@ -231,7 +231,7 @@ BUFFER_BROADCASTS_PER_STEP = Metric(
 BUFFER_BROADCAST_MS = Metric(
     "buffer_broadcast_ms",
     "ms",
-    "What the job's step would get shorter by without them; waiting for late ranks not counted.",
+    "What the job's step would get shorter by without broadcasts of buffers; waiting for late ranks not counted.",
     f"of the part of their transfers that no kernel covers, {_GAIN}",
 )
 CROSS_NODE_SHARE = Metric(
@@ -250,7 +250,7 @@ CROSS_NODE_MS = Metric(
 CROSS_NODE_HALVED_MS = Metric(
     "cross_node_halved_ms",
     "ms",
-    "What it would get shorter by if 32-bit numbers crossed nodes as 16 bits.",
+    "What the job's step would get shorter by if 32-bit numbers crossed nodes as 16 bits.",
     f"of min(exposed, half the transfer) of those in Float, {_GAIN}",
     "torch.distributed.algorithms.ddp_comm_hooks: bf16_compress_hook",
 )
@@ -264,7 +264,7 @@ SLOWEST_PAIR = Metric(
 SLOWEST_PAIR_SHARE = Metric(
     "slowest_pair_share",
     "share",
-    "Bandwidth of that link against the typical one.",
+    "Bandwidth of the slowest link between two ranks against the typical one.",
     "its bandwidth / the median over pairs",
 )
 _BROADCASTS: Final = (BUFFER_BROADCASTS_PER_STEP, BUFFER_BROADCAST_MS)

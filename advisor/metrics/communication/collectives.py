@@ -104,7 +104,7 @@ COLLECTIVE_MEDIAN_BYTES = Metric(
 SMALL_MESSAGE_SHARE = Metric(
     "small_message_share",
     "share",
-    "Part of those bytes in messages below 8 MiB.",
+    "Part of the collectives' bytes in messages below 8 MiB.",
     "bytes in collectives below 8 MiB / bytes in collectives",
     "half of an 8 x H100 node's bandwidth is reached at 32 MiB (dgxc-benchmarking curves)",
     _SIZES,
@@ -138,7 +138,7 @@ COMMUNICATION_MS = Metric(
 EXPOSED_COMMUNICATION_MS = Metric(
     "exposed_communication_ms",
     "ms",
-    "The part of it in which no kernel runs.",
+    "Time per step in which a collective runs on the device and no kernel does.",
     "(union of collectives and kernels - union of kernels) inside the steps / steps",
     needs=_DEVICE,
     where=_longest,
@@ -146,7 +146,7 @@ EXPOSED_COMMUNICATION_MS = Metric(
 HIDDEN_COMMUNICATION_MS = Metric(
     "hidden_communication_ms",
     "ms",
-    "The part of it that kernels hide.",
+    "Time per step in which a collective runs on the device and a kernel hides it.",
     "communication_ms - exposed_communication_ms",
     needs=_DEVICE,
 )
@@ -169,7 +169,7 @@ SHORT_COLLECTIVES_PER_STEP = Metric(
 SHORT_COLLECTIVES_MS = Metric(
     "short_collectives_ms",
     "ms",
-    "Time per step in which one of them runs and no kernel does.",
+    "Time per step in which a collective of less than 50 µs runs and no kernel does.",
     "(union of them - its overlap with kernels) inside the steps / steps",
     needs=_DEVICE,
 )
@@ -217,7 +217,7 @@ HOST_COLLECTIVE_IDLE_MS = Metric(
 HOST_COLLECTIVE_COPY_BYTES_PER_STEP = Metric(
     "host_collective_copy_bytes_per_step",
     "number",
-    "Bytes per step that are copied between device and host for these collectives.",
+    "Bytes per step that are copied between device and host for collectives of the host.",
     "bytes of copies launched in c10d calls or by the threads that run such collectives / steps",
     needs=_DEVICE,
 )
@@ -250,7 +250,7 @@ HOST_COLLECTIVE_EXPOSED_MS = Metric(
 HOST_COLLECTIVE_EXPOSED_SHARE = Metric(
     "host_collective_exposed_share",
     "share",
-    "The same as a part of the step.",
+    "Part of the step in which a collective runs on the host and no framework op on another thread.",
     "host_collective_exposed_ms / step_mean_ms",
 )
 
@@ -280,7 +280,7 @@ COLLECTIVE_CALL_MS = Metric(
 COLLECTIVE_CALL_IDLE_MS = Metric(
     "collective_call_idle_ms",
     "ms",
-    "Time per step for which the device idles at most because of these calls.",
+    "Time per step for which the device idles at most because of the host's calls of collectives.",
     "min(collective_call_ms, host-bound and queued idle time per step)",
 )
 
@@ -312,7 +312,7 @@ CONTENTION_MS = Metric(
 CONTENTION_RATIO = Metric(
     "contention_ratio",
     "ratio",
-    "How many times as long these kernels take beside a collective.",
+    "How many times as long kernels take beside a collective as alone.",
     "their time beside collectives / the same calls at the median alone",
     needs=_DEVICE,
 )
@@ -373,7 +373,7 @@ PEER_COPY_MS = Metric(
 PEER_COPY_GBS = Metric(
     "peer_copy_gbs",
     "number",
-    "Bandwidth of these copies in GB/s.",
+    "Bandwidth of copies from one device to another in GB/s.",
     "sum of their bytes / sum of their times",
     needs=_DEVICE,
 )

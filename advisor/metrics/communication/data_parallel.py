@@ -28,7 +28,7 @@ BUCKET_COPIES_PER_STEP = Metric(
 BUCKET_COPY_MS = Metric(
     "bucket_copy_ms",
     "ms",
-    "Time per step of the device in these copies.",
+    "Time per step of the device in copies of gradients out of DistributedDataParallel's buckets.",
     "union of the device ops launched in those ranges / steps",
     needs=_NEEDS,
     where=lambda view: longest(_copies(view)),

@@ -84,13 +84,17 @@ GATHERS_PER_STEP = Metric(
 LATE_GATHER_SHARE = Metric(
     "late_gather_share",
     "share",
-    "Part of these gathers that start only when the layer before them is done, though nothing else held them up.",
+    "Part of the all-gathers of parameters that start only when the layer before is done, and could start sooner.",
     "gathers whose call was made and whose stream was free while the last kernel before them ran, and that started"
     " after its end with nothing computed beside their first half / gathers",
     needs=_NEEDS,
 )
 LATE_GATHER_MS = Metric(
-    "late_gather_ms", "ms", "Exposed time per step of these gathers.", "their exposed time / steps", needs=_NEEDS
+    "late_gather_ms",
+    "ms",
+    "Exposed time per step of the all-gathers of sharded parameters.",
+    "their exposed time / steps",
+    needs=_NEEDS,
 )
 
 
@@ -129,7 +133,7 @@ EXPERT_WAIT_MS = Metric(
 EXPERT_WAIT_MOST_MS = Metric(
     "expert_wait_most_ms",
     "ms",
-    "The same with what dispatch and combine take beyond their quickest call: waiting, or more tokens than usual.",
+    "Exposed time per step in which the exchange of tokens between experts waits at most.",
     "expert_wait_ms + sum of max(0, exposed - shortest call of the kernel) / steps",
     needs=_NEEDS,
 )

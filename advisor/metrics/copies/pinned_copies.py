@@ -45,25 +45,31 @@ EXPOSED_COPY_SHARE = Metric(
     needs=_NEEDS,
     where=_longest,
 )
-EXPOSED_COPY_MS = Metric("exposed_copy_ms", "ms", "The same, per step.", "that time / steps", needs=_NEEDS)
+EXPOSED_COPY_MS = Metric(
+    "exposed_copy_ms",
+    "ms",
+    "Time per step in which data is copied to the device from pinned memory and nothing else runs on it.",
+    "that time / steps",
+    needs=_NEEDS,
+)
 EXPOSED_COPY_BYTES_PER_STEP = Metric(
     "exposed_copy_bytes_per_step",
     "number",
-    "Bytes of those copies per step.",
+    "Bytes per step of the copies to the device that nothing else hides.",
     "sum of their bytes / steps",
     needs=_NEEDS,
 )
 EXPOSED_COPY_SAME_STREAM_SHARE = Metric(
     "exposed_copy_same_stream_share",
     "share",
-    "Part of the time of those copies that is queued in one stream with kernels, which cannot run meanwhile.",
+    "Part of the exposed copies' time that is queued in one stream with kernels, which cannot run meanwhile.",
     "time of those copies on streams that run kernels too / time of those copies; 0 without copies",
     needs=_NEEDS,
 )
 EXPOSED_COPY_OF = Metric(
     "exposed_copy_of",
     "text",
-    "Range or op in which most of those copies were asked for; empty where none was open.",
+    "Range or op in which most of the exposed copies were asked for; empty where none was open.",
     "by time of those copies, the outermost range around the launching call that is no step and takes less than "
     "half a step, digits apart",
     needs=_NEEDS,
@@ -71,7 +77,7 @@ EXPOSED_COPY_OF = Metric(
 EXPOSED_COPY_PARAMETER_SHARE = Metric(
     "exposed_copy_parameter_share",
     "share",
-    "Part of the time of those copies that fetches parameters or activations kept in host memory.",
+    "Part of the exposed copies' time that fetches parameters or activations kept in host memory.",
     "those launched inside a range of FSDP or DeepSpeed ZeRO, or by a program of XLA / time of those copies; 0 "
     "without copies",
     needs=_NEEDS,

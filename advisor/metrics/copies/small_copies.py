@@ -34,7 +34,11 @@ SMALL_COPIES_PER_STEP = Metric(
     lambda view: device_places(view, _small(view)),
 )
 SMALL_COPY_BYTES_PER_STEP = Metric(
-    "small_copy_bytes_per_step", "number", "Bytes that they copy per step.", "sum / steps", needs=_NEEDS
+    "small_copy_bytes_per_step",
+    "number",
+    "Bytes per step that copies of under 64 KiB move.",
+    "sum / steps",
+    needs=_NEEDS,
 )
 SMALL_COPY_GAIN_MS = Metric(
     "small_copy_gain_ms",

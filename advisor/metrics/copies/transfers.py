@@ -45,14 +45,14 @@ PAGEABLE_COPY_BYTES_PER_STEP = Metric(
 PAGEABLE_COPY_EXPOSED_MS = Metric(
     "pageable_copy_exposed_ms",
     "ms",
-    "Time per step in which such a copy runs and no kernel or collective hides it.",
+    "Time per step in which a copy from or to pageable memory runs and no kernel or collective hides it.",
     "(union of those copies - its overlap with kernels and collectives) / steps",
     needs=_NEEDS,
 )
 PAGEABLE_COPY_PINNED_MS = Metric(
     "pageable_copy_pinned_ms",
     "ms",
-    "What is left of that time if the same bytes came from pinned memory.",
+    "What is left of the exposed time of pageable copies if the same bytes came from pinned memory.",
     "pageable_copy_exposed_ms x min(1, (bytes / (0.88 x PCIe rate)) / copy time)",
     _PCIE_SOURCE,
     _NEEDS,

@@ -36,14 +36,14 @@ ANOMALY_CHECKS_PER_STEP = Metric(
 ANOMALY_MS = Metric(
     "anomaly_ms",
     "ms",
-    "Host time per step in those checks.",
+    "Host time per step in searches of gradients for NaN.",
     "time of aten::isnan, aten::any and the reading of the result, called by autograd's engine itself / steps",
     _SOURCE,
 )
 ANOMALY_STACKS_MS = Metric(
     "anomaly_stacks_ms",
     "ms",
-    "Host time per step in which forward ops may note Python's stack, as they do for each node with those checks on.",
+    "Host time per step in which forward ops may note Python's stack, as anomaly detection makes them do.",
     "time of forward ops that made a node, outside of the ops and calls within them / steps; 0 without checks",
     "torch/csrc/autograd/function.h: with anomaly detection each new node notes Python's stack",
 )

@@ -98,7 +98,7 @@ SYNC_COPIES_PER_STEP = Metric(
 SYNC_COPY_COST_SHARE = Metric(
     "sync_copy_cost_share",
     "share",
-    "Part of the step in which nothing computes because of them.",
+    "Part of the step in which nothing computes because of copies that block their thread.",
     "time in those calls, in their copies, and in gaps of up to {launch_gap} after them until the next launch, "
     "without what kernels and collectives cover / step time",
     _SOURCE,
@@ -106,15 +106,24 @@ SYNC_COPY_COST_SHARE = Metric(
     lambda view: device_places(view, _copies(view)),
 )
 SYNC_COPY_BYTES_PER_STEP = Metric(
-    "sync_copy_bytes_per_step", "number", "Bytes that they copy per step.", "sum / steps", needs=_NEEDS
+    "sync_copy_bytes_per_step",
+    "number",
+    "Bytes per step that copies that block their thread move.",
+    "sum / steps",
+    needs=_NEEDS,
 )
 SYNC_COPY_CALLS = Metric(
-    "sync_copy_calls", "text", "The calls, the longest copies first.", "copy time per step by call", "", _NEEDS
+    "sync_copy_calls",
+    "text",
+    "The calls of copies that block their thread, the longest copies first.",
+    "copy time per step by call",
+    "",
+    _NEEDS,
 )
 SYNC_COPY_LEAST_GAIN_MS = Metric(
     "sync_copy_least_gain_ms",
     "ms",
-    "Step time saved if those calls returned at once.",
+    "Step time saved if copies returned at once.",
     f"replay in which they take no time and wait for nothing, up to their cost{ELSE}0",
     "advisor.analysis.device.replay",
     _NEEDS,
@@ -122,7 +131,7 @@ SYNC_COPY_LEAST_GAIN_MS = Metric(
 SYNC_COPY_GAIN_MS = Metric(
     "sync_copy_gain_ms",
     "ms",
-    "Step time saved if kernels hid the copies as well.",
+    "Step time saved if copies returned at once and kernels hid them as well.",
     f"the same with copies that take no time, up to their cost{ELSE}sync_copy_cost_share x step_mean_ms",
     "advisor.analysis.device.replay",
     _NEEDS,
@@ -167,7 +176,7 @@ SYNC_MEMSETS_PER_STEP = Metric(
 SYNC_MEMSET_COST_SHARE = Metric(
     "sync_memset_cost_share",
     "share",
-    "Part of the step in which nothing computes because of them.",
+    "Part of the step in which nothing computes because of memsets that block their thread.",
     "time in those calls, in their memsets, and in gaps of up to {launch_gap} after them until the next launch, "
     "without what kernels and collectives cover / step time",
     _SOURCE,
@@ -175,12 +184,17 @@ SYNC_MEMSET_COST_SHARE = Metric(
     lambda view: device_places(view, _memsets(view)),
 )
 SYNC_MEMSET_CALLS = Metric(
-    "sync_memset_calls", "text", "The calls, the longest first.", "memset time per step by call", "", _NEEDS
+    "sync_memset_calls",
+    "text",
+    "The calls of memsets that block their thread, the longest first.",
+    "memset time per step by call",
+    "",
+    _NEEDS,
 )
 SYNC_MEMSET_GAIN_MS = Metric(
     "sync_memset_gain_ms",
     "ms",
-    "Step time saved if those calls returned at once.",
+    "Step time saved if memsets returned at once.",
     "replay in which they take no time and wait for nothing, up to their cost"
     f"{ELSE}sync_memset_cost_share x step_mean_ms",
     "advisor.analysis.device.replay",

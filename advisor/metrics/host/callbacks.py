@@ -27,7 +27,7 @@ CALLBACK_SHARE = Metric(
 CALLBACK_FUNCTION = Metric(
     "callback_function",
     "text",
-    "The function of the program that takes most of these calls; empty where Python's calls were not recorded.",
+    "The function that takes most of the calls from compiled code; empty where Python's calls were not recorded.",
     "the range with the most time right inside those of jax/_src/callback.py",
 )
 

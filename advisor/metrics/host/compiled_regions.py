@@ -32,7 +32,7 @@ COMPILED_REGIONS_PER_STEP = Metric(
 COMPILED_FRAMES = Metric(
     "compiled_frames",
     "number",
-    "How many different frames these are: a graph break divides a function into several.",
+    "How many different frames torch.compile's regions are: a graph break divides a function into several.",
     "distinct F",
 )
 LATER_VERSIONS = Metric(
@@ -61,7 +61,7 @@ BETWEEN_REGIONS_LEAST_GAIN_MS = Metric(
 BETWEEN_REGIONS_GAIN_MS = Metric(
     "between_regions_gain_ms",
     "ms",
-    "Step time saved at most if one region took their place.",
+    "Step time saved at most if one compiled region took the place of several.",
     "replay without that work; where no replay can be trusted, between_regions_share x step_mean_ms",
     needs=_NEEDS,
 )
@@ -74,12 +74,16 @@ GUARD_SHARE = Metric(
     where=lambda view: places(view, view.used_like(_LOOKUP).drop("window")),
 )
 GUARD_MS = Metric(
-    "guard_ms", "ms", "Time of the host in these checks, per step.", "sum of their lengths / steps", needs=_NEEDS
+    "guard_ms",
+    "ms",
+    "Time of the host per step in which torch.compile checks its guards.",
+    "sum of their lengths / steps",
+    needs=_NEEDS,
 )
 GUARD_GAIN_MS = Metric(
     "guard_gain_ms",
     "ms",
-    "Step time saved at most without them.",
+    "Step time saved at most without torch.compile's checks of guards.",
     "replay without that time; where no replay can be trusted, guard_share x step_mean_ms",
     needs=_NEEDS,
 )
@@ -141,12 +145,16 @@ LATE_LOADS_SHARE = Metric(
     lambda view: places(view, view.used_like(_LOADING).drop("window")),
 )
 LATE_LOADS_PER_STEP = Metric(
-    "late_loads_per_step", "number", "Such calls per step.", "calls / steps", needs=("device_ops",)
+    "late_loads_per_step",
+    "number",
+    "Calls per step that load code onto the device.",
+    "calls / steps",
+    needs=("device_ops",),
 )
 LATE_LOADS_STEPS_SHARE = Metric(
     "late_loads_steps_share",
     "share",
-    "Part of the used steps that have such calls.",
+    "Part of the used steps that have calls that load code onto the device.",
     "used steps with one / used steps",
     needs=("device_ops",),
 )

@@ -30,14 +30,14 @@ EXECUTABLES_PER_STEP = Metric(
 EXECUTABLE_KINDS = Metric(
     "executable_kinds",
     "number",
-    "How many different programs these are.",
+    "How many different compiled programs run.",
     "distinct XLA modules, or functions",
     needs=_NEEDS,
 )
 KERNELS_PER_EXECUTABLE = Metric(
     "kernels_per_executable",
     "number",
-    "Kernels of such a program, or ops without a device; one compiled step has tens or hundreds.",
+    "Kernels of a compiled program, or ops without a device; one compiled step has tens or hundreds.",
     "median over programs in a row of their kernels; without a device, ops / programs",
     needs=_NEEDS,
 )

@@ -41,11 +41,14 @@ DEVICES_VISIBLE = Metric(
 DEVICES_WORKING = Metric(
     "devices_working",
     "text",
-    "Which of them it ran kernels on.",
+    "The devices on which the worker's process ran kernels.",
     "numbers of the devices with kernels",
 )
 DEVICES_IDLE = Metric(
-    "devices_idle", "count", "How many it ran nothing on.", "devices_visible - devices with any op, copies too"
+    "devices_idle",
+    "count",
+    "How many of the devices that the worker's process sees it ran nothing on.",
+    "devices_visible - devices with any op, copies too",
 )
 
 
@@ -92,7 +95,7 @@ EAGER_OPS_PER_STEP = Metric(
 DEVICE_EAGER_SHARE = Metric(
     "device_eager_share",
     "share",
-    "Part of the device's kernel time that such ops launched.",
+    "Part of the device's kernel time that ops outside tf.function and tf.Graph launched.",
     "time of kernels of eager ops / time of kernels, if the profile shows which are",
     f"{_XPROF}, TF ops executed eagerly on the device",
 )
@@ -212,7 +215,7 @@ OUTSIDE_COMPILATION_SHARE = Metric(
 OUTSIDE_COMPILATION_OPS = Metric(
     "outside_compilation_ops",
     "text",
-    "The ops that launched those kernels.",
+    "The ops that launched kernels outside XLA's modules.",
     "the three with the most time",
     needs=_NEEDS,
 )
@@ -228,7 +231,7 @@ SIXTEEN_BIT_KERNEL_SHARE = Metric(
 SIXTEEN_BIT_KERNEL_OPS = Metric(
     "sixteen_bit_kernel_ops",
     "text",
-    "The ops with the most of that time.",
+    "The ops with the most kernel time on 16-bit floating point.",
     "the three with the most time",
     needs=_NEEDS,
 )
@@ -287,7 +290,7 @@ INPUT_DURING_LAUNCH_SHARE = Metric(
 INPUT_DURING_LAUNCH_PART = Metric(
     "input_during_launch_part",
     "share",
-    "How much of that launching it is.",
+    "How much of TensorFlow's launching passes while tf.data works on other threads.",
     "the same / idle time in calls and `ExecutorState::Process`",
 )
 

@@ -54,14 +54,14 @@ HOST_OP_SHARE = Metric(
 HOST_OP_NAMES = Metric(
     "host_op_names",
     "text",
-    "Which ops those are, the most idle time first.",
+    "Which framework ops compute on the CPU while the device idles, the most idle time first.",
     "idle time during them, summed by name",
     needs=_NEEDS,
 )
 HOST_OP_LEAST_GAIN_MS = Metric(
     "host_op_least_gain_ms",
     "ms",
-    "Step time saved at least if those ops ran on the device.",
+    "Step time saved at least if the ops that compute on the CPU ran on the device.",
     f"replay with a quarter of their time left{ELSE}0",
     "own choice: a device is rarely less than four times as fast, and the launch comes on top",
     _NEEDS,
@@ -120,7 +120,7 @@ STALL_CAUSES = Metric(
 STALL_FIRST_USE_PART = Metric(
     "stall_first_use_part",
     "share",
-    "How much of that time passes in single launches, or in the ops around them: a kernel's first use.",
+    "How much of the idle time of over 1 ms on end passes in launches of kernels that are used for the first time.",
     "host-bound gaps of over {launch_gap} while a call that launches is open, or the op right around it outside other "
     "ops / all of them; 0 without such gaps",
     "no launch takes 1 ms but that which loads the kernel's code (lazy loading, CUDA C++ Programming Guide), fills "
@@ -130,7 +130,7 @@ STALL_FIRST_USE_PART = Metric(
 STALL_LEAST_GAIN_MS = Metric(
     "stall_least_gain_ms",
     "ms",
-    "Step time saved if half of that work went elsewhere.",
+    "Step time saved if half of the host's work in gaps of over 1 ms went elsewhere.",
     f"replay with half of the host's time in those gaps, but for first uses of kernels{ELSE}0",
     "half: own choice",
     _NEEDS,
@@ -138,7 +138,7 @@ STALL_LEAST_GAIN_MS = Metric(
 STALL_GAIN_MS = Metric(
     "stall_gain_ms",
     "ms",
-    "Step time saved if all of it went elsewhere.",
+    "Step time saved if all of the host's work in gaps of over 1 ms went elsewhere.",
     f"replay without the host's time in those gaps, but for first uses of kernels{ELSE}the gaps without those",
     needs=_NEEDS,
 )

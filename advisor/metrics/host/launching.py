@@ -128,7 +128,7 @@ PYTHON_BOUND_PART = Metric(
 PYTHON_LEAST_GAIN_MS = Metric(
     "python_least_gain_ms",
     "ms",
-    "Step time that moving this Python out of the way saves at least.",
+    "Step time that moving Python's work out of the way saves at least.",
     "three quarters of python_gain_ms; without a device, a quarter of (that time - 1 µs per op recorded), of PyTorch "
     "only the part of it in stretches of over {launch_gap} in which Python was recorded; from 8 passes on, all but "
     "one of them",
@@ -138,7 +138,7 @@ PYTHON_LEAST_GAIN_MS = Metric(
 PYTHON_GAIN_MS = Metric(
     "python_gain_ms",
     "ms",
-    "Step time that it saves at most.",
+    "Step time that moving Python's work out of the way saves at most.",
     f"replay without it{ELSE}python_bound_share x step_mean_ms; without a device, half of that time, "
     "and all of the stretches of over {launch_gap} in it in which Python was recorded: no framework needs those; of "
     "PyTorch all of that time and, from 8 passes on, all but one pass of the ops that themselves take 10 to 100 µs "
@@ -157,13 +157,13 @@ PASSES_PER_STEP = Metric(
 PYTHON_CALLS = Metric(
     "python_calls",
     "text",
-    "What Python ran in that time, as far as it was recorded.",
+    "What Python ran while it set the pace, as far as it was recorded.",
     "the three ranges with the most time of their own then, and the time in which none was open",
 )
 PYTHON_UNRECORDED_PART = Metric(
     "python_unrecorded_part",
     "share",
-    "In how much of that time nothing at all was recorded on the launching threads.",
+    "In how much of the time in which Python sets the pace nothing was recorded on the launching threads.",
     "time of it in which no range was open / that time; 0 without any",
 )
 _OF_FRAMEWORK: Final = ["op", "python", "module", "annotation"]

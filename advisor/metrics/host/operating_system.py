@@ -78,19 +78,23 @@ LOADER_BLOCKED_SHARE = Metric(
     _longest_blocked,
 )
 LOADER_BLOCKED_MS = Metric(
-    "loader_blocked_ms", "ms", "The same, per step.", "loader_blocked_share x step_mean_ms", needs=("os_calls",)
+    "loader_blocked_ms",
+    "ms",
+    "Time per step that waits for a batch while a loading thread waits for a file or a lock.",
+    "loader_blocked_share x step_mean_ms",
+    needs=("os_calls",),
 )
 LOADER_FILE_SHARE = Metric(
     "loader_file_share",
     "share",
-    "Part of that time in which a file is waited for; the rest is locks.",
+    "Part of the loading threads' blocked time in which a file is waited for; the rest is locks.",
     "time under file calls / time under file calls or locks; 0 without either",
     needs=("os_calls",),
 )
 LOADER_BLOCKED_CALLS = Metric(
     "loader_blocked_calls",
     "text",
-    "The calls, the longest first.",
+    "The calls in which loading threads are blocked, the longest first.",
     "time in each call while a batch is waited for, all threads added up, per step",
     needs=("os_calls",),
 )
@@ -171,14 +175,14 @@ CPU_STARVED_SHARE = Metric(
 CPU_MIGRATIONS_PER_STEP = Metric(
     "cpu_migrations_per_step",
     "number",
-    "How often per step such a thread goes on elsewhere than where it was.",
+    "How often per step a launching thread goes on with another CPU than before.",
     "those absences in the steps with another CPU after than before / steps",
     needs=("device_ops", "device_ops.launch", "off_cpu"),
 )
 CPU_STARVED_GAIN_MS = Metric(
     "cpu_starved_gain_ms",
     "ms",
-    "Step time saved if those threads always had a CPU.",
+    "Step time saved if launching threads always had a CPU.",
     f"replay without the host's time in those absences{ELSE}cpu_starved_share x step_mean_ms",
     "advisor.analysis.device.replay",
     ("device_ops", "device_ops.launch", "off_cpu"),

@@ -89,7 +89,12 @@ TF_DATA_PYTHON_CALLS = Metric(
     "How many Python functions of the pipeline run at once while any does; calls that overlap release Python's lock.",
     "time of PyFunc ops, of all threads together / time in which any is open; 0 where the steps wait for none",
 )
-TF_DATA_MS = Metric("tf_data_ms", "ms", "The same, per step.", "tf_data_share x step_mean_ms")
+TF_DATA_MS = Metric(
+    "tf_data_ms",
+    "ms",
+    "Time per step that passes waiting for that transformation itself.",
+    "tf_data_share x step_mean_ms",
+)
 TF_DATA_PARALLELISM = Metric(
     "tf_data_parallelism",
     "number",

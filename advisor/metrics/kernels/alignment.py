@@ -30,12 +30,16 @@ MISALIGNED_PRODUCT_SHARE = Metric(
     lambda view: longest(_misaligned(view)),
 )
 MISALIGNED_PRODUCT_MS = Metric(
-    "misaligned_product_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS
+    "misaligned_product_ms",
+    "ms",
+    "Time per step in which Tensor Cores multiply matrices whose rows do not start at multiples of 16 bytes.",
+    "time of those kernels / steps",
+    needs=_NEEDS,
 )
 MISALIGNED_PRODUCT_OPS = Metric(
     "misaligned_product_ops",
     "text",
-    "The ops that launched them, with rows x inner side x columns if shapes were recorded.",
+    "The ops that launched misaligned products, with rows x inner side x columns if shapes were recorded.",
     "the three with the most time",
     needs=_NEEDS,
 )

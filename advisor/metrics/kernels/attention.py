@@ -35,10 +35,18 @@ UNFUSED_ATTENTION_SHARE = Metric(
     needs=_NEEDS,
 )
 UNFUSED_ATTENTION_MS = Metric(
-    "unfused_attention_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS
+    "unfused_attention_ms",
+    "ms",
+    "Time per step in which attention is computed product by product.",
+    "time of those kernels / steps",
+    needs=_NEEDS,
 )
 UNFUSED_ATTENTION_OPS = Metric(
-    "unfused_attention_ops", "text", "The ops that launched them.", "the three with the most", needs=_NEEDS
+    "unfused_attention_ops",
+    "text",
+    "The ops that launched attention's separate products.",
+    "the three with the most",
+    needs=_NEEDS,
 )
 ATTENTION_LEAST_GAIN_MS = Metric(
     "attention_least_gain_ms",

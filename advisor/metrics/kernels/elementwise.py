@@ -27,10 +27,18 @@ ELEMENTWISE_CHAIN_SHARE = Metric(
     needs=_NEEDS,
 )
 ELEMENTWISE_CHAIN_MS = Metric(
-    "elementwise_chain_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS
+    "elementwise_chain_ms",
+    "ms",
+    "Time per step spent in chains of elementwise kernels.",
+    "time of those kernels / steps",
+    needs=_NEEDS,
 )
 ELEMENTWISE_CHAIN_OPS = Metric(
-    "elementwise_chain_ops", "text", "The ops that launched them.", "the three with the most", needs=_NEEDS
+    "elementwise_chain_ops",
+    "text",
+    "The ops that launched chains of elementwise kernels.",
+    "the three with the most",
+    needs=_NEEDS,
 )
 ELEMENTWISE_CHAINS_PER_STEP = Metric(
     "elementwise_chains_per_step", "number", "Such chains per step.", "chains / steps", needs=_NEEDS

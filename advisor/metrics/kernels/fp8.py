@@ -34,8 +34,20 @@ FP8_CAST_SHARE = Metric(
     needs=_NEEDS,
     where=lambda view: longest(_casts(view)),
 )
-FP8_CAST_MS = Metric("fp8_cast_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS)
-FP8_CAST_OPS = Metric("fp8_cast_ops", "text", "The ops that launched them.", "the three with the most", needs=_NEEDS)
+FP8_CAST_MS = Metric(
+    "fp8_cast_ms",
+    "ms",
+    "Time per step in kernels that only cast to 8 bits or compute the scales for it.",
+    "time of those kernels / steps",
+    needs=_NEEDS,
+)
+FP8_CAST_OPS = Metric(
+    "fp8_cast_ops",
+    "text",
+    "The ops that launched kernels that only cast to 8 bits.",
+    "the three with the most",
+    needs=_NEEDS,
+)
 
 
 @measures(FP8_PRODUCT_SHARE, FP8_CAST_SHARE, FP8_CAST_MS, FP8_CAST_OPS)

@@ -118,17 +118,28 @@ FUSION_SHARE = Metric(
     ("device_ops", "host_ops.shapes"),
     lambda view: longest(view.once(_members)),
 )
-FUSION_MS = Metric("fusion_ms", "ms", "The same, per step.", "time of those kernels / steps")
+FUSION_MS = Metric(
+    "fusion_ms",
+    "ms",
+    "Time per step in sequences of kernels for which there is one fused kernel.",
+    "time of those kernels / steps",
+)
 FUSION_KINDS = Metric(
-    "fusion_kinds", "text", "Which sequences these are, with number and time per step.", "all kinds, most time first"
+    "fusion_kinds",
+    "text",
+    "Which sequences of kernels one fused kernel could replace, with number and time per step.",
+    "all kinds, most time first",
 )
 FUSION_FIRST = Metric(
-    "fusion_first", "text", "The kind with most time: `norm`, `rotary`, `gate`, `copies`, or `none`.", "by time"
+    "fusion_first",
+    "text",
+    "The kind of fusable sequence with most time: `norm`, `rotary`, `gate`, `copies`, or `none`.",
+    "by time",
 )
 FUSION_BYTES = Metric(
     "fusion_bytes",
     "bytes",
-    "Bytes per step that they move and that fused kernels would not.",
+    "Bytes per step that sequences of kernels move and that fused kernels would not.",
     "sum over sequences of the bytes of their ops - tensors that a fused kernel reads and writes (norm and rotary 2, "
     "a norm's backward ops 3, gate 3, its backward ops 5, copies 0) x elements x bytes of the last op's type / steps",
 )

@@ -125,12 +125,16 @@ FEW_BLOCKS_SHARE = Metric(
 FEW_BLOCKS_FILL = Metric(
     "few_blocks_fill",
     "share",
-    "Part of the multiprocessors that those kernels have a block for.",
+    "Part of the multiprocessors that kernels with too few blocks have a block for.",
     "mean of blocks / multiprocessors, weighted by the kernels' time",
     needs=_NEEDS,
 )
 FEW_BLOCKS_OPS = Metric(
-    "few_blocks_ops", "text", "The ops that launched them.", "the three with the most time", needs=_NEEDS
+    "few_blocks_ops",
+    "text",
+    "The ops that launched kernels with too few blocks.",
+    "the three with the most time",
+    needs=_NEEDS,
 )
 TAIL_WAVE_SHARE = Metric(
     "tail_wave_share",
@@ -144,7 +148,11 @@ TAIL_WAVE_SHARE = Metric(
     lambda view: longest(_tails(view)),
 )
 TAIL_WAVE_OPS = Metric(
-    "tail_wave_ops", "text", "The ops that launched them.", "the three with the most time", needs=_NEEDS
+    "tail_wave_ops",
+    "text",
+    "The ops that launched kernels with a mostly empty last wave.",
+    "the three with the most time",
+    needs=_NEEDS,
 )
 TAIL_WAVE_GAIN_MS = Metric(
     "tail_wave_gain_ms",
@@ -164,7 +172,11 @@ LOW_OCCUPANCY_SHARE = Metric(
     lambda view: longest(_thin(view)),
 )
 LOW_OCCUPANCY_OPS = Metric(
-    "low_occupancy_ops", "text", "The ops that launched them.", "the three with the most", needs=_OCCUPANCY_NEEDS
+    "low_occupancy_ops",
+    "text",
+    "The ops that launched kernels with low occupancy.",
+    "the three with the most",
+    needs=_OCCUPANCY_NEEDS,
 )
 
 

@@ -28,10 +28,18 @@ NATIVE_CONVOLUTION_SHARE = Metric(
     lambda view: longest(_native(view)),
 )
 NATIVE_CONVOLUTION_MS = Metric(
-    "native_convolution_ms", "ms", "The same, per step.", "time of those ops / steps", needs=_NEEDS
+    "native_convolution_ms",
+    "ms",
+    "Time per step in which the CPU computes convolutions without oneDNN, which has them for this type.",
+    "time of those ops / steps",
+    needs=_NEEDS,
 )
 NATIVE_CONVOLUTION_OPS = Metric(
-    "native_convolution_ops", "text", "Which ops these are.", "the three with the most time", needs=_NEEDS
+    "native_convolution_ops",
+    "text",
+    "Which convolutions are computed without oneDNN.",
+    "the three with the most time",
+    needs=_NEEDS,
 )
 
 

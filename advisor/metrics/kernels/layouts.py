@@ -30,10 +30,18 @@ LAYOUT_TRANSPOSE_SHARE = Metric(
     where=lambda view: longest(part(view, "layout")),
 )
 LAYOUT_TRANSPOSE_MS = Metric(
-    "layout_transpose_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS
+    "layout_transpose_ms",
+    "ms",
+    "Time per step spent converting tensors between NCHW and NHWC for convolutions.",
+    "time of those kernels / steps",
+    needs=_NEEDS,
 )
 LAYOUT_TRANSPOSE_OPS = Metric(
-    "layout_transpose_ops", "text", "The ops that launched them.", "the three with the most time", needs=_NEEDS
+    "layout_transpose_ops",
+    "text",
+    "The ops that launched conversions between NCHW and NHWC.",
+    "the three with the most time",
+    needs=_NEEDS,
 )
 LAYOUT_TRANSPOSES_PER_STEP = Metric(
     "layout_transposes_per_step", "number", "Such kernels per step.", "kernels / steps", needs=_NEEDS

@@ -47,18 +47,24 @@ MOVING_KERNEL_SHARE = Metric(
     _NEEDS,
     lambda view: longest(_moving(view)),
 )
-MOVING_MS = Metric("moving_ms", "ms", "The same, per step.", "union of those kernels / steps", needs=_NEEDS)
+MOVING_MS = Metric(
+    "moving_ms",
+    "ms",
+    "Time per step in kernels that only move data: memory bandwidth limits them, not arithmetic.",
+    "union of those kernels / steps",
+    needs=_NEEDS,
+)
 MOVING_KINDS = Metric(
     "moving_kinds",
     "text",
-    "Which kinds these are, in parts of the kernel time.",
+    "Which kinds of kernels only move data, in parts of the kernel time.",
     "the four with the most",
     needs=_NEEDS,
 )
 CHAIN_LINKS = Metric(
     "chain_links",
     "text",
-    "Which of them follow each other on the same values, with their time per step.",
+    "Which kernels that move data follow each other on the same values, with their time per step.",
     "pairs in a row on a stream over equally many elements, at least 65,536, within one layer's scope where ops are "
     "named by layer, by launching ops; the three with the most",
     needs=_NEEDS,
@@ -66,7 +72,7 @@ CHAIN_LINKS = Metric(
 FUSABLE_BYTES = Metric(
     "fusable_bytes",
     "bytes",
-    "Bytes per step that such pairs write and read again, which one kernel for both would not.",
+    "Bytes per step that pairs of kernels write and read again, which one kernel for both would not.",
     "sum over pairs of 2 x elements x bytes of the second one's type / steps",
     "shapes and types of the launching ops",
     _NEEDS,
@@ -74,14 +80,14 @@ FUSABLE_BYTES = Metric(
 FUSABLE_LEAST_MS = Metric(
     "fusable_least_ms",
     "ms",
-    "Step time that fusing them saves at least.",
+    "Step time that fusing pairs of kernels on the same values saves at least.",
     f"half of those bytes at the full memory bandwidth, at most half of a kernel's time{REPLAYED}",
     needs=_NEEDS,
 )
 FUSABLE_MS = Metric(
     "fusable_ms",
     "ms",
-    "Step time that fusing them saves at most.",
+    "Step time that fusing pairs of kernels on the same values saves at most.",
     f"all of those bytes at the full memory bandwidth, at most all but a tenth of a kernel's time{REPLAYED}",
     needs=_NEEDS,
 )
@@ -118,8 +124,16 @@ CAST_SHARE = Metric(
     needs=_NEEDS,
     where=lambda view: longest(_casts(view)),
 )
-CAST_MS = Metric("cast_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS)
-CASTS_PER_STEP = Metric("casts_per_step", "number", "Such kernels per step.", "kernels / steps", needs=_NEEDS)
+CAST_MS = Metric(
+    "cast_ms",
+    "ms",
+    "Time per step in kernels that only change the type of values.",
+    "time of those kernels / steps",
+    needs=_NEEDS,
+)
+CASTS_PER_STEP = Metric(
+    "casts_per_step", "number", "Kernels per step that only change the type of values.", "kernels / steps", needs=_NEEDS
+)
 
 
 @measures(CAST_SHARE, CAST_MS, CASTS_PER_STEP)

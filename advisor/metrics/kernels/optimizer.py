@@ -47,19 +47,27 @@ OPTIMIZER_SHARE = Metric(
     needs=_NAMES,
     where=lambda view: longest(_kernels(view)) if view.device is not None else places(view, _ops(view)),
 )
-OPTIMIZER_MS = Metric("optimizer_ms", "ms", "The same, per step.", "that time / steps", needs=_NAMES)
+OPTIMIZER_MS = Metric(
+    "optimizer_ms",
+    "ms",
+    "Time per step in which an optimizer that updates one tensor at a time sets the pace.",
+    "that time / steps",
+    needs=_NAMES,
+)
 OPTIMIZER_KERNEL_MS = Metric(
     "optimizer_kernel_ms",
     "ms",
-    "What its kernels take per step.",
+    "What the kernels of an optimizer that updates one tensor at a time take per step.",
     "time of those kernels / steps; 0 without a device",
     needs=_NAMES,
 )
-OPTIMIZER_OPS = Metric("optimizer_ops", "text", "Its ops.", "the three with the most time", needs=_NAMES)
+OPTIMIZER_OPS = Metric(
+    "optimizer_ops", "text", "The optimizer's ops with the most time.", "the three with the most time", needs=_NAMES
+)
 OPTIMIZER_UPDATES_PER_STEP = Metric(
     "optimizer_updates_per_step",
     "number",
-    "How many operations on one tensor it runs per step.",
+    "How many operations on one tensor the optimizer runs per step.",
     "those kernels / steps; without a device, outermost framework ops that start inside `Optimizer.step#` / steps",
     needs=_NAMES,
 )
@@ -85,7 +93,7 @@ OPTIMIZER_LEAST_GAIN_MS = Metric(
 OPTIMIZER_GAIN_MS = Metric(
     "optimizer_gain_ms",
     "ms",
-    "Step time that it saves at most.",
+    "Step time that an optimizer saves at most that updates all tensors at once.",
     "the same with a tenth of the host's time, none of its calls, and 20 bytes at the full bandwidth, or 20 % of the "
     "time of kernels of 5 µs or more; on a host that profiler and loader do not hinder, if that saves more; without a "
     "replay that can be trusted, what the kernels lose and the gaps; without a device, the optimizer's time",
@@ -102,7 +110,13 @@ UPDATE_SHARE = Metric(
     needs=_NEEDS,
     where=lambda view: longest(_updates(view)),
 )
-UPDATE_MS = Metric("update_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS)
+UPDATE_MS = Metric(
+    "update_ms",
+    "ms",
+    "Time per step in which kernels update parameters, in whatever form.",
+    "time of those kernels / steps",
+    needs=_NEEDS,
+)
 
 
 @measures(

@@ -46,9 +46,19 @@ TF32_OFF_SHARE = Metric(
     _NEEDS,
     lambda view: longest(_tf32_off(view)),
 )
-TF32_OFF_MS = Metric("tf32_off_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS)
+TF32_OFF_MS = Metric(
+    "tf32_off_ms",
+    "ms",
+    "Time per step in which fp32 matrices are multiplied on the ordinary cores though the device has TF32.",
+    "time of those kernels / steps",
+    needs=_NEEDS,
+)
 TF32_OFF_OPS = Metric(
-    "tf32_off_ops", "text", "The ops that launched them.", "the three with the most time", needs=_NEEDS
+    "tf32_off_ops",
+    "text",
+    "The ops that launched fp32 products on the ordinary cores.",
+    "the three with the most time",
+    needs=_NEEDS,
 )
 TF32_OFF_SWITCHES = Metric(
     "tf32_off_switches",
@@ -110,10 +120,14 @@ THIRTY_TWO_BIT_SHARE = Metric(
     lambda view: longest(_thirty_two_bit(view)),
 )
 THIRTY_TWO_BIT_MS = Metric(
-    "thirty_two_bit_ms", "ms", "The same, per step.", "time of those kernels / steps", needs=_NEEDS
+    "thirty_two_bit_ms",
+    "ms",
+    "Time per step in which 32-bit matrices are multiplied that TF32 would make no faster.",
+    "time of those kernels / steps",
+    needs=_NEEDS,
 )
 THIRTY_TWO_BIT_OPS = Metric(
-    "thirty_two_bit_ops", "text", "The ops that launched them.", "the three with the most time", needs=_NEEDS
+    "thirty_two_bit_ops", "text", "The ops that launched 32-bit products.", "the three with the most time", needs=_NEEDS
 )
 SIXTEEN_BIT_LEAST_GAIN_MS = Metric(
     "sixteen_bit_least_gain_ms",

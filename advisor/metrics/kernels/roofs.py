@@ -37,7 +37,7 @@ FLOPS_OF_PEAK_SHARE = Metric(
 MATRIX_TFLOPS = Metric(
     "matrix_tflops",
     "number",
-    "TFLOP/s of those ops over the whole step.",
+    "TFLOP/s of matrix products, convolutions and attention over the whole step.",
     "sum of FLOPs / step time",
     needs=_NEEDS,
 )
@@ -87,14 +87,14 @@ FAR_BELOW_ROOF_MS = Metric(
 FAR_BELOW_ROOF_REACHED = Metric(
     "far_below_roof_reached",
     "share",
-    "What these reach of the roof.",
+    "What large products, convolutions and attention far below the device's roof reach of it.",
     "sum of the times at the roof / sum of their times",
     needs=_NEEDS,
 )
 FAR_BELOW_ROOF_OPS = Metric(
     "far_below_roof_ops",
     "text",
-    "Which ops these are, with what they reach.",
+    "Which ops reach under a twentieth of the device's roof, with what they reach.",
     "the three with the most time",
     needs=_NEEDS,
 )
@@ -148,7 +148,7 @@ ROOF_SLACK_MS = Metric(
 ROOF_SLACK_OPS = Metric(
     "roof_slack_ops",
     "text",
-    "Where most of that is, with what is reached and what a smaller one reaches.",
+    "Which slow products lose most, with what they reach and what a smaller product reaches.",
     "the three with most",
     needs=_NEEDS,
 )

@@ -42,7 +42,7 @@ TENSOR_CORE_ELIGIBLE_SHARE = Metric(
 TENSOR_CORE_UNKNOWN_SHARE = Metric(
     "tensor_core_unknown_share",
     "share",
-    "Part of the kernel time spent in matrix kernels of which this is unknown.",
+    "Part of the kernel time in matrix kernels of which it is unknown whether they could use Tensor Cores.",
     "time of matrix kernels judged unknown / time of all compute kernels",
     _SOURCE,
     _NEEDS,
@@ -59,7 +59,7 @@ TENSOR_CORE_UNUSED_SHARE = Metric(
 TENSOR_CORE_UNUSED_MS = Metric(
     "tensor_core_unused_ms",
     "ms",
-    "The same, per step.",
+    "Time per step in which a matrix kernel runs without the Tensor Cores that the device has.",
     "union of the kernels judged unused, inside the steps / steps",
     _SOURCE,
     _NEEDS,
@@ -68,7 +68,7 @@ TENSOR_CORE_UNUSED_MS = Metric(
 TENSOR_CORE_UNUSED_OPS = Metric(
     "tensor_core_unused_ops",
     "text",
-    "The framework ops that launched those kernels, the largest first.",
+    "The framework ops that launched matrix kernels without Tensor Cores, the largest first.",
     "kernel time judged unused, summed by launching op; the three largest",
     _SOURCE,
     _NEEDS,

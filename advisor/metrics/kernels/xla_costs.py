@@ -40,7 +40,7 @@ XLA_ROOF_REACHED = Metric(
 XLA_BELOW_ROOF_OPS = Metric(
     "xla_below_roof_ops",
     "text",
-    "Which ops lose most to it, with what they reach.",
+    "Which of XLA's ops lose most below the device's roof, with what they reach.",
     "the three kinds of ops with the most time above the roof",
     needs=_NEEDS,
 )

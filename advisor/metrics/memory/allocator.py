@@ -40,14 +40,14 @@ ALLOCATOR_CALLS_PER_STEP = Metric(
 ALLOCATOR_FREES_PER_STEP = Metric(
     "allocator_frees_per_step",
     "number",
-    "Those of them that give memory back; each waits until the device has nothing left to do.",
+    "Calls per step that give device memory back; each waits until the device has nothing left to do.",
     "calls with free or unmap in their name / steps",
     needs=_NEEDS,
 )
 ALLOCATOR_FREES_IN_OPS_PART = Metric(
     "allocator_frees_in_ops_part",
     "share",
-    "How many of those that give memory back do so inside ordinary framework ops.",
+    "How many of the calls that give memory back are made inside ordinary framework ops.",
     "those of them inside an op of the framework / all of them; 0 where there are none",
     "a caching allocator frees nothing inside an op unless memory is full; without caching every op frees its own",
     _NEEDS,
@@ -55,14 +55,14 @@ ALLOCATOR_FREES_IN_OPS_PART = Metric(
 ALLOCATOR_CALLS = Metric(
     "allocator_calls",
     "text",
-    "Which calls those are, the most time first.",
+    "Which calls take device memory from the driver or give it back, the most time first.",
     "their time per step, summed by name",
     needs=_NEEDS,
 )
 ALLOCATOR_LEAST_GAIN_MS = Metric(
     "allocator_least_gain_ms",
     "ms",
-    "Step time saved if seven tenths of those calls went away.",
+    "Step time saved if seven tenths of the driver's calls for device memory went away.",
     "0.7 x allocator_gain_ms",
     "own choice: memory that grows with the batch's shape is still taken at times",
     _NEEDS,
@@ -70,7 +70,7 @@ ALLOCATOR_LEAST_GAIN_MS = Metric(
 ALLOCATOR_GAIN_MS = Metric(
     "allocator_gain_ms",
     "ms",
-    "Step time saved if those calls went away.",
+    "Step time saved if the driver's calls for device memory went away.",
     "replay without them and their waiting; where the replay of the unchanged steps is off by more than 5 %: "
     "allocator_idle_share x step_mean_ms",
     "advisor.analysis.device.replay",

@@ -35,7 +35,7 @@ PEAK_MEMORY_BYTES = Metric(
 PEAK_MEMORY_SHARE = Metric(
     "peak_memory_share",
     "share",
-    "That peak as a part of the device's memory.",
+    "Most device memory that was held at once as a part of the device's memory.",
     "peak_memory_bytes / device memory",
     "torch-tb-profiler",
     (*_NEEDS, "devices"),

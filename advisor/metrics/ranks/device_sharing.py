@@ -28,7 +28,10 @@ LAUNCH_STAGGER_MS = Metric(
     "the gpu_private case of TensorFlow's GPU performance guide, seen from the devices' side",
 )
 LAUNCH_STAGGER_SHARE = Metric(
-    "launch_stagger_share", "share", "The same as a part of the step.", "launch_stagger_ms / mean step, at most 1"
+    "launch_stagger_share",
+    "share",
+    "Part of the step by which the last device of a process starts after the first one.",
+    "launch_stagger_ms / mean step, at most 1",
 )
 LAUNCH_ORDER_SHARE = Metric(
     "launch_order_share",
@@ -54,7 +57,10 @@ LAUNCH_LEAST_MS = Metric(
     "waiting and idling on the first device; at least 0",
 )
 LAUNCH_MOST_MS = Metric(
-    "launch_most_ms", "ms", "The same at most: transfers hide behind kernels again.", "the same without transfers"
+    "launch_most_ms",
+    "ms",
+    "What a process per device saves at most: transfers hide behind kernels again.",
+    "the same without transfers",
 )
 _STAGGER: Final = (
     *(LAUNCH_STAGGER_MS, LAUNCH_STAGGER_SHARE, LAUNCH_ORDER_SHARE),
@@ -165,7 +171,7 @@ GUEST_NAMES = Metric("guest_names", "text", "Who works on whose GPU.", "by the n
 GUEST_MS = Metric(
     "guest_ms",
     "ms",
-    "Kernel time per step of those processes on the GPU that has most of it.",
+    "Kernel time per step of processes on another rank's GPU, on the GPU that has most of it.",
     "sum over guests of the mean time per step in kernels there; the largest over devices",
 )
 

@@ -56,7 +56,7 @@ PIPELINE_WORK_MS = Metric(
 STAGE_IMBALANCE_MS = Metric(
     "uneven_stages_ms",
     "ms",
-    "The rest of it: stages of unequal work, or messages that nothing hides.",
+    "Waiting in the pipeline that is no bubble: stages of unequal work, or messages that nothing hides.",
     "pipeline_wait_ms - schedule_bubble_ms",
 )
 _PIPELINE: Final = (

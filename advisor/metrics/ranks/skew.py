@@ -172,7 +172,13 @@ SKEW_MS = Metric(
     f"mean over steps of the largest alone time - typical mean = persistent + moving; {_ALONE}; {_TYPICAL}",
     _SOURCE,
 )
-SKEW_SHARE = Metric("skew_share", "share", "The same as a part of the step.", "skew_ms / mean step", _SOURCE)
+SKEW_SHARE = Metric(
+    "skew_share",
+    "share",
+    "Part of the step lost because the ranks do not take equally long.",
+    "skew_ms / mean step",
+    _SOURCE,
+)
 COMMON_STEPS = Metric("common_steps", "count", "Steps that all ranks use.", "number of them")
 PERSISTENT_SKEW_MS = Metric(
     "persistent_skew_ms",
@@ -189,7 +195,11 @@ MOVING_SKEW_MS = Metric(
     _SOURCE,
 )
 MOVING_SKEW_SHARE = Metric(
-    "moving_skew_share", "share", "The same as a part of the step.", "moving_skew_ms / mean step", _SOURCE
+    "moving_skew_share",
+    "share",
+    "Part of the step that is lost because another rank is late each time.",
+    "moving_skew_ms / mean step",
+    _SOURCE,
 )
 MOVING_LEAST_MS = Metric(
     "moving_least_ms",
@@ -223,7 +233,7 @@ PAUSES_LEAST_MS = Metric(
 PAUSES_MOST_MS = Metric(
     "pauses_most_ms",
     "ms",
-    "The same at most: transfers hide behind kernels again, and waits count whose pause came before the steps.",
+    "What the job's step gets shorter by at most if no rank's host paused.",
     "mean step - largest mean over steps of a rank's alone time, of the rest no more than its lower quartile; over"
     " the common steps or over all complete ones, where that is more",
 )
@@ -242,7 +252,12 @@ PERSISTENT_INPUT_MS = Metric(
     "The persistent part of the time that ranks wait for input.",
     "persistent_skew_ms, of the time that the device idles while the loader is asked",
 )
-MOVING_INPUT_MS = Metric("moving_input_ms", "ms", "The moving part of that time.", "moving_skew_ms, of that time")
+MOVING_INPUT_MS = Metric(
+    "moving_input_ms",
+    "ms",
+    "The part of the time that ranks wait for input that moves from rank to rank.",
+    "moving_skew_ms, of that time",
+)
 MOVING_CAUSES = Metric(
     "moving_causes",
     "text",
@@ -251,42 +266,46 @@ MOVING_CAUSES = Metric(
 )
 LATE_RANK = Identity.of("late_rank", "The rank that does most by itself.", f"largest mean alone time; {_ALONE}")
 LATE_RANK_STEPS = Metric(
-    "late_rank_steps", "count", "In how many of the common steps it is the latest.", "largest alone time"
+    "late_rank_steps", "count", "In how many of the common steps the late rank is the latest.", "largest alone time"
 )
 LATE_RANK_MS = Metric(
     "late_rank_ms",
     "ms",
-    "By how much that rank is usually late; 0 where it may be the latest by chance.",
+    "By how much the latest rank is usually late; 0 where it may be the latest by chance.",
     f"median over steps of (its alone time - typical alone time in the step), if the mean of its alone time - that"
     f" of the typical other rank is more than {_BY_CHANCE} standard errors; {_TYPICAL}",
     _SOURCE,
 )
 LATE_RANK_SHARE = Metric(
-    "late_rank_share", "share", "The same as a part of the step.", "late_rank_ms / mean step", _SOURCE
+    "late_rank_share",
+    "share",
+    "Part of the step by which the latest rank is usually late.",
+    "late_rank_ms / mean step",
+    _SOURCE,
 )
 LATE_RANK_LEAST_MS = Metric(
     "late_rank_least_ms",
     "ms",
-    "By how much it is later than the next latest.",
+    "By how much the latest rank is later than the next latest.",
     "mean step without waiting - the next largest of another rank, 0 to persistent_skew_ms",
 )
 LATE_RANK_HOST_MS = Metric(
     "late_rank_host_ms",
     "ms",
-    "How much more it has of what is neither kernels (without a device: ops) nor waiting for input.",
+    "How much more the latest rank has of what is neither kernels (without a device: ops) nor waiting for input.",
     "its mean alone time - time in kernels (without a device: in ops) - waiting for input, beyond the typical rank's, "
     "at least 0",
 )
 LATE_RANK_CAUSES = Metric(
     "late_rank_causes",
     "text",
-    "What that rank has more of than the typical one.",
+    "What the latest rank has more of than the typical one.",
     "its mean time in kernels, waiting for input and the rest, and its number of kernels, beyond the typical ones",
 )
 LATE_RANK_KERNELS_RATIO = Metric(
     "late_rank_kernels_ratio",
     "ratio",
-    "How many times as many kernels it runs as the typical rank.",
+    "How many times as many kernels the latest rank runs as the typical rank.",
     "mean number of kernels per step / typical mean",
 )
 _SPLIT: Final = (

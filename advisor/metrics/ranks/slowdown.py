@@ -41,25 +41,25 @@ STRAGGLER_REPLAY_ERROR = Metric(
     _SOURCE,
 )
 STRAGGLER_RANK = Identity.of(
-    "straggler_rank", "The rank that explains most of that slow-down.", "largest straggler_rank_explains"
+    "straggler_rank", "The rank that explains most of the slow-down by stragglers.", "largest straggler_rank_explains"
 )
 STRAGGLER_RANK_EXPLAINS = Metric(
     "straggler_rank_explains",
     "share",
-    "Part of the slow-down that this rank explains.",
+    "Part of the slow-down by stragglers that one rank explains.",
     "(step - step with only its operations typical) / (step - step with all typical), 0 to 1",
     _SOURCE,
 )
 STRAGGLER_OPERATION = Metric(
     "straggler_operation",
     "text",
-    "The type of operation that explains most of it.",
+    "The type of operation that explains most of the slow-down by stragglers.",
     "largest straggler_operation_explains: kernels, late launches, late begin of the step, or a collective",
 )
 STRAGGLER_OPERATION_EXPLAINS = Metric(
     "straggler_operation_explains",
     "share",
-    "Part of the slow-down that these operations explain.",
+    "Part of the slow-down by stragglers that one type of operation explains.",
     "the same, with the operations of one type typical",
     _SOURCE,
 )

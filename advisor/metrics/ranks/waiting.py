@@ -20,7 +20,11 @@ _RULE: Final = "over the steps that every rank uses; only time that no kernel of
 
 WAIT_MS = Metric("wait_ms", "ms", "Time per step in which the rank waits for a later one.", _RULE, _SOURCE)
 WAIT_SHARE = Metric(
-    "wait_share", "share", "The same as a part of the step.", "wait_ms / mean of the common steps", _SOURCE
+    "wait_share",
+    "share",
+    "Part of the step in which the rank waits for a later one.",
+    "wait_ms / mean of the common steps",
+    _SOURCE,
 )
 TRANSFER_MS = Metric(
     "transfer_ms",
@@ -39,21 +43,21 @@ OWN_STEP_MS = Metric(
 OWN_WHOLE_STEP_MS = Metric(
     "own_whole_step_ms",
     "ms",
-    "The same with the uneven steps: what savings, which count those too, are held against.",
+    "What the step takes this rank by itself, the uneven steps included, which savings count too.",
     "mean over all steps that every rank recorded whole of (step - exposed waiting)",
     _SOURCE,
 )
 ALONE_WHOLE_STEP_MS = Metric(
     "alone_whole_step_ms",
     "ms",
-    "The same without any time in collectives that nothing hides: ranks that wait less hide more.",
+    "What the step takes this rank without exposed collectives, the uneven steps included.",
     "mean over the same steps of (step - time in collectives that no kernel of the rank's own covers)",
     _SOURCE,
 )
 OWN_STEP_EXCESS_MS = Metric(
     "own_step_excess_ms",
     "ms",
-    "By how much that is more than it takes the typical rank.",
+    "By how much longer the step takes this rank by itself than the typical rank.",
     "own_step_ms - its median over the ranks",
     _SOURCE,
 )

@@ -27,7 +27,11 @@ GC_PAUSE_MS = Metric(
     where=lambda view: places(view, _collections(view)),
 )
 GC_PAUSES_MS = Metric(
-    "gc_pauses_ms", "ms", "All such time, per step.", "that idle time in all collections / complete steps", needs=_NEEDS
+    "gc_pauses_ms",
+    "ms",
+    "Time per step that the device idles in garbage collections.",
+    "that idle time in all collections / complete steps",
+    needs=_NEEDS,
 )
 
 

@@ -128,7 +128,7 @@ DECODE_BUSY_MS = Metric(
 DECODE_GAP_CAUSES = Metric(
     "decode_gap_causes",
     "text",
-    "What the host did in those gaps, as far as it was recorded.",
+    "What the host did in the gaps between decode steps, as far as it was recorded.",
     "the three outermost ranges with the most time in them",
     needs=_NEEDS,
 )
@@ -160,7 +160,11 @@ GRAPH_LAUNCH_WAIT_SHARE = Metric(
     needs=_NEEDS,
 )
 GRAPH_LAUNCH_WAIT_MS = Metric(
-    "graph_launch_wait_ms", "ms", "The same, per step.", "idle time during cudaGraphLaunch / steps", needs=_NEEDS
+    "graph_launch_wait_ms",
+    "ms",
+    "Time per step in which the device idles while the host launches a CUDA graph.",
+    "idle time during cudaGraphLaunch / steps",
+    needs=_NEEDS,
 )
 
 
@@ -195,9 +199,9 @@ SAMPLING_SHARE = Metric(
     where=lambda view: longest(view.once(sampling_kernels)),
 )
 SAMPLING_KERNELS = Metric(
-    "sampling_kernels", "number", "Those kernels per decode step.", "their number / decode steps", needs=_NEEDS
+    "sampling_kernels", "number", "Kernels per decode step that sample.", "their number / decode steps", needs=_NEEDS
 )
-SAMPLING_MS = Metric("sampling_ms", "ms", "Their time per step.", "their time / steps", needs=_NEEDS)
+SAMPLING_MS = Metric("sampling_ms", "ms", "Time per step of kernels that sample.", "their time / steps", needs=_NEEDS)
 
 
 @measures(SAMPLING_SHARE, SAMPLING_KERNELS, SAMPLING_MS)
@@ -228,7 +232,7 @@ PREFILL_STALL_MS = Metric(
 PREFILL_STALL_RATIO = Metric(
     "prefill_stall_ratio",
     "ratio",
-    "That time relative to a decode step.",
+    "How many typical decode steps the longest stall by prefills lasts.",
     "prefill_stall_ms / median decode step",
     needs=_NEEDS,
 )

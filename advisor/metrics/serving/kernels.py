@@ -30,7 +30,13 @@ CACHE_WRITE_PART = Metric(
     needs=_NEEDS,
     where=lambda view: longest(view.once(cache_writes)),
 )
-CACHE_WRITE_MS = Metric("cache_write_ms", "ms", "Their time per step.", "time of those kernels / steps", needs=_NEEDS)
+CACHE_WRITE_MS = Metric(
+    "cache_write_ms",
+    "ms",
+    "Time per step of the kernels that write keys and values to the cache.",
+    "time of those kernels / steps",
+    needs=_NEEDS,
+)
 
 
 @measures(CACHE_WRITE_PART, CACHE_WRITE_MS)
@@ -66,7 +72,11 @@ ALLREDUCE_NORMS_PER_STEP = Metric(
     where=lambda view: longest(view.once(norms_after_all_reduce)),
 )
 ALLREDUCE_NORMS_MS = Metric(
-    "allreduce_norms_ms", "ms", "Their time per step.", "time of those kernels / steps", needs=_NEEDS
+    "allreduce_norms_ms",
+    "ms",
+    "Time per step of the kernels that normalise what an all-reduce has just added up.",
+    "time of those kernels / steps",
+    needs=_NEEDS,
 )
 
 

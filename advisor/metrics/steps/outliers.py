@@ -73,7 +73,7 @@ OUTLIER_STEPS = Metric(
 OUTLIER_EXCESS_MS = Metric(
     "outlier_excess_ms",
     "ms",
-    "What those steps add to the mean step.",
+    "What the steps left out for their length add to the mean step.",
     "sum over them of max(0, step - median of the used steps) / complete steps",
     _SOURCE,
     where=_long_places,
@@ -81,7 +81,7 @@ OUTLIER_EXCESS_MS = Metric(
 OUTLIER_OWN_MS = Metric(
     "outlier_own_ms",
     "ms",
-    "The same apart from what slows down every other step too.",
+    "What the long steps add to the mean step, apart from what slows down every other step too.",
     "outlier_excess_ms, less outlier_input_ms where the used steps wait for input in 5 % of their time, less "
     "outlier_python_ms where Python keeps the device idle (without a device: works) in 5 % of it, less what a "
     "server's kernels take longer, because requests differ",
@@ -91,21 +91,21 @@ OUTLIER_OWN_MS = Metric(
 OUTLIER_MOST_MS = Metric(
     "outlier_most_ms",
     "ms",
-    "The same at most: had they been as short as the used steps get.",
+    "What the long steps add to the mean step at most: had they been as short as the used steps get.",
     "outlier_own_ms with that median less 3 x 1.4826 x MAD (at least 3 %) in its place",
     _SOURCE,
 )
 OUTLIER_RATIO = Metric(
     "outlier_ratio",
     "ratio",
-    "How many times the typical step the longest of them takes.",
+    "How many times the typical step the longest step left out takes.",
     "longest step left out for its length / median of the used steps; 1 where there is none",
     _SOURCE,
 )
 OUTLIER_CAUSES = Metric(
     "outlier_causes",
     "text",
-    "What made those steps long, the most time first.",
+    "What made the long steps long, the most time first.",
     "time by cause (as in the breakdown, saving a checkpoint told by name or copies to the host) beyond the used "
     "steps' mean; the host's other work by the ranges that ran",
     _SOURCE,
@@ -113,7 +113,7 @@ OUTLIER_CAUSES = Metric(
 OUTLIER_CAUSE = Metric(
     "outlier_cause",
     "text",
-    "The first of those causes in one word; empty where there are no such steps.",
+    "The first cause of long steps in one word; empty where there are no long steps.",
     f"one of {', '.join(_CAUSES)} with the most time; other host work is host, or unknown if not recorded; of "
     "that and Python, without a device: machine, if no long step runs more ops than a used one",
     _SOURCE,
@@ -121,14 +121,14 @@ OUTLIER_CAUSE = Metric(
 OUTLIER_INPUT_MS = Metric(
     "outlier_input_ms",
     "ms",
-    "What waiting for input adds to the mean step in those steps, and in a first one left out.",
+    "What waiting for input adds to the mean step in long steps, and in a first one left out.",
     "sum over them of input time beyond the used steps' mean, at most their excess / complete steps",
     _SOURCE,
 )
 OUTLIER_PYTHON_MS = Metric(
     "outlier_python_ms",
     "ms",
-    "What Python between framework ops adds to the mean step in those steps, and in a first one left out.",
+    "What Python between framework ops adds to the mean step in long steps, and in a first one left out.",
     "sum over them of Python's time ({slow_call} to {launch_gap} on end) beyond the used steps' mean, at most their "
     "excess / complete steps",
     _SOURCE,
@@ -149,7 +149,7 @@ UNCOMPILED_STEPS = Metric(
 COMPILING_EXCESS_MS = Metric(
     "compiling_excess_ms",
     "ms",
-    "What those steps add to the mean step.",
+    "What the steps that compile again add to the mean step.",
     "sum over them of max(0, step - median of the steps without compilation) / complete steps; without such, the sum "
     "over them of compilation with the device idle",
     where=lambda view: _places(_late(view)),
@@ -157,7 +157,7 @@ COMPILING_EXCESS_MS = Metric(
 COMPILING_MOST_MS = Metric(
     "compiling_most_ms",
     "ms",
-    "The same at most: had each taken as long as the longest of them, and the others were as short as they get.",
+    "What the steps that compile again add to the mean step at most: had each taken as long as the longest of them.",
     "number of them x max(0, the longest - (that median less 3 x 1.4826 x MAD, at least 3 %)) / complete steps; "
     "without steps that do not compile, compilation with the device idle in all steps (without a device: the mean step "
     "less ops, communication and waits for input)",

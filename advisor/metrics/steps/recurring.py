@@ -38,21 +38,21 @@ RECURRING_STEPS = Metric(
 RECURRING_EVERY = Metric(
     "recurring_every",
     "count",
-    "How many steps lie from one of them to the next; 0 where there is none.",
+    "How many steps lie from one step with more work to the next; 0 where there is none.",
     "count",
     _SOURCE,
 )
 RECURRING_EXCESS_MS = Metric(
     "recurring_excess_ms",
     "ms",
-    "What they add to the mean step.",
+    "What steps with more work, at regular intervals, add to the mean step.",
     "sum over them of max(0, step - median of the other used steps) / used steps",
     _SOURCE,
 )
 RECURRING_WORK = Metric(
     "recurring_work",
     "text",
-    "What runs longer in one of them than in another step, the most time first.",
+    "What runs longer in a step with more work than in another step, the most time first.",
     "ranges and ops by their own time per step, less that in the other used steps; a tenth of the excess or more",
     _SOURCE,
 )

@@ -46,23 +46,25 @@ def _longest(view: DeviceView) -> pl.DataFrame:
 STARTUP_MS = Metric(
     "startup_ms",
     "ms",
-    "Time before the first step, or the first kernel after any warm-up where no steps are marked; not per step.",
+    "Time from the first event to the first step, or where no steps are marked to the first kernel after any warm-up.",
     "start of the first step's first op on the device - first event recorded of the worker",
     needs=_NEEDS,
 )
 STARTUP_COPY_MS = Metric(
     "startup_copy_ms",
     "ms",
-    "Time in that during which a copy runs on the device.",
+    "Time before the first step during which a copy runs on the device.",
     "union of the copies that begin before the first step",
     needs=_NEEDS,
     where=_longest,
 )
-STARTUP_COPY_BYTES = Metric("startup_copy_bytes", "bytes", "What they copy.", "sum of their bytes", needs=_NEEDS)
+STARTUP_COPY_BYTES = Metric(
+    "startup_copy_bytes", "bytes", "Bytes copied before the first step.", "sum of their bytes", needs=_NEEDS
+)
 STARTUP_PAGEABLE_BYTES = Metric(
     "startup_pageable_bytes",
     "bytes",
-    "What of it comes from pageable memory.",
+    "Bytes copied before the first step from pageable memory.",
     "sum of the bytes of copies from pageable memory",
     needs=_NEEDS,
 )
@@ -76,14 +78,14 @@ STARTUP_WORK = Metric(
 STARTUP_IDLE_MS = Metric(
     "startup_idle_ms",
     "ms",
-    "Time in that during which the device, having begun to work, idles.",
+    "Time before the first step during which the device, having begun to work, idles.",
     "idle time between the device's first op and the first step's",
     needs=_NEEDS,
 )
 FIRST_USE_MS = Metric(
     "first_use_ms",
     "ms",
-    "Time after it that the device idles for because kernels are used for the first time.",
+    "Time after the first step's start that the device idles for because kernels are used for the first time.",
     "gaps during {launch_gap} or more of which calls are open that load code or launch a kernel for the first time",
     "no launch takes 1 ms but that which loads the kernel's code (lazy loading, CUDA C++ Programming Guide)",
     _NEEDS,
@@ -91,7 +93,7 @@ FIRST_USE_MS = Metric(
 STARTUP_IDLE_WORK = Metric(
     "startup_idle_work",
     "text",
-    "What the host did in all that idle time.",
+    "What the host did while the device idled before the first step or for first uses of kernels.",
     "the four CUDA calls and compilations with the most time in it, by name, and the time in which none is open",
     needs=_NEEDS,
 )
@@ -165,7 +167,7 @@ ONCE_STEP_SHARE = Metric(
 ONCE_WORK = Metric(
     "once_work",
     "text",
-    "What that work is.",
+    "What work is done once, as far as the device idles for it.",
     "the three ranges and calls with the most time in it, by name",
     needs=_NEEDS,
 )

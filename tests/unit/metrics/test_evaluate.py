@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import polars as pl
@@ -32,6 +33,13 @@ def test_every_metric_is_documented():
     for metric in METRICS.values():
         assert metric.meaning.endswith(".")
         assert metric.formula
+
+
+def test_every_meaning_stands_alone_because_evidence_is_sorted():
+    elsewhere = re.compile(
+        r"^(The same|Its|Their|That|Those) |\b(after it|because of them|in that time|launched them)\b"
+    )
+    assert [name for name, metric in METRICS.items() if elsewhere.search(metric.meaning)] == []
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,22 @@ def test_thresholds_say_where_a_rule_fires_and_where_it_is_grave():
         thresholds(changed(limit, limits={"high": 0.5, "medium": 0.1})) == "fires at 5 %, medium at 10 %, high at 50 %"
     )
     assert thresholds(changed(limit, limits={"high": 0.05})) == "fires at 5 %"
+    assert thresholds(changed(none, limits={"high": 0.5, "medium": 0.5})) == "high at 0.5 ms"
+
+
+def test_evidence_of_a_recording_without_steps_speaks_of_the_recording():
+    steps = changed(RESNET.source.steps, marked=False)
+    finding = only(INPUT_BOUND, source=changed(RESNET.source, steps=steps))
+    (evidence,) = (block for block in finding.reasons if isinstance(block, doc.Pairs) and block.title == "Evidence")
+    assert [pair.name.split(" waiting ")[0].split(" in ")[0] for pair in evidence.pairs] == [
+        "Part of the recording",
+        "Time that passes",
+    ]
+
+
+def test_thresholds_say_on_which_side_of_a_limit_a_rule_fires():
+    limit = changed(INPUT_BOUND.evidence[0], limits={"high": 0.02}, signs={"fires": "<", "high": "<="})
+    assert thresholds(limit) == "fires below 5 %, high up to 2 %"
 
 
 def test_fixes_for_the_framework_of_the_run_come_first():

@@ -48,7 +48,15 @@ def test_nan_is_no_number_and_no_verdict_is_taken_from_it():
     ],
 )
 def test_a_limit_is_the_value_of_all_that_a_metric_is_held_against(text, limits):
-    assert parse(text, KNOWN).limits({"share": 4.0, "other": 8.0}, {"limit": 0.2}) == pytest.approx(limits)
+    limited = parse(text, KNOWN).limits({"share": 4.0, "other": 8.0}, {"limit": 0.2})
+    assert {name: value for name, (_, value) in limited.items()} == pytest.approx(limits)
+
+
+def test_a_limit_has_the_side_on_which_the_condition_holds():
+    limits = parse("share < limit AND other > 0 AND other <= 9", KNOWN).limits(
+        {"share": 4.0, "other": 8.0}, {"limit": 1}
+    )
+    assert limits == {"share": ("<", 1.0), "other": (">", 0)}
 
 
 def test_what_is_unknown_is_no_limit():
