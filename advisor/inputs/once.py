@@ -43,6 +43,8 @@ def _compilations(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     kernel's first launch, from the same op, and never again half as long before the same kernel.
     """
     waits = _waits(device)
+    if not (waits["idle_ns"] >= _COMPILES_NS).any():
+        return waits.clear()
     modules = host.filter(matches(_MODULE_LAUNCH)).select(launch="id", at="start_ns", call_thread="thread")
     firsts = waits.sort("start_ns").with_columns(
         again=pl.col("idle_ns").slice(1).max().over("name"), order=pl.int_range(pl.len()).over("name")

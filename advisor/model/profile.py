@@ -39,6 +39,8 @@ def matches(pattern: str, column: str = "name") -> pl.Expr:
     """
 
     def matching(texts: pl.Series) -> pl.Series:
+        if texts.is_empty():
+            return pl.Series(dtype=pl.Boolean)
         known = texts.unique()
         hits = known.filter(known.cast(pl.String).str.contains(pattern))
         if hits.is_empty() and not texts.null_count():

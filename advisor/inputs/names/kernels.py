@@ -238,6 +238,8 @@ def collective_op(names: pl.Series) -> pl.Series:
     Names that are no collective's are not told from others: ask `family` first. The names of NCCL's kernels are right
     about the operation, not about algorithm and protocol.
     """
+    if names.is_empty():
+        return pl.Series(dtype=pl.String)
     text = pl.col("name").pipe(_subject)
     return names.cast(pl.String).alias("name").to_frame().select(op=_first(_COLLECTIVE, text)).to_series()
 

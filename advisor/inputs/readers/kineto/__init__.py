@@ -27,7 +27,7 @@ from advisor.inputs.readers.kineto.noted import busy_machine, noted
 from advisor.inputs.readers.kineto.software import is_on, options, software
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
-from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, Profile, matches, table
+from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, Profile, matches
 
 FORMAT: Final = "kineto"
 MEMORY_PER_BYTE: Final = 2.5  # measured on the shortest events there are: 800,000 in 65 MB
@@ -221,8 +221,6 @@ def _capability(device: Device) -> float | None:
 def _collectives(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     """Bytes by nccl-tests' convention: what all ranks hold together for a gather, what one rank sends otherwise."""
     kernels = device.filter(pl.col("kind") == "collective")
-    if kernels.is_empty():
-        return table("collectives")
     op = pl.coalesce(
         collective_op(kernels["collective"]),
         collective_op(_range_around(kernels["launch"], host)),  # knows an all_to_all where the kernel says SendRecv
