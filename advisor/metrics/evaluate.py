@@ -39,6 +39,7 @@ _MOST: Final = 1 << 63
 _PROFILERS_OWN: Final = re.compile(r"^\$(?:profiler|trace)\.py:\d+ __\w+__$")  # as XPlane names Python's calls
 _NO_DEVICE: Final = Missing("no_device_used")
 NOTHING: Final = Missing("nothing_to_compute_from")
+_NO_STEP: Final = Missing("no_step_used")
 
 _Of = TypeVar("_Of", DeviceView, Job)
 PlacesByMetric: TypeAlias = Mapping[tuple[str, int], pl.DataFrame]
@@ -304,7 +305,10 @@ class _OfView(NamedTuple):
 
 def _of_view(selection: Selection, view: DeviceView) -> _OfView:
     reasons: dict[str, Missing] = {}
-    row = {"worker": view.worker, "device": view.device, **_values(MEASURES, reasons, selection, view)}
+    values = _values(MEASURES, reasons, selection, view)
+    if not view.steps.height:
+        reasons |= {name: _NO_STEP for name, value in values.items() if value is None}
+    row = {"worker": view.worker, "device": view.device, **values}
     key = {"worker": pl.lit(view.worker, pl.Int32), "device": pl.lit(view.device, pl.Int32)}
     tables = {scope: table.with_columns(**key) for scope, table in _tables(TABLES, view).items()}
     return _OfView(row, tables, rank_of(view), reasons)

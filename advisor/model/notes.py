@@ -17,9 +17,9 @@ _ONE_JOB: Final = "may be of different jobs; keep one job per folder"
 NOTES: Final = {
     # how a file could be read
     "malformed": "some of the file is malformed: repaired where possible",
-    "ends_early": "the file ends early or its end is damaged: read up to the last complete event",
-    "gzip_damaged": "the gzip data is damaged (or its checksum is wrong): read up to the damage",
-    "gzip_cut_off": "the gzip data ends early: read up to its end",
+    "ends_early": "the end of the file is missing or damaged: what comes before it counts",
+    "gzip_damaged": "the gzip data is damaged (or its checksum is wrong): what comes before the damage counts",
+    "gzip_cut_off": "the gzip data ends early: what comes before counts",
     "bytes_changed": "the file was copied or opened as text (UTF-8), which changed its bytes",
     "cut_off": "the file is cut off after {bytes:bytes}",
     "damaged": "the file is damaged at byte {byte:count}",

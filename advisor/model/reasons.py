@@ -80,6 +80,7 @@ REASONS: Final = {
     ),
     # devices
     "no_device_used": "this worker used no device in the recording",
+    "no_step_used": "no step could be used",
     "nothing_to_compute_from": "the used steps hold no data for it",
     "device_nameless": "the profile does not name the device",
     "no_capability": "the profile does not give the device's capability",

@@ -246,6 +246,11 @@ class Steps(Frozen):
     worker: int | None = None
 
     @property
+    def are_cut(self) -> bool:
+        """Whether no step is usable because the file ends early."""
+        return not self.used and any(step.why.code == "file_cut" for step in self.left_out)
+
+    @property
     def length_ms(self) -> float | None:
         """The step that all times of a report are of: without the profiler where that was timed, else as recorded."""
         return self.step_mean_ms if self.unprofiled_ms is None else self.unprofiled_ms
@@ -477,8 +482,10 @@ class Report(Frozen):
     def exit_code(self, fail_on: FailOn) -> int:
         """1 if a finding is at least as severe as `fail_on`; else 3 if a file is unread or a run tells too little.
 
-        Else 0; 0 in any case where `fail_on` is `never`.
+        Else 0; where `fail_on` is `never`, 0 unless every run is of a file cut off before a step is complete: 3.
         """
+        if self.runs and all(run.source.steps.are_cut for run in self.runs):
+            return UNJUDGED_EXIT_CODE
         if fail_on == "never":
             return 0
         grave = SEVERITIES[: SEVERITIES.index(fail_on) + 1]

@@ -29,6 +29,8 @@ def headline(run: Run) -> str:
     known = run.outcome
     if known.code == "too_little":
         rules = count(known.judged + known.not_evaluable, "rule")
+        if run.source.steps.are_cut:
+            return f"The file is cut off: no step is complete. {known.not_evaluable} of {rules} could not be judged."
         return f"Too little was recorded to judge this job: {known.not_evaluable} of {rules} could not be judged."
     if known.code == "finding":
         first = run.findings[0]
@@ -110,7 +112,7 @@ def qualified(run: Run) -> str:
     known = run.outcome
     if known.code == "loss":
         return " ".join(filter(None, (cause(run), place(run.unexplained))))
-    if known.code == "finding" or known.reason is None:
+    if known.code == "finding" or known.reason is None or run.source.steps.are_cut:
         return ""
     if known.code == "too_little" and run.source.steps.marked and not run.source.steps.used:
         return "None of its steps is complete."

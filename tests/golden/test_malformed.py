@@ -9,6 +9,7 @@ from typing import NamedTuple
 import polars as pl
 import pytest
 
+import advisor
 from advisor.errors import ReadError
 from advisor.inputs.readers import kineto
 from advisor.model.notes import Note
@@ -107,3 +108,16 @@ def test_what_was_negative_or_missing_is_absent_and_the_rest_is_as_before():
     assert lost.height == 3
     assert kept.device_ops.filter(pl.col("dur_ns") < 0).height == 0
     assert kept.steps.equals(whole.steps)
+
+
+@pytest.mark.parametrize("name", ["truncated-60pct.pt.trace.json.gz", "truncated-mid-event.pt.trace.json"])
+def test_a_file_that_is_cut_off_is_named_as_such_and_fails(name: str):
+    report = advisor.check([str(MALFORMED / name)])
+    (run,) = report.runs
+    (finding,) = run.findings
+    assert run.verdict.startswith("The file is cut off: no step is complete.")
+    assert finding.fixes[0].do.startswith("Copy the file again")
+    assert len(finding.fixes) == 1
+    reasons = {why.code for rule in run.not_evaluable for why in rule.missing.values() if rule.rule == "amp-unused"}
+    assert reasons == {"no_step_used"}
+    assert report.exit_code("never") == 3

@@ -30,8 +30,9 @@ class DeviceView:
     """One device of one worker (device None: a worker that used none) over its used steps.
 
     `starts` and `ends` are the step windows in ns, shape (steps,), ascending and disjoint. `outliers` are steps left
-    out because they took too long or compiled. `ops` holds the device's ops and `host` the worker's host ops, whole
-    recording each: what surrounds a step can explain it. `devices` is how many the worker used. `threads`, `os_calls`
+    out because they took too long or compiled, `cut` how many are because the file ends early. `ops` holds the device's
+    ops and `host` the worker's host ops, whole recording each: what surrounds a step can explain it. `devices` is how
+    many the worker used. `threads`, `os_calls`
     and `off_cpu` are the worker's and those of processes of the job that could be any worker's; `gpu_samples` are the
     device's.
     """
@@ -41,6 +42,7 @@ class DeviceView:
     has_marks: bool
     steps: pl.DataFrame
     outliers: pl.DataFrame
+    cut: int
     devices: int
     used: tuple[int, ...]  # the worker's devices that ran anything, copies too
     working: tuple[int, ...]  # the worker's devices that ran kernels

@@ -12,6 +12,9 @@ from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.missing import Missing
 
 STEPS = Metric("steps", "count", "Steps used.", "number of steps left after `--steps`")
+STEPS_CUT = Metric(
+    "steps_cut", "count", "Steps left out because the file ends early.", "marked steps that may lack device work"
+)
 STEP_MS = Metric(
     "step_ms", "ms", "Typical step time.", "median over the used steps of (next step's start - its own start)"
 )
@@ -47,16 +50,19 @@ DEVICE_SLACK_MS = Metric(
 )
 
 
-@measures(STEPS, STEP_MS, STEP_MEAN_MS, MARK_MS, COMPLETE_STEP_MEAN_MS, STEP_CV, HOST_ACTIVE_MS, DEVICE_SLACK_MS)
+@measures(
+    STEPS, STEPS_CUT, STEP_MS, STEP_MEAN_MS, MARK_MS, COMPLETE_STEP_MEAN_MS, STEP_CV, HOST_ACTIVE_MS, DEVICE_SLACK_MS
+)
 def step_times(view: DeviceView) -> Mapping[Metric, Value]:
     """Step times and the host's part in them."""
     times = view.steps["dur_ns"].to_numpy() / 1e6
+    counts = {STEPS: view.steps.height if times.any() else 0, STEPS_CUT: view.cut}
     if not times.any():
-        return {STEPS: 0}
+        return counts
     mean = float(times.mean())
     host_active = _host_active_ms(view)
     return {
-        STEPS: view.steps.height,
+        **counts,
         STEP_MS: float(np.median(times)),
         STEP_MEAN_MS: mean,
         MARK_MS: _mark_ms(view),

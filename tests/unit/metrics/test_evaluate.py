@@ -116,7 +116,17 @@ def test_without_a_step_used_nothing_of_the_steps_is_claimed():
     (row,) = found.frames["worker"].to_dicts()
     known = {name for name, value in row.items() if value is not None}
     once = {"once_share", "once_ms", "once_work", "peers_recorded"}  # of the recording, not of its steps
-    assert known == {"worker", "device", "device_name", "capability", "gpu_listed", "steps", "workload", *once}
+    assert known == {
+        "worker",
+        "device",
+        "device_name",
+        "capability",
+        "gpu_listed",
+        "steps",
+        "steps_cut",
+        "workload",
+        *once,
+    }
 
 
 def test_a_worker_s_row_is_that_of_its_critical_device():
