@@ -68,7 +68,7 @@ EXIT_CODES = f"""\
 | 0 | all went well |
 | 1 | findings or a regression, as `--fail-on` has it; without that option only `compare` exits so |
 | 2 | usage, configuration or a rule file |
-| 3 | no file readable, or each cut off before a step ends; with `--fail-on`, also one unread, or a run that tells too little |
+| 3 | no file readable, or each cut off before a step ends; with `--fail-on`, also one unread or a run with too little |
 | 4 | `compare --strict`: nothing can be told |
 | 5 | `comment`: no such pull request, or the host refuses or does not answer |
 | {BUG_EXIT_CODE} | a bug in advisor: please report it, with what `ADVISOR_DEBUG=1` prints |

@@ -38,8 +38,7 @@ def rule_page(rule: Rule) -> str:
         *_explained(rule),
         "## Sources",
         "\n".join(f"- {_line(r.what)}: {r.where}." for r in rule.references),
-        "## Cases",
-        "\n".join(["| case | given | verdict |", "| --- | --- | --- |", *map(_case, rule.cases)]),
+        *_cases(rule.cases),
     )
 
 
@@ -184,7 +183,8 @@ def _saving(rule: Rule) -> Iterator[str]:
     yield "## What a fix saves"
     yield _line(rule.saving.method)
     low, high = map(_line, (rule.saving.low_ms, rule.saving.high_ms))
-    yield f"From `{low}` to `{high}` milliseconds per step, from the part of the step called `{rule.saving.of}`."
+    ends = f"From `{low}` to `{high}` milliseconds per step, from" if "CASE" not in low + high else "It comes out of"
+    yield f"{ends} the part of the step called `{rule.saving.of}`."
 
 
 def _fix(fix: Fix) -> str:
@@ -207,6 +207,12 @@ def _explained(rule: Rule) -> Iterator[str]:
         yield "## What its parts are"
         yield "It stands for all of them, unless one covers half of it or more."
         yield "\n".join(f"- [{other}]({other}.md)" for other in rule.parts)
+
+
+def _cases(cases: Sequence[Case]) -> Iterator[str]:
+    if cases:
+        yield "## Cases"
+        yield "\n".join(["| case | given | verdict |", "| --- | --- | --- |", *map(_case, cases)])
 
 
 def _case(case: Case) -> str:

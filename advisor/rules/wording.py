@@ -31,6 +31,8 @@ DEVICE: Final = "device"
 """The variable that titles and sentences have for what they call the job's device."""
 
 _NUMBER: Final = re.compile(r"\{\{\s*\(?(\w+).*?\}\}")
+_DETAIL: Final = re.compile(r"\{\{[^|}]*\| detail.*?\}\}", re.DOTALL)
+_UP_TO_ELSE: Final = re.compile(r"\{% if (?:(?!\{% (?:end)?if).)*?\{% else %\}", re.DOTALL)
 _TAG: Final = re.compile(r"\{%.*?%\}", re.DOTALL)
 _SENTENCES: Final = re.compile(r"(?<=[.?!])\s+(?=[A-Z`])")
 _WITH_DEVICE: Final = re.compile(r"^With a GPU, ")
@@ -158,8 +160,8 @@ def formula(words: str, *, on_device: bool) -> str:
 
 
 def outline(template: str) -> str:
-    """A fix or its code as the book shows it: `<workers>` in place of a job's number."""
-    return _NUMBER.sub(r"<\1>", _TAG.sub("", template))
+    """A fix or its code as the book shows it: `<workers>` in place of a job's number, of two alternatives the last."""
+    return _NUMBER.sub(r"<\1>", _TAG.sub("", _UP_TO_ELSE.sub("", _DETAIL.sub("", template))))
 
 
 @lru_cache(maxsize=256)

@@ -51,6 +51,14 @@ def test_other_conditions_stand_in_the_rules_language_alone(when):
     assert "` fires " not in page
 
 
+def test_a_page_shows_one_of_two_alternatives_and_nothing_of_what_may_be_absent():
+    page = rule_page(load([rules_folder()], cases=False)["input-bound"])
+    assert "Prefetch, and run map and reading" in page
+    assert "Make a batch cheaper: decode" in page
+    assert "CASE WHEN" not in page
+    assert "## Cases" not in page
+
+
 def test_parameters_are_a_table():
     page = rule()
     assert "| `limit` | 0.05 | share | the rule fires from here |" in page
