@@ -8,7 +8,11 @@ import polars as pl
 
 from advisor.analysis.device.host_work import minus
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.model.intervals import Union
+from advisor.model.intervals import EMPTY, Union
+from advisor.model.profile import matches
+
+C10D_CALLS: Final = r"^(?:c10d::|record_param_comms$)"
+"""What PyTorch itself records of a request for a collective."""
 
 _MOST_BYTES: Final = 1 << 48  # more than any message has: sums of such sizes stay within 64 bits
 
@@ -18,6 +22,20 @@ def device_collectives(view: DeviceView) -> pl.DataFrame:
     size = pl.when(pl.col("bytes").is_between(0, _MOST_BYTES)).then("bytes")
     facts = view.collectives.select(id="device_op", does=pl.col("op").cast(pl.String), size=size)
     return view.used_ops.filter(pl.col("kind") == "collective").join(facts, on="id", how="left", maintain_order="left")
+
+
+def host_collectives(view: DeviceView) -> pl.DataFrame:
+    """The host's collectives (gloo, MPI) of the used steps."""
+    return view.used_host.filter(pl.col("kind") == "collective")
+
+
+def host_exposed(view: DeviceView, collectives: pl.DataFrame) -> Union:
+    """When some of these host collectives run and no op of the framework does on another thread."""
+    if not collectives.height:
+        return EMPTY
+    others = ~pl.col("thread").is_in(view.once(host_collectives)["thread"].unique().implode())
+    ops = view.host.filter(pl.col("kind") == "op", others & ~matches(C10D_CALLS))
+    return minus(spans(collectives), spans(ops))
 
 
 def computation(view: DeviceView) -> Union:

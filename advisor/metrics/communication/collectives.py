@@ -8,7 +8,14 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.communication import device_collectives, exposed_ms, per_step_ms
+from advisor.analysis.device.communication import (
+    C10D_CALLS,
+    device_collectives,
+    exposed_ms,
+    host_collectives,
+    host_exposed,
+    per_step_ms,
+)
 from advisor.analysis.device.host_work import minus
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.steps import DeviceView, spans
@@ -30,13 +37,7 @@ _IS_BESIDE: Final = pl.col("covered") >= _BESIDE * pl.col("dur_ns")
 _DEVICE: Final = ("device_ops",)
 _SIZES: Final = ("device_ops", "collectives.bytes")
 _NONE: Final = Missing("no_collective_on_device")
-_CALLS: Final = r"^(?:c10d::|record_param_comms$)"
 _SHAPE: Final = ["name", "grid", "block", "op_name", "shapes"]
-
-
-def _on_host(view: DeviceView) -> pl.DataFrame:
-    """The host's collectives (gloo, MPI) of the used steps."""
-    return view.used_host.filter(pl.col("kind") == "collective")
 
 
 def _longest(view: DeviceView) -> pl.DataFrame:
@@ -47,7 +48,7 @@ def _longest(view: DeviceView) -> pl.DataFrame:
 
 
 def _host_places(view: DeviceView) -> pl.DataFrame:
-    ops = view.once(_on_host).sort("dur_ns", "start_ns", descending=[True, False])
+    ops = view.once(host_collectives).sort("dur_ns", "start_ns", descending=[True, False])
     return ops.select("step", "start_ns", "dur_ns", table=pl.lit("host_ops"), name=pl.col("name").cast(pl.String))
 
 
@@ -73,7 +74,7 @@ def calls(view: DeviceView) -> Mapping[Metric, Value]:
     """How many collectives of which kind."""
     if not view.steps.height:
         return {}
-    on_host = view.once(_on_host).select(
+    on_host = view.once(host_collectives).select(
         does=pl.col("name").cast(pl.String).str.extract(r"^(\w+:\w+)").fill_null("unknown")
     )
     on_device = view.once(device_collectives).select(pl.col("does").fill_null("unknown"))
@@ -228,7 +229,7 @@ def through_the_host(view: DeviceView) -> Mapping[Metric, Value]:
     """Collectives that the host carries out; zero where there are none."""
     if not view.steps.height:
         return {}
-    ranges = view.once(_on_host)
+    ranges = view.once(host_collectives)
     copies = _copies_for(view, ranges)
     on_device = spans(view.ops.filter(pl.col("kind").is_in(["kernel", "collective"])))
     idle = minus(spans(ranges) | spans(copies), on_device)
@@ -260,11 +261,7 @@ def exposed_on_host(view: DeviceView) -> Mapping[Metric, Value]:
     """Host collectives that no computation of the host hides; zero where there are none."""
     if not view.total_ns:
         return {}
-    ranges = view.once(_on_host)
-    its_own = matches(_CALLS)
-    others = ~pl.col("thread").is_in(ranges["thread"].unique().implode())
-    ops = view.host.filter(pl.col("kind") == "op", others & ~its_own) if ranges.height else view.host.clear()
-    exposed = minus(spans(ranges), spans(ops))
+    exposed = host_exposed(view, view.once(host_collectives))
     return {
         HOST_COLLECTIVE_EXPOSED_MS: per_step_ms(view, exposed),
         HOST_COLLECTIVE_EXPOSED_SHARE: view.share(exposed),
@@ -293,7 +290,7 @@ def calling(view: DeviceView) -> Mapping[Metric, Value]:
     launching = view.once(device_collectives)["launch"].drop_nulls().unique()
     if view.device is None or not launching.len():
         return {COLLECTIVE_CALL_MS: 0.0, COLLECTIVE_CALL_IDLE_MS: 0.0}
-    calls = view.host.filter(matches(_CALLS) | pl.col("id").is_in(launching.implode()))
+    calls = view.host.filter(matches(C10D_CALLS) | pl.col("id").is_in(launching.implode()))
     calling_ms = per_step_ms(view, spans(calls))
     idle = view.once(gaps).select(pl.sum("host_bound_ns") + pl.sum("queued_ns")).item()
     return {COLLECTIVE_CALL_MS: calling_ms, COLLECTIVE_CALL_IDLE_MS: min(calling_ms, view.per_step_ms(idle))}

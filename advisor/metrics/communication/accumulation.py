@@ -1,0 +1,117 @@
+"""Gradients that several backward passes accumulate before one update, and that each of these passes reduces."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.communication import (
+    device_collectives,
+    exposed_ms,
+    host_collectives,
+    host_exposed,
+    per_step_ms,
+)
+from advisor.analysis.device.host_work import inside
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.metrics.metric import Metric, Values, measures
+from advisor.model.intervals import Ints, Union
+from advisor.model.missing import Missing
+from advisor.model.profile import matches
+
+_FORWARD: Final = r"^(?:DistributedDataParallel\.forward|FSDP::root_pre_forward)$"
+_REDUCING: Final = r"^autograd::engine::evaluate_function: torch::autograd::AccumulateGrad$|^FSDP::post_backward_reduce"
+_ACCUMULATING: Final = r"^torch::autograd::AccumulateGrad$|^FSDP::post_backward_reduce"
+_REQUEST: Final = r"^c10d::_?(?:all_?reduce|reduce_scatter)"
+_REDUCTION: Final = r":(?:all_?reduce|reduce_scatter)"
+_ADDITION: Final = r"^aten::(?:_foreach_)?add_$"
+_UPDATE: Final = r"^Optimizer\.(?:step|zero_grad)#|^aten::_amp_foreach_non_finite_check_and_unscale_$"
+_KEY: Final = ["update", "forward"]
+
+
+REDUCING_PASSES_PER_UPDATE = Metric(
+    "reducing_passes_per_update",
+    "number",
+    "Backward passes per update of the weights of which each reduces the same gradients: above 1, one would do.",
+    "between calls of Optimizer.step or zero_grad, or a check of scaled gradients: forward passes of"
+    " DistributedDataParallel or fully_shard after which c10d:: reductions of the same number and sizes run in "
+    "AccumulateGrad or FSDP::post_backward_reduce, the first without and all others with additions to gradients; the "
+    "median over updates; 1 where the first adds too, because these may be gradients of other weights; 0 where no "
+    "pass reduces",
+    "PyTorch, DistributedDataParallel.no_sync",
+)
+REPEATED_REDUCTION_MS = Metric(
+    "repeated_reduction_ms",
+    "ms",
+    "Time per step in which reductions of all but the last of these passes run and nothing computes.",
+    "of the reductions that these passes request: as exposed_communication_ms on the device, as "
+    "host_collective_exposed_ms on the host",
+)
+_ACCUMULATION: Final = (REDUCING_PASSES_PER_UPDATE, REPEATED_REDUCTION_MS)
+
+
+@measures(*_ACCUMULATION)
+def accumulation(view: DeviceView) -> Values:
+    """Reductions that `no_sync` spares; no time where none repeats another."""
+    if view.process.get("framework") != "pytorch":
+        return Missing("pytorch_only")
+    if not view.total_ns or not view.host.select((pl.col("kind") == "op").any()).item():
+        return Missing("no_host_op")
+    passes = _passes(view)
+    repeated = passes.filter("repeated")
+    if not repeated.height:
+        return {REDUCING_PASSES_PER_UPDATE: float(passes.height > 0), REPEATED_REDUCTION_MS: 0.0}
+    of_updates = passes.group_by("update").agg(pl.col("repeated").sum())["repeated"]
+    when = Union.of(repeated["start_ns"].to_numpy(), repeated["end_ns"].to_numpy())
+    return {
+        REDUCING_PASSES_PER_UPDATE: 1 + float(np.median(of_updates.to_numpy())),
+        REPEATED_REDUCTION_MS: _exposed_ms(view, when),
+    }
+
+
+def _passes(view: DeviceView) -> pl.DataFrame:
+    """A row per backward pass that reduces: its forward pass, the update it is for, and whether a later one repeats it.
+
+    `start_ns` is when its first reduction is requested, `end_ns` when the next forward pass begins.
+    """
+    begins = np.sort(view.host_like(_FORWARD)["start_ns"].to_numpy())
+    updates = np.sort(view.host_like(_UPDATE)["start_ns"].to_numpy())
+    if not len(begins) or not len(updates):
+        return pl.DataFrame(schema={**dict.fromkeys([*_KEY, "start_ns", "end_ns"], pl.Int64), "repeated": pl.Boolean})
+    requests = _numbered(_within(view, _REQUEST, _REDUCING), begins, updates)
+    adds = _numbered(_within(view, _ADDITION, _ACCUMULATING), begins, updates).select(_KEY).unique()
+    passes = requests.group_by(_KEY).agg(pl.min("start_ns"), sizes=pl.col("shapes").cast(pl.String).sort())
+    passes = passes.join(adds.with_columns(adds=True), on=_KEY, how="left").sort(_KEY)
+    ends = np.append(begins, np.iinfo(np.int64).max)[passes["forward"].to_numpy() + 1]
+    first, last = (pl.col("forward") == edge("forward").over("update") for edge in (pl.min, pl.max))
+    adds_up = (pl.col("adds").fill_null(value=False) ^ first).all().over("update")
+    alike = pl.col("sizes").n_unique().over("update") == 1
+    return passes.with_columns(end_ns=pl.Series(ends), repeated=adds_up & alike & ~last)
+
+
+def _within(view: DeviceView, names: str, ranges: str) -> pl.DataFrame:
+    """Ops of such names in ranges of such names, on any thread."""
+    ops = view.host_like(names)
+    return ops.filter(inside(spans(view.host_like(ranges)), ops))
+
+
+def _numbered(ops: pl.DataFrame, begins: Ints, updates: Ints) -> pl.DataFrame:
+    """The ops with the numbers of the forward pass and the update before each, without those before the first."""
+    start = ops["start_ns"].to_numpy()
+    numbers = {
+        name: np.searchsorted(at, start, side="right") - 1 for name, at in zip(_KEY, (updates, begins), strict=True)
+    }
+    numbered = ops.with_columns(**{name: pl.Series(of, dtype=pl.Int64) for name, of in numbers.items()})
+    return numbered.filter(pl.min_horizontal(_KEY) >= 0)
+
+
+def _exposed_ms(view: DeviceView, when: Union) -> float:
+    """Time per step in which reductions that are requested then run, and nothing computes."""
+    if view.device is None:
+        ranges = view.once(host_collectives).filter(matches(_REDUCTION))
+        return per_step_ms(view, host_exposed(view, ranges.filter(inside(when, ranges))))
+    calls = view.host.filter(inside(when & spans(view.host_like(_REDUCING)), view.host))["id"]
+    ops = view.once(device_collectives)
+    return exposed_ms(view, ops.filter(pl.col("launch").is_in(calls.implode())))
