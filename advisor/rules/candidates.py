@@ -17,7 +17,7 @@ from advisor.rules.verdicts import Verdict
 from advisor.vocabulary import WORK
 
 _OF_ACCOUNTING: Final = {"memcpy": "exposed_memcpy_share"}  # the frameworks' own breakdown counts some as launching
-_AS_MUCH: Final = 0.99  # of the most that any worker saves: step times of one job vary by 1 to 3 %
+_AS_MUCH: Final = 0.5  # of the most that any worker saves: numbers of two workers in a report ask for a reason
 _SEVERAL: Final = 2
 _ENOUGH_STEPS: Final = 5  # as many as a comparison takes
 _SURE_PART: Final = 0.5
@@ -147,7 +147,7 @@ def candidate(rule: Rule, verdicts: Sequence[Verdict], rows: pl.DataFrame, pace:
 
 
 def _worst(hits: Sequence[Verdict], workers: Sequence[int], pace: int, *, is_paced: bool) -> Verdict:
-    """The verdict to show: of savings that are nearly the same, that of the worker whose numbers the report has."""
+    """The verdict to show: that of the worker whose numbers the report has, unless another saves far more."""
     enough = _AS_MUCH * max(verdict.high_ms or 0.0 for verdict in hits)
 
     def order(verdict: Verdict) -> tuple[object, ...]:

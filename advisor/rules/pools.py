@@ -24,25 +24,43 @@ class Share(NamedTuple):
 def shares(candidates: Sequence[Candidate]) -> dict[str, Share | None]:
     """Low and high saving per rule: what all claim from one part of a worker's step never exceeds that part.
 
-    Causes draw before what they explain, then those that save more; a claim that is cut keeps its proportions.
+    Causes draw before what they explain, then those that save more; a claim that is cut keeps its proportions. What
+    causes drew from the pool that a claim is about it does not get from others: it is the same time.
     """
     rest: dict[Key, float] = {}
+    drawn: dict[str, Share | None] = {}
     ordered = sorted(candidates, key=lambda c: (_depth(c, candidates), -c.expected_ms(c.low_ms, c.high_ms), c.rule.id))
-    return {c.rule.id: _share(c, rest) for c in ordered}
+    for each in ordered:
+        drawn[each.rule.id] = _share(each, rest, [drawn[c.rule.id] for c in ordered if _is_same_time(c, each)])
+    return drawn
 
 
-def _share(candidate: Candidate, rest: dict[Key, float]) -> Share | None:
+def _is_same_time(cause: Candidate, symptom: Candidate) -> bool:
+    """Whether a rule explains another, and both are about the same part of the same step."""
+    explains = symptom.rule.id in cause.rule.explains and cause.worker == symptom.worker
+    return explains and cause.pools[:1] == symptom.pools[:1]
+
+
+def _share(candidate: Candidate, rest: dict[Key, float], causes: Iterable[Share | None]) -> Share | None:
     """The candidate's share, drawn from what the pools still hold."""
     if not candidate.pools or candidate.low_ms is None or candidate.high_ms is None:
         return None
     open_ = _open(candidate, candidate.pools, rest)
-    high = max(candidate.high_ms, 0.0)
-    low = min(max(candidate.low_ms, 0.0), high)
+    spared = _spared(candidate, open_, causes)
+    high = max(candidate.high_ms - spared, 0.0)
+    low = min(max(candidate.low_ms - spared, 0.0), high)
     cut = min(1.0, sum(open_.values()) / high) if high else 0.0
     parts = _draw(cut * high, rest, open_)
     if candidate.evens_ms:
         _draw(cut * candidate.evens_ms, rest, _open(candidate, [_SKEW], rest))
     return Share(cut * low, cut * high, parts)
+
+
+def _spared(candidate: Candidate, open_: Mapping[Key, float], causes: Iterable[Share | None]) -> float:
+    """How much of the claim is missing in the first of its pools because its causes drew it."""
+    pool = candidate.pools[0]
+    missing = min(candidate.high_ms or 0.0, candidate.pool_ms(pool)) - open_[key(candidate, pool)]
+    return max(0.0, min(missing, sum(share.parts.get(pool, 0.0) for share in causes if share)))
 
 
 def _open(candidate: Candidate, pools: Iterable[str], rest: dict[Key, float]) -> dict[Key, float]:

@@ -86,8 +86,8 @@ def test_what_is_no_gpu_is_not_called_one(name, called):
     assert len(finding.symptoms) == 1
 
 
-@pytest.mark.parametrize(("second", "told_of"), [(99.5, 0), (100.4, 0), (110.0, 1)])
-def test_what_all_workers_win_alike_is_told_of_the_one_whose_numbers_the_report_shows(second, told_of):
+@pytest.mark.parametrize(("second", "told_of"), [(99.5, 0), (110.0, 0), (199.0, 0), (201.0, 1)])
+def test_what_all_workers_win_is_told_of_the_one_whose_numbers_the_report_shows(second, told_of):
     rows = [
         {"input_share": 0.5, "step_mean_ms": step, "input_gain_ms": won} for step, won in [(201, 100), (200, second)]
     ]
@@ -538,3 +538,11 @@ def test_a_part_that_is_most_of_it_is_a_finding_of_its_own():
 def test_copies_save_what_no_kernel_covers_though_a_framework_counts_it_as_launching():
     row = {"input_share": 0.5, "memcpy_share": 0.0, "exposed_memcpy_share": 0.3}
     assert savings(judged(measured(row), rule("copies", **saving(10, 40, of="memcpy")))) == {"copies": (7.5, 30.0)}
+
+
+def test_time_that_a_cause_saves_is_not_promised_again_out_of_another_part():
+    # Of the wait of 30 ms the cause saves all; without it 15 ms of its symptom's claim are left, out of other work.
+    row = measured({"input_share": 0.3, "host_ops_share": 0.5})
+    beneath = {"saving": {"of": "input", "beyond": ["host_ops"], "low_ms": 20, "high_ms": 45, "method": "m"}}
+    (finding,) = judged(row, rule("cause", explains=["symptom"], **saving(10, 30)), rule("symptom", **beneath)).findings
+    assert (finding.rule, [symptom.rule for symptom in finding.symptoms]) == ("cause", ["symptom"])
