@@ -104,14 +104,17 @@ class Replay:
         return replace(self, dur=np.where(np.isin(self.op, ops), _part(self.dur, factor), self.dur))
 
     def with_durations(self, ops: Ints, dur: Ints) -> Replay:
-        """With these device ops (ids, each once) taking so many ns; one that takes none is gone, with its delay."""
+        """With these device ops (ids, each once) taking so many ns; one that takes none is gone, with its pause.
+
+        Its delay stays: the op after it may wait for the same, and no more is saved than the ops and pauses take.
+        """
         order = np.argsort(ops)
         ids, new = ops[order], dur[order]
         at = np.minimum(np.searchsorted(ids, self.op), max(0, len(ids) - 1))
         meant = ids[at] == self.op if len(ids) else np.zeros(len(self.op), bool)
         changed = np.where(meant, new[at], self.dur) if len(ids) else self.dur
         gone = meant & (changed == 0)
-        return replace(self, dur=changed, pause=np.where(gone, 0, self.pause), delay=np.where(gone, 0, self.delay))
+        return replace(self, dur=changed, pause=np.where(gone, 0, self.pause))
 
     def without_calls(self, calls: Ints) -> Replay:
         """With these calls (host op ids) taking no time and waiting for nothing."""

@@ -192,3 +192,12 @@ def test_giving_memory_back_waits_for_all_that_was_launched():
 def test_nothing_linked_is_nothing_replayed():
     unlinked = view(BACK_TO_BACK[0], [(None, 7, "kernel", 10, 50)], step=(0, 110))
     assert replay(unlinked) is None
+
+
+# host     launch(5) at 0, 5 and 10
+# stream 7 [10 .. 30]          [100 .. 120][120 .. 170]   what the second waits for from 30 on was not recorded
+def test_an_op_that_is_gone_saves_its_time_and_not_what_it_waited_for():
+    calls = [("runtime", "cudaLaunchKernel", at, 5) for at in (0, 5, 10)]
+    ops = [(0, 7, "kernel", 10, 20), (1, 7, "kernel", 100, 20), (2, 7, "kernel", 120, 50)]
+    model = replay(view(calls, ops, step=(0, 170), host=(0, 15)))
+    assert model.saved_ms(model.with_durations(np.array([1]), np.array([0]))) == pytest.approx(0.020)
