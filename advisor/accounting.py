@@ -28,15 +28,17 @@ def account(
         rows: The worker's rows of the table `accounting`: part, share, range and range_share.
         worker: The one that sets the job's pace.
         step_ms: Its step, which savings are of too.
-        findings: The job's; what others of its workers save is not of this step.
+        findings: The job's. One that holds for this worker explains its loss, whichever worker's numbers it shows;
+            what others of its workers save is not of this step.
         unjudged: The rules that could not be judged.
     """
     if not rows or not step_ms:
         return None
-    own = [finding for finding in findings if finding.scope.told_of in {worker, None}]
+    of_worker = [finding for finding in findings if worker in {finding.scope.told_of, *finding.scope.workers}]
+    own = [finding for finding in of_worker if finding.scope.told_of in {worker, None}]
     by_part = {str(row["part"]): row for row in rows}
     saved = _saved({code: float(row["share"] or 0) * step_ms for code, row in by_part.items()}, own)
-    parts = tuple(_part(PARTS[code], row, step_ms, own, saved[code], unjudged) for code, row in by_part.items())
+    parts = tuple(_part(PARTS[code], row, step_ms, of_worker, saved[code], unjudged) for code, row in by_part.items())
     useful_ms = sum(part.ms - part.saved_ms for part in parts if part.is_useful)
     return Accounting(step_ms=step_ms, useful_share=useful_ms / step_ms, parts=parts)
 

@@ -53,7 +53,7 @@ CATEGORIES: Final = {
     "compute": "kernels run",
     "memcpy": "copies run, and no kernel",
     "memset": "only memsets run",
-    "collective": "communication runs that no kernel overlaps",
+    "collective": "communication runs that no computation overlaps",
     "launch": "the device waits while the host is in a CUDA or HIP call",
     "input": "the device waits for the data loader",
     "compile": "the device waits for code to be compiled",
@@ -290,7 +290,7 @@ PARTS: Final = {
         Part(
             "collective",
             "communication",
-            "communication that no kernel overlaps",
+            "communication that no computation overlaps",
             Look("collective", "░", "blue"),
             ("collective", "skew", "pipeline_wait"),
         ),

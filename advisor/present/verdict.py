@@ -52,7 +52,7 @@ def largest_loss(run: Run) -> str:
 
 
 def loss(run: Run) -> str:
-    """`62 % of each step is communication that no kernel overlaps.`; empty where that is not the verdict."""
+    """`62 % of each step is communication that no computation overlaps.`; empty where that is not the verdict."""
     return _of_step(run, run.unexplained) if run.unexplained else ""
 
 

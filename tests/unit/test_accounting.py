@@ -50,6 +50,13 @@ def test_a_finding_of_another_worker_is_not_of_this_step():
     assert known(finding("a", "memcpy", told_of=3, memcpy=10)).parts[1].findings == ()
 
 
+def test_a_finding_that_holds_for_this_worker_explains_its_loss_with_the_numbers_of_another():
+    elsewhere = finding("a", "memcpy", told_of=3, memcpy=10)
+    both = changed(elsewhere, scope=Reach(workers=(0, 3), steps=(), told_of=3))
+    part = known(both).parts[1]
+    assert (part.findings, part.is_explained, part.saved_ms) == (("a",), True, 0)
+
+
 def test_a_finding_explains_a_loss_without_a_saving():
     rows = [{"part": "compute", "share": 0.4}, {"part": "unknown", "share": 0.6}]
     assert known(finding("holes", loss="unknown"), rows=rows).parts[1].is_explained

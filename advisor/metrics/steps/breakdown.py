@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from advisor.analysis.device.communication import host_collectives, host_exposed
 from advisor.analysis.device.host_work import (
     DOUBTFUL,
     callbacks,
@@ -340,8 +341,12 @@ def _on_cpu(view: DeviceView) -> dict[str, Ints]:
 
 
 def _on_cpu_spans(view: DeviceView) -> dict[str, Union]:
-    """Without a device: what is no wait is the framework's ops, Python that they call, or what lies between them."""
+    """Without a device: what is no wait is the framework's ops, Python that they call, or what lies between them.
+
+    Communication beside which another thread computes is no wait.
+    """
     owned = {part: when for part, when in owned_spans(view) if part in _WAITS}
+    owned["collective"] = owned["collective"] & host_exposed(view, view.once(host_collectives))
     rest = ("between", Union.of(view.starts, view.ends))
     for part, when in (("callback", spans(view.once(callbacks))), ("operators", view.once(running)), rest):
         owned[part] = reduce(minus, owned.values(), when)

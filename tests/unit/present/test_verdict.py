@@ -85,10 +85,10 @@ def test_a_large_loss_without_a_finding_is_the_verdict():
     run = losing(0.62, first_ms=1.0, reasons=(Reason.of(Missing("no_collective_sizes")),))
     assert (run.outcome.code, run.outcome.loss) == ("loss", "collective")
     assert verdict(run) == (
-        "62 % of each step is communication that no kernel overlaps. Cause unknown: the collectives have no sizes."
+        "62 % of each step is communication that no computation overlaps. Cause unknown: the collectives have no sizes."
     )
     assert verdict(losing(0.62)).endswith("No rule knows a cause of it.")
-    assert headline(run) == "62 % of each step is communication that no kernel overlaps."
+    assert headline(run) == "62 % of each step is communication that no computation overlaps."
     run_of_python = changed(losing(0.62), metrics={"run": ({"python_calls": "train.py(7): log (51 ms)"},)})
     parts = (part("operators", 0.38), part("between", 0.62))
     outside = changed(run_of_python, accounting=changed(run.accounting, parts=parts))
@@ -110,7 +110,7 @@ def test_a_finding_without_a_saving_is_told_with_the_largest_loss():
     run = changed(losing(0.62), findings=(first,), accounting=known)
     assert (run.outcome.code, headline(run)) == (
         "finding",
-        "The GPU is idle most of the time. 62 % of each step is communication that no kernel overlaps.",
+        "The GPU is idle most of the time. 62 % of each step is communication that no computation overlaps.",
     )
 
 
@@ -189,7 +189,7 @@ def test_the_program_s_own_range_that_holds_most_of_a_loss_is_named():
     run = losing(0.62)
     lost = changed(run.accounting.parts[1], range="scores `x`", range_share=0.9)
     run = changed(run, accounting=changed(run.accounting, parts=(run.accounting.parts[0], lost)))
-    assert verdict(run).endswith("90 % of the communication that no kernel overlaps lies in `scores 'x'`.")
+    assert verdict(run).endswith("90 % of the communication that no computation overlaps lies in `scores 'x'`.")
     alone = changed(lost, reasons=(Reason.of(Missing("range_alone", share=0.5, range="scores `x`")),))
     assert place(alone) == ""  # the reason names it
 

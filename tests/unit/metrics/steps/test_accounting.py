@@ -159,3 +159,13 @@ def test_the_wait_for_a_launch_lies_where_the_host_is():
     host = [on_host("annotation", 30, 100, name="tokenize", thread=2)]
     made = profile([kernel(0, 20, 0), kernel(110, 120, 105)], host, [step(1, 0, 120)])
     assert holders(made) == {"launch_gap": ("tokenize", 70 / 90)}
+
+
+def test_without_a_device_communication_beside_ops_of_another_thread_is_work():
+    # gloo 20 to 80; the other thread's op covers 50 to 100
+    host = [on_host("collective", 20, 80, name="gloo:all_reduce", thread=9), on_host("op", 50, 100)]
+    assert parts(profile(host_ops=host, steps=[step(1, 0, 100, device=None)])) == {
+        "collective": 30,
+        "between": 20,
+        "operators": 50,
+    }
