@@ -28,11 +28,11 @@ def shares(candidates: Sequence[Candidate]) -> dict[str, Share | None]:
     causes drew from the pool that a claim is about it does not get from others: it is the same time.
     """
     rest: dict[Key, float] = {}
-    drawn: dict[str, Share | None] = {}
+    claims: dict[str, Share | None] = {}
     ordered = sorted(candidates, key=lambda c: (_depth(c, candidates), -c.expected_ms(c.low_ms, c.high_ms), c.rule.id))
     for each in ordered:
-        drawn[each.rule.id] = _share(each, rest, [drawn[c.rule.id] for c in ordered if _is_same_time(c, each)])
-    return drawn
+        claims[each.rule.id] = _share(each, rest, [claims[c.rule.id] for c in ordered if _is_same_time(c, each)])
+    return claims
 
 
 def _is_same_time(cause: Candidate, symptom: Candidate) -> bool:
