@@ -46,8 +46,8 @@ REPEATED_REDUCTION_MS = Metric(
     "repeated_reduction_ms",
     "ms",
     "Time per step in which gradients are reduced that a later backward pass reduces again, and nothing computes.",
-    "of the reductions that all but the last of these passes request: as exposed_communication_ms on the device, as "
-    "host_collective_exposed_ms on the host",
+    "of reductions in all but the last of the passes that reducing_passes_per_update counts: as "
+    "exposed_communication_ms on the device, as host_collective_exposed_ms on the host",
 )
 _ACCUMULATION: Final = (REDUCING_PASSES_PER_UPDATE, REPEATED_REDUCTION_MS)
 
