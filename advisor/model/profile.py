@@ -239,7 +239,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "value": pl.Float64,  # 0..1 of the peak
     },
 }
-_EXPECTED: Final = {name: pl.Schema(schema) for name, schema in SCHEMAS.items()}
+_EXPECTED: Final = {name: ([*schema], pl.Schema(schema).dtypes()) for name, schema in SCHEMAS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,10 +268,10 @@ class Profile:
 
     def __post_init__(self) -> None:
         """Check every table against its schema: a reader that breaks it is a bug, not a bad file."""
-        for name, schema in _EXPECTED.items():
-            columns = getattr(self, name).schema
-            if columns != schema:
-                wrong = sorted(set(columns.items()) ^ set(schema.items()), key=str)
+        for name, expected in _EXPECTED.items():
+            frame: pl.DataFrame = getattr(self, name)
+            if (frame.columns, frame.dtypes) != expected:
+                wrong = sorted(set(frame.schema.items()) ^ set(pl.Schema(SCHEMAS[name]).items()), key=str)
                 raise TypeError(f"table {name} breaks its schema: {wrong}")
 
     @classmethod
