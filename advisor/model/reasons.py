@@ -31,7 +31,7 @@ REASONS: Final = {
     "no_device_description": "the profile does not describe its devices",
     "no_sync_events": "no synchronisation records: they need _ExperimentalConfig(enable_cuda_sync_events=True)",
     "no_memory_profile": "recorded without `profile_memory=True`",
-    "no_memory_events": "profile_memory was on, but no memory event was recorded",
+    "none_though_on": "`{option}` was on, but the file holds no {what}",
     "no_memory_totals": "the profiler recorded no running totals (PyTorch before 1.10)",
     "no_collective_sizes_pytorch": "the collectives have no sizes (recorded before PyTorch 2.3)",
     "no_marked_steps_xplane": (
@@ -41,7 +41,7 @@ REASONS: Final = {
     "no_device_tracing": "no device activity was recorded: the job ran on the CPU, or device tracing was off",
     "no_occupancy_xplane": "the profiler estimated no occupancy (TensorFlow before 2.5, ROCm and TPUs do not)",
     "no_host_tracer": "no host activity was recorded: host_tracer_level was 0",
-    "no_shapes_xplane": "the shapes of inputs are recorded on GPUs, or with host_tracer_level=3, only",
+    "no_shapes_xplane": "the recording has no shapes of inputs: host_tracer_level=3 records them",
     "no_stacks_xplane": "XPlane keeps no call stacks with ops",
     "no_syncs_xplane": "XPlane has no synchronisation records",
     "no_reporting_allocator": "no allocator that reports to the profiler was used",

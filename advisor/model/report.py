@@ -156,6 +156,11 @@ class Finding(Frozen):
     phase: str | None = None
     new: bool | None = None
 
+    @property
+    def lacks_work(self) -> bool:
+        """Whether the recording lacks work of the device: the time that seems lost may be none."""
+        return self.loss == "unknown"
+
     def fixes_for(self, framework: str | None) -> tuple[Fix, ...]:
         """The fixes for this framework; all of them where none is for it."""
         own = tuple(fix for fix in self.fixes if framework is None or fix.framework in {framework, "any"})

@@ -25,7 +25,7 @@ def accounting(run: Run) -> tuple[doc.Block, ...]:
     heads = (doc.Head(f"part of the {'step' if has_marks else 'recording'}"), *_NUMBERS, doc.Head("finding"))
     return (
         doc.Bars(bars, level=doc.Level.SCREEN),
-        doc.Text(_in_brief(known)),
+        doc.Text(_in_brief(known, _unrecorded(run, known))),
         doc.Bars(bars, legend=False, level=doc.Level.BEHIND),
         doc.Table(heads, tuple(map(_row, known.parts)), level=doc.Level.BEHIND),
     )
@@ -44,10 +44,18 @@ def _label(part: Part) -> str:
     return f"{part_short(part.part)}{' (unexplained)' if is_open else ''}"
 
 
-def _in_brief(known: Accounting) -> str:
+def _unrecorded(run: Run, known: Accounting) -> float:
+    """The part of the step in which the device may work, because a finding says that the recording lacks its work."""
+    lacking = {finding.loss for finding in run.findings if finding.lacks_work}
+    return sum(part.share for part in known.parts if part.part in lacking)
+
+
+def _in_brief(known: Accounting, unrecorded: float) -> str:
     """`Useful 34 %, lost 26 %. Findings may shorten the other 40 %.`: the parts themselves stand beside the bar."""
     work = sum(part.share for part in known.parts if part.is_useful)
     loss = f", lost {percent(1 - work)}" if work < 1 else ""
+    if unrecorded:
+        loss = f", lost {percent(1 - work - unrecorded)}, not recorded {percent(unrecorded)}"
     rest = work - known.useful_share
     doubt = f" Findings may shorten the other {percent(rest)}." if rest > _NOTHING else ""
     return f"Useful {percent(known.useful_share)}{loss}.{doubt}"

@@ -100,7 +100,7 @@ def _finding(finding: Fact, number: int, run: Run) -> doc.Finding:
 def _symptoms(finding: Fact) -> Iterator[doc.Symptom]:
     """What the finding accounts for, without the sentences that repeat a number that stands above them."""
     above = set(_QUANTITY.findall(finding.says))
-    for symptom in finding.symptoms:
+    for symptom in () if finding.lacks_work else finding.symptoms:  # what was not recorded only looks like a symptom
         sentences = [s for s in sentences_of(symptom.says) if not above & set(_QUANTITY.findall(s))]
         above.update(_QUANTITY.findall(symptom.says))
         yield doc.Symptom(symptom.rule, symptom.title, " ".join(sentences))

@@ -34,7 +34,8 @@ def headline(run: Run) -> str:
         return f"Too little was recorded to judge this job: {known.not_evaluable} of {rules} could not be judged."
     if known.code == "finding":
         first = run.findings[0]
-        worth = saving(first, run.source.steps) or largest_loss(run)
+        loss_of = first_sentence(first.says) if first.lacks_work else largest_loss(run)
+        worth = saving(first, run.source.steps) or loss_of
         return " ".join(filter(None, (f"{title(first, run)}.", worth, inside(first, run))))
     if known.code == "loss":
         return loss(run)

@@ -5,7 +5,9 @@ import pytest
 from advisor.present import document as doc
 from advisor.present.accounting import accounting
 from advisor.present.breakdown import figures
+from advisor.present.findings import findings
 from advisor.present.tables import flame, kernels_and_operators, peak, pipeline, tensor_cores
+from advisor.present.verdict import first_sentence, headline
 from tests.render_samples import ACCOUNTING, PIPELINE, RESNET, SAMPLES, changed, cpu_only, part
 
 
@@ -25,6 +27,17 @@ def test_work_that_findings_may_shorten_is_not_called_useful():
     known = changed(ACCOUNTING, useful_share=0.3, parts=(part("compute", 0.9), part("sync", 0.1)))
     _, brief, *_ = accounting(changed(RESNET, accounting=known))
     assert brief.text == "Useful 30 %, lost 10 %. Findings may shorten the other 60 %."
+
+
+def test_time_of_which_the_recording_lacks_the_work_is_not_called_lost():
+    lacking = changed(RESNET.findings[0], loss="unknown", saving=None)
+    parts = (part("compute", 0.3), part("sync", 0.1), part("unknown", 0.6, lacking.rule))
+    known = changed(ACCOUNTING, useful_share=0.3, parts=parts)
+    run = changed(RESNET, accounting=known, findings=(lacking,))
+    _, brief, *_ = accounting(run)
+    assert brief.text == "Useful 30 %, lost 10 %, not recorded 60 %."
+    assert headline(run).endswith(first_sentence(lacking.says))
+    assert findings(run).findings[0].symptoms == ()
 
 
 def test_a_large_loss_that_no_finding_explains_is_marked_so():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import IO, Final
@@ -114,7 +114,7 @@ def _profile(
     maybe = (chosen.how, cause, busy_machine(noted(header.advisor)), *notes(chosen.steps, step_rows))
     salvaged = [*trace.salvaged, *aligned.notes, *filter(None, maybe)]
     profile = Profile.of(numbered, format=FORMAT, salvaged=salvaged)
-    lacks = _lacks(profile, cut_off=trace.cut_off, memory_on=is_on(header, "profile_memory"))
+    lacks = _lacks(profile, cut_off=trace.cut_off, on={option for option in _RECORDS if is_on(header, option)})
     why = {"device_ops": unrecorded, "device_ops.launch": aligned.drift}
     return replace(profile, lacks=lacks | {need: reason for need, reason in why.items() if reason})
 
@@ -259,8 +259,8 @@ def _allocations(columns: Columns, ops: pl.DataFrame, base_ns: int) -> pl.DataFr
     return rows.with_columns(pl.col("device").replace(owners[0], ran[0])) if same else rows
 
 
-def _lacks(profile: Profile, *, cut_off: bool, memory_on: bool) -> dict[str, Missing]:
-    """Why each absent table or column is absent, in terms of how the profile was recorded."""
+def _lacks(profile: Profile, *, cut_off: bool, on: Container[str]) -> dict[str, Missing]:
+    """Why each absent table or column is absent, in terms of how the profile was recorded: what options were `on`."""
     device, host = profile.device_ops, profile.host_ops
     absent = {
         "steps": not profile.steps.height,
@@ -279,13 +279,24 @@ def _lacks(profile: Profile, *, cut_off: bool, memory_on: bool) -> dict[str, Mis
     }
     tables = {need for need, gone in absent.items() if gone and "." not in need}
     needs = [need for need, gone in absent.items() if gone and (need in tables or need.partition(".")[0] not in tables)]
-    why = _WHY_ABSENT | ({"allocations": "no_memory_events"} if memory_on else {})
-    return {need: Missing(why[need], **_caveat(cut_off)) for need in needs}
+    though_on = {
+        need: Missing("none_though_on", option=option, what=what, **_caveat(cut_off))
+        for option, (need, what) in _RECORDS.items()
+        if option in on
+    }
+    return {need: though_on.get(need) or Missing(_WHY_ABSENT[need], **_caveat(cut_off)) for need in needs}
 
 
 def _caveat(cut_off: bool) -> dict[str, int]:  # noqa: FBT001 - the only fact there is
     return {"cut_off": 1} if cut_off else {}
 
+
+_RECORDS: Final = {
+    "record_shapes": ("host_ops.shapes", "shapes"),
+    "with_stack": ("host_ops.stack", "stacks"),
+    "profile_memory": ("allocations", "memory events"),
+}
+"""What an option of the profiler adds to the file."""
 
 _WHY_ABSENT: Final = {
     "steps": "no_profiler_steps",

@@ -249,9 +249,13 @@ def test_what_is_there_is_not_lacking(event_: Event, need: str):
     assert need not in profile(*bare, event_).lacks
 
 
-@pytest.mark.parametrize(("on", "why"), [(1, "was on"), (True, "was on"), (0, "profile_memory=True"), (None, "=True")])
-def test_memory_events_that_were_asked_for_but_are_not_there(on: object, why: str):
-    assert why in profile(op(5, 1), profile_memory=on).lacks["allocations"].words
+@pytest.mark.parametrize(("on", "why"), [(1, "`{}` was on"), (True, "`{}` was on"), (0, "{}=True"), (None, "{}=True")])
+@pytest.mark.parametrize(
+    ("option", "need"),
+    [("profile_memory", "allocations"), ("record_shapes", "host_ops.shapes"), ("with_stack", "host_ops.stack")],
+)
+def test_what_was_asked_for_and_is_not_there_is_said_so(on: object, why: str, option: str, need: str):
+    assert why.format(option) in profile(op(5, 1), **{option: on}).lacks[need].words
 
 
 def test_every_reason_is_one_line():
