@@ -18,6 +18,7 @@ from advisor.vocabulary import WORK
 
 _OF_ACCOUNTING: Final = {"memcpy": "exposed_memcpy_share"}  # the frameworks' own breakdown counts some as launching
 _AS_MUCH: Final = 0.5  # of the most that any worker saves: numbers of two workers in a report ask for a reason
+_SHARED: Final = {"collective"}  # the longest of all ranks' times in it holds the most waiting for the others
 _SEVERAL: Final = 2
 _ENOUGH_STEPS: Final = 5  # as many as a comparison takes
 _SURE_PART: Final = 0.5
@@ -138,7 +139,8 @@ def candidate(rule: Rule, verdicts: Sequence[Verdict], rows: pl.DataFrame, pace:
     workers = rows["worker"].to_list()
     hits = [verdict for verdict in verdicts if verdict.outcome == "fired"]
     own = _per_rank(rows, "own_whole_step_ms") or _per_rank(rows, "own_step_ms")
-    worst = _worst(hits, workers, pace, is_paced=bool(own))
+    is_shared = rule.saving is not None and rule.saving.of in _SHARED
+    worst = _worst(hits, workers, pace, is_paced=bool(own) or is_shared)
     row, having = rows.row(worst.row, named=True), tuple(workers[verdict.row] for verdict in hits)
     alone = Candidate(rule, worst, row, having, worst.low_ms, worst.high_ms)
     if not own or alone.low_ms is None or alone.high_ms is None or alone.is_of_ranks:

@@ -24,6 +24,7 @@ _FENCE_SIGMAS: Final = 3
 _LEAST_OUTLIER: Final = 1.1  # times the median: in very even runs three sigmas are a fraction of a per cent
 _ENOUGH_STEPS: Final = 3
 _TWICE: Final = 2
+_ENDS: Final = (r"^Optimizer\.step#", r"^c10d::_?(?:all_?reduce|reduce_scatter)")  # of an accumulation of gradients
 _MORE_WORK: Final = 1.2  # times the ops of any other step: validation, a rollout; an op or two more are none
 _FIRST_USES: Final = 0.5  # of what the first step takes longer: with so much of it, first uses made it long
 _OTHER_KINDS: Final = ["input", "gc", "compile", "allocator", "sync"]
@@ -254,27 +255,40 @@ def _is_slow() -> pl.Expr:
 def _recurs(steps: pl.DataFrame, profile: Profile) -> pl.Series:
     """Whether a slow step does, at regular intervals, what the others do and more: validation, the next rollout.
 
-    That is how the loop is, so such steps count. A step that takes longer for the same work does not.
+    So does one that reduces gradients or updates the weights, where the others only add up gradients. That is how the
+    loop is, so such steps count. A step that takes longer for the same work does not.
     """
     slow = steps["slow"].to_numpy()
     at = np.flatnonzero(slow)
     if len(at) < _TWICE or len(np.unique(np.diff(at))) > 1:
         return pl.Series(np.zeros_like(slow))
+    others = steps["usable"].to_numpy() & ~slow
     ran = _ops_begun(steps, profile)
-    usual = ran[steps["usable"].to_numpy() & ~slow].max(initial=0)
+    usual = ran[others].max(initial=0)
     is_more = usual > 0 and bool((ran[at] >= _MORE_WORK * usual).all())
-    return pl.Series(slow & is_more, dtype=pl.Boolean)
+    ends = (_begun_like(pattern, steps, profile) for pattern in _ENDS)
+    is_end = any(begun[at].all() and not begun[others].any() for begun in ends)
+    return pl.Series(slow & (is_more or is_end), dtype=pl.Boolean)
 
 
 def _ops_begun(steps: pl.DataFrame, profile: Profile) -> Ints:
     """How many framework ops begin in each step on the host, or on a device where none was recorded on the host."""
-    start, end = steps["host_start_ns"].to_numpy(), (steps["host_start_ns"] + steps["host_dur_ns"]).to_numpy()
     rows = profile.host_ops.filter((pl.col("worker") == steps["worker"][0]) & (pl.col("kind") == "op"))
-    if not rows.height:
-        rows = profile.device_ops.filter(pl.col("worker") == steps["worker"][0])
-        start, end = steps["start_ns"].to_numpy(), (steps["start_ns"] + steps["dur_ns"]).to_numpy()
+    if rows.height:
+        return _begun(rows, steps["host_start_ns"], steps["host_dur_ns"])
+    return _begun(profile.device_ops.filter(pl.col("worker") == steps["worker"][0]), steps["start_ns"], steps["dur_ns"])
+
+
+def _begun_like(names: str, steps: pl.DataFrame, profile: Profile) -> Ints:
+    """How many ops and ranges of such names begin in each step on the host."""
+    rows = profile.host_ops.filter((pl.col("worker") == steps["worker"][0]) & matches(names))
+    return _begun(rows, steps["host_start_ns"], steps["host_dur_ns"])
+
+
+def _begun(rows: pl.DataFrame, starts: pl.Series, lengths: pl.Series) -> Ints:
+    """How many of the rows begin in each window."""
     begins = np.sort(rows["start_ns"].to_numpy())
-    counts: Ints = np.searchsorted(begins, end) - np.searchsorted(begins, start)
+    counts: Ints = np.searchsorted(begins, starts + lengths) - np.searchsorted(begins, starts)
     return counts
 
 

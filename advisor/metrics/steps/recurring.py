@@ -16,7 +16,7 @@ from advisor.text import ms
 
 _SOURCE: Final = (
     "of the steps above the fence of outliers those that are two or more, as far from each other, and begin 1.2 times "
-    "the ops of any other step or more"
+    "the ops of any other step or more, or the only reductions of gradients or updates of weights"
 )
 _MOST_NAMES: Final = 3
 _TELLING_SHARE: Final = 0.1  # of the extra time

@@ -95,6 +95,12 @@ def test_what_all_workers_win_is_told_of_the_one_whose_numbers_the_report_shows(
     assert judged(measured(*rows), rule("a", **gain)).findings[0].scope.told_of == told_of
 
 
+def test_of_communication_the_most_that_a_rank_saves_may_be_waiting_for_another():
+    rows = [{"input_share": 0.5, "step_mean_ms": ms, "input_gain_ms": won} for ms, won in [(201, 10.0), (200, 90.0)]]
+    gain = {"saving": {"of": "collective", "low_ms": 1.0, "high_ms": "input_gain_ms", "method": "m"}}
+    assert judged(measured(*rows), rule("a", **gain)).findings[0].scope.told_of == 0
+
+
 def test_a_rule_that_does_not_hold_has_passed():
     assert judged(measured({"input_share": 0.1}), rule("a")).passed == ("a",)
 

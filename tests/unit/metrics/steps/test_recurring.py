@@ -41,3 +41,12 @@ def test_a_step_that_is_long_for_another_reason_is_left_out(long: tuple[int, ...
     used, values = found(*long, more=more)
     assert used == 9 - len(long)
     assert values["recurring_steps"] == values["recurring_excess_ms"] == 0
+
+
+@pytest.mark.parametrize(("name", "used"), [("c10d::allreduce_", 9), ("Optimizer.step#SGD.step", 9), ("train", 7)])
+def test_the_last_of_several_steps_that_add_up_gradients_is_no_accident(name: str, used: int):
+    starts = [0, 100, 200, 300, 600, 700, 800, 900, 1200, 1300]
+    ends = {3: name, 7: name}
+    ops = [on_host("op", at + 10, at + 90, name=ends.get(i, "train")) for i, at in enumerate(starts[:-1])]
+    steps = [step(i, a, b) for i, (a, b) in enumerate(zip(starts, starts[1:], strict=False))]
+    assert view(profile(host_ops=ops, steps=steps, devices=()), "steady").steps.height == used
