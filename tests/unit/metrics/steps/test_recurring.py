@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from advisor.metrics.steps.recurring import recurring
@@ -48,5 +50,5 @@ def test_the_last_of_several_steps_that_add_up_gradients_is_no_accident(name: st
     starts = [0, 100, 200, 300, 600, 700, 800, 900, 1200, 1300]
     ends = {3: name, 7: name}
     ops = [on_host("op", at + 10, at + 90, name=ends.get(i, "train")) for i, at in enumerate(starts[:-1])]
-    steps = [step(i, a, b) for i, (a, b) in enumerate(zip(starts, starts[1:], strict=False))]
+    steps = [step(i, a, b) for i, (a, b) in enumerate(pairwise(starts))]
     assert view(profile(host_ops=ops, steps=steps, devices=()), "steady").steps.height == used
