@@ -23,11 +23,16 @@ def test_one_step_has_no_unevenness():
 
 def test_steps_without_length_are_none():
     """A share of no time fires rules: nothing is at least 5 % of nothing."""
-    assert step_times(view(profile(steps=[step(1, 5, 5), step(2, 5, 5)]))) == {"steps": 0}
+    assert step_times(view(profile(steps=[step(1, 5, 5), step(2, 5, 5)]))) == {"steps": 0, "steps_cut": 0}
 
 
 def test_no_step_is_used():
-    assert step_times(view(profile(steps=[step(1, 0, 90, incomplete="cut")]))) == {"steps": 0}
+    assert step_times(view(profile(steps=[step(1, 0, 90, incomplete="cut")]))) == {"steps": 0, "steps_cut": 0}
+
+
+def test_steps_that_the_file_s_end_cuts_are_counted():
+    steps = [step(1, 0, 90), step(2, 90, 180, incomplete="file_cut")]
+    assert step_times(view(profile(steps=steps)))["steps_cut"] == 1
 
 
 def test_the_host_s_own_work_leaves_out_its_waits():
