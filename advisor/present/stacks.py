@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import re
-import sys
 from typing import Final
 
 from advisor.model.report import Finding
 from advisor.present.document import SourceLine
+from advisor.symbols import user_line
 
 _FRAMES: Final = 5
-_FRAME: Final = re.compile(r"^\s*([^\s():;<>|?*]+\.py)\((\d{1,9})\)")
 _SEPARATOR: Final = re.compile(r"[;\n]")
 _INNER: Final = re.compile(r"site-packages|dist-packages|(?:^|/)torch/|/lib/python3|<built-in|<frozen|(?:^|/)runpy\.py")
-_LIBRARIES: Final = re.compile(r"(^|/)(site-packages|dist-packages|torch|torchvision|lib/python[\d.]*)/|^<")
-# PyTorch leaves out the folder that a library is installed in
-_BARE: Final = sys.stdlib_module_names | {
-    *("accelerate", "deepspeed", "diffusers", "jax", "keras", "lightning", "megatron", "numpy", "pytorch_lightning"),
-    *("tensorflow", "timm", "tqdm", "transformers", "triton", "vllm"),
-}
 
 
 def frames(stack: str) -> list[str]:
@@ -36,11 +29,5 @@ def source_lines(finding: Finding) -> tuple[SourceLine, ...]:
 
 def _own(stack: str) -> SourceLine | None:
     """The innermost frame outside of libraries; frames are separated by `;` or new lines, innermost first."""
-    for frame in _SEPARATOR.split(stack):
-        match = _FRAME.match(frame)
-        if match is None or not int(match[2]):
-            continue
-        path = match[1].replace("\\", "/")
-        if not _LIBRARIES.search(path) and path.partition("/")[0].removesuffix(".py") not in _BARE:
-            return SourceLine(path, int(match[2]))
-    return None
+    lines = map(user_line, _SEPARATOR.split(stack))
+    return next((SourceLine(*line) for line in lines if line), None)

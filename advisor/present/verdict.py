@@ -16,6 +16,8 @@ _OPS: Final = frozenset({_ON_DEVICE, "host_ops"})
 _SENTENCE: Final = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
 _LONGEST: Final = 60  # characters of a range's name
 _REASONS: Final = 2  # of why a cause is unknown, for a headline
+_MOST: Final = 0.5  # of a loss
+_TINY: Final = 0.1  # of one: not worth naming
 _CULPRIT: Final = re.compile(r"[\w:.<>-]{1,48}")  # a longer name nobody reads in a headline
 
 
@@ -80,17 +82,23 @@ def _of_step(run: Run, part: Part) -> str:
 def cause(run: Run) -> str:
     """What is known of the cause of that loss, or what kept it from being known."""
     part = run.unexplained
-    if part is None or part.part == "unknown":  # its name says that already
+    if part is None:
         return ""
+    if part.part == "unknown":  # its name says that already
+        return _calls(run)
     if part.reasons:
         return f"Cause unknown: {'; '.join(reason.words for reason in part.reasons[:_REASONS])}."
-    return (part.part in PARTS and PARTS[part.part].remedy) or _calls(run, part) or "No rule knows a cause of it."
+    ran = _calls(run) if part.part == "between" else ""
+    return (part.part in PARTS and PARTS[part.part].remedy) or ran or "No rule knows a cause of it."
 
 
-def _calls(run: Run, part: Part) -> str:
-    """What Python ran outside of the framework's ops, where it was recorded: a cause that no rule needs to know."""
-    ran = next(iter(run.metrics.get("run", ())), {}).get("python_calls") if part.part == "between" else None
-    return f"Most of it: {ran}." if ran else ""
+def _calls(run: Run) -> str:
+    """What the host ran in time of unknown cause, where it was recorded; empty where that is next to nothing of it."""
+    row = next(iter(run.metrics.get("run", ())), {})
+    ran, share = row.get("open_calls"), row.get("open_calls_part")
+    if not ran or not isinstance(share, float) or share < _TINY:
+        return ""
+    return f"{'Most of it' if share >= _MOST else 'The largest parts'} on the host: {ran}."
 
 
 def useful(run: Run) -> str:

@@ -9,6 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.steps import DeviceView, rows_where, spans
+from advisor.analysis.device.user_code import callers
 from advisor.inputs.names.calls import LOGGING, RESULT_WAIT, SAVING, THREAD_WAIT, WAITING_MODULES
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
@@ -21,6 +22,7 @@ BACKWARD: Final = r"^autograd::|Backward\d*(?:,|$)"
 
 _UNKNOWN_SHARE: Final = 0.05  # of the step: with more idle time of unknown cause, no cause's share is known
 _MOST_NAMES: Final = 3
+_FRAMEWORKS: Final = ("tensorflow", "jax", "pytorch")
 _MOST_PLACES: Final = 10
 _WRAPPERS: Final = (
     r"\): (?:_call_impl|_wrapped_call_impl|decorate_context|wrapper|inner)$|<module>$"  # around any function
@@ -147,7 +149,22 @@ def between_nodes(view: DeviceView) -> Union:
 
 def thread_waits(view: DeviceView) -> Union:
     """When a training thread waits, in a function of Python, for another thread or process or for time to pass."""
-    return spans(view.once(training_ops).filter(pl.col("kind") == "python", matches(THREAD_WAIT)))
+    return spans(waiting_calls(view))
+
+
+def waiting_calls(view: DeviceView) -> pl.DataFrame:
+    """The functions of Python in which a training thread does that."""
+    return view.once(training_ops).filter(pl.col("kind") == "python", matches(THREAD_WAIT))
+
+
+def no_frames(view: DeviceView) -> Missing | None:
+    """Why Python's functions were not recorded, or None where they were."""
+    if (view.host["kind"] == "python").any():
+        return None
+    framework = view.process.get("framework")
+    if framework == "pytorch" and view.process.get("cpus") is not None:  # `advisor record` notes them
+        return Missing("no_python_calls_recorder")
+    return Missing(f"no_python_calls_{framework}" if framework in _FRAMEWORKS else "no_python_calls")
 
 
 def waiting_function(view: DeviceView, when: Union) -> str:
@@ -204,8 +221,7 @@ def busiest(view: DeviceView, when: Union) -> pl.DataFrame:
     Ordered by time, most first. The name is null for the time in which no range was open.
     """
     ops = _during(view, when)
-    own = ops.select("name", self_ns=own_ns(ops, "ns").clip(0)).group_by("name").sum()
-    own = own.with_columns(_telling_name())
+    own = _by_place(view, ops.select("id", "name", self_ns=own_ns(ops, "ns").clip(0)))
     nothing = pl.DataFrame({"name": [None], "self_ns": [minus(when, spans(ops)).total]}, schema=own.schema)
     return pl.concat([own, nothing]).group_by("name").sum().sort("self_ns", "name", descending=[True, False])
 
@@ -238,28 +254,43 @@ def telling(view: DeviceView, when: Union) -> pl.DataFrame:
     time is that of the ranges around, as in `busiest`.
     """
     ops = _during(view, when).select(
-        "thread", "name", *_SPAN, self_ns="ns", end_ns=pl.col("start_ns") + pl.col("dur_ns")
+        "id", "thread", "name", *_SPAN, self_ns="ns", end_ns=pl.col("start_ns") + pl.col("dur_ns")
     )
     worth = ops.filter(2 * pl.col("self_ns") >= pl.col("dur_ns"))
     ranges = worth.filter(~matches(_WRAPPERS)).sort("thread", "start_ns", "end_ns", descending=[False, False, True])
     before = pl.col("end_ns").cum_max().shift(1).over("thread")
     outermost = ranges.filter(before.is_null() | (pl.col("start_ns") >= before))
     rest = busiest(view, minus(when, spans(outermost)))
-    longest = outermost.group_by("name").agg(pl.sum("self_ns")).with_columns(_telling_name())
-    return pl.concat([longest, rest]).group_by("name").sum().sort("self_ns", "name", descending=[True, False])
+    return (
+        pl.concat([_by_place(view, outermost), rest])
+        .group_by("name")
+        .sum()
+        .sort("self_ns", "name", descending=[True, False])
+    )
 
 
-def _telling_name() -> pl.Expr:
-    """The name as text, a built-in function's without the object that it is of; null for the script as a whole."""
+def _by_place(view: DeviceView, ranges: pl.DataFrame) -> pl.DataFrame:
+    """The ranges' self_ns summed by name: that of a library's function, and of the user's that called it, as text.
+
+    A built-in function goes without the object that it is of; the script as a whole has no name.
+    """
+    own = ranges.join(view.once(callers), on="id", how="left").group_by("name", "caller").agg(pl.sum("self_ns"))
     name = pl.col("name").cast(pl.String)
     plain = name.str.replace(_BUILT_IN, "$name (built-in)")
-    return pl.when(~name.str.contains(_ROOT)).then(plain).alias("name")
+    place = pl.when(pl.col("caller") == name).then(plain).otherwise(pl.format("{} in {}", plain, "caller"))
+    known = pl.when(~name.str.contains(_ROOT)).then(pl.coalesce(place, plain))
+    return own.select(name=known, self_ns="self_ns").group_by("name").sum()
 
 
 def in_words(view: DeviceView, ran: pl.DataFrame) -> str:
     """`a (1.2 ms), b (0.3 ms)`: the three of `busiest` with the most time per step; empty where there are none."""
-    top = ran.filter(pl.col("self_ns") > 0).head(_MOST_NAMES)
+    top = longest(ran)
     return ", ".join(f"{name or _NOTHING} ({ms(view.per_step_ms(ns))})" for name, ns in top.rows())
+
+
+def longest(ran: pl.DataFrame) -> pl.DataFrame:
+    """Those three of `busiest`."""
+    return ran.filter(pl.col("self_ns") > 0).head(_MOST_NAMES)
 
 
 def places(view: DeviceView, rows: pl.DataFrame, op: str = "id") -> pl.DataFrame:

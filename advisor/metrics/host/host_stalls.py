@@ -13,6 +13,7 @@ from advisor.analysis.device.host_work import (
     launch_gaps,
     logging_frames,
     minus,
+    no_frames,
     places,
     saving_frames,
     stalls,
@@ -38,7 +39,6 @@ _METADATA: Final = (  # computes nothing: views, sizes, memory that is set aside
 _LEAST_BYTES: Final = 1024  # a scalar is read, a tensor is moved
 _NEEDS: Final = ("device_ops", "device_ops.launch", "host_ops")
 _SILENT_SHARE: Final = 0.05  # of the recording, as for idle time of unknown cause
-_FRAMEWORKS: Final = ("tensorflow", "jax", "pytorch")
 
 
 HOST_OP_SHARE = Metric(
@@ -212,17 +212,10 @@ def _in_frames(view: DeviceView, metric: Metric, rows: Callable[[DeviceView], pl
     """The metric's part of the step in these frames."""
     if not view.total_ns:
         return {}
-    if not (view.host["kind"] == "python").any():
-        return {metric: _no_frames(view)}
+    if why := no_frames(view):
+        return {metric: why}
     frames = spans(rows(view))
     return {metric: view.share(frames if view.device is None else minus(frames, view.busy))}
-
-
-def _no_frames(view: DeviceView) -> Missing:
-    framework = view.process.get("framework")
-    if framework == "pytorch" and view.process.get("cpus") is not None:  # `advisor record` notes them
-        return Missing("no_python_calls_recorder")
-    return Missing(f"no_python_calls_{framework}" if framework in _FRAMEWORKS else "no_python_calls")
 
 
 def _gains(view: DeviceView, work: Union, idle: Union, rest: tuple[float, float]) -> tuple[float, float]:

@@ -4,7 +4,18 @@ import pytest
 
 from advisor.model.missing import Missing
 from advisor.model.report import Reason, Run
-from advisor.present.verdict import culprit, headline, inside, place, qualified, saving, saving_in_brief, title, verdict
+from advisor.present.verdict import (
+    cause,
+    culprit,
+    headline,
+    inside,
+    place,
+    qualified,
+    saving,
+    saving_in_brief,
+    title,
+    verdict,
+)
 from tests.render_samples import ACCOUNTING, INPUT_BOUND, RESNET, SAMPLES, THIRTY_TWO_BIT, changed, cpu_only, part
 from tests.render_samples import saving as won
 
@@ -89,18 +100,29 @@ def test_a_large_loss_without_a_finding_is_the_verdict():
     )
     assert verdict(losing(0.62)).endswith("No rule knows a cause of it.")
     assert headline(run) == "62 % of each step is communication that no computation overlaps."
-    run_of_python = changed(losing(0.62), metrics={"run": ({"python_calls": "train.py(7): log (51 ms)"},)})
-    parts = (part("operators", 0.38), part("between", 0.62))
-    outside = changed(run_of_python, accounting=changed(run.accounting, parts=parts))
-    assert verdict(outside) == (
-        "62 % of each step is host time outside of the framework's ops. Most of it: train.py(7): log (51 ms)."
-    )
     untold = changed(run, accounting=changed(run.accounting, parts=(part("compute", 0.38), part("unknown", 0.62))))
     assert verdict(untold) == "62 % of each step is idle time whose cause was not recorded."
     busy = changed(run, accounting=changed(run.accounting, parts=(part("compute", 0.38), part("other_programs", 0.62))))
     assert verdict(busy) == (
         "62 % of each step is waiting for a CPU that other programs use. Record on a quiet machine."
     )
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [
+        (0.5, "Most of it on the host: train.py(7): log (51 ms)."),
+        (0.49, "The largest parts on the host: train.py(7): log (51 ms)."),
+        (0.1, "The largest parts on the host: train.py(7): log (51 ms)."),
+        (0.09, ""),
+    ],
+)
+@pytest.mark.parametrize("code", ["between", "unknown"])
+def test_most_of_a_loss_is_half_of_it(code: str, share: float, words: str):
+    row = {"open_calls": "train.py(7): log (51 ms)", "open_calls_part": share}
+    known = changed(losing(0.62).accounting, parts=(part("operators", 0.38), part(code, 0.62)))
+    silent = "No rule knows a cause of it." if code == "between" else ""
+    assert cause(changed(losing(0.62), metrics={"run": (row,)}, accounting=known)) == words or silent
 
 
 def test_a_finding_without_a_saving_is_told_with_the_largest_loss():

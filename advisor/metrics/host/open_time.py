@@ -1,0 +1,54 @@
+"""What the host ran in the time whose cause no rule knows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.host_work import busiest, callbacks, in_words, longest, minus, running, unknown_idle
+from advisor.analysis.device.idle import gaps
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.inputs.names.calls import RESULT_WAIT
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.intervals import EMPTY, Union
+from advisor.vocabulary import HOST_RANGES
+
+_EXECUTORS: Final = rf"^[A-Z]\w*::|^PjitFunction\(|^run_backward |{RESULT_WAIT}"
+"""Of XLA and of autograd: no work that a user can change, nor is a wait for them."""
+
+OPEN_CALLS = Metric(
+    "open_calls",
+    "text",
+    "What the host ran in the time whose cause no rule may know, as far as it was recorded.",
+    "the three ranges with the most time of their own, executors of XLA and autograd aside: without a device in the "
+    "time outside of framework ops, input, compilation, collectives and callbacks; with one in its idle time, if the "
+    "cause of 5 % of the step or more is unknown",
+)
+OPEN_CALLS_PART = Metric(
+    "open_calls_part",
+    "share",
+    "How much of that time these ranges take.",
+    "time of open_calls / that time; 0 without any",
+)
+
+
+@measures(OPEN_CALLS, OPEN_CALLS_PART)
+def open_calls(view: DeviceView) -> dict[Metric, Value]:
+    """What a sentence about such a loss can name."""
+    if not view.total_ns:
+        return {}
+    when = _open(view)
+    ran = busiest(view, when).filter(~pl.col("name").str.contains(_EXECUTORS))
+    top = longest(ran)
+    return {OPEN_CALLS: in_words(view, top), OPEN_CALLS_PART: int(top["self_ns"].sum()) / max(1, when.total)}
+
+
+def _open(view: DeviceView) -> Union:
+    if view.device is None:
+        known = view.once(running) | view.host_spans("collective", *HOST_RANGES) | spans(view.once(callbacks))
+        return minus(Union.of(view.starts, view.ends), known)
+    if not unknown_idle(view):
+        return EMPTY
+    idle = view.once(gaps)
+    return minus(Union.of(idle["start_ns"].to_numpy(), idle["end_ns"].to_numpy()), view.host_spans(*HOST_RANGES))

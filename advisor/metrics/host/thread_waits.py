@@ -1,0 +1,60 @@
+"""Waits of a step for other threads, processes and hosts, where Python's functions were recorded."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from advisor.analysis.device.host_work import (
+    between_ops,
+    busiest,
+    in_words,
+    logging_frames,
+    minus,
+    no_frames,
+    places,
+    saving_frames,
+    thread_waits,
+    waiting_calls,
+    waiting_function,
+)
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.metrics.metric import Metric, Values, measures
+from advisor.model.missing import Missing
+
+_SILENT_SHARE: Final = 0.05  # of the recording, as for idle time of unknown cause
+
+THREAD_WAIT_SHARE = Metric(
+    "thread_wait_share",
+    "share",
+    "Part of the step in which a worker without a device waits for another thread, process or host, or for time.",
+    "time of the built-in functions acquire, sleep, poll, select, epoll_wait and recv* on the steps' thread, outside "
+    "of ops of any thread, input, compilation, collectives, logging and saving / step time; 0 with a device",
+    "own choice: without marked steps unknown from 5 % on, because what waits may be idle",
+    where=lambda view: places(view, waiting_calls(view)),
+)
+WAITING_CALLS = Metric(
+    "waiting_calls",
+    "text",
+    "In which functions that is, each with the function of the user's own code around it.",
+    "the three with the most time",
+)
+
+
+@measures(THREAD_WAIT_SHARE, WAITING_CALLS)
+def waits(view: DeviceView) -> Values:
+    """Waits in functions of Python."""
+    if not view.total_ns:
+        return {}
+    if view.device is not None:
+        return {THREAD_WAIT_SHARE: 0.0, WAITING_CALLS: ""}
+    if why := no_frames(view):
+        return why
+    elsewhere = view.host_spans("op", "collective") | spans(saving_frames(view)) | spans(logging_frames(view))
+    waiting = minus(between_ops(view, view.steps) & thread_waits(view), elsewhere)
+    share = waiting.total / view.total_ns
+    if not view.has_marks and share >= _SILENT_SHARE:
+        return Missing("thread_wait", share=share, range=waiting_function(view, waiting))
+    return {
+        THREAD_WAIT_SHARE: share,
+        WAITING_CALLS: in_words(view, busiest(view, waiting).drop_nulls("name")),
+    }
