@@ -414,7 +414,7 @@ def part_words(code: str) -> str:
 # ------------------------------------------------------------------------------------------------------ left-out steps
 
 LEFT_OUT: Final = {
-    "no_end": "the recording ends before the next step, whose start would be its end",
+    "no_end": "the recording ends before the step does",
     "no_device_work": "none of its device work was recorded",
     "kernels_absent": "it or the step before it launched kernels that were not recorded",
     "ended_early": "the recording ended before the device work did",

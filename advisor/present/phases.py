@@ -25,6 +25,9 @@ _SHARES_COMPARED: Final = {name: words for name, words in _SHARES.items() if nam
 _NONE: Final = "none"
 _ARROW: Final = " \N{RIGHTWARDS ARROW} "
 _HEADS: Final = ("phase", *_AMOUNTS.values(), "step", *_SHARES.values(), "graphs")
+_MEANS: Final = (
+    "Means per step. Communication is a share of the time in which the device works, other shares are of the phase."
+)
 _SPECULATION: Final = "Speculative decoding: drafts of tokens are checked."
 
 
@@ -36,7 +39,7 @@ def phases(run: Run) -> doc.Section | None:
     heads = tuple(doc.Head(words) for words in _HEADS)
     table = doc.Table(heads, tuple(doc.Row(_cells(row)) for row in rows))
     speculates = any(sign.code == "speculation" for sign in run.source.workload.signs)
-    blocks = (table, doc.Text(_SPECULATION, "quiet")) if speculates else (table,)
+    blocks = (table, doc.Text(_MEANS, "quiet"), *([doc.Text(_SPECULATION, "quiet")] if speculates else []))
     return doc.Section("Phases of the server", blocks, id="phases")
 
 
