@@ -39,7 +39,8 @@ def phases(run: Run) -> doc.Section | None:
     heads = tuple(doc.Head(words) for words in _HEADS)
     table = doc.Table(heads, tuple(doc.Row(_cells(row)) for row in rows))
     speculates = any(sign.code == "speculation" for sign in run.source.workload.signs)
-    blocks = (table, doc.Text(_MEANS, "quiet"), *([doc.Text(_SPECULATION, "quiet")] if speculates else []))
+    words = f"{_MEANS} {_SPECULATION}" if speculates else _MEANS
+    blocks = (table, doc.Text(words, "quiet"))
     return doc.Section("Phases of the server", blocks, id="phases")
 
 
