@@ -253,8 +253,16 @@ def _notes(selection: Selection, row: Mapping[str, Value]) -> Iterator[Note]:
     pauses = row.get("graph_pause_share")
     if isinstance(pauses, float) and pauses >= _WORTH_A_NOTE:
         yield Note("graph_pauses", share=pauses)
+    if row.get("waiting_views"):
+        yield _few_cpus(row)
     yield from _notes_on_ranks(selection, row)
     yield from _notes_on_matches(row)
+
+
+def _few_cpus(row: Mapping[str, Value]) -> Note:
+    """Waits for a CPU that nobody noted."""
+    facts = {"ops": "waiting_views", "longest": "longest_waiting_view_ms", "share": "run_delay_share"}
+    return Note("few_cpus", **{fact: row[metric] or 0 for fact, metric in facts.items()})
 
 
 def _unrecorded(view: DeviceView) -> Note | None:

@@ -363,6 +363,13 @@ PARTS: Final = {
             ("callback",),
         ),
         Part(
+            "no_cpu",
+            "no CPU",
+            "waiting for a CPU",
+            Look("dependency", "o", "bright_cyan"),
+            remedy="Record on a quiet machine, or give the job more cores.",
+        ),
+        Part(
             "other_programs",
             "other programs",
             "waiting for a CPU that other programs use",

@@ -45,6 +45,11 @@ NOTES: Final = {
         "the machine was busy: other programs kept the CPU from the job for {delay:ms} of each recorded step; host "
         "times are too long by that, so record on a quiet machine"
     ),
+    "few_cpus": (
+        "the host's threads waited for a CPU for at least {share:percent} of the time: {ops:count op} without work, "
+        "such as a view, took up to {longest:ms}; host times are too long by that, so record on a quiet machine, or "
+        "give the job more cores"
+    ),
     "unrecorded_start": "the first {length:ms} are left out: the GPU was busy with work that was not recorded",
     "barely_recorded": (
         "too little was recorded to say where the time goes: another thread or process may do the work; start the "

@@ -12,9 +12,16 @@ from advisor.analysis.device.steps import DeviceView, spans
 from advisor.model.profile import matches
 
 _NODE: Final = r"^autograd::engine::evaluate_function:"
-_WEIGHTED: Final = r": (?:Addmm|Convolution|Embedding|Native(?:Layer|Batch|Group)Norm|CudnnBatchNorm)Backward"
+_LINEAR: Final = r": AddmmBackward"
+_TRANSPOSED: Final = r": TBackward"  # the weight of a linear layer, if it trains
+_WEIGHTED: Final = r": (?:Convolution|Embedding|Native(?:Layer|Batch|Group)Norm|CudnnBatchNorm)Backward"
 _WEIGHT: Final = r": torch::autograd::AccumulateGrad$"
+_LAYER: Final = (
+    rf"{_WEIGHTED}|{_LINEAR}|: (?:Mm|Bmm|Baddbmm)Backward"  # one whose weights are frozen has no node for them
+)
 _REUSED: Final = 4  # nodes per weight: a layer that is called once has one or two weights, those that train
+_OFTEN: Final = 2  # nodes of one kind per layer: one without weights comes less often than those around it
+_KINDS: Final = 3  # as often as each other: two may be so by chance
 _ALIKE: Final = 0.5  # of the passes: as many nodes as the typical one, or the passes are of different things
 
 
@@ -36,12 +43,13 @@ def makers(view: DeviceView) -> pl.DataFrame:
 
 
 def passes_per_step(view: DeviceView) -> float:
-    """How often a used step runs the same ops: the most of three signs; 1 where there is none.
+    """How often a used step runs the same ops: the most of four signs; 1 where there is none.
 
     Backward passes with a forward pass before each, of as many nodes; calls of the module that takes longest; uses of
-    the weights in one backward pass, which evaluates a node for each use and one for each weight.
+    the weights in one backward pass, which evaluates a node for each use and one for each weight; nodes of several
+    kinds that come equally often, at least twice as often as layers do.
     """
-    return max(1.0, _backward_passes(view), _module_calls(view), _uses_of_weights(view))
+    return max(1.0, _backward_passes(view), _module_calls(view), _uses_of_weights(view), _loop(view))
 
 
 def _backward_passes(view: DeviceView) -> float:
@@ -69,7 +77,22 @@ def _uses_of_weights(view: DeviceView) -> int:
     """The common divisor of how often each kind of node is there, if there are several nodes for each weight."""
     of_nodes = view.used_like(_NODE, "op")
     weights, others = of_nodes.filter(matches(_WEIGHT)).height, of_nodes.filter(~matches(_WEIGHT))
-    if others.filter(matches(_WEIGHTED)).height < _REUSED * max(1, weights):
+    linear = min(others.filter(matches(sign)).height for sign in (_LINEAR, _TRANSPOSED))
+    if others.filter(matches(_WEIGHTED)).height + linear < _REUSED * max(1, weights):
         return 1
-    counts = (others.group_by("name").len()["len"] / view.steps.height).round().cast(pl.Int64)
+    counts = _per_step(view, others)
     return gcd(*counts.filter(counts >= _REUSED).to_list())
+
+
+def _loop(view: DeviceView) -> int:
+    """How often nodes of several kinds come, each as often as the others, if layers come far less often."""
+    of_nodes = view.used_like(_NODE, "op")
+    layers = max(of_nodes.filter(matches(sign)).height for sign in (_WEIGHT, _LAYER)) / view.steps.height
+    counts = _per_step(view, of_nodes.filter(~matches(_WEIGHT)))
+    often = counts.filter(counts >= _OFTEN * max(1.0, layers)).value_counts(name="kinds")
+    return int(often.filter(pl.col("kinds") >= _KINDS)[counts.name].min() or 1)  # type: ignore[arg-type]  # integers
+
+
+def _per_step(view: DeviceView, of_nodes: pl.DataFrame) -> pl.Series:
+    """How often each kind of node comes in a step."""
+    return (of_nodes.group_by("name").len()["len"] / view.steps.height).round().cast(pl.Int64)

@@ -59,15 +59,6 @@ def measured_share(view: DeviceView) -> float | None:
     return None if isinstance(without, Missing) or during is None else 1 - without / during
 
 
-def delay_share(view: DeviceView, delay: str = "run_delay_ms") -> float:
-    """The part of a recorded step that waits for a CPU, as `advisor record` notes it; 0 where it does not.
-
-    Because of other programs, or with "own_delay_ms" because of the job itself.
-    """
-    mean_ms = view.per_step_ms(view.total_ns)
-    return min(1.0, (view.process.get(delay) or 0.0) / mean_ms) if mean_ms else 0.0
-
-
 def op_ns(view: DeviceView) -> int:
     """What recording one op costs the host in this recording, in ns; 1 us where it was not measured.
 

@@ -8,6 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.autograd import passes_per_step
+from advisor.analysis.device.cpu_waits import delay_share
 from advisor.analysis.device.host_work import (
     between_nodes,
     between_ops,
@@ -30,7 +31,7 @@ from advisor.analysis.device.host_work import (
     waiting_function,
 )
 from advisor.analysis.device.idle import gaps
-from advisor.analysis.device.recording_cost import delay_share, without_recording
+from advisor.analysis.device.recording_cost import without_recording
 from advisor.analysis.device.replay import ELSE, UNPROFILED, trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.periods import RANGES
@@ -115,7 +116,7 @@ PYTHON_BOUND_SHARE = Metric(
     "no call for {slow_call} or more / step time; without a device, time outside framework ops, input, compilation, "
     "collectives, updates of parameters, logging, saving and stretches of over {launch_gap} in which nothing was "
     "recorded or a thread waits, and moments between nodes of autograd, plus that of ops that themselves take under "
-    "10 µs / step time",
+    "10 µs / step time; unknown without 8 passes if those stretches are longer, and 5 % of the step",
     "50 µs: HTA's limit for a slow launch; interpreting the code around an op takes 5 to 20 µs",
     where=_python_places,
 )
@@ -123,7 +124,8 @@ PYTHON_BOUND_PART = Metric(
     "python_bound_part",
     "share",
     "How much of the wait for the host Python accounts for.",
-    "python_bound_share / idle time in host-bound gaps of at most {launch_gap}; without a device, python_bound_share",
+    "python_bound_share / idle time in host-bound gaps of at most {launch_gap}; without a device, "
+    "python_bound_share, and 1 from 8 passes per step on: a loop is Python",
 )
 PYTHON_LEAST_GAIN_MS = Metric(
     "python_least_gain_ms",
@@ -151,7 +153,8 @@ PASSES_PER_STEP = Metric(
     "How often a step runs the same ops.",
     "the most of: backward passes with forward ops before each, if most have as many nodes; calls of the module that "
     "takes most of the step, of those that no other module calls; the common divisor of how often each node of "
-    "autograd comes, if there are four of layers for each weight; per step; 1 if fewer than 8",
+    "autograd comes, if there are four of layers for each weight; how often the nodes of three kinds come, each as "
+    "often as the others and twice as often as layers; per step; 1 if fewer than 8",
     "own choice: a layer that is called once has a node for one or two weights",
 )
 PYTHON_CALLS = Metric(
@@ -228,13 +231,13 @@ def _python_alone(view: DeviceView) -> dict[Metric, Value]:
     long = Union.of(between.starts[lengths > LAUNCH_GAP_NS], between.ends[lengths > LAUNCH_GAP_NS])
     silent = minus(long, spans(view.host.filter(~pl.col("kind").is_in(RANGES)))) | (long & thread_waits(view))
     time = between.total - silent.total + int(own.filter(own < _TINY_NS).sum())
-    if silent.total >= _SILENT_SHARE * view.total_ns and silent.total > time:
+    if silent.total >= _SILENT_SHARE * view.total_ns and silent.total > time and _passes(view) == 1:
         return dict.fromkeys(_PYTHON, _why_silent(view, silent))
     recorded = long.total - silent.total
     least, most = _gains_alone(view, time, recorded, own)
     return {
         PYTHON_BOUND_SHARE: min(1.0, time / view.total_ns),
-        PYTHON_BOUND_PART: min(1.0, time / view.total_ns),
+        PYTHON_BOUND_PART: min(1.0, time / view.total_ns) if _passes(view) == 1 else 1.0,
         PYTHON_LEAST_GAIN_MS: view.per_step_ms(least),
         PYTHON_GAIN_MS: view.per_step_ms(most),
         **_calls(view, minus(between, silent)),
@@ -311,6 +314,7 @@ def host_work(view: DeviceView) -> Mapping[Metric, Value]:
     if not view.total_ns or view.device is not None:
         return dict.fromkeys((HOST_OPS_SHARE, HOST_WORK_SHARE), 0.0) if view.total_ns else {}
     apart = view.host_spans("input", "compile", "collective") | spans(view.once(callbacks))
-    works = max(0.0, 1 - (view.share(apart) or 0.0) - delay_share(view))
-    ops = works * (view.share(minus(view.once(running), apart)) or 0.0) / max(works, 1 - (view.share(apart) or 0.0))
+    busy = 1 - (view.share(apart) or 0.0)
+    works = max(0.0, busy - delay_share(view, busy))
+    ops = works * (view.share(minus(view.once(running), apart)) or 0.0) / max(works, busy)
     return {HOST_OPS_SHARE: ops, HOST_WORK_SHARE: works - ops}

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.communication import host_collectives, host_exposed
+from advisor.analysis.device.cpu_waits import cpu_waits
 from advisor.analysis.device.host_work import (
     DOUBTFUL,
     callbacks,
@@ -354,15 +355,18 @@ def _on_cpu_spans(view: DeviceView) -> dict[str, Union]:
 
 
 def _without_delays(view: DeviceView, times: dict[str, Ints]) -> dict[str, Ints]:
-    """With the waits for a CPU, as `advisor record` notes them, taken in equal parts out of the work they lengthen."""
+    """With the waits for a CPU, noted or sampled, taken in equal parts out of the work they lengthen."""
+    sample = view.once(cpu_waits)
     noted = {code: round(1e6 * (view.process.get(of) or 0.0)) for code, of in _DELAYS.items()}
     delay_ns = sum(noted.values())
     working = {code: time for code, time in times.items() if code not in _WAITS}
     work = np.sum([*working.values()], axis=0)
-    if not delay_ns:
+    if not delay_ns and not sample:
         return times
-    part = np.minimum(delay_ns / np.maximum(work, 1), 1.0)
+    part = np.minimum(delay_ns / np.maximum(work, 1), 1.0) if sample is None else sample.least_share
     shorter = {code: time - (part * time).astype(np.int64) for code, time in working.items()}
     waits = work - np.sum([*shorter.values()], axis=0)
+    if sample:
+        return times | shorter | {"no_cpu": waits}
     others = (waits * (noted["other_programs"] / delay_ns)).astype(np.int64)
     return times | shorter | {"other_programs": others, "own_processes": waits - others}

@@ -107,6 +107,46 @@ def test_a_loop_over_samples_may_save_all_but_one_of_its_passes():
     assert values[launching.PYTHON_LEAST_GAIN_MS] == pytest.approx(0.9 * 0.25 * (0.130 - 0.020))
 
 
+def loss(rows: int, layers: int) -> list[dict[str, object]]:
+    """The nodes of a loss that goes through the rows one by one, and of layers with a weight each."""
+    kinds = ["MvBackward0", "LogsumexpBackward0", "SubBackward0"] * rows
+    kinds += ["AddmmBackward0", "ReluBackward0", "torch::autograd::AccumulateGrad"] * layers
+    return [on_host("op", 9 * n, 9 * n + 8, name=NODE + kind) for n, kind in enumerate(kinds)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "layers", "count"),
+    [
+        (64, 4, 64),
+        (64, 33, 1),  # one of a kind per layer, nearly twice: blocks that repeat
+        (7, 1, 1),  # too few to be a loop
+    ],
+)
+def test_nodes_that_come_more_often_than_layers_are_of_a_loop(rows, layers, count):
+    nodes = loss(rows, layers)
+    trace = profile([], nodes, [step(1, 0, 9 * len(nodes), device=None)], workers=PYTORCH)
+    assert launching.passes(view(trace)) == {launching.PASSES_PER_STEP: count}
+
+
+def test_layers_whose_weights_are_frozen_are_no_loop():
+    kinds = ["AddmmBackward0", "GeluBackward0", "AddBackward0", "SoftmaxBackward0"] * 24
+    nodes = [on_host("op", 9 * n, 9 * n + 8, name=NODE + kind) for n, kind in enumerate(kinds)]
+    nodes.append(on_host("op", 900, 901, name=NODE + "torch::autograd::AccumulateGrad"))
+    trace = profile([], nodes, [step(1, 0, 902, device=None)], workers=PYTORCH)
+    assert launching.passes(view(trace)) == {launching.PASSES_PER_STEP: 1}
+
+
+def test_a_loop_is_python_however_long_nothing_was_recorded():
+    nodes = loss(64, 1)
+    end = 9 * len(nodes)
+    loop, other = (
+        python_bound(view(profile([], rows, [step(1, 0, end + 5_000, device=None)], workers=PYTORCH)))
+        for rows in (nodes, nodes[-40:])
+    )
+    assert loop[launching.PYTHON_BOUND_SHARE] == pytest.approx((end - 3 * 64) / (end + 5_000), rel=0.2)
+    assert other[launching.PYTHON_BOUND_SHARE] == Missing("silent_host", share=pytest.approx(1, abs=0.1))
+
+
 def test_what_eager_ops_need_may_not_be_saved_at_all():
     trace = profile([], passes(2), [step(1, 0, 80, device=None)], workers=PYTORCH)
     values = python_bound(view(trace))
@@ -125,7 +165,7 @@ def test_several_models_are_no_loop():
 @pytest.mark.parametrize(("weights", "expected"), [(2, 12), (12, 1)])
 def test_weights_that_a_backward_pass_uses_again_and_again_show_a_loop(weights: int, expected: int):
     """Twelve calls of one layer with two weights; or twelve layers, each with a weight that trains."""
-    names = [*["AddmmBackward0", "SiluBackward0"] * 12, *["torch::autograd::AccumulateGrad"] * weights]
+    names = [*["AddmmBackward0", "TBackward0", "SiluBackward0"] * 12, *["torch::autograd::AccumulateGrad"] * weights]
     ops = [on_host("op", 10 * i, 10 * i + 9, name=NODE + name) for i, name in enumerate(names)]
     trace = profile([], ops, [step(1, 0, 400, device=None)], workers=PYTORCH)
     assert launching.passes(view(trace)) == {launching.PASSES_PER_STEP: expected}

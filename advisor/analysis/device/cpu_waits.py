@@ -1,0 +1,71 @@
+"""How long the host's threads wait for a CPU: as `advisor record` noted it, else as ops without work of their own tell.
+
+An op such as a view only notes another shape of the same memory: under a microsecond or a few, each time. If one takes
+milliseconds now and then, its thread did not run meanwhile. These ops are a sample of the threads' time.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from advisor.analysis.device.steps import DeviceView
+
+_WORKLESS: Final = (
+    r"^(?:aten::(?:view|as_strided|alias|detach|resolve_conj|resolve_neg|_unsafe_view|_reshape_alias)|detach)$"
+)
+_LONG_NS: Final = 100_000  # 0 of 100,000 such ops in 31 public recordings took longer, but one of 0.2 ms
+_LONG: Final = 20  # times the median
+_FEWEST: Final = 5  # long ones: two standard errors of fewer are as many
+_LEAST_RUN_NS: Final = 200_000  # a scheduler lets a thread run for longer: ops that are long more often work
+_STANDARD_ERRORS: Final = 2
+
+
+class CpuWaits(NamedTuple):
+    """What the workless ops tell: how many waited, the longest in ns, and the least share.
+
+    `least_share` is what part of their time threads that could run waited for a CPU, at least.
+    """
+
+    waits: int
+    longest_ns: int
+    least_share: float
+
+
+def cpu_waits(view: DeviceView) -> CpuWaits | None:
+    """Waits for a CPU in the used steps; None where the recorder noted them, or too few ops tell.
+
+    The share is waits / (waits + run time) of these ops, with as few waits as two standard errors of a Poisson count
+    allow, each as long as the mean of all but the longest.
+    """
+    if view.process.get("run_delay_ms") is not None:
+        return None
+    length = view.used_like(_WORKLESS, "op")["dur_ns"].to_numpy()
+    long = length[length > max(_LONG_NS, _LONG * float(np.median(length)))] if len(length) else length
+    run_ns = int(length.sum() - long.sum())
+    if len(long) < _FEWEST or run_ns < _LEAST_RUN_NS * len(long):
+        return None
+    longest = int(long.max())
+    mean = (int(long.sum()) - longest) / (len(long) - 1)
+    least = mean * (len(long) - _STANDARD_ERRORS * math.sqrt(len(long)))
+    return CpuWaits(len(long), longest, least / (least + run_ns))
+
+
+def delay_share(view: DeviceView, work_share: float = 1.0) -> float:
+    """The part of a recorded step that waits for a CPU: because of other programs if noted, else of what works.
+
+    `work_share` is the part of the step in which the host works or waits for a CPU.
+    """
+    sample = view.once(cpu_waits)
+    return noted_share(view, "run_delay_ms") if sample is None else work_share * sample.least_share
+
+
+def noted_share(view: DeviceView, delay: str) -> float:
+    """The part of a recorded step that waits for a CPU, as `advisor record` notes it; 0 where it does not.
+
+    "run_delay_ms" because of other programs, "own_delay_ms" because of the job itself.
+    """
+    mean_ms = view.per_step_ms(view.total_ns)
+    return min(1.0, (view.process.get(delay) or 0.0) / mean_ms) if mean_ms else 0.0
