@@ -366,7 +366,7 @@ PARTS: Final = {
             "no_cpu",
             "no CPU",
             "waiting for a CPU",
-            Look("dependency", "o", "bright_cyan"),
+            Look("dependency", "n", "bright_cyan"),
             remedy="Record on a quiet machine, or give the job more cores.",
         ),
         Part(

@@ -84,14 +84,14 @@ def steps(
     of a device with the host and it lags behind it by a step or more.
     """
     periods = host_periods(profiler_steps(host) if marks is None else marks, host, device)
-    if not device.height and host.select(matches(LAUNCHING).any()).item():
-        periods = periods.with_columns(incomplete=pl.lit(NO_DEVICE_WORK))
     called, lag_ns = launch_times(host, device, periods)
     if periods.height and lag_ns > periods["host_dur_ns"].median():  # type: ignore[operator]  # there are rows
         periods = periods.clear()
     device = device.with_columns(step=containing(periods, called, called + 1))
-    devices = device.filter(pl.col("step").is_not_null())["device"].unique().sort().to_list() or [None]
-    windows = [device_periods(periods, device, called, number, cut_off=cut_off) for number in devices]
+    devices = device.filter(pl.col("step").is_not_null())["device"].unique().sort().to_list()
+    if not devices and host.select(matches(LAUNCHING).any()).item():
+        periods = periods.with_columns(incomplete=pl.lit(NO_DEVICE_WORK))
+    windows = [device_periods(periods, device, called, number, cut_off=cut_off) for number in devices or [None]]
     return pl.concat(windows), device
 
 

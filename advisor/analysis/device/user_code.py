@@ -10,24 +10,28 @@ import polars as pl
 from advisor.analysis.device.steps import DeviceView
 from advisor.symbols import user_line
 
-_SCRIPT: Final = r"\(\d+\): <module>$"
+_SCRIPT: Final = ": <module>"  # as a whole it tells nothing
 _SCHEMA: Final = {"id": pl.Int64, "caller": pl.String}
 
 
 def callers(view: DeviceView) -> pl.DataFrame:
     """The innermost function of the user's code around each host range that lies in one: id, and `caller`, its name.
 
-    A function of the user's is its own caller; a script as a whole goes without its line.
+    A function of the user's is its own caller.
     """
     host = view.host.select("id", "parent", "kind", "name")
     functions = host.filter(pl.col("kind") == "python")
     names = functions["name"].unique()
-    own = names.filter(pl.Series([user_line(str(name)) is not None for name in names], dtype=pl.Boolean))
+    own = names.filter(pl.Series([_is_own(str(name)) for name in names], dtype=pl.Boolean))
     if not own.len():
         return pl.DataFrame(schema=_SCHEMA)
     inside = _around(host, functions.filter(pl.col("name").is_in(own.implode()))["id"])
-    called = functions.select(own="id", caller=pl.col("name").cast(pl.String).str.replace(_SCRIPT, ""))
+    called = functions.select(own="id", caller=pl.col("name").cast(pl.String))
     return inside.join(called, on="own").select(*_SCHEMA)
+
+
+def _is_own(function: str) -> bool:
+    return user_line(function) is not None and not function.endswith(_SCRIPT)
 
 
 def _around(host: pl.DataFrame, functions: pl.Series) -> pl.DataFrame:

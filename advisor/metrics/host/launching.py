@@ -187,7 +187,7 @@ def passes(view: DeviceView) -> Mapping[Metric, Value]:
 
 
 def _passes(view: DeviceView) -> float:
-    passes = view.once(passes_per_step)
+    passes = view.once(passes_per_step) if view.has_marks else 1.0  # a recording as a whole repeats its steps
     return passes if passes >= _FEW_PASSES else 1.0
 
 

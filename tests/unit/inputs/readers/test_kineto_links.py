@@ -197,6 +197,13 @@ def test_without_device_work_the_steps_are_the_hosts():
     ]
 
 
+def test_steps_whose_launches_have_no_kernels_are_not_the_hosts():
+    """A recording cut out of a longer one: its kernels are those of launches before it, its launches' come after it."""
+    late = [call(10, 2, 7), kernel(55, 60, 7), kernel(120, 20, 8)]
+    made = profile(*late, step(1, 50, 100), call(60, 2, 1), call(70, 2, 2))
+    assert made.steps.select("device", "step", "incomplete").rows() == [(None, 1, NONE)]
+
+
 def test_without_markers_there_are_no_steps():
     made = profile(op(0, 10), *launch(1, 1, 20, 30))
     assert made.steps.height == 0
