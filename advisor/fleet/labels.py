@@ -20,6 +20,7 @@ from advisor.reports import is_report, load_trials
 from advisor.text import one_line, plain
 
 FILE: Final = "run.yaml"
+_OF_TENSORBOARD: Final = "/plugins/profile/"  # below it lie the runs of a log folder
 TRIALS: Final = "trials.json"
 """What `advisor try` measured on the job, beside its recordings."""
 
@@ -149,8 +150,9 @@ def sound(source: Mapping[str, object]) -> tuple[dict[str, object], list[str]]:
 
 
 def of_path(path: str, patterns: Sequence[str]) -> dict[str, str]:
-    """The named groups of every pattern that is found in the path."""
-    matches = [match for pattern in patterns if (match := re.search(pattern, path))]
+    """The named groups of every pattern that matches in the path; that of a log folder for the runs below it."""
+    folder = path.partition(_OF_TENSORBOARD)[0]
+    matches = [match for pattern in patterns if (match := re.search(pattern, folder))]
     return {label: value for match in matches for label, value in match.groupdict().items() if value is not None}
 
 

@@ -63,9 +63,18 @@ def delay_share(view: DeviceView, work_share: float = 1.0) -> float:
 
 
 def noted_share(view: DeviceView, delay: str) -> float:
-    """The part of a recorded step that waits for a CPU, as `advisor record` notes it; 0 where it does not.
-
-    "run_delay_ms" because of other programs, "own_delay_ms" because of the job itself.
-    """
+    """The part of a recorded step that waits for a CPU, as `advisor record` notes it; 0 where it does not."""
     mean_ms = view.per_step_ms(view.total_ns)
-    return min(1.0, (view.process.get(delay) or 0.0) / mean_ms) if mean_ms else 0.0
+    return min(1.0, noted_ms(view, delay) / mean_ms) if mean_ms else 0.0
+
+
+def noted_ms(view: DeviceView, delay: str) -> float:
+    """What a used step waits for a CPU, as `advisor record` notes it of all recorded steps; 0 where it does not.
+
+    "run_delay_ms" because of other programs: at most by what the used steps are longer than the recorder's median step
+    without these waits, because steps that waited longest may be left out. "own_delay_ms" because of the job itself.
+    """
+    noted, without_ms = view.process.get(delay) or 0.0, view.process.get("profiled_ms")
+    if delay != "run_delay_ms" or without_ms is None:
+        return float(noted)
+    return float(min(noted, max(0.0, view.per_step_ms(view.total_ns) - without_ms)))

@@ -30,6 +30,7 @@ _SMALL_BYTES: Final = 8 * _MIB
 _BUCKET_BYTES: Final = 25 * _MIB  # DistributedDataParallel's default
 _IN_TRAINING: Final = 0.75  # of the bandwidth that a collective reaches alone
 _EXPOSED: Final = pl.col("exposed_ns").sum()
+_EXCHANGED: Final = pl.col("exposed_ns").filter(pl.col("op").is_in(EXCHANGES)).sum() / pl.max_horizontal(_EXPOSED, 1)
 _BACKWARD: Final = 2 / 3  # of the kernels' time: two products for each one of the forward pass
 _ENOUGH_CALLS: Final = 3
 _MOSTLY: Final = 0.9  # of the time: enough for the rest not to change the picture
@@ -59,6 +60,12 @@ HIDEABLE_LEAST_MS = Metric(
     "How much of the transfers that are surely no waiting kernels could hide.",
     "as hideable_transfer_ms, of the calls that transfer_told_share counts",
 )
+EXPOSED_EXCHANGE_PART = Metric(
+    "exposed_exchange_part",
+    "share",
+    "How much of the exposed transfers are all-to-alls, sends and receives, and no reduction or gather.",
+    "their exposed time / exposed time of all transfers, over all ranks and steps; 0 where none is exposed",
+)
 SLOW_TRANSFER_MS = Metric(
     "slow_transfer_ms",
     "ms",
@@ -76,7 +83,13 @@ SLOW_TRANSFER_LEAST_MS = Metric(
     "Daydream (USENIX ATC 2020): NCCL inside training took 34 % longer than alone",
 )
 _SLOW: Final = (SLOW_TRANSFER_MS, SLOW_TRANSFER_LEAST_MS)
-_EXPOSURES: Final = (EXPOSED_TRANSFER_MS, HIDEABLE_TRANSFER_MS, HIDEABLE_LEAST_MS, *_SLOW)
+_EXPOSURES: Final = (
+    EXPOSED_TRANSFER_MS,
+    EXPOSED_EXCHANGE_PART,
+    HIDEABLE_TRANSFER_MS,
+    HIDEABLE_LEAST_MS,
+    *_SLOW,
+)
 
 
 @measures_jobs(*_EXPOSURES)
@@ -88,6 +101,7 @@ def exposures(job: Job) -> Mapping[Metric, Value]:
     exposed = calls.with_columns(saved_ns="exposed_ns")
     return {
         EXPOSED_TRANSFER_MS: gain_ms(job, exposed),
+        EXPOSED_EXCHANGE_PART: float(calls.select(_EXCHANGED).item()),
         HIDEABLE_TRANSFER_MS: gain_ms(job, _hideable(job, calls, exposed)),
         HIDEABLE_LEAST_MS: gain_ms(job, _hideable(job, calls, exposed.filter("told"))),
         **_slow(job, calls, exposed),
@@ -129,8 +143,7 @@ def _hideable(job: Job, calls: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFr
     exposed = exposed.filter(pl.col("rank").is_in(training))
     key = ["rank", "step"]
     hidden = calls.group_by(key).agg(hidden_ns=(pl.col("transfer_ns") - pl.col("exposed_ns")).sum())
-    exchanged = pl.col("exposed_ns").filter(pl.col("op").is_in(EXCHANGES)).sum() / pl.max_horizontal(_EXPOSED, 1)
-    sums = exposed.group_by(key).agg(pl.sum("exposed_ns"), part=_BACKWARD + (1 - _BACKWARD) * exchanged)
+    sums = exposed.group_by(key).agg(pl.sum("exposed_ns"), part=_BACKWARD + (1 - _BACKWARD) * _EXCHANGED)
     open_ = job.pace.join(hidden, on=key, how="left").with_columns(pl.col("hidden_ns").fill_null(0))
     room_ns = (pl.col("work_ns") * pl.col("part") - pl.col("hidden_ns")).clip(0).cast(pl.Int64)
     return sums.join(open_, on=key).select(*key, saved_ns=pl.min_horizontal("exposed_ns", room_ns))

@@ -106,7 +106,8 @@ RUN_DELAY_SHARE = Metric(
     "share",
     "Part of the recorded step in which the host's threads waited for a CPU: because of other programs, where "
     "`advisor record` noted it; else at least, by ops that do no work; 0 where neither tells.",
-    "run_delay_ms of the recorded steps / step time, at most 1; else of views and their like, which take a "
+    "run_delay_ms of the recorded steps, at most what the used steps exceed the recorder's median without it by, / "
+    "step time; else of views and their like, which take a "
     "microsecond or a few, waits / (waits + other time): those of over 0.1 ms and 20 medians, if five or more, less "
     "two standard errors of their number, as long each as the mean of all but the longest; 0 if they come more often "
     "than every 0.2 ms of such ops",

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.communication import host_collectives, host_exposed
-from advisor.analysis.device.cpu_waits import cpu_waits
+from advisor.analysis.device.cpu_waits import cpu_waits, noted_ms
 from advisor.analysis.device.host_work import (
     DOUBTFUL,
     callbacks,
@@ -357,7 +357,7 @@ def _on_cpu_spans(view: DeviceView) -> dict[str, Union]:
 def _without_delays(view: DeviceView, times: dict[str, Ints]) -> dict[str, Ints]:
     """With the waits for a CPU, noted or sampled, taken in equal parts out of the work they lengthen."""
     sample = view.once(cpu_waits)
-    noted = {code: round(1e6 * (view.process.get(of) or 0.0)) for code, of in _DELAYS.items()}
+    noted = {code: round(1e6 * noted_ms(view, of)) for code, of in _DELAYS.items()}
     delay_ns = sum(noted.values())
     working = {code: time for code, time in times.items() if code not in _WAITS}
     work = np.sum([*working.values()], axis=0)

@@ -17,6 +17,7 @@ from advisor.errors import NoRuns, ReadError, UsageError
 from advisor.fleet import examine as room
 from advisor.fleet import ingest as room_of_ingest
 from advisor.fleet.ingest import ingest
+from advisor.fleet.labels import of_path
 from advisor.fleet.rejudge import rejudge
 from advisor.fleet.store import TABLES, Store
 from advisor.inputs import storage
@@ -141,6 +142,12 @@ def test_labels_the_nearest_says_last(root, store):
     ]
     assert rows(store, "workers").filter(scope="worker")["host"].drop_nulls().to_list() == ["node7"]
     assert '"queue": "fast"' in runs["labels"][1]
+
+
+@pytest.mark.parametrize("below", ["log", "log/plugins/profile/2026_11_22/host.xplane.pb"])
+def test_the_runs_of_a_log_folder_have_its_place(below):
+    pattern = r"/(?P<team>[^/]+)/(?P<job>[^/]+)/[^/]+$"
+    assert of_path(f"/srv/vision/resnet/{below}", [pattern]) == {"team": "vision", "job": "resnet"}
 
 
 def test_changed_labels_are_taken_over(root, store):

@@ -62,6 +62,14 @@ def test_what_the_recorder_noted_goes_before_what_ops_tell():
     assert delay_share(noted) == pytest.approx(0.1)
 
 
+def test_waits_of_steps_that_are_left_out_do_not_count():
+    """The used steps take 5 ms, of which 4 are left without waits: what the recorder noted was in the others."""
+    rows = views(waits=0, ops=2_500)
+    assert delay_share(job(rows, run_delay_ms=4.8, profiled_ms=4.0)) == pytest.approx(0.2)
+    assert delay_share(job(rows, run_delay_ms=0.5, profiled_ms=4.0)) == pytest.approx(0.1)
+    assert delay_share(job(rows, run_delay_ms=0.5, profiled_ms=6.0)) == 0
+
+
 def test_the_accounting_names_the_least_of_the_waits():
     sampled = job(views(waits=6))
     shares = dict(accounting(sampled).select("part", "share").rows())

@@ -106,6 +106,12 @@ def test_a_hidden_call_holds_up_those_behind_it():
     assert found[bottlenecks.SLOW_TRANSFER_MS] == pytest.approx(min(0.3, 2 * (0.3 - EXPECTED_US / 1e3)))
 
 
+def test_exchanges_are_told_from_reductions():
+    calls = [collective(100, 400, rank) for rank in (0, 1)]
+    calls += [collective(500, 600, rank, op="all_to_all") for rank in (0, 1)]
+    assert exposures(job(calls, []))[bottlenecks.EXPOSED_EXCHANGE_PART] == pytest.approx(100 / 400)
+
+
 def test_without_a_backward_pass_nothing_could_be_hidden():
     calls = [collective(500, 800, rank) for rank in (0, 1)]
     kernels = [kernel(0, 500, worker=rank) for rank in (0, 1)]
