@@ -111,7 +111,7 @@ STALLED = [*STEPS[:5], step(5, 500, 1800)]  # over 1 ms without an op: no Python
 
 def test_other_host_work_is_named_by_what_ran():
     host = [on_host("annotation", 570, 1770, name="validate", thread=2)]
-    assert found(host, steps=STALLED)["outlier_causes"] == "other host work, mostly validate (1.2 ms)"
+    assert found(host, steps=STALLED)["outlier_causes"] == "other host work (1.2 ms, mostly validate)"
     assert found(host, steps=STALLED)["outlier_cause"] == "host"
 
 
@@ -127,7 +127,7 @@ def test_other_work_is_named_by_what_takes_longer_than_in_other_steps():
     usual = [on_host("op", 100 * i, 100 * i + 40, name="aten::mm") for i in range(6)]
     host = [*usual, on_host("op", 600, 650, name="aten::mm")]
     values = outliers(view(profile([], host, [*steps, long]), "steady"))
-    assert values["outlier_causes"] == "other host work, mostly aten::mm (50 µs)"
+    assert values["outlier_causes"] == "other host work (50 µs, mostly aten::mm)"
 
 
 def test_python_between_ops_is_a_cause():
@@ -200,3 +200,10 @@ def test_a_long_step_of_a_cpu_that_runs_the_same_ops_is_the_machine_s(more: tupl
     last = [on_host("op", 500, 640 if more else 790), *(on_host("op", at, at + 40, name="evaluate") for at in more)]
     steps = [row | {"device": None} for row in STEPS]
     assert outliers(view(profile([], [*ops, *last], steps), "steady"))["outlier_cause"] == cause
+
+
+def test_a_long_step_that_runs_as_many_other_ops_is_not_the_machine_s():
+    ops = [on_host("op", 100 * i, 100 * i + 90) for i in range(5)]
+    steps = [row | {"device": None} for row in STEPS]
+    validation = on_host("op", 500, 790, name="evaluate")
+    assert outliers(view(profile([], [*ops, validation], steps), "steady"))["outlier_cause"] == "host"
