@@ -107,6 +107,13 @@ def test_a_loop_over_samples_may_save_all_but_one_of_its_passes():
     assert values[launching.PYTHON_LEAST_GAIN_MS] == pytest.approx(0.9 * 0.25 * (0.130 - 0.020))
 
 
+@pytest.mark.parametrize(("eager", "tiny_us"), [(True, 8), (None, 0)])
+def test_tiny_ops_of_a_graph_of_tensorflow_are_not_python(*, eager: bool | None, tiny_us: float):
+    ops = [row | {"eager": eager} for row in CPU]  # 8 of the 38 us in ops are of one under 10; 62 are between them
+    made = profile([], ops, [CPU_STEP], workers=[{"worker": 0, "framework": "tensorflow"}])
+    assert python_bound(view(made))[launching.PYTHON_BOUND_SHARE] == pytest.approx((62 + tiny_us) / 100)
+
+
 def loss(rows: int, layers: int) -> list[dict[str, object]]:
     """The nodes of a loss that goes through the rows one by one, and of layers with a weight each."""
     kinds = ["MvBackward0", "LogsumexpBackward0", "SubBackward0"] * rows
