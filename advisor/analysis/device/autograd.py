@@ -16,9 +16,7 @@ _LINEAR: Final = r": AddmmBackward"
 _TRANSPOSED: Final = r": TBackward"  # the weight of a linear layer, if it trains
 _WEIGHTED: Final = r": (?:Convolution|Embedding|Native(?:Layer|Batch|Group)Norm|CudnnBatchNorm)Backward"
 _WEIGHT: Final = r": torch::autograd::AccumulateGrad$"
-_LAYER: Final = (
-    rf"{_WEIGHTED}|{_LINEAR}|: (?:Mm|Bmm|Baddbmm)Backward"  # one whose weights are frozen has no node for them
-)
+_LAYER: Final = rf"{_WEIGHTED}|{_LINEAR}|: (?:Mm|Bmm|Baddbmm)Backward"  # frozen weights have no node, their layer has
 _REUSED: Final = 4  # nodes per weight: a layer that is called once has one or two weights, those that train
 _OFTEN: Final = 2  # nodes of one kind per layer: one without weights comes less often than those around it
 _KINDS: Final = 3  # as often as each other: two may be so by chance
