@@ -43,7 +43,7 @@ def finding_changes(
     before, after = _common(base), _common(head)
     keys = dict.fromkeys([*after, *before])
     changes = [_finding_change(key, before.get(key), after.get(key), sides, least_ms) for key in keys]
-    changes = predictions(changes, base, head, trials)
+    changes = predictions(_with_causes(changes), base, head, trials)
     yield from sorted(changes, key=lambda change: (_STATUSES.index(change.status), _gravity(change)))
 
 
@@ -175,6 +175,7 @@ def _not_judged(rule: str, runs: Sequence[Run], side: str) -> Reason | None:
 def _moved(was: _Known, now: _Known, least_ms: float) -> FindingStatus:
     """Whether a finding of both sides weighs more than before: by the time it would save, else by its severity.
 
+    A symptom has no saving, and the severity that its rule gave it; two of them say nothing.
     Not by its share of the step: that moves wherever the rest of the step does, and a severity with it. Nor where the
     numbers that it rests on are what they were: then the rest of the step moved, and with it what a fix is worth.
     """
@@ -187,9 +188,20 @@ def _moved(was: _Known, now: _Known, least_ms: float) -> FindingStatus:
     if base.saving and head.saving:
         gained = head.saving.high_ms - base.saving.high_ms
         change = int(gained >= least_ms) - int(gained <= -least_ms)
-    if not change and base.severity and head.severity and not (base.under or head.under):
+    if not change and base.severity and head.severity and not (base.under and head.under):
         change = SEVERITIES.index(base.severity) - SEVERITIES.index(head.severity)
     return "worse" if change > 0 else "better" if change < 0 else "same"
+
+
+def _with_causes(changes: Sequence[FindingChange]) -> list[FindingChange]:
+    """A symptom of both sides moves as the cause that accounts for it in the head does."""
+    causes = {change.title: change.status for change in changes if change.status in {"worse", "better"}}
+    return [
+        change.model_copy(update={"status": causes.get(change.head.under or "", change.status)})
+        if change.status == "same" and change.base and change.head and change.base.under
+        else change
+        for change in changes
+    ]
 
 
 def _same(was: _Cause, now: _Cause, least_ms: float) -> bool:

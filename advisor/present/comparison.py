@@ -225,8 +225,8 @@ def _findings(comparison: Comparison) -> doc.Section:
     heads = (
         doc.Head("Finding"),
         doc.Head(""),
-        doc.Head("Fix saves, base", is_number=True),
-        doc.Head("Fix saves, head", is_number=True),
+        doc.Head("Saves (base)", is_number=True),
+        doc.Head("Saves (head)", is_number=True),
     )
     table = doc.Table(
         heads,
@@ -310,7 +310,7 @@ def worth(finding: SideFinding | None) -> str:
     if finding is None:
         return _DASH
     if finding.under:
-        return "part of another finding"
+        return "with its cause"
     if finding.saving is None or finding.saving.high_ms <= 0:
         return "no estimate" if finding.saving is None else "nothing more"
     return interval(finding.saving.low_ms, finding.saving.high_ms)

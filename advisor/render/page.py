@@ -61,7 +61,9 @@ class Page:
         grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
         for head, is_number in heads:
             justify: Literal["left", "right"] = "right" if is_number else "left"
-            grid.add_column(Text(self._printable(head)), justify=justify, no_wrap=is_number, vertical="top")
+            grid.add_column(
+                Text(self._printable(head)), justify=justify, no_wrap=is_number, overflow="fold", vertical="top"
+            )
         for row in rows:
             grid.add_row(*map(self._paragraph, row))
         with self._console.capture() as capture:

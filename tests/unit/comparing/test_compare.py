@@ -578,6 +578,20 @@ def test_a_finding_that_saves_less_time_is_better_even_if_it_is_more_of_a_shorte
     assert [f.status for f in held(base, head).findings] == ["better"]
 
 
+def test_a_symptom_moves_as_its_cause_does_and_else_as_its_severity():
+    def of_cause(high_share: float, severity: str) -> Finding:
+        cause = finding("cause", high_share=high_share, symptoms=["symptom"])
+        return cause.model_copy(update={"symptoms": (cause.symptoms[0].model_copy(update={"severity": severity}),)})
+
+    base = run(findings=[of_cause(0.3, "high")])
+    less = held(base, run(findings=[of_cause(0.1, "high")]))
+    alone = held(base, run(findings=[finding("symptom", "low")], passed=("cause",)))
+    as_before = held(base, run(findings=[of_cause(0.3, "high")]))
+    assert {f.key: f.status for f in less.findings} == {"cause": "better", "symptom": "better"}
+    assert {f.key: f.status for f in alone.findings} == {"cause": "gone", "symptom": "better"}
+    assert {f.key: f.status for f in as_before.findings} == {"cause": "same", "symptom": "same"}
+
+
 def test_a_finding_is_as_before_where_only_the_rest_of_the_step_shrank():
     same_ms = finding("f").model_copy(
         update={"saving": Saving(low_ms=0, high_ms=10, low_share=0, high_share=0.2, of="x", method="")}

@@ -81,7 +81,7 @@ def test_what_a_fix_saves_on_a_side():
     assert worth(None) == "\N{EN DASH}"
     assert worth(side_finding(high_ms=0)) == "nothing more"
     assert worth(side_finding().model_copy(update={"saving": None})) == "no estimate"
-    assert worth(side_finding().model_copy(update={"under": "another"})) == "part of another finding"
+    assert worth(side_finding().model_copy(update={"under": "another"})) == "with its cause"
 
 
 def test_a_finding_shows_its_rule_and_why_it_could_not_be_judged():
