@@ -47,7 +47,16 @@ def finding_changes(
     yield from sorted(changes, key=lambda change: (_STATUSES.index(change.status), _gravity(change)))
 
 
-_STATUSES: Final[tuple[FindingStatus, ...]] = ("new", "worse", "hidden", "gone", "better", "same", "unknown")
+_STATUSES: Final[tuple[FindingStatus, ...]] = (
+    "new",
+    "worse",
+    "hidden",
+    "gone",
+    "better",
+    "uncovered",
+    "same",
+    "unknown",
+)
 
 
 _OF_THE_STEP: Final = frozenset({"step_ms", "step_mean_ms", "steps"})

@@ -27,7 +27,8 @@ def predictions(
     if lengths is None:
         return list(changes)
     shorter_ms = lengths[0] - lengths[1]
-    known = [_hidden(change, changes, (base[0], head[0]), shorter_ms / lengths[0]) for change in changes]
+    known = [_uncovered(change, base[0], head[0]) for change in changes]
+    known = [_hidden(change, known, (base[0], head[0]), shorter_ms / lengths[0]) for change in known]
     gone = {change.rule: change.base.saving for change in known if change.status == "gone" and change.base}
     promised = {rule: saving for rule, saving in gone.items() if saving}
     prediction = Prediction(
@@ -70,21 +71,27 @@ def _hidden(
     """The change; `hidden` in place of `gone` where its time is still there, or may be behind a new bottleneck."""
     if change.status != "gone" or change.base is None:
         return change
-    why = _dwarfed(change, runs) or _masked(change, changes, shorter)
+    times = _as_long(change.key, *runs)
+    why = remark("dwarfed", base=times[0], head=times[1]) if times else _masked(change, changes, shorter)
     return change.model_copy(update={"status": "hidden", "why": why}) if why else change
 
 
-def _dwarfed(change: FindingChange, runs: tuple[Run, Run]) -> Reason | None:
-    """The time behind the finding is as long as before, and only a smaller part of a longer step."""
-    base, head = runs
-    finding = next((finding for finding in base.findings if finding.key == change.key), None)
-    if finding is None:
-        return None
-    times = [(_ms(base, item.metric, item.unit), _ms(head, item.metric, item.unit)) for item in _limited(finding)]
-    both = [(before, after) for before, after in times if before and after is not None]
-    if not both or any(after < _AS_LONG * before for before, after in both):
-        return None
-    return remark("dwarfed", base=both[0][0], head=both[0][1])
+def _uncovered(change: FindingChange, base: Run, head: Run) -> FindingChange:
+    """The change; `uncovered` in place of `new` where its time was there before, in a longer step."""
+    times = _as_long(change.key, head, base) if change.status == "new" else None
+    if times is None:
+        return change
+    return change.model_copy(update={"status": "uncovered", "why": remark("dominant", base=times[1], head=times[0])})
+
+
+def _as_long(key: str, run: Run, other: Run) -> tuple[float, float] | None:
+    """The time behind a run's finding and the same of the other run, if that is as long or longer; else None."""
+    finding = next((finding for finding in run.findings if finding.key == key), None)
+    limits = _limited(finding) if finding else []
+    times = [(_ms(run, item.metric, item.unit), _ms(other, item.metric, item.unit)) for item in limits]
+    both = [(here, there) for here, there in times if here and there is not None]
+    is_as_long = bool(both) and all(there >= _AS_LONG * here for here, there in both)
+    return both[0] if is_as_long else None
 
 
 def _limited(finding: Finding) -> list[Evidence]:

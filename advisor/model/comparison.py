@@ -14,7 +14,7 @@ Verdict: TypeAlias = Literal["faster", "slower", "same", "inconclusive"]
 Obstacle: TypeAlias = Literal["no-steps", "hardware", "machine", "world-size", "few-steps", "profiler", "noise"]
 Work: TypeAlias = Literal["kernel", "collective", "memcpy", "memset", "op"]
 WorkStatus: TypeAlias = Literal["appeared", "vanished", "count", "slower", "faster"]
-FindingStatus: TypeAlias = Literal["new", "worse", "same", "better", "gone", "hidden", "unknown"]
+FindingStatus: TypeAlias = Literal["new", "worse", "same", "better", "gone", "hidden", "uncovered", "unknown"]
 
 SCHEMA_VERSION: Final = 2
 INCONCLUSIVE_EXIT_CODE: Final = 4
@@ -196,9 +196,9 @@ class Prediction(Frozen):
 class FindingChange(Frozen):
     """What became of a finding.
 
-    `hidden`: the head does not show it because another part of the step grew. `unknown`: one side has it, the other
-    could not judge or suppressed it. `why` says so of both. `prediction` is there if it is gone and its fix promised
-    anything.
+    `hidden`: the head does not show it because another part of the step grew. `uncovered`: the base does not show
+    it, and its time is as before, in a shorter step. `unknown`: one side has it, the other could not judge or
+    suppressed it. `why` says so of both. `prediction` is there if it is gone and its fix promised anything.
     """
 
     key: str

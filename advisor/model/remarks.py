@@ -86,6 +86,7 @@ REMARKS: Final = {
     "side_could_not_tell": "the {side} could not tell: {why}",
     "suppressed": "suppressed on the {side}",
     "dwarfed": "its time is as before ({base:ms} and {head:ms} per step), in a longer step",
+    "dominant": "its time is as before ({base:ms} and {head:ms} per step), in a shorter step",
     "masked": "the step did not get shorter, and this may hide it: {title}",
     "without_rule": "the {side} was checked without this rule",
 }

@@ -31,7 +31,16 @@ _LONGEST_COMMAND: Final = 700  # bytes: cut, it would not run
 _RECORDING: Final = re.compile(r"`(advisor record(?: --stacks)? -- COMMAND)`")  # no other: names may be in a fix
 _EVERYTHING: Final = 1 << 30
 _MOST_PARTS: Final = 16
-_STATUSES: Final[tuple[FindingStatus, ...]] = ("new", "worse", "hidden", "gone", "better", "unknown", "same")
+_STATUSES: Final[tuple[FindingStatus, ...]] = (
+    "new",
+    "worse",
+    "hidden",
+    "gone",
+    "better",
+    "uncovered",
+    "unknown",
+    "same",
+)
 """What became of a finding, the news first."""
 
 

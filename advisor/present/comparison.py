@@ -43,6 +43,7 @@ STATUSES: Final[dict[FindingStatus, str]] = {
     "hidden": "hidden",
     "gone": "gone",
     "better": "better",
+    "uncovered": "was hidden",
     "same": "as before",
     "unknown": "could not tell",
 }
@@ -54,6 +55,7 @@ _STATUS_TONES: Final[dict[FindingStatus, doc.Tone]] = {
     "hidden": "warning",
     "gone": "good",
     "better": "good",
+    "uncovered": "plain",
     "same": "plain",
     "unknown": "quiet",
 }

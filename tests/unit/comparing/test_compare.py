@@ -717,9 +717,14 @@ def test_a_finding_whose_time_is_still_there_is_hidden_and_not_gone():
     assert statuses["launch-bound"].status == "hidden"
     assert statuses["launch-bound"].why is not None
     assert statuses["launch-bound"].why.code == "dwarfed"
+    back = {change.key: change for change in held(head, base).findings}
+    assert back["launch-bound"].status == "uncovered"
+    assert back["launch-bound"].why is not None
+    assert back["launch-bound"].why.code == "dominant"
     head.metrics["worker"] = launching(300, 0.001)
     changes = {change.key: change.status for change in held(base, head).findings}
     assert changes["launch-bound"] == "gone"
+    assert {change.key: change.status for change in held(head, base).findings}["launch-bound"] == "new"
 
 
 @pytest.mark.parametrize(("by", "status"), [(1.0, "hidden"), (0.95, "gone")])
