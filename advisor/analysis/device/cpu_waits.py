@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.inputs.names.calls import OWN_LOADING
 
 _WORKLESS: Final = (
     r"^(?:aten::(?:view|as_strided|alias|detach|resolve_conj|resolve_neg|_unsafe_view|_reshape_alias)|detach)$"
@@ -53,13 +54,28 @@ def cpu_waits(view: DeviceView) -> CpuWaits | None:
     return CpuWaits(len(long), longest, least / (least + run_ns))
 
 
-def delay_share(view: DeviceView, work_share: float = 1.0) -> float:
-    """The part of a recorded step that waits for a CPU: because of other programs if noted, else of what works.
+def delay_share(view: DeviceView) -> float:
+    """The part of a recorded step that waits for a CPU: because of other programs if noted, else as ops tell."""
+    sample = view.once(cpu_waits)
+    return noted_share(view, "run_delay_ms") if sample is None else sample.least_share
 
-    `work_share` is the part of the step in which the host works or waits for a CPU.
+
+def delayed_part(view: DeviceView, *delays: str) -> float:
+    """The part of the host's working time that waits for a CPU; `delays` are those noted that count.
+
+    The host works where it does not wait for another rank or for processes that load: all of its work waits alike.
     """
     sample = view.once(cpu_waits)
-    return noted_share(view, "run_delay_ms") if sample is None else work_share * sample.least_share
+    if sample is not None:
+        return sample.least_share
+    own_loading = spans(view.host_like(OWN_LOADING, "input"))
+    either, own = (
+        int(when.within(view.starts, view.ends).sum())
+        for when in (own_loading | view.host_spans("input", "collective"), own_loading)
+    )
+    works_ns = view.total_ns - (either - own)
+    noted_ns = 1e6 * view.steps.height * sum(noted_ms(view, delay) for delay in delays)
+    return min(1.0, noted_ns / works_ns) if works_ns else 0.0
 
 
 def noted_share(view: DeviceView, delay: str) -> float:

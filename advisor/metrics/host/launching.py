@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.autograd import passes_per_step
-from advisor.analysis.device.cpu_waits import delay_share
+from advisor.analysis.device.cpu_waits import delayed_part
 from advisor.analysis.device.host_work import (
     between_nodes,
     between_ops,
@@ -299,15 +299,16 @@ HOST_OPS_SHARE = Metric(
     "host_ops_share",
     "share",
     "Part of the step in which a worker without a device runs framework ops.",
-    "time of the ops outside of input, compilation, collectives and callbacks / step time without a device, less its "
-    "part of run_delay_share; 0 with a device",
+    "time of the ops outside of input, compilation, collectives and callbacks / step time without a device, less the "
+    "part of the host's working time that waits for a CPU (run_delay_share); loading in the main process is work; 0 "
+    "with a device",
 )
 HOST_WORK_SHARE = Metric(
     "host_work_share",
     "share",
     "Part of the step in which a worker without a device works outside of framework ops: its Python.",
-    "1 - input_share - compile_share - collective_share - callback_share - run_delay_share - host_ops_share without a "
-    "device; 0 with one",
+    "1 - input_share - compile_share - collective_share - callback_share without a device, less the same part of it, "
+    "- host_ops_share; 0 with one",
 )
 
 
@@ -318,6 +319,6 @@ def host_work(view: DeviceView) -> Mapping[Metric, Value]:
         return dict.fromkeys((HOST_OPS_SHARE, HOST_WORK_SHARE), 0.0) if view.total_ns else {}
     apart = view.host_spans("input", "compile", "collective") | spans(view.once(callbacks))
     busy = 1 - (view.share(apart) or 0.0)
-    works = max(0.0, busy - delay_share(view, busy))
+    works = busy * (1 - delayed_part(view, "run_delay_ms"))
     ops = works * (view.share(minus(view.once(running), apart)) or 0.0) / max(works, busy)
     return {HOST_OPS_SHARE: ops, HOST_WORK_SHARE: works - ops}

@@ -12,6 +12,7 @@ import polars as pl
 
 from advisor.analysis.device.host_work import busiest, places
 from advisor.analysis.device.steps import DeviceView, spans
+from advisor.inputs.names.calls import OWN_LOADING
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Ints, Union
 from advisor.model.missing import Missing
@@ -20,7 +21,6 @@ from advisor.vocabulary import DRIVER_CALLS
 
 _LOADS: Final = r"(?i)load|batch|data|input|next|fetch|feed|iter|read|record|sample|queue"
 _FRAME: Final = r"\$(\S+:\d+) (.+)"  # as XPlane names Python's calls
-_OWN_PROCESS: Final = r"_SingleProcessDataLoaderIter|/_utils/fetch\.py\("  # a range, or where there is none a function
 _OTHERS: Final = r"_MultiProcessingDataLoaderIter|/data/dataloader\.py\("
 _MOST_WORKERS: Final = 16
 _FEW_CORES: Final = 4  # own choice: fewer has no machine on which people wait for a loader of many processes
@@ -30,7 +30,7 @@ _OF_WORKERS: Final = "the range that PyTorch's DataLoader records when num_worke
 
 
 def _single(view: DeviceView) -> pl.DataFrame:
-    return view.host_like(_OWN_PROCESS, "input")
+    return view.host_like(OWN_LOADING, "input")
 
 
 def _several(view: DeviceView) -> pl.DataFrame:

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.communication import host_collectives, host_exposed
-from advisor.analysis.device.cpu_waits import cpu_waits, noted_ms
+from advisor.analysis.device.cpu_waits import cpu_waits, delayed_part, noted_ms
 from advisor.analysis.device.host_work import (
     DOUBTFUL,
     callbacks,
@@ -356,17 +356,14 @@ def _on_cpu_spans(view: DeviceView) -> dict[str, Union]:
 
 def _without_delays(view: DeviceView, times: dict[str, Ints]) -> dict[str, Ints]:
     """With the waits for a CPU, noted or sampled, taken in equal parts out of the work they lengthen."""
-    sample = view.once(cpu_waits)
-    noted = {code: round(1e6 * noted_ms(view, of)) for code, of in _DELAYS.items()}
-    delay_ns = sum(noted.values())
-    working = {code: time for code, time in times.items() if code not in _WAITS}
-    work = np.sum([*working.values()], axis=0)
-    if not delay_ns and not sample:
+    part = delayed_part(view, *_DELAYS.values())
+    if not part:
         return times
-    part = np.minimum(delay_ns / np.maximum(work, 1), 1.0) if sample is None else sample.least_share
+    working = {code: time for code, time in times.items() if code not in _WAITS}
     shorter = {code: time - (part * time).astype(np.int64) for code, time in working.items()}
-    waits = work - np.sum([*shorter.values()], axis=0)
-    if sample:
+    waits = np.sum([*working.values()], axis=0) - np.sum([*shorter.values()], axis=0)
+    if view.once(cpu_waits):
         return times | shorter | {"no_cpu": waits}
-    others = (waits * (noted["other_programs"] / delay_ns)).astype(np.int64)
+    of_others, of_own = (noted_ms(view, delay) for delay in _DELAYS.values())
+    others = np.rint(waits * (of_others / (of_others + of_own))).astype(np.int64)
     return times | shorter | {"other_programs": others, "own_processes": waits - others}

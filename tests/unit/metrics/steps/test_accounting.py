@@ -83,6 +83,18 @@ def test_waits_for_a_cpu_are_no_work_of_the_ops_that_they_lengthen():
     assert sum(row["time_ns"] for row in accounting(waiting).to_dicts()) == 100_000
 
 
+def test_loading_in_the_main_process_waits_for_a_cpu_as_other_work_does():
+    # us       0              60       80   100
+    # input    ================                  in the main process; half of all work waits, input's stays in it
+    # op                       =========
+    loading = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    host = [on_host("input", 0, 60, name=loading), on_host("op", 60, 80)]
+    waiting = view(profile([], host, [step(1, 0, 100, device=None)]))
+    waiting.process.update({"run_delay_ms": 0.040, "own_delay_ms": 0.010})
+    times = {row["part"]: row["time_ns"] / 1e3 for row in accounting(waiting).to_dicts()}
+    assert times == {"input": 60, "operators": 10, "between": 10, "other_programs": 16, "own_processes": 4}
+
+
 def test_on_a_cpu_ops_are_the_useful_work():
     # us        0    20        60      80   100
     # input     |----|
