@@ -67,7 +67,7 @@ def excerpt(profile: Profile, view: DeviceView, findings: Iterable[Finding], sub
 
 def _instead(view: DeviceView) -> str:
     what = "the longest step used" if view.has_marks and view.steps.height else "the whole recording"
-    return f"{what} of worker {view.worker}" + ("" if view.device is None else f", device {view.device}")
+    return f"{what} of process {view.worker}" + ("" if view.device is None else f", device {view.device}")
 
 
 def window(view: DeviceView, finding: Finding) -> tuple[int, int]:

@@ -140,8 +140,13 @@ def percents(low: float, high: float) -> str:
 
 
 def count(amount: int, noun: str) -> str:
-    """`1 step`, `1,200 steps`."""
-    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
+    """`1 step`, `1,200 steps`, `2 processes`."""
+    return f"{amount:,} {noun if amount == 1 else plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    """`steps`, `processes`."""
+    return f"{noun}es" if noun.endswith("s") else f"{noun}s"
 
 
 def listing(parts: Sequence[str]) -> str:
@@ -150,10 +155,10 @@ def listing(parts: Sequence[str]) -> str:
 
 
 def rank(number: int | None, device: int | None = None) -> str:
-    """`rank 3`, or `worker 0, GPU 3` with the device of a process that drives several."""
+    """`rank 3`, or `process 0, GPU 3` with the device of a process that drives several."""
     if number is None:
         return UNKNOWN
-    return f"rank {number}" if device is None else f"worker {number}, GPU {device}"
+    return f"rank {number}" if device is None else f"process {number}, GPU {device}"
 
 
 def numbered(names: Sequence[str]) -> list[str]:

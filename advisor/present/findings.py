@@ -8,11 +8,12 @@ from functools import reduce
 from itertools import pairwise
 from typing import Final
 
-from advisor.model.report import CERTAINTY, Evidence, Fix, Place, Run, Saving, Steps
+from advisor.model.report import CERTAINTY, Evidence, Fix, Place, Run, Saving, Source, Steps
 from advisor.model.report import Finding as Fact
 from advisor.present import document as doc
 from advisor.present.phases import per_step_of_phase
 from advisor.present.ranks import reach
+from advisor.present.source import members
 from advisor.present.stacks import frames, source_lines
 from advisor.present.verdict import first_sentence, saved_time, saving, saving_in_brief, sentences_of, title
 from advisor.text import WIDE, count, listing, ns, one_line, quantity
@@ -90,7 +91,7 @@ def _finding(finding: Fact, number: int, run: Run) -> doc.Finding:
         symptoms=tuple(_symptoms(finding)),
         fixes=tuple(_fix(fix, run.source.framework, own) for fix in own),
         other_fixes=tuple(_fix(fix, run.source.framework, ()) for fix in finding.fixes if fix not in own),
-        reasons=tuple(_reasons(finding, run.source.steps)),
+        reasons=tuple(_reasons(finding, run.source)),
         why=finding.why,
         lines=source_lines(finding),
         in_timeline=run.timeline is not None and bool(run.timeline.shows.get(finding.key)),
@@ -139,16 +140,16 @@ def _instruction(fix: Fix, beside: Iterable[Fix]) -> Iterator[str]:
         yield f"Choose one: {fix.choice}."
 
 
-def _reasons(finding: Fact, steps: Steps) -> Iterator[doc.Block]:
+def _reasons(finding: Fact, source: Source) -> Iterator[doc.Block]:
     """Why we think so: the rule, what the saving comes out of, the evidence, where to look, and the sources."""
     yield doc.Text(finding.why, label="Why")
     if condition := filled_in(finding):
         yield doc.Text(f"`{_code(finding.condition or '')}`. Here: `{_code(condition)}`.", label="The rule fires if")
     if finding.saving:
         yield doc.Text(" ".join(_method(finding, finding.saving)), label="The saving")
-    if evidence := tuple(_evidence(item, steps) for item in finding.evidence if item.value != ""):
+    if evidence := tuple(_evidence(item, source.steps) for item in finding.evidence if item.value != ""):
         yield doc.Pairs(evidence, title="Evidence")
-    yield from _places(finding.where)
+    yield from _places(finding.where, source)
     if finding.references:
         yield doc.Lines(finding.references, title="Where the thresholds come from")
     if web_link(finding.docs):
@@ -191,28 +192,29 @@ def thresholds(item: Evidence) -> str:
     return ", ".join(f"{level} {side}" for side, level in gravest.items() if side)
 
 
-def _places(places: Iterable[Place]) -> Iterator[doc.Block]:
+def _places(places: Iterable[Place], source: Source) -> Iterator[doc.Block]:
     """Places of one name together, with the few frames that show most."""
     heading = "Where to look"
     for group in _alike(places):
-        yield doc.Pairs((_place(group),), title=heading)
+        yield doc.Pairs((_place(group, source),), title=heading)
         if group[0].stack:
             yield doc.Code("\n".join(frames(group[0].stack)))
         heading = ""
 
 
-def _place(places: Sequence[Place]) -> doc.Pair:
+def _place(places: Sequence[Place], source: Source) -> doc.Pair:
     first = places[0]
-    spots = [spot(place) for place in places[:_SPOTS]]
+    spots = [spot(place, source) for place in places[:_SPOTS]]
     rest = [f"{len(places) - _SPOTS} more"] if len(places) > _SPOTS else []
     within = f"in `{_code(one_line(first.op, _MOST_CHARACTERS))}`, " if first.op else ""
     return doc.Pair("", within + "; ".join([*spots, *rest]), codes=(one_line(first.name, _MOST_CHARACTERS),))
 
 
-def spot(place: Place) -> str:
-    """Where in the recording a place lies: `step 9, worker 0, device 0: 61 ms at 310.125 ms`."""
+def spot(place: Place, source: Source) -> str:
+    """Where in the recording a place lies: `step 9, rank 3, device 0: 61 ms at 310.125 ms`."""
     owner = [f"step {place.step}"] if place.step is not None else []
-    owner += [f"worker {place.worker}"] + ([f"device {place.device}"] if place.device is not None else [])
+    owner += [members(source, [place.worker])] if len(source.workers) > 1 or not owner else []
+    owner += [f"device {place.device}"] if place.device is not None else []
     return f"{', '.join(owner)}: {ns(place.dur_ns)} at {place.at_ms:,.3f} ms"
 
 

@@ -6,10 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from advisor.model.report import Finding, Run, Value
+from advisor.model.report import Finding, Run, Source, Value
 from advisor.present.breakdown import run_row
-from advisor.present.source import owner, rank_name, whose
-from advisor.text import ms, percent, quantity, runs_of
+from advisor.present.source import member, members, owner, rank_name, whose
+from advisor.text import ms, percent, plural, quantity
 from advisor.vocabulary import POINT_TO_POINT, XLA_FRAMEWORKS
 
 _ODD: Final = 0.05  # of the typical rank's time: smaller differences are not worth a line
@@ -77,7 +77,7 @@ def _gpus(run: Run) -> list[str]:
     rows = run.metrics.get("device", ())
     if run.source.format != "nsys" or len(rows) < _SEVERAL:
         return []
-    of = "" if len({row["device"] for row in rows}) == len(rows) else "worker {worker}, "
+    of = "" if len({row["device"] for row in rows}) == len(rows) else "process {worker}, "
     return [f"{of.format(**row)}GPU {row['device']}: {_at_work(row)}" for row in rows]
 
 
@@ -173,7 +173,7 @@ def hosts(run: Run) -> list[str]:
         if lengths and most:
             share = [part for row in steps if isinstance(part := row.get(f"{most[0][0]}_share"), float)]
             mean = sum(lengths) / len(lengths)
-            line = f"worker {worker.worker} ({worker.name}): {ms(mean)} a step"
+            line = f"host {worker.worker} ({worker.name}): {ms(mean)} a step"
             lines.append(
                 (-mean, f"{line}, mostly {most[0][0]} ({percent(sum(share) / len(share))})" if share else line)
             )
@@ -181,19 +181,26 @@ def hosts(run: Run) -> list[str]:
 
 
 def reach(finding: Finding, run: Run) -> str | None:
-    """The workers that a finding holds for, where there are several: `workers 0-2, 5 of 8`, `all 8 workers`."""
+    """The processes that a finding holds for, where there are several: `ranks 0-2, 5 of 8`, `all 8 ranks`."""
     read = len(run.source.workers)
     if read <= 1:
         return None
     workers, worker = finding.scope.workers, finding.scope.told_of
     partly = bool(run.source.world_size and run.source.world_size > read)
     if len(workers) == read:
-        where = f"all {read} that were recorded" if partly else f"all {read} workers"
+        where = f"all {read} that were recorded" if partly else _every(run.source)
     else:
-        which = f"{'worker' if len(workers) == 1 else 'workers'} {runs_of(workers)}"
+        which = members(run.source, workers)
         where = f"{which} of the {read} recorded" if partly else f"{which} of {read}"
-    elsewhere = len(workers) > 1 and worker not in {None, run.source.steps.worker}
-    return f"{where}; numbers are worker {worker}'s" if elsewhere else where
+    if len(workers) == 1 or worker is None or worker == run.source.steps.worker:
+        return where
+    return f"{where}; numbers are those of {members(run.source, [worker])}"
+
+
+def _every(source: Source) -> str:
+    """`both ranks`, `all 8 ranks`."""
+    read = len(source.workers)
+    return f"{'both' if read == _SEVERAL else f'all {read}'} {plural(member(source))}"
 
 
 def number(row: Mapping[str, Value], name: str) -> float:

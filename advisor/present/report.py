@@ -16,7 +16,7 @@ from advisor.present.findings import findings, order
 from advisor.present.phases import phases
 from advisor.present.ranks import bandwidth, each_rank, pace
 from advisor.present.recording import recording
-from advisor.present.source import facts, host_names, left_out, signs, whose, window
+from advisor.present.source import facts, host_names, left_out, member, members, signs, whose, window
 from advisor.present.tables import flame, kernels_and_operators, peak, pipeline
 from advisor.present.verdict import headline, qualified
 from advisor.text import bytes_, count, listing, ns
@@ -257,7 +257,9 @@ def _read(run: Run) -> doc.Section:
 def _folds(run: Run) -> Iterator[doc.Fold]:
     if workers := run.source.workers:
         devices = run.source.devices
-        title = listing([count(len(workers), "worker"), *([count(len(devices), "device")] if devices else [])])
+        title = listing(
+            [count(len(workers), member(run.source)), *([count(len(devices), "device")] if devices else [])]
+        )
         yield doc.Fold(title, (doc.Pairs(tuple(_members(run.source))),))
     if run.suppressed:
         pairs = tuple(
@@ -283,7 +285,9 @@ def _members(source: Source) -> Iterator[doc.Pair]:
         yield doc.Pair(f"{worker.name}{rank}", "", codes=(worker.file,))
     for device in source.devices:
         size = bytes_(device.memory_bytes) if device.memory_bytes is not None else ""
-        yield doc.Pair(f"Device {device.device} of worker {device.worker}", device.name or "unnamed", value=size)
+        yield doc.Pair(
+            f"Device {device.device} of {members(source, [device.worker])}", device.name or "unnamed", value=size
+        )
 
 
 def _hint(run: Run) -> doc.Section | None:

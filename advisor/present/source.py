@@ -1,25 +1,25 @@
-"""What was read, in phrases: format, workers, devices, steps, and what was left out."""
+"""What was read, in phrases: format, processes, devices, steps, and what was left out."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from advisor.model.report import Run, Source, Steps, Value
 from advisor.symbols import kernel_name
-from advisor.text import count, listing, ms, runs_of
+from advisor.text import count, listing, ms, plural, runs_of
 from advisor.vocabulary import SIGNS, WORKLOADS
 
 _MOST_OF_NAME: Final = 40
 
 
 def facts(source: Source) -> tuple[str, ...]:
-    """Format, kind of work, workers, devices and steps, a phrase each."""
+    """Format, kind of work, processes, devices and steps, a phrase each."""
     return (
         _format(source),
         *_workload(source),
-        _workers(source),
+        _processes(source),
         _devices(source),
         f"{_steps(source.steps)}{_paced(source)}",
     )
@@ -32,11 +32,11 @@ def window(steps: Steps) -> str:
 
 
 def left_out(source: Source) -> list[tuple[str, str]]:
-    """The steps left out, those with one reason together: `step 7`, `steps 3-4 of workers 0-7`; and the reason."""
+    """The steps left out, those with one reason together: `step 7`, `steps 3-4 of ranks 0-7`; and the reason."""
     by_reason: dict[str, list[tuple[int, int]]] = {}
     for step in source.steps.left_out:
         by_reason.setdefault(step.why.words, []).append((step.step, step.worker))
-    return [(_which(steps, len(source.workers)), why) for why, steps in by_reason.items()]
+    return [(_which(steps, source), why) for why, steps in by_reason.items()]
 
 
 def whose(source: Source) -> str:
@@ -52,15 +52,28 @@ def host_names(source: Source) -> dict[int, str]:
     return {worker.worker: worker.name for worker in source.workers} if of_hosts else {}
 
 
+def member(source: Source) -> str:
+    """What a process of the run is called: `rank` or `host` where the job has several, `process` else."""
+    if len(source.workers) <= 1 or len(source.devices) > len(source.workers):
+        return "process"
+    return whose(source)
+
+
+def members(source: Source, workers: Collection[int]) -> str:
+    """`rank 3`, `ranks 0-2, 5`."""
+    noun = member(source)
+    return f"{noun if len(workers) == 1 else plural(noun)} {runs_of(workers)}"
+
+
 def rank_name(source: Source, worker: int) -> str:
     """`rank 3`, or the host's name."""
     return host_names(source).get(worker, f"rank {worker}")
 
 
 def owner(run: Run, row: Mapping[str, Value]) -> str:
-    """Whose a row of devices is: `rank 3`, `worker 0, GPU 2`, or the host's name."""
+    """Whose a row of devices is: `rank 3`, `process 0, GPU 2`, or the host's name."""
     if (many := whose(run.source)) in {"GPU", "TPU"}:
-        return f"worker {row['worker']}, {many} {row['device']}"
+        return f"process {row['worker']}, {many} {row['device']}"
     return rank_name(run.source, int(row["worker"] or 0))
 
 
@@ -91,11 +104,11 @@ def signs(source: Source) -> list[tuple[str, str]]:
     return [(f"{sign.kind}: {SIGNS.get(sign.code, sign.code)}", sign.example or "") for sign in source.workload.signs]
 
 
-def _workers(source: Source) -> str:
+def _processes(source: Source) -> str:
     read = len(source.workers)
     if source.world_size and source.world_size > read:
         return f"{read} of {count(source.world_size, 'rank')}"
-    return count(read, "worker")
+    return count(read, member(source))
 
 
 def _devices(source: Source) -> str:
@@ -122,10 +135,10 @@ def _paced(source: Source) -> str:
         return ""
     # one step does not show who is slow and who was only late this once
     role = "which sets the pace" if source.steps.used > 1 else "the slowest"
-    return f"; numbers are worker {source.steps.worker}'s, {role}"
+    return f"; numbers are those of {members(source, [source.steps.worker])}, {role}"
 
 
-def _which(steps: Sequence[tuple[int, int]], workers: int) -> str:
+def _which(steps: Sequence[tuple[int, int]], source: Source) -> str:
     numbers, owners = {step for step, _ in steps}, {worker for _, worker in steps}
     which = f"{'step' if len(numbers) == 1 else 'steps'} {runs_of(numbers)}"
-    return f"{which} of {'worker' if len(owners) == 1 else 'workers'} {runs_of(owners)}" if workers > 1 else which
+    return f"{which} of {members(source, owners)}" if len(source.workers) > 1 else which

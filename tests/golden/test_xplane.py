@@ -428,8 +428,8 @@ def test_hosts_and_steps_of_a_run_are_told_apart(tmp_path: Path):
     cells = {(row["worker"], row["step"]): row["bottleneck"] for row in run.metrics["step"]}
     assert cells == {(host, step): most for host, most in ((0, "input"), (1, "host")) for step in range(12)}
     slow, fast = hosts(run)
-    assert slow.startswith("worker 0 (h0): 145 ms a step, mostly input (99 %)")
-    assert fast.startswith("worker 1 (h1): ")
+    assert slow.startswith("host 0 (h0): 145 ms a step, mostly input (99 %)")
+    assert fast.startswith("host 1 (h1): ")
 
 
 def test_the_numbers_that_the_overview_page_puts_first():
@@ -512,7 +512,7 @@ def test_an_excerpt_says_what_it_shows_of_a_finding_without_a_place(
     assert exit_code(monkeypatch, TRACES / "tf-gpu-multi-worker", "excerpt", *words) == 0
     told = capsys.readouterr().err
     assert "idle-devices names no place in the recording" in told
-    assert "the longest step used of worker 0, device 6" in told
+    assert "the longest step used of process 0, device 6" in told
 
 
 def exit_code(monkeypatch: pytest.MonkeyPatch, path: Path, command: str = "check", *words: str) -> int | str | None:

@@ -87,8 +87,8 @@ def test_spots_name_step_and_time():
     place = Place(
         table="host_ops", name="x", worker=3, device=None, step=None, start_ns=99, at_ms=1234.56789, dur_ns=61_200_000
     )
-    assert spot(place) == "worker 3: 61 ms at 1,234.568 ms"
-    assert spot(THIRTY_TWO_BIT.where[0]) == "step 9, worker 0, device 0: 1.8 ms at 402.100 ms"
+    assert spot(place, RESNET.source) == "process 3: 61 ms at 1,234.568 ms"
+    assert spot(THIRTY_TWO_BIT.where[0], RESNET.source) == "step 9, device 0: 1.8 ms at 402.100 ms"
 
 
 def test_places_of_one_name_and_stack_stand_together_three_at_most():

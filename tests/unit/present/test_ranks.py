@@ -47,15 +47,15 @@ def test_the_other_odd_ranks_have_a_line_each():
 def test_reach_is_for_several_workers():
     assert reach(INPUT_BOUND, RESNET) is None
     whole = changed(EIGHT, source=changed(EIGHT.source, world_size=8))
-    assert reach(EIGHT.findings[-1], whole) == f"workers 0{DASH}2, 5 of 8"
-    assert reach(EIGHT.findings[0], whole) == "worker 0 of 8"
+    assert reach(EIGHT.findings[-1], whole) == f"ranks 0{DASH}2, 5 of 8"
+    assert reach(EIGHT.findings[0], whole) == "rank 0 of 8"
     scope = changed(EIGHT.findings[0].scope, workers=tuple(range(8)), told_of=3)
-    assert reach(changed(EIGHT.findings[0], scope=scope), whole) == "all 8 workers; numbers are worker 3's"
+    assert reach(changed(EIGHT.findings[0], scope=scope), whole) == "all 8 ranks; numbers are those of rank 3"
 
 
 def test_reach_is_among_the_ranks_that_were_recorded():
     assert (EIGHT.source.world_size, len(EIGHT.source.workers)) == (16, 8)
-    assert reach(EIGHT.findings[-1], EIGHT) == f"workers 0{DASH}2, 5 of the 8 recorded"
+    assert reach(EIGHT.findings[-1], EIGHT) == f"ranks 0{DASH}2, 5 of the 8 recorded"
     scope = changed(EIGHT.findings[0].scope, workers=tuple(range(8)))
     assert reach(changed(EIGHT.findings[0], scope=scope), EIGHT) == "all 8 that were recorded"
 
@@ -98,8 +98,8 @@ def test_hosts_and_what_takes_most_of_their_steps():
     source = changed(RESNET.source, framework="jax", workers=workers)
     run = changed(RESNET, source=source, metrics={"step": tuple(rows)})
     assert hosts(run) == [
-        "worker 1 (h1): 30 ms a step, mostly input (70 %)",
-        "worker 0 (h0): 20 ms a step, mostly compute (60 %)",
+        "host 1 (h1): 30 ms a step, mostly input (70 %)",
+        "host 0 (h0): 20 ms a step, mostly compute (60 %)",
     ]
     assert hosts(changed(run, source=changed(source, workers=workers[:1]))) == []
 
@@ -115,6 +115,6 @@ def test_each_gpu_of_an_nsight_export_has_a_line():
         "GPU 1: busy 90 %, NCCL 10 % (all_reduce 33), exposed 5 %, waits 9 ms",
     ]
     alike = changed(run, metrics={"device": (quiet, quiet | {"worker": 1})})
-    assert each_rank(alike)[1] == "worker 1, GPU 0: busy 50 %, no NCCL kernels"
+    assert each_rank(alike)[1] == "process 1, GPU 0: busy 50 %, no NCCL kernels"
     assert each_rank(changed(run, metrics={"device": (quiet,)})) == []
     assert each_rank(changed(run, source=RESNET.source)) == []

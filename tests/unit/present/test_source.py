@@ -16,10 +16,10 @@ EIGHT = SAMPLES["many-workers"].runs[0]
     [
         (
             "resnet",
-            ("pytorch profile (kineto)", "1 worker", "Tesla V100-DGXS-32GB", "6 of 8 steps used, 178 ms on average"),
+            ("pytorch profile (kineto)", "1 process", "Tesla V100-DGXS-32GB", "6 of 8 steps used, 178 ms on average"),
         ),
-        ("cpu-only", ("pytorch profile (kineto)", "1 worker", "no device", "no steps marked, 2.31 s recorded")),
-        ("unknown", ("kineto profile", "0 workers", "no device", "no steps marked")),
+        ("cpu-only", ("pytorch profile (kineto)", "1 process", "no device", "no steps marked, 2.31 s recorded")),
+        ("unknown", ("kineto profile", "0 processes", "no device", "no steps marked")),
     ],
 )
 def test_what_was_read(sample: str, expected: tuple[str, ...]):
@@ -48,7 +48,7 @@ def test_steps_that_were_used(used: int, expected: str):
 @pytest.mark.parametrize(("used", "role"), [(8, "which sets the pace"), (1, "the slowest")])
 def test_of_several_workers_one_gives_the_numbers(used: int, role: str):
     steps = Steps(**MARKED | {"used": used, "worker": 5})
-    assert facts(changed(EIGHT.source, steps=steps))[-1].endswith(f"; numbers are worker 5's, {role}")
+    assert facts(changed(EIGHT.source, steps=steps))[-1].endswith(f"; numbers are those of rank 5, {role}")
 
 
 def test_what_shares_are_of():
@@ -67,8 +67,8 @@ def test_steps_left_out_for_one_reason_stand_together():
         | {"left_out": (*every, LeftOutStep(worker=5, device=0, step=9, why=Reason(code="x", words="my own reason")))}
     )
     assert left_out(changed(EIGHT.source, steps=steps)) == [
-        (f"steps 3{DASH}4 of workers 0{DASH}2", "it compiled"),
-        ("step 9 of worker 5", "my own reason"),
+        (f"steps 3{DASH}4 of ranks 0{DASH}2", "it compiled"),
+        ("step 9 of rank 5", "my own reason"),
     ]
 
 
@@ -79,4 +79,4 @@ def test_hosts_of_tensorflow_are_called_by_their_names():
     ranks = changed(hosts, source=changed(hosts.source, format="kineto"))
     assert (whose(ranks.source), owner(ranks, {"worker": 1})) == ("rank", "rank 1")
     gpus = changed(hosts, source=changed(hosts.source, workers=workers[:1], devices=RESNET.source.devices * 2))
-    assert owner(gpus, {"worker": 0, "device": 6}) == "worker 0, GPU 6"
+    assert owner(gpus, {"worker": 0, "device": 6}) == "process 0, GPU 6"

@@ -236,7 +236,7 @@ def test_a_device_that_a_process_uses_beside_its_own_is_a_guests():
     assert made.guests == [1]
     assert made.members == [0, 2]
     assert made.pace["rank"].to_list() == [0, 2]
-    assert made.names == ["worker 0, GPU 0", "worker 1, GPU 0", "worker 1, GPU 1"]
+    assert made.names == ["process 0, GPU 0", "process 1, GPU 0", "process 1, GPU 1"]
 
 
 @pytest.mark.parametrize(
