@@ -39,6 +39,10 @@ _HEADS: Final = (
     doc.Head("Result"),
 )
 _MOST_FILES: Final = 20
+_NOT_MEASURED: Final[dict[frozenset[Result], str]] = {
+    frozenset(): "No finding has a fix that can be tried from outside of the program",
+    frozenset({"not_tried"}): "No fix was tried: the time is over",
+}
 
 
 def document(trials: Trials) -> doc.Document:
@@ -59,16 +63,23 @@ def headline(trials: Trials) -> str:
     """The most that a trial gained, else what came of them."""
     if best := _best(trials):
         return f"{title(best)}: {_steps(best)} a step, {saved(best.gain)}"
-    if trials.step_ms is None and trials.notes:
-        return f"Nothing measured: {trials.notes[0].words}"
     results = {trial.result for trial in trials.trials}
-    if not results:
-        return "No finding has a fix that can be tried from outside of the program"
-    if trials.step_ms is None:
-        return "Nothing measured"
-    if results == {"not_tried"}:
-        return "No fix was tried: the time is over"
-    return "No fix made the steps shorter" if results <= {"same", "slower"} else "No fix is known to make steps shorter"
+    if trials.step_ms is None and (trials.notes or results):
+        return f"Nothing measured: {trials.notes[0].words}" if trials.notes else "Nothing measured"
+    if "unclear" in results:
+        return _undecided(trials)
+    if results & {"same", "slower"}:
+        return "No fix made the steps shorter"
+    return _NOT_MEASURED.get(frozenset(results), "No fix could be measured")
+
+
+def _undecided(trials: Trials) -> str:
+    """What the most promising fix came to where the runs differ too much to tell."""
+    unclear = [trial for trial in trials.trials if trial.result == "unclear" and trial.gain and trial.gain.ratio < 1]
+    if not unclear:
+        return "Could not tell whether a fix makes the steps shorter"
+    most = min(unclear, key=lambda trial: trial.gain.ratio if trial.gain else 1.0)
+    return f"Could not tell whether {title(most)} makes the steps shorter: {_steps(most)}, but the runs differ too much"
 
 
 def title(trial: Trial) -> str:

@@ -14,13 +14,28 @@ from advisor.present.trials import document, headline
         ([], "No finding has a fix that can be tried from outside of the program"),
         (["not_tried", "not_tried"], "No fix was tried: the time is over"),
         (["same", "slower"], "No fix made the steps shorter"),
-        (["same", "unclear"], "No fix is known to make steps shorter"),
-        (["not_applied", "not_tried"], "No fix is known to make steps shorter"),
+        (["same", "unclear"], "Could not tell whether a fix makes the steps shorter"),
+        (["same", "not_applied"], "No fix made the steps shorter"),
+        (["not_applied", "not_tried"], "No fix could be measured"),
     ],
 )
 def test_a_fix_that_was_not_measured_counts_neither_for_nor_against(results: list[Result], words: str):
     trials = tuple(Trial(name="threads", uses=(), result=result) for result in results)
     assert headline(Trials(advisor_version="1", program="train.py", step_ms=10.0, within=0.05, trials=trials)) == words
+
+
+def test_what_the_most_promising_fix_came_to_stands_in_the_headline():
+    gains = {
+        "threads": Gain(ratio=0.9, low=0.5, high=1.4, pairs=2),
+        "workers": Gain(ratio=0.25, low=0.1, high=1.2, pairs=2),
+    }
+    trials = tuple(
+        Trial(name=name, uses=(), result="unclear", gain=gain, before_ms=40.0, after_ms=40 * gain.ratio)
+        for name, gain in gains.items()
+    )
+    made = Trials(advisor_version="1", program="train.py", step_ms=40.0, within=0.05, trials=trials)
+    words = "Could not tell whether workers makes the steps shorter: 40 → 10 ms, but the runs differ too much"
+    assert headline(made) == words
 
 
 def test_a_machine_that_is_too_busy_to_compare_anything_gets_no_interval():
