@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from advisor import __version__, excerpts, files, metrics
 from advisor.analysis.device.selection import select_steps
+from advisor.cycles import Outcome, last_cycles, without_last_cycles
 from advisor.errors import NoRuns, ReadError, UsageError, contained, failure
 from advisor.files import summed_up, unreadable
 from advisor.inputs.discover import Recording, Rejected, discover
@@ -52,10 +53,12 @@ def check(paths: Sequence[str], options: Options | None = None) -> Report:
     book = rule_book(options.config), suppressions(options.config, options.today)
     recordings, rejected = discover(paths, run=options.run, all_runs=options.all_runs)
     changed = replaced(options.config)
-    outcomes = []
+    outcomes = list[Outcome]()
     for recording in recordings:
         judged = partial(_judged, recording, book, (*recording.notes, *changed), options)
         outcomes.append(contained(judged, partial(_failed, recording)))
+    if not options.all_runs:
+        outcomes = [*without_last_cycles(recordings, outcomes)]
     runs = [run for of_recording, _ in outcomes for run in of_recording]
     bad = summed_up([*map(_rejected, rejected), *(file for _, broken in outcomes for file in broken)])
     if not runs:
@@ -146,17 +149,22 @@ def read(path: str, options: Options | None = None) -> Profile:
         ReadError: there is no readable run, or more than one.
     """
     recordings, rejected = discover([path])
-    bad = [*map(_rejected, rejected)]
+    outcomes = [files.read(recording, options or Options()) for recording in recordings]
+    fragments = last_cycles(recordings, [_marked(*outcome) for outcome in outcomes])
+    bad = [*map(_rejected, rejected), *(file for _, broken in outcomes for file in broken)]
     profiles = []
-    for recording in recordings:
-        ranks, broken = files.read(recording, options or Options())
+    for ranks in [ranks for number, (ranks, _) in enumerate(outcomes) if number not in fragments]:
         profiles += [join(ranks)] if ranks and not _repeats_rank(ranks) else ranks
-        bad += broken
     if not profiles:
         raise NoRuns(_reasons(summed_up(bad)) or f"{path}: no profile")
     if len(profiles) > 1:
         raise ReadError(f"{path}: holds {len(profiles)} runs; give the path of one, as {recordings[0].files[0]}")
     return profiles[0]
+
+
+def _marked(ranks: Sequence[Profile], broken: Sequence[Unreadable]) -> int | None:
+    """The steps that a recording marks; None where files of it are unreadable."""
+    return max((rank.steps.height for rank in ranks), default=0) if all(file.is_empty for file in broken) else None
 
 
 def excerpt(path: str, key: str, options: Options | None = None) -> dict[str, Any]:

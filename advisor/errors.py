@@ -5,7 +5,8 @@ AdvisorError
  │   └─ RuleError     a rule file: `rules/x.yaml:6: ...`           exit 2
  ├─ StoreError        a fleet's store cannot be used               exit 3
  └─ ReadError         a profile that cannot be read                exit 3
-     └─ NoRuns        no profile where one was expected            exit 3
+         ├─ NothingRecorded  a whole profile without activity      exit 3
+         └─ NoRuns    no profile where one was expected            exit 3
 
 Only `advisor.cli` catches AdvisorError. Anything else is a bug: `contained` keeps it to the file, metric or rule that
 it came up in, and what nothing contains ends the command with exit code 70.
@@ -60,6 +61,10 @@ class ReadError(AdvisorError):
     def __init__(self, why: str, path: str | Path | None = None) -> None:
         super().__init__(why if path is None else f"{path}: {why}")
         self.why = why
+
+
+class NothingRecorded(ReadError):  # noqa: N818 - reads as what it says
+    """A profile that is whole and in which nothing of the program was recorded."""
 
 
 class NoRuns(ReadError):  # noqa: N818 - reads as what it says

@@ -14,7 +14,7 @@ import polars as pl
 
 from advisor import metrics
 from advisor.analysis.device.selection import select_steps
-from advisor.errors import ReadError, contained, failure
+from advisor.errors import NothingRecorded, ReadError, contained, failure
 from advisor.inputs.discover import RANK, Recording
 from advisor.inputs.readers import KINETO, reader
 from advisor.inputs.storage import local, open_file, size
@@ -226,7 +226,8 @@ def _read(file: _File, on_read: Callable[[int], object]) -> Profile | Unreadable
             profile: Profile = module.read(source, name, file.number, on_read, file.step_range, most)
             profile = profile.numbered(file.number) if file.forced else profile
     except ReadError as error:
-        return unreadable(file.path, error.why)
+        is_empty = isinstance(error, NothingRecorded)
+        return unreadable(file.path, error.why).model_copy(update={"is_empty": is_empty})
     return profile
 
 

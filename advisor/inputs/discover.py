@@ -101,6 +101,11 @@ def discover(
     return _with_names(_beside_others(_together(runs))), list(rejected)
 
 
+def workers_of(files: Iterable[str]) -> frozenset[str]:
+    """What the names of files tell of the processes that wrote them: the same for another recording of these."""
+    return frozenset(_RECORDING.sub("", _stem(file)) for file in files)
+
+
 def recordings(files: Iterable[str]) -> list[tuple[str, ...]]:
     """The profiles of one folder as runs: the k-th recording of each worker, by step or time, belongs to run k."""
     of_worker = defaultdict(list)

@@ -33,6 +33,10 @@ NOTES: Final = {
     "viewers_copy": "only the trace viewer's copy: no memory, no data of the devices, at most 1 M events",
     "profiler_message": "the profiler says: {message}",
     "newest_run": "the newest of {runs:count} runs: {run}; --run NAME or --all-runs takes others",
+    "last_cycle": (
+        "{recordings:count recording} of the same process with fewer than half of these steps left out: without "
+        "`repeat=1` the profiler's schedule begins again; --all-runs takes all"
+    ),
     "several_formats": "this folder holds {formats} profiles: each format is a separate run, even if of one job",
     # what the recording holds
     "tpu": "a TPU profile: its XLA ops are read as kernels; what only TPUs have is left out",

@@ -468,11 +468,15 @@ class Run(Frozen):
 
 
 class Unreadable(Frozen):
-    """A file or folder that held no profile that could be read; `others` beside it, for the same reason."""
+    """A file or folder that held no profile that could be read; `others` beside it, for the same reason.
+
+    `is_empty` is true of a file that is whole and in which nothing was recorded.
+    """
 
     path: str
     why: str
     others: tuple[str, ...] = ()
+    is_empty: bool = False
 
 
 class Report(Frozen):

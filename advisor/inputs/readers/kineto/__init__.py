@@ -11,7 +11,7 @@ from typing import IO, Final
 
 import polars as pl
 
-from advisor.errors import ReadError
+from advisor.errors import NothingRecorded
 from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace
 from advisor.inputs.clocks import align
@@ -33,7 +33,8 @@ FORMAT: Final = "kineto"
 MEMORY_PER_BYTE: Final = 2.5  # measured on the shortest events there are: 800,000 in 65 MB
 NEEDS_PATH: Final = False
 _RECORD: Final = (
-    "torch.profiler records the thread that starts it: start it in the thread that does the work, or give it "
+    "a schedule without `repeat=1` ends with such a file; else, torch.profiler records the thread that starts it: "
+    "start it in the thread that does the work, or give it "
     "experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True)"
 )
 _RECORDER: Final = r"(?:^|[/\\])(?:advisor_inside|advisor[/\\]recording[/\\]inside)[/\\]"
@@ -59,6 +60,7 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
 
     Raises:
         ReadError: Nothing of it can be read.
+        NothingRecorded: It has no activity.
     """
     trace, columns = Trace(name, KINETO, max_bytes), Columns()
     with _without_collector():
@@ -68,7 +70,7 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
         trace.salvaged.append(Note("untimed_events", events=columns.untimed))
     profile = _profile(trace, columns, name, worker, step_range)
     if not ((profile.host_ops["kind"] != "step").any() or profile.device_ops.height):
-        raise ReadError(f"no host or device activity in it; {_RECORD}", name)
+        raise NothingRecorded(f"no host or device activity in it; {_RECORD}", name)
     return profile
 
 
