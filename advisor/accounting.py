@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from advisor import vocabulary
-from advisor.model.report import Accounting, Finding, NotEvaluable, Part, Reason, Value
+from advisor.model.clause import Reason
+from advisor.model.report import Accounting, Finding, NotEvaluable, Part, Value
 from advisor.vocabulary import PARTS, WORK
 
 _MAJORITY: Final = 0.5  # of a loss: with so much of it saved, a finding about another part explains it too

@@ -7,8 +7,9 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from advisor.inputs.discover import Recording, workers_of
+from advisor.model.clause import Reason
 from advisor.model.notes import Note
-from advisor.model.report import Reason, Run, Unreadable
+from advisor.model.report import Run, Unreadable
 
 Outcome: TypeAlias = tuple[Sequence[Run], Sequence[Unreadable]]
 """What a recording came to: its runs, one per job, and the files of it that cannot be read."""

@@ -16,10 +16,11 @@ from advisor.files import summed_up, unreadable
 from advisor.inputs.discover import Recording, Rejected, discover
 from advisor.inputs.storage import tidy
 from advisor.metrics import Measurements
+from advisor.model.clause import Reason
 from advisor.model.notes import Note
 from advisor.model.profile import Profile, join
 from advisor.model.remarks import remark
-from advisor.model.report import Reason, Report, Run, Unreadable
+from advisor.model.report import Report, Run, Unreadable
 from advisor.options import Options
 from advisor.reports import is_report, load_report, load_trials
 from advisor.rules.judge import judge
@@ -150,7 +151,7 @@ def read(path: str, options: Options | None = None) -> Profile:
     """
     recordings, rejected = discover([path])
     outcomes = [files.read(recording, options or Options()) for recording in recordings]
-    fragments = last_cycles(recordings, [_marked(*outcome) for outcome in outcomes])
+    fragments = last_cycles(recordings, [_steps(*outcome) for outcome in outcomes])
     bad = [*map(_rejected, rejected), *(file for _, broken in outcomes for file in broken)]
     profiles = []
     for ranks in [ranks for number, (ranks, _) in enumerate(outcomes) if number not in fragments]:
@@ -162,7 +163,7 @@ def read(path: str, options: Options | None = None) -> Profile:
     return profiles[0]
 
 
-def _marked(ranks: Sequence[Profile], broken: Sequence[Unreadable]) -> int | None:
+def _steps(ranks: Sequence[Profile], broken: Sequence[Unreadable]) -> int | None:
     """The steps that a recording marks; None where files of it are unreadable."""
     return max((rank.steps.height for rank in ranks), default=0) if all(file.is_empty for file in broken) else None
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
+from advisor.model.clause import Reason
 from advisor.model.missing import Missing
 from advisor.model.report import (
     Accounting,
@@ -20,7 +21,6 @@ from advisor.model.report import (
     Part,
     Place,
     Reach,
-    Reason,
     Report,
     Run,
     Saving,

@@ -6,9 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean
 from typing import Final
 
+from advisor.model.clause import Reason
 from advisor.model.comparison import Effect, FindingChange, Prediction
 from advisor.model.remarks import remark
-from advisor.model.report import Evidence, Finding, Reason, Run, Value
+from advisor.model.report import Evidence, Finding, Run, Value
 from advisor.model.trials import Trials
 
 _AS_LONG: Final = 0.8  # of the time behind a finding: with so much of it left, only the step around it grew

@@ -9,9 +9,10 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from advisor.comparing.significance import Contrast, Floats, contrast, wander
+from advisor.model.clause import Reason
 from advisor.model.comparison import Obstacle, Series, Side, StepChange, Verdict
 from advisor.model.remarks import remark
-from advisor.model.report import Reason, Run, Unreadable, Value
+from advisor.model.report import Run, Unreadable, Value
 from advisor.text import listing, one_line
 
 LEAST_EFFECT: Final = 0.02

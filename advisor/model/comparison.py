@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
 
 from advisor.errors import UsageError
+from advisor.model.clause import Reason
 from advisor.model.frozen import Frozen
-from advisor.model.report import FINDINGS_EXIT_CODE, UNJUDGED_EXIT_CODE, Fix, Place, Reason, Saving, Severity
+from advisor.model.report import FINDINGS_EXIT_CODE, UNJUDGED_EXIT_CODE, Fix, Place, Saving, Severity
 from advisor.text import one_line
 
 Verdict: TypeAlias = Literal["faster", "slower", "same", "inconclusive"]

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
-from pydantic import computed_field, model_validator
+from pydantic import computed_field
 
-from advisor.model.clause import Clause
+from advisor.model.clause import Reason
 from advisor.model.frozen import Frozen
 from advisor.model.timeline import Timeline
-from advisor.text import one_line
 from advisor.vocabulary import HEALTHY_SHARE
 
 Severity: TypeAlias = Literal["high", "medium", "low"]
@@ -165,28 +164,6 @@ class Finding(Frozen):
         """The fixes for this framework; all of them where none is for it."""
         own = tuple(fix for fix in self.fixes if framework is None or fix.framework in {framework, "any"})
         return own or self.fixes
-
-
-class Reason(Frozen):
-    """Why something is unknown, or a note: a code with its facts for programs, and `words` for people.
-
-    The codes are those of `advisor.model.reasons`, `notes` and `remarks`. A text alone is its own code.
-    """
-
-    code: str
-    facts: Mapping[str, float | int | str] = {}
-    words: str
-
-    @classmethod
-    def of(cls, clause: Clause) -> Reason:
-        """The reason that a metric or a reader gave; what it quotes of a file is safe to show."""
-        facts = {name: one_line(fact) if isinstance(fact, str) else fact for name, fact in clause.values.items()}
-        return cls(code=clause.code, facts=facts, words=clause.words)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_text(cls, reason: object) -> object:
-        return {"code": reason, "words": reason} if isinstance(reason, str) else reason
 
 
 class NotEvaluable(Frozen):

@@ -10,7 +10,8 @@ from typing import Final
 from advisor.config import find, load
 from advisor.engine import check
 from advisor.errors import ReadError
-from advisor.model.report import Reason, Report
+from advisor.model.clause import Reason
+from advisor.model.report import Report
 from advisor.options import Options
 from advisor.recording.launcher import Options as Recording
 from advisor.trials.processes import Program, run

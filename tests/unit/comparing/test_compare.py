@@ -6,6 +6,7 @@ import pytest
 
 from advisor.comparing import compare, mark_new
 from advisor.errors import NoRuns, UsageError
+from advisor.model.clause import Reason
 from advisor.model.comparison import Comparison, FailOn, fail_on
 from advisor.model.remarks import remark
 from advisor.model.report import (
@@ -17,7 +18,6 @@ from advisor.model.report import (
     NotEvaluable,
     Part,
     Reach,
-    Reason,
     Report,
     Run,
     Saving,

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.report import LeftOutStep, Reason, Steps, Worker
+from advisor.model.clause import Reason
+from advisor.model.report import LeftOutStep, Steps, Worker
 from advisor.present.source import facts, left_out, owner, whose, window
 from tests.render_samples import RESNET, SAMPLES, changed, cpu_only
 
