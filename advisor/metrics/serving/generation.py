@@ -1,0 +1,56 @@
+"""Text generation that computes all earlier tokens again for each new one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.steps import DeviceView
+from advisor.metrics.metric import Metric, Values, measures
+from advisor.model.intervals import Ints
+
+_LINEAR: Final = r"^aten::linear$"
+_TOKENS: Final = r"^\[\[(?:\d+, ?)?(\d+), ?\d+\], ?\[\d+, ?\d+\]"  # of `[[batch, tokens, width], [rows, width], ...]`
+_FEWEST: Final = 4  # lengths in a row that grow by one: fewer may be so by chance
+_MOST_GROW: Final = 0.9  # of the changes: the others begin another text
+_NEEDS: Final = ("host_ops", "host_ops.shapes")
+
+GENERATION_TOKENS = Metric(
+    "generation_tokens",
+    "number",
+    "Tokens that the model computes for each token it adds to a text; 1 where it keeps the others' keys and values.",
+    "mean length of aten::linear's inputs over the steps of generation, which are calls in a row of one length; 1 "
+    "where fewer than four lengths follow each other, or fewer than 90 % of the changes are one token more",
+    "own choice: four, 90 %",
+    _NEEDS,
+)
+REPEATED_TOKENS_SHARE = Metric(
+    "repeated_tokens_share",
+    "share",
+    "Part of these tokens that the step of generation before computed, too.",
+    "1 - 1 / generation_tokens",
+    needs=_NEEDS,
+)
+
+
+@measures(GENERATION_TOKENS, REPEATED_TOKENS_SHARE)
+def generation(view: DeviceView) -> Values:
+    """How many tokens are computed for each that is new."""
+    if not view.total_ns:
+        return {}
+    lengths = _lengths(view)
+    is_growing = len(lengths) >= _FEWEST and float((np.diff(lengths) == 1).mean()) >= _MOST_GROW
+    tokens = float(lengths.mean()) if is_growing else 1.0
+    return {GENERATION_TOKENS: tokens, REPEATED_TOKENS_SHARE: 1 - 1 / tokens}
+
+
+def _lengths(view: DeviceView) -> Ints:
+    """The number of tokens in each step of generation; products of a single token choose the next one or its like."""
+    calls = view.used_like(_LINEAR, "op").sort("start_ns")
+    tokens = calls["shapes"].cast(pl.String).str.extract(_TOKENS).cast(pl.Int64)
+    several = tokens.filter(tokens > 1).to_numpy()
+    begins = np.flatnonzero(np.diff(several, prepend=0))
+    lengths: Ints = several[begins]
+    return lengths
