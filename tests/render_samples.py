@@ -693,6 +693,9 @@ SAMPLES = {
     **{f"hostile-{name}": hostile(text) for name, text in HOSTILE.items()},
 }
 
+SHAPES = [name for name in SAMPLES if not name.startswith("hostile-") and name != "large"]
+"""Samples of which none is like another: the hostile ones differ in their text alone, "large" only in its size."""
+
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     for name, sample in SAMPLES.items():

@@ -104,14 +104,21 @@ def _config() -> dict[str, Any]:
     }
 
 
-def _spec(chart: alt.TopLevelMixin, **more: object) -> dict[str, Any]:
+def _spec(
+    chart: alt.TopLevelMixin, rows: Mapping[str, Iterable[Mapping[str, object]]], **more: object
+) -> dict[str, Any]:
+    """The chart's specification with its rows, by the names that the chart has for them.
+
+    Altair copies a chart with all that is in it at each word said of it: the rows are added at the end.
+    """
     spec: dict[str, Any] = chart.to_dict(validate=False)
     spec.pop("$schema", None)
-    return {**spec, "config": _config(), **more}
+    return {**spec, "datasets": {name: list(of) for name, of in rows.items()}, "config": _config(), **more}
 
 
-def _data(rows: Iterable[Mapping[str, object]]) -> alt.InlineData:
-    return alt.InlineData(values=list(rows))
+def _chart(rows: str) -> alt.Chart:
+    """A chart of the rows of this name."""
+    return alt.Chart(alt.NamedData(name=rows))
 
 
 def _colors(parts: Iterable[str]) -> list[str]:
@@ -125,7 +132,7 @@ def _steps(data: Mapping[str, Any]) -> dict[str, Any]:
     x = alt.X("step:O", title="step", axis=alt.Axis(labelAngle=0, labelOverlap=True, grid=False))
     tip = [alt.Tooltip("step:O"), alt.Tooltip("part:N"), alt.Tooltip("ms:Q", format=",.3~f", title="ms")]
     bars = (
-        alt.Chart(_data(data["bars"]))
+        _chart("bars")
         .mark_bar()
         .encode(
             x=x,
@@ -137,28 +144,38 @@ def _steps(data: Mapping[str, Any]) -> dict[str, Any]:
         )
     )
     crosses = (
-        alt.Chart(_data(data["crosses"]))
+        _chart("crosses")
         .mark_text(dy=-8, fontSize=12, color=_var("--quiet"))
-        .encode(x=x, y="ms:Q", text="mark:N", tooltip=[alt.Tooltip("step:O"), alt.Tooltip("why:N", title="left out")])
+        .encode(
+            x=x,
+            y=alt.Y("ms:Q"),
+            text=alt.Text("mark:N"),
+            tooltip=[alt.Tooltip("step:O"), alt.Tooltip("why:N", title="left out")],
+        )
     )
     both = alt.layer(bars, crosses) if data["crosses"] else bars
-    return _spec(both.properties(width="container", height=200))
+    rows = {name: data[name] for name in ("bars", "crosses") if data[name]}
+    return _spec(both.properties(width="container", height=200), rows)
 
 
 def _ranks(data: Mapping[str, Any]) -> dict[str, Any]:
     chart = (
-        alt.Chart(_data(data["bars"]))
+        _chart("bars")
         .mark_bar(height={"band": 0.8})
         .encode(
             x=alt.X("ms:Q", title=data["unit"], stack="zero", axis=alt.Axis(tickCount=5)),
             y=_by_rank("rank"),
             color=alt.Color("part:N", scale=_SCALE, legend=None),
             order=alt.Order("order:Q"),
-            tooltip=["rank:N", "part:N", alt.Tooltip("ms:Q", format=",.3~f", title=data["unit"])],
+            tooltip=[
+                alt.Tooltip("rank:N"),
+                alt.Tooltip("part:N"),
+                alt.Tooltip("ms:Q", format=",.3~f", title=data["unit"]),
+            ],
         )
         .properties(width="container", height=data["ranks"] * _row_px(data["ranks"]))
     )
-    return _spec(chart)
+    return _spec(chart, {"bars": data["bars"]})
 
 
 def _row_px(ranks: int) -> int:
@@ -174,7 +191,7 @@ def _heat(data: Mapping[str, Any]) -> dict[str, Any]:
     cells = data["cells"]
     ranks = len({cell["rank"] for cell in cells})
     chart = _cells(cells, "step:O", "rank", data["unit"])
-    return _spec(chart.properties(width="container", height=ranks * _row_px(ranks)))
+    return _spec(chart.properties(width="container", height=ranks * _row_px(ranks)), {"cells": cells})
 
 
 def _cells(cells: Sequence[Mapping[str, object]], x: str, y: str, title: str) -> alt.Chart:
@@ -185,7 +202,7 @@ def _cells(cells: Sequence[Mapping[str, object]], x: str, y: str, title: str) ->
     field = x.partition(":")[0]
     across = {cell[field] for cell in cells}
     chart: alt.Chart = (
-        alt.Chart(_data(cells))
+        _chart("cells")
         .mark_rect(fill=_var("--accent"), stroke=_var("--paper"), strokeWidth=1 if len(cells) < _MANY_STEPS * 8 else 0)
         .encode(
             x=alt.X(
@@ -198,7 +215,7 @@ def _cells(cells: Sequence[Mapping[str, object]], x: str, y: str, title: str) ->
             ),
             y=_by_rank(y, title=_AXES.get(y)),
             opacity=alt.Opacity("ms:Q", scale=alt.Scale(domain=[low, high], range=[0.08, 1], clamp=True), legend=None),
-            tooltip=[f"{y}:N", x, alt.Tooltip("ms:Q", format=",.3~f", title=title)],
+            tooltip=[alt.Tooltip(f"{y}:N"), alt.Tooltip(x), alt.Tooltip("ms:Q", format=",.3~f", title=title)],
         )
     )
     return chart
@@ -208,20 +225,27 @@ def _waits(data: Mapping[str, Any]) -> dict[str, Any]:
     cells = data["cells"]
     ranks = len({cell["waiting"] for cell in cells})
     chart: Any = _cells(cells, "awaited:N", "waiting", data["unit"])
+    rows = {"cells": cells}
     if ranks <= _FEW_RANKS:
         chart = alt.layer(chart, _numbers(cells))
-    return _spec(chart.properties(width="container", height=ranks * max(_row_px(ranks), 14)))
+        rows["numbers"] = _worth_a_number(cells)
+    return _spec(chart.properties(width="container", height=ranks * max(_row_px(ranks), 14)), rows)
+
+
+def _worth_a_number(cells: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    most_ms = max(float(cell["ms"]) for cell in cells)
+    return [cell for cell in cells if float(cell["ms"]) >= _WORTH_A_NUMBER * most_ms]
 
 
 def _numbers(cells: Sequence[Mapping[str, Any]]) -> alt.Chart:
-    """The milliseconds in the cells where there is room for them."""
+    """The milliseconds in the cells where there is room for them: `numbers`."""
     times = [float(cell["ms"]) for cell in cells]
     most_ms, least_ms = max(times), min(times)
     low_ms = least_ms if most_ms > least_ms * _PROMPT_GAP else 0.0
     dark_ms = low_ms + _DARK * (most_ms - low_ms)
     shade = alt.condition(f"datum.ms >= {dark_ms}", alt.value(_var("--paper")), alt.value(_var("--ink")))
     chart: alt.Chart = (
-        alt.Chart(_data(cell for cell in cells if float(cell["ms"]) >= _WORTH_A_NUMBER * most_ms))
+        _chart("numbers")
         .mark_text(fontSize=11)
         .encode(
             x=alt.X("awaited:N", sort=alt.EncodingSortField("across", op="min")),
@@ -246,7 +270,7 @@ def _bandwidth(data: Mapping[str, Any]) -> dict[str, Any]:
         alt.Tooltip("expected:Q", format=",.3~r", title="expected GB/s"),
     ]
     measured = (
-        alt.Chart(_data(points))
+        _chart("points")
         .mark_point(filled=True, size=70, color=_var("--accent"), opacity=0.9)
         .encode(
             x=x,
@@ -256,12 +280,13 @@ def _bandwidth(data: Mapping[str, Any]) -> dict[str, Any]:
         )
     )
     expected = (
-        alt.Chart(_data(curve))
+        _chart("curve")
         .mark_line(color=_var("--quiet"), strokeDash=[4, 3], point=alt.OverlayMarkDef(color=_var("--quiet"), size=20))
-        .encode(x=x, y="expected:Q", detail=["op:N", "ranks:Q"], tooltip=tip)
+        .encode(x=x, y=alt.Y("expected:Q"), detail=[alt.Detail("op:N"), alt.Detail("ranks:Q")], tooltip=tip)
     )
     both = alt.layer(expected, measured) if curve else measured
-    return _spec(both.properties(width="container", height=260))
+    rows = {"points": points, "curve": curve} if curve else {"points": points}
+    return _spec(both.properties(width="container", height=260), rows)
 
 
 def _message_size(sizes: Sequence[float]) -> alt.X:
@@ -287,19 +312,20 @@ def _memory(data: Mapping[str, Any]) -> dict[str, Any]:
         alt.Tooltip("allocated:Q", format=",.3~r", title=f"allocated {unit}"),
         alt.Tooltip("reserved:Q", format=",.3~r", title=f"reserved {unit}"),
     ]
-    base, peak = alt.Chart(_data(data["points"])), alt.Chart(_data([data["peak"]]))
+    base, peak = _chart("points"), _chart("peak")
     area = base.mark_area(interpolate="step-after", color=_var("--accent"), opacity=0.25, line=False)
     line = base.mark_line(interpolate="step-after", color=_var("--accent"), strokeWidth=1.5)
     dashed = base.mark_line(interpolate="step-after", color=_var("--quiet"), strokeDash=[4, 3])
     label = peak.mark_text(dy=-10, color=_var("--ink"), fontSize=12, align="center")
     layers = [
         area.encode(x=x, y=alt.Y("allocated:Q", title=unit, axis=alt.Axis(tickCount=4)), tooltip=tip),
-        line.encode(x=x, y="allocated:Q"),
-        *([dashed.encode(x=x, y="reserved:Q")] if data["reserved"] else []),
-        peak.mark_point(filled=True, size=60, color=_var("--accent")).encode(x=x, y="allocated:Q"),
-        label.encode(x=x, y="allocated:Q", text="text:N"),
+        line.encode(x=x, y=alt.Y("allocated:Q")),
+        *([dashed.encode(x=x, y=alt.Y("reserved:Q"))] if data["reserved"] else []),
+        peak.mark_point(filled=True, size=60, color=_var("--accent")).encode(x=x, y=alt.Y("allocated:Q")),
+        label.encode(x=x, y=alt.Y("allocated:Q"), text=alt.Text("text:N")),
     ]
-    return _spec(alt.layer(*layers).properties(width="container", height=180))
+    rows = {"points": data["points"], "peak": [data["peak"]]}
+    return _spec(alt.layer(*layers).properties(width="container", height=180), rows)
 
 
 def _alone(article: Article) -> dict[str, Any]:
@@ -308,7 +334,7 @@ def _alone(article: Article) -> dict[str, Any]:
     names = [f"{s.label}  {', '.join(filter(None, (s.value, s.time)))}" for s in segments]
     rows = [{"part": n, "share": s.share, "order": i} for i, (n, s) in enumerate(zip(names, segments, strict=True))]
     chart = (
-        alt.Chart(_data(rows))
+        _chart("segments")
         .mark_bar(stroke=_var("--paper"), strokeWidth=1, height=44)
         .encode(
             x=alt.X("share:Q", stack="zero", axis=None, scale=alt.Scale(domain=[0, 1])),
@@ -331,7 +357,7 @@ def _alone(article: Article) -> dict[str, Any]:
         "subtitleFontSize": 13,
         "offset": 14,
     }
-    spec = _spec(chart, title=title, background=_var("--paper"), padding=20)
+    spec = _spec(chart, {"segments": rows}, title=title, background=_var("--paper"), padding=20)
     return {**spec, "autosize": "pad"}
 
 

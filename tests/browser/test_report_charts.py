@@ -58,8 +58,8 @@ def window(made: Visit) -> tuple[int, int]:
     [
         ("resnet", 2),
         ("many-workers", 6),
-        ("large", 6),
         ("hostile", 8),
+        pytest.param("large", 6, marks=pytest.mark.soak),
         pytest.param("hostile-script", 8, marks=pytest.mark.soak),
     ],
 )

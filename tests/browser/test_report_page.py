@@ -7,10 +7,12 @@ import pytest
 
 from tests import pages
 from tests.browsing import MARKS, Visit, Visits
+from tests.effort import soak
 from tests.render_samples import HOSTILE, INPUT_BOUND, SAMPLES
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = MARKS
+OFTEN = {"resnet", "cpu-only", "several", "unknown", "none", "crowded"}  # those that other tests look at too
 SOAK = [pytest.param(f"hostile-{name}", marks=pytest.mark.soak) for name in HOSTILE]  # the page "hostile" has all
 
 CONTRAST = """() => {
@@ -55,7 +57,7 @@ def opened(visit: Visits) -> Open:
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.soak)])
-@pytest.mark.parametrize("sample", [*(name for name in SAMPLES if "hostile" not in name), "hostile", *SOAK])
+@pytest.mark.parametrize("sample", [*soak(SAMPLES, unless=OFTEN.__contains__), "hostile"])
 def test_a_page_asks_for_nothing_and_complains_of_nothing(opened: Open, sample: str, scheme: str):
     made = opened(sample, scheme=scheme)
     with made.unfolded():

@@ -27,7 +27,7 @@ def run(command, folder):
     return advisor(*words, cwd=folder)
 
 
-@pytest.mark.parametrize("fixture", FIXTURES)
+@pytest.mark.parametrize("fixture", every(3, FIXTURES))
 def test_the_first_finding_has_the_snippet_of_its_fix(fixture):
     report = profiles.check(profiles.ROOT / "fixtures" / fixture)
     for run, job in zip(report.runs, jobs(report), strict=True):
@@ -37,7 +37,7 @@ def test_the_first_finding_has_the_snippet_of_its_fix(fixture):
 
 
 @pytest.mark.usefixtures("measured_once")
-@pytest.mark.parametrize("fixture", every(8, FIXTURES))
+@pytest.mark.parametrize("fixture", every(9, FIXTURES))
 def test_the_next_command_runs(fixture, tmp_path):
     path = profiles.ROOT / "fixtures" / fixture
     for job in jobs(profiles.check(path)):

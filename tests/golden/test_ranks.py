@@ -115,7 +115,7 @@ LONG = ("moving-slow-rank", "healthy-ranks", "slow-rank", "data-wait-one-rank")
 
 
 # of two ranks below; of one rank in test_simulated_host.py; recorded ones are in test_communication.py; a fixture
-ELSEWHERE = {"slow-rank", "data-wait-one-rank", "small-buckets", "healthy-ranks"}
+ELSEWHERE = {"slow-rank", "moving-slow-rank", "data-wait-one-rank", "small-buckets", "healthy-ranks"}
 
 
 def simulated(name: str, folder: Path, ranks: int = 4, **recording: object):
@@ -147,10 +147,7 @@ def test_a_simulated_fault_is_named_first_and_its_saving_holds_the_truth(
         assert saving.high_ms - saving.low_ms <= 0.25 * step_ms
 
 
-@pytest.mark.parametrize(
-    ("fault", "rule"),
-    [pytest.param("moving-slow-rank", "data-imbalance", marks=pytest.mark.soak), ("slow-rank", "throttled-gpu")],
-)
+@pytest.mark.parametrize(("fault", "rule"), [("moving-slow-rank", "data-imbalance"), ("slow-rank", "throttled-gpu")])
 def test_of_two_ranks_too_a_lasting_lateness_is_told_from_one_in_turn(fault: str, rule: str, tmp_path: Path):
     run, *_ = simulated(fault, tmp_path, ranks=2)
     assert run.findings[0].rule == rule

@@ -87,14 +87,27 @@ def test_a_module_that_fails_keeps_its_code_its_traceback_and_the_recording_so_f
     assert content["advisor"]["unprofiled"]["after_ms"] is None
 
 
-def test_all_ranks_of_torchrun_record_the_same_steps(tmp_path: Path):
+TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone")
+TWICE = """
+import os, socket, subprocess, sys
+with socket.create_server(("127.0.0.1", 0)) as free: port = free.getsockname()[1]
+job = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+both = [subprocess.Popen([sys.executable, *sys.argv[1:]], env={**job, "RANK": str(rank)}) for rank in (0, 1)]
+sys.exit(max(one.wait() for one in both))
+"""
+
+
+@pytest.mark.parametrize(
+    "launcher", [("-c", TWICE), pytest.param(TORCHRUN, marks=pytest.mark.soak)], ids=["plain", "torchrun"]
+)
+def test_all_ranks_of_a_launcher_record_the_same_steps(tmp_path: Path, launcher: tuple[str, ...]):
     script = program(
         tmp_path,
         "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
         "model = torch.nn.parallel.DistributedDataParallel(model)\n"
         f"steps({STEPS})\ndist.destroy_process_group()\n",
     )
-    outcome = record(tmp_path, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", script)
+    outcome = record(tmp_path, *launcher, script)
     assert outcome.exit_code == 0
     traces = [trace(tmp_path / f"log/rank{rank}.pt.trace.json.gz") for rank in (0, 1)]
     assert [content["distributedInfo"]["rank"] for content in traces] == [0, 1]
@@ -102,6 +115,7 @@ def test_all_ranks_of_torchrun_record_the_same_steps(tmp_path: Path):
     assert recorded(["torchrun"], outcome.events, "log")[0] == "2 recordings in log"
 
 
+@pytest.mark.soak  # as the last one of test_phases.py, with torch
 def test_before_a_profiler_of_the_program_ours_stands_back(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     script = program(
         tmp_path,

@@ -77,17 +77,22 @@ def test_what_does_not_fit_is_left_and_the_reason_noted(tmp_path: Path):
     }
 
 
-def test_blocks_take_turns_and_a_seeded_program_repeats_itself(tmp_path: Path):
+def test_blocks_take_turns_and_nothing_is_left(tmp_path: Path):
     ended = tried(tmp_path, LOOP, use("optimizer", implementation="fused"))
     assert ended.exit_code == 0, ended.line
     assert [block.on for block in blocks(ended.events)] == [False, True, True, False]
     assert account(ended.events).hits == {"optimizer": 1}
+    assert {path.name for path in tmp_path.iterdir()} == {"fit.py"}
+    assert not any(_runs(event["pid"]) for event in ended.events)
+
+
+@pytest.mark.soak  # what a digest tells apart is in test_numbers.py
+def test_a_seeded_program_repeats_itself(tmp_path: Path):
+    ended = tried(tmp_path, LOOP, use("optimizer", implementation="fused"))
     digests = [known.digest for known in (ready(ended.events),) if known]
     plain = ready(tried(tmp_path, LOOP, arm="off", number=1).events)
     assert plain
     assert plain.digest == pytest.approx(digests[0], rel=1e-6)
-    assert {path.name for path in tmp_path.iterdir()} == {"fit.py"}
-    assert not any(_runs(event["pid"]) for event in ended.events)
 
 
 def _runs(pid: int) -> bool:

@@ -38,8 +38,10 @@ def process(tmp_path):
     "words",
     [
         ("check", FIXTURE, "-f", "json", "--fail-on", "low"),
-        ("check", "nowhere"),
-        *(pytest.param(words, marks=pytest.mark.soak) for words in (("check", FIXTURE, "-f", "xml"), ("--version",))),
+        *(
+            pytest.param(words, marks=pytest.mark.soak)
+            for words in (("check", "nowhere"), ("check", FIXTURE, "-f", "xml"), ("--version",))
+        ),
     ],
 )
 def test_a_process_and_a_call_say_the_same_however_many_threads_and_whatever_the_hash_seed(advisor, process, words):
@@ -323,7 +325,7 @@ def test_a_baseline_marks_what_is_new(advisor):
     ("settings", "says"),
     [
         ("suppress: [{rule: x, reason: because, until: 0000-00-00}]", "year 0 is out of range"),
-        ("rules: " + "[" * 3000 + "]" * 3000, "nested too deep"),
+        ("rules: " + "[\n" * 3000 + "]" * 3000, "nested too deep"),
         ("#" * (1 << 20) + "\n", "larger than 1 MiB: no settings file"),
         ("- rules", "advisor.yaml: must be a mapping"),
     ],

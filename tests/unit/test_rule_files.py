@@ -13,7 +13,7 @@ from advisor.rules.book import RuleFile
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("id: x\nwhen: " + "[" * 3000 + "]" * 3000, r":1: nested too deep; a rule needs four levels$"),
+        ("id: x\nwhen: " + "[\n" * 3000 + "]" * 3000, r":1: nested too deep; a rule needs four levels$"),
         ("id: x\nuntil: 0000-00-00", r":1: cannot be read: year 0 is out of range$"),
         ("id: x\nwhen: !!python/object:os.system {}", r":2: could not determine a constructor"),
     ],

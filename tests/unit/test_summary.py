@@ -1,5 +1,6 @@
 """The verdict: the sentence above everything else."""
 
+import shutil
 from pathlib import Path
 
 from advisor.engine import check
@@ -33,8 +34,10 @@ def test_a_remark_on_the_recording_is_no_verdict_on_the_job():
     assert run.verdict.startswith(f"The {len(run.passed) + 1} rules that could be judged have only small findings")
 
 
-def test_the_environment_is_what_the_job_ran_on_and_how_it_was_recorded():
-    (run,) = check([str(Path(HEALTHY).parent / "simulated-ranks-healthy-a100")]).runs
+def test_the_environment_is_what_the_job_ran_on_and_how_it_was_recorded(tmp_path: Path):
+    for file in (Path(HEALTHY).parent / "simulated-ranks-healthy-a100").glob("rank[01].*"):
+        shutil.copy(file, tmp_path)
+    (run,) = check([str(tmp_path)]).runs
     told = run.source.environment
     assert told["hardware"].startswith(f"{len(run.source.devices)} \N{MULTIPLICATION SIGN} NVIDIA A100")
     assert "multiprocessors, capability 8" in told["hardware"]

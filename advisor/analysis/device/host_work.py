@@ -227,20 +227,24 @@ def busiest(view: DeviceView, when: Union) -> pl.DataFrame:
 
 
 def _during(view: DeviceView, when: Union) -> pl.DataFrame:
-    """What of `_WORK` ran on the training threads during `when`, and for how long of it: `ns`.
+    """What of `_WORK` ran on the training threads during `when`, and for how long of it: `ns`."""
+    ops = view.once(_unmarked)
+    start = ops["start_ns"].to_numpy()
+    spent = when.within(start, start + ops["dur_ns"].to_numpy())
+    return ops.with_columns(ns=pl.Series(spent, dtype=pl.Int64)).filter(pl.col("ns") > 0)
+
+
+def _unmarked(view: DeviceView) -> pl.DataFrame:
+    """What of `_WORK` ran on the training threads.
 
     Marks of steps are none of it: what lies in one is part of what the mark lies in, a function that runs the loop say.
     """
     marks = view.complete.select(kind=pl.lit("annotation", HOST_OP_KINDS), start_ns="host_start_ns", dur_ns="mark_ns")
     ops = view.once(training_ops).select(_OF_OPS).filter(pl.col("kind").is_in(_WORK))
-    start = ops["start_ns"].to_numpy()
-    spent = pl.Series(when.within(start, start + ops["dur_ns"].to_numpy()), dtype=pl.Int64)
     of_kind = view.host.filter(pl.col("kind") == "step").select("id", "parent", *marks.columns)
     all_marks = pl.concat([ops.join(marks, on=marks.columns, how="semi").select(of_kind.columns), of_kind])
     return (
-        ops.with_columns(ns=spent)
-        .filter(pl.col("ns") > 0)
-        .join(marks, on=marks.columns, how="anti")
+        ops.join(marks, on=marks.columns, how="anti", maintain_order="left")
         .join(all_marks.select(parent="id", outer="parent"), on="parent", how="left", maintain_order="left")
         .with_columns(parent=pl.coalesce("outer", "parent"))
         .drop("outer")

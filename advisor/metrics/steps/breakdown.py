@@ -197,10 +197,11 @@ def step_parts(view: DeviceView) -> pl.DataFrame:
     alike = view.outliers.is_empty()
     every = view if alike else replace(view, steps=view.complete, _computed={})
     length = np.maximum(every.steps["dur_ns"].to_numpy(), 1)
-    return pl.concat(
-        every.steps.select("step", part=pl.lit(part), share=pl.Series(time / length)).filter(pl.col("share") > 0)
-        for part, time in {**dict.fromkeys(PARTS, np.zeros(len(length))), **every.once(_parts)}.items()
-    )
+    times = {**dict.fromkeys(PARTS, np.zeros(len(length))), **every.once(_parts)}
+    share = np.array([*times.values()]) / length
+    part, step = np.nonzero(share > 0)
+    codes = pl.Series([*times], dtype=pl.String)
+    return pl.DataFrame({"step": every.steps["step"][step], "part": codes[part], "share": share[part, step]})
 
 
 def _sweep(view: DeviceView, steps: pl.DataFrame) -> Iterator[tuple[str, Ints]]:

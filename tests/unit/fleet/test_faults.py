@@ -31,7 +31,7 @@ from tests.fleet import Here, broken, examine_or_die, trace
 ROOT = Path(__file__).parents[3]
 TODAY = date(2026, 11, 21)
 PATIENCE_S = 120
-KILLS = int(os.environ.get("FLEET_KILLS", "4"))  # `make soak` has fifty
+KILLS = int(os.environ.get("FLEET_KILLS", "2"))  # `make soak` has fifty
 
 
 def fleet(root: Path, runs: int, bad: int = 0, start: int = 0) -> Path:

@@ -34,12 +34,28 @@ def store(tmp_path: Path) -> Store:
     return Store(str(tmp_path / "store"))
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the root of every test lies, so that a store of it is filled once."""
+    return tmp_path_factory.mktemp("place")
+
+
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    trace(tmp_path / "root/a", 1)
-    trace(tmp_path / "root/b", 2)
-    broken(tmp_path / "root/c")
-    return tmp_path / "root"
+def root(place: Path) -> Path:
+    shutil.rmtree(place / "fleet", ignore_errors=True)
+    folder = place / "fleet" / "root"
+    trace(folder / "a", 1)
+    trace(folder / "b", 2)
+    broken(folder / "c")
+    return folder
+
+
+def filled(root: Path, store: Store) -> None:
+    """A first ingest of the root as the fixture makes it, done once for all tests."""
+    first = root.parents[1] / "store"
+    if not first.exists():
+        taken(root, Store(str(first)))
+    shutil.copytree(first, store.uri)
 
 
 def taken(root, store, **options):
@@ -73,7 +89,7 @@ def test_every_run_and_every_bad_one_is_a_row(root, store):
 
 
 def test_a_second_ingest_adds_nothing(root, store):
-    taken(root, store)
+    filled(root, store)
     before = contents(store)
     done = taken(root, store)
     assert (done.recordings, done.known, done.runs, done.unreadable) == (3, 3, 0, 0)
@@ -94,7 +110,7 @@ def test_what_cannot_be_read_is_counted_by_recording_in_every_pass(tmp_path):
 
 
 def test_a_copy_elsewhere_is_the_same_run(root, store):
-    taken(root, store)
+    filled(root, store)
     shutil.copytree(root / "a", root / "copy-of-a")
     done = taken(root, store)
     assert (done.known, done.runs) == (4, 0)
@@ -108,7 +124,7 @@ def test_two_copies_in_one_batch_are_one_run(root, store):
 
 
 def test_a_mended_file_takes_the_place_of_the_bad_row(root, store):
-    taken(root, store)
+    filled(root, store)
     trace(root / "c", 3)
     assert taken(root, store).runs == 1
     assert rows(store)["status"].to_list() == ["checked"] * 3
@@ -124,7 +140,7 @@ def test_a_rank_that_comes_later_takes_the_place_of_the_run_without_it(tmp_path,
 
 
 def test_another_recording_at_the_same_place_is_another_run(root, store):
-    taken(root, store)
+    filled(root, store)
     trace(root / "a", 9)
     taken(root, store)
     assert rows(store).height == 4
@@ -151,7 +167,7 @@ def test_the_runs_of_a_log_folder_have_its_place(below):
 
 
 def test_changed_labels_are_taken_over(root, store):
-    taken(root, store)
+    filled(root, store)
     (root / "a/run.yaml").write_text("team: vision\nstarted: 2026-10-01\n")
     done = taken(root, store)
     assert (done.known, done.runs, done.relabelled) == (2, 0, 1)
@@ -163,7 +179,7 @@ def test_changed_labels_are_taken_over(root, store):
 
 def test_trials_beside_a_recording_belong_to_its_findings(root, store):
     """They may come later, as after `advisor try`; another program's file of that name is passed over."""
-    taken(root, store)
+    filled(root, store)
     findings = rows(store, "findings").filter(pl.col("tried_low_share").is_not_null())
     assert findings.height == 0
     rule = rows(store, "findings")["rule"][0]
@@ -314,7 +330,7 @@ def test_what_cannot_be_fetched_is_a_row_and_tried_again(root, store, monkeypatc
 
 
 def test_a_newer_version_reads_again_what_an_older_one_could_not(root, store):
-    taken(root, store)
+    filled(root, store)
     old = rows(store).with_columns(advisor_version=pl.lit("0.0.1"))
     store.write({"runs": old}, "run_id", old["run_id"])
     done = taken(root, store)
@@ -356,7 +372,7 @@ def test_a_wrong_rule_is_said_before_anything_is_read(root, store):
 
 
 def test_judging_again_by_the_same_rules_does_nothing(root, store):
-    taken(root, store)
+    filled(root, store)
     assert rejudge(store, Here(), today=TODAY).runs == 0
 
 
@@ -374,7 +390,7 @@ def test_other_rules_judge_without_the_traces_as_ingest_would_have(root, store, 
 
 
 def test_a_finding_that_is_suppressed_later(root, store):
-    taken(root, store)
+    filled(root, store)
     fired = rows(store, "findings")["rule"].unique().to_list()
     assert fired
     quiet = [{"rule": rule, "reason": "known", "until": "2027-01-01"} for rule in fired]
@@ -383,7 +399,7 @@ def test_a_finding_that_is_suppressed_later(root, store):
 
 
 def test_a_stored_report_that_cannot_be_read_costs_that_run_only(root, store):
-    taken(root, store)
+    filled(root, store)
     reports = rows(store, "reports")
     odd = reports.head(1).with_columns(report=pl.lit('{"made": "by a later version"}'))
     store.write({"reports": odd}, "run_id", odd["run_id"])
@@ -398,7 +414,7 @@ def test_a_stored_report_that_cannot_be_read_costs_that_run_only(root, store):
 
 
 def test_a_store_of_an_older_version_is_read_and_written(root, store):
-    taken(root, store)
+    filled(root, store)
     new = {name: rows(store, name) for name in TABLES}
     shutil.rmtree(store.uri)
     for name, frame in new.items():
@@ -451,7 +467,7 @@ def test_a_recording_elsewhere_is_fetched_once(root, store, monkeypatch):
 
 
 def test_what_prune_forgot_stays_out_until_a_prune_names_an_earlier_week(root, store):
-    taken(root, store)
+    filled(root, store)
     store.prune("2026-W48")
     assert (store.weeks(), store.horizon()) == ([], "2026-W48")
     assert (taken(root, store).pruned, store.weeks()) == (3, [])

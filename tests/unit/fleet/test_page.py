@@ -179,7 +179,9 @@ def test_tables_for_a_chat_have_five_columns_and_none_that_is_empty(week):
 
 
 @pytest.mark.usefixtures("measured_once")
-@pytest.mark.parametrize("case", ["simulated-input-bound-v100", "simulated-ranks-slow-rank-a100"])
+@pytest.mark.parametrize(
+    "case", ["simulated-input-bound-v100", pytest.param("simulated-ranks-slow-rank-a100", marks=pytest.mark.soak)]
+)
 def test_the_stored_report_is_the_one_that_check_writes(tmp_path, case):
     store = Store(str(tmp_path / "store"))
     ingest([str(ROOT / "fixtures" / case)], store, Here(), today=date(2026, 11, 21))

@@ -16,11 +16,24 @@ from hypothesis import strategies as st
 
 from advisor.text import one_line
 from tests import pages
-from tests.effort import examples
-from tests.render_samples import ACCOUNTING, HOSTILE, IMPOSSIBLE, RESNET, SAMPLES, changed, drawn, hostile, part, report
+from tests.effort import examples, soak
+from tests.render_samples import (
+    ACCOUNTING,
+    HOSTILE,
+    IMPOSSIBLE,
+    RESNET,
+    SAMPLES,
+    SHAPES,
+    changed,
+    drawn,
+    hostile,
+    part,
+    report,
+)
 
 TEMPLATES = Path(__file__).parents[3] / "reports" / "templates"
 VEGA = (TEMPLATES / "vega.js").read_text("utf-8")
+QUICK = {*SHAPES, "hostile-script", "hostile-attribute", "hostile-template"}
 VOID = {"meta", "link", "wbr"}
 ATTRIBUTES = {
     *("lang", "charset", "http-equiv", "content", "name", "rel", "href", "id", "class", "type", "hidden", "open"),
@@ -148,7 +161,7 @@ def test_several_runs_are_linked_from_the_top():
     assert "is no profile: neither JSON nor XPlane" in page("several").text()
 
 
-@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize("sample", soak(SAMPLES, unless=QUICK.__contains__))
 def test_names_inside_the_page_are_unique_and_lead_somewhere(sample: str):
     ids = Counter(page(sample).values("id"))
     assert not [name for name, amount in ids.items() if amount > 1]
@@ -156,7 +169,7 @@ def test_names_inside_the_page_are_unique_and_lead_somewhere(sample: str):
     assert {*page(sample).values("aria-labelledby"), *inside} <= ids.keys()
 
 
-@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize("sample", soak(SAMPLES, unless=QUICK.__contains__))
 def test_only_our_scripts_and_style_and_their_hashes(sample: str):
     (policy,) = [v for v in page(sample).values("content") if v.startswith("default-src")]
     made = pages.page(sample)
@@ -206,7 +219,7 @@ def test_what_was_not_recorded_is_recorded_next_time_with_these_options():
     assert "with_stack" not in told
 
 
-@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize("sample", soak(SAMPLES, unless=QUICK.__contains__))
 def test_no_attribute_runs_styles_or_loads_anything(sample: str):
     assert {name for _, name, _ in page(sample).attributes} <= ATTRIBUTES
     trusted = {fix.link for finding in RESNET.findings for fix in finding.fixes}

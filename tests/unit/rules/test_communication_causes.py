@@ -105,7 +105,11 @@ def job(loop: Loop, seed: int, *, host: list[Row], device: Row) -> Profile:
 FSDP: Final = [on_host("op", 0, 1, name="FSDP::all_gather (layers.0)")]
 
 
-@pytest.mark.parametrize("device", [A100, H100, MI300], ids=["a100", "h100", "mi300"])
+@pytest.mark.parametrize(
+    "device",
+    [A100, *(pytest.param(device, marks=pytest.mark.soak) for device in (H100, MI300))],
+    ids=["a100", "h100", "mi300"],
+)
 @pytest.mark.parametrize(
     ("loop", "host", "first"),
     [

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import profiles
-from tests.effort import soak
+from tests.effort import every, soak
 
 if TYPE_CHECKING:
     from simulator import Case, Kernel, Machine
@@ -385,7 +385,7 @@ class TestCommand:
             simulate.main([*arguments, "-o", str(tmp_path)])
         assert says in capsys.readouterr().err
 
-    @pytest.mark.parametrize("folder", sorted(FIXTURES.glob("simulated-*")), ids=lambda folder: folder.name)
+    @pytest.mark.parametrize("folder", every(3, sorted(FIXTURES.glob("simulated-*"))), ids=lambda folder: folder.name)
     def test_committed_traces_are_what_their_command_writes(self, folder: Path, tmp_path: Path) -> None:
         facts = yaml.safe_load((folder / "case.yaml").read_text())
         simulate.main([*shlex.split(facts["command"])[1:], "-o", str(tmp_path)])

@@ -37,7 +37,7 @@ FAULTS = [name for name in simulator.FLEET_FAULTS if name not in HEALTHY]
 PAIRS = [(name, gpu) for name in FAULTS for gpu in simulator.FLEET_FAULTS[name].gpus]
 OTHERS = {"staggered-launches", "pipeline-bubbles", *(f"sharded-{how}prefetched" for how in ("", "not-")), *EXPERTS}
 REPLICAS = [name for name in simulator.FLEET_FAULTS if name not in OTHERS]
-QUICK = {"healthy-ranks", "slow-rank", "moving-slow-rank", "slow-link", "no-overlap", "gloo-on-gpu"}
+QUICK = {"healthy-ranks", "slow-rank", "moving-slow-rank", "slow-link", "gloo-on-gpu"}
 NCCL = [name for name in REPLICAS if name != "gloo-on-gpu"]
 
 

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from tests import profiles, strategies_xplane
+from tests.effort import every
 from tests.strategies_nsys import RUNTIME
 
 sys.path.append(str(Path(__file__).parents[3] / "fixtures" / "make"))
@@ -41,7 +42,7 @@ def test_most_faults_can_be_seen_in_most_styles():
     assert sum(cells) >= LEAST_VISIBLE * len(cells)
 
 
-@pytest.mark.parametrize("name", STYLES)
+@pytest.mark.parametrize("name", every(3, STYLES))
 def test_a_style_changes_the_recording_and_not_the_work(name: str):
     before = document()
     after = STYLES[name].change(document())
