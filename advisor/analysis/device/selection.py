@@ -8,9 +8,11 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from advisor.analysis.device.launches import incomplete, launches
+from advisor.analysis.device.restarts import restarts
 from advisor.analysis.device.steps import DeviceView, Selection, first_uses, rows_where, spans, started_in
 from advisor.errors import UsageError
 from advisor.inputs.names.engines import varies
@@ -26,6 +28,7 @@ _ENOUGH_STEPS: Final = 3
 _TWICE: Final = 2
 _ENDS: Final = (r"^Optimizer\.step#", r"^c10d::_?(?:all_?reduce|reduce_scatter)")  # of an accumulation of gradients
 _MORE_WORK: Final = 1.2  # times the ops of any other step: validation, a rollout; an op or two more are none
+_RESTARTS: Final = 0.5  # of what a step takes longer: with so much of it, new workers of the loader made it long
 _FIRST_USES: Final = 0.5  # of what the first step takes longer: with so much of it, first uses made it long
 _OTHER_KINDS: Final = ["input", "gc", "compile", "allocator", "sync"]
 _BACKLOG_NS: Final = 1_000_000  # far beyond the latency of a launch
@@ -36,6 +39,7 @@ _MOST_DEVICES: Final = 16
 _MANY_OPS: Final = 1_000
 """Each device is measured by itself, for a third of a second: of more, those count that have so much work."""
 
+Bools: TypeAlias = npt.NDArray[np.bool_]
 Why: TypeAlias = tuple[pl.Expr, pl.Expr | int | None]
 """Whether a step is left out for a reason, and the time in ns that the reason speaks of."""
 
@@ -255,20 +259,43 @@ def _is_slow() -> pl.Expr:
 def _recurs(steps: pl.DataFrame, profile: Profile) -> pl.Series:
     """Whether a slow step does, at regular intervals, what the others do and more: validation, the next rollout.
 
-    So does one that reduces gradients or updates the weights, where the others only add up gradients. That is how the
-    loop is, so such steps count. A step that takes longer for the same work does not.
+    So does one that reduces gradients or updates the weights, where the others only add up gradients, and one in which
+    an epoch begins with new workers of the loader. That is how the loop is, so such steps count. A step that takes
+    longer for the same work does not.
     """
     slow = steps["slow"].to_numpy()
-    at = np.flatnonzero(slow)
-    if len(at) < _TWICE or len(np.unique(np.diff(at))) > 1:
+    if np.count_nonzero(slow) < _TWICE:
         return pl.Series(np.zeros_like(slow))
+    starts_workers = slow & _starts_workers(steps, profile)
+    if _is_regular(slow) and _does_more(slow, steps, profile):
+        return pl.Series(slow, dtype=pl.Boolean)
+    return pl.Series(starts_workers & _is_regular(starts_workers), dtype=pl.Boolean)
+
+
+def _is_regular(steps: Bools) -> bool:
+    """Whether these steps are two or more, each as far from the next."""
+    at = np.flatnonzero(steps)
+    return len(at) >= _TWICE and len(np.unique(np.diff(at))) == 1
+
+
+def _does_more(slow: Bools, steps: pl.DataFrame, profile: Profile) -> bool:
+    """Whether all slow steps run more ops than any other, or only they end an accumulation of gradients."""
     others = steps["usable"].to_numpy() & ~slow
     ran = _ops_begun(steps, profile)
     usual = ran[others].max(initial=0)
-    is_more = usual > 0 and bool((ran[at] >= _MORE_WORK * usual).all())
+    is_more = usual > 0 and bool((ran[slow] >= _MORE_WORK * usual).all())
     ends = (_begun_like(pattern, steps, profile) for pattern in _ENDS)
-    is_end = any(begun[at].all() and not begun[others].any() for begun in ends)
-    return pl.Series(slow & (is_more or is_end), dtype=pl.Boolean)
+    return is_more or any(begun[slow].all() and not begun[others].any() for begun in ends)
+
+
+def _starts_workers(steps: pl.DataFrame, profile: Profile) -> Bools:
+    """Whether an epoch's new workers are half or more of what a step takes longer than most."""
+    again = restarts(profile.host_ops.filter(pl.col("worker") == steps["worker"][0]))
+    start, length = steps["host_start_ns"].to_numpy(), steps["host_dur_ns"].to_numpy()
+    anew = (again.ending | again.starting | again.waiting).within(start, start + length)
+    beyond = steps["dur_ns"].to_numpy() - float(np.median(steps["dur_ns"].filter(steps["usable"]).to_numpy()))
+    starts: Bools = (anew > 0) & (anew >= _RESTARTS * beyond)
+    return starts
 
 
 def _ops_begun(steps: pl.DataFrame, profile: Profile) -> Ints:

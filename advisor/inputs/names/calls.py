@@ -50,6 +50,9 @@ SAVING: Final = (
 OWN_LOADING: Final = r"_SingleProcessDataLoaderIter|/_utils/fetch\.py\("
 """PyTorch's loading of a batch in the main process: its range, or where that was not recorded its function."""
 
+WORKERS_LOADING: Final = r"_MultiProcessingDataLoaderIter|/data/dataloader\.py\("
+"""Requests for a batch to the processes of PyTorch's loader."""
+
 WAITS: Final = r"^(?:cuda|hip)(?:Device|Stream|Event)Synchronize|^cu(?:Ctx|Stream|Event)Synchronize"
 TAKES_MEMORY: Final = r"^(?:cuda|hip)(?:Ext|Host)?(?:Malloc|Free|Alloc)|^cuMem(?:Alloc|Free|Create|Map|Unmap)"
 """Driver calls that only wait; and those that allocate or free memory."""

@@ -12,7 +12,7 @@ import polars as pl
 
 from advisor.analysis.device.host_work import busiest, places
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.inputs.names.calls import OWN_LOADING
+from advisor.inputs.names.calls import OWN_LOADING, WORKERS_LOADING
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Ints, Union
 from advisor.model.missing import Missing
@@ -21,7 +21,6 @@ from advisor.vocabulary import DRIVER_CALLS
 
 _LOADS: Final = r"(?i)load|batch|data|input|next|fetch|feed|iter|read|record|sample|queue"
 _FRAME: Final = r"\$(\S+:\d+) (.+)"  # as XPlane names Python's calls
-_OTHERS: Final = r"_MultiProcessingDataLoaderIter|/data/dataloader\.py\("
 _MOST_WORKERS: Final = 16
 _FEW_CORES: Final = 4  # own choice: fewer has no machine on which people wait for a loader of many processes
 _LITTLE: Final = 0.1
@@ -34,7 +33,7 @@ def _single(view: DeviceView) -> pl.DataFrame:
 
 
 def _several(view: DeviceView) -> pl.DataFrame:
-    return view.host_like(_OTHERS, "input")
+    return view.host_like(WORKERS_LOADING, "input")
 
 
 UNNAMED_INPUT = Metric(
@@ -126,13 +125,6 @@ EPOCH_WAIT_PART = Metric(
     "steps with more requests for a batch than most: their wait beyond the others' median / all wait for workers",
     "the last request of an epoch ends it, and the next one starts the workers anew without persistent_workers=True",
 )
-LONG_STEPS_AT_EPOCHS = Metric(
-    "long_steps_at_epochs",
-    "share",
-    "Part of the steps left out for their length in which an epoch of a loader with worker processes begins.",
-    "long steps with more requests for a batch than the median of all steps / long steps; 0 without any",
-    "as epoch_wait_part",
-)
 _METRICS: Final = (
     UNNAMED_INPUT,
     SINGLE_PROCESS_INPUT_SHARE,
@@ -145,7 +137,6 @@ _METRICS: Final = (
     WORKERS_PACE_MS,
     LOADING_CALLS,
     EPOCH_WAIT_PART,
-    LONG_STEPS_AT_EPOCHS,
     CPUS,
 )
 
@@ -174,7 +165,6 @@ def loader(view: DeviceView) -> Mapping[Metric, Value]:
         WORKERS_PACE_MS: _pace_ms(loading_ms, rest_ms, advised, cpus),
         LOADING_CALLS: _calls(view, loading),
         EPOCH_WAIT_PART: _epoch_part(view),
-        LONG_STEPS_AT_EPOCHS: _at_epochs(view),
         CPUS: cpus or Missing("machine_unknown"),
     }
 
@@ -207,27 +197,14 @@ def _waits(view: DeviceView, ranges: pl.DataFrame) -> Ints:
 
 def _epoch_part(view: DeviceView) -> float:
     """The part of the wait for workers in steps that ask more often than most, beyond the others' wait."""
-    number, waits = _requests(view, view.steps), _waits(view, view.once(_several))
+    requests = view.once(_several)
+    begins, waits = np.sort(requests["start_ns"].to_numpy()), _waits(view, requests)
+    number = np.searchsorted(begins, view.ends) - np.searchsorted(begins, view.starts)
     starts_epoch = number > np.median(number)
     if not starts_epoch.any() or not waits.sum():
         return 0.0
     beyond = waits[starts_epoch] - np.median(waits[~starts_epoch])
     return float(beyond.clip(0).sum() / waits.sum())
-
-
-def _at_epochs(view: DeviceView) -> float:
-    """The part of the long steps that ask more often than most steps do."""
-    long = _requests(view, view.outliers)
-    return float((long > np.median(_requests(view, view.complete))).mean()) if len(long) else 0.0
-
-
-def _requests(view: DeviceView, steps: pl.DataFrame) -> Ints:
-    """How many batches of workers each step asks for."""
-    begins = np.sort(view.once(_several)["start_ns"].to_numpy())
-    number: Ints = np.searchsorted(begins, steps["start_ns"] + steps["dur_ns"]) - np.searchsorted(
-        begins, steps["start_ns"]
-    )
-    return number
 
 
 def _calls(view: DeviceView, loading: Union) -> str:

@@ -7,7 +7,6 @@ from advisor.metrics.input.loader import (
     EPOCH_WAIT_PART,
     LOADER_WORKERS,
     LOADING_MS,
-    LONG_STEPS_AT_EPOCHS,
     SINGLE_PROCESS_INPUT_SHARE,
     UNNAMED_INPUT,
     WORKER_INPUT_SHARE,
@@ -138,15 +137,3 @@ def test_where_an_epoch_ends_and_the_next_begins_a_step_asks_twice(again: tuple[
     steps = [step(i, 100 * i, 100 * i + 100) for i in range(5)]
     values = loader(view(profile([kernel(100 * i + 90, 100 * i + 100) for i in range(5)], asks, steps)))
     assert values[EPOCH_WAIT_PART] == pytest.approx(part)
-    assert values[LONG_STEPS_AT_EPOCHS] == 0
-
-
-@pytest.mark.parametrize(("again", "part"), [((480,), 1), ((520,), 0), ((), 0), (tuple(range(50, 1000, 100)), 1)])
-def test_a_long_step_tells_that_an_epoch_began_in_it(again: tuple[int, ...], part: float):
-    """Eight steps, the third three times as long: a second request is in it, in another, in none; in it are three."""
-    starts = [0, 100, 200, 500, 600, 700, 800, 900]
-    ends = [*starts[1:], 1000]
-    asks = [on_host("input", at, at + 10, name=WITH_WORKERS) for at in (*starts, *again)]
-    steps = [step(i, at, end) for i, (at, end) in enumerate(zip(starts, ends, strict=True))]
-    values = loader(view(profile([kernel(end - 10, end) for end in ends], asks, steps), "steady"))
-    assert values[LONG_STEPS_AT_EPOCHS] == part

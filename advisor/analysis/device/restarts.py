@@ -1,0 +1,50 @@
+"""Where an epoch begins with new worker processes of PyTorch's data loader: `persistent_workers=False`."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.steps import spans
+from advisor.inputs.names.calls import WORKERS_LOADING
+from advisor.model.intervals import Ints, Union
+from advisor.model.profile import matches
+from advisor.vocabulary import LAUNCH_GAP_NS
+
+_DRAW: Final = r"^aten::random_$"
+_DRAWS: Final = 2  # of an iterator: a seed for its workers and one for its sampler
+
+
+class Restarts(NamedTuple):
+    """When workers end, when the next epoch's start, and when the loop waits for their first batch.
+
+    Each of the three has one interval per epoch that begins, except that an epoch without time in between lacks that.
+    """
+
+    ending: Union
+    starting: Union
+    waiting: Union
+
+
+def restarts(host: pl.DataFrame) -> Restarts:
+    """The beginnings of epochs at which the loader starts its processes anew, of one worker's host ops.
+
+    PyTorch's loader shows it in three ways. The request that ends an epoch takes long, because the processes are joined
+    in it: where they stay it takes microseconds. The next iterator draws a seed for its processes before it starts
+    them, and so between two requests. The next request is to processes again.
+    """
+    asks = spans(host.filter(pl.col("kind") == "input"))
+    to_workers = spans(host.filter((pl.col("kind") == "input") & matches(WORKERS_LOADING)))
+    draws = np.sort(host.filter(matches(_DRAW))["start_ns"].to_numpy())
+    ends, starts = asks.ends[:-1], asks.starts[1:]
+    until, before = np.searchsorted(draws, starts), np.searchsorted(draws, ends)
+    joins = (ends - asks.starts[:-1] > LAUNCH_GAP_NS) & to_workers.covers(asks.starts[:-1])
+    at = np.flatnonzero((until > before) & joins & to_workers.covers(starts))
+    seeds: Ints = draws[np.maximum(before, until - _DRAWS)[at]]
+    return Restarts(
+        Union.of(asks.starts[at], asks.ends[at]),
+        Union.of(seeds, asks.starts[at + 1]),
+        Union.of(asks.starts[at + 1], asks.ends[at + 1]),
+    )
