@@ -161,10 +161,7 @@ def _has_scope(scope: str, runs: Sequence[Run]) -> bool:
 
 
 def _amounts(scope: str, runs: Sequence[Run], *more: str) -> pl.DataFrame:
-    """One side's numbers per kind, name and size over all its runs, and per `more`.
-
-    Of several types without `more`, those that most of the time goes to.
-    """
+    """One side's numbers per kind, name and size over all its runs, and per `more`; types where there is one kind."""
     keys = [*_SIZES[scope], *more]
     schema = {**_SIZES[scope], **_TYPES, **_NUMBERS}
     rows = [{name: row.get(name) for name in schema} for run in runs for row in run.metrics.get(scope, ())]
@@ -180,7 +177,7 @@ def _amounts(scope: str, runs: Sequence[Run], *more: str) -> pl.DataFrame:
             per_step=pl.col("calls_per_step").sum() / len(runs),
             mean_us=mean_us,
             sd_us=pl.when(number.sum() > 1).then((squares / (number.sum() - 1)).sqrt()),
-            **({} if more else {"types": pl.col("types").sort_by(number * mean, "types").last()}),
+            **({} if more else {"types": pl.when(pl.col("types").n_unique() == 1).then(pl.col("types").first())}),
         )
     )
 

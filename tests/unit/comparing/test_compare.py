@@ -478,7 +478,8 @@ def test_ops_in_other_types_are_other_work():
         ("aten::mm", "faster", "fp64 \N{RIGHTWARDS ARROW} fp32 [[8,8]]"),
     ]
     both = [*head, op("aten::mm", "[[8,8]]", 400, types="fp64")]  # as under autocast, which leaves some products alone
-    assert held(run(op=base), run(times(0.8), op=both)).cautions == ()
+    found = held(run(op=base), run(times(0.8), op=both))
+    assert (found.cautions, [w.size for w in found.work]) == ((), ["[[8,8]]"])
     untyped = [row | {"types": None} for row in head]
     assert held(run(op=base), run(times(0.8), op=untyped)).cautions == ()
 
