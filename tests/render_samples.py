@@ -260,7 +260,8 @@ def kernel_row(n: int) -> dict[str, Value]:
 
 def operator_row(n: int) -> dict[str, Value]:
     spent = {"ms_per_step": 0.5 * n, "total_ms_per_step": 0.6 * n, "device_ms_per_step": 20.0 - n}
-    return {"name": f"aten::op_{n % 10}", "shapes": f"[[{n}]]", "stack": None, "calls_per_step": n + 1, **spent}
+    name, types = f"aten::op_{n % 10}", ("fp32", "bf16")[n % 2]
+    return {"name": name, "shapes": f"[[{n}]]", "types": types, "stack": None, "calls_per_step": n + 1, **spent}
 
 
 def frame_rows(layers: int = 4) -> tuple[dict[str, Value], ...]:

@@ -72,7 +72,7 @@ def compare(  # noqa: PLR0913 - all but the sides are options
     decided = steps.verdict(base, head, before, after, change)
     pace = work.pace(base, head) if decided.verdict in {"slower", "faster"} else None
     if pace and change and _explains(pace, change.ratio):
-        decided = steps.Decided("inconclusive", remark("other_machine", **pace._asdict()), "machine")
+        decided = steps.Decided("inconclusive", _other_machine(pace), "machine")
     per_step = before.per == after.per == "step"
     moved = shifts(base, head, ranks) if before.per and after.per else ()
     if decided.verdict in {"slower", "faster"} and (others := _others(moved)):
@@ -116,6 +116,11 @@ def _others(moved: Sequence[Shift]) -> Reason | None:
     return None
 
 
+def _other_machine(pace: work.Pace) -> Reason:
+    code = "other_machine" if pace.certain else "other_machine_or_work"
+    return remark(code, ops=pace.ops, ratio=pace.ratio)
+
+
 def _explains(pace: work.Pace, ratio: float) -> bool:
     """Whether the pace of work that did not change is all of the change of the step."""
     return 1 < ratio <= _LEEWAY * pace.ratio or pace.ratio / _LEEWAY <= ratio < 1
@@ -124,11 +129,12 @@ def _explains(pace: work.Pace, ratio: float) -> bool:
 def _cautions(base: Sequence[Run], head: Sequence[Run], pace: work.Pace | None) -> Iterator[Reason]:
     """What else than its speed differs between the sides, and is not the reason of the verdict already."""
     if pace:
-        yield remark("other_machine", **pace._asdict())
+        yield _other_machine(pace)
     yield from (reason for _, reason in steps.incomparable(base, head)[1:])
-    if ops := work.resized(base, head):
-        before, after = (one_line(size, _LONGEST_SIZE) for size in (ops[0].base, ops[0].head))
-        yield remark("other_sizes", ops=len(ops), op=one_line(ops[0].name, _LONGEST_SIZE), base=before, head=after)
+    for code, ops in (("other_sizes", work.resized(base, head)), ("other_types", work.retyped(base, head))):
+        if ops:
+            name, before, after = (one_line(text, _LONGEST_SIZE) for text in ops[0])
+            yield remark(code, ops=len(ops), op=name, base=before, head=after)
 
 
 def _basis(before: Side, after: Side) -> Iterator[Reason]:

@@ -27,6 +27,7 @@ _SIZES: Final[dict[str, dict[str, type[pl.DataType]]]] = {
     "launch": {"kind": pl.String, "name": pl.String, "grid": pl.Int64, "block": pl.Int64, "bytes": pl.Int64},
     "op": {"name": pl.String, "shapes": pl.String},
 }
+_TYPES: Final[dict[str, type[pl.DataType]]] = {"types": pl.String}  # of an op's inputs; kernels bear theirs in the name
 _NUMBERS: Final[dict[str, type[pl.DataType]]] = {
     "calls": pl.Int64,
     "calls_per_step": pl.Float64,
@@ -35,8 +36,8 @@ _NUMBERS: Final[dict[str, type[pl.DataType]]] = {
 }
 
 
-class Resized(NamedTuple):
-    """An op and the sizes that most of its time goes to on either side."""
+class Altered(NamedTuple):
+    """An op and the sizes or types that most of its time goes to on either side."""
 
     name: str
     base: str
@@ -77,46 +78,66 @@ def hidden(runs: Sequence[Run]) -> str | None:
     return next((why.words for run in runs if (why := run.source.lacks.get("device_ops.name"))), None)
 
 
-def resized(base: Sequence[Run], head: Sequence[Run]) -> list[Resized]:
+def resized(base: Sequence[Run], head: Sequence[Run]) -> list[Altered]:
     """The framework ops that both sides run, with no size in common: the most time on the base first.
 
     A step that does other work takes other time. Nothing where sizes were not recorded, a table was cut, or such ops
     take less than a tenth of the time of all that have sizes.
     """
+    return _altered("shapes", ["name"], base, head)
+
+
+def retyped(base: Sequence[Run], head: Sequence[Run]) -> list[Altered]:
+    """The framework ops that both sides run with the same sizes, in other types: the most time on the base first.
+
+    Nothing where types were not recorded, a table was cut, or such ops take less than a tenth of the time of all that
+    have types.
+    """
+    return _altered("types", ["name", "shapes"], base, head)
+
+
+def _altered(what: str, keys: list[str], base: Sequence[Run], head: Sequence[Run]) -> list[Altered]:
+    """The ops of the same `keys` that have none of `what` in common."""
     if any(len(run.metrics.get("op", ())) >= _CUT for run in (*base, *head)):
         return []
-    before, after = (_amounts("op", runs).drop_nulls("shapes") for runs in (base, head))
-    sizes = before.join(after, on="name", suffix="_head").with_columns(
+    before, after = (_amounts("op", runs, *_TYPES).drop_nulls(what) for runs in (base, head))
+    pairs = before.join(after, on=keys, suffix="_head").with_columns(
         ms=pl.col("per_step") * pl.col("mean_us"), ms_head=pl.col("per_step_head") * pl.col("mean_us_head")
     )
-    by_name = sizes.group_by("name").agg(
-        common=(pl.col("shapes") == pl.col("shapes_head")).any(),
-        base=pl.col("shapes").sort_by("ms", "shapes").last(),
-        head=pl.col("shapes_head").sort_by("ms_head", "shapes_head").last(),
-        ms=pl.struct("shapes", "ms").unique().struct.field("ms").sum(),
+    by_keys = pairs.group_by(keys).agg(
+        common=(pl.col(what) == pl.col(f"{what}_head")).any(),
+        base=pl.col(what).sort_by("ms", what).last(),
+        head=pl.col(f"{what}_head").sort_by("ms_head", f"{what}_head").last(),
+        ms=pl.struct(what, "ms").unique().struct.field("ms").sum(),
     )
-    others = by_name.filter(~pl.col("common")).sort("ms", "name", descending=[True, False])
+    others = by_keys.filter(~pl.col("common")).sort("ms", *keys, descending=[True, *[False] * len(keys)])
     if others["ms"].sum() < _OTHER_WORK * float(before.select(pl.col("per_step").dot("mean_us")).item() or 0.0):
         return []
-    return [Resized(*row) for row in others.select("name", "base", "head").iter_rows()]
+    return [Altered(*row) for row in others.select("name", "base", "head").iter_rows()]
 
 
 class Pace(NamedTuple):
-    """How many times as long ops take on the head that did not change, and how many kinds of them there are."""
+    """How many times as long ops take on the head, and how many kinds of them there are.
+
+    `certain`: the files tell that they are ops of the same sizes and types.
+    """
 
     ratio: float
     ops: int
+    certain: bool
 
 
 def pace(base: Sequence[Run], head: Sequence[Run]) -> Pace | None:
     """The pace of unchanged work, where all of it moved alike by much; None where it did not, or there is little.
 
-    Kernels, or without a device ops, of the same sizes and as many per step, of 20 us or more each: shorter ones are
-    mostly the profiler's. Nine tenths of their time moved by a fifth or more, the middle by two fifths.
+    Kernels, or without a device ops, of the same sizes and types and as many per step, of 20 us or more each: shorter
+    ones are mostly the profiler's. Nine tenths of their time moved by a fifth or more, the middle by two fifths. Where
+    a side does not tell types, ops count without.
     """
     scope = "launch" if any(row.get("kind") == "kernel" for row in base[0].metrics.get("launch", ())) else "op"
-    before, after = (_amounts(scope, runs) for runs in (base, head))
-    keys = [key for key in _SIZES[scope] if key != "bytes"]
+    more = _TYPES if scope == "op" and all(map(_has_types, (base, head))) else ()
+    before, after = (_amounts(scope, runs, *more).drop_nulls([*more]) for runs in (base, head))
+    keys = [*(key for key in _SIZES[scope] if key != "bytes"), *more]
     both = before.join(after, on=keys, suffix="_head", nulls_equal=True).with_columns(
         ratio=pl.col("mean_us_head") / pl.col("mean_us"), weight=pl.col("per_step") * pl.col("mean_us")
     )
@@ -127,7 +148,11 @@ def pace(base: Sequence[Run], head: Sequence[Run]) -> Pace | None:
     below = same["weight"].cum_sum() / same["weight"].sum()
     low, middle, high = (float(same["ratio"].filter(below >= part)[0]) for part in (0.1, 0.5, 0.9))
     slower, faster = middle >= _OTHER_PACE and low >= _ALL_PACE, middle <= 1 / _OTHER_PACE and high <= 1 / _ALL_PACE
-    return Pace(middle, same.height) if slower or faster else None
+    return Pace(middle, same.height, scope == "launch" or bool(more)) if slower or faster else None
+
+
+def _has_types(runs: Sequence[Run]) -> bool:
+    return all(any(row.get("types") for row in run.metrics.get("op", ())) for run in runs)
 
 
 def _has_scope(scope: str, runs: Sequence[Run]) -> bool:
@@ -135,10 +160,10 @@ def _has_scope(scope: str, runs: Sequence[Run]) -> bool:
     return all(scope in run.metrics for run in runs)
 
 
-def _amounts(scope: str, runs: Sequence[Run]) -> pl.DataFrame:
-    """One side's numbers per kind, name and size over all its runs."""
-    keys = list(_SIZES[scope])
-    schema = {**_SIZES[scope], **_NUMBERS}
+def _amounts(scope: str, runs: Sequence[Run], *more: str) -> pl.DataFrame:
+    """One side's numbers per kind, name and size over all its runs, and per `more`; types where there is one kind."""
+    keys = [*_SIZES[scope], *more]
+    schema = {**_SIZES[scope], **_TYPES, **_NUMBERS}
     rows = [{name: row.get(name) for name in schema} for run in runs for row in run.metrics.get(scope, ())]
     number, mean = pl.col("calls"), pl.col("mean_us")
     mean_us = (number * mean).sum() / number.sum()
@@ -152,13 +177,16 @@ def _amounts(scope: str, runs: Sequence[Run]) -> pl.DataFrame:
             per_step=pl.col("calls_per_step").sum() / len(runs),
             mean_us=mean_us,
             sd_us=pl.when(number.sum() > 1).then((squares / (number.sum() - 1)).sqrt()),
+            **({} if more else {"types": pl.when(pl.col("types").n_unique() == 1).then(pl.col("types").first())}),
         )
     )
 
 
 def _size(scope: str) -> pl.Expr:
     if scope == "op":
-        return pl.col("shapes")
+        types = pl.format("{} \N{RIGHTWARDS ARROW} {}", "types", "types_head")
+        other = pl.when(pl.col("types") != pl.col("types_head")).then(types)
+        return pl.concat_str(other, "shapes", separator=" ", ignore_nulls=True).replace("", None)
     threads = pl.format("{} \N{MULTIPLICATION SIGN} {}", "grid", "block")
     size = pl.col("bytes").map_elements(bytes_, return_dtype=pl.String)
     return pl.coalesce(threads, size)

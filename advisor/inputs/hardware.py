@@ -25,6 +25,7 @@ _ANOTHER_PART: Final = re.compile(r"ti|super|d|laptop|mobile|max|fhhl|h|ls|mig|g
 # TU116 and TU117 report capability 7.5 without its Tensor Cores: GTX 16xx, MX450, T400 to T2000.
 _WITHOUT_TENSOR_CORES: Final = re.compile(r"gtx|mx\d+|t\d{3,4}")
 # Reported memory over the size in the name: GDDR with ECC on leaves 92 %, HBM 98 %; above 1 is rounding.
+_FP64_RATIOS: Final = {6.0: 2, 6.1: 32, 7.0: 2, 7.5: 32, 8.0: 1, 8.6: 64, 8.9: 64, 9.0: 1, 10.0: 2, 12.0: 64}
 _MEMORY_SHARE: Final = (0.90, 1.01)
 
 
@@ -84,6 +85,15 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     def supports(self, dtype: str) -> bool:
         """Whether Tensor Cores multiply `dtype`, e.g. "tf32"."""
         return dtype in self.tensor_dtypes
+
+    @property
+    def fp64_ratio(self) -> float | None:
+        """Peak of fp32 on the ordinary cores over that of fp64 on the fastest; None where it is not known.
+
+        Source: throughput of native arithmetic instructions, CUDA C++ Programming Guide; 8.0 and 9.0 multiply fp64 on
+        Tensor Cores, twice as fast.
+        """
+        return _FP64_RATIOS.get(self.capability) if self.vendor == "NVIDIA" else None
 
     def tensor_core_gain(self, from_dtype: str, to_dtype: str) -> float | None:
         """Peak of `to_dtype` on Tensor Cores over peak of `from_dtype`; the least of the variants, None if unknown."""

@@ -103,6 +103,10 @@ REASONS: Final = {
     ),
     "alignment_unknown": "neither shapes nor kernel names show how the matrices are aligned",
     "value_types_unknown": "the profile does not give the type of the values of most kernels",
+    "numerical_program": (
+        "the step decomposes matrices, solves linear systems, transforms to frequencies or takes gradients of "
+        "gradients: such programs may need 64 bits"
+    ),
     # copies and memory
     "no_copy_sizes": "the copies have no sizes",
     "copy_direction_unknown": ("copies are open in {share:percent} of the time, and their direction was not recorded"),

@@ -40,6 +40,10 @@ REMARKS: Final = {
         "the machine differs, or the cores or clocks that the job gets: {ops:count} ops that did not change take "
         "{ratio:times_as_long} each"
     ),
+    "other_machine_or_work": (
+        "the machine differs, or the sizes or types of the ops do, which were not recorded: {ops:count} ops of the "
+        "same names take {ratio:times_as_long} each"
+    ),
     "other_programs": (
         "other programs kept the CPU from the job for {base:ms} of each step on the base and {head:ms} on the head, "
         "which is at least half of the change; record both sides on a quiet machine"
@@ -50,6 +54,10 @@ REMARKS: Final = {
     # what may explain the verdict besides speed
     "other_sizes": (
         "the work of a step differs: other sizes in {ops:count} of its ops, such as {op} "
+        "({base} \N{RIGHTWARDS ARROW} {head})"
+    ),
+    "other_types": (
+        "the work of a step differs: other types in {ops:count} of its ops, such as {op} "
         "({base} \N{RIGHTWARDS ARROW} {head})"
     ),
     # what the comparison rests on

@@ -31,7 +31,7 @@ _WORK: Final = (
     *("base_calls", "base_ms", "head_calls", "head_ms", "change_ms", "moved_ms"),
 )
 _OPERATORS: Final = (
-    *("name", "shapes", "stack", "calls_per_step", "total_ms_per_step", "ms_per_step", "device_ms_per_step"),
+    *("name", "shapes", "types", "stack", "calls_per_step", "total_ms_per_step", "ms_per_step", "device_ms_per_step"),
 )
 _ESCAPES: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 

@@ -24,7 +24,8 @@ const KINDS = {
   },
   operators: {
     title: "Operators",
-    by: { operator: r => r.name, type: r => r.name.replace(/^.*[\/:](?=.)/, ""), "input shapes": r => `${r.name} ${r.shapes ?? "no shapes recorded"}`, "call stack": r => `${r.name} ${r.stack ?? "no stack recorded"}` },
+    by: { operator: r => r.name, type: r => r.name.replace(/^.*[\/:](?=.)/, ""), "input shapes": r => `${r.name} ${r.shapes ?? "no shapes recorded"}`, "input types": r => `${r.name} ${r.types ?? "no types recorded"}`,
+      "call stack": r => `${r.name} ${r.stack ?? "no stack recorded"}` },
     weight: "device_ms_per_step",
     columns: { calls: g => sum(g, "calls_per_step"), "device ms": g => sum(g, "device_ms_per_step"), "host ms": g => sum(g, "ms_per_step"),
       "host ms, with ops inside": g => sum(g, "total_ms_per_step") },

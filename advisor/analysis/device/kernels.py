@@ -21,6 +21,7 @@ _FLOATS: Final = {
     "c10::BFloat16": "bf16",
     **dict.fromkeys((f"c10::Float8_{form}" for form in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz")), "fp8"),
 }
+_NO_TENSOR: Final = ("Scalar", "List")
 _PRODUCTS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "linear", "matmul"})
 _MOST_NAMES: Final = 3
 TYPE: Final = r"^(?:[^:\s]+:|jit\(.*/)([A-Za-z_][\w-]*)$"  # of `scope/name:Type` and `jit(f)/dot_general`
@@ -170,6 +171,17 @@ def _op_columns(name: str | None, shapes: str | None, dtypes: str | None, option
     size = (largest.elements, str(list(largest.shape))) if largest else (None, None)
     todo = work(name, shapes, dtypes, options) or (None,) * 4
     return name, _float_type(dtypes), *size, *(sides or (None,) * 4), *todo
+
+
+def element_types(dtypes: str | None) -> str | None:
+    """The types of an op's tensors in the order of its inputs, each once: `fp32, long int`; None where none is known.
+
+    `dtypes` is a JSON list, as PyTorch's profiler writes it, which does not tell the types of a list's tensors.
+    """
+    names = values_of(dtypes or "")
+    of_tensors = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    types = [_FLOATS.get(name, name) for name in of_tensors if name and not name.endswith(_NO_TENSOR)]
+    return ", ".join(dict.fromkeys(types)) or None
 
 
 def _float_type(dtypes: str | None) -> str | None:

@@ -7,6 +7,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.host_work import own_ns
+from advisor.analysis.device.kernels import element_types
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import tabulates
 
@@ -36,35 +37,46 @@ def launch_table(view: DeviceView) -> pl.DataFrame:
 
 @tabulates("op")
 def op_table(view: DeviceView) -> pl.DataFrame:
-    """One row per framework op's name, input shapes and caller in the used steps; sorted by them.
+    """One row per framework op's name, input shapes and types, and caller in the used steps; sorted by them.
 
     What ran on the device for an op that was not recorded on the host, as of a compiled program, has a row of its own
     by the name that the device op bears.
 
-    Columns: name, shapes and stack (innermost frame first; null where not recorded), eager; calls on the host, total_ms
-    and self_ms (outside the ops within it, as XProf and torch-tb-profiler count), mean_us and sd_us of that per call
-    (null for none, or one); device_calls and device_ms, of the device ops that it launches itself.
+    Columns: name, shapes, types (`fp32, int64`, each once) and stack (innermost frame first; null where not recorded),
+    eager; calls on the host, total_ms and self_ms (outside the ops within it, as XProf and torch-tb-profiler count),
+    mean_us and sd_us of that per call (null for none, or one); device_calls and device_ms, of the device ops that it
+    launches itself.
     """
     on_host, on_device = _on_host(view), _on_device(view)
-    keys = _KEYS
+    keys = [*_KEYS]
     rows = on_host.join(on_device, on=keys, how="full", coalesce=True, nulls_equal=True)
     return rows.with_columns(pl.exclude(*keys, "mean_us", "sd_us").fill_null(0)).sort(keys, nulls_last=True)
 
 
-_KEYS: Final = ["name", "shapes", "stack", "eager"]
+_KEYS: Final = {"name": "name", "shapes": "shapes", "types": "dtypes", "stack": "stack", "eager": "eager"}
 
 
-def _keys() -> list[pl.Expr]:
+def _keys(view: DeviceView) -> list[pl.Expr]:
+    """The columns of an op's row from those of a profile."""
     shapes = pl.col("shapes").cast(pl.String).str.replace_all(r"\s", "").str.slice(0, _LONGEST_SHAPES)
-    return [pl.col("name").cast(pl.String), shapes, pl.col("stack").cast(pl.String), pl.col("eager")]
+    types = pl.col("dtypes").cast(pl.String).replace_strict(view.once(_types), default=None, return_dtype=pl.String)
+    name, stack = (pl.col(column).cast(pl.String) for column in ("name", "stack"))
+    return [name, shapes, types.alias("types"), stack, pl.col("eager")]
+
+
+def _types(view: DeviceView) -> dict[str, str | None]:
+    """Each distinct text of types is parsed once."""
+    texts = view.host["dtypes"].unique().drop_nulls().cast(pl.String)
+    return {text: element_types(text) for text in texts}
 
 
 def _on_host(view: DeviceView) -> pl.DataFrame:
-    ops = view.used_host.select("id", "parent", "kind", "dur_ns", *_KEYS).filter(pl.col("kind") == "op")
-    own = ops.select(*_KEYS, whole_ns="dur_ns", dur_ns=own_ns(ops).clip(0))
-    spelt = own.group_by(_KEYS).agg(pl.col("dur_ns", "whole_ns")).with_columns(_keys())
-    keys = spelt.select(_KEYS).unique().with_row_index("key")  # two shapes may be written as one
-    spent = spelt.join(keys, on=_KEYS, nulls_equal=True).select("key", "dur_ns", "whole_ns")
+    columns = [*_KEYS.values()]
+    ops = view.used_host.select("id", "parent", "kind", "dur_ns", *columns).filter(pl.col("kind") == "op")
+    own = ops.select(*columns, whole_ns="dur_ns", dur_ns=own_ns(ops).clip(0))
+    spelt = own.group_by(columns).agg(pl.col("dur_ns", "whole_ns")).with_columns(_keys(view))
+    keys = spelt.select(*_KEYS).unique().with_row_index("key")  # two shapes may be written as one
+    spent = spelt.join(keys, on=[*_KEYS], nulls_equal=True).select("key", "dur_ns", "whole_ns")
     grouped = spent.explode("dur_ns", "whole_ns").group_by("key")
     times = grouped.agg(*_SPREAD, total_ms=pl.sum("whole_ns") / 1e6, self_ms=pl.sum("dur_ns") / 1e6)
     return keys.join(times, on="key").drop("key")
@@ -73,11 +85,11 @@ def _on_host(view: DeviceView) -> pl.DataFrame:
 def _on_device(view: DeviceView) -> pl.DataFrame:
     """By the op that launched it; where that is another than the one that the device op names, or none, by the name."""
     launching = view.used_ops["op"].drop_nulls().unique().implode()
-    ops = view.host.filter(pl.col("kind") == "op", pl.col("id").is_in(launching)).select(*_keys(), op="id")
+    ops = view.host.filter(pl.col("kind") == "op", pl.col("id").is_in(launching)).select(*_keys(view), op="id")
     own_name = pl.col("framework_op").cast(pl.String)
     ran = view.used_ops.select("op", "dur_ns", named=own_name).join(ops, on="op", how="left", maintain_order="left")
     other = pl.col("named").is_not_null() & pl.col("name").ne_missing(pl.col("named"))
-    keys = _KEYS
+    keys = [*_KEYS]
     rows = ran.with_columns(
         pl.when(other).then("named").otherwise("name").alias("name"),
         *(pl.when(~other).then(key).alias(key) for key in keys[1:]),

@@ -450,8 +450,11 @@ def test_a_tree_that_is_none_is_drawn_as_far_as_it_is():
     ]
 
 
-def op(name: str, shapes: str | None, mean_us: float = 100.0) -> Mapping[str, float | int | str | None]:
-    return {"name": name, "shapes": shapes, "calls": 12, "calls_per_step": 1.0, "mean_us": mean_us, "sd_us": 1.0}
+def op(
+    name: str, shapes: str | None, mean_us: float = 100.0, types: str | None = None
+) -> Mapping[str, float | int | str | None]:
+    spent = {"calls": 12, "calls_per_step": 1.0, "mean_us": mean_us, "sd_us": 1.0}
+    return {"name": name, "shapes": shapes, "types": types, **spent}
 
 
 def test_a_step_that_does_other_work_is_cautioned_of():
@@ -463,6 +466,22 @@ def test_a_step_that_does_other_work_is_cautioned_of():
     assert held(run(op=unsized), run(op=unsized)).cautions == ()
     small = op("aten::mm", "[[32,1024]]", 5)
     assert held(run(op=[kept, small]), run(op=[kept, wide])).cautions == ()
+
+
+def test_ops_in_other_types_are_other_work():
+    """Of 3 ms in ops with types, the product's 1 is in fp64, then in fp32; beside them an op that is in both."""
+    base = [op("aten::mm", "[[8,8]]", 1000, types="fp64"), op("aten::add_", "[[64]]", 2000, types="fp32")]
+    head = [op("aten::mm", "[[8,8]]", 400, types="fp32"), op("aten::add_", "[[64]]", 2000, types="fp32")]
+    found = held(run(op=base), run(times(0.8), op=head))
+    assert found.cautions == (remark("other_types", ops=1, op="aten::mm", base="fp64", head="fp32"),)
+    assert [(w.name, w.status, w.size) for w in found.work] == [
+        ("aten::mm", "faster", "fp64 \N{RIGHTWARDS ARROW} fp32 [[8,8]]"),
+    ]
+    both = [*head, op("aten::mm", "[[8,8]]", 400, types="fp64")]  # as under autocast, which leaves some products alone
+    found = held(run(op=base), run(times(0.8), op=both))
+    assert (found.cautions, [w.size for w in found.work]) == ((), ["[[8,8]]"])
+    untyped = [row | {"types": None} for row in head]
+    assert held(run(op=base), run(times(0.8), op=untyped)).cautions == ()
 
 
 def changed(one: Run, **source: object) -> Run:
@@ -734,8 +753,8 @@ def test_a_wait_that_a_new_bottleneck_covers_is_hidden(by: float, status: str):
     assert {change.key: change.status for change in held(base, head).findings}["loader"] == status
 
 
-def ops(factor: float, *, first: float = 1.0, number: int = 8) -> Rows:
-    row = {"calls": 100, "calls_per_step": 10.0, "sd_us": 1.0, "shapes": "[4]"}
+def ops(factor: float, *, first: float = 1.0, number: int = 8, types: str | None = "fp32") -> Rows:
+    row = {"calls": 100, "calls_per_step": 10.0, "sd_us": 1.0, "shapes": "[4]", "types": types}
     return [row | {"name": f"aten::op{n}", "mean_us": 100.0 * factor * (first if n == 0 else 1)} for n in range(number)]
 
 
@@ -748,6 +767,7 @@ def ops(factor: float, *, first: float = 1.0, number: int = 8) -> Rows:
         (ops(1), ops(1.1), 1.6, None, 0),
         (ops(1), ops(1, first=9), 1.6, None, 0),  # one op is slower, the others are as before
         (ops(1, number=3), ops(1.6, number=3), 1.6, None, 0),
+        (ops(1), ops(1.6, types="fp64"), 1.6, None, 0),  # of the same sizes, but in other types
     ],
 )
 def test_ops_that_did_not_change_tell_another_machine(base: Rows, head: Rows, by: float, obstacle, cautions: int):
@@ -756,6 +776,12 @@ def test_ops_that_did_not_change_tell_another_machine(base: Rows, head: Rows, by
     assert [caution.code for caution in found.cautions].count("other_machine") == cautions
     if obstacle:
         assert "8 ops that did not change take" in found.reason.words
+
+
+@pytest.mark.parametrize("types", [("fp32", None), (None, "fp32"), (None, None)])
+def test_where_types_were_not_recorded_they_may_be_what_differs(types: tuple[str | None, str | None]):
+    base, head = run(op=ops(1, types=types[0])), run(times(1.6), op=ops(1.6, types=types[1]))
+    assert held(base, head).reason == remark("other_machine_or_work", ops=8, ratio=1.6)
 
 
 @pytest.mark.parametrize(

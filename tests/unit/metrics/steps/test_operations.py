@@ -68,6 +68,22 @@ def test_an_op_has_its_own_time_and_that_of_the_ops_within_it():
     assert rows["addmm"]["device_ms"] == pytest.approx(0.005)
 
 
+def test_ops_of_other_types_are_other_ops():
+    host = [
+        op("mm", 10, 20, shapes="[[2,2],[2,2]]", dtypes='["float", "float"]'),
+        op("mm", 30, 50, shapes="[[2,2],[2,2]]", dtypes='["double","double"]'),
+        op("add", 60, 65, shapes="[[2],[2],[]]", dtypes='["float","long int","Scalar"]'),
+        op("cat", 70, 75, shapes="[[[2],[2]],[]]", dtypes='["TensorList","Scalar"]'),
+    ]
+    rows = op_table(view(profile((), host, [step(1, 0, 100)], devices=())))
+    assert rows.select("name", "types", "self_ms").rows() == [
+        ("add", "fp32, long int", 0.005),
+        ("cat", None, 0.005),
+        ("mm", "fp32", 0.01),
+        ("mm", "fp64", 0.02),
+    ]
+
+
 def test_what_runs_for_an_op_that_the_host_did_not_record_has_a_row_by_its_name():
     """XLA launches a whole program at once: the kernels bear the ops' names."""
     host = [op("XlaRun", 10, 50)]

@@ -1,0 +1,132 @@
+"""Matrix products and convolutions of training that are computed in 64 bits, which networks hardly ever need."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.kernels import extent, kernels, longest
+from advisor.analysis.device.roofline import REPLAYED, gains_ms, memory_ns
+from advisor.analysis.device.steps import DeviceView
+from advisor.inputs.names.kernels import PRODUCTS
+from advisor.metrics.metric import Metric, Values, measures
+from advisor.model.missing import Missing
+
+_WORK: Final = ["product", "convolution", "attention"]
+_OF_HOST: Final = {True: (0.55, 0.35), False: (0.8, 0.3)}  # of a product's time, and of another op's: see _SOURCE
+_RATES: Final = (0.35, 0.875)  # of the ratio of the peaks, at least and at most, as for TF32
+_HALF: Final = 0.5  # of the bytes
+_MOVING: Final = (0.75, _HALF)  # of the time of a kernel that only moves them
+_BANDWIDTH: Final = (0.8, 1.0)
+_FP32_BYTES: Final = 4
+_TYPED: Final = 0.5  # of the products' time
+_CONVOLUTION: Final = r"^aten::\w*conv"  # on the host, whose ops have no family of that kind
+_NUMERICAL: Final = r"""(?x)
+    ^aten::_?linalg_(?:cholesky|eig|svd|solve|lu|ldl|qr|inv|lstsq|pinv|det|slogdet|householder)\w*$
+    |^aten::(?:cholesky|triangular_solve|ormqr|geqrf|_fft_)\w*$
+    |evaluate_function:\s\w*(?:BackwardBackward|DoubleBackward)"""
+_SOURCE: Final = (
+    "on a CPU, measured: PyTorch 2.13 on one core of an AMD EPYC, where fp32 products took 37 to 51 % of the time of "
+    "fp64 (8 sizes), convolutions 19 to 50 % (6), elementwise ops, norms and softmax 9 to 81 % (10); 0.35 and 0.875 as "
+    "for TF32; half: the bytes"
+)
+
+DOUBLE_PRODUCT_SHARE = Metric(
+    "double_product_share",
+    "share",
+    "Part of the step in which matrix products, convolutions and attention are computed in 64 bits (fp64).",
+    "time of those kernels, or without a device ops, whose name tells fp64, or else the first floating-point input of "
+    "the op / step time",
+    "kernel names, then the launching op's dtype",
+    where=lambda view: longest(_products(view)),
+)
+DOUBLE_PRODUCT_MS = Metric(
+    "double_product_ms",
+    "ms",
+    "Time per step in which matrix products, convolutions and attention are computed in 64 bits.",
+    "time of those kernels or ops / steps",
+)
+DOUBLE_PRODUCT_OPS = Metric(
+    "double_product_ops", "text", "The ops whose products are in 64 bits.", "the three with the most time"
+)
+DOUBLE_LEAST_GAIN_MS = Metric(
+    "double_least_gain_ms",
+    "ms",
+    "Step time that 32 bits instead of 64 save at least.",
+    "with a device products 0.35 x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth (not at all "
+    f"faster where the ratio is not known), other fp64 kernels three quarters as long{REPLAYED}; without a device "
+    "products 55 % and other fp64 ops 80 % as long",
+    _SOURCE,
+)
+DOUBLE_GAIN_MS = Metric(
+    "double_gain_ms",
+    "ms",
+    "Step time that 32 bits instead of 64 save at most.",
+    "with a device products 0.875 x the ratio of the peaks as fast, or half as long where that is more, at up to the "
+    f"full memory bandwidth, other fp64 kernels half as long{REPLAYED}; without a device products 35 % and other fp64 "
+    "ops 30 % as long",
+    _SOURCE,
+)
+
+
+@measures(DOUBLE_PRODUCT_SHARE, DOUBLE_PRODUCT_MS, DOUBLE_PRODUCT_OPS, DOUBLE_LEAST_GAIN_MS, DOUBLE_GAIN_MS)
+def double_precision(view: DeviceView) -> Values:
+    """What is computed in 64 bits, and what 32 would save."""
+    if not view.total_ns:
+        return {}
+    if why := _untyped(view):
+        return why
+    products = view.once(_products)
+    if products.height and view.used_like(_NUMERICAL, "op").height:
+        return Missing("numerical_program")
+    some = extent(view, products)
+    least, most = gains_ms(view, view.once(_doubles), *(_in_fp32(view, end) for end in (0, 1)))
+    return {
+        DOUBLE_PRODUCT_SHARE: some.share,
+        DOUBLE_PRODUCT_MS: some.ms,
+        DOUBLE_PRODUCT_OPS: some.ops or None,
+        DOUBLE_LEAST_GAIN_MS: least if products.height else 0.0,
+        DOUBLE_GAIN_MS: most if products.height else 0.0,
+    }
+
+
+def _untyped(view: DeviceView) -> Missing | None:
+    """That the types of most products are not known; None where they are, or where there are none."""
+    if view.device is None and not view.host["dtypes"].count():
+        return Missing("no_shapes" if view.process.get("framework") == "pytorch" else "value_types_unknown")
+    products = view.once(kernels).filter(_is_product())
+    total, typed = (float(rows["dur_ns"].sum()) for rows in (products, products.filter(_dtype().is_not_null())))
+    return Missing("value_types_unknown") if typed < _TYPED * total else None
+
+
+def _doubles(view: DeviceView) -> pl.DataFrame:
+    """All kernels, or without a device ops, that compute in fp64."""
+    return view.once(kernels).filter(_dtype() == "fp64")
+
+
+def _products(view: DeviceView) -> pl.DataFrame:
+    return view.once(_doubles).filter(_is_product())
+
+
+def _is_product() -> pl.Expr:
+    """Whether it multiplies matrices, as the inputs or the name of its op tell, or the kernel's name."""
+    of_work = pl.col("work").is_in(_WORK) | (pl.col("kind").is_null() & pl.col("op_name").str.contains(_CONVOLUTION))
+    return of_work.fill_null(value=False) | pl.col("family").cast(pl.String).is_in(PRODUCTS)
+
+
+def _dtype() -> pl.Expr:
+    return pl.coalesce("element_type", "op_dtype")
+
+
+def _in_fp32(view: DeviceView, end: int) -> pl.Expr:
+    """Longest (end 0) or shortest (end 1) time in 32 bits, in ns."""
+    now, is_product = pl.col("dur_ns"), _is_product()
+    if view.device is None:
+        return now * pl.when(is_product).then(_OF_HOST[True][end]).otherwise(_OF_HOST[False][end])
+    ratio = view.chip.fp64_ratio if view.chip else None
+    faster = max(1.0, (ratio or 1.0) * _RATES[end], 1 / _HALF if end else 1.0)
+    m, n, k = (pl.col(side).cast(pl.Float64) for side in "mnk")
+    nbytes = pl.col("count") * (m * k + k * n + m * n) * _FP32_BYTES
+    product = pl.min_horizontal(now, pl.max_horizontal(now / faster, memory_ns(nbytes, view.chip, _BANDWIDTH[end])))
+    return pl.when(is_product).then(product).otherwise(now * _MOVING[end])
