@@ -9,7 +9,7 @@ from typing import Final
 from advisor import vocabulary
 from advisor.model.clause import Reason
 from advisor.model.report import Accounting, Finding, NotEvaluable, Part, Value
-from advisor.vocabulary import PARTS, WORK
+from advisor.vocabulary import PARTS, SKEW, WORK
 
 _MAJORITY: Final = 0.5  # of a loss: with so much of it saved, a finding about another part explains it too
 
@@ -45,13 +45,18 @@ def account(
 
 
 def _saved(times: Mapping[str, float], findings: Iterable[Finding]) -> dict[str, dict[str, float]]:
-    """By part and rule what is saved at most, in ms: losses go before work, and never more than there is."""
+    """By part and rule what is saved at most, in ms: losses go before work, and never more than there is.
+
+    What ranks wait for is no wait of the latest of them: it is in the largest part of its step.
+    """
     remaining = dict(times)
+    largest = max(times, key=lambda part: times[part])
     saved: dict[str, dict[str, float]] = {part: {} for part in times}
     for finding in findings:
         for pool, claim in (finding.saving.parts if finding.saving else {}).items():
             rest = claim
-            for part in (code for code in remaining if pool in PARTS[code].pools):
+            of_pool = [code for code in remaining if pool in PARTS[code].pools]
+            for part in (*of_pool, *([largest] if pool == SKEW else [])):
                 takes = min(rest, remaining[part])
                 remaining[part] -= takes
                 rest -= takes

@@ -236,6 +236,9 @@ POOLS: Final = {
 }
 """Parts of a step that savings come out of; no two findings are promised the same time of one."""
 
+SKEW: Final = "skew"
+"""Of these, what ranks lose because they are not equally long."""
+
 
 # --------------------------------------------------------------------------------------------------------- accounting
 

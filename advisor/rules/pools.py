@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from advisor.rules.candidates import Candidate, is_of_job
+from advisor.vocabulary import SKEW
 
 Key: TypeAlias = tuple[object, str]
 """A pool: the worker whose it is, None for the job's, and the part of the step."""
-
-_SKEW: Final = "skew"  # the part of the step that ranks lose because they are not equally long
 
 
 class Share(NamedTuple):
@@ -52,7 +51,7 @@ def _share(candidate: Candidate, rest: dict[Key, float], causes: Iterable[Share 
     cut = min(1.0, sum(open_.values()) / high) if high else 0.0
     parts = _draw(cut * high, rest, open_)
     if candidate.evens_ms:
-        _draw(cut * candidate.evens_ms, rest, _open(candidate, [_SKEW], rest))
+        _draw(cut * candidate.evens_ms, rest, _open(candidate, [SKEW], rest))
     return Share(cut * low, cut * high, parts)
 
 

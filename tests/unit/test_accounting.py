@@ -47,6 +47,14 @@ def test_what_shortens_useful_work_objects_to_it():
     assert known(finding("a", "compute", compute=20)).useful_share == 0.3
 
 
+def test_what_the_others_wait_for_is_in_the_largest_part_of_the_latest_rank():
+    """It waits for 5 ms itself; the other 15 of the 20 that fixing it saves are in its kernels."""
+    rows = [{"part": "compute", "share": 0.7}, {"part": "collective", "share": 0.05}, {"part": "input", "share": 0.25}]
+    made = known(finding("late", "skew", skew=20), rows=rows)
+    assert {part.part: part.saved_ms for part in made.parts} == {"compute": 15, "collective": 5, "input": 0}
+    assert made.useful_share == 0.55
+
+
 def test_a_finding_of_another_worker_is_not_of_this_step():
     assert known(finding("a", "memcpy", told_of=3, memcpy=10)).parts[1].findings == ()
 
