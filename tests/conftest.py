@@ -33,6 +33,8 @@ LONG = (
     "tests/metamorphic/",
     "tests/recording/",
     "tests/unit/test_cli.py",
+    "tests/unit/simulator/",
+    "tests/unit/test_server.py",
 )
 
 
