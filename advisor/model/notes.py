@@ -79,6 +79,15 @@ NOTES: Final = {
     "steps_by_optimizer": f"{_BY_CALLS} call of Optimizer.step {_TO_NEXT}",
     "steps_by_requests": f"{_BY_CALLS} request for a batch {_TO_NEXT}",
     "steps_by_calls": f"{_BY_CALLS} call of {{call}} {_TO_NEXT}",
+    "steps_by_executions": f"{_BY_CALLS} execution of {{program}} on XLA's threads {_TO_NEXT}",
+    "steps_late_executions": (
+        "JAX runs what a step dispatches after the step's range: a step lasts from one execution of {program} on XLA's "
+        "threads to the next"
+    ),
+    "steps_late": (
+        "the {marks} steps are not used: JAX runs most of what they dispatch after their ranges; call "
+        "jax.block_until_ready at the end of each step that is recorded"
+    ),
     "marks_unused": (
         "the marks of steps are not used: nothing in the recording joins the device's work with the host's calls"
     ),

@@ -214,7 +214,7 @@ def test_the_slow_loader_of_a_jax_job_is_there():
     assert (loads.height, loads["step"].to_list()) == (10, list(range(10)))
     assert loads["dur_ns"].min() >= 20_000_000
     ops = profile.host_ops.filter(pl.col("kind") == "op")
-    assert ops["step"].null_count() == 1  # the last one's link was not recorded
+    assert ops["step"].null_count() == 0  # the last one's link was not recorded: its execution tells
     assert profile.workers["producer"].to_list() == ["JAX 0.10.2"]
 
 

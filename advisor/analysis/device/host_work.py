@@ -42,6 +42,8 @@ DOUBTFUL: Final = ("host_bound", "sync", "queued", "dependency", "unrecorded")
 _NODE: Final = r"^autograd::engine::evaluate_function: "
 _BUILT_IN: Final = r"^<built-in (?:method|function) (?P<name>[^ >]+).*>$"
 _SPAN: Final = ("start_ns", "dur_ns")
+_JIT_CALL: Final = r"^PjitFunction\("
+_EXECUTOR: Final = r"^ThunkExecutor::Execute"  # the program is under way, also where it waits for ops on other threads
 _HANDED_OVER: Final = pl.col("step").is_not_null() & (pl.col("kind") != "pipeline")
 
 
@@ -64,7 +66,15 @@ def _trains(view: DeviceView) -> pl.Expr:
 
 
 def _step_threads(view: DeviceView) -> pl.Series:
-    """The threads on which steps are marked, by ranges for that or by others that stand in for them."""
+    """The threads on which steps are marked, by ranges for that or by others that stand in for them.
+
+    Where executions of JAX's programs stand in, the threads that call these.
+    """
+    threads = _marking_threads(view)
+    return threads if threads.len() or not view.has_marks else view.host_like(_JIT_CALL)["thread"].unique()
+
+
+def _marking_threads(view: DeviceView) -> pl.Series:
     marks = view.complete.select(start_ns="host_start_ns", dur_ns="mark_ns")
     ranges = view.host.select("kind", "thread", *marks.columns)
     return pl.concat([ranges.filter(pl.col("kind") == "step"), ranges.join(marks, on=marks.columns, how="semi")])[
@@ -90,6 +100,19 @@ def handed_over(view: DeviceView) -> Union:
     """When a thread other than the step's own works for a step; nothing where the profile does not link threads."""
     on_others = ~pl.col("thread").is_in(view.once(_step_threads).implode())
     return spans(view.host.filter(_HANDED_OVER, on_others))
+
+
+def executed(view: DeviceView) -> Union:
+    """When programs of JAX run on threads of XLA: as with a device, the step's thread may do other things meanwhile.
+
+    Only those that a step called; what a loader's thread calls is none of its work.
+    """
+    if view.device is not None or view.process.get("framework") != "jax":
+        return EMPTY
+    called = pl.col("step").is_not_null() | pl.lit(not view.has_marks)
+    on_others = ~pl.col("thread").is_in(view.host_like(_JIT_CALL)["thread"].unique().implode())
+    works = ((pl.col("kind") == "op") & ~matches(_TYPED_OP)) | matches(_EXECUTOR)
+    return spans(view.host.filter(works, called, on_others))
 
 
 def launch_gaps(view: DeviceView) -> Union:

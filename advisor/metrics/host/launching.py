@@ -38,7 +38,7 @@ from advisor.inputs.periods import RANGES
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
-from advisor.vocabulary import LAUNCH_GAP_NS
+from advisor.vocabulary import LAUNCH_GAP_NS, XLA_FRAMEWORKS
 
 _COMPILED: Final = 0.3  # host time per launch that a compiled step keeps
 _CAPTURED: Final = 0.1  # and a captured one
@@ -116,8 +116,8 @@ PYTHON_BOUND_SHARE = Metric(
     "no call for {slow_call} or more / step time; without a device, time outside framework ops, input, compilation, "
     "collectives, updates of parameters, logging, saving and stretches of over {launch_gap} in which nothing was "
     "recorded or a thread waits, and moments between nodes of autograd, plus that of ops that themselves take under "
-    "10 µs (of TensorFlow of eager ones) / step time; unknown without 8 passes if those stretches are longer, and 5 % "
-    "of the step",
+    "10 µs (of TensorFlow and JAX of eager ones) / step time; unknown without 8 passes if those stretches are longer, "
+    "and 5 % of the step",
     "50 µs: HTA's limit for a slow launch; interpreting the code around an op takes 5 to 20 µs",
     where=_python_places,
 )
@@ -224,7 +224,7 @@ def _python_alone(view: DeviceView) -> dict[Metric, Value]:
         return dict.fromkeys(_PYTHON, Missing("no_framework_op"))
     ops = ops.filter(~inside(view.once(optimizer_work), ops))
     own = own_ns(ops)
-    if view.process.get("framework") == "tensorflow":  # the ops of a graph are its executor's, not Python's
+    if view.process.get("framework") in XLA_FRAMEWORKS:  # the ops of a graph are its executor's, not Python's
         own = own.filter(ops["eager"].fill_null(value=False))
     others = (
         view.once(optimizer_work) | spans(saving_frames(view)) | spans(logging_frames(view))

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_work import busiest, places
+from advisor.analysis.device.host_work import busiest, executed, places
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.names.calls import OWN_LOADING, WORKERS_LOADING
 from advisor.metrics.metric import Metric, Value, measures
@@ -190,7 +190,7 @@ def _wait_ns(view: DeviceView, ranges: pl.DataFrame) -> int:
 
 def _waits(view: DeviceView, ranges: pl.DataFrame) -> Ints:
     """Time of the ranges in each used step in which neither the device nor a call is at work."""
-    busy = view.busy | view.host_spans("collective", *DRIVER_CALLS)
+    busy = view.busy | view.once(executed) | view.host_spans("collective", *DRIVER_CALLS)
     waits: Ints = (busy | spans(ranges)).within(view.starts, view.ends) - busy.within(view.starts, view.ends)
     return waits
 

@@ -18,6 +18,7 @@ from advisor.analysis.device.cpu_waits import cpu_waits, delayed_part, noted_ms
 from advisor.analysis.device.host_work import (
     DOUBTFUL,
     callbacks,
+    executed,
     minus,
     running,
     start_up,
@@ -64,6 +65,7 @@ _OF_PYTORCH: Final = (
     _COMPILE,
     _Layer("host", host=_CODE),
 )
+# On the CPU, too, what JAX's programs do on threads of XLA comes before all waits: see `executed`.
 # A wait for input owns an instant before the calls do, and a copy to the device only what the host leaves.
 _OF_TENSORFLOW: Final = (
     _Layer("compute", _KIND == "kernel"),
@@ -91,7 +93,8 @@ _PARTS_SCHEMA: Final = {
 }
 _SOURCE: Final = (
     "the sweep of torch-tb-profiler's overview, with every collective kernel counted as communication; of TensorFlow "
-    "and JAX that of TensorFlow 2.12's step-time breakdown, with copies to the device apart from input"
+    "and JAX that of TensorFlow 2.12's step-time breakdown, with copies to the device apart from input; of JAX on the "
+    "CPU, programs that run on threads of XLA come first and count as host, as a device's kernels would"
 )
 
 
@@ -230,7 +233,10 @@ def owned_spans(view: DeviceView) -> Iterator[tuple[str, Union]]:
 
 def _covered(view: DeviceView, host: pl.DataFrame | None = None) -> list[tuple[str, Union]]:
     """Per layer its category, and the time that it or one before it covers; `host` are the host ops that count."""
-    host, covered, layers = view.host if host is None else host, EMPTY, []
+    host, covered, layers = view.host if host is None else host, EMPTY, list[tuple[str, Union]]()
+    if view.device is None:  # as a device would: what is waited for meanwhile costs nothing
+        covered = view.once(executed)
+        layers.append(("host", covered))
     for layer in _layers(view):
         covered = covered | _spans(view.ops, layer.device) | _spans(host, layer.host)
         layers.append((layer.category, covered))

@@ -7,6 +7,7 @@ from typing import Final
 
 import polars as pl
 
+from advisor.analysis.device.host_work import executed, minus
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.replay import ELSE, replay, trusted_replay
 from advisor.analysis.device.steps import DeviceView
@@ -76,7 +77,7 @@ def what_if(view: DeviceView) -> Mapping[Metric, Value]:
 def _without_replay(view: DeviceView) -> dict[Metric, Value]:
     """Bounds from the gaps alone, where no replay can be trusted."""
     if view.device is None:
-        waiting = view.host_spans("input").within(view.starts, view.ends)
+        waiting = minus(view.host_spans("input"), view.once(executed)).within(view.starts, view.ends)
         return {INPUT_GAIN_MS: view.per_step_ms(int(waiting.sum()))}
     rows = view.once(gaps)
     short = rows.filter(pl.col("host_bound_ns").is_between(1, LAUNCH_GAP_NS))["host_bound_ns"]

@@ -46,7 +46,7 @@ from advisor.inputs.readers.xplane.space import Space
 from advisor.inputs.readers.xplane.viewer import LACKS, Viewed
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
-from advisor.model.profile import SCHEMAS, Profile, Schema
+from advisor.model.profile import SCHEMAS, TEXT, Profile, Schema
 
 FORMAT: Final = "xplane"
 MEMORY_PER_BYTE: Final = 12.0  # measured on events without stats, 13 bytes each; stats take less per byte
@@ -198,8 +198,9 @@ _FRAGMENT_SHARE: Final = 0.1  # own choice
 _LINKED: Final = {"id", "worker", "step", "launch", "op", "blocks_per_sm"}
 _RANGES: Final[Schema] = {
     **dict.fromkeys(
-        ["thread", "start_ns", "dur_ns", "correlation", "group", "step_num", "parent", "asked_by"], pl.Int64
+        ["thread", "start_ns", "dur_ns", "correlation", "group", "step_num", "run", "parent", "asked_by"], pl.Int64
     ),
+    "program": TEXT,
     **{column: SCHEMAS["host_ops"][column] for column in ("name", "kind", "shapes", "dtypes", "eager", "details")},
 }
 _OPS: Final[Schema] = {

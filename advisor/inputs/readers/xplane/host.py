@@ -36,6 +36,7 @@ _OF_ALLOCATIONS: Final = {
 }
 OF_RANGES: Final = {
     *("group_id", "correlation_id", "is_eager", "shape", "tensor_shapes", "hlo_op", "memcpy_details", "step_num"),
+    *("hlo_module", "run_id"),
     *("_pt", "_p", "_ct", "_c", "iter_num"),
     *ITERATOR_FACTS,
     *CALL_FACTS,
@@ -106,6 +107,8 @@ def _ranges(events: Events, about: pl.DataFrame, rows: Ints) -> pl.DataFrame:
         "correlation": events.number("correlation_id"),
         "group": events.number("group_id"),
         "step_num": events.number("step_num"),
+        "run": events.number("run_id"),
+        "program": events.text("hlo_module"),
         "eager": _flag(events.number("is_eager")),
         "execution": events.number("id") * 31 + events.number("iter_num"),  # one go of TensorFlow's executor
         "details": _details(events),

@@ -11,10 +11,11 @@ from advisor.inputs.links import launch_times
 from advisor.inputs.marks import FEWEST, Marks, confidence, repeating
 from advisor.inputs.names.calls import RESULT_WAIT
 from advisor.inputs.periods import device_periods, device_windows, host_periods
+from advisor.inputs.readers.xplane.executions import JIT_CALL, in_place_of, is_late, of_runs, repeated, sent_by
 from advisor.inputs.readers.xplane.names import copies
 from advisor.model.intervals import Ints
 from advisor.model.notes import Note
-from advisor.model.profile import HOST_OP_KINDS, TEXT
+from advisor.model.profile import HOST_OP_KINDS, TEXT, matches
 from advisor.vocabulary import DRIVER_CALLS
 
 _WORK: Final = ["op", "collective"]
@@ -22,7 +23,6 @@ _JUMPS: Final = 40  # each doubles how far is seen: more than any chain of hand-
 _LOAD_NS: Final = 10_000  # what the host does in less before it dispatches is the loop itself
 _DISPATCH: Final = r"^(?:PjitFunction\(|TFE_|EagerExecute|FunctionRun|SessionRun|ExecutorState::)|Execut(?:e|able)"
 _FEWEST_OPS: Final = 2  # of a range that stands for a step: one call of a compiled program may be all of it
-_JIT_CALL: Final = r"^PjitFunction\("
 _MOST_WORK: Final = 0.8
 _DISPATCHES: Final = ["op", "runtime", "sync", "collective", "compile"]
 
@@ -134,8 +134,28 @@ def step_marks(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
     """The ranges of the host that bear a step number.
 
     Where there are none, the calls of the job's jitted function; or, without a device, ranges of one thread that repeat
-    and hold the work.
+    and hold the work. Without a device, too, the executions of the program that does the work stand for the steps where
+    there are no marks, or what they dispatch runs behind them: JAX returns from a call before the program has run.
     """
+    marks = _of_ranges(host, device)
+    if device.height:
+        return marks
+    if not marks.steps.height:
+        return _executed("steps_by_executions", _outermost(repeated(host)))
+    sent = sent_by(marks.steps, host)
+    if not is_late(marks.steps, sent):
+        return marks
+    ran = _executed("steps_late_executions", _outermost(in_place_of(marks.steps, sent, host)))
+    return ran if ran.steps.height else Marks(ran.steps, Note("steps_late", marks=marks.steps.height))
+
+
+def _executed(code: str, steps: pl.DataFrame) -> Marks:
+    if steps.height < FEWEST:
+        return Marks(steps.clear())
+    return Marks(steps, Note(code, program=steps["name"][0], confidence=confidence(steps)))
+
+
+def _of_ranges(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
     marks = _outermost(host.filter(pl.col("kind") == "step"))
     if marks.height:
         return Marks(marks)
@@ -144,7 +164,7 @@ def step_marks(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
 
 
 def _repeated(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
-    ranges = repeating(host, device, fewest=_FEWEST_OPS)
+    ranges = repeating(host.filter(~matches(RESULT_WAIT)), device, fewest=_FEWEST_OPS)
     at = ranges.steps.select("name", start_ns="host_start_ns", dur_ns="host_dur_ns")
     annotations = host.with_columns(pl.col("name").cast(pl.String)).filter(pl.col("kind") == "annotation")
     return Marks(_outermost(annotations.join(at, on=at.columns, how="semi")), ranges.how)
@@ -157,7 +177,7 @@ def _jit_calls(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
     first call that takes longer than all others specialises the function: it is no step. Without a device, the calls of
     all jitted functions count as launches.
     """
-    calls = host.filter(pl.col("name").cast(pl.String).str.contains(_JIT_CALL))
+    calls = host.filter(pl.col("name").cast(pl.String).str.contains(JIT_CALL))
     launch = device["launch"].drop_nulls() if device.height else _outermost(calls)["id"]
     launches = np.sort(host["start_ns"].gather(launch).to_numpy())
     for (name, _), rows in calls.group_by("name", "thread", maintain_order=True):
@@ -217,7 +237,7 @@ def _owned(host: pl.DataFrame, marks: pl.DataFrame) -> pl.Series:
     """The step of each host op: that of its group, or of the range that it, or what asked for it, stands in.
 
     On the threads that mark the steps, time tells whose what stands between the marks is. Where no hand-over between
-    threads was recorded at all, it tells for all of them.
+    threads was recorded at all, it tells for all of them. An execution of a program is of one step (see `of_runs`).
     """
     steps = np.full(host.height, -1, np.int64)
     if marks.height:
@@ -232,13 +252,14 @@ def _owned(host: pl.DataFrame, marks: pl.DataFrame) -> pl.Series:
             owner = further
         of_mark = np.full(host.height, -1, np.int64)
         of_mark[marks["id"].to_numpy()] = marks["step"].to_numpy()
-        threads = host["thread"].gather(marks["id"]).unique()
+        threads = host["thread"].gather(_timed_by(marks, host)).unique()
         timed = np.where(
             host["thread"].is_in(threads.implode()), _during(host["start_ns"].to_numpy(), marks).fill_null(-1), -1
         )
         steps = of_mark[owner]
         for between in (timed[owner], timed):
             steps = np.where(steps < 0, between, steps)
+        steps = of_runs(host, steps, owner, _during(host["start_ns"].to_numpy(), marks).fill_null(-1).to_numpy())
     owned = pl.Series("step", steps).replace(-1, None).cast(pl.Int32)
     if host["asked_by"].null_count() == host.height:
         owned = pl.select(pl.coalesce(owned, _during(host["start_ns"].to_numpy(), marks)).alias("step")).to_series()
@@ -249,6 +270,13 @@ def _owned(host: pl.DataFrame, marks: pl.DataFrame) -> pl.Series:
         .select(pl.coalesce("of_group", "step"))
         .to_series()
     )
+
+
+def _timed_by(marks: pl.DataFrame, host: pl.DataFrame) -> pl.Series:
+    """Rows on the threads whose steps time tells: of the marks, and of what calls the programs that are marks."""
+    if host["run"].gather(marks["id"]).null_count():
+        return marks["id"]
+    return pl.concat([marks["id"], host.filter(matches(JIT_CALL))["id"]])
 
 
 def _of_launches(device: pl.DataFrame, host: pl.DataFrame, called: pl.Series, marks: pl.DataFrame) -> pl.DataFrame:

@@ -114,3 +114,34 @@ def test_a_copy_whose_call_returns_when_it_is_done_is_exposed_in_any_framework()
     )
     assert shares(made) == {"compute": 40, "launch": 35, "other": 25}  # as the framework's own tools count
     assert exposed_copies(view(made)) == {"exposed_memcpy_share": 0.3}
+
+
+# us        0    10        40      60    80    100
+# main      call| next .............|  Python    |
+# XLA            ===========                          10 to 40, dispatched by the step
+# of loader                 ========                  40 to 60, by no step
+JAX = [{"worker": 0, "framework": "jax"}]
+BESIDE = [
+    on_host("annotation", 0, 10, name="PjitFunction(f)", thread=1, step=1),
+    on_host("input", 10, 60, name="$builtins next", thread=1, step=1),
+    on_host("op", 10, 40, name="fusion.1", thread=2, step=1),
+    on_host("op", 40, 60, name="fusion.2", thread=3, step=None),
+]
+
+
+def test_input_is_waited_for_only_where_no_program_of_a_step_runs():
+    made = profile(host_ops=BESIDE, steps=[step(1, 0, 100, device=None)], workers=JAX)
+    assert shares(made) == {"input": pytest.approx(20), "host": pytest.approx(40), "other": pytest.approx(40)}
+
+
+def test_a_program_of_the_step_before_is_work_too():
+    late = [row | {"step": 0} if row.get("thread") == 2 else row for row in BESIDE]
+    made = profile(host_ops=late, steps=[step(1, 0, 100, device=None)], workers=JAX)
+    assert shares(made)["input"] == pytest.approx(20)
+
+
+def test_in_other_frameworks_ops_on_other_threads_leave_the_wait():
+    made = profile(
+        host_ops=BESIDE, steps=[step(1, 0, 100, device=None)], workers=[{"worker": 0, "framework": "tensorflow"}]
+    )
+    assert shares(made)["input"] == pytest.approx(50)

@@ -41,6 +41,16 @@ def test_on_the_host_alone_input_counts_in_full():
     assert worker_row(made)["launch_gain_ms"] is None
 
 
+def test_input_beside_which_a_program_of_jax_runs_gives_back_the_rest():
+    call, op = on_host("annotation", 0, 1, name="PjitFunction(f)"), on_host("op", 10, 25, thread=2, step=1)
+    made = profile(
+        host_ops=[call, on_host("input", 0, 30), op],
+        steps=[step(1, 0, 100, device=None)],
+        workers=[{"worker": 0, "framework": "jax"}],
+    )
+    assert worker_row(made)["input_gain_ms"] == pytest.approx(0.015)
+
+
 def test_one_step_of_more_calls_than_are_replayed_is_judged_by_its_gaps(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("advisor.analysis.device.replay._MOST_CALLS", 1)
     assert what_if(view(waiting_for_input(steps=1)))["input_gain_ms"] == pytest.approx(0.09)
