@@ -67,8 +67,8 @@ share. Idle time belongs to its cause, as the metrics `*_idle_share` tell it.
 
 - `share` of a part: time of the part in the used steps / time of the used steps. Times are unions of intervals in whole
   nanoseconds.
-- `saved_ms`: what the findings save of the part at most. Together they never save more than the part has. What the other
-  ranks wait for lies in the largest part of the latest rank's step.
+- `saved_ms`: what the findings save of the part at most. Together they never save more than the part has. What
+  other ranks wait for lies in the largest part of the latest rank's step.
 - `useful_share`: (useful work - what findings save of it) / step. A report calls no other work useful.
 - `range`: of the program's own ranges (`record_function`, NVTX, `TraceAnnotation`) the shortest that holds more than
   half of the part. A range around 90 % of the steps or more counts as none.

@@ -9,6 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.host_work import inside
 from advisor.analysis.device.steps import DeviceView, spans
+from advisor.model.intervals import Union
 from advisor.model.profile import matches
 
 _NODE: Final = r"^autograd::engine::evaluate_function:"
@@ -20,6 +21,8 @@ _LAYER: Final = rf"{_WEIGHTED}|{_LINEAR}|: (?:Mm|Bmm|Baddbmm)Backward"  # frozen
 _REUSED: Final = 4  # nodes per weight: a layer that is called once has one or two weights, those that train
 _OFTEN: Final = 2  # nodes of one kind per layer: one without weights comes less often than those around it
 _KINDS: Final = 3  # as often as each other: two may be so by chance
+_FAR_OFTEN, _FAR_KINDS = 16, 2  # nodes of one kind per layer: with so many, two kinds as often are a loop's
+_ROW: Final = r"^autograd::engine::evaluate_function: (?:Select|Slice|Index)Backward\d*$"
 _ALIKE: Final = 0.5  # of the passes: as many nodes as the typical one, or the passes are of different things
 
 
@@ -83,12 +86,31 @@ def _uses_of_weights(view: DeviceView) -> int:
 
 
 def _loop(view: DeviceView) -> int:
-    """How often nodes of several kinds come, each as often as the others, if layers come far less often."""
-    of_nodes = view.used_like(_NODE, "op")
-    layers = max(of_nodes.filter(matches(sign)).height for sign in (_WEIGHT, _LAYER)) / view.steps.height
+    """How often nodes of several kinds come, each as often as the others, if layers come less often.
+
+    Of three kinds half as often; of two, which may be as often as each other by chance, a sixteenth.
+    """
+    of_nodes, layers = view.used_like(_NODE, "op"), _layers(view)
     counts = _per_step(view, of_nodes.filter(~matches(_WEIGHT)))
     often = counts.filter(counts >= _OFTEN * max(1.0, layers)).value_counts(name="kinds")
-    return int(often.filter(pl.col("kinds") >= _KINDS)[counts.name].min() or 1)  # type: ignore[arg-type]  # integers
+    is_far = (pl.col(counts.name) >= _FAR_OFTEN * max(1.0, layers)) & (pl.col("kinds") >= _FAR_KINDS)
+    return int(often.filter((pl.col("kinds") >= _KINDS) | is_far)[counts.name].min() or 1)  # type: ignore[arg-type]
+
+
+def row_gradients(view: DeviceView) -> Union:
+    """When backward passes fill gradients of complete tensors for single rows of them, far more often than for layers.
+
+    The gradient of `x[i]` is as large as x, zero but for a row; of a loop over n rows there are n of them to add up.
+    """
+    rows, layers = view.used_like(_ROW, "op"), _layers(view)
+    often = rows.group_by("name").len().filter(pl.col("len") >= _FAR_OFTEN * view.steps.height * max(1.0, layers))
+    return spans(rows.filter(pl.col("name").is_in(often["name"].implode())))
+
+
+def _layers(view: DeviceView) -> float:
+    """How many layers a backward pass of a step goes through, by their weights or by their own nodes."""
+    of_nodes = view.used_like(_NODE, "op")
+    return max(of_nodes.filter(matches(sign)).height for sign in (_WEIGHT, _LAYER)) / view.steps.height
 
 
 def _per_step(view: DeviceView, of_nodes: pl.DataFrame) -> pl.Series:

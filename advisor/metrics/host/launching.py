@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.autograd import passes_per_step
+from advisor.analysis.device.autograd import passes_per_step, row_gradients
 from advisor.analysis.device.cpu_waits import delayed_part
 from advisor.analysis.device.host_work import (
     between_nodes,
@@ -134,7 +134,7 @@ PYTHON_LEAST_GAIN_MS = Metric(
     "Step time that moving Python's work out of the way saves at least.",
     "three quarters of python_gain_ms; without a device, a quarter of (that time - 1 µs per op recorded), of PyTorch "
     "only the part of it in stretches of over {launch_gap} in which Python was recorded; from 8 passes on, all but "
-    "one of them",
+    "one of them, and a quarter of what all but one gradient of single rows take in ops of 100 µs or more",
     f"three quarters, a quarter, 8: {_OWN}; eager ops are PyTorch's normal way, and to compile them may save nothing; "
     f"{_COST}",
 )
@@ -145,7 +145,7 @@ PYTHON_GAIN_MS = Metric(
     f"replay without it{ELSE}python_bound_share x step_mean_ms; without a device, half of that time, "
     "and all of the stretches of over {launch_gap} in it in which Python was recorded: no framework needs those; of "
     "PyTorch all of that time and, from 8 passes on, all but one pass of the ops that themselves take 10 to 100 µs "
-    "and of the moments between nodes of autograd",
+    "(in gradients of single rows any longer ones too) and of the moments between nodes of autograd",
     f"half, 100 µs: {_OWN}",
 )
 PASSES_PER_STEP = Metric(
@@ -155,7 +155,7 @@ PASSES_PER_STEP = Metric(
     "the most of: backward passes with forward ops before each, if most have as many nodes; calls of the module that "
     "takes most of the step, of those that no other module calls; the common divisor of how often each node of "
     "autograd comes, if there are four of layers for each weight; how often the nodes of three kinds come, each as "
-    "often as the others and twice as often as layers; per step; 1 if fewer than 8",
+    "often as the others and twice as often as layers, or of two kinds 16 times as often; per step; 1 if fewer than 8",
     "own choice: a layer that is called once has a node for one or two weights",
 )
 PYTHON_CALLS = Metric(
@@ -163,6 +163,14 @@ PYTHON_CALLS = Metric(
     "text",
     "What Python ran while it set the pace, as far as it was recorded.",
     "the three ranges with the most time of their own then, and the time in which none was open",
+)
+ROW_GRADIENTS_MS = Metric(
+    "row_gradients_ms",
+    "ms",
+    "Time per step in which backward passes fill gradients of complete tensors for single rows of them.",
+    "time of the nodes SelectBackward0, SliceBackward0 and IndexBackward0 that come 16 times as often as layers or "
+    "more / steps; 0 with a device",
+    "own choice",
 )
 PYTHON_UNRECORDED_PART = Metric(
     "python_unrecorded_part",
@@ -179,6 +187,14 @@ _PYTHON: Final = (
     PYTHON_CALLS,
     PYTHON_UNRECORDED_PART,
 )
+
+
+@measures(ROW_GRADIENTS_MS)
+def gradients_of_rows(view: DeviceView) -> Mapping[Metric, Value]:
+    """Gradients that a loop over the rows of a tensor fills one by one."""
+    if not view.total_ns:
+        return {}
+    return {ROW_GRADIENTS_MS: view.per_step_ms(view.once(row_gradients).total) if view.device is None else 0.0}
 
 
 @measures(PASSES_PER_STEP)
@@ -224,6 +240,7 @@ def _python_alone(view: DeviceView) -> dict[Metric, Value]:
         return dict.fromkeys(_PYTHON, Missing("no_framework_op"))
     ops = ops.filter(~inside(view.once(optimizer_work), ops))
     own = own_ns(ops)
+    rows_ns = int(own.filter((own >= _SMALL_NS) & inside(view.once(row_gradients), ops)).sum())
     if view.process.get("framework") in XLA_FRAMEWORKS:  # the ops of a graph are its executor's, not Python's
         own = own.filter(ops["eager"].fill_null(value=False))
     others = (
@@ -237,7 +254,7 @@ def _python_alone(view: DeviceView) -> dict[Metric, Value]:
     if silent.total >= _SILENT_SHARE * view.total_ns and silent.total > time and _passes(view) == 1:
         return dict.fromkeys(_PYTHON, _why_silent(view, silent))
     recorded = long.total - silent.total
-    least, most = _gains_alone(view, time, recorded, own)
+    least, most = _gains_alone(view, time, recorded, own, rows_ns)
     return {
         PYTHON_BOUND_SHARE: min(1.0, time / view.total_ns),
         PYTHON_BOUND_PART: min(1.0, time / view.total_ns) if _passes(view) == 1 else 1.0,
@@ -247,14 +264,18 @@ def _python_alone(view: DeviceView) -> dict[Metric, Value]:
     }
 
 
-def _gains_alone(view: DeviceView, time: int, recorded: int, own: pl.Series) -> tuple[float, float]:
-    """What is saved of Python's time at least and at most, in ns; `recorded` is the part in functions of over 1 ms."""
+def _gains_alone(view: DeviceView, time: int, recorded: int, own: pl.Series, rows_ns: int) -> tuple[float, float]:
+    """What is saved of Python's time at least and at most, in ns.
+
+    `recorded` is the part in functions of over 1 ms; `rows_ns` beside it that of ops which fill gradients row by row.
+    """
     least = _CPU_LEAST * without_recording(view, time, own.len())
     if view.process.get("framework") != "pytorch":
         return least, _CPU_MOST * (time - recorded) + recorded
     repeated = 1 - 1 / _passes(view)
     small = int(own.filter(own.is_between(_TINY_NS, _SMALL_NS, closed="left")).sum()) + between_nodes(view).total
-    return least * max(repeated, recorded / max(1, time)), time + repeated * small
+    most = time + repeated * (small + rows_ns)
+    return least * max(repeated, recorded / max(1, time)) + repeated * _CPU_LEAST * rows_ns, most
 
 
 def _why_silent(view: DeviceView, silent: Union) -> Missing:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.host import launching
 from advisor.metrics.host.launching import capturing, host_work, python_bound
 from advisor.model.missing import Missing
@@ -133,6 +134,38 @@ def test_nodes_that_come_more_often_than_layers_are_of_a_loop(rows, layers, coun
     nodes = loss(rows, layers)
     trace = profile([], nodes, [step(1, 0, 9 * len(nodes), device=None)], workers=PYTORCH)
     assert launching.passes(view(trace)) == {launching.PASSES_PER_STEP: count}
+
+
+def by_row(rows: int, layers: int) -> DeviceView:
+    """The backward pass of a loop over rows: each fills a gradient for 200 of 210 us, and adds for 8, every 230 us."""
+    ops = []
+    for at in range(0, 230 * rows, 230):
+        ops.append(on_host("op", at, at + 210, name=NODE + "SelectBackward0"))
+        ops.append(on_host("op", at + 5, at + 205, name="aten::fill_", parent=len(ops) - 1))
+        ops.append(on_host("op", at + 215, at + 223, name=NODE + "AddBackward0"))
+    end = 230 * rows
+    weights = [NODE + "torch::autograd::AccumulateGrad"] * layers
+    ops += [on_host("op", end + 8 * n, end + 8 * n + 8, name=name) for n, name in enumerate(weights)]
+    return view(profile([], ops, [step(1, 0, end + 8 * layers, device=None)], workers=PYTORCH))
+
+
+def test_gradients_that_a_loop_fills_row_by_row_may_be_saved_but_for_one():
+    made = by_row(64, 4)
+    assert launching.passes(made) == {launching.PASSES_PER_STEP: 64}
+    assert launching.gradients_of_rows(made) == {launching.ROW_GRADIENTS_MS: pytest.approx(64 * 0.210)}
+    values = python_bound(made)
+    tiny, small, fills = 64 * 8 + 4 * 8, 64 * (10 + 5 + 7), 64 * 200  # us: 5 and 7 from node to node
+    assert values[launching.PYTHON_GAIN_MS] == pytest.approx((tiny + 63 / 64 * (small + fills)) / 1e3)
+    dispatch = tiny - (3 * 64 + 4)  # 1 us for each op recorded
+    assert values[launching.PYTHON_LEAST_GAIN_MS] == pytest.approx(63 / 64 * 0.25 * (dispatch + fills) / 1e3)
+
+
+@pytest.mark.parametrize(("rows", "layers"), [(64, 5), (12, 12)])
+def test_a_row_for_each_layer_is_no_loop(rows: int, layers: int):
+    """Two kinds of nodes, as many as each other, may be a block's; each layer may use one row of its own input."""
+    made = by_row(rows, layers)
+    assert launching.passes(made) == {launching.PASSES_PER_STEP: 1}
+    assert launching.gradients_of_rows(made) == {launching.ROW_GRADIENTS_MS: 0}
 
 
 def test_layers_whose_weights_are_frozen_are_no_loop():
