@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import comb
+from math import comb, exp, log, sqrt
 from types import ModuleType
-from typing import Final, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ LEVEL: Final = 0.95
 _SEED: Final = 20_170_704  # the same recordings give the same interval
 _AT_ONCE: Final = 4_000_000  # resampled times in memory
 _FEW, _FEWEST = 10, 5
+_PERIODS: Final = 2  # as many make a step one that recurs
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Contrast:
 
     `ratio` is the median of the head's steps over that of the base's, `low` and `high` bound it (95 %), `p` is the
     two-sided Mann-Whitney probability, `steps` the smaller number of steps, `least_p` the smallest probability that so
-    few steps could give.
+    few steps could give. Of means it is `mean_contrast` that tells what they are.
     """
 
     ratio: float
@@ -39,6 +40,7 @@ class Contrast:
     p: float
     steps: int
     least_p: float
+    of: Literal["median", "mean"] = "median"
 
     @property
     def alpha(self) -> float:
@@ -85,6 +87,68 @@ def contrast(base: Sample, head: Sample) -> Contrast:
         p=float(stats.mannwhitneyu(before, after).pvalue),
         steps=min(len(before), len(after)),
         least_p=2 / comb(len(before) + len(after), len(before)),
+    )
+
+
+class Cycle(NamedTuple):
+    """A side's step times of which some recur: the usual ones, those that recur, and what part of all steps these are.
+
+    `usual` and `recurring` have shapes (steps,), two or more each where they count, `runs` has the mean of each run, of
+    shape (runs,): all in one unit, and above zero.
+    """
+
+    usual: Floats
+    recurring: Floats
+    part: float
+    runs: Floats
+
+    @property
+    def mean(self) -> float:
+        """The mean over whole periods, however many steps of the last one were recorded."""
+        usual, recurring = self._strata()
+        return (1 - self.part) * float(usual.mean()) + self.part * float(recurring.mean())
+
+    def errors(self) -> list[tuple[float, int]]:
+        """Each kind of step's part in the variance of the mean, relative to its square, and its degrees of freedom.
+
+        Where several runs differ by more than their steps explain, their means vary in place of the steps.
+        """
+        weights = (1 - self.part, self.part)
+        within = [self._error(weight, times) for weight, times in zip(weights, self._strata(), strict=True) if weight]
+        between = [self._error(1.0, self.runs)] if len(self.runs) > 1 else []
+        return max(within, between, key=lambda errors: sum(error for error, _ in errors))
+
+    def _error(self, weight: float, times: Floats) -> tuple[float, int]:
+        return (weight / self.mean) ** 2 * float(times.var(ddof=1)) / len(times), len(times) - 1
+
+    def _strata(self) -> tuple[Floats, Floats]:
+        return self.usual, self.recurring if self.part else self.usual
+
+
+def mean_contrast(base: Cycle, head: Cycle) -> Contrast:
+    """The head's mean step over the base's, for sides with steps that recur: a median leaves these out.
+
+    Usual and recurring steps vary around means of their own. The interval and the probability are those of Welch's test
+    of the logarithm of the ratio (delta method), with the degrees of freedom of Welch and Satterthwaite. Where a side
+    repeats nothing, it has to hold two periods of the other's: else what recurs may be missing by chance, and nothing
+    can be decided.
+    """
+    errors = [*base.errors(), *head.errors()]
+    variance = sum(error for error, _ in errors)
+    freedom = variance**2 / sum(error**2 / free for error, free in errors) if variance else 1.0
+    change, error = log(head.mean / base.mean), sqrt(variance)
+    students = _stats().t(freedom)
+    reach = float(students.ppf((1 + LEVEL) / 2)) * error
+    steps = [len(side.usual) + len(side.recurring) for side in (base, head)]
+    periods = [count * max(base.part, head.part) for count in steps]
+    return Contrast(
+        ratio=exp(change),
+        low=exp(change - reach),
+        high=exp(change + reach),
+        p=float(2 * students.sf(abs(change) / error)) if error else float(change == 0),
+        steps=min(steps),
+        least_p=0.0 if min(periods) >= _PERIODS else 1.0,
+        of="mean",
     )
 
 

@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from advisor.comparing.significance import Contrast, Floats, contrast, wander
+from advisor.comparing.significance import Contrast, Cycle, Floats, contrast, mean_contrast, wander
 from advisor.model.clause import Reason
 from advisor.model.comparison import Obstacle, Series, Side, StepChange, Verdict
 from advisor.model.remarks import remark
@@ -18,6 +18,7 @@ from advisor.text import listing, one_line
 LEAST_EFFECT: Final = 0.02
 """A smaller change of the step time is none (NVBench, perfgate and rustc-perf agree on the order of magnitude)."""
 
+_VARIES: Final = 2  # as few steps as have a variance
 _SAME: Final = 0.05  # what an interval has to rule out before two sides count as the same
 
 
@@ -41,17 +42,9 @@ def side(
     runs: Sequence[Run], ranks: frozenset[int], unreadable: Sequence[Unreadable] = (), phase: str | None = None
 ) -> Side:
     """What was measured of one side, over the ranks that count, and where a phase is given, over its steps."""
-    series = tuple(
-        Series(
-            run=run.name,
-            steps_ms=_step_times(run, ranks, phase),
-            worker=pace(run, ranks),
-            tells_too_little=run.tells_too_little,
-        )
-        for run in runs
-    )
+    series = tuple(_series(run, ranks, phase) for run in runs)
     times = np.array([time for run in series for time in run.steps_ms])
-    mean = float(times.mean()) if len(times) else None
+    mean = _cycle(series).mean if len(times) else None
     sizes = {_world_size(run) for run in runs}
     return Side(
         series=series,
@@ -66,6 +59,37 @@ def side(
     )
 
 
+def _series(run: Run, ranks: frozenset[int], phase: str | None) -> Series:
+    times = _step_times(run, ranks, phase)
+    every = max((int(number(row, "recurring_every")) for row in run.metrics.get("device", ())), default=0)
+    return Series(
+        run=run.name,
+        steps_ms=tuple(times.values()),
+        recurring=_recurring(times, every),
+        every=every,
+        worker=pace(run, ranks),
+        tells_too_little=run.tells_too_little,
+    )
+
+
+def _recurring(times: Mapping[int, float], every: int) -> tuple[int, ...]:
+    """The places of the steps that recur: of those so far from each other the longest."""
+    phases = [[place for place, step in enumerate(times) if step % every == phase] for phase in range(every)]
+    lengths = list(times.values())
+    longest = max(filter(None, phases), key=lambda places: np.mean([lengths[at] for at in places]), default=[])
+    return tuple(longest) if _VARIES <= len(longest) <= len(times) - _VARIES else ()
+
+
+def _cycle(series: Sequence[Series]) -> Cycle:
+    """The steps of a side's runs by whether they recur."""
+    recurring = [run.steps_ms[at] for run in series for at in run.recurring]
+    usual = [time for run in series for at, time in enumerate(run.steps_ms) if at not in run.recurring]
+    timed = [run for run in series if run.steps_ms]
+    part = sum(1 / run.every for run in timed if run.recurring) / max(1, len(timed))
+    runs = [np.mean(run.steps_ms) for run in timed]
+    return Cycle(np.array(usual), np.array(recurring), part, np.array(runs))
+
+
 def _per(runs: Sequence[Run]) -> Literal["step", "recording"] | None:
     """What the accountings of the runs are of; None where one of them has none."""
     timed = [run.source.steps for run in runs if run.source.steps.step_mean_ms and run.accounting]
@@ -74,13 +98,13 @@ def _per(runs: Sequence[Run]) -> Literal["step", "recording"] | None:
     return "step" if all(steps.marked for steps in timed) else "recording"
 
 
-def _step_times(run: Run, ranks: frozenset[int], phase: str | None) -> tuple[float, ...]:
+def _step_times(run: Run, ranks: frozenset[int], phase: str | None) -> Mapping[int, float]:
     """Milliseconds of each complete step that did not compile, in order: outliers are part of what a job takes.
 
     A step is as long as its slowest rank's.
     """
     if not run.source.steps.marked:
-        return ()
+        return {}
     rows = run.metrics.get("step", ())
     used = [(row["step"], row["worker"], row["step_ms"]) for row in rows if phase in {None, row.get("phase")}]
     outliers = [(s.step, s.worker, s.step_ms) for s in run.source.steps.left_out if s.why.code == "outlier"]
@@ -88,12 +112,18 @@ def _step_times(run: Run, ranks: frozenset[int], phase: str | None) -> tuple[flo
     for step, worker, time in chain(used, outliers):
         if worker in ranks and isinstance(step, int) and isinstance(time, int | float) and time > 0:
             longest[step] = max(longest.get(step, 0.0), float(time))
-    return tuple(longest[step] for step in sorted(longest))
+    return {step: longest[step] for step in sorted(longest)}
 
 
 def contrasted(base: Side, head: Side) -> Contrast | None:
-    """Both sides' step times held against each other; None where a side has none."""
+    """Both sides' step times held against each other; None where a side has none.
+
+    Medians; means where something recurs every few steps, because a median leaves that out.
+    """
     before, after = _samples(base), _samples(head)
+    enough = min(base.steps, head.steps) >= _VARIES
+    if before and after and enough and any(run.recurring for side in (base, head) for run in side.series):
+        return mean_contrast(_cycle(base.series), _cycle(head.series))
     return contrast(before, after) if before and after else None
 
 
@@ -108,7 +138,8 @@ def _least(base: Side) -> float:
 
 def step_change(contrast: Contrast, base: Side) -> StepChange:
     """The change of the step time as the comparison tells it."""
-    return StepChange(ratio=contrast.ratio, low=contrast.low, high=contrast.high, p=contrast.p, least=_least(base))
+    facts = {name: getattr(contrast, name) for name in ("ratio", "low", "high", "p", "of")}
+    return StepChange(**facts, least=_least(base))
 
 
 _MARKING_FORMATS: Final = frozenset({"kineto", "nsys", "xplane"})

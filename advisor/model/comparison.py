@@ -24,12 +24,15 @@ INCONCLUSIVE_EXIT_CODE: Final = 4
 class Series(Frozen):
     """The steps of one run: every complete one that did not compile, outliers included; the job's slowest rank each.
 
+    `recurring` are the places of those among them in which something recurs, such as a validation, every `every` steps.
     `worker` is the rank whose step the breakdown takes apart. `tells_too_little` says that more rules could not be
     judged than could.
     """
 
     run: str
     steps_ms: tuple[float, ...]
+    recurring: tuple[int, ...] = ()
+    every: int = 0
     worker: int | None = None
     tells_too_little: bool = False
 
@@ -37,10 +40,10 @@ class Series(Frozen):
 class Side(Frozen):
     """What was measured of one side.
 
-    `cv` is the steps' standard deviation over their mean. `devices` are the names of the devices, each once.
-    `unreadable` is the number of files that could not be read. `paths` are those that it was read from, as they were
-    given. `per` is what its times are of: a used step, or all that
-    was recorded where steps are not marked; null where nothing could be measured.
+    `mean_ms` is over whole periods where something recurs. `cv` is the steps' standard deviation over their mean.
+    `devices` are the names of the devices, each once. `unreadable` is the number of files that could not be read.
+    `paths` are those that it was read from, as they were given. `per` is what its times are of: a used step, or all
+    that was recorded where steps are not marked; null where nothing could be measured.
     """
 
     series: tuple[Series, ...]
@@ -63,7 +66,8 @@ class Side(Frozen):
 class StepChange(Frozen):
     """The head's median step time over the base's: a ratio above 1 is slower; `low` and `high` bound it (95 %).
 
-    `p` is the two-sided Mann-Whitney probability; `least` the smallest change that counts, as a share.
+    `p` is the two-sided Mann-Whitney probability; `least` the smallest change that counts, as a share. Where something
+    recurs every few steps, it is the mean's (`of`), and Welch's probability.
     """
 
     ratio: float
@@ -71,6 +75,7 @@ class StepChange(Frozen):
     high: float
     p: float
     least: float
+    of: Literal["median", "mean"] = "median"
 
 
 class Shift(Frozen):
@@ -251,6 +256,13 @@ class Comparison(Frozen):
         """Whether both sides are the same steps: nothing varies between them."""
         times = [sorted(series.steps_ms for series in side.series) for side in (self.base, self.head)]
         return bool(self.base.steps) and times[0] == times[1]
+
+    @property
+    def times_ms(self) -> tuple[float | None, float | None]:
+        """Both sides' typical step, that the verdict is about: the median, or the mean where something recurs."""
+        if self.change and self.change.of == "mean":
+            return self.base.mean_ms, self.head.mean_ms
+        return self.base.median_ms, self.head.median_ms
 
     @property
     def per_step(self) -> bool:

@@ -111,14 +111,14 @@ def headline(comparison: Comparison) -> str:
         return f"{title}: {comparison.reason.words}"
     by = signed_share(change.ratio - 1)
     if comparison.verdict == "same":
-        return f"{title}: {ms(comparison.head.median_ms)} per step ({by})"
+        return f"{title}: {ms(comparison.times_ms[1])} per step ({by})"
     cause = _cause(comparison)
-    return f"{title}: {_medians(comparison)} per step ({by}){f', {cause}' if cause else ''}"
+    return f"{title}: {_times(comparison)} per step ({by}){f', {cause}' if cause else ''}"
 
 
-def _medians(comparison: Comparison) -> str:
-    """Both medians with one unit: `127 → 177 ms`."""
-    before, after = ms(comparison.base.median_ms), ms(comparison.head.median_ms)
+def _times(comparison: Comparison) -> str:
+    """Both sides' times with one unit: `127 → 177 ms`."""
+    before, after = map(ms, comparison.times_ms)
     return f"{without_shared_unit(before, after)} {_ARROW} {after}"
 
 
@@ -127,7 +127,8 @@ def _cause(comparison: Comparison) -> str:
     cause = comparison.cause
     if cause is None:
         return ""
-    change = abs((comparison.head.median_ms or 0.0) - (comparison.base.median_ms or 0.0))
+    before, after = comparison.times_ms
+    change = abs((after or 0.0) - (before or 0.0))
     is_part = change / 2 <= abs(cause.change_ms) <= change
     return f"{'mostly' if is_part else 'largest change:'} {part_short(cause.part)} ({signed_ms(cause.change_ms)})"
 
@@ -148,8 +149,8 @@ def _span(comparison: Comparison) -> str:
         return ""
     middle, low, high = (signed_share(ratio - 1) for ratio in (change.ratio, change.low, change.high))
     if min(comparison.base.steps, comparison.head.steps) < 2:  # noqa: PLR2004 - a single step does not vary
-        return f"The median step changes by {middle}."
-    return f"The median step changes by {middle} (95 % confidence: {low} to {high})."
+        return f"The {change.of} step changes by {middle}."
+    return f"The {change.of} step changes by {middle} (95 % confidence: {low} to {high})."
 
 
 def _cautions(comparison: Comparison) -> doc.Section | None:

@@ -116,6 +116,7 @@ def rows(comparison: Comparison) -> list[Row]:
     """The parts of the step, their sum, and what leads from it to the median of the headline: all of it adds up.
 
     The parts are those of a mean step of one rank, outliers excluded; the median is of every step, of its slowest rank.
+    So is the mean that stands in its place where something recurs.
     """
     parts = _parts(comparison)
     base, head = (sum(getattr(row, side) for row in parts) for side in ("base_ms", "head_ms"))
@@ -124,16 +125,18 @@ def rows(comparison: Comparison) -> list[Row]:
             row._replace(kind="share", base_ms=row.base_ms / (base or 1), head_ms=row.head_ms / (head or 1))
             for row in parts
         ]
-    before, after = comparison.base.median_ms, comparison.head.median_ms
+    before, after = comparison.times_ms
     if not parts or before is None or after is None:
         return parts
     is_job = any((side.world_size or 0) > 1 for side in (comparison.base, comparison.head))
     mover = "outliers, slowest rank" if is_job else "outliers"
+    middle = comparison.change.of if comparison.change else "median"
+    total = "mean of all steps" if middle == "mean" else "median step"
     return [
         *parts,
         Row("sum", "mean step", f"without outliers{_rank(comparison) if is_job else ''}", base, head),
-        Row("rest", mover, "change the median by this", before - base, after - head),
-        Row("sum", "median step", "of all steps: the times of the verdict", before, after),
+        Row("rest", mover, f"change the {middle} by this", before - base, after - head),
+        Row("sum", total, "of all steps: the times of the verdict", before, after),
     ]
 
 

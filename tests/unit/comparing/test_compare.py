@@ -82,6 +82,7 @@ def run(times: Sequence[float] = STEADY, *, findings: Sequence[Finding] = (), **
             "launch": tuple(given.get("launch", ())),
             "op": tuple(given.get("op", ())),
             "phase": tuple(given.get("phase", ())),
+            "device": tuple(given.get("device_row", ())),
             "run": (given.get("row", {"step_mean_ms": mean}),),
         },
     )
@@ -832,3 +833,30 @@ def test_a_server_that_only_decodes_is_compared_as_any_job():
     comparison = held(server(0), server(0, decode=1.3))
     assert comparison.verdict == "slower"
     assert not any(note.code == "phase_of_steps" for note in comparison.notes)
+
+
+EPOCHS = ({"worker": 0, "device": 0, "recurring_every": 5},)
+
+
+def test_steps_that_recur_count_where_a_median_leaves_them_out():
+    """Each fifth of 16 steps takes 100 ms: the mean over whole periods is (4 x 10 + 100) / 5 = 28 ms."""
+    times = [100.0 + step if step % 5 == 0 else 10 + step / 10 for step in range(16)]
+    usual = [time for step, time in enumerate(times) if step % 5]
+    mean = 0.8 * sum(usual) / 12 + 0.2 * (100 + 105 + 110 + 115) / 4
+    base, head = run(times, device_row=EPOCHS), run([10 + step / 10 for step in range(16)])
+    comparison = held(base, head)
+    assert (comparison.base.series[0].recurring, comparison.base.series[0].every) == ((0, 5, 10, 15), 5)
+    assert comparison.base.mean_ms == pytest.approx(mean)
+    assert comparison.change
+    assert comparison.change.of == "mean"
+    assert comparison.change.ratio == pytest.approx(10.75 / mean)
+    assert comparison.times_ms == (pytest.approx(mean), pytest.approx(10.75))
+    assert comparison.verdict == "faster"
+
+
+def test_a_period_that_no_other_step_varies_in_is_none():
+    """Steps 0 and 5 of two would be all there is."""
+    comparison = held(run([10.0, 11.0], device_row=EPOCHS), run())
+    assert comparison.base.series[0].recurring == ()
+    assert comparison.change
+    assert comparison.change.of == "median"

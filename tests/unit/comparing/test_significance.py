@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
-from advisor.comparing.significance import Contrast, contrast, wander, welch
+from advisor.comparing.significance import Contrast, Cycle, contrast, mean_contrast, wander, welch
 from advisor.errors import UsageError
 
 BEFORE = np.array([187.95, 175.15, 179.73, 174.56, 182.17, 165.98])
@@ -75,6 +76,45 @@ def test_the_bootstrap_of_one_sample_is_the_textbook_one():
 def test_runs_of_different_lengths_are_pooled():
     found = contrast([np.array([2.0]), np.array([2.0, 2.0, 2.0])], [np.array([3.0, 3.0])])
     assert (found.low, found.ratio, found.high) == (1.5, 1.5, 1.5)
+
+
+def cycle(usual: list[float], recurring: list[float], every: int = 0) -> Cycle:
+    return Cycle(np.array(usual), np.array(recurring), 1 / every if every else 0.0, np.array([0.0]))
+
+
+def test_means_of_whole_periods_are_held_against_each_other():
+    """Every fourth step: (3 x 10 + 50) / 4 = 20, though three of five recorded steps recur; ten others take 10."""
+    base, head = cycle([8, 12], [48, 50, 52], 4), cycle([9, 11] * 5, [])
+    found = mean_contrast(base, head)
+    assert base.mean == 20
+    assert found.ratio == pytest.approx(0.5)
+    # variances of the means: 0.75^2 x 8 / 2, 0.25^2 x 4 / 3, and 10 / 9 / 10, relative to 20^2 and to 10^2
+    errors = [2.25 / 400, 1 / 12 / 400, 1 / 9 / 100]
+    freedom = sum(errors) ** 2 / (errors[0] ** 2 / 1 + errors[1] ** 2 / 2 + errors[2] ** 2 / 9)
+    reach = stats.t.ppf(0.975, freedom) * math.sqrt(sum(errors))
+    assert (found.low, found.high) == pytest.approx((0.5 * math.exp(-reach), 0.5 * math.exp(reach)))
+    assert (found.of, found.steps) == ("mean", 5)
+
+
+@pytest.mark.parametrize(("steps", "decidable"), [(8, True), (7, False)])
+def test_a_side_that_repeats_nothing_has_to_hold_two_periods(steps, decidable):
+    found = mean_contrast(
+        cycle([10.0, 10.1] * 8, [50.0, 50.1, 50.2, 50.3], 4), cycle([10.0 + i for i in range(steps)], [])
+    )
+    assert found.undecidable != decidable
+
+
+def test_runs_that_differ_vary_as_their_means_do():
+    steps = cycle([9, 11] * 5, [49, 51], 5)
+    alike, apart = (steps._replace(runs=np.array(runs)) for runs in ([18.0, 18.1], [14.0, 22.0]))
+    assert steps.errors() == alike.errors()
+    assert apart.errors() == [(pytest.approx(16 / 18**2), 1)]
+
+
+def test_even_steps_that_recur_have_no_width():
+    found = mean_contrast(cycle([10.0] * 8, [50.0] * 2, 5), cycle([10.0] * 10, []))
+    assert found.low == found.high == pytest.approx(10 / 18)
+    assert found.p == 0
 
 
 @given(st.lists(st.floats(0.1, 1e6), min_size=1, max_size=12), st.lists(st.floats(0.1, 1e6), min_size=1, max_size=12))
