@@ -289,6 +289,12 @@ LATE_RANK_LEAST_MS = Metric(
     "By how much the latest rank is later than the next latest.",
     "mean step without waiting - the next largest of another rank, 0 to persistent_skew_ms",
 )
+LATE_RANK_UNEVEN_MS = Metric(
+    "late_rank_uneven_ms",
+    "ms",
+    "By how much the latest rank is later than all ranks would be if they did equal parts of what they do now.",
+    f"its mean alone time - the mean of all ranks'; {_ALONE}",
+)
 LATE_RANK_HOST_MS = Metric(
     "late_rank_host_ms",
     "ms",
@@ -327,6 +333,7 @@ _SPLIT: Final = (
     LATE_RANK_MS,
     LATE_RANK_SHARE,
     LATE_RANK_LEAST_MS,
+    LATE_RANK_UNEVEN_MS,
     LATE_RANK_HOST_MS,
     LATE_RANK_CAUSES,
     LATE_RANK_KERNELS_RATIO,
@@ -435,6 +442,7 @@ def _late(ranks: _Ranks) -> dict[Metric, Value]:
         LATE_RANK_MS: usually,
         LATE_RANK_SHARE: min(1.0, usually / ranks.step_ms) if ranks.step_ms else None,
         LATE_RANK_LEAST_MS: _ahead_of_next(ranks),
+        LATE_RANK_UNEVEN_MS: float(ranks.alone[late].mean() - ranks.alone.mean()),
         LATE_RANK_HOST_MS: max(0.0, beyond["other"]),
         LATE_RANK_CAUSES: _in_words(ranks, beyond) + _more_kernels(float(kernels[late]), usual),
         LATE_RANK_KERNELS_RATIO: float(kernels[late]) / usual if usual else None,

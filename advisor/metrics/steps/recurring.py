@@ -18,6 +18,7 @@ _SOURCE: Final = (
     "of the steps above the fence of outliers those that are two or more, as far from each other, and begin 1.2 times "
     "the ops of any other step or more, or the only reductions of gradients or updates of weights"
 )
+_UPDATE: Final = r"^Optimizer\.step#"
 _MOST_NAMES: Final = 3
 _TELLING_SHARE: Final = 0.1  # of the extra time
 
@@ -56,23 +57,38 @@ RECURRING_WORK = Metric(
     "ranges and ops by their own time per step, less that in the other used steps; a tenth of the excess or more",
     _SOURCE,
 )
+UPDATES_ALIKE = Metric(
+    "updates_alike",
+    "count",
+    "1 where every step updates the weights, and steps with more work no more often than others; else 0.",
+    "1 if an optimizer of PyTorch steps in each used step, and in none with more work more often than in another",
+    _SOURCE,
+)
 
 
-@measures(RECURRING_STEPS, RECURRING_EVERY, RECURRING_EXCESS_MS, RECURRING_WORK)
+@measures(RECURRING_STEPS, RECURRING_EVERY, RECURRING_EXCESS_MS, RECURRING_WORK, UPDATES_ALIKE)
 def recurring(view: DeviceView) -> Values:
     """What steps that regularly do more add to the mean step; zero where none does, unknown without steps."""
     steps, more = view.steps, _recurring(view)
     if not view.has_marks or not steps.height:
         return Missing("no_marks")
     if not more.height:
-        return {RECURRING_STEPS: 0, RECURRING_EVERY: 0, RECURRING_EXCESS_MS: 0.0, RECURRING_WORK: ""}
+        zeros = dict.fromkeys((RECURRING_STEPS, RECURRING_EVERY, RECURRING_EXCESS_MS, UPDATES_ALIKE), 0)
+        return zeros | {RECURRING_WORK: ""}
     excess = (more["dur_ns"].to_numpy() - float(np.median(_others(view)["dur_ns"].to_numpy()))).clip(0)
     return {
         RECURRING_STEPS: more.height,
         RECURRING_EVERY: int(np.diff(more["step"].sort().to_numpy())[0]),
         RECURRING_EXCESS_MS: float(excess.sum()) / steps.height / 1e6,
         RECURRING_WORK: _in_words(view, float(excess.mean())),
+        UPDATES_ALIKE: int(_updates_alike(view)),
     }
+
+
+def _updates_alike(view: DeviceView) -> bool:
+    updates = np.bincount(view.used_like(_UPDATE)["window"].to_numpy(), minlength=view.steps.height)
+    recurs = view.steps["recurs"].to_numpy()
+    return bool(updates.min() > 0 and updates[recurs].max() <= updates[~recurs].max(initial=0))
 
 
 def _recurring(view: DeviceView) -> pl.DataFrame:

@@ -8,6 +8,7 @@ import pytest
 
 from advisor.analysis.job.rank import Rank
 from advisor.metrics.ranks import device_sharing, replicas, skew, slowdown
+from advisor.metrics.ranks.waiting import OWN_STEP_EXCESS_MS, waits
 from advisor.model.missing import Missing
 from tests.ranks import call, job, rank, spent
 from tests.tables import US, by_metric
@@ -43,7 +44,17 @@ def test_one_rank_that_is_always_late_is_persistent_skew():
     assert (values[skew.LATE_RANK.rank], values[skew.LATE_RANK_STEPS], values[skew.COMMON_STEPS]) == (1, 4, 4)
     assert values[skew.LATE_RANK_MS] == pytest.approx(2.5)  # 3, 2, 3 and 2 ms beyond the typical rank of the step
     assert values[skew.LATE_RANK_LEAST_MS] == pytest.approx(2.5)
+    assert values[skew.LATE_RANK_UNEVEN_MS] == pytest.approx(13 - 33.5 / 3)
     assert values[skew.LATE_RANK_CAUSES] == "kernels (2.5 ms more)"
+
+
+def test_of_two_ranks_the_one_that_does_less_is_typical_and_equal_work_saves_half():
+    made = racing([[10, 10, 10, 10], [30, 30, 30, 30]])
+    values = skew.skew(made)
+    assert values[skew.LATE_RANK_MS] == values[skew.PERSISTENT_SKEW_MS] == pytest.approx(20)
+    assert values[skew.LATE_RANK_UNEVEN_MS] == pytest.approx(10)
+    excess = [waits(made, position)[OWN_STEP_EXCESS_MS] for position in (0, 1)]
+    assert excess == [pytest.approx(0), pytest.approx(20)]
 
 
 def test_another_rank_each_time_is_moving_skew():

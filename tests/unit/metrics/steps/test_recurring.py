@@ -7,7 +7,7 @@ import pytest
 from advisor.metrics.steps.recurring import recurring
 from tests.tables import Row, by_name, on_host, profile, step, view
 
-recurring = by_name(recurring)
+recurring = recurring_work = by_name(recurring)
 
 
 def found(*long: int, more: tuple[int, ...] | None = None):
@@ -52,3 +52,25 @@ def test_the_last_of_several_steps_that_add_up_gradients_is_no_accident(name: st
     ops = [on_host("op", at + 10, at + 90, name=ends.get(i, "train")) for i, at in enumerate(starts[:-1])]
     steps = [step(i, a, b) for i, (a, b) in enumerate(pairwise(starts))]
     assert view(profile(host_ops=ops, steps=steps, devices=()), "steady").steps.height == used
+
+
+@pytest.mark.parametrize(
+    ("usual", "recurring", "alike"),
+    [(1, 1, 1), (0, 1, 0), (1, 2, 0), (0, 0, 0)],
+    ids=["a validation", "the end of an accumulation", "a second network", "nothing tells"],
+)
+def test_only_work_beside_the_updates_may_be_done_less_often(usual: int, recurring: int, alike: int):
+    """Every fourth of nine steps takes three times as long and runs nine ops in place of three."""
+    rows, steps, at = [], [], 0
+    for i in range(9):
+        is_long = i in {3, 7}
+        length, ops, updates = (300, 9, recurring) if is_long else (100, 3, usual)
+        rows += [on_host("op", at + 10 * k, at + 10 * k + 9, name="train") for k in range(ops)]
+        rows += [
+            on_host("annotation", at + 90 + k, at + 91 + k, name="Optimizer.step#SGD.step") for k in range(updates)
+        ]
+        steps.append(step(i, at, at + length))
+        at += length
+    values = recurring_work(view(profile(host_ops=rows, steps=steps, devices=()), "steady"))
+    assert values["recurring_steps"] == 2
+    assert values["updates_alike"] == alike
