@@ -27,9 +27,9 @@ class Metric:
 
     A module binds it to the constant of its name, and a function returns `{THE_CONSTANT: value}`.
 
-    Meaning and formula name limits as `vocabulary.with_limits` does. `needs` names the tables and columns (`table` or
-    `table.column`) without which it cannot be told. `where` gives the places in the recording that the number comes
-    from, the most telling first.
+    Meaning, formula and source name limits as `vocabulary.with_limits` does. `needs` names the tables and columns
+    (`table` or `table.column`) without which it cannot be told. `where` gives the places in the recording that the
+    number comes from, the most telling first.
     """
 
     name: str
@@ -100,8 +100,12 @@ def measures_jobs(*metrics: Metric) -> Callable[[MeasureJob], MeasureJob]:
 def _enter(metrics: Sequence[Metric]) -> None:
     if clash := METRICS.keys() & {m.name for m in metrics}:
         raise ValueError(f"metrics registered twice: {sorted(clash)}")
-    filled = (replace(m, meaning=with_limits(m.meaning), formula=with_limits(m.formula)) for m in metrics)
-    METRICS.update({m.name: m for m in filled})
+    METRICS.update({m.name: _with_limits(m) for m in metrics})
+
+
+def _with_limits(metric: Metric) -> Metric:
+    meaning, formula, source = map(with_limits, (metric.meaning, metric.formula, metric.source))
+    return replace(metric, meaning=meaning, formula=formula, source=source)
 
 
 def topics() -> dict[str, list[Metric]]:
