@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from advisor.analysis.device.recording_cost import without_recording
 from advisor.engine import check
 from advisor.inputs.readers.kineto.noted import Noted, noted
-from advisor.metrics.host.debug_aids import TRACING_SHARE, UNPROFILED_STEP_MS, profiling
+from advisor.metrics.host.debug_aids import RECORDED_RATIO, TRACING_SHARE, UNPROFILED_STEP_MS, profiling
 from advisor.model.missing import Missing
 from advisor.present.brief import Room, brief
 from advisor.present.source import facts
@@ -98,6 +98,20 @@ def test_where_it_was_not_measured_or_changed_it_is_unknown(before, after, durin
 def test_a_few_ops_do_not_cost_half_of_a_step():
     why = profiling(_view(0.05, 0.05, 0.1, ops=2))[UNPROFILED_STEP_MS]
     assert isinstance(why, Missing)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "ops", "ratio"),
+    [
+        (0.005, 0.004, 2, 20.0),  # two ops cost 20 of 95 us at most
+        (0.05, 0.05, 10, 1.0),  # ten may cost all of it
+        (0.005, 0.01, 2, 1.0),  # the steps changed
+        (0.005, None, 2, 1.0),
+        (None, None, 2, 1.0),
+    ],
+)
+def test_a_recording_slower_than_its_ops_explain_is_not_the_job_as_it_runs(before, after, ops, ratio):
+    assert profiling(_view(before, after, 0.1, ops=ops))[RECORDED_RATIO] == pytest.approx(ratio)
 
 
 def _view(before, after, during, ops=10):

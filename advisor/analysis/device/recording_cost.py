@@ -42,6 +42,18 @@ def unprofiled_ms(view: DeviceView) -> float | Missing:
     return float(min(before if view.device is not None else (before + after) / 2, during))
 
 
+def slowdown(view: DeviceView) -> float:
+    """How many times as long recorded steps take as those around them, if more than recording their ops explains.
+
+    1 where it does, where steps were not timed, and where those before and after differ.
+    """
+    before, after, during = _times(view)
+    if before is None or after is None or during is None or not isinstance(unprofiled_ms(view), Missing):
+        return 1.0
+    steady = 1 / _STEADY <= after / before <= _STEADY and not view.steps["recurs"].any()
+    return float(max(1.0, during / max(before, after))) if steady and _is_of_recording(view, during) else 1.0
+
+
 def _is_of_recording(view: DeviceView, during_ms: float) -> bool:
     """Whether the recorder's median can be that of the recorded steps, which hold their waits for a CPU too."""
     recorded_ns = float(np.median(view.steps["dur_ns"].to_numpy()))

@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.cpu_waits import cpu_waits, delay_share, noted_share
 from advisor.analysis.device.host_work import minus, places
-from advisor.analysis.device.recording_cost import OP_NS, RECORDED, measured_share, unprofiled_ms
+from advisor.analysis.device.recording_cost import OP_NS, RECORDED, measured_share, slowdown, unprofiled_ms
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
@@ -92,6 +92,14 @@ TRACING_SHARE = Metric(
     "a lower estimate, PyTorch 2.13 and Python 3.11: 0.5 to 1.1 µs per op in six recordings of a loop of tiny ops, "
     "1.7 in the median of 32 recordings of all kinds; 0.2 µs per Python call in one loop of 5,000",
 )
+RECORDED_RATIO = Metric(
+    "recorded_ratio",
+    "ratio",
+    "How many times as long recorded steps take as those before and after, if recording ops does not explain it.",
+    "the recorder's median step with the profiler / the longer one of those before and after the recording, if these "
+    "differ by less than half and 10 µs per op and call are less than the difference; else 1",
+    "own choice",
+)
 UNPROFILED_STEP_MS = Metric(
     "unprofiled_step_ms",
     "ms",
@@ -150,7 +158,7 @@ def cpu_shortage(view: DeviceView) -> Mapping[Metric, Value]:
     }
 
 
-@measures(PROFILER_SHARE, TRACING_SHARE, PYTHON_FRAMES_PER_STEP, UNPROFILED_STEP_MS)
+@measures(PROFILER_SHARE, TRACING_SHARE, RECORDED_RATIO, PYTHON_FRAMES_PER_STEP, UNPROFILED_STEP_MS)
 def profiling(view: DeviceView) -> Mapping[Metric, Value]:
     """What profiling adds to the recorded steps."""
     if not view.total_ns:
@@ -163,6 +171,7 @@ def profiling(view: DeviceView) -> Mapping[Metric, Value]:
     return {
         PROFILER_SHARE: view.share(minus(view.host_spans("overhead"), view.busy)),
         TRACING_SHARE: min(cost / view.total_ns, idle) if share is None else share,
+        RECORDED_RATIO: slowdown(view),
         UNPROFILED_STEP_MS: unprofiled_ms(view),
         PYTHON_FRAMES_PER_STEP: frames / view.steps.height,
     }
