@@ -10,17 +10,21 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_work import busiest, executed, places
+from advisor.analysis.device.host_work import busiest, executed, places, training_ops
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.names.calls import OWN_LOADING, WORKERS_LOADING
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Ints, Union
 from advisor.model.missing import Missing
+from advisor.model.profile import matches
 from advisor.text import percent
 from advisor.vocabulary import DRIVER_CALLS
 
 _LOADS: Final = r"(?i)load|batch|data|input|next|fetch|feed|iter|read|record|sample|queue"
 _FRAME: Final = r"\$(\S+:\d+) (.+)"  # as XPlane names Python's calls
+_TAKES: Final = (
+    r"(?:^\$|/)(?:queues?|threading|connection|_base)\.py(?::\d+ |\(\d+\): )(?:get|wait|result|recv\w*|poll|wait_for)$"
+)
 _MOST_WORKERS: Final = 16
 _FEW_CORES: Final = 4  # own choice: fewer has no machine on which people wait for a loader of many processes
 _LITTLE: Final = 0.1
@@ -112,6 +116,14 @@ LOADING_CALLS = Metric(
     "the range with the most time outside those within it in the loader's ranges, with its part of their time",
     "Python's calls with with_stack=True, else framework ops",
 )
+LOADING_THREAD_PART = Metric(
+    "loading_thread_part",
+    "share",
+    "How much of the loading is a wait for another thread or process, which loads already.",
+    "time of calls in the loader's ranges that take from a queue, a future or a pipe of Python's library / time of the "
+    "loader's ranges in the used steps; 0 where Python's calls were not recorded",
+    "queue.Queue.get, threading.Condition.wait, concurrent.futures.Future.result, multiprocessing.connection",
+)
 CPUS = Metric(
     "cpus",
     "count",
@@ -137,6 +149,7 @@ _METRICS: Final = (
     WORKERS_PACE_MS,
     LOADING_CALLS,
     EPOCH_WAIT_PART,
+    LOADING_THREAD_PART,
     CPUS,
 )
 
@@ -165,6 +178,7 @@ def loader(view: DeviceView) -> Mapping[Metric, Value]:
         WORKERS_PACE_MS: _pace_ms(loading_ms, rest_ms, advised, cpus),
         LOADING_CALLS: _calls(view, loading),
         EPOCH_WAIT_PART: _epoch_part(view),
+        LOADING_THREAD_PART: _thread_part(view, loading),
         CPUS: cpus or Missing("machine_unknown"),
     }
 
@@ -215,6 +229,11 @@ def _calls(view: DeviceView, loading: Union) -> str:
         return ""
     name, own_ns = rows.select("name", "self_ns").row(0)
     return f"{name} ({percent(own_ns / loading.total)})"
+
+
+def _thread_part(view: DeviceView, loading: Union) -> float:
+    takes = view.once(training_ops).filter(pl.col("kind") == "python", matches(_TAKES))
+    return (spans(takes) & loading).total / max(1, loading.total)
 
 
 def _workers(view: DeviceView) -> int | Missing:

@@ -27,6 +27,9 @@ _CLASSES: Final = (
     ("batch", r"^(?:Batch|PaddedBatch|DenseToRaggedBatch|Unbatch|Rebatch|DenseToSparseBatch)(?:V\d+)?$"),
 )
 _PYTHON_OPS: Final = r":(?:Eager)?PyFunc(?:Stateless)?$"  # of py_function, numpy_function and from_generator
+_GRAPH_BUILDING: Final = r"^tf\.function-graph_building$"
+_EAGER: Final = r"^EagerLocalExecute: "
+_MAKES_DATASET: Final = r"^EagerLocalExecute: \w+Dataset(?:V\d+)?$"
 _PER_REPLICA: Final = "MultiDeviceIteratorGetNextFromShard"  # tf.distribute's own Generator asks it per device
 _MOSTLY: Final = 0.5
 
@@ -206,6 +209,29 @@ STAGES_MS: Final = {
         strict=True,
     )
 }
+PIPELINE_BUILD_PART = Metric(
+    "pipeline_build_part",
+    "share",
+    "How much of the compilation builds functions of tf.data pipelines: map, filter and their like trace theirs anew.",
+    "time of tf.function-graph_building after which the thread's next eager op makes a dataset "
+    "(EagerLocalExecute: MapDataset) / time of all compilation; 0 without any",
+    "TensorFlow traces a function of a dataset when the dataset is made; a tf.function that is traced is run next",
+)
+
+
+@measures(PIPELINE_BUILD_PART)
+def pipelines_built(view: DeviceView) -> Mapping[Metric, Value]:
+    """Pipelines that are made anew, as `model.predict` in a callback does at each call."""
+    compiles = view.host.filter(pl.col("kind") == "compile")
+    builds = matches(_GRAPH_BUILDING)
+    rows = pl.concat([compiles, view.host_like(_EAGER, "op", "annotation")]).sort("thread", "start_ns")
+    end = pl.when(builds).then(pl.col("start_ns") + pl.col("dur_ns")).cum_max().forward_fill().over("thread")
+    inner = ~builds & (pl.col("start_ns") < end.fill_null(0))
+    made = rows.filter(~inner).with_columns(makes=pl.when(matches(_EAGER)).then(matches(_MAKES_DATASET)))
+    before = made.with_columns(pl.col("makes").backward_fill().over("thread")).filter(builds, "makes")
+    return {PIPELINE_BUILD_PART: spans(before).total / max(1, spans(compiles).total)}
+
+
 ENQUEUE_SHARE = Metric(
     "enqueue_share",
     "share",

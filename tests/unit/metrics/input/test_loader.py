@@ -7,6 +7,7 @@ from advisor.metrics.input.loader import (
     EPOCH_WAIT_PART,
     LOADER_WORKERS,
     LOADING_MS,
+    LOADING_THREAD_PART,
     SINGLE_PROCESS_INPUT_SHARE,
     UNNAMED_INPUT,
     WORKER_INPUT_SHARE,
@@ -137,3 +138,20 @@ def test_where_an_epoch_ends_and_the_next_begins_a_step_asks_twice(again: tuple[
     steps = [step(i, 100 * i, 100 * i + 100) for i in range(5)]
     values = loader(view(profile([kernel(100 * i + 90, 100 * i + 100) for i in range(5)], asks, steps)))
     assert values[EPOCH_WAIT_PART] == pytest.approx(part)
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("$queue.py:154 get", 0.8),
+        ("$_base.py:428 result", 0.8),
+        ("multiprocessing/connection.py(246): recv_bytes", 0.8),
+        ("$time sleep", 0),
+        ("$loader.py:12 get", 0),
+    ],
+)
+def test_a_loop_that_takes_from_a_queue_has_a_thread_that_loads(name: str, part: float):
+    # the loader's range from 20 to 70, in which the call takes 40
+    host = [on_host("input", 20, 70, name="$builtins next"), on_host("python", 25, 65, name=name)]
+    found = loader(view(profile(host_ops=host, steps=[step(1, 0, 100, device=None)])))
+    assert found[LOADING_THREAD_PART] == pytest.approx(part)
