@@ -227,8 +227,8 @@ def pipelines_built(view: DeviceView) -> Mapping[Metric, Value]:
     rows = pl.concat([compiles, view.host_like(_EAGER, "op", "annotation")]).sort("thread", "start_ns")
     end = pl.when(builds).then(pl.col("start_ns") + pl.col("dur_ns")).cum_max().forward_fill().over("thread")
     inner = ~builds & (pl.col("start_ns") < end.fill_null(0))
-    made = rows.filter(~inner).with_columns(makes=pl.when(matches(_EAGER)).then(matches(_MAKES_DATASET)))
-    before = made.with_columns(pl.col("makes").backward_fill().over("thread")).filter(builds, "makes")
+    outer = rows.filter(~inner).with_columns(makes=pl.when(matches(_EAGER)).then(matches(_MAKES_DATASET)))
+    before = outer.with_columns(pl.col("makes").backward_fill().over("thread")).filter(builds, "makes")
     return {PIPELINE_BUILD_PART: spans(before).total / max(1, spans(compiles).total)}
 
 
