@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from advisor import vocabulary
-from advisor.model.clause import Reason
+from advisor.model.reason import Reason
 from advisor.model.report import Accounting, Finding, NotEvaluable, Part, Value
 from advisor.vocabulary import PARTS, SKEW, WORK
 

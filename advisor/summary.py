@@ -17,8 +17,9 @@ from advisor.metrics.kernels.kernel_times import with_the_rest
 from advisor.metrics.metric import JOB_TABLES, TABLES
 from advisor.metrics.steps.breakdown import accounting
 from advisor.metrics.steps.operations import pooled
-from advisor.model.clause import Clause, Reason
+from advisor.model.clause import Clause
 from advisor.model.notes import Note
+from advisor.model.reason import Reason
 from advisor.model.report import Device, Finding, LeftOutStep, Run, Sign, Source, Steps, Value, Worker, Workload
 from advisor.model.timeline import Events, Idle, Span, Timeline, Track
 from advisor.present.verdict import verdict

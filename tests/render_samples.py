@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from advisor.model.clause import Reason
 from advisor.model.missing import Missing
+from advisor.model.reason import Reason
 from advisor.model.report import (
     Accounting,
     Device,

@@ -9,8 +9,8 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from advisor.comparing.predictions import predictions
-from advisor.model.clause import Reason
 from advisor.model.comparison import FindingChange, FindingStatus, SideFinding
+from advisor.model.reason import Reason
 from advisor.model.remarks import remark
 from advisor.model.report import SEVERITIES, Finding, Report, Run
 from advisor.model.trials import Trials

@@ -9,8 +9,8 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from advisor.comparing.significance import Contrast, Cycle, Floats, contrast, mean_contrast, wander
-from advisor.model.clause import Reason
 from advisor.model.comparison import Obstacle, Series, Side, StepChange, Verdict
+from advisor.model.reason import Reason
 from advisor.model.remarks import remark
 from advisor.model.report import Run, Unreadable, Value
 from advisor.text import listing, one_line

@@ -21,8 +21,8 @@ from advisor.fleet.rows import Row, Rows, context_of, judged_rows, measured_rows
 from advisor.fleet.store import TABLES
 from advisor.inputs.discover import Recording
 from advisor.inputs.storage import listing, local, open_file, size
-from advisor.model.clause import Reason
 from advisor.model.notes import Note
+from advisor.model.reason import Reason
 from advisor.options import Options
 from advisor.rules.book import Rule
 from advisor.rules.judge import Suppression, judge

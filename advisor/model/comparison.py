@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
 
 from advisor.errors import UsageError
-from advisor.model.clause import Reason
 from advisor.model.frozen import Frozen
+from advisor.model.reason import Reason
 from advisor.model.report import FINDINGS_EXIT_CODE, UNJUDGED_EXIT_CODE, Fix, Place, Saving, Severity
 from advisor.text import one_line
 

@@ -8,8 +8,8 @@ from typing import Final, Literal, TypeAlias
 
 from pydantic import computed_field
 
-from advisor.model.clause import Reason
 from advisor.model.frozen import Frozen
+from advisor.model.reason import Reason
 from advisor.model.timeline import Timeline
 from advisor.vocabulary import HEALTHY_SHARE
 

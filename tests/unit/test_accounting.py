@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.accounting import account
-from advisor.model.clause import Reason
 from advisor.model.missing import Missing
+from advisor.model.reason import Reason
 from advisor.model.report import Accounting, Finding, NotEvaluable, Reach, Saving
 from advisor.vocabulary import PARTS, POOLS
 from tests.render_samples import INPUT_BOUND, changed

@@ -222,6 +222,8 @@ PIPELINE_BUILD_PART = Metric(
 @measures(PIPELINE_BUILD_PART)
 def pipelines_built(view: DeviceView) -> Mapping[Metric, Value]:
     """Pipelines that are made anew, as `model.predict` in a callback does at each call."""
+    if not view.total_ns:
+        return {}
     compiles = view.host.filter(pl.col("kind") == "compile")
     builds = matches(_GRAPH_BUILDING)
     rows = pl.concat([compiles, view.host_like(_EAGER, "op", "annotation")]).sort("thread", "start_ns")

@@ -6,8 +6,8 @@ import pytest
 
 from advisor.comparing import compare, mark_new
 from advisor.errors import NoRuns, UsageError
-from advisor.model.clause import Reason
 from advisor.model.comparison import Comparison, FailOn, fail_on
+from advisor.model.reason import Reason
 from advisor.model.remarks import remark
 from advisor.model.report import (
     Accounting,
