@@ -25,7 +25,7 @@ def last_cycles(recordings: Sequence[Recording], steps: Sequence[int | None]) ->
 
     Args:
         recordings: In any order.
-        steps: Of each; 0 where nothing was recorded, None where that is not known.
+        steps: Of each; 0 where nothing was recorded, None where that is not known or no steps are marked.
     """
     of_processes = defaultdict[Hashable, list[int]](list)
     for number, recording in enumerate(recordings):
@@ -46,9 +46,10 @@ def without_last_cycles(recordings: Sequence[Recording], outcomes: Sequence[Outc
 
 def _steps(outcome: Outcome) -> int | None:
     runs, broken = outcome
-    if not all(file.is_empty for file in broken):
+    steps = [run.source.steps for run in runs]
+    if not all(of.marked for of in steps) or not all(file.is_empty for file in broken):
         return None
-    return max((run.source.steps.count for run in runs if run.source.steps.marked), default=0)
+    return max((of.count for of in steps), default=0)
 
 
 def _noted(run: Run, omitted: int) -> Run:

@@ -164,8 +164,9 @@ def read(path: str, options: Options | None = None) -> Profile:
 
 
 def _steps(ranks: Sequence[Profile], broken: Sequence[Unreadable]) -> int | None:
-    """The steps that a recording marks; None where files of it are unreadable."""
-    return max((rank.steps.height for rank in ranks), default=0) if all(file.is_empty for file in broken) else None
+    """The steps that a recording marks; None where it marks none, or files of it are unreadable."""
+    steps = [rank.steps.height for rank in ranks]
+    return max(steps, default=0) if all(steps) and all(file.is_empty for file in broken) else None
 
 
 def excerpt(path: str, key: str, options: Options | None = None) -> dict[str, Any]:

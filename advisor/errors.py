@@ -5,8 +5,8 @@ AdvisorError
  │   └─ RuleError     a rule file: `rules/x.yaml:6: ...`           exit 2
  ├─ StoreError        a fleet's store cannot be used               exit 3
  └─ ReadError         a profile that cannot be read                exit 3
-         ├─ NothingRecorded  a whole profile without activity      exit 3
-         └─ NoRuns    no profile where one was expected            exit 3
+     ├─ NothingRecorded  a whole profile without activity       exit 3
+     └─ NoRuns        no profile where one was expected            exit 3
 
 Only `advisor.cli` catches AdvisorError. Anything else is a bug: `contained` keeps it to the file, metric or rule that
 it came up in, and what nothing contains ends the command with exit code 70.

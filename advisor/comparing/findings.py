@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from advisor.comparing.predictions import predictions
-from advisor.model.comparison import FindingChange, FindingStatus, SideFinding
+from advisor.model.comparison import NEWS_FIRST, FindingChange, FindingStatus, SideFinding
 from advisor.model.reason import Reason
 from advisor.model.remarks import remark
 from advisor.model.report import SEVERITIES, Finding, Report, Run
@@ -45,19 +45,7 @@ def finding_changes(
     keys = dict.fromkeys([*after, *before])
     changes = [_finding_change(key, before.get(key), after.get(key), sides, least_ms) for key in keys]
     changes = predictions(_with_causes(changes), base, head, trials)
-    yield from sorted(changes, key=lambda change: (_STATUSES.index(change.status), _gravity(change)))
-
-
-_STATUSES: Final[tuple[FindingStatus, ...]] = (
-    "new",
-    "worse",
-    "hidden",
-    "gone",
-    "better",
-    "uncovered",
-    "same",
-    "unknown",
-)
+    yield from sorted(changes, key=lambda change: (NEWS_FIRST.index(change.status), _gravity(change)))
 
 
 _OF_THE_STEP: Final = frozenset({"step_ms", "step_mean_ms", "steps"})
@@ -185,9 +173,10 @@ def _not_judged(rule: str, runs: Sequence[Run], side: str) -> Reason | None:
 def _moved(was: _Known, now: _Known, least_ms: float) -> FindingStatus:
     """Whether a finding of both sides weighs more than before: by the time it would save, else by its severity.
 
-    A symptom has no saving, and the severity that its rule gave it; two of them say nothing.
     Not by its share of the step: that moves wherever the rest of the step does, and a severity with it. Nor where the
     numbers that it rests on are what they were: then the rest of the step moved, and with it what a fix is worth.
+
+    A symptom has a severity and no saving. Where both sides have it as one, its cause decides: see `_with_causes`.
     """
     if was.causes and was.causes.keys() == now.causes.keys():
         pairs = [(was.causes[metric], now.causes[metric]) for metric in was.causes]

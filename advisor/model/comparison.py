@@ -17,6 +17,12 @@ Work: TypeAlias = Literal["kernel", "collective", "memcpy", "memset", "op"]
 WorkStatus: TypeAlias = Literal["appeared", "vanished", "count", "slower", "faster"]
 FindingStatus: TypeAlias = Literal["new", "worse", "same", "better", "gone", "hidden", "uncovered", "unknown"]
 
+NEWS_FIRST: Final[tuple[FindingStatus, ...]] = (
+    *("new", "worse", "hidden", "gone", "better"),
+    *("uncovered", "unknown", "same"),
+)
+"""The order in which findings are told."""
+
 SCHEMA_VERSION: Final = 2
 INCONCLUSIVE_EXIT_CODE: Final = 4
 

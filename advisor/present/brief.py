@@ -13,7 +13,7 @@ from typing import Final
 
 from advisor.model import brief as model
 from advisor.model.brief import Brief
-from advisor.model.comparison import Comparison, FindingChange, FindingStatus, Side, WorkChange
+from advisor.model.comparison import NEWS_FIRST, Comparison, FindingChange, Side, WorkChange
 from advisor.model.report import Evidence, Finding, Fix, Place, Report, Run, Saving, Unreadable, Value
 from advisor.present import comparison as compared
 from advisor.present.phases import of_pace
@@ -31,17 +31,6 @@ _LONGEST_COMMAND: Final = 700  # bytes: cut, it would not run
 _RECORDING: Final = re.compile(r"`(advisor record(?: --stacks)? -- COMMAND)`")  # no other: names may be in a fix
 _EVERYTHING: Final = 1 << 30
 _MOST_PARTS: Final = 16
-_STATUSES: Final[tuple[FindingStatus, ...]] = (
-    "new",
-    "worse",
-    "hidden",
-    "gone",
-    "better",
-    "uncovered",
-    "unknown",
-    "same",
-)
-"""What became of a finding, the news first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +223,7 @@ def _command(*words: str) -> str | None:
 
 
 def _change(comparison: Comparison, room: Room) -> model.Change:
-    turns = sorted(comparison.findings, key=lambda change: _STATUSES.index(change.status))
+    turns = sorted(comparison.findings, key=lambda change: NEWS_FIRST.index(change.status))
     moved = [shift for shift in comparison.breakdown if _digits(shift.change_ms)]
     parts = sorted(moved, key=lambda shift: -abs(shift.change_ms))[: room.details]
     step = comparison.change

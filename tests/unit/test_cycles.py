@@ -52,3 +52,9 @@ def test_a_file_that_is_broken_stays_unreadable():
     broken = unreadable("logs/last", "cut off")
     outcomes = [([run(12)], []), ([], [broken])]
     assert [*without_last_cycles([recorded(0), recorded(1)], outcomes)] == outcomes
+
+
+def test_a_recording_that_marks_no_steps_is_no_rest_of_a_schedule():
+    unmarked = changed(run(0), source=changed(RESNET.source, steps=changed(RESNET.source.steps, marked=False)))
+    outcomes = [([run(12)], []), ([unmarked], [])]
+    assert [*without_last_cycles([recorded(0), recorded(1)], outcomes)] == outcomes

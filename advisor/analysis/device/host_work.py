@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.steps import DeviceView, rows_where, spans
 from advisor.analysis.device.user_code import callers
-from advisor.inputs.names.calls import LOGGING, RESULT_WAIT, SAVING, THREAD_WAIT, WAITING_MODULES
+from advisor.inputs.names.calls import JIT_CALL, LOGGING, RESULT_WAIT, SAVING, THREAD_WAIT, WAITING_MODULES
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.model.profile import HOST_OP_KINDS, matches
@@ -42,7 +42,6 @@ DOUBTFUL: Final = ("host_bound", "sync", "queued", "dependency", "unrecorded")
 _NODE: Final = r"^autograd::engine::evaluate_function: "
 _BUILT_IN: Final = r"^<built-in (?:method|function) (?P<name>[^ >]+).*>$"
 _SPAN: Final = ("start_ns", "dur_ns")
-_JIT_CALL: Final = r"^PjitFunction\("
 _EXECUTOR: Final = r"^ThunkExecutor::Execute"  # the program is under way, also where it waits for ops on other threads
 _HANDED_OVER: Final = pl.col("step").is_not_null() & (pl.col("kind") != "pipeline")
 
@@ -71,7 +70,7 @@ def _step_threads(view: DeviceView) -> pl.Series:
     Where executions of JAX's programs stand in, the threads that call these.
     """
     threads = _marking_threads(view)
-    return threads if threads.len() or not view.has_marks else view.host_like(_JIT_CALL)["thread"].unique()
+    return threads if threads.len() or not view.has_marks else view.host_like(JIT_CALL)["thread"].unique()
 
 
 def _marking_threads(view: DeviceView) -> pl.Series:
@@ -110,7 +109,7 @@ def executed(view: DeviceView) -> Union:
     if view.device is not None or view.process.get("framework") != "jax":
         return EMPTY
     called = pl.col("step").is_not_null() | pl.lit(not view.has_marks)
-    on_others = ~pl.col("thread").is_in(view.host_like(_JIT_CALL)["thread"].unique().implode())
+    on_others = ~pl.col("thread").is_in(view.host_like(JIT_CALL)["thread"].unique().implode())
     works = ((pl.col("kind") == "op") & ~matches(_TYPED_OP)) | matches(_EXECUTOR)
     return spans(view.host.filter(works, called, on_others))
 

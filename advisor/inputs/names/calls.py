@@ -47,6 +47,9 @@ SAVING: Final = (
 )
 """Functions of Python that save files."""
 
+JIT_CALL: Final = r"^PjitFunction\("
+"""The range in which JAX calls a compiled function; on a CPU too it may return before the program has run."""
+
 OWN_LOADING: Final = r"_SingleProcessDataLoaderIter|/_utils/fetch\.py\("
 """PyTorch's loading of a batch in the main process: its range, or where that was not recorded its function."""
 

@@ -47,7 +47,7 @@ def generation(view: DeviceView) -> Values:
 
 
 def _lengths(view: DeviceView) -> Ints:
-    """The number of tokens in each step of generation; products of a single token choose the next one or its like."""
+    """The number of tokens in each step of generation; a product of a single token, such as the head's, tells none."""
     calls = view.used_like(_LINEAR, "op").sort("start_ns")
     tokens = calls["shapes"].cast(pl.String).str.extract(_TOKENS).cast(pl.Int64)
     several = tokens.filter(tokens > 1).to_numpy()

@@ -8,11 +8,9 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs.marks import FEWEST
+from advisor.inputs.names.calls import JIT_CALL
 from advisor.model.intervals import Ints, Union
 from advisor.model.profile import matches
-
-JIT_CALL: Final = r"^PjitFunction\("
-"""The range in which JAX calls a compiled function; it returns before the program has run."""
 
 _SENDS: Final = r"Executable::ExecuteHelper"  # within that range, whatever the class is called
 _MOST: Final = 0.8

@@ -9,9 +9,9 @@ import polars as pl
 
 from advisor.inputs.links import launch_times
 from advisor.inputs.marks import FEWEST, Marks, confidence, repeating
-from advisor.inputs.names.calls import RESULT_WAIT
+from advisor.inputs.names.calls import JIT_CALL, RESULT_WAIT
 from advisor.inputs.periods import device_periods, device_windows, host_periods
-from advisor.inputs.readers.xplane.executions import JIT_CALL, in_place_of, is_late, of_runs, repeated, sent_by
+from advisor.inputs.readers.xplane.executions import in_place_of, is_late, of_runs, repeated, sent_by
 from advisor.inputs.readers.xplane.names import copies
 from advisor.model.intervals import Ints
 from advisor.model.notes import Note
