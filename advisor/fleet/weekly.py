@@ -172,7 +172,7 @@ def _run_totals(runs: pl.DataFrame) -> tuple[RunTotal, ...]:
 
 
 def _unused(runs: pl.DataFrame, findings: pl.DataFrame) -> tuple[Unused, ...]:
-    """The runs that lost the most GPU-hours, whether or not a finding says why; never less than fixes save."""
+    """The runs that wasted the most GPU-hours, whether or not a finding says why; never less than fixes save."""
     loss = pl.max_horizontal(1 - pl.coalesce("useful_share", "busy_share"), "expected_share")
     lossy = runs.with_columns(wasted=pl.col("hours") * loss).filter(pl.col("wasted") > 0)
     top = lossy.sort(["wasted", "run_id"], descending=[True, False]).head(_MOST_UNUSED)

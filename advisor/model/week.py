@@ -112,7 +112,7 @@ class RunTotal(Frozen):
 
 
 class Unused(Frozen):
-    """One run with the GPU-hours that it lost: what is no useful work, or what fixes save of it.
+    """One run with the GPU-hours that it wasted: what is no useful work, and what findings shorten of it.
 
     Of runs that an earlier version stored they are those in which its devices did nothing. `first` is its first
     finding, null without one.

@@ -179,14 +179,14 @@ def _unused(week: Week) -> doc.Section | None:
             columns.texts("Run", (doc.Cell(run.name, run=run.run_id) for run in runs)),
             columns.texts("First finding", (run.first or DASH for run in runs)),
             columns.texts("Team", (label(run.team) for run in runs)),
-            columns.hours("Lost", [run.wasted for run in runs]),
+            columns.hours("Wasted", [run.wasted for run in runs]),
             columns.Column("Of its hours", [share(run.wasted, run.paid) for run in runs]),
             columns.Column("Paid", [_paid(run.paid, is_estimated=run.estimated) for run in runs]),
         ],
         groups=[label(run.team) for run in runs],
     )
-    lead = "Runs that lost the most GPU-hours to anything but useful work, whether or not a fix is known."
-    return columns.section("unused", "Most lost GPU-hours", lead, table, is_grouped=True, level=doc.Level.BEHIND)
+    lead = "Runs with the most GPU-hours that a report does not call useful: lost, or shortened by a fix if one is known."
+    return columns.section("unused", "Most wasted GPU-hours", lead, table, is_grouped=True, level=doc.Level.BEHIND)
 
 
 def _repeats(week: Week) -> doc.Section | None:
