@@ -13,6 +13,7 @@ from advisor.vocabulary import part_gloss, part_short
 _MINUS: Final = "\N{MINUS SIGN}"
 _NANOSECOND: Final = 1e-6  # in ms
 _VISIBLE: Final = 0.005  # of the longer step: a shorter part is no bar that anybody could see
+_SAME: Final = 0.001  # of the step: less moves no digit that is shown
 _LARGE: Final = 0.2  # of the largest change: a row that changes so much stands out
 
 Kind: TypeAlias = Literal["part", "sum", "rest", "share"]
@@ -132,11 +133,14 @@ def rows(comparison: Comparison) -> list[Row]:
     mover = "outliers, slowest rank" if is_job else "outliers"
     middle = comparison.change.of if comparison.change else "median"
     total = "mean of all steps" if middle == "mean" else "median step"
+    verdict = Row("sum", total, "of all steps: the times of the verdict", before, after)
+    if all(abs(of_all - of_used) < _SAME * of_all for of_all, of_used in ((before, base), (after, head))):
+        return [*parts, verdict]
     return [
         *parts,
         Row("sum", "mean step", f"without outliers{_rank(comparison) if is_job else ''}", base, head),
         Row("rest", mover, f"change the {middle} by this", before - base, after - head),
-        Row("sum", total, "of all steps: the times of the verdict", before, after),
+        verdict,
     ]
 
 

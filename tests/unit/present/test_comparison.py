@@ -197,6 +197,18 @@ def test_the_breakdown_adds_up_to_the_medians_of_the_headline():
     assert (median.base_ms, median.head_ms) == (127.0, 177.0)
 
 
+def test_steps_without_outliers_are_summed_once():
+    comparison = slower()
+    sums = (sum(shift.base_ms for shift in comparison.breakdown), sum(shift.head_ms for shift in comparison.breakdown))
+    sides = {
+        name: getattr(comparison, name).model_copy(update={"median_ms": total})
+        for name, total in zip(("base", "head"), sums, strict=True)
+    }
+    total = shifts.rows(comparison.model_copy(update=sides))[-1]
+    names = [row.name for row in shifts.rows(comparison.model_copy(update=sides)) if row.kind != "part"]
+    assert (names, total.base_ms, total.head_ms) == (["median step"], *sums)
+
+
 def test_of_many_ranks_the_breakdown_says_whose_it_is():
     def of(side_: Side, worker: int) -> Side:
         series = tuple(series.model_copy(update={"worker": worker}) for series in side_.series)
