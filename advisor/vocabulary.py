@@ -428,6 +428,7 @@ LEFT_OUT: Final = {
     "no_device_work": "none of its device work was recorded",
     "kernels_absent": "it or the step before it launched kernels that were not recorded",
     "ended_early": "the recording ended before the device work did",
+    "began_before": "it began before the recording, which lacks its first launches",
     "file_cut": "the file ends early and may lack device work",
     "outside": "outside --steps",
     "compiled": "code was compiled",

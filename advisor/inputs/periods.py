@@ -18,6 +18,7 @@ NO_END: Final = "no_end"
 NO_DEVICE_WORK: Final = "no_device_work"
 KERNELS_ABSENT: Final = "kernels_absent"
 ENDED_EARLY: Final = "ended_early"
+BEGAN_BEFORE: Final = "began_before"
 FILE_CUT: Final = "file_cut"
 LAUNCHING: Final = r"^(?:cu|cuda|hip)(?:Ext)?(?:Module|Graph)?Launch"
 """Names of calls that launch kernels or graphs."""
@@ -30,7 +31,7 @@ RANGES: Final = ["annotation", "step"]
 _LEAST_SILENCE: Final = 0.05  # of the periods, from where on waiting for input is a finding
 _MOST_WORK: Final = 0.8  # of the device ops of a period
 _TILING_SHARE: Final = 0.02  # of the period: marks with less between them touch
-_CUT_OFF_SHARE: Final = 0.8  # of the previous step's device work: torch-tb-profiler's rule for a last step cut short
+_CUT_OFF_SHARE: Final = 0.8  # of the next step's device work: torch-tb-profiler's rule for a last step cut short
 _SIGMAS: Final = 3 * 1.4826  # of the median absolute deviation, as steps are told from outliers
 _LEAST_PAUSE: Final = 0.1  # of the period, as for outliers
 _FEW_CALLS: Final = 10
@@ -158,7 +159,9 @@ def device_periods(
     )
     rows = device_windows(periods, grouped.drop("ops"), earlier.drop_nulls("kernel_end"))
     ops = rows.select("step").join(grouped, on="step", how="left", maintain_order="left")["ops"]
-    why = _unsure() if cut_off else _cut_short() if number is not None else pl.lit(None, pl.String)
+    unlinked = earlier.filter(pl.col("called").is_null())["start_ns"].max()
+    short = pl.coalesce(_cut_short(), _begun_before(unlinked)) if number is not None else pl.lit(None, pl.String)
+    why = _unsure() if cut_off else short
     return (
         rows.with_columns(ops=ops, device=pl.lit(number, pl.Int32))
         .with_columns(incomplete=pl.coalesce(why, "incomplete"))
@@ -173,6 +176,19 @@ def _cut_short() -> pl.Expr:
     is_last = (after > 0) & (after == ops)
     short = is_last & (ops < _CUT_OFF_SHARE * ops.shift(1))
     return pl.when(after == 0).then(pl.lit(NO_DEVICE_WORK)).when(short).then(pl.lit(ENDED_EARLY))
+
+
+def _begun_before(unlinked: object) -> pl.Expr:
+    """Why a step at the start of the recording is not whole, null where it is: its first launches were not recorded.
+
+    Then a device op without a launch (`unlinked`: the last of their starts) ran after the step began on the host, and
+    the step has less work of its own than the next has. A step that is whole has all of it, behind an earlier one's.
+    """
+    ops = pl.col("ops").fill_null(0)
+    before = ops.cum_sum()
+    is_first = (before > 0) & (before == ops)
+    short = is_first & (ops < _CUT_OFF_SHARE * ops.shift(-1))
+    return pl.when(short & (pl.col("host_start_ns") < pl.lit(unlinked, pl.Int64))).then(pl.lit(BEGAN_BEFORE))
 
 
 def _unsure() -> pl.Expr:

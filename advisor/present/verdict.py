@@ -126,7 +126,7 @@ def qualified(run: Run) -> str:
     if known.code == "too_little" and run.source.steps.marked and not run.source.steps.used:
         return "None of its steps is complete."
     if known.code == "too_little":
-        return f"The most common reason: {known.reason.words}."
+        return " ".join(filter(None, (loss(run), f"The most common reason: {known.reason.words}.")))
     few = "" if known.reason_rules == known.not_evaluable else f", {known.reason_rules} of them for this reason"
     return f"{count(known.not_evaluable, 'more rule')} could not be judged{few}: {known.reason.words}."
 

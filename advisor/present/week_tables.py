@@ -185,7 +185,7 @@ def _unused(week: Week) -> doc.Section | None:
         ],
         groups=[label(run.team) for run in runs],
     )
-    lead = "Runs with the most GPU-hours that a report does not call useful: lost, or shortened by a fix if one is known."
+    lead = "Runs with the most GPU-hours that are not useful: lost, or saved by a fix."
     return columns.section("unused", "Most wasted GPU-hours", lead, table, is_grouped=True, level=doc.Level.BEHIND)
 
 

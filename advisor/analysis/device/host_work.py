@@ -42,6 +42,7 @@ DOUBTFUL: Final = ("host_bound", "sync", "queued", "dependency", "unrecorded")
 _NODE: Final = r"^autograd::engine::evaluate_function: "
 _BUILT_IN: Final = r"^<built-in (?:method|function) (?P<name>[^ >]+).*>$"
 _SPAN: Final = ("start_ns", "dur_ns")
+_SEVERAL: Final = 2
 _EXECUTOR: Final = r"^ThunkExecutor::Execute"  # the program is under way, also where it waits for ops on other threads
 _HANDED_OVER: Final = pl.col("step").is_not_null() & (pl.col("kind") != "pipeline")
 
@@ -260,9 +261,11 @@ def _unmarked(view: DeviceView) -> pl.DataFrame:
     """What of `_WORK` ran on the training threads.
 
     Marks of steps are none of it: what lies in one is part of what the mark lies in, a function that runs the loop say.
+    Nor are ranges around several steps, such as an epoch's.
     """
     marks = view.complete.select(kind=pl.lit("annotation", HOST_OP_KINDS), start_ns="host_start_ns", dur_ns="mark_ns")
     ops = view.once(training_ops).select(_OF_OPS).filter(pl.col("kind").is_in(_WORK))
+    ops = ops.filter((pl.col("kind") != "annotation") | (_steps_begun(view, ops) < _SEVERAL))
     of_kind = view.host.filter(pl.col("kind") == "step").select("id", "parent", *marks.columns)
     all_marks = pl.concat([ops.join(marks, on=marks.columns, how="semi").select(of_kind.columns), of_kind])
     return (
@@ -271,6 +274,12 @@ def _unmarked(view: DeviceView) -> pl.DataFrame:
         .with_columns(parent=pl.coalesce("outer", "parent"))
         .drop("outer")
     )
+
+
+def _steps_begun(view: DeviceView, ops: pl.DataFrame) -> pl.Series:
+    """How many steps begin within each op."""
+    begins, start = np.sort(view.complete["host_start_ns"].to_numpy()), ops["start_ns"].to_numpy()
+    return pl.Series(np.searchsorted(begins, start + ops["dur_ns"].to_numpy()) - np.searchsorted(begins, start))
 
 
 def telling(view: DeviceView, when: Union) -> pl.DataFrame:

@@ -113,6 +113,17 @@ def test_a_function_that_runs_the_loop_has_no_time_of_what_it_calls_in_a_marked_
     assert busiest(trace, union((20, 100))).rows()[:2] == [("train", 50 * US), ("f", 30 * US)]
 
 
+def test_a_range_around_several_steps_is_no_work():
+    host = [
+        on_host("annotation", 0, 220, name="epoch 3", thread=2),
+        on_host("annotation", 20, 90, name="validate", thread=2, parent=0),
+    ]
+    trace = view(profile(DEVICE, host, [step(1, 0, 110), step(2, 110, 220)]))
+    for ran in (busiest, telling):
+        rows = ran(trace, union((20, 100))).rows()
+        assert rows == [("validate", 70 * US), (None, 9 * US), ("cudaLaunchKernel", 1 * US)]
+
+
 @pytest.mark.parametrize(
     ("name", "waits"),
     [

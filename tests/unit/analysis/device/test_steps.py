@@ -167,6 +167,24 @@ def test_steps_at_the_end_that_were_cut_short_say_so():
     ]
 
 
+@pytest.mark.parametrize(
+    ("unlinked", "linked", "reason"),
+    [
+        pytest.param(2, 3, "began_before", id="less of its own work than the next step has"),
+        pytest.param(2, 5, None, id="all of its work behind that of an earlier step"),
+        pytest.param(0, 3, None, id="less work and all launches"),
+    ],
+)
+def test_a_first_step_whose_launches_are_absent_is_not_whole(unlinked: int, linked: int, reason: str | None):
+    host = [*(on_host("step", 40 * i, 40 * i + 40, name=f"ProfilerStep#{i + 1}") for i in range(3))]
+    first = [kernel(2 + 2 * j, 3 + 2 * j) for j in range(unlinked)] + [
+        kernel(10 + 2 * j, 11 + 2 * j, 9 + 2 * j) for j in range(linked)
+    ]
+    later = [kernel(40 * i + 2 * j + 3, 40 * i + 2 * j + 4, 40 * i + 2 * j + 2) for i in (1, 2) for j in range(5)]
+    rows, _ = windows_of(host, first + later)
+    assert rows["incomplete"].to_list() == [reason, None, None]
+
+
 def test_each_device_of_a_worker_has_windows_of_its_own():
     device = [kernel(5, 25, 3), kernel(26, 30, 25), kernel(5, 10, 4, device=1), kernel(30, 55, 28, device=1)]
     rows, _ = windows_of(marks((0, 20), (20, 40)), device)
