@@ -10,8 +10,9 @@ import polars as pl
 from advisor.analysis.device.host_work import executed, minus
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.replay import ELSE, replay, trusted_replay
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.intervals import Union
 from advisor.vocabulary import LAUNCH_GAP_NS
 
 _LAUNCH_FLOOR_NS: Final = 1_500
@@ -38,6 +39,13 @@ INPUT_GAIN_MS = Metric(
     "replay without the host's time in the data loader" + ELSE + "input_exposed_ms",
     _SOURCE,
 )
+INPUT_COPY_GAIN_MS = Metric(
+    "input_copy_gain_ms",
+    "ms",
+    "Copies of a step that may run beside kernels once batches are there in time, where no replay tells.",
+    "copies outside of kernels / used steps; 0 with a replay, which overlaps them itself, and without a device",
+    "a step that waits for its batch has no kernels left to copy beside",
+)
 LAUNCH_GAIN_MS = Metric(
     "launch_gain_ms",
     "ms",
@@ -58,7 +66,7 @@ SYNC_GAIN_MS = Metric(
 )
 
 
-@measures(REPLAY_ERROR, INPUT_GAIN_MS, LAUNCH_GAIN_MS, SYNC_GAIN_MS)
+@measures(REPLAY_ERROR, INPUT_GAIN_MS, INPUT_COPY_GAIN_MS, LAUNCH_GAIN_MS, SYNC_GAIN_MS)
 def what_if(view: DeviceView) -> Mapping[Metric, Value]:
     """Gains per step of single changes, each from the unchanged recording."""
     if not view.total_ns:
@@ -69,6 +77,7 @@ def what_if(view: DeviceView) -> Mapping[Metric, Value]:
         return values | _without_replay(view)
     return values | {
         INPUT_GAIN_MS: trusted.saved_ms(trusted.without_host(view.host_spans("input"))),
+        INPUT_COPY_GAIN_MS: 0.0,
         LAUNCH_GAIN_MS: trusted.saved_ms(trusted.with_launches(_GRAPH_FACTOR, LAUNCH_GAP_NS)),
         SYNC_GAIN_MS: trusted.saved_ms(trusted.without_waits()),
     }
@@ -78,11 +87,18 @@ def _without_replay(view: DeviceView) -> dict[Metric, Value]:
     """Bounds from the gaps alone, where no replay can be trusted."""
     if view.device is None:
         waiting = minus(view.host_spans("input"), view.once(executed)).within(view.starts, view.ends)
-        return {INPUT_GAIN_MS: view.per_step_ms(int(waiting.sum()))}
+        return {INPUT_GAIN_MS: view.per_step_ms(int(waiting.sum())), INPUT_COPY_GAIN_MS: 0.0}
     rows = view.once(gaps)
     short = rows.filter(pl.col("host_bound_ns").is_between(1, LAUNCH_GAP_NS))["host_bound_ns"]
     return {
         INPUT_GAIN_MS: view.per_step_ms(int(rows["input_ns"].sum())),
+        INPUT_COPY_GAIN_MS: view.per_step_ms(int(_bare_copies(view).within(view.starts, view.ends).sum())),
         LAUNCH_GAIN_MS: view.per_step_ms(int((short - _LAUNCH_FLOOR_NS).clip(0).sum())),
         SYNC_GAIN_MS: view.per_step_ms(int(rows["sync_ns"].sum())),
     }
+
+
+def _bare_copies(view: DeviceView) -> Union:
+    """When the device copies and runs nothing else."""
+    is_copy = pl.col("kind") == "memcpy"
+    return minus(spans(view.ops.filter(is_copy)), spans(view.ops.filter(~is_copy)))

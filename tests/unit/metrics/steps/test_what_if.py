@@ -4,7 +4,7 @@ import pytest
 
 from advisor.metrics.steps.what_if import what_if
 from advisor.model.profile import Profile
-from tests.tables import by_name, kernel, on_host, profile, step, view, worker_row
+from tests.tables import by_name, kernel, on_host, pageable, profile, step, view, worker_row
 
 what_if = by_name(what_if)
 
@@ -33,6 +33,13 @@ def test_without_launches_the_gaps_alone_bound_the_gains():
     found = what_if(view(made))
     assert found["replay_error"] is None
     assert found["input_gain_ms"] == pytest.approx(0.01)
+
+
+def test_copies_that_no_replay_overlaps_may_run_beside_kernels():
+    copies = [pageable(10, 30), pageable(45, 60)]  # 5 us of the second lie beside the kernel
+    made = profile([kernel(0, 10), *copies, kernel(55, 80)], [on_host("input", 85, 100)], [step(1, 0, 100)])
+    assert what_if(view(made))["input_copy_gain_ms"] == pytest.approx(0.03)
+    assert what_if(view(waiting_for_input()))["input_copy_gain_ms"] == 0.0  # the replay overlaps them
 
 
 def test_on_the_host_alone_input_counts_in_full():
@@ -74,5 +81,5 @@ def test_ops_that_run_in_another_order_than_they_were_called():
 def test_no_gain_is_negative_or_longer_than_the_step():
     found = what_if(view(waiting_for_input()))
     gains = [value for name, value in found.items() if name.endswith("_gain_ms")]
-    assert len(gains) == 3
+    assert len(gains) == 4
     assert all(isinstance(gain, float) and 0 <= gain <= 0.2 for gain in gains)
