@@ -9,8 +9,9 @@ from typing import Final
 from advisor import vocabulary
 from advisor.model.reason import Reason
 from advisor.model.report import Accounting, Finding, NotEvaluable, Part, Value
-from advisor.vocabulary import PARTS, SKEW, WORK
+from advisor.vocabulary import DELAYED, PARTS, SKEW, WORK
 
+_DELAY: Final = "other_programs"
 _MAJORITY: Final = 0.5  # of a loss: with so much of it saved, a finding about another part explains it too
 
 Row = Mapping[str, Value]
@@ -42,6 +43,24 @@ def account(
     parts = tuple(_part(PARTS[code], row, step_ms, of_worker, saved[code], unjudged) for code, row in by_part.items())
     useful_ms = sum(part.ms - part.saved_ms for part in parts if part.is_useful)
     return Accounting(step_ms=step_ms, useful_share=useful_ms / step_ms, parts=parts)
+
+
+def undelayed(rows: Sequence[Row]) -> list[Row]:
+    """The rows of a step that was timed without its waits for other programs: the work has the time that these took.
+
+    Args:
+        rows: Of the recorded step, as in `account`; their waits lengthened all of its work alike.
+    """
+    shares = {str(row["part"]): float(row["share"] or 0) for row in rows}
+    work = sum(shares.get(part, 0.0) for part in DELAYED)
+    if not work or _DELAY not in shares:
+        return [*rows]
+    longer = 1 + shares[_DELAY] / work
+    return [
+        {**row, "share": shares[str(row["part"])] * (longer if row["part"] in DELAYED else 1)}
+        for row in rows
+        if row["part"] != _DELAY
+    ]
 
 
 def _saved(times: Mapping[str, float], findings: Iterable[Finding]) -> dict[str, dict[str, float]]:

@@ -8,7 +8,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.accounting import account
+from advisor.accounting import account, undelayed
 from advisor.analysis.device import timeline as worst
 from advisor.analysis.device.call_tree import MOST_FRAMES
 from advisor.analysis.device.steps import DeviceView, Selection
@@ -88,6 +88,7 @@ def summarise(name: str, path: str, measurements: Measurements, judgement: Judge
 def _concluded(run: Run, rows: Sequence[Mapping[str, Value]]) -> Run:
     """The entry with what its findings and numbers come to: the accounting from its rows, and the verdict."""
     steps = run.source.steps
+    rows = rows if steps.unprofiled_ms is None else undelayed(rows)
     known = account(rows, steps.worker, steps.length_ms, run.findings, run.not_evaluable)
     run = run.model_copy(update={"accounting": known})
     return run.model_copy(update={"verdict": verdict(run)})

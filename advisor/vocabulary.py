@@ -397,6 +397,9 @@ PARTS: Final = {
 }
 """The parts of the period, disjoint, in the order in which an instant is given to the first of them."""
 
+DELAYED: Final = ("callback", "between", "operators")
+"""Parts that take longer while other programs use the CPU: the work of a worker without a device."""
+
 WORK: Final = frozenset(pool for part in PARTS.values() if part.is_useful for pool in part.pools)
 """Pools of useful work: a model says how much faster it can be. Of the others the recording shows the time itself."""
 

@@ -6,6 +6,7 @@ The verdict is about step times alone; everything else explains it and is told w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from statistics import fmean
 from typing import Final
 
 from advisor.comparing import steps, work
@@ -95,6 +96,7 @@ def compare(  # noqa: PLR0913 - all but the sides are options
         phases=phase_changes(base, head, ranks),
         notes=(
             *_basis(before, after),
+            *_unprofiled(base, head),
             *([remark("phase_of_steps", phase=phase)] if phase else ()),
             *notes,
             *_notes(base, head, ranks),
@@ -144,6 +146,14 @@ def _basis(before: Side, after: Side) -> Iterator[Reason]:
         yield remark("not_measured", sides=listing(unmeasured))
     elif unmarked := [name for name, side in sides if side.per == "recording"]:
         yield remark("no_steps", sides=listing(unmarked))
+
+
+def _unprofiled(base: Sequence[Run], head: Sequence[Run]) -> Iterator[Reason]:
+    """The sides' steps without the profiler, where all runs were timed so."""
+    times = [[run.source.steps.unprofiled_ms for run in runs] for runs in (base, head)]
+    if all(time for side in times for time in side):
+        before, after = (fmean(time or 0.0 for time in side) for side in times)
+        yield remark("unprofiled", base=before, head=after)
 
 
 def _notes(base: Sequence[Run], head: Sequence[Run], ranks: frozenset[int]) -> Iterator[Reason]:

@@ -28,10 +28,13 @@ def _means(runs: Sequence[Run], ranks: frozenset[int]) -> dict[str, float]:
 
 
 def _parts_ms(run: Run, ranks: frozenset[int]) -> dict[str, float]:
-    """Milliseconds per used step of the rank that sets the pace; of the slowest that counts where that one does not."""
+    """Milliseconds per used step of the rank that sets the pace; of the slowest that counts where that one does not.
+
+    They are of the recorded step, with its waits for other programs, also where a report is of the step without these.
+    """
     steps = run.source.steps
     worker = pace(run, ranks)
-    if worker == steps.worker:
+    if worker == steps.worker and steps.unprofiled_ms is None:
         parts = run.accounting.parts if run.accounting else ()
         return {part.part: part.share * steps.step_mean_ms for part in parts if steps.step_mean_ms}
     rows = [row for row in run.metrics.get("device", ()) if row.get("worker") == worker]

@@ -49,6 +49,10 @@ REMARKS: Final = {
         "other programs kept the CPU from the job for {base:ms} of each step on the base and {head:ms} on the head, "
         "which is at least half of the change; record both sides on a quiet machine"
     ),
+    "unprofiled": (
+        "timed without the profiler and without waits for other programs, the typical step takes {base:ms} on the base "
+        "and {head:ms} on the head"
+    ),
     "mixed_hardware": "different hardware within a side: {models}",
     "other_world_size": "different world size: {base} against {head} ranks",
     "mixed_world_size": "different world size within a side: {ranks} ranks",

@@ -126,7 +126,7 @@ def _steps(steps: Steps) -> str:
     recorded = f"{ms(steps.step_mean_ms)}{' on average' if steps.used > 1 else ''}"
     if steps.unprofiled_ms is None:
         return f"{used}, {recorded}"
-    return f"{used}, {ms(steps.unprofiled_ms)} without the profiler (median), {ms(steps.step_mean_ms)} with it (mean)"
+    return f"{used}, {ms(steps.unprofiled_ms)} without the profiler (median), {ms(steps.step_mean_ms)} recorded (mean)"
 
 
 def _paced(source: Source) -> str:

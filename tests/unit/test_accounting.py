@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.accounting import account
+from advisor.accounting import account, undelayed
 from advisor.model.missing import Missing
 from advisor.model.reason import Reason
 from advisor.model.report import Accounting, Finding, NotEvaluable, Reach, Saving
@@ -40,6 +41,17 @@ def test_each_part_has_the_findings_that_save_of_it():
         "memcpy": (30, ("a",), 10, True),
         "host_busy": (20, ("a",), 5, False),  # it is about the copies, and takes less than half of this
     }
+
+
+def test_of_a_step_without_its_waits_for_other_programs_the_work_has_their_time():
+    shares = {"input": 0.1, "other_programs": 0.6, "own_processes": 0.06, "between": 0.04, "operators": 0.2}
+    rows = [{"part": part, "share": share, "range": "f"} for part, share in shares.items()]
+    ranges = {row["part"]: (pytest.approx(row["share"]), row["range"]) for row in undelayed(rows)}
+    quiet = {"input": 0.1, "own_processes": 0.06, "between": 0.14, "operators": 0.7}  # 0.24 of work and 0.6 of waits
+    assert {part: share for part, (share, _) in ranges.items()} == quiet
+    assert {of for _, of in ranges.values()} == {"f"}
+    waits = [{"part": "input", "share": 0.3}, {"part": "other_programs", "share": 0.7}]
+    assert (undelayed(ROWS), undelayed(waits)) == (ROWS, waits)  # no such waits, and no work
 
 
 def test_what_shortens_useful_work_objects_to_it():

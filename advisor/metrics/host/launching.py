@@ -31,7 +31,7 @@ from advisor.analysis.device.host_work import (
     waiting_function,
 )
 from advisor.analysis.device.idle import gaps
-from advisor.analysis.device.recording_cost import without_recording
+from advisor.analysis.device.recording_cost import unprofiled_ms, without_recording
 from advisor.analysis.device.replay import ELSE, UNPROFILED, trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.periods import RANGES
@@ -321,7 +321,8 @@ HOST_OPS_SHARE = Metric(
     "share",
     "Part of the step in which a worker without a device runs framework ops.",
     "time of the ops outside of input, compilation, collectives and callbacks / step time without a device, less the "
-    "part of the host's working time that waits for a CPU (run_delay_share); loading in the main process is work; 0 "
+    "part of the host's working time that waits for a CPU (run_delay_share), unless the step was timed without the "
+    "profiler and these waits; loading in the main process is work; 0 "
     "with a device",
 )
 HOST_WORK_SHARE = Metric(
@@ -340,6 +341,7 @@ def host_work(view: DeviceView) -> Mapping[Metric, Value]:
         return dict.fromkeys((HOST_OPS_SHARE, HOST_WORK_SHARE), 0.0) if view.total_ns else {}
     apart = view.host_spans("input", "compile", "collective") | spans(view.once(callbacks))
     busy = 1 - (view.share(apart) or 0.0)
-    works = busy * (1 - delayed_part(view, "run_delay_ms"))
+    is_timed = not isinstance(unprofiled_ms(view), Missing)  # then without its waits, and work stands for work
+    works = busy * (1 - (0.0 if is_timed else delayed_part(view, "run_delay_ms")))
     ops = works * (view.share(minus(view.once(running), apart)) or 0.0) / max(works, busy)
     return {HOST_OPS_SHARE: ops, HOST_WORK_SHARE: works - ops}

@@ -31,7 +31,7 @@ from advisor.inputs.names.engines import batch
 from advisor.metrics.metric import Metric, Value, measures, tabulates
 from advisor.model.intervals import EMPTY, Ints, Union
 from advisor.model.profile import matches
-from advisor.vocabulary import CATEGORIES, DRIVER_CALLS, HOST_RANGES, LAUNCH_GAP_NS, PARTS, XLA_FRAMEWORKS
+from advisor.vocabulary import CATEGORIES, DELAYED, DRIVER_CALLS, HOST_RANGES, LAUNCH_GAP_NS, PARTS, XLA_FRAMEWORKS
 
 _CODES: Final = tuple(CATEGORIES)
 _ON_DEVICE: Final = ("compute", "memcpy", "memset", "collective")  # at least so much, where ops were left out
@@ -366,7 +366,7 @@ def _without_delays(view: DeviceView, times: dict[str, Ints]) -> dict[str, Ints]
     part = delayed_part(view, *_DELAYS.values())
     if not part:
         return times
-    working = {code: time for code, time in times.items() if code not in _WAITS}
+    working = {code: time for code, time in times.items() if code in DELAYED}
     shorter = {code: time - (part * time).astype(np.int64) for code, time in working.items()}
     waits = np.sum([*working.values()], axis=0) - np.sum([*shorter.values()], axis=0)
     if view.once(cpu_waits):

@@ -803,6 +803,24 @@ def test_what_other_programs_took_is_no_change_of_the_job(by: float, base: float
     )
 
 
+def timed_apart(waits: float, unprofiled_ms: float) -> Run:
+    """A run of steps of 100 ms whose report is of steps that were timed without the profiler and without `waits`."""
+    rows = {"other_programs": waits, "operators": 1 - waits}
+    recorded = run(parts={"operators": 1.0}, device_row=[{"worker": 0, "device": None, "step_mean_ms": 100.0}])
+    of = recorded.source
+    source = of.model_copy(update={"steps": of.steps.model_copy(update={"unprofiled_ms": unprofiled_ms, "worker": 0})})
+    table = tuple({"worker": 0, "device": None, "part": part, "share": share} for part, share in rows.items())
+    return recorded.model_copy(update={"source": source, "metrics": {**recorded.metrics, "accounting": table}})
+
+
+def test_recorded_steps_are_compared_with_their_waits_and_timed_ones_stand_beside():
+    comparison = held(timed_apart(0.6, 38.0), timed_apart(0.5, 26.0))
+    times = {shift.part: (shift.base_ms, shift.head_ms) for shift in comparison.breakdown}
+    assert times == {"other_programs": (60, 50), "operators": (40, 50)}
+    assert remark("unprofiled", base=38.0, head=26.0) in comparison.notes
+    assert not any(note.code == "unprofiled" for note in held(timed_apart(0.6, 38.0), run()).notes)
+
+
 def server(prefills: int, decode: float = 1.0) -> Run:
     """A server whose steps to decode take `decode` times the usual 100 ms, and prefills 900 ms each."""
     times = [*(decode * time for time in STEADY), *[900.0] * prefills]
