@@ -15,10 +15,10 @@ import polars as pl
 from advisor import metrics
 from advisor.analysis.device.selection import select_steps
 from advisor.errors import NothingRecorded, ReadError, contained, failure
+from advisor.file_size import most_bytes, too_large
 from advisor.inputs.discover import RANK, Recording
 from advisor.inputs.readers import KINETO, reader
 from advisor.inputs.storage import local, open_file, size
-from advisor.limits import most_bytes, too_large
 from advisor.metrics import Part
 from advisor.model.notes import Note
 from advisor.model.profile import Profile

@@ -32,7 +32,7 @@ class Progress:
 
     def estimate(self, seconds: float, ideas: int) -> None:
         """What the trials will take."""
-        self._line(f"trying {count(ideas, 'trial')} takes about {ms(1e3 * seconds)}, longer on a busy machine")
+        self._line(f"{count(ideas, 'trial')}: about {ms(1e3 * seconds)}, longer on a busy machine")
 
     def tell(self, name: str, gain: Gain | None) -> None:
         """What is tried now, with what is known of it."""

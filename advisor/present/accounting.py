@@ -22,10 +22,11 @@ def accounting(run: Run) -> tuple[doc.Block, ...]:
     if known is None:
         return (doc.Bars((), none=f"Where the time goes: {UNKNOWN}."),)
     bars = (doc.Bar("step" if has_marks else "recorded", _segments(known)),)
-    heads = (doc.Head(f"part of the {'step' if has_marks else 'recording'}"), *_NUMBERS, doc.Head("finding"))
+    of = "step" if has_marks else "recording"
+    heads = (doc.Head(f"part of the {of}"), *_NUMBERS, doc.Head("finding"))
     return (
         doc.Bars(bars, level=doc.Level.SCREEN),
-        doc.Text(_in_brief(known, _unrecorded(run, known))),
+        doc.Text(_in_brief(known, _unrecorded(run, known), of)),
         doc.Bars(bars, legend=False, level=doc.Level.BEHIND),
         doc.Table(heads, tuple(map(_row, known.parts)), level=doc.Level.BEHIND),
     )
@@ -50,15 +51,15 @@ def _unrecorded(run: Run, known: Accounting) -> float:
     return sum(part.share for part in known.parts if part.part in lacking)
 
 
-def _in_brief(known: Accounting, unrecorded: float) -> str:
-    """`Useful 34 %, lost 26 %. Findings may shorten the other 40 %.`: the parts themselves stand beside the bar."""
+def _in_brief(known: Accounting, unrecorded: float, of: str) -> str:
+    """`Useful 74 %, lost 26 %. Findings may shorten ... by up to 40 % of the step.`: the parts stand beside the bar."""
     work = sum(part.share for part in known.parts if part.is_useful)
     loss = f", lost {percent(1 - work)}" if work < 1 else ""
     if unrecorded:
         loss = f", lost {percent(1 - work - unrecorded)}, not recorded {percent(unrecorded)}"
     rest = work - known.useful_share
-    doubt = f" Findings may shorten the other {percent(rest)}." if rest > _NOTHING else ""
-    return f"Useful {percent(known.useful_share)}{loss}.{doubt}"
+    doubt = f" Findings may shorten the useful part by up to {percent(rest)} of the {of}." if rest > _NOTHING else ""
+    return f"Useful {percent(work)}{loss}.{doubt}"
 
 
 def _row(part: Part) -> doc.Row:

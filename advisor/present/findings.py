@@ -16,7 +16,7 @@ from advisor.present.ranks import reach
 from advisor.present.source import members
 from advisor.present.stacks import frames, source_lines
 from advisor.present.verdict import first_sentence, saved_time, saving, saving_in_brief, sentences_of, title
-from advisor.text import WIDE, count, listing, ns, one_line, quantity
+from advisor.text import WIDE, count, listing, ms, ns, one_line, quantity
 from advisor.vocabulary import POOLS, SIDES
 
 FEW: Final = 5
@@ -24,6 +24,7 @@ FEW: Final = 5
 
 _SPOTS: Final = 3  # places of one name
 _MOST_RULES: Final = 3
+_WORTH_A_WORD: Final = 0.05  # of a saving: nobody asks where less comes from
 _MOST_CHARACTERS: Final = 400  # characters of a name
 _QUANTITY: Final = re.compile(r"\d[\d.,]*\s(?:%|[a-zµ]+)")  # a number with its unit
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
@@ -160,13 +161,23 @@ def _reasons(finding: Fact, source: Source) -> Iterator[doc.Block]:
 
 def _method(finding: Fact, won: Saving) -> Iterator[str]:
     """What the saving comes out of, how its ends are computed, and what would narrow it."""
-    yield f"comes out of {POOLS.get(won.of, won.of)}. {won.method}"
+    yield f"comes out of {_sources(won)}. {won.method}"
     if won.high_ms <= 0:
         return
     if won.low_ms == won.high_ms:
         yield "Both ends are the same, because nothing in this recording varies: record more steps to see what varies."
     elif won.low_ms * WIDE <= won.high_ms:
         yield f"The recording does not show how much of it a fix saves. {_measuring(finding)}"
+
+
+def _sources(won: Saving) -> str:
+    """The parts of the step that the saving comes out of, the largest first; of several, how much of each at most."""
+    largest = sorted(won.parts.items(), key=lambda part: -part[1])
+    parts = [(pool, most_ms) for pool, most_ms in largest if most_ms >= _WORTH_A_WORD * won.high_ms]
+    if len(parts) > 1:
+        return listing([f"{POOLS.get(pool, pool)} (up to {ms(most_ms)})" for pool, most_ms in parts])
+    pool = parts[0][0] if parts else won.of
+    return POOLS.get(pool, pool)
 
 
 def _measuring(finding: Fact) -> str:

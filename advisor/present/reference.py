@@ -69,7 +69,7 @@ share. Idle time belongs to its cause, as the metrics `*_idle_share` tell it.
   nanoseconds.
 - `saved_ms`: what the findings save of the part at most. Together they never save more than the part has. What
   other ranks wait for lies in the largest part of the latest rank's step.
-- `useful_share`: (useful work - what findings save of it) / step. A report calls no other work useful.
+- `useful_share`: (useful work - what findings save of it) / step.
 - `range`: of the program's own ranges (`record_function`, NVTX, `TraceAnnotation`) the shortest that holds more than
   half of the part. A range around 90 % of the steps or more counts as none.
 - A finding explains a loss if its saving comes out of that part first, or if findings save more than half of the part.

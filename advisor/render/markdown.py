@@ -178,12 +178,13 @@ def _pairs(block: doc.Pairs, _links: str | None) -> Iterator[str]:
 
 
 def _pair(pair: doc.Pair) -> str:
-    names = ", ".join(map(name, pair.codes)) or f"**{escape(pair.name)}**"
-    value = f" **{escape(pair.value)}**" if pair.value else ""
-    beside = prose(pair.name) if pair.codes and pair.name else ""
-    formula = f"= {name(pair.formula)}" if pair.formula else ""
-    texts = ", ".join(filter(None, (prose(pair.text), beside, formula)))
-    return f"{names}{value}{f': {texts}' if texts else ''}"
+    codes = ", ".join(map(name, pair.codes))
+    if pair.value:
+        limits = f" ({prose(pair.text)})" if pair.text else ""
+        meaning = " ".join(filter(None, (codes and prose(pair.name), pair.formula and f"= {name(pair.formula)}")))
+        return f"{codes or prose(pair.name)} **{escape(pair.value)}**{limits}{f': {meaning}' if meaning else ''}"
+    names = " ".join(filter(None, (pair.name and f"**{escape(pair.name)}**", codes)))
+    return f"{names}: {prose(pair.text)}" if names and pair.text else names or prose(pair.text)
 
 
 def _figures(block: doc.Figures, _links: str | None) -> Iterator[str]:

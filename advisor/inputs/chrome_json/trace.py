@@ -11,9 +11,9 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from advisor.errors import ReadError
+from advisor.file_size import too_large
 from advisor.inputs.chrome_json.repair import BETWEEN, apart, last_boundary, repaired
 from advisor.inputs.chrome_json.source import Source
-from advisor.limits import too_large
 from advisor.model.notes import Note
 
 _LONGEST_HEAD_BYTES: Final = 16 << 20  # real ones have a few kB

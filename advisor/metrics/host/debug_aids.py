@@ -112,8 +112,8 @@ UNPROFILED_STEP_MS = Metric(
 RUN_DELAY_SHARE = Metric(
     "run_delay_share",
     "share",
-    "Part of the recorded step in which the host's threads waited for a CPU: because of other programs, where "
-    "`advisor record` noted it; else at least, by ops that do no work; 0 where neither tells.",
+    "Part of the recorded step in which the host's threads waited for a CPU. With `advisor record`: because of other "
+    "programs. Without it: a lower bound, from ops that do no work; 0 where there are too few of these.",
     "run_delay_ms of the recorded steps, at most what the used steps exceed the recorder's median without it by, / "
     "step time; else of views and their like, which take a "
     "microsecond or a few, waits / (waits + other time): those of over 0.1 ms and 20 medians, if five or more, less "

@@ -120,7 +120,7 @@ STALL_CAUSES = Metric(
 STALL_FIRST_USE_PART = Metric(
     "stall_first_use_part",
     "share",
-    "How much of the idle time of over 1 ms on end passes in launches of kernels that are used for the first time.",
+    "How much of the idle time of over {launch_gap} on end passes in launches of kernels that are used for the first time.",
     "host-bound gaps of over {launch_gap} while a call that launches is open, or the op right around it outside other "
     "ops / all of them; 0 without such gaps",
     "no launch takes 1 ms but that which loads the kernel's code (lazy loading, CUDA C++ Programming Guide), fills "
@@ -130,7 +130,7 @@ STALL_FIRST_USE_PART = Metric(
 STALL_LEAST_GAIN_MS = Metric(
     "stall_least_gain_ms",
     "ms",
-    "Step time saved if half of the host's work in gaps of over 1 ms went elsewhere.",
+    "Step time saved if half of the host's work in gaps of over {launch_gap} went elsewhere.",
     f"replay with half of the host's time in those gaps, but for first uses of kernels{ELSE}0",
     "half: own choice",
     _NEEDS,
@@ -138,7 +138,7 @@ STALL_LEAST_GAIN_MS = Metric(
 STALL_GAIN_MS = Metric(
     "stall_gain_ms",
     "ms",
-    "Step time saved if all of the host's work in gaps of over 1 ms went elsewhere.",
+    "Step time saved if all of the host's work in gaps of over {launch_gap} went elsewhere.",
     f"replay without the host's time in those gaps, but for first uses of kernels{ELSE}the gaps without those",
     needs=_NEEDS,
 )

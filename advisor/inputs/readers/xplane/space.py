@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import IO, Final
 
 from advisor.errors import ReadError
+from advisor.file_size import too_large
 from advisor.inputs.readers.xplane.plane import Plane
 from advisor.inputs.readers.xplane.wire import PADDING, Buffer
-from advisor.limits import too_large
 from advisor.model.notes import Note
 from advisor.text import one_line
 

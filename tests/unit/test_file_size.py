@@ -11,7 +11,7 @@ from zipfile import ZipFile
 import polars as pl
 import pytest
 
-from advisor import limits
+from advisor import file_size
 from advisor.engine import check
 from advisor.errors import NoRuns, ReadError, UsageError
 from advisor.inputs import storage
@@ -28,13 +28,13 @@ from tests.strategies_xplane import HOST, JAX, field
     ("said", "expected"), [("500M", 500 << 20), ("12G", 12 << 30), ("1.5 GiB", 3 << 29), ("7", 7), ("2kb", 2048)]
 )
 def test_sizes_are_powers_of_1024(said: str, expected: int):
-    assert limits.size_of("--max-size", said) == expected
+    assert file_size.size_of("--max-size", said) == expected
 
 
 @pytest.mark.parametrize("said", ["", "0", "-1", "G", "1e3", "nan", "1 X"])
 def test_what_is_no_size_is_refused(said: str):
     with pytest.raises(UsageError, match=r"--max-size .*not a size; write it as 500M or 12G"):
-        limits.size_of("--max-size", said)
+        file_size.size_of("--max-size", said)
 
 
 @pytest.mark.parametrize(
@@ -57,21 +57,21 @@ def test_control_groups_limit_the_memory(
         (tmp_path / "fs" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "fs" / name).write_text(content)
     (tmp_path / "own").write_text(groups)
-    monkeypatch.setattr(limits, "_CGROUPS", tmp_path / "fs")
-    monkeypatch.setattr(limits, "_OWN_CGROUPS", tmp_path / "own")
-    assert limits.usable_memory() == expected
-    assert limits.most_bytes(2.0) == int(0.7 * expected / 2)
+    monkeypatch.setattr(file_size, "_CGROUPS", tmp_path / "fs")
+    monkeypatch.setattr(file_size, "_OWN_CGROUPS", tmp_path / "own")
+    assert file_size.usable_memory() == expected
+    assert file_size.most_bytes(2.0) == int(0.7 * expected / 2)
 
 
 def test_a_limit_of_the_process_counts_too(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (1000 if kind == resource.RLIMIT_AS else -1, -1))
-    assert limits.usable_memory() == 1000
+    assert file_size.usable_memory() == 1000
 
 
 def test_the_default_limit_is_what_fits_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "a.json"
     path.write_bytes(text(*LAUNCH))
-    monkeypatch.setattr(limits, "usable_memory", lambda: 1000)
+    monkeypatch.setattr(file_size, "usable_memory", lambda: 1000)
     with pytest.raises(NoRuns, match=r"a\.json: larger than .* [GM]iB unpacked, .* with --max-size"):
         check([str(path)])
     assert check([str(path)], Options(max_bytes=1 << 20)).runs
