@@ -36,15 +36,22 @@ def record(
 
     Write the command behind `--`: advisor record -- torchrun --nproc-per-node=8 train.py
     """
-    from advisor.present.recorded import has_recording, recorded
+    from advisor.present.recorded import has_recording, recorded, under_way
     from advisor.recording.launcher import Options, run
     from advisor.text import plain
 
     logdir = output or default_folder()
     options = Options(skip, active, shapes=shapes, stacks=stacks, memory=memory, stop=stop, seconds=seconds)
-    outcome = run(command, logdir, options)
-    for line in recorded(command, outcome.events, str(logdir)):
-        typer.echo(f"advisor: {plain(line)}", err=True)
+    lines = dict[str, None]()
+
+    def tell(sentences: list[str]) -> None:
+        for line in sentences:
+            if line not in lines:
+                typer.echo(f"advisor: {plain(line)}", err=True)
+        lines.update(dict.fromkeys(sentences))
+
+    outcome = run(command, logdir, options, lambda events: tell(under_way(events)))
+    tell(recorded(command, outcome.events, str(logdir)))
     is_recorded = has_recording(outcome.events)
     if is_recorded and not no_check:
         _check(logdir)

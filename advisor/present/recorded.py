@@ -44,6 +44,17 @@ def recorded(command: Sequence[str], events: Iterable[Mapping[str, Any]], logdir
     return [*_files(files, logdir), *_steps(files), *_markers(processes), *_failures(processes)]
 
 
+def under_way(events: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Sentences on a program that still runs: what ends its steps, and how long the recording takes."""
+    processes = list(_by_process(events).values())
+    timed = [process["timed"] for process in processes if "timed" in process]
+    return [*_markers(processes), *([_rest(max(timed, key=lambda event: event["step_ms"]))] if timed else [])]
+
+
+def _rest(timed: Mapping[str, Any]) -> str:
+    return f"a step takes {ms(timed['step_ms'])}; recording it takes about {ms(timed['step_ms'] * timed['steps'])} more"
+
+
 def has_recording(events: Iterable[Mapping[str, Any]]) -> bool:
     """Whether any process wrote a recording."""
     return any(event["event"] == "result" and event.get("path") for event in events)
@@ -68,8 +79,11 @@ def _why_nothing(command: Sequence[str], processes: Sequence[Mapping[str, Mappin
         return _failure(events["failed"])
     if counted:
         return _too_short(counted)
-    is_cut = any("framework" in process and "result" not in process for process in processes)
-    return _SIGNAL if is_cut else _NO_STEP
+    cut = [process for process in processes if "framework" in process and "result" not in process]
+    timed = [process["timed"] for process in cut if "timed" in process]
+    if timed:
+        return f"{_SIGNAL}: {_rest(timed[0])}; `--active 3` and `--stop` need less"
+    return _SIGNAL if cut else _NO_STEP
 
 
 def _too_short(steps: int) -> str:

@@ -8,19 +8,22 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from advisor.errors import UsageError
 from advisor.recording.inside import notes
 
 _INSIDE: Final = Path(notes.__file__).parent
 _SIGNALLED: Final = 128  # what shells add to the number of the signal that ended a program
+_EVERY_S: Final = 5.0
 _PROFILES: Final = ("*.pt.trace.json*", "plugins/profile/*")
+
+Events: TypeAlias = tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +49,35 @@ class Outcome:
     """
 
     exit_code: int
-    events: tuple[Mapping[str, Any], ...]
+    events: Events
 
 
-def run(command: Sequence[str], logdir: Path, options: Options) -> Outcome:
+def run(
+    command: Sequence[str], logdir: Path, options: Options, tell: Callable[[Events], None] = lambda _: None
+) -> Outcome:
     """Run the command until it ends, hooked; signals are its own to handle.
+
+    Args:
+        command: As in a shell.
+        logdir: Where the recording goes.
+        options: What to record.
+        tell: Called every few seconds with what the processes noted so far.
 
     Raises:
         UsageError: the command cannot be started, or `logdir` cannot be used or holds a recording already.
     """
     with _run_folder(logdir, options) as folder:
         with _signals_left_to(_started(command, folder)) as process:
-            code = process.wait()
+            code = _waited(process, folder, tell)
         return Outcome(_SIGNALLED - code if code < 0 else code, events(folder))
+
+
+def _waited(process: subprocess.Popen[bytes], folder: Path, tell: Callable[[Events], None]) -> int:
+    while True:
+        try:
+            return process.wait(_EVERY_S)
+        except subprocess.TimeoutExpired:
+            tell(events(folder))
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -98,7 +117,7 @@ def hooked(parent: Path, config: Mapping[str, Any]) -> Path:
     return folder
 
 
-def events(folder: Path) -> tuple[Mapping[str, Any], ...]:
+def events(folder: Path) -> Events:
     """What the processes that the folder hooked noted so far, each in its order."""
     return tuple(
         event | {"process": path.stem}

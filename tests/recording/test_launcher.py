@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from advisor.errors import UsageError
-from advisor.present.recorded import recorded
+from advisor.present.recorded import recorded, under_way
 from advisor.recording.launcher import Options, Outcome, run
 from tests.command import advisor
 
@@ -130,6 +130,24 @@ def test_a_program_that_ends_too_early_is_told_with_what_to_give():
 
 def test_a_program_killed_while_it_is_recorded_is_told():
     assert "a signal or `os._exit` ended the program" in " ".join(recorded(["python"], result("a")[:2], "log"))
+
+
+def test_a_program_killed_amid_its_recording_says_what_that_takes():
+    timed = {"event": "timed", "process": "a", "step_ms": 2_000.0, "steps": 24}
+    says = recorded(["python"], [*result("a")[:2], timed], "log")
+    assert "a step takes 2 s; recording it takes about 48 s more" in says[0]
+    assert "`--active 3`" in says[0]
+    assert under_way([*result("a")[:2], timed]) == [
+        "a step ends with a call of Adam.step",
+        "a step takes 2 s; recording it takes about 48 s more",
+    ]
+
+
+def test_what_the_program_notes_is_passed_on_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("advisor.recording.launcher._EVERY_S", 0.01)
+    wait = "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.01)"
+    monkeypatch.chdir(tmp_path)
+    run([sys.executable, "-c", wait], tmp_path / "log", Options(), lambda _: (tmp_path / "go").touch())
 
 
 def test_a_program_killed_before_its_recording_is_told():

@@ -120,7 +120,7 @@ STALL_CAUSES = Metric(
 STALL_FIRST_USE_PART = Metric(
     "stall_first_use_part",
     "share",
-    "How much of the idle time of over {launch_gap} on end passes in launches of kernels that are used for the first time.",
+    "How much of the idle time of over {launch_gap} on end passes in launches of kernels in their first use.",
     "host-bound gaps of over {launch_gap} while a call that launches is open, or the op right around it outside other "
     "ops / all of them; 0 without such gaps",
     "no launch takes 1 ms but that which loads the kernel's code (lazy loading, CUDA C++ Programming Guide), fills "

@@ -145,8 +145,10 @@ class Hook:
             self.phases = self._phases(make, kind)
             self.notes.add("marker", kind=kind, label=label)
         self.phases.step(result)
-        if self.phases.phase == "warm":
+        rest = self.phases.rest()
+        if rest:
             self._at_exit_of_child()
+            self.notes.add("timed", **rest)
         if self.phases.is_over:
             self._conclude("over")
 

@@ -36,6 +36,10 @@ class Steps:
         """Leave without a result."""
         raise NotImplementedError
 
+    def rest(self) -> Optional[Dict[str, Any]]:
+        """What a step takes and how many more are needed, once that is known."""
+        return None
+
     def block(self, ended: str) -> Optional[Dict[str, Any]]:
         """What to keep of it."""
         return None
@@ -86,6 +90,12 @@ class Phases(Steps):
         if self.phase in ("warm", "active", "window"):
             self.profiler.stop(cut=True)
         self.phase = "over"
+
+    def rest(self) -> dict[str, Any] | None:
+        """As `Steps.rest`."""
+        if self.phase != "warm":
+            return None
+        return {"step_ms": self.before.step_ms, "steps": self._left_over + _SETTLE + 2 * self.active}
 
     def _begin(self, phase: str, result: object) -> None:
         self.profiler.settle(result)
