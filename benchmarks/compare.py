@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from scipy.stats import mannwhitneyu
 
 from advisor.comparing import LEAST_EFFECT
 from advisor.comparing import compare as compare_runs
@@ -79,6 +78,8 @@ def found(noise: float, by: float, many: int, rng: np.random.Generator) -> float
 
 def slower(base: Floats, head: Floats) -> bool:
     """The verdict; what is too little slower, or too likely chance at any number of steps, needs no bootstrap."""
+    from scipy.stats import mannwhitneyu  # noqa: PLC0415 - slow to import, and tests of the rest import this script
+
     if np.median(head) < (1 + LEAST_EFFECT) * np.median(base) or mannwhitneyu(base, head).pvalue >= _LEAST_STRICT:
         return False
     return contrast([base], [head]).differs(LEAST_EFFECT)

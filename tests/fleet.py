@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from advisor.engine import Jobs
 from advisor.fleet import examine as room
 from advisor.fleet.recordings import Job
+from advisor.fleet.rows import Context
 from advisor.fleet.store import TABLES, Store, frame
 from advisor.inputs.discover import Recording
+from advisor.metrics import Measurements
+from advisor.model.notes import Note
+from advisor.model.reason import Reason
 from advisor.model.report import Unreadable
 from advisor.options import Options
 
@@ -65,19 +70,43 @@ def broken(folder: Path, number: int = 1) -> Path:
 
 
 _measure = room.measured
-_measurements: dict[object, Jobs] = {}
+_measurements: dict[object, tuple[str, Jobs]] = {}
 
 
 def measured(recording: Recording, options: Options) -> tuple[Jobs, list[Unreadable]]:
     """The jobs in these files. The small traces of many tests are alike: each content is measured once in a process."""
-    files = ((Path(file).parts[-2:], Path(file).is_file() and Path(file).read_bytes()) for file in recording.copies)
-    key = (recording.name, *files, options.max_bytes)
+    files = ((Path(file).name, Path(file).is_file() and Path(file).read_bytes()) for file in recording.copies)
+    key = (*files, options.max_bytes)
     if key not in _measurements:
         jobs, broken = _measure(recording, options)
         if broken:
             return jobs, broken
-        _measurements[key] = jobs
-    return _measurements[key], []
+        _measurements[key] = recording.name, jobs
+    first, jobs = _measurements[key]
+    return [(recording.name + name.removeprefix(first), *rest) for name, *rest in jobs], []
+
+
+def asked_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, that does its work once for the same objects; it holds them, so that no other gets their ids."""
+    known: dict[tuple[int, ...], tuple[object, Any]] = {}
+
+    def ask(*of: object) -> Any:
+        key = tuple(map(id, of))
+        if key not in known:
+            known[key] = of, function(*of)
+        return known[key][1]
+
+    return ask
+
+
+judged = asked_once(room.judge)
+_kept = asked_once(partial(room.context_of, notes=(), file_notes=()))
+
+
+def context_of(measurements: Measurements, notes: Sequence[Reason], file_notes: Sequence[Note]) -> Context:
+    """What has to be kept of a run's measurements; the places in it are looked up once."""
+    more = {"notes": tuple(notes), "file_notes": tuple(map(Reason.of, file_notes))}
+    return _kept(measurements).model_copy(update=more)
 
 
 class _Here(Executor):

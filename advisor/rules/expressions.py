@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -71,16 +71,15 @@ def evaluated(
     return {key: of if len(of) == frame.height else of * frame.height for key, of in values.items()}
 
 
-def parse(text: str | bool, known: Iterable[str]) -> Expression:  # noqa: FBT001 - YAML's `true`
+def parse(text: str | bool, known: Collection[str]) -> Expression:  # noqa: FBT001 - YAML's `true`
     """Checks `text` word by word and hands it to polars.
 
     Raises:
         ExpressionError: a name that is not in `known`, a function, or no valid expression.
     """
     text = str(text).lower() if isinstance(text, bool) else text
-    known = set(known)
     names = _names(text)
-    for name in sorted(names - known):
+    for name in sorted(name for name in names if name not in known):
         raise ExpressionError(f"unknown metric or parameter {name!r}{did_you_mean(name, known)}")
     return Expression(text, names, _expr(text))
 

@@ -58,7 +58,7 @@ def window(made: Visit) -> tuple[int, int]:
     [
         ("resnet", 2),
         ("many-workers", 6),
-        ("hostile", 8),
+        pytest.param("hostile", 8, marks=pytest.mark.soak),
         pytest.param("large", 6, marks=pytest.mark.soak),
         pytest.param("hostile-script", 8, marks=pytest.mark.soak),
     ],
@@ -70,7 +70,7 @@ def test_every_chart_is_drawn_and_the_page_stays_quiet(opened: Open, sample: str
     assert made.trouble == []
 
 
-@pytest.mark.parametrize("sample", [pytest.param("many-workers", marks=pytest.mark.soak), "large"])
+@pytest.mark.parametrize("sample", ["many-workers", pytest.param("large", marks=pytest.mark.soak)])
 def test_charts_and_tables_fit_a_phone(opened: Open, sample: str):
     made = opened(sample, width=360)
     made.page.evaluate(SCROLL)
@@ -81,10 +81,9 @@ def test_charts_and_tables_fit_a_phone(opened: Open, sample: str):
     ("sample", "scheme"),
     [
         ("resnet", "dark"),
-        ("tensorflow", "light"),
         *(
             pytest.param(sample, scheme, marks=pytest.mark.soak)
-            for sample in ("many-workers", "several", "none")
+            for sample in ("tensorflow", "many-workers", "several", "none")
             for scheme in ("light", "dark")
         ),
     ],

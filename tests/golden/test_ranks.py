@@ -154,12 +154,29 @@ def test_of_two_ranks_too_a_lasting_lateness_is_told_from_one_in_turn(fault: str
     assert ("straggler-rank" in spoken(run)) == (fault == "slow-rank")
 
 
+def odd_rank(fault: str) -> object:
+    return profiles.case(fault, "a100", 3, ranks=4).about.get("odd_rank")
+
+
 @pytest.mark.soak  # of ranks without files, tests/properties/test_skew.py says the same
 @pytest.mark.parametrize("fault", LONG)
-def test_neither_clocks_nor_names_nor_a_missing_rank_change_the_verdict(fault: str, tmp_path: Path):
-    run, *_ = simulated(fault, tmp_path, skewed=True, shuffled=True, missing=(0,))  # of seed 3 rank 1 is the odd one
+def test_neither_clocks_nor_names_nor_a_missing_innocent_rank_change_the_verdict(fault: str, tmp_path: Path):
+    innocent = next(rank for rank in range(4) if rank != odd_rank(fault))
+    run, *_ = simulated(fault, tmp_path, skewed=True, shuffled=True, missing=(innocent,))
     assert len(run.source.workers) == 3
     assert [f.rule for f in run.findings][:1] == ([FAULTS[fault]] if FAULTS[fault] else [])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("fault", ["slow-rank", "data-wait-one-rank"])
+def test_where_the_odd_rank_is_missing_no_other_is_blamed_and_nothing_promised(fault: str, tmp_path: Path):
+    run, *_ = simulated(fault, tmp_path, missing=(odd_rank(fault),))
+    assert {"communication-exposed", "communication-bound"} >= {f.rule for f in run.findings} != set()
+    assert not {"straggler-rank", "throttled-gpu", "data-imbalance", "input-bound"} & spoken(run)
+    for finding in run.findings:
+        assert "this recording cannot show it" in finding.says
+        assert finding.saving
+        assert finding.saving.low_ms == 0
 
 
 def test_the_bubbles_of_a_pipeline_are_named_and_its_stages_no_stragglers(tmp_path: Path):

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from advisor.metrics import Measurements
 from advisor.metrics.ranks import skew
-from advisor.resources import rules_folder
-from advisor.rules.book import load
 from advisor.rules.judge import judge
+from tests import profiles
 from tests.effort import examples
 from tests.ranks import call as collective
 from tests.ranks import job, part, rank, spent, together
@@ -30,7 +29,7 @@ RULES: Final = (
     "launch-staggered",
 )
 
-BOOK: Final = load([rules_folder()])
+BOOK: Final = profiles.book()
 FIRST: Final = {"slow": "throttled-gpu", "moving": "data-imbalance", "healthy": None}
 
 few = examples(0.1)

@@ -4,11 +4,9 @@ import re
 
 import pytest
 
-from advisor.resources import rules_folder
-from advisor.rules.book import load
+from tests import profiles
 
-BOOK = load([rules_folder()])
-FIXES = [pytest.param(fix, id=f"{rule.id}-{n}") for rule in BOOK.values() for n, fix in enumerate(rule.fixes)]
+BOOK = profiles.book()
 PROFILERS = {
     ("kineto",): r"torch\.profiler|ProfilerActivity",
     ("xplane",): r"tf\.profiler|jax\.profiler\.(?!StepTrace)|ProfilerOptions|profile_batch",
@@ -17,13 +15,13 @@ PROFILERS = {
 ONE_FORMAT = {"xplane", "nsys"}  # rules that apply to one alone need not say it in their fixes
 
 
-@pytest.mark.parametrize("fix", FIXES)
-def test_a_fix_that_names_a_profiler_is_for_its_profiles_alone(fix, request):
-    rule = BOOK[request.node.callspec.id.rsplit("-", 1)[0]]
-    named = {formats for formats, pattern in PROFILERS.items() if re.search(pattern, f"{fix.do} {fix.code}")}
+@pytest.mark.parametrize("rule", BOOK.values(), ids=BOOK)
+def test_a_fix_that_names_a_profiler_is_for_its_profiles_alone(rule):
     frameworks = set(rule.applies.framework)
     only_there = set(rule.applies.format) & ONE_FORMAT or (frameworks and frameworks <= {"tensorflow", "jax"})
-    assert only_there or named <= {fix.format}
+    for fix in rule.fixes:
+        named = {formats for formats, pattern in PROFILERS.items() if re.search(pattern, f"{fix.do} {fix.code}")}
+        assert only_there or named <= {fix.format}, fix.do
 
 
 @pytest.mark.parametrize("rule", [rule for rule in BOOK.values() if any(fix.format for fix in rule.fixes)])

@@ -6,10 +6,9 @@ import re
 
 import pytest
 
-from advisor.resources import rules_folder
-from advisor.rules.book import load
+from tests import profiles
 
-BOOK = load([rules_folder()])
+BOOK = profiles.book()
 COMMANDS = "vllm|dcgmi|curl|torchrun|unset|ncu|numactl|nvidia-smi|export|nsys|pip"
 SHELL = re.compile(rf"^\s*(?:# in the environment of the job|[A-Z][A-Z0-9_]*=|(?:{COMMANDS}) )", re.MULTILINE)
 # What any training script has, under the names that the frameworks' own documentation gives it.
@@ -27,20 +26,18 @@ MODULES = """
 KNOWN = {*READERS.split(), *MODULES.split(), *dir(builtins)}
 
 
-def snippets():
-    for rule in BOOK.values():
-        for number, fix in enumerate(rule.fixes):
-            if fix.code and fix.framework != "cuda" and not SHELL.search(fix.code):  # those are in C++
-                yield pytest.param(
-                    re.sub(r"\{\{.*?\}\}", "4", re.sub(r"\{%.*?%\}", "", fix.code)), id=f"{rule.id}-{number}"
-                )
+def snippets(rule):
+    for fix in rule.fixes:
+        if fix.code and fix.framework != "cuda" and not SHELL.search(fix.code):  # those are in C++
+            yield re.sub(r"\{\{.*?\}\}", "4", re.sub(r"\{%.*?%\}", "", fix.code))
 
 
-@pytest.mark.parametrize("code", list(snippets()))
-def test_a_snippet_compiles_and_its_names_are_known(code):
-    tree = ast.parse(code)
-    loaded = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    assert loaded - made(tree) - KNOWN == set()
+@pytest.mark.parametrize("rule", BOOK.values(), ids=BOOK)
+def test_a_snippet_compiles_and_its_names_are_known(rule):
+    for code in snippets(rule):
+        tree = ast.parse(code)
+        loaded = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+        assert loaded - made(tree) - KNOWN == set(), code
 
 
 def made(tree):

@@ -13,9 +13,10 @@ from advisor.resources import rules_folder
 from advisor.rules.book import Rule, load
 from advisor.text import ns
 from advisor.vocabulary import LAUNCH_GAP_NS, SLOW_CALL_NS
+from tests import profiles
 
 ROOT = Path(__file__).parents[2]
-BOOK = load([rules_folder()])
+BOOK = profiles.book()
 
 
 def rule(**changes):

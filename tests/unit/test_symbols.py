@@ -57,11 +57,11 @@ def test_a_kernel_is_called_what_people_call_it(symbol: str, name: str):
     assert kernel_name(symbol) == name
 
 
-@pytest.mark.parametrize("symbol", [row["name"] for row in REAL])
-def test_no_real_name_gets_longer_or_loses_all(symbol: str):
-    name = kernel_name(symbol)
-    assert 0 < len(name) <= len(symbol)
-    assert name in symbol or "<" in name or "::" in name
+def test_no_real_name_gets_longer_or_loses_all():
+    for symbol in (row["name"] for row in REAL):
+        name = kernel_name(symbol)
+        assert 0 < len(name) <= len(symbol), symbol
+        assert name in symbol or "<" in name or "::" in name, symbol
 
 
 @given(st.text(alphabet="_ZN0123456789abcKernel<>():, ~", max_size=60))

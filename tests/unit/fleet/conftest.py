@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from advisor.fleet import engines, examine
-from tests.fleet import Here, measured
+from tests.fleet import Here, context_of, judged, measured
 
 
 @pytest.fixture(autouse=True)
-def _each_content_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def _each_content_is_measured_and_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examine, "measured", measured)
+    monkeypatch.setattr(examine, "judge", judged)
+    monkeypatch.setattr(examine, "context_of", context_of)
 
 
 @pytest.fixture(autouse=True)
