@@ -20,7 +20,10 @@ FEW_PASSES: Final = 8
 _LAYER: Final = (
     r"(?i)linear|conv|mm$|mm_|matmul|einsum|embedding|(?:layer|batch|group|instance|rms)_norm|attention|lstm|gru|rnn"
 )
-_READING: Final = r"^aten::(?:item|_local_scalar_dense)$"
+_DISTRIBUTED: Final = rf"{C10D_CALLS}|reducer::|^FSDP::"
+_READING: Final = (
+    r"^aten::(?:item|is_nonzero|_local_scalar_dense|resolve_conj)$"  # the last one by numpy() and tolist()
+)
 _RUN: Final = ["thread", "window", "run"]
 
 
@@ -39,7 +42,8 @@ NO_LOOPS: Final = Loops(EMPTY, EMPTY, 0, 1)
 def loops(view: DeviceView) -> Loops:
     """The loops of the used steps: stretches of ops with nothing of the model, where each kind comes 8 times or more.
 
-    Layers repeat as well: their ops, those that autograd follows, and backward passes end a stretch.
+    Layers repeat as well: their ops, those that autograd follows, and its nodes end a stretch. A node of the program's
+    own may hold one.
     """
     if view.process.get("framework") != "pytorch" or not view.has_marks:  # a recording as a whole repeats its steps
         return NO_LOOPS
@@ -64,18 +68,16 @@ def loops(view: DeviceView) -> Loops:
 
 
 def _outermost(view: DeviceView) -> pl.DataFrame:
-    """The used steps' ops that lie in no other, with `end_ns`, and `apart`: whether one is none of a loop's."""
+    """The used steps' ops that lie in none but nodes of autograd, with `apart`: whether one is none of a loop's."""
     end = pl.col("start_ns") + pl.col("dur_ns")
-    ops = (
-        view.once(step_ops)
-        .with_columns(end_ns=end)
-        .sort("thread", "start_ns", "end_ns", descending=[False, False, True])
-    )
-    before = pl.col("end_ns").cum_max().shift(1).over("thread")
-    outermost = ops.filter(before.is_null() | (pl.col("start_ns") >= before))
+    order = ["thread", "start_ns", "end_ns"]
+    ops = view.once(step_ops).with_columns(end_ns=end, is_node=matches(BACKWARD))
+    ops = ops.sort(order, descending=[False, False, True])
+    before = pl.col("end_ns").cum_max().shift(1).over("thread", "is_node")
+    outermost = ops.filter(pl.col("is_node") | before.is_null() | (pl.col("start_ns") >= before))
     making = np.sort(view.once(makers)["start_ns"].to_numpy())
     first, last = (np.searchsorted(making, outermost[edge].to_numpy()) for edge in ("start_ns", "end_ns"))
-    of_model = matches(f"{_LAYER}|{BACKWARD}|{C10D_CALLS}") | pl.Series(last > first)
+    of_model = matches(f"{_LAYER}|{_DISTRIBUTED}") | pl.col("is_node") | pl.Series(last > first)
     return outermost.with_columns(apart=of_model | inside(view.once(optimizer_work), outermost))
 
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
-from advisor.analysis.device.autograd import passes_per_step, row_gradients
+from advisor.analysis.device.autograd import backward_passes, passes_per_step, row_gradients
 from advisor.analysis.device.cpu_waits import delayed_part
 from advisor.analysis.device.host_work import (
     between_nodes,
@@ -49,6 +49,7 @@ _SMALL_NS: Final = 100_000  # one that takes less costs about as much for a few 
 _CPU_LEAST: Final = 0.25
 _CPU_MOST: Final = 0.5
 _SILENT_SHARE: Final = 0.05
+_CELL: Final = r"^aten::(?:lstm|gru|rnn_tanh|rnn_relu)_cell$"
 _OWN: Final = "own choice"
 _COST: Final = (
     "1 µs per op, or as much as `advisor record` measured, then relative to the step without the profiler; 1 µs: 0.5 "
@@ -126,7 +127,7 @@ PYTHON_BOUND_PART = Metric(
     "share",
     "How much of the wait for the host Python accounts for.",
     "python_bound_share / idle time in host-bound gaps of at most {launch_gap}; without a device, "
-    "python_bound_share, and 1 from 8 passes per step on: a loop is Python",
+    "python_bound_share, and 1 from 8 passes per step on, if not each has its backward pass: a loop is Python",
 )
 PYTHON_LEAST_GAIN_MS = Metric(
     "python_least_gain_ms",
@@ -154,8 +155,9 @@ PASSES_PER_STEP = Metric(
     "How often a step runs the same ops.",
     "the most of: backward passes with forward ops before each, if most have as many nodes; calls of the module that "
     "takes most of the step, of those that no other module calls; the common divisor of how often each node of "
-    "autograd comes, if there are four of layers for each weight; how often the nodes of three kinds come, each as "
-    "often as the others and twice as often as layers, or of two kinds 16 times as often; per step; 1 if fewer than 8",
+    "autograd comes, if there are four of layers for each weight, or how many linear layers that train there are for "
+    "each; how often the nodes of three kinds come, each as often as the others and twice as often as layers, or of "
+    "two kinds 16 times as often; per step; 1 if fewer than 8",
     "own choice: a layer that is called once has a node for one or two weights",
 )
 PYTHON_LOOP_SHARE = Metric(
@@ -163,9 +165,9 @@ PYTHON_LOOP_SHARE = Metric(
     "share",
     "Part of the step in loops of Python over small ops, beside the model and its optimizer.",
     "time of those loops without pauses of over {launch_gap} in which nothing was recorded and, unless a pass reads a "
-    "value (`aten::item`), ops of 100 µs or more / step time; a loop: ops in a row of which each kind comes 8 times or "
-    "more, none of a layer, of autograd, of a collective or of an optimizer; 0 with a device, without marks of steps "
-    "and of other frameworks than PyTorch",
+    "value, ops of 100 µs or more / step time; a loop: ops in a row of which each kind comes 8 times or "
+    "more, none of a layer, followed by autograd, of a collective or an optimizer; 0 with a device, without marks of "
+    "steps and of other frameworks than PyTorch",
     _OWN,
 )
 PYTHON_LOOP_PASSES = Metric(
@@ -178,7 +180,19 @@ PYTHON_LOOP_READS = Metric(
     "python_loop_reads",
     "number",
     "How often per step those loops read a value from a tensor.",
-    "aten::item that lie in no other op, in them / steps",
+    "aten::item, is_nonzero and resolve_conj (of numpy() and tolist()) that lie in no other op, in them / steps",
+)
+PYTHON_LOOP_GAIN_MS = Metric(
+    "python_loop_gain_ms",
+    "ms",
+    "Step time that those loops take at most.",
+    "their time and as much of the pauses in them, at most / steps",
+)
+RECURRENT_CELLS_PER_STEP = Metric(
+    "recurrent_cells_per_step",
+    "number",
+    "Steps of recurrent networks that a loop runs one by one.",
+    "aten::lstm_cell, gru_cell and rnn_*_cell / steps",
 )
 PYTHON_LOOP_OPS = Metric(
     "python_loop_ops",
@@ -225,16 +239,23 @@ def gradients_of_rows(view: DeviceView) -> Mapping[Metric, Value]:
     return {ROW_GRADIENTS_MS: view.per_step_ms(view.once(row_gradients).total) if view.device is None else 0.0}
 
 
-@measures(PYTHON_LOOP_SHARE, PYTHON_LOOP_PASSES, PYTHON_LOOP_READS, PYTHON_LOOP_OPS)
+@measures(RECURRENT_CELLS_PER_STEP)
+def recurrent_cells(view: DeviceView) -> Mapping[Metric, Value]:
+    """Recurrent networks as loops."""
+    return {RECURRENT_CELLS_PER_STEP: view.used_like(_CELL, "op").height / view.steps.height} if view.total_ns else {}
+
+
+@measures(PYTHON_LOOP_SHARE, PYTHON_LOOP_GAIN_MS, PYTHON_LOOP_PASSES, PYTHON_LOOP_READS, PYTHON_LOOP_OPS)
 def python_loops(view: DeviceView) -> Mapping[Metric, Value]:
     """Loops over samples, classes or parameters that a loss, a metric or a log runs op by op."""
     if not view.total_ns:
         return {}
     some = view.once(loops) if view.device is None else NO_LOOPS
     ran = busiest(view, some.spans).drop_nulls("name")
-    looped = view.once(_work).looped if some.spans.total else 0
+    looped, pauses = (work.looped, work.pauses) if some.spans.total and (work := view.once(_work)) else (0, 0)
     return {
         PYTHON_LOOP_SHARE: min(1.0, looped / view.total_ns),
+        PYTHON_LOOP_GAIN_MS: view.per_step_ms(looped + pauses),
         PYTHON_LOOP_PASSES: some.passes if some.spans.total else 0,
         PYTHON_LOOP_READS: some.reads / view.steps.height,
         PYTHON_LOOP_OPS: in_words(view, ran),
@@ -303,7 +324,7 @@ def _python_alone(view: DeviceView) -> dict[Metric, Value]:
     if not (ops.height or handed_over(view).total):
         return dict.fromkeys(_PYTHON, Missing("no_framework_op"))
     work = view.once(_work)
-    silent_ns, is_loop = work.silent.total, _passes(view) > 1
+    silent_ns, is_loop = work.silent.total - work.pauses, _passes(view) > max(1, backward_passes(view))
     if silent_ns >= _SILENT_SHARE * view.total_ns and silent_ns > work.ns and not is_loop:
         return dict.fromkeys(_PYTHON, _why_silent(view, work.silent))
     share = min(1.0, work.ns / view.total_ns)
@@ -323,22 +344,22 @@ def _work(view: DeviceView) -> _Work:
     long = _longer(between, LAUNCH_GAP_NS)
     silent = minus(long, spans(view.host.filter(~pl.col("kind").is_in(RANGES)))) | (long & thread_waits(view))
     loop, own = view.once(loops), own_ns(ops)
-    in_loop = inside(loop.spans, ops) & ((own < _SMALL_NS) | inside(loop.reading, ops))
-    of_rows = inside(view.once(row_gradients), ops)
-    counts = _are_eager(view, ops)
-    ops_ns = int(own.filter(counts & ((own < _TINY_NS) | in_loop)).sum())
-    looped = int(own.filter(in_loop).sum()) + (minus(between, silent) & loop.spans).total
+    in_loops = minus(loop.spans, view.host_spans("input"))
+    in_loop, counts = inside(in_loops, ops), _are_eager(view, ops)
+    work = own.filter(in_loop & (own >= _SMALL_NS) & ~inside(loop.reading, ops))
+    looped = minus(in_loops, silent).total - int(work.sum())
+    tiny = own.filter(counts & ~in_loop & (own < _TINY_NS))
+    small = own.filter(~in_loop & own.is_between(_TINY_NS, _SMALL_NS, closed="left"))
     return _Work(
         between,
         silent,
-        ns=between.total - silent.total + ops_ns,
+        ns=minus(between, silent | in_loops).total + int(tiny.sum()) + looped,
         ops=int(counts.sum()),
         recorded=long.total - silent.total,
         looped=looped,
-        pauses=min(looped, (silent & loop.spans).total),
-        small=int(own.filter(~in_loop & own.is_between(_TINY_NS, _SMALL_NS, closed="left")).sum())
-        + between_nodes(view).total,
-        rows=int(own.filter((own >= _SMALL_NS) & of_rows).sum()),
+        pauses=min(looped, (silent & in_loops).total),
+        small=int(small.sum()) + between_nodes(view).total,
+        rows=int(own.filter((own >= _SMALL_NS) & inside(view.once(row_gradients), ops)).sum()),
     )
 
 

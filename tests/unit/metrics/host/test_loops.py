@@ -48,6 +48,7 @@ def test_a_loop_that_reads_values_is_python_with_all_its_ops():
         (CONFUSION * 7, 15, 0),
         (["aten::linear", "aten::relu", "aten::add"] * 48, 15, 0),  # layers in evaluation
         (["c10d::allreduce_", "aten::div_"] * 62, 15, 0),
+        (["torch.distributed.ddp.reducer::copy_bucket_to_grad", "aten::div_"] * 62, 15, 0),
         ([NODE + "torch::autograd::AccumulateGrad"] * 62, 15, 0),
         ([f"aten::op{i % 9}{i % 7}" for i in range(63)] * 7, 15, 0),  # many kinds, each 7 times
     ],
@@ -64,6 +65,24 @@ def test_what_autograd_or_an_optimizer_follows_is_no_loop():
     updates = [on_host("op", 2_000 + 10 * i, 2_008 + 10 * i, name="aten::add_") for i in range(40)]
     made = profile([], [*followed, *nodes, update, *updates], [step(1, 0, 3_000, device=None)], workers=PYTORCH)
     assert python_loops(view(made))[launching.PYTHON_LOOP_SHARE] == 0
+
+
+@pytest.mark.parametrize(("name", "us"), [("aten::mul", 40 * 10 - 2), ("aten::linear", 0)])
+def test_a_node_of_the_program_s_own_may_hold_a_loop(name: str, us: int):
+    node = on_host("op", 0, 1_000, name=NODE + "NormBackward")
+    ops = [on_host("op", at, at + 8, name=name, parent=0) for at in range(100, 500, 10)]
+    inner = [on_host("op", 101 + 10 * i, 102 + 10 * i, name="aten::empty", parent=1 + i) for i in range(40)]
+    made = profile([], [node, *ops, *inner], [step(1, 0, 1_000, device=None)], workers=PYTORCH)
+    assert python_loops(view(made))[launching.PYTHON_LOOP_SHARE] == pytest.approx(us / 1_000)
+
+
+def test_pauses_in_a_loop_are_the_loop_s_up_to_its_own_time():
+    """A busy machine, or Python of which nothing was recorded: 8 ms in a loop of 2.56 ms."""
+    ops = [on_host("op", 20 * i, 20 * i + 15, name=name) for i, name in enumerate(CONFUSION * 40)]
+    late = [op | {"start_ns": op["start_ns"] + 8_000_000} for op in ops[:64]]
+    made = view(profile([], [*ops[:64], *late], [step(1, 0, 20_000, device=None)], workers=PYTORCH))
+    # 64 ops from 0 and from 8 ms on: 1.275 ms each, and the 8 ms between the first and the last of them
+    assert python_loops(made)[launching.PYTHON_LOOP_GAIN_MS] == pytest.approx(2 * (2 * 1.275))
 
 
 def test_a_loop_of_which_no_step_is_marked_may_be_that_of_the_steps():
