@@ -117,8 +117,8 @@ PYTHON_BOUND_SHARE = Metric(
     "no call for {slow_call} or more / step time; without a device, time outside framework ops, input, compilation, "
     "collectives, updates of parameters, logging, saving and stretches of over {launch_gap} in which nothing was "
     "recorded or a thread waits, and moments between nodes of autograd, plus that of ops that themselves take under "
-    "10 µs (of TensorFlow and JAX of eager ones) / step time; unknown without 8 passes if those stretches are longer, "
-    "and 5 % of the step",
+    "10 µs (of TensorFlow and JAX of eager ones) / step time; unknown without 8 passes or 5 % in loops over small ops "
+    "if those stretches are longer, and 5 % of the step",
     "50 µs: HTA's limit for a slow launch; interpreting the code around an op takes 5 to 20 µs",
     where=_python_places,
 )
@@ -186,7 +186,8 @@ PYTHON_LOOP_GAIN_MS = Metric(
     "python_loop_gain_ms",
     "ms",
     "Step time that those loops take at most.",
-    "their time and as much of the pauses in them, at most / steps",
+    "their time and as much of the pauses in them, at most, and the rest of such pauses if that is more than Python's "
+    "time and 5 % of the step / steps",
 )
 RECURRENT_CELLS_PER_STEP = Metric(
     "recurrent_cells_per_step",
@@ -255,7 +256,7 @@ def python_loops(view: DeviceView) -> Mapping[Metric, Value]:
     looped, pauses = (work.looped, work.pauses) if some.spans.total and (work := view.once(_work)) else (0, 0)
     return {
         PYTHON_LOOP_SHARE: min(1.0, looped / view.total_ns),
-        PYTHON_LOOP_GAIN_MS: view.per_step_ms(looped + pauses),
+        PYTHON_LOOP_GAIN_MS: view.per_step_ms(looped + pauses + (_unknown_ns(view, view.once(_work)) if looped else 0)),
         PYTHON_LOOP_PASSES: some.passes if some.spans.total else 0,
         PYTHON_LOOP_READS: some.reads / view.steps.height,
         PYTHON_LOOP_OPS: in_words(view, ran),
@@ -324,8 +325,8 @@ def _python_alone(view: DeviceView) -> dict[Metric, Value]:
     if not (ops.height or handed_over(view).total):
         return dict.fromkeys(_PYTHON, Missing("no_framework_op"))
     work = view.once(_work)
-    silent_ns, is_loop = work.silent.total - work.pauses, _passes(view) > max(1, backward_passes(view))
-    if silent_ns >= _SILENT_SHARE * view.total_ns and silent_ns > work.ns and not is_loop:
+    unknown_ns, is_loop = _unknown_ns(view, work), _passes(view) > max(1, backward_passes(view))
+    if unknown_ns and work.looped < _SILENT_SHARE * view.total_ns:
         return dict.fromkeys(_PYTHON, _why_silent(view, work.silent))
     share = min(1.0, work.ns / view.total_ns)
     least, most = _gains_alone(view, work)
@@ -333,9 +334,16 @@ def _python_alone(view: DeviceView) -> dict[Metric, Value]:
         PYTHON_BOUND_SHARE: share,
         PYTHON_BOUND_PART: 1.0 if is_loop else share,
         PYTHON_LEAST_GAIN_MS: view.per_step_ms(least),
-        PYTHON_GAIN_MS: view.per_step_ms(most),
+        PYTHON_GAIN_MS: view.per_step_ms(most + unknown_ns),
         **_calls(view, minus(work.between, work.silent)),
     }
+
+
+def _unknown_ns(view: DeviceView, work: _Work) -> int:
+    """Time outside of loops in which nothing shows what the host does, if it is more than Python's; else 0."""
+    silent_ns = work.silent.total - work.pauses
+    prevails = silent_ns >= _SILENT_SHARE * view.total_ns and silent_ns > work.ns and _passes(view) == 1
+    return silent_ns if prevails else 0
 
 
 def _work(view: DeviceView) -> _Work:

@@ -77,12 +77,23 @@ def test_a_node_of_the_program_s_own_may_hold_a_loop(name: str, us: int):
 
 
 def test_pauses_in_a_loop_are_the_loop_s_up_to_its_own_time():
-    """A busy machine, or Python of which nothing was recorded: 8 ms in a loop of 2.56 ms."""
+    """A busy machine, or Python of which nothing was recorded: 6.7 ms in a loop of 2.6 ms."""
     ops = [on_host("op", 20 * i, 20 * i + 15, name=name) for i, name in enumerate(CONFUSION * 40)]
     late = [op | {"start_ns": op["start_ns"] + 8_000_000} for op in ops[:64]]
-    made = view(profile([], [*ops[:64], *late], [step(1, 0, 20_000, device=None)], workers=PYTORCH))
-    # 64 ops from 0 and from 8 ms on: 1.275 ms each, and the 8 ms between the first and the last of them
+    made = view(profile([], [*ops[:64], *late], [step(1, 0, 9_400, device=None)], workers=PYTORCH))
+    # 64 ops from 0 and from 8 ms on take 1.275 ms each
     assert python_loops(made)[launching.PYTHON_LOOP_GAIN_MS] == pytest.approx(2 * (2 * 1.275))
+
+
+def test_beside_a_loop_long_silence_may_be_python_too():
+    """A loop of 1.995 ms, and 5 ms in which a log may be written, or a lock waited for."""
+    ops = [on_host("op", 20 * i, 20 * i + 15, name=name) for i, name in enumerate([*CONFUSION * 33, "aten::item"])]
+    made = view(profile([], ops, [step(1, 0, 7_000, device=None)], workers=PYTORCH))
+    values = python_bound(made)
+    assert values[launching.PYTHON_BOUND_SHARE] == pytest.approx(1.995 / 7)
+    assert values[launching.PYTHON_GAIN_MS] == pytest.approx(7)
+    assert python_loops(made)[launching.PYTHON_LOOP_GAIN_MS] == pytest.approx(7)
+    assert 0 < values[launching.PYTHON_LEAST_GAIN_MS] < 0.25 * 1.995
 
 
 def test_a_loop_of_which_no_step_is_marked_may_be_that_of_the_steps():
