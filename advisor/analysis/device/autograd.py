@@ -50,10 +50,11 @@ def passes_per_step(view: DeviceView) -> float:
     the weights in one backward pass, which evaluates a node for each use and one for each weight; nodes of several
     kinds that come equally often, at least twice as often as layers do.
     """
-    return max(1.0, _backward_passes(view), _module_calls(view), _uses_of_weights(view), _loop(view))
+    return max(1.0, backward_passes(view), _module_calls(view), _uses_of_weights(view), _loop(view))
 
 
-def _backward_passes(view: DeviceView) -> float:
+def backward_passes(view: DeviceView) -> float:
+    """How many backward passes a step makes, each of a forward pass before it, if most have as many nodes; else 0."""
     forward = view.once(makers).select("start_ns", is_node=pl.lit(value=False))
     backward = view.used_like(_NODE, "op")
     ordered = pl.concat([forward, backward.select("start_ns", is_node=pl.lit(value=True))]).sort("start_ns")
@@ -75,14 +76,17 @@ def _module_calls(view: DeviceView) -> float:
 
 
 def _uses_of_weights(view: DeviceView) -> int:
-    """The common divisor of how often each kind of node is there, if there are several nodes for each weight."""
+    """The common divisor of how often each kind of node is there, if there are several nodes for each weight.
+
+    Or, as not all layers may lie in the loop, the linear ones that train for each weight.
+    """
     of_nodes = view.used_like(_NODE, "op")
     weights, others = of_nodes.filter(matches(_WEIGHT)).height, of_nodes.filter(~matches(_WEIGHT))
     linear = min(others.filter(matches(sign)).height for sign in (_LINEAR, _TRANSPOSED))
     if others.filter(matches(_WEIGHTED)).height + linear < _REUSED * max(1, weights):
         return 1
     counts = _per_step(view, others)
-    return gcd(*counts.filter(counts >= _REUSED).to_list())
+    return max(gcd(*counts.filter(counts >= _REUSED).to_list()), linear // max(1, weights))
 
 
 def _loop(view: DeviceView) -> int:

@@ -31,6 +31,8 @@ _ONE_SHOT: Final = (
     r"(?i)cross_device_reduce|(?:one|two)_?shot|multimem|quick_?reduce|low_?latency|lamport|allreduce_fusion|nvls"
 )
 """Kernels that serving engines and PyTorch have for small messages: nothing joins or replaces them."""
+_REDUCTION: Final = r":(?:all_?reduce|reduce_scatter)"
+_FEW_BYTES_NS: Final = 1_000_000
 _ENOUGH: Final = 3
 _BESIDE: Final = 0.5  # of a kernel's time that collectives must cover for it to count as slowed down
 _IS_BESIDE: Final = pl.col("covered") >= _BESIDE * pl.col("dur_ns")
@@ -254,6 +256,46 @@ HOST_COLLECTIVE_EXPOSED_SHARE = Metric(
     "Part of the step in which a collective runs on the host and no framework op on another thread.",
     "host_collective_exposed_ms / step_mean_ms",
 )
+
+
+HOST_TRANSFER_EXPOSED_MS = Metric(
+    "host_transfer_exposed_ms",
+    "ms",
+    "Time per step in which collectives on the host may do more than wait for other ranks, and no op computes.",
+    "min(host_collective_exposed_ms, sum over the places of a step of the shortest call there)",
+    "no less was needed than the shortest call; what is longer waits, for a late rank or for a CPU",
+)
+HOST_TRANSFER_EXPOSED_SHARE = Metric(
+    "host_transfer_exposed_share",
+    "share",
+    "Part of the step in which collectives on the host may do more than wait for other ranks, and no op computes.",
+    "host_transfer_exposed_ms / step_mean_ms",
+)
+SHORT_HOST_REDUCTIONS_PER_STEP = Metric(
+    "short_host_reductions_per_step",
+    "number",
+    "Reductions per step on the host that move few bytes.",
+    "places of a step whose shortest all_reduce or reduce_scatter takes less than 1 ms",
+    "1-3 GB/s with Gloo: 1 ms is enough for 1 to 3 MB",
+)
+
+
+@measures(HOST_TRANSFER_EXPOSED_MS, HOST_TRANSFER_EXPOSED_SHARE, SHORT_HOST_REDUCTIONS_PER_STEP)
+def transfers_on_host(view: DeviceView) -> Mapping[Metric, Value]:
+    """What the network takes at most, whoever is late."""
+    if not view.total_ns:
+        return {}
+    calls = view.once(host_collectives)
+    place = pl.int_range(pl.len()).over("window", "name", order_by="start_ns")
+    places = calls.with_columns(place=place).group_by("name", "place").agg(pl.min("dur_ns"))
+    exposed_ns = int(host_exposed(view, calls).within(view.starts, view.ends).sum())
+    moving_ns = min(exposed_ns, int(places["dur_ns"].sum()) * view.steps.height)
+    short = places.filter(matches(_REDUCTION), pl.col("dur_ns") < _FEW_BYTES_NS)
+    return {
+        HOST_TRANSFER_EXPOSED_MS: view.per_step_ms(moving_ns),
+        HOST_TRANSFER_EXPOSED_SHARE: moving_ns / view.total_ns,
+        SHORT_HOST_REDUCTIONS_PER_STEP: short.height,
+    }
 
 
 @measures(HOST_COLLECTIVE_EXPOSED_MS, HOST_COLLECTIVE_EXPOSED_SHARE)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import polars as pl
 
-from advisor.analysis.device.autograd import passes_per_step, row_gradients
+from advisor.analysis.device.autograd import backward_passes, passes_per_step, row_gradients
 from advisor.analysis.device.cpu_waits import delayed_part
 from advisor.analysis.device.host_work import (
     between_nodes,
@@ -31,6 +31,7 @@ from advisor.analysis.device.host_work import (
     waiting_function,
 )
 from advisor.analysis.device.idle import gaps
+from advisor.analysis.device.loops import FEW_PASSES, NO_LOOPS, loops
 from advisor.analysis.device.recording_cost import unprofiled_ms, without_recording
 from advisor.analysis.device.replay import ELSE, UNPROFILED, trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
@@ -45,10 +46,10 @@ _CAPTURED: Final = 0.1  # and a captured one
 _PYTHON_REST: Final = 0.25
 _TINY_NS: Final = 10_000  # a framework op that itself takes less is mostly dispatch
 _SMALL_NS: Final = 100_000  # one that takes less costs about as much for a few samples as for one
-_FEW_PASSES: Final = 8  # models that train in turns make two or three, gradients of micro-batches four
 _CPU_LEAST: Final = 0.25
 _CPU_MOST: Final = 0.5
 _SILENT_SHARE: Final = 0.05
+_CELL: Final = r"^aten::(?:lstm|gru|rnn_tanh|rnn_relu)_cell$"
 _OWN: Final = "own choice"
 _COST: Final = (
     "1 µs per op, or as much as `advisor record` measured, then relative to the step without the profiler; 1 µs: 0.5 "
@@ -116,8 +117,8 @@ PYTHON_BOUND_SHARE = Metric(
     "no call for {slow_call} or more / step time; without a device, time outside framework ops, input, compilation, "
     "collectives, updates of parameters, logging, saving and stretches of over {launch_gap} in which nothing was "
     "recorded or a thread waits, and moments between nodes of autograd, plus that of ops that themselves take under "
-    "10 µs (of TensorFlow and JAX of eager ones) / step time; unknown without 8 passes if those stretches are longer, "
-    "and 5 % of the step",
+    "10 µs (of TensorFlow and JAX of eager ones) / step time; unknown without 8 passes or 5 % in loops over small ops "
+    "if those stretches are longer, and 5 % of the step",
     "50 µs: HTA's limit for a slow launch; interpreting the code around an op takes 5 to 20 µs",
     where=_python_places,
 )
@@ -126,7 +127,7 @@ PYTHON_BOUND_PART = Metric(
     "share",
     "How much of the wait for the host Python accounts for.",
     "python_bound_share / idle time in host-bound gaps of at most {launch_gap}; without a device, "
-    "python_bound_share, and 1 from 8 passes per step on: a loop is Python",
+    "python_bound_share, and 1 from 8 passes per step on, if not each has its backward pass: a loop is Python",
 )
 PYTHON_LEAST_GAIN_MS = Metric(
     "python_least_gain_ms",
@@ -154,9 +155,51 @@ PASSES_PER_STEP = Metric(
     "How often a step runs the same ops.",
     "the most of: backward passes with forward ops before each, if most have as many nodes; calls of the module that "
     "takes most of the step, of those that no other module calls; the common divisor of how often each node of "
-    "autograd comes, if there are four of layers for each weight; how often the nodes of three kinds come, each as "
-    "often as the others and twice as often as layers, or of two kinds 16 times as often; per step; 1 if fewer than 8",
+    "autograd comes, if there are four of layers for each weight, or how many linear layers that train there are for "
+    "each; how often the nodes of three kinds come, each as often as the others and twice as often as layers, or of "
+    "two kinds 16 times as often; per step; 1 if fewer than 8",
     "own choice: a layer that is called once has a node for one or two weights",
+)
+PYTHON_LOOP_SHARE = Metric(
+    "python_loop_share",
+    "share",
+    "Part of the step in loops of Python over small ops, beside the model and its optimizer.",
+    "time of those loops without pauses of over {launch_gap} in which nothing was recorded and, unless a pass reads a "
+    "value, ops of 100 µs or more / step time; a loop: ops in a row of which each kind comes 8 times or "
+    "more, none of a layer, followed by autograd, of a collective or an optimizer; 0 with a device, without marks of "
+    "steps and of other frameworks than PyTorch",
+    _OWN,
+)
+PYTHON_LOOP_PASSES = Metric(
+    "python_loop_passes",
+    "count",
+    "How often the longest of those loops runs the same ops, at least.",
+    "calls of the op in it that comes least often; 0 without a loop",
+)
+PYTHON_LOOP_READS = Metric(
+    "python_loop_reads",
+    "number",
+    "How often per step those loops read a value from a tensor.",
+    "aten::item, is_nonzero and resolve_conj (of numpy() and tolist()) that lie in no other op, in them / steps",
+)
+PYTHON_LOOP_GAIN_MS = Metric(
+    "python_loop_gain_ms",
+    "ms",
+    "Step time that those loops take at most.",
+    "their time and as much of the pauses in them, at most, and the rest of such pauses if that is more than Python's "
+    "time and 5 % of the step / steps",
+)
+RECURRENT_CELLS_PER_STEP = Metric(
+    "recurrent_cells_per_step",
+    "number",
+    "Steps of recurrent networks that a loop runs one by one.",
+    "aten::lstm_cell, gru_cell and rnn_*_cell / steps",
+)
+PYTHON_LOOP_OPS = Metric(
+    "python_loop_ops",
+    "text",
+    "What takes most of the time of those loops.",
+    "the three ranges with the most time of their own in them",
 )
 PYTHON_CALLS = Metric(
     "python_calls",
@@ -197,6 +240,29 @@ def gradients_of_rows(view: DeviceView) -> Mapping[Metric, Value]:
     return {ROW_GRADIENTS_MS: view.per_step_ms(view.once(row_gradients).total) if view.device is None else 0.0}
 
 
+@measures(RECURRENT_CELLS_PER_STEP)
+def recurrent_cells(view: DeviceView) -> Mapping[Metric, Value]:
+    """Recurrent networks as loops."""
+    return {RECURRENT_CELLS_PER_STEP: view.used_like(_CELL, "op").height / view.steps.height} if view.total_ns else {}
+
+
+@measures(PYTHON_LOOP_SHARE, PYTHON_LOOP_GAIN_MS, PYTHON_LOOP_PASSES, PYTHON_LOOP_READS, PYTHON_LOOP_OPS)
+def python_loops(view: DeviceView) -> Mapping[Metric, Value]:
+    """Loops over samples, classes or parameters that a loss, a metric or a log runs op by op."""
+    if not view.total_ns:
+        return {}
+    some = view.once(loops) if view.device is None else NO_LOOPS
+    ran = busiest(view, some.spans).drop_nulls("name")
+    looped, pauses = (work.looped, work.pauses) if some.spans.total and (work := view.once(_work)) else (0, 0)
+    return {
+        PYTHON_LOOP_SHARE: min(1.0, looped / view.total_ns),
+        PYTHON_LOOP_GAIN_MS: view.per_step_ms(looped + pauses + (_unknown_ns(view, view.once(_work)) if looped else 0)),
+        PYTHON_LOOP_PASSES: some.passes if some.spans.total else 0,
+        PYTHON_LOOP_READS: some.reads / view.steps.height,
+        PYTHON_LOOP_OPS: in_words(view, ran),
+    }
+
+
 @measures(PASSES_PER_STEP)
 def passes(view: DeviceView) -> Mapping[Metric, Value]:
     """Work that a loop repeats within the step."""
@@ -205,7 +271,7 @@ def passes(view: DeviceView) -> Mapping[Metric, Value]:
 
 def _passes(view: DeviceView) -> float:
     passes = view.once(passes_per_step) if view.has_marks else 1.0  # a recording as a whole repeats its steps
-    return passes if passes >= _FEW_PASSES else 1.0
+    return passes if passes >= FEW_PASSES else 1.0
 
 
 @measures(*_PYTHON)
@@ -234,48 +300,104 @@ def _python_with_device(view: DeviceView) -> Mapping[Metric, Value]:
     }
 
 
+class _Work(NamedTuple):
+    """What Python does on a CPU; times in ns.
+
+    `between` is when no op runs, `silent` the part of it of which nothing is known. `ns` is Python's time, `ops` how
+    many ops were recorded; of that time, `recorded` is in functions of over 1 ms, `looped` in loops over small ops.
+    Beside it: `pauses` of over 1 ms in these loops, `small` in other ops of 10 to 100 us and between nodes of autograd,
+    `rows` in longer ones that fill gradients row by row.
+    """
+
+    between: Union
+    silent: Union
+    ns: int
+    ops: int
+    recorded: int
+    looped: int
+    pauses: int
+    small: int
+    rows: int
+
+
 def _python_alone(view: DeviceView) -> dict[Metric, Value]:
     ops = view.once(step_ops)
     if not (ops.height or handed_over(view).total):
         return dict.fromkeys(_PYTHON, Missing("no_framework_op"))
-    ops = ops.filter(~inside(view.once(optimizer_work), ops))
-    own = own_ns(ops)
-    rows_ns = int(own.filter((own >= _SMALL_NS) & inside(view.once(row_gradients), ops)).sum())
-    if view.process.get("framework") in XLA_FRAMEWORKS:  # the ops of a graph are its executor's, not Python's
-        own = own.filter(ops["eager"].fill_null(value=False))
-    others = (
-        view.once(optimizer_work) | spans(saving_frames(view)) | spans(logging_frames(view))
-    )  # with rules of their own
-    between = minus(between_ops(view, view.steps), others | between_nodes(view))
-    lengths = between.ends - between.starts
-    long = Union.of(between.starts[lengths > LAUNCH_GAP_NS], between.ends[lengths > LAUNCH_GAP_NS])
-    silent = minus(long, spans(view.host.filter(~pl.col("kind").is_in(RANGES)))) | (long & thread_waits(view))
-    time = between.total - silent.total + int(own.filter(own < _TINY_NS).sum())
-    if silent.total >= _SILENT_SHARE * view.total_ns and silent.total > time and _passes(view) == 1:
-        return dict.fromkeys(_PYTHON, _why_silent(view, silent))
-    recorded = long.total - silent.total
-    least, most = _gains_alone(view, time, recorded, own, rows_ns)
+    work = view.once(_work)
+    unknown_ns, is_loop = _unknown_ns(view, work), _passes(view) > max(1, backward_passes(view))
+    if unknown_ns and work.looped < _SILENT_SHARE * view.total_ns:
+        return dict.fromkeys(_PYTHON, _why_silent(view, work.silent))
+    share = min(1.0, work.ns / view.total_ns)
+    least, most = _gains_alone(view, work)
     return {
-        PYTHON_BOUND_SHARE: min(1.0, time / view.total_ns),
-        PYTHON_BOUND_PART: min(1.0, time / view.total_ns) if _passes(view) == 1 else 1.0,
+        PYTHON_BOUND_SHARE: share,
+        PYTHON_BOUND_PART: 1.0 if is_loop else share,
         PYTHON_LEAST_GAIN_MS: view.per_step_ms(least),
-        PYTHON_GAIN_MS: view.per_step_ms(most),
-        **_calls(view, minus(between, silent)),
+        PYTHON_GAIN_MS: view.per_step_ms(most + unknown_ns),
+        **_calls(view, minus(work.between, work.silent)),
     }
 
 
-def _gains_alone(view: DeviceView, time: int, recorded: int, own: pl.Series, rows_ns: int) -> tuple[float, float]:
-    """What is saved of Python's time at least and at most, in ns.
+def _unknown_ns(view: DeviceView, work: _Work) -> int:
+    """Time outside of loops in which nothing shows what the host does, if it is more than Python's; else 0."""
+    silent_ns = work.silent.total - work.pauses
+    prevails = silent_ns >= _SILENT_SHARE * view.total_ns and silent_ns > work.ns and _passes(view) == 1
+    return silent_ns if prevails else 0
 
-    `recorded` is the part in functions of over 1 ms; `rows_ns` beside it that of ops which fill gradients row by row.
-    """
-    least = _CPU_LEAST * without_recording(view, time, own.len())
+
+def _work(view: DeviceView) -> _Work:
+    ops, between = view.once(step_ops), _between(view)
+    ops = ops.filter(~inside(view.once(optimizer_work), ops))
+    long = _longer(between, LAUNCH_GAP_NS)
+    silent = minus(long, spans(view.host.filter(~pl.col("kind").is_in(RANGES)))) | (long & thread_waits(view))
+    loop, own = view.once(loops), own_ns(ops)
+    in_loops = minus(loop.spans, view.host_spans("input"))
+    in_loop, counts = inside(in_loops, ops), _are_eager(view, ops)
+    work = own.filter(in_loop & (own >= _SMALL_NS) & ~inside(loop.reading, ops))
+    looped = minus(in_loops, silent).total - int(work.sum())
+    tiny = own.filter(counts & ~in_loop & (own < _TINY_NS))
+    small = own.filter(~in_loop & own.is_between(_TINY_NS, _SMALL_NS, closed="left"))
+    return _Work(
+        between,
+        silent,
+        ns=minus(between, silent | in_loops).total + int(tiny.sum()) + looped,
+        ops=int(counts.sum()),
+        recorded=long.total - silent.total,
+        looped=looped,
+        pauses=min(looped, (silent & in_loops).total),
+        small=int(small.sum()) + between_nodes(view).total,
+        rows=int(own.filter((own >= _SMALL_NS) & inside(view.once(row_gradients), ops)).sum()),
+    )
+
+
+def _between(view: DeviceView) -> Union:
+    """When no op runs, nor anything that other rules judge."""
+    others = view.once(optimizer_work) | spans(saving_frames(view)) | spans(logging_frames(view))
+    return minus(between_ops(view, view.steps), others | between_nodes(view))
+
+
+def _longer(union: Union, least_ns: int) -> Union:
+    length = union.ends - union.starts
+    return Union.of(union.starts[length > least_ns], union.ends[length > least_ns])
+
+
+def _are_eager(view: DeviceView, ops: pl.DataFrame) -> pl.Series:
+    """Whether Python dispatches each op: those of a graph are its executor's."""
+    of_graphs = view.process.get("framework") in XLA_FRAMEWORKS
+    return ops.select(pl.col("eager").fill_null(value=False) | pl.lit(not of_graphs)).to_series()
+
+
+def _gains_alone(view: DeviceView, work: _Work) -> tuple[float, float]:
+    """What is saved of Python's time at least and at most, in ns."""
+    least = _CPU_LEAST * without_recording(view, work.ns, work.ops)
     if view.process.get("framework") != "pytorch":
-        return least, _CPU_MOST * (time - recorded) + recorded
+        return least, _CPU_MOST * (work.ns - work.recorded) + work.recorded
     repeated = 1 - 1 / _passes(view)
-    small = int(own.filter(own.is_between(_TINY_NS, _SMALL_NS, closed="left")).sum()) + between_nodes(view).total
-    most = time + repeated * (small + rows_ns)
-    return least * max(repeated, recorded / max(1, time)) + repeated * _CPU_LEAST * rows_ns, most
+    in_loops = (1 - 1 / view.once(loops).passes) * work.looped
+    least *= max(repeated, max(work.recorded, in_loops) / max(1, work.ns))
+    most = work.ns + work.pauses + repeated * (work.small + work.rows)
+    return least + repeated * _CPU_LEAST * work.rows, most
 
 
 def _why_silent(view: DeviceView, silent: Union) -> Missing:

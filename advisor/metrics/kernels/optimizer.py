@@ -26,12 +26,14 @@ from advisor.analysis.device.workload import workload
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Ints
 from advisor.model.missing import Missing
+from advisor.model.profile import matches
 
 _PARAMETER_BYTES: Final = (28, 20)  # moved per fp32 parameter in one kernel, at most and at least
 _RATES: Final = (0.6, 1.0)  # of the memory bandwidth
 _FUSED: Final = (0.65, 0.2)  # of the time, where shapes or bandwidth are not known
 _TINY_NS: Final = 5_000  # a kernel that takes less mostly begins and ends: one for all takes next to nothing more
 _HOST_REST: Final = (0.5, 0.1)  # of the host's time, at most and at least
+_OF_MANY: Final = r"^aten::_(?:foreach|fused)_"  # of all tensors
 _NAMES: Final = ("device_ops.name",)
 _NEEDS: Final = ("device_ops", *_NAMES)
 
@@ -68,7 +70,8 @@ OPTIMIZER_UPDATES_PER_STEP = Metric(
     "optimizer_updates_per_step",
     "number",
     "How many operations on one tensor the optimizer runs per step.",
-    "those kernels / steps; without a device, outermost framework ops that start inside `Optimizer.step#` / steps",
+    "those kernels / steps; without a device, outermost framework ops that start inside `Optimizer.step#`, "
+    "without _foreach_ and _fused_ ones / steps",
     needs=_NAMES,
 )
 OPTIMIZER_PASSES = Metric(
@@ -170,10 +173,10 @@ def _kernels(view: DeviceView) -> pl.DataFrame:
 
 
 def _ops(view: DeviceView) -> pl.DataFrame:
-    """The outermost framework ops of the used steps inside an optimizer's step."""
+    """The outermost framework ops of the used steps inside an optimizer's step, each on one tensor."""
     ops = view.once(step_ops)
     ran = ops.filter(inside(view.once(optimizer_work), ops))
-    return ran.filter(~pl.col("parent").fill_null(-1).is_in(ops["id"].implode()))
+    return ran.filter(~pl.col("parent").fill_null(-1).is_in(ops["id"].implode()), ~matches(_OF_MANY))
 
 
 def _unknown(view: DeviceView) -> Missing | None:

@@ -16,6 +16,7 @@ from advisor.metrics.communication.collectives import (
     exposure,
     sizes,
     through_the_host,
+    transfers_on_host,
 )
 from advisor.model.missing import Missing
 from advisor.model.profile import Profile
@@ -143,6 +144,21 @@ def test_without_a_device_what_the_ranks_exchange_is_hidden_by_ops_of_other_thre
     assert values[collectives.HOST_COLLECTIVE_EXPOSED_MS] == pytest.approx(0.25)
     assert values[collectives.HOST_COLLECTIVE_EXPOSED_SHARE] == pytest.approx(0.25)
     assert exposed_on_host(view(profile([], host[1:], steps)))[collectives.HOST_COLLECTIVE_EXPOSED_MS] == 0
+
+
+def test_a_transfer_takes_no_longer_than_the_shortest_call_of_its_place():
+    # two steps of 10 ms: a reduction of 3 and 2 ms, then one of 0.9 and 4 ms; an op beside the last from 16 to 20
+    steps = [step(number, 10_000 * number, 10_000 * number + 10_000, device=None) for number in (0, 1)]
+    spans = [(0, 3_000), (5_000, 5_900), (10_000, 12_000), (14_000, 18_000)]
+    host = [on_host("collective", start, end, name="gloo:all_reduce", thread=9) for start, end in spans]
+    made = view(profile([], [*host, on_host("op", 16_000, 20_000)], steps))
+    assert transfers_on_host(made) == {
+        collectives.HOST_TRANSFER_EXPOSED_MS: pytest.approx(2.9),
+        collectives.HOST_TRANSFER_EXPOSED_SHARE: pytest.approx(0.29),
+        collectives.SHORT_HOST_REDUCTIONS_PER_STEP: 1,
+    }
+    covered = view(profile([], [*host, on_host("op", 0, 13_000)], steps))  # the rest, 2 ms per step, is all there is
+    assert transfers_on_host(covered)[collectives.HOST_TRANSFER_EXPOSED_MS] == pytest.approx(2)
 
 
 def alike(starts: list[float], us: float, name: str = "norm", **columns: Any) -> list[Row]:

@@ -211,6 +211,21 @@ def test_weights_that_a_backward_pass_uses_again_and_again_show_a_loop(weights: 
     assert launching.passes(view(trace)) == {launching.PASSES_PER_STEP: expected}
 
 
+def test_layers_beside_a_loop_do_not_hide_it():
+    """Cells with two weights that 60 time steps use, and a head that comes once: no divisor is common."""
+    names = [*["AddmmBackward0", "TBackward0"] * 121, *["SigmoidBackward0"] * 180]
+    names += ["torch::autograd::AccumulateGrad"] * 6
+    ops = [on_host("op", 10 * i, 10 * i + 9, name=NODE + name) for i, name in enumerate(names)]
+    trace = profile([], ops, [step(1, 0, 5_000, device=None)], workers=PYTORCH)
+    assert launching.passes(view(trace)) == {launching.PASSES_PER_STEP: 20}  # 121 // 6
+
+
+def test_batches_that_accumulate_are_a_loop_only_if_python_takes_long():
+    # ten passes of 40 us: 13 of each without an op
+    made = view(profile([], passes(10), [step(1, 0, 400, device=None)], workers=PYTORCH))
+    assert python_bound(made)[launching.PYTHON_BOUND_PART] == pytest.approx(130 / 400)
+
+
 def test_calls_of_the_longest_module_show_a_loop():
     calls = [on_host("module", 20 * i, 20 * i + 15, name="nn.Module: Encoder_0") for i in range(9)]
     inner = [on_host("module", 20 * i + 1, 20 * i + 9, name="nn.Module: Linear_0") for i in range(9)]

@@ -120,6 +120,13 @@ def test_on_a_cpu_each_kind_of_op_is_a_pass_over_the_parameters():
     assert optimizers(view(profile([], [*CPU, update, *ops], [CPU_STEP])))[OPTIMIZER_PASSES] == 2
 
 
+def test_an_op_on_all_tensors_is_no_update_of_one():
+    ops = [on_host("op", 62 + 5 * i, 65 + 5 * i, name=f"aten::_foreach_{i}_", parent=3) for i in range(4)]
+    update = on_host("annotation", 60, 90, name="Optimizer.step#RMSprop.step")
+    values = optimizers(view(profile([], [*CPU, update, *ops], [CPU_STEP])))
+    assert (values[OPTIMIZER_UPDATES_PER_STEP], values[OPTIMIZER_PASSES]) == (0, 0)
+
+
 def test_without_an_optimizer_nothing_is_lost_to_it():
     assert {*optimizers(view(profile(DEVICE, steps=STEPS))).values()} == {0, ""}
 
