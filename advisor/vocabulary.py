@@ -55,9 +55,9 @@ CATEGORIES: Final = {
     "memset": "only memsets run",
     "collective": "communication runs that no computation overlaps",
     "launch": "the device waits while the host is in a CUDA or HIP call",
-    "input": "the device waits for the data loader",
-    "compile": "the device waits for code to be compiled",
-    "host": "the device waits for other host code",
+    "input": "the step waits for the data loader",
+    "compile": "the step waits for code to be compiled",
+    "host": "the step waits for other host code",
     "other": "nothing that was recorded runs",
 }
 """Categories that the frameworks' own tools sort a step into, in the order of PyTorch's, with what happens in each.

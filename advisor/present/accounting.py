@@ -70,7 +70,7 @@ def _row(part: Part) -> doc.Row:
 
 def _explained(part: Part) -> str:
     """The findings that explain a part, or why none does."""
-    inside = place(part, "it")[:-1] if part.share >= _WORTH_A_WORD else ""
+    inside = place(part, "this part")[:-1] if part.share >= _WORTH_A_WORD else ""
     where = f"; {inside}" if inside else ""
     if part.findings:
         return f"{', '.join(part.findings)}{f': up to {ms(part.saved_ms)}' if part.saved_ms else ''}{where}"
