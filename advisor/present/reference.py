@@ -117,11 +117,11 @@ def _topic(title: str, metrics: Sequence[Metric]) -> Iterator[str]:
 def accounting_page() -> str:
     """How the accounting is computed, and its parts."""
     rows = (
-        f"| `{part.code}` | {part.words} | {'useful' if part.is_useful else 'loss'} | "
+        f"| {part.short} | `{part.code}` | {part.words} | {'useful' if part.is_useful else 'loss'} | "
         f"{', '.join(f'`{pool}`' for pool in part.pools) or 'none'} |"
         for part in PARTS.values()
     )
-    table = "\n".join(("| part | what it is | | `saving.of` |", "| --- | --- | --- | --- |", *rows))
+    table = "\n".join(("| in reports | part | what it is | | `saving.of` |", "| --- | --- | --- | --- | --- |", *rows))
     limits = {"healthy": percent(HEALTHY_SHARE), "loss": percent(1 - HEALTHY_SHARE)}
     return _joined("# Accounting", _ACCOUNTING.format(**limits).strip(), table)
 
