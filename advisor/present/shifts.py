@@ -13,7 +13,7 @@ from advisor.vocabulary import part_gloss, part_short
 _MINUS: Final = "\N{MINUS SIGN}"
 _NANOSECOND: Final = 1e-6  # in ms
 _VISIBLE: Final = 0.005  # of the longer step: a shorter part is no bar that anybody could see
-_SAME: Final = 0.001  # of the step: less moves no digit that is shown
+_SAME: Final = 0.005  # of the step: two digits hardly show less
 _LARGE: Final = 0.2  # of the largest change: a row that changes so much stands out
 
 Kind: TypeAlias = Literal["part", "sum", "rest", "share"]
@@ -130,8 +130,9 @@ def rows(comparison: Comparison) -> list[Row]:
     if not parts or before is None or after is None:
         return parts
     is_job = any((side.world_size or 0) > 1 for side in (comparison.base, comparison.head))
-    mover = "outliers, slowest rank" if is_job else "outliers"
     middle = comparison.change.of if comparison.change else "median"
+    mover = "outliers" if middle == "mean" else "mean to median"
+    mover = f"{mover}, slowest rank" if is_job else mover
     total = "mean of all steps" if middle == "mean" else "median step"
     verdict = Row("sum", total, "of all steps: the times of the verdict", before, after)
     if all(abs(of_all - of_used) < _SAME * of_all for of_all, of_used in ((before, base), (after, head))):

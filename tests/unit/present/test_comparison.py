@@ -217,7 +217,7 @@ def test_of_many_ranks_the_breakdown_says_whose_it_is():
     both = slower().model_copy(update={"base": of(slower().base, 1), "head": of(slower().head, 3)})
     meanings = {row.name: row.meaning for row in shifts.rows(both)}
     assert meanings["mean step"] == "without outliers, of rank 1 on the base and 3 on the head"
-    assert meanings["outliers, slowest rank"] == "change the median by this"
+    assert meanings["mean to median, slowest rank"] == "change the median by this"
     alike = both.model_copy(update={"head": of(slower().head, 1)})
     assert {row.name: row.meaning for row in shifts.rows(alike)}["mean step"] == "without outliers, of rank 1"
 
