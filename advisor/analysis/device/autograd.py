@@ -46,11 +46,12 @@ def makers(view: DeviceView) -> pl.DataFrame:
 def passes_per_step(view: DeviceView) -> float:
     """How often a used step runs the same ops: the most of four signs; 1 where there is none.
 
-    Backward passes with a forward pass before each, of as many nodes; calls of the module that takes longest; uses of
-    the weights in one backward pass, which evaluates a node for each use and one for each weight; nodes of several
-    kinds that come equally often, at least twice as often as layers do.
+    Backward passes with a forward pass before each, of as many nodes; calls of the module that takes longest for each
+    of these; uses of the weights in one backward pass, which evaluates a node for each use and one for each weight;
+    nodes of several kinds that come equally often, at least twice as often as layers do.
     """
-    return max(1.0, backward_passes(view), _module_calls(view), _uses_of_weights(view), _loop(view))
+    batches = backward_passes(view)
+    return max(1.0, batches, _module_calls(view) / max(1.0, batches), _uses_of_weights(view), _loop(view))
 
 
 def backward_passes(view: DeviceView) -> float:

@@ -14,6 +14,8 @@ from advisor.model.profile import matches
 from advisor.vocabulary import LAUNCH_GAP_NS
 
 _DRAW: Final = r"^aten::random_$"
+_RANDOM: Final = r"^aten::rand(?:int|perm|n|_like|$)"  # ops of the program that draw within them
+_NODE: Final = r"^autograd::engine::evaluate_function:"
 _DRAWS: Final = 2  # of an iterator: a seed for its workers and one for its sampler
 
 
@@ -33,15 +35,19 @@ def restarts(host: pl.DataFrame) -> Restarts:
 
     PyTorch's loader shows it in three ways. The request that ends an epoch takes long, because the processes are joined
     in it: where they stay it takes microseconds. The next iterator draws a seed for its processes before it starts
-    them, and so between two requests. The next request is to processes again.
+    them, and so between two requests. The next request is to processes again. In between no backward pass runs, as it
+    does after a request that brings a batch.
     """
     asks = spans(host.filter(pl.col("kind") == "input"))
     to_workers = spans(host.filter((pl.col("kind") == "input") & matches(WORKERS_LOADING)))
     draws = np.sort(host.filter(matches(_DRAW))["start_ns"].to_numpy())
+    draws = draws[~spans(host.filter(matches(_RANDOM))).covers(draws)]
+    nodes = np.sort(host.filter(matches(_NODE))["start_ns"].to_numpy())
     ends, starts = asks.ends[:-1], asks.starts[1:]
     until, before = np.searchsorted(draws, starts), np.searchsorted(draws, ends)
     joins = (ends - asks.starts[:-1] > LAUNCH_GAP_NS) & to_workers.covers(asks.starts[:-1])
-    at = np.flatnonzero((until > before) & joins & to_workers.covers(starts))
+    trains = np.searchsorted(nodes, starts) > np.searchsorted(nodes, ends)
+    at = np.flatnonzero((until > before) & joins & to_workers.covers(starts) & ~trains)
     seeds: Ints = draws[np.maximum(before, until - _DRAWS)[at]]
     return Restarts(
         Union.of(asks.starts[at], asks.ends[at]),

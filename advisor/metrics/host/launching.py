@@ -134,8 +134,9 @@ PYTHON_LEAST_GAIN_MS = Metric(
     "ms",
     "Step time that moving Python's work out of the way saves at least.",
     "three quarters of python_gain_ms; without a device, a quarter of (that time - 1 µs per op recorded), of PyTorch "
-    "only the part of it in stretches of over {launch_gap} in which Python was recorded; from 8 passes on, all but "
-    "one of them, and a quarter of what all but one gradient of single rows take in ops of 100 µs or more",
+    "only the part of it in stretches of over {launch_gap} in which Python was recorded, as much as each step has, or "
+    "in loops over small ops; from 8 passes on, all but one of them, and a quarter of what all but one gradient of "
+    "single rows take in ops of 100 µs or more",
     f"three quarters, a quarter, 8: {_OWN}; eager ops are PyTorch's normal way, and to compile them may save nothing; "
     f"{_COST}",
 )
@@ -181,6 +182,14 @@ PYTHON_LOOP_READS = Metric(
     "number",
     "How often per step those loops read a value from a tensor.",
     "aten::item, is_nonzero and resolve_conj (of numpy() and tolist()) that lie in no other op, in them / steps",
+)
+PYTHON_STRETCH_SHARE = Metric(
+    "python_stretch_share",
+    "share",
+    "Part of the step in which Python surely works for over {launch_gap} at a time.",
+    "the least that any step has of stretches of over {launch_gap} in which Python was recorded / mean step; 0 with a "
+    "device",
+    "what a busy machine adds to a function differs from step to step",
 )
 PYTHON_LOOP_GAIN_MS = Metric(
     "python_loop_gain_ms",
@@ -246,6 +255,14 @@ def recurrent_cells(view: DeviceView) -> Mapping[Metric, Value]:
     return {RECURRENT_CELLS_PER_STEP: view.used_like(_CELL, "op").height / view.steps.height} if view.total_ns else {}
 
 
+@measures(PYTHON_STRETCH_SHARE)
+def python_stretches(view: DeviceView) -> Mapping[Metric, Value]:
+    """Work of Python that a step of a CPU does at a time: numpy, strings, files."""
+    if not view.total_ns:
+        return {}
+    return {PYTHON_STRETCH_SHARE: view.once(_work).steady / view.total_ns if view.device is None else 0.0}
+
+
 @measures(PYTHON_LOOP_SHARE, PYTHON_LOOP_GAIN_MS, PYTHON_LOOP_PASSES, PYTHON_LOOP_READS, PYTHON_LOOP_OPS)
 def python_loops(view: DeviceView) -> Mapping[Metric, Value]:
     """Loops over samples, classes or parameters that a loss, a metric or a log runs op by op."""
@@ -304,9 +321,9 @@ class _Work(NamedTuple):
     """What Python does on a CPU; times in ns.
 
     `between` is when no op runs, `silent` the part of it of which nothing is known. `ns` is Python's time, `ops` how
-    many ops were recorded; of that time, `recorded` is in functions of over 1 ms, `looped` in loops over small ops.
-    Beside it: `pauses` of over 1 ms in these loops, `small` in other ops of 10 to 100 us and between nodes of autograd,
-    `rows` in longer ones that fill gradients row by row.
+    many ops were recorded. Of that time, `recorded` is in functions of over 1 ms, `steady` as much of it as each step
+    has at least, and `looped` in loops over small ops. Beside it: `pauses` of over 1 ms in these loops, `small` in
+    other ops of 10 to 100 us and between nodes of autograd, `rows` in longer ones that fill gradients row by row.
     """
 
     between: Union
@@ -314,6 +331,7 @@ class _Work(NamedTuple):
     ns: int
     ops: int
     recorded: int
+    steady: int
     looped: int
     pauses: int
     small: int
@@ -351,7 +369,7 @@ def _work(view: DeviceView) -> _Work:
     ops = ops.filter(~inside(view.once(optimizer_work), ops))
     long = _longer(between, LAUNCH_GAP_NS)
     silent = minus(long, spans(view.host.filter(~pl.col("kind").is_in(RANGES)))) | (long & thread_waits(view))
-    loop, own = view.once(loops), own_ns(ops)
+    recorded, loop, own = minus(long, silent), view.once(loops), own_ns(ops)
     in_loops = minus(loop.spans, view.host_spans("input"))
     in_loop, counts = inside(in_loops, ops), _are_eager(view, ops)
     work = own.filter(in_loop & (own >= _SMALL_NS) & ~inside(loop.reading, ops))
@@ -363,7 +381,8 @@ def _work(view: DeviceView) -> _Work:
         silent,
         ns=minus(between, silent | in_loops).total + int(tiny.sum()) + looped,
         ops=int(counts.sum()),
-        recorded=long.total - silent.total,
+        recorded=recorded.total,
+        steady=int(recorded.within(view.starts, view.ends).min(initial=recorded.total)) * view.steps.height,
         looped=looped,
         pauses=min(looped, (silent & in_loops).total),
         small=int(small.sum()) + between_nodes(view).total,
@@ -395,7 +414,7 @@ def _gains_alone(view: DeviceView, work: _Work) -> tuple[float, float]:
         return least, _CPU_MOST * (work.ns - work.recorded) + work.recorded
     repeated = 1 - 1 / _passes(view)
     in_loops = (1 - 1 / view.once(loops).passes) * work.looped
-    least *= max(repeated, max(work.recorded, in_loops) / max(1, work.ns))
+    least *= max(repeated, max(work.steady, in_loops) / max(1, work.ns))
     most = work.ns + work.pauses + repeated * (work.small + work.rows)
     return least + repeated * _CPU_LEAST * work.rows, most
 

@@ -17,7 +17,8 @@ from advisor.vocabulary import DRIVER_CALLS
 
 _SOURCE: Final = (
     "the request that ends an epoch takes over {launch_gap}, because the processes end in it, the iterator of the next "
-    "one draws a seed for its processes (aten::random_), and a request to processes follows"
+    "one draws a seed for its processes (aten::random_, in no other op), and a request to processes follows without a "
+    "backward pass in between"
 )
 
 

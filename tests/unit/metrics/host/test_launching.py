@@ -234,6 +234,25 @@ def test_calls_of_the_longest_module_show_a_loop():
     assert launching.passes(view(trace)) == {launching.PASSES_PER_STEP: 9}
 
 
+def test_a_module_that_each_of_several_backward_passes_needs_is_no_loop():
+    """A critic that is called twice before each of five backward passes."""
+    ops = [row | {"start_ns": row["start_ns"] * 2} for row in passes(5)]
+    calls = [on_host("module", 80 * i + 2 * n, 80 * i + 2 * n + 1, name="Critic") for i in range(5) for n in (0, 1)]
+    trace = profile([], [*ops, *calls], [step(1, 0, 400, device=None)])
+    assert launching.passes(view(trace)) == {launching.PASSES_PER_STEP: 1}
+
+
+@pytest.mark.parametrize(("pauses", "share"), [((3_000, 3_500), 0.3), ((3_000, 0), 0)])
+def test_only_what_each_step_has_of_long_stretches_is_surely_python(pauses: tuple[int, ...], share: float):
+    """Steps of 10 ms; an op ends so many us into each, after a function of as many: a pause may hit any function."""
+    starts = [10_000 * i for i in range(len(pauses))]
+    host = [on_host("op", at + us, at + 10_000) for at, us in zip(starts, pauses, strict=True)]
+    host += [on_host("python", at, at + us, name="a.py(1): f") for at, us in zip(starts, pauses, strict=True) if us]
+    steps = [step(i, at, at + 10_000, device=None) for i, at in enumerate(starts)]
+    made = view(profile([], host, steps, workers=PYTORCH))
+    assert launching.python_stretches(made) == {launching.PYTHON_STRETCH_SHARE: pytest.approx(share)}
+
+
 def test_on_a_cpu_autograd_s_engine_is_not_python():
     node = "autograd::engine::evaluate_function: MmBackward0"
     nodes = [on_host("op", at, at + 15, name=node) for at in (10, 30, 50)]  # 5 us from one to the next

@@ -89,3 +89,16 @@ def test_the_device_s_work_hides_the_start_of_workers():
     values = worker_restarts(view(profile([kernel(30_000, 50_000)], rows, [step(0, 0, 60_000)])))
     assert values["worker_restart_ms"] == pytest.approx(30)
     assert values["first_batch_wait_ms"] == pytest.approx(5)
+
+
+@pytest.mark.parametrize("beside", [("aten::randint",), ("autograd::engine::evaluate_function: MmBackward0",)])
+def test_a_job_that_draws_in_each_step_starts_no_workers(beside: tuple[str, ...]):
+    """Batches that come late each time, and random numbers of the program's own: within an op, or before it learns."""
+    rows, steps = [], []
+    for at in range(0, 120_000, 10_000):
+        rows.append(on_host("input", at, at + 2_000, name=WITH_WORKERS))
+        rows += [on_host("op", at + 2_000, at + 4_000, name=name) for name in beside]
+        rows.append(on_host("op", at + 3_000, at + 3_010, name="aten::random_"))
+        steps.append(step(at, at, at + 10_000, device=None))
+    values = worker_restarts(view(profile((), rows, steps, devices=())))
+    assert values["worker_restarts"] == values["worker_restart_ms"] == 0
