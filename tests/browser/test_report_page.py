@@ -124,8 +124,9 @@ def test_code_is_copied_by_mouse_and_by_keyboard(opened: Open):
     assert made.trouble == []
 
 
-def test_everything_folded_opens_by_keyboard(opened: Open):
-    made = opened("resnet", own=True)
+@pytest.mark.parametrize("sample", ["cpu-only", pytest.param("resnet", marks=pytest.mark.soak)])
+def test_everything_folded_opens_by_keyboard(opened: Open, sample: str):
+    made = opened(sample, own=True)
     folded, reached = made.page.locator("summary"), set()
     for _ in range(120):
         made.page.keyboard.press("Tab")

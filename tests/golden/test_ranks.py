@@ -114,8 +114,9 @@ FAULTS = {
 LONG = ("moving-slow-rank", "healthy-ranks", "slow-rank", "data-wait-one-rank")
 
 
-# of two ranks below; of one rank in test_simulated_host.py; recorded ones are in test_communication.py; a fixture
-ELSEWHERE = {"slow-rank", "moving-slow-rank", "data-wait-one-rank", "small-buckets", "healthy-ranks"}
+# others are shown of two ranks below, of one rank in test_simulated_host.py, recorded ones in test_communication.py
+OF_TWO = [(fault, FAULTS[fault], 2) for fault in ("gc-pauses", "staggered-launches")]
+OF_MORE = [(fault, rule, ranks) for fault, rule in FAULTS.items() for ranks in (4, 8)]
 
 
 def simulated(name: str, folder: Path, ranks: int = 4, **recording: object):
@@ -130,8 +131,7 @@ def simulated(name: str, folder: Path, ranks: int = 4, **recording: object):
     return check([str(folder)]).runs[0], made.saved_ms, made.faulty.step_ms, max(steps_ms) - min(steps_ms)
 
 
-@pytest.mark.parametrize("ranks", [4, pytest.param(8, marks=pytest.mark.soak)])
-@pytest.mark.parametrize(("fault", "rule"), soak(FAULTS.items(), unless=lambda pair: pair[0] not in ELSEWHERE))
+@pytest.mark.parametrize(("fault", "rule", "ranks"), soak(OF_TWO + OF_MORE, unless=OF_TWO.__contains__))
 def test_a_simulated_fault_is_named_first_and_its_saving_holds_the_truth(
     fault: str, rule: str | None, ranks: int, tmp_path: Path
 ):

@@ -73,6 +73,7 @@ def test_a_script_is_recorded_checked_and_leaves_only_the_log_folder(tmp_path: P
     assert block["unprofiled"]["before_ms"] > 0 < block["unprofiled"]["after_ms"]
 
 
+@pytest.mark.soak  # without torch: codes and signals in test_launcher.py, a program that ends early in test_phases.py
 def test_a_module_that_fails_keeps_its_code_its_traceback_and_the_recording_so_far(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
