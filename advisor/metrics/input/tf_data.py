@@ -25,6 +25,7 @@ _CLASSES: Final = (
     ("map", r"^(?:Map|Filter|Scan|GroupBy\w*|MapDefun)(?:V\d+)?$"),
     ("parallel", r"^(?:Parallel\w+|MapAndBatch|MapAndFilter)(?:V\d+)?$"),
     ("batch", r"^(?:Batch|PaddedBatch|DenseToRaggedBatch|Unbatch|Rebatch|DenseToSparseBatch)(?:V\d+)?$"),
+    ("ahead", r"^Prefetch$"),
 )
 _PYTHON_OPS: Final = r":(?:Eager)?PyFunc(?:Stateless)?$"  # of py_function, numpy_function and from_generator
 _GRAPH_BUILDING: Final = r"^tf\.function-graph_building$"
@@ -54,7 +55,7 @@ TF_DATA_CLASS = Metric(
     "tf_data_class",
     "text",
     "What kind of transformation that is, by what can be done: source, python, pyfunc, replica, map, parallel, "
-    "batch, other.",
+    "batch, ahead, other.",
     "pyfunc where PyFunc ops run in half of the waiting for input; replica where it is a Generator without them "
     "and tf.distribute's MultiDeviceIterator is asked; else by its name; one that could run calls in parallel but "
     "runs one is a map",

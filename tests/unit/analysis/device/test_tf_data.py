@@ -84,7 +84,8 @@ def test_instances_of_a_parallel_interleave_are_one_and_the_model_is_not_to_blam
         ("TFRecord", None, "source"),
         ("Generator", None, "python"),
         ("BatchV2", None, "batch"),
-        ("Prefetch", None, "other"),
+        ("Prefetch", None, "ahead"),
+        ("Shuffle", None, "other"),
     ],
 )
 def test_what_can_be_done_goes_by_the_transformation(name: str, parallelism: int | None, kind: str):
