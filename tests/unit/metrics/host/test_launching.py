@@ -108,6 +108,29 @@ def test_a_loop_over_samples_may_save_all_but_one_of_its_passes():
     assert values[launching.PYTHON_LEAST_GAIN_MS] == pytest.approx(0.9 * 0.25 * (0.130 - 0.020))
 
 
+@pytest.mark.parametrize(("calls", "passes", "gain_us"), [(8, 8, 7 / 8 * (400 - 130)), (7, 1, 0.5 * 190)])
+def test_a_jitted_function_that_a_step_calls_in_a_loop_may_save_all_but_one_call(
+    calls: int, passes: int, gain_us: float
+):
+    # The op of 100 us remains, and half of that of 60. With fewer calls the wait of 50 us remains too, and half of 190.
+    host = [row for n in range(calls) for row in pair(5 * n, n)]
+    host += [on_host("op", 100, 200, name="dot"), on_host("op", 210, 270, name="tanh")]
+    host += [on_host("python", 300, 350, name="$array.py:615 _value")]
+    jax = [{"worker": 0, "framework": "jax"}]
+    made = view(profile([], host, [step(1, 0, 400, device=None)], workers=jax))
+    assert launching.passes(made) == {launching.PASSES_PER_STEP: passes}
+    assert python_bound(made)[launching.PYTHON_GAIN_MS] * 1000 == pytest.approx(gain_us)
+
+
+def pair(at: float, number: int) -> list[dict[str, object]]:
+    """The two ranges that one call leaves."""
+    name = "PjitFunction(score)"
+    return [
+        on_host("annotation", at, at + 4, name=name),
+        on_host("annotation", at + 1, at + 3, name=name, parent=2 * number),
+    ]
+
+
 @pytest.mark.parametrize(("eager", "tiny_us"), [(True, 8), (None, 0)])
 def test_tiny_ops_of_a_graph_of_tensorflow_are_not_python(*, eager: bool | None, tiny_us: float):
     ops = [row | {"eager": eager} for row in CPU]  # 8 of the 38 us in ops are of one under 10; 62 are between them
