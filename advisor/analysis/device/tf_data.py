@@ -43,7 +43,7 @@ def iterators(view: DeviceView) -> pl.DataFrame:
     `iterator` is the long name (`Iterator::Root::Prefetch::Map`; pipelines of one form are one), `parent` that of the
     one that asks it, null at the top. `self_ns` is the time of all calls outside those of other iterators on the same
     thread, over the whole recording. `waited_ns` is the part of the used steps that waits for input and ends up with
-    this iterator: it is open, or was asked by one that is, and none that it asks is open on any thread. `parallelism`
+    this iterator: it is open, or was asked by one that is, and none further down is open on any thread. `parallelism`
     is the highest recorded.
     """
     calls = _calls(view)
@@ -112,12 +112,17 @@ def _stage() -> pl.Expr:
 
 
 def _waits_ns(view: DeviceView, calls: pl.DataFrame, rows: pl.DataFrame) -> list[int]:
-    """Per iterator, the waiting that ends up with it: what reaches it and none of those that it asks."""
-    open_spans = {name: spans(of_name) for (name,), of_name in calls.group_by("iterator")}
+    """Per iterator, the waiting that ends up with it: what reaches it and none of those that it asks.
+
+    It passes an iterator on whose behalf another is at work, whose own call has returned: prefetching threads ask ahead.
+    """
+    at_work = {name: spans(of_name) for (name,), of_name in calls.group_by("iterator")}
+    for name, parent in rows.select("iterator", "parent").reverse().drop_nulls().rows():
+        at_work[parent] = at_work[parent] | at_work[name]
     through: dict[str | None, Union] = {None: waits(view)}
     onward: dict[str | None, Union] = {}
     for name, parent in rows.select("iterator", "parent").rows():
-        through[name] = open_spans[name] & through[parent]
+        through[name] = at_work[name] & through[parent]
         onward[parent] = onward[parent] | through[name] if parent in onward else through[name]
     return [
         minus(through[name], onward[name]).total if name in onward else through[name].total for name in rows["iterator"]
