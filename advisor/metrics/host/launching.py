@@ -39,6 +39,7 @@ from advisor.inputs.periods import RANGES
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
+from advisor.model.profile import matches
 from advisor.vocabulary import LAUNCH_GAP_NS, XLA_FRAMEWORKS
 
 _COMPILED: Final = 0.3  # host time per launch that a compiled step keeps
@@ -47,6 +48,7 @@ _PYTHON_REST: Final = 0.25
 _TINY_NS: Final = 10_000  # a framework op that itself takes less is mostly dispatch
 _SMALL_NS: Final = 100_000  # one that takes less costs about as much for a few samples as for one
 _MOST_CALLS: Final = 0.8  # of all calls of jitted functions: op by op, none has so many
+_FUNCTION_CALL: Final = '"tf_function_call":'
 _FEW_PASSES: Final = 8  # models that train in turns make two or three, gradients of micro-batches four
 _CPU_LEAST: Final = 0.25
 _CPU_MOST: Final = 0.5
@@ -146,7 +148,7 @@ PYTHON_GAIN_MS = Metric(
     "Step time that moving Python's work out of the way saves at most.",
     f"replay without it{ELSE}python_bound_share x step_mean_ms; without a device, half of that time, "
     "and all of the stretches of over {launch_gap} in it in which Python was recorded: no framework needs those; of "
-    "JAX that calls one function 8 times or more, all but one of these calls: their "
+    "JAX and TensorFlow that call one function 8 times or more, all but one of these calls: their "
     "part of the step outside of input, compilation, collectives, ops of 100 µs or more and half of the others; of "
     "PyTorch all of that time and, from 8 passes on, all but one pass of the ops that themselves take 10 to 100 µs "
     "(in gradients of single rows any longer ones too) and of the moments between nodes of autograd",
@@ -160,7 +162,7 @@ PASSES_PER_STEP = Metric(
     "takes most of the step, of those that no other module calls; the common divisor of how often each node of "
     "autograd comes, if there are four of layers for each weight; how often the nodes of three kinds come, each as "
     "often as the others and twice as often as layers, or of two kinds 16 times as often; per step; 1 if fewer than 8; "
-    "of JAX on a CPU, calls of a jitted function that makes 80 % of them",
+    "of JAX and TensorFlow on a CPU, calls of the jitted function or tf.function that makes 80 % of them",
     "own choice: a layer that is called once has a node for one or two weights",
 )
 PYTHON_CALLS = Metric(
@@ -211,15 +213,15 @@ def passes(view: DeviceView) -> Mapping[Metric, Value]:
 def _passes(view: DeviceView) -> float:
     if not view.has_marks:
         return 1.0  # a recording as a whole repeats its steps
-    passes = _calls_again(view) if view.process.get("framework") == "jax" else view.once(passes_per_step)
+    passes = _calls_again(view) if view.process.get("framework") in XLA_FRAMEWORKS else view.once(passes_per_step)
     return passes if passes >= _FEW_PASSES else 1.0
 
 
 def _calls_again(view: DeviceView) -> float:
-    """How often a step of JAX on a CPU calls the jitted function that makes most of its calls."""
+    """How often a step on a CPU calls the jitted function, or tf.function, that makes most of its calls."""
     if view.device is not None:
         return 1.0
-    rows = view.used_like(JIT_CALL)
+    rows = view.used_host.filter(matches(JIT_CALL) | matches(_FUNCTION_CALL, "details"))
     calls = rows.filter(~pl.col("parent").fill_null(-1).is_in(rows["id"].implode()))["name"].value_counts()
     most = int(calls["count"].max() or 0)  # type: ignore[arg-type]  # integers
     return most / view.steps.height if most >= _MOST_CALLS * int(calls["count"].sum()) else 1.0
@@ -272,7 +274,7 @@ def _python_alone(view: DeviceView) -> dict[Metric, Value]:
         return dict.fromkeys(_PYTHON, _why_silent(view, silent))
     recorded = long.total - silent.total
     least, most = _gains_alone(view, time, recorded, own, rows_ns)
-    if view.process.get("framework") == "jax" and _passes(view) > 1:
+    if view.process.get("framework") in XLA_FRAMEWORKS and _passes(view) > 1:
         most = max(most, _looped_ns(view))
     return {
         PYTHON_BOUND_SHARE: min(1.0, time / view.total_ns),

@@ -131,6 +131,15 @@ def pair(at: float, number: int) -> list[dict[str, object]]:
     ]
 
 
+@pytest.mark.parametrize(("names", "passes"), [(["embed"] * 8, 8), (["embed"] * 8 + ["score"] * 3, 1)])
+def test_a_tf_function_that_a_step_calls_in_a_loop_is_a_loop(names: list[str], passes: int):
+    details = '{"tf_function_call":"notTraced-nonXla"}'
+    host = [on_host("annotation", 9 * n, 9 * n + 5, name=of, details=details) for n, of in enumerate(names)]
+    tensorflow = [{"worker": 0, "framework": "tensorflow"}]
+    made = view(profile([], host, [step(1, 0, 100, device=None)], workers=tensorflow))
+    assert launching.passes(made) == {launching.PASSES_PER_STEP: passes}
+
+
 @pytest.mark.parametrize(("eager", "tiny_us"), [(True, 8), (None, 0)])
 def test_tiny_ops_of_a_graph_of_tensorflow_are_not_python(*, eager: bool | None, tiny_us: float):
     ops = [row | {"eager": eager} for row in CPU]  # 8 of the 38 us in ops are of one under 10; 62 are between them
